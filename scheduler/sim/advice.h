@@ -32,8 +32,8 @@ struct ClientAdvice {
   // Of its requests, from arrival to end. Zero for a client without.
   double p99_now_ms = 0;  // Without the job; of the job, alone on this device.
   double p99_ms = 0;
-  // 95 of 100 such recordings would have led to a p99 in here, as far as seeds, the number of
-  // recorded requests and the device's changes of speed tell.
+  // 95 of 100 such recordings would have led to a p99 in here, as far as can be told: from seeds,
+  // the number of recorded requests, and the device's changes of speed.
   double p99_low_ms = 0, p99_high_ms = 0;
   double kept_percent = 100;
   double pace_percent = 100;  // Requests or work per second, of what it does now.

@@ -25,7 +25,7 @@ struct GpuCosts {
   // Times that launch_delay, kernel_gap and notice were seen to take, one as likely as another,
   // where a thread may wait for a core. Empty: they always take as long as above.
   std::vector<scheduler::Duration> launch_delays = {}, kernel_gaps = {}, notices = {};
-  std::uint32_t seed = 1;  // Of the draws from these.
+  std::uint32_t seed = 1;  // Draws from these begin with it.
 };
 
 // Works of one stream run one after the other, in the order of their submission.
