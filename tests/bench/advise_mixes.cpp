@@ -32,8 +32,8 @@ using std::chrono::nanoseconds;
 
 // Holds its executor thread until it has run for so long by the clock, like the kernels of
 // `replay_bench`. Two looks at the clock count for 20 us at most: while it is stopped, or the
-// machine has its core, it comes no further. A kernel that counts rounds instead would take up to
-// twice as long whenever other machines use the same cores, and no advice can know that.
+// machine has its core, it comes no further. A kernel that counts rounds takes up to twice as long
+// while another machine uses the core's twin. No advice can know that.
 constexpr char kWorkPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
