@@ -194,6 +194,7 @@ class Cluster:
         self.run("master", "openssl", "genrsa", "-out", key, "2048")
         self.start("apiserver", "master", "kube-apiserver", f"--etcd-servers=http://{MASTER}:2379", f"--bind-address={MASTER}",
                    f"--advertise-address={MASTER}", "--secure-port=6443", f"--cert-dir={self.work}/certs",
+                   "--kubelet-preferred-address-types=InternalIP",  # Nobody resolves the nodes' names.
                    f"--token-auth-file={self.work}/tokens", "--authorization-mode=Node,RBAC",
                    "--enable-admission-plugins=NodeRestriction", "--service-cluster-ip-range=10.80.0.0/24",
                    "--service-account-issuer=https://here", f"--service-account-signing-key-file={key}",
