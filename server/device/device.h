@@ -113,6 +113,7 @@ struct DeviceInfo {
   bool can_launch_cooperatively = false;
   bool can_kill = false;         // RequestKill ends any kernel that runs.
   bool can_move_memory = false;  // Space::MoveOut.
+  bool moves_disturb = false;    // They may hold up launches of others.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
   bool isolates_clients = false;
   // Classes that may not use all multiprocessors.

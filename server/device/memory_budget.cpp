@@ -12,6 +12,13 @@ std::string Mebibytes(std::uint64_t bytes) {
   return std::to_string(bytes >> 20) + " MiB";
 }
 
+Status NoChunksWhereMemoryMoves() {
+  return {StatusCode::kUnsupported,
+          "memory refused: a client that may hold more device memory than is guaranteed to it "
+          "(memory_limit) cannot map memory in parts, which could not be moved; have it connect "
+          "for no more than its guarantee"};
+}
+
 bool MemoryBudget::TryTake(std::uint64_t bytes, std::uint64_t left_free_bytes) {
   std::uint64_t used = used_bytes_.load(std::memory_order_relaxed);
   do {

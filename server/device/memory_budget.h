@@ -27,6 +27,9 @@ constexpr std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
   return (bytes + step - 1) / step * step;
 }
 
+// Why memory that may move has no chunks.
+Status NoChunksWhereMemoryMoves();
+
 // Rounded down, so that what is called free is never more than there is.
 std::string Mebibytes(std::uint64_t bytes);
 

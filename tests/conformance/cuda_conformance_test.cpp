@@ -6,6 +6,7 @@
 
 #include "server/device/cuda/cuda_device.h"
 #include "tests/conformance/cuda_row.h"
+#include "tests/conformance/device_moves.h"
 
 namespace gpushared::testing {
 namespace {
@@ -65,18 +66,21 @@ ConformanceDevice Real(ConformanceDevice row) {
   return row;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Gpu, DeviceConformance,
-    ::testing::Values(
-        Real(CudaRow("cuda_events", CompletionKind::kEvents)),
-        Real(CudaRow("cuda_writes", CompletionKind::kWrites)),
-        Real(CudaRow("cuda_fenced", CompletionKind::kEvents, device::Isolation::kFence)),
-        Real(CudaRow("cuda_contained", CompletionKind::kEvents, device::Isolation::kContain)),
-        // The driver compiles what the passes made: it is our own text.
-        Real(ClaimedCudaRow("cuda_claimed")),
-        Real(ClaimedCudaRow("cuda_fenced_claimed", device::Isolation::kFence)),
-        Real(ClaimedCudaRow("cuda_contained_claimed", device::Isolation::kContain))),
-    [](const auto& any) { return any.param.name; });
+auto Rows() {
+  return ::testing::Values(
+      Real(CudaRow("cuda_events", CompletionKind::kEvents)),
+      Real(CudaRow("cuda_writes", CompletionKind::kWrites)),
+      Real(CudaRow("cuda_fenced", CompletionKind::kEvents, device::Isolation::kFence)),
+      Real(CudaRow("cuda_contained", CompletionKind::kEvents, device::Isolation::kContain)),
+      // The driver compiles what the passes made: it is our own text.
+      Real(ClaimedCudaRow("cuda_claimed")),
+      Real(ClaimedCudaRow("cuda_fenced_claimed", device::Isolation::kFence)),
+      Real(ClaimedCudaRow("cuda_contained_claimed", device::Isolation::kContain)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, DeviceConformance, Rows(),
+                         [](const auto& any) { return any.param.name; });
+INSTANTIATE_TEST_SUITE_P(Gpu, DeviceMoves, Rows(), [](const auto& any) { return any.param.name; });
 
 }  // namespace
 }  // namespace gpushared::testing

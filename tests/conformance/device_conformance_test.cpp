@@ -5,7 +5,7 @@
 
 #include "server/device/device_catalog.h"
 #include "tests/conformance/cuda_row.h"
-#include "tests/conformance/device_suite.h"
+#include "tests/conformance/device_moves.h"
 #include "tests/conformance/rule_kernels.h"
 #include "tests/support/fake_device.h"
 
@@ -40,18 +40,21 @@ ConformanceDevice Catalogued(const std::string& id, std::uint32_t multiprocessor
 }
 
 // This program is linked with the fake driver, whose GPU is the cpu device's executor.
-INSTANTIATE_TEST_SUITE_P(
-    All, DeviceConformance,
-    ::testing::Values(
-        Fake(1), Fake(4), Catalogued("cpu:0", 1), Catalogued("cpu:0", 2), Catalogued("cpu:0", 4),
-        CudaRow("cuda_fake_events", CompletionKind::kEvents),
-        CudaRow("cuda_fake_writes", CompletionKind::kWrites),
-        CudaRow("cuda_fake_fenced", CompletionKind::kEvents, device::Isolation::kFence),
-        CudaRow("cuda_fake_contained", CompletionKind::kEvents, device::Isolation::kContain),
-        ClaimedCudaRow("cuda_fake_claimed"),
-        ClaimedCudaRow("cuda_fake_fenced_claimed", device::Isolation::kFence),
-        ClaimedCudaRow("cuda_fake_contained_claimed", device::Isolation::kContain)),
-    [](const auto& any) { return any.param.name; });
+auto Rows() {
+  return ::testing::Values(
+      Fake(1), Fake(4), Catalogued("cpu:0", 1), Catalogued("cpu:0", 2), Catalogued("cpu:0", 4),
+      CudaRow("cuda_fake_events", CompletionKind::kEvents),
+      CudaRow("cuda_fake_writes", CompletionKind::kWrites),
+      CudaRow("cuda_fake_fenced", CompletionKind::kEvents, device::Isolation::kFence),
+      CudaRow("cuda_fake_contained", CompletionKind::kEvents, device::Isolation::kContain),
+      ClaimedCudaRow("cuda_fake_claimed"),
+      ClaimedCudaRow("cuda_fake_fenced_claimed", device::Isolation::kFence),
+      ClaimedCudaRow("cuda_fake_contained_claimed", device::Isolation::kContain));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DeviceConformance, Rows(),
+                         [](const auto& any) { return any.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, DeviceMoves, Rows(), [](const auto& any) { return any.param.name; });
 
 }  // namespace
 }  // namespace gpushared::testing

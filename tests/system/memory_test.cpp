@@ -23,6 +23,7 @@
 
 #include "gpushared/client.h"
 
+#include "tests/support/gpu_server.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
@@ -38,21 +39,27 @@ constexpr std::size_t kMostOfAThird = 34 * kMebi;
 // A server whose clients have a fifth of the device for certain, and three fifths at most.
 class MemoryBeyondTheDevice : public ::testing::Test {
  protected:
-  explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB") {
+  explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB", bool is_gpu = false) {
     std::ofstream(file_) << "[[access]]\n"
                             "everyone = true\n"
                             "highest_class = \"high\"\n"
                             "max_weight = 1000\n"
                             "client_memory = \"20%\"\n"
                             "memory_limit = \"60%\"\n";
-    server_.emplace(std::vector<std::string>{"--config", file_, "--memory", "64MiB", "--overcommit",
-                                             overcommit, "--policy", "priority"});
+    std::vector<std::string> arguments = {"--config", file_,      "--overcommit",
+                                          overcommit, "--policy", "priority"};
+    if (is_gpu) {
+      gpu_.emplace(GpuServerOptions{.statements = "memory 76M; costs on", .arguments = arguments});
+    } else {
+      arguments.insert(arguments.end(), {"--memory", "64MiB"});
+      cpu_.emplace(arguments);
+    }
   }
 
   Client Connect(const std::string& name,
                  SchedulingClass scheduling_class = SchedulingClass::kLow) {
     ClientOptions options;
-    options.socket = server_->socket();
+    options.socket = server().socket();
     options.name = name;
     options.scheduling_class = scheduling_class;
     Result<Client> client = Client::Connect(options);
@@ -60,7 +67,7 @@ class MemoryBeyondTheDevice : public ::testing::Test {
     return *std::move(client);
   }
   nlohmann::json Row(const std::string& name) const {
-    const auto report = nlohmann::json::parse(server_->Ctl({"ps", "--json"}).output);
+    const auto report = nlohmann::json::parse(server().Ctl({"ps", "--json"}).output);
     for (const auto& row : report["clients"]) {
       if (row["name"] == name) return row;
     }
@@ -71,14 +78,18 @@ class MemoryBeyondTheDevice : public ::testing::Test {
     return row.contains(figure) ? row[figure].get<std::uint64_t>() : 0;
   }
   std::uint64_t InStore(const char* figure) const {
-    const auto report = nlohmann::json::parse(server_->Ctl({"status", "--json"}).output);
+    const auto report = nlohmann::json::parse(server().Ctl({"status", "--json"}).output);
     return report["devices"][0]["overcommit"][figure].get<std::uint64_t>();
   }
   const std::string& folder() const { return folder_.path(); }
+  ServerProcess& server() { return gpu_ ? gpu_->server() : *cpu_; }
+  const ServerProcess& server() const { return gpu_ ? gpu_->server() : *cpu_; }
+  void ThreeTakeTurns();
 
   const ScratchFolder folder_;
   const std::string file_ = folder_ / "server.toml";
-  std::optional<ServerProcess> server_;
+  std::optional<ServerProcess> cpu_;
+  mutable std::optional<GpuServer> gpu_;
 };
 
 // A buffer of numbers on the device, and what they must be.
@@ -131,7 +142,7 @@ class Numbers {
   std::optional<DeviceBuffer> buffer_;
 };
 
-TEST_F(MemoryBeyondTheDevice, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
+void MemoryBeyondTheDevice::ThreeTakeTurns() {
   const char* const asked = std::getenv("GPUSHARED_MEMORY_TURNS");
   const std::uint64_t turns = asked == nullptr ? 3 : std::strtoull(asked, nullptr, 10);
   std::atomic<bool> is_over = false;
@@ -161,6 +172,19 @@ TEST_F(MemoryBeyondTheDevice, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRig
   EXPECT_EQ(right, 3);
   EXPECT_TRUE(Eventually([&] { return InStore("reserved_bytes") == 0; }));
   EXPECT_EQ(InStore("used_bytes"), 0u);
+}
+
+TEST_F(MemoryBeyondTheDevice, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
+  ThreeTakeTurns();
+}
+
+class MemoryBeyondTheGpu : public MemoryBeyondTheDevice {
+ protected:
+  MemoryBeyondTheGpu() : MemoryBeyondTheDevice("256MiB", /*is_gpu=*/true) {}
+};
+
+TEST_F(MemoryBeyondTheGpu, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
+  ThreeTakeTurns();
 }
 
 TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
@@ -240,7 +264,7 @@ TEST_F(MemoryBeyondTheDevice, AKilledClientLeavesNothingInBothPlaces) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     ClientOptions options;
-    options.socket = server_->socket();
+    options.socket = server().socket();
     options.name = "doomed";
     options.scheduling_class = SchedulingClass::kLow;
     const Result<Client> client = Client::Connect(options);

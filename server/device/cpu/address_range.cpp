@@ -225,11 +225,7 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
 }
 
 Result<AddressRange::ChunkPlace> AddressRange::TakeChunk(std::uint64_t bytes) {
-  if (store_ != nullptr) {
-    return Status(StatusCode::kUnsupported,
-                  "memory refused: where clients hold more memory than the device has, none is "
-                  "mapped in parts");
-  }
+  if (store_ != nullptr) return NoChunksWhereMemoryMoves();
   const MutexLock lock(mutex_);
   if (Status taken = account_.Take(bytes, "memory"); !taken.ok()) return taken;
   if (chunk_file_ < 0) chunk_file_ = memfd_create("gpushared chunks", MFD_CLOEXEC);

@@ -76,6 +76,7 @@ class CudaDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) override;
+  std::uint64_t free_memory_bytes() const override { return memory_->budget()->free_bytes(); }
   Result<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> memory) override {
     return PinnedRegions::Pin(pinned_, memory);
   }
@@ -179,6 +180,8 @@ Status CudaDevice::Start() {
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
   info_.memory_bytes = memory_->budget()->total_bytes();
+  info_.can_move_memory = memory_->can_move();
+  info_.moves_disturb = true;
   pinned_ = std::make_shared<PinnedRegions>(context_);
   Result<std::unique_ptr<BounceBuffers>> bounces = BounceBuffers::Create(context_);
   if (!bounces.ok()) return bounces.status();
@@ -410,8 +413,8 @@ Status CudaDevice::MakeChannels() {
 Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& options) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  Result<std::unique_ptr<CudaRange>> range =
-      CudaRange::Reserve(memory_, options.quota_bytes, options.isolation, options.left_free_bytes);
+  Result<std::unique_ptr<CudaRange>> range = CudaRange::Reserve(
+      memory_, options.quota_bytes, options.isolation, options.left_free_bytes, options.store);
   if (!range.ok()) return range.status();
   return std::unique_ptr<Space>(
       std::make_unique<CudaSpace>(context_, *std::move(range),
@@ -481,6 +484,9 @@ void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work
     item->contained = static_cast<const CudaModule*>(launch->module)->contained();
   }
   const WorkHeader& header = item->header();
+  if (refused.ok() && !SpaceOf(header).is_whole()) {
+    refused = Status(StatusCode::kInternal, "work refused: its client's memory is moved out");
+  }
   if (refused.ok() && header.first_unit > units) {
     refused = Status(StatusCode::kInvalidArgument, "work refused: it resumes at unit " +
                                                        std::to_string(header.first_unit) + " of " +

@@ -71,6 +71,8 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaConte
 CudaMemory::~CudaMemory() {
   if (stream_ == nullptr || context_->is_dead() || !context_->Bind().ok()) return;
   (void)context_->Call(context_->driver().StreamDestroy, stream_);
+  if (staging_ == nullptr) return;
+  (void)context_->Call(context_->driver().MemFreeHost, static_cast<void*>(staging_));
 }
 
 AllocationProperties CudaMemory::Properties() const {
@@ -174,7 +176,8 @@ Status CudaMemory::UnmapPiece(DeviceAddress address, std::uint64_t bytes, Memory
 Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory> memory,
                                                       std::uint64_t quota_bytes,
                                                       Isolation isolation,
-                                                      std::uint64_t left_free_bytes) {
+                                                      std::uint64_t left_free_bytes,
+                                                      std::shared_ptr<StepStore> store) {
   CudaContext& context = memory->context();
   const std::uint64_t quota = std::min(quota_bytes, memory->budget()->total_bytes());
   const std::uint64_t step = memory->step_bytes();
@@ -195,8 +198,8 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
                   "address range of " + Mebibytes(bytes) + " refused: " + status.message());
   }
   const DeviceAddress base = RoundUp(reserved.address + step, bytes);
-  std::unique_ptr<CudaRange> range(
-      new CudaRange(std::move(memory), reserved, base, bytes, quota, left_free_bytes));
+  std::unique_ptr<CudaRange> range(new CudaRange(std::move(memory), reserved, base, bytes, quota,
+                                                 left_free_bytes, std::move(store)));
   if (!has_tail) return range;
   const Result<MemoryHandle> handle = range->memory_->MapPiece(base, tail);
   if (!handle.ok()) {
@@ -209,8 +212,11 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
 }
 
 CudaRange::~CudaRange() {
+  // Also of a dead context: the store is not the driver's.
+  for (const StepStore::Slot slot : slots_) store_->Drop(slot);
   CudaContext& context = memory_->context();
   if (context.is_dead() || !context.Bind().ok()) return;
+  pieces_.resize(resident_pieces());
   for (const Piece& piece : pieces_) {
     (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
   }
@@ -223,12 +229,13 @@ CudaRange::~CudaRange() {
 }
 
 MemoryPiece CudaRange::mapping_area() const {
-  if (tail_) return {};
+  if (tail_ || store_ != nullptr) return {};
   const DeviceAddress begin = base_ + RoundUp(quota_bytes_, memory_->step_bytes());
   return {.base = begin, .bytes = module_base() - begin};
 }
 
 Result<CudaRange::ChunkMemory> CudaRange::TakeChunk(std::uint64_t bytes) {
+  if (store_ != nullptr) return NoChunksWhereMemoryMoves();
   if (bytes % memory_->step_bytes() != 0) {
     return Status(StatusCode::kUnsupported, "memory refused: " + Mebibytes(bytes) +
                                                 " asked, this GPU maps steps of " +
@@ -336,6 +343,11 @@ Result<std::uint64_t> CudaRange::Resize(std::uint64_t mapped_bytes) {
   }
   const std::uint64_t after = RoundUp(mapped_bytes, memory_->step_bytes());
   const std::uint64_t before = PiecesEnd();
+  if (after > before && !slots_.empty()) {
+    return Status(StatusCode::kOutOfMemory,
+                  "mapping refused: " + Mebibytes(slots_.size() * kMapStepBytes) +
+                      " of the client's memory are moved out");
+  }
   Status status;
   if (after < before) status = ShrinkTo(after);
   if (after > before) status = GrowTo(after);
@@ -368,6 +380,7 @@ Status CudaRange::WriteLimit(DeviceAddress word, std::uint64_t mapped_bytes) {
 }
 
 std::uint64_t CudaRange::PieceBytes(std::uint64_t mapped, std::uint64_t missing) const {
+  if (store_ != nullptr) return memory_->step_bytes();
   const std::uint64_t most =
       std::clamp(std::bit_floor(mapped / kPiecesPerMapped), memory_->step_bytes(), kPieceBytesMax);
   return std::min(most, missing);
@@ -421,16 +434,28 @@ Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
   // Running kernels may know the old limit, and stray to it.
   if (launches_.load(std::memory_order_seq_cst) > 0) return SetMapped(PiecesEnd());
   while (pieces_.size() > kept) {
-    const Piece piece = pieces_.back();
-    pieces_.pop_back();
-    Status status = memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
-    account_.Return(piece.bytes);
+    Status status = DropLastPiece();
     if (!status.ok()) return {status.code(), "shrinking failed: " + status.message()};
   }
   if (!tail_) return {};
   // The same memory, so that there always is some.
   Status status = memory_->MovePiece(tail_->address, end, tail_->bytes, tail_->handle);
   if (status.ok()) tail_->address = end;
+  return status;
+}
+
+Status CudaRange::DropLastPiece() {
+  const Piece piece = pieces_.back();
+  pieces_.pop_back();
+  if (!slots_.empty()) {
+    store_->Drop(slots_.front());
+    slots_.pop_front();
+    NoteMovedOut();
+    account_.ReturnMovedOut(piece.bytes);
+    return {};
+  }
+  Status status = memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
+  account_.Return(piece.bytes);
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "server/device/isolation.h"
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
+#include "server/device/step_store.h"
 #include "server/device/work_checks.h"
 
 namespace gpushared::device::cuda {
@@ -60,6 +62,14 @@ class CudaMemory {
   Status MakeZero(DeviceAddress address, std::uint64_t bytes);
   Status Write(DeviceAddress address, std::span<const std::byte> bytes);
 
+  // Whether steps can be moved to a store, which has slots of kMapStepBytes.
+  bool can_move() const { return step_bytes_ == kMapStepBytes; }
+  // A mapped step, copied to a store.
+  Result<StepStore::Slot> CopyOut(DeviceAddress from, StepStore& store);
+  // As MapPiece, of one step with what is in the slot, which stays.
+  Result<MemoryHandle> MapFilled(DeviceAddress address, const StepStore& store,
+                                 StepStore::Slot slot);
+
  private:
   CudaMemory(std::shared_ptr<CudaContext> context, std::uint64_t step_bytes,
              std::uint64_t zero_bytes, std::uint64_t budget_bytes)
@@ -77,6 +87,11 @@ class CudaMemory {
   const std::shared_ptr<MemoryBudget> budget_;
   Mutex using_stream_;
   Stream stream_ GPUSHARED_GUARDED_BY(using_stream_) = nullptr;
+  Status CopyIn(const StepStore& store, StepStore::Slot slot, DeviceAddress to);
+  // One step of pinned memory, taken with the first move. Nobody else's copies go through it.
+  Status TakeStaging() GPUSHARED_REQUIRES(using_staging_);
+  Mutex using_staging_;  // Before using_stream_.
+  std::byte* staging_ GPUSHARED_GUARDED_BY(using_staging_) = nullptr;
 };
 
 // A power of two of device addresses, aligned to its size. Memory is mapped from the bottom, and at
@@ -96,6 +111,10 @@ class CudaMemory {
 // Chunks are mapped between the two parts. A range for contained kernels has none: its kernels know
 // one end of what they may reach.
 //
+// Where it has a store, steps can be moved there and back: the last ones go first, their device
+// memory is released, and their addresses stay reserved. So all pieces are one step, and there are
+// no chunks.
+//
 // Memory is zeroed when it is mapped, not when it is released. A chunk is when it is mapped first.
 // That covers what other processes and dead workers left, and nothing can come between. Nobody
 // reaches unmapped memory until then.
@@ -107,7 +126,8 @@ class CudaRange {
   static Result<std::unique_ptr<CudaRange>> Reserve(std::shared_ptr<CudaMemory> memory,
                                                     std::uint64_t quota_bytes,
                                                     Isolation isolation = Isolation::kOff,
-                                                    std::uint64_t left_free_bytes = 0);
+                                                    std::uint64_t left_free_bytes = 0,
+                                                    std::shared_ptr<StepStore> store = nullptr);
   CudaRange(const CudaRange&) = delete;
   CudaRange& operator=(const CudaRange&) = delete;
   ~CudaRange();
@@ -119,6 +139,12 @@ class CudaRange {
             .range_bytes = bytes_,
             .mapped_bytes = mapped_bytes_.load(std::memory_order_acquire)};
   }
+  // These as Space has them.
+  Status MoveOut(std::uint64_t bytes);
+  Status MoveIn(std::uint64_t bytes);
+  SpaceUse use() const;
+  // Whether all that is mapped is on the device. Any thread.
+  bool is_whole() const { return moved_out_bytes_.load(std::memory_order_acquire) == 0; }
   // A part of the module area, in pages. Its memory is mapped in steps that a client's modules
   // share, and counts against the quota in those.
   struct Block {
@@ -176,8 +202,10 @@ class CudaRange {
     std::uint32_t blocks = 0;  // Module blocks that touch it.
   };
   CudaRange(std::shared_ptr<CudaMemory> memory, const Block& reserved, DeviceAddress base,
-            std::uint64_t bytes, std::uint64_t quota_bytes, std::uint64_t left_free_bytes)
+            std::uint64_t bytes, std::uint64_t quota_bytes, std::uint64_t left_free_bytes,
+            std::shared_ptr<StepStore> store)
       : memory_(std::move(memory)),
+        store_(std::move(store)),
         reserved_(reserved),
         quota_bytes_(quota_bytes),
         base_(base),
@@ -198,15 +226,25 @@ class CudaRange {
   Status SetMapped(std::uint64_t mapped_bytes);
   Status WriteLimit(DeviceAddress word, std::uint64_t mapped_bytes);
   std::uint64_t PieceBytes(std::uint64_t mapped, std::uint64_t missing) const;
+  // The last piece, whose memory is here or in the store.
+  Status DropLastPiece();
+  std::size_t resident_pieces() const { return pieces_.size() - slots_.size(); }
+  void NoteMovedOut() {
+    // Release: whoever sees all of it here may use it.
+    moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
+  }
 
   const std::shared_ptr<CudaMemory> memory_;
-  const Block reserved_;  // The range and what is on both sides of it.
+  const std::shared_ptr<StepStore> store_;  // Null: memory stays.
+  const Block reserved_;                    // The range and what is on both sides of it.
   const std::uint64_t quota_bytes_;
   const DeviceAddress base_;
   const std::uint64_t bytes_;
   MemoryAccount account_;
-  std::vector<Piece> pieces_;  // By address, without gaps from base_.
-  std::optional<Piece> tail_;  // Behind the pieces.
+  std::vector<Piece> pieces_;          // By address, without gaps from base_.
+  std::deque<StepStore::Slot> slots_;  // Of the last pieces, which are moved out; the last first.
+  std::atomic<std::uint64_t> moved_out_bytes_{0};  // Theirs.
+  std::optional<Piece> tail_;                      // Behind the pieces.
   std::vector<DeviceAddress> limits_;
   bool limits_are_right_ = true;  // False when a change has failed half way.
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.

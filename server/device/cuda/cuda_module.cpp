@@ -445,6 +445,18 @@ Result<std::uint64_t> CudaSpace::Resize(std::uint64_t mapped_bytes) {
   return range_->Resize(mapped_bytes);
 }
 
+Status CudaSpace::MoveOut(std::uint64_t bytes) {
+  if (context_->is_dead()) return context_->death();
+  if (Status status = context_->Bind(); !status.ok()) return status;
+  return range_->MoveOut(bytes);
+}
+
+Status CudaSpace::MoveIn(std::uint64_t bytes) {
+  if (context_->is_dead()) return context_->death();
+  if (Status status = context_->Bind(); !status.ok()) return status;
+  return range_->MoveIn(bytes);
+}
+
 namespace {
 
 class CudaChunk : public Chunk {

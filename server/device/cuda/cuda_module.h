@@ -151,6 +151,10 @@ class CudaSpace : public Space {
   std::uint64_t range_bytes() const override { return range_->mapped().range_bytes; }
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override;
   MemoryPiece mapping_area() const override { return range_->mapping_area(); }
+  Status MoveOut(std::uint64_t bytes) override;
+  Status MoveIn(std::uint64_t bytes) override;
+  SpaceUse use() override { return range_->use(); }
+  bool is_whole() const { return range_->is_whole(); }
   Result<std::unique_ptr<Chunk>> MakeChunk(std::uint64_t bytes) override;
   Status MapChunk(Chunk& chunk, std::uint64_t address) override;
   void HideMapping(std::uint64_t address) override { range_->HideMapping(address); }

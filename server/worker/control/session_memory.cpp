@@ -137,7 +137,7 @@ void Session::OnMove(const MoveMemory& move) {
   if (has_ended_) return;
   SlowCalls::Caller whose = caller();
   whose.is_urgent = move.is_urgent;
-  whose.disturbs = false;  // The cpu device copies, on the thread of slow calls.
+  whose.disturbs = environment_.device.info().moves_disturb;
   ++slow_calls_;
   // A step at a time: in between others have their turn.
   environment_.slow_calls.Post(

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that moves to a store and back. GPUSHARED_MOVE_STEPS=N makes N random steps.
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "tests/conformance/device_moves.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint64_t kMoveStep = device::kMapStepBytes;
+
+std::uint64_t MoveStepsAsked() {
+  const char* const text = std::getenv("GPUSHARED_MOVE_STEPS");
+  return text == nullptr ? 400 : std::strtoull(text, nullptr, 10);
+}
+
+}  // namespace
+
+void DeviceMoves::Begin() {
+  store_ = device::StepStore::Create({.bytes = kStoreBytes, .folder = ""}).value();
+  ASSERT_TRUE(store_->Reserve(kStoreBytes).ok());
+  for (Client& client : clients_) Come(client);
+}
+
+void DeviceMoves::End() {
+  for (Client& client : clients_) client.real.space.reset();
+  EXPECT_EQ(gpu().free_memory_bytes(), kDeviceBytes);
+  EXPECT_EQ(store_->used_bytes(), 0U);
+  store_->GiveBack(kStoreBytes);
+}
+
+void DeviceMoves::Come(Client& client) {
+  client = Client();
+  auto space = gpu().CreateSpace(
+      {.quota_bytes = kQuotaSteps * kMoveStep, .store = store_, .isolation = GetParam().isolation});
+  ASSERT_TRUE(space.ok()) << space.status().ToString();
+  client.real.space = *std::move(space);
+}
+
+std::uint64_t DeviceMoves::FreeSteps() const {
+  std::uint64_t used = 0;
+  for (const Client& client : clients_) used += client.resident();
+  return kDeviceSteps - used;
+}
+
+void DeviceMoves::Act() {
+  Client& client = clients_[Draw(kClients)];
+  switch (Draw(40)) {
+    case 0:
+      client.real.space.reset();
+      return Come(client);
+    case 1:
+    case 2:
+      return Grow(client, 1 + Draw(6));
+    case 3:
+      return Shrink(client, Draw(client.words.size() + 1));
+    case 4:
+      return MoveOut(client, Draw(8));
+    case 5:
+    case 6:
+      return MoveIn(client, Draw(kQuotaSteps));
+    default:
+      return client.words.empty() ? Grow(client, 1) : Work(client);
+  }
+}
+
+void DeviceMoves::Grow(Client& client, std::uint64_t steps) {
+  const std::uint64_t wanted = client.words.size() + steps;
+  const bool fits = wanted <= kQuotaSteps && steps <= FreeSteps() && client.is_whole();
+  const auto mapped = client.real.space->Resize(wanted * kMoveStep);
+  ASSERT_EQ(mapped.ok(), fits) << mapped.status().ToString();
+  if (!fits) return;
+  client.words.resize(wanted, 0);
+  for (std::uint64_t step = wanted - steps; step < wanted; ++step) ExpectRight(client, step);
+}
+
+void DeviceMoves::Shrink(Client& client, std::uint64_t steps) {
+  ASSERT_EQ(client.real.space->Resize(steps * kMoveStep).value(), steps * kMoveStep);
+  const std::uint64_t gone = client.words.size() - steps;
+  client.words.resize(steps);
+  client.out_steps -= std::min(gone, client.out_steps);
+}
+
+void DeviceMoves::MoveOut(Client& client, std::uint64_t steps) {
+  ASSERT_TRUE(client.real.space->MoveOut(steps * kMoveStep).ok());
+  client.out_steps += std::min(steps, client.resident());
+}
+
+void DeviceMoves::MoveIn(Client& client, std::uint64_t steps) {
+  const std::uint64_t wanted = std::min(steps, client.out_steps), free = FreeSteps();
+  const Status status = client.real.space->MoveIn(steps * kMoveStep);
+  ASSERT_EQ(status.code(), wanted <= free ? StatusCode::kOk : StatusCode::kOutOfMemory);
+  client.out_steps -= std::min(wanted, free);
+}
+// A new value for a step, or a look at it.
+
+void DeviceMoves::Work(Client& client) {
+  const std::uint64_t step = Draw(client.words.size());
+  if (client.is_whole() && Draw(2) == 0) return ExpectRight(client, step);
+  const auto value = static_cast<std::uint32_t>(random_());
+  for (const std::uint64_t offset : {step * kMoveStep, (step + 1) * kMoveStep - 4}) {
+    device::FillWork work;
+    work.space = client.real.space.get();
+    work.stream = 1;
+    work.destination = client.real.At(offset);
+    work.element_bytes = 4;
+    work.width_bytes = 4;
+    work.value = value;
+    const Status status = Await(Submit(work)).status;
+    ASSERT_EQ(status.code(), client.is_whole() ? StatusCode::kOk : StatusCode::kInternal);
+  }
+  if (client.is_whole()) client.words[step] = value;
+}
+
+void DeviceMoves::ExpectRight(Client& client, std::uint64_t step) {
+  const std::uint32_t word = client.words[step];
+  EXPECT_EQ(ReadWords(client.real, step * kMoveStep, 1).at(0), word);
+  EXPECT_EQ(ReadWords(client.real, (step + 1) * kMoveStep - 4, 1).at(0), word);
+}
+
+void DeviceMoves::CheckAccounts() {
+  std::uint64_t out = 0;
+  for (Client& client : clients_) {
+    const device::SpaceUse use = client.real.space->use();
+    EXPECT_EQ(use.mapped_bytes, client.words.size() * kMoveStep);
+    EXPECT_EQ(use.resident_bytes, client.resident() * kMoveStep);
+    out += client.out_steps;
+  }
+  EXPECT_EQ(gpu().free_memory_bytes(), FreeSteps() * kMoveStep);
+  EXPECT_EQ(store_->used_bytes(), out * kMoveStep);
+}
+
+TEST_P(DeviceMoves, NoByteIsLostAndNoneOfAnotherIsSeen) {
+  if (Skips(gpu().info().can_move_memory, "move memory")) return;
+  Begin();
+  for (std::uint64_t step = 0, steps = MoveStepsAsked(); step < steps && !HasFailure(); ++step) {
+    SCOPED_TRACE(step);
+    Act();
+    if (!HasFatalFailure()) CheckAccounts();
+  }
+  for (Client& client : clients()) {
+    for (Client& other : clients()) MoveOut(other, kQuotaSteps);
+    MoveIn(client, kQuotaSteps);
+    for (std::uint64_t each = 0; each < client.words.size() && !HasFailure(); ++each) {
+      ExpectRight(client, each);
+    }
+  }
+  End();
+}
+
+}  // namespace gpushared::testing

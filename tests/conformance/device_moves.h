@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_CONFORMANCE_DEVICE_MOVES_H_
+#define GPUSHARED_TESTS_CONFORMANCE_DEVICE_MOVES_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "server/device/memory_budget.h"
+#include "server/device/step_store.h"
+#include "tests/conformance/device_suite.h"
+
+namespace gpushared::testing {
+
+// Clients that together may hold twice the device, and a model of what is where.
+class DeviceMoves : public DeviceConformance {
+ protected:
+  static constexpr std::size_t kClients = 3;
+  static constexpr std::uint64_t kQuotaSteps = 21;
+  static constexpr std::uint64_t kDeviceSteps = kDeviceBytes / device::kMapStepBytes;
+
+  struct Client {
+    TestClient real;
+    std::vector<std::uint32_t> words;  // Of each step, in its first and its last word.
+    std::uint64_t out_steps = 0;
+    std::uint64_t resident() const { return words.size() - out_steps; }
+    bool is_whole() const { return out_steps == 0; }
+  };
+
+  void Begin();
+  void End();
+  // One random thing that happens to one of them.
+  void Act();
+  void Come(Client& client);
+  void Grow(Client& client, std::uint64_t steps);
+  void Shrink(Client& client, std::uint64_t steps);
+  void MoveOut(Client& client, std::uint64_t steps);
+  void MoveIn(Client& client, std::uint64_t steps);
+  // A new value for a step, or a look at it.
+  void Work(Client& client);
+  void ExpectRight(Client& client, std::uint64_t step);
+  void CheckAccounts();
+
+  std::array<Client, kClients>& clients() { return clients_; }
+
+ private:
+  static constexpr std::uint64_t kStoreBytes = kClients * kQuotaSteps * device::kMapStepBytes;
+
+  std::uint64_t Draw(std::uint64_t below) { return random_() % below; }
+  std::uint64_t FreeSteps() const;
+
+  std::mt19937_64 random_{1};
+  std::shared_ptr<device::StepStore> store_;
+  std::array<Client, kClients> clients_;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_CONFORMANCE_DEVICE_MOVES_H_
