@@ -213,6 +213,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   options.socket_path = std::move(socket_path);
   options.rules = RulesOf(config);
   options.access_defaults = config.defaults;
+  options.has_overcommit = config.overcommit_bytes > 0;
   options.own_uid = ::geteuid();
   options.policy = config.policy;
   options.version = GPUSHARED_VERSION;

@@ -43,6 +43,7 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
           .closing = unbounded_,
           .limits = options_.limits,
           .own_uid = options_.own_uid,
+          .has_overcommit = options_.has_overcommit,
           .inherited = std::move(inherited),
           .on_arrival =
               [this](Arrival arrival) {

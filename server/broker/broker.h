@@ -44,8 +44,9 @@ struct BrokerOptions {
   AsideReader<LiveRules>::Read read_rules;
   std::uint32_t own_uid = 0;
   AccessDefaults access_defaults;
-  std::string policy;   // For people.
-  std::string version;  // For people.
+  bool has_overcommit = false;  // Workers have room for memory beyond guarantees.
+  std::string policy;           // For people.
+  std::string version;          // For people.
   // What GPUs the machine has now; empty: nobody looks, as where no device is a GPU. Called on
   // threads of its own, every so often and after the death of a GPU's worker.
   InventoryWatch::Read read_inventory;

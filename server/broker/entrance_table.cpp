@@ -249,6 +249,16 @@ Status EntranceTable::Replace(const std::vector<EntranceRule>& rules) {
   return Status::Ok();
 }
 
+Status EntranceTable::CheckTerms(const std::string& terms) const {
+  const Result<EntranceRule> rule = ParseEntranceTerms(terms, "terms of the lease");
+  if (!rule.ok()) return rule.status();
+  if (!rule->memory_limit || around_.has_overcommit) return Status::Ok();
+  return {StatusCode::kInvalidArgument,
+          "lease refused: its memory_limit of " + rule->memory_limit->ToString() +
+              " is memory beyond a guarantee, and this server has no room for that; leave it out, "
+              "or have the server started with overcommit"};
+}
+
 Result<std::shared_ptr<Entrance>> EntranceTable::OpenLease(const ipc::Keep& lease) {
   Result<EntranceRule> rule = ParseEntranceTerms(lease.terms, "terms of the lease");
   if (!rule.ok()) return rule.status();
@@ -290,6 +300,7 @@ void EntranceTable::Hold(const std::shared_ptr<Entrance>& entrance, const std::s
 }
 
 Status EntranceTable::Lease(const std::string& terms, Arrival& asker) {
+  if (Status status = CheckTerms(terms); !status.ok()) return status;
   const ipc::Keep lease = {.entrance = ++last_number_, .lessee = asker.peer.Who(), .terms = terms};
   const Result<std::shared_ptr<Entrance>> entrance = OpenLease(lease);
   if (!entrance.ok()) return entrance.status();

@@ -52,6 +52,7 @@ class EntranceTable {
     ipc::UnboundedCalls& closing;  // Outlives this and all arrivals.
     Listener::Limits limits;
     std::uint32_t own_uid = 0;
+    bool has_overcommit = false;                  // See BrokerOptions.
     std::vector<ipc::InheritedSocket> inherited;  // Used for entrances of their paths.
     std::function<void(Arrival arrival)> on_arrival;
     Listener::RefusalFunction on_refusal;
@@ -119,6 +120,8 @@ class EntranceTable {
   std::optional<ipc::InheritedSocket> TakeInherited(const std::string& path);
   EntranceCounts& RowOf(const Entrance& entrance);
   Result<std::shared_ptr<Entrance>> OpenLease(const ipc::Keep& lease);
+  // What ParseEntranceTerms cannot know. A lease of an earlier broker stays in any case.
+  Status CheckTerms(const std::string& terms) const;
   void Hold(const std::shared_ptr<Entrance>& entrance, const std::string& terms,
             ipc::UniqueFd connection);
   Status Listen(const std::shared_ptr<Entrance>& entrance);

@@ -321,10 +321,21 @@ TEST_F(EntranceTest, ALeaseThatMakesNoSenseIsRefusedAndLeavesNothingBehind) {
   EXPECT_THAT(Take("who = 'everyone'\nname = 'main'").status().message(), HasSubstr("not 'main'"));
   EXPECT_THAT(Take(std::string(ipc::kLeaseTermsBytesMax + 1, '#')).status().message(),
               HasSubstr("allowed are 2048"));
+  EXPECT_THAT(Take("who = 'everyone'\nmemory = '10%'\nmemory_limit = '50%'").status().message(),
+              AllOf(HasSubstr("memory_limit of 50%"), HasSubstr("started with overcommit")));
   EXPECT_EQ(Answer(ipc::AdminVerb::kEntrances)->at("entrances").size(), 1U);
   const ProgramOutcome refused = Ctl({"entrance", "lease", "--who", "user:no such user"});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.output, HasSubstr("does not exist here"));
+}
+
+TEST_F(EntranceTest, ALeaseMayNameMoreThanItsGuaranteeWhereThereIsRoomForThat) {
+  options_.has_overcommit = true;
+  StartBroker();
+  const Result<admin::Lease> lease =
+      Take("name = 'job'\nwho = 'everyone'\nmemory = '10%'\nmemory_limit = '50%'");
+  ASSERT_TRUE(lease.ok()) << lease.status().message();
+  EXPECT_EQ(EntranceRow("job").at("memory_limit"), "50% of the device");
 }
 
 TEST_F(EntranceTest, ALesseeThatSaysMoreLosesItsLease) {
