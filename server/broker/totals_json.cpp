@@ -37,6 +37,10 @@ json ClassJson(const ClassTotals& totals) {
           {"requests_promised", totals.requests_promised.Get()},
           {"requests_kept", totals.requests_kept.Get()},
           {"promises_given_up", totals.promises_given_up.Get()},
+          {"memory_out_bytes", totals.memory_out_bytes.Get()},
+          {"memory_in_bytes", totals.memory_in_bytes.Get()},
+          {"memory_moves", totals.memory_moves.Get()},
+          {"memory_waited_s", SecondsOf(totals.memory_waited_ns)},
           {"queue_wait", HistogramJson(totals.queue_wait)},
           {"request_time", HistogramJson(totals.request_time)},
           {"stop_time", HistogramJson(totals.stop_time)}};

@@ -45,6 +45,15 @@ constexpr Entry kOfDeviceTotals[] = {
     {"gpushared_device_host_delay_seconds", Type::kCounter, "host_delay_s",
      "Time in which the machine kept the device from its work."},
 };
+// Absent where no memory moves.
+constexpr Entry kOfOvercommit[] = {
+    {"gpushared_overcommit_bytes", Type::kGauge, "bytes",
+     "Host memory for device memory that clients hold beyond their guarantees."},
+    {"gpushared_overcommit_reserved_bytes", Type::kGauge, "reserved_bytes",
+     "The part of that which is promised to clients."},
+    {"gpushared_overcommit_used_bytes", Type::kGauge, "used_bytes",
+     "The part of that which holds device memory now."},
+};
 constexpr Entry kOfClass[] = {
     {"gpushared_class_device_seconds", Type::kCounter, "device_time_s",
      "Device time that clients of the class were charged."},
@@ -74,6 +83,14 @@ constexpr Entry kOfClass[] = {
      "Requests that ended within their promise and without an error."},
     {"gpushared_promises_given_up", Type::kCounter, "promises_given_up",
      "Promises that the policy gave up while it was overloaded."},
+    {"gpushared_memory_moved_out_bytes", Type::kCounter, "memory_out_bytes",
+     "Device memory that was moved to host memory, to make room for others."},
+    {"gpushared_memory_moved_in_bytes", Type::kCounter, "memory_in_bytes",
+     "Device memory that came back from host memory."},
+    {"gpushared_memory_moves", Type::kCounter, "memory_moves",
+     "Times a client that had all of its memory on the device lost some of it."},
+    {"gpushared_memory_waited_seconds", Type::kCounter, "memory_waited_s",
+     "Time in which a client had work or asked for memory, and its memory was not on the device."},
 };
 // Gauges of the sessions that are here now.
 constexpr Entry kOfSessions[] = {
@@ -82,6 +99,10 @@ constexpr Entry kOfSessions[] = {
      "Sessions of the class with commands and none on the device."},
     {"gpushared_class_memory_bytes", Type::kGauge, "memory_bytes",
      "Device memory that sessions of the class hold."},
+    {"gpushared_class_memory_resident_bytes", Type::kGauge, "resident_bytes",
+     "The part of that which is on the device."},
+    {"gpushared_class_memory_guaranteed_bytes", Type::kGauge, "guaranteed_bytes",
+     "Device memory that is there for sessions of the class at any time."},
     {"gpushared_class_quota_used_ratio", Type::kGauge, "quota_used_most",
      "Part of its quota that the session of the class holds which holds most of its own."},
 };
@@ -232,6 +253,12 @@ class Writer {
     for (const Entry& entry : kOfDevice) {
       Begin(entry);
       for (const Device& device : devices_) AddNumber(device.labels, *device.facts, entry.key);
+    }
+    for (const Entry& entry : kOfOvercommit) {
+      Begin(entry);
+      for (const Device& device : devices_) {
+        AddNumber(device.labels, Member(*device.facts, "overcommit"), entry.key);
+      }
     }
     for (const Entry& entry : kOfDeviceTotals) {
       Begin(entry);

@@ -116,18 +116,22 @@ ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
                              const ThreadSnapshot& snapshot) {
   struct OfClass {
     unsigned sessions = 0, waiting = 0;
-    std::uint64_t memory_bytes = 0;
+    std::uint64_t memory_bytes = 0, resident_bytes = 0, guaranteed_bytes = 0;
     double quota_used = 0;
   };
   std::array<OfClass, scheduler::kClassNames.size()> classes;
   for (const SessionFacts& facts : sessions) {
     OfClass& of_class = classes.at(static_cast<std::size_t>(facts.spec.scheduling_class));
     ++of_class.sessions;
+    of_class.guaranteed_bytes += facts.guaranteed_bytes;
     const ClientSnapshot* const client = Find(snapshot, facts.session);
     if (client == nullptr) continue;
     if (client->commands_pending > 0 && client->commands_in_flight == 0) ++of_class.waiting;
     const std::uint64_t bytes = client->mapped_bytes + facts.chunk_bytes;
     of_class.memory_bytes += bytes;
+    // Chunks stay on the device.
+    of_class.resident_bytes +=
+        client->memory ? client->memory->resident_bytes + facts.chunk_bytes : bytes;
     if (facts.quota_bytes == 0) continue;
     of_class.quota_used = std::max(
         of_class.quota_used, static_cast<double>(bytes) / static_cast<double>(facts.quota_bytes));
@@ -135,10 +139,13 @@ ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
   ordered_json rows = ordered_json::object();
   for (std::size_t each = 0; each < classes.size(); ++each) {
     const OfClass& of_class = classes.at(each);
-    rows[std::string(scheduler::kClassNames.at(each))] = {{"sessions", of_class.sessions},
-                                                          {"waiting", of_class.waiting},
-                                                          {"memory_bytes", of_class.memory_bytes},
-                                                          {"quota_used_most", of_class.quota_used}};
+    rows[std::string(scheduler::kClassNames.at(each))] = {
+        {"sessions", of_class.sessions},
+        {"waiting", of_class.waiting},
+        {"memory_bytes", of_class.memory_bytes},
+        {"resident_bytes", of_class.resident_bytes},
+        {"guaranteed_bytes", of_class.guaranteed_bytes},
+        {"quota_used_most", of_class.quota_used}};
   }
   return rows;
 }

@@ -87,6 +87,9 @@ class ClientMemory {
   friend class MemoryKeeper;
   std::uint64_t made_room_bytes_ = 0;
   std::uint64_t made_room_by_ = 0;
+  // What is in the totals of it.
+  scheduler::MemoryMoves counted_moves_;
+  scheduler::Duration counted_wait_{};
 };
 
 // How often its ring is looked at. DeviceThread's.

@@ -329,7 +329,7 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
   // The session closes the eventfd only when it has its state back; removing it now keeps a
   // client that goes on ringing from waking us.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->setup.doorbell, nullptr);
-  if (memory_) memory_->OnClientLeaving(*client);
+  if (memory_) memory_->OnClientLeaving(*client, now);
   dispatcher_.RemoveClient(*client, now);
 }
 
@@ -412,7 +412,7 @@ void DeviceThread::Handle(AskRoom message, scheduler::TimePoint now) {
 }
 
 void DeviceThread::Handle(MemoryMoved message, scheduler::TimePoint now) {
-  if (const ClientState* const client = FindStaying(message.session)) {
+  if (ClientState* const client = FindStaying(message.session)) {
     memory_->OnMoved(*client, message.use, now);
   }
 }

@@ -2,6 +2,7 @@
 #include "server/worker/device_thread/memory_keeper.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "gpushared/check.h"
 
@@ -35,7 +36,8 @@ void MemoryKeeper::OnClientChanged(const ClientState& client, scheduler::TimePoi
   is_due_ = true;
 }
 
-void MemoryKeeper::OnClientLeaving(const ClientState& client) {
+void MemoryKeeper::OnClientLeaving(ClientState& client, scheduler::TimePoint now) {
+  Count(client, now);
   residency_.Remove(client.id());
   is_due_ = true;
 }
@@ -46,9 +48,10 @@ void MemoryKeeper::OnMemory(const ClientState& client, const device::SpaceUse& u
   is_due_ = true;
 }
 
-void MemoryKeeper::OnMoved(const ClientState& client, const device::SpaceUse& use,
+void MemoryKeeper::OnMoved(ClientState& client, const device::SpaceUse& use,
                            scheduler::TimePoint now) {
   residency_.OnMoved(client.id(), HeldOf(use), now);
+  Count(client, now);
   is_due_ = true;
 }
 
@@ -71,9 +74,21 @@ void MemoryKeeper::Review(bool was_busy, scheduler::TimePoint now) {
   }
 }
 
+void MemoryKeeper::Count(ClientState& client, scheduler::TimePoint now) const {
+  const scheduler::MemoryMoves moves = residency_.MovesOf(client.id());
+  const scheduler::MemoryMoves before = std::exchange(client.memory.counted_moves_, moves);
+  const scheduler::Duration waited = residency_.WaitedFor(client.id(), now);
+  ClassTotals& totals = client.totals.of_class();
+  totals.memory_out_bytes.Add(moves.out_bytes - before.out_bytes);
+  totals.memory_in_bytes.Add(moves.in_bytes - before.in_bytes);
+  totals.memory_moves.Add(moves.times_out - before.times_out);
+  totals.memory_waited_ns.Add(waited - std::exchange(client.memory.counted_wait_, waited));
+}
+
 void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
-  for (const ClientState* const client : dispatcher_.roster().present()) {
+  for (ClientState* const client : dispatcher_.roster().present()) {
     if (client->life.is_leaving()) continue;
+    Count(*client, now);
     residency_.SetBusy(client->id(), !client->streams.slab().empty(), now);
     if (client->offers.on_device() == 0) residency_.OnDrained(client->id());
   }

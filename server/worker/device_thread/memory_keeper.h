@@ -30,9 +30,9 @@ class MemoryKeeper {
 
   void OnClientAdded(const ClientState& client);
   void OnClientChanged(const ClientState& client, scheduler::TimePoint now);
-  void OnClientLeaving(const ClientState& client);
+  void OnClientLeaving(ClientState& client, scheduler::TimePoint now);
   void OnMemory(const ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
-  void OnMoved(const ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
+  void OnMoved(ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
   void AskRoom(const ClientState& client, std::uint64_t bytes, scheduler::TimePoint now);
   // Memory came back of a client that has left.
   void OnFreed() { is_due_ = true; }
@@ -48,6 +48,8 @@ class MemoryKeeper {
   static constexpr scheduler::Duration kLookEvery = std::chrono::microseconds(100);
 
   scheduler::MemoryGrant GrantOf(const ClientState& client) const;
+  // Brings its totals up to date.
+  void Count(ClientState& client, scheduler::TimePoint now) const;
   void TellWhoIsBusy(scheduler::TimePoint now);
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
 

@@ -125,6 +125,23 @@ TEST(StatusJson, CountsTheSessionsOfEachClass) {
   EXPECT_EQ(classes["normal"]["sessions"], 0);
 }
 
+TEST(StatusJson, SaysWhichMemoryOfAClassIsOnTheDeviceAndWhichIsCertain) {
+  ThreadSnapshot snapshot;
+  std::vector<SessionFacts> sessions(2);
+  snapshot.clients.resize(2);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    sessions[i].session = snapshot.clients[i].session = i + 1;
+    sessions[i].guaranteed_bytes = 100;
+    snapshot.clients[i].mapped_bytes = 300;
+  }
+  snapshot.clients[0].memory = MemorySnapshot{.resident_bytes = 50};
+  const auto of_class =
+      nlohmann::json::parse(StatusJson({}, {}, sessions, snapshot))["classes"]["normal"];
+  EXPECT_EQ(of_class["memory_bytes"], 600);
+  EXPECT_EQ(of_class["resident_bytes"], 350) << "the other's memory does not move";
+  EXPECT_EQ(of_class["guaranteed_bytes"], 200);
+}
+
 TEST(StagingBudget, HalfIsAssuredToEverySessionAndHalfGoesToWhoeverAsksFirst) {
   StagingBudget budget(800, 4, 0.0);  // 100 assured to each, 400 shared.
   EXPECT_EQ(budget.session_max(true), 500u);
