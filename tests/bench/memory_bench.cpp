@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients that hold more memory than their device has: what turns cost the low ones, and what a
+// high one waits for. All results are checked.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpushared/client.h"
+
+#include "server/device/memory_budget.h"
+#include "server/device/step_store.h"
+#include "tests/bench/report.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
+constexpr std::size_t kLowClients = 3;
+constexpr std::uint64_t kMoveAtOnce = 16 * kMebi;  // ResidencyOptions::move_bytes_max.
+
+struct Arguments {
+  std::uint64_t memory_mib = 1024;
+  std::uint64_t turns = 60;
+  std::uint64_t visits = 50;
+  std::string json;
+};
+
+void Demand(const Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
+template <typename T>
+T Demand(Result<T> result) {
+  Demand(result.status());
+  return *std::move(result);
+}
+
+double SecondsSince(Clock::time_point began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+// Bytes per second of a step's way to the store, or back, without a server.
+double StoreBandwidth() {
+  constexpr int kSteps = 128;
+  const auto store =
+      Demand(device::StepStore::Create({.bytes = kSteps * device::kMapStepBytes, .folder = ""}));
+  Demand(store->Reserve(kSteps * device::kMapStepBytes));
+  std::vector<std::byte> step(device::kMapStepBytes, std::byte{7});
+  std::vector<device::StepStore::Slot> slots;
+  const Clock::time_point began = Clock::now();
+  for (int i = 0; i < kSteps; ++i) slots.push_back(Demand(store->Put(step)));
+  for (const device::StepStore::Slot slot : slots) {
+    Demand(store->Read(slot, step));
+    store->Drop(slot);
+  }
+  return 2.0 * kSteps * device::kMapStepBytes / SecondsSince(began);
+}
+
+// A client with numbers on the device, and what they must be.
+class Numbers {
+ public:
+  static constexpr std::size_t kCount = 4096;  // Of one kernel.
+
+  Numbers(const std::string& socket, const std::string& name, SchedulingClass its_class,
+          std::size_t bytes)
+      : client_(Demand(
+            Client::Connect({.name = name, .scheduling_class = its_class, .socket = socket}))),
+        step_(Demand(Demand(client_.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS)).GetKernel("step"))),
+        expected_(bytes / sizeof(std::uint32_t)) {
+    const Clock::time_point began = Clock::now();
+    buffer_.emplace(Demand(client_.AllocateDevice(bytes)));
+    allocation_s_ = SecondsSince(began);
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+      expected_[i] = static_cast<std::uint32_t>(i * 2654435761U);
+    }
+    Demand(client_.default_stream().CopyToDevice(buffer_->address(), expected_.data(), bytes));
+    Demand(client_.Synchronize());
+  }
+
+  double allocation_s() const { return allocation_s_; }
+  void Step(std::size_t round) {
+    const std::size_t first = round * 37 * kCount % (expected_.size() - kCount);
+    for (std::size_t i = first; i < first + kCount; ++i) expected_[i] = expected_[i] * 3 + 1;
+    const Stream stream = client_.default_stream();
+    Demand(stream.Launch(step_, {.grid = {kCount / 256, 1, 1}, .block = {256, 1, 1}},
+                         buffer_->address() + first * sizeof(std::uint32_t),
+                         static_cast<int>(kCount)));
+    Demand(stream.Synchronize());
+  }
+  void Check() {
+    std::vector<std::uint32_t> found(expected_.size());
+    Demand(client_.default_stream().CopyToHost(found.data(), buffer_->address(),
+                                               found.size() * sizeof(std::uint32_t)));
+    Demand(client_.Synchronize());
+    if (found != expected_) throw std::runtime_error("results are wrong");
+  }
+
+ private:
+  const Client client_;
+  const Kernel step_;
+  std::vector<std::uint32_t> expected_;
+  std::optional<DeviceBuffer> buffer_;
+  double allocation_s_ = 0;
+};
+
+// Low clients, each on a thread of its own, until it is destroyed.
+class LowClients {
+ public:
+  LowClients(const std::string& socket, std::size_t count, std::size_t bytes) : rounds_(count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      threads_.emplace_back([this, socket, i, bytes] {
+        try {
+          Numbers numbers(socket, "low-" + std::to_string(i), SchedulingClass::kLow, bytes);
+          ++ready_;
+          for (std::size_t round = 0; !is_over_; ++round, ++rounds_[i]) numbers.Step(round);
+          numbers.Check();
+          ++right_;
+        } catch (const std::exception& error) {
+          std::fprintf(stderr, "low-%zu: %s\n", i, error.what());
+          is_broken_ = true;
+        }
+      });
+    }
+    while (ready_ < count && !is_broken_) std::this_thread::sleep_for(5ms);
+  }
+  ~LowClients() { End(); }
+  LowClients(const LowClients&) = delete;
+  LowClients& operator=(const LowClients&) = delete;
+
+  std::vector<std::uint64_t> Rounds() const { return {rounds_.begin(), rounds_.end()}; }
+  bool is_broken() const { return is_broken_; }
+  // All results were right.
+  bool End() {
+    is_over_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    return right_ == rounds_.size();
+  }
+
+ private:
+  std::vector<std::atomic<std::uint64_t>> rounds_;
+  std::atomic<std::size_t> ready_ = 0, right_ = 0;
+  std::atomic<bool> is_over_ = false, is_broken_ = false;
+  std::vector<std::thread> threads_;
+};
+
+class MemoryMeasurement {
+ public:
+  explicit MemoryMeasurement(const Arguments& arguments)
+      : arguments_(arguments), report_("memory beyond the device"), bandwidth_(StoreBandwidth()) {
+    std::ofstream(rules_) << "[[access]]\neveryone = true\nhighest_class = \"high\"\n"
+                             "max_weight = 1000\nclient_memory = \"20%\"\nmemory_limit = \"60%\"\n";
+    server_.emplace(std::vector<std::string>{
+        "--config", rules_, "--log-level", "warn", "--cpu-threads", "1", "--policy", "priority",
+        "--memory", std::to_string(arguments.memory_mib) + "MiB", "--overcommit",
+        std::to_string(4 * arguments.memory_mib) + "MiB"});
+    report_.AddValue("a step to host memory and back", bandwidth_ / 1e9, "GB/s");
+  }
+
+  bool Run() {
+    const double alone = RoundsAlone();
+    bool is_right = TakeTurns(alone);
+    Visits("high client alone");
+    {
+      LowClients low(server_->socket(), 2, LowBytes());
+      Visits("high client beside two that thrash");
+      is_right &= low.End();
+    }
+    report_.AddValue("promise for an allocation: stop and bytes, and a move that has begun",
+                     1e3 * static_cast<double>(HighBytes() + kMoveAtOnce) / bandwidth_, "ms");
+    report_.Print();
+    return report_.WriteJson(arguments_.json) && is_right;
+  }
+
+ private:
+  std::uint64_t LowBytes() const { return arguments_.memory_mib * 57 / 100 * kMebi; }
+  std::uint64_t HighBytes() const { return arguments_.memory_mib * 15 / 100 * kMebi; }
+
+  // Per second.
+  double RoundsAlone() {
+    LowClients low(server_->socket(), 1, LowBytes());
+    const std::uint64_t before = low.Rounds().front();
+    const Clock::time_point began = Clock::now();
+    std::this_thread::sleep_for(2s);
+    return static_cast<double>(low.Rounds().front() - before) / SecondsSince(began);
+  }
+
+  struct Moved {
+    std::uint64_t bytes = 0, turns = 0;
+  };
+  Moved MovedSoFar() const {
+    Moved sum;
+    const auto told = nlohmann::json::parse(server_->Ctl({"ps", "--json"}).output);
+    for (const auto& row : told["clients"]) {
+      sum.bytes += row["moved_out_bytes"].get<std::uint64_t>();
+      sum.bytes += row["moved_in_bytes"].get<std::uint64_t>();
+      sum.turns += row["times_moved_out"].get<std::uint64_t>();
+    }
+    return sum;
+  }
+
+  bool TakeTurns(double alone) {
+    LowClients low(server_->socket(), kLowClients, LowBytes());
+    const Moved moved_before = MovedSoFar();
+    const std::vector<std::uint64_t> before = low.Rounds();
+    const Clock::time_point began = Clock::now();
+    Moved moved = moved_before;
+    while (moved.turns < moved_before.turns + arguments_.turns && !low.is_broken()) {
+      std::this_thread::sleep_for(100ms);
+      moved = MovedSoFar();
+    }
+    const double seconds = SecondsSince(began);
+    const std::vector<std::uint64_t> after = low.Rounds();
+    const double ideal_moves_s = static_cast<double>(moved.bytes - moved_before.bytes) / bandwidth_;
+    // Turns of the whole device that cost no more than their bytes.
+    const double ideal = alone * (seconds - ideal_moves_s) / kLowClients;
+    const auto turns = static_cast<double>(moved.turns - moved_before.turns);
+    report_.AddValue("alternations", turns, "");
+    report_.AddValue("time for one", 1e3 * seconds / turns, "ms");
+    report_.AddValue("part of the time for moves, at that bandwidth", 100 * ideal_moves_s / seconds,
+                     "%");
+    for (std::size_t i = 0; i < kLowClients; ++i) {
+      report_.AddValue("low client " + std::to_string(i) + " against the ideal round robin",
+                       static_cast<double>(after[i] - before[i]) / ideal, "");
+    }
+    return low.End();
+  }
+
+  void Visits(const std::string& which) {
+    Samples allocations, requests;
+    for (std::uint64_t visit = 0; visit < arguments_.visits; ++visit) {
+      Numbers numbers(server_->socket(), "high", SchedulingClass::kHigh, HighBytes());
+      allocations.Add(1e9 * numbers.allocation_s());
+      for (std::size_t round = 0; round < 20; ++round) {
+        const Clock::time_point began = Clock::now();
+        numbers.Step(round);
+        requests.Add(Clock::now() - began);
+      }
+      numbers.Check();
+    }
+    report_.Add(which + ": allocation", allocations);
+    report_.Add(which + ": request", requests);
+  }
+
+  const Arguments arguments_;
+  Report report_;
+  const double bandwidth_;
+  const ScratchFolder folder_;
+  const std::string rules_ = folder_ / "server.toml";
+  std::optional<ServerProcess> server_;
+};
+
+int Run(int argc, char** argv) {
+  CLI::App app("clients that hold more memory than their device has");
+  Arguments arguments;
+  app.add_option("--memory-mib", arguments.memory_mib, "of the device (1024)")
+      ->check(CLI::Range(64, 65536));
+  app.add_option("--turns", arguments.turns, "alternations of three clients of 57 % (60)");
+  app.add_option("--visits", arguments.visits, "of a high client with 15 % (50)");
+  app.add_option("--json", arguments.json, "also write the report there");
+  CLI11_PARSE(app, argc, argv);
+  return MemoryMeasurement(arguments).Run() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  return gpushared::testing::RunProgram([&] { return gpushared::testing::Run(argc, argv); });
+}
