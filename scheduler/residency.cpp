@@ -89,6 +89,16 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
   Update(state, held, now);
 }
 
+void Residency::OnMoveFailed(ClientId client, const MemoryHeld& held, TimePoint now) {
+  Check(move_ && move_->client == client, "a move ends that was begun");
+  Client* const beneficiary = clients_.Find(move_->beneficiary);
+  if (beneficiary != nullptr && beneficiary->asked_bytes > 0 && !beneficiary->has_right()) {
+    beneficiary->is_refused = true;
+  }
+  OnMoved(client, held, now);
+  moves_fail_until_ = now + options_.retry_after;
+}
+
 bool Residency::IsSettled(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state != nullptr && state->is_settled();
@@ -102,6 +112,11 @@ bool Residency::IsHeld(ClientId client) const {
 std::uint64_t Residency::ResidentBytes(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state == nullptr ? 0 : state->held.resident_bytes;
+}
+
+std::uint64_t Residency::WantedBytes(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state == nullptr ? 0 : std::min(state->wanted_bytes, state->movable_now());
 }
 
 MemoryMoves Residency::MovesOf(ClientId client) const {
@@ -180,6 +195,7 @@ bool Residency::IsIdle(const Client& client, TimePoint now) const { return IdleA
 TimePoint Residency::MakesRoomAt(const Client& victim, const Client& candidate,
                                  TimePoint now) const {
   if (victim.movable_now() == 0) return TimePoint::max();
+  if (now < moves_fail_until_) return TimePoint::max();
   if (candidate.has_right()) return now;
   // It has waited for its room, and uses it now.
   if (victim.granted_bytes > 0) return TimePoint::max();
@@ -188,7 +204,22 @@ TimePoint Residency::MakesRoomAt(const Client& victim, const Client& candidate,
   if (victim.grant.scheduling_class < candidate.grant.scheduling_class) return idle_at;
   // A client that does not run has no stay for its rest.
   if (!victim.held.is_whole()) return now;
-  return std::min(idle_at, victim.stays_until);
+  const TimePoint told_at = victim.told_at.value_or(now);
+  return std::min(idle_at, std::max(victim.stays_until, told_at + options_.notice));
+}
+
+void Residency::TellWanted(Client& victim, const Client& candidate, std::uint64_t bytes,
+                           TimePoint now) {
+  if (candidate.has_right() || victim.movable_now() == 0) return;
+  victim.wanted_bytes = std::min(bytes, victim.movable_now());
+  if (!victim.told_at) victim.told_at = now;
+}
+
+void Residency::ForgetWanted() {
+  for (auto& [client, state] : clients_) {
+    if (state.wanted_bytes == 0) state.told_at.reset();
+    state.wanted_bytes = 0;
+  }
 }
 
 bool Residency::GoesOutBefore(const Item& left, const Item& right, TimePoint now) const {
@@ -213,6 +244,7 @@ Residency::Item* Residency::Victim(const Item& candidate, std::uint64_t bytes, T
     if (each.client == candidate.client) continue;
     const TimePoint at = MakesRoomAt(each.value, candidate.value, now);
     if (at == TimePoint::max()) continue;
+    TellWanted(each.value, candidate.value, bytes, now);
     if (at > now) {
       more_at = Earlier(more_at, at);
       continue;
@@ -221,7 +253,7 @@ Residency::Item* Residency::Victim(const Item& candidate, std::uint64_t bytes, T
     if (first == nullptr || GoesOutBefore(each, *first, now)) first = &each;
   }
   if (found >= bytes) return first;
-  wake_at_ = more_at;
+  if (more_at) wake_at_ = Earlier(wake_at_, *more_at);
   return nullptr;
 }
 
@@ -232,7 +264,8 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   using Kind = MemoryAction::Kind;
   const auto move = [&](Kind kind, ClientId client, std::uint64_t bytes) {
     move_ = Move{.client = client, .beneficiary = candidate.client, .since = now};
-    return MemoryAction{kind, client, std::min(bytes, options_.move_bytes_max), candidate.client};
+    return MemoryAction{kind, client, std::min(bytes, options_.move_bytes_max), candidate.client,
+                        candidate.value.has_right()};
   };
   const std::uint64_t available = AvailableTo(candidate.value, free_bytes);
   const std::uint64_t needed = candidate.value.needed_bytes();
@@ -262,12 +295,15 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
   using Kind = MemoryAction::Kind;
   wake_at_.reset();
   for (auto& [client, state] : clients_) {
-    if (state.asked_bytes == 0 || CanEverHave(client, state)) continue;
+    if (state.asked_bytes == 0 || (!state.is_refused && CanEverHave(client, state))) continue;
+    state.is_refused = false;
     const std::uint64_t asked = std::exchange(state.asked_bytes, 0);
     CountWait(state, now);
     return MemoryAction{Kind::kNoRoom, client, asked, client};
   }
   if (move_) return {};
+  ForgetWanted();
+  if (now < moves_fail_until_) wake_at_ = moves_fail_until_;
   ClientId victim;
   if (const Item* const candidate = Choose(free_bytes, now)) {
     if (const auto action = Serve(*candidate, free_bytes, now, &victim)) return action;

@@ -24,6 +24,12 @@ struct ResidencyOptions {
   // An idle client makes room before its stay is over: after this time, and after as long as its
   // own way back would take.
   Duration idle_min = std::chrono::milliseconds(20);
+  // A client that runs is told this long before it makes room for an equal. So it can free memory
+  // that it does not need, and nobody waits longer for it.
+  Duration notice = std::chrono::milliseconds(2);
+  // When moves are tried again after one failed. Meanwhile a client that had to end for it gives
+  // its memory back.
+  Duration retry_after = std::chrono::seconds(1);
   // One move at most: whoever has a guarantee waits for a move that has begun.
   std::uint64_t move_bytes_max = std::uint64_t{16} << 20;
 };
@@ -58,8 +64,9 @@ struct MemoryAction {
   Kind kind = Kind::kHold;
   ClientId client;
   std::uint64_t bytes = 0;
-  // On whose behalf a move is made.
+  // On whose behalf a move is made, and whether that one has a right to it.
   ClientId beneficiary;
+  bool is_owed = false;
 };
 
 // Memory of a client that moved since it came.
@@ -104,6 +111,9 @@ class Residency {
   void OnDrained(ClientId client);
   // The move is over; less than it was for may have been moved.
   void OnMoved(ClientId client, const MemoryHeld& held, TimePoint now);
+  // The same of a move out that met an error: nothing goes out for a while. A question for room
+  // that nobody has a right to, and on whose behalf it was, is answered by kNoRoom.
+  void OnMoveFailed(ClientId client, const MemoryHeld& held, TimePoint now);
 
   // `free_bytes`: of the device, at this moment.
   std::optional<MemoryAction> Next(std::uint64_t free_bytes, TimePoint now);
@@ -114,6 +124,8 @@ class Residency {
   bool IsSettled(ClientId client) const;
   bool IsHeld(ClientId client) const;
   std::uint64_t ResidentBytes(ClientId client) const;  // MemoryHeld::resident_bytes.
+  // Of that, what it should free, since others wait for it; current after Next returned nothing.
+  std::uint64_t WantedBytes(ClientId client) const;
   MemoryMoves MovesOf(ClientId client) const;
   // Time in which it had commands, or asked for room, and its memory was not there.
   Duration WaitedFor(ClientId client, TimePoint now) const;
@@ -130,6 +142,9 @@ class Residency {
     bool is_busy = false;
     bool is_held = false;
     bool is_drained = false;
+    bool is_refused = false;           // The room is not to be had; not answered yet.
+    std::uint64_t wanted_bytes = 0;    // Others wait for so much of its memory,
+    std::optional<TimePoint> told_at;  // and it knows since then.
     TimePoint idle_since{};
     TimePoint came_in{};
     TimePoint stays_until{};
@@ -172,6 +187,8 @@ class Residency {
   TimePoint IdleAt(const Client& client) const;
   // From when on it makes room for the candidate; never: max.
   TimePoint MakesRoomAt(const Client& victim, const Client& candidate, TimePoint now) const;
+  void TellWanted(Client& victim, const Client& candidate, std::uint64_t bytes, TimePoint now);
+  void ForgetWanted();
   // Who makes room now; null, with wake_at_ set, where those that may do not have enough.
   Item* Victim(const Item& candidate, std::uint64_t bytes, TimePoint now);
   bool GoesOutBefore(const Item& left, const Item& right, TimePoint now) const;
@@ -186,6 +203,7 @@ class Residency {
     TimePoint since{};
   };
   std::optional<Move> move_;
+  TimePoint moves_fail_until_{};
   std::optional<TimePoint> wake_at_;
 };
 

@@ -21,11 +21,12 @@ constexpr std::uint64_t kDevice = 100 * kStep;
 // A device of 100 steps on which all moves take 1 ms a step and clients leave the device at once.
 class ResidencyTest : public ::testing::Test {
  protected:
-  ResidencyTest()
+  explicit ResidencyTest(Duration notice = {})
       : residency_({.device_bytes = kDevice,
                     .stay_factor = 4,
                     .stay_min = 10ms,
                     .idle_min = 5ms,
+                    .notice = notice,
                     .move_bytes_max = 8 * kStep}) {}
 
   ClientId Add(std::uint64_t guaranteed_steps,
@@ -276,6 +277,115 @@ TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {
   EXPECT_EQ(residency_.WaitedFor(low, now_), 3ms + 30ms);
   now_ += 1s;
   EXPECT_EQ(residency_.WaitedFor(low, now_), 3ms + 30ms);
+}
+
+// Of two busy clients that fill the device, the second one asks for more. The stay of the first
+// one is over.
+class MemoryNotice : public ResidencyTest {
+ protected:
+  MemoryNotice() : ResidencyTest(2ms) {
+    Grow(one_, 60);
+    Busy(one_);
+    Grow(other_, 40);
+    Busy(other_);
+    now_ += 1s;
+  }
+  // One action after the other.
+  MemoryAction Expect(Kind kind) {
+    const auto action = residency_.Next(Free(), now_);
+    EXPECT_TRUE(action && action->kind == kind) << static_cast<int>(kind);
+    return action.value_or(MemoryAction{});
+  }
+
+  const ClientId one_ = Add(0), other_ = Add(0);
+};
+
+TEST_F(MemoryNotice, WhoRunsIsToldAndMayFreeWhatItDoesNotNeed) {
+  residency_.AskRoom(other_, 20 * kStep, now_);
+  EXPECT_FALSE(Settle());
+  EXPECT_EQ(residency_.WantedBytes(one_), 20 * kStep);
+  EXPECT_EQ(residency_.wake_at(), now_ + 2ms);
+  now_ += 1ms;
+  Of(one_).movable_bytes -= 20 * kStep;
+  Of(one_).resident_bytes -= 20 * kStep;
+  residency_.OnMemory(one_, Of(one_), now_);
+  EXPECT_EQ(Expect(Kind::kRoom).client, other_);
+  EXPECT_FALSE(Settle());
+  EXPECT_EQ(residency_.WantedBytes(one_), 0u);
+  EXPECT_EQ(moved_out_, 0u);
+  EXPECT_TRUE(IsThere(one_));
+}
+
+TEST_F(MemoryNotice, WhoDoesNothingIsMovedWhenTheNoticeIsOver) {
+  residency_.AskRoom(other_, 20 * kStep, now_);
+  EXPECT_FALSE(Settle());
+  now_ += 2ms;
+  const auto last = Settle();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->kind, Kind::kRoom);
+  EXPECT_EQ(moved_out_, 20u);
+}
+
+TEST_F(MemoryNotice, AGuaranteeWaitsForNoNotice) {
+  const ClientId high = Add(50, SchedulingClass::kHigh);
+  residency_.AskRoom(high, 20 * kStep, now_);
+  EXPECT_EQ(Expect(Kind::kHold).client, one_);
+  EXPECT_EQ(residency_.WantedBytes(one_), 0u) << "it could free nothing in time";
+}
+
+class FailingStore : public MemoryNotice {
+ protected:
+  // The first move out of one_, on whosever behalf.
+  MemoryAction FailToMove() {
+    if (const auto at = residency_.wake_at()) now_ = *at;
+    EXPECT_EQ(Expect(Kind::kHold).client, one_);
+    residency_.OnDrained(one_);
+    const MemoryAction move = Expect(Kind::kMoveOut);
+    residency_.OnMoveFailed(move.client, Of(move.client), now_);
+    return move;
+  }
+};
+
+TEST_F(FailingStore, WhoAskedIsRefusedAndWhoIsThereGoesOn) {
+  residency_.AskRoom(other_, 20 * kStep, now_);
+  EXPECT_FALSE(Settle());
+  EXPECT_FALSE(FailToMove().is_owed);
+  EXPECT_EQ(Expect(Kind::kNoRoom).client, other_);
+  EXPECT_EQ(Expect(Kind::kRelease).client, one_);
+  EXPECT_FALSE(Settle());
+  EXPECT_TRUE(IsThere(one_));
+  EXPECT_TRUE(IsThere(other_));
+}
+
+TEST_F(FailingStore, WhoWaitsToComeInTriesAgainAfterAWhile) {
+  Of(other_).movable_bytes = 60 * kStep;  // It was moved out before.
+  residency_.OnMemory(other_, Of(other_), now_);
+  EXPECT_FALSE(Settle());
+  FailToMove();
+  EXPECT_EQ(Expect(Kind::kRelease).client, one_);
+  EXPECT_FALSE(Settle());
+  EXPECT_TRUE(IsThere(one_));
+  EXPECT_EQ(residency_.wake_at(), now_ + 1s);
+  now_ += 1s;
+  Settle();
+  now_ = residency_.wake_at().value_or(now_);
+  Settle();
+  EXPECT_TRUE(IsThere(other_));
+}
+
+TEST_F(FailingStore, AMoveForAGuaranteeSaysSo) {
+  const ClientId high = Add(50, SchedulingClass::kHigh);
+  residency_.AskRoom(high, 20 * kStep, now_);
+  EXPECT_TRUE(FailToMove().is_owed);
+  // Its session ends for it, and nobody else's.
+  residency_.Remove(one_);
+  EXPECT_FALSE(Settle());
+  Of(one_) = {};
+  const auto last = Settle();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->kind, Kind::kRoom);
+  EXPECT_EQ(last->client, high);
+  EXPECT_TRUE(IsThere(other_));
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
     sum.deaths += outcome.deaths;
     sum.refused += outcome.refused;
     sum.rooms += outcome.rooms;
+    sum.failures += outcome.failures;
   }
   std::printf(
       "%llu launches, %llu moves, %llu deaths, %llu rooms made, %llu refused\n",
@@ -44,6 +45,7 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
   EXPECT_GT(sum.moves, 0u);
   EXPECT_GT(sum.rooms, 0u);
   EXPECT_GT(sum.refused, 0u);
+  EXPECT_GT(sum.failures, 0u);
 }
 
 }  // namespace

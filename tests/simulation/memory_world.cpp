@@ -214,7 +214,14 @@ void MemoryWorld::EndMove() {
   if (Draw(8) == 0) pages = Draw(pages + 1);
   const bool goes_out = move.kind == MemoryAction::Kind::kMoveOut;
   while (pages > 0 && (goes_out ? MoveOutPage(client) : MoveInPage(client))) --pages;
-  residency_.OnMoved(move.client, HeldBy(client), now_);
+  // A store that takes no more. The session of a client that owes the room ends.
+  if (goes_out && Draw(50) == 0) {
+    residency_.OnMoveFailed(move.client, HeldBy(client), now_);
+    ++outcome_.failures;
+    if (move.is_owed) Leave(move.client);
+  } else {
+    residency_.OnMoved(move.client, HeldBy(client), now_);
+  }
   ++outcome_.moves;
 }
 
@@ -280,6 +287,7 @@ bool MemoryWorld::MoveInPage(Client& client) {
 void MemoryWorld::CheckAll() {
   std::size_t resident = 0, out = 0;
   for (const auto& [id, client] : clients_) {
+    if (residency_.WantedBytes(id) > client.resident * kStepBytes) Break("more is wanted than is");
     resident += client.resident;
     out += client.pages.size() - client.resident;
     if (client.is_held != residency_.IsHeld(id)) Break("who is held is not told");

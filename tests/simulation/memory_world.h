@@ -23,7 +23,7 @@ class MemoryWorld {
  public:
   struct Outcome {
     std::string broken;  // The rule that did not hold; empty: all did.
-    std::uint64_t launches = 0, moves = 0, deaths = 0, refused = 0, rooms = 0;
+    std::uint64_t launches = 0, moves = 0, deaths = 0, refused = 0, rooms = 0, failures = 0;
   };
 
   explicit MemoryWorld(std::uint64_t seed);
