@@ -91,6 +91,11 @@ struct CompletionSegment {
   // Bytes that the client's kernels have printed so far; 0 for ever unless its hello asked for
   // them. Stored before the timelines of the commands that printed.
   std::atomic<std::uint64_t> printed;
+  // Where the client may hold more device memory than is guaranteed, else 0: what is guaranteed,
+  // what of its memory is on the device, and how much of that others wait for.
+  std::atomic<std::uint64_t> guaranteed;
+  std::atomic<std::uint64_t> resident;
+  std::atomic<std::uint64_t> wanted;
   // Per stream: sequence of the last command that has ended, with or without success.
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> timeline[kStreamsMax];
   alignas(kWriterSeparationBytes) Granule granules[kCompletionGranules];
@@ -108,6 +113,9 @@ static_assert(offsetof(CommandSegment, granules) == 256);
 static_assert(sizeof(CommandSegment) == 256 + 64 * std::size_t{kCommandGranules});
 static_assert(offsetof(CompletionSegment, event) == 128);
 static_assert(offsetof(CompletionSegment, printed) == 136);
+static_assert(offsetof(CompletionSegment, guaranteed) == 144);
+static_assert(offsetof(CompletionSegment, resident) == 152);
+static_assert(offsetof(CompletionSegment, wanted) == 160);
 static_assert(offsetof(CompletionSegment, timeline) == 256);
 static_assert(offsetof(CompletionSegment, granules) == 256 + 8 * std::size_t{kStreamsMax});
 static_assert(sizeof(CompletionSegment) ==

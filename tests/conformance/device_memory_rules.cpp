@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules of address ranges and mapped memory.
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -245,6 +249,52 @@ TEST_P(DeviceConformance, MemoryThatIsMovedOutIsOthersToUseAndComesBackAsItWas) 
   EXPECT_EQ(Await(Submit(work)).status.code(), StatusCode::kInternal);
   ASSERT_TRUE(client.space->MoveIn(6 * kMebibyte).ok());
   EXPECT_EQ(Read(client, 0, 8 * kMebibyte), Garbage(8 * kMebibyte));
+}
+
+// Writes behind so many bytes of any file fail, for as long as it lives.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    handler_ = signal(SIGXFSZ, SIG_IGN);
+  }
+  ~FileLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  struct rlimit before_ {};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST_P(DeviceConformance, AStoreThatFailsLeavesMemoryWhereItIs) {
+  if (Skips(gpu().info().can_move_memory, "move memory")) return;
+  const auto store = device::StepStore::Create({.bytes = 2 * kStep, .folder = ""}).value();
+  ASSERT_TRUE(store->Reserve(2 * kStep).ok());
+  auto space = gpu().CreateSpace({.quota_bytes = kDeviceBytes, .store = store});
+  ASSERT_TRUE(space.ok()) << space.status().ToString();
+  const TestClient client{.space = *std::move(space), .module = nullptr};
+  ASSERT_TRUE(client.space->Resize(2 * kStep).ok());
+  Write(client, 0, Garbage(2 * kStep));
+  const std::uint64_t free = gpu().free_memory_bytes();
+  {
+    const FileLimit limit(kMebibyte);
+    EXPECT_EQ(client.space->MoveOut(2 * kStep).code(), StatusCode::kInternal);
+  }
+  EXPECT_EQ(client.space->use().resident_bytes, 2 * kStep);
+  EXPECT_EQ(gpu().free_memory_bytes(), free);
+  EXPECT_EQ(store->used_bytes(), 0U);
+  EXPECT_EQ(Read(client, 0, 2 * kStep), Garbage(2 * kStep));
+  ASSERT_TRUE(client.space->MoveOut(kStep).ok());
+  ASSERT_EQ(ftruncate(store->fd(), 0), 0);
+  EXPECT_EQ(client.space->MoveIn(kStep).code(), StatusCode::kInternal);
+  EXPECT_EQ(client.space->use().resident_bytes, kStep);
+  EXPECT_EQ(gpu().free_memory_bytes(), free + kStep);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class DeviceMoves : public DeviceConformance {
 
   struct Client {
     TestClient real;
-    std::vector<std::uint32_t> words;  // Of each step, in its first and its last word.
+    std::vector<std::uint32_t> words;  // By step: its first and its last word.
     std::uint64_t out_steps = 0;
     std::uint64_t resident() const { return words.size() - out_steps; }
     bool is_whole() const { return out_steps == 0; }

@@ -2,6 +2,7 @@
 // Clients that hold more memory than their device has, in a real server.
 // GPUSHARED_MEMORY_TURNS=N lets the three of them take N turns.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,9 +12,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -287,6 +290,161 @@ TEST_F(MemoryBeyondTheDevice, AKilledClientLeavesNothingInBothPlaces) {
   const Client next = Connect("next");
   EXPECT_TRUE(next.AllocateDevice(kMostOfAThird - 8 * kMebi).ok());
   EXPECT_TRUE(numbers.AreRight());
+}
+
+TEST_F(MemoryBeyondTheDevice, AClientSeesItsGuaranteeAndIsToldWhenOthersWait) {
+  std::optional<DeviceBuffer> cache;
+  std::atomic<std::uint64_t> told = 0;
+  ClientOptions options;
+  options.socket = server().socket();
+  options.name = "keeper";
+  options.scheduling_class = SchedulingClass::kLow;
+  options.on_memory_wanted = [&](std::uint64_t bytes) {
+    told = bytes;
+    cache.reset();
+  };
+  const Result<Client> keeper = Client::Connect(options);
+  ASSERT_TRUE(keeper.ok()) << keeper.status().ToString();
+  Numbers numbers(*keeper, 14 * kMebi);
+  cache.emplace(keeper->AllocateDevice(20 * kMebi).value());
+  ASSERT_TRUE(Eventually([&] { return keeper->memory_info().resident_bytes >= 34 * kMebi; }));
+  const MemoryInfo before = keeper->memory_info();
+  EXPECT_EQ(before.guaranteed_bytes, 64 * kMebi / 5);
+  EXPECT_EQ(before.total_bytes, 64 * kMebi * 3 / 5);
+  EXPECT_EQ(before.wanted_bytes, 0u);
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    const Client client = Connect("other");
+    Numbers others(client, kMostOfAThird);
+    for (std::size_t round = 0; !is_over; ++round) ASSERT_TRUE(others.Step(round).ok());
+    EXPECT_TRUE(others.AreRight());
+  });
+  for (std::size_t round = 0; told == 0 && round < 1'000'000; ++round) {
+    ASSERT_TRUE(numbers.Step(round).ok());
+  }
+  EXPECT_GT(told, 0u);
+  EXPECT_FALSE(cache);
+  EXPECT_LE(keeper->memory_info().mapped_bytes, before.mapped_bytes - 16 * kMebi) << "not trimmed";
+  is_over = true;
+  other.join();
+  EXPECT_TRUE(numbers.AreRight());
+}
+
+TEST_F(MemoryBeyondTheDevice, ChunksAreForThoseWhoseMemoryNeverMoves) {
+  const Client low = Connect("low"), other = Connect("other");
+  Numbers numbers(low, kMostOfAThird), others(other, 26 * kMebi);
+  // The device is full.
+  ClientOptions options;
+  options.socket = server().socket();
+  options.memory_bytes = 12 * kMebi;
+  const Result<Client> mapper = Client::Connect(options);
+  ASSERT_TRUE(mapper.ok()) << mapper.status().ToString();
+  const Result<DeviceChunk> chunk = mapper->CreateChunk(10 * kMebi);
+  ASSERT_TRUE(chunk.ok()) << chunk.status().ToString();
+  const DeviceAddress at = mapper->mapping_area().base;
+  ASSERT_TRUE(mapper->MapChunk(*chunk, at).ok());
+  std::vector<std::byte> bytes(10 * kMebi, std::byte{1});
+  ASSERT_TRUE(mapper->default_stream().CopyToHost(bytes.data(), at, bytes.size()).ok());
+  ASSERT_TRUE(mapper->Synchronize().ok());
+  EXPECT_EQ(bytes, std::vector<std::byte>(bytes.size()));
+  EXPECT_EQ(mapper->memory_info().guaranteed_bytes, 12 * kMebi);
+  EXPECT_EQ(low.mapping_area().bytes, 0u);
+  const Status refused = low.CreateChunk(2 * kMebi).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("memory_limit"));
+  EXPECT_TRUE(numbers.AreRight());
+  EXPECT_TRUE(others.AreRight());
+}
+
+// The worker's store meets errors of the disk, or of the machine.
+class StoreThatFails : public MemoryBeyondTheDevice {
+ protected:
+  pid_t worker() const { return server().workers().at(0); }
+  // Writes behind so many bytes of any file fail.
+  void LimitFiles(std::uint64_t bytes) const {
+    const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+    ASSERT_EQ(prlimit(worker(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  }
+  // Its pages are gone, as those of a disk that cannot be read.
+  void EmptyStore() const {
+    const std::string folder = "/proc/" + std::to_string(worker()) + "/fd";
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      std::error_code ignored;
+      const auto target = std::filesystem::read_symlink(entry.path(), ignored).string();
+      if (target.find("gpushared moved out") == std::string::npos) continue;
+      ASSERT_EQ(truncate(entry.path().c_str(), 0), 0);
+      return;
+    }
+    FAIL() << "the worker has no store";
+  }
+};
+
+TEST_F(StoreThatFails, AWriteErrorRefusesAnAllocationAndLosesNoPage) {
+  const Client first = Connect("first"), second = Connect("second");
+  Numbers numbers(first, kMostOfAThird);
+  LimitFiles(kMebi);
+  const Status refused = second.AllocateDevice(kMostOfAThird).status();
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory) << refused.ToString();
+  EXPECT_EQ(Figure("first", "moved_out_bytes"), 0u);
+  EXPECT_THAT(server().Log(), ::testing::HasSubstr("File too large"));
+  EXPECT_TRUE(numbers.Step(1).ok());
+  EXPECT_TRUE(numbers.AreRight());
+  // A guarantee is worth a session that is beyond its own.
+  const Client high = Connect("high", SchedulingClass::kHigh);
+  const Result<DeviceBuffer> third = second.AllocateDevice(28 * kMebi);
+  EXPECT_TRUE(third.ok()) << third.status().ToString();
+  const Result<DeviceBuffer> mine = high.AllocateDevice(10 * kMebi);
+  EXPECT_TRUE(mine.ok()) << mine.status().ToString();
+  EXPECT_TRUE(Eventually([&] { return Row("first").empty() || Row("second").empty(); }));
+  EXPECT_FALSE(Row("first").empty() && Row("second").empty());
+  EXPECT_THAT(server().Log(), ::testing::HasSubstr("device memory cannot be moved out"));
+  LimitFiles(RLIM_INFINITY);
+  EXPECT_TRUE(Eventually([&] { return InStore("used_bytes") == 0; }));
+}
+
+TEST_F(StoreThatFails, APageThatCannotBeReadEndsItsClientAndNobodyElse) {
+  const Client first = Connect("first"), second = Connect("second");
+  Numbers numbers(first, kMostOfAThird), others(second, 26 * kMebi);
+  {
+    const Client high = Connect("high", SchedulingClass::kHigh);
+    ASSERT_TRUE(high.AllocateDevice(12 * kMebi).ok());
+    ASSERT_GT(InStore("used_bytes"), 0u);
+    EmptyStore();
+  }
+  ASSERT_TRUE(Eventually([&] { return Row("high").empty(); }));
+  // Now there is room for all, and nothing has to go out.
+  const Status of_first = numbers.Step(0), of_second = others.Step(0);
+  EXPECT_NE(of_first.ok(), of_second.ok());
+  const Status& ended = of_first.ok() ? of_second : of_first;
+  EXPECT_THAT(ended.message(), ::testing::HasSubstr("cannot be read back from host memory"));
+  EXPECT_TRUE(of_first.ok() ? numbers.AreRight() : others.AreRight());
+  EXPECT_TRUE(Eventually([&] { return InStore("used_bytes") == 0; }));
+}
+
+class MemoryInAFolder : public MemoryBeyondTheDevice {
+ protected:
+  MemoryInAFolder() : MemoryBeyondTheDevice("256MiB," + Made()) {}
+  ~MemoryInAFolder() override { std::filesystem::remove_all(Path()); }
+  static std::string Path() { return "/tmp/gpushared-store-" + std::to_string(getpid()); }
+  static std::string Made() {
+    std::filesystem::create_directories(Path());
+    return Path();
+  }
+};
+
+TEST_F(MemoryInAFolder, ADeadWorkerLeavesNoFileAndItsClientsLoseTheDevice) {
+  const Client first = Connect("first"), second = Connect("second");
+  Numbers numbers(first, kMostOfAThird), others(second, kMostOfAThird);
+  ASSERT_TRUE(Eventually([&] { return InStore("used_bytes") > 0; }));
+  EXPECT_TRUE(std::filesystem::is_empty(Path())) << "others could open it";
+  ASSERT_EQ(kill(server().workers().at(0), SIGKILL), 0);
+  EXPECT_TRUE(Eventually([&] { return numbers.Step(0).code() == StatusCode::kDeviceLost; }));
+  EXPECT_TRUE(Eventually([&] { return others.Step(0).code() == StatusCode::kDeviceLost; }));
+  EXPECT_TRUE(std::filesystem::is_empty(Path()));
+  // The next worker begins with an empty store.
+  const Client next = Connect("next");
+  EXPECT_EQ(InStore("reserved_bytes"), 0u);
+  EXPECT_TRUE(next.AllocateDevice(kMostOfAThird).ok());
 }
 
 class MemoryBeyondASmallStore : public MemoryBeyondTheDevice {

@@ -66,7 +66,7 @@ class CudaMemory {
   bool can_move() const { return step_bytes_ == kMapStepBytes; }
   // A mapped step, copied to a store.
   Result<StepStore::Slot> CopyOut(DeviceAddress from, StepStore& store);
-  // As MapPiece, of one step with what is in the slot, which stays.
+  // Maps one step as MapPiece does, with what is in the slot instead of zeros. The slot stays.
   Result<MemoryHandle> MapFilled(DeviceAddress address, const StepStore& store,
                                  StepStore::Slot slot);
 

@@ -142,13 +142,15 @@ void Session::Start() {
   WatchDeath();
   const device::SpaceOptions space = {
       .quota_bytes = quota_bytes(),
-      .store = environment_.store,
+      // Within its guarantee a client's memory never moves.
+      .store = quota_bytes() > attach_.guaranteed_bytes ? environment_.store : nullptr,
       .left_free_bytes = LeftFree(),
       .isolation = static_cast<device::Isolation>(attach_.isolation),
       .driver_may_compile = environment_.driver_compiles_for_all || attach_.is_trusted};
   MakeSlowCall(
-      [device = &environment_.device, space, guaranteed = attach_.guaranteed_bytes] {
-        return MakeMemory(*device, space, guaranteed);
+      [device = &environment_.device, space, store = environment_.store,
+       guaranteed = attach_.guaranteed_bytes] {
+        return MakeMemory(*device, space, store, guaranteed);
       },
       [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
         self.OnMemoryMade(std::move(memory));
@@ -163,6 +165,7 @@ std::uint64_t Session::LeftFree() const {
 
 Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& device,
                                                            const device::SpaceOptions& options,
+                                                           std::shared_ptr<device::StepStore> store,
                                                            std::uint64_t guaranteed_bytes) {
   using Access = ipc::SharedSegment::Access;
   auto memory = std::make_unique<SessionMemory>();
@@ -180,8 +183,8 @@ Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& devic
   auto doorbell = ipc::MakeDoorbell();
   if (!doorbell.ok()) return doorbell.status();
   memory->doorbell = *std::move(doorbell);
-  if (options.store != nullptr) {
-    memory->cover = std::make_unique<MemoryCover>(options.store, guaranteed_bytes);
+  if (store != nullptr) {
+    memory->cover = std::make_unique<MemoryCover>(std::move(store), guaranteed_bytes);
   }
   auto space = device.CreateSpace(options);
   if (!space.ok()) return space.status();

@@ -166,6 +166,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint64_t LeftFree() const;
   static Result<std::unique_ptr<SessionMemory>> MakeMemory(device::Device& device,
                                                            const device::SpaceOptions& options,
+                                                           std::shared_ptr<device::StepStore> store,
                                                            std::uint64_t guaranteed_bytes);
   void OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory);
   void Attach();
@@ -247,13 +248,13 @@ class Session : public std::enable_shared_from_this<Session> {
   bool MayAwaitRoom(const ResizeStep& step) const;
   void OnResized(const Resizing& resizing);
   // Requests about chunks; in session_chunks.cpp.
-  void MakeChunk(std::uint32_t number, std::uint64_t bytes);
+  void MakeChunk(std::uint32_t number, std::uint64_t bytes, int rooms_asked = 0);
   void FreeChunk(std::uint32_t number);
   void MapChunk(std::uint32_t number, std::uint64_t address);
   void UnmapChunk(std::uint64_t address);
   // Runs `then(*this, whether it is there)` once so much more device memory is free.
   void AwaitRoom(std::uint64_t bytes, std::function<void(Session&, bool)> then);
-  void OnMoveEnded(const Status& status, const device::SpaceUse& use);
+  void OnMoveEnded(const MoveMemory& move, const Status& status, const device::SpaceUse& use);
   // What the space has now, for the device thread.
   void TellMemory();
 

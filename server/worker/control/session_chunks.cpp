@@ -2,6 +2,7 @@
 // A session's answers to requests about chunks.
 #include <fmt/format.h>
 
+#include <memory>
 #include <utility>
 
 #include "server/worker/control/session.h"
@@ -22,17 +23,37 @@ void Session::Handle(const ipc::ChangeChunk& request) {
   }
 }
 
-void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes) {
+void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int rooms_asked) {
   if (const Status status = memory_->chunks.CheckMake(number); !status.ok()) return Refuse(status);
+  // There is no room, and it is within the guarantee. Read after the slow call has ended.
+  const auto is_owed = std::make_shared<bool>(false);
   MakeSlowCallFor(
-      bytes, [space = memory_->space.get(), bytes] { return space->MakeChunk(bytes); },
-      [number, bytes](Session& self, Result<std::unique_ptr<device::Chunk>> chunk) {
+      bytes,
+      [space = memory_->space.get(), cover = memory_->cover.get(), bytes, is_owed] {
+        auto chunk = space->MakeChunk(bytes);
+        if (cover != nullptr && chunk.status().code() == StatusCode::kOutOfMemory) {
+          device::SpaceUse use = space->use();
+          use.pinned_bytes += bytes;
+          *is_owed = cover->IsSettled(use);
+        }
+        return chunk;
+      },
+      [number, bytes, rooms_asked, is_owed](Session& self,
+                                            Result<std::unique_ptr<device::Chunk>> chunk) {
         const bool is_made = chunk.ok();
         // Also of a session that has ended: it goes with the rest of the memory.
         if (is_made) self.memory_->chunks.Add(number, std::move(*chunk), bytes);
         if (self.has_ended_) return self.CheckOver();
-        if (!is_made) return self.Refuse(chunk.status());
-        self.Reply(ipc::Done{});
+        if (is_made) {
+          self.TellMemory();
+          return self.Reply(ipc::Done{});
+        }
+        if (!*is_owed || rooms_asked == kRoomsAskedMax) return self.Refuse(chunk.status());
+        self.AwaitRoom(bytes, [number, bytes, rooms_asked, why = chunk.status()](Session& again,
+                                                                                 bool is_room) {
+          if (is_room) return again.MakeChunk(number, bytes, rooms_asked + 1);
+          again.Refuse(why);
+        });
       });
 }
 
@@ -45,6 +66,7 @@ void Session::FreeChunk(std::uint32_t number) {
       },
       [](Session& self, const Status&) {
         if (self.has_ended_) return self.CheckOver();
+        self.TellMemory();
         self.Reply(ipc::Done{});
       });
 }

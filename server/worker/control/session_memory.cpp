@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
 
 #include "server/device/memory_budget.h"
 #include "server/worker/control/session.h"
@@ -141,14 +142,14 @@ void Session::OnMove(const MoveMemory& move) {
   ++slow_calls_;
   // A step at a time: in between others have their turn.
   environment_.slow_calls.Post(
-      whose, [self = shared_from_this(), left = move.bytes, goes_out = move.goes_out]() mutable {
+      whose, [self = shared_from_this(), left = move.bytes, move]() mutable {
         SessionMemory& memory = *self->memory_;
         device::Space& space = *memory.space;
         const std::uint64_t step = std::min(left, device::kMapStepBytes);
         left -= step;
         Status status;
         // It may have given back what it held beyond its guarantee, and its room in the store.
-        if (!goes_out) {
+        if (!move.goes_out) {
           status = space.MoveIn(step);
         } else if (memory.cover->Covers(space.use())) {
           status = space.MoveOut(step);
@@ -159,21 +160,30 @@ void Session::OnMove(const MoveMemory& move) {
           (void)memory.cover->Cover(use);  // Less than before.
         }
         boost::asio::io_context& context = self->environment_.context;
-        boost::asio::post(context, [self = std::move(self), status = std::move(status), use] {
+        boost::asio::post(context, [self = std::move(self), move, status = std::move(status), use] {
           --self->slow_calls_;
-          self->OnMoveEnded(status, use);
+          self->OnMoveEnded(move, status, use);
         });
         return false;
       });
 }
 
-void Session::OnMoveEnded(const Status& status, const device::SpaceUse& use) {
+void Session::OnMoveEnded(const MoveMemory& move, const Status& status,
+                          const device::SpaceUse& use) {
   if (has_ended_) return CheckOver();
   // Room that others took meanwhile is made again.
-  if (!status.ok() && status.code() != StatusCode::kOutOfMemory) {
+  const bool has_failed = !status.ok() && status.code() != StatusCode::kOutOfMemory;
+  if (!has_failed || move.goes_out) {
+    environment_.device_thread.Post(MemoryMoved{id(), use, has_failed});
+  }
+  if (!has_failed) return;
+  // What cannot go out is still here. Only a guarantee of another one is worth a session.
+  if (!move.goes_out || move.is_owed) {
     return End({status.code(), fmt::format("session ended: {} [{}]", status.message(), who_)});
   }
-  environment_.device_thread.Post(MemoryMoved{id(), use});
+  environment_.log.WriteOf(
+      spdlog::level::warn, id(),
+      fmt::format("memory stays where it is, and others wait: {} [{}]", status.message(), who_));
 }
 
 void Session::TellMemory() {

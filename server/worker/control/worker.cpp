@@ -263,7 +263,8 @@ int Worker::Run() { return impl_->Run(); }
 int RunWorker(WorkerOptions options, ipc::UniqueFd channel) {
   // Ctrl-C and service managers signal all processes of a group at once. The broker answers
   // such a signal by draining its workers, which must live to do it.
-  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_IGN);
+  // SIGXFSZ: a file that may not grow is an error of the store, and no reason to die.
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
   options.takes_stdout = true;
   Worker worker(std::move(options), std::move(channel));
   const int code = worker.Run();

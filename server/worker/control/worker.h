@@ -111,8 +111,8 @@ class Worker {
   std::unique_ptr<Impl> impl_;
 };
 
-// What `gpushared --worker` does: a Worker in a process of its own. Ignores SIGINT, SIGTERM
-// and SIGPIPE: the broker decides when a worker ends, by the channel or by SIGKILL.
+// What `gpushared --worker` does: a Worker in a process of its own. Ignores SIGINT, SIGTERM,
+// SIGPIPE and SIGXFSZ: the broker decides when a worker ends, by the channel or by SIGKILL.
 int RunWorker(WorkerOptions options, ipc::UniqueFd channel);
 
 }  // namespace gpushared::server

@@ -32,6 +32,9 @@ class ClientOutlet {
                std::shared_ptr<const PrintedText> printed)
       : timeline_(completions.timeline),
         printed_word_(completions.printed),
+        guaranteed_word_(completions.guaranteed),
+        resident_word_(completions.resident),
+        wanted_word_(completions.wanted),
         printed_(std::move(printed)),
         writer_(completions.granules, commands.completions_taken),
         doorbell_(completions.event, commands.waiting) {}
@@ -51,6 +54,14 @@ class ClientOutlet {
     if (to_publish_.test(stream)) return;
     to_publish_.set(stream);
     streams_[stream_count_++] = static_cast<std::uint8_t>(stream);
+  }
+  // Where memory moves. True when the client has something new to do.
+  bool ShowMemory(std::uint64_t guaranteed, std::uint64_t resident, std::uint64_t wanted) {
+    // Relaxed, all three: nothing depends on them.
+    guaranteed_word_.store(guaranteed, std::memory_order_relaxed);
+    resident_word_.store(resident, std::memory_order_relaxed);
+    wanted_word_.store(wanted, std::memory_order_relaxed);
+    return std::exchange(wanted_, wanted) == 0 && wanted != 0;
   }
   ipc::CompletionDoorbell::Rung Publish() {
     // Relaxed: the timelines' release stores follow.
@@ -72,6 +83,10 @@ class ClientOutlet {
   friend class Publisher;
   std::atomic<std::uint64_t>* const timeline_;
   std::atomic<std::uint64_t>& printed_word_;
+  std::atomic<std::uint64_t>& guaranteed_word_;
+  std::atomic<std::uint64_t>& resident_word_;
+  std::atomic<std::uint64_t>& wanted_word_;
+  std::uint64_t wanted_ = 0;
   const std::shared_ptr<const PrintedText> printed_;
   ipc::TagRingWriter writer_;
   ipc::CompletionDoorbell doorbell_;

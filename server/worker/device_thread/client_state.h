@@ -87,7 +87,7 @@ class ClientMemory {
   friend class MemoryKeeper;
   std::uint64_t made_room_bytes_ = 0;
   std::uint64_t made_room_by_ = 0;
-  // What is in the totals of it.
+  // The totals have so much of it.
   scheduler::MemoryMoves counted_moves_;
   scheduler::Duration counted_wait_{};
 };

@@ -413,7 +413,7 @@ void DeviceThread::Handle(AskRoom message, scheduler::TimePoint now) {
 
 void DeviceThread::Handle(MemoryMoved message, scheduler::TimePoint now) {
   if (ClientState* const client = FindStaying(message.session)) {
-    memory_->OnMoved(*client, message.use, now);
+    memory_->OnMoved(*client, message, now);
   }
 }
 

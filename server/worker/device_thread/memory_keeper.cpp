@@ -48,9 +48,13 @@ void MemoryKeeper::OnMemory(const ClientState& client, const device::SpaceUse& u
   is_due_ = true;
 }
 
-void MemoryKeeper::OnMoved(ClientState& client, const device::SpaceUse& use,
+void MemoryKeeper::OnMoved(ClientState& client, const MemoryMoved& moved,
                            scheduler::TimePoint now) {
-  residency_.OnMoved(client.id(), HeldOf(use), now);
+  if (moved.has_failed) {
+    residency_.OnMoveFailed(client.id(), HeldOf(moved.use), now);
+  } else {
+    residency_.OnMoved(client.id(), HeldOf(moved.use), now);
+  }
   Count(client, now);
   is_due_ = true;
 }
@@ -72,6 +76,16 @@ void MemoryKeeper::Review(bool was_busy, scheduler::TimePoint now) {
   while (const auto action = residency_.Next(device_.free_memory_bytes(), now)) {
     CarryOut(*action, now);
   }
+  for (ClientState* const client : dispatcher_.roster().present()) {
+    if (!client->life.is_leaving()) Show(*client);
+  }
+}
+
+void MemoryKeeper::Show(ClientState& client) {
+  const bool is_new =
+      client.outlet.ShowMemory(client.setup.guaranteed_bytes, residency_.ResidentBytes(client.id()),
+                               residency_.WantedBytes(client.id()));
+  if (is_new) dispatcher_.publisher().Mark(client);
 }
 
 void MemoryKeeper::Count(ClientState& client, scheduler::TimePoint now) const {
@@ -117,6 +131,7 @@ void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::Ti
           MoveMemory{.session = action.client.value,
                      .goes_out = goes_out,
                      .bytes = action.bytes,
+                     .is_owed = action.is_owed,
                      .is_urgent = beneficiary != nullptr && dispatcher_.IsUrgent(*beneficiary)});
       return;
     }

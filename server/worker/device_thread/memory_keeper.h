@@ -32,7 +32,7 @@ class MemoryKeeper {
   void OnClientChanged(const ClientState& client, scheduler::TimePoint now);
   void OnClientLeaving(ClientState& client, scheduler::TimePoint now);
   void OnMemory(const ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
-  void OnMoved(ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
+  void OnMoved(ClientState& client, const MemoryMoved& moved, scheduler::TimePoint now);
   void AskRoom(const ClientState& client, std::uint64_t bytes, scheduler::TimePoint now);
   // Memory came back of a client that has left.
   void OnFreed() { is_due_ = true; }
@@ -50,6 +50,8 @@ class MemoryKeeper {
   scheduler::MemoryGrant GrantOf(const ClientState& client) const;
   // Brings its totals up to date.
   void Count(ClientState& client, scheduler::TimePoint now) const;
+  // Shows the client what it has, and how much of that others want.
+  void Show(ClientState& client);
   void TellWhoIsBusy(scheduler::TimePoint now);
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
 

@@ -88,6 +88,7 @@ struct AskRoom {
 struct MemoryMoved {
   std::uint64_t session = 0;
   device::SpaceUse use;
+  bool has_failed = false;  // A move out; nothing is lost.
 };
 struct ChangeClient {
   std::uint64_t session = 0;
@@ -142,6 +143,7 @@ struct MoveMemory {
   std::uint64_t session = 0;
   bool goes_out = false;
   std::uint64_t bytes = 0;
+  bool is_owed = false;    // Whoever waits for it has a right to the room.
   bool is_urgent = false;  // Whoever waits for it is.
 };
 struct RoomAnswer {
