@@ -190,8 +190,15 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
   if (given->spin_ns >= 0) options.spin = std::chrono::nanoseconds(given->spin_ns);
   options.control_timeout = std::chrono::nanoseconds(given->control_timeout_ns);
   options.takes_printed = given->takes_printed != 0;
-  if (given->struct_bytes >= sizeof *given && given->memory_bytes != 0) {
+  if (given->struct_bytes >= offsetof(gpushared_client_options, on_memory_wanted) &&
+      given->memory_bytes != 0) {
     options.memory_bytes = given->memory_bytes;
+  }
+  if (given->struct_bytes >= sizeof *given && given->on_memory_wanted != nullptr) {
+    options.on_memory_wanted = [call = given->on_memory_wanted,
+                                context = given->on_memory_wanted_context](std::uint64_t bytes) {
+      call(context, bytes);
+    };
   }
   return Status::Ok();
 }
@@ -326,6 +333,29 @@ gpushared_status_t gpushared_get_memory_info(gpushared_client* client,
              .mapped_bytes = memory.mapped_bytes,
              .used_bytes = memory.used_bytes};
     return Status::Ok();
+  });
+}
+
+gpushared_status_t gpushared_get_memory_guarantee(gpushared_client* client,
+                                                  gpushared_memory_guarantee* guarantee) noexcept {
+  if (client == nullptr || guarantee == nullptr) {
+    return Refuse("memory guarantee refused: `client` or `guarantee` is null");
+  }
+  return Guarded([&] {
+    const gpushared::MemoryInfo memory = client->client.memory_info();
+    *guarantee = {.guaranteed_bytes = memory.guaranteed_bytes,
+                  .resident_bytes = memory.resident_bytes,
+                  .wanted_bytes = memory.wanted_bytes};
+    return Status::Ok();
+  });
+}
+
+gpushared_status_t gpushared_trim_device(gpushared_client* client, uint64_t* bytes) noexcept {
+  if (client == nullptr) return Refuse("trim refused: `client` is null");
+  return Guarded([&] {
+    const Result<std::uint64_t> trimmed = client->client.TrimDevice();
+    if (trimmed.ok() && bytes != nullptr) *bytes = *trimmed;
+    return trimmed.status();
   });
 }
 

@@ -174,6 +174,11 @@ Result<HostBuffer> Client::AllocateHost(std::size_t bytes) const {
   return HostBuffer(session_, {*data, bytes});
 }
 
+Result<std::uint64_t> Client::TrimDevice() const {
+  if (!valid()) return Invalid(kEmptyClient);
+  return session_->TrimDevice();
+}
+
 MemoryInfo Client::memory_info() const { return valid() ? session_->memory_info() : MemoryInfo{}; }
 
 AddressArea Client::mapping_area() const noexcept {
@@ -251,7 +256,9 @@ Status Event::Synchronize() const {
   if (!valid()) return Invalid(kEmptyEvent);
   const EventState::Point point = state_->point();
   if (point.stream == nullptr) return Status::Ok();
-  return state_->session().Await(*point.stream, point.sequence);
+  Status status = state_->session().Await(*point.stream, point.sequence);
+  state_->session().TellWanted();
+  return status;
 }
 
 Result<std::chrono::nanoseconds> Event::ElapsedTime(const Event& start, const Event& end) {

@@ -141,6 +141,15 @@ class DataPlane {
     return completions_.printed.load(std::memory_order_relaxed);
   }
 
+  // See CompletionSegment; relaxed: nothing depends on them.
+  std::uint64_t guaranteed_bytes() const {
+    return completions_.guaranteed.load(std::memory_order_relaxed);
+  }
+  std::uint64_t resident_bytes() const {
+    return completions_.resident.load(std::memory_order_relaxed);
+  }
+  std::uint64_t wanted_bytes() const { return completions_.wanted.load(std::memory_order_relaxed); }
+
   // The kind of the first kernel fault that a record told of; kNone before.
   FaultKind first_fault() const { return first_fault_.load(std::memory_order_relaxed); }
 

@@ -52,6 +52,25 @@ void DeviceMemory::Free(std::uint64_t address) {
   }
 }
 
+Result<std::uint64_t> DeviceMemory::Trim() {
+  const MutexLock lock(mutex_);
+  Reap();
+  const std::uint64_t asked = ranges_.TailBytes() / kMappingStepBytes * kMappingStepBytes;
+  if (asked == 0) return std::uint64_t{0};
+  // The server may keep a part.
+  const std::uint64_t before = ranges_.range_bytes();
+  const Result<std::uint64_t> resized = surroundings_.resize(before - asked);
+  if (!resized.ok()) return resized.status();
+  if (*resized > before || *resized < before - asked) {
+    return Status(StatusCode::kProtocolViolation,
+                  "memory trim failed: server mapped " + std::to_string(*resized) +
+                      " bytes, asked were " + std::to_string(before - asked));
+  }
+  ranges_.Shrink(before - *resized);
+  growth_bytes_ = kMappingStepBytes;
+  return before - *resized;
+}
+
 MemoryInfo DeviceMemory::Info() {
   const MutexLock lock(mutex_);
   Reap();

@@ -16,7 +16,7 @@
 namespace gpushared::client {
 
 // The device memory of one session: buffers carved out of the mapped part of its address
-// range, which grows as needed and never shrinks.
+// range, which grows as needed and shrinks when it is trimmed.
 //
 // Freed memory may still be in use by commands on their way, so it waits behind a fence of
 // everything that was submitted before the free.
@@ -42,6 +42,8 @@ class DeviceMemory {
   // `address` came from Allocate; ignored otherwise.
   void Free(std::uint64_t address);
   MemoryInfo Info();
+  // Gives what is free at the end of the range back to the device; how much.
+  Result<std::uint64_t> Trim();
 
  private:
   struct Retired {

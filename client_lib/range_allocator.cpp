@@ -18,6 +18,15 @@ void RangeAllocator::Grow(std::uint64_t bytes) {
   AddFree(address, bytes);
 }
 
+void RangeAllocator::Shrink(std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const auto tail = std::prev(free_.end());
+  const auto [address, tail_bytes] = *tail;
+  RemoveFree(tail);
+  if (tail_bytes > bytes) AddFree(address, tail_bytes - bytes);
+  end_ -= bytes;
+}
+
 std::optional<std::uint64_t> RangeAllocator::Allocate(std::uint64_t bytes) {
   const std::optional<std::uint64_t> rounded = RoundUp(bytes);
   if (!rounded || *rounded == 0) return {};

@@ -29,6 +29,9 @@ class RangeAllocator {
   // Makes `bytes` (a multiple of kAlignmentBytes) more available at the end.
   void Grow(std::uint64_t bytes);
 
+  // Takes `bytes` (a multiple of kAlignmentBytes) off the end again; at most TailBytes().
+  void Shrink(std::uint64_t bytes);
+
   // No value when no free block is large enough. `bytes` must be at least 1.
   std::optional<std::uint64_t> Allocate(std::uint64_t bytes);
 

@@ -57,8 +57,7 @@ Result<std::shared_ptr<Session>> Session::Connect(const ClientOptions& options) 
   if (!plane.ok()) return plane.status();
   data->plane = std::move(*plane);
   // Not make_shared: the constructor is private.
-  return std::shared_ptr<Session>(
-      new Session(std::move(data), opened->welcome, options.takes_printed));
+  return std::shared_ptr<Session>(new Session(std::move(data), opened->welcome, options));
 }
 
 Result<std::vector<DeviceProperties>> Session::ListDevices(const ClientOptions& options) {
@@ -71,12 +70,14 @@ Result<std::vector<DeviceProperties>> Session::ListDevices(const ClientOptions& 
   return devices;
 }
 
-Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome, bool takes_printed)
+Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
+                 const ClientOptions& options)
     : data_(std::move(data)),
       device_(PropertiesOf(welcome.device)),
       id_(welcome.session),
       mapping_area_{.base = welcome.mapping_base, .bytes = welcome.mapping_bytes},
-      takes_printed_(takes_printed),
+      takes_printed_(options.takes_printed),
+      on_memory_wanted_(options.on_memory_wanted),
       default_stream_(std::make_shared<StreamRecord>(0, 0)),
       streams_(ipc::kStreamsMax),
       chunk_bytes_(ipc::kChunksMax, 0),
@@ -130,6 +131,7 @@ void Session::Close() {
 
 Result<DeviceAddress> Session::AllocateDevice(std::size_t bytes) {
   if (Status status = Usable(); !status.ok()) return status;
+  TellWanted();
   ReapModules();
   return memory_->Allocate(bytes);
 }
@@ -155,7 +157,32 @@ MemoryInfo Session::memory_info() {
   const std::uint64_t chunks = chunk_bytes();
   info.mapped_bytes += chunks;
   info.used_bytes += chunks;
+  const DataPlane& plane = *data_->plane;
+  const std::uint64_t guaranteed = plane.guaranteed_bytes();
+  // Without a word all is guaranteed, and nothing moves.
+  info.guaranteed_bytes =
+      guaranteed == 0 ? info.total_bytes : std::min(guaranteed, info.total_bytes);
+  info.resident_bytes =
+      guaranteed == 0 ? info.mapped_bytes : std::min(plane.resident_bytes(), info.mapped_bytes);
+  info.wanted_bytes = std::min(plane.wanted_bytes(), info.resident_bytes);
   return info;
+}
+
+Result<std::uint64_t> Session::TrimDevice() {
+  if (Status status = Usable(); !status.ok()) return status;
+  return memory_->Trim();
+}
+
+void Session::TellWantedNow() {
+  if (is_telling_.exchange(true)) return;
+  const std::uint64_t wanted = data_->plane->wanted_bytes();
+  if (wanted_told_.exchange(wanted) != wanted && wanted != 0) {
+    on_memory_wanted_(wanted);
+    // What was freed is of use to others only when the device has it. What cannot be given back is
+    // moved out instead.
+    (void)TrimDevice();
+  }
+  is_telling_.store(false);
 }
 
 Result<ArenaBlock> Session::AllocateStaging(std::size_t bytes) {
@@ -322,6 +349,7 @@ Status Session::Synchronize() {
   if (!InOwner()) return WrongProcess();
   const std::vector<std::shared_ptr<StreamRecord>> streams = LiveStreams();
   const Status status = data_->plane->Await(progress().Unfinished());
+  TellWanted();
   if (has_retired_modules_.load(std::memory_order_relaxed)) ReapModules();
   for (const std::shared_ptr<StreamRecord>& stream : streams) {
     if (stream->failed()) return ErrorOf(*stream);

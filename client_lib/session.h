@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -59,6 +60,17 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<std::byte*> AllocateHost(std::size_t bytes);
   void FreeHost(std::byte* block);
   MemoryInfo memory_info();
+  Result<std::uint64_t> TrimDevice();
+  // Calls on_memory_wanted where there is something new to say. To be called without a lock, and
+  // where no call of the program is half done: it may free what that one names.
+  void TellWanted() {
+    if (!on_memory_wanted_) [[likely]]
+      return;
+    // Relaxed: whoever is wrong for a moment tells too late, or twice.
+    if (data_->plane->wanted_bytes() != wanted_told_.load(std::memory_order_relaxed)) {
+      TellWantedNow();
+    }
+  }
   ArenaSet& arenas() { return *arenas_; }
   // Waits for retired staging memory rather than adding an arena.
   Result<ArenaBlock> AllocateStaging(std::size_t bytes);
@@ -130,8 +142,10 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint32_t number;
   };
 
-  Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome, bool takes_printed);
+  Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
+          const ClientOptions& options);
 
+  void TellWantedNow();
   Status WhyRefused(StreamRecord& stream);
   Status Ask(const ipc::ChangeChunk& change);
   std::uint64_t chunk_bytes();
@@ -151,6 +165,9 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::uint64_t id_;
   const AddressArea mapping_area_;
   const bool takes_printed_;
+  const std::function<void(std::uint64_t bytes)> on_memory_wanted_;
+  std::atomic<std::uint64_t> wanted_told_{0};
+  std::atomic<bool> is_telling_{false};  // A call that it makes is not told of itself.
   Mutex printed_mutex_;
   // Of DataPlane::printed.
   std::uint64_t printed_taken_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;

@@ -242,7 +242,9 @@ Status Stream::LaunchPacked(const Kernel& kernel, const LaunchShape& shape,
   if (parameters.size() > ipc::kInlineParameterBytesMax) {
     return SubmitLargeLaunch(session, state_->record(), record, parameters);
   }
-  return session.Submit(state_->record(), record, parameters).status();
+  Status status = session.Submit(state_->record(), record, parameters).status();
+  session.TellWanted();
+  return status;
 }
 
 Status Stream::CopyToDevice(DeviceAddress destination, const void* source,
@@ -393,6 +395,7 @@ Status Stream::Synchronize() const {
   if (!valid()) return EmptyStream();
   StreamRecord& stream = *state_->record();
   const Status status = state_->session().Await(stream, state_->session().submitted(stream));
+  state_->session().TellWanted();
   // A call before this one may have failed because the session had ended.
   return status.ok() ? state_->session().Usable() : status;
 }

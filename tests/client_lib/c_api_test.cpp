@@ -201,6 +201,14 @@ TEST_F(CApiTest, ClientFactsCanBeAsked) {
   gpushared_memory_info info;
   ASSERT_EQ(gpushared_get_memory_info(client_, &info), GPUSHARED_OK);
   EXPECT_EQ(info.total_bytes, 64u << 20);
+  gpushared_memory_guarantee guarantee;
+  ASSERT_EQ(gpushared_get_memory_guarantee(client_, &guarantee), GPUSHARED_OK);
+  EXPECT_EQ(guarantee.guaranteed_bytes, 64u << 20) << "nothing moves: all is guaranteed";
+  EXPECT_EQ(guarantee.resident_bytes, info.mapped_bytes);
+  EXPECT_EQ(guarantee.wanted_bytes, 0u);
+  uint64_t trimmed = 7;
+  ASSERT_EQ(gpushared_trim_device(client_, &trimmed), GPUSHARED_OK);
+  EXPECT_EQ(trimmed, 0u);
   uint64_t session = 0;
   ASSERT_EQ(gpushared_get_session_id(client_, &session), GPUSHARED_OK);
   EXPECT_EQ(session, FakeWorker::kSession);

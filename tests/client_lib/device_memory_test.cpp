@@ -136,6 +136,24 @@ TEST_F(DeviceMemoryTest, WhenTheQuotaIsUsedUpFreedMemoryIsWaitedFor) {
   EXPECT_EQ(waits_, 1);
 }
 
+TEST_F(DeviceMemoryTest, TrimGivesBackWhatIsFreeAtTheEnd) {
+  DeviceMemory memory = Make(64 * kMiB);
+  const auto first = memory.Allocate(3 * kMiB), second = memory.Allocate(9 * kMiB);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const std::uint64_t mapped = memory.Info().mapped_bytes;
+  Submit(0);
+  memory.Free(*second);
+  EXPECT_EQ(*memory.Trim(), mapped - 12 * kMiB) << "commands may still use it";
+  FinishAll(0);
+  resizes_.clear();
+  EXPECT_EQ(*memory.Trim(), 8 * kMiB);
+  EXPECT_THAT(resizes_, ElementsAre(4 * kMiB)) << "whole steps";
+  EXPECT_EQ(*memory.Trim(), 0u);
+  EXPECT_EQ(memory.Info().mapped_bytes, 4 * kMiB);
+  EXPECT_EQ(*memory.Allocate(kMiB), *first + 3 * kMiB);
+  EXPECT_EQ(*memory.Allocate(2 * kMiB), *first + 4 * kMiB);
+}
+
 TEST_F(DeviceMemoryTest, InfoShowsTheQuotaAsTotal) {
   DeviceMemory memory = Make(64 * kMiB);
   ASSERT_TRUE(memory.Allocate(1000).ok());

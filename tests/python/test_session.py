@@ -129,6 +129,7 @@ def test_after_close_every_object_answers_with_an_error(server):
             pytest.fail(f"{name} did not raise")
     assert array.sum() >= 0 and kernel.name == "add_one" and module["busy"].name == "busy" and buffer.nbytes == 16
     assert "cpu:0" in repr(client) and client.memory_info.total_bytes > 0
+    assert client.memory_info.guaranteed_bytes == client.memory_info.total_bytes and client.trim_device() >= 0
     buffer.free()
 
 

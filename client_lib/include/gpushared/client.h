@@ -32,6 +32,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -97,6 +98,12 @@ struct ClientOptions {
   // What this client's kernels print is kept for Client::TakePrinted, where the device knows whose
   // text it is (the cpu device). Else it goes into the server's log.
   bool takes_printed = false;
+  // Others wait for so many bytes of this client's device memory. What it frees now at the end of
+  // its memory goes back to the device. The rest is moved to host memory, and comes back. Nobody
+  // waits for the call, and who does nothing loses only time. A thread that has launched, or
+  // waited, or is about to allocate, calls it without a lock of the library. It may use the client,
+  // and must not throw. Only where the server lets clients hold more than their guarantee.
+  std::function<void(std::uint64_t bytes)> on_memory_wanted = {};
   // How long a synchronising call spins before it sleeps. Unset means what the server
   // recommends for this device.
   std::optional<std::chrono::nanoseconds> spin = {};
@@ -133,6 +140,11 @@ struct MemoryInfo {
   std::uint64_t mapped_bytes = 0;  // Taken from the device for this client so far.
   // In live DeviceBuffers and DeviceChunks, and in freed buffers still in use by commands.
   std::uint64_t used_bytes = 0;
+  // Of the quota: there at any time. Memory beyond it may be moved to host memory, at its
+  // addresses, and the client's commands wait until it is back.
+  std::uint64_t guaranteed_bytes = 0;
+  std::uint64_t resident_bytes = 0;  // Of what is mapped: on the device.
+  std::uint64_t wanted_bytes = 0;    // Of what is resident: others wait for it.
 };
 
 // A part of a client's device addresses.
@@ -545,6 +557,9 @@ class Client {
   Result<DeviceBuffer> AllocateDevice(std::size_t bytes) const;
   Result<HostBuffer> AllocateHost(std::size_t bytes) const;
   MemoryInfo memory_info() const;
+  // Gives unused memory at the end of what is mapped back to the device; how many bytes. A round
+  // trip, which waits for everything submitted before.
+  Result<std::uint64_t> TrimDevice() const;
 
   // Device memory at addresses that the program chooses. Each of these calls is a round trip.
   // Where chunks may be mapped, beside all buffers. It has no bytes where the device has no such

@@ -106,6 +106,10 @@ typedef struct gpushared_client_options {
   uint64_t control_timeout_ns; /* Longest wait for an answer of the server. */
   uint32_t takes_printed;      /* 1: what kernels print is kept for gpushared_take_printed. */
   uint64_t memory_bytes;       /* Device memory to hold at most; 0: unsaid. */
+  /* Others wait for so much of this client's device memory: see ClientOptions::on_memory_wanted in
+   * client.h. May be null. */
+  void (*on_memory_wanted)(void* context, uint64_t bytes);
+  void* on_memory_wanted_context;
 } gpushared_client_options;
 
 /* A property under its number in CUDA's CUdevice_attribute. */
@@ -135,6 +139,13 @@ typedef struct gpushared_memory_info {
   uint64_t mapped_bytes; /* Taken from the device for this client so far. */
   uint64_t used_bytes;   /* Allocated, and freed but still in use by commands. */
 } gpushared_memory_info;
+
+/* Where clients may hold more than is guaranteed to them; elsewhere all of it is. */
+typedef struct gpushared_memory_guarantee {
+  uint64_t guaranteed_bytes; /* Of the quota: there at any time. */
+  uint64_t resident_bytes;   /* Of what is mapped: on the device, not moved to host memory. */
+  uint64_t wanted_bytes;     /* Of what is resident: others wait for it. */
+} gpushared_memory_guarantee;
 
 typedef struct gpushared_launch_shape {
   uint32_t grid[3];              /* Blocks along x, y, z; each at least 1. */
@@ -233,6 +244,12 @@ gpushared_status_t gpushared_get_device_properties(
     gpushared_client* client, gpushared_device_properties* properties) GPUSHARED_NOEXCEPT;
 gpushared_status_t gpushared_get_memory_info(gpushared_client* client,
                                              gpushared_memory_info* info) GPUSHARED_NOEXCEPT;
+gpushared_status_t gpushared_get_memory_guarantee(
+    gpushared_client* client, gpushared_memory_guarantee* guarantee) GPUSHARED_NOEXCEPT;
+/* Gives unused memory at the end of what is mapped back to the device. `bytes`, how much, may be
+ * null. */
+gpushared_status_t gpushared_trim_device(gpushared_client* client,
+                                         uint64_t* bytes) GPUSHARED_NOEXCEPT;
 /* The number that gpusharedctl shows. */
 gpushared_status_t gpushared_get_session_id(gpushared_client* client,
                                             uint64_t* session_id) GPUSHARED_NOEXCEPT;

@@ -46,6 +46,9 @@ class MemoryInfo:
     total_bytes: int  #: Its quota.
     mapped_bytes: int  #: Taken from the device for it so far.
     used_bytes: int  #: In live buffers, and freed ones that commands still use.
+    guaranteed_bytes: int  #: Of the quota: there at any time. What is beyond may be moved to host memory.
+    resident_bytes: int  #: Of what is mapped: on the device.
+    wanted_bytes: int  #: Of what is resident: others wait for it.
 
 
 class Client:
@@ -95,6 +98,10 @@ class Client:
     def memory_info(self) -> MemoryInfo:
         """Quota and use of device memory."""
         return MemoryInfo(*self._core.memory_info())
+
+    def trim_device(self) -> int:
+        """Gives unused memory at the end of what is mapped back to the device; how many bytes."""
+        return self._core.trim_device()
 
     def load_module(self, image: str | Any) -> Module:
         """Loads PTX text, or the bytes of PTX or of a fatbin.

@@ -133,9 +133,13 @@ void BindClient(nb::module_& module) {
       .def("memory_info",
            [](const Client& client) {
              const MemoryInfo info = client.memory_info();
-             return nb::typed<nb::tuple, int, int, int>(
-                 nb::make_tuple(info.total_bytes, info.mapped_bytes, info.used_bytes));
+             return nb::typed<nb::tuple, int, int, int, int, int, int>(
+                 nb::make_tuple(info.total_bytes, info.mapped_bytes, info.used_bytes,
+                                info.guaranteed_bytes, info.resident_bytes, info.wanted_bytes));
            })
+      .def(
+          "trim_device", [](const Client& client) { return Take(client.TrimDevice()); },
+          WithoutGil())
       .def(
           "create_stream", [](const Client& client) { return Take(client.CreateStream()); },
           WithoutGil())
