@@ -79,8 +79,8 @@ struct ClassTotals {
   Total stops, wasted_ns;
   Total requests, requests_promised, requests_kept;
   Total promises_given_up;
-  // Where memory moves: what left the device and came back, how often a client that had all of its
-  // memory lost some, and time in which one had commands and not all of its memory.
+  // Where memory moves. A move begins where a client had all of its memory. A client waits while it
+  // has commands and not all of its memory.
   Total memory_out_bytes, memory_in_bytes, memory_moves, memory_waited_ns;
   TotalHistogram queue_wait, request_time, stop_time;
 };

@@ -144,6 +144,37 @@ TEST(Metrics, WhatTheServerDoesNotSayIsLeftOut) {
   EXPECT_THAT(text, Not(HasSubstr("\ngpushared_launches_total{")));
 }
 
+TEST(Metrics, MemoryThatMovesIsCountedAndItsRoomIsShown) {
+  json device = {{"device", "cpu:0"},
+                 {"overcommit", {{"bytes", 64}, {"reserved_bytes", 32}, {"used_bytes", 16}}}};
+  device["classes"]["low"] = {{"resident_bytes", 5}, {"guaranteed_bytes", 6}};
+  device["totals"]["classes"]["low"] = {{"memory_out_bytes", 7},
+                                        {"memory_in_bytes", 8},
+                                        {"memory_moves", 9},
+                                        {"memory_waited_s", 1.5}};
+  const std::string text =
+      MetricsText({{"devices", json::array({device})}}, json(), "h", TextFormat::kOpenMetrics);
+  for (const char* const line :
+       {"gpushared_class_memory_resident_bytes{C} 5",
+        "gpushared_class_memory_guaranteed_bytes{C} 6",
+        "gpushared_memory_moved_out_bytes_total{C} 7", "gpushared_memory_moved_in_bytes_total{C} 8",
+        "gpushared_memory_moves_total{C} 9", "gpushared_memory_waited_seconds_total{C} 1.5",
+        "gpushared_overcommit_bytes{D} 64", "gpushared_overcommit_reserved_bytes{D} 32",
+        "gpushared_overcommit_used_bytes{D} 16"}) {
+    const std::string pattern = line;
+    const std::size_t begin = pattern.find('{');
+    const std::string name = "\n" + pattern.substr(0, begin) + "{";
+    const std::size_t at = text.find(name);
+    ASSERT_NE(at, std::string::npos) << line;
+    const std::string found = text.substr(at, text.find('\n', at + 1) - at);
+    EXPECT_THAT(found, ::testing::EndsWith(pattern.substr(begin + 2))) << line;
+    EXPECT_EQ(found.find("class=\"low\"") != std::string::npos, pattern[begin + 1] == 'C');
+  }
+  device.erase("overcommit");
+  EXPECT_THAT(MetricsText({{"devices", json::array({device})}}, json(), "h", TextFormat::kPlain),
+              Not(HasSubstr("\ngpushared_overcommit_bytes{")));
+}
+
 TEST(Metrics, ADrainedDeviceIsNotALostOne) {
   const auto states = [](const char* told) {
     const json status = {{"devices", {{{"device", "cpu:0"}, {"state", told}}}}};

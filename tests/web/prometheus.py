@@ -59,7 +59,7 @@ class Observed:
     def __enter__(self):
         try:
             self.start(self.bin / "gpushared", "--socket", self.socket, "--device", "cpu:0", "--memory", "256MiB",
-                       "--policy", "priority", "--config", self.folder / "gpushared.toml")
+                       "--overcommit", "64MiB", "--policy", "priority", "--config", self.folder / "gpushared.toml")
             web = self.start(self.bin / "gpushared-web", "--socket", self.socket, "--listen", "127.0.0.1:0",
                              stderr=subprocess.PIPE, text=True)
             self.address = web.stderr.readline().split("//")[1].split("/")[0]
