@@ -80,9 +80,10 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
   if (Client* const beneficiary = clients_.Find(move_->beneficiary)) {
     beneficiary->way += now - move_->since;
   }
-  move_.reset();
   Client& state = clients_.At(client);
   const std::uint64_t before = state.held.resident_bytes, after = held.resident_bytes;
+  if (move_->goes_in && before == after) rests_until_ = now + options_.rest;
+  move_.reset();
   if (after < before && state.held.is_whole()) ++state.moves.times_out;
   state.moves.out_bytes += before - std::min(before, after);
   state.moves.in_bytes += after - std::min(before, after);
@@ -263,7 +264,10 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
                                              TimePoint now, ClientId* victim) {
   using Kind = MemoryAction::Kind;
   const auto move = [&](Kind kind, ClientId client, std::uint64_t bytes) {
-    move_ = Move{.client = client, .beneficiary = candidate.client, .since = now};
+    move_ = Move{.client = client,
+                 .beneficiary = candidate.client,
+                 .since = now,
+                 .goes_in = kind == Kind::kMoveIn};
     return MemoryAction{kind, client, std::min(bytes, options_.move_bytes_max), candidate.client,
                         candidate.value.has_right()};
   };
@@ -302,6 +306,10 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
     return MemoryAction{Kind::kNoRoom, client, asked, client};
   }
   if (move_) return {};
+  if (now < rests_until_) {
+    wake_at_ = rests_until_;
+    return {};
+  }
   ForgetWanted();
   if (now < moves_fail_until_) wake_at_ = moves_fail_until_;
   ClientId victim;

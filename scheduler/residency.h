@@ -30,6 +30,8 @@ struct ResidencyOptions {
   // When moves are tried again after one failed. Meanwhile a client that had to end for it gives
   // its memory back.
   Duration retry_after = std::chrono::seconds(1);
+  // When a move in is tried again that found no room: others of the machine may have it.
+  Duration rest = std::chrono::milliseconds(1);
   // One move at most: whoever has a guarantee waits for a move that has begun.
   std::uint64_t move_bytes_max = std::uint64_t{16} << 20;
 };
@@ -201,9 +203,11 @@ class Residency {
     ClientId client;
     ClientId beneficiary;
     TimePoint since{};
+    bool goes_in = false;
   };
   std::optional<Move> move_;
   TimePoint moves_fail_until_{};
+  TimePoint rests_until_{};
   std::optional<TimePoint> wake_at_;
 };
 

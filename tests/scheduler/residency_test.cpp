@@ -259,6 +259,20 @@ TEST_F(ResidencyTest, AHeldClientThatNobodyNeedsAnyMoreGoesOn) {
   EXPECT_EQ(release->client, low);
 }
 
+TEST_F(ResidencyTest, AMoveInThatFindsNoRoomIsNotTriedAgainAtOnce) {
+  const ClientId client = Add(0);
+  Of(client).movable_bytes = 60 * kStep;
+  residency_.OnMemory(client, Of(client), now_);
+  Busy(client);
+  const auto first = residency_.Next(Free(), now_);
+  ASSERT_TRUE(first && first->kind == Kind::kMoveIn);
+  residency_.OnMoved(client, Of(client), now_);
+  EXPECT_FALSE(residency_.Next(Free(), now_));
+  EXPECT_EQ(residency_.wake_at(), now_ + 1ms);
+  now_ += 1ms;
+  ASSERT_TRUE(Comes(client));
+}
+
 TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {
   const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(10);
   Grow(low, 90);
