@@ -25,6 +25,7 @@ MemoryWorld::MemoryWorld(std::uint64_t seed)
                   .stay_min = 1ms,
                   .stay_max = 200ms,
                   .idle_min = 2ms,
+                  .retry_after = 5ms,
                   .move_bytes_max = (1 + Draw(8)) * kStepBytes}) {
   for (std::size_t frame = 0; frame < kFrames; ++frame) free_frames_.push_back(frame);
 }
