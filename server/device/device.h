@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "gpushared/fault_kind.h"
@@ -114,6 +115,7 @@ struct DeviceInfo {
   bool can_kill = false;         // RequestKill ends any kernel that runs.
   bool can_move_memory = false;  // Space::MoveOut.
   bool moves_disturb = false;    // They may hold up launches of others.
+  bool runs_graphs = false;      // Has SubmitGraph.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
   bool isolates_clients = false;
   // Classes that may not use all multiprocessors.
@@ -321,6 +323,15 @@ struct FillWork : WorkHeader {
   std::uint64_t width_bytes = 0, height = 1, pitch_bytes = 0;  // Multiples of element_bytes.
 };
 
+// A list of works that run one after the other: each begins when the one ahead has ended. Its units
+// are its nodes. What a node says of id, space, stream, class and priority is not looked at; those
+// of the graph hold for all.
+using GraphNode = std::variant<LaunchWork, CopyWork, FillWork>;
+struct GraphWork : WorkHeader {
+  // Both stay valid and unchanged until the completion.
+  std::span<const GraphNode* const> nodes;
+};
+
 // Number of units of a copy or fill: rows are cut into pieces, row by row.
 constexpr std::uint64_t CopyUnits(std::uint64_t width_bytes, std::uint64_t height) {
   return (width_bytes + kCopyPieceBytes - 1) / kCopyPieceBytes * height;
@@ -391,6 +402,11 @@ class Device {
   virtual void Submit(const LaunchWork& work) = 0;
   virtual void Submit(const CopyWork& work) = 0;
   virtual void Submit(const FillWork& work) = 0;
+  // Where runs_graphs: whether that may be a node of a GraphWork. Others come alone.
+  virtual bool TakesNode(const GraphNode& /*node*/) const { return true; }
+  // Where runs_graphs. RequestStop ends it before its next node, whatever the device's preemption;
+  // a node that has begun runs to its end. A node that fails ends it: units_done is its number.
+  virtual void SubmitGraph(const GraphWork& work);
 
   // Whether RequestStop would end this launch between two of its blocks, at a price that suits its
   // blocks. `expected` is the launch's expected duration. By default true for every launch of a

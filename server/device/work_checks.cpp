@@ -5,9 +5,16 @@
 #include <cstdint>
 #include <string>
 
+#include "gpushared/check.h"
+
 #include "server/device/shown_name.h"
 
 namespace gpushared::device {
+
+void Device::SubmitGraph(const GraphWork& /*work*/) {
+  Check(false, "only some devices run graphs");
+}
+
 namespace {
 
 Status Refused(const KernelInfo& kernel, const std::string& why) {

@@ -92,8 +92,36 @@ std::uint32_t DeviceConformance::KernelNamed(const device::Module& module, std::
   return 0;
 }
 
+device::GraphNode DeviceConformance::NodeOf(const TestClient& client, std::string_view kernel,
+                                            const LaunchSpec& spec,
+                                            std::vector<std::byte> arguments) {
+  return WorkOf(client, kernel, spec, std::move(arguments));
+}
+
+device::WorkId DeviceConformance::SubmitGraph(const TestClient& client,
+                                              std::span<const device::GraphNode* const> nodes,
+                                              const LaunchSpec& spec) {
+  device::GraphWork work;
+  work.id = next_id();
+  work.space = client.space.get();
+  work.stream = spec.stream;
+  work.priority = spec.priority;
+  work.first_unit = spec.first_unit;
+  work.nodes = nodes;
+  device_->SubmitGraph(work);
+  return work.id;
+}
+
 device::WorkId DeviceConformance::Launch(const TestClient& client, std::string_view kernel,
                                          const LaunchSpec& spec, std::vector<std::byte> arguments) {
+  const device::LaunchWork work = WorkOf(client, kernel, spec, std::move(arguments));
+  device_->Submit(work);
+  return work.id;
+}
+
+device::LaunchWork DeviceConformance::WorkOf(const TestClient& client, std::string_view kernel,
+                                             const LaunchSpec& spec,
+                                             std::vector<std::byte> arguments) {
   device::LaunchWork work;
   work.id = next_id();
   work.space = client.space.get();
@@ -106,8 +134,7 @@ device::WorkId DeviceConformance::Launch(const TestClient& client, std::string_v
   work.block = spec.block;
   work.dynamic_shared_bytes = spec.dynamic_shared_bytes;
   work.parameters = arguments_[work.id] = std::move(arguments);
-  device_->Submit(work);
-  return work.id;
+  return work;
 }
 
 device::WorkId DeviceConformance::Submit(device::CopyWork work) {

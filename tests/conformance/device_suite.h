@@ -5,6 +5,7 @@
 #ifndef GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_
 #define GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -108,6 +109,18 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
                         std::vector<std::byte> arguments);
   device::WorkId Submit(device::CopyWork work);
   device::WorkId Submit(device::FillWork work);
+  // A graph of these nodes, which outlive it.
+  device::WorkId SubmitGraph(const TestClient& client,
+                             std::span<const device::GraphNode* const> nodes,
+                             const LaunchSpec& spec);
+  // A launch as a node of a graph. Arguments live until TearDown.
+  device::GraphNode NodeOf(const TestClient& client, std::string_view kernel,
+                           const LaunchSpec& spec, std::vector<std::byte> arguments);
+  bool SkipsUnlessItRunsGraphs() { return Skips(gpu().info().runs_graphs, "run graphs"); }
+  bool SkipsUnlessItTakes(std::span<const device::GraphNode* const> nodes) {
+    const auto is_taken = [&](const device::GraphNode* node) { return gpu().TakesNode(*node); };
+    return Skips(std::all_of(nodes.begin(), nodes.end(), is_taken), "take these nodes in a graph");
+  }
   // Whether the rule at hand is beyond the device, as its facts say; then it is skipped.
   bool Skips(bool can, const char* what);
   bool SkipsUnlessLaunchesStop() {
@@ -154,6 +167,8 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
 
  private:
   void Collect();
+  device::LaunchWork WorkOf(const TestClient& client, std::string_view kernel,
+                            const LaunchSpec& spec, std::vector<std::byte> arguments);
 
   std::mutex mutex_;
   std::condition_variable woken_;

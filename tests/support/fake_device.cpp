@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -45,6 +46,10 @@ struct FakeWork {
   bool is_killed = false;
   Status status;
   std::optional<DeviceClock::time_point> started;
+  // Of a graph, whose present node the work is.
+  std::optional<device::GraphWork> graph;
+  std::size_t node = 0;
+  bool is_last_node = false;
 
   const WorkHeader& header() const {
     return std::visit([](const auto& work) -> const WorkHeader& { return work; }, what);
@@ -80,6 +85,7 @@ class FakeDeviceImplementation : public FakeDevice {
     info_.preemption = options_.preemption;
     info_.copy_preemption = options_.preemption;
     info_.can_kill = true;
+    info_.runs_graphs = true;
     info_.isolates_clients = true;
     if (options_.clock == FakeDeviceOptions::Clock::kVirtual) {
       thread_ = std::thread([this] { FollowEvents(); });
@@ -110,11 +116,17 @@ class FakeDeviceImplementation : public FakeDevice {
   void Submit(const FillWork& work) override {
     SubmitAny(work, device::CopyUnits(work.width_bytes, work.height), CheckFill(work));
   }
+  void SubmitGraph(const device::GraphWork& work) override;
 
   void RequestStop(WorkId id) override {
-    if (options_.preemption == device::Preemption::kBetweenCommands) return;
     std::unique_lock lock(mutex_);
-    if (FakeWork* work = Find(id)) work->is_stopping = true;
+    FakeWork* const work = Find(id);
+    if (work != nullptr && work->graph) {
+      work->is_last_node = true;
+      work->is_stopping = !work->started;
+    } else if (work != nullptr && options_.preemption == device::Preemption::kWithinCommand) {
+      work->is_stopping = true;
+    }
     Settle(lock);
   }
 
@@ -177,6 +189,10 @@ class FakeDeviceImplementation : public FakeDevice {
   static Status CheckFill(const FillWork& work);
   void SubmitAny(std::variant<LaunchWork, CopyWork, FillWork> what, std::uint64_t units,
                  Status status);
+  // The node that is next becomes what the work is.
+  static void TakeNode(FakeWork& work);
+  // Goes on with the next node; false where there is none.
+  static bool TakeNextNode(FakeWork& work);
   void FollowEvents();
 
   // All below need mutex_.
@@ -268,6 +284,49 @@ void FakeDeviceImplementation::SubmitAny(std::variant<LaunchWork, CopyWork, Fill
   Settle(lock);
 }
 
+void FakeDeviceImplementation::SubmitGraph(const device::GraphWork& graph) {
+  std::unique_lock lock(mutex_);
+  auto work = std::make_unique<FakeWork>();
+  work->graph = graph;
+  work->node = static_cast<std::size_t>(graph.first_unit);
+  work->sequence = ++sequence_;
+  TakeNode(*work);
+  Check(Find(graph.id) == nullptr, "work on the device has a unique id");
+  streams_[graph.stream].push_back(std::move(work));
+  Settle(lock);
+}
+
+void FakeDeviceImplementation::TakeNode(FakeWork& work) {
+  work.what = *work.graph->nodes[work.node];
+  std::visit(
+      [&](auto& node) {
+        static_cast<WorkHeader&>(node) = *work.graph;
+        if constexpr (std::is_same_v<std::decay_t<decltype(node)>, LaunchWork>) {
+          work.units_total = node.grid.Count();
+          work.status = CheckLaunch(node);
+        } else {
+          work.units_total = device::CopyUnits(node.width_bytes, node.height);
+        }
+        if constexpr (std::is_same_v<std::decay_t<decltype(node)>, CopyWork>) {
+          work.status = CheckCopy(node);
+        }
+        if constexpr (std::is_same_v<std::decay_t<decltype(node)>, FillWork>) {
+          work.status = CheckFill(node);
+        }
+      },
+      work.what);
+  work.next_unit = 0;
+  work.output_bytes = 0;
+}
+
+bool FakeDeviceImplementation::TakeNextNode(FakeWork& work) {
+  const bool is_done = work.next_unit >= work.units_total && work.status.ok() && !work.is_killed;
+  if (!is_done || work.is_last_node || work.node + 1 == work.graph->nodes.size()) return false;
+  ++work.node;
+  TakeNode(work);
+  return true;
+}
+
 // Body of the thread of Clock::kVirtual.
 void FakeDeviceImplementation::FollowEvents() {
   std::unique_lock lock(mutex_);
@@ -328,6 +387,12 @@ void FakeDeviceImplementation::EndHeads() {
     Stream& stream = entry->second;
     while (!stream.empty() && stream.front()->MustEnd() && stream.front()->units_running == 0) {
       FakeWork& work = *stream.front();
+      if (work.graph && TakeNextNode(work)) continue;
+      if (work.graph) {
+        const bool is_done = work.next_unit >= work.units_total && work.status.ok();
+        work.next_unit = work.node + (is_done ? 1 : 0);
+        work.units_total = work.graph->nodes.size();
+      }
       Completion completion{.id = work.header().id,
                             .status = std::move(work.status),
                             .units_done = work.next_unit,

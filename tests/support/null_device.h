@@ -53,6 +53,7 @@ class NullDevice : public device::Device {
     info_.kind = "null";
     info_.memory_bytes = NullSpace::kRangeBytes;
     info_.multiprocessors = 1;
+    info_.runs_graphs = true;
     info_.spinning_pays = true;
   }
 
@@ -68,6 +69,7 @@ class NullDevice : public device::Device {
   void Submit(const device::FillWork& work) override {
     Complete(work.id, device::CopyUnits(work.width_bytes, work.height));
   }
+  void SubmitGraph(const device::GraphWork& work) override { Complete(work.id, work.nodes.size()); }
   void RequestStop(device::WorkId) override {}
   void RequestKill(device::WorkId) override {}
 

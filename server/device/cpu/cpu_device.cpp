@@ -165,6 +165,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.can_launch_cooperatively = true;  // A block that waits for others lets them begin.
   info.can_kill = true;
   info.can_move_memory = true;
+  info.runs_graphs = true;
   info.isolates_clients = true;
   info.spinning_pays = false;
   info.uuid = UuidOf(options.number);
@@ -176,7 +177,7 @@ bool IsWhole(const WorkHeader& work) {
   return static_cast<const CpuSpace*>(work.space)->range().is_whole();
 }
 
-class CpuDevice : public Device {
+class CpuDevice : public Device, private NodeMaker {
  public:
   CpuDevice(CpuDeviceOptions options, WakeFunction wake)
       : info_(MakeInfo(options)),
@@ -202,6 +203,7 @@ class CpuDevice : public Device {
   void Submit(const LaunchWork& work) override;
   void Submit(const CopyWork& work) override;
   void Submit(const FillWork& work) override;
+  void SubmitGraph(const GraphWork& work) override { queue_.Submit(work, *this); }
   void RequestStop(WorkId id) override { queue_.RequestStop(id); }
   void RequestKill(WorkId id) override { queue_.RequestKill(id); }
   std::size_t TakeCompletions(std::span<Completion> out) override {
@@ -211,8 +213,13 @@ class CpuDevice : public Device {
   std::uint64_t executor_bytes() const override;
 
  private:
-  void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
-                     Status refused);
+  std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph, std::size_t node) const override;
+  // What it has to do, or why it is refused.
+  std::shared_ptr<QueuedWork> Checked(const LaunchWork& work) const;
+  static std::shared_ptr<QueuedWork> Checked(const CopyWork& work);
+  static std::shared_ptr<QueuedWork> Checked(const FillWork& work);
+  static std::shared_ptr<QueuedWork> Checked(const GraphNode& work, std::uint64_t units,
+                                             Status refused);
   void StartThread(const std::string& name, const std::function<void()>& body);
   // Body of an executor thread.
   void Execute(std::uint32_t multiprocessor);
@@ -285,8 +292,8 @@ Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& option
   return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range)));
 }
 
-void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
-                              std::uint64_t units, Status refused) {
+std::shared_ptr<QueuedWork> CpuDevice::Checked(const GraphNode& work, std::uint64_t units,
+                                               Status refused) {
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
   if (refused.ok() && !IsWhole(header)) {
@@ -297,7 +304,33 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                                                        std::to_string(header.first_unit) + " of " +
                                                        std::to_string(units));
   }
-  queue_.Submit(std::make_shared<QueuedWork>(work, units, std::move(refused)));
+  return std::make_shared<QueuedWork>(work, units, std::move(refused));
+}
+
+std::shared_ptr<QueuedWork> CpuDevice::Checked(const LaunchWork& work) const {
+  return Checked(work, work.grid.Count(), CheckLaunch(work, info_));
+}
+
+std::shared_ptr<QueuedWork> CpuDevice::Checked(const CopyWork& work) {
+  const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
+  return Checked(work, CopyUnits(work.width_bytes, work.height),
+                 CheckCopy(work, range.mapped(), range.pieces()));
+}
+
+std::shared_ptr<QueuedWork> CpuDevice::Checked(const FillWork& work) {
+  const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
+  return Checked(work, CopyUnits(work.width_bytes, work.height),
+                 CheckFill(work, range.mapped(), range.pieces()));
+}
+
+std::shared_ptr<QueuedWork> CpuDevice::MakeNode(const GraphWork& graph, std::size_t node) const {
+  return std::visit(
+      [&](auto work) {
+        static_cast<WorkHeader&>(work) = graph;
+        work.first_unit = 0;
+        return Checked(work);
+      },
+      *graph.nodes[node]);
 }
 
 void CpuDevice::Submit(const LaunchWork& work) {
@@ -307,20 +340,12 @@ void CpuDevice::Submit(const LaunchWork& work) {
     rest->SubmitAgain(work);
     return queue_.Submit(std::move(rest));
   }
-  SubmitChecked(work, work.grid.Count(), CheckLaunch(work, info_));
+  queue_.Submit(Checked(work));
 }
 
-void CpuDevice::Submit(const CopyWork& work) {
-  const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
-  SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                CheckCopy(work, range.mapped(), range.pieces()));
-}
+void CpuDevice::Submit(const CopyWork& work) { queue_.Submit(Checked(work)); }
 
-void CpuDevice::Submit(const FillWork& work) {
-  const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
-  SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                CheckFill(work, range.mapped(), range.pieces()));
-}
+void CpuDevice::Submit(const FillWork& work) { queue_.Submit(Checked(work)); }
 
 void CpuDevice::Execute(std::uint32_t multiprocessor) {
   std::unique_ptr<executor::BlockExecutor> blocks = store_->Take();

@@ -61,12 +61,38 @@ void WorkQueue::Submit(std::shared_ptr<QueuedWork> work) {
   WakeIfAsked(lock);
 }
 
+void WorkQueue::Submit(const GraphWork& work, const NodeMaker& maker) {
+  const auto node = static_cast<std::size_t>(work.first_unit);
+  Check(node < work.nodes.size(), "a graph on the device has a node to run");
+  std::shared_ptr<QueuedWork> first = maker.MakeNode(work, node);
+  first->graph = std::make_unique<GraphRun>();
+  first->graph->work = work;
+  first->graph->maker = &maker;
+  first->graph->node = node;
+  Submit(std::move(first));
+}
+
+std::shared_ptr<QueuedWork> WorkQueue::TakeNextNode(QueuedWork& ended) {
+  if (ended.graph == nullptr) return nullptr;
+  GraphRun& graph = *ended.graph;
+  if (!graph.started && ended.has_started) graph.started = ended.started;
+  const bool is_last = graph.is_stopping || graph.node + 1 == graph.work.nodes.size();
+  if (is_last || ended.is_killed || !ended.status.ok() || !IsDone(ended)) return nullptr;
+  std::shared_ptr<QueuedWork> next = graph.maker->MakeNode(graph.work, ++graph.node);
+  next->rank = ended.rank;
+  next->graph = std::move(ended.graph);
+  works_[next->header().id] = next.get();
+  return next;
+}
+
 void WorkQueue::RequestStop(WorkId id) {
   MutexLock lock(mutex_);
   const auto found = works_.find(id);
   if (found == works_.end()) return;
-  found->second->stop.store(true, std::memory_order_relaxed);
-  EndIfDone(*found->second, threads_);
+  QueuedWork& work = *found->second;
+  if (work.graph != nullptr) work.graph->is_stopping = true;
+  if (work.graph == nullptr || !work.has_started) work.stop.store(true, std::memory_order_relaxed);
+  EndIfDone(work, threads_);
   WakeIfAsked(lock);
 }
 
@@ -279,6 +305,10 @@ bool WorkQueue::MustEnd(const QueuedWork& work) {
 // those before it that have nothing. `threads_wanted`: how many threads may be woken.
 void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   while (!stream.empty() && MustEnd(*stream.front())) {
+    if (std::shared_ptr<QueuedWork> next = TakeNextNode(*stream.front())) {
+      stream.front() = std::move(next);
+      continue;
+    }
     Report(stream.front());
     stream.pop_front();
   }
@@ -309,11 +339,17 @@ void WorkQueue::Report(const std::shared_ptr<QueuedWork>& ended) {
   completion.ended = DeviceClock::now();
   completion.started = work.has_started ? work.started : completion.ended;
   completion.units_done = work.units_dealt();
+  std::uint64_t units_total = work.units_total;
+  if (work.graph != nullptr) {
+    completion.started = work.graph->started.value_or(completion.started);
+    completion.units_done = work.graph->node + (work.status.ok() && IsDone(work) ? 1 : 0);
+    units_total = work.graph->work.nodes.size();
+  }
   if (work.is_killed) {
     const std::string how = work.status.ok() ? "" : ": " + std::string(work.status.message());
     completion.status = Status(StatusCode::kCancelled, "killed on request" + how);
   } else {
-    completion.stopped = work.status.ok() && !IsDone(work);
+    completion.stopped = work.status.ok() && (completion.units_done < units_total || !IsDone(work));
     if (completion.stopped && !work.paused.empty()) completion.paused = ended;
     completion.status = std::move(work.status);
     completion.fault = work.fault;

@@ -27,8 +27,29 @@
 
 namespace gpushared::device {
 
-// One submitted command. What is not const or atomic belongs to the queue. As PausedBlocks, it is
-// between two submissions, and nobody else has it.
+struct QueuedWork;
+
+// Makes works of a graph's nodes. Thread-safe.
+class NodeMaker {
+ public:
+  // Ready to be run, or with the reason why it is refused.
+  virtual std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph, std::size_t node) const = 0;
+
+ protected:
+  ~NodeMaker() = default;
+};
+
+// A graph that runs. The queue's; its present node has it.
+struct GraphRun {
+  GraphWork work;
+  const NodeMaker* maker = nullptr;
+  std::size_t node = 0;      // The present one.
+  bool is_stopping = false;  // The present node is the last one.
+  std::optional<DeviceClock::time_point> started;
+};
+
+// One submitted command, or the present node of a graph. What is not const or atomic belongs to the
+// queue. As PausedBlocks, it is between two submissions, and nobody else has it.
 struct QueuedWork : PausedBlocks {
   QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
              Status refused);
@@ -55,6 +76,8 @@ struct QueuedWork : PausedBlocks {
   std::atomic<std::uint32_t> paused_runs{0};
   // State of a launch.
   executor::LaunchState launch_state;
+  // Of a graph's node, until the next one takes it; else null.
+  std::unique_ptr<GraphRun> graph;
 
  private:
   friend class WorkQueue;
@@ -121,6 +144,8 @@ class WorkQueue {
   WorkQueue& operator=(const WorkQueue&) = delete;
 
   void Submit(std::shared_ptr<QueuedWork> work);
+  // Runs the nodes from the graph's first unit on. `maker` outlives the completion.
+  void Submit(const GraphWork& work, const NodeMaker& maker);
   void RequestStop(WorkId id);
   void RequestKill(WorkId id);
   std::size_t TakeCompletions(std::span<Completion> out);
@@ -165,6 +190,8 @@ class WorkQueue {
   static bool IsDone(const QueuedWork& work);
   // Nothing further of it is to be dealt.
   static bool MustEnd(const QueuedWork& work);
+  // What runs after the work that has ended, in its place; null where that ends its command.
+  std::shared_ptr<QueuedWork> TakeNextNode(QueuedWork& ended) GPUSHARED_REQUIRES(mutex_);
   void StartHead(Stream& stream, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
   // `threads_wanted`: as StartHead takes it.
   void EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);

@@ -28,7 +28,7 @@ namespace gpushared::device::cuda {
 
 // One work between Submit and its completion.
 struct Item {
-  std::variant<LaunchWork, CopyWork, FillWork> work;
+  std::variant<LaunchWork, CopyWork, FillWork, GraphWork> work;
   std::uint64_t units = 0;
   std::uint64_t issued = 0;         // Units handed to the driver, counted from unit 0.
   std::uint64_t done = 0;           // Units that have run.
@@ -91,6 +91,9 @@ struct ChannelEnvironment {
   ChannelLimits limits;
 };
 
+// Whether the host memory of a copy is such that the driver may use it itself.
+bool IsPinned(const CopyWork& copy, const PinnedRegions& pinned);
+
 // A FIFO: work starts and ends in the order in which it was added. Some of it is with the driver,
 // in batches with one mark each: while there is work, two marks are out, so that one batch runs
 // while the end of the other becomes known. The rest waits here for one of three reasons. The
@@ -145,6 +148,9 @@ class Channel {
   bool IssueNext(Item& item);
   bool IssueGroup(Item& item);
   bool IssueWhole(Item& item);
+  // So many nodes of a graph as one part.
+  bool IssueNodes(Item& item);
+  Status IssueNode(const GraphNode& node);
   bool IssueClaims(Item& item);
   // Whether a claimed launch of the same stream, which has begun or soon will, is ahead of it.
   bool IsBehindClaims(const Item& item) const;

@@ -99,6 +99,8 @@ class CudaDevice : public Device {
     SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
                   CheckFill(work, SpaceOf(work).mapped(), SpaceOf(work).variables()));
   }
+  bool TakesNode(const GraphNode& node) const override;
+  void SubmitGraph(const GraphWork& work) override;
   void RequestStop(WorkId id) override { Stop(id, false); }
   void RequestKill(WorkId id) override { Stop(id, true); }
   std::size_t TakeCompletions(std::span<Completion> out) override;
@@ -130,8 +132,8 @@ class CudaDevice : public Device {
   std::uint32_t MultiprocessorsFor(const WorkHeader& header) const;
   // 0 where the driver does not say.
   std::uint64_t BlocksAtOnce(const LaunchWork& work, const ClaimedKernel& form);
-  void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
-                     Status refused);
+  void SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status refused);
+  Status CheckNode(const GraphWork& graph, const GraphNode& node) const;
   void Stop(WorkId id, bool is_kill);
   // The context is current on the thread that submits and polls; false when it cannot be.
   bool Bind();
@@ -276,6 +278,7 @@ Status CudaDevice::ReadInfo() {
     info_.can_launch_cooperatively = attribute(kCooperativeLaunch, 0) != 0;
   }
   info_.copy_preemption = Preemption::kWithinCommand;
+  info_.runs_graphs = true;
   info_.spinning_pays = true;
   return ReadAttributes();
 }
@@ -473,8 +476,48 @@ bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expect
   return block >= options_.limits.claim_time * kClaimWorth;
 }
 
-void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
-                               std::uint64_t units, Status refused) {
+// Contained launches have words around them, and copies of other memory go through buffers, in
+// groups, as large ones do.
+bool CudaDevice::TakesNode(const GraphNode& node) const {
+  if (const auto* const launch = std::get_if<LaunchWork>(&node)) {
+    return static_cast<const CudaModule*>(launch->module)->contained() == nullptr;
+  }
+  const auto* const copy = std::get_if<CopyWork>(&node);
+  if (copy == nullptr) {
+    const auto& fill = std::get<FillWork>(node);
+    return fill.width_bytes * fill.height <= options_.limits.device_group_bytes;
+  }
+  const std::uint64_t bytes = copy->width_bytes * copy->height;
+  if (copy->direction == CopyWork::Direction::kDeviceToDevice) {
+    return bytes <= options_.limits.device_group_bytes;
+  }
+  return bytes <= options_.limits.host_group_bytes && IsPinned(*copy, *pinned_);
+}
+
+Status CudaDevice::CheckNode(const GraphWork& graph, const GraphNode& node) const {
+  if (!TakesNode(node)) {
+    return {StatusCode::kInvalidArgument,
+            "graph refused: a contained launch, or a copy that is large or of other memory, is "
+            "no node of it"};
+  }
+  const CudaSpace& space = SpaceOf(graph);
+  if (const auto* const launch = std::get_if<LaunchWork>(&node)) return CheckLaunch(*launch, info_);
+  if (const auto* const copy = std::get_if<CopyWork>(&node)) {
+    return CheckCopy(*copy, space.mapped(), space.variables());
+  }
+  return CheckFill(std::get<FillWork>(node), space.mapped(), space.variables());
+}
+
+void CudaDevice::SubmitGraph(const GraphWork& work) {
+  Status refused;
+  for (const GraphNode* const node : work.nodes) {
+    refused = CheckNode(work, *node);
+    if (!refused.ok()) break;
+  }
+  SubmitChecked(work, work.nodes.size(), std::move(refused));
+}
+
+void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status refused) {
   std::unique_ptr<Item> item = NewItem();
   item->work = std::move(work);
   item->units = units;
