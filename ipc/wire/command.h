@@ -30,8 +30,12 @@ enum class Op : std::uint8_t {
   kBeginRequest = 10,
   kEndRequest = 11,
   kExpectRequest = 12,
+  kMakeGraph = 13,
+  kSetGraphNode = 14,
+  kLaunchGraph = 15,
+  kDestroyGraph = 16,
 };
-inline constexpr std::uint8_t kOpMax = 12;
+inline constexpr std::uint8_t kOpMax = 16;
 
 // LaunchRecord::flags.
 inline constexpr std::uint8_t kFlagParametersInArena = 1;  // Not in continuation granules.
@@ -129,6 +133,20 @@ struct RequestRecord {
   std::uint64_t reserved[4] = {};
 };
 
+// A graph is a list of nodes, which run one after the other when it is launched. kMakeGraph makes
+// an empty one. kSetGraphNode replaces a node, or adds one behind all others: its continuation
+// granules hold the node's own record, whose sequence and stream are 0, and then a launch's inline
+// parameters. Both take effect when they are taken, and so does kDestroyGraph: launches that were
+// taken before run as the graph was then.
+struct GraphRecord {
+  RecordHeader header;
+  std::uint32_t stream = 0;
+  std::uint32_t graph = 0;  // Number that the client chose.
+  std::uint32_t node = 0;   // Of kSetGraphNode, else 0; so is the next.
+  std::uint32_t content_bytes = 0;
+  std::uint64_t reserved[4] = {};
+};
+
 // kMark asks for a completion record with device times; kCreateStream and kDestroyStream name
 // a stream other than 0. kEndRequest ends the stream's request when all before it has ended;
 // destroying the stream does the same.
@@ -142,7 +160,7 @@ struct PlainRecord {
 static_assert(sizeof(LaunchRecord) == kGranuleBytes && sizeof(CopyRecord) == kGranuleBytes &&
               sizeof(CopyOnDeviceRecord) == kGranuleBytes && sizeof(FillRecord) == kGranuleBytes &&
               sizeof(WaitForRecord) == kGranuleBytes && sizeof(RequestRecord) == kGranuleBytes &&
-              sizeof(PlainRecord) == kGranuleBytes);
+              sizeof(GraphRecord) == kGranuleBytes && sizeof(PlainRecord) == kGranuleBytes);
 
 // A record in private memory: what a reader of a ring gets. Reused from record to record, so
 // bytes of `tail` beyond tail_bytes() are left over from earlier ones.
@@ -242,12 +260,29 @@ struct EndRequestCommand {};
 struct ExpectRequestCommand {
   std::uint64_t in_ns = 0;
 };
+struct MakeGraphCommand {
+  std::uint32_t graph = 0;
+};
+struct SetGraphNodeCommand {
+  std::uint32_t graph = 0;
+  std::uint32_t node = 0;
+  std::variant<LaunchCommand, CopyToDeviceCommand, CopyToHostCommand, CopyOnDeviceCommand,
+               FillCommand>
+      content;
+};
+struct LaunchGraphCommand {
+  std::uint32_t graph = 0;
+};
+struct DestroyGraphCommand {
+  std::uint32_t graph = 0;
+};
 
 struct Command {
   CommandId id;
   std::variant<MarkCommand, LaunchCommand, CopyToDeviceCommand, CopyToHostCommand,
                CopyOnDeviceCommand, FillCommand, WaitForCommand, CreateStreamCommand,
-               DestroyStreamCommand, BeginRequestCommand, EndRequestCommand, ExpectRequestCommand>
+               DestroyStreamCommand, BeginRequestCommand, EndRequestCommand, ExpectRequestCommand,
+               MakeGraphCommand, SetGraphNodeCommand, LaunchGraphCommand, DestroyGraphCommand>
       body;
 };
 

@@ -146,6 +146,19 @@ struct WireFields<RequestRecord> {
 static_assert(FieldsTile<RequestRecord>());
 
 template <>
+struct WireFields<GraphRecord> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_HEADER_FIELDS,
+      GPUSHARED_FIELD(GraphRecord, stream),
+      GPUSHARED_FIELD(GraphRecord, graph),
+      GPUSHARED_FIELD(GraphRecord, node),
+      GPUSHARED_FIELD(GraphRecord, content_bytes),
+      GPUSHARED_FIELD(GraphRecord, reserved),
+  };
+};
+static_assert(FieldsTile<GraphRecord>());
+
+template <>
 struct WireFields<PlainRecord> {
   static constexpr Field kAll[] = {
       GPUSHARED_HEADER_FIELDS,

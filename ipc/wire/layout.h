@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, limits and the memory that two processes share. Every number here is part of protocol
-// version 7; ipc/README.md lists each shared byte with its one writer and its check.
+// version 8; ipc/README.md lists each shared byte with its one writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 7;
+inline constexpr std::uint32_t kProtocolVersion = 8;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;
@@ -36,6 +36,11 @@ inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
 inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Largest arena.
 inline constexpr std::uint32_t kArenaBytesStep = 64u << 10;  // Arena sizes are multiples.
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
+// Graphs: lists of commands that a client launches as one.
+inline constexpr std::uint32_t kGraphsMax = 256;
+inline constexpr std::uint32_t kGraphNodesMax = 4096;
+// A node's record and its parameters, as they travel. Larger parameters travel in an arena.
+inline constexpr std::uint32_t kGraphNodeBytesMax = kContinuationsMax * kContinuationDataBytes;
 // Device memory that the client maps itself.
 inline constexpr std::uint32_t kChunksMax = 256;
 inline constexpr std::uint32_t kMappingsMax = 256;

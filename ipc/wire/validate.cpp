@@ -2,6 +2,11 @@
 #include "ipc/wire/validate.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <variant>
 
 namespace gpushared::ipc {
 namespace {
@@ -30,6 +35,23 @@ class Checks {
 
  private:
   Violation first_;
+};
+
+// A record of the ring, or one inside of another: its head, and the bytes behind that.
+struct RecordView {
+  explicit RecordView(const RecordCopy& record) : head(record.head.data()), tail(record.tail) {}
+  RecordView(const std::byte* first, std::span<const std::byte> rest) : head(first), tail(rest) {}
+
+  template <typename Record>
+  Record As() const {
+    static_assert(sizeof(Record) == kGranuleBytes && std::is_trivially_copyable_v<Record>);
+    Record record;
+    std::memcpy(&record, head, sizeof record);
+    return record;
+  }
+
+  const std::byte* head;  // A granule.
+  std::span<const std::byte> tail;
 };
 
 struct RectangleFields {
@@ -61,7 +83,7 @@ void CheckCluster(Checks& checks, const LaunchRecord& record, LaunchCommand& out
   std::copy(std::begin(cluster), std::end(cluster), out.cluster.begin());
 }
 
-void CheckLaunch(Checks& checks, const RecordCopy& copy, LaunchCommand& out) {
+void CheckLaunch(Checks& checks, const RecordView& copy, LaunchCommand& out) {
   const auto record = copy.As<LaunchRecord>();
   checks.Range("launch flags", record.header.flags, 0, kFlagParametersInArena | kFlagCooperative);
   checks.Range("launch module", record.module, 0, kModulesMax - 1);
@@ -111,7 +133,7 @@ void CheckSingleGranule(Checks& checks, const RecordHeader& header) {
   checks.Equal("continuations", header.continuations, 0);
 }
 
-void CheckCopy(Checks& checks, const RecordCopy& copy, CopyCommand& out) {
+void CheckCopy(Checks& checks, const RecordView& copy, CopyCommand& out) {
   const auto record = copy.As<CopyRecord>();
   CheckSingleGranule(checks, record.header);
   checks.Range("copy arena", record.arena, 0, kArenasMax - 1);
@@ -133,7 +155,7 @@ void CheckCopy(Checks& checks, const RecordCopy& copy, CopyCommand& out) {
   out.height = record.height;
 }
 
-void CheckCopyOnDevice(Checks& checks, const RecordCopy& copy, CopyOnDeviceCommand& out) {
+void CheckCopyOnDevice(Checks& checks, const RecordView& copy, CopyOnDeviceCommand& out) {
   const auto record = copy.As<CopyOnDeviceRecord>();
   CheckSingleGranule(checks, record.header);
   checks.Range("copy width", record.width_bytes, 1, kAddressEnd);
@@ -152,7 +174,7 @@ void CheckCopyOnDevice(Checks& checks, const RecordCopy& copy, CopyOnDeviceComma
   out.height = record.height;
 }
 
-void CheckFill(Checks& checks, const RecordCopy& copy, FillCommand& out) {
+void CheckFill(Checks& checks, const RecordView& copy, FillCommand& out) {
   const auto record = copy.As<FillRecord>();
   CheckSingleGranule(checks, record.header);
   // 3 is the one number between 1 and 4 that is no element.
@@ -176,7 +198,7 @@ void CheckFill(Checks& checks, const RecordCopy& copy, FillCommand& out) {
   out.element_bytes = record.element_bytes;
 }
 
-void CheckWaitFor(Checks& checks, const RecordCopy& copy, WaitForCommand& out) {
+void CheckWaitFor(Checks& checks, const RecordView& copy, WaitForCommand& out) {
   const auto record = copy.As<WaitForRecord>();
   CheckSingleGranule(checks, record.header);
   checks.Range("wait stream", record.wait_stream, 0, kStreamsMax - 1);
@@ -186,7 +208,7 @@ void CheckWaitFor(Checks& checks, const RecordCopy& copy, WaitForCommand& out) {
 }
 
 // Returns the time.
-std::uint64_t CheckRequest(Checks& checks, const RecordCopy& copy) {
+std::uint64_t CheckRequest(Checks& checks, const RecordView& copy) {
   const auto record = copy.As<RequestRecord>();
   CheckSingleGranule(checks, record.header);
   checks.Range("request time", record.time_ns, 0, kRequestTimeNsMax);
@@ -195,7 +217,7 @@ std::uint64_t CheckRequest(Checks& checks, const RecordCopy& copy) {
   return record.time_ns;
 }
 
-void CheckPlain(Checks& checks, const RecordCopy& copy, std::uint32_t stream_minimum) {
+void CheckPlain(Checks& checks, const RecordView& copy, std::uint32_t stream_minimum) {
   const auto record = copy.As<PlainRecord>();
   CheckSingleGranule(checks, record.header);
   checks.Range("stream", record.stream, stream_minimum, kStreamsMax - 1);
@@ -203,30 +225,84 @@ void CheckPlain(Checks& checks, const RecordCopy& copy, std::uint32_t stream_min
   checks.Zero("reserved", record.reserved);
 }
 
+// The commands that a graph may hold. False when `op` is none of them.
+template <typename Body>
+bool CheckWork(Checks& checks, Op op, const RecordView& record, Body& body) {
+  switch (op) {
+    case Op::kLaunch:
+      CheckLaunch(checks, record, body.template emplace<LaunchCommand>());
+      return true;
+    case Op::kCopyToDevice:
+      CheckCopy(checks, record, body.template emplace<CopyToDeviceCommand>());
+      return true;
+    case Op::kCopyToHost:
+      CheckCopy(checks, record, body.template emplace<CopyToHostCommand>());
+      return true;
+    case Op::kCopyOnDevice:
+      CheckCopyOnDevice(checks, record, body.template emplace<CopyOnDeviceCommand>());
+      return true;
+    case Op::kFill:
+      CheckFill(checks, record, body.template emplace<FillCommand>());
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Returns the number of the graph.
+std::uint32_t CheckGraph(Checks& checks, const RecordView& copy) {
+  const auto record = copy.As<GraphRecord>();
+  CheckSingleGranule(checks, record.header);
+  checks.Range("graph", record.graph, 0, kGraphsMax - 1);
+  checks.Equal("graph node", record.node, 0);
+  checks.Equal("graph content bytes", record.content_bytes, 0);
+  checks.Zero("graph reserved", record.reserved);
+  return record.graph;
+}
+
+void CheckGraphNode(Checks& checks, const RecordView& copy, SetGraphNodeCommand& out) {
+  const auto record = copy.As<GraphRecord>();
+  checks.Equal("flags", record.header.flags, 0);
+  checks.Range("graph", record.graph, 0, kGraphsMax - 1);
+  checks.Range("graph node", record.node, 0, kGraphNodesMax - 1);
+  checks.Range("graph content bytes", record.content_bytes, kGranuleBytes, kGraphNodeBytesMax);
+  checks.Equal("graph continuations", record.header.continuations,
+               (record.content_bytes + kContinuationDataBytes - 1) / kContinuationDataBytes);
+  checks.Zero("graph reserved", record.reserved);
+  out.graph = record.graph;
+  out.node = record.node;
+  // With other bytes than these the record is refused, whatever it holds.
+  const std::size_t bytes =
+      std::clamp<std::size_t>(record.content_bytes, kGranuleBytes, kGraphNodeBytesMax);
+  const RecordView content(copy.tail.data(),
+                           copy.tail.subspan(kGranuleBytes, bytes - kGranuleBytes));
+  const auto plain = content.As<PlainRecord>();  // All records share the first 20 bytes.
+  checks.Equal("node tag", plain.header.tag, 0);
+  checks.Equal("node sequence", plain.header.sequence, 0);
+  checks.Equal("node stream", plain.stream, 0);
+  if (!CheckWork(checks, static_cast<Op>(plain.header.op), content, out.content)) {
+    checks.Range("node op", plain.header.op, static_cast<std::uint64_t>(Op::kLaunch),
+                 static_cast<std::uint64_t>(Op::kFill));
+  }
+  std::size_t parameter_bytes = 0;
+  if (const auto* launch = std::get_if<LaunchCommand>(&out.content)) {
+    parameter_bytes = launch->parameters_in_arena ? 0 : launch->parameter_bytes;
+  }
+  checks.Equal("node parameter bytes", bytes - kGranuleBytes, parameter_bytes);
+}
+
 }  // namespace
 
-Violation ValidateCommand(const RecordCopy& record, Command& command) {
+Violation ValidateCommand(const RecordCopy& copy, Command& command) {
+  const RecordView record(copy);
   const auto plain = record.As<PlainRecord>();  // All records share the first 20 bytes.
   Checks checks;
   checks.Range("sequence", plain.header.sequence, 1, ~std::uint64_t{0});
   checks.Range("stream", plain.stream, 0, kStreamsMax - 1);
   command.id = {plain.stream, plain.header.sequence};
-  switch (static_cast<Op>(plain.header.op)) {
-    case Op::kLaunch:
-      CheckLaunch(checks, record, command.body.emplace<LaunchCommand>());
-      break;
-    case Op::kCopyToDevice:
-      CheckCopy(checks, record, command.body.emplace<CopyToDeviceCommand>());
-      break;
-    case Op::kCopyToHost:
-      CheckCopy(checks, record, command.body.emplace<CopyToHostCommand>());
-      break;
-    case Op::kCopyOnDevice:
-      CheckCopyOnDevice(checks, record, command.body.emplace<CopyOnDeviceCommand>());
-      break;
-    case Op::kFill:
-      CheckFill(checks, record, command.body.emplace<FillCommand>());
-      break;
+  const auto op = static_cast<Op>(plain.header.op);
+  if (CheckWork(checks, op, record, command.body)) return checks.first();
+  switch (op) {
     case Op::kWaitFor:
       CheckWaitFor(checks, record, command.body.emplace<WaitForCommand>());
       break;
@@ -251,6 +327,18 @@ Violation ValidateCommand(const RecordCopy& record, Command& command) {
       break;
     case Op::kExpectRequest:
       command.body.emplace<ExpectRequestCommand>().in_ns = CheckRequest(checks, record);
+      break;
+    case Op::kMakeGraph:
+      command.body.emplace<MakeGraphCommand>().graph = CheckGraph(checks, record);
+      break;
+    case Op::kSetGraphNode:
+      CheckGraphNode(checks, record, command.body.emplace<SetGraphNodeCommand>());
+      break;
+    case Op::kLaunchGraph:
+      command.body.emplace<LaunchGraphCommand>().graph = CheckGraph(checks, record);
+      break;
+    case Op::kDestroyGraph:
+      command.body.emplace<DestroyGraphCommand>().graph = CheckGraph(checks, record);
       break;
     default:
       checks.Range("op", plain.header.op, 1, kOpMax);

@@ -15,6 +15,8 @@ std::string_view WorkText(Work work) {
       return "copy on device";
     case Work::kFill:
       return "fill";
+    case Work::kGraph:
+      return "graph";
   }
   return "";
 }

@@ -16,7 +16,14 @@ namespace gpushared::trace {
 
 inline constexpr unsigned kShapeBits = 12;
 
-enum class Work : std::uint8_t { kLaunch, kCopyToDevice, kCopyToHost, kCopyOnDevice, kFill };
+enum class Work : std::uint8_t {
+  kLaunch,
+  kCopyToDevice,
+  kCopyToHost,
+  kCopyOnDevice,
+  kFill,
+  kGraph
+};
 
 // Why work was stopped, or was not.
 enum class Cut : std::uint8_t {
@@ -105,7 +112,19 @@ constexpr std::uint64_t KernelKey(std::uint64_t module_serial, std::uint32_t ker
   return module_serial << 20 | kernel;
 }
 
-// "copy to device"; "kernel" for launches.
+// The key of nodes [first, end) of a graph, which are in one slice. `graph` has another number
+// whenever the graph of that session is another one.
+constexpr std::uint64_t GraphKey(std::uint64_t session, std::uint64_t graph, std::uint32_t first,
+                                 std::uint32_t end) {
+  std::uint64_t key = session;
+  for (const std::uint64_t part : {graph, std::uint64_t{first} << 32 | end}) {
+    key = (key ^ part) * 0xff51afd7ed558ccdu;
+    key ^= key >> 33;
+  }
+  return key | std::uint64_t{1} << 63;
+}
+
+// "copy to device"; "kernel" for launches, "graph" for several nodes of one.
 std::string_view WorkText(Work work);
 
 }  // namespace gpushared::trace

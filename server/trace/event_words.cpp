@@ -65,7 +65,7 @@ std::optional<Event> SliceOf(const EventWords& words, scheduler::SchedulingClass
   const std::uint64_t head = words[0];
   const std::uint8_t work = Get(head, Bits::kWork) & 0xf, cut = Get(head, Bits::kCut) & 0xf;
   const int shift = Get(head, Bits::kShift);
-  const bool is_known = work <= static_cast<std::uint8_t>(Work::kFill) &&
+  const bool is_known = work <= static_cast<std::uint8_t>(Work::kGraph) &&
                         cut <= static_cast<std::uint8_t>(Cut::kHighClass) &&
                         shift <= static_cast<int>(Bits::kShiftMax) && AreTimes(words, 4, 5);
   if (!is_known) return {};

@@ -46,7 +46,7 @@ struct Memory {
   alignas(128) NameRing names;
   alignas(128) EventRing events;
 };
-inline constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x7472'0002} << 32) | sizeof(Memory);
+inline constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x7472'0003} << 32) | sizeof(Memory);
 inline constexpr std::size_t kMemoryBytes = (sizeof(Memory) + 4095) / 4096 * 4096;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

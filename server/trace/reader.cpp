@@ -77,7 +77,7 @@ const Name* Reader::Find(Name::Of of, std::uint64_t key) const {
 }
 
 std::string Reader::WhatOf(const Slice& slice) const {
-  if (slice.work == Work::kLaunch) {
+  if (slice.work == Work::kLaunch || slice.work == Work::kGraph) {
     if (const Name* const kernel = KernelOf(slice.kernel)) return kernel->text;
   }
   return std::string(WorkText(slice.work));

@@ -74,6 +74,54 @@ ipc::LaunchRecord Launch(std::uint16_t parameter_bytes) {
   return {.grid = {1, 1, 1}, .block = {32, 1, 1}, .parameter_bytes = parameter_bytes};
 }
 
+// A node's record and its parameters, cut into continuation granules.
+template <typename Record>
+void AppendNode(Bytes& bytes, Record content, ipc::Op op, std::uint32_t node,
+                std::uint64_t sequence, std::uint32_t parameter_bytes = 0) {
+  content.header = {.op = static_cast<std::uint8_t>(op)};
+  content.header.continuations = static_cast<std::uint16_t>(
+      (parameter_bytes + ipc::kContinuationDataBytes - 1) / ipc::kContinuationDataBytes);
+  Bytes packed;
+  Append(packed, content);
+  packed.resize(packed.size() + parameter_bytes);
+  ipc::GraphRecord record{
+      .graph = 1, .node = node, .content_bytes = static_cast<std::uint32_t>(packed.size())};
+  const std::size_t granules =
+      (packed.size() + ipc::kContinuationDataBytes - 1) / ipc::kContinuationDataBytes;
+  record.header = {.tag = kHeaderTag,
+                   .op = static_cast<std::uint8_t>(ipc::Op::kSetGraphNode),
+                   .continuations = static_cast<std::uint16_t>(granules),
+                   .sequence = sequence};
+  Append(bytes, record);
+  packed.resize(granules * ipc::kContinuationDataBytes);
+  for (std::size_t i = 0; i < granules; ++i) {
+    Append(bytes, kContinuationTag);
+    const auto at = packed.begin() + static_cast<std::ptrdiff_t>(i * ipc::kContinuationDataBytes);
+    bytes.insert(bytes.end(), at, at + ipc::kContinuationDataBytes);
+  }
+}
+
+// Commands 10 to 15 of stream 0.
+void AppendGraph(Bytes& bytes) {
+  const ipc::GraphRecord graph{.graph = 1};
+  AppendRecord(bytes, graph, ipc::Op::kMakeGraph, 10);
+  AppendNode(bytes, Launch(100), ipc::Op::kLaunch, 0, 11, 100);
+  const ipc::FillRecord fill{.height = 1,
+                             .destination = 1 << 22,
+                             .pitch_bytes = 64,
+                             .width_bytes = 64,
+                             .element_bytes = 4};
+  AppendNode(bytes, fill, ipc::Op::kFill, 1, 12);
+  const ipc::CopyRecord copy{.device_address = 1 << 20,
+                             .device_pitch_bytes = 64,
+                             .arena_pitch_bytes = 64,
+                             .width_bytes = 64,
+                             .height = 1};
+  AppendNode(bytes, copy, ipc::Op::kCopyToHost, 2, 13);
+  AppendRecord(bytes, graph, ipc::Op::kLaunchGraph, 14);
+  AppendRecord(bytes, graph, ipc::Op::kDestroyGraph, 15);
+}
+
 Bytes CommandRing() {
   Bytes bytes = {std::byte{kRingSelector}};
   AppendRecord(bytes, Launch(100), ipc::Op::kLaunch, 1, 2);
@@ -110,6 +158,7 @@ Bytes CommandRing() {
   cluster.cluster[0] = 2;
   cluster.cluster[1] = cluster.cluster[2] = 1;
   AppendRecord(bytes, cluster, ipc::Op::kLaunch, 9);
+  AppendGraph(bytes);
   return bytes;
 }
 

@@ -80,6 +80,17 @@ struct CheckBody {
     Check(begin.age_ns <= ipc::kRequestTimeNsMax, "a request is no older than it may be");
   }
   void operator()(const ipc::EndRequestCommand&) const {}
+  void operator()(const ipc::MakeGraphCommand& make) const { CheckGraph(make.graph); }
+  void operator()(const ipc::LaunchGraphCommand& launch) const { CheckGraph(launch.graph); }
+  void operator()(const ipc::DestroyGraphCommand& destroy) const { CheckGraph(destroy.graph); }
+  void operator()(const ipc::SetGraphNodeCommand& set) const {
+    CheckGraph(set.graph);
+    Check(set.node < ipc::kGraphNodesMax, "node number is bounded");
+    std::visit(*this, set.content);
+  }
+  static void CheckGraph(std::uint32_t graph) {
+    Check(graph < ipc::kGraphsMax, "graph number is bounded");
+  }
   void operator()(const ipc::ExpectRequestCommand& expect) const {
     Check(expect.in_ns <= ipc::kRequestTimeNsMax, "a request is expected no later than it may be");
   }

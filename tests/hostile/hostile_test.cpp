@@ -97,6 +97,11 @@ const Cases kRequestCases = WithHeader(
     {{"reserved0", Verdict::kEnds}, {"time_ns", Verdict::kEnds}, {"reserved", Verdict::kEnds}});
 const Cases kPlainCases = WithHeader({{"reserved0", Verdict::kEnds}, {"reserved", Verdict::kEnds}});
 
+const Cases kGraphCases = WithHeader({{"graph", Verdict::kEnds},
+                                      {"node", Verdict::kEnds},
+                                      {"content_bytes", Verdict::kEnds},
+                                      {"reserved", Verdict::kEnds}});
+
 // A value that a field of a control message does not have, put into each of its elements.
 struct Lie {
   std::uint64_t value = 0;
@@ -460,6 +465,59 @@ TEST_F(Hostile, WaitForRecords) {
 TEST_F(Hostile, RequestRecords) {
   LieInEveryField<ipc::RequestRecord>(
       kRequestCases, [](const auto&, auto&) { return RequestOf(ipc::Op::kBeginRequest, 0, 1000); });
+}
+TEST_F(Hostile, GraphRecords) {
+  LieInEveryField<ipc::GraphRecord>(
+      kGraphCases, [](const auto&, auto&) { return GraphOf(ipc::Op::kMakeGraph, 0, 1); });
+  LieInEveryField<ipc::GraphRecord>(
+      kGraphCases, [](RawClient& client, std::vector<std::byte>& tail) {
+        client.MakeGraph(1);
+        return NodeOf({.graph = 1}, LaunchOf(0, kModule, step_kernel_, {}, 12),
+                      ParametersAt(client.base(), 12), tail);
+      });
+}
+// Nodes with any bytes changed, launched as they are: the session ends, or its stream fails, or
+// it computes nonsense in its own memory.
+TEST_F(Hostile, MutatedNodesHarmTheirClientAlone) {
+  std::mt19937_64 random(20261124);
+  unsigned ended = 0, lived = 0;
+  for (int round = 0; round < 24; ++round) {
+    RawClient client = Join();
+    client.MakeGraph(1);
+    std::vector<std::byte> content;
+    for (std::uint32_t node = 0; node < 12; ++node) {
+      ipc::GraphRecord record =
+          random() % 2 == 0
+              ? NodeOf({.graph = 1, .node = node}, LaunchOf(0, kModule, step_kernel_, {}, 12),
+                       ParametersAt(client.base(), 12), content)
+              : NodeOf({.graph = 1, .node = node}, FillOf(0, client.base(), 4096, 1), {}, content);
+      // One in two lists is whole but for the bytes that are the kernel's own.
+      const std::size_t first = round % 2 == 0 ? ipc::kGranuleBytes : 16;
+      if (random() % 3 == 0 && content.size() > first) {
+        content[first + random() % (content.size() - first)] = static_cast<std::byte>(random());
+      }
+      client.Publish(record, content);
+    }
+    client.LaunchGraph(1);
+    client.LaunchGraph(1);
+    if (round % 5 == 0) {
+      client.CloseSocket();
+      continue;
+    }
+    std::string sentence;
+    bool has_finished = false;
+    for (int wait = 0; wait < 50 && !has_finished && sentence.empty(); ++wait) {
+      has_finished = client.AwaitFinished(0, client.published(0), 10ms);
+      if (!has_finished) sentence = Ending(client, 1ms);
+    }
+    ended += sentence.find("ProtocolViolation") != std::string::npos ? 1 : 0;
+    lived += has_finished ? 1 : 0;
+    EXPECT_TRUE(sentence.empty() || sentence.find("ProtocolViolation") != std::string::npos)
+        << sentence;
+    NeighbourGoesOn();
+  }
+  EXPECT_GT(ended, 0u);
+  EXPECT_GT(lived, 0u);
 }
 TEST_F(Hostile, MoreRequestsThanMayBeOpen) {
   RawClient client = Join(false);

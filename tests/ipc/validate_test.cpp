@@ -150,9 +150,9 @@ Status JudgeCompletion(const RecordCopy& copy) {
 // What holds for the header of every record; `tag` belongs to the ring.
 std::vector<FieldCase> HeaderCases() {
   return {
-      {"op", 0, "op is 0, allowed 1 to 12"},
-      {"op", 13, "op is 13, allowed 1 to 12"},
-      {"op", 255, "op is 255, allowed 1 to 12"},
+      {"op", 0, "op is 0, allowed 1 to 16"},
+      {"op", 17, "op is 17, allowed 1 to 16"},
+      {"op", 255, "op is 255, allowed 1 to 16"},
       {"flags", 1, "flags is 1, allowed 0"},
       {"flags", 0x80, "flags is 128, allowed 0"},
       {"continuations", 1, "continuations is 1, allowed 0"},
@@ -206,8 +206,8 @@ std::vector<FieldCase> With(std::vector<FieldCase> base, const std::vector<Field
 TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
   ExpectCases(GoodLaunch(),
               {
-                  {"op", 0, "op is 0, allowed 1 to 12"},
-                  {"op", 13, "op is 13, allowed 1 to 12"},
+                  {"op", 0, "op is 0, allowed 1 to 16"},
+                  {"op", 17, "op is 17, allowed 1 to 16"},
                   {"flags", 4, "launch flags is 4, allowed 0 to 3"},
                   {"flags", 255, "launch flags is 255, allowed 0 to 3"},
                   {"cluster", 1, "launch cluster y is 0, allowed 1 to 16", 0},

@@ -16,8 +16,9 @@ if(TARGET gpushared::worker)
     LINK gpushared::worker gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
 
   # Whole workers over a device that takes the steps that the test says.
-  gpushared_test(worker_streams_test SOURCES worker/device_thread/streams_test.cpp
-    LINK gpushared_worker_harness LABELS unit concurrency)
+  gpushared_test(worker_streams_test
+    SOURCES worker/device_thread/graphs_test.cpp worker/device_thread/streams_test.cpp
+    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_requests_test SOURCES worker/device_thread/requests_test.cpp
     LINK gpushared_worker_harness gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_scheduling_test SOURCES worker/device_thread/scheduling_test.cpp
@@ -29,7 +30,7 @@ if(TARGET gpushared::worker)
   gpushared_test(worker_explain_test SOURCES worker/control/explain_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_trace_test SOURCES worker/control/trace_test.cpp
-    LINK gpushared_worker_harness LABELS unit concurrency)
+    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_slow_calls_test SOURCES worker/control/slow_calls_test.cpp
     LINK gpushared_worker_harness LABELS unit concurrency)
 endif()

@@ -269,7 +269,11 @@ class FakeWorker::Session {
   }
 
   void Keep(TakenCommand taken) {
-    if (auto* launch = std::get_if<ipc::LaunchCommand>(&taken.command.body)) {
+    auto* launch = std::get_if<ipc::LaunchCommand>(&taken.command.body);
+    if (auto* set = std::get_if<ipc::SetGraphNodeCommand>(&taken.command.body)) {
+      launch = std::get_if<ipc::LaunchCommand>(&set->content);
+    }
+    if (launch != nullptr) {
       const std::byte* first = launch->inline_parameters.data();
       if (launch->parameters_in_arena) {
         const ipc::ArenaRange& range = launch->arena_parameters;
@@ -339,6 +343,26 @@ class FakeWorker::Session {
     return arenas_[range.arena].bytes().data() + range.offset;
   }
 
+  Status Do(const ipc::MakeGraphCommand& make) {
+    graphs_[make.graph].clear();
+    return {};
+  }
+  Status Do(const ipc::SetGraphNodeCommand& set) {
+    graphs_[set.graph][set.node] = set.content;
+    return {};
+  }
+  Status Do(const ipc::LaunchGraphCommand& launch) {
+    for (const auto& [number, content] : graphs_[launch.graph]) {
+      Status status = std::visit([&](const auto& body) { return Do(body); }, content);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+  Status Do(const ipc::DestroyGraphCommand& destroy) {
+    graphs_.erase(destroy.graph);
+    return {};
+  }
+
   Status Do(const ipc::CopyToDeviceCommand& copy) {
     std::byte* const device = Device(copy.device_address, copy.device_bytes);
     if (device == nullptr) return NotMapped();
@@ -394,6 +418,9 @@ class FakeWorker::Session {
   ipc::TagRingReader reader_;
   ipc::TagRingWriter writer_;
   ipc::CompletionDoorbell wake_;
+  // Nodes by graph and number.
+  std::map<std::uint32_t, std::map<std::uint32_t, decltype(ipc::SetGraphNodeCommand::content)>>
+      graphs_;
   ipc::StreamLedger ledger_;
   ipc::RecordCopy record_;
   std::array<Failure, ipc::kStreamsMax> failures_;

@@ -67,6 +67,12 @@ ipc::WaitForRecord WaitForOf(std::uint32_t stream, std::uint32_t wait_stream,
   return record;
 }
 
+ipc::GraphRecord GraphOf(ipc::Op op, std::uint32_t stream, std::uint32_t graph) {
+  auto record = RecordOf<ipc::GraphRecord>(op, stream);
+  record.graph = graph;
+  return record;
+}
+
 ipc::RequestRecord RequestOf(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns) {
   auto record = RecordOf<ipc::RequestRecord>(op, stream);
   record.time_ns = time_ns;

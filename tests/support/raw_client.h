@@ -55,6 +55,31 @@ ipc::PlainRecord PlainOf(ipc::Op op, std::uint32_t stream);
 // kBeginRequest or kExpectRequest.
 ipc::RequestRecord RequestOf(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns);
 
+// kMakeGraph, kLaunchGraph or kDestroyGraph.
+ipc::GraphRecord GraphOf(ipc::Op op, std::uint32_t stream, std::uint32_t graph);
+// Which node of which graph a record sets, and on which stream.
+struct NodePlace {
+  std::uint32_t graph = 0;
+  std::uint32_t node = 0;
+  std::uint32_t stream = 0;
+};
+// The record that sets a node, and what goes into its continuation granules. `node`: as for the
+// command alone.
+template <typename Record>
+ipc::GraphRecord NodeOf(const NodePlace& place, Record node, std::span<const std::byte> parameters,
+                        std::vector<std::byte>& content) {
+  node.stream = 0;
+  node.header.continuations = static_cast<std::uint16_t>(
+      (parameters.size() + ipc::kContinuationDataBytes - 1) / ipc::kContinuationDataBytes);
+  const auto head = std::as_bytes(std::span(&node, 1));
+  content.assign(head.begin(), head.end());
+  content.insert(content.end(), parameters.begin(), parameters.end());
+  ipc::GraphRecord record = GraphOf(ipc::Op::kSetGraphNode, place.stream, place.graph);
+  record.node = place.node;
+  record.content_bytes = static_cast<std::uint32_t>(content.size());
+  return record;
+}
+
 // The number of a kernel of a loaded module by its name; an impossible one when it has none.
 std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view name);
 // Launch parameters: an address, then zeros.
@@ -125,6 +150,22 @@ class RawClient {
   Sequence EndRequest(std::uint32_t stream) { return Plain(ipc::Op::kEndRequest, stream); }
   Sequence ExpectRequest(std::uint32_t stream, std::uint64_t in_ns) {
     return PublishAndRing(RequestOf(ipc::Op::kExpectRequest, stream, in_ns));
+  }
+  Sequence MakeGraph(std::uint32_t graph, std::uint32_t stream = 0) {
+    return PublishAndRing(GraphOf(ipc::Op::kMakeGraph, stream, graph));
+  }
+  Sequence LaunchGraph(std::uint32_t graph, std::uint32_t stream = 0) {
+    return PublishAndRing(GraphOf(ipc::Op::kLaunchGraph, stream, graph));
+  }
+  Sequence DestroyGraph(std::uint32_t graph, std::uint32_t stream = 0) {
+    return PublishAndRing(GraphOf(ipc::Op::kDestroyGraph, stream, graph));
+  }
+  template <typename Record>
+  Sequence SetNode(const NodePlace& place, const Record& node,
+                   std::span<const std::byte> parameters = {}) {
+    std::vector<std::byte> content;
+    const ipc::GraphRecord record = NodeOf(place, node, parameters, content);
+    return PublishAndRing(record, content);
   }
   Sequence Plain(ipc::Op op, std::uint32_t stream) { return PublishAndRing(PlainOf(op, stream)); }
 

@@ -18,8 +18,8 @@ constexpr std::uint64_t kRangeBytes = std::uint64_t{4} << 30;
 constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
 constexpr auto kPatience = std::chrono::seconds(30);
 
-device::StreamKey StreamOf(
-    const std::variant<device::LaunchWork, device::CopyWork, device::FillWork>& work) {
+device::StreamKey StreamOf(const std::variant<device::LaunchWork, device::CopyWork,
+                                              device::FillWork, device::GraphWork>& work) {
   return std::visit([](const device::WorkHeader& each) { return each.stream; }, work);
 }
 
@@ -146,6 +146,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.stopping_costs = options_.stopping_costs;
   info_.chains_stops = options_.chains_stops;
   info_.can_kill = options_.can_kill;
+  info_.runs_graphs = options_.runs_graphs;
   info_.spinning_pays = options_.spinning_pays;
 }
 
@@ -208,6 +209,18 @@ void StepDevice::Submit(const device::FillWork& work) {
          {});
 }
 
+void StepDevice::SubmitGraph(const device::GraphWork& work) {
+  Submission submission;
+  submission.nodes = work.nodes.size();
+  Accept({.what = work,
+          .id = work.id,
+          .first_unit = work.first_unit,
+          .units_done = work.first_unit,
+          .units = work.nodes.size(),
+          .started = {}},
+         std::move(submission));
+}
+
 void StepDevice::Accept(Work work, Submission submission) {
   const std::lock_guard lock(mutex_);
   std::visit(
@@ -243,10 +256,12 @@ void StepDevice::End(Work work, Status status, bool stopped) {
   if (std::exchange(armed_, false)) wake_();
 }
 
-void StepDevice::Perform(const Work& work) {
+template <typename Any>
+void StepDevice::Perform(const Any& work, device::Space& of) {
   using Direction = device::CopyWork::Direction;
-  if (const auto* copy = std::get_if<device::CopyWork>(&work.what)) {
-    auto& space = static_cast<StepSpace&>(*copy->space);
+  auto& space = static_cast<StepSpace&>(of);
+  if constexpr (std::is_same_v<Any, device::CopyWork>) {
+    const device::CopyWork* const copy = &work;
     for (std::uint64_t row = 0; row < copy->height; ++row) {
       const std::uint64_t to = row * copy->destination_pitch_bytes;
       const std::uint64_t from = row * copy->source_pitch_bytes;
@@ -258,8 +273,8 @@ void StepDevice::Perform(const Work& work) {
                                           : space.At(copy->source + from);
       std::memmove(destination, source, copy->width_bytes);
     }
-  } else if (const auto* fill = std::get_if<device::FillWork>(&work.what)) {
-    auto& space = static_cast<StepSpace&>(*fill->space);
+  } else if constexpr (std::is_same_v<Any, device::FillWork>) {
+    const device::FillWork* const fill = &work;
     for (std::uint64_t row = 0; row < fill->height; ++row) {
       for (std::uint64_t at = 0; at < fill->width_bytes; at += fill->element_bytes) {
         std::memcpy(space.At(fill->destination + row * fill->pitch_bytes + at), &fill->value,
@@ -267,6 +282,16 @@ void StepDevice::Perform(const Work& work) {
       }
     }
   }
+}
+
+void StepDevice::Perform(const Work& work) {
+  if (const auto* const graph = std::get_if<device::GraphWork>(&work.what)) {
+    for (const device::GraphNode* const node : graph->nodes) {
+      std::visit([&](const auto& each) { Perform(each, *graph->space); }, *node);
+    }
+    return;
+  }
+  std::visit([](const auto& each) { Perform(each, *each.space); }, work.what);
 }
 
 bool StepDevice::CanStop(const device::LaunchWork& work, std::chrono::nanoseconds expected) {

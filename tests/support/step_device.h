@@ -34,6 +34,7 @@ struct StepDeviceOptions {
   bool may_be_killed = false;   // Where can_kill is not set: launches, which the test ends then.
   bool must_be_polled = false;  // While work is here; nobody is woken then.
   bool spinning_pays = false;
+  bool runs_graphs = false;  // Several nodes come as one submission.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
 };
 
@@ -52,6 +53,7 @@ class StepDevice : public device::Device {
     std::uint64_t first_unit = 0;
     std::uint64_t units = 0;
     std::string kernel;           // Empty for copies and fills.
+    std::size_t nodes = 0;        // Of a graph; 0: of none.
     bool may_be_stopped = false;  // LaunchWork::may_be_stopped.
     std::vector<std::byte> parameters;
   };
@@ -64,6 +66,7 @@ class StepDevice : public device::Device {
   void Submit(const device::LaunchWork& work) override;
   void Submit(const device::CopyWork& work) override;
   void Submit(const device::FillWork& work) override;
+  void SubmitGraph(const device::GraphWork& work) override;
   bool CanStop(const device::LaunchWork& work, std::chrono::nanoseconds expected) override;
   bool CanKill(const device::LaunchWork&) const override {
     return options_.can_kill || options_.may_be_killed;
@@ -106,7 +109,7 @@ class StepDevice : public device::Device {
   friend class StepSpace;
   friend class StepModule;
   struct Work {
-    std::variant<device::LaunchWork, device::CopyWork, device::FillWork> what;
+    std::variant<device::LaunchWork, device::CopyWork, device::FillWork, device::GraphWork> what;
     device::WorkId id = 0;
     std::uint64_t first_unit = 0;
     std::uint64_t units_done = 0;
@@ -117,6 +120,8 @@ class StepDevice : public device::Device {
   void Accept(Work work, Submission submission);
   void End(Work work, Status status, bool stopped);
   static void Perform(const Work& work);
+  template <typename Any>
+  static void Perform(const Any& work, device::Space& of);
 
   const StepDeviceOptions options_;
   const device::WakeFunction wake_;

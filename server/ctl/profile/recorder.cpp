@@ -172,7 +172,8 @@ std::size_t ProfileRecorder::KernelNumber(const Command& command, Profile& profi
   // The last one stands for all that have no place.
   if (profile.kernels.size() == simulation::kProfileKernelsMax) return profile.kernels.size() - 1;
   const auto name = kernels_.find(command.kernel);
-  std::string shown = command.work == trace::Work::kLaunch && name != kernels_.end()
+  const bool is_named = command.work == trace::Work::kLaunch || command.work == trace::Work::kGraph;
+  std::string shown = is_named && name != kernels_.end()
                           ? name->second
                           : std::string(trace::WorkText(command.work));
   profile.kernels.push_back({.name = std::move(shown), .work = WorkOf(command.work)});

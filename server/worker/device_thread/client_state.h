@@ -18,6 +18,7 @@
 #include "server/trace/event.h"
 #include "server/worker/device_thread/activity_meter.h"
 #include "server/worker/device_thread/client_caps.h"
+#include "server/worker/device_thread/client_graphs.h"
 #include "server/worker/device_thread/client_outlet.h"
 #include "server/worker/device_thread/client_streams.h"
 #include "server/worker/device_thread/command_scope.h"
@@ -161,13 +162,16 @@ class ClientState {
   std::uint32_t index() const { return index_; }
 
   // Whether the next record may be taken, if its answers have room.
-  bool MayTake() const { return !life.is_broken() && !life.is_leaving() && !streams.slab().full(); }
+  bool MayTake() const {
+    return !life.is_broken() && !life.is_leaving() && !streams.slab().full() && graphs.MayTake();
+  }
   // "[client 7 pid 4121 stream 2 command 1841]"
   std::string Who(std::uint32_t stream, std::uint64_t sequence) const;
 
   const Setup setup;
   ClientIntake intake;
   CommandScope scope;
+  ClientGraphs graphs;
   ClientStreams streams;
   ClientOutlet outlet;
   ClientOffers offers;

@@ -24,6 +24,36 @@ std::uint32_t ClientStreams::PopFront(std::uint32_t stream) {
   return slot;
 }
 
+bool ClientStreams::Cut(std::uint32_t slot) {
+  CommandSlot& whole = slab_[slot];
+  if (!slab_.has_free()) {
+    waits_for_slot_.set(whole.stream);
+    return false;
+  }
+  const std::uint32_t behind = slab_.Cut(slot);
+  CommandSlot& rest = slab_[behind];
+  rest.stream = whole.stream;
+  rest.kind = whole.kind;
+  rest.sequence = whole.sequence;
+  rest.taken = whole.taken;
+  rest.epoch = whole.epoch;
+  rest.graph = whole.graph;
+  rest.end_node = whole.end_node;
+  rest.goes_singly = whole.goes_singly;
+  rest.next = whole.next;
+  whole.next = behind;
+  StreamState& state = streams_[whole.stream];
+  if (state.back == slot) state.back = behind;
+  return true;
+}
+
+void ClientStreams::WakeAllUncut() {
+  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+    if (waits_for_slot_.test(stream)) MarkToSettle(stream);
+  }
+  waits_for_slot_.reset();
+}
+
 void ClientStreams::AddWaiter(std::uint32_t target, std::uint32_t waiter) {
   StreamState& waiting = streams_[waiter];
   if (waiting.waits_on == target) return;

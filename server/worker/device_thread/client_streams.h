@@ -82,6 +82,14 @@ class ClientStreams {
   void Append(std::uint32_t slot);
   // Unlinks the front and returns it; it is no longer in the queue but not yet freed.
   std::uint32_t PopFront(std::uint32_t stream);
+  // Cuts a command in two: the slot behind it has the rest. False without a free slot: its stream
+  // is to be settled when there is one.
+  bool Cut(std::uint32_t slot);
+  // A slot has become free.
+  void WakeUncut() {
+    if (waits_for_slot_.any()) [[unlikely]]
+      WakeAllUncut();
+  }
   // The next command was offered, or has nothing to offer.
   void PassNext(std::uint32_t stream) {
     StreamState& state = streams_[stream];
@@ -110,8 +118,10 @@ class ClientStreams {
 
  private:
   void WakeThem(std::uint32_t target);
+  void WakeAllUncut();
 
   CommandSlab slab_;
+  std::bitset<ipc::kStreamsMax> waits_for_slot_;  // Their next command is to be cut.
   std::vector<StreamState> streams_;
   std::bitset<ipc::kStreamsMax> is_to_settle_;
   std::array<std::uint8_t, ipc::kStreamsMax> to_settle_;

@@ -14,62 +14,18 @@
 #include "gpushared/launch_limits.h"
 
 #include "server/device/work_checks.h"
+#include "server/worker/device_thread/scope_checks.h"
 
 namespace gpushared::server {
 
-namespace {
-
 using Reason = Refusal::Reason;
-
-// From now until the command has ended the module stays loaded.
-void NameModule(ClientState& client, std::uint32_t module, CommandSlot& slot) {
-  std::uint16_t& place = slot.modules[slot.modules[0] == CommandSlot::kNoModule ? 0 : 1];
-  place = static_cast<std::uint16_t>(module);
-  client.scope.UseModule(module);
-}
-
-// Whether [address, address + bytes) is memory that the client has mapped, or variables of one of
-// its modules, which `slot` then names.
-Refusal CheckMapped(ClientState& client, const char* what, std::uint64_t address,
-                    std::uint64_t bytes, CommandSlot& slot) {
-  const std::uint64_t base = client.setup.space->base();
-  if (address >= base && ipc::RangeInside(address - base, bytes, client.scope.mapped_bytes()))
-      [[likely]] {
-    return {};
-  }
-  if (client.scope.IsInMappings(address, bytes)) return {};
-  if (const auto module = client.scope.ModuleWithVariables(address, bytes)) {
-    NameModule(client, *module, slot);
-    return {};
-  }
-  return {.reason = Reason::kNotMapped,
-          .what = what,
-          .asked = bytes,
-          .allowed = client.scope.mapped_bytes(),
-          .at = address,
-          .base = base};
-}
-
-Refusal CheckArena(const ClientState& client, const char* what, const ipc::ArenaRange& range) {
-  const std::span<std::byte> arena = client.scope.arena(range.arena);
-  if (arena.empty()) return {.reason = Reason::kNoArena, .what = what, .number = range.arena};
-  if (ipc::RangeInside(range.offset, range.bytes, arena.size())) [[likely]]
-    return {};
-  return {.reason = Reason::kOutsideArena,
-          .what = what,
-          .number = range.arena,
-          .asked = range.bytes,
-          .allowed = arena.size(),
-          .at = range.offset};
-}
-
-}  // namespace
 
 std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
   ipc::TagRingReader& ring = client.intake.ring_;
   const std::uint64_t published = ring.published();
   std::size_t taken = 0;
-  while (taken < kRecordsPerVisit && client.MayTake()) {
+  nodes_visited_ = 0;
+  while (taken < kRecordsPerVisit && nodes_visited_ < kNodesPerVisit && client.MayTake()) {
     if (!client.outlet.HasRoom()) {
       if (!ring.HasRecord()) client.scope.NoteRingEmpty();
       break;

@@ -29,6 +29,8 @@ class CommandPump {
  public:
   // Records taken per visit, so that no ring keeps the others waiting.
   static constexpr std::size_t kRecordsPerVisit = 32;
+  // A visit ends when this many nodes of graphs were copied or checked.
+  static constexpr std::size_t kNodesPerVisit = 1024;
 
   // Both outlive the pump.
   CommandPump(const device::DeviceInfo& info, Dispatcher& dispatcher)
@@ -55,6 +57,13 @@ class CommandPump {
   Refusal Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
   Refusal Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect, CommandSlot& slot);
 
+  Refusal Prepare(ClientState& client, const ipc::MakeGraphCommand& make, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy, CommandSlot& slot);
+
+  // Looks whether the client may still name all that the graph's nodes do.
+  Refusal CheckGraph(ClientState& client, Graph& graph);
   Refusal PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
                           device::CopyWork::Direction direction);
   // Copies them into the slot. Where they are in an arena, that is checked.
@@ -66,6 +75,8 @@ class CommandPump {
   Dispatcher& dispatcher_;
   ipc::RecordCopy record_;
   ipc::Command command_;
+  std::size_t nodes_visited_ = 0;  // Of graphs, in this visit.
+  CommandSlot graph_slot_;         // Takes the modules that a node names, while it is checked.
 };
 
 }  // namespace gpushared::server

@@ -88,11 +88,13 @@ std::optional<CommandScope::Passed> CommandScope::TryPassBarrier(std::uint32_t t
   Passed passed;
   if (barrier_->module) {
     modules_[*barrier_->module].is_leaving = true;
+    ++losses_;
     if (TryRelease(*barrier_->module)) passed.released = barrier_->module;
   } else {
     if (MakeLess(*barrier_)) {
       // From here on nothing is accepted that names what goes; what was is waited for.
       ++epoch_;
+      ++losses_;
       of_earlier_epochs_ = taken;
     }
     if (of_earlier_epochs_ > 0) return std::nullopt;

@@ -84,6 +84,8 @@ class CommandScope {
 
   // Tells commands apart that were taken before memory last became less and after it.
   std::uint32_t epoch() const { return epoch_; }
+  // Another number whenever commands may name less than before.
+  std::uint64_t losses() const { return losses_; }
   void NoteFinished(std::uint32_t epoch) {
     if (epoch != epoch_) --of_earlier_epochs_;
   }
@@ -117,6 +119,7 @@ class CommandScope {
   std::uint64_t mapped_bytes_ = 0;
   std::optional<Barrier> barrier_;
   std::uint32_t epoch_ = 0;
+  std::uint64_t losses_ = 0;
   std::uint32_t of_earlier_epochs_ = 0;  // Commands not finished.
 };
 

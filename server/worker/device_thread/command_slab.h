@@ -19,6 +19,8 @@
 #include "ipc/wire/layout.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/device_thread/client_graphs.h"
+#include "server/worker/device_thread/command_kind.h"
 #include "server/worker/device_thread/refusal.h"
 #include "server/worker/device_thread/session_limits.h"
 
@@ -44,23 +46,6 @@ struct WorkName {
   static std::uint32_t Slot(device::WorkId id) {
     return static_cast<std::uint32_t>(id >> kSerialBits) & ((1u << kSlotBits) - 1);
   }
-};
-
-enum class CommandKind : std::uint8_t {
-  kLaunch,
-  kCopyToDevice,
-  kCopyToHost,
-  kCopyOnDevice,
-  kFill,
-  // Below: never seen by the device.
-  kWaitFor,
-  kMark,
-  kCreateStream,
-  kDestroyStream,
-  kDestroyStreamInRequest,  // It ends the stream's oldest request, too.
-  kBeginRequest,
-  kEndRequest,
-  kExpectRequest,
 };
 
 enum class CommandState : std::uint8_t {
@@ -102,7 +87,8 @@ class CommandSlot {
   std::uint32_t next = kNoSlot;  // Of the same stream; of the free list when free.
   std::uint8_t stream = 0;
   CommandKind kind = CommandKind::kMark;
-  // Counted as in use: that of a launch, or those whose variables a copy or fill touches.
+  // Counted as in use: that of a launch, or those whose variables a copy or fill touches. A launch
+  // of a graph counts those of the graph, until its last part has ended.
   std::array<std::uint16_t, 2> modules = {kNoModule, kNoModule};
   std::uint32_t epoch = 0;  // CommandScope::epoch when it was taken.
   std::uint64_t units = 0;
@@ -120,7 +106,14 @@ class CommandSlot {
   ipc::CommandId target;  // kWaitFor.
   // Why it can't run or how it failed; null when neither.
   std::unique_ptr<CommandFailure> failure;
-  std::variant<device::LaunchWork, device::CopyWork, device::FillWork> work;
+  std::variant<device::LaunchWork, device::CopyWork, device::FillWork, device::GraphWork> work;
+  // A launch of a graph, or the part of it that is on its own here: nodes [first_node, end_node).
+  std::shared_ptr<Graph> graph;  // Null: of none.
+  std::uint32_t first_node = 0;
+  std::uint32_t end_node = 0;
+  bool is_cut = false;                    // The slot behind it has the rest of its command.
+  bool goes_singly = false;               // Each node of the command is a part, to be measured.
+  scheduler::Duration nodes_predicted{};  // Of several nodes.
 
   CommandState state() const { return state_; }
   Past past() const { return past_; }
@@ -163,7 +156,9 @@ class CommandSlot {
   // kOnDevice -> kEnded.
   void End() { Move(CommandState::kOnDevice, CommandState::kEnded); }
 
-  bool is_device_work() const { return kind <= CommandKind::kFill; }
+  bool is_device_work() const { return kind <= CommandKind::kGraph; }
+  // Of a graph's launch: others run the rest of it.
+  bool is_part_of_graph() const { return end_node - first_node != graph->size(); }
   bool destroys_stream() const {
     return kind == CommandKind::kDestroyStream || kind == CommandKind::kDestroyStreamInRequest;
   }
@@ -190,6 +185,8 @@ class CommandSlot {
   }
   void Recycle() {
     failure.reset();
+    is_cut = goes_singly = false;
+    first_node = end_node = 0;
     modules = {kNoModule, kNoModule};
     units = units_done = bytes = cost_key = cost_kernel = 0;
     ran = measured = {};
@@ -218,34 +215,51 @@ class CommandSlot {
 
 // A fixed number of slots. The one freed last is used next: it is still in the cache.
 //
+// Commands that are taken fill `commands` slots. A few more are there for parts of those that are
+// cut. Each part goes to the lane as soon as it has its slot, so these slots come free again
+// whatever else waits.
+//
 // Thread-compatible. References stay good as long as the slab.
 class CommandSlab {
  public:
-  explicit CommandSlab(std::uint32_t slots) : slots_(slots) {
-    Check(slots <= kCommandsTakenLimit, "command slots fit their name");
-    for (std::uint32_t i = slots; i > 0; --i) {
+  static constexpr std::uint32_t kPartsMax = 16;
+
+  explicit CommandSlab(std::uint32_t commands)
+      : commands_max_(commands), slots_(commands + kPartsMax) {
+    Check(slots_.size() <= kCommandsTakenLimit, "command slots fit their name");
+    for (std::uint32_t i = size(); i > 0; --i) {
       slots_[i - 1].next = first_free_;
       first_free_ = i - 1;
     }
   }
 
   bool empty() const { return used_ == 0; }
-  bool full() const { return first_free_ == kNoSlot; }
-  std::uint32_t used() const { return used_; }
+  // For further commands.
+  bool full() const { return used_ >= commands_max_; }
+  // For parts, too.
+  bool has_free() const { return first_free_ != kNoSlot; }
+  std::uint32_t used() const { return used_ - parts_; }  // Commands.
   std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
 
   // Not when full.
   std::uint32_t Allocate() {
     Check(!full(), "a command slot is free");
-    const std::uint32_t slot = first_free_;
-    first_free_ = slots_[slot].next;
-    slots_[slot].Recycle();
-    ++used_;
-    return slot;
+    return Take();
+  }
+  // Where has_free: a slot for the rest of a command, which is cut.
+  std::uint32_t Cut(std::uint32_t whole) {
+    Check(has_free(), "a command is cut where a slot is free");
+    const std::uint32_t rest = Take();
+    slots_[rest].is_cut = slots_[whole].is_cut;
+    slots_[whole].is_cut = true;
+    ++parts_;
+    return rest;
   }
   void Free(std::uint32_t slot) {
     slots_[slot].name_ = 0;
     slots_[slot].failure.reset();
+    slots_[slot].graph.reset();
+    if (slots_[slot].is_cut) --parts_;
     if (auto* const launch = std::get_if<device::LaunchWork>(&slots_[slot].work)) {
       launch->paused.reset();
     }
@@ -258,9 +272,19 @@ class CommandSlab {
   const CommandSlot& operator[](std::uint32_t slot) const { return slots_[slot]; }
 
  private:
+  std::uint32_t Take() {
+    const std::uint32_t slot = first_free_;
+    first_free_ = slots_[slot].next;
+    slots_[slot].Recycle();
+    ++used_;
+    return slot;
+  }
+
+  const std::uint32_t commands_max_;
   std::vector<CommandSlot> slots_;
   std::uint32_t first_free_ = kNoSlot;
   std::uint32_t used_ = 0;
+  std::uint32_t parts_ = 0;  // Used, and not the last one of their commands.
 };
 
 }  // namespace gpushared::server

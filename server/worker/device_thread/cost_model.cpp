@@ -43,30 +43,15 @@ std::size_t CostModel::CopyKind(CommandKind kind) {
   return static_cast<std::size_t>(kind) - static_cast<std::size_t>(CommandKind::kCopyToDevice);
 }
 
-bool CostModel::Knows(const CommandSlot& command) const {
-  return command.kind == CommandKind::kLaunch ? launches_.Knows(command.cost_key)
-                                              : !CopiesLike(command).empty();
-}
-
-scheduler::Duration CostModel::PredictWhole(const CommandSlot& command) const {
-  if (command.kind == CommandKind::kLaunch) {
-    return launches_.Predict(command.cost_key, GridOf(command));
-  }
-  const CopySamples& seen = CopiesLike(command);
-  if (!seen.empty()) return seen.Quantile(90);
-  // A copy that was never seen: 1 GB/s, which all devices of interest exceed.
-  const auto guess = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(command.bytes, std::uint64_t{1} << 40) + 10'000);
-  return scheduler::Duration(guess);
-}
-
 scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
-  const scheduler::Duration whole = PredictWhole(command);
+  const scheduler::Duration whole =
+      command.kind == CommandKind::kGraph ? command.nodes_predicted : PredictWhole(command);
   if (command.units_done == 0) return whole;
   return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
 }
 
 bool CostModel::WantsSample(const CommandSlot& command) const {
+  if (command.kind == CommandKind::kGraph && command.is_part_of_graph()) return false;
   return command.kind != CommandKind::kLaunch || command.sequence % kSampleEvery == 0 ||
          !launches_.KnowsWell(command.cost_key);
 }
@@ -84,7 +69,7 @@ void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measure
   const scheduler::Duration predicted = PredictWhole(command);
   // What takes longer beside others is a sample, too, of what is predicted: if only the shorter
   // ones were kept, the prediction would follow the shortest instead of the 0.9 quantile.
-  if (measured >= predicted && !Knows(command)) return;
+  if (measured >= predicted && !HasSample(command)) return;
   Store(command, std::clamp(measured, scheduler::Duration(1), predicted));
 }
 

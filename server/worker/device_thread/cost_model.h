@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COST_MODEL_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COST_MODEL_H_
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -46,6 +47,10 @@ class CostModel {
 
   // The same for all grids of the kernel with blocks of one size.
   static std::uint64_t KernelKey(std::uint64_t module, const device::LaunchWork& work);
+
+  // Predicts a node of a graph, and says whether it was ever measured.
+  scheduler::Duration Predict(const GraphNode& node) const { return PredictWhole(node); }
+  bool Knows(const GraphNode& node) const { return HasSample(node); }
 
   // Predicts the rest of the command.
   scheduler::Duration Predict(const CommandSlot& command) const;
@@ -92,14 +97,30 @@ class CostModel {
 
   using CopySamples = scheduler::RecentSamples<19>;
   static std::size_t CopyKind(CommandKind kind);
-  const CopySamples& CopiesLike(const CommandSlot& command) const {
-    return copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))];
+  // `Work` is a command or a node of a graph.
+  template <typename Work>
+  const CopySamples& CopiesLike(const Work& work) const {
+    return copies_[CopyKind(work.kind)][static_cast<std::size_t>(std::bit_width(work.bytes))];
   }
-  static scheduler::KernelGrid GridOf(const CommandSlot& command) {
-    return {.kernel = command.cost_kernel, .blocks = command.units};
+  template <typename Work>
+  static scheduler::KernelGrid GridOf(const Work& work) {
+    return {.kernel = work.cost_kernel, .blocks = work.units};
   }
-  bool Knows(const CommandSlot& command) const;
-  scheduler::Duration PredictWhole(const CommandSlot& command) const;
+  template <typename Work>
+  bool HasSample(const Work& work) const {
+    return work.kind == CommandKind::kLaunch ? launches_.Knows(work.cost_key)
+                                             : !CopiesLike(work).empty();
+  }
+  template <typename Work>
+  scheduler::Duration PredictWhole(const Work& work) const {
+    if (work.kind == CommandKind::kLaunch) return launches_.Predict(work.cost_key, GridOf(work));
+    const CopySamples& seen = CopiesLike(work);
+    if (!seen.empty()) return seen.Quantile(90);
+    // A copy that was never seen: 1 GB/s, which all devices of interest exceed.
+    const auto guess = static_cast<std::int64_t>(
+        std::min<std::uint64_t>(work.bytes, std::uint64_t{1} << 40) + 10'000);
+    return scheduler::Duration(guess);
+  }
   void Store(const CommandSlot& command, scheduler::Duration sample);
   void Judge(scheduler::Duration predicted, scheduler::Duration measured);
 

@@ -21,17 +21,19 @@ namespace {
 constexpr std::size_t kCompletionsPerCall = 64;
 constexpr std::size_t kSuspectsNamedMax = 8;
 
-void CountRetired(ClientState& client, const CommandSlot& command) {
+// `work`: a command, or a node of a graph.
+template <typename Work>
+void CountWork(ClientState& client, const Work& work) {
   ClientCounters& count = client.counters;
   ClassTotals& total = client.totals.of_class();
   const auto add = [&](std::uint64_t& times, Total& times_total, std::uint64_t& bytes,
                        void (ClientTotals::*add_bytes)(std::uint64_t)) {
     ++times;
     times_total.Add(1);
-    bytes += command.bytes;
-    (client.totals.*add_bytes)(command.bytes);
+    bytes += work.bytes;
+    (client.totals.*add_bytes)(work.bytes);
   };
-  switch (command.kind) {
+  switch (work.kind) {
     case CommandKind::kLaunch:
       ++count.launches;
       total.launches.Add(1);
@@ -45,6 +47,13 @@ void CountRetired(ClientState& client, const CommandSlot& command) {
                  &ClientTotals::AddBytesOnDevice);
     default:
       return add(count.fills, total.fills, count.bytes_on_device, &ClientTotals::AddBytesOnDevice);
+  }
+}
+
+void CountRetired(ClientState& client, const CommandSlot& command) {
+  if (command.kind != CommandKind::kGraph) return CountWork(client, command);
+  for (std::uint32_t node = command.first_node; node < command.end_node; ++node) {
+    CountWork(client, command.graph->node(node));
   }
 }
 
@@ -220,6 +229,9 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
                                                        CommandSlot& command,
                                                        scheduler::TimePoint now) {
   switch (command.kind) {
+    case CommandKind::kChangeGraph:
+      SettleChange(client, stream, command, now);
+      break;
     case CommandKind::kWaitFor:
       if (!SettleWait(client, stream, command, now)) return FrontOutcome::kStays;
       break;
@@ -247,6 +259,16 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
   }
   Retire(client, stream, now);
   return FrontOutcome::kRetired;
+}
+
+// It took effect when it was taken, or was refused then.
+void Dispatcher::SettleChange(ClientState& client, std::uint32_t stream, CommandSlot& command,
+                              scheduler::TimePoint now) {
+  if (client.streams[stream].has_failed) {
+    CountSkipped(client);
+  } else if (command.failure != nullptr) {
+    FailStream(client, stream, command, std::move(*command.failure), now);
+  }
 }
 
 void Dispatcher::SettleMark(ClientState& client, const StreamState& state,
@@ -341,22 +363,35 @@ void Dispatcher::WriteRecord(ClientState& client, const CommandSlot& command,
   }
 }
 
+void Dispatcher::ReturnModule(ClientState& client, std::uint16_t module) {
+  if (client.scope.ReturnModule(module)) [[unlikely]]
+    released_.push_back({client.setup.session, module});
+}
+
+// All parts of a command have left its stream.
+void Dispatcher::EndCommand(ClientState& client, StreamState& state, const CommandSlot& command) {
+  ++commands_;
+  state.finished = command.sequence;
+  client.scope.NoteFinished(command.epoch);
+  if (command.graph == nullptr) return;
+  for (const std::uint16_t module : command.graph->modules()) ReturnModule(client, module);
+  client.graphs.Return(*command.graph);
+}
+
 void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
   const std::uint32_t slot = client.streams.PopFront(stream);
   CommandSlab& slab = client.streams.slab();
   const CommandSlot& command = slab[slot];
   state.Release(slot);
-  state.finished = command.sequence;
+  if (!command.is_cut) EndCommand(client, state, command);
   for (const std::uint16_t module : command.modules) {
     if (module == CommandSlot::kNoModule) break;
-    if (client.scope.ReturnModule(module)) [[unlikely]]
-      released_.push_back({client.setup.session, module});
+    ReturnModule(client, module);
   }
-  client.scope.NoteFinished(command.epoch);
   slab.Free(slot);
+  client.streams.WakeUncut();
   if (slab.empty() && !client.life.is_leaving()) requests_.OnNothingLeft(client, now);
-  ++commands_;
   client.outlet.Finish(stream, state.finished);
   publisher_.Mark(client);
   client.streams.WakeWaiters(stream);
@@ -368,7 +403,10 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
     const CommandSlot& command = client.streams.slab()[state.next];
     if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
     if (command.is_device_work()) {
-      if (command.state() == CommandState::kQueued) offers_.Offer(client, state.next, now);
+      if (command.state() == CommandState::kQueued) {
+        if (!offers_.Cut(client, state.next)) return;
+        offers_.Offer(client, state.next, now);
+      }
     } else if (command.kind == CommandKind::kWaitFor) {
       const StreamState& target = client.streams[command.target.stream];
       if (target.finished < command.target.sequence) {
@@ -444,7 +482,15 @@ void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
   if (command.failure == nullptr && !completion.status.ok()) {
     const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
     const Status& why = is_lost ? *loss_ : completion.status;
-    command.failure = std::make_unique<CommandFailure>(why.code(), why.message(), completion.fault);
+    std::string sentence(why.message());
+    if (command.graph != nullptr && !is_lost) {
+      const bool is_list = command.kind == CommandKind::kGraph;
+      sentence = fmt::format("node {} of graph {}: {}",
+                             command.first_node + (is_list ? completion.units_done : 0),
+                             command.graph->number(), sentence);
+    }
+    command.failure =
+        std::make_unique<CommandFailure>(why.code(), std::move(sentence), completion.fault);
   }
   if (command.failure != nullptr) {
     ++client.counters.commands_failed;

@@ -133,11 +133,15 @@ class Dispatcher {
                                  scheduler::TimePoint now);
   bool SettleWait(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   scheduler::TimePoint now);
+  void SettleChange(ClientState& client, std::uint32_t stream, CommandSlot& command,
+                    scheduler::TimePoint now);
   void SettleMark(ClientState& client, const StreamState& state, const CommandSlot& command);
   void SettleAll(scheduler::TimePoint now);
   void OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
   void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   CommandFailure why, scheduler::TimePoint now);
+  void ReturnModule(ClientState& client, std::uint16_t module);
+  void EndCommand(ClientState& client, StreamState& state, const CommandSlot& command);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
   // About `command`, whatever `notice.id` says.
   void WriteRecord(ClientState& client, const CommandSlot& command,

@@ -20,9 +20,12 @@ std::string Seconds(scheduler::Duration time) {
   return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
 }
 
-std::string ShownKernel(const CommandSlot& command) {
+// "kernel 'scale'", "graph 3"
+std::string ShownWork(const CommandSlot& command) {
+  if (command.kind == CommandKind::kGraph) return fmt::format("graph {}", command.graph->number());
   const auto& launch = std::get<device::LaunchWork>(command.work);
-  return device::ShownName(launch.module->kernels()[launch.kernel].name);
+  return fmt::format("kernel '{}'",
+                     device::ShownName(launch.module->kernels()[launch.kernel].name));
 }
 
 }  // namespace
@@ -39,8 +42,10 @@ void KernelLimiter::OnSubmitted(const ClientState& client, const CommandSlot& co
                                 std::uint8_t priority, scheduler::TimePoint now) {
   if (!has_limits_) return;
   const auto of_class = static_cast<std::size_t>(client.spec().scheduling_class);
-  const std::optional<scheduler::Duration> limit =
-      command.kind == CommandKind::kLaunch ? options_.limits.at(of_class) : std::nullopt;
+  std::optional<scheduler::Duration> limit = options_.limits.at(of_class);
+  // A graph may take the time of all its nodes, and one of them the limit.
+  if (limit && command.kind == CommandKind::kGraph) *limit += command.predicted();
+  if (command.kind != CommandKind::kLaunch && command.kind != CommandKind::kGraph) limit.reset();
   watch_.OnSubmitted(command.name(), priority, command.ran, limit, now);
 }
 
@@ -79,9 +84,9 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
   const std::string may_run =
       fmt::format("has run {}, kernels of class {} may run {}", Seconds(overdue.ran),
                   scheduler::ClassName(of_class), Seconds(overdue.limit));
-  const std::string sentence =
-      fmt::format("kernel '{}' ended by force: it {}", ShownKernel(command), may_run);
-  if (!device_.CanKill(std::get<device::LaunchWork>(command.work))) {
+  const std::string sentence = fmt::format("{} ended by force: it {}", ShownWork(command), may_run);
+  const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
+  if (launch != nullptr ? !device_.CanKill(*launch) : !device_.info().can_kill) {
     if (options_.ends_device.at(static_cast<std::size_t>(of_class))) {
       return EndWithDevice(overdue.id, sentence + ", and this device cannot end one kernel alone");
     }
@@ -105,20 +110,17 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
 device::DeviceLoss KernelLimiter::EndWithDevice(device::WorkId id, const std::string& why) const {
   const ClientState* const client = roster_.OnDevice(id);
   Check(client != nullptr, "what is ended is on the device");
-  const std::string kernel = ShownKernel(client->streams.slab()[WorkName::Slot(id)]);
-  return {.why = Status(StatusCode::kDeviceLost, why),
-          .suspects = {{.id = id, .what = fmt::format("kernel '{}'", kernel)}}};
+  const std::string work = ShownWork(client->streams.slab()[WorkName::Slot(id)]);
+  return {.why = Status(StatusCode::kDeviceLost, why), .suspects = {{.id = id, .what = work}}};
 }
 
 void KernelLimiter::Note(const ClientState& client, const CommandSlot& command,
                          const std::string& what) {
   if (kernels_noted_.size() >= kKernelsNotedMax) return;
   if (!kernels_noted_.insert(command.cost_kernel).second) return;
-  const auto& launch = std::get<device::LaunchWork>(command.work);
-  noted_.push_back(
-      {.session = client.setup.session,
-       .text = fmt::format("kernel '{}' {} {}", launch.module->kernels()[launch.kernel].name, what,
-                           client.Who(command.stream, command.sequence))});
+  noted_.push_back({.session = client.setup.session,
+                    .text = fmt::format("{} {} {}", ShownWork(command), what,
+                                        client.Who(command.stream, command.sequence))});
 }
 
 void KernelLimiter::NoteSlowStop(const ClientState& client, const CommandSlot& command,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -76,7 +77,7 @@ void Offers::QueueRest(ClientState& client, std::uint32_t slot) {
 bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& command,
                              scheduler::Duration predicted) {
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
-  if (predicted < kWorthStopping) return false;
+  if (command.kind == CommandKind::kGraph || predicted < kWorthStopping) return false;
   if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
   if (!can_stop_launches_ || !client.offers.must_give_way_) return false;
   return device_.CanStop(std::get<device::LaunchWork>(command.work), predicted);
@@ -111,17 +112,21 @@ void Offers::ReviewGivingWay(scheduler::TimePoint now) {
 }
 
 void Offers::Review(ClientState& client, scheduler::TimePoint now) {
+  using Place = std::pair<std::uint64_t, std::uint32_t>;  // Sequence, first node.
   constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
-  std::array<std::uint64_t, ipc::kStreamsMax> taken_back_from;  // By stream; the sequence.
-  taken_back_from.fill(kNone);
+  std::array<Place, ipc::kStreamsMax> taken_back_from;  // By stream.
+  taken_back_from.fill({kNone, 0});
   const CommandSlab& slab = client.streams.slab();
   for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
     StreamState& state = client.streams[stream];
     for (std::uint32_t slot = state.front; slot != state.next; slot = slab[slot].next) {
       const CommandSlot& command = slab[slot];
       if (command.state() != CommandState::kOffered || command.is_stoppable()) continue;
-      if (!IsWorthStopping(client, command, command.predicted())) continue;
-      taken_back_from[stream] = command.sequence;
+      if (!IsWorthStopping(client, command, command.predicted()) &&
+          !IsWorthCutting(client, command)) {
+        continue;
+      }
+      taken_back_from[stream] = {command.sequence, command.first_node};
       state.next = slot;
       client.streams.MarkToSettle(stream);
       break;
@@ -131,7 +136,8 @@ void Offers::Review(ClientState& client, scheduler::TimePoint now) {
                        client.id(),
                        [&](std::uint64_t name) {
                          const CommandSlot& command = slab[WorkName::Slot(name)];
-                         return command.sequence >= taken_back_from[command.stream];
+                         return Place(command.sequence, command.first_node) >=
+                                taken_back_from[command.stream];
                        },
                        now));
 }
@@ -206,7 +212,11 @@ void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
         work.first_unit = command.units_done;
         work.wants_times = costs_.WantsSample(command);
         limiter_.OnSubmitted(*client, command, action.priority, now);
-        device_.Submit(work);
+        if constexpr (std::is_same_v<std::decay_t<decltype(work)>, device::GraphWork>) {
+          device_.SubmitGraph(work);
+        } else {
+          device_.Submit(work);
+        }
       },
       command.work);
   // The device has them now.
@@ -303,6 +313,12 @@ Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
             .predicted = command.predicted(),
             .kind = command.kind,
             .was_stopped = is_part};
+  if (command.graph != nullptr) {
+    stay.graph = command.graph->number();
+    stay.graph_serial = command.graph->serial();
+    stay.first_node = command.first_node;
+    stay.end_node = command.end_node;
+  }
   if (is_launch) {
     stay.module = command.modules[0];
     stay.module_serial = client.scope.module(command.modules[0]).serial;
@@ -313,6 +329,8 @@ Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
     stay.stop_asked = *submission.stop_asked;
   } else if (submission.counts_as_high) {
     stay.cut = Cut::kHighClass;
+  } else if (command.kind == CommandKind::kGraph) {
+    stay.cut = command.predicted() <= kWorthStopping ? Cut::kTooShort : Cut::kRanAsItIs;
   } else if (is_launch ? !can_stop_launches_ : !can_stop_copies_) {
     stay.cut = Cut::kDeviceCannot;
   } else if (!command.is_stoppable()) {
@@ -338,6 +356,7 @@ void Offers::Measure(CommandSlot& command, const device::Completion& completion)
 
 void Offers::Learn(const CommandSlot& command, scheduler::TimePoint now) {
   if (command.timing == Timing::kUnknown) return;
+  if (command.kind == CommandKind::kGraph) return LearnGraph(command);
   if (command.timing == Timing::kBound) return costs_.AddBound(command, command.measured);
   costs_.AddSample(command, command.measured);
   const Submission& submission = command.submission();

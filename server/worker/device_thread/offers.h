@@ -10,6 +10,7 @@
 #include "scheduler/device_lane.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/device_thread/client_graphs.h"
 #include "server/worker/device_thread/client_roster.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/cost_model.h"
@@ -30,6 +31,9 @@ class Offers {
   Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
          Requests& requests, KernelLimiter& limiter, Tracer& tracer, scheduler::Duration slice);
 
+  // Makes the stream's next command one that may be offered: a graph's launch gives up what is to
+  // be offered behind it. False: it waits for a free slot.
+  bool Cut(ClientState& client, std::uint32_t slot);
   // A command whose turn has come goes to the lane.
   void Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   // Nothing of the stream's commands in the lane is to run; those on the device are asked to stop.
@@ -70,6 +74,14 @@ class Offers {
                        scheduler::Duration predicted);
   // Whether commands of the client are to give way, by who else is here.
   bool MustGiveWay(const ClientState& client) const;
+  // Whether what the command has of a graph is to go to the lane in smaller parts.
+  bool IsWorthCutting(const ClientState& client, const CommandSlot& command) const;
+  // One past the last node of the part that is to be offered next.
+  std::uint32_t EndOfPart(const ClientState& client, const CommandSlot& command) const;
+  // Looks up what the nodes of a graph take, if that may have changed.
+  void Refresh(Graph& graph) const;
+  void TakeForm(ClientState& client, CommandSlot& command) const;
+  void LearnGraph(const CommandSlot& command) const;
   static void TakeBack(ClientState& client, std::span<const std::uint64_t> names);
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);

@@ -52,6 +52,22 @@ std::string Say(const Refusal& why, const ClientState& client, const device::Dev
       return fmt::format(
           "{} refused: {} bytes at {:#x} are not inside the {} mapped bytes at {:#x}", why.what,
           why.asked, why.at, why.allowed, why.base);
+    case Reason::kGraphThere:
+      return fmt::format("graph refused: there is a graph {} already; destroy it first",
+                         why.number);
+    case Reason::kNoGraph:
+      return fmt::format("{} refused: there is no graph {}", why.what, why.number);
+    case Reason::kNoNodes:
+      return fmt::format("launch refused: graph {} has no nodes", why.number);
+    case Reason::kNoNode:
+      return fmt::format(
+          "node refused: graph {} has {} nodes, asked to set number {} (counted from 0)",
+          why.number, why.allowed, why.asked);
+    case Reason::kGraphBytes:
+      return fmt::format(
+          "node refused: the graphs of this client take {} bytes with it, at most {} are allowed; "
+          "destroy graphs that are not needed",
+          why.asked, why.allowed);
     case Reason::kWaitFailed:
       return fmt::format("not run: it waits for command {} of stream {}, which failed", why.at,
                          why.number);
@@ -75,7 +91,11 @@ StatusCode Refusal::code() const {
     case Reason::kNoModule:
     case Reason::kNoKernel:
     case Reason::kNoArena:
+    case Reason::kNoGraph:
+    case Reason::kNoNode:
       return StatusCode::kNotFound;
+    case Reason::kGraphBytes:
+      return StatusCode::kLimitExceeded;
     case Reason::kUnsupported:
       return StatusCode::kUnsupported;
     case Reason::kWaitFailed:
@@ -87,8 +107,11 @@ StatusCode Refusal::code() const {
 
 Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,
                 std::uint64_t sequence, const device::DeviceInfo& info) {
-  const std::string sentence =
-      failure.refusal.ok() ? failure.sentence : Say(failure.refusal, client, info);
+  const Refusal& refusal = failure.refusal;
+  std::string sentence = refusal.ok() ? failure.sentence : Say(refusal, client, info);
+  if (refusal.node != Refusal::kNoNodeNumber) {
+    sentence = fmt::format("node {} of graph {}: {}", refusal.node, refusal.graph, sentence);
+  }
   return {failure.code, fmt::format("{} {}", sentence, client.Who(stream, sequence))};
 }
 

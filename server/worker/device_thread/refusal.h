@@ -33,10 +33,16 @@ struct Refusal {
     kOutsideArena,
     kNotMapped,
     kWaitFailed,
+    kGraphThere,
+    kNoGraph,
+    kNoNodes,
+    kNoNode,
+    kGraphBytes,
   };
+  static constexpr std::uint32_t kNoNodeNumber = 0xffffffff;
   Reason reason = Reason::kNone;
   const char* what = "launch";  // "copy", "fill".
-  std::uint32_t number = 0;     // The module, the arena or the stream that was waited for.
+  std::uint32_t number = 0;     // The module, arena or graph, or the stream that was waited for.
   std::uint32_t kernel = 0;
   std::uint64_t serial = 0;  // The module's; its number may come to mean another.
   std::uint64_t asked = 0;
@@ -44,6 +50,9 @@ struct Refusal {
   std::uint64_t at = 0;    // Address or offset.
   std::uint64_t base = 0;  // Where mapped memory begins.
   LaunchExcess excess;     // With kBeyondLimits.
+  // Of a graph's node: which one.
+  std::uint32_t graph = 0;
+  std::uint32_t node = kNoNodeNumber;
 
   bool ok() const { return reason == Reason::kNone; }
   StatusCode code() const;

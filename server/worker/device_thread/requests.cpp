@@ -60,34 +60,35 @@ void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, schedule
 }
 
 void Requests::NameStay(const Stay& stay, ShortText& name) const {
-  switch (stay.kind) {
-    case CommandKind::kCopyToDevice:
-      name = "copy to device";
-      return;
-    case CommandKind::kCopyToHost:
-      name = "copy to host";
-      return;
-    case CommandKind::kCopyOnDevice:
-      name = "copy on device";
-      return;
-    case CommandKind::kFill:
-      name = "fill";
-      return;
-    default:
-      break;
+  constexpr std::size_t kKernelBytes = 80;
+  std::array<char, kKernelBytes + 16> text;
+  std::size_t size = 0;
+  const auto add = [&](fmt::string_view format, const auto&... values) {
+    const auto end =
+        fmt::format_to_n(text.data() + size, text.size() - size, fmt::runtime(format), values...);
+    size = std::min(size + end.size, text.size());
+  };
+  if (stay.kind == CommandKind::kGraph) {
+    add("graph {} nodes {} to {}", stay.graph, stay.first_node, stay.end_node - 1);
+    name = std::string_view(text.data(), size);
+    return;
   }
-  // The session or the module may have gone since.
-  const ClientState* const client = roster_.Find(stay.session);
-  if (client == nullptr) return;
-  const ModuleEntry& entry = client->scope.module(stay.module);
-  if (entry.module == nullptr || entry.serial != stay.module_serial) return;
-  constexpr std::size_t kNameBytes = 80;
-  std::array<char, kNameBytes + 16> text;
-  const std::string_view kernel = entry.module->kernels()[stay.kernel].name;
-  const auto end =
-      fmt::format_to_n(text.data(), text.size(), "kernel '{}{}'", kernel.substr(0, kNameBytes),
-                       kernel.size() > kNameBytes ? "..." : "");
-  name = std::string_view(text.data(), std::min(end.size, text.size()));
+  const bool is_node = stay.end_node > stay.first_node;
+  if (stay.kind == CommandKind::kLaunch) {
+    // The session or the module may have gone since.
+    const ClientState* const client = roster_.Find(stay.session);
+    if (client == nullptr) return;
+    const ModuleEntry& entry = client->scope.module(stay.module);
+    if (entry.module == nullptr || entry.serial != stay.module_serial) return;
+    const std::string_view kernel = entry.module->kernels()[stay.kernel].name;
+    constexpr std::size_t kGraphBytes = 24;
+    const std::size_t room = is_node ? kKernelBytes - kGraphBytes : kKernelBytes;
+    add("kernel '{}{}'", kernel.substr(0, room), kernel.size() > room ? "..." : "");
+  } else {
+    add("{}", trace::WorkText(static_cast<trace::Work>(stay.kind)));
+  }
+  if (is_node) add(" of graph {} node {}", stay.graph, stay.first_node);
+  name = std::string_view(text.data(), size);
 }
 
 // ---- begin and end

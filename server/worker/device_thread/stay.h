@@ -26,6 +26,9 @@ struct Stay {
   std::uint32_t kernel = 0;
   std::uint16_t module = 0;
   CommandKind kind = CommandKind::kLaunch;
+  // Nodes [first_node, end_node) of that graph. No nodes: it was of none.
+  std::uint32_t graph = 0, first_node = 0, end_node = 0;
+  std::uint64_t graph_serial = 0;  // Another one when the graph has changed.
   trace::Cut cut = trace::Cut::kNotAsked;
   bool was_stopped = false;  // Left the device unfinished.
 };

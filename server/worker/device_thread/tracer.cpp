@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker/device_thread/tracer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace gpushared::server {
@@ -20,7 +23,8 @@ static_assert(IsSame(CommandKind::kLaunch, trace::Work::kLaunch) &&
               IsSame(CommandKind::kCopyToDevice, trace::Work::kCopyToDevice) &&
               IsSame(CommandKind::kCopyToHost, trace::Work::kCopyToHost) &&
               IsSame(CommandKind::kCopyOnDevice, trace::Work::kCopyOnDevice) &&
-              IsSame(CommandKind::kFill, trace::Work::kFill));
+              IsSame(CommandKind::kFill, trace::Work::kFill) &&
+              IsSame(CommandKind::kGraph, trace::Work::kGraph));
 static_assert(kCommandsTakenLimit <= trace::HeadBits::kDepthMax);
 
 TimePoint DeviceTime(device::DeviceClock::time_point at) {
@@ -65,6 +69,30 @@ void Tracer::Name(ClientState& client) {
   writer_->NameClient(client.setup.session, client.setup.pid, client.setup.name);
 }
 
+std::uint64_t Tracer::NameNodes(const ClientState& client, const Stay& stay) {
+  const std::uint64_t key =
+      trace::GraphKey(stay.session, stay.graph_serial, stay.first_node, stay.end_node);
+  if (writer_->KnowsKernel(key)) [[likely]]
+    return key;
+  std::string name =
+      fmt::format("graph {} nodes {} to {}", stay.graph, stay.first_node, stay.end_node - 1);
+  if (stay.kind == CommandKind::kLaunch) {
+    const ModuleEntry& entry = client.scope.module(stay.module);
+    if (entry.module == nullptr || entry.serial != stay.module_serial) return key;
+    name = fmt::format("graph {} node {}: {}", stay.graph, stay.first_node,
+                       entry.module->kernels()[stay.kernel].name);
+  }
+  writer_->NameKernel(key, name);
+  return key;
+}
+
+std::uint64_t Tracer::KernelOf(const ClientState& client, const Stay& stay) {
+  const bool is_launch = stay.kind == CommandKind::kLaunch;
+  if (stay.kind == CommandKind::kGraph) return NameNodes(client, stay);
+  if (!is_launch) return 0;
+  return stay.end_node > stay.first_node ? NameNodes(client, stay) : NameKernel(client, stay);
+}
+
 std::uint64_t Tracer::NameKernel(const ClientState& client, const Stay& stay) {
   const std::uint64_t key = trace::KernelKey(stay.module_serial, stay.kernel);
   if (writer_->KnowsKernel(key)) [[likely]]
@@ -84,7 +112,7 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
   const TimePoint charged_from = std::max(charged_until_, stay.ended - uncharged - stay.charged);
   charged_until_ = charged_from + stay.charged;
   trace::Slice slice{.session = stay.session,
-                     .kernel = stay.kind == CommandKind::kLaunch ? NameKernel(client, stay) : 0,
+                     .kernel = KernelOf(client, stay),
                      .request = client.requests.open().NumberFor(command.stream),
                      .shape = ShapeOf(command),
                      .work = WorkOf(stay.kind),

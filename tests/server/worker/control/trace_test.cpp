@@ -19,6 +19,8 @@
 #include "server/worker/control/trace_desk.h"
 #include "tests/server/worker/harness.h"
 
+#include <nlohmann/json.hpp>
+
 namespace gpushared::testing {
 namespace {
 
@@ -104,6 +106,50 @@ TEST(WorkerTrace, ChargesOfCommandsSideBySideAreLaidOneBehindTheOther) {
   EXPECT_EQ(slices[0].charged_from + slices[0].charged, slices[1].charged_from);
   EXPECT_GE(slices[1].charged, 20ms);
   EXPECT_EQ(slices[0].charged_from, slices[1].submitted) << "from when anything was there";
+}
+
+// A graph of a low client goes in parts: each is a slice, named by what it has of the graph, and
+// the charges add up to what the client is charged.
+TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
+  WorkerHarness worker({.runs_graphs = true});
+  RawClient client = worker.Client({.name = "decode", .client_class = ClientClass::kLow});
+  Watcher watcher(worker, true);
+  ASSERT_TRUE(watcher.why().ok()) << watcher.why().ToString();
+  client.MakeGraph(5);
+  for (std::uint32_t node = 0; node < 3; ++node) {
+    client.SetNode({.graph = 5, .node = node}, LaunchOf(0, 0, 0, {}, 0));
+  }
+  const Sequence launch = client.LaunchGraph(5);
+  for (std::size_t part = 1; part <= 3; ++part) {
+    ASSERT_EQ(worker.device().WaitForSubmissions(part).size(), part);
+    std::this_thread::sleep_for(3ms);
+    worker.device().FinishOldest();
+  }
+  ASSERT_TRUE(client.AwaitFinished(0, launch));
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(5)));
+  const std::vector<trace::Slice> slices = watcher.Await<trace::Slice>(6);
+  ASSERT_EQ(slices.size(), 6U) << "3 ms are longer than a part";
+  scheduler::Duration charged{};
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    EXPECT_EQ(watcher.reader().WhatOf(slices[i]),
+              "graph 5 node " + std::to_string(i % 3) + ": null");
+    charged += slices[i].charged;
+  }
+  EXPECT_GE(charged, 9ms);
+  const auto rows = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"];
+  EXPECT_NEAR(rows[0]["device_time_s"].get<double>(),
+              std::chrono::duration<double>(charged).count(), 1e-9);
+
+  RawClient high = worker.Client({.name = "answer", .client_class = ClientClass::kHigh});
+  high.MakeGraph(1);
+  for (std::uint32_t node = 0; node < 3; ++node) {
+    high.SetNode({.graph = 1, .node = node}, LaunchOf(0, 0, 0, {}, 0));
+  }
+  ASSERT_TRUE(high.AwaitFinished(0, high.LaunchGraph(1)));
+  const std::vector<trace::Slice> whole = watcher.Await<trace::Slice>(1);
+  ASSERT_EQ(whole.size(), 1U);
+  EXPECT_EQ(watcher.reader().WhatOf(whole[0]), "graph 1 nodes 0 to 2");
 }
 
 TEST(WorkerTrace, ARequestAndItsCommandsAreToldTogether) {

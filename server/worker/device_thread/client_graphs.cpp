@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/client_graphs.h"
+
+namespace gpushared::server {
+
+void Graph::Set(std::uint32_t number, std::shared_ptr<const GraphNode> node) {
+  footprint_ += node->footprint();
+  // New parameters alone change no prediction.
+  const bool is_like_before = number < nodes_.size() && nodes_[number]->kind == node->kind &&
+                              nodes_[number]->cost_key == node->cost_key &&
+                              nodes_[number]->bytes == node->bytes;
+  if (!is_like_before) cuts = 0;
+  if (number == nodes_.size()) {
+    works_.push_back(&node->work);
+    nodes_.push_back(std::move(node));
+  } else {
+    footprint_ -= nodes_[number]->footprint();
+    works_[number] = &node->work;
+    nodes_[number] = std::move(node);
+  }
+  checked_at = ~std::uint64_t{0};
+}
+
+void ClientGraphs::Retire(Graph& graph) {
+  if (graph.launches_ == 0) return;
+  graph.is_retired_ = true;
+  ++retired_;
+}
+
+void ClientGraphs::Destroy(std::uint32_t number) {
+  const auto found = graphs_.find(number);
+  bytes_ -= found->second->footprint();
+  Retire(*found->second);
+  graphs_.erase(found);
+}
+
+Graph& ClientGraphs::ToChange(std::uint32_t number) {
+  std::shared_ptr<Graph>& graph = graphs_[number];
+  if (graph->launches_ > 0) {
+    Retire(*graph);
+    graph = std::make_shared<Graph>(*graph);
+    graph->launches_ = 0;
+    graph->is_retired_ = false;
+  }
+  return *graph;
+}
+
+void ClientGraphs::Set(std::uint32_t number, std::uint32_t node,
+                       std::shared_ptr<const GraphNode> content) {
+  Graph& graph = *graphs_[number];
+  bytes_ -= graph.footprint();
+  graph.Set(node, std::move(content));
+  graph.serial_ = ++last_serial_;
+  bytes_ += graph.footprint();
+}
+
+std::shared_ptr<Graph> ClientGraphs::Take(std::uint32_t number) {
+  std::shared_ptr<Graph> graph = graphs_[number];
+  ++graph->launches_;
+  return graph;
+}
+
+void ClientGraphs::Return(Graph& graph) {
+  if (--graph.launches_ == 0 && graph.is_retired_) --retired_;
+}
+
+}  // namespace gpushared::server

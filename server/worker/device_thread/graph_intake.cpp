@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// CommandPump's part about graphs.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/worker/device_thread/command_pump.h"
+#include "server/worker/device_thread/scope_checks.h"
+
+namespace gpushared::server {
+
+namespace {
+
+using Reason = Refusal::Reason;
+
+// Makes a node of the command that was prepared in the slot.
+std::shared_ptr<GraphNode> NodeOf(CommandSlot& slot, const ClientState& client) {
+  auto node = std::make_shared<GraphNode>();
+  node->kind = slot.kind;
+  node->units = slot.units;
+  node->bytes = slot.bytes;
+  node->cost_key = slot.cost_key;
+  node->cost_kernel = slot.cost_kernel;
+  if (auto* const launch = std::get_if<device::LaunchWork>(&slot.work)) {
+    node->parameter_bytes = static_cast<std::uint32_t>(launch->parameters.size());
+    node->parameters = std::make_unique_for_overwrite<std::byte[]>(node->parameter_bytes);
+    std::ranges::copy(launch->parameters, node->parameters.get());
+    launch->parameters = {node->parameters.get(), node->parameter_bytes};
+    // As far as the device can: what more urgent work waits for is one block's part, not a node.
+    launch->may_be_paused = true;
+    launch->may_be_stopped = false;
+    launch->paused.reset();
+    node->module = slot.modules[0];
+    node->module_serial = client.scope.module(node->module).serial;
+    node->work = *launch;
+  } else if (const auto* const copy = std::get_if<device::CopyWork>(&slot.work)) {
+    node->work = *copy;
+  } else {
+    node->work = std::get<device::FillWork>(slot.work);
+  }
+  return node;
+}
+
+void NoteRanges(GraphNode& node, const ipc::LaunchCommand&) { node.ranges = {}; }
+void NoteRanges(GraphNode& node, const ipc::CopyCommand& copy) {
+  node.ranges[0] = {copy.device_address, copy.device_bytes};
+}
+void NoteRanges(GraphNode& node, const ipc::CopyOnDeviceCommand& copy) {
+  node.ranges = {{{copy.destination, copy.destination_bytes}, {copy.source, copy.source_bytes}}};
+}
+void NoteRanges(GraphNode& node, const ipc::FillCommand& fill) {
+  node.ranges[0] = {fill.destination, fill.destination_bytes};
+}
+
+// Only a command that runs keeps its modules loaded.
+void ForgetModules(ClientState& client, CommandSlot& slot) {
+  for (std::uint16_t& module : slot.modules) {
+    // One that leaves can't be named, so this releases none.
+    if (module != CommandSlot::kNoModule) (void)client.scope.ReturnModule(module);
+    module = CommandSlot::kNoModule;
+  }
+}
+
+// As for a command alone: the module is the one that was there, and the memory is mapped.
+Refusal CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot) {
+  if (node.kind == CommandKind::kLaunch) {
+    const ModuleEntry& module = client.scope.module(node.module);
+    if (module.module == nullptr || module.is_leaving || module.serial != node.module_serial) {
+      return {.reason = Reason::kNoModule, .number = node.module};
+    }
+    NameModule(client, node.module, slot);
+    return {};
+  }
+  const char* const what = node.kind == CommandKind::kFill ? "fill" : "copy";
+  for (const GraphNode::Range& range : node.ranges) {
+    if (range.bytes == 0) continue;
+    if (Refusal why = CheckMapped(client, what, range.address, range.bytes, slot); !why.ok()) {
+      return why;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::MakeGraphCommand& make,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kChangeGraph;
+  if (client.graphs.Find(make.graph) != nullptr) {
+    return {.reason = Reason::kGraphThere, .number = make.graph};
+  }
+  client.graphs.Make(make.graph);
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set,
+                             CommandSlot& slot) {
+  Graph* graph = client.graphs.Find(set.graph);
+  Refusal refusal{.number = set.graph};
+  if (graph == nullptr) {
+    refusal.reason = Reason::kNoGraph;
+    refusal.what = "node";
+  } else if (set.node > graph->size()) {
+    refusal.reason = Reason::kNoNode;
+    refusal.asked = set.node;
+    refusal.allowed = graph->size();
+  } else {
+    refusal = std::visit([&](const auto& content) { return Prepare(client, content, slot); },
+                         set.content);
+    refusal.graph = set.graph;
+    refusal.node = set.node;
+  }
+  if (!refusal.ok()) {
+    ForgetModules(client, slot);
+    slot.kind = CommandKind::kChangeGraph;
+    return refusal;
+  }
+  std::shared_ptr<GraphNode> node = NodeOf(slot, client);
+  std::visit([&](const auto& content) { NoteRanges(*node, content); }, set.content);
+  ForgetModules(client, slot);
+  slot.kind = CommandKind::kChangeGraph;
+  const bool replaces = set.node < graph->size();
+  const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
+  const std::uint64_t bytes = client.graphs.bytes() - replaced + node->footprint();
+  if (bytes > client.setup.limits.graphs_bytes_max) {
+    return {.reason = Reason::kGraphBytes,
+            .asked = bytes,
+            .allowed = client.setup.limits.graphs_bytes_max,
+            .graph = set.graph,
+            .node = set.node};
+  }
+  if (graph->launches() > 0) nodes_visited_ += graph->size();
+  (void)client.graphs.ToChange(set.graph);
+  client.graphs.Set(set.graph, set.node, std::move(node));
+  return {};
+}
+
+Refusal CommandPump::CheckGraph(ClientState& client, Graph& graph) {
+  std::vector<std::uint16_t> modules;
+  nodes_visited_ += graph.size();
+  CommandSlot* const slot = &graph_slot_;
+  for (std::uint32_t number = 0; number < graph.size(); ++number) {
+    Refusal why = CheckNode(client, graph.node(number), *slot);
+    for (const std::uint16_t module : slot->modules) {
+      if (module == CommandSlot::kNoModule) continue;
+      if (modules.empty() || modules.back() != module) modules.push_back(module);
+    }
+    ForgetModules(client, *slot);
+    if (why.ok()) continue;
+    why.graph = graph.number();
+    why.node = number;
+    return why;
+  }
+  std::ranges::sort(modules);
+  const auto [end, last] = std::ranges::unique(modules);
+  modules.erase(end, last);
+  graph.SetModules(std::move(modules));
+  graph.checked_at = client.scope.losses();
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kGraph;
+  Graph* graph = client.graphs.Find(launch.graph);
+  if (graph == nullptr) return {.reason = Reason::kNoGraph, .number = launch.graph};
+  if (graph->size() == 0) return {.reason = Reason::kNoNodes, .number = launch.graph};
+  if (graph->checked_at != client.scope.losses()) {
+    // Launches that have it return the modules that it has now.
+    graph = &client.graphs.ToChange(launch.graph);
+    if (Refusal why = CheckGraph(client, *graph); !why.ok()) return why;
+  }
+  slot.graph = client.graphs.Take(launch.graph);
+  for (const std::uint16_t module : slot.graph->modules()) client.scope.UseModule(module);
+  slot.first_node = 0;
+  slot.end_node = slot.graph->size();
+  slot.units = slot.end_node;
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kChangeGraph;
+  const Graph* const graph = client.graphs.Find(destroy.graph);
+  if (graph == nullptr) {
+    return {.reason = Reason::kNoGraph, .what = "end", .number = destroy.graph};
+  }
+  nodes_visited_ += graph->size();
+  client.graphs.Destroy(destroy.graph);
+  return {};
+}
+
+}  // namespace gpushared::server
