@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -83,6 +84,10 @@ struct gpushared_kernel {
 
 struct gpushared_event {
   gpushared::Event event;
+};
+
+struct gpushared_graph {
+  gpushared::Graph graph;
 };
 
 namespace {
@@ -201,6 +206,33 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
     };
   }
   return Status::Ok();
+}
+
+// Calls `use` with the arguments and their sizes, which come from the kernel's layout.
+template <typename Use>
+Status WithArguments(const gpushared_kernel& kernel, const void* const* arguments,
+                     size_t argument_count, Use use) {
+  constexpr size_t kArgumentsOnStack = 64;
+  const std::vector<gpushared_kernel_parameter>& parameters = kernel.parameters;
+  if (argument_count != parameters.size()) {
+    return Status(StatusCode::kInvalidArgument, "launch refused: kernel '" + kernel.kernel.name() +
+                                                    "' takes " + std::to_string(parameters.size()) +
+                                                    " arguments, " +
+                                                    std::to_string(argument_count) + " were given");
+  }
+  gpushared::LaunchArgument few[kArgumentsOnStack];
+  std::vector<gpushared::LaunchArgument> many;
+  if (argument_count > kArgumentsOnStack) many.resize(argument_count);
+  gpushared::LaunchArgument* const list = many.empty() ? few : many.data();
+  for (size_t i = 0; i < argument_count; ++i) {
+    if (arguments[i] == nullptr) {
+      return Status(StatusCode::kInvalidArgument, "launch refused: argument " + std::to_string(i) +
+                                                      " of kernel '" + kernel.kernel.name() +
+                                                      "' is null");
+    }
+    list[i] = {.data = arguments[i], .bytes = parameters[i].bytes};
+  }
+  return use(std::span<const gpushared::LaunchArgument>(list, argument_count));
 }
 
 }  // namespace
@@ -645,29 +677,10 @@ gpushared_status_t gpushared_launch(gpushared_stream* stream, gpushared_kernel* 
       (arguments == nullptr && argument_count != 0)) {
     return Refuse("launch refused: `stream`, `kernel`, `shape` or `arguments` is null");
   }
-  return Guarded([&]() -> Status {
-    // Sizes come from the layout, as the caller gives none.
-    constexpr size_t kArgumentsOnStack = 64;
-    const std::vector<gpushared_kernel_parameter>& parameters = kernel->parameters;
-    if (argument_count != parameters.size()) {
-      return Status(StatusCode::kInvalidArgument,
-                    "launch refused: kernel '" + kernel->kernel.name() + "' takes " +
-                        std::to_string(parameters.size()) + " arguments, " +
-                        std::to_string(argument_count) + " were given");
-    }
-    gpushared::LaunchArgument few[kArgumentsOnStack];
-    std::vector<gpushared::LaunchArgument> many;
-    if (argument_count > kArgumentsOnStack) many.resize(argument_count);
-    gpushared::LaunchArgument* const list = many.empty() ? few : many.data();
-    for (size_t i = 0; i < argument_count; ++i) {
-      if (arguments[i] == nullptr) {
-        return Status(StatusCode::kInvalidArgument, "launch refused: argument " +
-                                                        std::to_string(i) + " of kernel '" +
-                                                        kernel->kernel.name() + "' is null");
-      }
-      list[i] = {.data = arguments[i], .bytes = parameters[i].bytes};
-    }
-    return stream->stream.LaunchWith(kernel->kernel, ShapeOf(*shape), {list, argument_count});
+  return Guarded([&] {
+    return WithArguments(*kernel, arguments, argument_count, [&](auto list) {
+      return stream->stream.LaunchWith(kernel->kernel, ShapeOf(*shape), list);
+    });
   });
 }
 
@@ -753,3 +766,51 @@ gpushared_status_t gpushared_fill_2d(gpushared_stream* stream, gpushared_address
 }
 
 }  // extern "C"
+
+// ---- graphs
+
+gpushared_status_t gpushared_create_recorder(gpushared_client* client,
+                                             gpushared_stream** recorder) noexcept {
+  if (client == nullptr || recorder == nullptr) {
+    return Refuse("recorder refused: `client` or `recorder` is null");
+  }
+  return Guarded([&] { return Wrap(client->client.CreateRecorder(), recorder); });
+}
+
+gpushared_status_t gpushared_make_graph(gpushared_stream* recorder,
+                                        gpushared_graph** graph) noexcept {
+  if (recorder == nullptr || graph == nullptr) {
+    return Refuse("graph refused: `recorder` or `graph` is null");
+  }
+  return Guarded([&] { return Wrap(recorder->stream.MakeGraph(), graph); });
+}
+
+void gpushared_destroy_graph(gpushared_graph* graph) noexcept { delete graph; }
+
+size_t gpushared_get_node_count(gpushared_graph* graph) noexcept {
+  return graph == nullptr ? 0 : graph->graph.node_count();
+}
+
+gpushared_status_t gpushared_launch_graph(gpushared_graph* graph,
+                                          gpushared_stream* stream) noexcept {
+  if (graph == nullptr || stream == nullptr) {
+    return Refuse("launch refused: `graph` or `stream` is null");
+  }
+  return Guarded([&] { return graph->graph.Launch(stream->stream); });
+}
+
+gpushared_status_t gpushared_set_node_launch(gpushared_graph* graph, size_t node,
+                                             gpushared_kernel* kernel,
+                                             const gpushared_launch_shape* shape,
+                                             const void* const* arguments,
+                                             size_t argument_count) noexcept {
+  if (graph == nullptr || kernel == nullptr || shape == nullptr ||
+      (arguments == nullptr && argument_count != 0)) {
+    return Refuse("node refused: `graph`, `kernel`, `shape` or `arguments` is null");
+  }
+  return Guarded([&] {
+    return WithArguments(*kernel, arguments, argument_count, [&](auto list) {
+      return graph->graph.SetLaunchWith(node, kernel->kernel, ShapeOf(*shape), list);
+    });
+  });
+}

@@ -23,6 +23,12 @@ void CopyRows(std::byte* to, std::size_t to_pitch_bytes, const std::byte* from,
   }
 }
 
+Status NotInGraph() {
+  return Status(StatusCode::kInvalidArgument,
+                "recording refused: a graph copies to and from memory of Client::AllocateHost, "
+                "which the server shares, and the memory given is other memory");
+}
+
 }  // namespace
 
 Status Copier::ToDevice(DeviceAddress destination, const std::byte* source,
@@ -37,6 +43,7 @@ Status Copier::ToDevice(DeviceAddress destination, const std::byte* source,
   if (const std::optional<ArenaPlace> place = InPlace(whole)) {
     return SubmitCopy(ipc::Op::kCopyToDevice, *place, whole.host_pitch_bytes, whole).status();
   }
+  if (stream_->recorder() != nullptr) return NotInGraph();
   return ForEachPiece(whole, [this](const Rectangle& piece) { return StageToDevice(piece); });
 }
 
@@ -50,6 +57,7 @@ Status Copier::ToHost(std::byte* destination, DeviceAddress source, const CopySh
   if (const std::optional<ArenaPlace> place = InPlace(whole)) {
     return SubmitCopy(ipc::Op::kCopyToHost, *place, whole.host_pitch_bytes, whole).status();
   }
+  if (stream_->recorder() != nullptr) return NotInGraph();
   Status status =
       ForEachPiece(whole, [this](const Rectangle& piece) { return StageToHost(piece); });
   while (status.ok() && !in_flight_.empty()) status = FinishOldest();

@@ -30,6 +30,8 @@
 
 namespace gpushared::client {
 
+class GraphRecorder;
+
 // What the client knows of one stream: from its creation to its destruction, and on as long as
 // an event refers to it. A stream number that is used again gets a new one.
 //
@@ -60,6 +62,10 @@ class StreamRecord {
   FaultKind fault() const { return fault_; }
   std::uint64_t error_sequence() const { return error_sequence_; }
 
+  // Not null: the stream submits nothing. Set before anybody else knows the stream.
+  const std::shared_ptr<GraphRecorder>& recorder() const { return recorder_; }
+  void set_recorder(std::shared_ptr<GraphRecorder> recorder) { recorder_ = std::move(recorder); }
+
   std::optional<Status> error_text() const {
     const MutexLock lock(text_mutex_);
     return error_text_;
@@ -72,6 +78,7 @@ class StreamRecord {
  private:
   const std::uint32_t number_;
   const std::uint64_t created_at_;
+  std::shared_ptr<GraphRecorder> recorder_;
   std::atomic<bool> failed_{false};
   StatusCode error_code_ = StatusCode::kOk;
   FaultKind fault_ = FaultKind::kNone;

@@ -273,6 +273,38 @@ void Session::DestroyStream(const std::shared_ptr<StreamRecord>& stream) {
   destroyed_.push_back(end);
 }
 
+Result<std::uint32_t> Session::TakeGraphNumber() {
+  const MutexLock lock(graphs_mutex_);
+  const auto free = std::find(graph_used_.begin(), graph_used_.end(), false);
+  const auto number = static_cast<std::uint32_t>(free - graph_used_.begin());
+  if (free != graph_used_.end()) {
+    *free = true;
+    return number;
+  }
+  if (number >= ipc::kGraphsMax) {
+    return Status(StatusCode::kLimitExceeded,
+                  "graph refused: " + std::to_string(number) +
+                      " graphs exist, more are not allowed; destroy one that is not needed");
+  }
+  graph_used_.push_back(true);
+  return number;
+}
+
+void Session::ReturnGraphNumber(std::uint32_t number) {
+  const MutexLock lock(graphs_mutex_);
+  graph_used_[number] = false;
+}
+
+void Session::DestroyGraph(std::uint32_t number) {
+  if (!InOwner() || data_->connection->ended()) return;
+  // Also on a failed stream: it takes effect when the server takes it.
+  const Result<std::uint64_t> destroyed = data_->plane->Submit(
+      *default_stream_,
+      ipc::GraphRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kDestroyGraph)},
+                       .graph = number});
+  if (destroyed.ok()) ReturnGraphNumber(number);
+}
+
 std::vector<std::shared_ptr<StreamRecord>> Session::LiveStreams() const {
   const MutexLock lock(streams_mutex_);
   std::vector<std::shared_ptr<StreamRecord>> live;

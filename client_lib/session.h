@@ -25,6 +25,7 @@
 #include "client_lib/data_plane.h"
 #include "client_lib/device_memory.h"
 #include "client_lib/fork_guard.h"
+#include "client_lib/graph.h"
 #include "client_lib/progress.h"
 #include "client_lib/request_list.h"
 #include "ipc/wire/control.h"
@@ -93,6 +94,12 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<std::shared_ptr<StreamRecord>> CreateStream();
   void DestroyStream(const std::shared_ptr<StreamRecord>& stream);
 
+  // ---- graphs
+  Result<std::uint32_t> TakeGraphNumber();
+  void ReturnGraphNumber(std::uint32_t number);
+  // The number is used again. Launches that were submitted before run.
+  void DestroyGraph(std::uint32_t number);
+
   // ---- requests
   // Blocks while as many as may be have begun and are about to end.
   Status BeginRequest(const std::shared_ptr<StreamRecord>& stream, std::chrono::nanoseconds age);
@@ -112,6 +119,11 @@ class Session : public std::enable_shared_from_this<Session> {
                                const std::shared_ptr<Mark>& mark = nullptr) {
     if (!InOwner() || data_->connection->ended() || stream->failed()) [[unlikely]] {
       return WhyRefused(*stream);
+    }
+    if (stream->recorder() != nullptr) [[unlikely]] {
+      const Status added = stream->recorder()->Add(record, tail);
+      if (!added.ok()) return added;
+      return std::uint64_t{0};
     }
     return data_->plane->Submit(*stream, record, tail, mark);
   }
@@ -191,6 +203,9 @@ class Session : public std::enable_shared_from_this<Session> {
   Mutex chunks_mutex_;  // Held while the server makes or frees one.
   // By number; 0: free.
   std::vector<std::uint64_t> chunk_bytes_ GPUSHARED_GUARDED_BY(chunks_mutex_);
+
+  Mutex graphs_mutex_;
+  std::vector<bool> graph_used_ GPUSHARED_GUARDED_BY(graphs_mutex_);  // By number.
 
   Mutex image_mutex_;  // Held while an image goes to the server.
   Mutex modules_mutex_;

@@ -197,6 +197,15 @@ Status CheckStream(client::StreamState& state) {
   return Status::Ok();
 }
 
+// What asks how far a stream has come makes no sense of a recorder, which goes nowhere.
+Status CheckRuns(const client::StreamState& state, const char* what) {
+  if (state.record()->recorder() == nullptr) [[likely]]
+    return Status::Ok();
+  return Invalid(std::string(what) +
+                 " refused: the stream records a graph; waits, events and requests stand before "
+                 "and behind the graph's launch");
+}
+
 }  // namespace
 
 Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
@@ -239,7 +248,9 @@ Status Stream::LaunchPacked(const Kernel& kernel, const LaunchShape& shape,
   }
   if (Status status = CheckShape(session.device(), *state, shape); !status.ok()) return status;
   const ipc::LaunchRecord record = RecordOf(*state, shape);
-  if (parameters.size() > ipc::kInlineParameterBytesMax) {
+  if (client::GraphRecorder* const recorder = state_->record()->recorder().get()) [[unlikely]] {
+    recorder->NoteKernel(kernel.state_);
+  } else if (parameters.size() > ipc::kInlineParameterBytesMax) {
     return SubmitLargeLaunch(session, state_->record(), record, parameters);
   }
   Status status = session.Submit(state_->record(), record, parameters).status();
@@ -345,6 +356,7 @@ Status Stream::Fill2d(DeviceAddress destination, FillElement element,
 
 Status Stream::Record(const Event& event) const {
   if (!valid()) return EmptyStream();
+  if (Status status = CheckRuns(*state_, "record"); !status.ok()) return status;
   if (Status status = CheckStream(*state_); !status.ok()) return status;
   if (!event.valid() || &event.state_->session() != &state_->session()) {
     return Invalid("record refused: the event is empty or belongs to another client");
@@ -364,6 +376,7 @@ Status Stream::Record(const Event& event) const {
 
 Status Stream::Wait(const Event& event) const {
   if (!valid()) return EmptyStream();
+  if (Status status = CheckRuns(*state_, "wait"); !status.ok()) return status;
   Session& session = state_->session();
   if (Status status = CheckStream(*state_); !status.ok()) return status;
   if (!event.valid() || &event.state_->session() != &session) {
@@ -383,16 +396,19 @@ Status Stream::Wait(const Event& event) const {
 
 Status Stream::BeginRequest(std::chrono::nanoseconds age) const {
   if (!valid()) return EmptyStream();
+  if (Status status = CheckRuns(*state_, "begin of a request"); !status.ok()) return status;
   return state_->session().BeginRequest(state_->record(), age);
 }
 
 Status Stream::EndRequest() const {
   if (!valid()) return EmptyStream();
+  if (Status status = CheckRuns(*state_, "end of a request"); !status.ok()) return status;
   return state_->session().EndRequest(state_->record());
 }
 
 Status Stream::Synchronize() const {
   if (!valid()) return EmptyStream();
+  if (Status status = CheckRuns(*state_, "synchronisation"); !status.ok()) return status;
   StreamRecord& stream = *state_->record();
   const Status status = state_->session().Await(stream, state_->session().submitted(stream));
   state_->session().TellWanted();
@@ -402,6 +418,7 @@ Status Stream::Synchronize() const {
 
 Status Stream::Query() const {
   if (!valid()) return EmptyStream();
+  if (Status status = CheckRuns(*state_, "query"); !status.ok()) return status;
   StreamRecord& stream = *state_->record();
   std::uint64_t last = state_->session().submitted(stream);
   // The first command of a stream makes it, and is no work of the program's.

@@ -94,6 +94,34 @@ TEST_F(System, LaunchesOfOneStreamRunInOrder) {
   EXPECT_EQ(ReadWord(client, out), expected);
 }
 
+TEST_F(System, AGraphRunsItsNodesInOrderAndTakesNewArguments) {
+  constexpr int kCount = 256, kNodes = 100, kLaunches = 4;
+  for (const SchedulingClass of_class : {SchedulingClass::kHigh, SchedulingClass::kLow}) {
+    const Client client = Connect({.scheduling_class = of_class});
+    const Kernel step = Load(client, "step");
+    const DeviceBuffer out = Allocate(client, kCount * 4);
+    const LaunchShape shape{.grid = BlocksFor(kCount), .block = kThreads};
+    const Stream recorder = *client.CreateRecorder();
+    for (int i = 0; i < kNodes; ++i) ASSERT_TRUE(recorder.Launch(step, shape, out, kCount).ok());
+    const Graph graph = *recorder.MakeGraph();
+    const Stream stream = client.default_stream();
+    ASSERT_TRUE(stream.Fill(out, FillElement::U32(1), kCount).ok());
+    unsigned first = 1, last = 1;
+    for (int launch = 0; launch < kLaunches; ++launch) {
+      ASSERT_TRUE(graph.Launch(stream).ok());
+      for (int i = 0; i < kNodes; ++i) {
+        if (i > 0 || launch == 0) last = last * 3 + 1;
+        first = first * 3 + 1;
+      }
+      // From the second launch on the first node steps the first word alone.
+      ASSERT_TRUE(graph.SetLaunch(0, step, shape, out, 1).ok());
+    }
+    ASSERT_TRUE(stream.Synchronize().ok());
+    EXPECT_EQ(ReadWord(client, out), first);
+    EXPECT_EQ(ReadWord(client, DeviceAddress{out} + (kCount - 1) * 4), last);
+  }
+}
+
 TEST_F(System, EventsOrderStreamsAndMeasureTime) {
   const Client client = Connect();
   const Kernel work = Load(client, "work"), step = Load(client, "step");

@@ -53,6 +53,7 @@ namespace client {
 class Session;
 class StreamState;
 class EventState;
+class GraphState;
 struct ModuleState;
 struct KernelState;
 }  // namespace client
@@ -404,6 +405,8 @@ class Event {
 
 enum class EventTiming : std::uint8_t { kOff, kOn };
 
+class Graph;
+
 // An ordered queue of commands: they start and end in the order of submission.
 // Commands of different streams are unordered unless Wait orders them.
 //
@@ -501,8 +504,14 @@ class Stream {
   // speaks of errors that a call has returned.
   FaultKind fault() const noexcept;
 
+  // Of a recorder (Client::CreateRecorder): a graph of what was recorded, and the recorder is
+  // empty again. Waits for the server, which checks every node as it checks the same command
+  // alone. kLimitExceeded with 256 graphs, or 16 MiB of them.
+  Result<Graph> MakeGraph() const;
+
  private:
   friend class Client;
+  friend class Graph;
   explicit Stream(std::shared_ptr<client::StreamState> state) : state_(std::move(state)) {}
 
   template <typename T>
@@ -520,6 +529,54 @@ class Stream {
 
   std::shared_ptr<client::StreamState> state_;
 };
+
+// A recorded sequence of launches, copies and fills that the server has checked. It is launched as
+// one command, for which the server decides once and not per node. Its nodes run one after the
+// other, in the order in which they were recorded. Keeps the modules of its kernels loaded. The
+// memory that it names must be there whenever it is launched: a launch fails its stream
+// otherwise. Destroying it lets launches that were submitted run.
+//
+// Thread-safe, except while moved from, assigned to or destroyed.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(Graph&&) noexcept = default;
+  Graph& operator=(Graph&&) noexcept = default;
+  ~Graph() = default;
+
+  bool valid() const noexcept { return state_ != nullptr; }
+  std::size_t node_count() const noexcept;
+
+  // Runs all nodes behind what is queued on `stream`. Returns as soon as the launch is queued.
+  Status Launch(const Stream& stream) const;
+
+  // Replaces a node (counted from 0) that is a launch, from the next Launch on. Launches that were
+  // queued before run as they were. Arguments as for Stream::Launch.
+  template <typename... Arguments>
+  Status SetLaunch(std::size_t node, const Kernel& kernel, const LaunchShape& shape,
+                   const Arguments&... arguments) const;
+  Status SetLaunchWith(std::size_t node, const Kernel& kernel, const LaunchShape& shape,
+                       std::span<const LaunchArgument> arguments) const;
+  Status SetLaunchPacked(std::size_t node, const Kernel& kernel, const LaunchShape& shape,
+                         std::span<const std::byte> parameters) const;
+
+ private:
+  friend class Stream;
+  explicit Graph(std::shared_ptr<client::GraphState> state) : state_(std::move(state)) {}
+  template <typename Record>
+  Status SetRecorded(std::size_t node, Record record) const;
+
+  std::shared_ptr<client::GraphState> state_;
+};
+
+template <typename... Arguments>
+Status Graph::SetLaunch(std::size_t node, const Kernel& kernel, const LaunchShape& shape,
+                        const Arguments&... arguments) const {
+  static_assert((Stream::IsArgument<Arguments>() && ...),
+                "kernel arguments must be trivially copyable values or DeviceBuffers");
+  const std::array<LaunchArgument, sizeof...(Arguments)> list = {Stream::AsArgument(arguments)...};
+  return SetLaunchWith(node, kernel, shape, list);
+}
 
 // One program's session with the server, on one device.
 //
@@ -575,6 +632,11 @@ class Client {
 
   // kLimitExceeded when 255 streams exist besides the default one.
   Result<Stream> CreateStream() const;
+  // A stream whose launches, copies and fills are recorded instead of run: at most 4096 of them,
+  // for Stream::MakeGraph. Copies to and from the host are of memory of a HostBuffer, which must be
+  // there while the graph is. What asks about progress is refused with kInvalidArgument: events,
+  // waits, requests and synchronisation stand before and behind the graph's launch.
+  Result<Stream> CreateRecorder() const;
   // Another handle of the stream that exists from the start. Not special otherwise: it
   // does not wait for other streams, nor they for it.
   Stream default_stream() const;

@@ -87,6 +87,7 @@ typedef struct gpushared_module gpushared_module;
 typedef struct gpushared_kernel gpushared_kernel;
 typedef struct gpushared_stream gpushared_stream;
 typedef struct gpushared_event gpushared_event;
+typedef struct gpushared_graph gpushared_graph;
 
 /* An address in the device memory of one client; 0 is no address. */
 typedef uint64_t gpushared_address;
@@ -395,6 +396,32 @@ gpushared_status_t gpushared_fill(gpushared_stream* stream, gpushared_address de
 gpushared_status_t gpushared_fill_2d(gpushared_stream* stream, gpushared_address destination,
                                      uint32_t value, uint32_t element_bytes,
                                      const gpushared_fill_shape* shape) GPUSHARED_NOEXCEPT;
+
+/* ---- Graphs: a recorded sequence of commands, launched as one ---- */
+
+/* A stream whose launches, copies and fills are recorded instead of run, at most 4096 of them.
+ * Copies to and from the host are of memory of gpushared_allocate_host, which must be there while
+ * the graph is. Waits, events, requests and synchronisation are refused: they stand before and
+ * behind the graph's launch. Destroyed as other streams are. */
+gpushared_status_t gpushared_create_recorder(gpushared_client* client,
+                                             gpushared_stream** recorder) GPUSHARED_NOEXCEPT;
+/* A graph of what was recorded; the recorder is empty again. Waits for the server, which checks
+ * every node as it checks the same command alone. GPUSHARED_LIMIT_EXCEEDED with 256 graphs, or
+ * 16 MiB of them. */
+gpushared_status_t gpushared_make_graph(gpushared_stream* recorder,
+                                        gpushared_graph** graph) GPUSHARED_NOEXCEPT;
+/* Launches that were submitted before run. */
+void gpushared_destroy_graph(gpushared_graph* graph) GPUSHARED_NOEXCEPT;
+size_t gpushared_get_node_count(gpushared_graph* graph) GPUSHARED_NOEXCEPT;
+/* Runs all nodes, in their order, behind what is queued on the stream. Returns at once. */
+gpushared_status_t gpushared_launch_graph(gpushared_graph* graph,
+                                          gpushared_stream* stream) GPUSHARED_NOEXCEPT;
+/* Replaces a node (counted from 0) that is a launch, from the next launch of the graph on. */
+gpushared_status_t gpushared_set_node_launch(gpushared_graph* graph, size_t node,
+                                             gpushared_kernel* kernel,
+                                             const gpushared_launch_shape* shape,
+                                             const void* const* arguments,
+                                             size_t argument_count) GPUSHARED_NOEXCEPT;
 
 #ifdef __cplusplus
 }
