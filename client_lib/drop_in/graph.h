@@ -25,6 +25,7 @@ namespace gpushared::drop_in {
 
 class CudaStream;
 class Graph;
+class ServerGraphs;
 
 // One for all graphs and captures of the process. CUDA leaves it to programs to use a graph in one
 // thread at a time. Here a program that does not stays whole. Held for no command.
@@ -170,6 +171,8 @@ class GraphExec {
   void ForgetPlan() { plan_ = nullptr; }
   std::shared_ptr<const Plan> plan();
 
+  // Made by its first launch.
+  std::shared_ptr<ServerGraphs> server_graphs;
   // A launch waits for the launch before it, which may have been in another stream.
   bool has_launched = false;
   std::weak_ptr<CudaStream> last_stream;

@@ -11,6 +11,7 @@
 #include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/host_calls.h"
 #include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/server_graphs.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -212,7 +213,8 @@ Code GraphNodeGetEnabled(GraphExecHandle handle, GraphNodeHandle original, unsig
 
 // ---- launched
 
-// The nodes go to the stream one after another, in an order that their edges allow.
+// The nodes go to the stream one after another, in an order that their edges allow: launches in a
+// row as one command, where the server has them as a graph.
 Code GraphLaunch(GraphExecHandle handle, StreamHandle stream_handle) {
   const Current current;
   const StreamChoice stream(current, stream_handle);
@@ -220,6 +222,7 @@ Code GraphLaunch(GraphExecHandle handle, StreamHandle stream_handle) {
   std::shared_ptr<GraphExec> exec;
   std::shared_ptr<const GraphExec::Plan> plan;
   std::weak_ptr<CudaStream> last_stream = stream.shared();
+  std::shared_ptr<ServerGraphs> server_graphs;
   {
     const GraphBook book;
     exec = book.Find(handle);
@@ -231,12 +234,20 @@ Code GraphLaunch(GraphExecHandle handle, StreamHandle stream_handle) {
     const GraphBook book;
     if (std::exchange(exec->has_launched, true)) last_stream = exec->last_stream;
     exec->last_stream = stream.shared();
+    if (exec->server_graphs == nullptr) exec->server_graphs = std::make_shared<ServerGraphs>();
+    server_graphs = exec->server_graphs;
   }
   if (const Code code = WaitFor(last_stream, stream); code != Code::kSuccess) return code;
-  for (const std::shared_ptr<const Work>& work : *plan) {
-    const Code code =
-        std::visit([&](const auto& kind) { return Replay(kind, stream_handle); }, *work);
-    if (code != Code::kSuccess) return code;
+  server_graphs->Prepare(*plan, stream);
+  for (std::size_t at = 0; at < plan->size();) {
+    ServerGraphs::Ran ran = server_graphs->Launch(*plan, at, stream);
+    if (ran.works == 0) {
+      ran.works = 1;
+      ran.code =
+          std::visit([&](const auto& kind) { return Replay(kind, stream_handle); }, *(*plan)[at]);
+    }
+    if (ran.code != Code::kSuccess) return ran.code;
+    at += ran.works;
   }
   return Code::kSuccess;
 }

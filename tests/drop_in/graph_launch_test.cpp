@@ -27,6 +27,28 @@ class GraphLaunchTest : public DropInServerCase {
   CUstream stream_ = nullptr, other_ = nullptr;
 };
 
+// From the second launch on they are one command of the server.
+TEST_F(GraphLaunchTest, LaunchesInARowCountTheSameHoweverTheyAreSubmitted) {
+  constexpr std::uint32_t kNodes = 20, kLaunches = 5;
+  const std::vector<std::uint32_t> from(kCount, 10);
+  ASSERT_EQ(cuMemcpyHtoD(numbers_, from.data(), kBytes), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  for (std::uint32_t i = 0; i < kNodes; ++i) EXPECT_EQ(AddOne(numbers_, stream_), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+  CUgraphExec exec = nullptr;
+  ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+  for (std::uint32_t i = 0; i < kLaunches; ++i) {
+    EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
+  }
+  ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  std::vector<std::uint32_t> back(kCount);
+  ASSERT_EQ(cuMemcpyDtoH(back.data(), numbers_, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(back, std::vector<std::uint32_t>(kCount, 10 + kNodes * kLaunches));
+  EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST_F(GraphLaunchTest, CapturedWorkRunsAsOftenAsItIsLaunched) {
   std::vector<std::uint32_t> from(kCount, 10), back(kCount, 7);
   int calls = 0;

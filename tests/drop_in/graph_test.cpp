@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <future>
 #include <string>
@@ -259,6 +260,55 @@ TEST_F(GraphTest, KernelsKeepWhatTheyWereGiven) {
   const std::vector<testing::TakenCommand> taken = worker_.taken();
   const auto* const submitted = std::get_if<ipc::LaunchCommand>(&taken.back().command.body);
   ASSERT_NE(submitted, nullptr);
+  EXPECT_EQ(ModuleUnload(module_), Code::kSuccess);
+  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "its module is gone";
+}
+
+// From the second launch on, launches in a row are one command of the server.
+TEST_F(GraphTest, LaunchesInARowBecomeAGraphOfTheServer) {
+  KernelNodeParameters launch{};
+  launch.launch = {.function = nothing_,
+                   .grid_x = 3,
+                   .grid_y = 1,
+                   .grid_z = 1,
+                   .block_x = 4,
+                   .block_y = 1,
+                   .block_z = 1,
+                   .shared_bytes = 0,
+                   .parameters = nullptr,
+                   .extra = nullptr};
+  std::vector<GraphNodeHandle> nodes = {AddFill(1)};
+  for (int i = 0; i < 10; ++i) {
+    GraphNodeHandle node = nullptr;
+    ASSERT_EQ(GraphAddKernelNode(&node, graph_, &nodes.back(), 1, &launch), Code::kSuccess);
+    nodes.push_back(node);
+  }
+  AddFill(2, {nodes.back()});
+  const GraphExecHandle exec = Instantiate();
+  const auto counts = [&](const auto& launch_it) {
+    const std::size_t before = worker_.taken().size();
+    launch_it();
+    EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
+    std::array<int, 4> count{};  // Launches, nodes set, graphs launched, fills.
+    const std::vector<testing::TakenCommand> taken = worker_.taken();
+    for (std::size_t i = before; i < taken.size(); ++i) {
+      const auto& body = taken[i].command.body;
+      count[0] += std::holds_alternative<ipc::LaunchCommand>(body);
+      count[1] += std::holds_alternative<ipc::SetGraphNodeCommand>(body);
+      count[2] += std::holds_alternative<ipc::LaunchGraphCommand>(body);
+      count[3] += std::holds_alternative<ipc::FillCommand>(body);
+    }
+    return count;
+  };
+  const auto launch_it = [&] { EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess); };
+  EXPECT_THAT(counts(launch_it), ElementsAre(10, 0, 0, 2)) << "once gains nothing";
+  EXPECT_THAT(counts(launch_it), ElementsAre(0, 10, 1, 2));
+  EXPECT_THAT(counts(launch_it), ElementsAre(0, 0, 1, 2));
+  launch.launch.grid_x = 7;
+  EXPECT_EQ(GraphExecKernelNodeSetParams(exec, nodes[4], &launch), Code::kSuccess);
+  EXPECT_THAT(counts(launch_it), ElementsAre(0, 1, 1, 2)) << "what has changed is sent";
+  EXPECT_EQ(GraphNodeSetEnabled(exec, nodes[5], 0), Code::kSuccess);
+  EXPECT_THAT(counts(launch_it), ElementsAre(0, 9, 1, 2)) << "one less: another graph";
   EXPECT_EQ(ModuleUnload(module_), Code::kSuccess);
   EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidHandle) << "its module is gone";
 }
