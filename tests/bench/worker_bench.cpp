@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,11 +64,11 @@ class BenchClient {
     record_.parameter_bytes = static_cast<std::uint16_t>(parameter_bytes);
   }
 
-  std::unique_ptr<server::ClientState> MakeState() {
+  std::unique_ptr<server::ClientState> MakeState(scheduler::SchedulingClass of_class) {
     server::ClientState::Setup setup;
     setup.session = session_;
     setup.who = "client of the benchmark";
-    setup.spec.scheduling_class = scheduler::SchedulingClass::kHigh;
+    setup.spec.scheduling_class = of_class;
     setup.commands = &in();
     setup.completions = &out();
     setup.doorbell = doorbell_.get();
@@ -75,11 +76,30 @@ class BenchClient {
     return std::make_unique<server::ClientState>(setup);
   }
 
-  bool TryLaunch() {
-    record_.header.sequence = sequence_ + 1;
-    if (ring_.TryWrite(record_, parameters_) != ipc::WriteResult::kWritten) return false;
-    ++sequence_;
-    return true;
+  // A launch, or one of the graph that UseGraph made.
+  bool TryLaunch() { return nodes_ == 0 ? TryWrite(record_, parameters_) : TryWrite(graph_, {}); }
+  // Each launch from now on is one of a graph of so many of the former.
+  void UseGraph(std::uint32_t nodes, const ipc::WorkerPage& page) {
+    const auto write = [&](const ipc::GraphRecord& record, std::span<const std::byte> content) {
+      while (!TryWrite(record, content)) Ring(page);
+      Ring(page);
+    };
+    graph_.header.op = static_cast<std::uint8_t>(ipc::Op::kMakeGraph);
+    write(graph_, {});
+    ipc::LaunchRecord node = record_;
+    node.header.sequence = 0;
+    node.header.continuations = static_cast<std::uint16_t>(
+        (parameters_.size() + ipc::kContinuationDataBytes - 1) / ipc::kContinuationDataBytes);
+    const auto head = std::as_bytes(std::span(&node, 1));
+    std::vector<std::byte> content(head.begin(), head.end());
+    content.insert(content.end(), parameters_.begin(), parameters_.end());
+    ipc::GraphRecord set = graph_;
+    set.header.op = static_cast<std::uint8_t>(ipc::Op::kSetGraphNode);
+    set.content_bytes = static_cast<std::uint32_t>(content.size());
+    for (; set.node < nodes; ++set.node) write(set, content);
+    graph_.header.op = static_cast<std::uint8_t>(ipc::Op::kLaunchGraph);
+    AwaitDone();
+    nodes_ = nodes;
   }
   void Ring(const ipc::WorkerPage& page) { ipc::ClientDoorbell(page, doorbell_.get()).Ring(); }
   bool IsDone() { return out().timeline[0].load(std::memory_order_acquire) == sequence_; }
@@ -91,6 +111,13 @@ class BenchClient {
   const device::Module* module() const { return &module_; }
 
  private:
+  template <typename Record>
+  bool TryWrite(Record record, std::span<const std::byte> tail) {
+    record.header.sequence = sequence_ + 1;
+    if (ring_.TryWrite(record, tail) != ipc::WriteResult::kWritten) return false;
+    ++sequence_;
+    return true;
+  }
   ipc::CommandSegment& in() { return commands_.As<ipc::CommandSegment>(); }
   ipc::CompletionSegment& out() { return completions_.As<ipc::CompletionSegment>(); }
 
@@ -102,6 +129,8 @@ class BenchClient {
   std::vector<std::byte> parameters_;
   ipc::TagRingWriter ring_;
   ipc::LaunchRecord record_;
+  ipc::GraphRecord graph_;
+  std::uint32_t nodes_ = 0;
   std::uint64_t sequence_ = 0;
 };
 
@@ -122,7 +151,8 @@ std::uint64_t DeviceThreadCpuNs() {
 
 class Bench {
  public:
-  Bench(const char* policy, std::size_t clients, std::uint32_t parameter_bytes)
+  Bench(const char* policy, std::size_t clients, std::uint32_t parameter_bytes,
+        scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kHigh)
       : signal_(Must(server::DeviceSignal::Create())),
         device_([this] { signal_->NoteCompletions(); }),
         control_([] {}) {
@@ -133,7 +163,7 @@ class Bench {
     thread_->Start();
     for (std::size_t i = 0; i < clients; ++i) {
       clients_.push_back(std::make_unique<BenchClient>(i + 1, device_, parameter_bytes));
-      thread_->mailbox().Post(server::AttachClient{clients_.back()->MakeState()});
+      thread_->mailbox().Post(server::AttachClient{clients_.back()->MakeState(of_class)});
       thread_->mailbox().Post(server::AddModule{i + 1, 0, clients_.back()->module()});
     }
     AwaitMail(clients);
@@ -145,6 +175,10 @@ class Bench {
       thread_->mailbox().Post(server::DetachClient{client->session()});
     }
     AwaitMail(clients_.size());
+  }
+
+  void UseGraphs(std::uint32_t nodes) {
+    for (const auto& client : clients_) client->UseGraph(nodes, signal_->page());
   }
 
   // The worker writes what runs from now on; we read it as gpusharedctl does.
@@ -256,6 +290,27 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
   if (clients == 1) report.Add(what + ": submit to seen", bench.RoundTrips(100'000));
 }
 
+// What a node of a graph costs the device thread: of a high client, whose graph is one command, and
+// of a low one, whose graph is cut. Nodes take no time on this device, so a part has them all; of
+// every 16th launch each goes alone.
+void MeasureGraphs(scheduler::SchedulingClass of_class, const char* name, Report& report) {
+  constexpr std::uint32_t kNodes = 300;
+  constexpr int kLaunches = 800;
+  Bench bench("priority", 1, 56, of_class);
+  bench.UseGraphs(kNodes);
+  bench.DrainNs(kLaunches);
+  Samples drained;
+  double fastest = 0;
+  for (int i = 0; i < 20; ++i) {
+    const double per_launch = bench.DrainNs(kLaunches);
+    drained.Add(per_launch);
+    fastest = i == 0 ? per_launch : std::min(fastest, per_launch);
+  }
+  const std::string what = std::string("graph of 300 launches, class ") + name + ": ";
+  report.Add(what + "device thread's time per launch of it", drained);
+  report.AddValue(what + "the least, per node", fastest / kNodes, "ns");
+}
+
 // What a trace costs, in pairs: the machine's speed changes from second to second.
 void MeasureTrace(std::size_t clients, Report& report) {
   Bench plain("priority", clients, 0), traced("priority", clients, 0);
@@ -320,6 +375,8 @@ void MeasureAll(Report& report) {
   Measure("priority", 64, 0, report);
   Measure("fifo", 1, 0, report);
   Measure("fair", 8, 0, report);
+  MeasureGraphs(scheduler::SchedulingClass::kHigh, "high", report);
+  MeasureGraphs(scheduler::SchedulingClass::kLow, "low", report);
   MeasureTrace(1, report);
   MeasureTrace(8, report);
 }
