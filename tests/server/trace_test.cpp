@@ -230,7 +230,7 @@ TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
   EXPECT_TRUE(with(slice, 0, 1));
   EXPECT_FALSE(with(slice, 0, 0)) << "a kind that there is not";
   EXPECT_FALSE(with(slice, 0, 1 | 3 << HeadBits::kClass)) << "a class";
-  EXPECT_FALSE(with(slice, 0, 1 | 5 << HeadBits::kWork)) << "a work";
+  EXPECT_FALSE(with(slice, 0, 1 | 6 << HeadBits::kWork)) << "a work";
   EXPECT_FALSE(with(slice, 0, 1 | 6 << HeadBits::kCut)) << "a cut";
   EXPECT_FALSE(with(slice, 0, 1 | std::uint64_t{HeadBits::kShiftMax + 1} << HeadBits::kShift));
   EXPECT_FALSE(with(slice, 4, std::uint64_t{1} << 61));

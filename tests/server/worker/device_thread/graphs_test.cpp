@@ -194,6 +194,26 @@ TEST(WorkerGraphs, AChangedNodeIsNotThatOfALaunchTakenBefore) {
   EXPECT_EQ(seen[3].parameters[0], std::byte{2});
 }
 
+// Each change of a graph that launches have makes another one. While too many are kept for them,
+// the client's ring waits, and goes on when they have ended.
+TEST(WorkerGraphs, AGraphThatIsChangedAllTheTimeHoldsUpItsClientAlone) {
+  constexpr std::uint32_t kChanges = 30;
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
+  RawClient client = worker.Client();
+  MakeGraphOfLaunches(client, 0, 1);
+  Sequence last = 0;
+  for (std::uint32_t i = 0; i < kChanges; ++i) {
+    client.LaunchGraph(0);
+    last = client.SetNode({.node = 0}, NullLaunch(i + 2));
+  }
+  ASSERT_NE(worker.device().WaitForSubmissions(1).size(), 0u);
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  const auto seen = worker.device().submissions();
+  ASSERT_EQ(seen.size(), kChanges);
+  for (std::uint32_t i = 0; i < kChanges; ++i) EXPECT_EQ(seen[i].units, i + 1);
+}
+
 TEST(WorkerGraphs, GraphsHaveABoundOnTheirBytes) {
   WorkerHarness worker(kEndsAtOnce, {.limits = {.graphs_bytes_max = 4096}});
   RawClient client = worker.Client();
