@@ -42,7 +42,7 @@ struct AdviseMix {
 };
 
 // Ten of them: loads, lengths, classes and policies differ, and half of them break a promise. Where
-// kernels take 3 % longer, no p99 changes by more than about 15 %: in a mix that is nearer to
+// kernels take 3 % longer, few p99s change by more than 15 %: in a mix that is nearer to
 // overload it says more about a machine's noise than about the mix.
 std::vector<AdviseMix> AdviseMixes();
 
