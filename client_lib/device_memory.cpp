@@ -71,6 +71,11 @@ Result<std::uint64_t> DeviceMemory::Trim() {
   return before - *resized;
 }
 
+bool DeviceMemory::HasRetired() {
+  const MutexLock lock(mutex_);
+  return !retired_.empty();
+}
+
 MemoryInfo DeviceMemory::Info() {
   const MutexLock lock(mutex_);
   Reap();

@@ -44,6 +44,8 @@ class DeviceMemory {
   MemoryInfo Info();
   // Gives what is free at the end of the range back to the device; how much.
   Result<std::uint64_t> Trim();
+  // Whether something that was freed is still used by commands.
+  bool HasRetired();
 
  private:
   struct Retired {

@@ -176,11 +176,13 @@ Result<std::uint64_t> Session::TrimDevice() {
 void Session::TellWantedNow() {
   if (is_telling_.exchange(true)) return;
   const std::uint64_t wanted = data_->plane->wanted_bytes();
-  if (wanted_told_.exchange(wanted) != wanted && wanted != 0) {
-    on_memory_wanted_(wanted);
-    // What was freed is of use to others only when the device has it. What cannot be given back is
-    // moved out instead.
+  const bool is_news = wanted_told_.exchange(wanted) != wanted && wanted != 0;
+  if (is_news) on_memory_wanted_(wanted);
+  // What was freed is of use to others only when the device has it. What cannot be given back is
+  // moved out instead.
+  if (is_news || trim_is_due_) {
     (void)TrimDevice();
+    trim_is_due_ = wanted != 0 && memory_->HasRetired();
   }
   is_telling_.store(false);
 }

@@ -68,9 +68,9 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!on_memory_wanted_) [[likely]]
       return;
     // Relaxed: whoever is wrong for a moment tells too late, or twice.
-    if (data_->plane->wanted_bytes() != wanted_told_.load(std::memory_order_relaxed)) {
-      TellWantedNow();
-    }
+    const bool is_news =
+        data_->plane->wanted_bytes() != wanted_told_.load(std::memory_order_relaxed);
+    if (is_news || trim_is_due_.load(std::memory_order_relaxed)) TellWantedNow();
   }
   ArenaSet& arenas() { return *arenas_; }
   // Waits for retired staging memory rather than adding an arena.
@@ -180,6 +180,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::function<void(std::uint64_t bytes)> on_memory_wanted_;
   std::atomic<std::uint64_t> wanted_told_{0};
   std::atomic<bool> is_telling_{false};  // A call that it makes is not told of itself.
+  // Commands still use what the program has freed since it was told.
+  std::atomic<bool> trim_is_due_{false};
   Mutex printed_mutex_;
   // Of DataPlane::printed.
   std::uint64_t printed_taken_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;
