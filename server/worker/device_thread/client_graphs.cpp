@@ -4,17 +4,15 @@
 namespace gpushared::server {
 
 void Graph::Set(std::uint32_t number, std::shared_ptr<const GraphNode> node) {
-  footprint_ += node->footprint();
-  // New parameters alone change no prediction.
-  const bool is_like_before = number < nodes_.size() && nodes_[number]->kind == node->kind &&
-                              nodes_[number]->cost_key == node->cost_key &&
-                              nodes_[number]->bytes == node->bytes;
+  // New parameters alone change no prediction. Another copy may be one that the device takes alone.
+  const bool is_like_before = number < nodes_.size() && node->kind == CommandKind::kLaunch &&
+                              nodes_[number]->kind == node->kind &&
+                              nodes_[number]->cost_key == node->cost_key;
   if (!is_like_before) cuts = 0;
   if (number == nodes_.size()) {
     works_.push_back(&node->work);
     nodes_.push_back(std::move(node));
   } else {
-    footprint_ -= nodes_[number]->footprint();
     works_[number] = &node->work;
     nodes_[number] = std::move(node);
   }
@@ -29,7 +27,6 @@ void ClientGraphs::Retire(Graph& graph) {
 
 void ClientGraphs::Destroy(std::uint32_t number) {
   const auto found = graphs_.find(number);
-  bytes_ -= found->second->footprint();
   Retire(*found->second);
   graphs_.erase(found);
 }
@@ -48,10 +45,8 @@ Graph& ClientGraphs::ToChange(std::uint32_t number) {
 void ClientGraphs::Set(std::uint32_t number, std::uint32_t node,
                        std::shared_ptr<const GraphNode> content) {
   Graph& graph = *graphs_[number];
-  bytes_ -= graph.footprint();
   graph.Set(node, std::move(content));
   graph.serial_ = ++last_serial_;
-  bytes_ += graph.footprint();
 }
 
 std::shared_ptr<Graph> ClientGraphs::Take(std::uint32_t number) {

@@ -24,6 +24,13 @@ namespace gpushared::server {
 
 // A node as it was checked when it was set. Constant from then on.
 struct GraphNode {
+  GraphNode() = default;
+  GraphNode(const GraphNode&) = delete;
+  GraphNode& operator=(const GraphNode&) = delete;
+  ~GraphNode() {
+    if (total != nullptr) *total -= footprint();
+  }
+
   // Device memory that a copy or fill touches.
   struct Range {
     std::uint64_t address = 0;
@@ -41,6 +48,7 @@ struct GraphNode {
   std::unique_ptr<std::byte[]> parameters;
   std::uint32_t parameter_bytes = 0;
   std::array<Range, 2> ranges = {};
+  std::shared_ptr<std::uint64_t> total;  // ClientGraphs::bytes, once it counts there.
 
   // Host memory that it takes.
   std::uint64_t footprint() const { return sizeof(GraphNode) + parameter_bytes; }
@@ -64,8 +72,6 @@ class Graph {
   std::span<const device::GraphNode* const> Works(std::uint32_t first, std::uint32_t end) const {
     return std::span(works_).subspan(first, end - first);
   }
-  std::uint64_t footprint() const { return footprint_; }
-
   // Replaces a node, or adds one behind all others.
   void Set(std::uint32_t number, std::shared_ptr<const GraphNode> node);
 
@@ -96,7 +102,6 @@ class Graph {
   std::vector<std::shared_ptr<const GraphNode>> nodes_;
   std::vector<const device::GraphNode*> works_;
   std::vector<std::uint16_t> modules_;
-  std::uint64_t footprint_ = 0;
   std::uint32_t launches_ = 0;
   bool is_retired_ = false;  // Changed or destroyed since launches took it.
 };
@@ -129,14 +134,20 @@ class ClientGraphs {
   void Return(Graph& graph);
 
   bool MayTake() const { return retired_ < kRetiredMax; }
-  // Host memory of the graphs that have a number.
-  std::uint64_t bytes() const { return bytes_; }
+  // From now until nothing has the node, its bytes count.
+  void Count(GraphNode& node) {
+    node.total = bytes_;
+    *bytes_ += node.footprint();
+  }
+  // Host memory of all nodes, also of those that only launches still have.
+  std::uint64_t bytes() const { return *bytes_; }
 
  private:
   void Retire(Graph& graph);
 
   std::map<std::uint32_t, std::shared_ptr<Graph>> graphs_;
-  std::uint64_t bytes_ = 0;
+  // Nodes write to it, and the last launch may outlive this.
+  const std::shared_ptr<std::uint64_t> bytes_ = std::make_shared<std::uint64_t>(0);
   std::uint64_t last_serial_ = 0;
   std::uint32_t retired_ = 0;
 };

@@ -122,12 +122,13 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand
   std::visit([&](const auto& content) { NoteRanges(*node, content); }, set.content);
   ForgetModules(client, slot);
   slot.kind = CommandKind::kChangeGraph;
+  client.graphs.Count(*node);
+  // A replaced node goes now, unless a launch has it. So this may be wrong by one node.
   const bool replaces = set.node < graph->size();
   const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
-  const std::uint64_t bytes = client.graphs.bytes() - replaced + node->footprint();
-  if (bytes > client.setup.limits.graphs_bytes_max) {
+  if (client.graphs.bytes() - replaced > client.setup.limits.graphs_bytes_max) {
     return {.reason = Reason::kGraphBytes,
-            .asked = bytes,
+            .asked = client.graphs.bytes() - replaced,
             .allowed = client.setup.limits.graphs_bytes_max,
             .graph = set.graph,
             .node = set.node};

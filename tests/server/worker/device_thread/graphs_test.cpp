@@ -222,6 +222,20 @@ TEST(WorkerGraphs, GraphsHaveABoundOnTheirBytes) {
   EXPECT_THAT(ErrorOf(client), HasSubstr("at most 4096 are allowed"));
 }
 
+TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
+  WorkerHarness worker({}, {.limits = {.graphs_bytes_max = 4096}});
+  RawClient client = worker.Client();
+  MakeGraphOfLaunches(client, 0, 10);
+  client.LaunchGraph(0);
+  client.DestroyGraph(0);
+  MakeGraphOfLaunches(client, 1, 10);
+  const Sequence last = client.Mark(0);
+  ASSERT_NE(worker.device().WaitForSubmissions(1).size(), 0u);
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  EXPECT_THAT(ErrorOf(client), HasSubstr("at most 4096 are allowed"));
+}
+
 // The device does not stop what it runs. The lane decides before each node.
 TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
   for (const bool runs_graphs : {false, true}) {
