@@ -37,7 +37,6 @@ std::vector<Duration> DurationsOf(const std::vector<double>& times_us) {
   for (const double us : times_us) times.push_back(Microseconds(us));
   return times;
 }
-double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 double Milliseconds(Duration time) { return 1e3 * Seconds(time); }
 
 // Pieces of a kernel that has the device alone for its time.

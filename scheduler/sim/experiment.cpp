@@ -16,8 +16,6 @@ using scheduler::SchedulingClass;
 constexpr Duration kLowAlone = std::chrono::seconds(20);
 constexpr double kPromiseAboveAlone = 1.05;
 
-double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-
 Outcome RunNative(const FrontOptions& options, const Scenario& scenario) {
   return RunScenario(*FindSetup("mps"), options, scenario);
 }

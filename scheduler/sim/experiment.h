@@ -5,6 +5,7 @@
 #ifndef GPUSHARED_SCHEDULER_SIM_EXPERIMENT_H_
 #define GPUSHARED_SCHEDULER_SIM_EXPERIMENT_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,6 +22,11 @@ namespace gpushared::simulation {
 
 // The smallest value that `fraction` of all do not exceed. `times` is not empty.
 scheduler::Duration Percentile(std::vector<scheduler::Duration> times, double fraction);
+
+// As tables and files tell it.
+inline double Seconds(scheduler::Duration time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 // From its arrival to the client knowing its end, on an idle GPU without a scheduler.
 scheduler::Duration ServiceTime(const FrontOptions& options, const Job& job);

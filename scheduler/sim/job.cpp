@@ -21,14 +21,14 @@ constexpr std::uint64_t kDurationMaxUs = kDurationMaxNs / 1000;
 // The CUDA device's copies of normal and low clients: groups of 2 MiB, over PCIe 5.
 constexpr Duration kCopyPiece = std::chrono::microseconds(40);
 
-struct Row {
+struct ProfileRow {
   Kernel::Kind kind = Kernel::Kind::kUnknown;
   std::uint64_t multiprocessors = 0;
   std::uint64_t duration_ns = 0;
 };
 
 // False when the line does not end in four figures.
-bool ParseRow(std::string_view line, Row& row) {
+bool ParseRow(std::string_view line, ProfileRow& row) {
   std::array<std::string_view, 4> fields;
   for (std::size_t i = fields.size(); i-- > 0;) {
     const std::size_t comma = line.rfind(',');
@@ -50,7 +50,7 @@ bool ParseRow(std::string_view line, Row& row) {
   return whole(fields[2], row.multiprocessors) && whole(fields[3], row.duration_ns);
 }
 
-Kernel KernelOf(const Row& row, const ProfileOptions& options) {
+Kernel KernelOf(const ProfileRow& row, const ProfileOptions& options) {
   const std::uint64_t needed = std::max<std::uint64_t>(row.multiprocessors, 1);
   const std::uint64_t waves = (needed + options.multiprocessors - 1) / options.multiprocessors;
   // Longer blocks make fewer waves of the same total, and no more than one of everything.
@@ -158,7 +158,7 @@ Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& opti
   for (std::size_t number = 2; std::getline(file, line); ++number) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty()) continue;
-    Row row;
+    ProfileRow row;
     if (!ParseRow(line, row) || row.multiprocessors > kBlocksMax || row.duration_ns == 0 ||
         row.duration_ns > kDurationMaxNs) {
       return Status(StatusCode::kInvalidArgument,

@@ -57,7 +57,7 @@ class LineCounter {
   Place* place_;
 };
 
-std::string Shown(double number) {
+std::string NumberText(double number) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%g", number);
   return text.data();
@@ -211,7 +211,7 @@ const std::vector<LinedJson>& LinedJson::Items(std::size_t least, std::size_t mo
 
 double LinedJson::Number(double least, double most) const {
   if (kind_ != Kind::kNumber || !(number_ >= least && number_ <= most))
-    Refuse("a number from " + Shown(least) + " to " + Shown(most));
+    Refuse("a number from " + NumberText(least) + " to " + NumberText(most));
   return number_;
 }
 
@@ -230,7 +230,7 @@ std::string LinedJson::Text(std::size_t bytes_max) const {
 void LinedJson::Refuse(const std::string& expected) const {
   std::string found = "the file's value";
   if (!name_.empty()) found = "'" + name_ + "'";
-  if (kind_ == Kind::kNumber) found += " " + Shown(number_);
+  if (kind_ == Kind::kNumber) found += " " + NumberText(number_);
   if (kind_ == Kind::kText) found += " \"" + text_.substr(0, 40) + "\"";
   throw Refused("line " + std::to_string(line_) + ": " + found + " is not " + expected);
 }

@@ -30,8 +30,6 @@ constexpr double kFrequencyMax = 1e6;
 constexpr double kArrivalsMax = 1e7;
 constexpr std::size_t kClosedRequestsMax = 1'000'000;
 
-double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-
 // Of a text, or of what is missing; caught by ReadMix.
 [[noreturn]] void Refuse(const std::string& what) { throw std::invalid_argument(what); }
 

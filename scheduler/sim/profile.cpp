@@ -16,7 +16,7 @@
 namespace gpushared::simulation {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kFileBytesMax = std::size_t{64} << 20;
 constexpr double kDayMs = 86'400e3;
@@ -193,22 +193,22 @@ Result<T> ReadAs(const std::string& path, T (*make)(const LinedJson&)) {
 // A nanosecond is enough, and shorter to read.
 double Rounded(double value) { return std::round(value * 1e3) / 1e3; }
 
-Json StepsOf(const Profile::Request& request) {
-  Json steps = Json::array();
+OrderedJson StepsOf(const Profile::Request& request) {
+  OrderedJson steps = OrderedJson::array();
   for (const Profile::Step& step : request.steps) {
-    Json row = {step.kernel, std::max(Rounded(step.us), 0.001)};
+    OrderedJson row = {step.kernel, std::max(Rounded(step.us), 0.001)};
     if (step.after_us) row.push_back(Rounded(*step.after_us));
     steps.push_back(std::move(row));
   }
   return steps;
 }
 
-Json HeadOf(const Profile& profile) {
-  Json head = {{"gpushared_profile", 1},
-               {"name", profile.name},
-               {"class", scheduler::ClassName(profile.spec.scheduling_class)},
-               {"weight", profile.spec.weight},
-               {"max_share_percent", profile.max_share_percent}};
+OrderedJson HeadOf(const Profile& profile) {
+  OrderedJson head = {{"gpushared_profile", 1},
+                      {"name", profile.name},
+                      {"class", scheduler::ClassName(profile.spec.scheduling_class)},
+                      {"weight", profile.spec.weight},
+                      {"max_share_percent", profile.max_share_percent}};
   if (profile.spec.group) head["share_group"] = *profile.spec.group;
   if (profile.spec.latency_promise)
     head["promise_ms"] = InMilliseconds(*profile.spec.latency_promise);
@@ -220,7 +220,7 @@ Json HeadOf(const Profile& profile) {
                   {"lost", profile.seen.lost},
                   {"streams", profile.seen.streams}};
   for (const Profile::Kernel& kernel : profile.kernels) {
-    Json row = {{"name", kernel.name}};
+    OrderedJson row = {{"name", kernel.name}};
     if (kernel.work != Profile::Work::kKernel)
       row["work"] = kWorkNames.at(static_cast<std::size_t>(kernel.work));
     head["kernels"].push_back(std::move(row));
@@ -229,12 +229,12 @@ Json HeadOf(const Profile& profile) {
 }
 
 // Names come from clients.
-std::string Dump(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string Dump(const OrderedJson& value) {
+  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 // A line for each member, and for each item of the list that ends the object.
-std::string LinesOf(const Json& head, const std::string& list,
+std::string LinesOf(const OrderedJson& head, const std::string& list,
                     const std::vector<std::string>& items) {
   std::string text = "{";
   for (const auto& [name, value] : head.items())
@@ -247,7 +247,7 @@ std::string LinesOf(const Json& head, const std::string& list,
 std::string TextOf(const Profile& profile) {
   std::vector<std::string> requests;
   for (const Profile::Request& request : profile.requests) {
-    Json row = Json::object();
+    OrderedJson row = OrderedJson::object();
     if (profile.has_requests() && !profile.is_drawn()) row["at_ms"] = Rounded(request.at_ms);
     row["steps"] = StepsOf(request);
     requests.push_back(Dump(row));
@@ -264,15 +264,15 @@ Result<Node> ReadNode(const std::string& path) { return ReadAs<Node>(path, NodeO
 std::string ProfileText(const Profile& profile) { return TextOf(profile) + "\n"; }
 
 std::string NodeText(const Node& node) {
-  Json head = {{"gpushared_node", 1},
-               {"name", node.name},
-               {"kind", node.kind},
-               {"multiprocessors", node.multiprocessors},
-               {"stops_within_commands", node.stops_within_commands ? 1 : 0},
-               {"memory_mib", Rounded(node.memory_mib)},
-               {"policy", node.policy},
-               {"slice_ms", InMilliseconds(node.options.slice)},
-               {"low_floor", node.options.low_floor}};
+  OrderedJson head = {{"gpushared_node", 1},
+                      {"name", node.name},
+                      {"kind", node.kind},
+                      {"multiprocessors", node.multiprocessors},
+                      {"stops_within_commands", node.stops_within_commands ? 1 : 0},
+                      {"memory_mib", Rounded(node.memory_mib)},
+                      {"policy", node.policy},
+                      {"slice_ms", InMilliseconds(node.options.slice)},
+                      {"low_floor", node.options.low_floor}};
   head["costs"] = {{"launch_us", Rounded(node.costs.launch_us)},
                    {"gap_us", Rounded(node.costs.gap_us)},
                    {"notice_us", Rounded(node.costs.notice_us)},
