@@ -68,6 +68,7 @@ function(gpushared_run_once target)
   gpushared_target_defaults(${target}_run_once)
   target_compile_options(${target}_run_once PRIVATE -O0)
   gpushared_use_precompiled(${target}_run_once gpushared_tool_headers)
+  gpushared_join_sources(${target}_run_once)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_run_once>)
 endfunction()
 
@@ -77,6 +78,9 @@ if(GPUSHARED_PRECOMPILE)
     HEADERS ${GPUSHARED_STD_HEADERS} <boost/asio/io_context.hpp> <boost/asio/posix/stream_descriptor.hpp>
       <boost/asio/post.hpp> <boost/asio/steady_timer.hpp> <fmt/format.h> <nlohmann/json.hpp> <spdlog/spdlog.h>
     LINK Boost::headers gpushared::logging nlohmann_json::nlohmann_json)
-  gpushared_precompiled(gpushared_tool_headers HEADERS ${GPUSHARED_STD_HEADERS} <CLI/CLI.hpp> <nlohmann/json.hpp>
-    LINK CLI11::CLI11 nlohmann_json::nlohmann_json OPTIONS -O0)
+  # They take 7 s, which only the many programs of a build with tests earn.
+  if(GPUSHARED_BUILD_TESTS)
+    gpushared_precompiled(gpushared_tool_headers HEADERS ${GPUSHARED_STD_HEADERS} <CLI/CLI.hpp> <nlohmann/json.hpp>
+      LINK CLI11::CLI11 nlohmann_json::nlohmann_json OPTIONS -O0)
+  endif()
 endif()

@@ -16,6 +16,22 @@
 namespace gpushared::server {
 namespace {
 
+// For commands that a build does without: they say so.
+[[maybe_unused]] void NameLeftOut(CommandLine& line, const char* name, const char* option) {
+  CLI::App* const command = line.app.add_subcommand(name)->group("");
+  command->fallthrough(false)->prefix_command();
+  command->callback([&line, name, option] {
+    line.action = [name, option] {
+      std::fprintf(
+          stderr,
+          "gpusharedctl: this build does without %s; packages have it, as has a build with "
+          "-D%s=ON\n",
+          name, option);
+      return kUsage;
+    };
+  });
+}
+
 int Main(std::span<char* const> arguments) {
   CLI::App app("Asks and tells a running gpushared server.", "gpusharedctl");
   app.require_subcommand(1);
@@ -34,10 +50,17 @@ int Main(std::span<char* const> arguments) {
   AddEntranceCommands(line);
   AddServerCommands(line);
   AddTraceCommands(line);
+#ifdef GPUSHARED_HAS_ADVICE
   AddAdviseCommands(line);
+#else
+  NameLeftOut(line, "profile", "GPUSHARED_BUILD_ADVICE");
+  NameLeftOut(line, "advise", "GPUSHARED_BUILD_ADVICE");
+#endif
   AddPtxCommands(line);
 #ifdef GPUSHARED_HAS_MIG
   AddMigCommands(line);
+#else
+  NameLeftOut(line, "mig", "GPUSHARED_BUILD_MIG");
 #endif
   app.add_subcommand("run", "start a program with this server as its CUDA driver; see run --help");
   app.add_subcommand("doctor",
