@@ -197,7 +197,7 @@ Status CheckStream(client::StreamState& state) {
   return Status::Ok();
 }
 
-// What asks how far a stream has come makes no sense of a recorder, which goes nowhere.
+// A recorder goes nowhere, so nobody can ask how far it has come.
 Status CheckRuns(const client::StreamState& state, const char* what) {
   if (state.record()->recorder() == nullptr) [[likely]]
     return Status::Ok();

@@ -80,7 +80,7 @@ double StoreBandwidth() {
 // A client with numbers on the device, and what they must be.
 class Numbers {
  public:
-  static constexpr std::size_t kCount = 4096;  // Of one kernel.
+  static constexpr std::size_t kCount = 4096;  // One kernel changes so many.
 
   Numbers(const std::string& socket, const std::string& name, SchedulingClass its_class,
           std::size_t bytes)

@@ -120,7 +120,7 @@ class AddressRange {
   Mutex mutex_;
   MemoryAccount account_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
-  // Of the steps that are moved out, the last one first.
+  // The steps that are moved out, the last one first.
   std::deque<StepStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
   // Theirs. Stored with release when they are back; read by who submits work.
   std::atomic<std::uint64_t> moved_out_bytes_{0};

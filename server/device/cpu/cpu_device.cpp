@@ -214,7 +214,7 @@ class CpuDevice : public Device, private NodeMaker {
 
  private:
   std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph, std::size_t node) const override;
-  // What it has to do, or why it is refused.
+  // Returns the work, or why it is refused.
   std::shared_ptr<QueuedWork> Checked(const LaunchWork& work) const;
   static std::shared_ptr<QueuedWork> Checked(const CopyWork& work);
   static std::shared_ptr<QueuedWork> Checked(const FillWork& work);

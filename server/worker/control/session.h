@@ -255,7 +255,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Runs `then(*this, whether it is there)` once so much more device memory is free.
   void AwaitRoom(std::uint64_t bytes, std::function<void(Session&, bool)> then);
   void OnMoveEnded(const MoveMemory& move, const Status& status, const device::SpaceUse& use);
-  // What the space has now, for the device thread.
+  // Tells the device thread what the space has now.
   void TellMemory();
 
   // An arena, and what keeps it ready for copies; the latter may be missing.

@@ -75,7 +75,7 @@ class CommandPump {
   Dispatcher& dispatcher_;
   ipc::RecordCopy record_;
   ipc::Command command_;
-  std::size_t nodes_visited_ = 0;  // Of graphs, in this visit.
+  std::size_t nodes_visited_ = 0;  // This visit has gone over so many nodes.
   CommandSlot graph_slot_;         // Takes the modules that a node names, while it is checked.
 };
 

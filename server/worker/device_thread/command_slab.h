@@ -113,7 +113,7 @@ class CommandSlot {
   std::uint32_t end_node = 0;
   bool is_cut = false;                    // The slot behind it has the rest of its command.
   bool goes_singly = false;               // Each node of the command is a part, to be measured.
-  scheduler::Duration nodes_predicted{};  // Of several nodes.
+  scheduler::Duration nodes_predicted{};  // The command is several nodes.
 
   CommandState state() const { return state_; }
   Past past() const { return past_; }

@@ -112,7 +112,7 @@ class DeviceThread {
   void Rest();
   int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
   ThreadSnapshot TakeSnapshot(scheduler::TimePoint now) const;
-  // Of a client that is here and stays.
+  // Null unless the client is here and stays.
   ClientState* FindStaying(std::uint64_t session) const;
 
   void Handle(StopThread message, scheduler::TimePoint now);

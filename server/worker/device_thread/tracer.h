@@ -47,7 +47,7 @@ class Tracer {
 
   void Name(ClientState& client);
   std::uint64_t NameKernel(const ClientState& client, const Stay& stay);
-  // Of nodes of a graph.
+  // The work is nodes of a graph.
   std::uint64_t NameNodes(const ClientState& client, const Stay& stay);
   // 0 for work that has no name of its own.
   std::uint64_t KernelOf(const ClientState& client, const Stay& stay);
