@@ -39,6 +39,20 @@ class GraphTest : public DropInCase {
             .width_elements = 16,
             .height = 1};
   }
+  KernelNodeParameters LaunchOfNothing() {
+    KernelNodeParameters launch{};
+    launch.launch = {.function = nothing_,
+                     .grid_x = 3,
+                     .grid_y = 1,
+                     .grid_z = 1,
+                     .block_x = 4,
+                     .block_y = 1,
+                     .block_z = 1,
+                     .shared_bytes = 0,
+                     .parameters = nullptr,
+                     .extra = nullptr};
+    return launch;
+  }
   // A fill, which commands tell apart by its value.
   GraphNodeHandle AddFill(unsigned value, std::vector<GraphNodeHandle> needs = {}) {
     const FillNodeParameters fill = FillOf(value);
@@ -223,17 +237,8 @@ TEST_F(GraphTest, CloneKnowsItsOriginals) {
 }
 
 TEST_F(GraphTest, KernelsKeepWhatTheyWereGiven) {
-  KernelNodeParameters launch{};
-  launch.launch = {.function = nothing_,
-                   .grid_x = 3,
-                   .grid_y = 1,
-                   .grid_z = 1,
-                   .block_x = 4,
-                   .block_y = 1,
-                   .block_z = 1,
-                   .shared_bytes = 5,
-                   .parameters = nullptr,
-                   .extra = nullptr};
+  KernelNodeParameters launch = LaunchOfNothing();
+  launch.launch.shared_bytes = 5;
   GraphNodeHandle node = nullptr;
   ASSERT_EQ(GraphAddKernelNode(&node, graph_, nullptr, 0, &launch), Code::kSuccess);
   launch.launch.grid_y = 0;
@@ -266,17 +271,7 @@ TEST_F(GraphTest, KernelsKeepWhatTheyWereGiven) {
 
 // From the second launch on, launches in a row are one command of the server.
 TEST_F(GraphTest, LaunchesInARowBecomeAGraphOfTheServer) {
-  KernelNodeParameters launch{};
-  launch.launch = {.function = nothing_,
-                   .grid_x = 3,
-                   .grid_y = 1,
-                   .grid_z = 1,
-                   .block_x = 4,
-                   .block_y = 1,
-                   .block_z = 1,
-                   .shared_bytes = 0,
-                   .parameters = nullptr,
-                   .extra = nullptr};
+  KernelNodeParameters launch = LaunchOfNothing();
   std::vector<GraphNodeHandle> nodes = {AddFill(1)};
   for (int i = 0; i < 10; ++i) {
     GraphNodeHandle node = nullptr;
