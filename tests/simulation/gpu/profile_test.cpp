@@ -141,6 +141,18 @@ TEST_F(ProfileFiles, ARefusalNamesTheLineAndWhatWasExpected) {
   EXPECT_THAT(WhyNode(R"({"gpushared_node": 1, "name": "n", "kind": "cpu", "multiprocessors": 1,
     "policy": "best", "clients": []})"),
               HasSubstr("line 2: 'policy' \"best\" is not one of fifo"));
+  const auto why_costs = [&](const std::string& costs) {
+    return WhyNode(R"({"gpushared_node": 1, "name": "n", "kind": "cpu", "multiprocessors": 1,
+    "policy": "fifo", "clients": [], "costs": {)" +
+                   costs + "}}");
+  };
+  EXPECT_THAT(why_costs(R"("launches_us": [1, 2000000])"),
+              HasSubstr("'launches_us' 2e+06 is not a number from 0 to 1e+06"));
+  EXPECT_THAT(why_costs(R"("gaps_us": [-1])"), HasSubstr("'gaps_us' -1 is not a number from 0"));
+  std::string many = "0";
+  for (std::size_t i = 0; i < kCostQuantiles; ++i) many += ", 0";
+  EXPECT_THAT(why_costs("\"notices_us\": [" + many + "]"),
+              HasSubstr("'notices_us' is not a list of 1 to 200"));
 }
 
 }  // namespace
