@@ -15,13 +15,11 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Launches with more parameters take memory for their list; CUDA allows 4 KiB of them.
-constexpr std::size_t kParametersOnStack = 64;
 // The calls of CUDA 3 may prepare so many bytes of parameters.
 constexpr std::size_t kLegacyParameterBytesMax = 4096;
 
 // The argument buffer that `extra` names, or kInvalidValue.
-Code PackedParameters(void** extra, std::span<const std::byte>& packed) {
+Code BufferOf(void** extra, std::span<const std::byte>& packed) {
   const void* data = nullptr;
   const std::size_t* bytes = nullptr;
   for (; *extra != reinterpret_cast<void*>(device::cuda::kLaunchEnd); extra += 2) {
@@ -39,54 +37,53 @@ Code PackedParameters(void** extra, std::span<const std::byte>& packed) {
   return Code::kSuccess;
 }
 
+// A launch's parameters, one behind the other as the kernel takes them. Lies on the stack where
+// they are few: this is on the path of every launch.
+class PackedParameters {
+ public:
+  // Zero, so that gaps carry nothing of the program's.
+  explicit PackedParameters(const Kernel& kernel) : bytes_(kernel.parameter_bytes()) {
+    if (bytes_ > few_.size()) many_.resize(bytes_);
+    std::memset(data(), 0, bytes_);
+  }
+
+  std::byte* data() { return many_.empty() ? few_.data() : many_.data(); }
+  std::span<std::byte> span() { return {data(), bytes_}; }
+
+ private:
+  static constexpr std::size_t kBytesOnStack = 512;
+  const std::size_t bytes_;
+  std::array<std::byte, kBytesOnStack> few_;  // Holds nothing before the constructor's end.
+  std::vector<std::byte> many_;
+};
+
 // A buffer may be padded at its end, or lack the padding that the kernel's layout has.
-Status LaunchPacked(const Stream& stream, const Kernel& kernel, const LaunchShape& shape,
-                    std::span<const std::byte> packed) {
-  const std::size_t bytes = kernel.parameter_bytes();
-  if (packed.size() >= bytes) return stream.LaunchPacked(kernel, shape, packed.first(bytes));
-  const std::span<const KernelParameter> parameters = kernel.parameters();
-  if (!parameters.empty() && packed.size() < parameters.back().offset + parameters.back().bytes) {
-    return Status(StatusCode::kInvalidArgument,
-                  "launch refused: kernel '" + kernel.name() + "' takes " + std::to_string(bytes) +
-                      " bytes of parameters, " + std::to_string(packed.size()) + " were given");
-  }
-  std::vector<std::byte> padded(bytes);
-  std::copy(packed.begin(), packed.end(), padded.begin());
-  return stream.LaunchPacked(kernel, shape, padded);
-}
-
-Status LaunchWith(const Stream& stream, const Kernel& kernel, const LaunchShape& shape,
-                  void** values) {
-  const std::span<const KernelParameter> parameters = kernel.parameters();
-  std::array<LaunchArgument, kParametersOnStack> few;
-  std::vector<LaunchArgument> many;
-  if (parameters.size() > few.size()) many.resize(parameters.size());
-  LaunchArgument* const arguments = many.empty() ? few.data() : many.data();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    arguments[i] = {.data = values[i], .bytes = parameters[i].bytes};
-  }
-  return stream.LaunchWith(kernel, shape, {arguments, parameters.size()});
-}
-
-// The argument buffer of a launch as the kernel's layout has it.
-Code Pack(const Kernel& kernel, void** values, void** extra, std::vector<std::byte>& packed) {
-  packed.assign(kernel.parameter_bytes(), std::byte{0});
-  if (values != nullptr || extra == nullptr) {
-    if (values == nullptr && !kernel.parameters().empty()) return Code::kInvalidValue;
-    for (const KernelParameter& parameter : kernel.parameters()) {
-      const void* const value = *values++;
-      if (value == nullptr) return Code::kInvalidValue;
-      std::memcpy(packed.data() + parameter.offset, value, parameter.bytes);
-    }
-    return Code::kSuccess;
-  }
+Code CopyBuffer(const Kernel& kernel, void** extra, std::span<std::byte> packed) {
   std::span<const std::byte> given;
-  if (const Code code = PackedParameters(extra, given); code != Code::kSuccess) return code;
+  if (const Code code = BufferOf(extra, given); code != Code::kSuccess) return code;
   const std::span<const KernelParameter> parameters = kernel.parameters();
   if (!parameters.empty() && given.size() < parameters.back().offset + parameters.back().bytes) {
-    return Code::kInvalidValue;
+    return Refuse(Code::kInvalidValue, "launch refused: kernel '" + kernel.name() + "' takes " +
+                                           std::to_string(packed.size()) +
+                                           " bytes of parameters, " + std::to_string(given.size()) +
+                                           " were given");
   }
   std::copy_n(given.begin(), std::min(given.size(), packed.size()), packed.begin());
+  return Code::kSuccess;
+}
+
+// `packed` has zeros, as many as the kernel takes bytes.
+Code Pack(const Kernel& kernel, void** values, void** extra, std::span<std::byte> packed) {
+  if (values == nullptr && extra != nullptr) return CopyBuffer(kernel, extra, packed);
+  if (values == nullptr && !kernel.parameters().empty()) return Code::kInvalidValue;
+  for (const KernelParameter& parameter : kernel.parameters()) {
+    const void* const value = *values++;
+    if (value == nullptr) {
+      return Refuse(Code::kInvalidValue, "launch refused: kernel '" + kernel.name() +
+                                             "' was given a parameter without data");
+    }
+    std::memcpy(packed.data() + parameter.offset, value, parameter.bytes);
+  }
   return Code::kSuccess;
 }
 
@@ -114,8 +111,7 @@ Code ReachHost(Session& session, std::uint64_t address, std::uint64_t& on_device
 
 // Kernels reach all page-locked memory at the program's address (CUDA: unified addressing). Here
 // they get the device's address in place of each parameter that is one of the program's.
-Code ReachHostOf(Session& session, std::vector<std::byte>& packed, bool& has_any) {
-  has_any = false;
+Code ReachHostOf(Session& session, std::span<std::byte> packed) {
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= packed.size();
        at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0, on_device = 0;
@@ -124,7 +120,6 @@ Code ReachHostOf(Session& session, std::vector<std::byte>& packed, bool& has_any
     if (code != Code::kSuccess) return code;
     if (on_device == 0) continue;
     std::memcpy(packed.data() + at, &on_device, sizeof on_device);
-    has_any = true;
   }
   return Code::kSuccess;
 }
@@ -138,27 +133,17 @@ Code CaptureLaunch(const StreamChoice& stream, FunctionHandle function, const La
 
 Code SubmitLoaded(const StreamChoice& stream, const Kernel& kernel, const LaunchShape& shape,
                   void** parameters, void** extra) {
+  PackedParameters packed(kernel);
+  if (const Code code = Pack(kernel, parameters, extra, packed.span()); code != Code::kSuccess) {
+    return code;
+  }
   Session& session = stream->context().session();
-  if (session.addresses().has_had_host()) {
-    std::vector<std::byte> packed;
-    bool reaches_host = false;
-    Code code = Pack(kernel, parameters, extra, packed);
-    if (code == Code::kSuccess) code = ReachHostOf(session, packed, reaches_host);
+  if (session.addresses().has_had_host()) [[unlikely]] {
+    const Code code = ReachHostOf(session, packed.span());
     if (code != Code::kSuccess) return code;
-    if (reaches_host) {
-      return stream.Run(
-          [&](const Stream& queue) { return LaunchPacked(queue, kernel, shape, packed); });
-    }
   }
-  if (parameters != nullptr || extra == nullptr) {
-    if (parameters == nullptr && !kernel.parameters().empty()) return Code::kInvalidValue;
-    return stream.Run(
-        [&](const Stream& queue) { return LaunchWith(queue, kernel, shape, parameters); });
-  }
-  std::span<const std::byte> packed;
-  if (const Code code = PackedParameters(extra, packed); code != Code::kSuccess) return code;
   return stream.Run(
-      [&](const Stream& queue) { return LaunchPacked(queue, kernel, shape, packed); });
+      [&](const Stream& queue) { return queue.LaunchPacked(kernel, shape, packed.span()); });
 }
 
 // The launch ends with all that the kernel has started.
@@ -270,6 +255,7 @@ Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** pa
   work.function = function;
   work.shape = shape;
   work.layout.assign(loaded->parameters().begin(), loaded->parameters().end());
+  work.packed.assign(loaded->parameter_bytes(), std::byte{0});
   return Pack(*loaded, parameters, extra, work.packed);
 }
 
