@@ -184,9 +184,11 @@ Code MemSetAccess(DevicePointer address, std::size_t bytes, const AccessDescript
     }
     may_access = each.access == Access::kReadWrite;
   }
+  VirtualMemory& memory = current->session().virtual_memory();
+  // Nobody spoke of this device: what it may do stays.
+  if (!may_access) return memory.At(address) ? Code::kSuccess : Code::kInvalidValue;
   Status why = Status::Ok();
-  const Code code = current->session().virtual_memory().SetAccess(address, bytes,
-                                                                  may_access.value_or(false), why);
+  const Code code = memory.SetAccess(address, bytes, *may_access, why);
   return Answer(current, code, why);
 }
 

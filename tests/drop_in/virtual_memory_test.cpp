@@ -110,6 +110,10 @@ TEST_F(VirtualMemoryTest, NothingIsReachedWithoutAccess) {
   EXPECT_EQ(cuMemGetAccess(&access, &of_.location, range), CUDA_SUCCESS);
   EXPECT_EQ(access, static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_SUCCESS);
+  CUmemAccessDesc of_another{.location = of_.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  of_another.location.id = 7;
+  EXPECT_EQ(cuMemSetAccess(range, kStep, &of_another, 1), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_SUCCESS) << "nobody spoke of this device";
   ASSERT_EQ(SetAccess(range, kStep, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_SUCCESS);
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(SetAccess(range + kStep, kStep), CUDA_ERROR_INVALID_VALUE) << "nothing is there";
