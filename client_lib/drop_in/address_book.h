@@ -21,6 +21,8 @@
 
 namespace gpushared::drop_in {
 
+class GraphMemory;
+
 enum class BlockKind : std::uint8_t {
   kDevice,
   kVariable,    // A variable of a module, which it ends with.
@@ -91,7 +93,7 @@ struct ManagedHints {
 class AddressBook {
  public:
   using Memory = std::variant<std::monostate, DeviceBuffer, HostBuffer, std::shared_ptr<Mirror>,
-                              std::unique_ptr<PooledMemory>>;
+                              std::unique_ptr<PooledMemory>, std::shared_ptr<GraphMemory>>;
 
   // False: it overlaps with a block that is there.
   bool Insert(const Block& block, Memory memory);

@@ -462,6 +462,15 @@ Code GraphAddChildGraphNode(GraphNodeHandle* node, GraphHandle graph, const Grap
 Code GraphExecChildGraphNodeSetParams(GraphExecHandle exec, GraphNodeHandle node,
                                       GraphHandle child);
 Code GraphChildGraphNodeGetGraph(GraphNodeHandle handle, GraphHandle* graph);
+Code GraphAddMemAllocNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                          std::size_t count, MemoryNodeParameters* parameters);
+Code GraphMemAllocNodeGetParams(GraphNodeHandle handle, MemoryNodeParameters* parameters);
+Code GraphAddMemFreeNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                         std::size_t count, DevicePointer address);
+Code GraphMemFreeNodeGetParams(GraphNodeHandle handle, DevicePointer* address);
+Code DeviceGetGraphMemAttribute(int device, int attribute, void* value);
+Code DeviceSetGraphMemAttribute(int device, int attribute, void* value);
+Code DeviceGraphMemTrim(int device);
 Code GraphAddNodeV2(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                     const EdgeData* edges, std::size_t count, NodeParameters* parameters);
 Code GraphAddNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,

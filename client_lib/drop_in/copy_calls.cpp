@@ -195,7 +195,10 @@ Side AnySide(DevicePointer address) {
   const Current current;
   if (!current.ok()) return HostSide(nullptr);
   const std::optional<Block> block = current->session().addresses().Find(address);
-  return {.is_device = block && block->is_device(), .address = address};
+  // Memory of a graph has its address before it is allocated.
+  const bool is_device =
+      block ? block->is_device() : current->session().graph_memories()->Holds(address);
+  return {.is_device = is_device, .address = address};
 }
 
 Code CopyAny(DevicePointer destination, DevicePointer source, std::size_t bytes,

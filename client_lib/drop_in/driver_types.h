@@ -274,6 +274,16 @@ struct HostNodeParameters {
   void* data;
 };
 
+// CUDA_MEM_ALLOC_NODE_PARAMS.
+struct MemoryNodeParameters {
+  PoolProperties pool;
+  const AccessDescription* access;
+  std::size_t access_count;
+  std::size_t bytes;
+  DevicePointer address;  // The answer.
+};
+static_assert(sizeof(MemoryNodeParameters) == 120);
+
 struct ChildNodeParameters {
   GraphHandle graph;
   int ownership;
@@ -291,6 +301,8 @@ struct NodeParameters {
     HostNodeParameters host;
     ChildNodeParameters child;
     EventHandle event;
+    MemoryNodeParameters allocation;
+    DevicePointer freed;
   };
   long long reserved2;
 };

@@ -51,6 +51,13 @@ UserObject::~UserObject() {
   HostCalls::Get().AddLoose([destroy = destroy_, data = data_](Code) { destroy(data); });
 }
 
+int TypeOf(const Work& work) {
+  const int index = static_cast<int>(work.index());
+  return std::holds_alternative<AllocateWork>(work) || std::holds_alternative<FreeWork>(work)
+             ? index + (kTypeAllocate - 8)
+             : index;
+}
+
 Graph::Graph() : id_(NextGraphId()) {}
 
 Graph::~Graph() {
@@ -63,6 +70,18 @@ std::size_t Graph::depth() const {
     if (const Graph* const child = ChildOf(*node)) deepest = std::max(deepest, child->depth());
   }
   return deepest + 1;
+}
+
+bool Graph::has_memory() const {
+  return std::ranges::any_of(nodes_,
+                             [](const auto& node) { return TypeOf(*node->work) >= kTypeAllocate; });
+}
+
+bool Graph::Frees(DevicePointer address) const {
+  return std::ranges::any_of(nodes_, [&](const auto& node) {
+    const auto* const work = std::get_if<FreeWork>(node->work.get());
+    return work != nullptr && work->address == address;
+  });
 }
 
 std::shared_ptr<GraphNode> Graph::Add(Work work, std::vector<GraphNode*> needs) {
@@ -183,6 +202,10 @@ Graph::Updated Graph::Compare(const Graph& other) const {
       if (launch->shape.is_cooperative != is_cooperative) {
         return {UpdateOutcome::kAttributesChanged, &theirs};
       }
+    }
+    // The address of memory stays.
+    if (TypeOf(*own.work) >= kTypeAllocate && own.work != theirs.work) {
+      return {UpdateOutcome::kParametersChanged, &theirs};
     }
     if (const Graph* const child = ChildOf(own)) {
       const Updated inside = child->Compare(*ChildOf(theirs));

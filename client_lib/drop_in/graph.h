@@ -25,6 +25,8 @@ namespace gpushared::drop_in {
 
 class CudaStream;
 class Graph;
+class GraphExec;
+class GraphMemory;
 class ServerGraphs;
 
 // One for all graphs and captures of the process. CUDA leaves it to programs to use a graph in one
@@ -59,6 +61,14 @@ struct EventRecordWork {
   EventHandle event = nullptr;
 };
 
+struct AllocateWork {
+  MemoryNodeParameters parameters;  // With the address, without a list of who may access it.
+  std::shared_ptr<GraphMemory> memory;
+};
+struct FreeWork {
+  DevicePointer address = 0;
+};
+
 // Something of the program's that graphs keep alive. Its function runs when nobody refers to it any
 // more, on a thread of this library.
 class UserObject {
@@ -79,15 +89,21 @@ struct UserReferences {
   std::weak_ptr<UserObject> known;  // A handle's object, as long as anybody refers to it.
 };
 
-// In the order of CUgraphNodeType. Constant once it is in a node, so that launches need no copy.
+// In the order of CUgraphNodeType, without semaphores. Constant once it is in a node, so that
+// launches need no copy.
 using Work = std::variant<KernelWork, CopyWork, FillWork, HostWork, ChildWork, EmptyWork,
-                          EventWaitWork, EventRecordWork>;
+                          EventWaitWork, EventRecordWork, AllocateWork, FreeWork>;
+// CUgraphNodeType of these.
+inline constexpr int kTypeAllocate = 10;
+inline constexpr int kTypeFree = 11;
+int TypeOf(const Work& work);
 
 // CUgraphExecUpdateResult.
 enum class UpdateOutcome : int {
   kSuccess = 0,
   kTopologyChanged = 2,
   kNodeTypeChanged = 3,
+  kParametersChanged = 5,
   kAttributesChanged = 8,
 };
 
@@ -117,6 +133,11 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // In the order in which they were added.
   std::span<const std::shared_ptr<GraphNode>> nodes() const { return nodes_; }
   std::size_t depth() const;  // 1 without graphs inside.
+  // A node allocates or frees. So there is no second graph that does the same: neither a clone nor
+  // another executable one.
+  bool has_memory() const;
+  // A node frees what begins there.
+  bool Frees(DevicePointer address) const;
 
   // `needs`: nodes of this graph.
   std::shared_ptr<GraphNode> Add(Work work, std::vector<GraphNode*> needs);
@@ -142,6 +163,8 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // What it keeps alive; clones do, too.
   std::map<const UserObject*, UserReferences> user_objects;
   GraphHandle handle = nullptr;
+  // The executable graph, of those with memory.
+  std::weak_ptr<GraphExec> instance;
   // It is inside another graph, or is being captured: the program cannot destroy it.
   bool is_held = false;
 

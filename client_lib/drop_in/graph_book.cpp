@@ -16,6 +16,10 @@ Code CheckEdges(const EdgeData* edges, std::size_t count) {
   return Refuse(Code::kNotSupported, "edge refused: nodes start when those that they need end");
 }
 
+Code RefuseCopyWithMemory() {
+  return Refuse(Code::kNotSupported, "refused: a graph that allocates or frees has no copies");
+}
+
 std::shared_ptr<GraphNode> GraphBook::Find(GraphNodeHandle handle) const {
   std::shared_ptr<GraphNode> node = driver_.graph_nodes.Find(handle);
   return node == nullptr || node->graph == nullptr ? nullptr : node;

@@ -19,6 +19,9 @@ namespace gpushared::drop_in {
 // kNotSupported where an edge is special: later work may then start before earlier work has ended.
 Code CheckEdges(const EdgeData* edges, std::size_t count);
 
+// kNotSupported: a graph with memory has no copies.
+Code RefuseCopyWithMemory();
+
 // Holds GraphsMutex. Calls about graphs need no context.
 class GPUSHARED_SCOPED_CAPABILITY GraphBook {
  public:

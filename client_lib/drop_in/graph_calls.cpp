@@ -58,8 +58,15 @@ void PutUsualEdges(EdgeData* data, std::size_t count) {
   if (data != nullptr) std::fill_n(data, count, EdgeData{});
 }
 
-constexpr const char* kTypeNames[] = {"KERNEL", "MEMCPY", "MEMSET",     "HOST",
-                                      "GRAPH",  "EMPTY",  "WAIT_EVENT", "EVENT_RECORD"};
+// As CUDA has it.
+Code RefuseLossOfNodes() {
+  return Refuse(Code::kNotSupported,
+                "refused: a graph that allocates or frees keeps its nodes and edges");
+}
+
+constexpr const char* kTypeNames[] = {"KERNEL",    "MEMCPY",  "MEMSET",     "HOST",
+                                      "GRAPH",     "EMPTY",   "WAIT_EVENT", "EVENT_RECORD",
+                                      "MEM_ALLOC", "MEM_FREE"};
 
 // The node's box and its edges, for Graphviz.
 std::string DotOf(const GraphNode& node) {
@@ -101,6 +108,7 @@ Code GraphDestroy(GraphHandle handle) {
 Code GraphClone(GraphHandle* clone, GraphHandle handle) {
   if (AnyNull(clone)) return Code::kInvalidValue;
   return WithGraph(handle, [&](GraphBook& book, const std::shared_ptr<Graph>& graph) {
+    if (graph->has_memory()) return RefuseCopyWithMemory();
     *clone = book.HandleOf(graph->Clone());
     return *clone == nullptr ? Code::kOutOfMemory : Code::kSuccess;
   });
@@ -214,7 +222,7 @@ Code GraphNodeGetDependentNodes(GraphNodeHandle node, GraphNodeHandle* list, std
 Code GraphNodeGetType(GraphNodeHandle handle, int* type) {
   if (AnyNull(type)) return Code::kInvalidValue;
   return WithNode(handle, [&](GraphBook&, const GraphNode& node) {
-    *type = static_cast<int>(node.work->index());
+    *type = TypeOf(*node.work);
     return Code::kSuccess;
   });
 }
@@ -286,6 +294,7 @@ Code GraphRemoveDependenciesV2(GraphHandle handle, const GraphNodeHandle* from,
     const Code code = FindEdges(book, *graph, from, to, data, count, edges);
     if (code != Code::kSuccess) return code;
     if (!std::ranges::all_of(edges, &Has)) return Code::kInvalidValue;
+    if (graph->has_memory()) return RefuseLossOfNodes();
     for (const Edge& edge : edges) std::erase(edge.to->needs, edge.from);
     return Code::kSuccess;
   });
@@ -298,6 +307,7 @@ Code GraphRemoveDependencies(GraphHandle graph, const GraphNodeHandle* from,
 
 Code GraphDestroyNode(GraphNodeHandle handle) {
   return WithNode(handle, [](GraphBook& book, GraphNode& node) {
+    if (node.graph->has_memory()) return RefuseLossOfNodes();
     book.DropHandle(node);
     node.graph->Remove(node);
     return Code::kSuccess;

@@ -44,11 +44,17 @@ Code Instantiate(GraphExecHandle* handle, GraphHandle graph_handle, std::uint64_
   if (!book.ok()) return book.code();
   const std::shared_ptr<Graph> graph = book.Find(graph_handle);
   if (graph == nullptr) return Code::kInvalidValue;
+  const bool has_memory = graph->has_memory();
+  if (has_memory && !graph->instance.expired()) {
+    return Refuse(Code::kInvalidValue,
+                  "graph refused: it allocates, and an executable graph of it is there");
+  }
   std::shared_ptr<GraphExec> exec = GraphExec::Make(*graph, flags);
   if (exec == nullptr) {
     result = kInvalidStructure;
     return Refuse(Code::kInvalidValue, "graph refused: its nodes need each other in a circle");
   }
+  if (has_memory) graph->instance = exec;
   *handle = Driver::Get().graph_execs.Insert(std::move(exec));
   if (*handle == nullptr) return Code::kOutOfMemory;
   result = kInstantiated;
@@ -91,6 +97,7 @@ Code CaptureLaunch(GraphExec& exec, const StreamChoice& stream) {
   ChildWork work;
   {
     const GraphBook book;
+    if (exec.graph().has_memory()) return RefuseCopyWithMemory();
     if (exec.graph().depth() >= Graph::kDepthMax) return Code::kInvalidValue;
     work.graph = exec.graph().Clone();
     work.graph->is_held = true;
@@ -238,6 +245,8 @@ Code GraphLaunch(GraphExecHandle handle, StreamHandle stream_handle) {
     server_graphs = exec->server_graphs;
   }
   if (const Code code = WaitFor(last_stream, stream); code != Code::kSuccess) return code;
+  const Code freed = FreeLeftOver(*plan, (exec->flags() & kAutoFree) != 0, stream);
+  if (freed != Code::kSuccess) return freed;
   server_graphs->Prepare(*plan, stream);
   for (std::size_t at = 0; at < plan->size();) {
     ServerGraphs::Ran ran = server_graphs->Launch(*plan, at, stream);

@@ -76,12 +76,23 @@ Code MakeWork(const EmptyWork& given, Work& work) {
   return Code::kSuccess;
 }
 
+Code MakeWork(const AllocateWork& given, Work& work) {
+  work = given;
+  return Code::kSuccess;
+}
+
+Code MakeWork(const FreeWork& given, Work& work) {
+  work = given;
+  return Code::kSuccess;
+}
+
 // A copy of the graph becomes the node's own.
 Code MakeWork(GraphHandle given, Work& work) {
   GraphBook book;
   if (!book.ok()) return book.code();
   const std::shared_ptr<Graph> graph = book.Find(given);
   if (graph == nullptr) return Code::kInvalidValue;
+  if (graph->has_memory()) return RefuseCopyWithMemory();
   if (graph->depth() >= Graph::kDepthMax) {
     return Refuse(Code::kInvalidValue, "node refused: graphs lie 64 deep inside each other");
   }
@@ -115,8 +126,8 @@ Code MakeWork(const NodeParameters* given, Work& work) {
       return MakeWork(EventRecordWork{given->event}, work);
     default:
       return Refuse(Code::kNotSupported,
-                    "node refused: semaphores, memory and conditions have "
-                    "no nodes here");
+                    "node refused: semaphores and conditions have no nodes here, and those with "
+                    "memory stay as they are");
   }
 }
 
@@ -134,6 +145,10 @@ Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Needs& needs,
   if (graph == nullptr) return Code::kInvalidValue;
   if (graph->is_held && std::holds_alternative<ChildWork>(work)) {
     return Refuse(Code::kInvalidValue, "node refused: a graph that is held takes no further graph");
+  }
+  const auto* const freed = std::get_if<FreeWork>(&work);
+  if (freed != nullptr && graph->Frees(freed->address)) {
+    return Refuse(Code::kInvalidValue, "node refused: another one frees the same memory");
   }
   std::vector<GraphNode*> nodes;
   if (const Code code = book.FindNodes(*graph, needs, nodes); code != Code::kSuccess) return code;
@@ -407,10 +422,57 @@ Code GraphChildGraphNodeGetGraph(GraphNodeHandle handle, GraphHandle* graph) {
   });
 }
 
+// ---- memory
+
+namespace {
+
+Code AddAllocation(GraphNodeHandle* node, GraphHandle graph, const Needs& needs,
+                   MemoryNodeParameters* parameters) {
+  if (AnyNull(node, parameters)) return Code::kInvalidValue;
+  AllocateWork work;
+  Code code = MakeAllocateWork(*parameters, work);
+  if (code == Code::kSuccess) code = Add(node, graph, needs, work);
+  if (code == Code::kSuccess) parameters->address = work.parameters.address;
+  return code;
+}
+
+Code AddFree(GraphNodeHandle* node, GraphHandle graph, const Needs& needs, DevicePointer address) {
+  FreeWork work;
+  const Code code = MakeFreeWork(address, work);
+  return code == Code::kSuccess ? Add(node, graph, needs, work) : code;
+}
+
+}  // namespace
+
+Code GraphAddMemAllocNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                          std::size_t count, MemoryNodeParameters* parameters) {
+  return AddAllocation(node, graph, {needs, nullptr, count}, parameters);
+}
+Code GraphMemAllocNodeGetParams(GraphNodeHandle handle, MemoryNodeParameters* parameters) {
+  return Get<AllocateWork>(handle, parameters, [&](auto&, auto&, const AllocateWork& work) {
+    *parameters = work.parameters;
+  });
+}
+Code GraphAddMemFreeNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                         std::size_t count, DevicePointer address) {
+  return AddFree(node, graph, {needs, nullptr, count}, address);
+}
+Code GraphMemFreeNodeGetParams(GraphNodeHandle handle, DevicePointer* address) {
+  return Get<FreeWork>(handle, address,
+                       [&](auto&, auto&, const FreeWork& work) { *address = work.address; });
+}
+
 // ---- any kind
 
 Code GraphAddNodeV2(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                     const EdgeData* edges, std::size_t count, NodeParameters* parameters) {
+  if (AnyNull(parameters)) return Code::kInvalidValue;
+  if (parameters->type == kTypeAllocate) {
+    return AddAllocation(node, graph, {needs, edges, count}, &parameters->allocation);
+  }
+  if (parameters->type == kTypeFree) {
+    return AddFree(node, graph, {needs, edges, count}, parameters->freed);
+  }
   return Add(node, graph, {needs, edges, count}, static_cast<const NodeParameters*>(parameters));
 }
 Code GraphAddNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
@@ -439,6 +501,12 @@ void Show(GraphBook&, GraphNode&, const EventWaitWork& work, NodeParameters& to)
 void Show(GraphBook&, GraphNode&, const EventRecordWork& work, NodeParameters& to) {
   to.event = work.event;
 }
+void Show(GraphBook&, GraphNode&, const AllocateWork& work, NodeParameters& to) {
+  to.allocation = work.parameters;
+}
+void Show(GraphBook&, GraphNode&, const FreeWork& work, NodeParameters& to) {
+  to.freed = work.address;
+}
 
 }  // namespace
 
@@ -449,7 +517,7 @@ Code GraphNodeGetParams(GraphNodeHandle handle, NodeParameters* parameters) {
   const std::shared_ptr<GraphNode> node = book.Find(handle);
   if (node == nullptr) return Code::kInvalidValue;
   *parameters = {};
-  parameters->type = static_cast<int>(node->work->index());
+  parameters->type = TypeOf(*node->work);
   std::visit([&](const auto& work) { Show(book, *node, work, *parameters); }, *node->work);
   return Code::kSuccess;
 }

@@ -16,6 +16,14 @@ namespace gpushared::drop_in {
 Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** parameters,
                     void** extra, KernelWork& work);
 
+// With memory of the device that the parameters name; that device has a context.
+Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work);
+// kInvalidValue: the memory of no node begins there.
+Code MakeFreeWork(DevicePointer address, FreeWork& work);
+// Before a launch of the plan: memory of its nodes that the program was left with by an earlier one
+// is freed, or else the launch is refused.
+Code FreeLeftOver(const GraphExec::Plan& plan, bool may_free, const StreamChoice& stream);
+
 // Runs `call` behind the work that is on the stream now, with the code of that.
 Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& call);
 
@@ -23,6 +31,8 @@ Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& ca
 Code Replay(const KernelWork& work, StreamHandle stream);
 Code Replay(const CopyWork& work, StreamHandle stream);
 Code Replay(const FillWork& work, StreamHandle stream);
+Code Replay(const AllocateWork& work, StreamHandle stream);
+Code Replay(const FreeWork& work, StreamHandle stream);
 
 }  // namespace gpushared::drop_in
 

@@ -8,6 +8,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -78,6 +79,26 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
   return Code::kSuccess;
 }
 
+// A capture makes a node. Then the memory is the graph's, whatever pool it was asked from.
+Code CaptureAllocation(DevicePointer* address, std::size_t bytes, const StreamChoice& stream) {
+  MemoryNodeParameters parameters{};
+  parameters.pool.type = AllocationType::kPinned;
+  parameters.pool.location = {LocationType::kDevice, stream->context().ordinal()};
+  parameters.bytes = bytes;
+  AllocateWork work;
+  if (const Code code = MakeAllocateWork(parameters, work); code != Code::kSuccess) return code;
+  const DevicePointer made = work.parameters.address;
+  const Code code = stream.Capture(std::move(work));
+  if (code == Code::kSuccess) *address = made;
+  return code;
+}
+
+Code CaptureFree(DevicePointer address, const StreamChoice& stream) {
+  FreeWork work;
+  const Code code = MakeFreeWork(address, work);
+  return code == Code::kSuccess ? stream.Capture(work) : code;
+}
+
 }  // namespace
 
 // ---- memory
@@ -86,6 +107,8 @@ Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle handl
   if (AnyNull(address) || bytes == 0) return Code::kInvalidValue;
   const Current current;
   const StreamChoice stream(current, handle);
+  if (stream.is_captured()) [[unlikely]]
+    return CaptureAllocation(address, bytes, stream);
   if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
   return Allocate(address, bytes, nullptr, stream);
 }
@@ -95,8 +118,12 @@ Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle
   if (AnyNull(address) || bytes == 0) return Code::kInvalidValue;
   const Current current;
   const StreamChoice stream(current, handle);
-  if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
+  if (!stream.is_captured()) {
+    if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
+  }
   return WithPool(pool_handle, [&](const std::shared_ptr<MemoryPool>& pool) {
+    if (stream.is_captured()) [[unlikely]]
+      return CaptureAllocation(address, bytes, stream);
     return Allocate(address, bytes, pool, stream);
   });
 }
@@ -105,6 +132,8 @@ Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle
 Code MemFreeAsync(DevicePointer address, StreamHandle handle) {
   const Current current;
   const StreamChoice stream(current, handle);
+  if (stream.is_captured()) [[unlikely]]
+    return CaptureFree(address, stream);
   if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
   Session& session = stream->context().session();
   std::unique_ptr<PooledMemory> memory = session.addresses().TakePooled(address);

@@ -11,6 +11,7 @@
 
 #include "client_lib/drop_in/address_book.h"
 #include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/graph_memory.h"
 #include "client_lib/drop_in/memory_pool.h"
 #include "client_lib/drop_in/texture_book.h"
 #include "client_lib/drop_in/virtual_memory.h"
@@ -35,6 +36,7 @@ class Session {
   TextureBook& textures() { return textures_; }
   KeptMemory& kept_memory() { return kept_memory_; }
   VirtualMemory& virtual_memory() { return virtual_memory_; }
+  const std::shared_ptr<GraphMemories>& graph_memories() const { return graph_memories_; }
 
   // The driver's number for a status of this session, with its sentence for the log. A fault of a
   // kernel, and the end of the session, stay: sticky() then answers every later call.
@@ -57,6 +59,7 @@ class Session {
   const Client client_;
   MirroredMemory mirrored_;
   KeptMemory kept_memory_;
+  const std::shared_ptr<GraphMemories> graph_memories_ = std::make_shared<GraphMemories>();
   AddressBook addresses_;
   TextureBook textures_;
   VirtualMemory virtual_memory_;

@@ -155,10 +155,6 @@ TEST_F(CaptureTest, CallsThatNoGraphCanHoldSpoilIt) {
   Begin(a_, kRelaxed);
   EXPECT_EQ(CtxSynchronize(), kCaptureUnsupported);
   EndBadly(a_, kCaptureInvalidated);
-  Begin(a_, kRelaxed);
-  DevicePointer memory = 0;
-  EXPECT_EQ(MemAllocAsync(&memory, 64, a_), kCaptureUnsupported);
-  EndBadly(a_, kCaptureInvalidated);
   EXPECT_EQ(Launches(), 1u);
 }
 

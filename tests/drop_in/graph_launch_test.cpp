@@ -76,6 +76,27 @@ TEST_F(GraphLaunchTest, CapturedWorkRunsAsOftenAsItIsLaunched) {
   EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
+TEST_F(GraphLaunchTest, CapturedMemoryIsThereBetweenItsNodes) {
+  CUdeviceptr scratch = 0;
+  ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocAsync(&scratch, kBytes, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpyAsync(scratch, numbers_, kBytes, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(AddOne(scratch, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpyAsync(numbers_, scratch, kBytes, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemFreeAsync(scratch, stream_), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+  ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+  for (int launch = 0; launch < 3; ++launch) {
+    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
+  }
+  ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers_), All(3));
+  EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST_F(GraphLaunchTest, BranchesOfACaptureMeetAgain) {
   const CUdeviceptr more = Numbers();
   CUevent fork = nullptr, join = nullptr;

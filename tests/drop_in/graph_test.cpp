@@ -360,7 +360,7 @@ TEST_F(GraphTest, AnyKindOfNodeIsMadeByOneCall) {
   EXPECT_EQ(GraphEventRecordNodeGetEvent(event_node, &got), Code::kSuccess);
   EXPECT_EQ(got, event);
   EXPECT_EQ(GraphEventWaitNodeGetEvent(event_node, &got), Code::kInvalidValue);
-  node.type = 10;
+  node.type = 8;
   EXPECT_EQ(GraphAddNode(&fill, graph_, nullptr, 0, &node), Code::kNotSupported);
   EXPECT_THAT(Launch(Instantiate()), ElementsAre(4));
   EXPECT_EQ(EventSynchronize(event), Code::kSuccess);

@@ -67,6 +67,12 @@ class WildArgumentsTest : public DropInCase {
     GraphExecHandle exec = nullptr;
     static_cast<void>(GraphCreate(&graph, 0));
     static_cast<void>(GraphAddEmptyNode(&node, graph, nullptr, 0));
+    MemoryNodeParameters parameters = {};
+    parameters.pool.type = AllocationType::kPinned;
+    parameters.pool.location = {LocationType::kDevice, 0};
+    parameters.bytes = 64;
+    static_cast<void>(GraphAddMemAllocNode(&node, graph, nullptr, 0, &parameters));
+    graph_memory_ = parameters.address;
     static_cast<void>(GraphInstantiateWithFlags(&exec, graph, 0));
     handles_ = {nullptr,  stream, event,  library, link, context_, module_,
                 nothing_, pool,   array_, graph,   node, exec};
@@ -103,6 +109,7 @@ class WildArgumentsTest : public DropInCase {
                          std::is_same_v<T, const KernelNodeParametersV1*> ||
                          std::is_same_v<T, const KernelNodeParameters*> ||
                          std::is_same_v<T, const FillNodeParameters*> ||
+                         std::is_same_v<T, MemoryNodeParameters*> ||
                          std::is_same_v<T, NodeParameters*>) {
       return Structure<std::remove_const_t<std::remove_pointer_t<T>>>();
     } else if constexpr (std::is_same_v<T, MemoryLocation>) {
@@ -112,7 +119,7 @@ class WildArgumentsTest : public DropInCase {
     } else if constexpr (std::is_pointer_v<T>) {
       return Among<T>({nullptr, reinterpret_cast<T>(room_.data())});
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-      return Among<T>({0, 1, 16, 64, memory_, memory_ + 4095, allocation_, reserved_,
+      return Among<T>({0, 1, 16, 64, memory_, memory_ + 4095, graph_memory_, allocation_, reserved_,
                        reserved_ + kStep, ~T{0}, ~T{0} - 4095, T{1} << 63});
     } else if constexpr (std::is_same_v<T, unsigned>) {
       // Counts of arrays that the caller owns: only those that there are.
@@ -155,7 +162,7 @@ class WildArgumentsTest : public DropInCase {
   template <typename T>
   T* Structure() {
     if (random_() % 8 == 0) return nullptr;
-    static T made;
+    static T made = {};
     made = {};
     Fill(made);
     return &made;
@@ -218,12 +225,21 @@ class WildArgumentsTest : public DropInCase {
     fill.pitch_bytes = Size();
   }
   void Fill(NodeParameters& node) {
-    node.type = Among<int>({0, 1, 2, 4, 5, 6, 7, 8, 13, -1});
+    node.type = Among<int>({0, 1, 2, 4, 5, 6, 7, 8, 10, 11, 13, -1});
     if (node.type == 0) Fill(node.kernel);
     if (node.type == 1) Fill(node.copy.copy);
     if (node.type == 2) Fill(node.fill);
     if (node.type == 4) node.child.graph = Argument<GraphHandle>();
     if (node.type == 6 || node.type == 7) node.event = Argument<EventHandle>();
+    if (node.type == kTypeAllocate) Fill(node.allocation);
+    if (node.type == kTypeFree) node.freed = Argument<DevicePointer>();
+  }
+  void Fill(MemoryNodeParameters& memory) {
+    memory.pool.type = static_cast<AllocationType>(Among<int>({0, 1, 1, -1}));
+    memory.pool.location = Argument<MemoryLocation>();
+    memory.pool.handle_types = Among<int>({0, 0, 1});
+    memory.access_count = Among<std::size_t>({0, 0, 1, ~std::size_t{0}});
+    memory.bytes = Size();
   }
   void Fill(Copy2d& copy) { FillPlane(copy); }
   void Fill(Copy3d& copy) {
@@ -266,6 +282,7 @@ class WildArgumentsTest : public DropInCase {
   std::vector<void*> handles_;
   std::vector<StreamHandle> streams_;
   DevicePointer memory_ = 0;
+  DevicePointer graph_memory_ = 0;
   std::uint64_t allocation_ = 0;
   DevicePointer reserved_ = 0;
   ArrayHandle array_ = nullptr;
