@@ -15,6 +15,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/missing_functions.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -42,7 +43,8 @@ constexpr std::string_view kSymbols[] = {
 Code SayMissing(Index index) {
   static std::array<std::atomic<bool>, kFunctionCount> said;
   if (IsLogging() && !said[index].exchange(true, std::memory_order_relaxed)) {
-    LogLine(std::string(kSymbols[index]) + ": not supported by this library");
+    LogLine(std::string(kSymbols[index]) +
+            ": not supported by this library: " + std::string(WhyMissing(kSymbols[index])));
   }
   return Code::kNotSupported;
 }

@@ -14,7 +14,9 @@
 #include "client_lib/drop_in/cuda_module.h"
 #include "client_lib/drop_in/device_attributes.h"
 #include "client_lib/drop_in/device_runtime_archive.h"
+#include "client_lib/drop_in/entry_points.h"
 #include "client_lib/drop_in/handle_table.h"
+#include "client_lib/drop_in/missing_functions.h"
 #include "client_lib/drop_in/object_file.h"
 #include "tests/drop_in/archive.h"
 
@@ -23,6 +25,15 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+
+TEST(MissingFunctionsTest, EachHasAReason) {
+  EXPECT_THAT(std::string(WhyMissing("cuIpcGetMemHandle")),
+              ::testing::HasSubstr("share no memory"));
+  EXPECT_EQ(WhyMissing("cuLaunchKernel"), "");
+  for (const Function& function : Functions()) {
+    EXPECT_TRUE(function.is_implemented || !WhyMissing(function.symbol).empty()) << function.symbol;
+  }
+}
 
 using IntTable = HandleTable<int, StreamHandle, HandleKind::kStream>;
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/missing_functions.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace gpushared::drop_in {
+namespace {
+
+constexpr std::string_view kOldForm = "addresses of 32 bits ended with CUDA 3.2; call the _v2 form";
+constexpr std::string_view kSharing =
+    "sessions share no memory and no events: a handle would outlive its owner's session and quota, "
+    "and its memory may move; pass data through host memory";
+constexpr std::string_view kGraphics = "a shared device draws nothing";
+constexpr std::string_view kReferences =
+    "CUDA 12 removed texture and surface references; make texture objects";
+constexpr std::string_view kPartition = "the server decides which part of a device a client gets";
+constexpr std::string_view kMemoryWords =
+    "no stream waits for or writes a word by itself, as the device's attributes say; use events";
+constexpr std::string_view kDevices = "several devices do not act as one here";
+constexpr std::string_view kTensor = "tensor maps are of compute capability 9.0";
+constexpr std::string_view kMipmaps = "arrays have one level and no sparse parts here";
+constexpr std::string_view kHints = "the plain form of this copy does the same";
+
+struct Reason {
+  std::string_view begin;  // Of symbols.
+  std::string_view why;
+};
+// The first that fits.
+constexpr Reason kReasons[] = {
+    {"cuIpc", kSharing},
+    {"cuMemPoolExport", kSharing},
+    {"cuMemPoolImport", kSharing},
+    {"cuMemGetHandleForAddressRange", kSharing},
+    {"cuImportExternal", kSharing},
+    {"cuExternalMemory", kSharing},
+    {"cuDestroyExternal", kSharing},
+    {"cuSignalExternal", kSharing},
+    {"cuWaitExternal", kSharing},
+    {"cuDeviceGetNvSciSync", kSharing},
+    {"cuGraphics", kGraphics},
+    {"cuGL", kGraphics},
+    {"cuEGL", kGraphics},
+    {"cuEventCreateFromEGLSync", kGraphics},
+    {"cuVDPAU", kGraphics},
+    {"cuWGL", kGraphics},
+    {"cuStreamBeginCaptureToCig", kGraphics},
+    {"cuStreamEndCaptureToCig", kGraphics},
+    {"cuStreamBeginRecaptureToGraph", "capture into a new graph and call cuGraphExecUpdate"},
+    {"cuTexRef", kReferences},
+    {"cuSurfRef", kReferences},
+    {"cuModuleGetTexRef", kReferences},
+    {"cuModuleGetSurfRef", kReferences},
+    {"cuParamSetTexRef", kReferences},
+    {"cuGreenCtx", kPartition},
+    {"cuCtxFromGreenCtx", kPartition},
+    {"cuCtxGetDevResource", kPartition},
+    {"cuCtxGetExecAffinity", kPartition},
+    {"cuCtxRecordEvent", kPartition},
+    {"cuCtxWaitEvent", kPartition},
+    {"cuDevResource", kPartition},
+    {"cuDevSmResource", kPartition},
+    {"cuDeviceGetDevResource", kPartition},
+    {"cuDeviceGetExecAffinity", kPartition},
+    {"cuStreamGetDevResource", kPartition},
+    {"cuStreamGetGreenCtx", kPartition},
+    {"cuStreamBatchMemOp", kMemoryWords},
+    {"cuStreamWaitValue", kMemoryWords},
+    {"cuStreamWriteValue", kMemoryWords},
+    {"cuGraphAddBatchMemOp", kMemoryWords},
+    {"cuGraphBatchMemOp", kMemoryWords},
+    {"cuGraphExecBatchMemOp", kMemoryWords},
+    {"cuGraphAddExternalSemaphores", kSharing},
+    {"cuGraphExternalSemaphores", kSharing},
+    {"cuGraphExecExternalSemaphores", kSharing},
+    {"cuGraphConditional", "the order of a graph's nodes is known before it runs"},
+    {"cuMulticast", kDevices},
+    {"cuLogicalEndpoint", kDevices},
+    {"cuFabric", kDevices},
+    {"cuDeviceGetClique", kDevices},
+    {"cuDeviceGetFabric", kDevices},
+    {"cuDeviceGetP2PAtomic", kDevices},
+    {"cuDeviceGetHostAtomic", kDevices},
+    {"cuLaunchCooperativeKernelMultiDevice", "CUDA 13 removed it; launch on each device"},
+    {"cuTensorMap", kTensor},
+    {"cuMipmapped", kMipmaps},
+    {"cuMemMapArrayAsync", kMipmaps},
+    {"cuArrayGetSparse", kMipmaps},
+    {"cuArrayGetMemoryRequirements", kMipmaps},
+    {"cuArrayGetPlane", "arrays have one plane here"},
+    {"cuMemcpy3DBatch", kHints},
+    {"cuMemcpy3DWithAttributes", kHints},
+    {"cuMemcpyWithAttributes", kHints},
+    {"cuMemBatchDecompress", "devices decompress nothing here"},
+    {"cuMemGetLocationInfo", "memory lies where it was made"},
+    {"cuCheckpoint", "a session cannot be written to a file"},
+    {"cuCoredump", "the worker runs the kernels; its log says what failed"},
+    {"cuDeviceRegisterAsync", "the server moves nobody's memory without asking"},
+    {"cuDeviceUnregisterAsync", "the server moves nobody's memory without asking"},
+    {"cuFlushGPUDirect", "no other device writes to the memory"},
+    {"cuLibraryGetUnifiedFunction", "programs and kernels share no functions"},
+    {"cuLogs", "set GPUSHARED_LOG"},
+    // Forms of CUDA 2 and 3.1, by the forms that replaced them.
+    {"cuArray", kOldForm},
+    {"cuDeviceTotalMem", kOldForm},
+    {"cuMem", kOldForm},
+    {"cuModuleGetGlobal", kOldForm},
+};
+
+}  // namespace
+
+std::string_view WhyMissing(std::string_view symbol) {
+  const auto* const found = std::ranges::find_if(
+      kReasons, [&](const Reason& reason) { return symbol.starts_with(reason.begin); });
+  return found == std::end(kReasons) ? std::string_view() : found->why;
+}
+
+}  // namespace gpushared::drop_in
