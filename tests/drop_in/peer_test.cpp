@@ -52,6 +52,22 @@ TEST_P(PeerTest, BytesReachTheOtherContext) {
   EXPECT_EQ(found, numbers);
 }
 
+// A handle is memory of one device; the other one's addresses cannot lead there.
+TEST_P(PeerTest, HandlesOfMemoryAreMappedOnTheirOwnDevice) {
+  constexpr std::size_t kStep = std::size_t{2} << 20;
+  CUmemAllocationProp of{};
+  of.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  of.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr range = 0;
+  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemCreate(&handle, kStep, &of, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAddressReserve(&range, kStep, 0, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemMap(range, kStep, 0, handle, 0),
+            GetParam() == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED);
+}
+
 TEST_P(PeerTest, ACopyInAStreamComesAfterWhatIsOnTheStream) {
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
   CUstream stream = nullptr;

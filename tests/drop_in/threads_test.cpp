@@ -33,8 +33,11 @@ class ThreadsTest : public DropInCase {
     GraphHandle graph = nullptr;
     GraphExecHandle exec = nullptr;
     ASSERT_EQ(StreamCreate(&own, device::cuda::kStreamNonBlocking), Code::kSuccess);
+    DevicePointer memory = 0;
     ASSERT_EQ(StreamBeginCapture(own, 1), Code::kSuccess);
+    ASSERT_EQ(MemAllocAsync(&memory, 1024, own), Code::kSuccess);
     ASSERT_EQ(LaunchOn(own), Code::kSuccess);
+    ASSERT_EQ(MemFreeAsync(memory, own), Code::kSuccess);
     ASSERT_EQ(StreamEndCapture(own, &graph), Code::kSuccess);
     ASSERT_EQ(GraphInstantiateWithFlags(&exec, graph, 0), Code::kSuccess);
     ASSERT_EQ(GraphLaunch(exec, own), Code::kSuccess);

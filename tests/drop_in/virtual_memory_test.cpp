@@ -136,6 +136,59 @@ TEST_F(VirtualMemoryTest, WhatIsMappedTwiceIsOneMemory) {
   EXPECT_EQ(Read(range + 2 * kStep), All(6)) << "unmapped elsewhere";
 }
 
+TEST_F(VirtualMemoryTest, SizesAndPlacesThatMakeNoSenseAreRefused) {
+  const CUdeviceptr range = Reserve(4 * kStep);
+  const CUmemGenericAllocationHandle two = Create(2 * kStep);
+  CUmemGenericAllocationHandle none = 0;
+  CUdeviceptr nowhere = 0;
+  EXPECT_EQ(cuMemCreate(&none, kStep + 1, &of_, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemCreate(&none, ~std::size_t{0}, &of_, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemCreate(&none, 0 - kStep, &of_, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuMemAddressReserve(&nowhere, kStep, 3, 0, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemAddressReserve(&nowhere, 0 - kStep, 0, range + kStep, 0),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuMemMap(range + 4096, 2 * kStep, 0, two, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemMap(range + 3 * kStep, 2 * kStep, 0, two, 0), CUDA_ERROR_INVALID_VALUE)
+      << "half outside";
+  EXPECT_EQ(cuMemMap(range, kStep, 0, two, 0), CUDA_ERROR_NOT_SUPPORTED) << "half of it";
+  EXPECT_EQ(cuMemMap(range, ~std::size_t{0}, 0, two, 0), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuMemMap(range, 2 * kStep, 0, two, 0), CUDA_SUCCESS);
+  EXPECT_EQ(SetAccess(range, kStep), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(SetAccess(range, ~std::size_t{0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemUnmap(range, kStep), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemUnmap(range, ~std::size_t{0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemUnmap(range, 2 * kStep), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemUnmap(range, 2 * kStep), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(VirtualMemoryTest, AWantedPlaceThatIsTakenIsAnotherPlace) {
+  const CUdeviceptr range = Reserve(4 * kStep);
+  for (const CUdeviceptr wanted : {range, range + kStep, range - kStep}) {
+    CUdeviceptr got = 0;
+    ASSERT_EQ(cuMemAddressReserve(&got, 2 * kStep, 0, wanted, 0), CUDA_SUCCESS);
+    EXPECT_TRUE(got >= range + 4 * kStep || got + 2 * kStep <= range);
+  }
+}
+
+// A handle of two chunks, where there is a place for one: the first one's is free again.
+TEST_F(VirtualMemoryTest, AMappingThatFailsHalfWayLeavesNothing) {
+  constexpr std::size_t kPlaces = 256, kGibibyte = std::size_t{1} << 30;
+  CUmemGenericAllocationHandle large = 0;
+  if (cuMemCreate(&large, kGibibyte + kStep, &of_, 0) != CUDA_SUCCESS) {
+    GTEST_SKIP() << "the device has less than 1 GiB";
+  }
+  const CUmemGenericAllocationHandle small = Create(kStep);
+  const CUdeviceptr range = Reserve(kPlaces * kStep), wide = Reserve(kGibibyte + kStep);
+  for (std::size_t i = 0; i < kPlaces; ++i) {
+    ASSERT_EQ(cuMemMap(range + i * kStep, kStep, 0, small, 0), CUDA_SUCCESS);
+  }
+  ASSERT_EQ(SetAccess(range, (kPlaces - 1) * kStep), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemMap(wide, kGibibyte + kStep, 0, large, 0), CUDA_SUCCESS);
+  EXPECT_EQ(SetAccess(wide, kGibibyte + kStep), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuMemsetD32(wide, 1, 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(SetAccess(range + (kPlaces - 1) * kStep, kStep), CUDA_SUCCESS);
+}
+
 TEST_F(VirtualMemoryTest, ARangeIsFreedWholeAndEmpty) {
   const CUdeviceptr range = Reserve(4 * kStep);
   ASSERT_EQ(cuMemMap(range + kStep, kStep, 0, Create(kStep), 0), CUDA_SUCCESS);
