@@ -58,7 +58,7 @@ void PutUsualEdges(EdgeData* data, std::size_t count) {
   if (data != nullptr) std::fill_n(data, count, EdgeData{});
 }
 
-// As CUDA has it.
+// CUDA refuses this, too.
 Code RefuseLossOfNodes() {
   return Refuse(Code::kNotSupported,
                 "refused: a graph that allocates or frees keeps its nodes and edges");

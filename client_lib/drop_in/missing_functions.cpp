@@ -23,7 +23,7 @@ constexpr std::string_view kMipmaps = "arrays have one level and no sparse parts
 constexpr std::string_view kHints = "the plain form of this copy does the same";
 
 struct Reason {
-  std::string_view begin;  // Of symbols.
+  std::string_view begin;  // Symbols begin so.
   std::string_view why;
 };
 // The first that fits.
