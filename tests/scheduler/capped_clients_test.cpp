@@ -14,6 +14,7 @@
 
 #include "scheduler/policy_catalog.h"
 #include "tests/support/policy_timeline.h"
+#include "tests/support/policy_traits.h"
 
 namespace gpushared::scheduler {
 namespace {
@@ -24,9 +25,9 @@ using testing::PolicyTimeline;
 class CappedClients : public ::testing::TestWithParam<PolicyEntry> {
  protected:
   PolicyTimeline timeline_{GetParam().make({.slice = 2ms})};
-  // Nobody stops it under fifo. Behind longer ones a client could not use what its cap allows.
-  const PolicyTimeline::Command stoppable_{.time = GetParam().name == "fifo" ? 4ms : 40ms,
-                                           .unit = 100us};
+  // Where nobody stops it, a client behind longer ones could not use what its cap allows.
+  const PolicyTimeline::Command stoppable_{
+      .time = testing::StopsNothing(*GetParam().make({})) ? Duration(400us) : 40ms, .unit = 100us};
 
   void Cap(ClientId client, std::uint32_t per_mille) { Cap(client, client.value, per_mille); }
   void Cap(ClientId client, std::uint64_t number, std::uint32_t per_mille) {

@@ -104,7 +104,10 @@ TEST(Config, CommandLineSetsEveryOption) {
 TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
   EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "10%"}).low_floor, 0.1);
   EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "0.1", "--policy", "priority"}).low_floor, 0.1);
-  for (const char* policy : {"fifo", "round_robin", "fair", "deadline"}) {
+  for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
+    if (entry.name == "priority") continue;
+    const std::string name(entry.name);
+    const char* const policy = name.c_str();
     EXPECT_THAT(RefusalOf({"--low-floor", "0.1", "--policy", policy}),
                 AllOf(HasSubstr("low-floor refused: asked for 0.1"), HasSubstr(policy),
                       HasSubstr("more under 'priority'")));

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "tests/support/policy_traits.h"
+
 namespace gpushared::testing {
 
 using namespace std::chrono_literals;
@@ -47,6 +49,8 @@ World::World(std::uint64_t seed)
       policy_(PolicyOf(seed)),
       policy_options_(PolicyOptionsOf(seed)),
       lane_options_(LaneOptionsOf(seed)),
+      rules_(policy_.make(policy_options_)->rules()),
+      stops_nothing_(StopsNothing(*policy_.make(policy_options_))),
       lane_(policy_.make(policy_options_), lane_options_) {}
 
 std::string World::Describe() const {
@@ -246,7 +250,7 @@ void World::OnStop(const Action& action) {
   Require(command.is_in_flight, "only what is on the device is stopped");
   Require(command.unit > Duration::zero(), "only what can be stopped is stopped");
   Require(!command.stop_asked, "a submission is stopped once");
-  Require(policy_.name != "fifo", "fifo stops nothing");
+  Require(!stops_nothing_, "a policy under which nobody gives way stops nothing");
   command.stop_asked = true;
   device_.RequestStop(action.command, now_);
 }
@@ -298,8 +302,8 @@ void World::CheckBounds() {
   Require(predicted <= lane_options_.window || windowed <= beyond ||
               predicted <= lane_options_.window + predicted_max * static_cast<int>(beyond - 1),
           "the predicted time on the device stays within the window");
-  if (policy_.name == "round_robin") {
-    Require(on_device.size() <= 1, "round_robin has one client on the device");
+  if (rules_.one_client_at_a_time) {
+    Require(on_device.size() <= 1, "the policy has one client on the device");
   }
 }
 

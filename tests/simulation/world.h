@@ -100,7 +100,7 @@ class World {
   bool Chance(unsigned percent) { return Random(100) < percent; }
   std::optional<ClientId> RandomClient();
   bool IsPriority() const { return policy_.name == "priority"; }
-  bool KnowsClasses() const { return IsPriority() || policy_.name == "deadline"; }
+  bool KnowsClasses() const { return rules_.classes_matter; }
   // Somebody is here who is not to wait for others.
   bool HasUrgentClient() const;
   scheduler::ClientSpec RandomSpec();
@@ -109,6 +109,8 @@ class World {
   const scheduler::PolicyEntry& policy_;
   const scheduler::PolicyOptions policy_options_;
   const scheduler::LaneOptions lane_options_;
+  const scheduler::LaneRules rules_;
+  const bool stops_nothing_;
   scheduler::DeviceLane lane_;
   SerialDevice device_;
 

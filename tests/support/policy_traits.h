@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rules for every policy of the catalog have to know of one.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_POLICY_TRAITS_H_
+#define GPUSHARED_TESTS_SUPPORT_POLICY_TRAITS_H_
+
+#include <chrono>
+
+#include "scheduler/policy.h"
+
+namespace gpushared::testing {
+
+// A policy under which not even the high class makes low work leave the device stops nothing.
+// PolicyConformance holds it to that.
+inline bool StopsNothing(const scheduler::Policy& policy) {
+  const scheduler::ClientSpec low{.scheduling_class = scheduler::SchedulingClass::kLow};
+  const scheduler::ClientSpec high{.scheduling_class = scheduler::SchedulingClass::kHigh,
+                                   .latency_promise = std::chrono::milliseconds(1)};
+  return !policy.GivesWay(low, high);
+}
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_SUPPORT_POLICY_TRAITS_H_
