@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every tracked source and header is as clang-format 14 has it.
+"""Every source and header that git tracks or would add is as clang-format 14 has it.
 
 Usage: format_test.py SOURCE_DIR. Ends with 77, which skips it, where it cannot look.
 """
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -23,13 +24,18 @@ def main(root: pathlib.Path) -> int:
     if not found:
         print(f"skipped: there is no clang-format {RELEASE}; `packaging/setup_debian.sh lint` installs it on Debian 12")
         return 77
-    tracked = output_of("git", "-C", root, "ls-files", "-z", "*.cpp", "*.h").split("\0")
-    files = [root / name for name in tracked if name and (root / name).is_file()]
+    names = output_of("git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.cpp", "*.h").split("\0")
+    files = [root / name for name in names if name and (root / name).is_file()]
     if not files:
         print(f"skipped: {root} is no checkout of git, so nobody knows which files are ours")
         return 77
-    check = subprocess.run([found[0], "--dry-run", "-Werror", *files], check=False)
-    print(f"format: {len(files)} files, {'all in order' if check.returncode == 0 else f'format them with {found[0]} -i'}")
+    check = subprocess.run([found[0], "--dry-run", "-Werror", *files], check=False, stderr=subprocess.PIPE, text=True)
+    if check.returncode == 0:
+        print(f"format: {len(files)} files, all in order")
+        return 0
+    print(check.stderr)
+    others = dict.fromkeys(re.findall(r"^(.+?):\d+:\d+: error: ", check.stderr, re.MULTILINE))
+    print(f"format: {len(others)} of {len(files)} files are not in order; run: {found[0]} -i {' '.join(others)}")
     return check.returncode
 
 
