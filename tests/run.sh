@@ -11,7 +11,7 @@
 #   demo    the programs of samples/demo.sh as it builds them: files in groups, for this machine only
 #   lint:all  clang's checks of format, locking and code (.clang-tidy), on all files
 #   all     the seven above, in this order
-#   quick FOLDER [CASE]     builds and runs the tests of tests/FOLDER, or its cases that match CASE
+#   quick FOLDER[,FOLDER...] [CASE]  builds and runs the tests of these folders of tests, or their cases that match CASE
 #   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
 #   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
 #   dropin  real programs from PyPI and Debian, unmodified, over the drop-in libcuda, and two beside a client of high
@@ -219,20 +219,28 @@ run_gpu() {
   run_ctest gpu build/dev/tests/gpu -R '^gpu_modelled$|costed_fake$'
 }
 
-run_quick() {  # folder [case]
-  check_folders "$1"
+run_quick() {  # folder,folder [case]
+  local folder folders targets=() program ran="" status=0
+  IFS=, read -ra folders <<<"$1"
+  check_folders "${folders[@]}"
+  for folder in "${folders[@]}"; do targets+=("tests/$folder/all"); done
   [[ -f build/dev/build.ninja ]] || configure dev
-  build dev "tests/$1/all"
-  [[ -n ${2:-} ]] || { GPUSHARED_CRASH_KILLS=$kills run_ctest "quick-$1" "build/dev/tests/$1" -LE long; return; }
-  local program ran="" status=0
+  build dev "${targets[@]}"
+  if [[ -z ${2:-} ]]; then
+    for folder in "${folders[@]}"; do
+      GPUSHARED_CRASH_KILLS=$kills run_ctest "quick-$folder" "build/dev/tests/$folder" -LE long || status=$?
+    done
+    return "$status"
+  fi
   while read -r program; do
+    [[ -n $program ]] || continue  # A folder without such programs.
     "$program" --gtest_list_tests --gtest_filter="*$2*" | grep -c '^  ' >/dev/null || continue
     ran=yes
     "$program" --gtest_brief=1 --gtest_filter="*$2*" || status=$?
-  done < <(ctest --test-dir "build/dev/tests/$1" --show-only=json-v1 | python3 -c '
+  done < <(for folder in "${folders[@]}"; do ctest --test-dir "build/dev/tests/$folder" --show-only=json-v1 | python3 -c '
 import json, sys
 programs = {test["command"][0] for test in json.load(sys.stdin)["tests"] if "command" in test}
-print(*sorted(program for program in programs if program.endswith("_test")), sep="\n")')
+print(*sorted(program for program in programs if program.endswith("_test")), sep="\n")'; done)
   [[ -n $ran ]] || { echo "tests/run.sh: tests/$1 has no case that matches '$2'" >&2; return 2; }
   return "$status"
 }
@@ -314,7 +322,7 @@ stages=("$@")
 source packaging/setup_debian.sh tests
 mkdir -p build
 if [[ ${stages[0]} == quick ]]; then
-  [[ $# -ge 2 ]] || { echo "tests/run.sh quick FOLDER [CASE]: there are $(test_folders | tr '\n' ' ')" >&2; exit 2; }
+  [[ $# -ge 2 ]] || { echo "tests/run.sh quick FOLDER[,FOLDER...] [CASE]: there are $(test_folders | tr '\n' ' ')" >&2; exit 2; }
   run_quick "${@:2}"
   exit
 fi
