@@ -90,7 +90,14 @@ TEST(CorpusReach, EveryOpcodeIsInSomeKernel) {
   for (const std::string& opcode : known) {
     const bool excepted = std::find(kReachedByPtxOnly.begin(), kReachedByPtxOnly.end(), opcode) !=
                           kReachedByPtxOnly.end();
-    EXPECT_NE(met.contains(opcode), excepted) << opcode;
+    if (excepted) {
+      EXPECT_FALSE(met.contains(opcode))
+          << opcode << " is in a kernel now: strike it from the list";
+    } else {
+      EXPECT_TRUE(met.contains(opcode))
+          << opcode << " is in no kernel of the corpus: add it to one (tests/corpus/kernels), or, "
+          << "where nvcc does not write it, to kReachedByPtxOnly";
+    }
   }
 }
 
@@ -109,7 +116,8 @@ TEST(CorpusReach, FormsThatNoKernelHasAreListedAndNoMoreThanKnown) {
   for (const std::string& form : unreached) list += " " + form;
   std::printf("%zu of %zu forms are in some kernel; not:%s\n", known.size() - unreached.size(),
               known.size(), list.c_str());
-  EXPECT_LE(unreached.size(), kUnreachedMax);
+  EXPECT_LE(unreached.size(), kUnreachedMax)
+      << "if nvcc writes none of the new forms, the bound is higher by their number";
 }
 
 }  // namespace

@@ -98,7 +98,11 @@ void Launcher::LoadFile(const std::string& path) {
 void* Launcher::AllocateBytes(std::size_t bytes) {
   constexpr std::uint64_t alignment = 256;
   used_ = (used_ + alignment - 1) / alignment * alignment;
-  if (used_ + bytes > mapped_bytes_) throw std::runtime_error("test memory is used up");
+  if (used_ + bytes > mapped_bytes_) {
+    throw std::runtime_error("test memory is used up: asked for " + std::to_string(bytes) +
+                             " bytes, " + std::to_string(mapped_bytes_ - used_) + " of " +
+                             std::to_string(mapped_bytes_) + " are left");
+  }
   void* at = memory_ + used_;
   used_ += bytes;
   return at;

@@ -40,7 +40,6 @@ using Reference = std::function<Outputs(const Inputs&)>;
 
 // One form. Empty `code` is "$g <spelling> $d, $a, $b...;". In other code $g stands for
 // the guard, $d and $e for the results, $a $b $c $f for the sources.
-//
 struct Form {
   std::string spelling;
   std::string result;                // Type of $d: "s32", "pred", ...
@@ -96,8 +95,8 @@ inline constexpr std::size_t kTuplesMax = 1500;
 
 u32 BitsOf(const std::string& type);
 
-// Runs the form on the tuples (EdgeTuples of its sources by default) and reports the
-// first difference as a test failure.
+// Runs the form on the tuples (EdgeTuples of its sources by default; there is room for 9,000) and
+// reports the first difference as a test failure.
 void CheckForm(executor_flavour flavour, const Form& form);
 void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inputs>& tuples);
 
