@@ -18,15 +18,15 @@ struct InstructionForm {
   std::string_view operands;
 };
 constexpr auto kInstructionForms = std::to_array<InstructionForm>({
-    {"add", "ttt"},   {"sub", "ttt"},   {"mul", "ttt"},      {"mad", "tttt"},   {"fma", "tttt"},
-    {"div", "ttt"},   {"rem", "ttt"},   {"min", "ttt"},      {"max", "ttt"},    {"abs", "tt"},
-    {"neg", "tt"},    {"sad", "tttt"},  {"mul24", "ttt"},    {"mad24", "tttt"}, {"and", "ttt"},
-    {"or", "ttt"},    {"xor", "ttt"},   {"not", "tt"},       {"cnot", "tt"},    {"shl", "ttu"},
-    {"shr", "ttu"},   {"popc", "ut"},   {"clz", "ut"},       {"bfind", "ut"},   {"brev", "tt"},
-    {"bfe", "ttuu"},  {"bfi", "tttuu"}, {"bmsk", "ttt"},     {"prmt", "tttt"},  {"lop3", "tttti"},
-    {"shf", "tttu"},  {"sqrt", "tt"},   {"rcp", "tt"},       {"rsqrt", "tt"},   {"sin", "tt"},
-    {"cos", "tt"},    {"lg2", "tt"},    {"ex2", "tt"},       {"tanh", "tt"},    {"copysign", "ttt"},
-    {"dp4a", "uuuu"}, {"dp2a", "uuuu"}, {"vabsdiff", "ttt"}, {"cvt", "ts"},
+    {"add", "ttt"},      {"sub", "ttt"},   {"mul", "ttt"},   {"mad", "tttt"},     {"fma", "tttt"},
+    {"div", "ttt"},      {"rem", "ttt"},   {"min", "ttt"},   {"max", "ttt"},      {"abs", "tt"},
+    {"neg", "tt"},       {"sad", "tttt"},  {"mul24", "ttt"}, {"mad24", "tttt"},   {"and", "ttt"},
+    {"or", "ttt"},       {"xor", "ttt"},   {"not", "tt"},    {"cnot", "tt"},      {"shl", "ttu"},
+    {"shr", "ttu"},      {"popc", "ut"},   {"clz", "ut"},    {"bfind", "ut"},     {"brev", "tt"},
+    {"fns", "tttt"},     {"bfe", "ttuu"},  {"bfi", "tttuu"}, {"bmsk", "ttt"},     {"prmt", "tttt"},
+    {"lop3", "tttti"},   {"shf", "tttu"},  {"sqrt", "tt"},   {"rcp", "tt"},       {"rsqrt", "tt"},
+    {"sin", "tt"},       {"cos", "tt"},    {"lg2", "tt"},    {"ex2", "tt"},       {"tanh", "tt"},
+    {"copysign", "ttt"}, {"dp4a", "uuuu"}, {"dp2a", "uuuu"}, {"vabsdiff", "ttt"}, {"cvt", "ts"},
 
 });
 

@@ -162,6 +162,34 @@ TEST_P(BitOps, HighestBit) {
   check(s64{}, "s64");
 }
 
+// fns as the loop that PTX ISA gives as its semantics. A base above 31, which PTX leaves open,
+// finds nothing.
+TEST_P(BitOps, NthSetBitUpOrDownFromABase) {
+  const Form form{"fns.b32",
+                  "b32",
+                  {"b32", "u32", "s32"},
+                  Scalar<u32, u32, s32>([](u32 mask, u32 base, s32 offset) {
+                    if (offset == 0) return BitAt(mask, base) ? base : 0xffffffffu;
+                    const s64 step = offset > 0 ? 1 : -1;
+                    s64 left = offset * step;
+                    for (s64 at = base; base < 32 && at >= 0 && at < 32; at += step) {
+                      if (BitAt(mask, static_cast<u32>(at))) --left;
+                      if (left == 0) return static_cast<u32>(at);
+                    }
+                    return 0xffffffffu;
+                  })};
+  Check(form);
+  std::vector<Inputs> tuples;
+  for (const u32 mask : {0x80000001u, 0xffffffffu, 0xa5c30f17u}) {
+    for (u32 base = 0; base < 33; ++base) {
+      for (s32 offset = -33; offset <= 33; ++offset) {
+        tuples.push_back({mask, base, static_cast<u32>(offset)});
+      }
+    }
+  }
+  CheckForm(GetParam(), form, tuples);
+}
+
 // bfe and bfi as the loops that PTX ISA gives as their semantics; positions and lengths
 // are taken modulo 256.
 TEST_P(BitOps, FieldsAreExtractedAndInserted) {

@@ -79,6 +79,22 @@ u32 FindBitShift(T a) {
   return position == ~0u ? position : kBits<T> - 1 - position;
 }
 
+// The lowest set bit at `from` or above after which `skipped` more were left out.
+u32 FindNextSet(u32 mask, u32 from, u32 skipped) {
+  u32 bits = mask >> from << from;
+  for (; skipped > 0 && bits != 0; --skipped) bits &= bits - 1;
+  return bits == 0 ? ~0u : static_cast<u32>(__builtin_ctz(bits));
+}
+// fns: the first set bit counted from `base`, upwards or downwards by the sign of `offset`. PTX
+// leaves bases above 31 open: nothing is found.
+u32 FindNthSet(u32 mask, u32 base, s32 offset) {
+  if (base > 31) return ~0u;
+  if (offset == 0) return (mask >> base & 1) != 0 ? base : ~0u;
+  if (offset > 0) return FindNextSet(mask, base, static_cast<u32>(offset) - 1);
+  const u32 below = FindNextSet(Reverse(mask), 31 - base, ~static_cast<u32>(offset));
+  return below == ~0u ? below : 31 - below;
+}
+
 template <typename T>
 T ExtractField(T a, u32 position, u32 length) {
   using U = std::make_unsigned_t<T>;
@@ -264,6 +280,7 @@ void AddBitOps(const OpSink& sink) {
   AddFields<s32>(sink, "s32");
   AddFields<u64>(sink, "u64");
   AddFields<s64>(sink, "s64");
+  AddOp(sink, Ternary<u32, u32, u32, s32, FindNthSet>, "fns.b32");
   AddOp(sink, Binary<u32, u32, u32, MaskClamped>, "bmsk.clamp.b32");
   AddOp(sink, Binary<u32, u32, u32, MaskWrapped>, "bmsk.wrap.b32");
   AddOp(sink, Ternary<u32, u32, u32, u32, FunnelLeftWrap>, "shf.l.wrap.b32");

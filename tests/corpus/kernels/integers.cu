@@ -64,12 +64,21 @@ struct ToNarrow {
 
 struct CountedBits {
   __host__ __device__ int operator()(std::uint32_t a, std::uint32_t b) const {
+    const std::uint32_t base = b & 31;
+    const int offset = static_cast<int>(b >> 5 & 15) - 7;
 #ifdef __CUDA_ARCH__
     return __popc(a) + __clz(static_cast<int>(b)) * 100 + __ffs(static_cast<int>(a)) * 10000 +
-           __popcll(a * 0x100000001ull);
+           __popcll(a * 0x100000001ull) + static_cast<int>(__fns(a, base, offset)) * 1000000;
 #else
     const int leading = b == 0 ? 32 : __builtin_clz(b);
-    return __builtin_popcount(a) * 3 + leading * 100 + __builtin_ffs(static_cast<int>(a)) * 10000;
+    int nth = -1, left = offset == 0 ? 1 : offset < 0 ? -offset : offset;
+    for (int at = static_cast<int>(base); nth < 0 && at >= 0 && at < 32;
+         at += offset < 0 ? -1 : 1) {
+      if ((a >> at & 1) != 0 && --left == 0) nth = at;
+      if (offset == 0) break;
+    }
+    return __builtin_popcount(a) * 3 + leading * 100 + __builtin_ffs(static_cast<int>(a)) * 10000 +
+           nth * 1000000;
 #endif
   }
 };
