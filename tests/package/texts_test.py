@@ -56,6 +56,20 @@ class ManualPages(unittest.TestCase):
             self.assertRegex(page("gpushared.toml.5"), rf"\*{key}\*", key)
 
 
+class Policies(unittest.TestCase):
+    # The places in which users read what --policy takes. server/config.cpp has one more, which tests/server looks at.
+    PLACES = ["packaging/man/gpushared.8.scd", "packaging/gpushared.toml", "README.md", "scheduler/README.md"]
+
+    def test_every_policy_is_named_where_users_read_of_it(self):
+        told = subprocess.run([BIN / "gpushared", "--policy", "none"], capture_output=True, text=True, check=False).stderr
+        names = re.search(r"allowed is ([\w, ]+)", told).group(1).split(", ")
+        self.assertIn("priority", names)
+        for place in self.PLACES:
+            text = (SOURCE / place).read_text(encoding="utf-8")
+            missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
+            self.assertEqual(missing, [], f"policies that {place} does not name")
+
+
 class Completions(unittest.TestCase):
     # Words so far, and what must be offered for the last one.
     CASES = [
