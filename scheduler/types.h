@@ -47,8 +47,8 @@ struct ClientSpec {
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;                 // Relative share of device time, 1..kWeightMax.
   std::optional<Duration> latency_promise;  // Per request, as told by the client.
-  // Clients with the same number share what one of them would have: policies that share by weight
-  // give each group the weight of its heaviest client. Constant. None: a group of its own.
+  // Under policies with groups (`FairShares`), clients with the same number share what one would
+  // have: a group has the weight of its heaviest client. Constant. None: a group of its own.
   std::optional<std::uint64_t> group = std::nullopt;
 };
 
