@@ -112,6 +112,33 @@ TEST_F(Recorder, WhatInterruptedACommandIsNoneOfItsTime) {
   EXPECT_EQ(recorder_.costs().stops, 1U);
 }
 
+TEST_F(Recorder, WhatInterruptedAnInterruptionCountsOnce) {
+  Add(Slice(8, 2000us, 2010us, 3000us));
+  Add(Slice(7, 2090us, 2100us, 2500us));
+  Add(Slice(9, 2190us, 2200us, 2300us));
+  EXPECT_EQ(Finish(8).requests.at(0).steps.at(0).us, 990 - 400);
+}
+
+TEST_F(Recorder, ForeignWorkBetweenTwoKernelsIsNoCostOfTheDevice) {
+  trace::Slice second = Slice(8, 2000us, 3600us, 3700us), third = Slice(8, 2000us, 3705us, 3800us);
+  second.submitted = third.submitted = Moment(2100us);
+  Add(Slice(8, 2000us, 2010us, 2400us));
+  Add(Slice(7, 2390us, 2400us, 3590us));
+  for (const trace::Slice& slice : {second, third}) Add(slice);
+  recorder_.Finish(Moment(100ms));
+  EXPECT_THAT(recorder_.costs().gaps_us, ElementsAre(5)) << "of the last two";
+}
+
+TEST_F(Recorder, WorkThatWasOvertakenOnTheDeviceSaysNothingAboutALaunch) {
+  trace::Slice overtaken = Slice(8, 2000us, 3100us, 3200us);
+  overtaken.submitted = Moment(2000us);
+  Add(overtaken);
+  Add(Slice(7, 2000us, 2015us, 3090us));
+  Add(Slice(7, 5000us, 5010us, 5090us));
+  recorder_.Finish(Moment(100ms));
+  EXPECT_THAT(recorder_.costs().launches_us, ElementsAre(10));
+}
+
 TEST_F(Recorder, OneStepThatCameLateDoesNotWaitForTheOneBefore) {
   for (std::uint64_t number = 1; number <= 3; ++number) {
     const auto at = std::chrono::microseconds(10'000 * number);

@@ -120,12 +120,15 @@ std::vector<ProfileRecorder::Run> ProfileRecorder::Runs() const {
     runs[i].time = std::max(slices_[i].ended - slices_[i].started, Duration());
   for (std::size_t i = 0; i < order.size(); ++i) {
     const trace::Slice& slice = slices_[order[i]];
+    TimePoint counted = slice.started;  // One that interrupts may be interrupted itself.
     for (std::size_t j = i + 1; j < order.size(); ++j) {
       const trace::Slice& later = slices_[order[j]];
       if (later.started >= slice.ended) break;
       if (later.session == slice.session) continue;
-      const Duration both = std::min(slice.ended, later.ended) - later.started;
+      const TimePoint until = std::min(slice.ended, later.ended);
+      const Duration both = until - std::max(later.started, counted);
       if (both <= Duration()) continue;
+      counted = until;
       Run& run = runs[order[i]];
       run.shared += both;
       if (multiprocessors_ == 1) run.time -= both;
@@ -284,30 +287,26 @@ Result<Profile> ProfileRecorder::ProfileOf(std::uint64_t session) const {
 }
 
 Node::Costs ProfileRecorder::Costs() const {
-  std::vector<const trace::Slice*> order;
-  for (const trace::Slice& slice : slices_) order.push_back(&slice);
-  std::sort(order.begin(), order.end(), [](const trace::Slice* a, const trace::Slice* b) {
-    return a->submitted < b->submitted;
-  });
-  std::vector<Duration> launches, notices, gaps, stops;
+  const std::vector<const trace::Slice*> order = SortedBy(&trace::Slice::submitted);
+  std::vector<Duration> launches, notices, stops;
   TimePoint busy_until{};  // The last end of those that were submitted before.
   for (std::size_t i = 0; i < order.size(); ++i) {
     const trace::Slice& slice = *order[i];
-    const bool was_idle = slice.submitted >= busy_until;
-    const bool stays_alone = i + 1 == order.size() || order[i + 1]->submitted >= slice.ended;
-    if (was_idle) launches.push_back(slice.started - slice.submitted);
-    if (was_idle && stays_alone && !slice.is_part && KnownAt(slice) >= slice.ended)
-      notices.push_back(KnownAt(slice) - slice.ended);
     if (slice.cut == trace::Cut::kStopped && slice.ended >= slice.stop_asked)
       stops.push_back(slice.ended - slice.stop_asked);
-    if (i > 0) {
-      const trace::Slice& before = *order[i - 1];
-      const bool follows = before.session == slice.session && before.stream == slice.stream &&
-                           slice.submitted < before.ended && slice.started >= before.ended;
-      if (follows && !before.is_part) gaps.push_back(slice.started - before.ended);
-    }
+    const bool was_idle = slice.submitted >= busy_until;
     busy_until = std::max({busy_until, slice.ended, slice.submitted});
+    if (!was_idle) continue;
+    bool was_overtaken = false, stays_alone = true;
+    for (std::size_t j = i + 1; j < order.size() && order[j]->submitted < slice.ended; ++j) {
+      was_overtaken = was_overtaken || order[j]->started < slice.started;
+      stays_alone = false;
+    }
+    if (!was_overtaken) launches.push_back(slice.started - slice.submitted);
+    if (stays_alone && !slice.is_part && KnownAt(slice) >= slice.ended)
+      notices.push_back(KnownAt(slice) - slice.ended);
   }
+  std::vector<Duration> gaps = Gaps();
   Node::Costs costs;
   costs.samples = std::min(launches.size(), notices.size());
   costs.stops = stops.size();
@@ -319,6 +318,30 @@ Node::Costs ProfileRecorder::Costs() const {
   costs.gap_us = MedianUs(std::move(gaps)).value_or(costs.gap_us);
   costs.stop_us = MedianUs(std::move(stops)).value_or(costs.stop_us);
   return costs;
+}
+
+std::vector<const trace::Slice*> ProfileRecorder::SortedBy(TimePoint trace::Slice::*time) const {
+  std::vector<const trace::Slice*> order;
+  for (const trace::Slice& slice : slices_) order.push_back(&slice);
+  std::stable_sort(
+      order.begin(), order.end(),
+      [time](const trace::Slice* a, const trace::Slice* b) { return a->*time < b->*time; });
+  return order;
+}
+
+// A higher class may run between two kernels of a stream. Its time is no cost of the device, so
+// only kernels that began one right after the other count.
+std::vector<Duration> ProfileRecorder::Gaps() const {
+  const std::vector<const trace::Slice*> order = SortedBy(&trace::Slice::started);
+  std::vector<Duration> gaps;
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const trace::Slice& before = *order[i - 1];
+    const trace::Slice& slice = *order[i];
+    const bool follows = before.session == slice.session && before.stream == slice.stream &&
+                         slice.submitted < before.ended && slice.started >= before.ended;
+    if (follows && !before.is_part) gaps.push_back(slice.started - before.ended);
+  }
+  return gaps;
 }
 
 // The pauses of a client that waits for its requests differ less than the distances of their

@@ -62,6 +62,8 @@ class ProfileRecorder {
   };
   std::vector<Run> Runs() const;
   simulation::Node::Costs Costs() const;
+  std::vector<scheduler::Duration> Gaps() const;
+  std::vector<const trace::Slice*> SortedBy(scheduler::TimePoint trace::Slice::*time) const;
   std::size_t KernelNumber(const Command& command, simulation::Profile& profile,
                            std::map<std::string, std::size_t>& numbers) const;
   void FillRequests(const std::vector<Command>& commands,
