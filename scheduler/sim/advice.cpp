@@ -344,6 +344,7 @@ FrontOptions FrontOptionsOf(const Node& node) {
   options.costs.launch_delays = DurationsOf(costs.launches_us);
   options.costs.kernel_gaps = DurationsOf(costs.gaps_us);
   options.costs.notices = DurationsOf(costs.notices_us);
+  if (node.kind == "cpu") options.order = StreamOrder::kSubmitted;
   options.policy = node.options;
   options.claims = node.stops_within_commands;
   if (costs.turnaround_us) options.turnaround = Microseconds(*costs.turnaround_us);

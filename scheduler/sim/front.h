@@ -53,6 +53,7 @@ class Front {
 struct FrontOptions {
   std::uint32_t multiprocessors = 80;
   GpuCosts costs;
+  StreamOrder order = StreamOrder::kEligible;
   scheduler::PolicyOptions policy;
   scheduler::LaneOptions lane;
   // Kernels and copies shorter than this are never cut, as in the worker.

@@ -28,6 +28,13 @@ struct GpuCosts {
   std::uint32_t seed = 1;  // Draws from these begin with it.
 };
 
+// Which of several streams with the same priority is served first.
+enum class StreamOrder : std::uint8_t {
+  kEligible,   // Whose kernel could begin first: the streams of a GPU take turns.
+  kSubmitted,  // Whose kernel was submitted first, as on the cpu device. There the gap between two
+               // kernels of a stream is time of the thread, in which nothing younger begins.
+};
+
 // Works of one stream run one after the other, in the order of their submission.
 struct Work {
   std::uint64_t id = 0;

@@ -25,7 +25,7 @@ constexpr GateRules kTally{.low_in_flight_max = 1,
 constexpr GateRules kXSched{.low_in_flight_max = 8};
 
 std::unique_ptr<GpuDevice> NewSharedGpu(const FrontOptions& options, std::size_t /*clients*/) {
-  return std::make_unique<SharedGpu>(options.multiprocessors, options.costs);
+  return std::make_unique<SharedGpu>(options.multiprocessors, options.costs, options.order);
 }
 
 std::unique_ptr<GpuDevice> NewTallyGpu(const FrontOptions& options, std::size_t /*clients*/) {

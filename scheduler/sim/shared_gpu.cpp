@@ -2,6 +2,7 @@
 #include "scheduler/sim/shared_gpu.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpushared::simulation {
 
@@ -17,7 +18,8 @@ SharedGpu::Duration SharedGpu::Draw(const std::vector<Duration>& seen, Duration 
 void SharedGpu::Submit(const Work& work, TimePoint called) {
   if (work.stream >= streams_.size()) streams_.resize(work.stream + 1);
   Stream& stream = streams_[work.stream];
-  stream.items.push_back({work, called + Draw(costs_.launch_delays, costs_.launch_delay)});
+  const TimePoint ready = called + Draw(costs_.launch_delays, costs_.launch_delay);
+  stream.items.push_back({.work = work, .ready = ready, .submission = submissions_++});
   if (stream.items.size() == 1) PrepareFront(work.stream, called);
 }
 
@@ -28,7 +30,24 @@ void SharedGpu::PrepareFront(std::size_t number, TimePoint earliest) {
   stream.is_stopped = false;
   stream.next_block = front.work.first_block;
   stream.running = 0;
+  stream.gap = {};
   Add({.at = std::max(front.ready, earliest), .kind = Event::Kind::kEligible, .stream = number});
+}
+
+void SharedGpu::PrepareNext(std::size_t number, TimePoint end, TimePoint now) {
+  const Duration gap = Draw(costs_.kernel_gaps, costs_.kernel_gap);
+  if (order_ == StreamOrder::kEligible) return PrepareFront(number, end + gap);
+  PrepareFront(number, end);
+  Stream& stream = streams_[number];
+  stream.gap = gap;
+  // In the same breath, before a younger one is looked at.
+  if (std::max(stream.items.front().ready, end) <= now) MakeEligible(stream);
+}
+
+void SharedGpu::MakeEligible(Stream& stream) {
+  if (stream.is_eligible) return;
+  stream.is_eligible = true;
+  stream.turn = order_ == StreamOrder::kEligible ? turns_++ : stream.items.front().submission;
 }
 
 void SharedGpu::RequestStop(std::uint64_t id, TimePoint now) {
@@ -71,8 +90,7 @@ void SharedGpu::OnEvent(const Event& event, std::vector<Finished>& finished) {
   const Kernel kernel = stream.items.front().work.kernel;
   const Engine engine = EngineOf(kernel);
   if (event.kind == Event::Kind::kEligible) {
-    stream.is_eligible = true;
-    stream.turn = turns_++;
+    MakeEligible(stream);
   } else {
     room_[engine] += event.blocks * RoomOfBlock(kernel);
     stream.running -= event.blocks;
@@ -96,8 +114,7 @@ void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
        .id = work.id});
   stream.items.pop_front();
   stream.is_eligible = false;
-  if (!stream.items.empty())
-    PrepareFront(number, end + Draw(costs_.kernel_gaps, costs_.kernel_gap));
+  if (!stream.items.empty()) PrepareNext(number, end, now);
 }
 
 SharedGpu::Engine SharedGpu::EngineOf(const Kernel& kernel) {
@@ -142,7 +159,8 @@ void SharedGpu::Dispatch(Engine engine, TimePoint now) {
     best->running += blocks;
     room_[engine] -= blocks * each;
     const bool is_claimed = work.stoppable && !IsCopy(work.kernel);
-    Add({.at = now + work.kernel.block_time + (is_claimed ? costs_.claim : Duration()),
+    const Duration gap = std::exchange(best->gap, Duration());
+    Add({.at = now + gap + work.kernel.block_time + (is_claimed ? costs_.claim : Duration()),
          .kind = Event::Kind::kBlocksEnd,
          .stream = static_cast<std::size_t>(best - streams_.data()),
          .blocks = blocks});

@@ -16,15 +16,20 @@
 namespace gpushared::simulation {
 
 // One context, or several under MPS: blocks of all streams share the multiprocessors. Room goes to
-// the kernel of the highest priority, among equals to the first. Others get room when all its
-// blocks have begun (Amert et al., RTSS 2017). A block that has begun is never interrupted. Room is
-// summed over all multiprocessors: none is wasted between them. Copies run beside kernels, one at a
-// time in each direction, in order of arrival. Stream priority has no effect on them (CUDA driver
-// API, cuStreamCreateWithPriority). Contention for caches and memory bandwidth is not modelled.
+// the kernel of the highest priority, among equals to the first by the order of streams. Others get
+// room when all its blocks have begun (Amert et al., RTSS 2017). A block that has begun is never
+// interrupted. Room is summed over all multiprocessors: none is wasted between them. Copies run
+// beside kernels, one at a time in each direction, in order of arrival. Stream priority has no
+// effect on them (CUDA driver API, cuStreamCreateWithPriority). Contention for caches and memory
+// bandwidth is not modelled.
 class SharedGpu final : public GpuDevice {
  public:
-  SharedGpu(std::uint32_t multiprocessors, const GpuCosts& costs)
-      : costs_(costs), room_{multiprocessors * kWhole, kWhole, kWhole}, random_(costs.seed) {}
+  SharedGpu(std::uint32_t multiprocessors, const GpuCosts& costs,
+            StreamOrder order = StreamOrder::kEligible)
+      : costs_(costs),
+        order_(order),
+        room_{multiprocessors * kWhole, kWhole, kWhole},
+        random_(costs.seed) {}
 
   void Submit(const Work& work, TimePoint called) override;
   void RequestStop(std::uint64_t id, TimePoint now) override;
@@ -40,12 +45,14 @@ class SharedGpu final : public GpuDevice {
 
   struct Item {
     Work work;
-    TimePoint ready;  // Not before, whatever is ahead of it.
+    TimePoint ready;               // Not before, whatever is ahead of it.
+    std::uint64_t submission = 0;  // Its number.
   };
   struct Stream {
     std::deque<Item> items;  // The front may be on its engine.
     bool is_eligible = false;
-    std::uint64_t turn = 0;  // The front's place, by the time it became eligible.
+    std::uint64_t turn = 0;  // The front's place, as the order says.
+    Duration gap{};          // Before its first block, on its engine.
     std::uint32_t next_block = 0;
     std::uint32_t running = 0;
     bool is_stopped = false;  // No further block starts.
@@ -74,16 +81,19 @@ class SharedGpu final : public GpuDevice {
   void Add(Event event);
   Duration Draw(const std::vector<Duration>& seen, Duration otherwise);
   void PrepareFront(std::size_t stream, TimePoint earliest);
+  void PrepareNext(std::size_t stream, TimePoint end, TimePoint now);
+  void MakeEligible(Stream& stream);
   void OnEvent(const Event& event, std::vector<Finished>& finished);
   void EndFrontIfDone(std::size_t stream, TimePoint now);
   void Dispatch(Engine engine, TimePoint now);
 
   const GpuCosts costs_;
+  const StreamOrder order_;
   std::array<std::uint64_t, kEngines> room_;
   std::vector<Stream> streams_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t orders_ = 0;
-  std::uint64_t turns_ = 0;
+  std::uint64_t turns_ = 0, submissions_ = 0;
   std::minstd_rand random_;
   TimePoint last_notice_{};  // One thread learns of all ends, in their order.
 };

@@ -113,6 +113,27 @@ TEST(SharedGpu, AmongEqualsTheOneThatCameFirstIsServedFirst) {
   EXPECT_EQ(ends.at(3).at, 130us);
 }
 
+// As the cpu device serves them: a burst of one client is not cut into by another one's.
+TEST(SharedGpu, InOrderOfSubmissionAStreamGoesOnWithoutItsNeighbours) {
+  GpuCosts costs = kFree;
+  costs.kernel_gap = 1us;
+  const auto run = [&](StreamOrder order) {
+    SharedGpu gpu(1, costs, order);
+    gpu.Submit({.id = 1, .stream = 0, .kernel = {1, 100us}}, At(0us));
+    gpu.Submit({.id = 2, .stream = 0, .kernel = {1, 100us}}, At(0us));
+    gpu.Submit({.id = 3, .stream = 1, .kernel = {1, 10us}}, At(0us));
+    gpu.Submit({.id = 4, .stream = 0, .kernel = {1, 100us}}, At(0us));
+    return Drain(gpu);
+  };
+  const auto submitted = run(StreamOrder::kSubmitted);
+  EXPECT_EQ(submitted.at(2).at, 201us) << "the gap is the device's time";
+  EXPECT_EQ(submitted.at(3).at, 211us) << "older than the last one of the other stream";
+  EXPECT_EQ(submitted.at(4).at, 312us);
+  const auto eligible = run(StreamOrder::kEligible);
+  EXPECT_EQ(eligible.at(3).at, 110us);
+  EXPECT_EQ(eligible.at(2).at, 210us);
+}
+
 TEST(SharedGpu, PriorityDecidesAtBlocksAndInterruptsNone) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {30, 100us}}, At(0us));
