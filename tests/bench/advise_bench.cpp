@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Is the advice true? Ten mixes: the job is profiled alone and the clients that are there together,
-// as an operator would. Then all of them really run. `gpusharedctl advise` is asked about the
-// profiles, and its answer compared. Recordings can be kept, and asked about again.
+// as an operator would. Then all of them really run, several times. `gpusharedctl advise` is asked
+// about the profiles, and its answer compared. So is each run with the one before: no advice can be
+// better than that. Recordings can be kept, and asked about again.
 
 #include <algorithm>
 #include <chrono>
@@ -37,30 +38,49 @@ struct Arguments {
   std::vector<std::size_t> mixes;  // From 1; empty: all.
   double seconds = 20;
   std::uint32_t seed = 1;
-  int tries = 1;
+  int tries = 1, runs = 1;
   double waited_max = 0.05;
   bool signs_only = false;
-  std::string json, keep, from;
+  std::string json, keep, from, before;
 };
 
 double Milliseconds(nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
 
-// The three runs of a mix.
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+// What was run of a mix.
 struct Recording {
-  MixOutcome job, node, together;
+  MixOutcome job, node;
+  std::vector<MixOutcome> together;  // At least one.
 };
 
 // One client with requests. It ran without the job before, and the job alone.
 struct ClientRow {
   std::string name;
-  double p99_now_ms = 0, p50_ms = 0, p99_ms = 0, kept_percent = 100;
+  double p99_now_ms = 0;
+  std::vector<double> p50s_ms, p99s_ms, kept_percents;  // By run.
   double advised_now_ms = 0, advised_ms = 0, low_ms = 0, high_ms = 0;
   double hindsight_ms = 0;  // See Answers.
   std::optional<double> promise_ms;
 
-  double error() const { return p99_ms / advised_ms - 1; }
-  double model_error() const { return p99_ms / hindsight_ms - 1; }
+  double p99_ms() const { return Median(p99s_ms); }
+  double error() const { return p99_ms() / advised_ms - 1; }
+  double model_error() const { return p99s_ms.front() / hindsight_ms - 1; }
   double error_now() const { return p99_now_ms / advised_now_ms - 1; }
+  // Of the one before, taken for advice about the next run: the worst one.
+  double repeated_error() const {
+    double worst = 0;
+    for (std::size_t i = 1; i < p99s_ms.size(); ++i) {
+      const double error = p99s_ms[i] / p99s_ms[i - 1] - 1;
+      if (std::abs(error) > std::abs(worst)) worst = error;
+    }
+    return worst;
+  }
 };
 
 struct MixRow {
@@ -132,7 +152,7 @@ struct MixFiles {
         all(folder + "/all" + std::to_string(number) + ".json"),
         ran(folder + "/ran" + std::to_string(number) + ".json") {}
   std::string job, node;
-  std::string all;  // A profile of the real run.
+  std::string all;  // A profile of the first real run.
   std::string ran;
 };
 
@@ -152,11 +172,15 @@ Recording Record(const Arguments& arguments, const AdviseMix& mix, const MixFile
   recording.node = RunQuietly(arguments, run);
   Save(files.node, recording.node.profile);
   run.clients.push_back(mix.job);
-  recording.together = RunQuietly(arguments, run);
-  Save(files.all, recording.together.profile);
+  Json together = Json::array();
+  for (int i = 0; i < arguments.runs; ++i) {
+    recording.together.push_back(RunQuietly(arguments, run));
+    together.push_back(ToJson(recording.together.back()));
+  }
+  Save(files.all, recording.together.front().profile);
   Save(files.ran, Json({{"job", ToJson(recording.job)},
                         {"node", ToJson(recording.node)},
-                        {"together", ToJson(recording.together)}})
+                        {"together", together}})
                       .dump());
   return recording;
 }
@@ -165,9 +189,11 @@ Recording Load(const MixFiles& files) {
   std::ifstream file(files.ran);
   if (!file) throw std::runtime_error("cannot read " + files.ran);
   const Json kept = Json::parse(file);
-  return {.job = OutcomeOf(kept.at("job")),
-          .node = OutcomeOf(kept.at("node")),
-          .together = OutcomeOf(kept.at("together"))};
+  Recording recording{
+      .job = OutcomeOf(kept.at("job")), .node = OutcomeOf(kept.at("node")), .together = {}};
+  for (const Json& run : kept.at("together")) recording.together.push_back(OutcomeOf(run));
+  if (recording.together.empty()) throw std::runtime_error(files.ran + " has no run of all");
+  return recording;
 }
 
 double P99(std::vector<nanoseconds>& latencies, const std::string& name) {
@@ -182,8 +208,8 @@ struct Answers {
   Json same_arrivals;
   // As operators ask: it has other arrivals of the same kind, as they would have come.
   Json usual;
-  // From a profile of the real run. The machine's noise is in both, so they differ by what the
-  // model misses.
+  // From a profile of the first real run. The machine's noise is in both, so they differ by what
+  // the model misses.
   Json hindsight;
 };
 
@@ -211,18 +237,24 @@ const Json& About(const std::string& name, const Json& answer) {
   throw std::runtime_error("no advice about " + name);
 }
 
-ClientRow RowOf(const MixClient& client, std::vector<nanoseconds> before,
-                std::vector<nanoseconds> latencies, const Answers& answers) {
-  ClientRow row{.name = client.name, .promise_ms = {}};
+void AddRun(const MixClient& client, std::vector<nanoseconds> latencies, ClientRow& row) {
+  row.p99s_ms.push_back(P99(latencies, client.name));
+  row.p50s_ms.push_back(Milliseconds(simulation::Percentile(latencies, 0.5)));
+  const auto kept = std::count_if(latencies.begin(), latencies.end(), [&](nanoseconds time) {
+    return !client.promise || time <= *client.promise;
+  });
+  row.kept_percents.push_back(100 * static_cast<double>(kept) /
+                              static_cast<double>(latencies.size()));
+}
+
+// `number`: of the client in the runs of all.
+ClientRow RowOf(const MixClient& client, std::size_t number, std::vector<nanoseconds> before,
+                const Recording& recording, const Answers& answers) {
+  ClientRow row{
+      .name = client.name, .p50s_ms = {}, .p99s_ms = {}, .kept_percents = {}, .promise_ms = {}};
   row.p99_now_ms = P99(before, client.name);
-  row.p99_ms = P99(latencies, client.name);
-  row.p50_ms = Milliseconds(simulation::Percentile(latencies, 0.5));
-  if (client.promise) {
-    row.promise_ms = Milliseconds(*client.promise);
-    const auto kept = std::count_if(latencies.begin(), latencies.end(),
-                                    [&](nanoseconds time) { return time <= *client.promise; });
-    row.kept_percent = 100 * static_cast<double>(kept) / static_cast<double>(latencies.size());
-  }
+  for (const MixOutcome& run : recording.together) AddRun(client, run.latencies[number], row);
+  if (client.promise) row.promise_ms = Milliseconds(*client.promise);
   const Json& same = About(client.name, answers.same_arrivals);
   const Json& usual = About(client.name, answers.usual);
   row.advised_now_ms = same.at("p99_now_ms").get<double>();
@@ -236,7 +268,8 @@ ClientRow RowOf(const MixClient& client, std::vector<nanoseconds> before,
 MixRow Compare(std::size_t number, const AdviseMix& mix, const Recording& recording,
                const Answers& answers) {
   MixRow row{.number = number, .mix = mix, .clients = {}};
-  row.worker_waited = recording.together.worker_waited;
+  for (const MixOutcome& run : recording.together)
+    row.worker_waited = std::max(row.worker_waited, run.worker_waited);
   row.is_advised = answers.usual.at("fits").get<bool>();
   row.certainty = answers.usual.at("certainty").get<std::string>();
   std::vector<MixClient> clients = mix.residents;
@@ -244,11 +277,11 @@ MixRow Compare(std::size_t number, const AdviseMix& mix, const Recording& record
   for (std::size_t i = 0; i < clients.size(); ++i) {
     if (!clients[i].has_requests()) continue;
     const bool is_job = i == mix.residents.size();
-    row.clients.push_back(RowOf(clients[i],
+    row.clients.push_back(RowOf(clients[i], i,
                                 is_job ? recording.job.latencies[0] : recording.node.latencies[i],
-                                recording.together.latencies[i], answers));
+                                recording, answers));
     const ClientRow& client = row.clients.back();
-    if (client.promise_ms && client.p99_ms > *client.promise_ms) row.fits = false;
+    if (client.promise_ms && client.p99_ms() > *client.promise_ms) row.fits = false;
   }
   return row;
 }
@@ -257,7 +290,11 @@ MixRow Try(const Arguments& arguments, std::size_t number, const AdviseMix& mix)
   const ScratchFolder scratch;
   const std::string& kept = arguments.from.empty() ? arguments.keep : arguments.from;
   const MixFiles files(kept.empty() ? scratch.path() : kept, number);
-  const Recording recording = arguments.from.empty() ? Record(arguments, mix, files) : Load(files);
+  Recording recording = arguments.from.empty() ? Record(arguments, mix, files) : Load(files);
+  if (!arguments.before.empty()) {
+    std::vector<MixOutcome> earlier = Load(MixFiles(arguments.before, number)).together;
+    recording.together.insert(recording.together.end(), earlier.begin(), earlier.end());
+  }
   return Compare(number, mix, recording, AskAll(files, mix.job.name));
 }
 
@@ -268,12 +305,12 @@ void Print(const MixRow& row) {
     if (client.promise_ms) std::snprintf(promise, sizeof promise, "%.0f", *client.promise_ms);
     std::printf(
         "%4s %-28s %-11s %-7s %8.1f %8.1f %+7.1f%% %8.1f %8.1f %8.1f to %-8.1f %+7.1f%% "
-        "%+7.1f%% %8s %6.1f%%",
+        "%+7.1f%% %+7.1f%% %8s %6.1f%%",
         is_first ? std::to_string(row.number).c_str() : "", is_first ? row.mix.what.c_str() : "",
         is_first ? row.mix.policy.c_str() : "", client.name.c_str(), client.p99_now_ms,
-        client.advised_now_ms, 100 * client.error_now(), client.p99_ms, client.advised_ms,
-        client.low_ms, client.high_ms, 100 * client.error(), 100 * client.model_error(), promise,
-        client.kept_percent);
+        client.advised_now_ms, 100 * client.error_now(), client.p99_ms(), client.advised_ms,
+        client.low_ms, client.high_ms, 100 * client.error(), 100 * client.repeated_error(),
+        100 * client.model_error(), promise, Median(client.kept_percents));
     if (is_first) {
       std::printf("  %s, said %s (%s)%s  waited %.1f%%", row.fits ? "fits" : "does not",
                   row.is_advised ? "fits" : "does not", row.certainty.c_str(),
@@ -288,15 +325,15 @@ Json ToJson(const MixRow& row) {
   Json clients = Json::array();
   for (const ClientRow& client : row.clients) {
     clients.push_back({{"name", client.name},
-                       {"p50_ms", client.p50_ms},
-                       {"p99_ms", client.p99_ms},
+                       {"p50s_ms", client.p50s_ms},
+                       {"p99s_ms", client.p99s_ms},
                        {"p99_advised_ms", client.advised_ms},
                        {"p99_hindsight_ms", client.hindsight_ms},
                        {"p99_now_ms", client.p99_now_ms},
                        {"p99_now_advised_ms", client.advised_now_ms},
                        {"p99_low_ms", client.low_ms},
                        {"p99_high_ms", client.high_ms},
-                       {"kept_percent", client.kept_percent}});
+                       {"kept_percents", client.kept_percents}});
   }
   return {{"mix", row.number},         {"what", row.mix.what},
           {"policy", row.mix.policy},  {"fits", row.fits},
@@ -307,12 +344,13 @@ Json ToJson(const MixRow& row) {
 int RunAll(const Arguments& arguments) {
   const std::vector<AdviseMix> mixes = AdviseMixes();
   if (arguments.from.empty())
-    std::printf("%.0f s each, seed %u\n", arguments.seconds, arguments.seed);
-  std::printf("%4s %-28s %-11s %-7s %8s %8s %8s %8s %8s %20s %8s %8s %8s %7s\n", "MIX", "",
+    std::printf("%.0f s each, seed %u, all clients %d times\n", arguments.seconds, arguments.seed,
+                arguments.runs);
+  std::printf("%4s %-28s %-11s %-7s %8s %8s %8s %8s %8s %20s %8s %8s %8s %8s %7s\n", "MIX", "",
               "POLICY", "CLIENT", "NOW ms", "SAID ms", "ERROR", "p99 ms", "SAID ms", "MAY BE",
-              "ERROR", "MODEL", "PROMISE", "KEPT");
+              "ERROR", "REPEATED", "MODEL", "PROMISE", "KEPT");
   Json rows = Json::array();
-  std::size_t near = 0, near_model = 0, right = 0, tried = 0;
+  std::size_t near = 0, near_model = 0, repeated = 0, right = 0, tried = 0;
   for (std::size_t number = 1; number <= mixes.size(); ++number) {
     const bool is_asked =
         arguments.mixes.empty() ||
@@ -324,12 +362,15 @@ int RunAll(const Arguments& arguments) {
     ++tried;
     near += row.Worst(&ClientRow::error) <= kErrorMax;
     near_model += row.Worst(&ClientRow::model_error) <= kErrorMax;
+    repeated += row.Worst(&ClientRow::repeated_error) <= kErrorMax;
     right += row.fits == row.is_advised;
   }
   std::printf(
       "p99 of all clients within %.0f%%: %zu of %zu, from a profile of the run itself (MODEL): "
-      "%zu of %zu; fits or not: right in %zu of %zu\n",
-      100 * kErrorMax, near, tried, near_model, tried, right, tried);
+      "%zu of %zu; from the p99 of the run before (REPEATED): %zu of %zu; fits or not: right in "
+      "%zu "
+      "of %zu\n",
+      100 * kErrorMax, near, tried, near_model, tried, repeated, tried, right, tried);
   if (!arguments.json.empty()) {
     Save(arguments.json,
          Json({{"environment", Environment()}, {"seconds", arguments.seconds}, {"rows", rows}})
@@ -344,10 +385,12 @@ int Run(int argc, char** argv) {
   Arguments arguments;
   app.add_option("--mix", arguments.mixes, "these mixes, from 1 (all)")
       ->check(CLI::Range(std::size_t{1}, AdviseMixes().size()));
-  app.add_option("--seconds", arguments.seconds, "of each of a mix's three runs (20)")
+  app.add_option("--seconds", arguments.seconds, "of each of a mix's runs (20)")
       ->check(CLI::Range(3.0, 600.0));
   app.add_option("--seed", arguments.seed, "of the arrivals (1)");
   app.add_option("--tries", arguments.tries, "runs at most where the worker waited for a core (1)")
+      ->check(CLI::Range(1, 100));
+  app.add_option("--runs", arguments.runs, "of all clients together; their median counts (1)")
       ->check(CLI::Range(1, 100));
   app.add_option("--waited-max", arguments.waited_max,
                  "a run is made again above this part of its time (0.05)");
@@ -359,6 +402,9 @@ int Run(int argc, char** argv) {
   app.add_option("--from", arguments.from, "ask about the recordings in this folder; runs nothing")
       ->check(CLI::ExistingDirectory)
       ->excludes(keep);
+  app.add_option("--before", arguments.before,
+                 "the recordings there have the same options; their runs count, too")
+      ->check(CLI::ExistingDirectory);
   CLI11_PARSE(app, argc, argv);
   for (const std::string& line : Environment()) std::printf("%s\n", line.c_str());
   return RunAll(arguments);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,6 +206,11 @@ ClientProcesses::~ClientProcesses() {
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
   }
+}
+
+void ClientProcesses::EndWith(pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);  // It has ended before.
 }
 
 void ClientProcesses::CheckAlive() const {

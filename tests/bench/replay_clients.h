@@ -52,7 +52,8 @@ class HoldingClient {
   const bool is_awake_;
 };
 
-// Processes forked from this one, which end with the object.
+// Processes forked from this one, which end with the object, and with this process however that
+// ends. The thread that starts them has to stay.
 class ClientProcesses {
  public:
   ClientProcesses() = default;
@@ -63,14 +64,20 @@ class ClientProcesses {
   // `function` must not return.
   template <typename Function>
   void Start(Function function) {
+    const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
-    if (pid == 0) function();
+    if (pid == 0) {
+      EndWith(parent);
+      function();
+    }
     pids_.push_back(pid);
   }
   // Throws when one has failed; it has said why.
   void CheckAlive() const;
 
  private:
+  static void EndWith(pid_t parent);
+
   std::vector<pid_t> pids_;
 };
 

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -53,8 +54,11 @@ pid_t StartProgram(const std::vector<std::string>& command, const std::string& l
     arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   const std::string path = log_path.empty() ? "/dev/null" : log_path;
+  // A signal that says that the parent has ended comes when the thread that forked has.
+  const bool is_main_thread = ::gettid() == ::getpid();
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
+  if (is_main_thread) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int log = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   ::dup2(log, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);

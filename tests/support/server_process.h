@@ -25,7 +25,8 @@ struct ProgramOutcome {
 ProgramOutcome RunProgram(const std::vector<std::string>& command);
 
 // Starts the program without waiting; the caller reaps the pid. Output goes to
-// `log_path`, or nowhere when it is empty.
+// `log_path`, or nowhere when it is empty. One that the main thread started gets SIGTERM when this
+// process ends before it.
 pid_t StartProgram(const std::vector<std::string>& command, const std::string& log_path);
 
 // True as soon as `condition` holds, false when it does not within `limit`.
