@@ -12,13 +12,15 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from waiting import until  # noqa: E402
+
 SOURCE = HERE.parent.parent
 PACKAGING = SOURCE / "packaging/kubernetes"
 NODES = ("n1", "n2")
 ADDRESS = {"n1": "10.79.0.11", "n2": "10.79.0.12"}
 MASTER = "10.79.0.1"
 SHARES = 2  # Of each class on each node.
-START_MAX_S = 120
 SYSTEM = "gpushared-system"
 IMAGE = "gpushared:0.1.0"
 # Of each node; of the machine's own nothing is written.
@@ -58,18 +60,6 @@ state = "/run/containerd"
 """
 NETWORK = {"cniVersion": "0.4.0", "name": "pods", "plugins": [
     {"type": "bridge", "bridge": "pods0", "isGateway": True, "ipam": {"type": "host-local", "subnet": "SUBNET"}}]}
-
-
-def until(what: str, done, seconds: float = START_MAX_S, pause: float = 0.2):
-    """What `done` says once it says anything; an error after that time."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = done()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not within {seconds} s")
-        time.sleep(pause)
 
 
 class Cluster:

@@ -6,14 +6,17 @@ import pathlib
 import secrets
 import shutil
 import subprocess
+import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from waiting import until  # noqa: E402
+
 PACKAGING = HERE.parent.parent / "packaging/slurm"
 NODES = ("n1", "n2")
 # The queues of QOS; the first is the one of who says none.
 QOS = {"batch": 10, "prod": 1000, "open": 10}
-START_MAX_S = 90
 RUN_FOLDER = "/run/gpushared"  # Each node has its own.
 
 SLURM_CONF = """
@@ -90,18 +93,6 @@ class = "high"
 # Of the machine; the rules are those that sites have.
 SERVER_OPTIONS = ("--device", "cpu:0", "--cpu-threads", "1", "--memory", "1GiB", "--staging-memory", "256MiB",
                   "--code-cache", "none")
-
-
-def until(what: str, done, seconds: float = START_MAX_S, pause: float = 0.1):
-    """What `done` says once it says anything; an error after that time."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = done()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not within {seconds} s")
-        time.sleep(pause)
 
 
 class Cluster:
