@@ -45,6 +45,7 @@ bool IsAbout(const Subject& subject, const Peer& peer) {
 }
 
 std::string Peer::Who() const {
+  if (pid == 0) return "uid " + std::to_string(uid) + " in another PID namespace";
   return "uid " + std::to_string(uid) + " pid " + std::to_string(pid);
 }
 

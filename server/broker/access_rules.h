@@ -21,9 +21,10 @@ struct Peer {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
   std::vector<std::uint32_t> groups;  // Supplementary groups.
-  std::int32_t pid = 0;               // For messages only: process ids are reused.
+  // For messages only: process ids are reused. 0: in a PID namespace that the server cannot see.
+  std::int32_t pid = 0;
 
-  std::string Who() const;  // "uid 1000 pid 4121"
+  std::string Who() const;  // "uid 1000 pid 4121", "uid 1000 in another PID namespace"
 };
 
 // By the kernel's word: uid, gid and supplementary groups.

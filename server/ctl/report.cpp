@@ -141,7 +141,12 @@ std::string StatusReport(const json& reply, const View& view) {
 }
 
 std::string ClientsReport(const json& reply, const View& view) {
-  return Table(Part(reply, "clients"), kClientColumns, view) + Caveats(reply);
+  json clients = Part(reply, "clients");
+  // The kernel has no number for a process in a PID namespace that the server cannot see.
+  for (json& client : clients) {
+    if (client.is_object() && client.value("pid", json()) == 0) client["pid"] = "elsewhere";
+  }
+  return Table(clients, kClientColumns, view) + Caveats(reply);
 }
 
 std::string EntrancesReport(const json& reply, const View& view) {

@@ -87,5 +87,13 @@ TEST(Reports, TheUsualColumnsOfClientsFitATerminal) {
   EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, {.wide = true}), HasSubstr("LAUNCHES"));
 }
 
+TEST(Reports, AProcessThatTheServerCannotSeeHasNoNumber) {
+  json client = kBusyClient;
+  client["pid"] = 0;
+  const View pids{.fields = {"client", "pid"}};
+  EXPECT_THAT(ClientsReport({{"clients", {client}}}, pids), HasSubstr("9999  elsewhere"));
+  EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, pids), HasSubstr("9999  4194304"));
+}
+
 }  // namespace
 }  // namespace gpushared::server

@@ -31,6 +31,11 @@ AccessRule Rule(Subject::Kind kind, std::uint32_t id) {
   return rule;
 }
 
+TEST(AccessRules, RefusalsSayWhoWasRefused) {
+  EXPECT_EQ((Peer{.uid = 1000, .groups = {}, .pid = 4121}.Who()), "uid 1000 pid 4121");
+  EXPECT_EQ((Peer{.uid = 1000, .groups = {}}.Who()), "uid 1000 in another PID namespace");
+}
+
 TEST(AccessRules, OwnUidAndRootMayHaveEverythingAndOthersNormal) {
   const AccessRules rules({}, kOwn);
   const AccessRequest high = {.scheduling_class = SchedulingClass::kHigh, .weight = 1};
