@@ -28,7 +28,7 @@ struct GpuCosts {
   std::uint32_t seed = 1;  // Draws from these begin with it.
 };
 
-// Which of several streams with the same priority is served first.
+// Whose turn it is among streams with the same priority.
 enum class StreamOrder : std::uint8_t {
   kEligible,   // Whose kernel could begin first: the streams of a GPU take turns.
   kSubmitted,  // Whose kernel was submitted first, as on the cpu device. There the gap between two

@@ -53,7 +53,7 @@ double Median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-// What was run of a mix.
+// The runs of a mix.
 struct Recording {
   MixOutcome job, node;
   std::vector<MixOutcome> together;  // At least one.
