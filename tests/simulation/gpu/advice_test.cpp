@@ -62,9 +62,14 @@ TEST(Advice, TrainingFitsBelowAServerAndNotBesideIt) {
   EXPECT_NEAR(below.gap_percent, 79, 3);
   EXPECT_NEAR(below.lower_percent, 79, 3);
 
-  const Advice beside = Advise(node, Training(SchedulingClass::kHigh, 5000), kOnce);
-  EXPECT_FALSE(beside.fits());
-  EXPECT_THAT(beside.reasons, ElementsAre(HasSubstr("serve would fall behind")));
+  // A request waits for all that the cpu device has ahead of it, and then has it to itself.
+  const Profile train = Training(SchedulingClass::kHigh, 5000);
+  EXPECT_THAT(Advise(node, train, kOnce).reasons,
+              ElementsAre(HasSubstr("serve would keep its promise of 20.0 ms for 0.00%")));
+  // On a GPU it gets every second kernel: 8 times 6 ms in 40 ms.
+  Node gpu = node;
+  gpu.kind = "cuda";
+  EXPECT_THAT(Advise(gpu, train, kOnce).reasons, ElementsAre(HasSubstr("serve would fall behind")));
 }
 
 TEST(Advice, LongKernelsWithoutClassesBreakThePromise) {
