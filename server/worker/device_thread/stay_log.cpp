@@ -65,7 +65,8 @@ const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) {
     if (stay.session != session) return charged_.Add(stay.session, stay.charged);
     ++report.commands;
     if (stay.was_stopped) ++report.stops;
-    const Duration took = stay.ended - stay.submitted;
+    // A client's commands wait for each other on the device, which is nobody's length.
+    const Duration took = stay.ended - stay.started;
     if (longest != nullptr && took <= report.longest_command) return;
     report.longest_command = took;
     longest = &stay;

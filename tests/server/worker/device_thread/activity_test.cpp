@@ -28,7 +28,11 @@ TimePoint At(scheduler::Duration since_start) { return TimePoint(since_start); }
 // ---- the log of what was on the device
 
 Stay StayOf(std::uint64_t session, TimePoint submitted, TimePoint ended) {
-  return {.session = session, .submitted = submitted, .ended = ended, .charged = ended - submitted};
+  return {.session = session,
+          .submitted = submitted,
+          .started = submitted,
+          .ended = ended,
+          .charged = ended - submitted};
 }
 
 TEST(StayLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
@@ -54,12 +58,16 @@ TEST(StayLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
   Stay stopped = StayOf(1, At(430us), At(480us));
   stopped.was_stopped = true;
   log.Add(stopped);
+  Stay behind = StayOf(1, At(400us), At(490us));  // All of them on the device at one time.
+  behind.started = At(480us);
+  log.Add(behind);
   RequestReport report;
   report.begun = At(150us);
   const Stay* const longest = log.Summarise(1, report);
   ASSERT_NE(longest, nullptr);
   EXPECT_EQ(longest->submitted, At(430us));
-  EXPECT_EQ(report.commands, 2u);
+  EXPECT_EQ(report.longest_command, 50us);
+  EXPECT_EQ(report.commands, 3u);
   EXPECT_EQ(report.stops, 1u);
   EXPECT_FALSE(report.is_cut);
   const std::array<std::pair<std::uint64_t, scheduler::Duration>, 4> most = {
