@@ -7,7 +7,7 @@ import {History, Sparkline} from './history.js';
 
 const kPastMs = 60000;
 const kClasses = ['high', 'normal', 'low'];
-const kKeptLow = 99;  // Percent; the line of kept promises begins there, unless there were fewer.
+export const kKeptLow = 99;  // Percent; the line of kept promises begins there, unless there were fewer.
 
 // By class, then by age.
 export function usualOrder(a, b) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device: who runs, its figures, the timeline, and its clients.
 
-import {ClientTable, usualOrder} from './clients.js';
+import {ClientTable, kKeptLow, usualOrder} from './clients.js';
 import {element, keyed, named, setAttribute, setText} from './dom.js';
 import {age, bytes, kNothing, number, percent, perSecond, wholePercent} from './format.js';
 import {History} from './history.js';
@@ -140,9 +140,9 @@ export class DeviceCard {
     const asked = promised.reduce((sum, client) => sum + client.requests, 0);
     const kept = promised.reduce((sum, client) => sum + (client.requests_kept ?? 0), 0);
     if (asked === 0) return this.kept.update(kNothing, 'nobody has one', false);
-    const broken = asked - kept;
-    this.kept.update(percent(100 * kept / asked), broken === 0 ? `all ${number(asked)}` : `${number(broken)} broken`,
-      device.overloaded === true);
+    const broken = asked - kept, share = 100 * kept / asked;
+    this.kept.update(percent(share), broken === 0 ? `all ${number(asked)}` : `${number(broken)} broken`,
+      device.overloaded === true || share < kKeptLow);
   }
 
   showTrouble(device) {

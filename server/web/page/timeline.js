@@ -10,6 +10,7 @@ const kFrameMs = 40;
 const kLanesMax = 8;
 const kLaneHeight = 30, kAxisHeight = 22, kBarHeight = 24;
 const kTickMs = 2000;
+const kLabelsApart = 64;  // CSS pixels.
 const kClasses = ['high', 'normal', 'low'];
 const kCalm = matchMedia('(prefers-reduced-motion: reduce)');
 
@@ -179,6 +180,8 @@ export class Timeline {
       context.fillRect(Math.min(at, this.size.width - 1), 0, 1, height + 4);
       context.fillStyle = colour('muted');
       context.textAlign = back === 0 ? 'right' : back === kSpanMs ? 'left' : 'center';
+      // The outer label stands beside its tick, and needs the room of the next one.
+      if (back === kSpanMs - kTickMs && this.size.width * kTickMs / kSpanMs < kLabelsApart) continue;
       context.fillText(back === 0 ? 'now' : `−${back / 1000} s`, at, height + 7);
     }
   }
