@@ -7,6 +7,16 @@
 
 namespace gpushared::scheduler {
 
+void FairShares::RefreshGroup(const Group& group, Level level) {
+  const Share& share = group.shares[level];
+  LevelState& state = levels_[level];
+  const bool is_absent = share.active > 0 && share.ready == 0;
+  const std::int64_t key = share.key();
+  state.ready_keys.Set(group.place, share.ready > 0 ? key : SmallestKey::kNone);
+  state.absent_keys.Set(group.place, is_absent ? key : SmallestKey::kNone);
+  state.active_used.Set(group.place, share.active > 0 ? share.charged.used : SmallestKey::kNone);
+}
+
 void FairShares::Add(ClientId client, Level level, std::uint32_t weight,
                      std::optional<std::uint64_t> group) {
   const std::size_t slot = GroupFor(group);
@@ -128,7 +138,11 @@ void FairShares::OnStarted(ClientId client, const Head& head, TimePoint now) {
   const std::int64_t pending_ns = PendingOf(head.predicted, head.stoppable);
   account.pending_ns += pending_ns;
   ShareOf(account).pending_ns += pending_ns;
-  Refresh(account);
+  if (account.counted && !head.stoppable) {
+    RefreshGroup(groups_[account.group], account.level);  // All that has changed.
+  } else {
+    Refresh(account);
+  }
 }
 
 void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
@@ -151,6 +165,10 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   Charge(group.shares[ended.account].charged, group.shares[ended.account].weight, ended.held);
   if (ended.account != account.level) RefreshGroup(group, ended.account);
   account.last_held = ended.held;
+  if (account.ready && account.counted && account.stoppable == 0 && !ended.stoppable) {
+    RefreshGroup(group, account.level);  // All that has changed.
+    return;
+  }
   if (!account.ready && account.running == 0) Pause(account, now);
   Refresh(account);
 }
@@ -336,15 +354,6 @@ void FairShares::Refresh(Account& account) {
                                          ? account.uncharged_since.time_since_epoch().count()
                                          : SmallestKey::kNone);
   RefreshGroup(groups_[account.group], account.level);
-}
-
-void FairShares::RefreshGroup(const Group& group, Level level) {
-  const Share& share = group.shares[level];
-  LevelState& state = levels_[level];
-  const bool is_absent = share.active > 0 && share.ready == 0;
-  state.ready_keys.Set(group.place, share.ready > 0 ? share.key() : SmallestKey::kNone);
-  state.absent_keys.Set(group.place, is_absent ? share.key() : SmallestKey::kNone);
-  state.active_used.Set(group.place, share.active > 0 ? share.charged.used : SmallestKey::kNone);
 }
 
 void FairShares::RefreshAll() {

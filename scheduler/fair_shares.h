@@ -161,7 +161,8 @@ class FairShares {
   void Reweigh(std::size_t group);
   // After every change of an account.
   void Refresh(Account& account);
-  void RefreshGroup(const Group& group, Level level);
+  // In line: each command does this twice.
+  [[gnu::always_inline]] inline void RefreshGroup(const Group& group, Level level);
   // After accounts were added or removed.
   void RefreshAll();
   static void Charge(Charged& charged, std::uint32_t weight, Duration held);

@@ -47,7 +47,7 @@ Duration Predictor::Predict(std::uint64_t key, const KernelGrid& grid) const {
       std::min(whole, Wide{static_cast<std::uint64_t>(Duration(kCommandTimeMax).count())})));
 }
 
-void Predictor::AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid) {
+Duration Predictor::AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid) {
   ++samples_;
   Entry* found = nullptr;
   for (Entry& entry : std::span(entries_).subspan(FirstOfSet(key), kWays)) {
@@ -57,7 +57,9 @@ void Predictor::AddSample(std::uint64_t key, Duration measured, const KernelGrid
     }
     if (found == nullptr || entry.used < found->used) found = &entry;
   }
-  if (found->key != key || found->predicted == Duration::zero()) {
+  Duration before = found->predicted;
+  if (found->key != key || before == Duration::zero()) [[unlikely]] {
+    before = Duration::zero();
     found->key = key;
     found->samples.Clear();
   }
@@ -68,6 +70,7 @@ void Predictor::AddSample(std::uint64_t key, Duration measured, const KernelGrid
   found->samples.Add(sample);
   if (!is_known) found->predicted = found->samples.Quantile(90);
   if (grid.blocks > 0) relatives_[PlaceOfKin(grid.kernel)] = {grid, found->predicted};
+  return before;
 }
 
 std::vector<KnownCost> Predictor::Known() const {

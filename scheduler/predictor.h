@@ -53,14 +53,10 @@ class Predictor {
   Duration Predict(std::uint64_t key, const KernelGrid& grid = {}) const;
   // Whether the key itself has one.
   bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
-  // The prediction from the key's own samples; zero when it has none.
-  Duration PredictKnown(std::uint64_t key) const {
-    const Entry* const entry = Find(key);
-    return entry == nullptr ? Duration::zero() : entry->predicted;
-  }
   // Whether it has as many as are kept.
   bool KnowsWell(std::uint64_t key) const;
-  void AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
+  // Returns what the key's own samples predicted until now; zero when it had none.
+  Duration AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
 
   // All keys with samples, the one with the oldest last sample first. Another predictor that gets
   // them in this order, as one sample each, predicts the same.

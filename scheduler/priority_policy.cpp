@@ -60,8 +60,10 @@ void PriorityPolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
   EarnUpTo(now);
   State& state = clients_.At(client);
   state.head = head;
-  // The next one of those that it has queued is nothing that it could have expected.
-  if (!state.ready) ForgetExpected(client);
+  // The next one of those that it has queued is nothing that it could have expected, and changes no
+  // share.
+  if (state.ready) return;
+  ForgetExpected(client);
   state.ready = true;
   shares_.OnReady(client);
 }
@@ -122,7 +124,7 @@ void PriorityPolicy::ReviewExpected(TimePoint now) {
 }
 
 Decision PriorityPolicy::KeepFree(Decision decision, TimePoint now) {
-  if (next_expected_ && now >= next_expected_->until) ReviewExpected(now);
+  if (now >= next_expected_->until) ReviewExpected(now);
   if (!next_expected_ || decision.kind == Decision::Kind::kStop) return decision;
   const Expected& expected = *next_expected_;
   const TimePoint stop_at = expected.at - kStopTime;
@@ -146,8 +148,9 @@ Decision PriorityPolicy::Pick(TimePoint now) {
   if (floor_ppm_ > 0) {
     if (const std::optional<Decision> decision = PickFloorTurn(now)) return *decision;
   }
-  Decision decision = KeepFree(shares_.PickByLevel(kHighest, kLowest, hold_off_, now), now);
-  if (decision.kind != Decision::Kind::kStop) {
+  Decision decision = shares_.PickByLevel(kHighest, kLowest, hold_off_, now);
+  if (next_expected_) decision = KeepFree(decision, now);
+  if (floor_ppm_ > 0 && decision.kind != Decision::Kind::kStop) {
     decision.reconsider_at = Earlier(decision.reconsider_at, FloorTurnDue(now));
   }
   return decision;
@@ -191,7 +194,7 @@ std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
 }
 
 std::optional<TimePoint> PriorityPolicy::FloorTurnDue(TimePoint now) const {
-  if (floor_ppm_ == 0 || !shares_.IsActive(kLowest) || !IsHigherActive()) return {};
+  if (!shares_.IsActive(kLowest) || !IsHigherActive()) return {};
   const std::int64_t missing_ns = slice_.count() - owed_ns_;
   const TimePoint owed_at =
       missing_ns > 0 ? now + Duration(missing_ns * kMillion / floor_ppm_ + 1) : now;

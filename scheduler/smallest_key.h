@@ -33,9 +33,8 @@ class SmallestKey {
   void Set(std::size_t place, std::int64_t key) {
     if (keys_[place] == key) return;
     keys_[place] = key;
-    const std::size_t group = place / kGroup;
-    marked_ |= 1u << group;
-    groups_ = std::max(groups_, group + 1);
+    marked_ |= 1u << (place / kGroup);
+    places_ = std::max(places_, place + 1);
   }
 
   std::int64_t at(std::size_t place) const { return keys_[place]; }
@@ -44,14 +43,17 @@ class SmallestKey {
     for (; marked_ != 0; marked_ &= marked_ - 1) {
       const auto group = static_cast<std::size_t>(std::countr_zero(marked_));
       const std::size_t first = group * kGroup;
+      const std::size_t end = std::min(first + kGroup, places_);
       Found found{first, keys_[first]};
-      for (std::size_t place = first + 1; place < first + kGroup; ++place) {
+      for (std::size_t place = first + 1; place < end; ++place) {
         found = Smaller(found, {place, keys_[place]});
       }
       found_[group] = found;
     }
     Found found = found_[0];
-    for (std::size_t group = 1; group < groups_; ++group) found = Smaller(found, found_[group]);
+    for (std::size_t group = 1; group * kGroup < places_; ++group) {
+      found = Smaller(found, found_[group]);
+    }
     return found;
   }
 
@@ -69,7 +71,7 @@ class SmallestKey {
   std::array<std::int64_t, kClientsMax> keys_;
   std::array<Found, kGroups> found_{};
   std::uint32_t marked_ = 0;  // One bit per group.
-  std::size_t groups_ = 0;    // Groups with a key that was ever set.
+  std::size_t places_ = 0;    // Up to the last one that ever had a key.
 };
 
 }  // namespace gpushared::scheduler

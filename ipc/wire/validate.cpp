@@ -19,6 +19,9 @@ constexpr std::uint64_t kAny32 = 0xffffffff;
 // be nonsense by then; the caller discards what it made of them.
 class Checks {
  public:
+  // `first` is what they find.
+  explicit Checks(Violation& first) : first_(first) {}
+
   void Range(const char* field, std::uint64_t value, std::uint64_t minimum, std::uint64_t maximum) {
     if ((value < minimum || value > maximum) && first_.ok()) [[unlikely]] {
       first_ = {field, value, minimum, maximum};
@@ -31,10 +34,9 @@ class Checks {
   void Zero(const char* field, const std::uint64_t (&words)[N]) {
     for (const std::uint64_t word : words) Equal(field, word, 0);
   }
-  Violation first() const { return first_; }
 
  private:
-  Violation first_;
+  Violation& first_;
 };
 
 // A record of the ring, or one inside of another: its head, and the bytes behind that.
@@ -80,7 +82,7 @@ void CheckCluster(Checks& checks, const LaunchRecord& record, LaunchCommand& out
   const std::uint32_t blocks = std::uint32_t{cluster[0]} * cluster[1] * cluster[2];
   checks.Range("launch blocks per cluster", blocks, least, kClusterBlocksMax);
   checks.Equal("launch reserved", record.reserved, 0);
-  std::copy(std::begin(cluster), std::end(cluster), out.cluster.begin());
+  out.cluster = {cluster[0], cluster[1], cluster[2]};
 }
 
 void CheckLaunch(Checks& checks, const RecordView& copy, LaunchCommand& out) {
@@ -121,8 +123,8 @@ void CheckLaunch(Checks& checks, const RecordView& copy, LaunchCommand& out) {
   }
   out.module = record.module;
   out.kernel = record.kernel;
-  std::copy(std::begin(record.grid), std::end(record.grid), out.grid.begin());
-  std::copy(std::begin(record.block), std::end(record.block), out.block.begin());
+  out.grid = {record.grid[0], record.grid[1], record.grid[2]};
+  out.block = {record.block[0], record.block[1], record.block[2]};
   out.dynamic_shared_bytes = record.dynamic_shared_bytes;
   out.parameter_bytes = bytes;
 }
@@ -296,12 +298,13 @@ void CheckGraphNode(Checks& checks, const RecordView& copy, SetGraphNodeCommand&
 Violation ValidateCommand(const RecordCopy& copy, Command& command) {
   const RecordView record(copy);
   const auto plain = record.As<PlainRecord>();  // All records share the first 20 bytes.
-  Checks checks;
+  Violation first;
+  Checks checks(first);
   checks.Range("sequence", plain.header.sequence, 1, ~std::uint64_t{0});
   checks.Range("stream", plain.stream, 0, kStreamsMax - 1);
   command.id = {plain.stream, plain.header.sequence};
   const auto op = static_cast<Op>(plain.header.op);
-  if (CheckWork(checks, op, record, command.body)) return checks.first();
+  if (CheckWork(checks, op, record, command.body)) return first;
   switch (op) {
     case Op::kWaitFor:
       CheckWaitFor(checks, record, command.body.emplace<WaitForCommand>());
@@ -343,13 +346,14 @@ Violation ValidateCommand(const RecordCopy& copy, Command& command) {
     default:
       checks.Range("op", plain.header.op, 1, kOpMax);
   }
-  return checks.first();
+  return first;
 }
 
 Violation ValidateCompletion(const RecordCopy& copy, CompletionNotice& notice) {
   const auto record = copy.As<CompletionRecord>();
   constexpr auto kCodeMax = static_cast<std::uint64_t>(StatusCode::kInternal);
-  Checks checks;
+  Violation first;
+  Checks checks(first);
   checks.Range("sequence", record.header.sequence, 1, ~std::uint64_t{0});
   checks.Range("stream", record.stream, 0, kStreamsMax - 1);
   checks.Range("completion kind", record.header.op, 1, 2);
@@ -371,7 +375,7 @@ Violation ValidateCompletion(const RecordCopy& copy, CompletionNotice& notice) {
   notice.fault = fault;
   notice.started_ns = record.started_ns;
   notice.ended_ns = record.ended_ns;
-  return checks.first();
+  return first;
 }
 
 Status DescribeViolation(const Violation& violation, const RecordCopy& record) {
@@ -389,7 +393,8 @@ Status DescribeViolation(const Violation& violation, const RecordCopy& record) {
 Violation StreamLedger::Accept(const Command& command) {
   const auto [stream, sequence] = command.id;
   const bool creates = std::holds_alternative<CreateStreamCommand>(command.body);
-  Checks checks;
+  Violation first;
+  Checks checks(first);
   checks.Equal("number of live streams of this number", live_[stream], creates ? 0 : 1);
   checks.Equal("sequence", sequence, last_[stream] + 1);
   if (const auto* wait = std::get_if<WaitForCommand>(&command.body)) {
@@ -400,7 +405,7 @@ Violation StreamLedger::Accept(const Command& command) {
   if (begins || ends) {
     checks.Equal("number of open requests of this stream", in_request_[stream], begins ? 0 : 1);
   }
-  if (!checks.first().ok()) return checks.first();
+  if (!first.ok()) return first;
   last_[stream] = sequence;
   if (creates) live_.set(stream);
   if (begins) in_request_.set(stream);
@@ -409,7 +414,7 @@ Violation StreamLedger::Accept(const Command& command) {
     live_.reset(stream);
     in_request_.reset(stream);
   }
-  return checks.first();
+  return first;
 }
 
 }  // namespace gpushared::ipc

@@ -49,25 +49,34 @@ struct LaunchExcess {
   std::string Sentence(std::string_view kernel, std::string_view device) const;
 };
 
-// The slow half of CheckLaunchLimits, for a launch that is known to exceed a limit.
-LaunchExcess FindExcess(const LaunchExtents& asked, const LaunchLimits& limits);
-
-// Client library, worker and device ask this one function, each on its own copy of the numbers.
-// Never fails otherwise; any thread may call it.
-inline LaunchExcess CheckLaunchLimits(const LaunchExtents& asked, const LaunchLimits& limits) {
+// Whether the launch exceeds no limit.
+inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits& limits) {
   bool fits = true;
-  for (std::size_t i = 0; i < 3; ++i) {
-    // 1 to the maximum: zero wraps to the largest number.
+  // 1 to the maximum: zero wraps to the largest number. No loop, so that compilers keep the numbers
+  // in registers.
+  const auto check_axis = [&](std::size_t i) {
     fits &= asked.grid[i] - 1 < limits.grid_max[i];
     fits &= asked.block[i] - 1 < limits.block_max[i];
-  }
+  };
+  check_axis(0);
+  check_axis(1);
+  check_axis(2);
   // The second product can wrap only where the first is too large already.
   const std::uint64_t plane = std::uint64_t{asked.block[0]} * asked.block[1];
   fits &= plane <= limits.threads_per_block_max;
   fits &= plane * asked.block[2] <= limits.threads_per_block_max;
   fits &= std::uint64_t{asked.static_shared_bytes} + asked.dynamic_shared_bytes <=
           limits.shared_bytes_per_block_max;
-  if (fits) [[likely]]
+  return fits;
+}
+
+// The first limit that a launch exceeds, for one that does.
+[[gnu::cold]] LaunchExcess FindExcess(const LaunchExtents& asked, const LaunchLimits& limits);
+
+// Client library, worker and device ask this one function, or its two halves, each on its own copy
+// of the numbers. Never fails otherwise; any thread may call it.
+inline LaunchExcess CheckLaunchLimits(const LaunchExtents& asked, const LaunchLimits& limits) {
+  if (IsWithinLaunchLimits(asked, limits)) [[likely]]
     return {};
   return FindExcess(asked, limits);
 }

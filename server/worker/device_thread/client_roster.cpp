@@ -28,14 +28,4 @@ ClientState* ClientRoster::Find(std::uint64_t session) const {
   return found == present_.end() ? nullptr : *found;
 }
 
-ClientState* ClientRoster::OnDevice(device::WorkId name) const {
-  ClientState* const client = Of(name);
-  if (client == nullptr) return nullptr;
-  const CommandSlab& slab = client->streams.slab();
-  if (WorkName::Slot(name) >= slab.size()) return nullptr;
-  const CommandSlot& command = slab[WorkName::Slot(name)];
-  const bool is_current = command.name() == name && command.state() == CommandState::kOnDevice;
-  return is_current ? client : nullptr;
-}
-
 }  // namespace gpushared::server

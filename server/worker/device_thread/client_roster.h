@@ -40,7 +40,15 @@ class ClientRoster {
     return index < table_.size() ? table_[index].get() : nullptr;
   }
   // Null also for names of commands that are not on the device.
-  ClientState* OnDevice(device::WorkId name) const;
+  ClientState* OnDevice(device::WorkId name) const {
+    ClientState* const client = Of(name);
+    if (client == nullptr) return nullptr;
+    const CommandSlab& slab = client->streams.slab();
+    if (WorkName::Slot(name) >= slab.size()) return nullptr;
+    const CommandSlot& command = slab[WorkName::Slot(name)];
+    const bool is_current = command.name() == name && command.state() == CommandState::kOnDevice;
+    return is_current ? client : nullptr;
+  }
 
  private:
   std::array<std::unique_ptr<ClientState>, kSessionsLimit> table_;  // By ClientState::index.

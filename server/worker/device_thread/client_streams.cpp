@@ -17,10 +17,10 @@ void ClientStreams::Append(std::uint32_t slot) {
 
 std::uint32_t ClientStreams::PopFront(std::uint32_t stream) {
   StreamState& state = streams_[stream];
-  const std::uint32_t slot = state.front;
-  if (state.next == slot) state.next = slab_[slot].next;
-  state.front = slab_[slot].next;
-  if (state.front == kNoSlot) state.back = kNoSlot;
+  const std::uint32_t slot = state.front, behind = slab_[slot].next;
+  if (state.next == slot) state.next = behind;
+  state.front = behind;
+  if (behind == kNoSlot) state.back = kNoSlot;
   return slot;
 }
 
@@ -28,6 +28,7 @@ bool ClientStreams::Cut(std::uint32_t slot) {
   CommandSlot& whole = slab_[slot];
   if (!slab_.has_free()) {
     waits_for_slot_.set(whole.stream);
+    has_uncut_ = true;
     return false;
   }
   const std::uint32_t behind = slab_.Cut(slot);
@@ -52,6 +53,7 @@ void ClientStreams::WakeAllUncut() {
     if (waits_for_slot_.test(stream)) MarkToSettle(stream);
   }
   waits_for_slot_.reset();
+  has_uncut_ = false;
 }
 
 void ClientStreams::AddWaiter(std::uint32_t target, std::uint32_t waiter) {

@@ -87,7 +87,7 @@ class ClientStreams {
   bool Cut(std::uint32_t slot);
   // A slot has become free.
   void WakeUncut() {
-    if (waits_for_slot_.any()) [[unlikely]]
+    if (has_uncut_) [[unlikely]]
       WakeAllUncut();
   }
   // The next command was offered, or has nothing to offer.
@@ -118,9 +118,10 @@ class ClientStreams {
 
  private:
   void WakeThem(std::uint32_t target);
-  void WakeAllUncut();
+  [[gnu::cold]] void WakeAllUncut();
 
   CommandSlab slab_;
+  bool has_uncut_ = false;                        // Any of these.
   std::bitset<ipc::kStreamsMax> waits_for_slot_;  // Their next command is to be cut.
   std::vector<StreamState> streams_;
   std::bitset<ipc::kStreamsMax> is_to_settle_;

@@ -20,6 +20,38 @@ namespace gpushared::server {
 
 using Reason = Refusal::Reason;
 
+void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
+  const ipc::Violation malformed = ipc::ValidateCommand(record_, command_);
+  if (!malformed.ok()) return BreakFor(client, malformed);
+  const bool in_request = client.intake.ledger_.in_request(command_.id.stream);
+  const ipc::Violation out_of_turn = client.intake.ledger_.Accept(command_);
+  if (!out_of_turn.ok()) return BreakFor(client, out_of_turn);
+  ++client.counters.commands_taken;
+  client.totals.AddCommand();
+  ReserveAnswers(client, command_);
+  const std::uint32_t index = client.streams.slab().Allocate();
+  CommandSlot& slot = client.streams.slab()[index];
+  slot.stream = static_cast<std::uint8_t>(command_.id.stream);
+  slot.sequence = command_.id.sequence;
+  slot.taken = now;
+  slot.epoch = client.scope.epoch();
+  // Most are launches.
+  const auto* const launch = std::get_if<ipc::LaunchCommand>(&command_.body);
+  MaybeRefused refused =
+      launch != nullptr ? Prepare(client, *launch, slot)
+                        : std::visit([&](const auto& body) { return Prepare(client, body, slot); },
+                                     command_.body);
+  if (in_request && slot.kind == CommandKind::kDestroyStream) {
+    slot.kind = CommandKind::kDestroyStreamInRequest;
+  }
+  if (refused != nullptr) [[unlikely]] {
+    ++client.counters.commands_refused;
+    client.totals.of_class().commands_refused.Add(1);
+    slot.failure = std::move(refused);
+  }
+  dispatcher_.Append(client, index, now);
+}
+
 std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
   ipc::TagRingReader& ring = client.intake.ring_;
   const std::uint64_t published = ring.published();
@@ -36,11 +68,7 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
       break;
     }
     if (result == ipc::ReadResult::kPeerBroken) {
-      dispatcher_.Break(client,
-                        Status(StatusCode::kProtocolViolation,
-                               fmt::format("session ended: the command ring is damaged at granule "
-                                           "{} [{}]",
-                                           ring.position(), client.setup.who)));
+      BreakForDamage(client);
       break;
     }
     ++taken;
@@ -56,36 +84,17 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
   return taken;
 }
 
-void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
-  ipc::Violation violation = ipc::ValidateCommand(record_, command_);
-  const bool in_request = violation.ok() && client.intake.ledger_.in_request(command_.id.stream);
-  if (violation.ok()) violation = client.intake.ledger_.Accept(command_);
-  if (!violation.ok()) [[unlikely]] {
-    const Status why = ipc::DescribeViolation(violation, record_);
-    dispatcher_.Break(client, Status(why.code(), fmt::format("session ended: {} [{}]",
-                                                             why.message(), client.setup.who)));
-    return;
-  }
-  ++client.counters.commands_taken;
-  client.totals.AddCommand();
-  ReserveAnswers(client, command_);
-  const std::uint32_t index = client.streams.slab().Allocate();
-  CommandSlot& slot = client.streams.slab()[index];
-  slot.stream = static_cast<std::uint8_t>(command_.id.stream);
-  slot.sequence = command_.id.sequence;
-  slot.taken = now;
-  slot.epoch = client.scope.epoch();
-  const Refusal refusal =
-      std::visit([&](const auto& body) { return Prepare(client, body, slot); }, command_.body);
-  if (in_request && slot.kind == CommandKind::kDestroyStream) {
-    slot.kind = CommandKind::kDestroyStreamInRequest;
-  }
-  if (!refusal.ok()) [[unlikely]] {
-    ++client.counters.commands_refused;
-    client.totals.of_class().commands_refused.Add(1);
-    slot.failure = std::make_unique<CommandFailure>(refusal);
-  }
-  dispatcher_.Append(client, index, now);
+void CommandPump::BreakFor(ClientState& client, const ipc::Violation& violation) {
+  const Status why = ipc::DescribeViolation(violation, record_);
+  dispatcher_.Break(client, Status(why.code(), fmt::format("session ended: {} [{}]", why.message(),
+                                                           client.setup.who)));
+}
+
+void CommandPump::BreakForDamage(ClientState& client) {
+  dispatcher_.Break(
+      client, Status(StatusCode::kProtocolViolation,
+                     fmt::format("session ended: the command ring is damaged at granule {} [{}]",
+                                 client.intake.ring_.position(), client.setup.who)));
 }
 
 void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& command) {
@@ -98,44 +107,59 @@ void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& comman
 
 // ---- launches
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
-                             CommandSlot& slot) {
+namespace {
+
+LaunchExtents ExtentsOf(const ipc::LaunchCommand& launch, const device::KernelInfo& kernel) {
+  return {.grid = launch.grid,
+          .block = launch.block,
+          .static_shared_bytes = kernel.static_shared_bytes,
+          .dynamic_shared_bytes = launch.dynamic_shared_bytes};
+}
+
+[[gnu::cold]] MaybeRefused RefuseLaunch(const ipc::LaunchCommand& launch, const ModuleEntry& module,
+                                        Refusal why) {
+  why.number = launch.module;
+  why.kernel = launch.kernel;
+  why.serial = module.serial;
+  return Refuse(why);
+}
+
+}  // namespace
+
+MaybeRefused CommandPump::RefuseExcess(const ipc::LaunchCommand& launch, const ModuleEntry& module,
+                                       const device::KernelInfo& kernel) const {
+  Refusal why{.reason = Reason::kBeyondLimits};
+  why.excess = FindExcess(ExtentsOf(launch, kernel), device::LimitsOf(kernel, info_));
+  return RefuseLaunch(launch, module, why);
+}
+
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kLaunch;
   const ModuleEntry& module = client.scope.module(launch.module);
   if (module.module == nullptr || module.is_leaving) {
-    return {.reason = Reason::kNoModule, .number = launch.module};
+    return Refuse({.reason = Reason::kNoModule, .number = launch.module});
   }
-  const auto refuse = [&](Reason reason, std::uint64_t asked = 0, std::uint64_t allowed = 0) {
-    return Refusal{.reason = reason,
-                   .number = launch.module,
-                   .kernel = launch.kernel,
-                   .serial = module.serial,
-                   .asked = asked,
-                   .allowed = allowed};
-  };
   const std::span<const device::KernelInfo> kernels = module.module->kernels();
   if (launch.kernel >= kernels.size()) {
-    return refuse(Reason::kNoKernel, launch.kernel, kernels.size());
+    return RefuseLaunch(launch, module, {.reason = Reason::kNoKernel, .allowed = kernels.size()});
   }
   const device::KernelInfo& kernel = kernels[launch.kernel];
-  if (!kernel.unsupported.empty()) return refuse(Reason::kUnsupported);
-  const LaunchExcess excess =
-      CheckLaunchLimits({.grid = launch.grid,
-                         .block = launch.block,
-                         .static_shared_bytes = kernel.static_shared_bytes,
-                         .dynamic_shared_bytes = launch.dynamic_shared_bytes},
-                        device::LimitsOf(kernel, info_));
-  if (!excess.ok()) [[unlikely]] {
-    Refusal refusal = refuse(Reason::kBeyondLimits);
-    refusal.excess = excess;
-    return refusal;
+  if (!kernel.unsupported.empty()) {
+    return RefuseLaunch(launch, module, {.reason = Reason::kUnsupported});
+  }
+  if (!IsWithinLaunchLimits(ExtentsOf(launch, kernel), device::LimitsOf(kernel, info_))) {
+    return RefuseExcess(launch, module, kernel);
   }
   if (launch.parameter_bytes != kernel.parameter_bytes) {
-    return refuse(Reason::kParameterBytes, launch.parameter_bytes, kernel.parameter_bytes);
+    return RefuseLaunch(launch, module,
+                        {.reason = Reason::kParameterBytes,
+                         .asked = launch.parameter_bytes,
+                         .allowed = kernel.parameter_bytes});
   }
   device::LaunchWork& work = slot.work.emplace<device::LaunchWork>();
   if (launch.parameters_in_arena) {
-    if (Refusal why = CheckArena(client, "launch", launch.arena_parameters); !why.ok()) return why;
+    if (MaybeRefused why = CheckArena(client, "launch", launch.arena_parameters)) return why;
   }
   work.parameters = TakeParameters(client, launch, slot);
   work.module = module.module;
@@ -169,13 +193,14 @@ std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client
 
 // ---- copies and fills
 
-Refusal CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
-                                     CommandSlot& slot, device::CopyWork::Direction direction) {
+MaybeRefused CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
+                                          CommandSlot& slot,
+                                          device::CopyWork::Direction direction) {
   slot.bytes = copy.width_bytes * copy.height;
   slot.units = device::CopyUnits(copy.width_bytes, copy.height);
-  if (Refusal why = CheckArena(client, "copy", copy.arena); !why.ok()) return why;
-  if (Refusal why = CheckMapped(client, "copy", copy.device_address, copy.device_bytes, slot);
-      !why.ok()) {
+  if (MaybeRefused why = CheckArena(client, "copy", copy.arena)) return why;
+  if (MaybeRefused why =
+          CheckMapped(client, "copy", copy.device_address, copy.device_bytes, slot)) {
     return why;
   }
   device::CopyWork& work = slot.work.emplace<device::CopyWork>();
@@ -195,28 +220,28 @@ Refusal CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kCopyToDevice;
   return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kHostToDevice);
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyToHostCommand& copy,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::CopyToHostCommand& copy,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kCopyToHost;
   return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kDeviceToHost);
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kCopyOnDevice;
   slot.bytes = copy.width_bytes * copy.height;
   slot.units = device::CopyUnits(copy.width_bytes, copy.height);
-  if (Refusal why = CheckMapped(client, "copy", copy.destination, copy.destination_bytes, slot);
-      !why.ok()) {
+  if (MaybeRefused why =
+          CheckMapped(client, "copy", copy.destination, copy.destination_bytes, slot)) {
     return why;
   }
-  if (Refusal why = CheckMapped(client, "copy", copy.source, copy.source_bytes, slot); !why.ok()) {
+  if (MaybeRefused why = CheckMapped(client, "copy", copy.source, copy.source_bytes, slot)) {
     return why;
   }
   device::CopyWork& work = slot.work.emplace<device::CopyWork>();
@@ -230,12 +255,13 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kFill;
   slot.bytes = fill.width_bytes * fill.height;
   slot.units = device::CopyUnits(fill.width_bytes, fill.height);
-  if (Refusal why = CheckMapped(client, "fill", fill.destination, fill.destination_bytes, slot);
-      !why.ok()) {
+  if (MaybeRefused why =
+          CheckMapped(client, "fill", fill.destination, fill.destination_bytes, slot)) {
     return why;
   }
   device::FillWork& work = slot.work.emplace<device::FillWork>();
@@ -250,29 +276,32 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill, 
 
 // ---- commands that the device never sees
 
-Refusal CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait, CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kWaitFor;
   slot.target = wait.target;
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState&, const ipc::MarkCommand&, CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState&, const ipc::MarkCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kMark;
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&, CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kCreateStream;
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&, CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kDestroyStream;
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kBeginRequest;
   const Status begun = dispatcher_.requests().Begin(client, slot.stream,
                                                     scheduler::Duration(begin.age_ns), slot.taken);
@@ -280,13 +309,13 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kEndRequest;
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kExpectRequest;
   dispatcher_.requests().Expect(client, scheduler::Duration(expect.in_ns), slot.taken);
   return {};

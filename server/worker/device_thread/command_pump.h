@@ -40,32 +40,46 @@ class CommandPump {
   std::size_t Visit(ClientState& client, scheduler::TimePoint now);
 
  private:
-  void Take(ClientState& client, scheduler::TimePoint now);
+  [[gnu::always_inline]] inline void Take(ClientState& client, scheduler::TimePoint now);
+  // The record that was read last is `violation`, or the ring is damaged.
+  [[gnu::cold]] void BreakFor(ClientState& client, const ipc::Violation& violation);
+  [[gnu::cold]] void BreakForDamage(ClientState& client);
   void ReserveAnswers(ClientState& client, const ipc::Command& command);
 
   // These fill `slot` or return why the command can't run.
-  Refusal Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::CopyToHostCommand& copy, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::WaitForCommand& wait, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::CreateStreamCommand& create, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::BeginRequestCommand& begin, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
+                       CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::CopyToHostCommand& copy, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
+                       CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::WaitForCommand& wait, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::CreateStreamCommand& create,
+                       CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy,
+                       CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
+                       CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
+                       CommandSlot& slot);
 
-  Refusal Prepare(ClientState& client, const ipc::MakeGraphCommand& make, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch, CommandSlot& slot);
-  Refusal Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::MakeGraphCommand& make, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
+                       CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
+                       CommandSlot& slot);
 
+  [[gnu::cold]] MaybeRefused RefuseExcess(const ipc::LaunchCommand& launch,
+                                          const ModuleEntry& module,
+                                          const device::KernelInfo& kernel) const;
   // Looks whether the client may still name all that the graph's nodes do.
-  Refusal CheckGraph(ClientState& client, Graph& graph);
-  Refusal PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
-                          device::CopyWork::Direction direction);
+  MaybeRefused CheckGraph(ClientState& client, Graph& graph);
+  MaybeRefused PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
+                               device::CopyWork::Direction direction);
   // Copies them into the slot. Where they are in an arena, that is checked.
   static std::span<const std::byte> TakeParameters(const ClientState& client,
                                                    const ipc::LaunchCommand& launch,

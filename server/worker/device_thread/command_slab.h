@@ -256,14 +256,13 @@ class CommandSlab {
     return rest;
   }
   void Free(std::uint32_t slot) {
-    slots_[slot].name_ = 0;
-    slots_[slot].failure.reset();
-    slots_[slot].graph.reset();
-    if (slots_[slot].is_cut) --parts_;
-    if (auto* const launch = std::get_if<device::LaunchWork>(&slots_[slot].work)) {
-      launch->paused.reset();
-    }
-    slots_[slot].next = first_free_;
+    CommandSlot& freed = slots_[slot];
+    freed.name_ = 0;
+    freed.failure.reset();
+    freed.graph.reset();
+    if (freed.is_cut) --parts_;
+    if (auto* const launch = std::get_if<device::LaunchWork>(&freed.work)) launch->paused.reset();
+    freed.next = first_free_;
     first_free_ = slot;
     --used_;
   }
@@ -274,8 +273,9 @@ class CommandSlab {
  private:
   std::uint32_t Take() {
     const std::uint32_t slot = first_free_;
-    first_free_ = slots_[slot].next;
-    slots_[slot].Recycle();
+    CommandSlot& taken = slots_[slot];
+    first_free_ = taken.next;
+    taken.Recycle();
     ++used_;
     return slot;
   }

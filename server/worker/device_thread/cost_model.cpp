@@ -58,11 +58,8 @@ bool CostModel::WantsSample(const CommandSlot& command) const {
 
 void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {
   const scheduler::Duration sample = std::max(measured, scheduler::Duration(1));
-  if (command.kind == CommandKind::kLaunch) {
-    const scheduler::Duration predicted = launches_.PredictKnown(command.cost_key);
-    if (predicted > scheduler::Duration::zero()) Judge(predicted, sample);
-  }
-  Store(command, sample);
+  const scheduler::Duration predicted = Store(command, sample);
+  if (predicted > scheduler::Duration::zero()) Judge(predicted, sample);
 }
 
 void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measured) {
@@ -73,13 +70,13 @@ void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measure
   Store(command, std::clamp(measured, scheduler::Duration(1), predicted));
 }
 
-void CostModel::Store(const CommandSlot& command, scheduler::Duration sample) {
+scheduler::Duration CostModel::Store(const CommandSlot& command, scheduler::Duration sample) {
   if (command.kind == CommandKind::kLaunch) {
-    launches_.AddSample(command.cost_key, sample, GridOf(command));
-    return;
+    return launches_.AddSample(command.cost_key, sample, GridOf(command));
   }
   copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))].Add(
       sample);
+  return {};
 }
 
 std::optional<scheduler::Duration> CostModel::Turnaround() const {

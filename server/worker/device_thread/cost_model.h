@@ -121,7 +121,8 @@ class CostModel {
         std::min<std::uint64_t>(work.bytes, std::uint64_t{1} << 40) + 10'000);
     return scheduler::Duration(guess);
   }
-  void Store(const CommandSlot& command, scheduler::Duration sample);
+  // Returns what samples of launches predicted until now, as the predictor does.
+  scheduler::Duration Store(const CommandSlot& command, scheduler::Duration sample);
   void Judge(scheduler::Duration predicted, scheduler::Duration measured);
 
   scheduler::Predictor launches_;

@@ -187,6 +187,30 @@ void Dispatcher::Append(ClientState& client, std::uint32_t slot, scheduler::Time
   client.streams.MarkToSettle(command.stream);
 }
 
+void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  while (state.next != kNoSlot && !state.has_failed && offers_.MayFollow(client, state)) {
+    const CommandSlot& command = client.streams.slab()[state.next];
+    if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
+    if (command.is_device_work()) {
+      if (command.state() == CommandState::kQueued) {
+        if (!offers_.Cut(client, state.next)) return;
+        offers_.Offer(client, state.next, now);
+      }
+    } else if (command.kind == CommandKind::kWaitFor) {
+      const StreamState& target = client.streams[command.target.stream];
+      if (target.finished < command.target.sequence) {
+        client.streams.AddWaiter(command.target.stream, stream);
+        return;
+      }
+      if (target.HasFailed(command.target.sequence)) return;
+    } else if (command.destroys_stream()) {
+      return;  // The rest belongs to another incarnation, which an error must not reach.
+    }
+    client.streams.PassNext(stream);
+  }
+}
+
 void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
   while (!client.streams.is_settled()) {
     const std::uint32_t stream = client.streams.TakeToSettle();
@@ -397,30 +421,6 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
   client.streams.WakeWaiters(stream);
 }
 
-void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
-  StreamState& state = client.streams[stream];
-  while (state.next != kNoSlot && !state.has_failed && offers_.MayFollow(client, state)) {
-    const CommandSlot& command = client.streams.slab()[state.next];
-    if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
-    if (command.is_device_work()) {
-      if (command.state() == CommandState::kQueued) {
-        if (!offers_.Cut(client, state.next)) return;
-        offers_.Offer(client, state.next, now);
-      }
-    } else if (command.kind == CommandKind::kWaitFor) {
-      const StreamState& target = client.streams[command.target.stream];
-      if (target.finished < command.target.sequence) {
-        client.streams.AddWaiter(command.target.stream, stream);
-        return;
-      }
-      if (target.HasFailed(command.target.sequence)) return;
-    } else if (command.destroys_stream()) {
-      return;  // The rest belongs to another incarnation, which an error must not reach.
-    }
-    client.streams.PassNext(stream);
-  }
-}
-
 // ---- ends
 
 std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
@@ -454,24 +454,43 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
     return;
   }
   if (!is_part) return OnEnded(*client, command, completion, now);
+  OnStopped(*client, command, completion, now);
+}
+
+void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
+                           const device::Completion& completion, scheduler::TimePoint now) {
   // Units that are paused count as one that is not done.
   const bool has_paused = completion.paused != nullptr;
   const std::uint64_t done = std::min(completion.units_done, command.units - has_paused);
   command.units_done = std::max(command.units_done, done);
   if (has_paused) std::get<device::LaunchWork>(command.work).paused = completion.paused;
-  ++client->counters.stops;
-  client->totals.of_class().stops.Add(1);
-  const StreamState& stream = client->streams[command.stream];
+  ++client.counters.stops;
+  client.totals.of_class().stops.Add(1);
+  const StreamState& stream = client.streams[command.stream];
   const std::uint32_t slot = WorkName::Slot(completion.id);
   if (!stream.has_failed && stream.chained != slot) {
-    return offers_.OfferRest(*client, command, now);
+    return offers_.OfferRest(client, command, now);
   }
   if (stream.has_failed) {
     command.End();
   } else {
-    Offers::QueueRest(*client, slot);  // The rest of the one ahead goes first.
+    Offers::QueueRest(client, slot);  // The rest of the one ahead goes first.
   }
-  MarkUnsettled(*client, command.stream);
+  MarkUnsettled(client, command.stream);
+}
+
+CommandFailure Dispatcher::FailureOf(const CommandSlot& command,
+                                     const device::Completion& completion) const {
+  const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
+  const Status& why = is_lost ? *loss_ : completion.status;
+  std::string sentence(why.message());
+  if (command.graph != nullptr && !is_lost) {
+    const bool is_list = command.kind == CommandKind::kGraph;
+    sentence = fmt::format("node {} of graph {}: {}",
+                           command.first_node + (is_list ? completion.units_done : 0),
+                           command.graph->number(), sentence);
+  }
+  return CommandFailure(why.code(), std::move(sentence), completion.fault);
 }
 
 void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
@@ -479,20 +498,10 @@ void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
   command.End();
   // A kernel that was to end by force, and ended by itself before.
   if (completion.status.ok() && !completion.stopped) command.failure.reset();
-  if (command.failure == nullptr && !completion.status.ok()) {
-    const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
-    const Status& why = is_lost ? *loss_ : completion.status;
-    std::string sentence(why.message());
-    if (command.graph != nullptr && !is_lost) {
-      const bool is_list = command.kind == CommandKind::kGraph;
-      sentence = fmt::format("node {} of graph {}: {}",
-                             command.first_node + (is_list ? completion.units_done : 0),
-                             command.graph->number(), sentence);
-    }
-    command.failure =
-        std::make_unique<CommandFailure>(why.code(), std::move(sentence), completion.fault);
+  if (command.failure == nullptr && !completion.status.ok()) [[unlikely]] {
+    command.failure = std::make_unique<CommandFailure>(FailureOf(command, completion));
   }
-  if (command.failure != nullptr) {
+  if (command.failure != nullptr) [[unlikely]] {
     ++client.counters.commands_failed;
     client.totals.of_class().commands_failed.Add(1);
   } else {

@@ -68,7 +68,7 @@ class Dispatcher {
 
   // The client's bytes can't come from an honest client: nothing more is taken from it. Once
   // per client; shows up in broken().
-  void Break(ClientState& client, Status why);
+  [[gnu::cold]] void Break(ClientState& client, Status why);
   struct Broken {
     std::uint64_t session = 0;
     Status why;
@@ -129,17 +129,20 @@ class Dispatcher {
   enum class FrontOutcome { kRetired, kStays };
 
   FrontOutcome SettleFront(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  FrontOutcome SettleHostCommand(ClientState& client, std::uint32_t stream, CommandSlot& command,
-                                 scheduler::TimePoint now);
+  // Out of line: most commands are for the device.
+  [[gnu::noinline]] FrontOutcome SettleHostCommand(ClientState& client, std::uint32_t stream,
+                                                   CommandSlot& command, scheduler::TimePoint now);
   bool SettleWait(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   scheduler::TimePoint now);
   void SettleChange(ClientState& client, std::uint32_t stream, CommandSlot& command,
                     scheduler::TimePoint now);
   void SettleMark(ClientState& client, const StreamState& state, const CommandSlot& command);
   void SettleAll(scheduler::TimePoint now);
-  void OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
-                  CommandFailure why, scheduler::TimePoint now);
+  [[gnu::always_inline]] inline void OfferReady(ClientState& client, std::uint32_t stream,
+                                                scheduler::TimePoint now);
+  [[gnu::cold]] void FailStream(ClientState& client, std::uint32_t stream,
+                                const CommandSlot& command, CommandFailure why,
+                                scheduler::TimePoint now);
   void ReturnModule(ClientState& client, std::uint16_t module);
   void EndCommand(ClientState& client, StreamState& state, const CommandSlot& command);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
@@ -152,10 +155,15 @@ class Dispatcher {
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
   void OnEnded(ClientState& client, CommandSlot& command, const device::Completion& completion,
                scheduler::TimePoint now);
+  // It left with units to do.
+  [[gnu::noinline]] void OnStopped(ClientState& client, CommandSlot& command,
+                                   const device::Completion& completion, scheduler::TimePoint now);
+  [[gnu::cold]] CommandFailure FailureOf(const CommandSlot& command,
+                                         const device::Completion& completion) const;
   void MarkUnsettled(ClientState& client, std::uint32_t stream);
   // While the suspects' commands can still be told by their names.
-  void DescribeLoss(const device::DeviceLoss& loss);
-  void Depart(ClientState& client);
+  [[gnu::cold]] void DescribeLoss(const device::DeviceLoss& loss);
+  [[gnu::cold]] void Depart(ClientState& client);
 
   device::Device& device_;
   const std::shared_ptr<DeviceTotals> totals_;

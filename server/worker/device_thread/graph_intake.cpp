@@ -64,12 +64,17 @@ void ForgetModules(ClientState& client, CommandSlot& slot) {
   }
 }
 
+void NoteNode(CommandFailure& refused, std::uint32_t graph, std::uint32_t node) {
+  refused.refusal.graph = graph;
+  refused.refusal.node = node;
+}
+
 // As for a command alone: the module is the one that was there, and the memory is mapped.
-Refusal CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot) {
+MaybeRefused CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot) {
   if (node.kind == CommandKind::kLaunch) {
     const ModuleEntry& module = client.scope.module(node.module);
     if (module.module == nullptr || module.is_leaving || module.serial != node.module_serial) {
-      return {.reason = Reason::kNoModule, .number = node.module};
+      return Refuse({.reason = Reason::kNoModule, .number = node.module});
     }
     NameModule(client, node.module, slot);
     return {};
@@ -77,46 +82,43 @@ Refusal CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot)
   const char* const what = node.kind == CommandKind::kFill ? "fill" : "copy";
   for (const GraphNode::Range& range : node.ranges) {
     if (range.bytes == 0) continue;
-    if (Refusal why = CheckMapped(client, what, range.address, range.bytes, slot); !why.ok()) {
-      return why;
-    }
+    if (MaybeRefused why = CheckMapped(client, what, range.address, range.bytes, slot)) return why;
   }
   return {};
 }
 
 }  // namespace
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::MakeGraphCommand& make,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::MakeGraphCommand& make,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kChangeGraph;
   if (client.graphs.Find(make.graph) != nullptr) {
-    return {.reason = Reason::kGraphThere, .number = make.graph};
+    return Refuse({.reason = Reason::kGraphThere, .number = make.graph});
   }
   client.graphs.Make(make.graph);
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set,
+                                  CommandSlot& slot) {
   Graph* graph = client.graphs.Find(set.graph);
-  Refusal refusal{.number = set.graph};
+  MaybeRefused refused;
   if (graph == nullptr) {
-    refusal.reason = Reason::kNoGraph;
-    refusal.what = "node";
+    refused = Refuse({.reason = Reason::kNoGraph, .what = "node", .number = set.graph});
   } else if (set.node > graph->size()) {
-    refusal.reason = Reason::kNoNode;
-    refusal.asked = set.node;
-    refusal.allowed = graph->size();
+    refused = Refuse({.reason = Reason::kNoNode,
+                      .number = set.graph,
+                      .asked = set.node,
+                      .allowed = graph->size()});
   } else {
-    refusal = std::visit([&](const auto& content) { return Prepare(client, content, slot); },
+    refused = std::visit([&](const auto& content) { return Prepare(client, content, slot); },
                          set.content);
-    refusal.graph = set.graph;
-    refusal.node = set.node;
+    if (refused != nullptr) NoteNode(*refused, set.graph, set.node);
   }
-  if (!refusal.ok()) {
+  if (refused != nullptr) {
     ForgetModules(client, slot);
     slot.kind = CommandKind::kChangeGraph;
-    return refusal;
+    return refused;
   }
   std::shared_ptr<GraphNode> node = NodeOf(slot, client);
   std::visit([&](const auto& content) { NoteRanges(*node, content); }, set.content);
@@ -127,11 +129,11 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand
   const bool replaces = set.node < graph->size();
   const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
   if (client.graphs.bytes() - replaced > client.setup.limits.graphs_bytes_max) {
-    return {.reason = Reason::kGraphBytes,
-            .asked = client.graphs.bytes() - replaced,
-            .allowed = client.setup.limits.graphs_bytes_max,
-            .graph = set.graph,
-            .node = set.node};
+    return Refuse({.reason = Reason::kGraphBytes,
+                   .asked = client.graphs.bytes() - replaced,
+                   .allowed = client.setup.limits.graphs_bytes_max,
+                   .graph = set.graph,
+                   .node = set.node});
   }
   if (graph->launches() > 0) nodes_visited_ += graph->size();
   (void)client.graphs.ToChange(set.graph);
@@ -139,20 +141,19 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand
   return {};
 }
 
-Refusal CommandPump::CheckGraph(ClientState& client, Graph& graph) {
+MaybeRefused CommandPump::CheckGraph(ClientState& client, Graph& graph) {
   std::vector<std::uint16_t> modules;
   nodes_visited_ += graph.size();
   CommandSlot* const slot = &graph_slot_;
   for (std::uint32_t number = 0; number < graph.size(); ++number) {
-    Refusal why = CheckNode(client, graph.node(number), *slot);
+    MaybeRefused why = CheckNode(client, graph.node(number), *slot);
     for (const std::uint16_t module : slot->modules) {
       if (module == CommandSlot::kNoModule) continue;
       if (modules.empty() || modules.back() != module) modules.push_back(module);
     }
     ForgetModules(client, *slot);
-    if (why.ok()) continue;
-    why.graph = graph.number();
-    why.node = number;
+    if (why == nullptr) continue;
+    NoteNode(*why, graph.number(), number);
     return why;
   }
   std::ranges::sort(modules);
@@ -163,16 +164,16 @@ Refusal CommandPump::CheckGraph(ClientState& client, Graph& graph) {
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kGraph;
   Graph* graph = client.graphs.Find(launch.graph);
-  if (graph == nullptr) return {.reason = Reason::kNoGraph, .number = launch.graph};
-  if (graph->size() == 0) return {.reason = Reason::kNoNodes, .number = launch.graph};
+  if (graph == nullptr) return Refuse({.reason = Reason::kNoGraph, .number = launch.graph});
+  if (graph->size() == 0) return Refuse({.reason = Reason::kNoNodes, .number = launch.graph});
   if (graph->checked_at != client.scope.losses()) {
     // Launches that have it return the modules that it has now.
     graph = &client.graphs.ToChange(launch.graph);
-    if (Refusal why = CheckGraph(client, *graph); !why.ok()) return why;
+    if (MaybeRefused why = CheckGraph(client, *graph)) return why;
   }
   slot.graph = client.graphs.Take(launch.graph);
   for (const std::uint16_t module : slot.graph->modules()) client.scope.UseModule(module);
@@ -182,12 +183,12 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCommand&
   return {};
 }
 
-Refusal CommandPump::Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
-                             CommandSlot& slot) {
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
+                                  CommandSlot& slot) {
   slot.kind = CommandKind::kChangeGraph;
   const Graph* const graph = client.graphs.Find(destroy.graph);
   if (graph == nullptr) {
-    return {.reason = Reason::kNoGraph, .what = "end", .number = destroy.graph};
+    return Refuse({.reason = Reason::kNoGraph, .what = "end", .number = destroy.graph});
   }
   nodes_visited_ += graph->size();
   client.graphs.Destroy(destroy.graph);

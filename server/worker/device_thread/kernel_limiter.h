@@ -67,8 +67,8 @@ class KernelLimiter {
   device::DeviceLoss EndWithDevice(device::WorkId id, const std::string& why) const;
   // Unless it was said of this kernel before.
   void Note(const ClientState& client, const CommandSlot& command, const std::string& what);
-  void NoteSlowStop(const ClientState& client, const CommandSlot& command,
-                    scheduler::TimePoint now);
+  [[gnu::cold]] void NoteSlowStop(const ClientState& client, const CommandSlot& command,
+                                  scheduler::TimePoint now);
 
   device::Device& device_;
   const ClientRoster& roster_;

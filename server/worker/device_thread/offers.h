@@ -85,7 +85,7 @@ class Offers {
   static void TakeBack(ClientState& client, std::span<const std::uint64_t> names);
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
-  void AskToStop(device::WorkId name, scheduler::TimePoint now);
+  [[gnu::noinline]] void AskToStop(device::WorkId name, scheduler::TimePoint now);
   // Notes what leaves the device while work of the high class is there.
   void NoteUncut(ClientState& client, const CommandSlot& command, const Stay& stay) const;
   Stay StayOf(const ClientState& client, const CommandSlot& command,

@@ -105,6 +105,8 @@ StatusCode Refusal::code() const {
   }
 }
 
+MaybeRefused Refuse(const Refusal& why) { return std::make_unique<CommandFailure>(why); }
+
 Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,
                 std::uint64_t sequence, const device::DeviceInfo& info) {
   const Refusal& refusal = failure.refusal;

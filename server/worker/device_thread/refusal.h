@@ -3,6 +3,7 @@
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_REFUSAL_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -69,6 +70,11 @@ struct CommandFailure {
   Refusal refusal;
   std::string sentence;  // Empty: of the refusal.
 };
+
+// Of a command that can't run; null: it can. One word, since each command has one.
+using MaybeRefused = std::unique_ptr<CommandFailure>;
+// Out of line, so that code for commands that run stays together.
+[[gnu::cold]] MaybeRefused Refuse(const Refusal& why);
 
 // The failure of a client's command in words, with who it was.
 Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,

@@ -24,8 +24,8 @@ inline void NameModule(ClientState& client, std::uint32_t module, CommandSlot& s
 
 // Whether [address, address + bytes) is memory that the client has mapped, or variables of one of
 // its modules, which `slot` then names.
-inline Refusal CheckMapped(ClientState& client, const char* what, std::uint64_t address,
-                           std::uint64_t bytes, CommandSlot& slot) {
+inline MaybeRefused CheckMapped(ClientState& client, const char* what, std::uint64_t address,
+                                std::uint64_t bytes, CommandSlot& slot) {
   const std::uint64_t base = client.setup.space->base();
   if (address >= base && ipc::RangeInside(address - base, bytes, client.scope.mapped_bytes()))
       [[likely]] {
@@ -36,27 +36,27 @@ inline Refusal CheckMapped(ClientState& client, const char* what, std::uint64_t 
     NameModule(client, *module, slot);
     return {};
   }
-  return {.reason = Refusal::Reason::kNotMapped,
-          .what = what,
-          .asked = bytes,
-          .allowed = client.scope.mapped_bytes(),
-          .at = address,
-          .base = base};
+  return Refuse({.reason = Refusal::Reason::kNotMapped,
+                 .what = what,
+                 .asked = bytes,
+                 .allowed = client.scope.mapped_bytes(),
+                 .at = address,
+                 .base = base});
 }
 
-inline Refusal CheckArena(const ClientState& client, const char* what,
-                          const ipc::ArenaRange& range) {
+inline MaybeRefused CheckArena(const ClientState& client, const char* what,
+                               const ipc::ArenaRange& range) {
   const std::span<std::byte> arena = client.scope.arena(range.arena);
   if (arena.empty())
-    return {.reason = Refusal::Reason::kNoArena, .what = what, .number = range.arena};
+    return Refuse({.reason = Refusal::Reason::kNoArena, .what = what, .number = range.arena});
   if (ipc::RangeInside(range.offset, range.bytes, arena.size())) [[likely]]
     return {};
-  return {.reason = Refusal::Reason::kOutsideArena,
-          .what = what,
-          .number = range.arena,
-          .asked = range.bytes,
-          .allowed = arena.size(),
-          .at = range.offset};
+  return Refuse({.reason = Refusal::Reason::kOutsideArena,
+                 .what = what,
+                 .number = range.arena,
+                 .asked = range.bytes,
+                 .allowed = arena.size(),
+                 .at = range.offset});
 }
 
 }  // namespace gpushared::server
