@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace says. event_words.h makes words of it.
+// What a trace says. event_words.h makes words of it, and a Reader what it tells.
 
 #ifndef GPUSHARED_SERVER_TRACE_EVENT_H_
 #define GPUSHARED_SERVER_TRACE_EVENT_H_
@@ -42,12 +42,37 @@ struct Depths {
   bool operator==(const Depths&) const = default;
 };
 
+// What a worker says of a command that has left the device: what it has at hand. It knows nothing
+// better of times that disagree; a Reader makes a Slice of it.
+struct Departure {
+  std::uint64_t session = 0;
+  std::uint64_t kernel = 0;   // See KernelKey; 0 for work that is no launch.
+  std::uint64_t request = 0;  // See Slice; its lower 32 bits are written.
+  std::uint16_t shape = 0;    // See Slice.
+  Work work = Work::kLaunch;
+  Cut cut = Cut::kNotAsked;
+  scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
+  std::uint8_t stream = 0;
+  bool is_part = false;
+  bool has_failed = false;
+  scheduler::TimePoint queued{};     // It was taken, or stopped.
+  scheduler::TimePoint submitted{};  // Not after it left; so is the next.
+  scheduler::TimePoint started{};
+  scheduler::TimePoint ended{};       // By the device's word.
+  scheduler::TimePoint left_at{};     // When the worker saw its end. The next is not after it.
+  scheduler::TimePoint stop_asked{};  // With Cut::kStopped.
+  scheduler::Duration charged{};
+  scheduler::Duration uncharged{};  // Device time until then of what is still there.
+  Depths left;                      // Its client's.
+};
+
 // A command on the device, from its submission to its end or stop. A stopped command makes one
 // slice per submission.
 struct Slice {
   std::uint64_t session = 0;
-  std::uint64_t kernel = 0;   // See KernelKey; 0 for work that is no launch.
-  std::uint64_t request = 0;  // The number of its client's request; 0: none is open.
+  std::uint64_t kernel = 0;  // See KernelKey; 0 for work that is no launch.
+  // The lower 32 bits of the number of its client's request; 0: none is open.
+  std::uint32_t request = 0;
   // Launches of one kernel with the same grid, block and shared memory have the same, and hardly
   // any others do: kShapeBits of a hash.
   std::uint16_t shape = 0;
@@ -97,6 +122,8 @@ struct Depth {
 };
 
 using Event = std::variant<Slice, Request, Depth>;
+// The same as a worker writes it.
+using Entry = std::variant<Departure, Request, Depth>;
 
 // Who a session is, or which kernel a key means.
 struct Name {

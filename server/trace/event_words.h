@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events and names as words in shared memory.
+// Entries and names as words in shared memory.
 //
-// | word | of a slice               | of a request | of a depth        |
-// |------|--------------------------|--------------|-------------------|
-// | 0    | head                     | head         | head              |
-// | 1    | shape, session           | session      | session           |
-// | 2    | kernel                   | number       | time              |
-// | 3    | request                  | arrived      | queued, on device |
-// | 4    | submitted                | begun        |                   |
-// | 5    | started, ended           | ended        |                   |
-// | 6    | waited, charged          | promise      |                   |
-// | 7    | stop asked, charged from |              |                   |
+// | words  | of a departure        | of a request | of a depth        |
+// |--------|-----------------------|--------------|-------------------|
+// | 0      | head                  | head         | head              |
+// | 1, 2   | session, shape        | session      | session           |
+// | 3, 4   | kernel                | number       | time              |
+// | 5, 6   | left at               | arrived      | queued, on device |
+// | 7, 8   | request, depths       | begun        |                   |
+// | 9, 10  | queued, submitted     | ended        |                   |
+// | 11, 12 | started, ended        | promise      |                   |
+// | 13, 14 | charged, uncharged    |              |                   |
+// | 15     | stop asked            |              |                   |
 //
-// HeadBits lists the parts of a head. A shape has the upper 16 bits of its word, since sessions
-// count from 1. Times are nanoseconds. Two times in one word have 32 bits each, and points in time
-// count from `submitted`. A head says by how many bits all of them were shifted to fit: by none
-// where they are below 2 s.
+// Of two words for one number the first has the lower half. HeadBits lists the parts of a head. A
+// shape has the upper 16 bits of its two words, since sessions count from 1. Depths have 16 bits
+// each. Times are nanoseconds. Those with one word are lower halves: a reader knows that they are
+// less than 2^31 ns away from `left at`. Where one is further away, all of a departure are shifted,
+// and its head says by how many bits.
 
 #ifndef GPUSHARED_SERVER_TRACE_EVENT_WORDS_H_
 #define GPUSHARED_SERVER_TRACE_EVENT_WORDS_H_
@@ -33,61 +35,71 @@
 namespace gpushared::trace {
 
 struct HeadBits {
-  enum class Kind : std::uint8_t { kNone, kSlice, kRequest, kDepth };
+  enum class Kind : std::uint8_t { kNone, kDeparture, kRequest, kDepth };
   static constexpr unsigned kClass = 2, kPart = 4, kFailed = 5, kMarked = 6;
   static constexpr unsigned kStream = 8, kWork = 16, kCut = 20, kRow = 16, kShift = 24;
-  static constexpr unsigned kQueued = 32, kOnDevice = 48;
-  static constexpr unsigned kShape = 48;              // In the word of the session.
-  static constexpr std::uint32_t kDepthMax = 0xffff;  // In a head.
+  static constexpr unsigned kShape = 16;              // In the upper word of the session.
+  static constexpr std::uint32_t kDepthMax = 0xffff;  // Of a departure.
   // Sums and differences of a few times fit.
-  static constexpr unsigned kTimeBits = 61, kShiftMax = kTimeBits - 32;
+  static constexpr unsigned kTimeBits = 61, kShiftMax = kTimeBits - 31;
 
   template <typename T>
-  static constexpr std::uint64_t Put(T value, unsigned bit) {
-    return static_cast<std::uint64_t>(value) << bit;
+  static constexpr Word Put(T value, unsigned bit) {
+    return static_cast<Word>(value) << bit;
   }
 };
 
-// Inline, since the device thread makes one per command.
-inline EventWords ToWords(const Slice& slice) {
+// Calls `put(word, value)` for each word. Inline, since the device thread does this once per
+// command, and without an array between what it knows and where that goes.
+template <typename Put>
+void PutWords(const Departure& departure, Put put) {
   using Bits = HeadBits;
-  const auto since = [&](scheduler::TimePoint at) { return (at - slice.submitted).count(); };
-  const auto pair = [](std::int64_t high, std::int64_t low) {
-    return Bits::Put(high, 32) | static_cast<std::uint32_t>(low);
+  const auto ns = [](scheduler::TimePoint at) {
+    return static_cast<std::uint64_t>(at.time_since_epoch().count());
   };
-  const std::int64_t started = since(slice.started), ended = since(slice.ended);
-  const std::int64_t waited = slice.waited.count(), charged = slice.charged.count();
-  const std::int64_t stop_asked = slice.cut == Cut::kStopped ? since(slice.stop_asked) : 0;
-  const std::int64_t from = since(slice.charged_from);
-  const auto longest = static_cast<std::uint64_t>(started | ended | waited | charged | stop_asked) |
-                       static_cast<std::uint64_t>(from ^ (from >> 63)) << 1;
-  const auto words = [&](int shift) {
-    // Charges are rounded to the inside, so that they do not overlap.
-    const std::int64_t from_up = -(-from >> shift);
-    const std::int64_t charged_down = ((from + charged) >> shift) - from_up;
-    return EventWords{
-        Bits::Put(Bits::Kind::kSlice, 0) | Bits::Put(slice.of_class, Bits::kClass) |
-            Bits::Put(slice.is_part, Bits::kPart) | Bits::Put(slice.has_failed, Bits::kFailed) |
-            Bits::Put(slice.stream, Bits::kStream) | Bits::Put(slice.work, Bits::kWork) |
-            Bits::Put(slice.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift) |
-            Bits::Put(static_cast<std::uint16_t>(slice.left.queued), Bits::kQueued) |
-            Bits::Put(slice.left.on_device, Bits::kOnDevice),
-        slice.session | Bits::Put(slice.shape, Bits::kShape),
-        slice.kernel,
-        slice.request,
-        static_cast<std::uint64_t>(slice.submitted.time_since_epoch().count()),
-        pair(started >> shift, ended >> shift),
-        pair(waited >> shift, std::max<std::int64_t>(charged_down, 0)),
-        pair(stop_asked >> shift, from_up)};
+  const auto upper = [](std::uint64_t value) { return static_cast<Word>(value >> 32); };
+  const std::uint64_t left_at = ns(departure.left_at), submitted = ns(departure.submitted);
+  const std::uint64_t queued = std::min(ns(departure.queued), submitted);
+  const auto charged = static_cast<std::uint64_t>(departure.charged.count());
+  const auto uncharged = static_cast<std::uint64_t>(departure.uncharged.count());
+  const auto put_all = [&](unsigned shift) {
+    const auto lower = [&](std::uint64_t time) { return static_cast<Word>(time >> shift); };
+    put(0, Bits::Put(Bits::Kind::kDeparture, 0) | Bits::Put(departure.of_class, Bits::kClass) |
+               Bits::Put(departure.is_part, Bits::kPart) |
+               Bits::Put(departure.has_failed, Bits::kFailed) |
+               Bits::Put(departure.stream, Bits::kStream) | Bits::Put(departure.work, Bits::kWork) |
+               Bits::Put(departure.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift));
+    put(1, static_cast<Word>(departure.session));
+    put(2, upper(departure.session) | Bits::Put(departure.shape, Bits::kShape));
+    put(3, static_cast<Word>(departure.kernel));
+    put(4, upper(departure.kernel));
+    put(5, static_cast<Word>(left_at));
+    put(6, upper(left_at));
+    put(7, static_cast<Word>(departure.request));
+    put(8, Bits::Put(departure.left.queued, 16) | departure.left.on_device);
+    put(9, lower(queued));
+    put(10, lower(submitted));
+    put(11, lower(ns(departure.started)));
+    put(12, lower(ns(departure.ended)));
+    put(13, lower(charged));
+    put(14, lower(uncharged));
+    put(15, lower(ns(departure.stop_asked)));
   };
-  if (longest >> 32 == 0) [[likely]]
-    return words(0);
-  return words(static_cast<int>(std::bit_width(longest)) - 32);
+  // It was queued first. The others are between the two, but for the device's word.
+  const std::uint64_t longest = (left_at - queued) | charged | uncharged;
+  if (longest >> 31 == 0) [[likely]]
+    return put_all(0);
+  put_all(static_cast<unsigned>(std::bit_width(longest)) - 31);
+}
+inline EventWords ToWords(const Departure& departure) {
+  EventWords words;
+  PutWords(departure, [&](std::size_t word, Word value) { words[word] = value; });
+  return words;
 }
 EventWords ToWords(const Request& request);
 EventWords ToWords(const Depth& depth);
 // Empty for words that no writer of this layout makes.
-std::optional<Event> FromWords(const EventWords& words);
+std::optional<Entry> FromWords(const EventWords& words);
 
 // A longer text is cut at a character.
 NameWords ToWords(Name::Of of, std::uint64_t key, std::int32_t pid, std::string_view text);

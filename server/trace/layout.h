@@ -13,15 +13,17 @@
 
 namespace gpushared::trace {
 
-inline constexpr std::size_t kEventWords = 8;  // One cache line: the writer fills whole ones.
-inline constexpr std::size_t kNameWords = 16;
+inline constexpr std::size_t kEventWords = 16;  // One cache line: the writer fills whole ones.
+inline constexpr std::size_t kNameWords = 32;
 // Room for the events of 40 ms at 3 million a second, and of a second under usual loads.
 inline constexpr std::size_t kEventsMax = std::size_t{1} << 17;
 inline constexpr std::size_t kNamesMax = std::size_t{1} << 12;
 inline constexpr std::size_t kNameBytesMax = 96;
 
-using EventWords = std::array<std::uint64_t, kEventWords>;
-using NameWords = std::array<std::uint64_t, kNameWords>;
+// 32 bits, so that the lower half of a time is a word: nothing has to be shifted into its place.
+using Word = std::uint32_t;
+using EventWords = std::array<Word, kEventWords>;
+using NameWords = std::array<Word, kNameWords>;
 
 // The last kSlots records of kWords words. The writer never waits: it overwrites the oldest one.
 // Words are atomic, because a reader may copy a record while it is overwritten. Then `written`
@@ -31,8 +33,8 @@ struct Ring {
   static constexpr std::size_t kWordsPerSlot = kWords;
   static constexpr std::size_t kSlotsMax = kSlots;
   static_assert(std::has_single_bit(kSlots));
-  using Words = std::array<std::uint64_t, kWords>;
-  using Slot = std::array<std::atomic<std::uint64_t>, kWords>;
+  using Words = std::array<Word, kWords>;
+  using Slot = std::array<std::atomic<Word>, kWords>;
 
   std::atomic<std::uint64_t> written;  // Records so far. Record n is in slot n mod kSlots.
   alignas(64) std::array<Slot, kSlots> slots;
@@ -46,10 +48,11 @@ struct Memory {
   alignas(128) NameRing names;
   alignas(128) EventRing events;
 };
-inline constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x7472'0003} << 32) | sizeof(Memory);
+inline constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x7472'0004} << 32) | sizeof(Memory);
 inline constexpr std::size_t kMemoryBytes = (sizeof(Memory) + 4095) / 4096 * 4096;
 
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+              std::atomic<Word>::is_always_lock_free);
 
 // The writing end of a ring. One thread's.
 template <typename R>
@@ -59,16 +62,23 @@ class RingWriter {
   explicit RingWriter(R& ring) : ring_(ring) {}
 
   void Write(const typename R::Words& words) {
+    // No loop, so that words need not pass through memory on their way.
+    Fill([&](auto put) {
+      [&]<std::size_t... kWord>(std::index_sequence<kWord...>) { (put(kWord, words[kWord]), ...); }
+      (std::make_index_sequence<R::kWordsPerSlot>());
+    });
+  }
+  // The same; `fill(put)` calls `put(word, value)` for each word.
+  template <typename Filler>
+  void Fill(Filler fill) {
     typename R::Slot& slot = ring_.slots[written_ % R::kSlotsMax];
     // A lap ago a reader took this line to its core. Asked for now, it is here when its turn comes,
     // and the stores to it keep nothing waiting.
     __builtin_prefetch(&ring_.slots[(written_ + kSlotsAhead) % R::kSlotsMax], 1);
     // (1) Release, pairs with (3): who sees this word sees that the records before were written.
-    // No loop, so that words need not pass through memory on their way.
-    [&]<std::size_t... kWord>(std::index_sequence<kWord...>) {
-      (slot[kWord].store(words[kWord], std::memory_order_release), ...);
-    }
-    (std::make_index_sequence<R::kWordsPerSlot>());
+    fill([&slot](std::size_t word, Word value) {
+      slot[word].store(value, std::memory_order_release);
+    });
     // (2) Release, pairs with (4): who sees the number sees the words.
     ring_.written.store(++written_, std::memory_order_release);
   }

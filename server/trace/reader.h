@@ -57,6 +57,8 @@ class Reader {
 
   explicit Reader(ipc::SharedSegment memory);
   void ReadNames();
+  // Times of a slice in their order, and its charge behind those before.
+  Slice SliceOf(const Departure& departure);
   void Keep(Name name);
   const Name* Find(Name::Of of, std::uint64_t key) const;
   static Key KeyOf(Name::Of of, std::uint64_t key) {
@@ -65,6 +67,8 @@ class Reader {
 
   ipc::SharedSegment memory_;
   std::unique_ptr<Copies> copies_;
+  // Where the charges told so far end.
+  scheduler::TimePoint charged_until_{};
   RingReader<EventRing> events_;
   RingReader<NameRing> names_;
   std::unordered_map<Key, Name> known_;

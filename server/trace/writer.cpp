@@ -25,7 +25,7 @@ Result<ipc::UniqueFd> Writer::ShareMemory() const { return ipc::DuplicateFd(memo
 void Writer::NameKernel(std::uint64_t key, std::string_view name) {
   Set& set = known_[IndexOf(key)];
   std::rotate(set.begin(), set.end() - 1, set.end());  // The oldest one is forgotten.
-  set[0] = key;
+  set[0] = asked_last_ = key;
   names_.Write(ToWords(Name::Of::kKernel, key, 0, name));
 }
 

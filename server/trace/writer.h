@@ -30,16 +30,21 @@ class Writer {
   // For a reader.
   Result<ipc::UniqueFd> ShareMemory() const;
 
-  template <typename T>
-  void Write(const T& event) {
-    events_.Write(ToWords(event));
+  void Write(const Departure& departure) {
+    events_.Fill([&](auto put) { PutWords(departure, put); });
   }
+  void Write(const Request& request) { events_.Write(ToWords(request)); }
+  void Write(const Depth& depth) { events_.Write(ToWords(depth)); }
 
   // Whether a kernel's name was written and not forgotten since. It is to be written before the
-  // first slice that means it.
-  bool KnowsKernel(std::uint64_t key) const {
+  // first departure that means it.
+  bool KnowsKernel(std::uint64_t key) {
+    if (key == asked_last_) [[likely]]
+      return true;
     const Set& set = SetOf(key);
-    return set[0] == key || set[1] == key || set[2] == key || set[3] == key;
+    const bool is_known = set[0] == key || set[1] == key || set[2] == key || set[3] == key;
+    if (is_known) asked_last_ = key;
+    return is_known;
   }
   void NameKernel(std::uint64_t key, std::string_view name);
   void NameClient(std::uint64_t session, std::int32_t pid, std::string_view name) {
@@ -61,6 +66,7 @@ class Writer {
   RingWriter<EventRing> events_;
   RingWriter<NameRing> names_;
   std::array<Set, kSets> known_{};
+  std::uint64_t asked_last_ = 0;  // Is known: only naming another one could forget it.
 };
 
 }  // namespace gpushared::trace

@@ -43,42 +43,53 @@ struct Pair {
   Reader::Progress progress;
 };
 
+// What is told of departures, by a reader that began before them.
+std::vector<Slice> SlicesOf(const std::vector<Departure>& departures) {
+  Pair trace;
+  for (const Departure& departure : departures) trace.writer->Write(departure);
+  std::vector<Slice> slices;
+  for (const Event& event : trace.Poll()) slices.push_back(std::get<Slice>(event));
+  EXPECT_EQ(slices.size(), departures.size());
+  return slices;
+}
+
 TEST(Trace, EventsComeBackAsTheyWereWritten) {
   Pair trace;
-  trace.writer->Write(Slice{.session = 7,
-                            .kernel = KernelKey(3, 4),
-                            .request = 812,
-                            .shape = 0xabc,
-                            .work = Work::kCopyToHost,
-                            .cut = Cut::kStopped,
-                            .of_class = scheduler::SchedulingClass::kLow,
-                            .stream = 255,
-                            .is_part = true,
-                            .waited = 1ms,
-                            .submitted = At(10ms),
-                            .started = At(11ms),
-                            .ended = At(14ms),
-                            .stop_asked = At(13ms),
-                            .charged_from = At(10ms),
-                            .charged = 4ms,
-                            .left = {.queued = 5, .on_device = 2}});
-  trace.writer->Write(Request{.session = 7,
-                              .number = 812,
+  trace.writer->Write(Departure{.session = 0x7'0000'0007,
+                                .kernel = KernelKey(1 << 20, 4),
+                                .request = 0x5'0000'0812,
+                                .shape = 0xabc,
+                                .work = Work::kCopyToHost,
+                                .cut = Cut::kStopped,
+                                .of_class = scheduler::SchedulingClass::kLow,
+                                .stream = 255,
+                                .is_part = true,
+                                .queued = At(9s + 1ns),
+                                .submitted = At(10s),
+                                .started = At(10s + 2ns),
+                                .ended = At(10s + 14ns),
+                                .left_at = At(10s + 20ns),
+                                .stop_asked = At(10s + 13ns),
+                                .charged = 14ns,
+                                .uncharged = 3ns,
+                                .left = {.queued = 5, .on_device = 2}});
+  trace.writer->Write(Request{.session = 0x7'0000'0007,
+                              .number = 0x5'0000'0812,
                               .of_class = scheduler::SchedulingClass::kHigh,
                               .row = 15,
                               .stream = 3,
                               .has_failed = true,
-                              .arrived = At(1ms),
-                              .begun = At(2ms),
-                              .ended = At(15ms),
+                              .arrived = At(11s),
+                              .begun = At(12s),
+                              .ended = At(25s),
                               .promise = 14ms});
-  trace.writer->Write(Depth{.session = 9, .at = At(16ms), .depths = {.queued = 1000}});
+  trace.writer->Write(Depth{.session = 9, .at = At(16s), .depths = {.queued = 1000}});
   const std::vector<Event> events = trace.Poll();
   ASSERT_EQ(events.size(), 3U);
   const auto& slice = std::get<Slice>(events[0]);
-  EXPECT_EQ(ToWords(slice), ToWords(std::get<Slice>(*FromWords(ToWords(slice)))));
-  EXPECT_EQ(slice.session, 7U);
-  EXPECT_EQ(slice.request, 812U);
+  EXPECT_EQ(slice.session, 0x7'0000'0007U);
+  EXPECT_EQ(slice.kernel, KernelKey(1 << 20, 4));
+  EXPECT_EQ(slice.request, 0x812U) << "as the number of the request ends";
   EXPECT_EQ(slice.shape, 0xabc);
   EXPECT_EQ(slice.work, Work::kCopyToHost);
   EXPECT_EQ(slice.cut, Cut::kStopped);
@@ -86,70 +97,97 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
   EXPECT_EQ(slice.stream, 255);
   EXPECT_TRUE(slice.is_part);
   EXPECT_FALSE(slice.has_failed);
-  EXPECT_EQ(slice.waited, 1ms);
-  EXPECT_EQ(slice.submitted, At(10ms));
-  EXPECT_EQ(slice.started, At(11ms));
-  EXPECT_EQ(slice.ended, At(14ms));
-  EXPECT_EQ(slice.stop_asked, At(13ms));
-  EXPECT_EQ(slice.charged_from, At(10ms));
-  EXPECT_EQ(slice.charged, 4ms);
+  EXPECT_EQ(slice.waited, 999'999'999ns);
+  EXPECT_EQ(slice.submitted, At(10s));
+  EXPECT_EQ(slice.started, At(10s + 2ns));
+  EXPECT_EQ(slice.ended, At(10s + 14ns));
+  EXPECT_EQ(slice.stop_asked, At(10s + 13ns));
+  EXPECT_EQ(slice.charged_from, At(10s + 3ns)) << "behind it is what is still there";
+  EXPECT_EQ(slice.charged, 14ns);
   EXPECT_EQ(slice.left.queued, 5U);
   EXPECT_EQ(slice.left.on_device, 2U);
   const auto& request = std::get<Request>(events[1]);
-  EXPECT_EQ(request.number, 812U);
+  EXPECT_EQ(request.session, 0x7'0000'0007U);
+  EXPECT_EQ(request.number, 0x5'0000'0812U);
   EXPECT_EQ(request.row, 15);
   EXPECT_EQ(request.stream, std::uint8_t{3});
   EXPECT_TRUE(request.has_failed);
-  EXPECT_EQ(request.arrived, At(1ms));
-  EXPECT_EQ(request.begun, At(2ms));
-  EXPECT_EQ(request.ended, At(15ms));
+  EXPECT_EQ(request.arrived, At(11s));
+  EXPECT_EQ(request.begun, At(12s));
+  EXPECT_EQ(request.ended, At(25s));
+  EXPECT_EQ(request.promise, 14ms);
   EXPECT_FALSE(request.is_kept());
   EXPECT_EQ(std::get<Depth>(events[2]).depths.queued, 1000U);
-  EXPECT_EQ(std::get<Depth>(events[2]).at, At(16ms));
+  EXPECT_EQ(std::get<Depth>(events[2]).at, At(16s));
   EXPECT_TRUE(trace.Poll().empty()) << "each event once";
 }
 
-// Halves of a word hold 2 s to the nanosecond. Longer times lose their last bits, all of a slice
-// together.
-TEST(Trace, LongTimesAreRoundedAndChargesStillDoNotOverlap) {
-  const auto back = [](const Slice& slice) { return std::get<Slice>(*FromWords(ToWords(slice))); };
-  const Slice exact = back({.waited = 4'294'967'295ns,
-                            .submitted = At(5s),
-                            .started = At(5s + 1ns),
-                            .ended = At(7s + 3ns),
-                            .charged_from = At(3s),
-                            .charged = 1'999'999'999ns});
-  EXPECT_EQ(exact.waited, 4'294'967'295ns);
-  EXPECT_EQ(exact.started, At(5s + 1ns));
-  EXPECT_EQ(exact.ended, At(7s + 3ns));
-  EXPECT_EQ(exact.charged_from, At(3s));
-  EXPECT_EQ(exact.charged, 1'999'999'999ns);
-  EXPECT_EQ(exact.stop_asked, scheduler::TimePoint{});
-
-  const auto from = At(23h + 1ns);
-  const std::chrono::nanoseconds charged = 1h + 6ns;
-  const Slice first = back({.cut = Cut::kStopped,
-                            .waited = 3h,
+// A worker writes times as it has them, each with 32 bits.
+TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
+  const auto back = [](const Departure& departure) { return SlicesOf({departure})[0]; };
+  for (const auto left_at : {At(4'294'967'296ns), At(4'294'967'297ns), At(23h + 7ns)}) {
+    const Slice exact = back({.queued = left_at - 2'147'483'647ns,
+                              .submitted = left_at - 2s,
+                              .started = left_at - 1s,
+                              .ended = left_at - 1ns,
+                              .left_at = left_at,
+                              .charged = 1'999'999'999ns});
+    EXPECT_EQ(exact.waited, 147'483'647ns);
+    EXPECT_EQ(exact.submitted, left_at - 2s);
+    EXPECT_EQ(exact.started, left_at - 1s);
+    EXPECT_EQ(exact.ended, left_at - 1ns);
+    EXPECT_EQ(exact.charged_from, left_at - 1'999'999'999ns);
+    EXPECT_EQ(exact.charged, 1'999'999'999ns);
+    EXPECT_EQ(exact.stop_asked, scheduler::TimePoint{});
+  }
+  const Slice close = back({.cut = Cut::kStopped,
+                            .queued = At(21h),
                             .submitted = At(24h),
                             .started = At(24h + 1s),
                             .ended = At(25h),
+                            .left_at = At(25h + 3ns),
                             .stop_asked = At(24h + 5s),
-                            .charged_from = from,
-                            .charged = charged});
-  const Slice second = back({.submitted = At(24h),
-                             .started = At(24h),
-                             .ended = At(25h),
-                             .charged_from = from + charged,
-                             .charged = 2h});
-  constexpr std::chrono::nanoseconds kCoarse = 4us;  // 3 h in 2^32 parts, to a power of two.
-  EXPECT_LE(std::chrono::abs(first.waited - 3h), kCoarse);
-  EXPECT_LE(std::chrono::abs(first.started - At(24h + 1s)), kCoarse);
-  EXPECT_LE(std::chrono::abs(first.ended - At(25h)), kCoarse);
-  EXPECT_LE(std::chrono::abs(first.stop_asked - At(24h + 5s)), kCoarse);
-  EXPECT_LE(std::chrono::abs(first.charged - charged), 2 * kCoarse);
-  EXPECT_GE(first.charged_from, from);
-  EXPECT_LE(first.charged_from + first.charged, from + charged);
-  EXPECT_GE(second.charged_from, from + charged);
+                            .charged = 1h + 6ns,
+                            .uncharged = 1ns});
+  constexpr std::chrono::nanoseconds kCoarse = 8us;  // 4 h in 2^31 parts, to a power of two.
+  EXPECT_LE(std::chrono::abs(close.waited - 3h), kCoarse);
+  EXPECT_LE(std::chrono::abs(close.submitted - At(24h)), kCoarse);
+  EXPECT_LE(std::chrono::abs(close.started - At(24h + 1s)), kCoarse);
+  EXPECT_LE(std::chrono::abs(close.ended - At(25h)), kCoarse);
+  EXPECT_LE(std::chrono::abs(close.stop_asked - At(24h + 5s)), kCoarse);
+  EXPECT_LE(std::chrono::abs(close.charged - (1h + 6ns)), kCoarse);
+}
+
+// The device has a clock of its own, and what is charged depends on what else was there.
+TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
+  const std::vector<Slice> slices = SlicesOf({
+      {.queued = At(3s),
+       .submitted = At(2s),
+       .started = At(1s),
+       .ended = At(4s),
+       .left_at = At(3s),
+       .charged = 500ms},
+      {.queued = At(1s),
+       .submitted = At(2s),
+       .started = At(4s),
+       .ended = At(1s),
+       .left_at = At(3s),
+       .charged = 800ms},
+      {.queued = At(1s), .submitted = At(2s), .left_at = At(3s + 300ms), .charged = 1s},
+      {.left_at = At(3h), .charged = 2h},
+      {.left_at = At(3h), .charged = 2h, .uncharged = 1h},
+  });
+  EXPECT_EQ(slices[0].waited, 0ns);
+  EXPECT_EQ(slices[0].started, At(2s)) << "not before it was submitted";
+  EXPECT_EQ(slices[0].ended, At(3s)) << "not after it left";
+  EXPECT_EQ(slices[1].started, At(3s));
+  EXPECT_EQ(slices[1].ended, At(3s));
+  EXPECT_EQ(slices[0].charged_from, At(2s + 500ms));
+  for (std::size_t i = 1; i < slices.size(); ++i) {
+    EXPECT_GE(slices[i].charged_from, slices[i - 1].charged_from + slices[i - 1].charged) << i;
+  }
+  EXPECT_EQ(slices[1].charged_from, At(3s));
+  EXPECT_EQ(slices[2].charged, 1s) << "all of it, wherever it lies";
 }
 
 TEST(Trace, AReaderThatIsLateLosesTheOldestAndSaysHowMany) {
@@ -171,10 +209,10 @@ TEST(Trace, AReaderThatComesLateKnowsTheNamesAndNothingThatWas) {
   Pair trace;
   trace.writer->NameClient(7, 4121, "serve");
   trace.writer->NameKernel(KernelKey(1, 2), "gemm");
-  trace.writer->Write(Slice{.session = 7, .kernel = KernelKey(1, 2)});
+  trace.writer->Write(Departure{.session = 7, .kernel = KernelKey(1, 2)});
   Reader late = *Reader::Open(*trace.writer->ShareMemory());
   EXPECT_EQ(late.Poll([](const Event&) { ADD_FAILURE(); }).events, 0U);
-  trace.writer->Write(Slice{.session = 7, .kernel = KernelKey(1, 2)});
+  trace.writer->Write(Departure{.session = 7, .kernel = KernelKey(1, 2)});
   Slice seen;
   EXPECT_EQ(late.Poll([&](const Event& event) { seen = std::get<Slice>(event); }).events, 1U);
   ASSERT_NE(late.ClientOf(seen.session), nullptr);
@@ -220,25 +258,26 @@ TEST(Trace, NamesAreBoundedAndFitToBeShown) {
 
 TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
   EXPECT_FALSE(FromWords(EventWords{}));
-  const auto with = [](const auto& event, std::size_t word, std::uint64_t value) {
-    EventWords words = ToWords(event);
+  const auto with = [](const auto& entry, std::size_t word, Word value) {
+    EventWords words = ToWords(entry);
     words[word] = value;
     return FromWords(words).has_value();
   };
-  const Slice slice{.session = 1};
-  EXPECT_TRUE(with(slice, 1, 2));
-  EXPECT_TRUE(with(slice, 0, 1));
-  EXPECT_FALSE(with(slice, 0, 0)) << "a kind that there is not";
-  EXPECT_FALSE(with(slice, 0, 1 | 3 << HeadBits::kClass)) << "a class";
-  EXPECT_FALSE(with(slice, 0, 1 | 6 << HeadBits::kWork)) << "a work";
-  EXPECT_FALSE(with(slice, 0, 1 | 6 << HeadBits::kCut)) << "a cut";
-  EXPECT_FALSE(with(slice, 0, 1 | std::uint64_t{HeadBits::kShiftMax + 1} << HeadBits::kShift));
-  EXPECT_FALSE(with(slice, 4, std::uint64_t{1} << 61));
-  EXPECT_FALSE(with(slice, 7, 0xffff'ffff)) << "charged from before the clock began";
-  for (const std::size_t time : {3, 4, 5, 6}) {
-    EXPECT_FALSE(with(Request{}, time, std::uint64_t{1} << 61)) << time;
+  const Departure departure{.session = 1, .left_at = At(1s)};
+  EXPECT_TRUE(with(departure, 1, 2));
+  EXPECT_TRUE(with(departure, 0, 1));
+  EXPECT_FALSE(with(departure, 0, 0)) << "a kind that there is not";
+  EXPECT_FALSE(with(departure, 0, 1 | 3 << HeadBits::kClass)) << "a class";
+  EXPECT_FALSE(with(departure, 0, 1 | 6 << HeadBits::kWork)) << "a work";
+  EXPECT_FALSE(with(departure, 0, 1 | 6 << HeadBits::kCut)) << "a cut";
+  EXPECT_FALSE(with(departure, 0, 1 | Word{HeadBits::kShiftMax + 1} << HeadBits::kShift));
+  EXPECT_FALSE(with(departure, 6, Word{1} << 29)) << "left at 2^61 ns";
+  EXPECT_FALSE(with(departure, 9, static_cast<Word>(-1))) << "queued before the clock began";
+  EXPECT_FALSE(with(departure, 13, 1'000'000'001)) << "charged from before that";
+  for (const std::size_t time : {6, 8, 10, 12}) {
+    EXPECT_FALSE(with(Request{}, time, Word{1} << 29)) << time;
   }
-  EXPECT_FALSE(with(Depth{}, 2, ~std::uint64_t{0}));
+  EXPECT_FALSE(with(Depth{}, 4, ~Word{0}));
   NameWords name = ToWords(Name::Of::kKernel, 1, 0, "name");
   EXPECT_TRUE(FromWords(name));
   name[0] = 97 << 8;
@@ -271,7 +310,7 @@ TEST(Trace, AReaderThatIsOvertakenSeesWholeRecordsInOrder) {
     RingWriter<Small> writer(*ring);
     for (std::uint64_t number = 0; number < kRecords; ++number) {
       EventWords words;
-      for (std::size_t i = 0; i < words.size(); ++i) words[i] = number * 31 + i;
+      for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<Word>(number * 31 + i);
       writer.Write(words);
       // So that the reader gets on between two laps.
       if (number % 40 == 0) std::this_thread::yield();
@@ -288,7 +327,8 @@ TEST(Trace, AReaderThatIsOvertakenSeesWholeRecordsInOrder) {
     expected += reader.lost() - lost_before;
     for (std::size_t i = 0; i < count; ++i) {
       for (std::size_t word = 0; word < kEventWords; ++word) {
-        ASSERT_EQ(copies[i][word], (expected + i) * 31 + word) << "record " << expected + i;
+        ASSERT_EQ(copies[i][word], static_cast<Word>((expected + i) * 31 + word))
+            << "record " << expected + i;
       }
     }
     expected += count;

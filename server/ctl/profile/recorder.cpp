@@ -193,7 +193,7 @@ void ProfileRecorder::FillRequests(const std::vector<Command>& commands,
   std::size_t steps = 0;
   TimePoint before = from_;  // The end of the request before.
   for (const trace::Request& request : requests) {
-    const auto found = by_request.find(request.number);
+    const auto found = by_request.find(static_cast<std::uint32_t>(request.number));
     if (found == by_request.end()) continue;
     steps += found->second.size();
     if (steps > simulation::kProfileStepsMax ||

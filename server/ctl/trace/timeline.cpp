@@ -35,8 +35,9 @@ std::string_view CutText(trace::Cut cut) {
   return "";
 }
 
-// Sessions and requests count from 1, so a flow is 0 for what belongs to no request.
-std::uint64_t FlowOf(std::uint64_t session, std::uint64_t request) {
+// Sessions and requests count from 1, so a flow is 0 for what belongs to no request. `request`: as
+// slices have it.
+std::uint64_t FlowOf(std::uint64_t session, std::uint32_t request) {
   if (request == 0) return 0;
   return (session * 0x9e37'79b9'7f4a'7c15U) ^ request;
 }
@@ -136,8 +137,8 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Requ
   if (request.has_failed) arguments.push_back({"failed", std::string_view("yes")});
   Line& row = LineOf(client.request_rows, request.row, client.track,
                      request.row == 0 ? "requests" : "requests " + std::to_string(request.row + 1));
-  AddSlice(row, {request.begun, request.ended}, "request", FlowOf(request.session, request.number),
-           arguments);
+  AddSlice(row, {request.begun, request.ended}, "request",
+           FlowOf(request.session, static_cast<std::uint32_t>(request.number)), arguments);
 }
 
 void Timeline::Add(Device& device, const trace::Reader& names, const trace::Depth& depth) {

@@ -40,13 +40,11 @@ std::uint16_t ShapeOf(const CommandSlot& command) {
   return static_cast<std::uint16_t>(command.cost_key >> (64 - trace::kShapeBits));
 }
 
-// In the queue: since the command was taken, or since its last stay on the device ended.
-scheduler::Duration Waited(const CommandSlot& command) {
-  const bool has_run = command.past() == CommandSlot::Past::kStopped && command.ended_ns > 0;
-  const TimePoint since =
-      has_run ? TimePoint(std::chrono::nanoseconds(static_cast<std::int64_t>(command.ended_ns)))
-              : command.taken;
-  return std::max(command.submission().at - since, scheduler::Duration::zero());
+// Since when it was in the queue: it was taken, or its last stay on the device ended.
+TimePoint QueuedSince(const CommandSlot& command) {
+  if (command.past() != CommandSlot::Past::kStopped || command.ended_ns == 0) [[likely]]
+    return command.taken;
+  return TimePoint(std::chrono::nanoseconds(static_cast<std::int64_t>(command.ended_ns)));
 }
 
 }  // namespace
@@ -108,29 +106,27 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
                     const device::Completion& completion, const Stay& stay,
                     scheduler::Duration uncharged) {
   Name(client);
-  // As late as they can: behind them is the time of what is still there.
-  const TimePoint charged_from = std::max(charged_until_, stay.ended - uncharged - stay.charged);
-  charged_until_ = charged_from + stay.charged;
-  trace::Slice slice{.session = stay.session,
-                     .kernel = KernelOf(client, stay),
-                     .request = client.requests.open().NumberFor(command.stream),
-                     .shape = ShapeOf(command),
-                     .work = WorkOf(stay.kind),
-                     .cut = stay.cut,
-                     .of_class = client.spec().scheduling_class,
-                     .stream = command.stream,
-                     .is_part = stay.was_stopped,
-                     .has_failed = !completion.status.ok(),
-                     .waited = Waited(command),
-                     .submitted = stay.submitted,
-                     .started = stay.started,
-                     .ended = std::clamp(DeviceTime(completion.ended), stay.started, stay.ended),
-                     .stop_asked = stay.stop_asked,
-                     .charged_from = charged_from,
-                     .charged = stay.charged,
-                     .left = DepthsOf(client)};
-  client.trace.told_ = slice.left;
-  writer_->Write(slice);
+  const trace::Depths left = DepthsOf(client);
+  client.trace.told_ = left;
+  writer_->Write(trace::Departure{.session = stay.session,
+                                  .kernel = KernelOf(client, stay),
+                                  .request = client.requests.open().NumberFor(command.stream),
+                                  .shape = ShapeOf(command),
+                                  .work = WorkOf(stay.kind),
+                                  .cut = stay.cut,
+                                  .of_class = client.spec().scheduling_class,
+                                  .stream = command.stream,
+                                  .is_part = stay.was_stopped,
+                                  .has_failed = !completion.status.ok(),
+                                  .queued = QueuedSince(command),
+                                  .submitted = stay.submitted,
+                                  .started = stay.started,
+                                  .ended = DeviceTime(completion.ended),
+                                  .left_at = stay.ended,
+                                  .stop_asked = stay.stop_asked,
+                                  .charged = stay.charged,
+                                  .uncharged = uncharged,
+                                  .left = left});
 }
 
 void Tracer::OnRequestEnded(ClientState& client, const OpenRequest& request, bool has_failed,

@@ -56,8 +56,6 @@ class Tracer {
   const ClientRoster& roster_;
   std::unique_ptr<trace::Writer> writer_;
   std::uint64_t traces_ = 0;  // Counts them, the present one included.
-  // Where the charges end that were written: they are laid one behind the other.
-  scheduler::TimePoint charged_until_{};
   scheduler::TimePoint depths_due_{};
 };
 
