@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -335,6 +336,54 @@ TEST(WorkQueue, CloseEndsEveryWait) {
 
 // Four threads, random stops and kills: each unit at most once, the reported prefix
 // exactly, each work completed once.
+// Every node is a fill of one unit.
+class Nodes : public NodeMaker {
+ public:
+  std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph,
+                                       std::size_t /*node*/) const override {
+    return Work({.id = graph.id, .stream = graph.stream});
+  }
+};
+
+GraphWork GraphOf(std::span<const GraphNode* const> nodes) {
+  GraphWork graph;
+  graph.id = 1;
+  graph.stream = 1;
+  graph.nodes = nodes;
+  return graph;
+}
+
+TEST(WorkQueue, AGraphThatIsStoppedWhileANodeRunsEndsBehindIt) {
+  const Nodes maker;
+  const GraphNode fill = FillWork();
+  const std::vector<const GraphNode*> nodes(5, &fill);
+  WorkQueue queue(1, {});
+  queue.Submit(GraphOf(nodes), maker);
+  Finish(queue, *queue.Next());
+  const Claim second = *queue.Next();
+  queue.RequestStop(1);
+  EXPECT_FALSE(HasCompletion(queue)) << "the node that has begun runs to its end";
+  Finish(queue, second);
+  const Completion completion = TakeOne(queue);
+  EXPECT_TRUE(completion.stopped);
+  EXPECT_EQ(completion.units_done, 2U);
+}
+
+TEST(WorkQueue, AGraphThatIsStoppedInItsLastNodeIsDone) {
+  const Nodes maker;
+  const GraphNode fill = FillWork();
+  const std::vector<const GraphNode*> nodes(2, &fill);
+  WorkQueue queue(1, {});
+  queue.Submit(GraphOf(nodes), maker);
+  Finish(queue, *queue.Next());
+  const Claim last = *queue.Next();
+  queue.RequestStop(1);
+  Finish(queue, last);
+  const Completion completion = TakeOne(queue);
+  EXPECT_FALSE(completion.stopped);
+  EXPECT_EQ(completion.units_done, 2U);
+}
+
 TEST(WorkQueue, PrefixIsExactUnderConcurrency) {
   constexpr WorkId kWorks = 200;
   constexpr std::uint64_t kUnits = 300;

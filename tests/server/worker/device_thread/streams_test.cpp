@@ -411,6 +411,21 @@ TEST(WorkerStreams, AKernelThatIsUnloadedByNowIsNamedByItsNumber) {
               HasSubstr("launch refused: kernel 0 of module 1, which is unloaded by now"));
 }
 
+// What has left its stream keeps no module loaded.
+TEST(WorkerStreams, AModuleThatIsUnloadedGoesWhenItsLastLaunchHasEnded) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.LoadModule(1, "first 0\n").ok());
+  client.Launch(0, 1, 0);
+  const Sequence last = client.Launch(0, 1, 0);
+  ASSERT_NE(worker.device().WaitForSubmissions(1).size(), 0u);
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 1}).ok());
+  EXPECT_EQ(worker.device().modules_alive(), 2) << "launches need it";
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  EXPECT_TRUE(Eventually([&] { return worker.device().modules_alive() == 1; }));
+}
+
 TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRefused) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
