@@ -29,6 +29,7 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t kModule = 3;  // A number that the client chooses.
 constexpr std::uint64_t kMemoryBytes = 4u << 20;
 constexpr std::uint32_t kCopyBytes = 1u << 20;
+constexpr std::uint32_t kNodes = 64;
 
 void Must(const Status& status, const char* what) {
   if (status.ok()) return;
@@ -131,6 +132,7 @@ class DyingClient {
     }
     client_.Ring();
     DieAt("copy in flight");
+    Graphs(arena);
     if (death_ == "command ring full") {
       // The worker takes a bounded number ahead, so behind an endless kernel the ring fills.
       for (int i = 0; i < 100'000 && client_.Publish(FillOf(0, client_.base(), 4096, 0)) != 0;
@@ -143,6 +145,35 @@ class DyingClient {
     client_.Ring();
     std::this_thread::sleep_for(1ms);
     DieAt("completions unread");
+  }
+
+  // On a stream of its own, so that the device has it beside the kernels.
+  void Graphs(std::uint32_t arena) {
+    client_.CreateStream(1);
+    client_.MakeGraph(0, 1);
+    for (std::uint32_t node = 0; node < kNodes; ++node) {
+      if (node == kNodes / 2) DieAt("graph half made");
+      SetNode(node, arena);
+    }
+    for (int i = 0; i < 4; ++i) client_.LaunchGraph(0, 1);
+    DieAt("graph in flight");
+    SetNode(0, arena);
+    client_.LaunchGraph(0, 1);
+    client_.DestroyGraph(0, 1);
+    DieAt("graph changed and destroyed in flight");
+  }
+
+  void SetNode(std::uint32_t node, std::uint32_t arena) {
+    const NodePlace place{.graph = 0, .node = node, .stream = 1};
+    if (node % 8 == 0) {
+      client_.SetNode(place, CopyOf(ipc::Op::kCopyToDevice,
+                                    {.arena = arena, .address = client_.base(), .bytes = 4096}));
+      return;
+    }
+    const std::vector<std::byte> parameters = ParametersAt(client_.base(), 12);
+    client_.SetNode(place,
+                    LaunchOf(0, kModule, KernelNumber(module_, "step"), {}, parameters.size()),
+                    parameters);
   }
 
   void Ends() {
