@@ -73,6 +73,7 @@ class BenchClient {
     setup.completions = &out();
     setup.doorbell = doorbell_.get();
     setup.space = space_.get();
+    setup.graphs = std::make_shared<server::GraphBudget>(setup.limits.graphs_bytes, 1);
     return std::make_unique<server::ClientState>(setup);
   }
 

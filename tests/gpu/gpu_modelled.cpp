@@ -229,6 +229,7 @@ class PlayedClient {
     setup.completions = &out();
     setup.doorbell = doorbell_.get();
     setup.space = space_.get();
+    setup.graphs = std::make_shared<server::GraphBudget>(setup.limits.graphs_bytes, 1);
     thread.mailbox().Post(server::AttachClient{std::make_unique<server::ClientState>(setup)});
     thread.mailbox().Post(server::SetMapped{session_, kMapped});
     thread.mailbox().Post(server::AddModule{session_, 0, module_.get(), session_});

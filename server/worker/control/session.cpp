@@ -220,6 +220,7 @@ void Session::Attach() {
                          .guaranteed_bytes = attach_.guaranteed_bytes,
                          .left_free_bytes = LeftFree(),
                          .limits = environment_.limits,
+                         .graphs = environment_.graphs,
                          .printed = printed_,
                          .entrance = attach_.entrance_name,
                          .name = attach_.hello.name,

@@ -90,7 +90,8 @@ struct SessionEnvironment {
   SessionLimits limits;
   bool shares_by_uid = true;  // See WorkerOptions.
   StagingBudget& staging;
-  StagingBudget& images;         // For memory that clients write module images into.
+  StagingBudget& images;  // For memory that clients write module images into.
+  std::shared_ptr<GraphBudget> graphs;
   HomePost home;                 // For `endings`.
   ipc::UnboundedCalls& endings;  // Of what clients hold, too: sockets and memory.
   ClientLog& log;

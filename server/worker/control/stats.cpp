@@ -215,6 +215,8 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["sleeps"] = snapshot.thread.sleeps;
   document["wakes"] = snapshot.thread.wakes_of_clients;
   document["executor_bytes"] = worker.executor_bytes;
+  document["graphs_bytes"] = worker.graphs_bytes;
+  document["graphs_bytes_max"] = worker.graphs_bytes_max;
   if (const auto& store = worker.overcommit) {
     document["overcommit"] = {{"bytes", store->total_bytes},
                               {"reserved_bytes", store->reserved_bytes},

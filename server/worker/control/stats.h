@@ -50,7 +50,9 @@ struct WorkerFacts {
   bool is_draining = false;
   // Their standing with the machine's scheduler, see ThreadPriority.
   std::string device_thread, control_thread;
-  std::uint64_t executor_bytes = 0;           // Device::executor_bytes.
+  std::uint64_t executor_bytes = 0;  // Device::executor_bytes.
+  std::uint64_t graphs_bytes = 0;    // Host memory of all graphs.
+  std::uint64_t graphs_bytes_max = 0;
   std::optional<loader::LoaderFacts> loader;  // Empty where there is none.
   std::optional<OvercommitFacts> overcommit;  // The same.
 };

@@ -140,6 +140,7 @@ Status Worker::Impl::Open() {
       .shares_by_uid = options_.shares_by_uid,
       .staging = staging_,
       .images = images_,
+      .graphs = graphs_,
       .home = home_,
       .endings = endings_,
       .log = client_log_,

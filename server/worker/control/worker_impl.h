@@ -152,6 +152,8 @@ class Worker::Impl {
                          options_.limits.memory_kept};
   StagingBudget images_{options_.limits.images_bytes, options_.limits.sessions_max,
                         options_.limits.memory_kept};
+  const std::shared_ptr<GraphBudget> graphs_ =
+      std::make_shared<GraphBudget>(options_.limits.graphs_bytes, options_.limits.sessions_max);
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   ClientLog client_log_{::geteuid()};
   KernelOutputLog kernel_output_{client_log_};

@@ -10,6 +10,7 @@ void Graph::Set(std::uint32_t number, std::shared_ptr<const GraphNode> node) {
                               nodes_[number]->cost_key == node->cost_key;
   if (!is_like_before) cuts = 0;
   if (number == nodes_.size()) {
+    charge_.Add(kBytesPerNode);
     works_.push_back(&node->work);
     nodes_.push_back(std::move(node));
   } else {

@@ -19,18 +19,12 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/worker/device_thread/command_kind.h"
+#include "server/worker/device_thread/graph_budget.h"
 
 namespace gpushared::server {
 
 // A node as it was checked when it was set. Constant from then on.
 struct GraphNode {
-  GraphNode() = default;
-  GraphNode(const GraphNode&) = delete;
-  GraphNode& operator=(const GraphNode&) = delete;
-  ~GraphNode() {
-    if (total != nullptr) *total -= footprint();
-  }
-
   // Device memory that a copy or fill touches.
   struct Range {
     std::uint64_t address = 0;
@@ -48,7 +42,7 @@ struct GraphNode {
   std::unique_ptr<std::byte[]> parameters;
   std::uint32_t parameter_bytes = 0;
   std::array<Range, 2> ranges = {};
-  std::shared_ptr<std::uint64_t> total;  // ClientGraphs::bytes, once it counts there.
+  GraphCharge charge;  // Once it counts.
 
   // Host memory that it takes.
   std::uint64_t footprint() const { return sizeof(GraphNode) + parameter_bytes; }
@@ -60,7 +54,12 @@ struct GraphNode {
 // Confined to the device thread.
 class Graph {
  public:
-  explicit Graph(std::uint32_t number) : number_(number) {}
+  // Host memory for itself, and for each node beside the node's own.
+  static constexpr std::uint64_t kFootprint = 512;
+  static constexpr std::uint64_t kBytesPerNode = 48;
+
+  Graph(std::uint32_t number, std::shared_ptr<GraphBytes> bytes)
+      : number_(number), charge_(std::move(bytes), kFootprint) {}
   Graph(const Graph& other) = default;
   Graph& operator=(const Graph&) = delete;
 
@@ -72,6 +71,8 @@ class Graph {
   std::span<const device::GraphNode* const> Works(std::uint32_t first, std::uint32_t end) const {
     return std::span(works_).subspan(first, end - first);
   }
+  // Host memory of another one with the same nodes, which stay where they are.
+  std::uint64_t copy_bytes() const { return kFootprint + nodes_.size() * kBytesPerNode; }
   // Replaces a node, or adds one behind all others.
   void Set(std::uint32_t number, std::shared_ptr<const GraphNode> node);
 
@@ -104,6 +105,7 @@ class Graph {
   std::vector<std::uint16_t> modules_;
   std::uint32_t launches_ = 0;
   bool is_retired_ = false;  // Changed or destroyed since launches took it.
+  GraphCharge charge_;
 };
 
 // A client's graphs by their numbers.
@@ -115,13 +117,16 @@ class ClientGraphs {
   // nothing is taken from the client.
   static constexpr std::uint32_t kRetiredMax = 8;
 
+  explicit ClientGraphs(std::shared_ptr<GraphBudget> budget)
+      : bytes_(std::make_shared<GraphBytes>(std::move(budget))) {}
+
   // Null where there is none.
   Graph* Find(std::uint32_t number) const {
     const auto found = graphs_.find(number);
     return found == graphs_.end() ? nullptr : found->second.get();
   }
   // The number is free.
-  void Make(std::uint32_t number) { graphs_[number] = std::make_shared<Graph>(number); }
+  void Make(std::uint32_t number) { graphs_[number] = std::make_shared<Graph>(number, bytes_); }
   // There is one.
   void Destroy(std::uint32_t number);
   // There is one. Launches that have it keep it as it is.
@@ -135,19 +140,16 @@ class ClientGraphs {
 
   bool MayTake() const { return retired_ < kRetiredMax; }
   // From now until nothing has the node, its bytes count.
-  void Count(GraphNode& node) {
-    node.total = bytes_;
-    *bytes_ += node.footprint();
-  }
-  // Host memory of all nodes, also of those that only launches still have.
-  std::uint64_t bytes() const { return *bytes_; }
+  void Count(GraphNode& node) const { node.charge = GraphCharge(bytes_, node.footprint()); }
+  // Host memory of all graphs and nodes, also of those that only launches still have.
+  const GraphBytes& bytes() const { return *bytes_; }
 
  private:
   void Retire(Graph& graph);
 
   std::map<std::uint32_t, std::shared_ptr<Graph>> graphs_;
   // Nodes write to it, and the last launch may outlive this.
-  const std::shared_ptr<std::uint64_t> bytes_ = std::make_shared<std::uint64_t>(0);
+  const std::shared_ptr<GraphBytes> bytes_;
   std::uint64_t last_serial_ = 0;
   std::uint32_t retired_ = 0;
 };

@@ -8,6 +8,7 @@ namespace gpushared::server {
 ClientState::ClientState(const Setup& of)
     : setup(of),
       intake(*of.commands, *of.completions),
+      graphs(of.graphs),
       streams(of.limits.commands_taken_max),
       outlet(*of.completions, *of.commands, of.printed),
       spec_(of.spec),

@@ -140,6 +140,7 @@ class ClientState {
     std::uint64_t guaranteed_bytes = 0;
     std::uint64_t left_free_bytes = 0;
     SessionLimits limits;
+    std::shared_ptr<GraphBudget> graphs;                   // Of all sessions; never null.
     std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
     std::string entrance;                                  // For DeviceTotals.
     // Its own name for itself, and its process.

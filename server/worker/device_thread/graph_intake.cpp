@@ -87,6 +87,25 @@ MaybeRefused CheckNode(ClientState& client, const GraphNode& node, CommandSlot& 
   return {};
 }
 
+// Whether the client's graphs may take `more` bytes, with `less` about to come back.
+Refusal CheckBytes(const ClientState& client, const char* what, std::uint64_t more,
+                   std::uint64_t less = 0) {
+  const GraphBytes& bytes = client.graphs.bytes();
+  const std::uint64_t then = bytes.held() + more - less;
+  const std::uint64_t most = client.setup.limits.graphs_bytes_max;
+  if (then > most) {
+    return {.reason = Reason::kGraphBytes, .what = what, .asked = then, .allowed = most};
+  }
+  if (const std::uint64_t excess = bytes.budget().ExcessOf(bytes.held(), then); excess > 0) {
+    return {.reason = Reason::kGraphBytesOfAll,
+            .what = what,
+            .asked = then,
+            .allowed = then - excess,
+            .at = bytes.budget().total()};
+  }
+  return {};
+}
+
 }  // namespace
 
 MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::MakeGraphCommand& make,
@@ -95,6 +114,7 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::MakeGraphComma
   if (client.graphs.Find(make.graph) != nullptr) {
     return Refuse({.reason = Reason::kGraphThere, .number = make.graph});
   }
+  if (Refusal why = CheckBytes(client, "graph", Graph::kFootprint); !why.ok()) return Refuse(why);
   client.graphs.Make(make.graph);
   return {};
 }
@@ -128,12 +148,12 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCo
   // A replaced node goes now, unless a launch has it. So this may be wrong by one node.
   const bool replaces = set.node < graph->size();
   const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
-  if (client.graphs.bytes() - replaced > client.setup.limits.graphs_bytes_max) {
-    return Refuse({.reason = Reason::kGraphBytes,
-                   .asked = client.graphs.bytes() - replaced,
-                   .allowed = client.setup.limits.graphs_bytes_max,
-                   .graph = set.graph,
-                   .node = set.node});
+  const std::uint64_t more =
+      (replaces ? 0 : Graph::kBytesPerNode) + (graph->launches() > 0 ? graph->copy_bytes() : 0);
+  if (Refusal why = CheckBytes(client, "node", more, replaced); !why.ok()) {
+    why.graph = set.graph;
+    why.node = set.node;
+    return Refuse(why);
   }
   if (graph->launches() > 0) nodes_visited_ += graph->size();
   (void)client.graphs.ToChange(set.graph);
@@ -172,6 +192,8 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCom
   if (graph->size() == 0) return Refuse({.reason = Reason::kNoNodes, .number = launch.graph});
   if (graph->checked_at != client.scope.losses()) {
     // Launches that have it return the modules that it has now.
+    const std::uint64_t copied = graph->launches() > 0 ? graph->copy_bytes() : 0;
+    if (Refusal why = CheckBytes(client, "launch", copied); !why.ok()) return Refuse(why);
     graph = &client.graphs.ToChange(launch.graph);
     if (MaybeRefused why = CheckGraph(client, *graph)) return why;
   }

@@ -65,9 +65,15 @@ std::string Say(const Refusal& why, const ClientState& client, const device::Dev
           why.number, why.allowed, why.asked);
     case Reason::kGraphBytes:
       return fmt::format(
-          "node refused: the graphs of this client take {} bytes with it, at most {} are allowed; "
+          "{} refused: the graphs of this client take {} bytes with it, at most {} are allowed; "
           "destroy graphs that are not needed",
-          why.asked, why.allowed);
+          why.what, why.asked, why.allowed);
+    case Reason::kGraphBytesOfAll:
+      return fmt::format(
+          "{} refused: the graphs of this client take {} bytes with it, and other clients leave it "
+          "{} of the {} for graphs on this device; destroy graphs that are not needed, or ask "
+          "again when others have left",
+          why.what, why.asked, why.allowed, why.at);
     case Reason::kWaitFailed:
       return fmt::format("not run: it waits for command {} of stream {}, which failed", why.at,
                          why.number);
@@ -95,6 +101,7 @@ StatusCode Refusal::code() const {
     case Reason::kNoNode:
       return StatusCode::kNotFound;
     case Reason::kGraphBytes:
+    case Reason::kGraphBytesOfAll:
       return StatusCode::kLimitExceeded;
     case Reason::kUnsupported:
       return StatusCode::kUnsupported;

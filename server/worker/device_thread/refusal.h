@@ -39,6 +39,7 @@ struct Refusal {
     kNoNodes,
     kNoNode,
     kGraphBytes,
+    kGraphBytesOfAll,
   };
   static constexpr std::uint32_t kNoNodeNumber = 0xffffffff;
   Reason reason = Reason::kNone;
@@ -48,7 +49,7 @@ struct Refusal {
   std::uint64_t serial = 0;  // The module's; its number may come to mean another.
   std::uint64_t asked = 0;
   std::uint64_t allowed = 0;
-  std::uint64_t at = 0;    // Address or offset.
+  std::uint64_t at = 0;    // Address or offset; with kGraphBytesOfAll, bytes for all clients.
   std::uint64_t base = 0;  // Where mapped memory begins.
   LaunchExcess excess;     // With kBeyondLimits.
   // Of a graph's node: which one.

@@ -27,7 +27,8 @@ struct SessionLimits {
   // process, which has 65,530 (vm.max_map_count).
   std::uint32_t mappings_max = 16384;
   std::uint32_t commands_taken_max = 1024;                   // Taken and not finished.
-  std::uint64_t graphs_bytes_max = std::uint64_t{16} << 20;  // Host memory of all graphs.
+  std::uint64_t graphs_bytes_max = std::uint64_t{16} << 20;  // Host memory of a session's graphs.
+  std::uint64_t graphs_bytes = std::uint64_t{512} << 20;     // All graphs of all sessions.
 };
 
 // Fits the client index inside a WorkId; see command_slab.h.

@@ -236,6 +236,53 @@ TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
   EXPECT_THAT(ErrorOf(client), HasSubstr("at most 4096 are allowed"));
 }
 
+// Without a bound on the graphs of all clients, many of them would take the machine's memory.
+TEST(WorkerGraphs, GraphsOfAllClientsHaveABoundAndEachClientItsPart) {
+  // 8 KiB are assured to each of two clients, 16 KiB go to whoever asks first.
+  WorkerHarness worker(kEndsAtOnce,
+                       {.limits = {.sessions_max = 2, .sessions_kept = 0, .graphs_bytes = 32768}});
+  RawClient greedy = worker.Client();
+  MakeGraphOfLaunches(greedy, 0, 200);
+  ASSERT_TRUE(greedy.AwaitFinished(0, greedy.Mark(0)));
+  EXPECT_THAT(ErrorOf(greedy), HasSubstr("of the 32768 for graphs on this device"));
+  RawClient other = worker.Client();
+  MakeGraphOfLaunches(other, 0, 10);
+  ASSERT_TRUE(other.AwaitFinished(0, other.LaunchGraph(0)));
+  EXPECT_EQ(ErrorOf(other), "Ok") << "its part is there whatever others hold";
+  const auto device = [&] {
+    return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
+  };
+  EXPECT_EQ(device()["graphs_bytes_max"], 32768);
+  const std::uint64_t held = device()["graphs_bytes"];
+  EXPECT_GT(held, 24000u);
+  EXPECT_LE(held, 32768u);
+  { const RawClient gone = std::move(greedy); }
+  EXPECT_TRUE(Eventually([&] { return device()["graphs_bytes"] < held / 2; }));
+  other.CreateStream(1);
+  Sequence last = 0;
+  for (std::uint32_t node = 10; node < 30; ++node) {
+    last = other.SetNode({.graph = 0, .node = node, .stream = 1}, NullLaunch());
+  }
+  ASSERT_TRUE(other.AwaitFinished(1, last));
+  EXPECT_EQ(ErrorOf(other, 1), "Ok") << "what the other one had is there for this one";
+}
+
+// The lists of a graph are copied when it is changed while a launch has it.
+TEST(WorkerGraphs, CopiesOfAGraphThatLaunchesHaveCount) {
+  WorkerHarness worker({}, {.limits = {.graphs_bytes_max = 12'000}});
+  RawClient client = worker.Client();
+  MakeGraphOfLaunches(client, 0, 10);
+  for (std::uint32_t i = 0; i < 7; ++i) {
+    client.LaunchGraph(0);
+    client.SetNode({.node = 0}, NullLaunch());
+  }
+  const Sequence last = client.Mark(0);
+  ASSERT_NE(worker.device().WaitForSubmissions(1).size(), 0u);
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  EXPECT_THAT(ErrorOf(client), HasSubstr("at most 12000 are allowed"));
+}
+
 // The device does not stop what it runs. The lane decides before each node.
 TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
   for (const bool runs_graphs : {false, true}) {
