@@ -2,6 +2,7 @@
 // Rules of graphs, where a device runs them.
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,35 @@ TEST_P(DeviceConformance, NodesOfAGraphRunOneAfterTheOther) {
   AwaitOk(second);
   const std::vector<std::uint32_t> list = ReadWords(client, kList, std::size_t{10} * kNodes);
   for (std::uint32_t i = 0; i < list.size(); ++i) ASSERT_EQ(list[i], i / 5 % kNodes) << i;
+}
+
+// A device may keep what it made of a graph, and change that when nodes have other parameters.
+TEST_P(DeviceConformance, AGraphRunsWhatItHoldsAtEachLaunch) {
+  if (SkipsUnlessItRunsGraphs()) return;
+  const TestClient client = NewClientWithKernels();
+  constexpr std::uint32_t kNodes = 6;
+  constexpr std::uint32_t kRounds = 60;
+  std::vector<device::GraphNode> nodes;
+  const auto node = [&](std::uint32_t tag) {
+    return NodeOf(client, "append", {.block = {1, 1, 1}},
+                  Arguments::Pack(client.At(kCursor), client.At(kList), tag));
+  };
+  for (std::uint32_t tag = 0; tag < kNodes; ++tag) nodes.push_back(node(tag));
+  const std::vector<const device::GraphNode*> pointers = PointersTo(nodes);
+  if (SkipsUnlessItTakes(pointers)) return;
+  std::vector<std::uint32_t> tags(kNodes);
+  std::iota(tags.begin(), tags.end(), 0U);
+  std::vector<std::uint32_t> expected;
+  std::uint64_t version = 1;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    AwaitOk(SubmitGraph(client, pointers, {.graph_version = version}));
+    expected.insert(expected.end(), tags.begin(), tags.end());
+    if (round % 3 != 0) continue;
+    tags[round % kNodes] = kNodes + round;
+    nodes[round % kNodes] = node(tags[round % kNodes]);
+    ++version;
+  }
+  EXPECT_EQ(ReadWords(client, kList, expected.size()), expected);
 }
 
 TEST_P(DeviceConformance, AGraphGoesOnWhereItIsResumed) {

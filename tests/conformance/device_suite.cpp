@@ -108,6 +108,7 @@ device::WorkId DeviceConformance::SubmitGraph(const TestClient& client,
   work.priority = spec.priority;
   work.first_unit = spec.first_unit;
   work.nodes = nodes;
+  work.version = spec.graph_version;
   device_->SubmitGraph(work);
   return work.id;
 }

@@ -85,6 +85,7 @@ struct LaunchSpec {
   device::StreamKey stream = 1;
   std::uint8_t priority = 0;
   std::uint64_t first_unit = 0;
+  std::uint64_t graph_version = 0;  // Of a whole graph: see device::GraphWork.
 };
 
 class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {

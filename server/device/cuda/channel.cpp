@@ -67,6 +67,11 @@ bool Channel::IssueNext(Item& item) {
 bool Channel::IssueNodes(Item& item) {
   if (item.parts_running >= kNodePartsAhead || !OpenBatch(item)) return false;
   const auto& graph = std::get<GraphWork>(item.work);
+  // A kernel of an instantiated graph runs in the context that loaded it, not in the part's.
+  if (item.issued == 0 && environment_.graphs != nullptr && !is_of_part_) {
+    item.instantiated = environment_.graphs->Take(graph);
+    if (item.instantiated != nullptr) return IssueInstantiated(item);
+  }
   const std::uint64_t end = std::min(item.units, item.issued + kNodesPerPart);
   const std::uint64_t first = item.issued;
   Status status;
@@ -81,6 +86,24 @@ bool Channel::IssueNodes(Item& item) {
     AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}});
   }
   return true;
+}
+
+bool Channel::IssueInstantiated(Item& item) {
+  Status status = item.instantiated->Launch(stream_);
+  item.is_closed = true;
+  if (!status.ok()) {
+    Fail(item, std::move(status));
+    ReturnInstantiated(item);
+    return true;
+  }
+  item.issued = item.units;
+  AddPart({.item = &item, .group = {.end_unit = item.units}, .detour = {}});
+  return true;
+}
+
+void Channel::ReturnInstantiated(Item& item) {
+  environment_.graphs->Return(std::get<GraphWork>(item.work));
+  item.instantiated = nullptr;
 }
 
 Status Channel::IssueNode(const GraphNode& node) {
@@ -334,6 +357,7 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
   if (!std::exchange(item.has_started, true)) item.started = times.started;
   item.ended = times.ended;
   if (!part.is_reading) LeaveContained(item);
+  if (item.instantiated != nullptr) ReturnInstantiated(item);
   if (part.detour.buffer == nullptr) return;
   const auto& copy = std::get<CopyWork>(item.work);
   if (copy.direction == CopyWork::Direction::kDeviceToHost) {

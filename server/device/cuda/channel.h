@@ -20,6 +20,7 @@
 #include "server/device/cuda/completion_marks.h"
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_context.h"
+#include "server/device/cuda/graph_store.h"
 #include "server/device/cuda/host_memory.h"
 #include "server/device/cuda/issue.h"
 #include "server/device/device.h"
@@ -45,6 +46,8 @@ struct Item {
   std::uint32_t claim_base = 0;          // The slot's counter at its start.
   std::uint64_t claim_group_blocks = 0;  // Blocks that go to the driver at a time,
   std::uint64_t claim_ahead_blocks = 0;  // and behind another launch that may be stopped.
+  // A graph's that runs so; else null.
+  InstantiatedGraph* instantiated = nullptr;
   bool has_started = false;
   bool times_are_exact = true;
   Status status;
@@ -88,6 +91,7 @@ struct ChannelEnvironment {
   BounceBuffers& bounces;
   const PinnedRegions& pinned;
   ClaimWords* claims = nullptr;  // Null: no launch runs as its claimed form.
+  GraphStore* graphs = nullptr;  // Null: graphs go to the driver node by node.
   ChannelLimits limits;
 };
 
@@ -107,13 +111,15 @@ bool IsPinned(const CopyWork& copy, const PinnedRegions& pinned);
 // Confined to the device thread; the context is current on it.
 class Channel {
  public:
-  // `number` names it to the marks. Takes the stream, which has so many multiprocessors.
+  // `number` names it to the marks. Takes the stream, which has so many multiprocessors:
+  // `is_of_part`, not all of them.
   Channel(const ChannelEnvironment& environment, std::size_t number, Stream stream,
-          std::uint32_t multiprocessors)
+          std::uint32_t multiprocessors, bool is_of_part)
       : environment_(environment),
         number_(number),
         stream_(stream),
-        multiprocessors_(multiprocessors) {}
+        multiprocessors_(multiprocessors),
+        is_of_part_(is_of_part) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
   ~Channel();
@@ -151,6 +157,9 @@ class Channel {
   // So many nodes of a graph as one part.
   bool IssueNodes(Item& item);
   Status IssueNode(const GraphNode& node);
+  // All of them by one call.
+  bool IssueInstantiated(Item& item);
+  void ReturnInstantiated(Item& item);
   bool IssueClaims(Item& item);
   // Whether a claimed launch of the same stream, which has begun or soon will, is ahead of it.
   bool IsBehindClaims(const Item& item) const;
@@ -178,6 +187,7 @@ class Channel {
   const std::size_t number_;
   const Stream stream_;
   const std::uint32_t multiprocessors_;
+  const bool is_of_part_;
   std::deque<std::unique_ptr<Item>> items_;  // As added; the front ends first.
   std::size_t closed_ = 0;                   // How many at the front have is_closed set.
   std::size_t stopped_ = 0;                  // How many have is_stopped set.

@@ -21,6 +21,7 @@
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_module.h"
+#include "server/device/cuda/graph_store.h"
 #include "server/device/cuda/host_memory.h"
 #include "server/device/cuda/sm_partition.h"
 #include "server/device/cuda/stream_table.h"
@@ -155,6 +156,7 @@ class CudaDevice : public Device {
   std::vector<std::byte> trial_image_;
   std::shared_ptr<CodeMaker> maker_;  // Null where nothing is compiled outside; as the next.
   std::unique_ptr<ClaimWords> claims_;
+  std::shared_ptr<GraphStore> graphs_;  // Null where the driver has no graphs.
   std::shared_ptr<UrgentWrites> writes_;
   std::shared_ptr<ContainWords> contain_;
   std::optional<ChannelEnvironment> environment_;
@@ -204,6 +206,12 @@ Status CudaDevice::Start() {
   if (!writes.ok()) return writes.status();
   writes_ = *std::move(writes);
   contain_ = std::make_shared<ContainWords>(context_, writes_);
+  if (context_->driver().Has(Feature::kGraphs)) {
+    Result<std::shared_ptr<GraphStore>> graphs =
+        GraphStore::Create(context_, options_.note, options_.await_quiet);
+    if (!graphs.ok()) return graphs.status();
+    graphs_ = *std::move(graphs);
+  }
   if (Status status = MakePartitions(); !status.ok()) return status;
   if (Status status = MakeCompiler(); !status.ok()) return status;
   return MakeChannels();
@@ -398,6 +406,7 @@ Status CudaDevice::MakeChannels() {
                                           .bounces = *bounces_,
                                           .pinned = *pinned_,
                                           .claims = claims_.get(),
+                                          .graphs = graphs_.get(),
                                           .limits = options_.limits});
   std::vector<PartStream> of_parts;
   for (std::size_t i = 0; i < StreamTable::kChannelsTotal; ++i) {
@@ -407,7 +416,8 @@ Status CudaDevice::MakeChannels() {
     const auto& partition = partitions_.at(kDeviceClasses - 1 - level);
     const std::uint32_t multiprocessors =
         partition != nullptr ? partition->multiprocessors() : info_.multiprocessors;
-    channels_.push_back(std::make_unique<Channel>(*environment_, i, *stream, multiprocessors));
+    channels_.push_back(std::make_unique<Channel>(*environment_, i, *stream, multiprocessors,
+                                                  partition != nullptr));
     if (partition != nullptr) of_parts.push_back({.number = i, .stream = *stream});
   }
   return of_parts.empty() ? Status() : TryParts(of_parts);
@@ -424,7 +434,8 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
                                   ModuleLoading{.isolation = options.isolation,
                                                 .maker = maker_,
                                                 .driver_may_compile = options.driver_may_compile,
-                                                .words = contain_}));
+                                                .words = contain_,
+                                                .graphs = graphs_}));
 }
 
 // ---- work

@@ -47,8 +47,7 @@ Result<std::shared_ptr<const device::Module>> CudaModule::Place(const CudaPrepar
   if (prepared.is_fenced() && loading.maker == nullptr && !loading.driver_may_compile) {
     return NobodyCompiles();
   }
-  std::shared_ptr<CudaModule> module(
-      new CudaModule(context, std::move(range), prepared, loading.maker));
+  std::shared_ptr<CudaModule> module(new CudaModule(context, std::move(range), prepared, loading));
   if (Status status = module->TakeMemory(prepared, loading.words); !status.ok()) return status;
   if (Status status = module->LoadImage(prepared); !status.ok()) return status;
   if (Status status = module->WriteVariables(prepared); !status.ok()) return status;
@@ -63,6 +62,7 @@ CudaModule::~CudaModule() {
     const MutexLock lock(target_->mutex);
     target_->module = nullptr;
   }
+  if (graphs_ != nullptr && !context_.is_dead() && context_.Bind().ok()) graphs_->Forget(*this);
   range_->RemoveVariables(variable_memory_);
   for (const cuda::Module module : {module_, claimed_module_}) {
     if (module == nullptr || context_.is_dead() || !context_.Bind().ok()) continue;

@@ -20,6 +20,7 @@
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_prepared.h"
+#include "server/device/cuda/graph_store.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
@@ -32,6 +33,8 @@ struct ModuleLoading {
   bool driver_may_compile = true;  // What is isolated; else such a module is refused.
   // For what is contained.
   std::shared_ptr<ContainWords> words;
+  // Has graphs of its kernels; null: nobody has.
+  std::shared_ptr<GraphStore> graphs;
 };
 
 // A client's instance of a module. The driver places its variables outside of the client's range;
@@ -80,11 +83,12 @@ class CudaModule : public device::Module {
     CudaModule* module GPUSHARED_GUARDED_BY(mutex);  // Null when it is gone.
   };
   CudaModule(CudaContext& context, std::shared_ptr<CudaRange> range, const CudaPrepared& prepared,
-             std::shared_ptr<CodeMaker> maker)
+             const ModuleLoading& loading)
       : context_(context),
         range_(std::move(range)),
         fence_constant_(prepared.fence_constant()),
-        maker_(std::move(maker)) {}
+        maker_(loading.maker),
+        graphs_(loading.graphs) {}
   Status TakeMemory(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words);
   Status Contain(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words);
   Status LoadImage(const CudaPrepared& prepared);
@@ -117,8 +121,9 @@ class CudaModule : public device::Module {
   const std::shared_ptr<CudaRange> range_;
   const std::string fence_constant_;  // Its name; empty: there is no fence.
   const std::shared_ptr<CodeMaker> maker_;
-  std::uint64_t variable_bytes_ = 0;  // Taken from the quota, outside of the range.
-  CudaRange::Block variables_;        // In the range.
+  const std::shared_ptr<GraphStore> graphs_;  // Null: nobody has graphs of its kernels.
+  std::uint64_t variable_bytes_ = 0;          // Taken from the quota, outside of the range.
+  CudaRange::Block variables_;                // In the range.
   std::unique_ptr<ContainedLaunches> contained_;
   cuda::Module module_ = nullptr;
   std::vector<KernelInfo> kernels_;

@@ -18,16 +18,10 @@ constexpr std::array kSymbols{
 };
 
 constexpr std::array<std::string_view, kFeatureCount> kFeatureNames = {
-    "the driver interface",
-    "UUIDs of MIG instances",
-    "registration of host memory",
-    "virtual memory management",
-    "launch attributes",
-    "parameter layout from the driver",
-    "function names from the driver",
-    "eager loading",
-    "memory operations on streams",
-    "green contexts",
+    "the driver interface",           "UUIDs of MIG instances", "registration of host memory",
+    "virtual memory management",      "launch attributes",      "parameter layout from the driver",
+    "function names from the driver", "eager loading",          "graphs of the driver",
+    "memory operations on streams",   "green contexts",
 };
 
 // Codes after which the context is dead, and why we say so. "relaunch": the CUDA 13.0 header says

@@ -32,10 +32,11 @@ enum class Feature : std::uint8_t {
   kParameterInfo,
   kFunctionNames,
   kEagerLoading,
+  kGraphs,
   kStreamMemoryOperations,
   kGreenContexts,
 };
-inline constexpr std::size_t kFeatureCount = 10;
+inline constexpr std::size_t kFeatureCount = 11;
 std::string_view FeatureName(Feature feature);  // "green contexts"
 
 // One call of the driver. Where the driver lacks it, calling it returns kNotSupported.

@@ -127,6 +127,25 @@
   X(FuncGetName, , 12030, kFunctionNames, (const char** name, Function function))                 \
   X(FuncLoad, , 12040, kEagerLoading, (Function function))                                        \
   X(ModuleGetLoadingMode, , 11070, kEagerLoading, (LoadingMode* mode))                            \
+  /* Graphs */                                                                                    \
+  X(GraphCreate, , 10000, kGraphs, (DriverGraph* graph, unsigned flags))                          \
+  X(GraphAddKernelNode, _v2, 12000, kGraphs,                                                      \
+    (DriverNode* node, DriverGraph graph, const DriverNode* after, std::size_t count,             \
+     const KernelNode* what))                                                                     \
+  X(GraphAddMemcpyNode, , 10000, kGraphs,                                                         \
+    (DriverNode* node, DriverGraph graph, const DriverNode* after, std::size_t count,             \
+     const CopyNode* what, Context context))                                                      \
+  X(GraphAddMemsetNode, , 10000, kGraphs,                                                         \
+    (DriverNode* node, DriverGraph graph, const DriverNode* after, std::size_t count,             \
+     const FillNode* what, Context context))                                                      \
+  X(GraphInstantiateWithFlags, , 11040, kGraphs,                                                  \
+    (DriverExec* exec, DriverGraph graph, unsigned long long flags))                              \
+  X(GraphExecKernelNodeSetParams, _v2, 12000, kGraphs,                                            \
+    (DriverExec exec, DriverNode node, const KernelNode* what))                                   \
+  X(GraphUpload, , 11010, kGraphs, (DriverExec exec, Stream stream))                              \
+  X(GraphLaunch, , 10000, kGraphs, (DriverExec exec, Stream stream))                              \
+  X(GraphExecDestroy, , 10000, kGraphs, (DriverExec exec))                                        \
+  X(GraphDestroy, , 10000, kGraphs, (DriverGraph graph))                                          \
   /* Words written and awaited by a stream */                                                     \
   X(StreamWriteValue32, _v2, 11070, kStreamMemoryOperations,                                      \
     (Stream stream, DeviceAddress address, std::uint32_t value, unsigned flags))                  \

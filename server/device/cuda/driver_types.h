@@ -84,6 +84,10 @@ using Event = struct EventTarget*;
 using Array = struct ArrayTarget*;
 using GreenContext = struct GreenContextTarget*;
 using ResourceDescription = struct ResourceDescriptionTarget*;
+using DriverGraph = struct GraphTarget*;
+using DriverNode = struct GraphNodeTarget*;  // Of a graph, for as long as that is there.
+using DriverExec = struct GraphExecTarget*;  // An instantiated graph.
+using KernelHandle = struct KernelTarget*;
 using DeviceNumber = int;              // Among those this process may see.
 using DeviceAddress = std::uint64_t;   // CUdeviceptr.
 using MemoryHandle = std::uint64_t;    // Physical memory, mapped or not.
@@ -276,6 +280,46 @@ struct Copy2d {
   std::size_t height = 0;
 };
 static_assert(sizeof(Copy2d) == 128 && offsetof(Copy2d, destination_x_bytes) == 56);
+
+// Nodes of graphs.
+struct KernelNode {
+  Function function = nullptr;
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned block_x = 1, block_y = 1, block_z = 1;
+  unsigned shared_bytes = 0;
+  void** parameters = nullptr;
+  void** extra = nullptr;  // As a launch has it.
+  KernelHandle kernel = nullptr;
+  Context context = nullptr;
+};
+static_assert(sizeof(KernelNode) == 72 && offsetof(KernelNode, parameters) == 40);
+
+struct FillNode {
+  DeviceAddress destination = 0;
+  std::size_t pitch = 0;
+  unsigned value = 0;
+  unsigned element_bytes = 1;
+  std::size_t width = 0;  // In elements.
+  std::size_t height = 1;
+};
+static_assert(sizeof(FillNode) == 40 && offsetof(FillNode, width) == 24);
+
+// One side of a CopyNode.
+struct CopyNodeSide {
+  std::size_t x_bytes = 0, y = 0, z = 0, level = 0;
+  MemoryType type = MemoryType::kHost;
+  void* host = nullptr;
+  DeviceAddress device = 0;
+  Array array = nullptr;
+  void* reserved = nullptr;
+  std::size_t pitch = 0, height = 0;
+};
+static_assert(sizeof(CopyNodeSide) == 88);
+struct CopyNode {
+  CopyNodeSide source, destination;
+  std::size_t width_bytes = 0, height = 1, depth = 1;
+};
+static_assert(sizeof(CopyNode) == 200);
 
 enum class LaunchAttributeId : int {
   kIgnore = 0,

@@ -109,11 +109,14 @@ void Offers::TakeForm(ClientState& client, CommandSlot& command) const {
   }
   device::GraphWork work;
   work.nodes = graph.Works(command.first_node, command.end_node);
-  command.work = work;
   if (!command.is_part_of_graph()) {
+    work.number = graph.number();
+    work.version = graph.serial();
     command.nodes_predicted = graph.whole.empty() ? graph.predicted_sum : graph.whole.Quantile(90);
+    command.work = work;
     return;
   }
+  command.work = work;
   command.nodes_predicted =
       std::accumulate(graph.predicted.begin() + command.first_node,
                       graph.predicted.begin() + command.end_node, scheduler::Duration{});

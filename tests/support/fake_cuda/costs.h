@@ -18,6 +18,10 @@ namespace gpushared::testing::fake_cuda {
 //            caller; an event behind each launch 4.1 to 5.1 µs, two calls and their waiting.
 //   [graphs] NVIDIA blog "Getting Started with CUDA Graphs", V100: kernels of 2.9 µs that follow
 //            each other in a stream take 3.8 µs each, so 0.9 µs lie between two.
+//            As one graph they take 3.4 µs each.
+//   [line]   NVIDIA blog "Constant Time Launch for Straight-Line CUDA Graphs", CUDA 12.6: 2.5 µs
+//   and
+//            about 1 ns for each node.
 //   [events] coreylowman/cudarc, pull request 335: an event that a stream waits for takes about 1
 //   µs,
 //            with PCIe 1 to 2 µs more.
@@ -33,6 +37,12 @@ struct Costs {
   std::uint64_t call_elapsed = 300;   // [guess] As a query.
   std::uint64_t call_slow = 300'000;  // [guess] Module loads, mapping, registering, allocating.
   std::uint64_t call_other = 100;     // [guess]
+  // A launch of an instantiated graph, and of each of its nodes; the rest is done when it is
+  // instantiated, or when a node gets other parameters.
+  std::uint64_t call_graph_launch = 2'500;        // [line]
+  std::uint64_t graph_launched_node = 1;          // [line]
+  std::uint64_t call_graph_node = 500;            // [guess] Copies parameters, checks them.
+  std::uint64_t graph_instantiated_node = 1'500;  // [guess] A command of the GPU for each.
 
   // ---- of work on its way
   std::uint64_t launch_delay = 4'000;  // [sim] From the end of a call to the start on an idle GPU.
@@ -41,6 +51,7 @@ struct Costs {
 
   // ---- between two kernels of a stream; all of these lie on top of kernel_gap
   std::uint64_t kernel_gap = 1'000;      // [sim], [graphs]
+  std::uint64_t graph_gap = 500;         // [graphs] In place of kernel_gap, inside of a graph.
   std::uint64_t untimed_event = 500;     // [guess] A release of a word, without a time stamp.
   std::uint64_t timed_event = 1'000;     // [events] It waits for the kernel, and stamps.
   std::uint64_t write_value = 1'000;     // [guess] It has a barrier of the system, as an event.

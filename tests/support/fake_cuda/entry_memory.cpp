@@ -6,16 +6,19 @@
 #include <string>
 
 #include "tests/support/fake_cuda/entry_points.h"
+#include "tests/support/fake_cuda/graphs.h"
 #include "tests/support/fake_cuda/modules.h"
 #include "tests/support/fake_cuda/world.h"
 
 namespace gpushared::device::cuda {
 
 using testing::fake_cuda::Call;
+using testing::fake_cuda::CheckLaunch;
 using testing::fake_cuda::FakeFunction;
 using testing::fake_cuda::FakeModule;
 using testing::fake_cuda::LaunchShape;
 using testing::fake_cuda::Lock;
+using testing::fake_cuda::MakeLaunch;
 using testing::fake_cuda::Needs;
 using testing::fake_cuda::Number;
 using testing::fake_cuda::Work;
@@ -122,7 +125,11 @@ Code Launch(const char* name, Function handle, const LaunchConfig& config, void*
         .block = {config.block_x, config.block_y, config.block_z},
         .dynamic_shared_bytes = config.shared_bytes,
     };
-    return SubmitLaunch(world, function, shape, *stream, parameters, extra, name);
+    std::vector<std::byte> gathered;
+    const Code code = CheckLaunch(world, *function, shape, {parameters, extra}, name, gathered);
+    if (code != Code::kSuccess) return code;
+    world.Submit(*stream, MakeLaunch(world, function, shape, std::move(gathered), name));
+    return code;
   });
 }
 
@@ -270,6 +277,9 @@ Code cuModuleUnload(Module handle) {
   return OfModule("cuModuleUnload", handle, [&](World& world, FakeModule& module) {
     if (const Work* work = world.PendingModule(Number(handle)); work != nullptr && !world.sticky) {
       world.Mistake("cuModuleUnload: a kernel of the module is pending");
+    }
+    if (testing::fake_cuda::HasKernelsOf(world, Number(handle)) && !world.sticky) {
+      world.Mistake("cuModuleUnload: a graph has a kernel of the module");
     }
     FreeVariables(world, module);
     world.modules.Remove(Number(handle));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tests/support/fake_cuda/entry_points.h"
+#include "tests/support/fake_cuda/transfers.h"
 #include "tests/support/fake_cuda/world.h"
 
 namespace gpushared::device::cuda {
@@ -17,21 +18,19 @@ using testing::fake_cuda::FakeEvent;
 using testing::fake_cuda::FakeStream;
 using testing::fake_cuda::Kind;
 using testing::fake_cuda::Lock;
+using testing::fake_cuda::MakeCopy;
+using testing::fake_cuda::MakeFill;
 using testing::fake_cuda::Mark;
 using testing::fake_cuda::Needs;
 using testing::fake_cuda::Number;
-using testing::fake_cuda::Range;
+using testing::fake_cuda::OnDevice;
+using testing::fake_cuda::OnHost;
+using testing::fake_cuda::Pointer;
+using testing::fake_cuda::Side;
 using testing::fake_cuda::Work;
 using testing::fake_cuda::World;
 
 namespace {
-
-void* Pointer(DeviceAddress address) {
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
-}
-DeviceAddress AddressOf(const void* pointer) {
-  return static_cast<DeviceAddress>(reinterpret_cast<std::uintptr_t>(pointer));
-}
 
 // The legacy stream would make every other one wait: nobody here may use it.
 template <typename Body>
@@ -67,41 +66,14 @@ Code NewStream(const char* name, World& world, std::uintptr_t context, unsigned 
   return Code::kSuccess;
 }
 
-// A rectangle on one side of a copy.
-struct Side {
-  std::byte* start = nullptr;
-  std::size_t pitch = 0;
-  bool host = false;
-  std::uint64_t Extent(std::size_t width, std::size_t height) const {
-    return height == 0 ? 0 : pitch * (height - 1) + width;
-  }
-};
-
-Code Copy(const char* name, Stream handle, Side to, Side from, std::size_t width,
+Code Copy(const char* name, Stream handle, const Side& to, const Side& from, std::size_t width,
           std::size_t height) {
   return OnStream(name, handle, [&](World& world, FakeStream& stream, Lock& lock) {
     if (width == 0 || height == 0) return Code::kSuccess;
-    if (height > 1 && (to.pitch < width || from.pitch < width)) return Code::kInvalidValue;
-    bool is_pageable = false;
     Work work;
-    for (const Side& side : {to, from}) {
-      const std::uint64_t extent = side.Extent(width, height);
-      if (side.host) {
-        if (!world.memory.Pinned(side.start, extent)) is_pageable = true;
-      } else if (!world.memory.Accessible(AddressOf(side.start), extent)) {
-        return Code::kInvalidValue;
-      }
-      work.uses.push_back({.address = AddressOf(side.start), .bytes = extent});
-    }
-    work.call = name;
-    work.kind = to.host ? Kind::kCopyOut : from.host ? Kind::kCopyIn : Kind::kCopyInside;
-    work.bytes = width * height;
-    work.run = [to, from, width, height] {
-      for (std::size_t row = 0; row < height; ++row) {
-        std::memmove(to.start + row * to.pitch, from.start + row * from.pitch, width);
-      }
-      return Code::kSuccess;
-    };
+    bool is_pageable = false;
+    const Code code = MakeCopy(world, name, to, from, {width, height}, work, is_pageable);
+    if (code != Code::kSuccess) return code;
     world.Submit(stream, std::move(work));
     if (!is_pageable) return Code::kSuccess;
     // The caller may use such memory again at once: real drivers go through memory of their own.
@@ -111,42 +83,16 @@ Code Copy(const char* name, Stream handle, Side to, Side from, std::size_t width
   });
 }
 
-Side OnDevice(DeviceAddress address, std::size_t pitch = 0) {
-  return {.start = static_cast<std::byte*>(Pointer(address)), .pitch = pitch};
-}
-Side OnHost(const void* address, std::size_t pitch = 0) {
-  return {
-      .start = static_cast<std::byte*>(const_cast<void*>(address)), .pitch = pitch, .host = true};
-}
-
 template <typename T>
 Code Fill(const char* name, Stream handle, DeviceAddress to, std::size_t pitch, T value,
           std::size_t width, std::size_t height) {
   return OnStream(name, handle, [&](World& world, FakeStream& stream, Lock&) {
     if (width == 0 || height == 0) return Code::kSuccess;
-    const Side side = OnDevice(to, pitch);
-    const std::uint64_t extent = side.Extent(width * sizeof(T), height);
-    if (to % sizeof(T) != 0 || pitch % sizeof(T) != 0 || !world.memory.Accessible(to, extent) ||
-        (height > 1 && pitch < width * sizeof(T))) {
-      return Code::kInvalidValue;
-    }
     Work work;
-    work.call = name;
-    work.kind = Kind::kFill;
-    work.bytes = width * sizeof(T) * height;
-    work.uses.push_back({.address = to, .bytes = extent});
-    work.run = [side, value, width, height] {
-      for (std::size_t row = 0; row < height; ++row) {
-        for (std::size_t i = 0; i < width; ++i) {
-          // Kernels may look at these words while they run.
-          std::byte* const place = side.start + row * side.pitch + i * sizeof(T);
-          std::atomic_ref(*reinterpret_cast<T*>(place)).store(value, std::memory_order_relaxed);
-        }
-      }
-      return Code::kSuccess;
-    };
-    world.Submit(stream, std::move(work));
-    return Code::kSuccess;
+    const Code code = MakeFill(world, name, OnDevice(to, pitch),
+                               {.value = value, .element_bytes = sizeof(T)}, {width, height}, work);
+    if (code == Code::kSuccess) world.Submit(stream, std::move(work));
+    return code;
   });
 }
 

@@ -76,8 +76,8 @@ void fake_cuda_forget_calls(void);
 // call.
 const char* fake_cuda_take_mistakes(void);
 
-// Live objects of a kind: context, green context, stream, event, module, reservation, memory,
-// mapping, allocation, host allocation, registration.
+// Live objects of a kind: context, green context, stream, event, graph, instantiated graph, module,
+// reservation, memory, mapping, allocation, host allocation, registration.
 size_t fake_cuda_live(const char* kind);
 
 // Bytes of device memory in use on GPU 0, by whatever means.

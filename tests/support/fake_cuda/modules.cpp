@@ -267,26 +267,30 @@ void FreeVariables(World& world, const FakeModule& module) {
   if (module.variables != 0) (void)world.memory.Free(module.variables);
 }
 
-Code SubmitLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
-                  const LaunchShape& shape, FakeStream& stream, void** parameters, void** extra,
-                  const char* call) {
-  if (!ShapeFits(world, shape, *function)) return Code::kInvalidValue;
+Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& shape,
+                 const Arguments& arguments, const char* call, std::vector<std::byte>& gathered) {
+  if (!ShapeFits(world, shape, function)) return Code::kInvalidValue;
   // A form that the executor lacks is no mistake of the caller.
-  if (!function->info().unsupported.empty()) return Code::kNotSupported;
+  if (!function.info().unsupported.empty()) return Code::kNotSupported;
   // A real driver would make room first, and wait for all that runs to do it.
   const auto stack = static_cast<std::size_t>(device::cuda::Limit::kStackBytes);
-  if (function->program->local_bytes_per_thread() > world.limits.at(stack)) {
+  if (function.program->local_bytes_per_thread() > world.limits.at(stack)) {
     world.Mistake(std::string(call) + ": the kernel needs more local memory than there is");
   }
+  const bool are_complete =
+      GatherParameters(function.info(), arguments.parameters, arguments.extra, gathered);
+  return are_complete ? Code::kSuccess : Code::kInvalidValue;
+}
+
+Work MakeLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
+                const LaunchShape& shape, std::vector<std::byte> parameters, const char* call) {
   auto running = std::make_shared<Running>();
   running->function = function;
   running->shape = shape;
+  running->parameters = std::move(parameters);
   const auto count =
       world.settings.attributes.at(static_cast<int>(DeviceAttribute::kMultiprocessors));
   running->multiprocessors = static_cast<std::uint32_t>(count);
-  if (!GatherParameters(function->info(), parameters, extra, running->parameters)) {
-    return Code::kInvalidValue;
-  }
   Work work;
   work.call = call;
   work.engine = Engine::kCompute;
@@ -297,8 +301,7 @@ Code SubmitLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
   } else {
     work.run = [&world, running] { return Execute(world, *running); };
   }
-  world.Submit(stream, std::move(work));
-  return Code::kSuccess;
+  return work;
 }
 
 }  // namespace gpushared::testing::fake_cuda

@@ -45,10 +45,17 @@ device::cuda::Code LoadModule(World& world, const void* image, std::uintptr_t* h
 // Its functions and variables; the module's handle stays.
 void FreeVariables(World& world, const FakeModule& module);
 
-// Checks the launch as a driver does, and submits it.
-device::cuda::Code SubmitLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
-                                const LaunchShape& shape, FakeStream& stream, void** parameters,
-                                void** extra, const char* call);
+// What a launch is given, in either way.
+struct Arguments {
+  void** parameters = nullptr;
+  void** extra = nullptr;
+};
+// Checks the launch as a driver does. `gathered`: its arguments.
+device::cuda::Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& shape,
+                               const Arguments& arguments, const char* call,
+                               std::vector<std::byte>& gathered);
+Work MakeLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
+                const LaunchShape& shape, std::vector<std::byte> parameters, const char* call);
 
 }  // namespace gpushared::testing::fake_cuda
 

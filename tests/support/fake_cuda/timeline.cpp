@@ -42,11 +42,13 @@ Timeline::TimePoint Timeline::Arrival(TimePoint now) const {
   return now + nanoseconds(costs().launch_delay);
 }
 
-nanoseconds Timeline::Gap(Kind last, Kind next) const {
+nanoseconds Timeline::Gap(Kind last, const Work& next) const {
   nanoseconds gap{};
   if (last == Kind::kNothing) return gap;
-  if (IsHostCopy(last) != IsHostCopy(next)) gap += nanoseconds(costs().engine_switch);
-  if (IsKernel(next)) gap += nanoseconds(costs().kernel_gap);
+  if (IsHostCopy(last) != IsHostCopy(next.kind)) gap += nanoseconds(costs().engine_switch);
+  if (IsKernel(next.kind)) {
+    gap += nanoseconds(next.follows_in_graph ? costs().graph_gap : costs().kernel_gap);
+  }
   return gap;
 }
 
@@ -82,7 +84,7 @@ Timeline::Head Timeline::NextHead() const {
     const Work& work = stream->queue.front();
     if (work.ready && !work.ready()) continue;
     TimePoint at = std::max(time_, work.arrives);
-    at = std::max(at, stream->free_at + Gap(stream->last, work.kind));
+    at = std::max(at, stream->free_at + Gap(stream->last, work));
     if (IsHostCopy(work.kind)) {
       at = std::max(at, engine_free_at_[work.kind == Kind::kCopyIn ? 0 : 1]);
     }

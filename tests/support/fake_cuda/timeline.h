@@ -66,7 +66,7 @@ class Timeline {
 
   const Costs& costs() const;
   Head NextHead() const;
-  std::chrono::nanoseconds Gap(Kind last, Kind next) const;
+  std::chrono::nanoseconds Gap(Kind last, const Work& next) const;
   std::chrono::nanoseconds Length(const Work& work) const;
   void Start(const std::shared_ptr<FakeStream>& stream);
   void EndNext();

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "server/device/cuda/driver.h"
+#include "tests/support/fake_cuda/graphs.h"
 #include "tests/support/fake_cuda/modules.h"
 #include "tests/support/fake_cuda/timeline.h"
 #include "tests/support/virtual_time/virtual_time.h"
@@ -81,6 +82,9 @@ void World::Reset(Lock& lock) {
   contexts.live().clear();
   streams.live().clear();
   events.live().clear();
+  execs.live().clear();
+  nodes.live().clear();
+  graphs.live().clear();
   functions.live().clear();
   modules.live().clear();
   memory.Clear();
@@ -339,30 +343,30 @@ void World::Engines(Gpu& gpu, Engine engine) {
   }
 }
 
-const Work* World::PendingUse(std::uint64_t address, std::uint64_t bytes) {
-  const auto meets = [&](const Work& work) {
-    return std::ranges::any_of(work.uses,
-                               [&](const Range& range) { return range.Meets(address, bytes); });
-  };
+const Work* World::Pending(const std::function<bool(const Work&)>& is_it) {
   for (const auto& gpu : gpus) {
     for (const auto& stream : gpu->streams) {
-      if (stream->running && meets(*stream->running)) return &*stream->running;
-      const auto found = std::ranges::find_if(stream->queue, meets);
+      if (stream->running && is_it(*stream->running)) return &*stream->running;
+      const auto found = std::ranges::find_if(stream->queue, is_it);
       if (found != stream->queue.end()) return &*found;
     }
   }
   return nullptr;
 }
 
+const Work* World::PendingUse(std::uint64_t address, std::uint64_t bytes) {
+  return Pending([&](const Work& work) {
+    return std::ranges::any_of(work.uses,
+                               [&](const Range& range) { return range.Meets(address, bytes); });
+  });
+}
+
 const Work* World::PendingModule(std::uintptr_t module) {
-  for (const auto& gpu : gpus) {
-    for (const auto& stream : gpu->streams) {
-      if (stream->running && stream->running->module == module) return &*stream->running;
-      const auto found = std::ranges::find(stream->queue, module, &Work::module);
-      if (found != stream->queue.end()) return &*found;
-    }
-  }
-  return nullptr;
+  return Pending([&](const Work& work) { return work.module == module; });
+}
+
+const Work* World::PendingExec(std::uintptr_t exec) {
+  return Pending([&](const Work& work) { return work.exec == exec; });
 }
 
 std::size_t World::Live(std::string_view kind) {
@@ -378,6 +382,8 @@ std::size_t World::Live(std::string_view kind) {
   if (kind == "green context") return of_green(true);
   if (kind == "stream") return streams.live().size();
   if (kind == "event") return events.live().size();
+  if (kind == "graph") return graphs.live().size();
+  if (kind == "instantiated graph") return execs.live().size();
   if (kind == "module") return modules.live().size();
   if (kind == "reservation") return memory.reservations.size();
   if (kind == "memory") return memory.physical.size();
@@ -408,6 +414,8 @@ void World::EndContext(std::uintptr_t context, const char* call) {
   };
   end_all(streams);
   end_all(events);
+  end_all(execs);
+  end_all(graphs);
   for (const auto& [handle, module] : std::map(modules.live())) {
     if (module->context == context) FreeVariables(*this, *module);
   }
@@ -421,8 +429,8 @@ void World::ReportLeaks(const char* when) {
   const auto report = [&](const char* kind, std::size_t count) {
     if (count > 0) Mistake(std::to_string(count) + " " + kind + " left " + when);
   };
-  for (const char* kind : {"context", "stream", "event", "module", "reservation", "mapping",
-                           "memory", "host allocation", "registration"}) {
+  for (const char* kind : {"context", "stream", "event", "graph", "instantiated graph", "module",
+                           "reservation", "mapping", "memory", "host allocation", "registration"}) {
     report(kind, Live(kind));
   }
   // Module variables are allocations too, and counted with their module.

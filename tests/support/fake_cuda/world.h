@@ -90,12 +90,14 @@ struct Work {
   std::function<void()> ended;              // Under the lock.
   std::vector<Range> uses;
   std::uintptr_t module = 0;  // The module whose code it runs.
+  std::uintptr_t exec = 0;    // The instantiated graph that it is a node of.
   std::uint64_t order = 0;
   // ---- on a costed GPU
   Kind kind = Kind::kNothing;
   std::uint64_t bytes = 0;
   std::shared_ptr<BlockRun> blocks;  // A kernel's, in place of `run`.
   Clock::time_point arrives;
+  bool follows_in_graph = false;  // The node ahead is the same launch's.
 };
 
 struct FakeStream {
@@ -122,6 +124,9 @@ struct FakeEvent {
   std::shared_ptr<Mark> mark;  // Null: never recorded.
 };
 
+struct FakeGraph;     // graphs.h
+struct FakeNode;      // graphs.h
+struct FakeExec;      // graphs.h
 struct FakeModule;    // modules.h
 struct FakeFunction;  // modules.h
 class Timeline;       // timeline.h
@@ -222,6 +227,7 @@ class World {
   // The pending work that uses the range, or null.
   const Work* PendingUse(std::uint64_t address, std::uint64_t bytes);
   const Work* PendingModule(std::uintptr_t module);
+  const Work* PendingExec(std::uintptr_t exec);
   bool Idle(const FakeStream& stream) const { return stream.queue.empty() && !stream.running; }
   // Live objects of a kind, as fake_cuda_live counts them.
   std::size_t Live(std::string_view kind);
@@ -239,6 +245,9 @@ class World {
   Table<FakeContext> contexts{"context"};
   Table<FakeStream> streams{"stream"};
   Table<FakeEvent> events{"event"};
+  Table<FakeGraph> graphs{"graph"};
+  Table<FakeNode> nodes{"node of a graph"};
+  Table<FakeExec> execs{"instantiated graph"};
   Table<FakeModule> modules{"module"};
   Table<FakeFunction> functions{"function"};
   Memory memory;
@@ -251,6 +260,8 @@ class World {
   static thread_local std::uintptr_t current;
 
  private:
+  // The first one, running or waiting, or null.
+  const Work* Pending(const std::function<bool(const Work&)>& is_it);
   void MissingHandle(const char* kind, std::uintptr_t handle, const char* call);
   void MakeGpus();
   void StopEngines(Lock& lock);

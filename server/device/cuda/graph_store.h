@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_GRAPH_STORE_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_GRAPH_STORE_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpushared/mutex.h"
+#include "gpushared/result.h"
+
+#include "server/device/cuda/cuda_context.h"
+#include "server/device/cuda/driver_graph.h"
+#include "server/device/device.h"
+
+namespace gpushared::device::cuda {
+
+// Clients' graphs that the driver has instantiated. A graph that is launched whole for the second
+// time is instantiated in the background; until then, and where there is no room, its nodes go to
+// the driver one by one.
+//
+// Take and Return are the device thread's, all else is thread-safe.
+class GraphStore {
+ public:
+  // A shorter list costs about as much as one launch of a graph.
+  static constexpr std::size_t kNodesLeast = 4;
+  static constexpr std::size_t kNodesOfGraphMax = 8192;
+  // Over all graphs: host and device memory of the driver, which nobody is charged for. Beyond that
+  // the one that was launched longest ago goes.
+  static constexpr std::size_t kNodesMax = std::size_t{1} << 16;
+  // Graphs of which something is remembered.
+  static constexpr std::size_t kGraphsMax = 1024;
+
+  // `note`: what an operator may want to know. `await_quiet`: called before each instantiation.
+  // Both may be empty.
+  static Result<std::shared_ptr<GraphStore>> Create(std::shared_ptr<CudaContext> context,
+                                                    std::function<void(const std::string&)> note,
+                                                    std::function<void()> await_quiet);
+  GraphStore(const GraphStore&) = delete;
+  GraphStore& operator=(const GraphStore&) = delete;
+  ~GraphStore();
+
+  // What runs the work's nodes, for one launch that Return ends. Null: there is none, or none yet.
+  InstantiatedGraph* Take(const GraphWork& work);
+  void Return(const GraphWork& work);
+  // Before the module is unloaded, when no work uses it. The context is current on this thread.
+  void Forget(const device::Module& module);
+
+ private:
+  struct Entry {
+    std::uint64_t version = 0;  // Of what `graph` runs, or `wanted` is.
+    std::uint64_t last_use = 0;
+    std::uint32_t launches = 0;  // With the driver.
+    std::unique_ptr<InstantiatedGraph> graph;
+    std::set<const device::Module*> modules;  // Of it, or of what is wanted.
+    // Until the thread takes them; then `is_being_made`.
+    std::vector<NodeCopy> wanted;
+    bool is_being_made = false;
+    bool is_refused = false;  // By the driver, whatever parameters its nodes have.
+  };
+  // Of a client: its space, and its number for the graph.
+  using Key = std::pair<const Space*, std::uint32_t>;
+  using Entries = std::map<Key, Entry>;
+
+  GraphStore(std::shared_ptr<CudaContext> context, std::function<void(const std::string&)> note,
+             std::function<void()> await_quiet);
+  // A first launch.
+  void Remember(const Key& key) GPUSHARED_REQUIRES(mutex_);
+  void Want(const Key& key, Entry& entry, const GraphWork& work) GPUSHARED_REQUIRES(mutex_);
+  // One that is neither with the driver nor waited for; the end where there is none.
+  Entries::iterator OldestIdle() GPUSHARED_REQUIRES(mutex_);
+  bool MakeRoom(std::size_t nodes, const Entry& for_whom) GPUSHARED_REQUIRES(mutex_);
+  void Drop(Entry& entry) GPUSHARED_REQUIRES(mutex_);
+  void Run();
+  void DestroyDropped(MutexLock& lock) GPUSHARED_REQUIRES(mutex_);
+  void MakeNext(MutexLock& lock) GPUSHARED_REQUIRES(mutex_);
+
+  const std::shared_ptr<CudaContext> context_;
+  const std::function<void(const std::string&)> note_;
+  const std::function<void()> await_quiet_;
+  Stream upload_ = nullptr;
+  Mutex mutex_;
+  std::condition_variable changed_;
+  Entries entries_ GPUSHARED_GUARDED_BY(mutex_);
+  std::size_t nodes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Instantiated, or wanted to be.
+  std::uint64_t uses_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  std::vector<Key> queue_ GPUSHARED_GUARDED_BY(mutex_);  // With `wanted`, oldest first.
+  // Destroyed by the thread: the device thread makes no slow call.
+  std::vector<std::unique_ptr<InstantiatedGraph>> dropped_ GPUSHARED_GUARDED_BY(mutex_);
+  bool is_destroying_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // The last member: it uses the others.
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_GRAPH_STORE_H_

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs that the driver instantiates: when it does, when it does not, and what becomes of them.
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/server/device/cuda_device_fixture.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kNodes = 10;
+
+// A graph of launches that each write a word of their own.
+class CudaGraph : public CudaDeviceTest {
+ protected:
+  void TearDown() override {
+    nodes_.clear();
+    tenant_ = {};
+    CudaDeviceTest::TearDown();
+  }
+  void Begin(CudaDeviceOptions options = {}) {
+    Start(std::move(options));
+    tenant_ = NewTenant();
+    for (std::size_t i = 0; i < kNodes; ++i) Set(i);
+    fake_cuda_forget_calls();
+  }
+  // Another launch, whose word will be its own number.
+  void Set(std::size_t node) {
+    if (nodes_.size() == node) nodes_.emplace_back();
+    nodes_[node] = StoreWork(tenant_, tenant_.At(4 * node), 1);
+    ++version_;
+  }
+  GraphWork Work() {
+    pointers_.clear();
+    for (const GraphNode& node : nodes_) pointers_.push_back(&node);
+    GraphWork work;
+    work.id = ++last_id_;
+    work.space = tenant_.space.get();
+    work.stream = 1;
+    work.nodes = pointers_;
+    work.number = 7;
+    work.version = version_;
+    return work;
+  }
+  void Run(const GraphWork& work) {
+    gpu().SubmitGraph(work);
+    const Completion ended = Await(work.id);
+    EXPECT_TRUE(ended.status.ok()) << ended.status.ToString();
+    EXPECT_EQ(ended.units_done, nodes_.size());
+    EXPECT_FALSE(ended.stopped);
+  }
+  // Launches it until the driver has it as one, or for a second.
+  bool RunUntilInstantiated() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (fake_cuda_calls("cuGraphLaunch") == 0 && std::chrono::steady_clock::now() < end) {
+      Run(Work());
+    }
+    return fake_cuda_calls("cuGraphLaunch") > 0;
+  }
+  void ExpectWords() {
+    std::vector<std::uint32_t> words(nodes_.size());
+    const WorkId copy = Copy(tenant_, CopyWork::Direction::kDeviceToHost,
+                             std::as_writable_bytes(std::span(words)), 0);
+    EXPECT_TRUE(Await(copy).status.ok());
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, std::get<LaunchWork>(nodes_[i]).parameters.data() + 8, sizeof value);
+      EXPECT_EQ(words[i], value) << i;
+    }
+  }
+
+  Tenant tenant_;
+  std::deque<GraphNode> nodes_;
+  std::vector<const GraphNode*> pointers_;
+  std::uint64_t version_ = 0;
+};
+
+TEST_F(CudaGraph, OneThatIsLaunchedAgainBecomesOneCall) {
+  Begin();
+  Run(Work());
+  EXPECT_EQ(fake_cuda_calls("cuGraphInstantiateWithFlags"), 0U)
+      << "nothing is made for a single launch";
+  ASSERT_TRUE(RunUntilInstantiated());
+  ExpectWords();
+  fake_cuda_forget_calls();
+  for (int i = 0; i < 5; ++i) Run(Work());
+  EXPECT_EQ(fake_cuda_calls("cuGraphLaunch"), 5U);
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 0U);
+  EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 0U);
+}
+
+TEST_F(CudaGraph, NewParametersCostACallForEachNodeThatHasThem) {
+  Begin();
+  ASSERT_TRUE(RunUntilInstantiated());
+  fake_cuda_forget_calls();
+  Set(3);
+  Set(8);
+  Run(Work());
+  EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 2U);
+  EXPECT_EQ(fake_cuda_calls("cuGraphLaunch"), 1U);
+  EXPECT_EQ(fake_cuda_calls("cuGraphInstantiateWithFlags"), 0U);
+  ExpectWords();
+}
+
+// Both are with the device before either has run.
+TEST_F(CudaGraph, ALaunchBeforeTheChangeRunsWhatItWas) {
+  Begin();
+  ASSERT_TRUE(RunUntilInstantiated());
+  Say("hold");
+  // The first launch's nodes stay what they are.
+  const std::deque<GraphNode> kept = nodes_;
+  std::vector<const GraphNode*> pointers;
+  for (const GraphNode& node : kept) pointers.push_back(&node);
+  GraphWork first = Work();
+  first.nodes = pointers;
+  gpu().SubmitGraph(first);
+  Set(0);
+  const GraphWork second = Work();
+  gpu().SubmitGraph(second);
+  Say("go");
+  EXPECT_TRUE(Await(first.id).status.ok());
+  EXPECT_TRUE(Await(second.id).status.ok());
+  ExpectWords();
+}
+
+TEST_F(CudaGraph, AnotherListIsInstantiatedAnew) {
+  Begin();
+  ASSERT_TRUE(RunUntilInstantiated());
+  Set(kNodes);
+  fake_cuda_forget_calls();
+  ASSERT_TRUE(RunUntilInstantiated());
+  ExpectWords();
+  EXPECT_EQ(fake_cuda_calls("cuGraphInstantiateWithFlags"), 1U);
+}
+
+TEST_F(CudaGraph, CopiesAndFillsAreNodes) {
+  Begin();
+  FillWork fill;
+  fill.destination = tenant_.At(4096);
+  fill.value = 0x01020304;
+  fill.element_bytes = 4;
+  fill.width_bytes = fill.pitch_bytes = 8192;
+  CopyWork copy;
+  copy.direction = CopyWork::Direction::kDeviceToDevice;
+  copy.source = tenant_.At(4096);
+  copy.destination = tenant_.At(65536);
+  copy.width_bytes = copy.source_pitch_bytes = copy.destination_pitch_bytes = 64;
+  copy.height = 4;
+  nodes_.emplace_back(fill);
+  nodes_.emplace_back(copy);
+  ASSERT_TRUE(RunUntilInstantiated());
+  std::vector<std::uint32_t> words(64);
+  const WorkId out = Copy(tenant_, CopyWork::Direction::kDeviceToHost,
+                          std::as_writable_bytes(std::span(words)), 65536);
+  EXPECT_TRUE(Await(out).status.ok());
+  EXPECT_EQ(words, std::vector<std::uint32_t>(64, 0x01020304));
+}
+
+TEST_F(CudaGraph, NothingOfItIsLeftWhenItsModuleGoes) {
+  Begin();
+  ASSERT_TRUE(RunUntilInstantiated());
+  ASSERT_EQ(fake_cuda_live("instantiated graph"), 1U);
+  tenant_.module.reset();
+  EXPECT_EQ(fake_cuda_live("instantiated graph"), 0U);
+  EXPECT_EQ(fake_cuda_live("graph"), 0U);
+}
+
+TEST_F(CudaGraph, APartOfOneAndAShortOneGoNodeByNode) {
+  Begin();
+  for (int i = 0; i < 20; ++i) {
+    GraphWork part = Work();
+    part.version = 0;
+    Run(part);
+  }
+  nodes_.resize(3);
+  for (int i = 0; i < 20; ++i) Run(Work());
+  EXPECT_EQ(fake_cuda_calls("cuGraphInstantiateWithFlags"), 0U);
+  EXPECT_EQ(fake_cuda_calls("cuGraphLaunch"), 0U);
+}
+
+// A kernel of an instantiated graph would run on all multiprocessors.
+TEST_F(CudaGraph, OnAPartOfTheMultiprocessorsItGoesNodeByNode) {
+  CudaDeviceOptions options;
+  options.sm_limits.at(2) = SmLimit{.fraction = 0.5};
+  Begin(std::move(options));
+  for (int i = 0; i < 20; ++i) {
+    GraphWork work = Work();
+    work.of_class = 2;
+    Run(work);
+  }
+  EXPECT_EQ(fake_cuda_calls("cuGraphInstantiateWithFlags"), 0U);
+  ExpectWords();
+}
+
+TEST_F(CudaGraph, WhatTheDriverRefusesGoesNodeByNodeAndIsNoted) {
+  std::atomic<bool> was_noted = false;
+  std::string noted;
+  CudaDeviceOptions options;
+  options.note = [&](const std::string& text) {
+    noted = text;
+    was_noted = true;
+  };
+  Begin(std::move(options));
+  Say("fail cuGraphInstantiateWithFlags * 801");
+  for (int i = 0; i < 5 || !was_noted; ++i) Run(Work());
+  EXPECT_THAT(noted, HasSubstr("a graph of 10 nodes goes to the driver node by node: "));
+  fake_cuda_forget_calls();
+  for (int i = 0; i < 20; ++i) Run(Work());
+  EXPECT_EQ(fake_cuda_calls("cuGraphInstantiateWithFlags"), 0U) << "nobody asks again";
+  EXPECT_EQ(fake_cuda_live("graph"), 0U);
+  ExpectWords();
+}
+
+TEST_F(CudaGraph, ADriverWithoutGraphsRunsThemNodeByNode) {
+  Say("missing cuGraphInstantiateWithFlags");
+  Begin();
+  for (int i = 0; i < 20; ++i) Run(Work());
+  EXPECT_EQ(fake_cuda_calls("cuGraphLaunch"), 0U);
+  ExpectWords();
+}
+
+TEST_F(CudaGraph, ALaunchThatTheDriverRefusesFailsAlone) {
+  Begin();
+  ASSERT_TRUE(RunUntilInstantiated());
+  Say("fail cuGraphLaunch 1 2");
+  const GraphWork work = Work();
+  gpu().SubmitGraph(work);
+  const Completion failed = Await(work.id);
+  EXPECT_THAT(failed.status.message(), HasSubstr("launch of a graph failed: cuGraphLaunch"));
+  EXPECT_EQ(failed.units_done, 0U);
+  Run(Work());
+  ExpectWords();
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda
