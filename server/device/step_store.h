@@ -13,6 +13,8 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "server/device/step_medium.h"
+
 namespace gpushared::device {
 
 struct StepStoreOptions {
@@ -29,38 +31,45 @@ struct StepStoreOptions {
 // Thread-safe.
 class StepStore {
  public:
-  using Slot = std::uint32_t;
+  using Slot = StepMedium::Slot;
 
   static Result<std::shared_ptr<StepStore>> Create(const StepStoreOptions& options);
   StepStore(const StepStore&) = delete;
   StepStore& operator=(const StepStore&) = delete;
-  ~StepStore();
 
   // Whole steps; kOutOfMemory with what is asked and what is left. Whoever reserved them empties
   // his slots before he gives them back.
   Status Reserve(std::uint64_t bytes);
   void GiveBack(std::uint64_t bytes);
 
-  // Of one step each. Whoever puts one has a reservation for it.
+  // Steps of memory that stays as it is. Whoever puts one has a reservation for it.
   Result<Slot> Put(std::span<const std::byte> step);
   // Reads it; the slot stays.
   Status Read(Slot slot, std::span<std::byte> step) const;
   void Drop(Slot slot);
 
+  // Steps of this process's own private memory, aligned to their size. Take leaves none of their
+  // pages there; they read as zeros. Return brings the bytes back and frees the slot. No byte is
+  // copied where host memory is the store. After an error all is as it was.
+  Result<Slot> Take(std::span<std::byte> step);
+  Status Return(Slot slot, std::span<std::byte> step);
+
   std::uint64_t total_bytes() const { return total_bytes_; }
   std::uint64_t reserved_bytes() const;
   std::uint64_t used_bytes() const;
-  int fd() const { return fd_; }  // For tests.
+  const StepMedium& medium() const { return *medium_; }  // For tests.
 
  private:
-  StepStore(const StepStoreOptions& options, int fd);
-  Status Back(Slot slot) const;
-  void Empty(Slot slot) const;
-  bool IsInMemory() const { return folder_.empty(); }
+  StepStore(std::uint64_t bytes, std::unique_ptr<StepMedium> medium);
+  Slot Use();
+  void Free(Slot slot);
+  // The slot, or the error after which it is free again.
+  Result<Slot> Filled(Slot slot, const Status& status);
+  // The last free slot is nobody's.
+  void Unback() GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t total_bytes_;
-  const std::string folder_;
-  const int fd_;  // Its own.
+  const std::unique_ptr<StepMedium> medium_;
 
   mutable Mutex mutex_;
   Slot slots_ GPUSHARED_GUARDED_BY(mutex_) = 0;              // Slots that there ever were.

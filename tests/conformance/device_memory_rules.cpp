@@ -12,6 +12,7 @@
 
 #include "server/device/step_store.h"
 #include "tests/conformance/device_suite.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::testing {
 namespace {
@@ -274,7 +275,9 @@ class FileLimit {
 
 TEST_P(DeviceConformance, AStoreThatFailsLeavesMemoryWhereItIs) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
-  const auto store = device::StepStore::Create({.bytes = 2 * kStep, .folder = ""}).value();
+  const ScratchFolder folder;
+  const auto store =
+      device::StepStore::Create({.bytes = 2 * kStep, .folder = folder.path()}).value();
   ASSERT_TRUE(store->Reserve(2 * kStep).ok());
   auto space = gpu().CreateSpace({.quota_bytes = kDeviceBytes, .store = store});
   ASSERT_TRUE(space.ok()) << space.status().ToString();
@@ -291,7 +294,7 @@ TEST_P(DeviceConformance, AStoreThatFailsLeavesMemoryWhereItIs) {
   EXPECT_EQ(store->used_bytes(), 0U);
   EXPECT_EQ(Read(client, 0, 2 * kStep), Garbage(2 * kStep));
   ASSERT_TRUE(client.space->MoveOut(kStep).ok());
-  ASSERT_EQ(ftruncate(store->fd(), 0), 0);
+  ASSERT_EQ(ftruncate(store->medium().fd(), 0), 0);
   EXPECT_EQ(client.space->MoveIn(kStep).code(), StatusCode::kInternal);
   EXPECT_EQ(client.space->use().resident_bytes, kStep);
   EXPECT_EQ(gpu().free_memory_bytes(), free + kStep);

@@ -22,6 +22,10 @@ void* Pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
+std::span<std::byte> StepAt(std::uint64_t address) {
+  return {static_cast<std::byte*>(Pointer(address)), kMapStepBytes};
+}
+
 // Drops the pages: the next access finds zeros, and the machine has its memory back.
 void DropPages(std::uint64_t address, std::uint64_t bytes) {
   if (bytes == 0) return;
@@ -152,12 +156,10 @@ Status AddressRange::MoveOut(std::uint64_t bytes) {
   Check(store_ != nullptr, "memory moves where there is a store");
   for (std::uint64_t moved = 0; moved < bytes && resident_bytes() > 0; moved += kMapStepBytes) {
     const std::uint64_t step = base_ + resident_bytes() - kMapStepBytes;
-    const std::span memory(static_cast<const std::byte*>(Pointer(step)), kMapStepBytes);
-    const Result<StepStore::Slot> slot = store_->Put(memory);
+    const Result<StepStore::Slot> slot = store_->Take(StepAt(step));
     if (!slot.ok()) return slot.status();
     slots_.push_back(*slot);
     moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
-    DropPages(step, kMapStepBytes);
     account_.MoveOut(kMapStepBytes);
   }
   return {};
@@ -167,13 +169,13 @@ Status AddressRange::MoveIn(std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   for (std::uint64_t moved = 0; moved < bytes && !slots_.empty(); moved += kMapStepBytes) {
     if (Status taken = account_.MoveIn(kMapStepBytes); !taken.ok()) return taken;
-    const std::span memory(static_cast<std::byte*>(Pointer(base_ + resident_bytes())),
-                           kMapStepBytes);
-    if (Status read = store_->Read(slots_.back(), memory); !read.ok()) {
+    const std::span<std::byte> step = StepAt(base_ + resident_bytes());
+    if (Status returned = store_->Return(slots_.back(), step); !returned.ok()) {
+      // What a read that failed has left there.
+      DropPages(base_ + resident_bytes(), kMapStepBytes);
       account_.MoveOut(kMapStepBytes);
-      return read;
+      return returned;
     }
-    store_->Drop(slots_.back());
     slots_.pop_back();
     moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
   }

@@ -2,7 +2,6 @@
 #include "server/device/cpu/address_range.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -15,8 +14,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "tests/support/scratch_folder.h"
 
 namespace gpushared::device {
 namespace {
@@ -225,8 +222,8 @@ TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
 
 // ---- memory that moves
 
-std::shared_ptr<StepStore> Store(std::uint64_t bytes, const std::string& folder = "") {
-  auto store = StepStore::Create({.bytes = bytes, .folder = folder});
+std::shared_ptr<StepStore> Store(std::uint64_t bytes) {
+  auto store = StepStore::Create({.bytes = bytes, .folder = ""});
   EXPECT_TRUE(store.ok()) << store.status().ToString();
   return *std::move(store);
 }
@@ -244,12 +241,6 @@ void ExpectMarks(const AddressRange& range, std::uint64_t steps) {
     EXPECT_THAT(bytes.front(), std::byte(step + 1));
     EXPECT_THAT(bytes.back(), std::byte(step + 1));
   }
-}
-
-std::uint64_t BlocksOf(const StepStore& store) {
-  struct stat facts {};
-  EXPECT_EQ(fstat(store.fd(), &facts), 0);
-  return static_cast<std::uint64_t>(facts.st_blocks) * 512;
 }
 
 TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
@@ -273,7 +264,7 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
   EXPECT_TRUE(range->is_whole());
   ExpectMarks(*range, 8);
   EXPECT_EQ(store->used_bytes(), 0U);
-  EXPECT_EQ(BlocksOf(*store), 0U) << "bytes are left in the store";
+  EXPECT_EQ(store->medium().populated_bytes(), 0U) << "bytes are left in the store";
   EXPECT_EQ(budget->free_bytes(), kTotal - 8 * kMapStepBytes);
 }
 
@@ -296,7 +287,7 @@ TEST(AddressRange, WhatIsMovedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
   }
   EXPECT_EQ(budget->free_bytes(), kTotal);
   EXPECT_EQ(store->used_bytes(), 0U);
-  EXPECT_EQ(BlocksOf(*store), 0U);
+  EXPECT_EQ(store->medium().populated_bytes(), 0U);
   store->GiveBack(8 * kMapStepBytes);
   EXPECT_EQ(store->reserved_bytes(), 0U);
 }
@@ -316,43 +307,6 @@ TEST(AddressRange, MemoryComesInAsFarAsThereIsRoom) {
   ASSERT_TRUE(other->Resize(0).ok());
   ASSERT_TRUE(range->MoveIn(6 * kMapStepBytes).ok());
   ExpectMarks(*range, 8);
-}
-
-TEST(StepStore, RefusesWhatItHasNoRoomForAndSaysWhatIsLeft) {
-  const auto store = Store(4 * kMapStepBytes);
-  ASSERT_TRUE(store->Reserve(3 * kMapStepBytes).ok());
-  const Status refused = store->Reserve(2 * kMapStepBytes);
-  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(refused.message(), ::testing::HasSubstr("4 MiB asked"));
-  EXPECT_THAT(refused.message(), ::testing::HasSubstr("2 MiB of 8 MiB are left"));
-  EXPECT_EQ(store->reserved_bytes(), 3 * kMapStepBytes);
-}
-
-TEST(StepStore, AFileHasNoNameAndIsItsOwnersAloneAndHasItsBlocksAhead) {
-  const gpushared::testing::ScratchFolder folder;
-  const auto store = Store(8 * kMapStepBytes, folder.path());
-  struct stat facts {};
-  ASSERT_EQ(fstat(store->fd(), &facts), 0);
-  EXPECT_EQ(facts.st_mode & 07777U, 0600U);
-  EXPECT_EQ(facts.st_nlink, 0U);
-  ASSERT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
-  EXPECT_GE(BlocksOf(*store), 2 * kMapStepBytes);
-  const std::vector<std::byte> secret(kMapStepBytes, std::byte{0x5a});
-  const StepStore::Slot slot = store->Put(secret).value();
-  std::vector<std::byte> read(kMapStepBytes);
-  ASSERT_TRUE(store->Read(slot, read).ok());
-  EXPECT_EQ(read, secret);
-  store->Drop(slot);
-  ASSERT_TRUE(store->Read(slot, read).ok());
-  EXPECT_EQ(read, std::vector<std::byte>(kMapStepBytes)) << "an empty slot has its last bytes";
-  EXPECT_GE(BlocksOf(*store), 2 * kMapStepBytes) << "what is reserved has lost its blocks";
-  store->GiveBack(2 * kMapStepBytes);
-  EXPECT_EQ(BlocksOf(*store), 0U);
-}
-
-TEST(StepStore, AFolderInWhichNothingCanBeMadeIsRefused) {
-  const Status refused = StepStore::Create({.bytes = 1 << 30, .folder = "/proc"}).status();
-  EXPECT_THAT(refused.message(), ::testing::HasSubstr("'/proc'"));
 }
 
 }  // namespace

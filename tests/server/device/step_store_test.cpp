@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/step_store.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/device/memory_budget.h"
+#include "tests/support/scratch_folder.h"
+
+namespace gpushared::device {
+namespace {
+
+constexpr std::uint64_t kWordsOfAStep = kMapStepBytes / sizeof(std::uint64_t);
+
+// Memory as clients of the cpu device have it.
+class Steps {
+ public:
+  explicit Steps(std::size_t count) {
+    const std::size_t bytes = (count + 1) * kMapStepBytes;
+    void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT_NE(mapped, MAP_FAILED);
+    mapped_ = {static_cast<std::byte*>(mapped), bytes};
+    first_ = mapped_.data() + (-reinterpret_cast<std::uintptr_t>(mapped) % kMapStepBytes);
+  }
+  ~Steps() { munmap(mapped_.data(), mapped_.size()); }
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+
+  std::span<std::byte> At(std::size_t step) const {
+    return {first_ + step * kMapStepBytes, kMapStepBytes};
+  }
+  // All of the step is that number.
+  void Fill(std::size_t step, std::uint64_t number) const {
+    auto* const words = reinterpret_cast<std::uint64_t*>(At(step).data());
+    std::fill_n(words, kWordsOfAStep, number);
+  }
+  bool IsFullOf(std::size_t step, std::uint64_t number) const {
+    const auto* const words = reinterpret_cast<const std::uint64_t*>(At(step).data());
+    return std::all_of(words, words + kWordsOfAStep, [&](auto word) { return word == number; });
+  }
+  bool HasMemory(std::size_t step) const {
+    std::vector<unsigned char> pages(kMapStepBytes / kPageBytes);
+    EXPECT_EQ(mincore(At(step).data(), kMapStepBytes, pages.data()), 0);
+    return std::ranges::any_of(pages, [](unsigned char page) { return (page & 1) != 0; });
+  }
+
+ private:
+  std::span<std::byte> mapped_;
+  std::byte* first_ = nullptr;
+};
+
+class StepStoreIn : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<StepStore> Store(std::uint64_t steps) const {
+    const bool is_file = std::string(GetParam()) == "AFile";
+    return StepStore::Create(
+               {.bytes = steps * kMapStepBytes, .folder = is_file ? folder_.path() : ""})
+        .value();
+  }
+
+ private:
+  const gpushared::testing::ScratchFolder folder_;
+};
+
+TEST_P(StepStoreIn, HasAsMuchRoomAsItWasGivenAndNotAStepMore) {
+  const auto store = Store(4);
+  ASSERT_TRUE(store->Reserve(3 * kMapStepBytes).ok());
+  const Status refused = store->Reserve(2 * kMapStepBytes);
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("4 MiB asked"));
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("2 MiB of 8 MiB are left"));
+  EXPECT_EQ(store->reserved_bytes(), 3 * kMapStepBytes);
+  EXPECT_TRUE(store->Reserve(kMapStepBytes).ok());
+  EXPECT_FALSE(store->Reserve(kMapStepBytes).ok());
+  store->GiveBack(2 * kMapStepBytes);
+  EXPECT_EQ(store->reserved_bytes(), 2 * kMapStepBytes);
+  EXPECT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
+  EXPECT_FALSE(store->Reserve(kMapStepBytes).ok());
+}
+
+TEST_P(StepStoreIn, ATakenStepHasNoMemoryAndReadsAsZerosAndComesBackWhole) {
+  const auto store = Store(2);
+  ASSERT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
+  const Steps steps(1);
+  steps.Fill(0, 7);
+  const StepStore::Slot slot = store->Take(steps.At(0)).value();
+  EXPECT_FALSE(steps.HasMemory(0));
+  EXPECT_TRUE(steps.IsFullOf(0, 0));
+  EXPECT_EQ(store->used_bytes(), kMapStepBytes);
+  EXPECT_GE(store->medium().populated_bytes(), kMapStepBytes);
+  ASSERT_TRUE(store->Return(slot, steps.At(0)).ok());
+  EXPECT_TRUE(steps.IsFullOf(0, 7));
+  EXPECT_EQ(store->used_bytes(), 0U);
+  store->GiveBack(2 * kMapStepBytes);
+  EXPECT_EQ(store->medium().populated_bytes(), 0U) << "bytes are left in the store";
+}
+
+TEST_P(StepStoreIn, AStepThatWasNeverWrittenComesBackEmptyWhateverItsSlotHeldBefore) {
+  const auto store = Store(1);
+  ASSERT_TRUE(store->Reserve(kMapStepBytes).ok());
+  const Steps steps(2);
+  steps.Fill(0, 7);
+  ASSERT_TRUE(store->Return(store->Take(steps.At(0)).value(), steps.At(0)).ok());
+  const StepStore::Slot slot = store->Take(steps.At(1)).value();
+  ASSERT_TRUE(store->Return(slot, steps.At(1)).ok());
+  EXPECT_TRUE(steps.IsFullOf(1, 0));
+  EXPECT_TRUE(steps.IsFullOf(0, 7));
+}
+
+TEST_P(StepStoreIn, AFreeSlotIsEmptyHoweverItBecameFree) {
+  const auto store = Store(1);
+  ASSERT_TRUE(store->Reserve(kMapStepBytes).ok());
+  const std::vector<std::byte> secret(kMapStepBytes, std::byte{0x5a});
+  const std::vector<std::byte> nothing(kMapStepBytes);
+  std::vector<std::byte> read(kMapStepBytes);
+  const StepStore::Slot put = store->Put(secret).value();
+  ASSERT_TRUE(store->Read(put, read).ok());
+  EXPECT_EQ(read, secret);
+  store->Drop(put);
+  ASSERT_TRUE(store->Read(put, read).ok());
+  EXPECT_EQ(read, nothing) << "a dropped slot has its last bytes";
+  const Steps steps(1);
+  steps.Fill(0, 7);
+  const StepStore::Slot taken = store->Take(steps.At(0)).value();
+  store->Drop(taken);
+  ASSERT_TRUE(store->Read(taken, read).ok());
+  EXPECT_EQ(read, nothing) << "a dropped slot has the bytes that it took";
+  steps.Fill(0, 8);
+  const StepStore::Slot returned = store->Take(steps.At(0)).value();
+  ASSERT_TRUE(store->Return(returned, steps.At(0)).ok());
+  ASSERT_TRUE(store->Read(returned, read).ok());
+  EXPECT_EQ(read, nothing) << "a returned slot has its last bytes";
+}
+
+// Each step has a number of its own, so a slot that is freed for another one shows.
+TEST_P(StepStoreIn, EachStepComesBackAsItWasInWhateverOrder) {
+  constexpr std::size_t kSteps = 6;
+  const auto store = Store(kSteps);
+  ASSERT_TRUE(store->Reserve(kSteps * kMapStepBytes).ok());
+  const Steps steps(kSteps);
+  std::vector<std::uint64_t> numbers(kSteps, 0);
+  std::map<std::size_t, StepStore::Slot> out;
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 120; ++round) {
+    const std::size_t step = random() % kSteps;
+    const auto found = out.find(step);
+    if (found == out.end()) {
+      if (random() % 2 == 0) steps.Fill(step, numbers[step] = random());
+      out[step] = store->Take(steps.At(step)).value();
+      continue;
+    }
+    if (random() % 4 == 0) {
+      store->Drop(found->second);
+      numbers[step] = 0;
+    } else {
+      ASSERT_TRUE(store->Return(found->second, steps.At(step)).ok());
+    }
+    out.erase(found);
+    ASSERT_TRUE(steps.IsFullOf(step, numbers[step])) << "round " << round << ", step " << step;
+    ASSERT_EQ(store->used_bytes(), out.size() * kMapStepBytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Media, StepStoreIn, ::testing::Values("Memory", "AFile"),
+                         [](const auto& medium) { return std::string(medium.param); });
+
+// ---- in memory
+
+std::size_t Mappings() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) ++count;
+  return count;
+}
+
+TEST(StepStoreInMemory, MovesLeaveNoMappingsBehind) {
+  constexpr std::size_t kSteps = 8;
+  const auto store = StepStore::Create({.bytes = kSteps * kMapStepBytes, .folder = ""}).value();
+  ASSERT_TRUE(store->Reserve(kSteps * kMapStepBytes).ok());
+  const Steps steps(kSteps);
+  for (std::size_t step = 0; step < kSteps; ++step) steps.Fill(step, step);
+  const std::size_t before = Mappings();
+  for (int round = 0; round < 20; ++round) {
+    std::vector<StepStore::Slot> slots(kSteps);
+    for (std::size_t step = kSteps; step-- > 0;) slots[step] = store->Take(steps.At(step)).value();
+    for (std::size_t step = 0; step < kSteps; ++step) {
+      ASSERT_TRUE(store->Return(slots[step], steps.At(step)).ok());
+    }
+  }
+  EXPECT_LE(Mappings(), before + 2) << "the heap may have grown; each slot has not";
+  for (std::size_t step = 0; step < kSteps; ++step) EXPECT_TRUE(steps.IsFullOf(step, step));
+}
+
+// No further address space, for as long as it lives.
+class AddressLimit {
+ public:
+  AddressLimit() {
+    getrlimit(RLIMIT_AS, &before_);
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const struct rlimit limit = {.rlim_cur = pages * kPageBytes, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~AddressLimit() { setrlimit(RLIMIT_AS, &before_); }
+  AddressLimit(const AddressLimit&) = delete;
+  AddressLimit& operator=(const AddressLimit&) = delete;
+
+ private:
+  struct rlimit before_ {};
+};
+
+// As on an old kernel, or where there are as many mappings as there may be.
+TEST(StepStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
+  const auto store = StepStore::Create({.bytes = 2 * kMapStepBytes, .folder = ""}).value();
+  ASSERT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
+  const Steps steps(2);
+  steps.Fill(0, 7);
+  steps.Fill(1, 8);
+  StepStore::Slot first = 0, second = 0;
+  {
+    const AddressLimit limit;
+    void* const more = mremap(steps.At(0).data(), kMapStepBytes, kMapStepBytes,
+                              MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
+    ASSERT_EQ(more, MAP_FAILED) << "pages move in spite of the limit";
+    first = store->Take(steps.At(0)).value();
+  }
+  second = store->Take(steps.At(1)).value();
+  EXPECT_FALSE(steps.HasMemory(0));
+  ASSERT_TRUE(store->Return(first, steps.At(0)).ok());
+  {
+    const AddressLimit limit;
+    ASSERT_TRUE(store->Return(second, steps.At(1)).ok());
+  }
+  EXPECT_TRUE(steps.IsFullOf(0, 7));
+  EXPECT_TRUE(steps.IsFullOf(1, 8));
+  EXPECT_EQ(store->medium().populated_bytes(), 0U);
+}
+
+TEST(StepStoreInMemory, IsInNoCoreDumpAndInNoChild) {
+  const auto store = StepStore::Create({.bytes = 64 * kMapStepBytes, .folder = ""}).value();
+  ASSERT_TRUE(store->Reserve(kMapStepBytes).ok());
+  const Steps steps(1);
+  steps.Fill(0, 7);
+  const StepStore::Slot slot = store->Take(steps.At(0)).value();
+  ASSERT_TRUE(store->Return(slot, steps.At(0)).ok());
+  ASSERT_TRUE(store->Put(steps.At(0)).ok());
+  std::ifstream maps("/proc/self/smaps");
+  std::string line, flags;
+  bool is_store = false;
+  const std::string size = std::to_string(64 * kMapStepBytes / 1024) + " kB";
+  while (std::getline(maps, line)) {
+    if (line.starts_with("Size:")) is_store = line.ends_with(" " + size);
+    if (is_store && line.starts_with("VmFlags:")) flags = line;
+  }
+  if (flags.empty()) GTEST_SKIP() << "this system shows no mapping flags";
+  EXPECT_THAT(flags, ::testing::HasSubstr(" dd"));
+  EXPECT_THAT(flags, ::testing::HasSubstr(" dc"));
+}
+
+// ---- in a file
+
+TEST(StepStoreInAFile, HasNoNameAndIsItsOwnersAloneAndHasItsBlocksAhead) {
+  const gpushared::testing::ScratchFolder folder;
+  const auto store =
+      StepStore::Create({.bytes = 8 * kMapStepBytes, .folder = folder.path()}).value();
+  struct stat facts {};
+  ASSERT_EQ(fstat(store->medium().fd(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777U, 0600U);
+  EXPECT_EQ(facts.st_nlink, 0U);
+  ASSERT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
+  EXPECT_GE(store->medium().populated_bytes(), 2 * kMapStepBytes);
+  const std::vector<std::byte> bytes(kMapStepBytes, std::byte{0x5a});
+  store->Drop(store->Put(bytes).value());
+  EXPECT_GE(store->medium().populated_bytes(), 2 * kMapStepBytes)
+      << "what is reserved has lost its blocks";
+  store->GiveBack(2 * kMapStepBytes);
+  EXPECT_EQ(store->medium().populated_bytes(), 0U);
+}
+
+TEST(StepStoreInAFile, IsRefusedWhereNoneCanBeMade) {
+  const Status refused = StepStore::Create({.bytes = 1 << 30, .folder = "/proc"}).status();
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("'/proc'"));
+}
+
+}  // namespace
+}  // namespace gpushared::device
