@@ -178,6 +178,15 @@ Result<SharedSegment> SharedSegment::Map(UniqueFd fd, const MapOptions& options)
   return segment;
 }
 
+std::size_t SharedSegment::MissingBytes() const {
+  struct stat facts {};
+  if (!fd_.valid() || ::fstat(fd_.get(), &facts) != 0) return 0;
+  // Pages that are swapped out count. So does what a huge page has beyond the end.
+  constexpr std::size_t kBlockBytes = 512;  // stat(2) counts so.
+  const auto present = static_cast<std::size_t>(facts.st_blocks) * kBlockBytes;
+  return size_ - std::min(size_, present);
+}
+
 void SharedSegment::Discard() const {
   // Refused where nobody may write any more (F_SEAL_FUTURE_WRITE).
   if (valid()) (void)::madvise(address_, size_, MADV_REMOVE);

@@ -69,6 +69,9 @@ class SharedSegment {
   void CloseFd() { fd_.Reset(); }
   std::size_t size() const { return size_; }
 
+  // Pages of a segment that was made with `reserve` that somebody punched out. 0 without fd().
+  std::size_t MissingBytes() const;
+
   // Returns the pages to the machine even while others have the memory mapped: its bytes are
   // zeros from now on, in pages of whoever touches them. For a writable mapping.
   void Discard() const;

@@ -4,12 +4,14 @@
 // the lies: a field without a case here fails.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <ostream>
 #include <random>
 #include <set>
@@ -18,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gpushared/client.h"
@@ -710,6 +713,55 @@ TEST_F(Hostile, HolesInSharedMemory) {
     (void)::fallocate(client.arena_fd(0), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20);
     (void)::fallocate(client.commands_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                       ipc::kCommandSegmentBytes);
+  }
+}
+
+// Whoever copies out of it meanwhile waits for milliseconds.
+TEST_F(Hostile, WhoKeepsPunchingAnArenaThatIsCopiedIsEndedAndToldWhy) {
+  RawClient client = Join(false);
+  const std::jthread puncher([arena = client.arena_fd(0)](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      (void)::fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                        ipc::kArenaBytesDefault);
+    }
+  });
+  std::string ending;
+  for (int i = 0; i < 2000 && ending.empty(); ++i) {
+    client.Publish(CopyOf(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = 1u << 20}));
+    client.Ring();
+    while (client.TakeCompletion()) {
+    }
+    ending = Ending(client, 10ms);
+  }
+  EXPECT_THAT(ending, ::testing::HasSubstr("session ended: arena 0 has holes: "));
+  EXPECT_THAT(ending, ::testing::HasSubstr(" of " + std::to_string(ipc::kArenaBytesDefault >> 10) +
+                                           " KiB are missing"));
+}
+
+// A worker that does not run for a while finds its copies as slow, and looks at the arenas.
+TEST_F(Hostile, SlowCopiesOfArenasThatAreWholeEndNobody) {
+  const Client client =
+      std::move(Client::Connect({.name = "honest", .socket = server_->socket()})).value();
+  std::jthread pauser([](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      ::kill(worker_, SIGSTOP);
+      std::this_thread::sleep_for(4ms);
+      ::kill(worker_, SIGCONT);
+      std::this_thread::sleep_for(2ms);
+    }
+  });
+  // More than an arena, so that the library adds some.
+  constexpr std::size_t kWords = std::size_t{6} << 20;
+  const DeviceBuffer buffer = std::move(client.AllocateDevice(kWords * sizeof(int))).value();
+  std::vector<int> words(kWords), back(kWords);
+  for (int round = 0; round < 4; ++round) {
+    std::iota(words.begin(), words.end(), round);
+    const Stream stream = client.default_stream();
+    Status status = stream.CopyToDevice(buffer.address(), words.data(), kWords * sizeof(int));
+    if (status.ok())
+      status = stream.CopyToHost(back.data(), buffer.address(), kWords * sizeof(int));
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_EQ(words, back);
   }
 }
 

@@ -127,6 +127,18 @@ TEST(SharedSegment, HolePunchedByThePeerReadsAsZeroAndEmptiesTheRing) {
   for (const std::byte byte : command->bytes()) ASSERT_EQ(byte, std::byte{0});
 }
 
+TEST(SharedSegment, MissesTheBytesThatAPeerPunchedOutAndNoOthers) {
+  const Result<SharedSegment> ours = SharedSegment::Create({.bytes = kBytes});
+  ASSERT_TRUE(ours.ok());
+  EXPECT_EQ(ours->MissingBytes(), 0U);
+  std::memset(ours->bytes().data(), 1, kBytes);
+  EXPECT_EQ(ours->MissingBytes(), 0U);
+  ASSERT_EQ(::fallocate(ours->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+  EXPECT_EQ(ours->MissingBytes(), 4096U);
+  ours->bytes()[0] = std::byte{1};
+  EXPECT_EQ(ours->MissingBytes(), 0U);
+}
+
 TEST(SharedSegment, DiscardedMemoryIsGoneThoughThePeerHasItMapped) {
   Result<SharedSegment> ours = SharedSegment::Create({.bytes = kBytes});
   ASSERT_TRUE(ours.ok());

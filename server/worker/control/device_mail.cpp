@@ -102,6 +102,10 @@ void Worker::Impl::Handle(const Applied& message) {
   if (Session* const session = Find(message.session)) session->OnApplied();
 }
 
+void Worker::Impl::Handle(const LookAtArenas& message) {
+  if (Session* const session = Find(message.session)) session->LookAtArenas();
+}
+
 void Worker::Impl::Handle(const MoveMemory& message) {
   if (Session* const session = Find(message.session)) session->OnMove(message);
 }

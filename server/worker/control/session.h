@@ -142,6 +142,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnStreamError(const StreamError& error);
   void OnMove(const MoveMemory& move);
   void OnRoom(bool is_made);
+  // Ends the client that takes pages of its arenas away.
+  void LookAtArenas();
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }

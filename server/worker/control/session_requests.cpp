@@ -2,9 +2,11 @@
 // A session's answers to requests over the socket.
 #include <errno.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -420,6 +422,17 @@ void Session::OnModuleReleased(std::uint32_t number) {
 
 // ---- arenas
 
+namespace {
+
+// Half of those that this process may have. The lowest free number is the next one.
+int DescriptorsForArenas() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max()) / 2);
+}
+
+}  // namespace
+
 Status Session::CheckNewArena(const ipc::AddArena& request) const {
   const SessionLimits& limits = environment_.limits;
   const std::size_t arenas_max = std::min<std::size_t>(limits.arenas_max, ipc::kArenasMax);
@@ -471,6 +484,21 @@ Result<Session::Arena> Session::MakeArena(device::Device& device, std::uint64_t 
   return arena;
 }
 
+// The library leaves arenas alone, and the worker empties them when it has ended the session. Holes
+// are no protection for the client either: its copies carry zeros.
+void Session::LookAtArenas() {
+  if (has_ended_) return;
+  for (std::size_t number = 0; number < memory_->arenas.size(); ++number) {
+    const ipc::SharedSegment& arena = memory_->arenas[number];
+    const std::size_t missing = arena.MissingBytes();
+    if (missing == 0) continue;
+    return EndFor({StatusCode::kProtocolViolation,
+                   fmt::format("arena {} has holes: {} of {} KiB are missing; its pages stay until "
+                               "the session ends",
+                               number, missing >> 10, arena.size() >> 10)});
+  }
+}
+
 void Session::OnArenaMade(std::uint64_t bytes, Result<Arena> arena) {
   if (has_ended_) return CheckOver();
   Result<ipc::UniqueFd> copy = arena.ok() ? ipc::DuplicateFd(arena->memory.fd()) : arena.status();
@@ -484,7 +512,8 @@ void Session::OnArenaMade(std::uint64_t bytes, Result<Arena> arena) {
     spdlog::warn("copies of an arena of {} bytes go by way of a buffer: {} [{}]", bytes,
                  arena->why_not_pinned.message(), who_);
   }
-  arena->memory.CloseFd();
+  // Its descriptor stays for LookAtArenas, as long as there are plenty for sessions and sockets.
+  if (arena->memory.fd() > DescriptorsForArenas()) arena->memory.CloseFd();
   const auto number = static_cast<std::uint32_t>(memory_->arenas.size());
   memory_->arenas.push_back(std::move(arena->memory));
   memory_->pinned_arenas.push_back(std::move(arena->pinned));

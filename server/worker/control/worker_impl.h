@@ -96,6 +96,7 @@ class Worker::Impl {
   void Handle(TraceOver message);
   void Handle(const Overloaded& message);
   void Handle(const KernelsEnded& message);
+  void Handle(const LookAtArenas& message);
   void Handle(const KernelNoted& message);
   void Handle(const DeviceLost& message);
 

@@ -93,6 +93,12 @@ class ClientMemory {
   scheduler::Duration counted_wait_{};
 };
 
+// When its arenas may be looked at again. ArenaWatch's.
+class ClientCopies {
+  friend class ArenaWatch;
+  device::DeviceClock::time_point look_again_at_{};
+};
+
 // How often its ring is looked at. DeviceThread's.
 class ClientVisits {
   friend class DeviceThread;
@@ -178,6 +184,7 @@ class ClientState {
   ClientOffers offers;
   ClientRequests requests;
   ClientMemory memory;
+  ClientCopies copies;
   ClientVisits visits;
   ClientLife life;
   ClientTrace trace;

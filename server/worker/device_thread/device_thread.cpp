@@ -529,6 +529,10 @@ void DeviceThread::Report() {
     control_.Post(ClientBroke{broken.session, std::move(broken.why)});
   }
   dispatcher_.broken().clear();
+  for (const std::uint64_t session : dispatcher_.arena_watch().suspects()) {
+    control_.Post(LookAtArenas{session});
+  }
+  dispatcher_.arena_watch().suspects().clear();
   ReportReleased();
   while (std::unique_ptr<ClientState> departed = dispatcher_.TakeDeparted()) {
     std::erase(hot_, departed.get());

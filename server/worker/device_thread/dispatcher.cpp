@@ -448,6 +448,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   if (client == nullptr) return;  // A command completes once; what comes twice is nobody's.
   CommandSlot& command = client->streams.slab()[WorkName::Slot(completion.id)];
   const bool is_part = offers_.TakeOff(*client, command, completion, now);
+  arena_watch_.OnLeft(*client, command, completion);
   if (client->life.is_leaving()) {
     command.End();
     if (client->offers.on_device() == 0) Depart(*client);

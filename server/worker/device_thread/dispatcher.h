@@ -17,6 +17,7 @@
 #include "scheduler/device_lane.h"
 #include "server/device/device.h"
 #include "server/totals/device_totals.h"
+#include "server/worker/device_thread/arena_watch.h"
 #include "server/worker/device_thread/client_roster.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/kernel_limiter.h"
@@ -113,6 +114,7 @@ class Dispatcher {
   const Requests& requests() const { return requests_; }
   KernelLimiter& limiter() { return limiter_; }
   const KernelLimiter& limiter() const { return limiter_; }
+  ArenaWatch& arena_watch() { return arena_watch_; }
   Tracer& tracer() { return tracer_; }
   Publisher& publisher() { return publisher_; }
   const Publisher& publisher() const { return publisher_; }
@@ -179,6 +181,7 @@ class Dispatcher {
   Tracer tracer_{roster_};
   Requests requests_;
   KernelLimiter limiter_;
+  ArenaWatch arena_watch_;
   Offers offers_;
   Publisher publisher_;
   std::vector<std::unique_ptr<ClientState>> departed_;

@@ -138,6 +138,10 @@ struct ClientBroke {
 struct Applied {
   std::uint64_t session = 0;
 };
+// Pages of them may be gone, see ArenaWatch.
+struct LookAtArenas {
+  std::uint64_t session = 0;
+};
 // Nothing of the session is on the device: move so much of its memory.
 struct MoveMemory {
   std::uint64_t session = 0;
@@ -189,9 +193,9 @@ struct DeviceLost {
 };
 
 using ControlMessage =
-    std::variant<ClientDetached, ClientBroke, Applied, MoveMemory, RoomAnswer, ModuleReleased,
-                 StreamError, StatsTaken, RequestTold, CostsTaken, TraceOver, Overloaded,
-                 KernelsEnded, KernelNoted, DeviceLost>;
+    std::variant<ClientDetached, ClientBroke, Applied, LookAtArenas, MoveMemory, RoomAnswer,
+                 ModuleReleased, StreamError, StatsTaken, RequestTold, CostsTaken, TraceOver,
+                 Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
 
 }  // namespace gpushared::server
 
