@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/residency.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -187,6 +188,30 @@ TEST_F(ResidencyTest, BusyClientsTakeTurnsAndNobodyStarves) {
   EXPECT_EQ(turns, (std::array{10, 10, 10}));
   // Who came in last goes out first: 40 steps a turn. Taking from the oldest would move 60.
   EXPECT_LE(moved_out_, 30u * 41);
+}
+
+// Each comes in by short and long ways in turn, since it is moved out in part and as a whole.
+TEST_F(ResidencyTest, EqualsThatTakeTurnsRunForEquallyLong) {
+  const std::array clients = {Add(0), Add(0), Add(0)};
+  for (const ClientId client : clients) {
+    Of(client) = {.movable_bytes = 57 * kStep, .resident_bytes = std::min(57 * kStep, Free())};
+    residency_.OnMemory(client, Of(client), now_);
+    Busy(client);
+  }
+  std::array<Duration, 3> ran{};
+  const TimePoint end = now_ + 600s;
+  while (now_ < end) {
+    Settle();
+    ASSERT_TRUE(residency_.wake_at());
+    const TimePoint next = *residency_.wake_at();
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      if (IsThere(clients[i])) ran[i] += next - now_;
+    }
+    now_ = next;
+  }
+  const auto [least, most] = std::ranges::minmax(ran);
+  EXPECT_GT(least, 600s / 4);  // A third, without the moves.
+  EXPECT_LT(most - least, most / 50);
 }
 
 TEST_F(ResidencyTest, AnIdleClientMakesRoomBeforeItsStayIsOver) {
