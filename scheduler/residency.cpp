@@ -36,17 +36,30 @@ void Residency::CountWait(Client& client, TimePoint now) {
 
 void Residency::Update(Client& client, const MemoryHeld& held, TimePoint now) {
   Check(held.resident_bytes <= held.movable_bytes, "no more is resident than there is");
+  Check(held.unneeded_bytes <= held.absent_bytes(), "no more is unneeded than is absent");
   const bool had_nothing = client.held.movable_bytes == 0 && held.movable_bytes > 0;
-  const bool was_missing = !client.held.is_whole() || client.way.count() > 0;
-  const bool comes_in = held.is_whole() && (had_nothing || was_missing);
+  const bool wanted_more = client.wants_more(now);
+  const bool was_missing = !client.can_run() || client.way.count() > 0;
   client.held = held;
-  if (comes_in) {
-    client.last_way = std::exchange(client.way, {});
-    client.came_in = now;
-    client.stays_until = now + std::clamp(client.last_way * options_.stay_factor, options_.stay_min,
-                                          options_.stay_max);
-  }
+  if (client.can_run() && (had_nothing || was_missing)) ComeIn(client, wanted_more, now);
   CountWait(client, now);
+}
+
+void Residency::ComeIn(Client& client, bool goes_on, TimePoint now) {
+  const Duration way = std::exchange(client.way, {});
+  client.last_way = goes_on ? client.last_way + way : way;
+  if (!goes_on) client.came_in = now;
+  client.is_in = true;
+  client.stays_until = client.came_in + std::clamp(client.last_way * options_.stay_factor,
+                                                   options_.stay_min, options_.stay_max);
+}
+
+void Residency::SetUnneeded(ClientId client, std::uint64_t bytes, TimePoint now) {
+  Client& state = clients_.At(client);
+  if (state.held.unneeded_bytes == bytes) return;
+  MemoryHeld held = state.held;
+  held.unneeded_bytes = bytes;
+  Update(state, held, now);
 }
 
 void Residency::OnMemory(ClientId client, const MemoryHeld& held, TimePoint now) {
@@ -84,10 +97,12 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
   const std::uint64_t before = state.held.resident_bytes, after = held.resident_bytes;
   if (move_->goes_in && before == after) rests_until_ = now + options_.rest;
   move_.reset();
-  if (after < before && state.held.is_whole()) ++state.moves.times_out;
   state.moves.out_bytes += before - std::min(before, after);
   state.moves.in_bytes += after - std::min(before, after);
   Update(state, held, now);
+  if (after < before && !state.can_run() && std::exchange(state.is_in, false)) {
+    ++state.moves.times_out;
+  }
 }
 
 void Residency::OnMoveFailed(ClientId client, const MemoryHeld& held, TimePoint now) {
@@ -108,6 +123,11 @@ bool Residency::IsSettled(ClientId client) const {
 bool Residency::IsHeld(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state != nullptr && state->is_held;
+}
+
+MemoryHeld Residency::HeldBy(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state == nullptr ? MemoryHeld{} : state->held;
 }
 
 std::uint64_t Residency::ResidentBytes(ClientId client) const {
@@ -133,24 +153,28 @@ Duration Residency::WaitedFor(ClientId client, TimePoint now) const {
 
 bool Residency::IsShutOut(ClientId client) const {
   const Client* const state = clients_.Find(client);
-  return state != nullptr && !state->held.is_whole() && !CanEverHave(client, *state);
+  return state != nullptr && !state->can_run() && !CanEverHave(client, *state);
 }
 
 // ---- who is next
 
 bool Residency::CanEverHave(ClientId id, const Client& client) const {
-  std::uint64_t bytes = client.held.movable_bytes + client.held.pinned_bytes + client.asked_bytes;
+  // Nothing of its own makes room for it.
+  std::uint64_t bytes =
+      client.held.resident_bytes + client.held.pinned_bytes + client.needed_bytes();
   for (const auto& [other, state] : clients_) {
     if (other != id) bytes += state.fixed_bytes();
   }
   return bytes <= options_.device_bytes - client.grant.left_free_bytes;
 }
 
-bool Residency::GoesBefore(const Item& left, const Item& right) {
+bool Residency::GoesBefore(const Item& left, const Item& right, TimePoint now) {
   if (left.value.has_right() != right.value.has_right()) return left.value.has_right();
   const SchedulingClass of_left = left.value.grant.scheduling_class;
   const SchedulingClass of_right = right.value.grant.scheduling_class;
   if (of_left != of_right) return of_left < of_right;
+  const bool left_is_in = left.value.wants_more(now), right_is_in = right.value.wants_more(now);
+  if (left_is_in != right_is_in) return left_is_in;
   return *left.value.waits_since < *right.value.waits_since;
 }
 
@@ -158,7 +182,7 @@ const Residency::Item* Residency::Choose(std::uint64_t free_bytes, TimePoint now
   const Item* first = nullptr;
   for (const Item& each : clients_) {
     if (!each.value.wants_room()) continue;
-    if (first != nullptr && !GoesBefore(each, *first)) continue;
+    if (first != nullptr && !GoesBefore(each, *first, now)) continue;
     if (MayCome(each, free_bytes, now)) first = &each;
   }
   return first;
@@ -204,7 +228,7 @@ TimePoint Residency::MakesRoomAt(const Client& victim, const Client& candidate,
   // A higher class keeps its memory for as long as it has something to do.
   if (victim.grant.scheduling_class < candidate.grant.scheduling_class) return idle_at;
   // A client that does not run has no stay for its rest.
-  if (!victim.held.is_whole()) return now;
+  if (!victim.can_run() && !victim.is_in_stay(now)) return now;
   const TimePoint told_at = victim.told_at.value_or(now);
   return std::min(idle_at, std::max(victim.stays_until, told_at + options_.notice));
 }
@@ -233,7 +257,7 @@ bool Residency::GoesOutBefore(const Item& left, const Item& right, TimePoint now
   if (one_is_idle != other_is_idle) return one_is_idle;
   if (one_is_idle) return one.idle_since < other.idle_since;
   // Who runs is at the end of the row once it is out; of those that wait, who came last.
-  if (one.held.is_whole() != other.held.is_whole()) return one.held.is_whole();
+  if (one.can_run() != other.can_run()) return one.can_run();
   return one.came_in > other.came_in;
 }
 
@@ -274,8 +298,8 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   const std::uint64_t available = AvailableTo(candidate.value, free_bytes);
   const std::uint64_t needed = candidate.value.needed_bytes();
   if (needed <= available) {
-    if (!candidate.value.held.is_whole()) {
-      return move(Kind::kMoveIn, candidate.client, candidate.value.held.missing_bytes());
+    if (const std::uint64_t coming = candidate.value.coming_bytes(); coming > 0) {
+      return move(Kind::kMoveIn, candidate.client, coming);
     }
     Client& served = clients_.At(candidate.client);
     served.granted_bytes = std::exchange(served.asked_bytes, 0);
@@ -317,7 +341,7 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
     if (const auto action = Serve(*candidate, free_bytes, now, &victim)) return action;
   }
   for (auto& [client, state] : clients_) {
-    if (!state.is_held || !state.held.is_whole() || client == victim) continue;
+    if (!state.is_held || !state.can_run() || client == victim) continue;
     state.is_held = false;
     return MemoryAction{Kind::kRelease, client, 0, client};
   }

@@ -48,9 +48,13 @@ struct MemoryHeld {
   std::uint64_t movable_bytes = 0;   // Its mapped memory, on the device or moved out.
   std::uint64_t resident_bytes = 0;  // The part of it that is on the device.
   std::uint64_t pinned_bytes = 0;    // Its modules', always on the device.
+  // The part of what is not resident that its next commands do not touch, as far as that is known.
+  std::uint64_t unneeded_bytes = 0;
 
   bool is_whole() const { return resident_bytes == movable_bytes; }
-  std::uint64_t missing_bytes() const { return movable_bytes - resident_bytes; }
+  std::uint64_t absent_bytes() const { return movable_bytes - resident_bytes; }
+  // To run its next commands.
+  std::uint64_t missing_bytes() const { return absent_bytes() - unneeded_bytes; }
   friend bool operator==(const MemoryHeld&, const MemoryHeld&) = default;
 };
 
@@ -75,15 +79,17 @@ struct MemoryAction {
 struct MemoryMoves {
   std::uint64_t out_bytes = 0;
   std::uint64_t in_bytes = 0;
-  std::uint64_t times_out = 0;  // It had all of its memory, and a part went.
+  std::uint64_t times_out = 0;  // It could run, and a part went that it needs.
 };
 
 // Decides whose memory is on a device whose clients may hold more than there is.
 //
 // A client that holds no more than its guarantee is *settled*: its memory never moves, and room
 // within the guarantee is made for it at once. Whoever holds more may be moved out, step by step as
-// others need it, and runs while all of its memory is on the device. Such clients take turns: the
-// one that waits longest comes in as soon as those that are there have had their stay.
+// others need it. It runs while all that its next commands touch is on the device: all of its
+// memory, where nobody knows what they touch. Such clients take turns: the one that waits longest
+// comes in as soon as those that are there have had their stay. During its stay a client goes
+// before its equals with what further commands touch, and the stay grows with the way.
 //
 // Room is taken from the lowest class first. Within a class those go first that have nothing to do,
 // the longest idle one before others. Of the busy ones the one goes first whose next turn is
@@ -104,6 +110,8 @@ class Residency {
 
   // The client grew, shrank, or loaded or unloaded a module.
   void OnMemory(ClientId client, const MemoryHeld& held, TimePoint now);
+  // Its next commands are others: MemoryHeld::unneeded_bytes is now this.
+  void SetUnneeded(ClientId client, std::uint64_t bytes, TimePoint now);
   // It has commands, or has none.
   void SetBusy(ClientId client, bool is_busy, TimePoint now);
   // It needs so much more than is free. One question at a time; answered by kRoom or kNoRoom.
@@ -125,6 +133,7 @@ class Residency {
   // Within its guarantee.
   bool IsSettled(ClientId client) const;
   bool IsHeld(ClientId client) const;
+  MemoryHeld HeldBy(ClientId client) const;            // The last that was told.
   std::uint64_t ResidentBytes(ClientId client) const;  // MemoryHeld::resident_bytes.
   // Of that, what it should free, since others wait for it; current after Next returned nothing.
   std::uint64_t WantedBytes(ClientId client) const;
@@ -148,10 +157,12 @@ class Residency {
     std::uint64_t wanted_bytes = 0;    // Others wait for so much of its memory,
     std::optional<TimePoint> told_at;  // and it knows since then.
     TimePoint idle_since{};
+    // It came in, and nothing that it needs has been moved out since.
+    bool is_in = false;
     TimePoint came_in{};
     TimePoint stays_until{};
-    Duration way{};  // Time that moves took on its behalf since it last came in.
-    Duration last_way{};
+    Duration way{};       // Time that moves took on its behalf since it last could run.
+    Duration last_way{};  // For all that it has in this stay.
     std::optional<TimePoint> waits_since{};
     Duration waited{};  // Before that.
     MemoryMoves moves;
@@ -159,11 +170,21 @@ class Residency {
     bool is_settled() const {
       return held.movable_bytes + held.pinned_bytes <= grant.guaranteed_bytes;
     }
-    std::uint64_t needed_bytes() const { return held.missing_bytes() + asked_bytes; }
-    // Whether something should be done for it.
-    bool wants_room() const {
-      return asked_bytes > 0 || (!held.is_whole() && (is_busy || is_settled()));
+    // What it lacks to run: within its guarantee, anything that is not there.
+    std::uint64_t missing_bytes() const {
+      return is_settled() ? held.absent_bytes() : held.missing_bytes();
     }
+    bool can_run() const { return missing_bytes() == 0; }
+    // What is to come in: all of it before it grows.
+    std::uint64_t coming_bytes() const {
+      return asked_bytes > 0 ? held.absent_bytes() : missing_bytes();
+    }
+    std::uint64_t needed_bytes() const { return coming_bytes() + asked_bytes; }
+    // Whether something should be done for it.
+    bool wants_room() const { return asked_bytes > 0 || (!can_run() && (is_busy || is_settled())); }
+    bool is_in_stay(TimePoint now) const { return is_in && now < stays_until; }
+    // Its next commands touch more than what it came in with.
+    bool wants_more(TimePoint now) const { return is_in_stay(now) && !can_run(); }
     // Room for it is its right.
     bool has_right() const {
       return held.movable_bytes + held.pinned_bytes + asked_bytes <= grant.guaranteed_bytes;
@@ -178,10 +199,11 @@ class Residency {
 
   void CountWait(Client& client, TimePoint now);
   void Update(Client& client, const MemoryHeld& held, TimePoint now);
+  void ComeIn(Client& client, bool goes_on, TimePoint now);
   bool CanEverHave(ClientId id, const Client& client) const;
   // The client that is served next.
   const Item* Choose(std::uint64_t free_bytes, TimePoint now) const;
-  static bool GoesBefore(const Item& left, const Item& right);
+  static bool GoesBefore(const Item& left, const Item& right, TimePoint now);
   std::uint64_t AvailableTo(const Client& client, std::uint64_t free_bytes) const;
   // Whether the time alone could make enough room for it.
   bool MayCome(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const;

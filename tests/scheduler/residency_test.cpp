@@ -51,6 +51,16 @@ class ResidencyTest : public ::testing::Test {
     residency_.OnMemory(client, Of(client), now_);
   }
   void Busy(ClientId client, bool is_busy = true) { residency_.SetBusy(client, is_busy, now_); }
+  // From now on that is all that its next commands touch of what is moved out.
+  void Needs(ClientId client, std::uint64_t steps) {
+    MemoryHeld& held = Of(client);
+    held.unneeded_bytes = held.absent_bytes() - steps * kStep;
+    is_known_[client.value] = true;
+    residency_.SetUnneeded(client, held.unneeded_bytes, now_);
+  }
+  bool Runs(ClientId client) {
+    return Of(client).missing_bytes() == 0 && !residency_.IsHeld(client);
+  }
   bool IsThere(ClientId client) { return Of(client).is_whole() && !residency_.IsHeld(client); }
 
   // Carries out what is decided until nothing is; returns the last action.
@@ -68,9 +78,11 @@ class ResidencyTest : public ::testing::Test {
           now_ += 1ms * static_cast<int>(action->bytes / kStep);
           if (action->kind == Kind::kMoveOut) {
             held.resident_bytes -= action->bytes;
+            if (is_known_[action->client.value]) held.unneeded_bytes += action->bytes;
             moved_out_ += action->bytes / kStep;
           } else {
             held.resident_bytes += action->bytes;
+            held.unneeded_bytes = std::min(held.unneeded_bytes, held.absent_bytes());
           }
           residency_.OnMoved(action->client, held, now_);
           break;
@@ -98,6 +110,7 @@ class ResidencyTest : public ::testing::Test {
  private:
   std::uint64_t last_ = 0;
   std::array<MemoryHeld, 8> held_{};
+  std::array<bool, 8> is_known_{};  // Its next commands touch nothing of what goes out.
 };
 
 TEST_F(ResidencyTest, NobodyMovesWhereAllHaveRoom) {
@@ -296,6 +309,88 @@ TEST_F(ResidencyTest, AMoveInThatFindsNoRoomIsNotTriedAgainAtOnce) {
   EXPECT_EQ(residency_.wake_at(), now_ + 1ms);
   now_ += 1ms;
   ASSERT_TRUE(Comes(client));
+}
+
+// ---- by step
+
+class ResidencyByStep : public ResidencyTest {
+ protected:
+  // The other one has what it asked for, and the first one lacks 40 of its 80 steps.
+  void Begin() {
+    Grow(one_, 80);
+    Busy(one_);
+    residency_.AskRoom(other_, 60 * kStep, now_);
+    now_ += 1s;
+    ASSERT_EQ(Settle()->kind, Kind::kRoom);
+    Grow(other_, 60);
+    Busy(other_);
+    ASSERT_EQ(Of(one_).absent_bytes(), 40 * kStep);
+  }
+
+  const ClientId one_ = Add(0), other_ = Add(0);
+};
+
+TEST_F(ResidencyByStep, WhoTouchesLittleComesInWithThatAlone) {
+  Begin();
+  Needs(one_, 5);
+  Settle();
+  EXPECT_FALSE(Runs(one_)) << "the other one has its stay";
+  now_ += 1s;
+  Settle();
+  EXPECT_TRUE(Runs(one_));
+  EXPECT_EQ(Of(one_).resident_bytes, 45 * kStep);
+  EXPECT_EQ(Of(other_).resident_bytes, 55 * kStep);
+  EXPECT_EQ(residency_.ResidentBytes(one_), 45 * kStep);
+  EXPECT_FALSE(residency_.IsShutOut(one_));
+}
+
+TEST_F(ResidencyByStep, WhoseStepsAreThereGoesOnAtOnce) {
+  Begin();
+  Needs(one_, 0);
+  Settle();
+  EXPECT_TRUE(Runs(one_));
+  EXPECT_TRUE(Runs(other_));
+  EXPECT_FALSE(residency_.wake_at()) << "nobody lacks anything";
+}
+
+TEST_F(ResidencyByStep, DuringItsStayAClientGoesFirstWithWhatFurtherCommandsTouch) {
+  Begin();
+  Needs(one_, 5);
+  now_ += 1s;
+  Settle();
+  ASSERT_TRUE(Runs(one_));
+  Settle();
+  ASSERT_FALSE(Runs(other_)) << "it lacks what made room";
+  Needs(one_, 3);
+  Settle();
+  EXPECT_TRUE(Runs(one_));
+  EXPECT_EQ(Of(other_).resident_bytes, 52 * kStep);
+  // All that came in for it counts for its stay, and then it is the other one's turn.
+  EXPECT_EQ(Of(one_).resident_bytes, 48 * kStep);
+  const TimePoint since = now_;
+  EXPECT_TRUE(Comes(other_));
+  EXPECT_GT(now_ - since, 20ms);
+  EXPECT_LT(now_ - since, 200ms);
+}
+
+TEST_F(ResidencyByStep, WhoGrowsNeedsAllOfItsMemory) {
+  Begin();
+  Needs(one_, 0);
+  Settle();
+  residency_.AskRoom(one_, 10 * kStep, now_);
+  now_ += 1s;
+  ASSERT_EQ(Settle()->kind, Kind::kRoom);
+  EXPECT_TRUE(Of(one_).is_whole());
+  EXPECT_EQ(Free(), 10 * kStep);
+}
+
+TEST_F(ResidencyByStep, WithinItsGuaranteeAClientHasAllOfItsMemory) {
+  Begin();
+  Needs(one_, 0);
+  Settle();
+  residency_.Change(one_, {.guaranteed_bytes = 80 * kStep}, now_);
+  Settle();
+  EXPECT_TRUE(Of(one_).is_whole());
 }
 
 TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {

@@ -29,6 +29,7 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
     ASSERT_EQ(outcome.broken, "") << "replay: GPUSHARED_MEMORY_SEED=" << seed
                                   << " simulation_test --gtest_filter='MemorySimulation.*'";
     sum.launches += outcome.launches;
+    sum.launches_by_step += outcome.launches_by_step;
     sum.moves += outcome.moves;
     sum.deaths += outcome.deaths;
     sum.refused += outcome.refused;
@@ -36,12 +37,14 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
     sum.failures += outcome.failures;
   }
   std::printf(
-      "%llu launches, %llu moves, %llu deaths, %llu rooms made, %llu refused\n",
-      static_cast<unsigned long long>(sum.launches), static_cast<unsigned long long>(sum.moves),
-      static_cast<unsigned long long>(sum.deaths), static_cast<unsigned long long>(sum.rooms),
-      static_cast<unsigned long long>(sum.refused));
+      "%llu launches (%llu by step), %llu moves, %llu deaths, %llu rooms made, %llu refused\n",
+      static_cast<unsigned long long>(sum.launches),
+      static_cast<unsigned long long>(sum.launches_by_step),
+      static_cast<unsigned long long>(sum.moves), static_cast<unsigned long long>(sum.deaths),
+      static_cast<unsigned long long>(sum.rooms), static_cast<unsigned long long>(sum.refused));
   // A world in which nothing happens would pass too.
-  EXPECT_GT(sum.launches, 0u);
+  EXPECT_GT(sum.launches, sum.launches_by_step);
+  EXPECT_GT(sum.launches_by_step, 0u);
   EXPECT_GT(sum.moves, 0u);
   EXPECT_GT(sum.rooms, 0u);
   EXPECT_GT(sum.refused, 0u);

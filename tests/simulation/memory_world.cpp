@@ -8,7 +8,6 @@
 namespace gpushared::testing {
 
 using namespace std::chrono_literals;
-using scheduler::ClientId;
 using scheduler::MemoryAction;
 
 namespace {
@@ -93,6 +92,7 @@ void MemoryWorld::Come() {
       .guaranteed_bytes = Draw(3) == 0 ? 0 : Draw(left / kStepBytes / 2 + 1) * kStepBytes,
       .left_free_bytes = 0,
       .scheduling_class = static_cast<scheduler::SchedulingClass>(Draw(3))};
+  client.is_known = Draw(3) > 0;
   residency_.Add(id, client.grant);
 }
 
@@ -142,13 +142,36 @@ void MemoryWorld::Launch(ClientId id, Client& client) {
     residency_.SetBusy(id, true, now_);
   }
   if (client.is_held || client.on_device > 2) return;
-  if (client.resident != client.pages.size()) return Break("a client runs without its memory");
-  for (Page& page : client.pages) {
-    if (frames_[page.frame.value()] != page.contents) return Break("a client lost a page");
-    page.contents = frames_[*page.frame] = next_contents_++;
+  if (client.is_known && CountMissing(client) > 0) return;
+  if (CountMissing(client) > 0) return Break("a client runs without its memory");
+  for (std::size_t page = 0; page < client.pages.size(); ++page) {
+    if (!Needs(client, page)) continue;
+    Page& touched = client.pages[page];
+    if (frames_[touched.frame.value()] != touched.contents) return Break("a client lost a page");
+    touched.contents = frames_[*touched.frame] = next_contents_++;
   }
   ++client.on_device;
   ++outcome_.launches;
+  if (client.resident < client.pages.size()) ++outcome_.launches_by_step;
+  Choose(id, client);
+}
+
+void MemoryWorld::Choose(ClientId id, Client& client) {
+  if (!client.is_known) return;
+  const std::size_t pages = client.pages.size();
+  client.needed.assign(pages, false);
+  for (std::size_t left = Draw(std::min<std::size_t>(pages, 6) + 1); left > 0; --left) {
+    client.needed[Draw(pages)] = true;
+  }
+  residency_.SetUnneeded(id, HeldBy(client).unneeded_bytes, now_);
+}
+
+std::size_t MemoryWorld::CountMissing(const Client& client) {
+  std::size_t missing = 0;
+  for (std::size_t page = 0; page < client.pages.size(); ++page) {
+    missing += !client.pages[page].frame && Needs(client, page);
+  }
+  return missing;
 }
 
 void MemoryWorld::EndLaunch(ClientId id, Client& client) {
@@ -179,14 +202,15 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       if (client.on_device == 0) residency_.OnDrained(action.client);
       return;
     case MemoryAction::Kind::kRelease:
+      if (CountMissing(client) > 0) return Break("a client goes on without what it needs");
       client.is_held = false;
       return;
     case MemoryAction::Kind::kMoveOut:
       if (is_settled) return Break("memory within a guarantee is moved out");
+      if (client.on_device > 0) return Break("memory moves under a kernel");
       [[fallthrough]];
     case MemoryAction::Kind::kMoveIn:
       if (move_) return Break("two moves at one time");
-      if (client.on_device > 0) return Break("memory moves under a kernel");
       move_ = action;
       return;
     case MemoryAction::Kind::kRoom: {
@@ -231,7 +255,9 @@ void MemoryWorld::EndMove() {
 scheduler::MemoryHeld MemoryWorld::HeldBy(const Client& client) const {
   return {.movable_bytes = client.pages.size() * kStepBytes,
           .resident_bytes = client.resident * kStepBytes,
-          .pinned_bytes = client.pinned * kStepBytes};
+          .pinned_bytes = client.pinned * kStepBytes,
+          .unneeded_bytes =
+              (client.pages.size() - client.resident - CountMissing(client)) * kStepBytes};
 }
 
 bool MemoryWorld::AddPages(Client& client, std::size_t pages) {
@@ -241,6 +267,7 @@ bool MemoryWorld::AddPages(Client& client, std::size_t pages) {
     free_frames_.pop_back();
     if (frames_[frame] != kZero) Break("fresh memory has contents of another");
     client.pages.push_back({.frame = frame});
+    client.needed.push_back(Draw(2) == 0);
     ++client.resident;
   }
   return true;
@@ -249,8 +276,9 @@ bool MemoryWorld::AddPages(Client& client, std::size_t pages) {
 void MemoryWorld::DropPage(Client& client) {
   const Page page = client.pages.back();
   client.pages.pop_back();
-  client.resident = std::min(client.resident, client.pages.size());
+  client.needed.pop_back();
   if (page.frame) {
+    --client.resident;
     frames_[*page.frame] = kZero;
     free_frames_.push_back(*page.frame);
   } else {
@@ -260,8 +288,15 @@ void MemoryWorld::DropPage(Client& client) {
 }
 
 bool MemoryWorld::MoveOutPage(Client& client) {
-  if (client.resident == 0) return false;
-  Page& page = client.pages[--client.resident];
+  // Pages go first that the next launch does not touch, then the last one.
+  std::optional<std::size_t> chosen;
+  for (std::size_t each = 0; each < client.pages.size(); ++each) {
+    if (!client.pages[each].frame) continue;
+    if (!chosen || !Needs(client, each) || Needs(client, *chosen)) chosen = each;
+  }
+  if (!chosen) return false;
+  Page& page = client.pages[*chosen];
+  --client.resident;
   if (free_slots_.empty()) {
     free_slots_.push_back(slots_.size());
     slots_.push_back(kPoison);
@@ -274,8 +309,14 @@ bool MemoryWorld::MoveOutPage(Client& client) {
 }
 
 bool MemoryWorld::MoveInPage(Client& client) {
-  if (client.resident == client.pages.size() || FreeFrames() == 0) return false;
-  Page& page = client.pages[client.resident++];
+  std::optional<std::size_t> chosen;
+  for (std::size_t each = client.pages.size(); each-- > 0;) {
+    if (client.pages[each].frame) continue;
+    if (!chosen || Needs(client, each) || !Needs(client, *chosen)) chosen = each;
+  }
+  if (!chosen || FreeFrames() == 0) return false;
+  Page& page = client.pages[*chosen];
+  ++client.resident;
   page.frame = free_frames_.back();
   free_frames_.pop_back();
   frames_[*page.frame] = std::exchange(slots_[page.slot.value()], kPoison);
@@ -292,7 +333,10 @@ void MemoryWorld::CheckAll() {
     resident += client.resident;
     out += client.pages.size() - client.resident;
     if (client.is_held != residency_.IsHeld(id)) Break("who is held is not told");
-    if (!client.is_held && client.resident != client.pages.size()) {
+    if (residency_.ResidentBytes(id) != client.resident * kStepBytes) {
+      Break("what is on the device is not told");
+    }
+    if (!client.is_held && !client.is_known && client.resident != client.pages.size()) {
       Break("a client without all of its memory may run");
     }
   }
@@ -311,7 +355,8 @@ void MemoryWorld::ServeEverybody() {
   for (auto& [id, client] : clients_) {
     residency_.SetBusy(id, true, now_);
     const scheduler::TimePoint latest = now_ + 60s;
-    while (client.is_held && !residency_.IsShutOut(id) && outcome_.broken.empty()) {
+    while ((client.is_held || CountMissing(client) > 0) && !residency_.IsShutOut(id) &&
+           outcome_.broken.empty()) {
       Decide();
       if (move_) EndMove();
       now_ += 100us;

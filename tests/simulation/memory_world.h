@@ -16,7 +16,8 @@
 namespace gpushared::testing {
 
 // Drives scheduler::Residency as a worker would, with random events between a decision and its
-// effect. Each step of memory has contents of its own, which a launch checks and changes.
+// effect. Each step of memory has contents of its own, which a launch checks and changes. Of some
+// clients it is known which steps their next launch touches.
 //
 // Thread-compatible.
 class MemoryWorld {
@@ -24,6 +25,7 @@ class MemoryWorld {
   struct Outcome {
     std::string broken;  // The rule that did not hold; empty: all did.
     std::uint64_t launches = 0, moves = 0, deaths = 0, refused = 0, rooms = 0, failures = 0;
+    std::uint64_t launches_by_step = 0;  // With a part of the client's memory in the store.
   };
 
   explicit MemoryWorld(std::uint64_t seed);
@@ -41,14 +43,18 @@ class MemoryWorld {
   };
   struct Client {
     scheduler::MemoryGrant grant;
-    std::vector<Page> pages;  // The first `resident` ones are on the device.
-    std::size_t resident = 0;
+    std::vector<Page> pages;
+    std::size_t resident = 0;  // Pages on the device.
+    bool is_known = false;     // Somebody knows the pages that its launches touch,
+    std::vector<bool> needed;  // and which of them the next one does.
     std::size_t pinned = 0;
     std::size_t asked = 0;  // Pages of a growth for which there was no room.
     bool is_busy = false;
     bool is_held = false;
     std::uint32_t on_device = 0;  // Commands.
   };
+
+  using ClientId = scheduler::ClientId;
 
   void Act();
   void Come();
@@ -65,6 +71,13 @@ class MemoryWorld {
   void ServeEverybody();
   void Break(const std::string& what);
 
+  // Another launch is its next one.
+  void Choose(ClientId id, Client& client);
+  // Whether the next one touches it.
+  static bool Needs(const Client& client, std::size_t page) {
+    return !client.is_known || client.needed[page];
+  }
+  static std::size_t CountMissing(const Client& client);
   bool AddPages(Client& client, std::size_t pages);
   void DropPage(Client& client);
   bool MoveOutPage(Client& client);
