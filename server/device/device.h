@@ -114,6 +114,7 @@ struct DeviceInfo {
   bool can_launch_cooperatively = false;
   bool can_kill = false;         // RequestKill ends any kernel that runs.
   bool can_move_memory = false;  // Space::MoveOut.
+  bool moves_by_step = false;    // Space::MoveStepOut.
   bool moves_disturb = false;    // They may hold up launches of others.
   bool runs_graphs = false;      // Has SubmitGraph.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
@@ -231,6 +232,20 @@ class Space {
   }
   virtual Status MoveIn(std::uint64_t /*bytes*/) {
     return {StatusCode::kUnsupported, "this device does not move memory"};
+  }
+  // Where moves_by_step: the same of the step at `offset` from the base, if it is mapped and not
+  // there yet. Work that does not touch it may run while one comes in. Work may begin as soon as
+  // its reach is there (reach.h).
+  virtual Status MoveStepOut(std::uint64_t /*offset*/) {
+    return {StatusCode::kUnsupported, "this device does not move single steps"};
+  }
+  virtual Status MoveStepIn(std::uint64_t /*offset*/) {
+    return {StatusCode::kUnsupported, "this device does not move single steps"};
+  }
+  // Bytes of the steps in [address, address + bytes) that are moved out. Any thread; current while
+  // nothing moves.
+  virtual std::uint64_t AwayBytes(std::uint64_t /*address*/, std::uint64_t /*bytes*/) const {
+    return 0;
   }
   // Where can_move_memory. Called as Resize is.
   virtual SpaceUse use() { return {}; }

@@ -245,7 +245,7 @@ TEST_P(DeviceConformance, MemoryThatIsMovedOutIsOthersToUseAndComesBackAsItWas) 
   device::FillWork work;
   work.space = client.space.get();
   work.stream = 1;
-  work.destination = client.At(0);
+  work.destination = client.At(4 * kMebibyte);
   work.width_bytes = 4;
   EXPECT_EQ(Await(Submit(work)).status.code(), StatusCode::kInternal);
   ASSERT_TRUE(client.space->MoveIn(6 * kMebibyte).ok());

@@ -61,6 +61,12 @@ void DeviceMoves::Act() {
     case 5:
     case 6:
       return MoveIn(client, Draw(kQuotaSteps));
+    case 7:
+    case 8:
+    case 9:
+    case 10:
+      if (client.words.empty()) return;
+      return MoveStep(client, Draw(client.words.size()));
     default:
       return client.words.empty() ? Grow(client, 1) : Work(client);
   }
@@ -73,32 +79,54 @@ void DeviceMoves::Grow(Client& client, std::uint64_t steps) {
   ASSERT_EQ(mapped.ok(), fits) << mapped.status().ToString();
   if (!fits) return;
   client.words.resize(wanted, 0);
+  client.is_out.resize(wanted, false);
   for (std::uint64_t step = wanted - steps; step < wanted; ++step) ExpectRight(client, step);
 }
 
 void DeviceMoves::Shrink(Client& client, std::uint64_t steps) {
   ASSERT_EQ(client.real.space->Resize(steps * kMoveStep).value(), steps * kMoveStep);
-  const std::uint64_t gone = client.words.size() - steps;
   client.words.resize(steps);
-  client.out_steps -= std::min(gone, client.out_steps);
+  client.is_out.resize(steps);
 }
 
 void DeviceMoves::MoveOut(Client& client, std::uint64_t steps) {
   ASSERT_TRUE(client.real.space->MoveOut(steps * kMoveStep).ok());
-  client.out_steps += std::min(steps, client.resident());
+  for (std::size_t step = client.is_out.size(); step-- > 0 && steps > 0;) {
+    if (client.is_out[step]) continue;
+    client.is_out[step] = true;
+    --steps;
+  }
 }
 
 void DeviceMoves::MoveIn(Client& client, std::uint64_t steps) {
-  const std::uint64_t wanted = std::min(steps, client.out_steps), free = FreeSteps();
+  const std::uint64_t wanted = std::min(steps, client.out_steps()), free = FreeSteps();
   const Status status = client.real.space->MoveIn(steps * kMoveStep);
   ASSERT_EQ(status.code(), wanted <= free ? StatusCode::kOk : StatusCode::kOutOfMemory);
-  client.out_steps -= std::min(wanted, free);
+  std::uint64_t left = std::min(wanted, free);
+  for (std::size_t step = 0; left > 0; ++step) {
+    if (client.is_out[step]) --left;
+    client.is_out[step] = false;
+  }
 }
-// A new value for a step, or a look at it.
+
+void DeviceMoves::MoveStep(Client& client, std::uint64_t step) {
+  if (!gpu().info().moves_by_step) return;
+  const bool goes_out = !client.is_out[step], has_room = goes_out || FreeSteps() > 0;
+  const device::Space& space = *client.real.space;
+  const Status status = goes_out ? client.real.space->MoveStepOut(step * kMoveStep)
+                                 : client.real.space->MoveStepIn(step * kMoveStep);
+  ASSERT_EQ(status.code(), has_room ? StatusCode::kOk : StatusCode::kOutOfMemory);
+  if (has_room) client.is_out[step] = goes_out;
+  ASSERT_EQ(space.AwayBytes(space.base() + step * kMoveStep, 1),
+            client.is_out[step] ? kMoveStep : 0);
+  ASSERT_EQ(space.AwayBytes(space.base(), client.words.size() * kMoveStep),
+            client.out_steps() * kMoveStep);
+}
 
 void DeviceMoves::Work(Client& client) {
   const std::uint64_t step = Draw(client.words.size());
-  if (client.is_whole() && Draw(2) == 0) return ExpectRight(client, step);
+  const bool may_touch = MayTouch(client, step);
+  if (may_touch && Draw(2) == 0) return ExpectRight(client, step);
   const auto value = static_cast<std::uint32_t>(random_());
   for (const std::uint64_t offset : {step * kMoveStep, (step + 1) * kMoveStep - 4}) {
     device::FillWork work;
@@ -109,9 +137,9 @@ void DeviceMoves::Work(Client& client) {
     work.width_bytes = 4;
     work.value = value;
     const Status status = Await(Submit(work)).status;
-    ASSERT_EQ(status.code(), client.is_whole() ? StatusCode::kOk : StatusCode::kInternal);
+    ASSERT_EQ(status.code(), may_touch ? StatusCode::kOk : StatusCode::kInternal);
   }
-  if (client.is_whole()) client.words[step] = value;
+  if (may_touch) client.words[step] = value;
 }
 
 void DeviceMoves::ExpectRight(Client& client, std::uint64_t step) {
@@ -126,7 +154,7 @@ void DeviceMoves::CheckAccounts() {
     const device::SpaceUse use = client.real.space->use();
     EXPECT_EQ(use.mapped_bytes, client.words.size() * kMoveStep);
     EXPECT_EQ(use.resident_bytes, client.resident() * kMoveStep);
-    out += client.out_steps;
+    out += client.out_steps();
   }
   EXPECT_EQ(gpu().free_memory_bytes(), FreeSteps() * kMoveStep);
   EXPECT_EQ(store_->used_bytes(), out * kMoveStep);

@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_TESTS_CONFORMANCE_DEVICE_MOVES_H_
 #define GPUSHARED_TESTS_CONFORMANCE_DEVICE_MOVES_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -24,9 +25,12 @@ class DeviceMoves : public DeviceConformance {
   struct Client {
     TestClient real;
     std::vector<std::uint32_t> words;  // By step: its first and its last word.
-    std::uint64_t out_steps = 0;
-    std::uint64_t resident() const { return words.size() - out_steps; }
-    bool is_whole() const { return out_steps == 0; }
+    std::vector<bool> is_out;          // By step.
+    std::uint64_t out_steps() const {
+      return static_cast<std::uint64_t>(std::ranges::count(is_out, true));
+    }
+    std::uint64_t resident() const { return words.size() - out_steps(); }
+    bool is_whole() const { return out_steps() == 0; }
   };
 
   void Begin();
@@ -38,6 +42,12 @@ class DeviceMoves : public DeviceConformance {
   void Shrink(Client& client, std::uint64_t steps);
   void MoveOut(Client& client, std::uint64_t steps);
   void MoveIn(Client& client, std::uint64_t steps);
+  // Where the device moves single steps: one that is there goes, or the other way round.
+  void MoveStep(Client& client, std::uint64_t step);
+  // Whether a work may touch the step now.
+  bool MayTouch(const Client& client, std::uint64_t step) {
+    return client.is_whole() || (gpu().info().moves_by_step && !client.is_out[step]);
+  }
   // A new value for a step, or a look at it.
   void Work(Client& client);
   void ExpectRight(Client& client, std::uint64_t step);

@@ -8,6 +8,7 @@ gpushared_test(device_unit_test
     device/flat_module_test.cpp
     device/host_delay_test.cpp
     device/pause_test.cpp
+    device/reach_test.cpp
     device/step_store_test.cpp
     device/work_queue_test.cpp
   APART device/cpu_device_test.cpp

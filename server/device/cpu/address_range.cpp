@@ -86,10 +86,13 @@ AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_
       bytes_(bytes),
       quota_bytes_(quota_bytes),
       store_(std::move(store)),
-      account_(quota_bytes, std::move(budget), left_free_bytes) {}
+      account_(quota_bytes, std::move(budget), left_free_bytes),
+      is_away_(store_ == nullptr ? nullptr
+                                 : std::make_unique<std::atomic<bool>[]>(
+                                       RoundUp(quota_bytes, kMapStepBytes) / kMapStepBytes)) {}
 
 AddressRange::~AddressRange() {
-  for (const StepStore::Slot slot : slots_) store_->Drop(slot);
+  for (const auto& [step, slot] : slots_) store_->Drop(slot);
   munmap(Pointer(base_), bytes_);
   if (chunk_file_ >= 0) close(chunk_file_);
 }
@@ -131,36 +134,60 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
 
 void AddressRange::Shrink(std::uint64_t before, std::uint64_t after) {
   // First the bound, then the pages: no new work may begin on what goes back.
-  const std::uint64_t resident = resident_bytes();
   mapped_bytes_.store(after, std::memory_order_release);
-  for (std::uint64_t end = before; end > after && !slots_.empty(); end -= kMapStepBytes) {
-    DropSlot();
+  std::uint64_t resident = before - after;
+  while (!slots_.empty() && slots_.rbegin()->first * kMapStepBytes >= after) {
+    store_->Drop(slots_.rbegin()->second);
+    ForgetSlot(slots_.rbegin()->first);
     account_.ReturnMovedOut(kMapStepBytes);
+    resident -= kMapStepBytes;
   }
-  if (resident <= after) return;
-  DropPages(base_ + after, resident - after);
-  account_.Return(resident - after);
-}
-
-// The one whose step lies last.
-void AddressRange::DropSlot() {
-  store_->Drop(slots_.front());
-  slots_.pop_front();
-  moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
+  DropPages(base_ + after, before - after);
+  account_.Return(resident);
 }
 
 // ---- to the store and back
 
+void AddressRange::SetAway(std::uint32_t step, bool is_away) {
+  is_away_[step].store(is_away, std::memory_order_release);
+  moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
+}
+
+void AddressRange::ForgetSlot(std::uint32_t step) {
+  slots_.erase(step);
+  SetAway(step, false);
+}
+
+Status AddressRange::PutStep(std::uint32_t step) {
+  const Result<StepStore::Slot> slot = store_->Take(StepAt(base_ + step * kMapStepBytes));
+  if (!slot.ok()) return slot.status();
+  slots_[step] = *slot;
+  SetAway(step, true);
+  account_.MoveOut(kMapStepBytes);
+  return {};
+}
+
+Status AddressRange::FetchStep(std::uint32_t step) {
+  if (Status taken = account_.MoveIn(kMapStepBytes); !taken.ok()) return taken;
+  const std::uint64_t address = base_ + step * kMapStepBytes;
+  if (Status returned = store_->Return(slots_.at(step), StepAt(address)); !returned.ok()) {
+    // What a read that failed has left there.
+    DropPages(address, kMapStepBytes);
+    account_.MoveOut(kMapStepBytes);
+    return returned;
+  }
+  ForgetSlot(step);
+  return {};
+}
+
 Status AddressRange::MoveOut(std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   Check(store_ != nullptr, "memory moves where there is a store");
-  for (std::uint64_t moved = 0; moved < bytes && resident_bytes() > 0; moved += kMapStepBytes) {
-    const std::uint64_t step = base_ + resident_bytes() - kMapStepBytes;
-    const Result<StepStore::Slot> slot = store_->Take(StepAt(step));
-    if (!slot.ok()) return slot.status();
-    slots_.push_back(*slot);
-    moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
-    account_.MoveOut(kMapStepBytes);
+  auto step = static_cast<std::uint32_t>(mapped_bytes() / kMapStepBytes);
+  while (bytes > 0 && step > 0) {
+    if (slots_.contains(--step)) continue;
+    if (Status put = PutStep(step); !put.ok()) return put;
+    bytes -= std::min(bytes, kMapStepBytes);
   }
   return {};
 }
@@ -168,18 +195,45 @@ Status AddressRange::MoveOut(std::uint64_t bytes) {
 Status AddressRange::MoveIn(std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   for (std::uint64_t moved = 0; moved < bytes && !slots_.empty(); moved += kMapStepBytes) {
-    if (Status taken = account_.MoveIn(kMapStepBytes); !taken.ok()) return taken;
-    const std::span<std::byte> step = StepAt(base_ + resident_bytes());
-    if (Status returned = store_->Return(slots_.back(), step); !returned.ok()) {
-      // What a read that failed has left there.
-      DropPages(base_ + resident_bytes(), kMapStepBytes);
-      account_.MoveOut(kMapStepBytes);
-      return returned;
-    }
-    slots_.pop_back();
-    moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
+    if (Status fetched = FetchStep(slots_.begin()->first); !fetched.ok()) return fetched;
   }
   return {};
+}
+
+Status AddressRange::MoveStepOut(std::uint64_t offset) {
+  const MutexLock lock(mutex_);
+  Check(store_ != nullptr, "memory moves where there is a store");
+  const auto step = static_cast<std::uint32_t>(offset / kMapStepBytes);
+  // It may have gone meanwhile: its client gave it back.
+  if (offset >= mapped_bytes() || slots_.contains(step)) return {};
+  return PutStep(step);
+}
+
+Status AddressRange::MoveStepIn(std::uint64_t offset) {
+  const MutexLock lock(mutex_);
+  const auto step = static_cast<std::uint32_t>(offset / kMapStepBytes);
+  return slots_.contains(step) ? FetchStep(step) : Status();
+}
+
+std::uint64_t AddressRange::AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
+  const std::uint64_t mapped = mapped_bytes();
+  // Modules' variables lie elsewhere, and stay.
+  if (is_whole() || bytes == 0 || address - base_ >= mapped) return 0;
+  const std::uint64_t begin = address - base_;
+  const std::uint64_t end = begin + std::min(bytes, mapped - begin);
+  std::uint64_t away = 0;
+  for (std::uint64_t step = begin / kMapStepBytes; step * kMapStepBytes < end; ++step) {
+    if (is_away_[step].load(std::memory_order_acquire)) away += kMapStepBytes;
+  }
+  return away;
+}
+
+bool AddressRange::IsThere(const Reach& reach) const {
+  if (is_whole()) return true;
+  if (reach.is_everything()) return false;
+  return std::ranges::all_of(reach.pieces(), [this](const MemoryPiece& piece) {
+    return AwayBytes(piece.base, piece.bytes) == 0;
+  });
 }
 
 SpaceUse AddressRange::use() {

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 
@@ -14,6 +13,7 @@
 
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
+#include "server/device/reach.h"
 #include "server/device/step_store.h"
 #include "server/device/work_checks.h"
 
@@ -27,11 +27,11 @@ namespace gpushared::device {
 // of the same client that still runs and reads it then meets zeros, not a fault of
 // this whole process. What no client ever mapped is inaccessible.
 //
-// Steps of the client's own memory can be moved to a store and back, at the same address: the last
-// ones go first. No work of the client runs meanwhile, nor before it has all of its memory again.
+// Steps of the client's own memory can be moved to a store and back, at the same address. No work
+// of the client runs while one leaves, and none that may touch a step begins before it is back.
 // Such memory has no chunks: they could not leave, and would take what is guaranteed to others.
 //
-// Thread-safe, except that one of Resize, MoveOut, MoveIn and the calls of chunks runs at a time.
+// Thread-safe, except that one of Resize, the moves and the calls of chunks runs at a time.
 class AddressRange {
  public:
   // A part of the module area.
@@ -63,9 +63,14 @@ class AddressRange {
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
   Status MoveOut(std::uint64_t bytes);
   Status MoveIn(std::uint64_t bytes);
+  Status MoveStepOut(std::uint64_t offset);
+  Status MoveStepIn(std::uint64_t offset);
+  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const;
   SpaceUse use();
   // Whether all that is mapped is in memory.
   bool is_whole() const { return moved_out_bytes_.load(std::memory_order_acquire) == 0; }
+  // Whether all that a work may touch is.
+  bool IsThere(const Reach& reach) const;
   // Zeroed, page aligned. `bytes` may be 0. Counted against the quota, with `code_bytes` of host
   // memory that the module takes beside it.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
@@ -108,7 +113,11 @@ class AddressRange {
     return mapped_bytes() - slots_.size() * kMapStepBytes;
   }
   void Shrink(std::uint64_t before, std::uint64_t after) GPUSHARED_REQUIRES(mutex_);
-  void DropSlot() GPUSHARED_REQUIRES(mutex_);
+  Status PutStep(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
+  Status FetchStep(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
+  // Once its slot is empty: the step is back, or has gone for good.
+  void ForgetSlot(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
+  void SetAway(std::uint32_t step, bool is_away) GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
@@ -120,9 +129,11 @@ class AddressRange {
   Mutex mutex_;
   MemoryAccount account_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
-  // The steps that are moved out, the last one first.
-  std::deque<StepStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
-  // Theirs. Stored with release when they are back; read by who submits work.
+  // The steps that are moved out, by their number from base_.
+  std::map<std::uint32_t, StepStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
+  // Which these are, of all that the quota allows, and their bytes. Stored with release when they
+  // are back; read by who submits work.
+  const std::unique_ptr<std::atomic<bool>[]> is_away_;  // Null without a store.
   std::atomic<std::uint64_t> moved_out_bytes_{0};
   // Address -> bytes.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);

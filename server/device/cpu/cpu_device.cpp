@@ -165,6 +165,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.can_launch_cooperatively = true;  // A block that waits for others lets them begin.
   info.can_kill = true;
   info.can_move_memory = true;
+  info.moves_by_step = true;
   info.runs_graphs = true;
   info.isolates_clients = true;
   info.spinning_pays = false;
@@ -173,8 +174,13 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   return info;
 }
 
-bool IsWhole(const WorkHeader& work) {
-  return static_cast<const CpuSpace*>(work.space)->range().is_whole();
+Reach ReachOf(const LaunchWork&) { return Reach::Everything(); }
+
+// Whether all that it may touch is in memory.
+template <typename Work>
+bool IsThere(const Work& work) {
+  const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
+  return range.is_whole() || range.IsThere(ReachOf(work));
 }
 
 class CpuDevice : public Device, private NodeMaker {
@@ -296,7 +302,7 @@ std::shared_ptr<QueuedWork> CpuDevice::Checked(const GraphNode& work, std::uint6
                                                Status refused) {
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
-  if (refused.ok() && !IsWhole(header)) {
+  if (refused.ok() && !std::visit([](const auto& any) { return IsThere(any); }, work)) {
     refused = Status(StatusCode::kInternal, "work refused: its client's memory is moved out");
   }
   if (refused.ok() && header.first_unit > units) {
@@ -335,7 +341,7 @@ std::shared_ptr<QueuedWork> CpuDevice::MakeNode(const GraphWork& graph, std::siz
 
 void CpuDevice::Submit(const LaunchWork& work) {
   if (work.paused != nullptr) {
-    Check(IsWhole(work), "a launch goes on when its client's memory is there");
+    Check(IsThere(work), "a launch goes on when its client's memory is there");
     auto rest = std::static_pointer_cast<QueuedWork>(work.paused);
     rest->SubmitAgain(work);
     return queue_.Submit(std::move(rest));

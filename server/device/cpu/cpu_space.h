@@ -90,6 +90,11 @@ class CpuSpace : public Space {
   }
   Status MoveOut(std::uint64_t bytes) override { return range_->MoveOut(bytes); }
   Status MoveIn(std::uint64_t bytes) override { return range_->MoveIn(bytes); }
+  Status MoveStepOut(std::uint64_t offset) override { return range_->MoveStepOut(offset); }
+  Status MoveStepIn(std::uint64_t offset) override { return range_->MoveStepIn(offset); }
+  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
+    return range_->AwayBytes(address, bytes);
+  }
   SpaceUse use() override { return range_->use(); }
   // Both steps in this process.
   Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) override;

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/reach.h"
+
+#include <algorithm>
+
+namespace gpushared::device {
+
+namespace {
+
+std::uint64_t EndOf(const MemoryPiece& piece) { return piece.base + piece.bytes; }
+
+MemoryPiece RowsOf(std::uint64_t base, std::uint64_t pitch_bytes, std::uint64_t width_bytes,
+                   std::uint64_t height) {
+  if (width_bytes == 0 || height == 0) return {};
+  return {.base = base, .bytes = (height - 1) * pitch_bytes + width_bytes};
+}
+
+}  // namespace
+
+void Reach::Join(std::size_t left) {
+  const std::uint64_t end = std::max(EndOf(pieces_[left]), EndOf(pieces_[left + 1]));
+  pieces_[left].bytes = end - pieces_[left].base;
+  std::copy(pieces_.begin() + static_cast<std::ptrdiff_t>(left) + 2,
+            pieces_.begin() + static_cast<std::ptrdiff_t>(count_),
+            pieces_.begin() + static_cast<std::ptrdiff_t>(left) + 1);
+  --count_;
+}
+
+void Reach::Add(const MemoryPiece& piece) {
+  if (is_everything_ || piece.bytes == 0) return;
+  const auto end = pieces_.begin() + static_cast<std::ptrdiff_t>(count_);
+  const auto place = std::upper_bound(
+      pieces_.begin(), end, piece,
+      [](const MemoryPiece& left, const MemoryPiece& right) { return left.base < right.base; });
+  std::copy_backward(place, end, end + 1);
+  *place = piece;
+  ++count_;
+  for (std::size_t left = 0; left + 1 < count_;) {
+    if (EndOf(pieces_[left]) >= pieces_[left + 1].base) {
+      Join(left);
+    } else {
+      ++left;
+    }
+  }
+  if (count_ <= kPiecesMax) return;
+  const auto gap = [&](std::size_t left) { return pieces_[left + 1].base - EndOf(pieces_[left]); };
+  std::size_t closest = 0;
+  for (std::size_t left = 1; left + 1 < count_; ++left) {
+    if (gap(left) < gap(closest)) closest = left;
+  }
+  Join(closest);
+}
+
+Reach ReachOf(const CopyWork& work) {
+  using Direction = CopyWork::Direction;
+  Reach reach;
+  if (work.direction != Direction::kHostToDevice) {
+    reach.Add(RowsOf(work.source, work.source_pitch_bytes, work.width_bytes, work.height));
+  }
+  if (work.direction != Direction::kDeviceToHost) {
+    reach.Add(
+        RowsOf(work.destination, work.destination_pitch_bytes, work.width_bytes, work.height));
+  }
+  return reach;
+}
+
+Reach ReachOf(const FillWork& work) {
+  Reach reach;
+  reach.Add(RowsOf(work.destination, work.pitch_bytes, work.width_bytes, work.height));
+  return reach;
+}
+
+}  // namespace gpushared::device
