@@ -186,15 +186,21 @@ std::string WaitText(const json& wait) {
   return text + "\n";
 }
 
-// "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' moved out"
+// ": 2150.0 MiB of "; empty where there are none.
+std::string MebibytesText(const char* before, const json& bytes) {
+  if (!bytes.is_number_unsigned() || bytes == 0) return "";
+  std::array<char, 64> size{};
+  std::snprintf(size.data(), size.size(), "%s%.1f MiB of ", before, bytes.get<double>() / kMiB);
+  return size.data();
+}
+
+// "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' moved out, 2048.0 MiB of its own in"
 std::string MemoryText(const json& memory) {
   std::string text = "waited " + Time(memory, "waited_us") + " for memory";
-  const json bytes = Part(memory, "moved_out_bytes"), whose = Part(memory, "moved_out");
-  if (bytes.is_number_unsigned() && whose.is_object()) {
-    std::array<char, 64> size{};
-    std::snprintf(size.data(), size.size(), ": %.1f MiB of ", bytes.get<double>() / kMiB);
-    text += size.data() + WhoText(whose) + " moved out";
-  }
+  const std::string out = MebibytesText(": ", Part(memory, "moved_out_bytes"));
+  if (!out.empty()) text += out + WhoText(Part(memory, "moved_out")) + " moved out";
+  const std::string in = MebibytesText(out.empty() ? ": " : ", ", Part(memory, "moved_in_bytes"));
+  if (!in.empty()) text += in + "its own moved in";
   return text + "\n  ";
 }
 

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -179,6 +180,35 @@ void MemoryBeyondTheDevice::ThreeTakeTurns() {
 
 TEST_F(MemoryBeyondTheDevice, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
   ThreeTakeTurns();
+}
+
+TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasMovedOutNeedsItsStepsAlone) {
+  const Client first = Connect("first"), second = Connect("second");
+  constexpr std::size_t kPart = 4096;
+  const DeviceBuffer buffer = first.AllocateDevice(kMostOfAThird).value();
+  std::vector<std::byte> written(kMostOfAThird);
+  for (std::size_t i = 0; i < written.size(); ++i) written[i] = static_cast<std::byte>(i / 5 + 1);
+  const Stream stream = first.default_stream();
+  ASSERT_TRUE(stream.CopyToDevice(buffer.address(), written.data(), written.size()).ok());
+  ASSERT_TRUE(first.Synchronize().ok());
+  Numbers others(second, kMostOfAThird);
+  ASSERT_TRUE(others.Step(0).ok());
+  ASSERT_GE(Figure("first", "moved_out_bytes"), 4 * kMebi);
+  // A part of each step; the first one that was not there comes in alone.
+  bool has_come_in = false;
+  for (std::size_t at = kMostOfAThird; at >= 2 * kMebi; at -= 2 * kMebi) {
+    std::vector<std::byte> read(kPart);
+    const std::size_t begin = at - kPart;
+    ASSERT_TRUE(stream.CopyToHost(read.data(), buffer.address() + begin, kPart).ok());
+    ASSERT_TRUE(stream.Synchronize().ok());
+    EXPECT_TRUE(std::ranges::equal(read, std::span(written).subspan(begin, kPart))) << begin;
+    if (has_come_in || Figure("first", "moved_in_bytes") == 0) continue;
+    has_come_in = true;
+    EXPECT_EQ(Figure("first", "moved_in_bytes"), 2 * kMebi);
+    EXPECT_LT(Figure("first", "resident_bytes"), Figure("first", "memory_bytes"));
+  }
+  EXPECT_TRUE(has_come_in);
+  EXPECT_TRUE(others.AreRight());
 }
 
 class MemoryBeyondTheGpu : public MemoryBeyondTheDevice {

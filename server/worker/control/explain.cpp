@@ -125,6 +125,7 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   if (report.held > Duration::zero()) {
     ordered_json& memory = row["memory"];
     memory["waited_us"] = Us(report.held);
+    memory["moved_in_bytes"] = report.moved_in_bytes;
     memory["moved_out_bytes"] = report.made_room_bytes;
     if (report.made_room_bytes > 0) memory["moved_out"] = Who(report.made_room_by, sessions);
   }

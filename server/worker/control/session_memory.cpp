@@ -134,6 +134,15 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
 
 // ---- moves
 
+Status Session::MoveStep(device::Space& space, const MoveMemory& move, std::uint64_t done) {
+  if (move.steps.empty()) {
+    const std::uint64_t bytes = std::min(move.bytes - done, device::kMapStepBytes);
+    return move.goes_out ? space.MoveOut(bytes) : space.MoveIn(bytes);
+  }
+  const std::uint64_t offset = move.steps.at(done / device::kMapStepBytes) * device::kMapStepBytes;
+  return move.goes_out ? space.MoveStepOut(offset) : space.MoveStepIn(offset);
+}
+
 void Session::OnMove(const MoveMemory& move) {
   if (has_ended_) return;
   SlowCalls::Caller whose = caller();
@@ -142,19 +151,16 @@ void Session::OnMove(const MoveMemory& move) {
   ++slow_calls_;
   // A step at a time: in between others have their turn.
   environment_.slow_calls.Post(
-      whose, [self = shared_from_this(), left = move.bytes, move]() mutable {
+      whose, [self = shared_from_this(), done = std::uint64_t{0}, move]() mutable {
         SessionMemory& memory = *self->memory_;
         device::Space& space = *memory.space;
-        const std::uint64_t step = std::min(left, device::kMapStepBytes);
-        left -= step;
         Status status;
         // It may have given back what it held beyond its guarantee, and its room in the store.
-        if (!move.goes_out) {
-          status = space.MoveIn(step);
-        } else if (memory.cover->Covers(space.use())) {
-          status = space.MoveOut(step);
+        if (!move.goes_out || memory.cover->Covers(space.use())) {
+          status = MoveStep(space, move, done);
         }
-        if (status.ok() && left > 0) return true;
+        done += std::min(move.bytes - done, device::kMapStepBytes);
+        if (status.ok() && done < move.bytes) return true;
         const device::SpaceUse use = space.use();
         if (status.ok() || status.code() == StatusCode::kOutOfMemory) {
           (void)memory.cover->Cover(use);  // Less than before.

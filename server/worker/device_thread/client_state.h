@@ -26,6 +26,7 @@
 #include "server/worker/device_thread/open_requests.h"
 #include "server/worker/device_thread/request_history.h"
 #include "server/worker/device_thread/session_limits.h"
+#include "server/worker/device_thread/step_use.h"
 
 namespace gpushared::server {
 
@@ -78,14 +79,27 @@ class ClientRequests {
   ClientActivity activity_;
 };
 
-// Memory that others made room with, for it. MemoryKeeper's.
+// Which of its memory is on the device, and memory that others made room with, for it.
+// MemoryKeeper's.
 class ClientMemory {
  public:
+  // A part is moved out: a command starts when all that it may touch is on the device.
+  bool is_by_step() const { return is_by_step_; }
+  // It has commands and is not held, and what they touch is still to come in.
+  bool lacks_steps() const { return lacks_since_.has_value(); }
+  scheduler::Duration LackedFor(scheduler::TimePoint now) const {
+    return lacked_ + (lacks_since_ ? now - *lacks_since_ : scheduler::Duration::zero());
+  }
+  std::uint64_t moved_in_bytes() const { return counted_moves_.in_bytes; }
   std::uint64_t made_room_bytes() const { return made_room_bytes_; }
   std::uint64_t made_room_by() const { return made_room_by_; }  // The last one's session.
 
  private:
   friend class MemoryKeeper;
+  bool is_by_step_ = false;
+  StepUse use_;
+  std::optional<scheduler::TimePoint> lacks_since_;
+  scheduler::Duration lacked_{};  // Before that.
   std::uint64_t made_room_bytes_ = 0;
   std::uint64_t made_room_by_ = 0;
   // The totals have so much of it.

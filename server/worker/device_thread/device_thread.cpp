@@ -398,7 +398,7 @@ ClientState* DeviceThread::FindStaying(std::uint64_t session) const {
 }
 
 void DeviceThread::Handle(MemoryChanged message, scheduler::TimePoint now) {
-  if (const ClientState* const client = FindStaying(message.session)) {
+  if (ClientState* const client = FindStaying(message.session)) {
     memory_->OnMemory(*client, message.use, now);
   }
 }

@@ -194,6 +194,8 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
     if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
     if (command.is_device_work()) {
       if (command.state() == CommandState::kQueued) {
+        if (client.memory.is_by_step() && !IsThere(*client.setup.space, command)) [[unlikely]]
+          return;
         if (!offers_.Cut(client, state.next)) return;
         offers_.Offer(client, state.next, now);
       }
@@ -219,6 +221,18 @@ void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
     }
     OfferReady(client, stream, now);
   }
+}
+
+void Dispatcher::OfferAnew(ClientState& client, scheduler::TimePoint now) {
+  offers_.TakeAllBack(client, now);
+  OnMemoryCame(client, now);
+}
+
+void Dispatcher::OnMemoryCame(ClientState& client, scheduler::TimePoint now) {
+  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+    if (client.streams[stream].next != kNoSlot) client.streams.MarkToSettle(stream);
+  }
+  Settle(client, now);
 }
 
 void Dispatcher::SettleAll(scheduler::TimePoint now) {

@@ -62,6 +62,10 @@ class Dispatcher {
   void HoldClient(const ClientState& client, bool is_held, scheduler::TimePoint now) {
     lane_.Hold(client.id(), is_held, now);
   }
+  // Memory of the client is back on the device: commands that waited for it may start.
+  void OnMemoryCame(ClientState& client, scheduler::TimePoint now);
+  // Some has gone: commands that have not started wait for it, whatever was settled about them.
+  void OfferAnew(ClientState& client, scheduler::TimePoint now);
   // Drops what is queued and asks the device to stop what runs. The client shows up in
   // TakeDeparted when nothing of it is left on the device.
   void RemoveClient(ClientState& client, scheduler::TimePoint now);

@@ -6,17 +6,25 @@
 
 #include "gpushared/check.h"
 
+#include "server/device/memory_budget.h"
+
 namespace gpushared::server {
 
-namespace {
-
-scheduler::MemoryHeld HeldOf(const device::SpaceUse& use) {
-  return {.movable_bytes = use.mapped_bytes,
-          .resident_bytes = use.resident_bytes,
-          .pinned_bytes = use.pinned_bytes};
+scheduler::MemoryHeld MemoryKeeper::HeldOf(ClientState& client, const device::SpaceUse& use) const {
+  scheduler::MemoryHeld held{.movable_bytes = use.mapped_bytes,
+                             .resident_bytes = use.resident_bytes,
+                             .pinned_bytes = use.pinned_bytes};
+  held.unneeded_bytes = UnneededBytes(client, held);
+  return held;
 }
 
-}  // namespace
+std::uint64_t MemoryKeeper::UnneededBytes(ClientState& client,
+                                          const scheduler::MemoryHeld& held) const {
+  if (!device_.info().moves_by_step) return 0;
+  const std::uint64_t missing =
+      client.memory.use_.CountMissing(*client.setup.space, held.movable_bytes);
+  return held.absent_bytes() - std::min(missing, held.absent_bytes());
+}
 
 scheduler::MemoryGrant MemoryKeeper::GrantOf(const ClientState& client) const {
   const bool classes_matter = dispatcher_.lane().rules().classes_matter;
@@ -42,19 +50,41 @@ void MemoryKeeper::OnClientLeaving(ClientState& client, scheduler::TimePoint now
   is_due_ = true;
 }
 
-void MemoryKeeper::OnMemory(const ClientState& client, const device::SpaceUse& use,
+void MemoryKeeper::OnMemory(ClientState& client, const device::SpaceUse& use,
                             scheduler::TimePoint now) {
-  residency_.OnMemory(client.id(), HeldOf(use), now);
+  residency_.OnMemory(client.id(), HeldOf(client, use), now);
+  OnStepsMoved(client, use, now);
   is_due_ = true;
+}
+
+void MemoryKeeper::OnStepsMoved(ClientState& client, const device::SpaceUse& use,
+                                scheduler::TimePoint now) {
+  if (!device_.info().moves_by_step) return;
+  const bool is_away = use.resident_bytes < use.mapped_bytes;
+  const bool was_away = std::exchange(client.memory.is_by_step_, is_away);
+  if (was_away) dispatcher_.OnMemoryCame(client, now);
+  NoteLack(client, now);
+}
+
+void MemoryKeeper::NoteLack(ClientState& client, scheduler::TimePoint now) {
+  ClientMemory& memory = client.memory;
+  const bool lacks = memory.is_by_step_ && !client.streams.slab().empty() &&
+                     !residency_.IsHeld(client.id()) &&
+                     residency_.HeldBy(client.id()).missing_bytes() > 0;
+  if (lacks == memory.lacks_steps()) return;
+  memory.lacked_ = memory.LackedFor(now);
+  memory.lacks_since_ = lacks ? std::optional(now) : std::nullopt;
+  dispatcher_.requests().OnOffersChanged(client, now);
 }
 
 void MemoryKeeper::OnMoved(ClientState& client, const MemoryMoved& moved,
                            scheduler::TimePoint now) {
   if (moved.has_failed) {
-    residency_.OnMoveFailed(client.id(), HeldOf(moved.use), now);
+    residency_.OnMoveFailed(client.id(), HeldOf(client, moved.use), now);
   } else {
-    residency_.OnMoved(client.id(), HeldOf(moved.use), now);
+    residency_.OnMoved(client.id(), HeldOf(client, moved.use), now);
   }
+  OnStepsMoved(client, moved.use, now);
   Count(client, now);
   is_due_ = true;
 }
@@ -103,9 +133,42 @@ void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
   for (ClientState* const client : dispatcher_.roster().present()) {
     if (client->life.is_leaving()) continue;
     Count(*client, now);
+    if (device_.info().moves_by_step) Look(*client, now);
     residency_.SetBusy(client->id(), !client->streams.slab().empty(), now);
     if (client->offers.on_device() == 0) residency_.OnDrained(client->id());
   }
+}
+
+void MemoryKeeper::Look(ClientState& client, scheduler::TimePoint now) {
+  if (residency_.IsSettled(client.id())) return;
+  client.memory.use_.Look(client.streams);
+  const scheduler::MemoryHeld held = residency_.HeldBy(client.id());
+  residency_.SetUnneeded(client.id(), UnneededBytes(client, held), now);
+  NoteLack(client, now);
+}
+
+void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& action) {
+  const bool goes_out = action.kind == scheduler::MemoryAction::Kind::kMoveOut;
+  ClientState* const beneficiary = dispatcher_.roster().Find(action.beneficiary.value);
+  if (goes_out && beneficiary != nullptr) {
+    beneficiary->memory.made_room_bytes_ += action.bytes;
+    beneficiary->memory.made_room_by_ = action.client.value;
+  }
+  MoveMemory move{.session = action.client.value,
+                  .goes_out = goes_out,
+                  .bytes = action.bytes,
+                  .steps = {},
+                  .is_owed = action.is_owed,
+                  .is_urgent = beneficiary != nullptr && dispatcher_.IsUrgent(*beneficiary)};
+  if (device_.info().moves_by_step) {
+    const std::size_t count =
+        device::RoundUp(action.bytes, device::kMapStepBytes) / device::kMapStepBytes;
+    const StepUse& use = client.memory.use_;
+    const device::Space& space = *client.setup.space;
+    move.steps = goes_out ? use.ToMoveOut(space, count) : use.ToMoveIn(space, count);
+    move.bytes = move.steps.size() * device::kMapStepBytes;
+  }
+  control_.Post(std::move(move));
 }
 
 void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now) {
@@ -118,23 +181,11 @@ void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::Ti
       if (client->offers.on_device() == 0) residency_.OnDrained(action.client);
       return;
     case Kind::kRelease:
+      if (client->memory.is_by_step()) dispatcher_.OfferAnew(*client, now);
       return dispatcher_.HoldClient(*client, false, now);
     case Kind::kMoveOut:
-    case Kind::kMoveIn: {
-      const bool goes_out = action.kind == Kind::kMoveOut;
-      ClientState* const beneficiary = dispatcher_.roster().Find(action.beneficiary.value);
-      if (goes_out && beneficiary != nullptr) {
-        beneficiary->memory.made_room_bytes_ += action.bytes;
-        beneficiary->memory.made_room_by_ = action.client.value;
-      }
-      control_.Post(
-          MoveMemory{.session = action.client.value,
-                     .goes_out = goes_out,
-                     .bytes = action.bytes,
-                     .is_owed = action.is_owed,
-                     .is_urgent = beneficiary != nullptr && dispatcher_.IsUrgent(*beneficiary)});
-      return;
-    }
+    case Kind::kMoveIn:
+      return Move(*client, action);
     case Kind::kRoom:
     case Kind::kNoRoom:
       control_.Post(

@@ -18,7 +18,10 @@
 namespace gpushared::server {
 
 // Carries out what scheduler::Residency decides: holds clients whose memory is not on the device,
-// and has the control thread move it. Tells Residency who has commands.
+// and has the control thread move it. Tells Residency who has commands, and, where the device moves
+// single steps, how much of what is moved out they do not touch. A client that has all that its
+// next commands touch is let go. From then on each command starts when all is there that it may
+// touch.
 //
 // Confined to the device thread.
 class MemoryKeeper {
@@ -31,7 +34,7 @@ class MemoryKeeper {
   void OnClientAdded(const ClientState& client);
   void OnClientChanged(const ClientState& client, scheduler::TimePoint now);
   void OnClientLeaving(ClientState& client, scheduler::TimePoint now);
-  void OnMemory(const ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
+  void OnMemory(ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
   void OnMoved(ClientState& client, const MemoryMoved& moved, scheduler::TimePoint now);
   void AskRoom(const ClientState& client, std::uint64_t bytes, scheduler::TimePoint now);
   // Memory came back of a client that has left.
@@ -48,12 +51,22 @@ class MemoryKeeper {
   static constexpr scheduler::Duration kLookEvery = std::chrono::microseconds(100);
 
   scheduler::MemoryGrant GrantOf(const ClientState& client) const;
+  scheduler::MemoryHeld HeldOf(ClientState& client, const device::SpaceUse& use) const;
+  // The part of what is moved out that its next commands do not touch.
+  std::uint64_t UnneededBytes(ClientState& client, const scheduler::MemoryHeld& held) const;
+  // Finds out what its next commands touch.
+  void Look(ClientState& client, scheduler::TimePoint now);
+  // Whether its next commands wait for steps, from now on.
+  void NoteLack(ClientState& client, scheduler::TimePoint now);
+  // Steps may be there that were not.
+  void OnStepsMoved(ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
   // Brings its totals up to date.
   void Count(ClientState& client, scheduler::TimePoint now) const;
   // Shows the client what it has, and how much of that others want.
   void Show(ClientState& client);
   void TellWhoIsBusy(scheduler::TimePoint now);
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
+  void Move(ClientState& client, const scheduler::MemoryAction& action);
 
   const device::Device& device_;
   Dispatcher& dispatcher_;

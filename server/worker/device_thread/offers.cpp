@@ -142,6 +142,21 @@ void Offers::Review(ClientState& client, scheduler::TimePoint now) {
                        now));
 }
 
+void Offers::TakeAllBack(ClientState& client, scheduler::TimePoint now) {
+  const CommandSlab& slab = client.streams.slab();
+  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+    StreamState& state = client.streams[stream];
+    std::uint32_t slot = state.front;
+    while (slot != state.next && slab[slot].state() != CommandState::kOffered) {
+      slot = slab[slot].next;
+    }
+    state.next = slot;
+  }
+  TakeBack(client, lane_.Drop(
+                       client.id(), [](std::uint64_t) { return true; }, now));
+  requests_.OnOffersChanged(client, now);
+}
+
 void Offers::Withdraw(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   const StreamState& state = client.streams[stream];
   const CommandSlab& slab = client.streams.slab();

@@ -41,7 +41,9 @@ class Offers {
   // Commands that were offered as unstoppable, and are worth stopping now, are taken back with
   // everything behind them. Their streams are to be settled: that offers them anew.
   void Review(ClientState& client, scheduler::TimePoint now);
-  // The same for all for whose sake somebody came, left or changed.
+  // So is all that was offered.
+  void TakeAllBack(ClientState& client, scheduler::TimePoint now);
+  // The first for all for whose sake somebody came, left or changed.
   void ReviewGivingWay(scheduler::TimePoint now);
 
   // Carries out what the lane decides.

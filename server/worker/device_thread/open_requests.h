@@ -32,7 +32,7 @@ struct OpenRequest {
   // Its client's sums when it began.
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{},
       held_before{};
-  std::uint64_t made_room_before = 0;
+  std::uint64_t made_room_before = 0, moved_in_before = 0;
   scheduler::Duration longest_wait{};
   Blocker blocker;  // Who caused that wait.
   Largest<Wait, Waterfall::kWaitsMax> waits;

@@ -64,9 +64,10 @@ struct RequestReport {
   scheduler::Duration held{};       // It had commands queued, and its memory was not there.
   // Memory that was moved out for it meanwhile, and whose the last was.
   std::uint64_t made_room_bytes = 0, made_room_by = 0;
-  std::uint32_t max_share = 0;  // The least of its caps at the end, in thousandths.
-  std::uint64_t commands = 0;   // Its client's, ended meanwhile.
-  std::uint64_t stops = 0;      // Commands taken off unfinished.
+  std::uint64_t moved_in_bytes = 0;  // Its own memory.
+  std::uint32_t max_share = 0;       // The least of its caps at the end, in thousandths.
+  std::uint64_t commands = 0;        // Its client's, ended meanwhile.
+  std::uint64_t stops = 0;           // Commands taken off unfinished.
 
   scheduler::Duration longest_wait{};  // The longest part of `waited`.
   Blocker blocker;                     // Who was on the device for most of it.

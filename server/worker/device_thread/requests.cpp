@@ -93,6 +93,10 @@ void Requests::NameStay(const Stay& stay, ShortText& name) const {
 
 // ---- begin and end
 
+scheduler::Duration Requests::HeldFor(const ClientState& client, scheduler::TimePoint now) const {
+  return lane_.HeldFor(client.id(), now) + client.memory.LackedFor(now);
+}
+
 OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
                               scheduler::TimePoint arrived, scheduler::TimePoint now) const {
   const ClientActivity& activity = client.requests.activity();
@@ -103,8 +107,9 @@ OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
           .on_device_before = activity.OnDeviceUntil(now),
           .charged_before = client.counters.device_time,
           .barred_before = lane_.BarredFor(client.id(), now),
-          .held_before = lane_.HeldFor(client.id(), now),
+          .held_before = HeldFor(client, now),
           .made_room_before = client.memory.made_room_bytes(),
+          .moved_in_before = client.memory.moved_in_bytes(),
           .blocker = {}};
 }
 
@@ -183,9 +188,10 @@ void Requests::Report(ClientState& client, const OpenRequest& request, bool has_
   report.on_device = activity.OnDeviceUntil(now) - request.on_device_before;
   report.charged = client.counters.device_time - request.charged_before;
   report.barred = lane_.BarredFor(client.id(), now) - request.barred_before;
-  report.held = lane_.HeldFor(client.id(), now) - request.held_before;
+  report.held = HeldFor(client, now) - request.held_before;
   report.made_room_bytes = client.memory.made_room_bytes() - request.made_room_before;
   report.made_room_by = client.memory.made_room_by();
+  report.moved_in_bytes = client.memory.moved_in_bytes() - request.moved_in_before;
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait;
   report.blocker = request.blocker;

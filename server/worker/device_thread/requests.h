@@ -71,9 +71,12 @@ class Requests {
   static ClientActivity::Phase PhaseOf(const ClientState& client) {
     using Phase = ClientActivity::Phase;
     if (client.offers.on_device() > 0) return Phase::kOnDevice;
-    return client.offers.queued() > 0 ? Phase::kWaiting : Phase::kAway;
+    const bool waits = client.offers.queued() > 0 || client.memory.lacks_steps();
+    return waits ? Phase::kWaiting : Phase::kAway;
   }
   void ChangePhase(ClientState& client, scheduler::TimePoint now);
+  // For how long its memory was not there, over all.
+  scheduler::Duration HeldFor(const ClientState& client, scheduler::TimePoint now) const;
   OpenRequest OpenNow(ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,
                       scheduler::TimePoint now) const;
   // After every change of the client's open requests, or of the client.

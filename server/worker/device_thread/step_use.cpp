@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/step_use.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "server/device/memory_budget.h"
+
+namespace gpushared::server {
+
+namespace {
+
+constexpr std::uint64_t kUseStepBytes = device::kMapStepBytes;
+
+struct ReachOfWork {
+  device::Reach operator()(const device::CopyWork& copy) const { return device::ReachOf(copy); }
+  device::Reach operator()(const device::FillWork& fill) const { return device::ReachOf(fill); }
+  device::Reach operator()(const device::LaunchWork&) const { return device::Reach::Everything(); }
+  device::Reach operator()(const device::GraphWork&) const { return device::Reach::Everything(); }
+};
+
+bool IsAway(const device::Space& space, std::size_t step) {
+  return space.AwayBytes(space.base() + step * kUseStepBytes, kUseStepBytes) > 0;
+}
+
+// Whether nothing behind a command that the device never sees may start yet.
+bool Blocks(const ClientStreams& streams, const CommandSlot& command) {
+  if (command.kind != CommandKind::kWaitFor) return command.destroys_stream();
+  return streams[command.target.stream].finished < command.target.sequence;
+}
+
+}  // namespace
+
+device::Reach ReachOf(const CommandSlot& command) {
+  if (command.graph != nullptr) return device::Reach::Everything();
+  return std::visit(ReachOfWork{}, command.work);
+}
+
+bool IsThere(const device::Space& space, const CommandSlot& command) {
+  const device::Reach reach = ReachOf(command);
+  if (reach.is_everything()) return false;
+  return std::ranges::all_of(reach.pieces(), [&](const device::MemoryPiece& piece) {
+    return space.AwayBytes(piece.base, piece.bytes) == 0;
+  });
+}
+
+void StepUse::Look(const ClientStreams& streams) {
+  const CommandSlab& slab = streams.slab();
+  bool has_any = false;
+  const auto add = [&](const CommandSlot& command) {
+    if (!has_any) {
+      needed_.clear();
+      needs_everything_ = false;
+      has_any = true;
+    }
+    const device::Reach reach = ReachOf(command);
+    needs_everything_ |= reach.is_everything();
+    if (reach.is_everything()) return;
+    needed_.insert(needed_.end(), reach.pieces().begin(), reach.pieces().end());
+  };
+  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+    if (streams[stream].has_failed) continue;
+    for (std::uint32_t slot = streams[stream].front; slot != kNoSlot; slot = slab[slot].next) {
+      const CommandSlot& command = slab[slot];
+      if (!command.is_device_work()) {
+        if (Blocks(streams, command)) break;
+        continue;
+      }
+      if (command.failure != nullptr) break;
+      if (command.state() == CommandState::kEnded) continue;
+      add(command);
+      if (command.state() != CommandState::kOnDevice) break;
+    }
+  }
+}
+
+std::uint64_t StepUse::CountMissing(const device::Space& space, std::uint64_t mapped_bytes) {
+  ++count_;
+  touched_at_.resize(mapped_bytes / kUseStepBytes, 0);
+  if (needs_everything_) return space.AwayBytes(space.base(), mapped_bytes);
+  std::uint64_t missing = 0;
+  for (const device::MemoryPiece& piece : needed_) {
+    // Variables of modules lie behind all that is mapped.
+    const std::uint64_t begin = piece.base - space.base();
+    if (begin >= mapped_bytes) continue;
+    missing += Touch(space, begin, begin + std::min(piece.bytes, mapped_bytes - begin));
+  }
+  return missing;
+}
+
+std::uint64_t StepUse::Touch(const device::Space& space, std::uint64_t begin, std::uint64_t end) {
+  const bool is_there = space.AwayBytes(space.base() + begin, end - begin) == 0;
+  std::uint64_t missing = 0;
+  for (std::uint64_t step = begin / kUseStepBytes; step * kUseStepBytes < end; ++step) {
+    if (touched_at_[step] == count_) continue;
+    touched_at_[step] = count_;
+    if (!is_there && IsAway(space, step)) missing += kUseStepBytes;
+  }
+  return missing;
+}
+
+std::vector<std::uint32_t> StepUse::ToMoveOut(const device::Space& space, std::size_t count) const {
+  std::vector<std::uint32_t> steps;
+  for (std::size_t step = 0; step < touched_at_.size(); ++step) {
+    if (!IsAway(space, step)) steps.push_back(static_cast<std::uint32_t>(step));
+  }
+  // The last ones first, of those that are alike.
+  const auto goes_before = [this](std::uint32_t left, std::uint32_t right) {
+    return touched_at_[left] != touched_at_[right] ? touched_at_[left] < touched_at_[right]
+                                                   : left > right;
+  };
+  const auto end = steps.begin() + static_cast<std::ptrdiff_t>(std::min(count, steps.size()));
+  std::partial_sort(steps.begin(), end, steps.end(), goes_before);
+  steps.erase(end, steps.end());
+  return steps;
+}
+
+std::vector<std::uint32_t> StepUse::ToMoveIn(const device::Space& space, std::size_t count) const {
+  std::vector<std::uint32_t> steps;
+  for (const bool is_needed : {true, false}) {
+    for (std::size_t step = 0; step < touched_at_.size() && steps.size() < count; ++step) {
+      if ((touched_at_[step] == count_) != is_needed || !IsAway(space, step)) continue;
+      steps.push_back(static_cast<std::uint32_t>(step));
+    }
+  }
+  return steps;
+}
+
+}  // namespace gpushared::server

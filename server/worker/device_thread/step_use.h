@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STEP_USE_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STEP_USE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "server/device/device.h"
+#include "server/device/reach.h"
+#include "server/worker/device_thread/client_streams.h"
+
+namespace gpushared::server {
+
+// Memory that the command may touch.
+device::Reach ReachOf(const CommandSlot& command);
+
+// Whether all of that is on the device, where a part of the client's memory is not.
+bool IsThere(const device::Space& space, const CommandSlot& command);
+
+// Which steps of a client's memory its next commands touch, and which of the others were touched
+// longest ago: who asks seldom enough, asks for a sample.
+//
+// Confined to the device thread.
+class StepUse {
+ public:
+  // Looks at the commands of each stream that are on the device, and at the next one. A client
+  // without commands will need what it needed last.
+  void Look(const ClientStreams& streams);
+
+  // Those which are moved out, of `mapped_bytes`. They were touched now.
+  std::uint64_t CountMissing(const device::Space& space, std::uint64_t mapped_bytes);
+  bool needs_everything() const { return needs_everything_; }
+
+  // Numbers of steps, at most so many, of those that are on the device: untouched ones first.
+  std::vector<std::uint32_t> ToMoveOut(const device::Space& space, std::size_t count) const;
+  // Of those that are not: what is needed first.
+  std::vector<std::uint32_t> ToMoveIn(const device::Space& space, std::size_t count) const;
+
+ private:
+  std::uint64_t Touch(const device::Space& space, std::uint64_t begin, std::uint64_t end);
+
+  bool needs_everything_ = true;
+  std::vector<device::MemoryPiece> needed_;
+  std::uint64_t count_ = 0;
+  std::vector<std::uint64_t> touched_at_;  // By step: the last count that found it needed.
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STEP_USE_H_
