@@ -171,7 +171,7 @@ class StepsInFile final : public StepMedium {
   std::uint64_t populated_bytes() const override {
     struct stat facts {};
     Check(::fstat(fd_, &facts) == 0, "our own file is there");
-    constexpr std::uint64_t kBlockBytes = 512;  // As stat(2) counts, whatever the disk has.
+    constexpr std::uint64_t kBlockBytes = 512;  // stat(2) counts so, whatever the disk has.
     return static_cast<std::uint64_t>(facts.st_blocks) * kBlockBytes;
   }
   int fd() const override { return fd_; }

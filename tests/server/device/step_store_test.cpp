@@ -228,7 +228,7 @@ class AddressLimit {
   struct rlimit before_ {};
 };
 
-// As on an old kernel, or where there are as many mappings as there may be.
+// Old kernels move none, and one with as many mappings as there may be.
 TEST(StepStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
   const auto store = StepStore::Create({.bytes = 2 * kMapStepBytes, .folder = ""}).value();
   ASSERT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
