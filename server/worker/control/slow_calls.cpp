@@ -68,6 +68,7 @@ void SlowCalls::Run() {
     if (!is_unfinished) continue;
     const MutexLock lock(mutex_);
     next->posted = Clock::now();
+    next->step_took = next->posted - began;
     next->has_begun = true;
     waiting_.push_back(*std::move(next));
   }
@@ -90,6 +91,9 @@ bool SlowCalls::IsBlocked(const Waiting& waiting) const {
 }
 
 SlowCalls::Clock::time_point SlowCalls::LatestOf(const Waiting& waiting) const {
+  if (waiting.has_begun) {
+    return waiting.posted + std::min(rules_.held_max, rules_.pause_factor * waiting.step_took);
+  }
   return waiting.posted + (waiting.caller.is_newcomer ? rules_.newcomer_held_max : rules_.held_max);
 }
 

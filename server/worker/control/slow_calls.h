@@ -27,7 +27,9 @@ struct SlowCallRules {
   // After a slow call of duration T delayed an urgent request, the next one waits this factor · T.
   // So one request in a hundred meets a slow call, as the 99th percentile bears.
   int pause_factor = 100;
-  // This long after it was posted, a call takes turns with urgent ones in any case.
+  // This long after it was posted, a call takes turns with urgent ones in any case. A further step
+  // does so pause_factor times its last step's duration after that one, if that is sooner: beside
+  // requests that never pause, a call with many steps takes a hundredth of the time.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
   // Newcomers wait for one short call, and are not held for longer. A client is one until its
   // welcome and in so many short calls after it: memory, a module and arenas, to begin its work.
@@ -92,7 +94,8 @@ class SlowCalls {
     Caller caller;
     Clock::time_point posted;  // Or when its last step ended.
     std::function<bool()> call;
-    bool has_begun = false;  // Further steps are to come.
+    bool has_begun = false;                // Further steps are to come.
+    std::chrono::nanoseconds step_took{};  // The last one.
   };
 
   void Add(Waiting waiting);

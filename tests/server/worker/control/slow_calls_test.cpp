@@ -125,6 +125,25 @@ TEST(SlowCallsHeld, TakeTurnsWithUrgentOnesAfterTheBound) {
             (Names{"an urgent one", "a low one", "a further urgent one", "a further low one"}));
 }
 
+// A call of many steps comes to an end beside requests that never pause.
+TEST(SlowCallsHeld, FurtherStepsWaitInProportionToWhatTheyTake) {
+  std::promise<void> begun, noted, ended;
+  SlowCalls calls({.quiet = 0ns, .pause_factor = 1, .held_max = kForGood});
+  calls.Post({.session = 1}, [&, left = 3]() mutable {
+    if (left == 3) {
+      begun.set_value();
+      noted.get_future().wait();
+    }
+    if (--left == 0) ended.set_value();
+    return left > 0;
+  });
+  begun.get_future().wait();
+  calls.NoteUrgentRequests(true);
+  noted.set_value();
+  EXPECT_EQ(ended.get_future().wait_for(60s), std::future_status::ready);
+  calls.Finish();
+}
+
 // However many come, those who came before are served, too.
 TEST(SlowCallsHeld, TakeTurnsWithNewcomersAfterTheBound) {
   std::promise<void> gate;
