@@ -92,9 +92,10 @@ struct NumberedAttribute {
 };
 
 struct DeviceInfo {
-  std::string name;  // For people: "embedded cpu device, 1 executor thread".
-  std::string id;    // For selection: "cpu:0".
-  std::string kind;  // "cpu", "fake", "cuda".
+  std::string name;     // For people: "embedded cpu device, 1 executor thread".
+  std::string id;       // For selection: "cpu:0".
+  std::string kind;     // "cpu", "fake", "cuda".
+  std::string pci_bus;  // "0000:17:00.0"; empty for what lies on none.
   std::uint64_t memory_bytes = 0;
   std::uint32_t multiprocessors = 0;  // Executor threads on the cpu device.
   std::uint32_t threads_per_block_max = 1024;

@@ -12,7 +12,8 @@ if(TARGET gpushared::worker)
     SOURCES worker/device_thread/activity_test.cpp worker/device_thread/parts_test.cpp
     LINK gpushared::device_thread LABELS unit concurrency)
   gpushared_test(worker_parts_test
-    SOURCES worker/control/parts_test.cpp worker/control/kernel_output_test.cpp thread_priority_test.cpp
+    SOURCES worker/control/parts_test.cpp worker/control/kernel_output_test.cpp numa_test.cpp
+      thread_priority_test.cpp
     LINK gpushared::worker gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
 
   # Whole workers over a device that takes the steps that the test says.

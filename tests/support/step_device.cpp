@@ -147,6 +147,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.chains_stops = options_.chains_stops;
   info_.can_kill = options_.can_kill;
   info_.runs_graphs = options_.runs_graphs;
+  info_.pci_bus = options_.pci_bus;
   info_.spinning_pays = options_.spinning_pays;
 }
 

@@ -35,6 +35,7 @@ struct StepDeviceOptions {
   bool must_be_polled = false;  // While work is here; nobody is woken then.
   bool spinning_pays = false;
   bool runs_graphs = false;  // Several nodes come as one submission.
+  std::string pci_bus = {};
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
 };
 

@@ -263,6 +263,11 @@ Status CudaDevice::ReadInfo() {
     const int value = context_->Attribute(which, static_cast<int>(otherwise));
     return static_cast<std::uint32_t>(std::max(value, 0));
   };
+  std::array<char, 32> bus{};
+  status = context_->Try("asking for the GPU's place", context_->driver().DeviceGetPCIBusId,
+                         bus.data(), static_cast<int>(bus.size()) - 1, context_->number());
+  if (!status.ok()) return status;
+  info_.pci_bus = bus.data();
   using enum DeviceAttribute;
   // The inventory looks for the daemon; where it cannot see it, the driver still knows.
   if (context_->Attribute(kMpsEnabled, 0) != 0) {

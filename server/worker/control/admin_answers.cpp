@@ -74,6 +74,7 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.device_thread = device_priority_.ToString();
   facts.control_thread = control_priority_.ToString();
   facts.executor_bytes = device_->executor_bytes();
+  facts.numa = place_.ToString();
   facts.graphs_bytes = graphs_->held();
   facts.graphs_bytes_max = graphs_->total();
   if (loader_ != nullptr) facts.loader = loader_->Facts();

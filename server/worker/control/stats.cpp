@@ -251,6 +251,7 @@ std::string DeviceJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["spinning_pays"] = info.spinning_pays;
   document["device_thread"] = worker.device_thread;
   document["control_thread"] = worker.control_thread;
+  if (!worker.numa.empty()) document["numa"] = worker.numa;
   for (const device::SmGrant& grant : info.sm_grants) {
     const auto of_class = static_cast<scheduler::SchedulingClass>(grant.of_class);
     document["sm_limits"].push_back({{"class", scheduler::ClassName(of_class)},

@@ -51,6 +51,7 @@ struct WorkerFacts {
   // Their standing with the machine's scheduler, see ThreadPriority.
   std::string device_thread, control_thread;
   std::uint64_t executor_bytes = 0;  // Device::executor_bytes.
+  std::string numa;                  // See NumaPlace; empty: the device lies on no bus.
   std::uint64_t graphs_bytes = 0;    // Host memory of all graphs.
   std::uint64_t graphs_bytes_max = 0;
   std::optional<loader::LoaderFacts> loader;  // Empty where there is none.

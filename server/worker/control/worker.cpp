@@ -68,6 +68,17 @@ std::shared_ptr<DeviceTotals> Worker::Impl::OpenTotals() const {
   return nullptr;
 }
 
+// Rings and arenas are taken by the thread that makes slow calls, so that they are near, too.
+void Worker::Impl::FindPlace() {
+  place_ = FindNumaPlace(device_->info().pci_bus, options_.sysfs);
+  Status tried;
+  std::thread([&] { tried = KeepThisThreadAt(place_); }).join();
+  if (!tried.ok()) place_ = {.node = {}, .processors = {}, .why_none = tried.message()};
+  if (const std::string where = place_.ToString(); !where.empty()) {
+    spdlog::info("{}: threads and shared memory: {}", device_->info().id, where);
+  }
+}
+
 Status Worker::Impl::Open() {
   Check(options_.limits.sessions_max <= kSessionsLimit, "sessions_max fits its limit");
   Result<std::unique_ptr<scheduler::Policy>> policy = MakePolicy();
@@ -95,6 +106,7 @@ Status Worker::Impl::Open() {
       [this] { slow_calls_->AwaitQuiet(); });
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
+  FindPlace();
 
   DeviceThreadOptions thread_options;
   thread_options.dispatcher.lane = options_.lane_options;
@@ -107,14 +119,16 @@ Status Worker::Impl::Open() {
   KeptCosts kept = ReadKeptCosts();
   cost_seed_ = kept.seed;
   thread_options.known_costs = std::move(kept.costs);
-  slow_calls_ =
-      std::make_unique<SlowCalls>(options_.slow_calls, [prefers = options_.prefers_threads] {
+  slow_calls_ = std::make_unique<SlowCalls>(
+      options_.slow_calls, [place = place_, prefers = options_.prefers_threads] {
+        (void)KeepThisThreadAt(place);  // FindPlace has tried it.
         if (prefers) PreferThisThread();
       });
   thread_options.on_urgent_requests = [this](bool are_open) {
     slow_calls_->NoteUrgentRequests(are_open);
   };
   thread_options.is_realtime = options_.prefers_threads;
+  thread_options.place = place_;
   const scheduler::LaneRules lane_rules = (*policy)->rules();
   thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
   Result<std::shared_ptr<device::StepStore>> store = OpenStore();

@@ -71,6 +71,8 @@ struct WorkerOptions {
   // Whether the threads on which requests wait go before other threads of the machine, as far as it
   // allows that (server/thread_priority.h).
   bool prefers_threads = false;
+  // Where the kernel describes the machine: threads and memory are kept near the device.
+  std::string sysfs = "/sys";
   // Running work of a session that ended is asked to stop at once, and killed when it
   // has not ended by then.
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);

@@ -139,6 +139,7 @@ class Worker::Impl {
   WorkerFacts Facts() const;
   std::vector<SessionFacts> SessionRows() const;
 
+  void FindPlace();
   Session* Find(std::uint64_t session) const;
   void BeginDrain();
   // Ends the worker when clients that have gone leave something behind that does not end.
@@ -166,6 +167,7 @@ class Worker::Impl {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<DeviceThread> device_thread_;
   ThreadPriority control_priority_, device_priority_;
+  NumaPlace place_;  // The device thread and the one that makes rings and arenas are there.
   std::unique_ptr<SessionEnvironment> environment_;
   boost::asio::io_context context_{1};  // Its handlers may hold sessions.
   HomePost home_{context_};

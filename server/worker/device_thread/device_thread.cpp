@@ -127,6 +127,7 @@ ThreadPriority DeviceThread::Start() {
     ::pthread_setname_np(::pthread_self(), "gpushared-dev");
     // Naps are shorter than the 50 µs by which the kernel may prolong them.
     ::prctl(PR_SET_TIMERSLACK, 1UL);
+    (void)KeepThisThreadAt(options_.place);  // Whoever gave it has tried it.
     const ThreadPriority got = options_.is_realtime ? MakeThisThreadRealtime() : ThreadPriority{};
     is_realtime_ = got.is_realtime;
     begun.set_value(got);

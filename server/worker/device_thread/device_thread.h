@@ -20,6 +20,7 @@
 #include "scheduler/policy.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/numa.h"
 #include "server/thread_priority.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/command_pump.h"
@@ -40,6 +41,7 @@ struct DeviceThreadOptions {
   std::chrono::nanoseconds spin_budget{0};
   // Whether it is a real-time thread where the machine allows that, see RealtimeBudget.
   bool is_realtime = false;
+  NumaPlace place;                                // Where it runs.
   std::vector<scheduler::KnownCost> known_costs;  // Learnt by another worker.
   // Where clients may hold more memory than there is.
   std::optional<scheduler::ResidencyOptions> residency;

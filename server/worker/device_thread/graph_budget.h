@@ -73,7 +73,7 @@ class GraphBytes {
 // The bytes of one object, for as long as it is there. A copy of the object takes as many.
 class GraphCharge {
  public:
-  GraphCharge() = default;  // Of nobody.
+  GraphCharge() = default;  // Nobody's.
   GraphCharge(std::shared_ptr<GraphBytes> of, std::uint64_t bytes) : of_(std::move(of)) {
     Add(bytes);
   }

@@ -27,6 +27,7 @@ TEST_F(CudaDeviceTest, TellsWhatTheGpuTells) {
   EXPECT_EQ(info.name, "NVIDIA Fake H200");
   EXPECT_EQ(info.id, "cuda:3");
   EXPECT_EQ(info.kind, "cuda");
+  EXPECT_EQ(info.pci_bus, "0000:10:00.0");
   EXPECT_EQ(info.multiprocessors, 114U);
   EXPECT_EQ(info.memory_bytes, 896 * kMebibyte) << "an eighth is the driver's";
   EXPECT_EQ(info.shared_bytes_per_block_max, 227U * 1024);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a session, from the handshake to the last byte.
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -10,6 +11,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -772,6 +776,51 @@ TEST(WorkerSession, AdminSeesWhatEachClientDid) {
   EXPECT_EQ(status["commands"], 4);
   const auto devices = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kDevices));
   EXPECT_EQ(devices["kind"], "step");
+  EXPECT_FALSE(devices.contains("numa")) << "it lies on no bus";
+}
+
+// Processors that the threads of this process may use that have the name.
+int ProcessorsOf(const std::string& thread) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    cpu_set_t processors;
+    CPU_ZERO(&processors);
+    const pid_t tid = std::stoi(task.path().filename().string());
+    if (name == thread && ::sched_getaffinity(tid, sizeof processors, &processors) == 0) {
+      return CPU_COUNT(&processors);
+    }
+  }
+  return 0;
+}
+
+// The machine that the worker sees has two nodes, then one.
+TEST(WorkerSession, TheDeviceThreadIsAtTheDevicesMemoryNode) {
+  const std::string root = ::testing::TempDir() + "worker_numa_" + std::to_string(::getpid());
+  const auto write = [&](const std::string& file, const std::string& text) {
+    const std::filesystem::path path = root + file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << '\n';
+  };
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof here, &here), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &here)) ++first;
+  write("/devices/system/node/online", "0-1");
+  write("/devices/system/node/node0/cpulist", std::to_string(first));
+  write("/bus/pci/devices/0000:10:00.0/numa_node", "0");
+  const auto where = [&](int processors) {
+    WorkerHarness worker({.pci_bus = "0000:10:00.0"}, {.sysfs = root});
+    const RawClient client = worker.Client();
+    EXPECT_EQ(ProcessorsOf("gpushared-dev"), processors);
+    const auto device = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kDevices));
+    return device["numa"].get<std::string>();
+  };
+  EXPECT_EQ(where(1), "node 0, processors " + std::to_string(first));
+  write("/devices/system/node/online", "0");
+  EXPECT_THAT(where(CPU_COUNT(&here)), HasSubstr("nothing to choose"));
+  std::filesystem::remove_all(root);
 }
 
 TEST(WorkerSession, ARequestIsFromTheFirstCommandAfterAllWasFinishedUntilAllIs) {

@@ -411,7 +411,7 @@ TEST(WorkerStreams, AKernelThatIsUnloadedByNowIsNamedByItsNumber) {
               HasSubstr("launch refused: kernel 0 of module 1, which is unloaded by now"));
 }
 
-// What has left its stream keeps no module loaded.
+// A launch that has left its stream keeps no module loaded.
 TEST(WorkerStreams, AModuleThatIsUnloadedGoesWhenItsLastLaunchHasEnded) {
   WorkerHarness worker;
   RawClient client = worker.Client();
