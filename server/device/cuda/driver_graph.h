@@ -16,7 +16,7 @@
 
 namespace gpushared::device::cuda {
 
-// What a node of a client's graph is, apart from the client's own copy of it.
+// A node of a client's graph with bytes of its own, whatever becomes of the client's.
 struct NodeCopy {
   explicit NodeCopy(const GraphNode& node);
   NodeCopy(NodeCopy&&) = default;
@@ -66,7 +66,7 @@ class InstantiatedGraph {
 
   CudaContext& context_;
   std::vector<NodeCopy> nodes_;
-  std::vector<DriverNode> handles_;  // As `nodes_`.
+  std::vector<DriverNode> handles_;  // The driver's, in the same order.
   DriverGraph graph_ = nullptr;      // Its nodes name those of the other one.
   DriverExec exec_ = nullptr;
 };

@@ -24,7 +24,7 @@
 namespace gpushared::device::cuda {
 
 // Clients' graphs that the driver has instantiated. A graph that is launched whole for the second
-// time is instantiated in the background; until then, and where there is no room, its nodes go to
+// time is instantiated in the background. Until then, and where there is no room, its nodes go to
 // the driver one by one.
 //
 // Take and Return are the device thread's, all else is thread-safe.
@@ -56,11 +56,11 @@ class GraphStore {
 
  private:
   struct Entry {
-    std::uint64_t version = 0;  // Of what `graph` runs, or `wanted` is.
+    std::uint64_t version = 0;  // `graph` runs it, or `wanted` is of it.
     std::uint64_t last_use = 0;
     std::uint32_t launches = 0;  // With the driver.
     std::unique_ptr<InstantiatedGraph> graph;
-    std::set<const device::Module*> modules;  // Of it, or of what is wanted.
+    std::set<const device::Module*> modules;  // Those of its launches, or of the wanted ones.
     // Until the thread takes them; then `is_being_made`.
     std::vector<NodeCopy> wanted;
     bool is_being_made = false;
