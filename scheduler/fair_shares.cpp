@@ -165,7 +165,8 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   Charge(group.shares[ended.account].charged, group.shares[ended.account].weight, ended.held);
   if (ended.account != account.level) RefreshGroup(group, ended.account);
   account.last_held = ended.held;
-  if (account.ready && account.counted && account.stoppable == 0 && !ended.stoppable) {
+  const bool stays_active = account.counted && (account.ready || account.running > 0);
+  if (stays_active && account.stoppable == 0 && !ended.stoppable) {
     RefreshGroup(group, account.level);  // All that has changed.
     return;
   }

@@ -49,16 +49,14 @@ class StayLog {
   template <typename Visit>
   bool VisitSince(scheduler::TimePoint from, Visit visit) const {
     const std::uint64_t known = added_ < kStaysMax ? added_ : kStaysMax;
-    const auto visit_down = [&](std::size_t end, std::size_t begin) {
-      for (const Stay* stay = stays_.data() + end; stay != stays_.data() + begin;) {
-        if ((--stay)->ended <= from) return false;
-        visit(*stay);
-      }
-      return true;
-    };
-    // The later ones lie before the earlier ones.
-    const std::size_t next = added_ % kStaysMax;
-    if (!visit_down(next, 0) || (known == kStaysMax && !visit_down(kStaysMax, next))) return true;
+    const Stay* const first = stays_.data();
+    const Stay* stay = first + added_ % kStaysMax;
+    for (std::uint64_t left = known; left > 0; --left) {
+      if (stay == first) stay += kStaysMax;
+      --stay;
+      if (stay->ended <= from) return true;
+      visit(*stay);
+    }
     return known < kStaysMax;
   }
 
