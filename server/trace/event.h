@@ -42,8 +42,8 @@ struct Depths {
   bool operator==(const Depths&) const = default;
 };
 
-// What a worker says of a command that has left the device: what it has at hand. It knows nothing
-// better of times that disagree; a Reader makes a Slice of it.
+// A command that has left the device, as its worker knows it. Times may disagree by a little, since
+// the device has a clock of its own. A Reader makes a Slice of it.
 struct Departure {
   std::uint64_t session = 0;
   std::uint64_t kernel = 0;   // See KernelKey; 0 for work that is no launch.

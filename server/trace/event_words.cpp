@@ -2,6 +2,7 @@
 #include "server/trace/event_words.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "ipc/wire/bytes.h"
@@ -114,6 +115,13 @@ std::optional<Entry> RequestOf(const EventWords& words, scheduler::SchedulingCla
 }
 
 }  // namespace
+
+EventWords ShiftedWords(const Departure& departure) {
+  EventWords words;
+  PutShifted(departure, static_cast<unsigned>(std::bit_width(LongestOf(departure))) - 31,
+             [&](std::size_t word, Word value) { words[word] = value; });
+  return words;
+}
 
 EventWords ToWords(const Request& request) {
   EventWords words{};

@@ -23,7 +23,7 @@
 #define GPUSHARED_SERVER_TRACE_EVENT_WORDS_H_
 
 #include <algorithm>
-#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -49,51 +49,58 @@ struct HeadBits {
   }
 };
 
-// Calls `put(word, value)` for each word. Inline, since the device thread does this once per
-// command, and without an array between what it knows and where that goes.
+// Calls `put(word, value)` for each word, with times shifted by so many bits. In line, since the
+// device thread does this once per command, without anything between what it knows and where that
+// goes.
 template <typename Put>
-void PutWords(const Departure& departure, Put put) {
+[[gnu::always_inline]] inline void PutShifted(const Departure& departure, unsigned shift, Put put) {
   using Bits = HeadBits;
   const auto ns = [](scheduler::TimePoint at) {
     return static_cast<std::uint64_t>(at.time_since_epoch().count());
   };
   const auto upper = [](std::uint64_t value) { return static_cast<Word>(value >> 32); };
-  const std::uint64_t left_at = ns(departure.left_at), submitted = ns(departure.submitted);
-  const std::uint64_t queued = std::min(ns(departure.queued), submitted);
-  const auto charged = static_cast<std::uint64_t>(departure.charged.count());
-  const auto uncharged = static_cast<std::uint64_t>(departure.uncharged.count());
-  const auto put_all = [&](unsigned shift) {
-    const auto lower = [&](std::uint64_t time) { return static_cast<Word>(time >> shift); };
-    put(0, Bits::Put(Bits::Kind::kDeparture, 0) | Bits::Put(departure.of_class, Bits::kClass) |
-               Bits::Put(departure.is_part, Bits::kPart) |
-               Bits::Put(departure.has_failed, Bits::kFailed) |
-               Bits::Put(departure.stream, Bits::kStream) | Bits::Put(departure.work, Bits::kWork) |
-               Bits::Put(departure.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift));
-    put(1, static_cast<Word>(departure.session));
-    put(2, upper(departure.session) | Bits::Put(departure.shape, Bits::kShape));
-    put(3, static_cast<Word>(departure.kernel));
-    put(4, upper(departure.kernel));
-    put(5, static_cast<Word>(left_at));
-    put(6, upper(left_at));
-    put(7, static_cast<Word>(departure.request));
-    put(8, Bits::Put(departure.left.queued, 16) | departure.left.on_device);
-    put(9, lower(queued));
-    put(10, lower(submitted));
-    put(11, lower(ns(departure.started)));
-    put(12, lower(ns(departure.ended)));
-    put(13, lower(charged));
-    put(14, lower(uncharged));
-    put(15, lower(ns(departure.stop_asked)));
-  };
-  // It was queued first. The others are between the two, but for the device's word.
-  const std::uint64_t longest = (left_at - queued) | charged | uncharged;
-  if (longest >> 31 == 0) [[likely]]
-    return put_all(0);
-  put_all(static_cast<unsigned>(std::bit_width(longest)) - 31);
+  const auto lower = [&](std::uint64_t time) { return static_cast<Word>(time >> shift); };
+  put(0, Bits::Put(Bits::Kind::kDeparture, 0) | Bits::Put(departure.of_class, Bits::kClass) |
+             Bits::Put(departure.is_part, Bits::kPart) |
+             Bits::Put(departure.has_failed, Bits::kFailed) |
+             Bits::Put(departure.stream, Bits::kStream) | Bits::Put(departure.work, Bits::kWork) |
+             Bits::Put(departure.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift));
+  put(1, static_cast<Word>(departure.session));
+  put(2, upper(departure.session) | Bits::Put(departure.shape, Bits::kShape));
+  put(3, static_cast<Word>(departure.kernel));
+  put(4, upper(departure.kernel));
+  put(5, static_cast<Word>(ns(departure.left_at)));
+  put(6, upper(ns(departure.left_at)));
+  put(7, static_cast<Word>(departure.request));
+  put(8, Bits::Put(departure.left.queued, 16) | departure.left.on_device);
+  put(9, lower(ns(std::min(departure.queued, departure.submitted))));
+  put(10, lower(ns(departure.submitted)));
+  put(11, lower(ns(departure.started)));
+  put(12, lower(ns(departure.ended)));
+  put(13, lower(static_cast<std::uint64_t>(departure.charged.count())));
+  put(14, lower(static_cast<std::uint64_t>(departure.uncharged.count())));
+  put(15, lower(ns(departure.stop_asked)));
+}
+// Not shorter than what is to fit. It was queued first; the other times are between then and when
+// it left, but for the device's word.
+inline std::uint64_t LongestOf(const Departure& departure) {
+  return static_cast<std::uint64_t>(
+      (departure.left_at - std::min(departure.queued, departure.submitted)).count() |
+      departure.charged.count() | departure.uncharged.count());
+}
+// The same of the departure that `make()` returns, by as few bits as it takes. It is made anew
+// where it takes any, or it would have to lie in memory always.
+[[gnu::cold]] EventWords ShiftedWords(const Departure& departure);
+template <typename Make, typename Put>
+[[gnu::always_inline]] inline void PutWords(Make make, Put put) {
+  if (LongestOf(make()) >> 31 == 0) [[likely]]
+    return PutShifted(make(), 0, put);
+  const EventWords words = ShiftedWords(make());
+  for (std::size_t word = 0; word < words.size(); ++word) put(word, words[word]);
 }
 inline EventWords ToWords(const Departure& departure) {
   EventWords words;
-  PutWords(departure, [&](std::size_t word, Word value) { words[word] = value; });
+  PutWords([&] { return departure; }, [&](std::size_t word, Word value) { words[word] = value; });
   return words;
 }
 EventWords ToWords(const Request& request);

@@ -70,7 +70,7 @@ class RingWriter {
   }
   // The same; `fill(put)` calls `put(word, value)` for each word.
   template <typename Filler>
-  void Fill(Filler fill) {
+  [[gnu::always_inline]] void Fill(Filler fill) {
     typename R::Slot& slot = ring_.slots[written_ % R::kSlotsMax];
     // A lap ago a reader took this line to its core. Asked for now, it is here when its turn comes,
     // and the stores to it keep nothing waiting.

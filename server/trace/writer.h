@@ -31,7 +31,12 @@ class Writer {
   Result<ipc::UniqueFd> ShareMemory() const;
 
   void Write(const Departure& departure) {
-    events_.Fill([&](auto put) { PutWords(departure, put); });
+    WriteMade([&] { return departure; });
+  }
+  // The same of what `make()` returns. In line: so its parts go into the ring from where they are.
+  template <typename Make>
+  [[gnu::always_inline]] void WriteMade(Make make) {
+    events_.Fill([&](auto put) { PutWords(make, put); });
   }
   void Write(const Request& request) { events_.Write(ToWords(request)); }
   void Write(const Depth& depth) { events_.Write(ToWords(depth)); }

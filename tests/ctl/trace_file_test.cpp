@@ -64,19 +64,20 @@ TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
   const std::size_t device = picture.AddDevice("cpu:0 some device");
   picture.writer().NameClient(7, 4121, "serve \"<b>\"");
   picture.writer().NameKernel(trace::KernelKey(1, 0), "gemm");
-  picture.writer().Write(trace::Slice{.session = 7,
-                                      .kernel = trace::KernelKey(1, 0),
-                                      .request = 812,
-                                      .cut = trace::Cut::kStopped,
-                                      .stream = 3,
-                                      .is_part = true,
-                                      .waited = 5us,
-                                      .started = At(1001us),
-                                      .ended = At(2000us),
-                                      .stop_asked = At(1900us),
-                                      .charged_from = At(1000us),
-                                      .charged = 1002us + 3ns,
-                                      .left = {.queued = 4}});
+  picture.writer().Write(trace::Departure{.session = 7,
+                                          .kernel = trace::KernelKey(1, 0),
+                                          .request = 812,
+                                          .cut = trace::Cut::kStopped,
+                                          .stream = 3,
+                                          .is_part = true,
+                                          .queued = At(995us),
+                                          .submitted = At(1000us),
+                                          .started = At(1001us),
+                                          .ended = At(2000us),
+                                          .left_at = At(2002us + 3ns),
+                                          .stop_asked = At(1900us),
+                                          .charged = 1002us + 3ns,
+                                          .left = {.queued = 4}});
   picture.writer().Write(trace::Request{.session = 7,
                                         .number = 812,
                                         .row = 1,
@@ -124,8 +125,10 @@ TEST(TraceFile, SlicesOfALineDoNotOverlap) {
   Picture picture;
   const std::size_t device = picture.AddDevice("cpu:0");
   for (int i = 0; i < 3; ++i) {
-    picture.writer().Write(
-        trace::Slice{.session = 7, .started = At(i * 10us), .ended = At(i * 10us + 15us)});
+    picture.writer().Write(trace::Departure{.session = 7,
+                                            .started = At(i * 10us),
+                                            .ended = At(i * 10us + 15us),
+                                            .left_at = At(i * 10us + 15us)});
   }
   picture.Poll(device);
   double until = 0;
@@ -140,9 +143,9 @@ TEST(TraceFile, SlicesOfALineDoNotOverlap) {
 TEST(TraceFile, ClientsOfTwoDevicesAreKeptApart) {
   Picture picture;
   const std::size_t first = picture.AddDevice("gpu:0"), second = picture.AddDevice("gpu:1");
-  picture.writer().Write(trace::Slice{.session = 7});
+  picture.writer().Write(trace::Departure{.session = 7});
   picture.Poll(first);
-  picture.writer().Write(trace::Slice{.session = 7});
+  picture.writer().Write(trace::Departure{.session = 7});
   picture.Poll(second);
   std::map<std::uint64_t, int> slices;
   for (const json& slice : Of(picture.Finish(), "X")) ++slices[slice["pid"]];

@@ -43,7 +43,7 @@ struct Pair {
   Reader::Progress progress;
 };
 
-// What is told of departures, by a reader that began before them.
+// The slices that a reader makes of departures, where it began before them.
 std::vector<Slice> SlicesOf(const std::vector<Departure>& departures) {
   Pair trace;
   for (const Departure& departure : departures) trace.writer->Write(departure);

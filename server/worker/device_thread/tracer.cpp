@@ -108,25 +108,30 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
   Name(client);
   const trace::Depths left = DepthsOf(client);
   client.trace.told_ = left;
-  writer_->Write(trace::Departure{.session = stay.session,
-                                  .kernel = KernelOf(client, stay),
-                                  .request = client.requests.open().NumberFor(command.stream),
-                                  .shape = ShapeOf(command),
-                                  .work = WorkOf(stay.kind),
-                                  .cut = stay.cut,
-                                  .of_class = client.spec().scheduling_class,
-                                  .stream = command.stream,
-                                  .is_part = stay.was_stopped,
-                                  .has_failed = !completion.status.ok(),
-                                  .queued = QueuedSince(command),
-                                  .submitted = stay.submitted,
-                                  .started = stay.started,
-                                  .ended = DeviceTime(completion.ended),
-                                  .left_at = stay.ended,
-                                  .stop_asked = stay.stop_asked,
-                                  .charged = stay.charged,
-                                  .uncharged = uncharged,
-                                  .left = left});
+  const std::uint64_t kernel = KernelOf(client, stay);
+  const std::uint64_t request = client.requests.open().NumberFor(command.stream);
+  const auto departure = [&] {
+    return trace::Departure{.session = stay.session,
+                            .kernel = kernel,
+                            .request = request,
+                            .shape = ShapeOf(command),
+                            .work = WorkOf(stay.kind),
+                            .cut = stay.cut,
+                            .of_class = client.spec().scheduling_class,
+                            .stream = command.stream,
+                            .is_part = stay.was_stopped,
+                            .has_failed = !completion.status.ok(),
+                            .queued = QueuedSince(command),
+                            .submitted = stay.submitted,
+                            .started = stay.started,
+                            .ended = DeviceTime(completion.ended),
+                            .left_at = stay.ended,
+                            .stop_asked = stay.stop_asked,
+                            .charged = stay.charged,
+                            .uncharged = uncharged,
+                            .left = left};
+  };
+  writer_->WriteMade(departure);
 }
 
 void Tracer::OnRequestEnded(ClientState& client, const OpenRequest& request, bool has_failed,
