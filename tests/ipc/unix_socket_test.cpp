@@ -11,6 +11,9 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <set>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -26,12 +29,16 @@ using Progress = FrameReader::Progress;
 
 Deadline Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
 
-std::size_t OpenFds() {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    ++count;
+// "5 -> anon_inode:[eventfd]", so that one too many says what it is. Without the one that lists.
+std::set<std::string> OpenFds() {
+  std::set<std::string> open;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error);
+    const bool lists = target == "/proc/" + std::to_string(::getpid()) + "/fd";
+    if (!lists) open.insert(entry.path().filename().string() + " -> " + target);
   }
-  return count;
+  return open;
 }
 
 struct Pair {
@@ -200,7 +207,7 @@ TEST(Descriptors, OfARefusedFrameAreClosed) {
       {resized, 253, "too many descriptors"},
       {unknown, 3, "not allowed here"},
   };
-  const std::size_t before = OpenFds();
+  const std::set<std::string> before = OpenFds();
   for (const Case& c : cases) {
     const Pair pair = MakePair();
     SendRaw(pair.theirs.get(), c.frame, std::vector<int>(c.fds, event.get()));
@@ -214,7 +221,7 @@ TEST(Descriptors, OfARefusedFrameAreClosed) {
 
 TEST(Descriptors, TrickledInWithSinglePayloadBytesAreBounded) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
-  const std::size_t before = OpenFds();
+  const std::set<std::string> before = OpenFds();
   {
     const Pair pair = MakePair();
     const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));
@@ -231,7 +238,7 @@ TEST(Descriptors, TrickledInWithSinglePayloadBytesAreBounded) {
 
 TEST(Descriptors, OfAHalfReadFrameDieWithItsReader) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
-  const std::size_t before = OpenFds();
+  const std::set<std::string> before = OpenFds();
   {
     const Pair pair = MakePair();
     const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));
@@ -239,7 +246,7 @@ TEST(Descriptors, OfAHalfReadFrameDieWithItsReader) {
     FrameReader reader(ServerFrameRules);
     Frame frame;
     EXPECT_EQ(*reader.Read(pair.ours.get(), frame), Progress::kWouldBlock);
-    EXPECT_EQ(OpenFds(), before + 3);
+    EXPECT_EQ(OpenFds().size(), before.size() + 3);
   }
   EXPECT_EQ(OpenFds(), before);
 }
@@ -256,7 +263,7 @@ TEST(RefusedDescriptors, AreNeverReceivedAndEndTheReading) {
       SendRaw(pair.theirs.get(), unload);
       if (at > 0) SendRaw(pair.theirs.get(), std::span(unload).first(at));
       SendRaw(pair.theirs.get(), std::span(unload).subspan(at), std::vector<int>(fds, event.get()));
-      const std::size_t before = OpenFds();
+      const std::set<std::string> before = OpenFds();
       FrameReader reader(ClientFrameRules, Descriptors::kRefused);
       Frame frame;
       // The kernel may tell of them with the last bytes before, so the frame before may be lost.
@@ -378,7 +385,7 @@ TEST(Outbox, PeerThatNeverReadsIsToldApart) {
 }
 
 TEST(Outbox, SendsDescriptorsOnceAndClosesThem) {
-  const std::size_t before = OpenFds();
+  const std::set<std::string> before = OpenFds();
   {
     const Pair pair = MakePair();
     Outbox outbox;
@@ -386,7 +393,8 @@ TEST(Outbox, SendsDescriptorsOnceAndClosesThem) {
     fds.emplace_back(::eventfd(0, EFD_CLOEXEC));
     ASSERT_TRUE(outbox.Add(1, ArenaAdded{2, kArenaBytesDefault}, std::move(fds)).ok());
     ASSERT_TRUE(*outbox.Flush(pair.ours.get()));
-    EXPECT_EQ(OpenFds(), before + 2) << "the socket pair only: the descriptor is under way";
+    EXPECT_EQ(OpenFds().size(), before.size() + 2)
+        << "the socket pair only: the descriptor is under way";
     Result<Frame> frame = ReceiveFrame(pair.theirs.get(), ServerFrameRules, Soon());
     ASSERT_TRUE(frame.ok());
     EXPECT_EQ(frame->fds.size(), 1u);
@@ -446,7 +454,7 @@ TEST(Channel, LargestPageIsOneMessage) {
 }
 
 TEST(Channel, WrongDirectionAndBrokenMessagesAreRefusedWithoutALeak) {
-  const std::size_t before = OpenFds();
+  const std::set<std::string> before = OpenFds();
   {
     Result<std::pair<UniqueFd, UniqueFd>> channel = MakeChannelPair();
     ASSERT_TRUE(channel.ok());

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -63,7 +64,8 @@ class LingeringSocket {
              ::connect(sending_.get(), any, bytes) == 0 &&
              ::setsockopt(sending_.get(), SOL_SOCKET, SO_LINGER, &how, sizeof how) == 0;
     const std::vector<char> noise(1u << 20);
-    while (ready_ && ::send(sending_.get(), noise.data(), noise.size(), MSG_DONTWAIT) > 0) {
+    while (ready_ && (::send(sending_.get(), noise.data(), noise.size(), MSG_DONTWAIT) > 0 ||
+                      TakesMoreSoon())) {
     }
   }
 
@@ -71,6 +73,13 @@ class LingeringSocket {
   ipc::UniqueFd Take() { return std::move(sending_); }
 
  private:
+  // A socket whose own room is used up may have a peer that has room still, and then nothing to
+  // linger for.
+  bool TakesMoreSoon() const {
+    pollfd wanted{.fd = sending_.get(), .events = POLLOUT, .revents = 0};
+    return ::poll(&wanted, 1, 200) > 0;
+  }
+
   ipc::UniqueFd listening_;  // Nobody accepts, nobody reads.
   ipc::UniqueFd sending_;
   bool ready_ = false;

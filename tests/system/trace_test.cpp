@@ -198,10 +198,39 @@ std::vector<std::string> Recorded(const std::string& file) {
   return lines;
 }
 
-bool Watches(pid_t process) {
+// Which memory of a trace a program reads: its inode, 0 for none.
+std::uint64_t TraceOf(pid_t process) {
   std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
-  const std::string text((std::istreambuf_iterator<char>(maps)), std::istreambuf_iterator<char>());
-  return text.find("memfd:gpushared-trace") != std::string::npos;
+  std::string range, rights, offset, device, rest;
+  std::uint64_t inode = 0;
+  while (maps >> range >> rights >> offset >> device >> inode && std::getline(maps, rest)) {
+    if (rest.find("memfd:gpushared-trace") != std::string::npos) return inode;
+  }
+  return 0;
+}
+
+// How often a program has gone to sleep.
+std::uint64_t TimesSlept(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  std::string word;
+  std::uint64_t times = 0;
+  while (status >> word && word != "voluntary_ctxt_switches:") {
+  }
+  status >> times;
+  return times;
+}
+
+// Waits until a program reads another trace than `before`, from where that is now. The program maps
+// the memory first, and then reads where that is. It does not sleep in between, but may be kept
+// from its core there.
+bool AwaitTraceBehind(std::uint64_t before, pid_t process) {
+  const auto is_there = [&] {
+    const std::uint64_t now = TraceOf(process);
+    return now != 0 && now != before;
+  };
+  if (!Eventually(is_there)) return false;
+  const std::uint64_t slept = TimesSlept(process);
+  return Eventually([&] { return TimesSlept(process) >= slept + 2; });
 }
 
 TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
@@ -213,11 +242,12 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
       StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server.socket(), "trace",
                     "--seconds", "600", "--json", "--out", file},
                    said);
-  ASSERT_TRUE(Eventually([&] { return Watches(recording); }));
+  ASSERT_TRUE(AwaitTraceBehind(0, recording));
   Fill(before, 3);
+  const std::uint64_t first = TraceOf(recording);
   ASSERT_EQ(::kill(server.workers().at(0), SIGKILL), 0);
-  ASSERT_TRUE(Eventually([&] { return !Watches(recording); }));
-  ASSERT_TRUE(Eventually([&] { return Watches(recording); }));
+  // The next one may be there before anybody has seen the recording without one.
+  ASSERT_TRUE(AwaitTraceBehind(first, recording));
   Filler after = ComeToFill(server, "after", SchedulingClass::kHigh);
   Fill(after, 4);
   ASSERT_EQ(::kill(recording, SIGTERM), 0) << "as Ctrl-C, it ends the file";
