@@ -389,6 +389,20 @@ class TestHostileServer(Case):
                 finally:
                     fake.close()
 
+    def test_broken_promises_are_red_at_first_glance(self):
+        bad = """const found = [...document.querySelectorAll('.figure')].find((each) => each.querySelector('dt').textContent === 'Promises kept');
+            return [found.querySelector('.value').textContent, found.classList.contains('bad')]"""
+        for kept, shown in ((98, ["98.0 %", True]), (100, ["100 %", False])):
+            with self.subTest(kept=kept):
+                rows = self.rows()
+                rows["clients"][0].update({"latency_promise_us": 1000, "requests": 100, "requests_kept": kept, "promise_kept_percent": kept})
+                fake = self.server(rows)
+                try:
+                    self.open(self.programs.web(self.socket))
+                    eventually(lambda wanted=shown: self.browser.js(bad) == wanted, f"kept promises shown as {shown}")
+                finally:
+                    fake.close()
+
     def test_names_stay_text(self):
         fake = self.server(self.rows())
         self.addCleanup(fake.close)
@@ -398,6 +412,7 @@ class TestHostileServer(Case):
         # A browser shows a NUL as U+FFFD only where it parses markup.
         self.assertEqual(self.browser.js("return [...document.querySelectorAll('tbody .name')].map((each) => each.textContent)"),
                          list(HOSTILE_NAMES))
+        self.assertEqual(self.browser.js("return getComputedStyle([...document.querySelectorAll('tbody .name')].pop(), '::before').content"), '"no name"')
         self.assertEqual(self.browser.js("return document.querySelectorAll('main img, main b, main i, main script').length"), 0)
         self.assertNotIn("hit", self.browser.js("return document.title"))
         # What a name does to the direction of text ends with it: what stands behind a name stays there.
