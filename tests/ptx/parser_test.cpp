@@ -244,6 +244,34 @@ TEST(Parser, RefusesWhatMakesNoSense) {
   EXPECT_FALSE(Parse(".version 9.0"));
 }
 
+// As ptxas does it: an index counts elements, in 32 bits.
+TEST(Parser, ComputesTheAddressOfAnElement) {
+  const std::string table = ".visible .global .align 8 .u64 table[4];\n";
+  const std::string registers = ".reg .b32 %r<3>;\n.reg .b64 %rd<3>;\n";
+  const auto printed = [&](const std::string& text) {
+    return Print(ParseOrFail(table + KernelWith(registers + text)));
+  };
+  EXPECT_THAT(printed("ld.global.u64 %rd1, table[2];"), HasSubstr("%rd1, [table+16];"));
+  EXPECT_THAT(printed("mov.u64 %rd1, table[1];"), HasSubstr("mov.u64 %rd1, table+8;"));
+  const std::string indexed = printed("@%p1 ld.global.u64 %rd1, table[%r2+1];");
+  for (const char* line :
+       {"mov.b32 %gpushared_number, %r2;", "mad.lo.u32 %gpushared_number, %gpushared_number, 8, 8;",
+        "mov.u64 %gpushared_element, table;",
+        "mad.wide.u32 %gpushared_element, %gpushared_number, 1, %gpushared_element;",
+        "@%p1 ld.global.u64 %rd1, [%gpushared_element];"}) {
+    EXPECT_THAT(indexed, HasSubstr(line));
+  }
+  EXPECT_THAT(printed("ld.global.u64 %rd1, table[%rd2];"),
+              HasSubstr("cvt.u32.u64 %gpushared_number, %rd2;"));
+  for (const char* wrong :
+       {"ld.u64 %rd1, nothing[1];", "ld.u64 %rd1, table[table];", "ld.u64 %rd1, table[%f1];",
+        "ld.u64 %rd1, table[0f3f800000];", "ld.u64 %rd1, table[];", "ld.u64 %rd1, table[1;",
+        "ld.u64 %rd1, table[table[table[1]]];", "ld.u64 {%rd1, table[%r1]}, table;",
+        "ld.u64 table[%r1], table[%r2];"}) {
+    ErrorOf(table + KernelWith(registers + wrong));
+  }
+}
+
 // ptxas refuses a target that promises debug information and does not have it.
 TEST(Parser, DebugInformationIsDroppedAndNoLongerPromised) {
   const Result<Module> module = Parse(

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "server/ptx/text/indexed_arrays.h"
 #include "server/ptx/text/lexer.h"
 #include "server/ptx/text/literal.h"
 
@@ -15,7 +16,8 @@ namespace gpushared::ptx {
 namespace {
 
 constexpr std::uint64_t kAlignmentMax = std::uint64_t{1} << 20;
-constexpr std::size_t kQuotedBytesMax = 40;  // Longest token in an error message.
+constexpr const char* kIndexedName = "@indexed";  // No PTX name.
+constexpr std::size_t kQuotedBytesMax = 40;       // Longest token in an error message.
 
 // Recursive descent over one token of look-ahead.
 //
@@ -77,12 +79,17 @@ class Parser {
   Operand ParseAtom();
   void ParseNumber(Operand& operand, bool minus);
   void ParseOffsets(Operand& operand);
+  Operand ParseElement(Operand array);
 
   Lexer lexer_;
   Token token_;
   Status error_;
   std::size_t tokens_ = 0;
   std::size_t statements_ = 0;
+  IndexedArrays arrays_;
+  // The following are of the instruction that is being parsed.
+  bool is_move_ = false;
+  std::optional<IndexedElement> indexed_;
 };
 
 std::optional<StateSpace> FindStateSpace(std::string_view text) {
@@ -506,6 +513,7 @@ void Parser::ParseVariables(std::string linkage, Add add) {
       }
       if (text.empty()) Fail("expected an initial value");
     }
+    arrays_.Note(variable);
     if (!failed()) add(std::move(variable));
   } while (Accept(","));
   Expect(";");
@@ -527,11 +535,25 @@ void Parser::ParseNamed(std::vector<Statement>& body) {
   }
   Instruction instruction = ParseInstruction(position, std::move(name));
   instruction.guard = std::move(guard);
+  if (!indexed_) {
+    body.emplace_back(std::move(instruction));
+    return;
+  }
+  std::size_t known = body.size();
+  const std::optional<std::string> address = arrays_.Address(*indexed_, position, body);
+  for (; known < body.size(); ++known) CountStatement();
+  if (!address) return Fail("an index is a declared register of 32 or 64 bits");
+  const auto operand = std::ranges::find(instruction.operands, kIndexedName, &Operand::text);
+  if (operand == instruction.operands.end()) return Fail("an index stands in no list");
+  operand->text = *address;
   body.emplace_back(std::move(instruction));
+  body.emplace_back(ScopeEnd{position});
 }
 
 Instruction Parser::ParseInstruction(SourcePosition position, std::string opcode) {
   Instruction instruction{.position = position, .opcode = std::move(opcode)};
+  is_move_ = instruction.opcode == "mov";
+  indexed_.reset();
   while (token_.kind == Kind::kDotted) {
     instruction.modifiers.emplace_back(token_.text.substr(1));
     Advance();
@@ -606,8 +628,35 @@ Operand Parser::ParseAtom() {
       Advance();
     }
   }
+  if (At("[") && operand.kind == Operand::Kind::kName) return ParseElement(std::move(operand));
   ParseOffsets(operand);
   return operand;
+}
+
+// array[3], array[%r1], array[%r1+3]: an address, or, for a move, the address of it.
+Operand Parser::ParseElement(Operand array) {
+  const std::optional<std::uint32_t> bytes = arrays_.ElementBytes(array.text);
+  if (!bytes) Fail("an index follows the name of an array");
+  if (indexed_) Fail("one operand has an index");
+  Expect("[");
+  Operand index;
+  if (token_.kind == Kind::kNumber) {
+    ParseNumber(index, false);
+  } else {
+    index.text = TakeIdentifier("an index");
+  }
+  ParseOffsets(index);
+  Expect("]");
+  if (failed()) return array;
+  array.kind = is_move_ ? Operand::Kind::kName : Operand::Kind::kAddress;
+  if (index.kind == Operand::Kind::kInteger) {
+    array.offset = static_cast<std::int64_t>(static_cast<std::uint64_t>(index.integer) * *bytes);
+    return array;
+  }
+  if (index.kind != Operand::Kind::kName) Fail("an index is an integer or a register");
+  indexed_ = {.array = array.text, .index = std::move(index.text), .offset = index.offset};
+  array.text = kIndexedName;
+  return array;
 }
 
 void Parser::ParseNumber(Operand& operand, bool minus) {
