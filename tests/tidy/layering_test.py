@@ -26,7 +26,7 @@ ALLOWED = {
     "server/totals": {"server/totals", "ipc", "scheduler", "gpushared"},
     "server/trace": {"server/trace", "ipc", "scheduler", "gpushared"},
     "server/worker/control": {"server/worker", "server/totals", "server/trace", "server/loader", "server/log_rate", "server/device", "ipc", "scheduler", "gpushared"},
-    "server/worker/device_thread": {"server/worker/device_thread", "server/totals", "server/trace", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
+    "server/worker/device_thread": {"server/worker/device_thread", "server/totals", "server/trace", "server/numa", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
     "server/broker": {"server/broker", "server/totals", "server/config", "server/subject", "server/log_rate", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
     "server/run": {"server/run", "ipc", "gpushared"},
     "server/admin": {"server/admin", "server/trace", "ipc", "gpushared"},
