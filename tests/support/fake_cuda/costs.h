@@ -20,11 +20,9 @@ namespace gpushared::testing::fake_cuda {
 //            each other in a stream take 3.8 µs each, so 0.9 µs lie between two.
 //            As one graph they take 3.4 µs each.
 //   [line]   NVIDIA blog "Constant Time Launch for Straight-Line CUDA Graphs", CUDA 12.6: 2.5 µs
-//   and
-//            about 1 ns for each node.
-//   [events] coreylowman/cudarc, pull request 335: an event that a stream waits for takes about 1
-//   µs,
-//            with PCIe 1 to 2 µs more.
+//            and about 1 ns for each node.
+//   [events] coreylowman/cudarc, pull request 335: an event that a stream waits for takes about
+//            1 µs, with PCIe 1 to 2 µs more.
 //   [guess]  Nobody has published it. The order of magnitude follows from what it consists of.
 struct Costs {
   // ---- of the calling thread, which holds the context's lock meanwhile
