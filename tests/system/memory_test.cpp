@@ -425,7 +425,9 @@ TEST_F(StoreThatFails, AWriteErrorRefusesAnAllocationAndLosesNoPage) {
   Numbers numbers(first, kMostOfAThird);
   // Growth of the file would be refused, and what comes now has blocks of what was given back.
   ASSERT_TRUE(second.AllocateDevice(kMostOfAThird).ok());
+  ASSERT_TRUE(second.TrimDevice().ok());
   ASSERT_TRUE(Eventually([&] { return InStore("reserved_bytes") <= kMostOfAThird + 4 * kMebi; }));
+  ASSERT_TRUE(numbers.Step(0).ok());  // All of it is there again.
   const std::uint64_t moved = Figure("first", "moved_out_bytes");
   LimitFiles(kMebi);
   const Status refused = second.AllocateDevice(kMostOfAThird).status();
