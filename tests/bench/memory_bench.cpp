@@ -8,7 +8,6 @@
 // part p each come in with (3p - 1) / 2 of the device, and as much goes out. A byte takes what the
 // same calls take without a server: on the cpu device measured, on the GPU of the model its PCIe
 // figure. Holding, stopping, deciding and system calls beside the bytes are no part of the ideal.
-// The first two turns of each client do not count.
 
 #include <algorithm>
 #include <array>
@@ -50,8 +49,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr std::size_t kLowClients = 3;
-// Memory is touched for the first time in them, and a slow way in buys a long stay.
-constexpr std::uint64_t kFirstTurns = 2 * kLowClients;
 constexpr std::uint64_t kContextMib = 12;          // The worker's own, on a GPU.
 constexpr std::uint64_t kMoveAtOnce = 16 * kMebi;  // ResidencyOptions::move_bytes_max.
 
@@ -257,24 +254,18 @@ class MemoryMeasurement {
     return turns * needed / bandwidth_ / seconds;
   }
 
-  Moved AwaitTurns(const LowClients& low, std::uint64_t turns) {
-    Moved moved = MovedSoFar();
-    while (moved.turns < turns && !low.is_broken()) {
+  bool TakeTurns() {
+    const double alone_before = RoundsAlone();
+    LowClients low(server().socket(), kLowClients, LowBytes());
+    const Moved moved_before = MovedSoFar();
+    const std::vector<std::uint64_t> before = low.Rounds();
+    const Clock::time_point began = Clock::now();
+    Moved moved = moved_before;
+    while (moved.turns < moved_before.turns + arguments_.turns && !low.is_broken()) {
       // Asking takes a core for some milliseconds.
       std::this_thread::sleep_for(500ms);
       moved = MovedSoFar();
     }
-    return moved;
-  }
-
-  bool TakeTurns() {
-    const double alone_before = RoundsAlone();
-    LowClients low(server().socket(), kLowClients, LowBytes());
-    AwaitTurns(low, MovedSoFar().turns + kFirstTurns);
-    const Moved moved_before = MovedSoFar();
-    const std::vector<std::uint64_t> before = low.Rounds();
-    const Clock::time_point began = Clock::now();
-    const Moved moved = AwaitTurns(low, moved_before.turns + arguments_.turns);
     const double seconds = SecondsSince(began);
     const std::vector<std::uint64_t> after = low.Rounds();
     const bool is_right = low.End();
