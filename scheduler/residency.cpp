@@ -88,13 +88,23 @@ void Residency::OnDrained(ClientId client) {
   state.is_drained = state.is_held;
 }
 
+Duration Residency::CostOf(bool goes_in, std::uint64_t bytes, Duration took) {
+  constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+  const auto mebibytes = static_cast<Duration::rep>(bytes / kMebibyte);
+  if (mebibytes == 0) return took;
+  RecentSamples<15>& samples = per_mebibyte_[goes_in ? 1 : 0];
+  samples.Add(took / mebibytes);
+  return std::min(took, 2 * mebibytes * samples.Quantile(50));
+}
+
 void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) {
   Check(move_ && move_->client == client, "a move ends that was begun");
-  if (Client* const beneficiary = clients_.Find(move_->beneficiary)) {
-    beneficiary->way += now - move_->since;
-  }
   Client& state = clients_.At(client);
   const std::uint64_t before = state.held.resident_bytes, after = held.resident_bytes;
+  if (Client* const beneficiary = clients_.Find(move_->beneficiary)) {
+    const std::uint64_t moved = std::max(before, after) - std::min(before, after);
+    beneficiary->way += CostOf(move_->goes_in, moved, now - move_->since);
+  }
   if (move_->goes_in && before == after) rests_until_ = now + options_.rest;
   move_.reset();
   state.moves.out_bytes += before - std::min(before, after);

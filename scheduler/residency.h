@@ -4,12 +4,14 @@
 #ifndef GPUSHARED_SCHEDULER_RESIDENCY_H_
 #define GPUSHARED_SCHEDULER_RESIDENCY_H_
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "scheduler/client_table.h"
+#include "scheduler/recent_samples.h"
 #include "scheduler/types.h"
 
 namespace gpushared::scheduler {
@@ -17,7 +19,8 @@ namespace gpushared::scheduler {
 struct ResidencyOptions {
   std::uint64_t device_bytes = 0;  // All memory of the device.
   // A client that came in stays this many times as long as the moves for it took. So 9 spends a
-  // tenth of the time on moves.
+  // tenth of the time on moves. A move that took longer than twice what its bytes take usually
+  // counts as twice: one that a busy machine held up buys no long stay.
   int stay_factor = 9;
   Duration stay_min = std::chrono::milliseconds(20);
   Duration stay_max = std::chrono::seconds(60);
@@ -197,6 +200,8 @@ class Residency {
   };
   using Item = ClientTable<Client>::Item;
 
+  // What a stay is to pay for a move.
+  Duration CostOf(bool goes_in, std::uint64_t bytes, Duration took);
   void CountWait(Client& client, TimePoint now);
   void Update(Client& client, const MemoryHeld& held, TimePoint now);
   void ComeIn(Client& client, bool goes_on, TimePoint now);
@@ -228,6 +233,8 @@ class Residency {
     bool goes_in = false;
   };
   std::optional<Move> move_;
+  // What a MiB took, out and in.
+  std::array<RecentSamples<15>, 2> per_mebibyte_;
   TimePoint moves_fail_until_{};
   TimePoint rests_until_{};
   std::optional<TimePoint> wake_at_;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -75,7 +76,7 @@ class ResidencyTest : public ::testing::Test {
           break;
         case Kind::kMoveOut:
         case Kind::kMoveIn:
-          now_ += 1ms * static_cast<int>(action->bytes / kStep);
+          now_ += 1ms * static_cast<int>(action->bytes / kStep) + std::exchange(delay_, {});
           if (action->kind == Kind::kMoveOut) {
             held.resident_bytes -= action->bytes;
             if (is_known_[action->client.value]) held.unneeded_bytes += action->bytes;
@@ -106,6 +107,7 @@ class ResidencyTest : public ::testing::Test {
   Residency residency_;
   TimePoint now_{1s};
   std::uint64_t moved_out_ = 0;
+  Duration delay_{};  // Of the next move.
 
  private:
   std::uint64_t last_ = 0;
@@ -225,6 +227,24 @@ TEST_F(ResidencyTest, EqualsThatTakeTurnsRunForEquallyLong) {
   const auto [least, most] = std::ranges::minmax(ran);
   EXPECT_GT(least, 600s / 4);  // A third, without the moves.
   EXPECT_LT(most - least, most / 50);
+}
+
+// A client whose way is held up once would have the device for seconds, and the others nothing.
+TEST_F(ResidencyTest, AMoveThatTheMachineHeldUpBuysNoLongStay) {
+  const ClientId one = Add(0), other = Add(0);
+  for (const ClientId client : {one, other}) {
+    Of(client) = {.movable_bytes = 60 * kStep, .resident_bytes = std::min(60 * kStep, Free())};
+    residency_.OnMemory(client, Of(client), now_);
+    Busy(client);
+  }
+  // Each moves 20 steps out and as many in: 40 ms, for a stay of 160 ms.
+  for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(Comes(turn % 2 == 0 ? other : one));
+  delay_ = 5s;
+  ASSERT_TRUE(Comes(other));
+  const TimePoint came_in = now_;
+  ASSERT_TRUE(Comes(one));
+  // The move of 8 steps counts as 16 ms in place of 8.
+  EXPECT_EQ(now_ - came_in, 160ms + 8ms * 4 + 40ms);
 }
 
 TEST_F(ResidencyTest, AnIdleClientMakesRoomBeforeItsStayIsOver) {
