@@ -171,13 +171,21 @@ void GraphStore::Forget(const device::Module& module) {
 }
 
 void GraphStore::Run() {
-  const bool is_bound = context_->Bind().ok();
+  bool is_bound = false;
   MutexLock lock(mutex_);
-  while (is_bound) {
+  while (true) {
     changed_.wait(lock.waitable(), [this]() GPUSHARED_REQUIRES(mutex_) {
       return is_ending_ || !queue_.empty() || !dropped_.empty();
     });
     if (is_ending_) return;
+    if (!is_bound) {
+      const Status bound = context_->Bind();
+      if (!bound.ok()) {
+        if (note_) note_("graphs go to the driver node by node: " + bound.message());
+        return;
+      }
+      is_bound = true;
+    }
     if (dropped_.empty()) {
       MakeNext(lock);
     } else {
