@@ -200,7 +200,7 @@ class Residency {
   };
   using Item = ClientTable<Client>::Item;
 
-  // What a stay is to pay for a move.
+  // A stay pays this for a move.
   Duration CostOf(bool goes_in, std::uint64_t bytes, Duration took);
   void CountWait(Client& client, TimePoint now);
   void Update(Client& client, const MemoryHeld& held, TimePoint now);
@@ -233,7 +233,7 @@ class Residency {
     bool goes_in = false;
   };
   std::optional<Move> move_;
-  // What a MiB took, out and in.
+  // A MiB took so long, out and in.
   std::array<RecentSamples<15>, 2> per_mebibyte_;
   TimePoint moves_fail_until_{};
   TimePoint rests_until_{};

@@ -23,7 +23,7 @@ namespace gpushared::simulation {
 // The smallest value that `fraction` of all do not exceed. `times` is not empty.
 scheduler::Duration Percentile(std::vector<scheduler::Duration> times, double fraction);
 
-// As tables and files tell it.
+// Tables and files tell times so.
 inline double Seconds(scheduler::Duration time) {
   return std::chrono::duration<double>(time).count();
 }

@@ -28,7 +28,7 @@ struct GpuCosts {
   std::uint32_t seed = 1;  // Draws from these begin with it.
 };
 
-// Whose turn it is among streams with the same priority.
+// It says whose turn it is among streams with the same priority.
 enum class StreamOrder : std::uint8_t {
   kEligible,   // Whose kernel could begin first: the streams of a GPU take turns.
   kSubmitted,  // Whose kernel was submitted first, as on the cpu device. There the gap between two

@@ -95,8 +95,8 @@ inline constexpr std::size_t kTuplesMax = 1500;
 
 u32 BitsOf(const std::string& type);
 
-// Runs the form on the tuples (EdgeTuples of its sources by default; there is room for 9,000) and
-// reports the first difference as a test failure.
+// Runs the form on the tuples, EdgeTuples of its sources by default. There is room for 9,000. The
+// first difference is a test failure.
 void CheckForm(executor_flavour flavour, const Form& form);
 void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inputs>& tuples);
 

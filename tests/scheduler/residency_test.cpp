@@ -107,7 +107,7 @@ class ResidencyTest : public ::testing::Test {
   Residency residency_;
   TimePoint now_{1s};
   std::uint64_t moved_out_ = 0;
-  Duration delay_{};  // Of the next move.
+  Duration delay_{};  // The next move takes so much longer.
 
  private:
   std::uint64_t last_ = 0;

@@ -171,7 +171,7 @@ Status AddressRange::FetchStep(std::uint32_t step) {
   if (Status taken = account_.MoveIn(kMapStepBytes); !taken.ok()) return taken;
   const std::uint64_t address = base_ + step * kMapStepBytes;
   if (Status returned = store_->Return(slots_.at(step), StepAt(address)); !returned.ok()) {
-    // What a read that failed has left there.
+    // A read that failed has left bytes there.
     DropPages(address, kMapStepBytes);
     account_.MoveOut(kMapStepBytes);
     return returned;

@@ -35,8 +35,8 @@ struct Costs {
   std::uint64_t call_elapsed = 300;   // [guess] As a query.
   std::uint64_t call_slow = 300'000;  // [guess] Module loads, mapping, registering, allocating.
   std::uint64_t call_other = 100;     // [guess]
-  // A launch of an instantiated graph, and of each of its nodes; the rest is done when it is
-  // instantiated, or when a node gets other parameters.
+  // A launch of an instantiated graph, and of each of its nodes. Instantiation and new parameters
+  // have paid for the rest.
   std::uint64_t call_graph_launch = 2'500;        // [line]
   std::uint64_t graph_launched_node = 1;          // [line]
   std::uint64_t call_graph_node = 500;            // [guess] Copies parameters, checks them.

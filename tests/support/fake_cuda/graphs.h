@@ -17,7 +17,7 @@ namespace gpushared::testing::fake_cuda {
 struct FakeNode {
   std::uintptr_t graph = 0;
   std::uintptr_t after = 0;   // The node ahead; 0: none. Others have more; nobody here does.
-  std::uintptr_t module = 0;  // Of a kernel, else 0.
+  std::uintptr_t module = 0;  // 0 where it is no kernel.
   std::function<Work()> make;
 };
 
