@@ -83,7 +83,9 @@ Slice Reader::SliceOf(const Departure& departure) {
   // As late as it can be: behind it is the time of what is still there.
   slice.charged_from =
       std::max(charged_until_, departure.left_at - departure.uncharged - departure.charged);
-  charged_until_ = slice.charged_from + slice.charged;
+  // A ring that lies could push it beyond all times. An entry's are below 2^61 ns.
+  constexpr scheduler::TimePoint kLatest(scheduler::Duration(std::int64_t{1} << 62));
+  charged_until_ = std::min(slice.charged_from + slice.charged, kLatest);
   return slice;
 }
 

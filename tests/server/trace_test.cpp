@@ -190,6 +190,14 @@ TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
   EXPECT_EQ(slices[2].charged, 1s) << "all of it, wherever it lies";
 }
 
+TEST(Trace, ChargesThatPushEachOtherBeyondAllTimesStayTimes) {
+  constexpr auto kLong = 500'000h;  // Nearly 2^61 ns.
+  const std::vector<Slice> slices =
+      SlicesOf(std::vector<Departure>(9, {.left_at = At(kLong), .charged = kLong}));
+  for (const Slice& slice : slices) EXPECT_GE(slice.charged_from, At(0ns));
+  EXPECT_GT(slices.back().charged_from, At(kLong));
+}
+
 TEST(Trace, AReaderThatIsLateLosesTheOldestAndSaysHowMany) {
   Pair trace;
   const std::uint64_t written = 3 * kEventsMax + 100;
