@@ -96,7 +96,7 @@ void MemoryKeeper::AskRoom(const ClientState& client, std::uint64_t bytes,
 }
 
 void MemoryKeeper::Review(bool was_busy, scheduler::TimePoint now) {
-  if (was_busy && !look_at_) look_at_ = std::max(now, looked_ + kLookEvery);
+  if (was_busy && !look_at_) look_at_ = std::max(now, looked_ + look_pause_);
   const std::optional<scheduler::TimePoint> at = wake_at();
   if (!is_due_ && (!at || now < *at)) return;
   is_due_ = false;
@@ -130,13 +130,16 @@ void MemoryKeeper::Count(ClientState& client, scheduler::TimePoint now) const {
 }
 
 void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
+  std::uint64_t looked_at = 0;
   for (ClientState* const client : dispatcher_.roster().present()) {
     if (client->life.is_leaving()) continue;
     Count(*client, now);
     if (device_.info().moves_by_step) Look(*client, now);
     residency_.SetBusy(client->id(), !client->streams.slab().empty(), now);
     if (client->offers.on_device() == 0) residency_.OnDrained(client->id());
+    looked_at += client->memory.use_.TakeLookedAt();
   }
+  look_pause_ = std::max(kLookEvery, kPausePerItem * static_cast<std::int64_t>(looked_at));
 }
 
 void MemoryKeeper::Look(ClientState& client, scheduler::TimePoint now) {

@@ -49,6 +49,9 @@ class MemoryKeeper {
  private:
   // Commands come and go in microseconds, and memory in milliseconds.
   static constexpr scheduler::Duration kLookEvery = std::chrono::microseconds(100);
+  // The more there is to look at, the less often: what clients hold and queue does not decide how
+  // much of the device thread's time looks take. One stream, piece or step takes a few nanoseconds.
+  static constexpr scheduler::Duration kPausePerItem = std::chrono::nanoseconds(200);
 
   scheduler::MemoryGrant GrantOf(const ClientState& client) const;
   scheduler::MemoryHeld HeldOf(ClientState& client, const device::SpaceUse& use) const;
@@ -75,6 +78,7 @@ class MemoryKeeper {
   bool is_due_ = false;                          // Something was said that may change decisions.
   std::optional<scheduler::TimePoint> look_at_;  // Commands came or went since the last look.
   scheduler::TimePoint looked_{};
+  scheduler::Duration look_pause_ = kLookEvery;  // From then on.
 };
 
 }  // namespace gpushared::server

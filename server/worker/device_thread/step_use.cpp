@@ -29,6 +29,21 @@ bool Blocks(const ClientStreams& streams, const CommandSlot& command) {
   return streams[command.target.stream].finished < command.target.sequence;
 }
 
+// By address, none overlapping: however often commands touch a step, it is counted once.
+void Merge(std::vector<device::MemoryPiece>& pieces) {
+  std::ranges::sort(pieces, {}, &device::MemoryPiece::base);
+  std::size_t kept = 0;
+  for (const device::MemoryPiece& piece : pieces) {
+    if (kept > 0 && piece.base <= pieces[kept - 1].base + pieces[kept - 1].bytes) {
+      device::MemoryPiece& last = pieces[kept - 1];
+      last.bytes = std::max(last.bytes, piece.base + piece.bytes - last.base);
+    } else {
+      pieces[kept++] = piece;
+    }
+  }
+  pieces.resize(kept);
+}
+
 }  // namespace
 
 device::Reach ReachOf(const CommandSlot& command) {
@@ -72,12 +87,19 @@ void StepUse::Look(const ClientStreams& streams) {
       if (command.state() != CommandState::kOnDevice) break;
     }
   }
+  looked_at_ += ipc::kStreamsMax;
+  if (!has_any) return;
+  looked_at_ += needed_.size();
+  Merge(needed_);
 }
 
 std::uint64_t StepUse::CountMissing(const device::Space& space, std::uint64_t mapped_bytes) {
   ++count_;
   touched_at_.resize(mapped_bytes / kUseStepBytes, 0);
-  if (needs_everything_) return space.AwayBytes(space.base(), mapped_bytes);
+  if (needs_everything_) {
+    looked_at_ += touched_at_.size();
+    return space.AwayBytes(space.base(), mapped_bytes);
+  }
   std::uint64_t missing = 0;
   for (const device::MemoryPiece& piece : needed_) {
     // Variables of modules lie behind all that is mapped.
@@ -92,6 +114,7 @@ std::uint64_t StepUse::Touch(const device::Space& space, std::uint64_t begin, st
   const bool is_there = space.AwayBytes(space.base() + begin, end - begin) == 0;
   std::uint64_t missing = 0;
   for (std::uint64_t step = begin / kUseStepBytes; step * kUseStepBytes < end; ++step) {
+    ++looked_at_;
     if (touched_at_[step] == count_) continue;
     touched_at_[step] = count_;
     if (!is_there && IsAway(space, step)) missing += kUseStepBytes;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "server/device/device.h"
@@ -32,6 +33,9 @@ class StepUse {
   std::uint64_t CountMissing(const device::Space& space, std::uint64_t mapped_bytes);
   bool needs_everything() const { return needs_everything_; }
 
+  // Streams, pieces and steps since the last call: about what the looks and counts have cost.
+  std::uint64_t TakeLookedAt() { return std::exchange(looked_at_, 0); }
+
   // Numbers of steps, at most so many, of those that are on the device: untouched ones first.
   std::vector<std::uint32_t> ToMoveOut(const device::Space& space, std::size_t count) const;
   // Of those that are not: what is needed first.
@@ -42,6 +46,7 @@ class StepUse {
 
   bool needs_everything_ = true;
   std::vector<device::MemoryPiece> needed_;
+  std::uint64_t looked_at_ = 0;
   std::uint64_t count_ = 0;
   std::vector<std::uint64_t> touched_at_;  // By step: the last count that found it needed.
 };

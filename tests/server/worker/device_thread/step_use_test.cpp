@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/step_use.h"
+
+#include <cstdint>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/device/memory_budget.h"
+#include "tests/support/null_device.h"
+
+namespace gpushared::server {
+namespace {
+
+constexpr std::uint64_t kStep = device::kMapStepBytes;
+constexpr std::uint64_t kBase = std::uint64_t{1} << 40;
+constexpr std::uint64_t kSteps = 64;
+
+// Memory of which some steps are moved out.
+class PartlyThere : public gpushared::testing::NullSpace {
+ public:
+  PartlyThere() : NullSpace(kBase) {}
+  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
+    std::uint64_t found = 0;
+    for (const std::uint64_t step : away) {
+      const std::uint64_t begin = kBase + step * kStep;
+      if (begin < address + bytes && address < begin + kStep) found += kStep;
+    }
+    return found;
+  }
+
+  std::set<std::uint64_t> away;
+};
+
+// Queues a fill of [begin, begin + bytes) of the client's memory.
+void Fill(ClientStreams& streams, std::uint32_t stream, std::uint64_t begin, std::uint64_t bytes) {
+  const std::uint32_t slot = streams.slab().Allocate();
+  CommandSlot& command = streams.slab()[slot];
+  command.kind = CommandKind::kFill;
+  command.stream = stream;
+  device::FillWork fill;
+  fill.destination = kBase + begin;
+  fill.width_bytes = bytes;
+  fill.height = 1;
+  command.work = fill;
+  streams.Append(slot);
+}
+
+std::uint64_t CountOnce(StepUse& use, const ClientStreams& streams, const PartlyThere& space) {
+  (void)use.TakeLookedAt();
+  use.Look(streams);
+  return use.CountMissing(space, kSteps * kStep);
+}
+
+TEST(StepUse, CountsEachStepThatIsAwayOnce) {
+  PartlyThere space;
+  space.away = {2, 3, 9, 40};
+  ClientStreams streams(8);
+  StepUse use;
+  Fill(streams, 0, 3 * kStep - 1, 2);
+  Fill(streams, 1, 3 * kStep, 4 * kStep);
+  Fill(streams, 2, 9 * kStep + 7, 1);
+  EXPECT_EQ(CountOnce(use, streams, space), 3 * kStep);
+  EXPECT_FALSE(use.needs_everything());
+  EXPECT_THAT(use.ToMoveIn(space, 4), ::testing::ElementsAre(2, 3, 9, 40));
+  EXPECT_THAT(use.ToMoveOut(space, 2), ::testing::ElementsAre(63, 62));
+}
+
+// The device thread looks for all clients: one that queues much may not cost the others theirs.
+TEST(StepUse, ManyCommandsThatTouchEverythingCostAsManyStepsAsThereAre) {
+  PartlyThere space;
+  space.away = {0, kSteps - 1};
+  ClientStreams streams(ipc::kStreamsMax);
+  StepUse use;
+  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+    Fill(streams, stream, stream, kSteps * kStep - stream);
+  }
+  EXPECT_EQ(CountOnce(use, streams, space), 2 * kStep);
+  EXPECT_EQ(use.TakeLookedAt(), 2 * ipc::kStreamsMax + kSteps);
+  EXPECT_EQ(use.TakeLookedAt(), 0U);
+}
+
+}  // namespace
+}  // namespace gpushared::server
