@@ -38,7 +38,7 @@ void Fill(ClientStreams& streams, std::uint32_t stream, std::uint64_t begin, std
   const std::uint32_t slot = streams.slab().Allocate();
   CommandSlot& command = streams.slab()[slot];
   command.kind = CommandKind::kFill;
-  command.stream = stream;
+  command.stream = static_cast<std::uint8_t>(stream);
   device::FillWork fill;
   fill.destination = kBase + begin;
   fill.width_bytes = bytes;
