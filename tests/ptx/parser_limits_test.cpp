@@ -48,6 +48,16 @@ TEST(ParserLimits, Statements) {
   ExpectLimit(StatusOfBody(many + "a;"), "more than 1048576 statements");
 }
 
+// Short text becomes several instructions.
+TEST(ParserLimits, StatementsOfIndexedElements) {
+  const auto status = [](std::size_t count) {
+    return StatusOf(".global .u32 t[4];.entry k() {.reg .b32 %r;" + Repeat("a t[%r];", count) +
+                    "}");
+  };
+  EXPECT_TRUE(status(1000).ok());
+  ExpectLimit(status(kStatementsMax / 6), "more than 1048576 statements");
+}
+
 TEST(ParserLimits, ScopeDepth) {
   const auto nested = [](std::size_t depth) { return Repeat("{", depth) + Repeat("}", depth); };
   EXPECT_TRUE(StatusOfBody(nested(kScopeDepthMax - 1)).ok());
