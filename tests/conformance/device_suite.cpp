@@ -159,6 +159,13 @@ device::WorkId DeviceConformance::Plug(const TestClient& client, std::uint64_t o
                 Arguments::Pack(client.At(offset)));
 }
 
+bool DeviceConformance::IsServedFirst(device::WorkId first, device::WorkId second) {
+  const device::Completion one = Await(first), other = Await(second);
+  EXPECT_TRUE(one.status.ok() && other.status.ok());
+  const auto position = [this](device::WorkId id) { return std::ranges::find(order_, id); };
+  return one.started <= other.started || position(first) < position(second);
+}
+
 // Takes in odd portions, so that both full and partial answers occur.
 void DeviceConformance::Collect() {
   std::array<device::Completion, 3> portion;

@@ -150,6 +150,9 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   device::Completion Await(device::WorkId id);
   // Await, and the test fails unless the status is ok and nothing was stopped.
   void AwaitOk(device::WorkId id);
+  // Whether the device chose `first`; both end well. The thread that has it may be kept from a core
+  // until the other one has begun or ended.
+  bool IsServedFirst(device::WorkId first, device::WorkId second);
   // Ids in the order in which they were handed out, so far.
   const std::vector<device::WorkId>& order() const { return order_; }
   std::uint64_t wakes();
