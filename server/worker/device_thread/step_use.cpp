@@ -60,6 +60,7 @@ bool IsThere(const device::Space& space, const CommandSlot& command) {
 }
 
 void StepUse::Look(const ClientStreams& streams) {
+  if (streams.slab().empty()) return;
   const CommandSlab& slab = streams.slab();
   bool has_any = false;
   const auto add = [&](const CommandSlot& command) {
