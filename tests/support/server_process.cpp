@@ -6,11 +6,14 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -29,9 +32,10 @@ int ExitCode(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-// Whether that process listens there. A child of the server before may have its socket still, until
-// it executes the worker's program.
-bool Accepts(const std::string& socket_path, pid_t server) {
+// Whether that process serves connections there: it ends one that says nothing more. Only then are
+// its other entrances open, too. A child of the server before may have its socket still, until it
+// executes the worker's program.
+bool Serves(const std::string& socket_path, pid_t server) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (socket_path.size() >= sizeof address.sun_path) return false;
@@ -42,8 +46,19 @@ bool Accepts(const std::string& socket_path, pid_t server) {
   ucred listener{};
   socklen_t bytes = sizeof listener;
   const bool is_known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &bytes) == 0;
+  bool is_served = false;
+  if (connected && is_known && listener.pid == server) {
+    const timeval patience{.tv_sec = 10, .tv_usec = 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::shutdown(fd, SHUT_WR);
+    std::array<char, 256> answer{};
+    ssize_t received = 0;
+    while ((received = ::recv(fd, answer.data(), answer.size(), 0)) > 0) {
+    }
+    is_served = received == 0 || errno == ECONNRESET;
+  }
   ::close(fd);
-  return connected && is_known && listener.pid == server;
+  return is_served;
 }
 
 }  // namespace
@@ -97,7 +112,7 @@ void ServerProcess::ReplaceArgument(const std::string& old, const std::string& w
 
 void ServerProcess::StartAgain() {
   StartWithoutWaiting();
-  if (!Eventually([&] { return Accepts(socket_, pid_); }))
+  if (!Eventually([&] { return Serves(socket_, pid_); }))
     ADD_FAILURE() << "the server never answered:\n" << Log();
 }
 
