@@ -18,11 +18,21 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
 #include <system_error>
 #include <utility>
 
 #include "ipc/unique_fd.h"
 #include "server/compile/call_filter.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define GPUSHARED_HAS_SHADOW 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GPUSHARED_HAS_SHADOW 1
+#endif
 
 namespace gpushared::compile {
 namespace {
@@ -49,15 +59,16 @@ Result<ipc::UniqueFd> MemoryFile(const char* name, std::span<const std::byte> by
   return fd;
 }
 
-// ---- in the child, between fork and exec: calls of the kernel only, since the parent has threads.
+// ---- in the child, between clone and exec: calls of the kernel only. The memory is the parent's,
+// whose thread waits; its other threads go on. So nothing is written but this stack and errno.
 
-void Limit(__rlimit_resource resource, std::uint64_t value, std::uint64_t most) {
+bool Limit(__rlimit_resource resource, std::uint64_t value, std::uint64_t most) {
   const rlimit limit = {.rlim_cur = value, .rlim_max = most};
-  if (::setrlimit(resource, &limit) != 0) ::_exit(kNotStarted);
+  return ::setrlimit(resource, &limit) == 0;
 }
 
 // Nothing may be written, made or removed that has a path. A memory file has none.
-void ForbidWriting() {
+bool ForbidWriting() {
   landlock_ruleset_attr rules = {.handled_access_fs =
                                      LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
                                      LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
@@ -71,9 +82,10 @@ void ForbidWriting() {
   }
   const long ruleset = ::syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
   // Kernels before 5.13 do not know it.
-  if (ruleset < 0) return;
-  if (::syscall(SYS_landlock_restrict_self, ruleset, 0) != 0) ::_exit(kNotStarted);
+  if (ruleset < 0) return true;
+  const bool is_restricted = ::syscall(SYS_landlock_restrict_self, ruleset, 0) == 0;
   ::close(static_cast<int>(ruleset));
+  return is_restricted;
 }
 
 // What no compiler needs, beside what namespaces and limits take away. Those are not everywhere,
@@ -102,7 +114,7 @@ constexpr unsigned kForbidden[] = {
     // Memory that its limit does not count.
     SYS_memfd_create};
 
-void ForbidCalls() {
+bool ForbidCalls() {
   CallFilter filter;
   // What came after Linux 5.0, and with x32's numbers: as if it were not there. Libraries do
   // without what they use of it; the rest reaches other processes and mounts, or is yet to come.
@@ -123,18 +135,32 @@ void ForbidCalls() {
     filter.DenyWhere(SYS_open, 1, O_ACCMODE | O_TRUNC, access | O_TRUNC);
     filter.DenyWhere(SYS_openat, 2, O_ACCMODE | O_TRUNC, access | O_TRUNC);
   }
-  if (!filter.Enter()) ::_exit(kNotStarted);
+  return filter.Enter();
 }
 
 struct ChildFds {
   int input, output, text, null;
 };
 
-[[noreturn]] void RunChild(char* const* arguments, ChildFds fds, pid_t parent,
-                           const SandboxLimits& limits) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(kNotStarted);
-  ::setpgid(0, 0);
+struct ChildTask {
+  char* const* arguments;
+  ChildFds fds;
+  pid_t parent;
+  const SandboxLimits& limits;
+};
+
+// A handler would run here, in the parent's memory.
+void DropHandlers() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action = {};
+    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = SIG_DFL;
+    (void)::sigaction(signal, &action, nullptr);
+  }
+}
+
+bool PlaceDescriptors(ChildFds fds) {
   // Above all that is overwritten next; without the close-on-exec flag afterwards.
   for (int* fd : {&fds.input, &fds.output, &fds.text, &fds.null}) {
     *fd = ::fcntl(*fd, F_DUPFD_CLOEXEC, 10);
@@ -145,30 +171,63 @@ struct ChildFds {
                                                       {fds.input, kInputFd},
                                                       {fds.output, kOutputFd}}};
   for (const auto& [from, to] : places) {
-    if (::dup2(from, to) < 0) ::_exit(kNotStarted);
+    if (::dup2(from, to) < 0) return false;
   }
-  if (::syscall(SYS_close_range, kOutputFd + 1, ~0U, 0) != 0) ::_exit(kNotStarted);
+  return ::syscall(SYS_close_range, kOutputFd + 1, ~0U, 0) == 0;
+}
+
+bool SetLimits(const SandboxLimits& limits) {
+  const auto seconds = static_cast<std::uint64_t>(limits.time.count());
+  // A second later it is killed; what says that it was the time is the signal before.
+  return Limit(RLIMIT_CPU, seconds, seconds + 1) &&
+         Limit(RLIMIT_AS, limits.memory_bytes, limits.memory_bytes) &&
+         Limit(RLIMIT_FSIZE, limits.output_bytes, limits.output_bytes) &&
+         Limit(RLIMIT_CORE, 0, 0) && Limit(RLIMIT_NOFILE, 64, 64);
+}
+
+// Returns only where the program was not started. All signals are blocked when it begins.
+int RunChild(void* of) {
+  const ChildTask& task = *static_cast<const ChildTask*>(of);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != task.parent) return kNotStarted;
+  DropHandlers();
+  ::setpgid(0, 0);
+  if (!PlaceDescriptors(task.fds)) return kNotStarted;
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const auto seconds = static_cast<std::uint64_t>(limits.time.count());
-  // A second later it is killed; what says that it was the time is the signal before.
-  Limit(RLIMIT_CPU, seconds, seconds + 1);
-  Limit(RLIMIT_AS, limits.memory_bytes, limits.memory_bytes);
-  Limit(RLIMIT_FSIZE, limits.output_bytes, limits.output_bytes);
-  Limit(RLIMIT_CORE, 0, 0);
-  Limit(RLIMIT_NOFILE, 64, 64);
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ::_exit(kNotStarted);
+  if (!SetLimits(task.limits)) return kNotStarted;
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return kNotStarted;
   // Many systems forbid it to users; what it takes away is denied below as well.
   (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC);
-  ForbidWriting();
-  ForbidCalls();
+  if (!ForbidWriting() || !ForbidCalls()) return kNotStarted;
   char* const environment[] = {nullptr};
-  ::execve(arguments[0], arguments, environment);
-  ::_exit(kNotStarted);
+  ::execve(task.arguments[0], task.arguments, environment);
+  return kNotStarted;
 }
 
 // ---- in the parent
+
+// Returns when the child has become its program, or ended; below zero where there is none. A worker
+// has mapped tens of GiB for its driver. fork would copy the page tables, write-protect what its
+// threads are about to write, and call what libraries want to do then (pthread_atfork).
+pid_t StartChild(ChildTask& task) {
+#ifdef GPUSHARED_HAS_SHADOW  // The child's calls would be taken for its parent's.
+  constexpr int kHow = CLONE_VFORK | SIGCHLD;
+#else
+  constexpr int kHow = CLONE_VM | CLONE_VFORK | SIGCHLD;
+#endif
+  constexpr std::size_t kStackBytes = std::size_t{64} << 10;
+  const auto stack = std::make_unique<std::byte[]>(kStackBytes);
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t child = ::clone(RunChild, stack.get() + kStackBytes, kHow, &task);
+  const int error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return child;
+}
 
 enum class Ending { kItself, kTime, kAbandoned };
 
@@ -257,15 +316,15 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
     pointers.push_back(const_cast<char*>(argument.c_str()));
   pointers.push_back(nullptr);
 
-  const pid_t self = ::getpid();
-  const pid_t child = ::fork();
+  ChildTask task = {.arguments = pointers.data(),
+                    .fds = {.input = in->get(),
+                            .output = out->get(),
+                            .text = child_end.get(),
+                            .null = null.get()},
+                    .parent = ::getpid(),
+                    .limits = limits};
+  const pid_t child = StartChild(task);
   if (child < 0) return Failed("its process");
-  if (child == 0) {
-    RunChild(
-        pointers.data(),
-        {.input = in->get(), .output = out->get(), .text = child_end.get(), .null = null.get()},
-        self, limits);
-  }
   child_end.Reset();
   SandboxResult result;
   // A second more than its processor time: what waits for nothing is ended by that.

@@ -194,6 +194,17 @@ constexpr Attempt kOnTheRest[] = {
        std::thread([&ran] { ran = true; }).join();
        return ran;
      }},
+    {"own users",
+     [](const char* others) {
+       char own[64] = {};
+       return ::readlink("/proc/self/ns/user", own, sizeof own - 1) > 0 &&
+              std::strcmp(own, others) != 0;
+     }},
+    {"no signal blocked",
+     [](const char*) {
+       sigset_t blocked;
+       return ::sigprocmask(SIG_SETMASK, nullptr, &blocked) == 0 && ::sigisemptyset(&blocked) != 0;
+     }},
     {"limits of its own",
      [](const char*) {
        rlimit limit;

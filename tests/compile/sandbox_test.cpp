@@ -2,9 +2,17 @@
 #include "server/compile/sandbox.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -161,6 +169,86 @@ TEST(Sandbox, HasThreadsAndKnowsItsLimits) {
     ASSERT_TRUE(run.ok()) << deed << ": " << run.status().ToString();
     EXPECT_EQ(run->exit_code, 0) << deed << ": " << run->text;
   }
+}
+
+std::string LinkOf(const char* path) {
+  std::array<char, 64> target = {};
+  return ::readlink(path, target.data(), target.size() - 1) > 0 ? target.data() : "";
+}
+
+bool MayHaveOwnUsers() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::unshare(CLONE_NEWUSER) == 0 ? 0 : 1);
+  int status = 1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return status == 0;
+}
+
+TEST(Sandbox, HasUsersOfItsOwnWhereTheKernelAllows) {
+  if (!MayHaveOwnUsers()) GTEST_SKIP() << "this kernel lets nobody make a user namespace";
+  const auto run = Perform({"own users", LinkOf("/proc/self/ns/user")});
+  ASSERT_TRUE(run.ok()) << run.status().ToString();
+  EXPECT_EQ(run->exit_code, 0) << run->text;
+}
+
+// A driver maps tens of GiB into the worker, and its documentation forbids use of it between fork
+// and exec, also by what libraries registered to be called there.
+std::atomic<int> prepared_to_fork = 0;
+TEST(Sandbox, StartsWithoutAForkOfThisProcess) {
+  ASSERT_EQ(::pthread_atfork([] { ++prepared_to_fork; }, nullptr, nullptr), 0);
+  const int before = prepared_to_fork;
+  ASSERT_TRUE(Perform({"echo"}).ok());
+  EXPECT_EQ(prepared_to_fork, before);
+}
+
+// The child sets them while it shares this process's memory.
+TEST(Sandbox, LeavesThisProcessItsRightsLimitsAndSignals) {
+  struct Facts {
+    rlimit memory, descriptors;
+    std::string users;
+    sigset_t blocked;
+    struct sigaction handler;
+    int dumpable, privileges, filter, group;
+  };
+  const auto facts = [] {
+    Facts now = {};
+    EXPECT_EQ(::getrlimit(RLIMIT_AS, &now.memory), 0);
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &now.descriptors), 0);
+    now.users = LinkOf("/proc/self/ns/user");
+    EXPECT_EQ(::pthread_sigmask(SIG_SETMASK, nullptr, &now.blocked), 0);
+    EXPECT_EQ(::sigaction(SIGUSR1, nullptr, &now.handler), 0);
+    now.dumpable = ::prctl(PR_GET_DUMPABLE);
+    now.privileges = ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0);
+    now.filter = ::prctl(PR_GET_SECCOMP);
+    now.group = ::getpgrp();
+    return now;
+  };
+  struct sigaction mine = {};
+  mine.sa_handler = [](int) {};
+  struct sigaction before_mine = {};
+  ASSERT_EQ(::sigaction(SIGUSR1, &mine, &before_mine), 0);
+  sigset_t some, before_some;
+  sigemptyset(&some);
+  sigaddset(&some, SIGUSR2);
+  ASSERT_EQ(::pthread_sigmask(SIG_BLOCK, &some, &before_some), 0);
+  const Facts before = facts();
+  const auto run = Perform({"no signal blocked"});
+  ASSERT_TRUE(run.ok()) << run.status().ToString();
+  EXPECT_EQ(run->exit_code, 0) << run->text;
+  EXPECT_FALSE(RunSandboxed({"/nowhere/ptxas"}, {}, {}).ok());
+  const Facts after = facts();
+  EXPECT_EQ(after.memory.rlim_cur, before.memory.rlim_cur);
+  EXPECT_EQ(after.descriptors.rlim_cur, before.descriptors.rlim_cur);
+  EXPECT_EQ(after.users, before.users);
+  EXPECT_EQ(sigismember(&after.blocked, SIGUSR2), 1);
+  EXPECT_EQ(sigismember(&after.blocked, SIGTERM), sigismember(&before.blocked, SIGTERM));
+  EXPECT_EQ(after.handler.sa_handler, mine.sa_handler);
+  EXPECT_EQ(after.dumpable, before.dumpable);
+  EXPECT_EQ(after.privileges, before.privileges);
+  EXPECT_EQ(after.filter, before.filter);
+  EXPECT_EQ(after.group, before.group);
+  (void)::pthread_sigmask(SIG_SETMASK, &before_some, nullptr);
+  (void)::sigaction(SIGUSR1, &before_mine, nullptr);
 }
 
 TEST(Sandbox, WhatAbortsIsSaidToHaveDoneThat) {
