@@ -350,6 +350,8 @@ struct GraphWork : WorkHeader {
   // nodes are others. A device may keep what it made of them. Version 0: of a part of them.
   std::uint32_t number = 0;
   std::uint64_t version = 0;
+  // Where there is a version, the same of each node: under one number a node never changes.
+  std::span<const std::uint64_t> node_versions;
 };
 
 // Number of units of a copy or fill: rows are cut into pieces, row by row.

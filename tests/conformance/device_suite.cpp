@@ -109,6 +109,9 @@ device::WorkId DeviceConformance::SubmitGraph(const TestClient& client,
   work.first_unit = spec.first_unit;
   work.nodes = nodes;
   work.version = spec.graph_version;
+  // Each version has other nodes.
+  node_versions_.emplace_back(nodes.size(), spec.graph_version);
+  if (spec.graph_version != 0) work.node_versions = node_versions_.back();
   device_->SubmitGraph(work);
   return work.id;
 }

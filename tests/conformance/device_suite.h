@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -181,6 +182,7 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
 
   device::WorkId last_id_ = 0;
   std::map<device::WorkId, std::vector<std::byte>> arguments_;
+  std::deque<std::vector<std::uint64_t>> node_versions_;
   std::map<device::WorkId, device::Completion> completed_;
   std::vector<device::WorkId> order_;
   std::unique_ptr<device::Device> device_;

@@ -208,7 +208,7 @@ Status CudaDevice::Start() {
   contain_ = std::make_shared<ContainWords>(context_, writes_);
   if (context_->driver().Has(Feature::kGraphs)) {
     Result<std::shared_ptr<GraphStore>> graphs =
-        GraphStore::Create(context_, options_.note, options_.await_quiet);
+        GraphStore::Create(context_, options_.graph_limits, options_.note, options_.await_quiet);
     if (!graphs.ok()) return graphs.status();
     graphs_ = *std::move(graphs);
   }

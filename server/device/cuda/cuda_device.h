@@ -13,6 +13,7 @@
 #include "server/device/cuda/channel.h"
 #include "server/device/cuda/completion_marks.h"
 #include "server/device/cuda/driver.h"
+#include "server/device/cuda/graph_store.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
@@ -23,6 +24,7 @@ struct CudaDeviceOptions {
   std::uint64_t memory_bytes = 0;  // Of all clients together; 0 = what is free at the start.
   CompletionKind completion = CompletionKind::kEvents;
   ChannelLimits limits;
+  GraphStoreLimits graph_limits;
   SmLimits sm_limits;
   // Null, or gives null: no launch can be stopped, the driver compiles, and isolated modules are
   // loaded only for those who may have it do so (SpaceOptions::driver_may_compile).

@@ -150,7 +150,9 @@ class CudaSpace : public Space {
                 .range_bytes = range_bytes()} {}
   CudaSpace(const CudaSpace&) = delete;
   CudaSpace& operator=(const CudaSpace&) = delete;
-  ~CudaSpace() override = default;
+  ~CudaSpace() override {
+    if (loading_.graphs != nullptr) loading_.graphs->Forget(*this);
+  }
 
   std::uint64_t base() const override { return range_->mapped().base; }
   std::uint64_t range_bytes() const override { return range_->mapped().range_bytes; }

@@ -92,7 +92,8 @@ FillNode FillOf(const FillWork& work) {
 
 }  // namespace
 
-NodeCopy::NodeCopy(const GraphNode& node) : work(node) {
+NodeCopy::NodeCopy(const GraphNode& node, std::uint64_t of_version)
+    : work(node), version(of_version) {
   if (auto* const launch = std::get_if<LaunchWork>(&work)) {
     parameters.assign(launch->parameters.begin(), launch->parameters.end());
     launch->parameters = parameters;
@@ -116,6 +117,7 @@ Result<std::unique_ptr<InstantiatedGraph>> InstantiatedGraph::Make(CudaContext& 
                                                                    Stream upload) {
   std::unique_ptr<InstantiatedGraph> made(new InstantiatedGraph(context));
   made->nodes_ = std::move(nodes);
+  for (const NodeCopy& node : made->nodes_) made->versions_.push_back(node.version);
   Status status = made->AddNodes();
   if (status.ok()) status = made->Instantiate(upload);
   if (!status.ok()) return status;
@@ -166,33 +168,45 @@ Status InstantiatedGraph::Instantiate(Stream upload) {
   return context_.Try("uploading a graph", driver.StreamSynchronize, upload);
 }
 
-InstantiatedGraph::Change InstantiatedGraph::FindChanges(std::span<const GraphNode* const> nodes,
-                                                         std::vector<std::size_t>& changed) {
-  if (nodes.size() != nodes_.size()) return Change::kOther;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const GraphNode& now = *nodes[i];
-    if (now.index() != nodes_[i].work.index()) return Change::kOther;
-    const bool is_same = std::visit(
-        [&](const auto& work) {
-          return IsSame(work, std::get<std::decay_t<decltype(work)>>(nodes_[i].work));
-        },
-        now);
-    if (is_same) continue;
-    if (!std::holds_alternative<LaunchWork>(now)) return Change::kOther;
+InstantiatedGraph::Change InstantiatedGraph::FindChanges(const GraphWork& work,
+                                                         std::vector<std::size_t>& changed) const {
+  if (work.nodes.size() != nodes_.size()) return Change::kOther;
+  for (std::size_t i = 0; i < versions_.size(); ++i) {
+    if (work.node_versions[i] == versions_[i]) continue;
+    if (changed.size() == kChangesMax) return Change::kTooMany;
     changed.push_back(i);
   }
-  return changed.size() > kChangesMax ? Change::kTooMany : Change::kDone;
+  return Change::kDone;
 }
 
-InstantiatedGraph::Change InstantiatedGraph::Become(std::span<const GraphNode* const> nodes) {
+InstantiatedGraph::Change InstantiatedGraph::ChangeNode(std::size_t number, const GraphNode& now) {
+  const GraphNode& before = nodes_[number].work;
+  if (now.index() != before.index()) return Change::kOther;
+  const bool is_same = std::visit(
+      [&](const auto& work) {
+        return IsSame(work, std::get<std::decay_t<decltype(work)>>(before));
+      },
+      now);
+  if (is_same) return Change::kDone;
+  const auto* const launch = std::get_if<LaunchWork>(&now);
+  // GraphStore knows the modules of which it was made.
+  if (launch == nullptr || launch->module != std::get<LaunchWork>(before).module) {
+    return Change::kOther;
+  }
+  const KernelOf kernel(*launch);
+  const Code code = context_.Call(context_.driver().GraphExecKernelNodeSetParams, exec_,
+                                  handles_[number], kernel.node());
+  if (code != Code::kSuccess) return Change::kOther;
+  nodes_[number] = NodeCopy(now, 0);
+  return Change::kDone;
+}
+
+InstantiatedGraph::Change InstantiatedGraph::Become(const GraphWork& work) {
   std::vector<std::size_t> changed;
-  if (const Change change = FindChanges(nodes, changed); change != Change::kDone) return change;
+  if (const Change change = FindChanges(work, changed); change != Change::kDone) return change;
   for (const std::size_t i : changed) {
-    const KernelOf kernel(std::get<LaunchWork>(*nodes[i]));
-    const Code code = context_.Call(context_.driver().GraphExecKernelNodeSetParams, exec_,
-                                    handles_[i], kernel.node());
-    if (code != Code::kSuccess) return Change::kOther;
-    nodes_[i] = NodeCopy(*nodes[i]);
+    if (const Change change = ChangeNode(i, *work.nodes[i]); change != Change::kDone) return change;
+    versions_[i] = work.node_versions[i];
   }
   return Change::kDone;
 }

@@ -18,12 +18,14 @@ namespace gpushared::device::cuda {
 
 // A node of a client's graph with bytes of its own, whatever becomes of the client's.
 struct NodeCopy {
-  explicit NodeCopy(const GraphNode& node);
+  // `version`: see GraphWork::node_versions.
+  NodeCopy(const GraphNode& node, std::uint64_t version);
   NodeCopy(NodeCopy&&) = default;
   NodeCopy& operator=(NodeCopy&&) = default;
 
   GraphNode work;  // A launch's parameters are the next member's bytes.
   std::vector<std::byte> parameters;
+  std::uint64_t version = 0;
 };
 
 // A client's graph as the driver has it: one call launches all of its nodes, one after the other.
@@ -45,14 +47,16 @@ class InstantiatedGraph {
   // No launch of it is with the driver.
   ~InstantiatedGraph();
 
-  // Launches whose parameters a call changes at most: about as long as it takes to submit so many.
+  // Nodes that a launch changes at most: about as long as it takes to submit so many launches. No
+  // others are compared, and a node has at most 4 KiB of parameters.
   static constexpr std::size_t kChangesMax = 256;
   enum class Change : std::uint8_t {
     kDone,     // Later launches run these nodes. Those that the driver has are not affected.
     kTooMany,  // Nothing was changed.
-    kOther,    // It takes another instantiation: another number of nodes, another copy or fill.
+    kOther,    // It takes another instantiation: another number of nodes, another copy or fill, a
+               // kernel of another module.
   };
-  Change Become(std::span<const GraphNode* const> nodes);
+  Change Become(const GraphWork& work);
   Status Launch(Stream stream);
 
   std::size_t size() const { return nodes_.size(); }
@@ -61,13 +65,15 @@ class InstantiatedGraph {
  private:
   explicit InstantiatedGraph(CudaContext& context) : context_(context) {}
   Status AddNodes();
-  Change FindChanges(std::span<const GraphNode* const> nodes, std::vector<std::size_t>& changed);
+  Change FindChanges(const GraphWork& work, std::vector<std::size_t>& changed) const;
+  Change ChangeNode(std::size_t number, const GraphNode& now);
   Status Instantiate(Stream upload);
 
   CudaContext& context_;
   std::vector<NodeCopy> nodes_;
-  std::vector<DriverNode> handles_;  // The driver's, in the same order.
-  DriverGraph graph_ = nullptr;      // Its nodes name those of the other one.
+  std::vector<std::uint64_t> versions_;  // Of the nodes; side by side, since all are looked at.
+  std::vector<DriverNode> handles_;      // The driver's, in the same order.
+  DriverGraph graph_ = nullptr;          // Its nodes name those of the other one.
   DriverExec exec_ = nullptr;
 };
 

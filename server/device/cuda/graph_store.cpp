@@ -15,8 +15,8 @@ bool MayInstantiate(const GraphWork& work) {
     return std::holds_alternative<LaunchWork>(*node);
   };
   // One without launches would outlive all modules of its client, and nobody would drop it.
-  return work.version != 0 && work.first_unit == 0 &&
-         work.nodes.size() >= GraphStore::kNodesLeast &&
+  return work.version != 0 && work.node_versions.size() == work.nodes.size() &&
+         work.first_unit == 0 && work.nodes.size() >= GraphStore::kNodesLeast &&
          work.nodes.size() <= GraphStore::kNodesOfGraphMax &&
          std::ranges::any_of(work.nodes, is_launch) &&
          std::ranges::all_of(work.nodes,
@@ -26,10 +26,11 @@ bool MayInstantiate(const GraphWork& work) {
 }  // namespace
 
 Result<std::shared_ptr<GraphStore>> GraphStore::Create(std::shared_ptr<CudaContext> context,
+                                                       GraphStoreLimits limits,
                                                        std::function<void(const std::string&)> note,
                                                        std::function<void()> await_quiet) {
   std::shared_ptr<GraphStore> store(
-      new GraphStore(std::move(context), std::move(note), std::move(await_quiet)));
+      new GraphStore(std::move(context), limits, std::move(note), std::move(await_quiet)));
   CudaContext& used = *store->context_;
   Status status = used.Try("making a stream", used.driver().StreamCreateWithPriority,
                            &store->upload_, kStreamNonBlocking, 0);
@@ -38,10 +39,13 @@ Result<std::shared_ptr<GraphStore>> GraphStore::Create(std::shared_ptr<CudaConte
   return store;
 }
 
-GraphStore::GraphStore(std::shared_ptr<CudaContext> context,
+GraphStore::GraphStore(std::shared_ptr<CudaContext> context, GraphStoreLimits limits,
                        std::function<void(const std::string&)> note,
                        std::function<void()> await_quiet)
-    : context_(std::move(context)), note_(std::move(note)), await_quiet_(std::move(await_quiet)) {}
+    : context_(std::move(context)),
+      limits_(limits),
+      note_(std::move(note)),
+      await_quiet_(std::move(await_quiet)) {}
 
 GraphStore::~GraphStore() {
   {
@@ -66,78 +70,162 @@ InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
     return nullptr;
   }
   Entry& entry = found->second;
-  entry.last_use = ++uses_;
-  if (entry.is_refused || entry.is_being_made || !entry.wanted.empty()) return nullptr;
+  const std::uint64_t used_before = NoteUse(key, entry);
+  if (entry.is_refused || entry.makes_way || entry.is_waited_for()) return nullptr;
   if (entry.graph != nullptr) {
     using enum InstantiatedGraph::Change;
-    const auto change = entry.version == work.version ? kDone : entry.graph->Become(work.nodes);
+    const auto change = entry.version == work.version ? kDone : entry.graph->Become(work);
     if (change == kDone) {
       entry.version = work.version;
       ++entry.launches;
       return entry.graph.get();
     }
     entry.version = 0;  // Of no launch: some of its nodes may be new ones.
-    if (change == kTooMany || entry.launches > 0) return nullptr;
-    Drop(entry);
+    const bool is_again = std::exchange(entry.version_far_off, work.version) == work.version;
+    if ((change == kTooMany && !is_again) || entry.launches > 0) return nullptr;
+    Drop(key, entry);
   }
-  if (MakeRoom(work.nodes.size(), entry)) Want(key, entry, work);
+  if (MakeRoom(key, work.nodes.size(), used_before)) Want(key, entry, work);
   return nullptr;
 }
 
 void GraphStore::Return(const GraphWork& work) {
   const MutexLock lock(mutex_);
-  --entries_.find(Key{work.space, work.number})->second.launches;
+  const Key key{work.space, work.number};
+  Entry& entry = entries_.find(key)->second;
+  if (--entry.launches > 0 || !std::exchange(entry.makes_way, false)) return;
+  Drop(key, entry);
 }
 
 void GraphStore::Remember(const Key& key) {
-  if (entries_.size() >= kGraphsMax) {
-    const auto oldest = OldestIdle();
-    if (oldest == entries_.end()) return;
-    Drop(oldest->second);
-    entries_.erase(oldest);
+  if (entries_.size() >= limits_.graphs) {
+    const auto largest = clients_.find(LargestByGraphs(key.first));
+    if (largest == clients_.end() || !EraseOldest(*largest)) return;
   }
-  entries_[key].last_use = ++uses_;
+  Entry& entry = entries_[key];
+  std::list<std::uint32_t>& graphs = clients_[key.first].graphs;
+  entry.place = graphs.insert(graphs.end(), key.second);
+  (void)NoteUse(key, entry);
+}
+
+bool GraphStore::EraseOldest(const std::pair<const Space* const, Client>& of) {
+  for (const std::uint32_t number : of.second.graphs) {
+    const auto entry = entries_.find(Key{of.first, number});
+    if (entry->second.launches > 0 || entry->second.is_waited_for()) continue;
+    Erase(entry);
+    return true;
+  }
+  return false;
+}
+
+std::uint64_t GraphStore::NoteUse(const Key& key, Entry& entry) {
+  std::list<std::uint32_t>& graphs = clients_[key.first].graphs;
+  graphs.splice(graphs.end(), graphs, entry.place);
+  return std::exchange(entry.last_use, ++uses_);
 }
 
 void GraphStore::Want(const Key& key, Entry& entry, const GraphWork& work) {
   entry.modules.clear();
-  for (const GraphNode* const node : work.nodes) {
-    entry.wanted.emplace_back(*node);
-    if (const auto* const launch = std::get_if<LaunchWork>(node)) {
+  for (std::size_t i = 0; i < work.nodes.size(); ++i) {
+    entry.wanted.emplace_back(*work.nodes[i], work.node_versions[i]);
+    if (const auto* const launch = std::get_if<LaunchWork>(work.nodes[i])) {
       entry.modules.insert(launch->module);
     }
   }
   entry.version = work.version;
-  nodes_ += entry.wanted.size();
+  Count(key.first, entry.wanted.size());
   queue_.push_back(key);
   changed_.notify_all();
 }
 
-GraphStore::Entries::iterator GraphStore::OldestIdle() {
-  auto oldest = entries_.end();
-  for (auto each = entries_.begin(); each != entries_.end(); ++each) {
-    const Entry& entry = each->second;
-    if (entry.launches > 0 || entry.is_being_made || !entry.wanted.empty()) continue;
-    if (oldest == entries_.end() || entry.last_use < oldest->second.last_use) oldest = each;
+const Space* GraphStore::LargestByGraphs(const Space* asking) {
+  const auto own = clients_.find(asking);
+  const Space* largest = asking;
+  std::size_t most = own == clients_.end() ? 1 : own->second.graphs.size() + 1;
+  for (const auto& [space, client] : clients_) {
+    if (space == asking || client.graphs.size() <= most) continue;
+    largest = space;
+    most = client.graphs.size();
   }
-  return oldest;
+  return largest;
 }
 
-bool GraphStore::MakeRoom(std::size_t nodes, const Entry& for_whom) {
-  while (nodes_ + nodes > kNodesMax) {
-    const auto oldest = OldestIdle();
-    if (oldest == entries_.end() || &oldest->second == &for_whom) return false;
-    Drop(oldest->second);
-    entries_.erase(oldest);
+const Space* GraphStore::LargestByNodes(const Space* asking, std::size_t more) {
+  const Space* largest = asking;
+  std::size_t most = clients_[asking].nodes + more;
+  for (const auto& [space, client] : clients_) {
+    if (space == asking || client.nodes <= most) continue;
+    largest = space;
+    most = client.nodes;
+  }
+  return largest;
+}
+
+bool GraphStore::MakeRoom(const Key& key, std::size_t nodes, std::uint64_t used_before) {
+  while (nodes_ + nodes > limits_.nodes) {
+    const Space* const largest = LargestByNodes(key.first, nodes);
+    if (!(largest == key.first ? DropOwn(key, used_before) : DropOf(largest))) return false;
   }
   return true;
 }
 
-void GraphStore::Drop(Entry& entry) {
+// Whoever launches more graphs in turn than there is room for would otherwise have each of them
+// instantiated again and again.
+bool GraphStore::DropOwn(const Key& key, std::uint64_t used_before) {
+  for (const std::uint32_t number : clients_[key.first].graphs) {
+    const Key one{key.first, number};
+    Entry& entry = entries_.find(one)->second;
+    if (entry.last_use > used_before) return false;
+    if (entry.graph == nullptr || entry.launches > 0) continue;
+    Drop(one, entry);
+    return true;
+  }
+  return false;
+}
+
+// One whose launches are with the driver goes when they have ended, and is launched as a list until
+// then: else a client could keep all room by being busy.
+bool GraphStore::DropOf(const Space* client) {
+  Key busy{nullptr, 0};
+  for (const std::uint32_t number : clients_[client].graphs) {
+    const Key one{client, number};
+    Entry& entry = entries_.find(one)->second;
+    if (entry.makes_way) return false;
+    if (entry.graph == nullptr) continue;
+    if (entry.launches == 0) {
+      Drop(one, entry);
+      return true;
+    }
+    if (busy.first == nullptr) busy = one;
+  }
+  if (busy.first != nullptr) entries_.find(busy)->second.makes_way = true;
+  return false;
+}
+
+void GraphStore::Drop(const Key& key, Entry& entry) {
   if (entry.graph == nullptr) return;
-  nodes_ -= entry.graph->size();
+  Uncount(key.first, entry.graph->size());
   dropped_.push_back(std::move(entry.graph));
   changed_.notify_all();
+}
+
+GraphStore::Entries::iterator GraphStore::Erase(Entries::iterator entry) {
+  Drop(entry->first, entry->second);
+  Uncount(entry->first.first, entry->second.wanted.size());
+  const auto client = clients_.find(entry->first.first);
+  client->second.graphs.erase(entry->second.place);
+  if (client->second.graphs.empty()) clients_.erase(client);
+  return entries_.erase(entry);
+}
+
+void GraphStore::Count(const Space* client, std::size_t nodes) {
+  nodes_ += nodes;
+  clients_[client].nodes += nodes;
+}
+
+void GraphStore::Uncount(const Space* client, std::size_t nodes) {
+  nodes_ -= nodes;
+  clients_[client].nodes -= nodes;
 }
 
 // ---- others'
@@ -155,19 +243,22 @@ void GraphStore::Forget(const device::Module& module) {
     return entries_[key].modules.contains(&module);
   });
   for (auto each = entries_.begin(); each != entries_.end();) {
-    Entry& entry = each->second;
-    if (!entry.modules.contains(&module)) {
-      ++each;
-      continue;
-    }
-    nodes_ -= entry.wanted.size();
-    Drop(entry);
-    each = entries_.erase(each);
+    each = each->second.modules.contains(&module) ? Erase(each) : std::next(each);
   }
   const auto users =
       std::ranges::partition(dropped_, [&](const auto& graph) { return !graph->Uses(module); });
   std::ranges::move(users, std::back_inserter(dropped));
   dropped_.erase(users.begin(), users.end());
+}
+
+void GraphStore::Forget(const Space& space) {
+  const MutexLock lock(mutex_);
+  std::erase_if(queue_, [&](const Key& key) { return key.first == &space; });
+  auto each = entries_.lower_bound(Key{&space, 0});
+  while (each != entries_.end() && each->first.first == &space) {
+    // Its modules are not gone, and will wait for it.
+    each = each->second.is_being_made ? std::next(each) : Erase(each);
+  }
 }
 
 void GraphStore::Run() {
@@ -224,7 +315,7 @@ void GraphStore::MakeNext(MutexLock& lock) {
     entry.graph = *std::move(made);
   } else {
     entry.is_refused = true;
-    nodes_ -= count;
+    Uncount(key.first, count);
   }
 }
 

@@ -3,7 +3,7 @@
 
 namespace gpushared::server {
 
-void Graph::Set(std::uint32_t number, std::shared_ptr<const GraphNode> node) {
+void Graph::Set(std::uint32_t number, std::shared_ptr<const GraphNode> node, std::uint64_t serial) {
   // New parameters alone change no prediction. Another copy may be one that the device takes alone.
   const bool is_like_before = number < nodes_.size() && node->kind == CommandKind::kLaunch &&
                               nodes_[number]->kind == node->kind &&
@@ -12,11 +12,14 @@ void Graph::Set(std::uint32_t number, std::shared_ptr<const GraphNode> node) {
   if (number == nodes_.size()) {
     charge_.Add(kBytesPerNode);
     works_.push_back(&node->work);
+    node_serials_.push_back(serial);
     nodes_.push_back(std::move(node));
   } else {
     works_[number] = &node->work;
+    node_serials_[number] = serial;
     nodes_[number] = std::move(node);
   }
+  serial_ = serial;
   checked_at = ~std::uint64_t{0};
 }
 
@@ -45,9 +48,7 @@ Graph& ClientGraphs::ToChange(std::uint32_t number) {
 
 void ClientGraphs::Set(std::uint32_t number, std::uint32_t node,
                        std::shared_ptr<const GraphNode> content) {
-  Graph& graph = *graphs_[number];
-  graph.Set(node, std::move(content));
-  graph.serial_ = ++last_serial_;
+  graphs_[number]->Set(node, std::move(content), ++last_serial_);
 }
 
 std::shared_ptr<Graph> ClientGraphs::Take(std::uint32_t number) {

@@ -71,10 +71,12 @@ class Graph {
   std::span<const device::GraphNode* const> Works(std::uint32_t first, std::uint32_t end) const {
     return std::span(works_).subspan(first, end - first);
   }
+  // See device::GraphWork.
+  std::span<const std::uint64_t> node_serials() const { return node_serials_; }
   // Host memory of another one with the same nodes, which stay where they are.
   std::uint64_t copy_bytes() const { return kFootprint + nodes_.size() * kBytesPerNode; }
-  // Replaces a node, or adds one behind all others.
-  void Set(std::uint32_t number, std::shared_ptr<const GraphNode> node);
+  // Replaces a node, or adds one behind all others. Of no other change of the client is `serial`.
+  void Set(std::uint32_t number, std::shared_ptr<const GraphNode> node, std::uint64_t serial);
 
   // Launches taken and not finished.
   std::uint32_t launches() const { return launches_; }
@@ -102,6 +104,7 @@ class Graph {
   std::uint64_t serial_ = 0;
   std::vector<std::shared_ptr<const GraphNode>> nodes_;
   std::vector<const device::GraphNode*> works_;
+  std::vector<std::uint64_t> node_serials_;  // Of the changes that set them.
   std::vector<std::uint16_t> modules_;
   std::uint32_t launches_ = 0;
   bool is_retired_ = false;  // Changed or destroyed since launches took it.

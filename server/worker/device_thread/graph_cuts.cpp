@@ -112,6 +112,7 @@ void Offers::TakeForm(ClientState& client, CommandSlot& command) const {
   if (!command.is_part_of_graph()) {
     work.number = graph.number();
     work.version = graph.serial();
+    work.node_versions = graph.node_serials();
     command.nodes_predicted = graph.whole.empty() ? graph.predicted_sum : graph.whole.Quantile(90);
     command.work = work;
     return;

@@ -38,7 +38,12 @@ class CudaGraph : public CudaDeviceTest {
   void Set(std::size_t node) {
     if (nodes_.size() == node) nodes_.emplace_back();
     nodes_[node] = StoreWork(tenant_, tenant_.At(4 * node), 1);
-    ++version_;
+    Note(node);
+  }
+  // Another content, whatever it is.
+  void Note(std::size_t node) {
+    node_versions_.resize(nodes_.size());
+    node_versions_[node] = ++version_;
   }
   GraphWork Work() {
     pointers_.clear();
@@ -50,6 +55,8 @@ class CudaGraph : public CudaDeviceTest {
     work.nodes = pointers_;
     work.number = 7;
     work.version = version_;
+    node_versions_.resize(nodes_.size());
+    work.node_versions = node_versions_;
     return work;
   }
   void Run(const GraphWork& work) {
@@ -82,6 +89,7 @@ class CudaGraph : public CudaDeviceTest {
   Tenant tenant_;
   std::deque<GraphNode> nodes_;
   std::vector<const GraphNode*> pointers_;
+  std::vector<std::uint64_t> node_versions_;
   std::uint64_t version_ = 0;
 };
 
@@ -121,8 +129,10 @@ TEST_F(CudaGraph, ALaunchBeforeTheChangeRunsWhatItWas) {
   const std::deque<GraphNode> kept = nodes_;
   std::vector<const GraphNode*> pointers;
   for (const GraphNode& node : kept) pointers.push_back(&node);
+  const std::vector<std::uint64_t> kept_versions = node_versions_;
   GraphWork first = Work();
   first.nodes = pointers;
+  first.node_versions = kept_versions;
   gpu().SubmitGraph(first);
   Set(0);
   const GraphWork second = Work();
@@ -157,7 +167,9 @@ TEST_F(CudaGraph, CopiesAndFillsAreNodes) {
   copy.width_bytes = copy.source_pitch_bytes = copy.destination_pitch_bytes = 64;
   copy.height = 4;
   nodes_.emplace_back(fill);
+  Note(kNodes);
   nodes_.emplace_back(copy);
+  Note(kNodes + 1);
   ASSERT_TRUE(RunUntilInstantiated());
   std::vector<std::uint32_t> words(64);
   const WorkId out = Copy(tenant_, CopyWork::Direction::kDeviceToHost,

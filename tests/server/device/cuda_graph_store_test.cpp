@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which graphs the driver has where it cannot have all: their number, their nodes, their clients.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/device/cuda/driver_graph.h"
+#include "tests/server/device/cuda_device_fixture.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+constexpr std::size_t kGraphNodes = 10;
+
+class CudaGraphStore : public CudaDeviceTest {
+ protected:
+  struct Graph {
+    Tenant* of = nullptr;
+    std::uint32_t number = 0;
+    std::deque<GraphNode> nodes;
+    std::vector<const GraphNode*> pointers;
+    std::vector<std::uint64_t> versions;
+  };
+
+  void TearDown() override {
+    graphs_.clear();
+    tenants_.clear();
+    CudaDeviceTest::TearDown();
+  }
+  void Begin(GraphStoreLimits limits) {
+    CudaDeviceOptions options;
+    options.graph_limits = limits;
+    Start(std::move(options));
+  }
+  Tenant& NewClient() { return tenants_.emplace_back(NewTenant()); }
+  Graph& NewGraph(Tenant& of, std::size_t nodes = kGraphNodes) {
+    Graph& graph = graphs_.emplace_back();
+    graph.of = &of;
+    graph.number = static_cast<std::uint32_t>(graphs_.size());
+    for (std::size_t i = 0; i < nodes; ++i) graph.nodes.emplace_back(NewLaunch(graph, i));
+    for (const GraphNode& node : graph.nodes) graph.pointers.push_back(&node);
+    graph.versions.resize(nodes, ++last_version_);
+    return graph;
+  }
+  LaunchWork NewLaunch(const Graph& graph, std::size_t node) {
+    return StoreWork(*graph.of, graph.of->At(4 * node), graph.number);
+  }
+  void Change(Graph& graph, std::size_t node) {
+    graph.nodes[node] = NewLaunch(graph, node);
+    graph.versions[node] = ++last_version_;
+  }
+  GraphWork WorkOf(Graph& graph) {
+    GraphWork work;
+    work.id = ++last_id_;
+    work.space = graph.of->space.get();
+    work.stream = graph.number;
+    work.nodes = graph.pointers;
+    work.number = graph.number;
+    work.version = *std::max_element(graph.versions.begin(), graph.versions.end());
+    work.node_versions = graph.versions;
+    return work;
+  }
+  // Whether it went to the driver as one.
+  bool Launch(Graph& graph) {
+    const std::size_t before = fake_cuda_calls("cuGraphLaunch");
+    const GraphWork work = WorkOf(graph);
+    gpu().SubmitGraph(work);
+    const Completion ended = Await(work.id);
+    EXPECT_TRUE(ended.status.ok()) << ended.status.ToString();
+    return fake_cuda_calls("cuGraphLaunch") > before;
+  }
+  // Launches it until it does, or for a second.
+  bool LaunchUntilWhole(Graph& graph) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (std::chrono::steady_clock::now() < end) {
+      if (Launch(graph)) return true;
+    }
+    return false;
+  }
+  static std::size_t Instantiations() { return fake_cuda_calls("cuGraphInstantiateWithFlags"); }
+
+  std::deque<Tenant> tenants_;
+  std::deque<Graph> graphs_;
+  std::uint64_t last_version_ = 0;
+};
+
+TEST_F(CudaGraphStore, TheOneThatWasLaunchedLongestAgoMakesWay) {
+  Begin({.nodes = 2 * kGraphNodes});
+  Tenant& client = NewClient();
+  Graph &first = NewGraph(client), &second = NewGraph(client), &third = NewGraph(client);
+  ASSERT_TRUE(LaunchUntilWhole(first));
+  ASSERT_TRUE(LaunchUntilWhole(second));
+  ASSERT_TRUE(Launch(first));
+  ASSERT_TRUE(LaunchUntilWhole(third));
+  EXPECT_TRUE(Launch(first));
+  EXPECT_FALSE(Launch(second));
+}
+
+// Else each launch would have the driver make the one that is launched last.
+TEST_F(CudaGraphStore, OfMoreGraphsInTurnThanThereIsRoomForSomeStay) {
+  Begin({.nodes = 2 * kGraphNodes});
+  Tenant& client = NewClient();
+  Graph &first = NewGraph(client), &second = NewGraph(client), &third = NewGraph(client);
+  ASSERT_TRUE(LaunchUntilWhole(first));
+  ASSERT_TRUE(LaunchUntilWhole(second));
+  for (int round = 0; round < 30; ++round) {
+    EXPECT_TRUE(Launch(first)) << round;
+    EXPECT_TRUE(Launch(second)) << round;
+    EXPECT_FALSE(Launch(third)) << round;
+  }
+  EXPECT_EQ(Instantiations(), 2U);
+}
+
+TEST_F(CudaGraphStore, AClientGetsItsShareFromOneThatHasMore) {
+  Begin({.nodes = 4 * kGraphNodes});
+  Tenant &greedy = NewClient(), &other = NewClient();
+  std::vector<Graph*> many;
+  for (int i = 0; i < 4; ++i) {
+    many.push_back(&NewGraph(greedy));
+    ASSERT_TRUE(LaunchUntilWhole(*many.back())) << "all is there for one alone: " << i;
+  }
+  Graph &one = NewGraph(other), &two = NewGraph(other), &three = NewGraph(other);
+  ASSERT_TRUE(LaunchUntilWhole(one));
+  ASSERT_TRUE(LaunchUntilWhole(two));
+  EXPECT_FALSE(Launch(*many[0]));
+  EXPECT_FALSE(Launch(*many[1]));
+  EXPECT_TRUE(Launch(*many[2]));
+  EXPECT_TRUE(Launch(*many[3]));
+  // From now on each has as much as the other, and takes from itself only, however busy it is.
+  for (int round = 0; round < 20; ++round) {
+    for (Graph* const each : {&one, &two, &three}) (void)Launch(*each);
+  }
+  ASSERT_TRUE(LaunchUntilWhole(three));
+  EXPECT_TRUE(Launch(*many[2]));
+  EXPECT_TRUE(Launch(*many[3]));
+  EXPECT_EQ(fake_cuda_live("instantiated graph"), 4U);
+}
+
+// Its launches follow each other without a gap, so none of its graphs is ever idle.
+TEST_F(CudaGraphStore, AClientThatIsAlwaysBusyMakesWayAllTheSame) {
+  Begin({.nodes = 2 * kGraphNodes});
+  Tenant &busy = NewClient(), &other = NewClient();
+  Graph &first = NewGraph(busy), &second = NewGraph(busy), &mine = NewGraph(other);
+  ASSERT_TRUE(LaunchUntilWhole(first));
+  ASSERT_TRUE(LaunchUntilWhole(second));
+  GraphWork ahead = WorkOf(first);
+  gpu().SubmitGraph(ahead);
+  GraphWork beside = WorkOf(second);
+  gpu().SubmitGraph(beside);
+  bool is_whole = false;
+  for (int round = 0; round < 200 && !is_whole; ++round) {
+    const GraphWork next = WorkOf(first), next_beside = WorkOf(second);
+    gpu().SubmitGraph(next);
+    gpu().SubmitGraph(next_beside);
+    is_whole = Launch(mine) && completed_.contains(ahead.id);
+    (void)Await(ahead.id);
+    (void)Await(beside.id);
+    ahead = next;
+    beside = next_beside;
+  }
+  (void)Await(ahead.id);
+  (void)Await(beside.id);
+  EXPECT_TRUE(LaunchUntilWhole(mine));
+}
+
+// Whoever launches graphs once each would else have all others' forgotten before their second time.
+TEST_F(CudaGraphStore, AClientWithManyGraphsMakesNobodyElsesForgotten) {
+  Begin({.graphs = 8});
+  Tenant &many = NewClient(), &other = NewClient();
+  Graph &one = NewGraph(other), &two = NewGraph(other);
+  ASSERT_TRUE(LaunchUntilWhole(one));
+  (void)Launch(two);
+  for (int i = 0; i < 50; ++i) (void)Launch(NewGraph(many));
+  EXPECT_TRUE(Launch(one));
+  (void)Launch(two);
+  EXPECT_TRUE(LaunchUntilWhole(two));
+}
+
+TEST_F(CudaGraphStore, ItsOwnOldestIsForgottenForAClientsNewOne) {
+  Begin({.graphs = 4});
+  Tenant& client = NewClient();
+  Graph& oldest = NewGraph(client);
+  ASSERT_TRUE(LaunchUntilWhole(oldest));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(LaunchUntilWhole(NewGraph(client)));
+  ASSERT_TRUE(Launch(oldest));
+  ASSERT_TRUE(LaunchUntilWhole(NewGraph(client)));
+  EXPECT_TRUE(Launch(oldest));
+  EXPECT_EQ(Instantiations(), 5U);
+}
+
+TEST_F(CudaGraphStore, NothingIsKeptOfAClientThatHasGone) {
+  Begin({.nodes = 2 * kGraphNodes, .graphs = 2});
+  {
+    Tenant gone = NewTenant();
+    Graph &first = NewGraph(gone), &second = NewGraph(gone);
+    ASSERT_TRUE(LaunchUntilWhole(first));
+    ASSERT_TRUE(LaunchUntilWhole(second));
+    graphs_.clear();
+  }
+  EXPECT_EQ(fake_cuda_live("instantiated graph"), 0U);
+  Tenant& client = NewClient();
+  Graph &one = NewGraph(client), &two = NewGraph(client);
+  EXPECT_TRUE(LaunchUntilWhole(one));
+  EXPECT_TRUE(LaunchUntilWhole(two));
+  EXPECT_TRUE(Launch(one));
+}
+
+// ---- how many nodes a launch looks at
+
+// The device thread would compare up to 32 MiB of parameters.
+TEST_F(CudaGraphStore, NodesUnderTheSameNumberAreNotCompared) {
+  Begin({});
+  Tenant& client = NewClient();
+  Graph& graph = NewGraph(client);
+  ASSERT_TRUE(LaunchUntilWhole(graph));
+  Change(graph, 2);
+  graph.nodes[5] = NewLaunch(graph, 5);  // Under its old number, which no client of ours does.
+  fake_cuda_forget_calls();
+  EXPECT_TRUE(Launch(graph));
+  EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 1U);
+}
+
+TEST_F(CudaGraphStore, ANewNumberWithOldContentCostsNoCall) {
+  Begin({});
+  Tenant& client = NewClient();
+  Graph& graph = NewGraph(client);
+  ASSERT_TRUE(LaunchUntilWhole(graph));
+  graph.versions[2] = ++last_version_;
+  fake_cuda_forget_calls();
+  EXPECT_TRUE(Launch(graph));
+  EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 0U);
+}
+
+TEST_F(CudaGraphStore, ALaunchChangesNoMoreNodesThanItMay) {
+  Begin({});
+  Tenant& client = NewClient();
+  Graph& graph = NewGraph(client, InstantiatedGraph::kChangesMax + kGraphNodes);
+  ASSERT_TRUE(LaunchUntilWhole(graph));
+  for (std::size_t i = 0; i < InstantiatedGraph::kChangesMax; ++i) Change(graph, i);
+  fake_cuda_forget_calls();
+  EXPECT_TRUE(Launch(graph));
+  EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), InstantiatedGraph::kChangesMax);
+  for (std::size_t i = 0; i <= InstantiatedGraph::kChangesMax; ++i) Change(graph, i);
+  fake_cuda_forget_calls();
+  EXPECT_FALSE(Launch(graph));
+  EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 0U);
+}
+
+TEST_F(CudaGraphStore, WhatChangedTooMuchAndIsLaunchedAgainIsInstantiatedAnew) {
+  Begin({});
+  Tenant& client = NewClient();
+  Graph& graph = NewGraph(client, InstantiatedGraph::kChangesMax + kGraphNodes);
+  ASSERT_TRUE(LaunchUntilWhole(graph));
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) Change(graph, i);
+  EXPECT_FALSE(Launch(graph));
+  EXPECT_EQ(Instantiations(), 1U) << "nothing is made for a single launch";
+  EXPECT_TRUE(LaunchUntilWhole(graph));
+  EXPECT_EQ(Instantiations(), 2U);
+}
+
+// The module may go while the graph stays: the driver must not have its kernel then.
+TEST_F(CudaGraphStore, AKernelOfAnotherModuleTakesAnotherInstantiation) {
+  Begin({});
+  Tenant& client = NewClient();
+  Graph& graph = NewGraph(client);
+  ASSERT_TRUE(LaunchUntilWhole(graph));
+  auto second = Load(*client.space, kStorePtx);
+  ASSERT_TRUE(second.ok());
+  Change(graph, 4);
+  std::get<LaunchWork>(graph.nodes[4]).module = second->get();
+  ASSERT_TRUE(LaunchUntilWhole(graph));
+  EXPECT_EQ(Instantiations(), 2U);
+  second->reset();
+  EXPECT_EQ(fake_cuda_live("instantiated graph"), 0U);
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda
