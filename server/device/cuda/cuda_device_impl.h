@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_DEVICE_IMPL_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_DEVICE_IMPL_H_
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/device/cuda/channel.h"
+#include "server/device/cuda/claim_words.h"
+#include "server/device/cuda/code_maker.h"
+#include "server/device/cuda/contain_words.h"
+#include "server/device/cuda/cuda_context.h"
+#include "server/device/cuda/cuda_device.h"
+#include "server/device/cuda/cuda_memory.h"
+#include "server/device/cuda/cuda_module.h"
+#include "server/device/cuda/graph_store.h"
+#include "server/device/cuda/host_memory.h"
+#include "server/device/cuda/sm_partition.h"
+#include "server/device/cuda/stream_table.h"
+#include "server/device/cuda/urgent_writes.h"
+#include "server/device/work_checks.h"
+
+namespace gpushared::device::cuda {
+
+// Read by the driver when it is initialised; without it there are 8.
+inline constexpr const char* kConnectionsVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+
+// What CreateCudaDevice makes. Start is in cuda_device_start.cpp, all else in cuda_device.cpp.
+//
+// Threads: see Device.
+class CudaDevice : public Device {
+ public:
+  CudaDevice(std::shared_ptr<CudaContext> context, CudaDeviceOptions options, WakeFunction wake)
+      : context_(std::move(context)), options_(std::move(options)), wake_(std::move(wake)) {}
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  ~CudaDevice() override = default;
+
+  // On the thread for which the context was opened.
+  Status Start();
+
+  const DeviceInfo& info() const override { return info_; }
+  Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) override;
+  std::uint64_t free_memory_bytes() const override { return memory_->budget()->free_bytes(); }
+  Result<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> memory) override {
+    return PinnedRegions::Pin(pinned_, memory);
+  }
+
+  void Submit(const LaunchWork& work) override {
+    SubmitChecked(work, work.grid.Count(), CheckLaunchHere(work));
+  }
+  static const CudaSpace& SpaceOf(const WorkHeader& work) {
+    return static_cast<const CudaSpace&>(*work.space);
+  }
+  bool CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) override;
+  bool CanKill(const LaunchWork& work) const override {
+    return static_cast<const CudaModule*>(work.module)->contained() != nullptr;
+  }
+  void Submit(const CopyWork& work) override {
+    SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
+                  CheckCopy(work, SpaceOf(work).mapped(), SpaceOf(work).variables()));
+  }
+  void Submit(const FillWork& work) override {
+    SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
+                  CheckFill(work, SpaceOf(work).mapped(), SpaceOf(work).variables()));
+  }
+  bool TakesNode(const GraphNode& node) const override;
+  void SubmitGraph(const GraphWork& work) override;
+  void RequestStop(WorkId id) override { Stop(id, false); }
+  void RequestKill(WorkId id) override { Stop(id, true); }
+  std::size_t TakeCompletions(std::span<Completion> out) override;
+  bool must_be_polled() const override {
+    return in_channels_ > 0 || (context_->is_dead() && !loss_);
+  }
+  const DeviceLoss* loss() const override { return loss_ ? &*loss_ : nullptr; }
+
+ private:
+  Status ReadInfo();
+  Status ReadAttributes();
+  Status MakePartitions();
+  Status MakeCompiler();
+  Status TryCode(const Result<std::vector<std::byte>>& code);
+  Status MakeChannels();
+  Result<Stream> MakeStream(std::size_t level, int priority);
+  // A channel's stream on a part of the multiprocessors.
+  struct PartStream {
+    std::size_t number = 0;
+    Stream stream = nullptr;
+  };
+  Status TryParts(std::span<const PartStream> streams);
+  Status TryPart(const PartStream& part, Function trial);
+  // The level of channels that the work may use.
+  std::uint8_t LevelOf(const WorkHeader& header) const;
+  Status CheckLaunchHere(const LaunchWork& work) const;
+  // That it could run as; null when it runs as the client wrote it.
+  const ClaimedKernel* ClaimedFormOf(const LaunchWork& work) const;
+  std::uint32_t MultiprocessorsFor(const WorkHeader& header) const;
+  // 0 where the driver does not say.
+  std::uint64_t BlocksAtOnce(const LaunchWork& work, const ClaimedKernel& form);
+  void SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status refused);
+  Status CheckNode(const GraphWork& graph, const GraphNode& node) const;
+  void Stop(WorkId id, bool is_kill);
+  // The context is current on the thread that submits and polls; false when it cannot be.
+  bool Bind();
+  void Poll();
+  void Lose();
+  void Complete(const Item& item);
+  std::unique_ptr<Item> NewItem();
+  void Recycle(std::unique_ptr<Item> item);
+
+  const std::shared_ptr<CudaContext> context_;
+  const CudaDeviceOptions options_;
+  const WakeFunction wake_;
+  DeviceInfo info_;
+  std::shared_ptr<CudaMemory> memory_;
+  std::shared_ptr<PinnedRegions> pinned_;
+  std::unique_ptr<BounceBuffers> bounces_;
+  std::unique_ptr<CompletionMarks> marks_;
+  // Compiled, where there is a compiler that the driver understands; else its text.
+  std::vector<std::byte> trial_image_;
+  std::shared_ptr<CodeMaker> maker_;  // Null where nothing is compiled outside; as the next.
+  std::unique_ptr<ClaimWords> claims_;
+  std::shared_ptr<GraphStore> graphs_;  // Null where the driver has no graphs.
+  std::shared_ptr<UrgentWrites> writes_;
+  std::shared_ptr<ContainWords> contain_;
+  std::optional<ChannelEnvironment> environment_;
+  // By class; null: all multiprocessors.
+  std::array<std::unique_ptr<SmPartition>, kDeviceClasses> partitions_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+  StreamTable streams_;
+
+  std::thread::id bound_;                        // On which the context is known to be current.
+  std::size_t in_channels_ = 0;                  // Works.
+  std::vector<std::unique_ptr<Item>> finished_;  // Empty between calls.
+  std::vector<std::unique_ptr<Item>> spare_;
+  std::deque<Completion> completions_;
+  bool wakes_ = false;  // The next completion calls the wake function.
+  std::optional<DeviceLoss> loss_;
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CUDA_DEVICE_IMPL_H_
