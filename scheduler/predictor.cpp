@@ -35,6 +35,12 @@ bool Predictor::KnowsWell(std::uint64_t key) const {
   return entry != nullptr && entry->samples.size() == kSamplesKept;
 }
 
+Predictor::Middle Predictor::MiddleOf(std::uint64_t key) const {
+  const Entry* const entry = Find(key);
+  if (entry == nullptr) return {};
+  return {.samples = entry->samples.size(), .median = entry->samples.Quantile(50)};
+}
+
 Duration Predictor::Predict(std::uint64_t key, const KernelGrid& grid) const {
   if (const Entry* const entry = Find(key)) return entry->predicted;
   const Relative& relative = relatives_[PlaceOfKin(grid.kernel)];
@@ -93,7 +99,8 @@ std::vector<KnownCost> Predictor::KnownPart(std::size_t part) const {
     known.push_back({.key = entry.key,
                      .grid = entry.grid,
                      .predicted = entry.predicted,
-                     .last_sample = entry.used});
+                     .last_sample = entry.used,
+                     .samples = static_cast<std::uint32_t>(entry.samples.size())});
   }
   return known;
 }

@@ -25,6 +25,7 @@ struct KnownCost {
   KernelGrid grid;
   Duration predicted{};
   std::uint64_t last_sample = 0;  // Ascending over all keys, among those of one predictor.
+  std::uint32_t samples = 1;      // That it is known from; of those that are kept.
 };
 
 // The prediction is the 0.9 quantile of the last 19 measured times per key, or the largest while
@@ -51,10 +52,20 @@ class Predictor {
 
   // For a command of `key`; kFirstGuess when neither it nor its kin has a sample.
   Duration Predict(std::uint64_t key, const KernelGrid& grid = {}) const;
-  // Whether the key itself has one.
+  // By samples of the key itself; zero when there are none.
+  Duration PredictKnown(std::uint64_t key) const {
+    const Entry* const entry = Find(key);
+    return entry == nullptr ? Duration{} : entry->predicted;
+  }
   bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
   // Whether it has as many as are kept.
   bool KnowsWell(std::uint64_t key) const;
+  // How many it has, of those that are kept, and their median: zero where there are none.
+  struct Middle {
+    std::size_t samples = 0;
+    Duration median{};
+  };
+  Middle MiddleOf(std::uint64_t key) const;
   // Returns what the key's own samples predicted until now; zero when it had none.
   Duration AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
 

@@ -46,6 +46,7 @@ constexpr std::array kClientColumns = {
     Column{"STOPS", "stops", 0, 0, false, false},
     Column{"UNCUT s", "uncut_s", 1, 3, false, false},
     Column{"UNCUT KERNEL", "uncut_kernel", 0, 0, true, false},
+    Column{"UNCUT SINCE", "uncut_why", 0, 0, true, false},
     Column{"SHARE ERROR pp", "share_error_points", 1, 1, false, false},
     Column{"KEPT %", "promise_kept_percent", 1, 1, false, false},
     Column{"REQUEST p99 us", "request_p99_us", 1, 1, false, false},

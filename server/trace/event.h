@@ -33,6 +33,7 @@ enum class Cut : std::uint8_t {
   kTooShort,      // Predicted to be too short to be worth stopping.
   kRanAsItIs,     // This launch could not be stopped; others of the device can.
   kHighClass,     // Nothing of the high class is stopped.
+  kSlowForm,      // Its form that can be stopped took too long.
 };
 
 // Commands of a client in the lane and on the device.

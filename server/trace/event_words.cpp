@@ -58,7 +58,7 @@ std::optional<Entry> DepartureOf(const EventWords& words, scheduler::SchedulingC
   const std::uint8_t work = Get(head, Bits::kWork) & 0xf, cut = Get(head, Bits::kCut) & 0xf;
   const unsigned shift = Get(head, Bits::kShift);
   const bool is_known = work <= static_cast<std::uint8_t>(Work::kGraph) &&
-                        cut <= static_cast<std::uint8_t>(Cut::kHighClass) &&
+                        cut <= static_cast<std::uint8_t>(Cut::kSlowForm) &&
                         shift <= Bits::kShiftMax && AreTimes(words, 5, 7);
   if (!is_known) return {};
   const std::uint64_t left_at = At(words, 5) >> shift;

@@ -246,12 +246,17 @@ void StepDevice::Accept(Work work, Submission submission) {
 
 void StepDevice::End(Work work, Status status, bool stopped) {
   if (status.ok() && !stopped) Perform(work);
+  auto ended = device::DeviceClock::now() + options_.ends_later;
+  if (const auto* const launch = std::get_if<device::LaunchWork>(&work.what)) {
+    const auto takes = launch->may_be_stopped ? options_.stoppable_takes : options_.launch_takes;
+    if (takes.count() > 0) ended = work.started + takes;
+  }
   completions_.push_back({.id = work.id,
                           .status = std::move(status),
                           .units_done = work.units_done,
                           .stopped = stopped,
                           .started = work.started,
-                          .ended = device::DeviceClock::now() + options_.ends_later});
+                          .ended = ended});
   changed_.notify_all();
   if (options_.must_be_polled) return;
   if (std::exchange(armed_, false)) wake_();

@@ -26,6 +26,9 @@ struct StepDeviceOptions {
   bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
   std::chrono::milliseconds submitting_takes{};  // For each launch.
   std::chrono::seconds ends_later{};             // Completions claim an end so much later.
+  // Completions of launches claim to have taken so long: as they are, and where they may be
+  // stopped.
+  std::chrono::microseconds launch_takes{}, stoppable_takes{};
   bool stopping_costs = false;
   bool chains_stops = false;
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.

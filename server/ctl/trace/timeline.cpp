@@ -31,6 +31,8 @@ std::string_view CutText(trace::Cut cut) {
       return "this launch could not be stopped";
     case trace::Cut::kHighClass:
       return "of the high class";
+    case trace::Cut::kSlowForm:
+      return "its stoppable form takes too long";
   }
   return "";
 }

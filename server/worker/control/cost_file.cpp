@@ -22,7 +22,7 @@ namespace {
 
 using scheduler::KnownCost;
 
-constexpr std::string_view kFirstLine = "gpushared costs 2";
+constexpr std::string_view kFirstLine = "gpushared costs 3";
 
 std::string Errno() { return std::generic_category().message(errno); }
 
@@ -106,13 +106,16 @@ bool TakeNumber(std::string_view& line, int base, char end, std::uint64_t& value
 }
 
 bool ParseCost(std::string_view line, KnownCost& cost) {
-  std::uint64_t ns = 0;
-  const bool is_whole =
-      TakeNumber(line, 16, ' ', cost.key) && TakeNumber(line, 16, ' ', cost.grid.kernel) &&
-      TakeNumber(line, 10, ' ', cost.grid.blocks) && TakeNumber(line, 10, '\0', ns);
+  std::uint64_t ns = 0, samples = 0;
+  const bool is_whole = TakeNumber(line, 16, ' ', cost.key) &&
+                        TakeNumber(line, 16, ' ', cost.grid.kernel) &&
+                        TakeNumber(line, 10, ' ', cost.grid.blocks) &&
+                        TakeNumber(line, 10, ' ', ns) && TakeNumber(line, 10, '\0', samples);
   constexpr auto kNsMax =
       static_cast<std::uint64_t>(scheduler::Duration(scheduler::kCommandTimeMax).count());
   if (!is_whole || ns == 0 || ns > kNsMax) return false;
+  if (samples == 0 || samples > scheduler::Predictor::kSamplesKept) return false;
+  cost.samples = static_cast<std::uint32_t>(samples);
   cost.predicted = scheduler::Duration(static_cast<scheduler::Duration::rep>(ns));
   return true;
 }
@@ -193,7 +196,10 @@ Result<std::optional<KeptCosts>> ReadCosts(const std::string& path, std::string_
     KnownCost cost;
     if (!ParseCost(*line, cost)) {
       return Refused(
-          path, fmt::format("line {} is not key, kernel, blocks and nanoseconds", lines.number()));
+          path,
+          fmt::format(
+              "line {} is not key, kernel, blocks, nanoseconds and samples, of which {} are kept",
+              lines.number(), scheduler::Predictor::kSamplesKept));
     }
     costs.push_back(cost);
   }
@@ -204,8 +210,8 @@ Status WriteCosts(const std::string& path, std::string_view conditions, const Ha
   std::string text = fmt::format("{}\ndevice {}\nseed {:x} {:x}\n", kFirstLine, OneLine(conditions),
                                  seed[0], seed[1]);
   for (const KnownCost& cost : costs) {
-    fmt::format_to(std::back_inserter(text), "{:x} {:x} {} {}\n", cost.key, cost.grid.kernel,
-                   cost.grid.blocks, cost.predicted.count());
+    fmt::format_to(std::back_inserter(text), "{:x} {:x} {} {} {}\n", cost.key, cost.grid.kernel,
+                   cost.grid.blocks, cost.predicted.count(), cost.samples);
   }
   text += fmt::format("sum {:x}\n", SumOf(text));
 

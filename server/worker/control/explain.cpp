@@ -33,6 +33,10 @@ const char* CutText(Blocker::Cut cut) {
              "its blocks are short, or nobody more urgent was connected when it began";
     case Blocker::Cut::kHighClass:
       return "was not cut: it is of the high class";
+    case Blocker::Cut::kSlowForm:
+      return "was not cut: the form of its kernel that can be stopped was measured to take too "
+             "much "
+             "longer than the kernel as it is";
   }
   return "";
 }

@@ -95,6 +95,10 @@ class CommandSlot {
   std::uint64_t bytes = 0;        // Copied or filled.
   std::uint64_t cost_key = 0;     // Of launches; see CostModel.
   std::uint64_t cost_kernel = 0;  // Of launches; see CostModel.
+  // A launch on a device that stops another form than the client's: it runs as that one.
+  bool runs_stoppable_form = false;
+  // It would, if that took no longer.
+  bool has_slow_form = false;
   scheduler::TimePoint taken{};
   // Over the submissions that have ended.
   scheduler::Duration measured{};  // From the begin of the first unit to the end of the last.
@@ -186,6 +190,7 @@ class CommandSlot {
   void Recycle() {
     failure.reset();
     is_cut = goes_singly = false;
+    runs_stoppable_form = has_slow_form = false;
     first_node = end_node = 0;
     modules = {kNoModule, kNoModule};
     units = units_done = bytes = cost_key = cost_kernel = 0;

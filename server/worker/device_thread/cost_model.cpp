@@ -53,7 +53,7 @@ scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
 bool CostModel::WantsSample(const CommandSlot& command) const {
   if (command.kind == CommandKind::kGraph && command.is_part_of_graph()) return false;
   return command.kind != CommandKind::kLaunch || command.sequence % kSampleEvery == 0 ||
-         !launches_.KnowsWell(command.cost_key);
+         !launches_.KnowsWell(FormKey(command));
 }
 
 void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {
@@ -72,7 +72,7 @@ void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measure
 
 scheduler::Duration CostModel::Store(const CommandSlot& command, scheduler::Duration sample) {
   if (command.kind == CommandKind::kLaunch) {
-    return launches_.AddSample(command.cost_key, sample, GridOf(command));
+    return launches_.AddSample(FormKey(command), sample, GridOf(command));
   }
   copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))].Add(
       sample);
@@ -86,7 +86,11 @@ std::optional<scheduler::Duration> CostModel::Turnaround() const {
 
 void CostModel::Learn(std::span<const scheduler::KnownCost> costs) {
   for (const scheduler::KnownCost& cost : costs) {
-    launches_.AddSample(cost.key, cost.predicted, cost.grid);
+    // Enough to compare forms, and few enough to be forgotten soon.
+    const auto count = std::clamp<std::size_t>(cost.samples, 1, kFormSamplesMin);
+    for (std::size_t i = 0; i < count; ++i) {
+      launches_.AddSample(cost.key, cost.predicted, cost.grid);
+    }
   }
 }
 

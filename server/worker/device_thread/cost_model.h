@@ -25,10 +25,17 @@ namespace gpushared::server {
 // memory): what else decides is in the client's data. Copies and fills by kind and size, for
 // all clients together: they all run the same code.
 //
+// Some devices stop another form of a kernel than the one that its client wrote. Each form has
+// samples of its own, and one that is known for neither is predicted from the other.
+//
 // Confined to the device thread.
 class CostModel {
  public:
   static constexpr std::uint64_t kSampleEvery = 16;
+  // Forms are compared when each has so many samples. The one that can be stopped is given up when
+  // it takes so much of the other one's time.
+  static constexpr std::size_t kFormSamplesMin = 5;
+  static constexpr std::int64_t kFormPermilleMax = 1150;
 
   // A module's identity in keys: its content, its owner and its isolation, which decides about its
   // code. So one program of a user teaches the next one, also in the next worker with this seed.
@@ -54,6 +61,29 @@ class CostModel {
 
   // Predicts the rest of the command.
   scheduler::Duration Predict(const CommandSlot& command) const;
+
+  // What both forms of the launch take; a launch that has only one form has no samples of another.
+  struct Forms {
+    scheduler::Predictor::Middle original, stoppable;
+
+    bool are_known() const {
+      return original.samples >= kFormSamplesMin && stoppable.samples >= kFormSamplesMin;
+    }
+    // Stopping it costs more than it is worth.
+    bool is_stoppable_slow() const {
+      return are_known() && stoppable.median.count() >
+                                original.median.count() / 1000 * kFormPermilleMax +
+                                    original.median.count() % 1000 * kFormPermilleMax / 1000;
+    }
+    // Nobody would ever know whether it is.
+    bool lacks_original() const {
+      return stoppable.samples >= kFormSamplesMin && original.samples < kFormSamplesMin;
+    }
+  };
+  Forms FormsOf(const CommandSlot& command) const {
+    return {.original = launches_.MiddleOf(command.cost_key),
+            .stoppable = launches_.MiddleOf(StoppableKey(command.cost_key))};
+  }
 
   // Whether a sample of it is worth what exact times cost: until its key has enough of them, and
   // of every kSampleEvery-th command from then on, since kernels change what they do.
@@ -106,14 +136,38 @@ class CostModel {
   static scheduler::KernelGrid GridOf(const Work& work) {
     return {.kernel = work.cost_kernel, .blocks = work.units};
   }
+  static constexpr std::uint64_t StoppableKey(std::uint64_t cost_key) {
+    return cost_key ^ 0x9e3779b97f4a7c15u;
+  }
+  // Of the form that the launch runs as.
+  static std::uint64_t FormKey(const GraphNode& node) { return node.cost_key; }
+  static std::uint64_t FormKey(const CommandSlot& command) {
+    return command.runs_stoppable_form ? StoppableKey(command.cost_key) : command.cost_key;
+  }
+  static constexpr std::uint64_t OtherFormKey(std::uint64_t form_key, std::uint64_t cost_key) {
+    return form_key == cost_key ? StoppableKey(cost_key) : cost_key;
+  }
+  // From samples of its own form, else of the other one, else of its kin.
+  template <typename Work>
+  scheduler::Duration PredictLaunch(const Work& work) const {
+    const std::uint64_t own = FormKey(work);
+    if (const auto known = launches_.PredictKnown(own); known > scheduler::Duration::zero())
+        [[likely]] {
+      return known;
+    }
+    const auto other = launches_.PredictKnown(OtherFormKey(own, work.cost_key));
+    if (other > scheduler::Duration::zero()) return other;
+    return launches_.Predict(work.cost_key, GridOf(work));
+  }
   template <typename Work>
   bool HasSample(const Work& work) const {
-    return work.kind == CommandKind::kLaunch ? launches_.Knows(work.cost_key)
-                                             : !CopiesLike(work).empty();
+    if (work.kind != CommandKind::kLaunch) return !CopiesLike(work).empty();
+    const std::uint64_t own = FormKey(work);
+    return launches_.Knows(own) || launches_.Knows(OtherFormKey(own, work.cost_key));
   }
   template <typename Work>
   scheduler::Duration PredictWhole(const Work& work) const {
-    if (work.kind == CommandKind::kLaunch) return launches_.Predict(work.cost_key, GridOf(work));
+    if (work.kind == CommandKind::kLaunch) return PredictLaunch(work);
     const CopySamples& seen = CopiesLike(work);
     if (!seen.empty()) return seen.Quantile(90);
     // A copy that was never seen: 1 GB/s, which all devices of interest exceed.

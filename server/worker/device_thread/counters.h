@@ -11,6 +11,7 @@
 
 #include "scheduler/residency.h"
 #include "scheduler/types.h"
+#include "server/trace/event.h"
 #include "server/worker/device_thread/activity_meter.h"
 #include "server/worker/device_thread/cost_model.h"
 #include "server/worker/device_thread/log_histogram.h"
@@ -37,8 +38,9 @@ struct ClientCounters {
   scheduler::Duration wasted{};
   // Commands that could not be stopped had the device for so long beside work of the high class.
   scheduler::Duration uncut{};
-  scheduler::Duration uncut_longest{};  // At once,
-  std::string uncut_kernel;             // by this kernel.
+  scheduler::Duration uncut_longest{};            // At once,
+  std::string uncut_kernel;                       // by this kernel,
+  trace::Cut uncut_cut = trace::Cut::kRanAsItIs;  // for this reason.
   // Times a command was charged more than a slice while other clients were present.
   std::uint64_t slice_overruns = 0;
   // What it marked as requests; else, of a client with a latency promise, what it asked between

@@ -91,7 +91,7 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
       return EndWithDevice(overdue.id, sentence + ", and this device cannot end one kernel alone");
     }
     Note(
-        *client, command,
+        *client, command, command.cost_kernel,
         may_run +
             "; it goes on: this device cannot end one kernel alone, and no kernel_limit was given");
     return std::nullopt;
@@ -114,10 +114,10 @@ device::DeviceLoss KernelLimiter::EndWithDevice(device::WorkId id, const std::st
   return {.why = Status(StatusCode::kDeviceLost, why), .suspects = {{.id = id, .what = work}}};
 }
 
-void KernelLimiter::Note(const ClientState& client, const CommandSlot& command,
+void KernelLimiter::Note(const ClientState& client, const CommandSlot& command, std::uint64_t key,
                          const std::string& what) {
   if (kernels_noted_.size() >= kKernelsNotedMax) return;
-  if (!kernels_noted_.insert(command.cost_kernel).second) return;
+  if (!kernels_noted_.insert(key).second) return;
   noted_.push_back({.session = client.setup.session,
                     .text = fmt::format("{} {} {}", ShownWork(command), what,
                                         client.Who(command.stream, command.sequence))});
@@ -127,7 +127,7 @@ void KernelLimiter::NoteSlowStop(const ClientState& client, const CommandSlot& c
                                  scheduler::TimePoint now) {
   const scheduler::Duration took = now - *command.submission().stop_asked;
   if (took < kSlowStop || command.kind != CommandKind::kLaunch) return;
-  Note(client, command,
+  Note(client, command, command.cost_kernel,
        fmt::format("held the device for {} after others asked for it: {}", Seconds(took),
                    "its block went on to its end"));
 }

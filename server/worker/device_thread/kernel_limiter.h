@@ -48,7 +48,11 @@ class KernelLimiter {
   // Those that were told to end since the last call.
   KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
   bool has_ended() const { return ended_.count > 0; }
-  // Notes for the log, one per kernel; the caller empties it.
+  // Of a kernel that could be stopped and is not to be.
+  void NoteUncut(const ClientState& client, const CommandSlot& command, const std::string& why) {
+    Note(client, command, ~command.cost_kernel, why);
+  }
+  // Notes for the log, one of each kind per kernel; the caller empties it.
   std::vector<KernelNoted>& noted() { return noted_; }
 
  private:
@@ -65,8 +69,9 @@ class KernelLimiter {
   std::optional<device::DeviceLoss> End(const KernelWatch::Overdue& overdue,
                                         scheduler::TimePoint now);
   device::DeviceLoss EndWithDevice(device::WorkId id, const std::string& why) const;
-  // Unless it was said of this kernel before.
-  void Note(const ClientState& client, const CommandSlot& command, const std::string& what);
+  // Unless it was said under this key before.
+  void Note(const ClientState& client, const CommandSlot& command, std::uint64_t key,
+            const std::string& what);
   [[gnu::cold]] void NoteSlowStop(const ClientState& client, const CommandSlot& command,
                                   scheduler::TimePoint now);
 
@@ -78,7 +83,7 @@ class KernelLimiter {
   std::vector<Told> told_;  // Oldest first.
   KernelsEnded ended_;
   std::vector<KernelNoted> noted_;
-  std::set<std::uint64_t> kernels_noted_;  // By CommandSlot::cost_kernel.
+  std::set<std::uint64_t> kernels_noted_;  // By CommandSlot::cost_kernel, or its complement.
 };
 
 }  // namespace gpushared::server

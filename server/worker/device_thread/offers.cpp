@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker/device_thread/offers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -38,14 +40,28 @@ Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const Client
       tracer_(tracer),
       slice_(slice),
       can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
-      can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand) {}
+      can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand),
+      has_forms_(device.info().stopping_costs) {}
 
 // ---- in the lane
 
 void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
   CommandSlot& command = client.streams.slab()[slot];
-  const scheduler::Duration predicted = costs_.Predict(command);
+  // What has begun goes on as what it is.
+  const bool has_begun = command.past() == CommandSlot::Past::kStopped;
+  if (!has_begun) command.runs_stoppable_form = false;
+  scheduler::Duration predicted = costs_.Predict(command);
   const bool is_stoppable = IsWorthStopping(client, command, predicted);
+  if (has_forms_ && command.kind == CommandKind::kLaunch && !has_begun) {
+    command.has_slow_form = !is_stoppable && IsToGiveWay(client, command, predicted) &&
+                            costs_.FormsOf(command).is_stoppable_slow();
+    if (command.has_slow_form) [[unlikely]]
+      NoteSlowForm(client, command);
+    if (is_stoppable) {
+      command.runs_stoppable_form = true;
+      predicted = costs_.Predict(command);
+    }
+  }
   if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) {
     launch->may_be_stopped = is_stoppable;
     launch->may_be_paused = true;
@@ -74,13 +90,45 @@ void Offers::QueueRest(ClientState& client, std::uint32_t slot) {
   command.QueueRest();
 }
 
-bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& command,
-                             scheduler::Duration predicted) {
+bool Offers::IsToGiveWay(const ClientState& client, const CommandSlot& command,
+                         scheduler::Duration predicted) const {
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (command.kind == CommandKind::kGraph || predicted < kWorthStopping) return false;
   if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
-  if (!can_stop_launches_ || !client.offers.must_give_way_) return false;
+  return can_stop_launches_ && client.offers.must_give_way_;
+}
+
+bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& command,
+                             scheduler::Duration predicted) {
+  if (!IsToGiveWay(client, command, predicted)) return false;
+  if (command.kind != CommandKind::kLaunch) return true;
+  if (has_forms_ && command.past() != CommandSlot::Past::kStopped) {
+    const CostModel::Forms forms = costs_.FormsOf(command);
+    if (forms.is_stoppable_slow()) return false;
+    if (forms.lacks_original() && TriesOriginal(client, command, predicted)) return false;
+  }
   return device_.CanStop(std::get<device::LaunchWork>(command.work), predicted);
+}
+
+// Its original has run too seldom to be compared: somebody more urgent has always been connected.
+// One launch in kSampleEvery runs as that, while no other client has anything to do.
+bool Offers::TriesOriginal(const ClientState& client, const CommandSlot& command,
+                           scheduler::Duration predicted) const {
+  if (command.sequence % CostModel::kSampleEvery != 0 || predicted > slice_) return false;
+  return std::ranges::all_of(roster_.present(), [&](const ClientState* other) {
+    return other == &client || (other->offers.queued_ == 0 && other->offers.on_device_ == 0);
+  });
+}
+
+void Offers::NoteSlowForm(const ClientState& client, const CommandSlot& command) {
+  const CostModel::Forms forms = costs_.FormsOf(command);
+  using Us = std::chrono::duration<double, std::micro>;
+  limiter_.NoteUncut(
+      client, command,
+      fmt::format("is not stopped any more: in the form that can be, it takes {:.0f} us, as it is "
+                  "{:.0f} us, and {:.2f} times that are allowed",
+                  Us(forms.stoppable.median).count(), Us(forms.original.median).count(),
+                  static_cast<double>(CostModel::kFormPermilleMax) / 1000.0));
 }
 
 bool Offers::MayFollow(const ClientState& client, const StreamState& state) {
@@ -302,7 +350,8 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
 
 void Offers::NoteUncut(ClientState& client, const CommandSlot& command, const Stay& stay) const {
   using Cut = Blocker::Cut;
-  if (stay.cut != Cut::kDeviceCannot && stay.cut != Cut::kTooShort && stay.cut != Cut::kRanAsItIs) {
+  if (stay.cut != Cut::kDeviceCannot && stay.cut != Cut::kTooShort && stay.cut != Cut::kRanAsItIs &&
+      stay.cut != Cut::kSlowForm) {
     return;
   }
   const scheduler::Duration beside = stay.ended - std::max(stay.started, high_since_);
@@ -311,6 +360,7 @@ void Offers::NoteUncut(ClientState& client, const CommandSlot& command, const St
   const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
   if (launch == nullptr || beside <= count.uncut_longest) return;
   count.uncut_longest = beside;
+  count.uncut_cut = stay.cut;
   count.uncut_kernel = device::ShownName(launch->module->kernels()[launch->kernel].name);
 }
 
@@ -349,7 +399,9 @@ Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
   } else if (is_launch ? !can_stop_launches_ : !can_stop_copies_) {
     stay.cut = Cut::kDeviceCannot;
   } else if (!command.is_stoppable()) {
-    stay.cut = command.predicted() < kWorthStopping ? Cut::kTooShort : Cut::kRanAsItIs;
+    stay.cut = command.predicted() < kWorthStopping ? Cut::kTooShort
+               : command.has_slow_form              ? Cut::kSlowForm
+                                                    : Cut::kRanAsItIs;
   }
   return stay;
 }
@@ -372,7 +424,12 @@ void Offers::Measure(CommandSlot& command, const device::Completion& completion)
 void Offers::Learn(const CommandSlot& command, scheduler::TimePoint now) {
   if (command.timing == Timing::kUnknown) return;
   if (command.kind == CommandKind::kGraph) return LearnGraph(command);
-  if (command.timing == Timing::kBound) return costs_.AddBound(command, command.measured);
+  // Its parts begin and end with what no whole launch has: that would make its form look slow.
+  const bool has_parts =
+      command.runs_stoppable_form && command.past() == CommandSlot::Past::kStopped;
+  if (command.timing == Timing::kBound || has_parts) {
+    return costs_.AddBound(command, command.measured);
+  }
   costs_.AddSample(command, command.measured);
   const Submission& submission = command.submission();
   if (submission.company != Submission::Company::kNobody ||

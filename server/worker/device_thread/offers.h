@@ -71,9 +71,15 @@ class Offers {
   // for each to end would cost more than what stopping it could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
 
+  // Whether somebody may want it stopped, and it is long enough for that.
+  bool IsToGiveWay(const ClientState& client, const CommandSlot& command,
+                   scheduler::Duration predicted) const;
   // Whether the command is to run so that it can be stopped.
   bool IsWorthStopping(const ClientState& client, const CommandSlot& command,
                        scheduler::Duration predicted);
+  bool TriesOriginal(const ClientState& client, const CommandSlot& command,
+                     scheduler::Duration predicted) const;
+  [[gnu::cold]] void NoteSlowForm(const ClientState& client, const CommandSlot& command);
   // Whether commands of the client are to give way, by who else is here.
   bool MustGiveWay(const ClientState& client) const;
   // Whether what the command has of a graph is to go to the lane in smaller parts.
@@ -108,6 +114,7 @@ class Offers {
   const scheduler::Duration slice_;
   const bool can_stop_launches_;
   const bool can_stop_copies_;
+  const bool has_forms_;  // Launches that can be stopped run as something else.
   CostModel costs_;
   std::uint64_t next_serial_ = 1;
   std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.

@@ -35,7 +35,11 @@ using ::testing::HasSubstr;
 class CostFile : public ::testing::Test {
  protected:
   static std::vector<KnownCost> Some() {
-    return {{.key = 1, .grid = {.kernel = ~0ull, .blocks = 7}, .predicted = 300us},
+    return {{.key = 1,
+             .grid = {.kernel = ~0ull, .blocks = 7},
+             .predicted = 300us,
+             .last_sample = 0,
+             .samples = 19},
             {.key = ~0ull, .grid = {.kernel = 0, .blocks = 0}, .predicted = 1ns}};
   }
   void Write(const std::string& text) const {
@@ -77,6 +81,7 @@ TEST_F(CostFile, CostsComeBackInTheirOrder) {
   EXPECT_EQ(costs[0].grid.kernel, ~0ull);
   EXPECT_EQ(costs[0].grid.blocks, 7u);
   EXPECT_EQ(costs[0].predicted, 300us);
+  EXPECT_EQ(costs[0].samples, 19u);
   EXPECT_EQ(costs[1].key, ~0ull);
   EXPECT_EQ(costs[1].predicted, 1ns);
   EXPECT_EQ((*back)->seed, kSeed);
@@ -126,22 +131,23 @@ TEST_F(CostFile, DamageIsSeenWhereverItIs) {
 }
 
 TEST_F(CostFile, RefusalsNameTheLine) {
-  const std::string head = "gpushared costs 2\ndevice a device\nseed 1 2\n";
-  Write(head + "1 2 3 4\n1 2 3 0\n");
-  EXPECT_THAT(Refusal(), HasSubstr("line 5 is not key, kernel, blocks and nanoseconds"));
-  for (const char* line : {"1 2 3", "1 2 3 4 5", "g 2 3 4", "1 2 3 3600000000001", "-1 2 3 4", "",
-                           "10000000000000000 2 3 4", "1  2 3 4"}) {
+  const std::string head = "gpushared costs 3\ndevice a device\nseed 1 2\n";
+  Write(head + "1 2 3 4 5\n1 2 3 0 5\n");
+  EXPECT_THAT(Refusal(), HasSubstr("line 5 is not key, kernel, blocks, nanoseconds and samples"));
+  for (const char* line :
+       {"1 2 3 4", "1 2 3 4 5 6", "g 2 3 4 5", "1 2 3 3600000000001 5", "-1 2 3 4 5", "",
+        "10000000000000000 2 3 4 5", "1  2 3 4 5", "1 2 3 4 0", "1 2 3 4 20"}) {
     Write(head + line + "\n");
     EXPECT_THAT(Refusal(), HasSubstr("line 4")) << line;
   }
-  Write(head + "1 2 3 4\n");
+  Write(head + "1 2 3 4 5\n");
   EXPECT_THAT(Refusal(), HasSubstr("the sum, is missing"));
   Write(head + "sum 0\n");
   EXPECT_THAT(Refusal(), HasSubstr("line 4: the sum is wrong"));
-  Write("gpushared costs 1\n");
-  EXPECT_THAT(Refusal(), HasSubstr("its first line is not 'gpushared costs 2'"));
+  Write("gpushared costs 2\n");
+  EXPECT_THAT(Refusal(), HasSubstr("its first line is not 'gpushared costs 3'"));
   for (const char* seed : {"1 2 3 4", "seed 1", "seed 1 2 3", "seed  1 2", "seed 1 g"}) {
-    Write(std::string("gpushared costs 2\ndevice a device\n") + seed + "\n");
+    Write(std::string("gpushared costs 3\ndevice a device\n") + seed + "\n");
     EXPECT_THAT(Refusal(), HasSubstr("line 3 is not the keys' seed")) << seed;
   }
 }
@@ -198,7 +204,7 @@ TEST_F(CostFile, WhatOneWorkerLearntTheNextOneKnows) {
 }
 
 TEST_F(CostFile, AWorkerBeginsWithNothingWhereTheFileIsDamaged) {
-  Write("gpushared costs 2\n");
+  Write("gpushared costs 3\n");
   server::WorkerOptions options;
   options.cost_file = path_;
   {

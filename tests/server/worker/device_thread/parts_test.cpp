@@ -557,6 +557,64 @@ TEST(CostModel, PredictsWhatItLearntFromAnother) {
   EXPECT_EQ(second.accuracy().predictions, 0u) << "what was learnt is no prediction";
 }
 
+TEST(CostModel, EachFormOfALaunchIsPredictedFromItsOwnSamples) {
+  CostModel costs;
+  const CommandSlot launch = LaunchSlot(77);
+  CommandSlot stoppable = LaunchSlot(77);
+  stoppable.runs_stoppable_form = true;
+  costs.AddSample(launch, 300us);
+  EXPECT_EQ(costs.Predict(stoppable), 300us) << "as long as it has none";
+  costs.AddSample(stoppable, 400us);
+  EXPECT_EQ(costs.Predict(stoppable), 400us);
+  EXPECT_EQ(costs.Predict(launch), 300us);
+
+  CostModel other;
+  other.AddSample(stoppable, 400us);
+  EXPECT_EQ(other.Predict(launch), 400us) << "not the first guess";
+}
+
+TEST(CostModel, AFormIsSlowByTheMediansOfEnoughSamplesOfBoth) {
+  const CommandSlot launch = LaunchSlot(77);
+  CommandSlot stoppable = LaunchSlot(77);
+  stoppable.runs_stoppable_form = true;
+  const auto is_slow = [&](scheduler::Duration original, scheduler::Duration other,
+                           std::size_t samples) {
+    CostModel costs;
+    for (std::size_t i = 0; i < CostModel::kFormSamplesMin; ++i) costs.AddSample(launch, original);
+    for (std::size_t i = 0; i < samples; ++i) costs.AddSample(stoppable, other);
+    return costs.FormsOf(launch).is_stoppable_slow();
+  };
+  EXPECT_TRUE(is_slow(1000us, 1151us, 5));
+  EXPECT_FALSE(is_slow(1000us, 1150us, 5));
+  EXPECT_FALSE(is_slow(1000us, 9000us, 4));
+  EXPECT_FALSE(is_slow(scheduler::kCommandTimeMax, scheduler::kCommandTimeMax, 5));
+
+  CostModel costs;
+  for (int i = 0; i < 5; ++i) costs.AddSample(launch, 1000us);
+  for (const auto sample : {1010us, 9000us, 1020us, 9000us, 1030us}) {
+    costs.AddSample(stoppable, sample);
+  }
+  EXPECT_FALSE(costs.FormsOf(launch).is_stoppable_slow()) << "outliers decide nothing";
+}
+
+TEST(CostModel, WhichFormIsSlowIsKnownToWhomItIsTaught) {
+  CostModel first, second;
+  const CommandSlot launch = LaunchSlot(77);
+  CommandSlot stoppable = LaunchSlot(77);
+  stoppable.runs_stoppable_form = true;
+  for (int i = 0; i < 19; ++i) {
+    first.AddSample(launch, 1000us);
+    if (i < 4) first.AddSample(stoppable, 1300us);
+  }
+  second.Learn(first.Known());
+  EXPECT_FALSE(second.FormsOf(launch).is_stoppable_slow()) << "the first did not know it either";
+  first.AddSample(stoppable, 1300us);
+  CostModel third;
+  third.Learn(first.Known());
+  EXPECT_TRUE(third.FormsOf(launch).is_stoppable_slow());
+  EXPECT_TRUE(third.WantsSample(launch)) << "what was learnt is soon replaced";
+}
+
 TEST(CostModel, TheTurnaroundIsWhatNineOfTenDidNotExceed) {
   CostModel costs;
   for (int i = 0; i < 8; ++i) costs.AddTurnaround(10us);

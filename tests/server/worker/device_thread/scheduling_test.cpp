@@ -13,11 +13,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include "scheduler/policy_catalog.h"
 #include "tests/server/worker/harness.h"
+#include "tests/support/log_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -664,28 +663,6 @@ TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
   EXPECT_EQ(worker.device().kills_asked(), 0u);
 }
-
-// Collects what goes into the log while it is there.
-class LogText {
- public:
-  LogText() {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  ~LogText() { spdlog::set_default_logger(usual_); }
-  LogText(const LogText&) = delete;
-  LogText& operator=(const LogText&) = delete;
-  std::size_t Count(std::string_view what) const {
-    const std::string text = text_.str();
-    std::size_t count = 0;
-    for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
-    return count;
-  }
-
- private:
-  std::ostringstream text_;
-  const std::shared_ptr<spdlog::logger> usual_ = spdlog::default_logger();
-};
 
 TEST(WorkerScheduling, OfAKernelThatIsSlowToStopTheLogSpeaksOnce) {
   const LogText log;

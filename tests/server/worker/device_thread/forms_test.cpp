@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices that stop another form of a kernel than its client wrote: which form a launch runs as.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/worker/device_thread/cost_model.h"
+#include "tests/server/worker/harness.h"
+#include "tests/support/log_text.h"
+#include "tests/support/scratch_folder.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using ipc::ClientClass;
+using std::chrono::microseconds;
+
+constexpr std::size_t kForms = server::CostModel::kFormSamplesMin;
+constexpr std::size_t kEvery = server::CostModel::kSampleEvery;
+
+// As it is, a launch takes 1000 us.
+StepDeviceOptions Stopped(microseconds stoppable_takes) {
+  return {.launch_takes = microseconds(1000),
+          .stoppable_takes = stoppable_takes,
+          .stopping_costs = true};
+}
+
+// Launches so many, one after the other, each to its end. Which of them could be stopped?
+std::vector<bool> LaunchEach(WorkerHarness& worker, RawClient& client, std::size_t count) {
+  std::vector<bool> stoppable;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t before = worker.device().submissions().size();
+    const Sequence launch = client.Launch(0, 0, 0, {.x = 10});
+    const auto seen = worker.device().WaitForSubmissions(before + 1);
+    EXPECT_EQ(seen.size(), before + 1);
+    if (seen.empty()) break;
+    stoppable.push_back(seen.back().may_be_stopped);
+    worker.device().FinishLatest();
+    EXPECT_TRUE(client.AwaitFinished(0, launch));
+  }
+  return stoppable;
+}
+
+std::size_t Stoppable(const std::vector<bool>& launches) {
+  return static_cast<std::size_t>(std::ranges::count(launches, true));
+}
+
+TEST(Forms, OneThatTakesTooMuchLongerIsGivenUpAndTheLogSaysSoOnce) {
+  const LogText log;
+  {
+    WorkerHarness worker(Stopped(microseconds(1200)), {.policy = "priority"});
+    RawClient low = worker.Client({.client_class = ClientClass::kLow});
+    EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms)), 0u) << "there is nobody to stop it for";
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms)), kForms);
+    EXPECT_EQ(Stoppable(LaunchEach(worker, low, 2 * kEvery)), 0u) << "1.2 is more than 1.15";
+  }
+  EXPECT_EQ(
+      log.Count("kernel 'null' is not stopped any more: in the form that can be, it takes 1200 "
+                "us, as it is 1000 us, and 1.15 times that are allowed"),
+      1U);
+}
+
+TEST(Forms, OneThatTakesALittleLongerIsKept) {
+  WorkerHarness worker(Stopped(microseconds(1150)), {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  (void)LaunchEach(worker, low, kForms);
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  EXPECT_EQ(Stoppable(LaunchEach(worker, low, 2 * kEvery)), 2 * kEvery);
+}
+
+TEST(Forms, AFewSamplesDecideNothing) {
+  WorkerHarness worker(Stopped(microseconds(3000)), {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  (void)LaunchEach(worker, low, kForms);
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms - 1)), kForms - 1);
+}
+
+// A code cache has the form at once, and somebody more urgent is always connected.
+TEST(Forms, OneWhoseOriginalNeverRanRunsAsThatNowAndThen) {
+  WorkerHarness worker(Stopped(microseconds(1200)), {.policy = "priority"});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  const std::vector<bool> first = LaunchEach(worker, low, kEvery * (kForms + 1));
+  EXPECT_EQ(first.size() - Stoppable(first), kForms + kEvery)
+      << "one of each kEvery until there are kForms, and all of those behind";
+  EXPECT_EQ(Stoppable(LaunchEach(worker, low, kEvery)), 0u);
+}
+
+TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
+  WorkerHarness worker(Stopped(microseconds(1200)),
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient peer = worker.Client({.client_class = ClientClass::kLow});
+  EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms)), kForms);
+  peer.Launch(0, 0, 1, {.x = 1}, std::vector<std::byte>(24));
+  ASSERT_EQ(worker.device().WaitForSubmissions(kForms + 1).size(), kForms + 1);
+  EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3 * kEvery)), 3 * kEvery);
+}
+
+TEST(Forms, NoOriginalIsTriedThatTakesLongerThanASlice) {
+  WorkerHarness worker(
+      Stopped(microseconds(1200)),
+      {.policy = "priority", .policy_options = {.slice = std::chrono::microseconds(1000)}});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3 * kEvery)), 3 * kEvery);
+}
+
+TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
+  const ScratchFolder folder;
+  const server::WorkerOptions options = {.policy = "priority", .cost_file = folder / "costs"};
+  {
+    WorkerHarness worker(Stopped(microseconds(1200)), options);
+    RawClient low = worker.Client({.client_class = ClientClass::kLow});
+    (void)LaunchEach(worker, low, kForms);
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    (void)LaunchEach(worker, low, kForms);
+  }
+  WorkerHarness worker(Stopped(microseconds(1200)), options);
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3)), 0u);
+}
+
+TEST(Forms, ItIsSaidWhyOneThatWasGivenUpWasNotCut) {
+  WorkerHarness worker(Stopped(microseconds(1200)), {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  (void)LaunchEach(worker, low, kForms);
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  (void)LaunchEach(worker, low, kForms);
+  const Sequence slow = low.Launch(0, 0, 0, {.x = 10});
+  const std::size_t before = 2 * kForms + 1;
+  ASSERT_EQ(worker.device().WaitForSubmissions(before).size(), before);
+  const Sequence request = high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
+  ASSERT_EQ(worker.device().WaitForSubmissions(before + 1).size(), before + 1);
+  EXPECT_EQ(worker.device().stops_asked(), 0u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, slow));
+  worker.device().FinishOldest();
+  ASSERT_TRUE(high.AwaitFinished(0, request));
+  const auto row = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][0];
+  EXPECT_EQ(row["uncut_kernel"], "null");
+  EXPECT_EQ(row["uncut_why"], "slow form");
+}
+
+}  // namespace
+}  // namespace gpushared::testing
