@@ -669,7 +669,7 @@ part_churn() {
 
 part_facts() {
   # As a worker sets it before it loads the driver (PrepareEnvironment).
-  export CUDA_MODULE_LOADING=${CUDA_MODULE_LOADING:-EAGER} CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
+  export CUDA_MODULE_LOADING=${CUDA_MODULE_LOADING:-LAZY} CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
   local ms
   ms=$(either 10 300)
   [[ $smoke -eq 1 ]] && ms=$(either 10 60)

@@ -65,7 +65,9 @@ bool Channel::IssueNext(Item& item) {
 }
 
 bool Channel::IssueNodes(Item& item) {
-  if (item.parts_running >= kNodePartsAhead || !OpenBatch(item)) return false;
+  if (item.parts_running >= kNodePartsAhead) return false;
+  if (!HasKernels(item)) return item.is_closed;
+  if (!OpenBatch(item)) return false;
   const auto& graph = std::get<GraphWork>(item.work);
   // A kernel of an instantiated graph runs in the context that loaded it, not in the part's.
   if (item.issued == 0 && environment_.graphs != nullptr && !is_of_part_) {
@@ -134,7 +136,30 @@ bool Channel::IsBehindStopped(const Item& item) const {
          });
 }
 
+// All of them are asked for at once.
+bool Channel::HasKernels(Item& item) {
+  if (item.has_kernels) return true;
+  const bool is_urgent = item.header().priority >= kHighestPriority;
+  bool has_all = true;
+  const auto look_at = [&](const LaunchWork& launch) {
+    const auto& module = static_cast<const CudaModule&>(*launch.module);
+    const Result<bool> is_ready = module.IsReady(launch.kernel, is_urgent);
+    if (!is_ready.ok() && !item.is_closed) Fail(item, is_ready.status());
+    has_all = has_all && is_ready.ok() && *is_ready;
+  };
+  if (const auto* const graph = std::get_if<GraphWork>(&item.work)) {
+    for (const GraphNode* const node : graph->nodes) {
+      if (const auto* const launch = std::get_if<LaunchWork>(node)) look_at(*launch);
+    }
+  } else {
+    look_at(std::get<LaunchWork>(item.work));
+  }
+  item.has_kernels = has_all;
+  return has_all;
+}
+
 bool Channel::IssueWhole(Item& item) {
+  if (!HasKernels(item)) return item.is_closed;
   if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
   Status status =

@@ -48,6 +48,7 @@ struct Item {
   std::uint64_t claim_ahead_blocks = 0;  // and behind another launch that may be stopped.
   // A graph's that runs so; else null.
   InstantiatedGraph* instantiated = nullptr;
+  bool has_kernels = false;  // The driver has the code of all that it launches.
   bool has_started = false;
   bool times_are_exact = true;
   Status status;
@@ -100,9 +101,9 @@ bool IsPinned(const CopyWork& copy, const PinnedRegions& pinned);
 
 // A FIFO: work starts and ends in the order in which it was added. Some of it is with the driver,
 // in batches with one mark each: while there is work, two marks are out, so that one batch runs
-// while the end of the other becomes known. The rest waits here for one of three reasons. The
-// driver has enough of it already. It is a copy or a claimed launch, which goes in groups. Or
-// contained kernels of its module have to end first.
+// while the end of the other becomes known. The rest waits here for one of four reasons. The
+// driver has enough of it already. It is a copy or a claimed launch, which goes in groups.
+// Contained kernels of its module have to end first. Or the code of its kernel is being loaded.
 //
 // A stop of a claimed launch also stops what is behind it in the same stream, or that would run
 // between its two halves. Whatever is added behind it later ends as stopped. A launch that cannot
@@ -168,6 +169,8 @@ class Channel {
   void ReadCounter(Item& item);
   // Around what is issued of a launch of contained kernels. Not entered: it has to wait, or failed.
   bool EnterContained(Item& item);
+  // Not: it has to wait, or failed.
+  bool HasKernels(Item& item);
   void LeaveContained(Item& item);
   bool NeedsDetour(const Item& item) const;
   std::uint64_t GroupBytesMax(const Item& item, bool has_detour) const;

@@ -33,7 +33,8 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
                                                 .maker = maker_,
                                                 .driver_may_compile = options.driver_may_compile,
                                                 .words = contain_,
-                                                .graphs = graphs_}));
+                                                .graphs = graphs_,
+                                                .loaders = loaders_}));
 }
 
 // ---- work
@@ -279,7 +280,7 @@ Result<std::unique_ptr<Device>> CreateCudaDevice(std::shared_ptr<const Driver> d
 }
 
 void PrepareEnvironment() {
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
   ::setenv(kConnectionsVariable, std::to_string(StreamTable::kConnections).c_str(), 0);
 }
 

@@ -24,6 +24,7 @@
 #include "server/device/cuda/cuda_module.h"
 #include "server/device/cuda/graph_store.h"
 #include "server/device/cuda/host_memory.h"
+#include "server/device/cuda/kernel_loader.h"
 #include "server/device/cuda/sm_partition.h"
 #include "server/device/cuda/stream_table.h"
 #include "server/device/cuda/urgent_writes.h"
@@ -86,6 +87,7 @@ class CudaDevice : public Device {
  private:
   Status ReadInfo();
   Status ReadAttributes();
+  Status MakeLoaders();
   Status MakePartitions();
   Status MakeCompiler();
   Status TryCode(const Result<std::vector<std::byte>>& code);
@@ -129,7 +131,8 @@ class CudaDevice : public Device {
   std::vector<std::byte> trial_image_;
   std::shared_ptr<CodeMaker> maker_;  // Null where nothing is compiled outside; as the next.
   std::unique_ptr<ClaimWords> claims_;
-  std::shared_ptr<GraphStore> graphs_;  // Null where the driver has no graphs.
+  std::shared_ptr<GraphStore> graphs_;      // Null where the driver has no graphs.
+  std::shared_ptr<KernelLoaders> loaders_;  // Null: kernels are loaded with their modules.
   std::shared_ptr<UrgentWrites> writes_;
   std::shared_ptr<ContainWords> contain_;
   std::optional<ChannelEnvironment> environment_;

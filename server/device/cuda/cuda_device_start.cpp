@@ -85,9 +85,24 @@ Status CudaDevice::Start() {
     if (!graphs.ok()) return graphs.status();
     graphs_ = *std::move(graphs);
   }
+  if (Status status = MakeLoaders(); !status.ok()) return status;
   if (Status status = MakePartitions(); !status.ok()) return status;
   if (Status status = MakeCompiler(); !status.ok()) return status;
   return MakeChannels();
+}
+
+// A driver of CUDA 12.4 lists kernels without loading them. Others load a kernel when its name is
+// looked up, which is when its module is placed.
+Status CudaDevice::MakeLoaders() {
+  const Driver& driver = context_->driver();
+  if (!driver.Has(Feature::kFunctionNames) || !driver.Has(Feature::kEagerLoading)) return {};
+  LoadingMode mode = LoadingMode::kEager;
+  Status status =
+      context_->Try("asking how modules are loaded", driver.ModuleGetLoadingMode, &mode);
+  if (status.ok() && mode == LoadingMode::kLazy) {
+    loaders_ = std::make_shared<KernelLoaders>(context_, options_.await_quiet);
+  }
+  return status;
 }
 
 Status CudaDevice::MakeCompiler() {

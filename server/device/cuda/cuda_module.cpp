@@ -62,6 +62,7 @@ CudaModule::~CudaModule() {
     const MutexLock lock(target_->mutex);
     target_->module = nullptr;
   }
+  if (loaders_ != nullptr) loaders_->Forget(this);
   if (graphs_ != nullptr && !context_.is_dead() && context_.Bind().ok()) graphs_->Forget(*this);
   range_->RemoveVariables(variable_memory_);
   for (const cuda::Module module : {module_, claimed_module_}) {
@@ -154,6 +155,13 @@ Status CudaModule::LoadClaims(const ClaimedText& claims, std::vector<std::byte> 
 
 Status CudaModule::TakeClaims(const ClaimedText& claims, cuda::Module module) {
   std::vector<ClaimedKernel> forms(kernels_.size());
+  Functions late;
+  if (late_ != nullptr) {
+    Result<Functions> listed = ListFunctions(module);
+    if (!listed.ok()) return listed.status();
+    late = *std::move(listed);
+    late_claims_ = std::make_unique<Late[]>(kernels_.size());
+  }
   for (const ClaimedText::Form& form : claims.forms) {
     const auto kernel = std::ranges::find(kernels_, form.kernel, &KernelInfo::name);
     // A launch fills in what the kernel has, and the words of the claim behind that.
@@ -162,9 +170,16 @@ Status CudaModule::TakeClaims(const ClaimedText& claims, cuda::Module module) {
         form.parameter_offset > kParameterBytesMax) {
       continue;
     }
+    ClaimedKernel& claim = forms[static_cast<std::size_t>(kernel - kernels_.begin())];
+    if (late_ != nullptr) {
+      const auto found = late.find(form.claimed);
+      if (found == late.end()) continue;
+      claim = {.function = found->second, .parameter_offset = form.parameter_offset};
+      continue;
+    }
     const Result<ClaimedKernel> taken = TakeClaim(form, module);
     if (!taken.ok()) return taken.status();
-    forms[static_cast<std::size_t>(kernel - kernels_.begin())] = *taken;
+    claim = *taken;
   }
   claimed_kernels_ = std::move(forms);
   claimed_.store(&claimed_kernels_, std::memory_order_release);
@@ -174,18 +189,23 @@ Status CudaModule::TakeClaims(const ClaimedText& claims, cuda::Module module) {
 // One without a function runs as it was written.
 Result<ClaimedKernel> CudaModule::TakeClaim(const ClaimedText::Form& form, cuda::Module module) {
   ClaimedKernel taken{.parameter_offset = form.parameter_offset};
-  Function function = nullptr;
-  Status status = FindFunction(module, form.claimed, &function);
+  Status status = FindFunction(module, form.claimed, &taken.function);
   if (!status.ok()) return status;
+  return FinishClaim(taken);
+}
+
+// Loads it, and asks what it may be launched with.
+Result<ClaimedKernel> CudaModule::FinishClaim(ClaimedKernel claim) {
+  const Function function = std::exchange(claim.function, nullptr);
   const Result<Limits> limits = FindLimits(function);
   if (!limits.ok()) return limits.status();
-  if (limits->local_bytes > context_.local_bytes_max()) return taken;
-  taken.threads_per_block_max = limits->threads_per_block;
+  if (limits->local_bytes > context_.local_bytes_max()) return claim;
+  claim.threads_per_block_max = limits->threads_per_block;
   const Result<std::uint32_t> dynamic = OptIntoSharedMemory(function, limits->static_shared_bytes);
   if (!dynamic.ok()) return dynamic.status();
-  taken.dynamic_shared_bytes_max = *dynamic;
-  taken.function = function;
-  return taken;
+  claim.dynamic_shared_bytes_max = *dynamic;
+  claim.function = function;
+  return claim;
 }
 
 // ---- the driver's module
@@ -271,6 +291,11 @@ Status CudaModule::NamesFromText(const CudaPrepared& prepared, std::vector<std::
 }
 
 Status CudaModule::FindKernels(const CudaPrepared& prepared) {
+  // Without its text nobody knows what a kernel that is not loaded may be launched with.
+  if (loaders_ != nullptr && prepared.has_ptx() &&
+      prepared.kernel_infos().size() > kLoadedAtOnceMax) {
+    return FindLateKernels(prepared);
+  }
   const Driver& driver = context_.driver();
   std::vector<std::string> names;
   Status found;
@@ -416,7 +441,12 @@ Status CudaModule::FindParameters(const CudaPrepared& prepared, Function functio
     for (std::size_t i = 0; i < kParametersMax; ++i) {
       std::size_t offset = 0;
       std::size_t bytes = 0;
-      const Code code = context_.Call(driver.FuncGetParamInfo, function, i, &offset, &bytes);
+      Code code = context_.Call(driver.FuncGetParamInfo, function, i, &offset, &bytes);
+      // See Ask.
+      if (code == Code::kFunctionNotLoaded &&
+          context_.Call(driver.FuncLoad, function) == Code::kSuccess) {
+        code = context_.Call(driver.FuncGetParamInfo, function, i, &offset, &bytes);
+      }
       if (code == Code::kInvalidValue) break;  // There is none of this number.
       if (code != Code::kSuccess) {
         return context_.Explain("asking for its parameters", driver.FuncGetParamInfo.name(), code);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_prepared.h"
 #include "server/device/cuda/graph_store.h"
+#include "server/device/cuda/kernel_loader.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
@@ -35,6 +37,8 @@ struct ModuleLoading {
   std::shared_ptr<ContainWords> words;
   // Has graphs of its kernels; null: nobody has.
   std::shared_ptr<GraphStore> graphs;
+  // Null: all kernels are loaded with their module, since the driver cannot do otherwise.
+  std::shared_ptr<KernelLoaders> loaders;
 };
 
 // A client's instance of a module. The driver places its variables outside of the client's range;
@@ -45,8 +49,11 @@ struct ModuleLoading {
 // compiled, as a second module of the driver. Two modules would have two instances of a variable.
 // In that case they come only with the module itself, if their code is kept from an earlier load.
 //
-// Thread-safe; immutable, except for the claimed forms that come. Destroyed off the device thread,
-// when no work uses it, since unloading may wait.
+// Of a module with many kernels the driver gets the code of those only that are launched, claimed
+// forms included: most clients use few kernels of a library.
+//
+// Thread-safe; immutable, except for the kernels and claimed forms that come. Destroyed off the
+// device thread, when no work uses it, since unloading may wait.
 class CudaModule : public device::Module {
  public:
   // Gives it to the driver. What the driver has to compile is compiled here and now, so that no
@@ -65,16 +72,35 @@ class CudaModule : public device::Module {
   std::span<const MemoryPiece> variable_memory() const override { return variable_memory_; }
   // The driver's handle of a supported kernel.
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
+  // More are not loaded before they are launched.
+  static constexpr std::size_t kLoadedAtOnceMax = 16;
+  // Whether the driver has the kernel's code, so that its launch waits for nothing inside of the
+  // driver. Otherwise it is loaded from now on. An error: it cannot be. The device thread's, as the
+  // next.
+  Result<bool> IsReady(std::uint32_t kernel, bool is_urgent) const {
+    return late_ == nullptr ? Result<bool>(true) : IsLateReady(kernel, is_urgent);
+  }
   // Null unless its kernels are contained. The device thread's.
   ContainedLaunches* contained() const { return contained_.get(); }
   // Null where there is none, or none yet. Stays what it is.
   const ClaimedKernel* claimed(std::uint32_t kernel) const {
     // Acquire, pairs with the release in TakeClaims: the forms have been loaded.
     const auto* const all = claimed_.load(std::memory_order_acquire);
-    return all == nullptr || (*all)[kernel].function == nullptr ? nullptr : &(*all)[kernel];
+    if (all == nullptr || (*all)[kernel].function == nullptr) return nullptr;
+    if (late_claims_ != nullptr && !IsLateClaimReady(kernel)) return nullptr;
+    return &(*all)[kernel];
   }
 
  private:
+  // Code that is loaded when it is first wanted.
+  struct Late {
+    enum class State : std::uint8_t { kUnloaded, kWanted, kLoaded, kFailed };
+    std::atomic<State> state = State::kUnloaded;
+    Status why;  // It failed.
+  };
+  using Lates = std::unique_ptr<Late[]>;
+  using Functions = std::map<std::string, Function, std::less<>>;
+
   // What the module and its claimed forms' compilation have in common: either may end first.
   struct Target {
     explicit Target(CudaModule* whose) : module(whose) {}
@@ -88,7 +114,8 @@ class CudaModule : public device::Module {
         range_(std::move(range)),
         fence_constant_(prepared.fence_constant()),
         maker_(loading.maker),
-        graphs_(loading.graphs) {}
+        graphs_(loading.graphs),
+        loaders_(loading.loaders) {}
   Status TakeMemory(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words);
   Status Contain(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words);
   Status LoadImage(const CudaPrepared& prepared);
@@ -99,6 +126,7 @@ class CudaModule : public device::Module {
   Status LoadClaims(const ClaimedText& claims, std::vector<std::byte> code);
   Status TakeClaims(const ClaimedText& claims, cuda::Module module);
   Result<ClaimedKernel> TakeClaim(const ClaimedText::Form& form, cuda::Module module);
+  Result<ClaimedKernel> FinishClaim(ClaimedKernel claim);
   Status WriteFence(cuda::Module module);
   Status FindKernels(const CudaPrepared& prepared);
   Status FindVariables(const CudaPrepared& prepared);
@@ -114,6 +142,15 @@ class CudaModule : public device::Module {
     std::uint32_t constant_bytes = 0, registers = 0, ptx_version = 0, binary_version = 0;
   };
   Result<Limits> FindLimits(Function function);
+  // Of kernels that are not loaded.
+  Result<Functions> ListFunctions(cuda::Module module);
+  Status FindLateKernels(const CudaPrepared& prepared);
+  Status DescribeLate(const CudaPrepared& prepared, Function function, KernelInfo& info);
+  Result<bool> IsLateReady(std::uint32_t kernel, bool is_urgent) const;
+  bool IsLateClaimReady(std::uint32_t kernel) const;
+  void LoadLate(std::uint32_t kernel);
+  void LoadLateClaim(std::uint32_t kernel);
+  Result<int> Ask(const char* doing, FunctionAttribute attribute, Function function);
   Status FindParameters(const CudaPrepared& prepared, Function function, KernelInfo& info);
   Result<std::uint32_t> OptIntoSharedMemory(Function function, std::uint32_t static_bytes);
 
@@ -122,8 +159,11 @@ class CudaModule : public device::Module {
   const std::string fence_constant_;  // Its name; empty: there is no fence.
   const std::shared_ptr<CodeMaker> maker_;
   const std::shared_ptr<GraphStore> graphs_;  // Null: nobody has graphs of its kernels.
-  std::uint64_t variable_bytes_ = 0;          // Taken from the quota, outside of the range.
-  CudaRange::Block variables_;                // In the range.
+  const std::shared_ptr<KernelLoaders> loaders_;
+  Lates late_;                        // By kernel. Null: all are loaded.
+  Lates late_claims_;                 // The same of claimed forms; set before claimed_ is.
+  std::uint64_t variable_bytes_ = 0;  // Taken from the quota, outside of the range.
+  CudaRange::Block variables_;        // In the range.
   std::unique_ptr<ContainedLaunches> contained_;
   cuda::Module module_ = nullptr;
   std::vector<KernelInfo> kernels_;

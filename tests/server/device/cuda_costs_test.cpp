@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -227,6 +229,61 @@ TEST_F(CudaCosts, AGraphTakesItsCallerAHundredthOfItsLaunches) {
   EXPECT_LE(graph_ends + (kNodes - 1) * (costs_.kernel_gap - costs_.graph_gap), list_ends + 5'000);
   Do(driver_->GraphExecDestroy, exec);
   Do(driver_->GraphDestroy, graph);
+}
+
+// The calls that CudaModule makes for it: with all kernels, and with those that are launched.
+TEST_F(CudaCosts, AModuleOfWhichFewKernelsAreUsedIsLoadedByTheKernel) {
+  constexpr unsigned kKernels = 300, kUsed = 3;
+  std::string text = ".version 8.0\n.target sm_75\n.address_size 64\n";
+  for (unsigned i = 0; i < kKernels; ++i) {
+    text += ".visible .entry k" + std::to_string(i) + "() { ret; }\n";
+  }
+  struct Loaded {
+    std::uint64_t ns = 0, bytes = 0;
+  };
+  const auto load = [&](const char* mode, unsigned loaded) {
+    ::setenv("CUDA_MODULE_LOADING", mode, 1);
+    Module module = nullptr;
+    std::vector<Function> functions(kKernels);
+    const std::uint64_t before = fake_cuda_memory_used();
+    Loaded took;
+    took.ns = TimeOf([&] {
+      Do(driver_->ModuleLoadDataEx, &module, static_cast<const void*>(text.c_str()), 0U,
+         static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
+      Do(driver_->ModuleEnumerateFunctions, functions.data(), kKernels, module);
+      for (const Function function : functions) {
+        const char* name = nullptr;
+        Do(driver_->FuncGetName, &name, function);
+        for (const FunctionAttribute attribute :
+             {FunctionAttribute::kSharedBytes, FunctionAttribute::kLocalBytes,
+              FunctionAttribute::kRegisters, FunctionAttribute::kPtxVersion,
+              FunctionAttribute::kBinaryVersion}) {
+          int value = 0;
+          Do(driver_->FuncGetAttribute, &value, attribute, function);
+        }
+      }
+      for (unsigned i = 0; i < loaded; ++i) {
+        Do(driver_->FuncLoad, functions[i]);
+        Do(driver_->FuncSetAttribute, functions[i], FunctionAttribute::kDynamicSharedBytesMax, 0);
+      }
+    });
+    took.bytes = fake_cuda_memory_used() - before;
+    Do(driver_->ModuleUnload, module);
+    EXPECT_EQ(fake_cuda_memory_used(), before);
+    ::unsetenv("CUDA_MODULE_LOADING");
+    return took;
+  };
+  const Loaded all = load("EAGER", kKernels), first = load("LAZY", 1), used = load("LAZY", kUsed);
+  std::printf(
+      "modelled, 300 kernels: %.2f ms and %.1f MiB with all, %.2f ms to the first launch, "
+      "%.2f ms and %.2f MiB with 3\n",
+      static_cast<double>(all.ns) / 1e6, static_cast<double>(all.bytes) / 1048576,
+      static_cast<double>(first.ns) / 1e6, static_cast<double>(used.ns) / 1e6,
+      static_cast<double>(used.bytes) / 1048576);
+  EXPECT_EQ(used.bytes, kUsed * costs_.kernel_code_bytes);
+  EXPECT_EQ(all.bytes, kKernels * costs_.kernel_code_bytes);
+  EXPECT_EQ(all.ns - used.ns, (kKernels - kUsed) * (costs_.kernel_load + 2 * costs_.call_other));
+  EXPECT_LT(10 * first.ns, all.ns);
 }
 
 TEST_F(CudaCosts, ACostCanBeSetAndOthersAreRefused) {

@@ -22,6 +22,8 @@ constexpr Name kNames[] = {
     {"call_elapsed", &Costs::call_elapsed},
     {"call_slow", &Costs::call_slow},
     {"call_other", &Costs::call_other},
+    {"kernel_load", &Costs::kernel_load},
+    {"kernel_code_bytes", &Costs::kernel_code_bytes},
     {"call_graph_launch", &Costs::call_graph_launch},
     {"graph_launched_node", &Costs::graph_launched_node},
     {"call_graph_node", &Costs::call_graph_node},

@@ -23,6 +23,8 @@ namespace gpushared::testing::fake_cuda {
 //            and about 1 ns for each node.
 //   [events] coreylowman/cudarc, pull request 335: an event that a stream waits for takes about
 //            1 µs, with PCIe 1 to 2 µs more.
+//   [torch]  pytorch/pytorch, pull request 86509: a program has 287,047,680 bytes of GPU memory
+//            where kernels are loaded when they are used, and 666,632,192 where all are.
 //   [guess]  Nobody has published it. The order of magnitude follows from what it consists of.
 struct Costs {
   // ---- of the calling thread, which holds the context's lock meanwhile
@@ -35,6 +37,9 @@ struct Costs {
   std::uint64_t call_elapsed = 300;   // [guess] As a query.
   std::uint64_t call_slow = 300'000;  // [guess] Module loads, mapping, registering, allocating.
   std::uint64_t call_other = 100;     // [guess]
+  // For each kernel whose code is loaded, with its module or alone: time, and memory.
+  std::uint64_t kernel_load = 30'000;        // [guess] An upload and its wait.
+  std::uint64_t kernel_code_bytes = 32'768;  // [guess] [torch] is 380 MB for all of a library's.
   // A launch of an instantiated graph, and of each of its nodes. Instantiation and new parameters
   // have paid for the rest.
   std::uint64_t call_graph_launch = 2'500;        // [line]

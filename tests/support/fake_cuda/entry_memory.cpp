@@ -17,6 +17,8 @@ using testing::fake_cuda::CheckLaunch;
 using testing::fake_cuda::FakeFunction;
 using testing::fake_cuda::FakeModule;
 using testing::fake_cuda::LaunchShape;
+using testing::fake_cuda::LoadFunction;
+using testing::fake_cuda::LoadsLazily;
 using testing::fake_cuda::Lock;
 using testing::fake_cuda::MakeLaunch;
 using testing::fake_cuda::Needs;
@@ -291,6 +293,7 @@ Code cuModuleGetFunction(Function* function, Module handle, const char* name) {
   return OfModule("cuModuleGetFunction", handle, [&](World& world, FakeModule& module) {
     for (const std::uintptr_t candidate : module.functions) {
       if (world.functions.Find(candidate)->info().name == name) {
+        if (!LoadFunction(world, *world.functions.Find(candidate))) return Code::kOutOfMemory;
         *function = reinterpret_cast<Function>(candidate);
         return Code::kSuccess;
       }
@@ -331,9 +334,7 @@ Code cuModuleEnumerateFunctions(Function* functions, unsigned count, Module hand
 
 Code cuModuleGetLoadingMode(LoadingMode* mode) {
   return Call("cuModuleGetLoadingMode", Needs::kInit, 0, [&](World&, Lock&) {
-    const char* variable = std::getenv("CUDA_MODULE_LOADING");
-    const bool eager = variable != nullptr && std::strcmp(variable, "EAGER") == 0;
-    *mode = eager ? LoadingMode::kEager : LoadingMode::kLazy;
+    *mode = LoadsLazily() ? LoadingMode::kLazy : LoadingMode::kEager;
     return Code::kSuccess;
   });
 }
@@ -348,7 +349,9 @@ Code cuFuncGetName(const char** name, Function handle) {
 }
 
 Code cuFuncLoad(Function handle) {
-  return OfFunction("cuFuncLoad", handle, [](World&, const auto&) { return Code::kSuccess; });
+  return OfFunction("cuFuncLoad", handle, [](World& world, const auto& function) {
+    return LoadFunction(world, *function) ? Code::kSuccess : Code::kOutOfMemory;
+  });
 }
 
 Code cuFuncGetParamInfo(Function handle, std::size_t index, std::size_t* offset,
@@ -364,6 +367,11 @@ Code cuFuncGetParamInfo(Function handle, std::size_t index, std::size_t* offset,
 Code cuFuncGetAttribute(int* value, FunctionAttribute which, Function handle) {
   return OfFunction("cuFuncGetAttribute", handle, [&](World&, const auto& function) {
     const KernelInfo& info = function->info();
+    // cuda.h names these three.
+    const bool needs_code = which == FunctionAttribute::kThreadsPerBlockMax ||
+                            which == FunctionAttribute::kConstantBytes ||
+                            which == FunctionAttribute::kDynamicSharedBytesMax;
+    if (needs_code && !function->is_loaded) return Code::kFunctionNotLoaded;
     switch (which) {
       case FunctionAttribute::kThreadsPerBlockMax:
         *value =
@@ -404,6 +412,7 @@ Code cuFuncGetAttribute(int* value, FunctionAttribute which, Function handle) {
 Code cuFuncSetAttribute(Function handle, FunctionAttribute which, int value) {
   return OfFunction("cuFuncSetAttribute", handle, [&](World& world, const auto& function) {
     if (which != FunctionAttribute::kDynamicSharedBytesMax) return Code::kSuccess;
+    if (!function->is_loaded) return Code::kFunctionNotLoaded;
     const int opt_in =
         world.settings.attributes.at(static_cast<int>(DeviceAttribute::kSharedBytesPerBlockOptIn));
     const int fixed = static_cast<int>(function->info().static_shared_bytes);
@@ -416,7 +425,8 @@ Code cuFuncSetAttribute(Function handle, FunctionAttribute which, int value) {
 Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function handle, int threads,
                                                  std::size_t) {
   constexpr const char* kName = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
-  return OfFunction(kName, handle, [&](World& world, const auto&) {
+  return OfFunction(kName, handle, [&](World& world, const auto& function) {
+    if (!function->is_loaded) return Code::kFunctionNotLoaded;
     if (threads <= 0 || threads > 1024) return Code::kInvalidValue;
     *blocks = BlocksPerMultiprocessor(world, static_cast<unsigned>(threads));
     return Code::kSuccess;

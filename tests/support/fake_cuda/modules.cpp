@@ -258,18 +258,42 @@ Code LoadModule(World& world, const void* image, std::uintptr_t* handle, std::st
     function->dynamic_shared_max =
         kSharedBytesWithoutOptIn - std::min(fixed, kSharedBytesWithoutOptIn);
     module->functions.push_back(world.functions.Add(function));
+    if (!LoadsLazily() && !LoadFunction(world, *function)) return Code::kOutOfMemory;
   }
   return Code::kSuccess;
+}
+
+bool LoadsLazily() {
+  const char* const variable = std::getenv("CUDA_MODULE_LOADING");
+  return variable == nullptr || std::strcmp(variable, "EAGER") != 0;
+}
+
+bool LoadFunction(World& world, FakeFunction& function) {
+  if (function.is_loaded) return true;
+  if (world.settings.costs) {
+    std::uint64_t address = 0;
+    if (world.memory.Allocate(world.settings.costs->kernel_code_bytes, &address) !=
+        Code::kSuccess) {
+      return false;
+    }
+    function.module->code.push_back(address);
+    World::Spend(std::chrono::nanoseconds(world.settings.costs->kernel_load));
+  }
+  function.is_loaded = true;
+  return true;
 }
 
 void FreeVariables(World& world, const FakeModule& module) {
   for (const std::uintptr_t function : module.functions) world.functions.Remove(function);
   if (module.variables != 0) (void)world.memory.Free(module.variables);
+  for (const std::uint64_t code : module.code) (void)world.memory.Free(code);
 }
 
 Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& shape,
                  const Arguments& arguments, const char* call, std::vector<std::byte>& gathered) {
   if (!ShapeFits(world, shape, function)) return Code::kInvalidValue;
+  // A real driver would load it now, and may wait for all that runs to do it.
+  if (!function.is_loaded) world.Mistake(std::string(call) + ": the kernel is not loaded");
   // A form that the executor lacks is no mistake of the caller.
   if (!function.info().unsupported.empty()) return Code::kNotSupported;
   // A real driver would make room first, and wait for all that runs to do it.

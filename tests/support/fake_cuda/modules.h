@@ -23,6 +23,7 @@ struct FakeModule {
   std::uint64_t variables = 0;  // Address; 0 when there are none.
   device::executor::ModuleLayout layout;
   std::unique_ptr<device::executor::ModuleImage> image;
+  std::vector<std::uint64_t> code;  // Memory of loaded kernels.
   std::vector<std::uintptr_t> functions;
 };
 
@@ -31,6 +32,7 @@ struct FakeFunction {
   std::shared_ptr<FakeModule> module;  // Null when it was unloaded.
   const device::executor::Program* program = nullptr;
   std::uint32_t dynamic_shared_max = 0;  // The function attribute's value.
+  bool is_loaded = false;
   const device::KernelInfo& info() const { return program->info(); }
 };
 
@@ -38,6 +40,11 @@ struct LaunchShape {
   device::Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
 };
+
+// As CUDA_MODULE_LOADING says: modules come without their kernels.
+bool LoadsLazily();
+// Takes the time and the memory of its code, unless it is loaded. False: there is no memory.
+bool LoadFunction(World& world, FakeFunction& function);
 
 // Loads PTX text or a fatbin. `log` gets what a compiler would say.
 device::cuda::Code LoadModule(World& world, const void* image, std::uintptr_t* handle,

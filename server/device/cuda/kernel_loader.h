@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_KERNEL_LOADER_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_KERNEL_LOADER_H_
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "gpushared/mutex.h"
+
+#include "server/device/cuda/cuda_context.h"
+
+namespace gpushared::device::cuda {
+
+// Loads kernels that launches wait for, one after the other, on a thread of its own: the driver may
+// take milliseconds, and may wait for what runs.
+//
+// Thread-safe.
+class KernelLoader {
+ public:
+  // `await_quiet`: called before each; may be empty.
+  KernelLoader(std::shared_ptr<CudaContext> context, std::function<void()> await_quiet);
+  KernelLoader(const KernelLoader&) = delete;
+  KernelLoader& operator=(const KernelLoader&) = delete;
+  // Drops what waits.
+  ~KernelLoader();
+
+  // `load` is called on the thread, where the context is current if it can be.
+  void Load(const void* owner, std::function<void()> load);
+  // Nothing of the owner's is called from now on.
+  void Forget(const void* owner);
+
+ private:
+  struct Job {
+    const void* owner = nullptr;
+    std::function<void()> load;
+  };
+  void Run();
+
+  const std::shared_ptr<CudaContext> context_;
+  const std::function<void()> await_quiet_;
+  Mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_ GPUSHARED_GUARDED_BY(mutex_);
+  const void* running_ GPUSHARED_GUARDED_BY(mutex_) = nullptr;  // Its owner.
+  bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // The last member: it uses the others.
+};
+
+// Kernels of the high class are not loaded behind others, which wait until no request is open.
+struct KernelLoaders {
+  KernelLoaders(const std::shared_ptr<CudaContext>& context, std::function<void()> await_quiet)
+      : urgent(context, {}), other(context, std::move(await_quiet)) {}
+  void Forget(const void* owner) {
+    urgent.Forget(owner);
+    other.Forget(owner);
+  }
+
+  KernelLoader urgent, other;
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_KERNEL_LOADER_H_
