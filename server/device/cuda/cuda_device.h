@@ -53,9 +53,9 @@ struct CudaDeviceOptions {
 Result<std::unique_ptr<Device>> CreateCudaDevice(std::shared_ptr<const Driver> driver,
                                                  CudaDeviceOptions options, WakeFunction wake);
 
-// Where the operator has not chosen otherwise: loading a module loads none of its kernels, since
-// the worker loads those that are launched, ahead of that; and the GPU has a queue for every
-// channel. Before the driver is loaded and before there are threads.
+// Where the operator has not chosen otherwise, the driver loads a module without its kernels, and
+// gives every channel a queue of the GPU. The worker loads kernels ahead of their launches. Called
+// before the driver is loaded and before there are threads.
 void PrepareEnvironment();
 
 }  // namespace gpushared::device::cuda

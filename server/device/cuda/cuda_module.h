@@ -142,7 +142,7 @@ class CudaModule : public device::Module {
     std::uint32_t constant_bytes = 0, registers = 0, ptx_version = 0, binary_version = 0;
   };
   Result<Limits> FindLimits(Function function);
-  // Of kernels that are not loaded.
+  // These do not load the kernels.
   Result<Functions> ListFunctions(cuda::Module module);
   Status FindLateKernels(const CudaPrepared& prepared);
   Status DescribeLate(const CudaPrepared& prepared, Function function, KernelInfo& info);

@@ -108,7 +108,7 @@ class GraphStore {
   bool DropOf(const Space* client) GPUSHARED_REQUIRES(mutex_);
   void Drop(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   Entries::iterator Erase(Entries::iterator entry) GPUSHARED_REQUIRES(mutex_);
-  // Of what is instantiated or wanted.
+  // The nodes are instantiated or wanted, or no longer.
   void Count(const Space* client, std::size_t nodes) GPUSHARED_REQUIRES(mutex_);
   void Uncount(const Space* client, std::size_t nodes) GPUSHARED_REQUIRES(mutex_);
   void Run();
