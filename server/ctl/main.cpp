@@ -4,10 +4,14 @@
 
 #include <signal.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "server/ctl/command_line.h"
 #include "server/ctl/doctor/doctor.h"
@@ -73,13 +77,36 @@ int Main(std::span<char* const> arguments) {
   return line.action();
 }
 
+// `run` and `doctor` read their own command lines. What stands before them is theirs, too.
+std::vector<char*> WithCommandFirst(std::span<char* const> arguments) {
+  std::vector<char*> ordered(arguments.begin(), arguments.end());
+  std::size_t at = 1;
+  while (at < arguments.size()) {
+    const std::string_view argument = arguments[at];
+    if (argument == "--socket") {
+      at += 2;
+    } else if (argument == "--json" || argument.starts_with("--socket=")) {
+      ++at;
+    } else {
+      break;
+    }
+  }
+  if (at >= arguments.size()) return ordered;
+  const std::string_view command = arguments[at];
+  if (command != "run" && command != "doctor") return ordered;
+  std::rotate(ordered.begin() + 1, ordered.begin() + static_cast<std::ptrdiff_t>(at),
+              ordered.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  return ordered;
+}
+
 }  // namespace
 }  // namespace gpushared::server
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
-  const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   try {
+    const std::vector<char*> arguments =
+        gpushared::server::WithCommandFirst({argv, static_cast<std::size_t>(argc)});
     if (gpushared::server::IsRunCommand(arguments)) return gpushared::server::RunCommand(arguments);
     if (gpushared::server::IsDoctorCommand(arguments)) {
       return gpushared::server::DoctorCommand(arguments);

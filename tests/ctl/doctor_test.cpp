@@ -233,6 +233,38 @@ TEST_F(DoctorPackagesTest, LibrariesThatOthersLoadAreNotBlamed) {
   Install("cuda_bindings", "cuda/bindings/_internal/runtime.so", kRuntime);
   const Findings findings = LookAt("import nvidia, cuda\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "packages ok"));
+  // NVIDIA's own, but nobody's library.
+  Install("nvidia_cutlass_dsl", "nvidia_cutlass_dsl/lib/libcute_dsl_runtime.so", kRuntime);
+  EXPECT_THAT(Brief(LookAt("import cutlass\n")),
+              ElementsAre("program ok", "runtime ok", "package note"));
+}
+
+// JAX has no runtime in it; its plugin loads cuDNN, which has.
+TEST_F(DoctorPackagesTest, PluginsThatLoadLibrariesOnTheRuntimeAreFound) {
+  Install("jax", "jax/core.so", "ELF");
+  Install("jax_cuda12_plugin", "jax_plugins/xla_cuda12/plugin.so", "ELF");
+  Write(folder_ / "lib/python3.11/site-packages/jax_cuda12_plugin-1.0.dist-info/METADATA",
+        "Name: jax-cuda12-plugin\nRequires-Dist: numpy\n"
+        "Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.8; extra == \"with-cuda\"\n\nText\n");
+  EXPECT_THAT(Brief(LookAt("import jax\n")),
+              ElementsAre("program ok", "runtime ok", "packages ok"));
+  Install("nvidia_cudnn_cu12", "nvidia/cudnn/lib/libcudnn.so.9", "ELF");
+  EXPECT_THAT(Brief(LookAt("import numpy\n")),
+              ElementsAre("program ok", "runtime ok", "package note"));
+  const Findings findings = LookAt("import jax.numpy as jnp\n");
+  EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "package problem"));
+  EXPECT_THAT(findings[2].what, HasSubstr("jax_cuda12_plugin works through nvidia_cudnn_cu12"));
+}
+
+TEST_F(DoctorPackagesTest, ScriptsThatCallTheRuntimeThroughBindingsAreProblems) {
+  Install("cuda_bindings", "cuda/bindings/_internal/runtime.so", kRuntime);
+  EXPECT_THAT(Brief(LookAt("from cuda.bindings import driver, nvrtc\n")),
+              ElementsAre("program ok", "runtime ok", "packages ok"));
+  for (const char* script : {"from cuda.bindings import runtime as cudart\n",
+                             "from cuda import cudart\n", "import cuda.bindings.runtime\n"}) {
+    EXPECT_THAT(Brief(LookAt(script)), ElementsAre("program ok", "runtime ok", "package problem"))
+        << script;
+  }
 }
 
 TEST_F(DoctorPackagesTest, ScriptsLeadToTheirInterpreter) {
@@ -265,6 +297,10 @@ TEST(DoctorCommandTest, SaysByItsExitCodeWhetherAllIsWell) {
     command.insert(command.end(), arguments.begin(), arguments.end());
     return RunProgram(command);
   };
+  // As with every other command, the socket may stand before it.
+  const ProgramOutcome before =
+      RunProgram({GPUSHARED_CTL, "--socket", server.socket(), "doctor", "--", "/bin/true"});
+  EXPECT_THAT(before.output, HasSubstr("server        it answers"));
   const ProgramOutcome good = doctor({"--", "/bin/true"});
   EXPECT_THAT(good.output, HasSubstr("it answers, with cpu:0"));
   EXPECT_THAT(good.output, HasSubstr("client of class normal"));

@@ -48,6 +48,12 @@ Findings LookAtPython(const std::string& python, const std::string& script) {
   const std::set<std::string> imported =
       script.empty() ? std::set<std::string>() : ImportedBy(script);
   Findings findings;
+  if (!script.empty() && CallsRuntime(script)) {
+    findings.push_back(Problem("package",
+                               script + " calls NVIDIA's CUDA runtime through cuda.bindings; no "
+                                        "driver but NVIDIA's can serve that",
+                               "call the driver's interface (cuda.bindings.driver, cuda.core)"));
+  }
   for (const std::string& folder : PackageFolders(python)) {
     Append(findings, LookAtPackages(folder, imported));
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string_view>
 #include <system_error>
 
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kScriptBytesMax = 1u << 20;
 constexpr std::size_t kPackagesMax = 4096;
 constexpr std::size_t kFilesPerPackageMax = 200'000;
+constexpr std::size_t kFactsMax = 10'000;  // Lines about a package.
 
 std::string_view Trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
@@ -27,6 +29,26 @@ std::string_view Trimmed(std::string_view text) {
 // The first name of a dotted one.
 std::string FirstName(std::string_view dotted) {
   return std::string(dotted.substr(0, dotted.find_first_of(". \t,;(#")));
+}
+
+std::string TextOf(const std::string& script) {
+  std::ifstream file(script);
+  std::string text(kScriptBytesMax, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+// Calls `see` with each line of the script that begins with `from` or `import`.
+template <typename See>
+void ForEachImport(const std::string& script, const See& see) {
+  const std::string text = TextOf(script);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = Trimmed(std::string_view(text).substr(at, end - at));
+    at = end + 1;
+    if (line.starts_with("from ") || line.starts_with("import ")) see(line);
+  }
 }
 
 // A package as pip has installed it: the files that its list names.
@@ -51,18 +73,49 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   return package;
 }
 
-// Libraries that others use: what matters is who does. And the bindings, which load the runtime
-// without calling it.
-bool IsPassedOver(const std::string& name) {
-  return name.starts_with("nvidia_") || name == "cuda_bindings";
+// Libraries that others use, in NVIDIA's common folder: what matters is who does. And the bindings,
+// which load the runtime without calling it.
+bool IsPassedOver(const Package& package) {
+  return package.top_names == std::set<std::string>{"nvidia"} || package.name == "cuda_bindings";
 }
 
-Finding RuntimeIn(const Package& package, const std::string& library, bool is_imported) {
-  const std::string what = package.name + " has NVIDIA's CUDA runtime in it (" + library +
-                           "), which no driver but " + "NVIDIA's can serve";
+Finding RuntimeIn(const std::string& package, const std::string& how, bool is_imported) {
+  const std::string what = package + " " + how + "; no driver but NVIDIA's can serve that";
   if (!is_imported)
     return Note("package", what, "programs that use it will not run over the drop-in");
   return Problem("package", what, "use another package, or run the program without gpushared");
+}
+
+// The packages in a folder and where pip keeps its facts about each, by name.
+std::map<std::string, fs::path> InstalledIn(const std::string& folder) {
+  std::map<std::string, fs::path> installed;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string file_name = entry.path().filename().string();
+    if (!file_name.ends_with(".dist-info") || installed.size() >= kPackagesMax) continue;
+    installed[file_name.substr(0, file_name.find('-'))] = entry.path();
+  }
+  return installed;
+}
+
+// The library of NVIDIA's that stands on its runtime, is installed, and is required by the package
+// with this METADATA; empty: there is none.
+std::string LibraryBelow(const fs::path& metadata,
+                         const std::map<std::string, fs::path>& installed) {
+  constexpr std::string_view kRequires = "Requires-Dist: ";
+  constexpr std::string_view kOnRuntime[] = {"nvidia-cublas", "nvidia-cudnn"};
+  std::ifstream file(metadata);
+  std::string line;
+  for (std::size_t i = 0; i < kFactsMax && std::getline(file, line) && !line.empty(); ++i) {
+    if (!line.starts_with(kRequires)) continue;
+    std::string name = line.substr(kRequires.size());
+    name.resize(std::min(name.find_first_of(" <>=!~;[("), name.size()));
+    const bool is_on_runtime = std::ranges::any_of(
+        kOnRuntime, [&](std::string_view begin) { return name.starts_with(begin); });
+    std::ranges::replace(name, '-', '_');
+    if (is_on_runtime && installed.contains(name)) return name;
+  }
+  return "";
 }
 
 }  // namespace
@@ -90,45 +143,59 @@ std::vector<std::string> PackageFolders(const std::string& python) {
 }
 
 std::set<std::string> ImportedBy(const std::string& script) {
-  std::ifstream file(script);
-  std::string text(kScriptBytesMax, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
   std::set<std::string> names;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = Trimmed(std::string_view(text).substr(at, end - at));
-    at = end + 1;
-    if (line.starts_with("from ")) names.insert(FirstName(Trimmed(line.substr(5))));
-    if (!line.starts_with("import ")) continue;
+  ForEachImport(script, [&](std::string_view line) {
+    if (line.starts_with("from ")) {
+      names.insert(FirstName(Trimmed(line.substr(5))));
+      return;
+    }
     for (line.remove_prefix(7); !line.empty();) {
       names.insert(FirstName(Trimmed(line)));
       const std::size_t comma = line.find(',');
       line = comma == std::string_view::npos ? std::string_view() : line.substr(comma + 1);
     }
-  }
+  });
   names.erase("");
   return names;
 }
 
+bool CallsRuntime(const std::string& script) {
+  bool calls = false;
+  ForEachImport(script, [&](std::string_view line) {
+    const std::string_view what = Trimmed(line.substr(line.find(' ')));
+    const bool is_bindings = FirstName(what) == "cuda";
+    calls = calls || (is_bindings && (what.find("runtime") != std::string_view::npos ||
+                                      what.find("cudart") != std::string_view::npos));
+  });
+  return calls;
+}
+
 Findings LookAtPackages(const std::string& folder, const std::set<std::string>& imported) {
   Findings findings;
-  std::error_code error;
-  std::size_t packages = 0;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string file_name = entry.path().filename().string();
-    if (!file_name.ends_with(".dist-info") || ++packages > kPackagesMax) continue;
-    const std::string name = file_name.substr(0, file_name.find('-'));
-    if (IsPassedOver(name)) continue;
-    const Package package = ReadPackage(entry.path() / "RECORD", name);
+  const std::map<std::string, fs::path> installed = InstalledIn(folder);
+  for (const auto& [name, facts] : installed) {
+    const Package package = ReadPackage(facts / "RECORD", name);
+    if (IsPassedOver(package)) continue;
     const auto has_runtime = [&](const std::string& library) {
       return HasCudaRuntime(fs::path(folder) / library);
     };
     const auto found = std::ranges::find_if(package.libraries, has_runtime);
-    if (found == package.libraries.end()) continue;
     const bool is_imported = std::ranges::any_of(
         package.top_names, [&](const std::string& top) { return imported.contains(top); });
-    findings.push_back(RuntimeIn(package, *found, is_imported));
+    if (found != package.libraries.end()) {
+      findings.push_back(
+          RuntimeIn(name, "has NVIDIA's CUDA runtime in it (" + *found + ")", is_imported));
+      continue;
+    }
+    const std::string below =
+        package.libraries.empty() ? "" : LibraryBelow(facts / "METADATA", installed);
+    if (below.empty()) continue;
+    // A plugin has the name of who loads it in front.
+    const bool is_plugin = std::ranges::any_of(
+        imported, [&](const std::string& top) { return name.starts_with(top + "_"); });
+    findings.push_back(RuntimeIn(name,
+                                 "works through " + below + ", which needs NVIDIA's CUDA runtime",
+                                 is_imported || is_plugin));
   }
   return findings;
 }

@@ -22,8 +22,11 @@ std::vector<std::string> PackageFolders(const std::string& python);
 // and d. At most 1 MiB of it is read.
 std::set<std::string> ImportedBy(const std::string& script);
 
-// Packages in the folder that have NVIDIA's runtime in them: a problem where the script imports
-// them, else a note.
+// Whether a script imports the runtime's part of cuda.bindings.
+bool CallsRuntime(const std::string& script);
+
+// Packages in the folder that have NVIDIA's runtime in them, or work through libraries that do: a
+// problem where the script imports them, else a note.
 Findings LookAtPackages(const std::string& folder, const std::set<std::string>& imported);
 
 }  // namespace gpushared::server::doctor
