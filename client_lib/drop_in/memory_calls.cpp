@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "client_lib/drop_in/calls.h"
@@ -22,15 +24,48 @@ constexpr unsigned kHostRegisterMapped = 0x02;
 
 std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
+// The other devices' session that has memory at the address. Null: none has, or several have, since
+// each device chooses its addresses by itself.
+std::shared_ptr<Session> OnlyHolder(std::uint64_t address, const Session* except) {
+  std::shared_ptr<Session> holder;
+  Driver& driver = Driver::Get();
+  for (int ordinal = 0; ordinal < driver.device_count(); ++ordinal) {
+    std::shared_ptr<Session> session = driver.DeviceAt(ordinal)->LiveSession();
+    if (session == nullptr || session.get() == except || !session->addresses().Find(address)) {
+      continue;
+    }
+    if (holder != nullptr) return nullptr;
+    holder = std::move(session);
+  }
+  return holder;
+}
+
+// Asks `free` of the session of the current context, then of the one that has the address. As in
+// NVIDIA's driver, a thread may free memory of another context, or without one. `unknown`: the
+// answer where nobody has it.
+template <typename Free>
+Code FreeAnywhere(std::uint64_t address, const Free& free, Code unknown) {
+  const Current current;
+  if (!current.ok() && current.code() != Code::kInvalidContext) return current.code();
+  Session* const here = current.ok() ? &current->session() : nullptr;
+  if (here != nullptr) {
+    if (const std::optional<Code> code = free(*here)) return *code;
+  }
+  if (const std::shared_ptr<Session> holder = OnlyHolder(address, here)) {
+    if (const std::optional<Code> code = free(*holder)) return *code;
+  }
+  return here != nullptr ? unknown : Code::kInvalidContext;
+}
+
 // Frees the block of one of these kinds that begins at the address.
 Code Free(std::uint64_t address, std::initializer_list<BlockKind> kinds, Code unknown) {
-  const Current current;
-  if (!current.ok()) return current.code();
   if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
-  AddressBook& addresses = current->session().addresses();
-  const bool is_free =
-      std::ranges::any_of(kinds, [&](BlockKind kind) { return addresses.Remove(address, kind); });
-  return is_free ? Code::kSuccess : unknown;
+  const auto free = [&](Session& session) -> std::optional<Code> {
+    const bool is_here = std::ranges::any_of(
+        kinds, [&](BlockKind kind) { return session.addresses().Remove(address, kind); });
+    return is_here ? std::optional(Code::kSuccess) : std::nullopt;
+  };
+  return FreeAnywhere(address, free, unknown);
 }
 
 // `block`: kind and flags of the block that it becomes.
@@ -235,19 +270,19 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
 
 Code MemHostUnregister(void* address) {
   if (AnyNull(address)) return Code::kInvalidValue;
-  const Current current;
-  if (!current.ok()) return current.code();
-  AddressBook& addresses = current->session().addresses();
-  const std::optional<Block> block = addresses.Find(AddressOf(address));
-  if (block && block->counterpart != 0) {
-    // The program gets what kernels wrote before it has the memory for itself again.
-    const Code code = current->session().AfterWork(Status::Ok());
-    if (code != Code::kSuccess) return code;
-    addresses.Remove(block->counterpart, BlockKind::kReached);
-  }
-  return addresses.Remove(AddressOf(address), BlockKind::kRegistered)
-             ? Code::kSuccess
-             : Code::kHostMemoryNotRegistered;
+  const auto unregister = [&](Session& session) -> std::optional<Code> {
+    AddressBook& addresses = session.addresses();
+    const std::optional<Block> block = addresses.Find(AddressOf(address));
+    if (block && block->counterpart != 0) {
+      // The program gets what kernels wrote before it has the memory for itself again.
+      const Code code = session.AfterWork(Status::Ok());
+      if (code != Code::kSuccess) return code;
+      addresses.Remove(block->counterpart, BlockKind::kReached);
+    }
+    const bool is_here = addresses.Remove(AddressOf(address), BlockKind::kRegistered);
+    return is_here ? std::optional(Code::kSuccess) : std::nullopt;
+  };
+  return FreeAnywhere(AddressOf(address), unregister, Code::kHostMemoryNotRegistered);
 }
 
 // ---- attributes of pointers

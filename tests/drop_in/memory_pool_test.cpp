@@ -101,6 +101,17 @@ TEST_F(MemoryPoolTest, WaitingGivesBackWhatExceedsTheThreshold) {
   EXPECT_EQ(MemFreeAsync(address, a_), Code::kInvalidValue) << "twice";
 }
 
+TEST_F(MemoryPoolTest, NoBytesAreNoErrorAndNoMemory) {
+  for (const bool is_from_pool : {false, true}) {
+    DevicePointer address = 1;
+    EXPECT_EQ(is_from_pool ? MemAllocFromPoolAsync(&address, 0, default_pool_, a_)
+                           : MemAllocAsync(&address, 0, a_),
+              Code::kSuccess);
+    EXPECT_EQ(address, 0u);
+    EXPECT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
+  }
+}
+
 TEST_F(MemoryPoolTest, TrimGivesBackWhatNoWorkNeeds) {
   const PoolHandle pool = NewPool(0);
   Set(pool, kThreshold, ~std::uint64_t{0});

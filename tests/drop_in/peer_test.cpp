@@ -52,6 +52,28 @@ TEST_P(PeerTest, BytesReachTheOtherContext) {
   EXPECT_EQ(found, numbers);
 }
 
+// Programs free when their objects end, whichever context is current then.
+TEST_P(PeerTest, MemoryIsFreedFromAnyContextAndFromNone) {
+  std::array<char, 4096> own{};
+  for (const CUcontext current : {first_, static_cast<CUcontext>(nullptr)}) {
+    const CUdeviceptr memory = Allocate(second_, 4096);
+    void* host = nullptr;
+    ASSERT_EQ(cuMemAllocHost(&host, 4096), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemHostRegister(own.data(), own.size(), 0), CUDA_SUCCESS);
+    while (cuCtxPopCurrent(nullptr) == CUDA_SUCCESS) {
+    }
+    if (current != nullptr) {
+      ASSERT_EQ(cuCtxPushCurrent(current), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(cuMemFree(memory), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemHostUnregister(own.data()), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFree(memory),
+              current == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE)
+        << "twice";
+  }
+}
+
 // A handle is memory of one device; the other one's addresses cannot lead there.
 TEST_P(PeerTest, HandlesOfMemoryAreMappedOnTheirOwnDevice) {
   constexpr std::size_t kStep = std::size_t{2} << 20;
