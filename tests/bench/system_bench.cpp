@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client of a real server pays: submission, null launches, many clients, idling,
-// and how soon a killed client is gone. system_bench [--json FILE]
+// how soon a killed client is gone, and what the drop-in costs beside the client library.
+// system_bench [--json FILE]
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -20,6 +21,7 @@
 
 #include "ipc/unix_socket.h"
 #include "ipc/wire/control.h"
+#include "tests/bench/drop_in_cost.h"
 #include "tests/bench/report.h"
 #include "tests/support/server_process.h"
 
@@ -220,12 +222,15 @@ void CleanUp(Report& report, const std::string& socket) {
 }
 
 void MeasureSystem(Report& report) {
-  const ServerProcess server({"--log-level", "warn"});
-  SubmitCost(report, server.socket());
-  NullLaunch(report, server.socket());
-  for (const int count : {1, 8, 64}) ManyClients(report, server.socket(), count);
-  IdleCpu(report, server);
-  CleanUp(report, server.socket());
+  {
+    const ServerProcess server({"--log-level", "warn"});
+    SubmitCost(report, server.socket());
+    NullLaunch(report, server.socket());
+    for (const int count : {1, 8, 64}) ManyClients(report, server.socket(), count);
+    IdleCpu(report, server);
+    CleanUp(report, server.socket());
+  }
+  MeasureDropIn(report);  // Last: no child is forked where CUDA has begun.
 }
 
 }  // namespace
