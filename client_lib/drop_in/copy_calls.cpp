@@ -55,7 +55,7 @@ std::optional<std::size_t> SpanBytes(const Side& side, const Extent& extent) {
 }
 
 bool IsPinned(Session& session, const Side& side) {
-  if (side.is_device) return false;
+  if (side.is_device || !session.addresses().has_had_host()) return false;
   const std::optional<Block> block = session.addresses().Find(side.address);
   return block && block->kind == BlockKind::kHost;
 }
@@ -154,10 +154,13 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
   return waits == HostWaits::kYes ? stream.RunAndWait(submit) : stream.Run(submit);
 }
 
+// Nodes are put together only where a stream may be captured.
+bool AnyCaptures() { return Driver::Get().captures.Any(); }
+
 // A copy of a stream that is captured becomes a node, in place of being submitted. Nothing: the
 // stream is not captured, or there is none.
 std::optional<Code> Capture(StreamHandle handle, const Copy3d& copy) {
-  if (!Driver::Get().captures.Any()) [[likely]]
+  if (!AnyCaptures()) [[likely]]
     return std::nullopt;
   const Current current;
   const StreamChoice stream(current, handle);
@@ -168,7 +171,7 @@ std::optional<Code> Capture(StreamHandle handle, const Copy3d& copy) {
 // The same for one row. Nodes know rows of memory alone, not those of arrays.
 std::optional<Code> CaptureFlat(StreamHandle stream, const Side& to, const Side& from,
                                 std::size_t bytes) {
-  if (to.is_array || from.is_array) return std::nullopt;
+  if (!AnyCaptures() || to.is_array || from.is_array) return std::nullopt;
   Copy3d copy{};
   copy.source_type = from.is_device ? kMemoryTypeDevice : kMemoryTypeHost;
   copy.source_host = from.is_device ? nullptr : HostPointer(from.address);
@@ -300,6 +303,7 @@ Code CopySides(const SideRequest& to, const SideRequest& from, const Extent& ext
 }
 
 std::optional<Code> CapturePitched(StreamHandle stream, const Copy2d& plane) {
+  if (!AnyCaptures()) return std::nullopt;
   Copy3d copy{};
   copy.source_x_bytes = plane.source_x_bytes;
   copy.source_y = plane.source_y;
