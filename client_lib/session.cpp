@@ -110,7 +110,8 @@ Session::~Session() {
 
 Status Session::Usable() const {
   if (!InOwner()) return WrongProcess();
-  return data_->connection->end_status();
+  // Most calls ask: no lock while the session lives.
+  return data_->connection->ended() ? data_->connection->end_status() : Status::Ok();
 }
 
 Status Session::CheckAlive() {
@@ -327,20 +328,25 @@ Result<std::string> Session::TakePrinted() {
                   "printed text refused: the client was connected without takes_printed");
   }
   if (!InOwner()) return WrongProcess();
-  const MutexLock lock(printed_mutex_);
   const std::uint64_t wanted = data_->plane->printed();
+  // Relaxed: only the number counts. Mostly nothing was printed, and no lock is needed.
+  if (printed_taken_.load(std::memory_order_relaxed) >= wanted) [[likely]]
+    return std::string();
+  const MutexLock lock(printed_mutex_);
   std::string text;
-  while (printed_taken_ < wanted) {
+  std::uint64_t taken = printed_taken_.load(std::memory_order_relaxed);
+  while (taken < wanted) {
     const Result<ipc::Printed> part = data_->connection->Ask<ipc::Printed>(ipc::TakePrinted{});
     if (!part.ok()) return part.status();
-    if (part->end <= printed_taken_ || part->dropped < printed_dropped_) {
+    if (part->end <= taken || part->dropped < printed_dropped_) {
       Status status(StatusCode::kProtocolViolation,
                     "session ended: the server told of printed text twice");
       data_->connection->End(status);
       return status;
     }
     text += part->text;
-    printed_taken_ = part->end;
+    taken = part->end;
+    printed_taken_.store(taken, std::memory_order_relaxed);
     if (const std::uint64_t lost = part->dropped - std::exchange(printed_dropped_, part->dropped)) {
       text += "\n[" + std::to_string(lost) + " bytes of what kernels printed were lost]\n";
     }

@@ -183,8 +183,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Commands still use what the program has freed since it was told.
   std::atomic<bool> trim_is_due_{false};
   Mutex printed_mutex_;
-  // Of DataPlane::printed.
-  std::uint64_t printed_taken_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;
+  std::atomic<std::uint64_t> printed_taken_{0};  // Of DataPlane::printed; moved under the lock.
   // The server said that so much was lost.
   std::uint64_t printed_dropped_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;
   std::unique_ptr<DeviceMemory> memory_;

@@ -116,6 +116,7 @@ Result<std::shared_ptr<CudaStream>> Context::Attach(Stream stream, unsigned flag
   const MutexLock lock(order_mutex_);
   std::erase_if(blocking_, [](const std::weak_ptr<CudaStream>& it) { return it.expired(); });
   blocking_.push_back(made);
+  has_blocking_.store(true, std::memory_order_relaxed);
   return made;
 }
 
@@ -135,6 +136,7 @@ Result<std::shared_ptr<CudaStream>> Context::LegacyStream() {
                                            CudaStream::Kind::kLegacy);
     const MutexLock order_lock(order_mutex_);
     ordered_legacy_ = legacy_;
+    has_legacy_.store(true, std::memory_order_relaxed);
   }
   return legacy_;
 }
@@ -193,6 +195,9 @@ Status Context::Order(CudaStream& stream) {
   if (HostCalls::Get().has_any()) [[unlikely]]
     AwaitHostCalls(stream);
   if (!stream.is_blocking()) return Status::Ok();
+  // Relaxed: whoever orders work of two threads has seen both streams made.
+  const std::atomic<bool>& has_peer = stream.is_legacy() ? has_blocking_ : has_legacy_;
+  if (!has_peer.load(std::memory_order_relaxed)) return Status::Ok();
   const MutexLock lock(order_mutex_);
   const std::shared_ptr<CudaStream> legacy = ordered_legacy_.lock();
   if (legacy == nullptr) return Status::Ok();

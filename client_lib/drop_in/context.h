@@ -134,6 +134,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Mutex order_mutex_;
   std::weak_ptr<CudaStream> ordered_legacy_ GPUSHARED_GUARDED_BY(order_mutex_);
   std::vector<std::weak_ptr<CudaStream>> blocking_ GPUSHARED_GUARDED_BY(order_mutex_);
+  // Whether there has been any of either; never false again. Most programs have one of them.
+  std::atomic<bool> has_legacy_{false}, has_blocking_{false};
 };
 
 // The length of one submission to a stream: orders it, then counts it. Waits for functions of the
