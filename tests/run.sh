@@ -15,7 +15,7 @@
 #   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
 #   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
 #   dropin  real programs from PyPI and Debian, unmodified, over the drop-in libcuda, and two beside a client of high
-#           class; their packages stay in .cache
+#           class, one of them killed 20 times; their packages stay in .cache
 #   python  the Python package, and its sample server beside a Numba job; their packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
@@ -139,6 +139,7 @@ run_dropin() {
   build dev gpushared gpusharedctl gpushared_drop_in train serve
   python3 tests/drop_in/programs/run_programs.py build/dev/bin .cache/dropin
   python3 tests/drop_in/programs/priority.py build/dev/bin .cache/dropin
+  python3 tests/drop_in/programs/kills.py build/dev/bin .cache/dropin 20
 }
 
 run_python() {

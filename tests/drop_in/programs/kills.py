@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Kills an unmodified Numba program again and again, beside another one and the native sample `serve`.
+
+Usage: kills.py BIN_DIR CACHE_DIR [KILLS]
+
+The program gets SIGKILL at random moments of its life (KILLS times, 200): while Python starts, while it
+connects, compiles or works. Only that client may end. Meanwhile the other program launches on, each
+answer of `serve` is as its reference, and the device keeps its worker. Skips, with the reason, where
+Numba cannot be had.
+"""
+import json
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+FOLDER = pathlib.Path(__file__).parent
+ROOT = FOLDER.parents[2]
+sys.path.insert(0, str(FOLDER))
+from priority import JOBS, asked  # noqa: E402
+from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
+
+LIFE_TO_START = 1.5  # Lives are up to so many times as long as the first one took to its first launch.
+SECONDS_MAX = 3600
+
+
+def fail(why):
+    raise SystemExit(f"FAILED  kills: {why}")
+
+
+def start(job, python, bin_dir, server, home):
+    command = [*command_of(bin_dir, server)[:-1], "--class", "low", "--name", job.stem, "--", python, job, str(SECONDS_MAX)]
+    return subprocess.Popen(command, env=surroundings_of({}, home), stdout=subprocess.DEVNULL)
+
+
+def client(bin_dir, server, name):
+    """What the server says of the client of this name; nothing: it has none."""
+    return next((it for it in asked(bin_dir, server, "ps")["clients"] if it["name"] == name), None)
+
+
+def until(what, condition):
+    end = time.monotonic() + 120
+    while not condition():
+        if time.monotonic() > end:
+            fail(f"120 s have passed and {what}")
+        time.sleep(0.1)
+
+
+class Service:
+    """The sample `serve`, one run after another. A run whose answers are wrong, or that fails, is told."""
+
+    def __init__(self, bin_dir, server, scratch):
+        self.command = [bin_dir / "serve", "--model", scratch / "model", "--batch", "16", "--requests", "50", "--load",
+                        "0.1", "--json", scratch / "serve.json"]
+        self.outcome = scratch / "serve.json"
+        self.environment = {"GPUSHARED_SOCKET": str(server.socket)}
+        self.answered = 0
+        self.process = None
+
+    def look(self):
+        if self.process is not None:
+            if self.process.poll() is None:
+                return
+            if self.process.returncode != 0:
+                fail(f"serve ended with {self.process.returncode}")
+            if not json.loads(self.outcome.read_text())["results_checked"]:
+                fail("an answer of serve differs from the reference")
+            self.answered += 50
+        self.process = subprocess.Popen(self.command, env=self.environment, stdout=subprocess.DEVNULL)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def main(bin_dir, cache, kills="200"):
+    bin_dir, cache = pathlib.Path(bin_dir).resolve(), pathlib.Path(cache).resolve()
+    python, reason = environment_of("numba_add", (*NUMBA, NUMPY), cache, bin_dir.parent / "lib/drop_in")
+    if reason is not None:
+        print(f"skipped kills: {reason}")
+        return 0
+    victim_job, steady_job = JOBS
+    moments = random.Random(1)
+    met = 0  # Kills of a client that the server had.
+    with tempfile.TemporaryDirectory() as folder, Server(bin_dir, folder, "--policy", "priority") as server:
+        scratch = pathlib.Path(folder)
+        subprocess.run([bin_dir / "train", "--text", ROOT / "LICENSE", "--model", scratch / "model", "--steps", "10"],
+                       env={"GPUSHARED_SOCKET": str(server.socket)}, check=True, stdout=subprocess.DEVNULL)
+        generation = [it["generation"] for it in asked(bin_dir, server, "devices")["devices"]]
+        steady = start(steady_job, python, bin_dir, server, folder)
+        service = Service(bin_dir, server, scratch)
+        try:
+            until("the steady program launches nothing", lambda: (client(bin_dir, server, steady_job.stem) or {}).get("launches", 0) > 0)
+            life_s_max = None
+            for number in range(int(kills)):
+                before = client(bin_dir, server, steady_job.stem)["launches"]
+                victim = start(victim_job, python, bin_dir, server, folder)
+                if life_s_max is None:
+                    begin = time.monotonic()
+                    until("the program launches nothing", lambda: (client(bin_dir, server, victim_job.stem) or {}).get("launches", 0) > 0)
+                    life_s_max = LIFE_TO_START * (time.monotonic() - begin)
+                else:
+                    time.sleep(moments.uniform(0, life_s_max))
+                met += client(bin_dir, server, victim_job.stem) is not None
+                victim.send_signal(signal.SIGKILL)
+                if victim.wait() != -signal.SIGKILL:
+                    fail(f"the program ended before kill {number}, with {victim.returncode}")
+                until(f"the server still has the program of kill {number}",
+                      lambda: client(bin_dir, server, victim_job.stem) is None)
+                if steady.poll() is not None:
+                    fail(f"the steady program ended at kill {number}, with {steady.returncode}")
+                until(f"the steady program launches nothing after kill {number}",
+                      lambda before=before: client(bin_dir, server, steady_job.stem)["launches"] > before)
+                service.look()
+            if [it["generation"] for it in asked(bin_dir, server, "devices")["devices"]] != generation:
+                fail("the device has another worker")
+            if service.answered == 0:
+                fail("serve has not answered once")
+        finally:
+            steady.kill()
+            steady.wait()
+            if service.process is not None:
+                service.end()
+    print(f"passed  kills: {kills}, {met} of them of a program that was connected; {service.answered} answers of serve are right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
