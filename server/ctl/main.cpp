@@ -77,9 +77,11 @@ int Main(std::span<char* const> arguments) {
   return line.action();
 }
 
-// `run` and `doctor` read their own command lines. What stands before them is theirs, too.
+// `run` and `doctor` read their own command lines. What stands before them is theirs, too. With a
+// null behind the last argument, which `run` hands on.
 std::vector<char*> WithCommandFirst(std::span<char* const> arguments) {
   std::vector<char*> ordered(arguments.begin(), arguments.end());
+  ordered.push_back(nullptr);
   std::size_t at = 1;
   while (at < arguments.size()) {
     const std::string_view argument = arguments[at];
@@ -105,8 +107,9 @@ std::vector<char*> WithCommandFirst(std::span<char* const> arguments) {
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
   try {
-    const std::vector<char*> arguments =
+    const std::vector<char*> ordered =
         gpushared::server::WithCommandFirst({argv, static_cast<std::size_t>(argc)});
+    const std::span<char* const> arguments(ordered.data(), static_cast<std::size_t>(argc));
     if (gpushared::server::IsRunCommand(arguments)) return gpushared::server::RunCommand(arguments);
     if (gpushared::server::IsDoctorCommand(arguments)) {
       return gpushared::server::DoctorCommand(arguments);
