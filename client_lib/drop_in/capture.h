@@ -41,7 +41,9 @@ struct CaptureSequence {
 struct CapturePoint {
   std::shared_ptr<CaptureSequence> sequence;
   std::vector<std::shared_ptr<GraphNode>> front;  // The next node needs these.
-  std::vector<GraphNodeHandle> shown;             // Handles that a program was shown last.
+  // Handles that a program was shown last, and the data of their edges.
+  std::vector<GraphNodeHandle> shown;
+  std::vector<EdgeData> shown_edges;
 };
 
 // All captures of the process, and the streams in them. Streams and threads that are gone take

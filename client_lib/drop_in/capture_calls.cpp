@@ -100,32 +100,34 @@ Code StreamGetCaptureInfo(StreamHandle handle, int* status, std::uint64_t* id) {
   return StreamGetCaptureInfoV2(handle, status, id, nullptr, nullptr, nullptr);
 }
 
-// What does not apply stays as it is, but for handles: programs look at these alone.
 Code StreamGetCaptureInfoV2(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
                             const GraphNodeHandle** needs, std::size_t* count) {
+  return StreamGetCaptureInfoV3(handle, status, id, graph, needs, nullptr, count);
+}
+
+// What does not apply stays as it is, but for handles: programs look at these alone. No edge has
+// data here, but programs read as many as there are handles.
+Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
+                            const GraphNodeHandle** needs, const EdgeData** edges,
+                            std::size_t* count) {
   if (AnyNull(status)) return Code::kInvalidValue;
   return WithPoint(handle, [&](GraphBook& book, CapturePoint* point) {
     *status = static_cast<int>(StatusOf(point));
     if (id != nullptr) *id = point == nullptr ? 0 : point->sequence->id;
     if (graph != nullptr) *graph = nullptr;
     if (needs != nullptr) *needs = nullptr;
+    if (edges != nullptr) *edges = nullptr;
     if (count != nullptr) *count = 0;
     if (StatusOf(point) != CaptureStatus::kActive) return Code::kSuccess;
     if (graph != nullptr) *graph = book.HandleOf(point->sequence->graph);
     point->shown.clear();
     for (const auto& node : point->front) point->shown.push_back(book.HandleOf(*node));
+    point->shown_edges.assign(point->shown.size(), EdgeData{});
     if (needs != nullptr) *needs = point->shown.data();
+    if (edges != nullptr) *edges = point->shown_edges.data();
     if (count != nullptr) *count = point->shown.size();
     return Code::kSuccess;
   });
-}
-
-// No edge has data here.
-Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
-                            const GraphNodeHandle** needs, const EdgeData** edges,
-                            std::size_t* count) {
-  if (edges != nullptr) *edges = nullptr;
-  return StreamGetCaptureInfoV2(handle, status, id, graph, needs, count);
 }
 
 Code StreamUpdateCaptureDependenciesV2(StreamHandle handle, GraphNodeHandle* needs,

@@ -24,25 +24,39 @@ constexpr unsigned kHostRegisterMapped = 0x02;
 
 std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
-// The other devices' session that has memory at the address. Null: none has, or several have, since
-// each device chooses its addresses by itself.
-std::shared_ptr<Session> OnlyHolder(std::uint64_t address, const Session* except) {
-  std::shared_ptr<Session> holder;
+// The session with the memory at an address.
+struct Holder {
+  std::shared_ptr<Session> session;  // Null: there is none.
+  int ordinal = 0;
+};
+
+// The only one besides `except`. None where several have such memory: each device chooses its
+// addresses by itself.
+Holder OnlyHolder(std::uint64_t address, const Session* except) {
+  Holder holder;
   Driver& driver = Driver::Get();
   for (int ordinal = 0; ordinal < driver.device_count(); ++ordinal) {
     std::shared_ptr<Session> session = driver.DeviceAt(ordinal)->LiveSession();
     if (session == nullptr || session.get() == except || !session->addresses().Find(address)) {
       continue;
     }
-    if (holder != nullptr) return nullptr;
-    holder = std::move(session);
+    if (holder.session != nullptr) return {};
+    holder = {.session = std::move(session), .ordinal = ordinal};
   }
   return holder;
 }
 
-// Asks `free` of the session of the current context, then of the one that has the address. As in
-// NVIDIA's driver, a thread may free memory of another context, or without one. `unknown`: the
-// answer where nobody has it.
+// As in NVIDIA's driver, an address alone says whose memory it is, whichever context is current, or
+// none.
+Holder HolderOf(std::uint64_t address, const Current& current) {
+  if (!current.ok()) return OnlyHolder(address, nullptr);
+  const std::shared_ptr<Session>& here = current->shared_session();
+  if (here->addresses().Find(address)) return {.session = here, .ordinal = current->ordinal()};
+  return OnlyHolder(address, here.get());
+}
+
+// Asks `free` of the session of the current context, then of the one that has the address.
+// `unknown`: the answer where nobody has it.
 template <typename Free>
 Code FreeAnywhere(std::uint64_t address, const Free& free, Code unknown) {
   const Current current;
@@ -51,8 +65,9 @@ Code FreeAnywhere(std::uint64_t address, const Free& free, Code unknown) {
   if (here != nullptr) {
     if (const std::optional<Code> code = free(*here)) return *code;
   }
-  if (const std::shared_ptr<Session> holder = OnlyHolder(address, here)) {
-    if (const std::optional<Code> code = free(*holder)) return *code;
+  const Holder holder = OnlyHolder(address, here);
+  if (holder.session != nullptr) {
+    if (const std::optional<Code> code = free(*holder.session)) return *code;
   }
   return here != nullptr ? unknown : Code::kInvalidContext;
 }
@@ -320,12 +335,15 @@ Code Put(void* to, T value) {
   return Code::kSuccess;
 }
 
-Code PutAttribute(const Current& current, const Block& block, int attribute, std::uint64_t address,
-                  void* value) {
+Code PutAttribute(const Current& current, const Holder& holder, const Block& block, int attribute,
+                  std::uint64_t address, void* value) {
   const auto as_pointer = [&](std::uint64_t at) { return Put(value, reinterpret_cast<void*>(at)); };
   switch (attribute) {
     case kContext:
-      return Put(value, ContextStack::Get().top());
+      // Of another device's contexts, books know the number alone.
+      return current.ok() && holder.session == current->shared_session()
+                 ? Put(value, ContextStack::Get().top())
+                 : Code::kInvalidValue;
     case kMemoryType:
       return Put(value, block.is_host_memory() ? kMemoryTypeHost : kMemoryTypeDevice);
     case kDevicePointer:
@@ -339,7 +357,7 @@ Code PutAttribute(const Current& current, const Block& block, int attribute, std
     case kIsManaged:
       return Put<int>(value, block.kind == BlockKind::kManaged ? 1 : 0);
     case kOrdinal:
-      return Put<int>(value, current->ordinal());
+      return Put<int>(value, holder.ordinal);
     case kIsIpcCapable:
       return Put<int>(value, 0);
     case kRangeStart:
@@ -355,7 +373,7 @@ Code PutAttribute(const Current& current, const Block& block, int attribute, std
     case kAccessFlags:
       return Put<int>(value, 3);  // Read and write.
     case kPool:
-      return Put(value, current->session().addresses().PoolAt(address));
+      return Put(value, holder.session->addresses().PoolAt(address));
     default:
       return Code::kNotSupported;
   }
@@ -366,21 +384,27 @@ Code PutAttribute(const Current& current, const Block& block, int attribute, std
 Code PointerGetAttribute(void* value, int attribute, DevicePointer address) {
   if (AnyNull(value)) return Code::kInvalidValue;
   const Current current;
-  if (!current.ok()) return current.code();
-  const std::optional<Block> block = current->session().addresses().Find(address);
-  return block ? PutAttribute(current, *block, attribute, address, value) : Code::kInvalidValue;
+  if (!current.ok() && current.code() != Code::kInvalidContext) return current.code();
+  const Holder holder = HolderOf(address, current);
+  if (holder.session == nullptr) return Code::kInvalidValue;
+  const std::optional<Block> block = holder.session->addresses().Find(address);
+  return block ? PutAttribute(current, holder, *block, attribute, address, value)
+               : Code::kInvalidValue;
 }
 
 // Asks about any pointer: what does not apply to it is answered with zero.
 Code PointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer address) {
   if (count == 0 || AnyNull(attributes, values)) return Code::kInvalidValue;
   const Current current;
-  if (!current.ok()) return current.code();
-  const std::optional<Block> block = current->session().addresses().Find(address);
+  if (!current.ok() && current.code() != Code::kInvalidContext) return current.code();
+  const Holder holder = HolderOf(address, current);
+  const std::optional<Block> block =
+      holder.session == nullptr ? std::nullopt : holder.session->addresses().Find(address);
   for (unsigned i = 0; i < count; ++i) {
     if (values[i] == nullptr) return Code::kInvalidValue;
     const int attribute = attributes[i];
-    if (block && PutAttribute(current, *block, attribute, address, values[i]) == Code::kSuccess) {
+    if (block &&
+        PutAttribute(current, holder, *block, attribute, address, values[i]) == Code::kSuccess) {
       continue;
     }
     if (attribute == kContext || attribute == kDevicePointer || attribute == kHostPointer ||

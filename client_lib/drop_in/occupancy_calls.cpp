@@ -171,7 +171,13 @@ Code OccupancyAvailableDynamicSmemPerBlock(std::size_t* shared_bytes, FunctionHa
   const std::uint64_t share =
       std::min(limits.shared_per_multiprocessor / static_cast<std::uint64_t>(blocks),
                limits.shared_per_block);
-  *shared_bytes = share - std::min(limits.static_shared, share);
+  // No launch gets more than the kernel may ask for.
+  int most = 0;
+  const Code code = FuncGetAttribute(
+      &most, static_cast<int>(device::cuda::FunctionAttribute::kDynamicSharedBytesMax), function);
+  if (code != Code::kSuccess) return code;
+  *shared_bytes =
+      std::min(share - std::min(limits.static_shared, share), static_cast<std::uint64_t>(most));
   return Code::kSuccess;
 }
 

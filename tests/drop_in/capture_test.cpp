@@ -285,6 +285,8 @@ TEST_F(CaptureTest, ProgramMayLookAndReachIn) {
   EXPECT_NE(id, 0u);
   ASSERT_EQ(count, 1u);
   EXPECT_EQ(needs[0], Nodes(graph)[0]);
+  ASSERT_NE(edges, nullptr) << "programs read as many";
+  EXPECT_EQ(edges[0].type, 0);
   GraphNodeHandle added = nullptr;
   EXPECT_EQ(GraphAddEmptyNode(&added, graph, needs, 1), Code::kSuccess);
   EXPECT_EQ(StreamUpdateCaptureDependencies(a_, &added, 1, 1), Code::kSuccess);

@@ -222,6 +222,13 @@ TEST_F(DropInFactsTest, OccupancyFollowsFromTheDevicesLimits) {
             CUDA_SUCCESS);
   EXPECT_EQ(blocks, 1024);
   EXPECT_EQ(least, threads / 1024 * multiprocessors);
+  std::size_t shared = 0;
+  ASSERT_EQ(cuOccupancyAvailableDynamicSMemPerBlock(&shared, function, 1, 32), CUDA_SUCCESS);
+  EXPECT_EQ(shared, 48u << 10) << "more is given to kernels that ask for it";
+  ASSERT_EQ(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 64 << 10),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuOccupancyAvailableDynamicSMemPerBlock(&shared, function, 1, 32), CUDA_SUCCESS);
+  EXPECT_EQ(shared, 64u << 10);
 }
 
 TEST_F(DropInFactsTest, DeviceWithoutClustersHasThoseOfOneBlock) {

@@ -53,7 +53,7 @@ TEST_P(PeerTest, BytesReachTheOtherContext) {
 }
 
 // Programs free when their objects end, whichever context is current then.
-TEST_P(PeerTest, MemoryIsFreedFromAnyContextAndFromNone) {
+TEST_P(PeerTest, MemoryIsKnownAndFreedInAnyContextAndInNone) {
   std::array<char, 4096> own{};
   for (const CUcontext current : {first_, static_cast<CUcontext>(nullptr)}) {
     const CUdeviceptr memory = Allocate(second_, 4096);
@@ -65,6 +65,15 @@ TEST_P(PeerTest, MemoryIsFreedFromAnyContextAndFromNone) {
     if (current != nullptr) {
       ASSERT_EQ(cuCtxPushCurrent(current), CUDA_SUCCESS);
     }
+    int ordinal = -1, of_nothing = -1;
+    EXPECT_EQ(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory),
+              CUDA_SUCCESS);
+    EXPECT_EQ(ordinal, GetParam());
+    CUpointer_attribute asked = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+    void* answer = &of_nothing;
+    EXPECT_EQ(cuPointerGetAttributes(1, &asked, &answer, reinterpret_cast<CUdeviceptr>(&asked)),
+              CUDA_SUCCESS);
+    EXPECT_EQ(of_nothing, CU_DEVICE_INVALID);
     EXPECT_EQ(cuMemFree(memory), CUDA_SUCCESS);
     EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
     EXPECT_EQ(cuMemHostUnregister(own.data()), CUDA_SUCCESS);
