@@ -2,6 +2,7 @@
 #include "client_lib/drop_in/capture.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "client_lib/drop_in/log.h"
@@ -21,8 +22,12 @@ void Captures::Purge() {
       continue;
     }
     const std::shared_ptr<CaptureSequence> sequence = it->second.point.sequence;
-    sequence->is_valid = false;
-    if (sequence->first_stream_id == it->first) ended.push_back(sequence);
+    if (sequence->first_stream_id == it->first) {
+      sequence->is_valid = false;
+      ended.push_back(sequence);
+    } else {
+      std::ranges::move(it->second.point.front, std::back_inserter(sequence->left_behind));
+    }
     it = lines_.erase(it);
   }
   for (const auto& sequence : ended) RemoveSequence(*sequence);
@@ -76,13 +81,15 @@ Code Captures::End(const CudaStream& stream, std::shared_ptr<Graph>& graph) {
     return Refuse(kCaptureWrongThread, "the capture began in another thread");
   }
   const auto is_joined = [&](const std::shared_ptr<GraphNode>& node) {
-    return std::ranges::any_of(end->front,
-                               [&](const auto& last) { return Graph::Precedes(*node, *last); });
+    const auto is_before = [&](const auto& last) { return Graph::Precedes(*node, *last); };
+    return node->graph == nullptr || std::ranges::any_of(end->front, is_before);
   };
-  const bool is_complete = std::ranges::all_of(lines_, [&](const auto& line) {
+  const auto has_joined = [&](const auto& line) {
     return line.second.point.sequence != end->sequence ||
            std::ranges::all_of(line.second.point.front, is_joined);
-  });
+  };
+  const bool is_complete = std::ranges::all_of(lines_, has_joined) &&
+                           std::ranges::all_of(sequence.left_behind, is_joined);
   const std::shared_ptr<CaptureSequence> ended = end->sequence;
   RemoveSequence(*ended);
   const bool is_good = ended->is_valid && is_complete;

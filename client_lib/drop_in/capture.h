@@ -32,6 +32,8 @@ struct CaptureSequence {
   std::thread::id thread;  // The thread that began it.
   std::uint64_t first_stream_id = 0;
   std::shared_ptr<Graph> graph;
+  // The last nodes of streams that joined and are gone. The first stream must wait for them, too.
+  std::vector<std::shared_ptr<GraphNode>> left_behind;
   bool is_users_graph = false;  // The program had it before.
   bool is_valid = true;
   bool has_ended = false;
@@ -46,8 +48,8 @@ struct CapturePoint {
   std::vector<EdgeData> shown_edges;
 };
 
-// All captures of the process, and the streams in them. Streams and threads that are gone take
-// their captures with them.
+// All captures of the process, and the streams in them. A capture ends with its first stream. Other
+// streams that are gone leave their work behind. A thread that is gone takes its captures with it.
 //
 // GraphsMutex guards all but Any.
 class Captures {

@@ -270,6 +270,27 @@ TEST_F(CaptureTest, StreamThatIsDestroyedTakesItsCaptureAlong) {
   EXPECT_EQ(StatusOf(b_), 0);
 }
 
+// cuda-core destroys the streams of a fork when it has joined them.
+TEST_F(CaptureTest, StreamThatHasJoinedMayBeDestroyed) {
+  for (const bool has_joined : {true, false}) {
+    StreamHandle forked = nullptr;
+    ASSERT_EQ(StreamCreate(&forked, 1), Code::kSuccess);
+    Begin(a_);
+    EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
+    EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
+    EXPECT_EQ(StreamWaitEvent(forked, event_, 0), Code::kSuccess);
+    EXPECT_EQ(LaunchOn(forked), Code::kSuccess);
+    if (has_joined) {
+      EXPECT_EQ(EventRecord(event_, forked), Code::kSuccess);
+      EXPECT_EQ(StreamWaitEvent(a_, event_, 0), Code::kSuccess);
+    }
+    EXPECT_EQ(StreamDestroy(forked), Code::kSuccess);
+    EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
+    GraphHandle graph = nullptr;
+    EXPECT_EQ(StreamEndCapture(a_, &graph), has_joined ? Code::kSuccess : kCaptureUnjoined);
+  }
+}
+
 TEST_F(CaptureTest, ProgramMayLookAndReachIn) {
   Begin(a_);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
