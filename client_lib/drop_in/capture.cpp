@@ -37,7 +37,7 @@ void Captures::Purge() {
 void Captures::RemoveSequence(CaptureSequence& sequence) {
   std::erase_if(lines_,
                 [&](const auto& line) { return line.second.point.sequence.get() == &sequence; });
-  sequence.graph->is_held = false;
+  sequence.graph->is_held = sequence.graph->is_captured = false;
   sequence.has_ended = true;
   any_.store(!lines_.empty(), std::memory_order_relaxed);
 }
@@ -62,7 +62,7 @@ Code Captures::Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode
   sequence->first_stream_id = stream->id();
   sequence->is_users_graph = users_graph != nullptr;
   sequence->graph = users_graph != nullptr ? std::move(users_graph) : std::make_shared<Graph>();
-  sequence->graph->is_held = true;
+  sequence->graph->is_held = sequence->graph->is_captured = true;
   lines_[stream->id()] = {stream, {std::move(sequence), std::move(front)}};
   any_.store(true, std::memory_order_relaxed);
   return Code::kSuccess;

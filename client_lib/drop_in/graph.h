@@ -167,6 +167,8 @@ class Graph : public std::enable_shared_from_this<Graph> {
   std::weak_ptr<GraphExec> instance;
   // It is inside another graph, or is being captured: the program cannot destroy it.
   bool is_held = false;
+  // By a capture, not by a node: other graphs may still be put into it.
+  bool is_captured = false;
 
  private:
   Updated Compare(const Graph& other) const;

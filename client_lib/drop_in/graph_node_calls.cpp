@@ -143,8 +143,9 @@ Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Needs& needs,
   GraphBook book;
   const std::shared_ptr<Graph> graph = book.Find(graph_handle);
   if (graph == nullptr) return Code::kInvalidValue;
-  if (graph->is_held && std::holds_alternative<ChildWork>(work)) {
-    return Refuse(Code::kInvalidValue, "node refused: a graph that is held takes no further graph");
+  if (graph->is_held && !graph->is_captured && std::holds_alternative<ChildWork>(work)) {
+    return Refuse(Code::kInvalidValue,
+                  "node refused: a graph inside of another one takes no further graph");
   }
   const auto* const freed = std::get_if<FreeWork>(&work);
   if (freed != nullptr && graph->Frees(freed->address)) {

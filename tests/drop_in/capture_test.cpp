@@ -309,7 +309,10 @@ TEST_F(CaptureTest, ProgramMayLookAndReachIn) {
   ASSERT_NE(edges, nullptr) << "programs read as many";
   EXPECT_EQ(edges[0].type, 0);
   GraphNodeHandle added = nullptr;
-  EXPECT_EQ(GraphAddEmptyNode(&added, graph, needs, 1), Code::kSuccess);
+  GraphHandle child = nullptr;
+  ASSERT_EQ(GraphCreate(&child, 0), Code::kSuccess);
+  EXPECT_EQ(GraphAddChildGraphNode(&added, graph, needs, 1, child), Code::kSuccess);
+  EXPECT_EQ(GraphDestroy(child), Code::kSuccess);
   EXPECT_EQ(StreamUpdateCaptureDependencies(a_, &added, 1, 1), Code::kSuccess);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   EXPECT_EQ(GraphDestroy(graph), Code::kInvalidValue) << "it is being captured";
