@@ -22,7 +22,7 @@ void NativeFront::AddClient(const scheduler::ClientSpec& spec, TimePoint) {
 
 void NativeFront::Enqueue(const Launch& launch, TimePoint now) {
   Client& client = clients_[launch.client];
-  client.thread_free = std::max(client.thread_free, now) + options_.costs.launch_call;
+  client.thread_free = std::max(client.thread_free, now) + CallFor(launch.kernel, options_.costs);
   device_.Submit({.id = launch.id,
                   .stream = launch.client,
                   .kernel = launch.kernel,

@@ -139,7 +139,8 @@ Result<std::vector<Row>> RunCell(const CellOptions& options,
          .gap_used = low_throughput / (1 - options.load),
          .high_throughput = high.jobs_per_s / high_alone.jobs_per_s,
          .low_throughput = low_throughput,
-         .launches = shared.launches});
+         .launches = shared.launches,
+         .decisions = shared.decisions});
   }
   if (!rows.empty()) rows.front().launches += alone.launches + low_alone.launches;
   return rows;

@@ -48,6 +48,8 @@ class Front {
   virtual std::optional<TimePoint> wake_at() const { return {}; }
   // Device time charged to the client so far; empty where nobody charges.
   virtual std::optional<Duration> charged(std::size_t /*client*/) const { return {}; }
+  // Of a policy, to submit something; 0 where none decides.
+  virtual std::uint64_t decisions() const { return 0; }
 };
 
 struct FrontOptions {
@@ -56,7 +58,8 @@ struct FrontOptions {
   StreamOrder order = StreamOrder::kEligible;
   scheduler::PolicyOptions policy;
   scheduler::LaneOptions lane;
-  // Kernels and copies shorter than this are never cut, as in the worker.
+  // Kernels and copies shorter than this are never cut, as in the worker. Parts of a graph are no
+  // longer.
   scheduler::Duration stop_least = std::chrono::microseconds(100);
   bool claims = true;  // Without them kernels are not cut, and copies are.
   // What the lane is told; as long as the costs say when empty.

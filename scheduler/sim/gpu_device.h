@@ -12,11 +12,14 @@
 namespace gpushared::simulation {
 
 // What the hardware and driver cost. Sources: native null launch 2.1 us, `field` reproduction of
-// LithOS; the rest are round figures of the same order, the same for every policy and baseline.
+// LithOS; the two of graphs: NVIDIA blogs (tests/support/fake_cuda/costs.h names them). The rest
+// are round figures of the same order, the same for every policy and baseline.
 struct GpuCosts {
   scheduler::Duration launch_call{2'100};   // CPU time of the thread that launches.
   scheduler::Duration launch_delay{4'000};  // From the end of that call to the first block.
   scheduler::Duration kernel_gap{1'000};    // Between kernels of a stream that wait for each other.
+  scheduler::Duration graph_call{2'500};    // As launch_call, for all nodes of a graph.
+  scheduler::Duration graph_gap{500};       // In place of kernel_gap, inside of a graph.
   scheduler::Duration notice{3'000};        // From the end of a kernel until a CPU knows it.
   scheduler::Duration stop_flag{2'000};     // Until blocks that start see a stop.
   scheduler::Duration drain{5'000};         // For blocks that start only to see the stop.
@@ -27,6 +30,12 @@ struct GpuCosts {
   std::vector<scheduler::Duration> launch_delays = {}, kernel_gaps = {}, notices = {};
   std::uint32_t seed = 1;  // Draws from these begin with it.
 };
+
+// CPU time of the call that launches it: of a graph the first node's call launches all of them.
+inline scheduler::Duration CallFor(const Kernel& kernel, const GpuCosts& costs) {
+  if (kernel.follows_in_graph) return {};
+  return kernel.graph_nodes > 0 ? costs.graph_call : costs.launch_call;
+}
 
 // It says whose turn it is among streams with the same priority.
 enum class StreamOrder : std::uint8_t {

@@ -98,7 +98,13 @@ Result<Job> ReadEven(const std::string& text, std::string_view form, std::string
   const Kernel kernel{.blocks = blocks,
                       .block_time = std::chrono::microseconds(block_us),
                       .is_uncut = form == "uncut:"};
-  return Job{text, std::vector<Kernel>(kernels, kernel)};
+  Job job{text, std::vector<Kernel>(kernels, kernel)};
+  if (form == "graph:") {
+    for (Kernel& node : job.kernels) node.follows_in_graph = true;
+    job.kernels.front().follows_in_graph = false;
+    job.kernels.front().graph_nodes = static_cast<std::uint32_t>(kernels);
+  }
+  return job;
 }
 
 Result<Job> ReadGrid(const std::string& text, std::string_view figures_text) {
@@ -129,7 +135,8 @@ Result<Job> ReadCopy(const std::string& text, std::string_view figures_text, Ker
 Result<Job> ReadPart(const std::string& text, const ProfileOptions& options) {
   const std::string_view form = std::string_view(text).substr(0, text.find(':') + 1);
   const std::string_view figures = std::string_view(text).substr(form.size());
-  if (form == "even:" || form == "uncut:") return ReadEven(text, form, figures, options);
+  if (form == "even:" || form == "uncut:" || form == "graph:")
+    return ReadEven(text, form, figures, options);
   if (form == "grid:") return ReadGrid(text, figures);
   if (form == "in:") return ReadCopy(text, figures, Kernel::Kind::kCopyToDevice);
   if (form == "out:") return ReadCopy(text, figures, Kernel::Kind::kCopyToHost);

@@ -33,6 +33,9 @@ struct Kernel {
   std::uint64_t cost_key = 0;
   // Machine code has no form that stops between blocks.
   bool is_uncut = false;
+  // Of a graph's first node: how many nodes the client launches as one command. 0: no such node.
+  std::uint32_t graph_nodes = 0;
+  bool follows_in_graph = false;  // One of the other nodes.
 };
 
 // Of one kernel, as many as hardware holds (compute capability 9.0).
@@ -66,6 +69,7 @@ Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& opti
 // Reads one part or several, joined with '+', which run one after the other:
 //   even:KERNELS:KERNEL_US:BLOCK_US          equal kernels, whole waves of blocks of that time.
 //   uncut:KERNELS:KERNEL_US:BLOCK_US         the same as machine code, which nobody can stop.
+//   graph:KERNELS:KERNEL_US:BLOCK_US         the same as nodes of a graph, which is one command.
 //   grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR.
 //   in:US, out:US                            a copy to the device or from it that takes so long.
 //   anything else                            the path of a profile.

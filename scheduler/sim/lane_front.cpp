@@ -22,7 +22,7 @@ LaneFront::LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> polic
 
 void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
   lane_.AddClient(IdOf(clients_.size()), spec, now);
-  clients_.push_back({.scheduling_class = spec.scheduling_class, .waiting = {}, .unmarked = {}});
+  clients_.push_back({.spec = spec, .waiting = {}, .unmarked = {}});
 }
 
 void LaneFront::LimitClient(std::size_t number, std::uint32_t per_mille, TimePoint now) {
@@ -37,8 +37,36 @@ LaneFront::Duration LaneFront::Predicted(const Kernel& kernel) const {
 
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
   return (IsCopy(kernel) || (options_.claims && !kernel.is_uncut)) &&
-         client.scheduling_class != scheduler::SchedulingClass::kHigh &&
+         client.spec.scheduling_class != scheduler::SchedulingClass::kHigh &&
          Predicted(kernel) >= options_.stop_least;
+}
+
+bool LaneFront::MustGiveWay(std::size_t number) const {
+  const Client& client = clients_[number];
+  return std::ranges::any_of(clients_, [&](const Client& other) {
+    return &other != &client && lane_.GivesWay(client.spec, other.spec);
+  });
+}
+
+// As the worker cuts graphs: the high class's go whole, others in parts.
+std::size_t LaneFront::NextPart(std::size_t number) const {
+  const Client& client = clients_[number];
+  const bool is_node = client.waiting.front().kernel.follows_in_graph ||
+                       client.waiting.front().kernel.graph_nodes > 0;
+  const auto time_of = [&](std::size_t at) {
+    return SoloTime(client.waiting[at].kernel, options_.multiprocessors);
+  };
+  if (!is_node) return 1;
+  const bool is_whole = client.spec.scheduling_class == scheduler::SchedulingClass::kHigh;
+  const Duration limit = MustGiveWay(number) ? options_.stop_least : options_.policy.slice;
+  if (!is_whole && time_of(0) >= limit) return 1;
+  std::size_t end = 1;
+  Duration part = time_of(0);
+  for (; end < client.waiting.size() && client.waiting[end].kernel.follows_in_graph; ++end) {
+    part += time_of(end);
+    if (!is_whole && part > limit) break;
+  }
+  return end;
 }
 
 scheduler::LaneCommand LaneFront::CommandFor(const Known& known) const {
@@ -51,23 +79,33 @@ scheduler::LaneCommand LaneFront::CommandFor(const Known& known) const {
     if (known.stoppable && !IsCopy(left)) left.block_time += options_.costs.claim;
     predicted = SoloTime(left, options_.multiprocessors) + options_.costs.kernel_gap;
   }
+  for (const Launch& node : known.behind)
+    predicted += SoloTime(node.kernel, options_.multiprocessors) + options_.costs.graph_gap;
   return {.command = known.launch.id, .predicted = predicted, .stoppable = known.stoppable};
 }
 
 void LaneFront::Enqueue(const Launch& launch, TimePoint now) {
-  clients_[launch.client].waiting.push_back(launch);
+  Client& client = clients_[launch.client];
+  client.waiting.push_back(launch);
+  // A graph comes whole.
+  if (launch.kernel.graph_nodes > 0) client.nodes_to_come = launch.kernel.graph_nodes;
+  if (client.nodes_to_come > 0 && --client.nodes_to_come > 0) return;
   Feed(launch.client, now);
 }
 
 void LaneFront::Feed(std::size_t number, TimePoint now) {
   Client& client = clients_[number];
   while (!client.is_blocked && !client.waiting.empty()) {
+    const std::size_t nodes = NextPart(number);
     const Launch launch = client.waiting.front();
-    client.waiting.pop_front();
-    const Known known{launch, IsStoppable(client, launch.kernel)};
+    Known known{launch, nodes == 1 && IsStoppable(client, launch.kernel)};
+    const auto end = client.waiting.begin() + static_cast<std::ptrdiff_t>(nodes);
+    known.behind.assign(client.waiting.begin() + 1, end);
+    client.waiting.erase(client.waiting.begin(), end);
+    for (const Launch& node : known.behind) command_of_.emplace(node.id, launch.id);
     client.is_blocked = known.stoppable;
-    known_.emplace(launch.id, known);
     lane_.Enqueue(IdOf(number), CommandFor(known), now);
+    known_.emplace(launch.id, std::move(known));
   }
 }
 
@@ -92,13 +130,17 @@ void LaneFront::Mark(std::size_t number, TimePoint now) {
 }
 
 bool LaneFront::OnFinished(const Finished& finished, TimePoint now) {
-  const scheduler::Charge charge = lane_.OnCompleted(finished.id, now);
-  const auto found = known_.find(finished.id);
+  const auto node = command_of_.find(finished.id);
+  const auto found = known_.find(node == command_of_.end() ? finished.id : node->second);
   Known& known = found->second;
+  if (node != command_of_.end()) command_of_.erase(node);
+  // Nobody hears of the others' ends.
+  if (!known.behind.empty() && known.nodes_done++ < known.behind.size()) return true;
+  const scheduler::Charge charge = lane_.OnCompleted(found->first, now);
   const std::size_t client = known.launch.client;
   clients_[client].charged += charge.held;
   known.blocks_done = finished.blocks_done;
-  if (known.blocks_done < known.launch.kernel.blocks) {
+  if (known.behind.empty() && known.blocks_done < known.launch.kernel.blocks) {
     lane_.EnqueueFront(IdOf(client), CommandFor(known), now);
     return false;
   }
@@ -117,15 +159,25 @@ void LaneFront::Act(TimePoint now) {
       device_.RequestStop(action->command, now);
       continue;
     }
+    ++decisions_;
     const Known& known = known_.at(action->command);
-    thread_free_ = std::max(thread_free_, now) + options_.costs.launch_call;
-    device_.Submit({.id = known.launch.id,
-                    .stream = known.launch.client,
-                    .kernel = known.launch.kernel,
-                    .first_block = known.blocks_done,
-                    .priority = action->priority,
-                    .stoppable = known.stoppable},
-                   thread_free_);
+    const GpuCosts& costs = options_.costs;
+    thread_free_ =
+        std::max(thread_free_, now) + (known.behind.empty() ? costs.launch_call : costs.graph_call);
+    Work work{.id = known.launch.id,
+              .stream = known.launch.client,
+              .kernel = known.launch.kernel,
+              .first_block = known.blocks_done,
+              .priority = action->priority,
+              .stoppable = known.stoppable};
+    // The first node of a later part follows no other.
+    work.kernel.follows_in_graph = false;
+    device_.Submit(work, thread_free_);
+    for (const Launch& node : known.behind) {
+      work.id = node.id;
+      work.kernel = node.kernel;
+      device_.Submit(work, thread_free_);
+    }
   }
 }
 

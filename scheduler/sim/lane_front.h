@@ -35,12 +35,14 @@ class LaneFront final : public Front {
   std::optional<Duration> charged(std::size_t client) const override {
     return clients_[client].charged;
   }
+  std::uint64_t decisions() const override { return decisions_; }
 
  private:
   struct Client {
-    scheduler::SchedulingClass scheduling_class{};
-    std::deque<Launch> waiting;  // Not yet the lane's.
-    bool is_blocked = false;     // The lane has one that can be stopped: nothing may follow it.
+    scheduler::ClientSpec spec;
+    std::deque<Launch> waiting;       // Not yet the lane's.
+    std::uint32_t nodes_to_come = 0;  // Of the graph that is being launched.
+    bool is_blocked = false;  // The lane has one that can be stopped: nothing may follow it.
     std::deque<scheduler::RequestMark> unmarked;  // Requests of which the lane does not know.
     std::size_t marked = 0;
     scheduler::Duration charged{};
@@ -49,12 +51,18 @@ class LaneFront final : public Front {
     Launch launch;
     bool stoppable = false;
     std::uint32_t blocks_done = 0;
+    // Nodes of the same part of a graph, which the lane has as one command.
+    std::vector<Launch> behind = {};
+    std::size_t nodes_done = 0;
   };
 
   bool IsStoppable(const Client& client, const Kernel& kernel) const;
   // The time of the whole kernel, as if it could not be stopped.
   Duration Predicted(const Kernel& kernel) const;
   scheduler::LaneCommand CommandFor(const Known& known) const;
+  // How many of the client's waiting launches are the next command: several of a graph.
+  std::size_t NextPart(std::size_t number) const;
+  bool MustGiveWay(std::size_t number) const;
   void Feed(std::size_t number, TimePoint now);
   void Mark(std::size_t number, TimePoint now);
 
@@ -63,7 +71,9 @@ class LaneFront final : public Front {
   scheduler::DeviceLane lane_;
   scheduler::Predictor predictor_;
   std::vector<Client> clients_;
-  std::unordered_map<std::uint64_t, Known> known_;  // The lane's commands.
+  std::unordered_map<std::uint64_t, Known> known_;               // The lane's commands.
+  std::unordered_map<std::uint64_t, std::uint64_t> command_of_;  // By nodes behind the first one.
+  std::uint64_t decisions_ = 0;
   TimePoint thread_free_{};
 };
 

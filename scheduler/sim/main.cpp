@@ -111,7 +111,8 @@ Document ToJson(const Row& row) {
           {"promise_kept", row.promise_kept},
           {"gap_used", row.gap_used},
           {"high_throughput", row.high_throughput},
-          {"low_throughput", row.low_throughput}};
+          {"low_throughput", row.low_throughput},
+          {"decisions", row.decisions}};
 }
 
 void Print(const Row& row) {

@@ -60,6 +60,7 @@ class Run {
       outcome_.clients[number].charged = front_->charged(number);
     }
     CountGap();
+    outcome_.decisions = front_->decisions();
     return std::move(outcome_);
   }
 

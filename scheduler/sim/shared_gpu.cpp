@@ -35,7 +35,8 @@ void SharedGpu::PrepareFront(std::size_t number, TimePoint earliest) {
 }
 
 void SharedGpu::PrepareNext(std::size_t number, TimePoint end, TimePoint now) {
-  const Duration gap = Draw(costs_.kernel_gaps, costs_.kernel_gap);
+  const bool is_in_graph = streams_[number].items.front().work.kernel.follows_in_graph;
+  const Duration gap = is_in_graph ? costs_.graph_gap : Draw(costs_.kernel_gaps, costs_.kernel_gap);
   if (order_ == StreamOrder::kEligible) return PrepareFront(number, end + gap);
   PrepareFront(number, end);
   Stream& stream = streams_[number];

@@ -89,6 +89,38 @@ TEST(Jobs, AnEvenOneIsWrittenOnTheCommandLine) {
   EXPECT_THAT(ReadJob("uncut:1:2", {}).status().message(), HasSubstr("uncut:KERNELS"));
 }
 
+TEST(Jobs, AGraphIsWrittenLikeItsKernels) {
+  const Result<Job> job = ReadJob("graph:3:1000:50+even:1:10:10", {});
+  ASSERT_TRUE(job.ok()) << job.status().ToString();
+  ASSERT_EQ(job->kernels.size(), 4U);
+  const std::array<std::uint32_t, 4> nodes{3, 0, 0, 0};
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    EXPECT_EQ(job->kernels[i].graph_nodes, nodes.at(i));
+    EXPECT_EQ(job->kernels[i].follows_in_graph, i == 1 || i == 2);
+  }
+  EXPECT_EQ(SoloTime(job->kernels[1], 80), 1ms);
+  EXPECT_THAT(ReadJob("graph:1:2", {}).status().message(), HasSubstr("graph:KERNELS"));
+}
+
+// A decode step: kernels that cost their client more calls than the GPU time.
+TEST(Jobs, AGraphCostsOneDecisionAndLessTime) {
+  std::array<Row, 2> rows{};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CellOptions cell;
+    cell.high = *ReadJob(i == 0 ? "even:300:6:6" : "graph:300:6:6", {});
+    cell.low = *ReadJob("even:20:1000:20", {});
+    cell.load = 0.3;
+    cell.requests = 200;
+    const auto run = RunCell(cell, {*FindSetup("priority")});
+    ASSERT_TRUE(run.ok()) << run.status().ToString();
+    rows.at(i) = run->front();
+    EXPECT_LT(rows.at(i).p99_inflation, 0.1);
+  }
+  EXPECT_GE(rows[0].decisions, 300U * 200U);
+  EXPECT_LT(rows[1].decisions * 20, rows[0].decisions) << "low kernels take some of them";
+  EXPECT_LT(rows[1].p99_alone_ms, rows[0].p99_alone_ms);
+}
+
 // Machine code: a request waits for the kernel that runs, whatever its blocks.
 TEST(Jobs, WhatIsUncutIsNotStoppedForARequest) {
   std::array<double, 2> added_ms{};

@@ -77,6 +77,73 @@ TEST_F(Fronts, KernelsWithAKeyAreLearnt) {
   EXPECT_FALSE(gpu_.submitted.at(1).stoppable);
 }
 
+// A decode step: small kernels that the client launches as one command.
+class Graphs : public Fronts {
+ protected:
+  static constexpr std::uint32_t kNodes = 300;
+  static constexpr Kernel kNode{80, 6us};
+  void LaunchGraph(std::size_t client) {
+    for (std::uint32_t node = 0; node < kNodes; ++node) {
+      Kernel kernel = kNode;
+      kernel.graph_nodes = node == 0 ? kNodes : 0;
+      kernel.follows_in_graph = node > 0;
+      EXPECT_TRUE(node == 0 || gpu_.submitted.empty()) << "before it was there";
+      Launch(node + 1, client, kernel);
+    }
+  }
+  // Ends what was submitted, until nothing more is.
+  void FinishAll() {
+    for (std::size_t done = 0; done < gpu_.submitted.size(); ++done) {
+      const std::size_t before = gpu_.submitted.size();
+      EXPECT_TRUE(Finish(gpu_.submitted[done].id, kNode.blocks));
+      if (gpu_.submitted.size() > before) parts_.push_back(gpu_.submitted.size() - before);
+    }
+  }
+  std::vector<std::size_t> parts_;  // Nodes that were submitted at once, behind the first ones.
+};
+
+TEST_F(Graphs, OfTheHighClassCostOneDecision) {
+  Start("priority");
+  LaunchGraph(0);
+  ASSERT_EQ(gpu_.submitted.size(), kNodes);
+  EXPECT_EQ(front_->decisions(), 1U);
+  for (std::size_t node = 0; node < kNodes; ++node) {
+    EXPECT_EQ(gpu_.submitted[node].kernel.follows_in_graph, node > 0);
+    EXPECT_FALSE(gpu_.submitted[node].stoppable);
+  }
+  FinishAll();
+  EXPECT_EQ(front_->decisions(), 1U);
+  Launch(1000, 1, kShort);
+  EXPECT_EQ(submitted().back(), 1000U) << "the graph has ended";
+}
+
+TEST_F(Graphs, AreCutWhereSomebodyIsHereForWhomTheyGiveWay) {
+  Start("priority");
+  LaunchGraph(1);
+  // As many as take 100 us, and what fits into the window beside it.
+  EXPECT_EQ(gpu_.submitted.size() % 16, 0U);
+  EXPECT_LT(gpu_.submitted.size(), kNodes);
+  const std::uint64_t first = front_->decisions();
+  EXPECT_EQ(gpu_.submitted.size(), first * 16);
+  // A high kernel goes between two parts.
+  const std::size_t before = gpu_.submitted.size();
+  Launch(1000, 0, kShort);
+  EXPECT_EQ(gpu_.submitted.size(), before + 1);
+  EXPECT_TRUE(Finish(1000, kShort.blocks));
+  std::erase_if(gpu_.submitted, [](const Work& work) { return work.id == 1000; });
+  FinishAll();
+  EXPECT_EQ(gpu_.submitted.size(), kNodes);
+  EXPECT_EQ(front_->decisions(), 1 + (kNodes + 15) / 16);
+  for (const std::size_t part : parts_) EXPECT_LE(part, 16U);
+}
+
+TEST_F(Graphs, TakeASliceWhereNobodyIs) {
+  Start("fifo");
+  LaunchGraph(1);
+  FinishAll();
+  EXPECT_EQ(front_->decisions(), 1U) << "1.8 ms are less than a slice";
+}
+
 TEST_F(Fronts, PriorityStopsALongLowKernelForHighWorkAndResumesIt) {
   Start("priority");
   Launch(1, 1, kLong);
