@@ -23,8 +23,9 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "samples"))
+sys.path[:0] = [str(ROOT / "samples"), str(ROOT / "tests/support")]
 from demo_report import interval, percentile
+from waiting import until
 
 LOAD, PROMISE_MS = 0.3, 25
 SERVE_BATCH, TRAIN_BATCH = 16, 64
@@ -37,15 +38,6 @@ def environment(binaries):
     build = re.search(r"CMAKE_BUILD_TYPE:\w+=(\w+)", cache.read_text(encoding="utf-8")) if cache.exists() else None
     return [f"cpu: {cpu.group(1) if cpu else platform.machine()}, {os.cpu_count()} cores", f"kernel: {platform.release()}",
             f"build: {build.group(1) if build else 'unknown'}"]
-
-
-def eventually(condition, what):
-    end = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        if time.monotonic() > end:
-            sys.exit(f"watch_bench: not within {PATIENCE_S} s: {what}")
-        time.sleep(0.02)
-    return found
 
 
 def end(program):
@@ -108,13 +100,13 @@ class Bench:
     def served(self):
         programs = [self.start("gpushared", "--socket", self.socket, "--policy", "priority")]
         try:
-            eventually(lambda: subprocess.run([self.binaries / "gpusharedctl", "status"], env=self.environment, check=False,
-                                              capture_output=True).returncode == 0, "the server answers")
+            until("the server answers", lambda: subprocess.run([self.binaries / "gpusharedctl", "status"], env=self.environment,
+                                                               check=False, capture_output=True).returncode == 0)
             self.run("train", "--text", "LICENSE", "--model", self.folder / "model", "--batch", TRAIN_BATCH, "--steps", 20)
             alone = [self.serve("--requests", 1)["service_ms"] for _ in range(3)]
             self.service_ms = statistics.median(alone)
             programs.append(self.start("train", "--text", "LICENSE", "--batch", TRAIN_BATCH, "--steps", 0, "--seconds", 3600))
-            eventually(lambda: '"train"' in self.run("gpusharedctl", "ps", "--json"), "train has come")
+            until("train has come", lambda: '"train"' in self.run("gpusharedctl", "ps", "--json"))
             yield
         finally:
             for program in reversed(programs):
@@ -137,8 +129,8 @@ class Bench:
         trace = self.start("gpusharedctl", "trace", "--seconds", 3600, "--json", "--out", self.folder / "t.pftrace",
                            stdout=subprocess.PIPE, text=True)
         try:
-            eventually(lambda: page.events > 1 and "gpushared-trace" in pathlib.Path(f"/proc/{trace.pid}/maps").read_text(encoding="utf-8"),
-                       "the page and the trace have begun")
+            until("the page and the trace have begun",
+                  lambda: page.events > 1 and "gpushared-trace" in pathlib.Path(f"/proc/{trace.pid}/maps").read_text(encoding="utf-8"))
             yield
         finally:
             end(trace)

@@ -405,7 +405,7 @@ class Facts {
     Do(driver_->EventDestroy, untimed);
   }
 
-  // What a call takes of its thread, in bursts that the driver takes without waiting.
+  // Time of its thread that a call takes, in bursts that the driver takes without waiting.
   void Calls() {
     constexpr int kBurst = 64;
     const auto row = [&](const std::string& call, const std::function<void()>& make) {

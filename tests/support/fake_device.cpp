@@ -46,7 +46,7 @@ struct FakeWork {
   bool is_killed = false;
   Status status;
   std::optional<DeviceClock::time_point> started;
-  // Of a graph, whose present node the work is.
+  // The graph whose present node the work is.
   std::optional<device::GraphWork> graph;
   std::size_t node = 0;
   bool is_last_node = false;

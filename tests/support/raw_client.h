@@ -57,7 +57,7 @@ ipc::RequestRecord RequestOf(ipc::Op op, std::uint32_t stream, std::uint64_t tim
 
 // kMakeGraph, kLaunchGraph or kDestroyGraph.
 ipc::GraphRecord GraphOf(ipc::Op op, std::uint32_t stream, std::uint32_t graph);
-// Which node of which graph a record sets, and on which stream.
+// The node, the graph and the stream that a record names.
 struct NodePlace {
   std::uint32_t graph = 0;
   std::uint32_t node = 0;

@@ -5,13 +5,15 @@ import time
 WAIT_MAX_S = 120
 
 
-def until(what: str, done, seconds: float = WAIT_MAX_S, pause: float = 0.1):
-    """What `done` says once it says anything; an error after that time."""
+def until(what: str, done, seconds: float = WAIT_MAX_S, pause: float = 0.1, not_yet=()):
+    """What `done` says once it says anything; an error after that time. It may raise errors of the kind `not_yet`."""
     end = time.monotonic() + seconds
     while True:
-        answer = done()
-        if answer:
-            return answer
+        try:
+            if answer := done():
+                return answer
+        except not_yet:
+            pass
         if time.monotonic() > end:
             raise TimeoutError(f"{what}: not within {seconds} s")
         time.sleep(pause)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from prometheus import Observed, eventually, skip_without
+from prometheus import Observed, skip_without, until
 
 CLIENTS = 200
 AT_ONE_TIME = 8
@@ -89,7 +89,7 @@ def main():
             return not remarks
 
         try:
-            eventually(is_equal, "Prometheus has what the server has")
+            until("Prometheus has what the server has", is_equal, not_yet=OSError)
         except SystemExit as late:
             sys.exit(f"{late}\n" + "\n".join(remarks))
         admitted = observed.ask('gpushared_entrance_admitted_total')

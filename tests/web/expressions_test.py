@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from prometheus import Observed, eventually, skip_without
+from prometheus import Observed, skip_without, until
 
 SECONDS = 25
 # What Grafana puts in.
@@ -71,7 +71,7 @@ def main():
         for where, expression in expressions:
             def has_series(question=expression):
                 return is_refused() and observed.ask(question)
-            eventually(has_series, f"{where} has a series: {expression}", SECONDS)
+            until(f"{where} has a series: {expression}", has_series, SECONDS, not_yet=OSError)
         print(f"{len(expressions)} expressions of dashboard and alerts have series")
 
 

@@ -11,6 +11,9 @@ import time
 import urllib.parse
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from waiting import until  # noqa: E402
+
 PATIENCE_S = 30
 SKIPPED = 77  # ctest knows it.
 
@@ -20,18 +23,6 @@ def skip_without(*names):
     if missing:
         print(f"skipped: {' and '.join(missing)} not installed (Debian's package prometheus)")
         sys.exit(SKIPPED)
-
-
-def eventually(condition, what, patience_s=PATIENCE_S):
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        try:
-            if found := condition():
-                return found
-        except OSError:
-            pass
-        time.sleep(0.2)
-    sys.exit(f"not within {patience_s} s: {what}")
 
 
 def free_port():
@@ -63,7 +54,7 @@ class Observed:
             web = self.start(self.bin / "gpushared-web", "--socket", self.socket, "--listen", "127.0.0.1:0",
                              stderr=subprocess.PIPE, text=True)
             self.address = web.stderr.readline().split("//")[1].split("/")[0]
-            eventually(lambda: b"gpushared_queue_wait_seconds_bucket" in self.text(), "the server has totals")
+            until("the server has totals", lambda: b"gpushared_queue_wait_seconds_bucket" in self.text(), PATIENCE_S, not_yet=OSError)
         except BaseException:
             self.__exit__()
             raise
@@ -106,7 +97,7 @@ class Observed:
         self.prometheus = f"127.0.0.1:{free_port()}"
         self.start("prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.folder}/data",
                    f"--web.listen-address={self.prometheus}")
-        eventually(lambda: self.ask('up{job="gpushared"} == 1'), "Prometheus scrapes the server")
+        until("Prometheus scrapes the server", lambda: self.ask('up{job="gpushared"} == 1'), PATIENCE_S, not_yet=OSError)
 
     def read(self, path):
         return json.loads(get(f"http://{self.prometheus}/api/v1/{path}"))["data"]

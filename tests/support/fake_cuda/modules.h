@@ -52,7 +52,7 @@ device::cuda::Code LoadModule(World& world, const void* image, std::uintptr_t* h
 // Its functions and variables; the module's handle stays.
 void FreeVariables(World& world, const FakeModule& module);
 
-// What a launch is given, in either way.
+// The arguments of a launch, given in either way.
 struct Arguments {
   void** parameters = nullptr;
   void** extra = nullptr;

@@ -33,7 +33,7 @@ inline Side OnHost(const void* address, std::size_t pitch = 0) {
       .start = static_cast<std::byte*>(const_cast<void*>(address)), .pitch = pitch, .host = true};
 }
 
-// Of a copy in bytes, of a fill in elements.
+// A copy counts bytes, a fill elements.
 struct Area {
   std::size_t width = 0;
   std::size_t height = 0;

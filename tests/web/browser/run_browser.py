@@ -19,6 +19,9 @@ from fake_server import FakeServer
 from web_driver import Browser
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from waiting import until  # noqa: E402
+
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 PICTURES = pathlib.Path(sys.argv.pop(1)).resolve()
 PATIENCE_S = 60
@@ -33,17 +36,6 @@ UNITS = {"µs": 1, "ms": 1e3, "s": 1e6, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB
 HOSTILE_NAMES = ("<img src=x onerror=\"document.title='hit'\"><b>bold</b>", "x" * 4096,
                  "\u202eevil\u202d \u0639\u0631\u0628\u064a \u2067mirrored", "</script><script>document.title='hit'</script>",
                  "&lt;b&gt; &amp; \" ' ` ${1}", "\u0000\u0007\ufffd", "")
-
-
-def eventually(condition, what, patience_s=PATIENCE_S):
-    end = time.monotonic() + patience_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {patience_s} s: {what}")
-        time.sleep(0.1)
 
 
 def value(text):
@@ -95,7 +87,7 @@ class Case(unittest.TestCase):
         self.browser.console()
 
     def await_state(self, state):
-        eventually(lambda: self.browser.js("return document.getElementById('state').dataset.state") == state, f"the page is {state}")
+        until(f"the page is {state}", lambda: self.browser.js("return document.getElementById('state').dataset.state") == state)
 
     def assert_fits(self):
         wide, shown = self.browser.js("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
@@ -114,8 +106,8 @@ class TestPair(Case):
         run = {"env": {"GPUSHARED_SOCKET": str(cls.socket), "PATH": "/usr/bin:/bin"}, "cwd": ROOT}
         cls.programs.start(BIN / "gpushared", "--socket", cls.socket, "--device", "cpu:0", "--policy", "priority",
                            stderr=subprocess.DEVNULL)
-        eventually(lambda: subprocess.run([BIN / "gpusharedctl", "--socket", cls.socket, "status"], capture_output=True,
-                                          check=False).returncode == 0, "the server answers")
+        until("the server answers", lambda: subprocess.run([BIN / "gpusharedctl", "--socket", cls.socket, "status"],
+                                                           capture_output=True, check=False).returncode == 0)
         model = cls.folder / "model"
         subprocess.run([BIN / "train", "--text", "LICENSE", "--model", model, "--batch", "64", "--steps", "20"], check=True,
                        capture_output=True, **run)
@@ -127,8 +119,8 @@ class TestPair(Case):
     def setUp(self):
         self.browser.size(*SIZES[0])
         self.open(self.address)
-        eventually(lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == 2, "both clients are shown")
-        eventually(lambda: self.cell("serve", "p99") != "–", "serve has ended a request")
+        until("both clients are shown", lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == 2)
+        until("serve has ended a request", lambda: self.cell("serve", "p99") != "–")
 
     def tearDown(self):
         self.assert_quiet()
@@ -174,7 +166,7 @@ class TestPair(Case):
         self.assertGreaterEqual(compared, 5 * 10)
 
     def test_a_hundred_updates_are_drawn(self):
-        eventually(lambda: int(self.browser.js("return document.documentElement.dataset.updates")) >= UPDATES, f"{UPDATES} updates")
+        until(f"{UPDATES} updates", lambda: int(self.browser.js("return document.documentElement.dataset.updates")) >= UPDATES)
         self.assertEqual(self.browser.text("#state"), "live")
         painted = self.browser.js("""const canvas = document.querySelector('.timeline canvas');
             const style = getComputedStyle(document.querySelector('.timeline'));
@@ -190,14 +182,14 @@ class TestPair(Case):
 
     def test_the_slowest_request_is_explained_with_one_click(self):
         self.browser.click("tr[data-class='high'] button")
-        text = eventually(lambda: self.browser.text(".verdict"), "an explanation")
+        text = until("an explanation", lambda: self.browser.text(".verdict"))
         self.assertRegex(text, r"^Request \d+ took [0-9.]+ ms, promised 25 ms: (not )?kept\.$")
         self.assertIn("on the device", self.browser.text(".parts"))
         kinds = self.browser.js("return [...document.querySelectorAll('.fall ol li')].map((each) => each.dataset.kind)")
         self.assertIn("own", kinds, "what serve ran itself")
         self.browser.screenshot(PICTURES / "explain.png", *SIZES[0])
         self.browser.keys("\ue00c")  # Escape.
-        eventually(lambda: not self.browser.js("return document.getElementById('explain').open"), "the dialog is closed")
+        until("the dialog is closed", lambda: not self.browser.js("return document.getElementById('explain').open"))
 
     def test_keys(self):
         self.browser.keys("p")
@@ -244,7 +236,7 @@ class TestPair(Case):
         status, body = get(self.address, "/api/ps")
         self.assertEqual((status, len(json.loads(body)["clients"])), (200, 2))
         updates = int(self.browser.js("return document.documentElement.dataset.updates"))
-        eventually(lambda: int(self.browser.js("return document.documentElement.dataset.updates")) > updates + 4, "updates go on")
+        until("updates go on", lambda: int(self.browser.js("return document.documentElement.dataset.updates")) > updates + 4)
 
         def dropped():
             gone = 0
@@ -280,13 +272,13 @@ class TestPair(Case):
         self.log_in(TOKEN)
         self.await_state("live")
         self.assertEqual(self.browser.js("return document.cookie"), "")
-        eventually(lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == 2, "both clients are shown")
+        until("both clients are shown", lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == 2)
 
     def log_in(self, token):
         self.browser.click("#token")
         self.browser.keys(token)
         self.browser.click("button")
-        eventually(lambda: self.browser.js("return document.readyState") == "complete", "the answer is there")
+        until("the answer is there", lambda: self.browser.js("return document.readyState") == "complete")
 
 
 class TestHostileServer(Case):
@@ -329,7 +321,7 @@ class TestHostileServer(Case):
         self.addCleanup(fake.close)
         self.browser.size(*SIZES[0])
         self.open(self.programs.web(self.socket))
-        eventually(lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == len(HOSTILE_NAMES), "rows")
+        until("rows", lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == len(HOSTILE_NAMES))
         self.open_by_keyboard()
         rows = self.browser.js("""return [...document.querySelectorAll('.fall ol li')].map((row) => {
               const track = row.querySelector('.fall-track').getBoundingClientRect();
@@ -362,9 +354,9 @@ class TestHostileServer(Case):
         # What does not fit is reached by keyboard as well.
         self.browser.size(390, 400)
         self.browser.keys("\ue00f")  # Page down.
-        eventually(lambda: self.browser.js("return document.getElementById('explain').scrollTop") > 0, "the dialog has scrolled")
+        until("the dialog has scrolled", lambda: self.browser.js("return document.getElementById('explain').scrollTop") > 0)
         self.browser.keys("\ue00c")  # Escape.
-        eventually(lambda: not self.browser.js("return document.getElementById('explain').open"), "the dialog is closed")
+        until("the dialog is closed", lambda: not self.browser.js("return document.getElementById('explain').open"))
         self.assert_quiet()
 
     def open_by_keyboard(self):
@@ -375,7 +367,7 @@ class TestHostileServer(Case):
             if self.browser.js("return document.activeElement.innerText") == "Explain":
                 self.browser.keys("\ue007")  # Enter.
                 break
-        eventually(lambda: self.browser.text(".fall"), "a waterfall")
+        until("a waterfall", lambda: self.browser.text(".fall"))
 
     def test_a_drained_device_is_no_alarm(self):
         for state, words, looks in (("drained", "An operator has drained it: gpusharedctl resume cpu:0 lets clients in again.", "hint"),
@@ -384,7 +376,7 @@ class TestHostileServer(Case):
                 fake = self.server(self.rows(), state=state)
                 try:
                     self.open(self.programs.web(self.socket))
-                    eventually(lambda wanted=state: self.browser.text(".pill") == wanted, f"a device that is {state}")
+                    until(f"a device that is {state}", lambda wanted=state: self.browser.text(".pill") == wanted)
                     self.assertEqual(self.browser.text(f".device > .{looks}"), words)
                 finally:
                     fake.close()
@@ -399,7 +391,7 @@ class TestHostileServer(Case):
                 fake = self.server(rows)
                 try:
                     self.open(self.programs.web(self.socket))
-                    eventually(lambda wanted=shown: self.browser.js(bad) == wanted, f"kept promises shown as {shown}")
+                    until(f"kept promises shown as {shown}", lambda wanted=shown: self.browser.js(bad) == wanted)
                 finally:
                     fake.close()
 
@@ -407,7 +399,7 @@ class TestHostileServer(Case):
         fake = self.server(self.rows())
         self.addCleanup(fake.close)
         self.open(self.programs.web(self.socket))
-        eventually(lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == len(HOSTILE_NAMES), "rows")
+        until("rows", lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == len(HOSTILE_NAMES))
         time.sleep(1)
         # A browser shows a NUL as U+FFFD only where it parses markup.
         self.assertEqual(self.browser.js("return [...document.querySelectorAll('tbody .name')].map((each) => each.textContent)"),
@@ -430,10 +422,10 @@ class TestHostileServer(Case):
     def test_invalid_utf_8_is_no_answer_and_the_page_goes_on_after_it(self):
         bad = self.server(b'{"clients":[{"client":1,"name":"a\xff\xfeb","device":"cpu:0"}]}')
         self.open(self.programs.web(self.socket))
-        eventually(lambda: self.browser.text("#notice") == "the server does not answer: the server's answer is no JSON object", "a notice")
+        until("a notice", lambda: self.browser.text("#notice") == "the server does not answer: the server's answer is no JSON object")
         self.await_state("lost")
         bad.close()
-        eventually(lambda: "No such file" in (self.browser.text("#notice") or ""), "the server has gone")
+        until("the server has gone", lambda: "No such file" in (self.browser.text("#notice") or ""))
         fake = self.server(self.rows())
         self.addCleanup(fake.close)
         self.await_state("live")
