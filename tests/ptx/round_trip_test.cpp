@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -69,6 +68,24 @@ std::vector<std::string> Files() {
   return files;
 }
 
+// No regular expressions here: their templates take longer to compile than the rest of the file.
+std::string WithoutComments(const std::string& text) {
+  std::istringstream lines(text);
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) kept += line.substr(0, line.find("//")) + '\n';
+  return kept;
+}
+
+// '%', one or two small letters, digits.
+bool LooksLikeRegister(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_of("0123456789"), text.size());
+  const std::string_view letters = text.substr(0, digits);
+  return (letters.size() == 2 || letters.size() == 3) && letters[0] == '%' &&
+         std::ranges::all_of(letters.substr(1), [](char c) { return c >= 'a' && c <= 'z'; }) &&
+         digits < text.size() &&
+         text.find_first_not_of("0123456789", digits) == std::string_view::npos;
+}
+
 class RoundTrip : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -105,8 +122,7 @@ TEST_P(RoundTrip, EveryStatementOfTheSourceIsKept) {
   const auto count = [](std::string_view text, char c) {
     return std::count(text.begin(), text.end(), c);
   };
-  const std::string comments_out =
-      std::regex_replace(source_, std::regex("//[^\n]*"), std::string());
+  const std::string comments_out = WithoutComments(source_);
   const std::string printed = Print(module_);
   EXPECT_GE(count(printed, ';'), count(comments_out, ';'));
   EXPECT_EQ(count(printed, '{'), count(comments_out, '{'));
@@ -114,7 +130,7 @@ TEST_P(RoundTrip, EveryStatementOfTheSourceIsKept) {
 }
 
 TEST_P(RoundTrip, ControlFlowTilesEveryFunction) {
-  const std::regex register_name("%[a-z]{1,2}[0-9]+");
+  std::size_t registers = 0;
   for (const Item& item : module_.items) {
     const auto* function = std::get_if<Function>(&item);
     if (function == nullptr || !function->body) continue;
@@ -130,11 +146,13 @@ TEST_P(RoundTrip, ControlFlowTilesEveryFunction) {
     for (const Instruction& instruction : flow->instructions) {
       // Whatever looks like a register of the function is one.
       for (const Operand& operand : instruction.operands) {
-        if (!std::regex_match(operand.text, register_name)) continue;
+        if (!LooksLikeRegister(operand.text)) continue;
+        ++registers;
         EXPECT_NE(flow->FindRegister(operand.text), kNoRegister) << operand.text;
       }
     }
   }
+  EXPECT_GT(registers, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, RoundTrip, ::testing::ValuesIn(Files()),
