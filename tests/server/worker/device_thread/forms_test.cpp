@@ -114,29 +114,6 @@ TEST(Forms, NoOriginalIsTriedThatTakesLongerThanASlice) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3 * kEvery)), 3 * kEvery);
 }
 
-// Its parts begin and end with what no whole launch has.
-TEST(Forms, OneThatIsStoppedOftenIsNotTakenToBeSlow) {
-  WorkerHarness worker(Stopped(microseconds(1100)), {.policy = "priority"});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  (void)LaunchEach(worker, low, kForms);
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
-  for (std::size_t i = 1; i <= kForms; ++i) {
-    const std::size_t before = kForms + 3 * (i - 1);
-    const Sequence launch = low.Launch(0, 0, 0, {.x = 10});
-    ASSERT_EQ(worker.device().WaitForSubmissions(before + 1).size(), before + 1);
-    worker.device().RunUnits(3);
-    const Sequence request = high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
-    ASSERT_EQ(worker.device().WaitForSubmissions(before + 2).size(), before + 2);
-    ASSERT_EQ(worker.device().stops_asked(), i);
-    worker.device().FinishOldest();
-    ASSERT_TRUE(high.AwaitFinished(0, request));
-    ASSERT_EQ(worker.device().WaitForSubmissions(before + 3).size(), before + 3);
-    worker.device().FinishLatest();
-    ASSERT_TRUE(low.AwaitFinished(0, launch));
-  }
-  EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3)), 3u) << "each took twice 1100 us, by its parts";
-}
-
 TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
   const ScratchFolder folder;
   const server::WorkerOptions options = {.policy = "priority", .cost_file = folder / "costs"};
