@@ -286,6 +286,35 @@ TEST_F(CudaCosts, AModuleOfWhichFewKernelsAreUsedIsLoadedByTheKernel) {
   EXPECT_LT(10 * first.ns, all.ns);
 }
 
+TEST_F(CudaCosts, ACopyCanArriveWrongAndAWordNotAtAll) {
+  auto* const words = static_cast<std::uint32_t*>(host_);
+  const auto copied = [&](std::uint32_t sent) {
+    words[0] = words[1] = sent;
+    words[2] = words[3] = 0;
+    Do(driver_->MemcpyHtoDAsync, out_, words, std::size_t{8}, low_);
+    Do(driver_->MemcpyDtoHAsync, words + 2, out_, std::size_t{8}, low_);
+    Do(driver_->StreamSynchronize, low_);
+    return words[2] == sent && words[3] == sent;
+  };
+  const auto written = [&](std::uint32_t value) {
+    Do(driver_->StreamWriteValue32, low_, out_, value, 0U);
+    Do(driver_->MemcpyDtoHAsync, words, out_, std::size_t{4}, low_);
+    Do(driver_->StreamSynchronize, low_);
+    return words[0];
+  };
+  ASSERT_EQ(fake_cuda_script("copies wrong 9"), nullptr);
+  EXPECT_TRUE(copied(1)) << "shorter ones are right";
+  EXPECT_EQ(written(5), 5U);
+  ASSERT_EQ(fake_cuda_script("copies wrong 5; words lost"), nullptr);
+  EXPECT_EQ(written(6), 5U);
+  EXPECT_FALSE(copied(1));
+  EXPECT_EQ(words[2], 1U);
+  EXPECT_EQ(words[3], 0x02000001U) << "wrong twice, there and back";
+  for (const char* wrong : {"copies right", "copies wrong", "copies wrong many", "words"}) {
+    EXPECT_NE(fake_cuda_script(wrong), nullptr) << wrong;
+  }
+}
+
 TEST_F(CudaCosts, ACostCanBeSetAndOthersAreRefused) {
   ASSERT_EQ(fake_cuda_script("cost timed_event 7000"), nullptr);
   EXPECT_EQ(Between([&] { Do(driver_->EventRecord, timed_, low_); }), 7000U);

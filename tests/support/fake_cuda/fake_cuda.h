@@ -14,10 +14,11 @@
 //   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS).
 //   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster.
 //   kernels 3             each kernel takes 3 ms at least.
-//   costs on              calls and work take the time of a real driver's and GPU's (costs.h):
-//   before
-//                         the first call.
+//   costs on              calls and work take a real driver's and GPU's time (costs.h); before the
+//                         first call.
 //   cost kernel_gap 900   one of these times, in ns.
+//   copies wrong 4K       the last byte of each copy of so many bytes and more is one too great.
+//   words lost            words that streams write do not arrive.
 //   leftover 222          byte that other kernels left everywhere in shared and local memory.
 //   missing cuMemMap      the driver has no such call.
 //   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*`: all calls.

@@ -121,6 +121,10 @@ bool Settings::ApplyOne(std::string_view statement) {
   } else if (words.size() == 3 && verb == "cost" && number(2) && *number(2) >= 0 && costs &&
              costs->Named(words[1]) != nullptr) {
     *costs->Named(words[1]) = static_cast<std::uint64_t>(*number(2));
+  } else if (words.size() == 3 && verb == "copies" && words[1] == "wrong" && BytesOf(words[2])) {
+    wrong_copy_bytes = BytesOf(words[2]);
+  } else if (words.size() == 2 && verb == "words" && words[1] == "lost") {
+    words_lost = true;
   } else if (words.size() == 2 && verb == "leftover" && number(1)) {
     leftover = static_cast<std::uint8_t>(*number(1));
   } else if (words.size() == 2 && verb == "missing") {

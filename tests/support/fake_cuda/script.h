@@ -41,6 +41,8 @@ struct Settings {
   long long clock_faster_ppm = 0;
   long long kernel_ms = 0;  // Least duration of a kernel.
   std::optional<Costs> costs;
+  std::optional<std::uint64_t> wrong_copy_bytes;  // Copies of so many and more arrive wrong.
+  bool words_lost = false;
   std::uint8_t leftover = 0;
   std::string log_path;
   std::string control_path;

@@ -36,9 +36,15 @@ Code MakeCopy(World& world, const char* call, const Side& to, const Side& from, 
   work.call = call;
   work.kind = to.host ? Kind::kCopyOut : from.host ? Kind::kCopyIn : Kind::kCopyInside;
   work.bytes = width * height;
-  work.run = [to, from, width = width, height = height] {
+  const bool is_wrong = work.bytes >= world.settings.wrong_copy_bytes.value_or(UINT64_MAX);
+  work.run = [to, from, width = width, height = height, is_wrong] {
     for (std::size_t row = 0; row < height; ++row) {
       std::memmove(to.start + row * to.pitch, from.start + row * from.pitch, width);
+    }
+    if (is_wrong) {
+      // A copy there and one back must not make up for each other.
+      std::byte& last = to.start[to.Extent(width, height) - 1];
+      last = static_cast<std::byte>(std::to_integer<unsigned>(last) + 1);
     }
     return Code::kSuccess;
   };
