@@ -2,20 +2,33 @@
 #include "tests/gpu/child.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 namespace gpushared::testing {
+namespace {
 
-Child::Child(const std::string& program, const std::string& scheduling_class) : program_(program) {
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kEndMax{5'000};
+
+}  // namespace
+
+Child::Child(const std::string& program, const std::string& scheduling_class,
+             std::chrono::seconds limit)
+    : program_(program), limit_(limit) {
   const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / program;
   std::array<int, 2> questions{}, answers{};
   if (::pipe2(questions.data(), O_CLOEXEC) != 0 || ::pipe2(answers.data(), O_CLOEXEC) != 0)
@@ -34,37 +47,72 @@ Child::Child(const std::string& program, const std::string& scheduling_class) : 
   }
   ::close(questions[0]);
   ::close(answers[1]);
-  to_ = ::fdopen(questions[1], "w");
-  from_ = ::fdopen(answers[0], "r");
+  to_ = questions[1];
+  from_ = answers[0];
 }
 
 Child::~Child() {
-  std::fclose(to_);
-  std::fclose(from_);
-  ::waitpid(pid_, nullptr, 0);
+  ::close(to_);
+  ::close(from_);
+  if (EndsWithin(kEndMax)) return;
+  Kill();
+  (void)EndsWithin(kEndMax);
 }
 
-void Child::Kill() { ::kill(pid_, SIGKILL); }
+bool Child::EndsWithin(milliseconds time) {
+  const auto end = Clock::now() + time;
+  while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
+    if (Clock::now() > end) return false;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return true;
+}
+
+void Child::Kill() {
+  ::kill(pid_, SIGKILL);
+  is_gone_ = true;
+}
+
+std::string Child::Words(const std::string& question, const std::string& why) const {
+  return program_ + ": " + question + ": " + why;
+}
+
+std::string Child::Line(const std::string& question) {
+  std::string line;
+  std::array<char, 65536> piece{};
+  for (const auto end = Clock::now() + limit_;;) {
+    const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+    pollfd waited{.fd = from_, .events = POLLIN, .revents = 0};
+    const int ready = left.count() > 0 ? ::poll(&waited, 1, static_cast<int>(left.count())) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) {
+      Kill();
+      throw std::runtime_error(
+          Words(question, "no answer within " + std::to_string(limit_.count()) + " s"));
+    }
+    const ssize_t count = ::read(from_, piece.data(), piece.size());
+    if (count <= 0) {
+      is_gone_ = true;
+      throw std::runtime_error(Words(question, "the program is gone"));
+    }
+    line.append(piece.data(), static_cast<std::size_t>(count));
+    if (line.back() == '\n') return line;
+  }
+}
 
 std::vector<double> Child::Ask(const std::string& question) {
-  const auto fail = [&](const std::string& why) -> std::runtime_error {
-    return std::runtime_error(program_ + ": " + question + ": " + why);
-  };
-  if (std::fprintf(to_, "%s\n", question.c_str()) < 0 || std::fflush(to_) != 0)
-    throw fail("the program is gone");
-  char* line = nullptr;
-  std::size_t room = 0;
-  const ssize_t length = ::getline(&line, &room, from_);
-  std::string text(line == nullptr || length < 0 ? "" : line);
-  std::free(line);
-  if (length < 0) throw fail("the program is gone");
-  std::istringstream words(text);
+  const std::string asked = question + '\n';
+  if (is_gone_ || ::write(to_, asked.data(), asked.size()) != static_cast<ssize_t>(asked.size())) {
+    is_gone_ = true;
+    throw std::runtime_error(Words(question, "the program is gone"));
+  }
+  std::istringstream words(Line(question));
   std::string verdict;
   words >> verdict;
   if (verdict != "ok") {
     std::string why;
     std::getline(words >> std::ws, why);
-    throw fail(why);
+    throw std::runtime_error(Words(question, why));
   }
   std::vector<double> numbers;
   for (double number = 0; words >> number;) numbers.push_back(number);

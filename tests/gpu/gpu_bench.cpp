@@ -9,16 +9,19 @@
 //   --ms N          time per operation, side and round (80).
 //   --bytes-max N   largest copy (1 GiB).
 //   --worker PID    measures a restart too, by killing this worker of the server.
+//   --limit N       time for one answer of a process, in s (20).
 //   --only-shared LABEL  null launches through the server alone, in rows that begin with the label.
 //   --only-low LABEL     a low client's kernels back to back, in rows that begin with the label.
 //   --only-native LABEL  a kernel beside those of another process, both by the driver's own calls.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -32,10 +35,18 @@ namespace {
 constexpr int kRounds = 2;
 constexpr double kSubmitMaxNs = 2000;
 constexpr std::size_t kSmallCopyBytesMax = std::size_t{16} << 20;
+// A process that no longer answers is replaced, so that what follows is measured all the same. Not
+// for ever: each costs its limit.
+constexpr int kReplacedMax = 3;
+// A session after the death of a worker has 30 s of patience (gpu_ops.cpp).
+constexpr std::chrono::seconds kRestartLimit{40};
+// Of kernels that can be stopped between blocks, as gpu_claims has them.
+constexpr int kBlockUs = 20;
 
 struct Options {
   std::string rows, json, worker, only_shared, only_low, only_native;
   long ms = 80;
+  long limit = 20;
   std::size_t bytes_max = std::size_t{1} << 30;
 };
 
@@ -59,22 +70,27 @@ class Bench {
     if (!rows_) throw std::runtime_error("cannot write '" + options.rows + "'");
   }
 
+  // Of a run that has failed.
+  std::string Complaint() const {
+    return std::to_string(failures_) + " measurements failed, the first: " + first_failure_;
+  }
   bool Run() {
     if (!options_.only_shared.empty()) {
       NullLaunches();
-      return !has_failed_;
+      return failures_ == 0;
     }
-    (void)native_.Ask("device");
-    const double per_us = native_.Ask("calibrate").at(0);
+    (void)Native().Ask("device");
+    const double per_us = Native().Ask("calibrate").at(0);
+    wave_per_us_ = Native().Ask("calibrate_waves").at(0);
     if (!options_.only_native.empty()) {
       BesideAnotherProcess(per_us);
-      return !has_failed_;
+      return failures_ == 0;
     }
     if (options_.only_low.empty()) LowRates("a low client alone", per_us, 0.99, false);
-    (void)shared_.Ask("device");  // From here on a high session is there.
+    (void)Shared().Ask("device");  // From here on a high session is there.
     if (!options_.only_low.empty()) {
       LowRates(options_.only_low, per_us, 0.93, false);
-      return !has_failed_;
+      return failures_ == 0;
     }
     LowRates("a low client beside an idle high session", per_us, 0.95, true);
     const std::string ms = std::to_string(options_.ms);
@@ -89,9 +105,9 @@ class Bench {
     }
     Compare("1000 us kernel: round trip", "round_trip " + Text("%.0f", per_us * 1000) + ' ' + ms,
             {.ratio_least = 0.99});
-    BesideLowKernels(per_us);
+    BesideLowKernels();
     Compare("session: from nothing to the end of the first launch", "connect", {});
-    Killed(per_us);
+    Killed();
     Copies(4096, kSmallCopyBytesMax);
     CopiesOfLesserClasses();
     if (!options_.worker.empty()) Restart();
@@ -99,7 +115,7 @@ class Bench {
     Copies(kSmallCopyBytesMax * 16, std::size_t{256} << 20);
     Copies(std::size_t{1} << 30, std::size_t{1} << 30);
     report_.Print();
-    return !has_failed_;
+    return failures_ == 0;
   }
 
  private:
@@ -122,10 +138,10 @@ class Bench {
         const std::string what = std::string("copy ") + direction + ", pinned, async, " +
                                  SizeText(bytes) + ", of a " + of_class + " client";
         try {
-          Child client("gpu_ops_shared", of_class);
+          Child client("gpu_ops_shared", of_class, limit_);
           const std::string question = std::string("copy ") + direction + " pinned async " +
                                        std::to_string(bytes) + ' ' + std::to_string(options_.ms);
-          const Samples native = Ask(native_, question), shared = Ask(client, question);
+          const Samples native = Ask(Native(), question), shared = Ask(client, question);
           Add(what, shared);
           Row(what, native.Percentile(0.5) / shared.Percentile(0.5), "native/shared", "fact", "-",
               BothSides(native, shared));
@@ -141,43 +157,49 @@ class Bench {
   void LowRates(const std::string& label, double per_us, double least, bool has_waves) {
     const std::string ms = ' ' + std::to_string(options_.ms);
     try {
-      Child low("gpu_ops_shared", "low");
-      const double low_per_us = low.Ask("calibrate").at(0);
-      const auto compare = [&](const std::string& what, const std::string& question, double us) {
+      Child low("gpu_ops_shared", "low", limit_);
+      const auto compare = [&](const std::string& what, const std::string& question,
+                               double native_iterations, double low_iterations) {
         Samples native, shared;
         for (int round = 0; round < kRounds; ++round) {
-          for (const double each : native_.Ask(question + Text("%.0f", per_us * us) + ms))
+          for (const double each : Native().Ask(question + Text("%.0f", native_iterations) + ms))
             native.Add(each);
-          for (const double each : low.Ask(question + Text("%.0f", low_per_us * us) + ms))
+          for (const double each : low.Ask(question + Text("%.0f", low_iterations) + ms))
             shared.Add(each);
         }
         Add(label + ", " + what, shared);
         Row(label + ", " + what, native.Percentile(0.5) / shared.Percentile(0.5), "native/shared",
             "figure", Text(">= %.2f", least), BothSides(native, shared));
       };
+      const double low_per_us = low.Ask("calibrate").at(0);
       for (const int us : {20, 50, 100, 300}) {
-        compare(std::to_string(us) + " us kernels back to back", "rate ", us);
+        compare(std::to_string(us) + " us kernels back to back", "rate ", per_us * us,
+                low_per_us * us);
       }
+      if (!has_waves) return;
       // These run as their claimed forms, so that they can be stopped.
-      if (has_waves) compare("300 us kernels of 20 us blocks", "rate_waves 15 ", 20);
+      const double low_wave_per_us = low.Ask("calibrate_waves").at(0);
+      compare("300 us kernels of 20 us blocks", "rate_waves 15 ", wave_per_us_ * kBlockUs,
+              low_wave_per_us * kBlockUs);
     } catch (const std::exception& error) {
       Failed(label, error);
     }
   }
 
-  // What a kernel may wait for that nobody can stop: machine code of another process.
+  // What a kernel may wait for that nobody can stop: machine code of another process, which leaves
+  // no room for any block.
   void BesideAnotherProcess(double per_us) {
     const std::string kernel = "round_trip " + Text("%.0f", per_us * 1000) + ' ';
     const std::string label = options_.only_native + ", native 1 ms kernel: round trip";
     try {
-      const Samples alone = Ask(native_, kernel + std::to_string(2 * options_.ms));
+      const Samples alone = Ask(Native(), kernel + std::to_string(2 * options_.ms));
       Fact(label + " alone", alone);
       for (const int length_ms : {0, 1, 3, 10, 50}) {
-        Child other("gpu_ops_native", "");
-        (void)other.Ask("keep_occupied " + Text("%.0f", per_us * 1000 * length_ms));
+        Child other("gpu_ops_native", "", limit_);
+        (void)other.Ask("keep_occupied 1 " + Text("%.0f", wave_per_us_ * 1000 * length_ms));
         // Some ten of the longest waits.
         const long limit = options_.ms * std::max(5, 2 * length_ms / 3);
-        const Samples beside = Ask(native_, kernel + std::to_string(limit));
+        const Samples beside = Ask(Native(), kernel + std::to_string(limit));
         Fact(label + " beside another process's kernels of " + std::to_string(length_ms) + " ms",
              beside);
         if (length_ms > 0) continue;
@@ -185,7 +207,7 @@ class Bench {
         Fact(options_.only_native +
                  ", native null launch: round trip beside null kernels of "
                  "another process, with the switches between contexts",
-             Ask(native_, "round_trip 0 " + std::to_string(5 * options_.ms)));
+             Ask(Native(), "round_trip 0 " + std::to_string(5 * options_.ms)));
       }
     } catch (const std::exception& error) {
       Failed(label, error);
@@ -199,21 +221,21 @@ class Bench {
   }
 
   // What a low client's death amid its kernels does to a high client, and leaves to the next.
-  void Killed(double per_us) {
+  void Killed() {
     const std::string what = "a low client killed amid its kernels: ";
     try {
       Samples samples;
       {
-        Child low("gpu_ops_shared", "low");
-        (void)low.Ask("keep_occupied " + Text("%.0f", per_us * 1000));
-        (void)Ask(shared_, "round_trip 0 20");  // It is well on its way by then.
+        Child low("gpu_ops_shared", "low", limit_);
+        (void)low.Ask("keep_occupied 1 " + Text("%.0f", wave_per_us_ * 1000));
+        (void)Ask(Shared(), "round_trip 0 20");  // It is well on its way by then.
         low.Kill();
-        samples = Ask(shared_, "round_trip 0 " + std::to_string(4 * options_.ms));
+        samples = Ask(Shared(), "round_trip 0 " + std::to_string(4 * options_.ms));
       }
       Add(what + "a high client's round trip", samples);
       Row(what + "a high client's round trip", samples.Percentile(1) / 1e3, "us worst", "fact", "-",
           "p99 " + Text("%.3f", samples.Percentile(0.99) / 1e3) + " us");
-      Child next("gpu_ops_shared", "low");
+      Child next("gpu_ops_shared", "low", limit_);
       (void)next.Ask("round_trip 0 1");
       Row(what + "the next computes", 1, "-", "rule", "== 1", "");
     } catch (const std::exception& error) {
@@ -222,11 +244,11 @@ class Bench {
   }
 
   void NullLaunches() {
-    (void)shared_.Ask("device");
+    (void)Shared().Ask("device");
     const std::string ms = std::to_string(options_.ms);
     try {
-      const Samples round_trips = Ask(shared_, "round_trip 0 " + ms);
-      const Samples each = Ask(shared_, "rate 0 " + ms);
+      const Samples round_trips = Ask(Shared(), "round_trip 0 " + ms);
+      const Samples each = Ask(Shared(), "rate 0 " + ms);
       const std::string what = options_.only_shared + ", null launch: ";
       Row(what + "round trip, p50", round_trips.Percentile(0.5) / 1e3, "us", "fact", "-",
           "p99 " + Text("%.3f", round_trips.Percentile(0.99) / 1e3) + " us");
@@ -275,8 +297,8 @@ class Bench {
     Samples native, shared;
     try {
       for (int round = 0; round < kRounds; ++round) {
-        for (const double sample : native_.Ask(question)) native.Add(sample);
-        for (const double sample : shared_.Ask(question)) shared.Add(sample);
+        for (const double sample : Native().Ask(question)) native.Add(sample);
+        for (const double sample : Shared().Ask(question)) shared.Add(sample);
       }
     } catch (const std::exception& error) {
       Failed(what, error);
@@ -295,15 +317,22 @@ class Bench {
     }
   }
 
-  // The effect of a low client's kernels on a high client's launch.
-  void BesideLowKernels(double per_us) {
-    for (const int us : {20, 100, 1000}) {
+  // The effect of a low client's kernels on a high client's launch. They fill the device. Those of
+  // a single wave of blocks run to their end, and others can be stopped.
+  void BesideLowKernels() {
+    struct Kernels {
+      int us, waves;
+    };
+    for (const auto [us, waves] :
+         {Kernels{20, 1}, Kernels{100, 1}, Kernels{1000, 1}, Kernels{1000, 1000 / kBlockUs}}) {
       const std::string what =
-          "null launch: round trip beside a low client's kernels of " + std::to_string(us) + " us";
+          "null launch: round trip beside a low client's kernels of " + std::to_string(us) +
+          (waves == 1 ? " us" : " us in blocks of " + std::to_string(us / waves) + " us");
       try {
-        Child low("gpu_ops_shared", "low");
-        (void)low.Ask("keep_occupied " + Text("%.0f", per_us * us));
-        const Samples samples = Ask(shared_, "round_trip 0 " + std::to_string(4 * options_.ms));
+        Child low("gpu_ops_shared", "low", limit_);
+        (void)low.Ask("keep_occupied " + std::to_string(waves) + ' ' +
+                      Text("%.0f", wave_per_us_ * us / waves));
+        const Samples samples = Ask(Shared(), "round_trip 0 " + std::to_string(4 * options_.ms));
         Add(what, samples);
         Row(what, samples.Percentile(0.99) / 1e3, "us p99", "fact", "-",
             "p50 " + Text("%.3f", samples.Percentile(0.5) / 1e3) + " us");
@@ -317,7 +346,9 @@ class Bench {
     const std::string what = "worker killed: until a new session has run a kernel";
     try {
       Samples samples;
-      samples.Add(shared_.Ask("restart " + options_.worker).at(0));
+      shared_.reset();
+      Child fresh("gpu_ops_shared", "high", kRestartLimit);
+      samples.Add(fresh.Ask("restart " + options_.worker).at(0));
       Add(what, samples);
       Row(what, samples.Percentile(0.5) / 1e6, "ms", "rule", ">= 0", "once");
     } catch (const std::exception& error) {
@@ -325,8 +356,21 @@ class Bench {
     }
   }
 
+  Child& Native() { return Alive(native_, "gpu_ops_native", ""); }
+  Child& Shared() { return Alive(shared_, "gpu_ops_shared", "high"); }
+  Child& Alive(std::unique_ptr<Child>& child, const char* program, const char* of_class) {
+    if (child != nullptr && !child->is_gone()) return *child;
+    if (child != nullptr && replaced_ == kReplacedMax) {
+      throw std::runtime_error("not asked: " + std::to_string(kReplacedMax + 1) +
+                               " programs have died or not answered");
+    }
+    replaced_ += child != nullptr ? 1 : 0;
+    child = std::make_unique<Child>(program, of_class, limit_);
+    return *child;
+  }
+
   void Failed(const std::string& what, const std::exception& error) {
-    has_failed_ = true;
+    if (++failures_ == 1) first_failure_ = what + ": " + error.what();
     std::fprintf(stderr, "gpu_bench: %s: %s\n", what.c_str(), error.what());
     if (rows_.is_open())
       rows_ << part_ << '\t' << what << "\tfailed\t-\trule\t== 1\t" << error.what() << '\n';
@@ -345,11 +389,14 @@ class Bench {
     const char* const part = std::getenv("GPUSHARED_GPU_PART");
     return std::string(part == nullptr ? "bench" : part);
   }();
-  Child native_{"gpu_ops_native", ""};
-  Child shared_{"gpu_ops_shared", "high"};
+  const std::chrono::seconds limit_{options_.limit};
+  std::unique_ptr<Child> native_, shared_;
+  int replaced_ = 0;        // Of them, because they were gone.
+  double wave_per_us_ = 0;  // Iterations of native blocks that fill the device.
   Report report_{"gpu_bench"};
   std::ofstream rows_;
-  bool has_failed_ = false;
+  int failures_ = 0;
+  std::string first_failure_;
 };
 
 Options Parse(int argc, char** argv) {
@@ -370,13 +417,15 @@ Options Parse(int argc, char** argv) {
       options.only_low = value;
     } else if (name == "--only-native") {
       options.only_native = value;
-    } else if (name == "--ms" || name == "--bytes-max") {
+    } else if (name == "--ms" || name == "--limit" || name == "--bytes-max") {
       char* end = nullptr;
       const long number = std::strtol(value.c_str(), &end, 10);
       if (*end != '\0' || number < 1)
         throw std::runtime_error("option '" + name + "' is '" + value + "', allowed is 1 and more");
       if (name == "--ms") {
         options.ms = number;
+      } else if (name == "--limit") {
+        options.limit = number;
       } else {
         options.bytes_max = static_cast<std::size_t>(number);
       }
@@ -393,7 +442,11 @@ Options Parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     gpushared::testing::Bench bench(gpushared::testing::Parse(argc, argv));
-    return bench.Run() ? 0 : 1;
+    if (bench.Run()) return 0;
+    // Last, where whoever reads the log looks first.
+    std::fflush(stdout);
+    std::fprintf(stderr, "gpu_bench: %s\n", bench.Complaint().c_str());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_bench: %s\n", error.what());
     return 1;

@@ -5,6 +5,7 @@
 // Reads lines, answers each with one: "ok" and numbers, or "refused" and why. Times are in ns.
 //   device                               -> ok <multiprocessors> <name>, <id>.
 //   calibrate                            -> ok <iterations of kernel step per us>.
+//   calibrate_waves                      -> the same of a wave of blocks that fills the device.
 //   submit <ms>                          -> a launch, the caller's side: means of bursts of 64.
 //   round_trip <iterations> <ms>         -> launch and wait.
 //   rate <iterations> <ms>               -> per launch, back to back: means of batches.
@@ -12,8 +13,8 @@
 //   copy to_device|to_host pinned|pageable sync|async <bytes> <ms>.
 //   connect                              -> a session with a module and its first launch.
 //   restart <pid>                        -> the same after SIGKILL to that worker.
-//   keep_occupied <iterations>           -> answers first, then holds all multiprocessors until
-//                                           the input ends.
+//   keep_occupied <waves> <iterations>   -> answers first, then keeps the device full with kernels
+//                                           of so many waves until the input ends.
 // Numbers are samples unless said otherwise. Results are compared before an answer of "ok".
 
 #include <signal.h>
@@ -47,7 +48,12 @@ using Samples = std::vector<double>;
 
 constexpr unsigned kBurst = 64;
 constexpr std::size_t kPinnedPiece = std::size_t{64} << 20;  // One HostBuffer surely holds this.
-constexpr std::size_t kCheckedStep = 4093;                   // Words: prime, so all offsets occur.
+// Larger copies are not compared whole, which would take longer than they do.
+constexpr std::size_t kComparedWholeMax = std::size_t{16} << 20;
+constexpr std::size_t kCheckedStep = 4093;  // Words: prime, so all offsets occur.
+// So many blocks of one warp run on a multiprocessor at once, and no GPU of today has room for
+// more.
+constexpr unsigned kBlocksAtOnce = 32;
 
 template <typename T>
 T Must(Result<T> result) {
@@ -90,7 +96,9 @@ class Launcher {
     Must(stream_.Launch(step_, {}, out_, iterations));
     ++launches_;
   }
-  void Occupy(unsigned blocks, unsigned iterations) {
+  // Whole waves of blocks, beside which no other block has room.
+  void Occupy(unsigned waves, unsigned iterations) {
+    const unsigned blocks = client_.device().multiprocessors * kBlocksAtOnce * waves;
     Must(stream_.Launch(occupy_, {.grid = {blocks}, .block = {32}}, out_, iterations));
   }
   void Wait() { Must(stream_.Synchronize()); }
@@ -132,35 +140,47 @@ double NsPer(Launcher& launcher, const std::function<void()>& launch, unsigned l
   launcher.Wait();
   return Ns(Clock::now() - begin) / launches;
 }
-double NsPerLaunch(Launcher& launcher, unsigned iterations, unsigned launches) {
-  return NsPer(
-      launcher, [&] { launcher.Launch(iterations); }, launches);
-}
 
 // From two lengths, so that what a launch costs by itself cancels out. The fastest of some tries:
 // what comes on top of a kernel's length is noise.
-double IterationsPerUs(Launcher& launcher) {
+double IterationsPerUs(Launcher& launcher, const std::function<void(unsigned)>& launch) {
+  const auto each = [&](unsigned iterations) {
+    return NsPer(
+        launcher, [&] { launch(iterations); }, 10);
+  };
   const auto fastest = [&](unsigned iterations) {
-    double best = NsPerLaunch(launcher, iterations, 10);
-    for (int i = 0; i < 4; ++i) best = std::min(best, NsPerLaunch(launcher, iterations, 10));
+    double best = each(iterations);
+    for (int i = 0; i < 4; ++i) best = std::min(best, each(iterations));
     return best;
   };
   // A GPU that had nothing to do runs at a fraction of its clock for a while.
   const auto warm = Clock::now() + std::chrono::milliseconds(300);
-  while (Clock::now() < warm) NsPerLaunch(launcher, 1000, 10);
+  while (Clock::now() < warm) each(1000);
   unsigned iterations = 1000;
   // Long enough that the difference is more than noise.
   while (iterations < 1'000'000 && fastest(iterations) < 0.5e6) iterations *= 2;
   // In turns, so that what slows the machine meets both.
-  double one = NsPerLaunch(launcher, iterations, 10);
-  double two = NsPerLaunch(launcher, 2 * iterations, 10);
+  double one = each(iterations);
+  double two = each(2 * iterations);
   for (int i = 1; i < 5 || (i < 50 && two <= one); ++i) {
-    one = std::min(one, NsPerLaunch(launcher, iterations, 10));
-    two = std::min(two, NsPerLaunch(launcher, 2 * iterations, 10));
+    one = std::min(one, each(iterations));
+    two = std::min(two, each(2 * iterations));
   }
-  launcher.Check(2 * iterations);
   if (two <= one) throw std::runtime_error("a kernel of twice the length was not slower");
   return iterations / ((two - one) / 1000);
+}
+double IterationsPerUs(Launcher& launcher) {
+  unsigned last = 0;
+  const double per_us =
+      IterationsPerUs(launcher, [&](unsigned iterations) { launcher.Launch(last = iterations); });
+  launcher.Check(last);
+  return per_us;
+}
+double WaveIterationsPerUs(Launcher& launcher) {
+  const double per_us =
+      IterationsPerUs(launcher, [&](unsigned iterations) { launcher.Occupy(1, iterations); });
+  launcher.Clear();  // The blocks have written where the other kernel counts.
+  return per_us;
 }
 
 Samples Submit(Launcher& launcher, Clock::duration limit) {
@@ -208,12 +228,9 @@ Samples Rate(Launcher& launcher, unsigned iterations, Clock::duration limit) {
 
 Samples RateOfWaves(Launcher& launcher, unsigned waves, unsigned iterations,
                     Clock::duration limit) {
-  // So many blocks of one warp run on a multiprocessor at once, on all GPUs of today.
-  constexpr unsigned kBlocksAtOnce = 32;
-  const unsigned blocks = launcher.client().device().multiprocessors * kBlocksAtOnce * waves;
   Samples samples = RateOf(
-      launcher, [&] { launcher.Occupy(blocks, iterations); }, limit);
-  launcher.Clear();  // The blocks have written where the other kernel counts.
+      launcher, [&] { launcher.Occupy(waves, iterations); }, limit);
+  launcher.Clear();
   return samples;
 }
 
@@ -281,14 +298,16 @@ class Copies {
     Mark(Host(wanted), Piece(wanted), 0);
   }
 
-  // Some words of each stretch of 16 KiB: enough to see a piece that is missing or misplaced.
+  // All words, or some of each stretch of 16 KiB: enough to see a piece that is missing.
   static void Mark(std::byte* bytes, std::size_t count, std::uint32_t round) {
     for (std::size_t at = 0; at < count / 4; at += Stride(count)) {
       const std::uint32_t word = round == 0 ? 0 : Word(at, round);
       std::memcpy(bytes + at * 4, &word, sizeof word);
     }
   }
-  static std::size_t Stride(std::size_t bytes) { return bytes <= 65536 ? 1 : kCheckedStep; }
+  static std::size_t Stride(std::size_t bytes) {
+    return bytes <= kComparedWholeMax ? 1 : kCheckedStep;
+  }
 
   void Copy(const CopyCase& wanted, std::size_t times) {
     const std::size_t piece = Piece(wanted);
@@ -427,7 +446,7 @@ class Program {
     return FirstLaunch(30s);
   }
 
-  [[noreturn]] void KeepOccupied(unsigned iterations) {
+  [[noreturn]] void KeepOccupied(unsigned waves, unsigned iterations) {
     launcher();
     std::puts("ok");
     std::fflush(stdout);
@@ -437,9 +456,8 @@ class Program {
       }
       std::_Exit(0);
     }).detach();
-    const unsigned blocks = launcher().client().device().multiprocessors * 8;
     for (;;) {
-      for (int i = 0; i < 16; ++i) launcher().Occupy(blocks, iterations);
+      for (int i = 0; i < 16; ++i) launcher().Occupy(waves, iterations);
       launcher().Wait();
     }
   }
@@ -450,6 +468,8 @@ class Program {
          return {static_cast<double>(launcher().client().device().multiprocessors)};
        }},
       {"calibrate", [this](std::istream&) -> Samples { return {IterationsPerUs(launcher())}; }},
+      {"calibrate_waves",
+       [this](std::istream&) -> Samples { return {WaveIterationsPerUs(launcher())}; }},
       {"submit", [this](std::istream& words) { return Submit(launcher(), Limit(words)); }},
       {"round_trip",
        [this](std::istream& words) {
@@ -468,7 +488,10 @@ class Program {
          return RateOfWaves(launcher(), waves, iterations, Limit(words));
        }},
       {"keep_occupied",
-       [this](std::istream& words) -> Samples { KeepOccupied(Next<unsigned>(words)); }},
+       [this](std::istream& words) -> Samples {
+         const auto waves = Next<unsigned>(words);
+         KeepOccupied(waves, Next<unsigned>(words));
+       }},
       {"copy", [this](std::istream& words) { return Copy(words); }},
       {"connect", [this](std::istream&) { return Connect(); }},
       {"restart", [this](std::istream& words) { return Restart(Next<pid_t>(words)); }},
