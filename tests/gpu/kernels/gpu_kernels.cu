@@ -27,3 +27,9 @@ extern "C" __global__ void watch(unsigned* out, unsigned iterations, const volat
   for (unsigned i = 0; i < iterations; ++i) value = value * 1664525u + 1013904223u;
   if (threadIdx.x == 0) out[0] = value;
 }
+
+// As many parameters as launches of libraries often have.
+struct Wide {
+  unsigned words[256];
+};
+extern "C" __global__ void wide(unsigned* out, Wide given) { out[1] = given.words[255]; }

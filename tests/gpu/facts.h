@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_GPU_FACTS_H_
+#define GPUSHARED_TESTS_GPU_FACTS_H_
+
+#include <sys/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "server/device/cuda/driver.h"
+#include "tests/bench/report.h"
+
+namespace gpushared::testing {
+
+using FactsClock = std::chrono::steady_clock;
+
+// A context with the kernels of gpu_kernels.cu, a low and a high stream, and a file of rows: what
+// a question about a GPU and its driver needs. Classes of questions derive from it.
+//
+// Thread-compatible.
+class Facts {
+ public:
+  Facts(const std::string& rows, long ms);
+  virtual ~Facts() = default;
+  Facts(const Facts&) = delete;
+  Facts& operator=(const Facts&) = delete;
+
+  // False where there is no answer, and why is a row.
+  bool Ask(const std::string& name, const std::function<void()>& question);
+  // Stops this process as soon as it has a context, for as long as another one looks at that.
+  void HoldContext();
+
+ protected:
+  // A memfd sealed as the server seals its staging arenas, in the GPU's hands.
+  class Memfd {
+   public:
+    // One that is not closed may get further seals.
+    explicit Memfd(std::size_t bytes, bool is_closed = true);
+    ~Memfd();
+    Memfd(const Memfd&) = delete;
+    Memfd& operator=(const Memfd&) = delete;
+    std::byte* bytes() const { return bytes_; }
+    std::size_t size() const { return size_; }
+    int fd() const { return fd_; }
+
+   private:
+    const std::size_t size_;
+    const int fd_;
+    std::byte* bytes_ = nullptr;
+  };
+  // Another process that has a context, until this is destroyed.
+  class OtherContext {
+   public:
+    OtherContext();  // Returns when it has it.
+    ~OtherContext();
+    OtherContext(const OtherContext&) = delete;
+    OtherContext& operator=(const OtherContext&) = delete;
+
+   private:
+    pid_t pid_ = -1;
+  };
+  struct Mapping {
+    device::cuda::DeviceAddress address = 0;
+    device::cuda::MemoryHandle handle = 0;
+    std::size_t bytes = 0;
+  };
+
+  static constexpr std::size_t kSharedBytes = std::size_t{16} << 20;
+  static constexpr std::size_t kMappedBytes = std::size_t{64} << 20;
+  // As many blocks of one warp as a multiprocessor runs at once, on all GPUs of today.
+  static constexpr unsigned kBlocksAtOnce = 32;
+
+  // Calls, and throws what the driver says.
+  template <typename... Parameters, typename... Arguments>
+  void Do(const device::cuda::DriverCall<device::cuda::Code(Parameters...)>& call,
+          Arguments... arguments) const {
+    const Status status = driver_->Try(call, arguments...);
+    if (!status.ok()) throw std::runtime_error(status.message());
+  }
+  static double Ns(FactsClock::duration duration) {
+    return static_cast<double>(std::chrono::nanoseconds(duration).count());
+  }
+
+  void Row(const std::string& what, double value, const std::string& unit, const std::string& note,
+           const std::string& kind = "fact", const std::string& must = "-");
+  // p50 in us.
+  void Row(const std::string& what, const Samples& samples);
+  // What the design needs to be so.
+  void Rule(const std::string& what, bool holds, const std::string& note = "") {
+    Row(what, holds ? 1 : 0, "-", note, "rule", "== 1");
+  }
+
+  // The kernels' fatbin. It ends with a byte of 0, as the driver wants it.
+  static const char* KernelImage();
+  void Launch(device::cuda::Function kernel, unsigned blocks, unsigned threads, unsigned iterations,
+              device::cuda::Stream stream);
+  template <typename Action>
+  static FactsClock::duration TimeOf(const Action& action) {
+    const auto begin = FactsClock::now();
+    action();
+    return FactsClock::now() - begin;
+  }
+  // Over and over, for about so long and at least once.
+  static Samples Repeat(const std::function<void()>& action, FactsClock::duration limit);
+  Samples Repeat(const std::function<void()>& action) const { return Repeat(action, limit_); }
+  // Looks at what the GPU is to change. Throws when it has not after some seconds.
+  template <typename Looks>
+  static void SpinUntil(const Looks& is_seen, const char* what) {
+    constexpr unsigned kLooks = 1024;  // A look at the clock may take as long as one at memory.
+    const auto end = FactsClock::now() + kSeenMax;
+    for (unsigned looks = 1; !is_seen(); ++looks) {
+      if (looks % kLooks == 0 && FactsClock::now() > end) {
+        throw std::runtime_error(std::string(what) + " was not seen within " +
+                                 std::to_string(kSeenMax.count()) + " s");
+      }
+    }
+  }
+  // All processes count.
+  double UsedBytes() const;
+  Mapping Map(std::size_t bytes) const;
+  void Unmap(const Mapping& mapping) const;
+
+  // A long low kernel: 32 waves of blocks of one warp.
+  static constexpr unsigned kLongWaves = 32;
+  unsigned WaveBlocks() const { return static_cast<unsigned>(multiprocessors_) * kBlocksAtOnce; }
+  unsigned LongBlocks() const { return WaveBlocks() * kLongWaves; }
+  FactsClock::duration Wanted() const {
+    return std::min<FactsClock::duration>(limit_ / 10, std::chrono::milliseconds(10));
+  }
+  // Iterations of a kernel of LongBlocks() that takes as long as is Wanted(), or a little longer.
+  unsigned LongIterations();
+  double long_ns() const { return long_ns_; }
+
+  // The context is dead, and nothing in it can be given back.
+  void SetDead() { is_dead_ = true; }
+
+  const FactsClock::duration limit_;
+  std::shared_ptr<const device::cuda::Driver> driver_;
+  FactsClock::duration load_took_{}, context_took_{};
+  double used_bare_ = 0;
+  device::cuda::DeviceNumber number_ = 0;
+  device::cuda::Context context_ = nullptr;
+  int multiprocessors_ = 0, least_ = 0, greatest_ = 0;
+  device::cuda::Module module_ = nullptr;
+  device::cuda::Function step_ = nullptr, occupy_ = nullptr, watch_ = nullptr, wide_ = nullptr;
+  device::cuda::Stream low_ = nullptr, high_ = nullptr;
+  device::cuda::DeviceAddress out_ = 0;
+
+ private:
+  static constexpr std::chrono::seconds kSeenMax{3};
+
+  void Open();
+  void Close();
+
+  std::ofstream rows_;
+  bool is_dead_ = false;
+  unsigned long_iterations_ = 0;  // 0: not yet known, as the next.
+  double long_ns_ = 0;
+};
+
+// Answers itself in this process, with a driver and a context of its own.
+struct Question {
+  const char* name;
+  std::function<bool(const Question& self, const std::string& rows, long ms)> answer;
+};
+template <typename T>
+Question QuestionOf(const char* name, void (T::*ask)()) {
+  return {name, [ask](const Question& self, const std::string& rows, long ms) {
+            T facts(rows, ms);
+            return facts.Ask(self.name, [&] { (facts.*ask)(); });
+          }};
+}
+// What a context costs, its parts, and its death.
+std::vector<Question> ContextQuestions();
+// Memory of the host in the GPU's hands, and the GPU's own.
+std::vector<Question> MemoryQuestions();
+// Launches, their ends, and the calls for them.
+std::vector<Question> WorkQuestions();
+// What one work does to another.
+std::vector<Question> NeighbourQuestions();
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_GPU_FACTS_H_

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "tests/gpu/facts.h"
+
+namespace gpushared::testing {
+namespace {
+
+using namespace device::cuda;  // NOLINT(google-build-using-namespace): this file is about it.
+
+class ContextFacts : public Facts {
+ public:
+  using Facts::Facts;
+
+  void AContext() {
+    Row("loading the driver", Ns(load_took_) / 1e6, "ms", "once");
+    Row("making a context", Ns(context_took_) / 1e6, "ms", "once");
+    Row("memory in use beside a bare context, of all processes", used_bare_ / (1 << 20), "MiB", "");
+    std::size_t bytes = 0;
+    Do(driver_->DeviceTotalMem, &bytes, number_);
+    Row("memory of the GPU", static_cast<double>(bytes) / (1 << 20), "MiB", "");
+    Row("multiprocessors", multiprocessors_, "-",
+        "driver of CUDA " + VersionText(driver_->version()));
+    for (const MissingFeature& missing : driver_->missing_features())
+      Row(std::string(FeatureName(missing.feature)), 0, "-", missing.why);
+    Row("stream priorities", least_ - greatest_ + 1, "-", "");
+    Modules();
+    const double before = UsedBytes();
+    const OtherContext other;
+    Row("memory of a context, in another process", (UsedBytes() - before) / (1 << 20), "MiB",
+        "with a module and local memory as the driver makes it");
+  }
+
+  // How the driver tells that a kernel has ended its context, and how soon another process can go
+  // on. Nothing is left of this one's.
+  void AFault() {
+    std::array<void*, 2> parameters{};
+    DeviceAddress wild = 16;
+    unsigned iterations = 0;
+    parameters = {&wild, &iterations};
+    Code code = Code::kSuccess;
+    const auto took = TimeOf([&] {
+      Do(driver_->LaunchKernel, step_, 1u, 1u, 1u, 1u, 1u, 1u, 0u, high_, parameters.data(),
+         nullptr);
+      code = driver_->StreamSynchronize(high_);
+    });
+    SetDead();
+    Row("a kernel that writes to a wild address: until the driver says so", Ns(took) / 1e3, "us",
+        driver_->Explain("cuStreamSynchronize", code));
+    Rule("what it says is known to end a context", EndsContext(code),
+         "code " + std::to_string(static_cast<int>(code)));
+    std::optional<OtherContext> other;
+    const auto again = TimeOf([&] { other.emplace(); });
+    Row("until another process has a context after that", Ns(again) / 1e6, "ms", "once");
+  }
+
+  void AddressWindows() {
+    constexpr std::size_t kWindow = std::size_t{128} << 30;
+    std::vector<DeviceAddress> windows(64);
+    std::size_t got = 0;
+    while (got < windows.size() &&
+           driver_->MemAddressReserve(&windows[got], kWindow, kWindow, 0, 0) == Code::kSuccess) {
+      ++got;
+    }
+    for (std::size_t i = 0; i < got; ++i) Do(driver_->MemAddressFree, windows[i], kWindow);
+    Row("windows of 128 GiB, aligned to their size", static_cast<double>(got), "-", "of 64");
+  }
+
+  void GreenContexts() {
+    if (!driver_->Has(Feature::kGreenContexts)) return;
+    Resource whole;
+    Do(driver_->DeviceGetDevResource, number_, &whole, ResourceType::kMultiprocessors);
+    for (const unsigned least : {8U, 16U, 32U, 64U}) {
+      if (least > static_cast<unsigned>(multiprocessors_)) break;
+      unsigned count = 0;
+      Resource rest;
+      Do(driver_->DevSmResourceSplitByCount, nullptr, &count, &whole, &rest, 0u, least);
+      if (count == 0) continue;
+      std::vector<Resource> groups(count);
+      Do(driver_->DevSmResourceSplitByCount, groups.data(), &count, &whole, &rest, 0u, least);
+      Row("groups of at least " + std::to_string(least) + " multiprocessors", count, "-",
+          std::to_string(groups[0].sm.multiprocessors) + " each, " +
+              std::to_string(rest.type == ResourceType::kMultiprocessors ? rest.sm.multiprocessors
+                                                                         : 0) +
+              " left");
+      if (least == 8) UseParts(groups);
+    }
+  }
+
+ private:
+  void Modules() {
+    Module module = nullptr;
+    Samples loads, unloads;
+    const auto end = FactsClock::now() + limit_ / 4;
+    do {
+      loads.Add(TimeOf(
+          [&] { Do(driver_->ModuleLoadDataEx, &module, KernelImage(), 0u, nullptr, nullptr); }));
+      unloads.Add(TimeOf([&] { Do(driver_->ModuleUnload, module); }));
+    } while (FactsClock::now() < end);
+    Row("loading a module", loads);
+    Row("unloading it", unloads);
+    if (!driver_->Has(Feature::kParameterInfo)) return;
+    // Of kernel `step`, an address and a word.
+    std::array<std::size_t, 2> offsets{}, bytes{};
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      Do(driver_->FuncGetParamInfo, step_, i, &offsets.at(i), &bytes.at(i));
+    }
+    Rule("the driver knows where a kernel's parameters lie",
+         offsets == std::array<std::size_t, 2>{0, 8} && bytes == std::array<std::size_t, 2>{8, 4});
+  }
+
+  // A green context with a stream, as --sm-limit uses it: kernels, memory and events are the
+  // primary context's.
+  class Part {
+   public:
+    Part(const ContextFacts& facts, Resource group)
+        : facts_(facts), multiprocessors_(group.sm.multiprocessors) {
+      ResourceDescription description = nullptr;
+      facts_.Do(facts_.driver_->DevResourceGenerateDesc, &description, &group, 1u);
+      facts_.Do(facts_.driver_->GreenCtxCreate, &green_, description, facts_.number_,
+                kGreenContextDefaultStream);
+      facts_.Do(facts_.driver_->GreenCtxStreamCreate, &stream_, green_, kStreamNonBlocking,
+                facts_.least_);
+    }
+    ~Part() {
+      if (stream_ != nullptr) (void)facts_.driver_->StreamDestroy(stream_);
+      if (green_ != nullptr) (void)facts_.driver_->GreenCtxDestroy(green_);
+    }
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    Stream stream() const { return stream_; }
+    unsigned multiprocessors() const { return multiprocessors_; }
+
+   private:
+    const ContextFacts& facts_;
+    const unsigned multiprocessors_;
+    GreenContext green_ = nullptr;
+    Stream stream_ = nullptr;
+  };
+
+  void UseParts(const std::vector<Resource>& groups) {
+    std::optional<Part> part, other;
+    const double before = UsedBytes();
+    const auto took = TimeOf([&] { part.emplace(*this, groups[0]); });
+    Row("making a green context", Ns(took) / 1e3, "us", "once, with a stream");
+    Row("memory of a green context", (UsedBytes() - before) / (1 << 20), "MiB", "");
+    const double alone = TimeIn(part->stream());
+    Row("a kernel in a green context, of its time on the whole GPU",
+        alone / std::max(TimeIn(low_), 1.0), "-",
+        std::to_string(part->multiprocessors()) + " of " + std::to_string(multiprocessors_) +
+            " multiprocessors");
+    if (groups.size() < 2) return;
+    other.emplace(*this, groups[1]);
+    // Much longer than the one that is measured beside it.
+    for (int i = 0; i < 8; ++i) Launch(occupy_, PartBlocks(), 32, kIterations, other->stream());
+    Row("the same beside a busy green context of other multiprocessors, of its time alone",
+        TimeIn(part->stream()) / std::max(alone, 1.0), "-", "");
+    Do(driver_->StreamSynchronize, other->stream());
+  }
+  static constexpr unsigned kIterations = 1000;
+  unsigned PartBlocks() const { return static_cast<unsigned>(multiprocessors_) * 32; }
+  double TimeIn(Stream stream) {
+    Launch(occupy_, PartBlocks(), 32, kIterations, stream);
+    Do(driver_->StreamSynchronize, stream);
+    return Ns(TimeOf([&] {
+      Launch(occupy_, PartBlocks(), 32, kIterations, stream);
+      Do(driver_->StreamSynchronize, stream);
+    }));
+  }
+};
+
+}  // namespace
+
+std::vector<Question> ContextQuestions() {
+  return {QuestionOf("a context", &ContextFacts::AContext),
+          QuestionOf("a fault", &ContextFacts::AFault),
+          QuestionOf("address windows", &ContextFacts::AddressWindows),
+          QuestionOf("green contexts", &ContextFacts::GreenContexts)};
+}
+
+}  // namespace gpushared::testing

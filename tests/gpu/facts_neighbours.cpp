@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <thread>
+
+#include "tests/gpu/facts.h"
+
+namespace gpushared::testing {
+namespace {
+
+using namespace device::cuda;  // NOLINT(google-build-using-namespace): this file is about it.
+
+class NeighbourFacts : public Facts {
+ public:
+  using Facts::Facts;
+
+  void StreamPriority() {
+    const unsigned iterations = LongIterations();
+    // As many waves, each as long as one block.
+    const double per_us = iterations / (long_ns() / 1e3 / kLongWaves);
+    Stream equal = nullptr;
+    Do(driver_->StreamCreateWithPriority, &equal, kStreamNonBlocking, least_);
+    for (const int block_us : {20, 100, 1000}) {
+      const double wanted_us = Ns(Wanted()) / 1e3;
+      const unsigned waves = std::max(4u, static_cast<unsigned>(wanted_us / block_us));
+      for (const Stream stream : {equal, high_}) {
+        const auto samples = Beside(stream, static_cast<unsigned>(per_us * block_us) + 1,
+                                    waves * WaveBlocks(), Wanted() / 4);
+        Row("null kernel beside low blocks of " + std::to_string(block_us) + " us, " +
+                (stream == equal ? "equal" : "highest") + " stream priority",
+            samples);
+      }
+    }
+    Do(driver_->StreamDestroy, equal);
+  }
+
+  // A kernel whose blocks each look at a word first. Measures the cost of the look, and how soon
+  // the kernel ends once the word is set, in device memory and in pinned host memory.
+  void StopWord() {
+    void* host = nullptr;
+    DeviceAddress host_word = 0, device_word = 0;
+    Do(driver_->MemHostAlloc, &host, std::size_t{4096}, kHostPortable | kHostDeviceMap);
+    Do(driver_->MemHostGetDevicePointer, &host_word, host, 0u);
+    Do(driver_->MemAlloc, &device_word, std::size_t{4096});
+    const std::atomic_ref<std::uint32_t> word(*static_cast<std::uint32_t*>(host));
+    const auto set_host = [&](std::uint32_t value) {
+      word.store(value, std::memory_order_release);
+    };
+    // On the stream that is not the kernel's.
+    const auto set_device = [&](std::uint32_t value) {
+      if (driver_->Has(Feature::kStreamMemoryOperations)) {
+        Do(driver_->StreamWriteValue32, high_, device_word, value, kWriteValueDefault);
+      } else {
+        Do(driver_->MemcpyHtoDAsync, device_word, &value, sizeof value, high_);
+      }
+      Do(driver_->StreamSynchronize, high_);
+    };
+    set_host(0);
+    // Also where written words do not work.
+    Do(driver_->MemsetD32Async, device_word, 0u, std::size_t{1}, high_);
+    Do(driver_->StreamSynchronize, high_);
+    const double plain = Repeat([&] {
+                           Launch(occupy_, LongBlocks(), 32, LongIterations(), low_);
+                           Do(driver_->StreamSynchronize, low_);
+                         }).Percentile(0.5);
+    WatchedWord("device memory", device_word, set_device, plain);
+    WatchedWord("pinned memory of the host", host_word, set_host, plain);
+    Do(driver_->MemFree, device_word);
+    Do(driver_->MemFreeHost, host);
+  }
+
+  // A null kernel of this thread while another makes calls that take long.
+  void SlowCalls() {
+    const Memfd memory(kSharedBytes), copied(kSharedBytes);
+    Stream other = nullptr;
+    DeviceAddress target = 0;
+    Do(driver_->StreamCreateWithPriority, &other, kStreamNonBlocking, least_);
+    Do(driver_->MemAlloc, &target, kSharedBytes);
+    Do(driver_->MemHostRegister, copied.bytes(), kSharedBytes, kHostPortable);
+    struct Call {
+      std::string what;
+      std::function<void()> make;
+    };
+    const std::array<Call, 6> calls = {
+        Call{"nothing", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }},
+        Call{"a thread that loads modules",
+             [this] {
+               Module module = nullptr;
+               Do(driver_->ModuleLoadDataEx, &module, KernelImage(), 0u, nullptr, nullptr);
+               Do(driver_->ModuleUnload, module);
+             }},
+        Call{"a thread that maps 64 MiB", [this] { Unmap(Map(kMappedBytes)); }},
+        Call{"a thread that allocates 64 MiB",
+             [this] {
+               DeviceAddress address = 0;
+               Do(driver_->MemAlloc, &address, kMappedBytes);
+               Do(driver_->MemFree, address);
+             }},
+        Call{"a thread that registers 16 MiB",
+             [this, &memory] {
+               Do(driver_->MemHostRegister, memory.bytes(), kSharedBytes, kHostPortable);
+               Do(driver_->MemHostUnregister, memory.bytes());
+             }},
+        Call{"a thread that copies 16 MiB", [this, &copied, other, target] {
+               Do(driver_->MemcpyHtoDAsync, target, copied.bytes(), kSharedBytes, other);
+               Do(driver_->StreamSynchronize, other);
+             }}};
+    for (const Call& call : calls) {
+      const Samples samples = BesideCalls(call.make);
+      char note[96];
+      std::snprintf(note, sizeof note, "p50 %.2f, worst %.2f", samples.Percentile(0.5) / 1e3,
+                    samples.Percentile(1) / 1e3);
+      Row("null kernel beside " + call.what + ", p99", samples.Percentile(0.99) / 1e3, "us", note);
+    }
+    Do(driver_->MemHostUnregister, copied.bytes());
+    Do(driver_->MemFree, target);
+    Do(driver_->StreamDestroy, other);
+  }
+
+ private:
+  Samples Beside(Stream stream, unsigned iterations, unsigned blocks,
+                 FactsClock::duration head_start) {
+    Samples samples;
+    const auto end = FactsClock::now() + limit_;
+    do {
+      Launch(occupy_, blocks, 32, iterations, low_);
+      SpinFor(head_start);
+      samples.Add(TimeOf([&] {
+        Launch(step_, 1, 1, 0, stream);
+        Do(driver_->StreamSynchronize, stream);
+      }));
+      Do(driver_->StreamSynchronize, low_);
+    } while (FactsClock::now() < end);
+    return samples;
+  }
+  static void SpinFor(FactsClock::duration time) {
+    const auto end = FactsClock::now() + time;
+    while (FactsClock::now() < end) {
+    }
+  }
+
+  void WatchedWord(const std::string& where, DeviceAddress word,
+                   const std::function<void(std::uint32_t)>& set, double plain_ns) {
+    unsigned iterations = LongIterations();
+    std::array<void*, 3> parameters = {&out_, &iterations, &word};
+    const auto launch = [&] {
+      Do(driver_->LaunchKernel, watch_, LongBlocks(), 1u, 1u, 32u, 1u, 1u, 0u, low_,
+         parameters.data(), nullptr);
+    };
+    const double watched = Repeat([&] {
+                             launch();
+                             Do(driver_->StreamSynchronize, low_);
+                           }).Percentile(0.5);
+    Row("blocks that look at a word in " + where + ", time / without", watched / plain_ns, "-", "");
+    Samples stops;
+    const auto end = FactsClock::now() + limit_;
+    do {
+      launch();
+      SpinFor(Wanted() / 4);
+      stops.Add(TimeOf([&] {
+        set(1);
+        Do(driver_->StreamSynchronize, low_);
+      }));
+      set(0);
+    } while (FactsClock::now() < end);
+    Row("the end of such a kernel after the word was set", stops);
+    // It had three quarters of its time before it.
+    Row("the same for a word in " + where + ", of the time that it had before it",
+        stops.Percentile(0.5) / (watched - Ns(Wanted() / 4)), "-", "", "figure", "<= 0.5");
+  }
+
+  Samples BesideCalls(const std::function<void()>& call) {
+    std::atomic<bool> is_over{false};
+    std::string why;
+    std::thread other([&] {
+      try {
+        Do(driver_->CtxSetCurrent, context_);
+        while (!is_over.load(std::memory_order_relaxed)) call();
+      } catch (const std::exception& error) {
+        why = error.what();
+      }
+    });
+    Samples samples;
+    std::exception_ptr thrown;
+    try {
+      samples = Repeat([&] {
+        Launch(step_, 1, 1, 0, high_);
+        Do(driver_->StreamSynchronize, high_);
+      });
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    is_over.store(true, std::memory_order_relaxed);
+    other.join();
+    if (thrown) std::rethrow_exception(thrown);
+    if (!why.empty()) throw std::runtime_error(why);
+    return samples;
+  }
+};
+
+}  // namespace
+
+std::vector<Question> NeighbourQuestions() {
+  return {QuestionOf("stream priority", &NeighbourFacts::StreamPriority),
+          QuestionOf("a word that stops", &NeighbourFacts::StopWord),
+          QuestionOf("slow calls", &NeighbourFacts::SlowCalls)};
+}
+
+}  // namespace gpushared::testing

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "tests/gpu/facts.h"
+
+namespace gpushared::testing {
+namespace {
+
+using namespace device::cuda;  // NOLINT(google-build-using-namespace): this file is about it.
+
+// Longer than the calls for it, or a chain would starve.
+constexpr double kChainKernelNs = 30'000;
+constexpr int kLinks = 64;
+constexpr int kTries = 7;
+
+class WorkFacts : public Facts {
+ public:
+  using Facts::Facts;
+
+  void EndOfWork() {
+    Event event = nullptr, sleepy = nullptr;
+    Do(driver_->EventCreate, &event, kEventDisableTiming);
+    Do(driver_->EventCreate, &sleepy, kEventDisableTiming | kEventBlockingSync);
+    Row("null kernel, end seen by polling an event", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          Do(driver_->EventRecord, event, high_);
+          SpinUntil([&] { return HasPassed(event); }, "an event behind a null kernel");
+        }));
+    Row("null kernel, end seen by waiting for the stream", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          Do(driver_->StreamSynchronize, high_);
+        }));
+    Row("null kernel, end seen by a thread that sleeps until an event", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          Do(driver_->EventRecord, sleepy, high_);
+          Do(driver_->EventSynchronize, sleepy);
+        }));
+    Do(driver_->EventDestroy, event);
+    Do(driver_->EventDestroy, sleepy);
+    std::atomic<std::uint32_t> ends{0};
+    std::uint32_t expected = 0;
+    Row("null kernel, end seen by a host function", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          Do(driver_->LaunchHostFunc, high_, kCount, static_cast<void*>(&ends));
+          ++expected;
+          // Acquire pairs with the function's release.
+          SpinUntil([&] { return ends.load(std::memory_order_acquire) == expected; },
+                    "a host function behind a null kernel");
+        }));
+    if (!driver_->Has(Feature::kStreamMemoryOperations)) return;
+    WrittenWord<std::uint32_t>("a word", [&](DeviceAddress address, std::uint32_t number) {
+      Do(driver_->StreamWriteValue32, high_, address, number, kWriteValueDefault);
+    });
+    WrittenWord<std::uint64_t>("a double word", [&](DeviceAddress address, std::uint64_t number) {
+      Do(driver_->StreamWriteValue64, high_, address, number, kWriteValueDefault);
+    });
+  }
+
+  // How long the GPU idles between two kernels of a stream, and for how much longer with something
+  // between them: to replace what tests/support/fake_cuda/costs.h assumes.
+  void Chains() {
+    const auto nothing = [] {};
+    const unsigned iterations = ChainIterations();
+    const double bare = ChainNs(iterations, kLinks, nothing);
+    // Half as many that are twice as long.
+    Row("between kernels of a stream: idle",
+        (bare - ChainNs(2 * iterations, kLinks / 2, nothing)) / (kLinks / 2) / 1e3, "us", "");
+    const auto more = [&](const std::string& with, const std::function<void()>& between) {
+      Row("between kernels of a stream: more with " + with,
+          (ChainNs(iterations, kLinks, between) - bare) / kLinks / 1e3, "us", "");
+    };
+    Event timed = nullptr, untimed = nullptr;
+    void* host = nullptr;
+    Do(driver_->EventCreate, &timed, 0u);
+    Do(driver_->EventCreate, &untimed, kEventDisableTiming);
+    Do(driver_->MemHostAlloc, &host, std::size_t{4096}, kHostPortable);
+    more("an untimed event", [&] { Do(driver_->EventRecord, untimed, low_); });
+    more("a timed event", [&] { Do(driver_->EventRecord, timed, low_); });
+    if (driver_->Has(Feature::kStreamMemoryOperations)) {
+      more("a written word",
+           [&] { Do(driver_->StreamWriteValue32, low_, out_ + 64, 1u, kWriteValueDefault); });
+    }
+    more("a memset of 4 bytes",
+         [&] { Do(driver_->MemsetD32Async, out_ + 64, 1u, std::size_t{1}, low_); });
+    more("a copy of 32 bytes to the host",
+         [&] { Do(driver_->MemcpyDtoHAsync, host, out_, std::size_t{32}, low_); });
+    std::atomic<std::uint32_t> ends{0};
+    more("a host function",
+         [&] { Do(driver_->LaunchHostFunc, low_, kCount, static_cast<void*>(&ends)); });
+    Do(driver_->MemFreeHost, host);
+    Do(driver_->EventDestroy, timed);
+    Do(driver_->EventDestroy, untimed);
+  }
+
+  // Time of its thread that a call takes, in bursts that the driver takes without waiting.
+  void Calls() {
+    constexpr int kBurst = 64;
+    const auto row = [&](const std::string& call, const std::function<void()>& make) {
+      Samples samples;
+      const auto end = FactsClock::now() + limit_ / 8;
+      do {
+        samples.Add(Ns(TimeOf([&] {
+                      for (int i = 0; i < kBurst; ++i) make();
+                    })) /
+                    kBurst);
+        Do(driver_->StreamSynchronize, low_);
+      } while (FactsClock::now() < end);
+      Row("call: " + call, samples.Percentile(0.5) / 1e3, "us", "mean of bursts, p50");
+    };
+    Event timed = nullptr, later = nullptr, untimed = nullptr;
+    void* host = nullptr;
+    Do(driver_->EventCreate, &timed, 0u);
+    Do(driver_->EventCreate, &later, 0u);
+    Do(driver_->EventCreate, &untimed, kEventDisableTiming);
+    Do(driver_->MemHostAlloc, &host, std::size_t{4096}, kHostPortable);
+    Do(driver_->EventRecord, timed, low_);
+    Do(driver_->EventRecord, later, low_);
+    Do(driver_->StreamSynchronize, low_);
+    float milliseconds = 0;
+    row("elapsed time of two events",
+        [&] { Do(driver_->EventElapsedTime, &milliseconds, timed, later); });
+    row("launch", [&] { Launch(step_, 1, 1, 1, low_); });
+    std::array<unsigned, 256> wide{};
+    std::array<void*, 2> wide_parameters = {&out_, &wide};
+    row("launch with 1 KiB of parameters", [&] {
+      Do(driver_->LaunchKernel, wide_, 1u, 1u, 1u, 1u, 1u, 1u, 0u, low_, wide_parameters.data(),
+         nullptr);
+    });
+    row("record a timed event", [&] { Do(driver_->EventRecord, timed, low_); });
+    row("record an untimed event", [&] { Do(driver_->EventRecord, untimed, low_); });
+    row("wait for an event in a stream", [&] { Do(driver_->StreamWaitEvent, low_, untimed, 0u); });
+    row("query an event", [&] { Do(driver_->EventQuery, timed); });
+    row("query a stream", [&] { Do(driver_->StreamQuery, low_); });
+    row("memset of 4 bytes",
+        [&] { Do(driver_->MemsetD32Async, out_ + 64, 1u, std::size_t{1}, low_); });
+    row("copy of 32 bytes to the host",
+        [&] { Do(driver_->MemcpyDtoHAsync, host, out_, std::size_t{32}, low_); });
+    if (driver_->Has(Feature::kStreamMemoryOperations)) {
+      row("write a word",
+          [&] { Do(driver_->StreamWriteValue32, low_, out_ + 64, 1u, kWriteValueDefault); });
+    }
+    std::atomic<std::uint32_t> ends{0};
+    row("launch of a host function",
+        [&] { Do(driver_->LaunchHostFunc, low_, kCount, static_cast<void*>(&ends)); });
+    Do(driver_->MemFreeHost, host);
+    for (const Event event : {timed, later, untimed}) Do(driver_->EventDestroy, event);
+  }
+
+  // A step of a language model: many kernels that the caller launches with one call.
+  void AGraph() {
+    if (!driver_->Has(Feature::kGraphs)) return;
+    constexpr std::size_t kNodes = 300;
+    unsigned iterations = ChainIterations();
+    std::array<void*, 2> parameters = {&out_, &iterations};
+    const KernelNode kernel{.function = step_, .parameters = parameters.data()};
+    DriverGraph graph = nullptr;
+    DriverExec exec = nullptr;
+    std::array<DriverNode, kNodes> nodes{};
+    Do(driver_->GraphCreate, &graph, 0u);
+    for (std::size_t i = 0; i < kNodes; ++i) {
+      const DriverNode* const after = i == 0 ? nullptr : &nodes.at(i - 1);
+      Do(driver_->GraphAddKernelNode, &nodes.at(i), graph, after, std::size_t{i == 0 ? 0U : 1U},
+         &kernel);
+    }
+    const auto made = TimeOf([&] { Do(driver_->GraphInstantiateWithFlags, &exec, graph, 0ULL); });
+    Row("a graph of 300 kernels: instantiating it", Ns(made) / 1e3, "us", "once");
+    Do(driver_->GraphUpload, exec, low_);
+    Do(driver_->StreamSynchronize, low_);
+    Samples calls, ends, changes;
+    for (int i = 0; i < kTries; ++i) {
+      ends.Add(TimeOf([&] {
+        calls.Add(TimeOf([&] { Do(driver_->GraphLaunch, exec, low_); }));
+        Do(driver_->StreamSynchronize, low_);
+      }));
+      changes.Add(TimeOf(
+          [&] { Do(driver_->GraphExecKernelNodeSetParams, exec, nodes[kNodes / 2], &kernel); }));
+    }
+    Row("a graph of 300 kernels: the call that launches it", calls);
+    Row("a graph of 300 kernels: other parameters for one of them", changes);
+    const double list = ChainNs(iterations, kNodes, [] {});
+    Row("between kernels of a graph: less idle than in a stream",
+        (list - ends.Percentile(0)) / (kNodes - 1) / 1e3, "us", "negative: it idles for longer");
+    Do(driver_->GraphExecDestroy, exec);
+    Do(driver_->GraphDestroy, graph);
+  }
+
+  void PendingLaunches() {
+    constexpr int kMost = 4096;
+    for (int i = 0; i < 5; ++i) Launch(occupy_, LongBlocks(), 32, LongIterations(), low_);
+    int pending = 0;
+    for (auto begin = FactsClock::now(); pending < kMost; ++pending, begin = FactsClock::now()) {
+      Launch(step_, 1, 1, 0, low_);
+      if (FactsClock::now() - begin > std::chrono::milliseconds(1)) break;
+    }
+    Do(driver_->StreamSynchronize, low_);
+    Row("launches that a stream takes behind a long kernel before a call blocks", pending, "-",
+        "at most " + std::to_string(kMost) + " were tried");
+  }
+
+ private:
+  static constexpr HostFunction kCount = [](void* data) {
+    static_cast<std::atomic<std::uint32_t>*>(data)->fetch_add(1, std::memory_order_release);
+  };
+
+  bool HasPassed(Event event) const {
+    const Code code = driver_->EventQuery(event);
+    if (code != Code::kSuccess && code != Code::kNotReady) Do(driver_->EventQuery, event);
+    return code == Code::kSuccess;
+  }
+
+  template <typename Number>
+  void WrittenWord(const std::string& what,
+                   const std::function<void(DeviceAddress, Number)>& write) {
+    const Memfd memory(4096);
+    Do(driver_->MemHostRegister, memory.bytes(), memory.size(), kHostPortable | kHostDeviceMap);
+    DeviceAddress address = 0;
+    Do(driver_->MemHostGetDevicePointer, &address, memory.bytes(), 0u);
+    const std::atomic_ref<Number> word(*reinterpret_cast<Number*>(memory.bytes()));
+    Number number = 0;
+    Row("null kernel, end seen in " + what + " of a memfd that the stream writes", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          write(address, ++number);
+          // Acquire pairs with the stream's write, which is ordered after the kernel.
+          SpinUntil([&] { return word.load(std::memory_order_acquire) == number; },
+                    "a word that a stream writes");
+        }));
+    Do(driver_->StreamSynchronize, high_);
+    Do(driver_->MemHostUnregister, memory.bytes());
+  }
+
+  // From the first launch of a chain until its end is known; the fastest of some tries.
+  double ChainNs(unsigned iterations, std::size_t kernels, const std::function<void()>& between) {
+    Samples samples;
+    for (int i = 0; i < kTries; ++i) {
+      samples.Add(TimeOf([&] {
+        for (std::size_t k = 0; k < kernels; ++k) {
+          Launch(step_, 1, 1, iterations, low_);
+          between();
+        }
+        Do(driver_->StreamSynchronize, low_);
+      }));
+    }
+    return samples.Percentile(0);
+  }
+  unsigned ChainIterations() {
+    unsigned iterations = 1000;
+    while (iterations < (1u << 24) &&
+           ChainNs(iterations, kLinks, [] {}) < kLinks * kChainKernelNs) {
+      iterations *= 2;
+    }
+    return iterations;
+  }
+};
+
+}  // namespace
+
+std::vector<Question> WorkQuestions() {
+  return {QuestionOf("end of work", &WorkFacts::EndOfWork),
+          QuestionOf("chains of kernels", &WorkFacts::Chains),
+          QuestionOf("calls", &WorkFacts::Calls), QuestionOf("a graph", &WorkFacts::AGraph),
+          QuestionOf("pending launches", &WorkFacts::PendingLaunches)};
+}
+
+}  // namespace gpushared::testing
