@@ -21,7 +21,7 @@ set -uo pipefail
 readonly total_s=535 smoke_s=90
 # Most telling first. What a part takes where all is well, and its limit; in s. None gets the time
 # that those behind it take where all is well.
-readonly parts=(environment:25:50 facts:30:60 model:15:40 pair:150:190 bench:100:140 conformance:50:130
+readonly parts=(environment:25:50 facts:35:60 model:15:40 pair:150:190 bench:100:140 conformance:50:130
   solo:50:75 hostile:10:25 claims:40:80 churn:18:40 limits:12:25 sanitizer:30:60)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -57,11 +57,13 @@ main() {
   : >"$rows"
   rm -f "$out/bench.json"
   scratch=$(mktemp -d) || exit 2
-  # Behind what the loader knows: where containers have the driver.
+  # Only then: what stands in the variable goes ahead of what the loader knows.
   local libraries
-  for libraries in "${driver_folders[@]}"; do
-    [[ -e $libraries/libcuda.so.1 ]] && export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries
-  done
+  if ! loader_has_driver; then
+    for libraries in "${driver_folders[@]}"; do
+      [[ -e $libraries/libcuda.so.1 ]] && export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries
+    done
+  fi
   trap clean_up EXIT
   # Nobody else's home is written to, and each program finds what another had the driver compile.
   export CUDA_CACHE_PATH=$scratch/jit
@@ -82,25 +84,39 @@ main() {
     chosen=("${chosen[@]:1}")
     behind=$(sum_least "${chosen[@]}")
     run_part "${each%%:*}" "$(part_limit "$each" "$((total - SECONDS))" "$behind")"
+    # Who ends this script early finds what there was.
+    report >/dev/null
     # The others could only say the same.
     [[ -e $scratch/no_gpu ]] && { echo "run.sh: no GPU is served, the parts behind are left out: $(<"$scratch/no_gpu")" >&2; break; }
   done
 
+  report
+  exit $?
+}
+report() {
   local bench=""
   [[ -s $out/bench.json ]] && bench=$out/bench.json
   awk -f "$here/report.awk" -v json="$out/results.json" -v short="$short" -v seconds="$SECONDS" -v bench="$bench" \
     -v modelled="$modelled" \
     "$rows" | tee "$out/table.txt"
-  exit "${PIPESTATUS[0]}"
+  return "${PIPESTATUS[0]}"
 }
 
 holders=()
 # Where containers have the driver, which the loader does not know.
 readonly driver_folders=(/usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib/wsl/lib)
 has_driver() {
+  local folder
+  loader_has_driver && return
+  for folder in "${driver_folders[@]}"; do
+    [[ -e $folder/libcuda.so.1 ]] && return
+  done
+  return 1
+}
+loader_has_driver() {
   local folder folders=() known
   IFS=: read -ra folders <<<"${LD_LIBRARY_PATH:-}"
-  for folder in "${folders[@]}" "${driver_folders[@]}" /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/lib; do
+  for folder in "${folders[@]}" /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/lib; do
     [[ -e $folder/libcuda.so.1 ]] && return
   done
   known=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null)
@@ -124,13 +140,26 @@ clean_up() {
   rm -rf "$scratch"
 }
 
-# The compiler of the toolkit, without which the server cannot make kernels that can be stopped.
+# The compiler of the toolkit, without which the server cannot make kernels that can be stopped. Machines without a
+# toolkit may have it with PyTorch.
 find_ptxas() {
-  command -v ptxas && return
-  local file
-  for file in /usr/local/cuda/bin/ptxas /usr/local/cuda-*/bin/ptxas /opt/cuda/bin/ptxas; do
-    [[ -x $file ]] && { echo "$file"; return; }
+  local python
+  python=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)
+  find_tool ptxas "${python:-/usr/lib/python3/dist-packages}" /usr/lib/python3/dist-packages \
+    /usr/local/lib/python3*/dist-packages /usr/local/lib/python3*/site-packages /opt/conda/lib/python3*/site-packages
+}
+# A tool of the CUDA toolkit, in all of its usual places and in those that Python packages have below the folders.
+find_tool() {  # name folders_of_python_packages...
+  command -v "$1" && return
+  local file folder files=(/usr/local/cuda/bin/"$1" /usr/local/cuda-*/bin/"$1" /opt/cuda/bin/"$1"
+    /usr/local/cuda*/compute-sanitizer/"$1" /opt/cuda/extras/compute-sanitizer/"$1" /opt/nvidia/*/bin/"$1")
+  for folder in "${@:2}"; do
+    files+=("$folder"/nvidia/cuda_nvcc/bin/"$1" "$folder"/nvidia/cu*/bin/"$1" "$folder"/triton/backends/nvidia/bin/"$1")
   done
+  for file in "${files[@]}"; do
+    [[ -f $file && -x $file ]] && { echo "$file"; return; }
+  done
+  return 1
 }
 
 sum_least() {  # parts ...
@@ -167,8 +196,16 @@ run_part() {  # name seconds
     124 | 137) part=$1 row "the part ran to its end" 0 - rule "== 1" "still running after $limit s" ;;
     *) part=$1 row "the part ran to its end" 0 - rule "== 1" "$(tail -n 1 "$logs/$1.log" | cut -c 1-200)" ;;
   esac
-  [[ $status -eq 0 ]] || { echo "   failed, last lines of logs/$1.log:" >&2; tail -n 4 "$logs/$1.log" | sed 's/^/   /' >&2; }
+  [[ $status -eq 0 ]] || say_what_failed "$1" >&2
   stop_mps  # Of a part that had to be killed.
+}
+
+say_what_failed() {  # part
+  echo "   failed, last lines of logs/$1.log:"
+  tail -n 4 "$logs/$1.log" | sed 's/^/   /'
+  [[ -s $logs/$1.gpushared.log ]] || return 0
+  echo "   last complaints of the server, from logs/$1.gpushared.log:"
+  grep -E ' (critical|error|warning) ' "$logs/$1.gpushared.log" | tail -n 4 | sed 's/^/   /'
 }
 
 # ---- what parts are made of
@@ -282,7 +319,8 @@ stop_mps() {
   local pid=""
   [[ -r $scratch/mps/nvidia-cuda-mps-control.pid ]] && pid=$(<"$scratch/mps/nvidia-cuda-mps-control.pid")
   find_mps
-  echo quit | timeout 10 env "CUDA_MPS_PIPE_DIRECTORY=$scratch/mps" nvidia-cuda-mps-control ||
+  # Its server goes by force where a client of ours hangs.
+  echo "quit -t 5" | timeout 10 env "CUDA_MPS_PIPE_DIRECTORY=$scratch/mps" nvidia-cuda-mps-control ||
     { [[ -n $pid ]] && kill "$pid"; }
   rm -rf "$scratch/mps"
 }
@@ -322,13 +360,17 @@ make_model() {  # suffix steps
 
 client_environment=()  # NAME=VALUE for both samples,
 train_environment=()   # and for train alone.
+# One that hangs costs no more than that.
+sample_limit() { echo "--foreground --kill-after=2 $(either 120 25)"; }
 run_train() {  # suffix ("" or _native) json options
-  env "${client_environment[@]}" "${train_environment[@]}" "$bin/train$1" --text "$text" --hidden "$hidden" \
-    --batch "$train_batch" --rate "$rate" --steps 0 --json "$2" "${@:3}"
+  # shellcheck disable=SC2046
+  env "${client_environment[@]}" "${train_environment[@]}" timeout $(sample_limit) "$bin/train$1" \
+    --text "$text" --hidden "$hidden" --batch "$train_batch" --rate "$rate" --steps 0 --json "$2" "${@:3}"
 }
 run_serve() {  # suffix json options
-  env "${client_environment[@]}" "$bin/serve$1" --model "$scratch/model" --batch "$serve_batch" --seed "${serve_seed:-1}" \
-    --service-ms "$service_ms" --promise-ms 25 --requests "$requests" --json "$2" "${@:3}"
+  # shellcheck disable=SC2046
+  env "${client_environment[@]}" timeout $(sample_limit) "$bin/serve$1" --model "$scratch/model" \
+    --batch "$serve_batch" --seed "${serve_seed:-1}" --service-ms "$service_ms" --promise-ms 25 --requests "$requests" --json "$2" "${@:3}"
 }
 
 # ---- parts
@@ -345,7 +387,7 @@ part_environment() {
   "$bin/gpusharedctl" devices
   row "the server serves a GPU" "$([[ $(device_field kind) == cuda ]] && echo 1 || echo 0)" - rule "== 1"
   claims_row "policy priority"
-  "$bin/vector_add_cpp" && "$bin/vector_add_c"
+  timeout --foreground 15 "$bin/vector_add_cpp" && timeout --foreground 15 "$bin/vector_add_c"
   row "vector add in C++ and C" $((! $?)) - rule "== 1"
   stop_server
   nvidia_smi_rows
@@ -375,8 +417,37 @@ part_conformance() {
   without_costs
   filter=$(either '*SubmissionOrder*:*Copy*:*Variables*_events' '*')
   at_end=conformance_rows
-  "$(conformance_test)" --gtest_color=no --gtest_filter="$filter" >"$logs/conformance.gtest.log" 2>&1
-  row "exit status" "$?" - rule "== 0"
+  : >"$logs/conformance.gtest.log"
+  run_rules "$filter"
+}
+# One that hangs or crashes costs itself: those behind it run in another process.
+run_rules() {  # filter
+  local log=$logs/conformance.gtest.log lost=() begun test status
+  test=$(conformance_test)
+  for ((;;)); do
+    begun=$(begun_rules "$log" | paste -sd:)
+    "$test" --gtest_color=no --gtest_filter="$1${begun:+-$begun}" >>"$log" 2>&1 &
+    await_rules $!
+    status=$?
+    [[ $status -gt 1 && $(begun_rules "$log" | wc -l) -gt $(ended_rules "$log") ]] || break
+    lost+=("$(begun_rules "$log" | tail -n 1)")
+    [[ ${#lost[@]} -lt 3 ]] || break
+  done
+  row "rules that hung or crashed" "${#lost[@]}" - rule "== 0" "${lost[*]}"
+  row "exit status" "$status" - rule "== 0"
+}
+begun_rules() { sed -n 's/^\[ RUN      \] //p' "$1"; }
+ended_rules() { grep -c -E '^\[ (      OK| SKIPPED| FAILED ) \].* \([0-9]* ms\)$' "$1"; }
+# What has said nothing for longer than any rule takes is ended.
+await_rules() {  # pid
+  local size=-1 now since=$SECONDS
+  while kill -0 "$1" 2>/dev/null; do
+    now=$(stat -c %s "$logs/conformance.gtest.log")
+    [[ $now -ne $size ]] && size=$now since=$SECONDS
+    [[ $((SECONDS - since)) -le $(either 15 10) ]] || kill -KILL "$1"
+    sleep 0.1
+  done
+  wait "$1"
 }
 conformance_test() {
   local file
@@ -390,7 +461,7 @@ conformance_test() {
 conformance_rows() {
   local log=$logs/conformance.gtest.log all passed failed skipped
   count() { grep -c "$1" "$log"; }
-  all=$(sed -n 's/^\[==========\] Running \([0-9]*\) test.*/\1/p' "$log")
+  all=$(sed -n 's/^\[==========\] Running \([0-9]*\) test.*/\1/p' "$log" | head -n 1)
   passed=$(count '^\[       OK \]') failed=$(count '^\[  FAILED  \].* ([0-9]* ms)$') skipped=$(count '^\[  SKIPPED \].* ([0-9]* ms)$')
   row "rules passed" "$passed" - rule ">= 1"
   row "rules failed" "$failed" - rule "== 0" "$(sed -n 's/^\[  FAILED  \] \(.*\/.*\), where.*/\1/p' "$log" | sort -u | head -n 3 | tr '\n' ' ')"
@@ -404,14 +475,14 @@ part_hostile() {
   start_server priority --memory contain --kernel-limit low=200ms
   local before
   before=$(worker_pid)
-  "$bin/gpu_hostile" --rows "$rows" || fail "gpu_hostile: $(tail -n 1 "$logs/hostile.log")"
+  "$bin/gpu_hostile" --rows "$rows" || fail "$(tail -n 1 "$logs/hostile.log")"
   row "the worker went on" "$([[ $before -gt 0 && $(worker_pid) == "$before" ]] && echo 1 || echo 0)" - rule "== 1"
 }
 
 part_claims() {
   "$bin/gpu_claims" --rows "$rows" --ms "$(either 10 400)" --programs "$(either 6 1000)" \
-    --seconds "$((GPUSHARED_GPU_LIMIT - 10))" --blocks "$(either 65536 1048576)" ||
-    fail "gpu_claims: $(tail -n 1 "$logs/claims.log")"
+    --seconds "$((GPUSHARED_GPU_LIMIT > 20 ? GPUSHARED_GPU_LIMIT - 10 : 10))" --blocks "$(either 65536 1048576)" ||
+    fail "$(tail -n 1 "$logs/claims.log")"
 }
 
 part_bench() {
@@ -428,17 +499,19 @@ part_bench() {
   worker=$(worker_pid)
   [[ ${worker:-0} -gt 0 ]] || fail "the server has no worker"
   "$bin/gpu_bench" --rows "$rows" --json "$out/bench.json" --worker "$worker" \
-    --ms "$(either 5 80)" --bytes-max "$(either 1048576 1073741824)" || fail "gpu_bench: $(tail -n 1 "$logs/bench.log")"
+    --ms "$(either 5 80)" --limit "$(either 60 20)" --bytes-max "$(either 1048576 1073741824)" ||
+    fail "$(tail -n 1 "$logs/bench.log")"
   stop_server
   start_server priority --memory contain
   "$bin/gpu_bench" --only-low "a contained low client beside an idle high session" --rows "$rows" \
-    --ms "$(either 5 80)" || fail "gpu_bench: $(tail -n 1 "$logs/bench.log")"
+    --ms "$(either 5 80)" --limit "$(either 60 20)" || fail "$(tail -n 1 "$logs/bench.log")"
 }
 # What a server whose ends of work become known one way or the other does with null launches.
 completions() {  # writes or events
   try_server priority --cuda-completion "$1" || return 1
-  "$bin/gpu_bench" --only-shared "completions by $1" --rows "$scratch/completions.$1" --ms "$(either 5 300)" ||
-    { why="gpu_bench: $(tail -n 1 "$logs/bench.log")"; rm -f "$scratch/completions.$1"; return 1; }
+  "$bin/gpu_bench" --only-shared "completions by $1" --rows "$scratch/completions.$1" \
+    --ms "$(either 5 300)" --limit 10 ||
+    { why=$(tail -n 1 "$logs/bench.log"); rm -f "$scratch/completions.$1"; return 1; }
   cat "$scratch/completions.$1" >>"$rows"
 }
 p50_of() { awk -F'\t' '$2 ~ /round trip, p50/ { print $3 }' "$1"; }
@@ -625,7 +698,7 @@ part_pair() {
 }
 # What nobody can cut, in another process, does to a kernel.
 beside_machine_code() {  # label
-  env "${client_environment[@]}" "$bin/gpu_bench" --only-native "$1" --rows "$rows" --ms "$(either 5 80)" ||
+  env "${client_environment[@]}" "$bin/gpu_bench" --only-native "$1" --rows "$rows" --ms "$(either 5 80)" --limit "$(either 60 20)" ||
     row "$1: a kernel beside another process's" failed - rule "== 1" "$(tail -n 1 "$logs/pair.log")"
 }
 stops_of() {  # client file
@@ -637,7 +710,7 @@ mps_phases() {
   # A client that does not find its daemon runs without one and does not say so. This one also has
   # the daemon start its server.
   local first
-  first=$(env "${client_environment[@]}" "$bin/gpu_ops_native" <<<device)
+  first=$(env "${client_environment[@]}" timeout --foreground 20 "$bin/gpu_ops_native" <<<device)
   row "MPS: a first program is under it" "$([[ $first == *"under MPS"* ]] && echo 1 || echo 0)" - rule "== 1" "$first"
   if [[ $first == *"under MPS"* ]]; then
     pair_phase mps _native "both, MPS" native_alone
@@ -694,12 +767,16 @@ part_limits() {
 
 part_sanitizer() {
   local sanitizer
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) || {
+  sanitizer=$(find_tool compute-sanitizer) || {
     row "compute-sanitizer" skipped - fact - "it is not installed"
     return 0
   }
   sanitize train_native "$bin/train_native" --text "$(find_text)" --hidden 64 --batch 16 --steps 4 || return 0
-  sanitize "a rule about claimed and fenced kernels" "$(conformance_test)" --gtest_filter='*SubmissionOrder*/cuda_fenced_claimed'
+  local rule="a rule about claimed and fenced kernels"
+  sanitize "$rule" "$(conformance_test)" --gtest_color=no --gtest_filter='*SubmissionOrder*/cuda_fenced_claimed' || return 0
+  # A filter that finds nothing is clean, too.
+  row "compute-sanitizer over $rule: it ran" "$(grep -c '^\[       OK \]' "$logs/sanitizer.cuda_conformance_test.txt")" - \
+    rule ">= 1"
   return 0
 }
 sanitize() {  # what program arguments...
@@ -711,7 +788,9 @@ sanitize() {  # what program arguments...
     row "compute-sanitizer" skipped - fact - "it says that this device is not supported, as under gVisor"
     return 1
   fi
-  row "compute-sanitizer over $1: exit status" "$status" - rule "== 0" "$(tail -n 1 "$log")"
+  # The first thing that it found, and its summary.
+  row "compute-sanitizer over $1: exit status" "$status" - rule "== 0" \
+    "$(grep -E '^=========+ (Invalid|Program|Error|.*Race|.*hazard)' "$log" | head -n 1) $(tail -n 1 "$log")"
 }
 
 if [[ -n ${GPUSHARED_GPU_PART:-} ]]; then

@@ -23,7 +23,7 @@ MPS_CONTROL = """#!/bin/sh
 echo "$CUDA_MPS_PIPE_DIRECTORY $1" >>"$(dirname "$0")/mps.log"
 if [ "$1" = -d ]; then exec touch "$CUDA_MPS_PIPE_DIRECTORY/control"; fi
 read -r line
-[ "$line" = quit ] && rm "$CUDA_MPS_PIPE_DIRECTORY/control"
+[ "$line" = "quit -t 5" ] && rm "$CUDA_MPS_PIPE_DIRECTORY/control"
 """
 # A native program that is a client of the daemon which its environment names.
 MPS_CLIENT = """#!/bin/sh
@@ -119,7 +119,7 @@ class Run(unittest.TestCase):
         return folder
 
     def start(self, name, *arguments, script="", driver=True, programs=None):
-        environment = dict(os.environ, FAKE_NVML=str(self.folder / "nvml.json"), FAKE_CUDA=GPU + script,
+        environment = dict(os.environ, TMPDIR=str(self.folder), FAKE_NVML=str(self.folder / "nvml.json"), FAKE_CUDA=GPU + script,
                            CUDA_MPS_PIPE_DIRECTORY=str(self.folder / "mps"),
                            PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}")
         libraries = [FAKE_CUDA, FAKE_NVML] if driver else [FAKE_NVML]
@@ -145,6 +145,10 @@ class Run(unittest.TestCase):
     def value(result, part, what):
         found = [r for r in result["rows"] if (r["part"], r["what"]) == (part, what)]
         return found[0]["value"] if found else None
+
+    @staticmethod
+    def note(result, part, what):
+        return next(r["note"] for r in result["rows"] if (r["part"], r["what"]) == (part, what))
 
     def ended(self, result, part):
         return self.value(result, part, "the part ran to its end")
@@ -260,6 +264,87 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "conformance"), 0)
         self.assertGreater(self.value(result, "conformance", "rules passed"), 0)
         self.assertGreater(self.value(result, "conformance", "rules that no answer came from"), 0)
+
+    def test_a_rule_that_hangs_costs_itself(self):
+        control = self.folder / "control"
+        control.touch()
+        process = self.start("hung", "--only", "conformance", script=f"control {control}")
+        log = self.folder / "hung" / "logs" / "conformance.gtest.log"
+        while not log.exists() or " OK ]" not in log.read_text(encoding="utf-8"):
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        control.write_text("hold\n", encoding="utf-8")
+        result = self.finish("hung", process)
+        self.assertEqual(result["status"], 1, result["text"])
+        self.assertEqual(self.value(result, "conformance", "rules that hung or crashed"), 1)
+        self.assertEqual(self.value(result, "conformance", "rules that no answer came from"), 1)
+        self.assertGreater(self.value(result, "conformance", "rules passed"), 50)
+        self.assertEqual(self.ended(result, "conformance"), 1)
+
+    def test_wrong_copies_are_found_by_the_parts_that_copy(self):
+        """The pieces of a session and the first words of programs are shorter: those still work."""
+        parts = ("environment", "facts", "model", "bench", "hostile", "limits")
+        result = self.finish("wrong", self.start("wrong", "--modelled", *self.only(parts),
+                                                 script="costs on; copies wrong 4K"))
+        self.assertEqual(result["status"], 1, result["text"])
+        failed = {row_["part"] for row_ in result["rows"] if row_["verdict"] == "FAILED"}
+        self.assertEqual(failed, set(parts))
+        self.assertIn("what arrived is not what was there", result["text"])
+        whats = {row_["what"] for row_ in result["rows"] if row_["verdict"] == "FAILED"}
+        self.assertIn("copy to_device, pinned, sync, 64 KiB", whats)
+        self.assertIn("measurements failed, the first: ", self.note(result, "bench", "the part ran to its end"))
+        # What copies nothing as long as that is measured all the same.
+        self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
+
+    def test_lost_words_are_found_by_the_parts_that_stop_kernels(self):
+        parts = ("facts", "bench", "hostile", "claims")
+        result = self.finish("lost", self.start("lost", "--modelled", *self.only(parts),
+                                                script="costs on; words lost"))
+        self.assertEqual(result["status"], 1, result["text"])
+        failed = {row_["part"] for row_ in result["rows"] if row_["verdict"] == "FAILED"}
+        self.assertEqual(failed, set(parts))
+        self.assertIn("a word that a stream writes was not seen within", result["text"])
+        self.assertEqual(
+            self.value(result, "claims", "stops that ended a launch amid a group of blocks, of all"), 0)
+        # A server that hears of no end costs its limit, and the other way is measured.
+        self.assertEqual(self.value(result, "bench", "completions by writes: measured"), 0)
+        self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
+
+    def test_workers_that_are_lost_are_not_called_changed_memory(self):
+        result = self.finish("lossy", self.start("lossy", "--only", "hostile", script="fault 40 700"))
+        self.assertEqual(result["status"], 1, result["text"])
+        self.assertGreater(self.value(result, "hostile", "of these, took the neighbour's session along"), 0)
+        self.assertEqual(self.value(result, "hostile", "of these, changed a neighbour's memory"), 0)
+        kernels = [row_ for row_ in result["rows"] if row_["what"].startswith("kernel '")]
+        self.assertEqual(len(kernels), self.value(result, "hostile", "kernels that mean harm"))
+
+    def test_the_sanitizer_is_found_and_its_verdict_counts(self):
+        """A sanitizer that runs its program and says what it is told to say."""
+        folder = self.folder / "tools"
+        for name, end, verdict in (("clean", "exec \"$@\"", "ok"), ("dirty", "\"$@\"; exit 99", "FAILED")):
+            self.program(folder / "compute-sanitizer", "#!/bin/sh\n[ \"$1 $2 $3 $4\" = \"--report-api-errors no "
+                         "--error-exitcode 99\" ] || exit 3\nshift 4\n" + end + "\n")
+            result = self.finish(name, self.start(name, "--only", "sanitizer"))
+            rows = {row_["what"]: row_ for row_ in result["rows"]}
+            self.assertEqual(rows["compute-sanitizer over train_native: exit status"]["verdict"], verdict)
+            self.assertEqual(rows["compute-sanitizer over a rule about claimed and fenced kernels: it ran"]["value"], 1)
+            self.assertEqual(result["ok"], verdict == "ok")
+
+    def test_who_ends_the_script_early_finds_what_there_was(self):
+        process = self.start("early", "--only", "environment", "--only", "facts")
+        table = self.folder / "early" / "results.json"
+        result = None
+        while result is None:
+            self.assertIsNone(process.poll())
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                result = json.loads(table.read_text(encoding="utf-8"))
+        self.assertEqual(self.ended(result, "environment"), 1)
+        self.assertIsNone(self.ended(result, "facts"))
+        self.assertEqual(self.ended(self.finish("early", process), "facts"), 1)
+
+    @staticmethod
+    def only(parts):
+        return [word for part in parts for word in ("--only", part)]
 
     @staticmethod
     def is_rules_of(pid, log):
