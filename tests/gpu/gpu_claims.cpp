@@ -290,7 +290,7 @@ class Claims {
     LaunchWork work =
         gpu.Work(module, "busy", {1U << 22, 1, 1}, {kThreads, 1, 1}, parameters.bytes());
     Samples samples;
-    std::size_t in_vain = 0, amid = 0;
+    std::size_t in_vain = 0;
     std::mt19937 random(2);
     const auto end = Clock::now() + limit_;
     do {
@@ -305,8 +305,6 @@ class Claims {
       } else {
         ++in_vain;
       }
-      // Where blocks do not see the stop, their group runs to its end.
-      if (group_blocks > 0 && completion.units_done % group_blocks != 0) ++amid;
     } while (Clock::now() < end);
     if (group_blocks == 0) {
       Row("launches of 20 us blocks that ran on to their end after a stop",
@@ -317,11 +315,6 @@ class Claims {
           note);
       Row("stop of a launch of 20 us blocks, p99", samples.Percentile(0.99) / 1e3, "us", "figure",
           "<= 60", note);
-    }
-    if (group_blocks > 0) {
-      Row("stops that ended a launch amid a group of blocks, of all",
-          static_cast<double>(amid) / static_cast<double>(samples.count() + in_vain), "-", "rule",
-          ">= 0.5", "groups of " + std::to_string(group_blocks) + " blocks");
     }
     return samples.Percentile(0.5);
   }
