@@ -27,8 +27,9 @@ std::uint32_t ClientStreams::PopFront(std::uint32_t stream) {
 bool ClientStreams::Cut(std::uint32_t slot) {
   CommandSlot& whole = slab_[slot];
   if (!slab_.has_free()) {
-    waits_for_slot_.set(whole.stream);
-    has_uncut_ = true;
+    std::uint32_t& uncut = streams_[whole.stream].uncut;
+    if (uncut == kNoSlot) ++uncut_;
+    uncut = slot;
     return false;
   }
   const std::uint32_t behind = slab_.Cut(slot);
@@ -48,12 +49,14 @@ bool ClientStreams::Cut(std::uint32_t slot) {
   return true;
 }
 
-void ClientStreams::WakeAllUncut() {
-  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
-    if (waits_for_slot_.test(stream)) MarkToSettle(stream);
-  }
-  waits_for_slot_.reset();
-  has_uncut_ = false;
+bool ClientStreams::MarkNextUncut() {
+  do {
+    uncut_marked_ = (uncut_marked_ + 1) % ipc::kStreamsMax;
+  } while (streams_[uncut_marked_].uncut == kNoSlot);
+  streams_[uncut_marked_].uncut = kNoSlot;
+  --uncut_;
+  MarkToSettle(uncut_marked_);
+  return true;
 }
 
 void ClientStreams::AddWaiter(std::uint32_t target, std::uint32_t waiter) {

@@ -64,6 +64,7 @@ struct StreamState {
   std::uint32_t first_waiter = kNoStream;
   std::uint32_t next_waiter = kNoStream;
   std::uint32_t waits_on = kNoStream;  // In whose list it is.
+  std::uint32_t uncut = kNoSlot;       // This command awaits a slot for its rest.
 };
 
 // One client's streams, their commands, and which of them may have something to do.
@@ -85,11 +86,13 @@ class ClientStreams {
   // Cuts a command in two: the slot behind it has the rest. False without a free slot: its stream
   // is to be settled when there is one.
   bool Cut(std::uint32_t slot);
-  // A slot has become free.
-  void WakeUncut() {
-    if (has_uncut_) [[unlikely]]
-      WakeAllUncut();
+  // Cut has found no free slot for the command, and there is still none.
+  bool AwaitsSlot(std::uint32_t slot) const {
+    return streams_[slab_[slot].stream].uncut == slot && !slab_.has_free();
   }
+  // Marks a stream whose command awaits a slot, if one is free now. One at a time: each looks at
+  // all nodes of a graph before it takes the slot.
+  bool MarkUncut() { return uncut_ > 0 && slab_.has_free() && MarkNextUncut(); }
   // The next command was offered, or has nothing to offer.
   void PassNext(std::uint32_t stream) {
     StreamState& state = streams_[stream];
@@ -118,11 +121,11 @@ class ClientStreams {
 
  private:
   void WakeThem(std::uint32_t target);
-  [[gnu::cold]] void WakeAllUncut();
+  [[gnu::cold]] bool MarkNextUncut();
 
   CommandSlab slab_;
-  bool has_uncut_ = false;                        // Any of these.
-  std::bitset<ipc::kStreamsMax> waits_for_slot_;  // Their next command is to be cut.
+  std::uint32_t uncut_ = 0;         // Streams with a command that awaits a slot.
+  std::uint32_t uncut_marked_ = 0;  // The last of them that was marked: they take turns.
   std::vector<StreamState> streams_;
   std::bitset<ipc::kStreamsMax> is_to_settle_;
   std::array<std::uint8_t, ipc::kStreamsMax> to_settle_;

@@ -214,7 +214,7 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
 }
 
 void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
-  while (!client.streams.is_settled()) {
+  while (!client.streams.is_settled() || client.streams.MarkUncut()) {
     const std::uint32_t stream = client.streams.TakeToSettle();
     while (client.streams[stream].front != kNoSlot &&
            SettleFront(client, stream, now) == FrontOutcome::kRetired) {
@@ -428,7 +428,6 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
     ReturnModule(client, module);
   }
   slab.Free(slot);
-  client.streams.WakeUncut();
   if (slab.empty() && !client.life.is_leaving()) requests_.OnNothingLeft(client, now);
   client.outlet.Finish(stream, state.finished);
   publisher_.Mark(client);

@@ -28,6 +28,7 @@ bool Offers::Cut(ClientState& client, std::uint32_t slot) {
   CommandSlab& slab = client.streams.slab();
   CommandSlot& command = slab[slot];
   if (command.kind != CommandKind::kGraph || command.past() != CommandSlot::Past::kNew) return true;
+  if (client.streams.AwaitsSlot(slot)) return false;
   if (command.first_node == 0) {
     Refresh(*command.graph);
     command.goes_singly = command.graph->cuts % CostModel::kSampleEvery == 0;

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "ipc/doorbell.h"
+#include "server/worker/device_thread/client_streams.h"
 #include "server/worker/device_thread/command_scope.h"
 #include "server/worker/device_thread/command_slab.h"
 #include "server/worker/device_thread/cost_model.h"
@@ -341,6 +342,46 @@ TEST(CommandScope, AMappingGoesWhenCommandsOfBeforeHaveEnded) {
   scope.NoteFinished(before);
   EXPECT_TRUE(scope.TryPassBarrier(0));
   EXPECT_TRUE(scope.IsInMappings(1000, 100));
+}
+
+// Each stream that is settled looks at all nodes of its graph, and one of them gets the slot.
+TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
+  constexpr std::uint32_t kStreams = 100;
+  ClientStreams streams(kStreams);
+  std::vector<std::uint32_t> commands;
+  for (std::uint32_t stream = 0; stream < kStreams; ++stream) {
+    commands.push_back(streams.slab().Allocate());
+    streams.slab()[commands.back()].stream = static_cast<std::uint8_t>(stream);
+    streams.Append(commands.back());
+  }
+  std::vector<std::uint32_t> waiting;
+  for (std::uint32_t stream = 0; stream < kStreams; ++stream) {
+    EXPECT_FALSE(streams.AwaitsSlot(commands[stream]));
+    if (streams.Cut(commands[stream])) continue;
+    EXPECT_TRUE(streams.AwaitsSlot(commands[stream]));
+    waiting.push_back(stream);
+  }
+  EXPECT_EQ(waiting.size(), kStreams - CommandSlab::kPartsMax);
+  EXPECT_FALSE(streams.MarkUncut()) << "there is no slot";
+
+  streams.slab().Free(streams.PopFront(0));
+  std::vector<std::uint32_t> woken;
+  while (streams.MarkUncut()) {
+    woken.push_back(streams.TakeToSettle());
+    EXPECT_TRUE(streams.is_settled()) << "one at a time";
+    EXPECT_FALSE(streams.AwaitsSlot(commands[woken.back()]));
+  }
+  EXPECT_EQ(woken, waiting) << "nobody has taken it, and each was asked once";
+
+  // Whoever gets a slot waits behind all others for the next one.
+  for (const std::uint32_t stream : {40u, 50u, 60u})
+    EXPECT_EQ(streams.Cut(commands[stream]), stream == 40);
+  streams.slab().Free(streams.PopFront(1));
+  ASSERT_TRUE(streams.MarkUncut());
+  EXPECT_EQ(streams.TakeToSettle(), 50u);
+  EXPECT_TRUE(streams.Cut(commands[50]));
+  EXPECT_FALSE(streams.MarkUncut());
+  EXPECT_TRUE(streams.AwaitsSlot(commands[60]));
 }
 
 TEST(CommandScope, AFullRingPutsABarrierOffForItsLengthAtMost) {
