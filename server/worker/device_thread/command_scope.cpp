@@ -54,17 +54,37 @@ void CommandScope::RemoveModuleAfter(std::uint32_t number, std::uint64_t positio
   Set({.module = number, .mapping = std::nullopt, .position = position});
 }
 
-bool CommandScope::IsInMappings(std::uint64_t address, std::uint64_t bytes) const {
-  for (;;) {
-    const auto behind = mappings_.upper_bound(address);
-    if (behind == mappings_.begin()) return false;
-    const auto& [begin, mapped] = *std::prev(behind);
-    if (address - begin >= mapped) return false;
-    const std::uint64_t rest = mapped - (address - begin);
-    if (bytes <= rest) return true;
-    address += rest;
-    bytes -= rest;
+void CommandScope::AddMapping(std::uint64_t address, std::uint64_t bytes) {
+  mappings_[address] = bytes;
+  std::uint64_t begin = address, end = address + bytes;
+  if (const auto behind = stretches_.find(end); behind != stretches_.end()) {
+    end = behind->second;
+    stretches_.erase(behind);
   }
+  if (const auto next = stretches_.lower_bound(begin); next != stretches_.begin()) {
+    if (const auto before = std::prev(next); before->second == begin) begin = before->first;
+  }
+  stretches_[begin] = end;
+}
+
+void CommandScope::RemoveMapping(std::uint64_t address) {
+  const auto mapping = mappings_.find(address);
+  const std::uint64_t end = address + mapping->second;
+  mappings_.erase(mapping);
+  const auto stretch = std::prev(stretches_.upper_bound(address));
+  if (stretch->second > end) stretches_[end] = stretch->second;
+  if (stretch->first < address) {
+    stretch->second = address;
+  } else {
+    stretches_.erase(stretch);
+  }
+}
+
+bool CommandScope::IsInMappings(std::uint64_t address, std::uint64_t bytes) const {
+  const auto behind = stretches_.upper_bound(address);
+  if (behind == stretches_.begin()) return false;
+  const std::uint64_t end = std::prev(behind)->second;
+  return address < end && bytes <= end - address;
 }
 
 void CommandScope::RemoveMappingAfter(std::uint64_t address, std::uint64_t position) {
@@ -72,7 +92,11 @@ void CommandScope::RemoveMappingAfter(std::uint64_t address, std::uint64_t posit
 }
 
 bool CommandScope::MakeLess(const Barrier& barrier) {
-  if (barrier.mapping) return mappings_.erase(*barrier.mapping) > 0;
+  if (barrier.mapping) {
+    if (!mappings_.contains(*barrier.mapping)) return false;
+    RemoveMapping(*barrier.mapping);
+    return true;
+  }
   return std::exchange(mapped_bytes_, barrier.mapped_bytes) != barrier.mapped_bytes;
 }
 

@@ -34,7 +34,8 @@ class CommandScope {
   // A number is used once at a time.
   void AddModule(std::uint32_t number, const ModuleEntry& entry);
   void AddArena(std::uint32_t number, std::span<std::byte> bytes) { arenas_[number] = bytes; }
-  void AddMapping(std::uint64_t address, std::uint64_t bytes) { mappings_[address] = bytes; }
+  // Beside all others.
+  void AddMapping(std::uint64_t address, std::uint64_t bytes);
   // Not less than now.
   void GrowTo(std::uint64_t mapped_bytes) { mapped_bytes_ = mapped_bytes; }
 
@@ -48,6 +49,8 @@ class CommandScope {
                                                    std::uint64_t bytes) const;
   // Whether mappings without a gap between them hold all of [address, address + bytes).
   bool IsInMappings(std::uint64_t address, std::uint64_t bytes) const;
+  // Stretches of addresses without a gap that the mappings make.
+  std::size_t stretches() const { return stretches_.size(); }
   std::span<std::byte> arena(std::uint32_t number) const { return arenas_[number]; }
   // Commands may touch this much, from the space's base.
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
@@ -106,6 +109,7 @@ class CommandScope {
   bool TryRelease(std::uint32_t number);
   // Takes the barrier's memory out of reach; false when it is.
   bool MakeLess(const Barrier& barrier);
+  void RemoveMapping(std::uint64_t address);
 
   std::vector<ModuleEntry> modules_;  // By the client's number, up to the largest that was used.
   // Memory of modules' variables, which copies and fills may touch, by address.
@@ -115,6 +119,9 @@ class CommandScope {
   };
   std::map<std::uint64_t, Variables> variables_;
   std::map<std::uint64_t, std::uint64_t> mappings_;  // Bytes of mapped chunks, by address.
+  // Ends of stretches of such chunks, by their beginnings. A node of a graph is looked up here, so
+  // the cost must not grow with the number of chunks that it reaches across.
+  std::map<std::uint64_t, std::uint64_t> stretches_;
   std::array<std::span<std::byte>, ipc::kArenasMax> arenas_ = {};
   std::uint64_t mapped_bytes_ = 0;
   std::optional<Barrier> barrier_;

@@ -344,6 +344,43 @@ TEST(CommandScope, AMappingGoesWhenCommandsOfBeforeHaveEnded) {
   EXPECT_TRUE(scope.IsInMappings(1000, 100));
 }
 
+// A graph may have thousands of nodes, each with two ranges over all that is mapped.
+TEST(CommandScope, MappingsWithoutAGapAreLookedUpAsOne) {
+  CommandScope scope;
+  std::vector<std::uint64_t> places(ipc::kMappingsMax);
+  std::ranges::generate(places, [next = 0]() mutable { return std::uint64_t(next++) * 100; });
+  std::mt19937 random(1);
+  std::ranges::shuffle(places, random);
+  std::vector<bool> is_mapped(places.size());
+  const auto expect_right = [&] {
+    std::size_t stretches = 0;
+    for (std::size_t first = 0; first < places.size(); ++first) {
+      stretches += is_mapped[first] && (first == 0 || !is_mapped[first - 1]);
+      std::size_t end = first;
+      while (end < places.size() && is_mapped[end]) ++end;
+      const std::uint64_t bytes = (end - first) * 100;
+      EXPECT_EQ(scope.IsInMappings(first * 100, std::max<std::uint64_t>(bytes, 1)), bytes > 0);
+      EXPECT_FALSE(scope.IsInMappings(first * 100, bytes + 1));
+    }
+    EXPECT_EQ(scope.stretches(), stretches);
+  };
+  for (const std::uint64_t place : places) {
+    scope.AddMapping(place, 100);
+    is_mapped[place / 100] = true;
+    if (place % 7 == 0) expect_right();
+  }
+  EXPECT_EQ(scope.stretches(), 1u);
+  std::ranges::shuffle(places, random);
+  for (const std::uint64_t place : places) {
+    scope.RemoveMappingAfter(place, 0);
+    scope.NoteRingEmpty();
+    ASSERT_TRUE(scope.TryPassBarrier(0));
+    is_mapped[place / 100] = false;
+    if (place % 7 == 0) expect_right();
+  }
+  EXPECT_EQ(scope.stretches(), 0u);
+}
+
 // Each stream that is settled looks at all nodes of its graph, and one of them gets the slot.
 TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   constexpr std::uint32_t kStreams = 100;
