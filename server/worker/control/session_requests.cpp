@@ -512,15 +512,16 @@ void Session::OnArenaMade(std::uint64_t bytes, Result<Arena> arena) {
     spdlog::warn("copies of an arena of {} bytes go by way of a buffer: {} [{}]", bytes,
                  arena->why_not_pinned.message(), who_);
   }
-  // Its descriptor stays for LookAtArenas, as long as there are plenty for sessions and sockets.
+  // Its descriptor stays for LookAtArenas and for reading without a fault, as long as there are
+  // plenty for sessions and sockets.
   if (arena->memory.fd() > DescriptorsForArenas()) arena->memory.CloseFd();
   const auto number = static_cast<std::uint32_t>(memory_->arenas.size());
   memory_->arenas.push_back(std::move(arena->memory));
   memory_->pinned_arenas.push_back(std::move(arena->pinned));
-  const std::span<std::byte> memory = memory_->arenas.back().bytes();
+  const ipc::SharedSegment& kept = memory_->arenas.back();
   // A std::function must be copyable.
   auto fd = std::make_shared<ipc::UniqueFd>(*std::move(copy));
-  Apply(AddArena{id(), number, memory}, [this, number, bytes, fd = std::move(fd)] {
+  Apply(AddArena{id(), number, kept.bytes(), kept.fd()}, [this, number, bytes, fd = std::move(fd)] {
     std::vector<ipc::UniqueFd> fds;
     fds.push_back(std::move(*fd));
     Reply(ipc::ArenaAdded{.arena = number, .bytes = bytes}, std::move(fds));

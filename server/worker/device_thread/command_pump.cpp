@@ -180,14 +180,13 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand&
 std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client,
                                                        const ipc::LaunchCommand& launch,
                                                        CommandSlot& slot) {
-  const std::byte* source = launch.inline_parameters.data();
-  if (launch.parameters_in_arena) {
-    source =
-        client.scope.arena(launch.arena_parameters.arena).data() + launch.arena_parameters.offset;
-  }
   // Our own copy, also out of an arena: the client could change the bytes until the kernel ran.
   const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
-  if (!room.empty()) std::memcpy(room.data(), source, room.size());
+  if (launch.parameters_in_arena) {
+    client.scope.ReadArena(launch.arena_parameters.arena, launch.arena_parameters.offset, room);
+  } else if (!room.empty()) {
+    std::memcpy(room.data(), launch.inline_parameters.data(), room.size());
+  }
   return room;
 }
 

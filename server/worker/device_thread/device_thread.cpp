@@ -354,7 +354,7 @@ void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
 void DeviceThread::Handle(AddArena message, scheduler::TimePoint) {
   ClientState* const client = dispatcher_.roster().Find(message.session);
   if (client == nullptr) return;
-  client->scope.AddArena(message.number, message.bytes);
+  client->scope.AddArena(message.number, message.bytes, message.fd);
   control_.Post(Applied{message.session});
 }
 

@@ -55,6 +55,7 @@ struct AddArena {
   std::uint64_t session = 0;
   std::uint32_t number = 0;
   std::span<std::byte> bytes;
+  int fd = -1;  // See CommandScope::AddArena.
 };
 // A smaller size takes effect after what was submitted before, and is answered when all of
 // that has finished: nothing touches the memory then.

@@ -324,6 +324,31 @@ TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
   EXPECT_EQ(blocks(), 0);
 }
 
+// Its client might empty more of it meanwhile, and the device thread would wait.
+TEST(WorkerSession, ParametersInAnArenaThatWasEmptiedAreReadWithoutTouchingIt) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const Result<std::uint32_t> arena = client.AddArena(kMiB);
+  ASSERT_TRUE(arena.ok());
+  ASSERT_EQ(::fallocate(client.arena_fd(*arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                        static_cast<off_t>(kMiB)),
+            0);
+  ipc::LaunchRecord launch = LaunchOf(0, 0, 1, {}, 24);
+  launch.header.flags |= ipc::kFlagParametersInArena;
+  launch.header.continuations = 0;
+  launch.arena = *arena;
+  launch.arena_offset = 4096;
+  const Sequence sequence = client.Publish(launch);
+  client.Ring();
+  ASSERT_TRUE(client.AwaitFinished(0, sequence));
+  const auto seen = worker.device().submissions();
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_THAT(seen[0].parameters, ::testing::Each(std::byte{0}));
+  struct stat about {};
+  ASSERT_EQ(::fstat(client.arena_fd(*arena), &about), 0);
+  EXPECT_EQ(about.st_blocks, 0) << "a page that is touched is there again";
+}
+
 StatusCode Change(RawClient& client, const ipc::ChangeChunk& change) {
   return client.Ask<ipc::Done>(change).status().code();
 }

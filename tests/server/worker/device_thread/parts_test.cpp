@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small parts of the device thread, one at a time.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "ipc/doorbell.h"
+#include "ipc/shared_segment.h"
 #include "server/worker/device_thread/client_streams.h"
 #include "server/worker/device_thread/command_scope.h"
 #include "server/worker/device_thread/command_slab.h"
@@ -419,6 +422,30 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   EXPECT_TRUE(streams.Cut(commands[50]));
   EXPECT_FALSE(streams.MarkUncut());
   EXPECT_TRUE(streams.AwaitsSlot(commands[60]));
+}
+
+// Who touches a hole waits while its client empties more of the arena.
+TEST(CommandScope, BytesOfAnArenaAreReadWithoutTouchingIt) {
+  constexpr std::size_t kPage = 4096;
+  Result<ipc::SharedSegment> arena = ipc::SharedSegment::Create({.bytes = 16 * kPage});
+  ASSERT_TRUE(arena.ok());
+  std::ranges::fill(arena->bytes(), std::byte{7});
+  CommandScope scope;
+  scope.AddArena(3, arena->bytes(), arena->fd());
+  ASSERT_EQ(::fallocate(arena->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kPage, 2 * kPage),
+            0);
+  ASSERT_EQ(arena->MissingBytes(), 2 * kPage);
+  std::vector<std::byte> read(3 * kPage), expected(read.size(), std::byte{0});
+  std::fill_n(expected.begin(), kPage - 100, std::byte{7});
+  std::fill_n(expected.end() - 100, 100, std::byte{7});
+  scope.ReadArena(3, 100, read);
+  EXPECT_EQ(read, expected);
+  EXPECT_EQ(arena->MissingBytes(), 2 * kPage) << "a page that is touched is there again";
+
+  scope.AddArena(4, arena->bytes(), -1);
+  std::ranges::fill(read, std::byte{1});
+  scope.ReadArena(4, 100, read);
+  EXPECT_EQ(read, expected);
 }
 
 TEST(CommandScope, AFullRingPutsABarrierOffForItsLengthAtMost) {
