@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
 #include <list>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -18,7 +20,11 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/status.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 namespace gpushared::web {
 namespace {
@@ -46,6 +52,24 @@ constexpr std::pair<const char*, const char*> kSafety[] = {
 };
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+// Up to the body. By hand: Beast's own writer takes longer to compile than this whole file.
+std::string HeadOf(const HttpAnswer& answer) {
+  std::string head = "HTTP/1.1 " + std::to_string(answer.code) + ' ' +
+                     std::string(View(http::obsolete_reason(http::int_to_status(answer.code)))) +
+                     "\r\n";
+  const auto add = [&](std::string_view name, std::string_view value) {
+    ((head += name) += ": ") += value;
+    head += "\r\n";
+  };
+  add("Connection", "close");
+  add("Content-Type", answer.content_type);
+  add("Cache-Control", "no-store");
+  for (const auto& [name, value] : kSafety) add(name, value);
+  for (const auto& [name, value] : answer.headers) add(name, value);
+  if (!answer.is_stream) add("Content-Length", std::to_string(answer.body.size()));
+  return head + "\r\n";
+}
 
 }  // namespace
 
@@ -134,9 +158,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void Start() {
     stream_.expires_after(server_.limits_.header_time_max);
-    http::async_read_header(
-        stream_, buffer_, parser_,
-        [self = shared_from_this()](const error_code& error, std::size_t) { self->OnHead(error); });
+    parser_.eager(false);  // Stops behind the head.
+    ReadUntil(&Parser::is_header_done, &Connection::OnHead);
   }
 
   // An event for its stream, where it has one. A client that does not keep up is dropped.
@@ -148,6 +171,25 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
 
  private:
+  using Parser = http::request_parser<http::string_body>;
+  // One kind of handler for all that is awaited, or each step would be compiled once per handler.
+  using Done = std::function<void(const error_code&, std::size_t)>;
+
+  void ReadUntil(bool (Parser::*is_enough)() const, void (Connection::*next)(const error_code&)) {
+    if ((parser_.*is_enough)()) return (this->*next)({});
+    http::async_read_some(
+        stream_, buffer_, parser_,
+        Done([self = shared_from_this(), is_enough, next](const error_code& error, std::size_t) {
+          if (error) return (self.get()->*next)(error);
+          self->ReadUntil(is_enough, next);
+        }));
+  }
+  void Write(const std::string& text, Done done) {
+    asio::async_write(stream_, asio::buffer(text), std::move(done));
+  }
+  // What comes is of no interest.
+  void ReadOn(Done done) { stream_.async_read_some(asio::buffer(rest_), std::move(done)); }
+
   void OnHead(const error_code& error) {
     if (error) return OnWrong(error);
     method_ = parser_.get().method();
@@ -160,9 +202,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     if (method_ != http::verb::post && has_body) {
       return Answer({.code = 413, .body = "this request has no body\n"});
     }
-    http::async_read(
-        stream_, buffer_, parser_,
-        [self = shared_from_this()](const error_code& why, std::size_t) { self->OnWhole(why); });
+    parser_.eager(true);
+    ReadUntil(&Parser::is_done, &Connection::OnWhole);
   }
 
   void OnWrong(const error_code& error) {
@@ -225,39 +266,28 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       is_stream_ = true;
       server_.CountStreams(server_.streams_ + 1);
     }
-    response_.result(answer.code);
-    response_.version(11);
-    response_.keep_alive(false);
-    response_.set(http::field::content_type, answer.content_type);
-    response_.set(http::field::cache_control, "no-store");
-    for (const auto& [name, value] : kSafety) response_.set(name, value);
-    for (const auto& [name, value] : answer.headers) response_.set(name, value);
-    if (!answer.is_stream) response_.content_length(answer.body.size());
-    if (!is_head) response_.body() = std::move(answer.body);
+    answer_ = HeadOf(answer);
+    if (!is_head) answer_ += answer.body;
     stream_.expires_after(server_.limits_.answer_time_max);
-    http::async_write(stream_, response_,
-                      [self = shared_from_this()](const error_code& error, std::size_t) {
-                        if (!error) self->is_stream_ ? self->BeginStream() : self->Linger();
-                      });
+    Write(answer_, [self = shared_from_this()](const error_code& error, std::size_t) {
+      if (!error) self->is_stream_ ? self->BeginStream() : self->Linger();
+    });
   }
 
   void BeginStream() {
     has_begun_ = true;
     stream_.expires_never();
     // Such a client has nothing more to say: what comes is its end, or a reason for it.
-    stream_.async_read_some(
-        asio::buffer(rest_),
-        [self = shared_from_this()](const error_code&, std::size_t) { self->Drop(); });
+    ReadOn([self = shared_from_this()](const error_code&, std::size_t) { self->Drop(); });
     if (!behind_.empty()) SendNext();
   }
   void SendNext() {
     stream_.expires_after(server_.limits_.answer_time_max);
-    asio::async_write(stream_, asio::buffer(*behind_.front()),
-                      [self = shared_from_this()](const error_code& error, std::size_t) {
-                        if (error) return self->Drop();
-                        self->behind_.pop_front();
-                        if (!self->behind_.empty()) self->SendNext();
-                      });
+    Write(*behind_.front(), [self = shared_from_this()](const error_code& error, std::size_t) {
+      if (error) return self->Drop();
+      self->behind_.pop_front();
+      if (!self->behind_.empty()) self->SendNext();
+    });
   }
 
   void Linger() {
@@ -267,17 +297,16 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     Discard();
   }
   void Discard() {
-    stream_.async_read_some(asio::buffer(rest_),
-                            [self = shared_from_this()](const error_code& error, std::size_t) {
-                              if (!error) self->Discard();
-                            });
+    ReadOn([self = shared_from_this()](const error_code& error, std::size_t) {
+      if (!error) self->Discard();
+    });
   }
 
   Impl& server_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_{std::size_t{64} * 1024};
-  http::request_parser<http::string_body> parser_;
-  http::response<http::string_body> response_;
+  Parser parser_;
+  std::string answer_;
   std::array<char, 4096> rest_{};
   http::verb method_ = http::verb::unknown;
   bool is_silent_ = true;
