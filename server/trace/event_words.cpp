@@ -116,9 +116,13 @@ std::optional<Entry> RequestOf(const EventWords& words, scheduler::SchedulingCla
 
 }  // namespace
 
-EventWords ShiftedWords(const Departure& departure) {
+EventWords ShiftedWords(Departure departure) {
+  // Clocks may disagree, and a command that left is over.
+  departure.submitted = std::min(departure.submitted, departure.left_at);
+  departure.queued = std::min(departure.queued, departure.submitted);
   EventWords words;
-  PutShifted(departure, static_cast<unsigned>(std::bit_width(LongestOf(departure))) - 31,
+  const unsigned bits = static_cast<unsigned>(std::bit_width(LongestOf(departure)));
+  PutShifted(departure, std::max(bits, 31U) - 31,
              [&](std::size_t word, Word value) { words[word] = value; });
   return words;
 }

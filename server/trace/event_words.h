@@ -73,7 +73,7 @@ template <typename Put>
   put(6, upper(ns(departure.left_at)));
   put(7, static_cast<Word>(departure.request));
   put(8, Bits::Put(departure.left.queued, 16) | departure.left.on_device);
-  put(9, lower(ns(std::min(departure.queued, departure.submitted))));
+  put(9, lower(ns(departure.queued)));
   put(10, lower(ns(departure.submitted)));
   put(11, lower(ns(departure.started)));
   put(12, lower(ns(departure.ended)));
@@ -81,16 +81,16 @@ template <typename Put>
   put(14, lower(static_cast<std::uint64_t>(departure.uncharged.count())));
   put(15, lower(ns(departure.stop_asked)));
 }
-// Not shorter than what is to fit. It was queued first; the other times are between then and when
-// it left, but for the device's word.
+// Not shorter than what is to fit: started and ended are between these, but for the device's word.
+// Huge where it left before the others.
 inline std::uint64_t LongestOf(const Departure& departure) {
-  return static_cast<std::uint64_t>(
-      (departure.left_at - std::min(departure.queued, departure.submitted)).count() |
-      departure.charged.count() | departure.uncharged.count());
+  return static_cast<std::uint64_t>((departure.left_at - departure.queued).count() |
+                                    (departure.left_at - departure.submitted).count() |
+                                    departure.charged.count() | departure.uncharged.count());
 }
 // The same of the departure that `make()` returns, by as few bits as it takes. It is made anew
 // where it takes any, or it would have to lie in memory always.
-[[gnu::cold]] EventWords ShiftedWords(const Departure& departure);
+[[gnu::cold]] EventWords ShiftedWords(Departure departure);
 template <typename Make, typename Put>
 [[gnu::always_inline]] inline void PutWords(Make make, Put put) {
   if (LongestOf(make()) >> 31 == 0) [[likely]]

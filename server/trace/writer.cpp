@@ -22,10 +22,19 @@ Writer::Writer(ipc::SharedSegment memory)
 
 Result<ipc::UniqueFd> Writer::ShareMemory() const { return ipc::DuplicateFd(memory_.fd()); }
 
+bool Writer::LookUpKernel(std::uint64_t key) {
+  const Set& set = known_[IndexOf(key)];
+  if (std::ranges::find(set, key) == set.end()) return false;
+  asked_[AskedIndexOf(key)] = key;
+  return true;
+}
+
 void Writer::NameKernel(std::uint64_t key, std::string_view name) {
   Set& set = known_[IndexOf(key)];
   std::rotate(set.begin(), set.end() - 1, set.end());  // The oldest one is forgotten.
-  set[0] = asked_last_ = key;
+  std::uint64_t& asked = asked_[AskedIndexOf(set[0])];
+  if (asked == set[0]) asked = 0;
+  set[0] = asked_[AskedIndexOf(key)] = key;
   names_.Write(ToWords(Name::Of::kKernel, key, 0, name));
 }
 

@@ -44,12 +44,9 @@ class Writer {
   // Whether a kernel's name was written and not forgotten since. It is to be written before the
   // first departure that means it.
   bool KnowsKernel(std::uint64_t key) {
-    if (key == asked_last_) [[likely]]
+    if (asked_[AskedIndexOf(key)] == key) [[likely]]
       return true;
-    const Set& set = SetOf(key);
-    const bool is_known = set[0] == key || set[1] == key || set[2] == key || set[3] == key;
-    if (is_known) asked_last_ = key;
-    return is_known;
+    return LookUpKernel(key);
   }
   void NameKernel(std::uint64_t key, std::string_view name);
   void NameClient(std::uint64_t session, std::int32_t pid, std::string_view name) {
@@ -61,17 +58,21 @@ class Writer {
   static constexpr std::size_t kSets = kNamesMax / 4;
   using Set = std::array<std::uint64_t, 4>;
 
+  // Each key has one place among those asked for last. Kernels of one module have different ones.
+  static constexpr std::size_t kAskedMax = 256;
+
   explicit Writer(ipc::SharedSegment memory);
+  static std::size_t AskedIndexOf(std::uint64_t key) { return (key + (key >> 20)) % kAskedMax; }
+  bool LookUpKernel(std::uint64_t key);
   static std::size_t IndexOf(std::uint64_t key) {
     return static_cast<std::size_t>((key * 0x9e37'79b9'7f4a'7c15U) >> 54) % kSets;
   }
-  const Set& SetOf(std::uint64_t key) const { return known_[IndexOf(key)]; }
 
   ipc::SharedSegment memory_;
   RingWriter<EventRing> events_;
   RingWriter<NameRing> names_;
   std::array<Set, kSets> known_{};
-  std::uint64_t asked_last_ = 0;  // Is known: only naming another one could forget it.
+  std::array<std::uint64_t, kAskedMax> asked_{};  // All known, but for zeros.
 };
 
 }  // namespace gpushared::trace

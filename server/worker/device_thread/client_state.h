@@ -123,7 +123,6 @@ class ClientVisits {
 // What was written of it for those who watch. Tracer's.
 class ClientTrace {
   friend class Tracer;
-  std::uint64_t named_in_ = 0;  // The number of the trace that has its name.
   trace::Depths told_;
 };
 

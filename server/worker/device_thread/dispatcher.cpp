@@ -108,6 +108,7 @@ ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, schedule
   lane_.AddClient(added.id(), added.spec(), now);
   if (added.caps() != ClientCaps{}) LimitClient(added, now);
   requests_.OnClientAdded(added, now);
+  tracer_.OnClientAdded(added);
   offers_.ReviewGivingWay(now);
   SettleAll(now);
   return added;

@@ -51,23 +51,21 @@ TimePoint QueuedSince(const CommandSlot& command) {
 
 std::unique_ptr<trace::Writer> Tracer::Replace(std::unique_ptr<trace::Writer> writer,
                                                TimePoint now) {
-  if (writer != nullptr) {
-    ++traces_;
-    depths_due_ = now;
-  }
   std::swap(writer, writer_);
+  if (is_on()) {
+    depths_due_ = now;
+    for (ClientState* const client : roster_.present()) Name(*client);
+  }
   return writer;
 }
 
 void Tracer::Name(ClientState& client) {
-  if (client.trace.named_in_ == traces_) [[likely]]
-    return;
-  client.trace.named_in_ = traces_;
   client.trace.told_ = {};
   writer_->NameClient(client.setup.session, client.setup.pid, client.setup.name);
 }
 
-std::uint64_t Tracer::NameNodes(const ClientState& client, const Stay& stay) {
+std::uint64_t Tracer::NodesOf(const ClientState& client, const Stay& stay) {
+  if (stay.kind != CommandKind::kLaunch && stay.kind != CommandKind::kGraph) return 0;
   const std::uint64_t key =
       trace::GraphKey(stay.session, stay.graph_serial, stay.first_node, stay.end_node);
   if (writer_->KnowsKernel(key)) [[likely]]
@@ -84,28 +82,16 @@ std::uint64_t Tracer::NameNodes(const ClientState& client, const Stay& stay) {
   return key;
 }
 
-std::uint64_t Tracer::KernelOf(const ClientState& client, const Stay& stay) {
-  const bool is_launch = stay.kind == CommandKind::kLaunch;
-  if (stay.kind == CommandKind::kGraph) return NameNodes(client, stay);
-  if (!is_launch) return 0;
-  return stay.end_node > stay.first_node ? NameNodes(client, stay) : NameKernel(client, stay);
-}
-
-std::uint64_t Tracer::NameKernel(const ClientState& client, const Stay& stay) {
-  const std::uint64_t key = trace::KernelKey(stay.module_serial, stay.kernel);
-  if (writer_->KnowsKernel(key)) [[likely]]
-    return key;
+void Tracer::NameKernel(const ClientState& client, const Stay& stay, std::uint64_t key) {
   const ModuleEntry& entry = client.scope.module(stay.module);
   if (entry.module != nullptr && entry.serial == stay.module_serial) {
     writer_->NameKernel(key, entry.module->kernels()[stay.kernel].name);
   }
-  return key;
 }
 
 void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
                     const device::Completion& completion, const Stay& stay,
                     scheduler::Duration uncharged) {
-  Name(client);
   const trace::Depths left = DepthsOf(client);
   client.trace.told_ = left;
   const std::uint64_t kernel = KernelOf(client, stay);
@@ -136,7 +122,6 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
 
 void Tracer::OnRequestEnded(ClientState& client, const OpenRequest& request, bool has_failed,
                             TimePoint now) {
-  Name(client);
   trace::Request ended{
       .session = client.setup.session,
       .number = request.mark.number,
@@ -157,7 +142,6 @@ void Tracer::OnRequestEnded(ClientState& client, const OpenRequest& request, boo
 void Tracer::WriteDepths(TimePoint now) {
   depths_due_ = now + kDepthsEvery;
   for (ClientState* const client : roster_.present()) {
-    Name(*client);
     const trace::Depths depths = DepthsOf(*client);
     if (std::exchange(client->trace.told_, depths) == depths) continue;
     writer_->Write(trace::Depth{.session = client->setup.session,

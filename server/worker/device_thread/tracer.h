@@ -29,6 +29,10 @@ class Tracer {
   std::unique_ptr<trace::Writer> Replace(std::unique_ptr<trace::Writer> writer,
                                          scheduler::TimePoint now);
 
+  // Also while it is off, before any of its commands leave the device.
+  void OnClientAdded(ClientState& client) {
+    if (is_on()) Name(client);
+  }
   // The next two: while it is on. A command has left the device, and is not measured yet.
   // `uncharged`: of those that are there (DeviceLane).
   void OnLeft(ClientState& client, const CommandSlot& command, const device::Completion& completion,
@@ -46,16 +50,22 @@ class Tracer {
   static constexpr scheduler::Duration kDepthsEvery = std::chrono::milliseconds(1);
 
   void Name(ClientState& client);
-  std::uint64_t NameKernel(const ClientState& client, const Stay& stay);
-  // The work is nodes of a graph.
-  std::uint64_t NameNodes(const ClientState& client, const Stay& stay);
-  // 0 for work that has no name of its own.
-  std::uint64_t KernelOf(const ClientState& client, const Stay& stay);
+  // Its key, and its name where that is not known. 0 for work that has no name of its own.
+  std::uint64_t KernelOf(const ClientState& client, const Stay& stay) {
+    if (stay.kind != CommandKind::kLaunch || stay.end_node != stay.first_node) [[unlikely]]
+      return NodesOf(client, stay);
+    const std::uint64_t key = trace::KernelKey(stay.module_serial, stay.kernel);
+    if (!writer_->KnowsKernel(key)) [[unlikely]]
+      NameKernel(client, stay, key);
+    return key;
+  }
+  [[gnu::noinline]] void NameKernel(const ClientState& client, const Stay& stay, std::uint64_t key);
+  // The same of nodes of a graph, and of what is no launch.
+  [[gnu::noinline]] std::uint64_t NodesOf(const ClientState& client, const Stay& stay);
   void WriteDepths(scheduler::TimePoint now);
 
   const ClientRoster& roster_;
   std::unique_ptr<trace::Writer> writer_;
-  std::uint64_t traces_ = 0;  // Counts them, the present one included.
   scheduler::TimePoint depths_due_{};
 };
 
