@@ -25,6 +25,7 @@
 
 namespace gpushared::device {
 
+class Reach;
 class StepStore;
 
 struct Dim3 {
@@ -312,6 +313,9 @@ struct LaunchWork : WorkHeader {
   std::uint32_t dynamic_shared_bytes = 0;
   // Exactly KernelInfo::parameter_bytes bytes; must stay valid until the completion.
   std::span<const std::byte> parameters;
+  // Memory that it may touch, beside variables of modules and the heap; null: all that its client
+  // has. Valid as long as `parameters`. Where the device checks it, other accesses are faults.
+  const Reach* reach = nullptr;
 };
 
 // One page of host memory. A client may take the pages of its arena away while they are copied.

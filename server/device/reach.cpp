@@ -70,4 +70,8 @@ Reach ReachOf(const FillWork& work) {
   return reach;
 }
 
+Reach ReachOf(const LaunchWork& work) {
+  return work.reach == nullptr ? Reach::Everything() : *work.reach;
+}
+
 }  // namespace gpushared::device

@@ -43,9 +43,10 @@ class Reach {
 };
 
 // Copies and fills say what they touch: from the first byte of their first row to the last one of
-// their last row.
+// their last row. Launches carry theirs, or may touch everything.
 Reach ReachOf(const CopyWork& work);
 Reach ReachOf(const FillWork& work);
+Reach ReachOf(const LaunchWork& work);
 
 }  // namespace gpushared::device
 

@@ -18,6 +18,7 @@
 
 #include "server/device/device.h"
 #include "server/device/memory_pieces.h"
+#include "server/device/reach.h"
 #include "server/executor/program.h"
 
 namespace gpushared::device::executor {
@@ -40,6 +41,9 @@ struct MemoryWindow {
   std::uint64_t variables_bytes = 0;
   // Looked at last; by address, none overlapping. Borrowed.
   std::span<const MemoryPiece> further = {};
+  // The part of the mapped memory that the launch may touch; null: all of it. Borrowed. Its pieces
+  // may lie anywhere: what is not mapped is not touched.
+  const Reach* reach = nullptr;
 };
 
 // Why a kernel ended early. `message` is the whole sentence; the fields are its parts.

@@ -41,14 +41,38 @@ std::string FunctionAt(const Code& code, std::uint64_t address) {
   return found == code.callable.end() ? "" : ShownName(code.functions[found->function].name);
 }
 
+MemoryPiece MappedPart(const BlockContext& block, const MemoryPiece& piece) {
+  const std::uint64_t start = block.launch->memory.base;
+  const std::uint64_t end = start + block.mapped_bytes;
+  const std::uint64_t begin = std::max(piece.base, start);
+  if (begin >= end || piece.bytes <= begin - piece.base) return {};
+  return {.base = begin, .bytes = std::min(piece.bytes - (begin - piece.base), end - begin)};
+}
+
+// Of an access that missed all that the launch may touch.
+std::string WhereItMissed(const BlockContext& block, const Fault& fault) {
+  const std::uint64_t base = block.launch->memory.base;
+  if (!block.has_reach || fault.address - base >= block.mapped_bytes) {
+    return " are outside the client's " + std::to_string(block.mapped_bytes) +
+           " bytes of memory at " + Hex(base) + ", " +
+           Distance(fault.address, fault.bytes, base, block.mapped_bytes);
+  }
+  const std::string text = " are outside of what the launch may touch: ";
+  const auto pieces = block.launch->memory.reach->pieces();
+  if (pieces.empty()) return text + "no memory of its client";
+  const auto behind = std::ranges::upper_bound(pieces, fault.address, {}, &MemoryPiece::base);
+  const MemoryPiece& near = behind == pieces.begin() ? *behind : *(behind - 1);
+  return text + std::to_string(pieces.size()) + " pieces to which its parameters point, of them " +
+         std::to_string(near.bytes) + " bytes at " + Hex(near.base) + ", " +
+         Distance(fault.address, fault.bytes, near.base, near.bytes);
+}
+
 std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
   const BlockContext& block = *warp.block;
   const std::string access = std::to_string(fault.bytes) + " bytes at " + Hex(fault.address);
   switch (fault.kind) {
     case Fault::Kind::kGlobalAddress:
-      return access + " are outside the client's " + std::to_string(block.global_bytes) +
-             " bytes of memory at " + Hex(block.global_base) + ", " +
-             Distance(fault.address, fault.bytes, block.global_base, block.global_bytes);
+      return access + WhereItMissed(block, fault);
     case Fault::Kind::kSharedAddress:
       return access + " are outside the block's " + std::to_string(block.shared_bytes) +
              " bytes of shared memory, " +
@@ -170,9 +194,21 @@ const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::
   return nullptr;
 }
 
+bool MoveWindow(BlockContext& block, std::uint64_t address) {
+  if (address - block.global_base < block.global_bytes) return false;
+  const MemoryPiece* const piece = PieceAt(block.launch->memory.reach->pieces(), address);
+  if (piece == nullptr) return false;
+  const MemoryPiece mapped = MappedPart(block, *piece);
+  if (address - mapped.base >= mapped.bytes) return false;
+  block.global_base = mapped.base;
+  block.global_bytes = mapped.bytes;
+  return true;
+}
+
 std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
                           std::uint32_t bytes, std::uint32_t alignment) {
-  const BlockContext& block = *warp.block;
+  BlockContext& block = *warp.block;
+  if (block.has_reach) MoveWindow(block, address);
   std::uint64_t base = block.global_base, size = block.global_bytes;
   std::byte* host = reinterpret_cast<std::byte*>(base);
   Fault::Kind kind = Fault::Kind::kGlobalAddress;

@@ -71,14 +71,18 @@ void ResidentBlock::Resume(const Launch& launch, LaunchState* state,
   block_.launch = &launch;
   block_.state = state;
   block_.parameters = launch.parameters.data();
-  ReadMapped();
+  SetWindow();
 }
 
-void ResidentBlock::ReadMapped() {
+void ResidentBlock::SetWindow() {
   const MemoryWindow& memory = block_.launch->memory;
   // Acquire, pairs with the owner's release store after mapping: the pages exist.
-  block_.global_bytes =
+  block_.mapped_bytes =
       memory.mapped_bytes == nullptr ? 0 : memory.mapped_bytes->load(std::memory_order_acquire);
+  block_.has_reach = memory.reach != nullptr && !memory.reach->is_everything();
+  block_.global_base = memory.base;
+  // The first access of a launch with a reach moves the window to where it looks.
+  block_.global_bytes = block_.has_reach ? 0 : block_.mapped_bytes;
 }
 
 void ResidentBlock::PrepareWarp(std::uint32_t index) {
@@ -103,8 +107,7 @@ void ResidentBlock::Begin(std::uint64_t number) {
   block_.index.x = static_cast<std::uint32_t>(number % launch.grid.x);
   block_.index.y = static_cast<std::uint32_t>(number / launch.grid.x % launch.grid.y);
   block_.index.z = static_cast<std::uint32_t>(number / launch.grid.x / launch.grid.y);
-  block_.global_base = launch.memory.base;
-  ReadMapped();
+  SetWindow();
   block_.live_threads = static_cast<std::uint32_t>(launch.block.Count());
   block_.barriers = {};
   if (block_.shared_bytes != 0) {

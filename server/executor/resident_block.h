@@ -56,7 +56,7 @@ class ResidentBlock {
 
  private:
   void PrepareWarp(std::uint32_t index);
-  void ReadMapped();
+  void SetWindow();
   Round ClearLocal(const std::atomic<bool>& kill, const PauseTerms* terms);
   template <bool Counted>
   void Dispatch(Warp& warp, ExecutionCounts* counts);

@@ -40,8 +40,12 @@ struct Barrier {
 };
 
 struct BlockContext {
+  // The window: where accesses look first. The client's mapped memory, or a piece of the launch's
+  // reach.
   std::uint64_t global_base = 0;
   std::uint64_t global_bytes = 0;
+  bool has_reach = false;  // The launch may not touch all that is mapped.
+  std::uint64_t mapped_bytes = 0;
   std::byte* shared = nullptr;
   std::uint64_t shared_bytes = 0;
   const std::byte* parameters = nullptr;
@@ -141,6 +145,10 @@ struct Warp {
 // handler can say `return RaiseFault(...)`. Defined in fault.cpp.
 const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::uint32_t lane,
                           std::uint64_t address, std::uint32_t bytes);
+
+// Moves the window of a block with a reach to the piece that holds the address, as far as that is
+// mapped. False, and nothing changes, if the window holds it or no piece does.
+bool MoveWindow(BlockContext& block, std::uint64_t address);
 
 // Host address of `bytes` bytes at a lane's generic address. Null, after raising a fault, if the
 // access is outside of every space or misaligned to `alignment`.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tests/conformance/device_moves.h"
+#include "tests/conformance/rule_images.h"
 
 namespace gpushared::testing {
 namespace {
@@ -176,6 +177,94 @@ TEST_P(DeviceMoves, NoByteIsLostAndNoneOfAnotherIsSeen) {
     }
   }
   End();
+}
+
+// ---- launches while a part of the memory is away
+
+TestClient DeviceMoves::ComeWithSomeAway() {
+  store_ = device::StepStore::Create({.bytes = kFewSteps * kMoveStep, .folder = ""}).value();
+  EXPECT_TRUE(store_->Reserve(kFewSteps * kMoveStep).ok());
+  TestClient client;
+  client.space =
+      gpu()
+          .CreateSpace(
+              {.quota_bytes = 32 * kMebibyte, .store = store_, .isolation = GetParam().isolation})
+          .value();
+  client.module = Load(*client.space, RulesPtx()).value();
+  EXPECT_TRUE(client.space->Resize(kFewSteps * kMoveStep).ok());
+  for (std::uint32_t step = 0; step < kFewSteps; ++step) {
+    WriteWords(client, step * kMoveStep, std::vector<std::uint32_t>{step});
+  }
+  for (const std::uint64_t step : {1, 3}) {
+    EXPECT_TRUE(client.space->MoveStepOut(step * kMoveStep).ok());
+  }
+  return client;
+}
+
+device::Reach DeviceMoves::StepsOf(const TestClient& client,
+                                   std::initializer_list<std::uint64_t> steps) {
+  device::Reach reach;
+  for (const std::uint64_t step : steps) {
+    reach.Add({.base = client.At(step * kMoveStep), .bytes = kMoveStep});
+  }
+  return reach;
+}
+
+device::Completion DeviceMoves::WriteTo(const TestClient& client, std::uint64_t step,
+                                        std::uint32_t value, const device::Reach* reach) {
+  const std::uint64_t address = client.At(step * kMoveStep + 8);
+  return Await(Launch(client, "write_at", {.reach = reach}, Arguments::Pack(address, value)));
+}
+
+TEST_P(DeviceMoves, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
+  if (Skips(gpu().info().moves_by_step, "move single steps")) return;
+  const TestClient client = ComeWithSomeAway();
+  const device::Reach there = StepsOf(client, {0, 2});
+  for (const std::uint64_t step : {0, 2}) {
+    const device::Completion ended = WriteTo(client, step, 70, &there);
+    EXPECT_TRUE(ended.status.ok()) << ended.status.ToString();
+    EXPECT_EQ(ReadWords(client, step * kMoveStep + 8, 1).at(0), 70U);
+  }
+  const device::GraphNode node =
+      NodeOf(client, "write_at", {.reach = &there},
+             Arguments::Pack(client.At(2 * kMoveStep + 8), std::uint32_t{71}));
+  const device::GraphNode* const nodes[] = {&node};
+  AwaitOk(SubmitGraph(client, nodes, {}));
+  EXPECT_EQ(ReadWords(client, 2 * kMoveStep + 8, 1).at(0), 71U);
+  EXPECT_EQ(client.space->AwayBytes(client.space->base(), kFewSteps * kMoveStep), 2 * kMoveStep);
+}
+
+TEST_P(DeviceMoves, LaunchesAreRefusedWhereTheirReachIsAway) {
+  if (Skips(gpu().info().moves_by_step, "move single steps")) return;
+  const TestClient client = ComeWithSomeAway();
+  const device::Reach partly = StepsOf(client, {0, 1});
+  EXPECT_EQ(WriteTo(client, 0, 70, &partly).status.code(), StatusCode::kInternal);
+  EXPECT_EQ(WriteTo(client, 0, 70, nullptr).status.code(), StatusCode::kInternal);
+  EXPECT_EQ(ReadWords(client, 8, 1).at(0), 0U);
+  ASSERT_TRUE(client.space->MoveStepIn(kMoveStep).ok());
+  EXPECT_TRUE(WriteTo(client, 1, 72, &partly).status.ok());
+  EXPECT_EQ(ReadWords(client, kMoveStep, 1).at(0), 1U);
+  EXPECT_EQ(ReadWords(client, kMoveStep + 8, 1).at(0), 72U);
+}
+
+TEST_P(DeviceMoves, LaunchesFaultBeyondTheirReach) {
+  if (Skips(gpu().info().moves_by_step, "move single steps")) return;
+  const TestClient client = ComeWithSomeAway();
+  const device::Reach first = StepsOf(client, {0});
+  // One is away, and one is there.
+  for (const std::uint64_t step : {1, 2}) {
+    const device::Completion ended = WriteTo(client, step, 73, &first);
+    EXPECT_EQ(ended.status.code(), StatusCode::kKernelFault);
+    EXPECT_EQ(ended.fault, FaultKind::kIllegalAddress);
+    EXPECT_NE(ended.status.message().find("outside of what the launch may touch"),
+              std::string::npos)
+        << ended.status.ToString();
+  }
+  ASSERT_TRUE(client.space->MoveStepIn(kMoveStep).ok());
+  for (const std::uint64_t step : {1, 2}) {
+    EXPECT_EQ(ReadWords(client, step * kMoveStep, 1).at(0), step);
+    EXPECT_EQ(ReadWords(client, step * kMoveStep + 8, 1).at(0), 0U);
+  }
 }
 
 }  // namespace gpushared::testing

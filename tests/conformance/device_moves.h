@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <random>
 #include <vector>
 
 #include "server/device/memory_budget.h"
+#include "server/device/reach.h"
 #include "server/device/step_store.h"
 #include "tests/conformance/device_suite.h"
 
@@ -52,6 +54,15 @@ class DeviceMoves : public DeviceConformance {
   void Work(Client& client);
   void ExpectRight(Client& client, std::uint64_t step);
   void CheckAccounts();
+
+  static constexpr std::uint64_t kFewSteps = 4;
+  // A client with kernels. Each of its few steps begins with its number; steps 1 and 3 are away.
+  TestClient ComeWithSomeAway();
+  static device::Reach StepsOf(const TestClient& client,
+                               std::initializer_list<std::uint64_t> steps);
+  // Of a launch that writes to the third word of a step. It may touch the reach; null: everything.
+  device::Completion WriteTo(const TestClient& client, std::uint64_t step, std::uint32_t value,
+                             const device::Reach* reach);
 
   std::array<Client, kClients>& clients() { return clients_; }
 

@@ -137,6 +137,7 @@ device::LaunchWork DeviceConformance::WorkOf(const TestClient& client, std::stri
   work.grid = spec.grid;
   work.block = spec.block;
   work.dynamic_shared_bytes = spec.dynamic_shared_bytes;
+  work.reach = spec.reach;
   work.parameters = arguments_[work.id] = std::move(arguments);
   return work;
 }

@@ -87,6 +87,7 @@ struct LaunchSpec {
   std::uint8_t priority = 0;
   std::uint64_t first_unit = 0;
   std::uint64_t graph_version = 0;  // Of a whole graph: see device::GraphWork.
+  const device::Reach* reach = nullptr;
 };
 
 class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {

@@ -87,6 +87,7 @@ void Launcher::Load(std::string_view ptx_text) {
   if (!initial.empty()) std::memcpy(variables, initial.data(), initial.size());
   image_ = ThroughBytes(*Need(executor::DecodeModule(module, layout, 0, flavour_)), flavour_);
   variables_at_ = variables_base;
+  variables_bytes_ = layout.bytes;
 }
 
 void Launcher::LoadFile(const std::string& path) {
@@ -140,8 +141,12 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   launch.block = block;
   launch.dynamic_shared_bytes = dynamic_shared_bytes;
   launch.parameters = parameters;
-  launch.memory = {base(), &mapped_bytes_};
+  launch.memory = {.base = base(),
+                   .mapped_bytes = &mapped_bytes_,
+                   .variables_base = variables_at_,
+                   .variables_bytes = variables_bytes_};
   if (heap_) launch.memory.further = {&heap_piece_, 1};
+  launch.memory.reach = ReachAfter(0);
   launch.heap = heap_.get();
   launch.variables_at = variables_at_;
   launch.print = &print;
@@ -156,6 +161,10 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   return count_instructions
              ? executor_.RunCounted(launch, first_block, count, stop, killed, &counts_)
              : executor_.Run(launch, first_block, count, stop, killed);
+}
+
+const device::Reach* Launcher::ReachAfter(std::size_t pauses_of_run) const {
+  return reaches.empty() ? nullptr : &reaches[std::min(pauses_of_run, reaches.size() - 1)];
 }
 
 executor::RunOutcome Launcher::RunPaused(executor::Launch launch, std::uint64_t count,
@@ -173,12 +182,14 @@ executor::RunOutcome Launcher::RunPaused(executor::Launch launch, std::uint64_t 
   auto held = std::make_unique<executor::Launch>(launch);
   std::vector<std::byte> parameters;
   executor::RunOutcome outcome = executor_.Run(*held, first_block, count, stop, killed);
+  std::size_t pauses_of_run = 0;
   while (outcome.end == executor::RunOutcome::End::kPaused) {
     ++pauses;
     // All that the run has borrowed moves, and is overwritten where it was.
     auto moved = std::make_unique<executor::Launch>(*held);
     std::vector<std::byte> copy(held->parameters.begin(), held->parameters.end());
     moved->parameters = copy;
+    moved->memory.reach = ReachAfter(++pauses_of_run);
     *held = {};
     std::ranges::fill(parameters, std::byte{0xee});
     held = std::move(moved);

@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "server/device/reach.h"
 #include "server/executor/block_executor.h"
 #include "server/executor/code.h"
 #include "server/executor/device_heap.h"
@@ -81,6 +82,9 @@ class Launcher {
   // by GPUSHARED_PAUSE_ALWAYS, for all runs of a program.
   bool pause_always = false;
   std::uint64_t pauses = 0;  // Counts those of all runs.
+  // What the run may touch of its client's memory, and what it may touch after each pause; the last
+  // stays. Empty: everything.
+  std::vector<device::Reach> reaches;
   // In place of `kill`, where a kernel raises it itself.
   const std::atomic<bool>* kill_word = nullptr;
 
@@ -93,6 +97,7 @@ class Launcher {
     std::memcpy(packed->data() + at, &value, sizeof(T));
   }
 
+  const device::Reach* ReachAfter(std::size_t pauses_of_run) const;
   executor::RunOutcome RunPaused(executor::Launch launch, std::uint64_t count,
                                  const std::atomic<bool>& killed);
 
@@ -110,6 +115,7 @@ class Launcher {
   std::unique_ptr<executor::DeviceHeap> heap_;
   std::unique_ptr<executor::ModuleImage> image_;
   std::uint64_t variables_at_ = 0;
+  std::uint64_t variables_bytes_ = 0;
   executor::BlockExecutor executor_;
   executor::ExecutionCounts counts_;
 };

@@ -174,8 +174,6 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   return info;
 }
 
-Reach ReachOf(const LaunchWork&) { return Reach::Everything(); }
-
 // Whether all that it may touch is in memory.
 template <typename Work>
 bool IsThere(const Work& work) {
@@ -417,6 +415,7 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   launch.dynamic_shared_bytes = work.dynamic_shared_bytes;
   launch.parameters = work.parameters;
   launch.memory = module.window(further);
+  launch.memory.reach = work.reach;
   launch.heap = module.heap();
   launch.variables_at = launch.memory.variables_base;
   launch.multiprocessor = multiprocessor;

@@ -5,9 +5,13 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
+template <typename T, Space S, typename Index, u32 N>
+const MicroOp* Load(Warp& w, const MicroOp* op);
+
 // Any lanes, any addresses, any space; also finds out which lane is at fault.
 template <typename T, Space S, typename Index, u32 N, bool Strong>
 __attribute__((noinline)) const MicroOp* LoadEach(Warp& w, const MicroOp* op, u32 lanes) {
+  if (WindowMoved<S, Index>(w, op, lanes) && !Strong) return Load<T, S, Index, N>(w, op);
   const std::byte* addresses = w.frame + op->a;
   alignas(64) u64 host[kLanes];
   // All addresses first: a destination may be the address row.

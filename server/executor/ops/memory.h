@@ -62,14 +62,30 @@ GPUSHARED_INLINE bool Inside(const Warp& w, u64 address, u32 bytes) {
          (address & (bytes - 1)) == 0;
 }
 
-// In what lies outside the client's mapped memory: the variables of the launched module, and
-// further pieces?
+// In what lies outside the window: other pieces of the launch's reach, the variables of the
+// launched module, and further pieces?
 inline bool InOtherMemory(const Warp& w, u64 address, u32 bytes) {
+  if (w.block->has_reach && MoveWindow(*w.block, address)) {
+    return Inside<Space::kGlobal>(w, address, bytes);
+  }
   if ((address & (bytes - 1)) != 0) return false;
   const MemoryWindow& memory = w.block->launch->memory;
   if (address - memory.variables_base < StartLimit(memory.variables_bytes, bytes)) return true;
   const MemoryPiece* const piece = PieceAt(memory.further, address);
   return piece != nullptr && address - piece->base < StartLimit(piece->bytes, bytes);
+}
+
+// For an access of these lanes outside of the window: moves it to where the first of them looks, if
+// the launch may touch that. Lanes that look elsewhere have the slow way.
+template <Space S, typename Index>
+GPUSHARED_INLINE bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes) {
+  if constexpr (S == Space::kGlobal || S == Space::kGeneric) {
+    if (__builtin_expect(!w.block->has_reach, 1)) return false;
+    const u32 first = static_cast<u32>(__builtin_ctz(lanes));
+    return MoveWindow(*w.block, AddressOf<Index>(w.frame + op->a, op, first));
+  } else {
+    return false;
+  }
 }
 
 // The slow, certain way: one lane's host address, or null after raising a fault.

@@ -5,10 +5,14 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
+template <typename T, Space S, typename Index, u32 N>
+const MicroOp* Store(Warp& w, const MicroOp* op);
+
 // Lanes in ascending order, so that of several lanes that store to one place the
 // last one wins. No lane's store happens when any lane is at fault.
 template <typename T, Space S, typename Index, u32 N, bool Strong>
 __attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u32 lanes) {
+  if (WindowMoved<S, Index>(w, op, lanes) && !Strong) return Store<T, S, Index, N>(w, op);
   const std::byte* addresses = w.frame + op->a;
   alignas(64) u64 host[kLanes];
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
