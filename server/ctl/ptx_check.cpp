@@ -8,6 +8,8 @@
 
 #include "server/ctl/module_file.h"
 #include "server/executor/program.h"
+#include "server/ptx/analysis/call_graph.h"
+#include "server/ptx/analysis/kernel_reach.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
@@ -66,6 +68,24 @@ Result<Reasons> HasContainment(const ptx::Module& module) {
   return ReasonsOf(module, ptx::Contain(module, ptx::kFenceRangeBytesMin));
 }
 
+std::map<std::string, ptx::KernelReach> ReachesOf(const ptx::Module& module) {
+  const ptx::CallGraph calls(module);
+  ptx::ReachFinder finder(module, calls);
+  std::map<std::string, ptx::KernelReach> reaches;
+  for (const ptx::Item& item : module.items) {
+    const auto* kernel = std::get_if<ptx::Function>(&item);
+    if (kernel == nullptr || !kernel->is_entry || !kernel->body) continue;
+    reaches[kernel->name] = finder.Find(*kernel);
+  }
+  return reaches;
+}
+
+Result<Reasons> HasReach(const ptx::Module& module) {
+  Reasons reasons;
+  for (const auto& [name, reach] : ReachesOf(module)) reasons[name] = reach.why_unknown;
+  return reasons;
+}
+
 // One line per question that the report answers.
 struct Check {
   const char* name;     // In JSON.
@@ -77,6 +97,7 @@ constexpr std::array kChecks = {
     Check{"claim", "can be claimed", &HasClaim},
     Check{"fence", "can be fenced", &HasFence},
     Check{"contain", "can be contained", &HasContainment},
+    Check{"reach", "reach is known", &HasReach},
 };
 
 json CheckModule(const FoundModule& found, json* kernels) {
@@ -89,6 +110,7 @@ json CheckModule(const FoundModule& found, json* kernels) {
     if (!reasons) return found.place + ": " + reasons.status().message();
     results.emplace_back(&check, *std::move(reasons));
   }
+  const std::map<std::string, ptx::KernelReach> reaches = ReachesOf(*module);
   for (const ptx::Item& item : module->items) {
     const auto* kernel = std::get_if<ptx::Function>(&item);
     if (kernel == nullptr || !kernel->is_entry || !kernel->body) continue;
@@ -101,6 +123,8 @@ json CheckModule(const FoundModule& found, json* kernels) {
       const std::string why = reason == reasons.end() ? "not looked at" : reason->second;
       entry["reasons"].push_back(std::string(check->name) + ": " + why);
     }
+    entry["reach_offsets"] = reaches.at(kernel->name).offsets;
+    entry["reaches_variables"] = reaches.at(kernel->name).reaches_variables;
     kernels->push_back(std::move(entry));
   }
   return nullptr;

@@ -15,7 +15,7 @@
 namespace gpushared::server {
 
 // {"modules": n, "kernels": [{"name", "module", "runs_on_cpu", "claim", "fence", "contain",
-//  "reasons": [...]}],
+//  "reach", "reach_offsets": [...], "reaches_variables", "reasons": [...]}],
 //  "problems": [...]}: one boolean per check, a reason "runs_on_cpu: ..." for each that is
 // false, and a problem for each module that holds no PTX or cannot be read as PTX. Fails
 // only for files that are neither PTX, fatbin nor ELF (module_file.h).

@@ -55,6 +55,12 @@ struct KernelInfo {
   // Why a launch of this kernel would be refused on this device (the full list of
   // missing instructions, with PTX lines); empty when it runs.
   std::string unsupported;
+  // Where its parameters hold addresses, and perhaps numbers, through which it touches memory: byte
+  // offsets of words of 8 bytes, ascending (ptx::KernelReach). Empty while nothing is known.
+  std::vector<std::uint32_t> reach_offsets;
+  bool reaches_variables = false;  // It also touches variables of its module.
+  // Why nothing is known of what it touches; empty where reach_offsets says it.
+  std::string why_reach_unknown = "nobody has looked";
 };
 
 // A variable of a module, in device memory.

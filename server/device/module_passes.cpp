@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "server/device/kernel_reach.h"
 #include "server/device/memory_budget.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/contain.h"
@@ -32,12 +33,15 @@ void LayOutParameters(const ptx::Function& kernel, KernelInfo& info) {
 
 std::vector<PassedKernel> KernelsOf(const ptx::Module& module) {
   std::vector<PassedKernel> kernels;
+  const ptx::CallGraph calls(module);
+  ptx::ReachFinder reaches(module, calls);
   for (const ptx::Item& item : module.items) {
     const auto* function = std::get_if<ptx::Function>(&item);
     if (function == nullptr || !function->is_entry || !function->body) continue;
     PassedKernel& kernel = kernels.emplace_back();
     kernel.info.name = function->name;
     LayOutParameters(*function, kernel.info);
+    SetReach(kernel.info, reaches.Find(*function));
   }
   return kernels;
 }

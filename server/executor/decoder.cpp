@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "server/device/kernel_reach.h"
 #include "server/device/shown_name.h"
 #include "server/executor/block_executor.h"
 #include "server/executor/decode.h"
@@ -93,7 +94,8 @@ ModuleIndex IndexOf(const ptx::Module& module) {
 // Builds the Program of one kernel.
 class ProgramBuilder {
  public:
-  ProgramBuilder(ModuleIndex& module, Flavour flavour) : code_(std::make_unique<Code>()) {
+  ProgramBuilder(ModuleIndex& module, ptx::ReachFinder& reaches, Flavour flavour)
+      : reaches_(reaches), code_(std::make_unique<Code>()) {
     plan_.module = &module;
     plan_.flavour = flavour;
     plan_.code = code_.get();
@@ -106,6 +108,7 @@ class ProgramBuilder {
     PlaceShared();
     for (FunctionPlan& function : plan_.functions) PlaceOwnVariables(&function);
     DescribeKernel(kernel);
+    FindReach();
     code_->functions.resize(plan_.functions.size());
     for (std::uint32_t i = 0; i < plan_.functions.size(); ++i) FunctionDecoder(plan_, i).Decode();
     code_->local_bytes_per_thread = LocalBytes();
@@ -266,6 +269,14 @@ class ProgramBuilder {
     }
   }
 
+  void FindReach() {
+    std::vector<ptx::ReachFinder::AnalysedFunction> functions;
+    for (const FunctionPlan& plan : plan_.functions) {
+      functions.push_back({.function = plan.function, .flow = &plan.flow});
+    }
+    SetReach(info_, reaches_.Find(functions));
+  }
+
   void DescribeCode() {
     for (const FunctionCode& function : code_->functions) {
       // One row of each kind is nobody's register.
@@ -362,6 +373,7 @@ class ProgramBuilder {
   }
 
   ProgramPlan plan_;
+  ptx::ReachFinder& reaches_;
   std::unique_ptr<Code> code_;
   KernelInfo info_;
   std::uint32_t registers_most_ = kRegistersPerThreadMax;
@@ -426,6 +438,8 @@ Status DecodeKernels(const ptx::Module& module, const ModuleLayout& layout,
                      std::uint64_t variables_base, Flavour flavour,
                      const std::function<void(std::unique_ptr<const Program>)>& take) {
   ModuleIndex index = IndexOf(module);
+  const ptx::CallGraph calls(module);
+  ptx::ReachFinder reaches(module, calls);
   for (const VariablePlacement& variable : layout.variables) {
     index.symbols[variable.name] = {Symbol::Kind::kGlobal, variables_base + variable.offset,
                                     variable.bytes};
@@ -436,7 +450,7 @@ Status DecodeKernels(const ptx::Module& module, const ModuleLayout& layout,
   for (const ptx::Item& item : module.items) {
     const auto* function = std::get_if<ptx::Function>(&item);
     if (function == nullptr || !function->is_entry || !function->body) continue;
-    auto program = ProgramBuilder(index, flavour).Build(*function);
+    auto program = ProgramBuilder(index, reaches, flavour).Build(*function);
     if (!program.ok()) return program.status();
     take(*std::move(program));
   }

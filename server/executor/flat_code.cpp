@@ -11,6 +11,7 @@
 #include "server/executor/code.h"
 #include "server/executor/op_table.h"
 #include "server/executor/verify.h"
+#include "server/ptx/analysis/kernel_reach.h"
 
 namespace gpushared::device::executor {
 namespace {
@@ -209,11 +210,12 @@ bool IsPlainText(std::string_view text) {
 std::uint64_t MemoryBytes(const Program& program) {
   const Code& code = program.code();
   std::uint64_t bytes = sizeof(Program) + sizeof(Code) + program.info().unsupported.size() +
-                        BytesOf(program.info().parameters) + BytesOf(code.ops) +
-                        BytesOf(code.sources) + BytesOf(code.spellings) + BytesOf(code.functions) +
-                        BytesOf(code.call_sites) + BytesOf(code.branch_tables) +
-                        BytesOf(code.matrix_calls) + BytesOf(code.callable) +
-                        BytesOf(code.target_lists);
+                        program.info().why_reach_unknown.size() +
+                        BytesOf(program.info().reach_offsets) + BytesOf(program.info().parameters) +
+                        BytesOf(code.ops) + BytesOf(code.sources) + BytesOf(code.spellings) +
+                        BytesOf(code.functions) + BytesOf(code.call_sites) +
+                        BytesOf(code.branch_tables) + BytesOf(code.matrix_calls) +
+                        BytesOf(code.callable) + BytesOf(code.target_lists);
   for (const std::string& spelling : code.spellings) bytes += spelling.capacity();
   for (const FunctionCode& f : code.functions) {
     bytes += f.name.capacity() + BytesOf(f.image) + BytesOf(f.special_rows) +
@@ -230,6 +232,19 @@ std::uint64_t MemoryBytes(const Program& program) {
   return bytes;
 }
 
+namespace {
+
+// Who takes them reads eight bytes at each.
+bool AreWords(const std::vector<std::uint32_t>& offsets, std::uint32_t parameter_bytes) {
+  const bool ascend =
+      std::ranges::adjacent_find(offsets, std::ranges::greater_equal()) == offsets.end();
+  return ascend && offsets.size() <= ptx::kReachOffsetsMax &&
+         (offsets.empty() || (parameter_bytes >= sizeof(std::uint64_t) &&
+                              offsets.back() <= parameter_bytes - sizeof(std::uint64_t)));
+}
+
+}  // namespace
+
 void PutKernelInfo(const KernelInfo& info, FlatWriter& to) {
   to.PutText(info.name);
   to.PutText(info.unsupported);
@@ -242,6 +257,9 @@ void PutKernelInfo(const KernelInfo& info, FlatWriter& to) {
         info.ptx_version, info.binary_version}) {
     to.Put(fact);
   }
+  to.PutAll(info.reach_offsets);
+  to.Put(std::uint32_t{info.reaches_variables});
+  to.PutText(info.why_reach_unknown);
 }
 
 Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
@@ -257,12 +275,20 @@ Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
         &info.ptx_version, &info.binary_version}) {
     *fact = from.Take<std::uint32_t>();
   }
+  info.reach_offsets = from.TakeAll<std::uint32_t>();
+  info.reaches_variables = from.Take<std::uint32_t>() != 0;
+  info.why_reach_unknown = from.TakeText();
   const bool fit = std::ranges::all_of(info.parameters, [&](const ParameterLayout& parameter) {
     return parameter.bytes <= info.parameter_bytes &&
            parameter.offset <= info.parameter_bytes - parameter.bytes;
   });
-  if (!from.ok() || !fit || !IsPlainText(info.name) || !IsPlainText(info.unsupported)) {
-    return Wrong("what it says of a kernel");
+  const bool is_plain = IsPlainText(info.name) && IsPlainText(info.unsupported) &&
+                        IsPlainText(info.why_reach_unknown);
+  if (!from.ok() || !fit || !is_plain) return Wrong("what it says of a kernel");
+  const bool knows = info.why_reach_unknown.empty();
+  if (!AreWords(info.reach_offsets, info.parameter_bytes) ||
+      (!knows && !info.reach_offsets.empty())) {
+    return Wrong("what it says of the memory that a kernel touches");
   }
   return info;
 }

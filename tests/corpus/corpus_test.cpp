@@ -2,6 +2,7 @@
 // Every program of the corpus runs on the executor and agrees with its host reference.
 #include "tests/corpus/corpus.h"
 
+#include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -11,9 +12,27 @@
 namespace gpushared::corpus {
 namespace {
 
+constexpr double kKnownLeast = 0.5;
+
 class CorpusProgram : public ::testing::TestWithParam<Program> {};
 
 TEST_P(CorpusProgram, AgreesWithItsHostReference) { EXPECT_EQ(RunProgram(GetParam()), ""); }
+
+// Each launch of the programs above touches its kernel's reach alone, where that is known.
+TEST(CorpusReach, IsKnownOfManyKernels) {
+  std::size_t known = 0, all = 0;
+  for (const auto& module : Runtime::Instance().modules()) {
+    for (std::size_t i = 0; i < module->image->size(); ++i) {
+      const std::string& why = module->image->program(i).info().why_reach_unknown;
+      ++all;
+      known += why.empty() ? 1 : 0;
+      if (!why.empty())
+        std::printf("%s: %s\n", module->image->program(i).info().name.c_str(), why.c_str());
+    }
+  }
+  std::printf("the reach of %zu of %zu kernels is known\n", known, all);
+  EXPECT_GE(static_cast<double>(known), kKnownLeast * static_cast<double>(all));
+}
 
 std::string NameOf(const ::testing::TestParamInfo<Program>& info) { return info.param.name; }
 

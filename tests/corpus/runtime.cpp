@@ -82,6 +82,9 @@ void Runtime::RegisterVariable(LoadedModule* module, const void* host_variable, 
 void Runtime::Reset() {
   std::memset(memory_, 0, used_);
   used_ = variables_end_;
+  while (!allocations_.empty() && allocations_.back().base >= Base() + used_) {
+    allocations_.pop_back();
+  }
   error_.clear();
   for (const auto& loaded : modules_) {
     const std::vector<std::byte> initial = loaded->layout.InitialBytes(loaded->variables_base);
@@ -116,7 +119,23 @@ void* Runtime::Allocate(std::uint64_t bytes) {
   const std::uint64_t at = (used_ + kAlignment - 1) / kAlignment * kAlignment;
   if (bytes > kMemoryBytes || at + bytes > kMemoryBytes) return nullptr;
   used_ = at + bytes;
+  allocations_.push_back({.base = Base() + at, .bytes = bytes});
   return memory_ + at;
+}
+
+device::Reach Runtime::ReachOf(const KernelLaunch& launch) const {
+  const device::KernelInfo& info = launch.program->info();
+  if (!info.why_reach_unknown.empty()) return device::Reach::Everything();
+  device::Reach reach;
+  for (const std::uint32_t offset : info.reach_offsets) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, launch.parameters.data() + offset, sizeof word);
+    for (const device::MemoryPiece& piece : allocations_) {
+      // The end of an array is an address, too.
+      if (word - piece.base <= piece.bytes) reach.Add(piece);
+    }
+  }
+  return reach;
 }
 
 void Runtime::NoteError(const std::string& error) {
@@ -131,6 +150,11 @@ Status Runtime::RunPlain(const KernelLaunch& launch) {
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
   work.parameters = launch.parameters;
   work.memory = window();
+  const device::Reach reach = ReachOf(launch);
+  work.memory.reach = &reach;
+  work.memory.variables_base = launch.module->variables_base;
+  work.memory.variables_bytes = launch.module->layout.bytes;
+  if (!reach.is_everything()) ++bound_launches_;
   const std::atomic<bool> never{false};
   const auto outcome = executor_.Run(work, 0, launch.grid.Count(), never, never);
   if (outcome.end == executor::RunOutcome::End::kFinished) return {};

@@ -21,6 +21,7 @@
 
 #include "gpushared/result.h"
 
+#include "server/device/reach.h"
 #include "server/executor/block_executor.h"
 #include "server/executor/program.h"
 #include "server/ptx/text/module.h"
@@ -85,8 +86,11 @@ class Runtime {
   std::span<std::byte> used_memory() { return {memory_, static_cast<std::size_t>(used_)}; }
   executor::MemoryWindow window() const { return {Base(), &mapped_bytes_, 0, 0}; }
   executor::BlockExecutor& block_executor() { return executor_; }
-  // Runs a launch as it is.
+  // Runs a launch as it is. One whose kernel's reach is known may touch nothing else: allocations
+  // to which those words of its parameters point, and variables of its module.
   Status RunPlain(const KernelLaunch& launch);
+  // Launches that were bound so, since the process began.
+  std::uint64_t bound_launches() const { return bound_launches_; }
 
   // For runtime_calls.cpp. Null, or an error noted, where something is unknown.
   LoadedModule* Register(const void* fatbin_wrapper);
@@ -104,6 +108,8 @@ class Runtime {
   Runtime();
   ~Runtime();
   std::uint64_t Base() const { return reinterpret_cast<std::uint64_t>(memory_); }
+  // Everything, where nothing is known.
+  device::Reach ReachOf(const KernelLaunch& launch) const;
 
   struct Function {
     LoadedModule* module = nullptr;
@@ -118,7 +124,9 @@ class Runtime {
   std::byte* memory_ = nullptr;  // Aligned to its size: addresses differ in their low words only.
   std::atomic<std::uint64_t> mapped_bytes_ = kMemoryBytes;
   std::uint64_t used_ = 0;
-  std::uint64_t variables_end_ = 0;  // Where Reset() goes back to.
+  std::uint64_t variables_end_ = 0;               // Where Reset() goes back to.
+  std::vector<device::MemoryPiece> allocations_;  // By address.
+  std::uint64_t bound_launches_ = 0;
   std::vector<std::unique_ptr<LoadedModule>> modules_;
   std::map<const void*, Function> functions_;
   std::map<const void*, Variable> variables_;

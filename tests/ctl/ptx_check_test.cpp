@@ -31,7 +31,8 @@ using ::testing::HasSubstr;
 
 constexpr const char* kTwoKernels =
     ".version 8.0\n.target sm_75\n.address_size 64\n"
-    ".visible .entry plain(.param .u64 a) { ret; }\n"
+    ".visible .entry plain(.param .u32 n, .param .u64 a) { .reg .b64 %d<2>;"
+    " ld.param.u64 %d1, [a]; st.global.u32 [%d1], 1; ret; }\n"
     ".visible .entry textured(.param .u64 a) {\n"
     "  .reg .b32 %r<9>; .reg .b64 %d<2>;\n"
     "  tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%d0, {%r4, %r5, %r6, %r6}];\n  ret;\n}\n";
@@ -57,12 +58,18 @@ TEST(PtxCheck, EachKernelHasItsAnswersAndReasons) {
   EXPECT_EQ(plain["claim"], true);
   EXPECT_EQ(plain["fence"], true);
   EXPECT_EQ(plain["contain"], true);
+  EXPECT_EQ(plain["reach"], true);
+  EXPECT_EQ(plain["reach_offsets"], json({8}));
+  EXPECT_EQ(plain["reaches_variables"], false);
   EXPECT_EQ(plain["reasons"], json::array());
   EXPECT_EQ(textured["runs_on_cpu"], false);
   EXPECT_THAT(textured["reasons"][0].get<std::string>(),
               HasSubstr("runs_on_cpu: line 7: tex.cube.v4.f32.f32 (of textures, "));
   EXPECT_EQ(textured["fence"], false);
   EXPECT_EQ(textured["contain"], false);
+  EXPECT_EQ(textured["reach"], false);
+  EXPECT_EQ(textured["reasons"].back(),
+            "reach: line 7: it is not known what memory 'tex.cube.v4.f32.f32' touches");
   const std::string report = PtxReport(checked);
   EXPECT_THAT(report, HasSubstr("plain\n"));
   EXPECT_THAT(report, HasSubstr("runs on cpu: 1 of 2 kernels\n"));

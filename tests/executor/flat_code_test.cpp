@@ -19,6 +19,7 @@
 #include "server/executor/code.h"
 #include "server/executor/op_table.h"
 #include "server/executor/verify.h"
+#include "server/ptx/analysis/kernel_reach.h"
 #include "server/ptx/text/parser.h"
 #include "tests/executor/brief_run.h"
 
@@ -262,6 +263,45 @@ TEST_F(FlatCode, BytesThatAreCutOffAreRefused) {
     device::FlatReader from(std::span<const std::byte>(bytes).first(size));
     EXPECT_FALSE(TakeProgram(from, kFlavour).ok()) << size;
   }
+}
+
+TEST(FlatKernelInfo, TheReachLiesInTheParameters) {
+  const auto is_taken = [](const std::vector<std::uint32_t>& offsets, const std::string& why) {
+    device::KernelInfo info;
+    info.name = "k";
+    info.parameters = {{.offset = 0, .bytes = 8 * ptx::kReachOffsetsMax + 32}};
+    info.parameter_bytes = info.parameters[0].bytes;
+    info.reach_offsets = offsets;
+    info.reaches_variables = true;
+    info.why_reach_unknown = why;
+    std::vector<std::byte> bytes;
+    device::FlatWriter to(
+        [&](auto piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); });
+    PutKernelInfo(info, to);
+    to.Flush();
+    device::FlatReader from(bytes);
+    const Result<device::KernelInfo> taken = TakeKernelInfo(from);
+    if (!taken.ok()) return false;
+    EXPECT_EQ(taken->reach_offsets, offsets);
+    EXPECT_EQ(taken->why_reach_unknown, why);
+    EXPECT_TRUE(taken->reaches_variables);
+    return true;
+  };
+  constexpr std::uint32_t kLast = 8 * ptx::kReachOffsetsMax + 24;
+  EXPECT_TRUE(is_taken({}, ""));
+  EXPECT_TRUE(is_taken({}, "line 3: ld"));
+  EXPECT_TRUE(is_taken({0, 8, 12, kLast}, ""));
+  EXPECT_FALSE(is_taken({kLast + 1}, ""));
+  EXPECT_FALSE(is_taken({0xfffffff8}, ""));
+  EXPECT_FALSE(is_taken({8, 8}, ""));
+  EXPECT_FALSE(is_taken({8, 0}, ""));
+  EXPECT_FALSE(is_taken({8}, "line 3: ld"));
+  EXPECT_FALSE(is_taken({}, "line\n"));
+  std::vector<std::uint32_t> many;
+  for (std::uint32_t i = 0; i < ptx::kReachOffsetsMax; ++i) many.push_back(8 * i);
+  EXPECT_TRUE(is_taken(many, ""));
+  many.push_back(many.back() + 8);
+  EXPECT_FALSE(is_taken(many, ""));
 }
 
 // What passes may compute anything; sanitizers say whether it stays within its bounds.

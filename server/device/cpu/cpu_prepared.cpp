@@ -92,6 +92,8 @@ void CpuPrepared::CountBytes() {
   }
   for (const KernelInfo& info : infos_) {
     bytes_ += 2 * (sizeof info + info.name.size() + info.unsupported.size() +
+                   info.why_reach_unknown.size() +
+                   info.reach_offsets.size() * sizeof info.reach_offsets[0] +
                    info.parameters.size() * sizeof info.parameters[0]);
   }
 }

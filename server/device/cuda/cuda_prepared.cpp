@@ -377,6 +377,8 @@ std::uint64_t CudaPrepared::bytes() const {
                         HostBytes(fault_places_) + note_.size();
   for (const KernelInfo& kernel : kernels_) {
     bytes += sizeof kernel + kernel.name.size() + kernel.unsupported.size() +
+             kernel.why_reach_unknown.size() +
+             kernel.reach_offsets.size() * sizeof kernel.reach_offsets[0] +
              kernel.parameters.size() * sizeof kernel.parameters[0];
   }
   if (claims_ == nullptr) return bytes;
