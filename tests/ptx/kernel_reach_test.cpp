@@ -247,6 +247,16 @@ TEST(KernelReach, FunctionsAreFollowed) {
       "{ .param .align 8 .b8 a0[16]; .param .align 8 .b8 r0[16]; call.uni (r0), moved, (a0);"
       "ld.param.b64 %d1, [r0+0]; }";
   ExpectUnknown(call_without + "@%t mov.u64 %d1, %p; ld.global.u32 %r1, [%d1];", "", moved);
+  // One that is written over by its address.
+  const std::string changed =
+      ".func (.param .b64 r) changed (.param .b64 a, .param .b64 x) { .reg .b64 %d<4>;"
+      "mov.u64 %d1, a; cvta.local.u64 %d1, %d1; ld.param.u64 %d2, [x]; st.u64 [%d1], %d2;"
+      "ld.param.u64 %d3, [a]; st.param.b64 [r+0], %d3; ret; }";
+  ExpectUnknown(
+      "{ .param .b64 a0; .param .b64 a1; .param .b64 r0; st.param.b64 [a0+0], %p;"
+      "st.param.b64 [a1+0], %x; call.uni (r0), changed, (a0, a1); ld.param.b64 %d1, [r0+0]; }"
+      "ld.global.u32 %r1, [%d1];",
+      kFromMemory, changed);
   // Recursion.
   const std::string deep =
       ".func deep (.param .b64 a) { .reg .b64 %d<3>; .reg .b32 %r<3>; .reg .pred %p<2>;"
