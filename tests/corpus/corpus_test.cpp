@@ -3,6 +3,7 @@
 #include "tests/corpus/corpus.h"
 
 #include <cstdio>
+#include <span>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -18,6 +19,14 @@ class CorpusProgram : public ::testing::TestWithParam<Program> {};
 
 TEST_P(CorpusProgram, AgreesWithItsHostReference) { EXPECT_EQ(RunProgram(GetParam()), ""); }
 
+std::span<const Program> SomePrograms() {
+#ifdef GPUSHARED_CORPUS_CUB
+  return CubPrograms();
+#else
+  return OwnPrograms();
+#endif
+}
+
 // Each launch of the programs above touches its kernel's reach alone, where that is known.
 TEST(CorpusReach, IsKnownOfManyKernels) {
   std::size_t known = 0, all = 0;
@@ -32,6 +41,9 @@ TEST(CorpusReach, IsKnownOfManyKernels) {
   }
   std::printf("the reach of %zu of %zu kernels is known\n", known, all);
   EXPECT_GE(static_cast<double>(known), kKnownLeast * static_cast<double>(all));
+  const std::uint64_t before = Runtime::Instance().bound_launches();
+  EXPECT_EQ(RunProgram(SomePrograms().front()), "");
+  EXPECT_GT(Runtime::Instance().bound_launches(), before);
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Program>& info) { return info.param.name; }
