@@ -35,11 +35,20 @@ struct Side {
   float* Floats(std::size_t count) {
     std::mt19937 random(1);
     std::uniform_real_distribution<float> value(-1, 1);
-    float* at = launcher.Allocate<float>(count);
+    float* at = Array<float>(count);
     for (std::size_t i = 0; i < count; ++i) at[i] = value(random);
     return at;
   }
+  template <typename T>
+  T* Array(std::size_t count) {
+    T* const at = launcher.Allocate<T>(count);
+    reach.Add({.base = reinterpret_cast<std::uint64_t>(at), .bytes = count * sizeof(T)});
+    // A gap, so that each array is a piece.
+    launcher.AllocateBytes(1);
+    return at;
+  }
   Launcher launcher;
+  device::Reach reach;  // All arrays.
 };
 
 // Makes a runnable computation over arrays of one side; `host`: as a loop instead.
@@ -91,7 +100,7 @@ std::vector<Workload> Workloads() {
        }},
       {"mandelbrot 320 x 240",
        [](Side& side, bool host) -> std::function<void()> {
-         int* out = side.launcher.Allocate<int>(kWidth * kHeight);
+         int* out = side.Array<int>(kWidth * kHeight);
          if (host) return [=] { host::Mandelbrot(out, kWidth, kHeight, kLimit); };
          return [=, &side] {
            Finish(side.launcher.Run("mandelbrot", {kWidth / 16, kHeight / 8, 1}, {16, 8, 1}, out,
@@ -137,14 +146,17 @@ struct Contender {
 
 void Measure(const Workload& workload, Report& report) {
   std::vector<Contender> contenders;
-  const auto add = [&](const std::string& name, Flavour flavour, bool host) {
+  const auto add = [&](const std::string& name, Flavour flavour, bool host, bool is_bound = false) {
     auto side = std::make_unique<Side>(flavour);
     std::function<void()> run = workload.prepare(*side, host);
+    if (is_bound) side->launcher.reaches = {side->reach};
     contenders.push_back({name, std::move(side), std::move(run), {}});
   };
   add("g++ -O2 loop", Flavour::kBaseline, true);
   add("x86-64", Flavour::kBaseline, false);
   if (executor::BestFlavour() == Flavour::kV3) add("x86-64-v3", Flavour::kV3, false);
+  // May touch its arrays alone, each of which is a piece.
+  add("the last, with a reach", executor::BestFlavour(), false, true);
 
   // The first turn of each warms up; it also counts.
   double lane_instructions = 0;
