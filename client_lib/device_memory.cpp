@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "ipc/wire/layout.h"
+
 namespace gpushared::client {
 
 DeviceMemory::DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const Progress& progress,
@@ -21,7 +23,7 @@ Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes) {
   }
   const MutexLock lock(mutex_);
   Reap();
-  if (const auto address = ranges_.Allocate(bytes)) return *address;
+  if (const auto address = ranges_.Allocate(bytes)) return Named(*address);
 
   // No buffer can exceed the quota, and the sums below must not overflow.
   const std::optional<std::uint64_t> rounded = RangeAllocator::RoundUp(bytes);
@@ -30,21 +32,35 @@ Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes) {
   }
   for (;;) {
     Status grown = Grow(*rounded);
-    if (grown.ok()) return *ranges_.Allocate(bytes);
+    if (grown.ok()) return Named(*ranges_.Allocate(bytes));
     if (grown.code() != StatusCode::kOutOfMemory) return grown;
     // Memory that was freed comes back when its commands have ended. Oldest first, as they
     // end first.
     if (retired_.empty()) return Exhausted(bytes, grown);
     if (Status waited = surroundings_.wait(retired_.front().fence); !waited.ok()) return waited;
     Reap();
-    if (const auto address = ranges_.Allocate(bytes)) return *address;
+    if (const auto address = ranges_.Allocate(bytes)) return Named(*address);
   }
+}
+
+std::uint64_t DeviceMemory::Named(std::uint64_t address) {
+  // Of more the server would know nothing; launches that point there need all memory.
+  if (surroundings_.name_buffer && named_.size() < ipc::kBuffersMax) {
+    surroundings_.name_buffer(address, ranges_.BlockBytes(address));
+    named_.insert(address);
+  }
+  return address;
+}
+
+void DeviceMemory::Forget(std::uint64_t address) {
+  if (named_.erase(address) > 0) surroundings_.forget_buffer(address);
 }
 
 void DeviceMemory::Free(std::uint64_t address) {
   Fence fence = progress_.Unfinished();
   const MutexLock lock(mutex_);
   if (ranges_.BlockBytes(address) == 0) return;
+  Forget(address);
   if (fence.empty()) {
     ranges_.Release(address);
   } else {

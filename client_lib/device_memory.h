@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <unordered_set>
 
 #include "gpushared/client.h"
 #include "gpushared/mutex.h"
@@ -33,6 +34,10 @@ class DeviceMemory {
     std::function<Result<std::uint64_t>(std::uint64_t bytes)> resize;
     // Blocks until the fence's commands have ended or the session has.
     std::function<Status(const Fence& fence)> wait;
+    // Tells the server of a buffer, and that there is none any more. Empty where it need not know.
+    // Ordered with commands as they are submitted.
+    std::function<void(std::uint64_t address, std::uint64_t bytes)> name_buffer = {};
+    std::function<void(std::uint64_t address)> forget_buffer = {};
   };
   // `progress` outlives this.
   DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const Progress& progress,
@@ -53,6 +58,9 @@ class DeviceMemory {
     std::uint64_t address;
   };
 
+  // The server is to know the buffer before a command names it, and before it lies elsewhere.
+  std::uint64_t Named(std::uint64_t address) GPUSHARED_REQUIRES(mutex_);
+  void Forget(std::uint64_t address) GPUSHARED_REQUIRES(mutex_);
   void Reap() GPUSHARED_REQUIRES(mutex_);
   // Maps enough for `bytes` more, with room for the next ones where that can be had.
   Status Grow(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
@@ -64,7 +72,8 @@ class DeviceMemory {
   const Surroundings surroundings_;
   Mutex mutex_;
   RangeAllocator ranges_ GPUSHARED_GUARDED_BY(mutex_);
-  std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);  // Oldest first.
+  std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);              // Oldest first.
+  std::unordered_set<std::uint64_t> named_ GPUSHARED_GUARDED_BY(mutex_);  // By address.
   std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMappingStepBytes;
 };
 

@@ -85,20 +85,40 @@ Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
   const auto wait = [this](const Fence& fence) { return data_->plane->Await(fence); };
   memory_ = std::make_unique<DeviceMemory>(
       welcome.space_base, welcome.quota_bytes, data_->plane->progress(),
-      DeviceMemory::Surroundings{.resize = [this](std::uint64_t bytes) -> Result<std::uint64_t> {
-                                   const Result<ipc::MemoryResized> resized =
-                                       data_->connection->Ask<ipc::MemoryResized>(
-                                           ipc::ResizeMemory{.bytes = bytes});
-                                   if (!resized.ok()) return resized.status();
-                                   return resized->mapped_bytes;
-                                 },
-                                 .wait = wait});
+      DeviceMemory::Surroundings{
+          .resize = [this](std::uint64_t bytes) -> Result<std::uint64_t> {
+            const Result<ipc::MemoryResized> resized =
+                data_->connection->Ask<ipc::MemoryResized>(ipc::ResizeMemory{.bytes = bytes});
+            if (!resized.ok()) return resized.status();
+            return resized->mapped_bytes;
+          },
+          .wait = wait,
+          .name_buffer = NamerOf(welcome),
+          .forget_buffer =
+              [this](std::uint64_t address) { TellBuffer(ipc::Op::kForgetBuffer, address, 0); }});
   arenas_ = std::make_unique<ArenaSet>(
       data_->plane->progress(),
       ArenaSet::Surroundings{.add = [this](std::uint64_t bytes) { return AddArena(bytes); },
                              .wait = wait});
   streams_[0] = default_stream_;
   data_->plane->Register(default_stream_);
+}
+
+std::function<void(std::uint64_t, std::uint64_t)> Session::NamerOf(const ipc::Welcome& welcome) {
+  // Only memory beyond a guarantee is moved, and it matters which parts of it launches reach.
+  const std::uint64_t guaranteed = data_->plane->guaranteed_bytes();
+  if (guaranteed == 0 || guaranteed >= welcome.quota_bytes) return {};
+  return [this](std::uint64_t address, std::uint64_t bytes) {
+    TellBuffer(ipc::Op::kNameBuffer, address, bytes);
+  };
+}
+
+void Session::TellBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes) {
+  // It fails when the session has ended, and with it all memory.
+  (void)data_->plane->Submit(
+      *default_stream_,
+      ipc::BufferRecord{
+          .header = {.op = static_cast<std::uint8_t>(op)}, .address = address, .bytes = bytes});
 }
 
 Session::~Session() {

@@ -158,6 +158,9 @@ class Session : public std::enable_shared_from_this<Session> {
           const ClientOptions& options);
 
   void TellWantedNow();
+  // Empty where the server need not know of buffers.
+  std::function<void(std::uint64_t, std::uint64_t)> NamerOf(const ipc::Welcome& welcome);
+  void TellBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes);
   Status WhyRefused(StreamRecord& stream);
   Status Ask(const ipc::ChangeChunk& change);
   std::uint64_t chunk_bytes();

@@ -9,7 +9,7 @@
 namespace gpushared::scheduler {
 
 void Residency::Add(ClientId client, const MemoryGrant& grant) {
-  clients_.Add(client, Client{.grant = grant});
+  clients_.Add(client, Client{.grant = grant, .moves_by_step = options_.moves_by_step});
 }
 
 void Residency::Change(ClientId client, const MemoryGrant& grant, TimePoint now) {
@@ -37,6 +37,7 @@ void Residency::CountWait(Client& client, TimePoint now) {
 void Residency::Update(Client& client, const MemoryHeld& held, TimePoint now) {
   Check(held.resident_bytes <= held.movable_bytes, "no more is resident than there is");
   Check(held.unneeded_bytes <= held.absent_bytes(), "no more is unneeded than is absent");
+  Check(held.spare_bytes <= held.resident_bytes, "no more is spare than is resident");
   const bool had_nothing = client.held.movable_bytes == 0 && held.movable_bytes > 0;
   const bool wanted_more = client.wants_more(now);
   const bool was_missing = !client.can_run() || client.way.count() > 0;
@@ -47,6 +48,7 @@ void Residency::Update(Client& client, const MemoryHeld& held, TimePoint now) {
 
 void Residency::ComeIn(Client& client, bool goes_on, TimePoint now) {
   const Duration way = std::exchange(client.way, {});
+  client.replaced_bytes = 0;
   client.last_way = goes_on ? client.last_way + way : way;
   if (!goes_on) client.came_in = now;
   client.is_in = true;
@@ -54,12 +56,13 @@ void Residency::ComeIn(Client& client, bool goes_on, TimePoint now) {
                                                    options_.stay_min, options_.stay_max);
 }
 
-void Residency::SetUnneeded(ClientId client, std::uint64_t bytes, TimePoint now) {
+void Residency::SetUnneeded(ClientId client, std::uint64_t unneeded_bytes,
+                            std::uint64_t spare_bytes, TimePoint now) {
   Client& state = clients_.At(client);
-  if (state.held.unneeded_bytes == bytes) return;
   MemoryHeld held = state.held;
-  held.unneeded_bytes = bytes;
-  Update(state, held, now);
+  held.unneeded_bytes = unneeded_bytes;
+  held.spare_bytes = spare_bytes;
+  if (held != state.held) Update(state, held, now);
 }
 
 void Residency::OnMemory(ClientId client, const MemoryHeld& held, TimePoint now) {
@@ -97,13 +100,27 @@ Duration Residency::CostOf(bool goes_in, std::uint64_t bytes, Duration took) {
   return std::min(took, 2 * mebibytes * samples.Quantile(50));
 }
 
+Duration Residency::Charged(Client& beneficiary, const Move& move, std::uint64_t moved,
+                            Duration cost) {
+  if (!move.goes_in && move.client == move.beneficiary) {
+    beneficiary.replaced_bytes += moved;
+    return {};
+  }
+  if (!move.goes_in || moved == 0) return cost;
+  const std::uint64_t own = std::min(moved, beneficiary.replaced_bytes);
+  beneficiary.replaced_bytes -= own;
+  const double part = static_cast<double>(moved - own) / static_cast<double>(moved);
+  return Duration(static_cast<Duration::rep>(static_cast<double>(cost.count()) * part));
+}
+
 void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) {
   Check(move_ && move_->client == client, "a move ends that was begun");
   Client& state = clients_.At(client);
   const std::uint64_t before = state.held.resident_bytes, after = held.resident_bytes;
   if (Client* const beneficiary = clients_.Find(move_->beneficiary)) {
     const std::uint64_t moved = std::max(before, after) - std::min(before, after);
-    beneficiary->way += CostOf(move_->goes_in, moved, now - move_->since);
+    const Duration cost = CostOf(move_->goes_in, moved, now - move_->since);
+    beneficiary->way += Charged(*beneficiary, *move_, moved, cost);
   }
   if (move_->goes_in && before == after) rests_until_ = now + options_.rest;
   move_.reset();
@@ -168,14 +185,27 @@ bool Residency::IsShutOut(ClientId client) const {
 
 // ---- who is next
 
-bool Residency::CanEverHave(ClientId id, const Client& client) const {
-  // Nothing of its own makes room for it.
-  std::uint64_t bytes =
-      client.held.resident_bytes + client.held.pinned_bytes + client.needed_bytes();
-  for (const auto& [other, state] : clients_) {
-    if (other != id) bytes += state.fixed_bytes();
+std::uint64_t Residency::FixedBytes(ClientId but) const {
+  std::uint64_t bytes = 0;
+  for (const auto& [client, state] : clients_) {
+    if (client != but) bytes += state.fixed_bytes();
   }
+  return bytes;
+}
+
+bool Residency::CanEverHave(ClientId id, const Client& client) const {
+  const std::uint64_t kept = client.held.resident_bytes - client.own_room_ever_bytes();
+  const std::uint64_t bytes =
+      kept + client.held.pinned_bytes + client.needed_bytes() + FixedBytes(id);
   return bytes <= options_.device_bytes - client.grant.left_free_bytes;
+}
+
+std::uint64_t Residency::RoomFor(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  if (state == nullptr) return 0;
+  const std::uint64_t taken =
+      state->grant.left_free_bytes + state->held.pinned_bytes + FixedBytes(client);
+  return options_.device_bytes - std::min(options_.device_bytes, taken);
 }
 
 bool Residency::GoesBefore(const Item& left, const Item& right, TimePoint now) {
@@ -208,7 +238,7 @@ std::uint64_t Residency::AvailableTo(const Client& client, std::uint64_t free_by
 
 bool Residency::MayCome(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const {
   if (!CanEverHave(candidate.client, candidate.value)) return false;
-  std::uint64_t bytes = AvailableTo(candidate.value, free_bytes);
+  std::uint64_t bytes = AvailableTo(candidate.value, free_bytes) + candidate.value.own_room_bytes();
   for (const Item& each : clients_) {
     if (each.client == candidate.client) continue;
     if (MakesRoomAt(each.value, candidate.value, now) != TimePoint::max()) {
@@ -257,7 +287,8 @@ void Residency::ForgetWanted() {
   }
 }
 
-bool Residency::GoesOutBefore(const Item& left, const Item& right, TimePoint now) const {
+bool Residency::GoesOutBefore(const Item& left, const Item& right, ClientId candidate,
+                              TimePoint now) const {
   const Client& one = left.value;
   const Client& other = right.value;
   if (one.grant.scheduling_class != other.grant.scheduling_class) {
@@ -266,6 +297,10 @@ bool Residency::GoesOutBefore(const Item& left, const Item& right, TimePoint now
   const bool one_is_idle = IsIdle(one, now), other_is_idle = IsIdle(other, now);
   if (one_is_idle != other_is_idle) return one_is_idle;
   if (one_is_idle) return one.idle_since < other.idle_since;
+  // Whoever needs the room, before others lose what they work on.
+  const bool is_own = left.client == candidate;
+  if (is_own != (right.client == candidate)) return is_own;
+  if ((one.held.spare_bytes > 0) != (other.held.spare_bytes > 0)) return one.held.spare_bytes > 0;
   // Who runs is at the end of the row once it is out; of those that wait, who came last.
   if (one.can_run() != other.can_run()) return one.can_run();
   return one.came_in > other.came_in;
@@ -275,21 +310,32 @@ Residency::Item* Residency::Victim(const Item& candidate, std::uint64_t bytes, T
   Item* first = nullptr;
   std::uint64_t found = 0;
   std::optional<TimePoint> more_at;
+  const std::uint64_t own = now < moves_fail_until_ ? 0 : candidate.value.own_room_bytes();
   for (Item& each : clients_) {
-    if (each.client == candidate.client) continue;
-    const TimePoint at = MakesRoomAt(each.value, candidate.value, now);
-    if (at == TimePoint::max()) continue;
-    TellWanted(each.value, candidate.value, bytes, now);
-    if (at > now) {
-      more_at = Earlier(more_at, at);
-      continue;
+    if (each.client == candidate.client) {
+      if (own == 0) continue;
+      found += own;
+    } else {
+      const TimePoint at = MakesRoomAt(each.value, candidate.value, now);
+      if (at == TimePoint::max()) continue;
+      if (own < bytes) TellWanted(each.value, candidate.value, bytes, now);
+      if (at > now) {
+        more_at = Earlier(more_at, at);
+        continue;
+      }
+      found += each.value.movable_now();
     }
-    found += each.value.movable_now();
-    if (first == nullptr || GoesOutBefore(each, *first, now)) first = &each;
+    if (first == nullptr || GoesOutBefore(each, *first, candidate.client, now)) first = &each;
   }
   if (found >= bytes) return first;
   if (more_at) wake_at_ = Earlier(wake_at_, *more_at);
   return nullptr;
+}
+
+std::uint64_t Residency::GivesBytes(const Item& victim, ClientId candidate) {
+  const MemoryHeld& held = victim.value.held;
+  if (victim.client == candidate) return victim.value.own_room_bytes();
+  return held.spare_bytes > 0 ? held.spare_bytes : held.resident_bytes;
 }
 
 // ---- what is done
@@ -326,7 +372,7 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   }
   if (!found->value.is_drained) return {};
   return move(Kind::kMoveOut, found->client,
-              std::min(needed - available, found->value.held.resident_bytes));
+              std::min(needed - available, GivesBytes(*found, candidate.client)));
 }
 
 std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint now) {

@@ -18,6 +18,9 @@ namespace gpushared::scheduler {
 
 struct ResidencyOptions {
   std::uint64_t device_bytes = 0;  // All memory of the device.
+  // Memory moves in single steps, and a client may grow while a part of it is moved out. So it may
+  // hold more than the device has, and its own memory makes room for what it needs next.
+  bool moves_by_step = false;
   // A client that came in stays this many times as long as the moves for it took. So 9 spends a
   // tenth of the time on moves. A move that took longer than twice what its bytes take usually
   // counts as twice: one that a busy machine held up buys no long stay.
@@ -53,6 +56,8 @@ struct MemoryHeld {
   std::uint64_t pinned_bytes = 0;    // Its modules', always on the device.
   // The part of what is not resident that its next commands do not touch, as far as that is known.
   std::uint64_t unneeded_bytes = 0;
+  // The same of what is resident.
+  std::uint64_t spare_bytes = 0;
 
   bool is_whole() const { return resident_bytes == movable_bytes; }
   std::uint64_t absent_bytes() const { return movable_bytes - resident_bytes; }
@@ -90,9 +95,11 @@ struct MemoryMoves {
 // A client that holds no more than its guarantee is *settled*: its memory never moves, and room
 // within the guarantee is made for it at once. Whoever holds more may be moved out, step by step as
 // others need it. It runs while all that its next commands touch is on the device: all of its
-// memory, where nobody knows what they touch. Such clients take turns: the one that waits longest
-// comes in as soon as those that are there have had their stay. During its stay a client goes
-// before its equals with what further commands touch, and the stay grows with the way.
+// memory, where nobody knows what they touch. What they do not touch goes first, also for what they
+// do: so a client that works on its memory in parts keeps to itself. Such clients take turns: the
+// one that waits longest comes in as soon as those that are there have had their stay. During its
+// stay a client goes before its equals with what further commands touch. The stay grows with the
+// way, except for what takes the place of its own memory.
 //
 // Room is taken from the lowest class first. Within a class those go first that have nothing to do,
 // the longest idle one before others. Of the busy ones the one goes first whose next turn is
@@ -113,8 +120,9 @@ class Residency {
 
   // The client grew, shrank, or loaded or unloaded a module.
   void OnMemory(ClientId client, const MemoryHeld& held, TimePoint now);
-  // Its next commands are others: MemoryHeld::unneeded_bytes is now this.
-  void SetUnneeded(ClientId client, std::uint64_t bytes, TimePoint now);
+  // Its next commands are others: MemoryHeld::unneeded_bytes and spare_bytes are now these.
+  void SetUnneeded(ClientId client, std::uint64_t unneeded_bytes, std::uint64_t spare_bytes,
+                   TimePoint now);
   // It has commands, or has none.
   void SetBusy(ClientId client, bool is_busy, TimePoint now);
   // It needs so much more than is free. One question at a time; answered by kRoom or kNoRoom.
@@ -143,13 +151,16 @@ class Residency {
   MemoryMoves MovesOf(ClientId client) const;
   // Time in which it had commands, or asked for room, and its memory was not there.
   Duration WaitedFor(ClientId client, TimePoint now) const;
-  // The guarantees of others leave too little for what it holds; it waits until one of them frees.
+  // The guarantees of others leave too little for what it needs; it waits until one of them frees.
   bool IsShutOut(ClientId client) const;
+  // The most of its memory that can be on the device, whoever else makes room.
+  std::uint64_t RoomFor(ClientId client) const;
   std::size_t client_count() const { return clients_.size(); }
 
  private:
   struct Client {
     MemoryGrant grant;
+    bool moves_by_step = false;
     MemoryHeld held;
     std::uint64_t asked_bytes = 0;    // Room.
     std::uint64_t granted_bytes = 0;  // Room that is kept for it until it says what it holds.
@@ -164,8 +175,9 @@ class Residency {
     bool is_in = false;
     TimePoint came_in{};
     TimePoint stays_until{};
-    Duration way{};       // Time that moves took on its behalf since it last could run.
-    Duration last_way{};  // For all that it has in this stay.
+    Duration way{};  // Time that moves took on its behalf since it last could run.
+    std::uint64_t replaced_bytes = 0;  // Its own went so far for what comes in.
+    Duration last_way{};               // For all that it has in this stay.
     std::optional<TimePoint> waits_since{};
     Duration waited{};  // Before that.
     MemoryMoves moves;
@@ -178,11 +190,27 @@ class Residency {
       return is_settled() ? held.absent_bytes() : held.missing_bytes();
     }
     bool can_run() const { return missing_bytes() == 0; }
-    // What is to come in: all of it before it grows.
+    // What is to come in: all of it before it grows, where steps do not move alone.
     std::uint64_t coming_bytes() const {
-      return asked_bytes > 0 ? held.absent_bytes() : missing_bytes();
+      if (asked_bytes == 0) return missing_bytes();
+      if (!moves_by_step) return held.absent_bytes();
+      return is_busy || is_settled() ? missing_bytes() : 0;
     }
-    std::uint64_t needed_bytes() const { return coming_bytes() + asked_bytes; }
+    // It grows by step once its commands have what they need, so the two need not fit together.
+    std::uint64_t needed_bytes() const {
+      const std::uint64_t coming = coming_bytes();
+      return moves_by_step && coming > 0 ? coming : coming + asked_bytes;
+    }
+    // What it can give up for what it needs.
+    std::uint64_t own_room_bytes() const {
+      if (!moves_by_step || is_settled()) return 0;
+      return is_busy ? held.spare_bytes : held.resident_bytes;
+    }
+    // Sooner or later: once its commands have run, where it is to grow.
+    std::uint64_t own_room_ever_bytes() const {
+      const bool grows = moves_by_step && !is_settled() && coming_bytes() == 0;
+      return grows ? held.resident_bytes : own_room_bytes();
+    }
     // Whether something should be done for it.
     bool wants_room() const { return asked_bytes > 0 || (!can_run() && (is_busy || is_settled())); }
     bool is_in_stay(TimePoint now) const { return is_in && now < stays_until; }
@@ -200,8 +228,18 @@ class Residency {
   };
   using Item = ClientTable<Client>::Item;
 
+  struct Move {
+    ClientId client;
+    ClientId beneficiary;
+    TimePoint since{};
+    bool goes_in = false;
+  };
+
   // A stay pays this for a move.
   Duration CostOf(bool goes_in, std::uint64_t bytes, Duration took);
+  // Of that: what keeps no others waiting, since a client's own memory made room, buys no stay.
+  static Duration Charged(Client& beneficiary, const Move& move, std::uint64_t moved,
+                          Duration cost);
   void CountWait(Client& client, TimePoint now);
   void Update(Client& client, const MemoryHeld& held, TimePoint now);
   void ComeIn(Client& client, bool goes_on, TimePoint now);
@@ -220,18 +258,16 @@ class Residency {
   void ForgetWanted();
   // Who makes room now; null, with wake_at_ set, where those that may do not have enough.
   Item* Victim(const Item& candidate, std::uint64_t bytes, TimePoint now);
-  bool GoesOutBefore(const Item& left, const Item& right, TimePoint now) const;
+  bool GoesOutBefore(const Item& left, const Item& right, ClientId candidate, TimePoint now) const;
+  // That nobody can take, of all but one.
+  std::uint64_t FixedBytes(ClientId but) const;
+  // What of the victim goes before one looks again who makes room.
+  static std::uint64_t GivesBytes(const Item& victim, ClientId candidate);
   std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,
                                     ClientId* victim);
 
   const ResidencyOptions options_;
   ClientTable<Client> clients_;
-  struct Move {
-    ClientId client;
-    ClientId beneficiary;
-    TimePoint since{};
-    bool goes_in = false;
-  };
   std::optional<Move> move_;
   // A MiB took so long, out and in.
   std::array<RecentSamples<15>, 2> per_mebibyte_;

@@ -116,6 +116,10 @@ std::uint64_t MemoryQuota::Of(std::uint64_t device_bytes) const {
   return static_cast<std::uint64_t>(static_cast<double>(device_bytes) * fraction);
 }
 
+std::uint64_t MemoryQuota::LimitOf(std::uint64_t device_bytes) const {
+  return fraction == 0 ? bytes : Of(device_bytes);
+}
+
 std::string MemoryQuota::ToString() const {
   return fraction == 0 ? FormatBytes(bytes) : Decimal(fraction * 100) + "% of the device";
 }

@@ -42,7 +42,10 @@ struct MemoryQuota {
   std::uint64_t bytes = 0;  // Used when fraction is 0.
   double fraction = 1.0;    // Of the device's memory; 0 when `bytes` counts.
 
+  // No more than the device has.
   std::uint64_t Of(std::uint64_t device_bytes) const;
+  // Of memory that need not all be on the device: a size counts as it is.
+  std::uint64_t LimitOf(std::uint64_t device_bytes) const;
   std::string ToString() const;
   friend bool operator==(const MemoryQuota&, const MemoryQuota&) = default;
 };

@@ -34,8 +34,10 @@ enum class Op : std::uint8_t {
   kSetGraphNode = 14,
   kLaunchGraph = 15,
   kDestroyGraph = 16,
+  kNameBuffer = 17,
+  kForgetBuffer = 18,
 };
-inline constexpr std::uint8_t kOpMax = 16;
+inline constexpr std::uint8_t kOpMax = 18;
 
 // LaunchRecord::flags.
 inline constexpr std::uint8_t kFlagParametersInArena = 1;  // Not in continuation granules.
@@ -147,6 +149,18 @@ struct GraphRecord {
   std::uint64_t reserved[4] = {};
 };
 
+// kNameBuffer: the client has made a buffer in its memory. kForgetBuffer: the one that begins there
+// is none any more. Both take effect when they are taken: launches behind them in the ring, on any
+// stream, are looked at with the buffers that there are then.
+struct BufferRecord {
+  RecordHeader header;
+  std::uint32_t stream = 0;
+  std::uint32_t reserved0 = 0;
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;  // Of kNameBuffer, else 0.
+  std::uint64_t reserved[3] = {};
+};
+
 // kMark asks for a completion record with device times; kCreateStream and kDestroyStream name
 // a stream other than 0. kEndRequest ends the stream's request when all before it has ended;
 // destroying the stream does the same.
@@ -160,7 +174,8 @@ struct PlainRecord {
 static_assert(sizeof(LaunchRecord) == kGranuleBytes && sizeof(CopyRecord) == kGranuleBytes &&
               sizeof(CopyOnDeviceRecord) == kGranuleBytes && sizeof(FillRecord) == kGranuleBytes &&
               sizeof(WaitForRecord) == kGranuleBytes && sizeof(RequestRecord) == kGranuleBytes &&
-              sizeof(GraphRecord) == kGranuleBytes && sizeof(PlainRecord) == kGranuleBytes);
+              sizeof(GraphRecord) == kGranuleBytes && sizeof(BufferRecord) == kGranuleBytes &&
+              sizeof(PlainRecord) == kGranuleBytes);
 
 // A record in private memory: what a reader of a ring gets. Reused from record to record, so
 // bytes of `tail` beyond tail_bytes() are left over from earlier ones.
@@ -277,12 +292,21 @@ struct DestroyGraphCommand {
   std::uint32_t graph = 0;
 };
 
+struct NameBufferCommand {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+};
+struct ForgetBufferCommand {
+  std::uint64_t address = 0;
+};
+
 struct Command {
   CommandId id;
   std::variant<MarkCommand, LaunchCommand, CopyToDeviceCommand, CopyToHostCommand,
                CopyOnDeviceCommand, FillCommand, WaitForCommand, CreateStreamCommand,
                DestroyStreamCommand, BeginRequestCommand, EndRequestCommand, ExpectRequestCommand,
-               MakeGraphCommand, SetGraphNodeCommand, LaunchGraphCommand, DestroyGraphCommand>
+               MakeGraphCommand, SetGraphNodeCommand, LaunchGraphCommand, DestroyGraphCommand,
+               NameBufferCommand, ForgetBufferCommand>
       body;
 };
 

@@ -159,6 +159,19 @@ struct WireFields<GraphRecord> {
 static_assert(FieldsTile<GraphRecord>());
 
 template <>
+struct WireFields<BufferRecord> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_HEADER_FIELDS,
+      GPUSHARED_FIELD(BufferRecord, stream),
+      GPUSHARED_FIELD(BufferRecord, reserved0),
+      GPUSHARED_FIELD(BufferRecord, address),
+      GPUSHARED_FIELD(BufferRecord, bytes),
+      GPUSHARED_FIELD(BufferRecord, reserved),
+  };
+};
+static_assert(FieldsTile<BufferRecord>());
+
+template <>
 struct WireFields<PlainRecord> {
   static constexpr Field kAll[] = {
       GPUSHARED_HEADER_FIELDS,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, limits and the memory that two processes share. Every number here is part of protocol
-// version 8; ipc/README.md lists each shared byte with its one writer and its check.
+// version 9; ipc/README.md lists each shared byte with its one writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 8;
+inline constexpr std::uint32_t kProtocolVersion = 9;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;
@@ -41,6 +41,8 @@ inline constexpr std::uint32_t kGraphsMax = 256;
 inline constexpr std::uint32_t kGraphNodesMax = 4096;
 // A node's record and its parameters, as they travel. Larger parameters travel in an arena.
 inline constexpr std::uint32_t kGraphNodeBytesMax = kContinuationsMax * kContinuationDataBytes;
+// Buffers that the worker knows of one client.
+inline constexpr std::uint32_t kBuffersMax = 16384;
 // Device memory that the client maps itself.
 inline constexpr std::uint32_t kChunksMax = 256;
 inline constexpr std::uint32_t kMappingsMax = 256;

@@ -293,6 +293,27 @@ void CheckGraphNode(Checks& checks, const RecordView& copy, SetGraphNodeCommand&
   checks.Equal("node parameter bytes", bytes - kGranuleBytes, parameter_bytes);
 }
 
+void CheckBuffer(Checks& checks, const RecordView& copy, NameBufferCommand& out) {
+  const auto record = copy.As<BufferRecord>();
+  CheckSingleGranule(checks, record.header);
+  checks.Range("buffer bytes", record.bytes, 1, kAddressEnd);
+  checks.Range("buffer address", record.address, 0,
+               kAddressEnd - std::min(record.bytes, kAddressEnd));
+  checks.Equal("buffer reserved", record.reserved0, 0);
+  checks.Zero("buffer reserved", record.reserved);
+  out = {.address = record.address, .bytes = record.bytes};
+}
+
+void CheckForgotten(Checks& checks, const RecordView& copy, ForgetBufferCommand& out) {
+  const auto record = copy.As<BufferRecord>();
+  CheckSingleGranule(checks, record.header);
+  checks.Range("buffer address", record.address, 0, kAddressEnd);
+  checks.Equal("buffer bytes", record.bytes, 0);
+  checks.Equal("buffer reserved", record.reserved0, 0);
+  checks.Zero("buffer reserved", record.reserved);
+  out = {.address = record.address};
+}
+
 }  // namespace
 
 Violation ValidateCommand(const RecordCopy& copy, Command& command) {
@@ -342,6 +363,12 @@ Violation ValidateCommand(const RecordCopy& copy, Command& command) {
       break;
     case Op::kDestroyGraph:
       command.body.emplace<DestroyGraphCommand>().graph = CheckGraph(checks, record);
+      break;
+    case Op::kNameBuffer:
+      CheckBuffer(checks, record, command.body.emplace<NameBufferCommand>());
+      break;
+    case Op::kForgetBuffer:
+      CheckForgotten(checks, record, command.body.emplace<ForgetBufferCommand>());
       break;
     default:
       checks.Range("op", plain.header.op, 1, kOpMax);

@@ -52,6 +52,7 @@ struct Arguments {
   std::vector<double> max_shares;  // Percent.
   std::size_t clients = 2;
   double low_part = 0.6, gigabytes_per_s = 25;
+  int low_parts = 10;
   std::uint64_t device_gib = 80;
   std::uint32_t spread = 1;
   double sleep_s = 0, seconds = 0;
@@ -427,6 +428,9 @@ Status Memory(const Arguments& arguments) {
   scenario.device_bytes = arguments.device_gib << 30;
   scenario.low_part = arguments.low_part;
   PrintMemory("residency", SimulateResidency(scenario));
+  MemoryScenario by_step = scenario;
+  by_step.low_parts = static_cast<std::size_t>(arguments.low_parts);
+  PrintMemory("residency by step", SimulateResidency(by_step));
   PrintMemory("whole-device turns", SimulateWholeDeviceTurns(scenario));
   return Status::Ok();
 }
@@ -438,6 +442,10 @@ void AddMemory(CLI::App& app, Arguments& arguments) {
   command.add_option("--clients", arguments.clients, "low ones (2)")->check(CLI::Range(2, 16));
   command.add_option("--part", arguments.low_part, "of the device that each of them holds (0.6)")
       ->check(Within(0.1, 0.75));
+  command
+      .add_option("--parts", arguments.low_parts,
+                  "in which a client works on its memory, where it moves by step (10)")
+      ->check(CLI::Range(2, 1000));
   command.add_option("--device-gib", arguments.device_gib, "memory of the device, GiB (80)")
       ->check(CLI::Range(1u, 1024u));
   command.add_option("--gb-per-s", arguments.gigabytes_per_s, "moved in a second, GB (25)")

@@ -47,7 +47,8 @@ class ResidencyWorld {
  public:
   explicit ResidencyWorld(const MemoryScenario& scenario)
       : scenario_(scenario),
-        residency_({.device_bytes = scenario.device_bytes}),
+        residency_(
+            {.device_bytes = scenario.device_bytes, .moves_by_step = scenario.low_parts > 1}),
         visits_(scenario),
         high_{scenario.low_clients + 1},
         ran_(scenario.low_clients) {}
@@ -55,9 +56,19 @@ class ResidencyWorld {
   MemoryReport Run();
 
  private:
+  // Memory in parts of equal size.
+  struct PartHeld {
+    std::uint64_t resident_bytes = 0;
+    TimePoint used{};
+  };
   struct Held {
     scheduler::MemoryHeld memory;
     bool is_held = false;
+    std::vector<PartHeld> parts;  // None: the high one.
+    std::size_t part = 0;         // It works on that,
+    Duration left{};              // for so long as it runs.
+
+    bool runs() const { return memory.missing_bytes() == 0 && !is_held; }
   };
 
   std::uint64_t Free() const;
@@ -67,6 +78,13 @@ class ResidencyWorld {
   void OnEvent();
   TimePoint NextEvent() const;
   Held& Of(ClientId client) { return clients_.at(client.value - 1); }
+  std::uint64_t PartBytes(const Held& client) const {
+    return client.memory.movable_bytes / client.parts.size();
+  }
+  // Where the bytes of a move go, or come from.
+  void MoveParts(Held& client, bool goes_out, std::uint64_t bytes) const;
+  void NoteNeed(Held& client) const;
+  std::size_t CountRunning() const;
 
   const MemoryScenario scenario_;
   scheduler::Residency residency_;
@@ -95,13 +113,54 @@ void ResidencyWorld::Begin() {
     const ClientId client{i + 1};
     residency_.Add(client, {.scheduling_class = scheduler::SchedulingClass::kLow});
     const std::uint64_t bytes = Part(scenario_, scenario_.low_part);
-    clients_.push_back({.memory = {.movable_bytes = bytes, .resident_bytes = 0}});
-    clients_.back().memory.resident_bytes = std::min(bytes, Free());
+    Held low{.memory = {.movable_bytes = bytes / scenario_.low_parts * scenario_.low_parts}};
+    low.parts.resize(scenario_.low_parts);
+    low.left = scenario_.part_takes;
+    low.memory.resident_bytes = std::min(low.memory.movable_bytes, Free());
+    MoveParts(low, false, low.memory.resident_bytes);
+    NoteNeed(low);
+    clients_.push_back(std::move(low));
     residency_.OnMemory(client, clients_.back().memory, now_);
     residency_.SetBusy(client, true, now_);
   }
   clients_.push_back({});
   high_changes_ = visits_.After(now_);
+}
+
+// What it works on comes in first; what it worked on longest ago goes out first.
+void ResidencyWorld::MoveParts(Held& client, bool goes_out, std::uint64_t bytes) const {
+  const std::uint64_t whole = PartBytes(client);
+  while (bytes > 0) {
+    PartHeld* chosen = nullptr;
+    for (PartHeld& each : client.parts) {
+      if (each.resident_bytes == (goes_out ? 0 : whole)) continue;
+      const PartHeld* const current = &client.parts[client.part];
+      const auto goes_before = [&] {
+        if (!goes_out || &each == current) return !goes_out && &each == current;
+        return chosen == current || each.used < chosen->used;
+      };
+      if (chosen == nullptr || goes_before()) chosen = &each;
+    }
+    if (chosen == nullptr) return;
+    const std::uint64_t room = goes_out ? chosen->resident_bytes : whole - chosen->resident_bytes;
+    const std::uint64_t moved = std::min(bytes, room);
+    chosen->resident_bytes += goes_out ? 0 - moved : moved;
+    bytes -= moved;
+  }
+}
+
+void ResidencyWorld::NoteNeed(Held& client) const {
+  if (client.parts.empty()) return;
+  const std::uint64_t there = client.parts[client.part].resident_bytes;
+  const std::uint64_t missing = PartBytes(client) - there;
+  client.memory.unneeded_bytes = client.memory.absent_bytes() - missing;
+  client.memory.spare_bytes = client.memory.resident_bytes - there;
+}
+
+std::size_t ResidencyWorld::CountRunning() const {
+  std::size_t running = 0;
+  for (std::size_t i = 0; i < scenario_.low_clients; ++i) running += clients_[i].runs();
+  return running;
 }
 
 void ResidencyWorld::Decide() {
@@ -138,18 +197,22 @@ TimePoint ResidencyWorld::NextEvent() const {
   if (move_) next = std::min(next, move_ends_);
   if (hold_) next = std::min(next, hold_ends_);
   if (!asked_) next = std::min(next, high_changes_);
+  const std::size_t running = CountRunning();
+  for (std::size_t i = 0; i < scenario_.low_clients && scenario_.low_parts > 1; ++i) {
+    if (!clients_[i].runs()) continue;
+    next = std::min(next, now_ + clients_[i].left * static_cast<std::int64_t>(running));
+  }
   return next;
 }
 
 void ResidencyWorld::Advance(TimePoint to) {
-  std::size_t running = 0;
-  for (std::size_t i = 0; i < scenario_.low_clients; ++i) {
-    running += clients_[i].memory.is_whole() && !clients_[i].is_held;
-  }
+  const std::size_t running = CountRunning();
   if (running > 0) any_ran_ += to - now_;
   for (std::size_t i = 0; i < scenario_.low_clients && running > 0; ++i) {
-    const bool runs = clients_[i].memory.is_whole() && !clients_[i].is_held;
-    if (runs) ran_[i] += (to - now_) / static_cast<std::int64_t>(running);
+    if (!clients_[i].runs()) continue;
+    const Duration ran = (to - now_) / static_cast<std::int64_t>(running);
+    ran_[i] += ran;
+    clients_[i].left -= ran;
   }
   now_ = to;
 }
@@ -157,11 +220,24 @@ void ResidencyWorld::Advance(TimePoint to) {
 void ResidencyWorld::OnEvent() {
   if (move_ && now_ >= move_ends_) {
     const MemoryAction move = *std::exchange(move_, std::nullopt);
-    scheduler::MemoryHeld& memory = Of(move.client).memory;
+    Held& client = Of(move.client);
+    scheduler::MemoryHeld& memory = client.memory;
     const bool goes_out = move.kind == MemoryAction::Kind::kMoveOut;
     memory.resident_bytes += goes_out ? 0 - move.bytes : move.bytes;
+    MoveParts(client, goes_out, move.bytes);
+    NoteNeed(client);
     report_.moved_bytes += static_cast<double>(move.bytes);
     residency_.OnMoved(move.client, memory, now_);
+  }
+  for (std::size_t i = 0; i < scenario_.low_clients && scenario_.low_parts > 1; ++i) {
+    Held& client = clients_[i];
+    // Rounded down, so the last share of it may be a nanosecond.
+    if (!client.runs() || client.left > scenario_.low_clients * Duration(1)) continue;
+    client.part = (client.part + 1) % client.parts.size();
+    client.parts[client.part].used = now_;
+    client.left = scenario_.part_takes;
+    NoteNeed(client);
+    residency_.SetUnneeded({i + 1}, client.memory.unneeded_bytes, client.memory.spare_bytes, now_);
   }
   if (hold_ && now_ >= hold_ends_) residency_.OnDrained(std::exchange(hold_, {})->client);
   if (asked_ || now_ < high_changes_) return;

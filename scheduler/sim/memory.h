@@ -18,7 +18,11 @@ namespace gpushared::simulation {
 struct MemoryScenario {
   std::uint64_t device_bytes = std::uint64_t{80} << 30;
   std::size_t low_clients = 2;
-  double low_part = 0.6;                                      // Each holds so much of the device.
+  double low_part = 0.6;  // Each holds so much of the device.
+  // Each works on its memory in so many parts, on one for so long as it runs, then on the next. 1:
+  // nobody knows what it touches.
+  std::size_t low_parts = 1;
+  scheduler::Duration part_takes = std::chrono::seconds(10);
   double high_part = 0.25;                                    // Of the device; guaranteed.
   scheduler::Duration high_every = std::chrono::seconds(60);  // On average.
   scheduler::Duration high_stays = std::chrono::seconds(10);  // Once it has its memory.

@@ -139,12 +139,14 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
   if (all < device_bytes) {
     guaranteed = std::min(guaranteed, all - std::min(all, held.granted_bytes));
   }
-  std::uint64_t quota =
-      rule.memory_limit ? std::max(guaranteed, rule.memory_limit->Of(device_bytes)) : guaranteed;
+  std::uint64_t quota = rule.memory_limit
+                            ? std::max(guaranteed, rule.memory_limit->LimitOf(device_bytes))
+                            : guaranteed;
   if (!rule.MayUseReserve() && !claimant.is_trusted) {
     const MemoryQuota open = {.bytes = 0, .fraction = 1 - defaults_.memory_reserve};
-    quota = std::min(quota, open.Of(device_bytes));
-    guaranteed = std::min(guaranteed, quota);
+    guaranteed = std::min(guaranteed, open.Of(device_bytes));
+    // What is beyond a guarantee leaves the reserve alone by moving out.
+    if (!rule.memory_limit) quota = guaranteed;
   }
   if (quota < kQuotaLeast) {
     return Status(StatusCode::kOutOfMemory,

@@ -111,9 +111,10 @@ class Telling {
         return refuse("session " + id + " is above the last one, " +
                       std::to_string(survivor_.roster.last_session));
       }
-      if (session.quota_bytes > survivor_.ready.device.memory_bytes) {
-        return refuse("the quota of session " + id + " is " + FormatBytes(session.quota_bytes) +
-                      ", the device has " + FormatBytes(survivor_.ready.device.memory_bytes));
+      if (session.guaranteed_bytes > survivor_.ready.device.memory_bytes) {
+        return refuse("the guarantee of session " + id + " is " +
+                      FormatBytes(session.guaranteed_bytes) + ", the device has " +
+                      FormatBytes(survivor_.ready.device.memory_bytes));
       }
     }
     return Status::Ok();

@@ -122,9 +122,10 @@ struct DeviceInfo {
   bool can_launch_cooperatively = false;
   bool can_kill = false;         // RequestKill ends any kernel that runs.
   bool can_move_memory = false;  // Space::MoveOut.
-  bool moves_by_step = false;    // Space::MoveStepOut.
-  bool moves_disturb = false;    // They may hold up launches of others.
-  bool runs_graphs = false;      // Has SubmitGraph.
+  // Space::MoveStepOut. A client may hold more than the device has.
+  bool moves_by_step = false;
+  bool moves_disturb = false;  // They may hold up launches of others.
+  bool runs_graphs = false;    // Has SubmitGraph.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
   bool isolates_clients = false;
   // Classes that may not use all multiprocessors.
@@ -209,7 +210,8 @@ class Space {
   virtual std::uint64_t range_bytes() const = 0;  // Power of two.
   // Grows or shrinks the mapped part [base, base + mapped_bytes), rounded up to the
   // mapping step (2 MiB); returns the new size in bytes. Fails with kOutOfMemory,
-  // changing nothing, when quota or device memory does not suffice, or a part is moved out.
+  // changing nothing, when quota or device memory does not suffice, or, where steps do not move
+  // alone, a part is moved out.
   // Shrinking requires that no submitted work touches the part given back. It may keep up to 1/16
   // of the new size too many. It may keep all if the device does not trust running kernels of the
   // client.

@@ -4,16 +4,20 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "ipc/wire/layout.h"
 
 namespace gpushared::client {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 constexpr std::uint64_t kBase = std::uint64_t{1} << 32;
 constexpr std::uint64_t kMiB = 1u << 20;
@@ -112,6 +116,50 @@ TEST_F(DeviceMemoryTest, FreedMemoryWithNothingUnderWayIsReusedAtOnce) {
   const auto first = memory.Allocate(4096);
   memory.Free(*first);
   EXPECT_EQ(*memory.Allocate(4096), *first);
+}
+
+class NamedBuffersTest : public DeviceMemoryTest {
+ protected:
+  DeviceMemory Make(std::uint64_t quota_bytes) {
+    return DeviceMemory(kBase, quota_bytes, progress_,
+                        {.resize = [](std::uint64_t bytes) { return Result(bytes); },
+                         .wait = [](const Fence&) { return Status::Ok(); },
+                         .name_buffer =
+                             [this](std::uint64_t address, std::uint64_t bytes) {
+                               EXPECT_TRUE(named_.emplace(address, bytes).second) << "named twice";
+                             },
+                         .forget_buffer =
+                             [this](std::uint64_t address) {
+                               EXPECT_EQ(named_.erase(address), 1u) << "never named";
+                             }});
+  }
+  std::map<std::uint64_t, std::uint64_t> named_;
+};
+
+TEST_F(NamedBuffersTest, TheServerKnowsEachBufferUntilItIsFreed) {
+  DeviceMemory memory = Make(64 * kMiB);
+  const auto first = memory.Allocate(1000);
+  const auto second = memory.Allocate(4 * kMiB);
+  EXPECT_THAT(named_, ElementsAre(Pair(*first, 1024u), Pair(*second, 4 * kMiB)));
+  Submit(3);
+  memory.Free(*first);
+  EXPECT_THAT(named_, ElementsAre(Pair(*second, 4 * kMiB)));
+  memory.Free(*first);  // Once.
+  FinishAll(3);
+  const auto third = memory.Allocate(500);
+  EXPECT_EQ(*third, *first);
+  EXPECT_THAT(named_, ElementsAre(Pair(*third, 512u), Pair(*second, 4 * kMiB)));
+}
+
+TEST_F(NamedBuffersTest, NoMoreAreNamedThanTheServerMayKnow) {
+  DeviceMemory memory = Make(64 * kMiB);
+  const auto first = memory.Allocate(256);
+  for (std::uint32_t i = 0; i < ipc::kBuffersMax; ++i) ASSERT_TRUE(memory.Allocate(256).ok());
+  EXPECT_EQ(named_.size(), ipc::kBuffersMax);
+  memory.Free(*first);
+  EXPECT_EQ(named_.size(), ipc::kBuffersMax - 1);
+  ASSERT_TRUE(memory.Allocate(256).ok());
+  EXPECT_EQ(named_.size(), ipc::kBuffersMax);
 }
 
 TEST_F(DeviceMemoryTest, CommandsSubmittedAfterTheFreeDoNotHoldTheMemory) {

@@ -75,7 +75,8 @@ void DeviceMoves::Act() {
 
 void DeviceMoves::Grow(Client& client, std::uint64_t steps) {
   const std::uint64_t wanted = client.words.size() + steps;
-  const bool fits = wanted <= kQuotaSteps && steps <= FreeSteps() && client.is_whole();
+  const bool may_grow = client.is_whole() || gpu().info().moves_by_step;
+  const bool fits = wanted <= kQuotaSteps && steps <= FreeSteps() && may_grow;
   const auto mapped = client.real.space->Resize(wanted * kMoveStep);
   ASSERT_EQ(mapped.ok(), fits) << mapped.status().ToString();
   if (!fits) return;

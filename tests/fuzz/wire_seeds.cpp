@@ -159,6 +159,10 @@ Bytes CommandRing() {
   cluster.cluster[1] = cluster.cluster[2] = 1;
   AppendRecord(bytes, cluster, ipc::Op::kLaunch, 9);
   AppendGraph(bytes);
+  const ipc::BufferRecord buffer{.address = 1 << 20, .bytes = 4096};
+  AppendRecord(bytes, buffer, ipc::Op::kNameBuffer, 16);
+  const ipc::BufferRecord forgotten{.address = 1 << 20};
+  AppendRecord(bytes, forgotten, ipc::Op::kForgetBuffer, 17);
   return bytes;
 }
 

@@ -88,6 +88,13 @@ struct CheckBody {
     Check(set.node < ipc::kGraphNodesMax, "node number is bounded");
     std::visit(*this, set.content);
   }
+  void operator()(const ipc::NameBufferCommand& name) const {
+    Check(name.bytes >= 1, "a buffer is not empty");
+    Check(ipc::RangeInside(name.address, name.bytes, kAddressEnd), "a buffer does not overflow");
+  }
+  void operator()(const ipc::ForgetBufferCommand& forget) const {
+    Check(forget.address <= kAddressEnd, "an address is bounded");
+  }
   static void CheckGraph(std::uint32_t graph) {
     Check(graph < ipc::kGraphsMax, "graph number is bounded");
   }

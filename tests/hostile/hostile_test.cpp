@@ -100,6 +100,11 @@ const Cases kRequestCases = WithHeader(
     {{"reserved0", Verdict::kEnds}, {"time_ns", Verdict::kEnds}, {"reserved", Verdict::kEnds}});
 const Cases kPlainCases = WithHeader({{"reserved0", Verdict::kEnds}, {"reserved", Verdict::kEnds}});
 
+const Cases kBufferCases = WithHeader({{"reserved0", Verdict::kEnds},
+                                       {"address", Verdict::kEnds},
+                                       {"bytes", Verdict::kEnds},
+                                       {"reserved", Verdict::kEnds}});
+
 const Cases kGraphCases = WithHeader({{"graph", Verdict::kEnds},
                                       {"node", Verdict::kEnds},
                                       {"content_bytes", Verdict::kEnds},
@@ -468,6 +473,15 @@ TEST_F(Hostile, WaitForRecords) {
 TEST_F(Hostile, RequestRecords) {
   LieInEveryField<ipc::RequestRecord>(
       kRequestCases, [](const auto&, auto&) { return RequestOf(ipc::Op::kBeginRequest, 0, 1000); });
+}
+TEST_F(Hostile, BufferRecords) {
+  LieInEveryField<ipc::BufferRecord>(kBufferCases, [](const RawClient& client, auto&) {
+    return BufferOf(0, client.base(), 4096);
+  });
+  LieInEveryField<ipc::BufferRecord>(kBufferCases, [](RawClient& client, auto&) {
+    client.NameBuffer(client.base(), 4096);
+    return BufferOf(0, client.base(), 0);
+  });
 }
 TEST_F(Hostile, GraphRecords) {
   LieInEveryField<ipc::GraphRecord>(

@@ -151,8 +151,8 @@ void ExpectExactLength(const Bytes& good) {
 
 std::vector<FieldCase> HelloCases() {
   return {
-      {"version", 7, "protocol version 7, this side speaks version 8"},
-      {"version", 9, "protocol version 9, this side speaks version 8"},
+      {"version", 8, "protocol version 8, this side speaks version 9"},
+      {"version", 10, "protocol version 10, this side speaks version 9"},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
       {"client_class", 255, ""},
       {"client_class", 254, "class is 254, allowed 0 to 2"},
@@ -200,11 +200,11 @@ TEST(Handshake, WhatHelloDoesNotSayStaysUnsaid) {
 TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
   for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{4096}}) {
     Bytes payload(bytes, std::byte{0xff});
-    const std::uint32_t version = 9;
+    const std::uint32_t version = 10;
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 9, this side speaks version 8"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 10, this side speaks version 9"));
   }
 }
 
@@ -261,7 +261,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome, WelcomeWire>(
       good,
       {
-          {"version", 9, "protocol version 9"},
+          {"version", 10, "protocol version 10"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
@@ -304,7 +304,7 @@ TEST(Handshake, WelcomeComesBack) {
 
 TEST(DeviceListMessage, EveryFieldIsBounded) {
   ExpectCases<ListDevices, ListDevicesWire>(
-      Encode(ListDevices{}), {{"version", 5, "protocol version 5, this side speaks version 8"}});
+      Encode(ListDevices{}), {{"version", 5, "protocol version 5, this side speaks version 9"}});
   const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
   ExpectExactLength<DeviceList>(good);
   ExpectCases<DeviceList, DeviceListWire>(good, {{"devices", 65, "devices is 65, allowed 0 to 64"},
@@ -333,7 +333,7 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   set.weight = 2;
   ExpectCases<Admin, AdminWire>(Encode(set),
                                 {
-                                    {"version", 9, "protocol version 9"},
+                                    {"version", 10, "protocol version 10"},
                                     {"verb", 0, "verb is 0, allowed 1 to 13"},
                                     {"verb", 14, "verb is 14, allowed 1 to 13"},
                                     {"verb", 1, "class is given with a verb that takes none"},
@@ -387,7 +387,7 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 9, "protocol version 9"},
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 10, "protocol version 10"},
                                              {"session", 0, "session is 0, allowed 1 to"}});
   ExpectCases<MakeImage, MakeImageWire>(
       Encode(MakeImage{100}), {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
@@ -594,7 +594,7 @@ TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
-                                {{"version", 9, "protocol version 9"}, AnyValue("generation")},
+                                {{"version", 10, "protocol version 10"}, AnyValue("generation")},
                                 {"device"});
   ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
                                                  DeviceCases());

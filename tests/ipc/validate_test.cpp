@@ -118,6 +118,15 @@ RequestRecord GoodRequest(Op op) {
   return record;
 }
 
+BufferRecord GoodBuffer(Op op) {
+  BufferRecord record;
+  record.header = HeaderFor(op);
+  record.stream = 3;
+  record.address = std::uint64_t{1} << 40;
+  record.bytes = op == Op::kNameBuffer ? 4096 : 0;
+  return record;
+}
+
 PlainRecord GoodPlain(Op op) {
   PlainRecord record;
   record.header = HeaderFor(op);
@@ -150,9 +159,9 @@ Status JudgeCompletion(const RecordCopy& copy) {
 // What holds for the header of every record; `tag` belongs to the ring.
 std::vector<FieldCase> HeaderCases() {
   return {
-      {"op", 0, "op is 0, allowed 1 to 16"},
-      {"op", 17, "op is 17, allowed 1 to 16"},
-      {"op", 255, "op is 255, allowed 1 to 16"},
+      {"op", 0, "op is 0, allowed 1 to 18"},
+      {"op", 19, "op is 19, allowed 1 to 18"},
+      {"op", 255, "op is 255, allowed 1 to 18"},
       {"flags", 1, "flags is 1, allowed 0"},
       {"flags", 0x80, "flags is 128, allowed 0"},
       {"continuations", 1, "continuations is 1, allowed 0"},
@@ -206,8 +215,8 @@ std::vector<FieldCase> With(std::vector<FieldCase> base, const std::vector<Field
 TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
   ExpectCases(GoodLaunch(),
               {
-                  {"op", 0, "op is 0, allowed 1 to 16"},
-                  {"op", 17, "op is 17, allowed 1 to 16"},
+                  {"op", 0, "op is 0, allowed 1 to 18"},
+                  {"op", 19, "op is 19, allowed 1 to 18"},
                   {"flags", 4, "launch flags is 4, allowed 0 to 3"},
                   {"flags", 255, "launch flags is 255, allowed 0 to 3"},
                   {"cluster", 1, "launch cluster y is 0, allowed 1 to 16", 0},
@@ -412,6 +421,36 @@ TEST(ValidateCommand, RequestMarksBecomeTheirTypedValues) {
   EXPECT_EQ(std::get<ExpectRequestCommand>(command.body).in_ns, 5000u);
   ASSERT_TRUE(ValidateCommand(CopyOf(GoodPlain(Op::kEndRequest)), command).ok());
   EXPECT_TRUE(std::holds_alternative<EndRequestCommand>(command.body));
+}
+
+TEST(ValidateCommand, EveryFieldOfABufferIsBounded) {
+  constexpr std::uint64_t kEnd = std::uint64_t{1} << 63;
+  ExpectCases(GoodBuffer(Op::kNameBuffer),
+              With(HeaderCases(), {
+                                      {"bytes", 0, "buffer bytes is 0, allowed 1 to"},
+                                      {"bytes", kEnd + 1, "buffer bytes is 9223372036854775809"},
+                                      {"bytes", kEnd - (std::uint64_t{1} << 40), ""},
+                                      {"bytes", kEnd, "buffer address is 1099511627776, allowed 0"},
+                                      {"address", kEnd - 4096, ""},
+                                      {"address", kEnd - 4095, "buffer address is"},
+                                      {"address", ~std::uint64_t{0}, "buffer address is"},
+                                  }));
+  ExpectCases(GoodBuffer(Op::kForgetBuffer),
+              With(HeaderCases(), {
+                                      {"bytes", 1, "buffer bytes is 1, allowed 0"},
+                                      {"address", kEnd, ""},
+                                      {"address", kEnd + 1, "buffer address is"},
+                                  }));
+}
+
+TEST(ValidateCommand, BuffersBecomeTheirTypedValues) {
+  Command command;
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodBuffer(Op::kNameBuffer)), command).ok());
+  const auto& named = std::get<NameBufferCommand>(command.body);
+  EXPECT_EQ(named.address, std::uint64_t{1} << 40);
+  EXPECT_EQ(named.bytes, 4096u);
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodBuffer(Op::kForgetBuffer)), command).ok());
+  EXPECT_EQ(std::get<ForgetBufferCommand>(command.body).address, std::uint64_t{1} << 40);
 }
 
 TEST(ValidateCommand, DefaultStreamIsNeitherCreatedNorDestroyed) {

@@ -23,8 +23,9 @@ constexpr std::uint64_t kDevice = 100 * kStep;
 // A device of 100 steps on which all moves take 1 ms a step and clients leave the device at once.
 class ResidencyTest : public ::testing::Test {
  protected:
-  explicit ResidencyTest(Duration notice = {})
+  explicit ResidencyTest(Duration notice = {}, bool moves_by_step = false)
       : residency_({.device_bytes = kDevice,
+                    .moves_by_step = moves_by_step,
                     .stay_factor = 4,
                     .stay_min = 10ms,
                     .idle_min = 5ms,
@@ -57,7 +58,7 @@ class ResidencyTest : public ::testing::Test {
     MemoryHeld& held = Of(client);
     held.unneeded_bytes = held.absent_bytes() - steps * kStep;
     is_known_[client.value] = true;
-    residency_.SetUnneeded(client, held.unneeded_bytes, now_);
+    residency_.SetUnneeded(client, held.unneeded_bytes, held.spare_bytes, now_);
   }
   bool Runs(ClientId client) {
     return Of(client).missing_bytes() == 0 && !residency_.IsHeld(client);
@@ -79,7 +80,9 @@ class ResidencyTest : public ::testing::Test {
           now_ += 1ms * static_cast<int>(action->bytes / kStep) + std::exchange(delay_, {});
           if (action->kind == Kind::kMoveOut) {
             held.resident_bytes -= action->bytes;
-            if (is_known_[action->client.value]) held.unneeded_bytes += action->bytes;
+            const std::uint64_t spared = std::min(held.spare_bytes, action->bytes);
+            held.spare_bytes -= spared;
+            held.unneeded_bytes += is_known_[action->client.value] ? action->bytes : spared;
             moved_out_ += action->bytes / kStep;
           } else {
             held.resident_bytes += action->bytes;
@@ -87,8 +90,10 @@ class ResidencyTest : public ::testing::Test {
           }
           residency_.OnMoved(action->client, held, now_);
           break;
-        case Kind::kRelease:
         case Kind::kRoom:
+          room_for_ = action->client;
+          break;
+        case Kind::kRelease:
         case Kind::kNoRoom:
           break;
       }
@@ -107,7 +112,8 @@ class ResidencyTest : public ::testing::Test {
   Residency residency_;
   TimePoint now_{1s};
   std::uint64_t moved_out_ = 0;
-  Duration delay_{};  // The next move takes so much longer.
+  ClientId room_for_;  // Made last.
+  Duration delay_{};   // The next move takes so much longer.
 
  private:
   std::uint64_t last_ = 0;
@@ -540,6 +546,132 @@ TEST_F(FailingStore, AMoveForAGuaranteeSaysSo) {
   EXPECT_EQ(last->kind, Kind::kRoom);
   EXPECT_EQ(last->client, high);
   EXPECT_TRUE(IsThere(other_));
+}
+
+// Steps move alone, and clients hold more than the device has.
+class ByStepTest : public ResidencyTest {
+ protected:
+  ByStepTest() : ResidencyTest({}, true) {}
+
+  // It grows in parts, as a session does.
+  void GrowTo(ClientId client, std::uint64_t steps) {
+    Busy(client, false);
+    while (Of(client).movable_bytes < steps * kStep) {
+      residency_.AskRoom(client, 8 * kStep, now_);
+      const auto last = Settle();
+      ASSERT_TRUE(last && last->kind == Kind::kRoom) << Of(client).movable_bytes / kStep;
+      Grow(client, 8);
+      Settle();
+    }
+  }
+  // Its next commands touch so many steps, and of those so many are there.
+  void Works(ClientId client, std::uint64_t steps, std::uint64_t there) {
+    MemoryHeld& held = Of(client);
+    held.unneeded_bytes = held.absent_bytes() - (steps - there) * kStep;
+    held.spare_bytes = held.resident_bytes - there * kStep;
+    residency_.SetUnneeded(client, held.unneeded_bytes, held.spare_bytes, now_);
+    Busy(client);
+  }
+};
+
+TEST_F(ByStepTest, AClientGrowsBeyondTheDeviceAndMakesRoomForItself) {
+  const ClientId client = Add(0);
+  GrowTo(client, 296);
+  EXPECT_EQ(Of(client).resident_bytes, kDevice);
+  EXPECT_EQ(moved_out_, 196u);
+}
+
+TEST_F(ByStepTest, WhatComesInTakesThePlaceOfWhatItsClientDoesNotTouch) {
+  const ClientId client = Add(0);
+  GrowTo(client, 296);
+  const std::uint64_t before = moved_out_;
+  const std::uint64_t times_out = residency_.MovesOf(client).times_out;
+  Works(client, 40, 10);
+  EXPECT_FALSE(Runs(client));
+  Settle();
+  EXPECT_TRUE(Runs(client));
+  EXPECT_EQ(moved_out_ - before, 30u);
+  EXPECT_EQ(residency_.MovesOf(client).in_bytes, 30 * kStep);
+  EXPECT_EQ(residency_.MovesOf(client).times_out, times_out) << "it lost nothing that it needs";
+}
+
+TEST_F(ByStepTest, OthersKeepWhatTheyWorkOnWhileAClientHasRoomOfItsOwn) {
+  const ClientId other = Add(0), client = Add(0);
+  Grow(other, 40);
+  Works(other, 40, 40);
+  GrowTo(client, 96);
+  now_ += 10s;  // The other one has had its stay.
+  Works(client, 30, 0);
+  Settle();
+  EXPECT_TRUE(Runs(client));
+  EXPECT_TRUE(IsThere(other));
+}
+
+TEST_F(ByStepTest, OfBusyOnesTheOneGivesThatHasMemoryToSpare) {
+  const ClientId first = Add(0), last = Add(0), client = Add(0);
+  Grow(first, 48);
+  Works(first, 20, 20);
+  Grow(last, 48);
+  Works(last, 48, 48);
+  now_ += 10s;
+  residency_.AskRoom(client, 30 * kStep, now_);
+  EXPECT_EQ(Settle()->kind, Kind::kRelease);
+  EXPECT_TRUE(IsThere(last));
+  EXPECT_EQ(Of(first).resident_bytes, 22 * kStep);
+}
+
+TEST_F(ByStepTest, AnIdleOneMakesRoomBeforeWhatABusyOneCanSpare) {
+  const ClientId idle = Add(0), client = Add(0);
+  Grow(idle, 40);
+  GrowTo(client, 56);
+  now_ += 10s;
+  Works(client, 30, 30);
+  residency_.AskRoom(client, 8 * kStep, now_);
+  Settle();
+  EXPECT_EQ(Of(client).resident_bytes, 56 * kStep);
+  EXPECT_EQ(Of(idle).resident_bytes, 36 * kStep);
+}
+
+TEST_F(ByStepTest, WhatTakesThePlaceOfItsOwnMemoryBuysNoLongerStay) {
+  const ClientId client = Add(0), other = Add(0);
+  GrowTo(client, 296);
+  Works(client, 60, 60);
+  residency_.AskRoom(other, 8 * kStep, now_);
+  Settle();
+  // It goes on and on to further parts.
+  const TimePoint latest = now_ + 2s;
+  while (room_for_ != other && now_ < latest) {
+    Works(client, 60, 20);
+    Settle();
+    now_ += 1ms;
+  }
+  EXPECT_EQ(room_for_, other);
+}
+
+TEST_F(ByStepTest, ABusyClientGrowsOnceItsCommandsLeaveRoom) {
+  const ClientId client = Add(0);
+  GrowTo(client, 96);
+  Works(client, 96, 96);
+  residency_.AskRoom(client, 8 * kStep, now_);
+  EXPECT_FALSE(Settle()) << "all that it has is needed";
+  EXPECT_FALSE(residency_.IsHeld(client)) << "and runs on";
+  Busy(client, false);
+  const auto last = Settle();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(moved_out_, 4u);
+}
+
+TEST_F(ByStepTest, WhatNeverFitsIsRefusedAtOnce) {
+  const ClientId guaranteed = Add(50), client = Add(0);
+  Grow(guaranteed, 50);
+  residency_.AskRoom(client, 51 * kStep, now_);
+  EXPECT_EQ(Settle()->kind, Kind::kNoRoom);
+  EXPECT_EQ(residency_.RoomFor(client), 50 * kStep);
+  GrowTo(client, 96);
+  Works(client, 51, 5);
+  EXPECT_TRUE(residency_.IsShutOut(client));
+  Works(client, 50, 5);
+  EXPECT_FALSE(residency_.IsShutOut(client));
 }
 
 }  // namespace

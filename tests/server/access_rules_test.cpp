@@ -243,5 +243,15 @@ TEST(AccessRules, ALimitLetsClientsHoldMoreThanTheirGuarantee) {
   EXPECT_EQ(admit(3 * kGiB, 0).status().code(), StatusCode::kPermissionDenied);
 }
 
+TEST(AccessRules, ALimitMayBeMoreThanTheDevice) {
+  AccessRule beyond = Rule(Subject::Kind::kEveryone, 0);
+  beyond.client_memory = MemoryQuota{.bytes = 8 * kGiB, .fraction = 0};
+  beyond.memory_limit = MemoryQuota{.bytes = 12 * kGiB, .fraction = 0};
+  const AccessRules rules({beyond}, kOwn);
+  const auto grant = rules.Admit(User(1), {}, {}, 4 * kGiB);
+  EXPECT_LE(grant->guaranteed_bytes, 4 * kGiB);
+  EXPECT_EQ(grant->quota_bytes, 12 * kGiB);
+}
+
 }  // namespace
 }  // namespace gpushared::server

@@ -210,16 +210,16 @@ TEST_F(RosterTest, ASessionIsNotAboveTheLast) {
       "its roster is refused: session 10 is above the last one, 9");
 }
 
-TEST_F(RosterTest, AQuotaIsNotAboveTheDevice) {
+TEST_F(RosterTest, AGuaranteeIsNotAboveTheDevice) {
   ExpectRefused(
       [](OldWorker& worker) {
         ipc::RosterSession row = Row(1);
-        row.quota_bytes = std::uint64_t{2} << 30;
+        row.quota_bytes = row.guaranteed_bytes = std::uint64_t{2} << 30;
         worker.Say(ipc::Roster{.generation = 1, .last_session = 9, .sessions = 1});
         worker.Say(row);
         worker.Say(ReadyOf(1));
       },
-      "its roster is refused: the quota of session 1 is 2 GiB, the device has 1 GiB");
+      "its roster is refused: the guarantee of session 1 is 2 GiB, the device has 1 GiB");
 }
 
 TEST_F(RosterTest, OneGenerationIsNotTwo) {

@@ -9,7 +9,8 @@ if(TARGET gpushared::worker)
 
   # The device thread alone, part by part.
   gpushared_test(device_thread_test
-    SOURCES worker/device_thread/activity_test.cpp worker/device_thread/parts_test.cpp
+    SOURCES worker/device_thread/activity_test.cpp worker/device_thread/client_buffers_test.cpp
+      worker/device_thread/parts_test.cpp
       worker/device_thread/step_use_test.cpp
     LINK gpushared::device_thread LABELS unit concurrency)
   gpushared_test(worker_parts_test

@@ -30,6 +30,8 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
                                   << " simulation_test --gtest_filter='MemorySimulation.*'";
     sum.launches += outcome.launches;
     sum.launches_by_step += outcome.launches_by_step;
+    sum.beyond += outcome.beyond;
+    sum.own_moves += outcome.own_moves;
     sum.moves += outcome.moves;
     sum.deaths += outcome.deaths;
     sum.refused += outcome.refused;
@@ -37,14 +39,18 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
     sum.failures += outcome.failures;
   }
   std::printf(
-      "%llu launches (%llu by step), %llu moves, %llu deaths, %llu rooms made, %llu refused\n",
+      "%llu launches (%llu by step, %llu of more than the device has), %llu moves (%llu out for "
+      "their own client), %llu deaths, %llu rooms made, %llu refused\n",
       static_cast<unsigned long long>(sum.launches),
       static_cast<unsigned long long>(sum.launches_by_step),
-      static_cast<unsigned long long>(sum.moves), static_cast<unsigned long long>(sum.deaths),
+      static_cast<unsigned long long>(sum.beyond), static_cast<unsigned long long>(sum.moves),
+      static_cast<unsigned long long>(sum.own_moves), static_cast<unsigned long long>(sum.deaths),
       static_cast<unsigned long long>(sum.rooms), static_cast<unsigned long long>(sum.refused));
   // A world in which nothing happens would pass too.
   EXPECT_GT(sum.launches, sum.launches_by_step);
   EXPECT_GT(sum.launches_by_step, 0u);
+  EXPECT_GT(sum.beyond, 0u);
+  EXPECT_GT(sum.own_moves, 0u);
   EXPECT_GT(sum.moves, 0u);
   EXPECT_GT(sum.rooms, 0u);
   EXPECT_GT(sum.refused, 0u);

@@ -13,13 +13,16 @@ using scheduler::MemoryAction;
 namespace {
 
 constexpr std::size_t kClientsInWorldMax = 6;
+constexpr std::size_t kNeededByStepMax = 12;
 constexpr std::uint64_t kPoison = ~std::uint64_t{0};
 
 }  // namespace
 
 MemoryWorld::MemoryWorld(std::uint64_t seed)
     : random_(seed),
+      by_step_(Draw(2) == 0),
       residency_({.device_bytes = kFrames * kStepBytes,
+                  .moves_by_step = by_step_,
                   .stay_factor = static_cast<int>(Draw(10)),
                   .stay_min = 1ms,
                   .stay_max = 200ms,
@@ -107,10 +110,10 @@ void MemoryWorld::Leave(ClientId id) {
 }
 
 void MemoryWorld::Grow(ClientId id, Client& client, std::size_t pages) {
-  if (client.asked > 0 || client.pages.size() + pages > kFrames) return;
+  if (client.asked > 0 || client.pages.size() + pages > PagesMax(client)) return;
   const bool is_moving = move_ && move_->client == id;
   const bool is_whole = client.resident == client.pages.size() && !is_moving;
-  if (is_whole && AddPages(client, pages)) {
+  if ((is_whole || (by_step_ && !is_moving)) && AddPages(client, pages)) {
     return residency_.OnMemory(id, HeldBy(client), now_);
   }
   client.asked = pages;
@@ -153,6 +156,7 @@ void MemoryWorld::Launch(ClientId id, Client& client) {
   ++client.on_device;
   ++outcome_.launches;
   if (client.resident < client.pages.size()) ++outcome_.launches_by_step;
+  if (client.pages.size() > kFrames) ++outcome_.beyond;
   Choose(id, client);
 }
 
@@ -163,7 +167,8 @@ void MemoryWorld::Choose(ClientId id, Client& client) {
   for (std::size_t left = Draw(std::min<std::size_t>(pages, 6) + 1); left > 0; --left) {
     client.needed[Draw(pages)] = true;
   }
-  residency_.SetUnneeded(id, HeldBy(client).unneeded_bytes, now_);
+  const scheduler::MemoryHeld held = HeldBy(client);
+  residency_.SetUnneeded(id, held.unneeded_bytes, held.spare_bytes, now_);
 }
 
 std::size_t MemoryWorld::CountMissing(const Client& client) {
@@ -208,6 +213,12 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
     case MemoryAction::Kind::kMoveOut:
       if (is_settled) return Break("memory within a guarantee is moved out");
       if (client.on_device > 0) return Break("memory moves under a kernel");
+      if (action.beneficiary == action.client) {
+        ++outcome_.own_moves;
+        if (client.is_busy && action.bytes > HeldBy(client).spare_bytes) {
+          return Break("a client loses what it is about to touch, for itself");
+        }
+      }
       [[fallthrough]];
     case MemoryAction::Kind::kMoveIn:
       if (move_) return Break("two moves at one time");
@@ -253,11 +264,16 @@ void MemoryWorld::EndMove() {
 // ---- memory
 
 scheduler::MemoryHeld MemoryWorld::HeldBy(const Client& client) const {
-  return {.movable_bytes = client.pages.size() * kStepBytes,
-          .resident_bytes = client.resident * kStepBytes,
-          .pinned_bytes = client.pinned * kStepBytes,
-          .unneeded_bytes =
-              (client.pages.size() - client.resident - CountMissing(client)) * kStepBytes};
+  std::size_t spare = 0;
+  for (std::size_t page = 0; page < client.pages.size(); ++page) {
+    spare += client.pages[page].frame && !Needs(client, page);
+  }
+  return {
+      .movable_bytes = client.pages.size() * kStepBytes,
+      .resident_bytes = client.resident * kStepBytes,
+      .pinned_bytes = client.pinned * kStepBytes,
+      .unneeded_bytes = (client.pages.size() - client.resident - CountMissing(client)) * kStepBytes,
+      .spare_bytes = spare * kStepBytes};
 }
 
 bool MemoryWorld::AddPages(Client& client, std::size_t pages) {
@@ -267,7 +283,8 @@ bool MemoryWorld::AddPages(Client& client, std::size_t pages) {
     free_frames_.pop_back();
     if (frames_[frame] != kZero) Break("fresh memory has contents of another");
     client.pages.push_back({.frame = frame});
-    client.needed.push_back(Draw(2) == 0);
+    const auto needed = static_cast<std::size_t>(std::ranges::count(client.needed, true));
+    client.needed.push_back(Draw(2) == 0 && (!by_step_ || needed < kNeededByStepMax));
     ++client.resident;
   }
   return true;
@@ -350,20 +367,26 @@ void MemoryWorld::ServeEverybody() {
   for (auto& [id, client] : clients_) {
     client.on_device = 0;
     if (client.is_held) residency_.OnDrained(id);
-    residency_.SetBusy(id, false, now_);
+    residency_.SetBusy(id, client.is_busy = false, now_);
   }
   for (auto& [id, client] : clients_) {
-    residency_.SetBusy(id, true, now_);
-    const scheduler::TimePoint latest = now_ + 60s;
-    while ((client.is_held || CountMissing(client) > 0) && !residency_.IsShutOut(id) &&
-           outcome_.broken.empty()) {
-      Decide();
-      if (move_) EndMove();
-      now_ += 100us;
-      if (now_ > latest) Break("a client's memory never comes back");
-      CheckAll();
-    }
-    residency_.SetBusy(id, false, now_);
+    residency_.SetBusy(id, client.is_busy = true, now_);
+    Await("a client's memory never comes back", [&, id = id] {
+      return (!client.is_held && CountMissing(client) == 0) || residency_.IsShutOut(id);
+    });
+    residency_.SetBusy(id, client.is_busy = false, now_);
+    Await("a client never grows", [&] { return client.asked == 0; });
+  }
+}
+
+void MemoryWorld::Await(const std::string& broken_otherwise, const std::function<bool()>& is_over) {
+  const scheduler::TimePoint latest = now_ + 60s;
+  while (!is_over() && outcome_.broken.empty()) {
+    Decide();
+    if (move_) EndMove();
+    now_ += 100us;
+    if (now_ > latest) Break(broken_otherwise);
+    CheckAll();
   }
 }
 

@@ -5,6 +5,7 @@
 #define GPUSHARED_TESTS_SIMULATION_MEMORY_WORLD_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -26,6 +27,8 @@ class MemoryWorld {
     std::string broken;  // The rule that did not hold; empty: all did.
     std::uint64_t launches = 0, moves = 0, deaths = 0, refused = 0, rooms = 0, failures = 0;
     std::uint64_t launches_by_step = 0;  // With a part of the client's memory in the store.
+    std::uint64_t beyond = 0;            // Of a client that held more than the device has.
+    std::uint64_t own_moves = 0;         // A client's, out, for itself.
   };
 
   explicit MemoryWorld(std::uint64_t seed);
@@ -73,6 +76,12 @@ class MemoryWorld {
 
   // Another launch is its next one.
   void Choose(ClientId id, Client& client);
+  // What it may hold.
+  std::size_t PagesMax(const Client& client) const {
+    return by_step_ && client.is_known ? 3 * kFrames : kFrames;
+  }
+  // Lets time pass, and what is decided happen.
+  void Await(const std::string& broken_otherwise, const std::function<bool()>& is_over);
   // Whether the next one touches it.
   static bool Needs(const Client& client, std::size_t page) {
     return !client.is_known || client.needed[page];
@@ -87,6 +96,7 @@ class MemoryWorld {
   std::size_t Draw(std::size_t below) { return static_cast<std::size_t>(random_() % below); }
 
   std::mt19937_64 random_;
+  const bool by_step_;  // ResidencyOptions::moves_by_step.
   scheduler::Residency residency_;
   scheduler::TimePoint now_{std::chrono::seconds(1)};
   std::map<scheduler::ClientId, Client> clients_;

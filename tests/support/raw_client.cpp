@@ -73,6 +73,14 @@ ipc::GraphRecord GraphOf(ipc::Op op, std::uint32_t stream, std::uint32_t graph) 
   return record;
 }
 
+ipc::BufferRecord BufferOf(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes) {
+  auto record = RecordOf<ipc::BufferRecord>(
+      bytes == 0 ? ipc::Op::kForgetBuffer : ipc::Op::kNameBuffer, stream);
+  record.address = address;
+  record.bytes = bytes;
+  return record;
+}
+
 ipc::RequestRecord RequestOf(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns) {
   auto record = RecordOf<ipc::RequestRecord>(op, stream);
   record.time_ns = time_ns;

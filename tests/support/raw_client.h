@@ -55,6 +55,9 @@ ipc::PlainRecord PlainOf(ipc::Op op, std::uint32_t stream);
 // kBeginRequest or kExpectRequest.
 ipc::RequestRecord RequestOf(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns);
 
+// kNameBuffer or, without bytes, kForgetBuffer.
+ipc::BufferRecord BufferOf(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes);
+
 // kMakeGraph, kLaunchGraph or kDestroyGraph.
 ipc::GraphRecord GraphOf(ipc::Op op, std::uint32_t stream, std::uint32_t graph);
 // The node, the graph and the stream that a record names.
@@ -150,6 +153,12 @@ class RawClient {
   Sequence EndRequest(std::uint32_t stream) { return Plain(ipc::Op::kEndRequest, stream); }
   Sequence ExpectRequest(std::uint32_t stream, std::uint64_t in_ns) {
     return PublishAndRing(RequestOf(ipc::Op::kExpectRequest, stream, in_ns));
+  }
+  Sequence NameBuffer(std::uint64_t address, std::uint64_t bytes, std::uint32_t stream = 0) {
+    return PublishAndRing(BufferOf(stream, address, bytes));
+  }
+  Sequence ForgetBuffer(std::uint64_t address, std::uint32_t stream = 0) {
+    return PublishAndRing(BufferOf(stream, address, 0));
   }
   Sequence MakeGraph(std::uint32_t graph, std::uint32_t stream = 0) {
     return PublishAndRing(GraphOf(ipc::Op::kMakeGraph, stream, graph));

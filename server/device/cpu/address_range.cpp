@@ -56,7 +56,9 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
                                                             std::shared_ptr<MemoryBudget> budget,
                                                             std::uint64_t left_free_bytes,
                                                             std::shared_ptr<StepStore> store) {
-  const std::uint64_t quota = std::min(quota_bytes, budget->total_bytes());
+  // What can be moved out may be more than the device has.
+  const std::uint64_t quota =
+      store == nullptr ? std::min(quota_bytes, budget->total_bytes()) : quota_bytes;
   const std::uint64_t bytes = std::bit_ceil(std::max(
       kRangeBytesMin, RoundUp(quota, kMapStepBytes) + SpareAddresses(quota) + kModuleAreaBytes));
   // Twice the size holds one aligned range wherever it lies; the rest goes back.
@@ -109,11 +111,6 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   if (after < before) {
     Shrink(before, after);
     return after;
-  }
-  if (after > before && !slots_.empty()) {
-    return Status(StatusCode::kOutOfMemory,
-                  "mapping refused: " + Mebibytes(slots_.size() * kMapStepBytes) +
-                      " of the client's memory are moved out");
   }
   if (Status taken = account_.Take(after - before, "mapping"); !taken.ok()) return taken;
   // Work that broke the promise to leave a returned part alone may have written to it.

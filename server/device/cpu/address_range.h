@@ -40,7 +40,7 @@ class AddressRange {
     std::uint64_t bytes = 0;
   };
 
-  // `quota_bytes` is cut to what the budget has in total.
+  // `quota_bytes` is cut to what the budget has in total, where nothing can be moved out.
   // `left_free_bytes`: as MemoryAccount takes it. `store`: where its memory can be moved; null:
   // nowhere.
   static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,

@@ -157,6 +157,14 @@ void Session::Start() {
       });
 }
 
+std::uint64_t Session::quota_bytes() const {
+  if (!memory_moves()) return attach_.guaranteed_bytes;
+  const device::DeviceInfo& info = environment_.device.info();
+  if (info.moves_by_step) return attach_.quota_bytes;
+  const std::uint64_t most = info.memory_bytes - LeftFree();
+  return std::min(attach_.quota_bytes, std::max(most, attach_.guaranteed_bytes));
+}
+
 std::uint64_t Session::LeftFree() const {
   if (MayUseReserve()) return 0;
   const auto bytes = static_cast<double>(environment_.device.info().memory_bytes);
@@ -225,6 +233,8 @@ void Session::Attach() {
                          .entrance = attach_.entrance_name,
                          .name = attach_.hello.name,
                          .pid = attach_.peer.pid});
+  // The client sees with its welcome whether its memory may be moved.
+  if (memory_moves()) client->outlet.ShowMemory(attach_.guaranteed_bytes, 0, 0);
   is_attached_ = true;
   environment_.device_thread.Post(AttachClient{std::move(client)});
 }

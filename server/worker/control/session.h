@@ -152,10 +152,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // It may use places and memory that others must leave.
   bool MayUseReserve() const;
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
-  // Most device memory that it may hold: no more than its guarantee where memory does not move.
-  std::uint64_t quota_bytes() const {
-    return memory_moves() ? attach_.quota_bytes : attach_.guaranteed_bytes;
-  }
+  // Most device memory that it may hold: no more than its guarantee where memory does not move, and
+  // no more than fits on the device at one time where all of it moves together.
+  std::uint64_t quota_bytes() const;
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
   SessionFacts Facts() const;
@@ -246,6 +245,8 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   static ResizeStep MakeResizeStep(device::Space& space, MemoryCover* cover, std::uint64_t bytes,
                                    std::uint64_t quota_bytes);
+  // How much is mapped in one slow call.
+  std::uint64_t GrowStep() const;
   void Resize(Resizing resizing);
   void OnResizeStep(Resizing resizing, const ResizeStep& step);
   bool MayAwaitRoom(const ResizeStep& step) const;

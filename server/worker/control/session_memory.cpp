@@ -24,11 +24,20 @@ void Session::Handle(const ipc::ResizeMemory& request) {
   Apply(SetMapped{id(), request.bytes}, [this, resizing] { Resize(resizing); });
 }
 
+std::uint64_t Session::GrowStep() const {
+  const device::DeviceInfo& info = environment_.device.info();
+  const std::uint64_t most = environment_.limits.grow_step_bytes;
+  if (!memory_moves() || !info.moves_by_step) return most;
+  // More than the device has comes in parts, which make room for each other.
+  constexpr std::uint64_t kParts = 8;
+  const std::uint64_t part = info.memory_bytes / kParts / device::kMapStepBytes;
+  return std::min(most, std::max<std::uint64_t>(part, 1) * device::kMapStepBytes);
+}
+
 void Session::Resize(Resizing resizing) {
   const std::uint64_t wanted = resizing.wanted_bytes(), mapped = memory_->mapped_bytes;
-  const std::uint64_t next = wanted < mapped
-                                 ? LessMapped(mapped, wanted)
-                                 : MoreMapped(mapped, wanted, environment_.limits.grow_step_bytes);
+  const std::uint64_t next =
+      wanted < mapped ? LessMapped(mapped, wanted) : MoreMapped(mapped, wanted, GrowStep());
   resizing.is_last_step = next == wanted;
   const std::uint64_t moved = std::max(next, mapped) - std::min(next, mapped);
   MakeSlowCallFor(
@@ -65,7 +74,10 @@ Session::ResizeStep Session::MakeResizeStep(device::Space& space, MemoryCover* c
 
 void Session::OnResizeStep(Resizing resizing, const ResizeStep& step) {
   const std::uint64_t before = memory_->mapped_bytes;
-  if (step.mapped.ok()) memory_->mapped_bytes = *step.mapped;
+  if (step.mapped.ok()) {
+    memory_->mapped_bytes = *step.mapped;
+    resizing.rooms_asked = 0;  // Those that were made in vain are bounded.
+  }
   if (step.use && is_attached_) {
     environment_.device_thread.Post(MemoryChanged{id(), *step.use});
   }

@@ -136,6 +136,7 @@ Status Worker::Impl::Open() {
   if (*store != nullptr) {
     thread_options.residency = options_.residency;
     thread_options.residency->device_bytes = device_->info().memory_bytes;
+    thread_options.residency->moves_by_step = device_->info().moves_by_step;
   }
   Result<std::unique_ptr<DeviceThread>> thread =
       DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);

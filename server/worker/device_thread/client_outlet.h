@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_OUTLET_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_OUTLET_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bitset>
@@ -57,8 +58,8 @@ class ClientOutlet {
   }
   // Where memory moves. True when the client has something new to do.
   bool ShowMemory(std::uint64_t guaranteed, std::uint64_t resident, std::uint64_t wanted) {
-    // Relaxed, all three: nothing depends on them.
-    guaranteed_word_.store(guaranteed, std::memory_order_relaxed);
+    // Relaxed, all three: nothing depends on them. A guarantee of 0 would say that all is.
+    guaranteed_word_.store(std::max<std::uint64_t>(guaranteed, 1), std::memory_order_relaxed);
     resident_word_.store(resident, std::memory_order_relaxed);
     wanted_word_.store(wanted, std::memory_order_relaxed);
     return std::exchange(wanted_, wanted) == 0 && wanted != 0;

@@ -9,6 +9,7 @@ ClientState::ClientState(const Setup& of)
     : setup(of),
       intake(*of.commands, *of.completions),
       graphs(of.graphs),
+      buffers(of.space),
       streams(of.limits.commands_taken_max),
       outlet(*of.completions, *of.commands, of.printed),
       spec_(of.spec),

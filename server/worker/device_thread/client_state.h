@@ -17,6 +17,7 @@
 #include "server/totals/device_totals.h"
 #include "server/trace/event.h"
 #include "server/worker/device_thread/activity_meter.h"
+#include "server/worker/device_thread/client_buffers.h"
 #include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/client_graphs.h"
 #include "server/worker/device_thread/client_outlet.h"
@@ -85,6 +86,8 @@ class ClientMemory {
  public:
   // A part is moved out: a command starts when all that it may touch is on the device.
   bool is_by_step() const { return is_by_step_; }
+  // Where that can be: so much of it can be on the device at one time.
+  std::uint64_t most_bytes() const { return most_bytes_; }
   // It has commands and is not held, and what they touch is still to come in.
   bool lacks_steps() const { return lacks_since_.has_value(); }
   scheduler::Duration LackedFor(scheduler::TimePoint now) const {
@@ -97,6 +100,7 @@ class ClientMemory {
  private:
   friend class MemoryKeeper;
   bool is_by_step_ = false;
+  std::uint64_t most_bytes_ = 0;
   StepUse use_;
   std::optional<scheduler::TimePoint> lacks_since_;
   scheduler::Duration lacked_{};  // Before that.
@@ -192,6 +196,7 @@ class ClientState {
   ClientIntake intake;
   CommandScope scope;
   ClientGraphs graphs;
+  ClientBuffers buffers;  // CommandPump's.
   ClientStreams streams;
   ClientOutlet outlet;
   ClientOffers offers;

@@ -23,6 +23,7 @@ enum class CommandKind : std::uint8_t {
   kEndRequest,
   kExpectRequest,
   kChangeGraph,
+  kChangeBuffers,
 };
 
 }  // namespace gpushared::server

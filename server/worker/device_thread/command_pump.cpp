@@ -171,6 +171,11 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand&
   work.is_cooperative = launch.is_cooperative;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
   NameModule(client, launch.module, slot);
+  slot.has_reach = !client.buffers.empty();
+  if (slot.has_reach) [[unlikely]] {
+    slot.reach = client.buffers.ReachOf(kernel, work.parameters);
+    nodes_visited_ += kernel.reach_offsets.size();
+  }
   slot.units = work.grid.Count();
   slot.cost_key = CostModel::LaunchKey(module.identity, work);
   slot.cost_kernel = CostModel::KernelKey(module.identity, work);
@@ -188,6 +193,22 @@ std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client
     std::memcpy(room.data(), launch.inline_parameters.data(), room.size());
   }
   return room;
+}
+
+// ---- buffers
+
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::NameBufferCommand& name,
+                                  CommandSlot& slot) {
+  slot.kind = CommandKind::kChangeBuffers;
+  const Refusal why = client.buffers.Add(name.address, name.bytes, client.scope.mapped_bytes());
+  return why.ok() ? MaybeRefused() : Refuse(why);
+}
+
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::ForgetBufferCommand& forget,
+                                  CommandSlot& slot) {
+  slot.kind = CommandKind::kChangeBuffers;
+  const Refusal why = client.buffers.Remove(forget.address);
+  return why.ok() ? MaybeRefused() : Refuse(why);
 }
 
 // ---- copies and fills

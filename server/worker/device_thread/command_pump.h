@@ -29,7 +29,8 @@ class CommandPump {
  public:
   // Records taken per visit, so that no ring keeps the others waiting.
   static constexpr std::size_t kRecordsPerVisit = 32;
-  // A visit ends when this many nodes of graphs were copied or checked.
+  // A visit ends when this many nodes of graphs were copied or checked, or words of parameters
+  // looked up in the client's buffers.
   static constexpr std::size_t kNodesPerVisit = 1024;
 
   // Both outlive the pump.
@@ -71,6 +72,10 @@ class CommandPump {
   MaybeRefused Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
                        CommandSlot& slot);
   MaybeRefused Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
+                       CommandSlot& slot);
+
+  MaybeRefused Prepare(ClientState& client, const ipc::NameBufferCommand& name, CommandSlot& slot);
+  MaybeRefused Prepare(ClientState& client, const ipc::ForgetBufferCommand& forget,
                        CommandSlot& slot);
 
   [[gnu::cold]] MaybeRefused RefuseExcess(const ipc::LaunchCommand& launch,

@@ -19,6 +19,7 @@
 #include "ipc/wire/layout.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/device/reach.h"
 #include "server/worker/device_thread/client_graphs.h"
 #include "server/worker/device_thread/command_kind.h"
 #include "server/worker/device_thread/refusal.h"
@@ -115,6 +116,9 @@ class CommandSlot {
   std::shared_ptr<Graph> graph;  // Null: of none.
   std::uint32_t first_node = 0;
   std::uint32_t end_node = 0;
+  // Of launches: memory that they may touch, where that is known. Others say it themselves.
+  device::Reach reach;
+  bool has_reach = false;
   bool is_cut = false;                    // The slot behind it has the rest of its command.
   bool goes_singly = false;               // Each node of the command is a part, to be measured.
   scheduler::Duration nodes_predicted{};  // The command is several nodes.

@@ -218,14 +218,16 @@ bool DeviceThread::Turn() {
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
-  if (memory_) memory_->Review(was_busy, now);
+  // Who has left the device late in the last turn may be what a move waits for.
+  const bool ended_late = std::exchange(ended_late_, false);
+  if (memory_) memory_->Review(was_busy || ended_late, now);
   if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
   dispatcher_.Dispatch(now);
   // Commands that ended at once, or meanwhile, are part of this turn's publication.
   if (MayHaveEnded()) {
     now = Now();  // Or what began in this turn would be charged for no time.
     if (dispatcher_.TakeCompletions(now) > 0) {
-      was_busy = true;
+      was_busy = ended_late_ = true;
       dispatcher_.Dispatch(now);
     }
   }

@@ -163,6 +163,7 @@ class DeviceThread {
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
   std::chrono::nanoseconds quiet_for_{0};  // Set by SpinsOn.
   bool has_reported_loss_ = false;
+  bool ended_late_ = false;  // Commands ended after the last look at memory.
   bool urgent_requests_told_ = false;
   std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up_told_{};
   std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;

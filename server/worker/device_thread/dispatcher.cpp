@@ -191,12 +191,12 @@ void Dispatcher::Append(ClientState& client, std::uint32_t slot, scheduler::Time
 void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
   while (state.next != kNoSlot && !state.has_failed && offers_.MayFollow(client, state)) {
-    const CommandSlot& command = client.streams.slab()[state.next];
+    CommandSlot& command = client.streams.slab()[state.next];
     if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
     if (command.is_device_work()) {
       if (command.state() == CommandState::kQueued) {
         if (client.memory.is_by_step() && !IsThere(*client.setup.space, command)) [[unlikely]]
-          return;
+          return RefuseBeyondDevice(client, stream, command);
         if (!offers_.Cut(client, state.next)) return;
         offers_.Offer(client, state.next, now);
       }
@@ -212,6 +212,26 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
     }
     client.streams.PassNext(stream);
   }
+}
+
+void Dispatcher::RefuseBeyondDevice(ClientState& client, std::uint32_t stream,
+                                    CommandSlot& command) {
+  const std::uint64_t bytes = ReachBytes(command, client.scope.mapped_bytes());
+  if (bytes <= client.memory.most_bytes()) return;
+  Refusal why{.reason = Refusal::Reason::kBeyondDevice,
+              .what = command.graph != nullptr               ? "graph launch"
+                      : command.kind == CommandKind::kLaunch ? "launch"
+                      : command.kind == CommandKind::kFill   ? "fill"
+                                                             : "copy",
+              .asked = bytes,
+              .allowed = client.memory.most_bytes()};
+  if (command.graph == nullptr && command.kind == CommandKind::kLaunch) {
+    why.number = command.modules[0];
+    why.kernel = std::get<device::LaunchWork>(command.work).kernel;
+    why.serial = client.scope.module(command.modules[0]).serial;
+  }
+  command.failure = Refuse(why);
+  client.streams.MarkToSettle(stream);
 }
 
 void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
@@ -269,6 +289,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
                                                        scheduler::TimePoint now) {
   switch (command.kind) {
     case CommandKind::kChangeGraph:
+    case CommandKind::kChangeBuffers:
       SettleChange(client, stream, command, now);
       break;
     case CommandKind::kWaitFor:

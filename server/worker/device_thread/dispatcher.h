@@ -144,6 +144,9 @@ class Dispatcher {
                     scheduler::TimePoint now);
   void SettleMark(ClientState& client, const StreamState& state, const CommandSlot& command);
   void SettleAll(scheduler::TimePoint now);
+  // A command whose memory is not there: fails it where it can never be.
+  [[gnu::cold]] static void RefuseBeyondDevice(ClientState& client, std::uint32_t stream,
+                                               CommandSlot& command);
   [[gnu::always_inline]] inline void OfferReady(ClientState& client, std::uint32_t stream,
                                                 scheduler::TimePoint now);
   [[gnu::cold]] void FailStream(ClientState& client, std::uint32_t stream,

@@ -14,16 +14,17 @@ scheduler::MemoryHeld MemoryKeeper::HeldOf(ClientState& client, const device::Sp
   scheduler::MemoryHeld held{.movable_bytes = use.mapped_bytes,
                              .resident_bytes = use.resident_bytes,
                              .pinned_bytes = use.pinned_bytes};
-  held.unneeded_bytes = UnneededBytes(client, held);
+  NoteNeed(client, held);
   return held;
 }
 
-std::uint64_t MemoryKeeper::UnneededBytes(ClientState& client,
-                                          const scheduler::MemoryHeld& held) const {
-  if (!device_.info().moves_by_step) return 0;
-  const std::uint64_t missing =
-      client.memory.use_.CountMissing(*client.setup.space, held.movable_bytes);
-  return held.absent_bytes() - std::min(missing, held.absent_bytes());
+void MemoryKeeper::NoteNeed(ClientState& client, scheduler::MemoryHeld& held) const {
+  if (!device_.info().moves_by_step) return;
+  const StepUse::Need need = client.memory.use_.Count(*client.setup.space, held.movable_bytes);
+  const std::uint64_t missing = std::min(need.missing_bytes, held.absent_bytes());
+  const std::uint64_t there = std::min(need.bytes - need.missing_bytes, held.resident_bytes);
+  held.unneeded_bytes = held.absent_bytes() - missing;
+  held.spare_bytes = held.resident_bytes - there;
 }
 
 scheduler::MemoryGrant MemoryKeeper::GrantOf(const ClientState& client) const {
@@ -60,6 +61,9 @@ void MemoryKeeper::OnMemory(ClientState& client, const device::SpaceUse& use,
 void MemoryKeeper::OnStepsMoved(ClientState& client, const device::SpaceUse& use,
                                 scheduler::TimePoint now) {
   if (!device_.info().moves_by_step) return;
+  const std::uint64_t taken = client.setup.left_free_bytes + use.pinned_bytes;
+  const std::uint64_t all = device_.info().memory_bytes;
+  client.memory.most_bytes_ = all - std::min(all, taken);
   const bool is_away = use.resident_bytes < use.mapped_bytes;
   const bool was_away = std::exchange(client.memory.is_by_step_, is_away);
   if (was_away) dispatcher_.OnMemoryCame(client, now);
@@ -144,9 +148,11 @@ void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
 
 void MemoryKeeper::Look(ClientState& client, scheduler::TimePoint now) {
   if (residency_.IsSettled(client.id())) return;
-  client.memory.use_.Look(client.streams);
-  const scheduler::MemoryHeld held = residency_.HeldBy(client.id());
-  residency_.SetUnneeded(client.id(), UnneededBytes(client, held), now);
+  scheduler::MemoryHeld held = residency_.HeldBy(client.id());
+  client.memory.use_.Look(client.streams, *client.setup.space, held.movable_bytes,
+                          residency_.RoomFor(client.id()));
+  NoteNeed(client, held);
+  residency_.SetUnneeded(client.id(), held.unneeded_bytes, held.spare_bytes, now);
   NoteLack(client, now);
 }
 

@@ -56,8 +56,8 @@ class MemoryKeeper {
 
   scheduler::MemoryGrant GrantOf(const ClientState& client) const;
   scheduler::MemoryHeld HeldOf(ClientState& client, const device::SpaceUse& use) const;
-  // The part of what is moved out that its next commands do not touch.
-  std::uint64_t UnneededBytes(ClientState& client, const scheduler::MemoryHeld& held) const;
+  // Says in `held` what its next commands do not touch.
+  void NoteNeed(ClientState& client, scheduler::MemoryHeld& held) const;
   // Finds out what its next commands touch.
   void Look(ClientState& client, scheduler::TimePoint now);
   // Whether its next commands wait for steps, from now on.

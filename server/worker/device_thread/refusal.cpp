@@ -33,6 +33,20 @@ std::string SayOfKernel(const Refusal& why, const device::KernelInfo& kernel,
   }
 }
 
+std::string SayBeyondDevice(const Refusal& why, const ClientState& client) {
+  std::string sentence = fmt::format(
+      "{} refused: it may touch {} bytes of the client's memory, and the device has {} for it",
+      why.what, why.asked, why.allowed);
+  if (std::string_view(why.what) != "launch") return sentence;
+  const ModuleEntry& entry = client.scope.module(why.number);
+  if (entry.module == nullptr || entry.serial != why.serial) return sentence;
+  const device::KernelInfo& kernel = entry.module->kernels()[why.kernel];
+  if (kernel.why_reach_unknown.empty()) return sentence;
+  return fmt::format("{}; what kernel '{}' reaches is not known: {}", sentence,
+                     device::ShownName(kernel.name),
+                     device::ShownName(kernel.why_reach_unknown, kSaidReasonBytesMax));
+}
+
 std::string Say(const Refusal& why, const ClientState& client, const device::DeviceInfo& info) {
   switch (why.reason) {
     case Reason::kNone:
@@ -74,6 +88,16 @@ std::string Say(const Refusal& why, const ClientState& client, const device::Dev
           "{} of the {} for graphs on this device; destroy graphs that are not needed, or ask "
           "again when others have left",
           why.what, why.asked, why.allowed, why.at);
+    case Reason::kBufferThere:
+      return fmt::format("buffer refused: {} bytes at {:#x} are in part the buffer's at {:#x}",
+                         why.asked, why.at, why.base);
+    case Reason::kBuffersFull:
+      return fmt::format("buffer refused: it would be number {}, at most {} may be told", why.asked,
+                         why.allowed);
+    case Reason::kNoBuffer:
+      return fmt::format("buffer refused: none begins at {:#x}", why.at);
+    case Reason::kBeyondDevice:
+      return SayBeyondDevice(why, client);
     case Reason::kWaitFailed:
       return fmt::format("not run: it waits for command {} of stream {}, which failed", why.at,
                          why.number);
@@ -99,10 +123,14 @@ StatusCode Refusal::code() const {
     case Reason::kNoArena:
     case Reason::kNoGraph:
     case Reason::kNoNode:
+    case Reason::kNoBuffer:
       return StatusCode::kNotFound;
     case Reason::kGraphBytes:
     case Reason::kGraphBytesOfAll:
+    case Reason::kBuffersFull:
       return StatusCode::kLimitExceeded;
+    case Reason::kBeyondDevice:
+      return StatusCode::kOutOfMemory;
     case Reason::kUnsupported:
       return StatusCode::kUnsupported;
     case Reason::kWaitFailed:

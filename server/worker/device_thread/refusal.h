@@ -40,6 +40,10 @@ struct Refusal {
     kNoNode,
     kGraphBytes,
     kGraphBytesOfAll,
+    kBufferThere,
+    kBuffersFull,
+    kNoBuffer,
+    kBeyondDevice,
   };
   static constexpr std::uint32_t kNoNodeNumber = 0xffffffff;
   Reason reason = Reason::kNone;
@@ -50,7 +54,7 @@ struct Refusal {
   std::uint64_t asked = 0;
   std::uint64_t allowed = 0;
   std::uint64_t at = 0;    // Address or offset; with kGraphBytesOfAll, bytes for all clients.
-  std::uint64_t base = 0;  // Where mapped memory begins.
+  std::uint64_t base = 0;  // Where mapped memory begins, or another buffer.
   LaunchExcess excess;     // With kBeyondLimits.
   // Of a graph's node: which one.
   std::uint32_t graph = 0;

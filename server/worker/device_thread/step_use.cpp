@@ -2,6 +2,8 @@
 #include "server/worker/device_thread/step_use.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 #include <variant>
 
 #include "server/device/memory_budget.h"
@@ -13,9 +15,13 @@ namespace {
 constexpr std::uint64_t kUseStepBytes = device::kMapStepBytes;
 
 struct ReachOfWork {
+  const CommandSlot& command;
+
   device::Reach operator()(const device::CopyWork& copy) const { return device::ReachOf(copy); }
   device::Reach operator()(const device::FillWork& fill) const { return device::ReachOf(fill); }
-  device::Reach operator()(const device::LaunchWork&) const { return device::Reach::Everything(); }
+  device::Reach operator()(const device::LaunchWork&) const {
+    return command.has_reach ? command.reach : device::Reach::Everything();
+  }
   device::Reach operator()(const device::GraphWork&) const { return device::Reach::Everything(); }
 };
 
@@ -48,7 +54,19 @@ void Merge(std::vector<device::MemoryPiece>& pieces) {
 
 device::Reach ReachOf(const CommandSlot& command) {
   if (command.graph != nullptr) return device::Reach::Everything();
-  return std::visit(ReachOfWork{}, command.work);
+  return std::visit(ReachOfWork{command}, command.work);
+}
+
+std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes) {
+  const device::Reach reach = ReachOf(command);
+  if (reach.is_everything()) return mapped_bytes;
+  std::uint64_t steps = 0, counted = 0;  // Up to that step.
+  for (const device::MemoryPiece& piece : reach.pieces()) {
+    const std::uint64_t begin = std::max(piece.base / kUseStepBytes, counted);
+    counted = (piece.base + piece.bytes - 1) / kUseStepBytes + 1;
+    steps += counted - std::min(begin, counted);
+  }
+  return steps * kUseStepBytes;
 }
 
 bool IsThere(const device::Space& space, const CommandSlot& command) {
@@ -59,21 +77,18 @@ bool IsThere(const device::Space& space, const CommandSlot& command) {
   });
 }
 
-void StepUse::Look(const ClientStreams& streams) {
+void StepUse::Add(const device::Reach& reach) {
+  needs_everything_ |= reach.is_everything();
+  if (reach.is_everything()) return;
+  needed_.insert(needed_.end(), reach.pieces().begin(), reach.pieces().end());
+}
+
+void StepUse::Look(const ClientStreams& streams, const device::Space& space,
+                   std::uint64_t mapped_bytes, std::uint64_t room_bytes) {
   if (streams.slab().empty()) return;
   const CommandSlab& slab = streams.slab();
   bool has_any = false;
-  const auto add = [&](const CommandSlot& command) {
-    if (!has_any) {
-      needed_.clear();
-      needs_everything_ = false;
-      has_any = true;
-    }
-    const device::Reach reach = ReachOf(command);
-    needs_everything_ |= reach.is_everything();
-    if (reach.is_everything()) return;
-    needed_.insert(needed_.end(), reach.pieces().begin(), reach.pieces().end());
-  };
+  next_.clear();
   for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
     if (streams[stream].has_failed) continue;
     for (std::uint32_t slot = streams[stream].front; slot != kNoSlot; slot = slab[slot].next) {
@@ -84,43 +99,81 @@ void StepUse::Look(const ClientStreams& streams) {
       }
       if (command.failure != nullptr) break;
       if (command.state() == CommandState::kEnded) continue;
-      add(command);
-      if (command.state() != CommandState::kOnDevice) break;
+      if (!std::exchange(has_any, true)) {
+        needed_.clear();
+        needs_everything_ = false;
+      }
+      if (command.state() != CommandState::kOnDevice) {
+        next_.push_back(&command);
+        break;
+      }
+      Add(ReachOf(command));
     }
   }
   looked_at_ += ipc::kStreamsMax;
   if (!has_any) return;
+  AddWhatFits(space, mapped_bytes, room_bytes);
   looked_at_ += needed_.size();
   Merge(needed_);
 }
 
-std::uint64_t StepUse::CountMissing(const device::Space& space, std::uint64_t mapped_bytes) {
+void StepUse::AddWhatFits(const device::Space& space, std::uint64_t mapped_bytes,
+                          std::uint64_t room_bytes) {
+  if (mapped_bytes <= room_bytes) {
+    for (const CommandSlot* const command : next_) Add(ReachOf(*command));
+    return;
+  }
+  const auto waits_longer = [](const CommandSlot* left, const CommandSlot* right) {
+    return left->taken < right->taken;
+  };
+  const std::size_t looked = std::min(next_.size(), kNextWhereTight);
+  std::partial_sort(next_.begin(), next_.begin() + static_cast<std::ptrdiff_t>(looked), next_.end(),
+                    waits_longer);
+  bool has_one = !needed_.empty() || needs_everything_;
+  for (const CommandSlot* const command : std::span(next_).first(looked)) {
+    const device::Reach reach = ReachOf(*command);
+    const std::size_t before = needed_.size();
+    const bool needed_everything = needs_everything_;
+    Add(reach);
+    const Need need = Count(space, mapped_bytes);
+    if (need.bytes > room_bytes && has_one) {
+      needed_.resize(before);
+      needs_everything_ = needed_everything;
+    }
+    has_one = true;
+  }
+}
+
+StepUse::Need StepUse::Count(const device::Space& space, std::uint64_t mapped_bytes) {
   ++count_;
   touched_at_.resize(mapped_bytes / kUseStepBytes, 0);
   if (needs_everything_) {
     looked_at_ += touched_at_.size();
-    return space.AwayBytes(space.base(), mapped_bytes);
+    return {.bytes = mapped_bytes, .missing_bytes = space.AwayBytes(space.base(), mapped_bytes)};
   }
-  std::uint64_t missing = 0;
+  Need need;
   for (const device::MemoryPiece& piece : needed_) {
     // Variables of modules lie behind all that is mapped.
     const std::uint64_t begin = piece.base - space.base();
     if (begin >= mapped_bytes) continue;
-    missing += Touch(space, begin, begin + std::min(piece.bytes, mapped_bytes - begin));
+    const Need more = Touch(space, begin, begin + std::min(piece.bytes, mapped_bytes - begin));
+    need.bytes += more.bytes;
+    need.missing_bytes += more.missing_bytes;
   }
-  return missing;
+  return need;
 }
 
-std::uint64_t StepUse::Touch(const device::Space& space, std::uint64_t begin, std::uint64_t end) {
+StepUse::Need StepUse::Touch(const device::Space& space, std::uint64_t begin, std::uint64_t end) {
   const bool is_there = space.AwayBytes(space.base() + begin, end - begin) == 0;
-  std::uint64_t missing = 0;
+  Need need;
   for (std::uint64_t step = begin / kUseStepBytes; step * kUseStepBytes < end; ++step) {
     ++looked_at_;
     if (touched_at_[step] == count_) continue;
     touched_at_[step] = count_;
-    if (!is_there && IsAway(space, step)) missing += kUseStepBytes;
+    need.bytes += kUseStepBytes;
+    if (!is_there && IsAway(space, step)) need.missing_bytes += kUseStepBytes;
   }
-  return missing;
+  return need;
 }
 
 std::vector<std::uint32_t> StepUse::ToMoveOut(const device::Space& space, std::size_t count) const {

@@ -27,5 +27,16 @@ TEST(MemorySimulated, LowClientsRunForNineTenthsOfTheTimeAndInTurn) {
   EXPECT_GT(report.least_runs, report.low_runs / 3 * 0.9);
 }
 
+// By step each of them has the part that it works on, and none waits for all of another one.
+TEST(MemorySimulated, ClientsThatWorkInPartsRunLongerAndMoveLess) {
+  MemoryScenario scenario{.low_clients = 3, .high_every = 1000h, .length = 1h};
+  const MemoryReport whole = SimulateResidency(scenario);
+  scenario.low_parts = 10;
+  const MemoryReport by_step = SimulateResidency(scenario);
+  EXPECT_GT(by_step.low_runs, 0.99);
+  EXPECT_GT(by_step.least_runs, 0.3);
+  EXPECT_LT(by_step.moved_bytes, whole.moved_bytes);
+}
+
 }  // namespace
 }  // namespace gpushared::simulation

@@ -34,7 +34,8 @@ class PartlyThere : public gpushared::testing::NullSpace {
 };
 
 // Queues a fill of [begin, begin + bytes) of the client's memory.
-void Fill(ClientStreams& streams, std::uint32_t stream, std::uint64_t begin, std::uint64_t bytes) {
+CommandSlot& Fill(ClientStreams& streams, std::uint32_t stream, std::uint64_t begin,
+                  std::uint64_t bytes) {
   const std::uint32_t slot = streams.slab().Allocate();
   CommandSlot& command = streams.slab()[slot];
   command.kind = CommandKind::kFill;
@@ -45,12 +46,13 @@ void Fill(ClientStreams& streams, std::uint32_t stream, std::uint64_t begin, std
   fill.height = 1;
   command.work = fill;
   streams.Append(slot);
+  return command;
 }
 
 std::uint64_t CountOnce(StepUse& use, const ClientStreams& streams, const PartlyThere& space) {
   (void)use.TakeLookedAt();
-  use.Look(streams);
-  return use.CountMissing(space, kSteps * kStep);
+  use.Look(streams, space, kSteps * kStep, kSteps * kStep);
+  return use.Count(space, kSteps * kStep).missing_bytes;
 }
 
 TEST(StepUse, CountsEachStepThatIsAwayOnce) {
@@ -79,6 +81,51 @@ TEST(StepUse, ManyCommandsThatTouchEverythingCostAsManyStepsAsThereAre) {
   EXPECT_EQ(CountOnce(use, streams, space), 2 * kStep);
   EXPECT_EQ(use.TakeLookedAt(), 2 * ipc::kStreamsMax + kSteps);
   EXPECT_EQ(use.TakeLookedAt(), 0U);
+}
+
+// All at once would never be there, and none of them would run.
+TEST(StepUse, OfMoreThanThereIsRoomForThoseAreNeededThatWaitLongest) {
+  PartlyThere space;
+  for (std::uint64_t step = 0; step < kSteps; ++step) space.away.insert(step);
+  ClientStreams streams(8);
+  StepUse use;
+  const scheduler::TimePoint now{std::chrono::seconds(1)};
+  Fill(streams, 0, 0, 20 * kStep).taken = now + std::chrono::milliseconds(3);
+  Fill(streams, 1, 20 * kStep, 20 * kStep).taken = now + std::chrono::milliseconds(1);
+  Fill(streams, 2, 40 * kStep, 5 * kStep).taken = now + std::chrono::milliseconds(2);
+  use.Look(streams, space, kSteps * kStep, 25 * kStep);
+  EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 25 * kStep);
+  EXPECT_THAT(use.ToMoveIn(space, 1), ::testing::ElementsAre(20));
+  EXPECT_FALSE(use.needs_everything());
+  // The first of them goes alone if it must.
+  use.Look(streams, space, kSteps * kStep, 10 * kStep);
+  EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 20 * kStep);
+  // What is there already costs no room twice.
+  use.Look(streams, space, kSteps * kStep, 45 * kStep);
+  EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 45 * kStep);
+}
+
+TEST(StepUse, ALaunchNeedsWhatItReaches) {
+  PartlyThere space;
+  space.away = {1, 2, 3, 30};
+  ClientStreams streams(8);
+  StepUse use;
+  const std::uint32_t slot = streams.slab().Allocate();
+  CommandSlot& command = streams.slab()[slot];
+  command.kind = CommandKind::kLaunch;
+  command.work = device::LaunchWork();
+  command.reach.Add({.base = kBase + 2 * kStep, .bytes = kStep});
+  command.reach.Add({.base = kBase + 30 * kStep, .bytes = 2 * kStep});
+  command.has_reach = true;
+  streams.Append(slot);
+  EXPECT_EQ(CountOnce(use, streams, space), 2 * kStep);
+  EXPECT_FALSE(IsThere(space, command));
+  EXPECT_EQ(ReachBytes(command, kSteps * kStep), 3 * kStep);
+  space.away = {1, 3};
+  EXPECT_TRUE(IsThere(space, command));
+  command.has_reach = false;
+  EXPECT_FALSE(IsThere(space, command));
+  EXPECT_EQ(ReachBytes(command, kSteps * kStep), kSteps * kStep);
 }
 
 }  // namespace

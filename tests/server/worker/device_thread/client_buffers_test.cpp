@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/client_buffers.h"
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ipc/wire/layout.h"
+#include "server/device/memory_budget.h"
+#include "tests/support/null_device.h"
+
+namespace gpushared::server {
+namespace {
+
+using Reason = Refusal::Reason;
+
+constexpr std::uint64_t kBufferStep = device::kMapStepBytes;
+constexpr std::uint64_t kBuffersBase = std::uint64_t{1} << 40;
+constexpr std::uint64_t kBuffersMapped = 64 * kBufferStep;
+
+class ClientBuffersTest : public ::testing::Test {
+ protected:
+  ClientBuffersTest() {
+    kernel_.why_reach_unknown.clear();
+    kernel_.reach_offsets = {0, 8};
+  }
+  Refusal Add(std::uint64_t offset, std::uint64_t bytes) {
+    return buffers_.Add(kBuffersBase + offset, bytes, kBuffersMapped);
+  }
+  // Of a launch with these two words.
+  device::Reach ReachOf(std::uint64_t first, std::uint64_t second) const {
+    std::vector<std::byte> parameters(16);
+    std::memcpy(parameters.data(), &first, sizeof first);
+    std::memcpy(parameters.data() + 8, &second, sizeof second);
+    return buffers_.ReachOf(kernel_, parameters);
+  }
+  // Numbers of the steps where its pieces begin, and of those behind their ends.
+  static std::vector<std::uint64_t> StepsOf(const device::Reach& reach) {
+    std::vector<std::uint64_t> steps;
+    for (const device::MemoryPiece& piece : reach.pieces()) {
+      steps.push_back((piece.base - kBuffersBase) / kBufferStep);
+      steps.push_back((piece.base + piece.bytes - kBuffersBase) / kBufferStep);
+    }
+    return steps;
+  }
+
+  const gpushared::testing::NullSpace space_{kBuffersBase};
+  ClientBuffers buffers_{&space_};
+  device::KernelInfo kernel_;
+};
+
+TEST_F(ClientBuffersTest, ALaunchReachesTheStepsOfTheBuffersThatItPointsInto) {
+  ASSERT_TRUE(Add(4 * kBufferStep + 512, 3 * kBufferStep).ok());
+  ASSERT_TRUE(Add(20 * kBufferStep, 256).ok());
+  const std::uint64_t inside = kBuffersBase + 6 * kBufferStep;
+  EXPECT_THAT(StepsOf(ReachOf(inside, kBuffersBase + 20 * kBufferStep)),
+              ::testing::ElementsAre(4, 8, 20, 21));
+  EXPECT_THAT(StepsOf(ReachOf(inside, 12345)), ::testing::ElementsAre(4, 8)) << "a number";
+  EXPECT_THAT(StepsOf(ReachOf(0, inside)), ::testing::ElementsAre(4, 8)) << "a null pointer";
+}
+
+TEST_F(ClientBuffersTest, APointerBehindTheLastElementIsItsBuffers) {
+  ASSERT_TRUE(Add(2 * kBufferStep, 2 * kBufferStep).ok());
+  ASSERT_TRUE(Add(4 * kBufferStep, 2 * kBufferStep).ok());
+  ASSERT_TRUE(Add(10 * kBufferStep, 2 * kBufferStep).ok());
+  EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 4 * kBufferStep, 0)), ::testing::ElementsAre(2, 6));
+  EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 12 * kBufferStep, 0)), ::testing::ElementsAre(10, 12));
+  EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 4 * kBufferStep + 1, 0)),
+              ::testing::ElementsAre(4, 6));
+}
+
+TEST_F(ClientBuffersTest, WhatIsNotKnownIsEverything) {
+  ASSERT_TRUE(Add(2 * kBufferStep, 2 * kBufferStep).ok());
+  const std::uint64_t inside = kBuffersBase + 3 * kBufferStep;
+  EXPECT_FALSE(ReachOf(inside, 0).is_everything());
+  EXPECT_TRUE(ReachOf(inside, kBuffersBase + 30 * kBufferStep).is_everything()) << "no buffer";
+  EXPECT_TRUE(ReachOf(inside, kBuffersBase).is_everything()) << "in front of one";
+  EXPECT_TRUE(ReachOf(0, 7).is_everything()) << "it touches memory, and none that is known";
+  const std::uint64_t variables = kBuffersBase + space_.range_bytes() - device::kModuleAreaBytes;
+  EXPECT_THAT(StepsOf(ReachOf(inside, variables)), ::testing::ElementsAre(2, 4));
+  EXPECT_TRUE(buffers_.ReachOf(kernel_, std::vector<std::byte>(15)).is_everything());
+  kernel_.why_reach_unknown = "line 3: an address comes from memory";
+  EXPECT_TRUE(ReachOf(inside, 0).is_everything());
+}
+
+TEST_F(ClientBuffersTest, AFreedBufferIsNoneAnyMore) {
+  ASSERT_TRUE(Add(2 * kBufferStep, 8 * kBufferStep).ok());
+  ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
+  EXPECT_TRUE(buffers_.empty());
+  // What lies there now is smaller.
+  ASSERT_TRUE(Add(2 * kBufferStep, kBufferStep).ok());
+  EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 2 * kBufferStep, 0)), ::testing::ElementsAre(2, 3));
+  EXPECT_TRUE(ReachOf(kBuffersBase + 5 * kBufferStep, 0).is_everything());
+}
+
+TEST_F(ClientBuffersTest, WhatIsNoBufferOfTheClientIsRefused) {
+  ASSERT_TRUE(Add(4 * kBufferStep, 4096).ok());
+  EXPECT_EQ(Add(4 * kBufferStep, 4096).reason, Reason::kBufferThere);
+  EXPECT_EQ(Add(4 * kBufferStep + 4095, 1).reason, Reason::kBufferThere);
+  EXPECT_EQ(Add(3 * kBufferStep, 2 * kBufferStep).reason, Reason::kBufferThere);
+  EXPECT_TRUE(Add(4 * kBufferStep + 4096, 1).ok());
+  EXPECT_EQ(Add(kBuffersMapped - 1, 2).reason, Reason::kNotMapped);
+  EXPECT_EQ(Add(std::uint64_t{0} - 4096, 4096).reason, Reason::kNotMapped);
+  EXPECT_EQ(buffers_.Add(4096, 4096, kBuffersMapped).reason, Reason::kNotMapped);
+  EXPECT_EQ(buffers_.Remove(kBuffersBase + 4 * kBufferStep + 1).reason, Reason::kNoBuffer);
+}
+
+TEST_F(ClientBuffersTest, NoMoreAreKnownThanMayBe) {
+  for (std::uint64_t i = 0; i < ipc::kBuffersMax; ++i) ASSERT_TRUE(Add(i * 256, 256).ok());
+  EXPECT_EQ(Add(ipc::kBuffersMax * 256, 256).reason, Reason::kBuffersFull);
+  ASSERT_TRUE(buffers_.Remove(kBuffersBase).ok());
+  EXPECT_TRUE(Add(ipc::kBuffersMax * 256, 256).ok());
+}
+
+}  // namespace
+}  // namespace gpushared::server
