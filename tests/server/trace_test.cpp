@@ -280,7 +280,7 @@ TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
   EXPECT_FALSE(with(departure, 0, 0)) << "a kind that there is not";
   EXPECT_FALSE(with(departure, 0, 1 | 3 << HeadBits::kClass)) << "a class";
   EXPECT_FALSE(with(departure, 0, 1 | 6 << HeadBits::kWork)) << "a work";
-  EXPECT_FALSE(with(departure, 0, 1 | 6 << HeadBits::kCut)) << "a cut";
+  EXPECT_FALSE(with(departure, 0, 1 | 7 << HeadBits::kCut)) << "a cut";
   EXPECT_FALSE(with(departure, 0, 1 | Word{HeadBits::kShiftMax + 1} << HeadBits::kShift));
   EXPECT_FALSE(with(departure, 6, Word{1} << 29)) << "left at 2^61 ns";
   EXPECT_FALSE(with(departure, 9, static_cast<Word>(-1))) << "queued before the clock began";
