@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -130,7 +131,11 @@ class DataPlane {
               result == ipc::WriteResult::kFull ? WaitForRoom(tail.size()) : EndAfterBadCredit();
           if (!status.ok()) return status;
         }
-      progress_.NoteSubmitted(number, sequence);
+      if constexpr (std::is_same_v<Record, ipc::BufferRecord>) {
+        progress_.NoteTold(number, sequence);
+      } else {
+        progress_.NoteSubmitted(number, sequence);
+      }
     }
     doorbell_.Ring();
     return sequence;

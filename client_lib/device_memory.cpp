@@ -70,6 +70,11 @@ void DeviceMemory::Free(std::uint64_t address) {
 
 Result<std::uint64_t> DeviceMemory::Trim() {
   const MutexLock lock(mutex_);
+  // What was just freed is not kept back by the word that told the server of it.
+  for (const Retired& retired : retired_) {
+    if (!progress_.IsOnlyTold(retired.fence)) continue;
+    if (Status waited = surroundings_.wait(retired.fence); !waited.ok()) return waited;
+  }
   Reap();
   const std::uint64_t asked = ranges_.TailBytes() / kMappingStepBytes * kMappingStepBytes;
   if (asked == 0) return std::uint64_t{0};

@@ -23,7 +23,7 @@ using Fence = std::vector<StreamPoint>;
 
 // How far each stream number has been submitted (ours) and has ended (the worker's word).
 //
-// Thread-safe; NoteSubmitted is called under the submission lock.
+// Thread-safe; NoteSubmitted and NoteTold are called under the submission lock.
 class Progress {
  public:
   // The words outlive this.
@@ -36,6 +36,11 @@ class Progress {
   void NoteSubmitted(std::uint32_t stream, std::uint64_t sequence) {
     // Release, pairs with submitted(): who sees the number sees what its command stands for.
     submitted_[stream].store(sequence, std::memory_order_release);
+    last_working_[stream].store(sequence, std::memory_order_release);
+  }
+  // A command that only tells the worker something. It ends as soon as those before it have.
+  void NoteTold(std::uint32_t stream, std::uint64_t sequence) {
+    submitted_[stream].store(sequence, std::memory_order_release);  // As NoteSubmitted.
   }
 
   // Acquire, pairs with the worker's release of the timeline word: results of the command,
@@ -47,6 +52,16 @@ class Progress {
   bool HasEnded(const Fence& fence) const {
     for (const StreamPoint point : fence) {
       if (!HasEnded(point)) return false;
+    }
+    return true;
+  }
+
+  // Whether nothing but words to the worker is left of these streams.
+  bool IsOnlyTold(const Fence& fence) const {
+    for (const StreamPoint point : fence) {
+      // Acquire, pairs with NoteSubmitted.
+      const std::uint64_t last = last_working_[point.stream].load(std::memory_order_acquire);
+      if (last != 0 && !HasEnded({point.stream, last})) return false;
     }
     return true;
   }
@@ -64,6 +79,7 @@ class Progress {
  private:
   std::span<const std::atomic<std::uint64_t>, ipc::kStreamsMax> timelines_;
   std::array<std::atomic<std::uint64_t>, ipc::kStreamsMax> submitted_ = {};
+  std::array<std::atomic<std::uint64_t>, ipc::kStreamsMax> last_working_ = {};
 };
 
 }  // namespace gpushared::client

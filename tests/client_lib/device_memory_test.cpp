@@ -184,6 +184,31 @@ TEST_F(DeviceMemoryTest, WhenTheQuotaIsUsedUpFreedMemoryIsWaitedFor) {
   EXPECT_EQ(waits_, 1);
 }
 
+TEST_F(DeviceMemoryTest, TrimAwaitsWordsAboutBuffersAndNoWork) {
+  std::uint64_t told = 0;
+  DeviceMemory memory(
+      kBase, 64 * kMiB, progress_,
+      {.resize = [](std::uint64_t bytes) -> Result<std::uint64_t> { return bytes; },
+       .wait =
+           [this](const Fence& fence) {
+             ++waits_;
+             for (const StreamPoint point : fence) timelines_[point.stream] = point.sequence;
+             return Status::Ok();
+           },
+       .name_buffer = [&](std::uint64_t, std::uint64_t) { progress_.NoteTold(0, ++told); },
+       .forget_buffer = [&](std::uint64_t) { progress_.NoteTold(0, ++told); }});
+  memory.Free(memory.Allocate(4 * kMiB).value());
+  EXPECT_EQ(*memory.Trim(), 4 * kMiB);
+  EXPECT_EQ(waits_, 1);
+  const std::uint64_t address = memory.Allocate(4 * kMiB).value();
+  Submit(1);
+  memory.Free(address);
+  EXPECT_EQ(*memory.Trim(), 0u) << "work may still use it";
+  EXPECT_EQ(waits_, 1);
+  FinishAll(1);
+  EXPECT_EQ(*memory.Trim(), 4 * kMiB);
+}
+
 TEST_F(DeviceMemoryTest, TrimGivesBackWhatIsFreeAtTheEnd) {
   DeviceMemory memory = Make(64 * kMiB);
   const auto first = memory.Allocate(3 * kMiB), second = memory.Allocate(9 * kMiB);
