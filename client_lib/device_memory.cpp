@@ -70,7 +70,7 @@ void DeviceMemory::Free(std::uint64_t address) {
 
 Result<std::uint64_t> DeviceMemory::Trim() {
   const MutexLock lock(mutex_);
-  // What was just freed is not kept back by the word that told the server of it.
+  // A word about a free ends soon. Trim waits for it, so that memory just freed goes, too.
   for (const Retired& retired : retired_) {
     if (!progress_.IsOnlyTold(retired.fence)) continue;
     if (Status waited = surroundings_.wait(retired.fence); !waited.ok()) return waited;

@@ -19,8 +19,8 @@ namespace gpushared::client {
 // The device memory of one session: buffers carved out of the mapped part of its address
 // range, which grows as needed and shrinks when it is trimmed.
 //
-// Freed memory may still be in use by commands on their way, so it waits behind a fence of
-// everything that was submitted before the free.
+// Commands on their way may still use freed memory. So it waits behind a fence of everything that
+// was submitted before the free.
 //
 // Thread-safe. Growth, a round trip to the server, happens under the lock: other threads that
 // allocate would need it too.

@@ -40,7 +40,7 @@ class Progress {
   }
   // A command that only tells the worker something. It ends as soon as those before it have.
   void NoteTold(std::uint32_t stream, std::uint64_t sequence) {
-    submitted_[stream].store(sequence, std::memory_order_release);  // As NoteSubmitted.
+    submitted_[stream].store(sequence, std::memory_order_release);  // Pairs with submitted().
   }
 
   // Acquire, pairs with the worker's release of the timeline word: results of the command,

@@ -27,8 +27,8 @@ struct KnownDevice {
   std::string VisibleName() const;
 };
 
-// Which of the server's devices, by place, `value` of CUDA_VISIBLE_DEVICES shows, in its order. As
-// in CUDA, entries are numbers or beginnings of UUIDs, the first one that names nothing ends the
+// Which of the server's devices, by place, `value` of CUDA_VISIBLE_DEVICES shows, in its order.
+// Entries are numbers or beginnings of UUIDs, as in CUDA. The first one that names nothing ends the
 // list, and a device named twice leaves none.
 std::vector<std::size_t> VisibleDevices(std::string_view value,
                                         std::span<const KnownDevice> devices);

@@ -24,8 +24,8 @@ namespace gpushared::scheduler {
 //   * Beside promised work, if two things hold. It can leave the device before any promised
 //     request needs it. And it adds no more to this busy time than the recent slow requests left
 //     of the promise. The first rule alone would spend slack that later requests will need.
-//   * In a pause, if one of three things holds. A request that comes in the middle would still be
-//     kept, with as much left for the slow ones, or with the time of a stop. Or none is expected so
+//   * In a pause, if one of three things holds. A request in the middle would still be kept, and
+//     slow ones have as much left, or the work is no longer than a stop. Or none is expected so
 //     soon. Or none has been open for `patience`.
 //
 // When not all promises can be kept, the policy gives up those that are lost anyway. Then it gives

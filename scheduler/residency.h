@@ -201,7 +201,7 @@ class Residency {
       const std::uint64_t coming = coming_bytes();
       return moves_by_step && coming > 0 ? coming : coming + asked_bytes;
     }
-    // What it can give up for what it needs.
+    // Bytes of its own that it can give up for what it needs.
     std::uint64_t own_room_bytes() const {
       if (!moves_by_step || is_settled()) return 0;
       return is_busy ? held.spare_bytes : held.resident_bytes;
@@ -259,9 +259,9 @@ class Residency {
   // Who makes room now; null, with wake_at_ set, where those that may do not have enough.
   Item* Victim(const Item& candidate, std::uint64_t bytes, TimePoint now);
   bool GoesOutBefore(const Item& left, const Item& right, ClientId candidate, TimePoint now) const;
-  // That nobody can take, of all but one.
+  // Bytes that nobody can take, of all clients but one.
   std::uint64_t FixedBytes(ClientId but) const;
-  // What of the victim goes before one looks again who makes room.
+  // Bytes of the victim that go before the next look at who makes room.
   static std::uint64_t GivesBytes(const Item& victim, ClientId candidate);
   std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,
                                     ClientId* victim);

@@ -73,9 +73,9 @@ ThreadPriority MakeThisThreadRealtime();
 // How often the calling thread has waited for something.
 std::uint64_t TimesThisThreadBlocked();
 
-// When a real-time thread is to be one: while it waits for something now and then. One that ran for
-// kStint without that is an ordinary thread until it has, so that no flood of commands takes a core
-// from everybody else.
+// When a real-time thread is to be one: while it waits for something now and then. A thread that
+// ran for kStint without a wait is an ordinary thread until it waits. So no flood of commands takes
+// a core from everybody else.
 //
 // Told the time. Thread-compatible.
 class RealtimeBudget {

@@ -340,7 +340,7 @@ Code PutAttribute(const Current& current, const Holder& holder, const Block& blo
   const auto as_pointer = [&](std::uint64_t at) { return Put(value, reinterpret_cast<void*>(at)); };
   switch (attribute) {
     case kContext:
-      // Of another device's contexts, books know the number alone.
+      // Books know another device's contexts by their number alone.
       return current.ok() && holder.session == current->shared_session()
                  ? Put(value, ContextStack::Get().top())
                  : Code::kInvalidValue;

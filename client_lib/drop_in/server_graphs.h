@@ -17,9 +17,9 @@ namespace gpushared::drop_in {
 
 // Launches in a row, out of the plan of an executable graph, that the server has as a graph: one
 // command in place of one each. They are made at the second launch, for a graph that runs once
-// gains nothing. What the server's graphs do not hold is submitted as without them: copies, fills,
-// host functions, kernels that start kernels, and all launches of a session with page-locked
-// memory, whose parameters may have to be replaced each time.
+// gains nothing. Work that the server's graphs do not hold is submitted as without them. It is
+// copies, fills, host functions, kernels that start kernels, and all launches of a session with
+// page-locked memory. Parameters of those launches may have to be replaced each time.
 //
 // Thread-safe.
 class ServerGraphs {

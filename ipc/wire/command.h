@@ -157,7 +157,7 @@ struct BufferRecord {
   std::uint32_t stream = 0;
   std::uint32_t reserved0 = 0;
   std::uint64_t address = 0;
-  std::uint64_t bytes = 0;  // Of kNameBuffer, else 0.
+  std::uint64_t bytes = 0;  // The buffer's size in kNameBuffer, else 0.
   std::uint64_t reserved[3] = {};
 };
 

@@ -44,7 +44,7 @@ struct Row {
   double high_throughput = 0, low_throughput = 0;  // Relative to alone.
   // Simulated for this row; the runs alone are with the first row of their cell.
   std::uint64_t launches = 0;
-  std::uint64_t decisions = 0;  // Of our policies, to submit something.
+  std::uint64_t decisions = 0;  // How often our policies chose to submit something.
 };
 
 struct CellOptions {

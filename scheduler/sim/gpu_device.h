@@ -18,7 +18,7 @@ struct GpuCosts {
   scheduler::Duration launch_call{2'100};   // CPU time of the thread that launches.
   scheduler::Duration launch_delay{4'000};  // From the end of that call to the first block.
   scheduler::Duration kernel_gap{1'000};    // Between kernels of a stream that wait for each other.
-  scheduler::Duration graph_call{2'500};    // As launch_call, for all nodes of a graph.
+  scheduler::Duration graph_call{2'500};    // CPU time to launch all nodes of a graph.
   scheduler::Duration graph_gap{500};       // In place of kernel_gap, inside of a graph.
   scheduler::Duration notice{3'000};        // From the end of a kernel until a CPU knows it.
   scheduler::Duration stop_flag{2'000};     // Until blocks that start see a stop.

@@ -41,7 +41,7 @@ class LaneFront final : public Front {
   struct Client {
     scheduler::ClientSpec spec;
     std::deque<Launch> waiting;       // Not yet the lane's.
-    std::uint32_t nodes_to_come = 0;  // Of the graph that is being launched.
+    std::uint32_t nodes_to_come = 0;  // Nodes of the graph that is being launched.
     bool is_blocked = false;  // The lane has one that can be stopped: nothing may follow it.
     std::deque<scheduler::RequestMark> unmarked;  // Requests of which the lane does not know.
     std::size_t marked = 0;

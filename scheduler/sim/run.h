@@ -74,7 +74,7 @@ struct Outcome {
   // Time in which no high client had anything open.
   scheduler::Duration gap{};
   std::uint64_t launches = 0;
-  std::uint64_t decisions = 0;  // Of our policies.
+  std::uint64_t decisions = 0;  // How often our policies chose to submit something.
   std::vector<ShareSample> samples;
 };
 

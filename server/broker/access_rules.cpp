@@ -145,7 +145,7 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
   if (!rule.MayUseReserve() && !claimant.is_trusted) {
     const MemoryQuota open = {.bytes = 0, .fraction = 1 - defaults_.memory_reserve};
     guaranteed = std::min(guaranteed, open.Of(device_bytes));
-    // What is beyond a guarantee leaves the reserve alone by moving out.
+    // Memory beyond a guarantee leaves the reserve alone: it moves out.
     if (!rule.memory_limit) quota = guaranteed;
   }
   if (quota < kQuotaLeast) {

@@ -49,7 +49,7 @@ MemoryPiece MappedPart(const BlockContext& block, const MemoryPiece& piece) {
   return {.base = begin, .bytes = std::min(piece.bytes - (begin - piece.base), end - begin)};
 }
 
-// Of an access that missed all that the launch may touch.
+// The place of an access that missed all that the launch may touch.
 std::string WhereItMissed(const BlockContext& block, const Fault& fault) {
   const std::uint64_t base = block.launch->memory.base;
   if (!block.has_reach || fault.address - base >= block.mapped_bytes) {

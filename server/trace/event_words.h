@@ -13,7 +13,7 @@
 // | 13, 14 | charged, uncharged    |              |                   |
 // | 15     | stop asked            |              |                   |
 //
-// Of two words for one number the first has the lower half. HeadBits lists the parts of a head. A
+// The first of two words for one number has the lower half. HeadBits lists the parts of a head. A
 // shape has the upper 16 bits of its two words, since sessions count from 1. Depths have 16 bits
 // each. Times are nanoseconds. Those with one word are lower halves: a reader knows that they are
 // less than 2^31 ns away from `left at`. Where one is further away, all of a departure are shifted,
@@ -39,7 +39,7 @@ struct HeadBits {
   static constexpr unsigned kClass = 2, kPart = 4, kFailed = 5, kMarked = 6;
   static constexpr unsigned kStream = 8, kWork = 16, kCut = 20, kRow = 16, kShift = 24;
   static constexpr unsigned kShape = 16;              // In the upper word of the session.
-  static constexpr std::uint32_t kDepthMax = 0xffff;  // Of a departure.
+  static constexpr std::uint32_t kDepthMax = 0xffff;  // The largest depth in a departure.
   // Sums and differences of a few times fit.
   static constexpr unsigned kTimeBits = 61, kShiftMax = kTimeBits - 31;
 

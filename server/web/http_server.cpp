@@ -187,7 +187,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void Write(const std::string& text, Done done) {
     asio::async_write(stream_, asio::buffer(text), std::move(done));
   }
-  // What comes is of no interest.
+  // Reads on, and ignores what comes.
   void ReadOn(Done done) { stream_.async_read_some(asio::buffer(rest_), std::move(done)); }
 
   void OnHead(const error_code& error) {

@@ -191,8 +191,8 @@ TEST(Sandbox, HasUsersOfItsOwnWhereTheKernelAllows) {
   EXPECT_EQ(run->exit_code, 0) << run->text;
 }
 
-// A driver maps tens of GiB into the worker, and its documentation forbids use of it between fork
-// and exec, also by what libraries registered to be called there.
+// A driver maps tens of GiB into the worker. Its documentation forbids use of it between fork and
+// exec, also by what libraries registered to be called there.
 std::atomic<int> prepared_to_fork = 0;
 TEST(Sandbox, StartsWithoutAForkOfThisProcess) {
   ASSERT_EQ(::pthread_atfork([] { ++prepared_to_fork; }, nullptr, nullptr), 0);

@@ -297,7 +297,7 @@ TEST(DoctorCommandTest, SaysByItsExitCodeWhetherAllIsWell) {
     command.insert(command.end(), arguments.begin(), arguments.end());
     return RunProgram(command);
   };
-  // As with every other command, the socket may stand before it.
+  // The socket may stand before it, as before every other command.
   const ProgramOutcome before =
       RunProgram({GPUSHARED_CTL, "--socket", server.socket(), "doctor", "--", "/bin/true"});
   EXPECT_THAT(before.output, HasSubstr("server        it answers"));

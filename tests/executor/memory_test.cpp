@@ -87,8 +87,8 @@ std::string Vector(const std::string& name, u32 count) {
   return text + "}";
 }
 
-// Loads and stores in one kernel. The form under test reads bytes of `a`, which are copied into
-// the space where it is not global, and plain stores show them; or the other way round.
+// Loads and stores in one kernel. The form under test reads bytes of `a`, and plain stores show
+// them; or the other way round. A space that is not global gets a copy of `a` first.
 std::string AccessKernel(const SpaceCase& space, const Element& element, u32 count, bool load,
                          bool some_lanes) {
   const u32 bytes = element.bytes * count;

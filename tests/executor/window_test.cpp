@@ -37,7 +37,7 @@ class Window : public PerFlavour {
   }
 
   // Runs `code` in one block of 64 threads. %a, %b and %c hold the addresses of the thread's word
-  // of each piece, %a0, %b0 and %c0 those of the pieces; %t is the thread.
+  // of each piece. %a0, %b0 and %c0 hold those of the pieces. %t is the thread.
   executor::RunOutcome RunCode(const std::string& code) {
     launcher_->Load(
         ".version 9.0\n.target sm_90\n.address_size 64\n"
@@ -138,7 +138,7 @@ TEST_P(Window, WhatLiesBetweenThePiecesIsAFault) {
               "0 bytes past its end");
   ExpectFault("ld.global.u32 %r1, [%c0+-4];", Kind::kGlobalAddress, Piece(2) - 4,
               "bytes past its end");
-  // What no client has is still called so.
+  // An address that no client has is still named as such.
   ExpectFault("ld.global.u32 %r1, [%d8];", Kind::kGlobalAddress, 0,
               "are outside the client's 65536 bytes of memory");
 }

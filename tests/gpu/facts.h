@@ -74,7 +74,7 @@ class Facts {
 
   static constexpr std::size_t kSharedBytes = std::size_t{16} << 20;
   static constexpr std::size_t kMappedBytes = std::size_t{64} << 20;
-  // As many blocks of one warp as a multiprocessor runs at once, on all GPUs of today.
+  // Blocks of one warp that a multiprocessor runs at once, on all GPUs of today.
   static constexpr unsigned kBlocksAtOnce = 32;
 
   // Calls, and throws what the driver says.
@@ -92,7 +92,7 @@ class Facts {
            const std::string& kind = "fact", const std::string& must = "-");
   // p50 in us.
   void Row(const std::string& what, const Samples& samples);
-  // What the design needs to be so.
+  // The design needs this to hold.
   void Rule(const std::string& what, bool holds, const std::string& note = "") {
     Row(what, holds ? 1 : 0, "-", note, "rule", "== 1");
   }
@@ -177,13 +177,13 @@ Question QuestionOf(const char* name, void (T::*ask)()) {
             return facts.Ask(self.name, [&] { (facts.*ask)(); });
           }};
 }
-// What a context costs, its parts, and its death.
+// The costs of a context, its parts, and its death.
 std::vector<Question> ContextQuestions();
 // Memory of the host in the GPU's hands, and the GPU's own.
 std::vector<Question> MemoryQuestions();
 // Launches, their ends, and the calls for them.
 std::vector<Question> WorkQuestions();
-// What one work does to another.
+// The effect of one work on another.
 std::vector<Question> NeighbourQuestions();
 
 }  // namespace gpushared::testing

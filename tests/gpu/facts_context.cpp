@@ -102,7 +102,7 @@ class ContextFacts : public Facts {
     Row("loading a module", loads);
     Row("unloading it", unloads);
     if (!driver_->Has(Feature::kParameterInfo)) return;
-    // Of kernel `step`, an address and a word.
+    // Kernel `step` has two parameters: an address and a word.
     std::array<std::size_t, 2> offsets{}, bytes{};
     for (std::size_t i = 0; i < offsets.size(); ++i) {
       Do(driver_->FuncGetParamInfo, step_, i, &offsets.at(i), &bytes.at(i));

@@ -111,7 +111,7 @@ class MemoryFacts : public Facts {
         driver_->Explain("cuMemHostRegister", code));
   }
 
-  // As the rings that clients may only read.
+  // Whether the GPU writes memory that is sealed like the rings that clients may only read.
   bool IsWrittenWhenSealed() {
     constexpr std::size_t kBytes = 4096;
     const Memfd memory(kBytes, false);

@@ -20,7 +20,7 @@ class NeighbourFacts : public Facts {
 
   void StreamPriority() {
     const unsigned iterations = LongIterations();
-    // As many waves, each as long as one block.
+    // Each of the waves takes as long as one block.
     const double per_us = iterations / (long_ns() / 1e3 / kLongWaves);
     Stream equal = nullptr;
     Do(driver_->StreamCreateWithPriority, &equal, kStreamNonBlocking, least_);

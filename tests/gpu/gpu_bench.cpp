@@ -40,7 +40,7 @@ constexpr std::size_t kSmallCopyBytesMax = std::size_t{16} << 20;
 constexpr int kReplacedMax = 3;
 // A session after the death of a worker has 30 s of patience (gpu_ops.cpp).
 constexpr std::chrono::seconds kRestartLimit{40};
-// Of kernels that can be stopped between blocks, as gpu_claims has them.
+// Kernels that can be stopped between blocks have blocks of this length, as in gpu_claims.
 constexpr int kBlockUs = 20;
 
 struct Options {
@@ -70,7 +70,7 @@ class Bench {
     if (!rows_) throw std::runtime_error("cannot write '" + options.rows + "'");
   }
 
-  // Of a run that has failed.
+  // The complaint about a run that has failed.
   std::string Complaint() const {
     return std::to_string(failures_) + " measurements failed, the first: " + first_failure_;
   }
@@ -391,7 +391,7 @@ class Bench {
   }();
   const std::chrono::seconds limit_{options_.limit};
   std::unique_ptr<Child> native_, shared_;
-  int replaced_ = 0;        // Of them, because they were gone.
+  int replaced_ = 0;        // How many were replaced, because they were gone.
   double wave_per_us_ = 0;  // Iterations of native blocks that fill the device.
   Report report_{"gpu_bench"};
   std::ofstream rows_;

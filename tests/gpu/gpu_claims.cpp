@@ -116,7 +116,7 @@ class Gpu {
     unsigned looks = 0;
     for (const auto begin = Clock::now(); device_->TakeCompletions(one) == 0;) {
       if (++looks % kLooks != 0 || Clock::now() - begin < kLaunchMax) continue;
-      // What still runs would keep everything from being destroyed.
+      // Work that still runs would keep everything from being destroyed.
       std::fprintf(stderr, "gpu_claims: %s has not ended within %lld s\n", of,
                    static_cast<long long>(kLaunchMax.count()));
       std::_Exit(1);

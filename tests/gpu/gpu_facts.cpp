@@ -38,7 +38,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What decides most comes first.
+// The questions that decide most come first.
 std::vector<Question> AllQuestions() {
   std::vector<Question> all;
   for (const auto& list :

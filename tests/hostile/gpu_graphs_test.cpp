@@ -45,7 +45,7 @@ class GpuGraphs : public ::testing::Test {
     EXPECT_EQ(gpu_.server().workers(), workers_) << "the worker ended:\n" << gpu_.server().Log();
   }
 
-  // Of the high class, whose graphs come whole.
+  // A client of the high class, whose graphs come whole.
   RawClient Join() {
     const auto must = [](const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); };
     Result<RawClient> client = RawClient::Connect(gpu_.socket());

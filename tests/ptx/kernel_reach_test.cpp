@@ -24,9 +24,9 @@ KernelReach ReachOfModule(const std::string& text) {
   return ReachFinder(*module, calls).Find(*module->FindFunction("kernel"));
 }
 
-// `code` stands in line 11. %p and %q are pointers at 0 and 8, %gp and %gq the same as addresses of
-// global memory, %n a number of 64 bits at 16, %i one of 32 bits at 24; `all` is a struct at 32. %x
-// was loaded from memory, %k too, with 32 bits.
+// `code` stands in line 11. %p and %q are pointers at 0 and 8. %gp and %gq are the same as
+// addresses of global memory. %n is a number of 64 bits at 16, and %i one of 32 bits at 24. `all`
+// is a struct at 32. %x was loaded from memory, %k too, with 32 bits.
 KernelReach ReachOfCode(const std::string& code, const std::string& before = {}) {
   return ReachOfModule(
       ".global .align 8 .u64 variable[4]; .const .align 8 .u64 table[4];"
@@ -226,7 +226,7 @@ TEST(KernelReach, FunctionsAreFollowed) {
   ExpectUnknown(with("%p") + with("%x"), "ld.u32 at an address that is loaded from memory in line",
                 load);
   ExpectUnknown(with("%x"), ", in function 'load'", load);
-  // What a function gives back.
+  // A value that a function gives back.
   const std::string moved =
       ".func (.param .align 8 .b8 r[16]) moved (.param .align 8 .b8 a[16]) {"
       ".reg .b64 %d<3>; .reg .b32 %r<3>; ld.param.u64 %d1, [a]; ld.param.u32 %r1, [a+8];"

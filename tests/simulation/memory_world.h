@@ -27,7 +27,7 @@ class MemoryWorld {
     std::string broken;  // The rule that did not hold; empty: all did.
     std::uint64_t launches = 0, moves = 0, deaths = 0, refused = 0, rooms = 0, failures = 0;
     std::uint64_t launches_by_step = 0;  // With a part of the client's memory in the store.
-    std::uint64_t beyond = 0;            // Of a client that held more than the device has.
+    std::uint64_t beyond = 0;            // Launches of a client that held more than the device has.
     std::uint64_t own_moves = 0;         // A client's, out, for itself.
   };
 
@@ -76,7 +76,7 @@ class MemoryWorld {
 
   // Another launch is its next one.
   void Choose(ClientId id, Client& client);
-  // What it may hold.
+  // Pages that it may hold.
   std::size_t PagesMax(const Client& client) const {
     return by_step_ && client.is_known ? 3 * kFrames : kFrames;
   }

@@ -431,7 +431,7 @@ TEST_F(MemoryOfThreeDevices, AClientRunsWithTheThirdThatItsLaunchTouches) {
   EXPECT_GT(worked.moved_in_bytes, 4 * kPart) << "nothing was moved";
   EXPECT_GE(Figure("large", "memory_bytes"), 3 * kPart);
   EXPECT_LE(Figure("large", "resident_bytes"), 64 * kMebi);
-  // What it works on stays.
+  // The part that it works on stays.
   const std::uint64_t before = Figure("large", "moved_in_bytes");
   for (std::size_t round = 0; round < 20; ++round) {
     const Status step = parts[0]->Step(round);

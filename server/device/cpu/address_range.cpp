@@ -56,7 +56,7 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
                                                             std::shared_ptr<MemoryBudget> budget,
                                                             std::uint64_t left_free_bytes,
                                                             std::shared_ptr<StepStore> store) {
-  // What can be moved out may be more than the device has.
+  // Memory that can be moved out may be more than the device has.
   const std::uint64_t quota =
       store == nullptr ? std::min(quota_bytes, budget->total_bytes()) : quota_bytes;
   const std::uint64_t bytes = std::bit_ceil(std::max(

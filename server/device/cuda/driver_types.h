@@ -288,7 +288,7 @@ struct KernelNode {
   unsigned block_x = 1, block_y = 1, block_z = 1;
   unsigned shared_bytes = 0;
   void** parameters = nullptr;
-  void** extra = nullptr;  // As a launch has it.
+  void** extra = nullptr;  // The same as of a launch.
   KernelHandle kernel = nullptr;
   Context context = nullptr;
 };

@@ -124,7 +124,7 @@ class GraphStore {
   std::condition_variable changed_;
   Entries entries_ GPUSHARED_GUARDED_BY(mutex_);
   std::map<const Space*, Client> clients_ GPUSHARED_GUARDED_BY(mutex_);
-  std::size_t nodes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Of all clients.
+  std::size_t nodes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Nodes of all clients.
   std::uint64_t uses_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::vector<Key> queue_ GPUSHARED_GUARDED_BY(mutex_);  // With `wanted`, oldest first.
   // Destroyed by the thread: the device thread makes no slow call.

@@ -135,7 +135,7 @@ Result<bool> CudaModule::IsLateReady(std::uint32_t kernel, bool is_urgent) const
   if (state == kFailed) return late.why;
   if (state == kUnloaded) {
     late.state.store(kWanted, std::memory_order_relaxed);  // The loader's lock orders it.
-    // What loads it is not part of what others see of the module.
+    // The loading is not part of what others see of the module.
     auto* const self = const_cast<CudaModule*>(this);
     KernelLoader& loader = is_urgent ? loaders_->urgent : loaders_->other;
     loader.Load(this, [self, kernel] { self->LoadLate(kernel); });
@@ -147,9 +147,10 @@ Result<bool> CudaModule::IsLateReady(std::uint32_t kernel, bool is_urgent) const
 bool CudaModule::IsLateClaimReady(std::uint32_t kernel) const {
   using enum Late::State;
   Late& late = late_claims_[kernel];
-  const Late::State state = late.state.load(std::memory_order_acquire);  // As above.
+  // Acquire, pairs with the release in LoadLateClaim.
+  const Late::State state = late.state.load(std::memory_order_acquire);
   if (state == kUnloaded) {
-    late.state.store(kWanted, std::memory_order_relaxed);  // As above.
+    late.state.store(kWanted, std::memory_order_relaxed);  // The loader's lock orders it.
     auto* const self = const_cast<CudaModule*>(this);
     loaders_->other.Load(this, [self, kernel] { self->LoadLateClaim(kernel); });
   }

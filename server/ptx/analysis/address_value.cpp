@@ -118,7 +118,7 @@ AddressValue AddressValue::Rounded(const AddressValue& a, const AddressValue& ma
 }
 
 AddressValue AddressValue::AsPointer(const AddressValue& a) {
-  // Of a sum with something foreign, nobody knows which of the two is the address.
+  // Nobody knows which part of a sum with something foreign is the address.
   if (a.kind != Kind::kNumber || a.IsForeign()) return a;
   if (a.others.none() && !a.HasOtherRoots()) return a;
   AddressValue pointer = a;

@@ -49,7 +49,7 @@ struct AddressValue {
   static AddressValue Reduced(const AddressValue& a);
   // `a` with bits cleared: rounded down, which stays the address that it is.
   static AddressValue Rounded(const AddressValue& a, const AddressValue& mask);
-  // Of a value that the program calls an address of global memory.
+  // `a` where the program calls it an address of global memory.
   static AddressValue AsPointer(const AddressValue& a);
   // Eight bytes that are loaded from there.
   static AddressValue Loaded(const AddressValue& address, std::uint32_t line);

@@ -25,7 +25,7 @@ constexpr std::int64_t kShiftMax = 24;
 // Bits below it make no address.
 constexpr std::int64_t kSmallMask = 1 << 20;
 
-struct Use {  // Of an address.
+struct Use {  // The use of an address.
   Node address = 0;
   const Instruction* at = nullptr;
   std::size_t function = 0;  // Its number.
@@ -118,7 +118,7 @@ class Tracer {
     kNumber,  // A special register.
     kVariable,
     kOwn,
-    kParameter,  // Of the kernel.
+    kParameter,  // A parameter of the kernel.
     kArea,
     kUnknown,
   };
@@ -150,7 +150,7 @@ class Tracer {
   Node RegisterNode(std::uint32_t r) const { return first_register_[current_] + r; }
   std::uint32_t RegisterBytes(std::uint32_t r) const { return TypeBytes(flow().registers[r].type); }
 
-  // What a name or a literal is as a value.
+  // The value of a name or a literal.
   Node ValueOf(const Operand& operand, std::uint32_t line) {
     if (operand.kind != Operand::Kind::kName) return number_;
     switch (KindOf(operand.text)) {
@@ -614,7 +614,7 @@ KernelReach ReachFinder::Find(std::span<const AnalysedFunction> functions) {
 }
 
 KernelReach ReachFinder::Find(const Function& kernel) {
-  // Of a kernel nobody asks twice.
+  // Nobody asks twice about a kernel, so FlowOf need not keep its flow.
   const Result<ControlFlow> own = AnalyseControlFlow(kernel);
   if (!own) return Unknown(std::string(own.status().message()));
   std::vector<AnalysedFunction> functions = {{.function = &kernel, .flow = &*own}};

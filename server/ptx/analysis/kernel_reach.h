@@ -62,8 +62,8 @@ class ReachFinder {
 
   const Module& module_;
   const CallGraph& calls_;
-  std::unordered_map<std::string_view, const Variable*> variables_;  // Of the module.
-  std::unordered_map<const Function*, Result<ControlFlow>> flows_;   // Of functions.
+  std::unordered_map<std::string_view, const Variable*> variables_;  // Variables of the module.
+  std::unordered_map<const Function*, Result<ControlFlow>> flows_;   // Control flows of functions.
   std::size_t steps_ = 0;
   std::size_t reason_bytes_left_ = kReasonBytesMax;
 };

@@ -57,8 +57,8 @@ class ReachProgram {
 
   // .param variables of functions: what calls hand over.
   std::size_t AreaOf(std::size_t function, const std::string& name);
-  Node AreaWord(std::size_t area, std::uint64_t number);             // Of 8 bytes.
-  Node AnyWord(std::size_t area) const { return areas_[area].any; }  // What each may be, besides.
+  Node AreaWord(std::size_t area, std::uint64_t number);             // A word has 8 bytes.
+  Node AnyWord(std::size_t area) const { return areas_[area].any; }  // Each word may be this, too.
   void CopyArea(std::size_t from, std::size_t to);
 
   // False when the steps are used up.

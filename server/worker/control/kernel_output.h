@@ -17,8 +17,8 @@
 namespace gpushared::server {
 
 // Where what kernels print goes: to the client that keeps it, or else into the server's log. There
-// it stands line by line, with the client's number, without control characters, and within the
-// bounds of ClientLog, so that no kernel fills a disk.
+// it stands line by line, with the client's number and without control characters. It stays within
+// the bounds of ClientLog, so that no kernel fills a disk.
 //
 // Thread-safe: executor threads call it.
 class KernelOutputLog {

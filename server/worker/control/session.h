@@ -152,8 +152,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // It may use places and memory that others must leave.
   bool MayUseReserve() const;
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
-  // Most device memory that it may hold: no more than its guarantee where memory does not move, and
-  // no more than fits on the device at one time where all of it moves together.
+  // Most device memory that it may hold. Where memory does not move, it is no more than its
+  // guarantee. Where all of it moves together, it is no more than fits on the device at one time.
   std::uint64_t quota_bytes() const;
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }

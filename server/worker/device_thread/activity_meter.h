@@ -52,13 +52,13 @@ struct ClientActivity {
   double received_ns = 0, due_ns = 0, class_ns = 0;
 };
 
-// Of a device. A gap is time in which no client of the high class has anything ready or on the
-// device and another client has.
+// Meter of one device. A gap is time in which no client of the high class has anything ready or on
+// the device and another client has.
 //
 // The charge of a class is due to its active groups, by the weight of each one's heaviest client.
 // A group's part is due to its active clients, by their weights. A client without a group is one.
-// A window is at least a second, and holds at least a quarter of a second that the class was
-// charged while the client was active. The error is in parts of that charged time.
+// A window is at least a second. In it the class was charged at least a quarter of a second while
+// the client was active. The error is in parts of that charged time.
 //
 // Each call is of constant cost, but Begin, End and OnChanged, and allocates nothing. Confined to
 // the device thread.

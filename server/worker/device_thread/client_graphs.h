@@ -104,7 +104,7 @@ class Graph {
   std::uint64_t serial_ = 0;
   std::vector<std::shared_ptr<const GraphNode>> nodes_;
   std::vector<const device::GraphNode*> works_;
-  std::vector<std::uint64_t> node_serials_;  // Of the changes that set them.
+  std::vector<std::uint64_t> node_serials_;  // Serials of the changes that set them.
   std::vector<std::uint16_t> modules_;
   std::uint32_t launches_ = 0;
   bool is_retired_ = false;  // Changed or destroyed since launches took it.

@@ -139,7 +139,7 @@ class CostModel {
   static constexpr std::uint64_t StoppableKey(std::uint64_t cost_key) {
     return cost_key ^ 0x9e3779b97f4a7c15u;
   }
-  // Of the form that the launch runs as.
+  // The key of the form that the launch runs as.
   static std::uint64_t FormKey(const GraphNode& node) { return node.cost_key; }
   static std::uint64_t FormKey(const CommandSlot& command) {
     return command.runs_stoppable_form ? StoppableKey(command.cost_key) : command.cost_key;

@@ -2,9 +2,9 @@
 // How Offers hands a graph to the lane.
 //
 // A high client's graph is one command: nobody stops it. Another client's is cut into parts, and
-// the lane decides between two of them. So more urgent work waits for one part at most. While
-// somebody is here for whom the client gives way, a part is predicted to be too short to be worth
-// stopping; else it takes a slice. A node that takes longer, or whose time is unknown, is on its
+// the lane decides between two of them. So more urgent work waits for one part at most. A part is
+// predicted to be too short to be worth stopping while somebody is here for whom the client gives
+// way. Otherwise it takes a slice. A node that takes longer, or whose time is unknown, is on its
 // own, like the same command without a graph: it may be stopped, and teaches the cost model. Now
 // and then all nodes are, so that predictions keep up.
 #include <algorithm>

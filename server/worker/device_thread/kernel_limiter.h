@@ -48,7 +48,7 @@ class KernelLimiter {
   // Those that were told to end since the last call.
   KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
   bool has_ended() const { return ended_.count > 0; }
-  // Of a kernel that could be stopped and is not to be.
+  // Notes a kernel that could be stopped and is not to be.
   void NoteUncut(const ClientState& client, const CommandSlot& command, const std::string& why) {
     Note(client, command, ~command.cost_kernel, why);
   }

@@ -47,7 +47,7 @@ Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const Client
 
 void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
   CommandSlot& command = client.streams.slab()[slot];
-  // What has begun goes on as what it is.
+  // A command that has begun keeps its form.
   const bool has_begun = command.past() == CommandSlot::Past::kStopped;
   if (!has_begun) command.runs_stoppable_form = false;
   scheduler::Duration predicted = costs_.Predict(command);

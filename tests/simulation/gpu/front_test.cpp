@@ -120,7 +120,7 @@ TEST_F(Graphs, OfTheHighClassCostOneDecision) {
 TEST_F(Graphs, AreCutWhereSomebodyIsHereForWhomTheyGiveWay) {
   Start("priority");
   LaunchGraph(1);
-  // As many as take 100 us, and what fits into the window beside it.
+  // A part has as many nodes as take 100 us. Others come that fit into the window beside it.
   EXPECT_EQ(gpu_.submitted.size() % 16, 0U);
   EXPECT_LT(gpu_.submitted.size(), kNodes);
   const std::uint64_t first = front_->decisions();

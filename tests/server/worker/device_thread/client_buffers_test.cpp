@@ -30,7 +30,7 @@ class ClientBuffersTest : public ::testing::Test {
   Refusal Add(std::uint64_t offset, std::uint64_t bytes) {
     return buffers_.Add(kBuffersBase + offset, bytes, kBuffersMapped);
   }
-  // Of a launch with these two words.
+  // The reach of a launch with these two words.
   device::Reach ReachOf(std::uint64_t first, std::uint64_t second) const {
     std::vector<std::byte> parameters(16);
     std::memcpy(parameters.data(), &first, sizeof first);
@@ -90,7 +90,7 @@ TEST_F(ClientBuffersTest, AFreedBufferIsNoneAnyMore) {
   ASSERT_TRUE(Add(2 * kBufferStep, 8 * kBufferStep).ok());
   ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
   EXPECT_TRUE(buffers_.empty());
-  // What lies there now is smaller.
+  // The buffer that lies there now is smaller.
   ASSERT_TRUE(Add(2 * kBufferStep, kBufferStep).ok());
   EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 2 * kBufferStep, 0)), ::testing::ElementsAre(2, 3));
   EXPECT_TRUE(ReachOf(kBuffersBase + 5 * kBufferStep, 0).is_everything());

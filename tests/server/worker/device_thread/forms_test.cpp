@@ -23,7 +23,7 @@ using std::chrono::microseconds;
 constexpr std::size_t kForms = server::CostModel::kFormSamplesMin;
 constexpr std::size_t kEvery = server::CostModel::kSampleEvery;
 
-// As it is, a launch takes 1000 us.
+// A launch as it is takes 1000 us.
 StepDeviceOptions Stopped(microseconds stoppable_takes) {
   return {.launch_takes = microseconds(1000),
           .stoppable_takes = stoppable_takes,

@@ -100,7 +100,7 @@ TEST(StepUse, OfMoreThanThereIsRoomForThoseAreNeededThatWaitLongest) {
   // The first of them goes alone if it must.
   use.Look(streams, space, kSteps * kStep, 10 * kStep);
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 20 * kStep);
-  // What is there already costs no room twice.
+  // Steps that are there already cost no room twice.
   use.Look(streams, space, kSteps * kStep, 45 * kStep);
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 45 * kStep);
 }
