@@ -35,8 +35,9 @@ class Progress {
   }
   void NoteSubmitted(std::uint32_t stream, std::uint64_t sequence) {
     // Release, pairs with submitted(): who sees the number sees what its command stands for.
-    submitted_[stream].store(sequence, std::memory_order_release);
+    // Before the other one: whoever finds it submitted knows that it works.
     last_working_[stream].store(sequence, std::memory_order_release);
+    submitted_[stream].store(sequence, std::memory_order_release);
   }
   // A command that only tells the worker something. It ends as soon as those before it have.
   void NoteTold(std::uint32_t stream, std::uint64_t sequence) {

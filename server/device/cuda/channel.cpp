@@ -136,26 +136,28 @@ bool Channel::IsBehindStopped(const Item& item) const {
          });
 }
 
-// All of them are asked for at once.
+// What a graph still waits for is asked for in parts, so that others' kernels come in between.
 bool Channel::HasKernels(Item& item) {
-  if (item.has_kernels) return true;
+  constexpr std::size_t kAskedMax = 16;
   const bool is_urgent = item.header().priority >= kHighestPriority;
-  bool has_all = true;
-  const auto look_at = [&](const LaunchWork& launch) {
-    const auto& module = static_cast<const CudaModule&>(*launch.module);
-    const Result<bool> is_ready = module.IsReady(launch.kernel, is_urgent);
-    if (!is_ready.ok() && !item.is_closed) Fail(item, is_ready.status());
-    has_all = has_all && is_ready.ok() && *is_ready;
-  };
-  if (const auto* const graph = std::get_if<GraphWork>(&item.work)) {
-    for (const GraphNode* const node : graph->nodes) {
-      if (const auto* const launch = std::get_if<LaunchWork>(node)) look_at(*launch);
+  const auto* const graph = std::get_if<GraphWork>(&item.work);
+  const std::size_t nodes = graph != nullptr ? graph->nodes.size() : 1;
+  std::size_t asked = 0;
+  for (std::size_t i = item.ready_nodes; i < nodes && asked < kAskedMax; ++i) {
+    const LaunchWork* const launch = graph != nullptr ? std::get_if<LaunchWork>(graph->nodes[i])
+                                                      : &std::get<LaunchWork>(item.work);
+    if (launch != nullptr) {
+      const auto& module = static_cast<const CudaModule&>(*launch->module);
+      const Result<bool> is_ready = module.IsReady(launch->kernel, is_urgent);
+      if (!is_ready.ok()) {
+        if (!item.is_closed) Fail(item, is_ready.status());
+        return false;
+      }
+      asked += *is_ready ? 0 : 1;
     }
-  } else {
-    look_at(std::get<LaunchWork>(item.work));
+    if (asked == 0) item.ready_nodes = i + 1;
   }
-  item.has_kernels = has_all;
-  return has_all;
+  return item.ready_nodes == nodes;
 }
 
 bool Channel::IssueWhole(Item& item) {

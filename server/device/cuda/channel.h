@@ -48,7 +48,7 @@ struct Item {
   std::uint64_t claim_ahead_blocks = 0;  // and behind another launch that may be stopped.
   // A graph's that runs so; else null.
   InstantiatedGraph* instantiated = nullptr;
-  bool has_kernels = false;  // The driver has the code of all that it launches.
+  std::size_t ready_nodes = 0;  // So many of its first nodes, or itself, wait for no kernel.
   bool has_started = false;
   bool times_are_exact = true;
   Status status;

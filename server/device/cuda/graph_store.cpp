@@ -296,13 +296,19 @@ void GraphStore::DestroyDropped(MutexLock& lock) {
 }
 
 void GraphStore::MakeNext(MutexLock& lock) {
+  if (await_quiet_) {
+    // Until then it can be forgotten.
+    lock.Unlock();
+    await_quiet_();
+    lock.Lock();
+    if (is_ending_ || queue_.empty()) return;
+  }
   const Key key = queue_.front();
   queue_.erase(queue_.begin());
   std::vector<NodeCopy> nodes = std::exchange(entries_[key].wanted, {});
   const std::size_t count = nodes.size();
   entries_[key].is_being_made = true;
   lock.Unlock();
-  if (await_quiet_) await_quiet_();
   auto made = InstantiatedGraph::Make(*context_, std::move(nodes), upload_);
   if (!made.ok() && !context_->is_dead() && note_) {
     note_("a graph of " + std::to_string(count) +

@@ -37,14 +37,19 @@ void KernelLoader::Run() {
   for (;;) {
     changed_.wait(lock.waitable(),
                   [this]() GPUSHARED_REQUIRES(mutex_) { return is_ending_ || !jobs_.empty(); });
+    if (!is_ending_ && await_quiet_) {
+      lock.Unlock();
+      await_quiet_();
+      lock.Lock();
+    }
     if (is_ending_) return;
+    if (jobs_.empty()) continue;
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
     running_ = job.owner;
     lock.Unlock();
     // A dead context says so at the call.
     (void)context_->Bind();
-    if (await_quiet_) await_quiet_();
     job.load();
     lock.Lock();
     running_ = nullptr;

@@ -20,7 +20,7 @@ namespace gpushared::device::cuda {
 // Thread-safe.
 class KernelLoader {
  public:
-  // `await_quiet`: called before each; may be empty.
+  // `await_quiet`: called before each, while it can still be forgotten; may be empty.
   KernelLoader(std::shared_ptr<CudaContext> context, std::function<void()> await_quiet);
   KernelLoader(const KernelLoader&) = delete;
   KernelLoader& operator=(const KernelLoader&) = delete;
@@ -49,16 +49,18 @@ class KernelLoader {
   std::thread thread_;  // The last member: it uses the others.
 };
 
-// Kernels of the high class are not loaded behind others, which wait until no request is open.
+// Kernels of the high class are not loaded behind others. A launch that waits has its place in the
+// window, so its kernel waits for no quiet moment; forms that nobody waits for do.
 struct KernelLoaders {
   KernelLoaders(const std::shared_ptr<CudaContext>& context, std::function<void()> await_quiet)
-      : urgent(context, {}), other(context, std::move(await_quiet)) {}
+      : urgent(context, {}), other(context, {}), unhurried(context, std::move(await_quiet)) {}
   void Forget(const void* owner) {
     urgent.Forget(owner);
     other.Forget(owner);
+    unhurried.Forget(owner);
   }
 
-  KernelLoader urgent, other;
+  KernelLoader urgent, other, unhurried;
 };
 
 }  // namespace gpushared::device::cuda

@@ -152,7 +152,7 @@ bool CudaModule::IsLateClaimReady(std::uint32_t kernel) const {
   if (state == kUnloaded) {
     late.state.store(kWanted, std::memory_order_relaxed);  // The loader's lock orders it.
     auto* const self = const_cast<CudaModule*>(this);
-    loaders_->other.Load(this, [self, kernel] { self->LoadLateClaim(kernel); });
+    loaders_->unhurried.Load(this, [self, kernel] { self->LoadLateClaim(kernel); });
   }
   return state == kLoaded;
 }

@@ -139,7 +139,11 @@ class CommandSlot {
     is_stoppable_ = is_stoppable;
   }
   // kOffered -> kQueued.
-  void TakeBack() { Move(CommandState::kOffered, CommandState::kQueued); }
+  void TakeBack() {
+    Move(CommandState::kOffered, CommandState::kQueued);
+    // Its form is chosen anew, unless it has begun.
+    if (past_ != Past::kStopped) runs_stoppable_form = false;
+  }
   // kOffered -> kOnDevice.
   void Submit(const Submission& submission) {
     Move(CommandState::kOffered, CommandState::kOnDevice);

@@ -48,6 +48,11 @@ class KernelLimiter {
   // Those that were told to end since the last call.
   KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
   bool has_ended() const { return ended_.count > 0; }
+  // Whether nothing more is noted of such a kernel.
+  bool HasNotedUncut(const CommandSlot& command) const {
+    return kernels_noted_.size() >= kKernelsNotedMax ||
+           kernels_noted_.contains(~command.cost_kernel);
+  }
   // Notes a kernel that could be stopped and is not to be.
   void NoteUncut(const ClientState& client, const CommandSlot& command, const std::string& why) {
     Note(client, command, ~command.cost_kernel, why);

@@ -55,7 +55,7 @@ void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint
   if (has_forms_ && command.kind == CommandKind::kLaunch && !has_begun) {
     command.has_slow_form = !is_stoppable && IsToGiveWay(client, command, predicted) &&
                             costs_.FormsOf(command).is_stoppable_slow();
-    if (command.has_slow_form) [[unlikely]]
+    if (command.has_slow_form && !limiter_.HasNotedUncut(command)) [[unlikely]]
       NoteSlowForm(client, command);
     if (is_stoppable) {
       command.runs_stoppable_form = true;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of large modules, whose code the driver gets when they are launched.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "server/device/cuda/cuda_module.h"
+#include "server/device/cuda/kernel_loader.h"
 #include "tests/server/device/cuda_device_fixture.h"
 
 namespace gpushared::device::cuda {
@@ -144,6 +147,35 @@ TEST_F(CudaLateKernel, OneThatIsStoppedAndUnloadedMeanwhileIsNoMistake) {
   tenant_.module.reset();
 }
 
+// Its place in the window is taken: whoever has to end first may wait for that.
+TEST_F(CudaLateKernel, WaitsForNoQuietMomentWhereALaunchWaitsForIt) {
+  std::atomic<int> asked = 0;
+  CudaDeviceOptions options;
+  options.await_quiet = [&asked] { ++asked; };
+  Begin(kMany, std::move(options));
+  const LaunchWork work = WorkOf("store3", 64);
+  gpu().Submit(work);
+  EXPECT_TRUE(Await(work.id).status.ok());
+  EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), 1U);
+  EXPECT_EQ(asked, 0);
+}
+
+TEST(KernelLoader, ForgetsAtOnceWhatWaitsForAQuietMoment) {
+  std::promise<void> waits, is_quiet;
+  std::atomic<bool> has_asked = false;
+  KernelLoader loader(nullptr, [&] {
+    if (has_asked.exchange(true)) return;
+    waits.set_value();
+    is_quiet.get_future().wait();
+  });
+  const int owner = 0;
+  loader.Load(&owner, [] { FAIL() << "its owner is gone"; });
+  waits.get_future().wait();
+  auto forgotten = std::async(std::launch::async, [&] { loader.Forget(&owner); });
+  EXPECT_EQ(forgotten.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  is_quiet.set_value();
+}
+
 TEST_F(CudaLateKernel, WorkBehindItInItsStreamKeepsItsPlace) {
   Begin(kMany);
   Say("slow cuFuncLoad 5");
@@ -158,7 +190,7 @@ TEST_F(CudaLateKernel, AGraphWaitsForAllOfItsKernels) {
   Begin(kMany);
   std::deque<GraphNode> nodes;
   std::vector<const GraphNode*> pointers;
-  for (std::uint64_t i = 2; i < 8; ++i) {
+  for (std::uint64_t i = 2; i < kMany; ++i) {
     nodes.emplace_back(WorkOf("store" + std::to_string(i), 4 * i));
     pointers.push_back(&nodes.back());
   }

@@ -269,7 +269,9 @@ TEST(CommandSlab, NamesTellCommandsApartThatUseTheSameSlot) {
 TEST(CommandSlot, AStoppedCommandIsOfferedAgainUnderItsNameAndRemembersIt) {
   CommandSlot slot;
   slot.Offer(7, 300us, true);
+  slot.runs_stoppable_form = true;
   slot.TakeBack();
+  EXPECT_FALSE(slot.runs_stoppable_form) << "the next offer chooses";
   slot.Offer(8, 200us, false);
   EXPECT_EQ(slot.past(), CommandSlot::Past::kNew);
   slot.Submit({.at = scheduler::TimePoint(1s), .counts_as_high = true, .stop_asked = {}});
