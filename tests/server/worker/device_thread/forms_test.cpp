@@ -74,6 +74,29 @@ TEST(Forms, OneThatTakesALittleLongerIsKept) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 2 * kEvery)), 2 * kEvery);
 }
 
+// Each part takes as long as a whole launch here.
+TEST(Forms, OneIsNotSlowBecauseItsLaunchesWereStopped) {
+  WorkerHarness worker(Stopped(microseconds(1100)), {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  (void)LaunchEach(worker, low, kForms);
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  std::size_t seen = kForms;
+  for (std::size_t i = 0; i < kForms; ++i) {
+    const Sequence stopped = low.Launch(0, 0, 0, {.x = 10});
+    ASSERT_EQ(worker.device().WaitForSubmissions(seen + 1).size(), seen + 1);
+    const Sequence request = high.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(seen + 2).size(), seen + 2);
+    worker.device().FinishOldest();
+    ASSERT_TRUE(high.AwaitFinished(0, request));
+    seen += 3;
+    ASSERT_EQ(worker.device().WaitForSubmissions(seen).size(), seen);
+    worker.device().FinishOldest();
+    ASSERT_TRUE(low.AwaitFinished(0, stopped));
+  }
+  EXPECT_EQ(worker.device().stops_asked(), kForms);
+  EXPECT_EQ(Stoppable(LaunchEach(worker, low, 1)), 1u);
+}
+
 TEST(Forms, AFewSamplesDecideNothing) {
   WorkerHarness worker(Stopped(microseconds(3000)), {.policy = "priority"});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
