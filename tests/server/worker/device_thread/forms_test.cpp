@@ -117,8 +117,9 @@ TEST(Forms, OneWhoseOriginalNeverRanRunsAsThatNowAndThen) {
 }
 
 TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
-  WorkerHarness worker(Stopped(microseconds(1200)),
-                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  StepDeviceOptions device = Stopped(microseconds(1200));
+  device.unstoppable_kernel = "three";  // The peer's, which else may be stopped after its slice.
+  WorkerHarness worker(device, {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   RawClient peer = worker.Client({.client_class = ClientClass::kLow});
