@@ -12,6 +12,16 @@
 #include <cstddef>
 #include <cstdint>
 
+// Sanitizers map terabytes beside a process, and have calls and locks of their own.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define GPUSHARED_HAS_SHADOW 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GPUSHARED_HAS_SHADOW 1
+#endif
+
 namespace gpushared::compile {
 
 // The rules of seccomp in the order in which they are asked.

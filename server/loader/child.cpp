@@ -26,15 +26,6 @@
 #include "server/compile/call_filter.h"
 #include "server/device/prepare.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define GPUSHARED_HAS_SHADOW 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define GPUSHARED_HAS_SHADOW 1
-#endif
-
 namespace gpushared::loader {
 namespace {
 

@@ -4,42 +4,23 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include "ipc/wire/layout.h"
+#include "tests/support/log_text.h"
 
 namespace gpushared::server {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::LogText;
 using ::testing::Not;
 
 constexpr std::uint32_t kOwnUid = 1;
-
-// Collects what goes into the log meanwhile.
-class LogText {
- public:
-  LogText() {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  ~LogText() { spdlog::set_default_logger(usual_); }
-  LogText(const LogText&) = delete;
-  LogText& operator=(const LogText&) = delete;
-  std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  const std::shared_ptr<spdlog::logger> usual_ = spdlog::default_logger();
-};
 
 device::KernelOutput Printed(std::uint64_t session, const std::string& text) {
   return {.work = 1, .stream = session * ipc::kStreamsMax, .space = nullptr, .text = text};
