@@ -124,7 +124,7 @@ TEST(WorkerStreams, AnErrorOfTheDeviceEndsTheStreamAndTakesBackWhatWasQueued) {
 
   client.CreateStream(1);
   const Sequence first = client.Launch(0, 0, 0);
-  // Of launches that arrive together, the other stream's may be the first.
+  // The other stream's launch may be the first of those that arrive together.
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   for (int i = 0; i < 20; ++i) client.Launch(0, 0, 0);
   const Sequence other = client.Launch(1, 0, 0);
