@@ -26,7 +26,7 @@ if(TARGET gpushared::worker)
     LINK gpushared_worker_harness gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_scheduling_test SOURCES worker/device_thread/scheduling_test.cpp worker/device_thread/forms_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_session_test SOURCES worker/control/session_test.cpp
+  gpushared_test(worker_session_test SOURCES worker/control/session_test.cpp worker/control/session_memory_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_cost_test SOURCES worker/control/cost_file_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
