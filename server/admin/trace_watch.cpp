@@ -19,7 +19,13 @@ Result<TraceWatch> TraceWatch::Begin(const std::string& path, const std::string&
   // A server that refuses the connection itself answers without reading the question.
   const Status sent = ipc::SendMessage(connection->get(), 1, question, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(connection->get(), ipc::ServerFrameRules, deadline);
-  if (!frame.ok()) return sent.ok() ? frame.status() : sent;
+  if (!frame.ok() && !sent.ok()) return sent;
+  // The server has passed the connection on to a worker that was about to end.
+  if (frame.status().code() == StatusCode::kDisconnected) {
+    return Status(StatusCode::kNotReady,
+                  "trace refused: the worker of device " + device + " ended before it answered");
+  }
+  if (!frame.ok()) return frame.status();
   const Result<ipc::TraceOpened> opened = ipc::DecodeReply<ipc::TraceOpened>(*frame);
   if (!opened.ok()) return opened.status();
   if (opened->layout != trace::kLayoutNumber) {

@@ -22,7 +22,7 @@ namespace gpushared::admin {
 class TraceWatch {
  public:
   // `device`: as `devices` names it. Needs the right to observe. Blocks as Ask does; a refusal is
-  // the server's own Status.
+  // the server's own Status. kNotReady: the worker has not started, or ended before it answered.
   static Result<TraceWatch> Begin(const std::string& path, const std::string& device);
 
   trace::Reader& reader() { return reader_; }
