@@ -16,6 +16,7 @@ function escaped(text,   i, character, result) {
 }
 function is_number(text) { return text ~ /^-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][-+]?[0-9]+)?$/ }
 function judge(value, kind, must,   parts) {
+  if (value == "") return "FAILED"
   if (must == "-") return "-"
   if (kind == "figure" && short) return "-"
   if (split(must, parts, " ") != 2 || !is_number(value)) return "FAILED"

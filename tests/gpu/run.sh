@@ -44,13 +44,22 @@ main() {
       *) usage ;;
     esac
   done
+  local tool
+  for tool in awk grep paste sed stat timeout; do
+    command -v "$tool" >/dev/null || { echo "run.sh: this machine has no $tool, which the measurements need" >&2; exit 2; }
+  done
   has_driver || { echo "run.sh: there is no GPU to measure: libcuda.so.1, NVIDIA's driver, is not on this machine" >&2; exit 1; }
   local folder
   for folder in "$root/bin" "$root/build/portable/bin" "$root/build/release/bin"; do
     [[ -z $bin && -x $folder/gpushared ]] && bin=$folder
   done
-  [[ -n $bin && -x $bin/gpushared ]] || { echo "run.sh: no gpushared in '${bin:-$root/bin}'; name the folder with --bin" >&2; exit 2; }
+  bin=${bin:-$root/bin}
+  [[ -e $bin/gpushared ]] || { echo "run.sh: no gpushared in '$bin'; name the folder with --bin" >&2; exit 2; }
+  [[ -x $bin/gpushared ]] || { echo "run.sh: $bin/gpushared may not be executed; was it copied without its permissions?" >&2; exit 2; }
   bin=$(cd "$bin" && pwd)
+  local says
+  says=$("$bin/gpushared" --version 2>&1) ||
+    { echo "run.sh: $bin/gpushared does not run on this machine: ${says:-it says nothing}" >&2; exit 2; }
   mkdir -p "$out/logs" || exit 2
   out=$(cd "$out" && pwd)
   rows=$out/rows.tsv logs=$out/logs
@@ -67,7 +76,7 @@ main() {
   trap clean_up EXIT
   # Nobody else's home is written to, and each program finds what another had the driver compile.
   export CUDA_CACHE_PATH=$scratch/jit
-  mkdir "$CUDA_CACHE_PATH"
+  mkdir "$CUDA_CACHE_PATH" || exit 2
   ptxas=$(find_ptxas)
   export out bin short smoke modelled rows logs scratch device ptxas
 
@@ -144,6 +153,7 @@ clean_up() {
 # toolkit may have it with PyTorch.
 find_ptxas() {
   local python
+  [[ -x $bin/ptxas ]] && { echo "$bin/ptxas"; return; }  # Who carries the folder may add one.
   python=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)
   find_tool ptxas "${python:-/usr/lib/python3/dist-packages}" /usr/lib/python3/dist-packages \
     /usr/local/lib/python3*/dist-packages /usr/local/lib/python3*/site-packages /opt/conda/lib/python3*/site-packages
@@ -210,12 +220,15 @@ say_what_failed() {  # part
 
 # ---- what parts are made of
 
+# What could not be found out has a reason in its place, and holds no bound.
 row() {  # what value unit kind must [note]
-  local note=${6:-}
-  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$part" "$1" "$2" "$3" "$4" "$5" "${note//[$'\t\n']/ }" >>"$rows"
+  local value=$2 note=${6:-}
+  [[ -n $value ]] || { value=none note="could not be found out, see logs/$part.log${note:+; $note}"; }
+  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$part" "$1" "$value" "$3" "$4" "$5" "${note//[$'\t\n']/ }" >>"$rows"
 }
 fail() { echo "$part: $*" >&2; exit 1; }
-calculate() { awk "BEGIN { printf \"%.6g\", $1 }"; }
+# On one line, as awk wants it. Nothing where there is no such number: of a division by zero some awks say "inf".
+calculate() { awk "BEGIN { value = sprintf(\"%.6g\", $1); if (value ~ /^-?[0-9]/) print value }"; }
 field() { sed -n "s/.*\"$2\": \([-+0-9.e]*\).*/\1/p" "$1" | head -n 1; }  # file key
 median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 either() { if [[ $short -eq 1 ]]; then echo "$1"; else echo "$2"; fi; }  # short full
@@ -335,7 +348,8 @@ find_text() {
 load_sizes() {
   if [[ ! -s $scratch/sizes ]]; then
     local text hidden train_batch serve_batch service_ms requests rate
-    text=$(find_text) hidden=$(either 32 4096) train_batch=$(either 16 512) serve_batch=$(either 4 256)
+    text=$(find_text) || exit 1
+    hidden=$(either 32 4096) train_batch=$(either 16 512) serve_batch=$(either 4 256)
     rate=$(calculate "0.5 * 256 / $(either 256 "$hidden")") service_ms=$(either 1 3) requests=$(either 12 900)
     rm -f "$scratch/model"
     save_sizes
@@ -518,9 +532,10 @@ p50_of() { awk -F'\t' '$2 ~ /round trip, p50/ { print $3 }' "$1"; }
 
 part_model() {
   local text hidden rate train_batch serve_batch service_ms requests
-  text=$(find_text) hidden=$(either 32 16384) train_batch=$(either 16 1024) serve_batch=$(either 4 256)
+  text=$(find_text) || exit 1
+  hidden=$(either 32 16384) train_batch=$(either 16 1024) serve_batch=$(either 4 256)
   rate=$(calculate "0.5 * 256 / $(either 256 "$hidden")")
-  make_model _native "$(either 4 30)" || fail "train_native failed"
+  make_model _native "$(either 4 30)" || fail "train_native made no model"
   row "train_native agrees with plain C++" "$(grep -c '"results_checked": true' "$scratch/model.json")" - rule "== 1"
   service_ms=$(service_time)
   [[ -n $service_ms ]] || fail "serve_native failed"
@@ -537,7 +552,8 @@ part_model() {
 }
 
 service_time() {  # of a request of $serve_batch, in ms
-  "$bin/serve_native" --model "$scratch/model" --batch "$serve_batch" --requests 1 | sed -n 's/.*service \([0-9.]*\) ms.*/\1/p'
+  "$bin/serve_native" --model "$scratch/model" --batch "$serve_batch" --requests 1 --json "$scratch/service.json" >&2 &&
+    field "$scratch/service.json" service_ms
 }
 
 part_solo() {
@@ -624,25 +640,32 @@ native_row() {  # name suffix who...
   [[ $under -eq $wanted ]]
 }
 pair_rows() {  # name title name_of_serve_alone
-  local p99 alone steps steps_alone file
+  local p99 alone steps steps_alone used file
   for file in "serve.$1" "train.$1" "serve.$3" train.train_alone; do [[ -s $scratch/pair.$file ]] || return 0; done
   p99=$(field "$scratch/pair.serve.$1" p99_ms) alone=$(field "$scratch/pair.serve.$3" p99_ms)
   steps=$(steps_per_s "$scratch/pair.train.$1") steps_alone=$(steps_per_s "$scratch/pair.train.train_alone")
   row "$2: p99 of serve" "$p99" ms fact - "p50 $(field "$scratch/pair.serve.$1" p50_ms) ms, alone p99 $alone ms"
   row "$2: p99 / alone" "$(calculate "$p99 / $alone")" - fact -
-  row "$2: train, of alone" "$(calculate "$steps / $steps_alone")" - fact - \
-    "$steps steps/s, used $(calculate "$steps / $steps_alone / (1 - $(field "$scratch/pair.serve.$3" busy))") of what serve left"
+  used=$(used_of_left "$1" "$3") && used="used $used of what serve left"
+  row "$2: train, of alone" "$(calculate "$steps / $steps_alone")" - fact - "$steps steps/s, $used"
+}
+# What train did with the time that serve left, or why nobody can say. On a machine that is too slow for the requests
+# one is in work from the first to the last.
+used_of_left() {  # name name_of_serve_alone
+  local busy
+  busy=$(field "$scratch/pair.serve.$2" busy)
+  calculate_true "${busy:-1} < 0.95" || { echo "alone, serve was busy for ${busy:-?} of its time, which leaves too little"; return 1; }
+  calculate "$(steps_per_s "$scratch/pair.train.$1") / $(steps_per_s "$scratch/pair.train.train_alone") / (1 - $busy)"
 }
 # What requests took more than the same ones alone, which came at the same moments: of p99 alone. And what train did
 # with the time that serve left.
 more_rows() {  # name title name_of_serve_alone
-  local more used
+  local more used why=""
   more=$(more_p99 "$scratch/pair.serve.$1" "$scratch/pair.serve.$3") || return 0
   row "$2: p99 of what requests take more than alone, 1 + that / p99 alone" \
     "$(calculate "1 + $more / $(field "$scratch/pair.serve.$3" p99_ms)")" - figure "<= 1.10" "$more ms more"
-  used=$(calculate "$(steps_per_s "$scratch/pair.train.$1") / $(steps_per_s "$scratch/pair.train.train_alone") /
-    (1 - $(field "$scratch/pair.serve.$3" busy))")
-  row "$2: train, of the time that serve left" "$used" - figure ">= 0.85"
+  used=$(used_of_left "$1" "$3") || why=$used used=none
+  row "$2: train, of the time that serve left" "$used" - figure ">= 0.85" "$why"
 }
 latencies() { sed -n 's/.*"latencies_ms": \[\([^]]*\)\].*/\1/p' "$1" | tr -d ' ' | tr ',' '\n'; }
 more_p99() {  # shared alone
@@ -771,7 +794,9 @@ part_sanitizer() {
     row "compute-sanitizer" skipped - fact - "it is not installed"
     return 0
   }
-  sanitize train_native "$bin/train_native" --text "$(find_text)" --hidden 64 --batch 16 --steps 4 || return 0
+  local text
+  text=$(find_text) || exit 1
+  sanitize train_native "$bin/train_native" --text "$text" --hidden 64 --batch 16 --steps 4 || return 0
   local rule="a rule about claimed and fenced kernels"
   sanitize "$rule" "$(conformance_test)" --gtest_color=no --gtest_filter='*SubmissionOrder*/cuda_fenced_claimed' || return 0
   # A filter that finds nothing is clean, too.

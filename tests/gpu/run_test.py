@@ -68,6 +68,12 @@ class Report(unittest.TestCase):
             self.assertEqual(self.verdict(value), "FAILED", value)
         self.assertEqual(self.verdict("1", must="~ 1"), "FAILED")
 
+    def test_a_row_has_a_value_or_a_reason(self):
+        for kind, must in (("fact", "-"), ("figure", ">= 1"), ("rule", "== 1")):
+            for short in (0, 1):
+                self.assertEqual(self.verdict("", kind, must, short=short), "FAILED", kind)
+        self.assertEqual(self.verdict("none", "fact", "-"), "-")
+
     def test_what_has_no_bound_is_not_judged(self):
         self.assertEqual(self.verdict("anything", kind="fact", must="-"), "-")
 
@@ -162,7 +168,6 @@ class Run(unittest.TestCase):
                            ("bench", "copy to_host, pageable, async, 1 MiB"),
                            ("bench", "null launch: round trip beside a low client's kernels of 100 us"),
                            ("pair", "priority1: began late by"),
-                           ("pair", "both, policy deadline, seed 2: train, of the time that serve left"),
                            ("pair", "native time slicing, native 1 ms kernel: round trip beside another process's "
                                     "kernels of 10 ms, p99"),
                            ("pair", "MPS, native 1 ms kernel: round trip alone, p99"),
@@ -194,6 +199,9 @@ class Run(unittest.TestCase):
             value = self.value(result, part, what)
             self.assertIsInstance(value, (int, float), what)
             self.assertGreater(value, 0, what)
+        for policy in ("priority", "deadline"):
+            for seed in (1, 2):
+                self.check_used_of_left(result, f"both, policy {policy}, seed {seed}: train, of the time that serve left")
         self.assertEqual(self.value(result, "claims", "of these, not claimed and stopped at random"), 0)
         self.assertIsNotNone(self.value(result, "facts", "memory of a context, in another process"))
         self.assertEqual(self.value(result, "hostile", "the worker went on"), 1)
@@ -437,6 +445,38 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "environment"), 0)
         self.assertIsNone(self.ended(result, "facts"))
         self.assertIn("no GPU is served, the parts behind are left out", result["text"])
+
+    def test_a_figure_that_there_is_not_has_a_reason(self):
+        """Of a machine that is too slow for its requests: `serve` leaves no time, of which none can be used."""
+        programs = self.programs_under_mps()
+        self.program(programs / "serve", f"""#!/bin/bash
+            {BIN}/serve "$@" || exit
+            while [[ $# -gt 1 && $1 != --json ]]; do shift; done
+            [[ $# -lt 2 ]] || sed -i 's/"busy": [^,]*/"busy": 1/' "$2"
+            """)
+        result = self.finish("slow", self.start("slow", "--only", "pair", programs=programs))
+        self.assertEqual(result["status"], 0, result["text"])
+        what = "both, policy deadline, seed 2: train, of the time that serve left"
+        self.assertEqual(self.value(result, "pair", what), "none")
+        self.assertIn("serve was busy for 1 of its time", self.note(result, "pair", what))
+        self.assertEqual([row_["what"] for row_ in result["rows"] if row_["value"] == ""], [])
+
+    def check_used_of_left(self, result, what):
+        """On a machine that others are busy with, `serve` may leave no time."""
+        value = self.value(result, "pair", what)
+        if value == "none":
+            self.assertIn("serve was busy for", self.note(result, "pair", what))
+        else:
+            self.assertGreater(value, 0, what)
+
+    def test_programs_that_do_not_run_here_are_named_with_the_reason(self):
+        programs = self.folder / "broken"
+        programs.mkdir()
+        self.program(programs / "gpushared", "#!/bin/sh\necho 'libc.so.6: version `GLIBC_9.9 not found' >&2\nexit 1\n")
+        process = self.start("broken", programs=programs)
+        text, _ = process.communicate()
+        self.assertEqual(process.returncode, 2, text)
+        self.assertIn("broken/gpushared does not run on this machine: libc.so.6: version `GLIBC_9.9 not found", text)
 
     def test_what_is_not_understood_is_refused(self):
         for arguments in (["--frobnicate"], ["--bin", "/nowhere"], ["--only", "nonsense"]):
