@@ -52,6 +52,8 @@ constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
 constexpr std::uint32_t kThreads = 256;
 // No launch here takes as long on any GPU.
 constexpr std::chrono::seconds kLaunchMax{10};
+// One of them may happen to end with its group.
+constexpr std::size_t kStopsMin = 4;
 
 template <typename T>
 T Need(Result<T> result, const std::string& what) {
@@ -65,7 +67,10 @@ class Gpu {
   Gpu(std::uint64_t group_blocks, device::Isolation isolation) {
     device::cuda::CudaDeviceOptions options;
     options.memory_bytes = 2 * kBytes;
-    if (group_blocks > 0) options.limits.claim_group_blocks = group_blocks;
+    if (group_blocks > 0) {
+      options.limits.claim_group_blocks = group_blocks;
+      options.limits.claim_group_waves = group_blocks;  // However small a wave is.
+    }
     options.make_compiler = [] { return std::make_unique<PlainCompiler>(); };
     options.warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
     device_ = Need(device::cuda::CreateCudaDevice(Need(device::cuda::Driver::Load(), "driver"),
@@ -189,6 +194,11 @@ class Claims {
   void Run() {
     const double small = StopLatency(0);
     const double large = StopLatency(large_group_blocks_);
+    Row("stops that ended a launch amid a group of its blocks, of all",
+        static_cast<double>(amid_group_) / static_cast<double>(stopped_), "-", "rule", ">= 0.5",
+        std::to_string(stopped_) + " stops of launches in groups of " +
+            std::to_string(large_group_blocks_) +
+            " blocks; without its word each would wait for the end of a group");
     Row("ending a block that had not begun",
         std::max(0.0, large - small) / (2.0 * static_cast<double>(large_group_blocks_)), "ns",
         "fact", "-",
@@ -302,10 +312,14 @@ class Claims {
       const Completion completion = gpu.Await("a launch that was to stop");
       if (completion.stopped) {
         samples.Add(Clock::now() - begin);
+        if (group_blocks > 0) {
+          ++stopped_;
+          amid_group_ += completion.units_done % group_blocks != 0 ? 1 : 0;
+        }
       } else {
         ++in_vain;
       }
-    } while (Clock::now() < end);
+    } while (samples.count() + in_vain < kStopsMin || Clock::now() < end);
     if (group_blocks == 0) {
       Row("launches of 20 us blocks that ran on to their end after a stop",
           static_cast<double>(in_vain), "-", "rule", "== 0",
@@ -391,6 +405,8 @@ class Claims {
   const std::size_t programs_;
   const std::uint64_t large_group_blocks_;
   const Clock::time_point end_;  // When the corpus' time is over.
+  std::uint64_t stopped_ = 0;  // Launches in large groups, and those of them that did not wait for
+  std::uint64_t amid_group_ = 0;  // the end of a group.
   std::ofstream rows_;
 };
 

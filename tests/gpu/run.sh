@@ -495,7 +495,7 @@ part_hostile() {
 
 part_claims() {
   "$bin/gpu_claims" --rows "$rows" --ms "$(either 10 400)" --programs "$(either 6 1000)" \
-    --seconds "$((GPUSHARED_GPU_LIMIT > 20 ? GPUSHARED_GPU_LIMIT - 10 : 10))" --blocks "$(either 65536 1048576)" ||
+    --seconds "$((GPUSHARED_GPU_LIMIT > 20 ? GPUSHARED_GPU_LIMIT - 10 : 10))" --blocks "$(either 8192 1048576)" ||
     fail "$(tail -n 1 "$logs/claims.log")"
 }
 

@@ -305,14 +305,15 @@ class Run(unittest.TestCase):
         self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
 
     def test_lost_words_are_found_by_the_parts_that_stop_kernels(self):
-        # A launch in groups ends between two of them all the same, only later: `claims` has a bound for that time.
-        parts = ("facts", "bench", "hostile")
+        parts = ("facts", "bench", "hostile", "claims")
         result = self.finish("lost", self.start("lost", "--modelled", *self.only(parts),
                                                 script="costs on; words lost"))
         self.assertEqual(result["status"], 1, result["text"])
         failed = {row_["part"] for row_ in result["rows"] if row_["verdict"] == "FAILED"}
         self.assertEqual(failed, set(parts))
         self.assertIn("a word that a stream writes was not seen within", result["text"])
+        # A launch in groups ends between two of them all the same, only later.
+        self.assertEqual(self.value(result, "claims", "stops that ended a launch amid a group of its blocks, of all"), 0)
         # A server that hears of no end costs its limit, and the other way is measured.
         self.assertEqual(self.value(result, "bench", "completions by writes: measured"), 0)
         self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
