@@ -113,10 +113,6 @@ AddressValue AddressValue::Reduced(const AddressValue& a) {
   return value;
 }
 
-AddressValue AddressValue::Rounded(const AddressValue& a, const AddressValue& mask) {
-  return Sum(a, mask);
-}
-
 AddressValue AddressValue::AsPointer(const AddressValue& a) {
   // Nobody knows which part of a sum with something foreign is the address.
   if (a.kind != Kind::kNumber || a.IsForeign()) return a;

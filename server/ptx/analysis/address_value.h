@@ -47,8 +47,6 @@ struct AddressValue {
   static AddressValue Negative(const AddressValue& a);
   // No address any more: a product, a quotient, a value of 32 bits.
   static AddressValue Reduced(const AddressValue& a);
-  // `a` with bits cleared: rounded down, which stays the address that it is.
-  static AddressValue Rounded(const AddressValue& a, const AddressValue& mask);
   // `a` where the program calls it an address of global memory.
   static AddressValue AsPointer(const AddressValue& a);
   // Eight bytes that are loaded from there.

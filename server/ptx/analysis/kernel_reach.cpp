@@ -327,7 +327,7 @@ class Tracer {
     if (opcode == "and") {
       const auto mask = Literal(operands[2]);
       const bool is_small = mask && *mask >= 0 && *mask < kSmallMask;
-      return AddStep(is_small ? Rule::kReduced : Rule::kRounded, to, {value(1), value(2)});
+      return AddStep(is_small ? Rule::kReduced : Rule::kSum, to, {value(1), value(2)});
     }
     if (opcode == "or") return AddStep(Rule::kSum, to, {value(1), value(2)});
     if (opcode == "xor") return give_up(AddressValue::Foreign::kBits);

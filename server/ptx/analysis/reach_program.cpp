@@ -57,8 +57,6 @@ AddressValue ReachProgram::Compute(const Step& step) const {
       return AddressValue::Sum(first, last);
     case Rule::kDifference:
       return AddressValue::Difference(first, last);
-    case Rule::kRounded:
-      return AddressValue::Rounded(first, last);
     case Rule::kCopy:
       for (const Node source : step.sources) value.Join(values_[source]);
       return value;

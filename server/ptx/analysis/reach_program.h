@@ -29,12 +29,11 @@ class ReachProgram {
   enum class Rule : std::uint8_t {
     kCopy,  // Any of the sources.
     kMixed,
-    kSum,
+    kSum,  // Also one with bits cleared: rounded down, which stays the address that it is.
     kDifference,
     kNegative,
     kReduced,          // All of them, as a number of 32 bits or a product.
     kReducedNegative,  // The same, where a source may have been taken away.
-    kRounded,
     kAsPointer,
     kLoaded,
     kForeign,  // All of them, and something foreign.
