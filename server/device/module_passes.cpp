@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/module_passes.h"
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <unordered_map>
@@ -9,25 +8,23 @@
 #include <variant>
 
 #include "server/device/kernel_reach.h"
-#include "server/device/memory_budget.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
+#include "server/ptx/text/editor.h"
 
 namespace gpushared::device {
 namespace {
 
-// As a launch packs them. What is beyond any launch is cut: such a kernel does not run anyway.
+// What is beyond any launch is cut: such a kernel does not run anyway.
 void LayOutParameters(const ptx::Function& kernel, KernelInfo& info) {
-  std::uint64_t end = 0;
-  for (const ptx::Variable& parameter : kernel.parameters) {
-    const std::uint64_t offset = RoundUp(end, std::max(parameter.NaturalAlignment(), 1U));
-    const std::uint64_t bytes = parameter.Bytes();
-    if (bytes > std::numeric_limits<std::uint32_t>::max() - offset) return;
-    end = offset + bytes;
-    info.parameters.push_back(
-        {.offset = static_cast<std::uint32_t>(offset), .bytes = static_cast<std::uint32_t>(bytes)});
-    info.parameter_bytes = static_cast<std::uint32_t>(end);
+  for (const ptx::ParameterPlace& place : ptx::PlaceParameters(kernel)) {
+    // An end that is no number of 64 bits lies ahead of its begin.
+    const bool is_within = place.end <= std::numeric_limits<std::uint32_t>::max();
+    if (!is_within || place.end < place.offset) return;
+    info.parameters.push_back({.offset = static_cast<std::uint32_t>(place.offset),
+                               .bytes = static_cast<std::uint32_t>(place.end - place.offset)});
+    info.parameter_bytes = static_cast<std::uint32_t>(place.end);
   }
 }
 

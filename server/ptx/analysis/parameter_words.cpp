@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "server/ptx/text/editor.h"
+
 namespace gpushared::ptx {
 namespace {
 
@@ -22,11 +24,8 @@ bool IsGlobalPointer(const Variable& variable) {
 }  // namespace
 
 ParameterWords::ParameterWords(const Function& kernel) {
-  std::uint64_t end = 0;
-  for (const Variable& parameter : kernel.parameters) {
-    const std::uint64_t offset = RoundedUp(end, parameter.NaturalAlignment());
-    parameters_[parameter.name] = {.offset = offset, .variable = &parameter};
-    end = offset + parameter.Bytes();
+  for (const ParameterPlace& place : PlaceParameters(kernel)) {
+    parameters_[place.variable->name] = {.offset = place.offset, .variable = place.variable};
   }
 }
 

@@ -321,12 +321,8 @@ class Linker {
       for (const Item& item : module.items) {
         const auto* const kernel = std::get_if<Function>(&item);
         if (kernel == nullptr || !kernel->is_entry) continue;
-        std::uint64_t bytes = 0;
-        for (const Variable& parameter : kernel->parameters) {
-          const std::uint64_t alignment = std::max(parameter.NaturalAlignment(), 1U);
-          bytes = (bytes + alignment - 1) / alignment * alignment + parameter.Bytes();
-        }
-        parameter_bytes_max = std::clamp(bytes, parameter_bytes_max, kChildParameterBytesMax);
+        parameter_bytes_max =
+            std::clamp(ParameterBytes(*kernel), parameter_bytes_max, kChildParameterBytesMax);
         const std::string name = std::string(kChildKernelPrefix) + kernel->name;
         if (!names.emplace(kernel->name, name).second) continue;
         variables += ".visible .global .align 8 .u64 " + name + ";\n";

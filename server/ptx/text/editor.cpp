@@ -110,12 +110,20 @@ bool HasVersion(const Module& module, std::uint32_t major, std::uint32_t minor) 
   return its_major != major ? its_major > major : its_minor >= minor;
 }
 
-std::uint64_t ParameterBytes(const Function& kernel) {
-  std::uint64_t bytes = 0;
+std::vector<ParameterPlace> PlaceParameters(const Function& kernel) {
+  std::vector<ParameterPlace> places;
+  std::uint64_t end = 0;
   for (const Variable& parameter : kernel.parameters) {
-    bytes = RoundUp(bytes, parameter.NaturalAlignment()) + parameter.Bytes();
+    const std::uint64_t offset = RoundUp(end, parameter.NaturalAlignment());
+    end = offset + parameter.Bytes();
+    places.push_back({.variable = &parameter, .offset = offset, .end = end});
   }
-  return bytes;
+  return places;
+}
+
+std::uint64_t ParameterBytes(const Function& kernel) {
+  const std::vector<ParameterPlace> places = PlaceParameters(kernel);
+  return places.empty() ? 0 : places.back().end;
 }
 
 std::uint64_t ParameterBytesMax(const Module& module) {

@@ -45,7 +45,13 @@ std::uint32_t TargetArchitecture(const Module& module);
 // Whether .version is at least this; false for a version that cannot be read.
 bool HasVersion(const Module& module, std::uint32_t major, std::uint32_t minor);
 
-// Bytes of a kernel's parameters as a launch packs them, without tail padding.
+// Where a kernel's parameters lie as a launch packs them, in their order.
+struct ParameterPlace {
+  const Variable* variable = nullptr;
+  std::uint64_t offset = 0, end = 0;
+};
+std::vector<ParameterPlace> PlaceParameters(const Function& kernel);
+// Bytes of all of them, without tail padding.
 std::uint64_t ParameterBytes(const Function& kernel);
 // What they may reach: 32,764 bytes from PTX 8.1 and sm_70 on, else 4,352.
 std::uint64_t ParameterBytesMax(const Module& module);
