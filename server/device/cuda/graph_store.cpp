@@ -176,9 +176,7 @@ bool GraphStore::DropOwn(const Key& key, std::uint64_t used_before) {
     const Key one{key.first, number};
     Entry& entry = entries_.find(one)->second;
     if (entry.last_use > used_before) return false;
-    if (entry.graph == nullptr || entry.launches > 0) continue;
-    Drop(one, entry);
-    return true;
+    if (GivesRoom(one, entry)) return true;
   }
   return false;
 }
@@ -191,15 +189,23 @@ bool GraphStore::DropOf(const Space* client) {
     const Key one{client, number};
     Entry& entry = entries_.find(one)->second;
     if (entry.makes_way) return false;
-    if (entry.graph == nullptr) continue;
-    if (entry.launches == 0) {
-      Drop(one, entry);
-      return true;
-    }
-    if (busy.first == nullptr) busy = one;
+    if (GivesRoom(one, entry)) return true;
+    if (entry.launches > 0 && busy.first == nullptr) busy = one;
   }
   if (busy.first != nullptr) entries_.find(busy)->second.makes_way = true;
   return false;
+}
+
+bool GraphStore::GivesRoom(const Key& key, Entry& entry) {
+  if (!entry.wanted.empty()) {
+    std::erase(queue_, key);
+    Uncount(key.first, entry.wanted.size());
+    entry.wanted.clear();
+    return true;
+  }
+  if (entry.graph == nullptr || entry.launches > 0) return false;
+  Drop(key, entry);
+  return true;
 }
 
 void GraphStore::Drop(const Key& key, Entry& entry) {

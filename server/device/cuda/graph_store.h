@@ -35,11 +35,12 @@ struct GraphStoreLimits {
 // time is instantiated in the background. Until then, and where there is no room, its nodes go to
 // the driver one by one.
 //
-// Where there is no room, a graph of the client with the most nodes makes way: the one that it
-// launched longest ago. So a client can have all the room while nobody else wants it, and its even
-// share at any time. Of its own graphs none makes way for one that is launched less often.
+// Where there is no room, a graph of the client with the most nodes makes way, be it instantiated
+// or waiting for that: the one that it launched longest ago. So a client can have all the room
+// while nobody else wants it, and its even share at any time. Of its own graphs none makes way for
+// one that is launched less often.
 //
-// Take and Return are the device thread's, all else is thread-safe.
+// FindUnknown, Has, Take and Return are the device thread's, all else is thread-safe.
 class GraphStore {
  public:
   // A shorter list costs about as much as one launch of a graph.
@@ -106,6 +107,8 @@ class GraphStore {
       GPUSHARED_REQUIRES(mutex_);
   bool DropOwn(const Key& key, std::uint64_t used_before) GPUSHARED_REQUIRES(mutex_);
   bool DropOf(const Space* client) GPUSHARED_REQUIRES(mutex_);
+  // Drops what the entry has or waits for, unless the driver is at work on it.
+  bool GivesRoom(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   void Drop(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   Entries::iterator Erase(Entries::iterator entry) GPUSHARED_REQUIRES(mutex_);
   // The nodes are instantiated or wanted, or no longer.

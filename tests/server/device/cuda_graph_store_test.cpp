@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which graphs the driver has where it cannot have all: their number, their nodes, their clients.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -139,6 +141,39 @@ TEST_F(CudaGraphStore, AClientGetsItsShareFromOneThatHasMore) {
   EXPECT_TRUE(Launch(*many[2]));
   EXPECT_TRUE(Launch(*many[3]));
   EXPECT_EQ(fake_cuda_live("instantiated graph"), 4U);
+}
+
+// Else a client could keep all room by wanting graphs that nobody has had the time to make.
+TEST_F(CudaGraphStore, OneThatWaitsToBeMadeMakesWay) {
+  std::promise<void> asked, is_quiet;
+  std::shared_future<void> quiet = is_quiet.get_future().share();
+  std::atomic<bool> has_asked = false;
+  CudaDeviceOptions options;
+  options.graph_limits = {.nodes = 4 * kGraphNodes};
+  options.await_quiet = [&] {
+    if (!has_asked.exchange(true)) asked.set_value();
+    quiet.wait();
+  };
+  Start(std::move(options));
+  Tenant &greedy = NewClient(), &other = NewClient();
+  std::vector<Graph*> many;
+  for (int i = 0; i < 4; ++i) {
+    many.push_back(&NewGraph(greedy));
+    for (int launch = 0; launch < 2; ++launch) EXPECT_FALSE(Launch(*many.back()));
+  }
+  asked.get_future().wait();
+  Graph &one = NewGraph(other), &two = NewGraph(other);
+  for (Graph* const each : {&one, &two}) {
+    for (int launch = 0; launch < 2; ++launch) EXPECT_FALSE(Launch(*each));
+  }
+  is_quiet.set_value();
+  EXPECT_TRUE(LaunchUntilWhole(one));
+  EXPECT_TRUE(LaunchUntilWhole(two));
+  EXPECT_FALSE(Launch(*many[0]));
+  EXPECT_FALSE(Launch(*many[1]));
+  EXPECT_TRUE(LaunchUntilWhole(*many[2]));
+  EXPECT_TRUE(LaunchUntilWhole(*many[3]));
+  EXPECT_EQ(Instantiations(), 4U) << "what made way was not made";
 }
 
 // Else a client whose launches follow each other without a gap would keep all room.
