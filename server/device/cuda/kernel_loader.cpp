@@ -15,21 +15,43 @@ KernelLoader::~KernelLoader() {
     const MutexLock lock(mutex_);
     is_ending_ = true;
     jobs_.clear();
+    turns_.clear();
   }
   changed_.notify_all();
   thread_.join();
 }
 
-void KernelLoader::Load(const void* owner, std::function<void()> load) {
+void KernelLoader::Load(const void* client, const void* owner, std::function<void()> load) {
   const MutexLock lock(mutex_);
-  jobs_.push_back({owner, std::move(load)});
+  std::deque<Job>& jobs = jobs_[client];
+  if (jobs.empty()) turns_.push_back(client);
+  jobs.push_back({owner, std::move(load)});
   changed_.notify_all();
 }
 
 void KernelLoader::Forget(const void* owner) {
   MutexLock lock(mutex_);
-  std::erase_if(jobs_, [owner](const Job& job) { return job.owner == owner; });
+  for (auto& [client, jobs] : jobs_) {
+    std::erase_if(jobs, [owner](const Job& job) { return job.owner == owner; });
+  }
+  std::erase_if(
+      turns_, [&](const void* client) GPUSHARED_REQUIRES(mutex_) { return jobs_[client].empty(); });
+  std::erase_if(jobs_, [](const auto& each) { return each.second.empty(); });
   changed_.wait(lock.waitable(), [&]() GPUSHARED_REQUIRES(mutex_) { return running_ != owner; });
+}
+
+KernelLoader::Job KernelLoader::TakeNext() {
+  const void* const client = turns_.front();
+  turns_.pop_front();
+  const auto found = jobs_.find(client);
+  Job job = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) {
+    jobs_.erase(found);
+  } else {
+    turns_.push_back(client);
+  }
+  return job;
 }
 
 void KernelLoader::Run() {
@@ -44,8 +66,7 @@ void KernelLoader::Run() {
     }
     if (is_ending_) return;
     if (jobs_.empty()) continue;
-    const Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    const Job job = TakeNext();
     running_ = job.owner;
     lock.Unlock();
     // A dead context says so at the call.

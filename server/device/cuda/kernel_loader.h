@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -15,7 +16,8 @@
 namespace gpushared::device::cuda {
 
 // Loads kernels that launches wait for, one after the other, on a thread of its own: the driver may
-// take milliseconds, and may wait for what runs.
+// take milliseconds, and may wait for what runs. Clients take turns: one that launches thousands of
+// kernels for the first time holds nobody's up by more than one.
 //
 // Thread-safe.
 class KernelLoader {
@@ -27,8 +29,9 @@ class KernelLoader {
   // Drops what waits.
   ~KernelLoader();
 
-  // `load` is called on the thread, where the context is current if it can be.
-  void Load(const void* owner, std::function<void()> load);
+  // `load` is called on the thread, where the context is current if it can be. `client` takes turns
+  // with others, however many owners it has.
+  void Load(const void* client, const void* owner, std::function<void()> load);
   // Nothing of the owner's is called from now on.
   void Forget(const void* owner);
 
@@ -38,12 +41,16 @@ class KernelLoader {
     std::function<void()> load;
   };
   void Run();
+  // The first of whose turn it is. There is one.
+  Job TakeNext() GPUSHARED_REQUIRES(mutex_);
 
   const std::shared_ptr<CudaContext> context_;
   const std::function<void()> await_quiet_;
   Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> jobs_ GPUSHARED_GUARDED_BY(mutex_);
+  std::map<const void*, std::deque<Job>> jobs_
+      GPUSHARED_GUARDED_BY(mutex_);                             // By client; not empty.
+  std::deque<const void*> turns_ GPUSHARED_GUARDED_BY(mutex_);  // Each client of these, once.
   const void* running_ GPUSHARED_GUARDED_BY(mutex_) = nullptr;  // Its owner.
   bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // The last member: it uses the others.

@@ -138,7 +138,7 @@ Result<bool> CudaModule::IsLateReady(std::uint32_t kernel, bool is_urgent) const
     // The loading is not part of what others see of the module.
     auto* const self = const_cast<CudaModule*>(this);
     KernelLoader& loader = is_urgent ? loaders_->urgent : loaders_->other;
-    loader.Load(this, [self, kernel] { self->LoadLate(kernel); });
+    loader.Load(range_.get(), this, [self, kernel] { self->LoadLate(kernel); });
   }
   return false;
 }
@@ -152,7 +152,7 @@ bool CudaModule::IsLateClaimReady(std::uint32_t kernel) const {
   if (state == kUnloaded) {
     late.state.store(kWanted, std::memory_order_relaxed);  // The loader's lock orders it.
     auto* const self = const_cast<CudaModule*>(this);
-    loaders_->unhurried.Load(this, [self, kernel] { self->LoadLateClaim(kernel); });
+    loaders_->unhurried.Load(range_.get(), this, [self, kernel] { self->LoadLateClaim(kernel); });
   }
   return state == kLoaded;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of large modules, whose code the driver gets when they are launched.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -166,7 +167,7 @@ TEST(KernelLoader, WhoForgetsWaitsForWhatIsBeingLoaded) {
   KernelLoader loader(CudaContext::Open(*driver, 0, nullptr).value(), {});
   std::promise<void> begun, forgotten;
   const int owner = 0;
-  loader.Load(&owner, [&] {
+  loader.Load(&owner, &owner, [&] {
     begun.set_value();
     EXPECT_EQ(forgotten.get_future().wait_for(std::chrono::milliseconds(100)),
               std::future_status::timeout);
@@ -174,6 +175,33 @@ TEST(KernelLoader, WhoForgetsWaitsForWhatIsBeingLoaded) {
   begun.get_future().wait();
   loader.Forget(&owner);
   forgotten.set_value();
+}
+
+// Else a client that launches thousands of kernels for the first time would hold up all others.
+TEST(KernelLoader, ClientsTakeTurnsHoweverManyTheyHave) {
+  auto driver = Driver::Load();
+  ASSERT_TRUE(driver.ok()) << driver.status().ToString();
+  KernelLoader loader(CudaContext::Open(*driver, 0, nullptr).value(), {});
+  const int many = 0, few = 0, gone = 0;          // Clients.
+  const std::array<int, 2> modules_of_many = {};  // Owners.
+  const int module_of_few = 0, module_of_gone = 0;
+  std::promise<void> begun, go_on, all;
+  std::string order;
+  loader.Load(&many, &modules_of_many[0], [&] {
+    begun.set_value();
+    go_on.get_future().wait();
+  });
+  begun.get_future().wait();
+  for (int i = 0; i < 10; ++i) {
+    loader.Load(&many, &modules_of_many[static_cast<std::size_t>(i) % 2], [&] { order += 'm'; });
+  }
+  loader.Load(&gone, &module_of_gone, [&] { order += 'g'; });
+  for (int i = 0; i < 2; ++i) loader.Load(&few, &module_of_few, [&] { order += 'f'; });
+  loader.Forget(&module_of_gone);
+  loader.Load(&many, &modules_of_many[0], [&] { all.set_value(); });
+  go_on.set_value();
+  all.get_future().wait();
+  EXPECT_EQ(order, "mfmfmmmmmmmm");
 }
 
 TEST(KernelLoader, ForgetsAtOnceWhatWaitsForAQuietMoment) {
@@ -185,7 +213,7 @@ TEST(KernelLoader, ForgetsAtOnceWhatWaitsForAQuietMoment) {
     is_quiet.get_future().wait();
   });
   const int owner = 0;
-  loader.Load(&owner, [] { FAIL() << "its owner is gone"; });
+  loader.Load(&owner, &owner, [] { FAIL() << "its owner is gone"; });
   waits.get_future().wait();
   auto forgotten = std::async(std::launch::async, [&] { loader.Forget(&owner); });
   EXPECT_EQ(forgotten.wait_for(std::chrono::seconds(20)), std::future_status::ready);
