@@ -66,9 +66,10 @@ bool Channel::IssueNext(Item& item) {
 
 bool Channel::IssueNodes(Item& item) {
   if (item.parts_running >= kNodePartsAhead) return false;
-  if (!HasKernels(item)) return item.is_closed;
-  if (!OpenBatch(item)) return false;
   const auto& graph = std::get<GraphWork>(item.work);
+  const bool is_known = environment_.graphs != nullptr && environment_.graphs->Has(graph);
+  if (!is_known && !HasKernels(item)) return item.is_closed;
+  if (!OpenBatch(item)) return false;
   // A kernel of an instantiated graph runs in the context that loaded it, not in the part's.
   if (item.issued == 0 && environment_.graphs != nullptr && !is_of_part_) {
     item.instantiated = environment_.graphs->Take(graph);

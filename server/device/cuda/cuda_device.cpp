@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <thread>
 #include <utility>
@@ -127,9 +128,15 @@ Status CudaDevice::CheckNode(const GraphWork& graph, const GraphNode& node) cons
 
 void CudaDevice::SubmitGraph(const GraphWork& work) {
   Status refused;
-  for (const GraphNode* const node : work.nodes) {
-    refused = CheckNode(work, *node);
-    if (!refused.ok()) break;
+  const auto check = [&](std::size_t node) {
+    refused = CheckNode(work, *work.nodes[node]);
+    return refused.ok();
+  };
+  unknown_nodes_.clear();
+  if (graphs_ != nullptr && graphs_->FindUnknown(work, unknown_nodes_)) {
+    (void)std::ranges::all_of(unknown_nodes_, check);
+  } else {
+    (void)std::ranges::all_of(std::views::iota(std::size_t{0}, work.nodes.size()), check);
   }
   SubmitChecked(work, work.nodes.size(), std::move(refused));
 }

@@ -117,7 +117,12 @@ Result<std::unique_ptr<InstantiatedGraph>> InstantiatedGraph::Make(CudaContext& 
                                                                    Stream upload) {
   std::unique_ptr<InstantiatedGraph> made(new InstantiatedGraph(context));
   made->nodes_ = std::move(nodes);
-  for (const NodeCopy& node : made->nodes_) made->versions_.push_back(node.version);
+  for (const NodeCopy& node : made->nodes_) {
+    if (!std::holds_alternative<LaunchWork>(node.work)) {
+      made->no_launches_.push_back(static_cast<std::uint32_t>(made->versions_.size()));
+    }
+    made->versions_.push_back(node.version);
+  }
   Status status = made->AddNodes();
   if (status.ok()) status = made->Instantiate(upload);
   if (!status.ok()) return status;
@@ -209,6 +214,18 @@ InstantiatedGraph::Change InstantiatedGraph::Become(const GraphWork& work) {
     versions_[i] = work.node_versions[i];
   }
   return Change::kDone;
+}
+
+bool InstantiatedGraph::FindOthers(const GraphWork& work,
+                                   std::vector<std::uint32_t>& others) const {
+  if (work.nodes.size() != versions_.size() || work.node_versions.size() != versions_.size()) {
+    return false;
+  }
+  others.insert(others.end(), no_launches_.begin(), no_launches_.end());
+  for (std::uint32_t i = 0; i < versions_.size(); ++i) {
+    if (work.node_versions[i] != versions_[i]) others.push_back(i);
+  }
+  return true;
 }
 
 Status InstantiatedGraph::Launch(Stream stream) {

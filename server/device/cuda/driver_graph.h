@@ -57,6 +57,9 @@ class InstantiatedGraph {
                // kernel of another module.
   };
   Change Become(const GraphWork& work);
+  // Appends the nodes of the work that are others than those it runs, and all that are no launches.
+  // False: it is of another number of nodes.
+  bool FindOthers(const GraphWork& work, std::vector<std::uint32_t>& others) const;
   Status Launch(Stream stream);
 
   std::size_t size() const { return nodes_.size(); }
@@ -71,9 +74,10 @@ class InstantiatedGraph {
 
   CudaContext& context_;
   std::vector<NodeCopy> nodes_;
-  std::vector<std::uint64_t> versions_;  // Of the nodes; side by side, since all are looked at.
-  std::vector<DriverNode> handles_;      // The driver's, in the same order.
-  DriverGraph graph_ = nullptr;          // Its nodes name those of the other one.
+  std::vector<std::uint64_t> versions_;     // Of the nodes; side by side, since all are looked at.
+  std::vector<std::uint32_t> no_launches_;  // Their numbers, ascending.
+  std::vector<DriverNode> handles_;         // The driver's, in the same order.
+  DriverGraph graph_ = nullptr;             // Its nodes name those of the other one.
   DriverExec exec_ = nullptr;
 };
 

@@ -60,11 +60,27 @@ GraphStore::~GraphStore() {
 
 // ---- the device thread's
 
+bool GraphStore::FindUnknown(const GraphWork& work, std::vector<std::uint32_t>& nodes) {
+  if (work.version == 0) return false;
+  const MutexLock lock(mutex_);
+  const auto found = entries_.find(Key{work.space, work.number});
+  return found != entries_.end() && found->second.graph != nullptr &&
+         found->second.graph->FindOthers(work, nodes);
+}
+
+bool GraphStore::Has(const GraphWork& work) {
+  const MutexLock lock(mutex_);
+  const auto found = entries_.find(Key{work.space, work.number});
+  return found != entries_.end() && RunsAsItIs(found->second, work);
+}
+
 InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
-  if (!MayInstantiate(work)) return nullptr;
   const MutexLock lock(mutex_);
   const Key key{work.space, work.number};
   const auto found = entries_.find(key);
+  // What is instantiated as it is need not be looked at again.
+  const bool is_known = found != entries_.end() && RunsAsItIs(found->second, work);
+  if (!(is_known && work.first_unit == 0) && !MayInstantiate(work)) return nullptr;
   if (found == entries_.end()) {
     Remember(key);
     return nullptr;

@@ -57,6 +57,11 @@ class GraphStore {
   GraphStore& operator=(const GraphStore&) = delete;
   ~GraphStore();
 
+  // Appends the nodes of a work that are not known to be allowed. Launches are, that are
+  // instantiated as they are: they went to the driver before. False: none is known.
+  bool FindUnknown(const GraphWork& work, std::vector<std::uint32_t>& nodes);
+  // Whether it is instantiated as it is, so that all of its kernels are loaded.
+  bool Has(const GraphWork& work);
   // What runs the work's nodes, for one launch that Return ends. Null: there is none, or none yet.
   InstantiatedGraph* Take(const GraphWork& work);
   void Return(const GraphWork& work);
@@ -93,6 +98,9 @@ class GraphStore {
 
   GraphStore(std::shared_ptr<CudaContext> context, GraphStoreLimits limits,
              std::function<void(const std::string&)> note, std::function<void()> await_quiet);
+  static bool RunsAsItIs(const Entry& entry, const GraphWork& work) {
+    return entry.graph != nullptr && work.version != 0 && entry.version == work.version;
+  }
   // A first launch.
   void Remember(const Key& key) GPUSHARED_REQUIRES(mutex_);
   bool EraseOldest(const std::pair<const Space* const, Client>& of) GPUSHARED_REQUIRES(mutex_);

@@ -307,6 +307,30 @@ TEST_F(CudaGraphStore, WhatChangedTooMuchAndIsLaunchedAgainIsInstantiatedAnew) {
   EXPECT_EQ(Instantiations(), 2U);
 }
 
+// Launches that went to the driver before are not looked at again. All else is.
+TEST_F(CudaGraphStore, WhatIsNewOrTouchesMemoryByItselfIsCheckedAtEachLaunch) {
+  Begin({});
+  Tenant& client = NewClient();
+  Graph& graph = NewGraph(client);
+  FillWork fill;
+  fill.destination = client.At(3 * kMebibyte);
+  fill.width_bytes = 64;
+  graph.nodes[3] = fill;
+  ASSERT_TRUE(LaunchUntilWhole(graph));
+  const auto refusal = [&] {
+    const GraphWork work = WorkOf(graph);
+    gpu().SubmitGraph(work);
+    return Await(work.id).status.message();
+  };
+  Change(graph, 5);
+  std::get<LaunchWork>(graph.nodes[5]).block = {4096, 1, 1};
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("launch refused: kernel 'store'"));
+  Change(graph, 5);
+  EXPECT_TRUE(Launch(graph));
+  ASSERT_TRUE(client.space->Resize(2 * kMebibyte).ok());
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("fill refused"));
+}
+
 // The module may go while the graph stays: the driver must not have its kernel then.
 TEST_F(CudaGraphStore, AKernelOfAnotherModuleTakesAnotherInstantiation) {
   Begin({});
