@@ -293,7 +293,7 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
 
 // What a node of a graph costs the device thread: of a high client, whose graph is one command, and
 // of a low one, whose graph is cut. Nodes take no time on this device, so a part has them all; of
-// every 16th launch each goes alone.
+// one launch in 16 each goes alone.
 void MeasureGraphs(scheduler::SchedulingClass of_class, const char* name, Report& report) {
   constexpr std::uint32_t kNodes = 300;
   constexpr int kLaunches = 800;

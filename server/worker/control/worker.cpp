@@ -118,6 +118,7 @@ Status Worker::Impl::Open() {
                                        .leaves_within = options_.leaves_within};
   KeptCosts kept = ReadKeptCosts();
   cost_seed_ = kept.seed;
+  thread_options.dispatcher.secret = cost_seed_;
   thread_options.known_costs = std::move(kept.costs);
   slow_calls_ = std::make_unique<SlowCalls>(
       options_.slow_calls, [place = place_, prefers = options_.prefers_threads] {

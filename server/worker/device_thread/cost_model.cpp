@@ -11,7 +11,7 @@ namespace {
 
 // A round of MurmurHash3's finaliser: bijective in each argument, and every input bit reaches
 // the upper half, which the next round folds down. For shapes: modules, which begin the row, are
-// numbers that nobody outside can know.
+// numbers that nobody outside can know. For samples: so is what they begin with.
 std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0xff51afd7ed558ccdu;
   return hash ^ hash >> 33;
@@ -52,8 +52,15 @@ scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
 
 bool CostModel::WantsSample(const CommandSlot& command) const {
   if (command.kind == CommandKind::kGraph && command.is_part_of_graph()) return false;
-  return command.kind != CommandKind::kLaunch || command.sequence % kSampleEvery == 0 ||
+  return command.kind != CommandKind::kLaunch || IsSampled(command.sequence) ||
          !launches_.KnowsWell(FormKey(command));
+}
+
+bool CostModel::IsSampled(std::uint64_t number) const {
+  static_assert(kSampleEvery == 16, "four bits of a hash");
+  // The last round is for the bits of the secret, which the one ahead puts into the lower half.
+  const std::uint64_t hash = Mix(Mix(Mix(secret_[0], number / kSampleEvery), secret_[1]), 0);
+  return number % kSampleEvery == hash >> 60;
 }
 
 void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {

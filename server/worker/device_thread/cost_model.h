@@ -31,11 +31,19 @@ namespace gpushared::server {
 // Confined to the device thread.
 class CostModel {
  public:
+  // Of so many commands one is sampled, or runs otherwise than the others. Which one nobody outside
+  // knows: a client that did could make that one short, and so all its predictions.
   static constexpr std::uint64_t kSampleEvery = 16;
   // Forms are compared when each has so many samples. The one that can be stopped is given up when
   // it takes so much of the other one's time.
   static constexpr std::size_t kFormSamplesMin = 5;
   static constexpr std::int64_t kFormPermilleMax = 1150;
+
+  // `secret` decides which of each kSampleEvery is sampled.
+  explicit CostModel(const HashSeed& secret = {}) : secret_(secret) {}
+
+  // Of a command by its sequence, of a graph's launches by how many there were.
+  bool IsSampled(std::uint64_t number) const;
 
   // A module's identity in keys: its content, its owner and its isolation, which decides about its
   // code. So one program of a user teaches the next one, also in the next worker with this seed.
@@ -86,7 +94,7 @@ class CostModel {
   }
 
   // Whether a sample of it is worth what exact times cost: until its key has enough of them, and
-  // of every kSampleEvery-th command from then on, since kernels change what they do.
+  // of one in kSampleEvery from then on, since kernels change what they do.
   bool WantsSample(const CommandSlot& command) const;
 
   // Only for commands that ran to their end, and next to nothing else.
@@ -179,6 +187,7 @@ class CostModel {
   scheduler::Duration Store(const CommandSlot& command, scheduler::Duration sample);
   void Judge(scheduler::Duration predicted, scheduler::Duration measured);
 
+  const HashSeed secret_;
   scheduler::Predictor launches_;
   std::array<std::array<CopySamples, kSizes>, kCopyKinds> copies_ = {};
   scheduler::RecentSamples<19> turnarounds_;

@@ -77,7 +77,7 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
       lane_(std::move(policy), ForDevice(options.lane, device.info())),
       requests_(roster_, lane_, tracer_),
       limiter_(device, roster_, options.kernels),
-      offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice),
+      offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice, options.secret),
       completions_(kCompletionsPerCall) {
   unsettled_.reserve(kSessionsLimit);
 }

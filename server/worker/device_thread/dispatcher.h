@@ -21,6 +21,7 @@
 #include "server/worker/device_thread/client_roster.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/kernel_limiter.h"
+#include "server/worker/device_thread/keyed_hash.h"
 #include "server/worker/device_thread/offers.h"
 #include "server/worker/device_thread/publisher.h"
 #include "server/worker/device_thread/requests.h"
@@ -34,6 +35,7 @@ struct DispatcherOptions {
   scheduler::Duration kill_after = std::chrono::milliseconds(100);
   KernelLimiterOptions kernels;
   std::shared_ptr<DeviceTotals> totals;  // Null, to a device thread: kept nowhere.
+  HashSeed secret{};                     // See CostModel.
 };
 
 // The order of commands in their streams: which are ready, what becomes of those that have ended,

@@ -31,7 +31,9 @@ bool Offers::Cut(ClientState& client, std::uint32_t slot) {
   if (client.streams.AwaitsSlot(slot)) return false;
   if (command.first_node == 0) {
     Refresh(*command.graph);
-    command.goes_singly = command.graph->cuts % CostModel::kSampleEvery == 0;
+    // Unknown nodes of the first launches go alone anyway.
+    command.goes_singly =
+        command.graph->cuts >= CostModel::kSampleEvery && costs_.IsSampled(command.graph->cuts);
   }
   const std::uint32_t end = EndOfPart(client, command);
   if (end != command.end_node) {
@@ -49,7 +51,7 @@ bool Offers::Cut(ClientState& client, std::uint32_t slot) {
 void Offers::Refresh(Graph& graph) const {
   // The first ones are those that teach; later ones cost no look-up per node.
   constexpr std::uint64_t kFirst = 4;
-  if (++graph.cuts > kFirst && graph.cuts % CostModel::kSampleEvery != 0) return;
+  if (++graph.cuts > kFirst && !costs_.IsSampled(graph.cuts)) return;
   graph.predicted.resize(graph.size());
   graph.alone.resize(graph.size());
   graph.knows_all = true;

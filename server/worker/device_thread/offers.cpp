@@ -31,7 +31,7 @@ scheduler::TimePoint TimeOf(device::DeviceClock::time_point at) {
 
 Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
                Requests& requests, KernelLimiter& limiter, Tracer& tracer,
-               scheduler::Duration slice)
+               scheduler::Duration slice, const HashSeed& secret)
     : device_(device),
       lane_(lane),
       roster_(roster),
@@ -41,7 +41,8 @@ Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const Client
       slice_(slice),
       can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
       can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand),
-      has_forms_(device.info().stopping_costs) {}
+      has_forms_(device.info().stopping_costs),
+      costs_(secret) {}
 
 // ---- in the lane
 
@@ -111,10 +112,10 @@ bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& comma
 }
 
 // Its original has run too seldom to be compared: somebody more urgent has always been connected.
-// One launch in kSampleEvery runs as that, while no other client has anything to do.
+// One launch in kSampleEvery runs as that, if no other client has anything to do then.
 bool Offers::TriesOriginal(const ClientState& client, const CommandSlot& command,
                            scheduler::Duration predicted) const {
-  if (command.sequence % CostModel::kSampleEvery != 0 || predicted > slice_) return false;
+  if (!costs_.IsSampled(command.sequence) || predicted > slice_) return false;
   return std::ranges::all_of(roster_.present(), [&](const ClientState* other) {
     return other == &client || (other->offers.queued_ == 0 && other->offers.on_device_ == 0);
   });

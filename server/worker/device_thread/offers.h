@@ -27,9 +27,10 @@ namespace gpushared::server {
 // Confined to the device thread.
 class Offers {
  public:
-  // All but `slice` outlive it.
+  // All but `slice` and `secret`, which is CostModel's, outlive it.
   Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
-         Requests& requests, KernelLimiter& limiter, Tracer& tracer, scheduler::Duration slice);
+         Requests& requests, KernelLimiter& limiter, Tracer& tracer, scheduler::Duration slice,
+         const HashSeed& secret);
 
   // Makes the stream's next command one that may be offered: a graph's launch gives up what is to
   // be offered behind it. False: it waits for a free slot.

@@ -704,6 +704,36 @@ TEST(CostModel, AFormIsSlowByTheMediansOfEnoughSamplesOfBoth) {
   EXPECT_FALSE(costs.FormsOf(launch).is_stoppable_slow()) << "outliers decide nothing";
 }
 
+// A client that knew which of its launches are sampled could make those short, and be predicted so.
+TEST(CostModel, OfEachSixteenOneIsSampledAndOnlyTheSecretSaysWhich) {
+  const auto sampled = [](const HashSeed& secret) {
+    const CostModel costs(secret);
+    std::vector<std::uint64_t> places;
+    for (std::uint64_t begin = 0; begin < 4096; begin += CostModel::kSampleEvery) {
+      std::size_t count = 0;
+      for (std::uint64_t number = begin; number < begin + CostModel::kSampleEvery; ++number) {
+        if (!costs.IsSampled(number)) continue;
+        ++count;
+        places.push_back(number - begin);
+      }
+      EXPECT_EQ(count, 1u) << begin;
+    }
+    return places;
+  };
+  const std::vector<std::uint64_t> places = sampled({1, 2});
+  ASSERT_EQ(places.size(), 256u);
+  EXPECT_EQ(places, sampled({1, 2}));
+  for (const HashSeed& other : {HashSeed{1, 3}, HashSeed{2, 2}}) {
+    const std::vector<std::uint64_t> others = sampled(other);
+    std::size_t same = 0;
+    for (std::size_t i = 0; i < places.size(); ++i) same += places[i] == others[i] ? 1 : 0;
+    EXPECT_LT(same, 40u) << "one of 16 by chance";
+  }
+  for (std::uint64_t place = 0; place < CostModel::kSampleEvery; ++place) {
+    EXPECT_GT(std::ranges::count(places, place), 4) << place;
+  }
+}
+
 TEST(CostModel, WhichFormIsSlowIsKnownToWhomItIsTaught) {
   CostModel first, second;
   const CommandSlot launch = LaunchSlot(77);
