@@ -17,26 +17,6 @@ using scheduler::Duration;
 
 double Us(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
-std::string_view CutText(trace::Cut cut) {
-  switch (cut) {
-    case trace::Cut::kStopped:
-      return "asked to stop";
-    case trace::Cut::kNotAsked:
-      return "the policy let it run";
-    case trace::Cut::kDeviceCannot:
-      return "the device stops between commands only";
-    case trace::Cut::kTooShort:
-      return "too short to be worth a stop";
-    case trace::Cut::kRanAsItIs:
-      return "this launch could not be stopped";
-    case trace::Cut::kHighClass:
-      return "of the high class";
-    case trace::Cut::kSlowForm:
-      return "its stoppable form takes too long";
-  }
-  return "";
-}
-
 // Sessions and requests count from 1, so a flow is 0 for what belongs to no request. `request`: as
 // slices have it.
 std::uint64_t FlowOf(std::uint64_t session, std::uint32_t request) {
@@ -109,7 +89,7 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Slic
   std::vector<Argument> arguments = {{"class", of_class},
                                      {"device_time_us", Us(slice.charged)},
                                      {"queue_wait_us", Us(slice.waited)},
-                                     {"cut", CutText(slice.cut)}};
+                                     {"cut", trace::TextOf(slice.cut).in_slice}};
   if (slice.request != 0) arguments.push_back({"request", slice.request});
   if (slice.is_part) arguments.push_back({"left", std::string_view("unfinished")});
   if (slice.has_failed) arguments.push_back({"failed", std::string_view("yes")});

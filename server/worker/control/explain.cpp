@@ -18,29 +18,6 @@ using scheduler::Duration;
 
 double Us(Duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
 
-const char* CutText(Blocker::Cut cut) {
-  switch (cut) {
-    case Blocker::Cut::kStopped:
-      return "was stopped";
-    case Blocker::Cut::kNotAsked:
-      return "could be stopped; the policy let it run";
-    case Blocker::Cut::kDeviceCannot:
-      return "could not be cut: this device stops between commands only";
-    case Blocker::Cut::kTooShort:
-      return "was not cut: its predicted time was too short to be worth a stop";
-    case Blocker::Cut::kRanAsItIs:
-      return "could not be cut: it ran as it is, since its kernel has no form that can be stopped, "
-             "its blocks are short, or nobody more urgent was connected when it began";
-    case Blocker::Cut::kHighClass:
-      return "was not cut: it is of the high class";
-    case Blocker::Cut::kSlowForm:
-      return "was not cut: the form of its kernel that can be stopped was measured to take too "
-             "much "
-             "longer than the kernel as it is";
-  }
-  return "";
-}
-
 const SessionFacts* Find(const std::vector<SessionFacts>& sessions, std::uint64_t session) {
   const auto found = std::ranges::find(sessions, session, &SessionFacts::session);
   return found == sessions.end() ? nullptr : &*found;
@@ -63,7 +40,7 @@ ordered_json BehindJson(const Blocker& blocker, const std::vector<SessionFacts>&
   behind["on_device_us"] = Us(blocker.on_device);
   behind["predicted_us"] = Us(blocker.predicted);
   behind["was_stopped"] = blocker.cut == Blocker::Cut::kStopped;
-  behind["cut"] = CutText(blocker.cut);
+  behind["cut"] = trace::TextOf(blocker.cut).in_sentence;
   if (blocker.cut == Blocker::Cut::kStopped) behind["stop_latency_us"] = Us(blocker.stop_took);
   return behind;
 }
@@ -91,7 +68,7 @@ ordered_json WaterfallJson(std::uint64_t session, const RequestsTold& told,
     row["to_us"] = since(stay.ended);
     row["device_time_us"] = Us(stay.charged);
     row["unfinished"] = stay.was_stopped;
-    row["cut"] = CutText(stay.cut);
+    row["cut"] = trace::TextOf(stay.cut).in_sentence;
     if (stay.cut == Blocker::Cut::kStopped) {
       row["stop_asked_us"] = since(stay.stop_asked);
       row["stop_latency_us"] = Us(stay.ended - stay.stop_asked);

@@ -24,25 +24,6 @@ double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 100.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Why the worst of them was not cut, in a word or two; `explain` has the sentence.
-const char* UncutText(trace::Cut cut) {
-  switch (cut) {
-    case trace::Cut::kStopped:
-    case trace::Cut::kNotAsked:
-    case trace::Cut::kHighClass:
-      break;  // None of these counts as uncut.
-    case trace::Cut::kDeviceCannot:
-      return "the device cannot";
-    case trace::Cut::kTooShort:
-      return "too short";
-    case trace::Cut::kRanAsItIs:
-      return "as it is";
-    case trace::Cut::kSlowForm:
-      return "slow form";
-  }
-  return "";
-}
-
 double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // Names come from clients. The handshake checked them for UTF-8. `replace` keeps the rest of the
@@ -114,7 +95,7 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   row["uncut_s"] = Seconds(count.uncut);
   if (!count.uncut_kernel.empty()) {
     row["uncut_kernel"] = count.uncut_kernel;
-    row["uncut_why"] = UncutText(count.uncut_cut);
+    row["uncut_why"] = trace::TextOf(count.uncut_cut).in_column;  // `explain` has the sentence.
     row["uncut_longest_us"] = Microseconds(static_cast<std::uint64_t>(count.uncut_longest.count()));
   }
   row["slice_overruns"] = count.slice_overruns;
