@@ -179,7 +179,9 @@ std::string WhoText(const json& object) {
 std::string WaitText(const json& wait) {
   std::string text = "  the longest wait, " + Time(wait, "us") + ", was ";
   const json behind = Part(wait, "behind");
-  if (!behind.is_object()) return text + "behind no command of another client\n";
+  if (!behind.is_object()) {
+    return text + "behind no command of another client that had left the device by then\n";
+  }
   text += "behind " + (behind.contains("what") ? TextOf(behind, "what") : "a command") + " of " +
           WhoText(behind) + ": " + Time(behind, "on_device_us") + " on the device, predicted " +
           Time(behind, "predicted_us") + "; it " + TextOf(behind, "cut");

@@ -46,7 +46,7 @@ function wait(told) {
   const behind = told.longest_wait.behind;
   const text = element('p', {}, element('b', {}, microseconds(told.longest_wait.us)), ' ');
   if (!behind) {
-    text.append('behind no command of another client');
+    text.append('behind no command of another client that had left the device by then');
     return text;
   }
   text.append('behind ', behind.what ? named(behind.what) : 'a command', ' of ', who(behind),

@@ -33,8 +33,8 @@ struct OpenRequest {
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{},
       held_before{};
   std::uint64_t made_room_before = 0, moved_in_before = 0;
-  scheduler::Duration longest_wait{};
-  Blocker blocker;  // Who caused that wait.
+  Wait longest_wait;
+  Blocker blocker;  // Who caused that wait, of those who had left the device at its end.
   Largest<Wait, Waterfall::kWaitsMax> waits;
 };
 

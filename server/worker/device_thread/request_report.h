@@ -35,9 +35,10 @@ class ShortText {
 struct Blocker {
   using Cut = trace::Cut;
 
-  std::uint64_t session = 0;  // 0: nobody was on the device.
+  std::uint64_t session = 0;  // 0: nobody was on the device, or left it before the request ended.
   ShortText what;             // "kernel 'gemm'", "copy to device"; empty when no longer known.
   scheduler::Duration on_device{};  // All of it, not only while the other waited.
+  scheduler::Duration together{};   // While it waited.
   scheduler::Duration predicted{};
   scheduler::Duration stop_took{};  // From asking to its end.
   Cut cut = Cut::kNotAsked;

@@ -44,19 +44,27 @@ void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, schedule
   for (OpenRequest& request : client.requests.open_.all()) {
     const scheduler::TimePoint begin = std::max(from, request.begun);
     if (now > begin) request.waits.Add({begin, now}, now - begin);
-    if (now - begin <= request.longest_wait) continue;
-    request.longest_wait = now - begin;
-    Blocker& blocker = request.blocker;
-    blocker = {};
-    const Stay* const stay = stays_.LongestOfOthers(client.setup.session, begin, now);
-    if (stay == nullptr) continue;
-    blocker.session = stay->session;
-    blocker.on_device = stay->ended - stay->submitted;
-    blocker.predicted = stay->predicted;
-    blocker.cut = stay->cut;
-    if (stay->cut == Blocker::Cut::kStopped) blocker.stop_took = stay->ended - stay->stop_asked;
-    NameStay(*stay, blocker.what);
+    if (now - begin <= request.longest_wait.length()) continue;
+    request.longest_wait = {begin, now};
+    request.blocker = {};
+    FindBlocker(client.setup.session, request.longest_wait, request.blocker);
   }
+}
+
+void Requests::FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blocker) const {
+  const Stay* const stay = stays_.LongestOfOthers(session, wait.from, wait.to);
+  if (stay == nullptr) return;
+  const scheduler::Duration together =
+      std::min(stay->ended, wait.to) - std::max(stay->submitted, wait.from);
+  if (together <= blocker.together) return;
+  blocker = {.session = stay->session,
+             .what = {},
+             .on_device = stay->ended - stay->submitted,
+             .together = together,
+             .predicted = stay->predicted,
+             .cut = stay->cut};
+  if (stay->cut == Blocker::Cut::kStopped) blocker.stop_took = stay->ended - stay->stop_asked;
+  NameStay(*stay, blocker.what);
 }
 
 void Requests::NameStay(const Stay& stay, ShortText& name) const {
@@ -193,8 +201,12 @@ void Requests::Report(ClientState& client, const OpenRequest& request, bool has_
   report.made_room_by = client.memory.made_room_by();
   report.moved_in_bytes = client.memory.moved_in_bytes() - request.moved_in_before;
   report.max_share = client.caps().Least();
-  report.longest_wait = request.longest_wait;
+  report.longest_wait = request.longest_wait.length();
   report.blocker = request.blocker;
+  // What could not be cut may have been on the device beyond the wait, and has left it by now.
+  if (report.longest_wait > scheduler::Duration::zero()) {
+    FindBlocker(client.setup.session, request.longest_wait, report.blocker);
+  }
   report.waterfall.waits = request.waits;
   if (const Stay* const longest = stays_.Summarise(client.setup.session, report)) {
     NameStay(*longest, report.longest_what);

@@ -82,6 +82,8 @@ class Requests {
   // After every change of the client's open requests, or of the client.
   void CountUrgent(ClientState& client);
   void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
+  // Of other sessions, if one was on the device for longer in the wait than what is there.
+  void FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blocker) const;
   void Report(ClientState& client, const OpenRequest& request, bool has_failed,
               scheduler::TimePoint now);
   static void Count(ClientState& client, const OpenRequest& request, bool has_failed,

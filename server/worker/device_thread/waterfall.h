@@ -84,6 +84,7 @@ class Largest {
 struct Wait {
   scheduler::TimePoint from{};
   scheduler::TimePoint to{};
+  scheduler::Duration length() const { return to - from; }
 };
 
 // What went on in the time of one request: the longest waits of its client, and who had the device

@@ -221,6 +221,38 @@ TEST(Explain, AKernelIsNotNamedAfterAModuleThatTookItsNumber) {
   EXPECT_EQ(Explain(worker, 1)["longest_command"]["what"], "");
 }
 
+// What cannot be cut may be there from before a wait until long after it.
+TEST(Explain, AWaitIsSaidToBeBehindWhatWasOnTheDeviceForLongestAlsoBeyondIt) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 2}});
+  RawClient train = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  RawClient other = worker.Client({.name = "other", .client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  train.Launch(0, 0, 0);
+  train.CreateStream(1);
+  train.Launch(1, 0, 1, {}, std::vector<std::byte>(24));
+  const auto training = worker.device().WaitForSubmissions(2);
+  ASSERT_EQ(training.size(), 2u);
+  const Sequence last = other.Launch(0, 0, 0);
+  std::this_thread::sleep_for(20ms);  // The worker may take the launch late.
+  const Sequence request = high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u) << "the other one waits";
+  worker.device().FinishOldest();
+  std::this_thread::sleep_for(5ms);
+  worker.device().FinishLatest();
+  ASSERT_TRUE(high.AwaitFinished(0, request));
+  ASSERT_EQ(worker.device().WaitForSubmissions(4).size(), 4u);
+  worker.device().FinishOldest();
+  worker.device().FinishOldest();
+  ASSERT_TRUE(other.AwaitFinished(0, last));
+  const json why = Explain(worker, 2);
+  const json behind = why["longest_wait"]["behind"];
+  EXPECT_EQ(behind["name"], "train");
+  EXPECT_EQ(behind["what"], "kernel '" + training[1].kernel + "'") << why.dump();
+  EXPECT_GE(behind["on_device_us"], 25'000.0);
+  EXPECT_THAT(behind["cut"].get<std::string>(), HasSubstr("stops between commands only"));
+}
+
 TEST(Explain, AStopSaysHowLongItTook) {
   WorkerHarness worker({.ignores_stop = true}, {.policy = "round_robin"});
   RawClient first = worker.Client({.name = "first"});
