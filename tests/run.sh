@@ -17,7 +17,7 @@
 #   dropin  real programs from PyPI and Debian, unmodified, over the drop-in libcuda, and two beside a client of high
 #           class, one of them killed 20 times; their packages stay in .cache
 #   python  the Python package, and its sample server beside a Numba job; their packages stay in .cache
-#   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
+#   storms  hostile clients in storms against an honest one, as a table; needs 15 minutes, and root
 #           for users of their own
 #   metrics  what a real Prometheus makes of a loaded server's metrics, of the dashboard and of the alerts; it stays in .cache
 #   web     the page of gpushared-web in a headless Chromium, beside a running pair and a hostile server; screenshots

@@ -94,16 +94,21 @@ void LaunchForEver(const Attacker& attacker, const Loaded& loaded, const LaunchS
   }
 }
 
-}  // namespace
-
-void ClaimWeight(const Attacker& attacker) {
+// Kernels of 2 ms, with that weight where it is allowed.
+[[noreturn]] void HoldDevice(const Attacker& attacker, std::uint32_t weight) {
   const std::string text = std::string(kHead) + kHold;
   for (;;) {
-    std::optional<Loaded> loaded = Load(attacker, SchedulingClass::kNormal, text, 1000);
+    std::optional<Loaded> loaded = Load(attacker, SchedulingClass::kNormal, text, weight);
     if (!loaded) loaded = Load(attacker, SchedulingClass::kNormal, text);
     if (loaded) LaunchForEver(attacker, *loaded, {.grid = {4, 1, 1}}, std::uint64_t{500'000});
   }
 }
+
+}  // namespace
+
+void KeepDeviceBusy(const Attacker& attacker) { HoldDevice(attacker, 1); }
+
+void ClaimWeight(const Attacker& attacker) { HoldDevice(attacker, 1000); }
 
 void RunEndless(const Attacker& attacker) {
   const std::string text = std::string(kHead) + kEndless;

@@ -1,15 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 // What other processes of a machine cost by themselves: the measure for storms of busy clients.
+#include <time.h>
+
+#include <chrono>
+#include <thread>
+
 #include "tests/hostile/storms/storms.h"
 
 namespace gpushared::storms {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds kPeriod = std::chrono::milliseconds(10);
+// Between the first periods of two processes.
+constexpr nanoseconds kApart = std::chrono::microseconds(1300);
+
+nanoseconds TimeOfThisThread() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + nanoseconds(used.tv_nsec);
+}
+
+// About 0.1 ms.
+void Count() {
+  volatile std::uint64_t step = 0;
+  while (step < 50'000) step = step + 1;
+}
+
+}  // namespace
 
 void TakeCores(const Attacker& attacker) {
-  constexpr std::uint64_t kStepsPerDeed = 1u << 20;
-  volatile std::uint64_t step = 0;
   for (;;) {
-    step = step + 1;
-    if (step % kStepsPerDeed == 0) ++attacker.board.deeds;
+    Count();
+    ++attacker.board.deeds;
+  }
+}
+
+void TakePartOfCore(const Attacker& attacker, double part) {
+  const auto share = std::chrono::duration_cast<nanoseconds>(part * kPeriod);
+  auto period_ends = std::chrono::steady_clock::now() + attacker.number * kApart;
+  std::this_thread::sleep_until(period_ends);
+  // What it did not get in its period it takes in later ones.
+  for (nanoseconds due = TimeOfThisThread() + share;; due += share) {
+    while (TimeOfThisThread() < due) Count();
+    period_ends += kPeriod;
+    std::this_thread::sleep_until(period_ends);
   }
 }
 

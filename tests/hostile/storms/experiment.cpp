@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -17,14 +18,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kSlices = 5;
+// All slices of a run are equally long: of a longer one's requests the worst is a rarer one.
+constexpr int kSlicesPerHalf = 3;
 constexpr std::uint64_t kLogTailBytes = 800;
+constexpr double kControlCoresMin = 0.02;
 // How long what was begun in a storm may take to end after it, and what it left to be given back.
 constexpr std::chrono::seconds kCatchUpPatience{15}, kSettlePatience{10};
 constexpr std::chrono::seconds kReadyPatience{60};
 constexpr std::chrono::milliseconds kLook{100};
 // Users nobody else is.
-constexpr uid_t kNewcomerUser = 41000, kFirstAttackerUser = 42000;
+constexpr uid_t kNewcomerUser = 41000, kNeighbourUser = 41001, kFirstAttackerUser = 42000;
 
 double Quantile(const std::vector<double>& sorted, double fraction) {
   if (sorted.empty()) return 0;
@@ -94,6 +97,26 @@ double MedianOfSlices(const Board& board, const std::vector<Span>& slices,
   return Median(std::move(values));
 }
 
+void Write(std::ofstream& file, const char* what, const SampleLog& log) {
+  for (std::size_t i = 0; i < log.size(); ++i)
+    file << what << ',' << log[i].began_ns << ',' << log[i].took_ns << '\n';
+}
+
+// Times of the steady clock.
+void WriteSamples(const std::string& path, const Board& board,
+                  const std::vector<std::pair<const char*, Span>>& spans) {
+  std::ofstream file(path);
+  file << "what,began_ns,took_ns\n";
+  for (const auto& [what, span] : spans)
+    file << what << ',' << span.begin_ns << ',' << span.end_ns - span.begin_ns << '\n';
+  Write(file, "request", board.requests);
+  Write(file, "welcome", board.welcomes);
+  Write(file, "load", board.loads);
+  Write(file, "result", board.results);
+  file.close();
+  if (!file) throw std::runtime_error("no samples can be written to " + path);
+}
+
 std::string Text(const FirstWords& words) { return words.text.data(); }
 
 // One run. The parts are called in this order.
@@ -109,7 +132,10 @@ class Experiment {
     if (storm_.prepare != nullptr) storm_.prepare();
     StartClients();
     const auto half = std::chrono::duration<double>(plan_.seconds / 2);
+    StartNeighbour();
     const Span first = Watch(half);
+    neighbour_.End();
+    AwaitCatchUp(NowNs());
     outcome_.before = server_.Measure();
     const pid_t worker = server_.Worker();
     LookAtLog();
@@ -117,13 +143,20 @@ class Experiment {
     const Span storm = WatchStorm(2 * half);
     WatchLog();
     attackers_.End();
-    outcome_.seconds = static_cast<double>(storm.end_ns - storm.begin_ns) / 1e9;
     outcome_.log_bytes_per_minute = log_.Bytes();
     AwaitCatchUp(NowNs());
+    EvaluateStorm(storm);
+    StartNeighbour();
+    const Span control = HasControl() ? WatchControl(2 * half) : Span{};
     const Span second = Watch(half);
+    neighbour_.End();
     outcome_.worker_ended = server_.Worker() != worker;
     outcome_.broker_ended = !server_.IsBrokerAlive();
-    Evaluate(storm, {first, second});
+    EvaluateRatios(storm, control, {first, second});
+    if (!plan_.samples_folder.empty()) {
+      WriteSamples(plan_.samples_folder + "/" + storm_.name + ".csv", *board_,
+                   {{"alone", first}, {"storm", storm}, {"control", control}, {"alone", second}});
+    }
     EndClients();
     AwaitGivenBack();
     return std::move(outcome_);
@@ -161,10 +194,43 @@ class Experiment {
     }
   }
 
+  void StartNeighbour() {
+    if (storm_.neighbour == nullptr) return;
+    neighbour_.Start(kNeighbourUser, [this] {
+      storm_.neighbour({.socket = server_.socket(), .number = 0, .board = *aside_});
+    });
+  }
+
+  // Looks at the server all the while, as in the storm: that takes its part of the cores, too.
   Span Watch(std::chrono::duration<double> length) const {
-    const Span span{NowNs(), NowNs() + static_cast<std::int64_t>(length.count() * 1e9)};
-    std::this_thread::sleep_for(length);
+    const std::int64_t now = NowNs();
+    const Span span{now, now + static_cast<std::int64_t>(length.count() * 1e9)};
+    while (NowNs() < span.end_ns) {
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(
+          kLook, std::chrono::nanoseconds(span.end_ns - NowNs())));
+      (void)server_.Measure();
+    }
     return span;
+  }
+
+  // Attackers that took nothing for themselves do nothing by that. Busy ones are their own control.
+  bool HasControl() const {
+    return outcome_.attackers_cores >= kControlCoresMin && storm_.attack != &TakeCores;
+  }
+
+  // As many processes take of the cores what the attackers took, and ask nothing of the server.
+  Span WatchControl(std::chrono::duration<double> length) {
+    const double part = std::min(1.0, outcome_.attackers_cores / storm_.processes);
+    for (std::uint32_t number = 0; number < storm_.processes; ++number) {
+      attackers_.Start(
+          kFirstAttackerUser + number / storm_.processes_per_user, [this, number, part] {
+            TakePartOfCore({.socket = server_.socket(), .number = number, .board = *aside_}, part);
+          });
+    }
+    const Span control = Watch(length);
+    attackers_.End();
+    AwaitCatchUp(NowNs());
+    return control;
   }
 
   // Ends early when the server takes more than it may.
@@ -186,6 +252,9 @@ class Experiment {
           bytes > 2 * plan_.memory_limit_bytes || server_.LogBytes() > plan_.log_limit_bytes;
     }
     span.end_ns = NowNs();
+    outcome_.seconds = static_cast<double>(span.end_ns - span.begin_ns) / 1e9;
+    outcome_.attackers_cores =
+        std::chrono::duration<double>(attackers_.ProcessorTime()).count() / outcome_.seconds;
     return span;
   }
 
@@ -208,28 +277,38 @@ class Experiment {
     }
   }
 
-  void Evaluate(const Span& storm, const std::vector<Span>& alone) {
+  void EvaluateStorm(const Span& storm) {
     outcome_.honest = Arrived(*board_, {storm});
-    outcome_.honest_alone = Arrived(*board_, alone);
-    const std::vector<Span> slices = SlicesOf(storm, kSlices);
-    std::vector<Span> alone_slices;
-    for (const Span& span : alone) {
-      for (const Span& slice : SlicesOf(span, kSlices)) alone_slices.push_back(slice);
-    }
-    const auto ratio = [&](double Latencies::*quantile) {
-      const double base = MedianOfSlices(*board_, alone_slices, quantile);
-      return base == 0 ? 0 : MedianOfSlices(*board_, slices, quantile) / base;
-    };
-    outcome_.p50_ratio = ratio(&Latencies::p50);
-    outcome_.p99_ratio = ratio(&Latencies::p99);
     outcome_.welcome = Began(board_->welcomes, {storm});
     outcome_.load = Began(board_->loads, {storm});
     outcome_.result = Began(board_->results, {storm});
-    outcome_.welcome_alone = Began(board_->welcomes, alone);
-    outcome_.load_alone = Began(board_->loads, alone);
     outcome_.newcomers_left_out = board_->newcomers_left_out;
     outcome_.deeds = board_->deeds;
     outcome_.refused_deeds = board_->refused_deeds;
+  }
+
+  // An empty `control`: there was none.
+  void EvaluateRatios(const Span& storm, const Span& control, const std::vector<Span>& alone) {
+    std::vector<Span> alone_slices;
+    for (const Span& span : alone) {
+      for (const Span& slice : SlicesOf(span, kSlicesPerHalf)) alone_slices.push_back(slice);
+    }
+    const auto ratio = [&](const Span& span, double Latencies::*quantile) {
+      const double base = MedianOfSlices(*board_, alone_slices, quantile);
+      const std::vector<Span> slices = SlicesOf(span, 2 * kSlicesPerHalf);
+      return base == 0 ? 0 : MedianOfSlices(*board_, slices, quantile) / base;
+    };
+    outcome_.p50_ratio = ratio(storm, &Latencies::p50);
+    outcome_.p99_ratio = ratio(storm, &Latencies::p99);
+    outcome_.honest_alone = Arrived(*board_, alone);
+    outcome_.welcome_alone = Began(board_->welcomes, alone);
+    outcome_.load_alone = Began(board_->loads, alone);
+    if (control.end_ns != 0) {
+      outcome_.control_p99_ratio = ratio(control, &Latencies::p99);
+      outcome_.control = Arrived(*board_, {control});
+      outcome_.control_welcome = Began(board_->welcomes, {control});
+      outcome_.control_load = Began(board_->loads, {control});
+    }
     outcome_.wrong_results = board_->wrong_results;
     outcome_.reconnects = board_->reconnects;
     outcome_.memory_kills = server_.cage().Kills();
@@ -262,10 +341,10 @@ class Experiment {
   const Storm& storm_;
   const StormPlan& plan_;
   StormOutcome outcome_;
-  Shared<Board> board_;
+  Shared<Board> board_, aside_;  // `aside_`: of those who are no attackers.
   ServerUnderTest server_;
   LogMinute log_;
-  Processes honest_, newcomers_, attackers_;
+  Processes honest_, newcomers_, neighbour_, attackers_;
 };
 
 }  // namespace
@@ -303,9 +382,10 @@ std::string StormOutcome::Missed() const {
   const auto add = [&](bool is_missed, const char* goal) {
     if (is_missed) text += (text.empty() ? "" : " ") + std::string(goal);
   };
-  add(p99_ratio > kHonestRatioMax, "p99");
-  add(welcome.p99 > kWelcomeP99MaxNs, "welcome");
-  add(load.p99 > kLoadP99MaxNs, "load");
+  // In brackets: the control misses it by as much, so it is none of the server's doing.
+  add(p99_ratio > kHonestRatioMax, control_p99_ratio >= p99_ratio ? "(p99)" : "p99");
+  add(welcome.p99 > kWelcomeP99MaxNs, control_welcome.p99 >= welcome.p99 ? "(welcome)" : "welcome");
+  add(load.p99 > kLoadP99MaxNs, control_load.p99 >= load.p99 ? "(load)" : "load");
   add(result.refused > 0, "refusals");
   add(log_bytes_per_minute > kLogBytesPerMinuteMax, "log");
   return text;

@@ -30,10 +30,14 @@ inline constexpr char kDeviceMemory[] = "512MiB", kStagingMemory[] = "256MiB";
 struct StormPlan {
   std::string server;                  // Path of the program.
   std::vector<std::string> arguments;  // Further ones, for the server.
-  double seconds = 10;  // Of the storm; the baseline has as much, half before, half after.
+  // Of the storm. The baseline has as much, half before, half after; so has the control.
+  double seconds = 10;
   std::uint64_t deeds_least = 0;  // A storm lasts until then, too, at most kDeedsPatience.
   std::uint64_t memory_limit_bytes = std::uint64_t{3} << 29;  // 1.5 GiB, for all its processes.
   std::uint64_t log_limit_bytes = std::uint64_t{256} << 20;   // The storm ends there.
+  // Empty, or a folder for a file of each storm: all samples with their times, to be laid beside a
+  // trace of the machine.
+  std::string samples_folder;
 };
 
 // From `begin_ns` until before `end_ns`, of the steady clock.
@@ -52,9 +56,15 @@ struct StormOutcome {
   std::string name, what;
   double seconds = 0;
   Latencies honest, honest_alone;  // Of the whole storm; of the baseline.
-  // Median over five slices of the storm of a quantile of each, by that of the baseline.
+  // Median over slices of the storm of a quantile of each, by that of the baseline's slices.
   double p50_ratio = 0, p99_ratio = 0;
   Latencies welcome, load, result, welcome_alone, load_alone;
+  // Cores that the attackers took for themselves.
+  double attackers_cores = 0;
+  // What they do to others by that alone: of the control. Nothing was measured where the ratio is
+  // 0.
+  double control_p99_ratio = 0;
+  Latencies control, control_welcome, control_load;
   std::uint64_t newcomers_left_out = 0;
   double log_bytes_per_minute = 0;  // See LogMinute.
   Holdings before, after;

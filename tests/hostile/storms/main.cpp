@@ -109,6 +109,9 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 100));
   app.add_option("--json", asked.json, "write the outcomes to this file, too");
   app.add_option("--markdown", asked.markdown, "write the figures with goals to this file, too");
+  app.add_option("--samples", plan.samples_folder,
+                 "write when each request, welcome and load began, and how long it took, to a file "
+                 "of each storm in this folder");
   app.add_option("SERVER-ARGUMENT", plan.arguments, "further arguments of the server, after --");
   bool lists = false;
   app.add_flag("--list", lists, "name the storms");

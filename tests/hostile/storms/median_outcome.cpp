@@ -44,16 +44,20 @@ void TakeMedian(const Runs& runs, StormOutcome& into, Holdings StormOutcome::*wh
 StormOutcome MedianOf(const Runs& runs) {
   StormOutcome median = runs.front();
   if (runs.size() == 1) return median;
-  for (const auto which : {&StormOutcome::honest, &StormOutcome::honest_alone,
-                           &StormOutcome::welcome, &StormOutcome::load, &StormOutcome::result,
-                           &StormOutcome::welcome_alone, &StormOutcome::load_alone}) {
+  for (const auto which :
+       {&StormOutcome::honest, &StormOutcome::honest_alone, &StormOutcome::welcome,
+        &StormOutcome::load, &StormOutcome::result, &StormOutcome::welcome_alone,
+        &StormOutcome::load_alone, &StormOutcome::control, &StormOutcome::control_welcome,
+        &StormOutcome::control_load}) {
     TakeMedian(runs, median, which);
   }
   for (const auto which : {&StormOutcome::before, &StormOutcome::after}) {
     TakeMedian(runs, median, which);
   }
-  for (const auto figure : {&StormOutcome::seconds, &StormOutcome::p50_ratio,
-                            &StormOutcome::p99_ratio, &StormOutcome::log_bytes_per_minute}) {
+  for (const auto figure :
+       {&StormOutcome::seconds, &StormOutcome::p50_ratio, &StormOutcome::p99_ratio,
+        &StormOutcome::attackers_cores, &StormOutcome::control_p99_ratio,
+        &StormOutcome::log_bytes_per_minute}) {
     TakeMedian(runs, median, [=](StormOutcome& outcome) -> double& { return outcome.*figure; });
   }
   for (const auto count : {&StormOutcome::newcomers_left_out, &StormOutcome::most_bytes,

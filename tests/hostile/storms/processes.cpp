@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -83,6 +84,17 @@ std::uint64_t Processes::ResidentBytes() const {
   std::uint64_t bytes = 0;
   for (const pid_t pid : pids_) bytes += storms::ResidentBytes(pid);
   return bytes;
+}
+
+std::chrono::nanoseconds Processes::ProcessorTime() const {
+  std::chrono::nanoseconds time{0};
+  for (const pid_t pid : pids_) {
+    clockid_t clock{};
+    timespec used{};
+    if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &used) != 0) continue;
+    time += std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+  }
+  return time;
 }
 
 std::vector<pid_t> DescendantsOf(pid_t pid) {

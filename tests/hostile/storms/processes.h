@@ -61,6 +61,8 @@ class Processes {
   void End();
   // Sum of their resident memory.
   std::uint64_t ResidentBytes() const;
+  // Processor time that those have used which still run.
+  std::chrono::nanoseconds ProcessorTime() const;
 
   static constexpr std::chrono::seconds kEndPatience{20};
 

@@ -41,6 +41,11 @@ nlohmann::json JsonOf(const StormOutcome& outcome) {
           {"welcome_alone", JsonOf(outcome.welcome_alone)},
           {"load", JsonOf(outcome.load)},
           {"load_alone", JsonOf(outcome.load_alone)},
+          {"attackers_cores", outcome.attackers_cores},
+          {"control", JsonOf(outcome.control)},
+          {"control_p99_ratio", outcome.control_p99_ratio},
+          {"control_welcome", JsonOf(outcome.control_welcome)},
+          {"control_load", JsonOf(outcome.control_load)},
           {"result", JsonOf(outcome.result)},
           {"newcomers_left_out", outcome.newcomers_left_out},
           {"log_bytes_per_minute", outcome.log_bytes_per_minute},
@@ -63,26 +68,29 @@ nlohmann::json JsonOf(const StormOutcome& outcome) {
 
 std::string TableHead() {
   return fmt::format(
-      "{:<12}|{:^45}|{:^33}|{:>9}|{:^27}|{:^17}|{:>10}|\n"
-      "{:<12}|{:>6}{:>7}{:>7}{:>7}{:>9}{:>9}|{:>7}{:>9}{:>8}{:>9}|{:>9}|{:>9}{:>9}{:>9}|{:>8}{:>9}|"
-      "{:>10}| {}\n",
-      "", "honest client, ms; ratio to alone", "newcomers, ms", "log", "all memory, MiB",
+      "{:<12}|{:^45}|{:^33}|{:^24}|{:>9}|{:^27}|{:^17}|{:>10}|\n"
+      "{:<12}|{:>6}{:>7}{:>7}{:>7}{:>9}{:>9}|{:>7}{:>9}{:>8}{:>9}|{:>6}{:>9}{:>9}|{:>9}|{:>9}{:>9}{"
+      ":>"
+      "9}|{:>8}{:>9}|{:>10}| {}\n",
+      "", "honest client, ms; ratio to alone", "newcomers, ms", "control", "log", "all memory, MiB",
       "descriptors", "", "storm", "p50", "p99", "p99.9", "worst", "p50 x", "p99 x", "served",
-      "welc p50", "p99", "load p99", "kB/min", "before", "most", "after", "before", "after",
-      "deeds", "missed goals; BROKEN");
+      "welc p50", "p99", "load p99", "cores", "p99 x", "welc p99", "kB/min", "before", "most",
+      "after", "before", "after", "deeds", "missed goals; BROKEN");
 }
 
 std::string TableRow(const StormOutcome& o) {
   const std::string broken = o.Broken();
   const std::size_t begun = o.result.count + o.result.refused;
   return fmt::format(
-      "{:<12}|{:>6}{:>7}{:>7}{:>7}{:>9.2f}{:>9.2f}|{:>7}{:>9}{:>8}{:>9}|{:>9.0f}|{:>9}{:>9}{:>9}|"
+      "{:<12}|{:>6}{:>7}{:>7}{:>7}{:>9.2f}{:>9.2f}|{:>7}{:>9}{:>8}{:>9}|{:>6.2f}{:>9.2f}{:>9}|{:>9."
+      "0f}|{:>9}{:>9}{:>9}|"
       "{:>8}{:>9}|{:>10}| {}\n",
       o.name, Ms(o.honest.p50), Ms(o.honest.p99), Ms(o.honest.p999), Ms(o.honest.worst),
       o.p50_ratio, o.p99_ratio, fmt::format("{}/{}", o.result.count - o.result.unfinished, begun),
-      Ms(o.welcome.p50), Ms(o.welcome.p99), Ms(o.load.p99), o.log_bytes_per_minute / 1e3,
-      MiB(o.before.Bytes()), MiB(o.most_bytes), MiB(o.after.Bytes()), o.before.Descriptors(),
-      o.after.Descriptors(), o.deeds, o.Missed() + (broken.empty() ? "" : " BROKEN: " + broken));
+      Ms(o.welcome.p50), Ms(o.welcome.p99), Ms(o.load.p99), o.attackers_cores, o.control_p99_ratio,
+      Ms(o.control_welcome.p99), o.log_bytes_per_minute / 1e3, MiB(o.before.Bytes()),
+      MiB(o.most_bytes), MiB(o.after.Bytes()), o.before.Descriptors(), o.after.Descriptors(),
+      o.deeds, o.Missed() + (broken.empty() ? "" : " BROKEN: " + broken));
 }
 
 std::string Remarks(const StormOutcome& o) {
@@ -109,12 +117,15 @@ std::string MarkdownTable(const std::vector<StormOutcome>& outcomes) {
     return is_missed ? "**" + figure + "**" : figure;
   };
   std::string text =
-      "| storm | honest p99, ratio | honest p99, ms | welcome p99, ms | small load p99, ms | log, "
-      "kB/min |\n|---|---|---|---|---|---|\n";
+      "| storm | honest p99, ratio | the control's | honest p99, ms | welcome p99, ms | the "
+      "control's | small load p99, ms | log, kB/min |\n|---|---|---|---|---|---|---|---|\n";
   for (const StormOutcome& o : outcomes) {
-    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", o.name,
+    const bool has_control = o.control_p99_ratio != 0;
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", o.name,
                         bold(fmt::format("{:.2f}", o.p99_ratio), o.p99_ratio > kHonestRatioMax),
+                        has_control ? fmt::format("{:.2f}", o.control_p99_ratio) : "",
                         Ms(o.honest.p99), bold(Ms(o.welcome.p99), o.welcome.p99 > kWelcomeP99MaxNs),
+                        has_control ? Ms(o.control_welcome.p99) : "",
                         bold(Ms(o.load.p99), o.load.p99 > kLoadP99MaxNs),
                         bold(fmt::format("{:.0f}", o.log_bytes_per_minute / 1e3),
                              o.log_bytes_per_minute > kLogBytesPerMinuteMax));

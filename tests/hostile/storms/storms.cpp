@@ -97,6 +97,7 @@ constexpr auto kStorms = std::to_array<Storm>({
      .processes = 8,
      .processes_per_user = 8,
      .attack = ClaimWeight,
+     .neighbour = KeepDeviceBusy,
      .policy = "fair",
      .honest_class = SchedulingClass::kNormal},
     {.name = "endless", .what = "a low kernel without end", .attack = RunEndless},

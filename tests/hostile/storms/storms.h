@@ -33,6 +33,9 @@ struct Storm {
   std::uint32_t processes_per_user = 4;
   // Runs until the process is killed, or returns when it has nothing more to do.
   void (*attack)(const Attacker& attacker) = nullptr;
+  // One more client, of another user, in the baseline and beside the control; not in the storm. For
+  // policies that promise the honest client a part of the device: it has that part beside this one.
+  void (*neighbour)(const Attacker& attacker) = nullptr;
   // Makes what the attackers send, once, before the server is measured: what they compute for
   // themselves takes cores, too, and no server can help that.
   void (*prepare)() = nullptr;
@@ -50,6 +53,8 @@ const Storm* FindStorm(const std::string& name);
 
 // ---- attacks_machine.cpp
 void TakeCores(const Attacker& attacker);
+// The same with so much of one core: 0 to 1.
+void TakePartOfCore(const Attacker& attacker, double part);
 // ---- attacks_loading.cpp
 void MakeCostlyModules();
 void LoadCostlyModules(const Attacker& attacker);
@@ -71,6 +76,7 @@ void ConnectAndLeave(const Attacker& attacker);
 void HoldSessions(const Attacker& attacker);
 void HoldMemory(const Attacker& attacker);
 // ---- attacks_kernels.cpp
+void KeepDeviceBusy(const Attacker& attacker);
 void ClaimWeight(const Attacker& attacker);
 void RunEndless(const Attacker& attacker);
 void TeachShortThenLong(const Attacker& attacker);

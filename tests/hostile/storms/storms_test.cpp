@@ -170,6 +170,30 @@ TEST(StormOutcome, MissesGoalsByTimesAndLogBytes) {
   EXPECT_EQ(outcome.Missed(), "p99 welcome log");
 }
 
+TEST(StormOutcome, MissesInBracketsWhatItsControlMissesToo) {
+  StormOutcome outcome = Sound();
+  outcome.p99_ratio = 2.5;
+  outcome.welcome.p99 = 60e6;
+  outcome.control_p99_ratio = 2.6;
+  outcome.control_welcome.p99 = 59e6;
+  EXPECT_EQ(outcome.Missed(), "(p99) welcome");
+  outcome.control_p99_ratio = 2.4;
+  outcome.control_welcome.p99 = 61e6;
+  EXPECT_EQ(outcome.Missed(), "p99 (welcome)");
+}
+
+TEST(StormControl, TakesItsPartOfACore) {
+  const Shared<Board> board;
+  Processes processes;
+  const std::int64_t began_ns = NowNs();
+  processes.Start({}, [&] { TakePartOfCore({.socket = "", .number = 0, .board = *board}, 0.25); });
+  ::usleep(500'000);
+  const double took = std::chrono::duration<double>(processes.ProcessorTime()).count();
+  // At most a period ahead; on a loaded machine it takes less.
+  EXPECT_GT(took, 0);
+  EXPECT_LE(took, 0.25 * static_cast<double>(NowNs() - began_ns) / 1e9 + 0.02);
+}
+
 TEST(StormMedian, TakesEachFigureByItselfAndForgetsNothingThatBroke) {
   std::vector<StormOutcome> runs(5, Sound());
   const double ratios[] = {3, 1, 2.5, 1.5, 2}, welcomes[] = {10, 90, 30, 20, 80};
@@ -194,8 +218,14 @@ TEST(StormTable, HasMissedFiguresInBold) {
   outcome.welcome.p99 = 63e6;
   outcome.load.p99 = 8e6;
   outcome.log_bytes_per_minute = 2e6;
-  EXPECT_NE(MarkdownTable({outcome}).find("| calm | 1.25 | 12 | **63** | 8.0 | **2000** |\n"),
+  EXPECT_NE(MarkdownTable({outcome}).find("| calm | 1.25 |  | 12 | **63** |  | 8.0 | **2000** |\n"),
             std::string::npos)
+      << MarkdownTable({outcome});
+  outcome.control_p99_ratio = 1.5;
+  outcome.control_welcome.p99 = 15e6;
+  EXPECT_NE(
+      MarkdownTable({outcome}).find("| calm | 1.25 | 1.50 | 12 | **63** | 15 | 8.0 | **2000** |\n"),
+      std::string::npos)
       << MarkdownTable({outcome});
 }
 
