@@ -277,9 +277,12 @@ class Session : public std::enable_shared_from_this<Session> {
   Status CheckNewArena(const ipc::AddArena& request) const;
 
   SlowCalls::Caller caller() const {
+    const bool awaits_welcome = !is_welcomed_ && !has_ended_;
     return {.session = id(),
             .is_urgent = environment_.lane_rules.IsUrgent(spec_),
-            .is_newcomer = !is_welcomed_ && !has_ended_};
+            .awaits_welcome = awaits_welcome,
+            // A range of addresses costs nobody else's work anything where mapping does not.
+            .disturbs = !awaits_welcome || environment_.device.info().moves_disturb};
   }
   // Runs `work()` as a slow call and then `done(*this, its result)` here.
   template <typename Work, typename Done>
@@ -287,6 +290,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // The same with a call that is short if it places, maps or makes no more than so many bytes.
   template <typename Work, typename Done>
   void MakeSlowCallFor(std::uint64_t bytes, Work work, Done done);
+  template <typename Work, typename Done>
+  void MakeShortOrLongCall(bool is_short, Work work, Done done);
   template <typename Work, typename Done>
   void MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done done);
   // Tells the device thread and runs `then` when it has done it.

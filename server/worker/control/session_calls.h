@@ -33,8 +33,10 @@ inline constexpr std::uint64_t kGrowStepsMax = 64;
 std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
                          std::uint64_t step_bytes);
 
-// A slow call for no more than so much is short: it takes well below a millisecond.
+// A slow call for no more than so much is short: it takes about a millisecond at most. The pages of
+// an arena are emptied when it is made.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
+inline constexpr std::uint64_t kShortArenaBytes = std::uint64_t{2} << 20;
 
 // What `work` returns, a Result; exceptions of the libraries below become its Status.
 template <typename Work>
@@ -55,9 +57,13 @@ void Session::MakeSlowCall(Work work, Done done) {
 
 template <typename Work, typename Done>
 void Session::MakeSlowCallFor(std::uint64_t bytes, Work work, Done done) {
+  MakeShortOrLongCall(bytes <= kShortCallBytes, std::move(work), std::move(done));
+}
+
+template <typename Work, typename Done>
+void Session::MakeShortOrLongCall(bool is_short, Work work, Done done) {
   SlowCalls::Caller whose = caller();
-  if (bytes <= kShortCallBytes &&
-      newcomer_calls_ < environment_.slow_calls.rules().newcomer_calls) {
+  if (is_short && newcomer_calls_ < environment_.slow_calls.rules().newcomer_calls) {
     ++newcomer_calls_;
     whose.is_newcomer = true;
   }

@@ -464,8 +464,8 @@ void Session::Handle(const ipc::AddArena& request) {
                      request.bytes, environment_.staging.LeftFor(arena_bytes_, MayUseReserve()))});
   }
   arena_bytes_ += request.bytes;
-  MakeSlowCallFor(
-      request.bytes,
+  MakeShortOrLongCall(
+      request.bytes <= kShortArenaBytes,
       [device = &environment_.device, bytes = request.bytes] { return MakeArena(*device, bytes); },
       [bytes = request.bytes](Session& self, Result<Arena> arena) {
         self.OnArenaMade(bytes, std::move(arena));

@@ -94,7 +94,12 @@ SlowCalls::Clock::time_point SlowCalls::LatestOf(const Waiting& waiting) const {
   if (waiting.has_begun) {
     return waiting.posted + std::min(rules_.held_max, rules_.pause_factor * waiting.step_took);
   }
-  return waiting.posted + (waiting.caller.is_newcomer ? rules_.newcomer_held_max : rules_.held_max);
+  return DueOf(waiting);
+}
+
+SlowCalls::Clock::time_point SlowCalls::DueOf(const Waiting& waiting) const {
+  const bool is_new = waiting.caller.awaits_welcome || waiting.caller.is_newcomer;
+  return waiting.posted + (is_new ? rules_.newcomer_held_max : rules_.held_max);
 }
 
 std::deque<SlowCalls::Waiting>::iterator SlowCalls::Oldest() {
@@ -104,10 +109,13 @@ std::deque<SlowCalls::Waiting>::iterator SlowCalls::Oldest() {
 
 std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
   const auto rank = [](const Waiting& each) {
-    return each.caller.is_urgent ? 0 : each.caller.is_newcomer ? 1 : 2;
+    return each.caller.is_urgent        ? 0
+           : each.caller.awaits_welcome ? 1
+           : each.caller.is_newcomer    ? 2
+                                        : 3;
   };
   const auto oldest = Oldest();
-  if (oldest_was_passed_ && Clock::now() >= oldest->posted + rules_.held_max) return oldest;
+  if (oldest_was_passed_ && Clock::now() >= DueOf(*oldest)) return oldest;
   auto first = oldest;
   for (auto each = oldest; each != waiting_.end(); ++each) {
     if (rank(*each) < rank(*first) && !IsBlocked(*each)) first = each;

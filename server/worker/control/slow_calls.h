@@ -38,9 +38,9 @@ struct SlowCallRules {
 };
 
 // Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go first,
-// then those of newcomers. The others keep out of the way of them and of urgent requests for a
-// while, see SlowCallRules. A call that would take long is made in steps: between two of them
-// others have their turn, but for later ones of its session.
+// then welcomes, then further calls of newcomers. The others keep out of the way of them and of
+// urgent requests for a while, see SlowCallRules. A call that would take long is made in steps:
+// between two of them others have their turn, but for later ones of its session.
 //
 // Thread-safe.
 class SlowCalls {
@@ -50,8 +50,10 @@ class SlowCalls {
   struct Caller {
     std::uint64_t session = 0;  // 0: the worker.
     bool is_urgent = false;     // The same in all calls of a session, see SetUrgent.
-    // It waits for its welcome, or makes one of its first short calls; of a call without steps.
-    bool is_newcomer = false;
+    // Of a call without steps: its client waits for its welcome. So a flood of newcomers' further
+    // calls, which are longer, does not keep others from being let in.
+    bool awaits_welcome = false;
+    bool is_newcomer = false;  // The same of one of its client's first short calls.
     // It may hold up what runs. One that does not begins beside urgent requests, in its turn.
     bool disturbs = true;
   };
@@ -105,7 +107,10 @@ class SlowCalls {
   std::deque<Waiting>::iterator Choose() GPUSHARED_REQUIRES(mutex_);
   std::deque<Waiting>::iterator Oldest() GPUSHARED_REQUIRES(mutex_);  // Among those not blocked.
   bool IsBlocked(const Waiting& waiting) const GPUSHARED_REQUIRES(mutex_);
+  // When it begins at the latest.
   Clock::time_point LatestOf(const Waiting& waiting) const;
+  // From when on it takes turns with those that go before it.
+  Clock::time_point DueOf(const Waiting& waiting) const;
   std::optional<Waiting> Next();  // Empty at the end.
   void PauseIfMet(Clock::time_point began);
   // Whether what is held until `latest` may begin; waits for a while where it may not.

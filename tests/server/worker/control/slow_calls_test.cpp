@@ -44,7 +44,7 @@ class SlowCallsTest : public ::testing::Test {
 
   std::promise<void> gate_;
   std::vector<std::string> made_;
-  SlowCalls calls_{{.quiet = 0ns, .held_max = kForGood}};
+  SlowCalls calls_{{.quiet = 0ns, .held_max = kForGood, .newcomer_held_max = kForGood}};
 };
 
 using Names = std::vector<std::string>;
@@ -65,6 +65,17 @@ TEST_F(SlowCallsTest, NewcomersGoBeforeOthersThatAreNotUrgent) {
   Post({.session = 3, .is_urgent = true}, "load of 3");
   LetGo();
   EXPECT_EQ(Finish(), (Names{"load of 3", "welcome of 2", "load of 1"}));
+}
+
+// However many newcomers there are already.
+TEST_F(SlowCallsTest, WelcomesGoBeforeFurtherCallsOfNewcomers) {
+  HoldThread();
+  Post({.session = 1, .is_newcomer = true}, "arena of 1");
+  Post({.session = 2, .is_newcomer = true}, "memory of 2");
+  Post({.session = 3, .awaits_welcome = true}, "welcome of 3");
+  Post({.session = 4, .is_urgent = true}, "load of 4");
+  LetGo();
+  EXPECT_EQ(Finish(), (Names{"load of 4", "welcome of 3", "arena of 1", "memory of 2"}));
 }
 
 TEST_F(SlowCallsTest, OneThatDisturbsNobodyBeginsBesideUrgentRequests) {
@@ -158,6 +169,22 @@ TEST(SlowCallsHeld, TakeTurnsWithNewcomersAfterTheBound) {
   gate.set_value();
   calls.Finish();
   EXPECT_EQ(made, (Names{"a newcomer", "an older one", "a newcomer", "a newcomer"}));
+}
+
+// Who is in already is not kept waiting by those who come and go.
+TEST(SlowCallsHeld, NewcomersTakeTurnsWithWelcomesAfterTheirBound) {
+  std::promise<void> gate;
+  Names made;
+  SlowCalls calls({.held_max = kForGood, .newcomer_held_max = 0ns});
+  calls.Post({.is_urgent = true}, [opened = gate.get_future().share()] { opened.wait(); });
+  calls.Post({.session = 1, .is_newcomer = true}, [&] { made.emplace_back("memory"); });
+  for (std::uint64_t session = 2; session < 5; ++session) {
+    calls.Post({.session = session, .awaits_welcome = true},
+               [&] { made.emplace_back("a welcome"); });
+  }
+  gate.set_value();
+  calls.Finish();
+  EXPECT_EQ(made, (Names{"a welcome", "memory", "a welcome", "a welcome"}));
 }
 
 TEST_F(SlowCallsTest, AreAllMadeAtTheEnd) {
@@ -348,6 +375,33 @@ TEST(WorkerSlowCalls, ANewcomersLongCallIsHeldLikeOthers) {
   EXPECT_EQ(test.worker_.device().mapped_bytes(), 8 * kMiB);
   test.worker_.device().FinishAll();
   test.ExpectItGets();
+}
+
+// Its pages are emptied, which takes longer than other calls for as many bytes.
+TEST(WorkerSlowCalls, ANewcomersLargeArenaIsHeldLikeOthers) {
+  const WorkerHarness::ClientOptions high = {.client_class = ClientClass::kHigh};
+  WorkerSlowCalls test(kForGood, "priority", high, 2);
+  test.OpenRequest();
+  EXPECT_TRUE(test.low_.Send(ipc::AddArena{.bytes = 4 * kMiB}).ok());
+  constexpr auto kLong = 5 * server::SlowCallRules().newcomer_held_max;
+  EXPECT_FALSE(test.low_.NextFrame(std::chrono::ceil<std::chrono::milliseconds>(kLong)).ok());
+  test.worker_.device().FinishAll();
+  EXPECT_TRUE(test.low_.NextFrame(30s).ok());
+}
+
+// A welcome takes nothing from others' work, so it waits for no request of theirs.
+TEST(WorkerSlowCalls, ANewcomerIsWelcomeBesideAnUrgentRequest) {
+  server::WorkerOptions options = Options("priority", kForGood, 0);
+  options.slow_calls.newcomer_held_max = kForGood;
+  WorkerHarness worker({}, options);
+  RawClient urgent = worker.Client({.client_class = ClientClass::kHigh});
+  urgent.Launch(0, 0, 0);
+  EXPECT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  EXPECT_NE(worker.AskAdmin(ipc::AdminVerb::kStatus), "");
+  RawClient newcomer = worker.Connect({});
+  const Status welcome = newcomer.AwaitWelcome();
+  EXPECT_TRUE(welcome.ok()) << welcome.ToString();
+  worker.device().FinishAll();
 }
 
 TEST(WorkerSlowCalls, NobodyWaitsForAClientThatHasGone) {
