@@ -29,8 +29,8 @@ constexpr unsigned kLeastRealtime = 1;
 constexpr int kRlimitOfNiceZero = 20;  // RLIMIT_NICE is 20 less the lowest niceness.
 
 // 0, or the error number.
-int SetThisThread(const SchedulingAttributes& attributes) {
-  return ::syscall(SYS_sched_setattr, 0, &attributes, 0) == 0 ? 0 : errno;
+int SetThread(pid_t thread, const SchedulingAttributes& attributes) {
+  return ::syscall(SYS_sched_setattr, thread, &attributes, 0) == 0 ? 0 : errno;
 }
 
 std::string Refused(const std::string& what, int error) {
@@ -60,22 +60,22 @@ std::string ThreadPriority::ToString() const {
   return why_not_more.empty() ? has : has + " (" + why_not_more + ")";
 }
 
-ThreadPriority PreferThisThread() {
+ThreadPriority PreferThread(pid_t thread) {
   ThreadPriority got;
-  const int wished = SetThisThread({.flags = kResetOnFork, .nice = kPreferredNice});
+  const int wished = SetThread(thread, {.flags = kResetOnFork, .nice = kPreferredNice});
   if (wished == 0) {
     got.nice = kPreferredNice;
     return got;
   }
   got.why_not_more = Refused("nice " + std::to_string(kPreferredNice), wished);
   const int allowed = std::max(NiceAllowed(), kPreferredNice);
-  if (allowed < 0 && SetThisThread({.flags = kResetOnFork, .nice = allowed}) == 0) {
+  if (allowed < 0 && SetThread(thread, {.flags = kResetOnFork, .nice = allowed}) == 0) {
     got.nice = allowed;
   }
   return got;
 }
 
-void MakeThisThreadNormal() { (void)SetThisThread({.flags = kResetOnFork}); }
+void MakeThreadNormal(pid_t thread) { (void)SetThread(thread, {.flags = kResetOnFork}); }
 
 std::chrono::nanoseconds TimeOfThisThread() {
   timespec used{};
@@ -101,7 +101,7 @@ ThreadPriority MakeThisThreadRealtime() {
     }
   }
   const int error =
-      SetThisThread({.policy = SCHED_RR, .flags = kResetOnFork, .priority = kLeastRealtime});
+      SetThread(0, {.policy = SCHED_RR, .flags = kResetOnFork, .priority = kLeastRealtime});
   if (error != 0) return instead(Refused("real-time", error));
   return {.is_realtime = true, .nice = 0, .why_not_more = {}};
 }

@@ -4,6 +4,8 @@
 #ifndef GPUSHARED_SERVER_THREAD_PRIORITY_H_
 #define GPUSHARED_SERVER_THREAD_PRIORITY_H_
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -28,12 +30,14 @@ inline constexpr int kPreferredNice = -10;
 // process. Only a thread that has lost its way gets there: see RealtimeBudget.
 inline constexpr std::chrono::seconds kRealtimeMost{10};
 
-// Puts the calling thread ahead of normal ones: kPreferredNice, or as near as this process may.
-// Threads and processes that it starts are normal.
-ThreadPriority PreferThisThread();
+// Puts a thread ahead of normal ones: kPreferredNice, or as near as this process may. Threads and
+// processes that it starts are normal. 0: the calling thread.
+ThreadPriority PreferThread(pid_t thread);
+inline ThreadPriority PreferThisThread() { return PreferThread(0); }
 
 // Makes it a normal thread again. Those that it starts are normal, too.
-void MakeThisThreadNormal();
+void MakeThreadNormal(pid_t thread);
+inline void MakeThisThreadNormal() { MakeThreadNormal(0); }
 
 // Processor time that the calling thread has used.
 std::chrono::nanoseconds TimeOfThisThread();

@@ -24,7 +24,7 @@ Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t
   }
   return CreateCpuDevice({.number = number,
                           .executor_threads = options.executor_threads,
-                          .on_thread = options.on_executor_thread,
+                          .stand = options.stand,
                           .memory_bytes = options.memory_bytes,
                           .output = options.output},
                          std::move(wake));

@@ -15,6 +15,7 @@
 #include "gpushared/result.h"
 
 #include "server/device/code_compiler.h"
+#include "server/device/cpu/standing.h"
 #include "server/device/cuda/completion_kind.h"
 #include "server/device/device.h"
 #include "server/device/isolation.h"
@@ -26,8 +27,7 @@ struct DeviceOptions {
   std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
   std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of the machine's.
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
-  // cpu: called first on each thread that executes; may be empty.
-  std::function<void()> on_executor_thread = {};
+  StandFunction stand = {};            // cpu: of threads that execute; may be empty.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
   SmLimits sm_limits = {};                 // cuda; a cpu device refuses them.
   MakeCodeCompiler make_compiler = {};     // cuda; without one no launch of it can be stopped.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -26,6 +27,7 @@
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/host_delay.h"
+#include "server/device/cpu/standing.h"
 #include "server/device/cpu/work_queue.h"
 #include "server/device/cuda/driver_types.h"
 #include "server/device/work_checks.h"
@@ -185,12 +187,14 @@ class CpuDevice : public Device, private NodeMaker {
  public:
   CpuDevice(CpuDeviceOptions options, WakeFunction wake)
       : info_(MakeInfo(options)),
-        on_thread_(std::move(options.on_thread)),
+        stand_(std::move(options.stand)),
         output_(std::move(options.output)),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
         clocks_(options.executor_threads),
         executor_bytes_(options.executor_threads + 1),
-        queue_(options.executor_threads, std::move(wake)) {}
+        queue_(options.executor_threads, std::move(wake)) {
+    for (std::uint32_t i = 0; i <= options.executor_threads; ++i) standings_.emplace_back(stand_);
+  }
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
 
@@ -244,11 +248,12 @@ class CpuDevice : public Device, private NodeMaker {
   void Print(QueuedWork& work, std::string_view text) const;
 
   const DeviceInfo info_;
-  const std::function<void()> on_thread_;
+  const StandFunction stand_;
   const OutputFunction output_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<ExecutorClock> clocks_;  // One per thread.
   ExecutorClock spare_clock_;
+  std::deque<Standing> standings_;  // One per thread, the spare one's last.
   // By thread, which writes it, the spare one last; relaxed, since nothing else is read because of
   // it.
   std::vector<std::atomic<std::uint64_t>> executor_bytes_;
@@ -355,17 +360,21 @@ void CpuDevice::Execute(std::uint32_t multiprocessor) {
   std::unique_ptr<executor::BlockExecutor> blocks = store_->Take();
   ExecutorClock& clock = clocks_[multiprocessor];
   clock.Begin();
+  Standing& standing = standings_[multiprocessor];
+  standing.Begin();
+  queue_.Enlist(standing);
   const std::function<void()> rest = [&] {
     if (blocks != nullptr) blocks->ReleaseMemory();
     store_->Clear();
     CountMemory(multiprocessor, blocks.get());
   };
-  RunClaims(multiprocessor, blocks, [&] { return queue_.Next(&clock, &rest); });
+  RunClaims(multiprocessor, blocks, [&] { return queue_.Next(&clock, &rest, &standing); });
 }
 
 void CpuDevice::ExecuteAsSpare() {
   std::unique_ptr<executor::BlockExecutor> blocks;
   spare_clock_.Begin();
+  standings_.back().Begin();  // What it takes is urgent.
   RunClaims(info_.multiprocessors, blocks, [&] {
     // It is hardly ever needed, so it keeps no memory.
     if (blocks != nullptr) store_->Drop(std::move(blocks));
@@ -382,7 +391,6 @@ void CpuDevice::CountMemory(std::uint32_t number, const executor::BlockExecutor*
 
 void CpuDevice::RunClaims(std::uint32_t number, std::unique_ptr<executor::BlockExecutor>& blocks,
                           const std::function<std::optional<Claim>()>& next) {
-  if (on_thread_) on_thread_();
   while (std::optional<Claim> claim = next()) {
     const auto& what = claim->work->what;
     if (std::holds_alternative<LaunchWork>(what)) {

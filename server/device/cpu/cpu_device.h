@@ -8,16 +8,17 @@
 
 #include "gpushared/result.h"
 
+#include "server/device/cpu/standing.h"
 #include "server/device/device.h"
 
 namespace gpushared::device {
 
 struct CpuDeviceOptions {
-  std::uint32_t number = 0;              // N of "cpu:N".
-  std::uint32_t executor_threads = 0;    // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
-  std::function<void()> on_thread = {};  // Called first on each of them; may be empty.
-  std::uint64_t memory_bytes = 0;        // Of all clients together; 0 = half of the machine's.
-  OutputFunction output = {};            // May be empty.
+  std::uint32_t number = 0;            // N of "cpu:N".
+  std::uint32_t executor_threads = 0;  // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
+  StandFunction stand = {};            // Of these threads; may be empty.
+  std::uint64_t memory_bytes = 0;      // Of all clients together; 0 = half of the machine's.
+  OutputFunction output = {};          // May be empty.
 };
 
 inline constexpr std::uint32_t kExecutorThreadsMax = 256;

@@ -49,6 +49,7 @@ std::uint64_t WorkQueue::RankOf(std::uint8_t priority, std::uint64_t sequence) {
 
 void WorkQueue::Submit(std::shared_ptr<QueuedWork> work) {
   MutexLock lock(mutex_);
+  NoteAsked(work->header().priority);
   work->rank = RankOf(work->header().priority, ++sequence_);
   const StreamKey key = work->header().stream;  // Work without units ends here already.
   Check(works_.emplace(work->header().id, work.get()).second, "work on the device has a unique id");
@@ -92,6 +93,7 @@ void WorkQueue::RequestStop(WorkId id) {
   QueuedWork& work = *found->second;
   if (work.graph != nullptr) work.graph->is_stopping = true;
   if (work.graph == nullptr || !work.has_started) work.stop.store(true, std::memory_order_relaxed);
+  CallForwardFrom(work);
   EndIfDone(work, threads_);
   WakeIfAsked(lock);
 }
@@ -103,6 +105,7 @@ void WorkQueue::RequestKill(WorkId id) {
   QueuedWork& work = *found->second;
   work.is_killed.store(true, std::memory_order_relaxed);
   work.abandon.store(true, std::memory_order_relaxed);
+  CallForwardFrom(work);
   EndIfDone(work, threads_);
   WakeIfAsked(lock);
 }
@@ -146,16 +149,65 @@ void WorkQueue::WaitForWork(MutexLock& lock, const std::function<void()>** rest)
   *rest = nullptr;
 }
 
-std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<void()>* rest) {
+void WorkQueue::Enlist(Standing& standing) {
+  const MutexLock lock(mutex_);
+  standings_.push_back(&standing);
+}
+
+void WorkQueue::NoteAsked(std::uint8_t priority) {
+  if (priority == 0 && asked_priority_ == 0) return;
+  const DeviceClock::time_point now = DeviceClock::now();
+  if (priority < asked_priority_ && now - asked_at_ < kStandBackFor) return;
+  asked_priority_ = priority;
+  asked_at_ = now;
+}
+
+bool WorkQueue::IsBelowOthers(std::uint8_t priority) const {
+  return priority < asked_priority_ && DeviceClock::now() - asked_at_ < kStandBackFor;
+}
+
+void WorkQueue::Stand(const Claim& claim, bool is_below_others) const {
+  if (claim.standing == nullptr) return;
+  if (!is_below_others) return claim.standing->StepForward();
+  claim.standing->StepBack();
+  // More urgent work may have come after the claim. Either it has seen that the thread is back, or
+  // it is seen here: both store before they look, sequentially consistent.
+  if (first_rank_.load() < RankOf(claim.work->header().priority, 0)) claim.standing->StepForward();
+}
+
+void WorkQueue::CallForwardFor(const QueuedWork& work, std::uint64_t units) {
+  for (Standing* const each : standings_) {
+    if (units == 0) return;
+    if (each->running_ == nullptr || !each->is_back() ||
+        each->running_->header().priority >= work.header().priority) {
+      continue;
+    }
+    each->StepForward();
+    --units;
+  }
+}
+
+void WorkQueue::CallForwardFrom(const QueuedWork& work) {
+  for (Standing* const each : standings_) {
+    if (each->running_ == &work) each->StepForward();
+  }
+}
+
+std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<void()>* rest,
+                                     Standing* standing) {
   MutexLock lock(mutex_);
   Claim claim;
-  while (!is_closed_ && (claim = TakeFirst(clock, false)).work == nullptr) {
+  while (!is_closed_ && (claim = TakeFirst(clock, false, standing)).work == nullptr) {
     if (clock != nullptr) clock->Idle();
+    // What wakes it may be urgent.
+    if (standing != nullptr) standing->StepForward();
     WaitForWork(lock, &rest);
   }
   if (is_closed_) return std::nullopt;
+  const bool is_below_others = IsBelowOthers(claim.work->header().priority);
   lock.Unlock();
   if (clock != nullptr) clock->Run();
+  Stand(claim, is_below_others);
   return claim;
 }
 
@@ -175,7 +227,7 @@ std::optional<Claim> WorkQueue::NextOfSpare(ExecutorClock* clock) {
       if (!IsHeldUp() || claimable_.begin()->first != waits) continue;
       are_threads_stuck_ = true;
     }
-    Claim claim = TakeFirst(clock, true);
+    Claim claim = TakeFirst(clock, true, nullptr);
     if (claim.work == nullptr) continue;
     lock.Unlock();
     if (clock != nullptr) clock->Run();
@@ -189,11 +241,15 @@ bool WorkQueue::IsHeldUp() const {
   return claimable_.begin()->first < RankOf(claims_by_priority_.begin()->first, 0);
 }
 
-Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare) {
+Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* standing) {
   while (!claimable_.empty()) {
     QueuedWork& work = *claimable_.begin()->second;
-    Claim claim{
-        .work = &work, .unit = 0, .paused = {}, .clock = clock, .is_of_spare = is_for_spare};
+    Claim claim{.work = &work,
+                .unit = 0,
+                .paused = {},
+                .clock = clock,
+                .standing = standing,
+                .is_of_spare = is_for_spare};
     if (!work.paused.empty()) {
       claim.paused = std::move(work.paused.front());
       work.paused.pop_front();
@@ -210,6 +266,7 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare) {
     ++work.claims_running;
     ++claims_running_;
     ++claims_by_priority_[work.header().priority];
+    if (standing != nullptr) standing->running_ = &work;
     if (IsDone(work)) MakeUnclaimable(work);
     return claim;
   }
@@ -218,6 +275,7 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare) {
 
 void WorkQueue::EndClaim(const Claim& claim) {
   --claim.work->claims_running;
+  if (claim.standing != nullptr) claim.standing->running_ = nullptr;
   if (--claims_running_ == 0) free_since_ = DeviceClock::now();
   const auto same = claims_by_priority_.find(claim.work->header().priority);
   if (--same->second == 0) claims_by_priority_.erase(same);
@@ -287,6 +345,7 @@ void WorkQueue::Close() {
   for (const auto& [id, work] : works_) {
     work->is_killed = true;
     work->abandon.store(true, std::memory_order_relaxed);
+    CallForwardFrom(*work);
   }
   work_arrived_.notify_all();
   spare_wanted_.notify_all();
@@ -316,6 +375,7 @@ void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   QueuedWork& head = *stream.front();
   MakeClaimable(head);
   const std::uint64_t units = head.units_total - head.units_dealt() + head.paused.size();
+  CallForwardFor(head, units);
   const auto wake = std::min<std::uint64_t>({units, threads_wanted, threads_idle_});
   for (std::uint64_t woken = 0; woken < wake; ++woken) work_arrived_.notify_one();
 }
@@ -380,8 +440,7 @@ void WorkQueue::MakeUnclaimable(QueuedWork& work) {
 }
 
 void WorkQueue::NoteFirstRank() {
-  first_rank_.store(claimable_.empty() ? kNoRank : claimable_.begin()->first,
-                    std::memory_order_relaxed);
+  first_rank_.store(claimable_.empty() ? kNoRank : claimable_.begin()->first);
 }
 
 void WorkQueue::WakeIfAsked(MutexLock& lock) {

@@ -16,12 +16,14 @@
 #include <span>
 #include <unordered_map>
 #include <variant>
+#include <vector>
 
 #include "gpushared/mutex.h"
 #include "gpushared/status.h"
 
 #include "server/device/cpu/host_delay.h"
 #include "server/device/cpu/run_store.h"
+#include "server/device/cpu/standing.h"
 #include "server/device/device.h"
 #include "server/executor/block_executor.h"
 
@@ -109,6 +111,7 @@ struct Claim {
   std::uint64_t unit = 0;          // Unused with a paused run.
   PausedRun paused;                // Empty: none.
   ExecutorClock* clock = nullptr;  // Of the thread that has it; null where nobody counts.
+  Standing* standing = nullptr;    // Of that thread, too; null: it is always ahead.
   bool is_of_spare = false;        // The spare thread has it.
 };
 
@@ -119,6 +122,9 @@ inline constexpr std::chrono::milliseconds kRestAfter{200};
 // Work waits for so long behind less urgent work, then the spare thread takes it. A thread that can
 // leave its work does so within microseconds.
 inline constexpr std::chrono::microseconds kSparePatience{250};
+
+// For so long after work of a priority came, threads that run work below it stand back.
+inline constexpr std::chrono::seconds kStandBackFor{1};
 
 // Orders submitted work, deals its units to the executor threads, and collects
 // completions.
@@ -157,10 +163,15 @@ class WorkQueue {
     return std::chrono::nanoseconds(stood_still_ns_.load(std::memory_order_relaxed));
   }
 
-  // Sleeps until there is something to run. Empty after Close(). `clock`: of the calling thread.
-  // `rest`: called, without any lock, when there was nothing for kRestAfter; null: nobody is.
+  // Of a thread that will call Next with it; outlives the queue's last call.
+  void Enlist(Standing& standing);
+
+  // Sleeps until there is something to run. Empty after Close(). `clock`, `standing`: of the
+  // calling thread. `rest`: called, without any lock, when there was nothing for kRestAfter; null:
+  // nobody is.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr,
-                            const std::function<void()>* rest = nullptr);
+                            const std::function<void()>* rest = nullptr,
+                            Standing* standing = nullptr);
   // The same for the spare thread: sleeps until work waits behind a thread that does not leave.
   std::optional<Claim> NextOfSpare(ExecutorClock* clock = nullptr);
   // When what runs of the claim is to leave inside of a block; see executor::PauseTerms.
@@ -203,7 +214,18 @@ class WorkQueue {
   void MakeUnclaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   void NoteFirstRank() GPUSHARED_REQUIRES(mutex_);
   // Takes a paused run or a unit of the first work that has one; null when none has.
-  Claim TakeFirst(ExecutorClock* clock, bool is_for_spare) GPUSHARED_REQUIRES(mutex_);
+  Claim TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* standing)
+      GPUSHARED_REQUIRES(mutex_);
+  // Work of this priority has come.
+  void NoteAsked(std::uint8_t priority) GPUSHARED_REQUIRES(mutex_);
+  // Whether more urgent work than this came lately.
+  bool IsBelowOthers(std::uint8_t priority) const GPUSHARED_REQUIRES(mutex_);
+  // Puts the thread of the claim where its work lets it be.
+  void Stand(const Claim& claim, bool is_below_others) const GPUSHARED_EXCLUDES(mutex_);
+  // Calls forward as many threads as `work` has use for, of those back with less urgent work.
+  void CallForwardFor(const QueuedWork& work, std::uint64_t units) GPUSHARED_REQUIRES(mutex_);
+  // Calls forward those that run it: it is to end.
+  void CallForwardFrom(const QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   // The thread of the claim has come back.
   void EndClaim(const Claim& claim) GPUSHARED_REQUIRES(mutex_);
   // Whether the first work waits while no thread is free, and one runs work of a lower priority.
@@ -228,6 +250,10 @@ class WorkQueue {
   std::uint32_t threads_idle_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::uint32_t claims_running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Over all works.
   std::map<std::uint8_t, std::uint32_t> claims_by_priority_ GPUSHARED_GUARDED_BY(mutex_);
+  std::vector<Standing*> standings_ GPUSHARED_GUARDED_BY(mutex_);
+  // The highest priority that was asked for lately, and when that was.
+  std::uint8_t asked_priority_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  DeviceClock::time_point asked_at_ GPUSHARED_GUARDED_BY(mutex_);
   std::condition_variable spare_wanted_;
   bool is_spare_asleep_ GPUSHARED_GUARDED_BY(mutex_) = false;
   // Work waited for kSparePatience, and no thread has come back since.
@@ -246,7 +272,7 @@ class WorkQueue {
   // By rank; some may have no units left.
   std::map<std::uint64_t, QueuedWork*> claimable_ GPUSHARED_GUARDED_BY(mutex_);
   // Of the first in claimable_. Written under mutex_, read without it. Relaxed: it only says
-  // where a thread looks for its next unit.
+  // where a thread looks for its next unit, or that it must not stay back.
   std::atomic<std::uint64_t> first_rank_{kNoRank};
   std::deque<Completion> completions_ GPUSHARED_GUARDED_BY(mutex_);
   // The last TakeCompletions found less than it had room for.

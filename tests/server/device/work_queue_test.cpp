@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cpu/work_queue.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -510,6 +512,110 @@ TEST(WorkQueue, StoodStillForWhatIsStoppedBeforeAnyThreadCame) {
   queue.RequestStop(1);
   EXPECT_GE(queue.stood_still(), std::chrono::milliseconds(19));
   EXPECT_TRUE(TakeOne(queue).stopped);
+}
+
+// ---- standings
+
+// Of the calling thread, and where it was put last.
+struct Stood {
+  Stood() {
+    standing.Begin();
+    EXPECT_TRUE(is_ahead);
+  }
+  std::atomic<bool> is_ahead = false;
+  std::atomic<int> changes = 0;
+  StandFunction stand = [this](pid_t thread, bool ahead) {
+    EXPECT_EQ(thread, ::gettid());
+    is_ahead = ahead;
+    ++changes;
+  };
+  Standing standing{stand};
+};
+
+class StandingQueue : public ::testing::Test {
+ protected:
+  StandingQueue() { queue_.Enlist(stood_.standing); }
+  Claim Next() { return *queue_.Next(nullptr, nullptr, &stood_.standing); }
+  // Of one unit, taken and done by this thread.
+  void Run(WorkId id, std::uint8_t priority) {
+    queue_.Submit(Work({.id = id, .stream = id, .priority = priority}));
+    const Claim claim = Next();
+    EXPECT_EQ(claim.work->header().id, id);
+    Finish(queue_, claim);
+  }
+  // A claim of work of priority 1, after work of priority 2.
+  Claim TakeLow() {
+    Run(1, 2);
+    queue_.Submit(Work({.id = 2, .stream = 2, .priority = 1, .units = 10}));
+    Claim low = Next();
+    EXPECT_EQ(low.work->header().id, 2U);
+    EXPECT_FALSE(stood_.is_ahead);
+    return low;
+  }
+
+  Stood stood_;
+  WorkQueue queue_{1, {}};
+};
+
+TEST_F(StandingQueue, IsAheadWhileNothingMoreUrgentCame) {
+  Run(1, 0);
+  Run(2, 1);
+  Run(3, 1);
+  EXPECT_TRUE(stood_.is_ahead);
+  EXPECT_EQ(stood_.changes, 1) << "at its beginning";
+}
+
+TEST_F(StandingQueue, IsBackWithWorkThatIsLessUrgentThanWhatCameLately) {
+  const Claim low = TakeLow();
+  Finish(queue_, low);
+  const int before = stood_.changes;
+  const Claim still_low = Next();
+  EXPECT_EQ(stood_.changes, before) << "told once";
+  Finish(queue_, still_low);
+  Run(3, 2);
+  EXPECT_TRUE(stood_.is_ahead);
+}
+
+// By whoever brings it: a thread without a core cannot see that it is there.
+TEST_F(StandingQueue, UrgentWorkCallsForwardWhoRunsLess) {
+  const Claim low = TakeLow();
+  queue_.Submit(Work({.id = 3, .stream = 3, .priority = 1}));
+  EXPECT_FALSE(stood_.is_ahead) << "it waits as well";
+  queue_.Submit(Work({.id = 4, .stream = 4, .priority = 2}));
+  EXPECT_TRUE(stood_.is_ahead);
+  Finish(queue_, low);
+}
+
+TEST_F(StandingQueue, WhatIsToEndIsCalledForward) {
+  Claim low = TakeLow();
+  queue_.RequestStop(7);
+  EXPECT_FALSE(stood_.is_ahead) << "that is other work";
+  queue_.RequestStop(2);
+  EXPECT_TRUE(stood_.is_ahead);
+  Finish(queue_, low);
+  EXPECT_EQ(TakeOne(queue_).id, 1U);
+
+  queue_.Submit(Work({.id = 5, .stream = 5, .priority = 1, .units = 10}));
+  low = Next();
+  EXPECT_FALSE(stood_.is_ahead);
+  queue_.RequestKill(5);
+  EXPECT_TRUE(stood_.is_ahead);
+  Finish(queue_, low);
+}
+
+TEST_F(StandingQueue, AThreadWithoutWorkIsAhead) {
+  const Claim low = TakeLow();
+  queue_.RequestKill(2);
+  Finish(queue_, low);
+  queue_.Submit(Work({.id = 5, .stream = 5, .priority = 1}));
+  Finish(queue_, Next());
+  EXPECT_FALSE(stood_.is_ahead);
+  std::thread closer([&] {
+    while (!stood_.is_ahead) std::this_thread::yield();
+    queue_.Close();
+  });
+  EXPECT_FALSE(queue_.Next(nullptr, nullptr, &stood_.standing));
+  closer.join();
 }
 
 }  // namespace
