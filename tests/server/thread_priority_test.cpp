@@ -3,8 +3,10 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -63,6 +65,27 @@ TEST(ThreadPriority, SaysWhatTheThreadHas) {
     EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), 0);
     EXPECT_EQ(PreferThisThread().nice, preferred.nice) << "and it may be preferred again";
   }).join();
+}
+
+TEST(ThreadPriority, MayBeGivenToAnotherThread) {
+  std::promise<pid_t> number;
+  std::promise<void> gate;
+  std::thread other([&] {
+    number.set_value(::gettid());
+    gate.get_future().wait();
+  });
+  const pid_t thread = number.get_future().get();
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  const ThreadPriority preferred = PreferThread(thread);
+  const int ahead = ::getpriority(PRIO_PROCESS, static_cast<id_t>(thread));
+  MakeThreadNormal(thread);
+  const int back = ::getpriority(PRIO_PROCESS, static_cast<id_t>(thread));
+  gate.set_value();
+  other.join();
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), own) << "this one is as it was";
+  if (!preferred.why_not_more.empty()) GTEST_SKIP() << preferred.why_not_more;
+  EXPECT_EQ(ahead, kPreferredNice);
+  EXPECT_EQ(back, 0);
 }
 
 }  // namespace
