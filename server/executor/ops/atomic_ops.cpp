@@ -105,36 +105,34 @@ GPUSHARED_INLINE void PutValue(std::byte* row, u32 lane, T value) {
 }
 
 // `extra` != 0: the old value is wanted (atom); red has no destination.
-template <Atomic A, typename T, Space S, typename Index>
-const MicroOp* AtomicOp(Warp& w, const MicroOp* op) {
+template <Atomic A, typename T, bool IsShared>
+__attribute__((noinline)) const MicroOp* ApplyEach(Warp& w, const MicroOp* op,
+                                                   FindHostAddresses find) {
   const u32 lanes = Lanes(w, op);
-  const std::byte* addresses = w.frame + op->a;
   const std::byte* b = w.frame + op->b;
   const std::byte* c = w.frame + op->c;
-  alignas(64) u64 host[kLanes];
+  alignas(64) std::byte* host[kLanes];
+  if (!find(w, op, lanes, static_cast<u32>(sizeof(T)), host)) return nullptr;
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    const std::byte* at =
-        Checked<S>(w, op, l, AddressOf<Index>(addresses, op, l), static_cast<u32>(sizeof(T)));
-    if (at == nullptr) return nullptr;
-    host[l] = reinterpret_cast<u64>(at);
-  }
-  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
-    const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    std::byte* at = reinterpret_cast<std::byte*>(host[l]);
     const T operand = GetValue<T>(b, l), second = GetValue<T>(c, l);
     T old;
-    if constexpr (S == Space::kShared) {
-      old = Read<T>(at);
-      Write<T>(at, Next<A, T>(old, operand, second));
+    if constexpr (IsShared) {
+      old = Read<T>(host[l]);
+      Write<T>(host[l], Next<A, T>(old, operand, second));
     } else {
-      old = Apply<A, T>(at, operand, second);
+      old = Apply<A, T>(host[l], operand, second);
     }
     if (op->extra != 0) PutValue<T>(w.frame + op->destination, l, old);
   }
   // Spin locks are built from these; the scheduler lets the other lanes run then.
   if constexpr (A == Atomic::kCompare || A == Atomic::kExchange) Polled(w);
   return op + 1;
+}
+
+template <Atomic A, typename T, Space S, typename Index>
+const MicroOp* AtomicOp(Warp& w, const MicroOp* op) {
+  return ApplyEach<A, T, S == Space::kShared>(w, op, HostAddresses<S, Index>);
 }
 
 template <Atomic A, typename T>

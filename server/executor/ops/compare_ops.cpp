@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comparisons into predicates, selection by predicate, class tests.
-#include "server/executor/ops/lanes.h"
+#include "server/executor/ops/half_float.h"
 
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
@@ -17,14 +17,10 @@ GPUSHARED_INLINE bool Holds(T a, T b) {
   if constexpr (R == Relation::kGe) return a >= b;
 }
 
-// Values as they are compared: halves as float, f32 flushed under .ftz.
+// Values as they are compared: f32 flushed under .ftz.
 template <typename T, bool Ftz>
-GPUSHARED_INLINE auto Comparable(T value) {
-  if constexpr (std::is_same_v<T, _Float16>)
-    return static_cast<float>(value);
-  else if constexpr (std::is_same_v<T, bf16>)
-    return Bits<float>(u32{value.bits} << 16);
-  else if constexpr (Ftz)
+GPUSHARED_INLINE T Comparable(T value) {
+  if constexpr (Ftz)
     return FlushSubnormal(value);
   else
     return value;
@@ -62,6 +58,13 @@ const MicroOp* CompareOrder(Warp& w, const MicroOp* op) {
     const bool nan = (x != x) | (y != y);
     return nan == WhenNan;
   });
+}
+
+template <typename H, u32 Outcomes>
+const MicroOp* CompareHalves(Warp& w, const MicroOp* op) {
+  const Order order = OrderOf<H, false>(Words(w, op->a), Words(w, op->b));
+  SetPredicate(w, op->destination, Lanes(w, op), LanesWith<Outcomes>(order));
+  return op + 1;
 }
 
 template <typename T>
@@ -167,6 +170,23 @@ void AddFloat(const OpSink& sink, const char* ftz, const char* type) {
   AddOp(sink, CompareOrder<T, true>, "setp.nan", ftz, type);
 }
 
+template <typename H, u32 Outcomes>
+void AddRelation(const OpSink& sink, const char* name, const char* unordered, const char* type) {
+  AddOp(sink, CompareHalves<H, Outcomes>, name, type);
+  AddOp(sink, CompareHalves<H, Outcomes | kUnordered>, unordered, type);
+}
+template <typename H>
+void AddHalf(const OpSink& sink, const char* type) {
+  AddRelation<H, kEqual>(sink, "setp.eq", "setp.equ", type);
+  AddRelation<H, kLess | kGreater>(sink, "setp.ne", "setp.neu", type);
+  AddRelation<H, kLess>(sink, "setp.lt", "setp.ltu", type);
+  AddRelation<H, kLess | kEqual>(sink, "setp.le", "setp.leu", type);
+  AddRelation<H, kGreater>(sink, "setp.gt", "setp.gtu", type);
+  AddRelation<H, kGreater | kEqual>(sink, "setp.ge", "setp.geu", type);
+  AddOp(sink, CompareHalves<H, kLess | kEqual | kGreater>, "setp.num", type);
+  AddOp(sink, CompareHalves<H, kUnordered>, "setp.nan", type);
+}
+
 template <typename Word, u32 FractionBits>
 void AddClasses(const OpSink& sink, const char* type) {
   using enum Class;
@@ -193,8 +213,8 @@ void AddCompareOps(const OpSink& sink) {
   AddFloat<float, false>(sink, "", "f32");
   AddFloat<float, true>(sink, "ftz", "f32");
   AddFloat<double, false>(sink, "", "f64");
-  AddFloat<_Float16, false>(sink, "", "f16");
-  AddFloat<bf16, false>(sink, "", "bf16");
+  AddHalf<_Float16>(sink, "f16");
+  AddHalf<bf16>(sink, "bf16");
   AddOp(sink, Select<u16>, "selp.b16");
   AddOp(sink, Select<u32>, "selp.b32");
   AddOp(sink, Select<u64>, "selp.b64");

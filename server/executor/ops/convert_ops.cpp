@@ -34,10 +34,9 @@ D Saturate(A a) {
   return static_cast<D>(a);
 }
 
-template <typename D, typename A, Rounding R, bool Sat>
-const MicroOp* ToFloat(Warp& w, const MicroOp* op) {
+template <typename D, typename A, bool Sat>
+__attribute__((noinline)) const MicroOp* ToFloat(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
-  const RoundingScope<R> scope;
   StoreLanes<D>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
     D value = static_cast<D>(Get<A>(a, l));
     if constexpr (Sat) {
@@ -54,19 +53,30 @@ inline constexpr bool kHoldsAll = std::is_signed_v<D> == std::is_signed_v<A>
                                       ? sizeof(D) >= sizeof(A)
                                       : std::is_signed_v<D> && sizeof(D) > sizeof(A);
 
+// What a cut or filled value depends on. Where a word is cut, its type does not matter, nor does
+// the sign of a result that fills its register.
+template <typename D, typename A>
+struct Cut {
+  static constexpr bool kIsCut = sizeof(D) <= sizeof(A);
+  using From = std::conditional_t<!kIsCut, A, std::conditional_t<sizeof(A) == 8, u64, u32>>;
+  using To = std::conditional_t<sizeof(D) == 8, u64, std::conditional_t<sizeof(D) == 4, u32, D>>;
+  static constexpr Handler kHandler = Unary<To, From, Truncate<To, From>>;
+};
+
 template <typename D, typename A>
 void AddPair(const OpSink& sink, const char* to, const char* from) {
-  AddOp(sink, Unary<D, A, Truncate<D, A>>, "cvt", to, from);
-  if constexpr (!kHoldsAll<D, A>) AddOp(sink, Unary<D, A, Saturate<D, A>>, "cvt.sat", to, from);
+  AddOp(sink, Cut<D, A>::kHandler, "cvt", to, from);
+  if constexpr (!kHoldsAll<D, A>)
+    AddOp(sink, UnarySeldom<D, A, Saturate<D, A>>, "cvt.sat", to, from);
 }
 
 template <typename D, typename A>
 void AddToFloat(const OpSink& sink, const char* to, const char* from) {
-  AddOp(sink, ToFloat<D, A, Rounding::kNearest, false>, "cvt.rn", to, from);
-  AddOp(sink, ToFloat<D, A, Rounding::kZero, false>, "cvt.rz", to, from);
-  AddOp(sink, ToFloat<D, A, Rounding::kDown, false>, "cvt.rm", to, from);
-  AddOp(sink, ToFloat<D, A, Rounding::kUp, false>, "cvt.rp", to, from);
-  AddOp(sink, ToFloat<D, A, Rounding::kNearest, true>, "cvt.rn.sat", to, from);
+  AddOp(sink, kRounded<Rounding::kNearest, ToFloat<D, A, false>>, "cvt.rn", to, from);
+  AddOp(sink, kRounded<Rounding::kZero, ToFloat<D, A, false>>, "cvt.rz", to, from);
+  AddOp(sink, kRounded<Rounding::kDown, ToFloat<D, A, false>>, "cvt.rm", to, from);
+  AddOp(sink, kRounded<Rounding::kUp, ToFloat<D, A, false>>, "cvt.rp", to, from);
+  AddOp(sink, kRounded<Rounding::kNearest, ToFloat<D, A, true>>, "cvt.rn.sat", to, from);
 }
 
 template <typename A>

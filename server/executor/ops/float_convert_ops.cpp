@@ -82,12 +82,11 @@ T Same(T value) {
   return Mode<T, Ftz, Sat>::Out(value);
 }
 
-template <typename D, typename A, Rounding R, bool Ftz, bool Sat>
-const MicroOp* Resize(Warp& w, const MicroOp* op) {
+template <typename D, typename A, bool Ftz, bool Sat>
+__attribute__((noinline)) const MicroOp* Resize(Warp& w, const MicroOp* op) {
   using In = Mode<A, Ftz && sizeof(A) == 4, false>;
   using Out = Mode<D, Ftz && sizeof(D) == 4, Sat>;
   const std::byte* a = w.frame + op->a;
-  const RoundingScope<R> scope;
   StoreLanes<D>(w.frame + op->destination, Lanes(w, op),
                 [&](u32 l) { return Out::Out(static_cast<D>(In::In(Get<A>(a, l)))); });
   return op + 1;
@@ -100,12 +99,23 @@ float ToTf32(float value) {
   return Bits<float>(finite ? (bits + 0x1000u) & 0xffffe000u : bits);
 }
 
+template <typename D, typename T, Rounding R, bool Ftz>
+constexpr Handler IntegerHandler() {
+  if constexpr (sizeof(D) < 4) {
+    return UnarySeldom<D, T, RoundToInteger<D, T, R, Ftz>>;
+  } else {
+    return Unary<D, T, RoundToInteger<D, T, R, Ftz>>;
+  }
+}
+
+// To the nearest, and towards zero, a subnormal becomes 0 whether it was flushed or not.
 template <typename D, typename T, bool Ftz>
 void AddTo(const OpSink& sink, const char* ftz, const char* to, const char* from) {
-  AddOp(sink, Unary<D, T, RoundToInteger<D, T, Rounding::kNearest, Ftz>>, "cvt.rni", ftz, to, from);
-  AddOp(sink, Unary<D, T, RoundToInteger<D, T, Rounding::kZero, Ftz>>, "cvt.rzi", ftz, to, from);
-  AddOp(sink, Unary<D, T, RoundToInteger<D, T, Rounding::kDown, Ftz>>, "cvt.rmi", ftz, to, from);
-  AddOp(sink, Unary<D, T, RoundToInteger<D, T, Rounding::kUp, Ftz>>, "cvt.rpi", ftz, to, from);
+  using enum Rounding;
+  AddOp(sink, IntegerHandler<D, T, kNearest, false>(), "cvt.rni", ftz, to, from);
+  AddOp(sink, IntegerHandler<D, T, kZero, false>(), "cvt.rzi", ftz, to, from);
+  AddOp(sink, IntegerHandler<D, T, kDown, Ftz>(), "cvt.rmi", ftz, to, from);
+  AddOp(sink, IntegerHandler<D, T, kUp, Ftz>(), "cvt.rpi", ftz, to, from);
 }
 
 template <typename T, bool Ftz>
@@ -135,11 +145,11 @@ void AddInPlace(const OpSink& sink, const char* ftz, const char* sat, const char
 template <bool Ftz, bool Sat>
 void AddResize(const OpSink& sink, const char* ftz, const char* sat) {
   using enum Rounding;
-  AddOp(sink, Resize<double, float, kNearest, Ftz, Sat>, "cvt", ftz, sat, "f64.f32");
-  AddOp(sink, Resize<float, double, kNearest, Ftz, Sat>, "cvt.rn", ftz, sat, "f32.f64");
-  AddOp(sink, Resize<float, double, kZero, Ftz, Sat>, "cvt.rz", ftz, sat, "f32.f64");
-  AddOp(sink, Resize<float, double, kDown, Ftz, Sat>, "cvt.rm", ftz, sat, "f32.f64");
-  AddOp(sink, Resize<float, double, kUp, Ftz, Sat>, "cvt.rp", ftz, sat, "f32.f64");
+  AddOp(sink, kRounded<kNearest, Resize<double, float, Ftz, Sat>>, "cvt", ftz, sat, "f64.f32");
+  AddOp(sink, kRounded<kNearest, Resize<float, double, Ftz, Sat>>, "cvt.rn", ftz, sat, "f32.f64");
+  AddOp(sink, kRounded<kZero, Resize<float, double, Ftz, Sat>>, "cvt.rz", ftz, sat, "f32.f64");
+  AddOp(sink, kRounded<kDown, Resize<float, double, Ftz, Sat>>, "cvt.rm", ftz, sat, "f32.f64");
+  AddOp(sink, kRounded<kUp, Resize<float, double, Ftz, Sat>>, "cvt.rp", ftz, sat, "f32.f64");
 }
 
 }  // namespace

@@ -61,13 +61,12 @@ GPUSHARED_INLINE T SquareRoot(T a) {
 
 enum class FloatOp { kAdd, kSub, kMul, kDiv, kFma, kSqrt, kRcp };
 
-template <FloatOp Op, typename T, Rounding R, bool Ftz, bool Sat>
-const MicroOp* FloatArithmetic(Warp& w, const MicroOp* op) {
+template <FloatOp Op, typename T, bool Ftz, bool Sat>
+__attribute__((noinline)) const MicroOp* FloatArithmetic(Warp& w, const MicroOp* op) {
   using M = Mode<T, Ftz, Sat>;
   const std::byte* a = w.frame + op->a;
   const std::byte* b = w.frame + op->b;
   const std::byte* c = w.frame + op->c;
-  const RoundingScope<R> scope;
   StoreLanes<T>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
     const T x = M::In(Get<T>(a, l));
     if constexpr (Op == FloatOp::kSqrt) return M::Out(SquareRoot(x));
@@ -128,14 +127,21 @@ T CopySign(T sign, T magnitude) {
 template <typename T, Rounding R, bool Ftz, bool Sat>
 void AddRounded(const OpSink& sink, const char* rounding, const char* ftz, const char* sat,
                 const char* type) {
-  AddOp(sink, FloatArithmetic<FloatOp::kAdd, T, R, Ftz, Sat>, "add", rounding, ftz, sat, type);
-  AddOp(sink, FloatArithmetic<FloatOp::kSub, T, R, Ftz, Sat>, "sub", rounding, ftz, sat, type);
-  AddOp(sink, FloatArithmetic<FloatOp::kMul, T, R, Ftz, Sat>, "mul", rounding, ftz, sat, type);
-  AddOp(sink, FloatArithmetic<FloatOp::kFma, T, R, Ftz, Sat>, "fma", rounding, ftz, sat, type);
+  AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kAdd, T, Ftz, Sat>>, "add", rounding, ftz, sat,
+        type);
+  AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kSub, T, Ftz, Sat>>, "sub", rounding, ftz, sat,
+        type);
+  AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kMul, T, Ftz, Sat>>, "mul", rounding, ftz, sat,
+        type);
+  AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kFma, T, Ftz, Sat>>, "fma", rounding, ftz, sat,
+        type);
   if constexpr (!Sat) {
-    AddOp(sink, FloatArithmetic<FloatOp::kDiv, T, R, Ftz, false>, "div", rounding, ftz, type);
-    AddOp(sink, FloatArithmetic<FloatOp::kSqrt, T, R, Ftz, false>, "sqrt", rounding, ftz, type);
-    AddOp(sink, FloatArithmetic<FloatOp::kRcp, T, R, Ftz, false>, "rcp", rounding, ftz, type);
+    AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kDiv, T, Ftz, false>>, "div", rounding, ftz,
+          type);
+    AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kSqrt, T, Ftz, false>>, "sqrt", rounding, ftz,
+          type);
+    AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kRcp, T, Ftz, false>>, "rcp", rounding, ftz,
+          type);
   }
 }
 

@@ -93,11 +93,11 @@ u32 FromTwo(float a, float b) {
 template <typename H, typename I>
 void AddInteger(const OpSink& sink, const char* half, const char* type) {
   using enum Rounding;
-  AddOp(sink, Unary<H, I, FromInteger<H, I>>, "cvt.rn", half, type);
-  AddOp(sink, Unary<I, H, ToInteger<I, H, kNearest>>, "cvt.rni", type, half);
-  AddOp(sink, Unary<I, H, ToInteger<I, H, kZero>>, "cvt.rzi", type, half);
-  AddOp(sink, Unary<I, H, ToInteger<I, H, kDown>>, "cvt.rmi", type, half);
-  AddOp(sink, Unary<I, H, ToInteger<I, H, kUp>>, "cvt.rpi", type, half);
+  AddOp(sink, UnarySeldom<H, I, FromInteger<H, I>>, "cvt.rn", half, type);
+  AddOp(sink, UnarySeldom<I, H, ToInteger<I, H, kNearest>>, "cvt.rni", type, half);
+  AddOp(sink, UnarySeldom<I, H, ToInteger<I, H, kZero>>, "cvt.rzi", type, half);
+  AddOp(sink, UnarySeldom<I, H, ToInteger<I, H, kDown>>, "cvt.rmi", type, half);
+  AddOp(sink, UnarySeldom<I, H, ToInteger<I, H, kUp>>, "cvt.rpi", type, half);
 }
 
 template <typename H, bool Relu>
@@ -122,10 +122,10 @@ void AddHalfConversions(const OpSink& sink, const char* half, const char* pair) 
   AddFromFloat<H, false>(sink, "", half, pair);
   AddFromFloat<H, true>(sink, "relu", half, pair);
   AddOp(sink, Unary<H, double, FromDouble<H>>, "cvt.rn", half, "f64");
-  AddOp(sink, Unary<H, H, RoundInPlace<H, kNearest>>, "cvt.rni", half, half);
-  AddOp(sink, Unary<H, H, RoundInPlace<H, kZero>>, "cvt.rzi", half, half);
-  AddOp(sink, Unary<H, H, RoundInPlace<H, kDown>>, "cvt.rmi", half, half);
-  AddOp(sink, Unary<H, H, RoundInPlace<H, kUp>>, "cvt.rpi", half, half);
+  AddOp(sink, UnarySeldom<H, H, RoundInPlace<H, kNearest>>, "cvt.rni", half, half);
+  AddOp(sink, UnarySeldom<H, H, RoundInPlace<H, kZero>>, "cvt.rzi", half, half);
+  AddOp(sink, UnarySeldom<H, H, RoundInPlace<H, kDown>>, "cvt.rmi", half, half);
+  AddOp(sink, UnarySeldom<H, H, RoundInPlace<H, kUp>>, "cvt.rpi", half, half);
   AddOp(sink, Unary<H, H, Same<H>>, "cvt", half, half);
   AddInteger<H, u8>(sink, half, "u8");
   AddInteger<H, s8>(sink, half, "s8");

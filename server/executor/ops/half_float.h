@@ -155,6 +155,60 @@ GPUSHARED_INLINE H Compute(H a, H b, H c) {
   return NarrowDouble<H>(result);
 }
 
+// An operation on one half of each lane, in words whose upper halves do not matter. Single halves
+// and pairs share its code, which is long. The result is no other row.
+using HalfFunction = void (*)(const u32* a, const u32* b, const u32* c, u32* result);
+template <HalfOp Op, typename H, bool Ftz, bool Sat, bool Relu>
+__attribute__((noinline)) void ComputeRow(const u32* a, const u32* b, const u32* c, u32* result) {
+  const auto half = [](u32 word) { return Bits<H>(static_cast<u16>(word)); };
+#pragma GCC ivdep
+  for (u32 l = 0; l < kLanes; ++l) {
+    result[l] = Bits<u16>(Compute<Op, H, Ftz, Sat, Relu>(half(a[l]), half(b[l]), half(c[l])));
+  }
+}
+
+GPUSHARED_INLINE const u32* Words(const Warp& w, u32 row) {
+  return reinterpret_cast<const u32*>(w.frame + row);
+}
+// The upper halves of pairs.
+GPUSHARED_INLINE void UpperHalves(const u32* pairs, u32* result) {
+  for (u32 l = 0; l < kLanes; ++l) result[l] = pairs[l] >> 16;
+}
+
+// How the lanes' values compare. Lanes in none of the three are unordered.
+struct Order {
+  u32 less = 0, equal = 0, greater = 0;
+};
+enum Outcome : u32 { kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8 };
+
+// The lanes with one of these outcomes.
+template <u32 Outcomes>
+GPUSHARED_INLINE u32 LanesWith(const Order& order) {
+  u32 lanes = 0;
+  if (Outcomes & kLess) lanes |= order.less;
+  if (Outcomes & kEqual) lanes |= order.equal;
+  if (Outcomes & kGreater) lanes |= order.greater;
+  if (Outcomes & kUnordered) lanes |= ~(order.less | order.equal | order.greater);
+  return lanes;
+}
+
+// Of halves in words whose upper halves do not matter.
+template <typename H, bool Ftz>
+__attribute__((noinline)) Order OrderOf(const u32* a, const u32* b) {
+  const auto value = [](u32 word) {
+    const H half = Bits<H>(static_cast<u16>(word));
+    return ToFloat(Ftz ? FlushSubnormalHalf(half) : half);
+  };
+  Order order;
+  for (u32 l = 0; l < kLanes; ++l) {
+    const float x = value(a[l]), y = value(b[l]);
+    order.less |= x < y ? kBit[l] : 0;
+    order.equal |= x == y ? kBit[l] : 0;
+    order.greater |= x > y ? kBit[l] : 0;
+  }
+  return order;
+}
+
 template <typename H>
 GPUSHARED_INLINE H HalfOf(u32 pair, u32 which) {
   return Bits<H>(static_cast<u16>(pair >> (16 * which)));

@@ -6,15 +6,17 @@ namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
 // Unused operands alias the first row, so that every form has one shape.
+__attribute__((noinline)) const MicroOp* OnHalves(Warp& w, const MicroOp* op,
+                                                  HalfFunction compute) {
+  alignas(64) u32 result[kLanes];
+  compute(Words(w, op->a), Words(w, op->b), Words(w, op->c), result);
+  StoreLanes<u32>(w.frame + op->destination, Lanes(w, op), [&](u32 l) { return result[l]; });
+  return op + 1;
+}
+
 template <HalfOp Op, typename H, bool Ftz, bool Sat, bool Relu>
 const MicroOp* HalfArithmetic(Warp& w, const MicroOp* op) {
-  const std::byte* a = w.frame + op->a;
-  const std::byte* b = w.frame + op->b;
-  const std::byte* c = w.frame + op->c;
-  StoreLanes<H>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
-    return Compute<Op, H, Ftz, Sat, Relu>(Get<H>(a, l), Get<H>(b, l), Get<H>(c, l));
-  });
-  return op + 1;
+  return OnHalves(w, op, ComputeRow<Op, H, Ftz, Sat, Relu>);
 }
 
 template <typename H, bool Ftz>

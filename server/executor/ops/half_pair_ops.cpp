@@ -5,109 +5,82 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-template <HalfOp Op, typename H, bool Ftz, bool Sat, bool Relu>
-const MicroOp* PairArithmetic(Warp& w, const MicroOp* op) {
-  const std::byte* a = w.frame + op->a;
-  const std::byte* b = w.frame + op->b;
-  const std::byte* c = w.frame + op->c;
-  StoreLanes<u32>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
-    const u32 x = Get<u32>(a, l), y = Get<u32>(b, l), z = Get<u32>(c, l);
-    return PairOf(
-        Compute<Op, H, Ftz, Sat, Relu>(HalfOf<H>(x, 0), HalfOf<H>(y, 0), HalfOf<H>(z, 0)),
-        Compute<Op, H, Ftz, Sat, Relu>(HalfOf<H>(x, 1), HalfOf<H>(y, 1), HalfOf<H>(z, 1)));
-  });
+__attribute__((noinline)) const MicroOp* OnPairs(Warp& w, const MicroOp* op, HalfFunction compute) {
+  const u32 *a = Words(w, op->a), *b = Words(w, op->b), *c = Words(w, op->c);
+  alignas(64) u32 upper_a[kLanes], upper_b[kLanes], upper_c[kLanes], low[kLanes], high[kLanes];
+  UpperHalves(a, upper_a);
+  UpperHalves(b, upper_b);
+  UpperHalves(c, upper_c);
+  compute(a, b, c, low);
+  compute(upper_a, upper_b, upper_c, high);
+  StoreLanes<u32>(w.frame + op->destination, Lanes(w, op),
+                  [&](u32 l) { return high[l] << 16 | low[l]; });
   return op + 1;
 }
 
-enum class Relation { kEq, kNe, kLt, kLe, kGt, kGe, kAlways, kNever };
-
-template <Relation R, bool OrUnordered>
-GPUSHARED_INLINE bool Holds(float a, float b) {
-  if ((a != a) | (b != b)) return OrUnordered;
-  switch (R) {
-    case Relation::kEq:
-      return a == b;
-    case Relation::kNe:
-      return a != b;
-    case Relation::kLt:
-      return a < b;
-    case Relation::kLe:
-      return a <= b;
-    case Relation::kGt:
-      return a > b;
-    case Relation::kGe:
-      return a >= b;
-    case Relation::kAlways:
-      return true;
-    case Relation::kNever:
-      return false;
-  }
+template <HalfOp Op, typename H, bool Ftz, bool Sat, bool Relu>
+const MicroOp* PairArithmetic(Warp& w, const MicroOp* op) {
+  return OnPairs(w, op, ComputeRow<Op, H, Ftz, Sat, Relu>);
 }
 
+struct PairOrder {
+  Order low, high;
+};
 template <typename H, bool Ftz>
-GPUSHARED_INLINE float HalfValue(u32 pair, u32 which) {
-  const H half = HalfOf<H>(pair, which);
-  return ToFloat(Ftz ? FlushSubnormalHalf(half) : half);
+PairOrder PairOrderOf(const Warp& w, const MicroOp* op) {
+  const u32 *a = Words(w, op->a), *b = Words(w, op->b);
+  alignas(64) u32 upper_a[kLanes], upper_b[kLanes];
+  UpperHalves(a, upper_a);
+  UpperHalves(b, upper_b);
+  return {OrderOf<H, Ftz>(a, b), OrderOf<H, Ftz>(upper_a, upper_b)};
 }
 
 // setp on pairs: `destination` for the low halves, rows[0] for the high ones.
-template <typename H, bool Ftz, Relation R, bool OrUnordered>
+template <typename H, bool Ftz, u32 Outcomes>
 const MicroOp* ComparePairs(Warp& w, const MicroOp* op) {
-  const std::byte* a = w.frame + op->a;
-  const std::byte* b = w.frame + op->b;
-  u32 low = 0, high = 0;
-  for (u32 l = 0; l < kLanes; ++l) {
-    const u32 x = Get<u32>(a, l), y = Get<u32>(b, l);
-    const auto holds = [&](u32 half) {
-      return Holds<R, OrUnordered>(HalfValue<H, Ftz>(x, half), HalfValue<H, Ftz>(y, half));
-    };
-    low |= holds(0) ? kBit[l] : 0;
-    high |= holds(1) ? kBit[l] : 0;
-  }
+  const PairOrder order = PairOrderOf<H, Ftz>(w, op);
   const u32 lanes = Lanes(w, op);
-  SetPredicate(w, op->destination, lanes, low);
-  SetPredicate(w, op->rows[0], lanes, high);
+  SetPredicate(w, op->destination, lanes, LanesWith<Outcomes>(order.low));
+  SetPredicate(w, op->rows[0], lanes, LanesWith<Outcomes>(order.high));
   return op + 1;
 }
 
 // set on pairs: each half becomes 1.0 (`immediate`) or 0; for integer results the
 // immediate is 0xffff.
-template <typename H, bool Ftz, Relation R, bool OrUnordered>
-const MicroOp* SetPairs(Warp& w, const MicroOp* op) {
-  const std::byte* a = w.frame + op->a;
-  const std::byte* b = w.frame + op->b;
+__attribute__((noinline)) const MicroOp* StorePairs(Warp& w, const MicroOp* op, u32 low, u32 high) {
   const u32 one = static_cast<u32>(op->immediate) & 0xffff;
   StoreLanes<u32>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
-    const u32 x = Get<u32>(a, l), y = Get<u32>(b, l);
-    const auto holds = [&](u32 half) {
-      return Holds<R, OrUnordered>(HalfValue<H, Ftz>(x, half), HalfValue<H, Ftz>(y, half));
-    };
-    return (holds(1) ? one << 16 : 0u) | (holds(0) ? one : 0u);
+    return ((high & kBit[l]) != 0 ? one << 16 : 0u) | ((low & kBit[l]) != 0 ? one : 0u);
   });
   return op + 1;
 }
+template <typename H, bool Ftz, u32 Outcomes>
+const MicroOp* SetPairs(Warp& w, const MicroOp* op) {
+  const PairOrder order = PairOrderOf<H, Ftz>(w, op);
+  return StorePairs(w, op, LanesWith<Outcomes>(order.low), LanesWith<Outcomes>(order.high));
+}
 
-template <typename H, bool Ftz, Relation R, bool OrUnordered>
+template <typename H, bool Ftz, u32 Outcomes>
 void AddComparison(const OpSink& sink, const char* name, const char* type) {
   const char* ftz = Ftz ? "ftz" : "";
-  AddOp(sink, ComparePairs<H, Ftz, R, OrUnordered>, "setp", name, ftz, type);
-  AddOp(sink, SetPairs<H, Ftz, R, OrUnordered>, "set", name, ftz, type);
+  AddOp(sink, ComparePairs<H, Ftz, Outcomes>, "setp", name, ftz, type);
+  AddOp(sink, SetPairs<H, Ftz, Outcomes>, "set", name, ftz, type);
 }
-template <typename H, bool Ftz, Relation R>
+template <typename H, bool Ftz, u32 Outcomes>
 void AddRelation(const OpSink& sink, const char* name, const char* unordered, const char* type) {
-  AddComparison<H, Ftz, R, false>(sink, name, type);
-  AddComparison<H, Ftz, R, true>(sink, unordered, type);
+  AddComparison<H, Ftz, Outcomes>(sink, name, type);
+  AddComparison<H, Ftz, Outcomes | kUnordered>(sink, unordered, type);
 }
 template <typename H, bool Ftz>
 void AddComparisons(const OpSink& sink, const char* type) {
-  AddRelation<H, Ftz, Relation::kEq>(sink, "eq", "equ", type);
-  AddRelation<H, Ftz, Relation::kNe>(sink, "ne", "neu", type);
-  AddRelation<H, Ftz, Relation::kLt>(sink, "lt", "ltu", type);
-  AddRelation<H, Ftz, Relation::kLe>(sink, "le", "leu", type);
-  AddRelation<H, Ftz, Relation::kGt>(sink, "gt", "gtu", type);
-  AddRelation<H, Ftz, Relation::kGe>(sink, "ge", "geu", type);
-  AddComparison<H, Ftz, Relation::kAlways, false>(sink, "num", type);
-  AddComparison<H, Ftz, Relation::kNever, true>(sink, "nan", type);
+  AddRelation<H, Ftz, kEqual>(sink, "eq", "equ", type);
+  AddRelation<H, Ftz, kLess | kGreater>(sink, "ne", "neu", type);
+  AddRelation<H, Ftz, kLess>(sink, "lt", "ltu", type);
+  AddRelation<H, Ftz, kLess | kEqual>(sink, "le", "leu", type);
+  AddRelation<H, Ftz, kGreater>(sink, "gt", "gtu", type);
+  AddRelation<H, Ftz, kGreater | kEqual>(sink, "ge", "geu", type);
+  AddComparison<H, Ftz, kLess | kEqual | kGreater>(sink, "num", type);
+  AddComparison<H, Ftz, kUnordered>(sink, "nan", type);
 }
 
 template <typename H, bool Ftz>

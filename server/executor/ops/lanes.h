@@ -118,18 +118,25 @@ GPUSHARED_INLINE const MicroOp* Charged(Warp& w, const MicroOp* op, s32 branches
 // function runs for inactive lanes too (on whatever their rows hold), so it must be
 // total: no trap, no memory access.
 template <typename D, typename F>
+GPUSHARED_INLINE void StoreSomeLanes(std::byte* row, u32 lanes, F function) {
+#pragma GCC ivdep
+  for (u32 l = 0; l < kLanes; ++l) {
+    // Idle lanes keep the whole of their word, also above a narrow type.
+    const auto value = Filled<D>(function(l));
+    const auto old = Get<std::remove_const_t<decltype(value)>>(row, l);
+    Put(row, l, (lanes & kBit[l]) != 0 ? value : old);
+  }
+}
+
+// The same with a loop of its own for all lanes. Operations that kernels seldom have do without,
+// since it doubles the time that they take to compile.
+template <typename D, typename F>
 GPUSHARED_INLINE void StoreLanes(std::byte* row, u32 lanes, F function) {
   if (__builtin_expect(lanes == kAllLanes, 1)) {
 #pragma GCC ivdep
     for (u32 l = 0; l < kLanes; ++l) Put<D>(row, l, function(l));
   } else if (lanes != 0) {
-#pragma GCC ivdep
-    for (u32 l = 0; l < kLanes; ++l) {
-      // Idle lanes keep the whole of their word, also above a narrow type.
-      const auto value = Filled<D>(function(l));
-      const auto old = Get<std::remove_const_t<decltype(value)>>(row, l);
-      Put(row, l, (lanes & kBit[l]) != 0 ? value : old);
-    }
+    StoreSomeLanes<D>(row, lanes, function);
   }
 }
 
@@ -169,6 +176,15 @@ const MicroOp* Ternary(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
+// For what kernels seldom have.
+template <typename D, typename A, auto F>
+const MicroOp* UnarySeldom(Warp& w, const MicroOp* op) {
+  const std::byte* a = w.frame + op->a;
+  StoreSomeLanes<D>(w.frame + op->destination, Lanes(w, op),
+                    [&](u32 l) { return static_cast<D>(F(Get<A>(a, l))); });
+  return op + 1;
+}
+
 template <typename D, typename A, auto F>
 const MicroOp* UnaryScalar(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
@@ -201,33 +217,22 @@ void AddOp(const OpSink& sink, Handler handler, Parts... parts) {
   sink.add(sink.table, key, handler);
 }
 
-// Sets the SSE rounding mode for the arithmetic between construction and destruction.
-// The fences keep the compiler from moving the row loads and stores, and with them
-// the arithmetic in between, out of the scope.
 enum class Rounding : u32 { kNearest = 0x0000, kDown = 0x2000, kUp = 0x4000, kZero = 0x6000 };
 
-template <Rounding R>
-class RoundingScope {
- public:
-  GPUSHARED_INLINE RoundingScope() {
-    if constexpr (R != Rounding::kNearest) {
-      saved_ = _mm_getcsr();
-      _mm_setcsr((saved_ & ~0x6000u) | static_cast<u32>(R));
-      asm volatile("" ::: "memory");
-    }
-  }
-  GPUSHARED_INLINE ~RoundingScope() {
-    if constexpr (R != Rounding::kNearest) {
-      asm volatile("" ::: "memory");
-      _mm_setcsr(saved_);
-    }
-  }
-  RoundingScope(const RoundingScope&) = delete;
-  RoundingScope& operator=(const RoundingScope&) = delete;
-
- private:
-  u32 saved_ = 0;
-};
+// Operation F with the SSE rounding mode R. F must be noinline: the compiler then keeps its
+// arithmetic between the two changes of the mode, and compiles it once for all four.
+template <Rounding R, Handler F>
+const MicroOp* RoundedBy(Warp& w, const MicroOp* op) {
+  const u32 saved = _mm_getcsr();
+  _mm_setcsr((saved & ~0x6000u) | static_cast<u32>(R));
+  asm volatile("" ::: "memory");
+  const MicroOp* const next = F(w, op);
+  asm volatile("" ::: "memory");
+  _mm_setcsr(saved);
+  return next;
+}
+template <Rounding R, Handler F>
+inline constexpr Handler kRounded = R == Rounding::kNearest ? F : RoundedBy<R, F>;
 
 // A subnormal becomes zero of its sign.
 GPUSHARED_INLINE float FlushSubnormal(float value) {

@@ -5,31 +5,19 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-template <typename T, Space S, typename Index, u32 N>
-const MicroOp* Load(Warp& w, const MicroOp* op);
-
 // Any lanes, any addresses, any space; also finds out which lane is at fault.
-template <typename T, Space S, typename Index, u32 N, bool Strong>
-__attribute__((noinline)) const MicroOp* LoadEach(Warp& w, const MicroOp* op, u32 lanes) {
-  if (WindowMoved<S, Index>(w, op, lanes) && !Strong) return Load<T, S, Index, N>(w, op);
-  const std::byte* addresses = w.frame + op->a;
-  alignas(64) u64 host[kLanes];
-  // All addresses first: a destination may be the address row.
-  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
-    const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    const std::byte* from =
-        Checked<S>(w, op, l, AddressOf<Index>(addresses, op, l), static_cast<u32>(sizeof(T) * N));
-    if (from == nullptr) return nullptr;
-    host[l] = reinterpret_cast<u64>(from);
-  }
+template <typename T, u32 N, bool Strong>
+__attribute__((noinline)) const MicroOp* LoadEach(Warp& w, const MicroOp* op, u32 lanes,
+                                                  FindHostAddresses find) {
+  alignas(64) std::byte* host[kLanes];
+  if (!find(w, op, lanes, static_cast<u32>(sizeof(T) * N), host)) return nullptr;
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
     alignas(32) std::byte value[sizeof(T) * N];
-    const std::byte* const from = reinterpret_cast<const std::byte*>(host[l]);
     if constexpr (Strong) {
-      LoadWhole<sizeof(T) * N>(value, from);
+      LoadWhole<sizeof(T) * N>(value, host[l]);
     } else {
-      __builtin_memcpy(value, from, sizeof(T) * N);
+      __builtin_memcpy(value, host[l], sizeof(T) * N);
     }
     for (u32 i = 0; i < N; ++i) Put<T>(w.frame + op->rows[i], l, Read<T>(value + i * sizeof(T)));
   }
@@ -92,46 +80,52 @@ GPUSHARED_INLINE bool AllInside(Warp& w, const MicroOp* op, const std::byte* add
   return !outside && (low_bits & (bytes - 1)) == 0;
 }
 
+// All lanes of a usual pattern, inside of the window. False, and nothing done, for other addresses.
 template <typename T, Space S, typename Index, u32 N>
-const MicroOp* Load(Warp& w, const MicroOp* op) {
-  const u32 lanes = Lanes(w, op);
-  if (lanes == 0) return op + 1;
-  if (lanes != kAllLanes || S == Space::kLocal) {
-    return LoadEach<T, S, Index, N, false>(w, op, lanes);
-  }
+GPUSHARED_INLINE bool LoadAll(Warp& w, const MicroOp* op) {
   constexpr u32 kBytes = sizeof(T) * N;
   const std::byte* addresses = w.frame + op->a;
   const u64 first = AddressOf<Index>(addresses, op, 0);
   if (Consecutive<T, Index, N>(addresses)) {
     const u64 last = AddressOf<Index>(addresses, op, kLanes - 1);
-    if (first <= last && Inside<S>(w, first, kBytes) && Inside<S>(w, last, kBytes)) {
-      CopyConsecutive<T, N>(w, op, HostAddress<S>(w, 0, first));
-      return op + 1;
-    }
-  } else if (AllEqual<T, Index>(addresses)) {
-    if (Inside<S>(w, first, kBytes)) {
-      Broadcast<T, N>(w, op, HostAddress<S>(w, 0, first));
-      return op + 1;
-    }
-  } else if (N == 1 && AllInside<S, Index>(w, op, addresses, kBytes)) {
-    std::byte* row = w.frame + op->rows[0];
-    // An address row of 4-byte words may be the destination: read before write, lane by lane.
-    for (u32 l = 0; l < kLanes; ++l) {
-      Put<T>(row, l, Read<T>(HostAddress<S>(w, l, AddressOf<Index>(addresses, op, l))));
-    }
-    return op + 1;
+    if (first > last || !Inside<S>(w, first, kBytes) || !Inside<S>(w, last, kBytes)) return false;
+    CopyConsecutive<T, N>(w, op, HostAddress<S>(w, 0, first));
+    return true;
   }
-  return LoadEach<T, S, Index, N, false>(w, op, lanes);
+  if (AllEqual<T, Index>(addresses)) {
+    if (!Inside<S>(w, first, kBytes)) return false;
+    Broadcast<T, N>(w, op, HostAddress<S>(w, 0, first));
+    return true;
+  }
+  if (N != 1 || !AllInside<S, Index>(w, op, addresses, kBytes)) return false;
+  std::byte* row = w.frame + op->rows[0];
+  // An address row of 4-byte words may be the destination: read before write, lane by lane.
+  for (u32 l = 0; l < kLanes; ++l) {
+    Put<T>(row, l, Read<T>(HostAddress<S>(w, l, AddressOf<Index>(addresses, op, l))));
+  }
+  return true;
+}
+
+template <typename T, Space S, typename Index, u32 N>
+const MicroOp* Load(Warp& w, const MicroOp* op) {
+  const u32 lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  if constexpr (S != Space::kLocal) {
+    if (lanes == kAllLanes && LoadAll<T, S, Index, N>(w, op)) return op + 1;
+    if (WindowMoved<S, Index>(w, op, lanes)) return Load<T, S, Index, N>(w, op);
+  }
+  return LoadEach<T, N, false>(w, op, lanes, HostAddresses<S, Index>);
 }
 
 #if defined(__AVX2__)
 // Shared 32-bit loads, the hottest of all in tiled kernels. The address check costs a
 // compare per eight lanes; the gather replaces both special cases.
 const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
+  constexpr FindHostAddresses kSharedAddresses = HostAddresses<Space::kShared, u32>;
   const u32 lanes = Lanes(w, op);
   const u64 space = w.block->shared_bytes;
   if (lanes != kAllLanes || space < 4) {
-    return lanes == 0 ? op + 1 : LoadEach<u32, Space::kShared, u32, 1, false>(w, op, lanes);
+    return lanes == 0 ? op + 1 : LoadEach<u32, 1, false>(w, op, lanes, kSharedAddresses);
   }
   const std::byte* addresses = w.frame + op->a;
   const __m256i offset = _mm256_set1_epi32(static_cast<s32>(op->immediate));
@@ -150,7 +144,7 @@ const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
   if (__builtin_expect(
           _mm256_movemask_epi8(inside) != -1 || _mm256_testz_si256(misaligned, misaligned) == 0,
           0)) {
-    return LoadEach<u32, Space::kShared, u32, 1, false>(w, op, lanes);
+    return LoadEach<u32, 1, false>(w, op, lanes, kSharedAddresses);
   }
   std::byte* row = w.frame + op->rows[0];
   const int* shared = reinterpret_cast<const int*>(w.block->shared);
@@ -167,7 +161,9 @@ template <typename T, Space S, typename Index, u32 N>
 const MicroOp* LoadStrong(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
   Polled(w);
-  return lanes == 0 ? op + 1 : LoadEach<T, S, Index, N, true>(w, op, lanes);
+  if (lanes == 0) return op + 1;
+  WindowMoved<S, Index>(w, op, lanes);
+  return LoadEach<T, N, true>(w, op, lanes, HostAddresses<S, Index>);
 }
 
 // Kernel parameters at a fixed offset, checked when decoded.

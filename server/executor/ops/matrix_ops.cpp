@@ -34,15 +34,9 @@ void VisitResult(const std::vector<u32>& rows, Visit visit) {
   }
 }
 
-template <typename D, typename A, typename B, bool Saturates>
-const MicroOp* MultiplyOp(Warp& w, const MicroOp* op) {
-  if (Lanes(w, op) == 0) return op + 1;
-  if (MustMeet(w, op)) return nullptr;
-  const MatrixCall& call = CallOf(w, op);
+template <typename A>
+__attribute__((noinline)) void ReadA(const Warp& w, const MatrixCall& call, Sum<A>* a) {
   constexpr u32 kPack = kPacked<A>;
-  std::array<Sum<A>, kElementsMax> a;
-  std::array<Sum<B>, kElementsMax> b;
-  std::array<Sum<D>, kElementsMax> c;
   const u32 halves = call.m / 8;
   for (u32 lane = 0; lane < kLanes; ++lane) {
     const u32 g = lane / 4, t = lane % 4;
@@ -51,25 +45,59 @@ const MicroOp* MultiplyOp(Warp& w, const MicroOp* op) {
         const u32 row = g + 8 * (r % halves), k = t * kPack + s + 4 * kPack * (r / halves);
         a[row * call.k + k] = Value(ElementOf<A>(w, call.a, r, s, lane));
       }
+    }
+  }
+}
+template <typename B>
+__attribute__((noinline)) void ReadB(const Warp& w, const MatrixCall& call, Sum<B>* b) {
+  constexpr u32 kPack = kPacked<B>;
+  for (u32 lane = 0; lane < kLanes; ++lane) {
+    const u32 g = lane / 4, t = lane % 4;
+    for (u32 s = 0; s < kPack; ++s) {
       for (u32 r = 0; r < call.b.size(); ++r) {
         b[(t * kPack + s + 4 * kPack * r) * call.n + g] =
             Value(ElementOf<B>(w, call.b, r, s, lane));
       }
     }
   }
+}
+template <typename D>
+__attribute__((noinline)) void ReadC(const Warp& w, const MatrixCall& call, Sum<D>* c) {
   VisitResult<D>(call.c, [&](u32 r, u32 s, u32 lane, u32 row, u32 column) {
     c[row * call.n + column] = Value(ElementOf<D>(w, call.c, r, s, lane));
   });
+}
+// Adds the product to c.
+template <typename S>
+__attribute__((noinline)) void Multiply(const MatrixCall& call, const S* a, const S* b, S* c) {
   for (u32 row = 0; row < call.m; ++row) {
     for (u32 column = 0; column < call.n; ++column) {
-      Sum<D> sum = 0;
+      S sum = 0;
       for (u32 k = 0; k < call.k; ++k) sum += a[row * call.k + k] * b[k * call.n + column];
       c[row * call.n + column] += sum;
     }
   }
+}
+template <typename D, bool Saturates>
+__attribute__((noinline)) void WriteD(Warp& w, const MatrixCall& call, const Sum<D>* c) {
   VisitResult<D>(call.d, [&](u32 r, u32 s, u32 lane, u32 row, u32 column) {
     SetElement<D>(w, call.d, r, s, lane, Rounded<D, Saturates>(c[row * call.n + column]));
   });
+}
+
+// Its parts are compiled once for each type, not once for each combination of types.
+template <typename D, typename A, typename B, bool Saturates>
+const MicroOp* MultiplyOp(Warp& w, const MicroOp* op) {
+  static_assert(std::is_same_v<Sum<A>, Sum<B>> && std::is_same_v<Sum<A>, Sum<D>>);
+  if (Lanes(w, op) == 0) return op + 1;
+  if (MustMeet(w, op)) return nullptr;
+  const MatrixCall& call = CallOf(w, op);
+  std::array<Sum<A>, kElementsMax> a, b, c;
+  ReadA<A>(w, call, a.data());
+  ReadB<B>(w, call, b.data());
+  ReadC<D>(w, call, c.data());
+  Multiply(call, a.data(), b.data(), c.data());
+  WriteD<D, Saturates>(w, call, c.data());
   return Charged(w, op, kProductBranches);
 }
 
@@ -82,58 +110,60 @@ void VisitSlots(const std::vector<u32>& rows, u32 elements, Visit visit) {
   }
 }
 
-template <typename D, typename A, typename C, bool Saturates>
-const MicroOp* WmmaOp(Warp& w, const MicroOp* op) {
-  if (Lanes(w, op) == 0) return op + 1;
-  if (MustMeet(w, op)) return nullptr;
-  const MatrixCall& call = CallOf(w, op);
-  std::array<Sum<A>, kElementsMax> a, b;
-  std::array<Sum<C>, kElementsMax> c;
-  VisitSlots<A>(call.a, call.m * call.k, [&](u32 r, u32 s, u32 lane, u32 element) {
-    a[element] = Value(ElementOf<A>(w, call.a, r, s, lane));
+// The elements of a fragment, row after row.
+template <typename T>
+__attribute__((noinline)) void ReadSlots(const Warp& w, const std::vector<u32>& rows, u32 elements,
+                                         Sum<T>* out) {
+  VisitSlots<T>(rows, elements, [&](u32 r, u32 s, u32 lane, u32 element) {
+    out[element] = Value(ElementOf<T>(w, rows, r, s, lane));
   });
-  VisitSlots<A>(call.b, call.k * call.n, [&](u32 r, u32 s, u32 lane, u32 element) {
-    b[element] = Value(ElementOf<A>(w, call.b, r, s, lane));
-  });
-  VisitSlots<C>(call.c, call.m * call.n, [&](u32 r, u32 s, u32 lane, u32 element) {
-    c[element] = Value(ElementOf<C>(w, call.c, r, s, lane));
-  });
-  for (u32 row = 0; row < call.m; ++row) {
-    for (u32 column = 0; column < call.n; ++column) {
-      Sum<D> sum = 0;
-      for (u32 k = 0; k < call.k; ++k) sum += a[row * call.k + k] * b[k * call.n + column];
-      c[row * call.n + column] += sum;
-    }
-  }
+}
+template <typename D, bool Saturates>
+__attribute__((noinline)) void WriteSlots(Warp& w, const MatrixCall& call, const Sum<D>* c) {
   VisitSlots<D>(call.d, call.m * call.n, [&](u32 r, u32 s, u32 lane, u32 element) {
     SetElement<D>(w, call.d, r, s, lane, Rounded<D, Saturates>(c[element]));
   });
+}
+
+template <typename D, typename A, typename C, bool Saturates>
+const MicroOp* WmmaOp(Warp& w, const MicroOp* op) {
+  static_assert(std::is_same_v<Sum<A>, Sum<C>> && std::is_same_v<Sum<A>, Sum<D>>);
+  if (Lanes(w, op) == 0) return op + 1;
+  if (MustMeet(w, op)) return nullptr;
+  const MatrixCall& call = CallOf(w, op);
+  std::array<Sum<A>, kElementsMax> a, b, c;
+  ReadSlots<A>(w, call.a, call.m * call.k, a.data());
+  ReadSlots<A>(w, call.b, call.k * call.n, b.data());
+  ReadSlots<C>(w, call.c, call.m * call.n, c.data());
+  Multiply(call, a.data(), b.data(), c.data());
+  WriteSlots<D, Saturates>(w, call, c.data());
   return Charged(w, op, kProductBranches);
 }
 
 // Address in a, elements between rows (or columns) in b, a byte offset in c. `T` is of the
 // size of an element; all lanes have the same address.
-template <typename T, Space S, typename Index, bool Load>
-const MicroOp* WmmaMemory(Warp& w, const MicroOp* op) {
-  const u32 lanes = Lanes(w, op);
-  if (lanes == 0) return op + 1;
-  if (MustMeet(w, op)) return nullptr;
+template <Space S, typename Index>
+__attribute__((noinline)) bool FragmentAddresses(Warp& w, const MicroOp* op, u32 bytes,
+                                                 std::byte** host) {
   const MatrixCall& call = CallOf(w, op);
-  const u32 first = static_cast<u32>(__builtin_ctz(lanes));
+  const u32 first = static_cast<u32>(__builtin_ctz(Lanes(w, op)));
   const u64 base =
       static_cast<Index>(Get<Index>(w.frame + op->a, first) +
                          static_cast<Index>(static_cast<s64>(static_cast<s32>(op->c))));
   const u64 stride = Get<u32>(w.frame + op->b, first);
-  std::array<std::byte*, kElementsMax> host;
   for (u32 row = 0; row < call.m; ++row) {
     for (u32 column = 0; column < call.n; ++column) {
       const u64 at = call.columns ? column * stride + row : row * stride + column;
-      std::byte* place =
-          Checked<S>(w, op, first, base + at * sizeof(T), static_cast<u32>(sizeof(T)));
-      if (place == nullptr) return nullptr;
+      std::byte* place = Checked<S>(w, op, first, base + at * bytes, bytes);
+      if (place == nullptr) return false;
       host[row * call.n + column] = place;
     }
   }
+  return true;
+}
+template <typename T, bool Load>
+__attribute__((noinline)) void MoveFragment(Warp& w, const MatrixCall& call,
+                                            std::byte* const* host) {
   VisitSlots<T>(call.d, call.m * call.n, [&](u32 r, u32 s, u32 lane, u32 element) {
     if constexpr (Load) {
       SetElement<T>(w, call.d, r, s, lane, Read<T>(host[element]));
@@ -141,6 +171,14 @@ const MicroOp* WmmaMemory(Warp& w, const MicroOp* op) {
       Write<T>(host[element], ElementOf<T>(w, call.d, r, s, lane));
     }
   });
+}
+template <typename T, Space S, typename Index, bool Load>
+const MicroOp* WmmaMemory(Warp& w, const MicroOp* op) {
+  if (Lanes(w, op) == 0) return op + 1;
+  if (MustMeet(w, op)) return nullptr;
+  std::array<std::byte*, kElementsMax> host;
+  if (!FragmentAddresses<S, Index>(w, op, sizeof(T), host.data())) return nullptr;
+  MoveFragment<T, Load>(w, CallOf(w, op), host.data());
   return Charged(w, op, kFragmentBranches);
 }
 

@@ -78,7 +78,7 @@ inline bool InOtherMemory(const Warp& w, u64 address, u32 bytes) {
 // For an access of these lanes outside of the window: moves it to where the first of them looks, if
 // the launch may touch that. Lanes that look elsewhere have the slow way.
 template <Space S, typename Index>
-GPUSHARED_INLINE bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes) {
+__attribute__((noinline)) bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes) {
   if constexpr (S == Space::kGlobal || S == Space::kGeneric) {
     if (__builtin_expect(!w.block->has_reach, 1)) return false;
     const u32 first = static_cast<u32>(__builtin_ctz(lanes));
@@ -103,6 +103,23 @@ std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes)
     return nullptr;
   }
 }
+
+// Where the accesses of these lanes lie in the host's memory, the slow, certain way. False after
+// raising a fault. All addresses are read first, since a destination may be their row. Compiled
+// once for a space, not once for an operation.
+template <Space S, typename Index>
+__attribute__((noinline)) bool HostAddresses(Warp& w, const MicroOp* op, u32 lanes, u32 bytes,
+                                             std::byte** host) {
+  const std::byte* addresses = w.frame + op->a;
+  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+    const u32 l = static_cast<u32>(__builtin_ctz(rest));
+    host[l] = Checked<S>(w, op, l, AddressOf<Index>(addresses, op, l), bytes);
+    if (host[l] == nullptr) return false;
+  }
+  return true;
+}
+using FindHostAddresses = bool (*)(Warp& w, const MicroOp* op, u32 lanes, u32 bytes,
+                                   std::byte** host);
 
 template <typename T>
 GPUSHARED_INLINE T Read(const std::byte* from) {

@@ -5,44 +5,29 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-template <typename T, Space S, typename Index, u32 N>
-const MicroOp* Store(Warp& w, const MicroOp* op);
-
 // Lanes in ascending order, so that of several lanes that store to one place the
 // last one wins. No lane's store happens when any lane is at fault.
-template <typename T, Space S, typename Index, u32 N, bool Strong>
-__attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u32 lanes) {
-  if (WindowMoved<S, Index>(w, op, lanes) && !Strong) return Store<T, S, Index, N>(w, op);
-  const std::byte* addresses = w.frame + op->a;
-  alignas(64) u64 host[kLanes];
-  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
-    const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    std::byte* to =
-        Checked<S>(w, op, l, AddressOf<Index>(addresses, op, l), static_cast<u32>(sizeof(T) * N));
-    if (to == nullptr) return nullptr;
-    host[l] = reinterpret_cast<u64>(to);
-  }
+template <typename T, u32 N, bool Strong>
+__attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u32 lanes,
+                                                   FindHostAddresses find) {
+  alignas(64) std::byte* host[kLanes];
+  if (!find(w, op, lanes, static_cast<u32>(sizeof(T) * N), host)) return nullptr;
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
     alignas(32) std::byte value[sizeof(T) * N];
     for (u32 i = 0; i < N; ++i) Write<T>(value + i * sizeof(T), Get<T>(w.frame + op->rows[i], l));
-    std::byte* const to = reinterpret_cast<std::byte*>(host[l]);
     if constexpr (Strong) {
-      StoreWhole<sizeof(T) * N>(to, value);
+      StoreWhole<sizeof(T) * N>(host[l], value);
     } else {
-      __builtin_memcpy(to, value, sizeof(T) * N);
+      __builtin_memcpy(host[l], value, sizeof(T) * N);
     }
   }
   return op + 1;
 }
 
+// All lanes to consecutive places inside of the window. False, and nothing done, for others.
 template <typename T, Space S, typename Index, u32 N>
-const MicroOp* Store(Warp& w, const MicroOp* op) {
-  const u32 lanes = Lanes(w, op);
-  if (lanes == 0) return op + 1;
-  if (lanes != kAllLanes || S == Space::kLocal) {
-    return StoreEach<T, S, Index, N, false>(w, op, lanes);
-  }
+GPUSHARED_INLINE bool StoreAll(Warp& w, const MicroOp* op) {
   constexpr u32 kBytes = sizeof(T) * N;
   const std::byte* addresses = w.frame + op->a;
   const Index first_index = Get<Index>(addresses, 0);
@@ -54,7 +39,7 @@ const MicroOp* Store(Warp& w, const MicroOp* op) {
   const u64 last = AddressOf<Index>(addresses, op, kLanes - 1);
   if (difference != 0 || first > last || !Inside<S>(w, first, kBytes) ||
       !Inside<S>(w, last, kBytes)) {
-    return StoreEach<T, S, Index, N, false>(w, op, lanes);
+    return false;
   }
   std::byte* to = HostAddress<S>(w, 0, first);
   if constexpr (N == 1 && sizeof(T) >= 4) {
@@ -65,13 +50,26 @@ const MicroOp* Store(Warp& w, const MicroOp* op) {
       for (u32 l = 0; l < kLanes; ++l) Write<T>(to + (l * N + i) * sizeof(T), Get<T>(row, l));
     }
   }
-  return op + 1;
+  return true;
+}
+
+template <typename T, Space S, typename Index, u32 N>
+const MicroOp* Store(Warp& w, const MicroOp* op) {
+  const u32 lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  if constexpr (S != Space::kLocal) {
+    if (lanes == kAllLanes && StoreAll<T, S, Index, N>(w, op)) return op + 1;
+    if (WindowMoved<S, Index>(w, op, lanes)) return Store<T, S, Index, N>(w, op);
+  }
+  return StoreEach<T, N, false>(w, op, lanes, HostAddresses<S, Index>);
 }
 
 template <typename T, Space S, typename Index, u32 N>
 const MicroOp* StoreStrong(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
-  return lanes == 0 ? op + 1 : StoreEach<T, S, Index, N, true>(w, op, lanes);
+  if (lanes == 0) return op + 1;
+  WindowMoved<S, Index>(w, op, lanes);
+  return StoreEach<T, N, true>(w, op, lanes, HostAddresses<S, Index>);
 }
 
 struct Stores {

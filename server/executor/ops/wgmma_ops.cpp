@@ -67,8 +67,9 @@ struct Descriptor {
 
 // Reads `rows` by `depth` elements to out[row * depth + k]. False after raising a fault.
 template <typename T>
-bool ReadMatrix(Warp& w, const MicroOp* op, u64 descriptor_bits, u32 first_row, u32 rows, u32 depth,
-                bool transposed, Sum<T>* out) {
+__attribute__((noinline)) bool ReadMatrix(Warp& w, const MicroOp* op, u64 descriptor_bits,
+                                          u32 first_row, u32 rows, u32 depth, bool transposed,
+                                          Sum<T>* out) {
   const Descriptor descriptor(descriptor_bits);
   const u32 lane = static_cast<u32>(__builtin_ctz(Lanes(w, op)));
   if (descriptor.base_offset != 0) {
@@ -92,7 +93,8 @@ bool ReadMatrix(Warp& w, const MicroOp* op, u64 descriptor_bits, u32 first_row, 
 }
 
 template <typename T>
-void ReadRegisters(const Warp& w, const std::vector<u32>& rows, u32 depth, Sum<T>* out) {
+__attribute__((noinline)) void ReadRegisters(const Warp& w, const std::vector<u32>& rows, u32 depth,
+                                             Sum<T>* out) {
   constexpr u32 kPack = kPacked<T>;
   for (u32 lane = 0; lane < kLanes; ++lane) {
     const u32 g = lane / 4, t = lane % 4;
@@ -104,10 +106,30 @@ void ReadRegisters(const Warp& w, const std::vector<u32>& rows, u32 depth, Sum<T
   }
 }
 
+// D = a b, + D where `adds`. Both matrices hold their K elements together.
+template <typename D, bool Saturates>
+__attribute__((noinline)) void MultiplyTo(Warp& w, const MicroOp* op, const Sum<D>* a,
+                                          const Sum<D>* b, bool adds) {
+  const MatrixCall& call = CallOf(w, op);
+  const bool negates = (op->extra & kNegates) != 0;
+  constexpr u32 kPack = kPacked<D>;
+  for (u32 lane = 0; lane < kLanes; ++lane) {
+    for (u32 i = 0; i < call.d.size() * kPack; ++i) {
+      const u32 row = lane / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+      Sum<D> sum = 0;
+      for (u32 k = 0; k < call.k; ++k) sum += a[row * call.k + k] * b[column * call.k + k];
+      if (negates) sum = -sum;
+      if (adds) sum += Value(ElementOf<D>(w, call.d, i / kPack, i % kPack, lane));
+      SetElement<D>(w, call.d, i / kPack, i % kPack, lane, Rounded<D, Saturates>(sum));
+    }
+  }
+}
+
 // D is rows[d] of the call. Descriptors in rows a (unless A is in registers) and b, the predicate
 // that says whether D is added to in c.
 template <typename D, typename A, typename B, bool Saturates>
 const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
+  static_assert(std::is_same_v<Sum<A>, Sum<B>> && std::is_same_v<Sum<A>, Sum<D>>);
   const u32 lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
   if (MustMeet(w, op)) return nullptr;
@@ -126,18 +148,7 @@ const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
     return nullptr;
   }
   const bool adds = (Predicate(w, op->c) & kBit[first]) != 0;
-  const bool negates = (op->extra & kNegates) != 0;
-  constexpr u32 kPack = kPacked<D>;
-  for (u32 lane = 0; lane < kLanes; ++lane) {
-    for (u32 i = 0; i < call.d.size() * kPack; ++i) {
-      const u32 row = lane / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-      Sum<D> sum = 0;
-      for (u32 k = 0; k < call.k; ++k) sum += a[row * call.k + k] * b[column * call.k + k];
-      if (negates) sum = -sum;
-      if (adds) sum += Value(ElementOf<D>(w, call.d, i / kPack, i % kPack, lane));
-      SetElement<D>(w, call.d, i / kPack, i % kPack, lane, Rounded<D, Saturates>(sum));
-    }
-  }
+  MultiplyTo<D, Saturates>(w, op, a.data(), b.data(), adds);
   return Charged(w, op, kBranchesPerTile * static_cast<s32>(call.n / 8));
 }
 
