@@ -44,7 +44,7 @@ std::string TimeText(double us) {
   return text.data();
 }
 
-std::string WhoText(const json& row) {
+std::string RowWho(const json& row) {
   const std::string name = TextOf(row, "name");
   if (!name.empty()) return name;
   const auto found = row.find("client");
@@ -105,7 +105,7 @@ std::string Wrapped(std::string_view words) {
 std::string RowText(const json& row, double total_us) {
   const double took_us = NumberOf(row, "to_us") - NumberOf(row, "from_us");
   const std::string time = TimeText(took_us);
-  std::string text = "    " + Fitted(WhoText(row), kWhoWidth) + " " +
+  std::string text = "    " + Fitted(RowWho(row), kWhoWidth) + " " +
                      Fitted(WhatText(row), kWhatWidth) + " |" + BarText(row, total_us) + "|" +
                      std::string(time.size() < 9 ? 9 - time.size() : 1, ' ') + time + "\n";
   if (TextOf(row, "kind") != "other") return text;

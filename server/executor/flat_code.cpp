@@ -16,10 +16,6 @@
 namespace gpushared::device::executor {
 namespace {
 
-Status Wrong(const std::string& what) {
-  return {StatusCode::kInvalidArgument, "decoded code is wrong: " + what};
-}
-
 // ---- rows: a bool and an enumeration have bits that mean nothing, so they go one by one.
 
 struct FlatRow {
@@ -284,11 +280,11 @@ Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
   });
   const bool is_plain = IsPlainText(info.name) && IsPlainText(info.unsupported) &&
                         IsPlainText(info.why_reach_unknown);
-  if (!from.ok() || !fit || !is_plain) return Wrong("what it says of a kernel");
+  if (!from.ok() || !fit || !is_plain) return WrongCode("what it says of a kernel");
   const bool knows = info.why_reach_unknown.empty();
   if (!AreWords(info.reach_offsets, info.parameter_bytes) ||
       (!knows && !info.reach_offsets.empty())) {
-    return Wrong("what it says of the memory that a kernel touches");
+    return WrongCode("what it says of the memory that a kernel touches");
   }
   return info;
 }
@@ -322,12 +318,13 @@ Result<std::unique_ptr<const Program>> TakeProgram(FlatReader& from, Flavour fla
   code->allocates = flat.allocates != 0;
   code->functions.resize(from.TakeCount(sizeof(FlatFunction), sizeof(FunctionCode)));
   for (FunctionCode& function : code->functions) {
-    if (!TakeFunction(from, &function)) return Wrong("a function");
+    if (!TakeFunction(from, &function)) return WrongCode("a function");
   }
   TakeTables(from, code.get());
   std::vector<std::uint16_t> numbers;
-  if (!TakeOps(from, flavour, code.get(), &numbers)) return Wrong("an operation or its spelling");
-  if (!from.ok()) return Wrong("it is cut off");
+  if (!TakeOps(from, flavour, code.get(), &numbers))
+    return WrongCode("an operation or its spelling");
+  if (!from.ok()) return WrongCode("it is cut off");
   if (Status verified = Verify(*info, *code, numbers, flavour); !verified.ok()) return verified;
   return std::make_unique<const Program>(*std::move(info), std::move(code));
 }

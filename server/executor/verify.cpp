@@ -188,10 +188,6 @@ bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end) {
   return bytes <= end && begin <= end - bytes;
 }
 
-Status Wrong(const std::string& what) {
-  return {StatusCode::kInvalidArgument, "decoded code is wrong: " + what};
-}
-
 // Checks one program. Refuse returns false, so that checks read as one sentence.
 class Verifier {
  public:
@@ -478,36 +474,36 @@ bool Verifier::LooksOften(const std::vector<OpRule>& rules) {
 }
 
 Status Verifier::Verify() {
-  if (!IsProgram()) return Wrong("what it says of its kernel");
+  if (!IsProgram()) return WrongCode("what it says of its kernel");
   table_users_.assign(code_.branch_tables.size(), kNobody);
   matrix_users_.assign(code_.matrix_calls.size(), kNobody);
   call_users_.assign(code_.call_sites.size(), kNobody);
   site_kinds_.assign(code_.call_sites.size(), false);
   const std::vector<OpRule>& rules = RulesOf(flavour_);
   for (std::size_t i = 0; i < code_.ops.size(); ++i) {
-    if (code_.sources[i].spelling >= code_.spellings.size()) return Wrong("a spelling");
-    if (numbers_[i] >= rules.size()) return Wrong("the operation " + std::to_string(i));
+    if (code_.sources[i].spelling >= code_.spellings.size()) return WrongCode("a spelling");
+    if (numbers_[i] >= rules.size()) return WrongCode("the operation " + std::to_string(i));
   }
   for (std::size_t f = 0; f < code_.functions.size(); ++f) {
-    if (!IsFunction(f)) return Wrong("frame of function " + std::to_string(f));
+    if (!IsFunction(f)) return WrongCode("frame of function " + std::to_string(f));
     function_ = &code_.functions[f];
     index_ = static_cast<std::uint32_t>(f);
     begin_ = function_->entry;
     const bool is_last = f + 1 == code_.functions.size();
     const std::size_t end = is_last ? code_.ops.size() : code_.functions[f + 1].entry;
-    if (end <= begin_ || end > code_.ops.size()) return Wrong("order of its functions");
+    if (end <= begin_ || end > code_.ops.size()) return WrongCode("order of its functions");
     end_ = static_cast<std::uint32_t>(end);
-    if (rules[numbers_[end_ - 1]].kind != Kind::kEnd) return Wrong("a function without an end");
+    if (rules[numbers_[end_ - 1]].kind != Kind::kEnd) return WrongCode("a function without an end");
     for (std::uint32_t i = begin_; i < end_; ++i) {
       const OpRule& rule = rules[numbers_[i]];
       const MicroOp& op = code_.ops[i];
       if (!HasPlaces(op, rule) || !HasNumbers(op, rule)) {
-        return Wrong("op " + std::to_string(i) + " of " + std::to_string(code_.ops.size()));
+        return WrongCode("op " + std::to_string(i) + " of " + std::to_string(code_.ops.size()));
       }
     }
     if (!LooksOften(rules)) {
-      return Wrong("function " + std::to_string(f) + " runs more than " +
-                   std::to_string(kUnlookedOpsMax) + " ops without a look for a kill");
+      return WrongCode("function " + std::to_string(f) + " runs more than " +
+                       std::to_string(kUnlookedOpsMax) + " ops without a look for a kill");
     }
   }
   return {};
@@ -518,6 +514,10 @@ Status Verifier::Verify() {
 Status Verify(const KernelInfo& info, const Code& code, const std::vector<std::uint16_t>& numbers,
               Flavour flavour) {
   return Verifier(info, code, numbers, flavour).Verify();
+}
+
+Status WrongCode(const std::string& what) {
+  return {StatusCode::kInvalidArgument, "decoded code is wrong: " + what};
 }
 
 }  // namespace gpushared::device::executor

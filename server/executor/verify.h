@@ -6,6 +6,7 @@
 #define GPUSHARED_SERVER_EXECUTOR_VERIFY_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "gpushared/status.h"
@@ -27,6 +28,9 @@ namespace gpushared::device::executor {
 // kInvalidArgument with the number of the op that is wrong.
 Status Verify(const KernelInfo& info, const Code& code, const std::vector<std::uint16_t>& numbers,
               Flavour flavour);
+
+// kInvalidArgument: what of decoded code is wrong.
+Status WrongCode(const std::string& what);
 
 }  // namespace gpushared::device::executor
 

@@ -15,7 +15,9 @@ namespace {
 
 using scheduler::Duration;
 
-double Us(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
+double Microseconds(Duration time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
 
 // Sessions and requests count from 1, so a flow is 0 for what belongs to no request. `request`: as
 // slices have it.
@@ -87,8 +89,8 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Slic
   AddSlice(device.line, {slice.charged_from, slice.charged_from + slice.charged}, client.name, 0,
            charged);
   std::vector<Argument> arguments = {{"class", of_class},
-                                     {"device_time_us", Us(slice.charged)},
-                                     {"queue_wait_us", Us(slice.waited)},
+                                     {"device_time_us", Microseconds(slice.charged)},
+                                     {"queue_wait_us", Microseconds(slice.waited)},
                                      {"cut", trace::TextOf(slice.cut).in_slice}};
   if (slice.request != 0) arguments.push_back({"request", slice.request});
   if (slice.is_part) arguments.push_back({"left", std::string_view("unfinished")});
@@ -111,9 +113,9 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Requ
       {"request", request.number},
       {"class", scheduler::ClassName(request.of_class)},
       {"marked", std::string_view(request.stream ? "by the client" : "by its pauses")},
-      {"latency_us", Us(request.ended - request.arrived)}};
+      {"latency_us", Microseconds(request.ended - request.arrived)}};
   if (request.promise > Duration::zero()) {
-    arguments.push_back({"promise_us", Us(request.promise)});
+    arguments.push_back({"promise_us", Microseconds(request.promise)});
     arguments.push_back({"promise", std::string_view(request.is_kept() ? "kept" : "broken")});
   }
   if (request.has_failed) arguments.push_back({"failed", std::string_view("yes")});

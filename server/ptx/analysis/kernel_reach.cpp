@@ -35,7 +35,7 @@ bool IsFloat(const Instruction& instruction) {
   return !instruction.modifiers.empty() && instruction.modifiers.back().starts_with('f');
 }
 
-std::optional<std::int64_t> Literal(const Operand& operand) {
+std::optional<std::int64_t> LiteralOf(const Operand& operand) {
   if (operand.kind != Operand::Kind::kInteger) return std::nullopt;
   return operand.integer;
 }
@@ -292,7 +292,7 @@ class Tracer {
                                          "min", "mov", "or", "rem", "selp", "shl", "shr"});
     const bool multiplies = instruction.opcode == "mul" || instruction.opcode == "mad";
     if (multiplies && instruction.operands.size() > 2) {
-      const auto factor = Literal(instruction.operands[2]);
+      const auto factor = LiteralOf(instruction.operands[2]);
       return factor && *factor < 0;
     }
     return std::ranges::find(kAdd, instruction.opcode) == kAdd.end();
@@ -325,7 +325,7 @@ class Tracer {
       return AddStep(Rule::kCopy, to, {value(1), value(2)});
     }
     if (opcode == "and") {
-      const auto mask = Literal(operands[2]);
+      const auto mask = LiteralOf(operands[2]);
       const bool is_small = mask && *mask >= 0 && *mask < kSmallMask;
       return AddStep(is_small ? Rule::kReduced : Rule::kSum, to, {value(1), value(2)});
     }
@@ -333,7 +333,7 @@ class Tracer {
     if (opcode == "xor") return give_up(AddressValue::Foreign::kBits);
     if (opcode == "shr") return AddStep(Rule::kMixed, to, {value(1), number_});
     if (opcode == "shl") {
-      const auto distance = Literal(operands[2]);
+      const auto distance = LiteralOf(operands[2]);
       if (!distance || *distance < 0 || *distance >= kShiftMax) {
         return give_up(AddressValue::Foreign::kParts);
       }
@@ -356,7 +356,7 @@ class Tracer {
     const std::uint32_t line = instruction.position.line;
     const Node a = ValueOf(instruction.operands[1], line);
     const Node b = ValueOf(instruction.operands[2], line);
-    const auto factor = Literal(instruction.operands[2]);
+    const auto factor = LiteralOf(instruction.operands[2]);
     if (!factor || instruction.Has("hi")) return AddStep(Rule::kReduced, to, {a, b});
     if (*factor == 1) return AddStep(Rule::kCopy, to, {a});
     if (*factor == -1) return AddStep(Rule::kNegative, to, {a});

@@ -228,16 +228,18 @@ class NameReader {
   }
 
   void CheckWritten(const Instruction& instruction, const Operand& operand, bool of_call) {
-    using Kind = Operand::Kind;
-    const bool holds_more =
-        operand.kind == Kind::kVector || operand.kind == Kind::kPair || operand.kind == Kind::kList;
+    using OperandKind = Operand::Kind;
+    const bool holds_more = operand.kind == OperandKind::kVector ||
+                            operand.kind == OperandKind::kPair ||
+                            operand.kind == OperandKind::kList;
     for (const Operand& element : operand.elements) CheckWritten(instruction, element, of_call);
     if (holds_more) return;
-    const bool is_register = operand.kind == Kind::kName && operand.offset == 0 &&
+    const bool is_register = operand.kind == OperandKind::kName && operand.offset == 0 &&
                              (operand.text == "_" || open_.HasRegister(operand.text) ||
                               open_.HasRegister(WithoutComponent(operand.text)));
     // Results of calls are written to parameters that the body declares.
-    const bool is_parameter = of_call && operand.kind == Kind::kName && open_.Has(operand.text);
+    const bool is_parameter =
+        of_call && operand.kind == OperandKind::kName && open_.Has(operand.text);
     if (!is_register && !is_parameter) {
       Refuse(instruction.position, operand.text, "is written and is no register");
     }
@@ -245,13 +247,13 @@ class NameReader {
 
   // call (results), name, (arguments): with more it would be one through a pointer.
   void CheckCall(const Instruction& call) {
-    using Kind = Operand::Kind;
+    using OperandKind = Operand::Kind;
     const std::vector<Operand>& operands = call.operands;
-    std::size_t at = !operands.empty() && operands[0].kind == Kind::kList ? 1 : 0;
-    const bool named = at < operands.size() && operands[at].kind == Kind::kName &&
+    std::size_t at = !operands.empty() && operands[0].kind == OperandKind::kList ? 1 : 0;
+    const bool named = at < operands.size() && operands[at].kind == OperandKind::kName &&
                        operands[at].offset == 0 && module_.Has(operands[at].text);
     at += 1;
-    if (at < operands.size() && operands[at].kind == Kind::kList) at += 1;
+    if (at < operands.size() && operands[at].kind == OperandKind::kList) at += 1;
     if (!named || at != operands.size()) {
       Refuse(call.position, call.Spelling(), "names no function alone");
     }
