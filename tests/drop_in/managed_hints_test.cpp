@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 constexpr std::size_t kManagedBytes = 8192;
 constexpr int kHostOrdinal = -1, kNoOrdinal = -2;  // CU_DEVICE_CPU, CU_DEVICE_INVALID.
 enum Advice { kReadMostly = 1, kUnsetReadMostly, kPrefer, kUnsetPrefer, kAccess, kUnsetAccess };
-enum Attribute { kIsReadMostly = 1, kPreferred, kAccessedBy, kPrefetched, kPreferredType };
+enum RangeAttribute { kIsReadMostly = 1, kPreferred, kAccessedBy, kPrefetched, kPreferredType };
 
 class ManagedHintsTest : public DropInCase {
  protected:

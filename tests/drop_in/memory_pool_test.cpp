@@ -9,7 +9,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-constexpr std::size_t kBytes = 64 << 10;
+constexpr std::size_t kPoolBytes = 64 << 10;
 
 // CUmemPool_attribute.
 constexpr int kOpportunistic = 2;
@@ -30,7 +30,7 @@ class MemoryPoolTest : public DropInCase {
   }
   ~MemoryPoolTest() override { worker_.set_finishing(true); }
 
-  DevicePointer Allocate(StreamHandle stream, std::size_t bytes = kBytes) {
+  DevicePointer Allocate(StreamHandle stream, std::size_t bytes = kPoolBytes) {
     DevicePointer address = 0;
     EXPECT_EQ(MemAllocAsync(&address, bytes, stream), Code::kSuccess);
     return address;
@@ -60,7 +60,7 @@ TEST_F(MemoryPoolTest, SameStreamUsesFreedMemoryAtOnce) {
   const DevicePointer first = Allocate(a_);
   ASSERT_EQ(LaunchOn(a_), Code::kSuccess);
   ASSERT_EQ(MemFreeAsync(first, a_), Code::kSuccess) << "the host does not wait";
-  EXPECT_EQ(Allocate(a_, kBytes - 1), first) << "sizes of one step are the same";
+  EXPECT_EQ(Allocate(a_, kPoolBytes - 1), first) << "sizes of one step are the same";
   EXPECT_NE(Allocate(a_), first) << "it is in use";
 }
 
@@ -83,19 +83,19 @@ TEST_F(MemoryPoolTest, OtherStreamUsesItAfterTheWorkInFrontOfTheFree) {
 TEST_F(MemoryPoolTest, WaitingGivesBackWhatExceedsTheThreshold) {
   const PoolHandle pool = NewPool(0);
   DevicePointer address = 0;
-  ASSERT_EQ(MemAllocFromPoolAsync(&address, kBytes, pool, a_), Code::kSuccess);
-  EXPECT_EQ(Get(pool, kUsed), kBytes);
+  ASSERT_EQ(MemAllocFromPoolAsync(&address, kPoolBytes, pool, a_), Code::kSuccess);
+  EXPECT_EQ(Get(pool, kUsed), kPoolBytes);
   ASSERT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
   EXPECT_EQ(Get(pool, kUsed), 0u);
-  EXPECT_EQ(Get(pool, kReserved), kBytes) << "kept until a call waits";
-  Set(pool, kThreshold, kBytes);
+  EXPECT_EQ(Get(pool, kReserved), kPoolBytes) << "kept until a call waits";
+  Set(pool, kThreshold, kPoolBytes);
   ASSERT_EQ(StreamSynchronize(a_), Code::kSuccess);
-  EXPECT_EQ(Get(pool, kReserved), kBytes);
-  Set(pool, kThreshold, kBytes - 1);
+  EXPECT_EQ(Get(pool, kReserved), kPoolBytes);
+  Set(pool, kThreshold, kPoolBytes - 1);
   ASSERT_EQ(StreamSynchronize(a_), Code::kSuccess);
   EXPECT_EQ(Get(pool, kReserved), 0u);
-  EXPECT_EQ(Get(pool, kReservedHigh), kBytes);
-  EXPECT_EQ(Get(pool, kUsedHigh), kBytes);
+  EXPECT_EQ(Get(pool, kReservedHigh), kPoolBytes);
+  EXPECT_EQ(Get(pool, kUsedHigh), kPoolBytes);
   Set(pool, kUsedHigh, 0);
   EXPECT_EQ(Get(pool, kUsedHigh), 0u);
   EXPECT_EQ(MemFreeAsync(address, a_), Code::kInvalidValue) << "twice";
@@ -118,16 +118,16 @@ TEST_F(MemoryPoolTest, TrimGivesBackWhatNoWorkNeeds) {
   for (const bool is_done : {false, true}) {
     worker_.set_finishing(is_done);
     DevicePointer address = 0;
-    ASSERT_EQ(MemAllocFromPoolAsync(&address, kBytes, pool, a_), Code::kSuccess);
+    ASSERT_EQ(MemAllocFromPoolAsync(&address, kPoolBytes, pool, a_), Code::kSuccess);
     ASSERT_EQ(LaunchOn(a_), Code::kSuccess);
     ASSERT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
     if (is_done) {
       ASSERT_EQ(StreamSynchronize(a_), Code::kSuccess);
-      EXPECT_EQ(MemPoolTrimTo(pool, kBytes), Code::kSuccess);
-      EXPECT_EQ(Get(pool, kReserved), kBytes);
+      EXPECT_EQ(MemPoolTrimTo(pool, kPoolBytes), Code::kSuccess);
+      EXPECT_EQ(Get(pool, kReserved), kPoolBytes);
     }
     EXPECT_EQ(MemPoolTrimTo(pool, 0), Code::kSuccess);
-    EXPECT_EQ(Get(pool, kReserved), is_done ? 0 : kBytes);
+    EXPECT_EQ(Get(pool, kReserved), is_done ? 0 : kPoolBytes);
   }
 }
 
@@ -145,12 +145,12 @@ TEST_F(MemoryPoolTest, KeptMemoryIsGivenUpBeforeAnAllocationFails) {
 }
 
 TEST_F(MemoryPoolTest, PoolHoldsNoMoreThanItsBound) {
-  const PoolHandle pool = NewPool(2 * kBytes);
+  const PoolHandle pool = NewPool(2 * kPoolBytes);
   DevicePointer address = 0, more = 0;
-  ASSERT_EQ(MemAllocFromPoolAsync(&address, kBytes, pool, a_), Code::kSuccess);
-  EXPECT_EQ(MemAllocFromPoolAsync(&more, kBytes + 1, pool, a_), Code::kOutOfMemory);
+  ASSERT_EQ(MemAllocFromPoolAsync(&address, kPoolBytes, pool, a_), Code::kSuccess);
+  EXPECT_EQ(MemAllocFromPoolAsync(&more, kPoolBytes + 1, pool, a_), Code::kOutOfMemory);
   ASSERT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
-  EXPECT_EQ(MemAllocFromPoolAsync(&more, 2 * kBytes, pool, a_), Code::kSuccess)
+  EXPECT_EQ(MemAllocFromPoolAsync(&more, 2 * kPoolBytes, pool, a_), Code::kSuccess)
       << "what is kept makes room";
 }
 
@@ -178,7 +178,7 @@ TEST_F(MemoryPoolTest, ContextThatEndsGivesItsMemoryBack) {
   ASSERT_EQ(CtxCreate(&other, 0, 0), Code::kSuccess);
   const PoolHandle pool = NewPool(0);
   DevicePointer address = 0;
-  ASSERT_EQ(MemAllocFromPoolAsync(&address, kBytes, pool, nullptr), Code::kSuccess);
+  ASSERT_EQ(MemAllocFromPoolAsync(&address, kPoolBytes, pool, nullptr), Code::kSuccess);
   ASSERT_EQ(CtxDestroy(other), Code::kSuccess);
   EXPECT_EQ(Get(pool, kUsed), 0u);
   EXPECT_EQ(Get(pool, kReserved), 0u);
@@ -186,7 +186,7 @@ TEST_F(MemoryPoolTest, ContextThatEndsGivesItsMemoryBack) {
 
 TEST_F(MemoryPoolTest, MemoryOfOtherCallsMayBeFreedInStreamOrder) {
   DevicePointer plain = 0;
-  ASSERT_EQ(MemAlloc(&plain, kBytes), Code::kSuccess);
+  ASSERT_EQ(MemAlloc(&plain, kPoolBytes), Code::kSuccess);
   EXPECT_EQ(MemFreeAsync(plain, a_), Code::kSuccess);
   EXPECT_EQ(MemFree(plain), Code::kInvalidValue);
   EXPECT_EQ(MemFree(Allocate(a_)), Code::kSuccess);

@@ -36,15 +36,16 @@ const IntegerType kIntegers[] = {{"u8", 8, false},   {"s8", 8, true},    {"u16",
                                  {"s16", 16, true},  {"u32", 32, false}, {"s32", 32, true},
                                  {"u64", 64, false}, {"s64", 64, true}};
 
-struct RoundingName {
+struct ConversionRounding {
   const char* ptx;
   int mode;
   HalfType::Rounding half;
 };
-const RoundingName kRoundings[] = {{"rn", FE_TONEAREST, HalfType::Rounding::kNearest},
-                                   {"rz", FE_TOWARDZERO, HalfType::Rounding::kZero},
-                                   {"rm", FE_DOWNWARD, HalfType::Rounding::kDown},
-                                   {"rp", FE_UPWARD, HalfType::Rounding::kUp}};
+const ConversionRounding kConversionRoundings[] = {
+    {"rn", FE_TONEAREST, HalfType::Rounding::kNearest},
+    {"rz", FE_TOWARDZERO, HalfType::Rounding::kZero},
+    {"rm", FE_DOWNWARD, HalfType::Rounding::kDown},
+    {"rp", FE_UPWARD, HalfType::Rounding::kUp}};
 
 Real ToIntegral(Real value, int mode) {
   std::fesetround(mode);
@@ -63,7 +64,6 @@ T RoundTo(Real value, int mode) {
 float Flush(float value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
 }
-Real Clamp(Real value) { return value > 0 ? (value < 1 ? value : 1) : 0; }
 
 class ConvertOps : public PerFlavour {
  protected:
@@ -101,7 +101,7 @@ TEST_P(ConvertOps, IntegersWrapOrSaturate) {
 
 TEST_P(ConvertOps, IntegersToFloatsRoundAsAsked) {
   for (const IntegerType& from : kIntegers) {
-    for (const RoundingName& rounding : kRoundings) {
+    for (const ConversionRounding& rounding : kConversionRoundings) {
       Check({std::string("cvt.") + rounding.ptx + ".f32." + from.name,
              "f32",
              {from.name},
@@ -146,7 +146,7 @@ Outputs ToInteger(const IntegerType& to, Real value, int mode, bool from_double)
 
 TEST_P(ConvertOps, FloatsToIntegersRoundAndClamp) {
   for (const IntegerType& to : kIntegers) {
-    for (const RoundingName& rounding : kRoundings) {
+    for (const ConversionRounding& rounding : kConversionRoundings) {
       const std::string start = std::string("cvt.") + rounding.ptx + "i";
       CheckWidening(to, {start + "." + to.name + ".f32", to.name, {"f32"}, [=](const Inputs& in) {
                            return ToInteger(to, FromWord<float>(in[0]), rounding.mode, false);
@@ -180,7 +180,7 @@ TEST_P(ConvertOps, FloatsChangeWidth) {
     Check({"cvt.ftz" + mode + ".f64.f32", "f64", {"f32"}, [=](const Inputs& in) {
              return Outputs{ToWord(static_cast<double>(clamp(Flush(FromWord<float>(in[0]))))), 0};
            }});
-    for (const RoundingName& rounding : kRoundings) {
+    for (const ConversionRounding& rounding : kConversionRoundings) {
       Check({std::string("cvt.") + rounding.ptx + mode + ".f32.f64",
              "f32",
              {"f64"},
@@ -235,7 +235,7 @@ TEST_P(ConvertOps, FloatsRoundToIntegralValues) {
     }
   };
   check("", [](Real value) { return value; });
-  for (const RoundingName& rounding : kRoundings) {
+  for (const ConversionRounding& rounding : kConversionRoundings) {
     const std::string name = std::string(".") + rounding.ptx + "i";
     check(name.c_str(), [&](Real value) { return ToIntegral(value, rounding.mode); });
   }
@@ -243,7 +243,7 @@ TEST_P(ConvertOps, FloatsRoundToIntegralValues) {
 
 TEST_P(ConvertOps, HalvesFromEveryType) {
   for (const HalfType& half : kHalfTypes) {
-    for (const RoundingName& rounding : kRoundings) {
+    for (const ConversionRounding& rounding : kConversionRoundings) {
       const std::string start = std::string("cvt.") + rounding.ptx;
       const auto narrow = [=](const Inputs& in) {
         return half.FromReal(FromWord<float>(in[0]), rounding.half);

@@ -65,8 +65,6 @@ class HalfOps : public PerFlavour {
   }
 };
 
-Real Clamp(Real value) { return value > 0 ? (value < 1 ? value : 1) : 0; }
-
 // a * b + c, exact to what a half can tell. Long double may round the sum, but onto or off a
 // tie of the half type only where the product was one. Then the sign of what was lost decides.
 u16 FusedHalf(const HalfType& half, Real a, Real b, Real c, bool sat, bool relu) {

@@ -76,6 +76,9 @@ struct HalfType {
   }
 };
 
+// .sat: to [0, 1]; NaN becomes 0.
+inline long double Clamp(long double value) { return value > 0 ? (value < 1 ? value : 1) : 0; }
+
 inline const HalfType kHalfTypes[] = {{"f16", 10, 5}, {"bf16", 7, 8}};
 
 }  // namespace gpushared::testing

@@ -18,28 +18,28 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr u32 kThreads = 128;
+constexpr u32 kGroupThreads = 128;
 constexpr u32 kImageBytes = 64 << 10;  // A in the first half, B in the second.
 
 // How one matrix lies in shared memory.
-struct Layout {
+struct MatrixLayout {
   u32 swizzle_bytes = 0;  // 0, 32, 64 or 128.
   bool transposed = false;
   u32 k_offset = 0;  // Bytes into the lines of the atoms at which the matrix begins.
 };
 
 // Offsets that leave gaps, so that exchanging them shows.
-u32 Leading(const Layout& layout, u32 rows) {
+u32 Leading(const MatrixLayout& layout, u32 rows) {
   if (layout.swizzle_bytes == 0) return layout.transposed ? rows * 16 + 256 : 128;
   return layout.transposed ? 16 * layout.swizzle_bytes : 16;
 }
-u32 Stride(const Layout& layout) {
+u32 Stride(const MatrixLayout& layout) {
   if (layout.swizzle_bytes == 0) return layout.transposed ? 128 : 384;
   return 8 * layout.swizzle_bytes;
 }
 
 // Byte at which element (row, k) begins, of `size` bytes.
-u32 PlaceOf(const Layout& layout, u32 rows, u32 row, u32 k, u32 size) {
+u32 PlaceOf(const MatrixLayout& layout, u32 rows, u32 row, u32 k, u32 size) {
   const u32 line = layout.transposed ? k : row;
   const u32 along = (layout.transposed ? row : k) * size + layout.k_offset;
   const u32 width = layout.swizzle_bytes == 0 ? 16 : layout.swizzle_bytes;
@@ -55,7 +55,7 @@ u32 PlaceOf(const Layout& layout, u32 rows, u32 row, u32 k, u32 size) {
   return atom * by_atom + group * by_group + in_group * width + chunk * 16 + along % 16;
 }
 
-u64 Descriptor(const Layout& layout, u32 rows, u32 start) {
+u64 Descriptor(const MatrixLayout& layout, u32 rows, u32 start) {
   const u64 mode = layout.swizzle_bytes == 128  ? 1
                    : layout.swizzle_bytes == 64 ? 2
                    : layout.swizzle_bytes == 32 ? 3
@@ -67,7 +67,7 @@ u64 Descriptor(const Layout& layout, u32 rows, u32 start) {
 struct Product {
   u32 n;
   std::string d, a, b;
-  Layout layout_a, layout_b;
+  MatrixLayout layout_a, layout_b;
   bool a_in_registers = false;
   int scale_a = 1, scale_b = 1;
   bool twice = false;  // D = A B, then D += A B.
@@ -141,10 +141,10 @@ class Wgmma : public PerFlavour {
     Launcher launcher(u64{1} << 20, GetParam());
     launcher.Load(Kernel(code, Registers(product)));
     ASSERT_EQ(launcher.Kernel("check").info().unsupported, "") << code;
-    auto* image = launcher.Allocate<std::byte>(kImageBytes + kThreads * 16);
-    auto* out = launcher.Allocate<u32>(kThreads * Registers(product));
+    auto* image = launcher.Allocate<std::byte>(kImageBytes + kGroupThreads * 16);
+    auto* out = launcher.Allocate<u32>(kGroupThreads * Registers(product));
     Fill(product, image);
-    const auto outcome = launcher.Run("check", {1, 1, 1}, {kThreads, 1, 1}, image, out,
+    const auto outcome = launcher.Run("check", {1, 1, 1}, {kGroupThreads, 1, 1}, image, out,
                                       Descriptor(product.layout_a, 64, 0),
                                       Descriptor(product.layout_b, product.n, kImageBytes / 2));
     ASSERT_FALSE(outcome.fault) << outcome.fault->message << code;
@@ -198,7 +198,7 @@ class Wgmma : public PerFlavour {
 };
 
 TEST_P(Wgmma, EveryTypeAndManyWidths) {
-  const Layout a = {.swizzle_bytes = 128}, b = {.swizzle_bytes = 64};
+  const MatrixLayout a = {.swizzle_bytes = 128}, b = {.swizzle_bytes = 64};
   const std::array<std::array<const char*, 3>, 8> types = {{{"f16", "f16", "f16"},
                                                             {"f32", "f16", "f16"},
                                                             {"f32", "bf16", "bf16"},
@@ -220,7 +220,7 @@ TEST_P(Wgmma, EveryTypeAndManyWidths) {
 }
 
 TEST_P(Wgmma, EveryLayout) {
-  std::vector<Layout> layouts;
+  std::vector<MatrixLayout> layouts;
   for (const u32 swizzle : {0u, 32u, 64u, 128u}) {
     layouts.push_back({swizzle, false, 0});
     layouts.push_back({swizzle, true, 0});
@@ -229,7 +229,7 @@ TEST_P(Wgmma, EveryLayout) {
       layouts.push_back({swizzle, false, offset});
   }
   for (std::size_t i = 0; i < layouts.size(); ++i) {
-    const Layout& other = layouts[(i * 3 + 1) % layouts.size()];
+    const MatrixLayout& other = layouts[(i * 3 + 1) % layouts.size()];
     Check({32, "f32", "f16", "f16", layouts[i], other});
     Check({96, "f32", "bf16", "bf16", other, layouts[i]});
     if (!layouts[i].transposed) Check({16, "f32", "tf32", "tf32", layouts[i], layouts[i]});
@@ -239,7 +239,7 @@ TEST_P(Wgmma, EveryLayout) {
 }
 
 TEST_P(Wgmma, FactorsMayBeNegated) {
-  const Layout layout = {.swizzle_bytes = 32};
+  const MatrixLayout layout = {.swizzle_bytes = 32};
   Check({16, "f32", "f16", "f16", layout, layout, false, -1, 1, true});
   Check({16, "f16", "f16", "f16", layout, layout, true, 1, -1});
   Check({16, "f32", "tf32", "tf32", layout, layout, false, -1, -1});
@@ -253,12 +253,12 @@ TEST_P(Wgmma, IntegersSaturateWhenAsked) {
                                " {%d0, %d1, %d2, %d3}, %da, %db, %yes;\n";
       Launcher launcher(u64{1} << 20, GetParam());
       launcher.Load(Kernel("mov.b32 %d0, 0x7fffffff;\n" + form, 4));
-      auto* image = launcher.Allocate<std::byte>(kImageBytes + kThreads * 16);
-      auto* out = launcher.Allocate<u32>(kThreads * 4);
+      auto* image = launcher.Allocate<std::byte>(kImageBytes + kGroupThreads * 16);
+      auto* out = launcher.Allocate<u32>(kGroupThreads * 4);
       std::memset(image, 1, kImageBytes);
       const u64 descriptor = Descriptor({}, 64, 0);
-      const auto outcome =
-          launcher.Run("check", {1, 1, 1}, {kThreads, 1, 1}, image, out, descriptor, descriptor);
+      const auto outcome = launcher.Run("check", {1, 1, 1}, {kGroupThreads, 1, 1}, image, out,
+                                        descriptor, descriptor);
       ASSERT_FALSE(outcome.fault) << outcome.fault->message;
       EXPECT_EQ(out[0], saturates ? 0x7fffffffu : 0x7fffffffu + 32) << form;
       EXPECT_EQ(out[1], 0x7fc07e00u + 32) << form;
@@ -267,12 +267,12 @@ TEST_P(Wgmma, IntegersSaturateWhenAsked) {
 }
 
 TEST_P(Wgmma, AddressesAreChecked) {
-  const Layout layout = {.swizzle_bytes = 128};
+  const MatrixLayout layout = {.swizzle_bytes = 128};
   const Product product = {8, "f32", "f16", "f16", layout, layout};
   Launcher launcher(u64{1} << 20, GetParam());
   launcher.Load(Kernel(Instruction(product, true), Registers(product)));
-  auto* image = launcher.Allocate<std::byte>(kImageBytes + kThreads * 16);
-  auto* out = launcher.Allocate<u32>(kThreads * 4);
+  auto* image = launcher.Allocate<std::byte>(kImageBytes + kGroupThreads * 16);
+  auto* out = launcher.Allocate<u32>(kGroupThreads * 4);
   const u64 good = Descriptor(layout, 64, 0);
   const u64 past = (good & ~u64{0x3fff}) | ((kImageBytes - 512) >> 4);
   const u64 far = good | u64{0x3fff} << 32;
@@ -281,7 +281,7 @@ TEST_P(Wgmma, AddressesAreChecked) {
         std::tuple(good, past, executor::Fault::Kind::kSharedAddress),
         std::tuple(far, good, executor::Fault::Kind::kSharedAddress),
         std::tuple(good | u64{3} << 49, good, executor::Fault::Kind::kInvalidOperand)}) {
-    const auto outcome = launcher.Run("check", {1, 1, 1}, {kThreads, 1, 1}, image, out, a, b);
+    const auto outcome = launcher.Run("check", {1, 1, 1}, {kGroupThreads, 1, 1}, image, out, a, b);
     ASSERT_TRUE(outcome.fault);
     EXPECT_EQ(outcome.fault->kind, kind) << outcome.fault->message;
     EXPECT_THAT(outcome.fault->message, HasSubstr("wgmma.mma_async.sync.aligned.m64n8k16"));

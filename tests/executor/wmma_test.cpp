@@ -30,7 +30,7 @@ constexpr Place kPlaces[] = {
 };
 constexpr u32 kMatrixBytes = 2048;
 
-struct Product {
+struct WmmaProduct {
   u32 m, n, k;
   std::string product, c, d;               // Types.
   u32 a_count, b_count, c_count, d_count;  // Registers.
@@ -49,7 +49,7 @@ struct Product {
   }
 };
 
-const std::vector<Product> kProducts = {
+const std::vector<WmmaProduct> kProducts = {
     {16, 16, 16, "f16", "f32", "f32", 8, 8, 8, 8}, {32, 8, 16, "f16", "f32", "f32", 8, 8, 8, 8},
     {8, 32, 16, "f16", "f16", "f16", 8, 8, 4, 4},  {16, 16, 16, "f16", "f32", "f16", 8, 8, 8, 4},
     {32, 8, 16, "f16", "f16", "f32", 8, 8, 4, 8},  {16, 16, 16, "bf16", "f32", "f32", 4, 4, 8, 8},
@@ -60,7 +60,7 @@ const std::vector<Product> kProducts = {
 
 // Matrices a, b, c and d lie one behind the other, kMatrixBytes each, in global memory. Where the
 // place is in shared memory they are copied there first, and all are copied back.
-std::string KernelOf(const Product& p, const Place& place) {
+std::string KernelOf(const WmmaProduct& p, const Place& place) {
   const std::string bits = p.product == "f64" ? "64" : "32";
   const auto at = [&](u32 matrix) {
     return "[" + std::string(place.address) + "+" + std::to_string(matrix * kMatrixBytes) + "], ";
@@ -103,7 +103,7 @@ std::string KernelOf(const Product& p, const Place& place) {
 
 class WmmaOps : public PerFlavour {
  protected:
-  void Check(const Product& p, const Place& place) {
+  void Check(const WmmaProduct& p, const Place& place) {
     Launcher launcher(1 << 20, GetParam());
     launcher.Load(KernelOf(p, place));
     auto* memory = launcher.Allocate<u8>(4 * kMatrixBytes);
@@ -140,7 +140,7 @@ class WmmaOps : public PerFlavour {
 };
 
 TEST_P(WmmaOps, MultiplyWhatTheyLoad) {
-  for (Product product : kProducts) {
+  for (WmmaProduct product : kProducts) {
     for (const Place& place : kPlaces) {
       for (const bool flipped : {false, true}) {
         product.flipped = flipped;

@@ -16,7 +16,7 @@
 namespace gpushared::ptx {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<std::string> Cut(std::string_view text) {
   std::vector<std::string> tokens;

@@ -10,7 +10,7 @@
 namespace gpushared::ptx {
 namespace {
 
-ControlFlow Analyse(const std::string& body) {
+ControlFlow FlowOf(const std::string& body) {
   const Result<Module> module = Parse(
       ".version 9.0\n.target sm_75\n.entry k() {\n.reg .b32 %r<99>; .reg .pred %p<9>;"
       ".reg .v4 .f32 %v;\n" +
@@ -32,7 +32,7 @@ std::pair<std::uint32_t, std::uint32_t> RangeOf(const ControlFlow& flow, const s
 using Range = std::pair<std::uint32_t, std::uint32_t>;
 
 TEST(LiveRanges, ReachFromTheWriteToTheLastRead) {
-  const ControlFlow flow = Analyse(
+  const ControlFlow flow = FlowOf(
       "mov.b32 %r1, 1; mov.b32 %r2, 2; add.s32 %r3, %r1, %r2; st.global.u32 [%r3], %r2; ret;");
   EXPECT_EQ(RangeOf(flow, "%r1"), Range(0, 2));
   EXPECT_EQ(RangeOf(flow, "%r2"), Range(1, 3));
@@ -40,7 +40,7 @@ TEST(LiveRanges, ReachFromTheWriteToTheLastRead) {
 }
 
 TEST(LiveRanges, CoverTheWholeLoopForValuesFromBeforeIt) {
-  const ControlFlow flow = Analyse(
+  const ControlFlow flow = FlowOf(
       "mov.b32 %r1, 1;\nmov.b32 %r2, 0;\n"
       "L: add.s32 %r3, %r1, 1;\nadd.s32 %r2, %r2, %r3;\nmov.b32 %r4, 1;\nsetp.lt.s32 %p1, %r2, 9;\n"
       "@%p1 bra L;\nst.global.u32 [%r2], %r4;\nret;");
@@ -52,7 +52,7 @@ TEST(LiveRanges, CoverTheWholeLoopForValuesFromBeforeIt) {
 
 TEST(LiveRanges, ValuesCarriedAroundALoopAreLiveInAllOfIt) {
   // %r1 is read at the top of the next round before it is written again.
-  const ControlFlow flow = Analyse(
+  const ControlFlow flow = FlowOf(
       "mov.b32 %r1, 0;\nL: mov.b32 %r2, %r1;\nmov.b32 %r3, 7;\nmov.b32 %r1, %r3;\n"
       "@%p1 bra L;\nret;");
   EXPECT_EQ(RangeOf(flow, "%r1"), Range(0, 4));
@@ -60,29 +60,29 @@ TEST(LiveRanges, ValuesCarriedAroundALoopAreLiveInAllOfIt) {
 
 TEST(LiveRanges, AGuardedWriteKeepsTheOldValueAlive) {
   const ControlFlow flow =
-      Analyse("mov.b32 %r1, 1;\nmov.b32 %r9, 1;\n@%p1 mov.b32 %r1, 2;\nmov.b32 %r2, %r1;\nret;");
+      FlowOf("mov.b32 %r1, 1;\nmov.b32 %r9, 1;\n@%p1 mov.b32 %r1, 2;\nmov.b32 %r2, %r1;\nret;");
   EXPECT_EQ(RangeOf(flow, "%r1"), Range(0, 3));
   // Threads whose guard is false bring %r1 from the round before.
-  const ControlFlow loop = Analyse(
+  const ControlFlow loop = FlowOf(
       "mov.b32 %r1, 1;\nL: mov.b32 %r3, 7;\n@%p1 mov.b32 %r1, 2;\nmov.b32 %r2, %r1;\n"
       "mov.b32 %r4, 1;\n@%p2 bra L;\nret;");
   EXPECT_EQ(RangeOf(loop, "%r1"), Range(0, 5));
   EXPECT_EQ(RangeOf(loop, "%r3"), Range(1, 1));
   // Never written for all threads: needed from the start.
-  const ControlFlow partial = Analyse("ret;\nL: @%p1 mov.b32 %r1, 2;\nbra L;");
+  const ControlFlow partial = FlowOf("ret;\nL: @%p1 mov.b32 %r1, 2;\nbra L;");
   EXPECT_EQ(RangeOf(partial, "%r1").first, 1u);
 }
 
 TEST(LiveRanges, AValueReadBeforeAnyWriteIsNeededFromTheStart) {
   const ControlFlow flow =
-      Analyse("mov.b32 %r2, 1;\n@%p1 bra L;\nmov.b32 %r1, 1;\nL: mov.b32 %r3, %r1;\nret;");
+      FlowOf("mov.b32 %r2, 1;\n@%p1 bra L;\nmov.b32 %r1, 1;\nL: mov.b32 %r3, %r1;\nret;");
   EXPECT_EQ(RangeOf(flow, "%r1"), Range(0, 3));
   EXPECT_EQ(RangeOf(flow, "%p1"), Range(0, 1));
 }
 
 TEST(LiveRanges, RegistersThatMayBeReadUnwrittenAreTold) {
   const auto unwritten = [](const std::string& body, const std::string& name) {
-    const ControlFlow flow = Analyse(body);
+    const ControlFlow flow = FlowOf(body);
     return flow.registers[flow.FindRegister(name)].is_read_unwritten;
   };
   EXPECT_TRUE(unwritten("mov.b32 %r2, %r1; ret;", "%r1"));
@@ -99,12 +99,12 @@ TEST(LiveRanges, RegistersThatMayBeReadUnwrittenAreTold) {
 }
 
 TEST(LiveRanges, AnUnusedResultOccupiesItsInstruction) {
-  const ControlFlow flow = Analyse("mov.b32 %r2, 1;\nmov.b32 %r1, 1;\nret;");
+  const ControlFlow flow = FlowOf("mov.b32 %r2, 1;\nmov.b32 %r1, 1;\nret;");
   EXPECT_EQ(RangeOf(flow, "%r1"), Range(1, 1));
 }
 
 TEST(LiveRanges, VectorsPairsAndListsAreWrittenElementByElement) {
-  const ControlFlow flow = Analyse(
+  const ControlFlow flow = FlowOf(
       "ret;\nld.v2.u32 {%r1, %r2}, [%r9];\nsetp.eq.s32 %p1|%p2, %r1, 0;\ncall (%r3), f, (%r2);\n"
       "@%p2 st.u32 [%r3], 0;\n");
   EXPECT_EQ(RangeOf(flow, "%r1"), Range(1, 2));
@@ -114,18 +114,18 @@ TEST(LiveRanges, VectorsPairsAndListsAreWrittenElementByElement) {
 }
 
 TEST(LiveRanges, WritingOneComponentKeepsTheOthers) {
-  const ControlFlow flow = Analyse(
+  const ControlFlow flow = FlowOf(
       "mov.b32 %r1, 1;\nmov.v4.f32 %v, 0f00000000;\nmov.f32 %v.x, 0f00000000;\n"
       "mov.f32 %r1, %v.y;\nret;");
   EXPECT_EQ(RangeOf(flow, "%v"), Range(1, 3));
-  const ControlFlow loop = Analyse(
+  const ControlFlow loop = FlowOf(
       "mov.v4.f32 %v, 0f00000000;\nL: mov.b32 %r3, 7;\nmov.f32 %v.x, 0f00000000;\n"
       "mov.f32 %r1, %v.y;\nmov.b32 %r4, 1;\n@%p1 bra L;\nret;");
   EXPECT_EQ(RangeOf(loop, "%v"), Range(0, 5));
 }
 
 TEST(LiveRanges, ARegisterThatIsOnlyDeclaredIsNotListed) {
-  const ControlFlow flow = Analyse("mov.b32 %r1, 1;");
+  const ControlFlow flow = FlowOf("mov.b32 %r1, 1;");
   EXPECT_EQ(flow.registers.size(), 1u);
 }
 
@@ -133,13 +133,13 @@ TEST(LiveRanges, StoresBranchesAndBarriersWriteNothing) {
   for (const char* text : {"st.global.u32 [%r1], %r2;", "red.global.add.u32 [%r1], %r2;",
                            "bar.sync %r1;", "barrier.cta.sync %r1, %r2;", "nanosleep.u32 %r1;",
                            "call f, (%r1);", "bar.warp.sync %r1;"}) {
-    const ControlFlow flow = Analyse(text);
+    const ControlFlow flow = FlowOf(text);
     EXPECT_FALSE(WritesFirstOperand(flow.instructions[0])) << text;
   }
   for (const char* text : {"bar.red.popc.u32 %r1, 0, %p1;", "atom.global.add.u32 %r1, [%r2], 1;",
                            "call (%r1), f;", "tex.2d.v4.f32.f32 {%r1, %r2, %r3, %r4}, [t, {%r5}];",
                            "unheard_of %r1, %r2;", "activemask.b32 %r1;"}) {
-    const ControlFlow flow = Analyse(text);
+    const ControlFlow flow = FlowOf(text);
     EXPECT_TRUE(WritesFirstOperand(flow.instructions[0])) << text;
   }
 }
@@ -154,7 +154,7 @@ TEST(LiveRanges, BeyondTheLimitEverythingIsLiveEverywhere) {
   for (int i = 0; i < kBlocks; ++i) body += "@%p1 bra END;\n";
   for (int i = 0; i < kBlocks; ++i) body += "mov.b32 %r1, a" + std::to_string(i) + ";\n";
   body += "END: ret;\n";
-  const ControlFlow flow = Analyse(body);
+  const ControlFlow flow = FlowOf(body);
   const auto last = static_cast<std::uint32_t>(flow.instructions.size() - 1);
   EXPECT_EQ(RangeOf(flow, "a" + std::to_string(kBlocks - 1)), Range(0, last));
   EXPECT_EQ(RangeOf(flow, "a0"), Range(90, 90 + 2 * kBlocks));

@@ -12,9 +12,9 @@
 namespace gpushared::ptx {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr std::string_view kHeader = ".version 9.0\n.target sm_75\n";
+constexpr std::string_view kLimitsHeader = ".version 9.0\n.target sm_75\n";
 
 std::string Repeat(std::string_view piece, std::size_t count) {
   std::string text;
@@ -23,7 +23,9 @@ std::string Repeat(std::string_view piece, std::size_t count) {
   return text;
 }
 
-Status StatusOf(const std::string& items) { return Parse(std::string(kHeader) + items).status(); }
+Status StatusOf(const std::string& items) {
+  return Parse(std::string(kLimitsHeader) + items).status();
+}
 
 Status StatusOfBody(const std::string& body) { return StatusOf(".entry k() {" + body + "}"); }
 
@@ -96,7 +98,7 @@ TEST(ParserLimits, SizesOfVariables) {
 
 TEST(ParserLimits, OffsetsWrapInsteadOfOverflowing) {
   const Result<Module> module =
-      Parse(std::string(kHeader) +
+      Parse(std::string(kLimitsHeader) +
             ".entry k() { op [a+9223372036854775807+1], [a-9223372036854775808], "
             "-9223372036854775808, 18446744073709551615+1; }");
   ASSERT_TRUE(module) << module.status().message();

@@ -13,19 +13,19 @@
 namespace gpushared::ptx {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-constexpr std::string_view kHeader = ".version 9.0\n.target sm_75\n.address_size 64\n";
+constexpr std::string_view kParserHeader = ".version 9.0\n.target sm_75\n.address_size 64\n";
 
 Module ParseOrFail(const std::string& items) {
-  Result<Module> module = Parse(std::string(kHeader) + items);
+  Result<Module> module = Parse(std::string(kParserHeader) + items);
   EXPECT_TRUE(module) << module.status().message();
   return module ? *std::move(module) : Module();
 }
 
 std::string ErrorOf(const std::string& items) {
-  const Result<Module> module = Parse(std::string(kHeader) + items);
+  const Result<Module> module = Parse(std::string(kParserHeader) + items);
   EXPECT_FALSE(module) << items;
   return module.status().message();
 }
@@ -190,7 +190,7 @@ TEST(Parser, ReadsPrototypes) {
 
 TEST(Parser, StopsAtTheFirstNul) {
   using std::string_literals::operator""s;
-  EXPECT_TRUE(Parse(std::string(kHeader) + "\0garbage \" "s));
+  EXPECT_TRUE(Parse(std::string(kParserHeader) + "\0garbage \" "s));
 }
 
 TEST(Parser, NamesLineColumnAndToken) {
