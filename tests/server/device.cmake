@@ -2,6 +2,7 @@
 gpushared_test(device_unit_test
   SOURCES
     device/address_range_test.cpp
+    device/away_steps_test.cpp
     device/cpu_device_test.cpp
     device/device_catalog_test.cpp
     device/fake_device_test.cpp

@@ -89,9 +89,7 @@ AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_
       quota_bytes_(quota_bytes),
       store_(std::move(store)),
       account_(quota_bytes, std::move(budget), left_free_bytes),
-      is_away_(store_ == nullptr ? nullptr
-                                 : std::make_unique<std::atomic<bool>[]>(
-                                       RoundUp(quota_bytes, kMapStepBytes) / kMapStepBytes)) {}
+      away_(store_ == nullptr ? 0 : quota_bytes) {}
 
 AddressRange::~AddressRange() {
   for (const auto& [step, slot] : slots_) store_->Drop(slot);
@@ -145,21 +143,16 @@ void AddressRange::Shrink(std::uint64_t before, std::uint64_t after) {
 
 // ---- to the store and back
 
-void AddressRange::SetAway(std::uint32_t step, bool is_away) {
-  is_away_[step].store(is_away, std::memory_order_release);
-  moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
-}
-
 void AddressRange::ForgetSlot(std::uint32_t step) {
   slots_.erase(step);
-  SetAway(step, false);
+  away_.Set(step, false);
 }
 
 Status AddressRange::PutStep(std::uint32_t step) {
   const Result<StepStore::Slot> slot = store_->Take(StepAt(base_ + step * kMapStepBytes));
   if (!slot.ok()) return slot.status();
   slots_[step] = *slot;
-  SetAway(step, true);
+  away_.Set(step, true);
   account_.MoveOut(kMapStepBytes);
   return {};
 }
@@ -210,27 +203,6 @@ Status AddressRange::MoveStepIn(std::uint64_t offset) {
   const MutexLock lock(mutex_);
   const auto step = static_cast<std::uint32_t>(offset / kMapStepBytes);
   return slots_.contains(step) ? FetchStep(step) : Status();
-}
-
-std::uint64_t AddressRange::AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
-  const std::uint64_t mapped = mapped_bytes();
-  // Modules' variables lie elsewhere, and stay.
-  if (is_whole() || bytes == 0 || address - base_ >= mapped) return 0;
-  const std::uint64_t begin = address - base_;
-  const std::uint64_t end = begin + std::min(bytes, mapped - begin);
-  std::uint64_t away = 0;
-  for (std::uint64_t step = begin / kMapStepBytes; step * kMapStepBytes < end; ++step) {
-    if (is_away_[step].load(std::memory_order_acquire)) away += kMapStepBytes;
-  }
-  return away;
-}
-
-bool AddressRange::IsThere(const Reach& reach) const {
-  if (is_whole()) return true;
-  if (reach.is_everything()) return false;
-  return std::ranges::all_of(reach.pieces(), [this](const MemoryPiece& piece) {
-    return AwayBytes(piece.base, piece.bytes) == 0;
-  });
 }
 
 SpaceUse AddressRange::use() {

@@ -11,9 +11,9 @@
 #include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
+#include "server/device/away_steps.h"
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
-#include "server/device/reach.h"
 #include "server/device/step_store.h"
 #include "server/device/work_checks.h"
 
@@ -65,12 +65,14 @@ class AddressRange {
   Status MoveIn(std::uint64_t bytes);
   Status MoveStepOut(std::uint64_t offset);
   Status MoveStepIn(std::uint64_t offset);
-  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const;
+  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
+    return away_.BytesIn(mapped(), address, bytes);
+  }
   SpaceUse use();
   // Whether all that is mapped is in memory.
-  bool is_whole() const { return moved_out_bytes_.load(std::memory_order_acquire) == 0; }
+  bool is_whole() const { return away_.bytes() == 0; }
   // Whether all that a work may touch is.
-  bool IsThere(const Reach& reach) const;
+  bool IsThere(const Reach& reach) const { return away_.IsThere(mapped(), reach); }
   // Zeroed, page aligned. `bytes` may be 0. Counted against the quota, with `code_bytes` of host
   // memory that the module takes beside it.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
@@ -117,7 +119,6 @@ class AddressRange {
   Status FetchStep(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
   // Once its slot is empty: the step is back, or has gone for good.
   void ForgetSlot(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
-  void SetAway(std::uint32_t step, bool is_away) GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
@@ -131,10 +132,7 @@ class AddressRange {
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
   // The steps that are moved out, by their number from base_.
   std::map<std::uint32_t, StepStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
-  // Which these are, of all that the quota allows, and their bytes. Stored with release when they
-  // are back; read by who submits work.
-  const std::unique_ptr<std::atomic<bool>[]> is_away_;  // Null without a store.
-  std::atomic<std::uint64_t> moved_out_bytes_{0};
+  AwaySteps away_;  // These, for who submits work. Changed under the mutex.
   // Address -> bytes.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
   // Made with the first chunk. No place of it is used again; what is returned is punched out.
