@@ -340,6 +340,13 @@ std::uint64_t Residency::GivesBytes(const Item& victim, ClientId candidate) {
 
 // ---- what is done
 
+std::optional<MemoryAction> Residency::Hold(ClientId client, ClientId beneficiary) {
+  Client& state = clients_.At(client);
+  if (std::exchange(state.is_held, true)) return {};
+  state.is_drained = false;
+  return MemoryAction{MemoryAction::Kind::kHold, client, 0, beneficiary};
+}
+
 std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_t free_bytes,
                                              TimePoint now, ClientId* victim) {
   using Kind = MemoryAction::Kind;
@@ -355,6 +362,9 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   const std::uint64_t needed = candidate.value.needed_bytes();
   if (needed <= available) {
     if (const std::uint64_t coming = candidate.value.coming_bytes(); coming > 0) {
+      if (options_.holds_for_moves_in && !candidate.value.is_quiet()) {
+        return Hold(candidate.client, candidate.client);
+      }
       return move(Kind::kMoveIn, candidate.client, coming);
     }
     Client& served = clients_.At(candidate.client);
@@ -365,12 +375,7 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   Item* const found = Victim(candidate, needed - available, now);
   if (found == nullptr) return {};
   *victim = found->client;
-  if (!found->value.is_held) {
-    found->value.is_held = true;
-    found->value.is_drained = false;
-    return MemoryAction{Kind::kHold, found->client, 0, candidate.client};
-  }
-  if (!found->value.is_drained) return {};
+  if (!found->value.is_quiet()) return Hold(found->client, candidate.client);
   return move(Kind::kMoveOut, found->client,
               std::min(needed - available, GivesBytes(*found, candidate.client)));
 }

@@ -21,6 +21,8 @@ struct ResidencyOptions {
   // Memory moves in single steps, and a client may grow while a part of it is moved out. So it may
   // hold more than the device has, and its own memory makes room for what it needs next.
   bool moves_by_step = false;
+  // Steps come in while nothing of their client runs.
+  bool holds_for_moves_in = false;
   // A client that came in stays this many times as long as the moves for it took. So 9 spends a
   // tenth of the time on moves. A move that took longer than twice what its bytes take usually
   // counts as twice: one that a busy machine held up buys no long stay.
@@ -182,6 +184,8 @@ class Residency {
     Duration waited{};  // Before that.
     MemoryMoves moves;
 
+    // Nothing of it is on the device, and nothing comes.
+    bool is_quiet() const { return is_held && is_drained; }
     bool is_settled() const {
       return held.movable_bytes + held.pinned_bytes <= grant.guaranteed_bytes;
     }
@@ -261,6 +265,8 @@ class Residency {
   bool GoesOutBefore(const Item& left, const Item& right, ClientId candidate, TimePoint now) const;
   // Bytes that nobody can take, of all clients but one.
   std::uint64_t FixedBytes(ClientId but) const;
+  // Until the client is quiet.
+  std::optional<MemoryAction> Hold(ClientId client, ClientId beneficiary);
   // Bytes of the victim that go before the next look at who makes room.
   static std::uint64_t GivesBytes(const Item& victim, ClientId candidate);
   std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,

@@ -23,9 +23,11 @@ constexpr std::uint64_t kDevice = 100 * kStep;
 // A device of 100 steps on which all moves take 1 ms a step and clients leave the device at once.
 class ResidencyTest : public ::testing::Test {
  protected:
-  explicit ResidencyTest(Duration notice = {}, bool moves_by_step = false)
+  explicit ResidencyTest(Duration notice = {}, bool moves_by_step = false,
+                         bool holds_for_moves_in = false)
       : residency_({.device_bytes = kDevice,
                     .moves_by_step = moves_by_step,
+                    .holds_for_moves_in = holds_for_moves_in,
                     .stay_factor = 4,
                     .stay_min = 10ms,
                     .idle_min = 5ms,
@@ -551,7 +553,8 @@ TEST_F(FailingStore, AMoveForAGuaranteeSaysSo) {
 // Steps move alone, and clients hold more than the device has.
 class ByStepTest : public ResidencyTest {
  protected:
-  ByStepTest() : ResidencyTest({}, true) {}
+  explicit ByStepTest(bool holds_for_moves_in = false)
+      : ResidencyTest({}, true, holds_for_moves_in) {}
 
   // It grows in parts, as a session does.
   void GrowTo(ClientId client, std::uint64_t steps) {
@@ -659,6 +662,36 @@ TEST_F(ByStepTest, ABusyClientGrowsOnceItsCommandsLeaveRoom) {
   const auto last = Settle();
   ASSERT_TRUE(last);
   EXPECT_EQ(moved_out_, 4u);
+}
+
+// And come in while nothing of their client runs.
+class QuietByStepTest : public ByStepTest {
+ protected:
+  QuietByStepTest() : ByStepTest(true) {}
+};
+
+TEST_F(QuietByStepTest, StepsComeInOnceNothingOfTheirClientRuns) {
+  const ClientId client = Add(0);
+  Of(client) = {.movable_bytes = 60 * kStep, .resident_bytes = 30 * kStep};
+  residency_.OnMemory(client, Of(client), now_);
+  Works(client, 36, 30);
+  const auto held = residency_.Next(Free(), now_);
+  ASSERT_TRUE(held);
+  EXPECT_EQ(held->kind, Kind::kHold);
+  EXPECT_FALSE(residency_.Next(Free(), now_)) << "its commands still run";
+  residency_.OnDrained(client);
+  const auto moved = residency_.Next(Free(), now_);
+  ASSERT_TRUE(moved);
+  EXPECT_EQ(moved->kind, Kind::kMoveIn);
+  Of(client).resident_bytes = 36 * kStep;
+  Of(client).unneeded_bytes = Of(client).absent_bytes();
+  residency_.OnMoved(client, Of(client), now_);
+  EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kRelease);
+  EXPECT_TRUE(Runs(client));
+  // What came back is held again for its next steps, whatever it was before.
+  Works(client, 40, 36);
+  EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kHold);
+  EXPECT_FALSE(residency_.Next(Free(), now_)) << "it was quiet before, and is not now";
 }
 
 TEST_F(ByStepTest, WhatNeverFitsIsRefusedAtOnce) {

@@ -32,6 +32,7 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
     sum.launches_by_step += outcome.launches_by_step;
     sum.beyond += outcome.beyond;
     sum.own_moves += outcome.own_moves;
+    sum.quiet_moves_in += outcome.quiet_moves_in;
     sum.moves += outcome.moves;
     sum.deaths += outcome.deaths;
     sum.refused += outcome.refused;
@@ -51,6 +52,7 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
   EXPECT_GT(sum.launches_by_step, 0u);
   EXPECT_GT(sum.beyond, 0u);
   EXPECT_GT(sum.own_moves, 0u);
+  EXPECT_GT(sum.quiet_moves_in, 0u);
   EXPECT_GT(sum.moves, 0u);
   EXPECT_GT(sum.rooms, 0u);
   EXPECT_GT(sum.refused, 0u);

@@ -21,8 +21,10 @@ constexpr std::uint64_t kPoison = ~std::uint64_t{0};
 MemoryWorld::MemoryWorld(std::uint64_t seed)
     : random_(seed),
       by_step_(Draw(2) == 0),
+      holds_for_in_(by_step_ && Draw(2) == 0),
       residency_({.device_bytes = kFrames * kStepBytes,
                   .moves_by_step = by_step_,
+                  .holds_for_moves_in = holds_for_in_,
                   .stay_factor = static_cast<int>(Draw(10)),
                   .stay_min = 1ms,
                   .stay_max = 200ms,
@@ -202,7 +204,9 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       (client.pages.size() + client.pinned) * kStepBytes <= client.grant.guaranteed_bytes;
   switch (action.kind) {
     case MemoryAction::Kind::kHold:
-      if (is_settled) return Break("a client within its guarantee is held");
+      if (is_settled && !(holds_for_in_ && client.resident < client.pages.size())) {
+        return Break("a client within its guarantee is held");
+      }
       client.is_held = true;
       if (client.on_device == 0) residency_.OnDrained(action.client);
       return;
@@ -221,6 +225,10 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       }
       [[fallthrough]];
     case MemoryAction::Kind::kMoveIn:
+      if (holds_for_in_ && action.kind == MemoryAction::Kind::kMoveIn) {
+        if (client.on_device > 0 || !client.is_held) return Break("memory comes in under a kernel");
+        ++outcome_.quiet_moves_in;
+      }
       if (move_) return Break("two moves at one time");
       move_ = action;
       return;

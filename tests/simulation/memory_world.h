@@ -29,6 +29,7 @@ class MemoryWorld {
     std::uint64_t launches_by_step = 0;  // With a part of the client's memory in the store.
     std::uint64_t beyond = 0;            // Launches of a client that held more than the device has.
     std::uint64_t own_moves = 0;         // A client's, out, for itself.
+    std::uint64_t quiet_moves_in = 0;    // By step, while nothing of the client runs.
   };
 
   explicit MemoryWorld(std::uint64_t seed);
@@ -96,7 +97,8 @@ class MemoryWorld {
   std::size_t Draw(std::size_t below) { return static_cast<std::size_t>(random_() % below); }
 
   std::mt19937_64 random_;
-  const bool by_step_;  // ResidencyOptions::moves_by_step.
+  const bool by_step_;       // ResidencyOptions::moves_by_step.
+  const bool holds_for_in_;  // ResidencyOptions::holds_for_moves_in.
   scheduler::Residency residency_;
   scheduler::TimePoint now_{std::chrono::seconds(1)};
   std::map<scheduler::ClientId, Client> clients_;
