@@ -358,6 +358,8 @@ using GraphNode = std::variant<LaunchWork, CopyWork, FillWork>;
 struct GraphWork : WorkHeader {
   // Both stay valid and unchanged until the completion.
   std::span<const GraphNode* const> nodes;
+  // As LaunchWork::reach, of all nodes together.
+  const Reach* reach = nullptr;
   // Of all nodes of a client's graph: its number, and a version that is another one whenever its
   // nodes are others. A device may keep what it made of them. Version 0: of a part of them.
   std::uint32_t number = 0;

@@ -36,4 +36,8 @@ Reach ReachOf(const LaunchWork& work) {
   return work.reach == nullptr ? Reach::Everything() : *work.reach;
 }
 
+Reach ReachOf(const GraphWork& work) {
+  return work.reach == nullptr ? Reach::Everything() : *work.reach;
+}
+
 }  // namespace gpushared::device

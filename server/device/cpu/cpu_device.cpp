@@ -18,6 +18,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -337,6 +338,9 @@ std::shared_ptr<QueuedWork> CpuDevice::MakeNode(const GraphWork& graph, std::siz
       [&](auto work) {
         static_cast<WorkHeader&>(work) = graph;
         work.first_unit = 0;
+        if constexpr (std::is_same_v<decltype(work), LaunchWork>) {
+          if (graph.reach != nullptr) work.reach = graph.reach;
+        }
         return Checked(work);
       },
       *graph.nodes[node]);

@@ -46,12 +46,14 @@ Refusal ClientBuffers::Add(std::uint64_t address, std::uint64_t bytes, std::uint
         .reason = Reason::kBuffersFull, .asked = bytes_at_.size() + 1, .allowed = ipc::kBuffersMax};
   }
   bytes_at_.emplace_hint(behind, address, bytes);
+  ++changes_;
   return {};
 }
 
 Refusal ClientBuffers::Remove(std::uint64_t address) {
-  if (bytes_at_.erase(address) > 0) return {};
-  return {.reason = Reason::kNoBuffer, .at = address};
+  if (bytes_at_.erase(address) == 0) return {.reason = Reason::kNoBuffer, .at = address};
+  ++changes_;
+  return {};
 }
 
 bool ClientBuffers::AddPointedTo(std::uint64_t address, device::Reach& reach) const {

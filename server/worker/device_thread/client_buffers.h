@@ -27,6 +27,8 @@ class ClientBuffers {
   Refusal Remove(std::uint64_t address);
   // The client tells of none, or has none.
   bool empty() const { return bytes_at_.empty(); }
+  // While it is the same, launches reach the same by the same parameters.
+  std::uint64_t changes() const { return changes_; }
 
   // What a launch of the kernel touches that has these parameters: the buffers that its pointers
   // point into, in whole mapping steps. Everything where that is not known.
@@ -40,6 +42,7 @@ class ClientBuffers {
 
   const device::Space* const space_;
   std::map<std::uint64_t, std::uint64_t> bytes_at_;  // By address; none overlapping.
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace gpushared::server

@@ -21,6 +21,7 @@ void Graph::Set(std::uint32_t number, std::shared_ptr<const GraphNode> node, std
   }
   serial_ = serial;
   checked_at = ~std::uint64_t{0};
+  reach_as_of.reset();
 }
 
 void ClientGraphs::Retire(Graph& graph) {

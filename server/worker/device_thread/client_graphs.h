@@ -18,6 +18,7 @@
 #include "scheduler/recent_samples.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/device/reach.h"
 #include "server/worker/device_thread/command_kind.h"
 #include "server/worker/device_thread/graph_budget.h"
 
@@ -55,7 +56,7 @@ struct GraphNode {
 class Graph {
  public:
   // Host memory for itself, and for each node beside the node's own.
-  static constexpr std::uint64_t kFootprint = 512;
+  static constexpr std::uint64_t kFootprint = 768;
   static constexpr std::uint64_t kBytesPerNode = 48;
 
   Graph(std::uint32_t number, std::shared_ptr<GraphBytes> bytes)
@@ -86,6 +87,10 @@ class Graph {
   // CommandScope::losses when all nodes were last found to be allowed.
   std::uint64_t checked_at = ~std::uint64_t{0};
   void SetModules(std::vector<std::uint16_t> modules) { modules_ = std::move(modules); }
+
+  // What its nodes may touch together, as of so many ClientBuffers::changes.
+  device::Reach reach;
+  std::optional<std::uint64_t> reach_as_of;
 
   // Nodes that the device takes alone, and whether there is one.
   std::vector<bool> alone;

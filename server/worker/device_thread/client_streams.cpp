@@ -40,6 +40,7 @@ bool ClientStreams::Cut(std::uint32_t slot) {
   rest.taken = whole.taken;
   rest.epoch = whole.epoch;
   rest.graph = whole.graph;
+  if (whole.reach() != nullptr) rest.SetReach(*whole.reach());
   rest.end_node = whole.end_node;
   rest.goes_singly = whole.goes_singly;
   rest.next = whole.next;

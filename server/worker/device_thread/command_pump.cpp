@@ -171,9 +171,8 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand&
   work.is_cooperative = launch.is_cooperative;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
   NameModule(client, launch.module, slot);
-  slot.has_reach = !client.buffers.empty();
-  if (slot.has_reach) [[unlikely]] {
-    slot.reach = client.buffers.ReachOf(kernel, work.parameters);
+  if (!client.buffers.empty()) [[unlikely]] {
+    slot.SetReach(client.buffers.ReachOf(kernel, work.parameters));
     nodes_visited_ += kernel.reach_offsets.size();
   }
   slot.units = work.grid.Count();

@@ -116,9 +116,6 @@ class CommandSlot {
   std::shared_ptr<Graph> graph;  // Null: of none.
   std::uint32_t first_node = 0;
   std::uint32_t end_node = 0;
-  // Of launches: memory that they may touch, where that is known. Others say it themselves.
-  device::Reach reach;
-  bool has_reach = false;
   bool is_cut = false;                    // The slot behind it has the rest of its command.
   bool goes_singly = false;               // Each node of the command is a part, to be measured.
   scheduler::Duration nodes_predicted{};  // The command is several nodes.
@@ -175,6 +172,16 @@ class CommandSlot {
     return kind == CommandKind::kDestroyStream || kind == CommandKind::kDestroyStreamInRequest;
   }
 
+  // Of launches and graphs, and of all parts of a graph's launch: memory that they may touch. Null
+  // where nobody knows it. Others say it themselves.
+  const device::Reach* reach() const { return has_reach_ ? reach_.get() : nullptr; }
+  // The slot keeps the place for it, so a steady state allocates nothing.
+  void SetReach(const device::Reach& reach) {
+    has_reach_ = true;
+    if (reach_ == nullptr) reach_ = std::make_unique<device::Reach>();
+    *reach_ = reach;
+  }
+
   static constexpr std::size_t kSmallBytes = 256;
   static constexpr std::size_t kBlockBytes = ipc::kInlineParameterBytesMax;
   // Room for the bytes of the parameters, until the slot is freed. A slot that once needed a
@@ -209,6 +216,7 @@ class CommandSlot {
     state_ = CommandState::kQueued;
     past_ = Past::kNew;
     is_stoppable_ = false;
+    has_reach_ = false;
     if (block_bytes_ > kBlockBytes) {
       block_.reset();
       block_bytes_ = 0;
@@ -219,6 +227,8 @@ class CommandSlot {
   CommandState state_ = CommandState::kQueued;
   Past past_ = Past::kNew;
   bool is_stoppable_ = false;
+  bool has_reach_ = false;
+  std::unique_ptr<device::Reach> reach_;
   scheduler::Duration predicted_{};
   Submission submission_;
   std::size_t block_bytes_ = 0;

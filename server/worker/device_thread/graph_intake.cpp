@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/device/reach.h"
 #include "server/worker/device_thread/command_pump.h"
 #include "server/worker/device_thread/scope_checks.h"
 
@@ -106,6 +107,30 @@ Refusal CheckBytes(const ClientState& client, const char* what, std::uint64_t mo
   return {};
 }
 
+// A client changes its buffers and launches the same graph, again and again: what is looked up each
+// time takes less than a millisecond.
+constexpr std::size_t kReachLookUpsMax = 8192;
+
+// What a graph's nodes may touch together. Adds to `looked_up`.
+device::Reach ReachOfNodes(const ClientState& client, const Graph& graph, std::size_t& looked_up) {
+  device::Reach all;
+  for (std::uint32_t number = 0; number < graph.size(); ++number) {
+    const device::GraphNode& work = graph.node(number).work;
+    device::Reach reach;
+    if (const auto* const launch = std::get_if<device::LaunchWork>(&work)) {
+      const device::KernelInfo& kernel = launch->module->kernels()[launch->kernel];
+      looked_up += 1 + kernel.reach_offsets.size();
+      if (looked_up > kReachLookUpsMax) return device::Reach::Everything();
+      reach = client.buffers.ReachOf(kernel, launch->parameters);
+    } else {
+      reach = std::visit([](const auto& any) { return device::ReachOf(any); }, work);
+    }
+    if (reach.is_everything()) return reach;
+    for (const device::MemoryPiece& piece : reach.pieces()) all.Add(piece);
+  }
+  return all;
+}
+
 }  // namespace
 
 MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::MakeGraphCommand& make,
@@ -202,7 +227,19 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCom
   slot.first_node = 0;
   slot.end_node = slot.graph->size();
   slot.units = slot.end_node;
+  NoteReach(client, *slot.graph, slot);
   return {};
+}
+
+void CommandPump::NoteReach(const ClientState& client, Graph& graph, CommandSlot& slot) {
+  if (client.buffers.empty()) return;
+  if (graph.reach_as_of != client.buffers.changes()) {
+    std::size_t looked_up = 0;
+    graph.reach = ReachOfNodes(client, graph, looked_up);
+    graph.reach_as_of = client.buffers.changes();
+    nodes_visited_ += graph.size() + looked_up;
+  }
+  slot.SetReach(graph.reach);
 }
 
 MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,

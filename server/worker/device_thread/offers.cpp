@@ -266,13 +266,11 @@ void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
   CommandSlot& command = client->streams.slab()[WorkName::Slot(action.command)];
   Check(command.name() == action.command, "the lane submits commands that were offered");
   CountSubmission(*client, command, now);
-  if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) {
-    // Where all of its client's memory is there, nothing else can be met than what is its own.
-    const bool is_partly_there = client->memory.is_by_step() && command.graph == nullptr;
-    launch->reach = is_partly_there && command.has_reach ? &command.reach : nullptr;
-  }
+  // Where all of its client's memory is there, nothing else can be met than what is its own.
+  const device::Reach* const reach = client->memory.is_by_step() ? command.reach() : nullptr;
   std::visit(
       [&](auto& work) {
+        if constexpr (requires { work.reach; }) work.reach = reach;
         work.id = command.name();
         work.space = client->setup.space;
         work.stream = client->KeyOf(command.stream);

@@ -14,17 +14,6 @@ namespace {
 
 constexpr std::uint64_t kUseStepBytes = device::kMapStepBytes;
 
-struct ReachOfWork {
-  const CommandSlot& command;
-
-  device::Reach operator()(const device::CopyWork& copy) const { return device::ReachOf(copy); }
-  device::Reach operator()(const device::FillWork& fill) const { return device::ReachOf(fill); }
-  device::Reach operator()(const device::LaunchWork&) const {
-    return command.has_reach ? command.reach : device::Reach::Everything();
-  }
-  device::Reach operator()(const device::GraphWork&) const { return device::Reach::Everything(); }
-};
-
 bool IsAway(const device::Space& space, std::size_t step) {
   return space.AwayBytes(space.base() + step * kUseStepBytes, kUseStepBytes) > 0;
 }
@@ -53,8 +42,15 @@ void Merge(std::vector<device::MemoryPiece>& pieces) {
 }  // namespace
 
 device::Reach ReachOf(const CommandSlot& command) {
-  if (command.graph != nullptr) return device::Reach::Everything();
-  return std::visit(ReachOfWork{command}, command.work);
+  if (command.graph == nullptr) {
+    if (const auto* const copy = std::get_if<device::CopyWork>(&command.work)) {
+      return device::ReachOf(*copy);
+    }
+    if (const auto* const fill = std::get_if<device::FillWork>(&command.work)) {
+      return device::ReachOf(*fill);
+    }
+  }
+  return command.reach() != nullptr ? *command.reach() : device::Reach::Everything();
 }
 
 std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes) {
@@ -93,6 +89,7 @@ void StepUse::Look(const ClientStreams& streams, const device::Space& space,
     if (streams[stream].has_failed) continue;
     for (std::uint32_t slot = streams[stream].front; slot != kNoSlot; slot = slab[slot].next) {
       const CommandSlot& command = slab[slot];
+      ++looked_at_;
       if (!command.is_device_work()) {
         if (Blocks(streams, command)) break;
         continue;

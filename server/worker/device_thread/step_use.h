@@ -47,7 +47,7 @@ class StepUse {
   Need Count(const device::Space& space, std::uint64_t mapped_bytes);
   bool needs_everything() const { return needs_everything_; }
 
-  // Streams, pieces and steps since the last call: about what the looks and counts have cost.
+  // Streams, commands, pieces and steps since the last call: about what looks and counts have cost.
   std::uint64_t TakeLookedAt() { return std::exchange(looked_at_, 0); }
 
   // Numbers of steps, at most so many, of those that are on the device: untouched ones first.

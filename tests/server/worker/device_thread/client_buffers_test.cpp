@@ -96,6 +96,19 @@ TEST_F(ClientBuffersTest, AFreedBufferIsNoneAnyMore) {
   EXPECT_TRUE(ReachOf(kBuffersBase + 5 * kBufferStep, 0).is_everything());
 }
 
+TEST_F(ClientBuffersTest, WhoKeepsAReachIsToldThatBuffersHaveChanged) {
+  const std::uint64_t before = buffers_.changes();
+  ASSERT_TRUE(Add(2 * kBufferStep, 256).ok());
+  const std::uint64_t with_one = buffers_.changes();
+  EXPECT_NE(with_one, before);
+  EXPECT_FALSE(Add(2 * kBufferStep, 256).ok());
+  EXPECT_FALSE(buffers_.Remove(kBuffersBase).ok());
+  EXPECT_EQ(buffers_.changes(), with_one) << "what is refused changes nothing";
+  ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
+  EXPECT_NE(buffers_.changes(), before);
+  EXPECT_NE(buffers_.changes(), with_one);
+}
+
 TEST_F(ClientBuffersTest, WhatIsNoBufferOfTheClientIsRefused) {
   ASSERT_TRUE(Add(4 * kBufferStep, 4096).ok());
   EXPECT_EQ(Add(4 * kBufferStep, 4096).reason, Reason::kBufferThere);

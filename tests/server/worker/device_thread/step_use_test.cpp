@@ -2,6 +2,7 @@
 #include "server/worker/device_thread/step_use.h"
 
 #include <cstdint>
+#include <memory>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -105,6 +106,19 @@ TEST(StepUse, OfMoreThanThereIsRoomForThoseAreNeededThatWaitLongest) {
   EXPECT_EQ(use.Count(space, kSteps * kStep).bytes, 45 * kStep);
 }
 
+TEST(StepUse, CommandsThatTheDeviceNeverSeesCostALookToo) {
+  PartlyThere space;
+  ClientStreams streams(64);
+  StepUse use;
+  for (int i = 0; i < 40; ++i) {
+    const std::uint32_t slot = streams.slab().Allocate();
+    streams.slab()[slot].kind = CommandKind::kMark;
+    streams.Append(slot);
+  }
+  use.Look(streams, space, kSteps * kStep, kSteps * kStep);
+  EXPECT_EQ(use.TakeLookedAt(), ipc::kStreamsMax + 40);
+}
+
 TEST(StepUse, ALaunchNeedsWhatItReaches) {
   PartlyThere space;
   space.away = {1, 2, 3, 30};
@@ -114,16 +128,26 @@ TEST(StepUse, ALaunchNeedsWhatItReaches) {
   CommandSlot& command = streams.slab()[slot];
   command.kind = CommandKind::kLaunch;
   command.work = device::LaunchWork();
-  command.reach.Add({.base = kBase + 2 * kStep, .bytes = kStep});
-  command.reach.Add({.base = kBase + 30 * kStep, .bytes = 2 * kStep});
-  command.has_reach = true;
+  device::Reach reach;
+  reach.Add({.base = kBase + 2 * kStep, .bytes = kStep});
+  reach.Add({.base = kBase + 30 * kStep, .bytes = 2 * kStep});
+  command.SetReach(reach);
   streams.Append(slot);
   EXPECT_EQ(CountOnce(use, streams, space), 2 * kStep);
   EXPECT_FALSE(IsThere(space, command));
   EXPECT_EQ(ReachBytes(command, kSteps * kStep), 3 * kStep);
   space.away = {1, 3};
   EXPECT_TRUE(IsThere(space, command));
-  command.has_reach = false;
+  command.graph = std::make_shared<Graph>(
+      1, std::make_shared<GraphBytes>(std::make_shared<GraphBudget>(4096, 1)));
+  command.work = device::GraphWork();
+  EXPECT_TRUE(IsThere(space, command)) << "and so does a graph";
+  command.work = device::CopyWork{.destination = kBase + kStep, .width_bytes = 16};
+  EXPECT_TRUE(IsThere(space, command)) << "each part of it as the whole";
+  command.graph.reset();
+  EXPECT_FALSE(IsThere(space, command)) << "a copy alone needs what it touches";
+  command.work = device::LaunchWork();
+  command.SetReach(device::Reach::Everything());
   EXPECT_FALSE(IsThere(space, command));
   EXPECT_EQ(ReachBytes(command, kSteps * kStep), kSteps * kStep);
 }
