@@ -124,6 +124,10 @@ struct DeviceInfo {
   bool can_move_memory = false;  // Space::MoveOut.
   // Space::MoveStepOut. A client may hold more than the device has.
   bool moves_by_step = false;
+  // A launch that touches what is not in its reach faults. Elsewhere that is its client's memory,
+  // or what lies in the place of a step that is moved out: steps come in while nothing of their
+  // client is on the device.
+  bool checks_reach = false;
   bool moves_disturb = false;  // They may hold up launches of others.
   bool runs_graphs = false;    // Has SubmitGraph.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
@@ -244,8 +248,8 @@ class Space {
     return {StatusCode::kUnsupported, "this device does not move memory"};
   }
   // Where moves_by_step: the same of the step at `offset` from the base, if it is mapped and not
-  // there yet. Work that does not touch it may run while one comes in. Work may begin as soon as
-  // its reach is there (reach.h).
+  // there yet. Where DeviceInfo::checks_reach, work that does not touch it may run while one comes
+  // in. Work may begin as soon as its reach is there (reach.h).
   virtual Status MoveStepOut(std::uint64_t /*offset*/) {
     return {StatusCode::kUnsupported, "this device does not move single steps"};
   }
@@ -322,7 +326,7 @@ struct LaunchWork : WorkHeader {
   // Exactly KernelInfo::parameter_bytes bytes; must stay valid until the completion.
   std::span<const std::byte> parameters;
   // Memory that it may touch, beside variables of modules and the heap; null: all that its client
-  // has. Valid as long as `parameters`. Where the device checks it, other accesses are faults.
+  // has. Valid as long as `parameters`. Where DeviceInfo::checks_reach, other accesses are faults.
   const Reach* reach = nullptr;
 };
 

@@ -229,9 +229,19 @@ TEST_P(DeviceMoves, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
   const device::GraphNode node =
       NodeOf(client, "write_at", {.reach = &there},
              Arguments::Pack(client.At(2 * kMoveStep + 8), std::uint32_t{71}));
-  const device::GraphNode* const nodes[] = {&node};
-  AwaitOk(SubmitGraph(client, nodes, {}));
-  EXPECT_EQ(ReadWords(client, 2 * kMoveStep + 8, 1).at(0), 71U);
+  if (gpu().info().runs_graphs && gpu().TakesNode(node)) {
+    const device::GraphNode* const nodes[] = {&node};
+    AwaitOk(SubmitGraph(client, nodes, {}));
+    EXPECT_EQ(ReadWords(client, 2 * kMoveStep + 8, 1).at(0), 71U);
+    const device::GraphNode other =
+        NodeOf(client, "write_at", {}, Arguments::Pack(client.At(8), std::uint32_t{72}));
+    const device::GraphNode* const others[] = {&other};
+    AwaitOk(SubmitGraph(client, others, {.reach = &there}));
+    EXPECT_EQ(ReadWords(client, 8, 1).at(0), 72U);
+    const device::Reach partly = StepsOf(client, {0, 1});
+    EXPECT_EQ(Await(SubmitGraph(client, others, {.reach = &partly})).status.code(),
+              StatusCode::kInternal);
+  }
   EXPECT_EQ(client.space->AwayBytes(client.space->base(), kFewSteps * kMoveStep), 2 * kMoveStep);
 }
 
@@ -248,8 +258,23 @@ TEST_P(DeviceMoves, LaunchesAreRefusedWhereTheirReachIsAway) {
   EXPECT_EQ(ReadWords(client, kMoveStep + 8, 1).at(0), 72U);
 }
 
-TEST_P(DeviceMoves, LaunchesFaultBeyondTheirReach) {
+TEST_P(DeviceMoves, WhatIsAwayStaysAsItIsWhateverLaunchesTouch) {
   if (Skips(gpu().info().moves_by_step, "move single steps")) return;
+  const TestClient client = ComeWithSomeAway();
+  const device::Reach first = StepsOf(client, {0});
+  for (const std::uint64_t step : {1, 3}) (void)WriteTo(client, step, 73, &first);
+  EXPECT_EQ(gpu().loss(), nullptr);
+  EXPECT_TRUE(WriteTo(client, 0, 74, &first).status.ok());
+  for (const std::uint64_t step : {1, 3}) {
+    ASSERT_TRUE(client.space->MoveStepIn(step * kMoveStep).ok());
+    EXPECT_EQ(ReadWords(client, step * kMoveStep, 1).at(0), step);
+    EXPECT_EQ(ReadWords(client, step * kMoveStep + 8, 1).at(0), 0U);
+  }
+  EXPECT_EQ(ReadWords(client, 8, 1).at(0), 74U);
+}
+
+TEST_P(DeviceMoves, LaunchesFaultBeyondTheirReach) {
+  if (Skips(gpu().info().checks_reach, "check what launches reach")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach first = StepsOf(client, {0});
   // One is away, and one is there.

@@ -108,6 +108,7 @@ device::WorkId DeviceConformance::SubmitGraph(const TestClient& client,
   work.priority = spec.priority;
   work.first_unit = spec.first_unit;
   work.nodes = nodes;
+  work.reach = spec.reach;
   work.version = spec.graph_version;
   // Each version has other nodes.
   node_versions_.emplace_back(nodes.size(), spec.graph_version);

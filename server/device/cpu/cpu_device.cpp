@@ -169,6 +169,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.can_kill = true;
   info.can_move_memory = true;
   info.moves_by_step = true;
+  info.checks_reach = true;
   info.runs_graphs = true;
   info.isolates_clients = true;
   info.spinning_pays = false;

@@ -10,15 +10,28 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "server/device/cuda/cuda_device_impl.h"
+#include "server/device/reach.h"
 
 namespace gpushared::device::cuda {
 namespace {
 
 // A stop keeps blocks from beginning; where most have begun, it saves nothing.
 constexpr std::uint64_t kWavesWorthStopping = 2;
+
+struct TouchesWhatIsThere {
+  const CudaSpace& space;
+
+  bool operator()(const GraphWork& graph) const {
+    if (graph.reach != nullptr) return space.IsThere(*graph.reach);
+    return std::ranges::all_of(graph.nodes,
+                               [this](const GraphNode* node) { return std::visit(*this, *node); });
+  }
+  bool operator()(const auto& work) const { return space.IsThere(ReachOf(work)); }
+};
 
 }  // namespace
 
@@ -151,7 +164,9 @@ void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, S
     item->contained = static_cast<const CudaModule*>(launch->module)->contained();
   }
   const WorkHeader& header = item->header();
-  if (refused.ok() && !SpaceOf(header).is_whole()) {
+  const CudaSpace& space = SpaceOf(header);
+  const bool is_whole = space.IsThere(Reach::Everything());
+  if (refused.ok() && !is_whole && !std::visit(TouchesWhatIsThere{space}, item->work)) {
     refused = Status(StatusCode::kInternal, "work refused: its client's memory is moved out");
   }
   if (refused.ok() && header.first_unit > units) {

@@ -179,7 +179,9 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
                                                       std::uint64_t left_free_bytes,
                                                       std::shared_ptr<StepStore> store) {
   CudaContext& context = memory->context();
-  const std::uint64_t quota = std::min(quota_bytes, memory->budget()->total_bytes());
+  // Memory that can be moved out may be more than the device has.
+  const std::uint64_t total = memory->budget()->total_bytes();
+  const std::uint64_t quota = store == nullptr ? std::min(quota_bytes, total) : quota_bytes;
   const std::uint64_t step = memory->step_bytes();
   const bool has_tail = isolation == Isolation::kContain;
   const std::uint64_t tail = has_tail ? step : 0;
@@ -213,13 +215,18 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
 
 CudaRange::~CudaRange() {
   // Also of a dead context: the store is not the driver's.
-  for (const StepStore::Slot slot : slots_) store_->Drop(slot);
+  for (const auto& [step, slot] : slots_) store_->Drop(slot);
   CudaContext& context = memory_->context();
   if (context.is_dead() || !context.Bind().ok()) return;
-  pieces_.resize(resident_pieces());
-  for (const Piece& piece : pieces_) {
-    (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const Piece& piece = pieces_[i];
+    if (slots_.contains(static_cast<std::uint32_t>(i))) {
+      (void)memory_->Unmap(piece.address, piece.bytes);
+    } else {
+      (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
+    }
   }
+  if (stand_in_) (void)memory_->ReleasePiece(*stand_in_);
   if (tail_) (void)memory_->UnmapPiece(tail_->address, tail_->bytes, tail_->handle);
   for (const auto& [address, step] : module_steps_) {
     (void)memory_->UnmapPiece(address, memory_->step_bytes(), step.handle);
@@ -343,11 +350,6 @@ Result<std::uint64_t> CudaRange::Resize(std::uint64_t mapped_bytes) {
   }
   const std::uint64_t after = RoundUp(mapped_bytes, memory_->step_bytes());
   const std::uint64_t before = PiecesEnd();
-  if (after > before && !slots_.empty()) {
-    return Status(StatusCode::kOutOfMemory,
-                  "mapping refused: " + Mebibytes(slots_.size() * kMapStepBytes) +
-                      " of the client's memory are moved out");
-  }
   Status status;
   if (after < before) status = ShrinkTo(after);
   if (after > before) status = GrowTo(after);
@@ -447,12 +449,13 @@ Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
 Status CudaRange::DropLastPiece() {
   const Piece piece = pieces_.back();
   pieces_.pop_back();
-  if (!slots_.empty()) {
-    store_->Drop(slots_.front());
-    slots_.pop_front();
-    NoteMovedOut();
+  const auto step = static_cast<std::uint32_t>(pieces_.size());
+  if (const auto found = slots_.find(step); found != slots_.end()) {
+    store_->Drop(found->second);
     account_.ReturnMovedOut(piece.bytes);
-    return {};
+    Status unmapped = memory_->Unmap(piece.address, piece.bytes);
+    Status forgotten = ForgetSlot(step);
+    return unmapped.ok() ? forgotten : unmapped;
   }
   Status status = memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
   account_.Return(piece.bytes);

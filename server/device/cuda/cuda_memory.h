@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "server/device/away_steps.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/isolation.h"
 #include "server/device/memory_budget.h"
@@ -66,9 +66,10 @@ class CudaMemory {
   bool can_move() const { return step_bytes_ == kMapStepBytes; }
   // A mapped step, copied to a store.
   Result<StepStore::Slot> CopyOut(DeviceAddress from, StepStore& store);
-  // Maps one step as MapPiece does, with what is in the slot instead of zeros. The slot stays.
-  Result<MemoryHandle> MapFilled(DeviceAddress address, const StepStore& store,
-                                 StepStore::Slot slot);
+  // Maps a piece of one step with what is in the slot. The slot stays. After a failure the piece is
+  // not mapped.
+  Status MapFilled(DeviceAddress address, MemoryHandle handle, const StepStore& store,
+                   StepStore::Slot slot);
 
  private:
   CudaMemory(std::shared_ptr<CudaContext> context, std::uint64_t step_bytes,
@@ -111,9 +112,13 @@ class CudaMemory {
 // Chunks are mapped between the two parts. A range for contained kernels has none: its kernels know
 // one end of what they may reach.
 //
-// Where it has a store, steps can be moved there and back: the last ones go first, their device
-// memory is released, and their addresses stay reserved. So all pieces are one step, and there are
-// no chunks.
+// Where it has a store, steps can be moved there and back. So all pieces are one step, and there
+// are no chunks. A launch may run while steps of its client are away that are not in its reach, and
+// nothing keeps it from touching them. An address without memory would end the context for all
+// clients. So one step of the client's own, the stand-in, is mapped in the place of each of them.
+// It is the memory of the first that went, until none is away: on top of the budget, as the tail.
+// So it cannot be missing. Nothing of the client may run while a step changes places with it, since
+// between two calls of the driver there is no memory.
 //
 // Memory is zeroed when it is mapped, not when it is released. A chunk is when it is mapped first.
 // That covers what other processes and dead workers left, and nothing can come between. Nobody
@@ -142,9 +147,14 @@ class CudaRange {
   // These as Space has them.
   Status MoveOut(std::uint64_t bytes);
   Status MoveIn(std::uint64_t bytes);
+  Status MoveStepOut(std::uint64_t offset);
+  Status MoveStepIn(std::uint64_t offset);
+  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
+    return away_.BytesIn(mapped(), address, bytes);
+  }
   SpaceUse use() const;
-  // Whether all that is mapped is on the device. Any thread.
-  bool is_whole() const { return moved_out_bytes_.load(std::memory_order_acquire) == 0; }
+  // Whether all that a work may touch is on the device. Any thread.
+  bool IsThere(const Reach& reach) const { return away_.IsThere(mapped(), reach); }
   // A part of the module area, in pages. Its memory is mapped in steps that a client's modules
   // share, and counts against the quota in those.
   struct Block {
@@ -210,7 +220,8 @@ class CudaRange {
         quota_bytes_(quota_bytes),
         base_(base),
         bytes_(bytes),
-        account_(quota_bytes, memory_->budget(), left_free_bytes) {}
+        account_(quota_bytes, memory_->budget(), left_free_bytes),
+        away_(store_ == nullptr ? 0 : quota_bytes) {}
   DeviceAddress module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
   Status EnterStep(DeviceAddress step);
   void LeaveStep(DeviceAddress step);
@@ -228,11 +239,12 @@ class CudaRange {
   std::uint64_t PieceBytes(std::uint64_t mapped, std::uint64_t missing) const;
   // The last piece, whose memory is here or in the store.
   Status DropLastPiece();
-  std::size_t resident_pieces() const { return pieces_.size() - slots_.size(); }
-  void NoteMovedOut() {
-    // Release: whoever sees all of it here may use it.
-    moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
-  }
+  // The stand-in takes the place of a piece that has been copied out, or is made of its memory.
+  Status PutStandIn(Piece& piece);
+  // The stand-in leaves a piece's place, and comes back after a failure.
+  Status FillPiece(Piece& piece, MemoryHandle handle, StepStore::Slot slot);
+  // Once its slot is empty. The last one takes the stand-in along.
+  Status ForgetSlot(std::uint32_t step);
 
   const std::shared_ptr<CudaMemory> memory_;
   const std::shared_ptr<StepStore> store_;  // Null: memory stays.
@@ -241,10 +253,12 @@ class CudaRange {
   const DeviceAddress base_;
   const std::uint64_t bytes_;
   MemoryAccount account_;
-  std::vector<Piece> pieces_;          // By address, without gaps from base_.
-  std::deque<StepStore::Slot> slots_;  // Of the last pieces, which are moved out; the last first.
-  std::atomic<std::uint64_t> moved_out_bytes_{0};  // Theirs.
-  std::optional<Piece> tail_;                      // Behind the pieces.
+  std::vector<Piece> pieces_;  // By address, without gaps from base_.
+  // Of the pieces that are moved out, by their number. Those have no handle.
+  std::map<std::uint32_t, StepStore::Slot> slots_;
+  AwaySteps away_;                        // These, for any thread.
+  std::optional<MemoryHandle> stand_in_;  // Mapped in the place of each of them.
+  std::optional<Piece> tail_;             // Behind the pieces.
   std::vector<DeviceAddress> limits_;
   bool limits_are_right_ = true;  // False when a change has failed half way.
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.

@@ -321,6 +321,8 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
     }
     KernelInfo info;
     info.name = std::move(names[i]);
+    const auto told = std::ranges::find(prepared.kernel_infos(), info.name, &KernelInfo::name);
+    if (told != prepared.kernel_infos().end()) TakeReach(prepared, *told, info);
     Status status = Describe(prepared, functions_[i], info);
     if (!status.ok()) {
       return {status.code(),
@@ -367,6 +369,17 @@ Status CudaModule::FindVariables(const CudaPrepared& prepared) {
   variable_memory_.insert(variable_memory_.end(), pieces.begin(), pieces.end());
   range_->AddVariables(variable_memory_);
   return {};
+}
+
+void CudaModule::TakeReach(const CudaPrepared& prepared, const KernelInfo& told, KernelInfo& info) {
+  if (prepared.runs_text()) {
+    info.reach_offsets = told.reach_offsets;
+    info.reaches_variables = told.reaches_variables;
+    info.why_reach_unknown = told.why_reach_unknown;
+  } else {
+    info.reach_offsets.clear();
+    info.why_reach_unknown = "machine code may run in the place of its PTX";
+  }
 }
 
 Status CudaModule::Describe(const CudaPrepared& prepared, Function function, KernelInfo& info) {
@@ -475,16 +488,28 @@ Result<std::uint64_t> CudaSpace::Resize(std::uint64_t mapped_bytes) {
   return range_->Resize(mapped_bytes);
 }
 
+Status CudaSpace::Enter() const {
+  return context_->is_dead() ? context_->death() : context_->Bind();
+}
+
 Status CudaSpace::MoveOut(std::uint64_t bytes) {
-  if (context_->is_dead()) return context_->death();
-  if (Status status = context_->Bind(); !status.ok()) return status;
-  return range_->MoveOut(bytes);
+  Status entered = Enter();
+  return entered.ok() ? range_->MoveOut(bytes) : entered;
 }
 
 Status CudaSpace::MoveIn(std::uint64_t bytes) {
-  if (context_->is_dead()) return context_->death();
-  if (Status status = context_->Bind(); !status.ok()) return status;
-  return range_->MoveIn(bytes);
+  Status entered = Enter();
+  return entered.ok() ? range_->MoveIn(bytes) : entered;
+}
+
+Status CudaSpace::MoveStepOut(std::uint64_t offset) {
+  Status entered = Enter();
+  return entered.ok() ? range_->MoveStepOut(offset) : entered;
+}
+
+Status CudaSpace::MoveStepIn(std::uint64_t offset) {
+  Status entered = Enter();
+  return entered.ok() ? range_->MoveStepIn(offset) : entered;
 }
 
 namespace {

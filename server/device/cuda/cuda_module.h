@@ -134,6 +134,8 @@ class CudaModule : public device::Module {
   Status NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names);
   Status NamesFromDriver(std::vector<std::string>& names);
   Status Describe(const CudaPrepared& prepared, Function function, KernelInfo& info);
+  // What the text says that it touches, where that is what runs.
+  static void TakeReach(const CudaPrepared& prepared, const KernelInfo& told, KernelInfo& info);
   struct Limits {
     std::uint32_t threads_per_block = 0;
     std::uint32_t static_shared_bytes = 0;
@@ -200,8 +202,13 @@ class CudaSpace : public Space {
   MemoryPiece mapping_area() const override { return range_->mapping_area(); }
   Status MoveOut(std::uint64_t bytes) override;
   Status MoveIn(std::uint64_t bytes) override;
+  Status MoveStepOut(std::uint64_t offset) override;
+  Status MoveStepIn(std::uint64_t offset) override;
+  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
+    return range_->AwayBytes(address, bytes);
+  }
   SpaceUse use() override { return range_->use(); }
-  bool is_whole() const { return range_->is_whole(); }
+  bool IsThere(const Reach& reach) const { return range_->IsThere(reach); }
   Result<std::unique_ptr<Chunk>> MakeChunk(std::uint64_t bytes) override;
   Status MapChunk(Chunk& chunk, std::uint64_t address) override;
   void HideMapping(std::uint64_t address) override { range_->HideMapping(address); }
@@ -217,6 +224,9 @@ class CudaSpace : public Space {
   const MemoryPieces& variables() const { return range_->variables(); }
 
  private:
+  // The calling thread may call the driver.
+  Status Enter() const;
+
   const std::shared_ptr<CudaContext> context_;
   const std::shared_ptr<CudaRange> range_;
   const ModuleLoading loading_;

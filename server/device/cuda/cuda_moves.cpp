@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of device memory on their way to a store and back.
 
+#include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -41,58 +43,105 @@ Status CudaMemory::CopyIn(const StepStore& store, StepStore::Slot slot, DeviceAd
   return Write(to, std::span(staging_, kMapStepBytes));
 }
 
-Result<MemoryHandle> CudaMemory::MapFilled(DeviceAddress address, const StepStore& store,
-                                           StepStore::Slot slot) {
-  const Result<MemoryHandle> handle = TakePiece(kMapStepBytes);
-  if (!handle.ok()) return handle;
-  Status status = Map(address, kMapStepBytes, *handle);
-  if (!status.ok()) {
-    (void)ReleasePiece(*handle);
-    return status;
-  }
-  if (status = CopyIn(store, slot, address); !status.ok()) {
-    (void)UnmapPiece(address, kMapStepBytes, *handle);
-    return status;
-  }
-  return handle;
+Status CudaMemory::MapFilled(DeviceAddress address, MemoryHandle handle, const StepStore& store,
+                             StepStore::Slot slot) {
+  if (Status mapped = Map(address, kMapStepBytes, handle); !mapped.ok()) return mapped;
+  Status filled = CopyIn(store, slot, address);
+  if (!filled.ok()) (void)Unmap(address, kMapStepBytes);
+  return filled;
 }
 
-// ---- a range's last steps
+// ---- steps of a range
+
+Status CudaRange::PutStandIn(Piece& piece) {
+  const MemoryHandle handle = std::exchange(piece.handle, 0);
+  if (!stand_in_) {
+    stand_in_ = handle;
+    return {};
+  }
+  Status status = memory_->UnmapPiece(piece.address, piece.bytes, handle);
+  if (status.ok()) status = memory_->Map(piece.address, piece.bytes, *stand_in_);
+  if (status.ok()) return {};
+  // Only a broken driver does that. Whether the memory is still there is unknown.
+  memory_->context().GiveUp(status);
+  return memory_->context().death();
+}
+
+Status CudaRange::FillPiece(Piece& piece, MemoryHandle handle, StepStore::Slot slot) {
+  Status status = memory_->Unmap(piece.address, piece.bytes);
+  if (status.ok()) {
+    status = memory_->MapFilled(piece.address, handle, *store_, slot);
+    if (status.ok()) {
+      piece.handle = handle;
+      return {};
+    }
+    Status back = memory_->Map(piece.address, piece.bytes, *stand_in_);
+    if (back.ok()) return status;
+    status = back;
+  }
+  memory_->context().GiveUp(status);
+  return memory_->context().death();
+}
+
+Status CudaRange::ForgetSlot(std::uint32_t step) {
+  slots_.erase(step);
+  away_.Set(step, false);
+  if (!slots_.empty()) return {};
+  const MemoryHandle handle = *std::exchange(stand_in_, std::nullopt);
+  return memory_->ReleasePiece(handle);
+}
+
+Status CudaRange::MoveStepOut(std::uint64_t offset) {
+  Check(store_ != nullptr, "memory moves where there is a store");
+  const auto step = static_cast<std::uint32_t>(offset / kMapStepBytes);
+  // It may have gone meanwhile: its client gave it back.
+  if (step >= pieces_.size() || slots_.contains(step)) return {};
+  Piece& piece = pieces_[step];
+  const Result<StepStore::Slot> slot = memory_->CopyOut(piece.address, *store_);
+  if (!slot.ok()) return slot.status();
+  if (Status put = PutStandIn(piece); !put.ok()) {
+    store_->Drop(*slot);
+    return put;
+  }
+  slots_[step] = *slot;
+  away_.Set(step, true);
+  account_.MoveOut(kMapStepBytes);
+  return {};
+}
+
+Status CudaRange::MoveStepIn(std::uint64_t offset) {
+  const auto step = static_cast<std::uint32_t>(offset / kMapStepBytes);
+  const auto found = slots_.find(step);
+  if (found == slots_.end()) return {};
+  if (Status taken = account_.MoveIn(kMapStepBytes); !taken.ok()) return taken;
+  const Result<MemoryHandle> handle = memory_->TakePiece(kMapStepBytes);
+  if (!handle.ok()) {
+    account_.MoveOut(kMapStepBytes);
+    return handle.status();
+  }
+  if (Status filled = FillPiece(pieces_[step], *handle, found->second); !filled.ok()) {
+    (void)memory_->ReleasePiece(*handle);
+    account_.MoveOut(kMapStepBytes);
+    return filled;
+  }
+  store_->Drop(found->second);
+  return ForgetSlot(step);
+}
 
 Status CudaRange::MoveOut(std::uint64_t bytes) {
-  Check(store_ != nullptr, "memory moves where there is a store");
-  for (std::uint64_t moved = 0; moved < bytes && resident_pieces() > 0; moved += kMapStepBytes) {
-    Piece& piece = pieces_[resident_pieces() - 1];
-    const Result<StepStore::Slot> slot = memory_->CopyOut(piece.address, *store_);
-    if (!slot.ok()) return slot.status();
-    Status unmapped = memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
-    if (!unmapped.ok()) {
-      // Only a broken driver does that. Whether the memory is still there is unknown.
-      store_->Drop(*slot);
-      memory_->context().GiveUp(unmapped);
-      return memory_->context().death();
-    }
-    piece.handle = 0;
-    slots_.push_back(*slot);
-    NoteMovedOut();
-    account_.MoveOut(kMapStepBytes);
+  auto step = static_cast<std::uint32_t>(pieces_.size());
+  while (bytes > 0 && step > 0) {
+    if (slots_.contains(--step)) continue;
+    if (Status moved = MoveStepOut(step * kMapStepBytes); !moved.ok()) return moved;
+    bytes -= std::min(bytes, kMapStepBytes);
   }
   return {};
 }
 
 Status CudaRange::MoveIn(std::uint64_t bytes) {
   for (std::uint64_t moved = 0; moved < bytes && !slots_.empty(); moved += kMapStepBytes) {
-    if (Status taken = account_.MoveIn(kMapStepBytes); !taken.ok()) return taken;
-    Piece& piece = pieces_[resident_pieces()];
-    const Result<MemoryHandle> handle = memory_->MapFilled(piece.address, *store_, slots_.back());
-    if (!handle.ok()) {
-      account_.MoveOut(kMapStepBytes);
-      return handle.status();
-    }
-    piece.handle = *handle;
-    store_->Drop(slots_.back());
-    slots_.pop_back();
-    NoteMovedOut();
+    Status fetched = MoveStepIn(slots_.begin()->first * kMapStepBytes);
+    if (!fetched.ok()) return fetched;
   }
   return {};
 }

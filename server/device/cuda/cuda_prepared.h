@@ -61,6 +61,8 @@ class CudaPrepared : public PreparedModule {
   const std::byte* image() const { return image_.data(); }
   bool has_ptx() const { return why_no_ptx_.ok(); }
   const Status& why_no_ptx() const { return why_no_ptx_; }
+  // The code that runs is made of its text. A container may hold better code, of anybody's.
+  bool runs_text() const { return is_text_ || is_fenced(); }
   // Whether passes keep it in its client's memory, and whether also from ending the context.
   bool is_fenced() const { return !fence_constant_.empty(); }
   bool is_contained() const { return is_contained_; }

@@ -50,6 +50,7 @@ Status CudaModule::FindLateKernels(const CudaPrepared& prepared) {
   for (const KernelInfo& told : prepared.kernel_infos()) {
     functions_.push_back(nullptr);
     KernelInfo& info = kernels_.emplace_back(told);
+    TakeReach(prepared, told, info);
     if (!told.unsupported.empty()) continue;
     const auto found = listed->find(told.name);
     if (found == listed->end()) {

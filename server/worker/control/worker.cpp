@@ -138,6 +138,7 @@ Status Worker::Impl::Open() {
     thread_options.residency = options_.residency;
     thread_options.residency->device_bytes = device_->info().memory_bytes;
     thread_options.residency->moves_by_step = device_->info().moves_by_step;
+    thread_options.residency->holds_for_moves_in = !device_->info().checks_reach;
   }
   Result<std::unique_ptr<DeviceThread>> thread =
       DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);

@@ -563,6 +563,13 @@ TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
   while (!CanStop(Gated(equal, 10, 2))) std::this_thread::sleep_for(microseconds(100));
   const Tenant fenced = NewTenantWith(fatbin_with(90), Isolation::kFence);
   while (!CanStop(Gated(fenced, 10, 2))) std::this_thread::sleep_for(microseconds(100));
+  // Nor does anybody know what that code touches.
+  const auto why_unknown = [](const Tenant& of) {
+    return of.module->kernels().front().why_reach_unknown;
+  };
+  EXPECT_THAT(why_unknown(newer), HasSubstr("machine code"));
+  EXPECT_THAT(why_unknown(equal), HasSubstr("machine code"));
+  EXPECT_THAT(why_unknown(fenced), ::testing::Not(HasSubstr("machine code")));
 }
 
 TEST_F(Claims, FencedModuleSharesItsVariablesWithFormsThatComeLater) {
