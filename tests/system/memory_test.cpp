@@ -14,14 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -29,130 +26,23 @@
 
 #include "gpushared/client.h"
 
-#include "tests/support/gpu_server.h"
-#include "tests/support/raw_client.h"
-#include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
-
-#include <nlohmann/json.hpp>
+#include "tests/system/memory_case.h"
 
 namespace gpushared::testing {
 namespace {
 
-constexpr std::size_t kMebi = std::size_t{1} << 20;
 // Of a device of 64 MiB; three of them need 102.
 constexpr std::size_t kMostOfAThird = 34 * kMebi;
 
-// A server whose clients have a fifth of the device for certain, and three fifths at most.
-class MemoryBeyondTheDevice : public ::testing::Test {
+// Three of them take turns.
+class MemoryOfThreeClients : public MemoryBeyondTheDevice {
  protected:
-  explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB", bool is_gpu = false,
-                                 const std::string& limit = "60%") {
-    std::ofstream(file_) << "[[access]]\n"
-                            "everyone = true\n"
-                            "highest_class = \"high\"\n"
-                            "max_weight = 1000\n"
-                            "client_memory = \"20%\"\n"
-                            "memory_limit = \""
-                         << limit << "\"\n";
-    std::vector<std::string> arguments = {"--config", file_,      "--overcommit",
-                                          overcommit, "--policy", "priority"};
-    if (is_gpu) {
-      gpu_.emplace(GpuServerOptions{.statements = "memory 76M; costs on", .arguments = arguments});
-    } else {
-      arguments.insert(arguments.end(), {"--memory", "64MiB"});
-      cpu_.emplace(arguments);
-    }
-  }
-
-  Client Connect(const std::string& name,
-                 SchedulingClass scheduling_class = SchedulingClass::kLow) {
-    ClientOptions options;
-    options.socket = server().socket();
-    options.name = name;
-    options.scheduling_class = scheduling_class;
-    Result<Client> client = Client::Connect(options);
-    EXPECT_TRUE(client.ok()) << client.status().ToString();
-    return *std::move(client);
-  }
-  nlohmann::json Row(const std::string& name) const {
-    const auto report = nlohmann::json::parse(server().Ctl({"ps", "--json"}).output);
-    for (const auto& row : report["clients"]) {
-      if (row["name"] == name) return row;
-    }
-    return nlohmann::json::object();
-  }
-  std::uint64_t Figure(const std::string& name, const char* figure) const {
-    const auto row = Row(name);
-    return row.contains(figure) ? row[figure].get<std::uint64_t>() : 0;
-  }
-  std::uint64_t InStore(const char* figure) const {
-    const auto report = nlohmann::json::parse(server().Ctl({"status", "--json"}).output);
-    return report["devices"][0]["overcommit"][figure].get<std::uint64_t>();
-  }
-  const std::string& folder() const { return folder_.path(); }
-  ServerProcess& server() { return gpu_ ? gpu_->server() : *cpu_; }
-  const ServerProcess& server() const { return gpu_ ? gpu_->server() : *cpu_; }
-  void ThreeTakeTurns();
-
-  const ScratchFolder folder_;
-  const std::string file_ = folder_ / "server.toml";
-  std::optional<ServerProcess> cpu_;
-  mutable std::optional<GpuServer> gpu_;
+  using MemoryBeyondTheDevice::MemoryBeyondTheDevice;
+  void TakeTurns();
 };
 
-// A buffer of numbers on the device, and what they must be.
-class Numbers {
- public:
-  Numbers(const Client& client, std::size_t bytes) : client_(client), expected_(bytes / 4) {
-    const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
-    EXPECT_TRUE(module.ok()) << module.status().ToString();
-    step_.emplace(*module->GetKernel("step"));
-    Result<DeviceBuffer> buffer = client.AllocateDevice(bytes);
-    EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
-    buffer_.emplace(*std::move(buffer));
-    for (std::size_t i = 0; i < expected_.size(); ++i) {
-      expected_[i] = static_cast<std::uint32_t>(i * 2654435761u);
-    }
-    EXPECT_TRUE(Copy(/*to_device=*/true).ok());
-  }
-
-  // One kernel over a part of them, another one in each round.
-  Status Step(std::size_t round) {
-    constexpr std::size_t kCount = 4096;
-    const std::size_t first = round * 37 * kCount % (expected_.size() - kCount);
-    for (std::size_t i = first; i < first + kCount; ++i) expected_[i] = expected_[i] * 3 + 1;
-    const Stream stream = client_.default_stream();
-    const Status launched =
-        stream.Launch(*step_, {.grid = {kCount / 256, 1, 1}, .block = {256, 1, 1}},
-                      buffer_->address() + first * 4, static_cast<int>(kCount));
-    return launched.ok() ? stream.Synchronize() : launched;
-  }
-  bool AreRight() {
-    const std::vector<std::uint32_t> expected = expected_;
-    const Status copied = Copy(/*to_device=*/false);
-    EXPECT_TRUE(copied.ok()) << copied.ToString();
-    return copied.ok() && std::exchange(expected_, expected) == expected;
-  }
-
- private:
-  Status Copy(bool to_device) {
-    const Stream stream = client_.default_stream();
-    const std::size_t bytes = expected_.size() * 4;
-    const Status copied = to_device
-                              ? stream.CopyToDevice(buffer_->address(), expected_.data(), bytes)
-                              : stream.CopyToHost(expected_.data(), buffer_->address(), bytes);
-    return copied.ok() ? stream.Synchronize() : copied;
-  }
-
-  const Client& client_;
-  std::vector<std::uint32_t> expected_;
-  std::optional<Kernel> step_;
-  std::optional<DeviceBuffer> buffer_;
-};
-
-void MemoryBeyondTheDevice::ThreeTakeTurns() {
+void MemoryOfThreeClients::TakeTurns() {
   const char* const asked = std::getenv("GPUSHARED_MEMORY_TURNS");
   const std::uint64_t turns = asked == nullptr ? 3 : std::strtoull(asked, nullptr, 10);
   std::atomic<bool> is_over = false;
@@ -184,9 +74,7 @@ void MemoryBeyondTheDevice::ThreeTakeTurns() {
   EXPECT_EQ(InStore("used_bytes"), 0u);
 }
 
-TEST_F(MemoryBeyondTheDevice, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
-  ThreeTakeTurns();
-}
+TEST_F(MemoryOfThreeClients, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) { TakeTurns(); }
 
 TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasMovedOutNeedsItsStepsAlone) {
   const Client first = Connect("first"), second = Connect("second");
@@ -217,13 +105,13 @@ TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasMovedOutNeedsItsStepsAlone) {
   EXPECT_TRUE(others.AreRight());
 }
 
-class MemoryBeyondTheGpu : public MemoryBeyondTheDevice {
+class MemoryOfThreeClientsOfAGpu : public MemoryOfThreeClients {
  protected:
-  MemoryBeyondTheGpu() : MemoryBeyondTheDevice("256MiB", /*is_gpu=*/true) {}
+  MemoryOfThreeClientsOfAGpu() : MemoryOfThreeClients("256MiB", "76M") {}
 };
 
-TEST_F(MemoryBeyondTheGpu, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
-  ThreeTakeTurns();
+TEST_F(MemoryOfThreeClientsOfAGpu, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
+  TakeTurns();
 }
 
 TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
@@ -390,129 +278,6 @@ TEST_F(MemoryBeyondTheDevice, ChunksAreForThoseWhoseMemoryNeverMoves) {
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("memory_limit"));
   EXPECT_TRUE(numbers.AreRight());
   EXPECT_TRUE(others.AreRight());
-}
-
-// Clients may hold three times the device.
-class MemoryOfThreeDevices : public MemoryBeyondTheDevice {
- protected:
-  static constexpr std::size_t kPart = 58 * kMebi;  // One of them and a module fill the device.
-  MemoryOfThreeDevices() : MemoryBeyondTheDevice("448MiB", false, "192MiB") {}
-
-  struct Worked {
-    std::uint64_t moved_in_bytes = 0;
-    std::uint64_t rounds = 0;
-  };
-  // Works on each part in turn.
-  Worked Work(std::vector<std::unique_ptr<Numbers>>& parts, const std::string& name,
-              std::size_t rounds) const {
-    Worked worked;
-    for (std::size_t round = 0; round < rounds; ++round) {
-      const std::uint64_t before = Figure(name, "moved_in_bytes");
-      const Status step = parts[round % parts.size()]->Step(round);
-      EXPECT_TRUE(step.ok()) << step.ToString();
-      const std::uint64_t moved = Figure(name, "moved_in_bytes") - before;
-      EXPECT_LE(moved, kPart) << "more came in than the launch touches";
-      worked.moved_in_bytes += moved;
-      ++worked.rounds;
-    }
-    return worked;
-  }
-  static std::vector<std::unique_ptr<Numbers>> Parts(const Client& client) {
-    std::vector<std::unique_ptr<Numbers>> parts;
-    for (int i = 0; i < 3; ++i) parts.push_back(std::make_unique<Numbers>(client, kPart));
-    return parts;
-  }
-};
-
-TEST_F(MemoryOfThreeDevices, AClientRunsWithTheThirdThatItsLaunchTouches) {
-  const Client client = Connect("large");
-  auto parts = Parts(client);
-  const Worked worked = Work(parts, "large", 9);
-  EXPECT_GT(worked.moved_in_bytes, 4 * kPart) << "nothing was moved";
-  EXPECT_GE(Figure("large", "memory_bytes"), 3 * kPart);
-  EXPECT_LE(Figure("large", "resident_bytes"), 64 * kMebi);
-  // The part that it works on stays.
-  const std::uint64_t before = Figure("large", "moved_in_bytes");
-  for (std::size_t round = 0; round < 20; ++round) {
-    const Status step = parts[0]->Step(round);
-    ASSERT_TRUE(step.ok()) << step.ToString();
-  }
-  EXPECT_LE(Figure("large", "moved_in_bytes") - before, kPart);
-  for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
-}
-
-TEST_F(MemoryOfThreeDevices, AnotherOneIsKilledInBetween) {
-  const Client client = Connect("large");
-  auto parts = Parts(client);
-  const std::uint64_t reserved = InStore("reserved_bytes");
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    ClientOptions options;
-    options.socket = server().socket();
-    options.name = "doomed";
-    options.scheduling_class = SchedulingClass::kLow;
-    const Result<Client> doomed = Client::Connect(options);
-    if (!doomed.ok()) _exit(1);
-    auto own = Parts(*doomed);
-    for (std::size_t round = 0;; ++round) (void)own[round % 3]->Step(round);
-  }
-  EXPECT_TRUE(Eventually([&] { return Figure("doomed", "moved_in_bytes") > kPart; }));
-  Work(parts, "large", 3);
-  ASSERT_EQ(kill(child, SIGKILL), 0);
-  waitpid(child, nullptr, 0);
-  Work(parts, "large", 3);
-  EXPECT_TRUE(Eventually([&] { return InStore("reserved_bytes") <= reserved; }));
-  for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
-}
-
-TEST_F(MemoryOfThreeDevices, WhatTouchesMoreThanTheDeviceIsRefusedWithBothSizes) {
-  const Client client = Connect("large");
-  const Result<DeviceBuffer> buffer = client.AllocateDevice(120 * kMebi);
-  ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
-  const Result<Stream> stream = client.CreateStream();
-  ASSERT_TRUE(stream.ok());
-  ASSERT_TRUE(stream->Fill(buffer->address(), FillElement::U8(1), 120 * kMebi).ok());
-  const Status refused = stream->Synchronize();
-  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory) << refused.ToString();
-  EXPECT_THAT(refused.message(),
-              ::testing::HasSubstr("fill refused: it may touch 125829120 bytes"));
-  // A part of it is no trouble.
-  const Stream other = client.default_stream();
-  ASSERT_TRUE(other.Fill(buffer->address() + 70 * kMebi, FillElement::U8(1), 20 * kMebi).ok());
-  EXPECT_TRUE(other.Synchronize().ok());
-}
-
-// The launch may touch what its client said, and never what is not there.
-TEST_F(MemoryOfThreeDevices, ALieAboutABufferIsItsClientsFault) {
-  const Client neighbour = Connect("neighbour");
-  Numbers numbers(neighbour, 20 * kMebi);
-  Result<RawClient> liar = RawClient::Connect(server().socket());
-  ASSERT_TRUE(liar.ok());
-  ipc::Hello hello;
-  hello.name = "liar";
-  ASSERT_TRUE(liar->Join(hello).ok());
-  const auto module = liar->LoadModule(0, ReadFile(GPUSHARED_SYSTEM_KERNELS));
-  ASSERT_TRUE(module.ok()) << module.status().ToString();
-  ASSERT_TRUE(liar->Resize(120 * kMebi).ok());
-  const std::uint64_t base = liar->base();
-  liar->NameBuffer(base, 2 * kMebi);
-  liar->NameBuffer(base + 60 * kMebi, 2 * kMebi);
-  const std::uint32_t kernel = KernelNumber(*module, "store_at");
-  const auto store_at = [&](std::uint64_t offset) {
-    std::vector<std::byte> parameters = ParametersAt(base + 60 * kMebi, 16);
-    std::memcpy(parameters.data() + 8, &offset, sizeof offset);
-    liar->Launch(0, 0, kernel, {}, parameters);
-    EXPECT_TRUE(liar->AwaitFinished(0, liar->published(0), std::chrono::seconds(20)));
-    return liar->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
-  };
-  EXPECT_EQ(store_at(2 * kMebi - 4)->status.code(), StatusCode::kOk);
-  // Behind what it said that it has.
-  const auto error = store_at(2 * kMebi);
-  ASSERT_TRUE(error.ok()) << error.status().ToString();
-  EXPECT_EQ(error->status.code(), StatusCode::kKernelFault) << error->status.ToString();
-  EXPECT_TRUE(numbers.Step(0).ok());
-  EXPECT_TRUE(numbers.AreRight());
 }
 
 class MemoryInAFolder : public MemoryBeyondTheDevice {

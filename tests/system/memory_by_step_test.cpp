@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients that hold more than their device has, and run with a part of it, in a real server.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/raw_client.h"
+#include "tests/support/read_file.h"
+#include "tests/system/memory_case.h"
+
+namespace gpushared::testing {
+namespace {
+
+// Clients may hold three times the device.
+class MemoryOfThreeDevices : public MemoryBeyondTheDevice {
+ protected:
+  static constexpr std::size_t kPart = 58 * kMebi;  // One of them and a module fill the device.
+  explicit MemoryOfThreeDevices(const std::string& gpu_memory = "", const std::string& more = "")
+      : MemoryBeyondTheDevice("448MiB", gpu_memory, "192MiB", more) {}
+
+  struct Worked {
+    std::uint64_t moved_in_bytes = 0;
+    std::uint64_t rounds = 0;
+  };
+  // Works on each part in turn.
+  Worked Work(std::vector<std::unique_ptr<Numbers>>& parts, const std::string& name,
+              std::size_t rounds, Status (Numbers::*step_of)(std::size_t) = &Numbers::Step) const {
+    Worked worked;
+    for (std::size_t round = 0; round < rounds; ++round) {
+      const std::uint64_t before = Figure(name, "moved_in_bytes");
+      const Status step = (*parts[round % parts.size()].*step_of)(round);
+      EXPECT_TRUE(step.ok()) << step.ToString();
+      const std::uint64_t moved = Figure(name, "moved_in_bytes") - before;
+      EXPECT_LE(moved, kPart) << "more came in than the launch touches";
+      worked.moved_in_bytes += moved;
+      ++worked.rounds;
+    }
+    return worked;
+  }
+  static std::vector<std::unique_ptr<Numbers>> Parts(const Client& client) {
+    std::vector<std::unique_ptr<Numbers>> parts;
+    for (int i = 0; i < 3; ++i) parts.push_back(std::make_unique<Numbers>(client, kPart));
+    return parts;
+  }
+  void RunByThirds();
+  void RunGraphsByThirds();
+  void RunBesideOneThatIsKilled();
+  void LieAboutABuffer(StatusCode comes_of_it);
+};
+
+class MemoryOfThreeGpus : public MemoryOfThreeDevices {
+ protected:
+  // An eighth stays the driver's. Tails and stand-ins come out of that.
+  MemoryOfThreeGpus() : MemoryOfThreeDevices("84M", "memory = \"contain\"") {}
+};
+
+void MemoryOfThreeDevices::RunByThirds() {
+  const Client client = Connect("large");
+  auto parts = Parts(client);
+  const Worked worked = Work(parts, "large", 9);
+  EXPECT_GT(worked.moved_in_bytes, 4 * kPart) << "nothing was moved";
+  EXPECT_GE(Figure("large", "memory_bytes"), 3 * kPart);
+  EXPECT_LE(Figure("large", "resident_bytes"), kPart * 3 / 2);
+  // The part that it works on stays.
+  const std::uint64_t before = Figure("large", "moved_in_bytes");
+  for (std::size_t round = 0; round < 20; ++round) {
+    const Status step = parts[0]->Step(round);
+    ASSERT_TRUE(step.ok()) << step.ToString();
+  }
+  EXPECT_LE(Figure("large", "moved_in_bytes") - before, kPart);
+  for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
+}
+
+TEST_F(MemoryOfThreeDevices, AClientRunsWithTheThirdThatItsLaunchTouches) { RunByThirds(); }
+TEST_F(MemoryOfThreeGpus, AClientRunsWithTheThirdThatItsLaunchTouches) { RunByThirds(); }
+
+void MemoryOfThreeDevices::RunGraphsByThirds() {
+  const Client client = Connect("large");
+  auto parts = Parts(client);
+  EXPECT_GT(Work(parts, "large", 6, &Numbers::StepInGraph).moved_in_bytes, 2 * kPart);
+  EXPECT_LE(Figure("large", "resident_bytes"), kPart * 3 / 2);
+  for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
+}
+
+TEST_F(MemoryOfThreeDevices, AGraphRunsWithTheThirdThatItsNodesTouch) { RunGraphsByThirds(); }
+TEST_F(MemoryOfThreeGpus, AGraphRunsWithTheThirdThatItsNodesTouch) { RunGraphsByThirds(); }
+
+void MemoryOfThreeDevices::RunBesideOneThatIsKilled() {
+  const Client client = Connect("large");
+  auto parts = Parts(client);
+  const std::uint64_t reserved = InStore("reserved_bytes");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ClientOptions options;
+    options.socket = server().socket();
+    options.name = "doomed";
+    options.scheduling_class = SchedulingClass::kLow;
+    const Result<Client> doomed = Client::Connect(options);
+    if (!doomed.ok()) _exit(1);
+    auto own = Parts(*doomed);
+    for (std::size_t round = 0;; ++round) (void)own[round % 3]->Step(round);
+  }
+  EXPECT_TRUE(Eventually([&] { return Figure("doomed", "moved_in_bytes") > kPart; }));
+  Work(parts, "large", 3);
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  waitpid(child, nullptr, 0);
+  Work(parts, "large", 3);
+  EXPECT_TRUE(Eventually([&] { return InStore("reserved_bytes") <= reserved; }));
+  for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
+}
+
+TEST_F(MemoryOfThreeDevices, AnotherOneIsKilledInBetween) { RunBesideOneThatIsKilled(); }
+
+TEST_F(MemoryOfThreeDevices, WhatTouchesMoreThanTheDeviceIsRefusedWithBothSizes) {
+  const Client client = Connect("large");
+  const Result<DeviceBuffer> buffer = client.AllocateDevice(120 * kMebi);
+  ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
+  const Result<Stream> stream = client.CreateStream();
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE(stream->Fill(buffer->address(), FillElement::U8(1), 120 * kMebi).ok());
+  const Status refused = stream->Synchronize();
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory) << refused.ToString();
+  EXPECT_THAT(refused.message(),
+              ::testing::HasSubstr("fill refused: it may touch 125829120 bytes"));
+  // A part of it is no trouble.
+  const Stream other = client.default_stream();
+  ASSERT_TRUE(other.Fill(buffer->address() + 70 * kMebi, FillElement::U8(1), 20 * kMebi).ok());
+  EXPECT_TRUE(other.Synchronize().ok());
+}
+
+// The launch may touch what its client said, and never what is not there.
+void MemoryOfThreeDevices::LieAboutABuffer(StatusCode comes_of_it) {
+  const Client neighbour = Connect("neighbour");
+  Numbers numbers(neighbour, 20 * kMebi);
+  Result<RawClient> liar = RawClient::Connect(server().socket());
+  ASSERT_TRUE(liar.ok());
+  ipc::Hello hello;
+  hello.name = "liar";
+  ASSERT_TRUE(liar->Join(hello).ok());
+  const auto module = liar->LoadModule(0, ReadFile(GPUSHARED_SYSTEM_KERNELS));
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  ASSERT_TRUE(liar->Resize(120 * kMebi).ok());
+  const std::uint64_t base = liar->base();
+  liar->NameBuffer(base, 2 * kMebi);
+  liar->NameBuffer(base + 60 * kMebi, 2 * kMebi);
+  const std::uint32_t kernel = KernelNumber(*module, "store_at");
+  const auto store_at = [&](std::uint64_t offset) {
+    std::vector<std::byte> parameters = ParametersAt(base + 60 * kMebi, 16);
+    std::memcpy(parameters.data() + 8, &offset, sizeof offset);
+    liar->Launch(0, 0, kernel, {}, parameters);
+    EXPECT_TRUE(liar->AwaitFinished(0, liar->published(0), std::chrono::seconds(20)));
+    return liar->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
+  };
+  EXPECT_EQ(store_at(2 * kMebi - 4)->status.code(), StatusCode::kOk);
+  // Behind what it said that it has.
+  const auto error = store_at(2 * kMebi);
+  ASSERT_TRUE(error.ok()) << error.status().ToString();
+  EXPECT_EQ(error->status.code(), comes_of_it) << error->status.ToString();
+  EXPECT_TRUE(numbers.Step(0).ok());
+  EXPECT_TRUE(numbers.AreRight());
+}
+
+TEST_F(MemoryOfThreeDevices, ALieAboutABufferIsItsClientsFault) {
+  LieAboutABuffer(StatusCode::kKernelFault);
+}
+// A GPU does not notice: in the place of what is away lies memory of the liar.
+TEST_F(MemoryOfThreeGpus, ALieAboutABufferHarmsNobodyElse) { LieAboutABuffer(StatusCode::kOk); }
+
+}  // namespace
+}  // namespace gpushared::testing

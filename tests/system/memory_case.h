@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_SYSTEM_MEMORY_CASE_H_
+#define GPUSHARED_TESTS_SYSTEM_MEMORY_CASE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/gpu_server.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+
+inline constexpr std::size_t kMebi = std::size_t{1} << 20;
+// A server whose clients have a fifth of the device for certain, and three fifths at most.
+class MemoryBeyondTheDevice : public ::testing::Test {
+ protected:
+  // `gpu_memory`: of the modelled GPU; empty: the cpu device. `more`: a line of the rule.
+  explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB",
+                                 const std::string& gpu_memory = "",
+                                 const std::string& limit = "60%", const std::string& more = "") {
+    std::ofstream(file_) << "[[access]]\n"
+                            "everyone = true\n"
+                            "highest_class = \"high\"\n"
+                            "max_weight = 1000\n"
+                            "client_memory = \"20%\"\n"
+                            "memory_limit = \""
+                         << limit << "\"\n"
+                         << more << "\n";
+    std::vector<std::string> arguments = {"--config", file_,      "--overcommit",
+                                          overcommit, "--policy", "priority"};
+    if (!gpu_memory.empty()) {
+      gpu_.emplace(GpuServerOptions{.statements = "memory " + gpu_memory + "; costs on",
+                                    .arguments = arguments});
+    } else {
+      arguments.insert(arguments.end(), {"--memory", "64MiB"});
+      cpu_.emplace(arguments);
+    }
+  }
+
+  Client Connect(const std::string& name,
+                 SchedulingClass scheduling_class = SchedulingClass::kLow) {
+    ClientOptions options;
+    options.socket = server().socket();
+    options.name = name;
+    options.scheduling_class = scheduling_class;
+    Result<Client> client = Client::Connect(options);
+    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    return *std::move(client);
+  }
+  nlohmann::json Row(const std::string& name) const {
+    const auto report = nlohmann::json::parse(server().Ctl({"ps", "--json"}).output);
+    for (const auto& row : report["clients"]) {
+      if (row["name"] == name) return row;
+    }
+    return nlohmann::json::object();
+  }
+  std::uint64_t Figure(const std::string& name, const char* figure) const {
+    const auto row = Row(name);
+    return row.contains(figure) ? row[figure].get<std::uint64_t>() : 0;
+  }
+  std::uint64_t InStore(const char* figure) const {
+    const auto report = nlohmann::json::parse(server().Ctl({"status", "--json"}).output);
+    return report["devices"][0]["overcommit"][figure].get<std::uint64_t>();
+  }
+  const std::string& folder() const { return folder_.path(); }
+  ServerProcess& server() { return gpu_ ? gpu_->server() : *cpu_; }
+  const ServerProcess& server() const { return gpu_ ? gpu_->server() : *cpu_; }
+
+  const ScratchFolder folder_;
+  const std::string file_ = folder_ / "server.toml";
+  std::optional<ServerProcess> cpu_;
+  mutable std::optional<GpuServer> gpu_;
+};
+
+// A buffer of numbers on the device, and what they must be.
+class Numbers {
+ public:
+  Numbers(const Client& client, std::size_t bytes) : client_(client), expected_(bytes / 4) {
+    const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+    EXPECT_TRUE(module.ok()) << module.status().ToString();
+    step_.emplace(*module->GetKernel("step"));
+    Result<DeviceBuffer> buffer = client.AllocateDevice(bytes);
+    EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
+    buffer_.emplace(*std::move(buffer));
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+      expected_[i] = static_cast<std::uint32_t>(i * 2654435761u);
+    }
+    EXPECT_TRUE(Copy(/*to_device=*/true).ok());
+  }
+
+  // One kernel over a part of them, another one in each round.
+  Status Step(std::size_t round) {
+    const Stream stream = client_.default_stream();
+    const Status launched = Launch(stream, round);
+    return launched.ok() ? stream.Synchronize() : launched;
+  }
+  // Two of them in a graph.
+  Status StepInGraph(std::size_t round) {
+    const Stream recorder = client_.CreateRecorder().value();
+    for (const std::size_t each : {round, round + 1}) {
+      if (Status recorded = Launch(recorder, each); !recorded.ok()) return recorded;
+    }
+    const Graph graph = recorder.MakeGraph().value();
+    const Stream stream = client_.default_stream();
+    const Status launched = graph.Launch(stream);
+    return launched.ok() ? stream.Synchronize() : launched;
+  }
+  bool AreRight() {
+    const std::vector<std::uint32_t> expected = expected_;
+    const Status copied = Copy(/*to_device=*/false);
+    EXPECT_TRUE(copied.ok()) << copied.ToString();
+    return copied.ok() && std::exchange(expected_, expected) == expected;
+  }
+
+ private:
+  Status Launch(const Stream& stream, std::size_t round) {
+    constexpr std::size_t kCount = 4096;
+    const std::size_t first = round * 37 * kCount % (expected_.size() - kCount);
+    for (std::size_t i = first; i < first + kCount; ++i) expected_[i] = expected_[i] * 3 + 1;
+    return stream.Launch(*step_, {.grid = {kCount / 256, 1, 1}, .block = {256, 1, 1}},
+                         buffer_->address() + first * 4, static_cast<int>(kCount));
+  }
+  Status Copy(bool to_device) {
+    const Stream stream = client_.default_stream();
+    const std::size_t bytes = expected_.size() * 4;
+    const Status copied = to_device
+                              ? stream.CopyToDevice(buffer_->address(), expected_.data(), bytes)
+                              : stream.CopyToHost(expected_.data(), buffer_->address(), bytes);
+    return copied.ok() ? stream.Synchronize() : copied;
+  }
+
+  const Client& client_;
+  std::vector<std::uint32_t> expected_;
+  std::optional<Kernel> step_;
+  std::optional<DeviceBuffer> buffer_;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_SYSTEM_MEMORY_CASE_H_
