@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "server/device/memory_budget.h"
+#include "server/device/reach.h"
 #include "tests/bench/report.h"
 #include "tests/executor/launcher.h"
 
@@ -42,13 +44,19 @@ struct Side {
   template <typename T>
   T* Array(std::size_t count) {
     T* const at = launcher.Allocate<T>(count);
-    reach.Add({.base = reinterpret_cast<std::uint64_t>(at), .bytes = count * sizeof(T)});
+    const auto base = reinterpret_cast<std::uint64_t>(at);
+    const std::uint64_t bytes = count * sizeof(T);
+    reach.Add({.base = base, .bytes = bytes});
+    const std::uint64_t first = base / device::kMapStepBytes * device::kMapStepBytes;
+    steps.Add(
+        {.base = first, .bytes = device::RoundUp(base + bytes, device::kMapStepBytes) - first});
     // A gap, so that each array is a piece.
     launcher.AllocateBytes(1);
     return at;
   }
   Launcher launcher;
   device::Reach reach;  // All arrays.
+  device::Reach steps;  // The same in whole mapping steps, as a server gives it to launches.
 };
 
 // Makes a runnable computation over arrays of one side; `host`: as a loop instead.
@@ -146,17 +154,20 @@ struct Contender {
 
 void Measure(const Workload& workload, Report& report) {
   std::vector<Contender> contenders;
-  const auto add = [&](const std::string& name, Flavour flavour, bool host, bool is_bound = false) {
+  const auto add = [&](const std::string& name, Flavour flavour, bool host,
+                       device::Reach Side::*bound = nullptr) {
     auto side = std::make_unique<Side>(flavour);
     std::function<void()> run = workload.prepare(*side, host);
-    if (is_bound) side->launcher.reaches = {side->reach};
+    if (bound != nullptr) side->launcher.reaches = {(*side).*bound};
     contenders.push_back({name, std::move(side), std::move(run), {}});
   };
   add("g++ -O2 loop", Flavour::kBaseline, true);
   add("x86-64", Flavour::kBaseline, false);
   if (executor::BestFlavour() == Flavour::kV3) add("x86-64-v3", Flavour::kV3, false);
   // May touch its arrays alone, each of which is a piece.
-  add("the last, with a reach", executor::BestFlavour(), false, true);
+  add("the last, with a reach", executor::BestFlavour(), false, &Side::reach);
+  // Neighbours are one piece there.
+  add("the same in whole steps", executor::BestFlavour(), false, &Side::steps);
 
   // The first turn of each warms up; it also counts.
   double lane_instructions = 0;
