@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills an unmodified Numba program again and again, beside another one and the native sample `serve`.
 
-Usage: kills.py BIN_DIR CACHE_DIR [KILLS]
+Usage: kills.py BIN_DIR CACHE_DIR [KILLS [SEED]]
 
-The program gets SIGKILL at random moments of its life (KILLS times, 200): while Python starts, while it
+The program gets SIGKILL at random moments of its life (KILLS times, 200; SEED, 1): while Python starts, while it
 connects, compiles or works. Only that client may end. Meanwhile the other program launches on, each
 answer of `serve` is as its reference, and the device keeps its worker. Skips, with the reason, where
 Numba cannot be had.
@@ -77,14 +77,14 @@ class Service:
         self.process.wait()
 
 
-def main(bin_dir, cache, kills="200"):
+def main(bin_dir, cache, kills="200", seed="1"):
     bin_dir, cache = pathlib.Path(bin_dir).resolve(), pathlib.Path(cache).resolve()
     python, reason = environment_of("numba_add", (*NUMBA, NUMPY), cache, bin_dir.parent / "lib/drop_in")
     if reason is not None:
         print(f"skipped kills: {reason}")
         return 0
     victim_job, steady_job = JOBS
-    moments = random.Random(1)
+    moments = random.Random(int(seed))
     met = 0  # Kills of a client that the server had.
     with tempfile.TemporaryDirectory() as folder, Server(bin_dir, folder, "--policy", "priority") as server:
         scratch = pathlib.Path(folder)
