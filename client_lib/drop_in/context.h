@@ -71,6 +71,8 @@ class CudaStream {
 // Thread-safe.
 class Context : public std::enable_shared_from_this<Context> {
  public:
+  // The id of no context.
+  static constexpr std::uint64_t kNoId = 0;
   Context(std::shared_ptr<Session> session, int ordinal, unsigned flags);
 
   std::uint64_t id() const { return id_; }

@@ -81,34 +81,45 @@ CudaModule::~CudaModule() {
   }
 }
 
-void CudaModule::Add(const Context& context, Module module) {
+void CudaModule::Add(const std::shared_ptr<Session>& session, Module module) {
+  const std::shared_ptr<const Context> context = context_.lock();
   for (const ModuleVariable& variable : module.variables()) {
     if (variable.name == ptx::kChildQueueName) {
       starts_kernels_.store(true, std::memory_order_relaxed);
     }
     if (variable.bytes == 0) continue;
     // What the program's own memory hides cannot be copied to or from; kernels reach it.
-    static_cast<void>(context.session().addresses().Insert({.address = variable.address,
-                                                            .bytes = variable.bytes,
-                                                            .kind = BlockKind::kVariable,
-                                                            .context_id = context.id(),
-                                                            .buffer_id = variables_id_},
-                                                           {}));
+    static_cast<void>(session->addresses().Insert(
+        {.address = variable.address,
+         .bytes = variable.bytes,
+         .kind = BlockKind::kVariable,
+         .context_id = context == nullptr ? Context::kNoId : context->id(),
+         .buffer_id = variables_id_},
+        {}));
   }
-  loaded_.push_back({context.shared_session(), std::move(module)});
+  loaded_.push_back({session, std::move(module)});
 }
 
 Result<std::shared_ptr<CudaModule>> CudaModule::Load(const std::shared_ptr<Context>& context,
-                                                     std::span<const std::byte> image,
-                                                     bool is_library) {
+                                                     std::span<const std::byte> image) {
   Result<Module> loaded = context->session().client().LoadModule(image);
   if (!loaded.ok()) return loaded.status();
-  const std::shared_ptr<CudaModule> module(
-      new CudaModule(is_library ? image : std::span<const std::byte>(), is_library));
-  if (!is_library) module->context_ = context;
+  // Not make_shared, here and below: the constructor is private.
+  const std::shared_ptr<CudaModule> module(new CudaModule({}, /*is_library=*/false));
+  module->context_ = context;
   const MutexLock lock(module->mutex_);
-  module->Add(*context, std::move(*loaded));
+  module->Add(context->shared_session(), std::move(*loaded));
   return module;
+}
+
+Result<std::shared_ptr<CudaModule>> CudaModule::LoadLibrary(const std::shared_ptr<Session>& session,
+                                                            std::span<const std::byte> image) {
+  Result<Module> loaded = session->client().LoadModule(image);
+  if (!loaded.ok()) return loaded.status();
+  const std::shared_ptr<CudaModule> library(new CudaModule(image, /*is_library=*/true));
+  const MutexLock lock(library->mutex_);
+  library->Add(session, std::move(*loaded));
+  return library;
 }
 
 bool CudaModule::BelongsTo(const Context& context) const {
@@ -126,24 +137,24 @@ void CudaModule::SetHandleOf(const std::string& kernel, FunctionHandle handle) {
   handles_[kernel] = handle;
 }
 
-Result<Module> CudaModule::In(const Context& context) {
+Result<Module> CudaModule::In(const std::shared_ptr<Session>& session) {
   const MutexLock lock(mutex_);
   for (const Loaded& loaded : loaded_) {
-    if (loaded.session.lock() == context.shared_session()) return loaded.module;
+    if (loaded.session.lock() == session) return loaded.module;
   }
   if (!is_library_) return Status(StatusCode::kNotFound, "the module is of another context");
   std::erase_if(loaded_, [](const Loaded& loaded) { return loaded.session.expired(); });
-  Result<Module> module = context.session().client().LoadModule(image_);
-  if (module.ok()) Add(context, *module);
+  Result<Module> module = session->client().LoadModule(image_);
+  if (module.ok()) Add(session, *module);
   return module;
 }
 
 CudaKernel::CudaKernel(std::shared_ptr<CudaModule> of, std::string with_name, Kernel kernel,
-                       const Context& context)
+                       const std::shared_ptr<Session>& session)
     : module(std::move(of)),
       name(std::move(with_name)),
       first_(std::move(kernel)),
-      first_session_(context.shared_session()) {
+      first_session_(session) {
   for (std::atomic<int>& value : set_attributes) value.store(kUnset, std::memory_order_relaxed);
 }
 
@@ -151,7 +162,7 @@ Result<Kernel> CudaKernel::In(const Context& context) const {
   // Compares owners without counting them: this is on the path of every launch.
   const std::shared_ptr<Session>& session = context.shared_session();
   if (!first_session_.owner_before(session) && !session.owner_before(first_session_)) return first_;
-  const Result<Module> there = module->In(context);
+  const Result<Module> there = module->In(session);
   if (!there.ok()) return there.status();
   return there->GetKernel(name);
 }

@@ -25,15 +25,17 @@ namespace gpushared::drop_in {
 // the wrapper of one, or an ELF file. Empty when the pointer is null or the size makes no sense.
 std::span<const std::byte> ImageBytes(const void* image);
 
-// A module of one context, or a library, which is loaded into each context that uses it.
+// A module of one context, or a library, which is loaded into each session that uses it.
 //
 // Thread-safe.
 class CudaModule {
  public:
-  // Loads into this context at once. `context` stands for all contexts if it is a library.
+  // A module, which belongs to this context.
   static Result<std::shared_ptr<CudaModule>> Load(const std::shared_ptr<Context>& context,
-                                                  std::span<const std::byte> image,
-                                                  bool is_library);
+                                                  std::span<const std::byte> image);
+  // A library. It is loaded into this session at once.
+  static Result<std::shared_ptr<CudaModule>> LoadLibrary(const std::shared_ptr<Session>& session,
+                                                         std::span<const std::byte> image);
 
   ~CudaModule();
   CudaModule(const CudaModule&) = delete;
@@ -50,8 +52,8 @@ class CudaModule {
   // `children_mutex`, since all write into one queue.
   bool starts_kernels() const { return starts_kernels_.load(std::memory_order_relaxed); }
   Mutex children_mutex;  // Held by one launch of them at a time.
-  // The module in this context's session; kNotFound in one that it does not belong to.
-  Result<Module> In(const Context& context);
+  // The module in this session; kNotFound in one that it does not belong to.
+  Result<Module> In(const std::shared_ptr<Session>& session);
 
  private:
   struct Loaded {
@@ -60,7 +62,7 @@ class CudaModule {
   };
   CudaModule(std::span<const std::byte> image, bool is_library);
   // Keeps the module, and makes its variables known to the session's address book.
-  void Add(const Context& context, Module module) GPUSHARED_REQUIRES(mutex_);
+  void Add(const std::shared_ptr<Session>& session, Module module) GPUSHARED_REQUIRES(mutex_);
 
   const bool is_library_;
   const std::vector<std::byte> image_;    // Libraries only.
@@ -81,13 +83,15 @@ class CudaKernel {
   static constexpr int kAttributesMax = 18;  // CUfunction_attribute.
 
   CudaKernel(std::shared_ptr<CudaModule> of, std::string with_name, Kernel kernel,
-             const Context& context);
+             const std::shared_ptr<Session>& session);
 
   const std::shared_ptr<CudaModule> module;
   const std::string name;
 
   // The kernel in this context's session.
   Result<Kernel> In(const Context& context) const;
+  // The kernel in the session where it was looked up. Its facts are the same in all of them.
+  const Kernel& first() const { return first_; }
   // Attributes that the program has set.
   static constexpr int kUnset = std::numeric_limits<int>::min();
   std::array<std::atomic<int>, kAttributesMax> set_attributes;
@@ -101,7 +105,7 @@ class CudaKernel {
   LegacyLaunch legacy GPUSHARED_GUARDED_BY(legacy_mutex);
 
  private:
-  const Kernel first_;  // In the session where it was looked up.
+  const Kernel first_;
   const std::weak_ptr<Session> first_session_;
 };
 

@@ -100,6 +100,7 @@ int AttributeOf(const DeviceProperties& device, Attribute id) {
     case Attribute::kUnifiedAddressing:
     case Attribute::kHostRegister:
     case Attribute::kMemoryPools:
+    case Attribute::kHostMemoryPools:
       return 1;
     default:
       return IsPassedOn(id)

@@ -52,19 +52,37 @@ void Driver::EndContext(const std::shared_ptr<Context>& context) {
 
 // ---- devices
 
+Code CudaDevice::Sound(std::shared_ptr<Session>& session) {
+  session = session_.lock();
+  // A fault, or a server that is gone, ends the contexts that saw it, not those that come after.
+  if (session != nullptr && session->sticky() == Code::kSuccess &&
+      session->client().status().ok()) {
+    return Code::kSuccess;
+  }
+  Result<std::shared_ptr<Session>> opened = Session::Open(properties_.id);
+  if (!opened.ok()) return ConnectCode(opened.status());
+  session = std::move(*opened);
+  session_ = session;
+  // What waits for a context is of no use any more.
+  without_context_ = nullptr;
+  return Code::kSuccess;
+}
+
 Code CudaDevice::NewContext(unsigned flags, std::shared_ptr<Context>& made) {
   const MutexLock lock(session_mutex_);
-  std::shared_ptr<Session> session = session_.lock();
-  // A fault, or a server that is gone, ends the contexts that saw it, not those that come after.
-  if (session == nullptr || session->sticky() != Code::kSuccess ||
-      !session->client().status().ok()) {
-    Result<std::shared_ptr<Session>> opened = Session::Open(properties_.id);
-    if (!opened.ok()) return ConnectCode(opened.status());
-    session = std::move(*opened);
-    session_ = session;
-  }
+  std::shared_ptr<Session> session;
+  if (const Code code = Sound(session); code != Code::kSuccess) return code;
   made = std::make_shared<Context>(std::move(session), ordinal_, flags);
+  without_context_ = nullptr;
   return Code::kSuccess;
+}
+
+Code CudaDevice::AnySession(std::shared_ptr<Session>& session) {
+  const MutexLock lock(session_mutex_);
+  const std::shared_ptr<Session> before = session_.lock();
+  const Code code = Sound(session);
+  if (code == Code::kSuccess && session != before) without_context_ = session;
+  return code;
 }
 
 std::shared_ptr<Session> CudaDevice::LiveSession() {
@@ -72,34 +90,34 @@ std::shared_ptr<Session> CudaDevice::LiveSession() {
   return session_.lock();
 }
 
-std::shared_ptr<MemoryPool> CudaDevice::DefaultPool() {
-  const MutexLock lock(pool_mutex_);
-  if (default_pool_ == nullptr) {
+std::shared_ptr<MemoryPool> PoolChoice::Default() {
+  const MutexLock lock(mutex_);
+  if (default_ == nullptr) {
     auto made = std::make_shared<MemoryPool>(ordinal_, 0);
     const PoolHandle handle = Driver::Get().pools.Insert(made);
     if (handle == nullptr) return nullptr;
     made->set_handle(handle);
-    default_pool_ = std::move(made);
+    default_ = std::move(made);
   }
-  return default_pool_;
+  return default_;
 }
 
-std::shared_ptr<MemoryPool> CudaDevice::Pool() {
+std::shared_ptr<MemoryPool> PoolChoice::Now() {
   {
-    const MutexLock lock(pool_mutex_);
-    if (pool_ != nullptr) return pool_;
+    const MutexLock lock(mutex_);
+    if (set_ != nullptr) return set_;
   }
-  return DefaultPool();
+  return Default();
 }
 
-void CudaDevice::SetPool(std::shared_ptr<MemoryPool> pool) {
-  const MutexLock lock(pool_mutex_);
-  pool_ = std::move(pool);
+void PoolChoice::Set(std::shared_ptr<MemoryPool> pool) {
+  const MutexLock lock(mutex_);
+  set_ = std::move(pool);
 }
 
-void CudaDevice::ForgetPool(const std::shared_ptr<MemoryPool>& pool) {
-  const MutexLock lock(pool_mutex_);
-  if (pool_ == pool) pool_ = nullptr;
+void PoolChoice::Forget(const std::shared_ptr<MemoryPool>& pool) {
+  const MutexLock lock(mutex_);
+  if (set_ == pool) set_ = nullptr;
 }
 
 Code CudaDevice::StartPrimary() {

@@ -48,13 +48,39 @@ struct CudaLink {
   Parts parts GPUSHARED_GUARDED_BY(mutex);
 };
 
+// Where memory comes from that is allocated in the order of a stream: the default pool, which is
+// there for ever, or the one that the program has put in its place.
+//
+// Thread-safe.
+class PoolChoice {
+ public:
+  // `ordinal`: of the device, or MemoryPool::kHost.
+  explicit PoolChoice(int ordinal) : ordinal_(ordinal) {}
+
+  int ordinal() const { return ordinal_; }
+  // The next two are null when there is no room for the default one.
+  std::shared_ptr<MemoryPool> Default();
+  std::shared_ptr<MemoryPool> Now();
+  void Set(std::shared_ptr<MemoryPool> pool);
+  // The program has let go of a pool that may be the one in its place.
+  void Forget(const std::shared_ptr<MemoryPool>& pool);
+
+ private:
+  const int ordinal_;
+  Mutex mutex_;
+  std::shared_ptr<MemoryPool> default_ GPUSHARED_GUARDED_BY(mutex_);
+  std::shared_ptr<MemoryPool> set_ GPUSHARED_GUARDED_BY(mutex_);  // Null: the default one.
+};
+
 // One device that the program may use, by its ordinal.
 //
 // Thread-safe.
 class CudaDevice {
  public:
   CudaDevice(int ordinal, DeviceProperties properties)
-      : ordinal_(ordinal), properties_(std::move(properties)) {}
+      : pools(ordinal), ordinal_(ordinal), properties_(std::move(properties)) {}
+
+  PoolChoice pools;
 
   int ordinal() const { return ordinal_; }
   const DeviceProperties& properties() const { return properties_; }
@@ -64,14 +90,9 @@ class CudaDevice {
 
   // The session of the device's contexts; null when it has none.
   std::shared_ptr<Session> LiveSession();
-
-  // Where memory comes from that is allocated in the order of a stream. The default pool is there
-  // for ever; another one can take its place. Null when there is no room for the default one.
-  std::shared_ptr<MemoryPool> DefaultPool();
-  std::shared_ptr<MemoryPool> Pool();
-  void SetPool(std::shared_ptr<MemoryPool> pool);
-  // The program has let go of a pool that may be the device's.
-  void ForgetPool(const std::shared_ptr<MemoryPool>& pool);
+  // The same for what needs a session and no context, such as a library. It begins now if there is
+  // none; the next context shares it.
+  Code AnySession(std::shared_ptr<Session>& session);
 
   // The primary context: one handle for ever, behind which an incarnation lives while it is
   // retained.
@@ -83,6 +104,8 @@ class CudaDevice {
   bool IsPrimary(ContextHandle handle);
 
  private:
+  // A session that has met no fault: the one there is, or a new one.
+  Code Sound(std::shared_ptr<Session>& session) GPUSHARED_REQUIRES(session_mutex_);
   Code StartPrimary() GPUSHARED_REQUIRES(primary_mutex_);
   void EndPrimary() GPUSHARED_REQUIRES(primary_mutex_);
 
@@ -91,11 +114,8 @@ class CudaDevice {
 
   Mutex session_mutex_;
   std::weak_ptr<Session> session_ GPUSHARED_GUARDED_BY(session_mutex_);
-
-  Mutex pool_mutex_;
-  std::shared_ptr<MemoryPool> default_pool_ GPUSHARED_GUARDED_BY(pool_mutex_);
-  // Null: the default one.
-  std::shared_ptr<MemoryPool> pool_ GPUSHARED_GUARDED_BY(pool_mutex_);
+  // Keeps a session that began without a context until there is one.
+  std::shared_ptr<Session> without_context_ GPUSHARED_GUARDED_BY(session_mutex_);
 
   Mutex primary_mutex_;
   ContextHandle primary_handle_ GPUSHARED_GUARDED_BY(primary_mutex_) = nullptr;
@@ -140,6 +160,7 @@ class Driver {
   HandleTable<CudaLink, LinkHandle, HandleKind::kLink> links;
   HandleTable<CudaArray, ArrayHandle, HandleKind::kArray> arrays;
   HandleTable<MemoryPool, PoolHandle, HandleKind::kPool> pools;
+  PoolChoice host_pools{MemoryPool::kHost};
   HandleTable<Allocation, AllocationHandle, HandleKind::kAllocation> allocations;
 
   // GraphsMutex guards what these handles stand for.

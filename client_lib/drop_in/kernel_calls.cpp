@@ -14,8 +14,9 @@ namespace {
 
 using device::cuda::FunctionAttribute;
 
+bool IsAttribute(int attribute) { return attribute >= 0 && attribute < CudaKernel::kAttributesMax; }
 // Attributes that a program may set; the others are facts.
-bool IsSettable(int attribute) { return attribute >= 8; }
+bool IsSettable(int attribute) { return attribute >= 8 && IsAttribute(attribute); }
 
 template <typename To, typename From>
 To As(From handle) {
@@ -42,6 +43,18 @@ Code WithLoaded(FunctionHandle handle, const Use& use) {
   });
 }
 
+// The same for facts alone, which need no context.
+template <typename Use>
+Code WithFacts(FunctionHandle handle, const Use& use) {
+  return WithKernel(handle, [&](const std::shared_ptr<CudaKernel>& kernel) {
+    const Current current;
+    if (current.code() == Code::kInvalidContext) return use(*kernel, kernel->first());
+    if (!current.ok()) return current.code();
+    const Result<Kernel> loaded = kernel->In(*current);
+    return loaded.ok() ? use(*kernel, *loaded) : current.CodeOf(loaded.status());
+  });
+}
+
 // A launch may ask for so much without an opt-in, as a fresh CUfunction says.
 int UsualDynamicShared(const DeviceProperties& device, const Kernel& kernel) {
   const int rest = AttributeOf(device, Attribute::kSharedBytesPerBlockMax) -
@@ -49,8 +62,11 @@ int UsualDynamicShared(const DeviceProperties& device, const Kernel& kernel) {
   return std::max(rest, 0);
 }
 
-// A fact about the kernel; zero for what CUDA adds later.
-int Fact(const DeviceProperties& device, const Kernel& kernel, int attribute) {
+// What the program has set, or a fact about the kernel; zero for what CUDA adds later.
+int Fact(const DeviceProperties& device, const CudaKernel& of, const Kernel& kernel,
+         int attribute) {
+  const int set = of.set_attributes[static_cast<std::size_t>(attribute)].load();
+  if (set != CudaKernel::kUnset) return set;
   const KernelAttributes& facts = kernel.attributes();
   switch (static_cast<FunctionAttribute>(attribute)) {
     case FunctionAttribute::kThreadsPerBlockMax:
@@ -74,6 +90,18 @@ int Fact(const DeviceProperties& device, const Kernel& kernel, int attribute) {
   }
 }
 
+// `attribute` is settable.
+Code SetAttribute(const DeviceProperties& device, CudaKernel& kernel, const Kernel& loaded,
+                  int attribute, int value) {
+  if (attribute == static_cast<int>(FunctionAttribute::kDynamicSharedBytesMax)) {
+    const auto most = std::int64_t{AttributeOf(device, Attribute::kSharedBytesPerBlockOptIn)} -
+                      loaded.static_shared_bytes();
+    if (value < 0 || value > most) return Code::kInvalidValue;
+  }
+  kernel.set_attributes[static_cast<std::size_t>(attribute)].store(value);
+  return Code::kSuccess;
+}
+
 }  // namespace
 
 Code FuncGetModule(ModuleHandle* module, FunctionHandle function) {
@@ -94,7 +122,7 @@ Code FuncGetName(const char** name, FunctionHandle function) {
 
 Code FuncGetParamCount(FunctionHandle function, std::size_t* count) {
   if (AnyNull(count)) return Code::kInvalidValue;
-  return WithLoaded(function, [&](const Current&, const CudaKernel&, const Kernel& kernel) {
+  return WithFacts(function, [&](const CudaKernel&, const Kernel& kernel) {
     *count = kernel.parameters().size();
     return Code::kSuccess;
   });
@@ -103,7 +131,7 @@ Code FuncGetParamCount(FunctionHandle function, std::size_t* count) {
 Code FuncGetParamInfo(FunctionHandle function, std::size_t index, std::size_t* offset,
                       std::size_t* bytes) {
   if (AnyNull(offset)) return Code::kInvalidValue;
-  return WithLoaded(function, [&](const Current&, const CudaKernel&, const Kernel& kernel) {
+  return WithFacts(function, [&](const CudaKernel&, const Kernel& kernel) {
     if (index >= kernel.parameters().size()) return Code::kInvalidValue;
     *offset = kernel.parameters()[index].offset;
     if (bytes != nullptr) *bytes = kernel.parameters()[index].bytes;
@@ -125,35 +153,20 @@ Code FuncLoad(FunctionHandle function) {
 }
 
 Code FuncGetAttribute(int* value, int attribute, FunctionHandle function) {
-  if (AnyNull(value) || attribute < 0 || attribute >= CudaKernel::kAttributesMax) {
-    return Code::kInvalidValue;
-  }
+  if (AnyNull(value) || !IsAttribute(attribute)) return Code::kInvalidValue;
   return WithLoaded(
       function, [&](const Current& current, const CudaKernel& kernel, const Kernel& loaded) {
-        const int set = kernel.set_attributes[static_cast<std::size_t>(attribute)].load();
-        *value = set != CudaKernel::kUnset
-                     ? set
-                     : Fact(current->session().client().device(), loaded, attribute);
+        *value = Fact(current->session().client().device(), kernel, loaded, attribute);
         return Code::kSuccess;
       });
 }
 
 Code FuncSetAttribute(FunctionHandle function, int attribute, int value) {
-  if (!IsSettable(attribute) || attribute >= CudaKernel::kAttributesMax) {
-    return Code::kInvalidValue;
-  }
-  return WithLoaded(function, [&](const Current& current, const auto&, const Kernel& loaded) {
-    if (attribute == static_cast<int>(FunctionAttribute::kDynamicSharedBytesMax)) {
-      const DeviceProperties& device = current->session().client().device();
-      const auto most = std::int64_t{AttributeOf(device, Attribute::kSharedBytesPerBlockOptIn)} -
-                        loaded.static_shared_bytes();
-      if (value < 0 || value > most) return Code::kInvalidValue;
-    }
-    const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
-    if (kernel == nullptr) return Code::kInvalidHandle;
-    kernel->set_attributes[static_cast<std::size_t>(attribute)].store(value);
-    return Code::kSuccess;
-  });
+  if (!IsSettable(attribute)) return Code::kInvalidValue;
+  return WithLoaded(
+      function, [&](const Current& current, CudaKernel& kernel, const Kernel& loaded) {
+        return SetAttribute(current->session().client().device(), kernel, loaded, attribute, value);
+      });
 }
 
 // Hints that change nothing here.
@@ -201,15 +214,20 @@ Code CheckDevice(int ordinal) {
 }  // namespace
 
 Code KernelGetAttribute(int* value, int attribute, KernelHandle kernel, int device) {
-  const Code code = CheckDevice(device);
-  return code == Code::kSuccess ? FuncGetAttribute(value, attribute, As<FunctionHandle>(kernel))
-                                : code;
+  if (AnyNull(value) || !IsAttribute(attribute)) return Code::kInvalidValue;
+  if (const Code code = CheckDevice(device); code != Code::kSuccess) return code;
+  return WithFacts(As<FunctionHandle>(kernel), [&](const CudaKernel& of, const Kernel& loaded) {
+    *value = Fact(Driver::Get().DeviceAt(device)->properties(), of, loaded, attribute);
+    return Code::kSuccess;
+  });
 }
 
 Code KernelSetAttribute(int attribute, int value, KernelHandle kernel, int device) {
-  const Code code = CheckDevice(device);
-  return code == Code::kSuccess ? FuncSetAttribute(As<FunctionHandle>(kernel), attribute, value)
-                                : code;
+  if (!IsSettable(attribute)) return Code::kInvalidValue;
+  if (const Code code = CheckDevice(device); code != Code::kSuccess) return code;
+  return WithFacts(As<FunctionHandle>(kernel), [&](CudaKernel& of, const Kernel& loaded) {
+    return SetAttribute(Driver::Get().DeviceAt(device)->properties(), of, loaded, attribute, value);
+  });
 }
 
 Code KernelSetCacheConfig(KernelHandle kernel, int config, int device) {

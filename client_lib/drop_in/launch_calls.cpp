@@ -149,7 +149,7 @@ Code SubmitLoaded(const StreamChoice& stream, const Kernel& kernel, const Launch
 // The launch ends with all that the kernel has started.
 Code SubmitParent(const StreamChoice& stream, CudaModule& module, const Kernel& kernel,
                   const LaunchShape& shape, void** parameters, void** extra) {
-  const Result<Module> loaded = module.In(stream->context());
+  const Result<Module> loaded = module.In(stream->context().shared_session());
   if (!loaded.ok()) return stream->context().session().CodeOf(loaded.status());
   const MutexLock lock(module.children_mutex);
   const Code code = SubmitLoaded(stream, kernel, shape, parameters, extra);

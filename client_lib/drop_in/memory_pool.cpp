@@ -113,6 +113,17 @@ void MemoryPool::Unuse(std::uint64_t bytes) {
   counts_.used_bytes -= bytes;
 }
 
+void MemoryPool::SetAccess(int device, int access) {
+  const MutexLock lock(mutex_);
+  access_[device] = access;
+}
+
+int MemoryPool::AccessOf(int device) const {
+  const MutexLock lock(mutex_);
+  const auto found = access_.find(device);
+  return found == access_.end() ? 0 : found->second;
+}
+
 MemoryPool::Counts MemoryPool::counts() const {
   const MutexLock lock(mutex_);
   return counts_;
@@ -120,12 +131,22 @@ MemoryPool::Counts MemoryPool::counts() const {
 
 // ---- one allocation
 
-PooledMemory::PooledMemory(std::shared_ptr<MemoryPool> pool, DeviceBuffer buffer)
+PooledMemory::PooledMemory(std::shared_ptr<MemoryPool> pool, Buffer buffer)
     : pool_(std::move(pool)), buffer_(std::move(buffer)) {}
 
 PooledMemory::~PooledMemory() {
   SetUsed(false);
   pool_->Unreserve(bytes());
+}
+
+std::uint64_t PooledMemory::address() const {
+  const auto* const host = std::get_if<HostBuffer>(&buffer_);
+  return host != nullptr ? reinterpret_cast<std::uint64_t>(host->data())
+                         : std::get<DeviceBuffer>(buffer_).address();
+}
+
+std::size_t PooledMemory::bytes() const {
+  return std::visit([](const auto& buffer) { return buffer.size(); }, buffer_);
 }
 
 void PooledMemory::SetUsed(bool is_used) {
@@ -145,7 +166,7 @@ Result<std::unique_ptr<PooledMemory>> KeptMemory::Take(const std::shared_ptr<Mem
   std::unique_ptr<PooledMemory> memory = TakeKept(*pool, bytes, stream_id);
   if (memory == nullptr) {
     if (Status reserved = Reserve(*pool, bytes); !reserved.ok()) return reserved;
-    Result<DeviceBuffer> buffer = Allocate(bytes);
+    Result<PooledMemory::Buffer> buffer = Allocate(*pool, bytes);
     if (!buffer.ok()) {
       pool->Unreserve(bytes);
       return buffer.status();
@@ -183,8 +204,18 @@ Status KeptMemory::Reserve(MemoryPool& pool, std::size_t bytes) {
                     std::to_string(pool.bytes_max()));
 }
 
-Result<DeviceBuffer> KeptMemory::Allocate(std::size_t bytes) {
-  Result<DeviceBuffer> buffer = client_.AllocateDevice(bytes);
+Result<PooledMemory::Buffer> KeptMemory::Allocate(const MemoryPool& pool, std::size_t bytes) {
+  const auto allocate = [&]() -> Result<PooledMemory::Buffer> {
+    if (pool.is_host()) {
+      Result<HostBuffer> buffer = client_.AllocateHost(bytes);
+      if (!buffer.ok()) return buffer.status();
+      return PooledMemory::Buffer(std::move(*buffer));
+    }
+    Result<DeviceBuffer> buffer = client_.AllocateDevice(bytes);
+    if (!buffer.ok()) return buffer.status();
+    return PooledMemory::Buffer(std::move(*buffer));
+  };
+  Result<PooledMemory::Buffer> buffer = allocate();
   if (buffer.ok() || buffer.status().code() != StatusCode::kOutOfMemory) return buffer;
   // The session has no more, but some of it is kept.
   std::multimap<Key, Kept> dropped;
@@ -194,7 +225,7 @@ Result<DeviceBuffer> KeptMemory::Allocate(std::size_t bytes) {
   }
   if (dropped.empty()) return buffer;
   dropped.clear();
-  return client_.AllocateDevice(bytes);
+  return allocate();
 }
 
 void KeptMemory::Keep(std::unique_ptr<PooledMemory> memory, std::uint64_t stream_id, Event freed) {

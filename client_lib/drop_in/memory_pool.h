@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "gpushared/client.h"
 #include "gpushared/mutex.h"
@@ -24,6 +25,8 @@ class MemoryPool {
  public:
   // A pool has whole steps of this; so sizes that differ little are used for each other.
   static constexpr std::size_t kStepBytes = 512;
+  // The ordinal of a pool of host memory, which programs reach as they reach page-locked memory.
+  static constexpr int kHost = -1;
 
   struct Counts {
     std::uint64_t reserved_bytes = 0, reserved_bytes_high = 0;  // In use, or kept for the next use.
@@ -33,7 +36,8 @@ class MemoryPool {
   // `bytes_max`: of reserved memory; 0: no bound but the session's.
   MemoryPool(int ordinal, std::uint64_t bytes_max) : ordinal_(ordinal), bytes_max_(bytes_max) {}
 
-  int ordinal() const { return ordinal_; }  // Of its device.
+  int ordinal() const { return ordinal_; }  // Of its device, or kHost.
+  bool is_host() const { return ordinal_ == kHost; }
   std::uint64_t bytes_max() const { return bytes_max_; }
   PoolHandle handle() const { return handle_.load(std::memory_order_relaxed); }
   void set_handle(PoolHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
@@ -41,6 +45,11 @@ class MemoryPool {
   // CUmemPool_attribute; `value` points to an int or a std::uint64_t as CUDA says.
   Code GetAttribute(int attribute, void* value) const;
   Code SetAttribute(int attribute, const void* value);
+
+  // What the program has said about devices and a pool of host memory. It changes nothing: all of
+  // them reach it.
+  void SetAccess(int device, int access);
+  int AccessOf(int device) const;  // 0: the program has said nothing.
 
   // Whether memory may change streams as soon as the work in front of its free has ended.
   bool is_opportunistic() const { return reuse_[1].load(std::memory_order_relaxed) != 0; }
@@ -66,25 +75,27 @@ class MemoryPool {
   std::atomic<bool> is_let_go_{false};
   mutable Mutex mutex_;
   Counts counts_ GPUSHARED_GUARDED_BY(mutex_);
+  std::map<int, int> access_ GPUSHARED_GUARDED_BY(mutex_);  // By ordinal.
 };
 
 // One allocation of a pool: in use until it is kept, and reserved until it ends.
 class PooledMemory {
  public:
+  using Buffer = std::variant<DeviceBuffer, HostBuffer>;
   // `pool` has reserved the buffer's bytes.
-  PooledMemory(std::shared_ptr<MemoryPool> pool, DeviceBuffer buffer);
+  PooledMemory(std::shared_ptr<MemoryPool> pool, Buffer buffer);
   ~PooledMemory();
   PooledMemory(const PooledMemory&) = delete;
   PooledMemory& operator=(const PooledMemory&) = delete;
 
   const std::shared_ptr<MemoryPool>& pool() const { return pool_; }
-  std::uint64_t address() const { return buffer_.address(); }
-  std::size_t bytes() const { return buffer_.size(); }
+  std::uint64_t address() const;
+  std::size_t bytes() const;
   void SetUsed(bool is_used);
 
  private:
   const std::shared_ptr<MemoryPool> pool_;
-  const DeviceBuffer buffer_;
+  const Buffer buffer_;
   bool is_used_ = false;
 };
 
@@ -121,7 +132,7 @@ class KeptMemory {
                                          std::uint64_t stream_id);
   // The next two let go of kept memory where there is no more else.
   Status Reserve(MemoryPool& pool, std::size_t bytes);
-  Result<DeviceBuffer> Allocate(std::size_t bytes);
+  Result<PooledMemory::Buffer> Allocate(const MemoryPool& pool, std::size_t bytes);
 
   const Client& client_;
   std::atomic<bool> has_any_{false};  // Never false again.

@@ -39,12 +39,29 @@ Code LoadCode(Session& session, const Status& status, std::span<const std::byte>
                 status.message());
 }
 
+// The session of the current context. Where `needs` says so, a device is enough: without a context,
+// the first one.
+enum class Needs : bool { kContext, kDevice };
+Code FindSession(Needs needs, std::shared_ptr<Session>& session) {
+  const Current current;
+  if (current.ok()) {
+    session = current->shared_session();
+    return Code::kSuccess;
+  }
+  const bool has_none = current.code() == Code::kInvalidContext;
+  if (needs == Needs::kContext || !has_none) return current.code();
+  return Driver::Get().DeviceAt(0)->AnySession(session);
+}
+
 Code Load(const void* image, bool is_library, unsigned option_count, const JitOption* options,
           void** values, ModuleHandle* handle) {
   if (AnyNull(handle, image)) return Code::kInvalidValue;
   if (option_count != 0 && AnyNull(options, values)) return Code::kInvalidValue;
-  const Current current;
-  if (!current.ok()) return current.code();
+  std::shared_ptr<Session> session;
+  if (const Code code = FindSession(is_library ? Needs::kDevice : Needs::kContext, session);
+      code != Code::kSuccess) {
+    return code;
+  }
   JitLog log(option_count, options, values);
   std::span<const std::byte> bytes = ImageBytes(image);
   if (bytes.empty()) return Code::kInvalidImage;
@@ -56,11 +73,12 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
     const bool is_new = limited.AddFatbin("the module", all).ok() && limited.Complete().ok();
     if (is_new) bytes = std::as_bytes(std::span(limited.image()));
   }
-  Result<std::shared_ptr<CudaModule>> module =
-      CudaModule::Load(current.shared(), bytes, is_library);
+  Result<std::shared_ptr<CudaModule>> module = is_library
+                                                   ? CudaModule::LoadLibrary(session, bytes)
+                                                   : CudaModule::Load(Current().shared(), bytes);
   if (!module.ok()) {
     log.WriteError(module.status().message());
-    return LoadCode(current->session(), module.status(), bytes);
+    return LoadCode(*session, module.status(), bytes);
   }
   *handle = Driver::Get().modules.Insert(*module);
   if (*handle == nullptr) return Code::kOutOfMemory;
@@ -88,21 +106,24 @@ Code Unload(ModuleHandle handle, bool is_library) {
   return Code::kSuccess;
 }
 
-// Runs `use` with the module behind the handle and what it is in the current context.
+// Runs `use` with the module behind the handle and what it is in the session.
 template <typename Use>
-Code WithModule(ModuleHandle handle, const Use& use) {
-  const Current current;
-  if (!current.ok()) return current.code();
-  const std::shared_ptr<CudaModule> module = Driver::Get().modules.Find(handle);
+Code WithModule(ModuleHandle handle, Needs needs, const Use& use) {
+  Driver& driver = Driver::Get();
+  if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
+  // No session begins for a handle that is none.
+  const std::shared_ptr<CudaModule> module = driver.modules.Find(handle);
   if (module == nullptr) return Code::kInvalidHandle;
-  const Result<Module> loaded = module->In(*current);
-  if (!loaded.ok()) return current.CodeOf(loaded.status());
-  return use(current, module, *loaded);
+  std::shared_ptr<Session> session;
+  if (const Code code = FindSession(needs, session); code != Code::kSuccess) return code;
+  const Result<Module> loaded = module->In(session);
+  if (!loaded.ok()) return session->CodeOf(loaded.status());
+  return use(session, module, *loaded);
 }
 
-Code AddKernel(const Current& current, const std::shared_ptr<CudaModule>& module,
+Code AddKernel(const std::shared_ptr<Session>& session, const std::shared_ptr<CudaModule>& module,
                const Result<Kernel>& kernel, FunctionHandle* function) {
-  if (!kernel.ok()) return current.CodeOf(kernel.status());
+  if (!kernel.ok()) return session->CodeOf(kernel.status());
   // One handle for one kernel: programs compare them.
   auto& kernels = Driver::Get().kernels;
   const FunctionHandle known = module->HandleOf(kernel->name());
@@ -111,10 +132,39 @@ Code AddKernel(const Current& current, const std::shared_ptr<CudaModule>& module
     return Code::kSuccess;
   }
   *function =
-      kernels.Insert(std::make_shared<CudaKernel>(module, kernel->name(), *kernel, *current));
+      kernels.Insert(std::make_shared<CudaKernel>(module, kernel->name(), *kernel, session));
   if (*function == nullptr) return Code::kOutOfMemory;
   module->SetHandleOf(kernel->name(), *function);
   return Code::kSuccess;
+}
+
+Code GetFunction(FunctionHandle* function, ModuleHandle handle, const char* name, Needs needs) {
+  return WithModule(handle, needs,
+                    [&](const auto& session, const auto& module, const Module& loaded) {
+                      return AddKernel(session, module, loaded.GetKernel(name), function);
+                    });
+}
+
+Code GetFunctionCount(unsigned* count, ModuleHandle handle, Needs needs) {
+  if (AnyNull(count)) return Code::kInvalidValue;
+  return WithModule(handle, needs, [&](const auto&, const auto&, const Module& loaded) {
+    *count = static_cast<unsigned>(loaded.kernel_count());
+    return Code::kSuccess;
+  });
+}
+
+Code EnumerateFunctions(FunctionHandle* functions, unsigned count, ModuleHandle handle,
+                        Needs needs) {
+  if (AnyNull(functions)) return Code::kInvalidValue;
+  return WithModule(
+      handle, needs, [&](const auto& session, const auto& module, const Module& loaded) {
+        const std::size_t last = std::min<std::size_t>(count, loaded.kernel_count());
+        for (std::size_t i = 0; i < last; ++i) {
+          const Code code = AddKernel(session, module, loaded.KernelAt(i), &functions[i]);
+          if (code != Code::kSuccess) return code;
+        }
+        return Code::kSuccess;
+      });
 }
 
 }  // namespace
@@ -144,41 +194,28 @@ Code ModuleUnload(ModuleHandle module) { return Unload(module, /*is_library=*/fa
 
 Code ModuleGetFunction(FunctionHandle* function, ModuleHandle handle, const char* name) {
   if (AnyNull(function, name)) return Code::kInvalidValue;
-  return WithModule(handle, [&](const Current& current, const auto& module, const Module& loaded) {
-    return AddKernel(current, module, loaded.GetKernel(name), function);
-  });
+  return GetFunction(function, handle, name, Needs::kContext);
 }
 
 Code ModuleGetFunctionCount(unsigned* count, ModuleHandle handle) {
-  if (AnyNull(count)) return Code::kInvalidValue;
-  return WithModule(handle, [&](const Current&, const auto&, const Module& loaded) {
-    *count = static_cast<unsigned>(loaded.kernel_count());
-    return Code::kSuccess;
-  });
+  return GetFunctionCount(count, handle, Needs::kContext);
 }
 
 Code ModuleEnumerateFunctions(FunctionHandle* functions, unsigned count, ModuleHandle handle) {
-  if (AnyNull(functions)) return Code::kInvalidValue;
-  return WithModule(handle, [&](const Current& current, const auto& module, const Module& loaded) {
-    const std::size_t last = std::min<std::size_t>(count, loaded.kernel_count());
-    for (std::size_t i = 0; i < last; ++i) {
-      const Code code = AddKernel(current, module, loaded.KernelAt(i), &functions[i]);
-      if (code != Code::kSuccess) return code;
-    }
-    return Code::kSuccess;
-  });
+  return EnumerateFunctions(functions, count, handle, Needs::kContext);
 }
 
 Code ModuleGetGlobal(DevicePointer* address, std::size_t* bytes, ModuleHandle handle,
                      const char* name) {
   if (AnyNull(name)) return Code::kInvalidValue;
-  return WithModule(handle, [&](const Current& current, const auto&, const Module& loaded) {
-    const Result<ModuleVariable> variable = loaded.GetVariable(name);
-    if (!variable.ok()) return current.CodeOf(variable.status());
-    if (address != nullptr) *address = variable->address;
-    if (bytes != nullptr) *bytes = variable->bytes;
-    return Code::kSuccess;
-  });
+  return WithModule(handle, Needs::kContext,
+                    [&](const auto& session, const auto&, const Module& loaded) {
+                      const Result<ModuleVariable> variable = loaded.GetVariable(name);
+                      if (!variable.ok()) return session->CodeOf(variable.status());
+                      if (address != nullptr) *address = variable->address;
+                      if (bytes != nullptr) *bytes = variable->bytes;
+                      return Code::kSuccess;
+                    });
 }
 
 Code ModuleGetLoadingMode(LoadingMode* mode) {
@@ -187,7 +224,8 @@ Code ModuleGetLoadingMode(LoadingMode* mode) {
   return Driver::Get().Ready();
 }
 
-// ---- libraries
+// ---- libraries. Without a context they are loaded, and asked for their kernels, on the first
+// device.
 
 Code LibraryLoadData(LibraryHandle* library, const void* image, JitOption* options, void** values,
                      unsigned option_count, void*, void**, unsigned) {
@@ -214,18 +252,19 @@ Code LibraryUnload(LibraryHandle library) {
 Code LibraryGetKernel(KernelHandle* kernel, LibraryHandle library, const char* name) {
   FunctionHandle function = nullptr;
   if (AnyNull(kernel, name)) return Code::kInvalidValue;
-  const Code code = ModuleGetFunction(&function, As<ModuleHandle>(library), name);
+  const Code code = GetFunction(&function, As<ModuleHandle>(library), name, Needs::kDevice);
   if (code == Code::kSuccess) *kernel = As<KernelHandle>(function);
   return code;
 }
 
 Code LibraryGetKernelCount(unsigned* count, LibraryHandle library) {
-  return ModuleGetFunctionCount(count, As<ModuleHandle>(library));
+  return GetFunctionCount(count, As<ModuleHandle>(library), Needs::kDevice);
 }
 
 Code LibraryEnumerateKernels(KernelHandle* kernels, unsigned count, LibraryHandle library) {
   static_assert(sizeof(KernelHandle) == sizeof(FunctionHandle));
-  return ModuleEnumerateFunctions(As<FunctionHandle*>(kernels), count, As<ModuleHandle>(library));
+  return EnumerateFunctions(As<FunctionHandle*>(kernels), count, As<ModuleHandle>(library),
+                            Needs::kDevice);
 }
 
 Code LibraryGetGlobal(DevicePointer* address, std::size_t* bytes, LibraryHandle library,
@@ -236,12 +275,13 @@ Code LibraryGetGlobal(DevicePointer* address, std::size_t* bytes, LibraryHandle 
 // No variable is managed memory.
 Code LibraryGetManaged(DevicePointer*, std::size_t*, LibraryHandle library, const char* name) {
   if (AnyNull(name)) return Code::kInvalidValue;
-  return WithModule(As<ModuleHandle>(library), [&](const auto&...) { return Code::kNotFound; });
+  return WithModule(As<ModuleHandle>(library), Needs::kContext,
+                    [&](const auto&...) { return Code::kNotFound; });
 }
 
 Code LibraryGetModule(ModuleHandle* module, LibraryHandle library) {
   if (AnyNull(module)) return Code::kInvalidValue;
-  return WithModule(As<ModuleHandle>(library), [&](const auto&...) {
+  return WithModule(As<ModuleHandle>(library), Needs::kContext, [&](const auto&...) {
     *module = As<ModuleHandle>(library);
     return Code::kSuccess;
   });

@@ -15,6 +15,7 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr int kNoAccess = 0;
+constexpr int kReadOnly = 1;
 constexpr int kReadWrite = 3;
 constexpr std::size_t kAccessListMax = 4096;  // Devices; a longer list is no list.
 
@@ -36,18 +37,56 @@ Code WithDevice(int ordinal, const Use& use) {
   return device == nullptr ? Code::kInvalidDevice : use(*device);
 }
 
+// Whether memory of the pool lies at this place.
+bool IsOwn(const MemoryPool& pool, const MemoryLocation& location) {
+  return pool.is_host() ? location.type == LocationType::kHost
+                        : location.type == LocationType::kDevice && location.id == pool.ordinal();
+}
+
+Code SetPool(PoolChoice& place, PoolHandle handle) {
+  return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
+    if (pool->ordinal() != place.ordinal()) return Code::kInvalidValue;
+    place.Set(pool);
+    return Code::kSuccess;
+  });
+}
+
 Code PutHandle(const std::shared_ptr<MemoryPool>& pool, PoolHandle* handle) {
   if (pool == nullptr) return Code::kOutOfMemory;
   *handle = pool->handle();
   return Code::kSuccess;
 }
 
-// Memory of hosts has no pools here.
-Code CheckPlace(const MemoryLocation& location, AllocationType type) {
-  if (type == AllocationType::kPinned && location.type == LocationType::kDevice) {
-    return Code::kSuccess;
+// Runs `use` with the pools of a place.
+template <typename Use>
+Code WithPlace(const MemoryLocation& location, AllocationType type, const Use& use) {
+  Driver& driver = Driver::Get();
+  if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
+  if (type == AllocationType::kPinned && location.type == LocationType::kHost) {
+    return use(driver.host_pools);
   }
-  return Refuse(Code::kNotSupported, "pool refused: only device memory has pools");
+  if (type == AllocationType::kPinned && location.type == LocationType::kDevice) {
+    return WithDevice(location.id, [&](CudaDevice& device) { return use(device.pools); });
+  }
+  return Refuse(Code::kNotSupported,
+                "pool refused: it would be of managed memory or of one node of the host; there "
+                "are pools of device memory and of any host memory");
+}
+
+PoolChoice& PlaceOf(const MemoryPool& pool) {
+  Driver& driver = Driver::Get();
+  return pool.is_host() ? driver.host_pools : driver.DeviceAt(pool.ordinal())->pools;
+}
+
+// Runs `use` with what each session keeps that may have memory of the pool.
+template <typename Use>
+void ForEachKept(const MemoryPool& pool, const Use& use) {
+  Driver& driver = Driver::Get();
+  for (int ordinal = 0; ordinal < driver.device_count(); ++ordinal) {
+    if (!pool.is_host() && pool.ordinal() != ordinal) continue;
+    const auto session = driver.DeviceAt(ordinal)->LiveSession();
+    if (session != nullptr) use(session->kept_memory());
+  }
 }
 
 // Memory from `pool`, or, where that is null, from the pool of the stream's device.
@@ -55,9 +94,9 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
               const StreamChoice& stream) {
   Context& context = stream->context();
   Session& session = context.session();
-  if (pool == nullptr) pool = Driver::Get().DeviceAt(context.ordinal())->Pool();
+  if (pool == nullptr) pool = Driver::Get().DeviceAt(context.ordinal())->pools.Now();
   if (pool == nullptr) return Code::kOutOfMemory;
-  if (pool->ordinal() != context.ordinal()) {
+  if (!pool->is_host() && pool->ordinal() != context.ordinal()) {
     return Refuse(Code::kNotSupported,
                   "allocation refused: devices cannot reach each other's memory");
   }
@@ -67,7 +106,7 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
   const std::uint64_t begin = (*memory)->address();
   if (!session.addresses().Insert({.address = begin,
                                    .bytes = bytes,
-                                   .kind = BlockKind::kDevice,
+                                   .kind = pool->is_host() ? BlockKind::kHost : BlockKind::kDevice,
                                    .context_id = context.id(),
                                    .buffer_id = NextBufferId()},
                                   std::move(*memory))) {
@@ -130,8 +169,10 @@ Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle
     if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
   }
   return WithPool(pool_handle, [&](const std::shared_ptr<MemoryPool>& pool) {
-    if (stream.is_captured()) [[unlikely]]
-      return CaptureAllocation(address, bytes, stream);
+    if (stream.is_captured()) [[unlikely]] {
+      if (!pool->is_host()) return CaptureAllocation(address, bytes, stream);
+      return Refuse(Code::kNotSupported, "allocation refused: graphs have no host memory");
+    }
     if (bytes == 0) return AllocateNothing(address);
     return Allocate(address, bytes, pool, stream);
   });
@@ -166,10 +207,8 @@ Code MemPoolCreate(PoolHandle* handle, const PoolProperties* properties) {
     return Refuse(Code::kNotSupported,
                   "pool refused: its memory cannot be shared between processes or decompressed");
   }
-  const Code code = CheckPlace(properties->location, properties->type);
-  if (code != Code::kSuccess) return code;
-  return WithDevice(properties->location.id, [&](const CudaDevice& device) {
-    auto made = std::make_shared<MemoryPool>(device.ordinal(), properties->bytes_max);
+  return WithPlace(properties->location, properties->type, [&](const PoolChoice& place) {
+    auto made = std::make_shared<MemoryPool>(place.ordinal(), properties->bytes_max);
     *handle = Driver::Get().pools.Insert(made);
     if (*handle == nullptr) return Code::kOutOfMemory;
     made->set_handle(*handle);
@@ -180,14 +219,14 @@ Code MemPoolCreate(PoolHandle* handle, const PoolProperties* properties) {
 // Allocations of it live on until they are freed.
 Code MemPoolDestroy(PoolHandle handle) {
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
-    CudaDevice& device = *Driver::Get().DeviceAt(pool->ordinal());
-    if (pool == device.DefaultPool()) {
-      return Refuse(Code::kInvalidValue, "the default pool of a device stays");
+    PoolChoice& place = PlaceOf(*pool);
+    if (pool == place.Default()) {
+      return Refuse(Code::kInvalidValue, "the default pool of a place stays");
     }
     if (Driver::Get().pools.Remove(handle) == nullptr) return Code::kInvalidValue;
     pool->LetGo();
-    device.ForgetPool(pool);
-    if (const auto session = device.LiveSession()) session->kept_memory().Drop(*pool);
+    place.Forget(pool);
+    ForEachKept(*pool, [&](KeptMemory& kept) { kept.Drop(*pool); });
     return Code::kSuccess;
   });
 }
@@ -208,8 +247,7 @@ Code MemPoolSetAttribute(PoolHandle handle, int attribute, void* value) {
 
 Code MemPoolTrimTo(PoolHandle handle, std::size_t bytes) {
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
-    const auto session = Driver::Get().DeviceAt(pool->ordinal())->LiveSession();
-    if (session != nullptr) session->kept_memory().TrimTo(*pool, bytes);
+    ForEachKept(*pool, [&](KeptMemory& kept) { kept.TrimTo(*pool, bytes); });
     return Code::kSuccess;
   });
 }
@@ -217,65 +255,73 @@ Code MemPoolTrimTo(PoolHandle handle, std::size_t bytes) {
 Code MemPoolGetAccess(int* access, PoolHandle handle, MemoryLocation* location) {
   if (AnyNull(access, location)) return Code::kInvalidValue;
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
-    const bool is_own = location->type == LocationType::kDevice && location->id == pool->ordinal();
-    *access = is_own ? kReadWrite : kNoAccess;
-    return Code::kSuccess;
-  });
-}
-
-// A pool's own device reaches it, and no other: programs may say so again.
-Code MemPoolSetAccess(PoolHandle handle, const AccessDescription* list, std::size_t count) {
-  if ((count != 0 && AnyNull(list)) || count > kAccessListMax) return Code::kInvalidValue;
-  return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
-    for (const AccessDescription& wanted : std::span(list, count)) {
-      if (wanted.location.type != LocationType::kDevice) return Code::kInvalidValue;
-      const bool is_own = wanted.location.id == pool->ordinal();
-      if (static_cast<int>(wanted.access) == (is_own ? kReadWrite : kNoAccess)) continue;
-      return Refuse(is_own ? Code::kInvalidValue : Code::kInvalidDevice,
-                    "access refused: a pool's own device reads and writes it, no other reaches it");
+    const bool is_device = location->type == LocationType::kDevice;
+    if (IsOwn(*pool, *location)) {
+      *access = kReadWrite;
+    } else {
+      *access = pool->is_host() && is_device ? pool->AccessOf(location->id) : kNoAccess;
     }
     return Code::kSuccess;
   });
 }
 
-// ---- which pool is a device's
+// A pool's own place reaches it: programs may say so again. Pools of host memory are reached by all
+// devices, whatever is said; no other device reaches a device's.
+Code MemPoolSetAccess(PoolHandle handle, const AccessDescription* list, std::size_t count) {
+  if ((count != 0 && AnyNull(list)) || count > kAccessListMax) return Code::kInvalidValue;
+  return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
+    for (const AccessDescription& wanted : std::span(list, count)) {
+      const int access = static_cast<int>(wanted.access);
+      const bool is_own = IsOwn(*pool, wanted.location);
+      if (wanted.location.type != LocationType::kDevice && !is_own) return Code::kInvalidValue;
+      if (pool->is_host() && !is_own) {
+        if (access != kNoAccess && access != kReadOnly && access != kReadWrite) {
+          return Code::kInvalidValue;
+        }
+        if (Driver::Get().DeviceAt(wanted.location.id) == nullptr) return Code::kInvalidDevice;
+        pool->SetAccess(wanted.location.id, access);
+        continue;
+      }
+      if (access == (is_own ? kReadWrite : kNoAccess)) continue;
+      return Refuse(is_own ? Code::kInvalidValue : Code::kInvalidDevice,
+                    "access refused: a pool's own place reads and writes it, and no other device "
+                    "reaches a device's");
+    }
+    return Code::kSuccess;
+  });
+}
+
+// ---- which pool is a place's
 
 Code DeviceGetDefaultMemPool(PoolHandle* pool, int device) {
   if (AnyNull(pool)) return Code::kInvalidValue;
-  return WithDevice(device, [&](CudaDevice& of) { return PutHandle(of.DefaultPool(), pool); });
+  return WithDevice(device, [&](CudaDevice& of) { return PutHandle(of.pools.Default(), pool); });
 }
 
 Code DeviceGetMemPool(PoolHandle* pool, int device) {
   if (AnyNull(pool)) return Code::kInvalidValue;
-  return WithDevice(device, [&](CudaDevice& of) { return PutHandle(of.Pool(), pool); });
+  return WithDevice(device, [&](CudaDevice& of) { return PutHandle(of.pools.Now(), pool); });
 }
 
 Code DeviceSetMemPool(int device, PoolHandle handle) {
-  return WithDevice(device, [&](CudaDevice& of) {
-    return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
-      if (pool->ordinal() != of.ordinal()) return Code::kInvalidValue;
-      of.SetPool(pool);
-      return Code::kSuccess;
-    });
-  });
+  return WithDevice(device, [&](CudaDevice& of) { return SetPool(of.pools, handle); });
 }
 
 Code MemGetDefaultMemPool(PoolHandle* pool, MemoryLocation* location, AllocationType type) {
   if (AnyNull(pool, location)) return Code::kInvalidValue;
-  const Code code = CheckPlace(*location, type);
-  return code == Code::kSuccess ? DeviceGetDefaultMemPool(pool, location->id) : code;
+  return WithPlace(*location, type,
+                   [&](PoolChoice& place) { return PutHandle(place.Default(), pool); });
 }
 
 Code MemGetMemPool(PoolHandle* pool, MemoryLocation* location, AllocationType type) {
   if (AnyNull(pool, location)) return Code::kInvalidValue;
-  const Code code = CheckPlace(*location, type);
-  return code == Code::kSuccess ? DeviceGetMemPool(pool, location->id) : code;
+  return WithPlace(*location, type,
+                   [&](PoolChoice& place) { return PutHandle(place.Now(), pool); });
 }
 
 Code MemSetMemPool(MemoryLocation* location, AllocationType type, PoolHandle pool) {
   if (AnyNull(location)) return Code::kInvalidValue;
-  const Code code = CheckPlace(*location, type);
-  return code == Code::kSuccess ? DeviceSetMemPool(location->id, pool) : code;
+  return WithPlace(*location, type, [&](PoolChoice& place) { return SetPool(place, pool); });
 }
 
 }  // namespace gpushared::drop_in

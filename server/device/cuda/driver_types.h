@@ -162,6 +162,7 @@ enum class DeviceAttribute : int {
   kClusterLaunch = 120,
   kStreamMemoryOperations64 = 122,
   kMpsEnabled = 133,
+  kHostMemoryPools = 144,
 };
 
 constexpr bool IsLimitOfTextures(DeviceAttribute id) {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cuda-core compiles C++ with NVRTC, to PTX and to machine code, launches with pinned memory, and lets memory grow."""
+"""cuda-core compiles C++ with NVRTC, to PTX and to machine code, launches with pinned memory, also of a pool, and lets
+memory grow."""
 import numpy as np
-from cuda.core import (Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, VirtualMemoryResource,
-                       launch)
+from cuda.core import (Device, LaunchConfig, LegacyPinnedMemoryResource, PinnedMemoryResource, Program, ProgramOptions,
+                       VirtualMemoryResource, launch)
 
 SOURCE = r"""
 extern "C" __global__ void add(const float* a, const float* b, float* sum, unsigned long count) {
@@ -28,6 +29,15 @@ for target in ("ptx", "cubin"):
     on_device[2].copy_to(on_host[2], stream=stream)
     stream.sync()
     assert np.array_equal(total, a + b)
+
+# Kernels reach memory of a pool of the host where it is.
+from_pool = [PinnedMemoryResource().allocate(4 * COUNT, stream=stream) for _ in range(3)]
+stream.sync()
+a, b, total = (np.from_dlpack(buffer).view(np.float32) for buffer in from_pool)
+a[:], b[:], total[:] = np.arange(COUNT), 3, 0
+launch(stream, LaunchConfig(grid=8, block=128), kernel, *from_pool, np.uint64(COUNT))
+stream.sync()
+assert np.array_equal(total, a + b)
 
 # cuda-core 1.2 moves memory that grows to other addresses, with its contents, and warns when it frees the old ones again.
 grows = VirtualMemoryResource(device)

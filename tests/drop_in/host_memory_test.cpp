@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that the program and kernels reach: page-locked, registered, mapped and managed memory,
+// and pools of host memory.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include "tests/drop_in/server_case.h"
+
+namespace gpushared {
+namespace {
+
+using testing::All;
+using testing::kBytes;
+using testing::kCount;
+
+class HostMemoryTest : public testing::DropInServerCase {};
+
+TEST_F(HostMemoryTest, PageLockedMemoryIsThereWhenASynchronousCopyReturns) {
+  UsePrimary();
+  const CUdeviceptr numbers = Numbers();
+  void* host = nullptr;
+  ASSERT_EQ(cuMemAllocHost(&host, kBytes), CUDA_SUCCESS);
+  ASSERT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(host, numbers, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(std::memcmp(host, All(1).data(), kBytes), 0);
+  int type = 0;
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  reinterpret_cast<CUdeviceptr>(host)),
+            CUDA_SUCCESS);
+  EXPECT_EQ(type, CU_MEMORYTYPE_HOST);
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, numbers), CUDA_SUCCESS);
+  EXPECT_EQ(type, CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_ERROR_INVALID_VALUE);
+}
+
+// The program and kernels see one memory in turns: a wait gives it back.
+TEST_F(HostMemoryTest, ManagedMemoryChangesHands) {
+  UsePrimary();
+  CUdeviceptr numbers = 0;
+  EXPECT_EQ(cuMemAllocManaged(&numbers, kBytes, 7), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuMemAllocManaged(&numbers, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  auto* const seen = reinterpret_cast<std::uint32_t*>(numbers);
+  EXPECT_EQ(std::vector<std::uint32_t>(seen, seen + kCount), All(0));
+  for (unsigned i = 0; i < kCount; ++i) seen[i] = 40;
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(std::vector<std::uint32_t>(seen, seen + kCount), All(42));
+  seen[0] = 7;
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers)[0], 8u) << "a copy reads what the kernel has written";
+  EXPECT_EQ(seen[1], 43u);
+  EXPECT_EQ(cuMemsetD32(numbers, 5, kCount), CUDA_SUCCESS);
+  EXPECT_EQ(seen[9], 5u) << "a fill needs no wait";
+  std::vector<std::uint32_t> copied(kCount);
+  EXPECT_EQ(cuMemcpyDtoH(copied.data(), numbers, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(copied, All(5));
+  unsigned is_managed = 0;
+  EXPECT_EQ(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, numbers),
+            CUDA_SUCCESS);
+  EXPECT_EQ(is_managed, 1u);
+  EXPECT_EQ(cuMemFreeHost(seen), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFree(numbers), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(numbers), CUDA_ERROR_INVALID_VALUE);
+}
+
+// CUDA: with unified addressing kernels reach all page-locked memory, whatever its flags.
+TEST_F(HostMemoryTest, KernelsReachPageLockedMemoryThatTheyAreGiven) {
+  UsePrimary();
+  void* memory = nullptr;
+  ASSERT_EQ(cuMemAllocHost(&memory, kBytes), CUDA_SUCCESS);
+  auto* const numbers = static_cast<unsigned*>(memory);
+  std::fill_n(numbers, kCount, 4u);
+  unsigned n = kCount;
+  void* parameters[] = {&memory, &n};
+  const CUfunction add = Function("add_one");
+  const auto launch = [&] {
+    return cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr);
+  };
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(numbers[0], 6u);
+  EXPECT_EQ(numbers[kCount - 1], 6u);
+  // The program's turn. A kernel of other memory leaves it alone.
+  const CUdeviceptr others = Numbers();
+  n = 1;
+  numbers[0] = 10;
+  void* of_others[] = {const_cast<CUdeviceptr*>(&others), &n};
+  ASSERT_EQ(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, nullptr, of_others, nullptr), CUDA_SUCCESS);
+  numbers[0] = 20;
+  ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(numbers[0], 20u);
+  // A copy behind a kernel has what it wrote.
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyHtoDAsync(others, numbers, sizeof(unsigned), nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Read(others)[0], 21u);
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeHost(memory), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+// A program may poll for the end in place of waiting for it.
+TEST_F(HostMemoryTest, ManagedMemoryComesBackWithTheAnswerThatWorkIsDone) {
+  UsePrimary();
+  CUdeviceptr numbers = 0;
+  ASSERT_EQ(cuMemAllocManaged(&numbers, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  const auto* const seen = reinterpret_cast<const std::uint32_t*>(numbers);
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_TRUE(testing::Eventually([] { return cuStreamQuery(nullptr) == CUDA_SUCCESS; }));
+  EXPECT_EQ(seen[5], 1u);
+  CUevent event = nullptr;
+  ASSERT_EQ(cuEventCreate(&event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventRecord(event, nullptr), CUDA_SUCCESS);
+  EXPECT_TRUE(testing::Eventually([&] { return cuEventQuery(event) == CUDA_SUCCESS; }));
+  EXPECT_EQ(seen[5], 2u);
+}
+
+TEST_F(HostMemoryTest, MappedHostMemoryIsReachedByKernels) {
+  UsePrimary();
+  void* host = nullptr;
+  CUdeviceptr address = 0;
+  ASSERT_EQ(cuMemHostAlloc(&host, kBytes, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemHostGetDevicePointer(&address, host, 0), CUDA_SUCCESS);
+  auto* const seen = static_cast<std::uint32_t*>(host);
+  seen[3] = 10;
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(seen[3], 11u);
+  EXPECT_EQ(seen[4], 1u);
+  unsigned flags = 0, type = 0;
+  EXPECT_EQ(cuMemHostGetFlags(&flags, host), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned{CU_MEMHOSTALLOC_DEVICEMAP});
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_SUCCESS);
+  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_HOST});
+  // The host's pointer of a copy may be such memory, too.
+  const CUdeviceptr numbers = Numbers();
+  EXPECT_EQ(cuMemcpyHtoD(numbers, host, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers)[3], 11u);
+  EXPECT_EQ(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
+  void* plain = nullptr;
+  ASSERT_EQ(cuMemHostAlloc(&plain, kBytes, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostGetDevicePointer(&address, plain, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(HostMemoryTest, RegisteredHostMemoryIsReachedByKernelsWhereItIsMapped) {
+  UsePrimary();
+  std::vector<std::uint32_t> own(2 * kCount, 20);
+  std::uint32_t* const part = &own[4];  // Not at the begin of a page.
+  CUdeviceptr address = 0, again = 0;
+  ASSERT_EQ(cuMemHostRegister(part, kBytes, CU_MEMHOSTREGISTER_DEVICEMAP), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostRegister(part, kBytes, CU_MEMHOSTREGISTER_DEVICEMAP),
+            CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  ASSERT_EQ(cuMemHostGetDevicePointer(&address, part, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemHostGetDevicePointer(&again, part + 5, 0), CUDA_SUCCESS);
+  EXPECT_EQ(again, address + 20);
+  part[3] = 10;
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(part[3], 11u);
+  EXPECT_EQ(part[4], 21u);
+  EXPECT_EQ(own[3], 20u) << "what lies beside it stays";
+  EXPECT_EQ(own[4 + kCount], 20u);
+  unsigned flags = 0, type = 0;
+  EXPECT_EQ(cuMemHostGetFlags(&flags, part), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned{CU_MEMHOSTREGISTER_DEVICEMAP});
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_SUCCESS);
+  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_HOST});
+  void* host = nullptr;
+  EXPECT_EQ(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, again), CUDA_SUCCESS);
+  EXPECT_EQ(host, part + 5);
+  // A copy of it by its host address sees what kernels before it wrote.
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  const CUdeviceptr numbers = Numbers();
+  EXPECT_EQ(cuMemcpyHtoDAsync(numbers, part, kBytes, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers)[4], 22u);
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemHostUnregister(part), CUDA_SUCCESS);
+  EXPECT_EQ(part[4], 23u) << "what the kernel wrote comes before the memory is the program's";
+  EXPECT_EQ(cuMemHostUnregister(part), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  EXPECT_EQ(cuMemcpyDtoH(part, address, 4), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuMemHostRegister(part, kBytes, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostGetDevicePointer(&address, part, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(HostMemoryTest, PoolsOfItAreReachedByTheProgramAndByKernels) {
+  UsePrimary();
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_HOST;
+  CUmemoryPool pool = nullptr, usual = nullptr, found = nullptr;
+  ASSERT_EQ(cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemGetDefaultMemPool(&usual, &properties.location, properties.allocType),
+            CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolDestroy(usual), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuMemSetMemPool(&properties.location, properties.allocType, pool), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemGetMemPool(&found, &properties.location, properties.allocType), CUDA_SUCCESS);
+  EXPECT_EQ(found, pool);
+  EXPECT_EQ(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE) << "it is no device's";
+
+  CUmemLocation device = {};
+  device.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemAccess_flags access{};
+  EXPECT_EQ(cuMemPoolGetAccess(&access, pool, &properties.location), CUDA_SUCCESS);
+  EXPECT_EQ(access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  const CUmemAccessDesc wanted = {device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  EXPECT_EQ(cuMemPoolSetAccess(pool, &wanted, 1), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolGetAccess(&access, pool, &device), CUDA_SUCCESS);
+  EXPECT_EQ(access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+
+  CUdeviceptr address = 0, again = 0;
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocFromPoolAsync(&address, kBytes, pool, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  auto* const numbers = reinterpret_cast<std::uint32_t*>(address);
+  std::fill_n(numbers, kCount, 4u);
+  ASSERT_EQ(AddOne(address, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(std::vector<std::uint32_t>(numbers, numbers + kCount), All(5));
+  unsigned type = 0;
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_SUCCESS);
+  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_HOST});
+  EXPECT_EQ(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address),
+            CUDA_SUCCESS);
+  EXPECT_EQ(found, pool);
+
+  std::uint64_t used = 0;
+  ASSERT_EQ(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used), CUDA_SUCCESS);
+  EXPECT_EQ(used, 0u);
+  ASSERT_EQ(cuMemAllocFromPoolAsync(&again, kBytes, pool, stream), CUDA_SUCCESS);
+  EXPECT_EQ(again, address) << "the stream has it back at once";
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&address, kBytes, pool, stream), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemGetMemPool(&found, &properties.location, properties.allocType), CUDA_SUCCESS);
+  EXPECT_EQ(found, usual);
+  reinterpret_cast<std::uint32_t*>(again)[1] = 7;  // It lives on until it is freed.
+  EXPECT_EQ(cuMemFreeAsync(again, stream), CUDA_SUCCESS);
+
+  properties.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  EXPECT_EQ(cuMemPoolCreate(&pool, &properties), CUDA_ERROR_NOT_SUPPORTED);
+}
+
+}  // namespace
+}  // namespace gpushared
