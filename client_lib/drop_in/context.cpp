@@ -85,6 +85,12 @@ Context::Context(std::shared_ptr<Session> session, int ordinal, unsigned flags)
   for (std::size_t i = 0; i < kLimits; ++i) limits_[i].store(kDefaults[i]);
 }
 
+std::shared_ptr<Context> Context::Ended(int ordinal) {
+  auto ended = std::make_shared<Context>(nullptr, ordinal, 0);
+  ended->has_ended_.store(true, std::memory_order_release);
+  return ended;
+}
+
 Code Context::GetLimit(int limit, std::size_t& value) const {
   if (limit < 0 || limit >= kLimits) return Code::kUnsupportedLimit;
   value = limits_[static_cast<std::size_t>(limit)].load(std::memory_order_relaxed);

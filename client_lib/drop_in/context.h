@@ -74,6 +74,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // The id of no context.
   static constexpr std::uint64_t kNoId = 0;
   Context(std::shared_ptr<Session> session, int ordinal, unsigned flags);
+  // Stands behind a handle that outlives its context, and keeps no session.
+  static std::shared_ptr<Context> Ended(int ordinal);
 
   std::uint64_t id() const { return id_; }
   int ordinal() const { return ordinal_; }

@@ -136,7 +136,10 @@ Code CudaDevice::StartPrimary() {
 }
 
 void CudaDevice::EndPrimary() {
-  Driver::Get().EndContext(primary_);
+  Driver& driver = Driver::Get();
+  driver.EndContext(primary_);
+  // The handle stays. With the context behind it, the session would stay, too.
+  driver.contexts.Replace(primary_handle_, Context::Ended(ordinal_));
   primary_ = nullptr;
 }
 

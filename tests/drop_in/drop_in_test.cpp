@@ -87,6 +87,24 @@ TEST_F(DropInTest, ProbingHoldsNoSession) {
   }));
 }
 
+TEST_F(DropInTest, LastContextEndsTheSession) {
+  UsePrimary();
+  const auto has_session = [&] {
+    return server_.Ctl({"ps", "--json"}).output.find("\"pid\"") != std::string::npos;
+  };
+  EXPECT_TRUE(has_session());
+  ASSERT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  EXPECT_TRUE(testing::Eventually([&] { return !has_session(); }));
+  // The handle stays, and stands for nothing until it is retained again.
+  EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  CUcontext again = nullptr;
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&again, 0), CUDA_SUCCESS);
+  EXPECT_EQ(again, context_);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
 TEST_F(DropInTest, AnUnmodifiedProgramRuns) {
   const auto program = testing::RunProgram({GPUSHARED_VECTOR_ADD_PROGRAM});
   EXPECT_EQ(program.exit_code, 0) << program.output;

@@ -100,7 +100,11 @@ TEST_F(LibraryTest, LibrariesNeedNoContext) {
   EXPECT_EQ(cuLaunchKernel(function, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr),
             CUDA_SUCCESS);
   EXPECT_EQ(Read(numbers), All(1));
+  // Its last context and the library end it.
+  EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
   EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+  EXPECT_TRUE(testing::Eventually([&] { return sessions() == 0; }));
   EXPECT_EQ(cuLibraryGetKernelCount(&count, library), CUDA_ERROR_INVALID_HANDLE);
 }
 
