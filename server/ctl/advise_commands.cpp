@@ -36,10 +36,10 @@ struct AdviseArguments {
 };
 
 void AddRecording(CLI::App& command, std::string& device, double& seconds) {
-  constexpr double kSecondsMax = 3600;
+  constexpr double kRecordedSecondsMax = 3600;
   command.add_option("--device", device, "the device to look at, where there are several");
   command.add_option("--seconds", seconds, "for how long to measure (default 10)")
-      ->check(simulation::Within(0.1, kSecondsMax));
+      ->check(simulation::Within(0.1, kRecordedSecondsMax));
 }
 
 int WriteProfile(const CommandLine& line, const ProfileArguments& asked) {

@@ -12,24 +12,24 @@
 namespace gpushared::client {
 namespace {
 
-constexpr std::uint64_t kBase = 1u << 20;
+constexpr std::uint64_t kRangeBase = 1u << 20;
 
 TEST(RangeAllocator, EmptyRangeHasNothing) {
-  RangeAllocator ranges(kBase);
+  RangeAllocator ranges(kRangeBase);
   EXPECT_FALSE(ranges.Allocate(1));
 }
 
 TEST(RangeAllocator, BlocksAreAlignedAndDisjoint) {
-  RangeAllocator ranges(kBase);
+  RangeAllocator ranges(kRangeBase);
   ranges.Grow(4096);
-  EXPECT_EQ(ranges.Allocate(1), kBase);
-  EXPECT_EQ(ranges.Allocate(257), kBase + 256);
-  EXPECT_EQ(ranges.Allocate(1), kBase + 768);
+  EXPECT_EQ(ranges.Allocate(1), kRangeBase);
+  EXPECT_EQ(ranges.Allocate(257), kRangeBase + 256);
+  EXPECT_EQ(ranges.Allocate(1), kRangeBase + 768);
   EXPECT_EQ(ranges.used_bytes(), 1024u);
 }
 
 TEST(RangeAllocator, ReleasedNeighboursBecomeOneBlock) {
-  RangeAllocator ranges(kBase);
+  RangeAllocator ranges(kRangeBase);
   ranges.Grow(768);
   const auto first = ranges.Allocate(256), second = ranges.Allocate(256),
              third = ranges.Allocate(256);
@@ -42,16 +42,16 @@ TEST(RangeAllocator, ReleasedNeighboursBecomeOneBlock) {
 }
 
 TEST(RangeAllocator, GrowthJoinsTheFreeTail) {
-  RangeAllocator ranges(kBase);
+  RangeAllocator ranges(kRangeBase);
   ranges.Grow(512);
   ASSERT_TRUE(ranges.Allocate(256));
   EXPECT_EQ(ranges.TailBytes(), 256u);
   ranges.Grow(512);
-  EXPECT_EQ(ranges.Allocate(768), kBase + 256);
+  EXPECT_EQ(ranges.Allocate(768), kRangeBase + 256);
 }
 
 TEST(RangeAllocator, TakesTheSmallestBlockThatFits) {
-  RangeAllocator ranges(kBase);
+  RangeAllocator ranges(kRangeBase);
   ranges.Grow(4096);
   const auto large = ranges.Allocate(1024), fence1 = ranges.Allocate(256),
              small = ranges.Allocate(512), fence2 = ranges.Allocate(256);
@@ -62,7 +62,7 @@ TEST(RangeAllocator, TakesTheSmallestBlockThatFits) {
 }
 
 TEST(RangeAllocator, UnknownAndTwiceReleasedAddressesAreRefused) {
-  RangeAllocator ranges(kBase);
+  RangeAllocator ranges(kRangeBase);
   ranges.Grow(512);
   const auto block = ranges.Allocate(512);
   ASSERT_TRUE(block);
@@ -73,7 +73,7 @@ TEST(RangeAllocator, UnknownAndTwiceReleasedAddressesAreRefused) {
 }
 
 TEST(RangeAllocator, SizesThatOverflowAreRefused) {
-  RangeAllocator ranges(kBase);
+  RangeAllocator ranges(kRangeBase);
   ranges.Grow(512);
   EXPECT_FALSE(ranges.Allocate(std::numeric_limits<std::uint64_t>::max()));
   EXPECT_FALSE(ranges.Allocate(0));
@@ -82,7 +82,7 @@ TEST(RangeAllocator, SizesThatOverflowAreRefused) {
 // A random walk: blocks never overlap, and when all are released one block is left.
 TEST(RangeAllocator, NothingOverlapsAndNothingIsLost) {
   constexpr std::uint64_t kBytes = 1u << 20;
-  RangeAllocator ranges(kBase);
+  RangeAllocator ranges(kRangeBase);
   ranges.Grow(kBytes);
   std::mt19937 random(7);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> live;
@@ -97,14 +97,14 @@ TEST(RangeAllocator, NothingOverlapsAndNothingIsLost) {
     const auto address = ranges.Allocate(bytes);
     if (!address) continue;
     ASSERT_EQ(*address % RangeAllocator::kAlignmentBytes, 0u);
-    ASSERT_LE(*address + bytes, kBase + kBytes);
+    ASSERT_LE(*address + bytes, kRangeBase + kBytes);
     for (const auto& [other, other_bytes] : live) {
       ASSERT_TRUE(*address + bytes <= other || other + other_bytes <= *address);
     }
     live.emplace_back(*address, bytes);
   }
   for (const auto& [address, bytes] : live) ASSERT_TRUE(ranges.Release(address));
-  EXPECT_EQ(ranges.Allocate(kBytes), kBase);
+  EXPECT_EQ(ranges.Allocate(kBytes), kRangeBase);
 }
 
 }  // namespace
