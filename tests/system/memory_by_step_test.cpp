@@ -57,6 +57,7 @@ class MemoryOfThreeDevices : public MemoryBeyondTheDevice {
   }
   void RunByThirds();
   void RunGraphsByThirds();
+  void RunAGraphThatChanges();
   void RunBesideOneThatIsKilled();
   void LieAboutABuffer(StatusCode comes_of_it);
 };
@@ -98,6 +99,25 @@ void MemoryOfThreeDevices::RunGraphsByThirds() {
 TEST_F(MemoryOfThreeDevices, AGraphRunsWithTheThirdThatItsNodesTouch) { RunGraphsByThirds(); }
 TEST_F(MemoryOfThreeGpus, AGraphRunsWithTheThirdThatItsNodesTouch) { RunGraphsByThirds(); }
 
+void MemoryOfThreeDevices::RunAGraphThatChanges() {
+  const Client client = Connect("large");
+  auto parts = Parts(client);
+  const Stream recorder = client.CreateRecorder().value(), stream = client.default_stream();
+  ASSERT_TRUE(parts[0]->Launch(recorder, 0).ok());
+  const Graph graph = recorder.MakeGraph().value();
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const Status set = part == 0 ? Status() : parts[part]->SetIn(graph, part);
+    ASSERT_TRUE(set.ok()) << set.ToString();
+    ASSERT_TRUE(graph.Launch(stream).ok());
+    const Status ran = stream.Synchronize();
+    EXPECT_TRUE(ran.ok()) << ran.ToString();
+  }
+  for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
+}
+
+TEST_F(MemoryOfThreeDevices, AGraphThatChangesNeedsWhatItTouchesThen) { RunAGraphThatChanges(); }
+TEST_F(MemoryOfThreeGpus, AGraphThatChangesNeedsWhatItTouchesThen) { RunAGraphThatChanges(); }
+
 void MemoryOfThreeDevices::RunBesideOneThatIsKilled() {
   const Client client = Connect("large");
   auto parts = Parts(client);
@@ -124,6 +144,7 @@ void MemoryOfThreeDevices::RunBesideOneThatIsKilled() {
 }
 
 TEST_F(MemoryOfThreeDevices, AnotherOneIsKilledInBetween) { RunBesideOneThatIsKilled(); }
+TEST_F(MemoryOfThreeGpus, AnotherOneIsKilledInBetween) { RunBesideOneThatIsKilled(); }
 
 TEST_F(MemoryOfThreeDevices, WhatTouchesMoreThanTheDeviceIsRefusedWithBothSizes) {
   const Client client = Connect("large");

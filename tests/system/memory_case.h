@@ -117,6 +117,16 @@ class Numbers {
     const Status launched = graph.Launch(stream);
     return launched.ok() ? stream.Synchronize() : launched;
   }
+  // From now on the graph's first node is the kernel of this round.
+  Status SetIn(const Graph& graph, std::size_t round) {
+    const DeviceAddress at = Change(round);
+    return graph.SetLaunch(0, *step_, kShape, at, static_cast<int>(kCount));
+  }
+  // Submits it, also to a recorder.
+  Status Launch(const Stream& stream, std::size_t round) {
+    const DeviceAddress at = Change(round);
+    return stream.Launch(*step_, kShape, at, static_cast<int>(kCount));
+  }
   bool AreRight() {
     const std::vector<std::uint32_t> expected = expected_;
     const Status copied = Copy(/*to_device=*/false);
@@ -125,12 +135,14 @@ class Numbers {
   }
 
  private:
-  Status Launch(const Stream& stream, std::size_t round) {
-    constexpr std::size_t kCount = 4096;
+  static constexpr std::size_t kCount = 4096;
+  static constexpr LaunchShape kShape{.grid = {kCount / 256, 1, 1}, .block = {256, 1, 1}};
+
+  // What the kernel of the round does, to what it must find; where it does so.
+  DeviceAddress Change(std::size_t round) {
     const std::size_t first = round * 37 * kCount % (expected_.size() - kCount);
     for (std::size_t i = first; i < first + kCount; ++i) expected_[i] = expected_[i] * 3 + 1;
-    return stream.Launch(*step_, {.grid = {kCount / 256, 1, 1}, .block = {256, 1, 1}},
-                         buffer_->address() + first * 4, static_cast<int>(kCount));
+    return buffer_->address() + first * 4;
   }
   Status Copy(bool to_device) {
     const Stream stream = client_.default_stream();

@@ -139,7 +139,9 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
     if (Status full = cover->Cover(use); !full.ok()) return full;
   } else if (placed.status().code() == StatusCode::kOutOfMemory) {
     use.pinned_bytes += placing.module->bytes();
-    if (cover->IsSettled(use)) placing.missing_bytes = placing.module->bytes();
+    // A GPU's modules take their memory in whole steps.
+    const std::uint64_t steps = device::RoundUp(placing.module->bytes(), device::kMapStepBytes);
+    if (cover->IsSettled(use)) placing.missing_bytes = steps;
   }
   return placed;
 }

@@ -223,7 +223,7 @@ TEST(WorkerGraphs, GraphsHaveABoundOnTheirBytes) {
 }
 
 TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
-  WorkerHarness worker({}, {.limits = {.graphs_bytes_max = 4096}});
+  WorkerHarness worker({}, {.limits = {.graphs_bytes_max = 4352}});
   RawClient client = worker.Client();
   MakeGraphOfLaunches(client, 0, 10);
   client.LaunchGraph(0);
@@ -233,7 +233,7 @@ TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
   ASSERT_NE(worker.device().WaitForSubmissions(1).size(), 0u);
   worker.device().RunAtOnce();
   ASSERT_TRUE(client.AwaitFinished(0, last));
-  EXPECT_THAT(ErrorOf(client), HasSubstr("at most 4096 are allowed"));
+  EXPECT_THAT(ErrorOf(client), HasSubstr("at most 4352 are allowed"));
 }
 
 // Without a bound on the graphs of all clients, many of them would take the machine's memory.

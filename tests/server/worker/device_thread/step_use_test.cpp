@@ -80,7 +80,8 @@ TEST(StepUse, ManyCommandsThatTouchEverythingCostAsManyStepsAsThereAre) {
     Fill(streams, stream, stream, kSteps * kStep - stream);
   }
   EXPECT_EQ(CountOnce(use, streams, space), 2 * kStep);
-  EXPECT_EQ(use.TakeLookedAt(), 2 * ipc::kStreamsMax + kSteps);
+  // Streams, commands, pieces and steps.
+  EXPECT_EQ(use.TakeLookedAt(), 3 * ipc::kStreamsMax + kSteps);
   EXPECT_EQ(use.TakeLookedAt(), 0U);
 }
 
