@@ -49,7 +49,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr std::size_t kLowClients = 3;
-constexpr std::uint64_t kContextMib = 12;          // The worker's own, on a GPU.
 constexpr std::uint64_t kMoveAtOnce = 16 * kMebi;  // ResidencyOptions::move_bytes_max.
 
 struct Arguments {
@@ -86,6 +85,11 @@ double StoreBandwidth() {
   Demand(range->MoveOut(kBytes));
   Demand(range->MoveIn(kBytes));
   return 2.0 * kBytes / SecondsSince(began);
+}
+
+// Of a GPU an eighth, at most 1 GiB, stays the driver's.
+std::uint64_t GpuMib(std::uint64_t for_clients_mib) {
+  return std::min((for_clients_mib * 8 + 6) / 7, for_clients_mib + 1024);
 }
 
 // Bytes per second of the modelled GPU's PCIe.
@@ -193,7 +197,7 @@ class MemoryMeasurement {
     std::vector<std::string> options = {
         "--config", rules_,     "--log-level",  "warn",
         "--policy", "priority", "--overcommit", std::to_string(4 * arguments.memory_mib) + "MiB"};
-    const std::string memory = std::to_string(arguments.memory_mib + kContextMib);
+    const std::string memory = std::to_string(GpuMib(arguments.memory_mib));
     if (arguments.is_gpu) {
       gpu_.emplace(
           GpuServerOptions{.statements = "memory " + memory + "M; costs on", .arguments = options});
