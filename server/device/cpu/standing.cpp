@@ -12,13 +12,22 @@ void Standing::Begin() {
 }
 
 void Standing::StepBack() {
-  if (is_back_.exchange(true)) return;
-  if (stand_) stand_(thread_, false);
+  if (!is_back_.exchange(true)) Stand(true);
 }
 
 void Standing::StepForward() {
-  if (!is_back_ || !is_back_.exchange(false)) return;
-  if (stand_) stand_(thread_, true);
+  if (is_back_ && is_back_.exchange(false)) Stand(false);
+}
+
+void Standing::Stand(bool back) {
+  if (!stand_) return;
+  for (;;) {
+    stand_(thread_, !back);
+    // Another thread may have stood it otherwise meanwhile, and been faster.
+    const bool is_back = is_back_;
+    if (is_back == back) return;
+    back = is_back;
+  }
 }
 
 }  // namespace gpushared::device

@@ -15,8 +15,9 @@ struct QueuedWork;
 using StandFunction = std::function<void(pid_t thread, bool ahead)>;
 
 // An executor thread's standing beside the machine's other threads: ahead of them, or back among
-// them. A thread is back while it runs work that is less urgent than what came lately. Else the
-// clients with the urgent work would have a core less for their own threads.
+// them. A thread is back after it took work that is less urgent than what came lately, until it
+// takes other work. Else the clients with the urgent work would have a core less for their own
+// threads.
 //
 // One thread owns it. Others may call it forward at any time.
 class Standing {
@@ -40,6 +41,9 @@ class Standing {
 
  private:
   friend class WorkQueue;
+
+  // Whoever stands it last leaves it as `is_back_` says.
+  void Stand(bool back);
 
   const StandFunction& stand_;
   pid_t thread_ = 0;

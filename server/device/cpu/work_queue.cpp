@@ -92,7 +92,7 @@ void WorkQueue::RequestStop(WorkId id) {
   if (found == works_.end()) return;
   QueuedWork& work = *found->second;
   if (work.graph != nullptr) work.graph->is_stopping = true;
-  if (work.graph == nullptr || !work.has_started) work.stop.store(true, std::memory_order_relaxed);
+  if (work.graph == nullptr || !work.has_started) work.stop = true;
   CallForwardFrom(work);
   EndIfDone(work, threads_);
   WakeIfAsked(lock);
@@ -103,7 +103,7 @@ void WorkQueue::RequestKill(WorkId id) {
   const auto found = works_.find(id);
   if (found == works_.end()) return;
   QueuedWork& work = *found->second;
-  work.is_killed.store(true, std::memory_order_relaxed);
+  work.is_killed = true;
   work.abandon.store(true, std::memory_order_relaxed);
   CallForwardFrom(work);
   EndIfDone(work, threads_);
@@ -170,9 +170,12 @@ void WorkQueue::Stand(const Claim& claim, bool is_below_others) const {
   if (claim.standing == nullptr) return;
   if (!is_below_others) return claim.standing->StepForward();
   claim.standing->StepBack();
-  // More urgent work may have come after the claim. Either it has seen that the thread is back, or
-  // it is seen here: both store before they look, sequentially consistent.
-  if (first_rank_.load() < RankOf(claim.work->header().priority, 0)) claim.standing->StepForward();
+  // More urgent work may have come after the claim, or a stop or a kill. Either that has seen that
+  // the thread is back, or it is seen here: both store before they look, sequentially consistent.
+  const QueuedWork& work = *claim.work;
+  if (first_rank_.load() < RankOf(work.header().priority, 0) || work.stop || work.is_killed) {
+    claim.standing->StepForward();
+  }
 }
 
 void WorkQueue::CallForwardFor(const QueuedWork& work, std::uint64_t units) {

@@ -68,11 +68,12 @@ struct QueuedWork : PausedBlocks {
   // Raised when what runs of this work should end inside its unit: it was killed, or
   // another of its units failed. Relaxed: it is advice, nothing is read because of it.
   std::atomic<bool> abandon{false};
-  // Raised when it should end before its next unit. Relaxed, for the same reason.
+  // Raised when it should end before its next unit. Threads that run it read it relaxed, for the
+  // same reason; WorkQueue::Stand needs more.
   std::atomic<bool> stop{false};
   // Bytes that its kernels printed so far; see kOutputBytesMax. Relaxed: a count.
   std::atomic<std::uint64_t> output_bytes{0};
-  // Written by the queue. Relaxed, for the same reason.
+  // Written by the queue; as `stop`.
   std::atomic<bool> is_killed{false};
   // Size of `paused`, which the queue writes. Relaxed, for the same reason.
   std::atomic<std::uint32_t> paused_runs{0};
@@ -123,7 +124,7 @@ inline constexpr std::chrono::milliseconds kRestAfter{200};
 // leave its work does so within microseconds.
 inline constexpr std::chrono::microseconds kSparePatience{250};
 
-// For so long after work of a priority came, threads that run work below it stand back.
+// For so long after work of a priority came, threads that take work below it stand back.
 inline constexpr std::chrono::seconds kStandBackFor{1};
 
 // Orders submitted work, deals its units to the executor threads, and collects

@@ -532,6 +532,24 @@ struct Stood {
   Standing standing{stand};
 };
 
+// Whoever calls it forward may be faster than the thread itself.
+TEST(Standing, IsAsWhoeverChangedItLastMeantIt) {
+  bool is_ahead = false, is_overtaken = true;
+  Standing* called = nullptr;
+  const StandFunction stand = [&](pid_t, bool ahead) {
+    if (!ahead && std::exchange(is_overtaken, false)) called->StepForward();
+    is_ahead = ahead;
+  };
+  Standing standing(stand);
+  called = &standing;
+  standing.Begin();
+  standing.StepBack();
+  EXPECT_TRUE(is_ahead);
+  EXPECT_FALSE(standing.is_back());
+  standing.StepBack();
+  EXPECT_FALSE(is_ahead);
+}
+
 class StandingQueue : public ::testing::Test {
  protected:
   StandingQueue() { queue_.Enlist(stood_.standing); }
