@@ -236,8 +236,15 @@ std::uint64_t Residency::AvailableTo(const Client& client, std::uint64_t free_by
   return free_bytes - std::min(free_bytes, spoken_for);
 }
 
+bool Residency::IsDraining(const Client& client, std::uint64_t free_bytes) const {
+  return options_.holds_for_moves_in && client.is_held && !client.is_drained &&
+         client.coming_bytes() > 0 && client.needed_bytes() <= AvailableTo(client, free_bytes);
+}
+
 bool Residency::MayCome(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const {
   if (!CanEverHave(candidate.client, candidate.value)) return false;
+  // What runs of it may go on for long. Meanwhile others come.
+  if (IsDraining(candidate.value, free_bytes)) return false;
   std::uint64_t bytes = AvailableTo(candidate.value, free_bytes) + candidate.value.own_room_bytes();
   for (const Item& each : clients_) {
     if (each.client == candidate.client) continue;

@@ -252,6 +252,8 @@ class Residency {
   const Item* Choose(std::uint64_t free_bytes, TimePoint now) const;
   static bool GoesBefore(const Item& left, const Item& right, TimePoint now);
   std::uint64_t AvailableTo(const Client& client, std::uint64_t free_bytes) const;
+  // It waits for its own commands to end, so that what it needs can come in.
+  bool IsDraining(const Client& client, std::uint64_t free_bytes) const;
   // Whether the time alone could make enough room for it.
   bool MayCome(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const;
   bool IsIdle(const Client& client, TimePoint now) const;

@@ -694,6 +694,23 @@ TEST_F(QuietByStepTest, StepsComeInOnceNothingOfTheirClientRuns) {
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "it was quiet before, and is not now";
 }
 
+// Its kernel may wait for what it writes itself from another stream.
+TEST_F(QuietByStepTest, OneWhoseCommandsDoNotEndHoldsUpNobodyElse) {
+  const ClientId endless = Add(0), other = Add(0);
+  for (const ClientId each : {endless, other}) {
+    Of(each) = {.movable_bytes = 40 * kStep, .resident_bytes = 20 * kStep};
+    residency_.OnMemory(each, Of(each), now_);
+    Works(each, 26, 20);
+  }
+  EXPECT_EQ(residency_.Next(Free(), now_)->client, endless);
+  const auto next = residency_.Next(Free(), now_);
+  ASSERT_TRUE(next) << "there is room for both";
+  EXPECT_EQ(next->kind, Kind::kHold);
+  EXPECT_EQ(next->client, other);
+  residency_.OnDrained(other);
+  EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kMoveIn);
+}
+
 TEST_F(ByStepTest, WhatNeverFitsIsRefusedAtOnce) {
   const ClientId guaranteed = Add(50), client = Add(0);
   Grow(guaranteed, 50);
