@@ -100,6 +100,7 @@ class Graph {
   scheduler::Duration predicted_sum{};
   bool knows_all = false;
   std::uint64_t cuts = 0;  // Launches that were cut, since it became another graph.
+  std::uint64_t cuts_ever = 0;
   // Measured times of launches that ran in one piece.
   scheduler::RecentSamples<19> whole;
 

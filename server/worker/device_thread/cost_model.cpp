@@ -50,16 +50,17 @@ scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
   return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
 }
 
-bool CostModel::WantsSample(const CommandSlot& command) const {
+bool CostModel::WantsSample(std::uint64_t session, const CommandSlot& command) const {
   if (command.kind == CommandKind::kGraph && command.is_part_of_graph()) return false;
-  return command.kind != CommandKind::kLaunch || IsSampled(command.sequence) ||
+  return command.kind != CommandKind::kLaunch || IsSampled(session, command.sequence) ||
          !launches_.KnowsWell(FormKey(command));
 }
 
-bool CostModel::IsSampled(std::uint64_t number) const {
+bool CostModel::IsSampled(std::uint64_t session, std::uint64_t number) const {
   static_assert(kSampleEvery == 16, "four bits of a hash");
   // The last round is for the bits of the secret, which the one ahead puts into the lower half.
-  const std::uint64_t hash = Mix(Mix(Mix(secret_[0], number / kSampleEvery), secret_[1]), 0);
+  const std::uint64_t hash =
+      Mix(Mix(Mix(Mix(secret_[0], session), number / kSampleEvery), secret_[1]), 0);
   return number % kSampleEvery == hash >> 60;
 }
 

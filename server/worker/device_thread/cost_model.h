@@ -42,8 +42,8 @@ class CostModel {
   // `secret` decides which of each kSampleEvery is sampled.
   explicit CostModel(const HashSeed& secret = {}) : secret_(secret) {}
 
-  // Of a command by its sequence, of a graph's launches by how many there were.
-  bool IsSampled(std::uint64_t number) const;
+  // Of a session's command by its sequence, of a graph's launches by how many there were.
+  bool IsSampled(std::uint64_t session, std::uint64_t number) const;
 
   // A module's identity in keys: its content, its owner and its isolation, which decides about its
   // code. So one program of a user teaches the next one, also in the next worker with this seed.
@@ -95,7 +95,7 @@ class CostModel {
 
   // Whether a sample of it is worth what exact times cost: until its key has enough of them, and
   // of one in kSampleEvery from then on, since kernels change what they do.
-  bool WantsSample(const CommandSlot& command) const;
+  bool WantsSample(std::uint64_t session, const CommandSlot& command) const;
 
   // Only for commands that ran to their end, and next to nothing else.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);

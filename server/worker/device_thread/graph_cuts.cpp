@@ -30,10 +30,10 @@ bool Offers::Cut(ClientState& client, std::uint32_t slot) {
   if (command.kind != CommandKind::kGraph || command.past() != CommandSlot::Past::kNew) return true;
   if (client.streams.AwaitsSlot(slot)) return false;
   if (command.first_node == 0) {
-    Refresh(*command.graph);
+    Refresh(client, *command.graph);
     // Unknown nodes of the first launches go alone anyway.
-    command.goes_singly =
-        command.graph->cuts >= CostModel::kSampleEvery && costs_.IsSampled(command.graph->cuts);
+    command.goes_singly = command.graph->cuts >= CostModel::kSampleEvery &&
+                          costs_.IsSampled(client.setup.session, command.graph->cuts_ever);
   }
   const std::uint32_t end = EndOfPart(client, command);
   if (end != command.end_node) {
@@ -48,10 +48,11 @@ bool Offers::Cut(ClientState& client, std::uint32_t slot) {
   return true;
 }
 
-void Offers::Refresh(Graph& graph) const {
+void Offers::Refresh(const ClientState& client, Graph& graph) const {
   // The first ones are those that teach; later ones cost no look-up per node.
   constexpr std::uint64_t kFirst = 4;
-  if (++graph.cuts > kFirst && !costs_.IsSampled(graph.cuts)) return;
+  ++graph.cuts_ever;
+  if (++graph.cuts > kFirst && !costs_.IsSampled(client.setup.session, graph.cuts_ever)) return;
   graph.predicted.resize(graph.size());
   graph.alone.resize(graph.size());
   graph.knows_all = true;

@@ -115,7 +115,7 @@ bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& comma
 // One launch in kSampleEvery runs as that, if no other client has anything to do then.
 bool Offers::TriesOriginal(const ClientState& client, const CommandSlot& command,
                            scheduler::Duration predicted) const {
-  if (!costs_.IsSampled(command.sequence) || predicted > slice_) return false;
+  if (!costs_.IsSampled(client.setup.session, command.sequence) || predicted > slice_) return false;
   return std::ranges::all_of(roster_.present(), [&](const ClientState* other) {
     return other == &client || (other->offers.queued_ == 0 && other->offers.on_device_ == 0);
   });
@@ -277,7 +277,7 @@ void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
         work.of_class = static_cast<std::uint8_t>(client->spec().scheduling_class);
         work.priority = action.priority;
         work.first_unit = command.units_done;
-        work.wants_times = costs_.WantsSample(command);
+        work.wants_times = costs_.WantsSample(client->setup.session, command);
         limiter_.OnSubmitted(*client, command, action.priority, now);
         if constexpr (std::is_same_v<std::decay_t<decltype(work)>, device::GraphWork>) {
           device_.SubmitGraph(work);

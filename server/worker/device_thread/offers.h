@@ -88,7 +88,7 @@ class Offers {
   // One past the last node of the part that is to be offered next.
   std::uint32_t EndOfPart(const ClientState& client, const CommandSlot& command) const;
   // Looks up what the nodes of a graph take, if that may have changed.
-  void Refresh(Graph& graph) const;
+  void Refresh(const ClientState& client, Graph& graph) const;
   void TakeForm(ClientState& client, CommandSlot& command) const;
   void LearnGraph(const CommandSlot& command) const;
   static void TakeBack(ClientState& client, std::span<const std::uint64_t> names);

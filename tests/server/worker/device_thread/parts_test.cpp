@@ -706,13 +706,13 @@ TEST(CostModel, AFormIsSlowByTheMediansOfEnoughSamplesOfBoth) {
 
 // A client that knew which of its launches are sampled could make those short, and be predicted so.
 TEST(CostModel, OfEachSixteenOneIsSampledAndOnlyTheSecretSaysWhich) {
-  const auto sampled = [](const HashSeed& secret) {
+  const auto sampled = [](const HashSeed& secret, std::uint64_t session) {
     const CostModel costs(secret);
     std::vector<std::uint64_t> places;
     for (std::uint64_t begin = 0; begin < 4096; begin += CostModel::kSampleEvery) {
       std::size_t count = 0;
       for (std::uint64_t number = begin; number < begin + CostModel::kSampleEvery; ++number) {
-        if (!costs.IsSampled(number)) continue;
+        if (!costs.IsSampled(session, number)) continue;
         ++count;
         places.push_back(number - begin);
       }
@@ -720,11 +720,12 @@ TEST(CostModel, OfEachSixteenOneIsSampledAndOnlyTheSecretSaysWhich) {
     }
     return places;
   };
-  const std::vector<std::uint64_t> places = sampled({1, 2});
+  const std::vector<std::uint64_t> places = sampled({1, 2}, 1);
   ASSERT_EQ(places.size(), 256u);
-  EXPECT_EQ(places, sampled({1, 2}));
-  for (const HashSeed& other : {HashSeed{1, 3}, HashSeed{2, 2}}) {
-    const std::vector<std::uint64_t> others = sampled(other);
+  EXPECT_EQ(places, sampled({1, 2}, 1));
+  using Other = std::pair<HashSeed, std::uint64_t>;
+  for (const auto& [secret, session] : {Other{{1, 3}, 1}, Other{{2, 2}, 1}, Other{{1, 2}, 2}}) {
+    const std::vector<std::uint64_t> others = sampled(secret, session);
     std::size_t same = 0;
     for (std::size_t i = 0; i < places.size(); ++i) same += places[i] == others[i] ? 1 : 0;
     EXPECT_LT(same, 40u) << "one of 16 by chance";
@@ -749,7 +750,7 @@ TEST(CostModel, WhichFormIsSlowIsKnownToWhomItIsTaught) {
   CostModel third;
   third.Learn(first.Known());
   EXPECT_TRUE(third.FormsOf(launch).is_stoppable_slow());
-  EXPECT_TRUE(third.WantsSample(launch)) << "what was learnt is soon replaced";
+  EXPECT_TRUE(third.WantsSample(1, launch)) << "what was learnt is soon replaced";
 }
 
 TEST(CostModel, TheTurnaroundIsWhatNineOfTenDidNotExceed) {
