@@ -138,10 +138,12 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
     // With the module it may be beyond its guarantee, and what is full refuses it.
     if (Status full = cover->Cover(use); !full.ok()) return full;
   } else if (placed.status().code() == StatusCode::kOutOfMemory) {
-    use.pinned_bytes += placing.module->bytes();
-    // A GPU's modules take their memory in whole steps.
-    const std::uint64_t steps = device::RoundUp(placing.module->bytes(), device::kMapStepBytes);
-    if (cover->IsSettled(use)) placing.missing_bytes = steps;
+    // A GPU's modules take their memory in whole steps. A guarantee may end amid the last one.
+    const std::uint64_t bytes = placing.module->bytes(), pinned = use.pinned_bytes;
+    for (const std::uint64_t room : {bytes, device::RoundUp(bytes, device::kMapStepBytes)}) {
+      use.pinned_bytes = pinned + room;
+      if (cover->IsSettled(use)) placing.missing_bytes = room;
+    }
   }
   return placed;
 }
