@@ -91,7 +91,7 @@ def everything_of(client):
     stream.synchronize()
     rows = {"width_bytes": 1, "height": 1, "destination_pitch_bytes": 1, "source_pitch_bytes": 1}
     return {
-        "check": client.check, "load_module": lambda: client.load_module(PTX),
+        "check": client.check, "trim_device": client.trim_device, "load_module": lambda: client.load_module(PTX),
         "allocate": lambda: client.allocate(4), "allocate_host": lambda: client.allocate_host(4),
         "to_device": lambda: client.to_device(array), "to_host": buffer.to_host, "asarray": lambda: np.asarray(buffer),
         "create_stream": client.create_stream, "create_event_and_wait": lambda: stream.wait(client.create_event()),
@@ -129,7 +129,7 @@ def test_after_close_every_object_answers_with_an_error(server):
             pytest.fail(f"{name} did not raise")
     assert array.sum() >= 0 and kernel.name == "add_one" and module["busy"].name == "busy" and buffer.nbytes == 16
     assert "cpu:0" in repr(client) and client.memory_info.total_bytes > 0
-    assert client.memory_info.guaranteed_bytes == client.memory_info.total_bytes and client.trim_device() >= 0
+    assert client.memory_info.guaranteed_bytes == client.memory_info.total_bytes
     buffer.free()
 
 
