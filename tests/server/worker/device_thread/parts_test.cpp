@@ -469,6 +469,16 @@ TEST(CommandSlab, GivesOutEverySlotOnce) {
   EXPECT_EQ(slab.used(), 64u);
 }
 
+TEST(CommandSlab, ACommandHasNoReachOfTheOneBeforeIt) {
+  CommandSlab slab(1);
+  const std::uint32_t slot = slab.Allocate();
+  slab[slot].SetReach(device::Reach::Everything());
+  ASSERT_NE(slab[slot].reach(), nullptr);
+  slab.Free(slot);
+  ASSERT_EQ(slab.Allocate(), slot);
+  EXPECT_EQ(slab[slot].reach(), nullptr);
+}
+
 TEST(CommandSlab, ParametersOfAnySizeHaveRoomUntilTheSlotIsFreed) {
   CommandSlab slab(1);
   for (const std::size_t bytes : {0ul, 256ul, 257ul, 4096ul, 32764ul, 24ul}) {
