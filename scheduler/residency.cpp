@@ -7,6 +7,11 @@
 #include "scheduler/check.h"
 
 namespace gpushared::scheduler {
+namespace {
+
+constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+
+}  // namespace
 
 void Residency::Add(ClientId client, const MemoryGrant& grant) {
   clients_.Add(client, Client{.grant = grant, .moves_by_step = options_.moves_by_step});
@@ -84,6 +89,11 @@ void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
   state.granted_bytes = 0;
   state.asked_bytes = bytes;
   CountWait(state, now);
+  const Duration mebibyte = SlowMebibyte(/*goes_in=*/false);
+  if (!state.has_right() || mebibyte == Duration::zero()) return;
+  const std::uint64_t moved = bytes + (move_ ? options_.step_bytes : 0);
+  const auto mebibytes = static_cast<Duration::rep>((moved + kMebibyte - 1) / kMebibyte);
+  state.owed_room = OwedRoom{.asked_at = now, .moves = mebibytes * mebibyte};
 }
 
 void Residency::OnDrained(ClientId client) {
@@ -92,7 +102,6 @@ void Residency::OnDrained(ClientId client) {
 }
 
 Duration Residency::CostOf(bool goes_in, std::uint64_t bytes, Duration took) {
-  constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
   const auto mebibytes = static_cast<Duration::rep>(bytes / kMebibyte);
   if (mebibytes == 0) return took;
   RecentSamples<15>& samples = per_mebibyte_[goes_in ? 1 : 0];
@@ -122,7 +131,7 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
     const Duration cost = CostOf(move_->goes_in, moved, now - move_->since);
     beneficiary->way += Charged(*beneficiary, *move_, moved, cost);
   }
-  if (move_->goes_in && before == after) rests_until_ = now + options_.rest;
+  if (move_->goes_in && !move_->is_cut && before == after) rests_until_ = now + options_.rest;
   move_.reset();
   state.moves.out_bytes += before - std::min(before, after);
   state.moves.in_bytes += after - std::min(before, after);
@@ -181,6 +190,54 @@ Duration Residency::WaitedFor(ClientId client, TimePoint now) const {
 bool Residency::IsShutOut(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state != nullptr && !state->can_run() && !CanEverHave(client, *state);
+}
+
+// ---- room that is owed
+
+RoomReport Residency::rooms() const {
+  const auto per_second = [this](bool goes_in) {
+    const Duration mebibyte = SlowMebibyte(goes_in);
+    constexpr std::uint64_t kSecond = Duration(std::chrono::seconds(1)).count();
+    return mebibyte == Duration::zero()
+               ? 0
+               : kMebibyte * kSecond / static_cast<std::uint64_t>(mebibyte.count());
+  };
+  RoomReport report = rooms_;
+  report.out_bytes_per_s = per_second(false);
+  report.in_bytes_per_s = per_second(true);
+  return report;
+}
+
+void Residency::NoteStopping(Client& client, bool is_stopping, TimePoint now) {
+  if (!client.owed_room || is_stopping == client.owed_room->stops_since.has_value()) return;
+  OwedRoom& room = *client.owed_room;
+  if (is_stopping) {
+    room.stops_since = now;
+  } else {
+    room.stops += now - *std::exchange(room.stops_since, std::nullopt);
+  }
+}
+
+void Residency::CountRoom(Client& client, bool is_made, TimePoint now) {
+  if (!client.owed_room) return;
+  NoteStopping(client, false, now);
+  const OwedRoom room = *std::exchange(client.owed_room, std::nullopt);
+  const Duration waited = now - room.asked_at, promised = room.moves + room.stops;
+  ++rooms_.rooms;
+  if (!is_made || waited > promised) ++rooms_.late;
+  if (waited <= rooms_.longest) return;
+  rooms_.longest = waited;
+  rooms_.longest_promised = promised;
+}
+
+std::optional<MemoryAction> Residency::CutMove() {
+  if (move_->is_owed || move_->is_cut) return {};
+  for (const auto& [client, state] : clients_) {
+    if (!state.wants_room() || !state.has_right() || client == move_->beneficiary) continue;
+    move_->is_cut = true;
+    return MemoryAction{MemoryAction::Kind::kCut, move_->client, 0, client, true};
+  }
+  return {};
 }
 
 // ---- who is next
@@ -361,7 +418,8 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
     move_ = Move{.client = client,
                  .beneficiary = candidate.client,
                  .since = now,
-                 .goes_in = kind == Kind::kMoveIn};
+                 .goes_in = kind == Kind::kMoveIn,
+                 .is_owed = candidate.value.has_right()};
     return MemoryAction{kind, client, std::min(bytes, options_.move_bytes_max), candidate.client,
                         candidate.value.has_right()};
   };
@@ -377,11 +435,13 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
     Client& served = clients_.At(candidate.client);
     served.granted_bytes = std::exchange(served.asked_bytes, 0);
     CountWait(served, now);
+    CountRoom(served, /*is_made=*/true, now);
     return MemoryAction{Kind::kRoom, candidate.client, served.granted_bytes, candidate.client};
   }
   Item* const found = Victim(candidate, needed - available, now);
   if (found == nullptr) return {};
   *victim = found->client;
+  NoteStopping(clients_.At(candidate.client), !found->value.is_quiet(), now);
   if (!found->value.is_quiet()) return Hold(found->client, candidate.client);
   return move(Kind::kMoveOut, found->client,
               std::min(needed - available, GivesBytes(*found, candidate.client)));
@@ -395,9 +455,10 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
     state.is_refused = false;
     const std::uint64_t asked = std::exchange(state.asked_bytes, 0);
     CountWait(state, now);
+    CountRoom(state, /*is_made=*/false, now);
     return MemoryAction{Kind::kNoRoom, client, asked, client};
   }
-  if (move_) return {};
+  if (move_) return CutMove();
   if (now < rests_until_) {
     wake_at_ = rests_until_;
     return {};

@@ -40,8 +40,10 @@ struct ResidencyOptions {
   Duration retry_after = std::chrono::seconds(1);
   // When a move in is tried again that found no room: others of the machine may have it.
   Duration rest = std::chrono::milliseconds(1);
-  // One move at most: whoever has a guarantee waits for a move that has begun.
+  // One move at most.
   std::uint64_t move_bytes_max = std::uint64_t{16} << 20;
+  // A move that is cut ends after so much: whoever has a guarantee waits for that.
+  std::uint64_t step_bytes = std::uint64_t{2} << 20;
 };
 
 // Memory that a client was granted.
@@ -74,6 +76,7 @@ struct MemoryAction {
     kRelease,  // Its commands may start again.
     kMoveOut,  // `bytes` at most go off the device. Answered by OnMoved.
     kMoveIn,   // `bytes` at most come back. Answered by OnMoved.
+    kCut,      // Its move, which has begun, is to end after the present step.
     kRoom,     // The room that it asked for is free. Answered by OnMemory.
     kNoRoom,   // It cannot be had, whoever makes room.
   };
@@ -92,6 +95,19 @@ struct MemoryMoves {
   std::uint64_t times_out = 0;  // It could run, and a part went that it needs.
 };
 
+// How fast memory moves, and what became of the promise to those who asked for room that is their
+// right: they wait for running commands to stop, and for the bytes at that speed.
+struct RoomReport {
+  // Three of the last four moves were at least as fast; 0 before the first one.
+  std::uint64_t out_bytes_per_s = 0;
+  std::uint64_t in_bytes_per_s = 0;
+  // From here on since the device began, once the speed is known.
+  std::uint64_t rooms = 0;
+  std::uint64_t late = 0;       // They took longer than promised, or could not be had.
+  Duration longest{};           // The longest wait,
+  Duration longest_promised{};  // and what was promised of that one.
+};
+
 // Decides whose memory is on a device whose clients may hold more than there is.
 //
 // A client that holds no more than its guarantee is *settled*: its memory never moves, and room
@@ -107,8 +123,9 @@ struct MemoryMoves {
 // the longest idle one before others. Of the busy ones the one goes first whose next turn is
 // furthest: it came in last.
 //
-// One move is made at a time. After each event, and when wake_at() is reached, the caller takes
-// actions from Next until there is none, and carries each out before anything else.
+// One move is made at a time. It is cut where somebody asks for room that is his right, unless it
+// is made for such a one. After each event, and when wake_at() is reached, the caller takes actions
+// from Next until there is none, and carries each out before anything else.
 //
 // Allocates when clients are added. Thread-compatible.
 class Residency {
@@ -155,16 +172,26 @@ class Residency {
   Duration WaitedFor(ClientId client, TimePoint now) const;
   // The guarantees of others leave too little for what it needs; it waits until one of them frees.
   bool IsShutOut(ClientId client) const;
+  RoomReport rooms() const;
   // The most of its memory that can be on the device, whoever else makes room.
   std::uint64_t RoomFor(ClientId client) const;
   std::size_t client_count() const { return clients_.size(); }
 
  private:
+  // Room that its client has a right to, from the wish to the answer.
+  struct OwedRoom {
+    TimePoint asked_at{};
+    Duration moves{};  // Promised of the bytes,
+    Duration stops{};  // and so long others took to stop,
+    std::optional<TimePoint> stops_since{};
+  };
+
   struct Client {
     MemoryGrant grant;
     bool moves_by_step = false;
     MemoryHeld held;
-    std::uint64_t asked_bytes = 0;    // Room.
+    std::uint64_t asked_bytes = 0;  // Room.
+    std::optional<OwedRoom> owed_room{};
     std::uint64_t granted_bytes = 0;  // Room that is kept for it until it says what it holds.
     bool is_busy = false;
     bool is_held = false;
@@ -237,6 +264,8 @@ class Residency {
     ClientId beneficiary;
     TimePoint since{};
     bool goes_in = false;
+    bool is_owed = false;
+    bool is_cut = false;
   };
 
   // A stay pays this for a move.
@@ -245,6 +274,12 @@ class Residency {
   static Duration Charged(Client& beneficiary, const Move& move, std::uint64_t moved,
                           Duration cost);
   void CountWait(Client& client, TimePoint now);
+  // A MiB takes so long in three of four moves.
+  Duration SlowMebibyte(bool goes_in) const { return per_mebibyte_[goes_in ? 1 : 0].Quantile(75); }
+  // Of room that a client has a right to. `is_stopping`: it waits for others to stop.
+  static void NoteStopping(Client& client, bool is_stopping, TimePoint now);
+  void CountRoom(Client& client, bool is_made, TimePoint now);
+  std::optional<MemoryAction> CutMove();
   void Update(Client& client, const MemoryHeld& held, TimePoint now);
   void ComeIn(Client& client, bool goes_on, TimePoint now);
   bool CanEverHave(ClientId id, const Client& client) const;
@@ -282,6 +317,7 @@ class Residency {
   TimePoint moves_fail_until_{};
   TimePoint rests_until_{};
   std::optional<TimePoint> wake_at_;
+  RoomReport rooms_;  // Counts alone.
 };
 
 }  // namespace gpushared::scheduler

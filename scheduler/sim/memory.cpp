@@ -74,6 +74,7 @@ class ResidencyWorld {
   std::uint64_t Free() const;
   void Begin();
   void Decide();
+  void CutMove();
   void Advance(TimePoint to);
   void OnEvent();
   TimePoint NextEvent() const;
@@ -93,7 +94,7 @@ class ResidencyWorld {
   std::vector<Held> clients_;
   TimePoint now_{std::chrono::seconds(1)};
   std::optional<MemoryAction> move_, hold_;
-  TimePoint move_ends_{}, hold_ends_{}, high_changes_{};
+  TimePoint move_began_{}, move_ends_{}, hold_ends_{}, high_changes_{};
   std::optional<TimePoint> asked_;
   bool is_high_here_ = false;
   std::vector<Duration> ran_;
@@ -178,7 +179,11 @@ void ResidencyWorld::Decide() {
       case Kind::kMoveOut:
       case Kind::kMoveIn:
         move_ = action;
+        move_began_ = now_;
         move_ends_ = now_ + MoveTime(scenario_, action->bytes);
+        break;
+      case Kind::kCut:
+        CutMove();
         break;
       case Kind::kRoom:
         Of(high_).memory = {.movable_bytes = action->bytes, .resident_bytes = action->bytes};
@@ -190,6 +195,13 @@ void ResidencyWorld::Decide() {
         return;
     }
   }
+}
+
+void ResidencyWorld::CutMove() {
+  const Duration step = MoveTime(scenario_, kStepBytes);
+  const auto begun = static_cast<std::uint64_t>((now_ - move_began_) / step) + 1;
+  move_->bytes = std::min(move_->bytes, begun * kStepBytes);
+  move_ends_ = std::min(move_ends_, move_began_ + MoveTime(scenario_, move_->bytes));
 }
 
 TimePoint ResidencyWorld::NextEvent() const {

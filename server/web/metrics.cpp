@@ -53,6 +53,18 @@ constexpr Entry kOfOvercommit[] = {
      "The part of that which is promised to clients."},
     {"gpushared_overcommit_used_bytes", Type::kGauge, "used_bytes",
      "The part of that which holds device memory now."},
+    {"gpushared_overcommit_move_out_bytes_per_second", Type::kGauge, "move_out_bytes_per_s",
+     "Device memory goes at least so fast to host memory in three of four moves."},
+    {"gpushared_overcommit_move_in_bytes_per_second", Type::kGauge, "move_in_bytes_per_s",
+     "The same of moves back."},
+    {"gpushared_overcommit_rooms", Type::kCounter, "rooms",
+     "Times that room was made within a guarantee, with a promise how long it takes."},
+    {"gpushared_overcommit_rooms_late", Type::kCounter, "rooms_late",
+     "The part of that which took longer than promised."},
+    {"gpushared_overcommit_room_longest_seconds", Type::kGauge, "room_longest_s",
+     "The longest of these waits."},
+    {"gpushared_overcommit_room_longest_promised_seconds", Type::kGauge, "room_longest_promised_s",
+     "How long that one was promised to take at most."},
 };
 constexpr Entry kOfClass[] = {
     {"gpushared_class_device_seconds", Type::kCounter, "device_time_s",

@@ -96,6 +96,7 @@ class ResidencyTest : public ::testing::Test {
           room_for_ = action->client;
           break;
         case Kind::kRelease:
+        case Kind::kCut:
         case Kind::kNoRoom:
           break;
       }
@@ -493,6 +494,159 @@ TEST_F(MemoryNotice, AGuaranteeWaitsForNoNotice) {
   residency_.AskRoom(high, 20 * kStep, now_);
   EXPECT_EQ(Expect(Kind::kHold).client, one_);
   EXPECT_EQ(residency_.WantedBytes(one_), 0u) << "it could free nothing in time";
+}
+
+TEST_F(MemoryNotice, AMoveForOneWithoutARightEndsForOneWithARight) {
+  residency_.AskRoom(other_, 20 * kStep, now_);
+  EXPECT_FALSE(residency_.Next(Free(), now_));
+  now_ += 2ms;
+  EXPECT_EQ(Expect(Kind::kHold).client, one_);
+  residency_.OnDrained(one_);
+  EXPECT_EQ(Expect(Kind::kMoveOut).client, one_);
+  EXPECT_FALSE(residency_.Next(Free(), now_));
+  const ClientId high = Add(50, SchedulingClass::kHigh);
+  residency_.AskRoom(high, 2 * kStep, now_);
+  EXPECT_EQ(Expect(Kind::kCut).client, one_);
+  EXPECT_FALSE(residency_.Next(Free(), now_)) << "once is enough";
+  Of(one_).resident_bytes -= kStep;
+  residency_.OnMoved(one_, Of(one_), now_);
+  const auto next = residency_.Next(Free(), now_);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->beneficiary, high);
+}
+
+TEST_F(MemoryNotice, AMoveForAGuaranteeIsNotCutForAnotherOne) {
+  const ClientId high = Add(30, SchedulingClass::kHigh), third = Add(30, SchedulingClass::kHigh);
+  residency_.AskRoom(third, 20 * kStep, now_);
+  EXPECT_EQ(Expect(Kind::kHold).client, one_);
+  residency_.OnDrained(one_);
+  EXPECT_EQ(Expect(Kind::kMoveOut).beneficiary, third);
+  residency_.AskRoom(high, 20 * kStep, now_);
+  EXPECT_FALSE(residency_.Next(Free(), now_));
+}
+
+TEST_F(MemoryNotice, AMoveInThatWasCutGoesOnAtOnceAfterwards) {
+  Of(other_).movable_bytes = 60 * kStep;  // It was moved out before.
+  residency_.OnMemory(other_, Of(other_), now_);
+  Of(one_) = {};
+  residency_.OnMemory(one_, Of(one_), now_);
+  EXPECT_EQ(Expect(Kind::kMoveIn).client, other_);
+  const ClientId high = Add(50, SchedulingClass::kHigh);
+  residency_.AskRoom(high, 10 * kStep, now_);
+  EXPECT_EQ(Expect(Kind::kCut).client, other_);
+  residency_.OnMoved(other_, Of(other_), now_);
+  EXPECT_EQ(Expect(Kind::kRoom).client, high);
+  EXPECT_EQ(Expect(Kind::kMoveIn).client, other_);
+}
+
+// It takes a step of its guarantee and gives it back, and asks whenever others move.
+TEST_F(MemoryNotice, WhoAsksForRoomAllTheTimeKeepsNobodyOut) {
+  Of(other_).movable_bytes = 60 * kStep;  // It was moved out before.
+  residency_.OnMemory(other_, Of(other_), now_);
+  const ClientId nagging = Add(1, SchedulingClass::kHigh);
+  int cuts = 0;
+  for (int turn = 0; turn < 1000 && !IsThere(other_); ++turn) {
+    const auto action = residency_.Next(Free(), now_);
+    if (!action) {
+      now_ = residency_.wake_at().value_or(now_ + 1ms);
+      continue;
+    }
+    if (action->kind == Kind::kHold) residency_.OnDrained(action->client);
+    if (action->kind == Kind::kRoom) residency_.OnMemory(nagging, {}, now_);
+    if (action->kind != Kind::kMoveOut && action->kind != Kind::kMoveIn) continue;
+    std::uint64_t moved = action->bytes;
+    if (action->beneficiary != nagging) {
+      residency_.AskRoom(nagging, kStep, now_);
+      EXPECT_EQ(Expect(Kind::kCut).client, action->client);
+      moved = kStep;  // The present step is made.
+      ++cuts;
+    }
+    now_ += 1ms;
+    MemoryHeld& held = Of(action->client);
+    held.resident_bytes += action->kind == Kind::kMoveIn ? moved : 0 - moved;
+    residency_.OnMoved(action->client, held, now_);
+  }
+  EXPECT_TRUE(IsThere(other_));
+  EXPECT_GE(cuts, 20);
+}
+
+// High clients ask for room that they have a right to. A step takes 1 ms.
+class OwedRoomTest : public ResidencyTest {
+ protected:
+  OwedRoomTest() {
+    Grow(low_, 100);
+    Busy(low_);
+  }
+  // The client that has the room.
+  ClientId HaveRoom(std::uint64_t steps) {
+    const ClientId high = Add(40, SchedulingClass::kHigh);
+    residency_.AskRoom(high, steps * kStep, now_);
+    Settle();
+    EXPECT_EQ(room_for_, high);
+    Grow(high, steps);
+    return high;
+  }
+
+  const ClientId low_ = Add(0);
+};
+
+TEST_F(OwedRoomTest, NothingIsPromisedBeforeTheSpeedIsKnown) {
+  HaveRoom(8);
+  EXPECT_EQ(residency_.rooms().rooms, 0u);
+  // 2 MiB in 1 ms.
+  EXPECT_EQ(residency_.rooms().out_bytes_per_s, 1000 * kStep);
+  EXPECT_EQ(residency_.rooms().in_bytes_per_s, 0u);
+}
+
+TEST_F(OwedRoomTest, ItTakesAsLongAsItsBytes) {
+  HaveRoom(8);
+  HaveRoom(20);
+  const RoomReport report = residency_.rooms();
+  EXPECT_EQ(report.rooms, 1u);
+  EXPECT_EQ(report.late, 0u);
+  EXPECT_EQ(report.longest, 20ms);
+  EXPECT_EQ(report.longest_promised, 20ms);
+}
+
+TEST_F(OwedRoomTest, AMoveThatIsHeldUpMakesItLate) {
+  HaveRoom(8);
+  delay_ = 5ms;
+  HaveRoom(20);
+  HaveRoom(4);
+  const RoomReport report = residency_.rooms();
+  EXPECT_EQ(report.rooms, 2u);
+  EXPECT_EQ(report.late, 1u);
+  EXPECT_EQ(report.longest, 25ms);
+  EXPECT_EQ(report.longest_promised, 20ms);
+}
+
+TEST_F(OwedRoomTest, TheStopOfOthersIsPartOfThePromise) {
+  const ClientId first = HaveRoom(8);
+  Of(first) = {};
+  residency_.Remove(first);
+  ASSERT_TRUE(Comes(low_));
+  const ClientId high = Add(40, SchedulingClass::kHigh);
+  residency_.AskRoom(high, 10 * kStep, now_);
+  ASSERT_EQ(residency_.Next(Free(), now_).value().kind, Kind::kHold);
+  EXPECT_FALSE(residency_.Next(Free(), now_));
+  now_ += 3ms;
+  residency_.OnDrained(low_);
+  Settle();
+  const RoomReport report = residency_.rooms();
+  EXPECT_EQ(report.rooms, 1u);
+  EXPECT_EQ(report.late, 0u);
+  EXPECT_EQ(report.longest, 13ms);
+  EXPECT_EQ(report.longest_promised, 13ms);
+}
+
+TEST_F(OwedRoomTest, RoomBeyondAGuaranteeIsPromisedNothing) {
+  HaveRoom(8);
+  const ClientId other = Add(0);
+  residency_.AskRoom(other, 20 * kStep, now_);
+  now_ += 1s;
+  Settle();
+  EXPECT_EQ(room_for_, other);
+  EXPECT_EQ(residency_.rooms().rooms, 0u);
 }
 
 class FailingStore : public MemoryNotice {

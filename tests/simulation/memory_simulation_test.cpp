@@ -34,6 +34,7 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
     sum.own_moves += outcome.own_moves;
     sum.quiet_moves_in += outcome.quiet_moves_in;
     sum.moves += outcome.moves;
+    sum.cuts += outcome.cuts;
     sum.deaths += outcome.deaths;
     sum.refused += outcome.refused;
     sum.rooms += outcome.rooms;
@@ -54,6 +55,7 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
   EXPECT_GT(sum.own_moves, 0u);
   EXPECT_GT(sum.quiet_moves_in, 0u);
   EXPECT_GT(sum.moves, 0u);
+  EXPECT_GT(sum.cuts, 0u);
   EXPECT_GT(sum.rooms, 0u);
   EXPECT_GT(sum.refused, 0u);
   EXPECT_GT(sum.failures, 0u);

@@ -231,6 +231,13 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
       }
       if (move_) return Break("two moves at one time");
       move_ = action;
+      is_cut_ = false;
+      return;
+    case MemoryAction::Kind::kCut:
+      if (!move_ || move_->client != action.client) return Break("a move is cut that nobody makes");
+      if (std::exchange(is_cut_, true)) return Break("a move is cut twice");
+      if (move_->is_owed) return Break("a move is cut that somebody has a right to");
+      ++outcome_.cuts;
       return;
     case MemoryAction::Kind::kRoom: {
       ++outcome_.rooms;
@@ -256,6 +263,7 @@ void MemoryWorld::EndMove() {
   // Now and then less than what was asked for.
   std::size_t pages = move.bytes / kStepBytes;
   if (Draw(8) == 0) pages = Draw(pages + 1);
+  if (is_cut_) pages = std::min<std::size_t>(pages, 1 + Draw(pages + 1));
   const bool goes_out = move.kind == MemoryAction::Kind::kMoveOut;
   while (pages > 0 && (goes_out ? MoveOutPage(client) : MoveInPage(client))) --pages;
   // A store that takes no more. The session of a client that owes the room ends.

@@ -29,7 +29,8 @@ class MemoryWorld {
     std::uint64_t launches_by_step = 0;  // With a part of the client's memory in the store.
     std::uint64_t beyond = 0;            // Launches of a client that held more than the device has.
     std::uint64_t own_moves = 0;         // A client's, out, for itself.
-    std::uint64_t quiet_moves_in = 0;    // By step, while nothing of the client runs.
+    std::uint64_t cuts = 0;
+    std::uint64_t quiet_moves_in = 0;  // By step, while nothing of the client runs.
   };
 
   explicit MemoryWorld(std::uint64_t seed);
@@ -108,6 +109,7 @@ class MemoryWorld {
   std::vector<std::size_t> free_slots_;
   std::size_t pinned_ = 0;
   std::optional<scheduler::MemoryAction> move_;  // It has begun.
+  bool is_cut_ = false;                          // That one.
   std::uint64_t next_id_ = 1, next_contents_ = 1;
   Outcome outcome_;
 };

@@ -146,7 +146,16 @@ TEST(Metrics, WhatTheServerDoesNotSayIsLeftOut) {
 
 TEST(Metrics, MemoryThatMovesIsCountedAndItsRoomIsShown) {
   json device = {{"device", "cpu:0"},
-                 {"overcommit", {{"bytes", 64}, {"reserved_bytes", 32}, {"used_bytes", 16}}}};
+                 {"overcommit",
+                  {{"bytes", 64},
+                   {"reserved_bytes", 32},
+                   {"used_bytes", 16},
+                   {"move_out_bytes_per_s", 15},
+                   {"move_in_bytes_per_s", 14},
+                   {"rooms", 13},
+                   {"rooms_late", 12},
+                   {"room_longest_s", 0.5},
+                   {"room_longest_promised_s", 0.25}}}};
   device["classes"]["low"] = {{"resident_bytes", 5}, {"guaranteed_bytes", 6}};
   device["totals"]["classes"]["low"] = {{"memory_out_bytes", 7},
                                         {"memory_in_bytes", 8},
@@ -160,7 +169,12 @@ TEST(Metrics, MemoryThatMovesIsCountedAndItsRoomIsShown) {
         "gpushared_memory_moved_out_bytes_total{C} 7", "gpushared_memory_moved_in_bytes_total{C} 8",
         "gpushared_memory_moves_total{C} 9", "gpushared_memory_waited_seconds_total{C} 1.5",
         "gpushared_overcommit_bytes{D} 64", "gpushared_overcommit_reserved_bytes{D} 32",
-        "gpushared_overcommit_used_bytes{D} 16"}) {
+        "gpushared_overcommit_used_bytes{D} 16",
+        "gpushared_overcommit_move_out_bytes_per_second{D} 15",
+        "gpushared_overcommit_move_in_bytes_per_second{D} 14",
+        "gpushared_overcommit_rooms_total{D} 13", "gpushared_overcommit_rooms_late_total{D} 12",
+        "gpushared_overcommit_room_longest_seconds{D} 0.5",
+        "gpushared_overcommit_room_longest_promised_seconds{D} 0.25"}) {
     const std::string pattern = line;
     const std::size_t begin = pattern.find('{');
     const std::string name = "\n" + pattern.substr(0, begin) + "{";

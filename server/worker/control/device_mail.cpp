@@ -110,6 +110,10 @@ void Worker::Impl::Handle(const MoveMemory& message) {
   if (Session* const session = Find(message.session)) session->OnMove(message);
 }
 
+void Worker::Impl::Handle(const CutMove& message) {
+  if (Session* const session = Find(message.session)) session->CutMove();
+}
+
 void Worker::Impl::Handle(const RoomAnswer& message) {
   if (Session* const session = Find(message.session)) session->OnRoom(message.is_made);
 }

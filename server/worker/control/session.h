@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_SERVER_WORKER_CONTROL_SESSION_H_
 #define GPUSHARED_SERVER_WORKER_CONTROL_SESSION_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -141,6 +142,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnModuleReleased(std::uint32_t number);
   void OnStreamError(const StreamError& error);
   void OnMove(const MoveMemory& move);
+  // The last move ends after its present step, whose turn it is now.
+  void CutMove();
   void OnRoom(bool is_made);
   // Ends the client that takes pages of its arenas away.
   void LookAtArenas();
@@ -327,10 +330,11 @@ class Session : public std::enable_shared_from_this<Session> {
   Status why_ended_;
   std::function<void()> on_applied_;
   std::function<void(Session&, bool)> on_room_;
-  std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
-  std::uint64_t arena_bytes_ = 0;   // Taken from the staging budget, also for one being made.
-  ipc::UniqueFd image_;             // Made for the client to write; the next load takes it.
-  std::uint64_t image_bytes_ = 0;   // Taken from the images' budget, until it is read.
+  std::shared_ptr<std::atomic<bool>> is_move_cut_;  // The slow calls' thread reads it.
+  std::uint64_t module_bytes_ = 0;                  // Sum over loaded modules.
+  std::uint64_t arena_bytes_ = 0;  // Taken from the staging budget, also for one being made.
+  ipc::UniqueFd image_;            // Made for the client to write; the next load takes it.
+  std::uint64_t image_bytes_ = 0;  // Taken from the images' budget, until it is read.
 };
 
 }  // namespace gpushared::server

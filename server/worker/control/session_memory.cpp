@@ -165,29 +165,40 @@ void Session::OnMove(const MoveMemory& move) {
   whose.is_urgent = move.is_urgent;
   whose.disturbs = environment_.device.info().moves_disturb;
   ++slow_calls_;
+  is_move_cut_ = std::make_shared<std::atomic<bool>>(false);
   // A step at a time: in between others have their turn.
-  environment_.slow_calls.Post(
-      whose, [self = shared_from_this(), done = std::uint64_t{0}, move]() mutable {
-        SessionMemory& memory = *self->memory_;
-        device::Space& space = *memory.space;
-        Status status;
-        // It may have given back what it held beyond its guarantee, and its room in the store.
-        if (!move.goes_out || memory.cover->Covers(space.use())) {
-          status = MoveStep(space, move, done);
-        }
-        done += std::min(move.bytes - done, device::kMapStepBytes);
-        if (status.ok() && done < move.bytes) return true;
-        const device::SpaceUse use = space.use();
-        if (status.ok() || status.code() == StatusCode::kOutOfMemory) {
-          (void)memory.cover->Cover(use);  // Less than before.
-        }
-        boost::asio::io_context& context = self->environment_.context;
-        boost::asio::post(context, [self = std::move(self), move, status = std::move(status), use] {
-          --self->slow_calls_;
-          self->OnMoveEnded(move, status, use);
-        });
-        return false;
-      });
+  environment_.slow_calls.Post(whose, [self = shared_from_this(), done = std::uint64_t{0}, move,
+                                       is_cut = is_move_cut_]() mutable {
+    SessionMemory& memory = *self->memory_;
+    device::Space& space = *memory.space;
+    // A step at least: whoever cuts all moves of others holds them up, and does not end them.
+    // Relaxed: advice, nothing is read because of it.
+    if (done > 0 && is_cut->load(std::memory_order_relaxed)) done = move.bytes;
+    Status status;
+    // It may have given back what it held beyond its guarantee, and its room in the store.
+    if (done < move.bytes && (!move.goes_out || memory.cover->Covers(space.use()))) {
+      status = MoveStep(space, move, done);
+    }
+    done += std::min(move.bytes - done, device::kMapStepBytes);
+    if (status.ok() && done < move.bytes) return true;
+    const device::SpaceUse use = space.use();
+    if (status.ok() || status.code() == StatusCode::kOutOfMemory) {
+      (void)memory.cover->Cover(use);  // Less than before.
+    }
+    boost::asio::io_context& context = self->environment_.context;
+    boost::asio::post(context, [self = std::move(self), move, status = std::move(status), use] {
+      --self->slow_calls_;
+      self->OnMoveEnded(move, status, use);
+    });
+    return false;
+  });
+}
+
+void Session::CutMove() {
+  // Null only where a session has ended before its first move.
+  if (is_move_cut_ == nullptr) return;
+  is_move_cut_->store(true, std::memory_order_relaxed);
+  environment_.slow_calls.Hurry(id());
 }
 
 void Session::OnMoveEnded(const MoveMemory& move, const Status& status,

@@ -45,6 +45,15 @@ void SlowCalls::SetUrgent(std::uint64_t session, bool is_urgent) {
   changed_.notify_all();
 }
 
+void SlowCalls::Hurry(std::uint64_t session) {
+  const MutexLock lock(mutex_);
+  if (running_ == session) is_hurried_ = true;
+  for (Waiting& each : waiting_) {
+    if (each.caller.session == session) each.caller.is_urgent = true;
+  }
+  changed_.notify_all();
+}
+
 void SlowCalls::NoteUrgentRequests(bool are_open) {
   quiet_since_.store(are_open ? kNever : Clock::now().time_since_epoch().count(),
                      std::memory_order_relaxed);
@@ -67,6 +76,7 @@ void SlowCalls::Run() {
     if (!next->caller.is_urgent && next->caller.disturbs) PauseIfMet(began);
     if (!is_unfinished) continue;
     const MutexLock lock(mutex_);
+    next->caller.is_urgent |= is_hurried_;
     next->posted = Clock::now();
     next->step_took = next->posted - began;
     next->has_begun = true;
@@ -138,6 +148,8 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
     oldest_was_passed_ = next != Oldest();
     Waiting taken = std::move(*next);
     waiting_.erase(next);
+    running_ = taken.caller.session;
+    is_hurried_ = false;
     return taken;
   }
 }

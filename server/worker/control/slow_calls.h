@@ -82,6 +82,8 @@ class SlowCalls {
   }
   // Also of the calls that wait.
   void SetUrgent(std::uint64_t session, bool is_urgent);
+  // Calls of the session that wait, and further steps of the one that is made, are urgent.
+  void Hurry(std::uint64_t session);
   // Until a call that is not urgent and came now might begin, for threads that make their own.
   void AwaitQuiet();
   // Whether an urgent request is open from now on. Of one thread; never waits and wakes nobody:
@@ -120,6 +122,8 @@ class SlowCalls {
   Mutex mutex_;
   std::condition_variable changed_;
   std::deque<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);
+  std::uint64_t running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // The session of the call that is made.
+  bool is_hurried_ GPUSHARED_GUARDED_BY(mutex_) = false;    // That call.
   bool is_finishing_ GPUSHARED_GUARDED_BY(mutex_) = false;
   bool oldest_was_passed_ GPUSHARED_GUARDED_BY(mutex_) = false;
   Clock::time_point pause_until_ GPUSHARED_GUARDED_BY(mutex_);

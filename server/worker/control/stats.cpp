@@ -222,6 +222,14 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
     document["overcommit"] = {{"bytes", store->total_bytes},
                               {"reserved_bytes", store->reserved_bytes},
                               {"used_bytes", store->used_bytes}};
+    const scheduler::RoomReport rooms = snapshot.thread.rooms.value_or(scheduler::RoomReport());
+    ordered_json& row = document["overcommit"];
+    row["move_out_bytes_per_s"] = rooms.out_bytes_per_s;
+    row["move_in_bytes_per_s"] = rooms.in_bytes_per_s;
+    row["rooms"] = rooms.rooms;
+    row["rooms_late"] = rooms.late;
+    row["room_longest_s"] = Seconds(rooms.longest);
+    row["room_longest_promised_s"] = Seconds(rooms.longest_promised);
   }
   if (const auto& loader = worker.loader) {
     document["loader"] = {{"running", loader->running},

@@ -87,6 +87,7 @@ class Worker::Impl {
   void Handle(ClientBroke message);
   void Handle(const Applied& message);
   void Handle(const MoveMemory& message);
+  void Handle(const CutMove& message);
   void Handle(const RoomAnswer& message);
   void Handle(const ModuleReleased& message);
   void Handle(const StreamError& message);

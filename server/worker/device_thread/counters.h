@@ -86,6 +86,7 @@ struct ThreadCounters {
   std::optional<scheduler::Duration> turnaround;  // See CostModel.
   scheduler::Duration lookahead{};                // See DeviceLane.
   ActivityMeter::Gaps gaps;
+  std::optional<scheduler::RoomReport> rooms;  // Where memory moves.
 };
 
 struct ThreadSnapshot {

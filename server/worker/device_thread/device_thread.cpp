@@ -499,6 +499,7 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) const {
   snapshot.thread.turnaround = dispatcher_.offers().costs().Turnaround();
   snapshot.thread.lookahead = dispatcher_.lane().lookahead();
   snapshot.thread.gaps = dispatcher_.requests().gaps();
+  if (memory_) snapshot.thread.rooms = memory_->rooms();
   for (const ClientState* const client : dispatcher_.roster().present()) {
     snapshot.clients.push_back({.session = client->setup.session,
                                 .spec = client->spec(),

@@ -195,6 +195,9 @@ void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::Ti
     case Kind::kMoveOut:
     case Kind::kMoveIn:
       return Move(*client, action);
+    case Kind::kCut:
+      control_.Post(CutMove{action.client.value});
+      return;
     case Kind::kRoom:
     case Kind::kNoRoom:
       control_.Post(

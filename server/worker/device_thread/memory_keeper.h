@@ -44,6 +44,7 @@ class MemoryKeeper {
   void Review(bool was_busy, scheduler::TimePoint now);
   std::optional<scheduler::TimePoint> wake_at() const;
 
+  scheduler::RoomReport rooms() const { return residency_.rooms(); }
   MemorySnapshot SnapshotOf(const ClientState& client, scheduler::TimePoint now) const;
 
  private:

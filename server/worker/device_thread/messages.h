@@ -152,6 +152,10 @@ struct MoveMemory {
   bool is_owed = false;              // Whoever waits for it has a right to the room.
   bool is_urgent = false;            // Whoever waits for it is.
 };
+// Its move is to end after the present step: somebody has a right to what it waits for.
+struct CutMove {
+  std::uint64_t session = 0;
+};
 struct RoomAnswer {
   std::uint64_t session = 0;
   bool is_made = false;  // Else it cannot be had.
@@ -195,9 +199,9 @@ struct DeviceLost {
 };
 
 using ControlMessage =
-    std::variant<ClientDetached, ClientBroke, Applied, LookAtArenas, MoveMemory, RoomAnswer,
-                 ModuleReleased, StreamError, StatsTaken, RequestTold, CostsTaken, TraceOver,
-                 Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
+    std::variant<ClientDetached, ClientBroke, Applied, LookAtArenas, MoveMemory, CutMove,
+                 RoomAnswer, ModuleReleased, StreamError, StatsTaken, RequestTold, CostsTaken,
+                 TraceOver, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
 
 }  // namespace gpushared::server
 
