@@ -92,11 +92,13 @@ std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
 
 Session::~Session() {
   const std::uint32_t mappings = memory_ == nullptr ? 0 : memory_->chunks.mappings();
+  SlowCalls::Caller whose = caller();
+  whose.has_left = true;
   // Whatever was posted before on behalf of this session is done by then.
-  environment_.slow_calls.Post(caller(), [memory = std::move(memory_), image = std::move(image_),
-                                          socket = std::move(closing_),
-                                          &endings = environment_.endings, home = environment_.home,
-                                          returned = Returned(mappings)]() mutable {
+  environment_.slow_calls.Post(whose, [memory = std::move(memory_), image = std::move(image_),
+                                       socket = std::move(closing_),
+                                       &endings = environment_.endings, home = environment_.home,
+                                       returned = Returned(mappings)]() mutable {
     if (memory != nullptr && memory->ReturnPart()) return true;
     std::vector<ipc::SharedSegment> arenas;
     if (memory != nullptr) {

@@ -119,10 +119,10 @@ std::deque<SlowCalls::Waiting>::iterator SlowCalls::Oldest() {
 
 std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
   const auto rank = [](const Waiting& each) {
-    return each.caller.is_urgent        ? 0
-           : each.caller.awaits_welcome ? 1
-           : each.caller.is_newcomer    ? 2
-                                        : 3;
+    return each.caller.is_urgent        ? (each.caller.has_left ? 1 : 0)
+           : each.caller.awaits_welcome ? 2
+           : each.caller.is_newcomer    ? 3
+                                        : 4;
   };
   const auto oldest = Oldest();
   if (oldest_was_passed_ && Clock::now() >= DueOf(*oldest)) return oldest;

@@ -50,6 +50,8 @@ class SlowCalls {
   struct Caller {
     std::uint64_t session = 0;  // 0: the worker.
     bool is_urgent = false;     // The same in all calls of a session, see SetUrgent.
+    // Its memory goes back. Urgent calls of those that are here go first.
+    bool has_left = false;
     // Of a call without steps: its client waits for its welcome. So a flood of newcomers' further
     // calls, which are longer, does not keep others from being let in.
     bool awaits_welcome = false;

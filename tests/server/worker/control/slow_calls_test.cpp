@@ -99,6 +99,16 @@ TEST_F(SlowCallsTest, OthersHaveTheirTurnBetweenTwoSteps) {
                              "next of 1"}));
 }
 
+// A high client that comes waits for nothing of one that goes.
+TEST_F(SlowCallsTest, OfUrgentOnesThoseOfWhoHasLeftGoLast) {
+  HoldThread();
+  Post({.session = 1, .awaits_welcome = true}, "welcome of 1");
+  Post({.session = 2, .is_urgent = true, .has_left = true}, "memory of 2");
+  Post({.session = 3, .is_urgent = true}, "memory of 3");
+  LetGo();
+  EXPECT_EQ(Finish(), (Names{"memory of 3", "memory of 2", "welcome of 1"}));
+}
+
 TEST_F(SlowCallsTest, AHurriedSessionsCallsGoFirst) {
   HoldThread();
   Post({.session = 1}, "load of 1");
