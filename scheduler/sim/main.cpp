@@ -432,6 +432,7 @@ Status Memory(const Arguments& arguments) {
   by_step.low_parts = static_cast<std::size_t>(arguments.low_parts);
   PrintMemory("residency by step", SimulateResidency(by_step));
   PrintMemory("whole-device turns", SimulateWholeDeviceTurns(scenario));
+  PrintMemory("page faults", SimulatePageFaults(scenario));
   return Status::Ok();
 }
 

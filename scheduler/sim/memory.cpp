@@ -326,4 +326,23 @@ MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario, Duration t
   return report;
 }
 
+MemoryReport SimulatePageFaults(const MemoryScenario& scenario, Duration pass) {
+  const auto low = static_cast<std::int64_t>(scenario.low_clients);
+  const std::uint64_t of_low = Part(scenario, scenario.low_part);
+  const bool fits = scenario.low_clients * of_low <= scenario.device_bytes;
+  const Duration faults = fits ? Duration{} : 2 * low * MoveTime(scenario, of_low);
+  MemoryReport report;
+  report.least_runs =
+      static_cast<double>(pass.count()) / static_cast<double>((pass + faults).count());
+  // While one waits for its pages, others compute.
+  report.low_runs = std::min(1.0, report.least_runs * static_cast<double>(low));
+  const double length_s = std::chrono::duration<double>(scenario.length).count();
+  if (!fits) report.moved_bytes = scenario.bytes_per_s * length_s;
+  // Its pages are fresh, so as many of others go out, beside the traffic of the low ones.
+  const Duration first_touch = (low + 1) * MoveTime(scenario, Part(scenario, scenario.high_part));
+  const Duration between = scenario.high_every + scenario.high_stays + first_touch;
+  report.waits.assign(static_cast<std::size_t>(scenario.length / between), first_touch);
+  return report;
+}
+
 }  // namespace gpushared::simulation

@@ -49,6 +49,14 @@ MemoryReport SimulateResidency(const MemoryScenario& scenario);
 MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario,
                                       scheduler::Duration turn = std::chrono::seconds(30));
 
+// Pages come as they are touched, and those go that were touched longest ago: unified memory
+// without turns. Each low client touches all that it has once in `pass` of its time. Together that
+// is more than there is, so a page has gone by the time it is touched again. Clients share the link
+// alike. A fault costs its bytes in and out and nothing else, which flatters it: published
+// slowdowns are up to 78 times (arXiv 2512.24637, abstract).
+MemoryReport SimulatePageFaults(const MemoryScenario& scenario,
+                                scheduler::Duration pass = std::chrono::seconds(1));
+
 }  // namespace gpushared::simulation
 
 #endif  // GPUSHARED_SCHEDULER_SIM_MEMORY_H_

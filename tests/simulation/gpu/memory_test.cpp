@@ -20,6 +20,17 @@ TEST(MemorySimulated, AGuaranteeWaitsForBytesAndNotForTurns) {
   EXPECT_GT(turns.waits.back(), 30s);
 }
 
+TEST(MemorySimulated, PageFaultsThrashWhereNotAllFits) {
+  MemoryScenario scenario{.length = 1h};
+  const MemoryReport faults = SimulatePageFaults(scenario);
+  EXPECT_LT(faults.low_runs, SimulateWholeDeviceTurns(scenario).low_runs);
+  EXPECT_GT(faults.waits.front(), SimulateResidency(scenario).waits.back());
+  // A pass over 48 GiB brings as much in and takes as much out, for each of the two.
+  EXPECT_NEAR(faults.least_runs, 1 / (1 + 4 * 48 * 1.073741824 / 25), 0.001);
+  scenario.low_part = 0.5;
+  EXPECT_EQ(SimulatePageFaults(scenario).low_runs, 1);
+}
+
 TEST(MemorySimulated, LowClientsRunForNineTenthsOfTheTimeAndInTurn) {
   const MemoryReport report =
       SimulateResidency({.low_clients = 3, .high_every = 1000h, .length = 1h});
