@@ -59,6 +59,7 @@ class MemoryOfThreeDevices : public MemoryBeyondTheDevice {
   void RunGraphsByThirds();
   void RunAGraphThatChanges();
   void RunBesideOneThatIsKilled();
+  void RefuseAGraphOfTooMuch();
   void LieAboutABuffer(StatusCode comes_of_it);
 };
 
@@ -161,6 +162,33 @@ TEST_F(MemoryOfThreeDevices, WhatTouchesMoreThanTheDeviceIsRefusedWithBothSizes)
   const Stream other = client.default_stream();
   ASSERT_TRUE(other.Fill(buffer->address() + 70 * kMebi, FillElement::U8(1), 20 * kMebi).ok());
   EXPECT_TRUE(other.Synchronize().ok());
+}
+
+void MemoryOfThreeDevices::RefuseAGraphOfTooMuch() {
+  const Client client = Connect("large");
+  auto parts = Parts(client);
+  const Stream recorder = client.CreateRecorder().value();
+  for (const auto& part : parts) ASSERT_TRUE(part->LaunchNothing(recorder).ok());
+  const Graph graph = recorder.MakeGraph().value();
+  const Stream stream = client.CreateStream().value();
+  ASSERT_TRUE(graph.Launch(stream).ok());
+  const Status refused = stream.Synchronize();
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory) << refused.ToString();
+  // Buffers begin amid steps.
+  EXPECT_THAT(refused.message(),
+              ::testing::ContainsRegex("graph launch refused: it may touch 18[0-9]{7} bytes of the "
+                                       "client's memory, and the device has [0-9]{8} for it"));
+  // Its parts alone are no trouble, nor is the same graph with less.
+  Work(parts, "large", 3);
+  EXPECT_GT(Work(parts, "large", 3, &Numbers::StepInGraph).rounds, 0U);
+  for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
+}
+
+TEST_F(MemoryOfThreeDevices, AGraphThatTouchesMoreThanTheDeviceIsRefusedWithBothSizes) {
+  RefuseAGraphOfTooMuch();
+}
+TEST_F(MemoryOfThreeGpus, AGraphThatTouchesMoreThanTheDeviceIsRefusedWithBothSizes) {
+  RefuseAGraphOfTooMuch();
 }
 
 // The launch may touch what its client said, and never what is not there.
