@@ -9,9 +9,9 @@
 // same calls take without a server: on the cpu device measured, on the GPU of the model its PCIe
 // figure. Holding, stopping, deciding and system calls beside the bytes are no part of the ideal.
 //
-// The promise of an allocation: the time that low work takes to stop, the bytes at the speed that
-// the server has measured of its own moves before, and what the same allocation takes alone (99 of
-// 100). The server keeps count of its own promises, for each room that it makes.
+// The promise of an allocation has three parts. Low work takes its time to stop. The bytes move at
+// the speed that the server has measured of its moves before. The rest is what the same allocation
+// takes alone, in 99 of 100. The server counts its own promises, for each room that it makes.
 
 #include <algorithm>
 #include <array>
@@ -54,7 +54,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr std::size_t kLowClients = 3;
 constexpr std::uint64_t kCutMove = 2 * kMebi;  // ResidencyOptions::step_bytes.
-constexpr std::size_t kRequests = 100;         // Of a visit, beside low ones that run or pause.
+constexpr std::size_t kRequests = 100;         // Of one visit and kind.
 
 struct Arguments {
   std::uint64_t memory_mib = 1024;
