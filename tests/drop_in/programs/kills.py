@@ -26,6 +26,7 @@ from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surro
 
 LIFE_TO_START = 1.5  # Lives are up to so many times as long as the first one took to its first launch.
 SECONDS_MAX = 3600
+TOLD_EVERY = 10  # Kills take minutes; somebody who waits, or ends the run, knows what it has seen.
 
 
 def fail(why):
@@ -116,6 +117,9 @@ def main(bin_dir, cache, kills="200", seed="1"):
                 until(f"the steady program launches nothing after kill {number}",
                       lambda before=before: client(bin_dir, server, steady_job.stem)["launches"] > before)
                 service.look()
+                if (number + 1) % TOLD_EVERY == 0:
+                    print(f"kills: {number + 1} of {kills}, {met} of them connected; {service.answered} right answers of serve",
+                          flush=True)
             if [it["generation"] for it in asked(bin_dir, server, "devices")["devices"]] != generation:
                 fail("the device has another worker")
             if service.answered == 0:
