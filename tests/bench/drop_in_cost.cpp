@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -79,6 +81,10 @@ class DriverProgram {
     Must(cuModuleGetFunction(&kernel_, module, "step"));
     Must(cuMemAlloc(&memory_, bytes));
   }
+  // The last context ends the session, with all that is in it.
+  ~DriverProgram() { (void)cuDevicePrimaryCtxRelease(0); }
+  DriverProgram(const DriverProgram&) = delete;
+  DriverProgram& operator=(const DriverProgram&) = delete;
 
   void Launch() const {
     CUdeviceptr memory = memory_;
@@ -97,32 +103,36 @@ class DriverProgram {
   CUdeviceptr memory_ = 0;
 };
 
+// Whose session the server has first. The second one may copy more slowly, whoever has it.
+enum Order : std::uint8_t { kLibraryFirst, kDropInFirst };
+
 // The same work by interface: the client library's, the drop-in's.
 //
 // Client and worker meet awake, or each wakes the other: the same work then takes several times as
-// long, for many rounds. So the interfaces are compared within each round, and all rounds count
-// the same.
+// long, for many rounds. So the interfaces are compared within each round, and all rounds of an
+// order count the same. So do both orders.
 class Pair {
  public:
   void Add(int which, std::chrono::nanoseconds value) {
     all_[which].Add(value);
     round_[which].Add(value);
   }
-  void EndRound() {
-    ratios_.push_back(round_[0].Percentile(0.5) / round_[1].Percentile(0.5));
+  void EndRound(Order order) {
+    ratios_[order].push_back(round_[0].Percentile(0.5) / round_[1].Percentile(0.5));
     for (Samples& samples : round_) samples = {};
   }
   const Samples& all(int which) const { return all_[which]; }
-  // The median of the rounds: the client library's time as a part of the drop-in's.
-  double Ratio() const {
-    std::vector<double> sorted = ratios_;
+  // The median of an order's rounds: the client library's time as a part of the drop-in's.
+  double Ratio(Order order) const {
+    std::vector<double> sorted = ratios_[order];
     std::ranges::sort(sorted);
     return sorted.empty() ? 0 : sorted[sorted.size() / 2];
   }
+  double Ratio() const { return std::sqrt(Ratio(kLibraryFirst) * Ratio(kDropInFirst)); }
 
  private:
   Samples all_[2], round_[2];
-  std::vector<double> ratios_;
+  std::vector<double> ratios_[2];
 };
 
 struct Copies {
@@ -137,12 +147,12 @@ struct Figures {
   Copies copies[2] = {{.bytes = 64 << 10, .name = "64 KiB", .per_round = 20},
                       {.bytes = 16 << 20, .name = "16 MiB", .per_round = 4}};
 
-  void EndRound() {
-    launch.EndRound();
-    round_trip.EndRound();
+  void EndRound(Order order) {
+    launch.EndRound(order);
+    round_trip.EndRound(order);
     for (Copies& each : copies) {
-      each.to_device.EndRound();
-      each.to_host.EndRound();
+      each.to_device.EndRound(order);
+      each.to_host.EndRound(order);
     }
   }
 };
@@ -188,24 +198,31 @@ void CompareTimes(Report& report, const std::string& what, const Pair& pair) {
 
 void CompareRates(Report& report, const std::string& what, const Pair& pair) {
   Compare(report, what, pair);
-  report.AddValue(what + ", drop-in's rate", pair.Ratio(), "of the client library's");
+  const std::string rate = what + ", drop-in's rate";
+  report.AddValue(rate, pair.Ratio(), "of the client library's");
+  report.AddValue(rate + ", library's session first", pair.Ratio(kLibraryFirst), "of it");
+  report.AddValue(rate + ", drop-in's session first", pair.Ratio(kDropInFirst), "of it");
 }
 
 }  // namespace
 
 void MeasureDropIn(Report& report) {
-  constexpr int kRounds = 50;
+  constexpr int kRounds = 30;  // For each order.
   Figures figures;
   std::vector<std::byte> host(figures.copies[1].bytes, std::byte{1});
   const ServerProcess server({"--log-level", "warn"});
-  const NativeClient native(server.socket(), host.size());
-  const DriverProgram program(server.socket(), host.size());
-  for (int round = 0; round < kRounds; ++round) {
-    // Who comes second finds caches and cores as the other left them: each is second in turns.
-    if (round % 2 == 0) Round(native, 0, host, figures);
-    Round(program, 1, host, figures);
-    if (round % 2 != 0) Round(native, 0, host, figures);
-    figures.EndRound();
+  for (const Order order : {kLibraryFirst, kDropInFirst}) {
+    std::optional<NativeClient> native;
+    if (order == kLibraryFirst) native.emplace(server.socket(), host.size());
+    const DriverProgram program(server.socket(), host.size());
+    if (!native) native.emplace(server.socket(), host.size());
+    for (int round = 0; round < kRounds; ++round) {
+      // Who comes second finds caches and cores as the other left them: each is second in turns.
+      if (round % 2 == 0) Round(*native, 0, host, figures);
+      Round(program, 1, host, figures);
+      if (round % 2 != 0) Round(*native, 0, host, figures);
+      figures.EndRound(order);
+    }
   }
   CompareTimes(report, "launch with room in the ring, mean of 63", figures.launch);
   CompareTimes(report, "null launch and synchronise", figures.round_trip);
