@@ -107,13 +107,15 @@ def test_the_server_answers_what_numpy_computes_beside_a_numba_job(server, sampl
     try:
         # It ends by its own clock, so what is said of it is asked before the answers are.
         theirs = until("the job launches nothing", lambda: that_launches(server, "job"))
+        before = of_ps(server, "python_server")["requests"]
         assert ask(port, 20) == (20, 0)
         for text in ("You may", "", "a\nb", "longer than the context of the model"):
             url = f"http://127.0.0.1:{port}/complete?text={urllib.request.quote(text)}"
             assert urllib.request.urlopen(url, timeout=WAIT_S).read().decode() == completion(parts, text, 4)
         ours = of_ps(server, "python_server")
         assert (ours["class"], ours["latency_promise_us"]) == ("high", PROMISE_S * 1e6)
-        assert 24 <= ours["requests"] <= 25  # Sending the model, before the first mark, counts as one.
+        # Sending the model, before the first mark, may end as one of them.
+        assert 24 <= ours["requests"] - before <= 25
         assert theirs["class"] == "low"
         said, wrong = job.communicate(timeout=WAIT_S)
         assert job.returncode == 0, wrong
