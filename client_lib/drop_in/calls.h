@@ -194,6 +194,8 @@ Code MemcpyBatchAsync(DevicePointer* destinations, DevicePointer* sources, std::
 Code MemcpyBatchAsyncV1(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
                         std::size_t count, CopyHints* hints, std::size_t* hint_starts,
                         std::size_t hint_count, std::size_t* failed, StreamHandle stream);
+Code MemcpyWithAttributesAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
+                               CopyHints* hints, StreamHandle stream);
 Code Memcpy2d(const Copy2d* copy);
 Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream);
 Code Memcpy3d(const Copy3d* copy);

@@ -90,7 +90,6 @@ constexpr Reason kReasons[] = {
     {"cuArrayGetPlane", "arrays have one plane here"},
     {"cuMemcpy3DBatch", kHints},
     {"cuMemcpy3DWithAttributes", kHints},
-    {"cuMemcpyWithAttributes", kHints},
     {"cuMemBatchDecompress", "devices decompress nothing here"},
     {"cuMemGetLocationInfo", "memory lies where it was made"},
     {"cuCheckpoint", "a session cannot be written to a file"},

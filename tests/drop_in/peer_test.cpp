@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between contexts, of one device and of two, and batches of copies.
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/server_process.h"
+
+// Of CUDA 13.2. The toolkit's header may be older.
+extern "C" CUresult cuMemcpyWithAttributesAsync(CUdeviceptr, CUdeviceptr, std::size_t,
+                                                CUmemcpyAttributes*, CUstream);
 
 namespace gpushared::testing {
 namespace {
@@ -279,6 +284,52 @@ TEST_P(BatchTest, EachCopyGoesWhereItsPointersLead) {
   hints[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
   EXPECT_EQ(cuMemcpyBatchAsync(to, from, bytes, 3, hints, starts, 2, stream),
             CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_P(BatchTest, OneCopyTakesHintsToo) {
+  const CUdeviceptr device = Allocate(first_, 64);
+  CUmemcpyAttributes hints = {};
+  hints.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  std::array<std::uint32_t, 4> host = {1, 2, 3, 4}, found{};
+  const auto from = reinterpret_cast<CUdeviceptr>(host.data());
+  ASSERT_EQ(cuMemcpyWithAttributesAsync(device, from, sizeof host, &hints, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(found.data(), device, sizeof found), CUDA_SUCCESS);
+  EXPECT_EQ(found, host);
+  EXPECT_EQ(cuMemcpyWithAttributesAsync(device, from, sizeof host, nullptr, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  hints.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+  EXPECT_EQ(cuMemcpyWithAttributesAsync(device, from, sizeof host, &hints, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
+  constexpr std::size_t kBytes = 4096;
+  constexpr std::size_t kWorkBytes = std::size_t{64} << 20;
+  CUdeviceptr device = Allocate(first_, kBytes);
+  const CUdeviceptr work = Allocate(first_, kWorkBytes);
+  void* host = nullptr;
+  ASSERT_EQ(cuMemHostAlloc(&host, kBytes, 0), CUDA_SUCCESS);
+  auto from = reinterpret_cast<CUdeviceptr>(host);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  CUmemcpyAttributes hints = {};
+  hints.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  std::size_t bytes = kBytes, first = 0;
+  for (const bool is_batch : {true, false}) {
+    std::memset(host, 1, kBytes);
+    // The copy's turn comes after these.
+    for (int i = 0; i < 8; ++i) {
+      ASSERT_EQ(cuMemsetD8Async(work, 0, kWorkBytes, stream), CUDA_SUCCESS);
+    }
+    ASSERT_EQ(is_batch ? cuMemcpyBatchAsync(&device, &from, &bytes, 1, &hints, &first, 1, stream)
+                       : cuMemcpyWithAttributesAsync(device, from, bytes, &hints, stream),
+              CUDA_SUCCESS);
+    std::memset(host, 2, kBytes);
+    ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+    std::uint8_t found = 0;
+    ASSERT_EQ(cuMemcpyDtoH(&found, device, 1), CUDA_SUCCESS);
+    EXPECT_EQ(found, 1);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, BatchTest, ::testing::Values(0),
