@@ -47,7 +47,7 @@ endfunction()
 option(GPUSHARED_JOIN_SOURCES "Compile files of the largest libraries in groups" OFF)
 
 # gpushared_join_sources(<target> [GROUP n] [APART files ...]): groups of n files, eight unless said. A larger group
-# takes a sixth to a quarter less for the same files; none should take over 15 s.
+# takes a sixth to a quarter less for the same files; none should take over 20 s.
 function(gpushared_join_sources target)
   cmake_parse_arguments(arg "" "GROUP" "APART" ${ARGN})
   if(NOT arg_GROUP)

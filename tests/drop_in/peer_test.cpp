@@ -90,17 +90,17 @@ TEST_P(PeerTest, MemoryIsKnownAndFreedInAnyContextAndInNone) {
 
 // A handle is memory of one device; the other one's addresses cannot lead there.
 TEST_P(PeerTest, HandlesOfMemoryAreMappedOnTheirOwnDevice) {
-  constexpr std::size_t kStep = std::size_t{2} << 20;
+  constexpr std::size_t kAllocated = std::size_t{2} << 20;
   CUmemAllocationProp of{};
   of.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   of.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   CUmemGenericAllocationHandle handle = 0;
   CUdeviceptr range = 0;
   ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemCreate(&handle, kStep, &of, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemCreate(&handle, kAllocated, &of, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemAddressReserve(&range, kStep, 0, 0, 0), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemMap(range, kStep, 0, handle, 0),
+  ASSERT_EQ(cuMemAddressReserve(&range, kAllocated, 0, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemMap(range, kAllocated, 0, handle, 0),
             GetParam() == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED);
 }
 

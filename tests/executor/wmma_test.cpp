@@ -15,13 +15,13 @@ namespace gpushared::testing {
 namespace {
 
 // Where the matrices are when they are loaded and stored.
-struct Place {
+struct OperandPlace {
   const char* name;
   const char* modifier;
   const char* base;  // Turns %s (in shared memory, 32 bits) and %g (in global) into an address.
   const char* address;
 };
-constexpr Place kPlaces[] = {
+constexpr OperandPlace kPlaces[] = {
     {"global", ".global", "", "%g"},
     {"generic, global", "", "", "%g"},
     {"shared", ".shared", "", "%s"},
@@ -60,7 +60,7 @@ const std::vector<WmmaProduct> kProducts = {
 
 // Matrices a, b, c and d lie one behind the other, kMatrixBytes each, in global memory. Where the
 // place is in shared memory they are copied there first, and all are copied back.
-std::string KernelOf(const WmmaProduct& p, const Place& place) {
+std::string KernelOf(const WmmaProduct& p, const OperandPlace& place) {
   const std::string bits = p.product == "f64" ? "64" : "32";
   const auto at = [&](u32 matrix) {
     return "[" + std::string(place.address) + "+" + std::to_string(matrix * kMatrixBytes) + "], ";
@@ -103,7 +103,7 @@ std::string KernelOf(const WmmaProduct& p, const Place& place) {
 
 class WmmaOps : public PerFlavour {
  protected:
-  void Check(const WmmaProduct& p, const Place& place) {
+  void Check(const WmmaProduct& p, const OperandPlace& place) {
     Launcher launcher(1 << 20, GetParam());
     launcher.Load(KernelOf(p, place));
     auto* memory = launcher.Allocate<u8>(4 * kMatrixBytes);
@@ -141,7 +141,7 @@ class WmmaOps : public PerFlavour {
 
 TEST_P(WmmaOps, MultiplyWhatTheyLoad) {
   for (WmmaProduct product : kProducts) {
-    for (const Place& place : kPlaces) {
+    for (const OperandPlace& place : kPlaces) {
       for (const bool flipped : {false, true}) {
         product.flipped = flipped;
         Check(product, place);

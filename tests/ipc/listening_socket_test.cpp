@@ -16,14 +16,13 @@
 #include <gtest/gtest.h>
 
 #include "ipc/unix_socket.h"
+#include "tests/ipc/socket_pair.h"
 #include "tests/support/scratch_folder.h"
 
 namespace gpushared::ipc {
 namespace {
 
 using ::testing::HasSubstr;
-
-Deadline Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
 
 class ListeningSocketTest : public ::testing::Test {
  protected:

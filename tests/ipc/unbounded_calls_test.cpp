@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "ipc/unix_socket.h"
+#include "tests/ipc/socket_pair.h"
 #include "tests/support/passed_descriptor.h"
 
 namespace gpushared::ipc {
@@ -26,16 +27,6 @@ namespace {
 using namespace std::chrono_literals;
 using gpushared::testing::LingeringSocket;
 using gpushared::testing::SendWithDescriptor;
-
-struct Pair {
-  UniqueFd ours, theirs;
-};
-
-Pair MakePair() {
-  int ends[2];
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 bool Eventually(const auto& holds) {
   for (int i = 0; i < 3000; ++i) {

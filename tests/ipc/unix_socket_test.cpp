@@ -20,6 +20,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/ipc/socket_pair.h"
+
 namespace gpushared::ipc {
 namespace {
 
@@ -27,8 +29,6 @@ using ::testing::HasSubstr;
 using ::testing::IsSubsetOf;
 using Bytes = std::vector<std::byte>;
 using Progress = FrameReader::Progress;
-
-Deadline Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
 
 // "5 -> anon_inode:[eventfd]", so that one too many says what it is. Without the one that lists,
 // and without those that are closed meanwhile: threads of sanitizers look at files of their own.
@@ -42,15 +42,6 @@ std::set<std::string> OpenFds() {
     if (!lists && !error) open.insert(entry.path().filename().string() + " -> " + target);
   }
   return open;
-}
-
-struct Pair {
-  UniqueFd ours, theirs;
-};
-Pair MakePair() {
-  int ends[2];
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 Bytes RawFrame(MessageType type, std::uint32_t request, const Bytes& payload) {

@@ -29,8 +29,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr std::uint64_t kOut = std::uint64_t{1} << 20;  // In the client's range.
-
 // A kernel in which %rd1 is memory of the client's, and %rd2 the end of what is mapped.
 std::string KernelText(const std::string& body, const std::string& module = "") {
   return ".version 8.0\n.target sm_80\n.address_size 64\n" + module +

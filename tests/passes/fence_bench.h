@@ -27,6 +27,7 @@
 
 namespace gpushared::testing {
 
+inline constexpr std::uint64_t kOut = std::uint64_t{1} << 20;  // In the client's range.
 inline constexpr std::uint64_t kRangeBytes = std::uint64_t{1} << 32;
 // Mapped part of the client's range, as contained kernels are told.
 inline constexpr std::uint64_t kMappedBytes = kRangeBytes - (std::uint64_t{64} << 20);

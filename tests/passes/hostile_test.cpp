@@ -23,7 +23,6 @@ using ::testing::HasSubstr;
 constexpr std::uint32_t kSecret = 0x5ec4e75e;
 // Of the targets, from the client's range on: near enough for one immediate.
 constexpr std::uint64_t kReach = 0x20000000;
-constexpr std::uint64_t kOut = std::uint64_t{1} << 20;  // In the client's range.
 
 struct Attack {
   const char* name;

@@ -18,10 +18,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::uint64_t kOut = std::uint64_t{1} << 20;  // In the client's range.
-constexpr std::int64_t kLeft = 0xab;                    // By others, in every byte.
+constexpr std::int64_t kLeftByOthers = 0xab;  // In every byte.
 
-std::string KernelText(const std::string& body, const std::string& module) {
+std::string TextOf(const std::string& body, const std::string& module) {
   return ".version 8.0\n.target sm_80\n.address_size 64\n" + module +
          "\n.visible .entry k(.param .u64 out)\n{\n"
          ".reg .b64 %rd<8>;\n.reg .b32 %r<8>;\n.reg .b16 %h<4>;\n.reg .pred %p<4>;\n"
@@ -30,14 +29,14 @@ std::string KernelText(const std::string& body, const std::string& module) {
 }
 
 // What a declared variable holds when nothing was written to it, as if others had left it there.
-std::vector<ptx::Instruction> Residue(const ptx::Variable& variable) {
+std::vector<ptx::Instruction> WritesOfOthers(const ptx::Variable& variable) {
   std::vector<ptx::Instruction> writes;
   const std::uint32_t bytes = ptx::TypeBytes(variable.type);
   if (variable.space == ptx::StateSpace::kParameter) {
     for (std::uint64_t i = 0; i < variable.Bytes(); ++i) {
       const auto offset = static_cast<std::int64_t>(i);
-      writes.push_back(
-          ptx::Make("st.param.b8", {ptx::Address(variable.name, offset), ptx::Integer(kLeft)}));
+      writes.push_back(ptx::Make(
+          "st.param.b8", {ptx::Address(variable.name, offset), ptx::Integer(kLeftByOthers)}));
     }
   }
   if (variable.space != ptx::StateSpace::kRegister) return writes;
@@ -45,12 +44,13 @@ std::vector<ptx::Instruction> Residue(const ptx::Variable& variable) {
   const bool is_family = variable.register_count > 0;
   for (std::uint32_t i = 0; i < (is_family ? variable.register_count : 1); ++i) {
     const std::string name = variable.name + (is_family ? std::to_string(i) : "");
-    writes.push_back(ptx::Make("mov." + type, {ptx::Name(name), ptx::Integer(kLeft * 0x01010101)}));
+    writes.push_back(
+        ptx::Make("mov." + type, {ptx::Name(name), ptx::Integer(kLeftByOthers * 0x01010101)}));
   }
   return writes;
 }
 
-void LeaveResidue(ptx::Module& module) {
+void LeaveInEveryVariable(ptx::Module& module) {
   ptx::ModuleEditor names(module);
   for (ptx::Item& item : module.items) {
     auto* function = std::get_if<ptx::Function>(&item);
@@ -59,7 +59,8 @@ void LeaveResidue(ptx::Module& module) {
     for (std::size_t i = 0; i < editor.size(); ++i) {
       const auto* variable = std::get_if<ptx::Variable>(&editor.At(i));
       if (variable == nullptr) continue;
-      for (ptx::Instruction& write : Residue(*variable)) editor.InsertAfter(i, std::move(write));
+      for (ptx::Instruction& write : WritesOfOthers(*variable))
+        editor.InsertAfter(i, std::move(write));
     }
     const ptx::Instruction carry = ptx::Make(
         "add.cc.u32", {ptx::Name(editor.NewRegister("b32")), ptx::Integer(-1), ptx::Integer(1)});
@@ -69,7 +70,7 @@ void LeaveResidue(ptx::Module& module) {
       if (instruction != nullptr && instruction->opcode == "call") editor.InsertAfter(i, carry);
     }
     for (const ptx::Variable& result : function->returns) {
-      for (ptx::Instruction& write : Residue(result)) editor.InsertAtEntry(std::move(write));
+      for (ptx::Instruction& write : WritesOfOthers(result)) editor.InsertAtEntry(std::move(write));
     }
     editor.Apply();
   }
@@ -177,7 +178,7 @@ class Unwritten : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Unwritten, IsZeroInFencedKernels) {
   const Reading& reading = kReadings[GetParam()];
-  FenceBench bench(KernelText(reading.body, reading.module), LeaveResidue);
+  FenceBench bench(TextOf(reading.body, reading.module), LeaveInEveryVariable);
   ASSERT_EQ(bench.Reason("k"), "");
   ASSERT_EQ(bench.ReasonOfContained("k"), "");
   EXPECT_NE(Seen(bench, Form::kPlain), 0u) << "it never saw anything";
@@ -190,28 +191,28 @@ INSTANTIATE_TEST_SUITE_P(All, Unwritten, ::testing::Range<std::size_t>(0, std::s
 // Zeroes come before whatever may be written, never over it.
 TEST(Written, IsAsItWasWritten) {
   FenceBench bench(
-      KernelText("mov.u32 %r5, 1; @%p2 mov.u32 %r5, 7; setp.ne.u64 %p1, %rd1, 0;\n"
-                 "{ .param .align 4 .b8 a[8]; .param .align 4 .b8 r[8];\n"
-                 "@%p1 st.param.b32 [a], 2; st.param.b16 [a+4], 3; call (r), f, (a);\n"
-                 "ld.param.b32 %r1, [r]; ld.param.b32 %r2, [r+4]; }\n"
-                 "mad.lo.u32 %r1, %r1, 100, %r2; mad.lo.u32 %r1, %r5, 10000, %r1;\n"
-                 "add.cc.u32 %r2, 0xffffffff, 1; @%p1 bra NEXT;\nNEXT: addc.u32 %r1, %r1, 0;\n"
-                 "st.global.u32 [%rd1], %r1;",
-                 ".func (.param .align 4 .b8 q[8]) f(.param .align 4 .b8 p[8]) {\n"
-                 ".reg .b32 %a<2>; .reg .pred %u; ld.param.b32 %a0, [p]; ld.param.b32 %a1, [p+4];\n"
-                 "st.param.b32 [q+4], %a1; setp.ne.u32 %u, %a0, 0; @%u st.param.b32 [q], %a0;\n"
-                 "ret; }"),
-      LeaveResidue);
+      TextOf("mov.u32 %r5, 1; @%p2 mov.u32 %r5, 7; setp.ne.u64 %p1, %rd1, 0;\n"
+             "{ .param .align 4 .b8 a[8]; .param .align 4 .b8 r[8];\n"
+             "@%p1 st.param.b32 [a], 2; st.param.b16 [a+4], 3; call (r), f, (a);\n"
+             "ld.param.b32 %r1, [r]; ld.param.b32 %r2, [r+4]; }\n"
+             "mad.lo.u32 %r1, %r1, 100, %r2; mad.lo.u32 %r1, %r5, 10000, %r1;\n"
+             "add.cc.u32 %r2, 0xffffffff, 1; @%p1 bra NEXT;\nNEXT: addc.u32 %r1, %r1, 0;\n"
+             "st.global.u32 [%rd1], %r1;",
+             ".func (.param .align 4 .b8 q[8]) f(.param .align 4 .b8 p[8]) {\n"
+             ".reg .b32 %a<2>; .reg .pred %u; ld.param.b32 %a0, [p]; ld.param.b32 %a1, [p+4];\n"
+             "st.param.b32 [q+4], %a1; setp.ne.u32 %u, %a0, 0; @%u st.param.b32 [q], %a0;\n"
+             "ret; }"),
+      LeaveInEveryVariable);
   ASSERT_EQ(bench.Reason("k"), "");
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 10204u) << static_cast<int>(form);
 }
 
 // Only the reading of what nothing wrote needs a zero that no branch leads around.
 TEST(Written, MayBeDeclaredLate) {
-  FenceBench bench(KernelText("bra L; .reg .b32 late;\n"
-                              "L: mov.u32 late, 7; st.global.u32 [%rd1], late;",
-                              ""),
-                   LeaveResidue);
+  FenceBench bench(TextOf("bra L; .reg .b32 late;\n"
+                          "L: mov.u32 late, 7; st.global.u32 [%rd1], late;",
+                          ""),
+                   LeaveInEveryVariable);
   ASSERT_EQ(bench.Reason("k"), "");
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 7u) << static_cast<int>(form);
 }
@@ -254,7 +255,7 @@ TEST(UnwrittenRefused, WhatCannotBeZeroedIsNamed) {
        ".func g(.param .align 8 .b8 p[4096]) { ret; }\n"},
   };
   for (const auto& [reason, body, module] : cases) {
-    const std::string text = KernelText(body, std::string(kFunction) + module);
+    const std::string text = TextOf(body, std::string(kFunction) + module);
     const Result<ptx::Module> parsed = ptx::Parse(text);
     ASSERT_TRUE(parsed) << parsed.status().message() << body;
     const Result<ptx::Fenced> fenced = ptx::Fence(*parsed, kRangeBytes);

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-Module ParseText(const std::string& text) {
+Module ParseStrict(const std::string& text) {
   const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.address_size 64\n" + text);
   EXPECT_TRUE(module) << module.status().message() << "\n" << text;
   return module ? *module : Module();
@@ -26,8 +26,8 @@ Module ParseText(const std::string& text) {
 
 std::string WhyNot(const std::string& body, const std::string& module_text = "") {
   const Module module =
-      ParseText(module_text + ".entry k(.param .b64 p)\n{\n.reg .b64 %rd<9>; .reg .b32 %r<9>;\n" +
-                ".reg .pred %q;\n" + body + "\nret;\n}\n");
+      ParseStrict(module_text + ".entry k(.param .b64 p)\n{\n.reg .b64 %rd<9>; .reg .b32 %r<9>;\n" +
+                  ".reg .pred %q;\n" + body + "\nret;\n}\n");
   const PlainNames names(module);
   if (!names.reason().empty()) return names.reason();
   const Function* kernel = module.FindFunction("k");
@@ -142,7 +142,7 @@ TEST(PlainNames, OfAModuleAreDeclaredOnceButFunctionsAheadOfTheirBodies) {
 // --- What else of the text is not looked into ------------------------------------------------
 
 std::string FencedText(const std::string& text) {
-  const Result<Fenced> fenced = Fence(ParseText(text), kFenceRangeBytesMin);
+  const Result<Fenced> fenced = Fence(ParseStrict(text), kFenceRangeBytesMin);
   if (!fenced) return std::string(fenced.status().message());
   for (const FencedKernel& kernel : fenced->kernels) {
     if (!kernel.reason.empty()) return kernel.reason;

@@ -16,8 +16,8 @@ namespace gpushared::server {
 namespace {
 
 using scheduler::SchedulingClass;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 constexpr std::uint32_t kOwn = 500;

@@ -41,8 +41,10 @@ gpushared_test(cuda_device_test
     device/cuda_graph_test.cpp device/cuda_graph_store_test.cpp device/cuda_late_kernel_test.cpp
     device/cuda_moves_test.cpp
     device/cuda_prepared_test.cpp device/cuda_sm_limit_test.cpp device/cuda_times_test.cpp
+  GROUP 13
   LINK gpushared::device gpushared::fake_cuda
-  LABELS unit concurrency)
+  LABELS unit concurrency
+  SECONDS 12)
 
 gpushared_test(cuda_costs_test
   SOURCES device/cuda_costs_test.cpp

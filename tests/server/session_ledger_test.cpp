@@ -9,13 +9,13 @@
 namespace gpushared::server {
 namespace {
 
-Peer User(std::uint32_t uid) { return {.uid = uid, .gid = uid, .groups = {}, .pid = 5}; }
+Peer UserWith(std::uint32_t uid) { return {.uid = uid, .gid = uid, .groups = {}, .pid = 5}; }
 
 LiveSession Session(std::uint64_t id, std::uint32_t uid, const std::string& device,
                     std::uint64_t quota_bytes) {
   LiveSession session;
   session.id = id;
-  session.peer = User(uid);
+  session.peer = UserWith(uid);
   session.device = device;
   session.quota_bytes = quota_bytes;
   session.guaranteed_bytes = quota_bytes;
@@ -46,9 +46,9 @@ TEST(SessionLedger, OneUidCannotPushOutTheEndsOfAnother) {
   SessionLedger ledger;
   const std::uint64_t mine = LiveAndDie(ledger, 1);
   for (std::size_t i = 0; i < 3 * SessionLedger::kEndsMax; ++i) LiveAndDie(ledger, 2);
-  EXPECT_TRUE(ledger.WhyEnded(mine, User(1)).has_value());
+  EXPECT_TRUE(ledger.WhyEnded(mine, UserWith(1)).has_value());
   const std::uint64_t latest = LiveAndDie(ledger, 2);
-  EXPECT_TRUE(ledger.WhyEnded(latest, User(2)).has_value());
+  EXPECT_TRUE(ledger.WhyEnded(latest, UserWith(2)).has_value());
 }
 
 TEST(SessionLedger, EndsAreBoundedOverAllUids) {
@@ -57,17 +57,17 @@ TEST(SessionLedger, EndsAreBoundedOverAllUids) {
   for (std::size_t i = 1; i <= SessionLedger::kEndsMax; ++i) {
     LiveAndDie(ledger, static_cast<std::uint32_t>(i));
   }
-  EXPECT_FALSE(ledger.WhyEnded(first, User(0)).has_value());
+  EXPECT_FALSE(ledger.WhyEnded(first, UserWith(0)).has_value());
 }
 
 TEST(SessionLedger, WhyIsForTheProcessThatHadTheSession) {
   SessionLedger ledger;
   const std::uint64_t id = LiveAndDie(ledger, 1);
-  Peer other_process = User(1);
+  Peer other_process = UserWith(1);
   other_process.pid = 6;
   EXPECT_FALSE(ledger.WhyEnded(id, other_process).has_value());
-  EXPECT_FALSE(ledger.WhyEnded(id, User(2)).has_value());
-  EXPECT_EQ(ledger.WhyEnded(id, User(1))->code(), StatusCode::kKernelFault);
+  EXPECT_FALSE(ledger.WhyEnded(id, UserWith(2)).has_value());
+  EXPECT_EQ(ledger.WhyEnded(id, UserWith(1))->code(), StatusCode::kKernelFault);
 }
 
 }  // namespace

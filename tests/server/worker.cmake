@@ -7,33 +7,19 @@ if(TARGET gpushared::worker)
   gpushared_target_defaults(gpushared_worker_harness)
   gpushared_use_precompiled(gpushared_worker_harness gpushared_server_headers)
 
-  # The device thread alone, part by part.
-  gpushared_test(device_thread_test
+  # The parts alone, and whole workers over a device that takes the steps that the test says.
+  gpushared_test(worker_test
     SOURCES worker/device_thread/activity_test.cpp worker/device_thread/client_buffers_test.cpp
-      worker/device_thread/parts_test.cpp
-      worker/device_thread/step_use_test.cpp
-    LINK gpushared::device_thread LABELS unit concurrency)
-  gpushared_test(worker_parts_test
-    SOURCES worker/control/parts_test.cpp worker/control/kernel_output_test.cpp numa_test.cpp
-      thread_priority_test.cpp
-    LINK gpushared::worker gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
-
-  # Whole workers over a device that takes the steps that the test says.
-  gpushared_test(worker_streams_test
-    SOURCES worker/device_thread/graphs_test.cpp worker/device_thread/streams_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_requests_test SOURCES worker/device_thread/requests_test.cpp
-    LINK gpushared_worker_harness gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_scheduling_test SOURCES worker/device_thread/scheduling_test.cpp worker/device_thread/forms_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_session_test SOURCES worker/control/session_test.cpp worker/control/session_memory_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_cost_test SOURCES worker/control/cost_file_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_explain_test SOURCES worker/control/explain_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_trace_test SOURCES worker/control/trace_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_slow_calls_test SOURCES worker/control/slow_calls_test.cpp
-    LINK gpushared_worker_harness LABELS unit concurrency)
+      worker/device_thread/parts_test.cpp worker/device_thread/step_use_test.cpp
+      worker/device_thread/graphs_test.cpp worker/device_thread/streams_test.cpp worker/device_thread/requests_test.cpp
+      worker/device_thread/scheduling_test.cpp worker/device_thread/forms_test.cpp
+      worker/control/parts_test.cpp worker/control/kernel_output_test.cpp numa_test.cpp thread_priority_test.cpp
+      worker/control/explain_test.cpp
+      worker/control/session_test.cpp worker/control/session_memory_test.cpp worker/control/cost_file_test.cpp
+      worker/control/trace_test.cpp worker/control/slow_calls_test.cpp
+    GROUP 7
+    LINK gpushared_worker_harness gpushared::device_thread gpushared::logging nlohmann_json::nlohmann_json
+    LABELS unit concurrency
+    SHARDS 4
+  SECONDS 8)
 endif()

@@ -25,12 +25,12 @@ namespace {
 constexpr std::uint32_t kBlocks = 9000;
 constexpr int kRounds = 1300;
 
-struct Tenant {
+struct ClaimTenant {
   Client client;
   Module module;
   DeviceBuffer runs;  // By block.
 
-  Tenant(const GpuServer& gpu, SchedulingClass its_class, const std::string& name) {
+  ClaimTenant(const GpuServer& gpu, SchedulingClass its_class, const std::string& name) {
     client =
         *Client::Connect({.name = name, .scheduling_class = its_class, .socket = gpu.socket()});
     module = *client.LoadModuleFile(GPUSHARED_CLAIM_KERNELS);
@@ -53,8 +53,8 @@ std::uint64_t StopsOf(GpuServer& gpu, const std::string& name) {
 void StopsForHigh(const std::vector<std::string>& arguments) {
   // Few enough multiprocessors that the launch has waves of blocks to be stopped between.
   GpuServer gpu({.statements = "sms 16", .arguments = arguments, .has_compiler = true});
-  Tenant high(gpu, SchedulingClass::kHigh, "urgent");
-  Tenant low(gpu, SchedulingClass::kLow, "patient");
+  ClaimTenant high(gpu, SchedulingClass::kHigh, "urgent");
+  ClaimTenant low(gpu, SchedulingClass::kLow, "patient");
   std::vector<std::uint32_t> zeros(kBlocks);
   std::uint32_t launches = 0;
   // The claimed form is compiled in the background, and a stop may come too late: several tries.
@@ -85,7 +85,7 @@ TEST(GpuClaims, FencedOnesToo) { StopsForHigh({"--memory", "fence"}); }
 TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
   for (const std::string isolation : {"off", "fence", "contain"}) {
     GpuServer gpu({.arguments = {"--memory", isolation}, .has_compiler = true});
-    Tenant tenant(gpu, SchedulingClass::kNormal, "reader");
+    ClaimTenant tenant(gpu, SchedulingClass::kNormal, "reader");
     EXPECT_TRUE(tenant.Launch(8, 1).ok());
     EXPECT_TRUE(tenant.client.Synchronize().ok());
     const auto refused = tenant.client.LoadModule(".version 8.0\n.target sm_75\nnonsense\n");
@@ -103,8 +103,8 @@ TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
 
 TEST(GpuClaims, WithoutACompilerKernelsRunToTheirEndAndTheLogSaysWhy) {
   GpuServer gpu({.statements = "", .arguments = {"--policy", "priority"}});
-  Tenant high(gpu, SchedulingClass::kHigh, "urgent");
-  Tenant low(gpu, SchedulingClass::kLow, "patient");
+  ClaimTenant high(gpu, SchedulingClass::kHigh, "urgent");
+  ClaimTenant low(gpu, SchedulingClass::kLow, "patient");
   ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
   ASSERT_TRUE(high.Launch(1, 1).ok());
   EXPECT_TRUE(high.client.Synchronize().ok());

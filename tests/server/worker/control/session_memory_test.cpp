@@ -18,11 +18,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr StepDeviceOptions kEndsAtOnce{.runs_at_once = true};
-constexpr std::uint64_t kMebi = 1 << 20;
-
 TEST(WorkerSession, MemoryOfAClientIsAsIsolatedAsTheBrokerSays) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   for (const device::Isolation isolation : {device::Isolation::kFence, device::Isolation::kOff}) {
     const auto number = static_cast<std::uint8_t>(isolation);
     EXPECT_TRUE(worker.Connect({.uid = ::geteuid() + 1, .isolation = number}).AwaitWelcome().ok());
@@ -33,23 +30,23 @@ TEST(WorkerSession, MemoryOfAClientIsAsIsolatedAsTheBrokerSays) {
 // Others have their turn between two steps.
 TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
   server::WorkerOptions options;
-  options.limits.grow_step_bytes = 4 * kMebi;
+  options.limits.grow_step_bytes = 4 * kMiB;
   WorkerHarness worker({}, std::move(options));
-  RawClient client = worker.Client({.quota_bytes = 22 * kMebi});
-  ASSERT_TRUE(client.Resize(14 * kMebi).ok());
+  RawClient client = worker.Client({.quota_bytes = 22 * kMiB});
+  ASSERT_TRUE(client.Resize(14 * kMiB).ok());
   EXPECT_EQ(worker.device().resizes(),
-            (std::vector<std::uint64_t>{4 * kMebi, 8 * kMebi, 12 * kMebi, 14 * kMebi}));
-  const auto refused = client.Resize(40 * kMebi);
+            (std::vector<std::uint64_t>{4 * kMiB, 8 * kMiB, 12 * kMiB, 14 * kMiB}));
+  const auto refused = client.Resize(40 * kMiB);
   EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ(worker.device().mapped_bytes(), 14 * kMebi);
-  EXPECT_TRUE(client.Resize(16 * kMebi).ok());
+  EXPECT_EQ(worker.device().mapped_bytes(), 14 * kMiB);
+  EXPECT_TRUE(client.Resize(16 * kMiB).ok());
 }
 
 // One low client with all memory left none for a client of root.
 TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
   server::WorkerOptions options;
   options.limits.memory_kept = 0.25;
-  WorkerHarness worker(kEndsAtOnce, std::move(options));
+  WorkerHarness worker(kAtOnce, std::move(options));
   constexpr auto kNormal = ipc::ClientClass::kNormal;
   RawClient ordinary = worker.Connect({.uid = 1000, .allowed_class = kNormal});
   ASSERT_TRUE(ordinary.AwaitWelcome().ok());
@@ -66,37 +63,37 @@ TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
 TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
   server::WorkerOptions options;
   options.limits.sessions_max = 4;
-  options.limits.arenas_bytes_max = 16 * kMebi;
-  options.limits.staging_bytes = 16 * kMebi;  // 2 assured to each, 8 shared.
-  WorkerHarness worker(kEndsAtOnce, std::move(options));
+  options.limits.arenas_bytes_max = 16 * kMiB;
+  options.limits.staging_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
+  WorkerHarness worker(kAtOnce, std::move(options));
   const auto join = [&] {
     RawClient client = worker.Connect({.name = "copies"});
     EXPECT_TRUE(client.AwaitWelcome().ok());
-    EXPECT_EQ(client.welcome().arena_bytes_total_max, 10 * kMebi);
+    EXPECT_EQ(client.welcome().arena_bytes_total_max, 10 * kMiB);
     return client;
   };
   {
     RawClient greedy = join();
-    ASSERT_TRUE(greedy.AddArena(9 * kMebi).ok());
-    const Status refused = greedy.AddArena(2 * kMebi).status();
+    ASSERT_TRUE(greedy.AddArena(9 * kMiB).ok());
+    const Status refused = greedy.AddArena(2 * kMiB).status();
     EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
     EXPECT_THAT(refused.message(), HasSubstr("asked for 2097152 bytes"));
     EXPECT_THAT(refused.message(), HasSubstr("1048576 left"));
     EXPECT_THAT(refused.message(), HasSubstr("'copies'"));
-    EXPECT_TRUE(greedy.AddArena(1 * kMebi).ok()) << "a refusal takes nothing";
+    EXPECT_TRUE(greedy.AddArena(1 * kMiB).ok()) << "a refusal takes nothing";
 
     RawClient modest = join();
-    EXPECT_TRUE(modest.AddArena(2 * kMebi).ok()) << "assured";
+    EXPECT_TRUE(modest.AddArena(2 * kMiB).ok()) << "assured";
     EXPECT_FALSE(modest.AddArena(64 * 1024).ok());
   }
   ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
   ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
-  EXPECT_TRUE(join().AddArena(10 * kMebi).ok()) << "all of it is back";
+  EXPECT_TRUE(join().AddArena(10 * kMiB).ok()) << "all of it is back";
 }
 
 // Memory of ended sessions is counted as free, so it must be free.
 TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   const Result<std::uint32_t> arena = client.AddArena(1 << 20);
   ASSERT_TRUE(arena.ok());
@@ -113,12 +110,12 @@ TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
 
 // Its client might empty more of it meanwhile, and the device thread would wait.
 TEST(WorkerSession, ParametersInAnArenaThatWasEmptiedAreReadWithoutTouchingIt) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
-  const Result<std::uint32_t> arena = client.AddArena(kMebi);
+  const Result<std::uint32_t> arena = client.AddArena(kMiB);
   ASSERT_TRUE(arena.ok());
   ASSERT_EQ(::fallocate(client.arena_fd(*arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                        static_cast<off_t>(kMebi)),
+                        static_cast<off_t>(kMiB)),
             0);
   ipc::LaunchRecord launch = LaunchOf(0, 0, 1, {}, 24);
   launch.header.flags |= ipc::kFlagParametersInArena;
@@ -168,7 +165,7 @@ TEST(WorkerSession, AChunkIsUnmappedOnlyWhenCommandsOfBeforeHaveEnded) {
 TEST(WorkerSession, MappingsOfAllSessionsHaveALimit) {
   server::WorkerOptions options;
   options.limits.mappings_max = 3;
-  WorkerHarness worker(kEndsAtOnce, options);
+  WorkerHarness worker(kAtOnce, options);
   const ipc::ChangeChunk make{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep};
   RawClient first = worker.Client(), second = worker.Client();
   ASSERT_EQ(Change(first, make), StatusCode::kOk);
@@ -213,7 +210,7 @@ TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
 }
 
 TEST(WorkerSession, AModuleWhoseImageWasNotMadeEndsTheSession) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   const auto load = [](RawClient& client, std::uint64_t bytes) {
     return client.Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = 1, .bytes = bytes}).status();
   };
@@ -230,7 +227,7 @@ TEST(WorkerSession, AModuleWhoseImageWasNotMadeEndsTheSession) {
 }
 
 TEST(WorkerSession, AnImageThatIsMadeAgainTakesThePlaceOfTheOneBefore) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   const Holdings before = Holdings::Now();
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(client.MakeImage("three 24\n").ok());
@@ -243,27 +240,27 @@ TEST(WorkerSession, AnImageThatIsMadeAgainTakesThePlaceOfTheOneBefore) {
 TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
   server::WorkerOptions options;
   options.limits.sessions_max = 4;
-  options.limits.images_bytes = 16 * kMebi;  // 2 assured to each, 8 shared.
-  WorkerHarness worker(kEndsAtOnce, std::move(options));
+  options.limits.images_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
+  WorkerHarness worker(kAtOnce, std::move(options));
   const auto make = [](RawClient& client, std::uint64_t bytes) {
     return client.Ask<ipc::ImageMade>(ipc::MakeImage{.bytes = bytes}).status();
   };
   RawClient greedy = worker.Client();
   RawClient second = worker.Client();
-  EXPECT_TRUE(make(greedy, 10 * kMebi).ok());
-  EXPECT_THAT(make(second, 2 * kMebi + 1).message(),
+  EXPECT_TRUE(make(greedy, 10 * kMiB).ok());
+  EXPECT_THAT(make(second, 2 * kMiB + 1).message(),
               HasSubstr("its image has 2097153 bytes, the memory for images of all clients has "
                         "2097152 left for this one"));
-  EXPECT_TRUE(make(second, 2 * kMebi).ok()) << "its own part";
-  EXPECT_TRUE(make(greedy, kMebi).ok()) << "in place of the larger one";
-  EXPECT_TRUE(make(second, 10 * kMebi).ok()) << "which is given back";
+  EXPECT_TRUE(make(second, 2 * kMiB).ok()) << "its own part";
+  EXPECT_TRUE(make(greedy, kMiB).ok()) << "in place of the larger one";
+  EXPECT_TRUE(make(second, 10 * kMiB).ok()) << "which is given back";
   greedy.CloseSocket();
   second.CloseSocket();
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
   RawClient third = worker.Client();
-  EXPECT_TRUE(make(third, 10 * kMebi).ok()) << "a session's memory goes with it";
+  EXPECT_TRUE(make(third, 10 * kMiB).ok()) << "a session's memory goes with it";
   EXPECT_TRUE(make(third, 4096).ok());
-  EXPECT_FALSE(make(third, 65 * kMebi).ok());
+  EXPECT_FALSE(make(third, 65 * kMiB).ok());
 }
 
 // The kernel empties memory under the lock of its file, which a write holds until its source is
@@ -271,10 +268,10 @@ TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
 TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoOther) {
   StuckPage page;
   if (!page.ready()) GTEST_SKIP() << "no userfaultfd for us on this machine";
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   RawClient good = worker.Client({.name = "good"});
   RawClient bad = worker.Client({.name = "bad"});
-  const Result<std::uint32_t> arena = bad.AddArena(kMebi);
+  const Result<std::uint32_t> arena = bad.AddArena(kMiB);
   ASSERT_TRUE(arena.ok());
   std::jthread writer(
       [&] { (void)!::pwrite(bad.arena_fd(*arena), page.data(), StuckPage::kBytes, 0); });
@@ -288,13 +285,13 @@ TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoO
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < 3; ++i) {
     RawClient newcomer = worker.Client({.name = "newcomer"});
-    ASSERT_TRUE(newcomer.AddArena(kMebi).ok());
+    ASSERT_TRUE(newcomer.AddArena(kMiB).ok());
     newcomer.CloseSocket();
     const auto ended = worker.Await<ipc::SessionEnded>();
     ASSERT_TRUE(ended);
     EXPECT_EQ(ended->session, worker.last_session()) << "the one before is not over";
   }
-  EXPECT_TRUE(good.Resize(2 * kMebi).ok());
+  EXPECT_TRUE(good.Resize(2 * kMiB).ok());
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
   page.Release();
   const auto ended = worker.Await<ipc::SessionEnded>();

@@ -27,9 +27,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
-constexpr std::uint64_t kMiB = 1 << 20;
-
 TEST(WorkerSession, TellsTheBrokerThatItIsReadyAndWhenSessionsStartAndEnd) {
   WorkerHarness worker(kAtOnce);
   const auto ready = worker.Await<ipc::Ready>();

@@ -22,7 +22,6 @@ using namespace std::chrono_literals;
 using ipc::ClientClass;
 using server::SlowCalls;
 
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::chrono::nanoseconds kForGood = 1h;
 
 // ---- the calls alone

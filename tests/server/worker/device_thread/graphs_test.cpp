@@ -19,8 +19,6 @@ namespace {
 using ipc::ClientClass;
 using ::testing::HasSubstr;
 
-constexpr StepDeviceOptions kEndsAtOnce{.runs_at_once = true};
-
 ipc::LaunchRecord NullLaunch(std::uint32_t blocks = 1) {
   return LaunchOf(0, 0, 0, {.x = blocks}, 0);
 }
@@ -40,7 +38,7 @@ void MakeGraphOfLaunches(RawClient& client, std::uint32_t graph, std::uint32_t n
 }
 
 TEST(WorkerGraphs, NodesRunInOrderWithTheirParameters) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   client.MakeGraph(3);
   std::vector<std::byte> parameters(24);
@@ -90,7 +88,7 @@ TEST(WorkerGraphs, CopiesAndFillsOfAGraphMoveBytes) {
 }
 
 TEST(WorkerGraphs, ANodeIsCheckedAsTheCommandAlone) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   const auto refusal = [&](const auto& node, std::span<const std::byte> parameters = {}) {
     RawClient client = worker.Client();
     client.MakeGraph(0);
@@ -111,7 +109,7 @@ TEST(WorkerGraphs, ANodeIsCheckedAsTheCommandAlone) {
 }
 
 TEST(WorkerGraphs, NumbersThatAreNotThereAreRefused) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   const auto error_after = [&](auto&& send) {
     RawClient client = worker.Client();
     client.MakeGraph(1);
@@ -133,7 +131,7 @@ TEST(WorkerGraphs, NumbersThatAreNotThereAreRefused) {
 }
 
 TEST(WorkerGraphs, MemoryThatWasGivenBackIsFoundOutByTheLaunch) {
-  WorkerHarness worker(kEndsAtOnce);
+  WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   client.CreateStream(1);
   client.MakeGraph(0);
@@ -215,7 +213,7 @@ TEST(WorkerGraphs, AGraphThatIsChangedAllTheTimeHoldsUpItsClientAlone) {
 }
 
 TEST(WorkerGraphs, GraphsHaveABoundOnTheirBytes) {
-  WorkerHarness worker(kEndsAtOnce, {.limits = {.graphs_bytes_max = 4096}});
+  WorkerHarness worker(kAtOnce, {.limits = {.graphs_bytes_max = 4096}});
   RawClient client = worker.Client();
   MakeGraphOfLaunches(client, 0, 40);
   ASSERT_TRUE(client.AwaitFinished(0, client.Mark(0)));
@@ -239,7 +237,7 @@ TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
 // Without a bound on the graphs of all clients, many of them would take the machine's memory.
 TEST(WorkerGraphs, GraphsOfAllClientsHaveABoundAndEachClientItsPart) {
   // 8 KiB are assured to each of two clients, 16 KiB go to whoever asks first.
-  WorkerHarness worker(kEndsAtOnce,
+  WorkerHarness worker(kAtOnce,
                        {.limits = {.sessions_max = 2, .sessions_kept = 0, .graphs_bytes = 32768}});
   RawClient greedy = worker.Client();
   MakeGraphOfLaunches(greedy, 0, 200);

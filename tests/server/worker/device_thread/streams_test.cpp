@@ -18,8 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
-
 std::vector<std::byte> Parameters(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   const std::uint64_t values[] = {a, b, c};
   std::vector<std::byte> bytes(sizeof values);
