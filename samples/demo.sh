@@ -30,10 +30,11 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -z $web ]] || mkdir -p "$(dirname "$web")"
 
-readonly rounds=10 load=0.3 promise_ms=25 model_steps=120
+readonly rounds=10 load=0.3 promise_ms=25 model_steps=60
 # Small enough that 1,000 requests per phase fit into a minute or so on two slow cores.
 readonly serve_batch=16 train_batch=64
-readonly lead_s=0.6  # From starting a phase's programs to its begin, so that they begin together.
+# From starting a phase's programs to its begin, so that they begin together. train first computes two steps itself.
+readonly lead_alone_s=0.2 lead_both_s=0.5
 readonly requests_least=1000
 readonly preset=${GPUSHARED_DEMO_PRESET:-demo}
 bin=${GPUSHARED_DEMO_BIN:-$PWD/build/$preset/bin}
@@ -132,8 +133,9 @@ PY
 
 # One phase: its programs begin together. With both of them, who has the device is watched.
 phase() {  # round name policy who...
-  local round=$1 name=$2 policy=$3 pids=() pid watcher="" tracer="" start
+  local round=$1 name=$2 policy=$3 pids=() pid watcher="" tracer="" start lead_s=$lead_alone_s
   if [[ $# -eq 5 ]]; then
+    lead_s=$lead_both_s
     coproc watch { exec python3 samples/demo_watch.py "$bin/gpusharedctl" "$work/$policy.sock" "$work/device.$name.$round.json"; }
     watcher=$watch_PID
     read -r -u "${watch[0]}" || fail "the device cannot be watched"
