@@ -29,7 +29,7 @@
 namespace gpushared::testing {
 
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-// Of a device that ends its work as it gets it.
+// A device with these ends its work as it gets it.
 inline constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
 
 // Thread-compatible. Waits end after 30 s with an empty value.
