@@ -117,10 +117,11 @@ class ClientCopies {
   device::DeviceClock::time_point look_again_at_{};
 };
 
-// How often its ring is looked at. DeviceThread's.
+// How often its ring is looked at, and whether its doorbell wakes the thread. DeviceThread's.
 class ClientVisits {
   friend class DeviceThread;
   bool is_hot_ = false;
+  bool is_heard_ = true;
   std::uint32_t quiet_ = 0;  // In a row, while hot.
 };
 

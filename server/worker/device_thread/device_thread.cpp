@@ -57,12 +57,17 @@ constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 // While a latency client has work on the device its next command is near.
 constexpr int kHighClassSpinFactor = 4;
 
-Status Watch(int epoll, int fd) {
+// `change`: EPOLL_CTL_ADD or EPOLL_CTL_MOD.
+bool SetWatch(int epoll, int change, int fd, bool is_heard) {
   epoll_event event{};
   // Edge-triggered, so that nobody has to read the counter: every write is an edge.
-  event.events = EPOLLIN | EPOLLET;
+  event.events = (is_heard ? std::uint32_t{EPOLLIN} : 0) | EPOLLET;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return Status::Ok();
+  return ::epoll_ctl(epoll, change, fd, &event) == 0;
+}
+
+Status Watch(int epoll, int fd) {
+  if (SetWatch(epoll, EPOLL_CTL_ADD, fd, true)) return Status::Ok();
   return Status(StatusCode::kInternal,
                 "a doorbell can't be watched: " + std::generic_category().message(errno));
 }
@@ -580,6 +585,25 @@ bool DeviceThread::HasWork() {
   return false;
 }
 
+// A client whose commands fill all slots can ring as often as it likes: each ring would cost a wake
+// that takes a core for a moment and finds nothing to do. Its slots come free by what this thread
+// does, so it is heard again before the next sleep. That is chosen before HasWork looks at its
+// ring, or a record could be published between the two and wake nobody.
+//
+// Who is heard again may wake us once for an old ring. Nobody reads the counter: whether that may
+// wait is up to the client, which has the eventfd, too.
+void DeviceThread::ChooseDoorbells() {
+  for (ClientState* const client : dispatcher_.roster().present()) {
+    if (client->life.is_leaving()) continue;  // Not watched any more.
+    const bool is_heard = client->MayTake();
+    if (client->visits.is_heard_ == is_heard) continue;
+    // Where the kernel refuses, it is as it was, and is tried again.
+    if (SetWatch(epoll_.get(), EPOLL_CTL_MOD, client->setup.doorbell, is_heard)) {
+      client->visits.is_heard_ = is_heard;
+    }
+  }
+}
+
 void DeviceThread::Sleep() {
   turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
   std::optional<nanoseconds> timeout;
@@ -593,6 +617,7 @@ void DeviceThread::Sleep() {
     timeout = *at - Now();
     if (timeout->count() <= 0) return;
   }
+  ChooseDoorbells();
   if (!sleep_.Announce([&] { return HasWork(); })) return;
   if (waits_for_credit_) timeout = std::min(timeout.value_or(kCreditPoll), kCreditPoll);
   if (device_.must_be_polled()) {

@@ -106,6 +106,8 @@ class DeviceThread {
   // One part of them.
   void TellCosts();
   void Sleep();
+  // Doorbells of those from whom nothing can be taken now wake nobody.
+  void ChooseDoorbells();
   // Looks at all rings; sets waits_for_credit_ where it finds nothing.
   bool HasWork();
   bool SpinsOn();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of commands from a client's ring to its timelines.
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -12,6 +14,8 @@
 
 #include "ipc/doorbell.h"
 #include "tests/server/worker/harness.h"
+
+#include <nlohmann/json.hpp>
 
 namespace gpushared::testing {
 namespace {
@@ -67,6 +71,37 @@ TEST(WorkerStreams, AllThreadsThatWaitForACommandAreWoken) {
   worker.device().FinishAll();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(seen.load(), kThreads) << "who is forgotten waits for 30 s";
+}
+
+std::uint64_t SleepsOf(WorkerHarness& worker) {
+  const auto status = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
+  return status.at("sleeps").get<std::uint64_t>();
+}
+
+// Each wake would take a core for a moment.
+TEST(WorkerStreams, AClientWhoseCommandsFillAllSlotsWakesNobody) {
+  constexpr std::uint64_t kRings = 200;
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  const auto ring = [&client] {
+    const std::uint64_t one = 1;
+    return ::write(client.doorbell(), &one, sizeof one) == sizeof one;
+  };
+  Sequence last = 0;
+  while (const Sequence sequence = client.Launch(0, 0, 0)) last = sequence;
+
+  const std::uint64_t before = SleepsOf(worker);
+  for (std::uint64_t i = 0; i < kRings; ++i) {
+    ASSERT_TRUE(ring());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_LT(SleepsOf(worker) - before, kRings / 4);
+
+  // It is heard again when it may go on: first all that is in the ring, then one that finds it
+  // empty, and the thread asleep.
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
 }
 
 TEST(WorkerStreams, CopiesAndFillsMoveTheBytesTheyName) {
