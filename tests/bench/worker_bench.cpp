@@ -9,15 +9,19 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "ipc/doorbell.h"
@@ -182,11 +186,10 @@ class Bench {
     for (const auto& client : clients_) client->UseGraph(nodes, signal_->page());
   }
 
-  // The worker writes what runs from now on; we read it as gpusharedctl does.
-  void Trace() {
-    std::unique_ptr<trace::Writer> writer = Must(trace::Writer::Create());
-    trace::Reader reader = Must(trace::Reader::Open(Must(writer->ShareMemory())));
-    thread_->mailbox().Post(server::SetTrace{std::move(writer)});
+  // A trace that TurnTrace turns on and off; we read it as gpusharedctl does.
+  void OpenTrace() {
+    writer_ = Must(trace::Writer::Create());
+    trace::Reader reader = Must(trace::Reader::Open(Must(writer_->ShareMemory())));
     reading_ = std::thread([this, reader = std::move(reader)]() mutable {
       // Relaxed: nothing else is read because of it.
       while (!is_over_.load(std::memory_order_relaxed)) {
@@ -197,6 +200,18 @@ class Bench {
       }
     });
   }
+  // The device thread is the same before and after, and so is the memory of the trace. It sleeps
+  // when this returns.
+  void TurnTrace(bool on) {
+    if (on == (writer_ == nullptr)) return;
+    const std::uint64_t slept = AwaitSleepAfter(0);
+    thread_->mailbox().Post(server::SetTrace{std::move(writer_)});
+    if (!on) {
+      std::vector<server::ControlMessage> mail = AwaitMail(1);
+      writer_ = std::move(std::get<server::TraceOver>(mail.front()).writer);
+    }
+    AwaitSleepAfter(slept);
+  }
   // Those of the trace, once it is over.
   std::uint64_t events() const { return events_; }
   std::uint64_t lost() const { return lost_; }
@@ -205,7 +220,7 @@ class Bench {
   // command, whoever else uses the machine.
   double DrainNs(int per_client) {
     std::uint64_t commands = 0;
-    while (signal_->page().sleeping.load() == 0) std::this_thread::sleep_for(1ms);
+    const std::uint64_t slept = AwaitSleepAfter(0);
     std::this_thread::sleep_for(1ms);  // From the announcement to the sleep.
     for (const auto& client : clients_) {
       for (int i = 0; i < per_client && client->TryLaunch(); ++i) ++commands;
@@ -215,7 +230,7 @@ class Bench {
     for (const auto& client : clients_) {
       while (!client->IsDone()) std::this_thread::sleep_for(100us);
     }
-    while (signal_->page().sleeping.load() == 0) std::this_thread::sleep_for(1ms);
+    AwaitSleepAfter(slept);
     return static_cast<double>(DeviceThreadCpuNs() - before) / static_cast<double>(commands);
   }
 
@@ -249,14 +264,21 @@ class Bench {
   }
 
  private:
-  void AwaitMail(std::size_t messages) {
-    std::size_t seen = 0;
-    std::vector<server::ControlMessage> mail;
-    while (seen < messages) {
+  // The number of the thread's sleep, once it is in another one than `number`.
+  std::uint64_t AwaitSleepAfter(std::uint64_t number) const {
+    for (;; std::this_thread::sleep_for(100us)) {
+      const std::uint64_t sleep = signal_->page().sleeping.load();
+      if (sleep != 0 && sleep != number) return sleep;
+    }
+  }
+  std::vector<server::ControlMessage> AwaitMail(std::size_t messages) {
+    std::vector<server::ControlMessage> all, mail;
+    while (all.size() < messages) {
       control_.TakeAll(mail);
-      seen += mail.size();
+      std::move(mail.begin(), mail.end(), std::back_inserter(all));
       mail.clear();
     }
+    return all;
   }
 
   std::unique_ptr<server::DeviceSignal> signal_;
@@ -264,6 +286,7 @@ class Bench {
   server::Mailbox<server::ControlMessage> control_;
   std::vector<std::unique_ptr<BenchClient>> clients_;
   std::unique_ptr<server::DeviceThread> thread_;
+  std::unique_ptr<trace::Writer> writer_;  // While the trace is off.
   std::thread reading_;
   std::atomic<bool> is_over_{false};
   std::atomic<std::uint64_t> events_{0}, lost_{0};
@@ -312,35 +335,66 @@ void MeasureGraphs(scheduler::SchedulingClass of_class, const char* name, Report
   report.AddValue(what + "the least, per node", fastest / kNodes, "ns");
 }
 
-// What a trace costs, in pairs: the machine's speed changes from second to second.
+// The median of pairs, and where it is with 95 % of certainty: between two of the sorted pairs.
+class Pairs {
+ public:
+  void Add(double value) { values_.push_back(value); }
+  void Tell(const std::string& what, const std::string& unit, Report& report) {
+    std::sort(values_.begin(), values_.end());
+    const std::size_t middle = values_.size() / 2;
+    const auto away = static_cast<std::size_t>(std::sqrt(static_cast<double>(values_.size())));
+    report.AddValue(what + ", median of " + std::to_string(values_.size()) + " pairs",
+                    values_[middle], unit);
+    report.AddValue(what + ", 95 % sure: from", values_[middle - away], unit);
+    report.AddValue(what + ", 95 % sure: to", values_[middle + away], unit);
+  }
+
+ private:
+  std::vector<double> values_;
+};
+
+// What a trace costs, in pairs of without and with: the machine's speed changes from second to
+// second. Pairs of twice without say what the pairs are worth.
 void MeasureTrace(std::size_t clients, Report& report) {
-  Bench plain("priority", clients, 0), traced("priority", clients, 0);
-  traced.Trace();
-  constexpr int kPerClient = 4000, kPairs = 201;
-  std::array<double, kPairs> more{}, more_ns{};
-  for (Bench* const bench : {&plain, &traced}) bench->DrainNs(kPerClient);
-  for (std::size_t pair = 0; pair < kPairs; ++pair) {
-    const double without = plain.DrainNs(kPerClient);
-    more_ns[pair] = traced.DrainNs(kPerClient) - without;
-    more[pair] = 100 * more_ns[pair] / without;
+  Bench bench("priority", clients, 0);
+  bench.OpenTrace();
+  const int per_client = 8000 / static_cast<int>(clients);
+  constexpr int kPairs = 601;
+  const auto drain = [&](bool on) {
+    bench.TurnTrace(on);
+    return bench.DrainNs(per_client);
+  };
+  Pairs percent, ns, nothing;
+  for (int pair = 0; pair < kPairs; ++pair) {
+    // The first of a pair would find the machine as another one left it, so they take turns.
+    const bool first = pair % 2 == 0;
+    const double one = drain(first), other = drain(!first), again = drain(!first);
+    const double without = first ? other : one, with = first ? one : other;
+    ns.Add(with - without);
+    percent.Add(100 * (with - without) / without);
+    nothing.Add(100 * (again - other) / other);
   }
-  std::sort(more.begin(), more.end());
-  std::sort(more_ns.begin(), more_ns.end());
   const std::string what = "traced, " + std::to_string(clients) + " clients: ";
-  report.AddValue(what + "time per command more by, median of 201 pairs", more[kPairs / 2], "%");
-  report.AddValue(what + "the same", more_ns[kPairs / 2], "ns");
-  constexpr int kRates = 41;
-  std::array<double, kRates> fewer{};
-  for (double& percent : fewer) {
-    const double without = plain.Throughput(50ms);
-    percent = 100 * (1 - traced.Throughput(50ms) / without);
+  percent.Tell(what + "time per command more by", "%", report);
+  ns.Tell(what + "the same", "ns", report);
+  nothing.Tell(what + "the same without a difference", "%", report);
+  constexpr int kRates = 121;
+  Pairs fewer;
+  const auto rate = [&](bool on) {
+    bench.TurnTrace(on);
+    return bench.Throughput(20ms);
+  };
+  for (int pair = 0; pair < kRates; ++pair) {
+    const bool first = pair % 2 == 0;
+    const double one = rate(first), other = rate(!first);
+    fewer.Add(100 * (1 - (first ? one / other : other / one)));
   }
-  std::sort(fewer.begin(), fewer.end());
-  report.AddValue(what + "commands/s fewer by, median of 41 pairs", fewer[kRates / 2], "%");
-  traced.Throughput(1s);
+  fewer.Tell(what + "commands/s fewer by", "%", report);
+  bench.TurnTrace(true);
+  bench.Throughput(1s);
   std::this_thread::sleep_for(50ms);  // The reader's last look.
-  report.AddValue(what + "events told", static_cast<double>(traced.events()) / 1e6, "M");
-  report.AddValue(what + "events lost", static_cast<double>(traced.lost()) / 1e6, "M");
+  report.AddValue(what + "events told", static_cast<double>(bench.events()) / 1e6, "M");
+  report.AddValue(what + "events lost", static_cast<double>(bench.lost()) / 1e6, "M");
 }
 
 }  // namespace
