@@ -101,6 +101,7 @@ TEST(WorkerStreams, AClientWhoseCommandsFillAllSlotsWakesNobody) {
   // empty, and the thread asleep.
   worker.device().RunAtOnce();
   ASSERT_TRUE(client.AwaitFinished(0, last));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
 }
 
