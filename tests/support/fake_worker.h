@@ -46,7 +46,12 @@ struct FakeWorkerOptions {
 // Thread-safe.
 class FakeWorker {
  public:
+#ifdef __SANITIZE_ADDRESS__
+  // The sanitizer's shadow memory lies at lower addresses, and managed memory is mapped here.
+  static constexpr std::uint64_t kBase = std::uint64_t{1} << 45;
+#else
   static constexpr std::uint64_t kBase = std::uint64_t{1} << 33;
+#endif
   // Modules' variables lie behind all memory that a client can have.
   static constexpr std::uint64_t kVariables = kBase + (std::uint64_t{1} << 32);
   static constexpr std::uint64_t kSession = 7;
