@@ -330,6 +330,14 @@ TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
     ASSERT_EQ(cuMemcpyDtoH(&found, device, 1), CUDA_SUCCESS);
     EXPECT_EQ(found, 1);
   }
+  // What a stream captures is read when the graph runs.
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpyWithAttributesAsync(device, from, bytes, &hints, stream), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  std::size_t nodes = 0;
+  ASSERT_EQ(cuGraphGetNodes(graph, nullptr, &nodes), CUDA_SUCCESS);
+  EXPECT_EQ(nodes, 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, BatchTest, ::testing::Values(0),
