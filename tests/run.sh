@@ -220,6 +220,12 @@ run_gpu() {
   run_ctest gpu build/dev/tests/gpu -R '^gpu_modelled$|costed_fake$'
 }
 
+run_portable() {
+  configure portable
+  build portable server/all client_lib/all samples/all gpu_tests
+  run_ctest portable build/portable -L tidy
+}
+
 run_quick() {  # folder,folder [case]
   local folder folders targets=() program ran="" status=0
   IFS=, read -ra folders <<<"$1"
@@ -352,7 +358,7 @@ for stage in "${stages[@]}"; do
     slurm) run_slurm ;;
     kubernetes) run_kubernetes ;;
     gpu) run_gpu ;;
-    portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
+    portable) run_portable ;;
     *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, kubernetes, gpu, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
