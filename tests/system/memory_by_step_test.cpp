@@ -191,6 +191,35 @@ TEST_F(MemoryOfThreeGpus, AGraphThatTouchesMoreThanTheDeviceIsRefusedWithBothSiz
   RefuseAGraphOfTooMuch();
 }
 
+// Looking up what its nodes touch is work of the device thread, each time that buffers change.
+TEST_F(MemoryOfThreeDevices, AGraphOfMoreThan8192LookUpsMayTouchEverything) {
+  const Client client = Connect("large");
+  const Module module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS).value();
+  // First, or its address would also be where the large one ends.
+  const DeviceBuffer few = client.AllocateDevice(2 * kMebi).value();
+  const Result<DeviceBuffer> large = client.AllocateDevice(100 * kMebi);
+  ASSERT_TRUE(large.ok()) << large.status().ToString();
+  const Kernel add = module.GetKernel("add").value();
+  const auto run = [&](std::size_t nodes) {
+    const Stream recorder = client.CreateRecorder().value();
+    for (std::size_t node = 0; node < nodes; ++node) {
+      const Status recorded = recorder.Launch(add, {.grid = {1, 1, 1}, .block = {32, 1, 1}},
+                                              few.address(), few.address(), few.address(), 0);
+      if (!recorded.ok()) return recorded;
+    }
+    const Graph graph = recorder.MakeGraph().value();
+    const Stream stream = client.CreateStream().value();
+    const Status launched = graph.Launch(stream);
+    return launched.ok() ? stream.Synchronize() : launched;
+  };
+  // Each is one of the kernel, and three of the words through which it touches memory.
+  const Status ran = run(2048);
+  EXPECT_TRUE(ran.ok()) << ran.ToString();
+  const Status refused = run(2049);
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory) << refused.ToString();
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("graph launch refused: it may touch"));
+}
+
 // The launch may touch what its client said, and never what is not there.
 void MemoryOfThreeDevices::LieAboutABuffer(StatusCode comes_of_it) {
   const Client neighbour = Connect("neighbour");
