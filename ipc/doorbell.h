@@ -76,7 +76,8 @@ class WorkerSleep {
   explicit WorkerSleep(WorkerPage& page) : page_(page) {}
 
   // True: nothing is to be done and every client that publishes from now on writes its
-  // eventfd. False: `has_work` said there is work; the announcement is withdrawn.
+  // eventfd. False: `has_work` said there is work; the announcement is withdrawn. Whose eventfds
+  // the worker listens to is chosen before this: a client rings once in a sleep, and not again.
   template <typename HasWork>
   bool Announce(HasWork has_work) {
     // Relaxed: FullFence orders it before the loads in has_work.

@@ -20,6 +20,7 @@ void Residency::Add(ClientId client, const MemoryGrant& grant) {
 void Residency::Change(ClientId client, const MemoryGrant& grant, TimePoint now) {
   Client& state = clients_.At(client);
   state.grant = grant;
+  if (!state.has_right()) state.owed_room.reset();
   CountWait(state, now);
 }
 
@@ -89,11 +90,14 @@ void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
   state.granted_bytes = 0;
   state.asked_bytes = bytes;
   CountWait(state, now);
-  const Duration mebibyte = SlowMebibyte(/*goes_in=*/false);
-  if (!state.has_right() || mebibyte == Duration::zero()) return;
-  const std::uint64_t moved = bytes + (move_ ? options_.step_bytes : 0);
-  const auto mebibytes = static_cast<Duration::rep>((moved + kMebibyte - 1) / kMebibyte);
-  state.owed_room = OwedRoom{.asked_at = now, .moves = mebibytes * mebibyte};
+  if (!state.has_right()) return;
+  // The move that has begun, too: one for another with a right is not cut.
+  const std::uint64_t begun = !move_           ? 0
+                              : move_->is_owed ? options_.move_bytes_max
+                                               : options_.step_bytes;
+  const auto out = TimeToMove(/*goes_in=*/false, bytes + begun);
+  const auto in = TimeToMove(/*goes_in=*/true, state.coming_bytes());
+  if (out && in) state.owed_room = OwedRoom{.asked_at = now, .moves = *out + *in};
 }
 
 void Residency::OnDrained(ClientId client) {
@@ -131,7 +135,7 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
     const Duration cost = CostOf(move_->goes_in, moved, now - move_->since);
     beneficiary->way += Charged(*beneficiary, *move_, moved, cost);
   }
-  if (move_->goes_in && !move_->is_cut && before == after) rests_until_ = now + options_.rest;
+  if (move_->goes_in && before == after) rests_until_ = now + options_.rest;
   move_.reset();
   state.moves.out_bytes += before - std::min(before, after);
   state.moves.in_bytes += after - std::min(before, after);
@@ -208,6 +212,13 @@ RoomReport Residency::rooms() const {
   return report;
 }
 
+std::optional<Duration> Residency::TimeToMove(bool goes_in, std::uint64_t bytes) const {
+  if (bytes == 0) return Duration::zero();
+  const Duration mebibyte = SlowMebibyte(goes_in);
+  if (mebibyte == Duration::zero()) return {};
+  return static_cast<Duration::rep>((bytes + kMebibyte - 1) / kMebibyte) * mebibyte;
+}
+
 void Residency::NoteStopping(Client& client, bool is_stopping, TimePoint now) {
   if (!client.owed_room || is_stopping == client.owed_room->stops_since.has_value()) return;
   OwedRoom& room = *client.owed_room;
@@ -218,24 +229,26 @@ void Residency::NoteStopping(Client& client, bool is_stopping, TimePoint now) {
   }
 }
 
-void Residency::CountRoom(Client& client, bool is_made, TimePoint now) {
+void Residency::CountRoom(Client& client, TimePoint now) {
   if (!client.owed_room) return;
   NoteStopping(client, false, now);
   const OwedRoom room = *std::exchange(client.owed_room, std::nullopt);
   const Duration waited = now - room.asked_at, promised = room.moves + room.stops;
   ++rooms_.rooms;
-  if (!is_made || waited > promised) ++rooms_.late;
+  if (waited > promised) ++rooms_.late;
   if (waited <= rooms_.longest) return;
   rooms_.longest = waited;
   rooms_.longest_promised = promised;
 }
 
-std::optional<MemoryAction> Residency::CutMove() {
+std::optional<MemoryAction> Residency::CutMove(std::uint64_t free_bytes, TimePoint now) {
   if (move_->is_owed || move_->is_cut) return {};
-  for (const auto& [client, state] : clients_) {
-    if (!state.wants_room() || !state.has_right() || client == move_->beneficiary) continue;
+  for (const Item& each : clients_) {
+    if (!each.value.wants_room() || !each.value.has_right()) continue;
+    // Who can't be served now does not hold others up.
+    if (each.client == move_->beneficiary || !MayCome(each, free_bytes, now)) continue;
     move_->is_cut = true;
-    return MemoryAction{MemoryAction::Kind::kCut, move_->client, 0, client, true};
+    return MemoryAction{MemoryAction::Kind::kCut, move_->client, 0, each.client, true};
   }
   return {};
 }
@@ -435,13 +448,13 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
     Client& served = clients_.At(candidate.client);
     served.granted_bytes = std::exchange(served.asked_bytes, 0);
     CountWait(served, now);
-    CountRoom(served, /*is_made=*/true, now);
+    CountRoom(served, now);
     return MemoryAction{Kind::kRoom, candidate.client, served.granted_bytes, candidate.client};
   }
   Item* const found = Victim(candidate, needed - available, now);
+  NoteStopping(clients_.At(candidate.client), found != nullptr && !found->value.is_quiet(), now);
   if (found == nullptr) return {};
   *victim = found->client;
-  NoteStopping(clients_.At(candidate.client), !found->value.is_quiet(), now);
   if (!found->value.is_quiet()) return Hold(found->client, candidate.client);
   return move(Kind::kMoveOut, found->client,
               std::min(needed - available, GivesBytes(*found, candidate.client)));
@@ -455,10 +468,10 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
     state.is_refused = false;
     const std::uint64_t asked = std::exchange(state.asked_bytes, 0);
     CountWait(state, now);
-    CountRoom(state, /*is_made=*/false, now);
+    state.owed_room.reset();
     return MemoryAction{Kind::kNoRoom, client, asked, client};
   }
-  if (move_) return CutMove();
+  if (move_) return CutMove(free_bytes, now);
   if (now < rests_until_) {
     wake_at_ = rests_until_;
     return {};
@@ -466,7 +479,11 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
   ForgetWanted();
   if (now < moves_fail_until_) wake_at_ = moves_fail_until_;
   ClientId victim;
-  if (const Item* const candidate = Choose(free_bytes, now)) {
+  const Item* const candidate = Choose(free_bytes, now);
+  for (Item& each : clients_) {
+    if (&each != candidate) NoteStopping(each.value, false, now);  // Others are served.
+  }
+  if (candidate != nullptr) {
     if (const auto action = Serve(*candidate, free_bytes, now, &victim)) return action;
   }
   for (auto& [client, state] : clients_) {

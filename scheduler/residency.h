@@ -96,14 +96,16 @@ struct MemoryMoves {
 };
 
 // How fast memory moves, and what became of the promise to those who asked for room that is their
-// right: they wait for running commands to stop, and for the bytes at that speed.
+// right: they wait for running commands to stop, and for the bytes at that speed. Waits for another
+// client with such a right are promised to nobody.
 struct RoomReport {
-  // Three of the last four moves were at least as fast; 0 before the first one.
+  // Three quarters of the last 15 moves were at least as fast, with their wait for a turn; 0 before
+  // the first one.
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
   // From here on since the device began, once the speed is known.
   std::uint64_t rooms = 0;
-  std::uint64_t late = 0;       // They took longer than promised, or could not be had.
+  std::uint64_t late = 0;       // They took longer than promised.
   Duration longest{};           // The longest wait,
   Duration longest_promised{};  // and what was promised of that one.
 };
@@ -274,12 +276,14 @@ class Residency {
   static Duration Charged(Client& beneficiary, const Move& move, std::uint64_t moved,
                           Duration cost);
   void CountWait(Client& client, TimePoint now);
-  // A MiB takes so long in three of four moves.
+  // A MiB takes no longer in three of four moves.
   Duration SlowMebibyte(bool goes_in) const { return per_mebibyte_[goes_in ? 1 : 0].Quantile(75); }
   // Of room that a client has a right to. `is_stopping`: it waits for others to stop.
   static void NoteStopping(Client& client, bool is_stopping, TimePoint now);
-  void CountRoom(Client& client, bool is_made, TimePoint now);
-  std::optional<MemoryAction> CutMove();
+  void CountRoom(Client& client, TimePoint now);
+  // Empty while the speed is not known.
+  std::optional<Duration> TimeToMove(bool goes_in, std::uint64_t bytes) const;
+  std::optional<MemoryAction> CutMove(std::uint64_t free_bytes, TimePoint now);
   void Update(Client& client, const MemoryHeld& held, TimePoint now);
   void ComeIn(Client& client, bool goes_on, TimePoint now);
   bool CanEverHave(ClientId id, const Client& client) const;

@@ -534,6 +534,7 @@ TEST_F(MemoryNotice, AMoveInThatWasCutGoesOnAtOnceAfterwards) {
   const ClientId high = Add(50, SchedulingClass::kHigh);
   residency_.AskRoom(high, 10 * kStep, now_);
   EXPECT_EQ(Expect(Kind::kCut).client, other_);
+  Of(other_).resident_bytes += kStep;  // The present step is made.
   residency_.OnMoved(other_, Of(other_), now_);
   EXPECT_EQ(Expect(Kind::kRoom).client, high);
   EXPECT_EQ(Expect(Kind::kMoveIn).client, other_);
@@ -671,6 +672,23 @@ TEST_F(FailingStore, WhoAskedIsRefusedAndWhoIsThereGoesOn) {
   EXPECT_FALSE(Settle());
   EXPECT_TRUE(IsThere(one_));
   EXPECT_TRUE(IsThere(other_));
+}
+
+TEST_F(FailingStore, NoMoveIsCutForOneForWhomNobodyCanMakeRoom) {
+  Of(other_).movable_bytes = 60 * kStep;  // It was moved out before.
+  residency_.OnMemory(other_, Of(other_), now_);
+  EXPECT_FALSE(Settle());
+  FailToMove();
+  Of(one_) = {.movable_bytes = 40 * kStep, .resident_bytes = 40 * kStep};  // It gave the rest back.
+  residency_.OnMemory(one_, Of(one_), now_);
+  while (const auto action = residency_.Next(Free(), now_)) {
+    if (action->kind == Kind::kMoveIn) break;
+  }
+  const ClientId high = Add(90, SchedulingClass::kHigh);
+  residency_.AskRoom(high, 70 * kStep, now_);
+  EXPECT_FALSE(residency_.Next(Free(), now_)) << "the store has just failed";
+  now_ += 1s;
+  EXPECT_EQ(Expect(Kind::kCut).client, other_);
 }
 
 TEST_F(FailingStore, WhoWaitsToComeInTriesAgainAfterAWhile) {

@@ -111,7 +111,7 @@ void Worker::Impl::Handle(const MoveMemory& message) {
 }
 
 void Worker::Impl::Handle(const CutMove& message) {
-  if (Session* const session = Find(message.session)) session->CutMove();
+  if (Session* const session = Find(message.session)) session->CutMove(message.is_urgent);
 }
 
 void Worker::Impl::Handle(const RoomAnswer& message) {

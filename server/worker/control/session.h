@@ -142,8 +142,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnModuleReleased(std::uint32_t number);
   void OnStreamError(const StreamError& error);
   void OnMove(const MoveMemory& move);
-  // The last move ends after its present step, whose turn it is now.
-  void CutMove();
+  // The last move ends after its present step. `is_urgent`: whose turn it is now.
+  void CutMove(bool is_urgent);
   void OnRoom(bool is_made);
   // Ends the client that takes pages of its arenas away.
   void LookAtArenas();
@@ -330,11 +330,12 @@ class Session : public std::enable_shared_from_this<Session> {
   Status why_ended_;
   std::function<void()> on_applied_;
   std::function<void(Session&, bool)> on_room_;
-  std::shared_ptr<std::atomic<bool>> is_move_cut_;  // The slow calls' thread reads it.
-  std::uint64_t module_bytes_ = 0;                  // Sum over loaded modules.
-  std::uint64_t arena_bytes_ = 0;  // Taken from the staging budget, also for one being made.
-  ipc::UniqueFd image_;            // Made for the client to write; the next load takes it.
-  std::uint64_t image_bytes_ = 0;  // Taken from the images' budget, until it is read.
+  // Null: no move is made. The slow calls' thread reads it.
+  std::shared_ptr<std::atomic<bool>> is_move_cut_;
+  std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
+  std::uint64_t arena_bytes_ = 0;   // Taken from the staging budget, also for one being made.
+  ipc::UniqueFd image_;             // Made for the client to write; the next load takes it.
+  std::uint64_t image_bytes_ = 0;   // Taken from the images' budget, until it is read.
 };
 
 }  // namespace gpushared::server

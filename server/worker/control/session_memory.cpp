@@ -163,6 +163,7 @@ void Session::OnMove(const MoveMemory& move) {
   if (has_ended_) return;
   SlowCalls::Caller whose = caller();
   whose.is_urgent = move.is_urgent;
+  whose.is_move = true;
   whose.disturbs = environment_.device.info().moves_disturb;
   ++slow_calls_;
   is_move_cut_ = std::make_shared<std::atomic<bool>>(false);
@@ -188,17 +189,17 @@ void Session::OnMove(const MoveMemory& move) {
     boost::asio::io_context& context = self->environment_.context;
     boost::asio::post(context, [self = std::move(self), move, status = std::move(status), use] {
       --self->slow_calls_;
+      self->is_move_cut_.reset();
       self->OnMoveEnded(move, status, use);
     });
     return false;
   });
 }
 
-void Session::CutMove() {
-  // Null only where a session has ended before its first move.
-  if (is_move_cut_ == nullptr) return;
+void Session::CutMove(bool is_urgent) {
+  if (is_move_cut_ == nullptr) return;  // It has ended meanwhile.
   is_move_cut_->store(true, std::memory_order_relaxed);
-  environment_.slow_calls.Hurry(id());
+  if (is_urgent) environment_.slow_calls.HurryMove(id());
 }
 
 void Session::OnMoveEnded(const MoveMemory& move, const Status& status,

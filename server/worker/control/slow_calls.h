@@ -49,7 +49,9 @@ class SlowCalls {
   // Whose calls: they begin in the order in which they were posted.
   struct Caller {
     std::uint64_t session = 0;  // 0: the worker.
-    bool is_urgent = false;     // The same in all calls of a session, see SetUrgent.
+    // The same in all calls of a session, but for moves of its memory: see SetUrgent, HurryMove.
+    bool is_urgent = false;
+    bool is_move = false;  // Of its memory, on behalf of whoever waits for it.
     // Its memory goes back. Urgent calls of those that are here go first.
     bool has_left = false;
     // Of a call without steps: its client waits for its welcome. So a flood of newcomers' further
@@ -84,8 +86,8 @@ class SlowCalls {
   }
   // Also of the calls that wait.
   void SetUrgent(std::uint64_t session, bool is_urgent);
-  // Calls of the session that wait, and further steps of the one that is made, are urgent.
-  void Hurry(std::uint64_t session);
+  // The move of the session's memory that waits or is made is urgent, with its further steps.
+  void HurryMove(std::uint64_t session);
   // Until a call that is not urgent and came now might begin, for threads that make their own.
   void AwaitQuiet();
   // Whether an urgent request is open from now on. Of one thread; never waits and wakes nobody:
@@ -124,8 +126,8 @@ class SlowCalls {
   Mutex mutex_;
   std::condition_variable changed_;
   std::deque<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);
-  std::uint64_t running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // The session of the call that is made.
-  bool is_hurried_ GPUSHARED_GUARDED_BY(mutex_) = false;    // That call.
+  std::uint64_t moving_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Whose move is made; 0: another call.
+  bool is_hurried_ GPUSHARED_GUARDED_BY(mutex_) = false;   // That move.
   bool is_finishing_ GPUSHARED_GUARDED_BY(mutex_) = false;
   bool oldest_was_passed_ GPUSHARED_GUARDED_BY(mutex_) = false;
   Clock::time_point pause_until_ GPUSHARED_GUARDED_BY(mutex_);

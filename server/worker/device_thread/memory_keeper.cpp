@@ -168,7 +168,7 @@ void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& acti
                   .bytes = action.bytes,
                   .steps = {},
                   .is_owed = action.is_owed,
-                  .is_urgent = beneficiary != nullptr && dispatcher_.IsUrgent(*beneficiary)};
+                  .is_urgent = IsUrgent(action.beneficiary)};
   if (device_.info().moves_by_step) {
     const std::size_t count =
         device::RoundUp(action.bytes, device::kMapStepBytes) / device::kMapStepBytes;
@@ -178,6 +178,11 @@ void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& acti
     move.bytes = move.steps.size() * device::kMapStepBytes;
   }
   control_.Post(std::move(move));
+}
+
+bool MemoryKeeper::IsUrgent(scheduler::ClientId client) const {
+  const ClientState* const state = dispatcher_.roster().Find(client.value);
+  return state != nullptr && dispatcher_.IsUrgent(*state);
 }
 
 void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now) {
@@ -196,7 +201,8 @@ void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::Ti
     case Kind::kMoveIn:
       return Move(*client, action);
     case Kind::kCut:
-      control_.Post(CutMove{action.client.value});
+      control_.Post(
+          CutMove{.session = action.client.value, .is_urgent = IsUrgent(action.beneficiary)});
       return;
     case Kind::kRoom:
     case Kind::kNoRoom:

@@ -72,6 +72,7 @@ class MemoryKeeper {
   void TellWhoIsBusy(scheduler::TimePoint now);
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
   void Move(ClientState& client, const scheduler::MemoryAction& action);
+  bool IsUrgent(scheduler::ClientId client) const;
 
   const device::Device& device_;
   Dispatcher& dispatcher_;

@@ -155,6 +155,7 @@ struct MoveMemory {
 // Its move is to end after the present step: somebody has a right to what it waits for.
 struct CutMove {
   std::uint64_t session = 0;
+  bool is_urgent = false;  // Whoever waits for it is.
 };
 struct RoomAnswer {
   std::uint64_t session = 0;

@@ -108,34 +108,36 @@ TEST_F(SlowCallsTest, OfUrgentOnesThoseOfWhoHasLeftGoLast) {
   EXPECT_EQ(Finish(), (Names{"memory of 3", "memory of 2", "welcome of 1"}));
 }
 
-TEST_F(SlowCallsTest, AHurriedSessionsCallsGoFirst) {
+TEST_F(SlowCallsTest, AHurriedMoveGoesFirst) {
   HoldThread();
   Post({.session = 1}, "load of 1");
-  Post({.session = 2}, "move of 2");
-  calls_.Hurry(2);
+  Post({.session = 2}, "load of 2");
+  Post({.session = 2, .is_move = true}, "move of 2");
+  calls_.HurryMove(2);
   LetGo();
-  EXPECT_EQ(Finish(), (Names{"move of 2", "load of 1"}));
+  EXPECT_EQ(Finish(), (Names{"move of 2", "load of 1", "load of 2"}));
 }
 
 // Also one that was about to say that it has further steps.
-TEST_F(SlowCallsTest, StepsOfAHurriedCallAreNotHeld) {
+TEST_F(SlowCallsTest, StepsOfAHurriedMoveAreNotHeld) {
   calls_.NoteUrgentRequests(true);
   std::promise<void> began, over;
   const std::future<void> has_begun = began.get_future();
-  calls_.Post({.session = 1}, [&, goes_on = gate_.get_future().share(), step = 0]() mutable {
-    if (step++ == 0) {
-      began.set_value();
-      goes_on.wait();
-      return true;
-    }
-    over.set_value();
-    return false;
-  });
-  EXPECT_EQ(has_begun.wait_for(0s), std::future_status::timeout) << "it is held";
+  calls_.Post({.session = 1, .is_move = true},
+              [&, goes_on = gate_.get_future().share(), step = 0]() mutable {
+                if (step++ == 0) {
+                  began.set_value();
+                  goes_on.wait();
+                  return true;
+                }
+                over.set_value();
+                return false;
+              });
+  EXPECT_EQ(has_begun.wait_for(20ms), std::future_status::timeout) << "it is held";
   calls_.NoteUrgentRequests(false);
   has_begun.wait();
   calls_.NoteUrgentRequests(true);
-  calls_.Hurry(1);
+  calls_.HurryMove(1);
   LetGo();
   EXPECT_EQ(over.get_future().wait_for(30s), std::future_status::ready);
 }
