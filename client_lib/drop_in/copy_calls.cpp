@@ -470,7 +470,7 @@ Code MemcpyBatchAsyncV1(DevicePointer* destinations, DevicePointer* sources, std
     code = MemcpyAsync(destinations[i], sources[i], bytes[i], stream);
     if (code != Code::kSuccess && failed != nullptr) *failed = i;
   }
-  // What is captured is not read now, whatever was asked for.
+  // A captured copy reads nothing now, whatever was asked for.
   int capture = 0;
   must_wait &= StreamIsCapturing(stream, &capture) == Code::kSuccess && capture == 0;
   // Those before one that failed are on their way.

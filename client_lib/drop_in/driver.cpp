@@ -63,7 +63,7 @@ Code CudaDevice::Sound(std::shared_ptr<Session>& session) {
   if (!opened.ok()) return ConnectCode(opened.status());
   session = std::move(*opened);
   session_ = session;
-  // What waits for a context is of no use any more.
+  // Nobody needs what waits for a context any more.
   without_context_ = nullptr;
   return Code::kSuccess;
 }

@@ -103,7 +103,7 @@ class DriverProgram {
   CUdeviceptr memory_ = 0;
 };
 
-// Whose session the server has first.
+// The session of one of them is the first of the server.
 enum Order : std::uint8_t { kLibraryFirst, kDropInFirst };
 
 // The same work by interface: the client library's, the drop-in's.

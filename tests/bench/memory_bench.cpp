@@ -54,7 +54,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr std::size_t kLowClients = 3;
 constexpr std::uint64_t kCutMove = 2 * kMebi;  // ResidencyOptions::step_bytes.
-constexpr std::size_t kRequests = 100;         // Of one visit and kind.
+constexpr std::size_t kRequests = 100;         // One visit makes so many of a kind.
 
 struct Arguments {
   std::uint64_t memory_mib = 1024;
@@ -92,7 +92,7 @@ double StoreBandwidth() {
   return 2.0 * kBytes / SecondsSince(began);
 }
 
-// Of a GPU an eighth, at most 1 GiB, stays the driver's.
+// The driver keeps an eighth of a GPU, at most 1 GiB.
 std::uint64_t GpuMib(std::uint64_t for_clients_mib) {
   return std::min((for_clients_mib * 8 + 6) / 7, for_clients_mib + 1024);
 }

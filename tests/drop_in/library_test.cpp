@@ -75,7 +75,7 @@ TEST_F(LibraryTest, LibrariesNeedNoContext) {
   EXPECT_EQ(cuKernelGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, 0),
             CUDA_SUCCESS);
   EXPECT_EQ(threads, 1024);
-  // What lies in a context wants one.
+  // A module lies in a context, so it wants one.
   CUfunction function = nullptr;
   CUmodule module = nullptr;
   CUdeviceptr variable = 0;

@@ -330,7 +330,7 @@ TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
     ASSERT_EQ(cuMemcpyDtoH(&found, device, 1), CUDA_SUCCESS);
     EXPECT_EQ(found, 1);
   }
-  // What a stream captures is read when the graph runs.
+  // A captured copy reads when its graph runs.
   ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpyWithAttributesAsync(device, from, bytes, &hints, stream), CUDA_SUCCESS);
   CUgraph graph = nullptr;

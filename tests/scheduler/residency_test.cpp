@@ -860,7 +860,7 @@ TEST_F(QuietByStepTest, StepsComeInOnceNothingOfTheirClientRuns) {
   residency_.OnMoved(client, Of(client), now_);
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kRelease);
   EXPECT_TRUE(Runs(client));
-  // What came back is held again for its next steps, whatever it was before.
+  // It came back, and is held again for its next steps, whatever it was before.
   Works(client, 40, 36);
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kHold);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "it was quiet before, and is not now";

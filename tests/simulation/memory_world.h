@@ -109,7 +109,7 @@ class MemoryWorld {
   std::vector<std::size_t> free_slots_;
   std::size_t pinned_ = 0;
   std::optional<scheduler::MemoryAction> move_;  // It has begun.
-  bool is_cut_ = false;                          // That one.
+  bool is_cut_ = false;                          // The move is.
   std::uint64_t next_id_ = 1, next_contents_ = 1;
   Outcome outcome_;
 };

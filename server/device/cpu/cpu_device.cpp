@@ -379,7 +379,7 @@ void CpuDevice::Execute(std::uint32_t multiprocessor) {
 void CpuDevice::ExecuteAsSpare() {
   std::unique_ptr<executor::BlockExecutor> blocks;
   spare_clock_.Begin();
-  standings_.back().Begin();  // What it takes is urgent.
+  standings_.back().Begin();  // Its work is urgent.
   RunClaims(info_.multiprocessors, blocks, [&] {
     // It is hardly ever needed, so it keeps no memory.
     if (blocks != nullptr) store_->Drop(std::move(blocks));

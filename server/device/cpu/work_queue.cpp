@@ -202,7 +202,7 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<v
   Claim claim;
   while (!is_closed_ && (claim = TakeFirst(clock, false, standing)).work == nullptr) {
     if (clock != nullptr) clock->Idle();
-    // What wakes it may be urgent.
+    // It may be woken for urgent work.
     if (standing != nullptr) standing->StepForward();
     WaitForWork(lock, &rest);
   }

@@ -144,7 +144,7 @@ class CudaDevice : public Device {
   std::thread::id bound_;                        // On which the context is known to be current.
   std::size_t in_channels_ = 0;                  // Works.
   std::vector<std::unique_ptr<Item>> finished_;  // Empty between calls.
-  std::vector<std::uint32_t> unknown_nodes_;     // Of the graph that is submitted.
+  std::vector<std::uint32_t> unknown_nodes_;     // The graph that is submitted has them.
   std::vector<std::unique_ptr<Item>> spare_;
   std::deque<Completion> completions_;
   bool wakes_ = false;  // The next completion calls the wake function.

@@ -134,7 +134,7 @@ class CudaModule : public device::Module {
   Status NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names);
   Status NamesFromDriver(std::vector<std::string>& names);
   Status Describe(const CudaPrepared& prepared, Function function, KernelInfo& info);
-  // What the text says that it touches, where that is what runs.
+  // Takes over what the text touches, if the text is what runs.
   static void TakeReach(const CudaPrepared& prepared, const KernelInfo& told, KernelInfo& info);
   struct Limits {
     std::uint32_t threads_per_block = 0;

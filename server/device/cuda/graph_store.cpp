@@ -78,7 +78,7 @@ InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
   const MutexLock lock(mutex_);
   const Key key{work.space, work.number};
   const auto found = entries_.find(key);
-  // What is instantiated as it is need not be looked at again.
+  // A graph that is instantiated as it is need not be looked at again.
   const bool is_known = found != entries_.end() && RunsAsItIs(found->second, work);
   if (!(is_known && work.first_unit == 0) && !MayInstantiate(work)) return nullptr;
   if (found == entries_.end()) {

@@ -192,7 +192,7 @@ GPUSHARED_INLINE u32 LanesWith(const Order& order) {
   return lanes;
 }
 
-// Of halves in words whose upper halves do not matter.
+// Compares halves in words whose upper halves do not matter.
 template <typename H, bool Ftz>
 __attribute__((noinline)) Order OrderOf(const u32* a, const u32* b) {
   const auto value = [](u32 word) {

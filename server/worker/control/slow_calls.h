@@ -51,7 +51,7 @@ class SlowCalls {
     std::uint64_t session = 0;  // 0: the worker.
     // The same in all calls of a session, but for moves of its memory: see SetUrgent, HurryMove.
     bool is_urgent = false;
-    bool is_move = false;  // Of its memory, on behalf of whoever waits for it.
+    bool is_move = false;  // It moves memory of the session, for whoever waits for that.
     // Its memory goes back. Urgent calls of those that are here go first.
     bool has_left = false;
     // Of a call without steps: its client waits for its welcome. So a flood of newcomers' further
@@ -127,7 +127,7 @@ class SlowCalls {
   std::condition_variable changed_;
   std::deque<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t moving_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Whose move is made; 0: another call.
-  bool is_hurried_ GPUSHARED_GUARDED_BY(mutex_) = false;   // That move.
+  bool is_hurried_ GPUSHARED_GUARDED_BY(mutex_) = false;   // The move that is made.
   bool is_finishing_ GPUSHARED_GUARDED_BY(mutex_) = false;
   bool oldest_was_passed_ GPUSHARED_GUARDED_BY(mutex_) = false;
   Clock::time_point pause_until_ GPUSHARED_GUARDED_BY(mutex_);

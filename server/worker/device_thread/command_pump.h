@@ -85,7 +85,7 @@ class CommandPump {
   MaybeRefused CheckGraph(ClientState& client, Graph& graph);
   MaybeRefused PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
                                device::CopyWork::Direction direction);
-  // What the graph's nodes may touch together, in the slot of its launch.
+  // Notes in the slot of its launch what the graph's nodes may touch together.
   void NoteReach(const ClientState& client, Graph& graph, CommandSlot& slot);
   // Copies them into the slot. Where they are in an arena, that is checked.
   static std::span<const std::byte> TakeParameters(const ClientState& client,

@@ -41,7 +41,7 @@ void TakePartOfCore(const Attacker& attacker, double part) {
   const auto share = std::chrono::duration_cast<nanoseconds>(part * kPeriod);
   auto period_ends = std::chrono::steady_clock::now() + attacker.number * kApart;
   std::this_thread::sleep_until(period_ends);
-  // What it did not get in its period it takes in later ones.
+  // It takes in later periods what it did not get in its own.
   for (nanoseconds due = TimeOfThisThread() + share;; due += share) {
     while (TimeOfThisThread() < due) Count();
     period_ends += kPeriod;

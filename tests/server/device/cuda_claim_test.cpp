@@ -563,7 +563,7 @@ TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
   while (!CanStop(Gated(equal, 10, 2))) std::this_thread::sleep_for(microseconds(100));
   const Tenant fenced = NewTenantWith(fatbin_with(90), Isolation::kFence);
   while (!CanStop(Gated(fenced, 10, 2))) std::this_thread::sleep_for(microseconds(100));
-  // Nor does anybody know what that code touches.
+  // Nobody knows what that code touches either.
   const auto why_unknown = [](const Tenant& of) {
     return of.module->kernels().front().why_reach_unknown;
   };

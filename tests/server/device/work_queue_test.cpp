@@ -516,7 +516,7 @@ TEST(WorkQueue, StoodStillForWhatIsStoppedBeforeAnyThreadCame) {
 
 // ---- standings
 
-// Of the calling thread, and where it was put last.
+// The standing of the calling thread, and where it was put last.
 struct Stood {
   Stood() {
     standing.Begin();
@@ -554,7 +554,7 @@ class StandingQueue : public ::testing::Test {
  protected:
   StandingQueue() { queue_.Enlist(stood_.standing); }
   Claim Next() { return *queue_.Next(nullptr, nullptr, &stood_.standing); }
-  // Of one unit, taken and done by this thread.
+  // Submits work of one unit, which this thread takes and does.
   void Run(WorkId id, std::uint8_t priority) {
     queue_.Submit(Work({.id = id, .stream = id, .priority = priority}));
     const Claim claim = Next();

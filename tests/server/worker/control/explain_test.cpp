@@ -221,7 +221,7 @@ TEST(Explain, AKernelIsNotNamedAfterAModuleThatTookItsNumber) {
   EXPECT_EQ(Explain(worker, 1)["longest_command"]["what"], "");
 }
 
-// What cannot be cut may be there from before a wait until long after it.
+// Work that cannot be cut may be there from before a wait until long after it.
 TEST(Explain, AWaitIsSaidToBeBehindWhatWasOnTheDeviceForLongestAlsoBeyondIt) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
                        {.policy = "priority", .lane_options = {.beyond_window_max = 2}});
