@@ -206,8 +206,8 @@ void CompareRates(Report& report, const std::string& what, const Pair& pair) {
 
 }  // namespace
 
-// Two sessions that do the same copy 64 KiB at rates up to 6 % apart, for as long as both live, and
-// either may be the faster one. So an answer needs several pairs of sessions, in both orders.
+// Two sessions that do the same copy 64 KiB at rates up to 6 % apart, for as long as both live.
+// Either may be the faster one. So an answer needs several pairs of sessions, in both orders.
 void MeasureDropIn(Report& report) {
   constexpr int kPairs = 4;  // For each order.
   constexpr int kRounds = 8;
