@@ -91,18 +91,14 @@ void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
   state.asked_bytes = bytes;
   CountWait(state, now);
   if (!state.has_right()) return;
-  // The move that has begun, too: one for another with a right is not cut.
-  const std::uint64_t begun = !move_           ? 0
-                              : move_->is_owed ? options_.move_bytes_max
-                                               : options_.step_bytes;
-  const auto out = TimeToMove(/*goes_in=*/false, bytes + begun);
-  const auto in = TimeToMove(/*goes_in=*/true, state.coming_bytes());
-  if (out && in) state.owed_room = OwedRoom{.asked_at = now, .moves = *out + *in};
+  const auto promised = TimeForRoom(*ItemOf(client), bytes, now);
+  if (promised) state.owed_room = OwedRoom{.asked_at = now, .promised = *promised};
 }
 
-void Residency::OnDrained(ClientId client) {
+void Residency::OnDrained(ClientId client, TimePoint now) {
   Client& state = clients_.At(client);
-  state.is_drained = state.is_held;
+  if (!state.is_held || std::exchange(state.is_drained, true)) return;
+  stops_.Add(now - state.held_since);
 }
 
 Duration Residency::CostOf(bool goes_in, std::uint64_t bytes, Duration took) {
@@ -132,7 +128,10 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
   const std::uint64_t before = state.held.resident_bytes, after = held.resident_bytes;
   if (Client* const beneficiary = clients_.Find(move_->beneficiary)) {
     const std::uint64_t moved = std::max(before, after) - std::min(before, after);
-    const Duration cost = CostOf(move_->goes_in, moved, now - move_->since);
+    const Duration took = now - move_->since;
+    const Duration cost = CostOf(move_->goes_in, moved, took);
+    const auto mebibytes = static_cast<Duration::rep>(moved / kMebibyte);
+    if (move_->is_owed && !move_->goes_in && mebibytes > 0) owed_mebibyte_.Add(took / mebibytes);
     beneficiary->way += Charged(*beneficiary, *move_, moved, cost);
   }
   if (move_->goes_in && before == after) rests_until_ = now + options_.rest;
@@ -200,45 +199,102 @@ bool Residency::IsShutOut(ClientId client) const {
 
 RoomReport Residency::rooms() const {
   const auto per_second = [this](bool goes_in) {
-    const Duration mebibyte = SlowMebibyte(goes_in);
+    const MebibyteTimes mebibyte = MebibyteTime(goes_in);
     constexpr std::uint64_t kSecond = Duration(std::chrono::seconds(1)).count();
-    return mebibyte == Duration::zero()
-               ? 0
-               : kMebibyte * kSecond / static_cast<std::uint64_t>(mebibyte.count());
+    return mebibyte.is_known()
+               ? kMebibyte * kSecond / static_cast<std::uint64_t>(mebibyte.usual.count())
+               : 0;
   };
   RoomReport report = rooms_;
   report.out_bytes_per_s = per_second(false);
   report.in_bytes_per_s = per_second(true);
+  report.delay = MebibyteTime(false).Delay(options_.move_bytes_max);
+  report.stop = stops_.Largest();
   return report;
+}
+
+Residency::MebibyteTimes Residency::MebibyteTime(bool goes_in) const {
+  const auto of = [](const auto& samples, unsigned percent) {
+    return MebibyteTimes{.usual = samples.Quantile(percent), .slowest = samples.Largest()};
+  };
+  // Moves that are not urgent wait for others. Few of them say what an urgent one takes.
+  if (goes_in || owed_mebibyte_.empty()) return of(per_mebibyte_[goes_in ? 1 : 0], 75);
+  return of(owed_mebibyte_, 95);
+}
+
+Duration Residency::MebibyteTimes::Delay(std::uint64_t move_bytes) const {
+  return static_cast<Duration::rep>(move_bytes / kMebibyte) * (slowest - usual);
 }
 
 std::optional<Duration> Residency::TimeToMove(bool goes_in, std::uint64_t bytes) const {
   if (bytes == 0) return Duration::zero();
-  const Duration mebibyte = SlowMebibyte(goes_in);
-  if (mebibyte == Duration::zero()) return {};
-  return static_cast<Duration::rep>((bytes + kMebibyte - 1) / kMebibyte) * mebibyte;
+  const MebibyteTimes mebibyte = MebibyteTime(goes_in);
+  if (!mebibyte.is_known()) return {};
+  return static_cast<Duration::rep>((bytes + kMebibyte - 1) / kMebibyte) * mebibyte.usual +
+         mebibyte.Delay(options_.move_bytes_max);
 }
 
-void Residency::NoteStopping(Client& client, bool is_stopping, TimePoint now) {
-  if (!client.owed_room || is_stopping == client.owed_room->stops_since.has_value()) return;
-  OwedRoom& room = *client.owed_room;
-  if (is_stopping) {
-    room.stops_since = now;
-  } else {
-    room.stops += now - *std::exchange(room.stops_since, std::nullopt);
+std::optional<Duration> Residency::TimeForRoom(const Item& candidate, std::uint64_t bytes,
+                                               TimePoint now) const {
+  // The move that has begun, too: one for another with a right is not cut.
+  const std::uint64_t begun = !move_           ? 0
+                              : move_->is_owed ? options_.move_bytes_max
+                                               : options_.step_bytes;
+  const std::uint64_t coming = candidate.value.coming_bytes();
+  const auto out = TimeToMove(/*goes_in=*/false, bytes + begun);
+  const auto in = TimeToMove(/*goes_in=*/true, coming);
+  if (!out || !in) return {};
+  const auto stops = static_cast<Duration::rep>(CountStops(candidate, bytes + coming, now));
+  return stops * stops_.Largest() + *out + *in;
+}
+
+std::size_t Residency::CountStops(const Item& candidate, std::uint64_t bytes, TimePoint now) const {
+  std::size_t stops = 0;
+  const Item* last = nullptr;
+  for (std::uint64_t found = 0; found < bytes;) {
+    const Item* next = nullptr;
+    for (const Item& each : clients_) {
+      if (each.client == candidate.client || each.value.movable_now() == 0) continue;
+      if (last != nullptr && !GoesOutBefore(*last, each, candidate.client, now)) continue;
+      if (next == nullptr || GoesOutBefore(each, *next, candidate.client, now)) next = &each;
+    }
+    if (next == nullptr) break;
+    last = next;
+    found += next->value.movable_now();
+    stops += next->value.is_quiet() ? 0 : 1;
   }
+  return stops;
+}
+
+const Residency::Item* Residency::ItemOf(ClientId client) const {
+  const auto found = std::ranges::find(clients_, client, &Item::client);
+  return found == clients_.end() ? nullptr : &*found;
+}
+
+std::optional<Duration> Residency::PromisedTo(ClientId client, TimePoint now) const {
+  const Item* const item = ItemOf(client);
+  if (item == nullptr) return {};
+  const Client& state = item->value;
+  const std::uint64_t held = state.held.movable_bytes + state.held.pinned_bytes;
+  if (held >= state.grant.guaranteed_bytes) return {};
+  return TimeForRoom(*item, state.grant.guaranteed_bytes - held, now);
+}
+
+Room Residency::LastRoomOf(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state == nullptr ? Room{} : state->last_room;
 }
 
 void Residency::CountRoom(Client& client, TimePoint now) {
   if (!client.owed_room) return;
-  NoteStopping(client, false, now);
   const OwedRoom room = *std::exchange(client.owed_room, std::nullopt);
-  const Duration waited = now - room.asked_at, promised = room.moves + room.stops;
+  const Duration waited = now - room.asked_at;
+  client.last_room = {.bytes = client.granted_bytes, .waited = waited, .promised = room.promised};
   ++rooms_.rooms;
-  if (waited > promised) ++rooms_.late;
+  if (waited > room.promised) ++rooms_.late;
   if (waited <= rooms_.longest) return;
   rooms_.longest = waited;
-  rooms_.longest_promised = promised;
+  rooms_.longest_promised = room.promised;
 }
 
 std::optional<MemoryAction> Residency::CutMove(std::uint64_t free_bytes, TimePoint now) {
@@ -417,10 +473,11 @@ std::uint64_t Residency::GivesBytes(const Item& victim, ClientId candidate) {
 
 // ---- what is done
 
-std::optional<MemoryAction> Residency::Hold(ClientId client, ClientId beneficiary) {
+std::optional<MemoryAction> Residency::Hold(ClientId client, ClientId beneficiary, TimePoint now) {
   Client& state = clients_.At(client);
   if (std::exchange(state.is_held, true)) return {};
   state.is_drained = false;
+  state.held_since = now;
   return MemoryAction{MemoryAction::Kind::kHold, client, 0, beneficiary};
 }
 
@@ -441,7 +498,7 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   if (needed <= available) {
     if (const std::uint64_t coming = candidate.value.coming_bytes(); coming > 0) {
       if (options_.holds_for_moves_in && !candidate.value.is_quiet()) {
-        return Hold(candidate.client, candidate.client);
+        return Hold(candidate.client, candidate.client, now);
       }
       return move(Kind::kMoveIn, candidate.client, coming);
     }
@@ -452,10 +509,9 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
     return MemoryAction{Kind::kRoom, candidate.client, served.granted_bytes, candidate.client};
   }
   Item* const found = Victim(candidate, needed - available, now);
-  NoteStopping(clients_.At(candidate.client), found != nullptr && !found->value.is_quiet(), now);
   if (found == nullptr) return {};
   *victim = found->client;
-  if (!found->value.is_quiet()) return Hold(found->client, candidate.client);
+  if (!found->value.is_quiet()) return Hold(found->client, candidate.client, now);
   return move(Kind::kMoveOut, found->client,
               std::min(needed - available, GivesBytes(*found, candidate.client)));
 }
@@ -480,9 +536,6 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
   if (now < moves_fail_until_) wake_at_ = moves_fail_until_;
   ClientId victim;
   const Item* const candidate = Choose(free_bytes, now);
-  for (Item& each : clients_) {
-    if (&each != candidate) NoteStopping(each.value, false, now);  // Others are served.
-  }
   if (candidate != nullptr) {
     if (const auto action = Serve(*candidate, free_bytes, now, &victim)) return action;
   }

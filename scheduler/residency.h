@@ -95,19 +95,29 @@ struct MemoryMoves {
   std::uint64_t times_out = 0;  // It could run, and a part went that it needs.
 };
 
-// How fast memory moves, and what became of the promise to those who asked for room that is their
-// right: they wait for running commands to stop, and for the bytes at that speed. Waits for another
-// client with such a right are promised to nobody.
+// What is reckoned with for room that is somebody's right, and what became of that promise. Such a
+// client waits for others to stop, and for the bytes. Waits for another client with such a right
+// are promised to nobody.
 struct RoomReport {
-  // Three quarters of the last 15 moves were at least as fast, with their wait for a turn; 0 before
-  // the first one.
+  // 95 of 100 moves for such clients were at least as fast, of the last 63. Before the first one,
+  // and on the way in: 75 of 100 of the last 15 moves. With their wait for a turn. 0: nothing is
+  // known, or promised.
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
-  // From here on since the device began, once the speed is known.
+  Duration delay{};  // One move took so much longer than that, of those.
+  Duration stop{};   // A client took so long to stop, of the last 63 that were to.
+  // From here on since the device began.
   std::uint64_t rooms = 0;
   std::uint64_t late = 0;       // They took longer than promised.
   Duration longest{};           // The longest wait,
   Duration longest_promised{};  // and what was promised of that one.
+};
+
+// Room that a client had a right to.
+struct Room {
+  std::uint64_t bytes = 0;
+  Duration waited{};
+  Duration promised{};
 };
 
 // Decides whose memory is on a device whose clients may hold more than there is.
@@ -149,8 +159,8 @@ class Residency {
   // It needs so much more than is free. One question at a time; answered by kRoom or kNoRoom.
   void AskRoom(ClientId client, std::uint64_t bytes, TimePoint now);
 
-  // Nothing of a held client is on the device any more.
-  void OnDrained(ClientId client);
+  // Nothing of a held client is on the device any more. Said at once: others wait for it.
+  void OnDrained(ClientId client, TimePoint now);
   // The move is over; less than it was for may have been moved.
   void OnMoved(ClientId client, const MemoryHeld& held, TimePoint now);
   // The same of a move out that met an error: nothing goes out for a while. A question for room
@@ -175,6 +185,11 @@ class Residency {
   // The guarantees of others leave too little for what it needs; it waits until one of them frees.
   bool IsShutOut(ClientId client) const;
   RoomReport rooms() const;
+  // How long it would wait now for all that its guarantee leaves it; empty where that is nothing,
+  // or nothing is known.
+  std::optional<Duration> PromisedTo(ClientId client, TimePoint now) const;
+  // The last one that it was promised; without bytes: none.
+  Room LastRoomOf(ClientId client) const;
   // The most of its memory that can be on the device, whoever else makes room.
   std::uint64_t RoomFor(ClientId client) const;
   std::size_t client_count() const { return clients_.size(); }
@@ -183,9 +198,7 @@ class Residency {
   // Room that its client has a right to, from the wish to the answer.
   struct OwedRoom {
     TimePoint asked_at{};
-    Duration moves{};  // Promised of the bytes,
-    Duration stops{};  // and so long others took to stop,
-    std::optional<TimePoint> stops_since{};
+    Duration promised{};
   };
 
   struct Client {
@@ -194,10 +207,12 @@ class Residency {
     MemoryHeld held;
     std::uint64_t asked_bytes = 0;  // Room.
     std::optional<OwedRoom> owed_room{};
+    Room last_room{};
     std::uint64_t granted_bytes = 0;  // Room that is kept for it until it says what it holds.
     bool is_busy = false;
     bool is_held = false;
     bool is_drained = false;
+    TimePoint held_since{};
     bool is_refused = false;           // The room is not to be had; not answered yet.
     std::uint64_t wanted_bytes = 0;    // Others wait for so much of its memory,
     std::optional<TimePoint> told_at;  // and it knows since then.
@@ -276,13 +291,22 @@ class Residency {
   static Duration Charged(Client& beneficiary, const Move& move, std::uint64_t moved,
                           Duration cost);
   void CountWait(Client& client, TimePoint now);
-  // A MiB takes no longer in three of four moves.
-  Duration SlowMebibyte(bool goes_in) const { return per_mebibyte_[goes_in ? 1 : 0].Quantile(75); }
-  // Of room that a client has a right to. `is_stopping`: it waits for others to stop.
-  static void NoteStopping(Client& client, bool is_stopping, TimePoint now);
-  void CountRoom(Client& client, TimePoint now);
+  // What a MiB takes in nearly all moves, and in the slowest one.
+  struct MebibyteTimes {
+    Duration usual{}, slowest{};
+    bool is_known() const { return usual > Duration::zero(); }
+    // One move of all may be the slowest.
+    Duration Delay(std::uint64_t move_bytes) const;
+  };
+  MebibyteTimes MebibyteTime(bool goes_in) const;
   // Empty while the speed is not known.
   std::optional<Duration> TimeToMove(bool goes_in, std::uint64_t bytes) const;
+  std::optional<Duration> TimeForRoom(const Item& candidate, std::uint64_t bytes,
+                                      TimePoint now) const;
+  const Item* ItemOf(ClientId client) const;  // Null: it has gone.
+  // How many clients that run have to stop for so much memory.
+  std::size_t CountStops(const Item& candidate, std::uint64_t bytes, TimePoint now) const;
+  void CountRoom(Client& client, TimePoint now);
   std::optional<MemoryAction> CutMove(std::uint64_t free_bytes, TimePoint now);
   void Update(Client& client, const MemoryHeld& held, TimePoint now);
   void ComeIn(Client& client, bool goes_on, TimePoint now);
@@ -307,7 +331,7 @@ class Residency {
   // Bytes that nobody can take, of all clients but one.
   std::uint64_t FixedBytes(ClientId but) const;
   // Until the client is quiet.
-  std::optional<MemoryAction> Hold(ClientId client, ClientId beneficiary);
+  std::optional<MemoryAction> Hold(ClientId client, ClientId beneficiary, TimePoint now);
   // Bytes of the victim that go before the next look at who makes room.
   static std::uint64_t GivesBytes(const Item& victim, ClientId candidate);
   std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,
@@ -318,6 +342,8 @@ class Residency {
   std::optional<Move> move_;
   // A MiB took so long, out and in.
   std::array<RecentSamples<15>, 2> per_mebibyte_;
+  RecentSamples<63> owed_mebibyte_;  // The same out, for those who have a right to it.
+  RecentSamples<63> stops_;
   TimePoint moves_fail_until_{};
   TimePoint rests_until_{};
   std::optional<TimePoint> wake_at_;

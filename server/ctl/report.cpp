@@ -39,6 +39,9 @@ constexpr std::array kClientColumns = {
     Column{"GUARANTEED MiB", "guaranteed_bytes", kMiB, 0, false, false},
     Column{"QUOTA MiB", "quota_bytes", kMiB, 0, false, false},
     Column{"MEMORY WAIT s", "memory_waited_s", 1, 3, false, false},
+    Column{"ROOM PROMISE ms", "room_promise_s", 1e-3, 1, false, false},
+    Column{"LAST ROOM ms", "last_room_s", 1e-3, 1, false, false},
+    Column{"ITS PROMISE ms", "last_room_promised_s", 1e-3, 1, false, false},
     Column{"ISOLATION", "isolation", 0, 0, true, false},
     Column{"WAIT p50 us", "queue_wait_p50_us", 1, 1, false, false},
     Column{"WAIT p99 us", "queue_wait_p99_us", 1, 1},
@@ -207,6 +210,16 @@ std::string MemoryText(const json& memory) {
   return text + "\n  ";
 }
 
+// "  its last room for memory, 153.0 MiB, took 3.1 ms of 4.2 ms promised"
+std::string RoomText(const json& room) {
+  const json bytes = Part(room, "bytes");
+  if (!bytes.is_number_unsigned()) return "";
+  std::array<char, 64> size{};
+  std::snprintf(size.data(), size.size(), "%.1f MiB", bytes.get<double>() / kMiB);
+  return std::string("  its last room for memory, ") + size.data() + ", took " + Time(room, "us") +
+         " of " + Time(room, "promised_us") + " promised\n";
+}
+
 }  // namespace
 
 std::string ExplainReport(const json& reply) {
@@ -238,6 +251,7 @@ std::string ExplainReport(const json& reply) {
     if (!other.is_object()) continue;
     text += "  meanwhile " + WhoText(other) + " had " + Time(other, "device_time_us") + "\n";
   }
+  if (const json room = Part(reply, "last_room"); room.is_object()) text += RoomText(room);
   if (others.empty()) text += "  meanwhile nobody else was charged for the device\n";
   const json cut = Part(reply, "is_cut");
   if (cut.is_boolean() && cut.get<bool>()) {

@@ -182,7 +182,7 @@ std::size_t MemoryWorld::CountMissing(const Client& client) {
 }
 
 void MemoryWorld::EndLaunch(ClientId id, Client& client) {
-  if (--client.on_device == 0 && client.is_held) residency_.OnDrained(id);
+  if (--client.on_device == 0 && client.is_held) residency_.OnDrained(id, now_);
 }
 
 // ---- decisions
@@ -208,7 +208,7 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
         return Break("a client within its guarantee is held");
       }
       client.is_held = true;
-      if (client.on_device == 0) residency_.OnDrained(action.client);
+      if (client.on_device == 0) residency_.OnDrained(action.client, now_);
       return;
     case MemoryAction::Kind::kRelease:
       if (CountMissing(client) > 0) return Break("a client goes on without what it needs");
@@ -382,7 +382,7 @@ void MemoryWorld::CheckAll() {
 void MemoryWorld::ServeEverybody() {
   for (auto& [id, client] : clients_) {
     client.on_device = 0;
-    if (client.is_held) residency_.OnDrained(id);
+    if (client.is_held) residency_.OnDrained(id, now_);
     residency_.SetBusy(id, client.is_busy = false, now_);
   }
   for (auto& [id, client] : clients_) {

@@ -154,6 +154,8 @@ TEST(Metrics, MemoryThatMovesIsCountedAndItsRoomIsShown) {
                    {"move_in_bytes_per_s", 14},
                    {"rooms", 13},
                    {"rooms_late", 12},
+                   {"room_delay_s", 0.125},
+                   {"room_stop_s", 0.0625},
                    {"room_longest_s", 0.5},
                    {"room_longest_promised_s", 0.25}}}};
   device["classes"]["low"] = {{"resident_bytes", 5}, {"guaranteed_bytes", 6}};
@@ -173,6 +175,8 @@ TEST(Metrics, MemoryThatMovesIsCountedAndItsRoomIsShown) {
         "gpushared_overcommit_move_out_bytes_per_second{D} 15",
         "gpushared_overcommit_move_in_bytes_per_second{D} 14",
         "gpushared_overcommit_rooms_total{D} 13", "gpushared_overcommit_rooms_late_total{D} 12",
+        "gpushared_overcommit_room_delay_seconds{D} 0.125",
+        "gpushared_overcommit_room_stop_seconds{D} 0.0625",
         "gpushared_overcommit_room_longest_seconds{D} 0.5",
         "gpushared_overcommit_room_longest_promised_seconds{D} 0.25"}) {
     const std::string pattern = line;

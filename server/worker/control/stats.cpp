@@ -61,6 +61,11 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
     row["moved_in_bytes"] = memory->moves.in_bytes;
     row["times_moved_out"] = memory->moves.times_out;
     row["is_shut_out"] = memory->is_shut_out;
+    if (memory->promised_room) row["room_promise_s"] = Seconds(*memory->promised_room);
+    if (memory->last_room.bytes > 0) {
+      row["last_room_s"] = Seconds(memory->last_room.waited);
+      row["last_room_promised_s"] = Seconds(memory->last_room.promised);
+    }
   }
   row["device_time_s"] = Seconds(count.device_time);
   row["commands"] = count.commands_taken;
@@ -226,6 +231,8 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
     ordered_json& row = document["overcommit"];
     row["move_out_bytes_per_s"] = rooms.out_bytes_per_s;
     row["move_in_bytes_per_s"] = rooms.in_bytes_per_s;
+    row["room_delay_s"] = Seconds(rooms.delay);
+    row["room_stop_s"] = Seconds(rooms.stop);
     row["rooms"] = rooms.rooms;
     row["rooms_late"] = rooms.late;
     row["room_longest_s"] = Seconds(rooms.longest);

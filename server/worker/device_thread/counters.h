@@ -57,7 +57,9 @@ struct MemorySnapshot {
   scheduler::MemoryMoves moves;
   scheduler::Duration waited{};  // With commands, and without its memory.
   bool is_held = false;
-  bool is_shut_out = false;  // Until guarantees of others are free again.
+  bool is_shut_out = false;                          // Until guarantees of others are free again.
+  std::optional<scheduler::Duration> promised_room;  // scheduler::Residency::PromisedTo.
+  scheduler::Room last_room;
 };
 
 // One client at one moment, as the device thread sees it.

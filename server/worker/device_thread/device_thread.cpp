@@ -481,6 +481,7 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
     const RequestHistory& history = client->requests.history();
     told->first = history.first_number();
     told->last = history.last_number();
+    if (memory_) told->last_room = memory_->LastRoomOf(*client);
     const RequestReport* const report =
         message.request == 0 ? history.Slowest() : history.Find(message.request);
     if (report != nullptr) told->report = *report;

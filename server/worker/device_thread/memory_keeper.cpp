@@ -102,11 +102,14 @@ void MemoryKeeper::AskRoom(const ClientState& client, std::uint64_t bytes,
 void MemoryKeeper::Review(bool was_busy, scheduler::TimePoint now) {
   if (was_busy && !look_at_) look_at_ = std::max(now, looked_ + look_pause_);
   const std::optional<scheduler::TimePoint> at = wake_at();
-  if (!is_due_ && (!at || now < *at)) return;
-  is_due_ = false;
-  look_at_.reset();
-  looked_ = now;
-  TellWhoIsBusy(now);
+  const bool looks = is_due_ || (at && now >= *at);
+  if (!TellWhoHasDrained(now) && !looks) return;
+  if (looks) {
+    is_due_ = false;
+    look_at_.reset();
+    looked_ = now;
+    TellWhoIsBusy(now);
+  }
   while (const auto action = residency_.Next(device_.free_memory_bytes(), now)) {
     CarryOut(*action, now);
   }
@@ -140,10 +143,21 @@ void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
     Count(*client, now);
     if (device_.info().moves_by_step) Look(*client, now);
     residency_.SetBusy(client->id(), !client->streams.slab().empty(), now);
-    if (client->offers.on_device() == 0) residency_.OnDrained(client->id());
     looked_at += client->memory.use_.TakeLookedAt();
   }
   look_pause_ = std::max(kLookEvery, kPausePerItem * static_cast<std::int64_t>(looked_at));
+}
+
+bool MemoryKeeper::TellWhoHasDrained(scheduler::TimePoint now) {
+  bool has_drained = false;
+  std::erase_if(draining_, [&](scheduler::ClientId id) {
+    const ClientState* const client = dispatcher_.roster().Find(id.value);
+    if (client == nullptr || client->life.is_leaving() || !residency_.IsHeld(id)) return true;
+    if (client->offers.on_device() > 0) return false;
+    residency_.OnDrained(id, now);
+    return has_drained = true;
+  });
+  return has_drained;
 }
 
 void MemoryKeeper::Look(ClientState& client, scheduler::TimePoint now) {
@@ -192,7 +206,8 @@ void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::Ti
   switch (action.kind) {
     case Kind::kHold:
       dispatcher_.HoldClient(*client, true, now);
-      if (client->offers.on_device() == 0) residency_.OnDrained(action.client);
+      draining_.push_back(action.client);
+      TellWhoHasDrained(now);
       return;
     case Kind::kRelease:
       if (client->memory.is_by_step()) dispatcher_.OfferAnew(*client, now);
@@ -221,7 +236,9 @@ MemorySnapshot MemoryKeeper::SnapshotOf(const ClientState& client, scheduler::Ti
           .moves = residency_.MovesOf(client.id()),
           .waited = residency_.WaitedFor(client.id(), now),
           .is_held = residency_.IsHeld(client.id()),
-          .is_shut_out = residency_.IsShutOut(client.id())};
+          .is_shut_out = residency_.IsShutOut(client.id()),
+          .promised_room = residency_.PromisedTo(client.id(), now),
+          .last_room = residency_.LastRoomOf(client.id())};
 }
 
 }  // namespace gpushared::server

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "scheduler/residency.h"
 #include "scheduler/types.h"
@@ -45,6 +46,9 @@ class MemoryKeeper {
   std::optional<scheduler::TimePoint> wake_at() const;
 
   scheduler::RoomReport rooms() const { return residency_.rooms(); }
+  scheduler::Room LastRoomOf(const ClientState& client) const {
+    return residency_.LastRoomOf(client.id());
+  }
   MemorySnapshot SnapshotOf(const ClientState& client, scheduler::TimePoint now) const;
 
  private:
@@ -70,6 +74,9 @@ class MemoryKeeper {
   // Shows the client what it has, and how much of that others want.
   void Show(ClientState& client);
   void TellWhoIsBusy(scheduler::TimePoint now);
+  // Whether nothing is on the device any more of one whose end others wait for. Costs nothing while
+  // there is none, so it needs no pause.
+  bool TellWhoHasDrained(scheduler::TimePoint now);
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
   void Move(ClientState& client, const scheduler::MemoryAction& action);
   bool IsUrgent(scheduler::ClientId client) const;
@@ -78,6 +85,7 @@ class MemoryKeeper {
   Dispatcher& dispatcher_;
   Mailbox<ControlMessage>& control_;
   scheduler::Residency residency_;
+  std::vector<scheduler::ClientId> draining_;    // Held, with commands on the device.
   bool is_due_ = false;                          // Something was said that may change decisions.
   std::optional<scheduler::TimePoint> look_at_;  // Commands came or went since the last look.
   scheduler::TimePoint looked_{};

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "scheduler/residency.h"
 #include "scheduler/types.h"
 #include "server/trace/event.h"
 #include "server/worker/device_thread/waterfall.h"
@@ -96,6 +97,7 @@ struct RequestsTold {
   std::array<ShortText, Waterfall::kStaysMax> stay_names;
   // Of those known, in the order of their ends; 0: none.
   std::uint64_t first = 0, last = 0;
+  scheduler::Room last_room;  // Memory that it was promised; without bytes: none.
 };
 
 }  // namespace gpushared::server
