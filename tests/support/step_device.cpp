@@ -59,18 +59,54 @@ class StepSpace : public device::Space {
     const std::lock_guard lock(device_.mutex_);
     --device_.spaces_alive_;
     device_.mapped_bytes_ -= memory_.size();
+    device_.resident_bytes_ -= Resident();
   }
   std::uint64_t base() const override { return base_; }
   std::uint64_t range_bytes() const override { return kRangeBytes; }
 
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override {
     const std::uint64_t wanted = (mapped_bytes + kStepBytes - 1) / kStepBytes * kStepBytes;
-    const std::lock_guard lock(device_.mutex_);
+    std::unique_lock lock(device_.mutex_);
     device_.resizes_.push_back(mapped_bytes);
+    if (mapped_bytes < device_.held_below_bytes_) device_.WaitWhileHeld(lock);
     if (wanted > quota_bytes_) return Status(StatusCode::kOutOfMemory, "beyond the quota");
+    if (device_.options_.moves_memory && wanted > memory_.size() &&
+        wanted - memory_.size() > device_.FreeBytes()) {
+      return Status(StatusCode::kOutOfMemory, "the device is full");
+    }
+    device_.resident_bytes_ -= Resident();
     device_.mapped_bytes_ += wanted - memory_.size();
     memory_.resize(wanted);
+    is_away_.resize(wanted / kStepBytes);
+    device_.resident_bytes_ += Resident();
+    device_.memory_calls_.push_back({MemoryCall::Kind::kResize, base_, wanted});
     return wanted;
+  }
+
+  // Its bytes stay where they are: what moves is what they count for.
+  Status MoveStepOut(std::uint64_t offset) override {
+    std::unique_lock lock(device_.mutex_);
+    if (device_.holds_moves_out_) device_.WaitWhileHeld(lock);
+    return Move(offset, true);
+  }
+  Status MoveStepIn(std::uint64_t offset) override {
+    const std::lock_guard lock(device_.mutex_);
+    if (device_.FreeBytes() < kStepBytes) return {StatusCode::kOutOfMemory, "the device is full"};
+    return Move(offset, false);
+  }
+  std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
+    const std::lock_guard lock(device_.mutex_);
+    const std::uint64_t begin = (address - base_) / kStepBytes;
+    const std::uint64_t end = (address - base_ + bytes + kStepBytes - 1) / kStepBytes;
+    std::uint64_t away = 0;
+    for (std::uint64_t step = begin; step < std::min(end, is_away_.size()); ++step) {
+      away += is_away_[step] ? kStepBytes : 0;
+    }
+    return away;
+  }
+  device::SpaceUse use() override {
+    const std::lock_guard lock(device_.mutex_);
+    return {.mapped_bytes = memory_.size(), .resident_bytes = Resident(), .pinned_bytes = 0};
   }
 
   // Nothing lies behind them: no command of these tests names them.
@@ -121,10 +157,28 @@ class StepSpace : public device::Space {
  private:
   // Where modules' variables lie in the range. They are never given back.
   static constexpr std::uint64_t kVariablesAt = kRangeBytes / 2;
+  using MemoryCall = StepDevice::MemoryCall;
+
+  // Under the device's mutex, both.
+  Status Move(std::uint64_t offset, bool goes_out) {
+    const std::uint64_t step = offset / kStepBytes;
+    if (step >= is_away_.size() || is_away_[step] == goes_out) return {};
+    is_away_[step] = goes_out;
+    device_.resident_bytes_ += goes_out ? 0 - kStepBytes : kStepBytes;
+    const auto kind = goes_out ? MemoryCall::Kind::kOut : MemoryCall::Kind::kIn;
+    device_.memory_calls_.push_back({kind, base_, offset});
+    return {};
+  }
+  std::uint64_t Resident() const {
+    const auto there = std::ranges::count(is_away_, false);
+    return device_.options_.moves_memory ? static_cast<std::uint64_t>(there) * kStepBytes : 0;
+  }
+
   StepDevice& device_;
   const std::uint64_t base_;
   const std::uint64_t quota_bytes_;
   std::vector<std::byte> memory_;
+  std::vector<bool> is_away_;         // By step; guarded by the device's mutex.
   std::uint64_t variable_bytes_ = 0;  // Dealt out.
   std::vector<std::byte> variable_memory_ = std::vector<std::byte>(4096);
 };
@@ -149,6 +203,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.runs_graphs = options_.runs_graphs;
   info_.pci_bus = options_.pci_bus;
   info_.spinning_pays = options_.spinning_pays;
+  info_.can_move_memory = info_.moves_by_step = info_.checks_reach = options_.moves_memory;
 }
 
 StepDevice::~StepDevice() = default;
@@ -451,6 +506,51 @@ int StepDevice::modules_alive() const {
 std::vector<std::uint64_t> StepDevice::resizes() const {
   const std::lock_guard lock(mutex_);
   return resizes_;
+}
+
+std::uint64_t StepDevice::free_memory_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return FreeBytes();
+}
+
+std::vector<StepDevice::MemoryCall> StepDevice::memory_calls() const {
+  const std::lock_guard lock(mutex_);
+  return memory_calls_;
+}
+
+void StepDevice::HoldResizes(std::uint64_t below_bytes) {
+  const std::lock_guard lock(mutex_);
+  held_below_bytes_ = below_bytes;
+}
+
+void StepDevice::HoldMovesOut() {
+  const std::lock_guard lock(mutex_);
+  holds_moves_out_ = true;
+}
+
+void StepDevice::WaitWhileHeld(std::unique_lock<std::mutex>& lock) {
+  const std::size_t number = ++held_;
+  changed_.notify_all();
+  changed_.wait_for(lock, kPatience, [&] { return released_ >= number; });
+}
+
+bool StepDevice::AwaitHeldCall() {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kPatience, [&] { return held_ > released_; });
+}
+
+void StepDevice::ReleaseHeldCall() {
+  const std::lock_guard lock(mutex_);
+  ++released_;
+  changed_.notify_all();
+}
+
+void StepDevice::HoldNothing() {
+  const std::lock_guard lock(mutex_);
+  held_below_bytes_ = 0;
+  holds_moves_out_ = false;
+  released_ = held_;
+  changed_.notify_all();
 }
 
 std::uint64_t StepDevice::mapped_bytes() const {

@@ -40,6 +40,7 @@ struct StepDeviceOptions {
   bool runs_graphs = false;  // Several nodes come as one submission.
   std::string pci_bus = {};
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
+  bool moves_memory = false;  // By step. What is mapped and there is bounded by memory_bytes then.
 };
 
 // Real memory, real copies and fills; launches do nothing but end. A module is text, one
@@ -79,6 +80,7 @@ class StepDevice : public device::Device {
   void RequestKill(device::WorkId id) override;
   std::size_t TakeCompletions(std::span<device::Completion> out) override;
   bool must_be_polled() const override;
+  std::uint64_t free_memory_bytes() const override;
 
   // ---- for the test
 
@@ -109,6 +111,24 @@ class StepDevice : public device::Device {
   // The sizes that spaces were asked to have, in order.
   std::vector<std::uint64_t> resizes() const;
 
+  // A call that changed what memory is on the device.
+  struct MemoryCall {
+    enum class Kind : std::uint8_t { kResize, kOut, kIn };
+    Kind kind = Kind::kResize;
+    std::uint64_t base = 0;   // Of the space.
+    std::uint64_t bytes = 0;  // Of a resize: that it has now; of a move: where its step lies.
+    friend bool operator==(const MemoryCall&, const MemoryCall&) = default;
+  };
+  std::vector<MemoryCall> memory_calls() const;
+  // From now on calls wait that ask for less than so much, or that move a step out.
+  void HoldResizes(std::uint64_t below_bytes);
+  void HoldMovesOut();
+  // One of them goes on, once it waits; false if none comes within 30 s.
+  bool AwaitHeldCall();
+  void ReleaseHeldCall();
+  // All of them, and those that come.
+  void HoldNothing();
+
  private:
   friend class StepSpace;
   friend class StepModule;
@@ -121,6 +141,9 @@ class StepDevice : public device::Device {
     device::DeviceClock::time_point started;
   };
 
+  // Until the test lets it go on, or forgot it.
+  void WaitWhileHeld(std::unique_lock<std::mutex>& lock);
+  std::uint64_t FreeBytes() const { return options_.memory_bytes - resident_bytes_; }
   void Accept(Work work, Submission submission);
   void End(Work work, Status status, bool stopped);
   static void Perform(const Work& work);
@@ -148,6 +171,11 @@ class StepDevice : public device::Device {
   std::uint64_t mapped_bytes_ = 0;
   std::vector<std::uint64_t> resizes_;
   std::uint64_t spaces_made_ = 0;
+  std::uint64_t resident_bytes_ = 0;  // Where memory moves.
+  std::vector<MemoryCall> memory_calls_;
+  std::uint64_t held_below_bytes_ = 0;
+  bool holds_moves_out_ = false;
+  std::size_t held_ = 0, released_ = 0;
 };
 
 }  // namespace gpushared::testing

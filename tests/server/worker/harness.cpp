@@ -45,6 +45,7 @@ WorkerHarness::WorkerHarness(StepDeviceOptions device, server::WorkerOptions opt
 WorkerHarness::~WorkerHarness() {
   // Clients of the test may live on; the worker ends them all the same.
   device_->RunAtOnce();
+  device_->HoldNothing();
   for (std::uint64_t session = 1; session < next_session_; ++session) {
     Send(ipc::TerminateSession{.session = session});
   }
@@ -69,7 +70,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.is_trusted = options.uid == 0 || options.uid == ::geteuid();
   attach.request = 1;
   attach.quota_bytes = options.quota_bytes;
-  attach.guaranteed_bytes = options.quota_bytes;
+  attach.guaranteed_bytes = options.guaranteed_bytes.value_or(options.quota_bytes);
   attach.allowed_class = options.allowed_class;
   attach.isolation = options.isolation;
   attach.weight_max = ipc::kWeightMax;

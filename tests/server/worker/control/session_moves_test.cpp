@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of sessions that moves off the device and back, on a device whose calls the test holds.
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/worker/harness.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using Call = StepDevice::MemoryCall;
+
+constexpr std::uint64_t kStep = 2 * kMiB;
+
+server::WorkerOptions MovingWorker() {
+  server::WorkerOptions options;
+  options.overcommit.bytes = 256 * kMiB;
+  // Whoever is asked makes room.
+  options.residency.stay_factor = 0;
+  options.residency.stay_min = options.residency.idle_min = options.residency.notice = {};
+  options.slow_calls.held_max = std::chrono::hours(1);  // Nobody is due: the urgent ones go first.
+  return options;
+}
+
+// Two clients without a guarantee share a device that is full. Half a dozen steps of the first one
+// are moved out.
+class WorkerMoves : public ::testing::Test {
+ protected:
+  WorkerMoves() {
+    EXPECT_TRUE(first_.Resize(32 * kMiB).ok());
+    EXPECT_TRUE(second_.Resize(32 * kMiB).ok());
+    EXPECT_EQ(worker_.device().free_memory_bytes(), 0u);
+    EXPECT_EQ(Row("first")["resident_bytes"], 32 * kMiB - 6 * kStep);
+    EXPECT_EQ(Row("second")["resident_bytes"], 32 * kMiB);
+  }
+  // It has 4 MiB, and 8 for certain.
+  RawClient High(const std::string& name) {
+    return worker_.Client(
+        {.name = name, .client_class = ipc::ClientClass::kHigh, .quota_bytes = 8 * kMiB});
+  }
+  RawClient Low(const std::string& name) {
+    return worker_.Client({.name = name, .guaranteed_bytes = 0});
+  }
+  nlohmann::json Row(const std::string& name) {
+    const auto told = nlohmann::json::parse(worker_.AskAdmin(ipc::AdminVerb::kClients));
+    for (const auto& row : told["clients"]) {
+      if (row["name"] == name) return row;
+    }
+    return {};
+  }
+  // Of the device thread, which has carried out what it decided meanwhile.
+  bool AwaitWaiting(const std::string& name) {
+    return Eventually([&] { return Row(name)["memory_waited_s"] > 0; });
+  }
+  // The control thread has read what clients sent before, and the device thread what came of it.
+  void LetThemRead() {
+    for (int i = 0; i < 2; ++i) (void)Row("");
+  }
+  std::vector<Call> CallsSince(std::size_t count) {
+    std::vector<Call> calls = worker_.device().memory_calls();
+    calls.erase(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(count));
+    return calls;
+  }
+  Call Out(const RawClient& client, std::uint64_t step) {
+    return {Call::Kind::kOut, client.base(), step * kStep};
+  }
+
+  WorkerHarness worker_{{.runs_at_once = true, .memory_bytes = 64 * kMiB, .moves_memory = true},
+                        MovingWorker()};
+  RawClient high_ = High("high"), other_ = High("other"), third_ = High("third");
+  RawClient first_ = Low("first"), second_ = Low("second");
+};
+
+// Otherwise a client that asks again and again ends all moves of others before they begin.
+TEST_F(WorkerMoves, AMoveThatIsCutBeforeItBeginsMakesOneStepAndNoMore) {
+  StepDevice& device = worker_.device();
+  device.HoldResizes(4 * kMiB + 1);
+  // Its call is made, and these wait behind it.
+  ASSERT_TRUE(other_.Send(ipc::ResizeMemory{.bytes = 4 * kMiB}).ok());
+  ASSERT_TRUE(device.AwaitHeldCall());
+  ASSERT_TRUE(high_.Send(ipc::ResizeMemory{.bytes = 6 * kMiB}).ok());
+  LetThemRead();
+  ASSERT_TRUE(third_.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
+  LetThemRead();
+  // Six steps of the second one are to make room.
+  const Sequence launch = first_.Launch(0, 0, 0);
+  ASSERT_TRUE(AwaitWaiting("first"));
+
+  device.ReleaseHeldCall();
+  ASSERT_TRUE(other_.Receive<ipc::MemoryResized>().ok());
+  ASSERT_TRUE(device.AwaitHeldCall());
+  ASSERT_TRUE(AwaitWaiting("high")) << "the move that waits is cut for it";
+  const std::size_t before = device.memory_calls().size();
+  device.ReleaseHeldCall();
+  ASSERT_TRUE(high_.Receive<ipc::MemoryResized>().ok());
+  const std::vector<Call> calls = CallsSince(before);
+  ASSERT_GE(calls.size(), 3u);
+  EXPECT_THAT(std::vector<Call>(calls.begin(), calls.begin() + 3),
+              ElementsAre(Call{Call::Kind::kResize, third_.base(), 2 * kMiB}, Out(second_, 15),
+                          Call{Call::Kind::kResize, high_.base(), 6 * kMiB}));
+  EXPECT_TRUE(first_.AwaitFinished(0, launch)) << "the rest of it is made afterwards";
+}
+
+TEST_F(WorkerMoves, WhatIsPromisedOfRoomIsShownBeforeAndAfter) {
+  const nlohmann::json before = Row("high");
+  EXPECT_GT(before["room_promise_s"], 0);
+  EXPECT_FALSE(before.contains("last_room_s"));
+  ASSERT_TRUE(high_.Resize(8 * kMiB).ok());
+  const nlohmann::json after = Row("high");
+  EXPECT_FALSE(after.contains("room_promise_s")) << "its guarantee leaves nothing";
+  EXPECT_GT(after["last_room_s"], 0);
+  EXPECT_GT(after["last_room_promised_s"], 0);
+  high_.BeginRequest(0);
+  high_.Launch(0, 0, 0);
+  ASSERT_TRUE(high_.AwaitFinished(0, high_.EndRequest(0)));
+  std::string told;
+  ASSERT_TRUE(Eventually([&] {
+    told = worker_.AskAdmin(ipc::Admin{.verb = ipc::AdminVerb::kExplain, .client = 1});
+    return told.find("last_room") != std::string::npos;
+  })) << told;
+  const nlohmann::json room = nlohmann::json::parse(told)["last_room"];
+  EXPECT_EQ(room["bytes"], 4 * kMiB);
+  EXPECT_NEAR(room["us"].get<double>(), after["last_room_s"].get<double>() * 1e6, 1);
+  EXPECT_NEAR(room["promised_us"].get<double>(), after["last_room_promised_s"].get<double>() * 1e6,
+              1);
+}
+
+// ---- clients that leave in the wrong moment
+
+TEST_F(WorkerMoves, WhoDiesAmidItsMoveIsOverWithItAndOthersGoOn) {
+  StepDevice& device = worker_.device();
+  device.HoldMovesOut();
+  const Sequence launch = first_.Launch(0, 0, 0);
+  ASSERT_TRUE(device.AwaitHeldCall());
+  second_.CloseSocket();
+  LetThemRead();
+  device.HoldNothing();
+  ASSERT_TRUE(worker_.Await<ipc::SessionEnded>());
+  EXPECT_EQ(device.spaces_alive(), 4);
+  EXPECT_TRUE(first_.AwaitFinished(0, launch));
+  EXPECT_EQ(device.free_memory_bytes(), 64 * kMiB - 12 * kMiB - 32 * kMiB);
+}
+
+TEST_F(WorkerMoves, WhoDiesAmidAMoveForItIsServedNoMore) {
+  StepDevice& device = worker_.device();
+  device.HoldMovesOut();
+  ASSERT_TRUE(high_.Send(ipc::ResizeMemory{.bytes = 8 * kMiB}).ok());
+  ASSERT_TRUE(device.AwaitHeldCall());
+  high_.CloseSocket();
+  LetThemRead();
+  device.HoldNothing();
+  ASSERT_TRUE(worker_.Await<ipc::SessionEnded>());
+  EXPECT_EQ(device.spaces_alive(), 4);
+  EXPECT_TRUE(first_.AwaitFinished(0, first_.Launch(0, 0, 0)));
+  EXPECT_TRUE(second_.AwaitFinished(0, second_.Launch(0, 0, 0)));
+}
+
+// Its steps are named before, and some are gone when it is their turn.
+TEST_F(WorkerMoves, WhoFreesAmidItsMoveKeepsNoOneWaiting) {
+  StepDevice& device = worker_.device();
+  device.HoldMovesOut();
+  const Sequence launch = first_.Launch(0, 0, 0);
+  ASSERT_TRUE(device.AwaitHeldCall());
+  ASSERT_TRUE(second_.Send(ipc::ResizeMemory{.bytes = 4 * kMiB}).ok());
+  LetThemRead();
+  device.HoldNothing();
+  ASSERT_TRUE(second_.Receive<ipc::MemoryResized>().ok());
+  EXPECT_TRUE(first_.AwaitFinished(0, launch));
+  EXPECT_TRUE(second_.AwaitFinished(0, second_.Launch(0, 0, 0)));
+  EXPECT_EQ(device.free_memory_bytes(), 64 * kMiB - 12 * kMiB - 36 * kMiB);
+}
+
+}  // namespace
+}  // namespace gpushared::testing
