@@ -692,6 +692,18 @@ TEST_F(OwedRoomTest, OneSlowMoveOfManyIsPartOfThePromiseOnce) {
   EXPECT_EQ(residency_.rooms().delay, 20ms);
 }
 
+// They wait for others, and an urgent one does not.
+TEST_F(OwedRoomTest, MovesForThoseWithoutARightMakeNoPromiseLonger) {
+  const ClientId high = HaveRoom(8);
+  delay_ = 100ms;
+  const ClientId other = Add(0);
+  residency_.AskRoom(other, 20 * kStep, now_);
+  now_ += 1s;
+  Settle();
+  EXPECT_EQ(room_for_, other);
+  EXPECT_EQ(residency_.PromisedTo(high, now_), Duration(32ms));
+}
+
 TEST_F(OwedRoomTest, RoomBeyondAGuaranteeIsPromisedNothing) {
   HaveRoom(8);
   const ClientId other = Add(0);
