@@ -23,6 +23,19 @@ function(gpushared_precompiled name)
     target_compile_options(${name} PRIVATE -fPIE)
   endif()
   target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
+  # Its one file is for CMake alone. As C++, gcc would instantiate in it what functions of the headers name: up to 3 s.
+  set_source_files_properties("${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp" PROPERTIES COMPILE_OPTIONS "-x;assembler")
+endfunction()
+
+# What people and small requests wait for, not commands. Optimising it is a third of the work of compiling it.
+option(GPUSHARED_OPTIMISE_SELDOM "Optimise what runs seldom, too: the broker, the control room, programs of operators" ON)
+set(GPUSHARED_SELDOM $<$<NOT:$<BOOL:${GPUSHARED_OPTIMISE_SELDOM}>>:-O0>)
+
+# gpushared_seldom(<target> <name>): the target's code runs seldom, and its files begin with the precompiled headers of
+# this name, which are made for such code.
+function(gpushared_seldom target name)
+  target_compile_options(${target} PRIVATE ${GPUSHARED_SELDOM})
+  gpushared_use_precompiled(${target} ${name})
 endfunction()
 
 # gpushared_use_precompiled(<target> <name>): the target's files begin with those headers. A program is then compiled as
@@ -79,7 +92,9 @@ if(GPUSHARED_PRECOMPILE)
     HEADERS ${GPUSHARED_STD_HEADERS} <boost/asio/io_context.hpp> <boost/asio/posix/stream_descriptor.hpp>
       <boost/asio/post.hpp> <boost/asio/steady_timer.hpp> <fmt/format.h> <nlohmann/json.hpp> <spdlog/spdlog.h>
       "${PROJECT_SOURCE_DIR}/cmake/format_once.h"
-    LINK Boost::headers gpushared::logging nlohmann_json::nlohmann_json)
+    LINK Boost::headers gpushared::logging nlohmann_json::nlohmann_json OPTIONS ${GPUSHARED_SELDOM})
+  gpushared_precompiled(gpushared_json_headers HEADERS ${GPUSHARED_STD_HEADERS} <nlohmann/json.hpp>
+    LINK nlohmann_json::nlohmann_json OPTIONS ${GPUSHARED_SELDOM})
   # They take 7 s, which only the many programs of a build with tests earn.
   if(GPUSHARED_BUILD_TESTS)
     gpushared_precompiled(gpushared_tool_headers HEADERS ${GPUSHARED_STD_HEADERS} <CLI/CLI.hpp> <nlohmann/json.hpp>

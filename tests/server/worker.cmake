@@ -5,7 +5,7 @@ if(TARGET gpushared::worker)
     ${PROJECT_SOURCE_DIR}/tests/support/step_device.cpp)
   target_link_libraries(gpushared_worker_harness PUBLIC gpushared::worker gpushared::raw_client GTest::gtest)
   gpushared_target_defaults(gpushared_worker_harness)
-  gpushared_use_precompiled(gpushared_worker_harness gpushared_server_headers)
+  gpushared_seldom(gpushared_worker_harness gpushared_server_headers)
 
   # The parts alone, and whole workers over a device that takes the steps that the test says.
   gpushared_test(worker_test
