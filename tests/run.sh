@@ -54,8 +54,8 @@ run_ctest() {  # name, folder of the build, ctest arguments
   # What fails is shown, and tried once more: many tests start processes that share the machine's few
   # cores with the others. What fails twice is red; what needed its second try is named at the end.
   local log="build/$1.ctest.log" status=0 again counts left_out
-  # In halves of cores, of which most entries take two. One more than there are, since all wait at times.
-  ctest --test-dir "$2" --output-on-failure -j "$((2 * jobs + 1))" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
+  # In halves of cores, of which most entries take two. One core more than there is, since all wait at times.
+  ctest --test-dir "$2" --output-on-failure -j "$((2 * jobs + 2))" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
   again=$(grep -E '\*\*\*(Failed|Timeout|Exception)' "$log" | grep -oE 'Test +#[0-9]+: [^ ]+' | sort -u || true)
   [[ -z $again ]] || printf '%s: not passed at the first try: %s\n' "$1" "${again//$'\n'/, }"
   # Before ctest is asked anything else: it begins that file anew each time.

@@ -112,6 +112,8 @@ TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameRe
   std::mt19937 random(2024);
   constexpr std::uint32_t kBlocks = 1000;
   constexpr std::uint32_t kRounds = 40;
+  std::vector<std::uint32_t> mixed(kBlocks * 64);
+  for (std::uint32_t i = 0; i < mixed.size(); ++i) mixed[i] = Mixed(i + 1, kRounds);
   int partial = 0;
   // Whether a stop falls into a run is chance: a busy machine needs more tries.
   for (std::uint32_t round = 1; round <= 8 || (partial == 0 && round <= 500); ++round) {
@@ -135,8 +137,8 @@ TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameRe
       if (is_stopped && completion.units_done > spec.first_unit) ++partial;
       spec.first_unit = completion.units_done;
     }
-    const std::vector<std::uint32_t> out = ReadWords(client, kOut, kBlocks * 64);
-    for (std::uint32_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], Mixed(i + 1, kRounds));
+    const std::vector<std::uint32_t> out = ReadWords(client, kOut, mixed.size());
+    for (std::uint32_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], mixed[i]) << "thread " << i;
   }
   EXPECT_GT(partial, 0) << "no stop came while the launch ran: this test saw nothing";
 }
