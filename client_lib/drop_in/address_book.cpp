@@ -7,6 +7,17 @@
 #include <vector>
 
 namespace gpushared::drop_in {
+namespace {
+
+// The block that `address` lies in; null: none.
+const Block* BlockAt(const auto& entries, std::uint64_t address) {
+  const auto next = entries.upper_bound(address);
+  if (next == entries.begin()) return nullptr;
+  const Block& block = std::prev(next)->second.block;
+  return address - block.address < block.bytes ? &block : nullptr;
+}
+
+}  // namespace
 
 std::uint64_t NextBufferId() {
   static std::atomic<std::uint64_t> last{0};
@@ -42,23 +53,22 @@ std::shared_ptr<Mirror> AddressBook::SetTwin(std::uint64_t address, std::shared_
 
 std::optional<Block> AddressBook::Find(std::uint64_t address) const {
   const ReaderLock lock(mutex_);
-  const auto next = entries_.upper_bound(address);
-  if (next == entries_.begin()) return std::nullopt;
-  const Block& block = std::prev(next)->second.block;
-  if (address - block.address >= block.bytes) return std::nullopt;
-  return block;
+  const Block* const block = BlockAt(entries_, address);
+  return block == nullptr ? std::nullopt : std::optional(*block);
 }
 
 bool AddressBook::IsDevice(std::uint64_t address, std::size_t bytes) const {
-  std::optional<Block> block = Find(address);
-  if (!block || !block->is_device()) return false;
+  const ReaderLock lock(mutex_);
+  const Block* block = BlockAt(entries_, address);
+  if (block == nullptr || !block->is_device()) return false;
   while (!block->Holds(address, bytes)) {
     const std::size_t rest = block->bytes - (address - block->address);
     address += rest;
     bytes -= rest;
-    const std::optional<Block> next = Find(address);
-    if (block->kind != BlockKind::kPlaced || !next || next->kind != BlockKind::kPlaced)
-      return false;
+    const Block* const next = BlockAt(entries_, address);
+    const bool goes_on = block->kind == BlockKind::kPlaced && next != nullptr &&
+                         next->kind == BlockKind::kPlaced;
+    if (!goes_on) return false;
     block = next;
   }
   return true;

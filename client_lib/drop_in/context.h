@@ -97,6 +97,11 @@ class Context : public std::enable_shared_from_this<Context> {
 
   Result<std::shared_ptr<CudaStream>> NewStream(unsigned flags);
   Result<std::shared_ptr<CudaStream>> LegacyStream();
+  // The same where it is there already, else null.
+  std::shared_ptr<CudaStream> MadeLegacyStream() {
+    const MutexLock lock(streams_mutex_);
+    return legacy_;
+  }
   // The calling thread's default stream; ends with the thread.
   Result<std::shared_ptr<CudaStream>> ThreadStream();
   void DropThreadStream(std::uint64_t thread);

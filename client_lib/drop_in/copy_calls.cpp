@@ -27,6 +27,8 @@ struct Extent {
   std::size_t width_bytes = 0;
   std::size_t height = 1;
   std::size_t depth = 1;
+
+  bool is_flat() const { return height == 1 && depth == 1; }
 };
 
 // No program has memory outside of these.
@@ -49,6 +51,7 @@ std::optional<std::size_t> Sum(std::optional<std::size_t> a, std::optional<std::
 
 // Bytes from the first to the last that the copy touches.
 std::optional<std::size_t> SpanBytes(const Side& side, const Extent& extent) {
+  if (extent.is_flat()) return extent.width_bytes;
   return Sum(Sum(Product(extent.depth - 1, side.slice_bytes),
                  Product(extent.height - 1, side.pitch_bytes)),
              extent.width_bytes);
@@ -126,6 +129,16 @@ Code TakeBack(Session& session, const Side& side) {
   return session.CodeOf(session.mirrored().ToHost());
 }
 
+Status CopySlices(const Stream& stream, Side to, Side from, const Extent& extent) {
+  Status status;
+  for (std::size_t slice = 0; slice < extent.depth && status.ok(); ++slice) {
+    status = CopyPlane(stream, to, from, extent);
+    to.address += to.slice_bytes;
+    from.address += from.slice_bytes;
+  }
+  return status;
+}
+
 Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWaits waits) {
   const Current current;
   const StreamChoice stream(current, handle);
@@ -138,14 +151,9 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
     if (const Code code = CheckSide(session, *side, extent); code != Code::kSuccess) return code;
   }
   const auto submit = [&](const Stream& queue) {
-    for (std::size_t slice = 0; slice < extent.depth; ++slice) {
-      Side slice_to = to, slice_from = from;
-      slice_to.address += slice * to.slice_bytes;
-      slice_from.address += slice * from.slice_bytes;
-      if (Status status = CopyPlane(queue, slice_to, slice_from, extent); !status.ok()) {
-        return status;
-      }
-    }
+    Status status = extent.is_flat() ? CopyPlane(queue, to, from, extent)
+                                     : CopySlices(queue, to, from, extent);
+    if (!status.ok()) return status;
     // Copies from and to page-locked memory only begin by themselves.
     const bool must_wait =
         waits == HostWaits::kYes && (IsPinned(session, to) || IsPinned(session, from));

@@ -93,6 +93,11 @@ StreamChoice::StreamChoice(const Current& current, StreamHandle handle) : code_(
     handle = DefaultStreamScope::current() == DefaultStream::kLegacy ? LegacyStream()
                                                                      : PerThreadStream();
   }
+  if (handle == LegacyStream()) {
+    stream_ = current->MadeLegacyStream();
+    if (stream_ != nullptr) [[likely]]
+      return;
+  }
   if (handle == LegacyStream() || handle == PerThreadStream()) {
     Result<std::shared_ptr<CudaStream>> stream =
         handle == LegacyStream() ? current->LegacyStream() : current->ThreadStream();

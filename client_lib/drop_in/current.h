@@ -108,8 +108,11 @@ class StreamChoice {
   Code AllowedBesideCaptures() const;
   template <typename Submit>
   Status Put(const Submit& submit) const {
-    Status status = stream_->context().session().mirrored().ToDevice();
-    return status.ok() ? Submission(*stream_).Run(submit) : status;
+    MirroredMemory& mirrored = stream_->context().session().mirrored();
+    if (mirrored.has_any()) [[unlikely]] {
+      if (Status status = mirrored.ToDevice(); !status.ok()) return status;
+    }
+    return Submission(*stream_).Run(submit);
   }
 
   std::shared_ptr<CudaStream> stream_;

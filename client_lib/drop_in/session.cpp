@@ -61,7 +61,8 @@ Code Session::AfterWork(const Status& status) {
     std::fflush(stdout);
   }
   kept_memory_.GiveBack();
-  return CodeOf(status.ok() ? mirrored_.ToHost() : status);
+  if (!status.ok() || !mirrored_.has_any()) return CodeOf(status);
+  return CodeOf(mirrored_.ToHost());
 }
 
 Code Session::CodeOf(const Status& status) {
