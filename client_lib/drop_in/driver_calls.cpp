@@ -82,7 +82,8 @@ Code GetProcAddressV2(const char* name, void** function, int version, std::uint6
   bool is_known = false;
   const Function* const found = FindFunction(name, version, stream, is_known);
   *function = found == nullptr ? nullptr : found->address;
-  if (result == nullptr) return found == nullptr ? Code::kNotFound : Code::kSuccess;
+  // No function is an answer, too. Programs then look for it by dlsym, or do without it.
+  if (result == nullptr) return Code::kSuccess;
   *result = found != nullptr ? ProcAddressResult::kFound
             : is_known       ? ProcAddressResult::kVersionNotSufficient
                              : ProcAddressResult::kNotFound;
@@ -90,7 +91,8 @@ Code GetProcAddressV2(const char* name, void** function, int version, std::uint6
 }
 
 Code GetProcAddress(const char* name, void** function, int version, std::uint64_t flags) {
-  return GetProcAddressV2(name, function, version, flags, nullptr);
+  const Code code = GetProcAddressV2(name, function, version, flags, nullptr);
+  return code == Code::kSuccess && *function == nullptr ? Code::kNotFound : code;
 }
 
 // By these tables NVIDIA's own libraries make the driver prove that it is NVIDIA's. We are not,

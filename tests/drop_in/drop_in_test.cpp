@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Beginning, contexts, copies, streams and launches.
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,6 +188,18 @@ TEST_F(DropInTest, ProcAddressChoosesTheFormForVersionAndStream) {
   EXPECT_EQ(cuGetProcAddress("cuNoSuchThing", &function, 13000, 0, &found), CUDA_SUCCESS);
   EXPECT_EQ(found, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   EXPECT_EQ(cuGetProcAddress(nullptr, &function, 13000, 0, &found), CUDA_ERROR_INVALID_VALUE);
+}
+
+// numba-cuda-mlir asks so, and then looks for the function by dlsym.
+TEST_F(DropInTest, ProcAddressThatIsNotThereIsNullAndNoError) {
+  void* function = this;
+  EXPECT_EQ(cuGetProcAddress("cuFuncSetAttribute", &function, 2000, 0, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(function, nullptr);
+  // The form of CUDA 11.3 has no place to say why.
+  const auto first_form = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t)>(
+      ::dlsym(RTLD_DEFAULT, "cuGetProcAddress"));
+  EXPECT_EQ(first_form("cuFuncSetAttribute", &function, 2000, 0), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(first_form("cuFuncSetAttribute", &function, 9000, 0), CUDA_SUCCESS);
 }
 
 TEST_F(DropInTest, NobodysExportTableIsThere) {
