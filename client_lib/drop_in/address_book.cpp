@@ -66,8 +66,8 @@ bool AddressBook::IsDevice(std::uint64_t address, std::size_t bytes) const {
     address += rest;
     bytes -= rest;
     const Block* const next = BlockAt(entries_, address);
-    const bool goes_on = block->kind == BlockKind::kPlaced && next != nullptr &&
-                         next->kind == BlockKind::kPlaced;
+    const bool goes_on =
+        block->kind == BlockKind::kPlaced && next != nullptr && next->kind == BlockKind::kPlaced;
     if (!goes_on) return false;
     block = next;
   }

@@ -188,14 +188,6 @@ Code MemcpyDtoHAsync(void* destination, DevicePointer source, std::size_t bytes,
 Code MemcpyDtoD(DevicePointer destination, DevicePointer source, std::size_t bytes);
 Code MemcpyDtoDAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
                      StreamHandle stream);
-Code MemcpyBatchAsync(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
-                      std::size_t count, CopyHints* hints, std::size_t* hint_starts,
-                      std::size_t hint_count, StreamHandle stream);
-Code MemcpyBatchAsyncV1(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
-                        std::size_t count, CopyHints* hints, std::size_t* hint_starts,
-                        std::size_t hint_count, std::size_t* failed, StreamHandle stream);
-Code MemcpyWithAttributesAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
-                               CopyHints* hints, StreamHandle stream);
 Code Memcpy2d(const Copy2d* copy);
 Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream);
 Code Memcpy3d(const Copy3d* copy);
@@ -215,6 +207,22 @@ Code MemcpyHtoA(ArrayHandle destination, std::size_t destination_offset, const v
                 std::size_t bytes);
 Code MemcpyHtoAAsync(ArrayHandle destination, std::size_t destination_offset, const void* source,
                      std::size_t bytes, StreamHandle stream);
+
+// ---- copy_batch_calls.cpp
+Code MemcpyBatchAsync(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
+                      std::size_t count, CopyHints* hints, std::size_t* hint_starts,
+                      std::size_t hint_count, StreamHandle stream);
+Code MemcpyBatchAsyncV1(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
+                        std::size_t count, CopyHints* hints, std::size_t* hint_starts,
+                        std::size_t hint_count, std::size_t* failed, StreamHandle stream);
+Code MemcpyWithAttributesAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
+                               CopyHints* hints, StreamHandle stream);
+Code Memcpy3dBatchAsync(std::size_t count, CopyOperation* operations, std::uint64_t flags,
+                        StreamHandle stream);
+Code Memcpy3dBatchAsyncV1(std::size_t count, CopyOperation* operations, std::size_t* failed,
+                          std::uint64_t flags, StreamHandle stream);
+Code Memcpy3dWithAttributesAsync(CopyOperation* operation, std::uint64_t flags,
+                                 StreamHandle stream);
 
 // ---- array_calls.cpp
 Code ArrayCreate(ArrayHandle* array, const ArrayShape* shape);

@@ -151,8 +151,8 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
     if (const Code code = CheckSide(session, *side, extent); code != Code::kSuccess) return code;
   }
   const auto submit = [&](const Stream& queue) {
-    Status status = extent.is_flat() ? CopyPlane(queue, to, from, extent)
-                                     : CopySlices(queue, to, from, extent);
+    Status status =
+        extent.is_flat() ? CopyPlane(queue, to, from, extent) : CopySlices(queue, to, from, extent);
     if (!status.ok()) return status;
     // Copies from and to page-locked memory only begin by themselves.
     const bool must_wait =
@@ -449,52 +449,6 @@ Code MemcpyHtoAAsync(ArrayHandle destination, std::size_t destination_offset, co
                      std::size_t bytes, StreamHandle stream) {
   return CopyToArray(stream, destination, destination_offset, HostSide(source), bytes,
                      HostWaits::kNo);
-}
-
-// Copies in the order of the stream, one after another: what the hints allow, none of them asks
-// for. But a source that may be gone after the call has to be read before it returns. Page-locked
-// and device memory is read when the stream comes to it, so the call waits for that.
-Code MemcpyBatchAsyncV1(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
-                        std::size_t count, CopyHints* hints, std::size_t* hint_starts,
-                        std::size_t hint_count, std::size_t* failed, StreamHandle stream) {
-  if (failed != nullptr) *failed = ~std::size_t{0};
-  if (AnyNull(destinations, sources, bytes, hints, hint_starts)) return Code::kInvalidValue;
-  if (count == 0 || hint_count == 0 || hint_count > count || hint_starts[0] != 0) {
-    return Code::kInvalidValue;
-  }
-  constexpr int kInStreamOrder = 1;
-  constexpr int kDuringCall = 2;
-  constexpr int kAnyTime = 3;
-  bool must_wait = false;
-  for (std::size_t i = 0; i < hint_count; ++i) {
-    const bool is_known =
-        hints[i].source_order >= kInStreamOrder && hints[i].source_order <= kAnyTime;
-    must_wait |= hints[i].source_order == kDuringCall;
-    const bool is_in_order = i == 0 || hint_starts[i] > hint_starts[i - 1];
-    if (!is_known || !is_in_order || hint_starts[i] >= count) return Code::kInvalidValue;
-  }
-  Code code = Code::kSuccess;
-  for (std::size_t i = 0; i < count && code == Code::kSuccess; ++i) {
-    code = MemcpyAsync(destinations[i], sources[i], bytes[i], stream);
-    if (code != Code::kSuccess && failed != nullptr) *failed = i;
-  }
-  // A captured copy reads nothing now, whatever was asked for.
-  int capture = 0;
-  must_wait &= StreamIsCapturing(stream, &capture) == Code::kSuccess && capture == 0;
-  // Those before one that failed are on their way.
-  const Code waited = must_wait ? StreamSynchronize(stream) : Code::kSuccess;
-  return code == Code::kSuccess ? waited : code;
-}
-Code MemcpyWithAttributesAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
-                               CopyHints* hints, StreamHandle stream) {
-  std::size_t first = 0;
-  return MemcpyBatchAsyncV1(&destination, &source, &bytes, 1, hints, &first, 1, nullptr, stream);
-}
-Code MemcpyBatchAsync(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
-                      std::size_t count, CopyHints* hints, std::size_t* hint_starts,
-                      std::size_t hint_count, StreamHandle stream) {
-  return MemcpyBatchAsyncV1(destinations, sources, bytes, count, hints, hint_starts, hint_count,
-                            nullptr, stream);
 }
 
 Code Memcpy2d(const Copy2d* copy) { return CopyPitched(copy, nullptr, HostWaits::kYes); }

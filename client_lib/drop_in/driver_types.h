@@ -125,6 +125,41 @@ struct CopyHints {
 };
 static_assert(sizeof(CopyHints) == 24);
 
+// CUextent3D, in texels, or in bytes where no array is copied.
+struct CopyExtent {
+  std::size_t width, height, depth;
+};
+
+// CUmemcpy3DOperand.
+struct CopyOperand {
+  static constexpr int kPointer = 1;
+  static constexpr int kArray = 2;
+
+  int type;
+  union {
+    struct {
+      DevicePointer address;
+      std::size_t row_length, layer_height;  // 0: as the extent.
+      MemoryLocation location;
+    } memory;
+    struct {
+      ArrayHandle array;
+      std::size_t x, y, z;
+    } array;
+  } in;
+
+  bool is_known() const { return type == kPointer || type == kArray; }
+};
+
+// CUDA_MEMCPY3D_BATCH_OP.
+struct CopyOperation {
+  CopyOperand source, destination;
+  CopyExtent extent;
+  int source_order;
+  unsigned flags;
+};
+static_assert(sizeof(CopyOperation) == 112);
+
 // CUDA_ARRAY_DESCRIPTOR.
 struct ArrayShape {
   std::size_t width, height;  // Texels; an array of one dimension has height 0.

@@ -20,7 +20,6 @@ constexpr std::string_view kMemoryWords =
 constexpr std::string_view kDevices = "several devices do not act as one here";
 constexpr std::string_view kTensor = "tensor maps are of compute capability 9.0";
 constexpr std::string_view kMipmaps = "arrays have one level and no sparse parts here";
-constexpr std::string_view kHints = "the plain form of this copy does the same";
 
 struct Reason {
   std::string_view begin;  // Symbols begin so.
@@ -88,8 +87,6 @@ constexpr Reason kReasons[] = {
     {"cuArrayGetSparse", kMipmaps},
     {"cuArrayGetMemoryRequirements", kMipmaps},
     {"cuArrayGetPlane", "arrays have one plane here"},
-    {"cuMemcpy3DBatch", kHints},
-    {"cuMemcpy3DWithAttributes", kHints},
     {"cuMemBatchDecompress", "devices decompress nothing here"},
     {"cuMemGetLocationInfo", "memory lies where it was made"},
     {"cuCheckpoint", "a session cannot be written to a file"},

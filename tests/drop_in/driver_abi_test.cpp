@@ -50,6 +50,7 @@ GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);
 GPUSHARED_SAME(drop_in::Copy3d, CUDA_MEMCPY3D);
 GPUSHARED_SAME(drop_in::PeerCopy3d, CUDA_MEMCPY3D_PEER);
 GPUSHARED_SAME(drop_in::CopyHints, CUmemcpyAttributes);
+GPUSHARED_SAME(drop_in::CopyOperation, CUDA_MEMCPY3D_BATCH_OP);
 GPUSHARED_SAME(device::cuda::GreenContextTarget, CUgreenCtx_st);
 GPUSHARED_SAME(device::cuda::LaunchConfig, CUlaunchConfig);
 GPUSHARED_SAME(drop_in::LegacyDeviceProperties, CUdevprop);

@@ -17,6 +17,8 @@
 // Of CUDA 13.2. The toolkit's header may be older.
 extern "C" CUresult cuMemcpyWithAttributesAsync(CUdeviceptr, CUdeviceptr, std::size_t,
                                                 CUmemcpyAttributes*, CUstream);
+extern "C" CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP*, unsigned long long,
+                                                  CUstream);
 
 namespace gpushared::testing {
 namespace {
@@ -302,6 +304,113 @@ TEST_P(BatchTest, OneCopyTakesHintsToo) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
+CUmemcpy3DOperand PointerOperand(CUdeviceptr address, std::size_t row, std::size_t height) {
+  CUmemcpy3DOperand operand = {};
+  operand.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+  operand.op.ptr.ptr = address;
+  operand.op.ptr.rowLength = row;
+  operand.op.ptr.layerHeight = height;
+  return operand;
+}
+CUmemcpy3DOperand ArrayOperand(CUarray array, std::size_t x, std::size_t y) {
+  CUmemcpy3DOperand operand = {};
+  operand.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+  operand.op.array.array = array;
+  operand.op.array.offset = {x, y, 0};
+  return operand;
+}
+CUDA_MEMCPY3D_BATCH_OP BoxCopy(const CUmemcpy3DOperand& from, const CUmemcpy3DOperand& to,
+                               const CUextent3D& extent) {
+  return {.src = from,
+          .dst = to,
+          .extent = extent,
+          .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+          .flags = 0};
+}
+
+// Two layers of two rows of three bytes go into rows of 8 and layers of 3 rows, and come back
+// packed.
+TEST_P(BatchTest, BoxesHaveRowsAndLayersOfTheirOwn) {
+  const CUdeviceptr device = Allocate(first_, 64);
+  ASSERT_EQ(cuMemsetD8(device, 0, 64), CUDA_SUCCESS);
+  std::array<std::uint8_t, 12> host = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, found{};
+  const auto from = reinterpret_cast<CUdeviceptr>(host.data());
+  const auto to = reinterpret_cast<CUdeviceptr>(found.data());
+  CUDA_MEMCPY3D_BATCH_OP boxes[] = {
+      BoxCopy(PointerOperand(from, 0, 0), PointerOperand(device, 8, 3), {3, 2, 2}),
+      BoxCopy(PointerOperand(device, 8, 3), PointerOperand(to, 0, 0), {3, 2, 2}),
+  };
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpy3DBatchAsync(2, boxes, 0, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(found, host);
+  std::array<std::uint8_t, 32> laid{};
+  ASSERT_EQ(cuMemcpyDtoH(laid.data(), device, laid.size()), CUDA_SUCCESS);
+  EXPECT_EQ(laid, (std::array<std::uint8_t, 32>{1, 2, 3, 0, 0, 0, 0, 0, 4, 5, 6, 0, 0, 0, 0, 0,
+                                                0, 0, 0, 0, 0, 0, 0, 0, 7, 8, 9, 0, 0, 0, 0, 0}));
+  found = {};
+  ASSERT_EQ(cuMemcpy3DWithAttributesAsync(&boxes[1], 0, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(found, host);
+}
+
+TEST_P(BatchTest, BoxesOfArraysCountTexels) {
+  const CUdeviceptr device = Allocate(first_, 64);
+  const CUDA_ARRAY_DESCRIPTOR shape = {
+      .Width = 4, .Height = 2, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1};
+  const CUDA_ARRAY_DESCRIPTOR bytes = {
+      .Width = 4, .Height = 2, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+  CUarray array = nullptr, other = nullptr, narrow = nullptr;
+  ASSERT_EQ(cuArrayCreate(&array, &shape), CUDA_SUCCESS);
+  ASSERT_EQ(cuArrayCreate(&other, &shape), CUDA_SUCCESS);
+  ASSERT_EQ(cuArrayCreate(&narrow, &bytes), CUDA_SUCCESS);
+  std::array<std::uint32_t, 4> host = {1, 2, 3, 4}, found{};
+  ASSERT_EQ(cuMemcpyHtoD(device, host.data(), sizeof host), CUDA_SUCCESS);
+  const auto to = reinterpret_cast<CUdeviceptr>(found.data());
+  CUDA_MEMCPY3D_BATCH_OP boxes[] = {
+      BoxCopy(PointerOperand(device, 2, 0), ArrayOperand(array, 2, 0), {2, 2, 1}),
+      BoxCopy(ArrayOperand(array, 2, 0), ArrayOperand(other, 1, 0), {2, 2, 1}),
+      BoxCopy(ArrayOperand(other, 1, 1), PointerOperand(to, 0, 0), {2, 1, 1}),
+  };
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpy3DBatchAsync(3, boxes, 0, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(found, (std::array<std::uint32_t, 4>{3, 4, 0, 0}));
+  CUDA_MEMCPY3D_BATCH_OP unlike =
+      BoxCopy(ArrayOperand(array, 0, 0), ArrayOperand(narrow, 0, 0), {2, 1, 1});
+  EXPECT_EQ(cuMemcpy3DBatchAsync(1, &unlike, 0, stream), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_P(BatchTest, BoxesThatMakeNoSenseAreRefused) {
+  constexpr std::size_t kHuge = ~std::size_t{0};
+  const CUdeviceptr device = Allocate(first_, 64);
+  std::array<std::uint8_t, 64> host{};
+  const auto from = PointerOperand(reinterpret_cast<CUdeviceptr>(host.data()), 0, 0);
+  const CUDA_MEMCPY3D_BATCH_OP good = BoxCopy(from, PointerOperand(device, 8, 0), {4, 4, 1});
+  const auto answer = [&](auto change) {
+    CUDA_MEMCPY3D_BATCH_OP box = good;
+    change(box);
+    return cuMemcpy3DBatchAsync(1, &box, 0, nullptr);
+  };
+  CUDA_MEMCPY3D_BATCH_OP box = good;
+  EXPECT_EQ(cuMemcpy3DBatchAsync(1, &box, 0, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpy3DBatchAsync(1, &box, 1, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpy3DBatchAsync(0, &box, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpy3DBatchAsync(1, nullptr, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) { it.extent.depth = 0; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) { it.extent.height = 9; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) { it.extent.width = kHuge; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.rowLength = 3; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.rowLength = kHuge; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.layerHeight = 3; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) { it.dst.type = CU_MEMCPY_OPERAND_TYPE_MAX; }),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) { it.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; }),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
   constexpr std::size_t kBytes = 4096;
   constexpr std::size_t kWorkBytes = std::size_t{64} << 20;
@@ -315,15 +424,21 @@ TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
   CUmemcpyAttributes hints = {};
   hints.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
   std::size_t bytes = kBytes, first = 0;
-  for (const bool is_batch : {true, false}) {
+  CUDA_MEMCPY3D_BATCH_OP box =
+      BoxCopy(PointerOperand(from, 0, 0), PointerOperand(device, 0, 0), {kBytes, 1, 1});
+  box.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  const auto copy = [&](int form) {
+    if (form == 0) return cuMemcpyBatchAsync(&device, &from, &bytes, 1, &hints, &first, 1, stream);
+    if (form == 1) return cuMemcpyWithAttributesAsync(device, from, bytes, &hints, stream);
+    return cuMemcpy3DBatchAsync(1, &box, 0, stream);
+  };
+  for (int form = 0; form < 3; ++form) {
     std::memset(host, 1, kBytes);
     // The copy's turn comes after these.
     for (int i = 0; i < 8; ++i) {
       ASSERT_EQ(cuMemsetD8Async(work, 0, kWorkBytes, stream), CUDA_SUCCESS);
     }
-    ASSERT_EQ(is_batch ? cuMemcpyBatchAsync(&device, &from, &bytes, 1, &hints, &first, 1, stream)
-                       : cuMemcpyWithAttributesAsync(device, from, bytes, &hints, stream),
-              CUDA_SUCCESS);
+    ASSERT_EQ(copy(form), CUDA_SUCCESS);
     std::memset(host, 2, kBytes);
     ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
     std::uint8_t found = 0;

@@ -23,6 +23,7 @@ struct Missing {};
 constexpr Missing kMissing;
 
 constexpr int kWildRounds = 60;
+constexpr int kCountMax = 8;
 constexpr std::uint64_t kStep = Allocation::kStepBytes;
 
 class WildArgumentsTest : public DropInCase {
@@ -110,7 +111,7 @@ class WildArgumentsTest : public DropInCase {
                          std::is_same_v<T, const KernelNodeParameters*> ||
                          std::is_same_v<T, const FillNodeParameters*> ||
                          std::is_same_v<T, MemoryNodeParameters*> ||
-                         std::is_same_v<T, NodeParameters*>) {
+                         std::is_same_v<T, NodeParameters*> || std::is_same_v<T, CopyOperation*>) {
       return Structure<std::remove_const_t<std::remove_pointer_t<T>>>();
     } else if constexpr (std::is_same_v<T, MemoryLocation>) {
       return {static_cast<LocationType>(Among<int>({0, 1, 2, 3, 9, -1})), Among<int>({0, 7, -1})};
@@ -162,10 +163,10 @@ class WildArgumentsTest : public DropInCase {
   template <typename T>
   T* Structure() {
     if (random_() % 8 == 0) return nullptr;
-    static T made = {};
+    static std::array<T, kCountMax> made = {};  // Zeros follow, where the call takes several.
     made = {};
-    Fill(made);
-    return &made;
+    Fill(made[0]);
+    return made.data();
   }
   void Fill(LaunchConfig& config) {
     config.stream = Argument<StreamHandle>();
@@ -254,6 +255,20 @@ class WildArgumentsTest : public DropInCase {
     copy.source_height = Size();
     copy.source_context = Argument<ContextHandle>();
     copy.destination_context = Argument<ContextHandle>();
+  }
+  void Fill(CopyOperation& copy) {
+    Fill(copy.source);
+    Fill(copy.destination);
+    copy.extent = {Size(), Among<std::size_t>({0, 1, 2, ~std::size_t{0}}), 1};
+    copy.source_order = Among<int>({0, 1, 2, 3, -1});
+  }
+  void Fill(CopyOperand& side) {
+    side.type = Among<int>({0, 1, 2, -1});
+    if (side.type == CopyOperand::kArray) {
+      side.in.array = {Argument<ArrayHandle>(), Size(), Size(), Size()};
+    } else {
+      side.in.memory = {Argument<DevicePointer>(), Size(), Size(), {}};
+    }
   }
   template <typename Copy>
   void FillPlane(Copy& copy) {

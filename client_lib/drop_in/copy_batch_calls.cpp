@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies with hints, one and several. They run in the order of the stream, one after another: what
+// the hints allow, none of them asks for. But a source that may be gone after the call has to be
+// read before it returns. Page-locked and device memory is read when the stream comes to it, so the
+// call waits for that.
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+constexpr int kInStreamOrder = 1;
+constexpr int kDuringCall = 2;
+constexpr int kAnyTime = 3;
+
+bool IsOrder(int order) { return order >= kInStreamOrder && order <= kAnyTime; }
+
+// The answer to a batch whose copies were answered with `code`. Those before one that failed are on
+// their way.
+Code EndBatch(Code code, bool must_wait, StreamHandle stream) {
+  // A captured copy reads nothing now, whatever was asked for.
+  int capture = 0;
+  must_wait &= StreamIsCapturing(stream, &capture) == Code::kSuccess && capture == 0;
+  const Code waited = must_wait ? StreamSynchronize(stream) : Code::kSuccess;
+  return code == Code::kSuccess ? waited : code;
+}
+
+// The bytes of one texel, where an operand is an array; of one element of a pointer's memory.
+std::optional<std::size_t> ElementBytes(const Current& current, const CopyOperand& operand) {
+  if (operand.type != CopyOperand::kArray) return 1;
+  const std::shared_ptr<CudaArray> array = FindArray(current, operand.in.array.array);
+  return array == nullptr ? std::nullopt : std::optional(array->texel.bytes());
+}
+
+// A side of the copy, in bytes of rows. False: its sizes make no sense.
+struct RowSide {
+  int type;
+  DevicePointer device;
+  ArrayHandle array;
+  std::size_t x_bytes, y, z, pitch, height;
+};
+bool MakeRowSide(const CopyOperand& operand, const CopyExtent& extent, std::size_t element_bytes,
+                 RowSide& side) {
+  side = {};
+  if (operand.type == CopyOperand::kArray) {
+    const auto& array = operand.in.array;
+    side.type = kMemoryTypeArray;
+    side.array = array.array;
+    side.y = array.y;
+    side.z = array.z;
+    return !__builtin_mul_overflow(array.x, element_bytes, &side.x_bytes);
+  }
+  const auto& memory = operand.in.memory;
+  side.type = kMemoryTypeUnified;
+  side.device = memory.address;
+  side.height = memory.layer_height;
+  const bool has_rows = memory.row_length == 0 || memory.row_length >= extent.width;
+  const bool has_layers = memory.layer_height == 0 || memory.layer_height >= extent.height;
+  return has_rows && has_layers &&
+         !__builtin_mul_overflow(memory.row_length, element_bytes, &side.pitch);
+}
+
+// The same copy as cuMemcpy3D takes it.
+Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  const CopyExtent& extent = operation.extent;
+  const bool is_known = IsOrder(operation.source_order) && operation.source.is_known() &&
+                        operation.destination.is_known();
+  if (!is_known || extent.width == 0 || extent.height == 0 || extent.depth == 0) {
+    return Refuse(Code::kInvalidValue,
+                  "copy refused: its order, the kind of its operands or its extent makes no sense");
+  }
+  const auto from_bytes = ElementBytes(current, operation.source);
+  const auto to_bytes = ElementBytes(current, operation.destination);
+  if (!from_bytes || !to_bytes) return Code::kInvalidHandle;
+  const bool are_arrays = operation.source.type == CopyOperand::kArray &&
+                          operation.destination.type == CopyOperand::kArray;
+  if (are_arrays && *from_bytes != *to_bytes) {
+    return Refuse(Code::kInvalidValue, "copy refused: texels of " + std::to_string(*from_bytes) +
+                                           " bytes go to texels of " + std::to_string(*to_bytes));
+  }
+  const std::size_t element_bytes = std::max(*from_bytes, *to_bytes);
+  RowSide from, to;
+  copy = {};
+  if (__builtin_mul_overflow(extent.width, element_bytes, &copy.width_bytes) ||
+      !MakeRowSide(operation.source, extent, element_bytes, from) ||
+      !MakeRowSide(operation.destination, extent, element_bytes, to)) {
+    return Refuse(Code::kInvalidValue,
+                  "copy refused: an operand's rows or layers are shorter than the extent's, or "
+                  "there are more bytes than addresses");
+  }
+  copy.height = extent.height;
+  copy.depth = extent.depth;
+  copy.source_type = from.type;
+  copy.source_device = from.device;
+  copy.source_array = from.array;
+  copy.source_x_bytes = from.x_bytes;
+  copy.source_y = from.y;
+  copy.source_z = from.z;
+  copy.source_pitch = from.pitch;
+  copy.source_height = from.height;
+  copy.destination_type = to.type;
+  copy.destination_device = to.device;
+  copy.destination_array = to.array;
+  copy.destination_x_bytes = to.x_bytes;
+  copy.destination_y = to.y;
+  copy.destination_z = to.z;
+  copy.destination_pitch = to.pitch;
+  copy.destination_height = to.height;
+  return Code::kSuccess;
+}
+
+}  // namespace
+
+Code MemcpyBatchAsyncV1(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
+                        std::size_t count, CopyHints* hints, std::size_t* hint_starts,
+                        std::size_t hint_count, std::size_t* failed, StreamHandle stream) {
+  if (failed != nullptr) *failed = ~std::size_t{0};
+  if (AnyNull(destinations, sources, bytes, hints, hint_starts)) return Code::kInvalidValue;
+  if (count == 0 || hint_count == 0 || hint_count > count || hint_starts[0] != 0) {
+    return Code::kInvalidValue;
+  }
+  bool must_wait = false;
+  for (std::size_t i = 0; i < hint_count; ++i) {
+    must_wait |= hints[i].source_order == kDuringCall;
+    const bool is_in_order = i == 0 || hint_starts[i] > hint_starts[i - 1];
+    if (!IsOrder(hints[i].source_order) || !is_in_order || hint_starts[i] >= count)
+      return Code::kInvalidValue;
+  }
+  Code code = Code::kSuccess;
+  for (std::size_t i = 0; i < count && code == Code::kSuccess; ++i) {
+    code = MemcpyAsync(destinations[i], sources[i], bytes[i], stream);
+    if (code != Code::kSuccess && failed != nullptr) *failed = i;
+  }
+  return EndBatch(code, must_wait, stream);
+}
+Code MemcpyWithAttributesAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
+                               CopyHints* hints, StreamHandle stream) {
+  std::size_t first = 0;
+  return MemcpyBatchAsyncV1(&destination, &source, &bytes, 1, hints, &first, 1, nullptr, stream);
+}
+Code MemcpyBatchAsync(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
+                      std::size_t count, CopyHints* hints, std::size_t* hint_starts,
+                      std::size_t hint_count, StreamHandle stream) {
+  return MemcpyBatchAsyncV1(destinations, sources, bytes, count, hints, hint_starts, hint_count,
+                            nullptr, stream);
+}
+
+Code Memcpy3dBatchAsyncV1(std::size_t count, CopyOperation* operations, std::size_t* failed,
+                          std::uint64_t flags, StreamHandle stream) {
+  if (failed != nullptr) *failed = ~std::size_t{0};
+  if (AnyNull(operations) || count == 0 || flags != 0) return Code::kInvalidValue;
+  Code code = Code::kSuccess;
+  bool must_wait = false;
+  for (std::size_t i = 0; i < count && code == Code::kSuccess; ++i) {
+    Copy3d copy;
+    code = MakeCopy(operations[i], copy);
+    if (code == Code::kSuccess) code = Memcpy3dAsync(&copy, stream);
+    if (code == Code::kSuccess) must_wait |= operations[i].source_order == kDuringCall;
+    if (code != Code::kSuccess && failed != nullptr) *failed = i;
+  }
+  return EndBatch(code, must_wait, stream);
+}
+Code Memcpy3dBatchAsync(std::size_t count, CopyOperation* operations, std::uint64_t flags,
+                        StreamHandle stream) {
+  return Memcpy3dBatchAsyncV1(count, operations, nullptr, flags, stream);
+}
+Code Memcpy3dWithAttributesAsync(CopyOperation* operation, std::uint64_t flags,
+                                 StreamHandle stream) {
+  return Memcpy3dBatchAsyncV1(1, operation, nullptr, flags, stream);
+}
+
+}  // namespace gpushared::drop_in
