@@ -334,7 +334,7 @@ Code ParamSetv(FunctionHandle function, int offset, void* value, unsigned bytes)
   return Prepare(function, [&](CudaKernel::LegacyLaunch& launch) {
     const std::size_t end = static_cast<std::size_t>(offset) + bytes;
     if (launch.parameters.size() < end) launch.parameters.resize(end);
-    std::memcpy(launch.parameters.data() + offset, value, bytes);
+    if (bytes > 0) std::memcpy(launch.parameters.data() + offset, value, bytes);
     return Code::kSuccess;
   });
 }

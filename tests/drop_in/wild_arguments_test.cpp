@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every handler with arguments that make no sense: an error code, never a crash. Pointers that a
 // call writes to are null or lead to real memory; everything else is wild.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -22,13 +26,27 @@ namespace {
 struct Missing {};
 constexpr Missing kMissing;
 
-constexpr int kWildRounds = 60;
+constexpr int kWildRounds = 20;
+constexpr int kFreshCalls = 25;  // Calls until objects that calls may have destroyed are made anew.
 constexpr int kCountMax = 8;
 constexpr std::uint64_t kStep = Allocation::kStepBytes;
 
 class WildArgumentsTest : public DropInCase {
  protected:
   WildArgumentsTest() : room_(1 << 20), pointers_(4096, room_.data() + (1 << 19)) {}
+
+  // What calls may have ended or replaced is there again, for the call that comes next.
+  void Restore() {
+    if (calls_ % kFreshCalls == 0 || CtxSetCurrent(context_) != Code::kSuccess) Renew();
+  }
+  void Renew() {
+    EndCaptures();
+    static_cast<void>(CtxDestroy(context_));
+    ASSERT_EQ(CtxCreate(&context_, 0, 0), Code::kSuccess);
+    ASSERT_EQ(ModuleLoadData(&module_, "any PTX"), Code::kSuccess);
+    ASSERT_EQ(ModuleGetFunction(&nothing_, module_, "nothing"), Code::kSuccess);
+    MakeObjects();
+  }
 
   // A capture that a call began would have most of the others refused.
   void EndCaptures() {
@@ -40,46 +58,86 @@ class WildArgumentsTest : public DropInCase {
     EXPECT_EQ(RefuseWhileCapturing(), Code::kSuccess);
   }
 
-  // Real handles of all kinds, which calls for other kinds get, too.
+  // One real object of each kind. Calls for other kinds get their handles, too.
   void MakeObjects() {
-    StreamHandle stream = nullptr;
-    EventHandle event = nullptr;
-    LibraryHandle library = nullptr;
-    LinkHandle link = nullptr;
     static_cast<void>(CtxSetCurrent(context_));
-    static_cast<void>(StreamCreate(&stream, 0));
-    streams_.push_back(stream);
-    static_cast<void>(EventCreate(&event, 0));
+    real_ = {};
+    std::get<ContextHandle>(real_) = context_;
+    std::get<ModuleHandle>(real_) = module_;
+    std::get<FunctionHandle>(real_) = nothing_;
+    static_cast<void>(StreamCreate(&std::get<StreamHandle>(real_), 0));
+    streams_.push_back(std::get<StreamHandle>(real_));
+    static_cast<void>(EventCreate(&std::get<EventHandle>(real_), 0));
+    auto& library = std::get<LibraryHandle>(real_);
     static_cast<void>(
         LibraryLoadData(&library, "any PTX", nullptr, nullptr, 0, nullptr, nullptr, 0));
-    static_cast<void>(LinkCreate(0, nullptr, nullptr, &link));
-    PoolHandle pool = nullptr;
-    const PoolProperties properties = {.type = AllocationType::kPinned, .location = {}};
-    static_cast<void>(MemPoolCreate(&pool, &properties));
+    static_cast<void>(LibraryGetKernel(&std::get<KernelHandle>(real_), library, "nothing"));
+    static_cast<void>(LinkCreate(0, nullptr, nullptr, &std::get<LinkHandle>(real_)));
+    static_cast<void>(UserObjectCreate(
+        &std::get<UserObjectHandle>(real_), nullptr, [](void*) {}, 1, 1));
+    MakeMemory();
+    MakeGraph();
+    handles_.assign(1, nullptr);
+    std::apply([&](auto... handle) { (handles_.push_back(handle), ...); }, real_);
+    for (const std::uint64_t wild : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
+                                     std::uint64_t{0x6702000000100000}, ~std::uint64_t{0}}) {
+      handles_.push_back(reinterpret_cast<void*>(wild));
+    }
+  }
+  void MakeMemory() {
+    const PoolProperties properties = {.type = AllocationType::kPinned,
+                                       .location = {LocationType::kDevice, 0}};
+    static_cast<void>(MemPoolCreate(&std::get<PoolHandle>(real_), &properties));
     static_cast<void>(MemAlloc(&memory_, 4096));
     const AllocationProperties of_device = {.location = {LocationType::kDevice, 0}};
     static_cast<void>(MemCreate(&allocation_, kStep, &of_device, 0));
     static_cast<void>(MemAddressReserve(&reserved_, 2 * kStep, 0, 0, 0));
     static_cast<void>(MemMap(reserved_, kStep, 0, allocation_, 0));
     const ArrayShape shape = {.width = 8, .height = 4, .format = 0x20, .channels = 1};
-    static_cast<void>(ArrayCreate(&array_, &shape));
-    GraphHandle graph = nullptr;
-    GraphNodeHandle node = nullptr;
-    GraphExecHandle exec = nullptr;
+    static_cast<void>(ArrayCreate(&std::get<ArrayHandle>(real_), &shape));
+  }
+  void MakeGraph() {
+    auto& graph = std::get<GraphHandle>(real_);
+    auto& node = std::get<GraphNodeHandle>(real_);
     static_cast<void>(GraphCreate(&graph, 0));
-    static_cast<void>(GraphAddEmptyNode(&node, graph, nullptr, 0));
     MemoryNodeParameters parameters = {};
     parameters.pool.type = AllocationType::kPinned;
     parameters.pool.location = {LocationType::kDevice, 0};
     parameters.bytes = 64;
     static_cast<void>(GraphAddMemAllocNode(&node, graph, nullptr, 0, &parameters));
     graph_memory_ = parameters.address;
-    static_cast<void>(GraphInstantiateWithFlags(&exec, graph, 0));
-    handles_ = {nullptr,  stream, event,  library, link, context_, module_,
-                nothing_, pool,   array_, graph,   node, exec};
-    for (const std::uint64_t wild : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
-                                     std::uint64_t{0x6702000000100000}, ~std::uint64_t{0}}) {
-      handles_.push_back(reinterpret_cast<void*>(wild));
+    MakeNode(node, graph);
+    static_cast<void>(GraphInstantiateWithFlags(&std::get<GraphExecHandle>(real_), graph, 0));
+  }
+  // Of a kind by chance.
+  void MakeNode(GraphNodeHandle& node, GraphHandle graph) {
+    KernelNodeParameters launch = {};
+    launch.launch.function = nothing_;
+    launch.launch.grid_x = launch.launch.grid_y = launch.launch.grid_z = 1;
+    launch.launch.block_x = launch.launch.block_y = launch.launch.block_z = 1;
+    const FillNodeParameters fill = {.destination = memory_,
+                                     .pitch_bytes = 4096,
+                                     .value = 1,
+                                     .element_bytes = 1,
+                                     .width_elements = 16,
+                                     .height = 1};
+    const EventHandle event = std::get<EventHandle>(real_);
+    switch (random_() % 5) {
+      case 0:
+        static_cast<void>(GraphAddEmptyNode(&node, graph, nullptr, 0));
+        break;
+      case 1:
+        static_cast<void>(GraphAddKernelNode(&node, graph, nullptr, 0, &launch));
+        break;
+      case 2:
+        static_cast<void>(GraphAddMemsetNode(&node, graph, nullptr, 0, &fill, context_));
+        break;
+      case 3:
+        static_cast<void>(GraphAddEventRecordNode(&node, graph, nullptr, 0, event));
+        break;
+      default:
+        static_cast<void>(GraphAddEventWaitNode(&node, graph, nullptr, 0, event));
+        break;
     }
   }
 
@@ -116,6 +174,7 @@ class WildArgumentsTest : public DropInCase {
     } else if constexpr (std::is_same_v<T, MemoryLocation>) {
       return {static_cast<LocationType>(Among<int>({0, 1, 2, 3, 9, -1})), Among<int>({0, 7, -1})};
     } else if constexpr (IsHandle<T>) {
+      if (random_() % 2 == 0) return std::get<T>(real_);
       return reinterpret_cast<T>(handles_[random_() % handles_.size()]);
     } else if constexpr (std::is_pointer_v<T>) {
       return Among<T>({nullptr, reinterpret_cast<T>(room_.data())});
@@ -133,29 +192,53 @@ class WildArgumentsTest : public DropInCase {
     }
   }
 
+  // Each call begins with a context: only a call that names one may say that there is none. So may
+  // a release of the primary one, which nobody may have retained.
   template <typename... Arguments>
-  void Call(Code (*handler)(Arguments...)) {
+  void Call(Code (*handler)(Arguments...), const char* symbol) {
+    Restore();
     // Results of earlier calls must not be taken for the caller's own data.
     std::fill(room_.begin(), room_.end(), '\0');
     std::fill(pointers_.begin(), pointers_.end(), room_.data() + (1 << 19));
-    static_cast<void>(handler(Argument<Arguments>()...));
+    const Code code = handler(Argument<Arguments>()...);
     ++calls_;
+    if (!(NamesContext<Arguments> || ...) &&
+        !std::string_view(symbol).starts_with("cuDevicePrimaryCtxRelease")) {
+      EXPECT_NE(code, Code::kInvalidContext) << symbol << " did not get to its arguments";
+    }
   }
-  void Call(Missing) {}
+
+  // All functions of the table, in an order of chance.
+  void CallAll() {
+    std::vector<std::function<void()>> calls;
+    const auto add = [&](auto handler, const char* symbol) {
+      if constexpr (!std::is_same_v<decltype(handler), Missing>) {
+        calls.emplace_back([this, handler, symbol] { Call(handler, symbol); });
+      }
+    };
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) add(handler, #symbol);
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+    std::ranges::shuffle(calls, random_);
+    for (const auto& call : calls) call();
+  }
 
   int calls_ = 0;
 
  private:
-  // Structures of handles are never defined.
+  using Handles = std::tuple<ContextHandle, StreamHandle, EventHandle, ModuleHandle, FunctionHandle,
+                             LibraryHandle, KernelHandle, LinkHandle, ArrayHandle, PoolHandle,
+                             GraphHandle, GraphNodeHandle, GraphExecHandle, UserObjectHandle>;
+  template <typename T, typename... Types>
+  static constexpr bool IsOneOf(std::tuple<Types...>*) {
+    return (std::is_same_v<T, Types> || ...);
+  }
   template <typename T>
-  static constexpr bool IsHandle =
-      std::is_same_v<T, ContextHandle> || std::is_same_v<T, StreamHandle> ||
-      std::is_same_v<T, EventHandle> || std::is_same_v<T, ModuleHandle> ||
-      std::is_same_v<T, FunctionHandle> || std::is_same_v<T, LibraryHandle> ||
-      std::is_same_v<T, KernelHandle> || std::is_same_v<T, LinkHandle> ||
-      std::is_same_v<T, ArrayHandle> || std::is_same_v<T, PoolHandle> ||
-      std::is_same_v<T, GraphHandle> || std::is_same_v<T, GraphNodeHandle> ||
-      std::is_same_v<T, GraphExecHandle> || std::is_same_v<T, UserObjectHandle>;
+  static constexpr bool IsHandle = IsOneOf<T>(static_cast<Handles*>(nullptr));
+
+  template <typename T>
+  static constexpr bool NamesContext =
+      std::is_same_v<T, ContextHandle> || std::is_same_v<T, const PeerCopy3d*>;
 
   std::size_t Size() { return Among<std::size_t>({0, 1, 64, ~std::size_t{0}}); }
 
@@ -294,26 +377,20 @@ class WildArgumentsTest : public DropInCase {
                           static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed())};
   std::vector<char> room_;
   std::vector<void*> pointers_;
-  std::vector<void*> handles_;
+  Handles real_;
+  std::vector<void*> handles_;  // Of all kinds, and some that nobody made.
   std::vector<StreamHandle> streams_;
   DevicePointer memory_ = 0;
   DevicePointer graph_memory_ = 0;
   std::uint64_t allocation_ = 0;
   DevicePointer reserved_ = 0;
-  ArrayHandle array_ = nullptr;
 };
 
 TEST_F(WildArgumentsTest, AreAnsweredWithACode) {
   // Calls that write files shall write them here.
   const testing::ScratchFolder folder;
   std::filesystem::current_path(folder.path());
-  for (int round = 0; round < kWildRounds; ++round) {
-    EndCaptures();
-    MakeObjects();
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) Call(handler);
-#include "client_lib/drop_in/functions.inc"
-#undef GPUSHARED_FUNCTION
-  }
+  for (int round = 0; round < kWildRounds && !HasFatalFailure(); ++round) CallAll();
   RecordProperty("calls", calls_);
 }
 
