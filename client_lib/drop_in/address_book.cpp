@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/address_book.h"
 
+#include <algorithm>
 #include <atomic>
 #include <iterator>
 #include <utility>
@@ -34,6 +35,12 @@ bool AddressBook::Insert(const Block& block, Memory memory) {
   }
   entries_.emplace_hint(next, block.address, Entry{block, std::move(memory)});
   if (block.kind == BlockKind::kHost) has_had_host_.store(true, std::memory_order_relaxed);
+  if (block.is_device()) {
+    const std::uint64_t begin = device_begin_.load(std::memory_order_relaxed);
+    const std::uint64_t end = device_end_.load(std::memory_order_relaxed);
+    device_begin_.store(std::min(begin, block.address), std::memory_order_relaxed);
+    device_end_.store(std::max(end, block.address + block.bytes), std::memory_order_relaxed);
+  }
   return true;
 }
 

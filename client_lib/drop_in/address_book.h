@@ -101,6 +101,11 @@ class AddressBook {
   std::optional<Block> Find(std::uint64_t address) const;
   // Whether [address, address + bytes) is device memory: of one block, or placed without a gap.
   bool IsDevice(std::uint64_t address, std::size_t bytes) const;
+  // Whether it lies between addresses of the device's memory, of now or of before.
+  bool IsAmongDevice(std::uint64_t address) const {
+    return address >= device_begin_.load(std::memory_order_relaxed) &&
+           address < device_end_.load(std::memory_order_relaxed);
+  }
   // Whether there has ever been page-locked memory of ours.
   bool has_had_host() const { return has_had_host_.load(std::memory_order_relaxed); }
   // The device's copy of the kHost block that begins at `address`; null: no kernel reached it yet.
@@ -131,6 +136,8 @@ class AddressBook {
     std::shared_ptr<Mirror> twin = nullptr;  // Ends before the memory that it is a copy of.
   };
   std::atomic<bool> has_had_host_{false};  // Never false again.
+  // They only grow apart. Nobody needs the one for the other.
+  std::atomic<std::uint64_t> device_begin_{~std::uint64_t{0}}, device_end_{0};
   mutable SharedMutex mutex_;
   std::map<std::uint64_t, Entry> entries_ GPUSHARED_GUARDED_BY(mutex_);
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Beginning, contexts, copies, streams and launches.
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,6 +164,33 @@ TEST_F(DropInTest, NonsenseInTheEnvironmentIsRefused) {
 TEST_F(DropInTest, NoVisibleDeviceIsNoDevice) {
   ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
   EXPECT_EQ(cuInit(0), CUDA_ERROR_NO_DEVICE);
+}
+
+// ---- addresses
+
+// The driver takes either side of cuMemcpy for what lies there, and nothing does any more.
+TEST_F(DropInTest, CopiesOfFreedMemoryAreRefusedWhateverTheirForm) {
+  UsePrimary();
+  CUdeviceptr first = 0, freed = 0, last = 0;
+  for (CUdeviceptr* memory : {&first, &freed, &last}) {
+    ASSERT_EQ(cuMemAlloc(memory, kBytes), CUDA_SUCCESS);
+  }
+  ASSERT_EQ(cuMemFree(freed), CUDA_SUCCESS);
+  std::vector<char> host(kBytes);
+  const auto own = reinterpret_cast<CUdeviceptr>(host.data());
+  EXPECT_EQ(cuMemcpyHtoD(freed, host.data(), kBytes), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpy(freed, own, kBytes), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpy(own, freed, kBytes), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpyAsync(last, freed, kBytes, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpy(last, own, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpy(own, last, kBytes), CUDA_SUCCESS);
+  // The program may have memory of its own there.
+  void* const page = reinterpret_cast<void*>(freed & ~CUdeviceptr{4095});
+  void* const mapped = ::mmap(page, 2 * 4096 + kBytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  ASSERT_EQ(mapped, page);
+  EXPECT_EQ(cuMemcpy(last, freed, kBytes), CUDA_SUCCESS);
+  ::munmap(mapped, 2 * 4096 + kBytes);
 }
 
 // ---- look-up of functions
