@@ -386,8 +386,9 @@ class FakeWorker::Session {
     const std::byte* const from = Device(copy.source, copy.source_bytes);
     if (to == nullptr || from == nullptr) return NotMapped();
     for (std::uint64_t row = 0; row < copy.height; ++row) {
-      std::memcpy(to + row * copy.destination_pitch_bytes, from + row * copy.source_pitch_bytes,
-                  copy.width_bytes);
+      // As the cpu device: a client may have them overlap.
+      std::memmove(to + row * copy.destination_pitch_bytes, from + row * copy.source_pitch_bytes,
+                   copy.width_bytes);
     }
     return Status::Ok();
   }
