@@ -157,9 +157,10 @@ std::uint64_t DeviceThreadCpuNs() {
 class Bench {
  public:
   Bench(const char* policy, std::size_t clients, std::uint32_t parameter_bytes,
-        scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kHigh)
+        scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kHigh,
+        std::chrono::nanoseconds launch_time = {})
       : signal_(Must(server::DeviceSignal::Create())),
-        device_([this] { signal_->NoteCompletions(); }),
+        device_([this] { signal_->NoteCompletions(); }, launch_time),
         control_([] {}) {
     server::DeviceThreadOptions options;
     options.spin_budget = 50us;
@@ -353,6 +354,33 @@ class Pairs {
   std::vector<double> values_;
 };
 
+// How many commands fewer the device thread gets done while somebody traces, in pairs as below.
+void TellFewer(Bench& bench, const std::string& what, Report& report) {
+  constexpr int kRates = 121;
+  Pairs fewer;
+  const auto rate = [&](bool on) {
+    bench.TurnTrace(on);
+    return bench.Throughput(20ms);
+  };
+  for (int pair = 0; pair < kRates; ++pair) {
+    const bool first = pair % 2 == 0;
+    const double one = rate(first), other = rate(!first);
+    fewer.Add(100 * (1 - (first ? one / other : other / one)));
+  }
+  fewer.Tell(what + "commands/s fewer by", "%", report);
+}
+
+// The same where each launch takes a time: that of an empty kernel, back to back, on an A100 (2.10
+// to 2.22 us, github.com/AureliusJustin/lithos-reproduction). No kernel of a GPU takes less.
+void MeasureTraceOfShortest(std::size_t clients, Report& report) {
+  Bench bench("priority", clients, 0, scheduler::SchedulingClass::kHigh, 2100ns);
+  bench.OpenTrace();
+  const std::string what = "traced, launches of 2.1 us, " + std::to_string(clients) + " clients: ";
+  TellFewer(bench, what, report);
+  bench.TurnTrace(true);
+  report.AddValue(what + "commands/s", bench.Throughput(1s) / 1e6, "M");
+}
+
 // What a trace costs, in pairs of without and with: the machine's speed changes from second to
 // second. Pairs of twice without say what the pairs are worth.
 void MeasureTrace(std::size_t clients, Report& report) {
@@ -378,18 +406,7 @@ void MeasureTrace(std::size_t clients, Report& report) {
   percent.Tell(what + "time per command more by", "%", report);
   ns.Tell(what + "the same", "ns", report);
   nothing.Tell(what + "the same without a difference", "%", report);
-  constexpr int kRates = 121;
-  Pairs fewer;
-  const auto rate = [&](bool on) {
-    bench.TurnTrace(on);
-    return bench.Throughput(20ms);
-  };
-  for (int pair = 0; pair < kRates; ++pair) {
-    const bool first = pair % 2 == 0;
-    const double one = rate(first), other = rate(!first);
-    fewer.Add(100 * (1 - (first ? one / other : other / one)));
-  }
-  fewer.Tell(what + "commands/s fewer by", "%", report);
+  TellFewer(bench, what, report);
   bench.TurnTrace(true);
   bench.Throughput(1s);
   std::this_thread::sleep_for(50ms);  // The reader's last look.
@@ -442,6 +459,8 @@ void MeasureAll(Report& report) {
   MeasureGraphs(scheduler::SchedulingClass::kLow, "low", report);
   MeasureTrace(1, report);
   MeasureTrace(8, report);
+  MeasureTraceOfShortest(1, report);
+  MeasureTraceOfShortest(8, report);
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that has done everything the moment it is asked: what remains is ours.
+// A device that has done everything the moment it is asked: what remains is ours. Or one whose work
+// takes a given time, one after the other, and costs its process nothing.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_NULL_DEVICE_H_
 #define GPUSHARED_TESTS_SUPPORT_NULL_DEVICE_H_
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,7 +50,9 @@ class NullModule : public device::Module {
 // Allocates nothing per command. Confined to the device thread, like any device.
 class NullDevice : public device::Device {
  public:
-  explicit NullDevice(device::WakeFunction wake) : wake_(std::move(wake)) {
+  // `work_time`: of each command, and of a graph as a whole.
+  explicit NullDevice(device::WakeFunction wake, std::chrono::nanoseconds work_time = {})
+      : wake_(std::move(wake)), work_time_(work_time) {
     info_.name = "null device";
     info_.id = "null:0";
     info_.kind = "null";
@@ -75,33 +80,46 @@ class NullDevice : public device::Device {
 
   std::size_t TakeCompletions(std::span<device::Completion> out) override {
     std::size_t count = 0;
+    const device::DeviceClock::time_point now = must_be_polled() ? Now() : kAtOnce;
     while (count < out.size() && taken_ != done_) {
-      const Done& done = ring_[taken_++ % ring_.size()];
+      const Done& done = ring_[taken_ % ring_.size()];
+      if (done.at > now) break;
+      ++taken_;
       out[count].id = done.id;
       out[count].status = Status();
       out[count].units_done = done.units;
       out[count].stopped = false;
-      out[count].started = out[count].ended = {};
+      out[count].ended = done.at;
+      out[count].started = done.at - work_time_;
       ++count;
     }
     if (count < out.size()) is_armed_ = true;
     return count;
   }
+  bool must_be_polled() const override { return work_time_.count() > 0 && taken_ != done_; }
 
  private:
+  static constexpr device::DeviceClock::time_point kAtOnce{};
   struct Done {
     device::WorkId id = 0;
     std::uint64_t units = 0;
+    device::DeviceClock::time_point at = kAtOnce;
   };
 
+  static device::DeviceClock::time_point Now() {
+    return device::DeviceClock::time_point(std::chrono::steady_clock::now().time_since_epoch());
+  }
   void Complete(device::WorkId id, std::uint64_t units) {
-    ring_[done_++ % ring_.size()] = {id, units};
+    if (work_time_.count() > 0) busy_until_ = std::max(busy_until_, Now()) + work_time_;
+    ring_[done_++ % ring_.size()] = {id, units, busy_until_};
     if (std::exchange(is_armed_, false)) wake_();
   }
 
   const device::WakeFunction wake_;
+  const std::chrono::nanoseconds work_time_;
+  device::DeviceClock::time_point busy_until_ = kAtOnce;
   device::DeviceInfo info_;
-  std::array<Done, 1024> ring_;  // More than a lane lets onto a device.
+  std::array<Done, 1024> ring_{};  // More than a lane lets onto a device.
   std::uint64_t done_ = 0, taken_ = 0;
   std::uint64_t spaces_ = 0;
   bool is_armed_ = true;
