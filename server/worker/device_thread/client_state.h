@@ -123,6 +123,9 @@ class ClientVisits {
   bool is_hot_ = false;
   bool is_heard_ = true;
   std::uint32_t quiet_ = 0;  // In a row, while hot.
+  // Rings beyond those that its commands are good for.
+  std::uint32_t vain_rings_ = 0;
+  scheduler::TimePoint heard_from_{};  // Not heard before.
 };
 
 // What was written of it for those who watch. Tracer's.

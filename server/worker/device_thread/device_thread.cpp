@@ -57,17 +57,25 @@ constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 // While a latency client has work on the device its next command is near.
 constexpr int kHighClassSpinFactor = 4;
 
-// `change`: EPOLL_CTL_ADD or EPOLL_CTL_MOD.
-bool SetWatch(int epoll, int change, int fd, bool is_heard) {
+// A client rings once for a command at most, and each command makes up for two rings. So nobody
+// comes to this many vain ones who rings for commands.
+constexpr std::uint32_t kVainRingsPerCommand = 2, kVainRingsMax = 16;
+// Each further one doubles the time for which its client is not heard, up to the latter. Its
+// commands wait that long at most.
+constexpr nanoseconds kVainPauseMin = std::chrono::milliseconds(1);
+constexpr std::uint32_t kVainPauseDoublings = 6;
+
+// `change`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. `client`: whose doorbell it is; null: nobody's.
+bool SetWatch(int epoll, int change, int fd, ClientState* client, bool is_heard) {
   epoll_event event{};
   // Edge-triggered, so that nobody has to read the counter: every write is an edge.
   event.events = (is_heard ? std::uint32_t{EPOLLIN} : 0) | EPOLLET;
-  event.data.fd = fd;
+  event.data.ptr = client;
   return ::epoll_ctl(epoll, change, fd, &event) == 0;
 }
 
-Status Watch(int epoll, int fd) {
-  if (SetWatch(epoll, EPOLL_CTL_ADD, fd, true)) return Status::Ok();
+Status Watch(int epoll, int fd, ClientState* client) {
+  if (SetWatch(epoll, EPOLL_CTL_ADD, fd, client, true)) return Status::Ok();
   return Status(StatusCode::kInternal,
                 "a doorbell can't be watched: " + std::generic_category().message(errno));
 }
@@ -88,7 +96,7 @@ Result<std::unique_ptr<DeviceThread>> DeviceThread::Create(
     return Status(StatusCode::kInternal, "no epoll instance for the device thread: " +
                                              std::generic_category().message(errno));
   }
-  if (Status status = Watch(epoll.get(), signal.eventfd()); !status.ok()) return status;
+  if (Status status = Watch(epoll.get(), signal.eventfd(), nullptr); !status.ok()) return status;
   DeviceThreadOptions with_totals = options;
   if (with_totals.dispatcher.totals == nullptr) {
     Result<std::unique_ptr<DeviceTotals>> totals = DeviceTotals::InMemory();
@@ -292,9 +300,13 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
 bool DeviceThread::VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now) {
   const bool has_plenty = client.offers.queued() >= kPlentyOffered;
   if (has_plenty && !client.scope.has_barrier() && !visits_all) return false;
-  const bool took = HasSomething(client) && pump_.Visit(client, now) > 0;
-  client.visits.quiet_ = took ? 0 : client.visits.quiet_ + 1;
-  return took;
+  const std::size_t taken = HasSomething(client) ? pump_.Visit(client, now) : 0;
+  client.visits.quiet_ = taken > 0 ? 0 : client.visits.quiet_ + 1;
+  if (client.visits.vain_rings_ > 0) [[unlikely]] {
+    std::uint32_t& vain = client.visits.vain_rings_;
+    vain -= static_cast<std::uint32_t>(std::min<std::size_t>(vain, kVainRingsPerCommand * taken));
+  }
+  return taken > 0;
 }
 
 void DeviceThread::MakeHot(ClientState& client) {
@@ -325,7 +337,7 @@ void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
   ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
   if (memory_) memory_->OnClientAdded(client);
   MakeHot(client);
-  if (Status status = Watch(epoll_.get(), client.setup.doorbell); !status.ok()) {
+  if (Status status = Watch(epoll_.get(), client.setup.doorbell, &client); !status.ok()) {
     dispatcher_.Break(client, std::move(status));
   }
 }
@@ -591,24 +603,40 @@ bool DeviceThread::HasWork() {
 // does, so it is heard again before the next sleep. That is chosen before HasWork looks at its
 // ring, or a record could be published between the two and wake nobody.
 //
+// One that rings in vain, again and again, does the same. It is heard again after a while.
+//
 // Who is heard again may wake us once for an old ring. Nobody reads the counter: whether that may
 // wait is up to the client, which has the eventfd, too.
-void DeviceThread::ChooseDoorbells() {
+std::optional<scheduler::TimePoint> DeviceThread::ChooseDoorbells(scheduler::TimePoint now) {
+  std::optional<scheduler::TimePoint> first;
   for (ClientState* const client : dispatcher_.roster().present()) {
     if (client->life.is_leaving()) continue;  // Not watched any more.
-    const bool is_heard = client->MayTake();
-    if (client->visits.is_heard_ == is_heard) continue;
+    ClientVisits& visits = client->visits;
+    const bool may_take = client->MayTake(), is_heard = may_take && now >= visits.heard_from_;
+    if (may_take && !is_heard) first = scheduler::Earlier(first, visits.heard_from_);
+    if (visits.is_heard_ == is_heard) continue;
     // Where the kernel refuses, it is as it was, and is tried again.
-    if (SetWatch(epoll_.get(), EPOLL_CTL_MOD, client->setup.doorbell, is_heard)) {
-      client->visits.is_heard_ = is_heard;
+    if (SetWatch(epoll_.get(), EPOLL_CTL_MOD, client->setup.doorbell, client, is_heard)) {
+      visits.is_heard_ = is_heard;
     }
   }
+  return first;
+}
+
+void DeviceThread::OnRung(ClientState& client, scheduler::TimePoint now) {
+  ClientVisits& visits = client.visits;
+  if (++visits.vain_rings_ <= kVainRingsMax) return;
+  const std::uint32_t doublings =
+      std::min(visits.vain_rings_ - kVainRingsMax - 1, kVainPauseDoublings);
+  visits.vain_rings_ = std::min(visits.vain_rings_, kVainRingsMax + kVainPauseDoublings);
+  visits.heard_from_ = now + (kVainPauseMin * (1 << doublings));
 }
 
 void DeviceThread::Sleep() {
   turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
   std::optional<nanoseconds> timeout;
-  std::optional<scheduler::TimePoint> at = dispatcher_.wake_at();
+  std::optional<scheduler::TimePoint> at =
+      scheduler::Earlier(dispatcher_.wake_at(), ChooseDoorbells(Now()));
   if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
   if (dispatcher_.limiter().has_ended()) {
     const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
@@ -618,7 +646,6 @@ void DeviceThread::Sleep() {
     timeout = *at - Now();
     if (timeout->count() <= 0) return;
   }
-  ChooseDoorbells();
   if (!sleep_.Announce([&] { return HasWork(); })) return;
   if (waits_for_credit_) timeout = std::min(timeout.value_or(kCreditPoll), kCreditPoll);
   if (device_.must_be_polled()) {
@@ -626,24 +653,29 @@ void DeviceThread::Sleep() {
     timeout = std::min(timeout.value_or(nap), nap);
   }
   ++counters_.sleeps;
-  WaitForEvents(timeout);
+  const std::span<const epoll_event> events = WaitForEvents(timeout);
   sleep_.Cancel();
   waited_at_ = Now();
+  for (const epoll_event& event : events) {
+    if (event.data.ptr != nullptr) OnRung(*static_cast<ClientState*>(event.data.ptr), waited_at_);
+  }
 }
 
-int DeviceThread::WaitForEvents(std::optional<nanoseconds> timeout) {
-  std::array<epoll_event, 64> events;  // Which ones does not matter: all rings are looked at.
-  const int count = static_cast<int>(events.size());
-  if (!timeout) return ::epoll_wait(epoll_.get(), events.data(), count, -1);
+std::span<const epoll_event> DeviceThread::WaitForEvents(std::optional<nanoseconds> timeout) {
+  const auto some = [this](int count) {
+    return std::span(events_).first(static_cast<std::size_t>(std::max(count, 0)));
+  };
+  const int most = static_cast<int>(events_.size());
+  if (!timeout) return some(::epoll_wait(epoll_.get(), events_.data(), most, -1));
   timespec wait{};
   wait.tv_sec = static_cast<time_t>(timeout->count() / 1'000'000'000);
   wait.tv_nsec = static_cast<long>(timeout->count() % 1'000'000'000);
-  const int result = ::epoll_pwait2(epoll_.get(), events.data(), count, &wait, nullptr);
-  if (result >= 0 || errno != ENOSYS) return result;
+  const int count = ::epoll_pwait2(epoll_.get(), events_.data(), most, &wait, nullptr);
+  if (count >= 0 || errno != ENOSYS) return some(count);
   // Before Linux 5.11: whole milliseconds, rounded up so that we do not spin on a short one.
   const auto ms = (timeout->count() + 999'999) / 1'000'000;
-  return ::epoll_wait(epoll_.get(), events.data(), count,
-                      static_cast<int>(std::min<std::int64_t>(ms, 1 << 30)));
+  return some(::epoll_wait(epoll_.get(), events_.data(), most,
+                           static_cast<int>(std::min<std::int64_t>(ms, 1 << 30))));
 }
 
 }  // namespace gpushared::server

@@ -4,12 +4,15 @@
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DEVICE_THREAD_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DEVICE_THREAD_H_
 
+#include <sys/epoll.h>
+
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -106,15 +109,18 @@ class DeviceThread {
   // One part of them.
   void TellCosts();
   void Sleep();
-  // Doorbells of those from whom nothing can be taken now wake nobody.
-  void ChooseDoorbells();
+  // Doorbells wake nobody while nothing can be taken from their client, and for a while after many
+  // vain rings. Returns when the first such while is over.
+  std::optional<scheduler::TimePoint> ChooseDoorbells(scheduler::TimePoint now);
+  // Its doorbell has ended a sleep.
+  static void OnRung(ClientState& client, scheduler::TimePoint now);
   // Looks at all rings; sets waits_for_credit_ where it finds nothing.
   bool HasWork();
   bool SpinsOn();
   // Whether it rests after a turn that was busy.
   bool LeavesItsCore() const;
   void Rest();
-  int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
+  std::span<const epoll_event> WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
   ThreadSnapshot TakeSnapshot(scheduler::TimePoint now) const;
   // Null unless the client is here and stays.
   ClientState* FindStaying(std::uint64_t session) const;
@@ -154,6 +160,7 @@ class DeviceThread {
   std::vector<DeviceMessage> mail_;
   std::vector<ClientState*> hot_;  // Visited in every turn; the others now and then.
   RingVisits visits_;
+  std::array<epoll_event, 64> events_{};  // Those of the last wait; more come with the next one.
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients that have one.
   // A client has a record whose answer has no room.

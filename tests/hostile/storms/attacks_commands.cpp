@@ -225,6 +225,19 @@ void WaitInCrowds(const Attacker& attacker) {
   }
 }
 
+void RingDoorbell(const Attacker& attacker) {
+  constexpr std::uint64_t kOne = 1;
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, "");
+    if (!client) continue;
+    while (IsAlive(*client)) {
+      for (int i = 0; i < 4096; ++i) {
+        if (::write(client->doorbell(), &kOne, sizeof kOne) == sizeof kOne) ++attacker.board.deeds;
+      }
+    }
+  }
+}
+
 void PunchArena(const Attacker& attacker) {
   constexpr std::uint32_t kCopyBytes = 4u << 20;
   for (;;) {

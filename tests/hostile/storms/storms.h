@@ -67,6 +67,7 @@ void FloodRefusedLaunches(const Attacker& attacker);
 void FloodStreams(const Attacker& attacker);
 void LaunchMegabyteNames(const Attacker& attacker);
 void WaitInCrowds(const Attacker& attacker);
+void RingDoorbell(const Attacker& attacker);
 void PunchArena(const Attacker& attacker);
 // ---- attacks_connections.cpp
 void ConnectSilently(const Attacker& attacker);

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of commands from a client's ring to its timelines.
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -78,21 +84,52 @@ std::uint64_t SleepsOf(WorkerHarness& worker) {
   return status.at("sleeps").get<std::uint64_t>();
 }
 
+bool RingInVain(const RawClient& client) {
+  const std::uint64_t one = 1;
+  return ::write(client.doorbell(), &one, sizeof one) == sizeof one;
+}
+
+// The number behind `key` in what the kernel says of a descriptor of this process; -1: none.
+long long FdInfo(const std::filesystem::path& info, const std::string& key) {
+  std::ifstream file(info);
+  std::string word;
+  while (file >> word) {
+    if (long long number = -1; word == key && file >> number) return number;
+  }
+  return -1;
+}
+
+// Whether a ring of this client would end a sleep of its worker, which is in this process. Empty
+// where the kernel does not say.
+std::optional<bool> IsHeard(const RawClient& client) {
+  const std::filesystem::path infos("/proc/self/fdinfo");
+  const long long id = FdInfo(infos / std::to_string(client.doorbell()), "eventfd-id:");
+  if (id < 0) return {};
+  std::optional<bool> is_heard;
+  for (const auto& each : std::filesystem::directory_iterator(infos)) {
+    std::ifstream epoll(each.path());
+    for (std::string line; std::getline(epoll, line);) {
+      int fd = -1;
+      unsigned events = 0;
+      if (std::sscanf(line.c_str(), "tfd: %d events: %x", &fd, &events) != 2) continue;
+      if (FdInfo(infos / std::to_string(fd), "eventfd-id:") == id)
+        is_heard = (events & EPOLLIN) != 0;
+    }
+  }
+  return is_heard;
+}
+
 // Each wake would take a core for a moment.
 TEST(WorkerStreams, AClientWhoseCommandsFillAllSlotsWakesNobody) {
   constexpr std::uint64_t kRings = 200;
   WorkerHarness worker;
   RawClient client = worker.Client();
-  const auto ring = [&client] {
-    const std::uint64_t one = 1;
-    return ::write(client.doorbell(), &one, sizeof one) == sizeof one;
-  };
   Sequence last = 0;
   while (const Sequence sequence = client.Launch(0, 0, 0)) last = sequence;
 
   const std::uint64_t before = SleepsOf(worker);
   for (std::uint64_t i = 0; i < kRings; ++i) {
-    ASSERT_TRUE(ring());
+    ASSERT_TRUE(RingInVain(client));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_LT(SleepsOf(worker) - before, kRings / 4);
@@ -103,6 +140,38 @@ TEST(WorkerStreams, AClientWhoseCommandsFillAllSlotsWakesNobody) {
   ASSERT_TRUE(client.AwaitFinished(0, last));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+}
+
+TEST(WorkerStreams, AClientThatRingsInVainIsNotHeardForAWhile) {
+  constexpr std::uint64_t kRings = 200;
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+  const std::uint64_t before = SleepsOf(worker);
+  for (std::uint64_t i = 0; i < kRings; ++i) {
+    ASSERT_TRUE(RingInVain(client));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_LT(SleepsOf(worker) - before, kRings / 2);
+
+  // Its commands run all the same.
+  constexpr int kCommands = 20;
+  for (int i = 0; i < kCommands; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+  }
+}
+
+TEST(WorkerStreams, AClientThatRingsForItsCommandsIsAlwaysHeard) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  if (!IsHeard(client)) GTEST_SKIP() << "this kernel does not say what an epoll instance watches";
+  constexpr int kCommands = 60;
+  for (int i = 0; i < kCommands; ++i) {
+    ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // The worker sleeps again.
+    ASSERT_TRUE(*IsHeard(client)) << "after command " << i;
+  }
 }
 
 TEST(WorkerStreams, CopiesAndFillsMoveTheBytesTheyName) {
