@@ -117,12 +117,17 @@ class ClientCopies {
   device::DeviceClock::time_point look_again_at_{};
 };
 
-// How often its ring is looked at, and whether its doorbell wakes the thread. DeviceThread's.
+// How often its ring is looked at. DeviceThread's.
 class ClientVisits {
   friend class DeviceThread;
   bool is_hot_ = false;
-  bool is_heard_ = true;
   std::uint32_t quiet_ = 0;  // In a row, while hot.
+};
+
+// Whether its doorbell ends a sleep. Doorbells'.
+class ClientDoor {
+  friend class Doorbells;
+  bool is_heard_ = true;
   // Rings beyond those that its commands are good for.
   std::uint32_t vain_rings_ = 0;
   scheduler::TimePoint heard_from_{};  // Not heard before.
@@ -208,6 +213,7 @@ class ClientState {
   ClientMemory memory;
   ClientCopies copies;
   ClientVisits visits;
+  ClientDoor door;
   ClientLife life;
   ClientTrace trace;
   // Each count here is in the totals, too, and both are made where it happens.

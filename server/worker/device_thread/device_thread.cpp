@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -11,7 +10,6 @@
 #include <array>
 #include <future>
 #include <span>
-#include <system_error>
 #include <utility>
 
 namespace gpushared::server {
@@ -57,29 +55,6 @@ constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 // While a latency client has work on the device its next command is near.
 constexpr int kHighClassSpinFactor = 4;
 
-// A client rings once for a command at most, and each command makes up for two rings. So nobody
-// comes to this many vain ones who rings for commands.
-constexpr std::uint32_t kVainRingsPerCommand = 2, kVainRingsMax = 16;
-// Each further one doubles the time for which its client is not heard, up to the latter. Its
-// commands wait that long at most.
-constexpr nanoseconds kVainPauseMin = std::chrono::milliseconds(1);
-constexpr std::uint32_t kVainPauseDoublings = 6;
-
-// `change`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. `client`: whose doorbell it is; null: nobody's.
-bool SetWatch(int epoll, int change, int fd, ClientState* client, bool is_heard) {
-  epoll_event event{};
-  // Edge-triggered, so that nobody has to read the counter: every write is an edge.
-  event.events = (is_heard ? std::uint32_t{EPOLLIN} : 0) | EPOLLET;
-  event.data.ptr = client;
-  return ::epoll_ctl(epoll, change, fd, &event) == 0;
-}
-
-Status Watch(int epoll, int fd, ClientState* client) {
-  if (SetWatch(epoll, EPOLL_CTL_ADD, fd, client, true)) return Status::Ok();
-  return Status(StatusCode::kInternal,
-                "a doorbell can't be watched: " + std::generic_category().message(errno));
-}
-
 }  // namespace
 
 nanoseconds DefaultSpinBudget(const device::DeviceInfo& info) {
@@ -91,31 +66,27 @@ nanoseconds DefaultSpinBudget(const device::DeviceInfo& info) {
 Result<std::unique_ptr<DeviceThread>> DeviceThread::Create(
     device::Device& device, std::unique_ptr<scheduler::Policy> policy, DeviceSignal& signal,
     Mailbox<ControlMessage>& control, const DeviceThreadOptions& options) {
-  ipc::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) {
-    return Status(StatusCode::kInternal, "no epoll instance for the device thread: " +
-                                             std::generic_category().message(errno));
-  }
-  if (Status status = Watch(epoll.get(), signal.eventfd(), nullptr); !status.ok()) return status;
+  Result<Doorbells> doorbells = Doorbells::Create(signal.eventfd());
+  if (!doorbells.ok()) return doorbells.status();
   DeviceThreadOptions with_totals = options;
   if (with_totals.dispatcher.totals == nullptr) {
     Result<std::unique_ptr<DeviceTotals>> totals = DeviceTotals::InMemory();
     if (!totals.ok()) return totals.status();
     with_totals.dispatcher.totals = *std::move(totals);
   }
-  return std::unique_ptr<DeviceThread>(
-      new DeviceThread(device, std::move(policy), signal, control, with_totals, std::move(epoll)));
+  return std::unique_ptr<DeviceThread>(new DeviceThread(device, std::move(policy), signal, control,
+                                                        with_totals, *std::move(doorbells)));
 }
 
 DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
                            DeviceSignal& signal, Mailbox<ControlMessage>& control,
-                           const DeviceThreadOptions& options, ipc::UniqueFd epoll)
+                           const DeviceThreadOptions& options, Doorbells doorbells)
     : options_(options),
       device_(device),
       signal_(signal),
       control_(control),
       mailbox_([&signal] { signal.Wake(); }),
-      epoll_(std::move(epoll)),
+      doorbells_(std::move(doorbells)),
       sleep_(signal.page()),
       dispatcher_(device, std::move(policy), options.dispatcher),
       pump_(device.info(), dispatcher_) {
@@ -302,10 +273,7 @@ bool DeviceThread::VisitHot(ClientState& client, bool visits_all, scheduler::Tim
   if (has_plenty && !client.scope.has_barrier() && !visits_all) return false;
   const std::size_t taken = HasSomething(client) ? pump_.Visit(client, now) : 0;
   client.visits.quiet_ = taken > 0 ? 0 : client.visits.quiet_ + 1;
-  if (client.visits.vain_rings_ > 0) [[unlikely]] {
-    std::uint32_t& vain = client.visits.vain_rings_;
-    vain -= static_cast<std::uint32_t>(std::min<std::size_t>(vain, kVainRingsPerCommand * taken));
-  }
+  Doorbells::OnTaken(client, taken);
   return taken > 0;
 }
 
@@ -337,7 +305,7 @@ void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
   ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
   if (memory_) memory_->OnClientAdded(client);
   MakeHot(client);
-  if (Status status = Watch(epoll_.get(), client.setup.doorbell, &client); !status.ok()) {
+  if (Status status = doorbells_.Add(client); !status.ok()) {
     dispatcher_.Break(client, std::move(status));
   }
 }
@@ -348,7 +316,7 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
   if (client->scope.has_barrier()) --barriers_;
   // The session closes the eventfd only when it has its state back; removing it now keeps a
   // client that goes on ringing from waking us.
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->setup.doorbell, nullptr);
+  doorbells_.Remove(*client);
   if (memory_) memory_->OnClientLeaving(*client, now);
   dispatcher_.RemoveClient(*client, now);
 }
@@ -598,45 +566,11 @@ bool DeviceThread::HasWork() {
   return false;
 }
 
-// A client whose commands fill all slots can ring as often as it likes: each ring would cost a wake
-// that takes a core for a moment and finds nothing to do. Its slots come free by what this thread
-// does, so it is heard again before the next sleep. That is chosen before HasWork looks at its
-// ring, or a record could be published between the two and wake nobody.
-//
-// One that rings in vain, again and again, does the same. It is heard again after a while.
-//
-// Who is heard again may wake us once for an old ring. Nobody reads the counter: whether that may
-// wait is up to the client, which has the eventfd, too.
-std::optional<scheduler::TimePoint> DeviceThread::ChooseDoorbells(scheduler::TimePoint now) {
-  std::optional<scheduler::TimePoint> first;
-  for (ClientState* const client : dispatcher_.roster().present()) {
-    if (client->life.is_leaving()) continue;  // Not watched any more.
-    ClientVisits& visits = client->visits;
-    const bool may_take = client->MayTake(), is_heard = may_take && now >= visits.heard_from_;
-    if (may_take && !is_heard) first = scheduler::Earlier(first, visits.heard_from_);
-    if (visits.is_heard_ == is_heard) continue;
-    // Where the kernel refuses, it is as it was, and is tried again.
-    if (SetWatch(epoll_.get(), EPOLL_CTL_MOD, client->setup.doorbell, client, is_heard)) {
-      visits.is_heard_ = is_heard;
-    }
-  }
-  return first;
-}
-
-void DeviceThread::OnRung(ClientState& client, scheduler::TimePoint now) {
-  ClientVisits& visits = client.visits;
-  if (++visits.vain_rings_ <= kVainRingsMax) return;
-  const std::uint32_t doublings =
-      std::min(visits.vain_rings_ - kVainRingsMax - 1, kVainPauseDoublings);
-  visits.vain_rings_ = std::min(visits.vain_rings_, kVainRingsMax + kVainPauseDoublings);
-  visits.heard_from_ = now + (kVainPauseMin * (1 << doublings));
-}
-
 void DeviceThread::Sleep() {
   turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
   std::optional<nanoseconds> timeout;
-  std::optional<scheduler::TimePoint> at =
-      scheduler::Earlier(dispatcher_.wake_at(), ChooseDoorbells(Now()));
+  std::optional<scheduler::TimePoint> at = scheduler::Earlier(
+      dispatcher_.wake_at(), doorbells_.Choose(dispatcher_.roster().present(), Now()));
   if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
   if (dispatcher_.limiter().has_ended()) {
     const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
@@ -653,29 +587,10 @@ void DeviceThread::Sleep() {
     timeout = std::min(timeout.value_or(nap), nap);
   }
   ++counters_.sleeps;
-  const std::span<const epoll_event> events = WaitForEvents(timeout);
+  doorbells_.Wait(timeout);
   sleep_.Cancel();
   waited_at_ = Now();
-  for (const epoll_event& event : events) {
-    if (event.data.ptr != nullptr) OnRung(*static_cast<ClientState*>(event.data.ptr), waited_at_);
-  }
-}
-
-std::span<const epoll_event> DeviceThread::WaitForEvents(std::optional<nanoseconds> timeout) {
-  const auto some = [this](int count) {
-    return std::span(events_).first(static_cast<std::size_t>(std::max(count, 0)));
-  };
-  const int most = static_cast<int>(events_.size());
-  if (!timeout) return some(::epoll_wait(epoll_.get(), events_.data(), most, -1));
-  timespec wait{};
-  wait.tv_sec = static_cast<time_t>(timeout->count() / 1'000'000'000);
-  wait.tv_nsec = static_cast<long>(timeout->count() % 1'000'000'000);
-  const int count = ::epoll_pwait2(epoll_.get(), events_.data(), most, &wait, nullptr);
-  if (count >= 0 || errno != ENOSYS) return some(count);
-  // Before Linux 5.11: whole milliseconds, rounded up so that we do not spin on a short one.
-  const auto ms = (timeout->count() + 999'999) / 1'000'000;
-  return some(::epoll_wait(epoll_.get(), events_.data(), most,
-                           static_cast<int>(std::min<std::int64_t>(ms, 1 << 30))));
+  doorbells_.CountRings(waited_at_);
 }
 
 }  // namespace gpushared::server

@@ -4,22 +4,18 @@
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DEVICE_THREAD_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DEVICE_THREAD_H_
 
-#include <sys/epoll.h>
-
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <thread>
 #include <vector>
 
 #include "gpushared/result.h"
 
 #include "ipc/doorbell.h"
-#include "ipc/unique_fd.h"
 #include "scheduler/policy.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
@@ -29,6 +25,7 @@
 #include "server/worker/device_thread/command_pump.h"
 #include "server/worker/device_thread/device_signal.h"
 #include "server/worker/device_thread/dispatcher.h"
+#include "server/worker/device_thread/doorbells.h"
 #include "server/worker/device_thread/mailbox.h"
 #include "server/worker/device_thread/memory_keeper.h"
 #include "server/worker/device_thread/messages.h"
@@ -90,7 +87,7 @@ class DeviceThread {
  private:
   DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
                DeviceSignal& signal, Mailbox<ControlMessage>& control,
-               const DeviceThreadOptions& options, ipc::UniqueFd epoll);
+               const DeviceThreadOptions& options, Doorbells doorbells);
 
   void KeepWithinBudget();
   bool Turn();
@@ -109,18 +106,12 @@ class DeviceThread {
   // One part of them.
   void TellCosts();
   void Sleep();
-  // Doorbells wake nobody while nothing can be taken from their client, and for a while after many
-  // vain rings. Returns when the first such while is over.
-  std::optional<scheduler::TimePoint> ChooseDoorbells(scheduler::TimePoint now);
-  // Its doorbell has ended a sleep.
-  static void OnRung(ClientState& client, scheduler::TimePoint now);
   // Looks at all rings; sets waits_for_credit_ where it finds nothing.
   bool HasWork();
   bool SpinsOn();
   // Whether it rests after a turn that was busy.
   bool LeavesItsCore() const;
   void Rest();
-  std::span<const epoll_event> WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
   ThreadSnapshot TakeSnapshot(scheduler::TimePoint now) const;
   // Null unless the client is here and stays.
   ClientState* FindStaying(std::uint64_t session) const;
@@ -150,7 +141,7 @@ class DeviceThread {
   DeviceSignal& signal_;
   Mailbox<ControlMessage>& control_;
   Mailbox<DeviceMessage> mailbox_;
-  const ipc::UniqueFd epoll_;
+  Doorbells doorbells_;
   ipc::WorkerSleep sleep_;
   Dispatcher dispatcher_;
   CommandPump pump_;
@@ -160,7 +151,6 @@ class DeviceThread {
   std::vector<DeviceMessage> mail_;
   std::vector<ClientState*> hot_;  // Visited in every turn; the others now and then.
   RingVisits visits_;
-  std::array<epoll_event, 64> events_{};  // Those of the last wait; more come with the next one.
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients that have one.
   // A client has a record whose answer has no room.

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DOORBELLS_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DOORBELLS_H_
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "gpushared/result.h"
+
+#include "ipc/unique_fd.h"
+#include "scheduler/types.h"
+#include "server/worker/device_thread/client_state.h"
+
+namespace gpushared::server {
+
+// What ends a sleep of the device thread: the worker's own signal, and the doorbells of clients. A
+// client has its eventfd, too, and may write it as often as it likes. Each write would cost a wake
+// that takes a core for a moment and finds nothing to do. So not everybody is heard.
+//
+// Confined to the device thread.
+class Doorbells {
+ public:
+  // `signal`: an eventfd that is always heard, and outlives this.
+  static Result<Doorbells> Create(int signal);
+
+  // Until Remove, where this succeeds.
+  Status Add(ClientState& client);
+  void Remove(const ClientState& client);
+
+  // Before each sleep, and before the rings are looked at for the last time, or a record could be
+  // published between the two and wake nobody. Returns when one that is not heard will be.
+  //
+  // A client whose commands fill all slots is not heard: its slots come free by what this thread
+  // does. One that rings in vain, again and again, is not heard for a while. Who is heard again may
+  // wake us once for an old ring. Nobody reads the counter: whether that may wait is up to the
+  // client.
+  std::optional<scheduler::TimePoint> Choose(std::span<ClientState* const> clients,
+                                             scheduler::TimePoint now);
+  // Empty: no matter how long it takes.
+  void Wait(std::optional<std::chrono::nanoseconds> timeout);
+  // Those that ended the last Wait. Before anybody is removed.
+  void CountRings(scheduler::TimePoint now);
+  // So many commands came out of its ring.
+  static void OnTaken(ClientState& client, std::size_t commands);
+
+ private:
+  explicit Doorbells(ipc::UniqueFd epoll) : epoll_(std::move(epoll)) {}
+  // `change`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. `client`: whose doorbell it is; null: nobody's.
+  bool Set(int change, int fd, ClientState* client, bool is_heard);
+  Status Watch(int fd, ClientState* client);
+
+  ipc::UniqueFd epoll_;
+  std::array<epoll_event, 64> events_{};  // Those of the last wait; more come with the next one.
+  std::size_t count_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DOORBELLS_H_
