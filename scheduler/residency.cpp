@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "scheduler/check.h"
 
@@ -98,7 +99,8 @@ void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
 void Residency::OnDrained(ClientId client, TimePoint now) {
   Client& state = clients_.At(client);
   if (!state.is_held || std::exchange(state.is_drained, true)) return;
-  stops_.Add(now - state.held_since);
+  // Who had nothing on the device says nothing of how long others take.
+  if (now > state.held_since) stops_.Add(now - state.held_since);
 }
 
 Duration Residency::CostOf(bool goes_in, std::uint64_t bytes, Duration took) {
@@ -249,19 +251,23 @@ std::optional<Duration> Residency::TimeForRoom(const Item& candidate, std::uint6
 }
 
 std::size_t Residency::CountStops(const Item& candidate, std::uint64_t bytes, TimePoint now) const {
+  std::vector<const Item*> others;
+  for (const Item& each : clients_) {
+    if (each.client != candidate.client && each.value.movable_now() > 0) others.push_back(&each);
+  }
+  // A heap: few of many are asked for.
+  const auto goes_after = [&](const Item* left, const Item* right) {
+    return GoesOutBefore(*right, *left, candidate.client, now);
+  };
+  std::ranges::make_heap(others, goes_after);
   std::size_t stops = 0;
-  const Item* last = nullptr;
-  for (std::uint64_t found = 0; found < bytes;) {
-    const Item* next = nullptr;
-    for (const Item& each : clients_) {
-      if (each.client == candidate.client || each.value.movable_now() == 0) continue;
-      if (last != nullptr && !GoesOutBefore(*last, each, candidate.client, now)) continue;
-      if (next == nullptr || GoesOutBefore(each, *next, candidate.client, now)) next = &each;
-    }
-    if (next == nullptr) break;
-    last = next;
-    found += next->value.movable_now();
-    stops += next->value.is_quiet() ? 0 : 1;
+  for (std::uint64_t found = 0; found < bytes && !others.empty(); others.pop_back()) {
+    std::ranges::pop_heap(others, goes_after);
+    const Client& next = others.back()->value;
+    const bool runs = !next.is_quiet() && !IsIdle(next, now);
+    // Once it has given one move's worth, others that run go out before it.
+    found += runs ? std::min(next.movable_now(), options_.move_bytes_max) : next.movable_now();
+    stops += runs ? 1 : 0;
   }
   return stops;
 }
@@ -271,13 +277,16 @@ const Residency::Item* Residency::ItemOf(ClientId client) const {
   return found == clients_.end() ? nullptr : &*found;
 }
 
-std::optional<Duration> Residency::PromisedTo(ClientId client, TimePoint now) const {
+std::optional<Duration> Residency::PromisedTo(ClientId client, std::uint64_t free_bytes,
+                                              TimePoint now) const {
   const Item* const item = ItemOf(client);
   if (item == nullptr) return {};
   const Client& state = item->value;
   const std::uint64_t held = state.held.movable_bytes + state.held.pinned_bytes;
   if (held >= state.grant.guaranteed_bytes) return {};
-  return TimeForRoom(*item, state.grant.guaranteed_bytes - held, now);
+  const std::uint64_t left = state.grant.guaranteed_bytes - held;
+  const std::uint64_t available = AvailableTo(state, free_bytes);
+  return left <= available ? Duration::zero() : TimeForRoom(*item, left - available, now);
 }
 
 Room Residency::LastRoomOf(ClientId client) const {

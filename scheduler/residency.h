@@ -100,8 +100,8 @@ struct MemoryMoves {
 // are promised to nobody.
 struct RoomReport {
   // 95 of 100 moves for such clients were at least as fast, of the last 63. Before the first one,
-  // and on the way in: 75 of 100 of the last 15 moves. With their wait for a turn. 0: nothing is
-  // known, or promised.
+  // and on the way in, it is 75 of 100 of the last 15 moves. Each counts with its wait for a turn.
+  // A speed is 0 while nothing is known, and nothing is promised then.
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
   Duration delay{};  // One move took so much longer than that, of those.
@@ -187,7 +187,8 @@ class Residency {
   RoomReport rooms() const;
   // How long it would wait now for all that its guarantee leaves it; empty where that is nothing,
   // or nothing is known.
-  std::optional<Duration> PromisedTo(ClientId client, TimePoint now) const;
+  std::optional<Duration> PromisedTo(ClientId client, std::uint64_t free_bytes,
+                                     TimePoint now) const;
   // The last one that it was promised; without bytes: none.
   Room LastRoomOf(ClientId client) const;
   // The most of its memory that can be on the device, whoever else makes room.

@@ -251,8 +251,8 @@ std::string ExplainReport(const json& reply) {
     if (!other.is_object()) continue;
     text += "  meanwhile " + WhoText(other) + " had " + Time(other, "device_time_us") + "\n";
   }
-  if (const json room = Part(reply, "last_room"); room.is_object()) text += RoomText(room);
   if (others.empty()) text += "  meanwhile nobody else was charged for the device\n";
+  if (const json room = Part(reply, "last_room"); room.is_object()) text += RoomText(room);
   const json cut = Part(reply, "is_cut");
   if (cut.is_boolean() && cut.get<bool>()) {
     text += "  more went on than the server remembers: commands are those of the end\n";

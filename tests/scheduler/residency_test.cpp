@@ -75,6 +75,7 @@ class ResidencyTest : public ::testing::Test {
       MemoryHeld& held = Of(action->client);
       switch (action->kind) {
         case Kind::kHold:
+          now_ += stop_;
           residency_.OnDrained(action->client, now_);
           break;
         case Kind::kMoveOut:
@@ -112,11 +113,16 @@ class ResidencyTest : public ::testing::Test {
     return IsThere(client);
   }
 
+  std::optional<Duration> PromisedTo(ClientId client) const {
+    return residency_.PromisedTo(client, Free(), now_);
+  }
+
   Residency residency_;
   TimePoint now_{1s};
   std::uint64_t moved_out_ = 0;
   ClientId room_for_;  // Made last.
   Duration delay_{};   // The next move takes so much longer.
+  Duration stop_{};    // Who is held takes so long to stop.
 
  private:
   std::uint64_t last_ = 0;
@@ -515,18 +521,58 @@ TEST_F(MemoryNotice, AMoveForOneWithoutARightEndsForOneWithARight) {
   EXPECT_EQ(next->beneficiary, high);
 }
 
-// Each client that runs is to stop, and not before it is its turn.
+// Each client that runs is to stop once. After one move the others go out before it.
 TEST_F(MemoryNotice, StopsOfAllThatMakeRoomArePromised) {
+  stop_ = 3ms;
+  residency_.AskRoom(Add(80, SchedulingClass::kHigh), 8 * kStep, now_);
+  Settle();  // A first stop, so that it is known.
+  residency_.Remove(room_for_);
+  const auto wait = [&](std::uint64_t steps) {
+    EXPECT_TRUE(Comes(one_) && Comes(other_));
+    const ClientId high = Add(steps, SchedulingClass::kHigh);
+    const std::optional<Duration> promised = PromisedTo(high);
+    residency_.AskRoom(high, steps * kStep, now_);
+    Settle();
+    const Room room = residency_.LastRoomOf(high);
+    EXPECT_EQ(room.promised, promised) << steps;
+    EXPECT_EQ(room.waited, promised) << steps;
+    residency_.Remove(high);
+    return room.waited;
+  };
+  EXPECT_EQ(wait(8), Duration(8ms + 3ms));
+  EXPECT_EQ(wait(20), Duration(20ms + 2 * 3ms));
+  EXPECT_EQ(wait(70), Duration(70ms + 2 * 3ms));
+}
+
+TEST_F(MemoryNotice, WhoHadNothingToStopSaysNothingOfStops) {
+  const ClientId high = Add(80, SchedulingClass::kHigh);
+  for (int visit = 0; visit < 70; ++visit) {
+    stop_ = visit == 0 ? Duration(3ms) : Duration::zero();
+    residency_.AskRoom(high, 8 * kStep, now_);
+    Settle();
+    residency_.OnMemory(high, {}, now_);
+    EXPECT_TRUE(Comes(one_) && Comes(other_));
+  }
+  EXPECT_EQ(residency_.rooms().stop, 3ms);
+}
+
+// Neither of the last two goes out before the other.
+TEST_F(MemoryNotice, ThoseThatCameAtOneTimeStopEachForThemselves) {
+  Of(one_).movable_bytes -= 30 * kStep;
+  Of(one_).resident_bytes -= 30 * kStep;
+  residency_.OnMemory(one_, Of(one_), now_);
+  const ClientId third = Add(0);
+  Grow(third, 30);
+  Busy(third);
   const ClientId high = Add(80, SchedulingClass::kHigh);
   residency_.AskRoom(high, 10 * kStep, now_);
-  EXPECT_EQ(Expect(Kind::kHold).client, one_);
+  const ClientId stops = Expect(Kind::kHold).client;
   now_ += 3ms;
-  residency_.OnDrained(one_, now_);
+  residency_.OnDrained(stops, now_);
   Settle();
   residency_.Remove(high);
-  ASSERT_TRUE(Comes(one_));
-  EXPECT_EQ(residency_.PromisedTo(Add(20), now_), Duration(20ms + 3ms));
-  EXPECT_EQ(residency_.PromisedTo(Add(70), now_), Duration(70ms + 2 * 3ms));
+  ASSERT_TRUE(Comes(stops));
+  EXPECT_EQ(PromisedTo(Add(100)), Duration(100ms + 3 * 3ms));
 }
 
 TEST_F(MemoryNotice, AMoveForAGuaranteeIsNotCutForAnotherOne) {
@@ -664,14 +710,14 @@ TEST_F(OwedRoomTest, TheLongestStopIsPartOfThePromise) {
 
 TEST_F(OwedRoomTest, WhatAGuaranteeLeavesIsPromisedBeforeItIsAsked) {
   const ClientId first = HaveRoom(8);
-  EXPECT_EQ(residency_.PromisedTo(first, now_), Duration(32ms));
+  EXPECT_EQ(PromisedTo(first), Duration(32ms));
   EXPECT_EQ(residency_.LastRoomOf(first).bytes, 0u) << "nothing was known";
   const ClientId second = HaveRoom(20);
   const Room room = residency_.LastRoomOf(second);
   EXPECT_EQ(room.bytes, 20 * kStep);
   EXPECT_EQ(room.waited, 20ms);
   EXPECT_EQ(room.promised, 20ms);
-  EXPECT_EQ(residency_.PromisedTo(low_, now_), std::nullopt);
+  EXPECT_EQ(PromisedTo(low_), std::nullopt);
 }
 
 TEST_F(OwedRoomTest, OneSlowMoveOfManyIsPartOfThePromiseOnce) {
@@ -682,7 +728,7 @@ TEST_F(OwedRoomTest, OneSlowMoveOfManyIsPartOfThePromiseOnce) {
     residency_.AskRoom(high, 2 * kStep, now_);
     if (visit == 45) delay_ = 5ms;
     Settle();
-    ASSERT_EQ(residency_.PromisedTo(high, now_).value(), visit < 45 ? 40ms : 60ms) << visit;
+    ASSERT_EQ(PromisedTo(high).value(), visit < 45 ? 38ms : 58ms) << visit;
     residency_.Remove(high);
     ASSERT_TRUE(Comes(low_));
   }
@@ -701,7 +747,15 @@ TEST_F(OwedRoomTest, MovesForThoseWithoutARightMakeNoPromiseLonger) {
   now_ += 1s;
   Settle();
   EXPECT_EQ(room_for_, other);
-  EXPECT_EQ(residency_.PromisedTo(high, now_), Duration(32ms));
+  EXPECT_EQ(PromisedTo(high), Duration(32ms));
+}
+
+TEST_F(OwedRoomTest, WhatIsFreeTakesNoTime) {
+  const ClientId first = HaveRoom(8);
+  const std::optional<Duration> full = PromisedTo(first);
+  EXPECT_GT(full, Duration::zero());
+  EXPECT_EQ(residency_.PromisedTo(first, Free() + 8 * kStep, now_), *full - 8ms);
+  EXPECT_EQ(residency_.PromisedTo(first, 100 * kStep, now_), Duration::zero());
 }
 
 TEST_F(OwedRoomTest, RoomBeyondAGuaranteeIsPromisedNothing) {

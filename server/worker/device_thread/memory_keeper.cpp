@@ -206,7 +206,9 @@ void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::Ti
   switch (action.kind) {
     case Kind::kHold:
       dispatcher_.HoldClient(*client, true, now);
-      draining_.push_back(action.client);
+      if (std::ranges::find(draining_, action.client) == draining_.end()) {
+        draining_.push_back(action.client);
+      }
       TellWhoHasDrained(now);
       return;
     case Kind::kRelease:
@@ -237,7 +239,7 @@ MemorySnapshot MemoryKeeper::SnapshotOf(const ClientState& client, scheduler::Ti
           .waited = residency_.WaitedFor(client.id(), now),
           .is_held = residency_.IsHeld(client.id()),
           .is_shut_out = residency_.IsShutOut(client.id()),
-          .promised_room = residency_.PromisedTo(client.id(), now),
+          .promised_room = residency_.PromisedTo(client.id(), device_.free_memory_bytes(), now),
           .last_room = residency_.LastRoomOf(client.id())};
 }
 
