@@ -128,9 +128,10 @@ class ClientVisits {
 class ClientDoor {
   friend class Doorbells;
   bool is_heard_ = true;
-  // Rings beyond those that its commands are good for.
-  std::uint32_t vain_rings_ = 0;
-  scheduler::TimePoint heard_from_{};  // Not heard before.
+  bool may_tell_old_ring_ = false;     // It is heard again, and has not rung since.
+  std::uint32_t rings_left_ = 16;      // Before it is not heard for a while. Commands add some.
+  scheduler::Duration pause_{};        // The last such while,
+  scheduler::TimePoint heard_from_{};  // and its end.
 };
 
 // What was written of it for those who watch. Tracer's.

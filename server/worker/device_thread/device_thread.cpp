@@ -273,7 +273,7 @@ bool DeviceThread::VisitHot(ClientState& client, bool visits_all, scheduler::Tim
   if (has_plenty && !client.scope.has_barrier() && !visits_all) return false;
   const std::size_t taken = HasSomething(client) ? pump_.Visit(client, now) : 0;
   client.visits.quiet_ = taken > 0 ? 0 : client.visits.quiet_ + 1;
-  Doorbells::OnTaken(client, taken);
+  if (taken > 0) Doorbells::OnTaken(client, taken);
   return taken > 0;
 }
 

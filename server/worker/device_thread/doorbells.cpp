@@ -15,13 +15,14 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// A client rings once for a command at most, and each command makes up for two rings. So nobody
-// comes to this many vain ones who rings for commands.
-constexpr std::uint32_t kVainRingsPerCommand = 2, kVainRingsMax = 16;
-// Each further one doubles the time for which its client is not heard, up to the latter. Its
-// commands wait that long at most.
-constexpr nanoseconds kVainPauseMin = std::chrono::milliseconds(1);
-constexpr std::uint32_t kVainPauseDoublings = 6;
+// A client rings for a command, and once more when it has taken its answer, which may have made
+// room. So who has sent commands may ring twice as often, whenever that is.
+constexpr std::uint32_t kRingsPerCommand = 2, kRingsMax = kRingsPerCommand * kCommandsTakenLimit;
+// Each ring beyond that doubles the pause after it, unless the last one is long over. The commands
+// of its client wait for the rest of a pause at most.
+constexpr nanoseconds kPauseMin = std::chrono::milliseconds(1);
+constexpr nanoseconds kPauseMax = std::chrono::milliseconds(64);
+constexpr nanoseconds kForgottenAfter = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -65,7 +66,9 @@ std::optional<scheduler::TimePoint> Doorbells::Choose(std::span<ClientState* con
     if (may_take && !is_heard) first = scheduler::Earlier(first, door.heard_from_);
     if (door.is_heard_ == is_heard) continue;
     // Where the kernel refuses, it is as it was, and is tried again.
-    if (Set(EPOLL_CTL_MOD, client->setup.doorbell, client, is_heard)) door.is_heard_ = is_heard;
+    if (Set(EPOLL_CTL_MOD, client->setup.doorbell, client, is_heard)) {
+      door.is_heard_ = door.may_tell_old_ring_ = is_heard;
+    }
   }
   return first;
 }
@@ -89,19 +92,21 @@ void Doorbells::CountRings(scheduler::TimePoint now) {
   for (const epoll_event& event : std::span(events_).first(std::exchange(count_, 0))) {
     if (event.data.ptr == nullptr) continue;
     ClientDoor& door = static_cast<ClientState*>(event.data.ptr)->door;
-    if (++door.vain_rings_ <= kVainRingsMax) continue;
-    const std::uint32_t doublings =
-        std::min(door.vain_rings_ - kVainRingsMax - 1, kVainPauseDoublings);
-    door.vain_rings_ = std::min(door.vain_rings_, kVainRingsMax + kVainPauseDoublings);
-    door.heard_from_ = now + kVainPauseMin * (1 << doublings);
+    if (std::exchange(door.may_tell_old_ring_, false)) continue;
+    if (door.rings_left_ > 0) {
+      --door.rings_left_;
+      continue;
+    }
+    const bool is_forgotten = now - door.heard_from_ > kForgottenAfter;
+    door.pause_ = is_forgotten ? kPauseMin : std::min(2 * door.pause_, kPauseMax);
+    door.heard_from_ = now + door.pause_;
   }
 }
 
 void Doorbells::OnTaken(ClientState& client, std::size_t commands) {
-  std::uint32_t& vain = client.door.vain_rings_;
-  if (vain == 0) [[likely]]
-    return;
-  vain -= static_cast<std::uint32_t>(std::min<std::size_t>(vain, kVainRingsPerCommand * commands));
+  std::uint32_t& left = client.door.rings_left_;
+  left = static_cast<std::uint32_t>(
+      std::min<std::size_t>(left + kRingsPerCommand * commands, kRingsMax));
 }
 
 }  // namespace gpushared::server

@@ -37,9 +37,9 @@ class Doorbells {
   // published between the two and wake nobody. Returns when one that is not heard will be.
   //
   // A client whose commands fill all slots is not heard: its slots come free by what this thread
-  // does. One that rings in vain, again and again, is not heard for a while. Who is heard again may
-  // wake us once for an old ring. Nobody reads the counter: whether that may wait is up to the
-  // client.
+  // does. One that rings far more often than it has commands is not heard for a while. Who is heard
+  // again may wake us once for an old ring. Nobody reads the counter: whether that may wait is up
+  // to the client.
   std::optional<scheduler::TimePoint> Choose(std::span<ClientState* const> clients,
                                              scheduler::TimePoint now);
   // Empty: no matter how long it takes.
