@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies in one, two and three dimensions, between host memory, device memory and arrays. A wrong
 // device address is this call's own error: it never reaches the stream.
+#include <errno.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ struct Extent {
 };
 
 // No program has memory outside of these.
-constexpr std::uint64_t kHostAddressLeast = 4096;
+constexpr std::uint64_t kHostAddressLeast = 65536;  // vm.mmap_min_addr, as it comes.
 constexpr std::uint64_t kHostAddressEnd = std::uint64_t{1} << 47;
 
 void* HostPointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }
@@ -68,14 +69,15 @@ bool IsPinned(Session& session, const Side& side) {
   return block && block->kind == BlockKind::kHost;
 }
 
-// Whether the program has memory in all of this range. A call of the kernel for each 16 MiB.
+// Whether the program has memory in all of this range, or the kernel does not say. It is asked for
+// each 16 MiB.
 bool IsMapped(std::uint64_t address, std::size_t bytes) {
   constexpr std::uint64_t kPageBytes = 4096;
   std::array<unsigned char, 4096> pages{};
   const std::uint64_t end = address + bytes;
   for (std::uint64_t at = address & ~(kPageBytes - 1); at < end;) {
     const std::size_t step = std::min<std::size_t>(end - at, pages.size() * kPageBytes);
-    if (::mincore(HostPointer(at), step, pages.data()) != 0) return false;
+    if (::mincore(HostPointer(at), step, pages.data()) != 0) return errno != ENOMEM;
     at += step;
   }
   return true;

@@ -370,8 +370,8 @@ void TellFewer(Bench& bench, const std::string& what, Report& report) {
   fewer.Tell(what + "commands/s fewer by", "%", report);
 }
 
-// The same where each launch takes a time: that of an empty kernel, back to back, on an A100 (2.10
-// to 2.22 us, github.com/AureliusJustin/lithos-reproduction). No kernel of a GPU takes less.
+// The same where each launch takes as long as an empty kernel, back to back, on an A100: 2.1 us
+// (github.com/AureliusJustin/lithos-reproduction).
 void MeasureTraceOfShortest(std::size_t clients, Report& report) {
   Bench bench("priority", clients, 0, scheduler::SchedulingClass::kHigh, 2100ns);
   bench.OpenTrace();
