@@ -140,6 +140,9 @@ class TestPair(Case):
             .find((each) => each.querySelector('dt').textContent === arguments[0]);
             return found.querySelector('.value').textContent""", name)
 
+    def updates(self):
+        return int(self.browser.js("return document.documentElement.dataset.updates"))
+
     def test_figures_are_those_of_gpusharedctl(self):
         fields = {"p50": "request_p50_us", "p99": "request_p99_us", "kept": "promise_kept_percent",
                   "promise": "latency_promise_us", "wait": "queue_wait_p99_us", "memory": "memory_bytes", "stops": "stops"}
@@ -147,7 +150,9 @@ class TestPair(Case):
         for _ in range(5):
             before = {client["name"]: client for client in self.ctl("ps")["clients"]}
             gap_before = self.ctl("status")["devices"][0]["gap_used_percent"]
-            time.sleep(0.6)  # At least one update.
+            updates = self.updates()
+            # The next one may have been asked for before those figures were.
+            until("there are two more updates", lambda: self.updates() >= updates + 2)
             shown = {name: {key: self.cell(name, key) for key in fields} for name in ("serve", "train")}
             gap = self.figure("Gap used")
             after = {client["name"]: client for client in self.ctl("ps")["clients"]}
@@ -166,7 +171,7 @@ class TestPair(Case):
         self.assertGreaterEqual(compared, 5 * 10)
 
     def test_a_hundred_updates_are_drawn(self):
-        until(f"{UPDATES} updates", lambda: int(self.browser.js("return document.documentElement.dataset.updates")) >= UPDATES)
+        until(f"{UPDATES} updates", lambda: self.updates() >= UPDATES)
         self.assertEqual(self.browser.text("#state"), "live")
         painted = self.browser.js("""const canvas = document.querySelector('.timeline canvas');
             const style = getComputedStyle(document.querySelector('.timeline'));
@@ -235,8 +240,8 @@ class TestPair(Case):
             idle.append(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
         status, body = get(self.address, "/api/ps")
         self.assertEqual((status, len(json.loads(body)["clients"])), (200, 2))
-        updates = int(self.browser.js("return document.documentElement.dataset.updates"))
-        until("updates go on", lambda: int(self.browser.js("return document.documentElement.dataset.updates")) > updates + 4)
+        updates = self.updates()
+        until("updates go on", lambda: self.updates() > updates + 4)
 
         def dropped():
             gone = 0
