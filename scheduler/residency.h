@@ -292,7 +292,7 @@ class Residency {
   static Duration Charged(Client& beneficiary, const Move& move, std::uint64_t moved,
                           Duration cost);
   void CountWait(Client& client, TimePoint now);
-  // What a MiB takes in nearly all moves, and in the slowest one.
+  // A MiB takes the first in nearly all moves, and the second in the slowest one.
   struct MebibyteTimes {
     Duration usual{}, slowest{};
     bool is_known() const { return usual > Duration::zero(); }

@@ -35,7 +35,7 @@ class WildArgumentsTest : public DropInCase {
  protected:
   WildArgumentsTest() : room_(1 << 20), pointers_(4096, room_.data() + (1 << 19)) {}
 
-  // What calls may have ended or replaced is there again, for the call that comes next.
+  // Makes anew what calls may have ended or replaced, for the call that comes next.
   void Restore() {
     if (calls_ % kFreshCalls == 0 || CtxSetCurrent(context_) != Code::kSuccess) Renew();
   }
@@ -109,7 +109,7 @@ class WildArgumentsTest : public DropInCase {
     MakeNode(node, graph);
     static_cast<void>(GraphInstantiateWithFlags(&std::get<GraphExecHandle>(real_), graph, 0));
   }
-  // Of a kind by chance.
+  // Its kind comes by chance.
   void MakeNode(GraphNodeHandle& node, GraphHandle graph) {
     KernelNodeParameters launch = {};
     launch.launch.function = nothing_;
@@ -378,7 +378,7 @@ class WildArgumentsTest : public DropInCase {
   std::vector<char> room_;
   std::vector<void*> pointers_;
   Handles real_;
-  std::vector<void*> handles_;  // Of all kinds, and some that nobody made.
+  std::vector<void*> handles_;  // They are of all kinds; nobody made some of them.
   std::vector<StreamHandle> streams_;
   DevicePointer memory_ = 0;
   DevicePointer graph_memory_ = 0;

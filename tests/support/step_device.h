@@ -115,7 +115,7 @@ class StepDevice : public device::Device {
   struct MemoryCall {
     enum class Kind : std::uint8_t { kResize, kOut, kIn };
     Kind kind = Kind::kResize;
-    std::uint64_t base = 0;   // Of the space.
+    std::uint64_t base = 0;   // The space begins there.
     std::uint64_t bytes = 0;  // Of a resize: that it has now; of a move: where its step lies.
     friend bool operator==(const MemoryCall&, const MemoryCall&) = default;
   };

@@ -33,8 +33,8 @@ class Doorbells {
   Status Add(ClientState& client);
   void Remove(const ClientState& client);
 
-  // Before each sleep, and before the rings are looked at for the last time, or a record could be
-  // published between the two and wake nobody. Returns when one that is not heard will be.
+  // Call it before each sleep, and before the last look at the rings: a record that is published
+  // between the two has to wake somebody. Returns when one that is not heard will be.
   //
   // A client whose commands fill all slots is not heard: its slots come free by what this thread
   // does. One that rings far more often than it has commands is not heard for a while. Who is heard

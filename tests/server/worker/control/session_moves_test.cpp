@@ -56,7 +56,7 @@ class WorkerMoves : public ::testing::Test {
     }
     return {};
   }
-  // Of the device thread, which has carried out what it decided meanwhile.
+  // The device thread tells it, and has carried out by then what it decided.
   bool AwaitWaiting(const std::string& name) {
     return Eventually([&] { return Row(name)["memory_waited_s"] > 0; });
   }
