@@ -404,6 +404,12 @@ TEST_P(BatchTest, BoxesThatMakeNoSenseAreRefused) {
   EXPECT_EQ(answer([](auto& it) { it.extent.width = kHuge; }), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.rowLength = 3; }), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.rowLength = kHuge; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer([](auto& it) {
+              it.extent.height = 1;
+              it.dst.op.ptr.rowLength = 3;
+            }),
+            CUDA_ERROR_INVALID_VALUE)
+      << "one row";
   EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.layerHeight = 3; }), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(answer([](auto& it) { it.dst.type = CU_MEMCPY_OPERAND_TYPE_MAX; }),
             CUDA_ERROR_INVALID_VALUE);
