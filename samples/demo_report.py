@@ -46,6 +46,7 @@ class Rounds:
                              for phase, runs in self.serve.items()}
         self.train = {phase: rounds(work, "train", phase) for phase in PHASES[1:]}
         self.device = {phase: rounds(work, "device", phase) for phase in PHASES[1:]}
+        self.gap_of_round = [gap(samples) for samples in self.device["priority"]]
         self.numbers = range(len(self.serve["alone"]))
 
     def latencies_ms(self, phase, numbers):
@@ -60,12 +61,7 @@ class Rounds:
 
     def gap_used(self, numbers):
         """Device time of train, divided by the time that serve left: in which the device could work, and not for serve."""
-        used = idle = 0
-        for number in numbers:
-            samples = self.device["priority"][number]
-            for length, had in device_intervals(samples):
-                used += had["train"]
-                idle += length * (1 - host_share(samples)) - had["serve"] - had["train"]
+        used, idle = (sum(self.gap_of_round[number][part] for number in numbers) for part in (0, 1))
         return used / (used + max(idle, 0)) if used > 0 else 0
 
     def interval(self, figure):
@@ -91,6 +87,13 @@ def device_intervals(samples):
     for (begin, before, _), (end, after, _) in zip(samples, samples[1:]):
         if {"serve", "train"} <= before.keys() & after.keys():
             yield end - begin, {name: after[name] - before[name] for name in ("serve", "train")}
+
+
+def gap(samples):
+    """Of the time that serve left: the seconds that train had, and those that nobody had."""
+    intervals, share = list(device_intervals(samples)), host_share(samples)
+    used = sum(had["train"] for _, had in intervals)
+    return used, sum(length * (1 - share) - had["serve"] for length, had in intervals) - used
 
 
 def serve_summary(latencies_ms, p99_ms, promise_ms):
