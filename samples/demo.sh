@@ -5,7 +5,7 @@
 # both without priorities (fifo), and both with them.
 #
 # Usage: samples/demo.sh [--seconds N] [--json FILE] [--picture FILE] [--trace FILE] [--device LIST] [--web]
-#   --seconds N     length of each phase, over all rounds, with however few requests (enough for 1,000)
+#   --seconds N     length of each phase, over all rounds, with however few requests (enough for 600 to 1,000)
 #   --json FILE     write the table as JSON too
 #   --picture FILE  where the picture goes (build/demo.svg)
 #   --trace FILE    arrivals of serve from this CSV instead of a Poisson process
@@ -31,11 +31,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -z $web ]] || mkdir -p "$(dirname "$web")"
 
 readonly rounds=10 load=0.3 promise_ms=25 model_steps=60
-# Small enough that 1,000 requests per phase fit into a minute or so on two slow cores.
+# All phases of all rounds together take so long at most, unless a round has fewer requests then than it must have.
+readonly arrivals_s=50 requests_of_round_least=60 requests_of_round_most=100
+# Small enough that 1,000 requests per phase fit into that time on two cores.
 readonly serve_batch=16 train_batch=64
 # From starting a phase's programs to its begin, so that they begin together. train first computes two steps itself.
-readonly lead_alone_s=0.2 lead_both_s=0.5
-readonly requests_least=1000
+readonly lead_alone_us=200000 lead_both_us=500000
 readonly preset=${GPUSHARED_DEMO_PRESET:-demo}
 bin=${GPUSHARED_DEMO_BIN:-$PWD/build/$preset/bin}
 
@@ -104,43 +105,40 @@ run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 echo "training a model on LICENSE ..." >&2
 run priority "$bin/train" --text LICENSE --model "$work/model" --batch "$train_batch" --steps "$model_steps" --json "$work/model.json" >&2 ||
   fail "training the model failed"
-# Of three, since the host may disturb one for all of its second.
-service_ms=$(for _ in 1 2 3; do run priority "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests 1; done |
-  sed -n 's/.*service \([0-9.]*\) ms.*/\1/p' | sort -n | sed -n 2p)
+# For the first round; each further one takes what the round before has found.
+service_ms=$(run priority "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests 1 | sed -n 's/.*service \([0-9.]*\) ms.*/\1/p')
 [[ -n $service_ms ]] || fail "serve could not measure its service time"
 
 # What a round's phases are given, all the same: requests, and how long they take to arrive.
 plan() {  # service_ms
   service=$1
-  read -r requests phase_s < <(python3 - "$1" "$load" "$rounds" "$seconds" "$requests_least" <<'PY'
-import math, sys
-service_ms, load, rounds, seconds, least = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
-gap_s = service_ms / load / 1000
-requests = max(1, math.floor(float(seconds) / gap_s / rounds) if seconds else math.ceil(least / rounds))
-print(requests, f"{requests * gap_s:.3f}")
-PY
-)
+  read -r requests phase_s < <(LC_ALL=C awk -v service_ms="$1" -v busy="$load" -v rounds="$rounds" -v seconds="$seconds" \
+    -v arrivals_s="$arrivals_s" -v least="$requests_of_round_least" -v most="$requests_of_round_most" 'BEGIN {
+      gap_s = service_ms / busy / 1000
+      requests = int((seconds ? seconds : arrivals_s / 3) / rounds / gap_s)
+      if (seconds) { least = 1; most = requests }
+      if (requests > most) requests = most
+      if (requests < least) requests = least
+      printf "%d %.3f\n", requests, requests * gap_s }')
 }
 
 # A machine that others share may get slower or faster by half: the next round's load is made of what this
 # one's serve found alone.
 service_found() {  # round
-  python3 - "$service" "$load" "$work/serve.alone.$1.json" <<'PY'
-import json, sys
-print(f"{float(sys.argv[1]) * json.load(open(sys.argv[3], encoding='utf-8'))['busy'] / float(sys.argv[2]):.3f}")
-PY
+  sed -n 's/.*"busy": \([0-9.e-]*\),.*/\1/p' "$work/serve.alone.$1.json" |
+    LC_ALL=C awk -v service_ms="$service" -v wanted="$load" '{ printf "%.3f\n", service_ms * $1 / wanted }'
 }
 
 # One phase: its programs begin together. With both of them, who has the device is watched.
 phase() {  # round name policy who...
-  local round=$1 name=$2 policy=$3 pids=() pid watcher="" tracer="" start lead_s=$lead_alone_s
+  local round=$1 name=$2 policy=$3 pids=() pid watcher="" tracer="" start lead_us=$lead_alone_us
   if [[ $# -eq 5 ]]; then
-    lead_s=$lead_both_s
+    lead_us=$lead_both_us
     coproc watch { exec python3 samples/demo_watch.py "$bin/gpusharedctl" "$work/$policy.sock" "$work/device.$name.$round.json"; }
     watcher=$watch_PID
-    read -r -u "${watch[0]}" || fail "the device cannot be watched"
   fi
-  start=$(python3 -c 'import sys, time; print(f"{time.time() + float(sys.argv[1]):.3f}")' "$lead_s")
+  start=$((${EPOCHREALTIME/[^0-9]/} + lead_us))
+  start=${start:0:-6}.${start: -6}
   for who in "${@:4}"; do
     case $who in
       serve) run "$policy" "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests "$requests" --service-ms "$service" \
@@ -151,7 +149,10 @@ phase() {  # round name policy who...
     esac
     pids+=($!)
   done
-  [[ -z $watcher ]] || echo "$start" >&"${watch[1]}"
+  if [[ -n $watcher ]]; then
+    read -r -u "${watch[0]}" || fail "the device cannot be watched"
+    echo "$start" >&"${watch[1]}"
+  fi
   if [[ -n $web && $name == priority && $round -eq $rounds ]]; then
     "$bin/gpusharedctl" --socket "$work/$policy.sock" trace --seconds 3600 --out "$web" >"$work/trace.log" 2>&1 & tracer=$!
   fi
@@ -176,4 +177,7 @@ done
 
 echo "set up and built in $set_up_s s, ran for $((SECONDS - set_up_s)) s" >&2
 mkdir -p "$(dirname "$picture")"
-python3 -B samples/demo_report.py "$work" --promise-ms "$promise_ms" --picture "$picture" ${seconds:+--requests-min 1} ${json:+--json "$json"}
+requests_least=$((rounds * requests_of_round_least))
+[[ -z $seconds ]] || requests_least=1
+python3 -B samples/demo_report.py "$work" --promise-ms "$promise_ms" --picture "$picture" \
+  --requests-min "$requests_least" ${json:+--json "$json"}

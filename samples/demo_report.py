@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 
 
 def percentile(values, fraction):
-    """The least value that at least this fraction of them does not exceed."""
+    """The least value that at least this fraction of them does not exceed: the largest one, where there are too few."""
     return sorted(values)[max(math.ceil(fraction * len(values)) - 1, 0)]
 
 
@@ -147,7 +147,9 @@ def print_table(result):
         print(f"{title:<24}{row['p50_ms']:>8.2f} ms{row['p99_ms']:>8.2f} ms{ratio:>20}{row['promise_met']:>14.1%}"
               f"{train[phase]['steps_per_s']:>15.2f}")
     gap_used = {"value": train["gap_used"], "low": train["gap_used_low"], "high": train["gap_used_high"]}
-    print(f"p99 is the median of the rounds' p99. [low, high]: 95 of 100 such runs lie there.\nUnder priority, train used {with_interval(gap_used, '%', 0)} of the "
+    of_few = serve["alone"]["requests"] < 100 * result["rounds"]
+    print(f"p99 is the median of the rounds' p99{', the slowest where a round has fewer than 100' if of_few else ''}. "
+          f"[low, high]: 95 of 100 such runs lie there.\nUnder priority, train used {with_interval(gap_used, '%', 0)} of the "
           f"device time that serve left.\n"
           f"train's longest kernel takes {train['longest_kernel_ms']:.1f} ms; its loss fell from {train['loss_first']:.3f} to "
           f"{train['loss_last']:.3f}; results {'agree with' if result['results_checked'] else 'DIFFER from'} plain C++")
@@ -194,7 +196,7 @@ def main(command=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("work", type=pathlib.Path)
     parser.add_argument("--promise-ms", type=float, required=True)
-    parser.add_argument("--requests-min", type=int, default=1000, help="of serve in each phase")
+    parser.add_argument("--requests-min", type=int, required=True, help="of serve in each phase")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--picture", type=pathlib.Path)
     arguments = parser.parse_args(command)

@@ -65,6 +65,7 @@ class Report(unittest.TestCase):
 
     def report(self, *options):
         """Exit code, what was printed, and the JSON."""
+        options = options or ("--requests-min", "600")
         with tempfile.TemporaryDirectory() as folder:
             work = pathlib.Path(folder)
 
@@ -111,7 +112,16 @@ class Report(unittest.TestCase):
         self.assertIn("1000 requests per phase in 10 rounds", printed)
         self.assertIn("longest kernel takes 2.0 ms", printed)
         self.assertIn("1.20 [1.20, 1.20]", printed)
+        self.assertIn("p99 is the median of the rounds' p99. ", printed)
         self.assertNotIn("not decided", printed)
+
+    def test_the_p99_of_few_requests_is_the_slowest_and_the_table_says_so(self):
+        self.requests = 60
+        code, printed, found = self.report()
+        self.assertEqual(code, 0)
+        self.assertIn("600 requests per phase in 10 rounds", printed)
+        self.assertIn("p99 is the median of the rounds' p99, the slowest where a round has fewer than 100. ", printed)
+        self.assertEqual(found["serve"]["priority"]["p99_ms"], 24)
 
     def test_json_has_the_promised_keys_and_pools_the_rounds(self):
         found = leaves(self.report()[2])
@@ -157,11 +167,11 @@ class Report(unittest.TestCase):
         self.assert_fails("busy 0.19 of the time")
 
     def test_too_few_requests_fail_unless_fewer_were_asked_for(self):
-        self.requests = 99
+        self.requests = 59
         code, printed, _ = self.report()
         self.assertEqual(code, 1)
         for phase in ("alone", "fifo", "priority"):
-            self.assertIn(f"serve answered 990 requests in phase {phase}, wanted 1000", printed)
+            self.assertIn(f"serve answered 590 requests in phase {phase}, wanted 600", printed)
 
     def test_fewer_requests_pass_where_fewer_were_asked_for(self):
         self.requests = 50
