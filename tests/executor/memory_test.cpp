@@ -180,19 +180,19 @@ TEST_P(Memory, LoadsOfEverySpaceElementVectorAndPattern) {
     for (const Element& element : kElements) {
       for (const u32 count : {1u, 2u, 4u}) {
         if (element.bytes * count > 16) continue;
-        for (const Pattern& pattern : kPatterns) {
-          for (const bool some_lanes : {false, true}) {
-            Launcher launcher(std::uint64_t{1} << 20, GetParam());
-            auto* a = launcher.Allocate<u8>(kAreaBytes + 128);
-            auto* b = launcher.Allocate<u64>(kThreads * 4);
+        for (const bool some_lanes : {false, true}) {
+          Launcher launcher(std::uint64_t{1} << 20, GetParam());
+          launcher.Load(AccessKernel(space, element, count, true, some_lanes));
+          auto* a = launcher.Allocate<u8>(kAreaBytes + 128);
+          auto* b = launcher.Allocate<u64>(kThreads * 4);
+          for (const Pattern& pattern : kPatterns) {
             for (u32 i = 0; i < kAreaBytes; ++i) a[i] = static_cast<u8>(i * 131 + (i >> 5) + 0x80);
             for (u32 l = 0; l < 32; ++l) {
               const u32 index = pattern.index(l);
               std::memcpy(a + kAreaBytes + 4 * l, &index, 4);
             }
             std::memset(b, 0x6b, kThreads * 32);
-            const auto outcome =
-                Launch(launcher, AccessKernel(space, element, count, true, some_lanes), a, b);
+            const auto outcome = launcher.Run("check", {1, 1, 1}, {kThreads, 1, 1}, a, b);
             const std::string what = std::string("ld of ") + space.name + " v" +
                                      std::to_string(count) + "." + element.type + " " +
                                      pattern.name;
@@ -230,11 +230,12 @@ TEST_P(Memory, StoresOfEverySpaceElementVectorAndPattern) {
     for (const Element& element : kElements) {
       for (const u32 count : {1u, 2u, 4u}) {
         if (element.bytes * count > 16 || element.is_signed) continue;
-        for (const Pattern& pattern : kPatterns) {
-          for (const bool some_lanes : {false, true}) {
-            Launcher launcher(std::uint64_t{1} << 20, GetParam());
-            auto* a = launcher.Allocate<u8>(kAreaBytes + 128);
-            auto* b = launcher.Allocate<u8>(kThreads * 32 + kAreaBytes);
+        for (const bool some_lanes : {false, true}) {
+          Launcher launcher(std::uint64_t{1} << 20, GetParam());
+          launcher.Load(AccessKernel(space, element, count, false, some_lanes));
+          auto* a = launcher.Allocate<u8>(kAreaBytes + 128);
+          auto* b = launcher.Allocate<u8>(kThreads * 32 + kAreaBytes);
+          for (const Pattern& pattern : kPatterns) {
             std::vector<u8> expected(kAreaBytes);
             for (u32 i = 0; i < kAreaBytes; ++i) a[i] = expected[i] = static_cast<u8>(i * 29);
             for (u32 l = 0; l < 32; ++l) {
@@ -245,6 +246,7 @@ TEST_P(Memory, StoresOfEverySpaceElementVectorAndPattern) {
             for (u32 t = 0; t < kThreads; ++t) {
               for (u32 i = 0; i < 32; ++i) b[t * 32 + i] = static_cast<u8>(t % 32 * 17 + i * 5 + 3);
             }
+            std::memset(b + kThreads * 32, 0, kAreaBytes);
             // Of threads that store to one place the last wins; a thread's local memory
             // sees only its own store.
             for (u32 t = local ? 37 : 0; t < (local ? 38 : kThreads); ++t) {
@@ -255,8 +257,7 @@ TEST_P(Memory, StoresOfEverySpaceElementVectorAndPattern) {
                     b + t * 32 + i * 8, element.bytes);
               }
             }
-            const auto outcome =
-                Launch(launcher, AccessKernel(space, element, count, false, some_lanes), a, b);
+            const auto outcome = launcher.Run("check", {1, 1, 1}, {kThreads, 1, 1}, a, b);
             const std::string what = std::string("st to ") + space.name + " v" +
                                      std::to_string(count) + "." + element.type + " " +
                                      pattern.name;

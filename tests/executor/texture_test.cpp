@@ -247,14 +247,21 @@ class Textures : public PerFlavour {
     record_->row_bytes = (extents[0] + Random(3)) * bytes;
     record_->slice_bytes = u64{record_->row_bytes} * (extents[1] + Random(2));
     record_->address = reinterpret_cast<u64>(texels_) + u64{bytes} * Random(4);
-    for (u32 i = 0; i < kTexelBytes; ++i) texels_[i] = static_cast<u8>(random_());
+    for (u32 i = 0; i < kTexelBytes; i += 8) {
+      const u64 eight = random_();
+      std::memcpy(texels_ + i, &eight, 8);
+    }
     if (!format.is_float) return;
     // Numbers near to each other, so that each texel matters to a sum.
-    for (u32 i = 0; i < kTexelBytes / format.bytes; ++i) {
+    const u64 end = record_->address + record_->slice_bytes * extents[2];
+    for (u64 at = record_->address; at < end; at += format.bytes) {
       const float value = static_cast<float>(Random(4001)) / 1000 - 2;
-      const u16 half = kHalf.FromReal(value);
-      if (format.bytes == 2) std::memcpy(texels_ + i * 2, &half, 2);
-      if (format.bytes == 4) std::memcpy(texels_ + i * 4, &value, 4);
+      if (format.bytes == 4) {
+        std::memcpy(reinterpret_cast<u8*>(at), &value, 4);
+      } else {
+        const u16 half = kHalf.FromReal(value);
+        std::memcpy(reinterpret_cast<u8*>(at), &half, 2);
+      }
     }
   }
 
