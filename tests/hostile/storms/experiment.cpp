@@ -25,6 +25,7 @@ constexpr double kControlCoresMin = 0.02;
 // How long what was begun in a storm may take to end after it, and what it left to be given back.
 constexpr std::chrono::seconds kCatchUpPatience{15}, kSettlePatience{10};
 constexpr std::chrono::seconds kReadyPatience{60};
+constexpr std::chrono::duration<double> kCalmLeast{0.2};
 constexpr std::chrono::milliseconds kLook{100};
 // Users nobody else is.
 constexpr uid_t kNewcomerUser = 41000, kNeighbourUser = 41001, kFirstAttackerUser = 42000;
@@ -132,8 +133,9 @@ class Experiment {
     if (storm_.prepare != nullptr) storm_.prepare();
     StartClients();
     const auto half = std::chrono::duration<double>(plan_.seconds / 2);
+    const auto calm = plan_.compares_times ? half : kCalmLeast;
     StartNeighbour();
-    const Span first = Watch(half);
+    const Span first = Watch(calm);
     neighbour_.End();
     AwaitCatchUp(NowNs());
     outcome_.before = server_.Measure();
@@ -148,7 +150,7 @@ class Experiment {
     EvaluateStorm(storm);
     StartNeighbour();
     const Span control = HasControl() ? WatchControl(2 * half) : Span{};
-    const Span second = Watch(half);
+    const Span second = Watch(calm);
     neighbour_.End();
     outcome_.worker_ended = server_.Worker() != worker;
     outcome_.broker_ended = !server_.IsBrokerAlive();
@@ -215,7 +217,8 @@ class Experiment {
 
   // Attackers that took nothing for themselves do nothing by that. Busy ones are their own control.
   bool HasControl() const {
-    return outcome_.attackers_cores >= kControlCoresMin && storm_.attack != &TakeCores;
+    return plan_.compares_times && outcome_.attackers_cores >= kControlCoresMin &&
+           storm_.attack != &TakeCores;
   }
 
   // As many processes take of the cores what the attackers took, and ask nothing of the server.

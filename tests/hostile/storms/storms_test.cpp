@@ -32,14 +32,19 @@ struct ShortStorm {
   friend void PrintTo(const ShortStorm& storm, std::ostream* out) { *out << storm.name; }
 };
 
+StormPlan ShortPlan(const ShortStorm& storm) {
+  StormPlan plan{.server = GPUSHARED_BIN_DIR "/gpushared", .seconds = kSeconds};
+  plan.compares_times = false;
+  plan.deeds_least = storm.deeds_least;
+  return plan;
+}
+
 class Storms : public ::testing::TestWithParam<ShortStorm> {};
 
 TEST_P(Storms, ShutNobodyOutAndLeaveNothingBehind) {
   const Storm* const storm = FindStorm(GetParam().name);
   ASSERT_NE(storm, nullptr);
-  StormPlan plan{.server = GPUSHARED_BIN_DIR "/gpushared", .seconds = kSeconds};
-  plan.deeds_least = GetParam().deeds_least;
-  const StormOutcome outcome = RunStorm(*storm, plan);
+  const StormOutcome outcome = RunStorm(*storm, ShortPlan(GetParam()));
   EXPECT_EQ(outcome.Broken(), "") << outcome.log_tail;
   EXPECT_GE(outcome.deeds, GetParam().deeds_least) << outcome.attacker_words;
   EXPECT_LE(outcome.after.Bytes(), outcome.before.Bytes() + kBytesLeftMax);
@@ -54,8 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Short, Storms, ::testing::ValuesIn(kShort),
 class StormsOfMemory : public ::testing::TestWithParam<ShortStorm> {};
 
 TEST_P(StormsOfMemory, LeaveAWorkerAliveThatMayHaveOneAndAHalfGibibytes) {
-  StormPlan plan{.server = GPUSHARED_BIN_DIR "/gpushared", .seconds = kSeconds};
-  plan.deeds_least = GetParam().deeds_least;
+  const StormPlan plan = ShortPlan(GetParam());
   const MemoryCage cage(plan.memory_limit_bytes);
   if (!cage.refusal().empty()) GTEST_SKIP() << cage.refusal();
   const StormOutcome outcome = RunStorm(*FindStorm(GetParam().name), plan);
