@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -269,7 +270,11 @@ class MigServer : public MigCommands {
     return "";
   }
   bool Becomes(const std::string& uuid, const std::string& state) const {
-    return Eventually([&] { return StateOf(uuid) == state; }, std::chrono::seconds(60));
+    const auto is_so = [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // Asking starts a program.
+      return StateOf(uuid) == state;
+    };
+    return Eventually(is_so, std::chrono::seconds(60));
   }
 
   std::unique_ptr<ServerProcess> server_;

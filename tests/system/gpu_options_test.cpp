@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,9 +79,13 @@ TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
   const Client client = Connect(gpu, SchedulingClass::kNormal);
   EXPECT_TRUE(RunStep(client, {}).ok());
   gpu.SetMachine(R"({"gpus": [{"board": "H200", "lost": true}]})");
+  // The server looks every 5 s. Asking it starts a program, which two cores notice.
   const auto devices_say = [&](const std::string& text) {
     return Eventually(
-        [&] { return gpu.server().Ctl({"devices"}).output.find(text) != std::string::npos; },
+        [&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          return gpu.server().Ctl({"devices"}).output.find(text) != std::string::npos;
+        },
         std::chrono::seconds(60));
   };
   EXPECT_TRUE(
