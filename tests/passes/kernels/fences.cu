@@ -57,7 +57,8 @@ extern "C" __global__ void walking_pointers(const unsigned* in, unsigned* out, u
   if (sum % 2 == 0) {
     out[blockDim.x + threadIdx.x] = sum;
   } else {
-    out[2 * blockDim.x + threadIdx.x] = sum + out[threadIdx.x];
+    // No block writes what is read here, so that it is the same in any order of blocks.
+    out[2 * blockDim.x + threadIdx.x] = sum + out[blockDim.x + threadIdx.x];
   }
 }
 
