@@ -3,6 +3,7 @@
 #include "server/worker/control/session.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -273,13 +274,23 @@ void Session::Welcome() {
 // ---- socket
 
 void Session::WatchDeath() {
-  const auto on_death = [weak = weak_from_this()](const boost::system::error_code& error) {
-    const auto self = weak.lock();
-    if (self != nullptr && !error) self->End(Status::Ok());
-  };
-  pidfd_.async_wait(Descriptor::wait_read, on_death);
+  WatchForDeath(pidfd_, Descriptor::wait_read);
   // Reading stops while a request is open; a hang-up must be seen then too.
-  socket_.async_wait(Descriptor::wait_error, on_death);
+  WatchForDeath(socket_, Descriptor::wait_error);
+}
+
+// Asio may wake a new descriptor with the events of one that was closed in the same round of its
+// loop. So a wake-up alone is no death.
+void Session::WatchForDeath(Descriptor& watched, Descriptor::wait_type wait) {
+  watched.async_wait(wait, [weak = weak_from_this(), &watched,
+                            wait](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (self == nullptr || error || self->has_ended_) return;
+    const short events = wait == Descriptor::wait_read ? POLLIN : 0;  // A hang-up is always told.
+    pollfd look{.fd = watched.native_handle(), .events = events, .revents = 0};
+    if (::poll(&look, 1, 0) > 0) return self->End(Status::Ok());
+    self->WatchForDeath(watched, wait);
+  });
 }
 
 void Session::ReadOn() {

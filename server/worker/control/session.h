@@ -179,6 +179,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Socket.
   void WatchDeath();
+  void WatchForDeath(Descriptor& watched, Descriptor::wait_type wait);
   void ReadOn();
   void OnReadable();
   void FlushOutbox();

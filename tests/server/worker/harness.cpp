@@ -3,10 +3,13 @@
 
 #include <dirent.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <utility>
@@ -52,6 +55,26 @@ WorkerHarness::~WorkerHarness() {
   Send(ipc::Drain{});
   channel_.Reset();
   thread_.join();
+}
+
+void WorkerHarness::WhileControlStands(const std::function<void()>& body) {
+  static std::atomic<bool> stands, goes_on;
+  static_assert(std::atomic<bool>::is_always_lock_free);
+  stands = goes_on = false;
+  struct sigaction stand = {};
+  struct sigaction before = {};
+  stand.sa_handler = [](int) {
+    stands = true;
+    while (!goes_on) ::usleep(100);
+    stands = false;
+  };
+  ::sigaction(SIGUSR1, &stand, &before);
+  ::pthread_kill(thread_.native_handle(), SIGUSR1);
+  EXPECT_TRUE(Eventually([&] { return stands.load(); }));
+  body();
+  goes_on = true;
+  EXPECT_TRUE(Eventually([&] { return !stands; }));
+  ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 RawClient WorkerHarness::Connect(const ClientOptions& options) {

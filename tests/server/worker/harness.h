@@ -85,6 +85,8 @@ class WorkerHarness {
   std::string AskAdmin(ipc::AdminVerb verb) { return AskAdmin(ipc::Admin{.verb = verb}); }
 
   void CloseChannel() { channel_.Reset(); }
+  // What happens during `body` comes to the worker's control thread at once, in that order.
+  void WhileControlStands(const std::function<void()>& body);
   // The exit code, once the worker has ended.
   std::optional<int> AwaitExit();
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -282,6 +283,36 @@ TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) 
   });
   leaves.CloseSocket();
   expect_prompt();
+}
+
+TEST(WorkerSession, ANewcomerOutlivesWhoLeavesInTheSameMoment) {
+  for (const bool process_ends_first : {false, true}) {
+    SCOPED_TRACE(process_ends_first);
+    WorkerHarness worker(kAtOnce);
+    const pid_t process = ::fork();
+    if (process == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    RawClient goes = worker.Client({.name = "goes", .process = process});
+    std::optional<RawClient> newcomer;
+    const auto end_process = [&] {
+      ::kill(process, SIGKILL);
+      siginfo_t info{};
+      ::waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOWAIT);
+    };
+    worker.WhileControlStands([&] {
+      if (process_ends_first) end_process();
+      if (!process_ends_first) goes.CloseSocket();
+      newcomer.emplace(worker.Connect({.name = "newcomer"}));
+      if (process_ends_first) goes.CloseSocket();
+      if (!process_ends_first) end_process();
+    });
+    const Status welcome = newcomer->AwaitWelcome();
+    EXPECT_TRUE(welcome.ok()) << welcome.ToString();
+    EXPECT_TRUE(newcomer->Resize(2 * kMiB).ok());
+    ::waitpid(process, nullptr, 0);
+  }
 }
 
 TEST(WorkerSession, AMalformedRecordEndsThatSessionWithASentenceAndNoOther) {
