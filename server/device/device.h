@@ -58,7 +58,6 @@ struct KernelInfo {
   // Where its parameters hold addresses, and perhaps numbers, through which it touches memory: byte
   // offsets of words of 8 bytes, ascending (ptx::KernelReach). Empty while nothing is known.
   std::vector<std::uint32_t> reach_offsets;
-  bool reaches_variables = false;  // It also touches variables of its module.
   // Why nothing is known of what it touches; empty where reach_offsets says it.
   std::string why_reach_unknown = "nobody has looked";
 };

@@ -11,7 +11,6 @@ namespace gpushared::device {
 
 inline void SetReach(KernelInfo& info, ptx::KernelReach reach) {
   info.reach_offsets = std::move(reach.offsets);
-  info.reaches_variables = reach.reaches_variables;
   info.why_reach_unknown = std::move(reach.why_unknown);
 }
 

@@ -254,7 +254,6 @@ void PutKernelInfo(const KernelInfo& info, FlatWriter& to) {
     to.Put(fact);
   }
   to.PutAll(info.reach_offsets);
-  to.Put(std::uint32_t{info.reaches_variables});
   to.PutText(info.why_reach_unknown);
 }
 
@@ -272,7 +271,6 @@ Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
     *fact = from.Take<std::uint32_t>();
   }
   info.reach_offsets = from.TakeAll<std::uint32_t>();
-  info.reaches_variables = from.Take<std::uint32_t>() != 0;
   info.why_reach_unknown = from.TakeText();
   const bool fit = std::ranges::all_of(info.parameters, [&](const ParameterLayout& parameter) {
     return parameter.bytes <= info.parameter_bytes &&

@@ -272,7 +272,6 @@ TEST(FlatKernelInfo, TheReachLiesInTheParameters) {
     info.parameters = {{.offset = 0, .bytes = 8 * ptx::kReachOffsetsMax + 32}};
     info.parameter_bytes = info.parameters[0].bytes;
     info.reach_offsets = offsets;
-    info.reaches_variables = true;
     info.why_reach_unknown = why;
     std::vector<std::byte> bytes;
     device::FlatWriter to(
@@ -284,7 +283,6 @@ TEST(FlatKernelInfo, TheReachLiesInTheParameters) {
     if (!taken.ok()) return false;
     EXPECT_EQ(taken->reach_offsets, offsets);
     EXPECT_EQ(taken->why_reach_unknown, why);
-    EXPECT_TRUE(taken->reaches_variables);
     return true;
   };
   constexpr std::uint32_t kLast = 8 * ptx::kReachOffsetsMax + 24;

@@ -374,7 +374,6 @@ Status CudaModule::FindVariables(const CudaPrepared& prepared) {
 void CudaModule::TakeReach(const CudaPrepared& prepared, const KernelInfo& told, KernelInfo& info) {
   if (prepared.runs_text()) {
     info.reach_offsets = told.reach_offsets;
-    info.reaches_variables = told.reaches_variables;
     info.why_reach_unknown = told.why_reach_unknown;
   } else {
     info.reach_offsets.clear();
