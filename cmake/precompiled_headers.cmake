@@ -76,6 +76,14 @@ function(gpushared_join_sources target)
   endif()
 endfunction()
 
+# gpushared_unoptimised(<target>): its code is never worth optimising, in packages neither.
+function(gpushared_unoptimised target)
+  target_compile_options(${target} PRIVATE -O0)
+  if(NOT GPUSHARED_OPTIMISE_SELDOM)  # Else those headers are made for code that is optimised.
+    gpushared_use_precompiled(${target} gpushared_json_headers)
+  endif()
+endfunction()
+
 # gpushared_run_once(<target> files ...): sources that run once in the life of a program, as what reads its options.
 # Optimising them takes as long as compiling them, 5 s each; so they are objects of their own, unoptimised, over
 # headers that are precompiled that way.
@@ -84,8 +92,7 @@ function(gpushared_run_once target)
   target_link_libraries(${target}_run_once PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
   target_compile_definitions(${target}_run_once PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
   gpushared_target_defaults(${target}_run_once)
-  target_compile_options(${target}_run_once PRIVATE -O0)
-  gpushared_use_precompiled(${target}_run_once gpushared_tool_headers)
+  gpushared_unoptimised(${target}_run_once)
   gpushared_join_sources(${target}_run_once)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_run_once>)
 endfunction()
@@ -97,11 +104,9 @@ if(GPUSHARED_PRECOMPILE)
       <boost/asio/post.hpp> <boost/asio/steady_timer.hpp> <fmt/format.h> <nlohmann/json.hpp> <spdlog/spdlog.h>
       "${PROJECT_SOURCE_DIR}/cmake/format_once.h"
     LINK Boost::headers gpushared::logging nlohmann_json::nlohmann_json OPTIONS ${GPUSHARED_SELDOM})
-  # They take 6 and 7 s, which only the many programs of a build with tests earn.
+  # They take 6 s, which only the many programs of a build with tests earn.
   if(GPUSHARED_BUILD_TESTS)
     gpushared_precompiled(gpushared_json_headers HEADERS ${GPUSHARED_STD_HEADERS} <nlohmann/json.hpp>
       LINK nlohmann_json::nlohmann_json OPTIONS ${GPUSHARED_SELDOM})
-    gpushared_precompiled(gpushared_tool_headers HEADERS ${GPUSHARED_STD_HEADERS} <CLI/CLI.hpp> <nlohmann/json.hpp>
-      LINK CLI11::CLI11 nlohmann_json::nlohmann_json OPTIONS -O0)
   endif()
 endif()

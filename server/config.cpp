@@ -9,15 +9,13 @@
 #include <fstream>
 #include <iterator>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "command_line/command_line.h"
 #include "ipc/share.h"
 #include "scheduler/class_name.h"
 #include "scheduler/policy_catalog.h"
-
-#include <CLI/CLI.hpp>
 
 namespace gpushared::server {
 namespace {
@@ -540,25 +538,25 @@ ExitNow Usage(const std::string& message) {
 // The texts given on the command line, before any is judged.
 struct Given {
   std::array<std::string, kOptions.size()> values;
-  std::array<CLI::Option*, kOptions.size()> options{};
+  std::vector<command_line::Option> options;
   std::string file;
   WorkerRole role;
 };
 
-void Declare(CLI::App& app, Given& given) {
+void Declare(const command_line::Command& app, Given& given) {
   for (std::size_t i = 0; i < kOptions.size(); ++i) {
-    given.options[i] = app.add_option("--" + std::string(kOptions[i].name), given.values[i],
-                                      std::string(kOptions[i].help));
-    given.options[i]->type_name(std::string(kOptions[i].metavariable));
+    given.options.push_back(app.AddOption("--" + std::string(kOptions[i].name), given.values[i],
+                                          std::string(kOptions[i].help))
+                                .TypeName(std::string(kOptions[i].metavariable)));
   }
-  app.add_option("--config", given.file, "TOML file; the command line wins over it")
-      ->type_name("FILE");
-  app.add_option("--worker", given.role.channel_fd)->group("");
-  app.add_option("--worker-device", given.role.device)->group("");
-  app.add_option("--worker-generation", given.role.generation)->group("");
-  app.add_option(kRosterFolderOption, given.role.roster_folder)->group("");
-  app.add_option(kMadeByOption, given.role.made_by)->group("");
-  app.add_option(kTotalsFileOption, given.role.totals_file)->group("");
+  app.AddOption("--config", given.file, "TOML file; the command line wins over it")
+      .TypeName("FILE");
+  app.AddOption("--worker", given.role.channel_fd, "").Hidden();
+  app.AddOption("--worker-device", given.role.device, "").Hidden();
+  app.AddOption("--worker-generation", given.role.generation, "").Hidden();
+  app.AddOption(kRosterFolderOption, given.role.roster_folder, "").Hidden();
+  app.AddOption(kMadeByOption, given.role.made_by, "").Hidden();
+  app.AddOption(kTotalsFileOption, given.role.totals_file, "").Hidden();
 }
 
 // Command line over file over built-in values.
@@ -570,7 +568,7 @@ Result<Config> Assemble(const Given& given, const Machine& machine) {
     if (Status status = ApplyFile(given.file, config); !status.ok()) return status;
   }
   for (std::size_t i = 0; i < kOptions.size(); ++i) {
-    if (given.options[i]->count() == 0) continue;
+    if (given.options[i].count() == 0) continue;
     if (Status status = kOptions[i].apply(given.values[i], config); !status.ok()) return status;
   }
   if (Status status = CheckFloor(config); !status.ok()) return status;
@@ -623,20 +621,16 @@ Status ApplyOption(std::string_view name, std::string_view value, Config& config
 
 std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
                                                const Machine& machine, std::string_view version) {
-  CLI::App app(
+  const command_line::Program app(
       "Shares devices between processes. Clients connect over a Unix socket; see also "
       "gpusharedctl.",
       "gpushared");
   Given given;
   Declare(app, given);
-  app.set_version_flag("--version", "gpushared " + std::string(version));
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::ParseError& stop) {
-    if (stop.get_exit_code() != 0) return Usage(stop.what());
-    std::ostringstream text;
-    app.exit(stop, text, text);
-    return ExitNow{.code = 0, .text = text.str()};
+  app.SetVersion("gpushared " + std::string(version));
+  if (auto stop = app.Parse(arguments); stop) {
+    if (stop->code != 0) return Usage(stop->why);
+    return ExitNow{.code = 0, .text = std::move(stop->output)};
   }
 
   Result<Config> config = Assemble(given, machine);
@@ -645,10 +639,12 @@ std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> argu
 }
 
 Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& machine) {
-  CLI::App app;
+  const command_line::Program app("");
   Given given;
   Declare(app, given);
-  app.parse(static_cast<int>(arguments.size()), arguments.data());
+  if (const auto stop = app.Parse(arguments); stop) {
+    return Status(StatusCode::kInvalidArgument, stop->why);
+  }
   if (given.file.empty()) {
     return Status(StatusCode::kUnsupported, "the server was started without a configuration file");
   }

@@ -301,7 +301,7 @@ changed_sources() {  # base
 
 run_lint() {  # base, or all; how to call these files
   # The Python package is no part of this build: clang has no nanobind here.
-  local sources status=0 lint_folders=(server scheduler ipc client_lib samples) not_here=':!client_lib/python'
+  local sources status=0 lint_folders=(command_line server scheduler ipc client_lib samples) not_here=':!client_lib/python'
   gpushared_setup lint
   python3 tests/tidy/format_test.py . || status=1
   configure dev -B build/lint -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \

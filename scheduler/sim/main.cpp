@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <ctime>
 #include <exception>
@@ -14,15 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "command_line/command_line.h"
 #include "scheduler/sim/arrivals.h"
 #include "scheduler/sim/experiment.h"
 #include "scheduler/sim/memory.h"
 #include "scheduler/sim/mix.h"
-#include "scheduler/sim/number_range.h"
 #include "scheduler/sim/place_command.h"
 #include "scheduler/sim/shares.h"
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace gpushared::simulation {
@@ -315,94 +315,92 @@ int ListPolicies() {
   return 0;
 }
 
-void AddCommon(CLI::App& command, Arguments& arguments, const char* default_policies) {
-  command.add_option("--policy", arguments.policies,
-                     std::string("of `gpushared-sim policies` (") + default_policies + ")");
-  command.add_option("--seed", arguments.seed, "of all that is random (1)");
-  command.add_option("--json", arguments.json, "write the rows to this file");
+void AddCommon(const command_line::Command& command, Arguments& arguments,
+               const char* default_policies) {
+  command.AddOption("--policy", arguments.policies,
+                    std::string("of `gpushared-sim policies` (") + default_policies + ")");
+  command.AddOption("--seed", arguments.seed, "of all that is random (1)");
+  command.AddOption("--json", arguments.json, "write the rows to this file");
 }
 
-void AddKernelOptions(CLI::App& command, Arguments& arguments, const char* whose) {
+void AddKernelOptions(const command_line::Command& command, Arguments& arguments,
+                      const char* whose) {
   command
-      .add_option("--block-stretch", arguments.stretch,
-                  std::string("blocks of ") + whose + " kernels this many times as long (1)")
-      ->check(CLI::Range(1, 1000));
-  command.add_flag("--no-claims", arguments.no_claims, "no kernel is cut at blocks");
+      .AddOption("--block-stretch", arguments.stretch,
+                 std::string("blocks of ") + whose + " kernels this many times as long (1)")
+      .Range(1, 1000);
+  command.AddFlag("--no-claims", arguments.no_claims, "no kernel is cut at blocks");
 }
 
-void AddCompare(CLI::App& app, Arguments& arguments) {
-  CLI::App& command = *app.add_subcommand(
+void AddCompare(const command_line::Command& app, Arguments& arguments) {
+  const command_line::Command command = app.AddCommand(
       "compare", "high clients with requests beside low ones without end, each combination");
   command
-      .add_option(
-          "--high", arguments.high,
-          "jobs of requests: kernel profiles (CSV), even:KERNELS:KERNEL_US:BLOCK_US, "
-          "uncut: (the same, as machine code that nobody can stop), "
-          "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR, copies in:US and out:US, "
-          "or several joined with +")
-      ->required();
-  command.add_option("--low", arguments.low, "jobs of training steps, as above")->required();
-  command.add_option("--load", arguments.loads, "arrival rate x time of a request alone (0.5)")
-      ->check(Within(0.01, 0.95));
-  command.add_option("--arrivals", arguments.arrivals,
-                     "poisson, bursty, periodic, closed (loop), or traces whose distances are "
-                     "scaled to the load (poisson)");
-  command.add_flag("--one-by-one", arguments.one_by_one,
-                   "a client takes up a request when the one before has ended, and times it from "
-                   "there, not from its arrival");
-  command.add_option("--requests", arguments.requests, "per combination (10000)")
-      ->check(CLI::Range(100, 10'000'000));
-  command.add_option("--high-clients", arguments.high_clients, "that share load and requests (1)")
-      ->check(CLI::Range(1, 64));
-  command.add_option("--low-clients", arguments.low_clients, "each trains without end (1)")
-      ->check(CLI::Range(1, 64));
+      .AddOption("--high", arguments.high,
+                 "jobs of requests: kernel profiles (CSV), even:KERNELS:KERNEL_US:BLOCK_US, "
+                 "uncut: (the same, as machine code that nobody can stop), "
+                 "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR, copies in:US and out:US, "
+                 "or several joined with +")
+      .Required();
+  command.AddOption("--low", arguments.low, "jobs of training steps, as above").Required();
+  command.AddOption("--load", arguments.loads, "arrival rate x time of a request alone (0.5)")
+      .Within(0.01, 0.95);
+  command.AddOption("--arrivals", arguments.arrivals,
+                    "poisson, bursty, periodic, closed (loop), or traces whose distances are "
+                    "scaled to the load (poisson)");
+  command.AddFlag("--one-by-one", arguments.one_by_one,
+                  "a client takes up a request when the one before has ended, and times it from "
+                  "there, not from its arrival");
+  command.AddOption("--requests", arguments.requests, "per combination (10000)")
+      .Range(100, 10'000'000);
+  command.AddOption("--high-clients", arguments.high_clients, "that share load and requests (1)")
+      .Range(1, 64);
+  command.AddOption("--low-clients", arguments.low_clients, "each trains without end (1)")
+      .Range(1, 64);
   command
-      .add_option("--promise", arguments.promise_ms, "latency of a request, ms (1.05 x p99 alone)")
-      ->check(Within(0.001, 1e6));
+      .AddOption("--promise", arguments.promise_ms, "latency of a request, ms (1.05 x p99 alone)")
+      .Within(0.001, 1e6);
   command
-      .add_option("--window", arguments.window_us,
-                  "predicted time that normal and low work may have on the device, us (500)")
-      ->check(Within(1, 1e6));
+      .AddOption("--window", arguments.window_us,
+                 "predicted time that normal and low work may have on the device, us (500)")
+      .Within(1, 1e6);
   command
-      .add_option("--turnaround", arguments.turnaround_us,
-                  "what the lane is told of the device's, us (as the costs say: 9.1)")
-      ->check(Within(0.001, 1e6));
+      .AddOption("--turnaround", arguments.turnaround_us,
+                 "what the lane is told of the device's, us (as the costs say: 9.1)")
+      .Within(0.001, 1e6);
   AddKernelOptions(command, arguments, "low");
   AddCommon(command, arguments, "all");
 }
 
-void AddMix(CLI::App& app, Arguments& arguments) {
-  CLI::App& command = *app.add_subcommand("mix", "any clients, from a DISB file");
-  command.add_option("file", arguments.mix, "DISB client list (JSON)")->required();
+void AddMix(const command_line::Command& app, Arguments& arguments) {
+  const command_line::Command command = app.AddCommand("mix", "any clients, from a DISB file");
+  command.AddOption("file", arguments.mix, "DISB client list (JSON)").Required();
   command
-      .add_option("--profile", arguments.profiles,
-                  "MODEL=JOB: what a model runs, as under compare --high")
-      ->required();
+      .AddOption("--profile", arguments.profiles,
+                 "MODEL=JOB: what a model runs, as under compare --high")
+      .Required();
   AddKernelOptions(command, arguments, "all");
   AddCommon(command, arguments, "all");
 }
 
-void AddShares(CLI::App& app, Arguments& arguments) {
-  CLI::App& command = *app.add_subcommand("shares", "device time against weights");
-  command.add_option("--weights", arguments.weights, "one per client")
-      ->check(CLI::Range(1u, scheduler::kWeightMax));
+void AddShares(const command_line::Command& app, Arguments& arguments) {
+  const command_line::Command command = app.AddCommand("shares", "device time against weights");
+  command.AddOption("--weights", arguments.weights, "one per client")
+      .Range(1u, scheduler::kWeightMax);
   command
-      .add_option("--max-share", arguments.max_shares,
-                  "caps of the first clients, in percent of device time; 100: none")
-      ->check(Within(0.1, 100));
-  command.add_option("--clients", arguments.clients, "where no weights are given (2)")
-      ->check(CLI::Range(2, 64));
-  command.add_option("--spread", arguments.spread, "their weights go from 1 to this (1)")
-      ->check(CLI::Range(1u, scheduler::kWeightMax));
+      .AddOption("--max-share", arguments.max_shares,
+                 "caps of the first clients, in percent of device time; 100: none")
+      .Within(0.1, 100);
+  command.AddOption("--clients", arguments.clients, "where no weights are given (2)").Range(2, 64);
+  command.AddOption("--spread", arguments.spread, "their weights go from 1 to this (1)")
+      .Range(1u, scheduler::kWeightMax);
   command
-      .add_option("--sleep", arguments.sleep_s,
-                  "seconds that every second client is busy, and sleeps, in turn (never)")
-      ->check(Within(0.001, 1e6));
-  command
-      .add_option("--seconds", arguments.seconds, "simulated (100 slices of the smallest share)")
-      ->check(Within(1, 1e6));
-  command.add_flag("--synchronous", arguments.synchronous,
-                   "clients wait for each of their kernels");
+      .AddOption("--sleep", arguments.sleep_s,
+                 "seconds that every second client is busy, and sleeps, in turn (never)")
+      .Within(0.001, 1e6);
+  command.AddOption("--seconds", arguments.seconds, "simulated (100 slices of the smallest share)")
+      .Within(1, 1e6);
+  command.AddFlag("--synchronous", arguments.synchronous, "clients wait for each of their kernels");
   AddCommon(command, arguments, "fair");
 }
 
@@ -436,36 +434,38 @@ Status Memory(const Arguments& arguments) {
   return Status::Ok();
 }
 
-void AddMemory(CLI::App& app, Arguments& arguments) {
-  CLI::App& command = *app.add_subcommand(
+void AddMemory(const command_line::Command& app, Arguments& arguments) {
+  const command_line::Command command = app.AddCommand(
       "memory",
       "low clients that hold more memory than there is, and a high one that comes and goes");
-  command.add_option("--clients", arguments.clients, "low ones (2)")->check(CLI::Range(2, 16));
-  command.add_option("--part", arguments.low_part, "of the device that each of them holds (0.6)")
-      ->check(Within(0.1, 0.75));
+  command.AddOption("--clients", arguments.clients, "low ones (2)").Range(2, 16);
+  command.AddOption("--part", arguments.low_part, "of the device that each of them holds (0.6)")
+      .Within(0.1, 0.75);
   command
-      .add_option("--parts", arguments.low_parts,
-                  "in which a client works on its memory, where it moves by step (10)")
-      ->check(CLI::Range(2, 1000));
-  command.add_option("--device-gib", arguments.device_gib, "memory of the device, GiB (80)")
-      ->check(CLI::Range(1u, 1024u));
-  command.add_option("--gb-per-s", arguments.gigabytes_per_s, "moved in a second, GB (25)")
-      ->check(Within(0.1, 1000));
-  command.add_option("--seed", arguments.seed, "of the visits (1)");
+      .AddOption("--parts", arguments.low_parts,
+                 "in which a client works on its memory, where it moves by step (10)")
+      .Range(2, 1000);
+  command.AddOption("--device-gib", arguments.device_gib, "memory of the device, GiB (80)")
+      .Range(1u, 1024u);
+  command.AddOption("--gb-per-s", arguments.gigabytes_per_s, "moved in a second, GB (25)")
+      .Within(0.1, 1000);
+  command.AddOption("--seed", arguments.seed, "of the visits (1)");
 }
 
 int RunTool(int argc, char** argv) {
-  CLI::App app("what jobs that share a GPU do to each other, simulated");
-  app.require_subcommand(1);
+  const command_line::Program app("what jobs that share a GPU do to each other, simulated");
+  app.RequireCommand();
   Arguments arguments;
   AddCompare(app, arguments);
   AddMix(app, arguments);
   AddShares(app, arguments);
   const std::function<int()> place = AddPlace(app);
   AddMemory(app, arguments);
-  app.add_subcommand("policies", "what can be compared");
-  CLI11_PARSE(app, argc, argv);
-  const std::string command = app.get_subcommands().front()->get_name();
+  app.AddCommand("policies", "what can be compared");
+  if (const auto stop = app.Parse({argv, static_cast<std::size_t>(argc)}); stop) {
+    return stop->Print();
+  }
+  const std::string command = app.Chosen();
   if (command == "policies") return ListPolicies();
   if (command == "place") return place();
   Status status = CheckWritable(arguments.json);

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "scheduler/sim/advice_report.h"
-#include "scheduler/sim/number_range.h"
 
 #include <nlohmann/json.hpp>
 
@@ -71,35 +70,35 @@ int RunPlace(const PlaceArguments& arguments) {
 
 }  // namespace
 
-std::function<int()> AddPlace(CLI::App& app) {
+std::function<int()> AddPlace(const command_line::Command& app) {
   constexpr std::size_t kFilesMax = 256, kSeedsMax = 1000;
   const auto arguments = std::make_shared<PlaceArguments>();
-  CLI::App& command = *app.add_subcommand(
+  const command_line::Command command = app.AddCommand(
       "place", "which node a job fits on best, beside the jobs and promises that are there");
   command
-      .add_option("--node", arguments->nodes,
-                  "files of `gpusharedctl profile --node`: a device and its clients")
-      ->required()
-      ->expected(1, kFilesMax)
-      ->type_name("FILE");
+      .AddOption("--node", arguments->nodes,
+                 "files of `gpusharedctl profile --node`: a device and its clients")
+      .Required()
+      .Expected(1, kFilesMax)
+      .TypeName("FILE");
   command
-      .add_option("--job", arguments->jobs,
-                  "files of `gpusharedctl profile CLIENT`; several are placed one after the other")
-      ->required()
-      ->expected(1, kFilesMax)
-      ->type_name("FILE");
-  command.add_option("--seeds", arguments->options.seeds, "runs that the interval comes from (5)")
-      ->check(CLI::Range(std::size_t{1}, kSeedsMax));
-  command.add_option("--seed", arguments->options.seed, "of the first run (1)");
+      .AddOption("--job", arguments->jobs,
+                 "files of `gpusharedctl profile CLIENT`; several are placed one after the other")
+      .Required()
+      .Expected(1, kFilesMax)
+      .TypeName("FILE");
+  command.AddOption("--seeds", arguments->options.seeds, "runs that the interval comes from (5)")
+      .Range(std::size_t{1}, kSeedsMax);
+  command.AddOption("--seed", arguments->options.seed, "of the first run (1)");
   command
-      .add_option("--least-pace", arguments->options.least_pace_percent,
-                  "percent of its pace that every client must keep (0)")
-      ->check(Within(0, 100));
-  command.add_flag("--hint", arguments->with_hint,
-                   "print what the job would ask Slurm or Kubernetes for");
-  command.add_option("--json", arguments->json, "write the nodes of each job to this file")
-      ->type_name("FILE");
-  command.footer(
+      .AddOption("--least-pace", arguments->options.least_pace_percent,
+                 "percent of its pace that every client must keep (0)")
+      .Within(0, 100);
+  command.AddFlag("--hint", arguments->with_hint,
+                  "print what the job would ask Slurm or Kubernetes for");
+  command.AddOption("--json", arguments->json, "write the nodes of each job to this file")
+      .TypeName("FILE");
+  command.SetFooter(
       "Exit codes: 0 each job fits somewhere; 1 a file was refused; 4 one fits nowhere.");
   return [arguments] { return RunPlace(*arguments); };
 }

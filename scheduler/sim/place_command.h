@@ -4,13 +4,13 @@
 
 #include <functional>
 
-#include <CLI/CLI.hpp>
+#include "command_line/command_line.h"
 
 namespace gpushared::simulation {
 
 // Adds `place`: which node a job fits on best. What it returns runs it, once the arguments are
 // parsed, and gives the exit code.
-std::function<int()> AddPlace(CLI::App& app);
+std::function<int()> AddPlace(const command_line::Command& app);
 
 }  // namespace gpushared::simulation
 

@@ -6,26 +6,18 @@
 
 #include <optional>
 #include <span>
-#include <sstream>
-#include <string>
 
+#include "command_line/command_line.h"
 #include "server/admin/exit_now.h"
-
-#include <CLI/CLI.hpp>
 
 namespace gpushared::admin {
 
 // Nothing where the program goes on. Otherwise it asked for help or its version, or makes no sense.
-inline std::optional<ExitNow> ParseArguments(CLI::App& app,
+inline std::optional<ExitNow> ParseArguments(const command_line::Program& app,
                                              std::span<const char* const> arguments) {
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::ParseError& stop) {
-    std::ostringstream out, error;
-    if (app.exit(stop, out, error) == 0) return ExitNow{0, out.str()};
-    return ExitNow{kRefusedArguments, error.str()};
-  }
-  return std::nullopt;
+  const auto stop = app.Parse(arguments);
+  if (!stop) return std::nullopt;
+  return stop->code == 0 ? ExitNow{0, stop->output} : ExitNow{kRefusedArguments, stop->errors};
 }
 
 }  // namespace gpushared::admin

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "scheduler/sim/advice_report.h"
-#include "scheduler/sim/number_range.h"
 #include "server/ctl/command_line.h"
 #include "server/ctl/profile/record.h"
 
@@ -35,11 +34,11 @@ struct AdviseArguments {
   bool with_hint = false;
 };
 
-void AddRecording(CLI::App& command, std::string& device, double& seconds) {
+void AddRecording(const Command& command, std::string& device, double& seconds) {
   constexpr double kRecordedSecondsMax = 3600;
-  command.add_option("--device", device, "the device to look at, where there are several");
-  command.add_option("--seconds", seconds, "for how long to measure (default 10)")
-      ->check(simulation::Within(0.1, kRecordedSecondsMax));
+  command.AddOption("--device", device, "the device to look at, where there are several");
+  command.AddOption("--seconds", seconds, "for how long to measure (default 10)")
+      .Within(0.1, kRecordedSecondsMax);
 }
 
 int WriteProfile(const CommandLine& line, const ProfileArguments& asked) {
@@ -95,18 +94,17 @@ int RunAdvise(const CommandLine& line, const AdviseArguments& asked) {
 
 void AddProfile(CommandLine& line) {
   const auto asked = std::make_shared<ProfileArguments>();
-  CLI::App* const command = AddCommand(
+  const Command command = AddCommand(
       line.app, "profile", "measure what a client runs, for advise; or all that a device has");
-  CLI::Option* const client = command->add_option("client", asked->client, "its number; see ps");
-  CLI::Option* const node = command->add_flag(
-      "--node", asked->of_node, "the device with all its clients, for gpushared-sim place");
-  client->excludes(node);
-  command->add_option("--out", asked->file, "where to write it (default: stdout)")
-      ->type_name("FILE");
-  AddRecording(*command, asked->device, asked->seconds);
-  command->callback([&line, asked, client, node] {
-    if (client->count() + node->count() != 1 || (client->count() == 1 && asked->client == 0))
-      throw CLI::ValidationError("profile", "give the number of a client, or --node");
+  const Option client = command.AddOption("client", asked->client, "its number; see ps");
+  const Option node = command.AddFlag("--node", asked->of_node,
+                                      "the device with all its clients, for gpushared-sim place");
+  client.Excludes(node);
+  command.AddOption("--out", asked->file, "where to write it (default: stdout)").TypeName("FILE");
+  AddRecording(command, asked->device, asked->seconds);
+  command.OnUse([&line, asked, client, node] {
+    if (client.count() + node.count() != 1 || (client.count() == 1 && asked->client == 0))
+      command_line::Refuse("profile: give the number of a client, or --node");
     line.action = [&line, asked] { return WriteProfile(line, *asked); };
   });
 }
@@ -114,27 +112,27 @@ void AddProfile(CommandLine& line) {
 void AddAdvise(CommandLine& line) {
   constexpr std::size_t kSeedsMax = 1000;
   const auto asked = std::make_shared<AdviseArguments>();
-  CLI::App* const command =
+  const Command command =
       AddCommand(line.app, "advise", "would this job fit beside those that are here?");
-  command->add_option("profile", asked->profile, "the job: a file of gpusharedctl profile")
-      ->required()
-      ->type_name("FILE");
+  command.AddOption("profile", asked->profile, "the job: a file of gpusharedctl profile")
+      .Required()
+      .TypeName("FILE");
   command
-      ->add_option("--node", asked->node,
-                   "a file of gpusharedctl profile --node instead of the running server")
-      ->type_name("FILE");
-  AddRecording(*command, asked->device, asked->seconds);
+      .AddOption("--node", asked->node,
+                 "a file of gpusharedctl profile --node instead of the running server")
+      .TypeName("FILE");
+  AddRecording(command, asked->device, asked->seconds);
   command
-      ->add_option("--seeds", asked->options.seeds, "runs that the interval comes from (default 5)")
-      ->check(CLI::Range(std::size_t{1}, kSeedsMax));
-  command->add_option("--seed", asked->options.seed, "of the first run (default 1)");
+      .AddOption("--seeds", asked->options.seeds, "runs that the interval comes from (default 5)")
+      .Range(std::size_t{1}, kSeedsMax);
+  command.AddOption("--seed", asked->options.seed, "of the first run (default 1)");
   command
-      ->add_option("--least-pace", asked->options.least_pace_percent,
-                   "percent of its pace that every client must keep (default 0)")
-      ->check(simulation::Within(0, 100));
-  command->add_flag("--hint", asked->with_hint,
-                    "print what the job would ask Slurm or Kubernetes for");
-  command->callback(
+      .AddOption("--least-pace", asked->options.least_pace_percent,
+                 "percent of its pace that every client must keep (default 0)")
+      .Within(0, 100);
+  command.AddFlag("--hint", asked->with_hint,
+                  "print what the job would ask Slurm or Kubernetes for");
+  command.OnUse(
       [&line, asked] { line.action = [&line, asked] { return RunAdvise(line, *asked); }; });
 }
 

@@ -11,7 +11,7 @@
 namespace gpushared::server {
 namespace {
 
-// CLI11 fills them in.
+// The command line fills them in.
 struct ClientArguments {
   std::uint64_t id = 0;
   std::string scheduling_class;
@@ -43,32 +43,30 @@ void Do(CommandLine& line, const ipc::Admin& question, const std::string& what) 
 
 void AddClientCommands(CommandLine& line) {
   const auto arguments = std::make_shared<ClientArguments>();
-  CLI::App* const client = AddCommand(line.app, "client", "one client");
-  client->require_subcommand(1);
+  const Command client = AddCommand(line.app, "client", "one client");
+  client.RequireCommand();
 
-  CLI::App* const terminate = AddCommand(*client, "terminate", "end a client's session");
-  terminate->add_option("id", arguments->id, "ID as ps shows it")->required();
-  terminate->callback([&line, arguments] {
+  const Command terminate = AddCommand(client, "terminate", "end a client's session");
+  terminate.AddOption("id", arguments->id, "ID as ps shows it").Required();
+  terminate.OnUse([&line, arguments] {
     Do(line, {.verb = ipc::AdminVerb::kTerminate, .client = arguments->id}, "terminated");
   });
 
-  CLI::App* const set =
-      AddCommand(*client, "set", "change class, weight or share of a live client");
-  set->add_option("id", arguments->id, "ID as ps shows it")->required();
-  set->add_option("--class", arguments->scheduling_class, "high, normal or low")
-      ->check(CLI::IsMember({"high", "normal", "low"}));
-  set->add_option("--weight", arguments->weight, "share inside the class")
-      ->check(CLI::Range(1U, ipc::kWeightMax));
-  set->add_option("--max-share", arguments->max_share,
-                  "its device time at most, \"25%\"; \"100%\" lifts the cap")
-      ->check(IsShare);
-  set->callback([&line, arguments] {
+  const Command set = AddCommand(client, "set", "change class, weight or share of a live client");
+  set.AddOption("id", arguments->id, "ID as ps shows it").Required();
+  set.AddOption("--class", arguments->scheduling_class, "high, normal or low")
+      .OneOf({"high", "normal", "low"});
+  set.AddOption("--weight", arguments->weight, "share inside the class").Range(1U, ipc::kWeightMax);
+  set.AddOption("--max-share", arguments->max_share,
+                "its device time at most, \"25%\"; \"100%\" lifts the cap")
+      .Check(IsShare);
+  set.OnUse([&line, arguments] {
     ipc::Admin change = {.verb = ipc::AdminVerb::kSet, .client = arguments->id};
     change.client_class = ClassFrom(arguments->scheduling_class);
     if (arguments->weight > 0) change.weight = arguments->weight;
     if (!arguments->max_share.empty()) change.max_share = *ipc::ParseShare(arguments->max_share);
     if (!change.client_class && !change.weight && !change.max_share) {
-      throw CLI::RequiredError("client set: --class, --weight or --max-share");
+      command_line::Refuse("client set: --class, --weight or --max-share is required");
     }
     Do(line, change, "changed");
   });

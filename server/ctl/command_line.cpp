@@ -10,9 +10,9 @@
 
 namespace gpushared::server {
 
-CLI::App* AddCommand(CLI::App& parent, const std::string& name, const std::string& help) {
-  CLI::App* const command = parent.add_subcommand(name, help);
-  command->fallthrough();
+Command AddCommand(const Command& parent, const std::string& name, const std::string& help) {
+  const Command command = parent.AddCommand(name, help);
+  command.FallThrough();
   return command;
 }
 

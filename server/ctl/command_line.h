@@ -11,9 +11,9 @@
 
 #include "gpushared/status.h"
 
+#include "command_line/command_line.h"
 #include "ipc/wire/control.h"
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json_fwd.hpp>
 
 namespace gpushared::server {
@@ -21,8 +21,11 @@ namespace gpushared::server {
 // kFitsNowhere: the answer of `advise`, and no error.
 enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kNoServer = 3, kFitsNowhere = 4 };
 
+using command_line::Command;
+using command_line::Option;
+
 struct CommandLine {
-  CLI::App& app;
+  const Command& app;
   // Options of every command.
   std::string socket;  // Empty: the usual places.
   bool as_json = false;
@@ -41,7 +44,7 @@ void AddPtxCommands(CommandLine& line);       // ptx check
 void AddMigCommands(CommandLine& line);       // mig list, mig plan, ...; where it is built
 
 // A command under `parent`, which takes the shared options behind itself, too.
-CLI::App* AddCommand(CLI::App& parent, const std::string& name, const std::string& help);
+Command AddCommand(const Command& parent, const std::string& name, const std::string& help);
 
 // Makes text for people of a server's answer.
 using Report = std::function<std::string(const nlohmann::json& answer)>;

@@ -15,7 +15,7 @@
 namespace gpushared::server {
 namespace {
 
-// CLI11 fills them in; empty or zero: not said.
+// The command line fills them in; empty or zero: not said.
 struct LeaseArguments {
   std::string name, scheduling_class, highest_class, max_share, client_max_share, memory,
       client_memory, budget;
@@ -81,41 +81,38 @@ int WriteCdi(const CommandLine& line, const std::string& file) {
 }  // namespace
 
 void AddEntranceCommands(CommandLine& line) {
-  CLI::App* const cdi = AddCommand(line.app, "cdi", "entrances as devices for containers");
+  const Command cdi = AddCommand(line.app, "cdi", "entrances as devices for containers");
   const auto file = std::make_shared<std::string>();
-  cdi->add_option("--output", *file, "where to write it, such as /etc/cdi/gpushared.json")
-      ->type_name("FILE");
-  cdi->callback([&line, file] { line.action = [&line, file] { return WriteCdi(line, *file); }; });
-  CLI::App* const entrance = AddCommand(line.app, "entrance", "one way in");
-  entrance->require_subcommand(1);
-  CLI::App* const lease = AddCommand(*entrance, "lease",
-                                     "make a socket with a rule, print its path, and hold it until "
-                                     "this program ends");
+  cdi.AddOption("--output", *file, "where to write it, such as /etc/cdi/gpushared.json")
+      .TypeName("FILE");
+  cdi.OnUse([&line, file] { line.action = [&line, file] { return WriteCdi(line, *file); }; });
+  const Command entrance = AddCommand(line.app, "entrance", "one way in");
+  entrance.RequireCommand();
+  const Command lease = AddCommand(entrance, "lease",
+                                   "make a socket with a rule, print its path, and hold it until "
+                                   "this program ends");
   const auto asked = std::make_shared<LeaseArguments>();
-  lease->add_option("--who", asked->who, "who may come: user:NAME, uid:NUMBER, group:NAME, ...")
-      ->delimiter(',')
-      ->required()
-      ->type_name("LIST");
-  lease->add_option("--name", asked->name, "its name (default: lease-NUMBER)");
-  lease->add_option("--class", asked->scheduling_class,
-                    "class of those who say none, and the highest (default normal)");
-  lease->add_option("--highest-class", asked->highest_class, "the highest, if it is another one");
-  lease->add_option("--weight", asked->weight, "weight of those who say none, and the highest");
-  lease->add_option("--max-share", asked->max_share,
-                    "device time of all who come at most, \"25%\"");
-  lease->add_option("--client-max-share", asked->client_max_share,
-                    "device time of each of them at most");
-  lease->add_option("--memory", asked->memory,
-                    "device memory of all who come, \"4GiB\" or \"50%\"");
-  lease->add_option("--client-memory", asked->client_memory, "device memory of each of them");
-  lease->add_option("--clients-max", asked->clients_max, "how many may be there at one time");
-  lease->add_option("--budget", asked->budget,
-                    "leases of one budget have share, memory and clients together");
-  lease->add_option("--devices", asked->devices, "these devices alone")
-      ->delimiter(',')
-      ->type_name("LIST");
-  lease->callback(
-      [&line, asked] { line.action = [&line, asked] { return HoldLease(line, *asked); }; });
+  lease.AddOption("--who", asked->who, "who may come: user:NAME, uid:NUMBER, group:NAME, ...")
+      .Delimiter(',')
+      .Required()
+      .TypeName("LIST");
+  lease.AddOption("--name", asked->name, "its name (default: lease-NUMBER)");
+  lease.AddOption("--class", asked->scheduling_class,
+                  "class of those who say none, and the highest (default normal)");
+  lease.AddOption("--highest-class", asked->highest_class, "the highest, if it is another one");
+  lease.AddOption("--weight", asked->weight, "weight of those who say none, and the highest");
+  lease.AddOption("--max-share", asked->max_share, "device time of all who come at most, \"25%\"");
+  lease.AddOption("--client-max-share", asked->client_max_share,
+                  "device time of each of them at most");
+  lease.AddOption("--memory", asked->memory, "device memory of all who come, \"4GiB\" or \"50%\"");
+  lease.AddOption("--client-memory", asked->client_memory, "device memory of each of them");
+  lease.AddOption("--clients-max", asked->clients_max, "how many may be there at one time");
+  lease.AddOption("--budget", asked->budget,
+                  "leases of one budget have share, memory and clients together");
+  lease.AddOption("--devices", asked->devices, "these devices alone")
+      .Delimiter(',')
+      .TypeName("LIST");
+  lease.OnUse([&line, asked] { line.action = [&line, asked] { return HoldLease(line, *asked); }; });
 }
 
 }  // namespace gpushared::server

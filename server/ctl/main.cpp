@@ -22,9 +22,9 @@ namespace {
 
 // For commands that a build does without: they say so.
 [[maybe_unused]] void NameLeftOut(CommandLine& line, const char* name, const char* option) {
-  CLI::App* const command = line.app.add_subcommand(name)->group("");
-  command->fallthrough(false)->prefix_command();
-  command->callback([&line, name, option] {
+  const Command command = line.app.AddCommand(name, "");
+  command.HideAndTakeAll();
+  command.OnUse([&line, name, option] {
     line.action = [name, option] {
       std::fprintf(
           stderr,
@@ -37,18 +37,18 @@ namespace {
 }
 
 int Main(std::span<char* const> arguments) {
-  CLI::App app("Asks and tells a running gpushared server.", "gpusharedctl");
-  app.require_subcommand(1);
-  app.fallthrough();  // --json and --socket may stand after the command too.
-  app.footer(
+  const command_line::Program app("Asks and tells a running gpushared server.", "gpusharedctl");
+  app.RequireCommand();
+  app.FallThrough();  // --json and --socket may stand after the command too.
+  app.SetFooter(
       "Exit codes: 0 done; 1 the server, driver or file refused; 2 the command line makes no "
       "sense; "
       "3 no server answers; 4 the job that advise was asked about does not fit.");
-  app.set_version_flag("--version", std::string("gpusharedctl ") + GPUSHARED_VERSION);
+  app.SetVersion(std::string("gpusharedctl ") + GPUSHARED_VERSION);
   CommandLine line{.app = app, .socket = {}, .as_json = false, .action = {}};
-  app.add_option("--socket", line.socket, "the server's socket (default: the usual places)")
-      ->type_name("PATH");
-  app.add_flag("--json", line.as_json, "print the server's answer as JSON");
+  app.AddOption("--socket", line.socket, "the server's socket (default: the usual places)")
+      .TypeName("PATH");
+  app.AddFlag("--json", line.as_json, "print the server's answer as JSON");
   AddViews(line);
   AddClientCommands(line);
   AddEntranceCommands(line);
@@ -66,14 +66,9 @@ int Main(std::span<char* const> arguments) {
 #else
   NameLeftOut(line, "mig", "GPUSHARED_BUILD_MIG");
 #endif
-  app.add_subcommand("run", "start a program with this server as its CUDA driver; see run --help");
-  app.add_subcommand("doctor",
-                     "what will work here, and what to do about the rest; see doctor --help");
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::ParseError& stop) {
-    return app.exit(stop) == 0 ? kDone : kUsage;
-  }
+  app.AddCommand("run", "start a program with this server as its CUDA driver; see run --help");
+  app.AddCommand("doctor", "what will work here, and what to do about the rest; see doctor --help");
+  if (const auto stop = app.Parse(arguments); stop) return stop->Print() == 0 ? kDone : kUsage;
   return line.action();
 }
 

@@ -28,7 +28,7 @@ namespace {
 
 using nlohmann::json;
 
-// CLI11 fills them in; empty: not said.
+// The command line fills them in; empty: not said.
 struct MigArguments {
   std::string gpu, instances, file, config, board, have, output;
   std::string name = "current", state = mig::StateFile::kUsualPath;
@@ -325,93 +325,93 @@ int Restore(const CommandLine& line, const MigArguments& asked) {
 
 using Arguments = std::shared_ptr<MigArguments>;
 
-void AddWish(CLI::App& command, const Arguments& asked) {
-  CLI::Option* const instances =
-      command.add_option("INSTANCES", asked->instances,
-                         "profiles by id or name, such as 19,19,14,9 or 2x1g.5gb; none");
-  command.add_option("--gpu", asked->gpu, "the GPU: its number or UUID (default: the only one)")
-      ->type_name("GPU");
-  CLI::Option* const disable =
-      command.add_flag("--disable", asked->is_disabled, "turn MIG mode off")->excludes(instances);
-  CLI::Option* const config =
-      command.add_option("--config", asked->config, "which configuration of the file")
-          ->type_name("NAME");
-  CLI::Option* const file =
-      command.add_option("--file", asked->file, "a file of mig-parted's format, for all GPUs")
-          ->type_name("FILE")
-          ->needs(config)
-          ->excludes(instances)
-          ->excludes(disable);
-  config->needs(file);
+void AddWish(const Command& command, const Arguments& asked) {
+  const Option instances =
+      command.AddOption("INSTANCES", asked->instances,
+                        "profiles by id or name, such as 19,19,14,9 or 2x1g.5gb; none");
+  command.AddOption("--gpu", asked->gpu, "the GPU: its number or UUID (default: the only one)")
+      .TypeName("GPU");
+  const Option disable =
+      command.AddFlag("--disable", asked->is_disabled, "turn MIG mode off").Excludes(instances);
+  const Option config =
+      command.AddOption("--config", asked->config, "which configuration of the file")
+          .TypeName("NAME");
+  const Option file =
+      command.AddOption("--file", asked->file, "a file of mig-parted's format, for all GPUs")
+          .TypeName("FILE")
+          .Needs(config)
+          .Excludes(instances)
+          .Excludes(disable);
+  config.Needs(file);
 }
 
 bool HasWish(const MigArguments& asked) {
   return !asked.instances.empty() || !asked.file.empty() || asked.is_disabled;
 }
 
-void AddMigCommand(CommandLine& line, CLI::App& mig, const char* name, const char* help,
-                   const std::function<void(CLI::App&, const Arguments&)>& add,
+void AddMigCommand(CommandLine& line, const Command& mig, const char* name, const char* help,
+                   const std::function<void(const Command&, const Arguments&)>& add,
                    int (*run)(const CommandLine&, const MigArguments&), bool wishes) {
   const auto asked = std::make_shared<MigArguments>();
-  CLI::App* const command = AddCommand(mig, name, help);
-  if (wishes) AddWish(*command, asked);
-  add(*command, asked);
-  command->callback([&line, asked, run, wishes] {
+  const Command command = AddCommand(mig, name, help);
+  if (wishes) AddWish(command, asked);
+  add(command, asked);
+  command.OnUse([&line, asked, run, wishes] {
     if (wishes && !HasWish(*asked)) {
-      throw CLI::ValidationError("INSTANCES, --file or --disable is needed");
+      command_line::Refuse("INSTANCES, --file or --disable is needed");
     }
     line.action = [&line, asked, run] { return run(line, *asked); };
   });
 }
 
-void AddState(CLI::App& command, const Arguments& asked) {
-  command.add_option("--state", asked->state, "where layouts of the boot and the journal are kept")
-      ->type_name("FILE");
+void AddState(const Command& command, const Arguments& asked) {
+  command.AddOption("--state", asked->state, "where layouts of the boot and the journal are kept")
+      .TypeName("FILE");
   command
-      .add_option("--drain-time", asked->drain_s,
-                  "seconds to wait for sessions on what is to go (default 30)")
-      ->check(CLI::Range(1U, 86400U));
+      .AddOption("--drain-time", asked->drain_s,
+                 "seconds to wait for sessions on what is to go (default 30)")
+      .Range(1U, 86400U);
 }
 
 }  // namespace
 
 void AddMigCommands(CommandLine& line) {
-  CLI::App* const mig = AddCommand(line.app, "mig", "how GPUs are cut into MIG instances");
-  mig->require_subcommand(1);
+  const Command mig = AddCommand(line.app, "mig", "how GPUs are cut into MIG instances");
+  mig.RequireCommand();
   AddMigCommand(
-      line, *mig, "list", "GPUs, their instances and profiles",
-      [](CLI::App& command, const Arguments& asked) {
-        command.add_option("--board", asked->board,
-                           "the profiles of a board that need not be here: A30, A100-40, ...");
+      line, mig, "list", "GPUs, their instances and profiles",
+      [](const Command& command, const Arguments& asked) {
+        command.AddOption("--board", asked->board,
+                          "the profiles of a board that need not be here: A30, A100-40, ...");
       },
       List, false);
   AddMigCommand(
-      line, *mig, "plan", "what apply would do; changes nothing",
-      [](CLI::App& command, const Arguments& asked) {
-        CLI::Option* const board =
-            command.add_option("--board", asked->board, "plan for a board that need not be here");
-        command.add_option("--have", asked->have, "its instances, such as 19:6,14:0")->needs(board);
+      line, mig, "plan", "what apply would do; changes nothing",
+      [](const Command& command, const Arguments& asked) {
+        const Option board =
+            command.AddOption("--board", asked->board, "plan for a board that need not be here");
+        command.AddOption("--have", asked->have, "its instances, such as 19:6,14:0").Needs(board);
       },
       PlanOnly, true);
   AddMigCommand(
-      line, *mig, "apply", "cut GPUs so; all or none, and again at each boot",
-      [](CLI::App& command, const Arguments& asked) {
-        command.add_flag("--at-boot", asked->is_at_boot,
-                         "change nothing now, make the layout at the next boot");
+      line, mig, "apply", "cut GPUs so; all or none, and again at each boot",
+      [](const Command& command, const Arguments& asked) {
+        command.AddFlag("--at-boot", asked->is_at_boot,
+                        "change nothing now, make the layout at the next boot");
         AddState(command, asked);
       },
       Apply, true);
   AddMigCommand(
-      line, *mig, "assert", "whether GPUs are cut so: exit code 0 or 1",
-      [](CLI::App&, const Arguments&) {}, Assert, true);
+      line, mig, "assert", "whether GPUs are cut so: exit code 0 or 1",
+      [](const Command&, const Arguments&) {}, Assert, true);
   AddMigCommand(
-      line, *mig, "export", "how GPUs are cut, as a file of mig-parted's format",
-      [](CLI::App& command, const Arguments& asked) {
-        command.add_option("--output", asked->output, "where to write it")->type_name("FILE");
-        command.add_option("--name", asked->name, "what the configuration is called");
+      line, mig, "export", "how GPUs are cut, as a file of mig-parted's format",
+      [](const Command& command, const Arguments& asked) {
+        command.AddOption("--output", asked->output, "where to write it").TypeName("FILE");
+        command.AddOption("--name", asked->name, "what the configuration is called");
       },
       Export, false);
-  AddMigCommand(line, *mig, "restore",
+  AddMigCommand(line, mig, "restore",
                 "take back what was cut off, and make the layouts of the boot", AddState, Restore,
                 false);
 }

@@ -31,15 +31,14 @@ int CheckFile(const CommandLine& line, const std::string& path) {
 }  // namespace
 
 void AddPtxCommands(CommandLine& line) {
-  CLI::App* const ptx = AddCommand(line.app, "ptx", "files of kernels; needs no server");
-  ptx->require_subcommand(1);
-  CLI::App* const check = AddCommand(*ptx, "check", "what the server can do with each kernel");
+  const Command ptx = AddCommand(line.app, "ptx", "files of kernels; needs no server");
+  ptx.RequireCommand();
+  const Command check = AddCommand(ptx, "check", "what the server can do with each kernel");
   const auto path = std::make_shared<std::string>();
-  check->add_option("file", *path, "PTX, fatbin, executable or shared object")
-      ->required()
-      ->type_name("FILE");
-  check->callback(
-      [&line, path] { line.action = [&line, path] { return CheckFile(line, *path); }; });
+  check.AddOption("file", *path, "PTX, fatbin, executable or shared object")
+      .Required()
+      .TypeName("FILE");
+  check.OnUse([&line, path] { line.action = [&line, path] { return CheckFile(line, *path); }; });
 }
 
 }  // namespace gpushared::server

@@ -58,12 +58,12 @@ std::string DeviceSentence(const nlohmann::json& answer) {
 
 void AddDrain(CommandLine& line) {
   const auto device = std::make_shared<std::string>();
-  CLI::App* const drain =
+  const Command drain =
       AddCommand(line.app, "drain",
                  "take no new clients; the server, or the worker of one device, ends with its last "
                  "session");
-  drain->add_option("DEVICE", *device, "this one alone, until `resume`; a name as clients use it");
-  drain->callback([&line, device] {
+  drain.AddOption("DEVICE", *device, "this one alone, until `resume`; a name as clients use it");
+  drain.OnUse([&line, device] {
     line.action = [&line, device] {
       return AskAndPrint(
           line, {.verb = ipc::AdminVerb::kDrain, .terms = *device}, [](const auto& answer) {
@@ -77,10 +77,9 @@ void AddDrain(CommandLine& line) {
 
 void AddResume(CommandLine& line) {
   const auto device = std::make_shared<std::string>();
-  CLI::App* const resume =
-      AddCommand(line.app, "resume", "have a drained device take clients again");
-  resume->add_option("DEVICE", *device, "as in `drain`")->required();
-  resume->callback([&line, device] {
+  const Command resume = AddCommand(line.app, "resume", "have a drained device take clients again");
+  resume.AddOption("DEVICE", *device, "as in `drain`").Required();
+  resume.OnUse([&line, device] {
     line.action = [&line, device] {
       return AskAndPrint(line, {.verb = ipc::AdminVerb::kResume, .terms = *device}, DeviceSentence);
     };
@@ -93,7 +92,7 @@ void AddServerCommands(CommandLine& line) {
   AddDrain(line);
   AddResume(line);
   AddCommand(line.app, "reload", "take over rules and entrances as the configuration has them now")
-      ->callback([&line] {
+      .OnUse([&line] {
         line.action = [&line] {
           return AskAndPrint(line, {.verb = ipc::AdminVerb::kReload}, [](const auto& answer) {
             std::string later;
@@ -108,7 +107,7 @@ void AddServerCommands(CommandLine& line) {
         };
       });
   AddCommand(line.app, "upgrade", "have the server go on with its program's file as it is now")
-      ->callback([&line] { line.action = [&line] { return Upgrade(line); }; });
+      .OnUse([&line] { line.action = [&line] { return Upgrade(line); }; });
 }
 
 }  // namespace gpushared::server

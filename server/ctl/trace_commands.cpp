@@ -121,28 +121,26 @@ int Record(const CommandLine& line, const TraceArguments& asked) {
 
 void AddTraceCommands(CommandLine& line) {
   const auto asked = std::make_shared<TraceArguments>();
-  CLI::App* const trace = AddCommand(
+  const Command trace = AddCommand(
       line.app, "trace", "write what runs into a file for a viewer, such as ui.perfetto.dev");
   trace
-      ->add_option("--out", asked->file,
-                   "the file: NAME.pftrace for Perfetto, NAME.json for Chrome's viewer")
-      ->required()
-      ->type_name("FILE");
-  trace
-      ->add_option("--seconds", asked->seconds, "for how long (default 10); Ctrl-C ends it earlier")
-      ->check(CLI::Range(0.1, kSecondsMax));
-  trace
-      ->add_option("--format", asked->format, "perfetto or chrome, if the file's name does not say")
-      ->check(CLI::IsMember({"perfetto", "chrome"}));
-  trace->add_option("--device", asked->devices, "these devices alone")
-      ->delimiter(',')
-      ->type_name("LIST");
-  trace->add_option("--max-mib", asked->mib_max, "end when the file has so many MiB (default 1024)")
-      ->check(CLI::Range(1U, 1U << 20));
-  trace->callback([&line, asked] {
+      .AddOption("--out", asked->file,
+                 "the file: NAME.pftrace for Perfetto, NAME.json for Chrome's viewer")
+      .Required()
+      .TypeName("FILE");
+  trace.AddOption("--seconds", asked->seconds, "for how long (default 10); Ctrl-C ends it earlier")
+      .Range(0.1, kSecondsMax);
+  trace.AddOption("--format", asked->format, "perfetto or chrome, if the file's name does not say")
+      .OneOf({"perfetto", "chrome"});
+  trace.AddOption("--device", asked->devices, "these devices alone")
+      .Delimiter(',')
+      .TypeName("LIST");
+  trace.AddOption("--max-mib", asked->mib_max, "end when the file has so many MiB (default 1024)")
+      .Range(1U, 1U << 20);
+  trace.OnUse([&line, asked] {
     if (!FormatOf(*asked)) {
-      throw CLI::ValidationError(
-          "--out", "the file's name ends neither in .pftrace nor in .json: give --format");
+      command_line::Refuse(
+          "--out: the file's name ends neither in .pftrace nor in .json: give --format");
     }
     line.action = [&line, asked] { return Record(line, *asked); };
   });

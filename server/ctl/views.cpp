@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 
-// CLI11 fills them in.
+// The command line fills them in.
 struct ViewArguments {
   View view;
   double watch_s = 0;  // 0: once.
@@ -65,49 +65,49 @@ int Show(const CommandLine& line, const TableCommand& command, ViewArguments ask
 }
 
 void AddTable(CommandLine& line, const TableCommand& command) {
-  CLI::App* const app = AddCommand(line.app, command.name, command.help);
+  const Command app = AddCommand(line.app, command.name, command.help);
   const auto arguments = std::make_shared<ViewArguments>();
-  CLI::Option* const wide = app->add_flag("--wide", arguments->view.wide, "all columns");
-  app->add_option("--columns", arguments->view.fields,
-                  "these columns, by the names that --json has, such as name,class")
-      ->delimiter(',')
-      ->type_name("LIST")
-      ->excludes(wide);
-  CLI::Option* const watch =
-      app->add_option("--watch", arguments->watch_s,
-                      "again and again, every so many seconds (default 2), until interrupted")
-          ->expected(0, 1)
-          ->check(CLI::Range(0.1, 3600.0))
-          ->type_name("SECONDS");
-  app->callback([&line, &command, arguments, watch] {
-    if (watch->count() > 0 && watch->results().empty()) arguments->watch_s = 2;
+  const Option wide = app.AddFlag("--wide", arguments->view.wide, "all columns");
+  app.AddOption("--columns", arguments->view.fields,
+                "these columns, by the names that --json has, such as name,class")
+      .Delimiter(',')
+      .TypeName("LIST")
+      .Excludes(wide);
+  const Option watch =
+      app.AddOption("--watch", arguments->watch_s,
+                    "again and again, every so many seconds (default 2), until interrupted")
+          .Expected(0, 1)
+          .Range(0.1, 3600.0)
+          .TypeName("SECONDS");
+  app.OnUse([&line, &command, arguments, watch] {
+    if (watch.IsBare()) arguments->watch_s = 2;
     if (const Status fields = CheckFields(arguments->view, command.columns()); !fields.ok()) {
-      throw CLI::ValidationError("--columns", fields.message());
+      command_line::Refuse("--columns: " + fields.message());
     }
     line.action = [&line, &command, arguments] { return Show(line, command, *arguments); };
   });
 }
 
 void AddExplain(CommandLine& line) {
-  CLI::App* const app = AddCommand(line.app, "explain", "why a request of a client took so long");
+  const Command app = AddCommand(line.app, "explain", "why a request of a client took so long");
   const auto question = std::make_shared<ipc::Admin>(ipc::Admin{.verb = ipc::AdminVerb::kExplain});
-  app->add_option("id", question->client, "ID as ps shows it")->required()->type_name("CLIENT");
-  app->add_option("request", question->request, "its number (default: the slowest known)")
-      ->type_name("REQUEST");
-  app->callback([&line, question] {
+  app.AddOption("id", question->client, "ID as ps shows it").Required().TypeName("CLIENT");
+  app.AddOption("request", question->request, "its number (default: the slowest known)")
+      .TypeName("REQUEST");
+  app.OnUse([&line, question] {
     line.action = [&line, question] { return AskAndPrint(line, *question, ExplainReport); };
   });
 }
 
 void AddTop(CommandLine& line) {
-  CLI::App* const app =
+  const Command app =
       AddCommand(line.app, "top", "devices and clients, live in the terminal; h shows the keys");
   const auto every_s = std::make_shared<double>(1);
-  app->add_option("--every", *every_s, "asks every so many seconds (default 1)")
-      ->check(CLI::Range(0.2, 3600.0))
-      ->type_name("SECONDS");
-  app->callback([&line, every_s] {
-    if (line.as_json) throw CLI::ValidationError("--json", "top has none; status and ps have");
+  app.AddOption("--every", *every_s, "asks every so many seconds (default 1)")
+      .Range(0.2, 3600.0)
+      .TypeName("SECONDS");
+  app.OnUse([&line, every_s] {
+    if (line.as_json) command_line::Refuse("--json: top has none; status and ps have");
     line.action = [&line, every_s] {
       const std::optional<std::string> path = SocketOf(line);
       return path ? top::ShowTop(*path, std::chrono::duration<double>(*every_s)) : kNoServer;

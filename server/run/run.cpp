@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -18,13 +19,12 @@
 #include "gpushared/client.h"
 #include "gpushared/result.h"
 
+#include "command_line/command_line.h"
 #include "ipc/share.h"
 #include "ipc/socket_path.h"
 #include "server/run/drop_in_folder.h"
 #include "server/run/environment.h"
 #include "server/run/program_file.h"
-
-#include <CLI/CLI.hpp>
 
 namespace gpushared::server {
 namespace {
@@ -59,46 +59,47 @@ std::optional<SchedulingClass> ClassOf(std::string_view name) {
 
 bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-void Declare(CLI::App& app, RunOptions& options) {
+void Declare(const command_line::Command& app, RunOptions& options) {
   RunWishes& wishes = options.wishes;
-  app.add_option("--class", wishes.scheduling_class, "high, normal or low")
-      ->check(CLI::IsMember({"high", "normal", "low"}));
-  app.add_option("--weight", wishes.weight, "share inside the class")->check(CLI::Range(1U, 1000U));
-  app.add_option("--max-share", wishes.max_share, "device time at most, \"25%\"")
-      ->check([](const std::string& text) {
+  app.AddOption("--class", wishes.scheduling_class, "high, normal or low")
+      .OneOf({"high", "normal", "low"});
+  app.AddOption("--weight", wishes.weight, "share inside the class").Range(1U, 1000U);
+  app.AddOption("--max-share", wishes.max_share, "device time at most, \"25%\"")
+      .Check([](const std::string& text) {
         const Result<std::uint32_t> share = ipc::ParseShare(text);
         return share.ok() ? std::string() : std::string(share.status().message());
       });
-  app.add_option("--promise", wishes.promise, "time in which a request shall be served")
-      ->check([](const std::string& text) {
-        double milliseconds = 0;
-        const bool is_number = CLI::detail::lexical_cast(text, milliseconds);
+  app.AddOption("--promise", wishes.promise, "time in which a request shall be served")
+      .Check([](const std::string& text) {
+        char* end = nullptr;
+        const double milliseconds = std::strtod(text.c_str(), &end);
+        const bool is_number = !text.empty() && *end == '\0';
         return is_number && milliseconds > 0 ? std::string()
                                              : "'" + text + "' is no number above 0";
       })
-      ->type_name("MILLISECONDS");
-  app.add_option("--name", wishes.name, "for gpusharedctl and logs (default: the program's name)");
-  app.add_option("--device", wishes.device, "cpu:0, ... (default: the least loaded one)");
-  app.add_option("--socket", wishes.socket, "the server's socket (default: the usual places)")
-      ->type_name("PATH");
-  app.add_option("--entrance", options.entrance,
-                 "come in through this entrance: NAME/gpushared.sock beside the server's socket")
-      ->check([](const std::string& name) {
+      .TypeName("MILLISECONDS");
+  app.AddOption("--name", wishes.name, "for gpusharedctl and logs (default: the program's name)");
+  app.AddOption("--device", wishes.device, "cpu:0, ... (default: the least loaded one)");
+  app.AddOption("--socket", wishes.socket, "the server's socket (default: the usual places)")
+      .TypeName("PATH");
+  app.AddOption("--entrance", options.entrance,
+                "come in through this entrance: NAME/gpushared.sock beside the server's socket")
+      .Check([](const std::string& name) {
         const bool is_one_folder =
             !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
         return is_one_folder ? std::string()
                              : "'" + name + "' is no entrance's name; --socket takes a path";
       })
-      ->type_name("NAME");
-  app.add_option("--drop-in", wishes.drop_in, "folder of the drop-in libcuda.so.1")
-      ->type_name("FOLDER");
-  app.add_option("--fallback", wishes.fallback,
-                 "native: the installed driver serves the program where no server answers")
-      ->check(CLI::IsMember({"native"}));
-  app.add_flag("--ptx", options.asks_for_ptx,
-               "ask tools for PTX in place of machine code (a cpu device does so by itself)");
-  app.add_flag("--explain", options.explains, "say on stderr what is set, and why");
-  app.footer(
+      .TypeName("NAME");
+  app.AddOption("--drop-in", wishes.drop_in, "folder of the drop-in libcuda.so.1")
+      .TypeName("FOLDER");
+  app.AddOption("--fallback", wishes.fallback,
+                "native: the installed driver serves the program where no server answers")
+      .OneOf({"native"});
+  app.AddFlag("--ptx", options.asks_for_ptx,
+              "ask tools for PTX in place of machine code (a cpu device does so by itself)");
+  app.AddFlag("--explain", options.explains, "say on stderr what is set, and why");
+  app.SetFooter(
       "Everything after -- is the program and its arguments. Exit codes: the program's; "
       "1 the server refuses; 2 the command line makes no sense; 3 no server answers; "
       "126 and 127 as in shells.");
@@ -170,13 +171,12 @@ int RunCommand(std::span<char* const> arguments) {
     return std::string_view(argument) == "--";
   });
   const auto own = static_cast<std::size_t>(mark - arguments.begin());
-  CLI::App app("Starts a program with a gpushared server as its CUDA driver.", "gpushared run");
+  const command_line::Program app("Starts a program with a gpushared server as its CUDA driver.",
+                                  "gpushared run");
   RunOptions options;
   Declare(app, options);
-  try {
-    app.parse(static_cast<int>(own) - 1, arguments.data() + 1);
-  } catch (const CLI::ParseError& stop) {
-    if (app.exit(stop) == 0) return kDone;
+  if (const auto stop = app.Parse(arguments.subspan(1, own - 1)); stop) {
+    if (stop->Print() == 0) return kDone;
     if (mark != arguments.end()) return kUsage;
     return Complain(kUsage, "-- comes before the program: run [options] -- PROGRAM [arguments]");
   }

@@ -13,10 +13,9 @@
 #include <system_error>
 #include <utility>
 
+#include "command_line/command_line.h"
 #include "ipc/unique_fd.h"
 #include "server/admin/parse_arguments.h"
-
-#include <CLI/CLI.hpp>
 
 namespace gpushared::web {
 namespace {
@@ -100,32 +99,32 @@ Result<std::string> ReadToken(const std::string& path) {
 }
 
 std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments) {
-  CLI::App app(
+  const command_line::Program app(
       "Shows a gpushared server on a page, and serves its metrics to Prometheus at /metrics.",
       "gpushared-web");
-  app.set_version_flag("--version", std::string("gpushared-web ") + GPUSHARED_VERSION);
-  app.footer(
+  app.SetVersion(std::string("gpushared-web ") + GPUSHARED_VERSION);
+  app.SetFooter(
       "Exit codes: 0 stopped by a signal; 1 it could not listen; 2 the command line makes "
       "no sense.");
   Options options;
   std::string listen = kUsualEndpoint, token_file;
-  app.add_option("--socket", options.socket, "the server's socket (default: the usual places)")
-      ->type_name("PATH");
-  app.add_option("--listen", listen,
-                 std::string("where to listen; needs --token-file where others than this machine "
-                             "may connect (default: ") +
-                     kUsualEndpoint + ")")
-      ->type_name("ADDRESS:PORT");
-  app.add_option("--token-file", token_file,
-                 "a file with the token: who looks types it in once, programs send "
-                 "'Authorization: Bearer TOKEN'")
-      ->type_name("FILE");
-  app.add_option("--host", options.hosts,
-                 "a name under which this machine is reached, beside its own; with --token-file "
-                 "(may be repeated)")
-      ->type_name("NAME")
-      ->expected(1)
-      ->take_all();
+  app.AddOption("--socket", options.socket, "the server's socket (default: the usual places)")
+      .TypeName("PATH");
+  app.AddOption("--listen", listen,
+                std::string("where to listen; needs --token-file where others than this machine "
+                            "may connect (default: ") +
+                    kUsualEndpoint + ")")
+      .TypeName("ADDRESS:PORT");
+  app.AddOption("--token-file", token_file,
+                "a file with the token: who looks types it in once, programs send "
+                "'Authorization: Bearer TOKEN'")
+      .TypeName("FILE");
+  app.AddOption("--host", options.hosts,
+                "a name under which this machine is reached, beside its own; with --token-file "
+                "(may be repeated)")
+      .TypeName("NAME")
+      .Expected(1)
+      .TakeAll();
   const auto refused = [](const Status& why) {
     return ExitNow{admin::kRefusedArguments, "gpushared-web: " + std::string(why.message()) + "\n"};
   };

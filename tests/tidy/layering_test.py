@@ -7,9 +7,10 @@ import tempfile
 
 # Our folders that each folder may include, longest match first. "gpushared" are the public headers.
 ALLOWED = {
+    "command_line": {"command_line"},
     "ipc": {"ipc", "gpushared"},
     "scheduler": {"scheduler"},
-    "scheduler/sim": {"scheduler", "gpushared"},
+    "scheduler/sim": {"command_line", "scheduler", "gpushared"},
     "client_lib": {"client_lib", "ipc", "gpushared"},
     # What the driver's interface looks like stands in one place for both sides of it.
     # It links PTX in the program's own process.
@@ -28,14 +29,14 @@ ALLOWED = {
     "server/worker/control": {"server/worker", "server/totals", "server/trace", "server/loader", "server/log_rate", "server/device", "ipc", "scheduler", "gpushared"},
     "server/worker/device_thread": {"server/worker/device_thread", "server/totals", "server/trace", "server/numa", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
     "server/broker": {"server/broker", "server/totals", "server/config", "server/subject", "server/log_rate", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
-    "server/run": {"server/run", "ipc", "gpushared"},
-    "server/admin": {"server/admin", "server/trace", "ipc", "gpushared"},
-    "server/web": {"server/web", "server/admin", "server/totals", "server/trace", "scheduler", "ipc", "gpushared"},
+    "server/run": {"command_line", "server/run", "ipc", "gpushared"},
+    "server/admin": {"command_line", "server/admin", "server/trace", "ipc", "gpushared"},
+    "server/web": {"command_line", "server/web", "server/admin", "server/totals", "server/trace", "scheduler", "ipc", "gpushared"},
     "server/mig": {"server/mig", "server/device/inventory", "ipc", "gpushared"},
-    "server/ctl": {"server/ctl", "server/admin", "server/mig", "server/trace", "scheduler", "scheduler/sim", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
-    "server/cluster/kubernetes": {"server/cluster/kubernetes", "server/admin", "ipc", "gpushared"},
+    "server/ctl": {"command_line", "server/ctl", "server/admin", "server/mig", "server/trace", "scheduler", "scheduler/sim", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
+    "server/cluster/kubernetes": {"command_line", "server/cluster/kubernetes", "server/admin", "ipc", "gpushared"},
     "server/cluster/slurm": {"server/cluster/slurm", "server/admin", "server/trace", "server/config_values", "scheduler", "ipc", "gpushared"},
-    "server": {"server", "ipc", "scheduler", "gpushared"},
+    "server": {"command_line", "server", "ipc", "scheduler", "gpushared"},
     "samples": {"samples", "gpushared"},
 }
 # Programs inside a folder: its bans do not hold for them, and only who names them may include their files.
@@ -48,6 +49,8 @@ BANNED = {
     "client_lib": ("spdlog", "nlohmann", "CLI"),
     "client_lib/include": ("boost", "spdlog"),
     "samples": ("boost", "spdlog", "nlohmann"),
+    # It takes 3 s and 1.9 MB in each file; `command_line` has it once.
+    "server": ("CLI",),
     "server/ptx": ("boost", "spdlog"),
     # What it has to say, the control thread says for it.
     "server/worker/device_thread": ("boost", "spdlog", "nlohmann"),
@@ -59,6 +62,7 @@ UNSPOKEN = {
 }
 # One offender of every rule, by the file that holds it. A rule without one here fails.
 OFFENDERS = {
+    "command_line/a.cpp": '#include "server/config.h"',
     "ipc/a.h": '#include "scheduler/policy.h"',
     "ipc/b.cpp": "#include <spdlog/spdlog.h>",
     "ipc/c.cpp": '#include "unix_socket.h"',
@@ -100,6 +104,7 @@ OFFENDERS = {
     "server/web/a.cpp": '#include "server/broker/broker.h"',
     "server/cluster/slurm/a.cpp": '#include "server/broker/broker.h"',
     "server/cluster/kubernetes/a.cpp": '#include "server/cluster/slurm/job_rules.h"',
+    "server/b.cpp": "#include <CLI/CLI.hpp>",
     "server/a.cpp": '#include "client_lib/client_impl.h"',
     "samples/a.cpp": '#include "ipc/unix_socket.h"',
     "samples/b.cu": "#include <boost/asio.hpp>",

@@ -9,13 +9,13 @@
 #include <string>
 #include <string_view>
 
+#include "command_line/command_line.h"
 #include "server/ctl/doctor/finding.h"
 #include "server/ctl/doctor/machine.h"
 #include "server/ctl/doctor/program.h"
 #include "server/device/inventory/read_inventory.h"
 #include "server/run/drop_in_folder.h"
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace gpushared::server {
@@ -35,17 +35,17 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-void Declare(CLI::App& app, DoctorOptions& options) {
-  app.add_option("--socket", options.socket, "the server's socket (default: the usual places)")
-      ->type_name("PATH");
-  app.add_option("--class", options.scheduling_class, "ask for this class: high, normal or low")
-      ->check(CLI::IsMember({"high", "normal", "low"}));
-  app.add_option("--drop-in", options.drop_in, "folder of the drop-in libcuda.so.1")
-      ->type_name("FOLDER");
-  app.add_option("--ptxas", options.ptxas, "the compiler (default: the usual places)")
-      ->type_name("PATH");
-  app.add_flag("--json", options.as_json, "print what was found as JSON");
-  app.footer(
+void Declare(const command_line::Command& app, DoctorOptions& options) {
+  app.AddOption("--socket", options.socket, "the server's socket (default: the usual places)")
+      .TypeName("PATH");
+  app.AddOption("--class", options.scheduling_class, "ask for this class: high, normal or low")
+      .OneOf({"high", "normal", "low"});
+  app.AddOption("--drop-in", options.drop_in, "folder of the drop-in libcuda.so.1")
+      .TypeName("FOLDER");
+  app.AddOption("--ptxas", options.ptxas, "the compiler (default: the usual places)")
+      .TypeName("PATH");
+  app.AddFlag("--json", options.as_json, "print what was found as JSON");
+  app.SetFooter(
       "A program behind -- is looked at with its libraries and Python packages; it is not run. "
       "Exit codes: 0 all is well; 1 something will not work; 2 the command line makes no sense.");
 }
@@ -94,14 +94,12 @@ int DoctorCommand(std::span<char* const> arguments) {
     return std::string_view(argument) == "--";
   });
   const auto own = static_cast<std::size_t>(mark - arguments.begin());
-  CLI::App app("Says what will work on this machine, and what to do about the rest.",
-               "gpusharedctl doctor");
+  const command_line::Program app(
+      "Says what will work on this machine, and what to do about the rest.", "gpusharedctl doctor");
   DoctorOptions options;
   Declare(app, options);
-  try {
-    app.parse(static_cast<int>(own) - 1, arguments.data() + 1);
-  } catch (const CLI::ParseError& stop) {
-    return app.exit(stop) == 0 ? kAllWell : kUsage;
+  if (const auto stop = app.Parse(arguments.subspan(1, own - 1)); stop) {
+    return stop->Print() == 0 ? kAllWell : kUsage;
   }
   const bool has_program = mark != arguments.end() && own + 1 < arguments.size();
   const Findings findings =
