@@ -47,14 +47,14 @@ void Residency::Update(Client& client, const MemoryHeld& held, TimePoint now) {
   Check(held.spare_bytes <= held.resident_bytes, "no more is spare than is resident");
   const bool had_nothing = client.held.movable_bytes == 0 && held.movable_bytes > 0;
   const bool wanted_more = client.wants_more(now);
-  const bool was_missing = !client.can_run() || client.way.count() > 0;
+  const bool was_missing = !client.can_run() || client.way.took.count() > 0;
   client.held = held;
   if (client.can_run() && (had_nothing || was_missing)) ComeIn(client, wanted_more, now);
   CountWait(client, now);
 }
 
 void Residency::ComeIn(Client& client, bool goes_on, TimePoint now) {
-  const Duration way = std::exchange(client.way, {});
+  const Duration way = CostOf(std::exchange(client.way, {}), goes_on);
   client.replaced_bytes = 0;
   client.last_way = goes_on ? client.last_way + way : way;
   if (!goes_on) client.came_in = now;
@@ -103,25 +103,25 @@ void Residency::OnDrained(ClientId client, TimePoint now) {
   if (now > state.held_since) stops_.Add(now - state.held_since);
 }
 
-Duration Residency::CostOf(bool goes_in, std::uint64_t bytes, Duration took) {
-  const auto mebibytes = static_cast<Duration::rep>(bytes / kMebibyte);
-  if (mebibytes == 0) return took;
-  RecentSamples<15>& samples = per_mebibyte_[goes_in ? 1 : 0];
-  samples.Add(took / mebibytes);
-  return std::min(took, 2 * mebibytes * samples.Quantile(50));
+Duration Residency::CostOf(const Way& way, bool goes_on) {
+  const auto mebibytes = static_cast<Duration::rep>(way.bytes / kMebibyte);
+  if (mebibytes == 0) return way.took;
+  if (!goes_on || ways_.empty()) ways_.Add(way.took / mebibytes);
+  return mebibytes * ways_.Quantile(50);
 }
 
-Duration Residency::Charged(Client& beneficiary, const Move& move, std::uint64_t moved,
-                            Duration cost) {
+void Residency::Charge(Client& beneficiary, const Move& move, std::uint64_t moved, Duration took) {
   if (!move.goes_in && move.client == move.beneficiary) {
     beneficiary.replaced_bytes += moved;
-    return {};
+    return;
   }
-  if (!move.goes_in || moved == 0) return cost;
-  const std::uint64_t own = std::min(moved, beneficiary.replaced_bytes);
+  const std::uint64_t own = move.goes_in ? std::min(moved, beneficiary.replaced_bytes) : 0;
   beneficiary.replaced_bytes -= own;
-  const double part = static_cast<double>(moved - own) / static_cast<double>(moved);
-  return Duration(static_cast<Duration::rep>(static_cast<double>(cost.count()) * part));
+  const double part =
+      moved == 0 ? 1 : static_cast<double>(moved - own) / static_cast<double>(moved);
+  beneficiary.way.bytes += moved - own;
+  beneficiary.way.took +=
+      Duration(static_cast<Duration::rep>(static_cast<double>(took.count()) * part));
 }
 
 void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) {
@@ -131,10 +131,11 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
   if (Client* const beneficiary = clients_.Find(move_->beneficiary)) {
     const std::uint64_t moved = std::max(before, after) - std::min(before, after);
     const Duration took = now - move_->since;
-    const Duration cost = CostOf(move_->goes_in, moved, took);
-    const auto mebibytes = static_cast<Duration::rep>(moved / kMebibyte);
-    if (move_->is_owed && !move_->goes_in && mebibytes > 0) owed_mebibyte_.Add(took / mebibytes);
-    beneficiary->way += Charged(*beneficiary, *move_, moved, cost);
+    if (const auto mebibytes = static_cast<Duration::rep>(moved / kMebibyte); mebibytes > 0) {
+      per_mebibyte_[move_->goes_in ? 1 : 0].Add(took / mebibytes);
+      if (move_->is_owed && !move_->goes_in) owed_mebibyte_.Add(took / mebibytes);
+    }
+    Charge(*beneficiary, *move_, moved, took);
   }
   if (move_->goes_in && before == after) rests_until_ = now + options_.rest;
   move_.reset();

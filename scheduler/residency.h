@@ -23,9 +23,10 @@ struct ResidencyOptions {
   bool moves_by_step = false;
   // Steps come in while nothing of their client runs.
   bool holds_for_moves_in = false;
-  // A client that came in stays this many times as long as the moves for it took. So 9 spends a
-  // tenth of the time on moves. A move that took longer than twice what its bytes take usually
-  // counts as twice: one that a busy machine held up buys no long stay.
+  // A client that came in stays this many times as long as the moves for it take. So 9 spends a
+  // tenth of the time on moves. They count with what their bytes usually take: the median of the
+  // last 15 clients that came in. So what a machine does to the moves for one of them gives it no
+  // longer stay than its equals have.
   int stay_factor = 9;
   Duration stay_min = std::chrono::milliseconds(20);
   Duration stay_max = std::chrono::seconds(60);
@@ -202,6 +203,13 @@ class Residency {
     Duration promised{};
   };
 
+  // Moves on behalf of a client. What keeps no others waiting, since its own memory made room, is
+  // no part of it.
+  struct Way {
+    std::uint64_t bytes = 0;
+    Duration took{};
+  };
+
   struct Client {
     MemoryGrant grant;
     bool moves_by_step = false;
@@ -222,7 +230,7 @@ class Residency {
     bool is_in = false;
     TimePoint came_in{};
     TimePoint stays_until{};
-    Duration way{};  // Time that moves took on its behalf since it last could run.
+    Way way;                           // Since it last could run.
     std::uint64_t replaced_bytes = 0;  // Its own went so far for what comes in.
     Duration last_way{};               // For all that it has in this stay.
     std::optional<TimePoint> waits_since{};
@@ -286,11 +294,9 @@ class Residency {
     bool is_cut = false;
   };
 
-  // A stay pays this for a move.
-  Duration CostOf(bool goes_in, std::uint64_t bytes, Duration took);
-  // Of that: what keeps no others waiting, since a client's own memory made room, buys no stay.
-  static Duration Charged(Client& beneficiary, const Move& move, std::uint64_t moved,
-                          Duration cost);
+  // A stay pays this for a way; `goes_on`: for a further part of it.
+  Duration CostOf(const Way& way, bool goes_on);
+  static void Charge(Client& beneficiary, const Move& move, std::uint64_t moved, Duration took);
   void CountWait(Client& client, TimePoint now);
   // A MiB takes the first in nearly all moves, and the second in the slowest one.
   struct MebibyteTimes {
@@ -341,7 +347,9 @@ class Residency {
   const ResidencyOptions options_;
   ClientTable<Client> clients_;
   std::optional<Move> move_;
-  // A MiB took so long, out and in.
+  // A MiB took so long: of the ways of clients that came in,
+  RecentSamples<15> ways_;
+  // and of moves out and in.
   std::array<RecentSamples<15>, 2> per_mebibyte_;
   RecentSamples<63> owed_mebibyte_;  // The same out, for those who have a right to it.
   RecentSamples<63> stops_;

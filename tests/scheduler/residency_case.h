@@ -81,7 +81,9 @@ class ResidencyTest : public ::testing::Test {
           break;
         case Kind::kMoveOut:
         case Kind::kMoveIn:
-          now_ += 1ms * static_cast<int>(action->bytes / kStep) + std::exchange(delay_, {});
+          now_ += (action->beneficiary == slowed_ ? 3ms : 1ms) *
+                      static_cast<int>(action->bytes / kStep) +
+                  std::exchange(delay_, {});
           if (action->kind == Kind::kMoveOut) {
             held.resident_bytes -= action->bytes;
             const std::uint64_t spared = std::min(held.spare_bytes, action->bytes);
@@ -114,6 +116,21 @@ class ResidencyTest : public ::testing::Test {
     return IsThere(client);
   }
 
+  // For so long; how long each of them ran.
+  std::array<Duration, 3> RunTurns(const std::array<ClientId, 3>& clients, Duration time) {
+    std::array<Duration, 3> ran{};
+    const TimePoint end = now_ + time;
+    while (now_ < end) {
+      Settle();
+      const TimePoint next = residency_.wake_at().value_or(end);
+      for (std::size_t i = 0; i < clients.size(); ++i) {
+        if (IsThere(clients.at(i))) ran.at(i) += next - now_;
+      }
+      now_ = next;
+    }
+    return ran;
+  }
+
   std::optional<Duration> PromisedTo(ClientId client) const {
     return residency_.PromisedTo(client, Free(), now_);
   }
@@ -123,6 +140,7 @@ class ResidencyTest : public ::testing::Test {
   std::uint64_t moved_out_ = 0;
   ClientId room_for_;  // Made last.
   Duration delay_{};   // The next move takes so much longer.
+  ClientId slowed_;    // Moves for it take three times as long.
   Duration stop_{};    // Who is held takes so long to stop.
 
  private:
