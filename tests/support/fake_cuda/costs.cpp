@@ -21,6 +21,11 @@ constexpr Name kNames[] = {
     {"call_query", &Costs::call_query},
     {"call_elapsed", &Costs::call_elapsed},
     {"call_slow", &Costs::call_slow},
+    {"call_create", &Costs::call_create},
+    {"call_map", &Costs::call_map},
+    {"call_access", &Costs::call_access},
+    {"call_unmap", &Costs::call_unmap},
+    {"call_release", &Costs::call_release},
     {"call_other", &Costs::call_other},
     {"kernel_load", &Costs::kernel_load},
     {"kernel_code_bytes", &Costs::kernel_code_bytes},
@@ -69,10 +74,11 @@ constexpr Name kCalls[] = {
     {"cuMemFreeHost", &Costs::call_slow},
     {"cuMemAlloc", &Costs::call_slow},
     {"cuMemFree", &Costs::call_slow},
-    {"cuMemCreate", &Costs::call_slow},
-    {"cuMemMap", &Costs::call_slow},
-    {"cuMemUnmap", &Costs::call_slow},
-    {"cuMemSetAccess", &Costs::call_slow},
+    {"cuMemCreate", &Costs::call_create},
+    {"cuMemMap", &Costs::call_map},
+    {"cuMemUnmap", &Costs::call_unmap},
+    {"cuMemSetAccess", &Costs::call_access},
+    {"cuMemRelease", &Costs::call_release},
 };
 
 }  // namespace

@@ -25,18 +25,24 @@ namespace gpushared::testing::fake_cuda {
 //            1 µs, with PCIe 1 to 2 µs more.
 //   [torch]  pytorch/pytorch, pull request 86509: a program has 287,047,680 bytes of GPU memory
 //            where kernels are loaded when they are used, and 666,632,192 where all are.
+//   [vmm]    ovg-project/kvcached, benchmarks/bench_vmm, A100: averages over 4,096 pages of 2 MiB.
 //   [guess]  Nobody has published it. The order of magnitude follows from what it consists of.
 struct Costs {
   // ---- of the calling thread, which holds the context's lock meanwhile
-  std::uint64_t call_launch = 2'100;  // [lithos]
-  std::uint64_t call_copy = 2'100;    // [guess] As a launch.
-  std::uint64_t call_fill = 2'100;    // [guess] It launches a kernel.
-  std::uint64_t call_record = 1'000;  // [guess] A method into the same buffer as a launch.
-  std::uint64_t call_write = 1'000;   // [guess] As a record.
-  std::uint64_t call_query = 300;     // [guess] A lock and a word in host memory.
-  std::uint64_t call_elapsed = 300;   // [guess] As a query.
-  std::uint64_t call_slow = 300'000;  // [guess] Module loads, mapping, registering, allocating.
-  std::uint64_t call_other = 100;     // [guess]
+  std::uint64_t call_launch = 2'100;    // [lithos]
+  std::uint64_t call_copy = 2'100;      // [guess] As a launch.
+  std::uint64_t call_fill = 2'100;      // [guess] It launches a kernel.
+  std::uint64_t call_record = 1'000;    // [guess] A method into the same buffer as a launch.
+  std::uint64_t call_write = 1'000;     // [guess] As a record.
+  std::uint64_t call_query = 300;       // [guess] A lock and a word in host memory.
+  std::uint64_t call_elapsed = 300;     // [guess] As a query.
+  std::uint64_t call_slow = 300'000;    // [guess] Module loads, registering, allocating.
+  std::uint64_t call_create = 193'000;  // [vmm] Physical memory.
+  std::uint64_t call_map = 1'500;       // [vmm]
+  std::uint64_t call_access = 36'000;   // [vmm]
+  std::uint64_t call_unmap = 26'000;    // [vmm]
+  std::uint64_t call_release = 26'000;  // [guess] As unmapping.
+  std::uint64_t call_other = 100;       // [guess]
   // For each kernel whose code is loaded, with its module or alone: time, and memory.
   std::uint64_t kernel_load = 30'000;        // [guess] An upload and its wait.
   std::uint64_t kernel_code_bytes = 32'768;  // [guess] [torch] is 380 MB for all of a library's.

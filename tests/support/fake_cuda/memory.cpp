@@ -41,6 +41,7 @@ void Memory::Clear() {
     ::munmap(reservation.mapped, reservation.mapped_bytes);
   }
   for (const auto& [handle, memory] : physical) ::close(memory.fd);
+  for (const int fd : spares_) ::close(fd);
   for (const auto& [address, bytes] : allocations) ::munmap(Pointer(address), bytes);
   for (const auto& [address, host] : hosts) {
     if (host.ours) ::munmap(Pointer(address), host.bytes);
@@ -48,6 +49,7 @@ void Memory::Clear() {
   reservations.clear();
   mappings.clear();
   physical.clear();
+  spares_.clear();
   allocations.clear();
   hosts.clear();
   used_ = 0;
@@ -82,29 +84,51 @@ Code Memory::FreeReservation(std::uint64_t address, std::uint64_t bytes) {
 Code Memory::Create(std::uint64_t bytes, std::uint64_t* handle) {
   if (bytes == 0 || bytes % kGranule != 0) return Code::kInvalidValue;
   if (bytes > limit - used_) return Code::kOutOfMemory;
-  const int fd = ::memfd_create("fake gpu memory", MFD_CLOEXEC);
+  const int fd = TakeFilled(bytes);
   if (fd < 0) return Code::kOperatingSystem;
-  void* whole = MAP_FAILED;
-  if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
-    whole = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  }
-  if (whole == MAP_FAILED) {
-    ::close(fd);
-    return Code::kOperatingSystem;
-  }
-  std::memset(whole, kGarbage, bytes);
-  ::munmap(whole, bytes);
   used_ += bytes;
   *handle = ++last_handle_;
   physical[*handle] = {.bytes = bytes, .fd = fd};
   return Code::kSuccess;
 }
 
+int Memory::TakeFilled(std::uint64_t bytes) {
+  int fd = -1;
+  if (bytes == kGranule && !spares_.empty()) {
+    fd = spares_.back();
+    spares_.pop_back();
+  } else {
+    fd = ::memfd_create("fake gpu memory", MFD_CLOEXEC);
+    if (fd < 0) return fd;
+  }
+  // Huge pages need aligned addresses.
+  void* const around = ::mmap(nullptr, bytes + kGranule, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* whole = MAP_FAILED;
+  if (around != MAP_FAILED && ::ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
+    whole = ::mmap(Pointer((AddressOf(around) + kGranule - 1) / kGranule * kGranule), bytes,
+                   PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+  }
+  if (whole != MAP_FAILED) {
+    ::madvise(whole, bytes, MADV_HUGEPAGE);  // Advice: without it the pages are small ones.
+    std::memset(whole, kGarbage, bytes);
+  } else {
+    ::close(fd);
+    fd = -1;
+  }
+  if (around != MAP_FAILED) ::munmap(around, bytes + kGranule);
+  return fd;
+}
+
 void Memory::Drop(std::uint64_t handle) {
   const auto found = physical.find(handle);
   if (found->second.held || found->second.mappings > 0) return;
   used_ -= found->second.bytes;
-  ::close(found->second.fd);
+  if (found->second.bytes == kGranule && spares_.size() < kSparesMax) {
+    spares_.push_back(found->second.fd);
+  } else {
+    ::close(found->second.fd);
+  }
   physical.erase(found);
 }
 

@@ -86,9 +86,15 @@ class Memory {
   std::map<std::uint64_t, Host> hosts;
 
  private:
+  // A memfd full of garbage; -1 where the system refuses it.
+  int TakeFilled(std::uint64_t bytes);
   void Drop(std::uint64_t handle);
   bool InReservation(std::uint64_t address, std::uint64_t bytes) const;
 
+  // Pages that the machine touches for the first time take it longer than the calls of the model,
+  // in a virtual machine milliseconds. So some granules are used again.
+  static constexpr std::size_t kSparesMax = 64;
+  std::vector<int> spares_;
   std::uint64_t used_ = 0;
   std::uint64_t last_handle_ = 0x7000;
 };
