@@ -3,8 +3,9 @@
 // high one waits for. All results are checked.
 //
 // The ideal round robin: each of three clients has the whole device for a third of the time that is
-// left when no more than needed has moved. A client alone has its rounds per second counted before
-// the turns and after them. What a turn needs is what one who knows the future moves: clients of a
+// left when no more than needed has moved. The turns pause every two seconds, and the rounds per
+// second of another client are counted, which is alone meanwhile: machines have faster and slower
+// seconds, by factors. What a turn needs is what one who knows the future moves: clients of a
 // part p each come in with (3p - 1) / 2 of the device, and as much goes out. A byte takes what the
 // same calls take without a server: on the cpu device measured, on the GPU of the model its PCIe
 // figure. Holding, stopping, deciding and system calls beside the bytes are no part of the ideal.
@@ -55,6 +56,7 @@ constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr std::size_t kLowClients = 3;
 constexpr std::uint64_t kCutMove = 2 * kMebi;  // ResidencyOptions::step_bytes.
 constexpr std::size_t kRequests = 100;         // One visit makes so many of a kind.
+constexpr std::chrono::milliseconds kAlone{700}, kTurnsAtOnce{2000};
 
 struct Arguments {
   std::uint64_t memory_mib = 1024;
@@ -160,7 +162,9 @@ class LowClients {
           ++ready_;
           for (std::size_t round = 0; !is_over_; ++round, ++rounds_[i]) {
             numbers.Step(round);
+            ++parked_;
             while (is_paused_ && !is_over_) std::this_thread::sleep_for(1ms);
+            --parked_;
           }
           numbers.Check();
           ++right_;
@@ -178,6 +182,11 @@ class LowClients {
 
   // A round that has begun may take a while.
   void Pause(bool is_paused) { is_paused_ = is_paused; }
+  // Returns when no round goes on.
+  void Park() {
+    Pause(true);
+    while (parked_ < rounds_.size() && !is_broken_) std::this_thread::sleep_for(1ms);
+  }
   std::vector<std::uint64_t> Rounds() const { return {rounds_.begin(), rounds_.end()}; }
   bool is_broken() const { return is_broken_; }
   // All results were right.
@@ -190,7 +199,7 @@ class LowClients {
 
  private:
   std::vector<std::atomic<std::uint64_t>> rounds_;
-  std::atomic<std::size_t> ready_ = 0, right_ = 0;
+  std::atomic<std::size_t> ready_ = 0, parked_ = 0, right_ = 0;
   std::atomic<bool> is_over_ = false, is_broken_ = false, is_paused_ = false;
   std::vector<std::thread> threads_;
 };
@@ -238,13 +247,19 @@ class MemoryMeasurement {
   std::uint64_t LowBytes() const { return arguments_.memory_mib * 57 / 100 * kMebi; }
   std::uint64_t HighBytes() const { return arguments_.memory_mib * 15 / 100 * kMebi; }
 
-  // Per second.
-  double RoundsAlone() {
-    LowClients low(server().socket(), 1, LowBytes());
-    const std::uint64_t before = low.Rounds().front();
+  // Per second, of one whose equals are parked.
+  static double RoundsAlone(LowClients& lone) {
+    const std::uint64_t parked = lone.Rounds().front();
+    lone.Pause(false);
+    // Its first round waits for its memory.
+    while (lone.Rounds().front() == parked && !lone.is_broken()) std::this_thread::sleep_for(1ms);
+    const std::uint64_t before = lone.Rounds().front();
     const Clock::time_point began = Clock::now();
-    std::this_thread::sleep_for(2s);
-    return static_cast<double>(low.Rounds().front() - before) / SecondsSince(began);
+    std::this_thread::sleep_for(kAlone);
+    const std::uint64_t after = lone.Rounds().front();
+    const double seconds = SecondsSince(began);
+    lone.Park();
+    return static_cast<double>(after - before) / seconds;
   }
 
   struct Moved {
@@ -261,42 +276,67 @@ class MemoryMeasurement {
     return sum;
   }
 
-  // Of the time, by the ideal: see the head of this file.
-  double IdealMoves(double turns, double seconds) const {
+  // By the ideal: see the head of this file.
+  double IdealMovesSeconds(double turns) const {
     const double device = static_cast<double>(arguments_.memory_mib * kMebi);
     const double needed = kLowClients * static_cast<double>(LowBytes()) - device;
-    return turns * needed / bandwidth_ / seconds;
+    return turns * needed / bandwidth_;
   }
 
-  bool TakeTurns() {
-    const double alone_before = RoundsAlone();
-    LowClients low(server().socket(), kLowClients, LowBytes());
+  // Turns of three clients, and what each of them did meanwhile.
+  struct Turns {
+    double count = 0, bytes = 0, seconds = 0;
+    double ideal_moves_s = 0, ideal_rounds = 0;
+    std::array<double, kLowClients> rounds{};
+    double alone = 0;  // Rounds per second of the last client that was alone.
+  };
+  void TakeTurns(LowClients& low, LowClients& lone, Turns& turns) {
     const Moved moved_before = MovedSoFar();
     const std::vector<std::uint64_t> before = low.Rounds();
     const Clock::time_point began = Clock::now();
-    Moved moved = moved_before;
-    while (moved.turns < moved_before.turns + arguments_.turns && !low.is_broken()) {
-      // Asking takes a core for some milliseconds.
-      std::this_thread::sleep_for(500ms);
-      moved = MovedSoFar();
-    }
+    low.Pause(false);
+    std::this_thread::sleep_for(kTurnsAtOnce);
     const double seconds = SecondsSince(began);
     const std::vector<std::uint64_t> after = low.Rounds();
-    const bool is_right = low.End();
-    const double alone = (alone_before + RoundsAlone()) / 2;
-    const auto turns = static_cast<double>(moved.turns - moved_before.turns);
-    const double ideal_moves = IdealMoves(turns, seconds);
-    const double ideal = alone * seconds * (1 - ideal_moves) / kLowClients;
-    report_.AddValue("alternations", turns, "");
-    report_.AddValue("time for one", 1e3 * seconds / turns, "ms");
-    report_.AddValue("bytes moved in one, both ways",
-                     static_cast<double>(moved.bytes - moved_before.bytes) / turns / kMebi, "MiB");
-    report_.AddValue("part of the time for moves, in the ideal", 100 * ideal_moves, "%");
+    const Moved moved = MovedSoFar();
+    low.Park();
+    const auto count = static_cast<double>(moved.turns - moved_before.turns);
+    const double moves_s = IdealMovesSeconds(count);
+    const double alone_before = std::exchange(turns.alone, RoundsAlone(lone));
+    const double alone = (alone_before + turns.alone) / 2;
+    turns.count += count;
+    turns.bytes += static_cast<double>(moved.bytes - moved_before.bytes);
+    turns.seconds += seconds;
+    turns.ideal_moves_s += moves_s;
+    turns.ideal_rounds += alone * (seconds - moves_s) / kLowClients;
+    for (std::size_t i = 0; i < kLowClients; ++i) {
+      turns.rounds.at(i) += static_cast<double>(after[i] - before[i]);
+    }
+  }
+
+  bool TakeTurns() {
+    LowClients low(server().socket(), kLowClients, LowBytes());
+    low.Park();
+    LowClients lone(server().socket(), 1, LowBytes());
+    lone.Park();
+    Turns turns{.alone = RoundsAlone(lone)};
+    Samples alone;
+    while (turns.count < static_cast<double>(arguments_.turns) && !low.is_broken()) {
+      TakeTurns(low, lone, turns);
+      alone.Add(1e9 / turns.alone);
+    }
+    report_.AddValue("alternations", turns.count, "");
+    report_.AddValue("time for one", 1e3 * turns.seconds / turns.count, "ms");
+    report_.AddValue("bytes moved in one, both ways", turns.bytes / turns.count / kMebi, "MiB");
+    report_.AddValue("part of the time for moves, in the ideal",
+                     100 * turns.ideal_moves_s / turns.seconds, "%");
+    report_.Add("round of a client alone, on average", alone);
     for (std::size_t i = 0; i < kLowClients; ++i) {
       report_.AddValue("low client " + std::to_string(i) + " against the ideal round robin",
-                       static_cast<double>(after[i] - before[i]) / ideal, "");
+                       turns.rounds.at(i) / turns.ideal_rounds, "");
     }
-    return is_right;
+    const bool was_right = lone.End();
+    return low.End() && was_right;
   }
 
   struct Visited {
