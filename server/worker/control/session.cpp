@@ -286,7 +286,8 @@ void Session::WatchForDeath(Descriptor& watched, Descriptor::wait_type wait) {
                             wait](const boost::system::error_code& error) {
     const auto self = weak.lock();
     if (self == nullptr || error || self->has_ended_) return;
-    const short events = wait == Descriptor::wait_read ? POLLIN : 0;  // A hang-up is always told.
+    // wait_error comes for urgent bytes, too, and without an end of the session it would for ever.
+    const short events = wait == Descriptor::wait_read ? POLLIN : POLLPRI;
     pollfd look{.fd = watched.native_handle(), .events = events, .revents = 0};
     if (::poll(&look, 1, 0) > 0) return self->End(Status::Ok());
     self->WatchForDeath(watched, wait);

@@ -90,11 +90,13 @@ void TraceDesk::Answer(std::uint64_t number) {
 void TraceDesk::AwaitEnd(std::uint64_t number) {
   watchers_.at(number).connection.async_wait(
       Descriptor::wait_read, [this, number](const boost::system::error_code& error) {
+        if (error) return;
         const auto found = watchers_.find(number);
-        if (error || found == watchers_.end()) return;
+        if (found == watchers_.end()) return;
         char byte = 0;
         const int fd = found->second.connection.native_handle();
-        const bool says_nothing = ::recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+        const bool says_nothing =
+            ::recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
         // Asio may wake a new descriptor with the events of one that was closed.
         if (says_nothing) return AwaitEnd(number);
         Remove(number);

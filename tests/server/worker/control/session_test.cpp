@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -313,6 +314,17 @@ TEST(WorkerSession, ANewcomerOutlivesWhoLeavesInTheSameMoment) {
     EXPECT_TRUE(newcomer->Resize(2 * kMiB).ok());
     ::waitpid(process, nullptr, 0);
   }
+}
+
+// They would wake the control thread again and again while it does not read this socket.
+TEST(WorkerSession, UrgentBytesEndASession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const char byte = 1;
+  if (::send(client.socket(), &byte, 1, MSG_OOB) < 0 && errno == EOPNOTSUPP) {
+    GTEST_SKIP() << "this kernel's Unix sockets have no urgent bytes";
+  }
+  EXPECT_FALSE(client.Resize(2 * kMiB).ok());
 }
 
 TEST(WorkerSession, AMalformedRecordEndsThatSessionWithASentenceAndNoOther) {
