@@ -243,6 +243,10 @@ void Client::Close() noexcept {
   if (valid()) session_->Close();
 }
 
+Status Client::CloseAndWait() {
+  return valid() ? session_->CloseAndWait() : Invalid(kEmptyClient);
+}
+
 // ---- events
 
 Status Event::Query() const {

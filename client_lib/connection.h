@@ -78,6 +78,8 @@ class Connection {
   Status end_status() const;
   // Ends the session; only the first reason counts. Wakes a thread in a round trip.
   void End(Status reason);
+  // Waits until the broker knows of the end, whatever its reason: at most kWhyTimeout.
+  Status AwaitEnd() const { return AskBroker().status(); }
 
  private:
   static constexpr auto kWhyTimeout = std::chrono::seconds(2);

@@ -148,6 +148,12 @@ void Session::Close() {
   data_->plane->WakeWaiters();
 }
 
+Status Session::CloseAndWait() {
+  if (!InOwner()) return WrongProcess();
+  Close();
+  return data_->connection->AwaitEnd();
+}
+
 // ---- memory
 
 Result<DeviceAddress> Session::AllocateDevice(std::size_t bytes) {

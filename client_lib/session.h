@@ -54,6 +54,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The same after a look at the socket.
   Status CheckAlive();
   void Close();
+  Status CloseAndWait();
 
   // ---- memory
   Result<DeviceAddress> AllocateDevice(std::size_t bytes);

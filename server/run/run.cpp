@@ -128,7 +128,9 @@ Status AskServer(RunOptions& options) {
   Result<Client> client = Client::Connect(asked);
   if (!client.ok()) return client.status();
   wishes.wants_ptx = options.asks_for_ptx || client->device().kind == "cpu";
-  client->Close();
+  // An entrance for one client at a time would refuse the program while it counts this session. If
+  // the server does not answer now, the program meets that itself.
+  (void)client->CloseAndWait();
   return Status::Ok();
 }
 

@@ -57,5 +57,24 @@ TEST(Reload, AServerWithoutAFileGoesOn) {
   EXPECT_TRUE(Client::Connect({.socket = server.socket()}).ok());
 }
 
+// Here, since it needs a configuration: one client at a time.
+TEST(Admission, WhoeverClosesAndWaitsIsNotInItsOwnWay) {
+  ScratchFolder folder;
+  const std::string file = folder / "gpushared.toml";
+  std::ofstream(file) << "[[entrance]]\nname = 'one'\nclients_max = 1\n";
+  ServerProcess server({"--config", file, "--memory", "256MiB"});
+  const std::string one =
+      std::filesystem::path(server.socket()).parent_path() / "one/gpushared.sock";
+  for (int i = 0; i < 30; ++i) {
+    Result<Client> client = Client::Connect({.socket = one});
+    ASSERT_TRUE(client.ok()) << "time " << i << ": " << client.status().ToString();
+    const Result<Client> second = Client::Connect({.socket = one});
+    ASSERT_THAT(second.status().message(), HasSubstr("clients"));
+    const Status closed = client->CloseAndWait();
+    ASSERT_TRUE(closed.ok()) << closed.ToString();
+    EXPECT_EQ(client->status().code(), StatusCode::kDisconnected);
+  }
+}
+
 }  // namespace
 }  // namespace gpushared::testing

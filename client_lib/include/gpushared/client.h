@@ -664,8 +664,13 @@ class Client {
   Status status() const;
 
   // Ends the session now: queued commands are dropped, memory is gone. All handles then
-  // answer kDisconnected. Also wakes threads that wait.
+  // answer kDisconnected. Also wakes threads that wait. The server learns of it a moment later.
   void Close() noexcept;
+  // As Close, and returns when the server no longer counts this session: whoever connects next is
+  // not refused for what it held. Blocks for 2 s at most. The session is closed in any case; an
+  // error is the server's: that the session has not ended there within its patience, that too many
+  // of this user ask, or that it does not answer. kWrongProcess in a forked child.
+  Status CloseAndWait();
 
  private:
   explicit Client(std::shared_ptr<client::Session> session) : session_(std::move(session)) {}
