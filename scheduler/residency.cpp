@@ -105,9 +105,12 @@ void Residency::OnDrained(ClientId client, TimePoint now) {
 
 Duration Residency::CostOf(const Way& way, bool goes_on) {
   const auto mebibytes = static_cast<Duration::rep>(way.bytes / kMebibyte);
-  if (mebibytes == 0) return way.took;
-  if (!goes_on || ways_.empty()) ways_.Add(way.took / mebibytes);
-  return mebibytes * ways_.Quantile(50);
+  // A short one takes longer for each byte. Many of them would lengthen the stays of all.
+  const bool is_telling = way.bytes >= options_.move_bytes_max;
+  if (is_telling && (!goes_on || ways_.empty())) ways_.Add(way.took / mebibytes);
+  if (ways_.empty()) return way.took;
+  const Duration usual = mebibytes * ways_.Quantile(50);
+  return is_telling ? usual : std::min(way.took, usual);
 }
 
 void Residency::Charge(Client& beneficiary, const Move& move, std::uint64_t moved, Duration took) {
@@ -115,10 +118,10 @@ void Residency::Charge(Client& beneficiary, const Move& move, std::uint64_t move
     beneficiary.replaced_bytes += moved;
     return;
   }
+  if (moved == 0) return;
   const std::uint64_t own = move.goes_in ? std::min(moved, beneficiary.replaced_bytes) : 0;
   beneficiary.replaced_bytes -= own;
-  const double part =
-      moved == 0 ? 1 : static_cast<double>(moved - own) / static_cast<double>(moved);
+  const double part = static_cast<double>(moved - own) / static_cast<double>(moved);
   beneficiary.way.bytes += moved - own;
   beneficiary.way.took +=
       Duration(static_cast<Duration::rep>(static_cast<double>(took.count()) * part));

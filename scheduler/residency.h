@@ -25,8 +25,8 @@ struct ResidencyOptions {
   bool holds_for_moves_in = false;
   // A client that came in stays this many times as long as the moves for it take. So 9 spends a
   // tenth of the time on moves. They count with what their bytes usually take: the median of the
-  // last 15 clients that came in. So what a machine does to the moves for one of them gives it no
-  // longer stay than its equals have.
+  // last 15 clients that came in with move_bytes_max or more. So what a machine does to the moves
+  // for one of them gives it no longer stay than its equals have.
   int stay_factor = 9;
   Duration stay_min = std::chrono::milliseconds(20);
   Duration stay_max = std::chrono::seconds(60);

@@ -147,6 +147,38 @@ TEST_F(ResidencyTest, AMoveThatTheMachineHeldUpBuysNoLongStay) {
   EXPECT_EQ(now_ - came_in, 160ms + 40ms);
 }
 
+TEST_F(ResidencyTest, ShortWaysThatTakeLongLengthenNoStayOfOthers) {
+  // Two steps each, in turn, where there is room for four.
+  const ClientId high = Add(97, SchedulingClass::kHigh);
+  Grow(high, 97);
+  const std::array small = {Add(0), Add(0)};
+  for (const ClientId client : small) {
+    Of(client) = {.movable_bytes = 2 * kStep, .resident_bytes = 0};
+    residency_.OnMemory(client, Of(client), now_);
+  }
+  for (int turn = 0; turn < 20; ++turn) {
+    slowed_ = small.at(turn % 2);
+    Busy(slowed_);
+    ASSERT_TRUE(Comes(slowed_)) << turn;
+    Busy(slowed_, false);
+    now_ += 10ms;
+  }
+  Of(high) = {};
+  residency_.OnMemory(high, Of(high), now_);
+
+  const ClientId one = Add(0), other = Add(0);
+  for (const ClientId client : {one, other}) {
+    Of(client) = {.movable_bytes = 60 * kStep, .resident_bytes = std::min(60 * kStep, Free())};
+    residency_.OnMemory(client, Of(client), now_);
+    Busy(client);
+  }
+  for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(Comes(turn % 2 == 0 ? other : one));
+  ASSERT_TRUE(Comes(other));
+  const TimePoint came_in = now_;
+  ASSERT_TRUE(Comes(one));
+  EXPECT_EQ(now_ - came_in, 160ms + 40ms);
+}
+
 TEST_F(ResidencyTest, AnIdleClientMakesRoomBeforeItsStayIsOver) {
   const ClientId one = Add(0), other = Add(0);
   Grow(one, 60);
