@@ -49,6 +49,7 @@ std::string DefaultUuid(int number) {
 }  // namespace
 
 thread_local std::uintptr_t World::current = 0;
+thread_local std::chrono::nanoseconds World::spent{};
 
 Gpu::Gpu() = default;
 Gpu::~Gpu() = default;
@@ -224,6 +225,7 @@ Clock::time_point World::Now() {
 }
 
 void World::Spend(std::chrono::nanoseconds time) {
+  spent += std::max(time, std::chrono::nanoseconds{});
   if (IsVirtual()) return virtual_time_spend(static_cast<std::uint64_t>(time.count()));
   const Clock::time_point until = Clock::now() + time;
   while (Clock::now() < until) {
@@ -454,6 +456,7 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
       World::Spend(cost);
     } else {
       ends_ = World::Now() + cost;
+      World::spent = {};
     }
     world.CatchUp();
   }
@@ -479,7 +482,8 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
 Code CallFrame::Finish(Code code) {
   if (late_) code = *late_;
   if (ends_) {
-    World::Spend(*ends_ - World::Now());
+    // What the model has spent within the call lies on top of the call itself.
+    World::Spend(*ends_ + World::spent - World::Now());
     world.CatchUp();
   }
   const auto called = world.call_counts.find(name_);

@@ -213,6 +213,8 @@ class World {
   static Clock::time_point Now();
   // The calling thread is busy for so long.
   static void Spend(std::chrono::nanoseconds time);
+  // By this thread since its last long call began.
+  static thread_local std::chrono::nanoseconds spent;
   // On costed GPUs all that is due has happened after.
   void CatchUp();
   // Until `due` says a time that is not later than now, or the context is dead. kNotDue: nobody
