@@ -17,7 +17,10 @@ set -euo pipefail
 seconds="" json="" trace="" device=auto web="" picture=$(realpath -m "$(dirname "${BASH_SOURCE[0]}")/../build/demo.svg")
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --seconds) seconds=${2:?--seconds needs a number}; shift 2 ;;
+    --seconds)
+      seconds=${2:?--seconds needs a number}
+      [[ $seconds =~ ^[0-9]+(\.[0-9]+)?$ && $seconds =~ [1-9] ]] || { echo "demo: --seconds refused: '$seconds' is no number above 0" >&2; exit 2; }
+      shift 2 ;;
     --json) json=$(realpath -m "${2:?--json needs a file}"); shift 2 ;;
     --picture) picture=$(realpath -m "${2:?--picture needs a file}"); shift 2 ;;
     --trace) trace=$(realpath -e "${2:?--trace needs a file}"); shift 2 ;;
@@ -115,8 +118,8 @@ plan() {  # service_ms
   read -r requests phase_s < <(LC_ALL=C awk -v service_ms="$1" -v busy="$load" -v rounds="$rounds" -v seconds="$seconds" \
     -v arrivals_s="$arrivals_s" -v least="$requests_of_round_least" -v most="$requests_of_round_most" 'BEGIN {
       gap_s = service_ms / busy / 1000
-      requests = int((seconds ? seconds : arrivals_s / 3) / rounds / gap_s)
-      if (seconds) { least = 1; most = requests }
+      requests = int((seconds != "" ? seconds : arrivals_s / 3) / rounds / gap_s)
+      if (seconds != "") { least = 1; most = requests }
       if (requests > most) requests = most
       if (requests < least) requests = least
       printf "%d %.3f\n", requests, requests * gap_s }')
@@ -150,7 +153,7 @@ phase() {  # round name policy who...
     pids+=($!)
   done
   if [[ -n $watcher ]]; then
-    read -r -u "${watch[0]}" || fail "the device cannot be watched"
+    read -r -u "${watch[0]:-none}" 2>/dev/null || fail "the device cannot be watched"
     echo "$start" >&"${watch[1]}"
   fi
   if [[ -n $web && $name == priority && $round -eq $rounds ]]; then
@@ -172,7 +175,9 @@ for ((round = 1; round <= rounds; ++round)); do
   phase "$round" alone priority serve
   phase "$round" fifo fifo serve train
   phase "$round" priority priority serve train
-  plan "$(service_found "$round")"
+  service_ms=$(service_found "$round")
+  [[ -n $service_ms ]] || fail "serve did not say how busy it was"
+  plan "$service_ms"
 done
 
 echo "set up and built in $set_up_s s, ran for $((SECONDS - set_up_s)) s" >&2
