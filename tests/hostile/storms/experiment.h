@@ -32,8 +32,7 @@ struct StormPlan {
   std::vector<std::string> arguments;  // Further ones, for the server.
   // Of the storm. The baseline has as much, half before, half after; so has the control.
   double seconds = 10;
-  // Else nobody judges its times: there is no control, and of the baseline just enough to see that
-  // the server serves before and after.
+  // Else nobody judges its times: there is no control, and the baseline is short.
   bool compares_times = true;
   std::uint64_t deeds_least = 0;  // A storm lasts until then, too, at most kDeedsPatience.
   std::uint64_t memory_limit_bytes = std::uint64_t{3} << 29;  // 1.5 GiB, for all its processes.
