@@ -3,12 +3,13 @@
 // high one waits for. All results are checked.
 //
 // The ideal round robin: each of three clients has the whole device for a third of the time that is
-// left when no more than needed has moved. The turns pause every two seconds, and the rounds per
-// second of another client are counted, which is alone meanwhile: machines have faster and slower
-// seconds, by factors. What a turn needs is what one who knows the future moves: clients of a
-// part p each come in with (3p - 1) / 2 of the device, and as much goes out. A byte takes what the
-// same calls take without a server: on the cpu device measured, on the GPU of the model its PCIe
-// figure. Holding, stopping, deciding and system calls beside the bytes are no part of the ideal.
+// left when no more than needed has moved. The turns pause every six seconds, and the rounds per
+// second of another client are counted, which is alone meanwhile. Since a machine has faster and
+// slower seconds, a round is a kernel that takes a millisecond by the clock. What a turn needs is
+// what one who knows the future moves: clients of a part p each come in with (3p - 1) / 2 of the
+// device, and as much goes out. A byte takes what the same calls take without a server: on the cpu
+// device measured, on the GPU of the model its PCIe figure. Holding, stopping, deciding and system
+// calls beside the bytes are no part of the ideal.
 //
 // The promise of an allocation has two parts: what the server promises of the room, stops of both
 // low clients included, and what the same allocation takes alone, in 99 of 100. The server counts
@@ -56,7 +57,8 @@ constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr std::size_t kLowClients = 3;
 constexpr std::uint64_t kCutMove = 2 * kMebi;  // ResidencyOptions::step_bytes.
 constexpr std::size_t kRequests = 100;         // One visit makes so many of a kind.
-constexpr std::chrono::milliseconds kAlone{700}, kTurnsAtOnce{2000};
+constexpr std::chrono::milliseconds kAlone{700}, kTurnsAtOnce{6000};
+constexpr std::chrono::milliseconds kHold{1};  // A low client's round.
 
 struct Arguments {
   std::uint64_t memory_mib = 1024;
@@ -104,6 +106,47 @@ double ModelledBandwidth() {
   return 1e6 * static_cast<double>(fake_cuda::Costs().host_bytes_per_us);
 }
 
+// out[i] = out[i] * 3 + 1. The first thread then holds the device until it has run for so long by
+// the clock: of two looks at it, 20 us count at most, since a kernel that is stopped comes no
+// further. So a round takes a slow machine hardly longer than a fast one.
+constexpr char kStepPtx[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry step(.param .u64 out, .param .u32 count, .param .u64 nanoseconds)
+{
+  .reg .pred %p<3>;
+  .reg .b32 %r<6>;
+  .reg .b64 %rd<6>;
+  ld.param.u64 %rd0, [out];
+  ld.param.u32 %r0, [count];
+  ld.param.u64 %rd1, [nanoseconds];
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %ntid.x;
+  mov.u32 %r3, %tid.x;
+  mad.lo.u32 %r4, %r1, %r2, %r3;
+  setp.ge.u32 %p0, %r4, %r0;
+  @%p0 ret;
+  cvta.to.global.u64 %rd2, %rd0;
+  mul.wide.u32 %rd3, %r4, 4;
+  add.u64 %rd2, %rd2, %rd3;
+  ld.global.u32 %r5, [%rd2];
+  mad.lo.u32 %r5, %r5, 3, 1;
+  st.global.u32 [%rd2], %r5;
+  setp.ne.u32 %p1, %r4, 0;
+  @%p1 ret;
+  mov.u64 %rd3, %globaltimer;
+again:
+  mov.u64 %rd4, %globaltimer;
+  sub.u64 %rd5, %rd4, %rd3;
+  mov.u64 %rd3, %rd4;
+  min.u64 %rd5, %rd5, 20000;
+  sub.s64 %rd1, %rd1, %rd5;
+  setp.gt.s64 %p2, %rd1, 0;
+  @%p2 bra again;
+  ret;
+}
+)";
+
 // A client with numbers on the device, and what they must be.
 class Numbers {
  public:
@@ -113,7 +156,7 @@ class Numbers {
           std::size_t bytes)
       : client_(Demand(
             Client::Connect({.name = name, .scheduling_class = its_class, .socket = socket}))),
-        step_(Demand(Demand(client_.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS)).GetKernel("step"))),
+        step_(Demand(Demand(client_.LoadModule(kStepPtx)).GetKernel("step"))),
         expected_(bytes / sizeof(std::uint32_t)) {
     const Clock::time_point began = Clock::now();
     buffer_.emplace(Demand(client_.AllocateDevice(bytes)));
@@ -126,13 +169,15 @@ class Numbers {
   }
 
   double allocation_s() const { return allocation_s_; }
-  void Step(std::size_t round) {
+  // Its kernel takes at least `hold`.
+  void Step(std::size_t round, std::chrono::nanoseconds hold) {
     const std::size_t first = round * 37 * kCount % (expected_.size() - kCount);
     for (std::size_t i = first; i < first + kCount; ++i) expected_[i] = expected_[i] * 3 + 1;
     const Stream stream = client_.default_stream();
     Demand(stream.Launch(step_, {.grid = {kCount / 256, 1, 1}, .block = {256, 1, 1}},
                          buffer_->address() + first * sizeof(std::uint32_t),
-                         static_cast<int>(kCount)));
+                         static_cast<std::uint32_t>(kCount),
+                         static_cast<std::uint64_t>(hold.count())));
     Demand(stream.Synchronize());
   }
   void Check() {
@@ -160,8 +205,9 @@ class LowClients {
         try {
           Numbers numbers(socket, "low-" + std::to_string(i), SchedulingClass::kLow, bytes);
           ++ready_;
-          for (std::size_t round = 0; !is_over_; ++round, ++rounds_[i]) {
-            numbers.Step(round);
+          for (std::size_t round = 0; !is_over_; ++round) {
+            numbers.Step(round, kHold);
+            ++rounds_[i];
             ++parked_;
             while (is_paused_ && !is_over_) std::this_thread::sleep_for(1ms);
             --parked_;
@@ -368,7 +414,7 @@ class MemoryMeasurement {
   static void MakeRequests(Numbers& numbers, Samples& requests) {
     for (std::size_t round = 0; round < kRequests; ++round) {
       const Clock::time_point began = Clock::now();
-      numbers.Step(round);
+      numbers.Step(round, {});
       requests.Add(Clock::now() - began);
       std::this_thread::sleep_for(1ms);
     }
