@@ -94,7 +94,10 @@ Option Option::Check(std::function<std::string(const std::string& text)> complai
 
 std::size_t Option::count() const { return option_->count(); }
 
-bool Option::IsBare() const { return option_->count() > 0 && option_->results().empty(); }
+// CLI11 keeps one empty text then.
+bool Option::IsBare() const {
+  return option_->count() == 1 && option_->results().front().empty();
+}
 
 template <typename Value>
 Option Command::AddOption(const std::string& names, Value& value, const std::string& help) const {

@@ -47,7 +47,7 @@ class Option {
   // `complaint` is empty where the text is good.
   Option Check(std::function<std::string(const std::string& text)> complaint) const;
 
-  std::size_t count() const;  // How often it was given.
+  std::size_t count() const;  // How many values it was given.
   bool IsBare() const;        // It was given without a value.
 
  private:

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/command_line.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpushared::command_line {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::optional<Stop> Parse(const Program& program, std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "program");
+  return program.Parse(arguments);
+}
+
+TEST(CommandLine, AnOptionIsBareWhereItHasNoValue) {
+  const auto is_bare = [](std::vector<const char*> arguments) {
+    const Program program("help");
+    double seconds = 0;
+    const Option watch =
+        program.AddOption("--watch", seconds, "").Expected(0, 1).Range(0.1, 3600.0);
+    EXPECT_FALSE(Parse(program, std::move(arguments)));
+    return watch.IsBare();
+  };
+  EXPECT_TRUE(is_bare({"--watch"}));
+  EXPECT_FALSE(is_bare({"--watch", "3"}));
+  EXPECT_FALSE(is_bare({}));
+}
+
+TEST(CommandLine, ARefusalEndsTheParsingWithItsSentence) {
+  const Program program("help");
+  const Command act = program.AddCommand("act", "acts");
+  act.OnUse([] { Refuse("act: not today"); });
+  EXPECT_FALSE(Parse(program, {}));
+  const auto stop = Parse(program, {"act"});
+  ASSERT_TRUE(stop);
+  EXPECT_NE(stop->code, 0);
+  EXPECT_EQ(stop->why, "act: not today");
+  EXPECT_THAT(stop->errors, HasSubstr("act: not today"));
+  EXPECT_EQ(stop->output, "");
+}
+
+TEST(CommandLine, HelpIsNoError) {
+  const Program program("Does what it does.");
+  bool hidden = false;
+  program.AddFlag("--hidden", hidden, "").Hidden();
+  const auto stop = Parse(program, {"--help"});
+  ASSERT_TRUE(stop);
+  EXPECT_EQ(stop->code, 0);
+  EXPECT_THAT(stop->output, HasSubstr("Does what it does."));
+  EXPECT_THAT(stop->output, ::testing::Not(HasSubstr("--hidden")));
+}
+
+TEST(CommandLine, OptionsThatNeedOrExcludeEachOther) {
+  const auto is_right = [](std::vector<const char*> arguments) {
+    const Program program("help");
+    std::string in, out, quiet;
+    const Option input = program.AddOption("--in", in, "");
+    program.AddOption("--out", out, "").Needs(input);
+    program.AddOption("--quiet", quiet, "").Excludes(input);
+    return !Parse(program, std::move(arguments));
+  };
+  EXPECT_TRUE(is_right({"--in", "a", "--out", "b"}));
+  EXPECT_TRUE(is_right({"--quiet", "a"}));
+  EXPECT_FALSE(is_right({"--out", "b"}));
+  EXPECT_FALSE(is_right({"--in", "a", "--quiet", "b"}));
+}
+
+TEST(CommandLine, WhatIsNoNumberIsInNoRange) {
+  const auto is_right = [](const char* text) {
+    const Program program("help");
+    double share = 0;
+    program.AddOption("--share", share, "").Within(0, 100);
+    return !Parse(program, {"--share", text});
+  };
+  EXPECT_TRUE(is_right("100"));
+  EXPECT_FALSE(is_right("101"));
+  EXPECT_FALSE(is_right("nan"));
+  EXPECT_FALSE(is_right("1x"));
+}
+
+}  // namespace
+}  // namespace gpushared::command_line
