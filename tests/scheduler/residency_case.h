@@ -55,6 +55,13 @@ class ResidencyTest : public ::testing::Test {
     Of(client).resident_bytes += steps * kStep;
     residency_.OnMemory(client, Of(client), now_);
   }
+  // It has so much memory, of which as much is here as there is room for, and something to run.
+  void Begin(ClientId client, std::uint64_t steps) {
+    Of(client) = {.movable_bytes = steps * kStep,
+                  .resident_bytes = std::min(steps * kStep, Free())};
+    residency_.OnMemory(client, Of(client), now_);
+    Busy(client);
+  }
   void Busy(ClientId client, bool is_busy = true) { residency_.SetBusy(client, is_busy, now_); }
   // From now on that is all that its next commands touch of what is moved out.
   void Needs(ClientId client, std::uint64_t steps) {

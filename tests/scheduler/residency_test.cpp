@@ -104,11 +104,7 @@ TEST_F(ResidencyTest, BusyClientsTakeTurnsAndNobodyStarves) {
 // Each comes in by short and long ways in turn, since it is moved out in part and as a whole.
 TEST_F(ResidencyTest, EqualsThatTakeTurnsRunForEquallyLong) {
   const std::array clients = {Add(0), Add(0), Add(0)};
-  for (const ClientId client : clients) {
-    Of(client) = {.movable_bytes = 57 * kStep, .resident_bytes = std::min(57 * kStep, Free())};
-    residency_.OnMemory(client, Of(client), now_);
-    Busy(client);
-  }
+  for (const ClientId client : clients) Begin(client, 57);
   const std::array<Duration, 3> ran = RunTurns(clients, 600s);
   const auto [least, most] = std::ranges::minmax(ran);
   EXPECT_GT(least, 600s / 4);  // A third, without the moves.
@@ -118,11 +114,7 @@ TEST_F(ResidencyTest, EqualsThatTakeTurnsRunForEquallyLong) {
 // The machine is slow whenever one of them comes in.
 TEST_F(ResidencyTest, EqualsRunForEquallyLongWhateverTheirOwnMovesTook) {
   const std::array clients = {Add(0), Add(0), Add(0)};
-  for (const ClientId client : clients) {
-    Of(client) = {.movable_bytes = 57 * kStep, .resident_bytes = std::min(57 * kStep, Free())};
-    residency_.OnMemory(client, Of(client), now_);
-    Busy(client);
-  }
+  for (const ClientId client : clients) Begin(client, 57);
   slowed_ = clients[1];
   const std::array<Duration, 3> ran = RunTurns(clients, 600s);
   const auto [least, most] = std::ranges::minmax(ran);
@@ -133,11 +125,7 @@ TEST_F(ResidencyTest, EqualsRunForEquallyLongWhateverTheirOwnMovesTook) {
 // A client whose way is held up once would have the device for seconds, and the others nothing.
 TEST_F(ResidencyTest, AMoveThatTheMachineHeldUpBuysNoLongStay) {
   const ClientId one = Add(0), other = Add(0);
-  for (const ClientId client : {one, other}) {
-    Of(client) = {.movable_bytes = 60 * kStep, .resident_bytes = std::min(60 * kStep, Free())};
-    residency_.OnMemory(client, Of(client), now_);
-    Busy(client);
-  }
+  for (const ClientId client : {one, other}) Begin(client, 60);
   // Each moves 20 steps out and as many in: 40 ms, for a stay of 160 ms.
   for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(Comes(turn % 2 == 0 ? other : one));
   delay_ = 5s;
@@ -167,11 +155,7 @@ TEST_F(ResidencyTest, ShortWaysThatTakeLongLengthenNoStayOfOthers) {
   residency_.OnMemory(high, Of(high), now_);
 
   const ClientId one = Add(0), other = Add(0);
-  for (const ClientId client : {one, other}) {
-    Of(client) = {.movable_bytes = 60 * kStep, .resident_bytes = std::min(60 * kStep, Free())};
-    residency_.OnMemory(client, Of(client), now_);
-    Busy(client);
-  }
+  for (const ClientId client : {one, other}) Begin(client, 60);
   for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(Comes(turn % 2 == 0 ? other : one));
   ASSERT_TRUE(Comes(other));
   const TimePoint came_in = now_;
