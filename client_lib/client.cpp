@@ -243,9 +243,7 @@ void Client::Close() noexcept {
   if (valid()) session_->Close();
 }
 
-Status Client::CloseAndWait() {
-  return valid() ? session_->CloseAndWait() : Invalid(kEmptyClient);
-}
+Status Client::CloseAndWait() { return valid() ? session_->CloseAndWait() : Invalid(kEmptyClient); }
 
 // ---- events
 

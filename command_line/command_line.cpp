@@ -95,9 +95,7 @@ Option Option::Check(std::function<std::string(const std::string& text)> complai
 std::size_t Option::count() const { return option_->count(); }
 
 // CLI11 keeps one empty text then.
-bool Option::IsBare() const {
-  return option_->count() == 1 && option_->results().front().empty();
-}
+bool Option::IsBare() const { return option_->count() == 1 && option_->results().front().empty(); }
 
 template <typename Value>
 Option Command::AddOption(const std::string& names, Value& value, const std::string& help) const {
@@ -154,7 +152,7 @@ std::optional<Stop> Program::Parse(std::span<const char* const> arguments) const
 
 void Refuse(const std::string& why) { throw CLI::ValidationError(why); }
 
-// What the programs' options and positions are.
+// The programs' options and positions have these types.
 using std::string, std::vector;
 template Option Command::AddOption(const string&, string&, const string&) const;
 template Option Command::AddOption(const string&, int&, const string&) const;

@@ -37,12 +37,12 @@ class Option {
   Option Needs(const Option& other) const;
   Option Excludes(const Option& other) const;
 
-  // What the text of each value must be.
+  // Each value must be one of these texts.
   Option OneOf(std::vector<std::string> allowed) const;
   // int, unsigned, std::size_t and double.
   template <typename Number>
   Option Range(Number least, Number most) const;
-  // As Range, which takes what is no number for one within.
+  // Refuses what is no number, too, which Range takes for one in its range.
   Option Within(double least, double most) const;
   // `complaint` is empty where the text is good.
   Option Check(std::function<std::string(const std::string& text)> complaint) const;
@@ -67,7 +67,7 @@ class Command {
   Command AddCommand(const std::string& name, const std::string& help) const;
 
   void RequireCommand() const;
-  void FallThrough() const;  // What it does not know is left to its parent.
+  void FallThrough() const;  // It leaves to its parent what it does not know.
   void SetFooter(const std::string& text) const;
   // For a name that help does not show: takes whatever stands behind it.
   void HideAndTakeAll() const;

@@ -282,16 +282,17 @@ void Session::WatchDeath() {
 // Asio may wake a new descriptor with the events of one that was closed in the same round of its
 // loop. So a wake-up alone is no death.
 void Session::WatchForDeath(Descriptor& watched, Descriptor::wait_type wait) {
-  watched.async_wait(wait, [weak = weak_from_this(), &watched,
-                            wait](const boost::system::error_code& error) {
-    const auto self = weak.lock();
-    if (self == nullptr || error || self->has_ended_) return;
-    // wait_error comes for urgent bytes, too, and without an end of the session it would for ever.
-    const short events = wait == Descriptor::wait_read ? POLLIN : POLLPRI;
-    pollfd look{.fd = watched.native_handle(), .events = events, .revents = 0};
-    if (::poll(&look, 1, 0) > 0) return self->End(Status::Ok());
-    self->WatchForDeath(watched, wait);
-  });
+  watched.async_wait(
+      wait, [weak = weak_from_this(), &watched, wait](const boost::system::error_code& error) {
+        const auto self = weak.lock();
+        if (self == nullptr || error || self->has_ended_) return;
+        // wait_error comes for urgent bytes, too, and without an end of the session it would for
+        // ever.
+        const short events = wait == Descriptor::wait_read ? POLLIN : POLLPRI;
+        pollfd look{.fd = watched.native_handle(), .events = events, .revents = 0};
+        if (::poll(&look, 1, 0) > 0) return self->End(Status::Ok());
+        self->WatchForDeath(watched, wait);
+      });
 }
 
 void Session::ReadOn() {

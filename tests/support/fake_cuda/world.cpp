@@ -451,7 +451,7 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
   std::optional<FailRule> rule = Strike(world.settings.fails, name);
   if (world.settings.costs) {
     const std::chrono::nanoseconds cost(world.settings.costs->OfCall(name));
-    // What a short call submits arrives after it.
+    // A short call takes its time first, so that its work arrives after it.
     if (cost < kLongCall || IsVirtual()) {
       World::Spend(cost);
     } else {
@@ -482,7 +482,7 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
 Code CallFrame::Finish(Code code) {
   if (late_) code = *late_;
   if (ends_) {
-    // What the model has spent within the call lies on top of the call itself.
+    // The model's own spending within the call lies on top of the call.
     World::Spend(*ends_ + World::spent - World::Now());
     world.CatchUp();
   }

@@ -297,7 +297,7 @@ class CallFrame {
   std::uintptr_t handle_;
   std::optional<device::cuda::Code> refused_;
   std::optional<device::cuda::Code> late_;
-  // Of a long call, whose own work is a part of its time.
+  // A long call has this; its own work is a part of its time.
   std::optional<Clock::time_point> ends_;
 };
 
