@@ -56,11 +56,17 @@ void Residency::Update(Client& client, const MemoryHeld& held, TimePoint now) {
 void Residency::ComeIn(Client& client, bool goes_on, TimePoint now) {
   const Duration way = CostOf(std::exchange(client.way, {}), goes_on);
   client.replaced_bytes = 0;
-  client.last_way = goes_on ? client.last_way + way : way;
-  if (!goes_on) client.came_in = now;
+  if (goes_on) {
+    client.last_way += way;
+  } else {
+    client.way_before = std::exchange(client.last_way, way);
+    client.came_in = now;
+  }
   client.is_in = true;
-  client.stays_until = client.came_in + std::clamp(client.last_way * options_.stay_factor,
-                                                   options_.stay_min, options_.stay_max);
+  const bool has_both = client.last_way.count() > 0 && client.way_before.count() > 0;
+  const Duration cost = has_both ? (client.last_way + client.way_before) / 2 : client.last_way;
+  client.stays_until = client.came_in + std::clamp(cost * options_.stay_factor, options_.stay_min,
+                                                   options_.stay_max);
 }
 
 void Residency::SetUnneeded(ClientId client, std::uint64_t unneeded_bytes,
@@ -92,8 +98,7 @@ void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
   state.asked_bytes = bytes;
   CountWait(state, now);
   if (!state.has_right()) return;
-  const auto promised = TimeForRoom(*ItemOf(client), bytes, now);
-  if (promised) state.owed_room = OwedRoom{.asked_at = now, .promised = *promised};
+  state.owed_room = Promise(*ItemOf(client), bytes, now);
 }
 
 void Residency::OnDrained(ClientId client, TimePoint now) {
@@ -214,7 +219,7 @@ RoomReport Residency::rooms() const {
   RoomReport report = rooms_;
   report.out_bytes_per_s = per_second(false);
   report.in_bytes_per_s = per_second(true);
-  report.delay = MebibyteTime(false).Delay(options_.move_bytes_max);
+  report.delay = RoomDelay(/*goes_in=*/false);
   report.stop = stops_.Largest();
   return report;
 }
@@ -236,12 +241,17 @@ std::optional<Duration> Residency::TimeToMove(bool goes_in, std::uint64_t bytes)
   if (bytes == 0) return Duration::zero();
   const MebibyteTimes mebibyte = MebibyteTime(goes_in);
   if (!mebibyte.is_known()) return {};
-  return static_cast<Duration::rep>((bytes + kMebibyte - 1) / kMebibyte) * mebibyte.usual +
-         mebibyte.Delay(options_.move_bytes_max);
+  return static_cast<Duration::rep>((bytes + kMebibyte - 1) / kMebibyte) * mebibyte.usual;
 }
 
-std::optional<Duration> Residency::TimeForRoom(const Item& candidate, std::uint64_t bytes,
-                                               TimePoint now) const {
+Duration Residency::RoomDelay(bool goes_in) const {
+  Duration of_moves = MebibyteTime(/*goes_in=*/false).Delay(options_.move_bytes_max);
+  if (goes_in) of_moves += MebibyteTime(/*goes_in=*/true).Delay(options_.move_bytes_max);
+  return std::max(of_moves, room_delays_.Largest());
+}
+
+std::optional<Residency::OwedRoom> Residency::Promise(const Item& candidate, std::uint64_t bytes,
+                                                      TimePoint now) const {
   // The move that has begun, too: one for another with a right is not cut.
   const std::uint64_t begun = !move_           ? 0
                               : move_->is_owed ? options_.move_bytes_max
@@ -251,7 +261,11 @@ std::optional<Duration> Residency::TimeForRoom(const Item& candidate, std::uint6
   const auto in = TimeToMove(/*goes_in=*/true, coming);
   if (!out || !in) return {};
   const auto stops = static_cast<Duration::rep>(CountStops(candidate, bytes + coming, now));
-  return stops * stops_.Largest() + *out + *in;
+  const Duration delay = RoomDelay(/*goes_in=*/coming > 0);
+  return OwedRoom{.asked_at = now,
+                  .promised = stops * stops_.Largest() + *out + *in + delay,
+                  .bytes_take = *out + *in,
+                  .stops = stops};
 }
 
 std::size_t Residency::CountStops(const Item& candidate, std::uint64_t bytes, TimePoint now) const {
@@ -290,7 +304,10 @@ std::optional<Duration> Residency::PromisedTo(ClientId client, std::uint64_t fre
   if (held >= state.grant.guaranteed_bytes) return {};
   const std::uint64_t left = state.grant.guaranteed_bytes - held;
   const std::uint64_t available = AvailableTo(state, free_bytes);
-  return left <= available ? Duration::zero() : TimeForRoom(*item, left - available, now);
+  if (left <= available) return Duration::zero();
+  const auto promise = Promise(*item, left - available, now);
+  if (!promise) return {};
+  return promise->promised;
 }
 
 Room Residency::LastRoomOf(ClientId client) const {
@@ -304,6 +321,7 @@ void Residency::CountRoom(Client& client, TimePoint now) {
   const Duration waited = now - room.asked_at;
   client.last_room = {.bytes = client.granted_bytes, .waited = waited, .promised = room.promised};
   ++rooms_.rooms;
+  room_delays_.Add(waited - room.bytes_take - room.stops * stops_.Largest());
   if (waited > room.promised) ++rooms_.late;
   if (waited <= rooms_.longest) return;
   rooms_.longest = waited;

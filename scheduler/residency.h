@@ -26,7 +26,8 @@ struct ResidencyOptions {
   // A client that came in stays this many times as long as the moves for it take. So 9 spends a
   // tenth of the time on moves. They count with what their bytes usually take: the median of the
   // last 15 clients that came in with move_bytes_max or more. So what a machine does to the moves
-  // for one of them gives it no longer stay than its equals have.
+  // for one of them gives it no longer stay than its equals have. Half of a way counts for the next
+  // stay: clients that come in by long and short ways in turn stay equally long each time.
   int stay_factor = 9;
   Duration stay_min = std::chrono::milliseconds(20);
   Duration stay_max = std::chrono::seconds(60);
@@ -105,8 +106,11 @@ struct RoomReport {
   // A speed is 0 while nothing is known, and nothing is promised then.
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
-  Duration delay{};  // One move took so much longer than that, of those.
-  Duration stop{};   // A client took so long to stop, of the last 63 that were to.
+  // One move took so much longer than that, of those, or one of the last 127 such clients waited so
+  // much longer than for all stops and bytes: the longer one. Any of n + 1 waits is the longest one
+  // with equal chance, so of 128 one breaks such a promise.
+  Duration delay{};
+  Duration stop{};  // A client took so long to stop, of the last 63 that were to.
   // From here on since the device began.
   std::uint64_t rooms = 0;
   std::uint64_t late = 0;       // They took longer than promised.
@@ -201,6 +205,8 @@ class Residency {
   struct OwedRoom {
     TimePoint asked_at{};
     Duration promised{};
+    Duration bytes_take{};  // Of that.
+    Duration::rep stops = 0;
   };
 
   // Moves on behalf of a client. What keeps no others waiting, since its own memory made room, is
@@ -232,7 +238,8 @@ class Residency {
     TimePoint stays_until{};
     Way way;                           // Since it last could run.
     std::uint64_t replaced_bytes = 0;  // Its own went so far for what comes in.
-    Duration last_way{};               // For all that it has in this stay.
+    Duration last_way{};               // For all that it has in this stay,
+    Duration way_before{};             // and in the one before.
     std::optional<TimePoint> waits_since{};
     Duration waited{};  // Before that.
     MemoryMoves moves;
@@ -306,10 +313,10 @@ class Residency {
     Duration Delay(std::uint64_t move_bytes) const;
   };
   MebibyteTimes MebibyteTime(bool goes_in) const;
-  // Empty while the speed is not known.
+  // Without a delay; empty while the speed is not known.
   std::optional<Duration> TimeToMove(bool goes_in, std::uint64_t bytes) const;
-  std::optional<Duration> TimeForRoom(const Item& candidate, std::uint64_t bytes,
-                                      TimePoint now) const;
+  Duration RoomDelay(bool goes_in) const;
+  std::optional<OwedRoom> Promise(const Item& candidate, std::uint64_t bytes, TimePoint now) const;
   const Item* ItemOf(ClientId client) const;  // Null: it has gone.
   // How many clients that run have to stop for so much memory.
   std::size_t CountStops(const Item& candidate, std::uint64_t bytes, TimePoint now) const;
@@ -353,6 +360,7 @@ class Residency {
   std::array<RecentSamples<15>, 2> per_mebibyte_;
   RecentSamples<63> owed_mebibyte_;  // The same out, for those who have a right to it.
   RecentSamples<63> stops_;
+  RecentSamples<127> room_delays_;
   TimePoint moves_fail_until_{};
   TimePoint rests_until_{};
   std::optional<TimePoint> wake_at_;

@@ -58,7 +58,7 @@ constexpr Entry kOfOvercommit[] = {
     {"gpushared_overcommit_move_in_bytes_per_second", Type::kGauge, "move_in_bytes_per_s",
      "Device memory comes back at least so fast in 75 of 100 moves."},
     {"gpushared_overcommit_room_delay_seconds", Type::kGauge, "room_delay_s",
-     "The slowest move took so much longer than that; a promise of room has it once."},
+     "A promise of room has it once: the slowest move took so much longer, or a whole wait did."},
     {"gpushared_overcommit_room_stop_seconds", Type::kGauge, "room_stop_s",
      "The longest stop; a promise of room has it for each client that has to stop."},
     {"gpushared_overcommit_rooms", Type::kCounter, "rooms",

@@ -171,6 +171,25 @@ TEST_F(OwedRoomTest, OneSlowMoveOfManyIsPartOfThePromiseOnce) {
   EXPECT_EQ(residency_.rooms().delay, 20ms);
 }
 
+// More moves than count for the speed are over long before as many rooms are.
+TEST_F(OwedRoomTest, AWaitThatWasTooLongIsPartOfThePromiseFor127More) {
+  const ClientId high{7};
+  for (int visit = 0; visit < 180; ++visit) {
+    residency_.Add(high,
+                   {.guaranteed_bytes = 40 * kStep, .scheduling_class = SchedulingClass::kHigh});
+    residency_.AskRoom(high, 2 * kStep, now_);
+    if (visit == 45) delay_ = 5ms;
+    Settle();
+    // One move of 63 decides while it counts: the largest one would be late by 20 ms.
+    const auto delay = visit < 45 ? 0ms : visit < 45 + 63 ? 20ms : visit < 45 + 127 ? 5ms : 0ms;
+    ASSERT_EQ(PromisedTo(high).value(), 38ms + delay) << visit;
+    ASSERT_EQ(residency_.rooms().delay, delay) << visit;
+    residency_.Remove(high);
+    ASSERT_TRUE(Comes(low_));
+  }
+  EXPECT_EQ(residency_.rooms().late, 1u);
+}
+
 // They wait for others, and an urgent one does not.
 TEST_F(OwedRoomTest, MovesForThoseWithoutARightMakeNoPromiseLonger) {
   const ClientId high = HaveRoom(8);

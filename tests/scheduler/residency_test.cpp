@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who makes room for whom, when a move ends early, and moves that fail.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -109,6 +111,24 @@ TEST_F(ResidencyTest, EqualsThatTakeTurnsRunForEquallyLong) {
   const auto [least, most] = std::ranges::minmax(ran);
   EXPECT_GT(least, 600s / 4);  // A third, without the moves.
   EXPECT_LT(most - least, most / 50);
+}
+
+// Half of a long way is paid with the next stay.
+TEST_F(ResidencyTest, EachStayOfEqualsIsAsLong) {
+  const std::array clients = {Add(0), Add(0), Add(0)};
+  for (const ClientId client : clients) Begin(client, 57);
+  for (int turn = 0; turn < 6; ++turn) ASSERT_TRUE(Comes(clients.at((turn + 1) % 3))) << turn;
+  std::vector<std::uint64_t> ways;
+  for (int turn = 6; turn < 18; ++turn) {
+    const TimePoint came_in = now_;
+    const std::uint64_t moved_before = moved_out_;
+    ASSERT_TRUE(Comes(clients.at((turn + 1) % 3))) << turn;
+    ways.push_back(moved_out_ - moved_before);
+    // As many steps come in as go out. Of the whole time, these are the moves.
+    const Duration way = 2ms * static_cast<int>(ways.back());
+    EXPECT_EQ(now_ - came_in - way, 4 * 71ms) << turn;
+  }
+  EXPECT_GT(std::ranges::max(ways), 3 * std::ranges::min(ways));
 }
 
 // The machine is slow whenever one of them comes in.
