@@ -319,7 +319,8 @@ void Residency::CountRoom(Client& client, TimePoint now) {
   if (!client.owed_room) return;
   const OwedRoom room = *std::exchange(client.owed_room, std::nullopt);
   const Duration waited = now - room.asked_at;
-  client.last_room = {.bytes = client.granted_bytes, .waited = waited, .promised = room.promised};
+  client.last_room = {
+      .bytes = client.granted_bytes, .waited = waited, .promised = room.promised, .ended = now};
   ++rooms_.rooms;
   room_delays_.Add(waited - room.bytes_take - room.stops * stops_.Largest());
   if (waited > room.promised) ++rooms_.late;

@@ -123,6 +123,7 @@ struct Room {
   std::uint64_t bytes = 0;
   Duration waited{};
   Duration promised{};
+  TimePoint ended{};  // The wait.
 };
 
 // Decides whose memory is on a device whose clients may hold more than there is.

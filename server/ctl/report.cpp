@@ -210,14 +210,19 @@ std::string MemoryText(const json& memory) {
   return text + "\n  ";
 }
 
-// "  its last room for memory, 153.0 MiB, took 3.1 ms of 4.2 ms promised"
+// "  its last room for memory, 153.0 MiB, took 3.1 ms of 4.2 ms promised, 12.5 s ago"
 std::string RoomText(const json& room) {
   const json bytes = Part(room, "bytes");
   if (!bytes.is_number_unsigned()) return "";
   std::array<char, 64> size{};
   std::snprintf(size.data(), size.size(), "%.1f MiB", bytes.get<double>() / kMiB);
-  return std::string("  its last room for memory, ") + size.data() + ", took " + Time(room, "us") +
-         " of " + Time(room, "promised_us") + " promised\n";
+  std::string text = std::string("  its last room for memory, ") + size.data() + ", took " +
+                     Time(room, "us") + " of " + Time(room, "promised_us") + " promised";
+  if (const json ago = Part(room, "ended_s_ago"); ago.is_number()) {
+    std::snprintf(size.data(), size.size(), ", %.1f s ago", ago.get<double>());
+    text += size.data();
+  }
+  return text + "\n";
 }
 
 }  // namespace

@@ -150,6 +150,7 @@ TEST_F(OwedRoomTest, WhatAGuaranteeLeavesIsPromisedBeforeItIsAsked) {
   EXPECT_EQ(room.bytes, 20 * kStep);
   EXPECT_EQ(room.waited, 20ms);
   EXPECT_EQ(room.promised, 20ms);
+  EXPECT_EQ(room.ended, now_);
   EXPECT_EQ(PromisedTo(low_), std::nullopt);
 }
 

@@ -18,6 +18,10 @@ using scheduler::Duration;
 
 double Us(Duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
 
+double SecondsAgo(scheduler::TimePoint then, scheduler::TimePoint now) {
+  return std::chrono::duration<double>(now - then).count();
+}
+
 const SessionFacts* Find(const std::vector<SessionFacts>& sessions, std::uint64_t session) {
   const auto found = std::ranges::find(sessions, session, &SessionFacts::session);
   return found == sessions.end() ? nullptr : &*found;
@@ -90,7 +94,7 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   row["requests_known"] = {{"first", told.first}, {"last", told.last}};
   row["marked"] = report.is_marked;
   row["failed"] = report.has_failed;
-  row["ended_s_ago"] = std::chrono::duration<double>(now - report.ended).count();
+  row["ended_s_ago"] = SecondsAgo(report.ended, now);
   row["latency_us"] = Us(report.latency());
   if (report.promise > Duration::zero()) {
     row["promise_us"] = Us(report.promise);
@@ -113,7 +117,8 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   if (told.last_room.bytes > 0) {
     row["last_room"] = {{"bytes", told.last_room.bytes},
                         {"us", Us(told.last_room.waited)},
-                        {"promised_us", Us(told.last_room.promised)}};
+                        {"promised_us", Us(told.last_room.promised)},
+                        {"ended_s_ago", SecondsAgo(told.last_room.ended, now)}};
   }
   row["on_device_us"] = Us(report.on_device);
   row["host_us"] = Us(taken - report.waited - report.on_device);

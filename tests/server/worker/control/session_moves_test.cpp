@@ -113,6 +113,7 @@ TEST_F(WorkerMoves, WhatIsPromisedOfRoomIsShownBeforeAndAfter) {
   const nlohmann::json before = Row("high");
   EXPECT_GT(before["room_promise_s"], 0);
   EXPECT_FALSE(before.contains("last_room_s"));
+  const auto asked = std::chrono::steady_clock::now();
   ASSERT_TRUE(high_.Resize(8 * kMiB).ok());
   const nlohmann::json after = Row("high");
   EXPECT_FALSE(after.contains("room_promise_s")) << "its guarantee leaves nothing";
@@ -131,6 +132,9 @@ TEST_F(WorkerMoves, WhatIsPromisedOfRoomIsShownBeforeAndAfter) {
   EXPECT_NEAR(room["us"].get<double>(), after["last_room_s"].get<double>() * 1e6, 1);
   EXPECT_NEAR(room["promised_us"].get<double>(), after["last_room_promised_s"].get<double>() * 1e6,
               1);
+  const std::chrono::duration<double> since_asked = std::chrono::steady_clock::now() - asked;
+  EXPECT_GE(room["ended_s_ago"], 0.0);
+  EXPECT_LE(room["ended_s_ago"], since_asked.count());
 }
 
 // ---- clients that leave in the wrong moment
