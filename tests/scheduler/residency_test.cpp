@@ -267,6 +267,25 @@ TEST_F(ResidencyTest, AMoveInThatFindsNoRoomIsNotTriedAgainAtOnce) {
   ASSERT_TRUE(Comes(client));
 }
 
+TEST_F(ResidencyTest, AMoveThatMovedNothingBuysNoStay) {
+  const ClientId client = Add(0), other = Add(0);
+  Of(client).movable_bytes = 60 * kStep;
+  residency_.OnMemory(client, Of(client), now_);
+  Busy(client);
+  const auto first = residency_.Next(Free(), now_);
+  ASSERT_TRUE(first && first->kind == Kind::kMoveIn);
+  now_ += 5s;
+  residency_.OnMoved(client, Of(client), now_);
+  ASSERT_TRUE(Comes(client));
+  const TimePoint came_in = now_;
+  Of(other).movable_bytes = 60 * kStep;
+  residency_.OnMemory(other, Of(other), now_);
+  Busy(other);
+  ASSERT_TRUE(Comes(other));
+  // 60 steps came in at 1 ms each for a stay of 240 ms. Then 20 go out, and 60 come in.
+  EXPECT_EQ(now_ - came_in, 240ms + 80ms);
+}
+
 TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {
   const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(10);
   Grow(low, 90);

@@ -27,8 +27,17 @@ TEST(MemorySimulated, PageFaultsThrashWhereNotAllFits) {
   EXPECT_GT(faults.waits.front(), SimulateResidency(scenario).waits.back());
   // A pass over 48 GiB brings as much in and takes as much out, for each of the two.
   EXPECT_NEAR(faults.least_runs, 1 / (1 + 4 * 48 * 1.073741824 / 25), 0.001);
+  EXPECT_NEAR(faults.low_runs, 2 * faults.least_runs, 1e-9) << "one computes while one waits";
+  EXPECT_NEAR(faults.moved_bytes, 25e9 * 3600, 1) << "the link never rests";
+  // 20 GiB share the link with the traffic of two. It comes after 60 s without it, and stays 10 s.
+  EXPECT_NEAR(std::chrono::duration<double>(faults.waits.front()).count(),
+              3 * 20 * 1.073741824 / 25, 0.001);
+  EXPECT_EQ(faults.waits.size(), 49u);
+  EXPECT_EQ(faults.waits.front(), faults.waits.back());
   scenario.low_part = 0.5;
-  EXPECT_EQ(SimulatePageFaults(scenario).low_runs, 1);
+  const MemoryReport fitting = SimulatePageFaults(scenario);
+  EXPECT_EQ(fitting.low_runs, 1);
+  EXPECT_EQ(fitting.moved_bytes, 0);
 }
 
 TEST(MemorySimulated, LowClientsRunForNineTenthsOfTheTimeAndInTurn) {

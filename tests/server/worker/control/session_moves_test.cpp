@@ -167,6 +167,25 @@ TEST_F(WorkerMoves, WhoDiesAmidAMoveForItIsServedNoMore) {
   EXPECT_TRUE(second_.AwaitFinished(0, second_.Launch(0, 0, 0)));
 }
 
+// Both are urgent, and the one that has left was first.
+TEST_F(WorkerMoves, WhoHasLeftGivesItsMemoryBackAfterCallsOfThoseThatAreHere) {
+  StepDevice& device = worker_.device();
+  device.HoldResizes(4 * kMiB + 1);
+  ASSERT_TRUE(other_.Send(ipc::ResizeMemory{.bytes = 4 * kMiB}).ok());
+  ASSERT_TRUE(device.AwaitHeldCall());
+  const std::size_t before = device.memory_calls().size();
+  high_.CloseSocket();
+  ASSERT_TRUE(Eventually([&] { return Row("high").is_null(); })) << "its end waits for a call";
+  ASSERT_TRUE(third_.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
+  LetThemRead();
+  device.HoldNothing();
+  ASSERT_TRUE(third_.Receive<ipc::MemoryResized>().ok());
+  ASSERT_TRUE(worker_.Await<ipc::SessionEnded>());
+  EXPECT_THAT(CallsSince(before), ElementsAre(Call{Call::Kind::kResize, other_.base(), 4 * kMiB},
+                                              Call{Call::Kind::kResize, third_.base(), 2 * kMiB},
+                                              Call{Call::Kind::kResize, high_.base(), 0}));
+}
+
 // Its steps are named before, and some are gone when it is their turn.
 TEST_F(WorkerMoves, WhoFreesAmidItsMoveKeepsNoOneWaiting) {
   StepDevice& device = worker_.device();
