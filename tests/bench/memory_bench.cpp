@@ -70,6 +70,7 @@ struct Arguments {
   std::uint64_t memory_mib = 1024;
   std::uint64_t turns = 300;
   std::uint64_t visits = 50;
+  std::uint64_t cpu_threads = 1;
   bool is_gpu = false;
   std::string json;
 };
@@ -275,8 +276,8 @@ class MemoryMeasurement {
       gpu_.emplace(
           GpuServerOptions{.statements = "memory " + memory + "M; costs on", .arguments = options});
     } else {
-      options.insert(options.end(), {"--cpu-threads", "1", "--memory",
-                                     std::to_string(arguments.memory_mib) + "MiB"});
+      options.insert(options.end(), {"--cpu-threads", std::to_string(arguments.cpu_threads),
+                                     "--memory", std::to_string(arguments.memory_mib) + "MiB"});
       cpu_.emplace(options);
     }
     report_.AddValue("steps to host memory and back", bandwidth_ / 1e9, "GB/s");
@@ -508,6 +509,8 @@ int Run(int argc, char** argv) {
       ->check(CLI::Range(64, 65536));
   app.add_option("--turns", arguments.turns, "alternations of three clients of 57 % (300)");
   app.add_option("--visits", arguments.visits, "of a high client with 15 % (50)");
+  app.add_option("--cpu-threads", arguments.cpu_threads, "of the cpu device (1)")
+      ->check(CLI::Range(1, 64));
   app.add_flag("--gpu", arguments.is_gpu, "a fake GPU that takes the time of a modelled one");
   app.add_option("--json", arguments.json, "also write the report there");
   CLI11_PARSE(app, argc, argv);
