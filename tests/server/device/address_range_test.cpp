@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -266,6 +267,18 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
   EXPECT_EQ(store->used_bytes(), 0U);
   EXPECT_EQ(store->medium().populated_bytes(), 0U) << "bytes are left in the store";
   EXPECT_EQ(budget->free_bytes(), kTotal - 8 * kMapStepBytes);
+}
+
+// Nothing interrupts the first touch of a page, and others wait until work on such memory stops.
+TEST(AddressRange, AFirstTouchOfMemoryThatMayMoveIsOfOneSmallPage) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto range = AddressRange::Reserve(kTotal, budget, 0, Store(kTotal)).value();
+  ASSERT_TRUE(range->Resize(2 * kMapStepBytes).ok());
+  *Pointer(range->base() + kMapStepBytes) = std::byte{1};
+  std::vector<unsigned char> pages(2 * kMapStepBytes / kPageBytes);
+  ASSERT_EQ(mincore(Pointer(range->base()), 2 * kMapStepBytes, pages.data()), 0);
+  EXPECT_EQ(std::ranges::count_if(pages, [](auto page) { return (page & 1) != 0; }), 1)
+      << "they come in huge pages";
 }
 
 TEST(AddressRange, WhatIsMovedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
