@@ -26,7 +26,7 @@ void DropStep(std::byte* step) {
   Check(::madvise(step, kMapStepBytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
-// As memory of clients is mapped, so that both have the same attributes after an exchange.
+// Steps of a store. Pages that change places bring their own attributes along.
 bool MapSteps(void* at, std::uint64_t bytes, int fixed) {
   void* const mapped = ::mmap(at, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
@@ -51,26 +51,29 @@ bool MovePages(std::byte* from, std::byte* to) {
 // ---- in host memory
 
 // Pages change places with those of the cpu device's clients: no byte is copied. Bytes from
-// elsewhere are.
+// elsewhere are. A slot that they came to keeps its pages for the next ones, as zeros, since new
+// pages take several times as long as the copy. The machine takes them when it has no others.
 class StepsInMemory final : public StepMedium {
  public:
   // `reserved` holds the steps from `base` on.
   StepsInMemory(std::span<std::byte> reserved, std::byte* base, std::uint64_t bytes)
-      : reserved_(reserved), base_(base), bytes_(bytes) {}
+      : reserved_(reserved), base_(base), bytes_(bytes), has_own_pages_(bytes / kMapStepBytes) {}
   ~StepsInMemory() override { ::munmap(reserved_.data(), reserved_.size()); }
 
   // The store's limit is all that can be said ahead: there are pages as they are written.
   Status Back(Slot /*slot*/) override { return {}; }
-  void Release(Slot /*slot*/) override {}
+  void Release(Slot slot) override {
+    if (has_own_pages_[slot] != 0) DropPages(slot);
+  }
   void Empty(Slot slot) override {
-    DropStep(At(slot));
-    // Pages that moved here brought a mapping of their own along. A new one joins its neighbours.
-    // Where the kernel has no mapping left, the old one stays, and is as empty.
-    MapSteps(At(slot), kMapStepBytes, MAP_FIXED);
+    if (has_own_pages_[slot] == 0) return DropPages(slot);
+    std::memset(At(slot), 0, kMapStepBytes);
+    if (::madvise(At(slot), kMapStepBytes, MADV_FREE) != 0) DropPages(slot);
   }
 
   Status Write(Slot slot, std::span<const std::byte> step) override {
     std::memcpy(At(slot), step.data(), kMapStepBytes);
+    has_own_pages_[slot] = 1;
     return {};
   }
   Status Read(Slot slot, std::span<std::byte> step) const override {
@@ -79,14 +82,17 @@ class StepsInMemory final : public StepMedium {
   }
   // Kernels before 5.7, and those that have no mapping left, do not move pages.
   Status Take(Slot slot, std::span<std::byte> step) override {
-    if (MovePages(step.data(), At(slot))) return {};
+    if (MovePages(step.data(), At(slot))) {
+      has_own_pages_[slot] = 0;
+      return {};
+    }
     (void)Write(slot, step);
     DropStep(step.data());
     return {};
   }
   Status Return(Slot slot, std::span<std::byte> step) override {
     if (!MovePages(At(slot), step.data())) (void)Read(slot, step);
-    Empty(slot);
+    DropPages(slot);
     return {};
   }
 
@@ -99,10 +105,19 @@ class StepsInMemory final : public StepMedium {
 
  private:
   std::byte* At(Slot slot) const { return base_ + slot * kMapStepBytes; }
+  void DropPages(Slot slot) {
+    DropStep(At(slot));
+    has_own_pages_[slot] = 0;
+    // Pages that moved here brought a mapping of their own along. A new one joins its neighbours.
+    // Where the kernel has no mapping left, the old one stays, and is as empty.
+    MapSteps(At(slot), kMapStepBytes, MAP_FIXED);
+  }
 
   const std::span<std::byte> reserved_;  // Its own.
   std::byte* const base_;
   const std::uint64_t bytes_;
+  // By slot: what it had last was written here. Of whoever uses the slot.
+  std::vector<std::uint8_t> has_own_pages_;
 };
 
 // ---- in a file

@@ -256,6 +256,32 @@ TEST(StepStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
   EXPECT_EQ(store->medium().populated_bytes(), 0U);
 }
 
+TEST(StepStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosUntilItIsGivenBack) {
+  const auto store = StepStore::Create({.bytes = 2 * kMapStepBytes, .folder = ""}).value();
+  ASSERT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
+  const std::vector<std::byte> secret(kMapStepBytes, std::byte{0x5a});
+  std::vector<std::byte> read(kMapStepBytes);
+  const StepStore::Slot slot = store->Put(secret).value();
+  store->Drop(slot);
+  EXPECT_EQ(store->used_bytes(), 0U);
+  EXPECT_EQ(store->medium().populated_bytes(), kMapStepBytes) << "the next bytes need new pages";
+  ASSERT_TRUE(store->Read(slot, read).ok());
+  EXPECT_EQ(read, std::vector<std::byte>(kMapStepBytes));
+  // Pages that change places with them take them along.
+  const Steps steps(1);
+  steps.Fill(0, 7);
+  const StepStore::Slot taken = store->Take(steps.At(0)).value();
+  ASSERT_TRUE(store->Return(taken, steps.At(0)).ok());
+  EXPECT_EQ(store->medium().populated_bytes(), 0U);
+  EXPECT_TRUE(steps.IsFullOf(0, 7));
+  store->Drop(store->Put(secret).value());
+  store->Drop(store->Take(steps.At(0)).value());
+  EXPECT_EQ(store->medium().populated_bytes(), 0U) << "a client's own pages are kept";
+  store->Drop(store->Put(secret).value());
+  store->GiveBack(2 * kMapStepBytes);
+  EXPECT_EQ(store->medium().populated_bytes(), 0U) << "they go with the last reservation";
+}
+
 TEST(StepStoreInMemory, IsInNoCoreDumpAndInNoChild) {
   const auto store = StepStore::Create({.bytes = 64 * kMapStepBytes, .folder = ""}).value();
   ASSERT_TRUE(store->Reserve(kMapStepBytes).ok());
