@@ -46,6 +46,9 @@ struct ResidencyOptions {
   std::uint64_t move_bytes_max = std::uint64_t{16} << 20;
   // A move that is cut ends after so much: whoever has a guarantee waits for that.
   std::uint64_t step_bytes = std::uint64_t{2} << 20;
+  // The caller's: it looks for who is busy so often at most. Commands come and go in microseconds,
+  // and memory in milliseconds.
+  Duration look_every = std::chrono::microseconds(100);
 };
 
 // Memory that a client was granted.

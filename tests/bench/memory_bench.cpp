@@ -269,8 +269,11 @@ class MemoryMeasurement {
     std::ofstream(rules_) << "[[access]]\neveryone = true\nhighest_class = \"high\"\n"
                              "max_weight = 1000\nclient_memory = \"20%\"\nmemory_limit = \"60%\"\n";
     std::vector<std::string> options = {
-        "--config", rules_,     "--log-level",  "warn",
-        "--policy", "priority", "--overcommit", std::to_string(4 * arguments.memory_mib) + "MiB"};
+        "--config",         rules_,
+        "--log-level",      "warn",
+        "--policy",         "priority",
+        "--overcommit",     std::to_string(4 * arguments.memory_mib) + "MiB",
+        "--memory-reserve", "0"};
     const std::string memory = std::to_string(GpuMib(arguments.memory_mib));
     if (arguments.is_gpu) {
       gpu_.emplace(
@@ -289,7 +292,10 @@ class MemoryMeasurement {
     {
       LowClients low(server().socket(), "low", 2, LowBytes());
       const std::string beside = "high client beside two that thrash";
-      for (int visit = 0; visit < kFirstVisits; ++visit) MakeHigh()->Check();
+      for (int visit = 0; visit < kFirstVisits; ++visit) {
+        AwaitTurn();
+        MakeHigh()->Check();
+      }
       const auto first_rooms = Overcommit();
       const Visited visited = Visits(beside, &low);
       is_right &= low.End();
@@ -364,7 +370,7 @@ class MemoryMeasurement {
     std::this_thread::sleep_for(kTurnsMin);
     Moved moved = MovedSoFar();
     while (!AreWhole(moved.turns - moved_before.turns) && Clock::now() < began + kTurnsMax) {
-      std::this_thread::sleep_for(10ms);
+      std::this_thread::sleep_for(100ms);
       moved = MovedSoFar();
     }
     const double seconds = SecondsSince(began);
@@ -418,6 +424,13 @@ class MemoryMeasurement {
     Samples allocations;
     std::vector<double> allocations_ns, promises_ns;  // By visit.
   };
+  // Low clients have what a high one left by then.
+  void AwaitTurn() {
+    constexpr std::chrono::seconds kTurnMax{5};
+    const std::uint64_t turns = MovedSoFar().turns;
+    const Clock::time_point latest = Clock::now() + kTurnMax;
+    while (MovedSoFar().turns == turns && Clock::now() < latest) std::this_thread::sleep_for(20ms);
+  }
   std::unique_ptr<Numbers> MakeHigh() {
     return std::make_unique<Numbers>(server().socket(), "high", SchedulingClass::kHigh,
                                      HighBytes());
@@ -426,6 +439,7 @@ class MemoryMeasurement {
     Visited visited;
     Samples requests, beside_paused;
     for (std::uint64_t visit = 0; visit < arguments_.visits; ++visit) {
+      if (low != nullptr) AwaitTurn();
       visited.promises_ns.push_back(PromiseNs(HighBytes() + kCutMove));
       const std::unique_ptr<Numbers> numbers = MakeHigh();
       visited.allocations_ns.push_back(1e9 * numbers->allocation_s());

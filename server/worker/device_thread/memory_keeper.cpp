@@ -138,14 +138,21 @@ void MemoryKeeper::Count(ClientState& client, scheduler::TimePoint now) const {
 
 void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
   std::uint64_t looked_at = 0;
+  bool some_had = false;
   for (ClientState* const client : dispatcher_.roster().present()) {
     if (client->life.is_leaving()) continue;
     Count(*client, now);
     if (device_.info().moves_by_step) Look(*client, now);
-    residency_.SetBusy(client->id(), !client->streams.slab().empty(), now);
+    // Short commands come and go between two looks.
+    const std::uint64_t position = client->intake.position();
+    const bool had_some = std::exchange(client->memory.position_, position) != position;
+    residency_.SetBusy(client->id(), had_some || !client->streams.slab().empty(), now);
+    some_had |= had_some;
     looked_at += client->memory.use_.TakeLookedAt();
   }
-  look_pause_ = std::max(kLookEvery, kPausePerItem * static_cast<std::int64_t>(looked_at));
+  look_pause_ = std::max(look_every_, kPausePerItem * static_cast<std::int64_t>(looked_at));
+  // If nothing more comes, that look sees who is idle.
+  if (some_had) look_at_ = looked_ + look_pause_;
 }
 
 bool MemoryKeeper::TellWhoHasDrained(scheduler::TimePoint now) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -34,7 +35,8 @@ server::WorkerOptions MovingWorker() {
 // are moved out.
 class WorkerMoves : public ::testing::Test {
  protected:
-  WorkerMoves() {
+  explicit WorkerMoves(const server::WorkerOptions& options = MovingWorker())
+      : worker_({.runs_at_once = true, .memory_bytes = 64 * kMiB, .moves_memory = true}, options) {
     EXPECT_TRUE(first_.Resize(32 * kMiB).ok());
     EXPECT_TRUE(second_.Resize(32 * kMiB).ok());
     EXPECT_EQ(worker_.device().free_memory_bytes(), 0u);
@@ -73,8 +75,7 @@ class WorkerMoves : public ::testing::Test {
     return {Call::Kind::kOut, client.base(), step * kStep};
   }
 
-  WorkerHarness worker_{{.runs_at_once = true, .memory_bytes = 64 * kMiB, .moves_memory = true},
-                        MovingWorker()};
+  WorkerHarness worker_;
   RawClient high_ = High("high"), other_ = High("other"), third_ = High("third");
   RawClient first_ = Low("first"), second_ = Low("second");
 };
@@ -135,6 +136,55 @@ TEST_F(WorkerMoves, WhatIsPromisedOfRoomIsShownBeforeAndAfter) {
   const std::chrono::duration<double> since_asked = std::chrono::steady_clock::now() - asked;
   EXPECT_GE(room["ended_s_ago"], 0.0);
   EXPECT_LE(room["ended_s_ago"], since_asked.count());
+}
+
+// ---- who is idle
+
+// A client has its stay for as long as anybody can wait, unless it is idle. It is looked at seldom.
+class SeldomLooks : public WorkerMoves {
+ protected:
+  static constexpr std::chrono::milliseconds kLookEvery{100}, kIdle{400}, kWatched{1200};
+
+  SeldomLooks() : WorkerMoves(Options()) {}
+  static server::WorkerOptions Options() {
+    server::WorkerOptions options = MovingWorker();
+    options.residency.stay_min = options.residency.stay_max = std::chrono::hours(1);
+    options.residency.idle_min = kIdle;
+    options.residency.look_every = kLookEvery;
+    return options;
+  }
+  // One short command after the other; whether no pause of the machine was as long as an idle
+  // one's.
+  bool WorkOn(RawClient& client) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point end = Clock::now() + kWatched;
+    Clock::time_point last = Clock::now();
+    bool was_steady = true;
+    while (last < end) {
+      EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      was_steady &= Clock::now() - last < kIdle / 2;
+      last = Clock::now();
+    }
+    return was_steady;
+  }
+};
+
+// They begin and end between two looks.
+TEST_F(SeldomLooks, AClientOfShortCommandsIsNotIdle) {
+  bool was_steady = false;
+  for (int attempt = 0; attempt < 10 && !was_steady; ++attempt) {
+    const auto times_out = Row("second")["times_moved_out"];
+    const Sequence launch = first_.Launch(0, 0, 0);
+    ASSERT_TRUE(AwaitWaiting("first"));
+    was_steady = WorkOn(second_);
+    if (was_steady) {
+      EXPECT_EQ(Row("second")["times_moved_out"], times_out);
+    }
+    EXPECT_TRUE(first_.AwaitFinished(0, launch)) << "without commands it is idle";
+    EXPECT_TRUE(second_.AwaitFinished(0, second_.Launch(0, 0, 0)));
+  }
+  EXPECT_TRUE(was_steady) << "this machine pauses all the time";
 }
 
 // ---- clients that leave in the wrong moment
