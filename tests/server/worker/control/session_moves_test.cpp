@@ -228,6 +228,11 @@ TEST_F(WorkerMoves, WhoHasLeftGivesItsMemoryBackAfterCallsOfThoseThatAreHere) {
   ASSERT_TRUE(Eventually([&] { return Row("high").is_null(); })) << "its end waits for a call";
   ASSERT_TRUE(third_.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
   LetThemRead();
+  // Modules go back first, one at a time.
+  const int modules = device.modules_alive();
+  device.ReleaseHeldCall();
+  ASSERT_TRUE(device.AwaitHeldCall());
+  EXPECT_EQ(device.modules_alive(), modules) << "it went before one that is here";
   device.HoldNothing();
   ASSERT_TRUE(third_.Receive<ipc::MemoryResized>().ok());
   ASSERT_TRUE(worker_.Await<ipc::SessionEnded>());
