@@ -51,8 +51,9 @@ bool MovePages(std::byte* from, std::byte* to) {
 // ---- in host memory
 
 // Pages change places with those of the cpu device's clients: no byte is copied. Bytes from
-// elsewhere are. A slot that they came to keeps its pages for the next ones, as zeros, since new
-// pages take several times as long as the copy. The machine takes them when it has no others.
+// elsewhere are. A slot that they came to keeps its pages for the next ones, as zeros: the first
+// touch of new ones takes as long as the copy, or several times that. The machine takes them back
+// when it has no others.
 class StepsInMemory final : public StepMedium {
  public:
   // `reserved` holds the steps from `base` on.
