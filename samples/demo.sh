@@ -103,6 +103,9 @@ done
 
 [[ -z $web ]] || show_page
 
+coproc watch { exec python3 -B samples/demo_watch.py "$bin/gpusharedctl"; }
+server[watch]=$watch_PID
+
 run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 
 echo "training a model on LICENSE ..." >&2
@@ -132,16 +135,26 @@ service_found() {  # round
     LC_ALL=C awk -v service_ms="$service" -v wanted="$load" '{ printf "%.3f\n", service_ms * $1 / wanted }'
 }
 
+# One watcher for all phases, which is ready before the first: one that starts with a phase may miss its begin.
+tell_watcher() {  # word ...
+  local IFS=$'\t'
+  kill -0 "${server[watch]}" 2>/dev/null || fail "the device cannot be watched"
+  echo "$*" >&"${watch[1]}"
+}
+
+hear_watcher() {  # line
+  local said=""
+  read -r -u "${watch[0]}" said 2>/dev/null || true
+  [[ $said == "$1" ]] || fail "the device cannot be watched"
+}
+
 # One phase: its programs begin together. With both of them, who has the device is watched.
 phase() {  # round name policy who...
-  local round=$1 name=$2 policy=$3 pids=() pid watcher="" tracer="" start lead_us=$lead_alone_us
-  if [[ $# -eq 5 ]]; then
-    lead_us=$lead_both_us
-    coproc watch { exec python3 samples/demo_watch.py "$bin/gpusharedctl" "$work/$policy.sock" "$work/device.$name.$round.json"; }
-    watcher=$watch_PID
-  fi
+  local round=$1 name=$2 policy=$3 pids=() pid watched="" tracer="" start lead_us=$lead_alone_us
+  [[ $# -eq 4 ]] || watched=yes lead_us=$lead_both_us
   start=$((${EPOCHREALTIME/[^0-9]/} + lead_us))
   start=${start:0:-6}.${start: -6}
+  [[ -z $watched ]] || tell_watcher "$start" "$work/$policy.sock" "$work/device.$name.$round.json"
   for who in "${@:4}"; do
     case $who in
       serve) run "$policy" "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests "$requests" --service-ms "$service" \
@@ -152,17 +165,13 @@ phase() {  # round name policy who...
     esac
     pids+=($!)
   done
-  if [[ -n $watcher ]]; then
-    read -r -u "${watch[0]:-none}" 2>/dev/null || fail "the device cannot be watched"
-    echo "$start" >&"${watch[1]}"
-  fi
   if [[ -n $web && $name == priority && $round -eq $rounds ]]; then
     "$bin/gpusharedctl" --socket "$work/$policy.sock" trace --seconds 3600 --out "$web" >"$work/trace.log" 2>&1 & tracer=$!
   fi
   for pid in "${pids[@]}"; do
     wait "$pid" || fail "phase $name: $(cat "$work"/{serve,train}.log)"
   done
-  [[ -z $watcher ]] || { exec {watch[1]}>&-; wait "$watcher" || fail "the device could not be watched"; }
+  [[ -z $watched ]] || { tell_watcher; hear_watcher written; }
   # It ends whole when it is asked to.
   [[ -z $tracer ]] || { kill "$tracer"; wait "$tracer" || fail "no trace was written: $(cat "$work/trace.log")"; cat "$work/trace.log" >&2; }
 }
@@ -170,6 +179,7 @@ phase() {  # round name policy who...
 # Many short rounds, so that a slow moment of the machine meets all phases alike, and is seen as a difference
 # between rounds.
 plan "$service_ms"
+hear_watcher ready
 echo "serve takes $service ms per request; $rounds rounds of $requests requests in $phase_s s per phase ..." >&2
 for ((round = 1; round <= rounds; ++round)); do
   phase "$round" alone priority serve

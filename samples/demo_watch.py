@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notes ten times a second how much time each client has had on the device.
 
-Usage: demo_watch.py GPUSHAREDCTL SOCKET FILE
+Usage: demo_watch.py GPUSHAREDCTL
 
-Says a line when it is ready, and reads one with the Unix time at which to begin. Ends when its input does.
+Says "ready" once. A line of BEGIN, SOCKET and FILE, with tabs between them, has it watch the server at SOCKET from the
+Unix time BEGIN on. The next line ends that: the samples are in FILE when it says "written". It ends when its input does.
 """
 import json
 import pathlib
@@ -34,22 +35,33 @@ def host_delay_seconds(ctl, socket):
     return answer["devices"][0].get("host_delay_s") if answer and answer["devices"] else None
 
 
-def has_ended(patience_s):
-    """Whether the input ends within so many seconds."""
-    readable, _, _ = select.select([sys.stdin], [], [], patience_s)
-    return bool(readable) and not sys.stdin.read(1)
+def is_told(orders, patience_s):
+    """Whether the next line, or the end of all, comes within so many seconds."""
+    readable, _, _ = select.select([orders], [], [], patience_s)
+    if readable:
+        orders.readline()
+    return bool(readable)
 
 
-def main(ctl, socket, file):
-    print("ready", flush=True)
-    patience_s = float(sys.stdin.readline()) - time.time()
+def watch(orders, ctl, begin, socket):
+    patience_s = float(begin) - time.time()
     samples = []
-    is_over = patience_s > 0 and has_ended(patience_s)  # A phase may fail before it has begun.
+    is_over = patience_s > 0 and is_told(orders, patience_s)  # A phase may fail before it has begun.
     while not is_over:
         host_delay_s = host_delay_seconds(ctl, socket) if len(samples) % HOST_DELAY_EVERY == 0 else None
         samples.append([time.time(), device_seconds(ctl, socket), host_delay_s])
-        is_over = has_ended(PERIOD_S)
-    pathlib.Path(file).write_text(json.dumps(samples), encoding="utf-8")
+        is_over = is_told(orders, PERIOD_S)
+    return samples
+
+
+def main(ctl):
+    print("ready", flush=True)
+    # Without a buffer: what lies in one is not seen by select.
+    with open(sys.stdin.fileno(), "rb", buffering=0) as orders:
+        while order := orders.readline().decode():
+            begin, socket, file = order.rstrip("\n").split("\t")
+            pathlib.Path(file).write_text(json.dumps(watch(orders, ctl, begin, socket)), encoding="utf-8")
+            print("written", flush=True)
 
 
 if __name__ == "__main__":

@@ -233,29 +233,53 @@ class Report(unittest.TestCase):
 class Watch(unittest.TestCase):
     """demo_watch.py beside a gpusharedctl that knows one client."""
 
-    def watch(self, begin):
-        with tempfile.TemporaryDirectory() as folder:
-            ctl, told = pathlib.Path(folder) / "ctl", pathlib.Path(folder) / "told.json"
-            ctl.write_text("""#!/bin/sh
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="two words ")
+        self.addCleanup(folder.cleanup)
+        self.told = pathlib.Path(folder.name) / "told.json"
+        ctl = pathlib.Path(folder.name) / "ctl"
+        ctl.write_text("""#!/bin/sh
 echo '{"clients": [{"name": "serve", "device_time_s": 1.5}, {"name": "new"}], "devices": [{"host_delay_s": 0.25}]}'
 """, encoding="utf-8")
-            ctl.chmod(0o755)
-            with subprocess.Popen([sys.executable, "-B", f"{SAMPLES}/demo_watch.py", ctl, "socket", told], text=True,
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
-                self.assertEqual(program.stdout.readline(), "ready\n")
-                program.stdin.write(f"{begin}\n")
-                program.stdin.close()
-                self.assertEqual(program.wait(timeout=60), 0)
-            return json.loads(told.read_text(encoding="utf-8"))
+        ctl.chmod(0o755)
+        self.program = self.enterContext(subprocess.Popen(
+            [sys.executable, "-B", f"{SAMPLES}/demo_watch.py", ctl], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        self.assertEqual(self.program.stdout.readline(), "ready\n")
+
+    def tell(self, line):
+        self.program.stdin.write(f"{line}\n")
+        self.program.stdin.flush()
+
+    def samples(self):
+        """Those of the phase that is told to end now."""
+        self.tell("")
+        self.assertEqual(self.program.stdout.readline(), "written\n")
+        return json.loads(self.told.read_text(encoding="utf-8"))
 
     def test_a_phase_that_is_over_at_once_is_watched_once(self):
         begin = time.time()
-        (at, had, host_delay_s), = self.watch(begin)
+        self.tell(f"{begin}\tsocket\t{self.told}")
+        (at, had, host_delay_s), = self.samples()
         self.assertGreaterEqual(at, begin)
         self.assertEqual((had, host_delay_s), ({"serve": 1.5}, 0.25))
 
     def test_a_phase_that_never_began_is_not_watched(self):
-        self.assertEqual(self.watch(time.time() + 3600), [])
+        self.tell(f"{time.time() + 3600}\tsocket\t{self.told}")
+        self.assertEqual(self.samples(), [])
+
+    def test_phases_are_watched_one_after_another_and_the_end_of_its_input_ends_it(self):
+        for _ in range(2):
+            self.tell(f"{time.time()}\tsocket\t{self.told}")
+            self.assertEqual(len(self.samples()), 1)
+            self.told.unlink()
+        self.program.stdin.close()
+        self.assertEqual(self.program.wait(timeout=60), 0)
+
+    def test_a_phase_that_is_cut_off_is_written(self):
+        self.tell(f"{time.time() + 3600}\tsocket\t{self.told}")
+        self.program.stdin.close()
+        self.assertEqual(self.program.wait(timeout=60), 0)
+        self.assertEqual(json.loads(self.told.read_text(encoding="utf-8")), [])
 
 
 unittest.main()

@@ -91,10 +91,10 @@ def serve(bin_dir, server, scratch, service_ms, seed):
 def watched(bin_dir, server, scratch):
     """What each client has had of the device meanwhile, as demo_watch.py writes it: filled in at the end."""
     samples, file = [], scratch / "device.json"
-    watcher = subprocess.Popen([sys.executable, ROOT / "samples/demo_watch.py", bin_dir / "gpusharedctl", server.socket, file],
+    watcher = subprocess.Popen([sys.executable, ROOT / "samples/demo_watch.py", bin_dir / "gpusharedctl"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     watcher.stdout.readline()  # It is ready.
-    watcher.stdin.write(f"{time.time() + LEAD_S:.3f}\n")
+    watcher.stdin.write(f"{time.time() + LEAD_S:.3f}\t{server.socket}\t{file}\n")
     watcher.stdin.flush()
     try:
         yield samples
