@@ -388,7 +388,7 @@ class TestHostileServer(Case):
 
     def test_broken_promises_are_red_at_first_glance(self):
         bad = """const found = [...document.querySelectorAll('.figure')].find((each) => each.querySelector('dt').textContent === 'Promises kept');
-            return [found.querySelector('.value').textContent, found.classList.contains('bad')]"""
+            return found && [found.querySelector('.value').textContent, found.classList.contains('bad')]"""
         for kept, shown in ((98, ["98.0 %", True]), (100, ["100 %", False])):
             with self.subTest(kept=kept):
                 rows = self.rows()
