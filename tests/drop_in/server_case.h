@@ -39,8 +39,8 @@ done: ret;
 inline constexpr unsigned kCount = 1000;
 inline constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
 
-// A server, and a driver that will find it. Each case runs in a process of its own, so each begins
-// with a driver that nobody has called.
+// A server, and a driver that will find it. Each case runs in a process of its own
+// (own_process_main.cpp), so each begins with a driver that nobody has called.
 class DropInServerCase : public ::testing::Test {
  protected:
   DropInServerCase() { ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1); }
