@@ -166,6 +166,5 @@ template Option Command::AddOption(const string&, vector<std::uint32_t>&, const 
 template Option Option::Range(int, int) const;
 template Option Option::Range(unsigned, unsigned) const;
 template Option Option::Range(std::size_t, std::size_t) const;
-template Option Option::Range(double, double) const;
 
 }  // namespace gpushared::command_line

@@ -39,10 +39,10 @@ class Option {
 
   // Each value must be one of these texts.
   Option OneOf(std::vector<std::string> allowed) const;
-  // int, unsigned, std::size_t and double.
+  // int, unsigned and std::size_t.
   template <typename Number>
   Option Range(Number least, Number most) const;
-  // Refuses what is no number, too, which Range takes for one in its range.
+  // The same for double; CLI11's own check lets nan through.
   Option Within(double least, double most) const;
   // `complaint` is empty where the text is good.
   Option Check(std::function<std::string(const std::string& text)> complaint) const;

@@ -129,7 +129,7 @@ void AddTraceCommands(CommandLine& line) {
       .Required()
       .TypeName("FILE");
   trace.AddOption("--seconds", asked->seconds, "for how long (default 10); Ctrl-C ends it earlier")
-      .Range(0.1, kSecondsMax);
+      .Within(0.1, kSecondsMax);
   trace.AddOption("--format", asked->format, "perfetto or chrome, if the file's name does not say")
       .OneOf({"perfetto", "chrome"});
   trace.AddOption("--device", asked->devices, "these devices alone")

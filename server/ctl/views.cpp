@@ -77,7 +77,7 @@ void AddTable(CommandLine& line, const TableCommand& command) {
       app.AddOption("--watch", arguments->watch_s,
                     "again and again, every so many seconds (default 2), until interrupted")
           .Expected(0, 1)
-          .Range(0.1, 3600.0)
+          .Within(0.1, 3600)
           .TypeName("SECONDS");
   app.OnUse([&line, &command, arguments, watch] {
     if (watch.IsBare()) arguments->watch_s = 2;
@@ -104,7 +104,7 @@ void AddTop(CommandLine& line) {
       AddCommand(line.app, "top", "devices and clients, live in the terminal; h shows the keys");
   const auto every_s = std::make_shared<double>(1);
   app.AddOption("--every", *every_s, "asks every so many seconds (default 1)")
-      .Range(0.2, 3600.0)
+      .Within(0.2, 3600)
       .TypeName("SECONDS");
   app.OnUse([&line, every_s] {
     if (line.as_json) command_line::Refuse("--json: top has none; status and ps have");

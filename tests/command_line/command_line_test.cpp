@@ -22,8 +22,7 @@ TEST(CommandLine, AnOptionIsBareWhereItHasNoValue) {
   const auto is_bare = [](std::vector<const char*> arguments) {
     const Program program("help");
     double seconds = 0;
-    const Option watch =
-        program.AddOption("--watch", seconds, "").Expected(0, 1).Range(0.1, 3600.0);
+    const Option watch = program.AddOption("--watch", seconds, "").Expected(0, 1).Within(0.1, 3600);
     EXPECT_FALSE(Parse(program, std::move(arguments)));
     return watch.IsBare();
   };
