@@ -8,13 +8,16 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "gpushared/client.h"
+#include "gpushared/gpushared.h"
 #include "gpushared/texture_record.h"
 
 #include "tests/support/server_process.h"
@@ -75,6 +78,53 @@ TEST_F(System, VectorAddIsRight) {
   ASSERT_TRUE(stream.CopyToHost(sum.data(), ds, kCount * 4).ok());
   for (int i = 0; i < kCount; ++i)
     ASSERT_EQ(sum[static_cast<std::size_t>(i)], static_cast<float>(i) + 0.5f);
+}
+
+TEST_F(System, AProgramInCFindsItsDeviceAndItsKernelAndReadsWhatThatPrints) {
+  gpushared_client_options options;
+  gpushared_client_options_init(&options);
+  options.socket = server_.socket().c_str();
+  gpushared_device_list* devices = nullptr;
+  ASSERT_EQ(gpushared_list_devices(&options, &devices), GPUSHARED_OK);
+  gpushared_device_properties device;
+  EXPECT_EQ(gpushared_get_device_count(devices), 1u);
+  ASSERT_EQ(gpushared_get_listed_device(devices, 0, &device), GPUSHARED_OK);
+  EXPECT_STREQ(device.id, "cpu:0");
+  EXPECT_EQ(gpushared_get_listed_device(devices, 1, &device), GPUSHARED_NOT_FOUND);
+  gpushared_destroy_device_list(devices);
+
+  options.takes_printed = 1;
+  gpushared_client* client = nullptr;
+  gpushared_module* module = nullptr;
+  ASSERT_EQ(gpushared_connect(&options, &client), GPUSHARED_OK);
+  ASSERT_EQ(gpushared_load_module_file(client, GPUSHARED_SYSTEM_KERNELS, &module), GPUSHARED_OK);
+  std::size_t kernels = 0;
+  ASSERT_EQ(gpushared_get_kernel_count(module, &kernels), GPUSHARED_OK);
+  gpushared_kernel* say = nullptr;
+  EXPECT_EQ(gpushared_get_kernel_at(module, kernels, &say), GPUSHARED_NOT_FOUND);
+  for (std::size_t i = 0; i < kernels && say == nullptr; ++i) {
+    gpushared_kernel_info info;
+    ASSERT_EQ(gpushared_get_kernel_at(module, i, &say), GPUSHARED_OK);
+    ASSERT_EQ(gpushared_get_kernel_info(say, &info), GPUSHARED_OK);
+    if (std::string_view(info.name) == "say") break;
+    gpushared_destroy_kernel(std::exchange(say, nullptr));
+  }
+  const gpushared_launch_shape one = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
+  const unsigned number = 41;
+  gpushared_stream* stream = gpushared_default_stream(client);
+  EXPECT_EQ(gpushared_launch_packed(stream, say, &one, &number, sizeof number - 1),
+            GPUSHARED_INVALID_ARGUMENT);
+  ASSERT_EQ(gpushared_launch_packed(stream, say, &one, &number, sizeof number), GPUSHARED_OK);
+  ASSERT_EQ(gpushared_synchronize(client), GPUSHARED_OK);
+  std::string printed;
+  char piece[4];
+  for (std::size_t bytes = 1; bytes != 0; printed.append(piece, bytes)) {
+    ASSERT_EQ(gpushared_take_printed(client, piece, sizeof piece, &bytes), GPUSHARED_OK);
+  }
+  EXPECT_EQ(printed, "number 41\033[0m\n");
+  gpushared_destroy_kernel(say);
+  gpushared_destroy_module(module);
+  gpushared_destroy_client(client);
 }
 
 TEST_F(System, LaunchesOfOneStreamRunInOrder) {
