@@ -123,7 +123,6 @@ class DeviceLane {
   // When to call Next again if nothing happens. Current after Next returned nothing.
   std::optional<TimePoint> wake_at() const { return wake_at_; }
 
-  std::size_t client_count() const { return clients_.size(); }
   std::size_t in_flight_count() const { return in_flight_.size(); }
   std::size_t queued_count(ClientId client) const;
   bool IsCapped(ClientId client) const;

@@ -202,7 +202,6 @@ class Residency {
   Room LastRoomOf(ClientId client) const;
   // The most of its memory that can be on the device, whoever else makes room.
   std::uint64_t RoomFor(ClientId client) const;
-  std::size_t client_count() const { return clients_.size(); }
 
  private:
   // Room that its client has a right to, from the wish to the answer.

@@ -135,15 +135,4 @@ bool ShareCaps::IsClosed(const Set& caps) const {
                      [&](std::uint16_t place) { return caps_[place].is_closed; });
 }
 
-std::optional<std::uint32_t> ShareCaps::ClosedPerMille(const Set& caps) const {
-  std::optional<std::uint32_t> least;
-  for (const std::uint16_t place : caps) {
-    const Cap& cap = caps_[place];
-    if (cap.is_closed && cap.per_mille < least.value_or(kSharePerMilleMax + 1)) {
-      least = cap.per_mille;
-    }
-  }
-  return least;
-}
-
 }  // namespace gpushared::scheduler

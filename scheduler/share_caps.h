@@ -78,8 +78,6 @@ class ShareCaps {
   }
 
   bool IsClosed(const Set& caps) const;
-  // The share of the closed cap with the least; empty when none is closed.
-  std::optional<std::uint32_t> ClosedPerMille(const Set& caps) const;
 
  private:
   struct Cap {

@@ -27,10 +27,6 @@ int CharacterIndex(char character) {
   return character - ' ';
 }
 
-char CharacterAt(int index) {
-  return index == kCharacters - 1 ? '\n' : static_cast<char>(' ' + index);
-}
-
 Model RandomModel(const Shape& shape, std::uint32_t seed) {
   Model model{shape, std::vector<float>(shape.parameters(), 0.0f)};
   std::mt19937 random(seed);

@@ -20,7 +20,6 @@ inline constexpr int kCharacters = 96;  // Printable ASCII and the line feed.
 
 // 0 ... kCharacters - 1; what is not printable ASCII counts as a space.
 int CharacterIndex(char character);
-char CharacterAt(int index);
 
 struct Shape {
   int context = 8;     // Characters the model looks back.

@@ -39,7 +39,6 @@ class LinedJson {
   // A number without a fraction.
   std::uint64_t Count(std::uint64_t least, std::uint64_t most) const;
   std::string Text(std::size_t bytes_max) const;
-  bool IsNull() const { return kind_ == Kind::kNull; }
   [[noreturn]] void Refuse(const std::string& expected) const;
 
  private:

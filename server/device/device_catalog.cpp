@@ -14,6 +14,14 @@
 namespace gpushared::device {
 namespace {
 
+// One row of the catalog.
+struct DeviceKind {
+  std::string_view name;  // "cpu"
+  // `number` is 0 for devices named by UUID.
+  Result<std::unique_ptr<Device>> (*create)(std::string_view id, std::uint32_t number,
+                                            const DeviceOptions& options, WakeFunction wake);
+};
+
 Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t number,
                                           const DeviceOptions& options, WakeFunction wake) {
   for (const auto& limit : options.sm_limits) {
@@ -51,10 +59,8 @@ Result<std::unique_ptr<Device>> CreateCuda(std::string_view id, std::uint32_t nu
 }
 
 constexpr std::array kKinds{
-    DeviceKind{.name = "cpu",
-               .description = "embedded device that executes PTX on the processor's cores",
-               .create = &CreateCpu},
-    DeviceKind{.name = "cuda", .description = "NVIDIA GPU or MIG instance", .create = &CreateCuda},
+    DeviceKind{.name = "cpu", .create = &CreateCpu},
+    DeviceKind{.name = "cuda", .create = &CreateCuda},
 };
 
 struct Named {
@@ -93,8 +99,6 @@ Status NotFound(std::string_view id) {
 }
 
 }  // namespace
-
-std::span<const DeviceKind> DeviceKinds() { return kKinds; }
 
 Result<std::unique_ptr<Device>> CreateDevice(std::string_view id, const DeviceOptions& options,
                                              WakeFunction wake) {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,17 +35,6 @@ struct DeviceOptions {
   std::function<void(const std::string&)> warn = {};
   std::function<void(const std::string&)> note = {};
 };
-
-// One row of the catalog.
-struct DeviceKind {
-  std::string_view name;         // "cpu"
-  std::string_view description;  // One line, for people.
-  // `number` is 0 for devices named by UUID.
-  Result<std::unique_ptr<Device>> (*create)(std::string_view id, std::uint32_t number,
-                                            const DeviceOptions& options, WakeFunction wake);
-};
-
-std::span<const DeviceKind> DeviceKinds();  // Lives for ever.
 
 // Creates the device named `id`. kNotFound for a name that no kind answers to, with
 // the names that exist.

@@ -405,9 +405,6 @@ std::string MissingList::Text() const {
 Program::Program(KernelInfo info, std::unique_ptr<const Code> code)
     : info_(std::move(info)), code_(std::move(code)) {}
 Program::~Program() = default;
-std::uint64_t Program::register_bytes_per_warp() const {
-  return code_->functions.front().frame_bytes;
-}
 std::uint64_t Program::local_bytes_per_thread() const { return code_->local_bytes_per_thread; }
 bool Program::allocates() const { return code_->allocates; }
 
@@ -428,10 +425,6 @@ Flavour BestFlavour() {
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                   __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_f16c;
   return v3 ? Flavour::kV3 : Flavour::kBaseline;
-}
-
-std::string_view FlavourName(Flavour flavour) {
-  return flavour == Flavour::kV3 ? "x86-64-v3" : "x86-64";
 }
 
 Status DecodeKernels(const ptx::Module& module, const ModuleLayout& layout,

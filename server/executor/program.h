@@ -40,7 +40,6 @@ enum class Flavour : std::uint8_t {
 
 // The fastest flavour this machine can execute.
 Flavour BestFlavour();
-std::string_view FlavourName(Flavour flavour);
 
 struct Code;  // code.h
 
@@ -58,8 +57,6 @@ class Program {
   // must not be run.
   const KernelInfo& info() const { return info_; }
   const Code& code() const { return *code_; }
-  // Bytes of registers per warp and local bytes per thread, for diagnostics.
-  std::uint64_t register_bytes_per_warp() const;
   std::uint64_t local_bytes_per_thread() const;
   // Whether it calls malloc: a launch should have a heap.
   bool allocates() const;

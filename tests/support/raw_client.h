@@ -157,9 +157,6 @@ class RawClient {
   Sequence NameBuffer(std::uint64_t address, std::uint64_t bytes, std::uint32_t stream = 0) {
     return PublishAndRing(BufferOf(stream, address, bytes));
   }
-  Sequence ForgetBuffer(std::uint64_t address, std::uint32_t stream = 0) {
-    return PublishAndRing(BufferOf(stream, address, 0));
-  }
   Sequence MakeGraph(std::uint32_t graph, std::uint32_t stream = 0) {
     return PublishAndRing(GraphOf(ipc::Op::kMakeGraph, stream, graph));
   }

@@ -473,11 +473,6 @@ std::size_t StepDevice::running_count() const {
   return running_.size();
 }
 
-bool StepDevice::WaitUntilIdle() {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, kPatience, [&] { return running_.empty(); });
-}
-
 std::size_t StepDevice::stops_asked() const {
   const std::lock_guard lock(mutex_);
   return stops_asked_;

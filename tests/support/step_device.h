@@ -97,7 +97,6 @@ class StepDevice : public device::Device {
   std::vector<Submission> WaitForSubmissions(std::size_t count);
   std::vector<Submission> submissions() const;
   std::size_t running_count() const;
-  bool WaitUntilIdle();
   std::size_t stops_asked() const;
   std::size_t kills_asked() const;
   std::size_t times_asked() const;  // For completions.

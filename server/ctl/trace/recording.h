@@ -68,7 +68,6 @@ class Recording {
   };
 
   Recording(RecordingOptions options, std::unique_ptr<TraceEncoder> encoder, std::FILE* file);
-  static Result<nlohmann::json> AskDevices(const RecordingOptions& options);
   // A device that is not ready is asked again later.
   Status Watch(Device& device);
   void Follow(Device& device);

@@ -40,13 +40,6 @@ bool Write(const std::string& path, const std::string& text) {
   return static_cast<bool>(file);
 }
 
-std::uint64_t NumberIn(const std::string& path) {
-  std::ifstream file(path);
-  std::uint64_t number = 0;
-  file >> number;
-  return number;
-}
-
 }  // namespace
 
 std::int64_t NowNs() {
@@ -153,11 +146,6 @@ MemoryCage::~MemoryCage() {
 
 void MemoryCage::Join() const {
   if (refusal_.empty()) (void)Write(folder_ + "/cgroup.procs", std::to_string(::getpid()));
-}
-
-std::uint64_t MemoryCage::MostBytes() const {
-  if (folder_.empty()) return 0;
-  return NumberIn(folder_ + (is_second_version_ ? "/memory.peak" : "/memory.max_usage_in_bytes"));
 }
 
 std::uint64_t MemoryCage::Kills() const {

@@ -92,8 +92,6 @@ class MemoryCage {
   const std::string& refusal() const { return refusal_; }
   // Puts the calling process into the cage. Nothing without a limit.
   void Join() const;
-  // The most that its processes held together, in bytes. 0 where the kernel does not say.
-  std::uint64_t MostBytes() const;
   // How many processes the kernel killed for memory. 0 where the kernel does not say.
   std::uint64_t Kills() const;
 

@@ -100,11 +100,6 @@ unsigned FakeInstance::id() const {
   }
 }
 
-bool FakeInstance::IsUsed() const {
-  return std::ranges::any_of(compute,
-                             [](const FakeCompute& one) { return !one.processes.empty(); });
-}
-
 bool FakeInstance::HasRoom(unsigned compute_start, unsigned slices) const {
   for (const ComputeProfile& offered : ComputeProfilesOf(*profile)) {
     if (offered.slices != slices ||

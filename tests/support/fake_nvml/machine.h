@@ -41,7 +41,6 @@ struct FakeInstance {
   std::list<FakeCompute> compute;
 
   unsigned id() const;
-  bool IsUsed() const;
   // Whether another of so many slices can be there.
   bool HasRoom(unsigned compute_start, unsigned slices) const;
   FakeCompute& AddCompute(unsigned compute_start, unsigned slices);

@@ -23,9 +23,8 @@ extern "C" {
 
 // The calling thread lives in virtual time from now on, which is then the real time.
 void virtual_time_begin(void);
-// Whether there is a thread that does; whether the calling one is it.
+// Whether there is a thread that does.
 int virtual_time_is_on(void);
-int virtual_time_is_here(void);
 uint64_t virtual_time_now(void);
 // On its thread; elsewhere nothing happens.
 void virtual_time_spend(uint64_t ns);
