@@ -17,6 +17,8 @@ build=${BUILD:-$root/build/dev}
 source=$1
 shift
 [[ -e $source ]] || { echo "run_program.sh: no file '$source'" >&2; exit 2; }
+[[ -x $build/bin/gpushared && -e $build/lib/libgpushared_cudart.so ]] ||
+  { echo "run_program.sh: $build has no server or no CUDA runtime for it; build the targets gpushared and gpushared_cudart_whole" >&2; exit 2; }
 
 scratch=$(mktemp -d)
 server=
