@@ -102,12 +102,13 @@ TEST_F(System, AProgramInCFindsItsDeviceAndItsKernelAndReadsWhatThatPrints) {
   ASSERT_EQ(gpushared_get_kernel_count(module, &kernels), GPUSHARED_OK);
   gpushared_kernel* say = nullptr;
   EXPECT_EQ(gpushared_get_kernel_at(module, kernels, &say), GPUSHARED_NOT_FOUND);
-  for (std::size_t i = 0; i < kernels && say == nullptr; ++i) {
+  for (std::size_t i = 0; i < kernels; ++i) {
+    gpushared_kernel* kernel = nullptr;
     gpushared_kernel_info info;
-    ASSERT_EQ(gpushared_get_kernel_at(module, i, &say), GPUSHARED_OK);
-    ASSERT_EQ(gpushared_get_kernel_info(say, &info), GPUSHARED_OK);
-    if (std::string_view(info.name) == "say") break;
-    gpushared_destroy_kernel(std::exchange(say, nullptr));
+    ASSERT_EQ(gpushared_get_kernel_at(module, i, &kernel), GPUSHARED_OK);
+    ASSERT_EQ(gpushared_get_kernel_info(kernel, &info), GPUSHARED_OK);
+    if (std::string_view(info.name) == "say") std::swap(say, kernel);
+    gpushared_destroy_kernel(kernel);
   }
   const gpushared_launch_shape one = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
   const unsigned number = 41;
