@@ -103,8 +103,10 @@ done
 
 [[ -z $web ]] || show_page
 
+# bash forgets these names when the watcher ends.
 coproc watch { exec python3 -B samples/demo_watch.py "$bin/gpusharedctl"; }
 server[watch]=$watch_PID
+exec {watcher_says}<&"${watch[0]}" {watcher_hears}>&"${watch[1]}"
 
 run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 
@@ -139,12 +141,12 @@ service_found() {  # round
 tell_watcher() {  # word ...
   local IFS=$'\t'
   kill -0 "${server[watch]}" 2>/dev/null || fail "the device cannot be watched"
-  echo "$*" >&"${watch[1]}"
+  echo "$*" >&"$watcher_hears"
 }
 
 hear_watcher() {  # line
   local said=""
-  read -r -u "${watch[0]}" said 2>/dev/null || true
+  read -r -u "$watcher_says" said 2>/dev/null || true
   [[ $said == "$1" ]] || fail "the device cannot be watched"
 }
 

@@ -63,8 +63,7 @@ void Residency::ComeIn(Client& client, bool goes_on, TimePoint now) {
     client.came_in = now;
   }
   client.is_in = true;
-  const bool has_both = client.last_way.count() > 0 && client.way_before.count() > 0;
-  const Duration cost = has_both ? (client.last_way + client.way_before) / 2 : client.last_way;
+  const Duration cost = (client.last_way + client.way_before) / 2;
   client.stays_until = client.came_in + std::clamp(cost * options_.stay_factor, options_.stay_min,
                                                    options_.stay_max);
 }
@@ -99,6 +98,10 @@ void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
   CountWait(state, now);
   if (!state.has_right()) return;
   state.owed_room = Promise(*ItemOf(client), bytes, now);
+  const auto owed = std::ranges::count_if(clients_, [](const Item& each) {
+    return each.value.asked_bytes > 0 && each.value.has_right();
+  });
+  if (owed > 1) NoteOtherWaits();
 }
 
 void Residency::OnDrained(ClientId client, TimePoint now) {
@@ -163,6 +166,7 @@ void Residency::OnMoveFailed(ClientId client, const MemoryHeld& held, TimePoint 
   }
   OnMoved(client, held, now);
   moves_fail_until_ = now + options_.retry_after;
+  NoteOtherWaits();
 }
 
 bool Residency::IsSettled(ClientId client) const {
@@ -268,6 +272,12 @@ std::optional<Residency::OwedRoom> Residency::Promise(const Item& candidate, std
                   .stops = stops};
 }
 
+void Residency::NoteOtherWaits() {
+  for (auto& [client, state] : clients_) {
+    if (state.owed_room) state.owed_room->waits_for_promised = false;
+  }
+}
+
 std::size_t Residency::CountStops(const Item& candidate, std::uint64_t bytes, TimePoint now) const {
   std::vector<const Item*> others;
   for (const Item& each : clients_) {
@@ -322,7 +332,9 @@ void Residency::CountRoom(Client& client, TimePoint now) {
   client.last_room = {
       .bytes = client.granted_bytes, .waited = waited, .promised = room.promised, .ended = now};
   ++rooms_.rooms;
-  room_delays_.Add(waited - room.bytes_take - room.stops * stops_.Largest());
+  if (room.waits_for_promised) {
+    room_delays_.Add(waited - room.bytes_take - room.stops * stops_.Largest());
+  }
   if (waited > room.promised) ++rooms_.late;
   if (waited <= rooms_.longest) return;
   rooms_.longest = waited;
@@ -530,6 +542,9 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   if (needed <= available) {
     if (const std::uint64_t coming = candidate.value.coming_bytes(); coming > 0) {
       if (options_.holds_for_moves_in && !candidate.value.is_quiet()) {
+        if (Client& self = clients_.At(candidate.client); self.owed_room) {
+          self.owed_room->waits_for_promised = false;
+        }
         return Hold(candidate.client, candidate.client, now);
       }
       return move(Kind::kMoveIn, candidate.client, coming);

@@ -26,8 +26,9 @@ struct ResidencyOptions {
   // A client that came in stays this many times as long as the moves for it take. So 9 spends a
   // tenth of the time on moves. They count with what their bytes usually take: the median of the
   // last 15 clients that came in with move_bytes_max or more. So what a machine does to the moves
-  // for one of them gives it no longer stay than its equals have. Half of a way counts for the next
-  // stay: clients that come in by long and short ways in turn stay equally long each time.
+  // for one of them gives it no longer stay than its equals have. A stay counts the mean of its own
+  // way and the one before: clients that come in by long and short ways in turn stay equally long
+  // each time, and what a way buys in all is the same.
   int stay_factor = 9;
   Duration stay_min = std::chrono::milliseconds(20);
   Duration stay_max = std::chrono::seconds(60);
@@ -110,8 +111,8 @@ struct RoomReport {
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
   // One move took so much longer than that, of those, or one of the last 127 such clients waited so
-  // much longer than for all stops and bytes: the longer one. Any of n + 1 waits is the longest one
-  // with equal chance, so of 128 one breaks such a promise.
+  // much longer than its stops and bytes took: the longer one. Of n + 1 waits that follow the same
+  // law each is the longest with equal chance. So after 127, one of 128 at most is late.
   Duration delay{};
   Duration stop{};  // A client took so long to stop, of the last 63 that were to.
   // From here on since the device began.
@@ -208,8 +209,12 @@ class Residency {
   struct OwedRoom {
     TimePoint asked_at{};
     Duration promised{};
-    Duration bytes_take{};  // Of that.
+    // Parts of the promise.
+    Duration bytes_take{};
     Duration::rep stops = 0;
+    // For others to stop and for bytes, and for nothing else. Other waits are promised to nobody:
+    // for another client with such a right, for its own commands, for moves that fail.
+    bool waits_for_promised = true;
   };
 
   // Moves on behalf of a client. What keeps no others waiting, since its own memory made room, is
@@ -319,6 +324,8 @@ class Residency {
   // Without a delay; empty while the speed is not known.
   std::optional<Duration> TimeToMove(bool goes_in, std::uint64_t bytes) const;
   Duration RoomDelay(bool goes_in) const;
+  // All that wait for room of their right wait for something else, too.
+  void NoteOtherWaits();
   std::optional<OwedRoom> Promise(const Item& candidate, std::uint64_t bytes, TimePoint now) const;
   const Item* ItemOf(ClientId client) const;  // Null: it has gone.
   // How many clients that run have to stop for so much memory.

@@ -51,9 +51,9 @@ bool MovePages(std::byte* from, std::byte* to) {
 // ---- in host memory
 
 // Pages change places with those of the cpu device's clients: no byte is copied. Bytes from
-// elsewhere are. A slot that they came to keeps its pages for the next ones, as zeros: the first
-// touch of new ones takes as long as the copy, or several times that. The machine takes them back
-// when it has no others.
+// elsewhere are copied. Such a slot keeps its pages for the next bytes, as zeros: the first touch
+// of new ones takes as long as the copy, or several times that. The machine takes them back when it
+// has no others.
 class StepsInMemory final : public StepMedium {
  public:
   // `reserved` holds the steps from `base` on.
@@ -63,8 +63,11 @@ class StepsInMemory final : public StepMedium {
 
   // The store's limit is all that can be said ahead: there are pages as they are written.
   Status Back(Slot /*slot*/) override { return {}; }
-  void Release(Slot slot) override {
-    if (has_own_pages_[slot] != 0) DropPages(slot);
+  void Release(Slot /*slot*/) override {}
+  void DropSpare() override {
+    if (std::ranges::find(has_own_pages_, 1) == has_own_pages_.end()) return;
+    Check(::madvise(base_, bytes_, MADV_DONTNEED) == 0, "pages of our own mapping drop");
+    std::ranges::fill(has_own_pages_, 0);
   }
   void Empty(Slot slot) override {
     if (has_own_pages_[slot] == 0) return DropPages(slot);
@@ -92,8 +95,13 @@ class StepsInMemory final : public StepMedium {
     return {};
   }
   Status Return(Slot slot, std::span<std::byte> step) override {
-    if (!MovePages(At(slot), step.data())) (void)Read(slot, step);
-    DropPages(slot);
+    // Pages of our own would bring another mapping to the client's.
+    if (has_own_pages_[slot] == 0 && MovePages(At(slot), step.data())) {
+      DropPages(slot);
+    } else {
+      (void)Read(slot, step);
+      Empty(slot);
+    }
     return {};
   }
 
@@ -117,7 +125,7 @@ class StepsInMemory final : public StepMedium {
   const std::span<std::byte> reserved_;  // Its own.
   std::byte* const base_;
   const std::uint64_t bytes_;
-  // By slot: what it had last was written here. Of whoever uses the slot.
+  // By slot: its bytes were copied last. Written by the slot's one user.
   std::vector<std::uint8_t> has_own_pages_;
 };
 

@@ -36,6 +36,8 @@ class StepMedium {
   virtual void Release(Slot slot) = 0;
   // Nothing is left of its bytes.
   virtual void Empty(Slot slot) = 0;
+  // Nothing is reserved. What was kept for further bytes goes.
+  virtual void DropSpare() {}
 
   // An error leaves the slot in any state.
   virtual Status Write(Slot slot, std::span<const std::byte> step) = 0;

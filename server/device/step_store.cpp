@@ -70,6 +70,8 @@ void StepStore::GiveBack(std::uint64_t bytes) {
         "slots are emptied before they are given back");
   reserved_bytes_ -= bytes;
   for (; bytes > 0; bytes -= kMapStepBytes) Unback();
+  // One call, when nobody needs the store: slot by slot, others would wait for it.
+  if (reserved_bytes_ == 0) medium_->DropSpare();
 }
 
 StepStore::Slot StepStore::Use() {

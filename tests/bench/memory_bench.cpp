@@ -3,15 +3,15 @@
 // high one waits for. All results are checked.
 //
 // The ideal round robin: each of three clients has the whole device for a third of the time that is
-// left when no more than needed has moved. The turns pause every six seconds or twelve turns, and
-// the rounds per second of another client are counted, which is alone meanwhile. Since a machine
-// has faster and slower seconds, a round is a kernel that takes a millisecond by the clock. What a
-// host does to this machine still shows in rounds, and hardly in the time for which each client's
-// memory was on the device: that stands beside them. What a turn needs is
-// what one who knows the future moves: clients of a part p each come in with (3p - 1) / 2 of the
-// device, and as much goes out. A byte takes what the same calls take without a server: on the cpu
-// device measured, on the GPU of the model its PCIe figure. Holding, stopping, deciding and system
-// calls beside the bytes are no part of the ideal.
+// left when no more than needed has moved. The turns pause after six seconds and a multiple of six
+// turns, twelve at least, and the rounds per second of another client are counted, which is alone
+// meanwhile. Since a machine has faster and slower seconds, a round is a kernel that takes a
+// millisecond by the clock. What a host does to this machine still shows in rounds, and hardly in
+// the time for which each client's memory was on the device: that stands beside them. What a turn
+// needs is what one who knows the future moves: clients of a part p each come in with (3p - 1) / 2
+// of the device, and as much goes out. A byte takes what the same calls take without a server: on
+// the cpu device measured, on the GPU of the model its PCIe figure. Holding, stopping, deciding and
+// system calls beside the bytes are no part of the ideal.
 //
 // The promise of an allocation has two parts: what the server promises of the room, stops of both
 // low clients included, and what the same allocation takes alone, in 99 of 100. The server counts
@@ -333,6 +333,7 @@ class MemoryMeasurement {
     Moved sum;
     const auto told = nlohmann::json::parse(server().Ctl({"ps", "--json"}).output);
     for (const auto& row : told["clients"]) {
+      if (!row.contains("memory_waited_s")) continue;  // It is coming or leaving.
       sum.bytes += row["moved_out_bytes"].get<std::uint64_t>();
       sum.bytes += row["moved_in_bytes"].get<std::uint64_t>();
       sum.turns += row["times_moved_out"].get<std::uint64_t>();
@@ -354,13 +355,15 @@ class MemoryMeasurement {
   // Turns of three clients, and what each of them did meanwhile.
   struct Turns {
     double count = 0, bytes = 0, seconds = 0;
+    double cut = 0;  // Pauses that came before each client had had as many.
     double ideal_moves_s = 0, ideal_rounds = 0;
     std::array<double, kLowClients> rounds{}, there_s{};
     double alone = 0;  // Rounds per second of the last client that was alone.
   };
-  // Each of them has had as many. With the first one the client that was alone goes out.
+  // Each of them has come as often, by as many long and short ways. With the first turn the client
+  // that was alone goes out.
   static bool AreWhole(std::uint64_t turns) {
-    return turns > kTurnsAtOnce && turns % kLowClients == 1;
+    return turns > kTurnsAtOnce && turns % (2 * kLowClients) == 1;
   }
   void TakeTurns(LowClients& low, LowClients& lone, Turns& turns) {
     const Moved moved_before = MovedSoFar();
@@ -375,6 +378,7 @@ class MemoryMeasurement {
     }
     const double seconds = SecondsSince(began);
     const std::vector<std::uint64_t> after = low.Rounds();
+    turns.cut += AreWhole(moved.turns - moved_before.turns) ? 0 : 1;
     low.Park();
     const auto count = static_cast<double>(moved.turns - moved_before.turns);
     const double moves_s = IdealMovesSeconds(count);
@@ -403,6 +407,7 @@ class MemoryMeasurement {
       alone.Add(1e9 / turns.alone);
     }
     report_.AddValue("alternations", turns.count, "");
+    report_.AddValue("pauses before each client had had as many", turns.cut, "");
     report_.AddValue("time for one", 1e3 * turns.seconds / turns.count, "ms");
     report_.AddValue("bytes moved in one, both ways", turns.bytes / turns.count / kMebi, "MiB");
     report_.AddValue("part of the time for moves, in the ideal",
@@ -424,7 +429,7 @@ class MemoryMeasurement {
     Samples allocations;
     std::vector<double> allocations_ns, promises_ns;  // By visit.
   };
-  // Low clients have what a high one left by then.
+  // A low client has been moved out since: what a high one left is taken again.
   void AwaitTurn() {
     constexpr std::chrono::seconds kTurnMax{5};
     const std::uint64_t turns = MovedSoFar().turns;

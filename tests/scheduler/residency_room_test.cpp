@@ -191,6 +191,21 @@ TEST_F(OwedRoomTest, AWaitThatWasTooLongIsPartOfThePromiseFor127More) {
   EXPECT_EQ(residency_.rooms().late, 1u);
 }
 
+// One waits for the other, which was promised to neither.
+TEST_F(OwedRoomTest, TwoThatWaitForEachOtherMakeNoPromiseLonger) {
+  const ClientId first = HaveRoom(8);
+  const ClientId second = Add(40, SchedulingClass::kHigh), third = Add(40, SchedulingClass::kHigh);
+  residency_.AskRoom(second, 10 * kStep, now_);
+  residency_.AskRoom(third, 10 * kStep, now_);
+  Settle();
+  Settle();
+  const RoomReport report = residency_.rooms();
+  EXPECT_EQ(report.rooms, 2u);
+  EXPECT_EQ(report.longest, 20ms) << "one of them waited for both";
+  EXPECT_EQ(report.delay, 0ms);
+  EXPECT_EQ(PromisedTo(first), Duration(32ms));
+}
+
 // They wait for others, and an urgent one does not.
 TEST_F(OwedRoomTest, MovesForThoseWithoutARightMakeNoPromiseLonger) {
   const ClientId high = HaveRoom(8);

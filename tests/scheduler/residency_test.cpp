@@ -76,8 +76,8 @@ TEST_F(ResidencyTest, WhoComesInStaysForAMultipleOfWhatItsWayTook) {
   EXPECT_FALSE(IsThere(one));
   const TimePoint came_in = now_;
   ASSERT_TRUE(Comes(one));
-  // 20 steps out at 1 ms each bought a stay of four times that; then 20 out and 20 in again.
-  EXPECT_EQ(now_ - came_in, 80ms + 40ms);
+  // 20 steps out at 1 ms each bought four times that, half of it now; then 20 out and 20 in again.
+  EXPECT_EQ(now_ - came_in, 40ms + 40ms);
 }
 
 TEST_F(ResidencyTest, BusyClientsTakeTurnsAndNobodyStarves) {
@@ -111,6 +111,21 @@ TEST_F(ResidencyTest, EqualsThatTakeTurnsRunForEquallyLong) {
   const auto [least, most] = std::ranges::minmax(ran);
   EXPECT_GT(least, 600s / 4);  // A third, without the moves.
   EXPECT_LT(most - least, most / 50);
+}
+
+// Half of a way is paid with the next stay. A client that has a way of nothing between two others
+// would have one and a half times as much.
+TEST_F(ResidencyTest, AWayOfNothingBuysNoLongerStay) {
+  const ClientId one = Add(0), other = Add(0);
+  for (const ClientId client : {one, other}) Begin(client, 60);
+  for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(Comes(turn % 2 == 0 ? other : one));
+  Of(other) = {};
+  residency_.OnMemory(other, Of(other), now_);
+  Begin(other, 60);
+  ASSERT_TRUE(Comes(other));
+  const TimePoint came_in = now_;
+  ASSERT_TRUE(Comes(one));
+  EXPECT_EQ(now_ - came_in, 80ms + 40ms);
 }
 
 // Half of a long way is paid with the next stay.
@@ -282,8 +297,8 @@ TEST_F(ResidencyTest, AMoveThatMovedNothingBuysNoStay) {
   residency_.OnMemory(other, Of(other), now_);
   Busy(other);
   ASSERT_TRUE(Comes(other));
-  // 60 steps came in at 1 ms each for a stay of 240 ms. Then 20 go out, and 60 come in.
-  EXPECT_EQ(now_ - came_in, 240ms + 80ms);
+  // 60 steps came in at 1 ms each for 240 ms, half of it now. Then 20 go out, and 60 come in.
+  EXPECT_EQ(now_ - came_in, 120ms + 80ms);
 }
 
 TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {

@@ -76,9 +76,8 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
   KeepPrivate(base, bytes);
   // The mapping step is a huge page: 512 times fewer faults at the first use, and three
   // times the fill bandwidth after it. Module variables are counted in small pages.
-  //
-  // Work on memory that may move has to stop at once, and nothing interrupts the first touch of a
-  // page. A huge one took 24 ms in a virtual machine whose host takes free memory back.
+  // Memory that may move has small ones, too: work on it has to stop at once, and nothing
+  // interrupts the first touch of a page.
   const bool may_move = store != nullptr;
   madvise(Pointer(base), bytes - kModuleAreaBytes, may_move ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   return std::unique_ptr<AddressRange>(

@@ -102,7 +102,9 @@ class ClientMemory {
   bool is_by_step_ = false;
   std::uint64_t most_bytes_ = 0;
   StepUse use_;
-  std::uint64_t position_ = 0;  // Of its ring, at the last look at who is busy.
+  // At the last look at who is busy: launches, copies and fills, and until when they count.
+  std::uint64_t work_ended_ = 0;
+  scheduler::TimePoint had_work_until_{};
   std::optional<scheduler::TimePoint> lacks_since_;
   scheduler::Duration lacked_{};  // Before that.
   std::uint64_t made_room_bytes_ = 0;

@@ -136,23 +136,26 @@ void MemoryKeeper::Count(ClientState& client, scheduler::TimePoint now) const {
   totals.memory_waited_ns.Add(waited - std::exchange(client.memory.counted_wait_, waited));
 }
 
+bool MemoryKeeper::HadWork(ClientState& client, scheduler::TimePoint now) {
+  ClientMemory& memory = client.memory;
+  const ClientCounters& ended = client.counters;
+  const std::uint64_t work = ended.launches + ended.copies + ended.fills;
+  if (std::exchange(memory.work_ended_, work) != work) memory.had_work_until_ = now + look_pause_;
+  if (now >= memory.had_work_until_) return false;
+  look_at_ = scheduler::Earlier(look_at_, memory.had_work_until_);
+  return true;
+}
+
 void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
   std::uint64_t looked_at = 0;
-  bool some_had = false;
   for (ClientState* const client : dispatcher_.roster().present()) {
     if (client->life.is_leaving()) continue;
     Count(*client, now);
     if (device_.info().moves_by_step) Look(*client, now);
-    // Short commands come and go between two looks.
-    const std::uint64_t position = client->intake.position();
-    const bool had_some = std::exchange(client->memory.position_, position) != position;
-    residency_.SetBusy(client->id(), had_some || !client->streams.slab().empty(), now);
-    some_had |= had_some;
+    residency_.SetBusy(client->id(), !client->streams.slab().empty() || HadWork(*client, now), now);
     looked_at += client->memory.use_.TakeLookedAt();
   }
   look_pause_ = std::max(look_every_, kPausePerItem * static_cast<std::int64_t>(looked_at));
-  // If nothing more comes, that look sees who is idle.
-  if (some_had) look_at_ = looked_ + look_pause_;
 }
 
 bool MemoryKeeper::TellWhoHasDrained(scheduler::TimePoint now) {

@@ -76,6 +76,9 @@ class MemoryKeeper {
   // Shows the client what it has, and how much of that others want.
   void Show(ClientState& client);
   void TellWhoIsBusy(scheduler::TimePoint now);
+  // Work of it has ended since the look before, or shortly before that: short commands come and go
+  // between two looks.
+  bool HadWork(ClientState& client, scheduler::TimePoint now);
   // Whether nothing is on the device any more of one whose end others wait for. Costs nothing while
   // there is none, so it needs no pause.
   bool TellWhoHasDrained(scheduler::TimePoint now);

@@ -271,6 +271,11 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
 
 // Nothing interrupts the first touch of a page, and others wait until work on such memory stops.
 TEST(AddressRange, AFirstTouchOfMemoryThatMayMoveIsOfOneSmallPage) {
+  std::string huge_pages;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), huge_pages);
+  if (huge_pages.empty() || huge_pages.find("[never]") != std::string::npos) {
+    GTEST_SKIP() << "this machine has no huge pages";
+  }
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = AddressRange::Reserve(kTotal, budget, 0, Store(kTotal)).value();
   ASSERT_TRUE(range->Resize(2 * kMapStepBytes).ok());
