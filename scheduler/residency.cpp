@@ -542,9 +542,6 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   if (needed <= available) {
     if (const std::uint64_t coming = candidate.value.coming_bytes(); coming > 0) {
       if (options_.holds_for_moves_in && !candidate.value.is_quiet()) {
-        if (Client& self = clients_.At(candidate.client); self.owed_room) {
-          self.owed_room->waits_for_promised = false;
-        }
         return Hold(candidate.client, candidate.client, now);
       }
       return move(Kind::kMoveIn, candidate.client, coming);

@@ -212,8 +212,8 @@ class Residency {
     // Parts of the promise.
     Duration bytes_take{};
     Duration::rep stops = 0;
-    // For others to stop and for bytes, and for nothing else. Other waits are promised to nobody:
-    // for another client with such a right, for its own commands, for moves that fail.
+    // For others to stop and for bytes, and for nothing else. Waits for another client with such a
+    // right, and for moves that fail, are promised to nobody.
     bool waits_for_promised = true;
   };
 

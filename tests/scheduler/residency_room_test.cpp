@@ -206,6 +206,22 @@ TEST_F(OwedRoomTest, TwoThatWaitForEachOtherMakeNoPromiseLonger) {
   EXPECT_EQ(PromisedTo(first), Duration(32ms));
 }
 
+// The store failed, and it was tried again after a second.
+TEST_F(OwedRoomTest, AMoveThatFailedMakesNoPromiseLonger) {
+  HaveRoom(8);
+  const ClientId high = Add(40, SchedulingClass::kHigh);
+  residency_.AskRoom(high, 10 * kStep, now_);
+  const auto move = residency_.Next(Free(), now_);
+  ASSERT_TRUE(move && move->kind == Kind::kMoveOut);
+  residency_.OnMoveFailed(low_, Of(low_), now_);
+  EXPECT_FALSE(Settle());
+  now_ = residency_.wake_at().value();
+  Settle();
+  EXPECT_EQ(room_for_, high);
+  EXPECT_EQ(residency_.rooms().longest, 1s + 10ms);
+  EXPECT_EQ(residency_.rooms().delay, 0ms);
+}
+
 // They wait for others, and an urgent one does not.
 TEST_F(OwedRoomTest, MovesForThoseWithoutARightMakeNoPromiseLonger) {
   const ClientId high = HaveRoom(8);
