@@ -257,6 +257,23 @@ TEST(StepStoreInMemory, WherePagesDoNotMoveTheirBytesAreCopied) {
   EXPECT_EQ(store->medium().populated_bytes(), 0U);
 }
 
+// Pages of the store would bring its mapping to the client, and bytes that stay are somebody's.
+TEST(StepStoreInMemory, BytesThatWereCopiedThereAreCopiedBackAndNothingIsLeftOfThem) {
+  const auto store = StepStore::Create({.bytes = kMapStepBytes, .folder = ""}).value();
+  ASSERT_TRUE(store->Reserve(kMapStepBytes).ok());
+  const Steps steps(1);
+  steps.Fill(0, 7);
+  StepStore::Slot slot = 0;
+  WherePagesDoNotMove([&] { slot = store->Take(steps.At(0)).value(); });
+  const std::uint64_t populated = store->medium().populated_bytes();
+  ASSERT_TRUE(store->Return(slot, steps.At(0)).ok());
+  EXPECT_EQ(store->medium().populated_bytes(), populated) << "they went with the client's";
+  EXPECT_TRUE(steps.IsFullOf(0, 7));
+  std::vector<std::byte> read(kMapStepBytes, std::byte{1});
+  ASSERT_TRUE(store->Read(slot, read).ok());
+  EXPECT_EQ(read, std::vector<std::byte>(kMapStepBytes));
+}
+
 TEST(StepStoreInMemory, AWrittenSlotKeepsItsPagesAsZerosWhileAnythingIsReserved) {
   const auto store = StepStore::Create({.bytes = 2 * kMapStepBytes, .folder = ""}).value();
   ASSERT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
