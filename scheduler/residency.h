@@ -27,8 +27,8 @@ struct ResidencyOptions {
   // tenth of the time on moves. They count with what their bytes usually take: the median of the
   // last 15 clients that came in with move_bytes_max or more. So what a machine does to the moves
   // for one of them gives it no longer stay than its equals have. A stay counts the mean of its own
-  // way and the one before: clients that come in by long and short ways in turn stay equally long
-  // each time, and what a way buys in all is the same.
+  // way and the one before. So clients that come in by long and short ways in turn stay equally
+  // long each time. What a way buys in all is the same.
   int stay_factor = 9;
   Duration stay_min = std::chrono::milliseconds(20);
   Duration stay_max = std::chrono::seconds(60);
@@ -110,9 +110,9 @@ struct RoomReport {
   // A speed is 0 while nothing is known, and nothing is promised then.
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
-  // One move took so much longer than that, of those, or one of the last 127 such clients waited so
-  // much longer than its stops and bytes took: the longer one. Of n + 1 waits that follow the same
-  // law each is the longest with equal chance. So after 127, one of 128 at most is late.
+  // The longer of two: one move took so much longer than that, of those; one of the last 127 such
+  // clients waited so much longer than its stops and bytes take. Of n + 1 waits that follow the
+  // same law each is the longest with equal chance. So after 127, one of 128 at most is late.
   Duration delay{};
   Duration stop{};  // A client took so long to stop, of the last 63 that were to.
   // From here on since the device began.

@@ -3,15 +3,16 @@
 // high one waits for. All results are checked.
 //
 // The ideal round robin: each of three clients has the whole device for a third of the time that is
-// left when no more than needed has moved. The turns pause after six seconds and a multiple of six
-// turns, twelve at least, and the rounds per second of another client are counted, which is alone
-// meanwhile. Since a machine has faster and slower seconds, a round is a kernel that takes a
-// millisecond by the clock. What a host does to this machine still shows in rounds, and hardly in
-// the time for which each client's memory was on the device: that stands beside them. What a turn
-// needs is what one who knows the future moves: clients of a part p each come in with (3p - 1) / 2
-// of the device, and as much goes out. A byte takes what the same calls take without a server: on
-// the cpu device measured, on the GPU of the model its PCIe figure. Holding, stopping, deciding and
-// system calls beside the bytes are no part of the ideal.
+// left when no more than needed has moved. The turns pause now and then, and another client, which
+// is alone meanwhile, has its rounds per second counted. A pause comes after six seconds at least,
+// and after twelve turns or a further multiple of six. Since a machine has faster and slower
+// seconds, a round is a kernel that takes a millisecond by the clock. What a host does to this
+// machine still shows in rounds. It hardly shows in the time for which each client's memory was on
+// the device: that stands beside them. What a turn needs is what one who knows the future moves:
+// clients of a part p each come in with (3p - 1) / 2 of the device, and as much goes out. A byte
+// takes what the same calls take without a server: on the cpu device measured, on the GPU of the
+// model its PCIe figure. Holding, stopping, deciding and system calls beside the bytes are no part
+// of the ideal.
 //
 // The promise of an allocation has two parts: what the server promises of the room, stops of both
 // low clients included, and what the same allocation takes alone, in 99 of 100. The server counts
@@ -327,7 +328,7 @@ class MemoryMeasurement {
 
   struct Moved {
     std::uint64_t bytes = 0, turns = 0;
-    std::array<double, kLowClients> waited_s{};  // Of those that take turns, for their memory.
+    std::array<double, kLowClients> waited_s{};  // Low clients waited so for memory.
   };
   Moved MovedSoFar() {
     Moved sum;

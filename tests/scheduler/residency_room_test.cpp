@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is promised of room that is somebody's right.
+// Residency promises room that is somebody's right.
 #include <cstdint>
 #include <optional>
 
