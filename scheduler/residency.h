@@ -110,7 +110,7 @@ struct RoomReport {
   // A speed is 0 while nothing is known, and nothing is promised then.
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
-  // The longer of two: one move took so much longer than that, of those; one of the last 127 such
+  // The longer of two. One move took so much longer than that, of those. One of the last 127 such
   // clients waited so much longer than its stops and bytes take. Of n + 1 waits that follow the
   // same law each is the longest with equal chance. So after 127, one of 128 at most is late.
   Duration delay{};
