@@ -131,18 +131,24 @@ class Server {
   const int rows_;
 };
 
-void WriteJson(const std::string& path, const std::string& device, const Outcome& outcome,
-               double service_ms, double load, double busy, double promise_ms, double late_s,
-               bool checked) {
+void WriteJson(const std::string& path, const std::string& device,
+               const std::vector<double>& arrivals, const Outcome& outcome, double service_ms,
+               double load, double busy, double promise_ms, double late_s, bool checked) {
   std::ofstream file(path);
   file << "{\"device\": \"" << device << "\", \"service_ms\": " << service_ms
        << ", \"p50_ms\": " << Percentile(outcome.latencies_ms, 0.5)
        << ", \"p99_ms\": " << Percentile(outcome.latencies_ms, 0.99) << ", \"load\": " << load
        << ", \"busy\": " << busy << ", \"promise_ms\": " << promise_ms << ", \"late_s\": " << late_s
-       << ", \"results_checked\": " << (checked ? "true" : "false") << ", \"latencies_ms\": [";
-  for (std::size_t i = 0; i < outcome.latencies_ms.size(); ++i)
-    file << (i == 0 ? "" : ", ") << outcome.latencies_ms[i];
-  file << "]}\n";
+       << ", \"results_checked\": " << (checked ? "true" : "false");
+  const auto list = [&](const char* name, const std::vector<double>& values, double unit) {
+    file << ", \"" << name << "\": [";
+    for (std::size_t i = 0; i < values.size(); ++i)
+      file << (i == 0 ? "" : ", ") << values[i] * unit;
+    file << ']';
+  };
+  list("arrivals_ms", arrivals, 1000);
+  list("latencies_ms", outcome.latencies_ms, 1);
+  file << "}\n";
   if (!file) throw std::runtime_error("cannot write '" + path + "'");
 }
 
@@ -211,8 +217,8 @@ int Run(int argc, char** argv) {
       100.0 * (1.0 - static_cast<double>(late) / static_cast<double>(requests)),
       checked ? "agree with" : "DIFFER from", outcome.largest_difference, kDifferenceMax);
   if (const std::string& json = options.Text("--json"); !json.empty()) {
-    WriteJson(json, client.device().id, outcome, service_ms, load, busy, promise_ms, late_s,
-              checked);
+    WriteJson(json, client.device().id, arrivals, outcome, service_ms, load, busy, promise_ms,
+              late_s, checked);
   }
   return checked ? 0 : 1;
 }
