@@ -28,6 +28,7 @@
 
 #include "tests/bench/report.h"
 #include "tests/gpu/child.h"
+#include "tests/gpu/part_of_rows.h"
 
 namespace gpushared::testing {
 namespace {
@@ -385,10 +386,7 @@ class Bench {
   }
 
   const Options options_;
-  const std::string part_ = [] {
-    const char* const part = std::getenv("GPUSHARED_GPU_PART");
-    return std::string(part == nullptr ? "bench" : part);
-  }();
+  const std::string part_ = PartOfRows("bench");
   const std::chrono::seconds limit_{options_.limit};
   std::unique_ptr<Child> native_, shared_;
   int replaced_ = 0;        // How many were replaced, because they were gone.

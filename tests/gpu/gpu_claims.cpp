@@ -31,6 +31,7 @@
 #include "tests/bench/report.h"
 #include "tests/corpus/corpus.h"
 #include "tests/corpus/runtime.h"
+#include "tests/gpu/part_of_rows.h"
 #include "tests/support/plain_compiler.h"
 
 __asm__(
@@ -221,7 +222,7 @@ class Claims {
            const std::string& must, const std::string& note) {
     std::printf("%-64s %12.6g %s %s\n", what.c_str(), value, unit.c_str(), note.c_str());
     if (!rows_.is_open()) return;
-    rows_ << "claims\t" << what << '\t' << value << '\t' << unit << '\t' << kind << '\t' << must
+    rows_ << part_ << '\t' << what << '\t' << value << '\t' << unit << '\t' << kind << '\t' << must
           << '\t' << note << '\n'
           << std::flush;
   }
@@ -414,6 +415,7 @@ class Claims {
     }
   }
 
+  const std::string part_ = PartOfRows("claims");
   const Clock::duration limit_;
   const std::size_t programs_;
   const std::uint64_t large_group_blocks_;

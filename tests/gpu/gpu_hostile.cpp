@@ -2,12 +2,14 @@
 // Kernels that mean harm beside a client that does not, on a server that contains them and lets
 // kernels of class low run 0.2 s: do all end as they should, with the neighbour's memory as it was.
 //
-// gpu_hostile [--rows FILE]
+// gpu_hostile [--rows FILE] [--part NAME] [--without-endless]
+//   --rows FILE         appends what is found; run.sh says what a row is.
+//   --part NAME         the part that rows are of (hostile).
+//   --without-endless   leaves out kernels that only a time limit ends.
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <fstream>
 #include <memory>
@@ -32,8 +34,14 @@ T Must(Result<T> result) {
   return std::move(result).value();
 }
 
+struct Options {
+  std::string rows, part = "hostile";
+  bool without_endless = false;
+};
+
 // Failures, by kernel.
 struct Findings {
+  std::size_t kernels = 0;
   std::string ends;
   std::string lost_by;
   std::string changes;
@@ -72,7 +80,7 @@ struct Place {
 
 // Each kernel's row is written when it has ended. One that took the worker along leaves the others
 // a new one.
-Findings RunAll(std::ostream& rows) {
+Findings RunAll(const Options& options, std::ostream& rows) {
   Findings found;
   std::vector<std::uint8_t> bytes(kNeighbourBytes), now(kNeighbourBytes);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -80,6 +88,8 @@ Findings RunAll(std::ostream& rows) {
   }
   auto place = std::make_unique<Place>(bytes);
   for (const HostileKernel& hostile : HostileKernels()) {
+    if (options.without_endless && hostile.contained == HostileKernel::End::kIsEnded) continue;
+    ++found.kernels;
     if (place == nullptr) place = std::make_unique<Place>(bytes);
     const Status left = LeaveResidue(place->neighbour);
     if (!left.ok()) throw std::runtime_error("the neighbour's kernel: " + left.ToString());
@@ -106,39 +116,64 @@ Findings RunAll(std::ostream& rows) {
       found.lost_by += std::string(hostile.name) + ": " + read.ToString() + " ";
       place.reset();
     }
-    rows << "hostile\tkernel '" << hostile.name << "'\t"
+    rows << options.part << "\tkernel '" << hostile.name << "'\t"
          << (why.empty() ? "as it should" : "otherwise") << "\t-\tfact\t-\t"
          << (why.empty() ? status.ToString() : why) << std::endl;
   }
   return found;
 }
 
-}  // namespace
-}  // namespace gpushared::testing
+void WriteFindings(const Options& options, const Findings& found, std::ostream& rows) {
+  const auto row = [&](const char* what, std::size_t count, const char* kind, const char* must,
+                       const std::string& note) {
+    rows << options.part << '\t' << what << '\t' << count << "\t-\t" << kind << '\t' << must << '\t'
+         << note << '\n';
+  };
+  const auto rule = [&](const char* what, int count, const std::string& note) {
+    row(what, static_cast<std::size_t>(count), "rule", "== 0", note);
+  };
+  row("kernels that mean harm", found.kernels, "fact", "-", "");
+  rule("of these, ended otherwise than they should", found.wrong_ends, found.ends);
+  rule("of these, took the neighbour's session along", found.losses, found.lost_by);
+  rule("of these, changed a neighbour's memory", found.changed, found.changes);
+  rule("of these, saw what others left or have", found.found, found.finds);
+}
 
-int main(int argc, char** argv) {
-  if (argc != 1 && (argc != 3 || std::strcmp(argv[1], "--rows") != 0)) {
-    std::fprintf(stderr, "usage: gpu_hostile [--rows FILE]\n");
+// False for what is no option.
+bool Parse(int argc, char** argv, Options& options) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--without-endless") {
+      options.without_endless = true;
+    } else if ((word == "--rows" || word == "--part") && i + 1 < argc) {
+      (word == "--rows" ? options.rows : options.part) = argv[++i];
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  if (!Parse(argc, argv, options)) {
+    std::fprintf(stderr, "usage: gpu_hostile [--rows FILE] [--part NAME] [--without-endless]\n");
     return 2;
   }
   try {
     std::ofstream rows;
-    if (argc == 3) rows.open(argv[2], std::ios::app);
-    if (argc == 3 && !rows) throw std::runtime_error(std::string("cannot write '") + argv[2] + "'");
-    const auto found = gpushared::testing::RunAll(rows);
-    const std::size_t kernels = gpushared::testing::HostileKernels().size();
-    rows << "hostile\tkernels that mean harm\t" << kernels << "\t-\tfact\t-\t\n"
-         << "hostile\tof these, ended otherwise than they should\t" << found.wrong_ends
-         << "\t-\trule\t== 0\t" << found.ends << "\n"
-         << "hostile\tof these, took the neighbour's session along\t" << found.losses
-         << "\t-\trule\t== 0\t" << found.lost_by << "\n"
-         << "hostile\tof these, changed a neighbour's memory\t" << found.changed
-         << "\t-\trule\t== 0\t" << found.changes << "\n"
-         << "hostile\tof these, saw what others left or have\t" << found.found
-         << "\t-\trule\t== 0\t" << found.finds << "\n";
+    if (!options.rows.empty()) rows.open(options.rows, std::ios::app);
+    if (!options.rows.empty() && !rows)
+      throw std::runtime_error("cannot write '" + options.rows + "'");
+    WriteFindings(options, RunAll(options, rows), rows);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_hostile: %s\n", error.what());
     return 1;
   }
 }
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) { return gpushared::testing::Main(argc, argv); }
