@@ -38,6 +38,7 @@
 #include "gpushared/client.h"
 
 #include "samples/kernels/kernel_image.h"
+#include "tests/gpu/calibration.h"
 
 namespace gpushared::testing {
 namespace {
@@ -51,9 +52,6 @@ constexpr std::size_t kPinnedPiece = std::size_t{64} << 20;  // One HostBuffer s
 // Larger copies are not compared whole, which would take longer than they do.
 constexpr std::size_t kComparedWholeMax = std::size_t{16} << 20;
 constexpr std::size_t kCheckedStep = 4093;  // Words: prime, so all offsets occur.
-// So many blocks of one warp run on a multiprocessor at once, and no GPU of today has room for
-// more.
-constexpr unsigned kBlocksAtOnce = 32;
 
 template <typename T>
 T Must(Result<T> result) {
@@ -66,13 +64,6 @@ void Must(const Status& status) {
 
 double Ns(Clock::duration duration) {
   return static_cast<double>(std::chrono::nanoseconds(duration).count());
-}
-
-// The result of kernel `step`.
-unsigned Stepped(unsigned iterations) {
-  unsigned value = 1;
-  for (unsigned i = 0; i < iterations; ++i) value = value * 1664525u + 1013904223u;
-  return value;
 }
 
 // A session with a kernel whose every launch is counted, and proven at the end of an operation.
@@ -108,11 +99,11 @@ class Launcher {
     std::array<unsigned, 2> out = {};
     Must(stream_.CopyToHost(out.data(), out_, sizeof out));
     Wait();
-    if (out[0] != launches_ || out[1] != Stepped(iterations)) {
+    if (out[0] != launches_ || out[1] != LoopResult(iterations)) {
       throw std::runtime_error("after " + std::to_string(launches_) + " launches of " +
                                std::to_string(iterations) + " iterations the device says " +
                                std::to_string(out[0]) + " and " + std::to_string(out[1]) +
-                               ", expected is " + std::to_string(Stepped(iterations)));
+                               ", expected is " + std::to_string(LoopResult(iterations)));
     }
   }
   void Clear() {
@@ -133,52 +124,16 @@ class Launcher {
 
 // ---- launches
 
-double NsPer(Launcher& launcher, const std::function<void()>& launch, unsigned launches) {
-  launcher.Wait();
-  const auto begin = Clock::now();
-  for (unsigned i = 0; i < launches; ++i) launch();
-  launcher.Wait();
-  return Ns(Clock::now() - begin) / launches;
-}
-
-// From two lengths, so that what a launch costs by itself cancels out. The fastest of some tries:
-// what comes on top of a kernel's length is noise.
-double IterationsPerUs(Launcher& launcher, const std::function<void(unsigned)>& launch) {
-  const auto each = [&](unsigned iterations) {
-    return NsPer(
-        launcher, [&] { launch(iterations); }, 10);
-  };
-  const auto fastest = [&](unsigned iterations) {
-    double best = each(iterations);
-    for (int i = 0; i < 4; ++i) best = std::min(best, each(iterations));
-    return best;
-  };
-  // A GPU that had nothing to do runs at a fraction of its clock for a while.
-  const auto warm = Clock::now() + std::chrono::milliseconds(300);
-  while (Clock::now() < warm) each(1000);
-  unsigned iterations = 1000;
-  // Long enough that the difference is more than noise.
-  while (iterations < 1'000'000 && fastest(iterations) < 0.5e6) iterations *= 2;
-  // In turns, so that what slows the machine meets both.
-  double one = each(iterations);
-  double two = each(2 * iterations);
-  for (int i = 1; i < 5 || (i < 50 && two <= one); ++i) {
-    one = std::min(one, each(iterations));
-    two = std::min(two, each(2 * iterations));
-  }
-  if (two <= one) throw std::runtime_error("a kernel of twice the length was not slower");
-  return iterations / ((two - one) / 1000);
-}
-double IterationsPerUs(Launcher& launcher) {
+double StepIterationsPerUs(Launcher& launcher) {
   unsigned last = 0;
-  const double per_us =
-      IterationsPerUs(launcher, [&](unsigned iterations) { launcher.Launch(last = iterations); });
+  const double per_us = IterationsPerUs(
+      [&](unsigned iterations) { launcher.Launch(last = iterations); }, [&] { launcher.Wait(); });
   launcher.Check(last);
   return per_us;
 }
 double WaveIterationsPerUs(Launcher& launcher) {
-  const double per_us =
-      IterationsPerUs(launcher, [&](unsigned iterations) { launcher.Occupy(1, iterations); });
+  const double per_us = IterationsPerUs(
+      [&](unsigned iterations) { launcher.Occupy(1, iterations); }, [&] { launcher.Wait(); });
   launcher.Clear();  // The blocks have written where the other kernel counts.
   return per_us;
 }
@@ -211,11 +166,12 @@ Samples RoundTrip(Launcher& launcher, unsigned iterations, Clock::duration limit
 
 Samples RateOf(Launcher& launcher, const std::function<void()>& launch, Clock::duration limit) {
   constexpr int kBatches = 5;
-  const double each = NsPer(launcher, launch, kBurst);
+  const auto wait = [&] { launcher.Wait(); };
+  const double each = NsPer(launch, wait, kBurst);
   const auto launches = static_cast<unsigned>(
       std::clamp(Ns(limit) / kBatches / each, double{kBurst}, double{100'000}));
   Samples samples;
-  for (int i = 0; i < kBatches; ++i) samples.push_back(NsPer(launcher, launch, launches));
+  for (int i = 0; i < kBatches; ++i) samples.push_back(NsPer(launch, wait, launches));
   return samples;
 }
 
@@ -467,7 +423,7 @@ class Program {
        [this](std::istream&) -> Samples {
          return {static_cast<double>(launcher().client().device().multiprocessors)};
        }},
-      {"calibrate", [this](std::istream&) -> Samples { return {IterationsPerUs(launcher())}; }},
+      {"calibrate", [this](std::istream&) -> Samples { return {StepIterationsPerUs(launcher())}; }},
       {"calibrate_waves",
        [this](std::istream&) -> Samples { return {WaveIterationsPerUs(launcher())}; }},
       {"submit", [this](std::istream& words) { return Submit(launcher(), Limit(words)); }},
