@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpushared/client.h made of the driver's own calls on GPU 0, without a server: the native cost of
 // the same program. Linked in place of the client library. It has the part of the interface that
-// the samples and gpu_ops use. It adds no check that the driver makes itself, and is for one
-// thread. Scheduling class, weight and socket mean nothing here. Device memory comes from blocks of
-// 64 MiB and more, as programs that allocate often have it.
+// the samples, gpu_ops and gpu_hog use. It adds no check that the driver makes itself, and a
+// session is for one thread. Scheduling class, weight and socket mean nothing here. Streams have
+// the priority that NATIVE_PRIORITY says, a whole number as CUDA counts them, or 0. Device memory
+// comes from blocks of 64 MiB and more, as programs that allocate often have it.
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
+#include <cstdlib>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "gpushared/client.h"
 
 #include "server/device/cuda/driver.h"
+#include "tests/gpu/native_priority.h"
 
 namespace gpushared {
 
@@ -24,6 +30,28 @@ namespace client {
 
 constexpr std::size_t kBlockBytes = std::size_t{64} << 20;
 constexpr std::size_t kAlignment = 256;  // As client.h promises.
+constexpr const char* kPriorityVariable = "NATIVE_PRIORITY";
+// What MPS makes of them is not to be seen from here; that they were set is.
+constexpr const char* kMpsVariables[] = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+                                         "CUDA_MPS_CLIENT_PRIORITY"};
+
+// What SetNativePriority has set.
+thread_local std::optional<int> thread_priority;
+
+// The priority that streams shall have, if any was asked for.
+Result<std::optional<int>> WantedPriority() {
+  if (thread_priority) return thread_priority;
+  const char* const text = std::getenv(kPriorityVariable);
+  if (text == nullptr) return std::optional<int>();
+  const std::string_view digits(text);
+  int priority = 0;
+  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), priority);
+  if (error != std::errc() || end != digits.end()) {
+    return Status(StatusCode::kInvalidArgument,
+                  std::string(kPriorityVariable) + " is '" + text + "', allowed is a whole number");
+  }
+  return std::optional<int>(priority);
+}
 
 // The primary context, the stream that is there from the start, and device memory.
 class Session {
@@ -39,9 +67,14 @@ class Session {
     Status status = driver->Try(driver->DeviceGet, &number, 0);
     if (status.ok()) status = driver->Try(driver->DevicePrimaryCtxRetain, &context, number);
     if (status.ok()) status = driver->Try(driver->CtxSetCurrent, context);
-    if (status.ok())
-      status = driver->Try(driver->StreamCreateWithPriority, &stream, cuda::kStreamNonBlocking, 0);
+    if (status.ok()) status = ChoosePriority();
+    if (status.ok()) status = NewStream(&stream);
     return status.ok() ? Describe() : status;
+  }
+
+  Status NewStream(cuda::Stream* fresh) const {
+    return driver->Try(driver->StreamCreateWithPriority, fresh, cuda::kStreamNonBlocking,
+                       priority_.value_or(0));
   }
 
   Status Allocate(std::size_t bytes, DeviceAddress* address) {
@@ -77,6 +110,27 @@ class Session {
   DeviceProperties properties;
 
  private:
+  Status ChoosePriority() {
+    const Result<std::optional<int>> wanted = WantedPriority();
+    if (!wanted.ok()) return wanted.status();
+    if (!*wanted) return {};
+    int least = 0, greatest = 0;  // The least priority is the greatest number.
+    Status status = driver->Try(driver->CtxGetStreamPriorityRange, &least, &greatest);
+    if (status.ok()) priority_ = std::clamp(**wanted, greatest, least);
+    return status;
+  }
+
+  // Which native contender this is, for whoever reads its figures.
+  std::string Contender(bool is_under_mps) const {
+    std::string text = "native cuda:0";
+    if (priority_) text += " at stream priority " + std::to_string(*priority_);
+    for (const char* variable : kMpsVariables) {
+      const char* const value = std::getenv(variable);
+      if (value != nullptr) text += std::string(" with ") + variable + '=' + value;
+    }
+    return is_under_mps ? text + " under MPS" : text;
+  }
+
   Status Describe() {
     std::array<char, 256> name{};
     int multiprocessors = 0;
@@ -95,7 +149,7 @@ class Session {
       mps = 0;
     }
     properties.name = name.data();
-    properties.id = mps != 0 ? "native cuda:0 under MPS" : "native cuda:0";
+    properties.id = Contender(mps != 0);
     properties.kind = "cuda";
     properties.memory_bytes = bytes;
     properties.multiprocessors = static_cast<std::uint32_t>(multiprocessors);
@@ -107,6 +161,7 @@ class Session {
     std::size_t bytes = 0, used = 0, live = 0;
   };
   std::vector<Block> blocks_;
+  std::optional<int> priority_;
 };
 
 class StreamState {
@@ -155,6 +210,12 @@ class EventState {
 };
 
 }  // namespace client
+
+namespace testing {
+
+void SetNativePriority(int priority) { client::thread_priority = priority; }
+
+}  // namespace testing
 
 namespace {
 
@@ -316,11 +377,7 @@ Result<HostBuffer> Client::AllocateHost(std::size_t bytes) const {
 
 Result<Stream> Client::CreateStream() const {
   cuda::Stream stream = nullptr;
-  if (Status status = session_->driver->Try(session_->driver->StreamCreateWithPriority, &stream,
-                                            cuda::kStreamNonBlocking, 0);
-      !status.ok()) {
-    return status;
-  }
+  if (Status status = session_->NewStream(&stream); !status.ok()) return status;
   return Stream(std::make_shared<client::StreamState>(session_, stream, true));
 }
 
