@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client_lib/drop_in/device_list.h"
+#include "client_lib/drop_in/gate.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -17,6 +18,13 @@ Code Driver::Init() {
   const MutexLock lock(init_mutex_);
   if (is_ready_.load(std::memory_order_relaxed)) return Ready();
   if (native_) return native_->init(0);
+  const Result<Mode> mode = ModeFromEnvironment();
+  if (!mode.ok()) return Refuse(Code::kInvalidValue, mode.status().message());
+  if (*mode == Mode::kGate) {
+    return Refuse(Code::kInvalidValue,
+                  "GPUSHARED_MODE=gate has no effect: it was set after this library was loaded, or "
+                  "the table of calls cannot be written");
+  }
   const Result<Fallback> fallback = FallbackFromEnvironment();
   if (!fallback.ok()) return Refuse(Code::kInvalidValue, fallback.status().message());
   Result<std::vector<DeviceProperties>> list = ListDevices();
@@ -36,7 +44,12 @@ Code Driver::Init() {
 
 Code Driver::GoNative() {
   const Result<NativeDriver> native = ForwardToNativeDriver();
-  if (!native.ok()) return Refuse(Code::kMpsConnectionFailed, native.status().message());
+  if (!native.ok()) {
+    return Refuse(Code::kMpsConnectionFailed,
+                  "fallback refused: " + std::string(native.status().message()));
+  }
+  if (IsLogging())
+    LogLine("no server answers: " + native->path + " serves this program from now on");
   native_ = *native;
   return native_->init(0);
 }

@@ -30,6 +30,7 @@ using device::cuda::ProcAddressResult;
 using device::cuda::Uuid;
 
 // Numbers that only the drop-in answers.
+inline constexpr Code kStubLibrary{34};
 inline constexpr Code kFileNotFound{301};
 inline constexpr Code kPeerAccessUnsupported{217};
 inline constexpr Code kPeerAccessNotEnabled{705};

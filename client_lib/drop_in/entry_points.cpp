@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/function_index.h"
 #include "client_lib/drop_in/log.h"
 #include "client_lib/drop_in/missing_functions.h"
 
@@ -26,21 +27,14 @@ constexpr Missing kMissing;
 constexpr DefaultStream kLegacy = DefaultStream::kLegacy;
 constexpr DefaultStream kPerThread = DefaultStream::kPerThread;
 
-enum Index : std::size_t {
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) kIndexOf_##symbol,
-#include "client_lib/drop_in/functions.inc"
-#undef GPUSHARED_FUNCTION
-  kFunctionCount
-};
-
 constexpr std::string_view kSymbols[] = {
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) #symbol,
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) #symbol,
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
 };
 
 // A program that asks in a loop gets one line.
-Code SayMissing(Index index) {
+Code SayMissing(FunctionIndex index) {
   static std::array<std::atomic<bool>, kFunctionCount> said;
   if (IsLogging() && !said[index].exchange(true, std::memory_order_relaxed)) {
     LogLine(std::string(kSymbols[index]) +
@@ -49,25 +43,22 @@ Code SayMissing(Index index) {
   return Code::kNotSupported;
 }
 
-// Stands for a forwarded call that the installed driver is too old for.
-Code SayUnknown() noexcept { return Code::kNotSupported; }
-
 // Waiting programs ask again and again; that is no failure.
-void SayFailed(Index index, Code code) {
+void SayFailed(FunctionIndex index, Code code) {
   const std::string sentence = TakeSentence();
   if (code == Code::kNotReady) return;
   LogLine(std::string(kSymbols[index]) + ": error " + std::to_string(static_cast<int>(code)) +
           (sentence.empty() ? "" : ": ") + sentence);
 }
 
-template <auto kHandler, DefaultStream kStream, Index kIndex>
+template <auto kHandler, DefaultStream kStream, FunctionIndex kIndex>
 struct Call {
   static_assert(std::is_same_v<std::remove_const_t<decltype(kHandler)>, Missing>);
   static Code Run() noexcept { return SayMissing(kIndex); }
 };
 
 template <typename... Arguments, Code (*kHandler)(Arguments...), DefaultStream kStream,
-          Index kIndex>
+          FunctionIndex kIndex>
 struct Call<kHandler, kStream, kIndex> {
   static Code Run(Arguments... arguments) noexcept {
     const DefaultStreamScope scope(kStream);
@@ -91,11 +82,11 @@ struct Call<kHandler, kStream, kIndex> {
 extern "C" {
 
 // Read by the jumps below, which the linker binds here: no other library can take the place.
-// Pages that are read-only once the loader is done: ForwardCalls alone opens them.
+// Pages that are read-only once the loader is done: RedirectCalls alone opens them.
 [[gnu::visibility("hidden")]] extern const void* gpushared_drop_in_calls[];
 [[gnu::used,
   gnu::section(".data.rel.ro.gpushared_drop_in_calls")]] const void* gpushared_drop_in_calls[] = {
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler)                       \
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook)                 \
   reinterpret_cast<const void*>(                                                         \
       &gpushared::drop_in::Call<gpushared::drop_in::handler, gpushared::drop_in::stream, \
                                 gpushared::drop_in::kIndexOf_##symbol>::Run),
@@ -103,7 +94,7 @@ extern "C" {
 #undef GPUSHARED_FUNCTION
 };
 
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) \
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) \
   [[gnu::visibility("default")]] void symbol();
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
@@ -126,24 +117,24 @@ asm(R"(
 .pushsection .text.gpushared_drop_in, "ax", @progbits
 .set .Lcall, 0
 )"
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) "gpushared_entry " #symbol "\n"
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) \
+  "gpushared_entry " #symbol "\n"
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
     ".popsection\n");
 
 namespace gpushared::drop_in {
 
-bool ForwardCalls(const std::function<void*(const char* symbol)>& find) {
+bool RedirectCalls(const std::function<const void*(std::size_t index)>& target) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(gpushared_drop_in_calls) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(gpushared_drop_in_calls + kFunctionCount);
   void* const pages = reinterpret_cast<void*>(begin);
   if (::mprotect(pages, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
-    const void* to = find(std::string(kSymbols[i]).c_str());
-    if (to == nullptr) to = reinterpret_cast<const void*>(&SayUnknown);
-    // Other threads jump meanwhile: each finds the one or the other.
-    __atomic_store_n(&gpushared_drop_in_calls[i], to, __ATOMIC_RELAXED);
+    // Other threads jump meanwhile: each finds the one or the other. Release: who finds this one
+    // finds what the caller wrote for it.
+    __atomic_store_n(&gpushared_drop_in_calls[i], target(i), __ATOMIC_RELEASE);
   }
   ::mprotect(pages, end - begin, PROT_READ);
   return true;
@@ -151,12 +142,12 @@ bool ForwardCalls(const std::function<void*(const char* symbol)>& find) {
 
 std::span<const Function> Functions() {
   static const Function kFunctions[] = {
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) \
-  {#name,                                                          \
-   version,                                                        \
-   #symbol,                                                        \
-   stream,                                                         \
-   !std::is_same_v<decltype(handler), const Missing>,              \
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) \
+  {#name,                                                                \
+   version,                                                              \
+   #symbol,                                                              \
+   stream,                                                               \
+   !std::is_same_v<decltype(handler), const Missing>,                    \
    reinterpret_cast<void*>(&::symbol)},
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION

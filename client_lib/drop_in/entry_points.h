@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_ENTRY_POINTS_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_ENTRY_POINTS_H_
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -27,9 +28,9 @@ struct Function {
 // All of them, by name, then by version.
 std::span<const Function> Functions();
 
-// Every symbol's jump leads to what `find` gives for it from now on; null: it is not supported.
-// False, and nothing changed, where the table cannot be written.
-bool ForwardCalls(const std::function<void*(const char* symbol)>& find);
+// From now on every symbol's jump leads to what `target` returns for its place in Functions(). On
+// false, nothing has changed, since the table cannot be written.
+bool RedirectCalls(const std::function<const void*(std::size_t index)>& target);
 
 }  // namespace gpushared::drop_in
 

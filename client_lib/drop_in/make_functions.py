@@ -5,9 +5,10 @@
 Usage: make_functions.py [--check | --signatures] --include DIR
 
 DIR holds the toolkit's cuda.h and cudaTypedefs.h. Without an option the rows of functions.inc are
-brought up to date, and each row keeps its handler. With --check nothing is written: the exit code
-says whether functions.inc agrees with a toolkit that may be older than it. --signatures prints one
-line for each handler and the type that this toolkit has for its function.
+brought up to date, and each row keeps its handler and its decision for gate mode. A new row has
+neither, and does not compile before it has a decision. With --check nothing is written: the exit
+code says whether functions.inc agrees with a toolkit that may be older than it. --signatures prints
+one line for each handler and each gate hook, with the type that this toolkit has for its function.
 """
 import argparse
 import collections
@@ -21,15 +22,17 @@ TYPEDEF_HEADERS = ("cudaTypedefs.h", "cudaGLTypedefs.h", "cudaEGLTypedefs.h", "c
                    "cudaProfilerTypedefs.h")
 # The typedefs know no version of this form, which drivers export, too.
 WITHOUT_TYPEDEF = {("cuGetProcAddress", 12000, "cuGetProcAddress_v2_ptsz", "kPerThread"): 12050}
-MISSING = "kMissing"
+MISSING = "kMissing"  # The handler of functions that are exported and do nothing.
+FORWARDED, UNDECIDED = "kForwarded", "kUndecided"  # In gate mode.
 HEAD = """\
 // SPDX-License-Identifier: Apache-2.0
-// Every function that a CUDA driver exports. Made by make_functions.py, which keeps the last column.
-// GPUSHARED_FUNCTION(name for cuGetProcAddress, first CUDA version, symbol, default stream, handler)
+// Every function that a CUDA driver exports. Made by make_functions.py, which keeps the last two columns.
+// GPUSHARED_FUNCTION(name for cuGetProcAddress, first CUDA version, symbol, default stream, handler, gate hook)
 // clang-format off
 """
 
 Row = collections.namedtuple("Row", "name version symbol stream")
+Decisions = collections.namedtuple("Decisions", "handler gate", defaults=(MISSING, UNDECIDED))
 
 
 def cuda_version(include):
@@ -74,11 +77,11 @@ def rows_of(include):
 
 
 def read_table():
-    pattern = re.compile(r"^GPUSHARED_FUNCTION\((\w+), (\d+), (\w+), (\w+), (\w+)\)$", re.M)
+    pattern = re.compile(r"^GPUSHARED_FUNCTION\((\w+), (\d+), (\w+), (\w+), (\w+), (\w+)\)$", re.M)
     if not TABLE.exists():
         return {}
-    return {Row(name, int(version), symbol, stream): handler
-            for name, version, symbol, stream, handler in pattern.findall(TABLE.read_text())}
+    return {Row(name, int(version), symbol, stream): Decisions(handler, gate)
+            for name, version, symbol, stream, handler, gate in pattern.findall(TABLE.read_text())}
 
 
 def complaints(include):
@@ -93,27 +96,34 @@ def complaints(include):
         yield f"the toolkit of version {version} has no {row}"
     for symbol in sorted(declared - symbols):
         yield f"functions.inc lacks {symbol}, which cuda.h declares"
+    for row in sorted(row for row, decisions in table.items() if decisions.gate == UNDECIDED):
+        yield f"{row.symbol} has no decision for gate mode: {FORWARDED}, or a hook of gate_hooks.h"
     by_name = collections.defaultdict(set)
-    for row, handler in table.items():
-        by_name[row.name, row.symbol.removesuffix("_ptsz").removesuffix("_ptds")].add(handler)
-    for (name, symbol), handlers in sorted(by_name.items()):
-        if len(handlers) > 1:
-            yield f"{symbol}: one handler serves both default streams, the table names {sorted(handlers)}"
+    for row, decisions in table.items():
+        by_name[row.name, row.symbol.removesuffix("_ptsz").removesuffix("_ptds")].add(decisions)
+    for (name, symbol), decisions in sorted(by_name.items()):
+        if len(decisions) > 1:
+            yield f"{symbol}: one handler and hook serve both default streams, the table names {sorted(decisions)}"
 
 
 def signatures(include):
     known = rows_of(include)[0] - WITHOUT_TYPEDEF.keys()
-    for row, handler in sorted(read_table().items()):
-        if row in known and handler != MISSING:
-            suffix = re.search(r"(_pt[sd][zs])?$", row.symbol).group()
-            yield f"GPUSHARED_SIGNATURE(PFN_{row.name}_v{row.version}{suffix}, {handler})"
+    for row, (handler, gate) in sorted(read_table().items()):
+        if row not in known:
+            continue
+        suffix = re.search(r"(_pt[sd][zs])?$", row.symbol).group()
+        function_type = f"PFN_{row.name}_v{row.version}{suffix}"
+        if handler != MISSING:
+            yield f"GPUSHARED_SIGNATURE({function_type}, {handler})"
+        if gate not in (FORWARDED, UNDECIDED):
+            yield f"GPUSHARED_HOOK_SIGNATURE({function_type}, {gate})"
 
 
 def write_table(include):
-    handlers = read_table()
-    rows = sorted(handlers.keys() | rows_of(include)[0])
+    table = read_table()
+    rows = sorted(table.keys() | rows_of(include)[0])
     lines = (f"GPUSHARED_FUNCTION({row.name}, {row.version}, {row.symbol}, {row.stream}, "
-             f"{handlers.get(row, MISSING)})\n" for row in rows)
+             f"{', '.join(table.get(row, Decisions()))})\n" for row in rows)
     TABLE.write_text(HEAD + "".join(lines))
 
 

@@ -15,8 +15,6 @@
 #include <string_view>
 #include <vector>
 
-#include "client_lib/drop_in/entry_points.h"
-#include "client_lib/drop_in/log.h"
 #include "ipc/loader_paths.h"
 #include "ipc/unique_fd.h"
 
@@ -82,28 +80,23 @@ Result<Fallback> FallbackFromEnvironment() {
                                                   "' makes no sense: it takes native, or nothing");
 }
 
-Result<NativeDriver> ForwardToNativeDriver() {
-  const std::string path = FindNativeDriver();
-  if (path.empty()) {
-    return Status(StatusCode::kNotFound,
-                  "fallback refused: no libcuda.so.1 beside this one is installed");
-  }
-  void* const driver = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr) {
-    const char* const why = ::dlerror();
-    return Status(StatusCode::kNotFound,
-                  "fallback refused: " + (why == nullptr ? path : std::string(why)));
-  }
+Result<NativeDriver> LoadNativeDriver() {
   NativeDriver native;
-  native.init = reinterpret_cast<decltype(native.init)>(::dlsym(driver, "cuInit"));
+  native.path = FindNativeDriver();
+  if (native.path.empty()) {
+    return Status(StatusCode::kNotFound, "no libcuda.so.1 beside this one is installed");
+  }
+  native.library = ::dlopen(native.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (native.library == nullptr) {
+    const char* const why = ::dlerror();
+    return Status(StatusCode::kNotFound, "the installed driver cannot be loaded: " +
+                                             (why == nullptr ? native.path : std::string(why)));
+  }
+  native.init = reinterpret_cast<decltype(native.init)>(::dlsym(native.library, "cuInit"));
   if (native.init == nullptr) {
-    ::dlclose(driver);
-    return Status(StatusCode::kNotFound, "fallback refused: " + path + " has no cuInit");
+    ::dlclose(native.library);
+    return Status(StatusCode::kNotFound, native.path + " is no driver: it has no cuInit");
   }
-  if (!ForwardCalls([&](const char* symbol) { return ::dlsym(driver, symbol); })) {
-    return Status(StatusCode::kInternal, "fallback refused: the table of calls cannot be written");
-  }
-  if (IsLogging()) LogLine("no server answers: " + path + " serves this program from now on");
   return native;
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUSHARED_FALLBACK=native: where no server answers, the machine's installed driver serves the
-// program in this library's place.
+// The machine's installed driver. It serves the program in gate mode, and with
+// GPUSHARED_FALLBACK=native where no server answers.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
+
+#include <string>
 
 #include "gpushared/result.h"
 
@@ -16,14 +18,16 @@ enum class Fallback { kNone, kNative };
 // What GPUSHARED_FALLBACK says. kInvalidArgument names a value that is neither empty nor "native".
 Result<Fallback> FallbackFromEnvironment();
 
+// It stays loaded until the process ends.
 struct NativeDriver {
+  std::string path;
+  void* library = nullptr;  // For dlsym.
   Code (*init)(unsigned flags) = nullptr;
 };
 
-// From now on every call goes to the installed driver, without a way back. A call that the driver
-// lacks is not supported. kNotFound where no driver is installed, with the reason where it cannot
-// be loaded: then nothing has changed.
-Result<NativeDriver> ForwardToNativeDriver();
+// Loads the first libcuda.so.1 in the loader's order that is no copy of this library, and calls
+// nothing of it. kNotFound where none is installed, or with the reason why it cannot be loaded.
+Result<NativeDriver> LoadNativeDriver();
 
 }  // namespace gpushared::drop_in
 

@@ -12,6 +12,7 @@
 #include "gpushared/texture_record.h"
 
 #include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/gate_hooks.h"
 #include "client_lib/drop_in/graph.h"
 #include "tests/support/driver_abi.h"
 
@@ -75,7 +76,19 @@ using testing::SameCall;
 #define GPUSHARED_SIGNATURE(theirs, handler)                                                 \
   static_assert(SameCall<std::remove_pointer_t<decltype(&drop_in::handler)>, theirs>::value, \
                 #handler " is declared otherwise than " #theirs);
+// A hook gets the driver's function first.
+template <typename Hook>
+struct CallOf;
+template <typename Native, typename... Arguments>
+struct CallOf<Code(Native, Arguments...)> {
+  using Type = Code(Arguments...);
+  static_assert(std::is_same_v<Native, Type*>);
+};
+#define GPUSHARED_HOOK_SIGNATURE(theirs, hook)                               \
+  static_assert(SameCall<CallOf<decltype(gate::hook)>::Type, theirs>::value, \
+                "the hook " #hook " is declared otherwise than " #theirs);
 #include "signatures.inc"
+#undef GPUSHARED_HOOK_SIGNATURE
 #undef GPUSHARED_SIGNATURE
 
 // The comparison can fail.

@@ -216,7 +216,7 @@ class WildArgumentsTest : public DropInCase {
         calls.emplace_back([this, handler, symbol] { Call(handler, symbol); });
       }
     };
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) add(handler, #symbol);
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, gate) add(handler, #symbol);
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
     std::ranges::shuffle(calls, random_);

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/gate.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include "client_lib/drop_in/function_index.h"
+#include "client_lib/drop_in/gate_hooks.h"
+#include "client_lib/drop_in/gate_trace.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook)              \
+  static_assert(!std::is_same_v<decltype(gate::hook), const gate::Undecided>, #symbol \
+                " has no decision for gate mode in functions.inc: kForwarded, or "    \
+                "a hook of gate_hooks.h");
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+
+// The installed driver's functions, for the hooks; null where it lacks one.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): ForwardToNativeDriver alone
+std::array<void*, kFunctionCount> native_functions;  // writes it, before any call leads to a hook.
+
+// A function's hook as its caller sees it.
+template <auto kHook, FunctionIndex kIndex>
+struct Hooked {
+  static_assert(std::is_same_v<std::remove_const_t<decltype(kHook)>, gate::Forwarded>);
+  static const void* Target() { return nullptr; }
+};
+template <typename... Arguments, Code (*kHook)(Code (*)(Arguments...), Arguments...),
+          FunctionIndex kIndex>
+struct Hooked<kHook, kIndex> {
+  static Code Run(Arguments... arguments) noexcept {
+    return kHook(reinterpret_cast<Code (*)(Arguments...)>(native_functions[kIndex]), arguments...);
+  }
+  static const void* Target() { return reinterpret_cast<const void*>(&Run); }
+};
+
+// Null: the function is forwarded.
+const void* HookOf(std::size_t index) {
+  static const void* const kHooks[] = {
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) \
+  Hooked<gate::hook, kIndexOf_##symbol>::Target(),
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+  };
+  return kHooks[index];
+}
+
+// Stands for a function that the installed driver is too old for.
+Code SayUnknown() noexcept { return Code::kNotSupported; }
+// Stands for every function where no driver is installed.
+Code SayNoDriver() noexcept { return kStubLibrary; }
+
+// The functions that the driver has, by address. Several may have one address.
+struct Export {
+  const void* address;
+  std::size_t index;
+};
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): as native_functions.
+std::array<Export, kFunctionCount> exports;
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): as native_functions.
+std::size_t export_count = 0;
+
+void SetTargets(void* library) {
+  for (std::size_t i = 0; i < kFunctionCount; ++i) {
+    // A symbol is a literal, so a zero ends it.
+    void* const native = ::dlsym(library, Functions()[i].symbol.data());
+    native_functions[i] = native;
+    if (native == nullptr) {
+      gpushared_gate_targets[i] = reinterpret_cast<const void*>(&SayUnknown);
+      continue;
+    }
+    exports[export_count++] = {native, i};
+    const void* const hook = HookOf(i);
+    gpushared_gate_targets[i] = hook == nullptr ? native : hook;
+  }
+  // Of functions with one address a hooked one stands for all.
+  std::ranges::sort(std::span(exports.data(), export_count), {}, [](const Export& one) {
+    return std::tuple(one.address, HookOf(one.index) == nullptr, one.index);
+  });
+}
+
+const void* JumpTo(std::size_t index) {
+  return IsTracing() ? CountingJump(index) : gpushared_gate_targets[index];
+}
+
+// Loads the driver; at the first call, since programs that never call one must not pay for it, and
+// may be unable to.
+bool OpenGate() {
+  const Result<NativeDriver> driver = ForwardToNativeDriver();
+  if (driver.ok()) {
+    if (IsLogging()) {
+      LogLine("gate mode: " + driver->path +
+              " serves this program; this version asks no server for a turn");
+    }
+    return true;
+  }
+  const std::string sentence = "gate mode: " + std::string(driver.status().message());
+  LogLine(sentence);
+  TellUser(sentence);
+  std::fill_n(gpushared_gate_targets, kFunctionCount, reinterpret_cast<const void*>(&SayNoDriver));
+  return RedirectCalls(JumpTo);
+}
+
+}  // namespace
+}  // namespace gpushared::drop_in
+
+extern "C" {
+
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): as native_functions.
+[[gnu::used]] const void* gpushared_gate_targets[gpushared::drop_in::kFunctionCount];
+
+[[gnu::visibility("hidden")]] extern const char gpushared_gate_first_calls[];
+
+// Where the first call of a process goes on to. Each symbol's jump leads here until the gate is
+// open, and further calls of other threads may arrive meanwhile.
+[[gnu::used, gnu::visibility("hidden")]] const void* gpushared_gate_first_call(
+    std::size_t index) noexcept {
+  [[maybe_unused]] static const bool kIsWritten = gpushared::drop_in::OpenGate();
+  return gpushared::drop_in::JumpTo(index);
+}
+
+}  // extern "C"
+
+// A first call keeps the registers of its arguments, of which some functions have numbers with a
+// point.
+asm(R"(
+.pushsection .text.gpushared_gate, "ax", @progbits
+gpushared_gate_open:
+  push %rdi
+  push %rsi
+  push %rdx
+  push %rcx
+  push %r8
+  push %r9
+  sub $136, %rsp
+  movups %xmm0, (%rsp)
+  movups %xmm1, 16(%rsp)
+  movups %xmm2, 32(%rsp)
+  movups %xmm3, 48(%rsp)
+  movups %xmm4, 64(%rsp)
+  movups %xmm5, 80(%rsp)
+  movups %xmm6, 96(%rsp)
+  movups %xmm7, 112(%rsp)
+  mov %r11d, %edi
+  call gpushared_gate_first_call
+  movups (%rsp), %xmm0
+  movups 16(%rsp), %xmm1
+  movups 32(%rsp), %xmm2
+  movups 48(%rsp), %xmm3
+  movups 64(%rsp), %xmm4
+  movups 80(%rsp), %xmm5
+  movups 96(%rsp), %xmm6
+  movups 112(%rsp), %xmm7
+  add $136, %rsp
+  pop %r9
+  pop %r8
+  pop %rcx
+  pop %rdx
+  pop %rsi
+  pop %rdi
+  jmp *%rax
+
+.macro gpushared_gate_first
+  .p2align 4
+  endbr64
+  mov $.Lplace, %r11d
+  jmp gpushared_gate_open
+  .set .Lplace, .Lplace + 1
+.endm
+.set .Lplace, 0
+.p2align 4
+.globl gpushared_gate_first_calls
+.hidden gpushared_gate_first_calls
+gpushared_gate_first_calls:
+)"
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) "gpushared_gate_first\n"
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+    ".popsection\n");
+
+namespace gpushared::drop_in {
+namespace {
+
+constexpr std::size_t kFirstCallBytes = 16;
+
+// Opens no driver: a library that is preloaded is in processes that never call one. Where the table
+// cannot be written, Driver::Init refuses.
+[[gnu::constructor]] void WaitForFirstCall() {
+  const Result<Mode> mode = ModeFromEnvironment();
+  if (!mode.ok() || *mode != Mode::kGate) return;
+  (void)RedirectCalls([](std::size_t index) -> const void* {
+    return gpushared_gate_first_calls + index * kFirstCallBytes;
+  });
+}
+
+}  // namespace
+
+Result<Mode> ModeFromEnvironment() {
+  const char* const value = ::getenv("GPUSHARED_MODE");
+  const std::string_view wanted = value == nullptr ? "" : value;
+  if (wanted.empty() || wanted == "submit") return Mode::kSubmit;
+  if (wanted == "gate") return Mode::kGate;
+  return Status(StatusCode::kInvalidArgument, "invalid value '" + std::string(wanted) +
+                                                  "' for GPUSHARED_MODE: expected submit or gate");
+}
+
+Result<NativeDriver> ForwardToNativeDriver() {
+  Result<NativeDriver> driver = LoadNativeDriver();
+  if (!driver.ok()) return driver;
+  SetTargets(driver->library);
+  BeginTrace();
+  if (!RedirectCalls(JumpTo)) {
+    return Status(StatusCode::kInternal, "the table of calls cannot be written");
+  }
+  return driver;
+}
+
+const Function* FunctionAt(const void* native_address) {
+  const std::span<const Export> known(exports.data(), export_count);
+  const auto found = std::ranges::lower_bound(known, native_address, {}, &Export::address);
+  if (found == known.end() || found->address != native_address) return nullptr;
+  return &Functions()[found->index];
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gate mode is transparent: behind the gate a program gets from the installed driver what it gets
+// without the gate. The installed driver is the fake one, or another drop-in over a server.
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/read_file.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::ProgramOutcome;
+using testing::ReadFile;
+using testing::RunProgram;
+using testing::ScratchFolder;
+using testing::ServerProcess;
+
+const std::string kGate = GPUSHARED_DROP_IN_DIR;
+const std::string kFakeDriver = GPUSHARED_FAKE_DRIVER_DIR;
+const std::string kFewFunctions = GPUSHARED_INSTALLED_DIR;  // fake_driver.c
+// What occupancy is computed from; and this program leaves memory behind on purpose.
+constexpr const char* kFakeGpu =
+    "FAKE_CUDA=attribute 81 233472; attribute 82 65536; attribute 106 32; leaks ignored";
+
+using Words = std::vector<std::string>;
+
+// Runs a program with these variables, and none of ours from outside.
+ProgramOutcome Start(Words variables, const Words& program) {
+  Words command = {"/usr/bin/env", "-u", "GPUSHARED_LOG", "-u", "GPUSHARED_RUN"};
+  command.insert(command.end(), variables.begin(), variables.end());
+  command.insert(command.end(), program.begin(), program.end());
+  return RunProgram(command);
+}
+
+ProgramOutcome Gated(const std::string& driver, Words variables, const Words& program) {
+  variables.insert(variables.end(),
+                   {"LD_LIBRARY_PATH=" + kGate + ":" + driver, "GPUSHARED_MODE=gate"});
+  return Start(variables, program);
+}
+
+Words LinesOf(const std::string& text) {
+  std::istringstream stream(text);
+  Words lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+void ExpectSameLines(const std::string& native, const std::string& gated) {
+  const Words of_driver = LinesOf(native), of_gate = LinesOf(gated);
+  ASSERT_EQ(of_driver.size(), of_gate.size()) << gated.substr(0, 2000);
+  for (std::size_t i = 0, told = 0; i < of_driver.size() && told < 10; ++i) {
+    EXPECT_EQ(of_driver[i], of_gate[i]) << "line " << i + 1;
+    if (of_driver[i] != of_gate[i]) ++told;
+  }
+}
+
+// A copy of the drop-in that the gate takes for a driver, and that never takes itself for a gate.
+class DropInAsDriver {
+ public:
+  DropInAsDriver() {
+    std::string bytes = ReadFile(kGate + "/libcuda.so.1");
+    for (const std::string_view word : {"gpushared: a drop-in", "GPUSHARED_MODE"}) {
+      std::size_t count = 0;
+      for (std::size_t at = 0; (at = bytes.find(word, at)) != std::string::npos; ++count) {
+        bytes[at] = '-';
+      }
+      EXPECT_GT(count, 0U) << word;
+    }
+    std::ofstream(path(), std::ios::binary) << bytes;
+  }
+  const std::string& folder() const { return folder_.path(); }
+  std::string path() const { return folder_ / "libcuda.so.1"; }
+
+ private:
+  ScratchFolder folder_;
+};
+
+// ---- look-ups
+
+// Only an answer with our own address reads like one of the driver alone, see lookups.c.
+void ExpectSameLookups(const std::string& folder) {
+  const std::string driver = folder + "/libcuda.so.1";
+  const auto native = Start({"LD_LIBRARY_PATH=" + folder}, {GPUSHARED_LOOKUPS, driver});
+  const auto gated = Gated(folder, {}, {GPUSHARED_LOOKUPS, kGate + "/libcuda.so.1"});
+  // The fake driver ends the program with 86: it takes look-ups in other versions than the server's
+  // for mistakes.
+  EXPECT_EQ(native.exit_code, gated.exit_code);
+  EXPECT_GT(LinesOf(native.output).size(), 20'000U);
+  ExpectSameLines(native.output, gated.output);
+}
+
+TEST(GateTest, LookUpsOverTheFakeDriverGiveWhatItGives) { ExpectSameLookups(kFakeDriver); }
+
+TEST(GateTest, LookUpsOverAnotherDropInGiveWhatItGives) {
+  const DropInAsDriver installed;
+  ExpectSameLookups(installed.folder());
+}
+
+// A function that several symbols export passes the hook of one of them, however it is found.
+TEST(GateTest, FunctionsOfOneAddressHaveOneDecision) {
+  struct Row {
+    const char *symbol, *decision;
+  };
+  static constexpr Row kRows[] = {
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) {#symbol, #hook},
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+  };
+  const DropInAsDriver drop_in;
+  for (const std::string& folder : {kFakeDriver, drop_in.folder()}) {
+    void* const library = ::dlopen((folder + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << ::dlerror();
+    std::map<void*, std::set<std::string>> decisions;
+    for (const Row& row : kRows) {
+      if (void* const address = ::dlsym(library, row.symbol)) {
+        decisions[address].insert(row.decision);
+      }
+    }
+    EXPECT_GT(decisions.size(), 80U);
+    for (const auto& [address, made] : decisions) {
+      EXPECT_EQ(made.size(), 1U) << *made.begin() << " and " << *made.rbegin();
+    }
+  }
+}
+
+TEST(GateTest, BothNamesAreOneLibrary) {
+  EXPECT_TRUE(std::filesystem::equivalent(kGate + "/libcuda.so", kGate + "/libcuda.so.1"));
+}
+
+// ---- programs
+
+TEST(GateTest, ProgramOfTheDriversInterfaceSaysTheSameOverTheFakeDriver) {
+  for (const char* const what : {"", "fault", "stop"}) {
+    const Words program =
+        *what == 0 ? Words{GPUSHARED_DRIVER_CALLS} : Words{GPUSHARED_DRIVER_CALLS, what};
+    const auto native = Start({"LD_LIBRARY_PATH=" + kFakeDriver, kFakeGpu}, program);
+    const auto gated = Gated(kFakeDriver, {kFakeGpu}, program);
+    EXPECT_GT(LinesOf(native.output).size(), 700U);
+    EXPECT_EQ(native.exit_code, gated.exit_code);
+    ExpectSameLines(native.output, gated.output);
+  }
+}
+
+TEST(GateTest, ProgramsRunOverAnotherDropInAndItsServer) {
+  const DropInAsDriver installed;
+  const ServerProcess server;
+  const Words variables = {"GPUSHARED_SOCKET=" + server.socket()};
+  const auto add = Gated(installed.folder(), variables, {GPUSHARED_VECTOR_ADD_PROGRAM});
+  EXPECT_EQ(add.exit_code, 0) << add.output;
+  EXPECT_THAT(add.output, HasSubstr("added"));
+  // Launches of threads, captures and graphs: calls inside of captures pass as all others.
+  const auto threads = Gated(installed.folder(), variables, {GPUSHARED_THREADS_PROGRAM});
+  EXPECT_EQ(threads.exit_code, 0) << threads.output;
+  const auto native =
+      Start({"LD_LIBRARY_PATH=" + installed.folder(), variables[0]}, {GPUSHARED_THREADS_PROGRAM});
+  EXPECT_EQ(threads.output, native.output);
+}
+
+TEST(GateTest, DriverWithFewFunctionsServesThese) {
+  const auto gated = Gated(kFewFunctions, {}, {GPUSHARED_WHO_SERVES});
+  EXPECT_EQ(gated.output, "init 0 0 count 0 21 version 4321 synchronize 801\n");
+}
+
+TEST(GateTest, FirstCallArrivesWithItsArguments) {
+  EXPECT_EQ(Gated(kFewFunctions, {}, {GPUSHARED_FIRST_CALLS, "float"}).output, "succeeded 1\n");
+  EXPECT_EQ(Gated(kFewFunctions, {}, {GPUSHARED_FIRST_CALLS, "many"}).output, "succeeded 1\n");
+}
+
+TEST(GateTest, FirstCallsOfManyThreadsAllArrive) {
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(Gated(kFewFunctions, {}, {GPUSHARED_FIRST_CALLS, "threads"}).output, "succeeded 8\n");
+  }
+}
+
+// ---- what is said, and where no driver is
+
+TEST(GateTest, PreloadedLibraryOpensNoDriver) {
+  const auto maps = Gated(kFewFunctions, {"LD_PRELOAD=" + kGate + "/libcuda.so.1"},
+                          {"/bin/cat", "/proc/self/maps"});
+  EXPECT_THAT(maps.output, HasSubstr(kGate + "/libcuda.so.1"));
+  EXPECT_THAT(maps.output, Not(HasSubstr(kFewFunctions)));
+}
+
+TEST(GateTest, WithoutAnInstalledDriverEveryCallSaysStub) {
+  const Words program = {GPUSHARED_WHO_SERVES};
+  constexpr const char* kStub = "init 34 34 count 34 -1 version -1 synchronize 34\n";
+  const ScratchFolder nothing;
+  // The machine of the test may have a driver: none is where this one's loader looks.
+  if (Gated(nothing.path(), {}, program).output != kStub) GTEST_SKIP() << "a driver is installed";
+  const auto told = Gated(nothing.path(), {"GPUSHARED_RUN=1"}, program);
+  EXPECT_THAT(told.output, HasSubstr("gpushared: gate mode: no libcuda.so.1 beside this one"));
+}
+
+TEST(GateTest, LogSaysOnceThatNoServerIsAsked) {
+  const auto log = Gated(kFewFunctions, {"GPUSHARED_LOG=1"}, {GPUSHARED_WHO_SERVES});
+  EXPECT_EQ(LinesOf(log.output).size(), 2U) << log.output;
+  EXPECT_THAT(log.output, HasSubstr("gate mode: " + kFewFunctions +
+                                    "/libcuda.so.1 serves this "
+                                    "program; this version asks no server for a turn"));
+}
+
+TEST(GateTest, OtherModesAreRefusedByName) {
+  const auto run = Start({"LD_LIBRARY_PATH=" + kGate, "GPUSHARED_MODE=Gate", "GPUSHARED_LOG=1"},
+                         {GPUSHARED_WHO_SERVES});
+  EXPECT_THAT(run.output, HasSubstr("init 1 1"));
+  EXPECT_THAT(run.output,
+              HasSubstr("invalid value 'Gate' for GPUSHARED_MODE: expected submit or gate"));
+}
+
+// ---- the trace
+
+std::map<std::string, long> TraceOf(const ScratchFolder& folder) {
+  std::map<std::string, long> counts;
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_THAT(file.path().filename(), HasSubstr("trace."));
+    for (const std::string& line : LinesOf(ReadFile(file.path()))) {
+      const std::size_t tab = line.rfind('\t');
+      counts[line.substr(0, tab)] += std::atol(line.c_str() + tab);
+    }
+  }
+  return counts;
+}
+
+TEST(GateTest, TraceCountsCallsAndLookUps) {
+  const ScratchFolder folder;
+  const Words variables = {"GPUSHARED_GATE_TRACE=" + (folder / "trace")};
+  const auto traced = Gated(kFewFunctions, variables, {GPUSHARED_FIRST_CALLS, "threads"});
+  EXPECT_EQ(traced.output, "succeeded 8\n");
+  EXPECT_EQ(TraceOf(folder), (std::map<std::string, long>{{"calls\tcuLaunchKernel", 8}}));
+}
+
+TEST(GateTest, TraceCountsLookUps) {
+  const DropInAsDriver installed;
+  const ScratchFolder folder;
+  const auto run = Gated(installed.folder(), {"GPUSHARED_GATE_TRACE=" + (folder / "trace")},
+                         {GPUSHARED_LOOKUPS, kGate + "/libcuda.so.1"});
+  EXPECT_EQ(run.exit_code, 0);
+  const auto counts = TraceOf(folder);
+  EXPECT_TRUE(counts.contains("fetched\tcuLaunchKernelEx"));
+  EXPECT_TRUE(counts.contains("fetched\tcuLaunchKernelEx_ptsz"));
+  EXPECT_TRUE(counts.contains("absent\tcuLaunchKernelEx@11050"));
+  EXPECT_EQ(counts.at("absent\tcuNoSuchCall@13000"), 1);
+}
+
+TEST(GateTest, TraceChangesNothingForAProgramOfManyThreads) {
+  const DropInAsDriver installed;
+  const ServerProcess server;
+  const ScratchFolder folder;
+  const auto run =
+      Gated(installed.folder(),
+            {"GPUSHARED_SOCKET=" + server.socket(), "GPUSHARED_GATE_TRACE=" + (folder / "trace")},
+            {GPUSHARED_THREADS_PROGRAM});
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  const auto counts = TraceOf(folder);
+  // 8 threads, 4 streams, 5 rounds; of two launches one is captured.
+  EXPECT_EQ(counts.at("calls\tcuLaunchKernel"), 320);
+  EXPECT_EQ(counts.at("calls\tcuGraphLaunch"), 160);
+}
+
+// Whoever knows where a trace will be cannot have it written over a file, nor through a link.
+TEST(GateTest, TraceIsNeverWrittenToWhatIsThere) {
+  const ScratchFolder folder;
+  const std::string mine = folder / "mine";
+  std::ofstream(mine) << "mine";
+  for (const std::string& make : {"ln -s " + mine + " ", "cp " + mine + " "}) {
+    const auto run =
+        Gated(kFewFunctions, {"GPUSHARED_LOG=1"},
+              {"/bin/sh", "-c",
+               make + folder.path() + "/t.$$ && GPUSHARED_GATE_TRACE=" + folder.path() +
+                   "/t exec " GPUSHARED_WHO_SERVES});
+    EXPECT_THAT(run.output, HasSubstr("no trace: "));
+    EXPECT_THAT(run.output, HasSubstr("init 0 0"));
+  }
+  EXPECT_EQ(ReadFile(mine), "mine");
+}
+
+}  // namespace
+}  // namespace gpushared
