@@ -62,6 +62,9 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("GPUSHARED_PROMISE", wishes.promise, "--promise");
   set("GPUSHARED_NAME", wishes.name, "--name");
   set("GPUSHARED_DEVICE", wishes.device, "--device");
+  set("GPUSHARED_MODE", wishes.mode,
+      wishes.mode == "gate" ? "the installed driver serves the program, and no server is asked"
+                            : "the program submits to the server");
   set("GPUSHARED_FALLBACK", wishes.fallback,
       "where no server answers, the installed driver serves the program");
   if (!wishes.wants_ptx) return settings;

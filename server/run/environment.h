@@ -17,6 +17,7 @@ struct RunWishes {
   std::string max_share;  // "25%".
   std::string promise;    // Milliseconds.
   std::string fallback;   // "native".
+  std::string mode;       // "submit" or "gate".
   // The device takes PTX only: tools that make machine code are asked for PTX.
   bool wants_ptx = false;
 };

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gpushared/client.h"
@@ -96,6 +97,10 @@ void Declare(const command_line::Command& app, RunOptions& options) {
   app.AddOption("--fallback", wishes.fallback,
                 "native: the installed driver serves the program where no server answers")
       .OneOf({"native"});
+  app.AddOption("--mode", wishes.mode,
+                "submit: a server runs the program's work (default); gate: the installed driver "
+                "does, behind this library, which asks no server yet")
+      .OneOf({"submit", "gate"});
   app.AddFlag("--ptx", options.asks_for_ptx,
               "ask tools for PTX in place of machine code (a cpu device does so by itself)");
   app.AddFlag("--explain", options.explains, "say on stderr what is set, and why");
@@ -103,6 +108,27 @@ void Declare(const command_line::Command& app, RunOptions& options) {
       "Everything after -- is the program and its arguments. Exit codes: the program's; "
       "1 the server refuses; 2 the command line makes no sense; 3 no server answers; "
       "126 and 127 as in shells.");
+}
+
+// The options that say something to a server, of which gate mode knows none yet; empty: none is
+// set.
+std::string SetForAServer(const RunOptions& options) {
+  const RunWishes& wishes = options.wishes;
+  const std::pair<const char*, bool> all[] = {{"--class", !wishes.scheduling_class.empty()},
+                                              {"--weight", wishes.weight != 0},
+                                              {"--max-share", !wishes.max_share.empty()},
+                                              {"--promise", !wishes.promise.empty()},
+                                              {"--name", !wishes.name.empty()},
+                                              {"--device", !wishes.device.empty()},
+                                              {"--socket", !wishes.socket.empty()},
+                                              {"--entrance", !options.entrance.empty()},
+                                              {"--fallback", !wishes.fallback.empty()},
+                                              {"--ptx", options.asks_for_ptx}};
+  std::string set;
+  for (const auto& [name, is_set] : all) {
+    if (is_set) set += (set.empty() ? "" : ", ") + std::string(name);
+  }
+  return set;
 }
 
 // Where the server makes the socket of an entrance that has no path of its own.
@@ -186,13 +212,17 @@ int RunCommand(std::span<char* const> arguments) {
   if (!has_program && !options.explains) {
     return Complain(kUsage, "which program? run [options] -- PROGRAM [arguments]");
   }
+  const bool is_gated = options.wishes.mode == "gate";
+  if (const std::string unused = SetForAServer(options); is_gated && !unused.empty()) {
+    return Complain(kUsage, "--mode gate takes no " + unused + ": it asks no server yet");
+  }
   if (options.wishes.drop_in.empty()) options.wishes.drop_in = FindDropIn();
   if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {
     return Complain(kFailed,
                     "there is no drop-in libcuda.so.1 beside this program; --drop-in "
                     "names its folder");
   }
-  if (const Status status = AskServer(options); !status.ok()) {
+  if (const Status status = is_gated ? Status::Ok() : AskServer(options); !status.ok()) {
     const bool is_silent =
         status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kTimedOut;
     const bool falls_back =

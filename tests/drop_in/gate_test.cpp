@@ -225,6 +225,25 @@ TEST(GateTest, OtherModesAreRefusedByName) {
               HasSubstr("invalid value 'Gate' for GPUSHARED_MODE: expected submit or gate"));
 }
 
+TEST(GateTest, RunStartsTheProgramBehindTheGate) {
+  const auto run = [](Words arguments) {
+    Words command = {GPUSHARED_BIN_DIR "/gpushared", "run"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return Start({"LD_LIBRARY_PATH=" + kFewFunctions}, command);
+  };
+  const auto gated = run({"--mode", "gate", "--", GPUSHARED_WHO_SERVES});
+  EXPECT_EQ(gated.exit_code, 0);
+  EXPECT_EQ(gated.output, "init 0 0 count 0 21 version 4321 synchronize 801\n");
+  EXPECT_THAT(run({"--mode", "gate", "--explain"}).output,
+              HasSubstr("GPUSHARED_MODE=gate  (the installed driver serves the program, and no "
+                        "server is asked)"));
+  const auto refused =
+      run({"--mode", "gate", "--class", "low", "--name", "a", "--", GPUSHARED_WHO_SERVES});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("--mode gate takes no --class, --name"));
+  EXPECT_EQ(run({"--mode", "both", "--", GPUSHARED_WHO_SERVES}).exit_code, 2);
+}
+
 // ---- the trace
 
 std::map<std::string, long> TraceOf(const ScratchFolder& folder) {

@@ -82,6 +82,7 @@ class Completions(unittest.TestCase):
         (["gpushared", ""], {"run"}),
         (["gpushared", "run", "--fall"], {"--fallback"}),
         (["gpushared", "run", "--fallback", ""], {"native"}),
+        (["gpushared", "run", "--mode", ""], {"submit", "gate"}),
         (["gpushared-web", "--l"], {"--listen"}),
     ]
 
