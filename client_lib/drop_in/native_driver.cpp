@@ -4,9 +4,8 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -25,21 +24,34 @@ constexpr const char* kName = "libcuda.so.1";
 // Where hosts put the driver for their guests, who may have no cache of it.
 constexpr const char* kGuestFolders[] = {"/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"};
 
-// Stands in every copy of this library, whatever folder it lies in.
-constexpr char kMark[] = "gpushared: a drop-in libcuda, no driver";
+// Stands in every copy of this library, whatever folder it lies in. It is a note, which linkers put
+// at the beginning of a file: a driver has tens of megabytes, which each program would read.
+#define GPUSHARED_DROP_IN_MARK "gpushared: a drop-in libcuda, no driver"
+constexpr char kMark[] = GPUSHARED_DROP_IN_MARK;
+constexpr std::size_t kBeginning = 64 << 10;
+asm(R"(
+.pushsection .note.gpushared, "a", @note
+  .balign 4
+  .long 10, 2f - 1f, 1
+  .asciz "gpushared"
+  .balign 4
+1:
+  .asciz ")" GPUSHARED_DROP_IN_MARK R"("
+2:
+  .balign 4
+.popsection
+)");
 
 // Whether a file can be a driver: it can be read, and does not have the mark.
 bool IsDriver(const std::string& path) {
   const ipc::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
-  if (!file.valid() || ::fstat(file.get(), &facts) != 0) return false;
-  if (!S_ISREG(facts.st_mode) || facts.st_size == 0) return false;
-  const auto bytes = static_cast<std::size_t>(facts.st_size);
-  void* const content = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (content == MAP_FAILED) return false;
-  const bool is_ours = ::memmem(content, bytes, kMark, sizeof kMark - 1) != nullptr;
-  ::munmap(content, bytes);
-  return !is_ours;
+  if (!file.valid() || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return false;
+  std::string content(kBeginning, '\0');
+  const ssize_t bytes = ::pread(file.get(), content.data(), content.size(), 0);
+  if (bytes <= 0) return false;
+  content.resize(static_cast<std::size_t>(bytes));
+  return content.find(kMark) == std::string::npos;
 }
 
 // Where a driver may lie, in the loader's order.
