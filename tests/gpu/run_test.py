@@ -4,17 +4,22 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ("environment", "conformance", "hostile", "claims", "bench", "model", "solo", "pair", "churn", "facts", "limits",
-         "sanitizer")
+PARTS = ("smoke", "native", "environment", "facts", "conformance", "stops", "hostile", "model", "pair", "hog", "drop_in",
+         "gate", "torch", "solo", "bench", "costs", "churn", "limits")
+RESULTS = ["logs.tgz", "results.json", "rows.tsv", "table.txt"]
+CONTENDERS = ("priority", "deadline", "time slicing", "one process, stream priorities", "MPS, client priority",
+              "MPS, stream priorities", "MPS, low has 50 % of the threads")
 BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Folders, and a compiler for the fake driver; from the command line.
 # The fake NVML's first instance.
 INSTANCE = "MIG-a0000000-fa4e-4000-8000-000000000000"
@@ -29,6 +34,14 @@ read -r line
 MPS_CLIENT = """#!/bin/sh
 [ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] && export FAKE_CUDA="$FAKE_CUDA; attribute 133 1"
 exec {} "$@"
+"""
+# As an older driver's, which does not know the newer name of the reasons.
+NVIDIA_SMI = """#!/bin/sh
+case "$*" in
+  *clocks_event_reasons*) echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2 ;;
+  *clocks_throttle_reasons*) echo "NVIDIA Fake, 580.1, 1980 MHz, 0x0" ;;
+  *) echo "GPU-a0000000-fa4e-4000-8000-000000000000, NVIDIA Fake" ;;
+esac
 """
 # The fake CUDA driver's GPU is the one that the fake NVML calls GPU 0.
 GPU = "sms 2; uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; "
@@ -48,10 +61,11 @@ class Report(unittest.TestCase):
             out = pathlib.Path(folder) / "results.json"
             run = subprocess.run(
                 ["awk", "-f", HERE / "report.awk", "-v", f"json={out}", "-v", f"short={short}", "-v", "seconds=7",
-                 "-v", "bench=", file], capture_output=True, text=True, check=False)
+                 "-v", "bench=", "-v", f"summary={pathlib.Path(folder) / 'summary.txt'}", file], capture_output=True, text=True, check=False)
             result = json.loads(out.read_text(encoding="utf-8"))
             self.assertEqual(run.returncode == 0, result["ok"])
             self.assertTrue(run.stdout.endswith("GPU OK\n" if result["ok"] else "GPU FAILED\n"), run.stdout)
+            result["summary"] = (pathlib.Path(folder) / "summary.txt").read_text(encoding="utf-8")
             return result
 
     def verdict(self, *arguments, short=0, **names):
@@ -96,6 +110,31 @@ class Report(unittest.TestCase):
         self.assertEqual(self.judge(row("1", note=nasty))["rows"][0]["note"], nasty)
 
 
+    def test_the_summary_begins_with_the_failed_rows_and_fits_on_the_console(self):
+        cells = "".join(row("1.23456", "figure", "-", "hog", f"contender {i} | a column with a long name {j}", "n" * 400)
+                        for i in range(12) for j in range(20))
+        for failed in (0, 3, 500):
+            rows = row("1") + row("0", what="a rule that fails", note="m" * 400) * failed + cells
+            summary = self.judge(rows)["summary"]
+            self.assertLess(len(summary), 11_000)
+            self.assertEqual(summary.startswith("FAILED facts: a rule that fails: 0 -, must be >= 1"), failed > 0)
+            self.assertEqual(summary.count("FAILED facts"), min(failed, 24))
+            self.assertTrue(summary.endswith("GPU OK\n" if failed == 0 else "GPU FAILED\n"))
+            self.assertIn("contender 11 ", summary)
+
+    def test_cells_stand_in_the_row_of_their_contender(self):
+        summary = self.judge(row("1") + row("2", part="pair", what="a | x") + row("3", part="pair", what="b | y") +
+                             row("0", part="pair", what="b | x"))["summary"]
+        lines = [line.split() for line in summary.splitlines()]
+        self.assertIn(["pair:", "(1)", "x", "(2)", "y"], lines)
+        self.assertIn(["a", "2"], lines)
+        self.assertIn(["b", "0!", "3"], lines)
+
+    def test_half_a_row_of_a_run_that_was_killed_is_left_out(self):
+        result = self.judge(row("1") + "facts\ta fig")
+        self.assertEqual((result["ok"], len(result["rows"])), (True, 1))
+
+
 class Run(unittest.TestCase):
     """The script on a fake GPU of two multiprocessors."""
 
@@ -103,10 +142,12 @@ class Run(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = pathlib.Path(scratch.name)
+        self.running = []
         (self.folder / "nvml.json").write_text('{"gpus": [{"board": "H200"}]}', encoding="utf-8")
         (self.folder / "mps").mkdir()
         (self.folder / "tools").mkdir()
         (self.folder / "tools" / "ptxas").symlink_to(PTXAS)
+        self.program(self.folder / "tools" / "nvidia-smi", NVIDIA_SMI)
 
     def program(self, path, text):
         path.unlink(missing_ok=True)
@@ -120,7 +161,7 @@ class Run(unittest.TestCase):
         folder.mkdir()
         for file in (*pathlib.Path(BIN).iterdir(), pathlib.Path(BIN).parent / "tests" / "cuda_conformance_test"):
             (folder / file.name).symlink_to(file)
-        for name in ("train_native", "serve_native", "gpu_ops_native") if clients_find_it else ():
+        for name in ("train_native", "serve_native", "gpu_ops_native", "gpu_hog_native") if clients_find_it else ():
             self.program(folder / name, MPS_CLIENT.format(pathlib.Path(BIN) / name))
         return folder
 
@@ -133,12 +174,34 @@ class Run(unittest.TestCase):
         # In sanitizer builds, gcc 12's leak checker crashes on the thread-local storage of threads
         # that a library loaded at run time still has at exit, as drivers do.
         environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
-        return subprocess.Popen(
+        self.running.append(subprocess.Popen(
             [HERE / "run.sh", "--short", "--bin", programs or BIN, "--out", self.folder / name, *arguments],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return self.running[-1]
+
+    def log(self, name):
+        """A log of a run that goes on, in the directory that it removes at its end."""
+        found = list(self.folder.glob(f"tmp.*/logs/{name}"))
+        return found[0] if found else None
+
+    def await_log(self, process, name, text):
+        while self.log(name) is None or text not in self.log(name).read_text(encoding="utf-8"):
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        return self.log(name)
+
+    def logs(self, name):
+        """The names and texts of the logs that came back."""
+        with tarfile.open(self.folder / name / "logs.tgz") as archive:
+            return {member.name: archive.extractfile(member).read().decode() for member in archive if member.isfile()}
 
     def finish(self, name, process):
         text, _ = process.communicate()
+        self.assertEqual(sorted(file.name for file in (self.folder / name).iterdir()), RESULTS)
+        self.running.remove(process)
+        if not self.running:
+            self.assertEqual(list(self.folder.glob("tmp.*")), [])
+        self.assertLess(len(text) - text.rfind("(at most"), 11_000)
         result = json.loads((self.folder / name / "results.json").read_text(encoding="utf-8"))
         result["text"] = text
         result["status"] = process.returncode
@@ -164,33 +227,37 @@ class Run(unittest.TestCase):
         self.assertEqual(result["status"], 0, result["text"])
         for part in PARTS:
             self.assertEqual(self.ended(result, part), 1, part)
+        rows = [r for r in result["rows"] if r["what"] == "GPU before the part"]
+        self.assertEqual([r["part"] for r in rows], list(PARTS))
+        self.assertEqual({r["value"] for r in rows}, {"NVIDIA Fake, 580.1, 1980 MHz, 0x0"})
         for part, what in (("bench", "null launch: submit, of the caller's time"),
                            ("bench", "copy to_host, pageable, async, 1 MiB"),
                            ("bench", "null launch: round trip beside a low client's kernels of 100 us"),
-                           ("pair", "priority1: began late by"),
-                           ("pair", "native time slicing, native 1 ms kernel: round trip beside another process's "
+                           ("pair", "priority 1: began late by"),
+                           ("pair", "time slicing, native 1 ms kernel: round trip beside another process's "
                                     "kernels of 10 ms, p99"),
-                           ("pair", "MPS, native 1 ms kernel: round trip alone, p99"),
+                           ("pair", "MPS, client priority, native 1 ms kernel: round trip alone, p99"),
+                           ("hog", "priority | null beside 2500 x 20 us, p99 us"),
+                           ("hog", "priority | serve beside 1 x 1000 us, p99 ms"),
+                           ("hog", "MPS, low has 50 % of the threads | kernel_1ms beside 50 x 20 us, p99 us"),
+                           ("hog", "one process, stream priorities | hog 250 x 200 us, launches/s"),
                            ("bench", "a low client alone, 20 us kernels back to back"),
                            ("bench", "a low client beside an idle high session, 300 us kernels of 20 us blocks"),
                            ("bench", "a contained low client beside an idle high session, 50 us kernels back to back"),
-                           ("claims", "kernel 'busy', several groups: claimed / original"),
+                           ("costs", "kernel 'busy', several groups: claimed / original"),
                            ("bench", "completions by writes / by events, round trip p50"),
                            ("bench", "copy to_host, pinned, async, 1 MiB, of a low client"),
                            ("bench", "a low client killed amid its kernels: a high client's round trip"),
                            ("bench", "worker killed: until a new session has run a kernel"),
                            ("solo", "train alone: steps/s, shared / native"),
-                           ("pair", "both, policy priority, seed 1: p99 / alone"),
-                           ("pair", "both, native time slicing: p99 / alone"),
-                           ("pair", "both, MPS: p99 / alone"),
-                           ("pair", "both, MPS, train below normal: p99 / alone"),
+                           *(("pair", f"{contender}, seed {seed} | p99 / alone") for contender in CONTENDERS for seed in (1, 2)),
                            ("churn", "p99 of serve beside it / alone"),
-                           ("claims", "programs of the corpus that compute right as they are"),
-                           ("claims", "kernel 'stream', blocks of 20 us: claimed / original"),
-                           ("claims", "kernel 'stream', blocks of 20 us: fenced / original"),
-                           ("claims", "kernel 'stream', blocks of 20 us: contained / original"),
+                           ("costs", "programs of the corpus that compute right as they are"),
+                           ("costs", "kernel 'stream', blocks of 20 us: claimed / original"),
+                           ("costs", "kernel 'stream', blocks of 20 us: fenced / original"),
+                           ("costs", "kernel 'stream', blocks of 20 us: contained / original"),
                            ("hostile", "kernels that mean harm"),
-                           ("claims", "stop of a launch of 20 us blocks, p99"),
+                           ("costs", "stop of a launch of 20 us blocks, p99"),
                            ("facts", "registering 16 MiB of a sealed memfd"),
                            ("facts", "call: launch"),
                            ("facts", "null kernel, end seen by a host function, p50"),
@@ -201,13 +268,19 @@ class Run(unittest.TestCase):
             self.assertGreater(value, 0, what)
         for policy in ("priority", "deadline"):
             for seed in (1, 2):
-                self.check_used_of_left(result, f"both, policy {policy}, seed {seed}: train, of the time that serve left")
-        self.assertEqual(self.value(result, "claims", "of these, not claimed and stopped at random"), 0)
+                self.check_used_of_left(result, f"{policy}, seed {seed} | train / the time that serve left")
+        self.assertEqual(self.value(result, "costs", "of these, not claimed and stopped at random"), 0)
         self.assertIsNotNone(self.value(result, "facts", "memory of a context, in another process"))
         self.assertEqual(self.value(result, "hostile", "the worker went on"), 1)
         for part in ("environment", "pair"):
-            self.assertEqual(self.value(result, part, "policy priority: kernels can be stopped half way"), 1)
-        self.assertEqual(self.value(result, "conformance", "rules that no answer came from"), 0)
+            self.assertEqual(self.value(result, part, "policy priority: kernels can be preempted"), 1)
+        self.assertEqual(self.value(result, "conformance", "rules without an answer"), 0)
+        # Ten rules in each of seven flavours, some of which are beyond a flavour.
+        self.assertEqual(self.value(result, "smoke", "rules passed") +
+                         self.value(result, "smoke", "rules beyond the device, skipped"), 70)
+        self.assertEqual(self.value(result, "smoke", "a server is ready"), 1)
+        self.assertGreater(self.value(result, "hostile", "kernels that mean harm"),
+                           self.value(result, "smoke", "kernels that mean harm"))
         self.check_mps(result)
         self.assertEqual(self.value(result, "limits", "multiprocessors of class low under --sm-limit low=100%"), 2)
         self.assertEqual(self.value(result, "limits", "a low client computes within it"), 1)
@@ -222,43 +295,43 @@ class Run(unittest.TestCase):
         self.assertEqual(result["status"], 0, result["text"])
         for part in PARTS:
             self.assertEqual(self.ended(result, part), 1, part)
-        self.assertLess(result["seconds"], 540)
+        self.assertLess(result["seconds"], 560)
         for row_ in result["rows"]:
             self.assertEqual(row_["what"].startswith("modelled: "), row_["kind"] != "rule", row_)
         self.assertGreater(self.value(result, "bench", "modelled: a low client alone, 300 us kernels back to back"), 0)
 
     def check_mps(self, result):
-        for phase, programs in (("native_alone", 0), ("time_slicing", 0), ("mps", 2), ("mps_priority", 2)):
-            self.assertEqual(self.value(result, "pair", f"{phase}: programs under MPS"), programs, phase)
-        self.check_mps_calls()
+        for contender in CONTENDERS[2:]:
+            if contender != "one process, stream priorities":
+                self.assertEqual(self.value(result, "pair", f"{contender} 1: programs under MPS"),
+                                 2 if contender.startswith("MPS") else 0, contender)
+        self.check_mps_calls(2 * 3)
 
-    def check_mps_calls(self):
-        """The daemon was started once, in a folder of its own, and that one was ended."""
+    def check_mps_calls(self, times):
+        """The daemon was started so often, in a directory of its own, and ended each time."""
         log = (self.folder / "tools" / "mps.log").read_text(encoding="utf-8")
         calls = [line.split(" ") for line in log.splitlines()]
-        self.assertEqual([call[1] for call in calls], ["-d", ""], log)
-        self.assertEqual(calls[0][0], calls[1][0])
+        self.assertEqual([call[1] for call in calls], ["-d", ""] * times, log)
+        self.assertEqual(len({call[0] for call in calls}), 1)
         self.assertNotEqual(calls[0][0], str(self.folder / "mps"))
 
     def test_what_is_not_under_mps_is_not_called_so(self):
         programs = self.programs_under_mps(clients_find_it=False)
         result = self.finish("deaf", self.start("deaf", "--only", "pair", programs=programs))
         self.assertEqual(result["status"], 1, result["text"])
-        self.assertEqual(self.value(result, "pair", "MPS: a first program is under it"), 0)
-        self.assertEqual([r["what"] for r in result["rows"] if "both, MPS" in r["what"]], [])
-        self.check_mps_calls()
+        for contender in CONTENDERS[4:]:
+            self.assertEqual(self.value(result, "pair", f"{contender}: a first program is under MPS"), 0)
+        self.assertEqual([r["what"] for r in result["rows"] if re.match("MPS.*seed", r["what"])], [])
+        self.check_mps_calls(3)
         # The rest stands, without the part that finds sizes.
         self.assertEqual(self.value(result, "pair", "sizes"), "not measured")
-        self.assertGreater(self.value(result, "pair", "both, native time slicing: p99 / alone"), 0)
+        self.assertGreater(self.value(result, "pair", "time slicing, seed 1 | p99 / alone"), 0)
 
     def test_a_part_that_is_cut_short_tells_what_it_had(self):
         control = self.folder / "control"
         control.touch()
         process = self.start("cut", "--only", "conformance", script=f"control {control}")
-        log = self.folder / "cut" / "logs" / "conformance.gtest.log"
-        while not log.exists() or " OK ]" not in log.read_text(encoding="utf-8"):
-            self.assertIsNone(process.poll())
-            time.sleep(0.02)
+        log = self.await_log(process, "conformance.gtest.log", " OK ]")
         control.write_text("hold\n", encoding="utf-8")
         test = next(int(pid.name) for pid in pathlib.Path("/proc").iterdir() if pid.name.isdigit() and
                     (pid / "cmdline").exists() and self.is_rules_of(pid, log))
@@ -271,23 +344,34 @@ class Run(unittest.TestCase):
         result = self.finish("cut", process)
         self.assertEqual(self.ended(result, "conformance"), 0)
         self.assertGreater(self.value(result, "conformance", "rules passed"), 0)
-        self.assertGreater(self.value(result, "conformance", "rules that no answer came from"), 0)
+        self.assertGreater(self.value(result, "conformance", "rules without an answer"), 0)
 
     def test_a_rule_that_hangs_costs_itself(self):
         control = self.folder / "control"
         control.touch()
         process = self.start("hung", "--only", "conformance", script=f"control {control}")
-        log = self.folder / "hung" / "logs" / "conformance.gtest.log"
-        while not log.exists() or " OK ]" not in log.read_text(encoding="utf-8"):
-            self.assertIsNone(process.poll())
-            time.sleep(0.02)
+        log = self.await_log(process, "conformance.gtest.log", " OK ]")
         control.write_text("hold\n", encoding="utf-8")
         result = self.finish("hung", process)
         self.assertEqual(result["status"], 1, result["text"])
         self.assertEqual(self.value(result, "conformance", "rules that hung or crashed"), 1)
-        self.assertEqual(self.value(result, "conformance", "rules that no answer came from"), 1)
+        self.assertEqual(self.value(result, "conformance", "rules without an answer"), 1)
         self.assertGreater(self.value(result, "conformance", "rules passed"), 50)
         self.assertEqual(self.ended(result, "conformance"), 1)
+
+    def test_a_dead_context_costs_the_rule_that_made_it(self):
+        """A wild address, say: every later call of that process fails, so the other rules run in another."""
+        result = self.finish("dead", self.start("dead", "--only", "conformance", script="fault 20 700"))
+        self.assertEqual(result["status"], 1, result["text"])
+        dead = self.value(result, "conformance", "rules that left a dead context")
+        self.assertGreater(dead, 0)
+        self.assertEqual(self.value(result, "conformance", "rules failed"), dead)
+        self.assertEqual(self.value(result, "conformance", "rules without an answer"), 0)
+        self.assertEqual(self.value(result, "conformance", "rules that hung or crashed"), 0)
+        log = self.logs("dead")["logs/conformance.gtest.log"]
+        first = re.search(r"^\[  FAILED  \] (\S+) ", log, re.MULTILINE).group(1)
+        self.assertIn(f"first: {first}: ", self.note(result, "conformance", "rules failed"))
+        self.assertIn("Failure", self.note(result, "conformance", "rules failed"))
 
     def test_wrong_copies_are_found_by_the_parts_that_copy(self):
         """The pieces of a session and the first words of programs are shorter: those still work."""
@@ -305,7 +389,7 @@ class Run(unittest.TestCase):
         self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
 
     def test_lost_words_are_found_by_the_parts_that_stop_kernels(self):
-        parts = ("facts", "bench", "hostile", "claims")
+        parts = ("facts", "bench", "hostile", "stops")
         result = self.finish("lost", self.start("lost", "--modelled", *self.only(parts),
                                                 script="costs on; words lost"))
         self.assertEqual(result["status"], 1, result["text"])
@@ -313,7 +397,7 @@ class Run(unittest.TestCase):
         self.assertEqual(failed, set(parts))
         self.assertIn("a word that a stream writes was not seen within", result["text"])
         # A launch in groups ends between two of them all the same, only later.
-        self.assertEqual(self.value(result, "claims", "stops that ended a launch amid a group of its blocks, of all"), 0)
+        self.assertEqual(self.value(result, "stops", "stops that ended a launch amid a group of its blocks, of all"), 0)
         # A server that hears of no end costs its limit, and the other way is measured.
         self.assertEqual(self.value(result, "bench", "completions by writes: measured"), 0)
         self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
@@ -326,29 +410,26 @@ class Run(unittest.TestCase):
         kernels = [row_ for row_ in result["rows"] if row_["what"].startswith("kernel '")]
         self.assertEqual(len(kernels), self.value(result, "hostile", "kernels that mean harm"))
 
-    def test_the_sanitizer_is_found_and_its_verdict_counts(self):
-        """A sanitizer that runs its program and says what it is told to say."""
-        folder = self.folder / "tools"
-        for name, end, verdict in (("clean", "exec \"$@\"", "ok"), ("dirty", "\"$@\"; exit 99", "FAILED")):
-            self.program(folder / "compute-sanitizer", "#!/bin/sh\n[ \"$1 $2 $3 $4\" = \"--report-api-errors no "
-                         "--error-exitcode 99\" ] || exit 3\nshift 4\n" + end + "\n")
-            result = self.finish(name, self.start(name, "--only", "sanitizer"))
-            rows = {row_["what"]: row_ for row_ in result["rows"]}
-            self.assertEqual(rows["compute-sanitizer over train_native: exit status"]["verdict"], verdict)
-            self.assertEqual(rows["compute-sanitizer over a rule about claimed and fenced kernels: it ran"]["value"], 1)
-            self.assertEqual(result["ok"], verdict == "ok")
-
     def test_who_ends_the_script_early_finds_what_there_was(self):
         process = self.start("early", "--only", "environment", "--only", "facts")
-        table = self.folder / "early" / "results.json"
+        results = self.folder / "early" / "results.json"
         result = None
-        while result is None:
+        while result is None or self.ended(result, "environment") is None:
             self.assertIsNone(process.poll())
-            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-                result = json.loads(table.read_text(encoding="utf-8"))
-        self.assertEqual(self.ended(result, "environment"), 1)
+            with contextlib.suppress(FileNotFoundError):
+                result = json.loads(results.read_text(encoding="utf-8"))
         self.assertIsNone(self.ended(result, "facts"))
-        self.assertEqual(self.ended(self.finish("early", process), "facts"), 1)
+        process.send_signal(signal.SIGTERM)
+        result = self.finish_killed("early", process)
+        self.assertEqual(self.ended(result, "environment"), 1, result)
+
+    def finish_killed(self, name, process):
+        """Of a run that was told to end: all its processes are gone, and what it had stands."""
+        process.communicate()
+        self.assertEqual(process.returncode, 143)
+        self.assertEqual(list(self.folder.glob("tmp.*")), [])
+        self.assertEqual(sorted(file.name for file in (self.folder / name).iterdir()), RESULTS)
+        return json.loads((self.folder / name / "results.json").read_text(encoding="utf-8"))
 
     @staticmethod
     def only(parts):
@@ -364,15 +445,16 @@ class Run(unittest.TestCase):
 
     def test_the_whole_has_time_for_each_part(self):
         text = (HERE / "run.sh").read_text(encoding="utf-8")
-        total = int(re.search(r"^readonly total_s=(\d+) ", text, re.MULTILINE).group(1))
+        total = int(re.search(r"^readonly total_s=(\d+)$", text, re.MULTILINE).group(1))
         parts = re.search(r"^readonly parts=\(([^)]*)\)", text, re.MULTILINE).group(1).split()
-        self.assertEqual({part.split(":")[0] for part in parts}, set(PARTS))
-        self.assertLessEqual(sum(int(part.split(":")[1]) for part in parts), total)
-        for part in parts:
-            self.assertLess(int(part.split(":")[1]), int(part.split(":")[2]), part)
-        smoke = int(re.search(r"smoke_s=(\d+)$", text, re.MULTILINE).group(1))
-        most = {part.split(":")[0]: int(part.split(":")[1]) for part in parts}
-        self.assertLessEqual(most["environment"] + most["facts"], smoke)
+        times = {part.split(":")[0]: tuple(map(int, part.split(":")[1:])) for part in parts}
+        self.assertEqual(tuple(times), PARTS)
+        for part, (least, limit) in times.items():
+            self.assertLess(least, limit, part)
+        # A command on a lent machine may take 600 s, and the first parts meet a GPU that has yet to wake up.
+        self.assertLessEqual(total, 560)
+        slack = total - sum(least for least, _ in times.values())
+        self.assertGreaterEqual(slack, times["environment"][1] - times["environment"][0])
 
     def test_an_instance_of_a_gpu_is_found_and_seen_by_all(self):
         (self.folder / "nvml.json").write_text(
@@ -399,10 +481,10 @@ class Run(unittest.TestCase):
             elif row_["part"] == "solo" and row_["what"].endswith("shared / native"):
                 native, shared = numbers(row_, r"last round native (\S+), shared (\S+)")
                 expected = shared / native
-            elif row_["part"] == "pair" and row_["what"].endswith("p99 of serve"):
+            elif row_["part"] == "pair" and row_["what"].endswith("| p99 / alone"):
                 alone, = numbers(row_, r"alone p99 (\S+) ms")
-                expected = row_["value"] / alone
-                row_ = next(r for r in result["rows"] if r["what"] == row_["what"].replace("p99 of serve", "p99 / alone"))
+                p99 = row_["what"].replace("p99 / alone", "p99 of serve, ms")
+                expected = self.value(result, "pair", p99) / alone
             elif row_["part"] == "churn" and row_["what"].startswith("p99"):
                 beside, alone = numbers(row_, r"(\S+) ms, alone (\S+) ms")
                 expected = beside / alone
@@ -414,7 +496,7 @@ class Run(unittest.TestCase):
 
     def test_a_part_that_fails_or_hangs_does_not_stop_the_others(self):
         # Side by side: the one that hangs is left alone until its limit.
-        hangs = self.start("hangs", "--only", "facts", "--only", "sanitizer", script="hold")
+        hangs = self.start("hangs", "--only", "facts", "--only", "torch", script="hold")
         fails = self.start("fails", "--only", "facts", "--only", "environment", "--only", "bench",
                            script="fail cuMemHostRegister_v2 * 2; fail cuMemHostRegister * 2; attribute 122 0")
         result = self.finish("fails", fails)
@@ -430,7 +512,7 @@ class Run(unittest.TestCase):
         result = self.finish("hangs", hangs)
         self.assertEqual(result["status"], 1, result["text"])
         self.assertEqual(self.ended(result, "facts"), 0)
-        self.assertEqual(self.ended(result, "sanitizer"), 1)
+        self.assertEqual(self.ended(result, "torch"), 1)
 
     def test_without_a_driver_it_says_so_and_measures_nothing(self):
         process = self.start("none", driver=False)
@@ -441,11 +523,81 @@ class Run(unittest.TestCase):
 
     def test_without_a_gpu_that_is_served_the_other_parts_are_left_out(self):
         (self.folder / "nvml.json").write_text('{"gpus": []}', encoding="utf-8")
-        result = self.finish("unserved", self.start("unserved", "--smoke", script="devices 0"))
+        result = self.finish("unserved", self.start("unserved", *self.only(("smoke", "facts")), script="devices 0"))
         self.assertEqual(result["status"], 1, result["text"])
-        self.assertEqual(self.ended(result, "environment"), 0)
+        self.assertEqual(self.ended(result, "smoke"), 0)
         self.assertIsNone(self.ended(result, "facts"))
-        self.assertIn("no GPU is served, the parts behind are left out", result["text"])
+        self.assertIn("no GPU is served, the remaining parts are left out", result["text"])
+
+    def test_a_worker_that_fails_ends_the_wait_for_it_with_its_reason(self):
+        """A server that has nothing to serve ends; one whose worker died says what it restarts for."""
+        programs = self.programs_under_mps()
+        (programs / "gpusharedctl").unlink()
+        self.program(programs / "gpusharedctl", """#!/bin/sh
+            printf '  "last_death": "worker generation 1 was killed by signal 9",\\n  "state": "restarting",\\n'
+            """)
+        for name, script, options, reason in (
+                ("failing", "fail cuStreamCreateWithPriority * 2", {}, "cuStreamCreateWithPriority: CUDA_ERROR"),
+                ("restarting", "", {"programs": programs}, "the device is restarting: worker generation 1 was killed")):
+            result = self.finish(name, self.start(name, "--only", "environment", script=script, **options))
+            self.assertEqual(self.ended(result, "environment"), 0)
+            why = self.note(result, "environment", "the part ran to its end")
+            self.assertIn("environment: the server did not start: ", why)
+            self.assertIn(reason, why)
+            self.assertLess(result["seconds"], 20)  # It would wait for as long.
+
+    def test_what_a_killed_part_leaves_behind_is_ended(self):
+        """Workers have process groups of their own, which the limit of their part does not reach."""
+        programs = self.programs_under_mps()
+        # As a program that hangs and hears no signal but KILL; the server beside it is killed with its part.
+        self.program(programs / "gpu_hostile", "#!/bin/bash\ntrap '' TERM\nsleep 300\n")
+        self.program(programs / "timeout", "")
+        (programs / "timeout").unlink()
+        self.program(self.folder / "tools" / "timeout",
+                     "#!/bin/bash\n[[ $1 == --kill-after=5 ]] && exec /usr/bin/timeout --kill-after=1 6 \"${@:3}\"\n"
+                     "exec /usr/bin/timeout \"$@\"\n")
+        process = self.start("killed", "--only", "hostile", programs=programs)
+        self.await_log(process, "hostile.gpushared.log", "is ready")
+        worker = int(re.search(r"worker pid (\d+)", self.log("hostile.gpushared.log").read_text(encoding="utf-8")).group(1))
+        result = self.finish("killed", process)
+        self.assertEqual(self.ended(result, "hostile"), 0)
+        self.assertFalse(pathlib.Path(f"/proc/{worker}").exists())
+
+    def test_a_run_that_is_killed_at_any_moment_leaves_its_results(self):
+        """As by the limit of a lent machine's command, which takes all that was started along."""
+        seed = random.randrange(1 << 32)
+        moments = random.Random(seed)
+        for batch in range(5):
+            runs = [(f"killed{batch}{i}", moments.uniform(0, 8)) for i in range(4)]
+            processes = [self.start(name, *self.only(("smoke", "native", "environment"))) for name, _ in runs]
+            while not all((self.folder / name / "logs.tgz").exists() for name, _ in runs):
+                time.sleep(0.01)  # The first files come before anything is measured.
+            begin = time.monotonic()
+            for (name, moment), process in sorted(zip(runs, processes), key=lambda pair: pair[0][1]):
+                time.sleep(max(0.0, begin + moment - time.monotonic()))
+                process.kill()
+                process.communicate()
+                with self.subTest(seed=seed, moment=moment):
+                    self.check_results_of_a_killed_run(self.folder / name)
+            for scratch in self.folder.glob("tmp.*"):
+                self.end_marked(scratch)
+
+    def check_results_of_a_killed_run(self, out):
+        files = sorted(file.name for file in out.iterdir() if not file.name.startswith("."))
+        self.assertEqual(files, RESULTS)
+        self.assertLessEqual(len(list(out.iterdir())), 5)
+        result = json.loads((out / "results.json").read_text(encoding="utf-8"))
+        self.assertLessEqual(len(result["rows"]), len((out / "rows.tsv").read_text(encoding="utf-8").splitlines()))
+        self.assertIn((out / "table.txt").read_text(encoding="utf-8").splitlines()[-1], ("GPU OK", "GPU FAILED"))
+        with tarfile.open(out / "logs.tgz") as archive:
+            self.assertIn("logs", archive.getnames())
+
+    @staticmethod
+    def end_marked(scratch):
+        for environment in pathlib.Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if f"GPUSHARED_GPU_RUN={scratch}\0".encode() in environment.read_bytes():
+                    os.kill(int(environment.parent.name), signal.SIGKILL)
 
     def test_a_figure_that_there_is_not_has_a_reason(self):
         """Of a machine that is too slow for its requests: `serve` leaves no time, of which none can be used."""
@@ -457,7 +609,7 @@ class Run(unittest.TestCase):
             """)
         result = self.finish("slow", self.start("slow", "--only", "pair", programs=programs))
         self.assertEqual(result["status"], 0, result["text"])
-        what = "both, policy deadline, seed 2: train, of the time that serve left"
+        what = "deadline, seed 2 | train / the time that serve left"
         self.assertEqual(self.value(result, "pair", what), "none")
         self.assertIn("serve was busy for 1 of its time", self.note(result, "pair", what))
         self.assertEqual([row_["what"] for row_ in result["rows"] if row_["value"] == ""], [])

@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# One part of run.sh, in a process of its own, so that a time limit holds for it and for all that it starts.
+# Usage, by run.sh: part.sh NAME SECONDS
+#
+# parts/NAME.sh defines part_NAME. A part fails only if it could not find something out: what it found stands in its
+# rows.
+set -uo pipefail
+part=$1 limit=$2
+export GPUSHARED_GPU_PART=$part  # For the programs that write rows themselves.
+source "$here/lib.sh"
+
+# ---- servers
+
+server=""
+try_server() {  # policy [options]
+  [[ -e $scratch/no_gpu ]] && { why="no GPU is served: $(<"$scratch/no_gpu")"; return 1; }
+  # Each part has its own, so that a server never adopts the workers that another part left behind.
+  export GPUSHARED_SOCKET=$scratch/$part.sock
+  local compiler=()
+  [[ -n $ptxas ]] && compiler=(--ptx-compiler "$ptxas")
+  "$bin/gpushared" --policy "$1" --device "$device" --socket "$GPUSHARED_SOCKET" --code-cache "$scratch/code" \
+    "${compiler[@]}" "${@:2}" 2>>"$logs/$part.gpushared.log" &
+  server=$!
+  await_server && { choose_device; return; }
+  # The first of its last complaints: the others follow from it.
+  why="the server did not start: ${why:-$(grep -E ' (critical|error) ' "$logs/$part.gpushared.log" | tail -n 3 | head -n 1)}"
+  [[ $why == *": " ]] && why+=$(tail -n 1 "$logs/$part.gpushared.log")
+  stop_server
+  return 1
+}
+start_server() {  # policy [options]
+  try_server "$@" || fail "$why"
+}
+# Sets `why`, or leaves it empty where the server's log says it.
+await_server() {
+  local state try
+  why=""
+  for try in $(seq 200); do
+    state=$(device_field state)
+    case $state in
+      ready) return ;;
+      "" | starting) ;;
+      # A worker that failed once fails again: waiting for its restarts would cost the part its time.
+      *) why="the device is $state: $(device_field last_death)"; return 1 ;;
+    esac
+    kill -0 "$server" 2>/dev/null || return 1
+    sleep 0.1
+  done
+  why="it was not ready within 20 s"
+  return 1
+}
+# By force where it hangs, as with a GPU that no longer answers.
+stop_server() {
+  [[ -n $server ]] || return 0
+  local workers try
+  workers=$(cat "/proc/$server/task/"*/children 2>/dev/null)
+  kill "$server" 2>/dev/null
+  for try in $(seq 100); do
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+  done
+  if kill -KILL "$server" 2>/dev/null; then
+    echo "the server did not end within $((try / 10)) s" >&2
+    # shellcheck disable=SC2086
+    kill -KILL $workers 2>/dev/null
+  fi
+  wait "$server"
+  server=""
+}
+# Of the first device that the server lists.
+device_field() { "$bin/gpusharedctl" --json devices 2>/dev/null | sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" | head -n 1; }
+worker_pid() { device_field worker_pid; }
+
+# The GPU or MIG instance that is measured, by the name that the driver knows too: the first that the first server of
+# the run takes. Programs without a server see no other from then on.
+choose_device() {
+  [[ ! -e $scratch/device ]] || return 0
+  if [[ $(device_field kind) != cuda ]]; then
+    grep -m 1 'cpu:0' "$logs/$part.gpushared.log" >"$scratch/no_gpu"
+    return 0
+  fi
+  device_field uuid >"$scratch/device"
+  use_device
+}
+use_device() {
+  [[ -s $scratch/device ]] || return 0
+  device=$(<"$scratch/device")
+  export CUDA_VISIBLE_DEVICES=$device
+}
+
+# Whether this server preempts kernels, which takes a compiler.
+preemption_row() {  # server
+  local preemption kind=figure must="== 1"
+  preemption=$(device_field preemption)
+  [[ -n $ptxas ]] || kind=fact must=-
+  row "$1: kernels can be preempted" "$([[ $preemption == within* ]] && echo 1 || echo 0)" - "$kind" "$must" \
+    "ptxas: ${ptxas:-none is installed}; preemption is $preemption"
+}
+
+# A block of the modelled GPU runs to its end before anything else happens, so none may wait for the host.
+without_costs() {
+  local given=${FAKE_CUDA:-}
+  [[ $modelled -eq 0 ]] || export FAKE_CUDA=${given//costs on/}
+}
+
+# ---- samples
+
+find_text() {
+  local file
+  for file in "$root/LICENSE" "$bin/../LICENSE"; do [[ -r $file ]] && { echo "$file"; return; }; done
+  fail "no text to learn: $root/LICENSE does not exist"
+}
+
+# The samples' sizes: what `model` left, so that later parts agree; else some that any GPU copes with.
+load_sizes() {
+  if [[ ! -s $scratch/sizes ]]; then
+    local text hidden train_batch serve_batch service_ms requests rate
+    text=$(find_text) || exit 1
+    hidden=$(either 32 4096) train_batch=$(either 16 512) serve_batch=$(either 4 256)
+    rate=$(calculate "0.5 * 256 / $(either 256 "$hidden")") service_ms=$(either 1 3) requests=$(either 12 700)
+    rm -f "$scratch/model"
+    save_sizes
+    row "sizes" "not measured" - fact - "a hidden layer of $hidden"
+  fi
+  # shellcheck disable=SC1091
+  source "$scratch/sizes"
+  [[ -s $scratch/model ]] && return
+  make_model _native 4 && return
+  start_server priority
+  make_model "" 4 || fail "neither train_native nor train makes a model"
+  stop_server
+}
+save_sizes() {
+  declare -p text hidden rate train_batch serve_batch service_ms requests | sed 's/^declare --/declare -g/' >"$scratch/sizes"
+}
+make_model() {  # suffix steps
+  "$bin/train$1" --text "$text" --hidden "$hidden" --batch "$train_batch" --rate "$rate" --steps "$2" \
+    --model "$scratch/model" --json "$scratch/model.json"
+  [[ -s $scratch/model ]]
+}
+
+# NAME=VALUE for the programs of a pair: for both, for the one of low priority, for the one of high priority.
+client_environment=() low_environment=() high_environment=()
+# One that hangs costs no more than that.
+readonly sample_limit=(timeout --foreground --kill-after=2 "$(either 120 25)")
+# Sets `train_arguments` and `serve_arguments`, of the current sizes and seed.
+set_arguments() {
+  train_arguments=(--text "$text" --hidden "$hidden" --batch "$train_batch" --rate "$rate" --steps 0)
+  serve_arguments=(--model "$scratch/model" --batch "$serve_batch" --seed "${serve_seed:-1}" --service-ms "$service_ms"
+    --promise-ms 25 --requests "$requests")
+}
+run_train() {  # suffix ("" or _native) json options
+  set_arguments
+  env "${client_environment[@]}" "${low_environment[@]}" "${sample_limit[@]}" "$bin/train$1" "${train_arguments[@]}" \
+    --json "$2" "${@:3}"
+}
+run_serve() {  # suffix json options
+  set_arguments
+  env "${client_environment[@]}" "${high_environment[@]}" "${sample_limit[@]}" "$bin/serve$1" "${serve_arguments[@]}" \
+    --json "$2" "${@:3}"
+}
+steps_per_s() { calculate "$(field "$1" steps) / $(field "$1" seconds)"; }
+p50_ms() { field "$1" p50_ms; }
+p99_ms() { field "$1" p99_ms; }
+# So many seconds from now, as --start-at takes it.
+in_seconds() { date +%s.%N | awk -v lead="$1" '{ printf "%.3f", $1 + lead }'; }
+
+# ---- contenders: each is a way to share the GPU between a program of low and one of high priority
+
+# Sets what the programs of a pair need, and runs the action with the contender's name and the suffix of its programs.
+# "one process" has the suffix _both: its programs are started by both_native.
+with_contender() {  # contender action [arguments]
+  local status=0
+  client_environment=() low_environment=() high_environment=()
+  case $1 in
+    priority | deadline) start_server "$1"; "$2" "$1" "" "${@:3}" || status=$?; stop_server; return "$status" ;;
+    "time slicing") ;;
+    "one process, stream priorities") "$2" "$1" _both "${@:3}"; return ;;
+    MPS*)
+      start_mps || { row "$1" skipped - fact - "$why"; return 0; }
+      client_environment=("${mps_environment[@]}")
+      case $1 in
+        *"client priority") low_environment=(CUDA_MPS_CLIENT_PRIORITY=1) ;;  # "Below normal", as MPS calls it.
+        *"stream priorities") low_environment=(NATIVE_PRIORITY=0) high_environment=(NATIVE_PRIORITY=-5) ;;
+        *"50 % of the threads") low_environment=(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50) ;;
+      esac ;;
+    *) fail "no contender '$1'" ;;
+  esac
+  if [[ $1 != MPS* ]] || is_under_mps "$1"; then "$2" "$1" _native "${@:3}" || status=$?; fi
+  client_environment=() low_environment=() high_environment=()
+  stop_mps
+  return "$status"
+}
+readonly contenders=(priority deadline "time slicing" "one process, stream priorities" "MPS, client priority"
+  "MPS, stream priorities" "MPS, low has 50 % of the threads")
+# A client that does not find its daemon runs without one and does not say so. This one also has the daemon start its
+# server.
+is_under_mps() {  # contender
+  local first
+  first=$(env "${client_environment[@]}" timeout --foreground 20 "$bin/gpu_ops_native" <<<device)
+  row "$1: a first program is under MPS" "$([[ $first == *"under MPS"* ]] && echo 1 || echo 0)" - rule "== 1" "$first"
+  [[ $first == *"under MPS"* ]]
+}
+# Whose clients native programs were: without a daemon of ours, another one may have taken them.
+mps_row() {  # contender json...
+  local file under=0 wanted=0
+  for file in "${@:2}"; do grep -q '"device": "[^"]*under MPS"' "$file" && under=$((under + 1)); done
+  [[ $1 == MPS* ]] && wanted=$(($# - 1))
+  row "$1: programs under MPS" "$under" - rule "== $wanted"
+  [[ $under -eq $wanted ]]
+}
+
+source "$here/parts/$part.sh"
+at_end=:  # What a part has to say however it ends.
+trap '"$at_end"; stop_mps; stop_server' EXIT
+# Once: timeout signals us and then our group, and what is left to say would be cut off. Ignored from then on, and so
+# by the programs that say it, too.
+trap 'trap "" TERM INT; exit 124' TERM INT
+use_device
+"part_$part"
+exit $?
