@@ -166,28 +166,24 @@ u32 Pairwise(u32 a, u32 b) {
   return high << 16 | low;
 }
 
-// Addition and subtraction with the condition code. `immediate` bit 0: reads it,
-// bit 1: writes it.
+// Addition and subtraction with the condition code. `immediate` bit 0: reads it, bit 1: writes it.
+// A subtraction is a + ~b + 1, as in hardware, so its carry is 1 where nothing was borrowed. Chains
+// may mix additions and subtractions, since both read and write this one carry.
 template <typename T, bool Subtract>
 const MicroOp* WithCarry(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
   const std::byte* a = w.frame + op->a;
   const std::byte* b = w.frame + op->b;
   std::byte* d = w.frame + op->destination;
-  const u32 carry_in = (op->immediate & 1) != 0 ? Predicate(w, kCarry) : 0;
+  const u32 carry_unread = Subtract ? ~u32{0} : 0;
+  const u32 carry_in = (op->immediate & 1) != 0 ? Predicate(w, kCarry) : carry_unread;
   u32 carry_out = 0;
   for (u32 l = 0; l < kLanes; ++l) {
-    const u32 in = carry_in >> l & 1;
-    const T x = Get<T>(a, l), y = Get<T>(b, l);
+    const T x = Get<T>(a, l);
+    const T y = Subtract ? static_cast<T>(~Get<T>(b, l)) : Get<T>(b, l);
     T sum, result;
-    bool out;
-    if constexpr (Subtract) {
-      out = __builtin_sub_overflow(x, y, &sum);
-      out |= __builtin_sub_overflow(sum, static_cast<T>(in), &result);
-    } else {
-      out = __builtin_add_overflow(x, y, &sum);
-      out |= __builtin_add_overflow(sum, static_cast<T>(in), &result);
-    }
+    bool out = __builtin_add_overflow(x, y, &sum);
+    out |= __builtin_add_overflow(sum, static_cast<T>(carry_in >> l & 1), &result);
     carry_out |= out ? kBit[l] : 0;
     if ((lanes & kBit[l]) != 0) Put<T>(d, l, result);
   }

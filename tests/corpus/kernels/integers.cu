@@ -97,6 +97,25 @@ struct HighProducts {
 #endif
   }
 };
+// nvcc writes the division of 128-bit numbers as chains of additions and subtractions that pass the
+// carry on to each other.
+struct WideDivision {
+  using Wide = unsigned __int128;
+  __host__ __device__ std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const {
+    const Wide x = static_cast<Wide>(a) << 64 | (a * 0x9e3779b97f4a7c15 ^ b);
+    const Wide y = (static_cast<Wide>(b) << 64 | (a ^ ~b)) >> (b % 120) | 1;
+    const auto signed_x = static_cast<__int128>(x), signed_y = static_cast<__int128>(y);
+    Wide sum = x / y;
+    for (const Wide part : {x % y, x / (b | 1), x % (b | 1), x / 10, x % 1000000007}) {
+      sum = sum * 31 + part;
+    }
+    for (const __int128 part : {signed_x / signed_y, signed_x % signed_y, signed_x / -7,
+                                signed_x % static_cast<std::int64_t>(b | 1)}) {
+      sum = sum * 31 + static_cast<Wide>(part);
+    }
+    return static_cast<std::uint64_t>(sum) ^ static_cast<std::uint64_t>(sum >> 64);
+  }
+};
 struct ByteTricks {
   __host__ __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const {
 #ifdef __CUDA_ARCH__
@@ -133,6 +152,7 @@ std::string IntegerConversions() {
 std::string IntegerIntrinsics() {
   return CheckApply<CountedBits, std::uint32_t>("counted bits") +
          CheckApply<HighProducts, std::uint64_t>("high products") +
+         CheckApply<WideDivision, std::uint64_t>("wide division") +
          CheckApply<ByteTricks, std::uint32_t>("byte tricks");
 }
 
