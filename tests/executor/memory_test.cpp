@@ -437,8 +437,8 @@ TEST_P(Memory, ModuleVariables) {
   launcher.Load(Header() + R"(
 .const .align 8 .b16 table[4] = {1, 2, 0xfffe, 4};
 .global .align 4 .f32 scale = 0f40200000;
-.global .align 8 .b64 where[2] = {scale, generic(tail)+4};
 .global .align 4 .s32 tail[3] = {-1, 77, 3};
+.global .align 8 .u64 where[2] = {scale, generic(tail)+4};
 .visible .entry check(.param .u64 a, .param .u64 out)
 {
   .reg .b32 %r<8>; .reg .b64 %o, %d<6>; .reg .f32 %f<3>;

@@ -278,11 +278,11 @@ Status LayOut(const std::string& variables) {
 }
 
 TEST(Refusals, AddressesInInitialisersAreNotNested) {
-  EXPECT_TRUE(LayOut(".global .b64 x;\n.global .b64 y[3] = {generic(x), generic(x+4)+4, x};").ok());
+  EXPECT_TRUE(LayOut(".global .b64 x;\n.global .u64 y[3] = {generic(x), generic(x)+8, x};").ok());
   std::string nested;
   for (int i = 0; i < 200'000; ++i) nested += "generic(";
   nested += 'x';
-  const Status status = LayOut(".global .b64 x;\n.global .b64 y = " + nested + ";");
+  const Status status = LayOut(".global .b64 x;\n.global .u64 y = " + nested + ";");
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("line 5"));
 }

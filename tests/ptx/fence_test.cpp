@@ -176,7 +176,7 @@ TEST(Fence, SharedLocalAndParameterAccessesAreNotMasked) {
 
 TEST(Fence, VariablesLieInTheRangeAndConstantsStay) {
   const Fenced fenced = FenceText(
-      ".const .b32 c = 5;\n.global .b8 a = 1;\n.global .align 8 .b64 p = a;\n"
+      ".const .b32 c = 5;\n.global .b8 a = 1;\n.global .align 8 .u64 p = a;\n"
       ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd;\nld.const.b32 %r1, [c]; ld.global.b32 %r2, "
       "[p+4]; mov.u64 %rd, p+1;\nret;\n}");
   EXPECT_EQ(fenced.variables.bytes, 16u);
@@ -207,7 +207,7 @@ TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
   EXPECT_THAT(text, HasSubstr("ld.global.u32 %r2"));
   // The address of what moved is not known before it is loaded.
   EXPECT_THAT(
-      FenceBody("ld.const.u64 %rd1, [c];", ".global .b32 g;\n.const .b64 c = generic(g);\n"),
+      FenceBody("ld.const.u64 %rd1, [c];", ".global .b32 g;\n.const .u64 c = generic(g);\n"),
       HasSubstr("ld.global.u64 %rd1"));
 }
 
@@ -279,7 +279,7 @@ TEST(Fence, ModulesThatCannotBeFencedAtAllAreRefused) {
       Parse(".version 8.1\n.target sm_75\n.address_size 32\n.entry k() {\nret;\n}\n");
   ASSERT_TRUE(narrow);
   EXPECT_THAT(Fence(*narrow, kRangeBytes).status().message(), HasSubstr("addresses of 32 bits"));
-  EXPECT_THAT(Fence(ParseText(".global .b32 g = nowhere;\n"), kRangeBytes).status().message(),
+  EXPECT_THAT(Fence(ParseText(".global .u32 g = nowhere;\n"), kRangeBytes).status().message(),
               HasSubstr("unknown symbol nowhere"));
 }
 

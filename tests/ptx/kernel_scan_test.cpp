@@ -70,7 +70,7 @@ TEST(CallGraph, AnIndirectCallReachesEveryFunctionWhoseAddressIsTaken) {
   const Result<Module> module = Parse(
       ".version 8.1\n.target sm_75\n.func a() { ret; }\n.func c() { call d; ret; }\n"
       ".func d() { ret; }\n.func called() { ret; }\n.func masked() { ret; }\n"
-      ".global .b64 table[3] = {0, c, other};\n.global .b8 low = 0xFF(generic(masked));\n"
+      ".global .u64 table[3] = {0, c, other};\n.global .u8 low = 0xFF(generic(masked));\n"
       ".entry other() { .reg .b64 %rd<2>; mov.u64 %rd1, a; call called; ret; }\n"
       ".entry k() { .reg .b64 %rd<2>; p: .callprototype _ (); call %rd1, p; ret; }\n");
   ASSERT_TRUE(module) << module.status().message();

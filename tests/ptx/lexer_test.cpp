@@ -49,6 +49,15 @@ TEST(Lexer, TakesSignsIntoANumberOnlyAsExponents) {
   EXPECT_THAT(Cut("0f3F800000"), ElementsAre("0f3F800000"));
 }
 
+TEST(Lexer, KeepsFractionsAndOperatorsInOneToken) {
+  EXPECT_THAT(Cut(".5 .5e-3 5. 1.e3 1.e+3"), ElementsAre(".5", ".5e-3", "5.", "1.e3", "1.e+3"));
+  EXPECT_THAT(Cut("tex.2d.v4 x.1d 5.e"), ElementsAre("tex", ".2d", ".v4", "x", ".1d", "5", ".e"));
+  EXPECT_THAT(Cut("a<<b>>c<=d>=e==f!=g&&h||i"),
+              ElementsAre("a", "<<", "b", ">>", "c", "<=", "d", ">=", "e", "==", "f", "!=", "g",
+                          "&&", "h", "||", "i"));
+  EXPECT_THAT(Cut("<>=|&!~"), ElementsAre("<", ">=", "|", "&", "!", "~"));
+}
+
 TEST(Lexer, SkipsCommentsAndRemembersThatSomethingStoodThere) {
   Lexer lexer("a/* x\n */b // rest");
   EXPECT_EQ(lexer.Next().text, "a");
@@ -136,12 +145,23 @@ TEST(Literal, ReadsEverySpelling) {
   EXPECT_EQ(bits("0d3FF0000000000000"), 0x3FF0000000000000u);
   EXPECT_EQ(bits("1.5"), 0x3FF8000000000000u);
   EXPECT_TRUE(ParseLiteral("1e3")->is_float);
+  EXPECT_EQ(bits(".5"), 0x3FE0000000000000u);
+  EXPECT_EQ(bits("5."), 0x4014000000000000u);
+  EXPECT_EQ(bits("012.5"), 0x4029000000000000u);
+  EXPECT_EQ(bits("0.0e-999"), 0u);
+  EXPECT_TRUE(ParseLiteral("0x7U")->has_u);
+  EXPECT_FALSE(ParseLiteral("7")->has_u);
+  // ptxas keeps the low 64 bits, but of binary digits.
+  EXPECT_EQ(bits("18446744073709551617"), 1u);
+  EXPECT_EQ(bits("0x1FFFFFFFFFFFFFFFF"), UINT64_MAX);
+  EXPECT_FALSE(ParseLiteral("0b1" + std::string(64, '0')));
 }
 
 TEST(Literal, RefusesWhatIsNoNumberOrTooLarge) {
   for (const char* text :
-       {"", "-1", "x", "12abc", "08", "0x", "0b", "0b2", "0f123", "0f3F80000G", "0d3F800000",
-        "1.5.5", "18446744073709551616", "1e999", "0x1FFFFFFFFFFFFFFFF"}) {
+       {"",         "-1",    "x",          "12abc",      "08",    "0x",    "0b",
+        "0b2",      "0f123", "0f3F80000G", "0d3F800000", "1.5.5", "1e999", "1e-999",
+        "2.5e-310", "1.5f",  "5.e",        "12u",        "1_0",   "."}) {
     EXPECT_FALSE(ParseLiteral(text)) << text;
   }
 }

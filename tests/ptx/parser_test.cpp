@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/ptx/text/parser.h"
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include <gmock/gmock.h>
@@ -75,7 +77,6 @@ TEST(Parser, ReadsEveryKindOfOperand) {
   EXPECT_EQ(OperandOf("-5").integer, -5);
   EXPECT_EQ(OperandOf("0xffffffffffffffff").integer, -1);
   EXPECT_EQ(OperandOf("0f3F800000").kind, Operand::Kind::kFloat);
-  EXPECT_EQ(OperandOf("-0f3F800000").integer, 0xBF800000);
   EXPECT_EQ(OperandOf("-0d3FF0000000000000").integer,
             static_cast<std::int64_t>(0xBFF0000000000000u));
   EXPECT_EQ(OperandOf("-1.5").integer, static_cast<std::int64_t>(0xBFF8000000000000u));
@@ -90,6 +91,63 @@ TEST(Parser, ReadsEveryKindOfOperand) {
   EXPECT_EQ(OperandOf("[tex, {%f1, %f2}]").elements.size(), 1u);
   EXPECT_EQ(OperandOf("()").kind, Operand::Kind::kList);
   EXPECT_EQ(OperandOf("-%r1").text, "-%r1");
+}
+
+// The whole language is in constant_test.
+TEST(Parser, ReadsConstantExpressionsAsOperands) {
+  for (const auto& [text, value] :
+       std::initializer_list<std::pair<const char*, std::int64_t>>{{"1+2*3", 7},
+                                                                   {"(1<<4)|3", 19},
+                                                                   {"5|3", 7},
+                                                                   {"~0x2", -3},
+                                                                   {"-(5)", -5},
+                                                                   {"+5", 5},
+                                                                   {"!5", 0},
+                                                                   {"WARP_SZ", 32},
+                                                                   {"-WARP_SZ", -32},
+                                                                   {"(.s64)5", 5},
+                                                                   {"1.5>1.0", 1},
+                                                                   {"1?2:3", 2}}) {
+    const Operand operand = OperandOf(text);
+    EXPECT_EQ(operand.kind, Operand::Kind::kInteger) << text;
+    EXPECT_EQ(operand.integer, value) << text;
+    EXPECT_EQ(operand.text, std::to_string(value)) << text;
+  }
+  EXPECT_EQ(OperandOf("1.5*2.0").text, "0d4008000000000000");
+  EXPECT_EQ(OperandOf("(0f3F800000)").text, "0f3F800000");
+  EXPECT_EQ(OperandOf("[4*2]").integer, 8);
+  for (const char* address : {"[a+4*2]", "[a+(8)]", "[a+16-8]", "[a-8+16]", "[a+1?8:4]", "[a+1<<3]",
+                              "[a+8|8]", "[a+WARP_SZ-24]", "[a- -8]"}) {
+    EXPECT_EQ(OperandOf(address).text, "a") << address;
+    EXPECT_EQ(OperandOf(address).offset, 8) << address;
+  }
+  const Operand vector = OperandOf("{1+1, %r1, ~0}");
+  EXPECT_EQ(vector.elements[0].integer, 2);
+  EXPECT_EQ(vector.elements[2].integer, -1);
+  const auto call = Statement1<Instruction>("call (%r1), f, (1, (2+3)*4, %r2);");
+  EXPECT_EQ(call.operands[2].elements[1].integer, 20);
+  EXPECT_EQ(Print(call), "call (%r1), f, (1, 20, %r2)");
+}
+
+TEST(Parser, ReadsConstantExpressionsInDeclarations) {
+  EXPECT_EQ(Statement1<Variable>(".reg .b32 %r<2+2>;").register_count, 4u);
+  EXPECT_EQ(Statement1<Variable>(".reg .b32 %r<WARP_SZ>;").register_count, 32u);
+  EXPECT_EQ(Statement1<Variable>(".reg .b32 %r<(5>4)+1>;").register_count, 2u);
+  const auto variable = Statement1<Variable>(".local .align 2*4 .b8 a[8-4][1<<2];");
+  EXPECT_EQ(variable.alignment, 8u);
+  EXPECT_THAT(variable.extents, ElementsAre(4u, 4u));
+}
+
+TEST(Parser, CountsTheElementsOfAnArrayWithoutASize) {
+  for (const auto& [text, extent] : std::initializer_list<std::pair<const char*, std::uint64_t>>{
+           {"a[] = {1, 2, 3}", 3},
+           {"a[] = {1}", 1},
+           {"a[] = {}", 0},
+           {"a[][2] = {{-1, 0}, {0, -1}, {(1), 0}}", 3},
+           {"a[] = {(1 ? 2 : 3), 0xFF(b)}", 2}}) {
+    const Module module = ParseOrFail(std::string(".global .u32 ") + text + ";\n");
+    EXPECT_EQ(std::get<Variable>(module.items[0]).extents[0], extent) << text;
+  }
 }
 
 TEST(Parser, KeepsInstructionsAndDirectivesItDoesNotKnow) {
@@ -221,6 +279,18 @@ TEST(Parser, RefusesWhatMakesNoSense) {
                             ".entry k() { op [!a]; }",
                             ".entry k() { op a+b; }",
                             ".entry k() { op 1.5+2; }",
+                            ".entry k() { op -0f3F800000; }",
+                            ".entry k() { op 0f3F800000+1.0; }",
+                            ".entry k() { op 1/0; }",
+                            ".entry k() { op (1; }",
+                            ".entry k() { op 1?2; }",
+                            ".entry k() { op 1+; }",
+                            ".entry k() { op ~%r1; }",
+                            ".entry k() { op [a+1.5]; }",
+                            ".entry k() { op [a+b]; }",
+                            ".entry k() { op 7%4; }",
+                            ".global .u32 a[-1];",
+                            ".global .u32 a[1.5];",
                             ".global .u32 .u64 a;",
                             ".global a;",
                             ".global .u32 a = ;",

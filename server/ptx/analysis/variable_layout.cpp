@@ -2,15 +2,16 @@
 #include "server/ptx/analysis/variable_layout.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "server/ptx/analysis/function_address.h"
-#include "server/ptx/text/literal.h"
+#include "server/ptx/text/constant.h"
+#include "server/ptx/text/initializer.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -30,97 +31,18 @@ Status Refuse(const Variable& variable, const std::string& what) {
                                             ": initialiser of '" + variable.name + "': " + what};
 }
 
-// One element of an initialiser: a number, or an address with the part of it wanted.
-struct Element {
-  Literal literal;
-  bool negative = false;
-  std::string symbol;  // Empty for numbers.
-  std::int64_t symbol_offset = 0;
-  std::uint64_t mask = ~std::uint64_t{0};
-};
+// What may be written to an element (PTX ISA, Initializers; ptxas).
+enum class ElementKind : std::uint8_t { kNone, kInteger, kReal, kBits };
 
-// Reads "{1, -2, {0f3F800000}, generic(x)+4, 0xFF00(y)}" element by element.
-class InitializerReader {
- public:
-  explicit InitializerReader(std::string_view text) : text_(text) {}
-
-  // Nothing at the end; `*bad` is set for text it cannot read.
-  std::optional<Element> Next(bool* bad) {
-    SkipSeparators();
-    if (position_ >= text_.size()) return std::nullopt;
-    Element element;
-    *bad = !ReadElement(&element);
-    return element;
-  }
-
- private:
-  // Braces only group; nested arrays are laid out flat.
-  void SkipSeparators() {
-    while (position_ < text_.size() &&
-           (std::isspace(static_cast<unsigned char>(text_[position_])) != 0 ||
-            std::strchr("{},", text_[position_]) != nullptr)) {
-      ++position_;
-    }
-  }
-  void SkipSpace() {
-    while (position_ < text_.size() &&
-           std::isspace(static_cast<unsigned char>(text_[position_])) != 0) {
-      ++position_;
-    }
-  }
-  bool Take(char c) {
-    SkipSpace();
-    if (position_ >= text_.size() || text_[position_] != c) return false;
-    ++position_;
-    return true;
-  }
-  std::string_view Word() {
-    SkipSpace();
-    const std::size_t begin = position_;
-    const auto belongs = [&](char c) {
-      return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_$%.", c) != nullptr;
-    };
-    while (position_ < text_.size() && belongs(text_[position_])) ++position_;
-    return text_.substr(begin, position_ - begin);
-  }
-
-  bool ReadElement(Element* element) {
-    element->negative = Take('-');
-    const std::string_view word = Word();
-    if (word.empty()) return false;
-    const auto literal = ParseLiteral(word);
-    if (literal && Take('(')) {  // mask(address)
-      element->mask = literal->bits;
-      return ReadAddress(element, Word()) && Take(')');
-    }
-    if (literal) {
-      element->literal = *literal;
-      return true;
-    }
-    return ReadAddress(element, word);
-  }
-
-  bool ReadAddress(Element* element, std::string_view word) {
-    const bool is_generic = word == "generic";
-    if (is_generic && !Take('(')) return false;
-    element->symbol = is_generic ? Word() : word;
-    if (!ReadOffset(element)) return false;
-    return !is_generic || (Take(')') && ReadOffset(element));
-  }
-
-  bool ReadOffset(Element* element) {
-    const bool minus = Take('-');
-    if (!minus && !Take('+')) return !element->symbol.empty();
-    const auto offset = ParseLiteral(Word());
-    if (!offset || offset->is_float) return false;
-    const std::int64_t value = static_cast<std::int64_t>(offset->bits);
-    element->symbol_offset += minus ? -value : value;
-    return !element->symbol.empty();
-  }
-
-  std::string_view text_;
-  std::size_t position_ = 0;
-};
+ElementKind KindOf(const Variable& variable) {
+  const std::uint32_t bytes = TypeBytes(variable.type);
+  const std::string bits = std::to_string(bytes * 8);
+  if (variable.type == "b" + bits) return ElementKind::kBits;
+  if (bytes > 8) return ElementKind::kNone;
+  if (variable.type == "u" + bits || variable.type == "s" + bits) return ElementKind::kInteger;
+  const bool is_real = variable.type == "f32" || variable.type == "f64";
+  return is_real ? ElementKind::kReal : ElementKind::kNone;
+}
 
 class Planner {
  public:
@@ -135,8 +57,11 @@ class Planner {
     layout_.initial.assign(layout_.bytes, std::byte{0});
     for (const Item& item : module_.items) {
       const auto* variable = std::get_if<Variable>(&item);
-      if (variable == nullptr || !LivesInMemory(*variable)) continue;
-      if (Status read = Initialise(*variable); !read.ok()) return read;
+      if (variable == nullptr) continue;
+      if (LivesInMemory(*variable)) {
+        if (Status read = Initialise(*variable); !read.ok()) return read;
+      }
+      declared_.insert(variable->name);
     }
     return std::move(layout_);
   }
@@ -163,48 +88,82 @@ class Planner {
 
   Status Initialise(const Variable& variable) {
     if (!variable.initializer) return {};
-    const std::uint32_t element_bytes = TypeBytes(variable.type);
-    if (element_bytes == 0 || element_bytes > 8) return Refuse(variable, "type " + variable.type);
+    if (KindOf(variable) == ElementKind::kNone) return Refuse(variable, "type " + variable.type);
+    if (variable.Bytes() == 0) return Refuse(variable, "an array without elements");
     InitializerReader reader(*variable.initializer);
     std::uint64_t at = offsets_[variable.name];
-    const std::uint64_t end = at + variable.Bytes();
-    bool bad = false;
-    while (const auto element = reader.Next(&bad)) {
-      if (bad) return Refuse(variable, "cannot be read");
-      if (at + element_bytes > end) return Refuse(variable, "has too many elements");
-      if (Status written = Write(variable, *element, at, element_bytes); !written.ok()) {
-        return written;
-      }
-      at += element_bytes;
+    Status read = ReadLevel(variable, reader, 0, at);
+    if (read.ok() && !reader.AtEnd()) return Refuse(variable, "has too many braces");
+    return read;
+  }
+
+  // Braces stand for each dimension of an array, as in ptxas, and for the elements of a vector, of
+  // which none may be missing. Where a row has too few values, ptxas goes on with the next row's.
+  Status ReadLevel(const Variable& variable, InitializerReader& reader, std::size_t level,
+                   std::uint64_t& at) {
+    const bool is_array = level < variable.extents.size();
+    const bool is_vector = level == variable.extents.size() && variable.vector_size != 1;
+    if (!is_array && !is_vector) {
+      Status read = ReadElement(variable, reader, at);
+      at += TypeBytes(variable.type);
+      return read;
     }
+    const std::uint64_t count = is_array ? variable.extents[level] : variable.vector_size;
+    if (!reader.Accept("{")) return Refuse(variable, "expected '{'");
+    std::uint64_t done = 0;
+    if (reader.Accept("}")) return is_vector ? Refuse(variable, "has too few elements") : Status();
+    do {
+      if (done == count) return Refuse(variable, "has too many elements");
+      Status read = ReadLevel(variable, reader, level + 1, at);
+      if (!read.ok()) return read;
+      ++done;
+    } while (reader.Accept(","));
+    if (!reader.Accept("}")) return Refuse(variable, "expected ',' or '}'");
+    if (is_vector && done < count) return Refuse(variable, "has too few elements");
     return {};
   }
 
-  Status Write(const Variable& variable, const Element& element, std::uint64_t at,
-               std::uint32_t bytes) {
-    if (!element.symbol.empty()) return WriteAddress(variable, element, at, bytes);
-    std::uint64_t bits = element.literal.bits;
-    if (element.literal.is_float && element.literal.float_bytes == 8 && bytes == 4) {
-      const float narrow = static_cast<float>(__builtin_bit_cast(double, bits));
+  Status ReadElement(const Variable& variable, InitializerReader& reader, std::uint64_t at) {
+    const Result<InitialElement> element = reader.TakeElement();
+    if (!element) return Refuse(variable, std::string(element.status().message()));
+    if (!element->symbol.empty()) return WriteAddress(variable, *element, at);
+    return WriteConstant(variable, element->value, at);
+  }
+
+  Status WriteConstant(const Variable& variable, const Constant& value, std::uint64_t at) {
+    const ElementKind kind = KindOf(variable);
+    const bool fits =
+        kind == ElementKind::kBits || (kind == ElementKind::kInteger) == value.IsInteger();
+    if (!fits) return Refuse(variable, "a number that is none of type " + variable.type);
+    const std::uint32_t bytes = TypeBytes(variable.type);
+    std::uint64_t bits = value.bits;
+    if (value.kind == Constant::Kind::kDouble && bytes == 4) {
+      const auto narrow = static_cast<float>(__builtin_bit_cast(double, bits));
       bits = __builtin_bit_cast(std::uint32_t, narrow);
     }
-    if (element.negative) {
-      bits = element.literal.is_float ? bits ^ (std::uint64_t{1} << (bytes * 8 - 1)) : 0 - bits;
-    }
-    std::memcpy(layout_.initial.data() + at, &bits, bytes);
+    // Sixteen bytes take the eight of a constant, and zeros.
+    std::memcpy(layout_.initial.data() + at, &bits, std::min<std::size_t>(bytes, sizeof bits));
     return {};
   }
 
-  Status WriteAddress(const Variable& variable, const Element& element, std::uint64_t at,
-                      std::uint32_t bytes) {
-    const auto target = offsets_.find(element.symbol);
-    const std::uint32_t shift =
-        element.mask == 0 ? 0 : static_cast<std::uint32_t>(__builtin_ctzll(element.mask));
-    const auto offset = static_cast<std::uint64_t>(element.symbol_offset);
-    if (target == offsets_.end()) {
-      return WriteFunctionAddress(variable, element.symbol, offset, {at, 0, bytes, shift});
+  // Of which ptxas takes a whole one in words that are unsigned, and a byte in bytes, too.
+  Status WriteAddress(const Variable& variable, const InitialElement& element, std::uint64_t at) {
+    const bool is_word = variable.type == "u32" || variable.type == "u64";
+    if (!is_word && !(element.has_mask && variable.type == "u8")) {
+      return Refuse(variable, "an address in type " + variable.type);
     }
-    layout_.address_slots.push_back({at, target->second + offset, bytes, shift});
+    const std::uint32_t bytes = element.has_mask ? 1 : TypeBytes(variable.type);
+    const auto target = offsets_.find(element.symbol);
+    const auto offset = static_cast<std::uint64_t>(element.offset);
+    const ModuleLayout::AddressSlot slot{at, 0, bytes, element.mask_shift};
+    if (target == offsets_.end()) {
+      return WriteFunctionAddress(variable, element.symbol, offset, slot);
+    }
+    if (!declared_.contains(element.symbol)) {
+      return Refuse(variable, element.symbol + " is not declared before it");
+    }
+    layout_.address_slots.push_back(slot);
+    layout_.address_slots.back().target_offset = target->second + offset;
     return {};
   }
 
@@ -225,6 +184,7 @@ class Planner {
   const Module& module_;
   ModuleLayout layout_;
   std::unordered_map<std::string, std::uint64_t> offsets_;
+  std::unordered_set<std::string_view> declared_;                                 // So far.
   std::optional<std::unordered_map<std::string_view, std::uint64_t>> functions_;  // When asked for.
 };
 

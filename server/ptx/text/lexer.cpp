@@ -9,6 +9,12 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsNameStart(char c) { return IsLetter(c) || c == '_' || c == '$' || c == '%'; }
 bool IsNamePart(char c) { return IsLetter(c) || IsDigit(c) || c == '_' || c == '$'; }
+bool IsLongOperator(std::string_view two) {
+  if (two.size() < 2) return false;
+  const char c = two[0];
+  if (two[1] == '=') return c == '<' || c == '>' || c == '=' || c == '!';
+  return two[1] == c && (c == '<' || c == '>' || c == '&' || c == '|');
+}
 bool IsSpace(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
 }
@@ -51,12 +57,31 @@ std::size_t Lexer::ScanNumber(std::size_t begin) const {
     const char c = text_[end];
     const char next = end + 1 < text_.size() ? text_[end + 1] : '\0';
     const char before = text_[end - 1];
-    const bool fraction = c == '.' && !prefixed && !IsNameStart(next) && next != '.';
+    const bool fraction =
+        c == '.' && !prefixed && next != '.' && (!IsNameStart(next) || IsExponent(end + 1));
     const bool exponent_sign =
         (c == '+' || c == '-') && (before == 'e' || before == 'E') && !prefixed && IsDigit(next);
     if (!IsLetter(c) && !IsDigit(c) && c != '_' && !fraction && !exponent_sign) break;
     ++end;
   }
+  return end;
+}
+
+// e3, E+3
+bool Lexer::IsExponent(std::size_t at) const {
+  if (at >= text_.size() || (text_[at] != 'e' && text_[at] != 'E')) return false;
+  const bool has_sign = at + 1 < text_.size() && (text_[at + 1] == '+' || text_[at + 1] == '-');
+  const std::size_t digit = at + (has_sign ? 2 : 1);
+  return digit < text_.size() && IsDigit(text_[digit]);
+}
+
+// The end of `.5` or `.5e-3`; of a modifier such as `.2d` no more than its digits.
+std::size_t Lexer::ScanFraction(std::size_t begin) const {
+  std::size_t end = begin + 1;
+  while (end < text_.size() && IsDigit(text_[end])) ++end;
+  if (!IsExponent(end)) return end;
+  end += 2;
+  while (end < text_.size() && IsDigit(text_[end])) ++end;
   return end;
 }
 
@@ -109,6 +134,8 @@ Token Lexer::Next() {
   } else if (c == '.' && end < text_.size() && IsNamePart(text_[end])) {
     token.kind = Token::Kind::kDotted;
     end = ScanDotted(begin);
+    const std::size_t number_end = IsDigit(text_[begin + 1]) ? ScanFraction(begin) : begin;
+    if (number_end >= end) token.kind = Token::Kind::kNumber, end = number_end;
   } else if (c == '"') {
     end = ScanString(begin);
     token.kind = Token::Kind::kString;
@@ -119,6 +146,7 @@ Token Lexer::Next() {
     }
   } else {
     token.kind = Token::Kind::kPunctuation;
+    if (IsLongOperator(text_.substr(begin, 2))) ++end;
   }
   token.text = text_.substr(begin, end - begin);
   at_ = end;

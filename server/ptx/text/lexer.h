@@ -15,9 +15,9 @@ struct Token {
     kEnd,
     kIdentifier,   // foo, %r1, $L__BB0_1
     kDotted,       // .f32, .L2::cache_hint, with the dot
-    kNumber,       // 12, 0x1F, 0f3F800000, 1.5e-3; the sign is a token of its own
+    kNumber,       // 12, 0x1F, 0f3F800000, 1.5e-3, .5; the sign is a token of its own
     kString,       // "...", with the quotes
-    kPunctuation,  // One character.
+    kPunctuation,  // One character, or an operator of two: << >> <= >= == != && ||
     kBroken,       // A string or comment without an end.
   };
   Kind kind = Kind::kEnd;
@@ -41,6 +41,8 @@ class Lexer {
   // False when a comment has no end.
   bool SkipSpace();
   std::size_t ScanNumber(std::size_t begin) const;
+  bool IsExponent(std::size_t at) const;
+  std::size_t ScanFraction(std::size_t begin) const;
   std::size_t ScanDotted(std::size_t begin) const;
   std::size_t ScanString(std::size_t begin) const;
   void NewLine(std::size_t next);

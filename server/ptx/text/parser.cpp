@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "server/ptx/text/constant.h"
 #include "server/ptx/text/indexed_arrays.h"
+#include "server/ptx/text/initializer.h"
 #include "server/ptx/text/lexer.h"
 #include "server/ptx/text/literal.h"
 
@@ -23,7 +26,7 @@ constexpr std::size_t kQuotedBytesMax = 40;       // Longest token in an error m
 //
 // After the first error the current token is kEnd for ever, so every loop ends by itself. Only
 // Run() needs to ask whether all went well.
-class Parser {
+class Parser final : private TokenSource {
  public:
   explicit Parser(std::string_view text) : lexer_(text) { Advance(); }
 
@@ -33,7 +36,8 @@ class Parser {
  private:
   using Kind = Token::Kind;
 
-  void Advance();
+  const Token& Current() const override { return token_; }
+  void Advance() override;
   void Fail(std::string_view what, StatusCode code = StatusCode::kInvalidArgument);
   bool failed() const { return !error_.ok(); }
   bool AtEnd() const { return token_.kind == Kind::kEnd; }
@@ -44,6 +48,8 @@ class Parser {
   void Expect(std::string_view text);
   std::string TakeIdentifier(std::string_view what);
   std::uint64_t TakeInteger(std::string_view what, std::uint64_t max);
+  Constant TakeConstant(const ConstantStart& start);
+  std::uint64_t TakeSize(std::string_view what, std::uint64_t max, bool ends_at_greater = false);
   void CountStatement();
 
   // Verbatim text: tokens apart by one blank where the source had white space.
@@ -68,6 +74,7 @@ class Parser {
   Variable ParseVariableHead(std::string linkage);
   void ParsePointerAttributes(Variable& variable);
   void ParseDeclarator(Variable& variable);
+  void SetExtent(Variable& variable, std::uint64_t extent);
   template <typename Add>
   void ParseVariables(std::string linkage, Add add);
 
@@ -77,8 +84,10 @@ class Parser {
   Operand ParseSingleOperand(std::uint32_t depth);
   void ParseElements(Operand& operand, std::string_view close, std::uint32_t depth);
   Operand ParseAtom();
-  void ParseNumber(Operand& operand, bool minus);
-  void ParseOffsets(Operand& operand);
+  Operand ParseConstantOperand(ConstantStart start);
+  void ParseOffset(Operand& operand);
+  bool AtName() const;
+  bool AtListOf(std::uint32_t depth) const;
   Operand ParseElement(Operand array);
 
   Lexer lexer_;
@@ -89,6 +98,7 @@ class Parser {
   IndexedArrays arrays_;
   // The following are of the instruction that is being parsed.
   bool is_move_ = false;
+  bool is_call_ = false;
   std::optional<IndexedElement> indexed_;
 };
 
@@ -173,6 +183,24 @@ std::uint64_t Parser::TakeInteger(std::string_view what, std::uint64_t max) {
   }
   Advance();
   return literal->bits;
+}
+
+Constant Parser::TakeConstant(const ConstantStart& start) {
+  const Result<Constant> value = ParseConstant(*this, start);
+  if (value) return *value;
+  Fail(value.status().message(), value.status().code());
+  return {};
+}
+
+// A constant expression that is no negative number.
+std::uint64_t Parser::TakeSize(std::string_view what, std::uint64_t max, bool ends_at_greater) {
+  const Constant value = TakeConstant({.ends_at_greater = ends_at_greater});
+  if (!value.IsInteger()) {
+    Fail("expected " + std::string(what) + " as an integer");
+  } else if (value.bits > max) {
+    Fail(std::string(what) + " above " + std::to_string(max), StatusCode::kLimitExceeded);
+  }
+  return failed() ? 0 : value.bits;
 }
 
 void Parser::CountStatement() {
@@ -428,7 +456,7 @@ Variable Parser::ParseVariableHead(std::string linkage) {
   while (token_.kind == Kind::kDotted) {
     if (Accept(".align")) {
       variable.alignment =
-          static_cast<std::uint32_t>(TakeInteger("an alignment in bytes", kAlignmentMax));
+          static_cast<std::uint32_t>(TakeSize("an alignment in bytes", kAlignmentMax));
       if (!std::has_single_bit(variable.alignment)) Fail("an alignment is a power of two");
     } else if (At(".v2") || At(".v4") || At(".v8")) {
       variable.vector_size = static_cast<std::uint8_t>(token_.text[2] - '0');
@@ -447,6 +475,9 @@ Variable Parser::ParseVariableHead(std::string linkage) {
     }
   }
   if (variable.type.empty()) Fail("expected the type of a variable");
+  const bool in_registers =
+      variable.space == StateSpace::kRegister || variable.space == StateSpace::kParameter;
+  if (variable.type == "pred" && !in_registers) Fail("a predicate is a register");
   return variable;
 }
 
@@ -461,8 +492,7 @@ void Parser::ParsePointerAttributes(Variable& variable) {
     variable.attributes += token_.text;
     Advance();
     if (has_number) {
-      variable.attributes +=
-          ' ' + std::to_string(TakeInteger("an alignment in bytes", kAlignmentMax));
+      variable.attributes += ' ' + std::to_string(TakeSize("an alignment in bytes", kAlignmentMax));
     }
   }
 }
@@ -472,7 +502,7 @@ void Parser::ParseDeclarator(Variable& variable) {
   variable.name = TakeIdentifier("the name of a variable");
   if (Accept("<")) {
     variable.register_count =
-        static_cast<std::uint32_t>(TakeInteger("a number of registers", kRegisterFamilyMax));
+        static_cast<std::uint32_t>(TakeSize("a number of registers", kRegisterFamilyMax, true));
     if (variable.register_count == 0 || variable.space != StateSpace::kRegister) {
       Fail("'<' takes a number of registers");
     }
@@ -480,7 +510,7 @@ void Parser::ParseDeclarator(Variable& variable) {
   }
   std::uint64_t bytes = std::max<std::uint64_t>(variable.ElementBytes(), 1);
   while (Accept("[")) {
-    const std::uint64_t extent = At("]") ? 0 : TakeInteger("an extent", kVariableBytesMax);
+    const std::uint64_t extent = At("]") ? 0 : TakeSize("an extent", kVariableBytesMax);
     Expect("]");
     if (variable.extents.size() == kExtentsMax) {
       Fail("more than " + std::to_string(kExtentsMax) + " dimensions", StatusCode::kLimitExceeded);
@@ -492,6 +522,15 @@ void Parser::ParseDeclarator(Variable& variable) {
       Fail("a variable of more than " + std::to_string(kVariableBytesMax) + " bytes",
            StatusCode::kLimitExceeded);
     }
+  }
+}
+
+// Of an array whose initial values alone say how many there are.
+void Parser::SetExtent(Variable& variable, std::uint64_t extent) {
+  variable.extents.front() = extent;
+  if (variable.Bytes() > kVariableBytesMax) {
+    Fail("a variable of more than " + std::to_string(kVariableBytesMax) + " bytes",
+         StatusCode::kLimitExceeded);
   }
 }
 
@@ -512,6 +551,8 @@ void Parser::ParseVariables(std::string linkage, Add add) {
         }
       }
       if (text.empty()) Fail("expected an initial value");
+      const bool is_unsized = !variable.extents.empty() && variable.extents.front() == 0;
+      if (is_unsized) SetExtent(variable, CountInitialElements(text));
     }
     arrays_.Note(variable);
     if (!failed()) add(std::move(variable));
@@ -553,6 +594,7 @@ void Parser::ParseNamed(std::vector<Statement>& body) {
 Instruction Parser::ParseInstruction(SourcePosition position, std::string opcode) {
   Instruction instruction{.position = position, .opcode = std::move(opcode)};
   is_move_ = instruction.opcode == "mov";
+  is_call_ = instruction.opcode == "call";
   indexed_.reset();
   while (token_.kind == Kind::kDotted) {
     instruction.modifiers.emplace_back(token_.text.substr(1));
@@ -586,6 +628,7 @@ Operand Parser::ParseSingleOperand(std::uint32_t depth) {
     operand.kind = Operand::Kind::kVector;
     ParseElements(operand, "}", depth);
   } else if (Accept("(")) {
+    if (!AtListOf(depth)) return ParseConstantOperand({.in_parentheses = true});
     operand.kind = Operand::Kind::kList;
     ParseElements(operand, ")", depth);
   } else if (Accept("[")) {
@@ -605,6 +648,14 @@ Operand Parser::ParseSingleOperand(std::uint32_t depth) {
   return operand;
 }
 
+// Whether what follows a '(' is the list of a call, or of an instruction that nobody here knows.
+// Else it is a constant expression.
+bool Parser::AtListOf(std::uint32_t depth) const {
+  return (is_call_ && depth == 1) || AtName() || At("{") || At("[") || At(")");
+}
+
+bool Parser::AtName() const { return token_.kind == Kind::kIdentifier && !At("WARP_SZ"); }
+
 void Parser::ParseElements(Operand& operand, std::string_view close, std::uint32_t depth) {
   while (!At(close) && !AtEnd()) {
     operand.elements.push_back(ParseOperand(depth + 1));
@@ -615,21 +666,22 @@ void Parser::ParseElements(Operand& operand, std::string_view close, std::uint32
 
 Operand Parser::ParseAtom() {
   Operand operand;
-  operand.negated = Accept("!");
-  const bool minus = Accept("-");
-  if (token_.kind == Kind::kNumber) {
-    ParseNumber(operand, minus);
-  } else {
-    // A minus before a register is read by vmad alone.
-    if (minus) operand.text = '-';
-    operand.text += TakeIdentifier("an operand");
-    while (token_.kind == Kind::kDotted && !token_.after_space) {
-      operand.text += token_.text;
-      Advance();
-    }
+  char sign = '\0';
+  if (At("!") || At("-")) {
+    sign = token_.text.front();
+    Advance();
   }
-  if (At("[") && operand.kind == Operand::Kind::kName) return ParseElement(std::move(operand));
-  ParseOffsets(operand);
+  if (!AtName()) return ParseConstantOperand({.sign = sign});
+  operand.negated = sign == '!';
+  // A minus before a register is read by vmad alone.
+  if (sign == '-') operand.text = '-';
+  operand.text += TakeIdentifier("an operand");
+  while (token_.kind == Kind::kDotted && !token_.after_space) {
+    operand.text += token_.text;
+    Advance();
+  }
+  if (At("[")) return ParseElement(std::move(operand));
+  ParseOffset(operand);
   return operand;
 }
 
@@ -640,12 +692,12 @@ Operand Parser::ParseElement(Operand array) {
   if (indexed_) Fail("one operand has an index");
   Expect("[");
   Operand index;
-  if (token_.kind == Kind::kNumber) {
-    ParseNumber(index, false);
-  } else {
+  if (AtName()) {
     index.text = TakeIdentifier("an index");
+    ParseOffset(index);
+  } else {
+    index = ParseConstantOperand({});
   }
-  ParseOffsets(index);
   Expect("]");
   if (failed()) return array;
   array.kind = is_move_ ? Operand::Kind::kName : Operand::Kind::kAddress;
@@ -659,43 +711,50 @@ Operand Parser::ParseElement(Operand array) {
   return array;
 }
 
-void Parser::ParseNumber(Operand& operand, bool minus) {
-  const auto literal = ParseLiteral(token_.text);
-  if (!literal) {
-    Fail("not a number of 64 bits");
-    return;
-  }
-  operand.kind = literal->is_float ? Operand::Kind::kFloat : Operand::Kind::kInteger;
-  operand.text = minus ? "-" : "";
-  operand.text += token_.text;
-  std::uint64_t bits = literal->bits;
-  if (minus && literal->is_float) bits ^= std::uint64_t{1} << (literal->float_bytes * 8 - 1);
-  if (minus && !literal->is_float) bits = 0 - bits;
-  operand.integer = static_cast<std::int64_t>(bits);
-  Advance();
+std::string Hexadecimal(std::uint64_t bits, int digits) {
+  std::array<char, 17> text = {};
+  std::snprintf(text.data(), text.size(), "%0*llX", digits, static_cast<unsigned long long>(bits));
+  return text.data();
 }
 
-void Parser::ParseOffsets(Operand& operand) {
-  std::uint64_t offset = 0;
-  bool any = false;
-  while (At("+") || At("-")) {
-    bool minus = At("-");
+// A number keeps its spelling; of any other expression the value remains.
+Operand Parser::ParseConstantOperand(ConstantStart start) {
+  Operand operand{.kind = Operand::Kind::kInteger};
+  if (token_.kind == Kind::kNumber && !start.in_parentheses && start.sign != '!') {
+    const auto literal = ParseLiteral(token_.text);
+    if (!literal) {
+      Fail("not a number of 64 bits");
+      return operand;
+    }
+    start.literal = ConstantOf(*literal);
+    if (start.sign != '\0') operand.text = start.sign;
+    operand.text += token_.text;
     Advance();
-    if (Accept("-")) minus = !minus;
-    const std::uint64_t term = TakeInteger("an offset", UINT64_MAX);
-    offset += minus ? 0 - term : term;
-    any = true;
+    const bool is_alone = At(",") || At(";") || At("]") || At("}") || At(")") || At("[");
+    if (!is_alone) operand.text.clear();
   }
-  if (!any) return;
-  if (operand.kind == Operand::Kind::kName) {
-    operand.offset = static_cast<std::int64_t>(offset);
-  } else if (operand.kind == Operand::Kind::kInteger) {
-    operand.integer =
-        static_cast<std::int64_t>(static_cast<std::uint64_t>(operand.integer) + offset);
-    operand.text = std::to_string(operand.integer);
+  const Constant value = TakeConstant(start);
+  operand.integer = static_cast<std::int64_t>(value.bits);
+  if (!value.IsInteger()) operand.kind = Operand::Kind::kFloat;
+  if (!operand.text.empty()) return operand;
+  if (value.kind == Constant::Kind::kDouble) {
+    operand.text = "0d" + Hexadecimal(value.bits, 16);
+  } else if (value.kind == Constant::Kind::kFloatBits) {
+    operand.text = "0f" + Hexadecimal(value.bits, 8);
   } else {
-    Fail("only names and integers take an offset");
+    operand.text = std::to_string(operand.integer);
   }
+  return operand;
+}
+
+// name+constant. ptxas knows no '-' there; compilers write +-4, people -4.
+void Parser::ParseOffset(Operand& operand) {
+  if (!At("+") && !At("-")) return;
+  const char sign = token_.text.front();
+  Advance();
+  const Constant value = TakeConstant({.sign = sign});
+  if (!value.IsInteger()) Fail("an offset is an integer");
+  operand.offset = static_cast<std::int64_t>(value.bits);
 }
 
 }  // namespace
