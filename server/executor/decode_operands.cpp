@@ -166,13 +166,28 @@ std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandT
       Missing(instruction_->Spelling() + " with operand " + operand.text);
       return 0;
     }
-    return Resized(frame_.RegisterOffset(reg), width, type.width, type.is_signed);
+    const std::uint32_t row =
+        Resized(frame_.RegisterOffset(reg), width, type.width, type.is_signed);
+    return operand.offset == 0 ? row : SumSource(row, operand.offset, type);
   }
-  if (operand.text == "WARP_SZ") return frame_.ConstantRow(kLanes, type.width);
   if (operand.text.starts_with('%')) return SpecialSource(operand.text, type);
   if (const auto symbol = FindSymbol(operand.text)) return SymbolSource(operand, *symbol, type);
   Missing("unknown name '" + operand.text + "'");
   return 0;
+}
+
+// register+constant: ptxas adds integers, whatever the instruction does with the sum.
+std::uint32_t FunctionDecoder::SumSource(std::uint32_t row, std::int64_t addend,
+                                         const OperandType& type) {
+  if (type.name.find('f') != std::string::npos) {
+    Missing(instruction_->Spelling() + " of a register and an offset");
+  }
+  const std::uint32_t sum = frame_.ScratchRow(type.width);
+  const std::uint32_t constant = frame_.ConstantRow(static_cast<std::uint64_t>(addend), type.width);
+  MicroOp& op = Emit(type.width == 8 ? "add.u64" : "add.u32", false);
+  op.a = row, op.b = constant;
+  op.destination = sum;
+  return sum;
 }
 
 std::uint32_t FunctionDecoder::SpecialSource(const std::string& name, const OperandType& type) {
@@ -226,7 +241,7 @@ std::uint32_t FunctionDecoder::Destination(const Operand& operand, const Operand
   if (operand.text == "_") return frame_.ScratchRow(type.width);
   const std::uint32_t reg = flow_.FindRegister(operand.text);
   if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) == 0 ||
-      flow_.registers[reg].vector_size != 1) {
+      flow_.registers[reg].vector_size != 1 || operand.offset != 0) {
     Missing("unknown register '" + operand.text + "'");
     return frame_.ScratchRow(type.width);
   }
@@ -257,7 +272,7 @@ std::uint32_t FunctionDecoder::PredicateSource(const Operand& operand) {
     negated = operand.integer == 0;
   } else {
     const std::uint32_t reg = flow_.FindRegister(operand.text);
-    if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) != 0) {
+    if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) != 0 || operand.offset != 0) {
       Missing("unknown predicate '" + operand.text + "'");
       return kAlwaysTrue;
     }

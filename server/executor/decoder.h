@@ -159,6 +159,7 @@ class FunctionDecoder {
   void Missing(const std::string& what);
   std::uint32_t Source(const Operand& operand, const OperandType& type);
   std::uint32_t SourceName(const Operand& operand, const OperandType& type);
+  std::uint32_t SumSource(std::uint32_t row, std::int64_t addend, const OperandType& type);
   std::uint32_t SpecialSource(const std::string& name, const OperandType& type);
   std::uint32_t SymbolSource(const Operand& operand, const Symbol& symbol, const OperandType& type);
   std::uint32_t ConstantOf(const Operand& operand, const OperandType& type);

@@ -326,6 +326,46 @@ TEST_P(IntegerOps, LiteralsFillTheTypesWidth) {
          ", -3, -1"});
 }
 
+// What a constant expression is worth is the parser's; here it reaches every kind of operand.
+TEST_P(IntegerOps, OperandsAreConstantExpressions) {
+  const Reference sum = Scalar<u32, u32>([](u32 a, u32 b) { return (a + 5) * 20 + (b & ~2u); });
+  Check({"constant expressions",
+         "u32",
+         {"u32", "u32"},
+         sum,
+         {},
+         "$g and.b32 %t, $b, ~0x2;\n$g add.u32 $d, $a, (1<<2)|1;\n"
+         "$g mad.lo.u32 $d, $d, 5 * (6 - 2), %t;",
+         {},
+         0,
+         0,
+         {},
+         "  .reg .b32 %t;\n"});
+  Check({"register and constant",
+         "u32",
+         {"u32", "u32"},
+         sum,
+         {},
+         "$g and.b32 %t, $b, -3;\n$g mov.b32 $d, $a+(4+1);\n$g mul.lo.u32 $d, $d, 10*2;\n"
+         "$g add.u32 %t, %t+-7, 7;\n$g add.u32 $d, $d, %t;",
+         {},
+         0,
+         0,
+         {},
+         "  .reg .b32 %t;\n"});
+  Check({"mov.u64",
+         "u64",
+         {"u64"},
+         Scalar<u64>([](u64 a) { return a + (u64{1} << 40); }),
+         "+(1<<40)"});
+  Check({"mov.b64",
+         "b64",
+         {"b32"},
+         Scalar<u32>([](u32 a) { return u64{a} | u64{12} << 32; }),
+         {},
+         "$g mov.b64 $d, {$a, 3*4};"});
+}
+
 GPUSHARED_INSTANTIATE_FLAVOURS(IntegerOps);
 
 }  // namespace
