@@ -45,9 +45,14 @@ ExecStart=/usr/bin/gpushared --config /etc/gpushared/gpushared.toml --device cpu
 WatchdogSec=8
 UNIT
 systemctl daemon-reload
+printf '%s\n' '#!/bin/sh' 'echo "$(id -u) $*" >/run/modprobe' >/usr/bin/nvidia-modprobe
+chmod 755 /usr/bin/nvidia-modprobe
 
 must "systemctl start returns when clients can connect" systemctl start gpushared.service
 must "and they can" gpusharedctl status
+# Later starts are of machines without a GPU, which lack the program.
+[[ $(cat /run/modprobe) == "0 -u -c=0" ]] && ok "device files are made as root" || bad "nvidia-modprobe: $(cat /run/modprobe)"
+rm -f /usr/bin/nvidia-modprobe
 [[ $(property StatusText) == serving ]] && ok "systemctl status says what it does" || bad "status: $(property StatusText)"
 
 # The tests of the compiler's sandbox, in a unit that takes away all that the service's does.
