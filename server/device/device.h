@@ -497,6 +497,11 @@ class Device {
   // local memory. Counted whenever a thread leaves a launch. Any thread.
   virtual std::uint64_t executor_bytes() const { return 0; }
 
+  // Tells all kernels that look for it to end, as RequestKill would tell one, without any call of
+  // the device's driver: the device thread may be inside of one that waits for such a kernel. Their
+  // launches fail with kLimitExceeded. False: no kernel looks. Any thread.
+  virtual bool TellKernelsToEnd() { return false; }
+
   // Whether RequestKill would end this launch while it runs. Where DeviceInfo::can_kill it ends
   // any, and for certain; elsewhere those whose kernels look for it, if they do.
   virtual bool CanKill(const LaunchWork& /*work*/) const { return info().can_kill; }

@@ -16,7 +16,7 @@ if(TARGET gpushared::worker)
       worker/control/parts_test.cpp worker/control/kernel_output_test.cpp numa_test.cpp thread_priority_test.cpp
       worker/control/explain_test.cpp
       worker/control/session_test.cpp worker/control/session_memory_test.cpp worker/control/session_moves_test.cpp
-      worker/control/cost_file_test.cpp
+      worker/control/cost_file_test.cpp worker/control/device_watch_test.cpp
       worker/control/trace_test.cpp worker/control/slow_calls_test.cpp
     GROUP 7
     LINK gpushared_worker_harness gpushared::device_thread gpushared::logging nlohmann_json::nlohmann_json

@@ -184,7 +184,10 @@ class StepSpace : public device::Space {
 };
 
 StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
-    : options_(options), wake_(std::move(wake)), runs_at_once_(options.runs_at_once) {
+    : options_(options),
+      wake_(std::move(wake)),
+      launches_stand_(options.launches_stand),
+      runs_at_once_(options.runs_at_once) {
   info_.name = "stepped device";
   info_.id = "step:0";
   info_.kind = "step";
@@ -232,6 +235,10 @@ Result<std::unique_ptr<device::Space>> StepDevice::CreateSpace(
 
 void StepDevice::Submit(const device::LaunchWork& work) {
   std::this_thread::sleep_for(options_.submitting_takes);
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !launches_stand_; });
+  }
   Submission submission;
   submission.kernel = work.module->kernels()[work.kernel].name;
   submission.may_be_stopped = work.may_be_stopped;
@@ -381,6 +388,15 @@ void StepDevice::RequestStop(device::WorkId id) {
   }
 }
 
+bool StepDevice::TellKernelsToEnd() {
+  const std::lock_guard lock(mutex_);
+  if (!options_.may_be_killed) return false;
+  ++times_told_to_end_;
+  if (options_.told_kernels_leave) launches_stand_ = false;
+  changed_.notify_all();
+  return true;
+}
+
 void StepDevice::RequestKill(device::WorkId id) {
   const std::lock_guard lock(mutex_);
   ++kills_asked_;
@@ -483,6 +499,11 @@ std::size_t StepDevice::kills_asked() const {
   return kills_asked_;
 }
 
+std::size_t StepDevice::times_told_to_end() const {
+  const std::lock_guard lock(mutex_);
+  return times_told_to_end_;
+}
+
 std::size_t StepDevice::times_asked() const {
   const std::lock_guard lock(mutex_);
   return times_asked_;
@@ -545,6 +566,7 @@ void StepDevice::HoldNothing() {
   held_below_bytes_ = 0;
   holds_moves_out_ = false;
   released_ = held_;
+  launches_stand_ = false;
   changed_.notify_all();
 }
 

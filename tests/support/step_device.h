@@ -34,7 +34,11 @@ struct StepDeviceOptions {
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
   bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
   bool can_kill = true;
-  bool may_be_killed = false;   // Where can_kill is not set: launches, which the test ends then.
+  bool may_be_killed = false;  // Where can_kill is not set: launches, which the test ends then.
+  // Submitting a launch does not return until HoldNothing, or until kernels are told to end, if
+  // they leave then.
+  bool launches_stand = false;
+  bool told_kernels_leave = false;
   bool must_be_polled = false;  // While work is here; nobody is woken then.
   bool spinning_pays = false;
   bool runs_graphs = false;  // Several nodes come as one submission.
@@ -73,6 +77,7 @@ class StepDevice : public device::Device {
   void Submit(const device::FillWork& work) override;
   void SubmitGraph(const device::GraphWork& work) override;
   bool CanStop(const device::LaunchWork& work, std::chrono::nanoseconds expected) override;
+  bool TellKernelsToEnd() override;
   bool CanKill(const device::LaunchWork&) const override {
     return options_.can_kill || options_.may_be_killed;
   }
@@ -99,6 +104,7 @@ class StepDevice : public device::Device {
   std::size_t running_count() const;
   std::size_t stops_asked() const;
   std::size_t kills_asked() const;
+  std::size_t times_told_to_end() const;
   std::size_t times_asked() const;  // For completions.
   int spaces_alive() const;
   // The isolation of the space made last.
@@ -155,6 +161,7 @@ class StepDevice : public device::Device {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_, all below.
+  bool launches_stand_;
   bool runs_at_once_;
   bool armed_ = true;  // The next completion calls wake_.
   std::deque<Work> running_;
@@ -162,6 +169,7 @@ class StepDevice : public device::Device {
   std::vector<Submission> submissions_;
   std::size_t stops_asked_ = 0;
   std::size_t kills_asked_ = 0;
+  std::size_t times_told_to_end_ = 0;
   std::size_t times_asked_ = 0;
   int spaces_alive_ = 0;
   device::Isolation isolation_ = device::Isolation::kOff;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mail of the device thread; costs of kernels, which come with it, are kept on disk.
+// Mail of the device thread, and its silence; costs of kernels, which come with it, are kept on
+// disk.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,8 +11,17 @@
 #include <spdlog/spdlog.h>
 
 #include "server/worker/control/worker_impl.h"
+#include "server/worker/device_thread/device_loss.h"
 
 namespace gpushared::server {
+
+namespace {
+
+std::string Seconds(std::chrono::nanoseconds time) {
+  return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
+}
+
+}  // namespace
 
 KeptCosts Worker::Impl::ReadKeptCosts() const {
   KeptCosts nothing{.costs = {}, .seed = MakeHashSeed()};
@@ -146,7 +156,60 @@ void Worker::Impl::Handle(const KernelNoted& message) {
                       fmt::format("{}: {}", device_->info().id, message.text));
 }
 
+// ---- a device thread that stands
+
+DeviceWatch::Limits Worker::Impl::WatchLimits(const WorkerOptions& options) {
+  std::chrono::nanoseconds longest = options.call_max;
+  // A call may wait for a kernel, which may run for so long.
+  for (const auto& limit : options.kernel_limits)
+    longest = std::max(longest, limit.value_or(longest));
+  return DeviceWatch::LimitsFor(longest, options.leaves_within);
+}
+
+void Worker::Impl::WatchDevice() {
+  watch_timer_.expires_after(device_watch_.limits().interval);
+  watch_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    switch (device_watch_.Look(device_thread_->turn_steps())) {
+      case DeviceWatch::Verdict::kFine:
+        break;
+      case DeviceWatch::Verdict::kTellKernels:
+        TellKernelsToEnd();
+        break;
+      case DeviceWatch::Verdict::kLost:
+        LoseStandingDevice(" and did not come back when kernels were told to end");
+        break;
+    }
+    if (!is_lost()) WatchDevice();
+  });
+}
+
+// All of them: since the device thread stands, each has been with the driver for longer than a
+// kernel may run, and which one the driver waits for nobody can tell.
+void Worker::Impl::TellKernelsToEnd() {
+  if (!device_->TellKernelsToEnd()) return LoseStandingDevice("");
+  spdlog::error(
+      "{}: the device thread has been inside of one call of the driver for {}: kernels that can be "
+      "ended without the driver are told to end",
+      device_->info().id, Seconds(device_watch_.stood()));
+}
+
+void Worker::Impl::LoseStandingDevice(const std::string& in_vain) {
+  std::vector<std::string> suspects;
+  for (const auto& [id, session] : sessions_) {
+    if (std::optional<std::string> running = session->ShownRunning()) {
+      suspects.push_back(*std::move(running));
+    }
+  }
+  Handle(DeviceLost{DescribeDeviceLoss(
+      device_->info().id,
+      fmt::format("the device thread has been inside of one call of the driver for {}{}",
+                  Seconds(device_watch_.stood()), in_vain),
+      suspects)});
+}
+
 void Worker::Impl::Handle(const DeviceLost& message) {
+  if (is_lost()) return;  // A device thread that came back after all may say it, too.
   // The clients hear it from us, those who ask later from the broker, and what is left goes with
   // this process. The broker first: who comes back at once is to meet our successor.
   spdlog::critical("{}", message.status.message());

@@ -13,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ipc/wire/layout.h"
+#include "server/device/shown_name.h"
 #include "server/worker/control/session_calls.h"
 
 namespace gpushared::server {
@@ -238,7 +239,7 @@ void Session::Attach() {
                          .pid = attach_.peer.pid});
   // The client sees with its welcome whether its memory may be moved.
   if (memory_moves()) client->outlet.ShowMemory(attach_.guaranteed_bytes, 0, 0);
-  is_attached_ = true;
+  attached_ = client.get();
   environment_.device_thread.Post(AttachClient{std::move(client)});
 }
 
@@ -366,19 +367,38 @@ void Session::End(Status why) {
   pidfd_.close(ignored);
   on_applied_ = nullptr;
   on_room_ = nullptr;
-  if (is_attached_) environment_.device_thread.Post(DetachClient{id()});
+  if (attached_ != nullptr) environment_.device_thread.Post(DetachClient{id()});
   if (environment_.loader != nullptr) environment_.loader->Cancel(id());
   CheckOver();
 }
 
 void Session::OnDetached(std::unique_ptr<ClientState> client) {
+  attached_ = nullptr;
   client.reset();
-  is_attached_ = false;
   CheckOver();
 }
 
+std::optional<std::string> Session::ShownRunning() const {
+  if (attached_ == nullptr) return std::nullopt;
+  const RunningWork::Work work = attached_->running.Get();
+  std::string what = "work";
+  if (work.kind == RunningWork::Kind::kNothing) return std::nullopt;
+  if (work.kind == RunningWork::Kind::kGraph) what = fmt::format("graph {}", work.number);
+  if (work.kind == RunningWork::Kind::kKernel) {
+    // It may have ended since, and its module with it.
+    const auto module = memory_->modules.find(work.module);
+    const bool is_known =
+        module != memory_->modules.end() && work.number < module->second.module->kernels().size();
+    what = !is_known
+               ? "a kernel"
+               : fmt::format("kernel '{}'",
+                             device::ShownName(module->second.module->kernels()[work.number].name));
+  }
+  return fmt::format("{} [{}]", what, who_);
+}
+
 void Session::CheckOver() {
-  if (!has_ended_ || is_attached_ || slow_calls_ > 0) return;
+  if (!has_ended_ || attached_ != nullptr || slow_calls_ > 0) return;
   // Not from within: the caller may be one of our own functions.
   boost::asio::post(environment_.context,
                     [&environment = environment_, id = id()] { environment.on_over(id); });
@@ -391,7 +411,7 @@ void Session::Change(const scheduler::ClientSpec& spec, const ClientCaps& caps) 
   if (environment_.loader != nullptr) {
     environment_.loader->SetRank(id(), static_cast<std::uint8_t>(spec_.scheduling_class));
   }
-  if (is_attached_ && !has_ended_)
+  if (attached_ != nullptr && !has_ended_)
     environment_.device_thread.Post(ChangeClient{id(), spec_, caps_});
 }
 

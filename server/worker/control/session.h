@@ -161,6 +161,9 @@ class Session : public std::enable_shared_from_this<Session> {
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
   SessionFacts Facts() const;
+  // Its work on the device, as far as that is known without asking the device thread: "kernel
+  // 'scale' [client 7 'train' pid 4121]". Nothing where it has none there.
+  std::optional<std::string> ShownRunning() const;
   // For a broker that does not know it.
   ipc::RosterSession Row() const;
 
@@ -322,7 +325,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool is_request_open_ = false;
   bool is_reading_ = false;   // A wait for readability is pending.
   bool is_flushing_ = false;  // A wait for writability is pending.
-  bool is_attached_ = false;  // The device thread has its state.
+  // The device thread has it: but for `running` it is not to be read. Null: it has none.
+  const ClientState* attached_ = nullptr;
   bool is_welcomed_ = false;
   std::uint32_t slow_calls_ = 0;  // That have not ended: a request's, and a move of memory.
   bool has_ended_ = false;

@@ -78,7 +78,7 @@ void Session::OnResizeStep(Resizing resizing, const ResizeStep& step) {
     memory_->mapped_bytes = *step.mapped;
     resizing.rooms_asked = 0;  // Those that were made in vain are bounded.
   }
-  if (step.use && is_attached_) {
+  if (step.use && attached_ != nullptr) {
     environment_.device_thread.Post(MemoryChanged{id(), *step.use});
   }
   bool goes_on = memory_->mapped_bytes != before && !resizing.is_last_step;

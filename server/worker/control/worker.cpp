@@ -222,6 +222,7 @@ int Worker::Impl::Run() {
   }
   WatchCosts();
   WatchLog();
+  WatchDevice();
   context_.run();
   // Threads may never come back then, see RunWorker.
   if (!ends_at_once()) {

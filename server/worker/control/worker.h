@@ -60,6 +60,10 @@ struct WorkerOptions {
   // How long it may take to end by itself where the device can only tell it to; then the worker
   // ends all the same. It looks once in thousands of turns of its loops.
   std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
+  // How long the device thread may be inside of one call of the device: so long, or as long as the
+  // longest kernel limit. Then kernels that look for it are told to end, and if that does not bring
+  // it back, the worker ends as for a lost device.
+  std::chrono::nanoseconds call_max = std::chrono::seconds(5);
   // Without an own compiler: whether the device's driver compiles for every client. Otherwise it
   // compiles only for root and the server's own user, who could harm this process anyway.
   bool driver_compiles_for_all = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control thread of a worker. Each duty has a file: worker.cpp begins and ends it,
-// broker_link.cpp serves the broker, device_mail.cpp hears the device thread, and admin_answers.cpp
-// answers operators.
+// broker_link.cpp serves the broker, device_mail.cpp hears the device thread and notices when it
+// stands, and admin_answers.cpp answers operators.
 
 #ifndef GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
 #define GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
@@ -28,6 +28,7 @@
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
 #include "server/worker/control/cost_file.h"
+#include "server/worker/control/device_watch.h"
 #include "server/worker/control/driver_output.h"
 #include "server/worker/control/kernel_output.h"
 #include "server/worker/control/session.h"
@@ -55,6 +56,8 @@ class Worker::Impl {
         control_([this] { WakeControl(); }),
         channel_(context_, channel.Release()),
         mail_(context_),
+        device_watch_(WatchLimits(options_)),
+        watch_timer_(context_),
         cost_timer_(context_),
         door_(context_),
         alone_timer_(context_),
@@ -100,6 +103,12 @@ class Worker::Impl {
   void Handle(const LookAtArenas& message);
   void Handle(const KernelNoted& message);
   void Handle(const DeviceLost& message);
+
+  // A device thread that sends none, because it stands inside of a call.
+  static DeviceWatch::Limits WatchLimits(const WorkerOptions& options);
+  void WatchDevice();
+  void TellKernelsToEnd();
+  void LoseStandingDevice(const std::string& in_vain);
 
   // The broker.
   void WatchChannel();
@@ -194,6 +203,8 @@ class Worker::Impl {
 
   std::unique_ptr<DriverOutput> driver_output_;  // Null where stdout is not the driver's.
   Descriptor mail_;
+  DeviceWatch device_watch_;
+  boost::asio::steady_timer watch_timer_;
   boost::asio::steady_timer cost_timer_;
   std::optional<ipc::RosterSocket> roster_socket_;
   Descriptor door_;  // A duplicate of it.

@@ -26,6 +26,7 @@
 #include "server/worker/device_thread/counters.h"
 #include "server/worker/device_thread/open_requests.h"
 #include "server/worker/device_thread/request_history.h"
+#include "server/worker/device_thread/running_work.h"
 #include "server/worker/device_thread/session_limits.h"
 #include "server/worker/device_thread/step_use.h"
 
@@ -59,6 +60,7 @@ class ClientOffers {
   // Its launches are better stoppable: somebody is here for whom the policy would stop them.
   bool must_give_way_ = false;
   std::uint32_t on_device_ = 0;
+  device::WorkId running_ = 0;  // The work that ClientState::running names; 0: none.
   std::array<std::uint32_t, ipc::kStreamsMax> on_device_of_stream_ = {};
 };
 
@@ -158,7 +160,8 @@ class ClientLife {
   std::optional<scheduler::TimePoint> kill_at_;  // Until it was killed.
 };
 
-// Set up by the control thread, then confined to the device thread until that hands it back.
+// Set up by the control thread, then confined to the device thread until that hands it back, except
+// `running`, which the control thread may read at any time.
 //
 // What the pointers name belongs to the session, which outlives this.
 class ClientState {
@@ -213,6 +216,7 @@ class ClientState {
   ClientStreams streams;
   ClientOutlet outlet;
   ClientOffers offers;
+  RunningWork running;  // Offers'.
   ClientRequests requests;
   ClientMemory memory;
   ClientCopies copies;

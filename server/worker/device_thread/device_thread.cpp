@@ -197,6 +197,7 @@ bool DeviceThread::MayHaveEnded() {
 }
 
 bool DeviceThread::Turn() {
+  CountTurnStep();
   scheduler::TimePoint now = Now();
   dispatcher_.offers().NoteHostDelay(now);
   bool was_busy = TakeMail(now);
@@ -243,6 +244,7 @@ bool DeviceThread::Turn() {
   }
   if (dispatcher_.limiter().has_ended()) ReportKernelsEnded(now);
   Report();
+  CountTurnStep();
   return was_busy;
 }
 

@@ -5,6 +5,7 @@
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DEVICE_THREAD_H_
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -59,7 +60,8 @@ std::chrono::nanoseconds DefaultSpinBudget(const device::DeviceInfo& info);
 // sleeps, announced on the worker page. A client's eventfd, the device, mail, or the lane's time
 // wakes it.
 //
-// All but the constructor, Start, Join and mailbox() is confined to the thread itself.
+// All but the constructor, Start, Join, mailbox() and turn_steps() is confined to the thread
+// itself.
 class DeviceThread {
  public:
   // `device`, `signal` and `control` outlive it.
@@ -83,6 +85,9 @@ class DeviceThread {
   std::vector<scheduler::KnownCost> TakeCosts();
   static scheduler::TimePoint Now();
   Mailbox<DeviceMessage>& mailbox() { return mailbox_; }
+  // Counts the beginnings and ends of turns: odd while one runs. One that stays odd is that of a
+  // thread that stands inside of a call.
+  std::uint64_t turn_steps() const { return turn_steps_.load(std::memory_order_relaxed); }
 
  private:
   DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
@@ -90,6 +95,8 @@ class DeviceThread {
                const DeviceThreadOptions& options, Doorbells doorbells);
 
   void KeepWithinBudget();
+  // This thread alone writes it: a load and a store, no atomic addition.
+  void CountTurnStep() { turn_steps_.store(turn_steps() + 1, std::memory_order_relaxed); }
   bool Turn();
   bool TakeMail(scheduler::TimePoint now);
   // Something on the device; the device says so once.
@@ -171,6 +178,7 @@ class DeviceThread {
   scheduler::TimePoint waited_at_;  // The end of its last sleep or rest.
   RealtimeBudget realtime_budget_;
   ThreadCounters counters_;
+  std::atomic<std::uint64_t> turn_steps_ = 0;
   std::thread thread_;
 };
 

@@ -13,13 +13,13 @@
 #include "gpushared/check.h"
 
 #include "ipc/wire/completion.h"
+#include "server/worker/device_thread/device_loss.h"
 
 namespace gpushared::server {
 
 namespace {
 
 constexpr std::size_t kCompletionsPerCall = 64;
-constexpr std::size_t kSuspectsNamedMax = 8;
 
 // `work`: a command, or a node of a graph.
 template <typename Work>
@@ -567,23 +567,14 @@ void Dispatcher::KillOverdue(scheduler::TimePoint now) {
 }
 
 void Dispatcher::DescribeLoss(const device::DeviceLoss& loss) {
-  std::string suspects;
-  std::size_t named = 0;
+  std::vector<std::string> suspects;
   for (const device::DeviceLoss::Suspect& suspect : loss.suspects) {
     const ClientState* const client = roster_.OnDevice(suspect.id);
     if (client == nullptr) continue;
-    if (++named > kSuspectsNamedMax) continue;
     const CommandSlot& command = client->streams.slab()[WorkName::Slot(suspect.id)];
-    suspects += fmt::format("{}{} {}", named == 1 ? "" : ", ", suspect.what,
-                            client->Who(command.stream, command.sequence));
+    suspects.push_back(suspect.what + " " + client->Who(command.stream, command.sequence));
   }
-  if (named > kSuspectsNamedMax) suspects += fmt::format(" and {} more", named - kSuspectsNamedMax);
-  const char* const who = named == 0   ? "nothing of any client was running"
-                          : named == 1 ? "caused by "
-                                       : "caused by one of ";
-  loss_ = Status(StatusCode::kDeviceLost,
-                 fmt::format("device {} lost with all memory on it: {}; {}{}", device_.info().id,
-                             loss.why.message(), who, suspects));
+  loss_ = DescribeDeviceLoss(device_.info().id, loss.why.message(), suspects);
 }
 
 std::optional<scheduler::TimePoint> Dispatcher::wake_at() const {

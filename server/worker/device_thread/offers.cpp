@@ -312,7 +312,33 @@ void Offers::CountSubmission(ClientState& client, CommandSlot& command, schedule
   if (command.submission().counts_as_high && high_on_device_++ == 0) high_since_ = now;
   --client.offers.queued_;
   ++client.offers.on_device_;
+  if (client.offers.running_ == 0) NameRunning(client, command);
   requests_.OnOffersChanged(client, now);
+}
+
+void Offers::NameRunning(ClientState& client, const CommandSlot& command) {
+  using Kind = RunningWork::Kind;
+  client.offers.running_ = command.name();
+  if (command.kind == CommandKind::kLaunch) {
+    const auto& launch = std::get<device::LaunchWork>(command.work);
+    client.running.Set(
+        {.kind = Kind::kKernel, .module = command.modules[0], .number = launch.kernel});
+  } else if (command.kind == CommandKind::kGraph) {
+    client.running.Set({.kind = Kind::kGraph, .number = command.graph->number()});
+  } else {
+    client.running.Set({.kind = Kind::kUnnamed});
+  }
+}
+
+// Of other streams' work nobody knows which is the oldest: it has no name until the next comes.
+void Offers::NameNextRunning(ClientState& client, const CommandSlot& left) {
+  const CommandSlab& slab = client.streams.slab();
+  if (left.next != kNoSlot && slab[left.next].state() == CommandState::kOnDevice) {
+    return NameRunning(client, slab[left.next]);
+  }
+  client.offers.running_ = 0;
+  client.running.Set({.kind = client.offers.on_device_ == 0 ? RunningWork::Kind::kNothing
+                                                            : RunningWork::Kind::kUnnamed});
 }
 
 // ---- and off it
@@ -345,6 +371,7 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
   if (--client.offers.on_device_of_stream_[command.stream] == 0) --streams_on_device_;
   if (submission.counts_as_high) --high_on_device_;
   --client.offers.on_device_;
+  if (client.offers.running_ == command.name()) NameNextRunning(client, command);
   requests_.OnOffersChanged(client, now);
   if (tracer_.is_on()) [[unlikely]]
     tracer_.OnLeft(client, command, completion, stay, lane_.uncharged());

@@ -94,6 +94,9 @@ class Offers {
   static void TakeBack(ClientState& client, std::span<const std::uint64_t> names);
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
+  // Names the work to the control thread; the first of those of a client that are on the device.
+  static void NameRunning(ClientState& client, const CommandSlot& command);
+  static void NameNextRunning(ClientState& client, const CommandSlot& left);
   [[gnu::noinline]] void AskToStop(device::WorkId name, scheduler::TimePoint now);
   // Notes what leaves the device while work of the high class is there.
   void NoteUncut(ClientState& client, const CommandSlot& command, const Stay& stay) const;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/control/device_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpushared::server {
+
+using std::chrono::nanoseconds;
+
+DeviceWatch::Limits DeviceWatch::LimitsFor(nanoseconds turn_max, nanoseconds leaves_within) {
+  // An idle worker wakes up once a second for it.
+  constexpr nanoseconds kIntervalMin = std::chrono::milliseconds(1);
+  constexpr nanoseconds kIntervalMax = std::chrono::seconds(1);
+  return {.interval = std::clamp(turn_max / 10, kIntervalMin, kIntervalMax),
+          .turn_max = turn_max,
+          .leaves_within = leaves_within};
+}
+
+DeviceWatch::Verdict DeviceWatch::Look(std::uint64_t turn_steps) {
+  const bool is_in_turn = turn_steps % 2 != 0;
+  if (std::exchange(turn_steps_, turn_steps) != turn_steps || !is_in_turn) {
+    stood_ = nanoseconds(0);
+    has_told_ = is_lost_ = false;
+    return Verdict::kFine;
+  }
+  stood_ += limits_.interval;
+  if (stood_ >= limits_.turn_max && !std::exchange(has_told_, true)) return Verdict::kTellKernels;
+  const bool is_over = stood_ >= limits_.turn_max + limits_.leaves_within;
+  return is_over && !std::exchange(is_lost_, true) ? Verdict::kLost : Verdict::kFine;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device thread that stands inside of a call of its device.
+#include "server/worker/control/device_watch.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/worker/control/worker.h"
+#include "tests/server/worker/harness.h"
+#include "tests/support/log_text.h"
+
+namespace gpushared::testing {
+namespace {
+
+using server::DeviceWatch;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using enum DeviceWatch::Verdict;
+using ClientClass = ipc::ClientClass;
+
+// ---- when it stands
+
+DeviceWatch FiveLooks() {
+  return DeviceWatch({.interval = milliseconds(100),
+                      .turn_max = milliseconds(500),
+                      .leaves_within = milliseconds(200)});
+}
+
+TEST(DeviceWatch, TellsKernelsOnceAndThenLosesTheDeviceOnce) {
+  DeviceWatch watch = FiveLooks();
+  for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(7), kFine);
+  EXPECT_EQ(watch.Look(7), kTellKernels);
+  EXPECT_EQ(watch.stood(), milliseconds(500));
+  EXPECT_EQ(watch.Look(7), kFine);
+  EXPECT_EQ(watch.Look(7), kLost);
+  EXPECT_EQ(watch.stood(), milliseconds(700));
+  for (int look = 0; look < 20; ++look) EXPECT_EQ(watch.Look(7), kFine);
+}
+
+TEST(DeviceWatch, TakesNoThreadForOneThatStandsThatSleepsOrHasOtherTurns) {
+  DeviceWatch watch = FiveLooks();
+  for (int look = 0; look < 50; ++look) EXPECT_EQ(watch.Look(8), kFine) << "between two turns";
+  for (std::uint64_t turn = 9; turn < 200; turn += 2) EXPECT_EQ(watch.Look(turn), kFine);
+}
+
+TEST(DeviceWatch, CountsEachTurnAnew) {
+  DeviceWatch watch = FiveLooks();
+  for (const std::uint64_t turn : {1, 3, 5}) {
+    for (int look = 0; look < 5; ++look) EXPECT_EQ(watch.Look(turn), kFine);
+  }
+  EXPECT_EQ(watch.Look(5), kTellKernels);
+  EXPECT_EQ(watch.Look(7), kFine) << "it came back";
+  for (int look = 0; look < 4; ++look) EXPECT_EQ(watch.Look(7), kFine);
+  EXPECT_EQ(watch.Look(7), kTellKernels);
+}
+
+TEST(DeviceWatch, LooksAtMostOncePerSecond) {
+  EXPECT_EQ(DeviceWatch::LimitsFor(seconds(60), {}).interval, seconds(1));
+  EXPECT_EQ(DeviceWatch::LimitsFor(seconds(5), {}).interval, milliseconds(500));
+}
+
+// ---- what follows
+
+server::WorkerOptions CallMax(milliseconds call_max, milliseconds leaves_within = seconds(2)) {
+  server::WorkerOptions options;
+  options.call_max = call_max;
+  options.leaves_within = leaves_within;
+  return options;
+}
+
+TEST(StandingDeviceThread, IsALostDeviceOfWhichAllClientsLearnTheKernel) {
+  WorkerHarness worker({.launches_stand = true}, CallMax(milliseconds(100)));
+  RawClient slow = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient other = worker.Client({.name = "other"});
+  slow.Launch(0, 0, 0);
+  const auto is_loss = AllOf(
+      HasSubstr("device step:0 lost with all memory on it: the device thread has been inside of "
+                "one call of the driver for 0.1"),
+      HasSubstr(" s; caused by kernel 'null' [client 1 'slow' pid "),
+      Not(HasSubstr("client 2 'o")));
+  for (RawClient* const client : {&slow, &other}) {
+    const Status end = client->AwaitEnd();
+    EXPECT_EQ(end.code(), StatusCode::kDeviceLost);
+    EXPECT_THAT(std::string(end.message()).substr(0, end.message().rfind('[')), is_loss);
+  }
+  const auto told = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->code, StatusCode::kDeviceLost);
+  EXPECT_THAT(told->text, is_loss);
+  EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice) << "it is not waited for";
+}
+
+TEST(StandingDeviceThread, ComesBackWhenKernelsThatLookAreToldToEnd) {
+  const LogText log;
+  {
+    WorkerHarness worker({.can_kill = false,
+                          .may_be_killed = true,
+                          .launches_stand = true,
+                          .told_kernels_leave = true},
+                         CallMax(milliseconds(50)));
+    RawClient client = worker.Client();
+    const Sequence launch = client.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1U);
+    EXPECT_EQ(worker.device().times_told_to_end(), 1U);
+    worker.device().FinishOldest();
+    EXPECT_TRUE(client.AwaitFinished(0, launch));
+    EXPECT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok())
+        << "the session lives on";
+  }
+  EXPECT_EQ(log.Count("can be ended without the driver are told to end"), 1U);
+}
+
+TEST(StandingDeviceThread, IsALostDeviceWhenKernelsWereToldInVain) {
+  WorkerHarness worker({.can_kill = false, .may_be_killed = true, .launches_stand = true},
+                       CallMax(milliseconds(50), milliseconds(100)));
+  RawClient client = worker.Client();
+  client.Launch(0, 0, 0);
+  EXPECT_THAT(
+      std::string(client.AwaitEnd().message()),
+      HasSubstr("for 0.15 s and did not come back when kernels were told to end; caused by"));
+  EXPECT_EQ(worker.device().times_told_to_end(), 1U);
+  EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
+}
+
+TEST(StandingDeviceThread, MayStandForAsLongAsTheLongestKernelMayRun) {
+  server::WorkerOptions options = CallMax(milliseconds(20));
+  options.kernel_limits = {std::nullopt, seconds(60), milliseconds(10)};
+  WorkerHarness worker({.runs_at_once = true, .submitting_takes = milliseconds(300)}, options);
+  RawClient client = worker.Client();
+  EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+}
+
+TEST(StandingDeviceThread, IsNoneThatSleepsWhileAKernelRuns) {
+  WorkerHarness worker({}, CallMax(milliseconds(20)));
+  RawClient client = worker.Client();
+  const Sequence launch = client.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1U);
+  std::this_thread::sleep_for(milliseconds(200));
+  worker.device().FinishOldest();
+  EXPECT_TRUE(client.AwaitFinished(0, launch));
+}
+
+// A debugger, or a machine that sleeps, stops both threads.
+TEST(StandingDeviceThread, IsNoLossWhileTheWatcherItselfStands) {
+  WorkerHarness worker({.runs_at_once = true, .submitting_takes = milliseconds(400)},
+                       CallMax(milliseconds(200)));
+  RawClient client = worker.Client();
+  Sequence launch = 0;
+  worker.WhileControlStands([&] {
+    launch = client.Launch(0, 0, 0);
+    EXPECT_EQ(worker.device().WaitForSubmissions(1).size(), 1U);
+  });
+  EXPECT_TRUE(client.AwaitFinished(0, launch));
+  EXPECT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+}
+
+}  // namespace
+}  // namespace gpushared::testing
