@@ -95,31 +95,62 @@ Status CudaMemory::ReleasePiece(MemoryHandle handle) {
   return context_->Try("returning device memory", context_->driver().MemRelease, handle);
 }
 
-Result<MemoryHandle> CudaMemory::MapPiece(DeviceAddress address, std::uint64_t bytes) {
-  const Result<MemoryHandle> handle = TakePiece(bytes);
-  if (!handle.ok()) return handle;
-  Status status = Map(address, bytes, *handle);
-  if (!status.ok()) {
-    (void)ReleasePiece(*handle);
-    return status;
+Status CudaMemory::MapPieces(std::span<Piece> pieces, std::uint64_t zeroed_before) {
+  if (pieces.empty()) return {};
+  std::size_t mapped = 0;
+  Status status;
+  while (status.ok() && mapped < pieces.size()) {
+    status = BackPiece(pieces[mapped]);
+    if (status.ok()) ++mapped;
   }
-  if (status = MakeZero(address, bytes); !status.ok()) {
-    (void)UnmapPiece(address, bytes, *handle);
-    return status;
+  if (status.ok()) status = OpenAndZero(pieces, zeroed_before);
+  if (!status.ok()) (void)UnmapPieces(pieces.first(mapped));
+  return status;
+}
+
+Status CudaMemory::BackPiece(Piece& piece) {
+  const Result<MemoryHandle> handle = TakePiece(piece.bytes);
+  if (!handle.ok()) return handle.status();
+  piece.handle = *handle;
+  Status status = MapOnly(piece.address, piece.bytes, piece.handle);
+  if (!status.ok()) (void)ReleasePiece(piece.handle);
+  return status;
+}
+
+Status CudaMemory::OpenAndZero(std::span<const Piece> pieces, std::uint64_t zeroed_before) {
+  DeviceAddress zero = pieces.front().address - zeroed_before;
+  for (auto piece = pieces.begin(); piece != pieces.end();) {
+    const DeviceAddress begin = piece->address;
+    DeviceAddress end = begin;
+    // The driver opens whole pieces only.
+    do {
+      end += piece->bytes;
+      ++piece;
+    } while (piece != pieces.end() && end + piece->bytes - zero <= zero_bytes_);
+    Status status = Open(begin, end - begin);
+    if (status.ok()) status = MakeZero(zero, end - zero);
+    if (!status.ok()) return status;
+    zero = end;
   }
-  return handle;
+  return {};
+}
+
+Status CudaMemory::MapOnly(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {
+  return context_->Try("mapping device memory", context_->driver().MemMap, address, bytes,
+                       std::size_t{0}, handle, 0ULL);
+}
+
+Status CudaMemory::Open(DeviceAddress address, std::uint64_t bytes) {
+  const AccessDescription access{.location = Properties().location};
+  return context_->Try("opening device memory", context_->driver().MemSetAccess, address, bytes,
+                       &access, std::size_t{1});
 }
 
 Status CudaMemory::Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {
-  CudaContext& context = *context_;
-  const Driver& driver = context.driver();
-  Status status = context.Try("mapping device memory", driver.MemMap, address, bytes,
-                              std::size_t{0}, handle, 0ULL);
+  Status status = MapOnly(address, bytes, handle);
   if (!status.ok()) return status;
-  const AccessDescription access{.location = Properties().location};
-  status = context.Try("opening device memory", driver.MemSetAccess, address, bytes, &access,
-                       std::size_t{1});
-  if (!status.ok() && !context.is_dead()) (void)context.Call(driver.MemUnmap, address, bytes);
+  status = Open(address, bytes);
+  if (!status.ok()) (void)Unmap(address, bytes);
   return status;
 }
 
@@ -166,11 +197,16 @@ Status CudaMemory::Unmap(DeviceAddress address, std::uint64_t bytes) {
   return context_->Try("unmapping device memory", context_->driver().MemUnmap, address, bytes);
 }
 
-Status CudaMemory::UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {
-  Status unmapped = Unmap(address, bytes);
-  // Mapped memory stays alive after this, and goes with the range.
-  Status released = ReleasePiece(handle);
-  return unmapped.ok() ? released : unmapped;
+Status CudaMemory::UnmapPieces(std::span<const Piece> pieces) {
+  if (pieces.empty()) return {};
+  const DeviceAddress begin = pieces.front().address;
+  Status status = Unmap(begin, pieces.back().address + pieces.back().bytes - begin);
+  // Memory that is still mapped stays alive after this, and goes with the range.
+  for (const Piece& piece : pieces) {
+    Status released = ReleasePiece(piece.handle);
+    if (status.ok()) status = std::move(released);
+  }
+  return status;
 }
 
 Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory> memory,
@@ -203,13 +239,14 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
   std::unique_ptr<CudaRange> range(new CudaRange(std::move(memory), reserved, base, bytes, quota,
                                                  left_free_bytes, std::move(store)));
   if (!has_tail) return range;
-  const Result<MemoryHandle> handle = range->memory_->MapPiece(base, tail);
-  if (!handle.ok()) {
-    return Status(handle.status().code(),
+  CudaMemory::Piece piece{.address = base, .bytes = tail};
+  status = range->memory_->MapPieces(std::span(&piece, 1));
+  if (!status.ok()) {
+    return Status(status.code(),
                   "address range of " + Mebibytes(bytes) +
-                      " refused: no memory to contain its kernels: " + handle.status().message());
+                      " refused: no memory to contain its kernels: " + status.message());
   }
-  range->tail_ = Piece{.address = base, .bytes = tail, .handle = *handle};
+  range->tail_ = piece;
   return range;
 }
 
@@ -218,18 +255,14 @@ CudaRange::~CudaRange() {
   for (const auto& [step, slot] : slots_) store_->Drop(slot);
   CudaContext& context = memory_->context();
   if (context.is_dead() || !context.Bind().ok()) return;
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    const Piece& piece = pieces_[i];
-    if (slots_.contains(static_cast<std::uint32_t>(i))) {
-      (void)memory_->Unmap(piece.address, piece.bytes);
-    } else {
-      (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
-    }
+  if (!pieces_.empty()) (void)memory_->Unmap(base_, PiecesEnd());
+  for (std::uint32_t i = 0; i < pieces_.size(); ++i) {
+    if (!slots_.contains(i)) (void)memory_->ReleasePiece(pieces_[i].handle);
   }
   if (stand_in_) (void)memory_->ReleasePiece(*stand_in_);
-  if (tail_) (void)memory_->UnmapPiece(tail_->address, tail_->bytes, tail_->handle);
+  if (tail_) (void)memory_->UnmapPieces(std::span(&*tail_, 1));
   for (const auto& [address, step] : module_steps_) {
-    (void)memory_->UnmapPiece(address, memory_->step_bytes(), step.handle);
+    (void)memory_->UnmapPieces(std::span(&step.piece, 1));
   }
   for (const auto& [address, mapped] : mappings_) (void)memory_->Unmap(address, mapped);
   (void)context.Call(context.driver().MemAddressFree, reserved_.address, reserved_.bytes);
@@ -323,21 +356,20 @@ Status CudaRange::EnterStep(DeviceAddress step) {
     ++found->second.blocks;
     return {};
   }
-  const std::uint64_t bytes = memory_->step_bytes();
-  if (Status taken = account_.Take(bytes, "module"); !taken.ok()) return taken;
-  Result<MemoryHandle> handle = memory_->MapPiece(step, bytes);
-  if (!handle.ok()) {
-    account_.Return(bytes);
-    return {handle.status().code(), "module refused: " + handle.status().message()};
+  CudaMemory::Piece piece{.address = step, .bytes = memory_->step_bytes()};
+  if (Status taken = account_.Take(piece.bytes, "module"); !taken.ok()) return taken;
+  if (Status mapped = memory_->MapPieces(std::span(&piece, 1)); !mapped.ok()) {
+    account_.Return(piece.bytes);
+    return {mapped.code(), "module refused: " + mapped.message()};
   }
-  module_steps_.emplace(step, Step{.handle = *handle, .blocks = 1});
+  module_steps_.emplace(step, Step{.piece = piece, .blocks = 1});
   return {};
 }
 
 void CudaRange::LeaveStep(DeviceAddress step) {
   const auto found = module_steps_.find(step);
   if (--found->second.blocks > 0) return;
-  (void)memory_->UnmapPiece(step, memory_->step_bytes(), found->second.handle);
+  (void)memory_->UnmapPieces(std::span(&found->second.piece, 1));
   account_.Return(memory_->step_bytes());
   module_steps_.erase(found);
 }
@@ -391,39 +423,25 @@ std::uint64_t CudaRange::PieceBytes(std::uint64_t mapped, std::uint64_t missing)
 Status CudaRange::GrowTo(std::uint64_t mapped_bytes) {
   const std::uint64_t before = PiecesEnd();
   if (Status taken = account_.Take(mapped_bytes - before, "mapping"); !taken.ok()) return taken;
-  const std::size_t pieces_before = pieces_.size();
-  const std::optional<Piece> tail_before = tail_;
-  const Status status = AddPieces(mapped_bytes);
-  if (status.ok()) return {};
-  for (; pieces_.size() > pieces_before; pieces_.pop_back()) {
-    const Piece& piece = pieces_.back();
-    if (tail_before && piece.address == tail_before->address) continue;
-    (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
+  // The tail is the client's now. What strayed to it is zeroed, and a new one lies behind the end.
+  const std::uint64_t tail_bytes = tail_ ? tail_->bytes : 0;
+  std::vector<Piece> added;
+  for (std::uint64_t at = before + tail_bytes; at < mapped_bytes; at += added.back().bytes) {
+    added.push_back({.address = base_ + at, .bytes = PieceBytes(at, mapped_bytes - at)});
   }
-  if (tail_ && tail_->address != tail_before->address) {
-    (void)memory_->UnmapPiece(tail_->address, tail_->bytes, tail_->handle);
+  if (tail_) added.push_back({.address = base_ + mapped_bytes, .bytes = tail_bytes});
+  if (Status mapped = memory_->MapPieces(added, tail_bytes); !mapped.ok()) {
+    account_.Return(mapped_bytes - before);
+    return {mapped.code(), "mapping refused: " + Mebibytes(mapped_bytes - before) +
+                               " more asked: " + mapped.message()};
   }
-  tail_ = tail_before;
-  account_.Return(mapped_bytes - before);
-  return {status.code(), "mapping refused: " + Mebibytes(mapped_bytes - before) +
-                             " more asked: " + status.message()};
-}
-
-Status CudaRange::AddPieces(std::uint64_t mapped_bytes) {
-  const std::optional<Piece> tail_before = tail_;
-  if (tail_before) pieces_.push_back(*tail_before);
-  for (std::uint64_t at = PiecesEnd(); at < mapped_bytes; at = PiecesEnd()) {
-    const std::uint64_t bytes = PieceBytes(at, mapped_bytes - at);
-    const Result<MemoryHandle> handle = memory_->MapPiece(base_ + at, bytes);
-    if (!handle.ok()) return handle.status();
-    pieces_.push_back({.address = base_ + at, .bytes = bytes, .handle = *handle});
+  if (tail_) {
+    pieces_.push_back(*tail_);
+    tail_ = added.back();
+    added.pop_back();
   }
-  if (!tail_before) return {};
-  const DeviceAddress address = base_ + mapped_bytes;
-  const Result<MemoryHandle> handle = memory_->MapPiece(address, tail_before->bytes);
-  if (!handle.ok()) return handle.status();
-  tail_ = Piece{.address = address, .bytes = tail_before->bytes, .handle = *handle};
-  return memory_->MakeZero(tail_before->address, tail_before->bytes);
+  pieces_.insert(pieces_.end(), added.begin(), added.end());
+  return {};
 }
 
 Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
@@ -435,30 +453,37 @@ Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
   if (Status status = SetMapped(end - base_); !status.ok()) return status;
   // Running kernels may know the old limit, and stray to it.
   if (launches_.load(std::memory_order_seq_cst) > 0) return SetMapped(PiecesEnd());
-  while (pieces_.size() > kept) {
-    Status status = DropLastPiece();
-    if (!status.ok()) return {status.code(), "shrinking failed: " + status.message()};
+  const Status dropped = DropPieces(kept);
+  if (tail_ && pieces_.size() == kept) {
+    // The same memory, so that there always is some.
+    Status moved = memory_->MovePiece(tail_->address, end, tail_->bytes, tail_->handle);
+    if (!moved.ok()) return moved;
+    tail_->address = end;
   }
-  if (!tail_) return {};
-  // The same memory, so that there always is some.
-  Status status = memory_->MovePiece(tail_->address, end, tail_->bytes, tail_->handle);
-  if (status.ok()) tail_->address = end;
-  return status;
+  if (dropped.ok()) return {};
+  return {dropped.code(), "shrinking failed: " + dropped.message()};
 }
 
-Status CudaRange::DropLastPiece() {
-  const Piece piece = pieces_.back();
-  pieces_.pop_back();
-  const auto step = static_cast<std::uint32_t>(pieces_.size());
-  if (const auto found = slots_.find(step); found != slots_.end()) {
-    store_->Drop(found->second);
-    account_.ReturnMovedOut(piece.bytes);
-    Status unmapped = memory_->Unmap(piece.address, piece.bytes);
-    Status forgotten = ForgetSlot(step);
-    return unmapped.ok() ? forgotten : unmapped;
+Status CudaRange::DropPieces(std::size_t kept) {
+  const DeviceAddress begin = pieces_[kept].address;
+  // Nothing has been given back if this fails, so that the next shrink tries again.
+  Status status = memory_->Unmap(begin, base_ + PiecesEnd() - begin);
+  if (!status.ok()) return status;
+  while (pieces_.size() > kept) {
+    const Piece piece = pieces_.back();
+    pieces_.pop_back();
+    const auto step = static_cast<std::uint32_t>(pieces_.size());
+    Status returned;
+    if (const auto found = slots_.find(step); found != slots_.end()) {
+      store_->Drop(found->second);
+      account_.ReturnMovedOut(piece.bytes);
+      returned = ForgetSlot(step);
+    } else {
+      returned = memory_->ReleasePiece(piece.handle);
+      account_.Return(piece.bytes);
+    }
+    if (status.ok()) status = std::move(returned);
   }
-  Status status = memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
-  account_.Return(piece.bytes);
   return status;
 }
 

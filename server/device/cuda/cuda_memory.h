@@ -44,14 +44,27 @@ class CudaMemory {
   const std::shared_ptr<MemoryBudget>& budget() const { return budget_; }
   std::uint64_t step_bytes() const { return step_bytes_; }
 
-  // Physical memory, mapped at `address` for reading and writing and zeroed. After a failure
-  // nothing of it is left.
-  Result<MemoryHandle> MapPiece(DeviceAddress address, std::uint64_t bytes);
-  Status UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
-  // The two halves of MapPiece, without the zeroing.
+  // Physical memory that can only be mapped, unmapped and given back whole.
+  struct Piece {
+    DeviceAddress address = 0;
+    std::uint64_t bytes = 0;
+    MemoryHandle handle = 0;
+  };
+  // Takes memory for pieces whose addresses follow each other, maps it for reading and writing, and
+  // zeroes it together with the `zeroed_before` bytes ahead, which are mapped already. After a
+  // failure nothing is left of the pieces. Access is given, and the zeroing waited for, once for
+  // each portion that is zeroed: not for each piece, because both calls may wait for running work,
+  // and not for all at once, so that what others left is not within reach of the client's running
+  // fenced kernels for longer than its portion takes.
+  Status MapPieces(std::span<Piece> pieces, std::uint64_t zeroed_before = 0);
+  // Pieces whose addresses follow each other.
+  Status UnmapPieces(std::span<const Piece> pieces);
+  // The parts of MapPieces, without the zeroing.
   Result<MemoryHandle> TakePiece(std::uint64_t bytes);
   Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
-  // The memory stays alive while it is mapped.
+  // One call for all that is mapped there, which must be whole mappings: cuda.h forbids a part of
+  // one, and the multi-allocation samples of NVIDIA unmap several at once. The memory stays alive
+  // while it is mapped.
   Status Unmap(DeviceAddress address, std::uint64_t bytes);
   Status ReleasePiece(MemoryHandle handle);
   // The memory of a piece, with what is in it, to another address; nothing uses it meanwhile. A
@@ -79,6 +92,12 @@ class CudaMemory {
         zero_bytes_(zero_bytes),
         budget_(std::make_shared<MemoryBudget>(budget_bytes)) {}
   AllocationProperties Properties() const;
+  // Takes memory for the piece and maps it. It cannot be accessed yet.
+  Status BackPiece(Piece& piece);
+  Status MapOnly(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
+  // Lets the GPU access whole mappings.
+  Status Open(DeviceAddress address, std::uint64_t bytes);
+  Status OpenAndZero(std::span<const Piece> pieces, std::uint64_t zeroed_before);
   // Waits for what `submitted` says was submitted to stream_.
   Status Wait(Status submitted) GPUSHARED_REQUIRES(using_stream_);
 
@@ -201,14 +220,10 @@ class CudaRange {
   static constexpr std::uint64_t kPiecesPerMapped = 16;
 
  private:
-  struct Piece {
-    DeviceAddress address = 0;
-    std::uint64_t bytes = 0;
-    MemoryHandle handle = 0;
-  };
+  using Piece = CudaMemory::Piece;
   // A step of the module area that is mapped.
   struct Step {
-    MemoryHandle handle = 0;
+    Piece piece;
     std::uint32_t blocks = 0;  // Module blocks that touch it.
   };
   CudaRange(std::shared_ptr<CudaMemory> memory, const Block& reserved, DeviceAddress base,
@@ -231,14 +246,13 @@ class CudaRange {
     return pieces_.empty() ? 0 : pieces_.back().address + pieces_.back().bytes - base_;
   }
   Status GrowTo(std::uint64_t mapped_bytes);
-  Status AddPieces(std::uint64_t mapped_bytes);
   Status ShrinkTo(std::uint64_t mapped_bytes);
   // Sets the memory that the client's copies and kernels may reach.
   Status SetMapped(std::uint64_t mapped_bytes);
   Status WriteLimit(DeviceAddress word, std::uint64_t mapped_bytes);
   std::uint64_t PieceBytes(std::uint64_t mapped, std::uint64_t missing) const;
-  // The last piece, whose memory is here or in the store.
-  Status DropLastPiece();
+  // Gives back all pieces behind the first `kept`, whose memory is here or in the store.
+  Status DropPieces(std::size_t kept);
   // The stand-in takes the place of a piece that has been copied out, or is made of its memory.
   Status PutStandIn(Piece& piece);
   // The stand-in leaves a piece's place, and comes back after a failure.

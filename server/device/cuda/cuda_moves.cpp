@@ -59,7 +59,8 @@ Status CudaRange::PutStandIn(Piece& piece) {
     stand_in_ = handle;
     return {};
   }
-  Status status = memory_->UnmapPiece(piece.address, piece.bytes, handle);
+  const Piece out{.address = piece.address, .bytes = piece.bytes, .handle = handle};
+  Status status = memory_->UnmapPieces(std::span(&out, 1));
   if (status.ok()) status = memory_->Map(piece.address, piece.bytes, *stand_in_);
   if (status.ok()) return {};
   // Only a broken driver does that. Whether the memory is still there is unknown.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device beyond the rules of every device: order, bounds, groups, memory, missing parts.
+// The CUDA device beyond the rules of every device: order, bounds, groups, missing parts.
 
 #include <stdlib.h>
 
@@ -318,74 +318,6 @@ TEST_F(CudaDeviceTest, RowsThatTheDriverDislikesAreCopiedOneByOne) {
   }
 }
 
-// ---- memory
-
-TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
-  Start();
-  auto space = gpu().CreateSpace({.quota_bytes = std::uint64_t{2} << 30});
-  ASSERT_TRUE(space.ok()) << space.status().ToString();
-  const std::uint64_t large = 400 * kMebibyte;
-  ASSERT_EQ((*space)->Resize(large).value(), large);
-  EXPECT_LT(fake_cuda_live("memory"), 150U);
-  for (const std::uint64_t asked : {376 * kMebibyte, 195 * kMebibyte, 64 * kMebibyte}) {
-    const std::uint64_t kept = (*space)->Resize(asked).value();
-    EXPECT_GE(kept, asked);
-    EXPECT_LE(kept, asked + asked / 16 + 2 * kMebibyte);
-  }
-  EXPECT_EQ((*space)->Resize(0).value(), 0U);
-  EXPECT_EQ(fake_cuda_memory_used(), 0U);
-}
-
-// What the GPU does in 100 µs: more would hold up work that is more urgent.
-TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
-  // 8 MiB are made of 4 pieces of memory.
-  struct Case {
-    const char* gpu;
-    std::size_t fills;
-  };
-  for (const auto& [memory, fills] :
-       {Case{"attribute 36 3201000", 4}, Case{"attribute 36 50000; attribute 37 64", 8},
-        Case{"attribute 36 0", 4}, Case{"attribute 37 -1", 4}}) {
-    SCOPED_TRACE(memory);
-    device_.reset();
-    fake_cuda_reset();
-    Say(memory);
-    Start();
-    auto space = gpu().CreateSpace({.quota_bytes = 8 * kMebibyte});
-    ASSERT_TRUE(space.ok()) << space.status().ToString();
-    fake_cuda_forget_calls();
-    ASSERT_EQ((*space)->Resize(8 * kMebibyte).value(), 8 * kMebibyte);
-    EXPECT_EQ(fake_cuda_calls("cuMemsetD8Async"), fills);
-    std::vector<std::byte> host(8 * kMebibyte, std::byte{1});
-    const Tenant tenant{.space = *std::move(space), .module = nullptr};
-    EXPECT_TRUE(Await(Copy(tenant, Direction::kDeviceToHost, host, 0)).status.ok());
-    EXPECT_TRUE(host == std::vector<std::byte>(host.size()));
-  }
-}
-
-TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
-  Say("memory 141G");
-  Start();
-  EXPECT_EQ(gpu().info().memory_bytes, std::uint64_t{140} << 30);
-  device_.reset();
-  Start({.memory_bytes = std::uint64_t{1} << 40});
-  EXPECT_EQ(gpu().info().memory_bytes, std::uint64_t{140} << 30) << "however much is asked for";
-}
-
-TEST_F(CudaDeviceTest, MemoryThatTheGpuLacksIsRefusedAndChangesNothing) {
-  Say("memory 256M");
-  Start();
-  const Tenant tenant = NewTenant(8 * kMebibyte);
-  const std::uint64_t used = fake_cuda_memory_used();
-  Say("fail cuMemCreate 5 2");
-  const auto resized = tenant.space->Resize(32 * kMebibyte);
-  EXPECT_EQ(resized.status().code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(resized.status().message(), HasSubstr("24 MiB more asked"));
-  EXPECT_EQ(fake_cuda_memory_used(), used);
-  EXPECT_TRUE(Await(Store(tenant, tenant.At(8 * kMebibyte - 4), 1)).status.ok());
-  EXPECT_EQ(tenant.space->Resize(32 * kMebibyte).value(), 32 * kMebibyte);
-}
-
 // ---- modules
 
 TEST_F(CudaDeviceTest, KernelsAreDescribedAlikeByANewDriverAndAnOldOne) {
@@ -458,57 +390,6 @@ TEST_F(CudaDeviceTest, SharedMemoryBeyondTheStaticLimitCanBeUsed) {
   work.dynamic_shared_bytes = gpu().info().shared_bytes_per_block_max;
   gpu().Submit(work);
   EXPECT_TRUE(Await(work.id).status.ok());
-}
-
-std::string PtxWithLocalBytes(std::uint32_t bytes) {
-  return ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry small() { ret; }\n"
-         ".visible .entry frame()\n{\n  .local .align 8 .b8 own[" +
-         std::to_string(bytes) + "];\n  ret;\n}\n";
-}
-
-// The driver would stop the GPU for it at the launch, on the thread that all launches come from.
-TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRefusedByName) {
-  Start();
-  const Tenant tenant = NewTenant();
-  const auto launch = [&](const device::Module& module, std::string_view kernel) {
-    LaunchWork work;
-    work.id = ++last_id_;
-    work.space = tenant.space.get();
-    work.stream = 1;
-    work.module = &module;
-    work.kernel = KernelNamed(module, kernel);
-    gpu().Submit(work);
-    return Await(work.id).status;
-  };
-  const auto fits = Load(*tenant.space, PtxWithLocalBytes(4096));
-  ASSERT_TRUE(fits.ok()) << fits.status().ToString();
-  EXPECT_TRUE(launch(**fits, "frame").ok());
-  const auto module = Load(*tenant.space, PtxWithLocalBytes(4112));
-  ASSERT_TRUE(module.ok()) << module.status().ToString();
-  const Status status = launch(**module, "frame");
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_EQ(status.message(),
-            "launch refused: kernel 'frame' needs 4112 bytes of local memory for each thread, 4096 "
-            "are there");
-  EXPECT_TRUE(launch(**module, "small").ok());
-}
-
-TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBounds) {
-  for (const auto& [gpu_is, bytes] :
-       {std::pair("memory 8G; sms 16", 4096), std::pair("memory 16G; sms 16", 8192),
-        std::pair("memory 140G; sms 132", 8192), std::pair("memory 140G; sms 16", 16384)}) {
-    SCOPED_TRACE(gpu_is);
-    device_.reset();
-    fake_cuda_reset();
-    Say(gpu_is);
-    Start();
-    auto space = gpu().CreateSpace({.quota_bytes = kMebibyte});
-    ASSERT_TRUE(space.ok());
-    const auto module = Load(**space, PtxWithLocalBytes(20000));
-    ASSERT_TRUE(module.ok()) << module.status().ToString();
-    EXPECT_THAT((*module)->kernels()[KernelNamed(**module, "frame")].unsupported,
-                HasSubstr(", " + std::to_string(bytes) + " are there"));
-  }
 }
 
 // Kernels that use textures are refused, so a client is told of none.

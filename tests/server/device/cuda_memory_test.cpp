@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a CUDA device: how clients' grows and shrinks, what is zeroed when, what is kept
+// back, and local memory.
+
+#include <array>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/server/device/cuda_device_fixture.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+using Direction = CopyWork::Direction;
+
+TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
+  Start();
+  auto space = gpu().CreateSpace({.quota_bytes = std::uint64_t{2} << 30});
+  ASSERT_TRUE(space.ok()) << space.status().ToString();
+  const std::uint64_t large = 400 * kMebibyte;
+  ASSERT_EQ((*space)->Resize(large).value(), large);
+  EXPECT_LT(fake_cuda_live("memory"), 150U);
+  for (const std::uint64_t asked : {376 * kMebibyte, 195 * kMebibyte, 64 * kMebibyte}) {
+    const std::uint64_t kept = (*space)->Resize(asked).value();
+    EXPECT_GE(kept, asked);
+    EXPECT_LE(kept, asked + asked / 16 + 2 * kMebibyte);
+  }
+  EXPECT_EQ((*space)->Resize(0).value(), 0U);
+  EXPECT_EQ(fake_cuda_memory_used(), 0U);
+}
+
+// What the GPU does in 100 µs: more would hold up work that is more urgent.
+TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
+  struct Case {
+    const char* gpu;
+    std::size_t fills;
+  };
+  for (const auto& [memory, fills] :
+       {Case{"attribute 36 3201000", 1}, Case{"attribute 36 50000; attribute 37 64", 8},
+        Case{"attribute 36 0", 1}, Case{"attribute 37 -1", 1}}) {
+    SCOPED_TRACE(memory);
+    device_.reset();
+    fake_cuda_reset();
+    Say(memory);
+    Start();
+    auto space = gpu().CreateSpace({.quota_bytes = 8 * kMebibyte});
+    ASSERT_TRUE(space.ok()) << space.status().ToString();
+    fake_cuda_forget_calls();
+    ASSERT_EQ((*space)->Resize(8 * kMebibyte).value(), 8 * kMebibyte);
+    EXPECT_EQ(fake_cuda_calls("cuMemsetD8Async"), fills);
+    std::vector<std::byte> host(8 * kMebibyte, std::byte{1});
+    const Tenant tenant{.space = *std::move(space), .module = nullptr};
+    EXPECT_TRUE(Await(Copy(tenant, Direction::kDeviceToHost, host, 0)).status.ok());
+    EXPECT_TRUE(host == std::vector<std::byte>(host.size()));
+  }
+}
+
+// Each of these calls may wait for what runs on the GPU.
+TEST_F(CudaDeviceTest, MemoryOfManyPiecesIsOpenedAndWaitedForByThePortionAndUnmappedAtOnce) {
+  Start();  // It zeroes 256 MiB at a time.
+  const std::uint64_t bytes = 512 * kMebibyte;
+  auto space = gpu().CreateSpace({.quota_bytes = bytes});
+  ASSERT_TRUE(space.ok()) << space.status().ToString();
+  const Tenant tenant{.space = *std::move(space), .module = nullptr};
+  fake_cuda_forget_calls();
+  ASSERT_EQ(tenant.space->Resize(bytes).value(), bytes);
+  EXPECT_EQ(fake_cuda_calls("cuMemCreate"), 80U);
+  EXPECT_EQ(fake_cuda_calls("cuMemMap"), 80U);
+  for (const char* call : {"cuMemSetAccess", "cuMemsetD8Async", "cuStreamSynchronize"}) {
+    EXPECT_EQ(fake_cuda_calls(call), 2U) << call;
+  }
+  for (const std::uint64_t at : {std::uint64_t{0}, bytes / 2 - 2, bytes - 4}) {
+    std::vector<std::byte> host(4, std::byte{1});
+    EXPECT_TRUE(Await(Copy(tenant, Direction::kDeviceToHost, host, at)).status.ok());
+    EXPECT_EQ(host, std::vector<std::byte>(host.size())) << at;
+  }
+  fake_cuda_forget_calls();
+  ASSERT_EQ(tenant.space->Resize(2 * kMebibyte).value(), 2 * kMebibyte);
+  EXPECT_EQ(fake_cuda_calls("cuMemUnmap"), 1U);
+  EXPECT_EQ(fake_cuda_calls("cuMemRelease"), 79U);
+}
+
+TEST_F(CudaDeviceTest, MemoryCannotBeCopiedBeforeItIsZeroedAndIsNotOpenAheadOfItsPortion) {
+  Say("attribute 36 50000; attribute 37 64");  // Portions of 1 MiB, less than a piece.
+  Start();
+  const Tenant tenant = NewTenant();
+  fake_cuda_forget_calls();
+  Say("hold");
+  std::thread grows([&] { EXPECT_TRUE(tenant.space->Resize(12 * kMebibyte).ok()); });
+  while (fake_cuda_calls("cuMemsetD8Async") == 0) std::this_thread::yield();
+  EXPECT_EQ(fake_cuda_calls("cuMemMap"), 4U);
+  EXPECT_EQ(fake_cuda_calls("cuMemSetAccess"), 1U);
+  std::vector<std::byte> host(4, std::byte{1});
+  const WorkId early = Copy(tenant, Direction::kDeviceToHost, host, 4 * kMebibyte);
+  Say("go");
+  grows.join();
+  EXPECT_EQ(Await(early).status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(fake_cuda_calls("cuMemSetAccess"), 4U);
+  EXPECT_TRUE(Await(Copy(tenant, Direction::kDeviceToHost, host, 4 * kMebibyte)).status.ok());
+  EXPECT_EQ(host, std::vector<std::byte>(host.size()));
+}
+
+TEST_F(CudaDeviceTest, GrowthThatFailsAnywhereGivesAllOfItBack) {
+  Say("attribute 36 50000; attribute 37 64");  // Each piece is opened, and zeroed in two portions.
+  Start();
+  const Tenant tenant = NewTenant();
+  const std::uint64_t used = fake_cuda_memory_used();
+  const std::size_t mapped = fake_cuda_live("mapping"), taken = fake_cuda_live("memory");
+  for (const std::string call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
+    for (const std::string which : {"1", "2", "4"}) {
+      SCOPED_TRACE(call + " " + which);
+      Say("fail " + call + " " + which + " 2");
+      const auto resized = tenant.space->Resize(12 * kMebibyte);
+      EXPECT_EQ(resized.status().code(), StatusCode::kOutOfMemory);
+      EXPECT_THAT(resized.status().message(), HasSubstr("8 MiB more asked"));
+      EXPECT_THAT(resized.status().message(), HasSubstr(call));
+      EXPECT_EQ(fake_cuda_memory_used(), used);
+      EXPECT_EQ(fake_cuda_live("mapping"), mapped);
+      EXPECT_EQ(fake_cuda_live("memory"), taken);
+    }
+  }
+}
+
+TEST_F(CudaDeviceTest, ShrinkThatTheDriverRefusesKeepsItsMemoryForTheNextOne) {
+  Start();
+  const Tenant tenant = NewTenant(8 * kMebibyte);
+  const std::uint64_t used = fake_cuda_memory_used(), free = gpu().free_memory_bytes();
+  Say("fail cuMemUnmap 1 2");
+  EXPECT_THAT(tenant.space->Resize(2 * kMebibyte).status().message(), HasSubstr("cuMemUnmap"));
+  EXPECT_EQ(fake_cuda_memory_used(), used);
+  EXPECT_EQ(gpu().free_memory_bytes(), free);
+  EXPECT_EQ(tenant.space->Resize(2 * kMebibyte).value(), 2 * kMebibyte);
+  EXPECT_EQ(fake_cuda_memory_used(), used - 6 * kMebibyte);
+}
+
+TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
+  Say("memory 141G");
+  Start();
+  EXPECT_EQ(gpu().info().memory_bytes, std::uint64_t{140} << 30);
+  device_.reset();
+  Start({.memory_bytes = std::uint64_t{1} << 40});
+  EXPECT_EQ(gpu().info().memory_bytes, std::uint64_t{140} << 30) << "however much is asked for";
+}
+
+TEST_F(CudaDeviceTest, MemoryThatTheGpuLacksIsRefusedAndChangesNothing) {
+  Say("memory 256M");
+  Start();
+  const Tenant tenant = NewTenant(8 * kMebibyte);
+  const std::uint64_t used = fake_cuda_memory_used();
+  Say("fail cuMemCreate 5 2");
+  const auto resized = tenant.space->Resize(32 * kMebibyte);
+  EXPECT_EQ(resized.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(resized.status().message(), HasSubstr("24 MiB more asked"));
+  EXPECT_EQ(fake_cuda_memory_used(), used);
+  EXPECT_TRUE(Await(Store(tenant, tenant.At(8 * kMebibyte - 4), 1)).status.ok());
+  EXPECT_EQ(tenant.space->Resize(32 * kMebibyte).value(), 32 * kMebibyte);
+}
+
+// ---- local memory
+
+std::string PtxWithLocalBytes(std::uint32_t bytes) {
+  return ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry small() { ret; }\n"
+         ".visible .entry frame()\n{\n  .local .align 8 .b8 own[" +
+         std::to_string(bytes) + "];\n  ret;\n}\n";
+}
+
+// The driver would stop the GPU for it at the launch, on the thread that all launches come from.
+TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRefusedByName) {
+  Start();
+  const Tenant tenant = NewTenant();
+  const auto launch = [&](const device::Module& module, std::string_view kernel) {
+    LaunchWork work;
+    work.id = ++last_id_;
+    work.space = tenant.space.get();
+    work.stream = 1;
+    work.module = &module;
+    work.kernel = KernelNamed(module, kernel);
+    gpu().Submit(work);
+    return Await(work.id).status;
+  };
+  const auto fits = Load(*tenant.space, PtxWithLocalBytes(4096));
+  ASSERT_TRUE(fits.ok()) << fits.status().ToString();
+  EXPECT_TRUE(launch(**fits, "frame").ok());
+  const auto module = Load(*tenant.space, PtxWithLocalBytes(4112));
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  const Status status = launch(**module, "frame");
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(status.message(),
+            "launch refused: kernel 'frame' needs 4112 bytes of local memory for each thread, 4096 "
+            "are there");
+  EXPECT_TRUE(launch(**module, "small").ok());
+}
+
+TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBounds) {
+  for (const auto& [gpu_is, bytes] :
+       {std::pair("memory 8G; sms 16", 4096), std::pair("memory 16G; sms 16", 8192),
+        std::pair("memory 140G; sms 132", 8192), std::pair("memory 140G; sms 16", 16384)}) {
+    SCOPED_TRACE(gpu_is);
+    device_.reset();
+    fake_cuda_reset();
+    Say(gpu_is);
+    Start();
+    auto space = gpu().CreateSpace({.quota_bytes = kMebibyte});
+    ASSERT_TRUE(space.ok());
+    const auto module = Load(**space, PtxWithLocalBytes(20000));
+    ASSERT_TRUE(module.ok()) << module.status().ToString();
+    EXPECT_THAT((*module)->kernels()[KernelNamed(**module, "frame")].unsupported,
+                HasSubstr(", " + std::to_string(bytes) + " are there"));
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda
