@@ -86,13 +86,20 @@ std::uint32_t CudaDevice::MultiprocessorsFor(const WorkHeader& header) const {
 }
 
 std::uint64_t CudaDevice::BlocksAtOnce(const LaunchWork& work, const ClaimedKernel& form) {
-  int blocks = 0;
-  const Code code =
-      context_->Call(context_->driver().OccupancyMaxActiveBlocksPerMultiprocessor, &blocks,
-                     form.function, static_cast<int>(work.block.Count()),
-                     static_cast<std::size_t>(work.dynamic_shared_bytes) + ptx::kClaimSharedBytes);
-  if (code != Code::kSuccess || blocks <= 0) return 0;
-  return static_cast<std::uint64_t>(blocks) * MultiprocessorsFor(work);
+  const std::uint64_t threads = work.block.Count();
+  const std::uint64_t shared_bytes =
+      std::uint64_t{work.dynamic_shared_bytes} + ptx::kClaimSharedBytes;
+  std::uint32_t blocks = form.occupancy.Find(threads, shared_bytes);
+  if (blocks == 0) {
+    int asked = 0;
+    const Code code =
+        context_->Call(context_->driver().OccupancyMaxActiveBlocksPerMultiprocessor, &asked,
+                       form.function, static_cast<int>(threads), std::size_t{shared_bytes});
+    if (code != Code::kSuccess || asked <= 0) return 0;
+    blocks = static_cast<std::uint32_t>(asked);
+    form.occupancy.Remember(threads, shared_bytes, blocks);
+  }
+  return std::uint64_t{blocks} * MultiprocessorsFor(work);
 }
 
 bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) {

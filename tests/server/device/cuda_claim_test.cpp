@@ -423,6 +423,41 @@ TEST_F(Claims, ALaunchOfLessThanTwoWavesIsNotWorthIt) {
   EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
 }
 
+// The driver takes its time to answer, on the thread that submits.
+TEST_F(Claims, TheDriverIsAskedOnceHowManyBlocksOfAShapeFit) {
+  const char* const kAsk = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
+  Start(WithCompiler());
+  const Tenant tenant = NewTenantWith(kGatedPtx);
+  LaunchWork work = Gated(tenant, 2 * kBlocksAtOnce, 2);
+  fake_cuda_forget_calls();
+  Say(std::string("fail ") + kAsk + " 1 1");
+  EXPECT_FALSE(CanStop(work));
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(CanStop(work));
+  EXPECT_EQ(fake_cuda_calls(kAsk), 2U) << "a failure is not an answer";
+  Open(tenant);
+  gpu().Submit(work);
+  EXPECT_TRUE(Await(work.id).status.ok());
+  EXPECT_EQ(fake_cuda_calls(kAsk), 2U);
+  // Clients choose the shapes. Each has its own answer, and only the latest are kept.
+  work.grid = {2 * kBlocksAtOnce - 1, 1, 1};
+  const auto has_two_waves = [&] { return gpu().CanStop(work, std::chrono::hours(1)); };
+  EXPECT_FALSE(has_two_waves());
+  work.block = {1024, 1, 1};
+  EXPECT_TRUE(has_two_waves()) << "fewer of the large blocks fit";
+  EXPECT_EQ(fake_cuda_calls(kAsk), 3U);
+  work.block = {1, 1, 1};
+  EXPECT_FALSE(has_two_waves());
+  EXPECT_EQ(fake_cuda_calls(kAsk), 3U);
+  for (std::uint32_t shape = 2; shape <= RecentOccupancy::kShapes; ++shape) {
+    work.dynamic_shared_bytes = shape * 16;
+    EXPECT_FALSE(has_two_waves());
+  }
+  EXPECT_EQ(fake_cuda_calls(kAsk), 2U + RecentOccupancy::kShapes);
+  work.dynamic_shared_bytes = 0;
+  EXPECT_FALSE(has_two_waves());
+  EXPECT_EQ(fake_cuda_calls(kAsk), 3U + RecentOccupancy::kShapes) << "its place was taken";
+}
+
 TEST_F(Claims, FormsComeInTheBackgroundAndTheOriginalRunsMeanwhile) {
   shop_.keeps_all = false;
   shop_.is_shut = true;
