@@ -92,8 +92,13 @@ Status CudaContext::TakeLocalMemory() {
   std::size_t total = 0;
   Status status = Try("asking for its memory", driver_->DeviceTotalMem, &total, number_);
   if (!status.ok()) return status;
-  const int threads = std::max(Attribute(DeviceAttribute::kMultiprocessors, 1), 1) *
-                      std::max(Attribute(DeviceAttribute::kThreadsPerMultiprocessorMax, 2048), 1);
+  const Result<int> multiprocessors =
+      NeededAttribute(DeviceAttribute::kMultiprocessors, "multiprocessors");
+  if (!multiprocessors.ok()) return multiprocessors.status();
+  const Result<int> threads_each =
+      NeededAttribute(DeviceAttribute::kThreadsPerMultiprocessorMax, "threads per multiprocessor");
+  if (!threads_each.ok()) return threads_each.status();
+  const int threads = std::max(*multiprocessors, 1) * std::max(*threads_each, 1);
   const std::uint64_t asked =
       std::clamp(std::bit_floor(total / kLocalPart / static_cast<std::uint64_t>(threads)),
                  kLocalBytesLeast, kLocalBytesMost);
@@ -109,9 +114,17 @@ Status CudaContext::TakeLocalMemory() {
 
 int CudaContext::Attribute(DeviceAttribute which, int otherwise) const {
   int value = 0;
-  // Older drivers do not know the newer attributes.
   const Code code = driver_->DeviceGetAttribute(&value, which, number_);
   return code == Code::kSuccess ? value : otherwise;
+}
+
+Result<int> CudaContext::NeededAttribute(DeviceAttribute which, const char* name) const {
+  int value = 0;
+  const Code code = driver_->DeviceGetAttribute(&value, which, number_);
+  if (code == Code::kSuccess) return value;
+  const std::string doing = "asking for its " + std::string(name) + " (attribute " +
+                            std::to_string(static_cast<int>(which)) + ")";
+  return Explain(doing.c_str(), driver_->DeviceGetAttribute.name(), code);
 }
 
 }  // namespace gpushared::device::cuda

@@ -66,7 +66,10 @@ class CudaContext {
   // Work can no longer be followed, although the driver did not say that the context is dead.
   void GiveUp(const Status& why);
 
+  // `otherwise` where the driver does not tell; older ones do not know the newer attributes.
   int Attribute(DeviceAttribute which, int otherwise) const;
+  // One that a device cannot do without. The error says which: `name`, and its number.
+  Result<int> NeededAttribute(DeviceAttribute which, const char* name) const;
 
   // Takes local memory for every thread that the GPU can have, once and for all: a launch that
   // needed more would make the driver wait for all that runs, on the thread that launches. Before

@@ -109,9 +109,13 @@ Status CudaDevice::MakeCompiler() {
   std::unique_ptr<CodeCompiler> compiler;
   if (options_.make_compiler) compiler = options_.make_compiler();
   if (compiler == nullptr) return {};
-  const std::string architecture =
-      "sm_" + std::to_string(context_->Attribute(DeviceAttribute::kComputeCapabilityMajor, 0)) +
-      std::to_string(context_->Attribute(DeviceAttribute::kComputeCapabilityMinor, 0));
+  const Result<int> major =
+      context_->NeededAttribute(DeviceAttribute::kComputeCapabilityMajor, "compute capability");
+  if (!major.ok()) return major.status();
+  const Result<int> minor =
+      context_->NeededAttribute(DeviceAttribute::kComputeCapabilityMinor, "compute capability");
+  if (!minor.ok()) return minor.status();
+  const std::string architecture = "sm_" + std::to_string(*major) + std::to_string(*minor);
   Status tried = TryCode(compiler->Compile(kTrialText, architecture));
   if (context_->is_dead()) return tried;
   if (!tried.ok()) {
@@ -166,7 +170,10 @@ Status CudaDevice::ReadInfo() {
   info_.name = name.data();
   info_.id = options_.id;
   info_.kind = "cuda";
-  info_.multiprocessors = attribute(kMultiprocessors, 1);
+  const Result<int> multiprocessors =
+      context_->NeededAttribute(kMultiprocessors, "multiprocessors");
+  if (!multiprocessors.ok()) return multiprocessors.status();
+  info_.multiprocessors = static_cast<std::uint32_t>(std::max(*multiprocessors, 1));
   info_.threads_per_block_max = attribute(kThreadsPerBlockMax, 1024);
   info_.block_max = {attribute(kBlockXMax, 1024), attribute(kBlockYMax, 1024),
                      attribute(kBlockZMax, 64)};
@@ -184,8 +191,10 @@ Status CudaDevice::ReadInfo() {
   return ReadAttributes();
 }
 
-// Attributes that this driver does not know are left out. So are the limits of textures and
-// surfaces: kernels that use these are refused, since they could make up handles of the driver's.
+// Attributes that this driver does not tell are left out, whatever code it has for that: some of
+// the numbers have no name, and what a driver does with those is its own affair. So are the limits
+// of textures and surfaces: kernels that use these are refused, since they could make up handles of
+// the driver's.
 Status CudaDevice::ReadAttributes() {
   // Beyond those of CUDA 13.5; drivers refuse numbers that they do not know.
   constexpr std::uint32_t kIdMax = 159;
@@ -193,13 +202,9 @@ Status CudaDevice::ReadAttributes() {
   for (std::uint32_t id = 1; id <= kIdMax; ++id) {
     if (IsLimitOfTextures(static_cast<DeviceAttribute>(id))) continue;
     int value = 0;
-    const Code code = context_->Call(driver.DeviceGetAttribute, &value,
-                                     static_cast<DeviceAttribute>(id), context_->number());
-    if (code == Code::kSuccess) {
-      info_.attributes.push_back({.id = id, .value = value});
-    } else if (code != Code::kInvalidValue) {
-      return context_->Explain("asking for an attribute", driver.DeviceGetAttribute.name(), code);
-    }
+    const Code code =
+        driver.DeviceGetAttribute(&value, static_cast<DeviceAttribute>(id), context_->number());
+    if (code == Code::kSuccess) info_.attributes.push_back({.id = id, .value = value});
   }
   if (!driver.Has(Feature::kInstanceUuid)) return {};
   Uuid uuid{};

@@ -41,12 +41,14 @@ std::uint64_t BytesZeroedAtATime(const CudaContext& context) {
 Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaContext> context,
                                                        std::uint64_t budget_bytes) {
   const Driver& driver = context->driver();
-  if (!driver.Has(Feature::kVirtualMemory) ||
-      context->Attribute(DeviceAttribute::kVirtualMemory, 0) == 0) {
-    return Status(StatusCode::kUnsupported,
-                  "GPU refused: it has no virtual memory management (driver of CUDA " +
-                      VersionText(driver.version()) + ", 10.2 is needed)");
-  }
+  const Status without(StatusCode::kUnsupported,
+                       "GPU refused: it has no virtual memory management (driver of CUDA " +
+                           VersionText(driver.version()) + ", 10.2 is needed)");
+  if (!driver.Has(Feature::kVirtualMemory)) return without;
+  const Result<int> has_it =
+      context->NeededAttribute(DeviceAttribute::kVirtualMemory, "virtual memory management");
+  if (!has_it.ok()) return has_it.status();
+  if (*has_it == 0) return without;
   AllocationProperties properties;
   properties.location.id = context->number();
   std::size_t granularity = 0;

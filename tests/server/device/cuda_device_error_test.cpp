@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/server/device/cuda_device_fixture.h"
+#include "tests/support/plain_compiler.h"
 
 namespace gpushared::device::cuda {
 namespace {
@@ -68,6 +69,40 @@ TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind
     for (const char* kind : {"context", "stream", "event", "host allocation"}) {
       EXPECT_EQ(fake_cuda_live(kind), 0U) << kind;
     }
+  }
+}
+
+// Real drivers have numbers that no header names, and codes of their own for them.
+TEST_F(CudaDeviceTest, AttributeThatTheDriverDoesNotTellIsLeftOutUnlessTheDeviceNeedsIt) {
+  const std::map<int, std::string> needed = {{16, "multiprocessors (attribute 16)"},
+                                             {39, "threads per multiprocessor (attribute 39)"},
+                                             {75, "compute capability (attribute 75)"},
+                                             {76, "compute capability (attribute 76)"},
+                                             {102, "virtual memory management (attribute 102)"}};
+  for (int id = 1; id <= 159; ++id) {
+    if (!needed.contains(id)) Say("attribute " + std::to_string(id) + " fails 999");
+  }
+  const CudaDeviceOptions options{
+      .make_compiler = [] { return std::make_unique<testing::PlainCompiler>(); }};
+  Start(options);
+  std::vector<int> told;
+  for (const NumberedAttribute& one : gpu().info().attributes) {
+    told.push_back(static_cast<int>(one.id));
+  }
+  EXPECT_THAT(told, ::testing::ElementsAre(16, 39, 75, 76, 102));
+  EXPECT_EQ(gpu().info().multiprocessors, 132U);
+  {
+    const Tenant tenant = NewTenant();
+    EXPECT_TRUE(Await(Store(tenant, tenant.At(0), 1)).status.ok());
+  }
+  device_.reset();
+  for (const auto& [id, name] : needed) {
+    fake_cuda_reset();
+    Say("attribute " + std::to_string(id) + " fails 999");
+    const auto device = Create(options);
+    ASSERT_FALSE(device.ok());
+    EXPECT_THAT(device.status().message(), HasSubstr("asking for its " + name + " failed: "));
+    EXPECT_THAT(device.status().message(), HasSubstr("cuDeviceGetAttribute: CUDA error (999)"));
   }
 }
 

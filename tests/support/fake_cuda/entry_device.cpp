@@ -172,6 +172,8 @@ Code cuDeviceTotalMem_v2(std::size_t* bytes, DeviceNumber device) {
 
 Code cuDeviceGetAttribute(int* value, DeviceAttribute which, DeviceNumber device) {
   return OfGpu("cuDeviceGetAttribute", device, [&](World& world, Gpu&) {
+    const auto fails = world.settings.attribute_fails.find(static_cast<int>(which));
+    if (fails != world.settings.attribute_fails.end()) return fails->second;
     if (!world.settings.attributes.contains(static_cast<int>(which))) return Code::kInvalidValue;
     *value = ValueOf(world, which);
     return Code::kSuccess;

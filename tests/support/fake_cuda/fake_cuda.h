@@ -12,6 +12,7 @@
 //   memory 2G             memory of each GPU (suffix K, M, G).
 //   sms 132               multiprocessors of each GPU.
 //   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS).
+//   attribute 75 fails 1  the driver answers with a code instead.
 //   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster.
 //   kernels 3             each kernel takes 3 ms at least.
 //   costs on              calls and work take a real driver's and GPU's time (costs.h); before the

@@ -111,6 +111,9 @@ bool Settings::ApplyOne(std::string_view statement) {
     Set(*this, DeviceAttribute::kMultiprocessors, static_cast<int>(*number(1)));
   } else if (words.size() == 3 && verb == "attribute" && number(1) && number(2)) {
     attributes[static_cast<int>(*number(1))] = static_cast<int>(*number(2));
+  } else if (words.size() == 4 && verb == "attribute" && words[2] == "fails" && number(1) &&
+             number(3)) {
+    attribute_fails[static_cast<int>(*number(1))] = code(3);
   } else if (words.size() == 3 && verb == "clock" && number(1) && number(2)) {
     clock_ahead_ms = *number(1);
     clock_faster_ppm = *number(2);

@@ -31,6 +31,7 @@ struct Settings {
   std::map<int, std::string> uuids;
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;
   std::map<int, int> attributes;
+  std::map<int, device::cuda::Code> attribute_fails;
   std::set<std::string, std::less<>> missing;
   std::list<FailRule> fails;
   std::list<FailRule> faults;                             // `call` is empty.
