@@ -13,11 +13,15 @@ namespace {
 // whole GPU.
 constexpr unsigned kContextFlags = kContextBlockingSync | kContextKeepLocalMemory;
 
-// Local memory of a thread. A 64th of the GPU's memory, for all threads that it can have at once:
-// 8 KiB on an H200 and on its smallest instance. Compilers keep most kernels below 1 KiB.
-constexpr std::uint64_t kLocalPart = 64;
-constexpr std::uint64_t kLocalBytesLeast = 4096;
-constexpr std::uint64_t kLocalBytesMost = 16384;
+// Local memory of a thread, of which the GPU needs so much for each that it can run at once.
+// Compilers keep most kernels below 1 KiB. A 64th of the GPU's memory pays for 8 KiB on an H200 and
+// on the smallest instances; kernels that run there also run on a GPU where 8 KiB take up to 3 %,
+// such as an H100.
+std::uint64_t LocalBytesFor(std::uint64_t memory, std::uint64_t threads) {
+  constexpr std::uint64_t kLeast = 4096, kUsual = 8192, kMost = 16384;
+  const std::uint64_t bytes = std::clamp(std::bit_floor(memory / 64 / threads), kLeast, kMost);
+  return bytes < kUsual && kUsual * threads <= memory / 100 * 3 ? kUsual : bytes;
+}
 
 }  // namespace
 
@@ -88,7 +92,15 @@ Status CudaContext::death() const {
   return death_;
 }
 
-Status CudaContext::TakeLocalMemory() {
+Result<std::uint64_t> CudaContext::FreeBytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  Status status = Try("asking for free memory", driver_->MemGetInfo, &free, &total);
+  if (!status.ok()) return status;
+  return free;
+}
+
+Status CudaContext::LimitLocalMemory() {
   std::size_t total = 0;
   Status status = Try("asking for its memory", driver_->DeviceTotalMem, &total, number_);
   if (!status.ok()) return status;
@@ -98,18 +110,33 @@ Status CudaContext::TakeLocalMemory() {
   const Result<int> threads_each =
       NeededAttribute(DeviceAttribute::kThreadsPerMultiprocessorMax, "threads per multiprocessor");
   if (!threads_each.ok()) return threads_each.status();
-  const int threads = std::max(*multiprocessors, 1) * std::max(*threads_each, 1);
-  const std::uint64_t asked =
-      std::clamp(std::bit_floor(total / kLocalPart / static_cast<std::uint64_t>(threads)),
-                 kLocalBytesLeast, kLocalBytesMost);
-  std::size_t given = 0;
-  status = Try("taking local memory", driver_->CtxSetLimit, Limit::kStackBytes, asked);
-  // Drivers round.
+  const auto threads = static_cast<std::uint64_t>(std::max(*multiprocessors, 1)) *
+                       static_cast<std::uint64_t>(std::max(*threads_each, 1));
+  const Result<std::uint64_t> free_before = FreeBytes();
+  if (!free_before.ok()) return free_before.status();
+  std::size_t before = 0;
+  std::size_t after = 0;  // Drivers round.
+  constexpr const char* kDoing = "limiting local memory";
+  status = Try(kDoing, driver_->CtxGetLimit, &before, Limit::kStackBytes);
   if (status.ok()) {
-    status = Try("taking local memory", driver_->CtxGetLimit, &given, Limit::kStackBytes);
+    status = Try(kDoing, driver_->CtxSetLimit, Limit::kStackBytes,
+                 std::size_t{LocalBytesFor(total, threads)});
   }
-  local_bytes_max_ = given;
-  return status;
+  if (status.ok()) status = Try(kDoing, driver_->CtxGetLimit, &after, Limit::kStackBytes);
+  if (!status.ok()) return status;
+  const Result<std::uint64_t> free_after = FreeBytes();
+  if (!free_after.ok()) return free_after.status();
+  local_bytes_max_ = after;
+  const std::uint64_t added = (std::max(after, before) - before) * threads;
+  const std::uint64_t taken = *free_before - std::min(*free_before, *free_after);
+  untaken_local_bytes_ = added - std::min(added, taken);
+  return {};
+}
+
+std::string CudaContext::WhyTooMuchLocalMemory(std::uint64_t bytes) const {
+  if (bytes <= local_bytes_max_) return "";
+  return std::to_string(bytes) + " bytes of local memory for each thread, at most " +
+         std::to_string(local_bytes_max_) + " are allowed on this GPU (no option changes that)";
 }
 
 int CudaContext::Attribute(DeviceAttribute which, int otherwise) const {

@@ -71,12 +71,19 @@ class CudaContext {
   // One that a device cannot do without. The error says which: `name`, and its number.
   Result<int> NeededAttribute(DeviceAttribute which, const char* name) const;
 
-  // Takes local memory for every thread that the GPU can have, once and for all: a launch that
-  // needed more would make the driver wait for all that runs, on the thread that launches. Before
-  // other threads use the context, and before anybody asks what memory is free.
-  Status TakeLocalMemory();
-  // Per thread; kernels that need more are not to be launched.
-  std::uint64_t local_bytes_max() const { return local_bytes_max_; }
+  // Bytes of the GPU's memory that nobody has.
+  Result<std::uint64_t> FreeBytes();
+
+  // Sets how much local memory a thread may have, once and for all: a launch that needed more would
+  // make the driver wait for all that runs, on the thread that launches. Before other threads use
+  // the context, and before the free memory is shared out.
+  Status LimitLocalMemory();
+  // Empty where kernels may need so much for each thread; else what is wrong with them. Such
+  // kernels are not to be launched.
+  std::string WhyTooMuchLocalMemory(std::uint64_t bytes) const;
+  // Memory that the limit is for and that was still free when it had been set: the driver takes it
+  // at some launch. Nobody else may have it, since that launch would fail.
+  std::uint64_t untaken_local_bytes() const { return untaken_local_bytes_; }
 
  private:
   CudaContext(std::shared_ptr<const Driver> driver, WakeFunction died)
@@ -87,8 +94,9 @@ class CudaContext {
   const std::shared_ptr<const Driver> driver_;
   const WakeFunction died_;
   DeviceNumber number_ = 0;
-  Context context_ = nullptr;  // Null until retained.
-  std::uint64_t local_bytes_max_ = 0;
+  Context context_ = nullptr;          // Null until retained.
+  std::uint64_t local_bytes_max_ = 0;  // Per thread.
+  std::uint64_t untaken_local_bytes_ = 0;
   std::atomic<bool> is_dead_{false};
   mutable Mutex mutex_;
   Status death_ GPUSHARED_GUARDED_BY(mutex_);

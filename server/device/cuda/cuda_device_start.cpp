@@ -52,7 +52,7 @@ Status LoadTrial(CudaContext& context, const char* doing, std::span<const std::b
 Status CudaDevice::Start() {
   bound_ = std::this_thread::get_id();
   if (Status status = ReadInfo(); !status.ok()) return status;
-  if (Status status = context_->TakeLocalMemory(); !status.ok()) return status;
+  if (Status status = context_->LimitLocalMemory(); !status.ok()) return status;
   Result<std::shared_ptr<CudaMemory>> memory = CudaMemory::Create(context_, options_.memory_bytes);
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);

@@ -13,11 +13,11 @@ namespace gpushared::device::cuda {
 namespace {
 
 // Clients do not get all: the driver takes memory for code of modules, for what kernels print and
-// for its own lists. Where there is none, some call of somebody's fails. Nobody has measured how
-// much it takes. Parts of a GPU have less to spare.
-std::uint64_t BytesKept(std::uint64_t free) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
-  return std::min(kMost, free / 8);
+// for its own lists, and later for local memory if it has not yet. Where there is none, some call
+// of somebody's fails. Nobody has measured how much it takes. Parts of a GPU have less to spare.
+std::uint64_t BytesKept(std::uint64_t free, std::uint64_t untaken_local_bytes) {
+  constexpr std::uint64_t kUsual = std::uint64_t{1} << 30;
+  return std::min(kUsual + untaken_local_bytes, free / 8);
 }
 
 // How much is zeroed at a time. The scheduler does not know of it and it cannot be taken off the
@@ -55,11 +55,9 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaConte
   Status status = context->Try("asking for the mapping step", driver.MemGetAllocationGranularity,
                                &granularity, &properties, Granularity::kMinimum);
   if (!status.ok()) return status;
-  std::size_t free = 0;
-  std::size_t total = 0;
-  status = context->Try("asking for free memory", driver.MemGetInfo, &free, &total);
-  if (!status.ok()) return status;
-  const std::uint64_t spare = free - BytesKept(free);
+  const Result<std::uint64_t> free = context->FreeBytes();
+  if (!free.ok()) return free.status();
+  const std::uint64_t spare = *free - BytesKept(*free, context->untaken_local_bytes());
   const std::uint64_t budget = budget_bytes == 0 ? spare : std::min(budget_bytes, spare);
   const std::uint64_t zero_bytes = BytesZeroedAtATime(*context);
   std::shared_ptr<CudaMemory> memory(new CudaMemory(

@@ -199,7 +199,7 @@ Result<ClaimedKernel> CudaModule::FinishClaim(ClaimedKernel claim) {
   const Function function = std::exchange(claim.function, nullptr);
   const Result<Limits> limits = FindLimits(function);
   if (!limits.ok()) return limits.status();
-  if (limits->local_bytes > context_.local_bytes_max()) return claim;
+  if (!context_.WhyTooMuchLocalMemory(limits->local_bytes).empty()) return claim;
   claim.threads_per_block_max = limits->threads_per_block;
   const Result<std::uint32_t> dynamic = OptIntoSharedMemory(function, limits->static_shared_bytes);
   if (!dynamic.ok()) return dynamic.status();
@@ -386,11 +386,7 @@ Status CudaModule::Describe(const CudaPrepared& prepared, Function function, Ker
   if (!limits.ok()) return limits.status();
   info.threads_per_block_max = limits->threads_per_block;
   info.static_shared_bytes = limits->static_shared_bytes;
-  if (limits->local_bytes > context_.local_bytes_max()) {
-    info.unsupported = std::to_string(limits->local_bytes) +
-                       " bytes of local memory for each thread, " +
-                       std::to_string(context_.local_bytes_max()) + " are there";
-  }
+  info.unsupported = context_.WhyTooMuchLocalMemory(limits->local_bytes);
   const Result<std::uint32_t> dynamic = OptIntoSharedMemory(function, info.static_shared_bytes);
   info.local_bytes = static_cast<std::uint32_t>(limits->local_bytes);
   info.constant_bytes = limits->constant_bytes;

@@ -109,11 +109,7 @@ Status CudaModule::DescribeLate(const CudaPrepared& prepared, Function function,
   const std::uint32_t threads = ThreadsByRegisters(*registers);
   info.threads_per_block_max =
       info.threads_per_block_max == 0 ? threads : std::min(info.threads_per_block_max, threads);
-  if (info.local_bytes > context_.local_bytes_max()) {
-    info.unsupported = std::to_string(info.local_bytes) +
-                       " bytes of local memory for each thread, " +
-                       std::to_string(context_.local_bytes_max()) + " are there";
-  }
+  info.unsupported = context_.WhyTooMuchLocalMemory(info.local_bytes);
   const int limit = std::max(context_.Attribute(DeviceAttribute::kSharedBytesPerBlockOptIn, 0),
                              context_.Attribute(DeviceAttribute::kSharedBytesPerBlockMax, 0));
   info.dynamic_shared_bytes_max = static_cast<std::uint32_t>(std::max(limit - *shared, 0));

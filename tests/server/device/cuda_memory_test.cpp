@@ -137,12 +137,13 @@ TEST_F(CudaDeviceTest, ShrinkThatTheDriverRefusesKeepsItsMemoryForTheNextOne) {
 }
 
 TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
-  Say("memory 141G");
+  Say("memory 141G; local at_once");
   Start();
-  EXPECT_EQ(gpu().info().memory_bytes, std::uint64_t{140} << 30);
+  const std::uint64_t shared = (std::uint64_t{140} << 30) - fake_cuda_memory_used();
+  EXPECT_EQ(gpu().info().memory_bytes, shared);
   device_.reset();
   Start({.memory_bytes = std::uint64_t{1} << 40});
-  EXPECT_EQ(gpu().info().memory_bytes, std::uint64_t{140} << 30) << "however much is asked for";
+  EXPECT_EQ(gpu().info().memory_bytes, shared) << "however much is asked for";
 }
 
 TEST_F(CudaDeviceTest, MemoryThatTheGpuLacksIsRefusedAndChangesNothing) {
@@ -188,16 +189,18 @@ TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRefusedB
   ASSERT_TRUE(module.ok()) << module.status().ToString();
   const Status status = launch(**module, "frame");
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_EQ(status.message(),
-            "launch refused: kernel 'frame' needs 4112 bytes of local memory for each thread, 4096 "
-            "are there");
+  EXPECT_EQ(
+      status.message(),
+      "launch refused: kernel 'frame' needs 4112 bytes of local memory for each thread, at most "
+      "4096 are allowed on this GPU (no option changes that)");
   EXPECT_TRUE(launch(**module, "small").ok());
 }
 
-TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBounds) {
+TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBoundsOrTheUsualWhereThatIsLittle) {
   for (const auto& [gpu_is, bytes] :
        {std::pair("memory 8G; sms 16", 4096), std::pair("memory 16G; sms 16", 8192),
-        std::pair("memory 140G; sms 132", 8192), std::pair("memory 140G; sms 16", 16384)}) {
+        std::pair("memory 140G; sms 132", 8192), std::pair("memory 140G; sms 16", 16384),
+        std::pair("memory 79G; sms 132", 8192), std::pair("memory 40G; sms 108", 4096)}) {
     SCOPED_TRACE(gpu_is);
     device_.reset();
     fake_cuda_reset();
@@ -208,7 +211,49 @@ TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBounds) {
     const auto module = Load(**space, PtxWithLocalBytes(20000));
     ASSERT_TRUE(module.ok()) << module.status().ToString();
     EXPECT_THAT((*module)->kernels()[KernelNamed(**module, "frame")].unsupported,
-                HasSubstr(", " + std::to_string(bytes) + " are there"));
+                HasSubstr(", at most " + std::to_string(bytes) + " are allowed"));
+  }
+}
+
+// 132 multiprocessors of 2048 threads, 8 KiB each, of which 1 KiB is the driver's from the start.
+constexpr std::uint64_t kLocalBytes = std::uint64_t{132} * 2048 * (8192 - 1024);
+
+TEST_F(CudaDeviceTest, LocalMemoryThatTheDriverHasYetToTakeIsKeptBack) {
+  constexpr std::uint64_t kGibibyte = std::uint64_t{1} << 30;
+  Say("memory 80G; local at_once");
+  Start();
+  const std::uint64_t free = 80 * kGibibyte - fake_cuda_memory_used();
+  EXPECT_EQ(fake_cuda_memory_used(), std::uint64_t{132} * 2048 * 8192);
+  EXPECT_EQ(gpu().info().memory_bytes, free - kGibibyte);
+  device_.reset();
+  fake_cuda_reset();
+  Say("memory 80G; local lazily");
+  Start();
+  EXPECT_EQ(fake_cuda_memory_used(), 0U);
+  EXPECT_EQ(gpu().info().memory_bytes, 80 * kGibibyte - kGibibyte - kLocalBytes);
+}
+
+TEST_F(CudaDeviceTest, KernelWithLocalMemoryRunsOnAGpuWhoseMemoryClientsHaveFilled) {
+  for (const std::string local : {"at_once", "lazily"}) {
+    SCOPED_TRACE(local);
+    device_.reset();
+    fake_cuda_reset();
+    Say("memory 80G; local " + local);
+    Start();
+    const auto space = gpu().CreateSpace({.quota_bytes = 16 * kMebibyte}).value();
+    const auto module = Load(*space, PtxWithLocalBytes(4096)).value();
+    // As much memory as is left to the driver: what clients may have is as good as gone.
+    const std::uint64_t kept = (std::uint64_t{80} << 30) - gpu().info().memory_bytes;
+    Say("memory " + std::to_string(kept));
+    LaunchWork work;
+    work.id = ++last_id_;
+    work.space = space.get();
+    work.stream = 1;
+    work.module = module.get();
+    work.kernel = KernelNamed(*module, "frame");
+    gpu().Submit(work);
+    const Status status = Await(work.id).status;
+    EXPECT_TRUE(status.ok()) << status.ToString();
   }
 }
 

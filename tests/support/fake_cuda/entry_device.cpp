@@ -265,7 +265,9 @@ Code cuCtxSetLimit(Limit limit, std::size_t value) {
   return Call("cuCtxSetLimit", Needs::kContext, 0, [&](World& world, Lock&) {
     if (limit > Limit::kHeapBytes) return Code::kUnsupportedLimit;
     world.limits.at(static_cast<std::size_t>(limit)) = value;
-    return Code::kSuccess;
+    const bool takes = limit == Limit::kStackBytes &&
+                       world.settings.local_memory == testing::fake_cuda::LocalMemory::kAtOnce;
+    return !takes || world.TakeLocalMemory() ? Code::kSuccess : Code::kOutOfMemory;
   });
 }
 

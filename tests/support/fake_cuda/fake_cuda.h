@@ -10,6 +10,8 @@
 //   devices 2             GPUs (at most 8), numbered as CUDA_VISIBLE_DEVICES leaves them.
 //   uuid 0 GPU-...        one GPU's UUID; MIG-... makes it an instance.
 //   memory 2G             memory of each GPU (suffix K, M, G).
+//   local lazily          local memory for all threads is taken from it by the first kernel that
+//                         has some; `at_once`: when its limit is set. Otherwise it costs nothing.
 //   sms 132               multiprocessors of each GPU.
 //   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS).
 //   attribute 75 fails 1  the driver answers with a code instead.

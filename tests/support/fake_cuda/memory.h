@@ -56,6 +56,14 @@ class Memory {
   // All that kernels of any stream reach, host memory that the driver knows included.
   std::vector<Piece> Reachable() const;
 
+  // Memory of the driver's own, which has no address.
+  bool Occupy(std::uint64_t bytes) {
+    if (bytes > limit - used_) return false;
+    used_ += bytes;
+    return true;
+  }
+  void Vacate(std::uint64_t bytes) { used_ -= bytes; }
+
   std::uint64_t used() const { return used_; }
   std::uint64_t limit = 0;
 

@@ -301,6 +301,10 @@ Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& 
   if (function.program->local_bytes_per_thread() > world.limits.at(stack)) {
     world.Mistake(std::string(call) + ": the kernel needs more local memory than there is");
   }
+  if (world.settings.local_memory == LocalMemory::kLazily &&
+      function.program->local_bytes_per_thread() > 0 && !world.TakeLocalMemory()) {
+    return Code::kOutOfMemory;
+  }
   const bool are_complete =
       GatherParameters(function.info(), arguments.parameters, arguments.extra, gathered);
   return are_complete ? Code::kSuccess : Code::kInvalidValue;

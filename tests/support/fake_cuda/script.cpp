@@ -107,6 +107,9 @@ bool Settings::ApplyOne(std::string_view statement) {
     uuids[static_cast<int>(*number(1))] = words[2];
   } else if (words.size() == 2 && verb == "memory" && BytesOf(words[1])) {
     memory_bytes = *BytesOf(words[1]);
+  } else if (words.size() == 2 && verb == "local" &&
+             (words[1] == "at_once" || words[1] == "lazily")) {
+    local_memory = words[1] == "lazily" ? LocalMemory::kLazily : LocalMemory::kAtOnce;
   } else if (words.size() == 2 && verb == "sms" && number(1)) {
     Set(*this, DeviceAttribute::kMultiprocessors, static_cast<int>(*number(1)));
   } else if (words.size() == 3 && verb == "attribute" && number(1) && number(2)) {

@@ -25,11 +25,15 @@ struct FailRule {
   bool late = false;
 };
 
+// When a GPU's memory for local memory is taken.
+enum class LocalMemory : std::uint8_t { kNever, kAtOnce, kLazily };
+
 struct Settings {
   int version = 13000;
   int devices = 1;
   std::map<int, std::string> uuids;
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;
+  LocalMemory local_memory = LocalMemory::kNever;
   std::map<int, int> attributes;
   std::map<int, device::cuda::Code> attribute_fails;
   std::set<std::string, std::less<>> missing;

@@ -96,6 +96,7 @@ void World::Reset(Lock& lock) {
   mistakes_.clear();
   pageable_copies = 0;
   limits = kLimits;
+  local_bytes = 0;
   last_attributes.clear();
   current = 0;
   if (const char* statements = std::getenv("FAKE_CUDA"); statements != nullptr) {
@@ -397,9 +398,26 @@ std::size_t World::Live(std::string_view kind) {
   return 0;
 }
 
+bool World::TakeLocalMemory() {
+  const auto attribute = [&](device::cuda::DeviceAttribute which) {
+    return static_cast<std::uint64_t>(settings.attributes.at(static_cast<int>(which)));
+  };
+  const std::uint64_t bytes =
+      limits.at(static_cast<std::size_t>(device::cuda::Limit::kStackBytes)) *
+      attribute(device::cuda::DeviceAttribute::kMultiprocessors) *
+      attribute(device::cuda::DeviceAttribute::kThreadsPerMultiprocessorMax);
+  if (bytes <= local_bytes) return true;
+  if (!memory.Occupy(bytes - local_bytes)) return false;
+  local_bytes = bytes;
+  return true;
+}
+
 // ---- ends
 
 void World::EndContext(std::uintptr_t context, const char* call) {
+  if (const auto ending = contexts.Find(context); ending != nullptr && !ending->green) {
+    memory.Vacate(std::exchange(local_bytes, 0));
+  }
   const auto end_all = [&](auto& table) {
     std::size_t left = 0;
     for (auto at = table.live().begin(); at != table.live().end();) {

@@ -233,6 +233,9 @@ class World {
   bool Idle(const FakeStream& stream) const { return stream.queue.empty() && !stream.running; }
   // Live objects of a kind, as fake_cuda_live counts them.
   std::size_t Live(std::string_view kind);
+  // Takes memory for as much local memory as the limit allows each thread, unless it has been
+  // taken. False: there is none.
+  bool TakeLocalMemory();
   // Ends a context and names what still lives in it.
   void EndContext(std::uintptr_t context, const char* call);
   void ReportLeaks(const char* when);
@@ -257,6 +260,7 @@ class World {
   std::map<std::string, std::size_t, std::less<>> call_counts;
   std::size_t pageable_copies = 0;
   std::array<std::size_t, 3> limits = kLimits;  // By Limit.
+  std::uint64_t local_bytes = 0;                // Taken for local memory.
   std::string last_attributes;                  // The latest launch's.
   std::atomic<bool> kill_kernels{false};        // The process ends: no kernel runs on.
   static thread_local std::uintptr_t current;
