@@ -40,10 +40,16 @@ class StreamTimes {
 // batches of different streams are in their true order. The distance is a float of milliseconds.
 // After an idle time it is no finer than a short kernel, and the clocks differ by more than that.
 // Then the first batch sets the relation.
+//
+// An event can be recorded only on streams of the context that was current when it was made, and
+// has a distance only to events of that context. So streams of a green context have events and a
+// relation of the clocks of their own.
 class EventMarks : public CompletionMarks {
  public:
   EventMarks(std::shared_ptr<CudaContext> context, std::size_t streams)
-      : context_(std::move(context)), streams_(streams) {}
+      : context_(std::move(context)), clocks_(1), streams_(streams) {
+    for (StreamState& state : streams_) state.clock = &clocks_.front();
+  }
   EventMarks(const EventMarks&) = delete;
   EventMarks& operator=(const EventMarks&) = delete;
   ~EventMarks() override {
@@ -53,19 +59,21 @@ class EventMarks : public CompletionMarks {
     for (const Event event : all_) (void)context_->Call(driver.EventDestroy, event);
   }
 
-  // Looks at both clocks at once, as well as that can be done.
   Status Start() {
-    const Driver& driver = context_->driver();
-    Status status = context_->Try("making a stream", driver.StreamCreateWithPriority, &stream_,
-                                  kStreamNonBlocking, 0);
-    // The event passes at once, and when we hear of that is up to the machine: a time that is told
-    // is rather too early than later than it was.
-    ahead_ = DeviceClock::now().time_since_epoch();
-    if (status.ok()) status = Record(stream_, Pool::kTimed, base_);
-    if (status.ok()) {
-      status = context_->Try("starting the clock", driver.EventSynchronize, base_.event);
+    Status status = context_->Try("making a stream", context_->driver().StreamCreateWithPriority,
+                                  &stream_, kStreamNonBlocking, 0);
+    return status.ok() ? StartClock(clocks_.front(), stream_) : status;
+  }
+
+  Status SetContext(std::size_t number, Stream stream, Context context) override {
+    const auto found = std::ranges::find(clocks_, context, &Clock::context);
+    if (found != clocks_.end()) {
+      streams_[number].clock = &*found;
+      return {};
     }
-    return status;
+    Clock& clock = clocks_.emplace_back(Clock{.context = context});
+    streams_[number].clock = &clock;
+    return StartClock(clock, stream);
   }
 
   Status Open(std::size_t number, Stream stream, bool is_idle, bool is_timed) override {
@@ -73,13 +81,13 @@ class EventMarks : public CompletionMarks {
     state.is_idle = is_idle;
     if (is_idle) {
       // The driver refused the batch that was to follow the last one.
-      Free(state.opened);
-      Free(state.last_end);
+      state.clock->Free(state.opened);
+      state.clock->Free(state.last_end);
       state.opened_at = DeviceClock::now();
     }
     // The end of the batch ahead is its beginning, if that has a time.
     if (!is_timed || (!is_idle && state.last_is_timed)) return {};
-    return Record(stream, Pool::kTimed, state.opened);
+    return Record(*state.clock, stream, Pool::kTimed, state.opened);
   }
 
   Status Close(std::size_t number, Stream stream, bool is_timed) override {
@@ -89,7 +97,8 @@ class EventMarks : public CompletionMarks {
                 .is_timed = is_timed && has_start,
                 .is_idle = state.is_idle,
                 .opened_at = state.opened_at};
-    Status status = Record(stream, batch.is_timed ? Pool::kTimed : Pool::kUntimed, batch.end);
+    Status status =
+        Record(*state.clock, stream, batch.is_timed ? Pool::kTimed : Pool::kUntimed, batch.end);
     if (!status.ok()) return status;
     state.last_is_timed = batch.is_timed;
     state.batches.push_back(batch);
@@ -122,6 +131,21 @@ class EventMarks : public CompletionMarks {
     Event event = nullptr;
     Pool pool = Pool::kTimed;
   };
+  // The events of a context, and the relation of its clock to the host's.
+  struct Clock {
+    std::vector<Event>& FreeOf(Pool pool) { return free[pool == Pool::kTimed ? 0 : 1]; }
+    void Free(Mark& mark) {
+      if (mark.event != nullptr) FreeOf(mark.pool).push_back(std::exchange(mark.event, nullptr));
+    }
+
+    Context context = nullptr;                    // Null: the GPU's own.
+    std::array<std::vector<Event>, 2> free = {};  // By pool.
+    // That opened the batch which was found ended last, of those that had one. Times on the GPU's
+    // clock are counted from the one of the start.
+    Mark base = {};
+    nanoseconds base_at{};
+    nanoseconds ahead{};  // The host's clock, of that.
+  };
   struct Batch {
     Mark start;  // None: it follows the one ahead, or has no times.
     Mark end;
@@ -130,6 +154,7 @@ class EventMarks : public CompletionMarks {
     TimePoint opened_at;   // Just before its first work was submitted to an idle stream.
   };
   struct StreamState {
+    Clock* clock = nullptr;
     Mark opened;  // Ahead of the batch that is open.
     bool is_idle = true;
     TimePoint opened_at;
@@ -141,30 +166,43 @@ class EventMarks : public CompletionMarks {
     StreamTimes times;
   };
 
+  // Looks at both clocks at once, as well as that can be done: nothing is on the stream.
+  Status StartClock(Clock& clock, Stream stream) {
+    // The event passes at once, and when we hear of that is up to the machine: a time that is told
+    // is rather too early than later than it was.
+    clock.ahead = DeviceClock::now().time_since_epoch();
+    Status status = Record(clock, stream, Pool::kTimed, clock.base);
+    if (!status.ok()) return status;
+    return context_->Try("starting the clock", context_->driver().EventSynchronize,
+                         clock.base.event);
+  }
+
   // Of a batch that has ended. Takes its marks.
   Result<BatchTimes> TimesOf(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
+    Clock& clock = *state.clock;
     const bool has_start = batch.start.event != nullptr;
     const Event begin = has_start ? batch.start.event : state.last_end.event;
     nanoseconds length{};
     Status status = Distance(begin, batch.end.event, length);
-    if (status.ok() && has_start) status = MoveBase(batch.start);
+    if (status.ok() && has_start) status = MoveBase(clock, batch.start);
     if (!status.ok()) return status;
-    state.last_end_at = (has_start ? base_at_ : state.last_end_at) + length;
-    Free(state.last_end);
+    state.last_end_at = (has_start ? clock.base_at : state.last_end_at) + length;
+    clock.Free(state.last_end);
     state.last_end = batch.end;
     TimePoint least = std::exchange(state.seen_running, {});
     if (batch.is_idle) least = std::max(least, batch.opened_at + length);
-    const TimePoint ended = OnHost(state.last_end_at, std::min(least, now), now, !batch.is_idle);
+    const TimePoint ended =
+        OnHost(clock, state.last_end_at, std::min(least, now), now, !batch.is_idle);
     return state.times.Bounded(ended - length, ended, now);
   }
   // From its submission to an idle stream, or the end of the one ahead, to the look that saw its
   // end.
   BatchTimes HostTimesOf(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
-    Free(batch.start);
-    Free(batch.end);
-    Free(state.last_end);
+    state.clock->Free(batch.start);
+    state.clock->Free(batch.end);
+    state.clock->Free(state.last_end);
     state.seen_running = {};
     BatchTimes times = state.times.Bounded(batch.is_idle ? batch.opened_at : TimePoint(), now, now);
     times.are_exact = false;
@@ -180,57 +218,57 @@ class EventMarks : public CompletionMarks {
   }
 
   // Takes the event, which has passed.
-  Status MoveBase(Mark& next) {
+  Status MoveBase(Clock& clock, Mark& next) {
     nanoseconds distance{};
-    Status status = Distance(base_.event, next.event, distance);
-    Free(base_);
-    base_ = next;
-    base_at_ += distance;
+    Status status = Distance(clock.base.event, next.event, distance);
+    clock.Free(clock.base);
+    clock.base = next;
+    clock.base_at += distance;
     return status;
   }
 
   // The end of a batch on the host's clock; of one that follows another its beginning is known.
-  TimePoint OnHost(nanoseconds at, TimePoint least, TimePoint most, bool follows) {
-    TimePoint time(at + ahead_);
+  static TimePoint OnHost(Clock& clock, nanoseconds at, TimePoint least, TimePoint most,
+                          bool follows) {
+    TimePoint time(at + clock.ahead);
     // Corrects as little as possible where going back would cut the batch short.
     if (time > most) time = follows ? most : least;
     time = std::max(time, least);
-    ahead_ = time.time_since_epoch() - at;
+    clock.ahead = time.time_since_epoch() - at;
     return time;
   }
 
-  Status Make(Pool pool) {
-    Event made = nullptr;
+  // Events are used again, so the context is left for another only while the first are made.
+  Status Make(Clock& clock, Pool pool) {
+    const Driver& driver = context_->driver();
+    const bool is_green = clock.context != nullptr;
     const unsigned flags = pool == Pool::kTimed ? 0U : kEventDisableTiming;
-    Status status = context_->Try("making an event", context_->driver().EventCreate, &made, flags);
-    if (!status.ok()) return status;
-    all_.push_back(made);
-    Free(pool).push_back(made);
-    return {};
-  }
-  std::vector<Event>& Free(Pool pool) { return free_[pool == Pool::kTimed ? 0 : 1]; }
-  void Free(Mark& mark) {
-    if (mark.event != nullptr) Free(mark.pool).push_back(std::exchange(mark.event, nullptr));
-  }
-  Status Record(Stream stream, Pool pool, Mark& mark) {
-    if (Free(pool).empty()) {
-      if (Status status = Make(pool); !status.ok()) return status;
+    Event made = nullptr;
+    Status status;
+    if (is_green) status = context_->Try("using a part", driver.CtxSetCurrent, clock.context);
+    if (status.ok()) status = context_->Try("making an event", driver.EventCreate, &made, flags);
+    if (made != nullptr) {
+      all_.push_back(made);
+      clock.FreeOf(pool).push_back(made);
     }
-    mark = {.event = Free(pool).back(), .pool = pool};
-    Free(pool).pop_back();
+    Status back = is_green ? context_->Bind() : Status();
+    return status.ok() ? back : status;
+  }
+  Status Record(Clock& clock, Stream stream, Pool pool, Mark& mark) {
+    std::vector<Event>& free = clock.FreeOf(pool);
+    if (free.empty()) {
+      if (Status status = Make(clock, pool); !status.ok()) return status;
+    }
+    mark = {.event = free.back(), .pool = pool};
+    free.pop_back();
     return context_->Try("marking work", context_->driver().EventRecord, mark.event, stream);
   }
 
   const std::shared_ptr<CudaContext> context_;
   Stream stream_ = nullptr;  // Empty, so that its events pass at once.
   std::vector<Event> all_;
-  std::array<std::vector<Event>, 2> free_;  // By pool.
+  std::deque<Clock> clocks_;  // The first is the GPU's own context's.
   std::vector<StreamState> streams_;
-  // That opened the batch which was found ended last, of those that had one. Times on the GPU's
-  // clock are counted from the one of the start.
-  Mark base_;
-  nanoseconds base_at_{};
-  nanoseconds ahead_{};  // The host's clock, of that.
 };
 
 // ---- writes
@@ -258,6 +296,9 @@ class WriteMarks : public CompletionMarks {
     return context_->Try("mapping pinned host memory", driver.MemHostGetDevicePointer, &device_,
                          memory, 0U);
   }
+
+  // Streams of any context write to the memory.
+  Status SetContext(std::size_t, Stream, Context) override { return {}; }
 
   Status Open(std::size_t number, Stream /*stream*/, bool is_idle, bool /*is_timed*/) override {
     // The end of the batch ahead, when it is not idle.

@@ -32,6 +32,9 @@ struct BatchTimes {
 class CompletionMarks {
  public:
   virtual ~CompletionMarks() = default;
+  // The stream, which is idle and had no batch yet, is of a green context that outlives the marks,
+  // not of the GPU's own. `context`: from cuCtxFromGreenCtx.
+  virtual Status SetContext(std::size_t number, Stream stream, Context context) = 0;
   // Before the first work of a batch. `is_idle`: nothing is left on the stream, so the time of
   // its beginning is not the end of the batch ahead. `is_timed`: exact times are of use.
   virtual Status Open(std::size_t number, Stream stream, bool is_idle, bool is_timed) = 0;

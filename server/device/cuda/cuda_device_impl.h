@@ -126,6 +126,8 @@ class CudaDevice : public Device {
   std::shared_ptr<CudaMemory> memory_;
   std::shared_ptr<PinnedRegions> pinned_;
   std::unique_ptr<BounceBuffers> bounces_;
+  // By class; null: all multiprocessors.
+  std::array<std::unique_ptr<SmPartition>, kDeviceClasses> partitions_;
   std::unique_ptr<CompletionMarks> marks_;
   // Compiled, where there is a compiler that the driver understands; else its text.
   std::vector<std::byte> trial_image_;
@@ -136,8 +138,6 @@ class CudaDevice : public Device {
   std::shared_ptr<UrgentWrites> writes_;
   std::shared_ptr<ContainWords> contain_;
   std::optional<ChannelEnvironment> environment_;
-  // By class; null: all multiprocessors.
-  std::array<std::unique_ptr<SmPartition>, kDeviceClasses> partitions_;
   std::vector<std::unique_ptr<Channel>> channels_;
   StreamTable streams_;
 

@@ -237,8 +237,8 @@ Result<Stream> CudaDevice::MakeStream(std::size_t level, int priority) {
   return stream;
 }
 
-// That marks and kernels of the whole GPU's context work on a part's streams is seen here: later a
-// mark that fails would look like the death of the context, and a launch like a client's mistake.
+// That marks, and kernels of the whole GPU's context, work on a part's streams is seen here: later
+// a mark that fails would look like the death of the context, and a launch like a client's mistake.
 Status CudaDevice::TryParts(std::span<const PartStream> streams) {
   if (trial_image_.empty()) {
     std::ranges::copy(std::as_bytes(std::span(kTrialText)), std::back_inserter(trial_image_));
@@ -309,7 +309,9 @@ Status CudaDevice::MakeChannels() {
         partition != nullptr ? partition->multiprocessors() : info_.multiprocessors;
     channels_.push_back(std::make_unique<Channel>(*environment_, i, *stream, multiprocessors,
                                                   partition != nullptr));
-    if (partition != nullptr) of_parts.push_back({.number = i, .stream = *stream});
+    if (partition == nullptr) continue;
+    if (status = marks_->SetContext(i, *stream, partition->context()); !status.ok()) return status;
+    of_parts.push_back({.number = i, .stream = *stream});
   }
   return of_parts.empty() ? Status() : TryParts(of_parts);
 }

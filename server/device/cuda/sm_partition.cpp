@@ -68,8 +68,12 @@ Result<std::unique_ptr<SmPartition>> SmPartition::Create(std::shared_ptr<CudaCon
   status = context->Try("making a green context", driver.GreenCtxCreate, &green, description,
                         context->number(), kGreenContextDefaultStream);
   if (!status.ok()) return status;
-  return std::unique_ptr<SmPartition>(
+  std::unique_ptr<SmPartition> made(
       new SmPartition(std::move(context), green, part->sm.multiprocessors));
+  status = made->context_->Try("using a green context", driver.CtxFromGreenCtx,
+                               &made->context_of_part_, green);
+  if (!status.ok()) return status;
+  return made;
 }
 
 SmPartition::~SmPartition() {

@@ -12,10 +12,11 @@
 namespace gpushared::device::cuda {
 
 // A part of the GPU's multiprocessors: a green context. It shares memory and modules with the
-// primary context; only streams are made in it, and what they run stays on its multiprocessors.
+// primary context; streams and their events are made in it, and what the streams run stays on its
+// multiprocessors.
 // Parts of several limits may overlap: each is a bound, none is a reservation.
 //
-// Confined to the thread that made it; destroyed after its streams.
+// Confined to the thread that made it; destroyed after its streams and events.
 class SmPartition {
  public:
   // The largest that the driver makes of at most `asked` multiprocessors, or the smallest that it
@@ -27,6 +28,8 @@ class SmPartition {
   ~SmPartition();
 
   std::uint32_t multiprocessors() const { return multiprocessors_; }
+  // It can be made current, on one thread at a time. What is made meanwhile is the part's.
+  Context context() const { return context_of_part_; }
   Result<Stream> MakeStream(int priority) const;
 
  private:
@@ -36,6 +39,7 @@ class SmPartition {
 
   const std::shared_ptr<CudaContext> context_;
   const GreenContext green_;
+  Context context_of_part_ = nullptr;
   const std::uint32_t multiprocessors_;
 };
 

@@ -79,6 +79,41 @@ TEST_F(CudaSmLimit, BoundsTheKernelsOfItsClassAndNoOthers) {
   EXPECT_EQ(value, work.id);
 }
 
+// The driver's documentation demands that events and their stream are of one context. Drivers may
+// take a green context for the GPU's own in that.
+TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContext) {
+  for (const char* driver : {"green strict", ""}) {
+    SCOPED_TRACE(driver);
+    device_.reset();
+    fake_cuda_reset();
+    completed_.clear();
+    Say(driver);
+    CudaDeviceOptions options = Limited(kLow, {.multiprocessors = 40});
+    options.sm_limits.at(kNormal) = SmLimit{.multiprocessors = 64};
+    Start(options);
+    const Tenant tenant = NewTenant();
+    Say("kernels 1");
+    for (const std::size_t of_class : {kLow, kHigh, kNormal, kLow}) {
+      Say("hold");  // Several batches, more than there are events yet.
+      std::vector<LaunchWork> works;
+      for (int i = 0; i < 5; ++i) {
+        works.push_back(StoreWork(tenant, tenant.At(0), 10 * of_class + i));
+        works.back().of_class = static_cast<std::uint8_t>(of_class);
+        gpu().Submit(works.back());
+      }
+      Poll();
+      Say("go");
+      for (const LaunchWork& work : works) {
+        const Completion completion = Await(work.id);
+        ASSERT_TRUE(completion.status.ok()) << completion.status.ToString();
+        EXPECT_TRUE(completion.times_are_exact);
+        EXPECT_GE(completion.ended - completion.started, std::chrono::milliseconds(1));
+      }
+    }
+    EXPECT_EQ(gpu().loss(), nullptr);
+  }
+}
+
 TEST_F(CudaSmLimit, OfAGpuTooSmallForAnyPartIsRefusedByName) {
   Say("sms 6");
   const auto device = Create(Limited(kLow, {.multiprocessors = 2}));
@@ -136,8 +171,9 @@ TEST_F(CudaSmLimit, EveryStreamOfAPartIsTriedWithAKernel) {
 TEST_F(CudaSmLimit, EveryCallThatFailsIsNamedAndLeavesNothingBehind) {
   for (const char* call :
        {"cuDeviceGetDevResource", "cuDevSmResourceSplitByCount", "cuDevResourceGenerateDesc",
-        "cuGreenCtxCreate", "cuGreenCtxStreamCreate", "cuModuleLoadDataEx", "cuModuleGetFunction",
-        "cuLaunchKernel", "cuEventRecord", "cuStreamSynchronize", "cuEventElapsedTime"}) {
+        "cuGreenCtxCreate", "cuCtxFromGreenCtx", "cuGreenCtxStreamCreate", "cuModuleLoadDataEx",
+        "cuModuleGetFunction", "cuLaunchKernel", "cuEventRecord", "cuStreamSynchronize",
+        "cuEventElapsedTime"}) {
     SCOPED_TRACE(call);
     fake_cuda_reset();
     Say("fail " + std::string(call) + " 1 2");

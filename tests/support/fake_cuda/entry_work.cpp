@@ -215,6 +215,9 @@ Code cuEventRecord(Event handle, Stream on) {
   return OnStream(kName, on, [&](World& world, FakeStream& stream, Lock&) {
     const auto event = world.Get(world.events, Number(handle), kName);
     if (event == nullptr) return Code::kInvalidHandle;
+    if (event->context != stream.context && world.settings.green_strict) {
+      return Code::kInvalidHandle;
+    }
     if (event->context != stream.context && !world.contexts.Find(stream.context)->green) {
       world.Mistake("cuEventRecord: event and stream are of different contexts");
       return Code::kInvalidHandle;
@@ -257,6 +260,7 @@ Code cuEventElapsedTime(float* milliseconds, Event start, Event end) {
     if (last == nullptr || !first.timed || !last->timed || !first.mark || !last->mark) {
       return Code::kInvalidHandle;
     }
+    if (first.context != last->context && world.settings.green_strict) return Code::kInvalidHandle;
     if (!first.mark->done || !last->mark->done) return Code::kNotReady;
     *milliseconds =
         std::chrono::duration<float, std::milli>(last->mark->at - first.mark->at).count();

@@ -21,6 +21,8 @@
 //                         first call.
 //   cost kernel_gap 900   one of these times, in ns.
 //   copies wrong 4K       the last byte of each copy of so many bytes and more is one too great.
+//   green strict          events are of the green context in which they were made: on streams of
+//                         another, or compared with its events, they are invalid handles.
 //   words lost            words that streams write do not arrive.
 //   leftover 222          byte that other kernels left everywhere in shared and local memory.
 //   missing cuMemMap      the driver has no such call.

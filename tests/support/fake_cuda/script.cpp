@@ -129,6 +129,8 @@ bool Settings::ApplyOne(std::string_view statement) {
     *costs->Named(words[1]) = static_cast<std::uint64_t>(*number(2));
   } else if (words.size() == 3 && verb == "copies" && words[1] == "wrong" && BytesOf(words[2])) {
     wrong_copy_bytes = BytesOf(words[2]);
+  } else if (words.size() == 2 && verb == "green" && words[1] == "strict") {
+    green_strict = true;
   } else if (words.size() == 2 && verb == "words" && words[1] == "lost") {
     words_lost = true;
   } else if (words.size() == 2 && verb == "leftover" && number(1)) {

@@ -48,6 +48,7 @@ struct Settings {
   std::optional<Costs> costs;
   std::optional<std::uint64_t> wrong_copy_bytes;  // Copies of so many and more arrive wrong.
   bool words_lost = false;
+  bool green_strict = false;
   std::uint8_t leftover = 0;
   std::string log_path;
   std::string control_path;
