@@ -231,6 +231,14 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
   Status status =
       context.Try("reserving an address range", context.driver().MemAddressReserve,
                   &reserved.address, reserved.bytes, std::size_t{0}, DeviceAddress{0}, 0ULL);
+  if (status.code() == StatusCode::kOutOfMemory) {
+    // Some 128 ranges for a whole large GPU are all addresses that there are.
+    return Status(status.code(), "address range refused: a quota of " + Mebibytes(quota) +
+                                     " takes " + Mebibytes(reserved.bytes) +
+                                     " of addresses, and the clients of this GPU have left fewer "
+                                     "(a smaller quota takes fewer): " +
+                                     status.message());
+  }
   if (!status.ok()) {
     return Status(status.code(),
                   "address range of " + Mebibytes(bytes) + " refused: " + status.message());

@@ -160,6 +160,18 @@ TEST_F(CudaDeviceTest, MemoryThatTheGpuLacksIsRefusedAndChangesNothing) {
   EXPECT_EQ(tenant.space->Resize(32 * kMebibyte).value(), 32 * kMebibyte);
 }
 
+// A GPU has 128 TiB of them.
+TEST_F(CudaDeviceTest, SpaceForWhichThereAreTooFewAddressesSaysWhatTakesThem) {
+  Start();
+  Say("fail cuMemAddressReserve 1 2");
+  const auto space = gpu().CreateSpace({.quota_bytes = 512 * kMebibyte});
+  EXPECT_EQ(space.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(
+      space.status().message(),
+      HasSubstr("address range refused: a quota of 512 MiB takes 8196 MiB of addresses, and "
+                "the clients of this GPU have left fewer (a smaller quota takes fewer): "));
+}
+
 // ---- local memory
 
 std::string PtxWithLocalBytes(std::uint32_t bytes) {
