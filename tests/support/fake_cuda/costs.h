@@ -36,6 +36,7 @@ struct Costs {
   std::uint64_t call_write = 1'000;     // [guess] As a record.
   std::uint64_t call_query = 300;       // [guess] A lock and a word in host memory.
   std::uint64_t call_elapsed = 300;     // [guess] As a query.
+  std::uint64_t call_fits = 1'500;      // [guess] Occupancy, which it computes each time.
   std::uint64_t call_slow = 300'000;    // [guess] Module loads, registering, allocating.
   std::uint64_t call_create = 193'000;  // [vmm] Physical memory.
   std::uint64_t call_map = 1'500;       // [vmm]
