@@ -72,8 +72,8 @@ class Rows {
     std::string clean = note;
     std::ranges::replace_if(
         clean, [](char c) { return c == '\t' || c == '\n'; }, ' ');
-    file_ << PartOfRows("gate") << '\t' << what << '\t' << value << '\t' << unit << '\t' << kind << '\t' << must
-          << '\t' << clean << '\n'
+    file_ << PartOfRows("gate") << '\t' << what << '\t' << value << '\t' << unit << '\t' << kind
+          << '\t' << must << '\t' << clean << '\n'
           << std::flush;
   }
   void Rule(const std::string& what, bool holds, const std::string& note = "") {

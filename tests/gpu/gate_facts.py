@@ -7,8 +7,7 @@ Usage: gate_facts.py --drop-in DIR --rows FILE [--limit S] [--program-limit S] [
 
 Each program of the folder (gate_programs beside this script) runs natively and with the libcuda.so.1
 of DIR in front of the driver, at the same time, under the Python that runs this. Rows are those of
-run.sh, and are written as they come. Exit status 0: every program that runs
-natively has the same results through the gate.
+run.sh, are written as they come, and say what differs. Exit status 0: all was asked.
 """
 import argparse
 import collections
@@ -17,7 +16,6 @@ import math
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +29,8 @@ LAUNCHES = re.compile(r"cu(Launch(?!HostFunc)|GraphLaunch)")
 NEAR = 1e-5  # Of sums whose order may differ.
 NAMES_IN_NOTE = 12
 
+# Each run compiles what it launches, and leaves nothing in anybody's home.
+CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUPY_CACHE_DIR")
 GRACE = 10  # Seconds that the gated run may take longer than the native one's limit.
 
 TOO_LATE = "it did not end within its time"
@@ -43,7 +43,6 @@ class Rows:
     def __init__(self, path):
         self._file = open(path, "a", encoding="utf-8")
         self._lock = threading.Lock()
-        self.all_hold = True
 
     def add(self, what, value, note="", unit="-", kind="fact", must="-"):
         fields = (os.environ.get("GPUSHARED_GPU_PART", "gate"), what, value, unit, kind, must, note)
@@ -54,27 +53,25 @@ class Rows:
             self._file.flush()
 
     def rule(self, what, holds, note=""):
-        self.all_hold &= holds
         self.add(what, int(holds), note, kind="rule", must="== 1")
 
 
 def end(process):
-    """Ends a program with all that it has started, if it has not ended."""
-    if process.poll() is None:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            pass  # Inside of a driver that hangs.
+    """Ends a program that has not ended."""
+    process.kill()
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        pass  # Inside of a driver that hangs.
 
 
 def start(program, log, variables):
+    caches = {variable: f"{log}.{variable}" for variable in CACHES}
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **caches, **variables}
     with open(log, "wb") as output, open(f"{log}.errors", "wb") as errors:
+        # In this process's group: who ends the group ends all.
         return subprocess.Popen([sys.executable, program], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
-                                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **variables}, start_new_session=True)
+                                env=environment)
 
 
 def outcome(process, log, until):
@@ -183,7 +180,8 @@ def main():
     parser.add_argument("--rows", required=True)
     parser.add_argument("--limit", type=float, default=90, help="seconds in all")
     parser.add_argument("--program-limit", type=float, default=40, help="seconds for one program")
-    parser.add_argument("--at-once", type=int, default=3, help="programs that run at one time, each twice")
+    parser.add_argument("--at-once", type=int, default=max(2, os.cpu_count() // 2),
+                        help="programs that run at one time, each twice")
     parser.add_argument("--programs", type=pathlib.Path, default=HERE / "gate_programs")
     parser.add_argument("--only", action="append", metavar="NAME")
     options = parser.parse_args()
@@ -197,8 +195,7 @@ def main():
         asked = [pool.submit(ask, name, options, rows, stop_at) for name in options.only or NAMES]
         for one in asked:
             one.result()
-    return 0 if rows.all_hold else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
