@@ -31,7 +31,11 @@ struct Exported {
 const Exported kExported[] = {
 #define FAKE_CUDA_ROW(name, suffix, version, feature, signature) \
   {"cu" #name, version, reinterpret_cast<void*>(&cu##name##suffix)},
-    GPUSHARED_CUDA_SYMBOLS(FAKE_CUDA_ROW)};
+    GPUSHARED_CUDA_SYMBOLS(FAKE_CUDA_ROW){"cuLibraryLoadData", 12000,
+                                          reinterpret_cast<void*>(&cuLibraryLoadData)},
+    {"cuLibraryGetKernel", 12000, reinterpret_cast<void*>(&cuLibraryGetKernel)},
+    {"cuLibraryUnload", 12000, reinterpret_cast<void*>(&cuLibraryUnload)},
+};
 
 struct CodeText {
   Code code;

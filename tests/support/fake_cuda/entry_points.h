@@ -19,6 +19,14 @@ extern "C" {
   Code cu##name##suffix signature;
 GPUSHARED_CUDA_SYMBOLS(FAKE_CUDA_DECLARE)
 #undef FAKE_CUDA_DECLARE
+
+// Those that only tests/gpu/gpu_facts asks for.
+using Library = struct LibraryTarget*;
+Code cuLibraryLoadData(Library* library, const void* code, JitOption* jit_options,
+                       void** jit_values, unsigned jit_count, int* options, void** values,
+                       unsigned count);
+Code cuLibraryGetKernel(KernelHandle* kernel, Library library, const char* name);
+Code cuLibraryUnload(Library library);
 }
 }  // namespace gpushared::device::cuda
 
