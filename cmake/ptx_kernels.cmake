@@ -8,23 +8,27 @@ if(NOT GPUSHARED_NVCC)
     "or set GPUSHARED_NVCC, or build without tests (-DGPUSHARED_BUILD_TESTS=OFF)")
 endif()
 
-# gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN] [RELOCATABLE])
+# gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN [MACHINE sm_90]] [RELOCATABLE])
 # Adds <target>, which leaves <binary dir>/<name>.ptx (or .fatbin) for each file, and sets
-# <target>_DIR to the folder in the caller's scope. RELOCATABLE keeps what other inputs of a link may name.
+# <target>_DIR to the folder in the caller's scope. A fatbin has the text for ARCH and machine code: that of MACHINE, or
+# of ARCH itself. RELOCATABLE keeps what other inputs of a link may name.
 # The global property GPUSHARED_PTX_<source>_<arch> tells others where the plain text of a file lies.
 function(gpushared_ptx target)
-  cmake_parse_arguments(arg "FATBIN;RELOCATABLE" "ARCH" "FILES" ${ARGN})
+  cmake_parse_arguments(arg "FATBIN;RELOCATABLE" "ARCH;MACHINE" "FILES" ${ARGN})
   if(NOT arg_ARCH)
     set(arg_ARCH compute_75)
   endif()
-  string(REPLACE "compute" "sm" real_arch "${arg_ARCH}")
+  if(NOT arg_MACHINE)
+    string(REPLACE "compute" "sm" arg_MACHINE "${arg_ARCH}")
+  endif()
+  string(REPLACE "sm" "compute" machine_arch "${arg_MACHINE}")
   set(outputs)
   foreach(file IN LISTS arg_FILES)
     get_filename_component(name "${file}" NAME_WE)
     get_filename_component(source "${file}" ABSOLUTE)
     if(arg_FATBIN)
       set(output "${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin")
-      set(mode -fatbin -gencode "arch=${arg_ARCH},code=[${arg_ARCH},${real_arch}]")
+      set(mode -fatbin -gencode "arch=${arg_ARCH},code=${arg_ARCH}" -gencode "arch=${machine_arch},code=${arg_MACHINE}")
     else()
       set(output "${CMAKE_CURRENT_BINARY_DIR}/${name}.ptx")
       set(mode -ptx -arch=${arg_ARCH})

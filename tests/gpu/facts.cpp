@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/facts.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -10,26 +11,38 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 
 #include "samples/kernels/kernel_image.h"
+#include "tests/support/fake_cuda/costs.h"
 
 namespace gpushared::testing {
 
 using namespace device::cuda;  // NOLINT(google-build-using-namespace): this file is about it.
 
-Facts::Facts(const std::string& rows, long ms) : limit_(std::chrono::milliseconds(ms)) {
+namespace {
+
+void OpenToAppend(std::ofstream& file, const std::string& path) {
+  if (path.empty()) return;
+  file.open(path, std::ios::app);
+  if (!file) throw std::runtime_error("cannot write '" + path + "'");
+}
+
+}  // namespace
+
+Facts::Facts(const FactsOptions& options) : limit_(std::chrono::milliseconds(options.ms)) {
   const auto begin = FactsClock::now();
   auto driver = Driver::Load();
   if (!driver.ok()) throw std::runtime_error(driver.status().ToString());
   driver_ = *std::move(driver);
   load_took_ = FactsClock::now() - begin;
-  if (rows.empty()) return;
-  rows_.open(rows, std::ios::app);
-  if (!rows_) throw std::runtime_error("cannot write '" + rows + "'");
+  OpenToAppend(rows_, options.rows);
+  OpenToAppend(costs_, options.costs);
 }
 
 bool Facts::Ask(const std::string& name, const std::function<void()>& question) {
@@ -73,6 +86,7 @@ void Facts::Close() {
   Do(driver_->StreamDestroy, low_);
   Do(driver_->StreamDestroy, high_);
   Do(driver_->ModuleUnload, module_);
+  if (fact_module_ != nullptr) Do(driver_->ModuleUnload, fact_module_);
   Do(driver_->CtxSetCurrent, nullptr);
   Do(driver_->DevicePrimaryCtxRelease, number_);
 }
@@ -93,12 +107,76 @@ void Facts::Row(const std::string& what, const Samples& samples) {
   Row(what + ", p50", samples.Percentile(0.5) / 1e3, "us", note);
 }
 
+void Facts::NoRow(const std::string& what, const std::string& unit, const std::string& why) {
+  std::printf("%-64s %12s %s %s\n", what.c_str(), "none", unit.c_str(), why.c_str());
+  if (!rows_.is_open()) return;
+  rows_ << "facts\t" << what << "\tnone\t" << unit << "\tfact\t-\t" << why << '\n' << std::flush;
+}
+
+void Facts::CodeRow(const std::string& what, const char* call, Code code) {
+  Row(what, static_cast<int>(code), "code", driver_->Explain(call, code));
+  if (EndsContext(code)) SetDead();
+}
+
+void Facts::Cost(const std::string& name, double value, const std::string& what) {
+  // A name that the fake driver does not know would make it refuse all of the file.
+  if (fake_cuda::Costs().Named(name) == nullptr)
+    throw std::logic_error("the fake driver has no cost '" + name + "'");
+  if (!costs_.is_open()) return;
+  // Differences of two measurements may come out below 0 where there is next to nothing.
+  costs_ << name << ' ' << std::llround(std::max(value, 0.0)) << "  # " << what << '\n'
+         << std::flush;
+}
+
 const char* Facts::KernelImage() { return kernel_image_begin; }
 
 void Facts::Launch(Function kernel, unsigned blocks, unsigned threads, unsigned iterations,
                    Stream stream) {
   std::array<void*, 2> parameters = {&out_, &iterations};
   Do(driver_->LaunchKernel, kernel, blocks, 1u, 1u, threads, 1u, 1u, 0u, stream, parameters.data(),
+     nullptr);
+}
+
+Function Facts::FactKernel(const char* name) {
+  if (fact_module_ == nullptr)
+    Do(driver_->ModuleLoadDataEx, &fact_module_, FactFatbin(), 0u, nullptr, nullptr);
+  Function kernel = nullptr;
+  Do(driver_->ModuleGetFunction, &kernel, fact_module_, name);
+  return kernel;
+}
+
+void* Facts::FindSymbol(const char* name, int version) {
+  using Get = Code (*)(const char*, void**, int, std::uint64_t, ProcAddressResult*);
+  void* const library = ::dlopen(Driver::kLibrary, RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  const auto get = reinterpret_cast<Get>(::dlsym(library, "cuGetProcAddress_v2"));
+  void* found = nullptr;
+  ProcAddressResult how = ProcAddressResult::kNotFound;
+  if (get == nullptr || get(name, &found, version, 0, &how) != Code::kSuccess) return nullptr;
+  return how == ProcAddressResult::kFound ? found : nullptr;
+}
+
+Facts::Spin Facts::CalibratedSpin(unsigned blocks, std::chrono::nanoseconds length,
+                                  const Words& words) {
+  constexpr unsigned kRoundsMost = 1u << 24;
+  Spin spin{.blocks = blocks, .ns = static_cast<unsigned>(length.count()), .rounds = 32};
+  FactsClock::duration took{};
+  do {
+    spin.rounds *= 2;
+    LaunchSpin(spin, words, 0, low_);
+    took = TimeOf([&] { Do(driver_->StreamSynchronize, low_); });
+  } while (took < length && spin.rounds < kRoundsMost);
+  return spin;
+}
+
+void Facts::LaunchSpin(const Spin& spin, const Words& words, std::size_t number, Stream stream) {
+  if (spin_ == nullptr) spin_ = FactKernel("spin");
+  Spin parameters = spin;
+  // Each kernel of its own place has the words behind `out_` to itself.
+  DeviceAddress first = out_ + 64 * (number + 1), begun = words.AddressOf(number);
+  Do(driver_->MemsetD32Async, first, 0u, std::size_t{2}, stream);
+  std::array<void*, 5> pointers = {&first, &begun, &parameters.ns, &parameters.rounds, &out_};
+  Do(driver_->LaunchKernel, spin_, spin.blocks, 1u, 1u, 1u, 1u, 1u, 0u, stream, pointers.data(),
      nullptr);
 }
 
@@ -115,6 +193,20 @@ double Facts::UsedBytes() const {
   std::size_t free = 0, total = 0;
   Do(driver_->MemGetInfo, &free, &total);
   return static_cast<double>(total - free);
+}
+
+int Facts::Attribute(DeviceAttribute which) const {
+  int value = 0;
+  Do(driver_->DeviceGetAttribute, &value, which, number_);
+  return value;
+}
+
+std::size_t Facts::ServersStackBytes() const {
+  std::size_t total = 0;
+  Do(driver_->DeviceTotalMem, &total, number_);
+  const auto threads = static_cast<std::size_t>(
+      multiprocessors_ * Attribute(DeviceAttribute::kThreadsPerMultiprocessorMax));
+  return std::clamp(std::bit_floor(total / 64 / threads), std::size_t{4096}, std::size_t{16384});
 }
 
 Facts::Mapping Facts::Map(std::size_t bytes) const {
@@ -152,7 +244,18 @@ unsigned Facts::LongIterations() {
   return long_iterations_ = iterations;
 }
 
-// ---- memfds and other processes
+// ---- memory of the host, and other processes
+
+Facts::Words::Words(const Facts& facts) : facts_(facts) {
+  constexpr std::size_t kBytes = 4096;
+  void* bytes = nullptr;
+  facts_.Do(facts_.driver_->MemHostAlloc, &bytes, kBytes, kHostPortable | kHostDeviceMap);
+  std::memset(bytes, 0, kBytes);
+  bytes_ = static_cast<std::uint32_t*>(bytes);
+  facts_.Do(facts_.driver_->MemHostGetDevicePointer, &address_, bytes, 0u);
+}
+
+Facts::Words::~Words() { (void)facts_.driver_->MemFreeHost(bytes_); }
 
 Facts::Memfd::Memfd(std::size_t bytes, bool is_closed)
     : size_(bytes), fd_(::memfd_create("gpu_facts", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {

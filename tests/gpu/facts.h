@@ -5,8 +5,10 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -21,13 +23,20 @@ namespace gpushared::testing {
 
 using FactsClock = std::chrono::steady_clock;
 
+struct FactsOptions {
+  std::string rows;  // A file that rows are appended to; empty: none.
+  std::string
+      costs;      // The same, of the costs of tests/support/fake_cuda/costs.h that are measured.
+  long ms = 200;  // Time per measurement.
+};
+
 // A context with the kernels of gpu_kernels.cu, a low and a high stream, and a file of rows: what
 // a question about a GPU and its driver needs. Classes of questions derive from it.
 //
 // Thread-compatible.
 class Facts {
  public:
-  Facts(const std::string& rows, long ms);
+  explicit Facts(const FactsOptions& options);
   virtual ~Facts() = default;
   Facts(const Facts&) = delete;
   Facts& operator=(const Facts&) = delete;
@@ -84,6 +93,10 @@ class Facts {
     const Status status = driver_->Try(call, arguments...);
     if (!status.ok()) throw std::runtime_error(status.message());
   }
+  void Check(const char* call, device::cuda::Code code) const {
+    if (code != device::cuda::Code::kSuccess)
+      throw std::runtime_error(driver_->Explain(call, code));
+  }
   static double Ns(FactsClock::duration duration) {
     return static_cast<double>(std::chrono::nanoseconds(duration).count());
   }
@@ -92,10 +105,17 @@ class Facts {
            const std::string& kind = "fact", const std::string& must = "-");
   // p50 in us.
   void Row(const std::string& what, const Samples& samples);
+  // There is no figure, and why.
+  void NoRow(const std::string& what, const std::string& unit, const std::string& why);
+  // What a call returned. The context is given up where the code says that it is dead.
+  void CodeRow(const std::string& what, const char* call, device::cuda::Code code);
   // The design needs this to hold.
   void Rule(const std::string& what, bool holds, const std::string& note = "") {
     Row(what, holds ? 1 : 0, "-", note, "rule", "== 1");
   }
+
+  // One of the fake driver's costs, as measured here, by its name.
+  void Cost(const std::string& name, double value, const std::string& what);
 
   // The kernels' fatbin. It ends with a byte of 0, as the driver wants it.
   static const char* KernelImage();
@@ -107,6 +127,48 @@ class Facts {
     action();
     return FactsClock::now() - begin;
   }
+  // A kernel of fact_kernels.cu.
+  device::cuda::Function FactKernel(const char* name);
+  // A call that only questions make, or null where this driver lacks it. `version`: of the CUDA
+  // that has it in the form that is declared by the caller.
+  template <typename Call>
+  static Call* FindCall(const char* name, int version) {
+    return reinterpret_cast<Call*>(FindSymbol(name, version));
+  }
+
+  // Host memory that both the GPU and the host look at word by word.
+  class Words {
+   public:
+    explicit Words(const Facts& facts);
+    ~Words();
+    Words(const Words&) = delete;
+    Words& operator=(const Words&) = delete;
+    // In cache lines of their own, 64 in all.
+    std::atomic_ref<std::uint32_t> operator[](std::size_t i) const {
+      return std::atomic_ref(bytes_[i * kLine]);
+    }
+    device::cuda::DeviceAddress AddressOf(std::size_t i) const {
+      return address_ + i * kLine * sizeof(std::uint32_t);
+    }
+
+   private:
+    static constexpr std::size_t kLine = 16;
+    const Facts& facts_;
+    std::uint32_t* bytes_ = nullptr;
+    device::cuda::DeviceAddress address_ = 0;
+  };
+  // Kernel `spin`: it lasts for `ns`, in as many rounds at most.
+  struct Spin {
+    unsigned blocks = 1;
+    unsigned ns = 0;
+    unsigned rounds = 0;
+  };
+  // With rounds enough at the clock that the GPU has now.
+  Spin CalibratedSpin(unsigned blocks, std::chrono::nanoseconds length, const Words& words);
+  // `number`: of the word that it sets when it begins, and of the place that it counts in.
+  void LaunchSpin(const Spin& spin, const Words& words, std::size_t number,
+                  device::cuda::Stream stream);
+
   // Over and over, for about so long and at least once.
   static Samples Repeat(const std::function<void()>& action, FactsClock::duration limit);
   Samples Repeat(const std::function<void()>& action) const { return Repeat(action, limit_); }
@@ -124,6 +186,9 @@ class Facts {
   }
   // All processes count.
   double UsedBytes() const;
+  int Attribute(device::cuda::DeviceAttribute which) const;
+  // The limit that the server gives to local memory of a thread (CudaContext::TakeLocalMemory).
+  std::size_t ServersStackBytes() const;
   Mapping Map(std::size_t bytes) const;
   void Unmap(const Mapping& mapping) const;
 
@@ -140,6 +205,7 @@ class Facts {
 
   // The context is dead, and nothing in it can be given back.
   void SetDead() { is_dead_ = true; }
+  bool is_dead() const { return is_dead_; }
 
   const FactsClock::duration limit_;
   std::shared_ptr<const device::cuda::Driver> driver_;
@@ -158,8 +224,11 @@ class Facts {
 
   void Open();
   void Close();
+  static void* FindSymbol(const char* name, int version);
 
-  std::ofstream rows_;
+  std::ofstream rows_, costs_;
+  device::cuda::Module fact_module_ = nullptr;
+  device::cuda::Function spin_ = nullptr;
   bool is_dead_ = false;
   unsigned long_iterations_ = 0;  // 0: not yet known, as the next.
   double long_ns_ = 0;
@@ -168,15 +237,23 @@ class Facts {
 // Answers itself in this process, with a driver and a context of its own.
 struct Question {
   const char* name;
-  std::function<bool(const Question& self, const std::string& rows, long ms)> answer;
+  std::function<bool(const Question& self, const FactsOptions& options)> answer;
 };
 template <typename T>
 Question QuestionOf(const char* name, void (T::*ask)()) {
-  return {name, [ask](const Question& self, const std::string& rows, long ms) {
-            T facts(rows, ms);
+  return {name, [ask](const Question& self, const FactsOptions& options) {
+            T facts(options);
             return facts.Ask(self.name, [&] { (facts.*ask)(); });
           }};
 }
+// Images of fact_kernels.cu: PTX text, and a fatbin with machine code for compute capability 9.0.
+const char* FactText();
+const char* FactFatbin();
+
+// Calls of one thread beside a kernel, and what they do to another thread's.
+std::vector<Question> CallQuestions();
+// Shared memory: what a kernel is told of it, and its edges.
+std::vector<Question> SharedQuestions();
 // The costs of a context, its parts, and its death.
 std::vector<Question> ContextQuestions();
 // Memory of the host in the GPU's hands, and the GPU's own.

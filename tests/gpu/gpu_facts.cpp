@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The assumptions of the design about a GPU and its driver, asked of the driver itself:
+//   * Which calls wait for a kernel that runs, and hold up another thread meanwhile?
+//   * Where does a block's shared memory begin and end?
+//   * Does a word arrive while all other streams are busy?
 //   * Can the GPU read sealed shared memory?
 //   * How soon is the end of work seen?
 //   * Where does a word that stops kernels belong?
@@ -8,9 +11,13 @@
 //   * How many multiprocessors do green contexts hand out?
 //   * What do calls cost, and mappings, graphs, faults?
 //
-// gpu_facts [--rows FILE] [--ms N] [--limit N]
-//   --ms N      time per measurement (200).
-//   --limit N   seconds that one question may take (10).
+// gpu_facts [--rows FILE] [--costs FILE] [--ms N] [--limit N] [--only TEXT]
+//   --rows FILE   appends what is found; run.sh says what a row is.
+//   --costs FILE  appends the costs of tests/support/fake_cuda/costs.h that are measured, as
+//                 `gpu_modelled --costs` reads them: "name ns  # what".
+//   --ms N        time per measurement (200).
+//   --limit N     seconds that one question may take (10).
+//   --only TEXT   only the questions whose names have this in them.
 //
 // Each question has a process and a context of its own. So one that hangs costs its limit, and one
 // that ends its context leaves the others theirs.
@@ -28,6 +35,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -40,9 +48,13 @@ using Clock = std::chrono::steady_clock;
 
 // The questions that decide most come first.
 std::vector<Question> AllQuestions() {
-  std::vector<Question> all;
+  std::vector<Question> all = SharedQuestions();
+  // The two that might hang do not stand side by side: two silent ones in a row end it all.
+  const std::vector<Question> calls = CallQuestions();
+  all.insert(all.begin() + 1, calls[1]);
+  all.insert(all.begin(), calls[0]);
   for (const auto& list :
-       {MemoryQuestions(), WorkQuestions(), NeighbourQuestions(), ContextQuestions()}) {
+       {NeighbourQuestions(), ContextQuestions(), MemoryQuestions(), WorkQuestions()}) {
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;
@@ -58,14 +70,15 @@ void NoteNoAnswer(const std::string& rows, const Question& question, const std::
 
 enum class Answer : std::uint8_t { kYes, kNo, kNever };
 
-Answer AskInChild(const Question& question, const std::string& rows, long ms,
+Answer AskInChild(const Question& question, const FactsOptions& options,
                   std::chrono::seconds limit) {
+  const std::string& rows = options.rows;
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error(std::string("no process: ") + std::strerror(errno));
   if (child == 0) {
     int status = 1;
     try {
-      status = question.answer(question, rows, ms) ? 0 : 1;
+      status = question.answer(question, options) ? 0 : 1;
     } catch (const std::exception& error) {
       NoteNoAnswer(rows, question, error.what());
     }
@@ -90,17 +103,19 @@ Answer AskInChild(const Question& question, const std::string& rows, long ms,
   return Answer::kNo;
 }
 
-bool AskAll(const std::string& rows, long ms, std::chrono::seconds limit) {
+// `only`: a part of the names of the questions to ask; empty: all.
+bool AskAll(const FactsOptions& options, std::chrono::seconds limit, const std::string& only) {
   // A GPU that does not answer twice in a row is taken to be gone.
   constexpr int kSilentMax = 2;
   bool all = true;
   int silent = 0;
   for (const Question& question : AllQuestions()) {
+    if (std::string_view(question.name).find(only) == std::string_view::npos) continue;
     if (silent == kSilentMax) {
-      NoteNoAnswer(rows, question, "not asked: the GPU no longer answers");
+      NoteNoAnswer(options.rows, question, "not asked: the GPU no longer answers");
       continue;
     }
-    const Answer answer = AskInChild(question, rows, ms, limit);
+    const Answer answer = AskInChild(question, options, limit);
     silent = answer == Answer::kNever ? silent + 1 : 0;
     all &= answer == Answer::kYes;
   }
@@ -111,24 +126,43 @@ bool AskAll(const std::string& rows, long ms, std::chrono::seconds limit) {
 }  // namespace gpushared::testing
 
 int main(int argc, char** argv) {
-  std::string rows;
-  long ms = 200;
+  using gpushared::testing::Facts;
+  gpushared::testing::FactsOptions options;
+  std::string only;
   long limit = 10;
+  // As a worker has it before it loads the driver (PrepareEnvironment).
+  ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (argc == 2 && std::strcmp(argv[1], "--hold-context") == 0) {
-    gpushared::testing::Facts({}, 1).HoldContext();
+    Facts({.ms = 1}).HoldContext();
     return 0;
   }
+  bool is_known = argc % 2 == 1;
   for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--rows") == 0) rows = argv[i + 1];
-    if (std::strcmp(argv[i], "--ms") == 0) ms = std::strtol(argv[i + 1], nullptr, 10);
-    if (std::strcmp(argv[i], "--limit") == 0) limit = std::strtol(argv[i + 1], nullptr, 10);
+    const std::string_view option = argv[i];
+    const char* const value = argv[i + 1];
+    if (option == "--rows") {
+      options.rows = value;
+    } else if (option == "--costs") {
+      options.costs = value;
+    } else if (option == "--only") {
+      only = value;
+    } else if (option == "--ms") {
+      options.ms = std::strtol(value, nullptr, 10);
+    } else if (option == "--limit") {
+      limit = std::strtol(value, nullptr, 10);
+    } else {
+      is_known = false;
+    }
   }
-  if (argc % 2 == 0 || ms < 1 || limit < 1) {
-    std::fprintf(stderr, "usage: gpu_facts [--rows FILE] [--ms N] [--limit N], N at least 1\n");
+  if (!is_known || options.ms < 1 || limit < 1) {
+    std::fprintf(stderr,
+                 "usage: gpu_facts [--rows FILE] [--costs FILE] [--ms N] [--limit N] "
+                 "[--only TEXT], N at least 1\n");
     return 2;
   }
   try {
-    return gpushared::testing::AskAll(rows, ms, std::chrono::seconds(limit)) ? 0 : 1;
+    return gpushared::testing::AskAll(options, std::chrono::seconds(limit), only) ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_facts: %s\n", error.what());
     return 1;
