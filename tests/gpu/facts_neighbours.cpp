@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/gpu/facts.h"
 
@@ -73,6 +75,42 @@ class NeighbourFacts : public Facts {
     Do(driver_->MemFreeHost, host);
   }
 
+  // A word of one stream while all others are busy: the driver may put two streams into one queue,
+  // and a word that is to stop a kernel would come behind that kernel.
+  void Queues() {
+    if (!driver_->Has(Feature::kStreamMemoryOperations))
+      return NoRow("31 busy streams: a word of another one is seen after", "us",
+                   "not in this driver");
+    const Words words(*this);
+    const Spin spin = CalibratedSpin(1, kBusy, words);
+    // As a worker has them: of three priorities, and the urgent one, of the highest, last.
+    std::vector<Stream> streams = {low_, high_};
+    while (streams.size() < kQueues) {
+      Stream made = nullptr;
+      const std::array priorities = {least_, (least_ + greatest_) / 2, greatest_};
+      Do(driver_->StreamCreateWithPriority, &made, kStreamNonBlocking,
+         priorities.at(streams.size() % priorities.size()));
+      streams.push_back(made);
+    }
+    // A stream's first work makes what it needs.
+    for (const Stream stream : streams) {
+      Launch(step_, 1, 1, 1, stream);
+      Do(driver_->StreamWriteValue32, stream, words.AddressOf(kQueues), 0u, kWriteValueDefault);
+      Do(driver_->StreamSynchronize, stream);
+    }
+    // Then any other, since which one shares a queue is not known.
+    const auto end = FactsClock::now() + limit_;
+    std::vector<WordSeen> seen;
+    do {
+      seen.push_back(WordOf(kQueues - 1 - seen.size(), streams, spin, words));
+    } while (seen.size() < kQueues && FactsClock::now() < end);
+    Row("31 busy streams: a word of another one is seen after", seen[0].us, "us", seen[0].note);
+    const WordSeen& worst = *std::ranges::max_element(seen, {}, &WordSeen::us);
+    Row("31 busy streams: the slowest of the streams that were tried for the word", worst.us, "us",
+        std::to_string(seen.size()) + " of 32 were tried; " + worst.note);
+    for (std::size_t i = 2; i < streams.size(); ++i) Do(driver_->StreamDestroy, streams[i]);
+  }
+
   // A null kernel of this thread while another makes calls that take long.
   void SlowCalls() {
     const Memfd memory(kSharedBytes), copied(kSharedBytes);
@@ -122,6 +160,46 @@ class NeighbourFacts : public Facts {
   }
 
  private:
+  static constexpr std::size_t kQueues = 32;
+  static constexpr std::chrono::milliseconds kBusy{5};
+  struct WordSeen {
+    double us = 0;
+    std::string note;
+  };
+
+  // `of`: the stream that writes it; the others run a kernel each.
+  WordSeen WordOf(std::size_t of, const std::vector<Stream>& streams, const Spin& spin,
+                  const Words& words) {
+    words[kQueues].store(0);
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      words[i].store(0);
+      if (i != of) LaunchSpin(spin, words, i, streams[i]);
+    }
+    const auto begun = [&] {
+      std::size_t count = 0;
+      for (std::size_t i = 0; i < streams.size(); ++i) count += words[i].load() != 0 ? 1 : 0;
+      return count;
+    };
+    const auto latest = FactsClock::now() + kBusy / 4;
+    while (begun() < streams.size() - 1 && FactsClock::now() < latest) {
+    }
+    const std::size_t running = begun();
+    const auto took = TimeOf([&] {
+      Do(driver_->StreamWriteValue32, streams[of], words.AddressOf(kQueues), 1u,
+         kWriteValueDefault);
+      SpinUntil([&] { return words[kQueues].load(std::memory_order_acquire) != 0; },
+                "a word of a stream beside busy ones");
+    });
+    std::size_t busy = 0;
+    for (const Stream stream : streams) {
+      busy += driver_->StreamQuery(stream) == Code::kNotReady ? 1 : 0;
+    }
+    for (const Stream stream : streams) Do(driver_->StreamSynchronize, stream);
+    return {.us = Ns(took) / 1e3,
+            .note = std::to_string(running) + " of 31 kernels had begun, " + std::to_string(busy) +
+                    " streams were still busy then"};
+  }
+
   Samples Beside(Stream stream, unsigned iterations, unsigned blocks,
                  FactsClock::duration head_start) {
     Samples samples;
@@ -205,7 +283,8 @@ class NeighbourFacts : public Facts {
 }  // namespace
 
 std::vector<Question> NeighbourQuestions() {
-  return {QuestionOf("stream priority", &NeighbourFacts::StreamPriority),
+  return {QuestionOf("busy streams", &NeighbourFacts::Queues),
+          QuestionOf("stream priority", &NeighbourFacts::StreamPriority),
           QuestionOf("a word that stops", &NeighbourFacts::StopWord),
           QuestionOf("slow calls", &NeighbourFacts::SlowCalls)};
 }
