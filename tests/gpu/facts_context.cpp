@@ -68,6 +68,81 @@ class ContextFacts : public Facts {
     Row("windows of 128 GiB, aligned to their size", static_cast<double>(got), "-", "of 64");
   }
 
+  // What the limit of local memory takes, which the server sets before it takes the rest of the
+  // memory for itself, and whether a kernel takes any more.
+  void LocalMemory() {
+    constexpr double kMebi = 1 << 20;
+    const Function deep = FactKernel("deep");
+    std::size_t was = 0, given = 0;
+    const std::size_t asked = ServersStackBytes();
+    Do(driver_->CtxGetLimit, &was, Limit::kStackBytes);
+    const double before = UsedBytes();
+    const auto took = TimeOf([&] { Do(driver_->CtxSetLimit, Limit::kStackBytes, asked); });
+    const double after = UsedBytes();
+    Do(driver_->CtxGetLimit, &given, Limit::kStackBytes);
+    Row("local memory of a thread, as the server sets it", static_cast<double>(given), "bytes",
+        std::to_string(asked) + " asked for, it was " + std::to_string(was));
+    Row("setting it: takes", Ns(took) / 1e3, "us", "once, beside nothing");
+    const std::size_t threads =
+        static_cast<unsigned>(multiprocessors_) *
+        static_cast<unsigned>(Attribute(DeviceAttribute::kThreadsPerMultiprocessorMax));
+    Row("setting it: memory that it takes", (after - before) / kMebi, "MiB",
+        "all threads have " + std::to_string((given * threads) >> 20U) + " MiB");
+    int bytes = 0;
+    Do(driver_->FuncGetAttribute, &bytes, FunctionAttribute::kLocalBytes, deep);
+    const auto first = TimeOf([&] {
+      Launch(deep, WaveBlocks(), 32, 1, high_);
+      Do(driver_->StreamSynchronize, high_);
+    });
+    Row("a first kernel with 4 KiB of local memory: memory that it takes",
+        (UsedBytes() - after) / kMebi, "MiB",
+        std::to_string(bytes) + " bytes for each thread by the driver");
+    Row("a first kernel with 4 KiB of local memory: takes", Ns(first) / 1e3, "us", "once");
+  }
+
+  // The worker asks for all of them, and passes on those that there are.
+  void Attributes() {
+    constexpr int kIdMax = 159;
+    std::string values, odd;
+    int count = 0, odd_count = 0;
+    for (int id = 1; id <= kIdMax; ++id) {
+      int value = 0;
+      const Code code =
+          driver_->DeviceGetAttribute(&value, static_cast<DeviceAttribute>(id), number_);
+      if (code == Code::kSuccess) {
+        ++count;
+        values += (values.empty() ? "" : " ") + std::to_string(id) + "=" + std::to_string(value);
+      } else if (code != Code::kInvalidValue) {
+        ++odd_count;
+        odd += (odd.empty() ? "" : ", ") + std::to_string(id) + ": " +
+               std::to_string(static_cast<int>(code));
+      }
+    }
+    Row("attributes 1 to 159 that the driver answers", count, "-", values);
+    Row("attributes that fail otherwise than by code 1", odd_count, "-", odd);
+  }
+
+  // The server's marks are events of the primary context, and its kernels that context's functions.
+  void GreenEvents() {
+    constexpr unsigned kLeast = 8;
+    const std::string what = "a green context's stream";
+    if (!driver_->Has(Feature::kGreenContexts)) return NoRow(what, "code", "not in this driver");
+    if (static_cast<unsigned>(multiprocessors_) < kLeast)
+      return NoRow(what, "code", "the GPU is too small to be split");
+    Resource whole;
+    Do(driver_->DeviceGetDevResource, number_, &whole, ResourceType::kMultiprocessors);
+    Resource group, rest;
+    unsigned count = 1;
+    Do(driver_->DevSmResourceSplitByCount, &group, &count, &whole, &rest, 0u, kLeast);
+    if (count == 0) return NoRow(what, "code", "the GPU cannot be split");
+    const Part part(*this, group);
+    const Stream stream = part.stream();
+    Events(part);
+    TryKernel(what + ": a kernel of the primary context's module", FactKernel("store_shared"),
+              stream);
+    if (!is_dead()) KernelOfLibrary(stream);
+  }
+
   void GreenContexts() {
     if (!driver_->Has(Feature::kGreenContexts)) return;
     Resource whole;
@@ -130,6 +205,7 @@ class ContextFacts : public Facts {
     }
     Part(const Part&) = delete;
     Part& operator=(const Part&) = delete;
+    GreenContext context() const { return green_; }
     Stream stream() const { return stream_; }
     unsigned multiprocessors() const { return multiprocessors_; }
 
@@ -139,6 +215,74 @@ class ContextFacts : public Facts {
     GreenContext green_ = nullptr;
     Stream stream_ = nullptr;
   };
+
+  // An event of the primary context, and one that was made with the green one current.
+  void Events(const Part& part) {
+    const Stream stream = part.stream();
+    std::array<Event, 2> events{};
+    Context green = nullptr;
+    Do(driver_->EventCreate, &events[0], 0u);
+    Do(driver_->CtxFromGreenCtx, &green, part.context());
+    Do(driver_->CtxSetCurrent, green);
+    const Code made = driver_->EventCreate(&events[1], 0u);
+    Do(driver_->CtxSetCurrent, context_);
+    Check(driver_->EventCreate.name(), made);
+    bool are_both = true;
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      const std::string of = std::string("a green context's stream: an event made with ") +
+                             (i == 0 ? "the primary" : "that") + " context current: ";
+      const Code recorded = driver_->EventRecord(events.at(i), stream);
+      CodeRow(of + "recorded", driver_->EventRecord.name(), recorded);
+      Do(driver_->StreamSynchronize, stream);
+      are_both = are_both && recorded == Code::kSuccess;
+      if (recorded != Code::kSuccess) continue;
+      CodeRow(of + "queried with the primary one current", driver_->EventQuery.name(),
+              driver_->EventQuery(events.at(i)));
+      CodeRow(of + "awaited by a stream of the primary one", driver_->StreamWaitEvent.name(),
+              driver_->StreamWaitEvent(low_, events.at(i), 0));
+    }
+    if (are_both) {
+      float milliseconds = 0;
+      CodeRow("a green context's stream: the time between two such events",
+              driver_->EventElapsedTime.name(),
+              driver_->EventElapsedTime(&milliseconds, events[0], events[1]));
+    }
+    Do(driver_->StreamSynchronize, low_);
+    for (const Event event : events) Do(driver_->EventDestroy, event);
+  }
+
+  void TryKernel(const std::string& what, Function kernel, Stream stream) {
+    constexpr unsigned kDynamicBytes = 4096;
+    unsigned address = kDynamicBytes / 2;  // Of the block's own.
+    std::array<void*, 2> parameters = {&out_, &address};
+    CodeRow(what + ": launched", driver_->LaunchKernel.name(),
+            driver_->LaunchKernel(kernel, 1, 1, 1, 1, 1, 1, kDynamicBytes, stream,
+                                  parameters.data(), nullptr));
+    CodeRow(what + ": its end", driver_->StreamSynchronize.name(),
+            driver_->StreamSynchronize(stream));
+  }
+
+  // Of a library, which belongs to no context: the documented kind for green contexts.
+  void KernelOfLibrary(Stream stream) {
+    const std::string what = "a green context's stream: a kernel of a library";
+    using Library = struct LibraryTarget*;
+    const auto load =
+        FindCall<Code(Library*, const void*, JitOption*, void**, unsigned, int*, void**, unsigned)>(
+            "cuLibraryLoadData", 12000);
+    const auto get =
+        FindCall<Code(KernelHandle*, Library, const char*)>("cuLibraryGetKernel", 12000);
+    const auto unload = FindCall<Code(Library)>("cuLibraryUnload", 12000);
+    if (load == nullptr || get == nullptr || unload == nullptr)
+      return NoRow(what, "code", "not in this driver");
+    Library library = nullptr;
+    KernelHandle kernel = nullptr;
+    Check("cuLibraryLoadData",
+          load(&library, FactFatbin(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+    Check("cuLibraryGetKernel", get(&kernel, library, "store_shared"));
+    // The driver takes such kernels where it takes functions (cuda.h, cuLaunchKernel).
+    TryKernel(what, reinterpret_cast<Function>(kernel), stream);
+    if (!is_dead()) Check("cuLibraryUnload", unload(library));
+  }
 
   void UseParts(const std::vector<Resource>& groups) {
     std::optional<Part> part, other;
@@ -176,6 +320,9 @@ class ContextFacts : public Facts {
 std::vector<Question> ContextQuestions() {
   return {QuestionOf("a context", &ContextFacts::AContext),
           QuestionOf("a fault", &ContextFacts::AFault),
+          QuestionOf("local memory", &ContextFacts::LocalMemory),
+          QuestionOf("events on green contexts' streams", &ContextFacts::GreenEvents),
+          QuestionOf("attributes", &ContextFacts::Attributes),
           QuestionOf("address windows", &ContextFacts::AddressWindows),
           QuestionOf("green contexts", &ContextFacts::GreenContexts)};
 }
