@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
@@ -47,6 +48,8 @@ class MemoryFacts : public Facts {
     Do(driver_->MemFreeHost, pinned);
     Row("copying it to the GPU", registered, "GB/s", "");
     Row("copying as much of the driver's pinned memory to the GPU", of_driver, "GB/s", "");
+    Cost("host_bytes_per_us", of_driver * 1e3, "16 MiB of the driver's pinned memory to the GPU");
+    for (const std::size_t mebibytes : {1, 256}) RegisterCosts(mebibytes);
     Rule("a registered memfd that nobody else may map for writing any more is still written",
          IsWrittenWhenSealed());
     if (!is_right) throw std::runtime_error("what arrived is not what was there");
@@ -58,18 +61,10 @@ class MemoryFacts : public Facts {
     properties.location.id = number_;
     Do(driver_->MemGetAllocationGranularity, &granule, &properties, Granularity::kMinimum);
     Row("granularity of mappings", static_cast<double>(granule) / (1 << 20), "MiB", "");
+    CallsOfAPiece(granule);
     for (const unsigned mebibytes : {2U, 64U, 256U}) Costs(mebibytes);
     BesideAKernel();
-    DeviceAddress memory = 0;
-    Do(driver_->MemAlloc, &memory, kMappedBytes);
-    const Samples fills = Repeat(
-        [&] {
-          Do(driver_->MemsetD32Async, memory, 0u, kMappedBytes / 4, high_);
-          Do(driver_->StreamSynchronize, high_);
-        },
-        limit_ / 4);
-    Do(driver_->MemFree, memory);
-    Row("zeroing 64 MiB", static_cast<double>(kMappedBytes) / fills.Percentile(0.5), "GB/s", "");
+    Zeroing();
   }
 
  private:
@@ -125,6 +120,71 @@ class MemoryFacts : public Facts {
     std::memcpy(&word, memory.bytes() + kBytes - sizeof word, sizeof word);
     Do(driver_->MemHostUnregister, memory.bytes());
     return word == 0x5ea1ed;
+  }
+
+  // The server maps pieces of this size.
+  void CallsOfAPiece(std::size_t bytes) {
+    AllocationProperties properties;
+    properties.location.id = number_;
+    AccessDescription access;
+    access.location.id = number_;
+    DeviceAddress at = 0;
+    MemoryHandle handle = 0;
+    Do(driver_->MemAddressReserve, &at, bytes, std::size_t{0}, DeviceAddress{0}, 0ULL);
+    Samples create, map, open, unmap, release;
+    const auto timed = [](Samples& samples, const auto& call) { samples.Add(TimeOf(call)); };
+    const auto end = FactsClock::now() + limit_ / 4;
+    do {
+      timed(create, [&] { Do(driver_->MemCreate, &handle, bytes, &properties, 0ULL); });
+      timed(map, [&] { Do(driver_->MemMap, at, bytes, std::size_t{0}, handle, 0ULL); });
+      timed(open, [&] { Do(driver_->MemSetAccess, at, bytes, &access, std::size_t{1}); });
+      timed(unmap, [&] { Do(driver_->MemUnmap, at, bytes); });
+      timed(release, [&] { Do(driver_->MemRelease, handle); });
+    } while (FactsClock::now() < end);
+    Do(driver_->MemAddressFree, at, bytes);
+    const auto tell = [&](const char* call, const Samples& samples, const char* cost) {
+      Row("call: " + std::string(call) + " of the smallest piece", samples);
+      Cost(cost, samples.Percentile(0.5), call);
+    };
+    tell("cuMemCreate", create, "call_create");
+    tell("cuMemMap", map, "call_map");
+    tell("cuMemSetAccess", open, "call_access");
+    tell("cuMemUnmap", unmap, "call_unmap");
+    tell("cuMemRelease", release, "call_release");
+  }
+
+  void RegisterCosts(std::size_t mebibytes) {
+    const Memfd memory(mebibytes << 20U);
+    std::fill_n(memory.bytes(), memory.size(), std::byte{1});  // Its pages are there.
+    const auto registering =
+        TimeOf([&] { Do(driver_->MemHostRegister, memory.bytes(), memory.size(), kHostPortable); });
+    const auto returning = TimeOf([&] { Do(driver_->MemHostUnregister, memory.bytes()); });
+    const std::string of = std::to_string(mebibytes) + " MiB of a sealed memfd";
+    Row("registering " + of, Ns(registering) / 1e3, "us", "once; its pages are there");
+    Row("taking the registration back, " + of, Ns(returning) / 1e3, "us", "once");
+  }
+
+  void Zeroing() {
+    constexpr std::size_t kMore = 4 * kMappedBytes;
+    DeviceAddress memory = 0;
+    Do(driver_->MemAlloc, &memory, kMore);
+    const auto fill = [&](std::size_t bytes) {
+      return Repeat(
+                 [&] {
+                   Do(driver_->MemsetD32Async, memory, 0u, bytes / 4, high_);
+                   Do(driver_->StreamSynchronize, high_);
+                 },
+                 limit_ / 4)
+          .Percentile(0.5);
+    };
+    const double some = fill(kMappedBytes), more = fill(kMore);
+    Do(driver_->MemFree, memory);
+    Row("zeroing 64 MiB", static_cast<double>(kMappedBytes) / some, "GB/s", "");
+    // Without what a call and its end take.
+    if (more <= some) return NoRow("zeroing 192 MiB more", "GB/s", "it takes no longer");
+    const double rate = static_cast<double>(kMore - kMappedBytes) / (more - some);
+    Row("zeroing 192 MiB more", rate, "GB/s", "");
+    Cost("device_bytes_per_us", rate * 1e3, "zeroing 256 MiB against 64 MiB");
   }
 
   void Costs(unsigned mebibytes) {

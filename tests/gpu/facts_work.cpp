@@ -3,6 +3,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "tests/gpu/facts.h"
 
@@ -24,20 +27,24 @@ class WorkFacts : public Facts {
     Event event = nullptr, sleepy = nullptr;
     Do(driver_->EventCreate, &event, kEventDisableTiming);
     Do(driver_->EventCreate, &sleepy, kEventDisableTiming | kEventBlockingSync);
-    Row("null kernel, end seen by polling an event", Repeat([&] {
-          Launch(step_, 1, 1, 0, high_);
-          Do(driver_->EventRecord, event, high_);
-          SpinUntil([&] { return HasPassed(event); }, "an event behind a null kernel");
-        }));
+    const Samples polled = Repeat([&] {
+      Launch(step_, 1, 1, 0, high_);
+      Do(driver_->EventRecord, event, high_);
+      SpinUntil([&] { return HasPassed(event); }, "an event behind a null kernel");
+    });
+    Row("null kernel, end seen by polling an event", polled);
     Row("null kernel, end seen by waiting for the stream", Repeat([&] {
           Launch(step_, 1, 1, 0, high_);
           Do(driver_->StreamSynchronize, high_);
         }));
-    Row("null kernel, end seen by a thread that sleeps until an event", Repeat([&] {
-          Launch(step_, 1, 1, 0, high_);
-          Do(driver_->EventRecord, sleepy, high_);
-          Do(driver_->EventSynchronize, sleepy);
-        }));
+    const Samples slept = Repeat([&] {
+      Launch(step_, 1, 1, 0, high_);
+      Do(driver_->EventRecord, sleepy, high_);
+      Do(driver_->EventSynchronize, sleepy);
+    });
+    Row("null kernel, end seen by a thread that sleeps until an event", slept);
+    Cost("wake", slept.Percentile(0.5) - polled.Percentile(0.5),
+         "a thread that sleeps until an event, more than one that polls it, p50");
     Do(driver_->EventDestroy, event);
     Do(driver_->EventDestroy, sleepy);
     std::atomic<std::uint32_t> ends{0};
@@ -62,34 +69,52 @@ class WorkFacts : public Facts {
   // How long the GPU idles between two kernels of a stream, and for how much longer with something
   // between them: to replace what tests/support/fake_cuda/costs.h assumes.
   void Chains() {
-    const auto nothing = [] {};
     const unsigned iterations = ChainIterations();
-    const double bare = ChainNs(iterations, kLinks, nothing);
-    // Half as many that are twice as long.
-    Row("between kernels of a stream: idle",
-        (bare - ChainNs(2 * iterations, kLinks / 2, nothing)) / (kLinks / 2) / 1e3, "us", "");
+    const double bare = ChainNs(iterations, kLinks, [] {});
+    const double idle = IdleNs(iterations, bare);
+    Row("between kernels of a stream: idle", idle / 1e3, "us", "");
+    Cost("kernel_gap", idle, "idle between kernels of a stream");
     const auto more = [&](const std::string& with, const std::function<void()>& between) {
-      Row("between kernels of a stream: more with " + with,
-          (ChainNs(iterations, kLinks, between) - bare) / kLinks / 1e3, "us", "");
+      const double ns = (ChainNs(iterations, kLinks, between) - bare) / kLinks;
+      Row("between kernels of a stream: more with " + with, ns / 1e3, "us", "");
+      return ns;
     };
     Event timed = nullptr, untimed = nullptr;
     void* host = nullptr;
     Do(driver_->EventCreate, &timed, 0u);
     Do(driver_->EventCreate, &untimed, kEventDisableTiming);
     Do(driver_->MemHostAlloc, &host, std::size_t{4096}, kHostPortable);
-    more("an untimed event", [&] { Do(driver_->EventRecord, untimed, low_); });
-    more("a timed event", [&] { Do(driver_->EventRecord, timed, low_); });
+    const std::string note = "between kernels of a stream";
+    Cost("untimed_event",
+         more("an untimed event", [&] { Do(driver_->EventRecord, untimed, low_); }), note);
+    Cost("timed_event", more("a timed event", [&] { Do(driver_->EventRecord, timed, low_); }),
+         note);
     if (driver_->Has(Feature::kStreamMemoryOperations)) {
-      more("a written word",
-           [&] { Do(driver_->StreamWriteValue32, low_, out_ + 64, 1u, kWriteValueDefault); });
+      Cost("write_value",
+           more("a written word",
+                [&] { Do(driver_->StreamWriteValue32, low_, out_ + 64, 1u, kWriteValueDefault); }),
+           note);
     }
-    more("a memset of 4 bytes",
-         [&] { Do(driver_->MemsetD32Async, out_ + 64, 1u, std::size_t{1}, low_); });
-    more("a copy of 32 bytes to the host",
-         [&] { Do(driver_->MemcpyDtoHAsync, host, out_, std::size_t{32}, low_); });
+    Cost("fill_kernel",
+         more("a memset of 4 bytes",
+              [&] { Do(driver_->MemsetD32Async, out_ + 64, 1u, std::size_t{1}, low_); }) -
+             idle,
+         "more with a memset of 4 bytes, without one idle time");
+    const auto copy = [&] { Do(driver_->MemcpyDtoHAsync, host, out_, std::size_t{32}, low_); };
+    const double one = more("a copy of 32 bytes to the host", copy);
+    const double second = more("two of them",
+                               [&] {
+                                 copy();
+                                 copy();
+                               }) -
+                          one;
+    Cost("copy_latency", second, "more with a second copy of 32 bytes to the host");
+    Cost("engine_switch", (one - second) / 2, "half of what a first copy takes beyond a second");
     std::atomic<std::uint32_t> ends{0};
-    more("a host function",
-         [&] { Do(driver_->LaunchHostFunc, low_, kCount, static_cast<void*>(&ends)); });
+    Cost("host_function",
+         more("a host function",
+              [&] { Do(driver_->LaunchHostFunc, low_, kCount, static_cast<void*>(&ends)); }),
+         note);
     Do(driver_->MemFreeHost, host);
     Do(driver_->EventDestroy, timed);
     Do(driver_->EventDestroy, untimed);
@@ -98,7 +123,8 @@ class WorkFacts : public Facts {
   // Time of its thread that a call takes, in bursts that the driver takes without waiting.
   void Calls() {
     constexpr int kBurst = 64;
-    const auto row = [&](const std::string& call, const std::function<void()>& make) {
+    const auto row = [&](const std::string& call, const std::function<void()>& make,
+                         const char* cost = nullptr) {
       Samples samples;
       const auto end = FactsClock::now() + limit_ / 8;
       do {
@@ -109,6 +135,7 @@ class WorkFacts : public Facts {
         Do(driver_->StreamSynchronize, low_);
       } while (FactsClock::now() < end);
       Row("call: " + call, samples.Percentile(0.5) / 1e3, "us", "mean of bursts, p50");
+      if (cost != nullptr) Cost(cost, samples.Percentile(0.5), call);
     };
     Event timed = nullptr, later = nullptr, untimed = nullptr;
     void* host = nullptr;
@@ -120,9 +147,11 @@ class WorkFacts : public Facts {
     Do(driver_->EventRecord, later, low_);
     Do(driver_->StreamSynchronize, low_);
     float milliseconds = 0;
-    row("elapsed time of two events",
-        [&] { Do(driver_->EventElapsedTime, &milliseconds, timed, later); });
-    row("launch", [&] { Launch(step_, 1, 1, 1, low_); });
+    row(
+        "elapsed time of two events",
+        [&] { Do(driver_->EventElapsedTime, &milliseconds, timed, later); }, "call_elapsed");
+    row(
+        "launch", [&] { Launch(step_, 1, 1, 1, low_); }, "call_launch");
     std::array<unsigned, 256> wide{};
     std::array<void*, 2> wide_parameters = {&out_, &wide};
     row("launch with 1 KiB of parameters", [&] {
@@ -130,17 +159,23 @@ class WorkFacts : public Facts {
          nullptr);
     });
     row("record a timed event", [&] { Do(driver_->EventRecord, timed, low_); });
-    row("record an untimed event", [&] { Do(driver_->EventRecord, untimed, low_); });
+    row(
+        "record an untimed event", [&] { Do(driver_->EventRecord, untimed, low_); }, "call_record");
     row("wait for an event in a stream", [&] { Do(driver_->StreamWaitEvent, low_, untimed, 0u); });
-    row("query an event", [&] { Do(driver_->EventQuery, timed); });
+    row(
+        "query an event", [&] { Do(driver_->EventQuery, timed); }, "call_query");
     row("query a stream", [&] { Do(driver_->StreamQuery, low_); });
-    row("memset of 4 bytes",
-        [&] { Do(driver_->MemsetD32Async, out_ + 64, 1u, std::size_t{1}, low_); });
-    row("copy of 32 bytes to the host",
-        [&] { Do(driver_->MemcpyDtoHAsync, host, out_, std::size_t{32}, low_); });
+    row(
+        "memset of 4 bytes",
+        [&] { Do(driver_->MemsetD32Async, out_ + 64, 1u, std::size_t{1}, low_); }, "call_fill");
+    row(
+        "copy of 32 bytes to the host",
+        [&] { Do(driver_->MemcpyDtoHAsync, host, out_, std::size_t{32}, low_); }, "call_copy");
     if (driver_->Has(Feature::kStreamMemoryOperations)) {
-      row("write a word",
-          [&] { Do(driver_->StreamWriteValue32, low_, out_ + 64, 1u, kWriteValueDefault); });
+      row(
+          "write a word",
+          [&] { Do(driver_->StreamWriteValue32, low_, out_ + 64, 1u, kWriteValueDefault); },
+          "call_write");
     }
     std::atomic<std::uint32_t> ends{0};
     row("launch of a host function",
@@ -152,39 +187,28 @@ class WorkFacts : public Facts {
   // A step of a language model: many kernels that the caller launches with one call.
   void AGraph() {
     if (!driver_->Has(Feature::kGraphs)) return;
-    constexpr std::size_t kNodes = 300;
-    unsigned iterations = ChainIterations();
-    std::array<void*, 2> parameters = {&out_, &iterations};
-    const KernelNode kernel{.function = step_, .parameters = parameters.data()};
-    DriverGraph graph = nullptr;
-    DriverExec exec = nullptr;
-    std::array<DriverNode, kNodes> nodes{};
-    Do(driver_->GraphCreate, &graph, 0u);
-    for (std::size_t i = 0; i < kNodes; ++i) {
-      const DriverNode* const after = i == 0 ? nullptr : &nodes.at(i - 1);
-      Do(driver_->GraphAddKernelNode, &nodes.at(i), graph, after, std::size_t{i == 0 ? 0U : 1U},
-         &kernel);
-    }
-    const auto made = TimeOf([&] { Do(driver_->GraphInstantiateWithFlags, &exec, graph, 0ULL); });
-    Row("a graph of 300 kernels: instantiating it", Ns(made) / 1e3, "us", "once");
-    Do(driver_->GraphUpload, exec, low_);
-    Do(driver_->StreamSynchronize, low_);
-    Samples calls, ends, changes;
-    for (int i = 0; i < kTries; ++i) {
-      ends.Add(TimeOf([&] {
-        calls.Add(TimeOf([&] { Do(driver_->GraphLaunch, exec, low_); }));
-        Do(driver_->StreamSynchronize, low_);
-      }));
-      changes.Add(TimeOf(
-          [&] { Do(driver_->GraphExecKernelNodeSetParams, exec, nodes[kNodes / 2], &kernel); }));
-    }
-    Row("a graph of 300 kernels: the call that launches it", calls);
-    Row("a graph of 300 kernels: other parameters for one of them", changes);
-    const double list = ChainNs(iterations, kNodes, [] {});
-    Row("between kernels of a graph: less idle than in a stream",
-        (list - ends.Percentile(0)) / (kNodes - 1) / 1e3, "us", "negative: it idles for longer");
-    Do(driver_->GraphExecDestroy, exec);
-    Do(driver_->GraphDestroy, graph);
+    const unsigned iterations = ChainIterations();
+    const GraphTimes few = TimesOfGraph(kFewNodes, iterations);
+    const GraphTimes many = TimesOfGraph(kNodes, iterations);
+    Row("a graph of 300 kernels: instantiating it", many.instantiation / 1e3, "us", "once");
+    Row("a graph of 300 kernels: the call that launches it", many.calls);
+    Row("a graph of 300 kernels: other parameters for one of them", many.changes);
+    const double less =
+        (ChainNs(iterations, kNodes, [] {}) - many.ends.Percentile(0)) / (kNodes - 1);
+    Row("between kernels of a graph: less idle than in a stream", less / 1e3, "us",
+        "negative: it idles for longer");
+    const double idle = IdleNs(iterations, ChainNs(iterations, kLinks, [] {}));
+    const auto each = [](double of_many, double of_few) {
+      return (of_many - of_few) / (kNodes - kFewNodes);
+    };
+    const double call = few.calls.Percentile(0.5);
+    const double node = each(many.calls.Percentile(0.5), call);
+    Cost("graph_gap", idle - less, "idle between kernels of a graph");
+    Cost("call_graph_launch", call - node * kFewNodes, "launch of a graph, without its nodes");
+    Cost("graph_launched_node", node, "the same, for each node");
+    Cost("call_graph_node", many.changes.Percentile(0.5), "other parameters for a kernel");
+    Cost("graph_instantiated_node", each(many.instantiation, few.instantiation),
+         "instantiation, for each node");
   }
 
   void PendingLaunches() {
@@ -201,6 +225,43 @@ class WorkFacts : public Facts {
   }
 
  private:
+  static constexpr std::size_t kNodes = 300, kFewNodes = 20;
+  struct GraphTimes {
+    double instantiation = 0;
+    Samples calls, ends, changes;
+  };
+
+  // A line of kernels.
+  GraphTimes TimesOfGraph(std::size_t count, unsigned iterations) {
+    std::array<void*, 2> parameters = {&out_, &iterations};
+    const KernelNode kernel{.function = step_, .parameters = parameters.data()};
+    DriverGraph graph = nullptr;
+    DriverExec exec = nullptr;
+    std::vector<DriverNode> nodes(count);
+    Do(driver_->GraphCreate, &graph, 0u);
+    for (std::size_t i = 0; i < count; ++i) {
+      const DriverNode* const after = i == 0 ? nullptr : &nodes[i - 1];
+      Do(driver_->GraphAddKernelNode, &nodes[i], graph, after, std::size_t{i == 0 ? 0U : 1U},
+         &kernel);
+    }
+    GraphTimes times;
+    times.instantiation =
+        Ns(TimeOf([&] { Do(driver_->GraphInstantiateWithFlags, &exec, graph, 0ULL); }));
+    Do(driver_->GraphUpload, exec, low_);
+    Do(driver_->StreamSynchronize, low_);
+    for (int i = 0; i < kTries; ++i) {
+      times.ends.Add(TimeOf([&] {
+        times.calls.Add(TimeOf([&] { Do(driver_->GraphLaunch, exec, low_); }));
+        Do(driver_->StreamSynchronize, low_);
+      }));
+      times.changes.Add(TimeOf(
+          [&] { Do(driver_->GraphExecKernelNodeSetParams, exec, nodes[count / 2], &kernel); }));
+    }
+    Do(driver_->GraphExecDestroy, exec);
+    Do(driver_->GraphDestroy, graph);
+    return times;
+  }
+
   static constexpr HostFunction kCount = [](void* data) {
     static_cast<std::atomic<std::uint32_t>*>(data)->fetch_add(1, std::memory_order_release);
   };
@@ -245,6 +306,11 @@ class WorkFacts : public Facts {
     }
     return samples.Percentile(0);
   }
+  // Between two kernels of a chain, of which `bare` is the time with nothing between them.
+  double IdleNs(unsigned iterations, double bare) {
+    // Half as many that are twice as long.
+    return (bare - ChainNs(2 * iterations, kLinks / 2, [] {})) / (kLinks / 2.0);
+  }
   unsigned ChainIterations() {
     unsigned iterations = 1000;
     while (iterations < (1u << 24) &&
@@ -260,7 +326,8 @@ class WorkFacts : public Facts {
 std::vector<Question> WorkQuestions() {
   return {QuestionOf("end of work", &WorkFacts::EndOfWork),
           QuestionOf("chains of kernels", &WorkFacts::Chains),
-          QuestionOf("calls", &WorkFacts::Calls), QuestionOf("a graph", &WorkFacts::AGraph),
+          QuestionOf("costs of calls", &WorkFacts::Calls),
+          QuestionOf("a graph", &WorkFacts::AGraph),
           QuestionOf("pending launches", &WorkFacts::PendingLaunches)};
 }
 

@@ -3,9 +3,10 @@
 // driver with the costs of a real one, in virtual time. The same figures on every machine, however
 // busy it is. They are as good as the costs (tests/support/fake_cuda/costs.h).
 //
-// gpu_modelled [--rows FILE] [--cost "kernel_gap 900"]...
+// gpu_modelled [--rows FILE] [--costs FILE] [--cost "kernel_gap 900"]...
 //   --rows FILE   appends what is judged; run.sh says what a row is. All rows begin with
 //   *modelled*.
+//   --costs FILE  a cost a line, as gpu_facts has measured them on a GPU.
 //   --cost TEXT   one cost, in ns.
 //
 // Clients are played at the looks of the device thread at its clock: they take no time of it. A
@@ -507,16 +508,31 @@ class Model {
   std::size_t judged_ = 0, held_ = 0;
 };
 
+// Lines "name ns  # what" as statements of the fake driver.
+std::string CostsOf(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read '" + path + "'");
+  std::string statements;
+  for (std::string line; std::getline(file, line);) {
+    line.resize(std::min(line.size(), line.find('#')));
+    if (line.find_first_not_of(' ') != std::string::npos) statements += "; cost " + line;
+  }
+  return statements;
+}
+
 int Main(int argc, char** argv) {
   std::string rows, script = kGpu;
   for (int i = 1; i < argc; i += 2) {
     const std::string_view option = argv[i];
-    if (i + 1 == argc || (option != "--rows" && option != "--cost")) {
-      std::fprintf(stderr, "usage: gpu_modelled [--rows FILE] [--cost \"NAME NS\"]...\n");
+    if (i + 1 == argc || (option != "--rows" && option != "--costs" && option != "--cost")) {
+      std::fprintf(stderr,
+                   "usage: gpu_modelled [--rows FILE] [--costs FILE] [--cost \"NAME NS\"]...\n");
       return 2;
     }
     if (option == "--rows") {
       rows = argv[i + 1];
+    } else if (option == "--costs") {
+      script += CostsOf(argv[i + 1]);
     } else {
       script += std::string("; cost ") + argv[i + 1];
     }
