@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a real driver and GPU would take: times that the fake ones spend when a test asks for it.
 //
-// None of these was measured by us. `gpu_facts --costs FILE` measures most of them on a GPU; what it
-// writes is to replace them here.
+// None of these was measured by us. `gpu_facts --costs FILE` measures most of them on a GPU; what
+// it writes is to replace them here.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_COSTS_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_COSTS_H_
