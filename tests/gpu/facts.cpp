@@ -159,13 +159,24 @@ void* Facts::FindSymbol(const char* name, int version) {
 Facts::Spin Facts::CalibratedSpin(unsigned blocks, std::chrono::nanoseconds length,
                                   const Words& words) {
   constexpr unsigned kRoundsMost = 1u << 24;
+  std::array<Event, 2> events{};
+  for (Event& event : events) Do(driver_->EventCreate, &event, 0u);
   Spin spin{.blocks = blocks, .ns = static_cast<unsigned>(length.count()), .rounds = 32};
-  FactsClock::duration took{};
+  const auto is_long = [&] {
+    float milliseconds = 0;
+    Do(driver_->EventRecord, events[0], low_);
+    LaunchSpin(spin, words, 0, low_);
+    Do(driver_->EventRecord, events[1], low_);
+    Do(driver_->StreamSynchronize, low_);
+    Do(driver_->EventElapsedTime, &milliseconds, events[0], events[1]);
+    return double{milliseconds} * 1e6 >= Ns(length);
+  };
   do {
     spin.rounds *= 2;
-    LaunchSpin(spin, words, 0, low_);
-    took = TimeOf([&] { Do(driver_->StreamSynchronize, low_); });
-  } while (took < length && spin.rounds < kRoundsMost);
+  } while (spin.rounds < kRoundsMost && !(is_long() && is_long()));
+  for (const Event event : events) Do(driver_->EventDestroy, event);
+  // The GPU's clock may yet rise: it is the time that ends the kernel, not the rounds.
+  spin.rounds *= 2;
   return spin;
 }
 

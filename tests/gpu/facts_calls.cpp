@@ -28,8 +28,8 @@ constexpr std::size_t kGraphNodes = 50;
 // Longer than the calls of another thread take by themselves, and too long for a stop.
 constexpr double kHeldUpNs = 1e6;
 // A try counts when so much of the kernel's time was left as its call began.
-constexpr double kLeftLeast = 0.5;
-constexpr int kTriesMax = 4;
+constexpr double kLeftLeast = 0.25;
+constexpr int kTriesMax = 8;
 // Numbers of words.
 constexpr std::size_t kBegun = 0, kEnded = 1, kPolled = 2;
 
