@@ -183,6 +183,50 @@ TEST_F(CudaCosts, WhoSleepsUntilTheEndWakesUpLater) {
   EXPECT_EQ(waits() - spins, costs_.wake);
 }
 
+// ---- "lock on"
+
+TEST_F(CudaCosts, ACallThatWaitsForTheGpuKeepsOtherThreadsCallsWaiting) {
+  ASSERT_EQ(fake_cuda_script("lock on"), nullptr);
+  const std::uint64_t kernel = TimeOfWork([&] { Launch(low_, kLong); });
+  const std::uint64_t begin = virtual_time_now();
+  Launch(low_, kLong);
+  Module other = nullptr;
+  fake_cuda_elsewhere(1);
+  const std::uint64_t own = TimeOf([&] {
+    Do(driver_->ModuleLoadDataEx, &other, static_cast<const void*>(kSpinPtx), 0U,
+       static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
+  });
+  fake_cuda_elsewhere(0);
+  EXPECT_EQ(own, 0U) << "it is another thread's";
+  EXPECT_EQ(fake_cuda_lock_free_at(), UINT64_MAX) << "the kernel runs";
+  // The word that would stop the kernel cannot be written before it has ended.
+  Do(driver_->StreamWriteValue32, high_, out_ + 64, 1U, 0U);
+  EXPECT_EQ(virtual_time_now() - begin,
+            kernel - costs_.notice + costs_.call_slow + costs_.call_write);
+  EXPECT_EQ(fake_cuda_lock_free_at(), 0U);
+  Launch(low_, kLong);
+  // On its own thread it waits as well, and needs the lock as others do.
+  EXPECT_GT(TimeOf([&] { Do(driver_->ModuleUnload, other); }), kernel / 2);
+}
+
+TEST_F(CudaCosts, CodeIsLoadedUnderTheLockOnceAndCallsThatLoadNothingDoNotWait) {
+  ASSERT_EQ(fake_cuda_script("lock on"), nullptr);
+  Module other = nullptr;
+  Function found = nullptr;
+  Do(driver_->ModuleLoadDataEx, &other, static_cast<const void*>(kSpinPtx), 0U,
+     static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
+  Launch(low_, kLong);
+  EXPECT_GT(TimeOf([&] { Do(driver_->ModuleGetFunction, &found, other, "spin"); }), 100'000U);
+  Launch(low_, kLong);
+  EXPECT_LT(TimeOf([&] {
+              Do(driver_->ModuleGetFunction, &found, other, "spin");
+              Do(driver_->FuncLoad, found);
+            }),
+            1000U);
+  Do(driver_->CtxSynchronize);
+  Do(driver_->ModuleUnload, other);
+}
+
 // A step of a language model: 300 short kernels, each a few parameters other than in the last one.
 TEST_F(CudaCosts, AGraphTakesItsCallerAHundredthOfItsLaunches) {
   constexpr std::size_t kNodes = 300;

@@ -20,6 +20,10 @@
 //   costs on              calls and work take a real driver's and GPU's time (costs.h); before the
 //                         first call.
 //   cost kernel_gap 900   one of these times, in ns.
+//   lock on               as public reports say: loads, unmaps and the like wait until all work
+//   that
+//                         was submitted before has ended, and calls of other threads on the context
+//                         wait for them (context_lock.cpp lists the calls, with sources); or off.
 //   copies wrong 4K       the last byte of each copy of so many bytes and more is one too great.
 //   green strict          events are of the green context in which they were made: on streams of
 //                         another, or compared with its events, they are invalid handles.
@@ -64,6 +68,14 @@ uint64_t fake_cuda_busy_ns(void);
 
 // Null, or what it did not understand (valid until the next call). Statements before that hold.
 const char* fake_cuda_script(const char* statements);
+
+// What the calling thread calls until this is set to 0 is another thread's, in a program in virtual
+// time: it takes none of the caller's. With "lock on", a call that waits for the GPU has had its
+// effect when it returns, and holds the lock from now until fake_cuda_lock_free_at.
+void fake_cuda_elsewhere(int is_elsewhere);
+// When a call elsewhere on GPU 0 returns its lock, in ns of the driver's time; UINT64_MAX: it still
+// waits for work; 0: the lock is free.
+uint64_t fake_cuda_lock_free_at(void);
 
 // Calls made of this name; of all names where it is null.
 size_t fake_cuda_calls(const char* name);

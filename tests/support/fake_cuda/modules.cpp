@@ -270,6 +270,7 @@ bool LoadsLazily() {
 
 bool LoadFunction(World& world, FakeFunction& function) {
   if (function.is_loaded) return true;
+  CallFrame::WaitForGpu();
   if (world.settings.costs) {
     std::uint64_t address = 0;
     if (world.memory.Allocate(world.settings.costs->kernel_code_bytes, &address) !=

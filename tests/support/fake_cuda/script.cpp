@@ -124,6 +124,8 @@ bool Settings::ApplyOne(std::string_view statement) {
     kernel_ms = *number(1);
   } else if (words.size() == 2 && verb == "costs" && words[1] == "on") {
     costs.emplace();
+  } else if (words.size() == 2 && verb == "lock" && (words[1] == "on" || words[1] == "off")) {
+    has_lock = words[1] == "on";
   } else if (words.size() == 3 && verb == "cost" && number(2) && *number(2) >= 0 && costs &&
              costs->Named(words[1]) != nullptr) {
     *costs->Named(words[1]) = static_cast<std::uint64_t>(*number(2));

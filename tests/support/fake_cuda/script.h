@@ -46,6 +46,7 @@ struct Settings {
   long long clock_faster_ppm = 0;
   long long kernel_ms = 0;  // Least duration of a kernel.
   std::optional<Costs> costs;
+  bool has_lock = false;
   std::optional<std::uint64_t> wrong_copy_bytes;  // Copies of so many and more arrive wrong.
   bool words_lost = false;
   bool green_strict = false;

@@ -20,6 +20,7 @@
 
 // There only where a program was started or linked with it.
 #pragma weak virtual_time_is_on
+#pragma weak virtual_time_is_here
 #pragma weak virtual_time_now
 #pragma weak virtual_time_spend
 
@@ -51,7 +52,10 @@ std::string DefaultUuid(int number) {
 thread_local std::uintptr_t World::current = 0;
 thread_local std::chrono::nanoseconds World::spent{};
 
-Gpu::Gpu() = default;
+thread_local bool World::is_elsewhere = false;
+thread_local CallFrame* CallFrame::here_ = nullptr;
+
+Gpu::Gpu(World& world) : context_lock(world, *this) {}
 Gpu::~Gpu() = default;
 
 World& World::Get() {
@@ -147,7 +151,7 @@ void World::MissingHandle(const char* kind, std::uintptr_t handle, const char* c
 
 void World::MakeGpus() {
   for (int number = static_cast<int>(gpus.size()); number < settings.devices; ++number) {
-    auto gpu = std::make_unique<Gpu>();
+    auto gpu = std::make_unique<Gpu>(*this);
     gpu->number = number;
     gpu->uuid = settings.uuids.contains(number) ? settings.uuids[number] : DefaultUuid(number);
     if (settings.costs) {
@@ -225,8 +229,11 @@ Clock::time_point World::Now() {
   return Clock::time_point(std::chrono::nanoseconds(virtual_time_now()));
 }
 
+bool World::PassesTime() { return IsVirtual() && virtual_time_is_here() != 0; }
+
 void World::Spend(std::chrono::nanoseconds time) {
   spent += std::max(time, std::chrono::nanoseconds{});
+  if (is_elsewhere) return;
   if (IsVirtual()) return virtual_time_spend(static_cast<std::uint64_t>(time.count()));
   const Clock::time_point until = Clock::now() + time;
   while (Clock::now() < until) {
@@ -467,10 +474,18 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
     std::this_thread::sleep_for(std::chrono::milliseconds(slow->second));
   }
   std::optional<FailRule> rule = Strike(world.settings.fails, name);
+  here_ = this;
+  if (World::is_elsewhere) World::spent = {};
+  if (const auto context = world.CurrentContext();
+      needs == Needs::kContext && world.settings.has_lock && context != nullptr) {
+    context_lock_ = &context->gpu->context_lock;
+    context_lock_->Enter(lock);
+    if (WaitsForGpu(name)) WaitForGpu();
+  }
   if (world.settings.costs) {
     const std::chrono::nanoseconds cost(world.settings.costs->OfCall(name));
     // A short call takes its time first, so that its work arrives after it.
-    if (cost < kLongCall || IsVirtual()) {
+    if (cost < kLongCall || IsVirtual() || World::is_elsewhere) {
       World::Spend(cost);
     } else {
       ends_ = World::Now() + cost;
@@ -497,6 +512,11 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
   if (rule && device::cuda::EndsContext(rule->code)) world.sticky = rule->code;
 }
 
+void CallFrame::WaitForGpu() {
+  if (here_->context_lock_ == nullptr || std::exchange(here_->holds_context_lock_, true)) return;
+  here_->context_lock_->TakeAndDrain(here_->lock);
+}
+
 Code CallFrame::Finish(Code code) {
   if (late_) code = *late_;
   if (ends_) {
@@ -504,6 +524,7 @@ Code CallFrame::Finish(Code code) {
     World::Spend(*ends_ + World::spent - World::Now());
     world.CatchUp();
   }
+  if (holds_context_lock_) context_lock_->Return(World::spent);
   const auto called = world.call_counts.find(name_);
   if (called != world.call_counts.end()) {
     ++called->second;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "server/device/cuda/driver_types.h"
+#include "tests/support/fake_cuda/context_lock.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
 #include "tests/support/fake_cuda/memory.h"
 #include "tests/support/fake_cuda/script.h"
@@ -132,7 +133,7 @@ struct FakeFunction;  // modules.h
 class Timeline;       // timeline.h
 
 struct Gpu {
-  Gpu();
+  explicit Gpu(World& world);
   ~Gpu();
 
   int number = 0;
@@ -143,6 +144,7 @@ struct Gpu {
   std::vector<std::shared_ptr<FakeStream>> streams;  // Also destroyed ones with work left.
   std::array<std::thread, 2> engines;
   std::unique_ptr<Timeline> timeline;  // A costed GPU's; it has no engines.
+  ContextLock context_lock;
 };
 
 // Objects of a kind by handle. Handles are never used twice, so a stale one is known as such.
@@ -215,6 +217,11 @@ class World {
   static void Spend(std::chrono::nanoseconds time);
   // By this thread since its last long call began.
   static thread_local std::chrono::nanoseconds spent;
+  // The calling thread plays another one: see fake_cuda_elsewhere.
+  static thread_local bool is_elsewhere;
+  // Whether time passes because the calling thread spends it.
+  static bool PassesTime();
+  std::uint64_t last_order() const { return last_order_; }  // Of what was submitted.
   // On costed GPUs all that is due has happened after.
   void CatchUp();
   // Until `due` says a time that is not later than now, or the context is dead. kNotDue: nobody
@@ -292,11 +299,17 @@ class CallFrame {
   // Set when the call must not do its work.
   std::optional<device::cuda::Code> refused() const { return refused_; }
   device::cuda::Code Finish(device::cuda::Code code);
+  // With the context's lock, which the rest of the call keeps; nothing where there is none. The
+  // innermost call of this thread's.
+  static void WaitForGpu();
 
   Lock lock;
   World& world;
 
  private:
+  static thread_local CallFrame* here_;
+  ContextLock* context_lock_ = nullptr;  // Null: "lock" is off, or the call needs no context.
+  bool holds_context_lock_ = false;
   const char* name_;
   std::uintptr_t handle_;
   std::optional<device::cuda::Code> refused_;

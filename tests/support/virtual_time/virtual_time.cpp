@@ -57,6 +57,7 @@ void virtual_time_begin(void) {
   g_is_on = true;
 }
 int virtual_time_is_on(void) { return g_is_on ? 1 : 0; }
+int virtual_time_is_here(void) { return t_is_here ? 1 : 0; }
 // Relaxed: one thread writes it, and others want no more than about what time it is.
 uint64_t virtual_time_now(void) { return g_now.load(std::memory_order_relaxed); }
 void virtual_time_spend(uint64_t ns) {

@@ -25,6 +25,7 @@ extern "C" {
 void virtual_time_begin(void);
 // Whether there is a thread that does.
 int virtual_time_is_on(void);
+int virtual_time_is_here(void);  // The calling thread does.
 uint64_t virtual_time_now(void);
 // On its thread; elsewhere nothing happens.
 void virtual_time_spend(uint64_t ns);

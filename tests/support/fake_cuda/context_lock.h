@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lock of a context, held by the calls that wait for the GPU ("lock on").
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_CONTEXT_LOCK_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_CONTEXT_LOCK_H_
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string_view>
+
+namespace gpushared::testing::fake_cuda {
+
+class World;
+struct Gpu;
+
+// Whether the call waits for the GPU whatever it is about. The others of this kind wait when they
+// load the code of a kernel (LoadFunction).
+bool WaitsForGpu(std::string_view call);
+
+// One GPU's. A call that waits for the GPU takes the lock, waits until all work that was submitted
+// before has ended, does what it is for, and returns the lock. Every other thread's call on the
+// context waits for that. So work whose end needs such a call never ends.
+//
+// All calls under the world's lock, which the waits release.
+class ContextLock {
+ public:
+  using Lock = std::unique_lock<std::mutex>;
+  using TimePoint = std::chrono::steady_clock::time_point;
+  static constexpr TimePoint kNever = TimePoint::max();
+
+  ContextLock(World& world, Gpu& gpu) : world_(world), gpu_(gpu) {}
+
+  // Until no call of another thread holds it.
+  void Enter(Lock& lock);
+  // Takes it, and waits until all that was submitted has ended.
+  void TakeAndDrain(Lock& lock);
+  // The call that took it is over; a call elsewhere is when it has taken `cost` after the wait.
+  void Return(std::chrono::nanoseconds cost);
+  // When a call elsewhere returns it; kNever while that waits for work, nothing when it is free.
+  std::optional<TimePoint> FreeAt() const;
+
+ private:
+  struct Holder {
+    bool is_elsewhere = false;
+    std::uint64_t last_order = 0;  // Of the work that it waits for.
+    TimePoint began;
+    std::chrono::nanoseconds cost{};  // Elsewhere.
+  };
+
+  bool IsDrained() const;
+  bool IsHeld();
+  // Until something has changed: on a costed GPU in virtual time, until the next thing happens.
+  void WaitForChange(Lock& lock);
+
+  World& world_;
+  Gpu& gpu_;
+  std::optional<Holder> holder_;
+};
+
+}  // namespace gpushared::testing::fake_cuda
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_CONTEXT_LOCK_H_
