@@ -477,9 +477,9 @@ class Device {
   // found by TakeCompletions alone, which is then called again and again.
   virtual bool must_be_polled() const { return false; }
 
-  // For how long until now, over all, the machine kept the device from running what it had: no
-  // client's doing. Of devices that are made of what others may take, which a GPU is not. Never
-  // falls; what is noticed late is added late.
+  // For how long until now, over all, the device was kept from running what it had, by no doing of
+  // that work's clients: others took what it is made of, or calls of its driver needed a moment
+  // without work. Never falls; what is noticed late is added late.
   virtual std::chrono::nanoseconds HostDelayUntil(DeviceClock::time_point /*now*/) { return {}; }
 
   // Set from the moment at which the context is dead. All work then completes with

@@ -47,7 +47,9 @@ void Channel::Add(std::unique_ptr<Item> item) {
 void Channel::Issue() {
   while (closed_ < items_.size()) {
     Item& item = *items_[closed_];
-    if (!item.is_closed && !IssueNext(item)) return;
+    if (!item.is_closed && !(environment_.context.quiet().MayIssue(is_high_) && IssueNext(item))) {
+      return;
+    }
     if (item.is_closed) ++closed_;
   }
 }
@@ -375,6 +377,7 @@ void Channel::FinishBatch(const BatchTimes& times) {
     if (count > 1 || !times.are_exact) parts_.front().item->times_are_exact = false;
     FinishPart(parts_.front(), own);
     parts_.pop_front();
+    ++ended_parts_;
   }
 }
 
@@ -444,6 +447,12 @@ bool Channel::Stop(WorkId id, bool is_kill) {
   return true;
 }
 
+void Channel::StopClaims() {
+  for (const std::unique_ptr<Item>& item : items_) {
+    if (item->slot && !item->is_stopped && !item->is_killed) Stop(item->header().id, false);
+  }
+}
+
 void Channel::StopItem(Item& item, bool is_kill) {
   if (item.is_stopped && !is_kill) return;
   if (is_kill && item.contained != nullptr && item.parts_running > 0) {
@@ -488,6 +497,7 @@ void Channel::Abandon(std::vector<std::unique_ptr<Item>>& finished) {
   for (const Part& part : parts_) {
     if (part.detour.buffer != nullptr) environment_.bounces.Return(part.detour.buffer);
   }
+  ended_parts_ += parts_.size();
   parts_.clear();
   batches_.clear();
   open_parts_ = closed_ = stopped_ = claimed_ = 0;

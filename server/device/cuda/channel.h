@@ -23,6 +23,7 @@
 #include "server/device/cuda/graph_store.h"
 #include "server/device/cuda/host_memory.h"
 #include "server/device/cuda/issue.h"
+#include "server/device/cuda/stream_table.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
@@ -101,9 +102,10 @@ bool IsPinned(const CopyWork& copy, const PinnedRegions& pinned);
 
 // A FIFO: work starts and ends in the order in which it was added. Some of it is with the driver,
 // in batches with one mark each: while there is work, two marks are out, so that one batch runs
-// while the end of the other becomes known. The rest waits here for one of four reasons. The
+// while the end of the other becomes known. The rest waits here for one of five reasons. The
 // driver has enough of it already. It is a copy or a claimed launch, which goes in groups.
-// Contained kernels of its module have to end first. Or the code of its kernel is being loaded.
+// Contained kernels of its module have to end first. The code of its kernel is being loaded. Or
+// calls of the driver have the quiet moment that they need (QuietMoments).
 //
 // A stop of a claimed launch also stops what is behind it in the same stream, or that would run
 // between its two halves. Whatever is added behind it later ends as stopped. A launch that cannot
@@ -118,6 +120,7 @@ class Channel {
           std::uint32_t multiprocessors, bool is_of_part)
       : environment_(environment),
         number_(number),
+        is_high_(StreamTable::LevelOf(number) == kHighestPriority),
         stream_(stream),
         multiprocessors_(multiprocessors),
         is_of_part_(is_of_part) {}
@@ -135,6 +138,16 @@ class Channel {
   bool Stop(WorkId id, bool is_kill);
 
   bool empty() const { return items_.empty(); }
+
+  // ---- for Drain
+  bool is_high() const { return is_high_; }
+  // Whether the driver has anything of it.
+  bool has_parts() const { return !parts_.empty(); }
+  // Stops the claimed launches that the driver has.
+  void StopClaims();
+  // What the driver has now is a blocker until it has ended.
+  void NoteBlockers() { blockers_end_ = ended_parts_ + parts_.size(); }
+  bool has_blockers() const { return ended_parts_ < blockers_end_; }
 
   // Of a dead context: the kernels that the driver had and that may have run, and all that is here,
   // which is given up.
@@ -188,6 +201,7 @@ class Channel {
 
   const ChannelEnvironment& environment_;
   const std::size_t number_;
+  const bool is_high_;  // Of the highest level.
   const Stream stream_;
   const std::uint32_t multiprocessors_;
   const bool is_of_part_;
@@ -196,6 +210,8 @@ class Channel {
   std::size_t stopped_ = 0;                  // How many have is_stopped set.
   std::size_t claimed_ = 0;                  // How many have a slot.
   std::deque<Part> parts_;                   // With the driver, as issued.
+  std::uint64_t ended_parts_ = 0;            // Over all.
+  std::uint64_t blockers_end_ = 0;           // So many parts have ended when no blocker is left.
   std::deque<std::size_t> batches_;          // Parts of each closed batch, oldest first.
   std::size_t open_parts_ = 0;               // In the open batch.
   bool open_is_timed_ = false;               // The first of them wants times.

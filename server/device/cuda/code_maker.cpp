@@ -5,13 +5,12 @@
 
 namespace gpushared::device::cuda {
 
-CodeMaker::CodeMaker(std::unique_ptr<CodeCompiler> compiler, std::string architecture,
-                     std::function<void(const std::string&)> note,
-                     std::function<void()> await_quiet)
-    : compiler_(std::move(compiler)),
+CodeMaker::CodeMaker(std::shared_ptr<CudaContext> context, std::unique_ptr<CodeCompiler> compiler,
+                     std::string architecture, std::function<void(const std::string&)> note)
+    : context_(std::move(context)),
+      compiler_(std::move(compiler)),
       architecture_(std::move(architecture)),
       note_(std::move(note)),
-      await_quiet_(std::move(await_quiet)),
       thread_([this] { Run(); }) {}
 
 CodeMaker::~CodeMaker() {
@@ -58,7 +57,8 @@ void CodeMaker::Run() {
     lock.Unlock();
     if (job.wanted()) {
       Result<std::vector<std::byte>> code = Compile(job.ptx, job.target);
-      if (code.ok() && await_quiet_) await_quiet_();
+      std::optional<QuietMoment> moment;
+      if (code.ok()) moment.emplace(context_->quiet(), Urgency::kUnhurried);
       job.done(std::move(code));
     }
     lock.Lock();

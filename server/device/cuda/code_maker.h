@@ -18,6 +18,7 @@
 #include "gpushared/result.h"
 
 #include "server/device/code_compiler.h"
+#include "server/device/cuda/cuda_context.h"
 
 namespace gpushared::device::cuda {
 
@@ -27,9 +28,9 @@ namespace gpushared::device::cuda {
 class CodeMaker {
  public:
   // `note`: what an operator may want to know, from any thread. `architecture`: "sm_90".
-  // `await_quiet`: called before a job's `done`. Both may be empty.
-  CodeMaker(std::unique_ptr<CodeCompiler> compiler, std::string architecture,
-            std::function<void(const std::string&)> note, std::function<void()> await_quiet);
+  // It may be empty.
+  CodeMaker(std::shared_ptr<CudaContext> context, std::unique_ptr<CodeCompiler> compiler,
+            std::string architecture, std::function<void(const std::string&)> note);
   CodeMaker(const CodeMaker&) = delete;
   CodeMaker& operator=(const CodeMaker&) = delete;
   // Drops what waits and ends what is being compiled.
@@ -42,8 +43,9 @@ class CodeMaker {
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view target) {
     return compiler_->Find(ptx, ArchitectureFor(target));
   }
-  // Jobs run one after the other on a thread of their own, which also calls `done`. A job that is
-  // no longer `wanted` at its turn is left out. kLimitExceeded, at once, when kJobsMax wait.
+  // Jobs run one after the other on a thread of their own, which also calls `done`, in a quiet
+  // moment where there is code. A job that is no longer `wanted` at its turn is left out.
+  // kLimitExceeded, at once, when kJobsMax wait.
   struct Job {
     std::string ptx, target;
     std::function<bool()> wanted;
@@ -60,10 +62,10 @@ class CodeMaker {
   std::string ArchitectureFor(std::string_view target) const;
   void Run();
 
+  const std::shared_ptr<CudaContext> context_;
   const std::unique_ptr<CodeCompiler> compiler_;
   const std::string architecture_;
   const std::function<void(const std::string&)> note_;
-  const std::function<void()> await_quiet_;
   Mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_ GPUSHARED_GUARDED_BY(mutex_);

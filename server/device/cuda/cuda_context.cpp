@@ -26,8 +26,10 @@ std::uint64_t LocalBytesFor(std::uint64_t memory, std::uint64_t threads) {
 }  // namespace
 
 Result<std::shared_ptr<CudaContext>> CudaContext::Open(std::shared_ptr<const Driver> driver,
-                                                       int ordinal, WakeFunction died) {
-  std::shared_ptr<CudaContext> context(new CudaContext(std::move(driver), std::move(died)));
+                                                       int ordinal, WakeFunction wake,
+                                                       std::function<void()> await_unhurried) {
+  std::shared_ptr<CudaContext> context(
+      new CudaContext(std::move(driver), std::move(wake), std::move(await_unhurried)));
   if (Status status = context->Retain(ordinal); !status.ok()) return status;
   return context;
 }
@@ -84,7 +86,8 @@ void CudaContext::GiveUp(const Status& why) {
     death_ = Status(StatusCode::kDeviceLost, why.message());
   }
   is_dead_.store(true, std::memory_order_release);
-  if (died_) died_();
+  quiet_.GiveUp();
+  if (wake_) wake_();
 }
 
 Status CudaContext::death() const {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,7 @@
 #include "gpushared/status.h"
 
 #include "server/device/cuda/driver.h"
+#include "server/device/cuda/quiet_moments.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
@@ -28,10 +30,12 @@ namespace gpushared::device::cuda {
 // Thread-safe.
 class CudaContext {
  public:
-  // `ordinal` counts what CUDA_VISIBLE_DEVICES leaves. `died` is called once, from any thread,
-  // when the context dies; it must not block. The context is current on the calling thread after.
+  // `ordinal` counts what CUDA_VISIBLE_DEVICES leaves. `wake` is called, from any thread, when the
+  // context dies, and when a quiet moment has held work back; it must not block. `await_unhurried`:
+  // see QuietMoments. The context is current on the calling thread after.
   static Result<std::shared_ptr<CudaContext>> Open(std::shared_ptr<const Driver> driver,
-                                                   int ordinal, WakeFunction died);
+                                                   int ordinal, WakeFunction wake,
+                                                   std::function<void()> await_unhurried = {});
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
   ~CudaContext();
@@ -60,6 +64,9 @@ class CudaContext {
   }
   Status Explain(const char* doing, std::string_view call, Code code) const;
 
+  // For calls of the driver that may wait for the GPU.
+  QuietMoments& quiet() { return quiet_; }
+
   bool is_dead() const { return is_dead_.load(std::memory_order_acquire); }
   // kDeviceLost with the first call that met it; ok while it lives.
   Status death() const;
@@ -86,13 +93,17 @@ class CudaContext {
   std::uint64_t untaken_local_bytes() const { return untaken_local_bytes_; }
 
  private:
-  CudaContext(std::shared_ptr<const Driver> driver, WakeFunction died)
-      : driver_(std::move(driver)), died_(std::move(died)) {}
+  CudaContext(std::shared_ptr<const Driver> driver, WakeFunction wake,
+              std::function<void()> await_unhurried)
+      : driver_(std::move(driver)),
+        wake_(std::move(wake)),
+        quiet_(wake_, std::move(await_unhurried)) {}
   Status Retain(int ordinal);
   void NoteDeath(const char* call, Code code);
 
   const std::shared_ptr<const Driver> driver_;
-  const WakeFunction died_;
+  const WakeFunction wake_;
+  QuietMoments quiet_;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;          // Null until retained.
   std::uint64_t local_bytes_max_ = 0;  // Per thread.

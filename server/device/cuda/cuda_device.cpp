@@ -242,6 +242,7 @@ void CudaDevice::Poll() {
     (*channel)->Advance(finished_);
     (*channel)->MarkEnd();
   }
+  drain_.Review();
   for (std::unique_ptr<Item>& item : finished_) {
     streams_.Leave(item->header().stream);
     --in_channels_;
@@ -297,7 +298,7 @@ void CudaDevice::Recycle(std::unique_ptr<Item> item) {
 Result<std::unique_ptr<Device>> CreateCudaDevice(std::shared_ptr<const Driver> driver,
                                                  CudaDeviceOptions options, WakeFunction wake) {
   Result<std::shared_ptr<CudaContext>> context =
-      CudaContext::Open(std::move(driver), options.ordinal, wake);
+      CudaContext::Open(std::move(driver), options.ordinal, wake, options.await_quiet);
   const auto refuse = [id = options.id](const Status& why) {
     return Status(why.code(), "device " + id + " refused: " + why.message());
   };

@@ -29,8 +29,8 @@ struct CudaDeviceOptions {
   // Null, or gives null: no launch can be stopped, the driver compiles, and isolated modules are
   // loaded only for those who may have it do so (SpaceOptions::driver_may_compile).
   MakeCodeCompiler make_compiler;
-  // Called before code that was compiled in the background is loaded; returns when the moment is
-  // good for a call that may hold up launches. May be empty.
+  // Called ahead of calls that may hold up launches and that nobody waits for, as the load of code
+  // that was compiled in the background; returns when no request is urgent. May be empty.
   std::function<void()> await_quiet;
   // What an operator should know and nobody else is told; may be empty. `note` is of modules, from
   // any thread.

@@ -22,6 +22,7 @@
 #include "server/device/cuda/cuda_device.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_module.h"
+#include "server/device/cuda/drain.h"
 #include "server/device/cuda/graph_store.h"
 #include "server/device/cuda/host_memory.h"
 #include "server/device/cuda/kernel_loader.h"
@@ -44,7 +45,7 @@ class CudaDevice : public Device {
       : context_(std::move(context)), options_(std::move(options)), wake_(std::move(wake)) {}
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
-  ~CudaDevice() override = default;
+  ~CudaDevice() override { context_->quiet().GiveUp(); }
 
   // On the thread for which the context was opened.
   Status Start();
@@ -81,6 +82,9 @@ class CudaDevice : public Device {
   std::size_t TakeCompletions(std::span<Completion> out) override;
   bool must_be_polled() const override {
     return in_channels_ > 0 || (context_->is_dead() && !loss_);
+  }
+  std::chrono::nanoseconds HostDelayUntil(DeviceClock::time_point /*now*/) override {
+    return context_->quiet().held_back();
   }
   const DeviceLoss* loss() const override { return loss_ ? &*loss_ : nullptr; }
 
@@ -140,6 +144,7 @@ class CudaDevice : public Device {
   std::optional<ChannelEnvironment> environment_;
   std::vector<std::unique_ptr<Channel>> channels_;
   StreamTable streams_;
+  Drain drain_{context_->quiet(), channels_};
 
   std::thread::id bound_;                        // On which the context is known to be current.
   std::size_t in_channels_ = 0;                  // Works.

@@ -81,7 +81,7 @@ Status CudaDevice::Start() {
   contain_ = std::make_shared<ContainWords>(context_, writes_);
   if (context_->driver().Has(Feature::kGraphs)) {
     Result<std::shared_ptr<GraphStore>> graphs =
-        GraphStore::Create(context_, options_.graph_limits, options_.note, options_.await_quiet);
+        GraphStore::Create(context_, options_.graph_limits, options_.note);
     if (!graphs.ok()) return graphs.status();
     graphs_ = *std::move(graphs);
   }
@@ -100,7 +100,7 @@ Status CudaDevice::MakeLoaders() {
   Status status =
       context_->Try("asking how modules are loaded", driver.ModuleGetLoadingMode, &mode);
   if (status.ok() && mode == LoadingMode::kLazy) {
-    loaders_ = std::make_shared<KernelLoaders>(context_, options_.await_quiet);
+    loaders_ = std::make_shared<KernelLoaders>(context_);
   }
   return status;
 }
@@ -123,8 +123,7 @@ Status CudaDevice::MakeCompiler() {
     options_.warn(options_.id + ": " + std::string(kWithoutCompiler) + ": " + tried.message());
     return {};
   }
-  maker_ = std::make_shared<CodeMaker>(std::move(compiler), architecture, options_.note,
-                                       options_.await_quiet);
+  maker_ = std::make_shared<CodeMaker>(context_, std::move(compiler), architecture, options_.note);
   Result<std::unique_ptr<ClaimWords>> claims =
       ClaimWords::Create(context_, writes_, StreamTable::kChannelsTotal);
   if (!claims.ok()) return claims.status();

@@ -263,6 +263,7 @@ CudaRange::~CudaRange() {
   for (const auto& [step, slot] : slots_) store_->Drop(slot);
   CudaContext& context = memory_->context();
   if (context.is_dead() || !context.Bind().ok()) return;
+  const QuietMoment moment(context.quiet(), Urgency::kAwaited);
   if (!pieces_.empty()) (void)memory_->Unmap(base_, PiecesEnd());
   for (std::uint32_t i = 0; i < pieces_.size(); ++i) {
     if (!slots_.contains(i)) (void)memory_->ReleasePiece(pieces_[i].handle);

@@ -79,10 +79,8 @@ class CudaMemory {
   bool can_move() const { return step_bytes_ == kMapStepBytes; }
   // A mapped step, copied to a store.
   Result<StepStore::Slot> CopyOut(DeviceAddress from, StepStore& store);
-  // Maps a piece of one step with what is in the slot. The slot stays. After a failure the piece is
-  // not mapped.
-  Status MapFilled(DeviceAddress address, MemoryHandle handle, const StepStore& store,
-                   StepStore::Slot slot);
+  // Back to a mapped step. The slot stays.
+  Status CopyIn(const StepStore& store, StepStore::Slot slot, DeviceAddress to);
 
  private:
   CudaMemory(std::shared_ptr<CudaContext> context, std::uint64_t step_bytes,
@@ -107,7 +105,6 @@ class CudaMemory {
   const std::shared_ptr<MemoryBudget> budget_;
   Mutex using_stream_;
   Stream stream_ GPUSHARED_GUARDED_BY(using_stream_) = nullptr;
-  Status CopyIn(const StepStore& store, StepStore::Slot slot, DeviceAddress to);
   // One step of pinned memory, taken with the first move. Nobody else's copies go through it.
   Status TakeStaging() GPUSHARED_REQUIRES(using_staging_);
   Mutex using_staging_;  // Before using_stream_.
@@ -255,6 +252,8 @@ class CudaRange {
   Status DropPieces(std::size_t kept);
   // The stand-in takes the place of a piece that has been copied out, or is made of its memory.
   Status PutStandIn(Piece& piece);
+  // Maps other memory in the place of a piece. After a failure it has the former again.
+  Status Exchange(const Piece& piece, MemoryHandle former, MemoryHandle other);
   // The stand-in leaves a piece's place, and comes back after a failure.
   Status FillPiece(Piece& piece, MemoryHandle handle, StepStore::Slot slot);
   // Once its slot is empty. The last one takes the stand-in along.

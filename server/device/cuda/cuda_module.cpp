@@ -64,6 +64,8 @@ CudaModule::~CudaModule() {
   }
   if (loaders_ != nullptr) loaders_->Forget(this);
   if (graphs_ != nullptr && !context_.is_dead() && context_.Bind().ok()) graphs_->Forget(*this);
+  // Behind these: they may wait for threads that wait for a moment.
+  const QuietMoment moment(context_.quiet(), Urgency::kAwaited);
   range_->RemoveVariables(variable_memory_);
   for (const cuda::Module module : {module_, claimed_module_}) {
     if (module == nullptr || context_.is_dead() || !context_.Bind().ok()) continue;
@@ -480,6 +482,7 @@ Status CudaModule::FindParameters(const CudaPrepared& prepared, Function functio
 Result<std::uint64_t> CudaSpace::Resize(std::uint64_t mapped_bytes) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return range_->Resize(mapped_bytes);
 }
 
@@ -518,6 +521,7 @@ class CudaChunk : public Chunk {
   CudaChunk& operator=(const CudaChunk&) = delete;
   ~CudaChunk() override {
     if (context_.is_dead() || !context_.Bind().ok()) return;
+    const QuietMoment moment(context_.quiet(), Urgency::kAwaited);
     range_->ReturnChunk(memory_);
   }
 
@@ -534,6 +538,7 @@ class CudaChunk : public Chunk {
 Result<std::unique_ptr<Chunk>> CudaSpace::MakeChunk(std::uint64_t bytes) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   const Result<CudaRange::ChunkMemory> memory = range_->TakeChunk(bytes);
   if (!memory.ok()) return memory.status();
   return std::unique_ptr<Chunk>(std::make_unique<CudaChunk>(*context_, range_, *memory));
@@ -542,12 +547,14 @@ Result<std::unique_ptr<Chunk>> CudaSpace::MakeChunk(std::uint64_t bytes) {
 Status CudaSpace::MapChunk(Chunk& chunk, std::uint64_t address) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return range_->MapChunk(static_cast<CudaChunk&>(chunk).memory(), address);
 }
 
 Status CudaSpace::Unmap(std::uint64_t address, std::uint64_t bytes) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return range_->Unmap(address, bytes);
 }
 
@@ -574,6 +581,7 @@ Result<std::shared_ptr<const device::Module>> CudaSpace::PlaceModule(
     std::shared_ptr<const PreparedModule> module) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return CudaModule::Place(static_cast<const CudaPrepared&>(*module), *context_, range_, loading_);
 }
 

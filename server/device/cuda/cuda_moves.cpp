@@ -17,6 +17,7 @@ namespace gpushared::device::cuda {
 Status CudaMemory::TakeStaging() {
   if (staging_ != nullptr) return {};
   void* memory = nullptr;
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   Status status = context_->Try("taking pinned host memory", context_->driver().MemHostAlloc,
                                 &memory, std::size_t{kMapStepBytes}, kHostPortable);
   if (status.ok()) staging_ = static_cast<std::byte*>(memory);
@@ -43,14 +44,6 @@ Status CudaMemory::CopyIn(const StepStore& store, StepStore::Slot slot, DeviceAd
   return Write(to, std::span(staging_, kMapStepBytes));
 }
 
-Status CudaMemory::MapFilled(DeviceAddress address, MemoryHandle handle, const StepStore& store,
-                             StepStore::Slot slot) {
-  if (Status mapped = Map(address, kMapStepBytes, handle); !mapped.ok()) return mapped;
-  Status filled = CopyIn(store, slot, address);
-  if (!filled.ok()) (void)Unmap(address, kMapStepBytes);
-  return filled;
-}
-
 // ---- steps of a range
 
 Status CudaRange::PutStandIn(Piece& piece) {
@@ -59,6 +52,7 @@ Status CudaRange::PutStandIn(Piece& piece) {
     stand_in_ = handle;
     return {};
   }
+  const QuietMoment moment(memory_->context().quiet(), Urgency::kAwaited);
   const Piece out{.address = piece.address, .bytes = piece.bytes, .handle = handle};
   Status status = memory_->UnmapPieces(std::span(&out, 1));
   if (status.ok()) status = memory_->Map(piece.address, piece.bytes, *stand_in_);
@@ -68,19 +62,31 @@ Status CudaRange::PutStandIn(Piece& piece) {
   return memory_->context().death();
 }
 
-Status CudaRange::FillPiece(Piece& piece, MemoryHandle handle, StepStore::Slot slot) {
+Status CudaRange::Exchange(const Piece& piece, MemoryHandle former, MemoryHandle other) {
+  const QuietMoment moment(memory_->context().quiet(), Urgency::kAwaited);
   Status status = memory_->Unmap(piece.address, piece.bytes);
   if (status.ok()) {
-    status = memory_->MapFilled(piece.address, handle, *store_, slot);
-    if (status.ok()) {
-      piece.handle = handle;
-      return {};
-    }
-    Status back = memory_->Map(piece.address, piece.bytes, *stand_in_);
+    status = memory_->Map(piece.address, piece.bytes, other);
+    if (status.ok()) return {};
+    Status back = memory_->Map(piece.address, piece.bytes, former);
     if (back.ok()) return status;
     status = back;
   }
   memory_->context().GiveUp(status);
+  return memory_->context().death();
+}
+
+// The copy needs no quiet moment, and takes longer than all else.
+Status CudaRange::FillPiece(Piece& piece, MemoryHandle handle, StepStore::Slot slot) {
+  if (Status put = Exchange(piece, *stand_in_, handle); !put.ok()) return put;
+  Status filled = memory_->CopyIn(*store_, slot, piece.address);
+  if (filled.ok()) {
+    piece.handle = handle;
+    return {};
+  }
+  const Status back = Exchange(piece, handle, *stand_in_);
+  if (back.ok()) return filled;
+  memory_->context().GiveUp(back);
   return memory_->context().death();
 }
 

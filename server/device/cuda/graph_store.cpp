@@ -25,12 +25,10 @@ bool MayInstantiate(const GraphWork& work) {
 
 }  // namespace
 
-Result<std::shared_ptr<GraphStore>> GraphStore::Create(std::shared_ptr<CudaContext> context,
-                                                       GraphStoreLimits limits,
-                                                       std::function<void(const std::string&)> note,
-                                                       std::function<void()> await_quiet) {
-  std::shared_ptr<GraphStore> store(
-      new GraphStore(std::move(context), limits, std::move(note), std::move(await_quiet)));
+Result<std::shared_ptr<GraphStore>> GraphStore::Create(
+    std::shared_ptr<CudaContext> context, GraphStoreLimits limits,
+    std::function<void(const std::string&)> note) {
+  std::shared_ptr<GraphStore> store(new GraphStore(std::move(context), limits, std::move(note)));
   CudaContext& used = *store->context_;
   Status status = used.Try("making a stream", used.driver().StreamCreateWithPriority,
                            &store->upload_, kStreamNonBlocking, 0);
@@ -40,12 +38,8 @@ Result<std::shared_ptr<GraphStore>> GraphStore::Create(std::shared_ptr<CudaConte
 }
 
 GraphStore::GraphStore(std::shared_ptr<CudaContext> context, GraphStoreLimits limits,
-                       std::function<void(const std::string&)> note,
-                       std::function<void()> await_quiet)
-    : context_(std::move(context)),
-      limits_(limits),
-      note_(std::move(note)),
-      await_quiet_(std::move(await_quiet)) {}
+                       std::function<void(const std::string&)> note)
+    : context_(std::move(context)), limits_(limits), note_(std::move(note)) {}
 
 GraphStore::~GraphStore() {
   {
@@ -318,13 +312,11 @@ void GraphStore::DestroyDropped(MutexLock& lock) {
 }
 
 void GraphStore::MakeNext(MutexLock& lock) {
-  if (await_quiet_) {
-    // Until then it can be forgotten.
-    lock.Unlock();
-    await_quiet_();
-    lock.Lock();
-    if (is_ending_ || queue_.empty()) return;
-  }
+  // Until then it can be forgotten.
+  lock.Unlock();
+  const QuietMoment moment(context_->quiet(), Urgency::kUnhurried);
+  lock.Lock();
+  if (is_ending_ || queue_.empty()) return;
   const Key key = queue_.front();
   queue_.erase(queue_.begin());
   std::vector<NodeCopy> nodes = std::exchange(entries_[key].wanted, {});

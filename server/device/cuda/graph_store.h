@@ -47,12 +47,10 @@ class GraphStore {
   static constexpr std::size_t kNodesLeast = 4;
   static constexpr std::size_t kNodesOfGraphMax = 8192;
 
-  // `note`: what an operator may want to know. `await_quiet`: called before each instantiation.
-  // Both may be empty.
+  // `note`: what an operator may want to know; may be empty.
   static Result<std::shared_ptr<GraphStore>> Create(std::shared_ptr<CudaContext> context,
                                                     GraphStoreLimits limits,
-                                                    std::function<void(const std::string&)> note,
-                                                    std::function<void()> await_quiet);
+                                                    std::function<void(const std::string&)> note);
   GraphStore(const GraphStore&) = delete;
   GraphStore& operator=(const GraphStore&) = delete;
   ~GraphStore();
@@ -97,7 +95,7 @@ class GraphStore {
   using Entries = std::map<Key, Entry>;
 
   GraphStore(std::shared_ptr<CudaContext> context, GraphStoreLimits limits,
-             std::function<void(const std::string&)> note, std::function<void()> await_quiet);
+             std::function<void(const std::string&)> note);
   static bool RunsAsItIs(const Entry& entry, const GraphWork& work) {
     return entry.graph != nullptr && work.version != 0 && entry.version == work.version;
   }
@@ -129,7 +127,6 @@ class GraphStore {
   const std::shared_ptr<CudaContext> context_;
   const GraphStoreLimits limits_;
   const std::function<void(const std::string&)> note_;
-  const std::function<void()> await_quiet_;
   Stream upload_ = nullptr;
   Mutex mutex_;
   std::condition_variable changed_;

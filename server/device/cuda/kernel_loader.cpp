@@ -5,10 +5,8 @@
 
 namespace gpushared::device::cuda {
 
-KernelLoader::KernelLoader(std::shared_ptr<CudaContext> context, std::function<void()> await_quiet)
-    : context_(std::move(context)),
-      await_quiet_(std::move(await_quiet)),
-      thread_([this] { Run(); }) {}
+KernelLoader::KernelLoader(std::shared_ptr<CudaContext> context, Urgency urgency)
+    : context_(std::move(context)), urgency_(urgency), thread_([this] { Run(); }) {}
 
 KernelLoader::~KernelLoader() {
   {
@@ -55,27 +53,36 @@ KernelLoader::Job KernelLoader::TakeNext() {
 }
 
 void KernelLoader::Run() {
-  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock.waitable(),
-                  [this]() GPUSHARED_REQUIRES(mutex_) { return is_ending_ || !jobs_.empty(); });
-    if (!is_ending_ && await_quiet_) {
-      lock.Unlock();
-      await_quiet_();
-      lock.Lock();
+    {
+      MutexLock lock(mutex_);
+      changed_.wait(lock.waitable(),
+                    [this]() GPUSHARED_REQUIRES(mutex_) { return is_ending_ || !jobs_.empty(); });
+      if (is_ending_) return;
     }
-    if (is_ending_) return;
-    if (jobs_.empty()) continue;
-    const Job job = TakeNext();
-    running_ = job.owner;
-    lock.Unlock();
-    // A dead context says so at the call.
-    (void)context_->Bind();
-    job.load();
-    lock.Lock();
-    running_ = nullptr;
-    changed_.notify_all();
+    LoadInMoment();
   }
+}
+
+void KernelLoader::LoadInMoment() {
+  const QuietMoment moment(context_->quiet(), urgency_);
+  while (LoadNext() && moment.IsYoung()) {
+  }
+}
+
+bool KernelLoader::LoadNext() {
+  MutexLock lock(mutex_);
+  if (is_ending_ || jobs_.empty()) return false;
+  const Job job = TakeNext();
+  running_ = job.owner;
+  lock.Unlock();
+  // A dead context says so at the call.
+  (void)context_->Bind();
+  job.load();
+  lock.Lock();
+  running_ = nullptr;
+  changed_.notify_all();
+  return true;
 }
 
 }  // namespace gpushared::device::cuda

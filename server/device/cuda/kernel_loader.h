@@ -16,14 +16,15 @@
 namespace gpushared::device::cuda {
 
 // Loads kernels that launches wait for, one after the other, on a thread of its own: the driver may
-// take milliseconds, and may wait for what runs. Clients take turns: one that launches thousands of
-// kernels for the first time holds nobody's up by more than one.
+// take milliseconds, and may wait for what runs, so it is done in quiet moments. Clients take
+// turns: one that launches thousands of kernels for the first time holds nobody's up by more than
+// one.
 //
 // Thread-safe.
 class KernelLoader {
  public:
-  // `await_quiet`: called before each, while it can still be forgotten; may be empty.
-  KernelLoader(std::shared_ptr<CudaContext> context, std::function<void()> await_quiet);
+  // `urgency`: of all that it loads, which can be forgotten until the moment has come.
+  KernelLoader(std::shared_ptr<CudaContext> context, Urgency urgency);
   KernelLoader(const KernelLoader&) = delete;
   KernelLoader& operator=(const KernelLoader&) = delete;
   // Drops what waits.
@@ -41,11 +42,14 @@ class KernelLoader {
     std::function<void()> load;
   };
   void Run();
+  // One after the other in one quiet moment, while that is not too old.
+  void LoadInMoment();
+  bool LoadNext();
   // The first of whose turn it is. There is one.
   Job TakeNext() GPUSHARED_REQUIRES(mutex_);
 
   const std::shared_ptr<CudaContext> context_;
-  const std::function<void()> await_quiet_;
+  const Urgency urgency_;
   Mutex mutex_;
   std::condition_variable changed_;
   std::map<const void*, std::deque<Job>> jobs_
@@ -56,11 +60,13 @@ class KernelLoader {
   std::thread thread_;  // The last member: it uses the others.
 };
 
-// Kernels of the high class are not loaded behind others. A launch that waits has its place in the
-// window, so its kernel waits for no quiet moment; forms that nobody waits for do.
+// Kernels of the high class are not loaded behind others, and forms that nobody waits for not ahead
+// of urgent requests. A launch that waits has its place in the window, so its kernel does not.
 struct KernelLoaders {
-  KernelLoaders(const std::shared_ptr<CudaContext>& context, std::function<void()> await_quiet)
-      : urgent(context, {}), other(context, {}), unhurried(context, std::move(await_quiet)) {}
+  explicit KernelLoaders(const std::shared_ptr<CudaContext>& context)
+      : urgent(context, Urgency::kHigh),
+        other(context, Urgency::kAwaited),
+        unhurried(context, Urgency::kUnhurried) {}
   void Forget(const void* owner) {
     urgent.Forget(owner);
     other.Forget(owner);

@@ -37,6 +37,10 @@ class KernelLimiter {
 
   void OnSubmitted(const ClientState& client, const CommandSlot& command, std::uint8_t priority,
                    scheduler::TimePoint now);
+  // See Device::HostDelayUntil.
+  void SetHostDelay(scheduler::Duration total, scheduler::TimePoint now) {
+    watch_.SetHostDelay(total, now);
+  }
   // Before the command leaves its state.
   void OnLeft(const ClientState& client, CommandSlot& command, scheduler::TimePoint now);
   // Ends what is beyond its limit: alone where the device can do that and does. Otherwise returns

@@ -2,6 +2,7 @@
 #include "server/worker/device_thread/kernel_watch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpushared::server {
 
@@ -17,6 +18,14 @@ void KernelWatch::OnSubmitted(device::WorkId id, std::uint8_t priority, schedule
       std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.priority < priority; });
   entries_.insert(after,
                   {.id = id, .priority = priority, .was_told = false, .ran = ran, .limit = limit});
+}
+
+void KernelWatch::SetHostDelay(scheduler::Duration total, scheduler::TimePoint now) {
+  const scheduler::Duration more = total - std::exchange(host_delay_, total);
+  if (more == scheduler::Duration::zero() || entries_.empty()) return;
+  Charge(now);
+  scheduler::Duration& ran = entries_.front().ran;
+  ran -= std::min(ran, more);
 }
 
 scheduler::Duration KernelWatch::OnCompleted(device::WorkId id, scheduler::TimePoint now) {

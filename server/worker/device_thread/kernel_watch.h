@@ -46,6 +46,8 @@ class KernelWatch {
   // `ran`: in earlier submissions. No `limit`: it may run for ever.
   void OnSubmitted(device::WorkId id, std::uint8_t priority, scheduler::Duration ran,
                    std::optional<scheduler::Duration> limit, scheduler::TimePoint now);
+  // Of the time until now the device could not run anything for so long, over all.
+  void SetHostDelay(scheduler::Duration total, scheduler::TimePoint now);
   // How long it has run, with earlier submissions.
   scheduler::Duration OnCompleted(device::WorkId id, scheduler::TimePoint now);
 
@@ -72,6 +74,7 @@ class KernelWatch {
 
   std::vector<Entry> entries_;  // In the order in which they are served.
   scheduler::TimePoint since_{};
+  scheduler::Duration host_delay_{};
 };
 
 }  // namespace gpushared::server

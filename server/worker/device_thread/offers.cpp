@@ -239,7 +239,9 @@ void Offers::TakeBack(ClientState& client, std::span<const std::uint64_t> names)
 void Offers::NoteHostDelay(scheduler::TimePoint now) {
   using Clock = device::DeviceClock;
   const Clock::time_point at(std::chrono::duration_cast<Clock::duration>(now.time_since_epoch()));
-  lane_.SetHostDelay(device_.HostDelayUntil(at));
+  const scheduler::Duration total = device_.HostDelayUntil(at);
+  lane_.SetHostDelay(total);
+  limiter_.SetHostDelay(total, now);
 }
 
 void Offers::Dispatch(scheduler::TimePoint now) {

@@ -164,7 +164,7 @@ TEST_F(CudaLateKernel, WaitsForNoQuietMomentWhereALaunchWaitsForIt) {
 TEST(KernelLoader, WhoForgetsWaitsForWhatIsBeingLoaded) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok()) << driver.status().ToString();
-  KernelLoader loader(CudaContext::Open(*driver, 0, nullptr).value(), {});
+  KernelLoader loader(CudaContext::Open(*driver, 0, nullptr).value(), Urgency::kAwaited);
   std::promise<void> begun, forgotten;
   const int owner = 0;
   loader.Load(&owner, &owner, [&] {
@@ -181,7 +181,7 @@ TEST(KernelLoader, WhoForgetsWaitsForWhatIsBeingLoaded) {
 TEST(KernelLoader, ClientsTakeTurnsHoweverManyTheyHave) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok()) << driver.status().ToString();
-  KernelLoader loader(CudaContext::Open(*driver, 0, nullptr).value(), {});
+  KernelLoader loader(CudaContext::Open(*driver, 0, nullptr).value(), Urgency::kAwaited);
   const int many = 0, few = 0, gone = 0;          // Clients.
   const std::array<int, 2> modules_of_many = {};  // Owners.
   const int module_of_few = 0, module_of_gone = 0;
@@ -205,19 +205,17 @@ TEST(KernelLoader, ClientsTakeTurnsHoweverManyTheyHave) {
 }
 
 TEST(KernelLoader, ForgetsAtOnceWhatWaitsForAQuietMoment) {
-  std::promise<void> waits, is_quiet;
-  std::atomic<bool> has_asked = false;
-  KernelLoader loader(nullptr, [&] {
-    if (has_asked.exchange(true)) return;
-    waits.set_value();
-    is_quiet.get_future().wait();
-  });
+  auto driver = Driver::Load();
+  ASSERT_TRUE(driver.ok()) << driver.status().ToString();
+  const auto context = CudaContext::Open(*driver, 0, nullptr).value();
+  ASSERT_TRUE(context->quiet().MayIssue(false));
+  KernelLoader loader(context, Urgency::kAwaited);
   const int owner = 0;
   loader.Load(&owner, &owner, [] { FAIL() << "its owner is gone"; });
-  waits.get_future().wait();
+  while (!context->quiet().IsWanted()) std::this_thread::yield();
   auto forgotten = std::async(std::launch::async, [&] { loader.Forget(&owner); });
   EXPECT_EQ(forgotten.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  is_quiet.set_value();
+  context->quiet().EndWork();
 }
 
 TEST_F(CudaLateKernel, WorkBehindItInItsStreamKeepsItsPlace) {

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cuda/quiet_moments.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpushared::device::cuda {
+namespace {
+
+// What the calling thread is inside of.
+thread_local const QuietMoments* t_inside = nullptr;
+
+}  // namespace
+
+// ---- calls
+
+void QuietMoments::Ask(Waiter& waiter) {
+  const MutexLock lock(mutex_);
+  if (TryEnter(waiter)) return;
+  waiting_.push_back(&waiter);
+  NoteWanted();
+}
+
+bool QuietMoments::HasCome(Waiter& waiter) {
+  const MutexLock lock(mutex_);
+  if (!waiter.is_in && TryEnter(waiter)) {
+    waiting_.remove(&waiter);
+    NoteWanted();
+  }
+  return waiter.is_in;
+}
+
+void QuietMoments::Await(Waiter& waiter) {
+  MutexLock lock(mutex_);
+  while (!waiter.is_in) {
+    if (TryEnter(waiter)) {
+      waiting_.remove(&waiter);
+      NoteWanted();
+    } else if (is_working_ || inside_ > 0) {
+      changed_.wait(lock.waitable());
+    } else {
+      changed_.wait_until(lock.waitable(), DueAt(waiter.urgency));
+    }
+  }
+}
+
+// The work that was held back goes on when the last has left.
+void QuietMoments::Leave(Waiter& waiter) {
+  {
+    const MutexLock lock(mutex_);
+    if (!waiter.is_in) {
+      waiting_.remove(&waiter);
+      return NoteWanted();
+    }
+    if (--inside_ > 0) return;
+    const TimePoint now = Clock::now();
+    const std::optional<TimePoint> held_since = std::exchange(held_since_, std::nullopt);
+    if (held_since) {
+      last_end_ = now;
+      last_took_ = now - *held_since;
+      held_back_ns_.fetch_add((now - std::max(*held_since, opened_at_)).count(),
+                              std::memory_order_relaxed);
+    }
+    NoteWanted();
+    changed_.notify_all();
+    if (!held_since) return;
+  }
+  if (wake_) wake_();
+}
+
+bool QuietMoments::IsYoung() const {
+  const MutexLock lock(mutex_);
+  return Clock::now() - opened_at_ < kMomentMax;
+}
+
+void QuietMoments::GiveUp() {
+  const MutexLock lock(mutex_);
+  is_over_ = true;
+  AdmitAll(Clock::now());
+}
+
+bool QuietMoments::TryEnter(Waiter& waiter) {
+  const TimePoint now = Clock::now();
+  const bool may = is_over_ || (inside_ > 0 && now - opened_at_ < kMomentMax) ||
+                   (inside_ == 0 && !is_working_ && now >= DueAt(waiter.urgency));
+  if (!may) return false;
+  if (inside_++ == 0) opened_at_ = now;
+  waiter.is_in = true;
+  return true;
+}
+
+void QuietMoments::AdmitAll(TimePoint now) {
+  if (waiting_.empty()) return;
+  if (inside_ == 0) opened_at_ = now;
+  inside_ += waiting_.size();
+  for (Waiter* const waiter : waiting_) waiter->is_in = true;
+  waiting_.clear();
+  NoteWanted();
+  changed_.notify_all();
+}
+
+QuietMoments::TimePoint QuietMoments::DueAt(Urgency urgency) const {
+  const int factor = urgency == Urgency::kHigh ? kPauseFactorHigh : kPauseFactor;
+  return last_end_ + std::min<Clock::duration>(factor * last_took_, kPauseMax);
+}
+
+void QuietMoments::NoteWanted() {
+  Clock::rep at = kNever;
+  for (const Waiter* const waiter : waiting_) {
+    at = std::min(at, DueAt(waiter->urgency).time_since_epoch().count());
+  }
+  wanted_at_.store(at, std::memory_order_relaxed);
+}
+
+// ---- work
+
+bool QuietMoments::TryBeginWork() {
+  const MutexLock lock(mutex_);
+  device_thread_ = std::this_thread::get_id();
+  if (inside_ > 0 && !is_over_) {
+    if (!held_since_) held_since_ = Clock::now();
+    return false;
+  }
+  return has_work_ = is_working_ = true;
+}
+
+void QuietMoments::EndWork(std::optional<TimePoint> drained_since) {
+  const MutexLock lock(mutex_);
+  has_work_ = is_working_ = false;
+  if (waiting_.empty()) return;
+  const TimePoint now = Clock::now();
+  const bool is_due = drained_since || std::ranges::any_of(waiting_, [&](const Waiter* waiter) {
+                        return now >= DueAt(waiter->urgency);
+                      });
+  if (!is_due) return changed_.notify_all();  // Each waits for its own time now.
+  AdmitAll(now);
+  held_since_ = drained_since;
+}
+
+void QuietMoments::NoteVainDrain(TimePoint began, TimePoint ended) {
+  const MutexLock lock(mutex_);
+  last_end_ = ended;
+  last_took_ = ended - began;
+  NoteWanted();
+}
+
+// ---- a moment
+
+QuietMoment::QuietMoment(QuietMoments& moments, Urgency urgency, Wait wait)
+    : moments_(moments), waiter_{.urgency = urgency} {
+  bool is_own = t_inside == &moments;
+  if (!is_own) {
+    const MutexLock lock(moments.mutex_);
+    is_own = moments.device_thread_ == std::this_thread::get_id();
+  }
+  is_nested_ = is_own && wait == Wait::kNow;
+  if (is_nested_) return;
+  if (urgency == Urgency::kUnhurried && moments.await_unhurried_) moments.await_unhurried_();
+  moments.Ask(waiter_);
+  if (wait == Wait::kNow) Await();
+}
+
+QuietMoment::~QuietMoment() {
+  if (is_nested_) return;
+  if (is_inside_) t_inside = nullptr;
+  moments_.Leave(waiter_);
+}
+
+void QuietMoment::Await() {
+  moments_.Await(waiter_);
+  is_inside_ = true;
+  t_inside = &moments_;
+}
+
+bool QuietMoment::HasCome() {
+  if (!moments_.HasCome(waiter_)) return false;
+  is_inside_ = true;
+  t_inside = &moments_;
+  return true;
+}
+
+}  // namespace gpushared::device::cuda

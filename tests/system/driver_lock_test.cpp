@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver whose loads, unmaps and the like wait for the GPU and keep all other calls waiting: real
+// servers on a fake driver that does so. A worker that makes such a call beside an endless kernel
+// never ends it, and hangs.
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/gpu_server.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared::testing {
+namespace {
+
+Client Connect(const GpuServer& gpu, const std::string& name, SchedulingClass its_class) {
+  Result<Client> client =
+      Client::Connect({.name = name, .scheduling_class = its_class, .socket = gpu.socket()});
+  EXPECT_TRUE(client.ok()) << client.status().ToString();
+  return client.ok() ? *std::move(client) : Client();
+}
+
+// A client with an endless kernel that runs.
+class Endless {
+ public:
+  explicit Endless(const GpuServer& gpu) : client_(Connect(gpu, "bad", SchedulingClass::kLow)) {
+    module_ = *client_.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+    flag_ = *client_.AllocateDevice(4);
+    EXPECT_TRUE(client_.default_stream().Launch(*module_.GetKernel("endless"), {}, flag_).ok());
+    const auto launches = [&] {
+      const std::vector<std::string> calls = gpu.Calls();
+      return std::count(calls.begin(), calls.end(), "cuLaunchKernel");
+    };
+    EXPECT_TRUE(Eventually([&] { return launches() > 0; }));
+  }
+  Status Await() const { return client_.default_stream().Synchronize(); }
+
+ private:
+  Client client_;
+  Module module_;
+  DeviceBuffer flag_;
+};
+
+// All that needs such calls: a module, memory, a launch, and their end.
+Status Work(const Client& client) {
+  const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+  if (!module.ok()) return module.status();
+  const Result<DeviceBuffer> word = client.AllocateDevice(4);
+  if (!word.ok()) return word.status();
+  Status status = client.default_stream().Launch(*module->GetKernel("step"), {}, *word, 1);
+  return status.ok() ? client.default_stream().Synchronize() : status;
+}
+
+TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedAndTheLoadGoesOn) {
+  GpuServer gpu({.statements = "lock on",
+                 .arguments = {"--memory", "contain", "--kernel-limit", "low=300ms"},
+                 .has_compiler = true});
+  const std::vector<pid_t> workers = gpu.server().workers();
+  const Client good = Connect(gpu, "good", SchedulingClass::kNormal);
+  EXPECT_EQ(Work(good).ToString(), "Ok");
+  for (int round = 0; round < 3; ++round) {
+    const Endless bad(gpu);
+    EXPECT_EQ(Work(good).ToString(), "Ok");
+    EXPECT_EQ(bad.Await().code(), StatusCode::kLimitExceeded);
+  }
+  EXPECT_EQ(gpu.server().workers(), workers);
+}
+
+// Its client leaves, and is as good as gone for a worker that cannot make a call.
+TEST(DriverLock, AnEndlessKernelBesideALoadIsEndedWithItsClient) {
+  GpuServer gpu({.statements = "lock on", .arguments = {"--memory", "contain"}});
+  const Client good = Connect(gpu, "good", SchedulingClass::kNormal);
+  auto bad = std::make_unique<Endless>(gpu);
+  std::future<Status> work = std::async(std::launch::async, [&] { return Work(good); });
+  EXPECT_EQ(work.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout)
+      << "the load waits for what has no end";
+  bad.reset();
+  EXPECT_EQ(work.get().ToString(), "Ok");
+}
+
+}  // namespace
+}  // namespace gpushared::testing
