@@ -122,6 +122,7 @@ extern "C" {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): as native_functions.
 [[gnu::used]] const void* gpushared_gate_targets[gpushared::drop_in::kFunctionCount];
 
+// NOLINTNEXTLINE(readability-identifier-naming): the assembler's.
 [[gnu::visibility("hidden")]] extern const char gpushared_gate_first_calls[];
 
 // Where the first call of a process goes on to. Each symbol's jump leads here until the gate is

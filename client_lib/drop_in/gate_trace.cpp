@@ -18,13 +18,17 @@
 
 extern "C" {
 
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables,readability-identifier-naming):
+// the names are the assembler's, and the jumps write to the counts.
+
 // Each is counted up by its jump alone. A process that does not trace never touches these pages.
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): the jumps need its address.
 [[gnu::used,
   gnu::visibility(
       "hidden")]] std::uint64_t gpushared_gate_counts[gpushared::drop_in::kFunctionCount];
 
 [[gnu::visibility("hidden")]] extern const char gpushared_gate_counting_jumps[];
+
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables,readability-identifier-naming)
 
 }  // extern "C"
 

@@ -35,6 +35,7 @@ const void* CountingJump(std::size_t index);
 }  // namespace gpushared::drop_in
 
 // Where each function's call goes on to, by its place in functions.inc: a hook, or the driver.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): jumps read it.
 extern "C" [[gnu::visibility("hidden")]] const void* gpushared_gate_targets[];
 
 #endif  // GPUSHARED_CLIENT_LIB_DROP_IN_GATE_TRACE_H_
