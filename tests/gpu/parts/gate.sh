@@ -13,7 +13,7 @@ part_gate() {
     stop_mps
   fi
   [[ -n $python ]] || { row "programs with NVIDIA's runtime" skipped - fact - "there is no Python"; return 0; }
-  "$python" "$here/gate_facts.py" --drop-in "$drop_in" --rows "$rows" --limit "$((limit > 15 ? limit - 10 : limit / 2))" ||
+  "$python" "$here/gate_facts.py" --drop-in "$drop_in" --rows "$rows" --limit "$((limit - SECONDS > 12 ? limit - SECONDS - 5 : 7))" ||
     fail "gate_facts.py could not do its work"
 }
 gate_bench() {  # options
