@@ -119,11 +119,11 @@ void Facts::CodeRow(const std::string& what, const char* call, Code code) {
 }
 
 void Facts::Cost(const std::string& name, double value, const std::string& what) {
-  // A name that the fake driver does not know would make it refuse all of the file.
+  // The fake driver rejects a file with a name that it does not know.
   if (fake_cuda::Costs().Named(name) == nullptr)
     throw std::logic_error("the fake driver has no cost '" + name + "'");
   if (!costs_.is_open()) return;
-  // Differences of two measurements may come out below 0 where there is next to nothing.
+  // The difference of two measurements may be below 0 when the cost is next to nothing.
   costs_ << name << ' ' << std::llround(std::max(value, 0.0)) << "  # " << what << '\n'
          << std::flush;
 }
@@ -175,7 +175,7 @@ Facts::Spin Facts::CalibratedSpin(unsigned blocks, std::chrono::nanoseconds leng
     spin.rounds *= 2;
   } while (spin.rounds < kRoundsMost && !(is_long() && is_long()));
   for (const Event event : events) Do(driver_->EventDestroy, event);
-  // The GPU's clock may yet rise: it is the time that ends the kernel, not the rounds.
+  // With more rounds than needed the timer ends the kernel, even after the GPU's clock has risen.
   spin.rounds *= 2;
   return spin;
 }
@@ -183,7 +183,7 @@ Facts::Spin Facts::CalibratedSpin(unsigned blocks, std::chrono::nanoseconds leng
 void Facts::LaunchSpin(const Spin& spin, const Words& words, std::size_t number, Stream stream) {
   if (spin_ == nullptr) spin_ = FactKernel("spin");
   Spin parameters = spin;
-  // Each kernel of its own place has the words behind `out_` to itself.
+  // Each number has 64 bytes of its own after the word that kernels write their results to.
   DeviceAddress first = out_ + 64 * (number + 1), begun = words.AddressOf(number);
   Do(driver_->MemsetD32Async, first, 0u, std::size_t{2}, stream);
   std::array<void*, 5> pointers = {&first, &begun, &parameters.ns, &parameters.rounds, &out_};

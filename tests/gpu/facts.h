@@ -24,10 +24,9 @@ namespace gpushared::testing {
 using FactsClock = std::chrono::steady_clock;
 
 struct FactsOptions {
-  std::string rows;  // A file that rows are appended to; empty: none.
-  std::string
-      costs;      // The same, of the costs of tests/support/fake_cuda/costs.h that are measured.
-  long ms = 200;  // Time per measurement.
+  std::string rows;   // File to append rows to; empty for none.
+  std::string costs;  // File to append measured costs to; empty for none.
+  long ms = 200;      // Time per measurement.
 };
 
 // A context with the kernels of gpu_kernels.cu, a low and a high stream, and a file of rows: what
@@ -105,16 +104,17 @@ class Facts {
            const std::string& kind = "fact", const std::string& must = "-");
   // p50 in us.
   void Row(const std::string& what, const Samples& samples);
-  // There is no figure, and why.
+  // A row without a value, with the reason.
   void NoRow(const std::string& what, const std::string& unit, const std::string& why);
-  // What a call returned. The context is given up where the code says that it is dead.
+  // The code that a call returned. SetDead() if the code ends the context.
   void CodeRow(const std::string& what, const char* call, device::cuda::Code code);
   // The design needs this to hold.
   void Rule(const std::string& what, bool holds, const std::string& note = "") {
     Row(what, holds ? 1 : 0, "-", note, "rule", "== 1");
   }
 
-  // One of the fake driver's costs, as measured here, by its name.
+  // Writes a measured cost of the fake driver (tests/support/fake_cuda/costs.h). `what` says how it
+  // was measured.
   void Cost(const std::string& name, double value, const std::string& what);
 
   // The kernels' fatbin. It ends with a byte of 0, as the driver wants it.
@@ -127,23 +127,22 @@ class Facts {
     action();
     return FactsClock::now() - begin;
   }
-  // A kernel of fact_kernels.cu.
+  // Returns a loaded kernel of fact_kernels.cu.
   device::cuda::Function FactKernel(const char* name);
-  // A call that only questions make, or null where this driver lacks it. `version`: of the CUDA
-  // that has it in the form that is declared by the caller.
+  // Returns a driver call that the server does not use, or null if this driver lacks it. `version`
+  // is the CUDA version whose form of the call the caller declares.
   template <typename Call>
   static Call* FindCall(const char* name, int version) {
     return reinterpret_cast<Call*>(FindSymbol(name, version));
   }
 
-  // Host memory that both the GPU and the host look at word by word.
+  // 64 words of pinned memory that the GPU and the host share, each in a cache line of its own.
   class Words {
    public:
     explicit Words(const Facts& facts);
     ~Words();
     Words(const Words&) = delete;
     Words& operator=(const Words&) = delete;
-    // In cache lines of their own, 64 in all.
     std::atomic_ref<std::uint32_t> operator[](std::size_t i) const {
       return std::atomic_ref(bytes_[i * kLine]);
     }
@@ -157,15 +156,15 @@ class Facts {
     std::uint32_t* bytes_ = nullptr;
     device::cuda::DeviceAddress address_ = 0;
   };
-  // Kernel `spin`: it lasts for `ns`, in as many rounds at most.
+  // A launch of kernel `spin`, which lasts for `ns` or `rounds`, whichever is shorter.
   struct Spin {
     unsigned blocks = 1;
     unsigned ns = 0;
     unsigned rounds = 0;
   };
-  // With rounds enough at the clock that the GPU has now.
+  // Returns a launch that its time ends, not its rounds.
   Spin CalibratedSpin(unsigned blocks, std::chrono::nanoseconds length, const Words& words);
-  // `number`: of the word that it sets when it begins, and of the place that it counts in.
+  // The kernel sets word `number` when it begins. Launches that overlap have different numbers.
   void LaunchSpin(const Spin& spin, const Words& words, std::size_t number,
                   device::cuda::Stream stream);
 
@@ -187,7 +186,7 @@ class Facts {
   // All processes count.
   double UsedBytes() const;
   int Attribute(device::cuda::DeviceAttribute which) const;
-  // The limit that the server gives to local memory of a thread (CudaContext::TakeLocalMemory).
+  // Local memory of a thread as the server requests it (CudaContext::TakeLocalMemory).
   std::size_t ServersStackBytes() const;
   Mapping Map(std::size_t bytes) const;
   void Unmap(const Mapping& mapping) const;
@@ -250,9 +249,9 @@ Question QuestionOf(const char* name, void (T::*ask)()) {
 const char* FactText();
 const char* FactFatbin();
 
-// Calls of one thread beside a kernel, and what they do to another thread's.
+// Calls of one thread alongside a kernel, and their effect on another thread's calls.
 std::vector<Question> CallQuestions();
-// Shared memory: what a kernel is told of it, and its edges.
+// The range of a block's shared memory.
 std::vector<Question> SharedQuestions();
 // The costs of a context, its parts, and its death.
 std::vector<Question> ContextQuestions();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls of one thread wait for a kernel that runs, and which of them hold up another thread:
-// a call that waits with the context's lock held keeps the device thread from launching, from
-// seeing ends of work, and from stopping the very kernel that the call waits for.
+// Which calls wait for a running kernel, and which hold up other threads meanwhile. A call that
+// waits with the context's lock held keeps the device thread from launching, from seeing the end of
+// work, and from stopping the very kernel that the call waits for.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,18 +25,18 @@ using namespace device::cuda;  // NOLINT(google-build-using-namespace): this fil
 constexpr std::chrono::milliseconds kKernel{20};
 constexpr std::size_t kBytes = std::size_t{16} << 20;
 constexpr std::size_t kGraphNodes = 50;
-// Longer than the calls of another thread take by themselves, and too long for a stop.
+// Far longer than an unhindered call of the polling thread takes, and too long for a stop.
 constexpr double kHeldUpNs = 1e6;
-// A try counts when so much of the kernel's time was left as its call began.
+// A try counts if the call began with at least this part of the kernel's time left.
 constexpr double kLeftLeast = 0.25;
 constexpr int kTriesMax = 8;
-// Numbers of words.
+// Indices into the shared words.
 constexpr std::size_t kBegun = 0, kEnded = 1, kPolled = 2;
 
 std::int64_t NowNs() { return FactsClock::now().time_since_epoch().count(); }
 
-// The device thread's part: polls an event and writes words, as a worker does for stops, and times
-// its own calls. It never waits for the thread whose call is measured.
+// Plays the worker's device thread: polls an event, writes words as stops do, and times its own
+// calls. Never waits for the thread whose call is measured.
 class Poller {
  public:
   Poller(const Driver& driver, Context context, Event event, Stream stream,
@@ -53,13 +53,13 @@ class Poller {
   Poller& operator=(const Poller&) = delete;
 
   std::uint64_t rounds() const { return rounds_.load(std::memory_order_acquire); }
-  // Only calls that end after count.
+  // Only calls that end later count.
   void CountFrom(std::int64_t ns) { counts_from_.store(ns, std::memory_order_relaxed); }
   void Stop() {
     is_over_.store(true, std::memory_order_relaxed);
     if (thread_.joinable()) thread_.join();
   }
-  // After Stop.
+  // Valid after Stop.
   double longest_ns() const { return static_cast<double>(longest_ns_); }
   const char* longest_call() const { return longest_call_; }
   Code code() const { return code_; }
@@ -71,11 +71,11 @@ class Poller {
     while (code_ == Code::kSuccess && !is_over_.load(std::memory_order_relaxed)) {
       code_ = Timed(driver_.EventQuery, event_);
       if (code_ == Code::kNotReady) code_ = Code::kSuccess;
-      // One word is on its way at most: a queue that is full would make the call wait, too.
+      // At most one word is pending, because the call would also wait for a full queue.
       if (code_ == Code::kSuccess && word_.load(std::memory_order_acquire) == number)
         code_ = Timed(driver_.StreamWriteValue32, stream_, address_, ++number, kWriteValueDefault);
       rounds_.fetch_add(1, std::memory_order_release);
-      // The driver's locks need not be fair.
+      // Leaves the driver's locks to the other thread, because they need not be fair.
       for (const auto end = FactsClock::now() + kPause; FactsClock::now() < end;) {
       }
     }
@@ -105,10 +105,10 @@ class Poller {
   std::int64_t longest_ns_ = 0;
   const char* longest_call_ = "";
   Code code_ = Code::kSuccess;
-  std::thread thread_;  // The last, since it uses the others.
+  std::thread thread_;  // Last, because it uses the other members.
 };
 
-// Makes one call on a thread of its own when it is told to.
+// Makes one call on a thread of its own, on Go().
 class Caller {
  public:
   Caller(const Driver& driver, Context context, const std::function<Code()>& make)
@@ -131,7 +131,7 @@ class Caller {
   bool is_ready() const { return is_ready_.load(std::memory_order_acquire); }
   void Go() { may_go_.store(true, std::memory_order_release); }
   bool is_done() const { return is_done_.load(std::memory_order_acquire); }
-  // Once it is done.
+  // Valid once is_done().
   std::int64_t begin_ns() const { return begin_ns_; }
   double took_ns() const { return static_cast<double>(end_ns_ - begin_ns_); }
   Code code() const { return code_; }
@@ -140,14 +140,14 @@ class Caller {
   std::atomic<bool> is_ready_{false}, may_go_{false}, is_done_{false};
   std::int64_t begin_ns_ = 0, end_ns_ = 0;
   Code code_ = Code::kSuccess;
-  std::thread thread_;  // The last, since it uses the others.
+  std::thread thread_;  // Last, because it uses the other members.
 };
 
 class CallFacts : public Facts {
  public:
-  // `loading`: of modules, as the variable of the driver has it.
+  // `loading` is the value of CUDA_MODULE_LOADING in this process.
   CallFacts(const FactsOptions& options, std::string loading)
-      : Facts(options), loading_(std::move(loading)), tries_(options.ms < 100 ? 1 : 2) {}
+      : Facts(options), loading_(std::move(loading)), tries_wanted_(options.ms < 100 ? 1 : 2) {}
 
   void BesideAKernel() {
     if (!driver_->Has(Feature::kStreamMemoryOperations)) {
@@ -157,7 +157,7 @@ class CallFacts : public Facts {
     stack_bytes_ = ServersStackBytes();
     words_.emplace(*this);
     pinned_.emplace(kBytes);
-    std::fill_n(pinned_->bytes(), kBytes, std::byte{1});  // Its pages are there.
+    std::fill_n(pinned_->bytes(), kBytes, std::byte{1});  // Allocates its pages.
     Do(driver_->EventCreate, &event_, kEventDisableTiming);
     Do(driver_->StreamCreateWithPriority, &third_, kStreamNonBlocking, least_);
     if (driver_->Has(Feature::kVirtualMemory))
@@ -178,16 +178,17 @@ class CallFacts : public Facts {
     Feature needs;
     std::function<void()> prepare;
     std::function<Code()> make;
-    const char* cost = nullptr;  // The fake driver's name of what it takes alone.
+    const char* cost = nullptr;  // Name of its cost in the fake driver.
   };
-  // Of one call beside the kernel.
-  struct Seen {
+  // Times of one call alongside the kernel.
+  struct Times {
     double took_ns = 0;
-    double left_ns = 0;  // Of the kernel's time, when the call began.
+    double left_ns = 0;  // Rest of the kernel's time when the call began.
     double longest_ns = 0;
     const char* longest_call = "";
+    Code code = Code::kSuccess;
   };
-  // All that a call and its preparation leave.
+  // Everything that a call and its preparation made.
   struct Made {
     Module module = nullptr;
     Function function = nullptr;
@@ -319,7 +320,7 @@ class CallFacts : public Facts {
                Check("cuGraphInstantiateWithFlags", instantiate());
              },
              [this] { return driver_->GraphUpload(made_.exec, third_); }},
-            // Local memory grows each time, and stays that large.
+            // Local memory grows each time and keeps its size.
             {"cuCtxSetLimit of the stack", Feature::kBase, {}, [this] {
                return driver_->CtxSetLimit(Limit::kStackBytes, stack_bytes_ += 1024);
              }}};
@@ -338,7 +339,7 @@ class CallFacts : public Facts {
     }
   }
 
-  // A call that took something away; it is not given back again.
+  // Forgets what a successful call has given back.
   template <typename T>
   static Code Take(T& made, Code code) {
     if (code == Code::kSuccess) made = {};
@@ -372,23 +373,26 @@ class CallFacts : public Facts {
     }
     double alone_ns = std::numeric_limits<double>::max();
     try {
-      // The first one fills caches, of compiled code among others.
+      // The first one fills caches, such as that of compiled code.
       for (int i = 0; i < 2; ++i) alone_ns = std::min(alone_ns, Alone(call));
     } catch (const std::exception& error) {
       GiveBack();
       return NoRow(Beside(call) + "takes", "ms", error.what());
     }
-    // With eager loading the kernel has its code already.
+    // With eager loading the kernel is loaded already.
     if (call.cost != nullptr && loading_ == "LAZY") Cost(call.cost, alone_ns, call.name);
-    // Another thread of the machine may have been in the way; not twice.
-    std::vector<Seen> seen;
-    for (int i = 0; i < kTriesMax && seen.size() < tries_; ++i) {
-      if (const Seen one = Try(call); one.left_ns >= kLeftLeast * Ns(kKernel)) seen.push_back(one);
+    // Two tries, because another process may have delayed one of them.
+    std::vector<Times> tries;
+    for (int i = 0; i < kTriesMax && tries.size() < tries_wanted_; ++i) {
+      const Times one = Try(call);
+      if (one.code != Code::kSuccess)
+        return NoRow(Beside(call) + "takes", "ms", driver_->Explain(call.name, one.code));
+      if (one.left_ns >= kLeftLeast * Ns(kKernel)) tries.push_back(one);
     }
-    if (seen.empty())
+    if (tries.empty())
       return NoRow(Beside(call) + "takes", "ms", "the kernel had all but ended when it began");
-    Tell(call, *std::ranges::min_element(seen, {}, &Seen::took_ns),
-         *std::ranges::min_element(seen, {}, &Seen::longest_ns), alone_ns);
+    Report(call, *std::ranges::min_element(tries, {}, &Times::took_ns),
+           *std::ranges::min_element(tries, {}, &Times::longest_ns), alone_ns);
   }
 
   double Alone(const Call& call) {
@@ -400,19 +404,19 @@ class CallFacts : public Facts {
     return Ns(took);
   }
 
-  Seen Try(const Call& call) {
+  Times Try(const Call& call) {
     if (call.prepare) call.prepare();
     for (const std::size_t word : {kBegun, kEnded}) (*words_)[word].store(0);
-    Seen seen;
+    Times times;
     {
       Caller caller(*driver_, context_, call.make);
       Poller poller(*driver_, context_, event_, high_, (*words_)[kPolled],
                     words_->AddressOf(kPolled));
       try {
         Await([&] { return caller.is_ready() && poller.rounds() > 0; }, "two threads");
-        seen = BesideTheKernel(caller, poller, call.name);
+        times = BesideTheKernel(caller, poller);
       } catch (const std::exception& error) {
-        // All that is known is told now: a thread that never returns has to be waited for.
+        // Reported before the threads are joined, because a call may never return.
         NoRow(Beside(call) + "takes", "ms", error.what());
         Summarise();
         throw;
@@ -420,10 +424,10 @@ class CallFacts : public Facts {
     }
     for (const Stream stream : {low_, high_}) Do(driver_->StreamSynchronize, stream);
     GiveBack();
-    return seen;
+    return times;
   }
-  // This thread makes no call of the driver while the kernel runs: it looks at words of the host.
-  Seen BesideTheKernel(Caller& caller, Poller& poller, const std::string& call) {
+  // This thread makes no driver call while the kernel runs, but polls words in host memory.
+  Times BesideTheKernel(Caller& caller, Poller& poller) {
     LaunchSpin(spin_, *words_, kBegun, low_);
     Do(driver_->EventRecord, event_, low_);
     Do(driver_->StreamWriteValue32, low_, words_->AddressOf(kEnded), 1u, kWriteValueDefault);
@@ -439,11 +443,11 @@ class CallFacts : public Facts {
     Await([&] { return caller.is_done(); }, "the return of the call");
     poller.Stop();
     Check("the thread that polls", poller.code());
-    Check(call.c_str(), caller.code());
     return {.took_ns = caller.took_ns(),
             .left_ns = static_cast<double>(ended - caller.begin_ns()),
             .longest_ns = poller.longest_ns(),
-            .longest_call = poller.longest_call()};
+            .longest_call = poller.longest_call(),
+            .code = caller.code()};
   }
   template <typename Looks>
   static void Await(const Looks& is_seen, const char* what) {
@@ -456,19 +460,19 @@ class CallFacts : public Facts {
         what);
   }
 
-  // `polled`: the one with the shortest of the other thread's calls.
-  void Tell(const Call& call, const Seen& seen, const Seen& polled, double alone_ns) {
+  // `polled` is the try in which the polling thread was held up the least.
+  void Report(const Call& call, const Times& times, const Times& polled, double alone_ns) {
     char note[128];
     std::snprintf(note, sizeof note, "%.3f alone, %.1f of the kernel were left", alone_ns / 1e6,
-                  seen.left_ns / 1e6);
-    Row(Beside(call) + "takes", seen.took_ns / 1e6, "ms", note);
+                  times.left_ns / 1e6);
+    Row(Beside(call) + "takes", times.took_ns / 1e6, "ms", note);
     Row(Beside(call) + "another thread's longest call", polled.longest_ns / 1e6, "ms",
         polled.longest_call);
     const auto add = [&](std::string& list, double ns) {
       std::snprintf(note, sizeof note, "%s (%.1f ms)", call.name.c_str(), ns / 1e6);
       list += (list.empty() ? "" : ", ") + std::string(note);
     };
-    if (seen.took_ns - alone_ns > seen.left_ns / 2) add(waited_, seen.took_ns);
+    if (times.took_ns - alone_ns > times.left_ns / 2) add(waited_, times.took_ns);
     if (polled.longest_ns >= kHeldUpNs) add(held_up_, polled.longest_ns);
   }
   void Summarise() {
@@ -481,7 +485,7 @@ class CallFacts : public Facts {
   }
 
   const std::string loading_;
-  const std::size_t tries_;
+  const std::size_t tries_wanted_;
   std::optional<Words> words_;
   std::optional<Memfd> pinned_;
   Event event_ = nullptr;
@@ -495,7 +499,7 @@ class CallFacts : public Facts {
 
 Question Loading(const char* name, const char* loading) {
   return {name, [loading](const Question& self, const FactsOptions& options) {
-            // The driver reads it when it is loaded, and this process has not loaded it yet.
+            // The driver, which this process has not loaded yet, reads it at that time.
             ::setenv("CUDA_MODULE_LOADING", loading, 1);
             CallFacts facts(options, loading);
             return facts.Ask(self.name, [&] { facts.BesideAKernel(); });

@@ -68,8 +68,9 @@ class ContextFacts : public Facts {
     Row("windows of 128 GiB, aligned to their size", static_cast<double>(got), "-", "of 64");
   }
 
-  // What the limit of local memory takes, which the server sets before it takes the rest of the
-  // memory for itself, and whether a kernel takes any more.
+  // The server sets the limit of local memory before it takes the rest of the GPU's memory for
+  // clients. If the driver allocated local memory at the first kernel instead, a launch could run
+  // out of memory.
   void LocalMemory() {
     constexpr double kMebi = 1 << 20;
     const Function deep = FactKernel("deep");
@@ -100,7 +101,7 @@ class ContextFacts : public Facts {
     Row("a first kernel with 4 KiB of local memory: takes", Ns(first) / 1e3, "us", "once");
   }
 
-  // The worker asks for all of them, and passes on those that there are.
+  // The worker passes on every attribute that the driver answers.
   void Attributes() {
     constexpr int kIdMax = 159;
     std::string values, odd;
@@ -122,7 +123,8 @@ class ContextFacts : public Facts {
     Row("attributes that fail otherwise than by code 1", odd_count, "-", odd);
   }
 
-  // The server's marks are events of the primary context, and its kernels that context's functions.
+  // The server records events of the primary context and launches functions of its modules on
+  // streams of green contexts. The driver's documentation demands one context for both.
   void GreenEvents() {
     constexpr unsigned kLeast = 8;
     const std::string what = "a green context's stream";
@@ -216,7 +218,7 @@ class ContextFacts : public Facts {
     Stream stream_ = nullptr;
   };
 
-  // An event of the primary context, and one that was made with the green one current.
+  // One event is made with the primary context current, one with the green context current.
   void Events(const Part& part) {
     const Stream stream = part.stream();
     std::array<Event, 2> events{};
@@ -253,7 +255,7 @@ class ContextFacts : public Facts {
 
   void TryKernel(const std::string& what, Function kernel, Stream stream) {
     constexpr unsigned kDynamicBytes = 4096;
-    unsigned address = kDynamicBytes / 2;  // Of the block's own.
+    unsigned address = kDynamicBytes / 2;  // Within the block's own memory.
     std::array<void*, 2> parameters = {&out_, &address};
     CodeRow(what + ": launched", driver_->LaunchKernel.name(),
             driver_->LaunchKernel(kernel, 1, 1, 1, 1, 1, 1, kDynamicBytes, stream,
@@ -262,7 +264,7 @@ class ContextFacts : public Facts {
             driver_->StreamSynchronize(stream));
   }
 
-  // Of a library, which belongs to no context: the documented kind for green contexts.
+  // A library belongs to no context, so the documentation recommends its kernels here.
   void KernelOfLibrary(Stream stream) {
     const std::string what = "a green context's stream: a kernel of a library";
     using Library = struct LibraryTarget*;
@@ -279,7 +281,7 @@ class ContextFacts : public Facts {
     Check("cuLibraryLoadData",
           load(&library, FactFatbin(), nullptr, nullptr, 0, nullptr, nullptr, 0));
     Check("cuLibraryGetKernel", get(&kernel, library, "store_shared"));
-    // The driver takes such kernels where it takes functions (cuda.h, cuLaunchKernel).
+    // cuLaunchKernel accepts such kernels in place of functions (cuda.h).
     TryKernel(what, reinterpret_cast<Function>(kernel), stream);
     if (!is_dead()) Check("cuLibraryUnload", unload(library));
   }
@@ -318,13 +320,13 @@ class ContextFacts : public Facts {
 }  // namespace
 
 std::vector<Question> ContextQuestions() {
-  return {QuestionOf("a context", &ContextFacts::AContext),
-          QuestionOf("a fault", &ContextFacts::AFault),
-          QuestionOf("local memory", &ContextFacts::LocalMemory),
+  return {QuestionOf("local memory", &ContextFacts::LocalMemory),
           QuestionOf("events on green contexts' streams", &ContextFacts::GreenEvents),
           QuestionOf("attributes", &ContextFacts::Attributes),
+          QuestionOf("a context", &ContextFacts::AContext),
           QuestionOf("address windows", &ContextFacts::AddressWindows),
-          QuestionOf("green contexts", &ContextFacts::GreenContexts)};
+          QuestionOf("green contexts", &ContextFacts::GreenContexts),
+          QuestionOf("a fault", &ContextFacts::AFault)};
 }
 
 }  // namespace gpushared::testing

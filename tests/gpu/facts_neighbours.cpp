@@ -75,15 +75,15 @@ class NeighbourFacts : public Facts {
     Do(driver_->MemFreeHost, host);
   }
 
-  // A word of one stream while all others are busy: the driver may put two streams into one queue,
-  // and a word that is to stop a kernel would come behind that kernel.
+  // Time until the host sees a word of one stream while 31 others are busy. The driver may put two
+  // streams into one queue; a stop word would then wait for the kernel that it is to stop.
   void Queues() {
     if (!driver_->Has(Feature::kStreamMemoryOperations))
       return NoRow("31 busy streams: a word of another one is seen after", "us",
                    "not in this driver");
     const Words words(*this);
     const Spin spin = CalibratedSpin(1, kBusy, words);
-    // As a worker has them: of three priorities, and the urgent one, of the highest, last.
+    // Of three priorities as in a worker, whose stream for urgent words has the highest.
     std::vector<Stream> streams = {low_, high_};
     while (streams.size() < kQueues) {
       Stream made = nullptr;
@@ -92,13 +92,13 @@ class NeighbourFacts : public Facts {
          priorities.at(streams.size() % priorities.size()));
       streams.push_back(made);
     }
-    // A stream's first work makes what it needs.
+    // The driver makes what a stream needs at its first work.
     for (const Stream stream : streams) {
       Launch(step_, 1, 1, 1, stream);
       Do(driver_->StreamWriteValue32, stream, words.AddressOf(kQueues), 0u, kWriteValueDefault);
       Do(driver_->StreamSynchronize, stream);
     }
-    // Then any other, since which one shares a queue is not known.
+    // Any two may share a queue, so the others are tried as well while there is time.
     const auto end = FactsClock::now() + limit_;
     std::vector<WordSeen> seen;
     do {
@@ -167,7 +167,7 @@ class NeighbourFacts : public Facts {
     std::string note;
   };
 
-  // `of`: the stream that writes it; the others run a kernel each.
+  // Stream number `of` writes the word, the others run a kernel each.
   WordSeen WordOf(std::size_t of, const std::vector<Stream>& streams, const Spin& spin,
                   const Words& words) {
     words[kQueues].store(0);

@@ -20,11 +20,11 @@ class SharedFacts : public Facts {
 
   void Sizes() {
     ForEach([this](const Shape& shape, const std::string& what) {
-      const Told told = Run(shape, 0);
-      if (told.code != Code::kSuccess)
-        throw std::runtime_error(driver_->Explain("cuStreamSynchronize", told.code));
-      Row(what + ": reported", told.reported, "bytes", Range(told));
-      Rule(what + ": no less than was asked for", told.reported >= shape.bytes);
+      const Answer answer = Run(shape, 0);
+      if (answer.code != Code::kSuccess)
+        throw std::runtime_error(driver_->Explain("cuStreamSynchronize", answer.code));
+      Row(what + ": reported", answer.reported, "bytes", Range(answer));
+      Rule(what + ": no less than was asked for", answer.reported >= shape.bytes);
     });
   }
 
@@ -33,10 +33,10 @@ class SharedFacts : public Facts {
     ForEach([this](const Shape& shape, const std::string& what) {
       const std::string row = what + ": its last byte can be stored to";
       if (Run(shape, 0).reported == 0) return NoRow(row, "-", "none is reported");
-      const Told told = Run(shape, kStored);
-      Rule(row, told.code == Code::kSuccess && told.read == kStored,
-           driver_->Explain("cuStreamSynchronize", told.code));
-      if (!EndsContext(told.code)) return;
+      const Answer answer = Run(shape, kStored);
+      Rule(row, answer.code == Code::kSuccess && answer.read == kStored,
+           driver_->Explain("cuStreamSynchronize", answer.code));
+      if (!EndsContext(answer.code)) return;
       SetDead();
       throw std::runtime_error("the context is dead: further sizes were not asked for");
     });
@@ -44,13 +44,13 @@ class SharedFacts : public Facts {
 
   template <unsigned kAddress>
   void StoreTo() {
-    // On Hopper the first KiB is reserved for the system.
+    // The first KiB is reserved for the system on Hopper.
     constexpr unsigned kDynamicBytes = 4096;
     const Function kernel = FactKernel("store_shared");
     unsigned address = kAddress;
     std::array<void*, 2> parameters = {&out_, &address};
-    std::array<std::uint32_t, 2> told{};
-    Do(driver_->MemsetD32Async, out_, 0u, told.size(), high_);
+    std::array<std::uint32_t, 2> answer{};
+    Do(driver_->MemsetD32Async, out_, 0u, answer.size(), high_);
     Do(driver_->LaunchKernel, kernel, 1u, 1u, 1u, 1u, 1u, 1u, kDynamicBytes, high_,
        parameters.data(), nullptr);
     const Code code = driver_->StreamSynchronize(high_);
@@ -58,13 +58,13 @@ class SharedFacts : public Facts {
     std::snprintf(what, sizeof what, "a store to shared address 0x%x", kAddress);
     CodeRow(what, "cuStreamSynchronize", code);
     if (code != Code::kSuccess) return SetDead();
-    Do(driver_->MemcpyDtoHAsync, told.data(), out_, sizeof told, high_);
-    // Others as they were?
+    Do(driver_->MemcpyDtoHAsync, answer.data(), out_, sizeof answer, high_);
+    // Do other kernels still run?
     for (int i = 0; i < 100; ++i) Launch(occupy_, WaveBlocks(), 32, 10, high_);
     const Code later = driver_->StreamSynchronize(high_);
     CodeRow(std::string(what) + ": kernels that follow it", "cuStreamSynchronize", later);
-    Row(std::string(what) + ": the block's own memory begins at", told[0], "bytes",
-        told[1] == 1 ? "" : "the kernel did not come to its end");
+    Row(std::string(what) + ": the block's own memory begins at", answer[0], "bytes",
+        answer[1] == 1 ? "" : "the kernel did not come to its end");
   }
 
  private:
@@ -72,7 +72,7 @@ class SharedFacts : public Facts {
     const char* kernel = "";
     unsigned bytes = 0;
   };
-  struct Told {
+  struct Answer {
     std::uint32_t begin = 0, reported = 0, total = 0, read = 0;
     Code code = Code::kSuccess;
   };
@@ -84,7 +84,7 @@ class SharedFacts : public Facts {
       const char* text;
     };
     for (const Kind& kind :
-         {Kind{"shared_alone", ""}, Kind{"shared_behind_static", " behind 1,000 of static"}}) {
+         {Kind{"shared_alone", ""}, Kind{"shared_after_static", " after 1,000 static bytes"}}) {
       for (const unsigned bytes : {0u, 16u, 1'000u, 200'000u}) {
         const std::string what =
             std::to_string(bytes) + " bytes of dynamic shared memory" + kind.text;
@@ -98,11 +98,11 @@ class SharedFacts : public Facts {
     }
   }
 
-  // Of dynamic shared memory, with what is static beside it.
+  // Dynamic shared memory that a kernel gets without the attribute, next to its static memory.
   static constexpr unsigned kWithoutOptIn = 40'000;
 
-  // `stores`: what is stored to the last byte; 0: nothing is.
-  Told Run(const Shape& shape, unsigned stores) {
+  // Stores `stores` to the last byte unless it is 0.
+  Answer Run(const Shape& shape, unsigned stores) {
     const Function kernel = FactKernel(shape.kernel);
     if (shape.bytes > kWithoutOptIn) {
       Do(driver_->FuncSetAttribute, kernel, FunctionAttribute::kDynamicSharedBytesMax,
@@ -120,10 +120,10 @@ class SharedFacts : public Facts {
     return {.begin = words[0], .reported = words[1], .total = words[2], .read = words[3]};
   }
 
-  static std::string Range(const Told& told) {
+  static std::string Range(const Answer& answer) {
     char text[96];
-    std::snprintf(text, sizeof text, "from 0x%x to 0x%x; %%total_smem_size is %u", told.begin,
-                  told.begin + told.reported, told.total);
+    std::snprintf(text, sizeof text, "from 0x%x to 0x%x; %%total_smem_size is %u", answer.begin,
+                  answer.begin + answer.reported, answer.total);
     return text;
   }
 };

@@ -43,7 +43,7 @@ class Facts(unittest.TestCase):
         return [line.split("\t") for line in self.rows_file.read_text(encoding="utf-8").splitlines()]
 
     def value(self, what):
-        """And the note."""
+        """Returns the note as well."""
         found = [row for row in self.rows() if row[1] == what]
         self.assertEqual(len(found), 1, f"'{what}' among\n" + self.rows_file.read_text(encoding="utf-8"))
         return found[0][2], found[0][6]
@@ -71,7 +71,7 @@ class Facts(unittest.TestCase):
             # A call of the driver's takes its time and 50 ns for each look at the virtual clock.
             self.assertGreaterEqual(found[name], 0.95 * least - 60, name)
             self.assertLessEqual(found[name], 1.05 * most + 60, name)
-        # All lines are understood: the complaint is of what stands behind them.
+        # All lines are understood: the message is about what follows them.
         run = subprocess.run([f"{BIN}/gpu_modelled", "--costs", self.costs_file, "--cost", "nonsense 1"],
                              capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stderr),
@@ -118,7 +118,7 @@ class Facts(unittest.TestCase):
     def test_where_shared_memory_lies_is_told(self):
         run = self.ask("shared", "sms 2")
         self.assertEqual(run.returncode, 0, run.stderr)
-        for static, begin in ((" behind 1,000 of static", 1008), ("", 0)):
+        for static, begin in ((" after 1,000 static bytes", 1008), ("", 0)):
             for size in (0, 16, 1000, 200000):
                 what = f"{size} bytes of dynamic shared memory{static}: "
                 self.assertEqual(self.value(what + "reported"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The assumptions of the design about a GPU and its driver, asked of the driver itself:
-//   * Which calls wait for a kernel that runs, and hold up another thread meanwhile?
+//   * Which calls wait for a running kernel, and hold up other threads meanwhile?
 //   * Where does a block's shared memory begin and end?
 //   * Does a word arrive while all other streams are busy?
 //   * Can the GPU read sealed shared memory?
@@ -12,12 +12,12 @@
 //   * What do calls cost, and mappings, graphs, faults?
 //
 // gpu_facts [--rows FILE] [--costs FILE] [--ms N] [--limit N] [--only TEXT]
-//   --rows FILE   appends what is found; run.sh says what a row is.
-//   --costs FILE  appends the costs of tests/support/fake_cuda/costs.h that are measured, as
-//                 `gpu_modelled --costs` reads them: "name ns  # what".
+//   --rows FILE   appends the answers; run.sh describes rows.
+//   --costs FILE  appends the measured costs of tests/support/fake_cuda/costs.h, for
+//                 `gpu_modelled --costs`: lines "name ns  # what".
 //   --ms N        time per measurement (200).
 //   --limit N     seconds that one question may take (10).
-//   --only TEXT   only the questions whose names have this in them.
+//   --only TEXT   asks only the questions whose names contain TEXT.
 //
 // Each question has a process and a context of its own. So one that hangs costs its limit, and one
 // that ends its context leaves the others theirs.
@@ -49,12 +49,12 @@ using Clock = std::chrono::steady_clock;
 // The questions that decide most come first.
 std::vector<Question> AllQuestions() {
   std::vector<Question> all = SharedQuestions();
-  // The two that might hang do not stand side by side: two silent ones in a row end it all.
+  // The two that might hang are kept apart, because two in a row without an answer end the program.
   const std::vector<Question> calls = CallQuestions();
   all.insert(all.begin() + 1, calls[1]);
   all.insert(all.begin(), calls[0]);
   for (const auto& list :
-       {NeighbourQuestions(), ContextQuestions(), MemoryQuestions(), WorkQuestions()}) {
+       {NeighbourQuestions(), WorkQuestions(), MemoryQuestions(), ContextQuestions()}) {
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;
@@ -103,7 +103,7 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
   return Answer::kNo;
 }
 
-// `only`: a part of the names of the questions to ask; empty: all.
+// Asks the questions whose names contain `only`.
 bool AskAll(const FactsOptions& options, std::chrono::seconds limit, const std::string& only) {
   // A GPU that does not answer twice in a row is taken to be gone.
   constexpr int kSilentMax = 2;
@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
   gpushared::testing::FactsOptions options;
   std::string only;
   long limit = 10;
-  // As a worker has it before it loads the driver (PrepareEnvironment).
+  // As a worker sets them before it loads the driver (PrepareEnvironment).
   ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (argc == 2 && std::strcmp(argv[1], "--hold-context") == 0) {

@@ -7,10 +7,9 @@ __device__ unsigned long long GpuNs() {
   return now;
 }
 
-// Blocks that end together, `ns` after the first one began: a kernel of a known length whatever the
-// clock of the GPU is. It ends sooner once a block has made its `rounds`, so that it ends at all
-// where the timer stands still. For blocks of one thread. `first` must be 0. `begun` is in host
-// memory, and set when the kernel really runs.
+// Blocks of one thread that end together, `ns` after the first one began, whatever the GPU's clock
+// rate is. A block ends sooner once it has made its `rounds`, so that the kernel ends even if the
+// timer stands still. `first` must be 0. `begun`, in host memory, is set when the kernel runs.
 extern "C" __global__ void spin(unsigned long long* first, volatile unsigned* begun, unsigned ns,
                                 unsigned rounds, unsigned* out) {
   const unsigned long long now = GpuNs();
@@ -33,9 +32,10 @@ __device__ unsigned SharedAddress(const void* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
-// out: where dynamic shared memory begins; %dynamic_smem_size; %total_smem_size; what was read back
-// from the last byte of the range that these two describe, where `stores` is not 0.
-__device__ void TellShared(const unsigned char* array, unsigned* out, unsigned stores) {
+// Sets out[0] to the address of dynamic shared memory, out[1] to %dynamic_smem_size and out[2] to
+// %total_smem_size. Unless `stores` is 0, stores it to the last byte of the range that the first two
+// describe, and sets out[3] to what it reads back.
+__device__ void ReportShared(const unsigned char* array, unsigned* out, unsigned stores) {
   unsigned dynamic, total;
   asm volatile("mov.u32 %0, %dynamic_smem_size;" : "=r"(dynamic));
   asm volatile("mov.u32 %0, %total_smem_size;" : "=r"(total));
@@ -52,14 +52,14 @@ __device__ void TellShared(const unsigned char* array, unsigned* out, unsigned s
 
 extern __shared__ unsigned char dynamic_memory[];
 extern "C" __global__ void shared_alone(unsigned* out, unsigned stores) {
-  TellShared(dynamic_memory, out, stores);
+  ReportShared(dynamic_memory, out, stores);
 }
-// The same behind static shared memory.
-extern "C" __global__ void shared_behind_static(unsigned* out, unsigned stores) {
+// The same, after static shared memory.
+extern "C" __global__ void shared_after_static(unsigned* out, unsigned stores) {
   __shared__ unsigned fixed[250];
   volatile unsigned* const words = fixed;
   words[stores % 250] = stores;
-  TellShared(dynamic_memory, out, stores);
+  ReportShared(dynamic_memory, out, stores);
 }
 
 extern "C" __global__ void store_shared(unsigned* out, unsigned address) {
@@ -68,7 +68,7 @@ extern "C" __global__ void store_shared(unsigned* out, unsigned address) {
   out[1] = 1;
 }
 
-// 4 KiB of local memory for each thread: which words are read depends on the caller.
+// Uses 4 KiB of local memory per thread: the index of the word that it reads is not known before.
 extern "C" __global__ void deep(unsigned* out, unsigned step) {
   volatile unsigned words[1024];
   for (unsigned i = 0; i < 1024; ++i) words[i * step % 1024] = i;
