@@ -104,6 +104,28 @@ class Facts(unittest.TestCase):
                 self.assertRegex(names, r"cuGraphInstantiate of 50 kernels \(\d+\.\d ms\)")
                 self.value(f"calls beside a 20 ms kernel, {mode}, that waited for it")
 
+    def test_calls_that_wait_for_the_kernel_are_named(self):
+        """This driver waits with the context's lock held (`lock on`). A block takes its time in few instructions, because
+        the fake GPU executes them while it holds up all calls."""
+        script = "sms 1; attribute 39 256; costs on; cost instruction 2000; lock on"
+        waiting = {"cuModuleLoadDataEx of PTX in the cache", "cuModuleLoadDataEx of machine code", "cuModuleUnload",
+                   "cuMemAlloc of 16 MiB", "cuMemFree of 16 MiB", "cuMemHostAlloc of 16 MiB",
+                   "cuMemHostRegister of 16 MiB", "cuMemHostUnregister of 16 MiB", "cuMemSetAccess of 16 MiB",
+                   "cuMemUnmap of 16 MiB"}
+        # The fake GPU's memory is filled when it is created, which takes long on a busy machine.
+        unclear = {"cuMemCreate of 16 MiB"}
+        loading = {"cuModuleGetFunction", "cuFuncLoad"}
+        for mode, expected in (("LAZY", waiting | loading), ("EAGER", waiting)):
+            with self.subTest(mode):
+                run = self.ask(f"calls beside a kernel, {mode.lower()}", script)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                for what in ("waited for it", "held up another thread for 1 ms or more"):
+                    _, names = self.value(f"calls beside a 20 ms kernel, {mode}, that {what}")
+                    found = set(re.findall(r"([^ ,][^,]*) \(\d+\.\d ms\)", names))
+                    self.assertLessEqual(expected, found)
+                    if what == "waited for it":
+                        self.assertEqual(found - unclear, expected)
+
     def test_a_call_that_fails_costs_itself(self):
         run = self.ask("calls beside a kernel, lazy", "sms 2; fail cuMemCreate * 2; missing cuFuncLoad")
         self.assertEqual(run.returncode, 0, run.stderr)
@@ -158,6 +180,11 @@ class Facts(unittest.TestCase):
         self.assertEqual(self.value(stream + ": an event made with that context current: recorded")[0], "0")
         self.assertEqual(self.value(stream + ": a kernel of the primary context's module: its end")[0], "0")
         self.assertEqual(self.value(stream + ": a kernel of a library"), ("none", "not in this driver"))
+        self.rows_file.unlink()
+        run = self.ask("events on green", "sms 16; green strict")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(self.value(stream + ": an event made with the primary context current: recorded")[0], "400")
+        self.assertEqual(self.value(stream + ": an event made with that context current: recorded")[0], "0")
         self.rows_file.unlink()
         run = self.ask("events on green", "sms 16")
         self.assertEqual(run.returncode, 0, run.stderr)
