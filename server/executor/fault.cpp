@@ -206,7 +206,7 @@ bool MoveWindow(BlockContext& block, std::uint64_t address) {
 }
 
 std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
-                          std::uint32_t bytes, std::uint32_t alignment) {
+                          std::uint32_t bytes, std::uint32_t alignment, Access access) {
   BlockContext& block = *warp.block;
   if (block.has_reach) MoveWindow(block, address);
   std::uint64_t base = block.global_base, size = block.global_bytes;
@@ -219,6 +219,10 @@ std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std
     base = kLocalWindow, size = block.local_bytes_per_thread;
     host = warp.local + lane * block.local_bytes_per_thread;
     kind = Fault::Kind::kLocalAddress;
+  } else if (access == Access::kRead && address - kParameterWindow < kWindowBytes) {
+    base = kParameterWindow, size = block.parameter_bytes;
+    host = const_cast<std::byte*>(block.parameters);  // The caller only reads.
+    kind = Fault::Kind::kParameterAddress;
   } else if (address - kGridWindow < kWindowBytes) {
     base = kGridWindow, size = block.state->grid_workspace.size();
     host = block.state->grid_workspace.data();

@@ -14,7 +14,7 @@ constexpr int kFieldMax = 512;
 
 bool ReadBytes(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
                std::uint32_t bytes, void* out) {
-  const std::byte* from = ResolveGeneric(warp, op, lane, address, bytes, 1);
+  const std::byte* from = ResolveGeneric(warp, op, lane, address, bytes, 1, Access::kRead);
   if (from == nullptr) return false;
   std::memcpy(out, from, bytes);
   return true;

@@ -150,10 +150,13 @@ const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::
 // mapped. False, and nothing changes, if the window holds it or no piece does.
 bool MoveWindow(BlockContext& block, std::uint64_t address);
 
+// Parameters are read-only: whoever may write finds nothing at their generic addresses.
+enum class Access : std::uint8_t { kRead, kWrite };
+
 // Host address of `bytes` bytes at a lane's generic address. Null, after raising a fault, if the
 // access is outside of every space or misaligned to `alignment`.
 std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
-                          std::uint32_t bytes, std::uint32_t alignment);
+                          std::uint32_t bytes, std::uint32_t alignment, Access access);
 
 // Pauses the warp before `op` until lanes that are elsewhere have come. Returns null for a handler
 // to return.

@@ -116,6 +116,24 @@ TEST_P(Faults, OutsideTheParameters) {
          "ld.param.u64", "outside the kernel's 16 bytes of parameters");
 }
 
+// They can be read through generic addresses, and not be written.
+TEST_P(Faults, GenericAddressesOfParameters) {
+  const std::string generic = "mov.u64 %d1, count; cvta.param.u64 %d1, %d1; ";
+  constexpr u64 kCount = executor::kParameterWindow + 8;
+  Expect(generic + "@%me ld.u32 %r4, [%d1+8];", Kind::kParameterAddress, 16, 4, "ld.u32",
+         "4 bytes at 0x10 are outside the kernel's 16 bytes of parameters");
+  Expect(generic + "@%me ld.u32 %r4, [%d1+2];", Kind::kMisaligned, kCount + 2, 4, "ld.u32",
+         "not aligned");
+  Expect(generic + "@%me st.u32 [%d1], %r4;", Kind::kGlobalAddress, kCount, 4, "st.u32",
+         "outside the client's 65536 bytes of memory");
+  Expect(generic + "@%me st.volatile.u64 [%d1], %d1;", Kind::kGlobalAddress, kCount, 8,
+         "st.volatile.u64", "outside the client's 65536 bytes of memory");
+  Expect(generic + "@%me atom.add.u32 %r4, [%d1], 1;", Kind::kGlobalAddress, kCount, 4,
+         "atom.add.u32", "outside the client's 65536 bytes of memory");
+  Expect(generic + "@%me red.or.b32 [%d1], 1;", Kind::kGlobalAddress, kCount, 4, "red.or.b32",
+         "outside the client's 65536 bytes of memory");
+}
+
 TEST_P(Faults, Misaligned) {
   Expect("@%me ld.global.u32 %r4, [%a+2];", Kind::kMisaligned, base() + 2, 4, "ld.global.u32",
          "are not aligned to their size");

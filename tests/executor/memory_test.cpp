@@ -52,6 +52,8 @@ class Memory : public PerFlavour {
       return {};
     }
   }
+
+  void CheckKernelParameters(const std::string& load, const std::string& conversion);
 };
 
 // A way to name a space and an address in it.
@@ -329,8 +331,9 @@ TEST_P(Memory, VectorsOf32BytesInGlobalMemory) {
   }
 }
 
-// Every type and vector, by name and offset and by an address that differs from lane to lane.
-TEST_P(Memory, KernelParametersOfEveryTypeAndVector) {
+// Every type and vector, by name and offset and by an address that differs from lane to lane: one
+// of the space, and a generic one.
+void Memory::CheckKernelParameters(const std::string& load, const std::string& conversion) {
   struct alignas(16) Block {
     u8 bytes[64];
   } block;
@@ -341,7 +344,7 @@ TEST_P(Memory, KernelParametersOfEveryTypeAndVector) {
       if (bytes > 16) continue;
       const std::string bits = element.bytes == 8 ? "64" : "32";
       const std::string form =
-          "ld.param" + (count == 1 ? "" : ".v" + std::to_string(count)) + "." + element.type + " ";
+          (count == 1 ? "" : ".v" + std::to_string(count)) + "." + element.type + " ";
       std::string text = Header() +
                          ".visible .entry check(.param .u64 out, .param .align 16 .b8 block[64])\n"
                          "{\n  .reg .b64 %o, %at; .reg .b32 %t, %i; .reg .b" +
@@ -349,8 +352,9 @@ TEST_P(Memory, KernelParametersOfEveryTypeAndVector) {
                          " %v<4>, %w<4>;\n  ld.param.u64 %o, [out];\n  mov.u32 %t, %tid.x;\n"
                          "  mad.wide.u32 %o, %t, 64, %o;\n  and.b32 %i, %t, 3;\n"
                          "  mov.u64 %at, block;\n  mad.wide.u32 %at, %i, " +
-                         std::to_string(bytes) + ", %at;\n  " + form + Vector("v", count) +
-                         ", [block+16];\n  " + form + Vector("w", count) + ", [%at];\n";
+                         std::to_string(bytes) + ", %at;\n  " + conversion + "  ld.param" + form +
+                         Vector("v", count) + ", [block+16];\n  " + load + form +
+                         Vector("w", count) + ", [%at];\n";
       for (u32 i = 0; i < count; ++i) {
         const std::string n = std::to_string(i), at = std::to_string(i * 8);
         text += "  st.global.b" + bits + " [%o+" + at + "], %v" + n + ";\n  st.global.b" + bits +
@@ -371,10 +375,76 @@ TEST_P(Memory, KernelParametersOfEveryTypeAndVector) {
             expected |= ~u64{0} << (element.bytes * 8);
           }
           if (bits == "32") expected &= 0xffffffff;
-          ASSERT_EQ(out[t][(i < count ? 0 : 4) + part], expected) << form << "thread " << t;
+          ASSERT_EQ(out[t][(i < count ? 0 : 4) + part], expected) << load << form << "thread " << t;
         }
       }
     }
+  }
+}
+
+TEST_P(Memory, KernelParametersOfEveryTypeAndVector) {
+  const std::string conversion = "cvta.param.u64 %at, %at;\n";
+  CheckKernelParameters("ld.param", "");
+  CheckKernelParameters("ld.param", conversion + "cvta.to.param.u64 %at, %at;\n");
+  CheckKernelParameters("ld", conversion);
+  CheckKernelParameters("ld.volatile", conversion);
+}
+
+// What a function reads through a pointer, whatever the pointer's memory is: the parameter of the
+// kernel, which it alone may be told apart from, or global memory.
+TEST_P(Memory, GenericAddressesOfParametersReachFunctions) {
+  Launcher launcher(65536, GetParam());
+  launcher.Load(Header() + R"(
+.func (.param .b32 sum) add_up(.param .b64 from)
+{
+  .reg .b32 %r<4>; .reg .b64 %d;
+  ld.param.b64 %d, [from];
+  ld.v2.u32 {%r0, %r1}, [%d];
+  ld.u32 %r2, [%d+8];
+  add.u32 %r0, %r0, %r1;
+  add.u32 %r0, %r0, %r2;
+  st.param.b32 [sum], %r0;
+  ret;
+}
+.visible .entry check(.param .u64 out, .param .align 8 .b8 table[32])
+{
+  .reg .b32 %r<8>; .reg .b64 %o, %d<6>; .reg .pred %p<4>;
+  ld.param.u64 %o, [out];
+  mov.b64 %d0, table;
+  cvta.param.u64 %d0, %d0;
+  mov.u32 %r0, %tid.x;
+  mad.wide.u32 %d3, %r0, 16, %o;
+  and.b32 %r1, %r0, 1;
+  setp.eq.u32 %p0, %r1, 0;
+  mul.wide.u32 %d1, %r1, 8;
+  add.s64 %d1, %d0, %d1;
+  and.b32 %r2, %r0, 2;
+  setp.ne.u32 %p1, %r2, 0;
+  add.s64 %d2, %d3, 0;
+  st.global.v4.u32 [%d2], {1, 2, 3, 4};
+  @%p1 mov.u64 %d1, %d2;
+  { .param .b64 a; .param .b32 b;
+  st.param.b64 [a], %d1;
+  call (b), add_up, (a);
+  ld.param.b32 %r3, [b]; }
+  isspacep.param %p2, %d1;
+  isspacep.global %p3, %d1;
+  selp.u32 %r4, 1, 0, %p2;
+  selp.u32 %r5, 2, 0, %p3;
+  add.u32 %r4, %r4, %r5;
+  st.global.v2.u32 [%d3], {%r3, %r4};
+  ret;
+})");
+  struct alignas(8) Table {
+    u32 words[8];
+  } table = {{10, 20, 30, 40, 50, 60, 70, 80}};
+  auto* out = launcher.Allocate<std::array<u32, 4>>(40);
+  const auto outcome = launcher.Run("check", {1, 1, 1}, {40, 1, 1}, out, table);
+  ASSERT_FALSE(outcome.fault) << outcome.fault->message;
+  for (u32 t = 0; t < 40; ++t) {
+    const bool in_parameter = (t & 2) == 0;
+    EXPECT_EQ(out[t][0], !in_parameter ? 6 : (t & 1) == 0 ? 60 : 120) << t;
+    EXPECT_EQ(out[t][1], in_parameter ? 1 : 2) << t;
   }
 }
 

@@ -104,6 +104,11 @@ constexpr Stray kStrays[] = {
     {"parameter",
      "mov.b64 %rd4, out; ld.param.u32 %r1, [%rd4+4000]; ld.param.u32 %r1, [%rd4+2];\n"
      "sub.s64 %rd4, %rd4, 64; ld.param.u64 %rd5, [%rd4];"},
+    {"generic_parameter",
+     "mov.b64 %rd4, out; cvta.param.u64 %rd4, %rd4; ld.u32 %r1, [%rd4+4000]; ld.u32 %r1, "
+     "[%rd4+2];\n"
+     "ld.v2.u64 {%rd5, %rd6}, [%rd4+8]; ld.volatile.u64 %rd5, [%rd4+-64]; st.u32 [%rd4], 6;\n"
+     "st.volatile.u64 [%rd4+3], %rd1; atom.add.u32 %r1, [%rd4], 1; red.or.b32 [%rd4+4], 1;"},
     {"misaligned_copy",
      "mov.u32 %r1, s; add.u32 %r2, %r1, 3; add.s64 %rd4, %rd1, 5; mov.u32 %r3, 99;\n"
      "cp.async.ca.shared.global [%r2], [%rd4], 8;\n"
@@ -470,7 +475,8 @@ TEST(NotContained, WhatCouldHangOrFaultOtherwiseIsNamed) {
       {"bar.sync 16;", "a barrier that there is not"},
       {"mbarrier.init.shared.b64 [s], 1;", "'mbarrier.init.shared.b64' is not known"},
       {"ld.global.L2::cache_hint.u32 %r1, [%rd1], %rd2;", "a cache policy"},
-      {"cvta.param.u64 %rd4, out;", "generic address of a parameter"},
+      {"cvta.param.u64 %rd4, out; call h, ();",
+       "line 16: generic address of a parameter, and function 'h' may read through it"},
       {"wmma.load.a.sync.aligned.row.m8n8k32.global.s4 {%r1}, [%rd1], %r2;", "is not known"},
       {"cvta.shared.u64 %rd4, s; wmma.load.a.sync.aligned.row.m16n16k16.f16 "
        "{%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd4];",
@@ -481,7 +487,7 @@ TEST(NotContained, WhatCouldHangOrFaultOtherwiseIsNamed) {
     const auto module = ptx::Parse(KernelText(
         body,
         ".shared .align 8 .b8 s[64];\n.func f() { call g, (); ret; }\n.func g() { call f, (); "
-        "ret; }"));
+        "ret; } .func h() { .reg .b64 %a; ld.u64 %a, [%a]; ret; }"));
     ASSERT_TRUE(module) << module.status().message();
     const auto contained = ptx::Contain(*module, kRangeBytes);
     ASSERT_TRUE(contained) << contained.status().message();

@@ -49,6 +49,12 @@ constexpr Attack kAttacks[] = {
     {"generic_load_beside_shared_memory",
      "cvta.shared.u64 %rd4, s; st.u32 [%rd4], 1; ld.u32 %r1, [%rd2]; st.u32 [%rd1], %r1;",
      ".shared .align 4 .b8 s[64];"},
+    {"generic_load_beside_a_parameter",
+     "mov.b64 %rd4, out; cvta.param.u64 %rd4, %rd4; ld.u64 %rd5, [%rd4]; ld.u32 %r1, [%rd2];\n"
+     "st.u32 [%rd5], %r1;"},
+    {"generic_store_beside_a_parameter",
+     "mov.b64 %rd4, out; cvta.param.u64 %rd4, %rd4; sub.s64 %rd5, %rd2, %rd4; ld.u32 %r1, [%rd4];\n"
+     "add.s64 %rd4, %rd4, %rd5; st.u32 [%rd4], 6;"},
     {"vector_store", "st.global.v4.u32 [%rd2], {%r1, %r2, %r3, %r4};"},
     {"vector_load",
      "ld.global.v2.u64 {%rd4, %rd5}, [%rd2]; st.global.v2.u64 [%rd1], {%rd4, %rd5};"},

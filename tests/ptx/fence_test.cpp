@@ -212,6 +212,23 @@ TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
 }
 
 // A short text must not become gigabytes of reasons.
+// Of the kernel that makes them alone, and never where something is written.
+TEST(Fence, LoadsThroughGenericAddressesOfParametersStayInThem) {
+  const auto selects = [](const std::string& body) {
+    const Fenced fenced = FenceText(
+        ".entry k(.param .u64 p) {\n.reg .b32 %r<9>; .reg .b64 %rd<9>;\n" + body + "\nret;\n}");
+    EXPECT_EQ(fenced.kernels.at(0).reason, "");
+    return Count(Print(fenced.module), "isspacep.param");
+  };
+  const std::string makes = "mov.b64 %rd1, p; cvta.param.u64 %rd1, %rd1; ";
+  EXPECT_EQ(selects(makes + "ld.u32 %r1, [%rd1]; st.u32 [%rd1], 1; ld.u32 %r2, [%rd1];"), 1u);
+  for (const char* other : {"st.u32 [%rd1], %r1;", "atom.add.u32 %r1, [%rd1], 1;",
+                            "red.add.u32 [%rd1], 1;", "ld.global.u32 %r1, [%rd1];"}) {
+    EXPECT_EQ(selects(makes + other), 0u) << other;
+  }
+  EXPECT_EQ(selects("ld.u32 %r1, [%rd1];"), 0u);
+}
+
 TEST(Fence, ReasonsOfAllKernelsTogetherAreBounded) {
   const std::string name(std::size_t{4} << 20, 'n');
   std::string text = ".func f() { .reg .b32 %a; ld.global.b32 %a, [" + name + "]; ret; }\n";

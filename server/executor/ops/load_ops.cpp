@@ -114,7 +114,7 @@ const MicroOp* Load(Warp& w, const MicroOp* op) {
     if (lanes == kAllLanes && LoadAll<T, S, Index, N>(w, op)) return op + 1;
     if (WindowMoved<S, Index>(w, op, lanes)) return Load<T, S, Index, N>(w, op);
   }
-  return LoadEach<T, N, false>(w, op, lanes, HostAddresses<S, Index>);
+  return LoadEach<T, N, false>(w, op, lanes, HostAddresses<S, Index, kReading<S>>);
 }
 
 #if defined(__AVX2__)
@@ -163,7 +163,7 @@ const MicroOp* LoadStrong(Warp& w, const MicroOp* op) {
   Polled(w);
   if (lanes == 0) return op + 1;
   WindowMoved<S, Index>(w, op, lanes);
-  return LoadEach<T, N, true>(w, op, lanes, HostAddresses<S, Index>);
+  return LoadEach<T, N, true>(w, op, lanes, HostAddresses<S, Index, kReading<S>>);
 }
 
 // Kernel parameters at a fixed offset, checked when decoded.

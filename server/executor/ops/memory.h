@@ -89,12 +89,12 @@ __attribute__((noinline)) bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes
 }
 
 // The slow, certain way: one lane's host address, or null after raising a fault.
-template <Space S>
+template <Space S, Access A = Access::kWrite>
 std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes) {
   if (__builtin_expect(Inside<S>(w, address, bytes), 1)) return HostAddress<S>(w, lane, address);
   // Generic addresses have windows, and global ones further parts: the module's variables.
   if constexpr (S == Space::kGeneric) {
-    return ResolveGeneric(w, op, lane, address, bytes, bytes);
+    return ResolveGeneric(w, op, lane, address, bytes, bytes, A);
   } else if (S == Space::kGlobal && InOtherMemory(w, address, bytes)) {
     return HostAddress<S>(w, lane, address);
   } else {
@@ -107,17 +107,20 @@ std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes)
 // Where the accesses of these lanes lie in the host's memory, the slow, certain way. False after
 // raising a fault. All addresses are read first, since a destination may be their row. Compiled
 // once for a space, not once for an operation.
-template <Space S, typename Index>
+template <Space S, typename Index, Access A = Access::kWrite>
 __attribute__((noinline)) bool HostAddresses(Warp& w, const MicroOp* op, u32 lanes, u32 bytes,
                                              std::byte** host) {
   const std::byte* addresses = w.frame + op->a;
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    host[l] = Checked<S>(w, op, l, AddressOf<Index>(addresses, op, l), bytes);
+    host[l] = Checked<S, A>(w, op, l, AddressOf<Index>(addresses, op, l), bytes);
     if (host[l] == nullptr) return false;
   }
   return true;
 }
+// Only of generic addresses does it matter that nothing is written.
+template <Space S>
+inline constexpr Access kReading = S == Space::kGeneric ? Access::kRead : Access::kWrite;
 using FindHostAddresses = bool (*)(Warp& w, const MicroOp* op, u32 lanes, u32 bytes,
                                    std::byte** host);
 

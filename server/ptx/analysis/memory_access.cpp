@@ -108,6 +108,7 @@ class AccessReader {
                            .alignment = alignment,
                            .takes_shared = false,
                            .takes_local = false,
+                           .takes_parameter = false,
                            .stride = std::nullopt,
                            .rows = 1,
                            .stride_bytes = 0});
@@ -135,6 +136,7 @@ class AccessReader {
     MemoryAccess& access = found_.list.back();
     access.takes_shared = atomic ? VectorSize(instruction_) == 1 : bytes <= kWidestOutsideGlobal;
     access.takes_local = !atomic && bytes <= kWidestOutsideGlobal;
+    access.takes_parameter = opcode == "ld" && bytes <= kWidestOutsideGlobal;
     return true;
   }
 

@@ -23,9 +23,9 @@ struct MemoryAccess {
   std::uint32_t bytes = 0;  // From the address on, strides aside; 0 for hints, which touch none.
   // What the address is a multiple of, else the device faults; a power of two.
   std::uint32_t alignment = 1;
-  // Of a generic address: whether the device takes one of shared and of local memory here; of
-  // others it makes a fault.
-  bool takes_shared = false, takes_local = false;
+  // Of a generic address: whether the device takes one of shared memory, of local memory and of a
+  // kernel's parameters here; of others it makes a fault.
+  bool takes_shared = false, takes_local = false, takes_parameter = false;
   // wmma.load and wmma.store: as many rows (or columns), `stride` operand times
   // `stride_bytes` apart. `stride_bytes` 0: elements of less than a byte.
   std::optional<std::size_t> stride;

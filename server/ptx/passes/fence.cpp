@@ -217,6 +217,18 @@ std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
   return widest;
 }
 
+// Whether it may read what a caller has a generic address of.
+bool LoadsGenerically(const Function& function) {
+  return std::ranges::any_of(*function.body, [](const Statement& statement) {
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    if (instruction == nullptr) return false;
+    return std::ranges::any_of(
+        FindMemoryAccesses(*instruction).list, [](const MemoryAccess& access) {
+          return access.space == AccessSpace::kGeneric && access.takes_parameter;
+        });
+  });
+}
+
 class ModuleFence {
  public:
   ModuleFence(const Module& module, std::uint64_t range_bytes, bool contains)
@@ -334,8 +346,14 @@ class ModuleFence {
       std::string reason = WhyNotContained(calls_, reachable);
       if (!reason.empty()) return reason;
     }
+    const Instruction* const generic_parameter = MakesGenericParameter(kernel);
     for (const Function* function : reachable) {
       if (function == &kernel) continue;
+      if (generic_parameter != nullptr && LoadsGenerically(*function)) {
+        return LineOf(generic_parameter->position) +
+               "generic address of a parameter, and function '" + function->name +
+               "' may read through it";
+      }
       const std::string& reason = Form(*function).reason;
       if (!reason.empty()) return reason + " (in function '" + function->name + "')";
     }

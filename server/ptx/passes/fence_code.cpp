@@ -182,6 +182,14 @@ std::string FenceCode::MaskOutsideWindows(std::size_t at, const std::string& add
              return ClampLocal(at, word, 0, bytes, alignment);
            }));
   }
+  if (access.takes_parameter && bytes <= parameter_bytes_) {
+    const std::string place = NewAddress(), generic = NewAddress();
+    Add(at, "cvta.to.param.u64", {Name(place), Name(address)});
+    Add(at, "cvta.param.u64",
+        {Name(generic),
+         Name(ClampParameter(at, first_parameter_, parameter_bytes_, place, 0, bytes, alignment))});
+    select("param", generic);
+  }
   return fenced;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "server/ptx/analysis/memory_access.h"
@@ -73,12 +74,17 @@ class FenceCode {
   // The address in the client's range that has the same place in it. Contained: aligned, and at
   // most the limit, or one of the module's variables.
   std::string Mask(std::size_t at, const std::string& address, std::uint32_t alignment);
-  // As Mask, but what lies in the windows of shared and local memory stays there, if the access
-  // takes it: the hardware bounds the one (contained: the block's size), the declared array the
-  // other.
+  // As Mask, but what lies in the windows of shared and local memory and of parameters stays there,
+  // if the access takes it: the hardware bounds the first (contained: the block's size), the
+  // declared array the second, and the kernel's own parameters the third.
   std::string MaskOutsideWindows(std::size_t at, const std::string& address,
                                  const MemoryAccess& access, std::uint32_t alignment);
 
+  // The kernel makes generic addresses of its parameters, of `bytes` bytes behind the first one.
+  void SetParameters(std::string first, std::uint64_t bytes) {
+    first_parameter_ = std::move(first);
+    parameter_bytes_ = bytes;
+  }
   // The array that holds all local variables.
   void SetLocal(const Variable* local) { local_ = local; }
   // `word` + `immediate`, when that lies in the array with `bytes` behind it; else some place in
@@ -114,6 +120,8 @@ class FenceCode {
   FunctionEditor& editor_;
   const FenceFacts& facts_;
   const Variable* local_ = nullptr;
+  std::string first_parameter_;
+  std::uint64_t parameter_bytes_ = 0;  // 0: there are no generic addresses of them.
   // Registers loaded at the entry; empty as long as nothing needs them.
   std::string base_, limit_, variables_, local_base_, shared_end_;
   std::uint32_t masks_ = 0;

@@ -37,6 +37,12 @@ bool IsInside(std::int64_t offset, std::uint64_t bytes, std::uint64_t size) {
   return offset >= 0 && bytes <= size && static_cast<std::uint64_t>(offset) <= size - bytes;
 }
 
+bool IsGenericParameter(const Instruction& instruction) {
+  return instruction.opcode == "cvta" && !instruction.Has("to") &&
+         std::ranges::any_of(instruction.modifiers,
+                             [](const std::string& each) { return each.starts_with("param"); });
+}
+
 class FunctionFence {
  public:
   FunctionFence(ModuleEditor& names, Function& function, const FenceFacts& facts)
@@ -65,6 +71,10 @@ class FunctionFence {
     locals_.emplace(*flow_);
     locals_->Merge(names_, editor_, facts_.contains ? kWidestAccess : 1);
     code_.SetLocal(locals_->array());
+    has_generic_parameter_ = function_.is_entry && MakesGenericParameter(function_) != nullptr;
+    if (has_generic_parameter_ && !function_.parameters.empty()) {
+      code_.SetParameters(function_.parameters[0].name, ParameterBytes(function_));
+    }
     reason_ = ZeroUnwritten(editor_, function_, *flow_, statements_);
     if (!reason_.empty()) return std::move(reason_);
     flow_->VisitBlocks([this](std::uint32_t block) { EnterBlock(block); },
@@ -166,10 +176,8 @@ class FunctionFence {
     if (!accesses.refusal.empty()) return Refuse(At(k).position, accesses.refusal);
     const std::string& opcode = At(k).opcode;
     if (opcode == "brx") ClampIndex(k);
-    const bool of_parameter = std::ranges::any_of(
-        At(k).modifiers, [](const std::string& each) { return each.starts_with("param"); });
-    if (opcode == "cvta" && !At(k).Has("to") && of_parameter) {
-      return Refuse(At(k).position, "generic address of a parameter");
+    if (!function_.is_entry && IsGenericParameter(At(k))) {
+      return Refuse(At(k).position, "generic address of a function's parameter");
     }
     if (opcode == "call" && CalleeName(At(k)) == "__assertfail" && !facts_.contains) {
       // Its arguments are addresses that code of the driver's would read through.
@@ -268,7 +276,9 @@ class FunctionFence {
     std::int64_t immediate = 0;
     std::uint32_t bytes = 0;  // 0 when they do not matter.
     std::uint32_t alignment = 1;
-    bool local = false;  // Of generic ones: what lies in local memory stays there.
+    // Of generic ones: what lies in local memory, or in parameters, stays there.
+    bool local = false;
+    bool parameter = false;
     auto operator<=>(const Key&) const = default;
   };
 
@@ -291,7 +301,8 @@ class FunctionFence {
   bool HasWindows(const MemoryAccess& access) const {
     return access.space == AccessSpace::kGeneric &&
            ((facts_.has_generic_shared && access.takes_shared) ||
-            (facts_.has_generic_local && access.takes_local));
+            (facts_.has_generic_local && access.takes_local) ||
+            (has_generic_parameter_ && access.takes_parameter));
   }
 
   // Whether addresses of this instruction can be formed with immediates behind them. What lies
@@ -419,8 +430,10 @@ class FunctionFence {
             .immediate = folds ? operand.offset : 0,
             .bytes = 0,
             .alignment = AlignmentOf(access),
-            .local = windows && access.takes_local};
-    if (windows && (facts_.has_generic_local || facts_.contains)) key.bytes = access.bytes;
+            .local = windows && access.takes_local,
+            .parameter = windows && has_generic_parameter_ && access.takes_parameter};
+    const bool bounds = facts_.has_generic_local || has_generic_parameter_ || facts_.contains;
+    if (windows && bounds) key.bytes = access.bytes;
     const std::string fenced = Kept(k, key, [&] {
       return Fence(k, access, code_.Sum(statements_[k], operand.text, key.immediate));
     });
@@ -515,7 +528,8 @@ class FunctionFence {
                   .immediate = operand.offset,
                   .bytes = access.bytes,
                   .alignment = access.alignment,
-                  .local = false};
+                  .local = false,
+                  .parameter = false};
     operand = Address(r == kNoRegister ? clamp() : Kept(k, key, clamp));
     if (access.stride) BoundSharedStride(k, access);
   }
@@ -636,6 +650,7 @@ class FunctionFence {
   Function& function_;
   const FenceFacts& facts_;
   std::optional<ValueFlow> flow_;
+  bool has_generic_parameter_ = false;
   bool has_scopes_ = false;  // Names of registers mean different ones in different places.
   std::string reason_;
   std::vector<std::size_t> statements_;  // Index of each flow instruction's statement.
@@ -653,6 +668,14 @@ class FunctionFence {
 };
 
 }  // namespace
+
+const Instruction* MakesGenericParameter(const Function& function) {
+  for (const Statement& statement : *function.body) {
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    if (instruction != nullptr && IsGenericParameter(*instruction)) return instruction;
+  }
+  return nullptr;
+}
 
 std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts) {
   return FunctionFence(names, function, facts).Run();

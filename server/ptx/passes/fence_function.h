@@ -45,6 +45,10 @@ struct FenceFacts {
 // More than contained code accesses at once of shared memory.
 inline constexpr std::uint32_t kSharedRoomBytes = 128;
 
+// The instruction that makes a generic address of a parameter; null when the body has none. Such an
+// address means something in its own kernel alone, and where that passes it to.
+const Instruction* MakesGenericParameter(const Function& function);
+
 // Rewrites the body; returns why it can't be done ("line 12: ..."), or "". The function is not to
 // be used after a failure.
 std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts);

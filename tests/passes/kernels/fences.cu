@@ -86,3 +86,18 @@ extern "C" __global__ void atomics(unsigned* out) {
   atomicExch(out + 16, 9);
   atomicAdd(reinterpret_cast<float*>(out + 20), 1.0f);
 }
+
+struct Table {
+  unsigned count;
+  unsigned values[7];
+};
+
+// The place of a parameter, beside others: which of them it is, is known at run time only.
+extern "C" __global__ void constant_parameter(unsigned* out, const __grid_constant__ Table table,
+                                              unsigned choice) {
+  const unsigned* from = (threadIdx.x & 1) == choice ? table.values : out + 512 + threadIdx.x;
+  unsigned sum = 0;
+#pragma unroll 1
+  for (unsigned k = 0; k < table.count; ++k) sum += from[k % 7] * (k + 1);
+  out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
