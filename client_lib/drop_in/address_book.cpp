@@ -50,6 +50,18 @@ std::shared_ptr<Mirror> AddressBook::Twin(std::uint64_t address) const {
   return found == entries_.end() ? nullptr : found->second.twin;
 }
 
+std::shared_ptr<Mirror> AddressBook::MirrorAt(std::uint64_t address) const {
+  const ReaderLock lock(mutex_);
+  const Block* block = BlockAt(entries_, address);
+  if (block != nullptr && block->kind == BlockKind::kRegistered) {
+    block = BlockAt(entries_, block->counterpart);
+  }
+  if (block == nullptr) return nullptr;
+  const auto* const mirror =
+      std::get_if<std::shared_ptr<Mirror>>(&entries_.at(block->address).memory);
+  return mirror == nullptr ? nullptr : *mirror;
+}
+
 std::shared_ptr<Mirror> AddressBook::SetTwin(std::uint64_t address, std::shared_ptr<Mirror> twin) {
   const WriterLock lock(mutex_);
   const auto found = entries_.find(address);

@@ -110,6 +110,8 @@ class AddressBook {
   bool has_had_host() const { return has_had_host_.load(std::memory_order_relaxed); }
   // The device's copy of the kHost block that begins at `address`; null: no kernel reached it yet.
   std::shared_ptr<Mirror> Twin(std::uint64_t address) const;
+  // The mirror whose memory lies at `address`, by either address of it; null: there is none.
+  std::shared_ptr<Mirror> MirrorAt(std::uint64_t address) const;
   // Gives the kHost block such a copy, which ends with it. Another thread's counts if it was first.
   // Null: there is no such block any more.
   std::shared_ptr<Mirror> SetTwin(std::uint64_t address, std::shared_ptr<Mirror> twin);

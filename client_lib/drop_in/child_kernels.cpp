@@ -20,7 +20,8 @@ using ptx::ChildRecord;
 // The queue of one module. Kernels may have written anything into it.
 class Children {
  public:
-  Children(const StreamChoice& stream, const Module& module) : stream_(stream), module_(module) {}
+  Children(const StreamChoice& stream, const Module& module, const MirrorUse& use)
+      : stream_(stream), module_(module), use_(use) {}
 
   // As CUDA has it: a kernel has ended when all that it started has, so depth comes first.
   Code LaunchAll(int depth) {
@@ -99,20 +100,23 @@ class Children {
     const LaunchShape shape{.grid = {record.grid[0], record.grid[1], record.grid[2]},
                             .block = {record.block[0], record.block[1], record.block[2]},
                             .dynamic_shared_bytes = record.shared_bytes};
-    return stream_.Run([&](const Stream& stream) {
-      return stream.LaunchPacked(*kernel, shape, parameters.first(kernel->parameter_bytes()));
-    });
+    return stream_.Run(
+        [&](const Stream& stream) {
+          return stream.LaunchPacked(*kernel, shape, parameters.first(kernel->parameter_bytes()));
+        },
+        use_);
   }
 
   const StreamChoice& stream_;
   const Module& module_;
+  const MirrorUse& use_;
   std::size_t parameter_bytes_ = 0;  // Of each record; constant.
 };
 
 }  // namespace
 
-Code LaunchChildren(const StreamChoice& stream, const Module& module) {
-  return Children(stream, module).LaunchAll(1);
+Code LaunchChildren(const StreamChoice& stream, const Module& module, const MirrorUse& use) {
+  return Children(stream, module, use).LaunchAll(1);
 }
 
 }  // namespace gpushared::drop_in

@@ -12,8 +12,9 @@
 namespace gpushared::drop_in {
 
 // Waits for what is on the stream, then launches what kernels of this module have asked for, and
-// what those ask for. The caller keeps other launches of the module away.
-Code LaunchChildren(const StreamChoice& stream, const Module& module);
+// what those ask for. They may use what the first kernel was given. The caller keeps other launches
+// of the module away.
+Code LaunchChildren(const StreamChoice& stream, const Module& module, const MirrorUse& use);
 
 }  // namespace gpushared::drop_in
 

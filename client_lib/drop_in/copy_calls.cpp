@@ -138,13 +138,16 @@ Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const E
   return Status::Ok();
 }
 
-// A host's address in mirrored memory: its bytes are the device's for the length of the copy.
-void FindMirror(Session& session, Side& side) {
-  if (side.is_device || !session.mirrored().has_any()) return;
+// In mirrored memory the copy uses the device's bytes, even at a host's address.
+void FindMirror(Session& session, Side& side, bool is_written, MirrorUse& use) {
+  if (side.is_array || !session.mirrored().has_any()) return;
+  std::shared_ptr<Mirror> mirror = session.addresses().MirrorAt(side.address);
+  if (mirror == nullptr) return;
   const std::optional<Block> block = session.addresses().Find(side.address);
-  if (!block || !block->is_mirrored()) return;
+  if (!block || !block->OnDevice(side.address)) return;
   side.is_device = true;
   side.address = *block->OnDevice(side.address);
+  use.named.push_back({std::move(mirror), is_written});
 }
 
 // Page-locked memory that a kernel has reached comes back before a copy touches it.
@@ -153,8 +156,8 @@ Code TakeBack(Session& session, const Side& side) {
   const std::optional<Block> block = session.addresses().Find(side.address);
   if (!block || block->kind != BlockKind::kHost) return Code::kSuccess;
   const std::shared_ptr<Mirror> twin = session.addresses().Twin(block->address);
-  if (twin == nullptr || session.mirrored().IsOnHost(*twin)) return Code::kSuccess;
-  return session.CodeOf(session.mirrored().ToHost());
+  if (twin == nullptr) return Code::kSuccess;
+  return session.CodeOf(session.mirrored().AwaitToHost(*twin));
 }
 
 Status CopySlices(const Stream& stream, Side to, Side from, const Extent& extent) {
@@ -173,8 +176,9 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
   if (!stream.ok()) return stream.code();
   if (extent.width_bytes == 0 || extent.height == 0 || extent.depth == 0) return Code::kSuccess;
   Session& session = current->session();
+  MirrorUse use;
   for (Side* side : {&to, &from}) {
-    FindMirror(session, *side);
+    FindMirror(session, *side, side == &to, use);
     if (const Code code = TakeBack(session, *side); code != Code::kSuccess) return code;
     if (const Code code = CheckSide(session, *side, extent); code != Code::kSuccess) return code;
   }
@@ -183,11 +187,14 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
         extent.is_flat() ? CopyPlane(queue, to, from, extent) : CopySlices(queue, to, from, extent);
     if (!status.ok()) return status;
     // Copies from and to page-locked memory only begin by themselves.
-    const bool must_wait =
-        waits == HostWaits::kYes && (IsPinned(session, to) || IsPinned(session, from));
+    const bool must_wait = waits == HostWaits::kYes && use.is_none() &&
+                           (IsPinned(session, to) || IsPinned(session, from));
     return must_wait ? queue.Synchronize() : Status::Ok();
   };
-  return waits == HostWaits::kYes ? stream.RunAndWait(submit) : stream.Run(submit);
+  if (waits == HostWaits::kYes) return stream.RunAndWait(submit, use);
+  const Code code = stream.Run(submit, use);
+  if (IsPinned(session, to)) session.mirrored().NoteCopyToHost();
+  return code;
 }
 
 // Nodes are put together only where a stream may be captured.

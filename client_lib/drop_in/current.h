@@ -85,17 +85,22 @@ class StreamChoice {
     return AllowedBesideCaptures();
   }
 
-  // Submits what `submit` puts on the stream.
+  // Submits what `submit` puts on the stream. `use`: of the mirrored memory of its session.
   template <typename Submit>
-  Code Run(const Submit& submit) const {
+  Code Run(const Submit& submit, const MirrorUse& use = {}) const {
     const Code code = Allowed();
-    return code == Code::kSuccess ? stream_->context().session().CodeOf(Put(submit)) : code;
+    return code == Code::kSuccess ? stream_->context().session().CodeOf(Put(submit, use)) : code;
   }
   // The same for what also waits.
   template <typename Submit>
-  Code RunAndWait(const Submit& submit) const {
+  Code RunAndWait(const Submit& submit, const MirrorUse& use = {}) const {
+    // What mirrored memory gets is not waited for under its lock.
+    if (!use.is_none()) {
+      const Code code = Run(submit, use);
+      return code == Code::kSuccess ? Synchronize() : code;
+    }
     const Code code = Allowed();
-    return code == Code::kSuccess ? stream_->context().session().AfterWork(Put(submit)) : code;
+    return code == Code::kSuccess ? stream_->context().session().AfterWork(Put(submit, use)) : code;
   }
   // Asks about what is on the stream, or waits for it.
   template <typename Question>
@@ -103,16 +108,21 @@ class StreamChoice {
     if (const Code code = Allowed(); code != Code::kSuccess) return code;
     return stream_->context().session().AfterWork(Submission(*stream_).Run(question));
   }
+  Code Synchronize() const {
+    return Ask([](const Stream& queue) { return queue.Synchronize(); });
+  }
 
  private:
   Code AllowedBesideCaptures() const;
   template <typename Submit>
-  Status Put(const Submit& submit) const {
+  Status Put(const Submit& submit, const MirrorUse& use) const {
+    const Submission submission(*stream_);
     MirroredMemory& mirrored = stream_->context().session().mirrored();
-    if (mirrored.has_any()) [[unlikely]] {
-      if (Status status = mirrored.ToDevice(); !status.ok()) return status;
+    if (!use.is_none() && mirrored.has_any()) [[unlikely]] {
+      return mirrored.Submit(use, stream_->stream(), stream_->id(),
+                             [&] { return submission.Run(submit); });
     }
-    return Submission(*stream_).Run(submit);
+    return submission.Run(submit);
   }
 
   std::shared_ptr<CudaStream> stream_;

@@ -52,8 +52,10 @@ Code Fill(DevicePointer destination, FillElement element, FillShape shape, Strea
     return is_flat ? queue.Fill(destination, element, shape.width_elements)
                    : queue.Fill2d(destination, element, shape);
   };
+  std::shared_ptr<Mirror> mirror = current->session().addresses().MirrorAt(destination);
   // CUDA fills memory of the host before it returns.
-  return block->is_mirrored() ? stream.RunAndWait(fill) : stream.Run(fill);
+  return mirror == nullptr ? stream.Run(fill)
+                           : stream.RunAndWait(fill, {.named = {{std::move(mirror)}}});
 }
 
 Code FillFlat(DevicePointer destination, FillElement element, std::size_t count,

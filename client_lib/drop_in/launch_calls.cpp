@@ -87,9 +87,9 @@ Code Pack(const Kernel& kernel, void** values, void** extra, std::span<std::byte
   return Code::kSuccess;
 }
 
-// The device's address of a byte of page-locked memory, which goes to the device for it; 0: it is
-// no such memory.
-Code ReachHost(Session& session, std::uint64_t address, std::uint64_t& on_device) {
+// The device's address of a byte of page-locked memory, which the launch uses then; 0: it is no
+// such memory.
+Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uint64_t& on_device) {
   on_device = 0;
   AddressBook& addresses = session.addresses();
   const std::optional<Block> block = addresses.Find(address);
@@ -97,26 +97,27 @@ Code ReachHost(Session& session, std::uint64_t address, std::uint64_t& on_device
   std::shared_ptr<Mirror> twin = addresses.Twin(block->address);
   if (twin == nullptr) {
     void* const host = reinterpret_cast<void*>(block->address);
-    Result<std::shared_ptr<Mirror>> made = Mirror::OnDemand(session.client(), host, block->bytes);
+    Result<std::shared_ptr<Mirror>> made =
+        Mirror::Of(session.client(), host, block->bytes, Sharing::kOnDemand);
     if (!made.ok()) return session.CodeOf(made.status());
     // Known before another thread may find it.
     session.mirrored().Add(*made);
     twin = addresses.SetTwin(block->address, *made);
     if (twin == nullptr) return Code::kSuccess;
   }
-  const Status status = session.mirrored().Reach(*twin);
-  if (status.ok()) on_device = twin->address() + (address - block->address);
-  return session.CodeOf(status);
+  on_device = twin->address() + (address - block->address);
+  use.named.push_back({std::move(twin)});
+  return Code::kSuccess;
 }
 
 // Kernels reach all page-locked memory at the program's address (CUDA: unified addressing). Here
 // they get the device's address in place of each parameter that is one of the program's.
-Code ReachHostOf(Session& session, std::span<std::byte> packed) {
+Code ReachHostOf(Session& session, std::span<std::byte> packed, MirrorUse& use) {
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= packed.size();
        at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0, on_device = 0;
     std::memcpy(&word, packed.data() + at, sizeof word);
-    const Code code = ReachHost(session, word, on_device);
+    const Code code = ReachHost(session, word, use, on_device);
     if (code != Code::kSuccess) return code;
     if (on_device == 0) continue;
     std::memcpy(packed.data() + at, &on_device, sizeof on_device);
@@ -131,19 +132,21 @@ Code CaptureLaunch(const StreamChoice& stream, FunctionHandle function, const La
   return code == Code::kSuccess ? stream.Capture(std::move(work)) : code;
 }
 
+// `use`: the answer.
 Code SubmitLoaded(const StreamChoice& stream, const Kernel& kernel, const LaunchShape& shape,
-                  void** parameters, void** extra) {
+                  void** parameters, void** extra, MirrorUse& use) {
   PackedParameters packed(kernel);
   if (const Code code = Pack(kernel, parameters, extra, packed.span()); code != Code::kSuccess) {
     return code;
   }
   Session& session = stream->context().session();
   if (session.addresses().has_had_host()) [[unlikely]] {
-    const Code code = ReachHostOf(session, packed.span());
+    const Code code = ReachHostOf(session, packed.span(), use);
     if (code != Code::kSuccess) return code;
   }
+  use.is_kernel = true;
   return stream.Run(
-      [&](const Stream& queue) { return queue.LaunchPacked(kernel, shape, packed.span()); });
+      [&](const Stream& queue) { return queue.LaunchPacked(kernel, shape, packed.span()); }, use);
 }
 
 // The launch ends with all that the kernel has started.
@@ -152,8 +155,9 @@ Code SubmitParent(const StreamChoice& stream, CudaModule& module, const Kernel& 
   const Result<Module> loaded = module.In(stream->context().shared_session());
   if (!loaded.ok()) return stream->context().session().CodeOf(loaded.status());
   const MutexLock lock(module.children_mutex);
-  const Code code = SubmitLoaded(stream, kernel, shape, parameters, extra);
-  return code == Code::kSuccess ? LaunchChildren(stream, *loaded) : code;
+  MirrorUse use;
+  const Code code = SubmitLoaded(stream, kernel, shape, parameters, extra, use);
+  return code == Code::kSuccess ? LaunchChildren(stream, *loaded, use) : code;
 }
 
 Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle handle,
@@ -169,7 +173,8 @@ Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle hand
   if (!loaded.ok()) return current.CodeOf(loaded.status());
   if (kernel->module->starts_kernels()) [[unlikely]]
     return SubmitParent(stream, *kernel->module, *loaded, shape, parameters, extra);
-  return SubmitLoaded(stream, *loaded, shape, parameters, extra);
+  MirrorUse use;
+  return SubmitLoaded(stream, *loaded, shape, parameters, extra, use);
 }
 
 // What the attributes of a launch ask for. Hints are passed over; what would change the result is

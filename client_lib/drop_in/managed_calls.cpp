@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hints about managed memory. They are checked and remembered, and change nothing: all of the
-// memory goes to the device with the next command, and comes back with the next wait.
+// Hints about managed memory. They are checked and remembered, and change nothing: what the
+// program wrote goes to the device with the next launch, and what kernels wrote comes with the next
+// wait.
 #include <algorithm>
 #include <cstring>
 #include <span>

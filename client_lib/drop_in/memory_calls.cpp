@@ -86,7 +86,9 @@ Code Free(std::uint64_t address, std::initializer_list<BlockKind> kinds, Code un
 // `block`: kind and flags of the block that it becomes.
 Code AllocateMirrored(Session& session, const Context& context, std::size_t bytes, Block block,
                       std::uint64_t& address) {
-  Result<std::shared_ptr<Mirror>> mirror = Mirror::Make(session.client(), bytes);
+  const Sharing sharing =
+      block.kind == BlockKind::kManaged ? Sharing::kInTurns : Sharing::kAtAnyTime;
+  Result<std::shared_ptr<Mirror>> mirror = Mirror::Make(session.client(), bytes, sharing);
   if (!mirror.ok()) return session.CodeOf(mirror.status());
   block.address = address = (*mirror)->address();
   block.bytes = bytes;
@@ -167,13 +169,17 @@ Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) 
   return code;
 }
 
-// The memory goes to the device with every command, whatever it is attached to.
+// Kernels reach the memory whatever it is attached to. The program may, too, while others run.
 Code StreamAttachMemAsync(StreamHandle handle, DevicePointer address, std::size_t, unsigned) {
   const Current current;
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
-  const std::optional<Block> block = current->session().addresses().Find(address);
-  return block && block->kind == BlockKind::kManaged ? Code::kSuccess : Code::kInvalidValue;
+  Session& session = current->session();
+  const std::optional<Block> block = session.addresses().Find(address);
+  if (!block || block->kind != BlockKind::kManaged) return Code::kInvalidValue;
+  const std::shared_ptr<Mirror> mirror = session.addresses().MirrorAt(address);
+  if (mirror != nullptr) session.mirrored().ShareAtAnyTime(*mirror);
+  return Code::kSuccess;
 }
 
 Code MemGetAddressRange(DevicePointer* base, std::size_t* bytes, DevicePointer address) {
@@ -268,7 +274,8 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   if ((flags & kHostRegisterMapped) == 0) {
     return addresses.Insert(block, {}) ? Code::kSuccess : Code::kHostMemoryAlreadyRegistered;
   }
-  Result<std::shared_ptr<Mirror>> mirror = Mirror::Of(session.client(), address, bytes);
+  Result<std::shared_ptr<Mirror>> mirror =
+      Mirror::Of(session.client(), address, bytes, Sharing::kAtAnyTime);
   if (!mirror.ok()) return session.CodeOf(mirror.status());
   block.counterpart = (*mirror)->address();
   if (!addresses.Insert(block, {})) return Code::kHostMemoryAlreadyRegistered;
@@ -286,16 +293,17 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
 Code MemHostUnregister(void* address) {
   if (AnyNull(address)) return Code::kInvalidValue;
   const auto unregister = [&](Session& session) -> std::optional<Code> {
+    Status written;
     AddressBook& addresses = session.addresses();
     const std::optional<Block> block = addresses.Find(AddressOf(address));
     if (block && block->counterpart != 0) {
       // The program gets what kernels wrote before it has the memory for itself again.
-      const Code code = session.AfterWork(Status::Ok());
-      if (code != Code::kSuccess) return code;
+      const std::shared_ptr<Mirror> mirror = addresses.MirrorAt(AddressOf(address));
+      if (mirror != nullptr) written = session.mirrored().AwaitToHost(*mirror);
       addresses.Remove(block->counterpart, BlockKind::kReached);
     }
     const bool is_here = addresses.Remove(AddressOf(address), BlockKind::kRegistered);
-    return is_here ? std::optional(Code::kSuccess) : std::nullopt;
+    return is_here ? std::optional(session.CodeOf(written)) : std::nullopt;
   };
   return FreeAnywhere(AddressOf(address), unregister, Code::kHostMemoryNotRegistered);
 }

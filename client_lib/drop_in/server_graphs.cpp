@@ -130,7 +130,8 @@ ServerGraphs::Ran ServerGraphs::Launch(const Works& plan, std::size_t at,
     return {};
   }
   if (session_.lock() != stream->context().shared_session()) return {};
-  const Code code = stream.Run([&](const Stream& queue) { return run->graph.Launch(queue); });
+  const Code code = stream.Run([&](const Stream& queue) { return run->graph.Launch(queue); },
+                               {.is_kernel = true});
   return {.works = run->works.size(), .code = code};
 }
 

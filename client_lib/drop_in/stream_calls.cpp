@@ -66,7 +66,7 @@ Code StreamDestroy(StreamHandle stream) {
 Code StreamSynchronize(StreamHandle handle) {
   const Current current;
   const StreamChoice stream(current, handle);
-  return stream.Ask([](const Stream& queue) { return queue.Synchronize(); });
+  return stream.Synchronize();
 }
 
 Code StreamQuery(StreamHandle handle) {
