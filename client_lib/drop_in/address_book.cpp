@@ -35,6 +35,9 @@ bool AddressBook::Insert(const Block& block, Memory memory) {
   }
   entries_.emplace_hint(next, block.address, Entry{block, std::move(memory)});
   if (block.kind == BlockKind::kHost) has_had_host_.store(true, std::memory_order_relaxed);
+  if (block.kind == BlockKind::kRegistered) {
+    has_had_registered_.store(true, std::memory_order_relaxed);
+  }
   if (block.is_device()) {
     const std::uint64_t begin = device_begin_.load(std::memory_order_relaxed);
     const std::uint64_t end = device_end_.load(std::memory_order_relaxed);
@@ -42,6 +45,13 @@ bool AddressBook::Insert(const Block& block, Memory memory) {
     device_end_.store(std::max(end, block.address + block.bytes), std::memory_order_relaxed);
   }
   return true;
+}
+
+bool AddressBook::IsRegistered(std::uint64_t address) const {
+  if (!has_had_registered_.load(std::memory_order_relaxed)) return false;
+  const ReaderLock lock(mutex_);
+  const Block* const block = BlockAt(entries_, address);
+  return block != nullptr && block->kind == BlockKind::kRegistered;
 }
 
 std::shared_ptr<Mirror> AddressBook::Twin(std::uint64_t address) const {

@@ -106,6 +106,8 @@ class AddressBook {
     return address >= device_begin_.load(std::memory_order_relaxed) &&
            address < device_end_.load(std::memory_order_relaxed);
   }
+  // Whether it lies in memory of the program that is registered.
+  bool IsRegistered(std::uint64_t address) const;
   // Whether there has ever been page-locked memory of ours.
   bool has_had_host() const { return has_had_host_.load(std::memory_order_relaxed); }
   // The device's copy of the kHost block that begins at `address`; null: no kernel reached it yet.
@@ -137,7 +139,7 @@ class AddressBook {
     ManagedHints hints = {};
     std::shared_ptr<Mirror> twin = nullptr;  // Ends before the memory that it is a copy of.
   };
-  std::atomic<bool> has_had_host_{false};  // Never false again.
+  std::atomic<bool> has_had_host_{false}, has_had_registered_{false};  // Never false again.
   // They only grow apart. Nobody needs the one for the other.
   std::atomic<std::uint64_t> device_begin_{~std::uint64_t{0}}, device_end_{0};
   mutable SharedMutex mutex_;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies in one, two and three dimensions, between host memory, device memory and arrays. A wrong
 // device address is this call's own error: it never reaches the stream.
-#include <errno.h>
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,6 +12,7 @@
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/program_memory.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -69,20 +67,6 @@ bool IsPinned(Session& session, const Side& side) {
   return block && block->kind == BlockKind::kHost;
 }
 
-// Whether the program has memory in all of this range, or the kernel does not say. It is asked for
-// each 16 MiB.
-bool IsMapped(std::uint64_t address, std::size_t bytes) {
-  constexpr std::uint64_t kPageBytes = 4096;
-  std::array<unsigned char, 4096> pages{};
-  const std::uint64_t end = address + bytes;
-  for (std::uint64_t at = address & ~(kPageBytes - 1); at < end;) {
-    const std::size_t step = std::min<std::size_t>(end - at, pages.size() * kPageBytes);
-    if (::mincore(HostPointer(at), step, pages.data()) != 0) return errno != ENOMEM;
-    at += step;
-  }
-  return true;
-}
-
 Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   const std::optional<std::size_t> bytes = SpanBytes(side, extent);
   if (!bytes) return Code::kInvalidValue;
@@ -95,13 +79,13 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
                                !session.virtual_memory().IsReserved(side.address);
     if (!can_be_memory) return Code::kInvalidValue;
     // Device memory that has been freed; or the program's own, which may lie at such an address.
-    if (!session.addresses().IsAmongDevice(side.address) || IsMapped(side.address, *bytes)) {
-      return Code::kSuccess;
-    }
-    return Refuse(
-        Code::kInvalidValue,
-        "copy refused: address " + std::to_string(side.address) +
-            " is neither memory of the device nor of the program; it may have been freed");
+    // Or memory that was registered, which the program may have unmapped.
+    const bool is_doubtful = session.addresses().IsAmongDevice(side.address) ||
+                             session.addresses().IsRegistered(side.address);
+    if (!is_doubtful || IsMapped(side.address, *bytes)) return Code::kSuccess;
+    return Refuse(Code::kInvalidValue, "copy refused: address " + std::to_string(side.address) +
+                                           " is neither memory of the device nor of the program; "
+                                           "it may have been freed or unmapped");
   }
   if (session.addresses().IsDevice(side.address, *bytes)) return Code::kSuccess;
   return Refuse(Code::kInvalidValue, "copy refused: " + std::to_string(*bytes) + " bytes at " +

@@ -10,6 +10,7 @@
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/program_memory.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -21,6 +22,8 @@ constexpr unsigned kAttachGlobal = 1;
 constexpr unsigned kAttachHost = 2;
 constexpr unsigned kHostRegisterFlags = 0x0f;  // Portable, mapped, I/O, read-only.
 constexpr unsigned kHostRegisterMapped = 0x02;
+constexpr unsigned kHostRegisterIo = 0x04;
+constexpr unsigned kHostRegisterReadOnly = 0x08;
 
 std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
@@ -252,6 +255,25 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
   return Code::kSuccess;
 }
 
+namespace {
+
+// CUDA: the device's attribute READ_ONLY_HOST_REGISTER_SUPPORTED is 0, and without its flag memory
+// that cannot be written cannot be registered. No device here reaches another one's memory.
+Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags) {
+  if ((flags & kHostRegisterReadOnly) != 0) {
+    return Refuse(Code::kNotSupported, "registration refused: the device has no read-only memory");
+  }
+  if ((flags & kHostRegisterIo) != 0) {
+    return Refuse(Code::kNotSupported,
+                  "registration refused: the memory of other devices is not reached");
+  }
+  if (IsReadableAndWritable(address, bytes)) return Code::kSuccess;
+  return Refuse(Code::kInvalidValue,
+                "registration refused: some of the memory is not mapped, or cannot be written");
+}
+
+}  // namespace
+
 // The program's own memory stays where it is; copies of it are staged as before. What kernels shall
 // reach of it is a second block.
 Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
@@ -263,6 +285,10 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   }
   const Current current;
   if (!current.ok()) return current.code();
+  if (const Code code = CheckRegistration(AddressOf(address), bytes, flags);
+      code != Code::kSuccess) {
+    return code;
+  }
   Session& session = current->session();
   AddressBook& addresses = session.addresses();
   Block block = {.address = AddressOf(address),
@@ -293,17 +319,21 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
 Code MemHostUnregister(void* address) {
   if (AnyNull(address)) return Code::kInvalidValue;
   const auto unregister = [&](Session& session) -> std::optional<Code> {
-    Status written;
     AddressBook& addresses = session.addresses();
     const std::optional<Block> block = addresses.Find(AddressOf(address));
-    if (block && block->counterpart != 0) {
+    const bool is_here =
+        block && block->kind == BlockKind::kRegistered && block->address == AddressOf(address);
+    if (!is_here) return std::nullopt;
+    Status written;
+    if (block->counterpart != 0) {
       // The program gets what kernels wrote before it has the memory for itself again.
       const std::shared_ptr<Mirror> mirror = addresses.MirrorAt(AddressOf(address));
       if (mirror != nullptr) written = session.mirrored().AwaitToHost(*mirror);
       addresses.Remove(block->counterpart, BlockKind::kReached);
     }
-    const bool is_here = addresses.Remove(AddressOf(address), BlockKind::kRegistered);
-    return is_here ? std::optional(session.CodeOf(written)) : std::nullopt;
+    addresses.Remove(AddressOf(address), BlockKind::kRegistered);
+    if (!written.ok() || IsMapped(block->address, block->bytes)) return session.CodeOf(written);
+    return Refuse(Code::kInvalidValue, "the program has unmapped memory that was registered");
   };
   return FreeAnywhere(AddressOf(address), unregister, Code::kHostMemoryNotRegistered);
 }

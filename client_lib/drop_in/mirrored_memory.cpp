@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/mirrored_memory.h"
 
-#include <errno.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,52 +9,12 @@
 #include <limits>
 #include <utility>
 
+#include "client_lib/drop_in/program_memory.h"
+
 namespace gpushared::drop_in {
 namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // So much is compared at one time.
-constexpr std::size_t kPageBytes = 4096;
-
-// By the kernel, which answers where the program has no such memory (any more) instead of ending
-// it. A sandbox may forbid that: then the memory is taken to be there.
-bool ReadProgram(std::byte* to, std::byte* from, std::size_t bytes) {
-  const iovec local{to, bytes}, remote{from, bytes};
-  const ssize_t read = ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0);
-  if (read == static_cast<ssize_t>(bytes)) return true;
-  if (read >= 0 || errno == EFAULT) return false;
-  std::memcpy(to, from, bytes);
-  return true;
-}
-
-// Whether the program's pages may be written: writes one byte of those that differ to each.
-bool CanWrite(std::byte* to, const std::byte* from, const std::byte* before, std::size_t bytes) {
-  std::vector<iovec> local, remote;
-  for (std::size_t at = 0; at < bytes;) {
-    const auto page_end = static_cast<std::size_t>(
-        kPageBytes - reinterpret_cast<std::uintptr_t>(to + at) % kPageBytes);
-    const std::size_t end = std::min(bytes, at + page_end);
-    const auto differs =
-        static_cast<std::size_t>(std::mismatch(from + at, from + end, before + at).first - from);
-    if (differs != end) {
-      local.push_back({const_cast<std::byte*>(from + differs), 1});
-      remote.push_back({to + differs, 1});
-    }
-    at = end;
-  }
-  const ssize_t written =
-      ::process_vm_writev(::getpid(), local.data(), local.size(), remote.data(), remote.size(), 0);
-  return written == static_cast<ssize_t>(local.size()) || (written < 0 && errno != EFAULT);
-}
-
-// Writes the bytes that differ from those before and no others: the program may be writing its own
-// beside them, on another thread. That is right, but no thread sanitizer could know.
-__attribute__((no_sanitize("thread"))) void WriteChanges(std::byte* to, const std::byte* from,
-                                                         const std::byte* before,
-                                                         std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) {
-    if (from[i] != before[i]) __atomic_store_n(&to[i], from[i], __ATOMIC_RELAXED);
-  }
-}
 
 }  // namespace
 
@@ -190,11 +148,10 @@ Status MirroredMemory::TakeBack(Entry& entry, const Mirror& mirror) {
     Status status = client_.default_stream().CopyToHost(part_.data(), mirror.address() + at, bytes);
     if (!status.ok()) return status;
     if (std::memcmp(part_.data(), agreed + at, bytes) == 0) continue;
-    if (!CanWrite(mirror.host() + at, part_.data(), agreed + at, bytes)) {
+    if (!WriteProgram(mirror.host() + at, part_.data(), agreed + at, bytes)) {
       entry.is_gone = true;
       break;
     }
-    WriteChanges(mirror.host() + at, part_.data(), agreed + at, bytes);
     std::memcpy(agreed + at, part_.data(), bytes);
   }
   return Status::Ok();
