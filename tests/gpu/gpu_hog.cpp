@@ -52,6 +52,7 @@ constexpr unsigned kInFlight = 2;
 // between kernels, which would otherwise follow each other.
 constexpr std::uint64_t kTimedEvery = 8;
 constexpr double kMeasuredKernelUs = 1000;
+constexpr unsigned kGridMax = (1U << 31) - 1;
 
 template <typename T>
 T Must(Result<T> result) {
@@ -141,7 +142,7 @@ Calibration Calibrate(Launcher& launcher) {
 }
 
 struct Outcome {
-  std::string fields;  // In JSON, what other loads do not have.
+  std::string fields;  // Of the JSON; each load has its own.
   double seconds = 0;
 };
 
@@ -265,7 +266,7 @@ SchedulingClass ClassOf(const samples::Options& options, bool is_hog) {
 Calibration CalibrationOf(const samples::Options& options, Launcher& launcher) {
   const Calibration given{
       .wave_blocks = static_cast<unsigned>(options.Integer("--wave-blocks", 0, 1 << 20)),
-      .iterations_per_us = options.Number("--iterations-per-us", 0, 1e6)};
+      .iterations_per_us = options.Number("--iterations-per-us", 0, 4000)};
   if ((given.wave_blocks == 0) != (given.iterations_per_us == 0))
     throw std::runtime_error("--wave-blocks and --iterations-per-us come together");
   return given.wave_blocks != 0 ? given : Calibrate(launcher);
@@ -277,8 +278,10 @@ Shape ShapeOf(const std::string& load, const samples::Options& options,
   if (load == "kernel_1ms")
     return {calibration.wave_blocks, calibration.Iterations(kMeasuredKernelUs)};
   const auto waves = static_cast<unsigned>(options.Integer("--waves", 1, 1 << 16));
-  if (calibration.wave_blocks > (1U << 31) / waves)
-    throw std::runtime_error("so many waves are more blocks than a grid has");
+  if (calibration.wave_blocks > kGridMax / waves) {
+    throw std::runtime_error("option '--waves' is '" + options.Text("--waves") +
+                             "', allowed are grids of " + std::to_string(kGridMax) + " blocks");
+  }
   return {waves * calibration.wave_blocks,
           calibration.Iterations(options.Number("--block-us", 0.001, 1e6))};
 }
