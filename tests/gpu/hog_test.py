@@ -74,6 +74,22 @@ class Hog(Programs):
         alone = self.outcome("gpu_hog_native", "--load", "kernel_1ms", "--seconds", "0.1")
         self.assertEqual(alone["blocks"], WAVE_BLOCKS)
 
+    def test_several_loads_share_one_client(self):
+        log = self.folder / "log"
+        files = [self.folder / name for name in ("first", "second")]
+        ran = self.run_program("gpu_hog_native", *HOG, "--json", files[0], "+", *NULL, "--json", files[1], script=f"log {log}")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        hog, trips = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        self.assertTrue(hog["results_checked"] and trips["results_checked"])
+        calls = self.calls(log)
+        self.assertEqual(calls.count("cuModuleLoadDataEx"), 1)
+        self.assertEqual(calls.count("cuLaunchKernel"), hog["launches"] + trips["count"] + 2)
+
+    def test_one_wrong_load_fails_all(self):
+        for loads in ((*HOG, "+", *NULL), (*NULL, "+", *HOG)):
+            ran = self.run_program("gpu_hog_native", *loads, script="copies wrong 1K")
+            self.assertEqual(ran.returncode, 1, ran.stdout)
+
     def test_sees_that_blocks_were_not_counted_right(self):
         for load in (HOG, NULL):
             outcome = self.outcome("gpu_hog_native", *load, script="copies wrong 1K", status=1)
