@@ -212,12 +212,16 @@ int Facts::Attribute(DeviceAttribute which) const {
   return value;
 }
 
+std::size_t Facts::ThreadsAtOnce() const {
+  return static_cast<std::size_t>(multiprocessors_) *
+         static_cast<std::size_t>(Attribute(DeviceAttribute::kThreadsPerMultiprocessorMax));
+}
+
 std::size_t Facts::ServersStackBytes() const {
   std::size_t total = 0;
   Do(driver_->DeviceTotalMem, &total, number_);
-  const auto threads = static_cast<std::size_t>(
-      multiprocessors_ * Attribute(DeviceAttribute::kThreadsPerMultiprocessorMax));
-  return std::clamp(std::bit_floor(total / 64 / threads), std::size_t{4096}, std::size_t{16384});
+  return std::clamp(std::bit_floor(total / 64 / ThreadsAtOnce()), std::size_t{4096},
+                    std::size_t{16384});
 }
 
 Facts::Mapping Facts::Map(std::size_t bytes) const {

@@ -186,6 +186,7 @@ class Facts {
   // All processes count.
   double UsedBytes() const;
   int Attribute(device::cuda::DeviceAttribute which) const;
+  std::size_t ThreadsAtOnce() const;
   // Local memory of a thread as the server requests it (CudaContext::TakeLocalMemory).
   std::size_t ServersStackBytes() const;
   Mapping Map(std::size_t bytes) const;

@@ -84,11 +84,8 @@ class ContextFacts : public Facts {
     Row("local memory of a thread, as the server sets it", static_cast<double>(given), "bytes",
         std::to_string(asked) + " asked for, it was " + std::to_string(was));
     Row("setting it: takes", Ns(took) / 1e3, "us", "once, beside nothing");
-    const std::size_t threads =
-        static_cast<unsigned>(multiprocessors_) *
-        static_cast<unsigned>(Attribute(DeviceAttribute::kThreadsPerMultiprocessorMax));
     Row("setting it: memory that it takes", (after - before) / kMebi, "MiB",
-        "all threads have " + std::to_string((given * threads) >> 20U) + " MiB");
+        "all threads have " + std::to_string((given * ThreadsAtOnce()) >> 20U) + " MiB");
     int bytes = 0;
     Do(driver_->FuncGetAttribute, &bytes, FunctionAttribute::kLocalBytes, deep);
     const auto first = TimeOf([&] {

@@ -49,7 +49,7 @@ class MemoryFacts : public Facts {
     Row("copying it to the GPU", registered, "GB/s", "");
     Row("copying as much of the driver's pinned memory to the GPU", of_driver, "GB/s", "");
     Cost("host_bytes_per_us", of_driver * 1e3, "16 MiB of the driver's pinned memory to the GPU");
-    for (const std::size_t mebibytes : {1, 256}) RegisterCosts(mebibytes);
+    for (const unsigned mebibytes : {1U, 256U}) RegisterCosts(mebibytes);
     Rule("a registered memfd that nobody else may map for writing any more is still written",
          IsWrittenWhenSealed());
     if (!is_right) throw std::runtime_error("what arrived is not what was there");
@@ -153,8 +153,8 @@ class MemoryFacts : public Facts {
     tell("cuMemRelease", release, "call_release");
   }
 
-  void RegisterCosts(std::size_t mebibytes) {
-    const Memfd memory(mebibytes << 20U);
+  void RegisterCosts(unsigned mebibytes) {
+    const Memfd memory(std::size_t{mebibytes} << 20U);
     std::fill_n(memory.bytes(), memory.size(), std::byte{1});  // Its pages are there.
     const auto registering =
         TimeOf([&] { Do(driver_->MemHostRegister, memory.bytes(), memory.size(), kHostPortable); });
