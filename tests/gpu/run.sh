@@ -54,7 +54,7 @@ main() {
     esac
   done
   local tool each
-  for tool in awk cp cut date env grep gzip head mktemp mv nproc paste sed seq sleep sort stat tail tar tee timeout tr wc; do
+  for tool in awk cp cut date dirname env grep gzip head mktemp mv nproc paste readlink sed seq sleep sort stat tail tar tee timeout tr wc; do
     command -v "$tool" >/dev/null || give_up "this machine has no $tool, which the measurements need"
   done
   for each in "${only[@]}"; do

@@ -258,6 +258,10 @@ class Run(unittest.TestCase):
                            ("costs", "kernel 'stream', blocks of 20 us: contained / original"),
                            ("hostile", "kernels that mean harm"),
                            ("costs", "stop of a launch of 20 us blocks, p99"),
+                           ("gate", "ns per launch: through the gate"),
+                           ("facts", "31 busy streams: a word of another one is seen after"),
+                           ("facts", "no call beside a 20 ms kernel, LAZY: takes"),
+                           ("facts", "no call beside a 20 ms kernel, EAGER: another thread's longest call"),
                            ("facts", "registering 16 MiB of a sealed memfd"),
                            ("facts", "call: launch"),
                            ("facts", "null kernel, end seen by a host function, p50"),
@@ -281,6 +285,8 @@ class Run(unittest.TestCase):
         self.assertEqual(self.value(result, "smoke", "a server is ready"), 1)
         self.assertGreater(self.value(result, "hostile", "kernels that mean harm"),
                            self.value(result, "smoke", "kernels that mean harm"))
+        self.assertEqual(self.value(result, "gate", "launches of gate_bench pass the gate"), 1)
+        self.assertIn("launch", self.logs("all")["logs/costs.txt"])
         self.check_mps(result)
         self.assertEqual(self.value(result, "limits", "multiprocessors of class low under --sm-limit low=100%"), 2)
         self.assertEqual(self.value(result, "limits", "a low client computes within it"), 1)
@@ -290,7 +296,7 @@ class Run(unittest.TestCase):
             self.assertIn(f"{side}: null launch: round trip", whats)
 
     def test_the_whole_run_passes_over_the_costed_fake(self):
-        result = self.finish("costed", self.start("costed", "--modelled", script="costs on",
+        result = self.finish("costed", self.start("costed", "--modelled", script="costs on; lock on",
                                                   programs=self.programs_under_mps()))
         self.assertEqual(result["status"], 0, result["text"])
         for part in PARTS:

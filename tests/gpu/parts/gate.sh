@@ -2,8 +2,10 @@
 # The road to gate mode, with our wrapper in front of the installed driver and no server: do PyTorch, CuPy, JAX, Triton
 # and Numba compute the same, by which entries do they launch, and what does a forwarded call cost?
 part_gate() {
-  local drop_in=$bin/../lib/gpushared/drop_in
-  [[ -e $drop_in/libcuda.so.1 ]] || drop_in=$bin/../lib/drop_in
+  local prefix drop_in
+  prefix=$(dirname "$(dirname "$(readlink -f "$bin/gpushared")")")
+  drop_in=$prefix/lib/gpushared/drop_in
+  [[ -e $drop_in/libcuda.so.1 ]] || drop_in=$prefix/lib/drop_in  # Of a build that is not installed.
   gate_bench --drop-in "$drop_in"
   gate_bench --pair --under "time slicing"
   if start_mps; then
