@@ -88,10 +88,10 @@ std::vector<VariableInfo> VariablesOf(const ptx::Module& module) {
 
 std::vector<std::byte> PassedModule::ConstantBytes(std::uint64_t range_base,
                                                    std::uint64_t variables, std::uint64_t control,
-                                                   std::uint64_t fault) {
+                                                   std::uint64_t host_words) {
   ptx::FenceConstant constant = ptx::MakeFenceConstant(range_base, variables);
   constant.control = control;
-  constant.fault = fault;
+  constant.host_words = host_words;
   std::vector<std::byte> bytes(sizeof constant);
   std::memcpy(bytes.data(), &constant, sizeof constant);
   return bytes;

@@ -47,9 +47,10 @@ struct PassedModule {
 
   bool is_fenced() const { return !fence_constant.empty(); }
   // What to write at `fence_constant` for a client's range and where its variables were placed;
-  // `control` and `fault` as ptx::FenceConstant has them, for contained modules.
+  // `control` and `host_words` as ptx::FenceConstant has them, for contained modules.
   static std::vector<std::byte> ConstantBytes(std::uint64_t range_base, std::uint64_t variables,
-                                              std::uint64_t control = 0, std::uint64_t fault = 0);
+                                              std::uint64_t control = 0,
+                                              std::uint64_t host_words = 0);
 };
 
 // kInvalidArgument, with the reason, for modules that cannot be kept in their client's memory.

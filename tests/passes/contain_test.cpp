@@ -395,7 +395,10 @@ std::vector<Turns> AllTurns() {
        11},
       {"loops_in_functions", "L: " + kCallF0 + " bra L;", LoopsInLoops(2, 4000), 1100},
       {"loops_in_functions_in_functions", kCallF0, LoopsInLoops(4, 200), 1100},
-      {"calls_without_loops", "L: " + kCallF0 + " bra L;", CallsOfTwo(22), 64},
+      {"calls_without_loops", "L: " + kCallF0 + " bra L;", CallsOfTwo(22), 1100},
+      {"short_loops_in_functions", "L: " + kCallF0 + " bra L;", LoopsInLoops(1, 40), 1100},
+      {"short_loops_in_functions_in_functions", "L: " + kCallF0 + " bra L;", LoopsInLoops(5, 10),
+       1100},
       {"straight_on", "AGAIN: " + sleeps + "bra AGAIN;", "", 128},
       {"over_the_looks", forward, "", 12},
   };
@@ -445,13 +448,26 @@ TEST(Contained, NoSleepIsLongWhoeverSaysHowLong) {
   EXPECT_THAT(longest, ::testing::ElementsAre(most, most, 20));
 }
 
+// Nobody sets the word that they look at: the driver takes no call.
+TEST(Contained, BlocksThatHaveNotBegunEndWithTheFirstThatLooks) {
+  FenceBench bench(KernelText("red.global.add.u32 [%rd1], 1; L: bra L;"));
+  FenceLaunch launch = Prepare(bench);
+  launch.grid = {1000, 1, 1};
+  std::jthread server([&] {
+    while (Out(bench) == 0) std::this_thread::yield();
+    bench.SetStop(1);
+  });
+  EXPECT_THAT(FaultOf(bench, launch), StartsWith("stopped by the server at line "));
+  EXPECT_EQ(Out(bench), 1u);
+}
+
 TEST(Contained, KernelsThatAreToStopDoNotBegin) {
   FenceBench bench(KernelText("st.global.u32 [%rd1], 1;"));
   const FenceLaunch launch = Prepare(bench);
-  bench.SetStop(1);
+  bench.SetStopAtEntry(1);
   EXPECT_THAT(FaultOf(bench, launch), StartsWith("stopped by the server at line 5 of 'k'"));
   EXPECT_EQ(Out(bench), 0u);
-  bench.SetStop(0);
+  bench.SetStopAtEntry(0);
   EXPECT_EQ(FaultOf(bench, launch), "");
   EXPECT_EQ(Out(bench), 1u);
 }

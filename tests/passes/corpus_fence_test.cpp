@@ -35,7 +35,7 @@ constexpr std::uint64_t kRangeBytes = std::uint64_t{1} << 32;
 // Words that the server shares with kernels.
 struct Words {
   ptx::ContainControl control;
-  ptx::FaultRecord fault;
+  ptx::ContainHostWords host;
 };
 
 // The result of a pass, with its variables in the runtime's memory.
@@ -71,9 +71,9 @@ class FencingBackend : public corpus::Backend {
       Status status = RunProgram(launch, *program);
       GiveVariables(*launch.module, *form);
       if (!status.ok()) return status;
-      if (words_.fault.place != 0) {
+      if (words_.host.fault.place != 0) {
         return {StatusCode::kInternal,
-                ptx::DescribeFault(form->fenced.places, words_.fault).sentence};
+                ptx::DescribeFault(form->fenced.places, words_.host.fault).sentence};
       }
       if (!Equal(passed, wanted)) {
         return {StatusCode::kInternal, "kernel '" + name + (contains ? "' contained" : "' fenced") +
@@ -130,7 +130,7 @@ class FencingBackend : public corpus::Backend {
     run.memory = runtime.window();
     run.memory.variables_base = reinterpret_cast<std::uint64_t>(&words_);
     run.memory.variables_bytes = sizeof words_;
-    words_.fault = {};
+    words_.host.fault = {};
     const std::uint64_t end = run.memory.base + corpus::Runtime::kMemoryBytes;
     words_.control = {.limit = end - ptx::kContainTailBytes};
     const std::atomic<bool> never{false};
@@ -196,7 +196,7 @@ class FencingBackend : public corpus::Backend {
     const std::uint64_t range = form.base / kRangeBytes * kRangeBytes;
     ptx::FenceConstant constant = ptx::MakeFenceConstant(range, form.moved_base);
     constant.control = reinterpret_cast<std::uint64_t>(&words_.control);
-    constant.fault = reinterpret_cast<std::uint64_t>(&words_.fault);
+    constant.host_words = reinterpret_cast<std::uint64_t>(&words_.host);
     const std::uint64_t offset = form.layout.Find(form.fenced.constant)->offset;
     std::memcpy(reinterpret_cast<std::byte*>(form.base + offset), &constant, sizeof constant);
   }

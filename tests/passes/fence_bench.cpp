@@ -145,7 +145,7 @@ void FenceBench::WriteVariables(const Image& image, const Passed* passed) {
   std::ranges::copy(moved, reinterpret_cast<std::byte*>(moved_base_));
   ptx::FenceConstant constant = ptx::MakeFenceConstant(ranges_.client(), moved_base_);
   constant.control = reinterpret_cast<std::uint64_t>(&words_->control);
-  constant.fault = reinterpret_cast<std::uint64_t>(&words_->fault);
+  constant.host_words = reinterpret_cast<std::uint64_t>(&words_->host);
   const ptx::VariablePlacement* place = image.layout.Find(passed->fenced.constant);
   ASSERT_NE(place, nullptr);
   std::memcpy(reinterpret_cast<std::byte*>(image.base) + place->offset, &constant, sizeof constant);
@@ -163,7 +163,7 @@ executor::Launch FenceBench::Prepare(Form form, const FenceLaunch& launch) {
   }
   run.memory.variables_base = moved_base_;
   run.memory.variables_bytes = kWordsBehind + sizeof(Words);
-  words_->fault = {};
+  words_->host.fault = {};
   ptx::ContainControl& control = words_->control;
   control.first_place = control.has_place = control.has_other_place = 0;
   return run;

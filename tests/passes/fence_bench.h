@@ -95,9 +95,10 @@ class FenceBench {
   // Gives module variables their first values and runs the kernel. What went wrong, or "". What
   // contained kernels say of themselves is fault().
   std::string Run(Form form, const FenceLaunch& launch);
-  const ptx::FaultRecord& fault() const { return words_->fault; }
-  // Contained kernels are told to stop: from the start, or by a thread that runs meanwhile.
-  void SetStop(std::uint32_t value) { std::atomic_ref(words_->control.stop).store(value); }
+  const ptx::FaultRecord& fault() const { return words_->host.fault; }
+  // Contained kernels are told to stop while they run, or not to begin.
+  void SetStop(std::uint32_t value) { std::atomic_ref(words_->host.stop).store(value); }
+  void SetStopAtEntry(std::uint32_t value) { std::atomic_ref(words_->control.stop).store(value); }
   // What the last run left in .global variables, in source order.
   std::vector<std::byte> Variables(Form form) const;
   // Launch of a case, its buffers at the start of the client's range with their first contents.
@@ -123,7 +124,7 @@ class FenceBench {
   // Words that the server shares with kernels.
   struct Words {
     ptx::ContainControl control;
-    ptx::FaultRecord fault;
+    ptx::ContainHostWords host;
     alignas(64) std::uint32_t counter = 0;
     alignas(64) std::uint32_t stop = 0;
   };

@@ -113,5 +113,44 @@ TEST(EndlessKernel, OfAContainedClientThatHasLeftEndsAndItsMemoryComesBack) {
   EXPECT_EQ(RunStep(good).ToString(), "Ok");
 }
 
+// A driver that keeps its caller, as some do while a kernel runs.
+class BusyDriver : public ::testing::TestWithParam<bool> {};
+
+TEST_P(BusyDriver, IsALostDeviceThatNamesTheKernelAndTheNextWorkerServes) {
+  const bool contains = GetParam();
+  GpuServer gpu(
+      {.statements = "",
+       .arguments = {"--kernel-limit", "none", "--memory", contains ? "contain" : "fence"}});
+  const Client bad = Connect(gpu.socket(), "bad", SchedulingClass::kNormal);
+  const Client good = Connect(gpu.socket(), "good", SchedulingClass::kNormal);
+  ASSERT_TRUE(RunStep(good).ok());
+  const Result<Module> module = bad.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  const DeviceBuffer flag = *bad.AllocateDevice(4);
+  ASSERT_TRUE(bad.default_stream().Launch(*module->GetKernel("endless"), {}, flag).ok());
+  // The device thread asks for the end of what runs again and again.
+  gpu.Say("slow cuEventQuery 60000");
+  EXPECT_EQ(bad.Synchronize().code(), StatusCode::kDeviceLost);
+  const char* const in_vain =
+      contains ? "for 7 s and did not come back when kernels were told to end; " : "for 5 s; ";
+  for (const Client* client : {&bad, &good}) {
+    const Status lost = RunStep(*client);
+    EXPECT_EQ(lost.code(), StatusCode::kDeviceLost);
+    EXPECT_THAT(
+        lost.message(),
+        AllOf(HasSubstr("device cuda:0 lost with all memory on it: the device thread has "
+                        "been inside of one call of the driver "),
+              HasSubstr(in_vain), HasSubstr("caused by kernel 'endless' [client 1 'bad' pid ")));
+  }
+  EXPECT_EQ(RunStep(Connect(gpu.socket(), "again", SchedulingClass::kNormal)).ToString(), "Ok");
+  EXPECT_THAT(gpu.server().Log(), HasSubstr("exited with code 3: device cuda:0 lost"));
+  EXPECT_THAT(gpu.server().Ctl({"devices", "--json"}).output,
+              HasSubstr("inside of one call of the driver for "));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BusyDriver, ::testing::Bool(), [](const auto& any) {
+  return any.param ? std::string("KernelsToldInVain") : std::string("NoKernelLooks");
+});
+
 }  // namespace
 }  // namespace gpushared::testing

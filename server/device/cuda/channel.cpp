@@ -400,13 +400,17 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
 void Channel::LeaveContained(Item& item) {
   if (item.contained == nullptr) return;
   const auto& work = std::get<LaunchWork>(item.work);
-  const ptx::ToldFault told = item.contained->Leave(work.module->kernels(), work.kernel);
-  if (told.kind == FaultKind::kNone || !item.status.ok()) return;
+  const auto [fault, was_told] = item.contained->Leave(work.module->kernels(), work.kernel);
+  if (fault.kind == FaultKind::kNone || !item.status.ok()) return;
   const std::string what = "kernel '" + ShownName(work.module->kernels()[work.kernel].name) +
-                           "' ended early: " + told.sentence;
-  if (!item.is_killed) item.fault = told.kind;
-  Fail(item, item.is_killed ? Status(StatusCode::kCancelled, "killed on request: " + what)
-                            : Status(StatusCode::kKernelFault, what));
+                           "' ended early: " + fault.sentence;
+  if (item.is_killed) return Fail(item, {StatusCode::kCancelled, "killed on request: " + what});
+  if (was_told) {
+    return Fail(item, {StatusCode::kLimitExceeded,
+                       what + ", with all kernels, since a call of the driver did not return"});
+  }
+  item.fault = fault.kind;
+  Fail(item, {StatusCode::kKernelFault, what});
 }
 
 // All of it has ended, so its counter stands still.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cuda/contain_words.h"
 
+#include <atomic>
+#include <new>
 #include <utility>
 
 namespace gpushared::device::cuda {
@@ -11,19 +13,30 @@ ContainWords::~ContainWords() {
   // A stop word may be on its way.
   (void)context_->Call(driver.CtxSynchronize);
   for (const DeviceAddress chunk : controls_) (void)context_->Call(driver.MemFree, chunk);
-  for (std::byte* const chunk : records_) {
+  if (spare_ != nullptr) hosts_.push_back(spare_);
+  for (std::byte* const chunk : hosts_) {
     (void)context_->Call(driver.MemFreeHost, static_cast<void*>(chunk));
   }
 }
 
-Result<ContainWords::Slot> ContainWords::Take() {
+std::optional<ContainWords::Slot> ContainWords::TakeFree() {
   const MutexLock lock(mutex_);
-  if (free_.empty()) {
-    if (Status status = Grow(); !status.ok()) return status;
-  }
+  if (free_.empty()) return std::nullopt;
   const Slot slot = free_.back();
   free_.pop_back();
   return slot;
+}
+
+Result<ContainWords::Slot> ContainWords::Take() {
+  std::optional<Slot> slot = TakeFree();
+  while (!slot) {
+    const MutexLock growing(growing_);
+    slot = TakeFree();  // Another thread may have brought some.
+    if (slot) break;
+    if (Status status = Grow(); !status.ok()) return status;
+    slot = TakeFree();
+  }
+  return *slot;
 }
 
 void ContainWords::Return(const Slot& slot) {
@@ -31,34 +44,48 @@ void ContainWords::Return(const Slot& slot) {
   free_.push_back(slot);
 }
 
+// Also of modules that have nothing on the device: their next launch clears the word.
+bool ContainWords::TellAllToEnd() {
+  const MutexLock lock(mutex_);
+  for (std::byte* const chunk : hosts_) {
+    for (std::size_t i = 0; i < kSlotsPerChunk; ++i) {
+      auto& words =
+          *std::launder(reinterpret_cast<ptx::ContainHostWords*>(chunk + i * kHostStride));
+      std::atomic_ref(words.stop).store(1, std::memory_order_release);
+    }
+  }
+  return free_.size() < hosts_.size() * kSlotsPerChunk;
+}
+
 Status ContainWords::Grow() {
   static_assert(sizeof(ptx::ContainControl) <= kControlStride &&
-                sizeof(ptx::FaultRecord) <= kRecordStride);
+                sizeof(ptx::ContainHostWords) <= kHostStride);
   const Driver& driver = context_->driver();
-  // Records that an earlier call got, and no control for them, are still there.
-  if (records_.size() == controls_.size()) {
+  if (spare_ == nullptr) {
     void* host = nullptr;
     Status status =
         context_->Try("taking pinned host memory", driver.MemHostAlloc, &host,
-                      std::size_t{kSlotsPerChunk * kRecordStride}, kHostPortable | kHostDeviceMap);
+                      std::size_t{kSlotsPerChunk * kHostStride}, kHostPortable | kHostDeviceMap);
     if (!status.ok()) return status;
-    records_.push_back(static_cast<std::byte*>(host));
+    spare_ = static_cast<std::byte*>(host);
   }
-  DeviceAddress fault = 0;
+  DeviceAddress words = 0;
   Status status = context_->Try("mapping pinned host memory", driver.MemHostGetDevicePointer,
-                                &fault, static_cast<void*>(records_.back()), 0U);
+                                &words, static_cast<void*>(spare_), 0U);
   DeviceAddress control = 0;
   if (status.ok()) {
     status = context_->Try("taking device memory", driver.MemAlloc, &control,
                            std::size_t{kSlotsPerChunk * kControlStride});
   }
   if (!status.ok()) return status;
+  const MutexLock lock(mutex_);
+  std::byte* const hosts = std::exchange(spare_, nullptr);
   controls_.push_back(control);
+  hosts_.push_back(hosts);
   for (std::size_t i = kSlotsPerChunk; i-- > 0;) {
-    std::byte* const record = records_.back() + i * kRecordStride;
     free_.push_back({.control = control + i * kControlStride,
-                     .fault = fault + i * kRecordStride,
-                     .record = new (record) ptx::FaultRecord});
+                     .host_words = words + i * kHostStride,
+                     .host = new (hosts + i * kHostStride) ptx::ContainHostWords});
   }
   return {};
 }

@@ -12,13 +12,25 @@ ContainedLaunches::~ContainedLaunches() {
   words_->Return(slot_);
 }
 
-void ContainedLaunches::ZeroRecord() {
+void ContainedLaunches::ZeroHostWords() {
   // No kernel runs that could write to it, and the next one begins behind a call of the driver.
-  std::atomic_ref(slot_.record->place).store(0, std::memory_order_relaxed);
-  std::atomic_ref(slot_.record->other_place).store(0, std::memory_order_relaxed);
+  for (std::uint32_t* const word :
+       {&slot_.host->fault.place, &slot_.host->fault.other_place, &slot_.host->stop}) {
+    std::atomic_ref(*word).store(0, std::memory_order_relaxed);
+  }
+}
+
+// One that sets the word meanwhile ends a launch that has just begun, at worst: the word is found
+// set when that leaves.
+void ContainedLaunches::NoteTold() {
+  if (state_ != State::kClean) return;
+  if (std::atomic_ref(slot_.host->stop).load(std::memory_order_relaxed) == 0) return;
+  state_ = State::kMustEnd;
+  was_told_ = true;
 }
 
 Result<bool> ContainedLaunches::Enter() {
+  NoteTold();
   if (state_ == State::kMustEnd) {
     if (launches_ > 0) return false;
     if (Status status = Clear(); !status.ok()) return status;
@@ -33,9 +45,11 @@ Result<bool> ContainedLaunches::Enter() {
   return true;
 }
 
-ptx::ToldFault ContainedLaunches::Leave(std::span<const KernelInfo> kernels, std::size_t kernel) {
+ContainedLaunches::Left ContainedLaunches::Leave(std::span<const KernelInfo> kernels,
+                                                 std::size_t kernel) {
   --launches_;
   range_.NoteEnd();
+  NoteTold();
   const std::optional<ptx::FaultRecord> record = Record();
   // Before the stop word is written only a fault of its own ends a launch early.
   const bool is_clean = !record || (state_ == State::kClean && !MayBeOf(*record, kernels, kernel));
@@ -44,8 +58,11 @@ ptx::ToldFault ContainedLaunches::Leave(std::span<const KernelInfo> kernels, std
     if (launches_ > 0) EndAll();
     state_ = State::kMustEnd;
   }
+  Left left;
+  if (!is_clean) left.fault = ptx::DescribeFault(places_, *record);
+  left.was_told = left.fault.is_stop && was_told_;
   GoOn();
-  return is_clean ? ptx::ToldFault() : ptx::DescribeFault(places_, *record);
+  return left;
 }
 
 void ContainedLaunches::Withdraw() {
@@ -60,7 +77,7 @@ void ContainedLaunches::GoOn() {
 }
 
 std::optional<ptx::FaultRecord> ContainedLaunches::Record() const {
-  ptx::FaultRecord& record = *slot_.record;
+  ptx::FaultRecord& record = slot_.host->fault;
   // Each pairs with the barriers of the kernel around its write. What a launch has written is there
   // when its end is known.
   const std::uint32_t other = std::atomic_ref(record.other_place).load(std::memory_order_acquire);
@@ -89,7 +106,9 @@ void ContainedLaunches::Stop() {
 void ContainedLaunches::EndAll() {
   state_ = State::kMustEnd;
   was_written_ = true;
-  // A failure here stops nothing and breaks nothing.
+  // Loops look here, whatever the driver does.
+  std::atomic_ref(slot_.host->stop).store(1, std::memory_order_release);
+  // And blocks that begin there. A failure stops nothing and breaks nothing.
   (void)words_->writes().Write(control() + offsetof(ptx::ContainControl, stop), 1);
 }
 
@@ -98,7 +117,8 @@ Status ContainedLaunches::Clear() {
   constexpr std::size_t kFirst = offsetof(ptx::ContainControl, stop);
   UrgentWrites& writes = words_->writes();
   was_written_ = true;
-  ZeroRecord();
+  was_told_ = false;
+  ZeroHostWords();
   Status status = writes.Fill(control() + kFirst, 0,
                               (sizeof(ptx::ContainControl) - kFirst) / sizeof(std::uint32_t));
   if (status.ok()) status = writes.Mark();

@@ -24,11 +24,12 @@ namespace gpushared::device::cuda {
 // The launches of one contained module that are with the driver, and the words that they share with
 // the device.
 //
-// There is one record, and one word that ends kernels. So a fault, or a Stop, is that of every
-// launch of the module that is with the driver and has not ended: all of them end, early, and the
-// next one waits until they have. They are one client's.
+// There is one record, and one place where kernels look whether they are to end. So a fault, or a
+// Stop, is that of every launch of the module that is with the driver and has not ended: all of
+// them end, early, and the next one waits until they have. They are one client's.
 //
-// Confined to the device thread, made and destroyed elsewhere, when no launch is left.
+// Confined to the device thread, made and destroyed elsewhere, when no launch is left. But any
+// thread may set the stop word (ContainWords::TellAllToEnd), which is found at the next occasion.
 class ContainedLaunches {
  public:
   // Takes the slot, which has to be zeroed before the first launch. `range`: the client's, which
@@ -41,15 +42,18 @@ class ContainedLaunches {
   ~ContainedLaunches();
 
   DeviceAddress control() const { return slot_.control; }
-  DeviceAddress fault() const { return slot_.fault; }
+  DeviceAddress host_words() const { return slot_.host_words; }
   // Before any launch: the host's part of the words.
-  void ZeroRecord();
+  void ZeroHostWords();
 
   // Before a launch goes to the driver. False: it has to wait, to be asked again.
   Result<bool> Enter();
-  // Once it has ended. Returns what it has ended with, or "". `kernels`: of the module; `kernel`:
-  // the launch's.
-  ptx::ToldFault Leave(std::span<const KernelInfo> kernels, std::size_t kernel);
+  struct Left {
+    ptx::ToldFault fault;   // Of kind kNone: it came to its end.
+    bool was_told = false;  // It did nothing wrong: all kernels of the device were told to end.
+  };
+  // Once it has ended. `kernels`: of the module; `kernel`: the launch's.
+  Left Leave(std::span<const KernelInfo> kernels, std::size_t kernel);
   // Instead of that: the driver did not take it.
   void Withdraw();
   // Ends all that has entered, soon.
@@ -69,6 +73,7 @@ class ContainedLaunches {
                std::size_t kernel) const;
   void GoOn();
   void EndAll();
+  void NoteTold();
   Status Clear();
 
   CudaRange& range_;
@@ -77,6 +82,7 @@ class ContainedLaunches {
   const std::vector<ptx::FaultPlace> places_;
   std::size_t launches_ = 0;  // Entered and not left.
   State state_ = State::kClean;
+  bool was_told_ = false;     // By another thread, see NoteTold. Within kMustEnd.
   bool was_written_ = false;  // By our own stream, ever.
 };
 

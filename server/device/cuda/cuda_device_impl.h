@@ -79,6 +79,7 @@ class CudaDevice : public Device {
   void SubmitGraph(const GraphWork& work) override;
   void RequestStop(WorkId id) override { Stop(id, false); }
   void RequestKill(WorkId id) override { Stop(id, true); }
+  bool TellKernelsToEnd() override { return contain_->TellAllToEnd(); }
   std::size_t TakeCompletions(std::span<Completion> out) override;
   bool must_be_polled() const override {
     return in_channels_ > 0 || (context_->is_dead() && !loss_);

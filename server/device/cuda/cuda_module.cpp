@@ -99,7 +99,7 @@ Status CudaModule::Contain(const CudaPrepared& prepared, std::shared_ptr<Contain
   if (!slot.ok()) return slot.status();
   contained_ = std::make_unique<ContainedLaunches>(*range_, std::move(words), *slot,
                                                    prepared.fault_places());
-  contained_->ZeroRecord();
+  contained_->ZeroHostWords();
   constexpr std::array<std::byte, sizeof(ptx::ContainControl)> kZeros{};
   Status status = range_->Write(contained_->control(), kZeros);
   static_assert(offsetof(ptx::ContainControl, limit) == 0);
@@ -229,7 +229,7 @@ Status CudaModule::WriteFence(cuda::Module module) {
   const MappedRange range = range_->mapped();
   const std::vector<std::byte> fence = PassedModule::ConstantBytes(
       range.base, variables_.address, contained_ ? contained_->control() : 0,
-      contained_ ? contained_->fault() : 0);
+      contained_ ? contained_->host_words() : 0);
   if (bytes != fence.size()) {
     return {StatusCode::kInternal, "module refused: the driver says that its fence has " +
                                        std::to_string(bytes) + " bytes, it has " +

@@ -174,7 +174,8 @@ class FunctionContainment {
                       std::vector<FaultPlace>& places)
       : editor_(names, function), function_(function), constant_(constant), places_(places) {}
 
-  std::string Run(FunctionWork& work, bool looks) {
+  std::string Run(FunctionWork& work, bool has_loops) {
+    const bool looks_last = has_loops && !function_.is_entry;
     const Result<ControlFlow> flow = AnalyseControlFlow(function_);
     if (!flow) return std::string(flow.status().message());
     WorkHeights heights(*flow, work);
@@ -183,14 +184,14 @@ class FunctionContainment {
       const auto* instruction = std::get_if<Instruction>(&editor_.At(i));
       if (instruction == nullptr) continue;
       const std::uint32_t line = instruction->position.line;
-      const bool returns = looks && !function_.is_entry && instruction->opcode == "ret";
-      if (heights.LooksBefore(k) || returns) Look(i, line);
+      if (heights.LooksBefore(k)) Look(i, line);
+      if (looks_last && instruction->opcode == "ret") LookBeforeReturn(i, line);
       // Instructions made by passes have no line, and end.
       if (line != 0) Rewrite(i, heights.Descent(k));
       ++k;
     }
-    if (looks && !function_.is_entry) Look(editor_.size(), function_.position.line);
-    if (looks || function_.is_entry) LookAtEntry();
+    if (looks_last) LookBeforeReturn(editor_.size(), function_.position.line);
+    if (function_.is_entry) LookAtEntry();
     if (!left_.empty()) WriteExit();
     editor_.Apply();
     return {};
@@ -249,44 +250,69 @@ class FunctionContainment {
     return Make("mov.u32", {Name(place_), Integer(static_cast<std::int64_t>(places_.size()))});
   }
 
-  // A branch back: the thread looks when it has no work left.
-  void Poll(std::size_t i, std::uint32_t line, std::uint32_t work) {
+  const std::string& LeftWork() {
     if (left_work_.empty()) {
       left_work_ = editor_.NewRegister("b32");
       editor_.InsertAtEntry(Make("mov.u32", {Name(left_work_), Integer(kContainWork)}));
     }
-    const std::string goes_on = editor_.NewRegister("pred");
-    const std::string skip = editor_.NewLabel();
-    Before(i, Make("add.s32", {Name(left_work_), Name(left_work_), Integer(-std::int64_t{work})}));
-    Before(i, Make("setp.gt.s32", {Name(goes_on), Name(left_work_), Integer(0)}));
-    Before(i, MakeIf(goes_on, "bra", {Name(skip)}));
-    Before(i, Make("mov.u32", {Name(left_work_), Integer(kContainWork)}));
+    return left_work_;
+  }
+
+  // A branch back: the thread looks when it has no work left.
+  void Poll(std::size_t i, std::uint32_t line, std::uint32_t work) {
+    const std::string& left = LeftWork();
+    Before(i, Make("add.s32", {Name(left), Name(left), Integer(-std::int64_t{work})}));
+    const std::string skip = SkipAbove(i, 0);
+    Before(i, Make("mov.u32", {Name(left), Integer(kContainWork)}));
     Look(i, line);
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
-  // Line 0 is nowhere in the client's text.
-  void Look(std::size_t i, std::uint32_t line) {
-    const std::string stops = editor_.NewRegister("pred");
-    for (Instruction& instruction : LookAtStop(stops)) Before(i, std::move(instruction));
-    LeaveAt(i, FaultPlace::Kind::kStopped, line == 0 ? function_.position.line : line);
-    Before(i, MakeIf(stops, "bra", {Name(left_)}));
+  // What is left of the work is not the caller's: it counts kReturnWork for the loops here.
+  void LookBeforeReturn(std::size_t i, std::uint32_t line) {
+    const std::string skip = SkipAbove(i, kContainWork - kReturnWork);
+    Look(i, line);
+    editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
-  // `stops`: whether the server wants the kernel to end. It writes the word while kernels run.
-  std::array<Instruction, 3> LookAtStop(const std::string& stops) {
-    const std::string control = editor_.NewRegister("b64"), stop = editor_.NewRegister("b32");
-    return {Make("ld.const.u64",
-                 {Name(control), Address(constant_, OffsetOf(offsetof(FenceConstant, control)))}),
-            Make("ld.volatile.global.u32",
-                 {Name(stop), Address(control, OffsetOf(offsetof(ContainControl, stop)))}),
+  // A branch of threads that have more work left, to the label that it returns.
+  std::string SkipAbove(std::size_t i, std::uint32_t work) {
+    const std::string goes_on = editor_.NewRegister("pred");
+    std::string skip = editor_.NewLabel();
+    Before(i, Make("setp.gt.s32", {Name(goes_on), Name(LeftWork()), Integer(work)}));
+    Before(i, MakeIf(goes_on, "bra", {Name(skip)}));
+    return skip;
+  }
+
+  // Whether the server wants all kernels of the module to end. Line 0 is nowhere in the client's
+  // text.
+  void Look(std::size_t i, std::uint32_t line) {
+    const std::string stops = editor_.NewRegister("pred");
+    for (Instruction& instruction :
+         LookAtStop(stops, offsetof(FenceConstant, host_words), offsetof(ContainHostWords, stop))) {
+      Before(i, std::move(instruction));
+    }
+    LeaveAt(i, FaultPlace::Kind::kStopped, line == 0 ? function_.position.line : line);
+    if (told_.empty()) told_ = editor_.NewLabel();
+    Before(i, MakeIf(stops, "bra", {Name(told_)}));
+  }
+
+  // `stops`: whether the word at `member` of what `pointer` of the FenceConstant points to is set.
+  // Others write it while kernels run; a volatile load takes it from no cache that they do not
+  // reach.
+  std::array<Instruction, 3> LookAtStop(const std::string& stops, std::size_t pointer,
+                                        std::size_t member) {
+    const std::string words = editor_.NewRegister("b64"), stop = editor_.NewRegister("b32");
+    return {Make("ld.const.u64", {Name(words), Address(constant_, OffsetOf(pointer))}),
+            Make("ld.volatile.global.u32", {Name(stop), Address(words, OffsetOf(member))}),
             Make("setp.ne.u32", {Name(stops), Name(stop), Integer(0)})};
   }
 
   // The blocks of a large grid that are still to come end at once.
   void LookAtEntry() {
     const std::string stops = editor_.NewRegister("pred");
-    for (Instruction& instruction : LookAtStop(stops)) {
+    for (Instruction& instruction :
+         LookAtStop(stops, offsetof(FenceConstant, control), offsetof(ContainControl, stop))) {
       editor_.InsertAtEntry(std::move(instruction));
     }
     editor_.InsertAtEntry(SayPlace(FaultPlace::Kind::kStopped, function_.position.line));
@@ -297,18 +323,20 @@ class FunctionContainment {
   void WriteExit() {
     const std::size_t end = editor_.size();
     Before(end, Make("ret"));
+    if (!told_.empty()) WriteTold(end);
     editor_.InsertBefore(end, Label{.position = {}, .name = left_});
     const std::string control = editor_.NewRegister("b64"), record = editor_.NewRegister("b64");
     const std::string known = editor_.NewRegister("b32"), is_known = editor_.NewRegister("pred");
     const std::string is_same = editor_.NewRegister("pred");
     const std::string tells = editor_.NewLabel(), is_later = editor_.NewLabel();
     for (const auto& [to, member] : {std::pair(control, offsetof(FenceConstant, control)),
-                                     std::pair(record, offsetof(FenceConstant, fault))}) {
+                                     std::pair(record, offsetof(FenceConstant, host_words))}) {
       Before(end, Make("ld.const.u64", {Name(to), Address(constant_, OffsetOf(member))}));
     }
     const auto word = [](const std::string& base, std::size_t member) {
       return Address(base, OffsetOf(member));
     };
+    static_assert(offsetof(ContainHostWords, fault) == 0);
     Before(end, Make("atom.global.cas.b32",
                      {Name(known), word(control, offsetof(ContainControl, first_place)), Integer(0),
                       Name(place_)}));
@@ -323,6 +351,18 @@ class FunctionContainment {
     Before(end, MakeIf(is_same, "bra", {Name(tells)}));
     TellPlace(end, word(record, offsetof(FaultRecord, other_place)),
               word(control, offsetof(ContainControl, has_other_place)));
+  }
+
+  // Threads that looked, and were told to end, have blocks that have not begun end, too.
+  void WriteTold(std::size_t end) {
+    const std::string control = editor_.NewRegister("b64"), one = editor_.NewRegister("b32");
+    editor_.InsertBefore(end, Label{.position = {}, .name = told_});
+    Before(end,
+           Make("ld.const.u64",
+                {Name(control), Address(constant_, OffsetOf(offsetof(FenceConstant, control)))}));
+    Before(end, Make("mov.u32", {Name(one), Integer(1)}));
+    Before(end, Make("st.volatile.global.u32",
+                     {Address(control, OffsetOf(offsetof(ContainControl, stop))), Name(one)}));
   }
 
   // The first thread's, ahead of its place.
@@ -362,9 +402,10 @@ class FunctionContainment {
   Function& function_;
   const std::string& constant_;
   std::vector<FaultPlace>& places_;
-  // The label for threads that leave, the register with their place, and the register with the work
-  // left until they look. Each is empty as long as nothing needs it.
-  std::string left_, place_, left_work_;
+  // The labels for threads that leave, and for those of them that were told to, the register with
+  // their place, and the register with the work left until they look. Each is empty as long as
+  // nothing needs it.
+  std::string left_, told_, place_, left_work_;
 };
 
 std::string_view Describe(FaultPlace::Kind kind) {
@@ -409,8 +450,8 @@ std::string WhyNotContained(const CallGraph& calls, const std::vector<const Func
 }
 
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
-                            std::vector<FaultPlace>& places, FunctionWork& work, bool looks) {
-  return FunctionContainment(names, function, constant, places).Run(work, looks);
+                            std::vector<FaultPlace>& places, FunctionWork& work, bool has_loops) {
+  return FunctionContainment(names, function, constant, places).Run(work, has_loops);
 }
 
 ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
@@ -425,7 +466,8 @@ ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& r
       std::string(Describe(place.kind)) + " at line " + std::to_string(place.line) + " of " +
           QuotedName(place.function) + " [" +
           (has_block ? "block " + Describe(record.block) + " " : "") + "thread " +
-          Describe(record.thread) + "]"};
+          Describe(record.thread) + "]",
+      place.kind == FaultPlace::Kind::kStopped};
 }
 
 }  // namespace gpushared::ptx

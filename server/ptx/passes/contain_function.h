@@ -20,11 +20,12 @@ namespace gpushared::ptx {
 std::string WhyNotContained(const CallGraph& calls, const std::vector<const Function*>& reachable);
 
 // Turns traps of a fenced function into an entry of the FaultRecord and an exit. Makes it look at
-// ContainControl::stop after at most kContainWork; kernels also look before they begin. `looks`:
-// FunctionWork::Looks of the function as it was. `constant` names the variable that holds a
-// FenceConstant. Adds to `places` where it may end. Returns why it can't be done, or "".
+// ContainHostWords::stop after at most kContainWork, and kernels at ContainControl::stop before
+// they begin. `has_loops`: FunctionWork::HasLoops of the function as it was. `constant` names the
+// variable that holds a FenceConstant. Adds to `places` where it may end. Returns why it can't be
+// done, or "".
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
-                            std::vector<FaultPlace>& places, FunctionWork& work, bool looks);
+                            std::vector<FaultPlace>& places, FunctionWork& work, bool has_loops);
 
 }  // namespace gpushared::ptx
 

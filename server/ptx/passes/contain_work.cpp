@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/ptx/analysis/memory_access.h"
+#include "server/ptx/passes/contain.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -22,9 +23,8 @@ constexpr std::uint32_t kSleepWork = 512;
 constexpr std::uint32_t kDivisionWork = 64;
 constexpr std::uint32_t kDoubleWork = 8;
 constexpr std::uint32_t kCallWork = 32;
-// Functions of less are like one instruction, which does not look.
-constexpr std::uint32_t kSmallFunctionWork = 4096;
-constexpr std::uint64_t kSmallLocalBytes = 128;
+// The fence zeroes local memory by stores of so many bytes.
+constexpr std::uint64_t kLocalStoreBytes = 4;
 
 constexpr std::array<std::string_view, 5> kDivisions = {"div", "rem", "sqrt", "rcp", "rsqrt"};
 
@@ -95,25 +95,25 @@ const FunctionWork::Known& FunctionWork::Find(const Function& function) {
 
 FunctionWork::Known FunctionWork::Measure(const Function& function) const {
   BackBranches back;
-  std::uint64_t work = 0, local = 0;
-  bool looks = false;
+  std::uint64_t work = 0;
+  bool has_loops = false;
   for (const Statement& statement : *function.body) {
-    looks |= back.Add(statement);
+    has_loops |= back.Add(statement);
     if (const auto* variable = std::get_if<Variable>(&statement)) {
-      if (variable->space == StateSpace::kLocal) local += variable->Bytes();
+      if (variable->space == StateSpace::kLocal) {
+        work += variable->Bytes() / kLocalStoreBytes * kMemoryWork;
+      }
     }
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
     work += WorkOf(*instruction);
     if (instruction->opcode != "call") continue;
     const Function* callee = calls_.FindBody(CalleeName(*instruction));
-    if (callee == nullptr) continue;
-    const Known& known = known_.at(callee);
-    looks |= known.looks;
-    work += known.work;
+    if (callee != nullptr) work += known_.at(callee).work;
   }
-  looks |= work > kSmallFunctionWork || local > kSmallLocalBytes;
-  return {.looks = looks, .work = looks ? 0 : static_cast<std::uint32_t>(work)};
+  // With more it looks on its way, wherever it passes a multiple of that.
+  work = std::min<std::uint64_t>(work, kContainWork) + (has_loops ? kReturnWork : 0);
+  return {.has_loops = has_loops, .work = static_cast<std::uint32_t>(work)};
 }
 
 }  // namespace gpushared::ptx

@@ -21,20 +21,24 @@ inline constexpr std::uint32_t kSleepNsMax = 32768;
 // full of threads that all go different ways: there 65,536 are less than a second (an estimate).
 std::uint32_t WorkOf(const Instruction& instruction);
 
-// The work that functions do between their looks. Borrows the call graph and its module.
+// A function with loops that has done more than this in them since it last looked looks before it
+// returns. So its caller can count it as this and what it does outside of loops.
+inline constexpr std::uint32_t kReturnWork = 8192;
+
+// The most work that functions do after their last look, which is their caller's. Borrows the call
+// graph and its module.
 class FunctionWork {
  public:
   explicit FunctionWork(const CallGraph& calls) : calls_(calls) {}
 
-  // Whether the function looks for itself, first and last: it has loops, much to do or much local
-  // memory to zero, or calls what looks.
-  bool Looks(const Function& function) { return Find(function).looks; }
-  // Of an instruction; of a call with what the callee does, if that does not look.
+  // Whether it has loops of its own. How often they turn no text tells.
+  bool HasLoops(const Function& function) { return Find(function).has_loops; }
+  // Of an instruction; of a call with the callee's.
   std::uint32_t Of(const Instruction& instruction);
 
  private:
   struct Known {
-    bool looks = true;  // Functions in a circle are not contained anyway.
+    bool has_loops = false;
     std::uint32_t work = 0;
   };
   const Known& Find(const Function& function);

@@ -381,7 +381,7 @@ class ModuleFence {
       if (made.reason.empty()) made.reason = FenceFunction(names_, made.function, facts_);
       if (facts_.contains && made.reason.empty()) {
         made.reason = ContainFunction(names_, made.function, facts_.constant, result_.places, work_,
-                                      work_.Looks(function));
+                                      work_.HasLoops(function));
       }
     }
     return found->second;
@@ -508,7 +508,7 @@ FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t variable
   return {.base_high = static_cast<std::uint32_t>(range_base / kWordBytes),
           .variables = variables,
           .control = 0,
-          .fault = 0};
+          .host_words = 0};
 }
 
 Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes) {

@@ -27,10 +27,10 @@ struct FenceConstant {
   std::uint32_t never = 0xffffffff;
   std::uint32_t base_high = 0;
   std::uint64_t variables = 0;  // Where the module's variables (Fenced::variables) were placed.
-  // Device addresses of a ContainControl and a FaultRecord (contain.h); fenced kernels read
+  // Device addresses of a ContainControl and of ContainHostWords (contain.h); fenced kernels read
   // neither.
   std::uint64_t control = 0;
-  std::uint64_t fault = 0;
+  std::uint64_t host_words = 0;
 };
 static_assert(sizeof(FenceConstant) == 32);
 

@@ -30,6 +30,9 @@ st.global.u32 [%rd2+50000], 9; ret; }
 .entry fills_variable(.param .u64 a) {
 .reg .b64 %rd<4>; mov.u64 %rd1, variable; st.global.u64 [%rd1], -1; ret; }
 .entry traps_too(.param .u64 a) { trap; }
+.entry reads_through(.param .u64 a) {
+.reg .b64 %rd<4>; .reg .b32 %r<2>; ld.param.u64 %rd0, [a]; ld.global.u64 %rd1, [%rd0];
+ld.global.u32 %r0, [%rd1]; st.global.u32 [%rd0+8], %r0; ret; }
 )";
 
 }  // namespace gpushared::device

@@ -26,6 +26,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class ContainedClient : public CudaDeviceTest {
@@ -103,6 +104,10 @@ class ContainedClient : public CudaDeviceTest {
   std::uint64_t At(std::uint64_t offset) const { return tenant_.At(offset); }
   static const ContainedLaunches& LaunchesOf(const Tenant& tenant) {
     return *static_cast<const CudaModule&>(*tenant.module).contained();
+  }
+  // The word in which a kernel says where it ended early.
+  static std::uint64_t PlaceOf(const Tenant& tenant) {
+    return LaunchesOf(tenant).host_words() + offsetof(ptx::FaultRecord, place);
   }
   static std::uint64_t LimitOf(const device::Module& module) {
     std::uint64_t limit = 0;
@@ -216,11 +221,98 @@ TEST_F(ContainedClient, AKillIsNeverLostBetweenTwoLaunches) {
   }
 }
 
+// ---- a driver that takes no call
+
+// Another thread is in a call of the driver, as long as this lives; all others wait for it.
+class BusyDriver {
+ public:
+  explicit BusyDriver(Device& gpu) {
+    EXPECT_EQ(fake_cuda_script("slow cuMemAddressReserve 1500"), nullptr);
+    caller_ = std::jthread([this, &gpu] {
+      begins_ = true;
+      EXPECT_TRUE(gpu.CreateSpace({.quota_bytes = 2 * kMebibyte}).ok());
+      has_returned_ = true;
+    });
+    while (!begins_) std::this_thread::yield();
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  ~BusyDriver() {
+    caller_.join();
+    EXPECT_EQ(fake_cuda_script("slow cuMemAddressReserve 0"), nullptr);
+  }
+  bool has_returned() const { return has_returned_; }
+
+ private:
+  std::atomic<bool> begins_ = false, has_returned_ = false;
+  std::jthread caller_;
+};
+
+TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCall) {
+  const Tenant other = NewContained();
+  const WorkId endless = Submit("endless", At(0), 1, 1000);
+  const LaunchWork beside = Work(other, "endless", other.At(0), 2);
+  gpu().Submit(beside);
+  WaitForWord(0, 1);
+  {
+    const BusyDriver driver(gpu());
+    EXPECT_TRUE(gpu().TellKernelsToEnd());
+    while (WordAt(PlaceOf(tenant_)).load() == 0) std::this_thread::yield();
+    EXPECT_FALSE(driver.has_returned());
+  }
+  for (const WorkId id : {endless, beside.id}) {
+    const Status ended = Await(id).status;
+    EXPECT_EQ(ended.code(), StatusCode::kLimitExceeded);
+    EXPECT_THAT(
+        std::string(ended.message()),
+        AllOf(HasSubstr("kernel 'endless' ended early: stopped by the server at line 13 of"),
+              HasSubstr(", with all kernels, since a call of the driver did not return")));
+  }
+  EXPECT_EQ(Word(0), 1U) << "blocks that had not begun end at once";
+  ExpectOk(Run("fine", At(64)));
+  EXPECT_EQ(gpu().loss(), nullptr);
+}
+
+TEST_F(ContainedClient, AKillEndsItsKernelBeforeTheDriverTakesTheCallForIt) {
+  const WorkId endless = Submit("endless", At(0));
+  WaitForWord(0, 1);
+  {
+    const BusyDriver driver(gpu());
+    std::jthread watcher([&] {
+      while (WordAt(PlaceOf(tenant_)).load() == 0) std::this_thread::yield();
+      EXPECT_FALSE(driver.has_returned());
+    });
+    gpu().RequestKill(endless);
+  }
+  EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
+  ExpectOk(Run("fine", At(64)));
+}
+
+TEST_F(ContainedClient, WhatKernelsWereToldEndsNothingThatComesLater) {
+  const Tenant other = NewContained();
+  ExpectOk(Run("fine", At(0)));
+  EXPECT_TRUE(gpu().TellKernelsToEnd());
+  ExpectOk(Run("fine", At(64)));
+  EXPECT_EQ(Word(64), 7U);
+  const LaunchWork beside = Work(other, "fine", other.At(0), 2);
+  gpu().Submit(beside);
+  ExpectOk(Await(beside.id).status);
+  auto later = Load(*tenant_.space, kContainedKernels);
+  ASSERT_TRUE(later.ok());
+  EXPECT_EQ(WordAt(static_cast<const CudaModule&>(**later).contained()->host_words() +
+                   offsetof(ptx::ContainHostWords, stop))
+                .load(),
+            0U);
+  // A trap afterwards is a trap.
+  ExpectTrap(Run("traps", At(0), 4));
+}
+
 TEST_F(ContainedClient, OnlyContainedLaunchesCanBeKilled) {
   EXPECT_FALSE(gpu().info().can_kill);
   EXPECT_TRUE(gpu().CanKill(Work(tenant_, "fine", At(0))));
   const Tenant free = NewTenant();
   EXPECT_FALSE(gpu().CanKill(StoreWork(free, free.At(0), 1)));
+  tenant_ = {};
+  EXPECT_FALSE(gpu().TellKernelsToEnd()) << "none is here that looks";
 }
 
 TEST_F(ContainedClient, ALaunchThatTheDriverRefusesEndsNobodyElse) {
@@ -454,9 +546,19 @@ st.global.u64 [%rd1+50000], 9; ret; }
 TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
   const ContainedLaunches& launches = LaunchesOf(tenant_);
   for (const std::uint64_t word :
-       {launches.control() + offsetof(ptx::ContainControl, stop), launches.fault()}) {
+       {launches.control() + offsetof(ptx::ContainControl, stop), launches.host_words(),
+        launches.host_words() + offsetof(ptx::ContainHostWords, stop)}) {
     ExpectOk(Run("fine", word));
     EXPECT_EQ(WordAt(word).load(), 0U);
+  }
+  // Nor do they read them. The block of a record without a place means nothing.
+  const std::uint64_t block = launches.host_words() + offsetof(ptx::FaultRecord, block);
+  WordAt(block) = 0x5ec7e7;
+  for (const std::uint64_t word : {launches.control(), block}) {
+    EXPECT_NE(WordAt(word).load(), 0U);
+    std::memcpy(reinterpret_cast<void*>(At(0)), &word, sizeof word);
+    ExpectOk(Run("reads_through", At(0)));
+    EXPECT_NE(Word(8), WordAt(word).load());
   }
 }
 
