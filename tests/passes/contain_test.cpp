@@ -191,6 +191,34 @@ TEST(Contained, AtomicOperationsLeaveOtherMemoryAlone) {
   EXPECT_THAT(ptx::Print(contained->module), Not(HasSubstr("isspacep")));
 }
 
+// Hardware may have memory of its own below. What the executor has there begins with address 0, so
+// only the text shows it. A .func cannot know where its kernel's shared memory begins.
+TEST(Contained, SharedAccessesOfKernelsStayAboveTheirFirstVariable) {
+  const auto module =
+      ptx::Parse(KernelText("mov.u32 %r1, 0; st.shared.u32 [%r1], 6; ld.shared.u32 %r2, "
+                            "[%r1+0x3fc]; st.shared.u32 [s], 6;",
+                            ".shared .align 4 .b8 t[64]; .shared .align 4 .b8 s[64];"));
+  ASSERT_TRUE(module) << module.status().message();
+  const auto contained = ptx::Contain(*module, kRangeBytes);
+  ASSERT_TRUE(contained) << contained.status().message();
+  const ptx::Function* kernel = contained->module.FindFunction("k");
+  ASSERT_NE(kernel, nullptr);
+  std::string begin;
+  int clamped = 0;
+  for (const ptx::Statement& statement : *kernel->body) {
+    const auto* instruction = std::get_if<ptx::Instruction>(&statement);
+    if (instruction == nullptr) continue;
+    // The start of what is zeroed, as ZeroShared computes it.
+    const std::vector<ptx::Operand>& operands = instruction->operands;
+    if (instruction->opcode == "and" && begin.empty()) begin = operands[0].text;
+    if (instruction->opcode == "mov" && operands[1].text == begin) begin = operands[0].text;
+    if (instruction->opcode != "max") continue;
+    EXPECT_EQ(operands[2].text, begin);
+    ++clamped;
+  }
+  EXPECT_EQ(clamped, 2) << "the third is where it may be";
+}
+
 // The bytes right at the ends of memory are the client's, and stay so.
 TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
   FenceBench bench(KernelText(

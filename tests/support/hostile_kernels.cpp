@@ -57,6 +57,9 @@ constexpr HostileKernel kHostile[] = {
     {"assert", "call __assertfail, (%rd2, %rd2, %r9, %rd2, %rd2);", kAssert, kFaults, kFaults,
      "failed assertion at line 13 of 'k'"},
     {"shared_overflow", "mov.u32 %r1, s; st.shared.u32 [%r1+0x100000], 6;", kShared, kFaults},
+    {"shared_start", "st.shared.u32 [0], 6; st.shared.u32 [0x3fc], 6;", kShared},
+    {"before_shared", "mov.u32 %r1, 0; st.shared.u32 [%r1], 6; st.shared.u32 [%r1+0x3fc], 6;",
+     kShared},
     {"local_overflow",
      ".local .align 8 .b8 l[16]; mov.u64 %rd4, l; add.s64 %rd4, %rd4, 0x100000;\n"
      "st.local.u32 [%rd4], 6;"},

@@ -368,6 +368,7 @@ class ModuleFence {
   struct Made {
     Function function;
     std::string reason;
+    std::string shared_begin;  // See FenceFunction.
   };
 
   // The fenced form of a function, made once.
@@ -378,7 +379,8 @@ class ModuleFence {
       made.function = function;
       made.reason = plain_names_.WhyNot(function);
       if (made.reason.empty()) made.reason = KeepKnownDirectives(made.function);
-      if (made.reason.empty()) made.reason = FenceFunction(names_, made.function, facts_);
+      if (made.reason.empty())
+        made.reason = FenceFunction(names_, made.function, facts_, made.shared_begin);
       if (facts_.contains && made.reason.empty()) {
         made.reason = ContainFunction(names_, made.function, facts_.constant, result_.places, work_,
                                       work_.HasLoops(function));
@@ -427,7 +429,7 @@ class ModuleFence {
       needs_room_ = true;
     }
     FunctionEditor editor(names_, form.function);
-    ZeroShared(editor, shared, facts_.dynamic_shared, names_dynamic);
+    ZeroShared(editor, shared, facts_.dynamic_shared, names_dynamic, form.shared_begin);
     editor.Apply();
     needs_dynamic_ = true;
   }

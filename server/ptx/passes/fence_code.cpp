@@ -216,6 +216,10 @@ std::string FenceCode::ClampShared(std::size_t at, const std::string& word, std:
     from = place;
   }
   Add(at, "min.u32", {Name(place), Name(from), Name(last)});
+  if (is_kernel_) {
+    if (shared_begin_.empty()) shared_begin_ = NewWord();
+    Add(at, "max.u32", {Name(place), Name(place), Name(shared_begin_)});
+  }
   return Aligned(at, place, alignment);
 }
 

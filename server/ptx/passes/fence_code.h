@@ -85,13 +85,19 @@ class FenceCode {
     first_parameter_ = std::move(first);
     parameter_bytes_ = bytes;
   }
+
+  // It is a kernel, of which ZeroShared knows where its shared memory begins; of a .func, which
+  // several kernels may call, nobody does.
+  void SetKernel() { is_kernel_ = true; }
+
   // The array that holds all local variables.
   void SetLocal(const Variable* local) { local_ = local; }
   // `word` + `immediate`, when that lies in the array with `bytes` behind it; else some place in
   // it. The array has at least as many.
   std::string ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
                          std::uint32_t bytes, std::uint32_t alignment);
-  // The same with the block's shared memory, of at most kSharedRoomBytes.
+  // The same with the block's shared memory, of at most kSharedRoomBytes. In kernels; in a .func it
+  // may lie before that, where newer hardware has memory of its own.
   std::string ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
                           std::uint32_t bytes, std::uint32_t alignment);
   // The same with the parameters of a kernel, of which `first` is the first; 64 bits wide.
@@ -107,6 +113,8 @@ class FenceCode {
   // Where the module's variables lie, and where the block's shared memory ends (32 bits).
   const std::string& Variables();
   const std::string& SharedEnd();
+  // The register that is to have that; empty: none.
+  const std::string& shared_begin() const { return shared_begin_; }
   bool has_clamped_local() const { return !local_base_.empty(); }
 
   void Finish();
@@ -122,8 +130,9 @@ class FenceCode {
   const Variable* local_ = nullptr;
   std::string first_parameter_;
   std::uint64_t parameter_bytes_ = 0;  // 0: there are no generic addresses of them.
+  bool is_kernel_ = false;
   // Registers loaded at the entry; empty as long as nothing needs them.
-  std::string base_, limit_, variables_, local_base_, shared_end_;
+  std::string base_, limit_, variables_, local_base_, shared_begin_, shared_end_;
   std::uint32_t masks_ = 0;
   std::map<std::uint32_t, std::string> shared_last_;  // By bytes behind it.
 };

@@ -52,7 +52,7 @@ class FunctionFence {
         function_(function),
         facts_(facts) {}
 
-  std::string Run() {
+  std::string Run(std::string& shared_begin) {
     CheckDeclarations();
     Result<ControlFlow> flow = AnalyseControlFlow(function_);
     if (!flow) return std::string(flow.status().message());
@@ -68,6 +68,7 @@ class FunctionFence {
       return known.name.find('@') != std::string::npos;
     });
     NoteVariables();
+    if (function_.is_entry) code_.SetKernel();
     locals_.emplace(*flow_);
     locals_->Merge(names_, editor_, facts_.contains ? kWidestAccess : 1);
     code_.SetLocal(locals_->array());
@@ -85,6 +86,7 @@ class FunctionFence {
       ZeroLocal(editor_, *locals);
     }
     code_.Finish();
+    shared_begin = code_.shared_begin();
     editor_.Apply();
     return {};
   }
@@ -677,8 +679,9 @@ const Instruction* MakesGenericParameter(const Function& function) {
   return nullptr;
 }
 
-std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts) {
-  return FunctionFence(names, function, facts).Run();
+std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts,
+                          std::string& shared_begin) {
+  return FunctionFence(names, function, facts).Run(shared_begin);
 }
 
 }  // namespace gpushared::ptx

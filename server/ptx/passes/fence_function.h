@@ -50,8 +50,10 @@ inline constexpr std::uint32_t kSharedRoomBytes = 128;
 const Instruction* MakesGenericParameter(const Function& function);
 
 // Rewrites the body; returns why it can't be done ("line 12: ..."), or "". The function is not to
-// be used after a failure.
-std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts);
+// be used after a failure. `shared_begin`: set to the register in which a kernel wants the start of
+// its shared memory, if it wants it (ZeroShared).
+std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts,
+                          std::string& shared_begin);
 
 }  // namespace gpushared::ptx
 

@@ -463,7 +463,7 @@ void ZeroLocal(FunctionEditor& editor, const Variable& local) {
 }
 
 void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variables,
-                const std::string& dynamic, bool has_tail) {
+                const std::string& dynamic, bool has_tail, const std::string& begin) {
   Writer writer(editor);
   const std::string start = writer.Copy(Name(dynamic)), end = writer.Word();
   writer.Add("mov.u32", {Name(end), Name("%dynamic_smem_size")});
@@ -473,6 +473,7 @@ void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variable
   }
   // Shared memory begins at a multiple of more than this, so all before it is still the block's.
   writer.Add("and.b32", {Name(start), Name(start), Integer(-std::int64_t{kZeroedBytes})});
+  if (!begin.empty()) writer.Add("mov.u32", {Name(begin), Name(start)});
   const auto [thread, threads] = writer.Thread();
   const std::string at = writer.Word(), step = writer.Word();
   writer.Add("mad.lo.u32", {Name(at), Name(thread), Integer(kZeroedBytes), Name(start)});

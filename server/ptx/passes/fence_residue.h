@@ -23,9 +23,9 @@ void ZeroLocal(FunctionEditor& editor, const Variable& local);
 // Shared memory from the first of `variables` (static ones) to the end of the dynamic part, of
 // which `dynamic` is the start, aligned to kZeroedBytes: by all threads of the block together, with
 // a barrier behind it. Kernels only. Without `has_tail` the last size % kZeroedBytes bytes of the
-// dynamic part are left out.
+// dynamic part are left out. `begin`: a register that gets the start of it all; empty: none.
 void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variables,
-                const std::string& dynamic, bool has_tail);
+                const std::string& dynamic, bool has_tail, const std::string& begin);
 
 // Whatever the function may read unwritten: registers, bytes of parameters that calls pass,
 // results. `flow` is the function's, and `statements` has the place of each of its instructions in
