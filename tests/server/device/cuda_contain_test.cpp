@@ -105,10 +105,6 @@ class ContainedClient : public CudaDeviceTest {
   static const ContainedLaunches& LaunchesOf(const Tenant& tenant) {
     return *static_cast<const CudaModule&>(*tenant.module).contained();
   }
-  // The word in which a kernel says where it ended early.
-  static std::uint64_t PlaceOf(const Tenant& tenant) {
-    return LaunchesOf(tenant).host_words() + offsetof(ptx::FaultRecord, place);
-  }
   static std::uint64_t LimitOf(const device::Module& module) {
     std::uint64_t limit = 0;
     const auto address = static_cast<const CudaModule&>(module).contained()->control();
@@ -223,27 +219,37 @@ TEST_F(ContainedClient, AKillIsNeverLostBetweenTwoLaunches) {
 
 // ---- a driver that takes no call
 
-// Another thread is in a call of the driver, as long as this lives; all others wait for it.
+// A call of another thread that waits for what runs, and for which all others wait: as long as this
+// lives, or the kernel.
 class BusyDriver {
  public:
-  explicit BusyDriver(Device& gpu) {
-    EXPECT_EQ(fake_cuda_script("slow cuMemAddressReserve 1500"), nullptr);
-    caller_ = std::jthread([this, &gpu] {
-      begins_ = true;
-      EXPECT_TRUE(gpu.CreateSpace({.quota_bytes = 2 * kMebibyte}).ok());
-      has_returned_ = true;
-    });
-    while (!begins_) std::this_thread::yield();
-    std::this_thread::sleep_for(milliseconds(100));
+  BusyDriver() {
+    EXPECT_EQ(fake_cuda_script("lock on"), nullptr);
+    caller_ = std::jthread([this] { Call(); });
+    while (fake_cuda_lock_free_at() == 0) std::this_thread::yield();
   }
   ~BusyDriver() {
     caller_.join();
-    EXPECT_EQ(fake_cuda_script("slow cuMemAddressReserve 0"), nullptr);
+    EXPECT_EQ(fake_cuda_script("lock off"), nullptr);
   }
   bool has_returned() const { return has_returned_; }
 
  private:
-  std::atomic<bool> begins_ = false, has_returned_ = false;
+  void Call() {
+    const auto driver = Driver::Load();
+    ASSERT_TRUE(driver.ok());
+    Context context = nullptr;
+    DeviceAddress address = 0;
+    EXPECT_EQ((*driver)->DevicePrimaryCtxRetain(&context, 0), Code::kSuccess);
+    EXPECT_EQ((*driver)->CtxSetCurrent(context), Code::kSuccess);
+    EXPECT_EQ((*driver)->MemAlloc(&address, 4096), Code::kSuccess);
+    has_returned_ = true;
+    EXPECT_EQ((*driver)->MemFree(address), Code::kSuccess);
+    EXPECT_EQ((*driver)->CtxSetCurrent(nullptr), Code::kSuccess);
+    EXPECT_EQ((*driver)->DevicePrimaryCtxRelease(0), Code::kSuccess);
+  }
+
+  std::atomic<bool> has_returned_ = false;
   std::jthread caller_;
 };
 
@@ -254,10 +260,14 @@ TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCa
   gpu().Submit(beside);
   WaitForWord(0, 1);
   {
-    const BusyDriver driver(gpu());
-    EXPECT_TRUE(gpu().TellKernelsToEnd());
-    while (WordAt(PlaceOf(tenant_)).load() == 0) std::this_thread::yield();
-    EXPECT_FALSE(driver.has_returned());
+    const BusyDriver driver;
+    std::jthread watcher([&] {
+      std::this_thread::sleep_for(milliseconds(50));
+      EXPECT_FALSE(driver.has_returned());
+      EXPECT_TRUE(gpu().TellKernelsToEnd());
+    });
+    // This thread stands in the driver until that.
+    (void)Await(endless);
   }
   for (const WorkId id : {endless, beside.id}) {
     const Status ended = Await(id).status;
@@ -272,15 +282,12 @@ TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCa
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-TEST_F(ContainedClient, AKillEndsItsKernelBeforeTheDriverTakesTheCallForIt) {
+// The call for blocks to come is taken when that kernel has ended.
+TEST_F(ContainedClient, AKillEndsAKernelForWhichTheDriverWaits) {
   const WorkId endless = Submit("endless", At(0));
   WaitForWord(0, 1);
   {
-    const BusyDriver driver(gpu());
-    std::jthread watcher([&] {
-      while (WordAt(PlaceOf(tenant_)).load() == 0) std::this_thread::yield();
-      EXPECT_FALSE(driver.has_returned());
-    });
+    const BusyDriver driver;
     gpu().RequestKill(endless);
   }
   EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
