@@ -257,6 +257,98 @@ TEST_P(IndirectCalls, WhatCannotBeCheckedIsRefused) {
   EXPECT_THAT(unsupported(kPrototype, "call k, (a, a);"), HasSubstr("call of 'k'"));
 }
 
+// Functions whose parameters and results are registers, and calls that pass registers and numbers
+// to parameters of either kind: by name, through a prototype and through a list of targets.
+constexpr const char* kInRegisters = R"(.version 8.3
+.target sm_80
+.address_size 64
+.func (.reg .u32 r) factorial(.reg .u32 n)
+{
+  .reg .pred q; .reg .u32 rest;
+  mov.u32 r, 1;
+  setp.eq.u32 q, n, 0;
+  @q ret;
+  sub.u32 rest, n, 1;
+  call (rest), factorial, (rest);
+  mul.lo.u32 r, rest, n;
+}
+.func (.reg .u64 w) sum(.reg .f32 a, .reg .u64 b, .reg .u32 c)
+{
+  .reg .u64 t;
+  add.u32 c, c, 1;
+  cvt.u64.u32 w, c;
+  add.u64 w, w, b;
+  add.f32 a, a, a;
+  cvt.rzi.u64.f32 t, a;
+  add.u64 w, w, t;
+  ret;
+}
+.func (.param .align 8 .b8 out[16]) add_to(.reg .u64 place, .param .align 8 .b8 in[16])
+{
+  .reg .b32 x, y;
+  ld.param.v2.u32 {x, y}, [in+8];
+  add.u32 x, x, y;
+  st.global.u32 [place], x;
+  st.param.u32 [out+4], x;
+  ret;
+}
+.func (.reg .u32 r) by_seven(.reg .u32 a) { mul.lo.u32 r, a, 7; ret; }
+.func (.param .b32 r) plain(.param .b32 a) { .reg .b32 x; ld.param.b32 x, [a]; st.param.b32 [r], x; ret; }
+.global .u64 table[1] = {add_to};
+.visible .entry check(.param .u64 results)
+{
+  .reg .b64 o, t, w, code; .reg .b32 n, v, u; .reg .pred p;
+  ld.param.u64 o, [results];
+  mov.u32 n, %tid.x;
+  mad.wide.u32 o, n, 32, o;
+  and.b32 v, n, 7;
+  call (v), factorial, (v);
+  st.global.u32 [o], v;
+  setp.lt.u32 p, n, 20;
+  mov.u64 w, 5;
+  @p call (w), sum, (1.5, (1<<33)+1, n);
+  st.global.u64 [o+8], w;
+  ld.global.u64 code, [table];
+  add.u64 t, o, 16;
+  {
+    .param .align 8 .b8 in[16]; .param .align 8 .b8 out[16];
+    PROTO: .callprototype (.param .align 8 .b8 _[16]) _ (.reg .u64 _, .param .align 8 .b8 _[16]);
+    st.param.v2.u32 [in+8], {n, 100};
+    call (out), code, (t, in), PROTO;
+    ld.param.u32 u, [out+4];
+  }
+  st.global.u32 [o+20], u;
+  mov.u64 code, by_seven;
+  LIST: .calltargets by_seven;
+  call (u), code, (n), LIST;
+  st.global.u32 [o+24], u;
+  call (u), plain, (n);
+  call (_), plain, (7);
+  st.global.u32 [o+28], u;
+  ret;
+})";
+
+TEST_P(IndirectCalls, ParametersMayBeRegisters) {
+  launcher.Load(kInRegisters);
+  struct Results {
+    u32 factorial, unused;
+    u64 sum;
+    u32 stored, returned, by_seven, plain;
+  };
+  auto* out = launcher.Allocate<Results>(80);
+  Run("check", {1, 1, 1}, {80, 1, 1}, out);
+  for (u32 n = 0; n < 80; ++n) {
+    u32 factorial = 1;
+    for (u32 k = n % 8; k > 1; --k) factorial *= k;
+    EXPECT_EQ(out[n].factorial, factorial);
+    EXPECT_EQ(out[n].sum, n < 20 ? (u64{1} << 33) + 5 + n : 5);
+    EXPECT_EQ(out[n].stored, n + 100);
+    EXPECT_EQ(out[n].returned, n + 100);
+    EXPECT_EQ(out[n].by_seven, n * 7);
+    EXPECT_EQ(out[n].plain, n);
+  }
+}
+
 GPUSHARED_INSTANTIATE_FLAVOURS(IndirectCalls);
 
 }  // namespace

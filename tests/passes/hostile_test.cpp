@@ -95,6 +95,10 @@ constexpr Attack kAttacks[] = {
      "{ .reg .b64 %t; mov.u64 %t, %rd2; st.global.u32 [%t], 6; }"},
     {"in_a_function", "{ .param .b64 a; st.param.b64 [a], %rd2; call f, (a); }",
      ".func f(.param .b64 p) { .reg .b64 %a; ld.param.b64 %a, [p]; st.global.u32 [%a], 6; ret; }"},
+    {"in_a_function_of_registers", "call f, (%rd2, 6);",
+     ".func f(.reg .u64 a, .reg .b32 n) { st.global.u32 [a], n; ret; }"},
+    {"in_a_result_of_registers", "call (%rd4), f, (%rd2); st.global.u32 [%rd4], 6;",
+     ".func (.reg .u64 r) f(.reg .u64 a) { mov.u64 r, a; }"},
     {"variable_as_base",
      "mov.u64 %rd4, g; sub.s64 %rd5, %rd2, %rd4; add.s64 %rd6, %rd4, %rd5;\n"
      "st.global.u32 [%rd6], 6;",

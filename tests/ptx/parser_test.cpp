@@ -194,7 +194,7 @@ TEST(Parser, ReadsFunctionHeads) {
   EXPECT_EQ(module.FindFunction("vprintf"), nullptr);
   const auto& f = std::get<Function>(module.items[1]);
   EXPECT_EQ(f.attributes, ".attribute(.unified(1, 2))");
-  EXPECT_EQ(f.returns[0].space, StateSpace::kRegister);
+  EXPECT_EQ(f.returns[0].space, StateSpace::kParameter);  // register_parameters.h
   EXPECT_EQ(f.performance[0].text, ".noreturn");
   const Function* k = module.FindFunction("k");
   ASSERT_NE(k, nullptr);

@@ -14,6 +14,7 @@
 #include "server/ptx/text/initializer.h"
 #include "server/ptx/text/lexer.h"
 #include "server/ptx/text/literal.h"
+#include "server/ptx/text/register_parameters.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -767,7 +768,10 @@ Result<Module> Parse(std::string_view text) {
                                                   " bytes, at most " +
                                                   std::to_string(kTextBytesMax) + " are read");
   }
-  return Parser(text).Run();
+  Result<Module> module = Parser(text).Run();
+  if (!module) return module;
+  if (Status lowered = LowerRegisterParameters(*module); !lowered.ok()) return lowered;
+  return module;
 }
 
 Result<Function> ParsePrototype(std::string_view directive_text) {
