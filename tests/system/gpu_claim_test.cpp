@@ -81,6 +81,32 @@ TEST(GpuClaims, LowKernelsAreStoppedForHighOnesAndLoseNoBlock) { StopsForHigh({}
 
 TEST(GpuClaims, FencedOnesToo) { StopsForHigh({"--memory", "fence"}); }
 
+// A driver's loads may wait for all that runs, and keep the word that stops it waiting.
+TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
+  GpuServer gpu({.statements = "sms 16; lock on", .has_compiler = true});
+  const ClaimTenant high(gpu, SchedulingClass::kHigh, "idle");
+  ClaimTenant low(gpu, SchedulingClass::kLow, "patient");
+  const Client loader = *Client::Connect(
+      {.name = "loader", .scheduling_class = SchedulingClass::kNormal, .socket = gpu.socket()});
+  std::uint32_t launches = 0;
+  // The claimed form is compiled in the background, and a load may come too late: several tries.
+  for (; launches < 100 && StopsOf(gpu, "patient") < 2; ++launches) {
+    ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const Result<Module> module = loader.LoadModuleFile(GPUSHARED_CLAIM_KERNELS);
+    ASSERT_TRUE(module.ok()) << module.status().ToString();
+    const Status patient = low.client.Synchronize();
+    ASSERT_TRUE(patient.ok()) << patient.ToString();
+  }
+  EXPECT_GE(StopsOf(gpu, "patient"), 2U) << gpu.server().Log();
+  std::vector<std::uint32_t> runs(kBlocks);
+  ASSERT_TRUE(
+      low.client.default_stream().CopyToHost(runs.data(), low.runs.address(), kBlocks * 4).ok());
+  ASSERT_TRUE(low.client.Synchronize().ok());
+  EXPECT_EQ(runs, std::vector<std::uint32_t>(kBlocks, launches))
+      << "each block once in each launch";
+}
+
 // The worker has everybody's memory: it parses nothing that a client wrote.
 TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
   for (const std::string isolation : {"off", "fence", "contain"}) {

@@ -50,6 +50,8 @@ class CudaDevice : public Device {
   // On the thread for which the context was opened.
   Status Start();
 
+  QuietMoments& quiet() { return context_->quiet(); }
+
   const DeviceInfo& info() const override { return info_; }
   Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) override;
   std::uint64_t free_memory_bytes() const override { return memory_->budget()->free_bytes(); }

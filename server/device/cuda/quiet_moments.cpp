@@ -114,21 +114,26 @@ void QuietMoments::NoteWanted() {
 
 // ---- work
 
+// The device thread reads the clock without the mutex: in virtual time all others get on then.
 bool QuietMoments::TryBeginWork() {
-  const MutexLock lock(mutex_);
-  device_thread_ = std::this_thread::get_id();
-  if (inside_ > 0 && !is_over_) {
-    if (!held_since_) held_since_ = Clock::now();
-    return false;
+  {
+    const MutexLock lock(mutex_);
+    device_thread_ = std::this_thread::get_id();
+    if (inside_ == 0 || is_over_) return has_work_ = is_working_ = true;
+    if (held_since_) return false;
   }
-  return has_work_ = is_working_ = true;
+  const TimePoint now = Clock::now();
+  const MutexLock lock(mutex_);
+  if (inside_ > 0 && !held_since_) held_since_ = now;
+  return false;
 }
 
 void QuietMoments::EndWork(std::optional<TimePoint> drained_since) {
+  const bool is_wanted = wanted_at_.load(std::memory_order_relaxed) != kNever;
+  const TimePoint now = is_wanted ? Clock::now() : TimePoint();
   const MutexLock lock(mutex_);
   has_work_ = is_working_ = false;
   if (waiting_.empty()) return;
-  const TimePoint now = Clock::now();
   const bool is_due = drained_since || std::ranges::any_of(waiting_, [&](const Waiter* waiter) {
                         return now >= DueAt(waiter->urgency);
                       });

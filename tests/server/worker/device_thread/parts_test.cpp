@@ -195,6 +195,17 @@ TEST_F(KernelWatchTest, WaitingBehindOthersIsNotRunning) {
   EXPECT_EQ(OverdueAt(101ms), 3U);
 }
 
+TEST_F(KernelWatchTest, TimeInWhichTheDeviceCouldRunNothingIsNotRunning) {
+  watch_.SetHostDelay(5ms, At(0ms));
+  watch_.OnSubmitted(1, 0, 0ms, 10ms, At(0ms));
+  watch_.SetHostDelay(12ms, At(8ms));
+  EXPECT_EQ(watch_.wake_at(), At(17ms));
+  EXPECT_EQ(OverdueAt(16ms), 0U);
+  EXPECT_EQ(OverdueAt(17ms), 1U);
+  watch_.SetHostDelay(1s, At(18ms));
+  EXPECT_EQ(watch_.OnCompleted(1, At(20ms)), 2ms) << "never less than nothing";
+}
+
 TEST_F(KernelWatchTest, WhatRanBeforeAStopCounts) {
   watch_.OnSubmitted(1, 0, 0ms, 10ms, At(0ms));
   const scheduler::Duration ran = watch_.OnCompleted(1, At(6ms));

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_GPU_PLAYED_LOADER_H_
+#define GPUSHARED_TESTS_GPU_PLAYED_LOADER_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "server/device/cuda/driver.h"
+#include "server/device/cuda/quiet_moments.h"
+#include "tests/bench/report.h"
+#include "tests/support/fake_cuda/fake_cuda.h"
+#include "tests/support/virtual_time/virtual_time.h"
+
+namespace gpushared::testing {
+
+template <typename T>
+T Must(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().ToString());
+  return std::move(result).value();
+}
+inline void Must(const Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
+
+// Another thread of the worker: again and again it loads a module and one of its kernels, and
+// unloads it, as a client has it do. Calls of a client's thread would wait for the moment; here the
+// device thread plays it, too.
+class PlayedLoader {
+ public:
+  // `moments` null: it makes its calls as they come.
+  PlayedLoader(device::cuda::QuietMoments* moments, const void* image, std::uint64_t pause_ns)
+      : moments_(moments),
+        image_(image),
+        pause_ns_(pause_ns),
+        driver_(Must(device::cuda::Driver::Load())) {}
+
+  // What it does at that time; returns when it has something to do if nothing happens.
+  std::uint64_t Look(std::uint64_t now) {
+    if (now < next_at_) return next_at_;
+    if (calls_ == 0 && !HasBegun(now)) return now + kLookNs;
+    if (const std::uint64_t at = fake_cuda_lock_free_at(); at != 0) {
+      return std::min(at, now + kLookNs);
+    }
+    if (calls_ < kCalls) {
+      Call();
+      return now + kLookNs;
+    }
+    moment_.reset();
+    took_.Add(static_cast<double>(now - asked_at_));
+    has_asked_ = false;
+    calls_ = 0;
+    return next_at_ = now + pause_ns_;
+  }
+  // Holds nobody's work back any more.
+  void Stop() { moment_.reset(); }
+  // When nothing runs any more: what it has begun ends.
+  void End() {
+    for (;;) {
+      if (const std::uint64_t at = fake_cuda_lock_free_at(); at != 0) {
+        virtual_time_spend(at - virtual_time_now());
+      }
+      if (calls_ == 0 || calls_ == kCalls) return;
+      Call();
+    }
+  }
+  const Samples& took() const { return took_; }
+
+ private:
+  static constexpr int kCalls = 3;
+  static constexpr std::uint64_t kLookNs = 1'000;
+
+  bool HasBegun(std::uint64_t now) {
+    if (!std::exchange(has_asked_, true)) {
+      asked_at_ = now;
+      using device::cuda::QuietMoment;
+      if (moments_ != nullptr) {
+        moment_.emplace(*moments_, device::cuda::Urgency::kAwaited, QuietMoment::Wait::kLater);
+      }
+    }
+    return !moment_ || moment_->HasCome();
+  }
+  void Call() {
+    fake_cuda_elsewhere(1);
+    switch (calls_++) {
+      case 0:
+        Must(driver_->Try(driver_->ModuleLoadDataEx, &module_, image_, 0U,
+                          static_cast<device::cuda::JitOption*>(nullptr),
+                          static_cast<void**>(nullptr)));
+        break;
+      case 1:
+        Must(driver_->Try(driver_->ModuleGetFunction, &function_, module_, "busy"));
+        break;
+      default:
+        Must(driver_->Try(driver_->ModuleUnload, module_));
+    }
+    fake_cuda_elsewhere(0);
+  }
+
+  device::cuda::QuietMoments* const moments_;
+  const void* const image_;
+  const std::uint64_t pause_ns_;
+  const std::shared_ptr<const device::cuda::Driver> driver_;
+  std::optional<device::cuda::QuietMoment> moment_;
+  device::cuda::Module module_ = nullptr;
+  device::cuda::Function function_ = nullptr;
+  bool has_asked_ = false;
+  int calls_ = 0;  // Of this round.
+  std::uint64_t next_at_ = 0, asked_at_ = 0;
+  Samples took_;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_GPU_PLAYED_LOADER_H_
