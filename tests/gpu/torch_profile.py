@@ -53,6 +53,8 @@ def shares(trace):
     calls = {event["args"]["correlation"]: event["name"] for event in events if event["cat"] in ("cuda_runtime", "cuda_driver")}
     kernels = [event for event in events if event["cat"] == "kernel"]
     total = sum(kernel["dur"] for kernel in kernels)
+    if not total:
+        raise ValueError("the trace has no kernel")
 
     def share(condition):
         return sum(kernel["dur"] for kernel in kernels if condition(kernel)) / total
@@ -67,8 +69,6 @@ def shares(trace):
     def called(pattern):
         return lambda kernel: re.search(pattern, calls.get(kernel["args"]["correlation"], "")) is not None
 
-    if not total:
-        return {"kernels": 0, "total_us": 0, "longest_us": 0, "longest": "", "shares": {}}
     longest = max(kernels, key=lambda kernel: kernel["dur"])
     return {
         "kernels": len(kernels), "total_us": total, "longest_us": longest["dur"], "longest": longest["name"],

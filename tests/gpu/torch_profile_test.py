@@ -43,7 +43,8 @@ class Shares(unittest.TestCase):
         self.assertEqual((found["longest_us"], found["longest"]), (50.5, "the long one"))
 
     def test_a_trace_without_kernels_has_no_shares(self):
-        self.assertEqual(self.shares()["shares"], {})
+        with self.assertRaisesRegex(ValueError, "no kernel"):
+            self.shares()
 
     def test_lengths_count_by_time_and_not_by_number(self):
         events = [kernel(1, 100), kernel(2, 300), kernel(3, 1600)]
