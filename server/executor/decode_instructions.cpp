@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <unordered_map>
 
 #include "server/executor/decoder.h"
@@ -170,6 +171,7 @@ bool FunctionDecoder::DecodeMove() {
   const std::uint32_t bytes = ptx::TypeBytes(name);
   const OperandType type = TypeOf(name);
   const std::string whole = "b" + std::to_string(bytes * 8);
+  if (instruction_->Has("v2") || instruction_->Has("v4")) return DecodeVectorMove();
   const bool packs = from.kind == Operand::Kind::kVector;
   if (!packs && to.kind != Operand::Kind::kVector) {
     const std::uint32_t source = Source(from, type);
@@ -192,6 +194,34 @@ bool FunctionDecoder::DecodeMove() {
   MicroOp& op = Emit((packs ? "pack." : "unpack.") + whole + "." + std::to_string(count), true);
   op.rows = rows;
   (packs ? op.destination : op.a) = other;
+  return true;
+}
+
+// mov.v2, mov.v4: element by element, as if all at once.
+bool FunctionDecoder::DecodeVectorMove() {
+  const Operand& to = instruction_->operands[0];
+  const Operand& from = instruction_->operands[1];
+  const std::size_t count = instruction_->Has("v2") ? 2 : 4;
+  const OperandType type = TypeOf(instruction_->modifiers.back());
+  const std::uint32_t bytes = ptx::TypeBytes(type.name);
+  if (to.kind != Operand::Kind::kVector || to.elements.size() != count) return false;
+  if (from.kind != Operand::Kind::kVector || from.elements.size() != count) return false;
+  if (bytes < 2 || bytes > 8 || bytes * count > 16) return false;
+  const std::string key = "mov.b" + std::to_string(bytes * 8);
+  std::array<std::uint32_t, 4> rows = {};
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t source = Source(from.elements[i], type);
+    rows[i] = frame_.ScratchRow(type.width);
+    MicroOp& read = Emit(key, false);
+    read.a = source;
+    read.destination = rows[i];
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t destination = Destination(to.elements[i], type);
+    MicroOp& write = Emit(key, true);
+    write.a = rows[i];
+    write.destination = destination;
+  }
   return true;
 }
 
@@ -251,6 +281,14 @@ bool FunctionDecoder::DecodeConvertAddress() {
 
 namespace {
 
+// Of setp and set: the modifier that is neither how it is combined nor a type.
+std::string RelationOf(const std::vector<std::string>& modifiers) {
+  const auto relation = std::ranges::find_if(modifiers, [](const std::string& m) {
+    return m != "and" && m != "or" && m != "xor" && m != "ftz" && !IsType(m);
+  });
+  return relation == modifiers.end() ? "" : *relation;
+}
+
 // Unsigned relations have names of their own; equality of bits needs no sign.
 std::string CompareKey(const std::string& relation, const std::string& ftz,
                        const std::string& type) {
@@ -277,7 +315,7 @@ bool FunctionDecoder::DecodeCompare() {
   if (modifiers.size() < 2) return false;
   const OperandType type = TypeOf(modifiers.back());
   const std::string ftz = instruction_->Has("ftz") ? ".ftz" : "";
-  const std::string key = CompareKey(modifiers.front(), ftz, type.name);
+  const std::string key = CompareKey(RelationOf(modifiers), ftz, type.name);
   const Operand& to = instruction_->operands[0];
   const bool pair = to.kind == Operand::Kind::kPair && to.elements.size() == 2;
   const bool combines = instruction_->operands.size() == 4;
@@ -333,7 +371,7 @@ bool FunctionDecoder::DecodeSet() {
   const OperandType source = TypeOf(modifiers.back());
   const OperandType result = TypeOf(modifiers[modifiers.size() - 2]);
   const std::string ftz = instruction_->Has("ftz") ? ".ftz" : "";
-  const std::string key = CompareKey(modifiers.front(), ftz, source.name);
+  const std::string key = CompareKey(RelationOf(modifiers), ftz, source.name);
   std::uint64_t one = 0xffffffff;
   if (result.name == "f32") one = 0x3f800000;
   if (result.name.starts_with("f16")) one = 0x3c00;
@@ -505,22 +543,30 @@ bool FunctionDecoder::WritesPredicate(const Instruction& instruction, const std:
                                         [&](const Operand& part) { return part.text == name; });
 }
 
-// Compilers write `.ftz` and `.sat` before the types. ptxas takes them behind, too, and CUDA's
-// headers do so. Nothing for an instruction that has them in the usual order.
+// ptxas takes modifiers in any order: LLVM writes `max.NaN.ftz`, CUDA's headers some behind the
+// types. The table of operations knows those of arithmetic in this one, before the types. Nothing
+// for an instruction that has them in it.
 std::optional<ptx::Instruction> FunctionDecoder::InUsualOrder(const Instruction& instruction) {
-  const auto& modifiers = instruction.modifiers;
-  const auto type = std::ranges::find_if(modifiers, IsType);
-  const auto is_early = [](const std::string& m) { return m == "ftz" || m == "sat"; };
-  if (std::none_of(type, modifiers.end(), is_early)) return std::nullopt;
+  constexpr std::array<std::string_view, 6> kLast = {"ftz", "NaN", "xorsign", "abs", "relu", "sat"};
+  const auto rank = [&](const std::string& modifier) {
+    return std::ranges::find(kLast, modifier) - kLast.begin();
+  };
+  const auto is_last = [&](const std::string& m) { return rank(m) != std::ssize(kLast); };
+  std::vector<std::string> last;
+  std::ranges::copy_if(instruction.modifiers, std::back_inserter(last), is_last);
+  if (last.empty()) return std::nullopt;
   Instruction reordered = instruction;
-  std::stable_partition(reordered.modifiers.begin() + (type - modifiers.begin()),
-                        reordered.modifiers.end(), is_early);
+  std::ranges::stable_sort(last, {}, rank);
+  std::erase_if(reordered.modifiers, is_last);
+  const auto type = std::ranges::find_if(reordered.modifiers, IsType);
+  reordered.modifiers.insert(type, last.begin(), last.end());
+  if (reordered.modifiers == instruction.modifiers) return std::nullopt;
   return reordered;
 }
 
 void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
-  if (const auto reordered = InUsualOrder(instruction)) return DecodeInstruction(*reordered);
-  instruction_ = &instruction;
+  reordered_ = InUsualOrder(instruction);
+  instruction_ = reordered_ ? &*reordered_ : &instruction;
   frame_.ReleaseScratch();
   pending_.clear();
   guard_ = kAlwaysTrue;
@@ -538,7 +584,7 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
     }
     if (instruction.guard->negated) guard_ |= 1u;
   }
-  if (!HasOnlyKnownModifiers(instruction)) {
+  if (!HasOnlyKnownModifiers(*instruction_)) {
     Missing(instruction.Spelling());
     return;
   }

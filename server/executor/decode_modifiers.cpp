@@ -39,7 +39,7 @@ constexpr std::array<KnownModifiers, 39> kKnown = {{
     {"set", kCompare},
     {"selp", "TYPE"},
     {"slct", "TYPE ftz"},
-    {"mov", "TYPE pred"},
+    {"mov", "TYPE pred v2 v4"},
     {"addc", kCarryForms},
     {"subc", kCarryForms},
     {"madc", kCarryForms},

@@ -178,6 +178,7 @@ class FunctionDecoder {
   void DecodeInstruction(const Instruction& instruction);
   bool DecodeSimple();
   bool DecodeMove();
+  bool DecodeVectorMove();
   bool DecodePredicateLogic();
   bool DecodeConvertAddress();
   bool DecodeCompare();
@@ -260,8 +261,10 @@ class FunctionDecoder {
   Code& code_;
   FrameLayout frame_;
 
+  // The last one that was begun: ops behind it are its, too.
   const Instruction* instruction_ = nullptr;
-  std::uint32_t position_ = 0;  // Index of instruction_ in the flow.
+  std::optional<Instruction> reordered_;  // What instruction_ is where its modifiers were.
+  std::uint32_t position_ = 0;            // Index of instruction_ in the flow.
   std::uint32_t guard_ = 0;
   struct PendingDestination {
     std::uint32_t from, to;

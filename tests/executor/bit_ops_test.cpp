@@ -425,6 +425,42 @@ TEST_P(BitOps, PredicatesMayBeLiterals) {
   }
 }
 
+// All elements are read before the first is written.
+TEST_P(BitOps, MovesOfVectors) {
+  const auto check = [&](const std::string& type, const std::string& vector,
+                         const std::string& code, const Reference& reference) {
+    CheckForm(GetParam(), {.spelling = {},
+                           .result = type,
+                           .sources = {type, type, type, type},
+                           .reference = reference,
+                           .code = code,
+                           .second_result = type,
+                           .kernel_variables = "  .reg ." + vector + " %t<4>;\n"});
+  };
+  check("b32", "b32",
+        "$g mov.v4.b32 {%t0, %t1, %t2, %t3}, {$a, $b, $c, $f};\n"
+        "$g mov.v4.u32 {%t0, %t1, %t2, %t3}, {%t3, %t2, %t1, %t0};\n"
+        "$g mov.v2.b32 {_, %t1}, {%t1, %t0};\n$g mov.v2.u32 {$d, $e}, {%t1, %t2};",
+        [](const Inputs& in) {
+          return Outputs{in[3], in[1]};
+        });
+  check("b32", "f32",
+        "$g mov.v4.b32 {%t0, %t1, %t2, %t3}, {0, 0, 0, 1+2};\n"
+        "$g mov.v2.f32 {%t0, %t1}, {%t3, 0.5+1.0};\n$g mov.b32 $d, %t0;\n$g mov.b32 $e, %t1;",
+        [](const Inputs&) {
+          return Outputs{3, 0x3fc00000};
+        });
+  check("b64", "b64", "$g mov.v2.b64 {$d, $e}, {$b, -1};", [](const Inputs& in) {
+    return Outputs{in[1], ~Word{0}};
+  });
+  check("b16", "b16",
+        "$g mov.v4.b16 {%t0, %t1, %t2, %t3}, {$d, $b, $c, $a};\n"
+        "$g mov.v2.u16 {$d, $e}, {%t3, %t1};",
+        [](const Inputs& in) {
+          return Outputs{in[0], in[1]};
+        });
+}
+
 GPUSHARED_INSTANTIATE_FLAVOURS(BitOps);
 
 }  // namespace

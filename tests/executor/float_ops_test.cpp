@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // f32 and f64 arithmetic against the same operation of the C++ library under the same
 // rounding mode (PTX ISA, Floating Point Instructions).
+#include <algorithm>
 #include <cfenv>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "tests/executor/op_harness.h"
 
@@ -122,17 +124,67 @@ TEST_P(FloatOps, MinimumAndMaximumOfNanAndZeros) {
             if (a == 0 && b == 0) return std::signbit(a) == minimum ? a : b;
             return minimum == (a < b) ? a : b;
           };
-          Check({std::string(minimum ? "min" : "max") + (ftz ? ".ftz" : "") +
-                     (nan_wins ? ".NaN." : ".") + type,
-                 type,
-                 {type, type},
-                 Scalar<T, T>(extreme)});
+          const std::string spelling = std::string(minimum ? "min" : "max") + (ftz ? ".ftz" : "") +
+                                       (nan_wins ? ".NaN." : ".");
+          Check({spelling + type, type, {type, type}, Scalar<T, T>(extreme)});
+          if (sizeof(T) == 8) continue;
+          // .xorsign.abs: of the magnitudes, with the sign of the product.
+          Check({spelling + "xorsign.abs." + type, type, {type, type}, Scalar<T, T>([=](T a, T b) {
+                   const T magnitude = extreme(std::abs(a), std::abs(b));
+                   const bool negative = std::signbit(a) != std::signbit(b);
+                   return std::isnan(magnitude) ? magnitude
+                                                : std::copysign(magnitude, negative ? T{-1} : T{1});
+                 })});
         }
       }
     }
   };
   check(float{}, "f32");
   check(double{}, "f64");
+}
+
+// ptxas takes them in any order: each one gives what the usual one gives.
+TEST_P(FloatOps, ModifiersStandInAnyOrder) {
+  struct Ordered {
+    const char* opcode;
+    std::vector<std::string> modifiers;
+    const char* types;
+    const char* result;
+    std::vector<std::string> sources;
+  };
+  const Ordered all[] = {
+      {"max", {"ftz", "NaN", "xorsign", "abs"}, ".f32", "f32", {"f32", "f32"}},
+      {"fma", {"rz", "ftz", "sat"}, ".f32", "f32", {"f32", "f32", "f32"}},
+      {"fma", {"rn", "ftz", "relu"}, ".f16x2", "f16x2", {"f16x2", "f16x2", "f16x2"}},
+      {"min", {"ftz", "NaN"}, ".f16", "f16", {"f16", "f16"}},
+      {"div", {"rp", "ftz"}, ".f32", "f32", {"f32", "f32"}},
+      {"sqrt", {"approx", "ftz"}, ".f32", "f32", {"f32"}},
+      {"cvt", {"rn", "ftz", "sat"}, ".f32.f64", "f32", {"f64"}},
+      {"cvt", {"rmi", "ftz", "sat"}, ".s8.f32", "s8", {"f32"}},
+      {"cvt", {"rn", "relu"}, ".bf16x2.f32", "bf16x2", {"f32", "f32"}},
+      {"setp", {"ltu", "ftz"}, ".f32", "pred", {"f32", "f32"}},
+      {"setp", {"le", "or", "ftz"}, ".f32", "pred", {"f32", "f32", "pred"}},
+      {"set", {"gt", "ftz"}, ".u32.f32", "u32", {"f32", "f32"}},
+  };
+  for (const Ordered& each : all) {
+    const std::vector<Inputs> tuples = EdgeTuples(each.sources);
+    std::vector<std::string> order = each.modifiers;
+    std::ranges::sort(order);
+    const auto results = [&](const std::vector<std::string>& modifiers) {
+      std::string spelling = each.opcode;
+      for (const std::string& modifier : modifiers) spelling += "." + modifier;
+      return RunForm(GetParam(), {spelling + each.types, each.result, each.sources, {}}, tuples);
+    };
+    const std::vector<Outputs> wanted = results(each.modifiers);
+    ASSERT_EQ(wanted.size(), tuples.size());
+    do {
+      EXPECT_EQ(results(order), wanted) << each.opcode << "." << order[0] << "." << order[1];
+    } while (std::ranges::next_permutation(order).found);
+  }
+  // CUDA's headers write some behind the types.
+  const std::vector<Inputs> tuples = EdgeTuples({"f32", "f32"});
+  EXPECT_EQ(RunForm(GetParam(), {"add.f32.sat.ftz", "f32", {"f32", "f32"}, {}}, tuples),
+            RunForm(GetParam(), {"add.ftz.sat.f32", "f32", {"f32", "f32"}, {}}, tuples));
 }
 
 TEST_P(FloatOps, SignsAreBits) {

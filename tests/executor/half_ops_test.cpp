@@ -130,14 +130,22 @@ TEST_P(HalfOps, MinimumAndMaximumOfNanAndZeros) {
     const HalfType& half = mode.half;
     for (const bool minimum : {true, false}) {
       for (const bool nan_wins : {true, false}) {
-        mode.last = nan_wins ? ".NaN" : "";
-        Check(mode, minimum ? "min" : "max", 2, [=](u16 a, u16 b, u16) -> u16 {
+        const auto extreme = [=](u16 a, u16 b, u16) -> u16 {
           const Real x = half.ToReal(a), y = half.ToReal(b);
           if (std::isnan(x) || std::isnan(y)) {
             return nan_wins ? u16{0x7fff} : std::isnan(x) ? b : a;
           }
           if (x == 0 && y == 0) return std::signbit(x) == minimum ? a : b;
           return minimum == (x < y) ? a : b;
+        };
+        mode.last = nan_wins ? ".NaN" : "";
+        Check(mode, minimum ? "min" : "max", 2, extreme);
+        // Of the magnitudes, with the sign of the product.
+        mode.last += ".xorsign.abs";
+        Check(mode, minimum ? "min" : "max", 2, [=](u16 a, u16 b, u16) -> u16 {
+          const u16 magnitude = extreme(a & 0x7fff, b & 0x7fff, 0);
+          const bool is_nan = std::isnan(half.ToReal(magnitude));
+          return static_cast<u16>(magnitude | (is_nan ? 0 : (a ^ b) & 0x8000));
         });
       }
     }

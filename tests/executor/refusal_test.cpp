@@ -65,7 +65,8 @@ void ExpectRefused(std::initializer_list<Refused> cases) {
 TEST(Refusals, UnknownModifiersAreNotIgnored) {
   ExpectRefused({
       {"add.rn.wild.f32 %r0, %r1, %r2;", "add.rn.wild.f32"},
-      {"min.xorsign.abs.f32 %r0, %r1, %r2;", "min.xorsign.abs.f32"},
+      {"min.xorsign.f32 %r0, %r1, %r2;", "min.xorsign.f32"},
+      {"min.xorsign.abs.f64 %d0, %d1, %d2;", "min.xorsign.abs.f64"},
       {"min.f32 %r0, %r1, %r2, %r3;", "min.f32"},
       {"setp.lt.nand.s32 %p0, %r1, %r2, %p1;", "setp.lt.nand.s32"},
       {"setp.almost.s32 %p0, %r1, %r2;", "setp.almost.s32"},

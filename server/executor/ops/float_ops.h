@@ -107,6 +107,21 @@ T ExtremeOf(T a, T b) {
   using M = Mode<T, Ftz, false>;
   return Extreme<T, Minimum, PropagateNan>(M::In(a), M::In(b));
 }
+// .xorsign.abs: of the magnitudes, with the sign that the product has.
+template <typename T, bool Minimum, bool PropagateNan>
+GPUSHARED_INLINE T SignedMagnitude(T a, T b) {
+  using B = FloatBits<T>;
+  const auto x = Bits<typename B::Word>(a), y = Bits<typename B::Word>(b);
+  const T extreme =
+      Extreme<T, Minimum, PropagateNan>(Bits<T>(x & ~B::kSign), Bits<T>(y & ~B::kSign));
+  return extreme != extreme ? extreme
+                            : Bits<T>(Bits<typename B::Word>(extreme) | ((x ^ y) & B::kSign));
+}
+template <typename T, bool Ftz, bool Minimum, bool PropagateNan>
+T SignedMagnitudeOf(T a, T b) {
+  using M = Mode<T, Ftz, false>;
+  return SignedMagnitude<T, Minimum, PropagateNan>(M::In(a), M::In(b));
+}
 template <typename T, bool Ftz>
 T FloatNeg(T a) {
   const auto word = Bits<typename FloatBits<T>::Word>(Mode<T, Ftz, false>::In(a));
@@ -156,6 +171,15 @@ void AddFloatCommon(const OpSink& sink, const char* ftz, const char* type) {
   if constexpr (sizeof(T) == 4) {
     AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, true, true>>, "min", ftz, "NaN", type);
     AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, false, true>>, "max", ftz, "NaN", type);
+    const char* const magnitude = "xorsign.abs";
+    AddOp(sink, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, true, false>>, "min", ftz, magnitude,
+          type);
+    AddOp(sink, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, false, false>>, "max", ftz, magnitude,
+          type);
+    AddOp(sink, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, true, true>>, "min", ftz, "NaN",
+          magnitude, type);
+    AddOp(sink, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, false, true>>, "max", ftz, "NaN",
+          magnitude, type);
   }
   AddOp(sink, Unary<T, T, FloatNeg<T, Ftz>>, "neg", ftz, type);
   AddOp(sink, Unary<T, T, FloatAbs<T, Ftz>>, "abs", ftz, type);

@@ -113,6 +113,10 @@ enum class HalfOp {
   kMax,
   kMinNan,
   kMaxNan,
+  kMinMagnitude,  // .xorsign.abs
+  kMaxMagnitude,
+  kMinMagnitudeNan,
+  kMaxMagnitudeNan,
   kNeg,
   kAbs,
   kExp2,
@@ -139,6 +143,18 @@ GPUSHARED_INLINE H Compute(H a, H b, H c) {
   }
   if constexpr (Op == HalfOp::kMaxNan) {
     return Narrow<H>(Extreme<float, false, true>(ToFloat(a), ToFloat(b)));
+  }
+  if constexpr (Op == HalfOp::kMinMagnitude) {
+    return Narrow<H>(SignedMagnitude<float, true, false>(ToFloat(a), ToFloat(b)));
+  }
+  if constexpr (Op == HalfOp::kMaxMagnitude) {
+    return Narrow<H>(SignedMagnitude<float, false, false>(ToFloat(a), ToFloat(b)));
+  }
+  if constexpr (Op == HalfOp::kMinMagnitudeNan) {
+    return Narrow<H>(SignedMagnitude<float, true, true>(ToFloat(a), ToFloat(b)));
+  }
+  if constexpr (Op == HalfOp::kMaxMagnitudeNan) {
+    return Narrow<H>(SignedMagnitude<float, false, true>(ToFloat(a), ToFloat(b)));
   }
   double result = 0;
   if constexpr (Op == HalfOp::kAdd) result = x + y;

@@ -31,6 +31,13 @@ void AddHalfModes(const OpSink& sink, const char* ftz, const char* type) {
   AddOp(sink, HalfArithmetic<kMax, H, Ftz, false, false>, "max", ftz, type);
   AddOp(sink, HalfArithmetic<kMinNan, H, Ftz, false, false>, "min", ftz, "NaN", type);
   AddOp(sink, HalfArithmetic<kMaxNan, H, Ftz, false, false>, "max", ftz, "NaN", type);
+  const char* const magnitude = "xorsign.abs";
+  AddOp(sink, HalfArithmetic<kMinMagnitude, H, Ftz, false, false>, "min", ftz, magnitude, type);
+  AddOp(sink, HalfArithmetic<kMaxMagnitude, H, Ftz, false, false>, "max", ftz, magnitude, type);
+  AddOp(sink, HalfArithmetic<kMinMagnitudeNan, H, Ftz, false, false>, "min", ftz, "NaN", magnitude,
+        type);
+  AddOp(sink, HalfArithmetic<kMaxMagnitudeNan, H, Ftz, false, false>, "max", ftz, "NaN", magnitude,
+        type);
   AddOp(sink, HalfArithmetic<kNeg, H, Ftz, false, false>, "neg", ftz, type);
   AddOp(sink, HalfArithmetic<kAbs, H, Ftz, false, false>, "abs", ftz, type);
 }

@@ -95,6 +95,13 @@ void AddPairModes(const OpSink& sink, const char* ftz, const char* type) {
   AddOp(sink, PairArithmetic<kMax, H, Ftz, false, false>, "max", ftz, type);
   AddOp(sink, PairArithmetic<kMinNan, H, Ftz, false, false>, "min", ftz, "NaN", type);
   AddOp(sink, PairArithmetic<kMaxNan, H, Ftz, false, false>, "max", ftz, "NaN", type);
+  const char* const magnitude = "xorsign.abs";
+  AddOp(sink, PairArithmetic<kMinMagnitude, H, Ftz, false, false>, "min", ftz, magnitude, type);
+  AddOp(sink, PairArithmetic<kMaxMagnitude, H, Ftz, false, false>, "max", ftz, magnitude, type);
+  AddOp(sink, PairArithmetic<kMinMagnitudeNan, H, Ftz, false, false>, "min", ftz, "NaN", magnitude,
+        type);
+  AddOp(sink, PairArithmetic<kMaxMagnitudeNan, H, Ftz, false, false>, "max", ftz, "NaN", magnitude,
+        type);
   AddOp(sink, PairArithmetic<kNeg, H, Ftz, false, false>, "neg", ftz, type);
   AddOp(sink, PairArithmetic<kAbs, H, Ftz, false, false>, "abs", ftz, type);
 }
