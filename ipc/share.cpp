@@ -20,7 +20,8 @@ Result<std::uint32_t> ParseShare(std::string_view text) {
   const std::string shown =
       IsPrintableText(text) ? std::string(CutText(text, kShownMax)) : "(not text)";
   return Status(StatusCode::kInvalidArgument,
-                "asked for '" + shown + "', allowed is a share of device time from 0.1% to 100%");
+                "asked for '" + shown +
+                    "', allowed is a share of device time from 0.1% to 100%, such as 25%");
 }
 
 std::string ShareText(std::uint32_t per_mille) {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "ipc/share.h"
 #include "scheduler/class_name.h"
 #include "scheduler/policy_catalog.h"
+#include "server/config_syntax.h"
 
 namespace gpushared::server {
 namespace {
@@ -27,7 +27,6 @@ constexpr std::uint32_t kCpuThreadsUnset = 0;
 constexpr std::uint32_t kMultiprocessorsMost = 4096;
 constexpr double kSmFractionLeast = 0.001;  // The worker is told six decimals of a percentage.
 constexpr std::string_view kFloorPolicy = "priority";
-constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
                                                             "error"};
 
@@ -122,7 +121,7 @@ Status SetOvercommit(std::string_view value, Config& config) {
 Status SetMemoryReserve(std::string_view value, Config& config) {
   const Result<double> part = ParseFraction(value);
   if (!part.ok()) return Refused("memory-reserve", part.status().message());
-  if (*part > kMemoryReserveMost) return Refused("memory-reserve", value, "0 to 0.9");
+  if (*part > kMemoryReserveMost) return Refused("memory-reserve", value, "0% to 90%");
   config.defaults.memory_reserve = *part;
   return Status::Ok();
 }
@@ -182,23 +181,24 @@ Status SetLowFloor(std::string_view value, Config& config) {
 // Once all options are known.
 Status CheckFloor(const Config& config) {
   if (config.low_floor == 0 || config.policy == kFloorPolicy) return Status::Ok();
-  return Refused("low-floor", "asked for " + std::to_string(config.low_floor) + " under policy '" +
-                                  config.policy + "', which has no floor, allowed is 0 there and " +
+  return Refused("low-floor", "asked for " + PercentText(config.low_floor) + " under policy '" +
+                                  config.policy +
+                                  "', which has no floor, allowed is 0% there and " +
                                   "more under '" + std::string(kFloorPolicy) + "'");
 }
 
-// Once all options are known.
-// A limit beyond the guarantee needs a place for what is beyond it.
-Status CheckMemoryLimits(const Config& config) {
-  const auto has_limit = [](const Allowance& rule) { return rule.memory_limit.has_value(); };
-  if (config.overcommit_bytes > 0) return Status::Ok();
-  if (std::ranges::none_of(config.access, has_limit) &&
-      std::ranges::none_of(config.entrances, has_limit)) {
-    return Status::Ok();
-  }
-  return {StatusCode::kInvalidArgument,
-          "memory_limit refused: there is no room for memory beyond a guarantee; give overcommit, "
-          "for example overcommit = \"16GiB\""};
+// Once all options are known: a limit beyond the guarantee needs a place for what is beyond it.
+void CheckMemoryLimits(const Config& config, ConfigReport& report) {
+  if (config.overcommit_bytes > 0) return;
+  const auto check = [&](const Allowance& rule) {
+    if (!rule.memory_limit) return;
+    report.errors.push_back("config file " + Escaped(config.config_file) + " line " +
+                            std::to_string(rule.line) + ": memory_limit refused for " + rule.label +
+                            ": there is no room for memory beyond a guarantee; give overcommit, "
+                            "for example overcommit = \"16GiB\"");
+  };
+  std::ranges::for_each(config.access, check);
+  std::ranges::for_each(config.entrances, check);
 }
 
 Status CheckFixedShares(const Config& config) {
@@ -458,13 +458,13 @@ constexpr std::array kOptions = {
         "device time that each client has at most, where no access rule or entrance says it, for "
         "example 25% (default 100%)",
         SetClientMaxShare},
-    Option{"memory-reserve", "FRACTION",
+    Option{"memory-reserve", "PERCENT",
            "part of each device's memory that clients must leave to those who may be of class high "
-           "(default 0.1)",
+           "(default 10%)",
            SetMemoryReserve},
-    Option{"low-floor", "FRACTION",
+    Option{"low-floor", "PERCENT",
            "part of device time that class low gets in any case, under policy priority "
-           "(default 0)",
+           "(default 0%)",
            SetLowFloor},
     Option{"cost-folder", "PATH",
            "folder, which exists, in which each device's worker keeps how long kernels take "
@@ -516,30 +516,23 @@ constexpr std::array kOptions = {
     Option{"log-level", "LEVEL", "trace, debug, info, warn or error (default info)", SetLogLevel},
 };
 
-Status ApplyFile(const std::string& path, Config& config) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return {StatusCode::kNotFound, "config file " + Escaped(path) + " cannot be opened"};
-  }
-  std::string text(kConfigFileBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kConfigFileBytesMax) {
-    return {StatusCode::kInvalidArgument, "config file " + Escaped(path) + " refused: more than " +
-                                              FormatBytes(kConfigFileBytesMax)};
-  }
-  return ApplyConfigText(text, path, config);
+ConfigReport ApplyFile(const std::string& path, Config& config) {
+  const Result<std::string> text = ReadConfigFile(path);
+  if (text.ok()) return ReadConfigText(*text, path, config);
+  return {.errors = {text.status().message()}, .warnings = {}, .places = {}};
 }
 
 ExitNow Usage(const std::string& message) {
-  return {.code = 2, .text = "gpushared: " + message + "\nsee gpushared --help\n"};
+  const char* where =
+      message.starts_with("config file") ? "see gpushared.toml(5)" : "see gpushared --help";
+  return {.code = 2, .text = "gpushared: " + message + "\n" + where + "\n"};
 }
 
 // The texts given on the command line, before any is judged.
 struct Given {
   std::array<std::string, kOptions.size()> values;
   std::vector<command_line::Option> options;
-  std::string file;
+  std::string file, checked_file;
   WorkerRole role;
 };
 
@@ -549,8 +542,14 @@ void Declare(const command_line::Command& app, Given& given) {
                                           std::string(kOptions[i].help))
                                 .TypeName(std::string(kOptions[i].metavariable)));
   }
-  app.AddOption("--config", given.file, "TOML file; the command line wins over it")
-      .TypeName("FILE");
+  const command_line::Option file =
+      app.AddOption("--config", given.file, "TOML file; the command line wins over it")
+          .TypeName("FILE");
+  app.AddOption("--check-config", given.checked_file,
+                "say all that is wrong with this file, and what in it has no effect, and serve "
+                "nobody; exit code 2 where --config would refuse it")
+      .TypeName("FILE")
+      .Excludes(file);
   app.AddOption("--worker", given.role.channel_fd, "").Hidden();
   app.AddOption("--worker-device", given.role.device, "").Hidden();
   app.AddOption("--worker-generation", given.role.generation, "").Hidden();
@@ -559,21 +558,35 @@ void Declare(const command_line::Command& app, Given& given) {
   app.AddOption(kTotalsFileOption, given.role.totals_file, "").Hidden();
 }
 
+// Where the option's error is: in the file, unless the command line sets it.
+void AddError(const Status& status, std::string_view option, const Given& given,
+              ConfigReport& report) {
+  if (status.ok()) return;
+  const auto place = report.places.find(option);
+  const auto at = static_cast<std::size_t>(std::ranges::find(kOptions, option, &Option::name) -
+                                           kOptions.begin());
+  const bool is_given = at < kOptions.size() && given.options[at].count() > 0;
+  if (place == report.places.end() || is_given) {
+    report.errors.emplace_back(status.message());
+  } else {
+    report.errors.push_back(place->second + InKeys(status.message(), option));
+  }
+}
+
 // Command line over file over built-in values.
-Result<Config> Assemble(const Given& given, const Machine& machine) {
+Config Assemble(const Given& given, const Machine& machine, ConfigReport& report) {
   Config config;
   config.cpu_threads = kCpuThreadsUnset;
-  config.config_file = given.file;
-  if (!given.file.empty()) {
-    if (Status status = ApplyFile(given.file, config); !status.ok()) return status;
-  }
+  config.config_file = given.checked_file.empty() ? given.file : given.checked_file;
+  if (!config.config_file.empty()) report = ApplyFile(config.config_file, config);
   for (std::size_t i = 0; i < kOptions.size(); ++i) {
     if (given.options[i].count() == 0) continue;
-    if (Status status = kOptions[i].apply(given.values[i], config); !status.ok()) return status;
+    const Status status = kOptions[i].apply(given.values[i], config);
+    if (!status.ok()) report.errors.emplace_back(status.message());
   }
-  if (Status status = CheckFloor(config); !status.ok()) return status;
-  if (Status status = CheckFixedShares(config); !status.ok()) return status;
-  if (Status status = CheckMemoryLimits(config); !status.ok()) return status;
+  AddError(CheckFloor(config), "low-floor", given, report);
+  AddError(CheckFixedShares(config), "policy", given, report);
+  CheckMemoryLimits(config, report);
   if (config.cpu_threads == kCpuThreadsUnset) {
     const auto chosen = static_cast<std::uint32_t>(config.cpu_affinity.size());
     config.cpu_threads = std::max(2U, chosen == 0 ? machine.cores : chosen) - 1;
@@ -619,6 +632,16 @@ Status ApplyOption(std::string_view name, std::string_view value, Config& config
   return {StatusCode::kNotFound, "option " + Escaped(name) + " is unknown"};
 }
 
+bool IsOption(std::string_view name) {
+  return std::ranges::find(kOptions, name, &Option::name) != kOptions.end();
+}
+
+std::vector<std::string> OptionNames() {
+  std::vector<std::string> names;
+  for (const Option& option : kOptions) names.emplace_back(option.name);
+  return names;
+}
+
 std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
                                                const Machine& machine, std::string_view version) {
   const command_line::Program app(
@@ -633,9 +656,14 @@ std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> argu
     return ExitNow{.code = 0, .text = std::move(stop->output)};
   }
 
-  Result<Config> config = Assemble(given, machine);
-  if (!config.ok()) return Usage(config.status().message());
-  return std::move(*config);
+  ConfigReport report;
+  Config config = Assemble(given, machine, report);
+  if (!given.checked_file.empty()) {
+    config.check = std::move(report);
+  } else if (const Status status = report.FirstError(); !status.ok()) {
+    return Usage(status.message());
+  }
+  return config;
 }
 
 Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& machine) {
@@ -648,7 +676,10 @@ Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& 
   if (given.file.empty()) {
     return Status(StatusCode::kUnsupported, "the server was started without a configuration file");
   }
-  return Assemble(given, machine);
+  ConfigReport report;
+  Config config = Assemble(given, machine, report);
+  if (Status status = report.FirstError(); !status.ok()) return status;
+  return config;
 }
 
 std::vector<std::string> NeedRestart(const Config& running, const Config& read) {
@@ -691,9 +722,9 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         "--share-by",
                                         ShareByText(config),
                                         "--memory-reserve",
-                                        std::to_string(config.defaults.memory_reserve),
+                                        PercentText(config.defaults.memory_reserve),
                                         "--low-floor",
-                                        std::to_string(config.low_floor),
+                                        PercentText(config.low_floor),
                                         "--cuda-completion",
                                         CudaCompletionName(config),
                                         "--log-level",
@@ -750,8 +781,8 @@ std::vector<std::string> Describe(const Config& config) {
       "slice = " + FormatDuration(config.slice),
       "share-by = " + ShareByText(config),
       "client-max-share = " + ipc::ShareText(config.defaults.client_max_share),
-      "memory-reserve = " + std::to_string(config.defaults.memory_reserve),
-      "low-floor = " + std::to_string(config.low_floor),
+      "memory-reserve = " + PercentText(config.defaults.memory_reserve),
+      "low-floor = " + PercentText(config.low_floor),
       "cost-folder = " + (config.cost_folder.empty() ? "(none)" : config.cost_folder),
       "kernel-limit = " +
           (KernelLimitText(config).empty() ? "(built in)" : KernelLimitText(config)),

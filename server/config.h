@@ -10,6 +10,8 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,7 +59,8 @@ inline constexpr std::chrono::hours kLeaseGraceMost{1};
 //
 // Thread-compatible value.
 struct Allowance {
-  std::string label;  // Whose it is, for people: "user 'alice' (uid 1000)".
+  std::string label;       // Whose it is, for people: "user 'alice' (uid 1000)".
+  std::uint32_t line = 0;  // Of the configuration file; 0: it is not from there.
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = kWeightUsual;
   // Clients have these who do not ask.
@@ -136,6 +139,18 @@ inline constexpr const char* kRosterFolderOption = "--worker-rosters";
 inline constexpr const char* kMadeByOption = "--worker-made-by";
 inline constexpr const char* kTotalsFileOption = "--worker-totals";
 
+// What is wrong with a configuration, and what is allowed but does not do what it seems to. Each
+// begins with its file and line, if it has any, and they are in the order of the file.
+//
+// Thread-compatible value.
+struct ConfigReport {
+  std::vector<std::string> errors, warnings;
+  // By option as on the command line: where the file sets it, "config file x line 2 column 7: ".
+  std::map<std::string, std::string, std::less<>> places;
+
+  Status FirstError() const;  // And how many more there are.
+};
+
 // Thread-compatible value; constant after parsing.
 struct Config {
   std::string policy = "priority";
@@ -184,6 +199,9 @@ struct Config {
   // may act may look, too.
   std::vector<Subject> observers, operators;
   std::optional<WorkerRole> worker;  // Set: this process is a worker.
+  // Set: --check-config asks for this alone. Where it has errors, the rest is as far as it could be
+  // read.
+  std::optional<ConfigReport> check;
 };
 
 // Options that end the program before it serves: --help, --version, and refusals.
@@ -211,6 +229,8 @@ Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& 
 std::vector<std::string> NeedRestart(const Config& running, const Config& read);
 
 // Sets what the TOML text names. Messages carry `file` and the line.
+ConfigReport ReadConfigText(std::string_view text, std::string_view file, Config& config);
+// The same, of whose errors only the first is told.
 Status ApplyConfigText(std::string_view text, std::string_view file, Config& config);
 
 // The rule of an entrance, from the keys that an [[entrance]] has but for `socket`. `source` is
@@ -220,6 +240,10 @@ Result<EntranceRule> ParseEntranceTerms(std::string_view text, std::string_view 
 // Sets one option from its text, whichever source it came from. `name` as on the command line,
 // without dashes: "low-floor". kNotFound for unknown names.
 Status ApplyOption(std::string_view name, std::string_view value, Config& config);
+bool IsOption(std::string_view name);
+std::vector<std::string> OptionNames();
+// A message about an option, which it names as the file does: "low_floor".
+std::string InKeys(std::string_view message, std::string_view option);
 
 // The options that start a worker with the same settings: ParseCommandLine reads them back.
 std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole& role);

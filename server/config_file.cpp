@@ -3,7 +3,11 @@
 // that both sources are judged by one set of rules.
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,8 +15,11 @@
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
+#include "command_line/nearest.h"
 #include "ipc/share.h"
 #include "server/config.h"
+#include "server/config_syntax.h"
+#include "server/config_warnings.h"
 
 namespace gpushared::server {
 namespace {
@@ -94,83 +101,152 @@ Status SetAllowance(std::string_view key, const std::string& value, Allowance& r
   return Status::Ok();
 }
 
-bool IsOneOf(std::string_view key, std::initializer_list<std::string_view> keys) {
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
+constexpr std::array<std::string_view, 14> kAccessKeys = {
+    "user",         "uid",        "group",
+    "gid",          "everyone",   "highest_class",
+    "max_weight",   "max_share",  "client_max_share",
+    "promises",     "memory",     "client_memory",
+    "memory_limit", "clients_max"};
+constexpr std::array<std::string_view, 15> kEntranceKeys = {
+    "name",         "socket",           "class",    "highest_class", "weight",
+    "max_share",    "client_max_share", "promises", "memory",        "client_memory",
+    "memory_limit", "clients_max",      "budget",   "who",           "devices"};
+constexpr std::array<std::string_view, 4> kSubjectKeys = {"uid", "gid", "user", "group"};
+
+bool IsOneOf(std::string_view key, std::span<const std::string_view> keys) {
+  return std::ranges::find(keys, key) != keys.end();
 }
 
-Status ApplyAccessEntry(const toml::table& table, std::string_view source, Config& config) {
+std::string Listed(std::span<const std::string_view> keys) {
+  std::string text;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    text += std::string(i == 0 ? "" : i + 1 == keys.size() ? " and " : ", ") + std::string(keys[i]);
+  }
+  return text;
+}
+
+std::string ToOption(std::string_view key) {
+  std::string option(key);
+  std::ranges::replace(option, '_', '-');
+  return option;
+}
+
+std::uint32_t LineNumber(const toml::node& node) { return node.source().begin.line; }
+
+// Reads one text into a Config, and goes on after what is wrong in it.
+class Reader {
+ public:
+  Reader(std::string source, Config& config) : source_(std::move(source)), config_(config) {}
+
+  void ReadTable(const toml::table& table);
+  EntranceRule ReadEntrance(const toml::table& table);
+  void Fail(const toml::source_region& where, const std::string& why) {
+    Fail(where.begin.line, At(source_, where) + why);
+  }
+  void Fail(std::uint32_t line, std::string message) {
+    errors_.emplace_back(line, std::move(message));
+  }
+  // In the order of the file.
+  ConfigReport Finish() &&;
+
+ private:
+  void ReadOption(std::string_view key, const toml::node& node);
+  void ReadUnknownKey(std::string_view key, const toml::node& node);
+  void ReadAccess(const toml::node& node);
+  void ReadAccessEntry(const toml::table& table);
+  void ReadEntrances(const toml::node& node);
+  // Those of `kind`, which is "access" or "entrance"; false where the key is none of `known`.
+  bool CheckKey(std::string_view kind, std::string_view key, const toml::node& node,
+                std::span<const std::string_view> known);
+  bool ReadPromises(std::string_view kind, const toml::node& node, Allowance& rule);
+
+  const std::string source_;
+  Config& config_;
+  std::vector<std::pair<std::uint32_t, std::string>> errors_;
+  std::map<std::string, std::string, std::less<>> places_;
+};
+
+bool Reader::CheckKey(std::string_view kind, std::string_view key, const toml::node& node,
+                      std::span<const std::string_view> known) {
+  if (IsOneOf(key, known)) return true;
+  std::string why = std::string(kind) + " key '" + Escaped(key) + "' is unknown";
+  if (IsOption(ToOption(key))) {
+    why += ": it is a setting of the server, which stands above the first [[" + std::string(kind) +
+           "]]";
+  } else {
+    const std::string meant = command_line::DidYouMean(key, known);
+    why += meant + (meant.empty() ? ", allowed are " : " Allowed are ") + Listed(known);
+  }
+  Fail(node.source(), why);
+  return false;
+}
+
+bool Reader::ReadPromises(std::string_view kind, const toml::node& node, Allowance& rule) {
+  rule.promises = node.value_exact<bool>();
+  if (!rule.promises) {
+    Fail(node.source(), std::string(kind) + " key promises refused: allowed is true or false");
+  }
+  return rule.promises.has_value();
+}
+
+void Reader::ReadAccessEntry(const toml::table& table) {
   AccessRule rule;
+  rule.line = LineNumber(table);
   int subjects = 0;
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
-    const std::string where = At(source, node.source());
+    if (!CheckKey("access", name, node, kAccessKeys)) continue;
     if (name == "everyone") {
       if (node.value_exact<bool>() != true) {
-        return Invalid(where + "access key everyone refused: allowed is true");
+        Fail(node.source(), "access key everyone refused: allowed is true");
       }
       ++subjects;
       continue;
     }
     if (name == "promises") {
-      rule.promises = node.value_exact<bool>();
-      if (!rule.promises) {
-        return Invalid(where + "access key promises refused: allowed is true or false");
-      }
+      (void)ReadPromises("access", node, rule);
       continue;
     }
-    const bool is_subject = IsOneOf(name, {"uid", "gid", "user", "group"});
-    if (!is_subject &&
-        !IsOneOf(name, {"highest_class", "max_weight", "max_share", "client_max_share", "memory",
-                        "client_memory", "memory_limit", "clients_max"})) {
-      return Invalid(where + "access key '" + Escaped(name) +
-                     "' is unknown, allowed are uid, user, gid, group, everyone, highest_class, "
-                     "max_weight, max_share, client_max_share, promises, memory, client_memory, "
-                     "memory_limit and clients_max");
-    }
     const std::optional<std::string> text = AsText(node);
-    if (!text) return Invalid(where + "access key " + std::string(name) + " refused: wrong type");
+    const bool is_subject = IsOneOf(name, kSubjectKeys);
+    if (is_subject) ++subjects;
     Status status;
-    if (is_subject) {
+    if (!text) {
+      status = Invalid("wrong type");
+    } else if (is_subject) {
       Result<Subject> subject = SubjectNamed(name, *text);
       status = subject.status();
       if (subject.ok()) rule.who = std::move(*subject);
-      ++subjects;
     } else {
       status = SetAllowance(name, *text, rule);
     }
     if (!status.ok()) {
-      return Invalid(where + "access key " + std::string(name) + " refused: " + status.message());
+      Fail(node.source(), "access key " + std::string(name) + " refused: " + status.message());
     }
   }
   if (subjects != 1) {
-    return Invalid(
-        At(source, table.source()) + "access entry refused: it names " + std::to_string(subjects) +
-        " subjects, allowed is exactly one of uid, user, gid, group and everyone = true");
+    return Fail(table.source(),
+                "access entry refused: it names " + std::to_string(subjects) +
+                    " subjects, allowed is exactly one of uid, user, gid, group and everyone = "
+                    "true");
   }
   rule.label = rule.who.label;
-  config.access.push_back(std::move(rule));
-  return Status::Ok();
+  config_.access.push_back(std::move(rule));
 }
 
-Status ApplyAccess(const toml::node& node, std::string_view source, Config& config) {
+void Reader::ReadAccess(const toml::node& node) {
   const toml::array* entries = node.as_array();
-  if (entries == nullptr) {
-    return Invalid(At(source, node.source()) + "access refused: write each entry under [[access]]");
-  }
+  const std::string misplaced = "access refused: write each entry under [[access]]";
+  if (entries == nullptr) return Fail(node.source(), misplaced);
   if (entries->size() > kAccessRulesMax) {
-    return Invalid(At(source, node.source()) +
-                   "access refused: " + std::to_string(entries->size()) + " entries, allowed are " +
-                   std::to_string(kAccessRulesMax));
+    return Fail(node.source(), "access refused: " + std::to_string(entries->size()) +
+                                   " entries, allowed are " + std::to_string(kAccessRulesMax));
   }
   for (const toml::node& entry : *entries) {
     const toml::table* table = entry.as_table();
-    if (table == nullptr) {
-      return Invalid(At(source, entry.source()) +
-                     "access refused: write each entry under [[access]]");
-    }
-    if (Status status = ApplyAccessEntry(*table, source, config); !status.ok()) return status;
+    if (table == nullptr) return Fail(entry.source(), misplaced);
+    ReadAccessEntry(*table);
   }
-  return Status::Ok();
 }
 
 // Names are folders, too.
@@ -235,112 +311,190 @@ Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRu
   return SetAllowance(key, value, rule);
 }
 
-Result<EntranceRule> ParseEntrance(const toml::table& table, std::string_view source) {
+EntranceRule Reader::ReadEntrance(const toml::table& table) {
   EntranceRule rule;
+  rule.line = LineNumber(table);
   bool has_highest = false;
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
-    const std::string where = At(source, node.source());
+    if (!CheckKey("entrance", name, node, kEntranceKeys)) continue;
     if (name == "promises") {
-      rule.promises = node.value_exact<bool>();
-      if (rule.promises) continue;
-      return Invalid(where + "entrance key promises refused: allowed is true or false");
-    }
-    if (!IsOneOf(name, {"name", "socket", "class", "highest_class", "weight", "max_share",
-                        "client_max_share", "memory", "client_memory", "memory_limit",
-                        "clients_max", "budget", "who", "devices"})) {
-      return Invalid(where + "entrance key '" + Escaped(name) +
-                     "' is unknown, allowed are name, socket, class, highest_class, weight, "
-                     "max_share, client_max_share, promises, memory, client_memory, memory_limit, "
-                     "clients_max, "
-                     "budget, who "
-                     "and devices");
+      (void)ReadPromises("entrance", node, rule);
+      continue;
     }
     has_highest = has_highest || name == "highest_class";
     const std::optional<std::string> text = AsText(node);
     const Status status = text ? SetEntranceKey(name, *text, rule) : Invalid("wrong type");
     if (!status.ok()) {
-      return Invalid(where + "entrance key " + std::string(name) + " refused: " + status.message());
+      Fail(node.source(), "entrance key " + std::string(name) + " refused: " + status.message());
     }
   }
   rule.max_weight = rule.usual_weight;
   if (!has_highest && rule.usual_class) rule.highest_class = *rule.usual_class;
   if (rule.UsualClass() < rule.highest_class) {
-    return Invalid(At(source, table.source()) + "entrance refused: its class is above its highest");
+    Fail(table.source(), "entrance refused: its class is above its highest");
   }
   return rule;
 }
 
-Status ApplyEntrances(const toml::node& node, std::string_view source, Config& config) {
+void Reader::ReadEntrances(const toml::node& node) {
   const toml::array* entries = node.as_array();
-  Status misplaced =
-      Invalid(At(source, node.source()) + "entrance refused: write each one under [[entrance]]");
-  if (entries == nullptr) return misplaced;
+  const std::string misplaced = "entrance refused: write each one under [[entrance]]";
+  if (entries == nullptr) return Fail(node.source(), misplaced);
   if (entries->size() > kEntrancesMax) {
-    return Invalid(At(source, node.source()) +
-                   "entrance refused: " + std::to_string(entries->size()) +
-                   " entries, allowed are " + std::to_string(kEntrancesMax));
+    return Fail(node.source(), "entrance refused: " + std::to_string(entries->size()) +
+                                   " entries, allowed are " + std::to_string(kEntrancesMax));
   }
   for (const toml::node& entry : *entries) {
     const toml::table* table = entry.as_table();
-    if (table == nullptr) return misplaced;
-    Result<EntranceRule> rule = ParseEntrance(*table, source);
-    if (!rule.ok()) return rule.status();
-    const std::string where = At(source, table->source());
-    if (rule->name.empty()) return Invalid(where + "entrance refused: it has no name");
-    const auto is_same = [&](const EntranceRule& other) {
-      return other.name == rule->name || (!rule->socket.empty() && other.socket == rule->socket);
-    };
-    if (std::ranges::any_of(config.entrances, is_same)) {
-      return Invalid(where + "entrance '" + rule->name +
-                     "' refused: another one has its name or its socket");
+    if (table == nullptr) return Fail(entry.source(), misplaced);
+    EntranceRule rule = ReadEntrance(*table);
+    if (rule.name.empty()) {
+      // A name that is refused has been named.
+      if (!table->contains("name")) Fail(table->source(), "entrance refused: it has no name");
+      continue;
     }
-    config.entrances.push_back(std::move(*rule));
+    const auto is_same = [&](const EntranceRule& other) {
+      return other.name == rule.name || (!rule.socket.empty() && other.socket == rule.socket);
+    };
+    if (std::ranges::any_of(config_.entrances, is_same)) {
+      Fail(table->source(),
+           "entrance '" + rule.name + "' refused: another one has its name or its socket");
+      continue;
+    }
+    config_.entrances.push_back(std::move(rule));
   }
-  return Status::Ok();
+}
+
+// A table whose name is no setting either.
+void Reader::ReadUnknownKey(std::string_view key, const toml::node& node) {
+  constexpr std::array<std::string_view, 2> kTables = {"access", "entrance"};
+  const bool is_table = node.is_table() || node.is_array_of_tables();
+  if (is_table) {
+    const std::string_view meant = command_line::Nearest(key, kTables);
+    return Fail(node.source(),
+                "there is no table '" + Escaped(key) + "'; " +
+                    (meant.empty() ? "there are [[access]] and [[entrance]]"
+                                   : "did you mean [[" + std::string(meant) + "]]?"));
+  }
+  std::vector<std::string> keys = OptionNames();
+  for (std::string& each : keys) std::ranges::replace(each, '-', '_');
+  std::vector<std::string_view> known(keys.begin(), keys.end());
+  if (const std::string meant = command_line::DidYouMean(key, known); !meant.empty()) {
+    return Fail(node.source(), "option " + Escaped(key) + " is unknown" + meant);
+  }
+  if (IsOneOf(key, kAccessKeys) || IsOneOf(key, kEntranceKeys)) {
+    return Fail(node.source(), "option " + Escaped(key) +
+                                   " is unknown: it is a key of [[access]] or [[entrance]]");
+  }
+  Fail(node.source(), "option " + Escaped(key) + " is unknown, allowed are " + Listed(known));
+}
+
+void Reader::ReadOption(std::string_view key, const toml::node& node) {
+  const std::string option = ToOption(key);
+  if (!IsOption(option)) return ReadUnknownKey(key, node);
+  const std::optional<std::string> value = AsText(node);
+  if (!value) {
+    return Fail(node.source(), "option " + Escaped(key) +
+                                   " refused: allowed are text and numbers, as in " + Escaped(key) +
+                                   " = \"...\"");
+  }
+  places_.emplace(option, At(source_, node.source()));
+  const Status status = ApplyOption(option, *value, config_);
+  if (!status.ok()) Fail(node.source(), InKeys(status.message(), option));
+}
+
+void Reader::ReadTable(const toml::table& table) {
+  for (const auto& [key, node] : table) {
+    const std::string_view name = key.str();
+    if (name == "access") {
+      ReadAccess(node);
+    } else if (name == "entrance") {
+      ReadEntrances(node);
+    } else {
+      ReadOption(name, node);
+    }
+  }
+}
+
+ConfigReport Reader::Finish() && {
+  ConfigReport report;
+  std::ranges::stable_sort(errors_, {}, &std::pair<std::uint32_t, std::string>::first);
+  for (auto& [line, message] : errors_) report.errors.push_back(std::move(message));
+  report.places = std::move(places_);
+  return report;
+}
+
+// The parser ends at its first mistake. A value that only lacks its quotes is blanked, so that what
+// follows is read, too.
+std::optional<toml::table> Parse(std::string text, const std::string& source, Reader& reader) {
+  constexpr int kMistakesMax = 64;
+  for (int mistakes = 0;; ++mistakes) {
+    toml::parse_result parsed = toml::parse(text, source);
+    if (parsed) return std::move(parsed).table();
+    const toml::source_position at = parsed.error().source().begin;
+    const std::string_view line = LineOf(text, at.line);
+    const std::optional<UnquotedValue> unquoted = FindUnquotedValue(line);
+    if (!unquoted || mistakes == kMistakesMax) {
+      reader.Fail(parsed.error().source(), std::string(parsed.error().description()));
+      return std::nullopt;
+    }
+    reader.Fail(at.line, source + " line " + std::to_string(at.line) + " column " +
+                             std::to_string(unquoted->column) + ": " + unquoted->why);
+    text.replace(static_cast<std::size_t>(line.data() - text.data()), line.size(), line.size(),
+                 ' ');
+  }
 }
 
 }  // namespace
 
-Result<EntranceRule> ParseEntranceTerms(std::string_view text, std::string_view source) {
-  const toml::parse_result parsed = toml::parse(text, source);
-  if (!parsed) {
-    return Invalid(At(source, parsed.error().source()) + std::string(parsed.error().description()));
+std::string InKeys(std::string_view message, std::string_view option) {
+  std::string text(message);
+  if (const std::size_t at = text.find(option); at != std::string::npos) {
+    std::ranges::replace(text.begin() + static_cast<std::ptrdiff_t>(at),
+                         text.begin() + static_cast<std::ptrdiff_t>(at + option.size()), '-', '_');
   }
-  Result<EntranceRule> rule = ParseEntrance(parsed.table(), source);
-  if (rule.ok() && !rule->socket.empty()) {
+  return text;
+}
+
+Status ConfigReport::FirstError() const {
+  if (errors.empty()) return Status::Ok();
+  if (errors.size() == 1) return Invalid(errors.front());
+  return Invalid(errors.front() + " (and " + std::to_string(errors.size() - 1) +
+                 " more, which gpushared --check-config lists)");
+}
+
+Result<EntranceRule> ParseEntranceTerms(std::string_view text, std::string_view source) {
+  if (Status status = CheckNesting(text, source); !status.ok()) return status;
+  Config none;
+  Reader reader{std::string(source), none};
+  EntranceRule rule;
+  if (const auto table = Parse(std::string(text), std::string(source), reader); table) {
+    rule = reader.ReadEntrance(*table);
+  }
+  if (const ConfigReport report = std::move(reader).Finish(); !report.errors.empty()) {
+    return Invalid(report.errors.front());
+  }
+  if (!rule.socket.empty()) {
     return Invalid(std::string(source) + " refused: the server chooses the socket");
   }
   return rule;
 }
 
-Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
+ConfigReport ReadConfigText(std::string_view text, std::string_view file, Config& config) {
   const std::string source = "config file " + Escaped(file);
-  const toml::parse_result parsed = toml::parse(text, source);
-  if (!parsed) {
-    return Invalid(At(source, parsed.error().source()) + std::string(parsed.error().description()));
+  if (const Status status = CheckNesting(text, source); !status.ok()) {
+    return {.errors = {status.message()}, .warnings = {}, .places = {}};
   }
-  for (const auto& [key, node] : parsed.table()) {
-    const std::string_view name = key.str();
-    if (name == "access") {
-      if (Status status = ApplyAccess(node, source, config); !status.ok()) return status;
-      continue;
-    }
-    if (name == "entrance") {
-      if (Status status = ApplyEntrances(node, source, config); !status.ok()) return status;
-      continue;
-    }
-    std::string option(name);
-    std::replace(option.begin(), option.end(), '_', '-');
-    const std::optional<std::string> value = AsText(node);
-    if (!value) {
-      return Invalid(At(source, node.source()) + "option " + Escaped(option) +
-                     " refused: allowed are text and numbers");
-    }
-    const Status status = ApplyOption(option, *value, config);
-    if (!status.ok()) return Invalid(At(source, node.source()) + status.message());
-  }
-  return Status::Ok();
+  Reader reader(source, config);
+  if (const auto table = Parse(std::string(text), source, reader); table) reader.ReadTable(*table);
+  ConfigReport report = std::move(reader).Finish();
+  report.warnings = FindWarnings(config, source);
+  return report;
+}
+
+Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
+  return ReadConfigText(text, file, config).FirstError();
 }
 
 }  // namespace gpushared::server

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <span>
 
 #include "scheduler/class_name.h"
 
@@ -50,10 +51,33 @@ std::string Decimal(double value) {
   return result;
 }
 
+// Where `text` has a unit that others write: "; did you mean 4GiB?". The factors of `others` are
+// the places of what is meant in `units`.
+std::string OwnUnit(std::string_view text, std::span<const Unit> others,
+                    std::span<const Unit> units) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  std::string_view unit = text.substr(digits);
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (digits == 0 || digits > kDigitsMax) return "";
+  const std::string meant = "; did you mean " + std::string(text.substr(0, digits));
+  if (std::ranges::find(units, unit, &Unit::name) != units.end()) {
+    return meant + std::string(unit) + "?";  // A blank was between them.
+  }
+  const auto found = std::ranges::find(others, unit, &Unit::name);
+  if (found == others.end()) return "";
+  return meant + std::string(units[static_cast<std::size_t>(found->factor)].name) + "?";
+}
+
 }  // namespace
 
+std::string PercentText(double fraction) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.10g%%", fraction * 100);
+  return text.data();
+}
+
 Result<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
-  constexpr std::string_view kAllowed =
+  const std::string allowed =
       "a number with a unit: ns, us, ms or s, for example 2ms or 500us, up to 1000000s";
   double number = 0;
   std::string_view unit;
@@ -65,11 +89,15 @@ Result<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
       }
     }
   }
-  return Refused(text, kAllowed);
+  constexpr std::array kOthers = {Unit{"sec", 3},       Unit{"second", 3},    Unit{"seconds", 3},
+                                  Unit{"secs", 3},      Unit{"S", 3},         Unit{"msec", 2},
+                                  Unit{"millis", 2},    Unit{"MS", 2},        Unit{"usec", 1},
+                                  Unit{"\xc2\xb5s", 1}, Unit{"\xce\xbcs", 1}, Unit{"nsec", 0}};
+  return Refused(text, allowed + OwnUnit(text, kOthers, kDurationUnits));
 }
 
 Result<std::uint64_t> ParseBytes(std::string_view text) {
-  constexpr std::string_view kAllowed =
+  const std::string allowed =
       "a number with a unit: B, KiB, MiB, GiB or TiB, for example 4GiB, up to 1024TiB";
   double number = 0;
   std::string_view unit;
@@ -79,17 +107,26 @@ Result<std::uint64_t> ParseBytes(std::string_view text) {
       if (unit == known.name && bytes <= 0x1p50) return static_cast<std::uint64_t>(bytes);
     }
   }
-  return Refused(text, kAllowed);
+  constexpr std::array kOthers = {
+      Unit{"KB", 1},  Unit{"kB", 1},  Unit{"K", 1},  Unit{"k", 1},   Unit{"kib", 1}, Unit{"MB", 2},
+      Unit{"M", 2},   Unit{"m", 2},   Unit{"Mb", 2}, Unit{"mib", 2}, Unit{"MIB", 2}, Unit{"Mib", 2},
+      Unit{"GB", 3},  Unit{"G", 3},   Unit{"g", 3},  Unit{"Gb", 3},  Unit{"gb", 3},  Unit{"gib", 3},
+      Unit{"GIB", 3}, Unit{"Gib", 3}, Unit{"TB", 4}, Unit{"T", 4},   Unit{"tib", 4}, Unit{"b", 0}};
+  return Refused(text, allowed + OwnUnit(text, kOthers, kByteUnits));
 }
 
 Result<double> ParseFraction(std::string_view text) {
   double number = 0;
   std::string_view unit;
-  if (SplitNumber(text, number, unit) && (unit.empty() || unit == "%")) {
-    const double fraction = unit.empty() ? number : number / 100;
-    if (fraction <= 1) return fraction;
+  if (SplitNumber(text, number, unit)) {
+    if (unit == "%" && number <= 100) return number / 100;
+    if (unit.empty() && number == 0) return 0.0;
+    if (unit.empty() && number <= 1) {
+      return Refused(text,
+                     "a percentage from 0% to 100%; did you mean " + Decimal(number * 100) + "%?");
+    }
   }
-  return Refused(text, "a fraction from 0 to 1 or a percentage from 0% to 100%");
+  return Refused(text, "a percentage from 0% to 100%, such as 25%");
 }
 
 Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std::uint64_t most) {

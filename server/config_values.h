@@ -26,8 +26,11 @@ Result<std::chrono::nanoseconds> ParseDuration(std::string_view text);
 // because nobody can tell whether it meant bytes.
 Result<std::uint64_t> ParseBytes(std::string_view text);
 
-// "0.25" or "25%", from 0 to 1.
+// "25%" as 0.25, from 0% to 100%. A bare number is refused, because 0.5 is half to some and half a
+// percent to others; only 0 needs no unit.
 Result<double> ParseFraction(std::string_view text);
+// As ParseFraction reads it: "12.5%".
+std::string PercentText(double fraction);
 
 // A whole number from `least` to `most`; nothing else may stand in `text`.
 Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std::uint64_t most);

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <span>
@@ -328,6 +330,54 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   return broker.exit_code();
 }
 
+// What only this machine knows of a configuration.
+void CheckHere(const Config& config, ConfigReport& report) {
+  const auto place = [&](std::string_view option) {
+    const auto found = report.places.find(option);
+    return found == report.places.end() ? std::string() : found->second;
+  };
+  const Result<device::Selection> selection =
+      device::SelectDevices(config.device, device::ReadInventory());
+  if (!selection.ok()) {
+    report.errors.push_back(place("device") +
+                            "option device refused: " + selection.status().message());
+  }
+  const std::size_t slash = config.socket.rfind('/');
+  const std::string folder =
+      slash == std::string::npos || slash == 0 ? "" : config.socket.substr(0, slash);
+  if (!folder.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) {
+    report.warnings.push_back(place("socket") + "option socket: folder '" + folder +
+                              "' cannot be written to: " + ::strerror(errno));
+  }
+}
+
+// All that is wrong goes to stderr, a sentence on what is right to stdout.
+int ReportCheck(const Config& config) {
+  ConfigReport report = *config.check;
+  CheckHere(config, report);
+  for (const std::string& error : report.errors) {
+    std::fprintf(stderr, "gpushared: error: %s\n", error.c_str());
+  }
+  for (const std::string& warning : report.warnings) {
+    std::fprintf(stderr, "gpushared: warning: %s\n", warning.c_str());
+  }
+  const auto counted = [](std::size_t count, const char* what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  if (!report.errors.empty()) {
+    std::fprintf(stderr, "gpushared: config file %s is refused: %s, %s; see gpushared.toml(5)\n",
+                 Escaped(config.config_file).c_str(),
+                 counted(report.errors.size(), "error").c_str(),
+                 counted(report.warnings.size(), "warning").c_str());
+    return 2;
+  }
+  std::printf("config file %s is valid: %s, %s, %s\n", Escaped(config.config_file).c_str(),
+              counted(config.access.size(), "access rule").c_str(),
+              counted(config.entrances.size(), "entrance").c_str(),
+              counted(report.warnings.size(), "warning").c_str());
+  return 0;
+}
+
 int SayWhetherItCouldGoOn(std::span<const char* const> arguments) {
   std::vector<const char*> rest(arguments.begin(), arguments.end());
   rest.erase(rest.begin() + 1);
@@ -355,6 +405,7 @@ int Main(std::span<const char* const> arguments) {
     return stop->code;
   }
   const Config& config = std::get<Config>(parsed);
+  if (config.check) return ReportCheck(config);
   if (const Status status = UseOnlyProcessors(config.cpu_affinity); !status.ok()) {
     std::fprintf(stderr, "gpushared: %s\n", status.message().c_str());
     return 2;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 gpushared_test(server_parts_test
-  SOURCES access_rules_test.cpp config_test.cpp log_rate_test.cpp restart_backoff_test.cpp service_manager_test.cpp
+  SOURCES access_rules_test.cpp config_check_test.cpp config_test.cpp log_rate_test.cpp restart_backoff_test.cpp service_manager_test.cpp
     session_ledger_test.cpp totals_test.cpp trace_test.cpp
   LINK gpushared::broker gpushared::config gpushared::log_rate gpushared::service_manager gpushared::trace
     nlohmann_json::nlohmann_json

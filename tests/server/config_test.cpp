@@ -103,13 +103,13 @@ TEST(Config, CommandLineSetsEveryOption) {
 
 TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
   EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "10%"}).low_floor, 0.1);
-  EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "0.1", "--policy", "priority"}).low_floor, 0.1);
+  EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "12.5%", "--policy", "priority"}).low_floor, 0.125);
   for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
     if (entry.name == "priority") continue;
     const std::string name(entry.name);
     const char* const policy = name.c_str();
-    EXPECT_THAT(RefusalOf({"--low-floor", "0.1", "--policy", policy}),
-                AllOf(HasSubstr("low-floor refused: asked for 0.1"), HasSubstr(policy),
+    EXPECT_THAT(RefusalOf({"--low-floor", "10%", "--policy", policy}),
+                AllOf(HasSubstr("low-floor refused: asked for 10% under"), HasSubstr(policy),
                       HasSubstr("more under 'priority'")));
     EXPECT_EQ(Accepted({"--low-floor", "0", "--policy", policy}).policy, policy);
   }
@@ -122,7 +122,7 @@ TEST(Config, TheMemoryReserveReachesTheWorker) {
   std::vector<const char*> arguments;
   for (const std::string& text : texts) arguments.push_back(text.c_str());
   EXPECT_DOUBLE_EQ(Accepted(arguments).defaults.memory_reserve, 0.25);
-  EXPECT_THAT(RefusalOf({"--memory-reserve", "0.95"}), AllOf(HasSubstr("0.95"), HasSubstr("0.9")));
+  EXPECT_THAT(RefusalOf({"--memory-reserve", "95%"}), AllOf(HasSubstr("95%"), HasSubstr("90%")));
 }
 
 TEST(Config, WhoSharesReachesTheWorker) {
@@ -150,8 +150,8 @@ TEST(Config, BadOptionsAreRefusedWithWhatWasAskedAndWhatIsAllowed) {
   EXPECT_THAT(RefusalOf({"--slice", "2"}), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
   EXPECT_THAT(RefusalOf({"--slice", "9000s"}), HasSubstr("9000s"));
   EXPECT_THAT(RefusalOf({"--slice", "-2ms"}), HasSubstr("-2ms"));
-  EXPECT_THAT(RefusalOf({"--low-floor", "1.5"}), HasSubstr("1.5"));
-  EXPECT_THAT(RefusalOf({"--low-floor", "0.95"}), HasSubstr("0.95"));
+  EXPECT_THAT(RefusalOf({"--low-floor", "150%"}), HasSubstr("150%"));
+  EXPECT_THAT(RefusalOf({"--low-floor", "95%"}), HasSubstr("95%"));
   EXPECT_THAT(RefusalOf({"--cpu-threads", "0"}), AllOf(HasSubstr("'0'"), HasSubstr("1 to")));
   EXPECT_THAT(RefusalOf({"--memory", "1GB"}), AllOf(HasSubstr("1GB"), HasSubstr("GiB")));
   EXPECT_THAT(RefusalOf({"--memory", "1MiB"}), AllOf(HasSubstr("1MiB"), HasSubstr("64 MiB")));
@@ -205,7 +205,7 @@ TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
 
 TEST(Config, AFloorReachesTheWorker) {
   const std::vector<std::string> written = WorkerArguments(
-      Accepted({"--low-floor", "0.25"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
+      Accepted({"--low-floor", "25%"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
   std::vector<const char*> arguments;
   for (const std::string& argument : written) arguments.push_back(argument.c_str());
   EXPECT_DOUBLE_EQ(Accepted(arguments).low_floor, 0.25);
@@ -349,7 +349,7 @@ TEST(ConfigFile, SetsOptionsAndAccessRules) {
 policy = "round_robin"
 device = ["cpu:0", "cpu:1"]
 cpu_threads = 2
-low_floor = 0.05
+low_floor = "5%"
 
 [[access]]
 user = "root"

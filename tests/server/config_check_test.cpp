@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+
+#include <fstream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/config.h"
+#include "server/config_syntax.h"
+#include "tests/support/scratch_folder.h"
+
+namespace gpushared::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+ConfigReport ReportOf(std::string_view text) {
+  Config config;
+  return ReadConfigText(text, "test.toml", config);
+}
+
+std::string OnlyErrorOf(std::string_view text) {
+  const ConfigReport report = ReportOf(text);
+  EXPECT_EQ(report.errors.size(), 1U) << text;
+  return report.errors.empty() ? "" : report.errors.front();
+}
+
+TEST(ConfigCheck, NamesAllErrorsInTheOrderOfTheFile) {
+  const ConfigReport report = ReportOf(R"(slice = "soon"
+polcy = "fair"
+[[access]]
+uid = 1
+memory = "4GB"
+[[access]]
+memory = "50%"
+[[entrance]]
+name = "b"
+class = "royal"
+weight = 0
+)");
+  EXPECT_THAT(report.errors,
+              ElementsAre(HasSubstr("line 1"), AllOf(HasSubstr("line 2"), HasSubstr("polcy")),
+                          AllOf(HasSubstr("line 5"), HasSubstr("'4GB'")),
+                          AllOf(HasSubstr("line 6"), HasSubstr("0 subjects")),
+                          AllOf(HasSubstr("line 10"), HasSubstr("'royal'")),
+                          AllOf(HasSubstr("line 11"), HasSubstr("'0'"))));
+  EXPECT_THAT(report.FirstError().message(), AllOf(HasSubstr("soon"), HasSubstr("5 more")));
+}
+
+TEST(ConfigCheck, SuggestsTheNameThatWasMeant) {
+  EXPECT_THAT(OnlyErrorOf("polcy = 'fair'"), HasSubstr("did you mean 'policy'?"));
+  EXPECT_THAT(OnlyErrorOf("low-flor = '1%'"), HasSubstr("did you mean 'low_floor'?"));
+  EXPECT_THAT(OnlyErrorOf("[acess]\nuid = 1"),
+              AllOf(HasSubstr("line 1"), HasSubstr("did you mean [[access]]?")));
+  EXPECT_THAT(OnlyErrorOf("[[acces]]\nuid = 1"), HasSubstr("did you mean [[access]]?"));
+  EXPECT_THAT(OnlyErrorOf("[[entrances]]\nname = 'b'"), HasSubstr("did you mean [[entrance]]?"));
+  EXPECT_THAT(OnlyErrorOf("[server]\npolicy = 'fair'"),
+              HasSubstr("there are [[access]] and [[entrance]]"));
+  EXPECT_THAT(OnlyErrorOf("[[access]]\nuid = 1\nmemroy = '1GiB'"),
+              HasSubstr("did you mean 'memory'?"));
+  EXPECT_THAT(OnlyErrorOf("[[entrance]]\nname = 'b'\nmax_shares = '5%'"),
+              HasSubstr("did you mean 'max_share'?"));
+  EXPECT_THAT(OnlyErrorOf("[[access]]\nuid = 1\npolicy = 'fair'"),
+              HasSubstr("stands above the first [[access]]"));
+  EXPECT_THAT(OnlyErrorOf("highest_class = 'high'"), HasSubstr("a key of [[access]]"));
+  EXPECT_THAT(OnlyErrorOf("unheard_of_thing = 1"), AllOf(HasSubstr("policy"), HasSubstr("slice")));
+}
+
+TEST(ConfigCheck, ShowsTheQuotesThatAreMissing) {
+  const ConfigReport report = ReportOf(
+      "policy = fair\nslice = 2ms  # short\nmemory = 4GiB\nsocket = /run/g.sock\n"
+      "log_level = \xe2\x80\x9cinfo\xe2\x80\x9d\n[[access]]\neveryone = yes\n");
+  EXPECT_THAT(
+      report.errors,
+      ElementsAre(AllOf(HasSubstr("line 1 column 10"), HasSubstr("write policy = \"fair\"")),
+                  AllOf(HasSubstr("line 2"), HasSubstr("write slice = \"2ms\"")),
+                  AllOf(HasSubstr("line 3"), HasSubstr("write memory = \"4GiB\"")),
+                  AllOf(HasSubstr("line 4"), HasSubstr("write socket = \"/run/g.sock\"")),
+                  AllOf(HasSubstr("line 5"), HasSubstr("write log_level = \"info\"")),
+                  HasSubstr("0 subjects"),
+                  AllOf(HasSubstr("line 7"), HasSubstr("write everyone = true"))));
+}
+
+TEST(ConfigCheck, KnowsTheUnitsThatOthersWrite) {
+  for (const char* text :
+       {"memory = '4GB'", "memory = '4G'", "memory = '4 GiB'", "memory = '4gb'"}) {
+    EXPECT_THAT(OnlyErrorOf(text), HasSubstr("did you mean 4GiB?")) << text;
+  }
+  EXPECT_THAT(OnlyErrorOf("slice = '2 ms'"), HasSubstr("did you mean 2ms?"));
+  EXPECT_THAT(OnlyErrorOf("lease_grace = '10sec'"), HasSubstr("did you mean 10s?"));
+  EXPECT_THAT(OnlyErrorOf("slice = '500\xc2\xb5s'"), HasSubstr("did you mean 500us?"));
+}
+
+TEST(ConfigCheck, SharesHaveOneNotation) {
+  for (const char* key : {"client_max_share", "low_floor", "memory_reserve"}) {
+    const std::string begin = std::string(key) + " = ";
+    EXPECT_THAT(ReportOf(begin + "'25%'").errors, IsEmpty()) << key;
+    EXPECT_THAT(ReportOf(begin + "'12.5%'").errors, IsEmpty()) << key;
+    EXPECT_THAT(OnlyErrorOf(begin + "0.25"), HasSubstr("25%")) << key;
+    EXPECT_THAT(OnlyErrorOf(begin + "'0.25'"), HasSubstr("25%")) << key;
+  }
+}
+
+TEST(ConfigCheck, WarnsOfRulesThatNoClientReaches) {
+  const ConfigReport report = ReportOf(
+      "[[access]]\nuid = 7\n[[access]]\nuid = 7\n[[access]]\neveryone = true\n[[access]]\ngid = "
+      "7\n");
+  EXPECT_THAT(report.errors, IsEmpty());
+  EXPECT_THAT(
+      report.warnings,
+      ElementsAre(AllOf(HasSubstr("line 3"), HasSubstr("uid 7 is never used"), HasSubstr("line 1")),
+                  AllOf(HasSubstr("line 7"), HasSubstr("gid 7 is never used"),
+                        HasSubstr("everyone in line 5"))));
+  EXPECT_THAT(
+      ReportOf("[[access]]\nuid = 7\n[[access]]\ngid = 7\n[[access]]\neveryone = true\n").warnings,
+      IsEmpty());
+}
+
+TEST(ConfigCheck, WarnsOfClientLimitsAboveTheRulesOwn) {
+  for (const std::string& head :
+       {std::string("[[access]]\nuid = 7\n"), std::string("[[entrance]]\nname = 'b'\n")}) {
+    const auto warnings = [&](const char* keys) { return ReportOf(head + keys).warnings; };
+    EXPECT_THAT(warnings("memory = '10%'\nclient_memory = '50%'"),
+                ElementsAre(AllOf(HasSubstr("line 1"), HasSubstr("client_memory = 50%"),
+                                  HasSubstr("memory = 10%"))));
+    EXPECT_THAT(warnings("memory = '1GiB'\nclient_memory = '2GiB'"),
+                ElementsAre(HasSubstr("client_memory = 2 GiB")));
+    EXPECT_THAT(
+        warnings("max_share = '10%'\nclient_max_share = '25%'"),
+        ElementsAre(AllOf(HasSubstr("client_max_share = 25%"), HasSubstr("max_share = 10%"))));
+    EXPECT_THAT(warnings("memory = '50%'\nclient_memory = '10%'\nmax_share = '50%'"), IsEmpty());
+    EXPECT_THAT(warnings("memory = '10%'\nclient_memory = '2GiB'"), IsEmpty());  // Who knows.
+  }
+  EXPECT_THAT(ReportOf("client_max_share = '50%'\n[[access]]\nuid = 7\nmax_share = '25%'").warnings,
+              ElementsAre(AllOf(HasSubstr("line 2"), HasSubstr("client_max_share = 50%"))));
+}
+
+TEST(ConfigCheck, BoundsNestingBeforeTheTextIsParsed) {
+  std::string dotted = "a";
+  for (int i = 0; i < 20'000; ++i) dotted += ".a";
+  for (const std::string& text :
+       {"[" + dotted + "]\n", dotted + " = 1\n", "policy = { " + dotted + " = 1 }\n",
+        "policy = " + std::string(20'000, '[') + "\n", "policy = " + std::string(20'000, '{')}) {
+    EXPECT_THAT(OnlyErrorOf(text), AllOf(HasSubstr("line 1"), HasSubstr("allowed are")));
+    EXPECT_FALSE(ParseEntranceTerms(text, "lease").ok());
+  }
+  std::string lines = "policy = ";
+  for (int i = 0; i < 300; ++i) lines += "[{ a.a.a.a.a.a.a.a =\n";
+  EXPECT_THAT(OnlyErrorOf(lines), HasSubstr("brackets"));
+  EXPECT_THAT(
+      OnlyErrorOf("socket = '" + std::string(90, '.') + "\"[[" + std::string(90, '.') + "'"),
+      HasSubstr("socket"))
+      << "what stands in quotes does not count";
+}
+
+std::string RefusalOfFile(const std::string& file) {
+  const std::vector<const char*> arguments = {"gpushared", "--config", file.c_str()};
+  const auto parsed = ParseCommandLine(arguments, {.cores = 2, .memory_bytes = 1U << 30}, "1");
+  const auto* refused = std::get_if<ExitNow>(&parsed);
+  return refused == nullptr ? "(accepted)" : refused->text;
+}
+
+TEST(ConfigCheck, RefusesWhatCannotBeRead) {
+  const ::gpushared::testing::ScratchFolder folder;
+  EXPECT_THAT(RefusalOfFile(folder / "."), HasSubstr("cannot be read: Is a directory"));
+  EXPECT_THAT(RefusalOfFile(folder / "none"), HasSubstr("cannot be opened: No such file"));
+  EXPECT_THAT(RefusalOfFile("/proc/self/mem"), HasSubstr("cannot be read: "));
+  std::ofstream(folder / "large.toml") << std::string(kConfigFileBytesMax + 1, '#');
+  EXPECT_THAT(RefusalOfFile(folder / "large.toml"), HasSubstr("more than 1 MiB"));
+}
+
+TEST(ConfigCheck, NamesFileAndKeyOfWhatFitsNoOtherOption) {
+  const ::gpushared::testing::ScratchFolder folder;
+  const std::string file = folder / "server.toml";
+  std::ofstream(file)
+      << "policy = 'fair'\nlow_floor = '5%'\n[[access]]\nuid = 1\nmemory_limit = '5%'";
+  EXPECT_THAT(RefusalOfFile(file), AllOf(HasSubstr("line 2"), HasSubstr("option low_floor refused"),
+                                         HasSubstr("1 more"), HasSubstr("gpushared.toml(5)")));
+}
+
+TEST(ConfigCheck, OptionOfTheCommandLineReportsAndServesNobody) {
+  const ::gpushared::testing::ScratchFolder folder;
+  const std::string file = folder / "server.toml";
+  std::ofstream(file)
+      << "policy = fair\n[[access]]\neveryone = true\n[[access]]\nuid = 1\nmemory_limit = '1%'";
+  const std::vector<const char*> arguments = {"gpushared", "--check-config", file.c_str()};
+  const auto parsed = ParseCommandLine(arguments, {.cores = 2, .memory_bytes = 1U << 30}, "1");
+  const auto* config = std::get_if<Config>(&parsed);
+  ASSERT_NE(config, nullptr);
+  ASSERT_TRUE(config->check);
+  EXPECT_THAT(config->check->errors,
+              ElementsAre(HasSubstr("line 1"),
+                          AllOf(HasSubstr("line 4"), HasSubstr("memory_limit refused for uid 1"))));
+  EXPECT_THAT(config->check->warnings, ElementsAre(HasSubstr("never used")));
+}
+
+}  // namespace
+}  // namespace gpushared::server
