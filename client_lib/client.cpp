@@ -33,13 +33,17 @@ const char* LibraryVersion() noexcept { return GPUSHARED_VERSION_STRING; }
 // ---- buffers
 
 DeviceBuffer::DeviceBuffer(std::shared_ptr<Session> session, DeviceAddress address,
-                           std::size_t bytes)
-    : session_(std::move(session)), address_(address), bytes_(bytes) {}
+                           std::size_t bytes, std::size_t used_bytes)
+    : session_(std::move(session)),
+      address_(address),
+      bytes_(bytes),
+      used_bytes_(std::min(used_bytes, bytes)) {}
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
     : session_(std::move(other.session_)),
       address_(std::exchange(other.address_, 0)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+      bytes_(std::exchange(other.bytes_, 0)),
+      used_bytes_(std::exchange(other.used_bytes_, 0)) {}
 
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   if (this != &other) {
@@ -47,6 +51,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
     session_ = std::move(other.session_);
     address_ = std::exchange(other.address_, 0);
     bytes_ = std::exchange(other.bytes_, 0);
+    used_bytes_ = std::exchange(other.used_bytes_, 0);
   }
   return *this;
 }
@@ -57,7 +62,7 @@ void DeviceBuffer::Reset() noexcept {
   if (session_ != nullptr) session_->FreeDevice(address_);
   session_.reset();
   address_ = 0;
-  bytes_ = 0;
+  bytes_ = used_bytes_ = 0;
 }
 
 HostBuffer::HostBuffer(std::shared_ptr<Session> session, std::span<std::byte> bytes)
@@ -162,9 +167,10 @@ Result<Module> Client::LoadModuleFile(const std::string& path) const {
 
 Result<DeviceBuffer> Client::AllocateDevice(std::size_t bytes) const {
   if (!valid()) return Invalid(kEmptyClient);
-  const Result<DeviceAddress> address = session_->AllocateDevice(bytes);
+  std::uint64_t used_bytes = 0;
+  const Result<DeviceAddress> address = session_->AllocateDevice(bytes, used_bytes);
   if (!address.ok()) return address.status();
-  return DeviceBuffer(session_, *address, bytes);
+  return DeviceBuffer(session_, *address, bytes, used_bytes);
 }
 
 Result<HostBuffer> Client::AllocateHost(std::size_t bytes) const {

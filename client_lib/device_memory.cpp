@@ -16,14 +16,14 @@ DeviceMemory::DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const 
       surroundings_(std::move(surroundings)),
       ranges_(base) {}
 
-Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes) {
+Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes, std::uint64_t* used_bytes) {
   if (bytes == 0) {
     return Status(StatusCode::kInvalidArgument,
                   "device allocation refused: 0 bytes asked, at least 1 is needed");
   }
   const MutexLock lock(mutex_);
   Reap();
-  if (const auto address = ranges_.Allocate(bytes)) return Named(*address);
+  if (const auto address = ranges_.Allocate(bytes)) return Named(*address, used_bytes);
 
   // No buffer can exceed the quota, and the sums below must not overflow.
   const std::optional<std::uint64_t> rounded = RangeAllocator::RoundUp(bytes);
@@ -32,18 +32,21 @@ Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes) {
   }
   for (;;) {
     Status grown = Grow(*rounded);
-    if (grown.ok()) return Named(*ranges_.Allocate(bytes));
+    if (grown.ok()) return Named(*ranges_.Allocate(bytes), used_bytes);
     if (grown.code() != StatusCode::kOutOfMemory) return grown;
     // Memory that was freed comes back when its commands have ended. Oldest first, as they
     // end first.
     if (retired_.empty()) return Exhausted(bytes, grown);
     if (Status waited = surroundings_.wait(retired_.front().fence); !waited.ok()) return waited;
     Reap();
-    if (const auto address = ranges_.Allocate(bytes)) return Named(*address);
+    if (const auto address = ranges_.Allocate(bytes)) return Named(*address, used_bytes);
   }
 }
 
-std::uint64_t DeviceMemory::Named(std::uint64_t address) {
+std::uint64_t DeviceMemory::Named(std::uint64_t address, std::uint64_t* used_bytes) {
+  const std::uint64_t end = address + ranges_.BlockBytes(address);
+  if (used_bytes != nullptr) *used_bytes = std::clamp(unused_from_, address, end) - address;
+  unused_from_ = std::max(unused_from_, end);
   // Of more the server would know nothing; launches that point there need all memory.
   if (surroundings_.name_buffer && named_.size() < ipc::kBuffersMax) {
     surroundings_.name_buffer(address, ranges_.BlockBytes(address));
@@ -88,6 +91,8 @@ Result<std::uint64_t> DeviceMemory::Trim() {
                       " bytes, asked were " + std::to_string(before - asked));
   }
   ranges_.Shrink(before - *resized);
+  // What the server has taken back comes zeroed again.
+  unused_from_ = std::min(unused_from_, ranges_.end());
   growth_bytes_ = kMappingStepBytes;
   return before - *resized;
 }

@@ -43,7 +43,9 @@ class DeviceMemory {
   DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const Progress& progress,
                Surroundings surroundings);
 
-  Result<std::uint64_t> Allocate(std::uint64_t bytes);
+  // `used_bytes`: so many of the first bytes may hold what an earlier buffer left; the others are
+  // zero.
+  Result<std::uint64_t> Allocate(std::uint64_t bytes, std::uint64_t* used_bytes = nullptr);
   // `address` came from Allocate; ignored otherwise.
   void Free(std::uint64_t address);
   MemoryInfo Info();
@@ -59,7 +61,7 @@ class DeviceMemory {
   };
 
   // The server is to know the buffer before a command names it, and before it lies elsewhere.
-  std::uint64_t Named(std::uint64_t address) GPUSHARED_REQUIRES(mutex_);
+  std::uint64_t Named(std::uint64_t address, std::uint64_t* used_bytes) GPUSHARED_REQUIRES(mutex_);
   void Forget(std::uint64_t address) GPUSHARED_REQUIRES(mutex_);
   void Reap() GPUSHARED_REQUIRES(mutex_);
   // Maps enough for `bytes` more, with room for the next ones where that can be had.
@@ -75,6 +77,7 @@ class DeviceMemory {
   std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);              // Oldest first.
   std::unordered_set<std::uint64_t> named_ GPUSHARED_GUARDED_BY(mutex_);  // By address.
   std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMappingStepBytes;
+  std::uint64_t unused_from_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Behind all buffers so far.
 };
 
 }  // namespace gpushared::client

@@ -44,6 +44,7 @@ class RangeAllocator {
 
   std::uint64_t used_bytes() const { return used_bytes_; }
   std::uint64_t range_bytes() const { return end_ - base_; }
+  std::uint64_t end() const { return end_; }
   // Free bytes at the very end of the range: growth by (wanted - tail) satisfies a
   // request that no other block can.
   std::uint64_t TailBytes() const;

@@ -156,11 +156,11 @@ Status Session::CloseAndWait() {
 
 // ---- memory
 
-Result<DeviceAddress> Session::AllocateDevice(std::size_t bytes) {
+Result<DeviceAddress> Session::AllocateDevice(std::size_t bytes, std::uint64_t& used_bytes) {
   if (Status status = Usable(); !status.ok()) return status;
   TellWanted();
   ReapModules();
-  return memory_->Allocate(bytes);
+  return memory_->Allocate(bytes, &used_bytes);
 }
 
 void Session::FreeDevice(DeviceAddress address) {

@@ -57,7 +57,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status CloseAndWait();
 
   // ---- memory
-  Result<DeviceAddress> AllocateDevice(std::size_t bytes);
+  // `used_bytes`: as DeviceBuffer has it.
+  Result<DeviceAddress> AllocateDevice(std::size_t bytes, std::uint64_t& used_bytes);
   void FreeDevice(DeviceAddress address);
   Result<std::byte*> AllocateHost(std::size_t bytes);
   void FreeHost(std::byte* block);

@@ -69,6 +69,9 @@ using AllocationHandle = struct AllocationTarget*;  // To programs a number: 64 
 using DevicePointer = std::uint64_t;  // CUdeviceptr.
 using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: where its record lies.
 
+// Memory from this size on is zero when it is allocated, as a driver's pages are.
+inline constexpr std::size_t kLargeBytes = std::size_t{2} << 20;
+
 // Streams that exist in every context. A null handle means one of them, by the call's form.
 inline StreamHandle LegacyStream() { return reinterpret_cast<StreamHandle>(1); }
 inline StreamHandle PerThreadStream() { return reinterpret_cast<StreamHandle>(2); }

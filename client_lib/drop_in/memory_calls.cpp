@@ -116,6 +116,20 @@ Code MemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 
 // ---- device memory
 
+namespace {
+
+// CUDA promises nothing, but a driver makes large allocations of pages that it has cleared, and
+// programs rely on it.
+Status Clear(const Client& client, const DeviceBuffer& buffer) {
+  if (buffer.size() < kLargeBytes || buffer.used_bytes() == 0) return Status::Ok();
+  const Stream stream = client.default_stream();
+  Status status = stream.Fill(buffer.address(), FillElement::U8(0), buffer.used_bytes());
+  // Commands of other streams follow.
+  return status.ok() ? stream.Synchronize() : status;
+}
+
+}  // namespace
+
 Code MemAlloc(DevicePointer* address, std::size_t bytes) {
   if (AnyNull(address) || bytes == 0) return Code::kInvalidValue;
   if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
@@ -124,6 +138,9 @@ Code MemAlloc(DevicePointer* address, std::size_t bytes) {
   Session& session = current->session();
   Result<DeviceBuffer> buffer = session.client().AllocateDevice(bytes);
   if (!buffer.ok()) return session.CodeOf(buffer.status());
+  if (Status cleared = Clear(session.client(), *buffer); !cleared.ok()) {
+    return session.CodeOf(cleared);
+  }
   const std::uint64_t begin = buffer->address();
   if (!session.addresses().Insert({.address = begin,
                                    .bytes = bytes,

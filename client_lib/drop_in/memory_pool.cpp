@@ -132,7 +132,10 @@ MemoryPool::Counts MemoryPool::counts() const {
 // ---- one allocation
 
 PooledMemory::PooledMemory(std::shared_ptr<MemoryPool> pool, Buffer buffer)
-    : pool_(std::move(pool)), buffer_(std::move(buffer)) {}
+    : pool_(std::move(pool)), buffer_(std::move(buffer)) {
+  const auto* const device = std::get_if<DeviceBuffer>(&buffer_);
+  used_bytes_ = device == nullptr ? 0 : device->used_bytes();
+}
 
 PooledMemory::~PooledMemory() {
   SetUsed(false);

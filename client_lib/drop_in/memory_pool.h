@@ -92,11 +92,14 @@ class PooledMemory {
   std::uint64_t address() const;
   std::size_t bytes() const;
   void SetUsed(bool is_used);
+  // How many of its first bytes had been used before the pool got it; 0 from the second use on.
+  std::size_t TakeUsedBytes() { return std::exchange(used_bytes_, 0); }
 
  private:
   const std::shared_ptr<MemoryPool> pool_;
   const Buffer buffer_;
   bool is_used_ = false;
+  std::size_t used_bytes_ = 0;
 };
 
 // Freed memory of a session's pools. The same stream uses it again at once, others when the work in

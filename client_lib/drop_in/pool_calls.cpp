@@ -104,6 +104,13 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
       session.kept_memory().Take(pool, bytes, stream->id());
   if (!memory.ok()) return session.CodeOf(memory.status());
   const std::uint64_t begin = (*memory)->address();
+  // As cuMemAlloc clears large memory, but in the order of the stream.
+  if (const std::size_t used_bytes = (*memory)->TakeUsedBytes(); bytes >= kLargeBytes) {
+    const Code code = used_bytes == 0 ? Code::kSuccess : stream.Run([&](const Stream& queue) {
+      return queue.Fill(begin, FillElement::U8(0), used_bytes);
+    });
+    if (code != Code::kSuccess) return code;
+  }
   if (!session.addresses().Insert({.address = begin,
                                    .bytes = bytes,
                                    .kind = pool->is_host() ? BlockKind::kHost : BlockKind::kDevice,

@@ -227,6 +227,24 @@ TEST_F(DeviceMemoryTest, TrimGivesBackWhatIsFreeAtTheEnd) {
   EXPECT_EQ(*memory.Allocate(2 * kMiB), *first + 4 * kMiB);
 }
 
+TEST_F(DeviceMemoryTest, TellsHowMuchOfABufferWasUsedBefore) {
+  DeviceMemory memory = Make(64 * kMiB);
+  std::uint64_t used = 7;
+  const auto first = memory.Allocate(kMiB, &used);
+  EXPECT_EQ(used, 0u);
+  memory.Free(*first);
+  const auto more = memory.Allocate(4 * kMiB, &used);
+  EXPECT_EQ(*more, *first);
+  EXPECT_EQ(used, kMiB);
+  memory.Free(*more);
+  const auto less = memory.Allocate(2 * kMiB, &used);
+  EXPECT_EQ(used, 2 * kMiB);
+  EXPECT_GE(*memory.Trim(), 2 * kMiB);
+  EXPECT_TRUE(memory.Allocate(kMiB, &used).ok());
+  EXPECT_EQ(used, 0u) << "the server has cleared it";
+  EXPECT_TRUE(less.ok());
+}
+
 TEST_F(DeviceMemoryTest, InfoShowsTheQuotaAsTotal) {
   DeviceMemory memory = Make(64 * kMiB);
   ASSERT_TRUE(memory.Allocate(1000).ok());

@@ -241,6 +241,9 @@ class DeviceBuffer {
   bool valid() const noexcept { return address_ != 0; }
   DeviceAddress address() const noexcept { return address_; }
   std::size_t size() const noexcept { return bytes_; }  // Bytes asked for.
+  // Of these, so many of the first may hold what this client left there before; the others were
+  // zero when the buffer was made.
+  std::size_t used_bytes() const noexcept { return used_bytes_; }
   // A buffer stands for its address: as a kernel argument, in copies, in arithmetic.
   // NOLINTNEXTLINE(google-explicit-constructor)
   operator DeviceAddress() const noexcept { return address_; }
@@ -251,11 +254,13 @@ class DeviceBuffer {
  private:
   friend class Client;
   friend class Stream;
-  DeviceBuffer(std::shared_ptr<client::Session> session, DeviceAddress address, std::size_t bytes);
+  DeviceBuffer(std::shared_ptr<client::Session> session, DeviceAddress address, std::size_t bytes,
+               std::size_t used_bytes);
 
   std::shared_ptr<client::Session> session_;
   DeviceAddress address_ = 0;
   std::size_t bytes_ = 0;
+  std::size_t used_bytes_ = 0;
 };
 
 // Device memory that lies at no address by itself: Client::MapChunk gives it one, or several. It is
