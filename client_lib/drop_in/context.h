@@ -30,6 +30,7 @@ class CudaStream {
              Kind kind = Kind::kOther);
 
   Context& context() const { return *context_; }
+  const std::shared_ptr<Context>& shared_context() const { return context_; }
   const Stream& stream() const { return stream_; }
   unsigned flags() const { return flags_; }
   std::uint64_t id() const { return id_; }

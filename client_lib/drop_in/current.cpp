@@ -8,6 +8,7 @@
 #include "client_lib/drop_in/default_stream.h"
 #include "client_lib/drop_in/host_calls.h"
 #include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/stream_scope.h"
 
 namespace gpushared::drop_in {
 
@@ -68,13 +69,16 @@ Current::Current(After after) : code_(Driver::Get().Ready()) {
     code_ = Refuse(Code::kNotPermitted, "a function that runs in a stream may not call the driver");
     return;
   }
-  ContextStack& stack = ContextStack::Get();
-  if (stack.empty()) {
-    code_ = Code::kInvalidContext;
-    return;
+  context_ = StreamScope::context();
+  if (context_ == nullptr) {
+    ContextStack& stack = ContextStack::Get();
+    if (stack.empty()) {
+      code_ = Code::kInvalidContext;
+      return;
+    }
+    context_ = &stack.TopContext();
   }
-  context_ = &stack.TopContext();
-  if (*context_ == nullptr) {
+  if (*context_ == nullptr || (*context_)->has_ended()) {
     code_ = Code::kContextIsDestroyed;
   } else if (after == After::kFaultRefuse) {
     code_ = (*context_)->session().sticky();
@@ -108,7 +112,7 @@ StreamChoice::StreamChoice(const Current& current, StreamHandle handle) : code_(
     }
     return;
   }
-  stream_ = Driver::Get().streams.Find(handle);
+  stream_ = StreamScope::Find(handle);
   if (stream_ == nullptr) {
     code_ = Code::kInvalidHandle;
   } else {

@@ -37,7 +37,8 @@ class ContextStack {
   std::vector<Entry> entries_;
 };
 
-// The calling thread's current context, for calls that need one.
+// The context of a call that needs one: that of the stream which the call names, else the calling
+// thread's current one.
 class Current {
  public:
   enum class After : std::uint8_t { kFaultRefuse, kFaultAllow };

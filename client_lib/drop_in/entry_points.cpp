@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every exported symbol is one jump through a table of calls. A call runs the handler that
-// functions.inc names, with the default stream of its form; no exception passes it.
+// functions.inc names, with the default stream of its form, and in the context of the stream that
+// it is given; no exception passes it.
 #include "client_lib/drop_in/entry_points.h"
 
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include "client_lib/drop_in/function_index.h"
 #include "client_lib/drop_in/log.h"
 #include "client_lib/drop_in/missing_functions.h"
+#include "client_lib/drop_in/stream_scope.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -51,6 +53,17 @@ void SayFailed(FunctionIndex index, Code code) {
           (sentence.empty() ? "" : ": ") + sentence);
 }
 
+// The first stream among a call's arguments; null: there is none.
+constexpr StreamHandle StreamAmong() { return nullptr; }
+template <typename First, typename... Rest>
+StreamHandle StreamAmong(First first, Rest... rest) {
+  if constexpr (std::is_same_v<First, StreamHandle>) {
+    return first;
+  } else {
+    return StreamAmong(rest...);
+  }
+}
+
 template <auto kHandler, DefaultStream kStream, FunctionIndex kIndex>
 struct Call {
   static_assert(std::is_same_v<std::remove_const_t<decltype(kHandler)>, Missing>);
@@ -64,6 +77,7 @@ struct Call<kHandler, kStream, kIndex> {
     const DefaultStreamScope scope(kStream);
     Code code = Code::kUnknown;
     try {
+      const StreamScope of_stream(StreamAmong(arguments...));
       code = kHandler(arguments...);
     } catch (const std::bad_alloc&) {
       code = Code::kOutOfMemory;

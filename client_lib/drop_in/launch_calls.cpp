@@ -11,6 +11,7 @@
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/stream_scope.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -301,6 +302,7 @@ Code LaunchKernelEx(const LaunchConfig* config, FunctionHandle function, void** 
                     .block = {config->block_x, config->block_y, config->block_z},
                     .dynamic_shared_bytes = config->shared_bytes};
   if (const Code code = ApplyAttributes(*config, shape); code != Code::kSuccess) return code;
+  const StreamScope scope(config->stream);
   return Submit(function, shape, config->stream, parameters, extra);
 }
 

@@ -8,6 +8,7 @@
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/stream_scope.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -28,6 +29,7 @@ class ContextScope {
   Code code() const { return code_; }
 
  private:
+  const StreamScope without_stream_{nullptr};  // Whatever stream the call names.
   const Code code_;
 };
 
