@@ -564,9 +564,17 @@ std::optional<ptx::Instruction> FunctionDecoder::InUsualOrder(const Instruction&
   return reordered;
 }
 
+// A cache policy behind the other operands says how long lines are worth keeping, and no more.
+ptx::Instruction FunctionDecoder::WithoutCachePolicy(Instruction instruction) {
+  std::erase(instruction.modifiers, "L2::cache_hint");
+  if (!instruction.operands.empty()) instruction.operands.pop_back();
+  return instruction;
+}
+
 void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
-  reordered_ = InUsualOrder(instruction);
-  instruction_ = reordered_ ? &*reordered_ : &instruction;
+  usual_ = InUsualOrder(instruction);
+  if (instruction.Has("L2::cache_hint")) usual_ = WithoutCachePolicy(instruction);
+  instruction_ = usual_ ? &*usual_ : &instruction;
   frame_.ReleaseScratch();
   pending_.clear();
   guard_ = kAlwaysTrue;

@@ -60,8 +60,18 @@ bool FunctionDecoder::DecodeMemory() {
     Emit("membar", false);
     return true;
   }
-  if (opcode == "prefetch" || opcode == "prefetchu" || opcode == "griddepcontrol" ||
-      opcode == "applypriority" || opcode == "pmevent" || opcode == "setmaxnreg") {
+  if (opcode == "createpolicy") {
+    // Whatever it is, it changes no result.
+    const std::uint32_t policy = frame_.ConstantRow(0, 8);
+    const std::uint32_t destination = Destination(*OperandAt(0), TypeOf("b64"));
+    MicroOp& op = Emit("mov.b64", true);
+    op.a = policy;
+    op.destination = destination;
+    return true;
+  }
+  if (opcode == "discard" || opcode == "prefetch" || opcode == "prefetchu" ||
+      opcode == "griddepcontrol" || opcode == "applypriority" || opcode == "pmevent" ||
+      opcode == "setmaxnreg") {
     Emit("nothing", false);
     return true;
   }

@@ -27,7 +27,7 @@ constexpr std::string_view kCompare =
     "TYPE eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";
 constexpr std::string_view kCarryForms = "TYPE cc lo hi";
 
-constexpr std::array<KnownModifiers, 39> kKnown = {{
+constexpr std::array<KnownModifiers, 41> kKnown = {{
     {"ld", kLoadStore},
     {"ldu", kLoadStore},
     {"st", kLoadStore},
@@ -60,6 +60,8 @@ constexpr std::array<KnownModifiers, 39> kKnown = {{
     {"mbarrier",
      "init inval arrive arrive_drop noComplete test_wait try_wait parity pending_count release "
      "acquire relaxed cta cluster shared shared::cta b64"},
+    {"createpolicy", "fractional range cvt global b64"},
+    {"discard", "global"},
     {"prefetch", "global local"},
     {"prefetchu", ""},
     {"applypriority", "global"},

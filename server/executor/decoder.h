@@ -175,6 +175,7 @@ class FunctionDecoder {
   // decode_instructions.cpp
   static bool WritesPredicate(const Instruction& instruction, const std::string& name);
   static std::optional<Instruction> InUsualOrder(const Instruction& instruction);
+  static Instruction WithoutCachePolicy(Instruction instruction);
   void DecodeInstruction(const Instruction& instruction);
   bool DecodeSimple();
   bool DecodeMove();
@@ -263,7 +264,7 @@ class FunctionDecoder {
 
   // The last one that was begun: ops behind it are its, too.
   const Instruction* instruction_ = nullptr;
-  std::optional<Instruction> reordered_;  // What instruction_ is where its modifiers were.
+  std::optional<Instruction> usual_;  // What instruction_ is where it was spelled another way.
   std::uint32_t position_ = 0;            // Index of instruction_ in the flow.
   std::uint32_t guard_ = 0;
   struct PendingDestination {

@@ -448,6 +448,49 @@ TEST_P(Memory, GenericAddressesOfParametersReachFunctions) {
   }
 }
 
+// Triton gives most accesses of TorchInductor's kernels a cache policy.
+TEST_P(Memory, CachePoliciesChangeNothing) {
+  Launcher launcher(65536, GetParam());
+  launcher.Load(Header() + R"(
+.visible .entry check(.param .u64 data)
+{
+  .reg .b64 %d, %p<6>; .reg .b32 %r<8>; .reg .pred %q; .shared .align 16 .b8 s[64];
+  ld.param.u64 %d, [data];
+  setp.eq.u64 %q, %d, 0;
+  mov.b64 %p4, 7;
+  createpolicy.fractional.L2::evict_last.b64 %p0, 1.0;
+  createpolicy.fractional.L2::evict_first.L2::evict_unchanged.b64 %p1, 0.5;
+  createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %p2, [%d], 64, 128;
+  createpolicy.cvt.L2.b64 %p3, %d;
+  @%q createpolicy.fractional.L2::evict_last.b64 %p4, 1.0;
+  ld.global.L1::evict_last.L2::cache_hint.v2.b32 {%r0, %r1}, [%d], %p0;
+  ld.global.nc.L2::cache_hint.L2::128B.u32 %r2, [%d+8], %p1;
+  add.u32 %r0, %r0, %r1;
+  add.u32 %r0, %r0, %r2;
+  st.global.L2::cache_hint.u32 [%d+16], %r0, %p2;
+  atom.global.add.L2::cache_hint.u32 %r3, [%d+16], 5, %p3;
+  red.global.add.L2::cache_hint.u32 [%d+16], 100, %p3;
+  cp.async.cg.shared.global.L2::cache_hint [s], [%d], 16, %p0;
+  cp.async.wait_all;
+  ld.shared.u32 %r4, [s+4];
+  st.global.u32 [%d+20], %r3;
+  st.global.u32 [%d+24], %r4;
+  discard.global.L2 [%d+1024], 128;
+  prefetch.global.L2::evict_last [%d];
+  applypriority.global.L2::evict_normal [%d], 128;
+  st.global.u64 [%d+32], %p4;
+  ret;
+})");
+  auto* data = launcher.Allocate<u32>(512);
+  data[0] = 1, data[1] = 20, data[2] = 300;
+  const auto outcome = launcher.Run("check", {1, 1, 1}, {1, 1, 1}, data);
+  ASSERT_FALSE(outcome.fault) << outcome.fault->message;
+  EXPECT_EQ(data[4], 426u);
+  EXPECT_EQ(data[5], 321u);
+  EXPECT_EQ(data[6], 20u);
+  EXPECT_EQ(data[8], 7u);
+}
+
 // Kernel parameters of every type, by name, by name and offset, and by computed address.
 TEST_P(Memory, KernelParameters) {
   Launcher launcher(65536, GetParam());

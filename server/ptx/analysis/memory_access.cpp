@@ -120,8 +120,12 @@ class AccessReader {
     const bool stores = opcode == "st" || opcode == "red";
     const bool hints = opcode == "prefetch" || opcode == "prefetchu" || opcode == "discard" ||
                        opcode == "applypriority";
-    if (!loads && !stores && !hints) return false;
+    if (!loads && !stores && !hints && opcode != "createpolicy") return false;
     const std::optional<AccessSpace> space = SpaceOf(instruction_);
+    if (opcode == "createpolicy") {
+      if (space && instruction_.Has("range")) Add(1, *space, 0, 1);
+      return space.has_value();
+    }
     if (!space || instruction_.Has("async") || instruction_.modifiers.empty()) return false;
     if (hints) {
       // A tensor map contains an address, too.

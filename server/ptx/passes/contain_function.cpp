@@ -95,9 +95,6 @@ class Barriers {
 
 // Why an instruction may fault for reasons other than its addresses, or "".
 std::string WhyUnsafe(const Instruction& instruction) {
-  const bool has_policy = std::ranges::any_of(
-      instruction.modifiers, [](const std::string& one) { return one.ends_with("cache_hint"); });
-  if (has_policy) return "a cache policy";
   if (instruction.opcode == "mbarrier") return "'" + instruction.Spelling() + "' is not known";
   return {};
 }

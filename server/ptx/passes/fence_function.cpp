@@ -172,8 +172,20 @@ class FunctionFence {
     if (instruction.operands.size() > 1) instruction.operands.resize(1);
   }
 
+  // Contained: a value that is no policy may be a fault, and a policy changes no result.
+  static void DropCachePolicy(Instruction& instruction) {
+    if (instruction.opcode == "createpolicy" && !instruction.operands.empty()) {
+      instruction.opcode = "mov", instruction.modifiers = {"b64"};
+      instruction.operands = {instruction.operands.front(), Integer(0)};
+    } else if (instruction.Has("L2::cache_hint") && !instruction.operands.empty()) {
+      std::erase(instruction.modifiers, "L2::cache_hint");
+      instruction.operands.pop_back();
+    }
+  }
+
   void Rewrite(std::uint32_t k) {
     KeepContents(At(k));
+    if (facts_.contains) DropCachePolicy(At(k));
     const MemoryAccesses accesses = FindMemoryAccesses(At(k));
     if (!accesses.refusal.empty()) return Refuse(At(k).position, accesses.refusal);
     const std::string& opcode = At(k).opcode;
