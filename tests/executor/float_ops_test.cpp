@@ -248,15 +248,27 @@ TEST_P(FloatOps, ApproximationsWithinTheirUlps) {
     unary("sqrt", 1, [](double a) { return std::sqrt(a); });
     unary("rsqrt", 2, [](double a) { return 1 / std::sqrt(a); });
     unary("ex2", 2, [](double a) { return std::exp2(a); });
-    for (const char* opcode : {"div.approx", "div.full"}) {
-      Form form = {
-          opcode + mode, "f32", {"f32", "f32"}, Scalar<float, float>([ftz](float a, float b) {
-            if (ftz) a = Flush(a), b = Flush(b);
-            const float result = static_cast<float>(double{a} / double{b});
-            return ftz ? Flush(result) : result;
-          })};
+    for (const bool full : {false, true}) {
+      const auto divide = [=](float a, float b) {
+        if (ftz) a = Flush(a), b = Flush(b);
+        // Beyond 2^126 div.approx takes the reciprocal for zero; div.full scales its operands.
+        if (!full && std::abs(b) > 0x1p126f) return a * std::copysign(0.0f, b);
+        const float result = static_cast<float>(double{a} / double{b});
+        return ftz ? Flush(result) : result;
+      };
+      Form form = {(full ? "div.full" : "div.approx") + mode,
+                   "f32",
+                   {"f32", "f32"},
+                   Scalar<float, float>(divide)};
       form.ulps = 2;
       Check(form);
+      std::vector<Inputs> tuples;
+      for (const float a : {1.0f, -3.0f, 0x1.fffffep127f, INFINITY, -INFINITY, 0.0f}) {
+        for (const float b : {0x1p126f, 0x1.000002p126f, -0x1p127f, 0x1.fffffep127f, INFINITY}) {
+          tuples.push_back({ToWord(a), ToWord(b), 0, 0});
+        }
+      }
+      CheckForm(GetParam(), form, tuples);
     }
   }
 }

@@ -40,15 +40,22 @@ float Reciprocal(float x) { return 1.0f / x; }
 float Root(float x) { return SquareRoot(x); }
 float Quotient(float a, float b) { return a / b; }
 
+// a * (1/b), as the hardware computes it: above 2^126 the reciprocal is subnormal, and flushed.
+float ProductWithReciprocal(float a, float b) {
+  const float magnitude = Bits<float>(Bits<u32>(b) & 0x7fffffffu);
+  const float zero = Bits<float>(Bits<u32>(b) & 0x80000000u);
+  return magnitude > PowerOfTwo(126) ? a * zero : a / b;
+}
+
 template <float (*F)(float), bool Ftz>
 float Flushed(float a) {
   using M = Mode<float, Ftz, false>;
   return M::Out(F(M::In(a)));
 }
-template <bool Ftz>
-float FlushedQuotient(float a, float b) {
+template <float (*F)(float, float), bool Ftz>
+float FlushedOfTwo(float a, float b) {
   using M = Mode<float, Ftz, false>;
-  return M::Out(Quotient(M::In(a), M::In(b)));
+  return M::Out(F(M::In(a), M::In(b)));
 }
 
 template <bool Ftz>
@@ -60,8 +67,9 @@ void AddAll(const OpSink& sink, const char* ftz) {
   AddOp(sink, Unary<float, float, Flushed<Rsqrt, Ftz>>, "rsqrt.approx", ftz, "f32");
   AddOp(sink, Unary<float, float, Flushed<Reciprocal, Ftz>>, "rcp.approx", ftz, "f32");
   AddOp(sink, Unary<float, float, Flushed<Root, Ftz>>, "sqrt.approx", ftz, "f32");
-  AddOp(sink, Binary<float, float, float, FlushedQuotient<Ftz>>, "div.approx", ftz, "f32");
-  AddOp(sink, Binary<float, float, float, FlushedQuotient<Ftz>>, "div.full", ftz, "f32");
+  AddOp(sink, Binary<float, float, float, FlushedOfTwo<ProductWithReciprocal, Ftz>>, "div.approx",
+        ftz, "f32");
+  AddOp(sink, Binary<float, float, float, FlushedOfTwo<Quotient, Ftz>>, "div.full", ftz, "f32");
 }
 
 }  // namespace
