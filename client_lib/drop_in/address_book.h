@@ -59,7 +59,8 @@ struct Block {
   }
   // The device's address of a byte of it. Nothing where kernels cannot reach it.
   std::optional<std::uint64_t> OnDevice(std::uint64_t at) const {
-    if (is_device()) return at;
+    // Launches, copies and fills take page-locked memory at the program's address.
+    if (is_device() || kind == BlockKind::kHost) return at;
     if (counterpart == 0) return std::nullopt;
     return counterpart + (at - address);
   }

@@ -122,6 +122,13 @@ Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const E
   return Status::Ok();
 }
 
+// Page-locked memory is device memory to CUDA, too; copies read and write the program's bytes.
+void FindPinned(Session& session, Side& side) {
+  if (!side.is_device || side.is_array || !session.addresses().has_had_host()) return;
+  const std::optional<Block> block = session.addresses().Find(side.address);
+  if (block && block->kind == BlockKind::kHost) side.is_device = false;
+}
+
 // In mirrored memory the copy uses the device's bytes, even at a host's address.
 void FindMirror(Session& session, Side& side, bool is_written, MirrorUse& use) {
   if (side.is_array || !session.mirrored().has_any()) return;
@@ -132,16 +139,6 @@ void FindMirror(Session& session, Side& side, bool is_written, MirrorUse& use) {
   side.is_device = true;
   side.address = *block->OnDevice(side.address);
   use.named.push_back({std::move(mirror), is_written});
-}
-
-// Page-locked memory that a kernel has reached comes back before a copy touches it.
-Code TakeBack(Session& session, const Side& side) {
-  if (side.is_device || !session.mirrored().has_any()) return Code::kSuccess;
-  const std::optional<Block> block = session.addresses().Find(side.address);
-  if (!block || block->kind != BlockKind::kHost) return Code::kSuccess;
-  const std::shared_ptr<Mirror> twin = session.addresses().Twin(block->address);
-  if (twin == nullptr) return Code::kSuccess;
-  return session.CodeOf(session.mirrored().AwaitToHost(*twin));
 }
 
 Status CopySlices(const Stream& stream, Side to, Side from, const Extent& extent) {
@@ -162,9 +159,11 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
   Session& session = current->session();
   MirrorUse use;
   for (Side* side : {&to, &from}) {
+    FindPinned(session, *side);
     FindMirror(session, *side, side == &to, use);
-    if (const Code code = TakeBack(session, *side); code != Code::kSuccess) return code;
-    if (const Code code = CheckSide(session, *side, extent); code != Code::kSuccess) return code;
+    const Code code = side->is_device ? Code::kSuccess : session.TakeBack(side->address);
+    if (code != Code::kSuccess) return code;
+    if (const Code wrong = CheckSide(session, *side, extent); wrong != Code::kSuccess) return wrong;
   }
   const auto submit = [&](const Stream& queue) {
     Status status =

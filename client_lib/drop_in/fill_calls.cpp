@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills of device memory with elements of one, two or four bytes.
+#include <cstring>
 #include <optional>
 
 #include "client_lib/drop_in/calls.h"
@@ -9,6 +10,26 @@
 
 namespace gpushared::drop_in {
 namespace {
+
+// Memory of the host is filled by the calling thread, behind what is on the stream.
+Status FillHost(const Stream& stream, std::uint64_t address, FillElement element,
+                const FillShape& shape) {
+  if (Status status = stream.Synchronize(); !status.ok()) return status;
+  auto* row = reinterpret_cast<std::byte*>(address);
+  for (std::size_t y = 0; y < shape.height; ++y, row += shape.pitch_bytes) {
+    for (std::size_t x = 0; x < shape.width_elements; ++x) {
+      std::memcpy(row + x * element.element_bytes, &element.value, element.element_bytes);
+    }
+  }
+  return Status::Ok();
+}
+
+// The page-locked memory that holds all of this range.
+bool IsPinned(const AddressBook& addresses, std::uint64_t address, std::size_t bytes) {
+  if (!addresses.has_had_host()) return false;
+  const std::optional<Block> block = addresses.Find(address);
+  return block && block->kind == BlockKind::kHost && block->Holds(address, bytes);
+}
 
 // The device memory that holds [address, address + bytes); none outside of it.
 std::optional<Block> DeviceMemoryAt(const Current& current, DevicePointer address,
@@ -43,6 +64,12 @@ Code Fill(DevicePointer destination, FillElement element, FillShape shape, Strea
   if (__builtin_mul_overflow(shape.height - 1, shape.pitch_bytes, &rows) ||
       __builtin_add_overflow(rows, width, &bytes)) {
     return Code::kInvalidValue;
+  }
+  if (IsPinned(current->session().addresses(), destination, bytes)) {
+    const Code code = current->session().TakeBack(destination);
+    if (code != Code::kSuccess) return code;
+    return stream.RunAndWait(
+        [&](const Stream& queue) { return FillHost(queue, destination, element, shape); });
   }
   const std::optional<Block> block = DeviceMemoryAt(current, destination, bytes);
   if (!block) {

@@ -65,6 +65,14 @@ Code Session::AfterWork(const Status& status) {
   return CodeOf(mirrored_.ToHost());
 }
 
+Code Session::TakeBack(std::uint64_t address) {
+  if (!mirrored_.has_any()) return Code::kSuccess;
+  const std::optional<Block> block = addresses_.Find(address);
+  if (!block || block->kind != BlockKind::kHost) return Code::kSuccess;
+  const std::shared_ptr<Mirror> twin = addresses_.Twin(block->address);
+  return twin == nullptr ? Code::kSuccess : CodeOf(mirrored_.AwaitToHost(*twin));
+}
+
 Code Session::CodeOf(const Status& status) {
   if (status.ok()) return Code::kSuccess;
   switch (status.code()) {

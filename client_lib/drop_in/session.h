@@ -44,6 +44,9 @@ class Session {
   // The same for a call that may have seen work end. Then what kernels have printed is written to
   // stdout, mirrored memory comes back, and pools give back what no work needs.
   Code AfterWork(const Status& status);
+  // Page-locked memory that kernels have reached comes back before a command uses the program's
+  // bytes at this address.
+  Code TakeBack(std::uint64_t address);
   Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
 
  private:

@@ -148,7 +148,62 @@ TEST_F(HostMemoryTest, MappedHostMemoryIsReachedByKernels) {
   EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
   void* plain = nullptr;
   ASSERT_EQ(cuMemHostAlloc(&plain, kBytes, 0), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemHostGetDevicePointer(&address, plain, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemHostGetDevicePointer(&address, plain, 0), CUDA_SUCCESS);
+  EXPECT_EQ(address, reinterpret_cast<CUdeviceptr>(plain)) << "with unified addressing";
+}
+
+// CUDA: with unified addressing any such address is a device's, in every call that takes one.
+TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
+  UsePrimary();
+  const CUdeviceptr device = Numbers();
+  void* locked = nullptr;
+  void* mapped = nullptr;
+  CUdeviceptr managed = 0;
+  ASSERT_EQ(cuMemAllocHost(&locked, kBytes), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemHostAlloc(&mapped, kBytes, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocManaged(&managed, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  for (void* const memory : {locked, mapped, reinterpret_cast<void*>(managed)}) {
+    const auto address = reinterpret_cast<CUdeviceptr>(memory);
+    auto* const bytes = static_cast<std::uint8_t*>(memory);
+    CUdeviceptr found = 0;
+    EXPECT_EQ(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address + 4),
+              CUDA_SUCCESS);
+    EXPECT_EQ(found, address + 4);
+    std::memset(bytes, 1, kBytes);
+    EXPECT_EQ(cuMemsetD8(address, 2, 64), CUDA_SUCCESS);
+    EXPECT_EQ(bytes[63], 2);
+    EXPECT_EQ(bytes[64], 1);
+    EXPECT_EQ(cuMemsetD32(address + 8, 0x07060504, 2), CUDA_SUCCESS);
+    EXPECT_EQ(bytes[8], 4);
+    EXPECT_EQ(bytes[15], 7);
+    EXPECT_EQ(bytes[16], 2);
+    EXPECT_EQ(cuMemsetD2D8(address, 100, 5, 10, 3), CUDA_SUCCESS);
+    EXPECT_EQ(bytes[209], 5);
+    EXPECT_EQ(bytes[210], 1);
+    EXPECT_EQ(cuMemsetD8(device, 8, kBytes), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemcpyDtoD(address, device, 64), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(bytes[63], 8);
+    std::memset(bytes, 9, kBytes);
+    EXPECT_EQ(cuMemcpyDtoD(device, address, kBytes), CUDA_SUCCESS);
+    EXPECT_EQ(Read(device)[kCount - 1], 0x09090909u);
+    const std::uint32_t number = 77;
+    EXPECT_EQ(cuMemcpyHtoD(address, &number, sizeof number), CUDA_SUCCESS);
+    EXPECT_EQ(bytes[0], 77);
+    std::uint32_t read = 0;
+    EXPECT_EQ(cuMemcpyDtoH(&read, address, sizeof read), CUDA_SUCCESS);
+    EXPECT_EQ(read, 77u);
+    EXPECT_EQ(cuMemcpyPeer(address + 8, context_, address, context_, 4), CUDA_SUCCESS);
+    EXPECT_EQ(bytes[8], 77);
+    EXPECT_EQ(cuMemsetD8(address, 1, kBytes + 1), CUDA_ERROR_INVALID_VALUE);
+    // Behind a kernel that was given the same address.
+    EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemsetD32Async(address, 5, 1, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(bytes[0], 6);
+    EXPECT_EQ(bytes[8], 79);
+  }
 }
 
 TEST_F(HostMemoryTest, RegisteredHostMemoryIsReachedByKernelsWhereItIsMapped) {
