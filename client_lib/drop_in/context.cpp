@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/context.h"
 
+#include <string>
 #include <utility>
 
 #include "client_lib/drop_in/host_calls.h"
+#include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -79,10 +81,24 @@ void CudaStream::CopyAttributes(const CudaStream& from) {
   attributes_ = std::move(copied);
 }
 
+namespace {
+
+// What every kernel has, whatever its program sets: local memory of each thread for calls that
+// recurse, text that one launch may print, and memory that kernels allocate. A GPU's worker gives
+// each thread at least the half for its calls.
+constexpr std::size_t kStackBytes = std::size_t{8} << 10;
+constexpr std::size_t kPrintfBytes = std::size_t{1} << 20;
+constexpr std::size_t kHeapBytes = std::size_t{8} << 20;
+constexpr int kFixedLimits = 3;  // The first ones.
+
+}  // namespace
+
 Context::Context(std::shared_ptr<Session> session, int ordinal, unsigned flags)
     : id_(NextId()), session_(std::move(session)), ordinal_(ordinal), flags_(flags) {
-  constexpr std::size_t kDefaults[kLimits] = {1024, 1u << 20, 8u << 20, 2, 2048, 128, 0, 0};
-  for (std::size_t i = 0; i < kLimits; ++i) limits_[i].store(kDefaults[i]);
+  const bool is_gpu = session_ != nullptr && session_->client().device().kind != "cpu";
+  const std::size_t values[kLimits] = {
+      is_gpu ? kStackBytes / 2 : kStackBytes, kPrintfBytes, kHeapBytes, 2, 2048, 128, 0, 0};
+  for (std::size_t i = 0; i < kLimits; ++i) limits_[i].store(values[i]);
 }
 
 std::shared_ptr<Context> Context::Ended(int ordinal) {
@@ -99,8 +115,17 @@ Code Context::GetLimit(int limit, std::size_t& value) const {
 
 Code Context::SetLimit(int limit, std::size_t value) {
   if (limit < 0 || limit >= kLimits) return Code::kUnsupportedLimit;
-  limits_[static_cast<std::size_t>(limit)].store(value, std::memory_order_relaxed);
-  return Code::kSuccess;
+  std::atomic<std::size_t>& is = limits_[static_cast<std::size_t>(limit)];
+  if (limit >= kFixedLimits) {
+    is.store(value, std::memory_order_relaxed);
+    return Code::kSuccess;
+  }
+  const std::size_t most = is.load(std::memory_order_relaxed);
+  // CUDA: "the driver is free to modify the requested value", and GetLimit tells to what.
+  if (value <= most) return Code::kSuccess;
+  return Refuse(Code::kInvalidValue, "limit refused: " + std::to_string(value) +
+                                         " bytes asked, every kernel has " + std::to_string(most) +
+                                         " bytes and no more");
 }
 
 void Context::End() {

@@ -88,7 +88,9 @@ class Context : public std::enable_shared_from_this<Context> {
   unsigned flags() const { return flags_.load(std::memory_order_relaxed); }
   void set_flags(unsigned flags) { flags_.store(flags, std::memory_order_relaxed); }
 
-  // kUnsupportedLimit for a limit that CUDA does not name. Values are books only.
+  // kUnsupportedLimit for a limit that CUDA does not name. Stack, heap and printf's buffer are what
+  // every kernel has: less may be asked for, and more is kInvalidValue. Of the others values are
+  // books only.
   Code GetLimit(int limit, std::size_t& value) const;
   Code SetLimit(int limit, std::size_t value);
 

@@ -523,7 +523,8 @@ struct KernelOutput {
 // device bounds the text per work (kOutputBytesMax) and says when it cut some off.
 // Must not call back into the device.
 using OutputFunction = std::function<void(const KernelOutput&)>;
-inline constexpr std::uint64_t kOutputBytesMax = std::uint64_t{64} << 10;
+// As much as the buffer of CUDA holds unless a program sets another size.
+inline constexpr std::uint64_t kOutputBytesMax = std::uint64_t{1} << 20;
 
 }  // namespace gpushared::device
 

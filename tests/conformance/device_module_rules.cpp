@@ -407,7 +407,7 @@ TEST_P(DeviceConformance, PrintedTextIsBoundedAndSaysWhenItWasCut) {
   if (SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId id =
-      Launch(client, "print_lines", {.grid = {4, 1, 1}}, Arguments::Pack(10000U));
+      Launch(client, "print_lines", {.grid = {4, 1, 1}}, Arguments::Pack(20000U));
   AwaitOk(id);
   const std::string text = Printed(id);
   EXPECT_GE(text.size(), device::kOutputBytesMax);

@@ -512,7 +512,7 @@ void CpuDevice::Print(QueuedWork& work, std::string_view text) const {
   output.text = text.substr(0, kOutputBytesMax - before);
   if (!output.text.empty()) output_(output);
   if (before + text.size() > kOutputBytesMax) {
-    output.text = "\n[what this launch printed beyond 64 KiB was cut]\n";
+    output.text = "\n[what this launch printed beyond 1 MiB was cut]\n";
     output_(output);
   }
 }
