@@ -2,6 +2,8 @@
 #include "client_lib/drop_in/session.h"
 
 #include <cstdio>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "client_lib/drop_in/log.h"
@@ -41,11 +43,32 @@ Result<std::shared_ptr<Session>> Session::Open(const std::string& device) {
   return std::shared_ptr<Session>(new Session(std::move(*client)));
 }
 
+namespace {
+
+// CUDA's line about an assertion in what the server says of it; empty: there is none.
+std::string_view AssertionIn(std::string_view sentence) {
+  constexpr std::string_view kBefore = "the kernel stopped itself, ", kEnd = "` failed.";
+  const std::size_t begin = sentence.find(kBefore), end = sentence.rfind(kEnd);
+  if (begin == std::string_view::npos || end == std::string_view::npos) return {};
+  const std::string_view line = sentence.substr(0, end + kEnd.size());
+  return begin + kBefore.size() < line.size() ? line.substr(begin + kBefore.size())
+                                              : std::string_view();
+}
+
+}  // namespace
+
 Code Session::Stick(Code code) {
   Code expected = Code::kSuccess;
   // Relaxed: only the number itself is read. The first one stays.
   sticky_.compare_exchange_strong(expected, code, std::memory_order_relaxed);
   return sticky();
+}
+
+// As the driver does, where the call that meets it is made.
+void Session::SayAssertion(const std::string& sentence) {
+  const std::string line(AssertionIn(sentence));
+  if (line.empty() || has_said_assertion_.exchange(true, std::memory_order_relaxed)) return;
+  std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 Code Session::StickFault() {
@@ -92,6 +115,8 @@ Code Session::CodeOf(const Status& status) {
     case StatusCode::kWrongProcess:
       return Refuse(Code::kNotInitialized, status.message());
     case StatusCode::kKernelFault:
+      SayAssertion(status.message());
+      return Refuse(StickFault(), status.message());
     case StatusCode::kCancelled:  // Earlier work of another stream failed.
       return Refuse(StickFault(), status.message());
     case StatusCode::kDeviceLost:

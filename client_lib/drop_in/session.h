@@ -56,6 +56,7 @@ class Session {
         kept_memory_(client_),
         virtual_memory_(client_, addresses_) {}
   Code Stick(Code code);
+  void SayAssertion(const std::string& sentence);
   // A kernel has failed; its kind is the driver's number.
   Code StickFault();
 
@@ -67,6 +68,7 @@ class Session {
   TextureBook textures_;
   VirtualMemory virtual_memory_;
   std::atomic<Code> sticky_{Code::kSuccess};
+  std::atomic<bool> has_said_assertion_{false};
 };
 
 }  // namespace gpushared::drop_in

@@ -86,7 +86,11 @@ bool AppendString(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64
   std::size_t limit = kPrintBytesMax - out->size();
   if (spec.precision >= 0) limit = std::min(limit, static_cast<std::size_t>(spec.precision));
   std::string text;
-  if (!ReadString(warp, op, lane, address, limit, &text)) return false;
+  if (address == 0) {
+    text = std::string("(null)").substr(0, limit);  // As the C libraries of hosts.
+  } else if (!ReadString(warp, op, lane, address, limit, &text)) {
+    return false;
+  }
   const auto width = static_cast<std::size_t>(std::clamp(spec.width, 0, kFieldMax));
   const std::string padding(width > text.size() ? width - text.size() : 0, ' ');
   const bool is_left = spec.flags.find('-') != std::string::npos;
@@ -164,6 +168,11 @@ bool AppendArgument(Warp& warp, const MicroOp* op, std::uint32_t lane, const Spe
   return true;
 }
 
+std::string Bracketed(const Dim3& place) {
+  return "[" + std::to_string(place.x) + "," + std::to_string(place.y) + "," +
+         std::to_string(place.z) + "]";
+}
+
 }  // namespace
 
 bool PrintFormatted(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t format_address,
@@ -198,8 +207,11 @@ void RaiseAssert(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_
   if (!ReadString(warp, op, lane, file, kPrintBytesMax, &file_text)) return;
   if (!ReadString(warp, op, lane, function, kPrintBytesMax, &function_text)) return;
   RaiseFault(warp, op, Fault::Kind::kAssert, lane, 0, 0);
-  warp.block->fault->message += ", assertion '" + message_text + "' failed in " + function_text +
-                                " at " + file_text + ":" + std::to_string(line);
+  // As CUDA writes it to the program's stderr; the drop-in finds it there.
+  Fault& fault = *warp.block->fault;
+  fault.message += ", " + file_text + ":" + std::to_string(line) + ": " + function_text +
+                   ": block: " + Bracketed(fault.block) + ", thread: " + Bracketed(fault.thread) +
+                   " Assertion `" + message_text + "` failed.";
 }
 
 }  // namespace gpushared::device::executor

@@ -164,5 +164,21 @@ TEST_F(LimitsTest, PrintedTextIsAsLongAsShown) {
   EXPECT_NE(text.find('['), std::string::npos) << "what was cut is said";
 }
 
+TEST_F(LimitsTest, ANullStringIsPrinted) {
+  Load();
+  ::testing::internal::CaptureStdout();
+  ASSERT_EQ(Launch("print_null", nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "[(null)]\n");
+}
+
+TEST_F(LimitsTest, AFailedAssertionIsSaidOnStderrAsCudaSaysIt) {
+  Load();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Launch("check", nullptr, 4), CUDA_ERROR_ASSERT);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ASSERT);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "k.cu:13: f(i): block: [0,0,0], thread: [2,0,0] Assertion `n==5` failed.\n");
+}
+
 }  // namespace
 }  // namespace gpushared
