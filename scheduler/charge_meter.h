@@ -38,7 +38,8 @@ class ChargeMeter {
   Entry Start(Duration predicted, TimePoint now);
   // The charge of the command if it ended now.
   Duration SoFar(const Entry& entry, TimePoint now) const;
-  // Returns the command's charge.
+  // Returns the command's charge. A command may be ended and started again with another prediction
+  // at one moment: it is then charged by that one from there on.
   Duration End(const Entry& entry, TimePoint now);
 
   Duration excluded() const { return excluded_; }

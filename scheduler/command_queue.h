@@ -17,6 +17,9 @@ struct LaneCommand {
   Duration predicted{};       // For the remaining units; see Predictor.
   bool stoppable = false;     // It, and the device, can stop within the command.
   std::uint32_t stream = 0;   // Those of one stream of its client run one after the other.
+  // Not worth stopping by its prediction, but the device can: it becomes stoppable when it outlives
+  // its prediction.
+  bool stops_late = false;
 };
 
 struct QueuedCommand {

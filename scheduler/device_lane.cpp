@@ -15,6 +15,10 @@ namespace {
 // The device is to have work for this many turnarounds: one would do if every prediction were
 // true and every turnaround the same.
 constexpr int kTurnaroundsAhead = 2;
+// A prediction is a 0.9 quantile, so one command in ten exceeds it, mostly by little.
+constexpr int kOutlivedTimes = 2;
+// A command that shares the device is looked at so many times before it outlives its prediction.
+constexpr int kLooksPerOutlived = 8;
 // Less would save no request anything that it could notice.
 constexpr Duration kLookaheadMin = std::chrono::microseconds(20);
 
@@ -91,6 +95,7 @@ std::span<const std::uint64_t> DeviceLane::RemoveClient(ClientId client, TimePoi
     if (command.stop_pending) --stops_pending_;
     command.stop_pending = false;
     command.stop_asked = true;
+    command.stops_late = false;
     command.orphan = true;
     removed_in_flight_.push_back(command.command);
   }
@@ -209,7 +214,7 @@ void DeviceLane::CountKept(Client& state, TimePoint now) {
 }
 
 void DeviceLane::BillSoFar(InFlight& command, TimePoint now) {
-  const Duration so_far = meter_.SoFar(command.charge, now);
+  const Duration so_far = HeldSoFar(command, now);
   caps_.Bill(command.caps, so_far - command.billed, now);
   command.billed = so_far;
 }
@@ -248,7 +253,8 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
   while (found != in_flight_.end() && found->command != command) ++found;
   Check(found != in_flight_.end(), "a command completed that is not in flight");
   const InFlight& ended = *found;
-  const Charge charge{ended.client, meter_.End(ended.charge, now), ended.stop_asked};
+  const Duration held = ended.told + meter_.End(ended.charge, now);
+  const Charge charge{ended.client, held, ended.stop_asked};
   if (!ended.caps.empty()) {
     caps_.Bill(ended.caps, charge.held - ended.billed, now);
     caps_.OnEnded(ended.caps);
@@ -260,7 +266,7 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
   }
   if (!ended.orphan) {
     policy_->OnEnded(ended.client,
-                     Ended{.held = std::min<Duration>(charge.held, kCommandTimeMax),
+                     Ended{.held = std::min<Duration>(charge.held - ended.told, kCommandTimeMax),
                            .predicted = ended.predicted,
                            .stoppable = ended.stoppable,
                            .stop_asked = ended.policy_asked,
@@ -278,6 +284,9 @@ std::optional<Action> DeviceLane::Next(TimePoint now) {
   if (caps_.IsDue(now)) {
     ReviewCaps(now);
     if (stops_pending_ > 0) return TakePendingStop();
+  }
+  if (outlived_at_ && now >= *outlived_at_) {
+    if (const std::optional<Action> outlived = TakeOutlived(now)) return outlived;
   }
 
   Decision decision = policy_->Pick(now);
@@ -300,7 +309,8 @@ std::optional<Action> DeviceLane::Next(TimePoint now) {
   }
   Check(!decision.reconsider_at || *decision.reconsider_at > now,
         "the policy asked to be asked again at once");
-  wake_at_ = Earlier(decision.reconsider_at, caps_.due_at());
+  if (in_flight_.empty()) outlived_at_.reset();
+  wake_at_ = Earlier(Earlier(decision.reconsider_at, caps_.due_at()), outlived_at_);
   settled_ = true;
   return {};
 }
@@ -370,14 +380,20 @@ Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now
   in_flight_.Add([&] {
     return InFlight{.command = command,
                     .client = client,
+                    .since = now,
                     .predicted = head.predicted,
                     .stream = first.stream,
                     .account = decision.account,
                     .charge = meter_.Start(head.predicted, now),
                     .stoppable = head.stoppable,
+                    .stops_late = first.stops_late && !head.stoppable,
                     .windowed = windowed,
                     .caps = state.caps};
   });
+  if (first.stops_late && !head.stoppable) {
+    outlived_at_ = Earlier(
+        outlived_at_, now + std::max(options_.outlived_after, kOutlivedTimes * head.predicted));
+  }
   if (!state.caps.empty()) caps_.OnStarted(state.caps, now);
   if (windowed) {
     window_used_ += head.predicted;
@@ -393,6 +409,87 @@ Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now
                                          static_cast<std::size_t>(state.spec.scheduling_class));
   }
   return {Action::Kind::kSubmit, client, command, priority};
+}
+
+// ---- beyond their prediction
+
+bool DeviceLane::HasOutlived(const InFlight& command, TimePoint now) const {
+  if (now - command.since < options_.outlived_after ||
+      meter_.SoFar(command.charge, now) < kOutlivedTimes * command.predicted) {
+    return false;
+  }
+  // It may only have waited behind another client's command that is leaving for that reason.
+  return std::none_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
+    return each.has_outlived && each.stop_asked && each.client != command.client;
+  });
+}
+
+TimePoint DeviceLane::NextLookAt(const InFlight& command, TimePoint now) const {
+  // It may be charged for all time from now on, and others may stay on the device beside it.
+  const Duration left = kOutlivedTimes * command.predicted - meter_.SoFar(command.charge, now);
+  const Duration look = std::max(left, options_.outlived_after / kLooksPerOutlived);
+  return std::max(command.since + options_.outlived_after, now + look);
+}
+
+bool DeviceLane::IsBesideOthers(const InFlight& command) {
+  const auto class_of = [&](const InFlight& each) {
+    return rules_.classes_matter ? clients_.At(each.client).spec.scheduling_class
+                                 : SchedulingClass::kNormal;
+  };
+  return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
+    return each.client != command.client && !each.orphan && class_of(each) <= class_of(command);
+  });
+}
+
+std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
+  outlived_at_.reset();
+  for (InFlight& command : in_flight_) {
+    if (!command.stops_late) continue;
+    if (!HasOutlived(command, now)) {
+      outlived_at_ = Earlier(outlived_at_, NextLookAt(command, now));
+      continue;
+    }
+    const auto is_of_stream = [&](const InFlight& each) {
+      return each.client == command.client && each.stream == command.stream;
+    };
+    // What is behind it on the device would run between its halves.
+    const bool can_all_stop =
+        std::all_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
+          return !is_of_stream(each) || each.stoppable || each.stops_late;
+        });
+    command.stops_late = can_all_stop;
+    if (!can_all_stop) continue;
+    // Its prediction gave it its place beside others. It comes back as what it is.
+    const bool leaves = IsBesideOthers(command) || clients_.At(command.client).is_barred();
+    for (InFlight& each : in_flight_) {
+      if (!is_of_stream(each)) continue;
+      if (each.stops_late) BecomeStoppable(each, now);
+      if (leaves && !each.stop_asked) AskToStop(each);
+    }
+    outlived_at_ = now;  // There may be more.
+    settled_ = false;
+    return Action{Action::Kind::kOutlived, command.client, command.command, 0};
+  }
+  return {};
+}
+
+// To the policy one command has ended, and another one that can be stopped has started.
+void DeviceLane::BecomeStoppable(InFlight& command, TimePoint now) {
+  const Duration held = meter_.End(command.charge, now);
+  // A command that outlives its prediction is expected to take as much again.
+  const Duration predicted = std::min<Duration>(std::max(command.predicted, held), kCommandTimeMax);
+  policy_->OnStarted(command.client, Head{.predicted = predicted, .stoppable = true}, now);
+  policy_->OnEnded(command.client,
+                   Ended{.held = std::min<Duration>(held, kCommandTimeMax),
+                         .predicted = command.predicted,
+                         .account = command.account},
+                   now);
+  if (command.windowed) window_used_ += predicted - command.predicted;
+  command.charge = meter_.Start(predicted, now);
+  command.told += held;
+  command.predicted = predicted;
+  command.stops_late = false;
+  command.stoppable = command.has_outlived = true;
 }
 
 bool DeviceLane::MarkStops(ClientId client) {

@@ -36,10 +36,19 @@ struct LaneOptions {
   // A command that can be stopped may have one more such command of its stream behind it on the
   // device, which is stopped with it.
   bool chains_stops = false;
+  // A command that can be stopped late outlives its prediction when it has been charged twice that,
+  // and not before it has been on the device for this long.
+  Duration outlived_after = std::chrono::milliseconds(1);
 };
 
 struct Action {
-  enum class Kind : std::uint8_t { kSubmit, kStop };
+  enum class Kind : std::uint8_t {
+    kSubmit,
+    kStop,
+    // The command, and all that its stream has on the device, can be stopped from now on. The
+    // caller takes back what it queued behind them (Drop): that would run between two halves.
+    kOutlived,
+  };
   Kind kind = Kind::kSubmit;
   ClientId client;
   std::uint64_t command = 0;
@@ -168,11 +177,15 @@ class DeviceLane {
   struct InFlight {
     std::uint64_t command = 0;
     ClientId client;
+    TimePoint since;
     Duration predicted{};
+    Duration told{};  // Charged to its policy so far, before `charge` began.
     std::uint32_t stream = 0;
     std::uint8_t account = 0;  // Chosen by the policy.
     ChargeMeter::Entry charge;
     bool stoppable = false;
+    bool stops_late = false;  // Not stoppable, but becomes it when it outlives its prediction.
+    bool has_outlived = false;
     bool stop_asked = false;
     bool policy_asked = false;  // To stop it.
     bool stop_pending = false;  // Decided, the action not yet handed out.
@@ -200,6 +213,17 @@ class DeviceLane {
   // The policy stops the client. False when everything had been asked to stop already.
   bool MarkStops(ClientId client);
   void AskToStop(InFlight& command);
+  Duration HeldSoFar(const InFlight& command, TimePoint now) const {
+    return command.told + meter_.SoFar(command.charge, now);
+  }
+  bool HasOutlived(const InFlight& command, TimePoint now) const;
+  TimePoint NextLookAt(const InFlight& command, TimePoint now) const;
+  // Commands of other clients, of no lower class, are on the device.
+  bool IsBesideOthers(const InFlight& command);
+  // The next stream with a command that has outlived its prediction becomes stoppable, and leaves
+  // the device if others are there.
+  std::optional<Action> TakeOutlived(TimePoint now);
+  void BecomeStoppable(InFlight& command, TimePoint now);
   // Bills what is on the device, and bars clients or lets them go on.
   void ReviewCaps(TimePoint now);
   void BillSoFar(InFlight& command, TimePoint now);
@@ -222,6 +246,8 @@ class DeviceLane {
   std::size_t urgent_count_ = 0;
   std::size_t windowed_count_ = 0;
   std::size_t stops_pending_ = 0;
+  // No command outlives its prediction before; empty while none can.
+  std::optional<TimePoint> outlived_at_;
   std::uint64_t next_arrival_ = 1;
   bool settled_ = false;  // Nothing has happened since Next returned nothing.
   std::optional<TimePoint> wake_at_;

@@ -39,6 +39,9 @@ struct LaneRules {
 //     head changes, so OnReady or OnIdle follows each OnStarted.
 //   * OnStarted follows a Decision that said kRun, for that client and head.
 //   * OnEnded is called once per OnStarted, unless the client was removed before.
+//   * A command that outlives its prediction and can be stopped from then on is told as two: an
+//     OnStarted without Decision and without OnReady or OnIdle after it, then the OnEnded of what
+//     it has taken so far.
 //   * A client is barred from OnBarred(true) to OnBarred(false), and is not ready meanwhile.
 //   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed
 //     before. At most kOpenRequestsMax requests of a client are open, with different

@@ -29,6 +29,7 @@ class PolicyTimeline {
     Duration time{};
     Duration unit{};                      // Zero: cannot be stopped.
     std::optional<Duration> predicted{};  // The true time when empty.
+    bool stops_late = false;              // Can be stopped once it outlives its prediction.
   };
   struct LoggedAction {
     TimePoint at;
@@ -160,7 +161,10 @@ class PolicyTimeline {
   };
 
   static scheduler::LaneCommand LaneView(std::uint64_t id, const Command& command) {
-    return {id, command.predicted.value_or(command.time), command.unit > Duration::zero()};
+    return {.command = id,
+            .predicted = command.predicted.value_or(command.time),
+            .stoppable = command.unit > Duration::zero() && !command.stops_late,
+            .stops_late = command.stops_late};
   }
 
   void Refill(ClientId client) {
@@ -176,6 +180,7 @@ class PolicyTimeline {
         device_.RequestStop(action->command, now_);
         continue;
       }
+      if (action->kind == scheduler::Action::Kind::kOutlived) continue;
       const Command& command = commands_.at(action->command).left;
       device_.Submit({action->command, command.time, command.unit, action->priority}, now_);
       Refill(action->client);
