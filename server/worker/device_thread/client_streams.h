@@ -37,6 +37,8 @@ struct StreamState {
   // it has ended, or it would run between the two halves: but for one that is stopped with it.
   std::uint32_t holding = kNoSlot;
   std::uint32_t chained = kNoSlot;
+  // Commands on the device that can be stopped together since one of them outlived its prediction.
+  std::uint32_t outlived = 0;
   std::uint64_t finished = 0;      // The timeline's value, now or soon.
   std::uint64_t last_time_ns = 0;  // When the last finished command ended.
   // Set while the stream skips everything because a command failed.

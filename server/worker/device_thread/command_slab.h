@@ -65,6 +65,8 @@ struct Submission {
   bool counts_as_high = false;         // In the count of high-class work on the device.
   bool was_alone_at_stop = false;      // No other stream's work was there when it was told to stop.
   std::uint64_t overlaps = 0;          // The device's count of overlaps when it came.
+  // It, or another one of its stream, has taken longer than predicted, so that it can be stopped.
+  bool has_outlived = false;
   std::optional<scheduler::TimePoint> stop_asked;  // By the policy, since then.
 
   bool was_alone() const { return company != Company::kOtherStreams; }
@@ -104,8 +106,9 @@ class CommandSlot {
   // Over the submissions that have ended.
   scheduler::Duration measured{};  // From the begin of the first unit to the end of the last.
   Timing timing = Timing::kSample;
-  scheduler::Duration ran{};     // Of launches; see KernelWatch.
-  std::uint64_t started_ns = 0;  // Device time; 0 before a completion told it.
+  scheduler::Duration charged{};  // Device time.
+  scheduler::Duration ran{};      // Of launches; see KernelWatch.
+  std::uint64_t started_ns = 0;   // Device time; 0 before a completion told it.
   std::uint64_t ended_ns = 0;
   std::uint64_t units_done = 0;
   ipc::CommandId target;  // kWaitFor.
@@ -147,6 +150,8 @@ class CommandSlot {
     submission_ = submission;
     if (past_ == Past::kNew) past_ = Past::kSubmitted;
   }
+  // On the device: it outlived its prediction.
+  void BecomeStoppable() { is_stoppable_ = submission_.has_outlived = true; }
   // On the device: the policy wants it off.
   void AskToStop(bool is_alone, scheduler::TimePoint now) {
     submission_.stop_asked = now;
@@ -209,7 +214,7 @@ class CommandSlot {
     first_node = end_node = 0;
     modules = {kNoModule, kNoModule};
     units = units_done = bytes = cost_key = cost_kernel = 0;
-    ran = measured = {};
+    ran = measured = charged = {};
     timing = Timing::kSample;
     started_ns = ended_ns = 0;
     next = kNoSlot;

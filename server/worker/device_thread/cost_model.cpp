@@ -46,6 +46,8 @@ std::size_t CostModel::CopyKind(CommandKind kind) {
 scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
   const scheduler::Duration whole =
       command.kind == CommandKind::kGraph ? command.nodes_predicted : PredictWhole(command);
+  // What has outlived its prediction is expected to take as much again.
+  if (command.charged > whole) return command.charged;
   if (command.units_done == 0) return whole;
   return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
 }

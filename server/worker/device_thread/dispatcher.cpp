@@ -62,8 +62,10 @@ void CountSkipped(ClientState& client) {
   client.totals.of_class().commands_skipped.Add(1);
 }
 
-scheduler::LaneOptions ForDevice(scheduler::LaneOptions lane, const device::DeviceInfo& info) {
+scheduler::LaneOptions ForDevice(const DispatcherOptions& options, const device::DeviceInfo& info) {
+  scheduler::LaneOptions lane = options.lane;
   lane.chains_stops = info.chains_stops;
+  lane.outlived_after = options.slice / 2;
   return lane;
 }
 
@@ -74,7 +76,7 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
     : device_(device),
       totals_(options.totals),
       kill_after_(options.kill_after),
-      lane_(std::move(policy), ForDevice(options.lane, device.info())),
+      lane_(std::move(policy), ForDevice(options, device.info())),
       requests_(roster_, lane_, tracer_),
       limiter_(device, roster_, options.kernels),
       offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice, options.secret),
@@ -194,6 +196,8 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
     CommandSlot& command = client.streams.slab()[state.next];
     if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
     if (command.is_device_work()) {
+      // Others that are stopped with the one ahead are still leaving.
+      if (command.state() == CommandState::kOnDevice && command.submission().has_outlived) return;
       if (command.state() == CommandState::kQueued) {
         if (client.memory.is_by_step() && !IsThere(*client.setup.space, command)) [[unlikely]]
           return RefuseBeyondDevice(client, stream, command);
@@ -504,9 +508,10 @@ void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
   client.totals.of_class().stops.Add(1);
   const StreamState& stream = client.streams[command.stream];
   const std::uint32_t slot = WorkName::Slot(completion.id);
-  if (!stream.has_failed && stream.chained != slot) {
-    return offers_.OfferRest(client, command, now);
-  }
+  // What outlived its prediction is stopped with all that is behind it.
+  const bool is_behind =
+      stream.chained == slot || (command.submission().has_outlived && stream.front != slot);
+  if (!stream.has_failed && !is_behind) return offers_.OfferRest(client, slot, now);
   if (stream.has_failed) {
     command.End();
   } else {

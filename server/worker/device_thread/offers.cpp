@@ -71,10 +71,19 @@ void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint
   command.Offer(WorkName::Make(client.index(), slot, next_serial_++), predicted, is_stoppable);
   ++client.offers.queued_;
   requests_.OnOffersChanged(client, now);
-  lane_.Enqueue(client.id(), {command.name(), predicted, is_stoppable, command.stream}, now);
+  lane_.Enqueue(client.id(),
+                {.command = command.name(),
+                 .predicted = predicted,
+                 .stoppable = is_stoppable,
+                 .stream = command.stream,
+                 .stops_late = !is_stoppable && CanStopLate(client, command)},
+                now);
 }
 
-void Offers::OfferRest(ClientState& client, CommandSlot& command, scheduler::TimePoint now) {
+void Offers::OfferRest(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
+  CommandSlot& command = client.streams.slab()[slot];
+  StreamState& state = client.streams[command.stream];
+  if (state.holding == kNoSlot) state.Hold(slot);
   command.OfferRest();
   ++client.offers.queued_;
   requests_.OnOffersChanged(client, now);
@@ -87,8 +96,21 @@ void Offers::QueueRest(ClientState& client, std::uint32_t slot) {
   CommandSlot& command = client.streams.slab()[slot];
   StreamState& state = client.streams[command.stream];
   state.Release(slot);
-  state.next = slot;
   command.QueueRest();
+  // Others that are stopped with it may be queued already.
+  const CommandSlab& slab = client.streams.slab();
+  state.next = state.front;
+  while (slab[state.next].state() != CommandState::kQueued) state.next = slab[state.next].next;
+}
+
+bool Offers::CanStopLate(const ClientState& client, const CommandSlot& command) const {
+  if (has_forms_ || client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) {
+    return false;
+  }
+  if (command.kind == CommandKind::kGraph) return true;  // Between two nodes.
+  if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
+  return can_stop_launches_ &&
+         device_.CanStop(std::get<device::LaunchWork>(command.work), kWorthStopping);
 }
 
 bool Offers::IsToGiveWay(const ClientState& client, const CommandSlot& command,
@@ -133,6 +155,7 @@ void Offers::NoteSlowForm(const ClientState& client, const CommandSlot& command)
 }
 
 bool Offers::MayFollow(const ClientState& client, const StreamState& state) {
+  if (state.outlived > 0) return false;
   if (state.holding == kNoSlot) return true;
   if (!device_.info().chains_stops || state.chained != kNoSlot) return false;
   const CommandSlab& slab = client.streams.slab();
@@ -246,12 +269,44 @@ void Offers::NoteHostDelay(scheduler::TimePoint now) {
 
 void Offers::Dispatch(scheduler::TimePoint now) {
   while (const std::optional<scheduler::Action> action = lane_.Next(now)) {
-    if (action->kind == scheduler::Action::Kind::kStop) {
-      AskToStop(action->command, now);
-    } else {
-      Submit(*action, now);
+    switch (action->kind) {
+      case scheduler::Action::Kind::kStop:
+        AskToStop(action->command, now);
+        break;
+      case scheduler::Action::Kind::kOutlived:
+        HoldOutlived(action->command, now);
+        break;
+      case scheduler::Action::Kind::kSubmit:
+        Submit(*action, now);
+        break;
     }
   }
+}
+
+void Offers::HoldOutlived(device::WorkId name, scheduler::TimePoint now) {
+  ClientState* const client = roster_.OnDevice(name);
+  Check(client != nullptr, "what outlives its prediction is on the device");
+  CommandSlab& slab = client->streams.slab();
+  const std::uint32_t stream = slab[WorkName::Slot(name)].stream;
+  StreamState& state = client->streams[stream];
+  std::uint32_t first = kNoSlot, first_behind = kNoSlot;
+  for (std::uint32_t slot = state.front; slot != state.next; slot = slab[slot].next) {
+    CommandSlot& command = slab[slot];
+    if (command.state() == CommandState::kOffered && first_behind == kNoSlot) first_behind = slot;
+    if (command.state() != CommandState::kOnDevice) continue;
+    if (first == kNoSlot) first = slot;
+    if (!command.submission().has_outlived) ++state.outlived;
+    command.BecomeStoppable();
+  }
+  if (first_behind != kNoSlot) {
+    const auto is_of_stream = [&](std::uint64_t each) {
+      return slab[WorkName::Slot(each)].stream == stream;
+    };
+    TakeBack(*client, lane_.Drop(client->id(), is_of_stream, now));
+    state.next = first_behind;
+    requests_.OnOffersChanged(*client, now);
+  }
+  state.holding = first;
 }
 
 void Offers::AskToStop(device::WorkId name, scheduler::TimePoint now) {
@@ -361,6 +416,8 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
     count.stop_time += now - *submission.stop_asked;
     client.totals.of_class().stop_time.Add(now - *submission.stop_asked);
   }
+  command.charged += charge.held;
+  if (submission.has_outlived) --client.streams[command.stream].outlived;
   const bool got_on = completion.units_done > command.units_done || completion.paused != nullptr;
   if ((is_part && !got_on) || !completion.status.ok()) {
     count.wasted += charge.held;

@@ -53,7 +53,7 @@ class Offers {
   bool TakeOff(ClientState& client, CommandSlot& command, const device::Completion& completion,
                scheduler::TimePoint now);
   // The lane has the rest of a stopped command again.
-  void OfferRest(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
+  void OfferRest(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   // The same of one behind a launch that was stopped with it: its stream offers it anew.
   static void QueueRest(ClientState& client, std::uint32_t slot);
   // Whether the stream's next command may be offered, as far as one that may be stopped is ahead.
@@ -72,6 +72,8 @@ class Offers {
   // for each to end would cost more than what stopping it could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
 
+  // Whether the device can stop it as it runs, if it turns out to be longer than predicted.
+  bool CanStopLate(const ClientState& client, const CommandSlot& command) const;
   // Whether somebody may want it stopped, and it is long enough for that.
   bool IsToGiveWay(const ClientState& client, const CommandSlot& command,
                    scheduler::Duration predicted) const;
@@ -97,6 +99,8 @@ class Offers {
   // Names the work to the control thread; the first of those of a client that are on the device.
   static void NameRunning(ClientState& client, const CommandSlot& command);
   static void NameNextRunning(ClientState& client, const CommandSlot& left);
+  // Nothing follows what the stream of that work has on the device, until that has left.
+  [[gnu::cold]] void HoldOutlived(device::WorkId name, scheduler::TimePoint now);
   [[gnu::noinline]] void AskToStop(device::WorkId name, scheduler::TimePoint now);
   // Notes what leaves the device while work of the high class is there.
   void NoteUncut(ClientState& client, const CommandSlot& command, const Stay& stay) const;
