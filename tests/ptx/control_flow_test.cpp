@@ -156,8 +156,8 @@ TEST(ControlFlow, LabelsOfInnerScopesDoNotClash) {
 
 TEST(ControlFlow, DirectivesBehindLabelsAreKept) {
   const ControlFlow flow = AnalyseOrFail(
-      "{ proto: .callprototype (.param .b32 _) _ (.param .b64 _); call (%r1), %r2, (%r3), proto; "
-      "}");
+      "{ .param .b32 r; .param .b64 p;\n"
+      "proto: .callprototype (.param .b32 _) _ (.param .b64 _); call (r), %r2, (p), proto; }");
   ASSERT_EQ(flow.directives.size(), 1u);
   EXPECT_EQ(flow.directives[0].name, "proto@1");
   EXPECT_EQ(flow.instructions[0].operands[3].text, "proto@1");
