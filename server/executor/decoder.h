@@ -265,7 +265,7 @@ class FunctionDecoder {
   // The last one that was begun: ops behind it are its, too.
   const Instruction* instruction_ = nullptr;
   std::optional<Instruction> usual_;  // What instruction_ is where it was spelled another way.
-  std::uint32_t position_ = 0;            // Index of instruction_ in the flow.
+  std::uint32_t position_ = 0;        // Index of instruction_ in the flow.
   std::uint32_t guard_ = 0;
   struct PendingDestination {
     std::uint32_t from, to;
