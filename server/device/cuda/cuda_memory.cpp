@@ -142,6 +142,7 @@ Status CudaMemory::MapOnly(DeviceAddress address, std::uint64_t bytes, MemoryHan
 
 Status CudaMemory::Open(DeviceAddress address, std::uint64_t bytes) {
   const AccessDescription access{.location = Properties().location};
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return context_->Try("opening device memory", context_->driver().MemSetAccess, address, bytes,
                        &access, std::size_t{1});
 }
@@ -156,6 +157,7 @@ Status CudaMemory::Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle 
 
 Status CudaMemory::MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t bytes,
                              MemoryHandle handle) {
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   Status status =
       context_->Try("unmapping device memory", context_->driver().MemUnmap, from, bytes);
   if (status.ok()) status = Map(to, bytes, handle);
@@ -194,6 +196,7 @@ Status CudaMemory::Wait(Status submitted) {
 
 Status CudaMemory::Unmap(DeviceAddress address, std::uint64_t bytes) {
   if (context_->is_dead()) return context_->death();
+  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return context_->Try("unmapping device memory", context_->driver().MemUnmap, address, bytes);
 }
 

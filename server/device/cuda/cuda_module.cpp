@@ -482,7 +482,6 @@ Status CudaModule::FindParameters(const CudaPrepared& prepared, Function functio
 Result<std::uint64_t> CudaSpace::Resize(std::uint64_t mapped_bytes) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return range_->Resize(mapped_bytes);
 }
 
@@ -521,7 +520,6 @@ class CudaChunk : public Chunk {
   CudaChunk& operator=(const CudaChunk&) = delete;
   ~CudaChunk() override {
     if (context_.is_dead() || !context_.Bind().ok()) return;
-    const QuietMoment moment(context_.quiet(), Urgency::kAwaited);
     range_->ReturnChunk(memory_);
   }
 
@@ -538,7 +536,6 @@ class CudaChunk : public Chunk {
 Result<std::unique_ptr<Chunk>> CudaSpace::MakeChunk(std::uint64_t bytes) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   const Result<CudaRange::ChunkMemory> memory = range_->TakeChunk(bytes);
   if (!memory.ok()) return memory.status();
   return std::unique_ptr<Chunk>(std::make_unique<CudaChunk>(*context_, range_, *memory));
@@ -547,14 +544,12 @@ Result<std::unique_ptr<Chunk>> CudaSpace::MakeChunk(std::uint64_t bytes) {
 Status CudaSpace::MapChunk(Chunk& chunk, std::uint64_t address) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return range_->MapChunk(static_cast<CudaChunk&>(chunk).memory(), address);
 }
 
 Status CudaSpace::Unmap(std::uint64_t address, std::uint64_t bytes) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  const QuietMoment moment(context_->quiet(), Urgency::kAwaited);
   return range_->Unmap(address, bytes);
 }
 

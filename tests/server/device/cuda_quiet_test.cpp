@@ -193,6 +193,38 @@ TEST_F(QuietDevice, ALoadBesideAnEndlessKernelWaitsAndKeepsNobodyElseWaiting) {
   EXPECT_TRUE(loaded.get());
 }
 
+// Whatever a client has its worker do while others' kernels run.
+TEST_F(QuietDevice, NoCallThatWaitsForTheGpuFindsWorkThere) {
+  Say("kernels 1");
+  const auto chores = [this] {
+    for (int i = 0; i < 3; ++i) {
+      auto space =
+          gpu().CreateSpace({.quota_bytes = 64 * kMebibyte, .isolation = Isolation::kContain});
+      EXPECT_TRUE(space.ok() && (*space)->Resize(32 * kMebibyte).ok());
+      EXPECT_TRUE(Load(**space, kContainedKernels).ok());
+      EXPECT_TRUE((*space)->Resize(8 * kMebibyte).ok());
+      space = gpu().CreateSpace({.quota_bytes = 64 * kMebibyte});
+      const std::uint64_t address = (*space)->mapping_area().base;
+      auto chunk = (*space)->MakeChunk(2 * kMebibyte);
+      EXPECT_TRUE(chunk.ok() && (*space)->MapChunk(**chunk, address).ok());
+      EXPECT_TRUE((*space)->Unmap(address, 2 * kMebibyte).ok());
+      std::vector<std::byte> memory(kMebibyte);
+      EXPECT_TRUE(gpu().Pin(memory).ok());
+    }
+  };
+  auto done = std::async(std::launch::async, chores);
+  std::vector<WorkId> works;
+  while (done.wait_for(milliseconds(0)) != std::future_status::ready) {
+    while (works.size() < order_.size() + 4) {
+      const auto stream = static_cast<StreamKey>(works.size() % 3);
+      works.push_back(Store(tenant_, tenant_.At(64), 1 + stream));
+    }
+    Poll();
+  }
+  for (const WorkId id : works) EXPECT_TRUE(Await(id).status.ok());
+  EXPECT_EQ(fake_cuda_lock_waits(), 0U);
+}
+
 TEST_F(QuietDevice, WorkOfAllClassesGoesOnAfterALoad) {
   Say("kernels 2");
   std::vector<WorkId> works;

@@ -83,6 +83,7 @@ void ContextLock::TakeAndDrain(Lock& lock) {
   holder_ = {.is_elsewhere = World::is_elsewhere,
              .last_order = world_.last_order(),
              .began = World::Now()};
+  if (!IsDrained()) ++waits_;
   while (!World::is_elsewhere && !world_.sticky && !IsDrained()) WaitForChange(lock);
 }
 
@@ -105,6 +106,14 @@ using gpushared::testing::fake_cuda::World;
 extern "C" {
 
 void fake_cuda_elsewhere(int is_elsewhere) { World::is_elsewhere = is_elsewhere != 0; }
+
+size_t fake_cuda_lock_waits(void) {
+  World& world = World::Get();
+  const ContextLock::Lock lock(world.mutex);
+  std::size_t waits = 0;
+  for (const auto& gpu : world.gpus) waits += gpu->context_lock.waits();
+  return waits;
+}
 
 uint64_t fake_cuda_lock_free_at(void) {
   World& world = World::Get();

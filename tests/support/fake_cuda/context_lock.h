@@ -5,6 +5,7 @@
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_CONTEXT_LOCK_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -38,6 +39,8 @@ class ContextLock {
   void TakeAndDrain(Lock& lock);
   // The call that took it is over; a call elsewhere is when it has taken `cost` after the wait.
   void Return(std::chrono::nanoseconds cost);
+  // Calls that found work to wait for.
+  std::size_t waits() const { return waits_; }
   // When a call elsewhere returns it; kNever while that waits for work, nothing when it is free.
   std::optional<TimePoint> FreeAt() const;
 
@@ -57,6 +60,7 @@ class ContextLock {
   World& world_;
   Gpu& gpu_;
   std::optional<Holder> holder_;
+  std::size_t waits_ = 0;
 };
 
 }  // namespace gpushared::testing::fake_cuda

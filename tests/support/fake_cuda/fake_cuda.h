@@ -77,6 +77,9 @@ void fake_cuda_elsewhere(int is_elsewhere);
 // waits for work; 0: the lock is free.
 uint64_t fake_cuda_lock_free_at(void);
 
+// Calls with "lock on" that found work to wait for.
+size_t fake_cuda_lock_waits(void);
+
 // Calls made of this name; of all names where it is null.
 size_t fake_cuda_calls(const char* name);
 
