@@ -157,11 +157,19 @@ Result<std::shared_ptr<CudaStream>> Context::NewStream(unsigned flags) {
   return Attach(std::move(*stream), flags);
 }
 
+// A session has 255 streams besides its first one. Where the program has them all, the default
+// streams that are made then share that first one: more order than CUDA asks for, and none fails.
+Result<Stream> Context::DefaultQueue() const {
+  Result<Stream> stream = session_->client().CreateStream();
+  if (stream.ok() || stream.status().code() != StatusCode::kLimitExceeded) return stream;
+  return session_->client().default_stream();
+}
+
 Result<std::shared_ptr<CudaStream>> Context::LegacyStream() {
   const MutexLock lock(streams_mutex_);
   if (has_ended()) return Status(StatusCode::kDisconnected, "the context has ended");
   if (legacy_ == nullptr) {
-    Result<Stream> stream = session_->client().CreateStream();
+    Result<Stream> stream = DefaultQueue();
     if (!stream.ok()) return stream.status();
     legacy_ = std::make_shared<CudaStream>(shared_from_this(), std::move(*stream), 0,
                                            CudaStream::Kind::kLegacy);
@@ -179,8 +187,9 @@ Result<std::shared_ptr<CudaStream>> Context::ThreadStream() {
   if (const auto found = thread_streams_.find(mine.thread()); found != thread_streams_.end()) {
     return found->second;
   }
-  Result<std::shared_ptr<CudaStream>> made = NewStream(0);
-  if (!made.ok()) return made;
+  Result<Stream> stream = DefaultQueue();
+  if (!stream.ok()) return stream.status();
+  Result<std::shared_ptr<CudaStream>> made = Attach(std::move(*stream), 0);
   mine.Add(weak_from_this());
   thread_streams_[mine.thread()] = *made;
   return made;

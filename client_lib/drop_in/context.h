@@ -117,6 +117,8 @@ class Context : public std::enable_shared_from_this<Context> {
   }
 
  private:
+  // For a default stream, which must not fail.
+  Result<Stream> DefaultQueue() const;
   Result<std::shared_ptr<CudaStream>> Attach(Stream stream, unsigned flags);
   // Waits for functions of the program that come before the next command of `stream`.
   void AwaitHostCalls(const CudaStream& stream);
