@@ -391,7 +391,9 @@ TEST_F(RandomMirrorTest, EightThreadsSeeWhatOneMachineWouldHave) {
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < kThreads; ++i) {
     programs.push_back(std::make_unique<RandomProgram>(seed, i, mix, memories));
-    threads.emplace_back([&, i] { programs[i]->Run(context_, steps); });
+  }
+  for (const auto& program : programs) {
+    threads.emplace_back([&] { program->Run(context_, steps); });
   }
   for (std::thread& thread : threads) thread.join();
   unsigned checks = 0;
