@@ -34,18 +34,29 @@ void LoadQueue::Forget(std::map<Key, Usage>& usages, Clock::time_point now) {
   std::erase_if(usages, [&](const auto& each) { return each.second.Now(now) < kLeastSeconds; });
 }
 
-std::optional<LoadQueue::Entry> LoadQueue::Take(Lane lane, Clock::time_point now) {
+std::uint32_t LoadQueue::ReadersOf(Lane lane) const {
+  std::uint32_t sum = 0;
+  for (const auto& [uid, count] : at_work_[static_cast<std::size_t>(lane)]) sum += count;
+  return sum;
+}
+
+std::optional<LoadQueue::Entry> LoadQueue::Take(Lane lane, Clock::time_point now,
+                                                std::uint32_t readers) {
+  const auto& at_work = at_work_[static_cast<std::size_t>(lane)];
+  const bool is_last = readers > 1 && ReadersOf(lane) + 1 >= readers;
   const auto key = [&](const Entry& entry) {
     return std::tuple(entry.rank, Of(by_uid_, entry.uid, now), Of(by_session_, entry.session, now),
                       entry.bytes, entry.number);
   };
   auto best = waiting_.end();
   for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
-    if (each->lane == lane && (best == waiting_.end() || key(*each) < key(*best))) best = each;
+    if (each->lane != lane || (is_last && at_work.contains(each->uid))) continue;
+    if (best == waiting_.end() || key(*each) < key(*best)) best = each;
   }
   if (best == waiting_.end()) return std::nullopt;
   const Entry taken = *best;
   waiting_.erase(best);
+  ++ReadersOf(lane, taken.uid);
   return taken;
 }
 
@@ -70,6 +81,9 @@ void LoadQueue::Charge(const Entry& entry, std::chrono::nanoseconds time, Clock:
   Forget(by_session_, now);
   by_uid_[entry.uid].Add(seconds, now);
   by_session_[entry.session].Add(seconds, now);
+  auto& at_work = at_work_[static_cast<std::size_t>(entry.lane)];
+  const auto found = at_work.find(entry.uid);
+  if (found != at_work.end() && --found->second == 0) at_work.erase(found);
 }
 
 bool LoadQueue::HasAny(Lane lane) const {

@@ -64,8 +64,9 @@ Status ModuleLoader::Start() {
   if (!process.ok()) return process.status();
   process_ = *std::move(process);
   StartReader(Lane::kLong);
-  for (std::uint32_t i = 0; i < options_.quick_readers; ++i) StartReader(Lane::kQuick);
-  for (std::uint32_t i = 0; i < options_.small_readers; ++i) StartReader(Lane::kSmall);
+  for (const Lane lane : {Lane::kMedium, Lane::kQuick, Lane::kSmall}) {
+    for (std::uint32_t i = 0; i < ReadersOf(lane); ++i) StartReader(lane);
+  }
   return {};
 }
 
@@ -83,19 +84,28 @@ void ModuleLoader::StartReader(Lane lane) {
 
 Lane ModuleLoader::LaneOf(std::uint64_t image_bytes) const {
   if (image_bytes <= options_.small_image_bytes_max) return Lane::kSmall;
-  return image_bytes <= options_.quick_image_bytes_max ? Lane::kQuick : Lane::kLong;
+  if (image_bytes <= options_.quick_image_bytes_max) return Lane::kQuick;
+  return image_bytes <= options_.medium_image_bytes_max ? Lane::kMedium : Lane::kLong;
 }
 
 Lane ModuleLoader::NextLane(const Job& job) {
   // A module that was read and not compiled needs the compiler, which takes long.
-  const bool is_read = job.module != nullptr;
-  return job.entry.lane == Lane::kSmall && !is_read ? Lane::kQuick : Lane::kLong;
+  if (job.module != nullptr || job.entry.lane >= Lane::kMedium) return Lane::kLong;
+  return job.entry.lane == Lane::kSmall ? Lane::kQuick : Lane::kMedium;
 }
 
 const JobLimits& ModuleLoader::LimitsOf(Lane lane) const {
-  return lane == Lane::kSmall   ? options_.small
-         : lane == Lane::kQuick ? options_.quick
-                                : options_.costly;
+  return lane == Lane::kSmall    ? options_.small
+         : lane == Lane::kQuick  ? options_.quick
+         : lane == Lane::kMedium ? options_.medium
+                                 : options_.costly;
+}
+
+std::uint32_t ModuleLoader::ReadersOf(Lane lane) const {
+  return lane == Lane::kSmall    ? options_.small_readers
+         : lane == Lane::kQuick  ? options_.quick_readers
+         : lane == Lane::kMedium ? options_.medium_readers
+                                 : 1;
 }
 
 ModuleLoader::~ModuleLoader() {
@@ -141,12 +151,20 @@ void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::Un
 }
 
 void ModuleLoader::MakeWayFor(const Job& job) {
-  if (job.entry.lane != Lane::kLong) return;
+  if (job.entry.lane < Lane::kMedium) return;
+  Job* least_urgent = nullptr;
+  std::uint32_t at_work = 0;
   for (const auto& [number, running] : running_) {
-    if (running->entry.lane != Lane::kLong || running->entry.rank <= job.entry.rank) continue;
-    running->gives_way = true;
-    Abandon(*running);
+    if (running->entry.lane != job.entry.lane) continue;
+    ++at_work;
+    if (running->gives_way) return;  // For another one that waits; it is short until then.
+    if (least_urgent == nullptr || running->entry.rank > least_urgent->entry.rank) {
+      least_urgent = running;
+    }
   }
+  if (at_work < ReadersOf(job.entry.lane) || least_urgent->entry.rank <= job.entry.rank) return;
+  least_urgent->gives_way = true;
+  Abandon(*least_urgent);
 }
 
 void ModuleLoader::Abandon(const Job& job) { (void)::eventfd_write(job.abandoned.get(), 1); }
@@ -200,7 +218,7 @@ void ModuleLoader::Read(Lane lane) {
       changed_.wait_for(lock.waitable(), kPlacedLookEvery);
       continue;
     }
-    const std::optional<LoadQueue::Entry> next = queue_.Take(lane, Clock::now());
+    const std::optional<LoadQueue::Entry> next = queue_.Take(lane, Clock::now(), ReadersOf(lane));
     if (!next) {
       changed_.wait(lock.waitable());
       continue;
@@ -243,8 +261,8 @@ void ModuleLoader::Settle(std::unique_ptr<Job> job, JobOutcome outcome) {
   if (tries_again && !job->is_cancelled && !is_ending_) {
     std::uint64_t count = 0;
     (void)::eventfd_read(job->abandoned.get(), &count);
-    job->gives_way = false;
-    job->entry.lane = NextLane(*job);
+    const bool gave_way = std::exchange(job->gives_way, false) && outcome.end == End::kAbandoned;
+    if (!gave_way) job->entry.lane = NextLane(*job);
     queue_.Add(job->entry);
     MakeWayFor(*job);
     waiting_.emplace(job->entry.number, std::move(job));

@@ -41,13 +41,21 @@ struct ModuleLoaderOptions {
                   .memory_bytes = std::uint64_t{192} << 20,
                   .output_bytes = std::uint64_t{64} << 20,
                   .niceness = 5};
-  JobLimits costly{.niceness = 15};
+  // Modules of usual size end here, beside whatever takes long: they have most of a processor that
+  // both want.
+  JobLimits medium{.time = std::chrono::milliseconds(1'000),
+                   .wall = std::chrono::milliseconds(10'000),
+                   .memory_bytes = std::uint64_t{128} << 20,
+                   .output_bytes = std::uint64_t{64} << 20,
+                   .niceness = 10};
+  JobLimits costly{.niceness = 19};
   // Larger images begin in the next lane.
   std::uint64_t small_image_bytes_max = std::uint64_t{16} << 10;
   std::uint64_t quick_image_bytes_max = std::uint64_t{256} << 10;
+  std::uint64_t medium_image_bytes_max = std::uint64_t{2} << 20;
   // Children at one time, beside one for costly modules: so many times the limits above is all the
   // memory they take.
-  std::uint32_t small_readers = 2, quick_readers = 1;
+  std::uint32_t small_readers = 2, quick_readers = 1, medium_readers = 3;
   std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
   // Modules that were read and wait to be placed are in no quota yet; they share this. Beyond it
   // nothing more is read; one module for each reader may be on top of it.
@@ -133,6 +141,7 @@ class ModuleLoader {
   // Where a job goes that went beyond the limits of its lane.
   static LoadQueue::Lane NextLane(const Job& job);
   const JobLimits& LimitsOf(LoadQueue::Lane lane) const;
+  std::uint32_t ReadersOf(LoadQueue::Lane lane) const;
   // Both tell how the job ended.
   JobOutcome Attempt(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
   JobOutcome ReadImage(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
@@ -142,7 +151,7 @@ class ModuleLoader {
   static Status CopyImage(Job& job);
   static PreparedCache::Key KeyOf(const Job& job);
   std::shared_ptr<void> TakePlace(std::uint64_t bytes);
-  // A costly job of a less urgent class steps aside.
+  // Where all readers of its lane are at work, a job of a less urgent class is ended for it.
   void MakeWayFor(const Job& job) GPUSHARED_REQUIRES(mutex_);
   static void Abandon(const Job& job);
   // Empty when one was said just before.

@@ -83,6 +83,27 @@ TEST_F(LoadQueueTest, LanesAreTakenApart) {
   EXPECT_FALSE(queue_.HasAny(Lane::kLong));
 }
 
+TEST_F(LoadQueueTest, TheLastReaderIsForAUserWhoHasNoOther) {
+  const auto take = [&] { return queue_.Take(Lane::kMedium, now_, 3); };
+  for (std::uint64_t session = 1; session <= 4; ++session) Add(session, 7, 1, 100, Lane::kMedium);
+  EXPECT_EQ(take()->session, 1u);
+  EXPECT_EQ(take()->session, 2u);
+  EXPECT_FALSE(take()) << "it would keep the next user waiting";
+  Charge(9, 8, seconds(5));
+  Add(5, 8, 1, 100, Lane::kMedium);
+  EXPECT_EQ(take()->session, 5u);
+  queue_.Charge({.session = 1, .uid = 7, .lane = Lane::kMedium}, seconds(1), now_);
+  queue_.Charge({.session = 2, .uid = 7, .lane = Lane::kMedium}, seconds(1), now_);
+  queue_.Charge({.session = 5, .uid = 8, .lane = Lane::kMedium}, seconds(1), now_);
+  EXPECT_EQ(take()->session, 3u);
+}
+
+TEST_F(LoadQueueTest, WhereALaneHasOneReaderEachUserMayHaveIt) {
+  Add(1, 7);
+  Add(2, 7);
+  EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{1, 2}));
+}
+
 TEST_F(LoadQueueTest, ASessionThatEndsLeavesNothing) {
   Add(1, 7);
   Add(2, 7);

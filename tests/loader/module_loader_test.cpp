@@ -36,8 +36,8 @@ const std::string kSmall = R"(
 .version 7.8
 .target sm_80
 .address_size 64
-.global .align 8 .u64 where = counter;
 .global .u32 counter = 7;
+.global .align 8 .u64 where = counter;
 .visible .entry bump(.param .u64 to)
 {
   .reg .b64 %rd<3>;
@@ -317,6 +317,26 @@ TEST_F(ModuleLoaderTest, ASmallModuleDoesNotWaitForCostlyOnes) {
   std::this_thread::sleep_for(milliseconds(50));
   EXPECT_TRUE(Load(kSmall, 1, 1).get().ok());
   EXPECT_FALSE(std::ranges::all_of(costly, IsOver));
+}
+
+// Equals, too: what takes long goes to a lane of its own, and a user's own modules wait there.
+TEST_F(ModuleLoaderTest, AModuleOfUsualSizeWaitsForNoCostlyOnesOfOtherUsers) {
+  options_.quick_image_bytes_max = std::uint64_t{64} << 10;
+  options_.medium_image_bytes_max = std::uint64_t{64} << 20;
+  options_.medium.time = milliseconds(300);
+  options_.costly.time = seconds(60);
+  Start();
+  std::vector<std::future<Loaded>> costly;
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    costly.push_back(
+        Load(Costly(400'000, static_cast<int>(i)), 10 + i, static_cast<std::uint32_t>(10 + i % 3)));
+  }
+  for (int i = 0; i < 3; ++i) {
+    const std::string usual = Costly(4'000, 100 + i);
+    ASSERT_GT(usual.size(), options_.quick_image_bytes_max);
+    EXPECT_TRUE(Load(usual, 1, 1).get().ok());
+  }
+  EXPECT_LT(std::ranges::count_if(costly, IsOver), 3) << "each of them waited for one";
 }
 
 TEST_F(ModuleLoaderTest, ACostlyModuleOfAnUrgentClassDoesNotWaitForOthers) {
