@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include "gpushared/client.h"
 
+#include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -231,6 +233,32 @@ TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
     EXPECT_NE(outcome.exit_code, 0) << share;
     EXPECT_NE(outcome.output.find("0.1% to 100%"), std::string::npos) << outcome.output;
   }
+}
+
+// A rule's own cap holds whatever a client of it has.
+TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRefusedAndChangesNothing) {
+  const ScratchFolder folder;
+  const std::string file = folder / "server.toml";
+  std::ofstream(file) << "[[access]]\neveryone = true\nmax_share = \"25%\"\n";
+  ServerProcess server({"--config", file});
+  const Result<Client> client = Client::Connect({.name = "job", .socket = server.socket()});
+  ASSERT_TRUE(client.ok()) << client.status().message();
+  const auto row = [&] {
+    return nlohmann::json::parse(server.Ctl({"ps", "--json"}).output)["clients"][0];
+  };
+  for (const char* share : {"50%", "100%", "25.1%"}) {
+    const ProgramOutcome refused =
+        server.Ctl({"client", "set", "1", "--max-share", share, "--weight", "7"});
+    EXPECT_EQ(refused.exit_code, 1) << refused.output;
+    EXPECT_THAT(refused.output, ::testing::HasSubstr(std::string("asked for ") + share));
+    EXPECT_THAT(refused.output, ::testing::HasSubstr("effective max_share is 25%"));
+    EXPECT_EQ(row()["max_share_percent"], 25);
+    EXPECT_EQ(row()["weight"], 1);
+  }
+  EXPECT_EQ(server.Ctl({"client", "set", "1", "--max-share", "10%"}).exit_code, 0);
+  EXPECT_EQ(row()["max_share_percent"], 10);
+  EXPECT_EQ(server.Ctl({"client", "set", "1", "--max-share", "25%"}).exit_code, 0);
+  EXPECT_EQ(row()["max_share_percent"], 25);
 }
 
 // The same to the server as a virtual machine whose host gives its cores to another.

@@ -10,6 +10,7 @@
 
 #include "gpushared/check.h"
 
+#include "ipc/share.h"
 #include "server/worker/control/session_calls.h"
 #include "server/worker/control/worker_impl.h"
 
@@ -256,6 +257,18 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
   }
   if (change.weight) spec.weight = *change.weight;
   ClientCaps caps = found->caps();
+  if (change.max_share && *change.max_share > caps.rule) {
+    return Tell(
+        frame.request,
+        ipc::ChannelReply{
+            .code = StatusCode::kLimitExceeded,
+            .text = fmt::format(
+                "max_share refused: asked for {}, all clients under the rule of client {} have {} "
+                "together at most; nothing is changed, its effective max_share is {}. Raise "
+                "max_share of its access rule or entrance for clients that connect later",
+                ipc::ShareText(*change.max_share), change.session, ipc::ShareText(caps.rule),
+                ipc::ShareText(caps.Least()))});
+  }
   caps.own = change.max_share.value_or(caps.own);
   found->Change(spec, caps);
   Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
