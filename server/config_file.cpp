@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <span>
@@ -37,8 +38,9 @@ std::optional<std::string> AsText(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
   if (const auto* number = node.as_floating_point()) {
-    std::string text = std::to_string(number->get());
-    return text;
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.10g", number->get());
+    return text.data();
   }
   const toml::array* list = node.as_array();
   if (list == nullptr) return std::nullopt;

@@ -44,11 +44,12 @@ enum class ChannelType : std::uint16_t {
   kForget = 16,         // Broker: that lease is over.
   // Broker: somebody wants to see what runs. Fd: the connection, on which the worker answers.
   kWatch = 17,
+  kResume = 18,  // Broker: take new sessions again, kDrain is taken back.
 };
 
 // Of the messages in this file. A worker that is asked for its roster in another version refuses,
 // and ends with its last session.
-inline constexpr std::uint32_t kChannelVersion = 4;
+inline constexpr std::uint32_t kChannelVersion = 5;
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;       // Of device::Isolation.
@@ -170,6 +171,10 @@ struct ChannelReply {  // On the wire: PageWire and the text.
 
 struct Drain {
   static constexpr ChannelType kType = ChannelType::kDrain;
+};
+
+struct Resume {
+  static constexpr ChannelType kType = ChannelType::kResume;
 };
 
 struct SetSessionWire {
@@ -314,6 +319,7 @@ std::vector<std::byte> Encode(const SessionEnded&);
 std::vector<std::byte> Encode(const AdminRequest&);
 std::vector<std::byte> Encode(const ChannelReply&);
 std::vector<std::byte> Encode(const Drain&);
+std::vector<std::byte> Encode(const Resume&);
 std::vector<std::byte> Encode(const SetSession&);
 std::vector<std::byte> Encode(const TakeOver&);
 std::vector<std::byte> Encode(const Roster&);
@@ -340,6 +346,8 @@ template <>
 Result<ChannelReply> Decode(std::span<const std::byte>);
 template <>
 Result<Drain> Decode(std::span<const std::byte>);
+template <>
+Result<Resume> Decode(std::span<const std::byte>);
 template <>
 Result<SetSession> Decode(std::span<const std::byte>);
 // Takes every version.

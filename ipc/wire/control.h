@@ -121,7 +121,7 @@ enum class AdminVerb : std::uint8_t {
   kLease = 9,  // Makes an entrance, which lasts as long as this connection.
   kReload = 10,
   kUpgrade = 11,  // The broker executes its program's file as it is now.
-  kResume = 12,   // A device that was drained takes clients again.
+  kResume = 12,   // A device, or the server, that is drained takes clients again.
   kTrace = 13,    // A device writes what runs for as long as this connection lasts.
 };
 inline constexpr std::uint8_t kAdminVerbMax = 13;
@@ -148,7 +148,7 @@ struct Admin {
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
   std::uint64_t request = 0;               // kExplain only.
   // kLease: the keys of an [[entrance]], as TOML. kDrain, kResume and kTrace: a device as in Hello;
-  // kDrain without one means the server.
+  // kDrain and kResume without one mean the server.
   std::string terms;
 };
 

@@ -320,6 +320,7 @@ Bytes Encode(const SessionEnded& ended) {
 Bytes Encode(const AdminRequest& request) { return Encode(request.admin); }
 Bytes Encode(const ChannelReply& reply) { return Page(reply.code, reply.text, reply.is_last); }
 Bytes Encode(const Drain&) { return {}; }
+Bytes Encode(const Resume&) { return {}; }
 
 Bytes Encode(const SetSession& set) {
   SetSessionWire wire;

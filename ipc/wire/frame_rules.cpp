@@ -99,6 +99,7 @@ std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type) {
     case ChannelType::kAdminRequest:
       return Exactly<AdminWire>();
     case ChannelType::kDrain:
+    case ChannelType::kResume:
       return kEmpty;
     case ChannelType::kTerminateSession:
       return WithTail<TerminateSessionWire>(kTextBytesMax);
@@ -264,6 +265,8 @@ std::string_view ChannelTypeName(std::uint16_t type) {
       return "Forget";
     case ChannelType::kWatch:
       return "Watch";
+    case ChannelType::kResume:
+      return "Resume";
   }
   return "unknown";
 }

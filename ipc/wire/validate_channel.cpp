@@ -133,6 +133,14 @@ Result<Drain> Decode(std::span<const std::byte> payload) {
 }
 
 template <>
+Result<Resume> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("resume");
+  checks.End(ByteReader(payload));
+  if (!checks.ok()) return checks.status();
+  return Resume{};
+}
+
+template <>
 Result<SetSession> Decode(std::span<const std::byte> payload) {
   MessageChecks checks("session change");
   const auto wire = ReadFixed<SetSessionWire>(checks, payload);

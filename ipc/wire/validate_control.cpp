@@ -94,7 +94,7 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   if (wire.max_share != 0) admin.max_share = wire.max_share;
   checks.Range("weight", wire.weight, 0, sets ? kWeightMax : 0);
   if (wire.weight != 0) admin.weight = wire.weight;
-  const bool needs_text = admin.verb == AdminVerb::kResume || admin.verb == AdminVerb::kTrace;
+  const bool needs_text = admin.verb == AdminVerb::kTrace;
   checks.Range("text bytes", wire.text_bytes, needs_text ? 1 : 0, AdminTextBytesMax(admin.verb));
   checks.Range("client", wire.client, names_client ? 1 : 0, names_client ? ~std::uint64_t{0} : 0);
   admin.client = wire.client;

@@ -191,6 +191,7 @@ void Broker::EndSession(std::uint64_t id, const Status& why) {
 void Broker::Stop(const std::string& because) {
   if (phase_ == Phase::kServing) {
     log_->info("draining: {}", because);
+    drain_is_final_ = true;
     return BeginDrain();
   }
   if (phase_ != Phase::kDraining) return;
@@ -214,6 +215,28 @@ void Broker::BeginDrain() {
   RetryParked();
   ReportDrain();
   FinishWhenDone();
+}
+
+Status Broker::TakeBackDrainOfServer() {
+  if (phase_ == Phase::kServing) {
+    return {StatusCode::kNotReady,
+            "resume refused: the server does not drain; name a device that does"};
+  }
+  if (drain_is_final_ || phase_ != Phase::kDraining) {
+    return {StatusCode::kNotReady,
+            "resume refused: the server was told to end by a signal, which it cannot take back"};
+  }
+  phase_ = Phase::kServing;
+  drain_report_.cancel();
+  if (options_.tell_status) options_.tell_status("serving");
+  for (DeviceEntry& device : devices_.entries()) {
+    // What an operator has drained alone stays so.
+    if (device.state == DeviceEntry::State::kDraining) continue;
+    if (device.state == DeviceEntry::State::kLeaving) continue;
+    TakeBackDrain(device);
+  }
+  RetryParked();
+  return Status::Ok();
 }
 
 void Broker::ReportDrain() {

@@ -167,7 +167,11 @@ class Broker {
   void OnTrace(Arrival arrival, const std::string& name, bool is_operator);
   void OnDrainDevice(Arrival arrival, const std::string& name);
   Status DrainDevice(DeviceEntry& device);
-  void OnResumeDevice(Arrival arrival, const std::string& name);
+  Status ResumeDevice(DeviceEntry& device);
+  // Has it take clients again, whether its worker has ended or is about to.
+  void TakeBackDrain(DeviceEntry& device);
+  Status TakeBackDrainOfServer();
+  void OnResume(Arrival arrival, const std::string& name);
   // What counts for it: the rule of its entrance, or the access rule for its user.
   const Allowance& AllowanceOf(const Arrival& arrival) const;
   // Whether it may come through its entrance.
@@ -226,6 +230,7 @@ class Broker {
     kStopping,
     kOver
   } phase_ = Phase::kServing;
+  bool drain_is_final_ = false;  // A signal asked for it, and a service manager waits for the end.
   int exit_code_ = 0;
   boost::asio::steady_timer quiet_timer_;
   bool is_pausing_ = false;      // For an upgrade.

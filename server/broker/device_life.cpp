@@ -29,7 +29,7 @@ void Broker::StartWorker(DeviceEntry& device) {
   device.unanswered = 0;
   device.state = DeviceEntry::State::kStarting;
   device.started = steady_clock::now();
-  device.is_outdated = false;
+  device.is_outdated = device.is_resumed = false;
   WorkerProcess::Launch launch = options_.launch(device.selected, device.generation);
   if (has_rosters_) {
     launch.arguments.insert(launch.arguments.end(), {kRosterFolderOption, options_.roster_folder,
@@ -122,7 +122,8 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
                       std::to_string(pid) + ") " + how;
   if (!device.last_words.empty()) device.last_death += ": " + device.last_words;
   device.last_words.clear();
-  const bool is_renewed = device.is_outdated && device.state == DeviceEntry::State::kRestarting;
+  const bool is_renewed =
+      (device.is_outdated || device.is_resumed) && device.state == DeviceEntry::State::kRestarting;
   const bool is_leaving = device.state == DeviceEntry::State::kLeaving;
   const bool is_draining = device.state == DeviceEntry::State::kDraining;
   const bool expected = (phase_ != Phase::kServing || is_renewed || is_leaving || is_draining) &&
@@ -288,6 +289,32 @@ Status Broker::DrainDevice(DeviceEntry& device) {
     return {StatusCode::kNotReady, "drain refused: device " + device.id + " is " +
                                        std::string(StateName(device.state)) + ", not ready"};
   }
+  RetryParked();
+  return Status::Ok();
+}
+
+void Broker::TakeBackDrain(DeviceEntry& device) {
+  if (device.worker) device.worker->TakeMessages();  // Its last session may have ended.
+  if (!device.worker) return StartWorker(device);
+  device.end_timer.cancel();
+  if (device.state == DeviceEntry::State::kStarting) return;  // It has not been told yet.
+  if (!ledger_.On(device.id).empty()) {
+    device.state = DeviceEntry::State::kReady;
+    (void)device.worker->Send(0, ipc::Resume{});
+    return;
+  }
+  // It is about to end, and may do so before it reads another message.
+  device.state = DeviceEntry::State::kRestarting;
+  device.is_resumed = true;
+  ExpectEnd(device, options_.drain_grace);
+}
+
+Status Broker::ResumeDevice(DeviceEntry& device) {
+  if (!device.IsDrained()) {
+    return {StatusCode::kNotReady, "resume refused: device " + device.id + " is " +
+                                       std::string(StateName(device.state)) + ", not drained"};
+  }
+  TakeBackDrain(device);
   RetryParked();
   return Status::Ok();
 }

@@ -74,6 +74,8 @@ struct DeviceEntry {
   // An earlier broker started its worker with other options or in another version: the worker is
   // replaced as soon as it has no session.
   bool is_outdated = false;
+  // Its worker was told to end, and the operator took that back: the next one starts at once.
+  bool is_resumed = false;
   bool is_newcomer = false;      // It appeared while the server ran.
   std::string missing;           // Why it is kMissing, or is about to be.
   bool comes_back = true;        // From kMissing as soon as it is there.

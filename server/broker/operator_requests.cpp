@@ -29,13 +29,10 @@ void Broker::OnAdmin(Arrival arrival) {
   }
   if (asked->verb == ipc::AdminVerb::kReload) return OnReload(std::move(arrival));
   if (asked->verb == ipc::AdminVerb::kUpgrade) return OnUpgrade(std::move(arrival));
-  const bool is_of_device = !asked->terms.empty() || asked->verb == ipc::AdminVerb::kResume;
-  if (asked->verb == ipc::AdminVerb::kDrain && is_of_device) {
+  if (asked->verb == ipc::AdminVerb::kDrain && !asked->terms.empty()) {
     return OnDrainDevice(std::move(arrival), asked->terms);
   }
-  if (asked->verb == ipc::AdminVerb::kResume) {
-    return OnResumeDevice(std::move(arrival), asked->terms);
-  }
+  if (asked->verb == ipc::AdminVerb::kResume) return OnResume(std::move(arrival), asked->terms);
   if (asked->verb == ipc::AdminVerb::kLease) return OnLease(std::move(arrival), asked->terms);
   const bool is_operator = rights_.MayOperate(arrival.peer);
   if (asked->verb == ipc::AdminVerb::kTrace) {
@@ -127,25 +124,23 @@ void Broker::OnDrainDevice(Arrival arrival, const std::string& name) {
   desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
 }
 
-void Broker::OnResumeDevice(Arrival arrival, const std::string& name) {
+void Broker::OnResume(Arrival arrival, const std::string& name) {
+  if (name.empty()) {
+    const Status resumed = TakeBackDrainOfServer();
+    if (!resumed.ok()) return RefuseArrival(std::move(arrival), resumed);
+    log_->info("the drain is taken back by {}", arrival.peer.Who());
+    const nlohmann::json answer = {{"draining", false}, {"sessions", ledger_.live().size()}};
+    return desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
+  }
   const Result<DeviceEntry*> named = devices_.Named(name);
   if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
   DeviceEntry& device = **named;
-  const auto refuse = [&](const std::string& why) {
-    RefuseArrival(std::move(arrival),
-                  {StatusCode::kNotReady, "resume refused: device " + device.id + why});
-  };
-  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
-  if (device.state == DeviceEntry::State::kDraining) {
-    return refuse(" is still draining, it has " + std::to_string(ledger_.On(device.id).size()) +
-                  " sessions");
-  }
-  if (device.state != DeviceEntry::State::kDrained) {
-    return refuse(" is " + std::string(StateName(device.state)) + ", not drained");
-  }
+  const Status resumed = phase_ == Phase::kServing ? ResumeDevice(device) : Draining();
+  if (!resumed.ok()) return RefuseArrival(std::move(arrival), resumed);
   log_->info("device {} is resumed by {}", device.id, arrival.peer.Who());
-  StartWorker(device);
-  const nlohmann::json answer = {{"device", device.id}, {"state", StateName(device.state)}};
+  const nlohmann::json answer = {{"device", device.id},
+                                 {"state", StateName(device.state)},
+                                 {"sessions", ledger_.On(device.id).size()}};
   desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
 }
 

@@ -17,6 +17,13 @@ namespace {
 // How often the broker looks whether it is still occupied, on its way to an upgrade.
 constexpr std::chrono::milliseconds kQuietInterval{2};
 
+std::string WhyNotWhileDrained(const DeviceEntry& device) {
+  const bool has_ended = device.state == DeviceEntry::State::kDrained;
+  return "device " + device.id + " is " + std::string(StateName(device.state)) +
+         ", which the next program would not know: `gpusharedctl resume " + device.id +
+         (has_ended ? "` lets clients in again" : "` takes that back");
+}
+
 }  // namespace
 
 // ---- an earlier broker that died
@@ -162,11 +169,19 @@ void Broker::OnUpgrade(Arrival arrival) {
   const auto refuse = [&](StatusCode code, const std::string& why) {
     RefuseArrival(std::move(arrival), {code, "upgrade refused: " + why});
   };
-  if (phase_ != Phase::kServing) return refuse(StatusCode::kUnavailable, "the server drains");
+  if (phase_ != Phase::kServing) {
+    return refuse(StatusCode::kUnavailable,
+                  drain_is_final_ ? "the server was told to end by a signal"
+                                  : "the server drains; `gpusharedctl resume` takes that back");
+  }
   if (is_pausing_) return refuse(StatusCode::kNotReady, "another one is under way");
   if (!has_rosters_ || !checker_) {
     return refuse(StatusCode::kUnsupported,
                   "this server's sessions could not be taken over; its log says why");
+  }
+  for (const DeviceEntry& device : devices_.entries()) {
+    // The next program would not know of it, and take clients there.
+    if (device.IsDrained()) return refuse(StatusCode::kNotReady, WhyNotWhileDrained(device));
   }
   log_->info("upgrade asked for by {}", arrival.peer.Who());
   auto waiting = std::make_shared<Arrival>(std::move(arrival));
@@ -200,8 +215,7 @@ std::string Broker::Occupation() const {
   bool has_keeper = entrances_->leases() == 0;
   for (const DeviceEntry& device : devices_.entries()) {
     has_keeper = has_keeper || device.HasVoice();
-    // The next program would not know of it, and take clients there.
-    if (device.IsDrained()) return "device " + device.id + ", which is drained: resume it first";
+    if (device.IsDrained()) return WhyNotWhileDrained(device);
     // It could not be found yet.
     if (device.state == DeviceEntry::State::kStarting) return "the start of device " + device.id;
     if (device.worker && !device.worker->is_flushed()) return "a message to device " + device.id;

@@ -52,7 +52,9 @@ int Upgrade(const CommandLine& line) {
 std::string DeviceSentence(const nlohmann::json& answer) {
   const std::size_t sessions = answer.value("sessions", std::size_t{0});
   std::string text = "device " + answer.value("device", "?") + " is " + answer.value("state", "?");
-  if (sessions > 0) text += ": it has " + std::to_string(sessions) + " sessions, and no new ones";
+  if (sessions > 0 && answer.value("state", "") == "draining") {
+    text += ": it has " + std::to_string(sessions) + " sessions, and no new ones";
+  }
   return text + "\n";
 }
 
@@ -77,11 +79,18 @@ void AddDrain(CommandLine& line) {
 
 void AddResume(CommandLine& line) {
   const auto device = std::make_shared<std::string>();
-  const Command resume = AddCommand(line.app, "resume", "have a drained device take clients again");
-  resume.AddOption("DEVICE", *device, "as in `drain`").Required();
+  const Command resume = AddCommand(line.app, "resume",
+                                    "have the server, or a device, that drains or is drained take "
+                                    "clients again");
+  resume.AddOption("DEVICE", *device, "this one alone, as in `drain`");
   resume.OnUse([&line, device] {
     line.action = [&line, device] {
-      return AskAndPrint(line, {.verb = ipc::AdminVerb::kResume, .terms = *device}, DeviceSentence);
+      return AskAndPrint(
+          line, {.verb = ipc::AdminVerb::kResume, .terms = *device}, [](const auto& answer) {
+            if (answer.contains("device")) return DeviceSentence(answer);
+            return "the server takes clients again, beside " +
+                   std::to_string(answer.value("sessions", std::size_t{0})) + " sessions\n";
+          });
     };
   });
 }

@@ -276,6 +276,7 @@ Seeds AllSeeds() {
       {"admin_request", Message(ipc::AdminRequest{set})},
       {"channel_reply", Message(ipc::ChannelReply{StatusCode::kOk, "{}"})},
       {"drain", Message(ipc::Drain{})},
+      {"resume", Message(ipc::Resume{})},
       {"terminate_session", Message(ipc::TerminateSession{1, "why"})},
       {"set_session",
        Message(ipc::SetSession{.session = 1, .client_class = ipc::ClientClass::kLow, .weight = 3})},

@@ -229,6 +229,7 @@ constexpr WireTarget kTargets[] = {
     Message<ipc::AdminRequest>("AdminRequest"),
     Message<ipc::ChannelReply>("ChannelReply"),
     Message<ipc::Drain>("Drain"),
+    Message<ipc::Resume>("Resume"),
     Message<ipc::TerminateSession>("TerminateSession"),
     Message<ipc::SetSession>("SetSession"),
     Message<ipc::TakeOver>("TakeOver"),

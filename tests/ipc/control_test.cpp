@@ -642,7 +642,7 @@ TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
   // The version is the worker's to judge.
   ExpectCases<TakeOver, TakeOverWire>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Roster, RosterWire>(Encode(Roster{.generation = 2, .made_by = 3, .last_session = 4}),
-                                  {{"version", 5, "version is 5, allowed 4"},
+                                  {{"version", 6, "version is 6, allowed 5"},
                                    {"generation", 0, "generation is 0, allowed 1 to"},
                                    AnyValue("made_by"),
                                    AnyValue("last_session"),
@@ -723,7 +723,9 @@ TEST(ChannelMessages, AttachComesBack) {
 TEST(ChannelMessages, EmptyOnesAreEmpty) {
   EXPECT_TRUE(Decode<Drain>(Encode(Drain{})).ok());
   EXPECT_TRUE(Decode<Done>(Encode(Done{})).ok());
+  EXPECT_TRUE(Decode<Resume>(Encode(Resume{})).ok());
   EXPECT_FALSE(Decode<Drain>(Bytes(1)).ok());
+  EXPECT_FALSE(Decode<Resume>(Bytes(1)).ok());
   EXPECT_FALSE(Decode<Done>(Bytes(1)).ok());
 }
 

@@ -370,14 +370,58 @@ TEST_F(BrokerTest, ADrainedDeviceEndsWithItsLastSessionAndIsResumed) {
   const auto other = Join(Hello("other"));
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(Sessions(1), 1U);
-  EXPECT_THAT(Ctl({"resume", "fake:0"}).output,
-              HasSubstr("resume refused: device fake:0 is still draining, it has 1 sessions"));
   last->Reset();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "drained"; }));
   EXPECT_TRUE(Eventually([&] { return ::kill(worker, 0) != 0; })) << "nothing has the device open";
   EXPECT_FALSE(Join(Hello("too late", "fake:0")).ok());
   EXPECT_EQ(Ctl({"resume", "fake:0"}).output, "device fake:0 is starting\n");
   EXPECT_TRUE(Eventually([&] { return Join(Hello("again", "fake:0")).ok(); }));
+}
+
+TEST_F(BrokerTest, ResumeTakesBackADrainThatIsUnderWay) {
+  StartBroker();
+  auto first = Join(Hello("first"));
+  ASSERT_TRUE(first.ok());
+  const pid_t worker = WorkerPid();
+  ASSERT_EQ(Ctl({"drain", "fake:0"}).exit_code, 0);
+  EXPECT_EQ(Ctl({"resume", "fake:0"}).output, "device fake:0 is ready\n");
+  auto second = Join(Hello("second"));
+  ASSERT_TRUE(second.ok());
+  first->Reset();
+  second->Reset();
+  ASSERT_TRUE(Eventually([&] { return Sessions(0) == 0; }));
+  std::this_thread::sleep_for(2 * options_.drain_grace);
+  EXPECT_EQ(WorkerPid(), worker) << "no worker ends by a drain that was taken back";
+}
+
+// The worker was told, and ends before it reads another message.
+TEST_F(BrokerTest, ResumeAfterTheLastSessionBringsAnotherWorker) {
+  behaviour_ = [](const std::string&, std::uint32_t generation) {
+    return generation == 1 ? "stubborn" : "normal";
+  };
+  StartBroker();
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
+  ASSERT_EQ(Ctl({"drain", "fake:0"}).exit_code, 0);
+  EXPECT_EQ(Ctl({"resume", "fake:0"}).output, "device fake:0 is restarting\n");
+  const auto client = Join(Hello("client"));
+  EXPECT_TRUE(client.ok()) << client.status().message();
+  EXPECT_EQ(Device(0).at("generation"), 2);
+}
+
+TEST_F(BrokerTest, ResumeTakesBackADrainOfTheServer) {
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
+  StartBroker();
+  ASSERT_TRUE(Eventually([&] { return Device(1).at("state") == "ready"; }));
+  auto client = Join(Hello("client", "fake:0"));
+  ASSERT_TRUE(client.ok());
+  ASSERT_EQ(Ctl({"drain"}).exit_code, 0);
+  EXPECT_FALSE(Join(Hello("late")).ok());
+  EXPECT_THAT(Ctl({"upgrade"}).output, HasSubstr("`gpusharedctl resume` takes that back"));
+  EXPECT_EQ(Ctl({"resume"}).output, "the server takes clients again, beside 1 sessions\n");
+  EXPECT_TRUE(Join(Hello("same", "fake:0")).ok());
+  EXPECT_TRUE(Eventually([&] { return Join(Hello("other", "fake:1")).ok(); }));
+  Stop();
+  EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("told to end by a signal"));
 }
 
 TEST_F(BrokerTest, ADrainThatMakesNoSenseIsRefused) {
@@ -387,7 +431,7 @@ TEST_F(BrokerTest, ADrainThatMakesNoSenseIsRefused) {
               HasSubstr("asked for 'gpu:7', this server has fake:0"));
   EXPECT_THAT(Ctl({"resume", "fake:0"}).output,
               HasSubstr("resume refused: device fake:0 is ready, not drained"));
-  EXPECT_EQ(Ctl({"resume"}).exit_code, 2);
+  EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("resume refused: the server does not drain"));
   EXPECT_EQ(Device(0).at("state"), "ready");
 }
 

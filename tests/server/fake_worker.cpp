@@ -98,6 +98,9 @@ class FakeWorker {
       case ipc::ChannelType::kDrain:
         is_draining_ = is_draining_ || !is_stubborn;
         return;
+      case ipc::ChannelType::kResume:
+        is_draining_ = false;
+        return;
       case ipc::ChannelType::kTerminateSession: {
         const auto session = ipc::Decode<ipc::TerminateSession>(frame.payload);
         if (is_stubborn || !session.ok()) return;

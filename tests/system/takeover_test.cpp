@@ -381,13 +381,17 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRefusedAndTheOldOneGoesOn) {
 }
 
 // The new program would open it.
-TEST_F(Upgrade, WaitsForADeviceThatIsDrained) {
+TEST_F(Upgrade, IsRefusedWhileADeviceDrainsWithTheCommandThatHelps) {
+  Adder job({.name = "job", .socket = server().socket()});
+  ASSERT_TRUE(job.status().ok());
   ASSERT_EQ(server().Ctl({"drain", "cpu:0"}).exit_code, 0);
   const ProgramOutcome outcome = server().Ctl({"upgrade"});
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("device cpu:0, which is drained: resume it first"));
+  EXPECT_THAT(outcome.output, HasSubstr("device cpu:0 is draining"));
+  EXPECT_THAT(outcome.output, HasSubstr("`gpusharedctl resume cpu:0` takes that back"));
   EXPECT_EQ(server().Ctl({"resume", "cpu:0"}).exit_code, 0);
   EXPECT_EQ(server().Ctl({"upgrade"}).exit_code, 0);
+  EXPECT_TRUE(job.Add(1).ok()) << "it lives on";
   EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok());
 }
 

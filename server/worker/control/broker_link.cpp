@@ -168,6 +168,8 @@ void Worker::Impl::HandleFrame(ipc::Frame frame) {
       return HandleAs<ipc::TerminateSession>(frame);
     case ipc::ChannelType::kDrain:
       return HandleAs<ipc::Drain>(frame);
+    case ipc::ChannelType::kResume:
+      return HandleAs<ipc::Resume>(frame);
     default:
       return LoseBroker(fmt::format("it sent a {} message", ipc::ChannelTypeName(frame.type)));
   }
@@ -275,6 +277,12 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
 }
 
 void Worker::Impl::Handle(const ipc::Drain&, ipc::Frame&) { BeginDrain(); }
+
+void Worker::Impl::Handle(const ipc::Resume&, ipc::Frame&) {
+  if (ends_at_once() || !std::exchange(is_draining_, false)) return;
+  spdlog::info("the drain is taken back, with {} clients", sessions_.size());
+  drain_timer_.cancel();
+}
 
 void Worker::Impl::Handle(const ipc::Keep& keep, ipc::Frame& frame) {
   if (kept_.size() >= ipc::kKeepsMax && !kept_.contains(keep.entrance)) {

@@ -249,7 +249,8 @@ void Worker::Impl::BeginDrain() {
 void Worker::Impl::WatchDrain(bool was_deserted) {
   drain_timer_.expires_after(options_.left_behind_max / 2);
   drain_timer_.async_wait([this, was_deserted](const boost::system::error_code& error) {
-    if (error) return;
+    // A timer that is cancelled after it ran out does not know of it.
+    if (error || !is_draining_) return;
     const bool is_deserted = IsDeserted();
     if (!is_deserted || !was_deserted) return WatchDrain(is_deserted);
     const std::string why = fmt::format(

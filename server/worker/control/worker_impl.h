@@ -122,6 +122,7 @@ class Worker::Impl {
   void Handle(const ipc::SetSession& change, ipc::Frame& frame);
   void Handle(const ipc::TerminateSession& session, ipc::Frame& frame);
   void Handle(const ipc::Drain& drain, ipc::Frame& frame);
+  void Handle(const ipc::Resume& resume, ipc::Frame& frame);
   void Handle(const ipc::Keep& keep, ipc::Frame& frame);
   void Handle(const ipc::Forget& forget, ipc::Frame& frame);
   void Handle(const ipc::Watch& watch, ipc::Frame& frame);
