@@ -23,6 +23,16 @@ std::uint32_t Kernel::threads_per_block_max() const noexcept {
   return state_->threads_per_block_max;
 }
 
+Dim3 Kernel::required_block() const noexcept {
+  const auto& block = state_->required_block;
+  return {block[0], block[1], block[2]};
+}
+
+Dim3 Kernel::required_cluster() const noexcept {
+  const auto& cluster = state_->required_cluster;
+  return {cluster[0], cluster[1], cluster[2]};
+}
+
 const KernelAttributes& Kernel::attributes() const noexcept { return state_->attributes; }
 
 const std::string& Kernel::unsupported() const noexcept { return state_->unsupported; }

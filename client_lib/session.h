@@ -277,6 +277,8 @@ struct KernelState {
   std::uint32_t parameter_bytes = 0;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t threads_per_block_max = 0;
+  std::array<std::uint32_t, 3> required_block = {};    // All zero: any.
+  std::array<std::uint32_t, 3> required_cluster = {};  // All zero: any.
   KernelAttributes attributes;
   const Session* session = nullptr;  // Kept alive by the module.
   std::string name;

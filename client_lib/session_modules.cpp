@@ -19,6 +19,8 @@ void FillModule(ModuleState& module, ipc::ModuleLoaded loaded) {
     state.parameter_bytes = kernel.parameter_bytes;
     state.static_shared_bytes = kernel.static_shared_bytes;
     state.threads_per_block_max = kernel.threads_per_block_max;
+    state.required_block = kernel.required_block;
+    state.required_cluster = kernel.required_cluster;
     state.attributes = {.registers = kernel.attributes.registers,
                         .local_bytes = kernel.attributes.local_bytes,
                         .constant_bytes = kernel.attributes.constant_bytes,

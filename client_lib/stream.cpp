@@ -58,13 +58,16 @@ Status CheckShape(const DeviceProperties& device, const KernelState& kernel,
   const LaunchExcess excess =
       CheckLaunchLimits({.grid = {shape.grid.x, shape.grid.y, shape.grid.z},
                          .block = {shape.block.x, shape.block.y, shape.block.z},
+                         .cluster = {shape.cluster.x, shape.cluster.y, shape.cluster.z},
                          .static_shared_bytes = kernel.static_shared_bytes,
                          .dynamic_shared_bytes = shape.dynamic_shared_bytes},
                         {.grid_max = device.grid_max,
                          .block_max = device.block_max,
                          .threads_per_block_max =
                              std::min(device.threads_per_block_max, kernel.threads_per_block_max),
-                         .shared_bytes_per_block_max = device.shared_bytes_per_block_max});
+                         .shared_bytes_per_block_max = device.shared_bytes_per_block_max,
+                         .required_block = kernel.required_block,
+                         .required_cluster = kernel.required_cluster});
   if (!excess.ok()) [[unlikely]]
     return Invalid(excess.Sentence(kernel.name, device.id));
   return CheckCluster(kernel, shape.cluster);

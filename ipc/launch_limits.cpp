@@ -26,6 +26,15 @@ LaunchExcess FindExcess(const LaunchExtents& asked, const LaunchLimits& limits) 
   if (shared > limits.shared_bytes_per_block_max) {
     return {Of::kShared, 0, shared, limits.shared_bytes_per_block_max};
   }
+  for (std::uint8_t axis = 0; axis < 3; ++axis) {
+    if (limits.required_block[0] != 0 && asked.block[axis] != limits.required_block[axis]) {
+      return {Of::kExactBlock, axis, asked.block[axis], limits.required_block[axis]};
+    }
+    if (limits.required_cluster[0] != 0 && asked.cluster[0] != 0 &&
+        asked.cluster[axis] != limits.required_cluster[axis]) {
+      return {Of::kCluster, axis, asked.cluster[axis], limits.required_cluster[axis]};
+    }
+  }
   return {};
 }
 
@@ -48,6 +57,12 @@ std::string LaunchExcess::Sentence(std::string_view kernel, std::string_view dev
     case Of::kShared:
       return refused + number + " bytes of static and dynamic shared memory per block, device " +
              on + " allows " + most;
+    case Of::kExactBlock:
+      return refused + number + " threads per block" + along + ", it was compiled for exactly " +
+             most + " (.reqntid)";
+    case Of::kCluster:
+      return refused + number + " blocks per cluster" + along + ", it was compiled for exactly " +
+             most + " (.reqnctapercluster)";
   }
   return {};
 }

@@ -336,9 +336,9 @@ struct LoadModule {
 };
 
 // Followed by `kernels` entries: name, unsupported (texts), parameter_bytes,
-// static_shared_bytes, threads_per_block_max (u32 each), KernelAttributes, parameter count (u32),
-// then per parameter offset and bytes (u32 each). Then `variables` entries: name (text), address,
-// bytes (u64 each), space (u32).
+// static_shared_bytes, threads_per_block_max (u32 each), required_block, required_cluster (three
+// u32 each), KernelAttributes, parameter count (u32), then per parameter offset and bytes (u32
+// each). Then `variables` entries: name (text), address, bytes (u64 each), space (u32).
 struct ModuleLoadedWire {
   std::uint32_t module = 0;
   std::uint32_t kernels = 0;
@@ -364,6 +364,9 @@ struct KernelDescription {
   std::uint32_t parameter_bytes = 0;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t threads_per_block_max = 0;
+  // What each launch must have, exactly, along x, y and z; all zero: any.
+  std::array<std::uint32_t, 3> required_block = {};
+  std::array<std::uint32_t, 3> required_cluster = {};
   std::vector<ParameterDescription> parameters;
   KernelAttributes attributes;
 };

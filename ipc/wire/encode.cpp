@@ -193,6 +193,8 @@ Result<Bytes> Encode(const ModuleLoaded& loaded) {
     writer.Put(kernel.parameter_bytes);
     writer.Put(kernel.static_shared_bytes);
     writer.Put(kernel.threads_per_block_max);
+    writer.Put(kernel.required_block);
+    writer.Put(kernel.required_cluster);
     writer.Put(kernel.attributes);
     writer.Put(static_cast<std::uint32_t>(kernel.parameters.size()));
     for (const ParameterDescription& parameter : kernel.parameters) {

@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 9;
+inline constexpr std::uint32_t kProtocolVersion = 10;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;

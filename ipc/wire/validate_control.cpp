@@ -208,10 +208,16 @@ KernelDescription ReadKernel(ByteReader& reader, MessageChecks& checks) {
   reader.Get(kernel.parameter_bytes);
   reader.Get(kernel.static_shared_bytes);
   reader.Get(kernel.threads_per_block_max);
+  reader.Get(kernel.required_block);
+  reader.Get(kernel.required_cluster);
   reader.Get(kernel.attributes);
   if (!reader.Get(parameters)) {
     checks.Refuse("a kernel's description is cut off or has a text that is too long");
     return kernel;
+  }
+  for (const auto& required : {kernel.required_block, kernel.required_cluster}) {
+    const auto zeros = std::ranges::count(required, 0u);
+    if (zeros != 0 && zeros != 3) checks.Refuse("a kernel requires an extent of 0");
   }
   checks.Range("parameter bytes", kernel.parameter_bytes, 0, kParameterBytesMax);
   checks.Range("parameters", parameters, 0, kParametersPerKernelMax);

@@ -45,6 +45,9 @@ struct KernelInfo {
   std::uint32_t parameter_bytes = 0;      // Size of the argument buffer, without tail padding.
   std::uint32_t static_shared_bytes = 0;  // Per block.
   std::uint32_t threads_per_block_max = 0;
+  // What each launch must have, exactly; all zero: any.
+  std::array<std::uint32_t, 3> required_block = {};    // Threads along x, y and z.
+  std::array<std::uint32_t, 3> required_cluster = {};  // Blocks along x, y and z.
   // Facts that no launch depends on.
   std::uint32_t registers = 0;                 // Per thread, of 32 bits each.
   std::uint32_t local_bytes = 0;               // Per thread.

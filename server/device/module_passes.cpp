@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "server/device/kernel_reach.h"
+#include "server/ptx/analysis/launch_bounds.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
@@ -38,6 +39,9 @@ std::vector<PassedKernel> KernelsOf(const ptx::Module& module) {
     PassedKernel& kernel = kernels.emplace_back();
     kernel.info.name = function->name;
     LayOutParameters(*function, kernel.info);
+    const ptx::LaunchBounds bounds = ptx::LaunchBoundsOf(*function);
+    kernel.info.required_block = bounds.block;
+    kernel.info.required_cluster = bounds.cluster;
     SetReach(kernel.info, reaches.Find(*function));
   }
   return kernels;

@@ -99,6 +99,7 @@ Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
   const LaunchExcess excess =
       CheckLaunchLimits({.grid = {work.grid.x, work.grid.y, work.grid.z},
                          .block = {work.block.x, work.block.y, work.block.z},
+                         .cluster = {work.cluster.x, work.cluster.y, work.cluster.z},
                          .static_shared_bytes = kernel.static_shared_bytes,
                          .dynamic_shared_bytes = work.dynamic_shared_bytes},
                         LimitsOf(kernel, device));

@@ -36,7 +36,9 @@ inline LaunchLimits LimitsOf(const KernelInfo& kernel, const DeviceInfo& device)
   return {.grid_max = device.grid_max,
           .block_max = device.block_max,
           .threads_per_block_max = threads_max,
-          .shared_bytes_per_block_max = device.shared_bytes_per_block_max};
+          .shared_bytes_per_block_max = device.shared_bytes_per_block_max,
+          .required_block = kernel.required_block,
+          .required_cluster = kernel.required_cluster};
 }
 
 // kInvalidArgument, or kUnsupported for a kernel that the device lacks instructions for.

@@ -17,6 +17,7 @@
 #include "server/executor/decode.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/function_address.h"
+#include "server/ptx/analysis/launch_bounds.h"
 #include "server/ptx/text/editor.h"
 
 namespace gpushared::device::executor {
@@ -262,11 +263,17 @@ class ProgramBuilder {
       info_.parameters.push_back(layout);
       info_.parameter_bytes = layout.offset + layout.bytes;
     }
+    const ptx::LaunchBounds bounds = ptx::LaunchBoundsOf(kernel);
     info_.threads_per_block_max = kThreadsPerBlockMax;
-    for (const ptx::Directive& directive : kernel.performance) {
-      LimitThreads(directive.text);
-      LimitRegisters(directive.text);
+    if (bounds.threads_per_block_max != 0) {
+      info_.threads_per_block_max = std::min(kThreadsPerBlockMax, bounds.threads_per_block_max);
     }
+    info_.required_block = bounds.block;
+    info_.required_cluster = bounds.cluster;
+    if (std::ranges::any_of(bounds.cluster, [](std::uint32_t blocks) { return blocks > 1; })) {
+      plan_.missing.Add(kernel.position.line, "clusters of more than one block");
+    }
+    for (const ptx::Directive& directive : kernel.performance) LimitRegisters(directive.text);
   }
 
   void FindReach() {
@@ -302,23 +309,6 @@ class ProgramBuilder {
     const unsigned long most = std::strtoul(text.c_str() + kName.size(), nullptr, 10);
     if (most == 0) return;
     registers_most_ = static_cast<std::uint32_t>(std::min<unsigned long>(most, registers_most_));
-  }
-
-  // ".maxntid 256, 1, 1" and ".reqntid ..." bound the threads of a block.
-  void LimitThreads(const std::string& text) {
-    if (!text.starts_with(".maxntid") && !text.starts_with(".reqntid")) return;
-    std::uint64_t threads = 1;
-    const char* at = text.c_str() + std::string_view(".maxntid").size();
-    for (int dimension = 0; dimension < 3; ++dimension) {
-      char* end = nullptr;
-      const unsigned long value = std::strtoul(at, &end, 10);
-      if (end == at) break;
-      threads *= std::clamp(value, 1ul, 1024ul);
-      at = end;
-      while (*at == ',' || *at == ' ' || *at == '\t') ++at;
-    }
-    info_.threads_per_block_max =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(info_.threads_per_block_max, threads));
   }
 
   // Call number `number` of a function; nothing behind the last. Calls through registers go to

@@ -248,6 +248,8 @@ void PutKernelInfo(const KernelInfo& info, FlatWriter& to) {
   to.Put(info.parameter_bytes);
   to.Put(info.static_shared_bytes);
   to.Put(info.threads_per_block_max);
+  to.Put(info.required_block);
+  to.Put(info.required_cluster);
   for (const std::uint32_t fact :
        {info.registers, info.local_bytes, info.constant_bytes, info.dynamic_shared_bytes_max,
         info.ptx_version, info.binary_version}) {
@@ -265,6 +267,8 @@ Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
   info.parameter_bytes = from.Take<std::uint32_t>();
   info.static_shared_bytes = from.Take<std::uint32_t>();
   info.threads_per_block_max = from.Take<std::uint32_t>();
+  info.required_block = from.Take<std::array<std::uint32_t, 3>>();
+  info.required_cluster = from.Take<std::array<std::uint32_t, 3>>();
   for (std::uint32_t* const fact :
        {&info.registers, &info.local_bytes, &info.constant_bytes, &info.dynamic_shared_bytes_max,
         &info.ptx_version, &info.binary_version}) {
@@ -278,6 +282,10 @@ Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
   });
   const bool is_plain = IsPlainText(info.name) && IsPlainText(info.unsupported) &&
                         IsPlainText(info.why_reach_unknown);
+  for (const auto& required : {info.required_block, info.required_cluster}) {
+    const auto zeros = std::ranges::count(required, 0u);
+    if (zeros != 0 && zeros != 3) return WrongCode("what it says of a kernel's launches");
+  }
   if (!from.ok() || !fit || !is_plain) return WrongCode("what it says of a kernel");
   const bool knows = info.why_reach_unknown.empty();
   if (!AreWords(info.reach_offsets, info.parameter_bytes) ||

@@ -340,6 +340,9 @@ class Kernel {
   std::uint32_t parameter_bytes() const noexcept;      // Size of the argument buffer.
   std::uint32_t static_shared_bytes() const noexcept;  // Per block.
   std::uint32_t threads_per_block_max() const noexcept;
+  // What each launch must have, exactly; all zero: any.
+  Dim3 required_block() const noexcept;    // Threads.
+  Dim3 required_cluster() const noexcept;  // Blocks.
   const KernelAttributes& attributes() const noexcept;
   // Why launches of this kernel are refused on this device (kUnsupported): all missing
   // instructions, with their PTX lines. Empty when it runs.

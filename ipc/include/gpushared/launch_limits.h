@@ -17,8 +17,9 @@ namespace gpushared {
 struct LaunchExtents {
   std::array<std::uint32_t, 3> grid = {};
   std::array<std::uint32_t, 3> block = {};
-  std::uint32_t static_shared_bytes = 0;   // Per block; the kernel's own.
-  std::uint32_t dynamic_shared_bytes = 0;  // Per block.
+  std::array<std::uint32_t, 3> cluster = {};  // In blocks; all zero: the launch says nothing.
+  std::uint32_t static_shared_bytes = 0;      // Per block; the kernel's own.
+  std::uint32_t dynamic_shared_bytes = 0;     // Per block.
 };
 
 // What a device allows a launch of one kernel. An extent is at least 1.
@@ -29,6 +30,9 @@ struct LaunchLimits {
   std::array<std::uint32_t, 3> block_max = {};
   std::uint32_t threads_per_block_max = 0;       // The kernel's, if that is less than the device's.
   std::uint32_t shared_bytes_per_block_max = 0;  // Static and dynamic together.
+  // What the kernel was compiled for (.reqntid, .reqnctapercluster); all zero: anything.
+  std::array<std::uint32_t, 3> required_block = {};
+  std::array<std::uint32_t, 3> required_cluster = {};
 };
 
 // The first limit that a launch exceeds, as numbers: refusing costs no more than accepting until
@@ -36,10 +40,18 @@ struct LaunchLimits {
 //
 // Thread-compatible value.
 struct LaunchExcess {
-  enum class Of : std::uint8_t { kNothing, kGrid, kBlock, kThreads, kShared };
+  enum class Of : std::uint8_t {
+    kNothing,
+    kGrid,
+    kBlock,
+    kThreads,
+    kShared,
+    kExactBlock,
+    kCluster
+  };
 
   Of of = Of::kNothing;
-  std::uint8_t axis = 0;  // 0 to 2, for kGrid and kBlock.
+  std::uint8_t axis = 0;  // 0 to 2, for kGrid, kBlock, kExactBlock and kCluster.
   std::uint64_t asked = 0;
   std::uint64_t allowed = 0;
 
@@ -67,6 +79,11 @@ inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits&
   fits &= plane * asked.block[2] <= limits.threads_per_block_max;
   fits &= std::uint64_t{asked.static_shared_bytes} + asked.dynamic_shared_bytes <=
           limits.shared_bytes_per_block_max;
+  // Few kernels require anything, so a look at x decides for most.
+  if (limits.required_block[0] != 0) [[unlikely]]
+    fits &= asked.block == limits.required_block;
+  if (limits.required_cluster[0] != 0 && asked.cluster[0] != 0) [[unlikely]]
+    fits &= asked.cluster == limits.required_cluster;
   return fits;
 }
 

@@ -48,7 +48,7 @@ std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels,
     bytes += 2 * sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t) + variable.name.size();
   }
   for (const device::KernelInfo& kernel : kernels) {
-    bytes += 6 * sizeof(std::uint32_t) + sizeof(ipc::KernelAttributes) + kernel.name.size() +
+    bytes += 12 * sizeof(std::uint32_t) + sizeof(ipc::KernelAttributes) + kernel.name.size() +
              std::min<std::size_t>(kernel.unsupported.size(), ipc::kTextBytesMax) +
              kernel.parameters.size() * 2 * sizeof(std::uint32_t);
   }
@@ -106,6 +106,8 @@ ipc::ModuleLoaded DescribeModule(std::uint32_t number, const device::Module& mod
                                        .parameter_bytes = kernel.parameter_bytes,
                                        .static_shared_bytes = kernel.static_shared_bytes,
                                        .threads_per_block_max = kernel.threads_per_block_max,
+                                       .required_block = kernel.required_block,
+                                       .required_cluster = kernel.required_cluster,
                                        .parameters = {},
                                        .attributes = {}};
     description.attributes = {.registers = kernel.registers,

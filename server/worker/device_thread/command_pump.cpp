@@ -112,6 +112,7 @@ namespace {
 LaunchExtents ExtentsOf(const ipc::LaunchCommand& launch, const device::KernelInfo& kernel) {
   return {.grid = launch.grid,
           .block = launch.block,
+          .cluster = launch.cluster,
           .static_shared_bytes = kernel.static_shared_bytes,
           .dynamic_shared_bytes = launch.dynamic_shared_bytes};
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_PTX_ANALYSIS_LAUNCH_BOUNDS_H_
+#define GPUSHARED_SERVER_PTX_ANALYSIS_LAUNCH_BOUNDS_H_
+
+#include <array>
+#include <cstdint>
+
+#include "server/ptx/text/module.h"
+
+namespace gpushared::ptx {
+
+// Extents that a kernel's performance directives fix or bound. Along x, y and z; an extent that is
+// not written is 1.
+//
+// Thread-compatible value.
+struct LaunchBounds {
+  // .maxntid and .reqntid: the product of the extents. 0: neither is given.
+  std::uint32_t threads_per_block_max = 0;
+  std::array<std::uint32_t, 3> block = {};    // .reqntid, exactly; all zero: any.
+  std::array<std::uint32_t, 3> cluster = {};  // .reqnctapercluster, in blocks; all zero: any.
+};
+
+// Reads the directives of a kernel. Pure.
+LaunchBounds LaunchBoundsOf(const Function& kernel);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_ANALYSIS_LAUNCH_BOUNDS_H_
