@@ -8,6 +8,7 @@
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/device_attributes.h"
+#include "client_lib/drop_in/occupancy.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -55,13 +56,6 @@ Code WithFacts(FunctionHandle handle, const Use& use) {
   });
 }
 
-// A launch may ask for so much without an opt-in, as a fresh CUfunction says.
-int UsualDynamicShared(const DeviceProperties& device, const Kernel& kernel) {
-  const int rest = AttributeOf(device, Attribute::kSharedBytesPerBlockMax) -
-                   static_cast<int>(kernel.static_shared_bytes());
-  return std::max(rest, 0);
-}
-
 // What the program has set, or a fact about the kernel; zero for what CUDA adds later.
 int Fact(const DeviceProperties& device, const CudaKernel& of, const Kernel& kernel,
          int attribute) {
@@ -84,7 +78,13 @@ int Fact(const DeviceProperties& device, const CudaKernel& of, const Kernel& ker
     case FunctionAttribute::kBinaryVersion:
       return static_cast<int>(facts.binary_version);
     case FunctionAttribute::kDynamicSharedBytesMax:
-      return UsualDynamicShared(device, kernel);
+      return DynamicSharedMax(device, of, kernel);
+    case FunctionAttribute::kRequiredClusterX:
+      return static_cast<int>(kernel.required_cluster().x);
+    case FunctionAttribute::kRequiredClusterY:
+      return static_cast<int>(kernel.required_cluster().y);
+    case FunctionAttribute::kRequiredClusterZ:
+      return static_cast<int>(kernel.required_cluster().z);
     default:
       return 0;
   }
@@ -98,6 +98,10 @@ Code SetAttribute(const DeviceProperties& device, CudaKernel& kernel, const Kern
                       loaded.static_shared_bytes();
     if (value < 0 || value > most) return Code::kInvalidValue;
   }
+  // cuda.h: what was set at compile time cannot be set at run time.
+  const bool is_cluster = attribute >= static_cast<int>(FunctionAttribute::kRequiredClusterX) &&
+                          attribute <= static_cast<int>(FunctionAttribute::kRequiredClusterZ);
+  if (is_cluster && loaded.required_cluster().x != 0) return Code::kNotPermitted;
   kernel.set_attributes[static_cast<std::size_t>(attribute)].store(value);
   return Code::kSuccess;
 }

@@ -11,6 +11,7 @@
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
+#include "client_lib/drop_in/occupancy.h"
 #include "client_lib/drop_in/stream_scope.h"
 
 namespace gpushared::drop_in {
@@ -75,8 +76,17 @@ Code CopyBuffer(const Kernel& kernel, void** extra, std::span<std::byte> packed)
 
 // `packed` has zeros, as many as the kernel takes bytes.
 Code Pack(const Kernel& kernel, void** values, void** extra, std::span<std::byte> packed) {
-  if (values == nullptr && extra != nullptr) return CopyBuffer(kernel, extra, packed);
-  if (values == nullptr && !kernel.parameters().empty()) return Code::kInvalidValue;
+  if (values != nullptr && extra != nullptr) {
+    return Refuse(Code::kInvalidValue, "launch refused: kernel '" + kernel.name() +
+                                           "' was given parameters both as kernelParams and as "
+                                           "extra, allowed is one of them");
+  }
+  if (extra != nullptr) return CopyBuffer(kernel, extra, packed);
+  if (values == nullptr && !kernel.parameters().empty()) {
+    return Refuse(Code::kInvalidValue, "launch refused: kernel '" + kernel.name() + "' takes " +
+                                           std::to_string(kernel.parameters().size()) +
+                                           " parameters, none were given");
+  }
   for (const KernelParameter& parameter : kernel.parameters()) {
     const void* const value = *values++;
     if (value == nullptr) {
@@ -86,6 +96,71 @@ Code Pack(const Kernel& kernel, void** values, void** extra, std::span<std::byte
     std::memcpy(packed.data() + parameter.offset, value, parameter.bytes);
   }
   return Code::kSuccess;
+}
+
+std::uint64_t CountOf(const Dim3& extent) { return std::uint64_t{extent.x} * extent.y * extent.z; }
+
+std::string ShownExtent(const Dim3& extent) {
+  return std::to_string(extent.x) + "x" + std::to_string(extent.y) + "x" + std::to_string(extent.z);
+}
+
+Code CheckCluster(const Kernel& kernel, const LaunchShape& shape) {
+  const Dim3 required = kernel.required_cluster();
+  const Dim3 given = shape.cluster;
+  if (given.x != 0 && (given.x != required.x || given.y != required.y || given.z != required.z)) {
+    return Refuse(Code::kInvalidClusterSize, "launch refused: kernel '" + kernel.name() +
+                                                 "' asks for clusters of " + ShownExtent(given) +
+                                                 " blocks, it was compiled for exactly " +
+                                                 ShownExtent(required) + " (.reqnctapercluster)");
+  }
+  const Dim3& grid = shape.grid;
+  if (grid.x % required.x == 0 && grid.y % required.y == 0 && grid.z % required.z == 0) {
+    return Code::kSuccess;
+  }
+  return Refuse(Code::kInvalidClusterSize, "launch refused: kernel '" + kernel.name() +
+                                               "' asks for a grid of " + ShownExtent(grid) +
+                                               " blocks, which is not made of whole clusters of " +
+                                               ShownExtent(required) + " (.reqnctapercluster)");
+}
+
+// All blocks of a cooperative launch are on the device at a time.
+Code CheckCooperative(const DeviceProperties& device, const Kernel& kernel,
+                      const LaunchShape& shape) {
+  const std::uint64_t threads = CountOf(shape.block);
+  // The client library refuses such blocks, with what they exceed.
+  if (threads == 0 || threads > kernel.threads_per_block_max()) return Code::kSuccess;
+  const OccupancyLimits limits = OccupancyLimitsOf(device, kernel);
+  const int fitting = BlocksFitting(limits, static_cast<int>(threads), shape.dynamic_shared_bytes);
+  const auto most =
+      static_cast<std::uint64_t>(fitting) * static_cast<std::uint64_t>(limits.multiprocessors);
+  if (CountOf(shape.grid) <= most) return Code::kSuccess;
+  return Refuse(Code::kCooperativeLaunchTooLarge,
+                "launch refused: kernel '" + kernel.name() + "' asks for a cooperative grid of " +
+                    ShownExtent(shape.grid) + " blocks, device " + device.id + " allows " +
+                    std::to_string(most) + ": " + std::to_string(fitting) + " on each of " +
+                    std::to_string(limits.multiprocessors) + " multiprocessors");
+}
+
+// What the driver allows and the server need not: it has no attributes of functions. Clusters of
+// one block are none, which devices without clusters have.
+Code CheckShape(const DeviceProperties& device, const CudaKernel& kernel, const Kernel& loaded,
+                LaunchShape& shape) {
+  if (shape.dynamic_shared_bytes != 0) {
+    const auto most = static_cast<std::uint32_t>(DynamicSharedMax(device, kernel, loaded));
+    if (shape.dynamic_shared_bytes > most) {
+      return Refuse(Code::kInvalidValue,
+                    "launch refused: kernel '" + loaded.name() + "' asks for " +
+                        std::to_string(shape.dynamic_shared_bytes) +
+                        " bytes of dynamic shared memory, its attribute "
+                        "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES allows " +
+                        std::to_string(most));
+    }
+  }
+  if (loaded.required_cluster().x != 0) [[unlikely]] {
+    if (const Code code = CheckCluster(loaded, shape); code != Code::kSuccess) return code;
+  }
+  if (CountOf(shape.cluster) == 1) shape.cluster = {0, 0, 0};
+  return shape.is_cooperative ? CheckCooperative(device, loaded, shape) : Code::kSuccess;
 }
 
 // The device's address of a byte of page-locked memory, which the launch uses then; 0: it is no
@@ -161,8 +236,8 @@ Code SubmitParent(const StreamChoice& stream, CudaModule& module, const Kernel& 
   return code == Code::kSuccess ? LaunchChildren(stream, *loaded, use) : code;
 }
 
-Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle handle,
-            void** parameters, void** extra) {
+Code Submit(FunctionHandle function, LaunchShape shape, StreamHandle handle, void** parameters,
+            void** extra) {
   const Current current;
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
@@ -172,6 +247,10 @@ Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle hand
   if (kernel == nullptr) return Code::kInvalidHandle;
   const Result<Kernel> loaded = kernel->In(*current);
   if (!loaded.ok()) return current.CodeOf(loaded.status());
+  const DeviceProperties& device = current->session().client().device();
+  if (const Code code = CheckShape(device, *kernel, *loaded, shape); code != Code::kSuccess) {
+    return code;
+  }
   if (kernel->module->starts_kernels()) [[unlikely]]
     return SubmitParent(stream, *kernel->module, *loaded, shape, parameters, extra);
   MirrorUse use;
@@ -207,10 +286,6 @@ Code ApplyAttributes(const LaunchConfig& config, LaunchShape& shape) {
                                                std::to_string(static_cast<int>(attribute.id)) +
                                                " is not supported");
     }
-  }
-  // One block a cluster is no cluster.
-  if (shape.cluster.x <= 1 && shape.cluster.y <= 1 && shape.cluster.z <= 1) {
-    shape.cluster = {0, 0, 0};
   }
   return Code::kSuccess;
 }
@@ -260,6 +335,10 @@ Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** pa
   }
   work.function = function;
   work.shape = shape;
+  const DeviceProperties& device = current->session().client().device();
+  if (const Code code = CheckShape(device, *kernel, *loaded, work.shape); code != Code::kSuccess) {
+    return code;
+  }
   work.layout.assign(loaded->parameters().begin(), loaded->parameters().end());
   work.packed.assign(loaded->parameter_bytes(), std::byte{0});
   return Pack(*loaded, parameters, extra, work.packed);

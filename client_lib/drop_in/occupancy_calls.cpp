@@ -7,82 +7,20 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
-#include "client_lib/drop_in/device_attributes.h"
+#include "client_lib/drop_in/occupancy.h"
 
 namespace gpushared::drop_in {
 namespace {
 
-// Clusters of so many blocks run on every device that has any (CUDA C++ Programming Guide).
-constexpr int kPortableClusterBlocks = 8;
-
-// Limits of the blocks of one kernel on one device.
-struct Limits {
-  int threads_per_block;
-  int warp_threads;
-  int threads_per_multiprocessor;
-  int blocks_per_multiprocessor;
-  std::uint64_t shared_per_multiprocessor;
-  std::uint64_t shared_per_block;
-  std::uint64_t static_shared;
-  int warps_by_registers;
-  int multiprocessors;
-  int cluster_blocks_max;  // 1: no clusters.
-};
-
-// Each of the four parts of a multiprocessor gives registers to whole warps, in steps of 256
-// (CUDA's occupancy calculator, compute capability 7.0 and later).
-int WarpsByRegisters(int registers_per_thread, int registers_per_multiprocessor) {
-  constexpr int kParts = 4;
-  constexpr int kStep = 256;
-  if (registers_per_thread <= 0) return std::numeric_limits<int>::max();
-  const int per_warp = (registers_per_thread * 32 + kStep - 1) / kStep * kStep;
-  return kParts * (registers_per_multiprocessor / kParts / per_warp);
-}
-
-Code FindLimits(FunctionHandle function, Limits& limits) {
+Code FindLimits(FunctionHandle function, OccupancyLimits& limits) {
   const Current current;
   if (!current.ok()) return current.code();
   const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
   if (kernel == nullptr) return Code::kInvalidHandle;
   const Result<Kernel> loaded = kernel->In(*current);
   if (!loaded.ok()) return current.CodeOf(loaded.status());
-  const DeviceProperties& device = current->session().client().device();
-  const auto bytes = [&](Attribute id) {
-    return static_cast<std::uint64_t>(AttributeOf(device, id));
-  };
-  limits = {
-      .threads_per_block = static_cast<int>(loaded->threads_per_block_max()),
-      .warp_threads = AttributeOf(device, Attribute::kWarpThreads),
-      .threads_per_multiprocessor = AttributeOf(device, Attribute::kThreadsPerMultiprocessorMax),
-      .blocks_per_multiprocessor = AttributeOf(device, Attribute::kBlocksPerMultiprocessorMax),
-      .shared_per_multiprocessor = bytes(Attribute::kSharedBytesPerMultiprocessor),
-      .shared_per_block = bytes(Attribute::kSharedBytesPerBlockOptIn),
-      .static_shared = loaded->static_shared_bytes(),
-      .warps_by_registers =
-          WarpsByRegisters(static_cast<int>(std::min(loaded->attributes().registers, 255U)),
-                           AttributeOf(device, Attribute::kRegistersPerMultiprocessor)),
-      .multiprocessors = AttributeOf(device, Attribute::kMultiprocessors),
-      .cluster_blocks_max =
-          AttributeOf(device, Attribute::kClusterLaunch) == 0 ? 1 : kPortableClusterBlocks};
+  limits = OccupancyLimitsOf(current->session().client().device(), *loaded);
   return Code::kSuccess;
-}
-
-int BlocksFitting(const Limits& limits, int block_threads, std::uint64_t dynamic_shared) {
-  if (block_threads > limits.threads_per_block) return 0;
-  const int warps = (block_threads + limits.warp_threads - 1) / limits.warp_threads;
-  int blocks = std::min(limits.blocks_per_multiprocessor,
-                        limits.threads_per_multiprocessor / (warps * limits.warp_threads));
-  blocks = std::min(blocks, limits.warps_by_registers / warps);
-  if (dynamic_shared >
-      limits.shared_per_block - std::min(limits.static_shared, limits.shared_per_block)) {
-    return 0;
-  }
-  const std::uint64_t shared = limits.static_shared + dynamic_shared;
-  if (shared != 0) {
-    const std::uint64_t most = limits.shared_per_multiprocessor / shared;
-    blocks = static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(blocks), most));
-  }
-  return blocks;
 }
 
 // Threads and blocks that a description of a launch asks for.
@@ -116,7 +54,7 @@ Code ReadConfig(const LaunchConfig& config, Asked& asked) {
 Code OccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, FunctionHandle function,
                                                int block_threads, std::size_t shared_bytes) {
   if (AnyNull(blocks) || block_threads <= 0) return Code::kInvalidValue;
-  Limits limits{};
+  OccupancyLimits limits{};
   const Code code = FindLimits(function, limits);
   if (code == Code::kSuccess) *blocks = BlocksFitting(limits, block_threads, shared_bytes);
   return code;
@@ -133,7 +71,7 @@ Code OccupancyMaxPotentialBlockSize(int* grid_least, int* block_threads, Functio
                                     BlockToSharedBytes shared_of_block, std::size_t shared_bytes,
                                     int block_threads_max) {
   if (AnyNull(grid_least, block_threads) || block_threads_max < 0) return Code::kInvalidValue;
-  Limits limits{};
+  OccupancyLimits limits{};
   if (const Code code = FindLimits(function, limits); code != Code::kSuccess) return code;
   const int most = block_threads_max == 0 ? limits.threads_per_block
                                           : std::min(block_threads_max, limits.threads_per_block);
@@ -165,7 +103,7 @@ Code OccupancyMaxPotentialBlockSizeWithFlags(int* grid_least, int* block_threads
 Code OccupancyAvailableDynamicSmemPerBlock(std::size_t* shared_bytes, FunctionHandle function,
                                            int blocks, int block_threads) {
   if (AnyNull(shared_bytes) || blocks <= 0 || block_threads <= 0) return Code::kInvalidValue;
-  Limits limits{};
+  OccupancyLimits limits{};
   if (const Code code = FindLimits(function, limits); code != Code::kSuccess) return code;
   if (blocks > BlocksFitting(limits, block_threads, 0)) return Code::kInvalidValue;
   const std::uint64_t share =
@@ -185,7 +123,7 @@ Code OccupancyMaxActiveClusters(int* clusters, FunctionHandle function,
                                 const LaunchConfig* config) {
   if (AnyNull(clusters, config)) return Code::kInvalidValue;
   Asked asked;
-  Limits limits{};
+  OccupancyLimits limits{};
   Code code = ReadConfig(*config, asked);
   if (code == Code::kSuccess) code = FindLimits(function, limits);
   if (code != Code::kSuccess) return code;
@@ -201,7 +139,7 @@ Code OccupancyMaxPotentialClusterSize(int* blocks, FunctionHandle function,
                                       const LaunchConfig* config) {
   if (AnyNull(blocks, config)) return Code::kInvalidValue;
   Asked asked;
-  Limits limits{};
+  OccupancyLimits limits{};
   Code code = ReadConfig(*config, asked);
   if (code == Code::kSuccess) code = FindLimits(function, limits);
   if (code != Code::kSuccess) return code;

@@ -184,6 +184,9 @@ enum class FunctionAttribute : int {
   kBinaryVersion = 6,
   kDynamicSharedBytesMax = 8,
   kClusterSizeMustBeSet = 10,
+  kRequiredClusterX = 11,
+  kRequiredClusterY = 12,
+  kRequiredClusterZ = 13,
   kNonPortableClusterSizeAllowed = 14,
 };
 
