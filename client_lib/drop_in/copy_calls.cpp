@@ -10,6 +10,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/device_attributes.h"
 #include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
 #include "client_lib/drop_in/program_memory.h"
@@ -71,6 +72,14 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   const std::optional<std::size_t> bytes = SpanBytes(side, extent);
   if (!bytes) return Code::kInvalidValue;
   if (extent.height > 1 && side.pitch_bytes < extent.width_bytes) return Code::kInvalidValue;
+  if (!extent.is_flat() && !side.is_array) {
+    const auto most = AttributeOf(session.client().device(), Attribute::kPitchBytesMax);
+    if (side.pitch_bytes > static_cast<std::size_t>(most)) {
+      return Refuse(Code::kInvalidValue, "copy refused: pitch of " +
+                                             std::to_string(side.pitch_bytes) +
+                                             " bytes, the device allows " + std::to_string(most));
+    }
+  }
   if (side.is_array) return Code::kSuccess;
   if (!side.is_device) {
     const bool can_be_memory = side.address >= kHostAddressLeast &&
@@ -287,9 +296,6 @@ Code MakeFlatSide(ArrayHandle handle, std::size_t offset, std::size_t bytes, Sid
 
 Code MakeSide(const SideRequest& request, const Extent& extent, Side& side) {
   if (request.type == kMemoryTypeArray) return MakeArraySide(request, extent, side);
-  if (request.type < kMemoryTypeHost || request.type > kMemoryTypeUnified) {
-    return Code::kInvalidValue;
-  }
   side = request.type == kMemoryTypeHost     ? HostSide(request.host)
          : request.type == kMemoryTypeDevice ? DeviceSide(request.device)
                                              : AnySide(request.device);
@@ -320,6 +326,31 @@ Code CopyToArray(StreamHandle stream, ArrayHandle to, std::size_t offset, const 
   return code == Code::kSuccess ? CopyFlat(stream, side, from, bytes, waits) : code;
 }
 
+// By cuda.h: a pitch that is specified holds a row with the bytes in front of it, and a height that
+// is specified the rows with those in front of them. Arrays have their own.
+Code CheckRows(const Copy3d& copy, int type, std::size_t x_bytes, std::size_t y,
+               std::size_t pitch_bytes, std::size_t rows, const char* side) {
+  if (type < kMemoryTypeHost || type > kMemoryTypeUnified) {
+    return Refuse(Code::kInvalidValue, std::string("copy refused: the ") + side +
+                                           " has memory type " + std::to_string(type) +
+                                           ", allowed are 1 to 4 (CUmemorytype)");
+  }
+  if (type == kMemoryTypeArray || copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) {
+    return Code::kSuccess;
+  }
+  const auto row_end = Sum(x_bytes, copy.width_bytes);
+  const auto last_row = Sum(y, copy.height);
+  const bool has_rows = pitch_bytes == 0 || (row_end && *row_end <= pitch_bytes);
+  const bool has_slices = rows == 0 || (last_row && *last_row <= rows);
+  if (has_rows && has_slices) return Code::kSuccess;
+  return Refuse(Code::kInvalidValue,
+                std::string("copy refused: the ") + side + "'s pitch of " +
+                    std::to_string(pitch_bytes) + " bytes and height of " + std::to_string(rows) +
+                    " rows hold no " + std::to_string(copy.height) + " rows of " +
+                    std::to_string(copy.width_bytes) + " bytes behind " + std::to_string(y) +
+                    " rows and " + std::to_string(x_bytes) + " bytes");
+}
+
 Code CopySides(const SideRequest& to, const SideRequest& from, const Extent& extent,
                StreamHandle stream, HostWaits waits) {
   Side destination, source;
@@ -328,8 +359,7 @@ Code CopySides(const SideRequest& to, const SideRequest& from, const Extent& ext
   return Copy(stream, destination, source, extent, waits);
 }
 
-std::optional<Code> CapturePitched(StreamHandle stream, const Copy2d& plane) {
-  if (!AnyCaptures()) return std::nullopt;
+Copy3d BoxOf(const Copy2d& plane) {
   Copy3d copy{};
   copy.source_x_bytes = plane.source_x_bytes;
   copy.source_y = plane.source_y;
@@ -348,35 +378,12 @@ std::optional<Code> CapturePitched(StreamHandle stream, const Copy2d& plane) {
   copy.width_bytes = plane.width_bytes;
   copy.height = plane.height;
   copy.depth = 1;
-  return Capture(stream, copy);
-}
-
-Code CopyPitched(const Copy2d* copy, StreamHandle stream, HostWaits waits) {
-  if (AnyNull(copy)) return Code::kInvalidValue;
-  if (const auto captured = CapturePitched(stream, *copy)) return *captured;
-  return CopySides({.type = static_cast<int>(copy->destination_type),
-                    .host = copy->destination_host,
-                    .device = copy->destination_device,
-                    .array = copy->destination_array,
-                    .x_bytes = copy->destination_x_bytes,
-                    .y = copy->destination_y,
-                    .z = 0,
-                    .pitch_bytes = copy->destination_pitch,
-                    .slice_rows = 0},
-                   {.type = static_cast<int>(copy->source_type),
-                    .host = copy->source_host,
-                    .device = copy->source_device,
-                    .array = copy->source_array,
-                    .x_bytes = copy->source_x_bytes,
-                    .y = copy->source_y,
-                    .z = 0,
-                    .pitch_bytes = copy->source_pitch,
-                    .slice_rows = 0},
-                   {.width_bytes = copy->width_bytes, .height = copy->height}, stream, waits);
+  return copy;
 }
 
 Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
   if (AnyNull(copy)) return Code::kInvalidValue;
+  if (const Code code = CheckShape(*copy); code != Code::kSuccess) return code;
   if (const auto captured = Capture(stream, *copy)) return *captured;
   return CopySides({.type = copy->destination_type,
                     .host = copy->destination_host,
@@ -401,6 +408,17 @@ Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
 }
 
 }  // namespace
+
+Code CheckShape(const Copy3d& copy) {
+  if (copy.source_lod != 0 || copy.destination_lod != 0) {
+    return Refuse(Code::kInvalidValue, "copy refused: srcLOD and dstLOD must be 0");
+  }
+  const Code code = CheckRows(copy, copy.source_type, copy.source_x_bytes, copy.source_y,
+                              copy.source_pitch, copy.source_height, "source");
+  if (code != Code::kSuccess) return code;
+  return CheckRows(copy, copy.destination_type, copy.destination_x_bytes, copy.destination_y,
+                   copy.destination_pitch, copy.destination_height, "destination");
+}
 
 Code Replay(const CopyWork& work, StreamHandle stream) { return Memcpy3dAsync(&work.copy, stream); }
 
@@ -469,9 +487,15 @@ Code MemcpyHtoAAsync(ArrayHandle destination, std::size_t destination_offset, co
                      HostWaits::kNo);
 }
 
-Code Memcpy2d(const Copy2d* copy) { return CopyPitched(copy, nullptr, HostWaits::kYes); }
+Code Memcpy2d(const Copy2d* copy) {
+  if (AnyNull(copy)) return Code::kInvalidValue;
+  const Copy3d box = BoxOf(*copy);
+  return CopyBox(&box, nullptr, HostWaits::kYes);
+}
 Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream) {
-  return CopyPitched(copy, stream, HostWaits::kNo);
+  if (AnyNull(copy)) return Code::kInvalidValue;
+  const Copy3d box = BoxOf(*copy);
+  return CopyBox(&box, stream, HostWaits::kNo);
 }
 Code Memcpy3d(const Copy3d* copy) { return CopyBox(copy, nullptr, HostWaits::kYes); }
 Code Memcpy3dAsync(const Copy3d* copy, StreamHandle stream) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills of device memory with elements of one, two or four bytes.
+#include <cstddef>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
@@ -42,29 +44,20 @@ Code Fill(DevicePointer destination, FillElement element, FillShape shape, Strea
   const Current current;
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
-  if (stream.is_captured()) [[unlikely]] {
-    return stream.Capture(FillWork{{.destination = destination,
-                                    .pitch_bytes = shape.pitch_bytes,
-                                    .value = element.value,
-                                    .element_bytes = element.element_bytes,
-                                    .width_elements = shape.width_elements,
-                                    .height = shape.height}});
-  }
+  const FillNodeParameters given{.destination = destination,
+                                 .pitch_bytes = shape.pitch_bytes,
+                                 .value = element.value,
+                                 .element_bytes = element.element_bytes,
+                                 .width_elements = shape.width_elements,
+                                 .height = shape.height};
+  if (const Code code = CheckShape(given); code != Code::kSuccess) return code;
+  if (stream.is_captured()) [[unlikely]]
+    return stream.Capture(FillWork{given});
   if (shape.width_elements == 0 || shape.height == 0) return Code::kSuccess;
-  std::size_t width = 0, rows = 0, bytes = 0;
-  if (__builtin_mul_overflow(shape.width_elements, std::size_t{element.element_bytes}, &width)) {
-    return Code::kInvalidValue;
-  }
+  const std::size_t width = shape.width_elements * element.element_bytes;
   const bool is_flat = shape.height == 1;
-  if (!is_flat && shape.pitch_bytes < width) return Code::kInvalidValue;
   if (is_flat) shape.pitch_bytes = width;
-  if (destination % element.element_bytes != 0 || shape.pitch_bytes % element.element_bytes != 0) {
-    return Code::kInvalidValue;
-  }
-  if (__builtin_mul_overflow(shape.height - 1, shape.pitch_bytes, &rows) ||
-      __builtin_add_overflow(rows, width, &bytes)) {
-    return Code::kInvalidValue;
-  }
+  const std::size_t bytes = (shape.height - 1) * shape.pitch_bytes + width;
   if (IsPinned(current->session().addresses(), destination, bytes)) {
     const Code code = current->session().TakeBack(destination);
     if (code != Code::kSuccess) return code;
@@ -91,6 +84,29 @@ Code FillFlat(DevicePointer destination, FillElement element, std::size_t count,
 }
 
 }  // namespace
+
+// So that the sizes of a fill can be multiplied without a look.
+Code CheckShape(const FillNodeParameters& fill) {
+  const std::size_t element = fill.element_bytes;
+  if (element != 1 && element != 2 && element != 4) {
+    return Refuse(Code::kInvalidValue, "fill refused: elements of " + std::to_string(element) +
+                                           " bytes, allowed are 1, 2 and 4");
+  }
+  if (fill.width_elements == 0 || fill.height == 0) return Code::kSuccess;
+  const bool is_flat = fill.height == 1;
+  std::size_t width = 0, rows = 0, bytes = 0;
+  const bool wraps = __builtin_mul_overflow(fill.width_elements, element, &width) ||
+                     __builtin_mul_overflow(fill.height - 1, fill.pitch_bytes, &rows) ||
+                     __builtin_add_overflow(rows, width, &bytes);
+  const bool is_aligned =
+      fill.destination % element == 0 && (is_flat || fill.pitch_bytes % element == 0);
+  if (!wraps && is_aligned && (is_flat || fill.pitch_bytes >= width)) return Code::kSuccess;
+  return Refuse(Code::kInvalidValue, "fill refused: " + std::to_string(fill.height) + " rows of " +
+                                         std::to_string(fill.width_elements) + " elements of " +
+                                         std::to_string(element) + " bytes, " +
+                                         std::to_string(fill.pitch_bytes) + " bytes apart, at " +
+                                         std::to_string(fill.destination));
+}
 
 Code Replay(const FillWork& work, StreamHandle stream) {
   const FillNodeParameters& fill = work.fill;

@@ -40,19 +40,14 @@ Code MakeWork(const KernelNodeParameters* given, Work& work) {
 
 Code MakeWork(const Copy3d* given, Work& work) {
   if (AnyNull(given)) return Code::kInvalidValue;
-  for (const int type : {given->source_type, given->destination_type}) {
-    if (type < kMemoryTypeHost || type > kMemoryTypeUnified) return Code::kInvalidValue;
-  }
   work = CopyWork{*given};
-  return Code::kSuccess;
+  return CheckShape(*given);
 }
 
 Code MakeWork(const FillNodeParameters* given, Work& work) {
   if (AnyNull(given)) return Code::kInvalidValue;
-  const unsigned bytes = given->element_bytes;
-  if (bytes != 1 && bytes != 2 && bytes != 4) return Code::kInvalidValue;
   work = FillWork{*given};
-  return Code::kSuccess;
+  return CheckShape(*given);
 }
 
 Code MakeWork(const HostNodeParameters* given, Work& work) {

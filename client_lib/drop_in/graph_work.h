@@ -16,6 +16,10 @@ namespace gpushared::drop_in {
 Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** parameters,
                     void** extra, KernelWork& work);
 
+// kInvalidValue where cuda.h forbids what the copy or fill says, whatever memory it names.
+Code CheckShape(const Copy3d& copy);
+Code CheckShape(const FillNodeParameters& fill);
+
 // With memory of the device that the parameters name; that device has a context.
 Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work);
 // kInvalidValue: the memory of no node begins there.

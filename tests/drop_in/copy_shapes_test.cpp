@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes of copies and fills that CUDA's header forbids, by each call that takes one.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include "tests/drop_in/server_case.h"
+
+namespace gpushared {
+namespace {
+
+// 4 rows of 32 bytes on either side, in slices of 8 rows of 64 bytes.
+class CopyShapesTest : public testing::DropInServerCase {
+ protected:
+  static constexpr std::size_t kMemory = 8192;
+
+  CopyShapesTest() : host_(kMemory) {
+    UsePrimary();
+    EXPECT_EQ(cuMemAlloc(&memory_, kMemory), CUDA_SUCCESS);
+  }
+
+  CUDA_MEMCPY3D Box() {
+    CUDA_MEMCPY3D box{};
+    box.srcMemoryType = CU_MEMORYTYPE_HOST;
+    box.srcHost = host_.data();
+    box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    box.dstDevice = memory_;
+    box.srcPitch = box.dstPitch = 64;
+    box.srcHeight = box.dstHeight = 8;
+    box.WidthInBytes = 32;
+    box.Height = 4;
+    box.Depth = 2;
+    return box;
+  }
+  CUDA_MEMCPY2D Plane() {
+    CUDA_MEMCPY2D plane{};
+    plane.srcMemoryType = CU_MEMORYTYPE_HOST;
+    plane.srcHost = host_.data();
+    plane.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    plane.dstDevice = memory_;
+    plane.srcPitch = plane.dstPitch = 64;
+    plane.WidthInBytes = 32;
+    plane.Height = 4;
+    return plane;
+  }
+  // By all calls; a node is refused when it is made.
+  void ExpectBox(CUresult expected, const std::function<void(CUDA_MEMCPY3D&)>& change,
+                 const std::string& what) {
+    CUDA_MEMCPY3D box = Box();
+    change(box);
+    EXPECT_EQ(cuMemcpy3D(&box), expected) << what;
+    EXPECT_EQ(cuMemcpy3DAsync(&box, nullptr), expected) << what;
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    EXPECT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &box, context_), expected) << what;
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+  void ExpectPlane(CUresult expected, const std::function<void(CUDA_MEMCPY2D&)>& change,
+                   const std::string& what) {
+    CUDA_MEMCPY2D plane = Plane();
+    change(plane);
+    EXPECT_EQ(cuMemcpy2D(&plane), expected) << what;
+    EXPECT_EQ(cuMemcpy2DUnaligned(&plane), expected) << what;
+    EXPECT_EQ(cuMemcpy2DAsync(&plane, nullptr), expected) << what;
+  }
+
+  std::vector<unsigned char> host_;
+  CUdeviceptr memory_ = 0;
+};
+
+TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
+  constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
+  ExpectPlane(
+      CUDA_SUCCESS, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 32; }, "to the end");
+  ExpectPlane(
+      kWrong, [](auto& it) { it.srcXInBytes = 33; }, "source x");
+  ExpectPlane(
+      kWrong, [](auto& it) { it.dstXInBytes = 33; }, "destination x");
+  ExpectPlane(
+      kWrong, [](auto& it) { it.srcPitch = 31; }, "source pitch");
+  ExpectPlane(
+      kWrong, [](auto& it) { it.dstPitch = 31; }, "destination pitch");
+  ExpectPlane(
+      kWrong, [](auto& it) { it.srcXInBytes = SIZE_MAX; }, "a sum that wraps");
+  ExpectPlane(
+      kWrong,
+      [](auto& it) {
+        it.Height = 1;
+        it.srcPitch = 31;
+      },
+      "one row");
+  // "If specified": 0 is none.
+  ExpectPlane(
+      CUDA_SUCCESS, [](auto& it) { it.srcPitch = it.dstPitch = 0; }, "no pitch");
+  ExpectPlane(
+      kWrong, [](auto& it) { it.srcPitch = std::size_t{1} << 31; }, "beyond the maximum");
+}
+
+TEST_F(CopyShapesTest, HeightHoldsTheRowsAndThoseInFrontOfThem) {
+  constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
+  ExpectBox(
+      CUDA_SUCCESS, [](auto& it) { it.srcY = it.dstY = 4; }, "to the end");
+  ExpectBox(
+      kWrong, [](auto& it) { it.srcY = 5; }, "source y");
+  ExpectBox(
+      kWrong, [](auto& it) { it.dstY = 5; }, "destination y");
+  ExpectBox(
+      kWrong, [](auto& it) { it.srcHeight = 3; }, "source height");
+  ExpectBox(
+      kWrong, [](auto& it) { it.dstHeight = 3; }, "destination height");
+  ExpectBox(
+      kWrong, [](auto& it) { it.dstXInBytes = 33; }, "destination x");
+  ExpectBox(
+      CUDA_SUCCESS, [](auto& it) { it.srcHeight = it.dstHeight = 0; }, "no height");
+}
+
+TEST_F(CopyShapesTest, LevelsAndMemoryTypesAreThoseOfTheHeader) {
+  constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
+  ExpectBox(
+      kWrong, [](auto& it) { it.srcLOD = 1; }, "source level");
+  ExpectBox(
+      kWrong, [](auto& it) { it.dstLOD = 1; }, "destination level");
+  ExpectBox(
+      kWrong, [](auto& it) { it.srcMemoryType = static_cast<CUmemorytype>(9); }, "type 9");
+  ExpectBox(
+      kWrong, [](auto& it) { it.dstMemoryType = static_cast<CUmemorytype>(0); }, "type 0");
+}
+
+TEST_F(CopyShapesTest, EmptyCopiesAreNotJudged) {
+  ExpectPlane(
+      CUDA_SUCCESS,
+      [](auto& it) {
+        it.WidthInBytes = 0;
+        it.srcPitch = 1;
+        it.srcXInBytes = 8;
+      },
+      "no bytes");
+  ExpectBox(
+      CUDA_SUCCESS,
+      [](auto& it) {
+        it.Depth = 0;
+        it.srcHeight = 1;
+      },
+      "no slices");
+}
+
+TEST_F(CopyShapesTest, RangesEndInsideOneAllocation) {
+  // The last row ends with the memory, without the rest of its pitch.
+  ExpectPlane(
+      CUDA_SUCCESS, [](auto& it) { it.dstY = kMemory / 64 - 4; }, "the last rows");
+  ExpectPlane(
+      CUDA_ERROR_INVALID_VALUE, [](auto& it) { it.dstY = kMemory / 64 - 3; }, "one row beyond");
+  ExpectBox(
+      CUDA_SUCCESS,
+      [](auto& it) {
+        it.Depth = 1;
+        it.dstZ = 15;
+      },
+      "the last slice");
+  CUDA_MEMCPY3D box = Box();
+  box.dstZ = 16;
+  EXPECT_EQ(cuMemcpy3D(&box), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(CopyShapesTest, FillsHavePitchesOfWholeRows) {
+  EXPECT_EQ(cuMemsetD2D32(memory_, 64, 1, 16, 4), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemsetD2D32(memory_, 60, 1, 16, 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD2D32(memory_, 66, 1, 16, 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD2D32(memory_, 0, 1, 16, 1), CUDA_SUCCESS) << "unused if the height is 1";
+  EXPECT_EQ(cuMemsetD2D16(memory_ + 1, 64, 1, 16, 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD2D8(memory_, 64, 1, 64, kMemory / 64), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemsetD2D8(memory_, 64, 1, 64, kMemory / 64 + 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD2D8(memory_, SIZE_MAX, 1, 64, 3), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(CopyShapesTest, FillNodesAndCapturesRefuseTheSame) {
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  fill.dst = memory_;
+  fill.elementSize = 4;
+  fill.width = 16;
+  fill.height = 4;
+  fill.pitch = 60;
+  EXPECT_EQ(cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill, context_),
+            CUDA_ERROR_INVALID_VALUE);
+  fill.pitch = 64;
+  EXPECT_EQ(cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill, context_), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemsetD2D32Async(memory_, 60, 1, 16, 4, stream), CUDA_ERROR_INVALID_VALUE);
+  CUDA_MEMCPY2D plane = Plane();
+  plane.srcPitch = 31;
+  EXPECT_EQ(cuMemcpy2DAsync(&plane, stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace gpushared
