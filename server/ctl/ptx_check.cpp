@@ -10,11 +10,13 @@
 #include "server/executor/program.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/kernel_reach.h"
+#include "server/ptx/analysis/type_check.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
 #include "server/ptx/text/module.h"
 #include "server/ptx/text/parser.h"
+#include "server/ptx/text/target.h"
 
 #include <nlohmann/json.hpp>
 
@@ -28,6 +30,8 @@ namespace executor = device::executor;
 using Reasons = std::map<std::string, std::string>;
 
 Result<Reasons> RunsOnCpu(const ptx::Module& module) {
+  Status target = ptx::CheckTarget(module, executor::kNewestArchitecture);
+  if (!target.ok()) return target;
   const Result<executor::ModuleLayout> layout = executor::LayOutModule(module);
   if (!layout) return layout.status();
   const auto image = executor::DecodeModule(module, *layout, 0, executor::Flavour::kBaseline);
@@ -104,6 +108,9 @@ json CheckModule(const FoundModule& found, json* kernels) {
   if (!found.ptx) return found.place + ": " + found.ptx.status().message();
   const Result<ptx::Module> module = ptx::Parse(*found.ptx);
   if (!module) return found.place + ": " + module.status().message();
+  if (const Status types = ptx::CheckTypes(*module); !types.ok()) {
+    return found.place + ": " + types.message();
+  }
   std::vector<std::pair<const Check*, Reasons>> results;
   for (const Check& check : kChecks) {
     Result<Reasons> reasons = check.run(*module);

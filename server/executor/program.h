@@ -23,6 +23,8 @@ namespace gpushared::device::executor {
 
 // The executor presents itself as this, in the numbers of sm_XX.
 inline constexpr std::uint32_t kComputeCapability = 80;
+// It has instructions of later ones, and runs texts for architectures up to this one.
+inline constexpr std::uint32_t kNewestArchitecture = 90;
 // No architecture has more; the executor's frames may.
 inline constexpr std::uint32_t kRegistersPerThreadMax = 255;
 

@@ -9,9 +9,11 @@
 #include "server/device/module_passes.h"
 #include "server/executor/decode.h"
 #include "server/executor/flat_code.h"
+#include "server/ptx/analysis/type_check.h"
 #include "server/ptx/text/fatbin.h"
 #include "server/ptx/text/module.h"
 #include "server/ptx/text/parser.h"
+#include "server/ptx/text/target.h"
 
 namespace gpushared::device {
 namespace {
@@ -24,6 +26,12 @@ Status CheckAlignment(const ptx::ModuleLayout& layout) {
                                         std::to_string(kPageBytes)};
 }
 
+// What the compiler in a GPU's driver refuses: a text that is loaded here loads there.
+Status CheckText(const ptx::Module& module) {
+  Status status = ptx::CheckTarget(module, executor::kNewestArchitecture);
+  return status.ok() ? ptx::CheckTypes(module) : status;
+}
+
 }  // namespace
 
 Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
@@ -31,6 +39,7 @@ Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
   if (!text) return text.status();
   Result<ptx::Module> module = ptx::Parse(*text);
   if (!module) return module.status();
+  if (Status status = CheckText(*module); !status.ok()) return status;
   // A text of some size is needed no more, and its module takes many times that.
   text->clear();
   text->shrink_to_fit();

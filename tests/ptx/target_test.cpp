@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Versions and targets of PTX, as ptxas of CUDA 13.0 takes them.
+#include "server/ptx/text/target.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ptx/text/parser.h"
+
+namespace gpushared::ptx {
+namespace {
+
+using ::testing::HasSubstr;
+
+Status CheckOf(const std::string& version, const std::string& target, std::uint32_t newest = 90) {
+  const Result<Module> module =
+      Parse(".version " + version + "\n.target " + target + "\n.address_size 64\n");
+  return module ? CheckTarget(*module, newest) : module.status();
+}
+
+TEST(PtxTarget, KnowsTheVersionsOfCuda) {
+  for (const char* known : {"1.0", "1.5", "2.3", "3.2", "4.3", "5.1", "6.5", "7.8", "8.0", "8.8",
+                            "8.10", "9.0", "9.5"}) {
+    EXPECT_TRUE(IsKnownVersion(known)) << known;
+  }
+  for (const char* unknown : {"", "9", "1.6", "3.3", "5.2", "6.6", "7.9", "8.9", "9.6", "10.0",
+                              "99.9", "0.9", "9.", ".9", "9.x", "99999999999.0"}) {
+    EXPECT_FALSE(IsKnownVersion(unknown)) << unknown;
+  }
+  EXPECT_TRUE(IsKnownVersion(kNewestVersion));
+}
+
+TEST(PtxTarget, FindsTheVersionBehindComments) {
+  EXPECT_EQ(VersionOf("// by hand\n/* more */ .version 99.9\n.target"), "99.9");
+  EXPECT_EQ(VersionOf(".target sm_80\n.version 7.0"), "");
+  EXPECT_EQ(VersionOf(".version next"), "");
+  EXPECT_EQ(VersionOf(""), "");
+}
+
+TEST(PtxTarget, TakesTargetsUpToTheNewest) {
+  for (const char* target :
+       {"sm_10", "sm_30", "sm_52", "sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "compute_80",
+        "sm_80, debug", "sm_80, texmode_independent", "sm_75, sm_80"}) {
+    EXPECT_TRUE(CheckOf("9.0", target).ok()) << target;
+  }
+  for (const char* target : {"sm_100", "sm_100a", "sm_103f", "sm_110", "sm_120", "sm_121a"}) {
+    EXPECT_THAT(CheckOf("9.0", target).message(), HasSubstr("is newer than the device")) << target;
+    EXPECT_TRUE(CheckOf("9.0", target, 121).ok()) << target;
+  }
+  EXPECT_THAT(CheckOf("9.0", "sm_90", 80).message(), HasSubstr("up to sm_80"));
+}
+
+TEST(PtxTarget, RefusesTargetsThatNobodyKnows) {
+  for (const char* target :
+       {"sm_7", "sm_63", "sm_76", "sm_80a", "sm_90f", "sm_130", "sm_80, fast", "volta"}) {
+    EXPECT_THAT(CheckOf("9.0", target).message(), HasSubstr("Unsupported .target")) << target;
+  }
+}
+
+TEST(PtxTarget, VersionHasTheTarget) {
+  EXPECT_TRUE(CheckOf("6.3", "sm_75").ok());
+  EXPECT_TRUE(CheckOf("7.8", "sm_90").ok());
+  EXPECT_TRUE(CheckOf("8.10", "sm_90a").ok());
+  EXPECT_THAT(CheckOf("6.2", "sm_75").message(), HasSubstr("does not support .target sm_75"));
+  EXPECT_FALSE(CheckOf("6.5", "sm_80").ok());
+  EXPECT_FALSE(CheckOf("7.0", "sm_90").ok());
+  EXPECT_FALSE(CheckOf("7.8", "sm_90a").ok());
+  EXPECT_EQ(CheckOf("99.9", "sm_75").message(),
+            "Unsupported .version 99.9; current version is '9.5'");
+}
+
+}  // namespace
+}  // namespace gpushared::ptx

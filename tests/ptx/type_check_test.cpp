@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts that ptxas of CUDA 13.0 takes and refuses. The table holds what it says of each; where
+// there is a ptxas, the table is compared with it, and so are random types of operands.
+#include "server/ptx/analysis/type_check.h"
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/ptx/text/parser.h"
+#include "tests/support/scratch_folder.h"
+
+namespace gpushared::ptx {
+namespace {
+
+constexpr const char* kHeader = ".version 8.6\n.target sm_90\n.address_size 64\n";
+constexpr const char* kRegisters =
+    ".reg .pred p; .reg .u16 h; .reg .b16 g; .reg .u32 r; .reg .s32 i; .reg .b32 w; .reg .u64 x; "
+    ".reg .s64 l; .reg .b64 z; .reg .f16 e; .reg .f16x2 v; .reg .f32 f; .reg .f64 d; "
+    ".reg .b32 %a<3>;\n";
+
+std::string TextOf(const std::string& code, const std::string& module_scope = "") {
+  return kHeader + module_scope + "\n.visible .entry k(.param .u64 o) {\n" + kRegisters + code +
+         "\nret; }\n";
+}
+
+Status CheckOf(const std::string& text) {
+  const Result<Module> module = Parse(text);
+  return module ? CheckTypes(*module) : module.status();
+}
+
+bool HasAssembler() {
+  return std::filesystem::exists(std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas");
+}
+bool IsAssembled(const std::string& text) {
+  const testing::ScratchFolder scratch;
+  const std::string in = scratch / "in.ptx";
+  std::ofstream(in, std::ios::binary) << text;
+  return std::system((std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas -arch=sm_90 " + in +
+                      " -o /dev/null > /dev/null 2>&1")
+                         .c_str()) == 0;
+}
+
+struct Example {
+  const char* code;
+  const char* module_scope = "";
+};
+
+constexpr Example kTaken[] = {
+    {"add.u32 r, i, w; add.s64 l, x, z; add.f32 f, f, w; add.f16 e, e, g;"},
+    {"add.f32 f, f, 1.0; add.f64 d, d, 0f3F800000; add.f32 f, f, 0d3FF0000000000000;"},
+    {"and.b32 w, f, v; xor.b16 g, h, e; or.b64 z, d, l; not.pred p, p; and.pred p, p, !p;"},
+    {"mov.b32 w, f; mov.b32 f, 1; mov.b32 r, 0f3F800000; mov.b64 z, 0d3FF0000000000000;"},
+    {"mov.u32 r, %tid.x; mov.u16 h, %tid.x; mov.b32 w, %laneid; mov.u64 x, %clock64;"},
+    {"mov.b32 w, {h, g}; mov.b32 {h, _}, w; mov.b64 z, {r, r}; mov.u64 x, k;"},
+    {"mov.u16 h, 70000; mov.u32 r, -5000000000; add.u32 r, r, WARP_SZ;"},
+    {"ld.global.u8 w, [x]; ld.global.u8 h, [z]; ld.global.f32 z, [x]; ld.global.b32 d, [x];"},
+    {"ld.shared.u32 r, [w]; ld.shared.u32 r, [x]; ld.const.u32 r, [r]; ld.param.u32 r, [o+4];"},
+    {"ld.global.v2.u32 {r, _}, [x]; st.global.v2.f32 [x], {f, f}; st.global.u8 [x], l;"},
+    {"st.global.f32 [x], 1.0; st.global.u32 [x], 1; st.global.b32 [x], 0f3F800000;"},
+    {"cvt.u64.u32 x, %tid.x; cvt.u32.u16 x, r; cvt.rn.f16x2.f32 v, f, f; cvt.f64.f32 d, f;"},
+    {"cvt.rzi.u32.f32 r, f; cvt.rn.f32.u32 f, r; cvt.f32.f32 f, f; cvt.u32.u32 r, 1;"},
+    {"setp.eq.and.u32 p, r, r, !p; setp.eq.u32 p|_, r, i; setp.lt.f32 p, f, w;"},
+    {"selp.b32 w, f, r, p; selp.b32 w, 0f3F800000, 0f00000000, p; slct.f32.s32 f, f, f, i;"},
+    {"mul.wide.u16 r, h, g; mad.wide.s32 l, i, w, l; shl.b64 z, d, r; popc.b64 r, l;"},
+    {"atom.global.add.f32 f, [x], w; atom.global.cas.b64 z, [x], l, x; red.global.add.u32 [x], i;"},
+    {"div.full.f32 f, f, f; sqrt.approx.f32 f, f; fma.rn.f16x2 v, w, v, v; bar.sync 15;"},
+    {"add.u32 %a0, %a1, %a2; { .reg .f32 r; add.f32 r, r, f; } add.u32 r, r, r;"},
+    {"{ L: bra M; M: } { L: }"},
+    {"ld.u32 r, [c]; mov.u64 x, c;", ".global .u32 c = 1;"},
+    {"", ".func f(); .func f() { ret; } .extern .global .u32 e; .extern .global .u32 e;"},
+};
+
+constexpr Example kRefused[] = {
+    {"add.f32 f, f, 1;"},
+    {"add.u32 r, r, 1.0;"},
+    {"add.u32 r, r, f;"},
+    {"add.u32 r, r, h;"},
+    {"add.u32 r, r, x;"},
+    {"add.u32 r, r, p;"},
+    {"add.u32 r, r, unknown;"},
+    {"add.u32 %a0, %a1, %a3;"},
+    {"add.u32 r, r;"},
+    {"add.u32 r, r, r, r;"},
+    {"add.u32 1, r, r;"},
+    {"add.u32 r, %tid.x, 1;"},
+    {"add.b32 w, w, w;"},
+    {"add.rn.u32 r, r, r;"},
+    {"and.u32 r, r, r;"},
+    {"mul.u32 r, r, r;"},
+    {"mul.lo.f32 f, f, f;"},
+    {"neg.u32 r, r;"},
+    {"mov.u64 x, f;"},
+    {"mov.f32 f, r;"},
+    {"mov.f32 f, 1;"},
+    {"mov.u32 r, 1.5;"},
+    {"mov.u32 r, 0f3F800000;"},
+    {"mov.u64 x, %tid.x;"},
+    {"mov.u32 r, %clock64;"},
+    {"mov.u64 x, {r, r};"},
+    {"mov.b64 z, {h, r};"},
+    {"mov.u32 r, p;"},
+    {"ld.global.u32 f, [x];"},
+    {"ld.global.f32 d, [x];"},
+    {"ld.global.u32 h, [x];"},
+    {"ld.global.u32 r, [r];"},
+    {"ld.u32 r, [w];"},
+    {"ld.global.u32 r, [f];"},
+    {"ld.global.v2.u32 r, [x];"},
+    {"ld.global.u32 {r, r}, [x];"},
+    {"ld.global.u32 r, x;"},
+    {"st.global.f32 [x], 1;"},
+    {"st.global.u32 [x], h;"},
+    {"st.const.u32 [x], r;"},
+    {"st.param.u64 [o], x;"},
+    {"cvt.u32.f32 r, f;"},
+    {"cvt.f32.u32 f, r;"},
+    {"cvt.f32.f64 f, d;"},
+    {"cvt.u32.u16 h, h;"},
+    {"div.f32 f, f, f;"},
+    {"fma.f32 f, f, f, f;"},
+    {"ex2.f32 f, f;"},
+    {"setp.lt.b32 p, w, w;"},
+    {"setp.eq.u32 r, r, r;"},
+    {"setp.eq.and.u32 p, r, r, r;"},
+    {"selp.u32 r, r, r, r;"},
+    {"shl.b32 w, w, x;"},
+    {"mul.wide.u32 r, r, r;"},
+    {"atom.global.add.u32 r, [x], f;"},
+    {"atom.global.cas.b32 w, [x], w;"},
+    {"@r ret;"},
+    {"bar.sync 16;"},
+    {"bar.sync 0, 33;"},
+    {"L: ret; L:"},
+    {"ld.global.u32 r, [c];", ".const .u32 c = 1;"},
+    {"st.const.u32 [c], 5;", ".const .u32 c = 1;"},
+    {"", ".visible .entry j() { ret; } .visible .entry j() { ret; }"},
+    {"", ".func f() { ret; } .func f() { ret; }"},
+    {"", ".func k() { ret; }"},
+    {"", ".global .u32 c; .global .u32 c;"},
+    {"", ".weak .global .u32 c; .weak .global .u32 c;"},
+    {"", ".global .u32 f; .func f() { ret; }"},
+};
+
+TEST(TypeCheck, TakesWhatPtxasTakes) {
+  for (const Example& example : kTaken) {
+    const Status status = CheckOf(TextOf(example.code, example.module_scope));
+    EXPECT_TRUE(status.ok()) << example.module_scope << example.code << ": " << status.message();
+  }
+}
+
+TEST(TypeCheck, RefusesWhatPtxasRefuses) {
+  for (const Example& example : kRefused) {
+    const Status status = CheckOf(TextOf(example.code, example.module_scope));
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << example.module_scope << example.code;
+    EXPECT_TRUE(status.message().find("line ") != std::string::npos) << status.message();
+  }
+}
+
+TEST(TypeCheck, NamesLineAndInstruction) {
+  EXPECT_EQ(CheckOf(TextOf("add.u32 r, r, r;\nadd.u32 r, f, r;")).message(),
+            "line 8: operand 2 of add.u32 has the wrong type, or is no register");
+}
+
+TEST(TypeCheck, TableIsThatOfPtxas) {
+  if (!HasAssembler()) GTEST_SKIP() << "no ptxas in " << GPUSHARED_TEST_CUDA_BIN;
+  for (const Example& example : kTaken) {
+    EXPECT_TRUE(IsAssembled(TextOf(example.code, example.module_scope)))
+        << example.module_scope << example.code;
+  }
+  for (const Example& example : kRefused) {
+    EXPECT_FALSE(IsAssembled(TextOf(example.code, example.module_scope)))
+        << example.module_scope << example.code;
+  }
+}
+
+// A dollar sign stands for an operand of any type; the letters behind it are one that fits.
+constexpr auto kForms = std::to_array<std::string_view>({"add.u32 $r, $r, $i",
+                                                         "add.f32 $f, $f, $w",
+                                                         "and.b32 $w, $r, $i",
+                                                         "mov.u32 $r, $i",
+                                                         "mov.b64 $z, $d",
+                                                         "mov.f64 $d, $d",
+                                                         "ld.global.u8 $h, [$x]",
+                                                         "ld.global.b32 $f, [$x]",
+                                                         "ld.shared.f64 $d, [$r]",
+                                                         "st.global.u32 [$x], $r",
+                                                         "cvt.u32.u16 $r, $h",
+                                                         "cvt.rn.f16.f32 $e, $f",
+                                                         "cvt.rzi.s32.f64 $i, $d",
+                                                         "setp.lt.s32 $p, $i, $r",
+                                                         "setp.ne.b64 $p, $z, $x",
+                                                         "selp.f32 $f, $f, $w, $p",
+                                                         "mul.wide.u16 $r, $h, $g",
+                                                         "mad.lo.u64 $x, $z, $x, $l",
+                                                         "fma.rn.f16 $e, $g, $e, $e",
+                                                         "shr.b32 $w, $f, $w",
+                                                         "bfe.s64 $l, $x, $r, $w",
+                                                         "popc.b64 $r, $z",
+                                                         "atom.global.add.u32 $r, [$x], $r",
+                                                         "set.eq.u32.f32 $r, $f, $f",
+                                                         "slct.u32.f32 $r, $r, $r, $f",
+                                                         "prmt.b32 $w, $r, $w, $r"});
+constexpr auto kOperands = std::to_array<std::string_view>(
+    {"p", "h", "g", "r", "i", "w", "x", "l", "z", "e", "f", "d", "5", "0f3F800000", "nobody"});
+
+std::string Vary(std::string_view form, std::mt19937& random) {
+  std::string code;
+  for (std::size_t i = 0; i < form.size(); ++i) {
+    if (form[i] != '$') {
+      code += form[i];
+      continue;
+    }
+    const bool is_other = random() % 3 == 0;
+    code += is_other ? std::string(kOperands[random() % kOperands.size()])
+                     : std::string(1, form[i + 1]);
+    ++i;
+  }
+  return code + ";";
+}
+
+TEST(TypeCheck, NeverRefusesRandomTypesThatPtxasTakes) {
+  if (!HasAssembler()) GTEST_SKIP() << "no ptxas in " << GPUSHARED_TEST_CUDA_BIN;
+  std::mt19937 random(20);
+  int taken = 0, refused = 0, missed = 0;
+  for (int i = 0; i < 150; ++i) {
+    const std::string code = Vary(kForms[random() % kForms.size()], random);
+    const std::string text = TextOf(code);
+    const Status status = CheckOf(text);
+    if (IsAssembled(text)) {
+      ++taken;
+      EXPECT_TRUE(status.ok()) << code << ": " << status.message();
+    } else {
+      ++refused;
+      missed += status.ok() ? 1 : 0;
+    }
+  }
+  EXPECT_GT(taken, 20);
+  EXPECT_GT(refused, 20);
+  EXPECT_LE(missed * 10, refused) << "nine of ten wrong types are found";
+}
+
+}  // namespace
+}  // namespace gpushared::ptx
