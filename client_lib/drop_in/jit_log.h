@@ -2,8 +2,10 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_JIT_LOG_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_JIT_LOG_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "client_lib/drop_in/driver_types.h"
@@ -43,6 +45,9 @@ class JitLog {
         case JitOption::kErrorLogBytes:
           error_.Size(number, &values[i]);
           break;
+        case kWallTime:
+          wall_time_ = &values[i];
+          break;
         default:
           break;  // Hints for a compiler that this library does not run.
       }
@@ -51,6 +56,14 @@ class JitLog {
     error_.Write("");
   }
   void WriteError(const std::string& sentence) { error_.Write(sentence); }
+  // Milliseconds since the log was made, in the place of the option that asks for them.
+  void WriteTime() const {
+    if (wall_time_ == nullptr) return;
+    const std::chrono::duration<float, std::milli> spent =
+        std::chrono::steady_clock::now() - begin_;
+    const float milliseconds = spent.count();
+    std::memcpy(wall_time_, &milliseconds, sizeof milliseconds);
+  }
 
  private:
   struct Buffer {
@@ -72,7 +85,10 @@ class JitLog {
       *written = reinterpret_cast<void*>(static_cast<std::uintptr_t>(length));
     }
   };
+  static constexpr JitOption kWallTime{2};  // CU_JIT_WALL_TIME.
   Buffer info_, error_;
+  void** wall_time_ = nullptr;  // Where the program has its option's value.
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace gpushared::drop_in

@@ -7,7 +7,9 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/driver.h"
+#include "client_lib/drop_in/jit_options.h"
 #include "client_lib/drop_in/log.h"
+#include "server/ptx/text/target.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -40,6 +42,12 @@ Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_vi
   if (type < 0 || type > kLastType) return Code::kInvalidValue;
   const std::string name = given_name == nullptr ? "an input without a name" : given_name;
   Status added;
+  if (const std::string_view version = ptx::VersionOf(data);
+      type == kPtx && !version.empty() && !ptx::IsKnownVersion(version)) {
+    return RefuseInLog(link, Code::kUnsupportedPtxVersion,
+                       "link input refused: '" + name + "' has .version " + std::string(version) +
+                           ", the newest is " + std::string(ptx::kNewestVersion));
+  }
   if (type == kPtx) {
     added = link.link.AddPtx(name, data);
   } else if (type == kFatbin) {
@@ -68,6 +76,7 @@ Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_vi
 
 Code Complete(CudaLink::Parts& link) {
   const Status completed = link.link.Complete();
+  link.log.WriteTime();
   switch (completed.code()) {
     case StatusCode::kOk:
       return Code::kSuccess;
@@ -85,6 +94,10 @@ Code Complete(CudaLink::Parts& link) {
 Code LinkCreate(unsigned option_count, JitOption* options, void** values, LinkHandle* handle) {
   if (AnyNull(handle) || (option_count != 0 && AnyNull(options, values))) {
     return Code::kInvalidValue;
+  }
+  if (const Code code = CheckJitOptions(JitUse::kLink, option_count, options, values);
+      code != Code::kSuccess) {
+    return code;
   }
   Driver& driver = Driver::Get();
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;

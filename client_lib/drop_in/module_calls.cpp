@@ -15,7 +15,10 @@
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/image_link.h"
 #include "client_lib/drop_in/jit_log.h"
+#include "client_lib/drop_in/jit_options.h"
 #include "client_lib/drop_in/log.h"
+#include "server/ptx/text/fatbin.h"
+#include "server/ptx/text/target.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -23,6 +26,15 @@ namespace {
 template <typename To, typename From>
 To As(From handle) {
   return reinterpret_cast<To>(handle);
+}
+
+// Whether the image's PTX is of a version of PTX that nobody knows yet, which has a number of its
+// own.
+bool HasUnknownVersion(std::span<const std::byte> image) {
+  const Result<std::string> text = ptx::ExtractPtx(image);
+  if (!text.ok()) return false;
+  const std::string_view version = ptx::VersionOf(*text);
+  return !version.empty() && !ptx::IsKnownVersion(version);
 }
 
 // The driver's number for an image that was refused.
@@ -35,6 +47,7 @@ Code LoadCode(Session& session, const Status& status, std::span<const std::byte>
                                                        "ELF",
                                                        4) != 0;
   const bool is_fatbin = image.size() >= 4 && std::memcmp(image.data(), "\x50\xed\x55\xba", 4) == 0;
+  if (HasUnknownVersion(image)) return Refuse(Code::kUnsupportedPtxVersion, status.message());
   return Refuse(is_text && !is_fatbin ? Code::kInvalidPtx : Code::kNoBinaryForGpu,
                 status.message());
 }
@@ -57,6 +70,10 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
           void** values, ModuleHandle* handle) {
   if (AnyNull(handle, image)) return Code::kInvalidValue;
   if (option_count != 0 && AnyNull(options, values)) return Code::kInvalidValue;
+  if (const Code code = CheckJitOptions(JitUse::kLoad, option_count, options, values);
+      code != Code::kSuccess) {
+    return code;
+  }
   std::shared_ptr<Session> session;
   if (const Code code = FindSession(is_library ? Needs::kDevice : Needs::kContext, session);
       code != Code::kSuccess) {
@@ -76,6 +93,7 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
   Result<std::shared_ptr<CudaModule>> module = is_library
                                                    ? CudaModule::LoadLibrary(session, bytes)
                                                    : CudaModule::Load(Current().shared(), bytes);
+  log.WriteTime();
   if (!module.ok()) {
     log.WriteError(module.status().message());
     return LoadCode(*session, module.status(), bytes);
