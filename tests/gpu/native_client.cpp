@@ -224,13 +224,14 @@ constexpr std::size_t kArgumentsMax = 16;
 }  // namespace
 
 DeviceBuffer::DeviceBuffer(std::shared_ptr<client::Session> session, DeviceAddress address,
-                           std::size_t bytes)
-    : session_(std::move(session)), address_(address), bytes_(bytes) {}
+                           std::size_t bytes, std::size_t used_bytes)
+    : session_(std::move(session)), address_(address), bytes_(bytes), used_bytes_(used_bytes) {}
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   std::swap(session_, other.session_);
   std::swap(address_, other.address_);
   std::swap(bytes_, other.bytes_);
+  std::swap(used_bytes_, other.used_bytes_);
   return *this;
 }
 DeviceBuffer::~DeviceBuffer() { Reset(); }
@@ -238,7 +239,7 @@ void DeviceBuffer::Reset() noexcept {
   if (session_ != nullptr) session_->Free(address_);
   session_.reset();
   address_ = 0;
-  bytes_ = 0;
+  bytes_ = used_bytes_ = 0;
 }
 
 HostBuffer::HostBuffer(std::shared_ptr<client::Session> session, std::span<std::byte> bytes)
@@ -363,7 +364,8 @@ Result<Module> Client::LoadModule(std::span<const std::byte> image) const {
 Result<DeviceBuffer> Client::AllocateDevice(std::size_t bytes) const {
   DeviceAddress address = 0;
   if (Status status = session_->Allocate(bytes, &address); !status.ok()) return status;
-  return DeviceBuffer(session_, address, bytes);
+  // The driver clears nothing.
+  return DeviceBuffer(session_, address, bytes, bytes);
 }
 
 Result<HostBuffer> Client::AllocateHost(std::size_t bytes) const {
