@@ -36,6 +36,15 @@ void* Map(int protection, int flags, int file = -1) {
   return mapped;
 }
 
+// Where the system puts nothing by itself: what is unmapped here stays so.
+void* MapLow() {
+  void* const wanted = reinterpret_cast<void*>(std::uintptr_t{16} << 20);
+  void* const mapped = ::mmap(wanted, kLength, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  EXPECT_EQ(mapped, wanted);
+  return mapped;
+}
+
 class RegistrationTest : public testing::DropInServerCase {
  protected:
   RegistrationTest() : file_(::memfd_create("registered", 0)) {
@@ -58,15 +67,13 @@ class RegistrationTest : public testing::DropInServerCase {
         {"constants", AtPage(kConstants), false, kPage},
         {"on the stack", AtPage(on_stack), true, kPage},
     };
-    auto* const holey = static_cast<std::byte*>(Map(kBoth, kAnonymous));
+    auto* const holey = static_cast<std::byte*>(MapLow());
     EXPECT_EQ(::munmap(holey + kPage, kPage), 0);
     all.push_back({"with a hole", holey, false});
+    all.push_back({"unmapped", holey + kLength, false});
     auto* const mixed = static_cast<std::byte*>(Map(kBoth, kAnonymous));
     EXPECT_EQ(::mprotect(mixed + 3 * kPage, kPage, PROT_READ), 0);
     all.push_back({"with a page that is read-only", mixed, false});
-    void* const gone = Map(kBoth, kAnonymous);
-    EXPECT_EQ(::munmap(gone, kLength), 0);
-    all.push_back({"unmapped", gone, false});
     constexpr std::size_t kHuge = 2 << 20;
     void* const huge = ::mmap(nullptr, kHuge, kBoth, kAnonymous | MAP_HUGETLB, -1, 0);
     if (huge != MAP_FAILED) all.push_back({"huge pages", huge, true, kHuge});
@@ -142,7 +149,7 @@ TEST_F(RegistrationTest, MemoryThatIsTakenAwayIsAnErrorOfCalls) {
   for (const unsigned flags : {0u, unsigned{CU_MEMHOSTREGISTER_DEVICEMAP}}) {
     for (const std::size_t hole : {std::size_t{0}, kPage}) {
       for (const bool is_in_use : {false, true}) {
-        void* const memory = Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+        void* const memory = MapLow();
         ASSERT_EQ(cuMemHostRegister(memory, kLength, flags), CUDA_SUCCESS);
         CUdeviceptr address = numbers;
         if (flags != 0) {
@@ -164,6 +171,7 @@ TEST_F(RegistrationTest, MemoryThatIsTakenAwayIsAnErrorOfCalls) {
         EXPECT_EQ(cuMemHostUnregister(memory), CUDA_ERROR_INVALID_VALUE) << flags << " " << hole;
         EXPECT_EQ(cuMemHostUnregister(memory), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
         Work();
+        ASSERT_EQ(::munmap(memory, kLength), 0);
       }
     }
   }
