@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
+
+#include "command_line/nearest.h"
 
 #include <CLI/CLI.hpp>
 
@@ -122,6 +125,34 @@ void Command::OnUse(std::function<void()> callback) const { app_->callback(std::
 
 std::string Command::Chosen() const { return app_->get_subcommands().front()->get_name(); }
 
+namespace {
+
+// The word that stands where a command should, and is none: of the command that was given last, or
+// of the program.
+std::string WhyNoCommand(CLI::App& program) {
+  CLI::App* at = &program;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  const std::vector<CLI::App*> below = at->get_subcommands([](CLI::App*) { return true; });
+  if (below.empty()) return "";
+  std::vector<std::string> names;
+  for (const CLI::App* each : below) {
+    if (!each->get_group().empty()) names.push_back(each->get_name());
+  }
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const std::string of = at == &program ? "" : " of '" + at->get_name() + "'";
+  for (const std::string& word : program.remaining(true)) {
+    if (word.empty() || word.front() == '-') continue;
+    std::string why = "there is no command '" + word + "'" + of + DidYouMean(word, known);
+    if (why.back() == '?') return why;
+    why += "; there are ";
+    for (std::size_t i = 0; i < names.size(); ++i) why += (i == 0 ? "" : ", ") + names[i];
+    return why;
+  }
+  return "";
+}
+
+}  // namespace
+
 int Stop::Print() const {
   std::fputs(output.c_str(), stdout);
   std::fputs(errors.c_str(), stderr);
@@ -145,7 +176,13 @@ std::optional<Stop> Program::Parse(std::span<const char* const> arguments) const
   } catch (const CLI::ParseError& error) {
     std::ostringstream output, errors;
     const int code = app_->exit(error, output, errors);
-    return Stop{.code = code, .output = output.str(), .errors = errors.str(), .why = error.what()};
+    Stop stop{.code = code, .output = output.str(), .errors = errors.str(), .why = error.what()};
+    if (code == 0 || app_->get_require_subcommand_min() == 0) return stop;
+    if (std::string why = WhyNoCommand(*app_); !why.empty()) {
+      stop.errors = why + "\nRun with --help for more information.\n";
+      stop.why = std::move(why);
+    }
+    return stop;
   }
   return std::nullopt;
 }

@@ -21,7 +21,7 @@ namespace gpushared::server {
 namespace {
 
 struct ProfileArguments {
-  std::uint64_t client = 0;
+  std::string client;  // Its ID or name.
   bool of_node = false;
   std::string device, file;
   double seconds = 10;
@@ -44,10 +44,13 @@ void AddRecording(const Command& command, std::string& device, double& seconds) 
 int WriteProfile(const CommandLine& line, const ProfileArguments& asked) {
   const std::optional<std::string> path = SocketOf(line);
   if (!path) return kNoServer;
+  const Result<std::uint64_t> client =
+      asked.of_node ? Result<std::uint64_t>(std::uint64_t{0}) : ClientNamed(*path, asked.client);
+  if (!client.ok()) return Complain(*path, client.status());
   const Result<RecordedDevice> recorded =
       RecordDevice({.socket = *path,
                     .device = asked.device,
-                    .client = asked.of_node ? 0 : asked.client,
+                    .client = *client,
                     .time = std::chrono::duration<double>(asked.seconds)});
   if (!recorded.ok()) return Complain(*path, recorded.status());
   const std::string text = asked.of_node ? simulation::NodeText(recorded->node)
@@ -96,15 +99,16 @@ void AddProfile(CommandLine& line) {
   const auto asked = std::make_shared<ProfileArguments>();
   const Command command = AddCommand(
       line.app, "profile", "measure what a client runs, for advise; or all that a device has");
-  const Option client = command.AddOption("client", asked->client, "its number; see ps");
+  const Option client = command.AddOption("client", asked->client, "ID or name as ps shows it");
   const Option node = command.AddFlag("--node", asked->of_node,
                                       "the device with all its clients, for gpushared-sim place");
   client.Excludes(node);
   command.AddOption("--out", asked->file, "where to write it (default: stdout)").TypeName("FILE");
   AddRecording(command, asked->device, asked->seconds);
   command.OnUse([&line, asked, client, node] {
-    if (client.count() + node.count() != 1 || (client.count() == 1 && asked->client == 0))
-      command_line::Refuse("profile: give the number of a client, or --node");
+    if (client.count() + node.count() != 1) {
+      command_line::Refuse("profile: give the ID or name of a client, or --node");
+    }
     line.action = [&line, asked] { return WriteProfile(line, *asked); };
   });
 }

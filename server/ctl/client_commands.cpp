@@ -13,7 +13,7 @@ namespace {
 
 // The command line fills them in.
 struct ClientArguments {
-  std::uint64_t id = 0;
+  std::string id;  // Or its name.
   std::string scheduling_class;
   std::uint32_t weight = 0;
   std::string max_share;
@@ -31,8 +31,13 @@ std::string IsShare(const std::string& text) {
   return share.ok() ? "" : std::string(share.status().message());
 }
 
-void Do(CommandLine& line, const ipc::Admin& question, const std::string& what) {
-  line.action = [&line, question, what] {
+void Do(CommandLine& line, const std::string& whom, ipc::Admin question, const std::string& what) {
+  line.action = [&line, whom, question, what]() mutable -> int {
+    const std::optional<std::string> path = SocketOf(line);
+    if (!path) return kNoServer;
+    const Result<std::uint64_t> client = ClientNamed(*path, whom);
+    if (!client.ok()) return Complain(*path, client.status());
+    question.client = *client;
     return AskAndPrint(line, question, [&](const auto&) {
       return "client " + std::to_string(question.client) + " is " + what + "\n";
     });
@@ -47,13 +52,13 @@ void AddClientCommands(CommandLine& line) {
   client.RequireCommand();
 
   const Command terminate = AddCommand(client, "terminate", "end a client's session");
-  terminate.AddOption("id", arguments->id, "ID as ps shows it").Required();
+  terminate.AddOption("id", arguments->id, "ID or name as ps shows it").Required();
   terminate.OnUse([&line, arguments] {
-    Do(line, {.verb = ipc::AdminVerb::kTerminate, .client = arguments->id}, "terminated");
+    Do(line, arguments->id, {.verb = ipc::AdminVerb::kTerminate}, "terminated");
   });
 
   const Command set = AddCommand(client, "set", "change class, weight or share of a live client");
-  set.AddOption("id", arguments->id, "ID as ps shows it").Required();
+  set.AddOption("id", arguments->id, "ID or name as ps shows it").Required();
   set.AddOption("--class", arguments->scheduling_class, "high, normal or low")
       .OneOf({"high", "normal", "low"});
   set.AddOption("--weight", arguments->weight, "share inside the class").Range(1U, ipc::kWeightMax);
@@ -61,14 +66,14 @@ void AddClientCommands(CommandLine& line) {
                 "its device time at most, \"25%\"; \"100%\" lifts the cap")
       .Check(IsShare);
   set.OnUse([&line, arguments] {
-    ipc::Admin change = {.verb = ipc::AdminVerb::kSet, .client = arguments->id};
+    ipc::Admin change = {.verb = ipc::AdminVerb::kSet};
     change.client_class = ClassFrom(arguments->scheduling_class);
     if (arguments->weight > 0) change.weight = arguments->weight;
     if (!arguments->max_share.empty()) change.max_share = *ipc::ParseShare(arguments->max_share);
     if (!change.client_class && !change.weight && !change.max_share) {
       command_line::Refuse("client set: --class, --weight or --max-share is required");
     }
-    Do(line, change, "changed");
+    Do(line, arguments->id, change, "changed");
   });
 }
 

@@ -5,10 +5,12 @@
 #ifndef GPUSHARED_SERVER_CTL_COMMAND_LINE_H_
 #define GPUSHARED_SERVER_CTL_COMMAND_LINE_H_
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "gpushared/result.h"
 #include "gpushared/status.h"
 
 #include "command_line/command_line.h"
@@ -59,6 +61,9 @@ int Complain(const std::string& path, const Status& why);
 int AskAndPrint(const CommandLine& line, const ipc::Admin& question, const Report& report);
 
 int Print(const std::string& text);
+
+// The client of that ID, or of that name where only one has it. Asks the server for names alone.
+Result<std::uint64_t> ClientNamed(const std::string& socket, const std::string& id_or_name);
 
 }  // namespace gpushared::server
 

@@ -25,7 +25,9 @@ int CheckFile(const CommandLine& line, const std::string& path) {
                  checked.status().message().c_str());
     return kRefused;
   }
-  return Print(line.as_json ? checked->dump(2) + "\n" : PtxReport(*checked));
+  const int printed = Print(line.as_json ? checked->dump(2) + "\n" : PtxReport(*checked));
+  // A script that checks a file means to find kernels in it.
+  return (*checked)["kernels"].empty() ? kRefused : printed;
 }
 
 }  // namespace

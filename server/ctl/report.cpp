@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/ctl/report.h"
 
+#include <pwd.h>
+
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "server/ctl/waterfall.h"
 
@@ -21,15 +27,17 @@ constexpr double kMiB = 1024.0 * 1024.0;
 constexpr std::array kClientColumns = {
     Column{"ID", "client"},
     Column{"NAME", "name", 0, 0, true},
-    Column{"PID", "pid", 0, 0, false, false},
-    Column{"UID", "uid"},
+    Column{"PID", "pid"},
+    Column{"USER", "user", 0, 0, true},
+    Column{"UID", "uid", 0, 0, false, false},
     Column{"DEVICE", "device", 0, 0, true},
     Column{"ENTRANCE", "entrance", 0, 0, true, false},
     Column{"CLASS", "class", 0, 0, true},
     Column{"WEIGHT", "weight", 0, 0, false, false},
     Column{"MAX SHARE %", "max_share_percent", 1, 1, false, false},
     Column{"STATE", "state", 0, 0, true, false},
-    Column{"DEVICE TIME s", "device_time_s", 1, 3},
+    Column{"SHARE %", "device_share_percent", 1, 1},
+    Column{.heading = "DEVICE TIME", .field = "device_time_s", .is_usual = false, .time_us = 1e6},
     Column{"LAUNCHES", "launches", 0, 0, false, false},
     Column{"IN MiB", "bytes_in", kMiB, 1, false, false},
     Column{"OUT MiB", "bytes_out", kMiB, 1, false, false},
@@ -38,21 +46,24 @@ constexpr std::array kClientColumns = {
     Column{"RESIDENT MiB", "resident_bytes", kMiB, 1, false, false},
     Column{"GUARANTEED MiB", "guaranteed_bytes", kMiB, 0, false, false},
     Column{"QUOTA MiB", "quota_bytes", kMiB, 0, false, false},
-    Column{"MEMORY WAIT s", "memory_waited_s", 1, 3, false, false},
-    Column{"ROOM PROMISE ms", "room_promise_s", 1e-3, 1, false, false},
-    Column{"LAST ROOM ms", "last_room_s", 1e-3, 1, false, false},
-    Column{"ITS PROMISE ms", "last_room_promised_s", 1e-3, 1, false, false},
+    Column{.heading = "MEMORY WAIT", .field = "memory_waited_s", .is_usual = false, .time_us = 1e6},
+    Column{.heading = "ROOM PROMISE", .field = "room_promise_s", .is_usual = false, .time_us = 1e6},
+    Column{.heading = "LAST ROOM", .field = "last_room_s", .is_usual = false, .time_us = 1e6},
+    Column{.heading = "ITS PROMISE",
+           .field = "last_room_promised_s",
+           .is_usual = false,
+           .time_us = 1e6},
     Column{"ISOLATION", "isolation", 0, 0, true, false},
-    Column{"WAIT p50 us", "queue_wait_p50_us", 1, 1, false, false},
-    Column{"WAIT p99 us", "queue_wait_p99_us", 1, 1},
+    Column{.heading = "WAIT p50", .field = "queue_wait_p50_us", .is_usual = false, .time_us = 1},
+    Column{.heading = "WAIT p99", .field = "queue_wait_p99_us", .time_us = 1},
     Column{"OVERRUNS", "slice_overruns", 0, 0, false, false},
     Column{"STOPS", "stops", 0, 0, false, false},
-    Column{"UNCUT s", "uncut_s", 1, 3, false, false},
+    Column{.heading = "UNCUT", .field = "uncut_s", .is_usual = false, .time_us = 1e6},
     Column{"UNCUT KERNEL", "uncut_kernel", 0, 0, true, false},
     Column{"UNCUT SINCE", "uncut_why", 0, 0, true, false},
     Column{"SHARE ERROR pp", "share_error_points", 1, 1, false, false},
     Column{"KEPT %", "promise_kept_percent", 1, 1, false, false},
-    Column{"REQUEST p99 us", "request_p99_us", 1, 1, false, false},
+    Column{.heading = "REQUEST p99", .field = "request_p99_us", .is_usual = false, .time_us = 1},
 };
 constexpr std::array kDeviceColumns = {
     Column{"DEVICE", "device", 0, 0, true},
@@ -63,7 +74,7 @@ constexpr std::array kDeviceColumns = {
     Column{"SMS", "multiprocessors", 0, 0, false, false},
     Column{"WORKER PID", "worker_pid"},
     Column{"GENERATION", "generation", 0, 0, false, false},
-    Column{"UP s", "up_s", 1, 0},
+    Column{.heading = "UP", .field = "up_s", .time_us = 1e6},
     Column{"PCI BUS", "pci_bus", 0, 0, true, false},
     Column{"UUID", "uuid", 0, 0, true, false},
     Column{"NAME", "name", 0, 0, true},
@@ -90,10 +101,10 @@ constexpr std::array kStatusColumns = {
     Column{"DEVICE", "device", 0, 0, true},
     Column{"STATE", "state", 0, 0, true},
     Column{"CLIENTS", "sessions"},
-    Column{"DEVICE TIME s", "device_time_s", 1, 3},
+    Column{.heading = "DEVICE TIME", .field = "device_time_s", .time_us = 1e6},
     Column{"COMMANDS", "commands", 0, 0, false, false},
     Column{"GAP USED %", "gap_used_percent", 1, 1},
-    Column{"WINDOW us", "window_us", 1, 0, false, false},
+    Column{.heading = "WINDOW", .field = "window_us", .is_usual = false, .time_us = 1},
     Column{"OVERLOADED", "overloaded", 0, 0, false, false},
     Column{"USED MiB", "mapped_bytes", kMiB, 1},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 0},
@@ -108,6 +119,17 @@ json Part(const json& reply, std::string_view name) {
 
 std::string TextOf(const json& object, std::string_view name) {
   return Cell(object, Column{.heading = name, .field = name});
+}
+
+// Its number where it has no name here.
+std::string UserName(std::uint64_t uid) {
+  std::vector<char> buffer(std::size_t{16} << 10);
+  passwd entry{};
+  passwd* found = nullptr;
+  const bool is_known =
+      ::getpwuid_r(static_cast<uid_t>(uid), &entry, buffer.data(), buffer.size(), &found) == 0 &&
+      found != nullptr;
+  return is_known ? found->pw_name : std::to_string(uid);
 }
 
 // Warnings about a reply that is not whole.
@@ -135,10 +157,10 @@ std::string StatusReport(const json& reply, const View& view) {
   std::string text;
   if (server.is_object()) {
     const std::string uptime =
-        Cell(server, Column{.heading = "", .field = "uptime_s", .divisor = 1, .decimals = 0});
+        Cell(server, Column{.heading = "", .field = "uptime_s", .time_us = 1e6});
     text += "gpushared " + TextOf(server, "version") + " at " + TextOf(server, "socket") +
             " (pid " + TextOf(server, "pid") + "): " + TextOf(server, "state") + ", policy " +
-            TextOf(server, "policy") + ", up " + uptime + " s, clients " +
+            TextOf(server, "policy") + ", up " + uptime + ", clients " +
             TextOf(server, "sessions") + "\n\n";
   }
   return text + Table(Part(reply, "devices"), kStatusColumns, view) + Caveats(reply);
@@ -148,9 +170,31 @@ std::string ClientsReport(const json& reply, const View& view) {
   json clients = Part(reply, "clients");
   // The kernel has no number for a process in a PID namespace that the server cannot see.
   for (json& client : clients) {
-    if (client.is_object() && client.value("pid", json()) == 0) client["pid"] = "elsewhere";
+    if (!client.is_object()) continue;
+    if (client.value("pid", json()) == 0) client["pid"] = "elsewhere";
+    if (const json uid = client.value("uid", json()); uid.is_number_unsigned()) {
+      client["user"] = UserName(uid.get<std::uint64_t>());
+    }
   }
   return Table(clients, kClientColumns, view) + Caveats(reply);
+}
+
+void AddShares(json& reply, const json& earlier) {
+  const auto rows = reply.find("clients");
+  const auto before = earlier.find("clients");
+  if (rows == reply.end() || before == earlier.end()) return;
+  const auto number = [](const json& row, const char* field) {
+    const auto found = row.is_object() ? row.find(field) : row.end();
+    return row.is_object() && found != row.end() && found->is_number() ? found->get<double>() : 0.0;
+  };
+  for (json& row : *rows) {
+    for (const json& old : *before) {
+      const double passed = number(row, "connected_s") - number(old, "connected_s");
+      if (number(row, "client") != number(old, "client") || passed <= 0) continue;
+      const double had = number(row, "device_time_s") - number(old, "device_time_s");
+      row["device_share_percent"] = std::clamp(100 * had / passed, 0.0, 100.0);
+    }
+  }
 }
 
 std::string EntrancesReport(const json& reply, const View& view) {
@@ -163,14 +207,7 @@ namespace {
 std::string Time(const json& object, std::string_view field) {
   const auto found = object.find(field);
   if (found == object.end() || !found->is_number()) return "-";
-  const double us = found->get<double>();
-  std::array<char, 64> text{};
-  if (us >= 1000) {
-    std::snprintf(text.data(), text.size(), "%.1f ms", us / 1000);
-  } else {
-    std::snprintf(text.data(), text.size(), "%.1f us", us);
-  }
-  return text.data();
+  return TimeText(found->get<double>());
 }
 
 std::string WhoText(const json& object) {
@@ -210,6 +247,24 @@ std::string MemoryText(const json& memory) {
   return text + "\n  ";
 }
 
+// What its time on the device was besides what it was charged.
+std::string UnchargedText(const json& reply) {
+  const auto number = [&](const char* field) {
+    const json found = Part(reply, field);
+    return found.is_number() ? found.get<double>() : 0.0;
+  };
+  const double rest = number("on_device_us") - number("device_time_us");
+  const double stolen = std::clamp(number("host_delay_us"), 0.0, std::max(rest, 0.0));
+  std::string text;
+  if (stolen >= 1) {
+    text += "    " + TimeText(stolen) + " of that the machine ran other programs (host steal)\n";
+  }
+  if (rest - stolen >= 1) {
+    text += "    " + TimeText(rest - stolen) + " of that were other clients' at the same time\n";
+  }
+  return text;
+}
+
 // "  its last room for memory, 153.0 MiB, took 3.1 ms of 4.2 ms promised, 12.5 s ago"
 std::string RoomText(const json& room) {
   const json bytes = Part(room, "bytes");
@@ -237,7 +292,8 @@ std::string ExplainReport(const json& reply) {
   }
   const json failed = Part(reply, "failed");
   if (failed.is_boolean() && failed.get<bool>()) text += "; its stream failed";
-  text += "\n  " + Time(reply, "before_us") + " before it was begun here\n  " +
+  text += "\n  " + Time(reply, "before_us") +
+          " in the client's own queue, from its arrival to its begin at the server\n  " +
           Time(reply, "waited_us") + " waiting for the device, with commands ready\n  ";
   if (reply.contains("barred_us")) {
     text += "waited " + Time(reply, "barred_us") + ": its max_share of " +
@@ -245,8 +301,8 @@ std::string ExplainReport(const json& reply) {
   }
   if (const json memory = Part(reply, "memory"); memory.is_object()) text += MemoryText(memory);
   text += Time(reply, "on_device_us") + " on the device: " + TextOf(reply, "commands") +
-          " commands, charged " + Time(reply, "device_time_us") + "\n  " + Time(reply, "host_us") +
-          " with nothing ready: the client's own time\n";
+          " commands, charged " + Time(reply, "device_time_us") + "\n" + UnchargedText(reply) +
+          "  " + Time(reply, "host_us") + " with nothing ready: the client's own time\n";
   if (const json wait = Part(reply, "longest_wait"); wait.is_object()) text += WaitText(wait);
   if (const json longest = Part(reply, "longest_command"); longest.is_object()) {
     text += "  its longest command: " + TextOf(longest, "what") + ", " + Time(longest, "us") + "\n";

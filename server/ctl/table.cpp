@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <cmath>
 #include <cstdio>
 #include <numeric>
 
@@ -43,8 +45,7 @@ std::string Padded(const std::string& text, std::size_t width, bool left) {
 std::vector<Column> Shown(std::span<const Column> columns, const View& view) {
   std::vector<Column> shown;
   for (const std::string& field : view.fields) {
-    const auto found = std::ranges::find(columns, field, &Column::field);
-    if (found != columns.end()) shown.push_back(*found);
+    if (const Column* const found = FindColumn(columns, field)) shown.push_back(*found);
   }
   if (!view.fields.empty()) return shown;
   std::ranges::copy_if(columns, std::back_inserter(shown),
@@ -83,9 +84,56 @@ std::string Printable(std::string_view text) {
   return result;
 }
 
+std::string TimeText(double us) {
+  std::array<char, 64> text{};
+  const double seconds = us / 1e6;
+  if (us < 0 || us != us) return "-";
+  if (us < 999.5) {
+    std::snprintf(text.data(), text.size(), us == std::floor(us) ? "%.0f us" : "%.1f us", us);
+  } else if (seconds < 0.9995) {
+    std::snprintf(text.data(), text.size(), "%.1f ms", us / 1000);
+  } else if (seconds < 60) {
+    std::snprintf(text.data(), text.size(), seconds < 10 ? "%.2f s" : "%.1f s", seconds);
+  } else {
+    const bool is_hours = seconds >= 3600;
+    std::snprintf(text.data(), text.size(), is_hours ? "%.1f h" : "%.1f min",
+                  seconds / (is_hours ? 3600 : 60));
+  }
+  return text.data();
+}
+
+const Column* FindColumn(std::span<const Column> columns, std::string_view name) {
+  // "WAIT p99", "wait_p99" and "Wait P99" are one name.
+  const auto plain = [](std::string_view text) {
+    std::string result;
+    for (const char c : text) {
+      if (c == ' ' || c == '_' || c == '-') continue;
+      result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    return result;
+  };
+  // "MEMORY" for "MEMORY MiB": the unit is the last word.
+  const auto without_unit = [](std::string_view heading) {
+    for (const std::string_view unit : {" MiB", " %", " pp"}) {
+      if (heading.ends_with(unit)) heading.remove_suffix(unit.size());
+    }
+    return heading;
+  };
+  const auto exact = std::ranges::find(columns, name, &Column::field);
+  if (exact != columns.end()) return &*exact;
+  const auto found = std::ranges::find_if(columns, [&](const Column& column) {
+    return plain(column.heading) == plain(name) ||
+           plain(without_unit(column.heading)) == plain(name);
+  });
+  return found == columns.end() ? nullptr : &*found;
+}
+
 std::string Cell(const json& row, const Column& column) {
   const auto field = row.find(column.field);
   if (field == row.end() || field->is_null()) return "-";
+  if (column.time_us != 0 && field->is_number()) {
+    return TimeText(field->get<double>() * column.time_us);
+  }
   if (column.divisor != 0 && field->is_number()) {
     std::array<char, 64> text{};
     std::snprintf(text.data(), text.size(), "%.*f", column.decimals,
@@ -93,12 +141,19 @@ std::string Cell(const json& row, const Column& column) {
     return text.data();
   }
   if (field->is_string()) return Printable(field->get_ref<const std::string&>());
-  return field->dump();
+  if (!field->is_structured()) return field->dump();
+  // A list, or how often each of several things was.
+  std::string text;
+  for (const auto& [key, value] : field->items()) {
+    const std::string item = value.is_string() ? value.get<std::string>() : value.dump();
+    text += (text.empty() ? "" : ", ") + (field->is_object() ? key + " " + item : item);
+  }
+  return text.empty() ? "-" : Printable(text);
 }
 
 Status CheckFields(const View& view, std::span<const Column> columns) {
   for (const std::string& field : view.fields) {
-    if (std::ranges::find(columns, field, &Column::field) != columns.end()) continue;
+    if (FindColumn(columns, field) != nullptr) continue;
     std::string known;
     for (const Column& column : columns) {
       known += (known.empty() ? "" : ", ") + std::string(column.field);

@@ -24,6 +24,7 @@ struct Column {
   int decimals = 0;
   bool is_text = false;  // Aligned to the left, and cut where the table is too wide.
   bool is_usual = true;  // Shown without --wide.
+  double time_us = 0;    // Not 0: a time of so many microseconds each, shown with its unit.
 };
 
 // The part of a table that somebody wants to see.
@@ -36,6 +37,12 @@ struct View {
 // Columns are separated by two spaces, the first line has the headings. Fields that a row lacks are
 // shown as "-". Texts are cut, with "…", where a line would be longer than the view is wide.
 std::string Table(const nlohmann::json& rows, std::span<const Column> columns, const View& view);
+
+// "950 us", "14.0 ms", "1.07 s", "34.0 s", "2.1 h".
+std::string TimeText(double us);
+
+// The column of that field or heading, whose case and units do not matter; null: there is none.
+const Column* FindColumn(std::span<const Column> columns, std::string_view name);
 
 // Whether each of the view's fields is a column; else the refusal names those that are.
 Status CheckFields(const View& view, std::span<const Column> columns);

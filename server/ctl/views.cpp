@@ -3,12 +3,17 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 
+#include "ipc/socket_path.h"
+#include "server/admin/ask.h"
 #include "server/ctl/command_line.h"
 #include "server/ctl/report.h"
 #include "server/ctl/table.h"
@@ -52,12 +57,36 @@ std::size_t TerminalWidth() {
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
+// The earlier of two answers that tell what clients have of a device now; nothing where no column
+// shows that. A server that does not answer is told of by the second one.
+nlohmann::json EarlierAnswer(const CommandLine& line, const TableCommand& command,
+                             const View& view) {
+  constexpr std::chrono::milliseconds kApart{300};
+  constexpr std::string_view kShare = "device_share_percent";
+  const bool is_shown =
+      command.verb == ipc::AdminVerb::kClients && !line.as_json &&
+      (view.fields.empty() || std::ranges::any_of(view.fields, [&](const std::string& field) {
+         const Column* const column = FindColumn(command.columns(), field);
+         return column != nullptr && column->field == kShare;
+       }));
+  const Result<std::string> path = ipc::ClientSocketPath(line.socket);
+  if (!is_shown || !path.ok()) return {};
+  Result<nlohmann::json> answer = admin::Ask(*path, {.verb = command.verb});
+  if (!answer.ok()) return {};
+  std::this_thread::sleep_for(kApart);
+  return std::move(*answer);
+}
+
 int Show(const CommandLine& line, const TableCommand& command, ViewArguments asked) {
   const bool clears = asked.watch_s > 0 && !line.as_json && ::isatty(STDOUT_FILENO) == 1;
+  nlohmann::json earlier = EarlierAnswer(line, command, asked.view);
   while (true) {
     asked.view.width = asked.view.wide ? 0 : TerminalWidth();
     const int code = AskAndPrint(line, {.verb = command.verb}, [&](const nlohmann::json& answer) {
-      return (clears ? kClearScreen : "") + command.report(answer, asked.view);
+      nlohmann::json shown = answer;
+      AddShares(shown, earlier);
+      earlier = answer;
+      return (clears ? kClearScreen : "") + command.report(shown, asked.view);
     });
     if (code != kDone || asked.watch_s == 0) return code;
     std::this_thread::sleep_for(std::chrono::duration<double>(asked.watch_s));
@@ -69,7 +98,7 @@ void AddTable(CommandLine& line, const TableCommand& command) {
   const auto arguments = std::make_shared<ViewArguments>();
   const Option wide = app.AddFlag("--wide", arguments->view.wide, "all columns");
   app.AddOption("--columns", arguments->view.fields,
-                "these columns, by the names that --json has, such as name,class")
+                "these columns, by their headings or the names that --json has, such as name,class")
       .Delimiter(',')
       .TypeName("LIST")
       .Excludes(wide);
@@ -91,11 +120,19 @@ void AddTable(CommandLine& line, const TableCommand& command) {
 void AddExplain(CommandLine& line) {
   const Command app = AddCommand(line.app, "explain", "why a request of a client took so long");
   const auto question = std::make_shared<ipc::Admin>(ipc::Admin{.verb = ipc::AdminVerb::kExplain});
-  app.AddOption("id", question->client, "ID as ps shows it").Required().TypeName("CLIENT");
+  const auto whom = std::make_shared<std::string>();
+  app.AddOption("id", *whom, "ID or name as ps shows it").Required().TypeName("CLIENT");
   app.AddOption("request", question->request, "its number (default: the slowest known)")
       .TypeName("REQUEST");
-  app.OnUse([&line, question] {
-    line.action = [&line, question] { return AskAndPrint(line, *question, ExplainReport); };
+  app.OnUse([&line, question, whom] {
+    line.action = [&line, question, whom]() -> int {
+      const std::optional<std::string> path = SocketOf(line);
+      if (!path) return kNoServer;
+      const Result<std::uint64_t> client = ClientNamed(*path, *whom);
+      if (!client.ok()) return Complain(*path, client.status());
+      question->client = *client;
+      return AskAndPrint(line, *question, ExplainReport);
+    };
   });
 }
 

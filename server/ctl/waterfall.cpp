@@ -32,18 +32,6 @@ std::string TextOf(const json& row, const char* field) {
   return found != row.end() && found->is_string() ? Printable(found->get<std::string>()) : "";
 }
 
-std::string TimeText(double us) {
-  std::array<char, 32> text{};
-  if (std::abs(us) < 1000) {
-    std::snprintf(text.data(), text.size(), "%.0f us", us);
-  } else if (std::abs(us) < 10'000'000) {
-    std::snprintf(text.data(), text.size(), "%.1f ms", us / 1000);
-  } else {
-    std::snprintf(text.data(), text.size(), "%.1f s", us / 1'000'000);
-  }
-  return text.data();
-}
-
 std::string RowWho(const json& row) {
   const std::string name = TextOf(row, "name");
   if (!name.empty()) return name;
@@ -123,7 +111,7 @@ std::string WaterfallText(const json& reply) {
   if (rows == reply.end() || !rows->is_array() || rows->empty()) return "";
   const double total_us = NumberOf(reply, "latency_us") - NumberOf(reply, "before_us");
   if (total_us <= 0) return "";
-  std::string text = "  since it was begun here, " + TimeText(total_us) +
+  std::string text = "  since the server began it, " + TimeText(total_us) +
                      ":\n    . waits   = has the device   # others have it   ! told to stop\n";
   for (const json& row : *rows) {
     if (row.is_object()) text += RowText(row, total_us);

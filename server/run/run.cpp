@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,8 +24,10 @@
 #include "gpushared/result.h"
 
 #include "command_line/command_line.h"
+#include "command_line/nearest.h"
 #include "ipc/share.h"
 #include "ipc/socket_path.h"
+#include "ipc/unix_socket.h"
 #include "server/run/drop_in_folder.h"
 #include "server/run/environment.h"
 #include "server/run/program_file.h"
@@ -137,6 +142,51 @@ std::string EntranceBeside(const std::string& socket, const std::string& name) {
   return place / name / ipc::kSocketFile;
 }
 
+// The folders beside the server's socket in which there is one: endpoints with their usual paths.
+std::vector<std::string> EntrancesBeside(const std::string& socket) {
+  std::vector<std::string> names;
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(socket).parent_path();
+  for (const auto& each : std::filesystem::directory_iterator(folder, error)) {
+    if (Exists(each.path() / ipc::kSocketFile)) names.push_back(each.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// Why the server's own socket answers and that of the endpoint is not there; empty: another reason.
+std::string WhyNoEntrance(const std::string& socket, const std::string& name) {
+  if (name.empty() || !Exists(socket) || Exists(EntranceBeside(socket, name))) return "";
+  const std::vector<std::string> names = EntrancesBeside(socket);
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  std::string all;
+  for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
+  return "there is no entrance '" + name + "' beside " + socket +
+         (all.empty() ? "; there is none at all" : "; there are " + all) +
+         command_line::DidYouMean(name, known);
+}
+
+bool IsListening(const std::string& socket) {
+  constexpr std::chrono::milliseconds kConnectTimeMax{500};
+  const auto connected =
+      ipc::ConnectUnix(socket, std::chrono::steady_clock::now() + kConnectTimeMax);
+  return connected.ok() || connected.status().code() != StatusCode::kUnavailable;
+}
+
+// A server that was started just now has no socket yet, or nobody listens at it. Where one listens,
+// an endpoint that is not there will not come.
+void AwaitStart(const std::string& server, const std::string& socket) {
+  constexpr std::chrono::seconds kStartTimeMax{3};
+  constexpr std::chrono::milliseconds kTryAgain{50};
+  if (IsListening(server) || (server != socket && IsListening(socket))) return;
+  std::fprintf(stderr, "gpushared run: no server answers at '%s' yet, waiting up to 3 s\n",
+               socket.c_str());
+  const auto deadline = std::chrono::steady_clock::now() + kStartTimeMax;
+  while (!IsListening(socket) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kTryAgain);
+  }
+}
+
 // Connects for a moment as the program will, and so meets every refusal before it starts. Fills in
 // the socket, and whether PTX is wanted: machine code of a GPU runs on GPUs alone.
 Status AskServer(RunOptions& options) {
@@ -144,6 +194,8 @@ Status AskServer(RunOptions& options) {
   const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
   if (!path.ok()) return path.status();
   wishes.socket = options.entrance.empty() ? *path : EntranceBeside(*path, options.entrance);
+  // Where another driver can serve the program there is nothing to wait for.
+  if (wishes.fallback.empty()) AwaitStart(*path, wishes.socket);
   ClientOptions asked;
   asked.name = wishes.name.empty() ? "gpushared run" : wishes.name;
   asked.scheduling_class = ClassOf(wishes.scheduling_class);
@@ -151,6 +203,9 @@ Status AskServer(RunOptions& options) {
   if (!wishes.max_share.empty()) asked.max_share = *ipc::ParseShare(wishes.max_share) / 10.0;
   asked.device = wishes.device;
   asked.socket = wishes.socket;
+  if (const std::string why = WhyNoEntrance(*path, options.entrance); !why.empty()) {
+    return {StatusCode::kUnavailable, why};
+  }
   Result<Client> client = Client::Connect(asked);
   if (!client.ok()) return client.status();
   wishes.wants_ptx = options.asks_for_ptx || client->device().kind == "cpu";

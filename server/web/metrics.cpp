@@ -253,9 +253,11 @@ class Writer {
   }
 
   void AddDevices() {
-    text_.Begin("gpushared_device_up", Type::kGauge, "1 while the device serves clients, else 0.");
+    text_.Begin("gpushared_device_up", Type::kGauge,
+                "1 while the device serves clients, also while it drains and has some, else 0.");
     for (const Device& device : devices_) {
-      text_.Add(device.labels, Text(*device.facts, "state") == "ready" ? 1 : 0);
+      const std::string state = Text(*device.facts, "state");
+      text_.Add(device.labels, state == "ready" || state == "draining" ? 1 : 0);
     }
     text_.Begin("gpushared_device_state", Type::kGauge,
                 "1 for the state that the device is in, 0 for the others. Drained: by an operator. "

@@ -44,6 +44,29 @@ TEST(CommandLine, ARefusalEndsTheParsingWithItsSentence) {
   EXPECT_EQ(stop->output, "");
 }
 
+TEST(CommandLine, NamesTheCommandThatThereIsNot) {
+  const auto why = [](std::vector<const char*> arguments) {
+    const Program program("help");
+    program.RequireCommand();
+    program.FallThrough();
+    const Command client = program.AddCommand("client", "");
+    client.RequireCommand();
+    client.FallThrough();
+    client.AddCommand("set", "").FallThrough();
+    program.AddCommand("ps", "").FallThrough();
+    const auto stop = Parse(program, std::move(arguments));
+    EXPECT_TRUE(!stop || stop->errors.starts_with(stop->why));
+    return stop ? stop->why : "";
+  };
+  EXPECT_EQ(why({"pss"}), "there is no command 'pss'; did you mean 'ps'?");
+  EXPECT_EQ(why({"server", "now"}), "there is no command 'server'; there are client, ps");
+  EXPECT_EQ(why({"client", "sett"}), "there is no command 'sett' of 'client'; did you mean 'set'?");
+  EXPECT_THAT(why({"client"}), HasSubstr("subcommand is required"));
+  EXPECT_THAT(why({}), HasSubstr("subcommand is required"));
+  EXPECT_THAT(why({"ps", "--colour"}), HasSubstr("--colour"));
+  EXPECT_EQ(why({"ps"}), "");
+}
+
 TEST(CommandLine, HelpIsNoError) {
   const Program program("Does what it does.");
   bool hidden = false;

@@ -167,12 +167,14 @@ TEST(PtxCheck, TheProgramReadsExecutablesAndNeedsNoServer) {
   EXPECT_EQ(checked["problems"], json::array());
 }
 
-TEST(PtxCheck, TheProgramFailsOnlyForFilesItCannotRead) {
+TEST(PtxCheck, TheProgramFailsForFilesThatItCannotReadOrThatHaveNoKernels) {
   const std::string path = ::testing::TempDir() + "two_kernels.ptx";
   std::ofstream(path) << kTwoKernels;
   EXPECT_EQ(Ctl("ptx check " + path).code, 0);
   EXPECT_EQ(Ctl("ptx check " + path + ".missing").code, 1);
   EXPECT_EQ(Ctl("ptx check").code, 2);
+  std::ofstream(path) << "no PTX, but a text\n";
+  EXPECT_EQ(Ctl("ptx check " + path).code, 1);
   std::remove(path.c_str());
 }
 

@@ -18,6 +18,7 @@ namespace gpushared::server {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -48,6 +49,41 @@ TEST(Table, NamesTheColumnsThatThereAre) {
   EXPECT_TRUE(CheckFields({.fields = {"id", "state"}}, kColumns).ok());
   EXPECT_EQ(CheckFields({.fields = {"id", "colour\x1b"}}, kColumns).message(),
             "there is no column 'colour?'; there are id, name, time, state");
+}
+
+TEST(Table, TakesHeadingsForNamesOfColumns) {
+  for (const char* name : {"ID", "Id", "NAME", "TIME s", "time_s", "State"}) {
+    EXPECT_TRUE(CheckFields({.fields = {name}}, kColumns).ok()) << name;
+  }
+  EXPECT_EQ(Table(kRows, kColumns, {.fields = {"STATE", "ID"}}),
+            "STATE  ID\nready   1\n-      20\n");
+  EXPECT_EQ(FindColumn(ClientColumns(), "id")->field, "client");
+  EXPECT_EQ(FindColumn(ClientColumns(), "memory")->field, "memory_bytes");
+  EXPECT_EQ(FindColumn(ClientColumns(), "wait-p99")->field, "queue_wait_p99_us");
+  EXPECT_EQ(FindColumn(ClientColumns(), "colour"), nullptr);
+  for (const Column& column : ClientColumns()) {
+    EXPECT_EQ(FindColumn(ClientColumns(), column.heading)->field, column.field) << column.heading;
+  }
+}
+
+TEST(Table, TimesHaveTheUnitThatFitsThem) {
+  EXPECT_EQ(TimeText(0), "0 us");
+  EXPECT_EQ(TimeText(950), "950 us");
+  EXPECT_EQ(TimeText(14'000), "14.0 ms");
+  EXPECT_EQ(TimeText(1'073'741.8), "1.07 s");
+  EXPECT_EQ(TimeText(34e6), "34.0 s");
+  EXPECT_EQ(TimeText(125e6), "2.1 min");
+  EXPECT_EQ(TimeText(7'500e6), "2.1 h");
+  constexpr std::array kTimes = {Column{.heading = "WAIT", .field = "wait", .time_us = 1e6}};
+  EXPECT_EQ(Table(json::parse(R"([{"wait": 0.25}, {}])"), kTimes, {}),
+            "    WAIT\n250.0 ms\n       -\n");
+}
+
+TEST(Table, ListsAndCountsAreWords) {
+  const json rows = json::parse(R"([{"name": {"PermissionDenied": 9, "Unavailable": 2}},
+                                    {"name": ["cpu:0", "cpu:1"]}, {"name": []}, {"name": {}}])");
+  EXPECT_EQ(Table(rows, kColumns, {.fields = {"name"}}),
+            "NAME\nPermissionDenied 9, Unavailable 2\ncpu:0, cpu:1\n-\n-\n");
 }
 
 TEST(Table, CutsTextsAndNoNumbersToFitTheTerminal) {
@@ -85,6 +121,43 @@ TEST(Reports, TheUsualColumnsOfClientsFitATerminal) {
   }
   EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, {}), Not(HasSubstr("LAUNCHES")));
   EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, {.wide = true}), HasSubstr("LAUNCHES"));
+}
+
+TEST(Reports, UsersAreNamedWhereTheyAreKnown) {
+  json root = kBusyClient;
+  root["uid"] = 0U;
+  json unknown = kBusyClient;
+  unknown["uid"] = 3'999'999'999U;
+  const View users{.fields = {"user", "uid"}};
+  EXPECT_EQ(ClientsReport({{"clients", {root, unknown}}}, users),
+            "USER               UID\nroot                 0\n3999999999  3999999999\n");
+}
+
+TEST(Reports, AShareIsOfTheTimeBetweenTwoAnswers) {
+  const auto answer = [](double connected_s, double device_time_s) {
+    return json{
+        {"clients",
+         {{{"client", 7}, {"connected_s", connected_s}, {"device_time_s", device_time_s}}}}};
+  };
+  json now = answer(12, 3.5);
+  AddShares(now, answer(10, 3));
+  EXPECT_EQ(now["clients"][0]["device_share_percent"], 25);
+  json newcomer = answer(0.1, 0.1);
+  AddShares(newcomer, json());
+  EXPECT_FALSE(newcomer["clients"][0].contains("device_share_percent"));
+}
+
+TEST(Reports, ExplainSaysWhereTimeOnTheDeviceWent) {
+  json reply = {{"client", 7},          {"request", 3},          {"latency_us", 368'000.0},
+                {"before_us", 305'000}, {"on_device_us", 63e3},  {"device_time_us", 15.9e3},
+                {"commands", 8},        {"host_delay_us", 40e3}, {"host_us", 0.0}};
+  EXPECT_THAT(ExplainReport(reply),
+              AllOf(HasSubstr("305.0 ms in the client's own queue"),
+                    HasSubstr("63.0 ms on the device: 8 commands, charged 15.9 ms\n"),
+                    HasSubstr("40.0 ms of that the machine ran other programs (host steal)\n"),
+                    HasSubstr("7.1 ms of that were other clients'")));
+  reply["device_time_us"] = 63e3;
+  EXPECT_THAT(ExplainReport(reply), AllOf(Not(HasSubstr("steal")), Not(HasSubstr("of that were"))));
 }
 
 TEST(Reports, AProcessThatTheServerCannotSeeHasNoNumber) {

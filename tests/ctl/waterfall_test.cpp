@@ -43,7 +43,7 @@ json Reply() {
 
 TEST(Waterfall, ShowsWhoHadTheDeviceWhenAndWhyThatWasCut) {
   EXPECT_EQ(WaterfallText(Reply()),
-            "  since it was begun here, 14.0 ms:\n"
+            "  since the server began it, 14.0 ms:\n"
             "    . waits   = has the device   # others have it   ! told to stop\n"
             "    train        kernel 'gemm'           |#!############              |   9.0 ms\n"
             "        it was stopped, which took 6.5 ms\n"

@@ -4,11 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -250,8 +252,24 @@ TEST_P(RunTest, ComesThroughTheEntranceThatIsNamed) {
   EXPECT_THAT(refused.output, HasSubstr("entrance 'batch'"));
   const ProgramOutcome none = run({"--entrance", "none", "--", "true"});
   EXPECT_EQ(none.exit_code, 3);
-  EXPECT_THAT(none.output, HasSubstr("/none/gpushared.sock"));
+  EXPECT_THAT(none.output, HasSubstr("there is no entrance 'none' beside " + server.socket() +
+                                     "; there are batch"));
+  EXPECT_THAT(run({"--entrance", "bach", "--", "true"}).output, HasSubstr("did you mean 'batch'?"));
   EXPECT_EQ(run({"--entrance", "../x", "--", "true"}).exit_code, 2);
+}
+
+TEST_P(RunTest, WaitsForAServerThatStarts) {
+  server_.Signal(SIGTERM);
+  ASSERT_EQ(server_.WaitForExit(), 0);
+  std::thread starts([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    server_.StartAgain();
+  });
+  const ProgramOutcome outcome = Run({"--", GPUSHARED_VECTOR_ADD_PROGRAM});
+  starts.join();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("yet, waiting up to 3 s"));
+  EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
 }
 
 TEST_P(RunTest, ExplainsWhatItSets) {

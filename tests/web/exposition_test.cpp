@@ -139,6 +139,11 @@ TEST(Metrics, WhatTheServerDoesNotSayIsLeftOut) {
   const std::string text = MetricsText(status, json(), "host", TextFormat::kPlain);
   EXPECT_THAT(text, HasSubstr("gpushared_device_up{gpu=\"1\",UUID=\"GPU-1\",device=\"cuda:1\","
                               "modelName=\"N\\\"V\",Hostname=\"host\"} 1\n"));
+  json draining = status;
+  draining["devices"][0]["state"] = "draining";
+  EXPECT_THAT(MetricsText(draining, json(), "host", TextFormat::kPlain),
+              HasSubstr("modelName=\"N\\\"V\",Hostname=\"host\"} 1\n"))
+      << "its clients are served until they leave";
   EXPECT_THAT(text, HasSubstr("gpushared_device_generation{gpu=\"1\""));
   EXPECT_THAT(text, Not(HasSubstr("\ngpushared_device_memory_bytes{gpu=\"1\"")));
   EXPECT_THAT(text, Not(HasSubstr("\ngpushared_launches_total{")));

@@ -123,6 +123,7 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   row["on_device_us"] = Us(report.on_device);
   row["host_us"] = Us(taken - report.waited - report.on_device);
   row["device_time_us"] = Us(report.charged);
+  row["host_delay_us"] = Us(report.host_delay);
   row["commands"] = report.commands;
   row["stops"] = report.stops;
   if (report.commands > 0) {

@@ -31,7 +31,7 @@ struct OpenRequest {
   scheduler::TimePoint begun{};
   // Its client's sums when it began.
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{},
-      held_before{};
+      held_before{}, host_delay_before{};
   std::uint64_t made_room_before = 0, moved_in_before = 0;
   Wait longest_wait;
   Blocker blocker;  // Who caused that wait, of those who had left the device at its end.

@@ -59,11 +59,12 @@ struct RequestReport {
   scheduler::Duration promise{};  // Zero: none.
 
   // These two and what is left (the host's part) add up to ended - begun.
-  scheduler::Duration waited{};     // Its client had commands ready, and none on the device.
-  scheduler::Duration on_device{};  // Its client had commands on the device.
-  scheduler::Duration charged{};    // Device time of its client.
-  scheduler::Duration barred{};     // It had commands queued, and its cap was used up.
-  scheduler::Duration held{};       // It had commands queued, and its memory was not there.
+  scheduler::Duration waited{};      // Its client had commands ready, and none on the device.
+  scheduler::Duration on_device{};   // Its client had commands on the device.
+  scheduler::Duration charged{};     // Device time of its client.
+  scheduler::Duration host_delay{};  // The machine kept the device from its work.
+  scheduler::Duration barred{};      // It had commands queued, and its cap was used up.
+  scheduler::Duration held{};        // It had commands queued, and its memory was not there.
   // Memory that was moved out for it meanwhile, and whose the last was.
   std::uint64_t made_room_bytes = 0, made_room_by = 0;
   std::uint64_t moved_in_bytes = 0;  // Its own memory.

@@ -116,6 +116,7 @@ OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
           .charged_before = client.counters.device_time,
           .barred_before = lane_.BarredFor(client.id(), now),
           .held_before = HeldFor(client, now),
+          .host_delay_before = lane_.host_delay(),
           .made_room_before = client.memory.made_room_bytes(),
           .moved_in_before = client.memory.moved_in_bytes(),
           .blocker = {}};
@@ -196,6 +197,7 @@ void Requests::Report(ClientState& client, const OpenRequest& request, bool has_
   report.on_device = activity.OnDeviceUntil(now) - request.on_device_before;
   report.charged = client.counters.device_time - request.charged_before;
   report.barred = lane_.BarredFor(client.id(), now) - request.barred_before;
+  report.host_delay = lane_.host_delay() - request.host_delay_before;
   report.held = HeldFor(client, now) - request.held_before;
   report.made_room_bytes = client.memory.made_room_bytes() - request.made_room_before;
   report.made_room_by = client.memory.made_room_by();
