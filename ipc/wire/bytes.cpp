@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ipc/wire/bytes.h"
 
+#include <algorithm>
+
 namespace gpushared::ipc {
 namespace {
 
@@ -74,6 +76,25 @@ bool GetFixedText(std::span<const char> field, std::string& text) {
   return true;
 }
 
+namespace {
+
+// Characters that show nothing themselves and change how their neighbours are shown, or where a
+// line ends: marks of direction, embeddings, overrides and isolates, joiners, and separators.
+bool IsUnseen(std::string_view sequence) {
+  if (sequence.size() == 2) return sequence == "\xd8\x9c" || sequence == "\xc2\xad";
+  if (sequence.size() != 3) return false;
+  const auto is_in = [&](std::string_view first, std::string_view last) {
+    return sequence >= first && sequence <= last;
+  };
+  return is_in("\xe2\x80\x8b", "\xe2\x80\x8f") ||  // U+200B to U+200F
+         is_in("\xe2\x80\xa8", "\xe2\x80\xae") ||  // U+2028 to U+202E
+         is_in("\xe2\x81\xa0", "\xe2\x81\xaf") ||  // U+2060 to U+206F
+         sequence == "\xe1\xa0\x8e" || sequence == "\xef\xbb\xbf" ||
+         is_in("\xef\xbf\xb9", "\xef\xbf\xbb");  // U+FFF9 to U+FFFB
+}
+
+}  // namespace
+
 bool IsPrintableText(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const auto byte = static_cast<unsigned char>(text[at]);
@@ -82,9 +103,21 @@ bool IsPrintableText(std::string_view text) {
     if (bytes == 0) return false;
     // U+0080 to U+009F are control characters too.
     if (bytes == 2 && byte == 0xc2 && static_cast<unsigned char>(text[at + 1]) < 0xa0) return false;
+    if (IsUnseen(text.substr(at, bytes))) return false;
     at += bytes;
   }
   return true;
+}
+
+std::string PrintableText(std::string_view text) {
+  std::string printable;
+  while (!text.empty()) {
+    const std::size_t bytes = std::max<std::size_t>(1, SequenceBytes(text, 0));
+    const std::string_view sequence = text.substr(0, bytes);
+    printable += IsPrintableText(sequence) ? sequence : std::string_view("?");
+    text.remove_prefix(bytes);
+  }
+  return printable;
 }
 
 }  // namespace gpushared::ipc

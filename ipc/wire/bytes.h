@@ -90,8 +90,11 @@ void PutFixedText(char (&field)[N], std::string_view text) {
 // False when the field has no terminator or a non-zero byte after it.
 bool GetFixedText(std::span<const char> field, std::string& text);
 
-// Valid UTF-8 without control characters: safe to print in logs and terminals.
+// Valid UTF-8 without control characters, and without those that are not seen and turn or join
+// others: safe to print in logs and terminals, where it looks like no other text.
 bool IsPrintableText(std::string_view text);
+// The same text with a '?' for each character that is not so.
+std::string PrintableText(std::string_view text);
 
 }  // namespace gpushared::ipc
 

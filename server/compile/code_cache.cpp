@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "ipc/trusted_folder.h"
+
 namespace gpushared::compile {
 namespace {
 
@@ -63,6 +65,11 @@ Result<CodeCache> CodeCache::Open(const fs::path& folder, std::uint64_t bytes_ma
   }
   if (about.st_uid != ::geteuid() || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return Refused(folder, "can be written to by others than uid " + std::to_string(::geteuid()));
+  }
+  std::error_code failed;
+  const fs::path whole = fs::absolute(folder, failed);
+  if (const Status above = ipc::CheckTrustedFolder(whole.string()); !above.ok()) {
+    return Refused(folder, "is no place for it: " + std::string(above.message()));
   }
   return CodeCache(folder, bytes_max);
 }

@@ -39,7 +39,7 @@ int Complain(const std::string& path, const Status& why) {
   std::fprintf(
       stderr,
       nobody ? "gpusharedctl: no gpushared server answers at %s: %s\n" : "gpusharedctl: %s: %s\n",
-      path.c_str(), why.message().c_str());
+      path.c_str(), Printable(why.message()).c_str());
   return nobody ? kNoServer : kRefused;
 }
 

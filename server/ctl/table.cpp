@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <numeric>
 
+#include "ipc/wire/bytes.h"
+
 #include <nlohmann/json.hpp>
 
 namespace gpushared::server {
@@ -75,14 +77,7 @@ std::string Fitted(const std::string& text, std::size_t width) {
   return Padded(CutTo(text, width), width, true);
 }
 
-std::string Printable(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    result += is_control ? '?' : c;
-  }
-  return result;
-}
+std::string Printable(std::string_view text) { return ipc::PrintableText(text); }
 
 std::string TimeText(double us) {
   std::array<char, 64> text{};

@@ -108,6 +108,13 @@ TEST_F(CodeCaches, AFolderThatOthersMayWriteToIsRefused) {
   const Status refused = CodeCache::Open(folder_, 1000).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("by others"));
+  fs::permissions(folder_, fs::perms::owner_all);
+  // Whoever may rename it puts another in its place.
+  fs::permissions(folder_.parent_path(), fs::perms::all);
+  EXPECT_THAT(std::string(CodeCache::Open(folder_, 1000).status().message()),
+              HasSubstr("may be written to by others"));
+  fs::permissions(folder_.parent_path(), fs::perms::owner_all);
+  EXPECT_TRUE(CodeCache::Open(folder_, 1000).ok());
   std::ofstream(root_ / "file") << "";
   EXPECT_THAT(std::string(CodeCache::Open(root_ / "file", 1000).status().message()),
               HasSubstr("no folder"));

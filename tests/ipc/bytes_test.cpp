@@ -75,5 +75,31 @@ TEST(PrintableText, RefusesControlCharactersAndBrokenUtf8) {
   }
 }
 
+// "serve" and what looks like "serve" are two names to a program and one to an operator.
+TEST(PrintableText, RefusesWhatIsNotSeenAndTurnsOthers) {
+  for (const char* bad : {"a\xe2\x80\xae"
+                          "b",
+                          "a\xe2\x80\x8b", "\xe2\x80\x8d", "\xe2\x80\x8f", "\xe2\x80\xa8",
+                          "\xe2\x80\xaa", "\xe2\x81\xa6", "\xe2\x81\xa9", "\xd8\x9c",
+                          "\xef\xbb\xbf"
+                          "a",
+                          "\xc2\xad", "\xe1\xa0\x8e"}) {
+    EXPECT_FALSE(IsPrintableText(bad)) << bad;
+  }
+  for (const char* good : {"\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d", "\xe2\x80\x93", "\xe2\x80\xa6",
+                           "\xe2\x80\xa7", "\xe2\x80\xb0", "\xef\xbf\xbd"}) {
+    EXPECT_TRUE(IsPrintableText(good)) << good;
+  }
+}
+
+TEST(PrintableText, MakesOneOfAnything) {
+  EXPECT_EQ(PrintableText("a\x1b[2Jb\xe2\x80\xae"
+                          "c\xff\xc3\xa9\n"),
+            "a?[2Jb?c?\xc3\xa9?");
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  EXPECT_TRUE(IsPrintableText(PrintableText(all)));
+}
+
 }  // namespace
 }  // namespace gpushared::ipc

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ipc/trusted_folder.h"
 #include "ipc/unique_fd.h"
 
 namespace gpushared::server {
@@ -46,7 +47,15 @@ std::string OneLine(std::string_view text) {
   return line;
 }
 
+// The folder may be anywhere: costs of somebody else would decide who runs when.
+Status CheckFolder(const std::string& path) {
+  const Status folder =
+      ipc::CheckTrustedFolder(path.substr(0, std::max<std::size_t>(1, path.rfind('/'))));
+  return folder.ok() ? folder : Refused(path, std::string(folder.message()));
+}
+
 Result<std::string> ReadText(const std::string& path) {
+  if (Status folder = CheckFolder(path); !folder.ok()) return folder;
   const ipc::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) {
     if (errno == ENOENT) return std::string();
@@ -55,6 +64,12 @@ Result<std::string> ReadText(const std::string& path) {
   struct stat facts {};
   if (::fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
     return Refused(path, "it is no regular file");
+  }
+  if (facts.st_uid != ::geteuid() || (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Refused(path,
+                   fmt::format("it belongs to uid {} with mode {:03o}, allowed is a file of uid "
+                               "{} that nobody else may write to",
+                               facts.st_uid, facts.st_mode & 0777U, ::geteuid()));
   }
   std::string text(kCostFileBytesMax + 1, '\0');
   std::size_t size = 0;
@@ -217,6 +232,7 @@ Status WriteCosts(const std::string& path, std::string_view conditions, const Ha
 
   // One worker per device writes, so the name of the next version is ours; what a worker that was
   // killed left there goes.
+  if (Status folder = CheckFolder(path); !folder.ok()) return folder;
   const std::string next = path + ".new";
   const auto failed = [&](const char* what) {
     Status status(StatusCode::kUnavailable,

@@ -3,6 +3,7 @@
 #include "server/worker/control/cost_file.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -44,6 +45,7 @@ class CostFile : public ::testing::Test {
   }
   void Write(const std::string& text) const {
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << text;
+    ::chmod(path_.c_str(), 0600);
   }
   std::string Refusal() const {
     const auto costs = ReadCosts(path_, "a device");
@@ -164,6 +166,29 @@ TEST_F(CostFile, WhatIsNoSmallRegularFileIsRefused) {
   std::filesystem::remove(path_);
   Write(std::string(server::kCostFileBytesMax + 1, 'x'));
   EXPECT_THAT(Refusal(), HasSubstr("more than the 524288 bytes"));
+}
+
+// Costs decide who runs when.
+TEST_F(CostFile, OfSomebodyElseIsRefused) {
+  ASSERT_TRUE(Keep("a device", Some()));
+  EXPECT_EQ(Refusal(), "");
+  for (const mode_t mode : {0660, 0602, 0666}) {
+    ::chmod(path_.c_str(), mode);
+    EXPECT_THAT(Refusal(), HasSubstr("that nobody else may write to"));
+  }
+  ::chmod(path_.c_str(), 0600);
+  ::chmod(folder_.path().c_str(), 0777);
+  EXPECT_THAT(Refusal(), HasSubstr("may be written to by others"));
+  EXPECT_FALSE(Keep("a device", Some()));
+  ::chmod(folder_.path().c_str(), 0700);
+  EXPECT_EQ(Refusal(), "");
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give files away";
+  ASSERT_EQ(::chown(path_.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(Refusal(), HasSubstr("it belongs to uid 65534"));
+  ASSERT_EQ(::chown(path_.c_str(), 0, 0), 0);
+  ASSERT_EQ(::chown(folder_.path().c_str(), 65534, 65534), 0);
+  EXPECT_THAT(Refusal(), HasSubstr("belongs to uid 65534, allowed are root"));
+  EXPECT_FALSE(Keep("a device", Some()));
 }
 
 TEST_F(CostFile, IsReplacedAsAWholeOrNotAtAll) {
