@@ -40,15 +40,19 @@ bool Parse(std::string_view text, Number& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// "4GiB", "512MB", "1G": units are binary, as MPS has them. None for anything else, zero included.
+// "4GiB", "512MB", "1G", "1g": units are binary, as MPS has them. None for anything else, zero
+// included.
 std::optional<std::uint64_t> ParseBytes(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   std::uint64_t number = 0;
   if (digits == text.size() || !Parse(text.substr(0, digits), number)) return std::nullopt;
   std::string_view unit = text.substr(digits);
-  constexpr std::string_view kLetters = "KMGT";
+  constexpr std::string_view kLetters = "KMGT", kSmall = "kmgt";
   std::uint64_t scale = 1;
-  if (const std::size_t power = kLetters.find(unit.front()); power != std::string_view::npos) {
+  const std::size_t small = kSmall.find(unit.front());
+  if (const std::size_t power =
+          small != std::string_view::npos ? small : kLetters.find(unit.front());
+      power != std::string_view::npos) {
     scale <<= 10 * (power + 1);
     unit.remove_prefix(1);
     if (!unit.empty() && unit != "B" && unit != "iB") return std::nullopt;
@@ -192,18 +196,34 @@ Status Environment::ApplyDevices(std::span<const KnownDevice> devices,
   return limit.status();
 }
 
-// "0=1G,GPU-aa11=512MB".
+// Whether it could be a device of some server: NVIDIA's examples name more than one has.
+bool IsDeviceName(std::string_view name) {
+  const bool is_number =
+      !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
+  return is_number || name.starts_with("GPU-") || name.starts_with("MIG-");
+}
+
+std::string_view WithoutBlanks(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+// "0=1G,GPU-aa11=512MB". Entries for devices that the server does not have are for others.
 Result<std::optional<std::uint64_t>> Environment::PinnedLimit(std::span<const KnownDevice> devices,
                                                               const std::string& device) const {
   const std::string_view text = Text(kMpsLimit);
   std::vector<std::optional<std::uint64_t>> limits(devices.size());
   for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view entry = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view entry = WithoutBlanks(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
     const std::size_t equals = std::min(entry.find('='), entry.size());
-    const std::optional<std::size_t> place = PlaceOf(entry.substr(0, equals), devices);
+    const std::string_view name = WithoutBlanks(entry.substr(0, equals));
+    const std::optional<std::size_t> place = PlaceOf(name, devices);
     const std::optional<std::uint64_t> bytes =
-        equals < entry.size() ? ParseBytes(entry.substr(equals + 1)) : std::nullopt;
+        equals < entry.size() ? ParseBytes(WithoutBlanks(entry.substr(equals + 1))) : std::nullopt;
+    if (!place && bytes && IsDeviceName(name)) continue;
     if (!place || !bytes) {
       return Nonsense(kMpsLimit, text,
                       "devices and sizes such as 0=1G,1=512MB; the server has " +

@@ -134,8 +134,8 @@ struct AdminWire {
   std::uint8_t client_class = kKeepClass;  // kSet only.
   std::uint16_t max_share = 0;             // kSet only; 0: leave as it is.
   std::uint32_t weight = 0;                // kSet only; 0: leave as it is.
-  std::uint32_t text_bytes = 0;            // kLease, kDrain, kResume and kTrace only.
-  std::uint64_t client = 0;                // Session id, for kTerminate, kSet and kExplain.
+  std::uint32_t text_bytes = 0;            // kLease, kSet, kDrain, kResume and kTrace only.
+  std::uint64_t client = 0;                // Session id; 0 in kSet: clients that connect later.
   std::uint64_t request = 0;               // kExplain only; 0: the slowest of those that are known.
   // Then the text.
 };
@@ -148,7 +148,9 @@ struct Admin {
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
   std::uint64_t request = 0;               // kExplain only.
   // kLease: the keys of an [[entrance]], as TOML. kDrain, kResume and kTrace: a device as in Hello;
-  // kDrain and kResume without one mean the server.
+  // kDrain and kResume without one mean the server. kSet of client 0: keys of an [[entrance]] that
+  // bound clients which connect later and ask for nothing themselves: class, client_max_share, and
+  // client_memory on the `devices` that are named.
   std::string terms;
 };
 

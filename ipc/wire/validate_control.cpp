@@ -71,7 +71,7 @@ Hello FromWire(const HelloWire& wire, MessageChecks& checks) {
 }
 
 std::uint32_t AdminTextBytesMax(AdminVerb verb) {
-  if (verb == AdminVerb::kLease) return kLeaseTermsBytesMax;
+  if (verb == AdminVerb::kLease || verb == AdminVerb::kSet) return kLeaseTermsBytesMax;
   const bool names_device =
       verb == AdminVerb::kDrain || verb == AdminVerb::kResume || verb == AdminVerb::kTrace;
   return names_device ? sizeof(HelloWire::device) : 0;
@@ -84,7 +84,9 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   admin.verb = static_cast<AdminVerb>(wire.verb);
   const bool sets = admin.verb == AdminVerb::kSet;
   const bool explains = admin.verb == AdminVerb::kExplain;
-  const bool names_client = sets || explains || admin.verb == AdminVerb::kTerminate;
+  const bool is_of_new_clients = sets && wire.text_bytes > 0;
+  const bool names_client =
+      (sets && !is_of_new_clients) || explains || admin.verb == AdminVerb::kTerminate;
   if (wire.client_class != kKeepClass) {
     checks.Range("class", wire.client_class, 0, kClassMax);
     if (!sets) checks.Refuse("class is given with a verb that takes none");
@@ -100,8 +102,9 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   admin.client = wire.client;
   checks.Range("request", wire.request, 0, explains ? ~std::uint64_t{0} : 0);
   admin.request = wire.request;
-  if (sets && !admin.client_class && !admin.weight && !admin.max_share)
-    checks.Refuse("nothing is to be set");
+  const bool has_values = admin.client_class || admin.weight || admin.max_share;
+  if (sets && !is_of_new_clients && !has_values) checks.Refuse("nothing is to be set");
+  if (is_of_new_clients && has_values) checks.Refuse("terms of new clients stand beside values");
   return admin;
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 // A session that could map nothing would be accepted and then fail at its first allocation; this
 // is the device's mapping step.
-constexpr std::uint64_t kQuotaLeast = std::uint64_t{2} << 20;
 
 AccessRule Everything(std::uint32_t uid, std::string label) {
   AccessRule rule;

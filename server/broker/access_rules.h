@@ -50,6 +50,9 @@ struct Holdings {
   std::uint64_t granted_bytes = 0;  // Sum of their guarantees on the asked device.
 };
 
+// No client can do with less.
+inline constexpr std::uint64_t kQuotaLeast = std::uint64_t{2} << 20;
+
 // Device memory of a new session.
 struct MemoryGrant {
   std::uint64_t guaranteed_bytes = 0;  // There at any time.

@@ -300,6 +300,20 @@ std::string AdminDesk::Compose(const Round& round) const {
   return Dump(reply);
 }
 
+json AdminDesk::NewClientsJson() const {
+  json bounds = {{"max_share_percent", around_.new_clients.max_share / 10.0}};
+  if (around_.new_clients.usual_class) {
+    bounds["class"] = scheduler::ClassName(*around_.new_clients.usual_class);
+  }
+  for (const auto& [id, quota] : around_.new_clients.memory) {
+    const DeviceEntry* const device = around_.devices.Find(id);
+    if (device != nullptr) {
+      bounds["memory_bytes"][id] = quota.Of(device->description.memory_bytes);
+    }
+  }
+  return bounds;
+}
+
 json AdminDesk::Server() const {
   return {{"version", around_.version},
           {"pid", ::getpid()},
@@ -310,6 +324,7 @@ json AdminDesk::Server() const {
           {"upgrades", around_.upgrades},
           {"upgrade_failure", around_.upgrade_failure},
           {"sessions", around_.ledger.live().size()},
+          {"new_clients", NewClientsJson()},
           {"refused_requests", around_.counts.RefusedRequests()}};
 }
 

@@ -20,6 +20,7 @@
 #include "server/broker/device_table.h"
 #include "server/broker/entrance_table.h"
 #include "server/broker/listener.h"
+#include "server/broker/new_clients.h"
 #include "server/broker/session_ledger.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -54,6 +55,7 @@ class AdminDesk {
     // The same: how often the broker executed its program, and why the last attempt failed.
     std::uint32_t upgrades = 0;
     const std::string& upgrade_failure;
+    const NewClients& new_clients;
     std::chrono::milliseconds wait_max;
   };
   AdminDesk(boost::asio::io_context& context, Surroundings around);
@@ -89,6 +91,7 @@ class AdminDesk {
   nlohmann::json Unused() const;
   nlohmann::json Clients(const Round& round) const;
   nlohmann::json Entrances() const;
+  nlohmann::json NewClientsJson() const;
   nlohmann::json Server() const;
   static void AddPage(Sending& sending);
   void SendOn(std::uint32_t number);

@@ -133,7 +133,8 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
               : rules_.AdmitUnder(allowance, {.who = arrival.peer.Who(), .holder = allowance.label},
                                   asked, held, device_bytes);
   if (!memory.ok()) return RefuseArrival(std::move(arrival), memory.status());
-  HandOver(std::move(arrival), hello, device, *memory);
+  HandOver(std::move(arrival), hello, device,
+           new_clients_.Lowered(*memory, asked.memory_bytes, device.id, device_bytes));
 }
 
 void Broker::OnListDevices(Arrival arrival) {
@@ -183,20 +184,20 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
   const Entrance& entrance = *arrival.entrance;
   const device::Isolation isolation =
       entrance.IsMain() ? rules_.IsolationOf(arrival.peer) : rules_.IsolationUnder(rule);
-  LiveSession session = {
-      .id = ledger_.NextId(),
-      .peer = arrival.peer,
-      .name = hello.name,
-      .client_class = hello.client_class.value_or(static_cast<ipc::ClientClass>(rule.UsualClass())),
-      .weight = hello.weight.value_or(rule.usual_weight),
-      .entrance = entrance.number,
-      .entrance_name = entrance.rule.name,
-      .device = device.id,
-      .generation = device.generation,
-      .quota_bytes = memory.quota_bytes,
-      .guaranteed_bytes = memory.guaranteed_bytes,
-      .isolation = isolation,
-      .since = steady_clock::now()};
+  LiveSession session = {.id = ledger_.NextId(),
+                         .peer = arrival.peer,
+                         .name = hello.name,
+                         .client_class = hello.client_class.value_or(
+                             static_cast<ipc::ClientClass>(new_clients_.ClassOf(rule))),
+                         .weight = hello.weight.value_or(rule.usual_weight),
+                         .entrance = entrance.number,
+                         .entrance_name = entrance.rule.name,
+                         .device = device.id,
+                         .generation = device.generation,
+                         .quota_bytes = memory.quota_bytes,
+                         .guaranteed_bytes = memory.guaranteed_bytes,
+                         .isolation = isolation,
+                         .since = steady_clock::now()};
   const ipc::Attach attach = {
       .session = session.id,
       .peer = {.pid = arrival.peer.pid, .uid = arrival.peer.uid, .gid = arrival.peer.gid},
@@ -206,7 +207,8 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .share_group = entrance.IsMain() ? arrival.peer.uid : ShareGroupOf(entrance),
       .rule_cap = CapNumberOf(entrance, rule),
       .rule_share = rule.max_share,
-      .max_share = hello.max_share.value_or(rules_.ClientShareUnder(rule)),
+      .max_share =
+          hello.max_share.value_or(std::min(rules_.ClientShareUnder(rule), new_clients_.max_share)),
       .weight_max = rule.max_weight,
       .weight = session.weight,
       .client_class = session.client_class,

@@ -108,6 +108,7 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                     .socket = options_.socket_path,
                     .upgrades = options_.upgrades,
                     .upgrade_failure = upgrade_failure_,
+                    .new_clients = new_clients_,
                     .wait_max = options_.admin_wait_max});
   for (DeviceEntry& device : devices_.entries()) {
     if (!device.worker) StartWorker(device);

@@ -26,6 +26,7 @@
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
 #include "server/broker/live_rules.h"
+#include "server/broker/new_clients.h"
 #include "server/broker/rated_log.h"
 #include "server/broker/roster_reader.h"
 #include "server/broker/session_ledger.h"
@@ -165,6 +166,7 @@ class Broker {
   Status TakeOver(const LiveRules& rules);
   void OnLease(Arrival arrival, const std::string& terms);
   void OnTrace(Arrival arrival, const std::string& name, bool is_operator);
+  void OnSetNewClients(Arrival arrival, const std::string& terms);
   void OnDrainDevice(Arrival arrival, const std::string& name);
   Status DrainDevice(DeviceEntry& device);
   Status ResumeDevice(DeviceEntry& device);
@@ -230,6 +232,7 @@ class Broker {
     kStopping,
     kOver
   } phase_ = Phase::kServing;
+  NewClients new_clients_;
   bool drain_is_final_ = false;  // A signal asked for it, and a service manager waits for the end.
   int exit_code_ = 0;
   boost::asio::steady_timer quiet_timer_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests of operators that the broker itself carries out; admin_desk.cpp answers the others.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -7,6 +8,8 @@
 
 #include "server/broker/broker.h"
 #include "server/broker/broker_parts.h"
+#include "server/config.h"
+#include "server/config_values.h"
 
 #include <nlohmann/json.hpp>
 
@@ -26,6 +29,9 @@ void Broker::OnAdmin(Arrival arrival) {
   if (!may.ok()) {
     ++counts_->refused_requests(asked->verb);
     return RefuseArrival(std::move(arrival), may);
+  }
+  if (asked->verb == ipc::AdminVerb::kSet && asked->client == 0) {
+    return OnSetNewClients(std::move(arrival), asked->terms);
   }
   if (asked->verb == ipc::AdminVerb::kReload) return OnReload(std::move(arrival));
   if (asked->verb == ipc::AdminVerb::kUpgrade) return OnUpgrade(std::move(arrival));
@@ -109,6 +115,34 @@ void Broker::OnTrace(Arrival arrival, const std::string& name, bool is_operator)
   if (const Status sent = device.worker->Send(0, watch, std::move(fds)); !sent.ok()) {
     log_->error("device {}: its worker does not read its channel: {}", device.id, sent.message());
   }
+}
+
+void Broker::OnSetNewClients(Arrival arrival, const std::string& terms) {
+  const Result<EntranceRule> parsed = ParseEntranceTerms(terms, "bounds of new clients");
+  if (!parsed.ok()) return RefuseArrival(std::move(arrival), parsed.status());
+  NewClients changed = new_clients_;
+  if (parsed->usual_class) changed.usual_class = parsed->usual_class;
+  if (parsed->client_max_share) changed.max_share = *parsed->client_max_share;
+  for (const std::string& name : parsed->devices) {
+    const Result<DeviceEntry*> device = devices_.Named(name);
+    if (!device.ok()) return RefuseArrival(std::move(arrival), device.status());
+    if (!parsed->client_memory) continue;
+    if ((*device)->was_ready &&
+        parsed->client_memory->Of((*device)->description.memory_bytes) < kQuotaLeast) {
+      return RefuseArrival(
+          std::move(arrival),
+          {StatusCode::kInvalidArgument, "client_memory refused: asked for " +
+                                             parsed->client_memory->ToString() + ", at least " +
+                                             FormatBytes(kQuotaLeast) + " is needed"});
+    }
+    changed.memory[(*device)->id] = *parsed->client_memory;
+  }
+  new_clients_ = std::move(changed);
+  std::string line = terms;
+  std::ranges::replace(line, '\n', ' ');
+  log_->info("clients that connect from now on: {}set by {}", Escaped(line, 256),
+             arrival.peer.Who());
+  desk_->Answer(std::move(arrival), Status::Ok(), "{}");
 }
 
 void Broker::OnDrainDevice(Arrival arrival, const std::string& name) {

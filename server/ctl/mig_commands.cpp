@@ -125,6 +125,23 @@ Result<std::vector<GpuRequest>> RequestsOfFile(const std::vector<mig::MigGpu>& g
                                            " is about no GPU of this machine");
 }
 
+// A list with places, as nvidia-smi takes it ("19:0,14:2"), is a layout; one without leaves them to
+// the planner.
+Result<mig::Request> RequestFor(const mig::Board& board, const std::string& instances) {
+  mig::Request request;
+  if (instances == "none") return request;
+  if (instances.find(':') != std::string::npos) {
+    Result<mig::Layout> places = mig::ParseLayout(board, instances);
+    if (!places.ok()) return places.status();
+    request.places = std::move(*places);
+    return request;
+  }
+  Result<std::vector<mig::Wanted>> wanted = mig::ParseInstances(board, instances);
+  if (!wanted.ok()) return wanted.status();
+  request.wanted = std::move(*wanted);
+  return request;
+}
+
 Result<std::vector<GpuRequest>> RequestsOf(const std::vector<mig::MigGpu>& gpus,
                                            const MigArguments& asked) {
   if (!asked.file.empty()) return RequestsOfFile(gpus, asked);
@@ -144,13 +161,10 @@ Result<std::vector<GpuRequest>> RequestsOf(const std::vector<mig::MigGpu>& gpus,
     return Status(StatusCode::kUnavailable,
                   meant[0]->Named() + " does not answer: " + meant[0]->trouble);
   }
-  mig::Request request{.is_enabled = !asked.is_disabled};
-  if (request.is_enabled && asked.instances != "none") {
-    Result<std::vector<mig::Wanted>> wanted = mig::ParseInstances(meant[0]->board, asked.instances);
-    if (!wanted.ok()) return wanted.status();
-    request.wanted = std::move(*wanted);
-  }
-  return std::vector<GpuRequest>{{.gpu = *meant[0], .request = std::move(request)}};
+  Result<mig::Request> request = asked.is_disabled ? mig::Request{.is_enabled = false}
+                                                   : RequestFor(meant[0]->board, asked.instances);
+  if (!request.ok()) return request.status();
+  return std::vector<GpuRequest>{{.gpu = *meant[0], .request = std::move(*request)}};
 }
 
 // All GPUs are planned before the first is touched.
@@ -207,7 +221,8 @@ int List(const CommandLine& line, const MigArguments& asked) {
   return Print(line.as_json ? json{{"gpus", rows}}.dump(2) + "\n" : text);
 }
 
-// Without a GPU: what a board could have.
+// Without a GPU: what a board could have, as the only one of a machine. A file's entries for other
+// models are not about it: which model a board has is not known here.
 int PlanBoard(const CommandLine& line, const MigArguments& asked) {
   const std::optional<mig::KnownBoard> known = mig::FindKnownBoard(asked.board);
   if (!known) return ListBoard(asked.board);
@@ -219,11 +234,10 @@ int PlanBoard(const CommandLine& line, const MigArguments& asked) {
   const Result<mig::Layout> have = mig::ParseLayout(gpu.board, asked.have);
   if (!have.ok()) return Refuse(have.status());
   for (const mig::Instance& instance : *have) gpu.instances.push_back({.instance = instance});
-  const Result<std::vector<mig::Wanted>> wanted =
-      mig::ParseInstances(gpu.board, asked.instances == "none" ? "" : asked.instances);
-  if (!wanted.ok()) return Refuse(wanted.status());
+  const Result<std::vector<GpuRequest>> requests = RequestsOf({gpu}, asked);
+  if (!requests.ok()) return Refuse(requests.status());
   const Result<mig::GpuPlan> plan =
-      mig::PlanFor(gpu, {.wanted = *wanted}, [](const auto&, const auto&) { return ""; });
+      mig::PlanFor(gpu, requests->front().request, [](const auto&, const auto&) { return ""; });
   return plan.ok() ? PrintPlans(line, {*plan}) : Refuse(plan.status());
 }
 
@@ -264,13 +278,15 @@ int Assert(const CommandLine& line, const MigArguments& asked) {
   if (!requests.ok()) return Refuse(requests.status());
   int code = kDone;
   for (const auto& [gpu, request] : *requests) {
-    // Places do not count, as for mig-parted.
+    // Places that are not given do not count, as for mig-parted.
     mig::Layout wanted;
     for (const mig::Wanted& one : request.wanted) {
       wanted.insert(wanted.end(), one.count, {.profile = one.profile, .compute = one.compute});
     }
-    const bool is_so = gpu.trouble.empty() && gpu.is_enabled == request.is_enabled &&
-                       mig::DevicesOf(gpu.board, gpu.layout()) == mig::DevicesOf(gpu.board, wanted);
+    const bool is_cut_so = request.places ? gpu.layout() == *request.places
+                                          : mig::DevicesOf(gpu.board, gpu.layout()) ==
+                                                mig::DevicesOf(gpu.board, wanted);
+    const bool is_so = gpu.trouble.empty() && gpu.is_enabled == request.is_enabled && is_cut_so;
     if (is_so) continue;
     code = kRefused;
     Say(gpu.Named() +
@@ -328,9 +344,11 @@ using Arguments = std::shared_ptr<MigArguments>;
 void AddWish(const Command& command, const Arguments& asked) {
   const Option instances =
       command.AddOption("INSTANCES", asked->instances,
-                        "profiles by id or name, such as 19,19,14,9 or 2x1g.5gb; none");
-  command.AddOption("--gpu", asked->gpu, "the GPU: its number or UUID (default: the only one)")
-      .TypeName("GPU");
+                        "profiles by id or name, such as 19,19,14,9 or 2x1g.5gb, or with places "
+                        "19:6,14:0; none");
+  const Option gpu =
+      command.AddOption("--gpu", asked->gpu, "the GPU: its number or UUID (default: the only one)")
+          .TypeName("GPU");
   const Option disable =
       command.AddFlag("--disable", asked->is_disabled, "turn MIG mode off").Excludes(instances);
   const Option config =
@@ -341,7 +359,8 @@ void AddWish(const Command& command, const Arguments& asked) {
           .TypeName("FILE")
           .Needs(config)
           .Excludes(instances)
-          .Excludes(disable);
+          .Excludes(disable)
+          .Excludes(gpu);
   config.Needs(file);
 }
 
@@ -359,6 +378,10 @@ void AddMigCommand(CommandLine& line, const Command& mig, const char* name, cons
   command.OnUse([&line, asked, run, wishes] {
     if (wishes && !HasWish(*asked)) {
       command_line::Refuse("INSTANCES, --file or --disable is needed");
+    }
+    if (!asked->board.empty() && !asked->gpu.empty()) {
+      command_line::Refuse(
+          "--gpu names a GPU of this machine, and --board one that need not be here");
     }
     line.action = [&line, asked, run] { return run(line, *asked); };
   });

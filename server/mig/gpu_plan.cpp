@@ -115,7 +115,8 @@ Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const UserOf&
     plan.plan.destroy = gpu.layout();
     return plan;
   }
-  Result<Plan> found = MakePlan(gpu.board, plan.have, request.wanted);
+  Result<Plan> found = request.places ? MakeExactPlan(gpu.board, plan.have, *request.places)
+                                      : MakePlan(gpu.board, plan.have, request.wanted);
   if (!found.ok()) return Refused(gpu, found.status());
   plan.plan = std::move(*found);
   return plan;

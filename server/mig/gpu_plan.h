@@ -5,6 +5,7 @@
 #define GPUSHARED_SERVER_MIG_GPU_PLAN_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ namespace gpushared::mig {
 // A wish for one GPU.
 struct Request {
   bool is_enabled = true;
-  std::vector<Wanted> wanted;  // Under MIG mode.
+  std::vector<Wanted> wanted;    // Under MIG mode.
+  std::optional<Layout> places;  // The same with places, in place of `wanted`.
 };
 
 // Who uses a device, for a sentence; empty: nobody. Without MIG mode it is the GPU's own.

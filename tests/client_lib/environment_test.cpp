@@ -141,7 +141,8 @@ TEST(Environment, AValueThatMakesNoSenseIsRefusedByVariable) {
       {{"CUDA_MPS_CLIENT_PRIORITY", "2"}},
       {{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "1G"}},
       {{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1"}},
-      {{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "3=1G"}},
+      {{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "cuda=1G"}},
+      {{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "3=1"}},
       {{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G,"}, {"GPUSHARED_DEVICE", "cuda:7"}},
       {{"CUDA_VISIBLE_DEVICES", ""}},
       {{"CUDA_VISIBLE_DEVICES", "-1"}},
@@ -164,6 +165,9 @@ TEST(Environment, MpssMemoryLimitIsThatOfTheDevice) {
   EXPECT_EQ(limit("0=1G,2=512MB", "cuda:2"), 512 * kMebi);
   EXPECT_EQ(limit("0=1G,2=512MB", "cuda:1"), std::nullopt);
   EXPECT_EQ(limit("GPU-12=1M", "cuda:1"), kMebi);
+  EXPECT_EQ(limit("7=2G,0=1G,GPU-99=1G", "cuda:0"), 1024 * kMebi) << "others are not here";
+  EXPECT_EQ(limit("0=1g, 1 = 2GB ,2=512m", "cuda:2"), 512 * kMebi);
+  EXPECT_EQ(limit("3=1G", "cuda:0"), std::nullopt);
   EXPECT_EQ(limit("0=1G,1=1G,2=1G", ""), 1024 * kMebi) << "wherever it goes";
   EXPECT_THAT(Refusal({{kLimit, "0=1G"}}).message(), HasSubstr("name it with GPUSHARED_DEVICE"));
 }

@@ -340,7 +340,7 @@ TEST(AdminMessage, EveryFieldIsBounded) {
                                     {"client_class", 3, "class is 3, allowed 0 to 2"},
                                     {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
                                     {"max_share", 1001, "max_share is 1001, allowed 0 to 1000"},
-                                    {"text_bytes", 1, "text bytes is 1, allowed 0"},
+                                    {"text_bytes", 1, "client is 4, allowed 0"},
                                     {"client", 0, "client is 0, allowed 1 to"},
                                     {"request", 1, "request is 1, allowed 0"},
                                 });
@@ -384,6 +384,17 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
   nothing.client = 4;
   EXPECT_THAT(Decode<Admin>(Encode(nothing)).status().message(), HasSubstr("nothing is to be set"));
   EXPECT_TRUE(Decode<Admin>(Encode(Admin{})).ok());
+}
+
+TEST(AdminMessage, BoundsOfNewClientsAreTermsAlone) {
+  Admin bounds{.verb = AdminVerb::kSet, .terms = "class = \"low\""};
+  EXPECT_EQ(Decode<Admin>(Encode(bounds))->terms, bounds.terms);
+  bounds.weight = 3;
+  EXPECT_THAT(Decode<Admin>(Encode(bounds)).status().message(),
+              HasSubstr("terms of new clients stand beside values"));
+  bounds = {.verb = AdminVerb::kSet, .client = 4, .terms = "class = \"low\""};
+  EXPECT_THAT(Decode<Admin>(Encode(bounds)).status().message(),
+              HasSubstr("client is 4, allowed 0"));
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {

@@ -101,7 +101,49 @@ lost: 1g.5gb at 6 with what its memory holds; nobody uses it
   EXPECT_THAT(Mig({"list", "--board", "V100"}).output,
               HasSubstr("none of those known: A30 A100-40"));
   EXPECT_EQ(Mig({"plan"}).exit_code, 2);
+  EXPECT_THAT(Mig({"plan", "--board", "A100-40", "--gpu", "0", "19"}).output,
+              HasSubstr("--gpu names a GPU of this machine"));
   EXPECT_EQ(Mig({"plan", "19", "--file", "x", "--config", "y"}).exit_code, 2);
+}
+
+TEST_F(MigCommands, PlacesAreTakenWhereTheyAreGiven) {
+  const json plan = json::parse(Mig({"plan", "--json", "--board", "A100-40", "19:0,14:2"}).output)
+                        .at("plans")
+                        .at(0);
+  ASSERT_EQ(plan.at("create").size(), 2U) << plan;
+  EXPECT_EQ(plan.at("create").at(0).at("start"), 0);
+  EXPECT_EQ(plan.at("create").at(1).at("start"), 2);
+  EXPECT_THAT(Mig({"plan", "--board", "A100-40", "19:0,14"}).output,
+              HasSubstr("is not PROFILE:START"));
+  EXPECT_EQ(Mig({"plan", "--board", "A100-40", "14:0,14:1"}).exit_code, 1);
+  EXPECT_EQ(Mig({"plan", "--board", "A100-40", "19:9"}).exit_code, 1);
+
+  Machine(kHalfWay);
+  EXPECT_EQ(Mig({"assert", "14:0,19:4,19:6"}).exit_code, 0);
+  EXPECT_EQ(Mig({"assert", "14:0,19:3,19:6"}).exit_code, 1);
+  EXPECT_EQ(Mig({"apply", "14:2,19:0"}).exit_code, 0);
+  EXPECT_EQ(Layout(),
+            (std::vector<std::pair<std::string, unsigned>>{{"1g.5gb", 0}, {"2g.10gb", 2}}));
+}
+
+TEST_F(MigCommands, ABoardIsPlannedByAFileOrWithoutMigMode) {
+  const std::string file = File(
+      "version: v1\nmig-configs:\n  seven:\n  - devices: all\n    mig-enabled: true\n"
+      "    mig-devices:\n      1g.5gb: 7\n  other:\n  - devices: [3]\n    mig-enabled: false\n");
+  const ProgramOutcome seven =
+      Mig({"plan", "--json", "--board", "A100-40", "--file", file, "--config", "seven"});
+  ASSERT_EQ(seven.exit_code, 0) << seven.output;
+  EXPECT_EQ(json::parse(seven.output).at("plans").at(0).at("create").size(), 7U);
+  EXPECT_THAT(Mig({"plan", "--board", "A100-40", "--file", file, "--config", "other"}).output,
+              HasSubstr("is about no GPU"));
+  EXPECT_THAT(Mig({"plan", "--board", "A100-40", "--file", file, "--config", "none"}).output,
+              HasSubstr("no configuration 'none'"));
+  const ProgramOutcome off =
+      Mig({"plan", "--board", "A100-40", "--have", "19:6,14:0", "--disable"});
+  EXPECT_EQ(off.exit_code, 0) << off.output;
+  EXPECT_THAT(off.output, AllOf(HasSubstr("lost: 1g.5gb at 6"), HasSubstr("lost: 2g.10gb at 0")));
+  EXPECT_EQ(Mig({"plan", "--file", file, "--config", "seven", "--gpu", "0"}).exit_code, 2)
+      << "a file is about all GPUs";
 }
 
 TEST_F(MigCommands, TellWhatIsThere) {

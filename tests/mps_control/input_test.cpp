@@ -61,8 +61,9 @@ TEST(MpsInput, PercentagesAreAboveZeroAndAtMostAHundred) {
 TEST(MpsInput, MemoryLimitsHaveAUnit) {
   EXPECT_EQ(*MemoryLimit("4G"), std::uint64_t{4} << 30);
   EXPECT_EQ(*MemoryLimit("512M"), std::uint64_t{512} << 20);
-  for (const char* word :
-       {"", "G", "4", "4T", "4g", "-4G", "0G", "1048577G", "18446744073709551615G"}) {
+  EXPECT_EQ(*MemoryLimit("4g"), std::uint64_t{4} << 30);
+  EXPECT_EQ(*MemoryLimit("512MB"), std::uint64_t{512} << 20);
+  for (const char* word : {"", "G", "4", "4T", "-4G", "0G", "1048577G", "18446744073709551615G"}) {
     EXPECT_FALSE(MemoryLimit(word).ok()) << word;
   }
 }

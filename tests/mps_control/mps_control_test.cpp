@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every command of nvidia-cuda-mps-control at a real server, compared with what gpusharedctl says.
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -157,27 +158,33 @@ TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
   EXPECT_EQ(Clients().at(0).at("name"), "second");
 }
 
-TEST_F(MpsControl, PercentagesAreCheckedThenRefusedWhileNothingCapsTime) {
-  const std::string sentence = "max_share of [[access]] or [[entrance]]";
-  ExpectRefused("set_default_active_thread_percentage 50", sentence);
+TEST_F(MpsControl, PercentagesCapClientsThatAreThereAndThatCome) {
   ExpectRefused("set_default_active_thread_percentage 101", "above 0 and at most 100");
   ExpectRefused("set_default_active_thread_percentage 0", "above 0 and at most 100");
-  ExpectRefused("set_active_thread_percentage " + WorkerPid(0) + " 50", sentence);
   ExpectRefused("set_active_thread_percentage " + WorkerPid(0) + " -1", "above 0");
   ExpectRefused("set_active_thread_percentage 1 50", "server 1 is not here");
   EXPECT_EQ(Answer("get_default_active_thread_percentage"), "100.0\n");
   EXPECT_EQ(Answer("get_active_thread_percentage " + WorkerPid(0)), "100.0\n");
   ExpectRefused("get_active_thread_percentage 1", "server 1 is not here");
+
+  EXPECT_THAT(Answer("set_active_thread_percentage " + WorkerPid(0) + " 50"),
+              HasSubstr("for the 1 clients that server " + WorkerPid(0) + " has now"));
+  EXPECT_EQ(Clients().at(0).at("max_share_percent"), 50);
+  EXPECT_EQ(Clients().at(1).at("max_share_percent"), 100) << "it is at the other server";
+  EXPECT_EQ(Answer("get_active_thread_percentage " + WorkerPid(0)), "50.0\n");
+  EXPECT_EQ(Answer("get_active_thread_percentage " + WorkerPid(1)), "100.0\n");
+
+  EXPECT_THAT(Answer("set_default_active_thread_percentage 33.3333"),
+              HasSubstr("clients that connect from now on"));
+  EXPECT_EQ(Answer("get_default_active_thread_percentage"), "33.3\n");
+  const auto third = Join(server_->socket(), "third", "cpu:1");
+  EXPECT_EQ(Clients().at(1).at("max_share_percent"), 100) << "it was there before";
+  EXPECT_EQ(Clients().at(2).at("max_share_percent"), 33.3);
+  Answer("set_default_active_thread_percentage 100");
+  EXPECT_EQ(Answer("get_default_active_thread_percentage"), "100.0\n");
 }
 
-TEST_F(MpsControl, MemoryLimitsNameADeviceThatIsThere) {
-  const std::string sentence = "it is a rule of the configuration, client_memory of [[access]]";
-  for (const std::string device : {"0", "1", "cpu:0"}) {
-    ExpectRefused("set_default_device_pinned_mem_limit " + device + " 1G", sentence);
-    ExpectRefused("get_default_device_pinned_mem_limit " + device, sentence);
-    ExpectRefused("set_device_pinned_mem_limit " + WorkerPid(0) + " " + device + " 512M", sentence);
-    ExpectRefused("get_device_pinned_mem_limit " + WorkerPid(0) + " " + device, sentence);
-  }
+TEST_F(MpsControl, MemoryLimitsAreThoseOfClientsThatCome) {
   for (const std::string device : {"2", "GPU-0", "cpu:9"}) {
     const std::string missing = "device '" + device + "' is not here; see device_query";
     ExpectRefused("set_default_device_pinned_mem_limit " + device + " 1G", missing);
@@ -185,13 +192,38 @@ TEST_F(MpsControl, MemoryLimitsNameADeviceThatIsThere) {
     ExpectRefused("set_device_pinned_mem_limit " + WorkerPid(0) + " " + device + " 1G", missing);
   }
   ExpectRefused("set_default_device_pinned_mem_limit 0 1T", "a number and G or M");
+  ExpectRefused("set_default_device_pinned_mem_limit 0 1M", "at least 2 MiB is needed");
   ExpectRefused("set_device_pinned_mem_limit 1 0 1G", "server 1 is not here");
+  EXPECT_EQ(Answer("get_default_device_pinned_mem_limit 0"), "256M\n") << "all that there is";
+
+  EXPECT_THAT(Answer("set_default_device_pinned_mem_limit 0 64M"),
+              HasSubstr("clients that connect from now on"));
+  EXPECT_EQ(Answer("get_default_device_pinned_mem_limit cpu:0"), "64M\n");
+  EXPECT_EQ(Answer("get_device_pinned_mem_limit " + WorkerPid(0) + " 0"), "64M\n");
+  EXPECT_EQ(Answer("get_default_device_pinned_mem_limit 1"), "256M\n") << "the other device";
+  const auto third = Join(server_->socket(), "third", "cpu:0");
+  EXPECT_EQ(Clients().at(2).at("quota_bytes"), 64 << 20);
+  EXPECT_FALSE(third->AllocateDevice(65 << 20).ok());
+  EXPECT_GT(Clients().at(0).at("quota_bytes"), 64 << 20) << "it was there before";
+  Answer("set_device_pinned_mem_limit " + WorkerPid(0) + " 0 1G");
+  EXPECT_EQ(Answer("get_default_device_pinned_mem_limit 0"), "256M\n") << "no more than there is";
 }
 
-TEST_F(MpsControl, PrioritiesAreRulesOfTheConfiguration) {
-  ExpectRefused("set_default_client_priority 1", "it is a rule of the configuration");
+TEST_F(MpsControl, PriorityIsTheClassOfClientsThatSayNone) {
+  EXPECT_EQ(Answer("get_default_client_priority"), "0\n");
   ExpectRefused("set_default_client_priority 2", "asked for '2', allowed is 0 to 1");
-  ExpectRefused("get_default_client_priority", "it is a rule of the configuration");
+  Answer("set_default_client_priority 1");
+  EXPECT_EQ(Answer("get_default_client_priority"), "1\n");
+  const auto third = Join(server_->socket(), "third", "cpu:0");
+  EXPECT_EQ(Clients().at(0).at("class"), "normal") << "it was there before";
+  EXPECT_EQ(Clients().at(2).at("class"), "low");
+  const Result<Client> fourth = Client::Connect({.name = "fourth",
+                                                 .scheduling_class = SchedulingClass::kNormal,
+                                                 .socket = server_->socket()});
+  ASSERT_TRUE(fourth.ok()) << fourth.status().message();
+  EXPECT_EQ(Clients().at(3).at("class"), "normal") << "it asked";
+  Answer("set_default_client_priority 0");
+  EXPECT_EQ(Answer("get_default_client_priority"), "0\n");
 }
 
 TEST_F(MpsControl, DeviceQueryHasTheDevices) {
@@ -222,9 +254,14 @@ TEST_F(MpsControl, PartitionsAreRefusedByTheOptionThatGivesThem) {
 
 TEST_F(MpsControl, OtherCommandsAndOptionsAreRefusedByName) {
   ExpectRefused("server list", "command 'server' refused: there is none of this name");
-  EXPECT_EQ(Run("-f").exit_code, 2);
   EXPECT_THAT(Run("-S").output, HasSubstr("option '-S' refused"));
-  EXPECT_THAT(Answer("-d"), HasSubstr("nothing to do, a server answers"));
+  EXPECT_THAT(Run("-d -S").output, HasSubstr("option '-S' refused"));
+  EXPECT_EQ(Run("-df").exit_code, 2);
+  for (const char* start : {"-d", "-f", "-d -multiuser-server"}) {
+    EXPECT_THAT(Answer(start), HasSubstr("nothing to do, a server answers")) << start;
+  }
+  EXPECT_EQ(Run("-multiuser-server").exit_code, 2);
+  EXPECT_THAT(Answer("help"), AllOf(HasSubstr("get_server_list"), HasSubstr("lspart")));
   const ProgramOutcome alone = RunMps(folder_ / "nobody.sock", "-d");
   EXPECT_EQ(alone.exit_code, 3);
   EXPECT_THAT(alone.output, HasSubstr("this program starts no server"));
@@ -281,8 +318,8 @@ TEST(MpsControlOfGpus, PartitionsAreWhatClassesWereGiven) {
                                  std::to_string(limit.at("asked").get<int>()),
                                  std::to_string(limit.at("granted").get<int>())));
   const std::string by_uuid = device.at("uuid");
-  EXPECT_THAT(RunMps(gpu.socket(), "get_default_device_pinned_mem_limit " + by_uuid).output,
-              HasSubstr("rule of the configuration"));
+  EXPECT_EQ(RunMps(gpu.socket(), "get_default_device_pinned_mem_limit " + by_uuid).output,
+            std::to_string(device.at("memory_bytes").get<std::uint64_t>() >> 20U) + "M\n");
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ class ManualPages(unittest.TestCase):
     def test_every_command_of_mps_is_in_the_page(self):
         told = subprocess.run([BIN / "gpushared-mps-control", "--help"], capture_output=True, text=True, check=True).stdout
         commands = re.findall(r"^  ([a-z]\w+)", told, re.MULTILINE)
-        self.assertEqual(len(commands), 22)
+        self.assertEqual(len(commands), 23)
         for command in commands:
             self.assertRegex(page("gpushared-mps-control.1"), rf"\*{command}\*", command)
 

@@ -123,6 +123,7 @@ const std::vector<Control::Command>& Control::Commands() {
       {"device_query", "[PID] [--csv]", 0, 2, &Control::DeviceQuery},
       {"sm_partition", "add|rm DEVICE CHUNKS|PARTITION", 3, 3, &Control::Partition},
       {"lspart", "", 0, 0, &Control::Partitions},
+      {"help", "", 0, 0, &Control::ShowHelp},
   };
   return kCommands;
 }
@@ -139,8 +140,7 @@ std::string Control::Help() {
 Result<Answer> Control::Do(const std::vector<std::string>& words) const {
   const auto found = std::ranges::find(Commands(), words.front(), &Command::name);
   if (found == Commands().end()) {
-    return Refused("command '" + words.front() +
-                   "' refused: there is none of this name; see --help");
+    return Refused("command '" + words.front() + "' refused: there is none of this name; see help");
   }
   const std::size_t given = words.size() - 1;
   if (given < found->least || given > found->most) {
@@ -149,6 +149,8 @@ Result<Answer> Control::Do(const std::vector<std::string>& words) const {
   }
   return (this->*found->carry_out)(Arguments(words.begin() + 1, words.end()));
 }
+
+Result<Answer> Control::ShowHelp(const Arguments&) const { return Answer{.text = Help()}; }
 
 Result<json> Control::Ask(const ipc::Admin& question) const {
   return admin::Ask(socket_, question);

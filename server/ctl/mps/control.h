@@ -56,6 +56,11 @@ class Control {
 
   Result<Answer> ServerList(const Arguments& arguments) const;
   Result<Answer> ServerStatus(const Arguments& arguments) const;
+  // What the server has set for clients that connect later.
+  Result<nlohmann::json> NewClients() const;
+  Result<Answer> SetNewClients(const std::string& command, const std::string& terms) const;
+  Result<nlohmann::json> ClientsAt(const nlohmann::json& server) const;
+
   Result<Answer> StartServer(const Arguments& arguments) const;
   Result<Answer> ShutDownServer(const Arguments& arguments) const;
   Result<Answer> Quit(const Arguments& arguments) const;
@@ -74,6 +79,7 @@ class Control {
   Result<Answer> SetPriority(const Arguments& arguments) const;
   Result<Answer> GetPriority(const Arguments& arguments) const;
   Result<Answer> DeviceQuery(const Arguments& arguments) const;
+  Result<Answer> ShowHelp(const Arguments& arguments) const;
   Result<Answer> Partition(const Arguments& arguments) const;
   Result<Answer> Partitions(const Arguments& arguments) const;
 

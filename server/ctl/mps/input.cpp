@@ -2,6 +2,7 @@
 #include "server/ctl/mps/input.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace gpushared::server::mps {
@@ -74,10 +75,15 @@ Result<double> Percentage(std::string_view word) {
 }
 
 Result<std::uint64_t> MemoryLimit(std::string_view word) {
-  const char unit = word.empty() ? '\0' : word.back();
+  // "2G", and as people write it: "2g", "2GB".
+  std::string_view number = word;
+  if (number.ends_with('B')) number.remove_suffix(1);
+  const char unit =
+      number.empty() ? '\0'
+                     : static_cast<char>(std::toupper(static_cast<unsigned char>(number.back())));
+  if (!number.empty()) number.remove_suffix(1);
   const std::uint64_t per_gib = unit == 'M' ? 1024 : 1;
-  const Result<std::uint64_t> count = Number(word.substr(0, word.size() - (word.empty() ? 0 : 1)),
-                                             "memory limit", 1, kMemoryMax * per_gib);
+  const Result<std::uint64_t> count = Number(number, "memory limit", 1, kMemoryMax * per_gib);
   if ((unit != 'G' && unit != 'M') || !count.ok()) {
     return Refused("memory limit", word,
                    "a number and G or M, at most " + std::to_string(kMemoryMax) + "G");

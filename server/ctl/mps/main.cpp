@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ipc/socket_path.h"
+#include "ipc/wire/bytes.h"
 #include "server/admin/ask.h"
 #include "server/ctl/mps/control.h"
 #include "server/ctl/mps/input.h"
@@ -30,7 +31,8 @@ void Say(const std::string& what) { std::fprintf(stderr, "%s: %s\n", kName, what
 
 int Complain(const Status& why) {
   const bool nobody = admin::NobodyAnswers(why);
-  Say((nobody ? "no gpushared server answers: " : "") + why.message());
+  // A server's words, which may quote a client's.
+  Say((nobody ? "no gpushared server answers: " : "") + ipc::PrintableText(why.message()));
   return nobody ? kNoServer : kRefused;
 }
 
@@ -42,7 +44,7 @@ int Usage() {
       "read from stdin. A server's PID is that of a device's worker. Percentages are of device "
       "time.\n"
       "\n%s\n"
-      "  -d          a server must be there already; it says where not\n"
+      "  -d, -f      a server must be there already; it says where not\n"
       "  -v          the version\n"
       "  --socket    the server's socket (default: the usual places)\n"
       "\nExit codes: 0 done; 1 a command was refused; 2 the command line makes no sense; 3 no "
@@ -79,14 +81,15 @@ int DoLines(const Control& control) {
 }
 
 // Scripts start MPS with it; here the machine starts the server.
-int SeeWhetherItRuns(const std::string& socket) {
+int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
   const Result<Answer> servers = Control(socket).Do({"get_server_list"});
   if (servers.ok()) {
-    Say("-d: nothing to do, a server answers at " + socket);
+    Say(option + ": nothing to do, a server answers at " + socket);
     return kDone;
   }
   const int code = Complain(servers.status());
-  Say("-d refused: this program starts no server; systemctl start gpushared does, or gpushared");
+  Say(option +
+      " refused: this program starts no server; systemctl start gpushared does, or gpushared");
   return code;
 }
 
@@ -106,8 +109,16 @@ int Main(std::span<char* const> given) {
       return kDone;
     }
   }
-  if (first.starts_with('-') && (first != "-d" || arguments.size() > 1)) {
-    Say("option '" + first + "' refused: allowed are --socket PATH, and -d, -h or -v alone");
+  // As MPS is started; one server serves all users in any case.
+  const auto starts = [](const std::string& each) {
+    return each == "-d" || each == "-f" || each == "-multiuser-server";
+  };
+  const auto wrong = std::ranges::find_if_not(arguments, starts);
+  const bool is_start = wrong == arguments.end() && first != "-multiuser-server" && !first.empty();
+  if (first.starts_with('-') && !is_start) {
+    Say("option '" + (wrong == arguments.end() ? first : *wrong) +
+        "' refused: allowed are --socket PATH, -d or -f with -multiuser-server, and -h or -v "
+        "alone");
     return kUsage;
   }
   const Result<std::string> socket = ipc::ClientSocketPath(asked);
@@ -115,7 +126,7 @@ int Main(std::span<char* const> given) {
     Say("no gpushared server answers: " + socket.status().message());
     return kNoServer;
   }
-  if (first == "-d") return SeeWhetherItRuns(*socket);
+  if (is_start) return SeeWhetherItRuns(first, *socket);
   const Control control(*socket);
   if (arguments.empty()) return DoLines(control);
   std::string line;
