@@ -20,6 +20,12 @@ bool AnyNull(Pointer... pointers) {
   return ((pointers == nullptr) || ...);
 }
 
+// A handle by another of its types: CUfunction and CUkernel, CUmodule and CUlibrary are one here.
+template <typename To, typename From>
+To As(From handle) {
+  return reinterpret_cast<To>(handle);
+}
+
 // ---- driver_calls.cpp
 Code Init(unsigned flags);
 Code DriverGetVersion(int* version);

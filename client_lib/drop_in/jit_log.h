@@ -45,7 +45,7 @@ class JitLog {
         case JitOption::kErrorLogBytes:
           error_.Size(number, &values[i]);
           break;
-        case kWallTime:
+        case JitOption::kWallTime:
           wall_time_ = &values[i];
           break;
         default:
@@ -85,7 +85,6 @@ class JitLog {
       *written = reinterpret_cast<void*>(static_cast<std::uintptr_t>(length));
     }
   };
-  static constexpr JitOption kWallTime{2};  // CU_JIT_WALL_TIME.
   Buffer info_, error_;
   void** wall_time_ = nullptr;  // Where the program has its option's value.
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

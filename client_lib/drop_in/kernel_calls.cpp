@@ -19,11 +19,6 @@ bool IsAttribute(int attribute) { return attribute >= 0 && attribute < CudaKerne
 // Attributes that a program may set; the others are facts.
 bool IsSettable(int attribute) { return attribute >= 8 && IsAttribute(attribute); }
 
-template <typename To, typename From>
-To As(From handle) {
-  return reinterpret_cast<To>(handle);
-}
-
 // Runs `use` with the kernel behind the handle.
 template <typename Use>
 Code WithKernel(FunctionHandle handle, const Use& use) {

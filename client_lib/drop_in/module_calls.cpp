@@ -23,11 +23,6 @@
 namespace gpushared::drop_in {
 namespace {
 
-template <typename To, typename From>
-To As(From handle) {
-  return reinterpret_cast<To>(handle);
-}
-
 // Whether the image's PTX is of a version of PTX that nobody knows yet, which has a number of its
 // own.
 bool HasUnknownVersion(std::span<const std::byte> image) {

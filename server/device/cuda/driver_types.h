@@ -219,6 +219,7 @@ inline constexpr unsigned kSplitIgnoreCoscheduling = 0x1;
 
 enum class JitOption : int {
   kMaxRegisters = 0,
+  kWallTime = 2,
   kInfoLogBuffer = 3,
   kInfoLogBytes = 4,
   kErrorLogBuffer = 5,
