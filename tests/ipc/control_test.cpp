@@ -101,8 +101,15 @@ RosterSession GoodRow() {
 ModuleLoaded GoodModule() {
   ModuleLoaded loaded;
   loaded.module = 4;
-  loaded.kernels.push_back(
-      {"gemm", "", 24, 4096, 1024, {{0, 8}, {8, 8}, {16, 8}}, {32, 16, 64, 8192, 75, 80}});
+  loaded.kernels.push_back({"gemm",
+                            "",
+                            24,
+                            4096,
+                            1024,
+                            {64, 2, 1},
+                            {2, 1, 1},
+                            {{0, 8}, {8, 8}, {16, 8}},
+                            {32, 16, 64, 8192, 75, 80}});
   loaded.kernels.push_back({"odd", "tex.2d (line 7)", 0, 0, 256, {}, {}});
   loaded.variables.push_back({"counter", 0x7000, 4, VariableSpace::kGlobal});
   loaded.variables.push_back({"table", 0x7010, 64, VariableSpace::kConstant});
@@ -151,8 +158,8 @@ void ExpectExactLength(const Bytes& good) {
 
 std::vector<FieldCase> HelloCases() {
   return {
-      {"version", 8, "protocol version 8, this side speaks version 9"},
-      {"version", 10, "protocol version 10, this side speaks version 9"},
+      {"version", 9, "protocol version 9, this side speaks version 10"},
+      {"version", 11, "protocol version 11, this side speaks version 10"},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
       {"client_class", 255, ""},
       {"client_class", 254, "class is 254, allowed 0 to 2"},
@@ -200,11 +207,11 @@ TEST(Handshake, WhatHelloDoesNotSayStaysUnsaid) {
 TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
   for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{4096}}) {
     Bytes payload(bytes, std::byte{0xff});
-    const std::uint32_t version = 10;
+    const std::uint32_t version = 11;
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 10, this side speaks version 9"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 11, this side speaks version 10"));
   }
 }
 
@@ -261,7 +268,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome, WelcomeWire>(
       good,
       {
-          {"version", 10, "protocol version 10"},
+          {"version", 11, "protocol version 11"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
@@ -304,7 +311,7 @@ TEST(Handshake, WelcomeComesBack) {
 
 TEST(DeviceListMessage, EveryFieldIsBounded) {
   ExpectCases<ListDevices, ListDevicesWire>(
-      Encode(ListDevices{}), {{"version", 5, "protocol version 5, this side speaks version 9"}});
+      Encode(ListDevices{}), {{"version", 5, "protocol version 5, this side speaks version 10"}});
   const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
   ExpectExactLength<DeviceList>(good);
   ExpectCases<DeviceList, DeviceListWire>(good, {{"devices", 65, "devices is 65, allowed 0 to 64"},
@@ -333,7 +340,7 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   set.weight = 2;
   ExpectCases<Admin, AdminWire>(Encode(set),
                                 {
-                                    {"version", 10, "protocol version 10"},
+                                    {"version", 11, "protocol version 11"},
                                     {"verb", 0, "verb is 0, allowed 1 to 13"},
                                     {"verb", 14, "verb is 14, allowed 1 to 13"},
                                     {"verb", 1, "class is given with a verb that takes none"},
@@ -398,7 +405,7 @@ TEST(AdminMessage, BoundsOfNewClientsAreTermsAlone) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 10, "protocol version 10"},
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 11, "protocol version 11"},
                                              {"session", 0, "session is 0, allowed 1 to"}});
   ExpectCases<MakeImage, MakeImageWire>(
       Encode(MakeImage{100}), {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
@@ -503,6 +510,16 @@ TEST(ServerMessages, PrintedTextIsBounded) {
   EXPECT_EQ(Decode<Printed>(Encode(large))->text.size(), kPrintedTextBytesMax);
 }
 
+TEST(ServerMessages, KernelsRequireNoExtentOfZero) {
+  for (const bool is_block : {true, false}) {
+    ModuleLoaded module = GoodModule();
+    (is_block ? module.kernels[0].required_block : module.kernels[0].required_cluster) = {2, 0, 1};
+    const Result<Bytes> payload = Encode(module);
+    ASSERT_TRUE(payload.ok());
+    EXPECT_FALSE(Decode<ModuleLoaded>(*payload).ok());
+  }
+}
+
 TEST(ServerMessages, ModuleListComesBack) {
   const Result<Bytes> payload = Encode(GoodModule());
   ASSERT_TRUE(payload.ok());
@@ -510,6 +527,8 @@ TEST(ServerMessages, ModuleListComesBack) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   ASSERT_EQ(loaded->kernels.size(), 2u);
   EXPECT_EQ(loaded->kernels[0].name, "gemm");
+  EXPECT_EQ(loaded->kernels[0].required_block, (std::array<std::uint32_t, 3>{64, 2, 1}));
+  EXPECT_EQ(loaded->kernels[0].required_cluster, (std::array<std::uint32_t, 3>{2, 1, 1}));
   EXPECT_EQ(loaded->kernels[0].parameters.size(), 3u);
   EXPECT_EQ(loaded->kernels[0].parameters[2].offset, 16u);
   EXPECT_EQ(loaded->kernels[1].unsupported, "tex.2d (line 7)");
@@ -605,7 +624,7 @@ TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
-                                {{"version", 10, "protocol version 10"}, AnyValue("generation")},
+                                {{"version", 11, "protocol version 11"}, AnyValue("generation")},
                                 {"device"});
   ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
                                                  DeviceCases());

@@ -61,6 +61,27 @@ TEST(LaunchLimits, ProductsAndSumsThatWrapDoNotFit) {
             Of::kShared);
 }
 
+TEST(LaunchLimits, RequiredBlockAndClusterAreExactAlongEachAxis) {
+  LaunchLimits limits = kLimits;
+  limits.required_block = {32, 2, 1};
+  limits.required_cluster = {2, 1, 1};
+  LaunchExtents launch = {.grid = {4, 1, 1}, .block = {32, 2, 1}};
+  EXPECT_TRUE(CheckLaunchLimits(launch, limits).ok()) << "no cluster is said";
+  launch.cluster = {2, 1, 1};
+  EXPECT_TRUE(CheckLaunchLimits(launch, limits).ok());
+  launch.cluster = {1, 2, 1};
+  EXPECT_EQ(CheckLaunchLimits(launch, limits).of, Of::kCluster);
+  launch.block = {64, 1, 1};
+  const LaunchExcess excess = CheckLaunchLimits(launch, limits);
+  EXPECT_EQ(excess.of, Of::kExactBlock);
+  EXPECT_EQ(excess.Sentence("k", "cpu:0"),
+            "launch refused: kernel 'k' asks for 64 threads per block along x, it was compiled for "
+            "exactly 32 (.reqntid)");
+  launch.cluster = {};
+  launch.block = {32, 2, 2};
+  EXPECT_EQ(CheckLaunchLimits(launch, limits).axis, 2);
+}
+
 TEST(LaunchLimits, EachExcessIsASentenceWithWhatWasAskedAndWhatIsAllowed) {
   const auto sentence = [](const LaunchExtents& launch) {
     return CheckLaunchLimits(launch, kLimits).Sentence("k", "cpu:0");
