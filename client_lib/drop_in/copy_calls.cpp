@@ -73,8 +73,9 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   if (!bytes) return Code::kInvalidValue;
   if (extent.height > 1 && side.pitch_bytes < extent.width_bytes) return Code::kInvalidValue;
   if (!extent.is_flat() && !side.is_array) {
+    // 0: the device does not say.
     const auto most = AttributeOf(session.client().device(), Attribute::kPitchBytesMax);
-    if (side.pitch_bytes > static_cast<std::size_t>(most)) {
+    if (most != 0 && side.pitch_bytes > static_cast<std::size_t>(most)) {
       return Refuse(Code::kInvalidValue, "copy refused: pitch of " +
                                              std::to_string(side.pitch_bytes) +
                                              " bytes, the device allows " + std::to_string(most));

@@ -7,6 +7,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
 #include "client_lib/drop_in/stream_scope.h"
 
@@ -67,22 +68,14 @@ Copy3d OrdinaryOf(const PeerCopy3d& peer) {
           .depth = peer.depth};
 }
 
-// What a copy leaves out, so that its pieces are laid out as the whole. kInvalidValue where rows or
-// slices would overlap.
-Code FillIn(Copy3d& copy) {
+// What a copy leaves out, so that its pieces are laid out as the whole.
+void FillIn(Copy3d& copy) {
   for (std::size_t* const pitch : {&copy.source_pitch, &copy.destination_pitch}) {
     if (*pitch == 0) *pitch = copy.width_bytes;
   }
   for (std::size_t* const height : {&copy.source_height, &copy.destination_height}) {
     if (*height == 0) *height = copy.height;
   }
-  const auto is_sound = [&](int type, std::size_t pitch, std::size_t height) {
-    return type == kMemoryTypeArray || (pitch >= copy.width_bytes && height >= copy.height);
-  };
-  return is_sound(copy.source_type, copy.source_pitch, copy.source_height) &&
-                 is_sound(copy.destination_type, copy.destination_pitch, copy.destination_height)
-             ? Code::kSuccess
-             : Code::kInvalidValue;
 }
 
 // A part of a copy: rows of one slice, or a part of one row.
@@ -90,6 +83,22 @@ struct Piece {
   std::size_t slice = 0, row = 0, column_bytes = 0;
   std::size_t rows = 0, width_bytes = 0;
 };
+
+// Rows of memory are counted from its begin: a height that is given holds all rows of a copy, and
+// that of the whole holds none of a piece in a later slice. Arrays have slices of their own.
+// kInvalidValue when a number overflows.
+Code PlaceRows(int type, const Piece& piece, std::size_t& y, std::size_t& z, std::size_t& height) {
+  std::size_t rows = 0;
+  if (__builtin_add_overflow(z, piece.slice, &z) || __builtin_add_overflow(y, piece.row, &y)) {
+    return Code::kInvalidValue;
+  }
+  if (type == kMemoryTypeArray) return Code::kSuccess;
+  if (__builtin_mul_overflow(z, height, &rows) || __builtin_add_overflow(y, rows, &y)) {
+    return Code::kInvalidValue;
+  }
+  z = height = 0;
+  return Code::kSuccess;
+}
 
 // One piece through `room`, which holds it.
 Code CopyThrough(std::vector<char>& room, const Copy3d& whole, const Piece& piece, ContextHandle to,
@@ -101,23 +110,26 @@ Code CopyThrough(std::vector<char>& room, const Copy3d& whole, const Piece& piec
     side->depth = 1;
   }
   read.source_x_bytes += piece.column_bytes;
-  read.source_y += piece.row;
-  read.source_z += piece.slice;
+  Code code = PlaceRows(read.source_type, piece, read.source_y, read.source_z, read.source_height);
+  if (code != Code::kSuccess) return code;
   read.destination_type = kMemoryTypeHost;
   read.destination_host = room.data();
   read.destination_x_bytes = read.destination_y = read.destination_z = 0;
   read.destination_pitch = piece.width_bytes;
+  read.destination_height = 0;
   write.destination_x_bytes += piece.column_bytes;
-  write.destination_y += piece.row;
-  write.destination_z += piece.slice;
+  code = PlaceRows(write.destination_type, piece, write.destination_y, write.destination_z,
+                   write.destination_height);
+  if (code != Code::kSuccess) return code;
   write.source_type = kMemoryTypeHost;
   write.source_host = room.data();
   write.source_x_bytes = write.source_y = write.source_z = 0;
   write.source_pitch = piece.width_bytes;
+  write.source_height = 0;
   {
     const ContextScope scope(from);
     if (scope.code() != Code::kSuccess) return scope.code();
-    if (const Code code = Memcpy3d(&read); code != Code::kSuccess) return code;
+    if (code = Memcpy3d(&read); code != Code::kSuccess) return code;
   }
   const ContextScope scope(to);
   return scope.code() == Code::kSuccess ? Memcpy3d(&write) : scope.code();
@@ -126,7 +138,8 @@ Code CopyThrough(std::vector<char>& room, const Copy3d& whole, const Piece& piec
 // Waits for both devices, and for the copy itself.
 Code CopyAcross(Copy3d copy, ContextHandle to, ContextHandle from) {
   if (copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) return Code::kSuccess;
-  if (const Code code = FillIn(copy); code != Code::kSuccess) return code;
+  if (const Code code = CheckShape(copy); code != Code::kSuccess) return code;
+  FillIn(copy);
   const std::size_t width_most = std::min(copy.width_bytes, kPieceBytes);
   const std::size_t rows_most = kPieceBytes / width_most;
   std::vector<char> room(width_most * std::min(rows_most, copy.height));

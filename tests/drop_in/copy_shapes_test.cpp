@@ -2,6 +2,7 @@
 // Shapes of copies and fills that CUDA's header forbids, by each call that takes one.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +14,13 @@
 
 namespace gpushared {
 namespace {
+
+// A number that the enumeration does not have, as a program in C passes it.
+CUmemorytype TypeOf(int number) {
+  CUmemorytype type{};
+  std::memcpy(&type, &number, sizeof number);
+  return type;
+}
 
 // 4 rows of 32 bytes on either side, in slices of 8 rows of 64 bytes.
 class CopyShapesTest : public testing::DropInServerCase {
@@ -127,9 +135,9 @@ TEST_F(CopyShapesTest, LevelsAndMemoryTypesAreThoseOfTheHeader) {
   ExpectBox(
       kWrong, [](auto& it) { it.dstLOD = 1; }, "destination level");
   ExpectBox(
-      kWrong, [](auto& it) { it.srcMemoryType = static_cast<CUmemorytype>(9); }, "type 9");
+      kWrong, [](auto& it) { it.srcMemoryType = TypeOf(9); }, "type 9");
   ExpectBox(
-      kWrong, [](auto& it) { it.dstMemoryType = static_cast<CUmemorytype>(0); }, "type 0");
+      kWrong, [](auto& it) { it.dstMemoryType = TypeOf(0); }, "type 0");
 }
 
 TEST_F(CopyShapesTest, EmptyCopiesAreNotJudged) {

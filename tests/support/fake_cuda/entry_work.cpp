@@ -300,6 +300,14 @@ Code cuMemcpyDtoDAsync_v2(DeviceAddress to, DeviceAddress from, std::size_t byte
 }
 
 Code cuMemcpy2DAsync_v2(const Copy2d* copy, Stream stream) {
+  // By cuda.h a pitch that is specified holds a row and the bytes in front of it.
+  const auto holds = [&](std::size_t pitch, std::size_t x_bytes) {
+    return pitch == 0 || (copy->width_bytes <= pitch && x_bytes <= pitch - copy->width_bytes);
+  };
+  if (!holds(copy->source_pitch, copy->source_x_bytes) ||
+      !holds(copy->destination_pitch, copy->destination_x_bytes)) {
+    return Code::kInvalidValue;
+  }
   Side from = copy->source_type == MemoryType::kHost
                   ? OnHost(copy->source_host, copy->source_pitch)
                   : OnDevice(copy->source_device, copy->source_pitch);
