@@ -7,6 +7,7 @@
 
 #include "server/device/memory_budget.h"
 #include "server/device/module_passes.h"
+#include "server/device/shown_name.h"
 #include "server/executor/decode.h"
 #include "server/executor/flat_code.h"
 #include "server/ptx/analysis/type_check.h"
@@ -32,6 +33,26 @@ Status CheckText(const ptx::Module& module) {
   return status.ok() ? ptx::CheckTypes(module) : status;
 }
 
+// What ptxas gives a kernel for its own: more shared memory is dynamic, and constants have a window
+// of 64 KiB on every architecture.
+constexpr std::uint32_t kStaticSharedBytesMax = 48 << 10;
+constexpr std::uint32_t kConstantBytesMax = 64 << 10;
+
+Status CheckSizes(const KernelInfo& kernel) {
+  const auto refused = [&](const char* what, std::uint32_t bytes, std::uint32_t most) {
+    return Status(StatusCode::kInvalidArgument,
+                  "kernel '" + ShownName(kernel.name) + "' uses too much " + what + ": " +
+                      std::to_string(bytes) + " bytes, allowed are " + std::to_string(most));
+  };
+  if (kernel.static_shared_bytes > kStaticSharedBytesMax) {
+    return refused("static shared memory", kernel.static_shared_bytes, kStaticSharedBytesMax);
+  }
+  if (kernel.constant_bytes > kConstantBytesMax) {
+    return refused("constant memory", kernel.constant_bytes, kConstantBytesMax);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
@@ -52,13 +73,16 @@ Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
   PutContents(parts, to);
   PutVariables(VariablesOf(*module), parts, to);
   // One after the other, so that no more than one is in memory.
+  Status sizes;
   Status decoded =
       executor::DecodeKernels(*module, *layout, 0, executor::BestFlavour(),
                               [&](std::unique_ptr<const executor::Program> program) {
+                                if (sizes.ok()) sizes = CheckSizes(program->info());
                                 to.Put(std::uint32_t{1});
                                 executor::PutProgram(*program, executor::BestFlavour(), to);
                               });
   if (!decoded.ok()) return decoded;
+  if (!sizes.ok()) return sizes;
   to.Put(std::uint32_t{0});
   return {};
 }

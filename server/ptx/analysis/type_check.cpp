@@ -139,7 +139,9 @@ class FunctionCheck {
 
   void CheckBarrier(const Instruction& bar) {
     const std::size_t first = bar.Has("red") ? 1 : 0;
-    if (bar.operands.size() <= first || bar.Has("cluster")) return;
+    // Of a warp: a mask. Of a cluster: nothing.
+    const bool is_of_blocks = !bar.Has("warp") && !bar.Has("cluster");
+    if (bar.operands.size() <= first || !is_of_blocks) return;
     const Operand& number = bar.operands[first];
     if (number.kind == Operand::Kind::kInteger &&
         (number.integer < 0 || number.integer >= kBarriers)) {
@@ -305,7 +307,7 @@ class FunctionCheck {
       case Kind::kHalfPair:
         return given.kind == Kind::kBits || given.kind == Kind::kHalfPair;
       case Kind::kBrainFloat:
-        return given.kind != Kind::kFloat;
+        return given.kind == Kind::kBits;
     }
     return true;
   }
@@ -355,8 +357,14 @@ class FunctionCheck {
     } else if (vector.elements.size() != ValuesOf(instruction)) {
       return false;
     }
+    std::optional<std::uint8_t> bytes;  // Of all registers alike.
     return std::ranges::all_of(vector.elements, [&](const Operand& each) {
       if (each.kind != Operand::Kind::kName) return true;
+      const std::optional<Meaning> meaning = Find(each.text);
+      if (meaning && meaning->of == Meaning::Of::kRegister) {
+        if (bytes.value_or(meaning->type.bytes) != meaning->type.bytes) return false;
+        bytes = meaning->type.bytes;
+      }
       return FitsName(instruction, each, element, is_loose, /*in_vector=*/true);
     });
   }
