@@ -89,14 +89,16 @@ Code Complete(CudaLink::Parts& link) {
   }
 }
 
+Code CheckLinkOptions(unsigned count, const JitOption* options, void* const* values) {
+  if (count != 0 && AnyNull(options, values)) return Code::kInvalidValue;
+  return CheckJitOptions(JitUse::kLink, count, options, values);
+}
+
 }  // namespace
 
 Code LinkCreate(unsigned option_count, JitOption* options, void** values, LinkHandle* handle) {
-  if (AnyNull(handle) || (option_count != 0 && AnyNull(options, values))) {
-    return Code::kInvalidValue;
-  }
-  if (const Code code = CheckJitOptions(JitUse::kLink, option_count, options, values);
-      code != Code::kSuccess) {
+  if (AnyNull(handle)) return Code::kInvalidValue;
+  if (const Code code = CheckLinkOptions(option_count, options, values); code != Code::kSuccess) {
     return code;
   }
   Driver& driver = Driver::Get();
@@ -112,15 +114,22 @@ Code LinkCreate(unsigned option_count, JitOption* options, void** values, LinkHa
 }
 
 Code LinkAddData(LinkHandle handle, int type, void* data, std::size_t bytes, const char* name,
-                 unsigned, JitOption*, void**) {
+                 unsigned option_count, JitOption* options, void** values) {
   if (AnyNull(data) || bytes == 0) return Code::kInvalidValue;
+  if (const Code code = CheckLinkOptions(option_count, options, values); code != Code::kSuccess) {
+    return code;
+  }
   return WithLink(handle, [&](CudaLink::Parts& link) {
     return Add(link, type, name, {static_cast<const char*>(data), bytes});
   });
 }
 
-Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned, JitOption*, void**) {
+Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned option_count,
+                 JitOption* options, void** values) {
   if (AnyNull(path)) return Code::kInvalidValue;
+  if (const Code code = CheckLinkOptions(option_count, options, values); code != Code::kSuccess) {
+    return code;
+  }
   return WithLink(handle, [&](CudaLink::Parts& link) {
     const Result<std::string> bytes = ReadLinkInput(path);
     if (bytes.ok()) return Add(link, type, path, *bytes);

@@ -3,12 +3,14 @@
 // object, so a library's handle serves as its module's.
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "client_lib/drop_in/calls.h"
@@ -103,7 +105,10 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
 Code ReadImage(const char* path, std::vector<char>& image) {
   if (AnyNull(path)) return Code::kInvalidValue;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Refuse(kFileNotFound, std::string("cannot read ") + path);
+  std::error_code failed;
+  if (!file || std::filesystem::is_directory(path, failed)) {
+    return Refuse(kFileNotFound, std::string("cannot read ") + path);
+  }
   image.assign(std::istreambuf_iterator<char>(file), {});
   image.push_back('\0');
   return Code::kSuccess;

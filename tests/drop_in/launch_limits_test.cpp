@@ -24,6 +24,7 @@ constexpr char kLimitedKernels[] = R"(
 .visible .entry most() .maxntid 16, 2, 2 .minnctapersm 2 { ret; }
 .visible .entry clustered() .reqnctapercluster 1, 1, 1 { ret; }
 .visible .entry pairs() .reqnctapercluster 2 { ret; }
+.visible .entry plain() { ret; }
 .visible .entry dynamic_only() { st.shared.u32 [dynamic], 1; ret; }
 .visible .entry both_shared() {
   .shared .align 4 .b8 fixed[40000];
@@ -133,21 +134,20 @@ TEST_F(LaunchLimitsTest, CooperativeGridFitsOntoTheDevice) {
             CUDA_SUCCESS);
   for (const auto& [threads, shared] : {std::pair{256U, 0U}, {1024U, 0U}, {32U, 40U << 10}}) {
     int blocks = 0;
-    ASSERT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Limited("dynamic_only"),
+    ASSERT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Limited("plain"),
                                                           static_cast<int>(threads), shared),
               CUDA_SUCCESS);
     const auto most = static_cast<unsigned>(blocks * multiprocessors);
     const auto launch = [&, threads = threads, shared = shared](unsigned grid_x, unsigned grid_y) {
-      return cuLaunchCooperativeKernel(Limited("dynamic_only"), grid_x, grid_y, 1, threads, 1, 1,
-                                       shared, nullptr, nullptr);
+      return cuLaunchCooperativeKernel(Limited("plain"), grid_x, grid_y, 1, threads, 1, 1, shared,
+                                       nullptr, nullptr);
     };
     EXPECT_EQ(launch(most, 1), CUDA_SUCCESS);
     EXPECT_EQ(launch(most + 1, 1), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     EXPECT_EQ(launch(1, most + 1), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   }
-  EXPECT_EQ(
-      cuLaunchCooperativeKernel(Limited("dynamic_only"), 1, 1, 1, 1025, 1, 1, 0, nullptr, nullptr),
-      CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuLaunchCooperativeKernel(Limited("plain"), 1, 1, 1, 1025, 1, 1, 0, nullptr, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
