@@ -257,7 +257,7 @@ TEST_F(MpsControl, OtherCommandsAndOptionsAreRefusedByName) {
   EXPECT_THAT(Run("-S").output, HasSubstr("option '-S' refused"));
   EXPECT_THAT(Run("-d -S").output, HasSubstr("option '-S' refused"));
   EXPECT_EQ(Run("-df").exit_code, 2);
-  for (const char* start : {"-d", "-f", "-d -multiuser-server"}) {
+  for (const char* start : {"-d", "-f", "-d -multiuser-server", "-multiuser-server -d"}) {
     EXPECT_THAT(Answer(start), HasSubstr("nothing to do, a server answers")) << start;
   }
   EXPECT_EQ(Run("-multiuser-server").exit_code, 2);

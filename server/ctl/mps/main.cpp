@@ -114,7 +114,9 @@ int Main(std::span<char* const> given) {
     return each == "-d" || each == "-f" || each == "-multiuser-server";
   };
   const auto wrong = std::ranges::find_if_not(arguments, starts);
-  const bool is_start = wrong == arguments.end() && first != "-multiuser-server" && !first.empty();
+  const auto start = std::ranges::find_if(
+      arguments, [](const std::string& each) { return each == "-d" || each == "-f"; });
+  const bool is_start = wrong == arguments.end() && start != arguments.end();
   if (first.starts_with('-') && !is_start) {
     Say("option '" + (wrong == arguments.end() ? first : *wrong) +
         "' refused: allowed are --socket PATH, -d or -f with -multiuser-server, and -h or -v "
@@ -126,7 +128,7 @@ int Main(std::span<char* const> given) {
     Say("no gpushared server answers: " + socket.status().message());
     return kNoServer;
   }
-  if (is_start) return SeeWhetherItRuns(first, *socket);
+  if (is_start) return SeeWhetherItRuns(*start, *socket);
   const Control control(*socket);
   if (arguments.empty()) return DoLines(control);
   std::string line;
