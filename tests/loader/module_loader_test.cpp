@@ -172,7 +172,8 @@ TEST_F(ModuleLoaderTest, SmallModulesWaitForNoLargerOnes) {
 TEST_F(ModuleLoaderTest, ASmallImageBeyondTheLimitsOfItsLaneGoesToTheNext) {
   const std::string text = Costly(300);
   ASSERT_LE(text.size(), options_.small_image_bytes_max);
-  options_.small.output_bytes = options_.quick.output_bytes = 4096;
+  for (auto* const lane : {&options_.small, &options_.quick, &options_.medium})
+    lane->output_bytes = 4096;
   Start();
   EXPECT_TRUE(Load(text).get().ok());
   options_.costly.output_bytes = 4096;
@@ -213,7 +214,7 @@ TEST_F(ModuleLoaderTest, WhatDoesNotParseIsRefusedWithItsLine) {
 }
 
 TEST_F(ModuleLoaderTest, WhatTakesTooLongIsRefused) {
-  options_.quick.time = milliseconds(10);
+  options_.quick.time = options_.medium.time = milliseconds(10);
   options_.costly.time = milliseconds(100);
   Start();
   const Loaded loaded = Load(Costly(400'000)).get();
@@ -234,7 +235,7 @@ TEST_F(ModuleLoaderTest, WhatTakesTooMuchMemoryIsRefused) {
 }
 
 TEST_F(ModuleLoaderTest, WhatIsTooLargeDecodedIsRefused) {
-  options_.quick.output_bytes = 16 << 10;
+  options_.quick.output_bytes = options_.medium.output_bytes = 16 << 10;
   options_.costly.output_bytes = 1 << 20;
   Start();
   const Loaded loaded = Load(Costly(20'000)).get();

@@ -59,17 +59,22 @@ ipc::DeviceDescription FakeDevice() {
           .block_max = {512, 512, 64},
           .grid_max = {1 << 20, 65535, 65535},
           .shared_bytes_per_block_max = 48 * 1024,
-          // CUDA's limits of textures in one to three dimensions, of memory without and with rows.
+          // Textures of one to three dimensions, the threads of a multiprocessor, textures of one
+          // dimension and of rows; shared memory, registers and blocks of a multiprocessor.
           .attributes = {{21, 4096},
                          {22, 4096},
                          {23, 4096},
                          {24, 256},
                          {25, 256},
                          {26, 256},
+                         {39, 2048},
                          {69, 4096},
                          {70, 4096},
                          {71, 4096},
-                         {72, 65536}}};
+                         {72, 65536},
+                         {81, 64 * 1024},
+                         {82, 65536},
+                         {106, 16}}};
 }
 
 struct Failure {

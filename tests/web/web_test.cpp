@@ -206,11 +206,11 @@ json BodyOf(const std::string& answer) {
 TEST(Web, TheApiSaysWhatGpusharedctlSays) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
   WebProcess web(server.socket());
-  Result<Client> client = Client::Connect({.name = "<b>\u202e", .socket = server.socket()});
+  Result<Client> client = Client::Connect({.name = "<b>\u65e5", .socket = server.socket()});
   ASSERT_TRUE(client.ok()) << client.status().ToString();
   ASSERT_TRUE(Eventually([&] { return BodyOf(web.Get("/api/ps"))["clients"].size() == 1; }));
   const json ps = BodyOf(web.Get("/api/ps"));
-  EXPECT_EQ(ps["clients"][0]["name"], "<b>\u202e");
+  EXPECT_EQ(ps["clients"][0]["name"], "<b>\u65e5");
   for (const std::string command : {"status", "devices", "entrances"}) {
     const json told = json::parse(server.Ctl({command, "--json"}).output);
     const json shown = BodyOf(web.Get("/api/" + command));
