@@ -16,6 +16,7 @@
 #include "scheduler/class_name.h"
 #include "scheduler/policy_catalog.h"
 #include "server/config_syntax.h"
+#include "server/usable_memory.h"
 
 namespace gpushared::server {
 namespace {
@@ -430,14 +431,15 @@ constexpr std::array kOptions = {
     Option{"cpu-threads", "N", "executor threads of each cpu device (default: cores - 1)",
            SetCpuThreads},
     Option{"memory", "SIZE|LEVEL",
-           "device memory of each cpu device, for example 4GiB (default: half of the machine's, "
-           "shared out); or how kernels on a GPU are kept from other clients, off, fence or "
-           "contain, where no access rule says it (default: off for the server's own user, else "
+           "device memory of each cpu device, for example 4GiB (default: half of the machine's "
+           "or of the control group's limit, shared out); or how kernels on a GPU are kept from "
+           "other clients, off, fence or contain, where no access rule says it (default: off for "
+           "the server's own user, else "
            "fence); or both, separated by a comma",
            SetMemory},
     Option{"staging-memory", "SIZE",
            "host memory through which all clients of one device copy "
-           "(default: an eighth of the machine's, shared out)",
+           "(default: an eighth of the machine's or of the control group's limit, shared out)",
            SetStagingMemory},
     Option{"overcommit", "SIZE[,FOLDER]",
            "host memory for device memory that clients hold beyond their guarantees (memory_limit "
@@ -616,12 +618,7 @@ std::string_view LogLevelName(LogLevel level) {
 Machine Machine::Local() {
   Machine machine;
   machine.cores = std::max(1U, std::thread::hardware_concurrency());
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = ::sysconf(_SC_PAGESIZE);
-  if (pages > 0 && page_bytes > 0) {
-    machine.memory_bytes =
-        static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
-  }
+  machine.memory_bytes = UsableMemoryBytes();
   return machine;
 }
 

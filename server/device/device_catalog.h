@@ -24,7 +24,7 @@ namespace gpushared::device {
 // What an operator may choose for every device; a kind ignores what does not concern it.
 struct DeviceOptions {
   std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
-  std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of the machine's.
+  std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of what is usable.
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
   StandFunction stand = {};            // cpu: of threads that execute; may be empty.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 gpushared_test(server_parts_test
   SOURCES access_rules_test.cpp config_check_test.cpp config_test.cpp log_rate_test.cpp restart_backoff_test.cpp service_manager_test.cpp
-    session_ledger_test.cpp totals_test.cpp trace_test.cpp
+    session_ledger_test.cpp totals_test.cpp trace_test.cpp usable_memory_test.cpp
   LINK gpushared::broker gpushared::config gpushared::log_rate gpushared::service_manager gpushared::trace
+    gpushared::usable_memory
     nlohmann_json::nlohmann_json
   LABELS unit concurrency
   DEFINITIONS "GPUSHARED_EXAMPLE_CONFIG=\"${PROJECT_SOURCE_DIR}/packaging/gpushared.toml\"")

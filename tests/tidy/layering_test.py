@@ -22,7 +22,7 @@ ALLOWED = {
     "server/ptx/text": {"server/ptx/text", "gpushared"},
     "server/ptx/link": {"server/ptx/text", "server/ptx/link", "gpushared"},
     "server/ptx/analysis": {"server/ptx/text", "server/ptx/analysis", "gpushared"},
-    "server/device": {"server/device", "server/executor", "server/ptx", "gpushared"},
+    "server/device": {"server/device", "server/executor", "server/ptx", "server/usable_memory", "gpushared"},
     "server/loader": {"server/loader", "server/compile", "server/device", "ipc", "gpushared"},
     "server/totals": {"server/totals", "ipc", "scheduler", "gpushared"},
     "server/trace": {"server/trace", "ipc", "scheduler", "gpushared"},

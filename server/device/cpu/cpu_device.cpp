@@ -33,6 +33,7 @@
 #include "server/device/cuda/driver_types.h"
 #include "server/device/work_checks.h"
 #include "server/executor/block_executor.h"
+#include "server/usable_memory.h"
 
 namespace gpushared::device {
 namespace {
@@ -43,21 +44,6 @@ const std::atomic<bool> kNever{false};
 // The clocks of so many executor threads are read every so many times 250 µs. That takes the
 // device thread about 0.4 µs each, 0.2 % of its time.
 constexpr std::chrono::microseconds kLookEveryPerThread{250};
-
-// What this process may use: the machine's memory, or less inside a container.
-std::uint64_t MachineMemoryBytes() {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = sysconf(_SC_PAGE_SIZE);
-  std::uint64_t bytes = std::uint64_t{1} << 30;
-  if (pages > 0 && page_bytes > 0) {
-    bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
-  }
-  std::uint64_t limit = 0;
-  std::ifstream file("/sys/fs/cgroup/memory.max");
-  // Without a limit the file says "max", which is no number.
-  if (file >> limit && limit > 0) bytes = std::min(bytes, limit);
-  return bytes;
-}
 
 std::uint32_t DefaultThreads() {
   unsigned cores = std::thread::hardware_concurrency();
@@ -526,7 +512,7 @@ Result<std::unique_ptr<Device>> CreateCpuDevice(CpuDeviceOptions options, WakeFu
                       " executor threads asked, at most " + std::to_string(kExecutorThreadsMax));
   }
   if (options.executor_threads == 0) options.executor_threads = DefaultThreads();
-  if (options.memory_bytes == 0) options.memory_bytes = MachineMemoryBytes() / 2;
+  if (options.memory_bytes == 0) options.memory_bytes = server::UsableMemoryBytes() / 2;
   auto device = std::make_unique<CpuDevice>(std::move(options), std::move(wake));
   if (Status started = device->Start(); !started.ok()) return started;
   return std::unique_ptr<Device>(std::move(device));

@@ -17,7 +17,7 @@ struct CpuDeviceOptions {
   std::uint32_t number = 0;            // N of "cpu:N".
   std::uint32_t executor_threads = 0;  // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
   StandFunction stand = {};            // Of these threads; may be empty.
-  std::uint64_t memory_bytes = 0;      // Of all clients together; 0 = half of the machine's.
+  std::uint64_t memory_bytes = 0;      // Of all clients together; 0 = half of what is usable.
   OutputFunction output = {};          // May be empty.
 };
 
