@@ -372,6 +372,10 @@ struct GraphWork : WorkHeader {
   std::uint64_t version = 0;
   // Where there is a version, the same of each node: under one number a node never changes.
   std::span<const std::uint64_t> node_versions;
+  // A stop may take it off inside of a node, where the device can. The rest of that node is in what
+  // the completion gave; it goes with the next submission, which begins with that node.
+  bool may_be_paused = false;
+  std::shared_ptr<PausedBlocks> paused;
 };
 
 // Number of units of a copy or fill: rows are cut into pieces, row by row.
@@ -388,7 +392,8 @@ struct Completion {
   std::uint64_t units_done = 0;        // Prefix that has run, counted from unit 0.
   // True when RequestStop ended it before its last unit, or before `paused` had ended.
   bool stopped = false;
-  // Units of the prefix that are not done yet, of launches that may be paused; else null.
+  // Units of the prefix that are not done yet, of launches that may be paused, or the rest of the
+  // node that a graph was stopped in; else null.
   std::shared_ptr<PausedBlocks> paused;
   DeviceClock::time_point started;  // First unit of this submission began.
   DeviceClock::time_point ended;
@@ -447,7 +452,8 @@ class Device {
   // Where runs_graphs: whether that may be a node of a GraphWork. Others come alone.
   virtual bool TakesNode(const GraphNode& /*node*/) const { return true; }
   // Where runs_graphs. RequestStop ends it before its next node, whatever the device's preemption;
-  // a node that has begun runs to its end. A node that fails ends it: units_done is its number.
+  // a node that has begun runs to its end, unless the graph may be paused. A node that fails ends
+  // it: units_done is its number.
   virtual void SubmitGraph(const GraphWork& work);
 
   // Whether RequestStop would end this launch between two of its blocks, at a price that suits its

@@ -187,7 +187,8 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
     : options_(options),
       wake_(std::move(wake)),
       launches_stand_(options.launches_stand),
-      runs_at_once_(options.runs_at_once) {
+      runs_at_once_(options.runs_at_once),
+      launch_takes_(options.launch_takes) {
   info_.name = "stepped device";
   info_.id = "step:0";
   info_.kind = "step";
@@ -310,7 +311,7 @@ void StepDevice::End(Work work, Status status, bool stopped) {
   if (status.ok() && !stopped) Perform(work);
   auto ended = device::DeviceClock::now() + options_.ends_later;
   if (const auto* const launch = std::get_if<device::LaunchWork>(&work.what)) {
-    const auto takes = launch->may_be_stopped ? options_.stoppable_takes : options_.launch_takes;
+    const auto takes = launch->may_be_stopped ? options_.stoppable_takes : launch_takes_;
     if (takes.count() > 0) ended = work.started + takes;
   }
   completions_.push_back({.id = work.id,
@@ -463,6 +464,11 @@ void StepDevice::RunUnits(std::uint64_t units) {
   running_.pop_front();
   work.units_done = work.units;
   End(std::move(work), Status::Ok(), false);
+}
+
+void StepDevice::LaunchesTake(std::chrono::microseconds time) {
+  const std::lock_guard lock(mutex_);
+  launch_takes_ = time;
 }
 
 void StepDevice::RunAtOnce() {

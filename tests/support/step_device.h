@@ -95,6 +95,8 @@ class StepDevice : public device::Device {
   void FinishAll();
   // Runs this many units of the oldest work, and ends it when those were its last.
   void RunUnits(std::uint64_t units);
+  // From now on completions of launches that are not stopped claim to have taken so long.
+  void LaunchesTake(std::chrono::microseconds time);
   // From now on work ends as soon as it is submitted; ends all that is here.
   void RunAtOnce();
 
@@ -163,6 +165,7 @@ class StepDevice : public device::Device {
   // Guarded by mutex_, all below.
   bool launches_stand_;
   bool runs_at_once_;
+  std::chrono::microseconds launch_takes_;
   bool armed_ = true;  // The next completion calls wake_.
   std::deque<Work> running_;
   std::deque<device::Completion> completions_;

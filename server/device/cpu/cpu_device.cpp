@@ -327,6 +327,7 @@ std::shared_ptr<QueuedWork> CpuDevice::MakeNode(const GraphWork& graph, std::siz
         work.first_unit = 0;
         if constexpr (std::is_same_v<decltype(work), LaunchWork>) {
           if (graph.reach != nullptr) work.reach = graph.reach;
+          work.may_be_paused = graph.may_be_paused;
         }
         return Checked(work);
       },

@@ -24,6 +24,16 @@ void QueuedWork::SubmitAgain(const LaunchWork& rest) {
   has_started = false;
 }
 
+void QueuedWork::SubmitAgain(const GraphWork& rest) {
+  std::visit([&](auto& node) { static_cast<WorkHeader&>(node) = rest; }, what);
+  graph->work = rest;
+  graph->work.paused.reset();  // Else it would keep itself.
+  graph->is_stopping = false;
+  graph->started.reset();
+  stop.store(false, std::memory_order_relaxed);
+  has_started = false;
+}
+
 std::optional<std::uint64_t> QueuedWork::Deal() {
   const std::uint64_t unit = next_unit.fetch_add(1, std::memory_order_relaxed);
   return unit < units_total ? std::optional(unit) : std::nullopt;
@@ -65,6 +75,11 @@ void WorkQueue::Submit(std::shared_ptr<QueuedWork> work) {
 void WorkQueue::Submit(const GraphWork& work, const NodeMaker& maker) {
   const auto node = static_cast<std::size_t>(work.first_unit);
   Check(node < work.nodes.size(), "a graph on the device has a node to run");
+  if (work.paused != nullptr) {
+    auto rest = std::static_pointer_cast<QueuedWork>(work.paused);
+    rest->SubmitAgain(work);
+    return Submit(std::move(rest));
+  }
   std::shared_ptr<QueuedWork> first = maker.MakeNode(work, node);
   first->graph = std::make_unique<GraphRun>();
   first->graph->work = work;
@@ -92,7 +107,8 @@ void WorkQueue::RequestStop(WorkId id) {
   if (found == works_.end()) return;
   QueuedWork& work = *found->second;
   if (work.graph != nullptr) work.graph->is_stopping = true;
-  if (work.graph == nullptr || !work.has_started) work.stop = true;
+  const bool may_stop = work.graph == nullptr || work.graph->work.may_be_paused;
+  if (may_stop || !work.has_started) work.stop = true;
   CallForwardFrom(work);
   EndIfDone(work, threads_);
   WakeIfAsked(lock);
@@ -413,7 +429,8 @@ void WorkQueue::Report(const std::shared_ptr<QueuedWork>& ended) {
     completion.status = Status(StatusCode::kCancelled, "killed on request" + how);
   } else {
     completion.stopped = work.status.ok() && (completion.units_done < units_total || !IsDone(work));
-    if (completion.stopped && !work.paused.empty()) completion.paused = ended;
+    const bool is_in_node = work.graph != nullptr && work.units_dealt() > 0 && !IsDone(work);
+    if (completion.stopped && (is_in_node || !work.paused.empty())) completion.paused = ended;
     completion.status = std::move(work.status);
     completion.fault = work.fault;
   }

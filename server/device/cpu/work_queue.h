@@ -60,8 +60,10 @@ struct QueuedWork : PausedBlocks {
   QueuedWork& operator=(const QueuedWork&) = delete;
 
   const WorkHeader& header() const;
-  // The next submission of a launch that was stopped with paused runs.
+  // The next submission of a launch that was stopped with paused runs, or of a graph that was
+  // stopped in this node.
   void SubmitAgain(const LaunchWork& rest);
+  void SubmitAgain(const GraphWork& rest);
 
   std::variant<LaunchWork, CopyWork, FillWork> what;  // Not changed while it is submitted.
   const std::uint64_t units_total;

@@ -55,11 +55,16 @@ class ClientOffers {
 
  private:
   friend class Offers;
+  static constexpr std::uint32_t kDistrustMin = 4096, kDistrustMax = std::uint32_t{1} << 20;
   // Apart from each other: a processor that reads both at once waits for the last store to one.
   std::uint32_t queued_ = 0;
   // Its launches are better stoppable: somebody is here for whom the policy would stop them.
   bool must_give_way_ = false;
   std::uint32_t on_device_ = 0;
+  // Of so many further launches no prediction is believed that says they are too short to be worth
+  // stopping; and of how many after the next one that is far longer than predicted.
+  std::uint32_t distrusted_launches_ = 0;
+  std::uint32_t next_distrust_ = kDistrustMin;
   device::WorkId running_ = 0;  // The work that ClientState::running names; 0: none.
   std::array<std::uint32_t, ipc::kStreamsMax> on_device_of_stream_ = {};
 };

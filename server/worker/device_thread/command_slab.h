@@ -62,9 +62,12 @@ struct Submission {
 
   scheduler::TimePoint at{};
   Company company = Company::kNobody;  // Work on the device when it came.
+  bool is_beside_clients = false;      // Other clients' work was there when it came.
   bool counts_as_high = false;         // In the count of high-class work on the device.
   bool was_alone_at_stop = false;      // No other stream's work was there when it was told to stop.
-  std::uint64_t overlaps = 0;          // The device's count of overlaps when it came.
+  // The device's counts of overlaps, of streams and of clients, when it came.
+  std::uint64_t overlaps = 0;
+  std::uint64_t client_overlaps = 0;
   // It, or another one of its stream, has taken longer than predicted, so that it can be stopped.
   bool has_outlived = false;
   std::optional<scheduler::TimePoint> stop_asked;  // By the policy, since then.
@@ -106,6 +109,7 @@ class CommandSlot {
   // Over the submissions that have ended.
   scheduler::Duration measured{};  // From the begin of the first unit to the end of the last.
   Timing timing = Timing::kSample;
+  bool is_among_own = true;       // Nothing of other clients was on the device beside it.
   scheduler::Duration charged{};  // Device time.
   scheduler::Duration ran{};      // Of launches; see KernelWatch.
   std::uint64_t started_ns = 0;   // Device time; 0 before a completion told it.
@@ -216,6 +220,7 @@ class CommandSlot {
     units = units_done = bytes = cost_key = cost_kernel = 0;
     ran = measured = charged = {};
     timing = Timing::kSample;
+    is_among_own = true;
     started_ns = ended_ns = 0;
     next = kNoSlot;
     state_ = CommandState::kQueued;

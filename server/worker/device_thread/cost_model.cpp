@@ -74,6 +74,11 @@ void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measur
 
 void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measured) {
   const scheduler::Duration predicted = PredictWhole(command);
+  const bool is_own_charge = command.kind == CommandKind::kLaunch && command.is_among_own;
+  if (is_own_charge && std::min(command.charged, measured) > predicted) {
+    Store(command, std::min(command.charged, measured));
+    return;
+  }
   // What takes longer beside others is a sample, too, of what is predicted: if only the shorter
   // ones were kept, the prediction would follow the shortest instead of the 0.9 quantile.
   if (measured >= predicted && !HasSample(command)) return;
@@ -84,8 +89,7 @@ scheduler::Duration CostModel::Store(const CommandSlot& command, scheduler::Dura
   if (command.kind == CommandKind::kLaunch) {
     return launches_.AddSample(FormKey(command), sample, GridOf(command));
   }
-  copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))].Add(
-      sample);
+  CopiesLike(command).Add(sample);
   return {};
 }
 

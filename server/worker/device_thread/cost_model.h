@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "scheduler/predictor.h"
@@ -100,7 +101,9 @@ class CostModel {
   // Only for commands that ran to their end, and next to nothing else.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);
   // Of one that ran to its end beside others: alone it would have taken no longer. That makes a
-  // prediction shorter where it was too long, and says nothing where it was too short.
+  // prediction shorter where it was too long. Beside other clients it says nothing where it was too
+  // short: they could make it longer. Beside work of its own client the launch is taken to need
+  // what it was charged, or a client could hide for ever what its kernels take.
   void AddBound(const CommandSlot& command, scheduler::Duration measured);
 
   // Of a launch that went to an idle device and had it for itself: from its submission until its
@@ -135,10 +138,18 @@ class CostModel {
 
   using CopySamples = scheduler::RecentSamples<19>;
   static std::size_t CopyKind(CommandKind kind);
-  // `Work` is a command or a node of a graph.
+  // `Work` is a command or a node of a graph. What has more pieces than its bytes fill, in rows
+  // that lie apart, is sampled by those: each may touch a page that nothing has touched before.
   template <typename Work>
   const CopySamples& CopiesLike(const Work& work) const {
-    return copies_[CopyKind(work.kind)][static_cast<std::size_t>(std::bit_width(work.bytes))];
+    const bool has_rows = work.units > work.bytes / device::kCopyPieceBytes + 1;
+    const std::size_t kind = CopyKind(work.kind) + (has_rows ? kCopyKinds : 0);
+    const std::uint64_t size = has_rows ? work.units : work.bytes;
+    return copies_[kind][static_cast<std::size_t>(std::bit_width(size))];
+  }
+  template <typename Work>
+  CopySamples& CopiesLike(const Work& work) {
+    return const_cast<CopySamples&>(std::as_const(*this).CopiesLike(work));
   }
   template <typename Work>
   static scheduler::KernelGrid GridOf(const Work& work) {
@@ -189,7 +200,7 @@ class CostModel {
 
   const HashSeed secret_;
   scheduler::Predictor launches_;
-  std::array<std::array<CopySamples, kSizes>, kCopyKinds> copies_ = {};
+  std::array<std::array<CopySamples, kSizes>, 2 * kCopyKinds> copies_ = {};
   scheduler::RecentSamples<19> turnarounds_;
   Accuracy accuracy_;
 };

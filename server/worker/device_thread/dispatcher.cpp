@@ -493,8 +493,9 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
     if (client->offers.on_device() == 0) Depart(*client);
     return;
   }
-  if (!is_part) return OnEnded(*client, command, completion, now);
-  OnStopped(*client, command, completion, now);
+  if (is_part) return OnStopped(*client, command, completion, now);
+  OnEnded(*client, command, completion, now);
+  offers_.ReviewTrust(*client, command, now);
 }
 
 void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
@@ -503,7 +504,13 @@ void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
   const bool has_paused = completion.paused != nullptr;
   const std::uint64_t done = std::min(completion.units_done, command.units - has_paused);
   command.units_done = std::max(command.units_done, done);
-  if (has_paused) std::get<device::LaunchWork>(command.work).paused = completion.paused;
+  if (has_paused) {
+    std::visit(
+        [&](auto& work) {
+          if constexpr (requires { work.paused; }) work.paused = completion.paused;
+        },
+        command.work);
+  }
   ++client.counters.stops;
   client.totals.of_class().stops.Add(1);
   const StreamState& stream = client.streams[command.stream];

@@ -48,6 +48,8 @@ Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const Client
 
 void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
   CommandSlot& command = client.streams.slab()[slot];
+  if (client.offers.distrusted_launches_ > 0 && command.kind == CommandKind::kLaunch)
+    --client.offers.distrusted_launches_;
   // A command that has begun keeps its form.
   const bool has_begun = command.past() == CommandSlot::Past::kStopped;
   if (!has_begun) command.runs_stoppable_form = false;
@@ -66,6 +68,9 @@ void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint
   if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) {
     launch->may_be_stopped = is_stoppable;
     launch->may_be_paused = true;
+  }
+  if (auto* const graph = std::get_if<device::GraphWork>(&command.work)) {
+    graph->may_be_paused = true;
   }
   if (is_stoppable) client.streams[command.stream].Hold(slot);
   command.Offer(WorkName::Make(client.index(), slot, next_serial_++), predicted, is_stoppable);
@@ -116,7 +121,8 @@ bool Offers::CanStopLate(const ClientState& client, const CommandSlot& command) 
 bool Offers::IsToGiveWay(const ClientState& client, const CommandSlot& command,
                          scheduler::Duration predicted) const {
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
-  if (command.kind == CommandKind::kGraph || predicted < kWorthStopping) return false;
+  if (command.kind == CommandKind::kGraph) return false;
+  if (predicted < kWorthStopping && client.offers.distrusted_launches_ == 0) return false;
   if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
   return can_stop_launches_ && client.offers.must_give_way_;
 }
@@ -125,12 +131,28 @@ bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& comma
                              scheduler::Duration predicted) {
   if (!IsToGiveWay(client, command, predicted)) return false;
   if (command.kind != CommandKind::kLaunch) return true;
-  if (has_forms_ && command.past() != CommandSlot::Past::kStopped) {
+  const bool is_trusted = client.offers.distrusted_launches_ == 0;
+  if (has_forms_ && is_trusted && command.past() != CommandSlot::Past::kStopped) {
     const CostModel::Forms forms = costs_.FormsOf(command);
     if (forms.is_stoppable_slow()) return false;
     if (forms.lacks_original() && TriesOriginal(client, command, predicted)) return false;
   }
-  return device_.CanStop(std::get<device::LaunchWork>(command.work), predicted);
+  return device_.CanStop(std::get<device::LaunchWork>(command.work),
+                         is_trusted ? predicted : std::max(predicted, slice_));
+}
+
+void Offers::ReviewTrust(ClientState& client, const CommandSlot& command,
+                         scheduler::TimePoint now) {
+  if (!has_forms_ || command.kind != CommandKind::kLaunch || command.is_stoppable() ||
+      command.submission().counts_as_high || command.timing == Timing::kUnknown) {
+    return;
+  }
+  // By the device's own times: others may have held the one that was charged.
+  if (command.measured < std::max(slice_, kFarLonger * command.predicted())) return;
+  std::uint32_t& next = client.offers.next_distrust_;
+  client.offers.distrusted_launches_ = std::max(client.offers.distrusted_launches_, next);
+  next = std::min(2 * next, ClientOffers::kDistrustMax);
+  Review(client, now);
 }
 
 // Its original has run too seldom to be compared: somebody more urgent has always been connected.
@@ -344,7 +366,11 @@ void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
       },
       command.work);
   // The device has them now.
-  if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) launch->paused.reset();
+  std::visit(
+      [](auto& work) {
+        if constexpr (requires { work.paused; }) work.paused.reset();
+      },
+      command.work);
 }
 
 void Offers::CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now) {
@@ -356,6 +382,8 @@ void Offers::CountSubmission(ClientState& client, CommandSlot& command, schedule
     client.totals.of_class().queue_wait.Add(waited);
   }
   const bool found_idle = streams_on_device_ == 0;
+  if (client.offers.on_device_ == 0) ++clients_on_device_;
+  if (clients_on_device_ > 1) ++client_overlaps_;
   if (client.offers.on_device_of_stream_[command.stream]++ == 0) ++streams_on_device_;
   if (streams_on_device_ > 1) ++overlaps_;
   command.Submit(
@@ -363,8 +391,10 @@ void Offers::CountSubmission(ClientState& client, CommandSlot& command, schedule
        .company = found_idle                ? Company::kNobody
                   : streams_on_device_ == 1 ? Company::kOwnStream
                                             : Company::kOtherStreams,
+       .is_beside_clients = clients_on_device_ > 1,
        .counts_as_high = client.spec().scheduling_class == scheduler::SchedulingClass::kHigh,
        .overlaps = overlaps_,
+       .client_overlaps = client_overlaps_,
        .stop_asked = {}});
   if (command.submission().counts_as_high && high_on_device_++ == 0) high_since_ = now;
   --client.offers.queued_;
@@ -429,7 +459,7 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
   limiter_.OnLeft(client, command, now);
   if (--client.offers.on_device_of_stream_[command.stream] == 0) --streams_on_device_;
   if (submission.counts_as_high) --high_on_device_;
-  --client.offers.on_device_;
+  if (--client.offers.on_device_ == 0) --clients_on_device_;
   if (client.offers.running_ == command.name()) NameNextRunning(client, command);
   requests_.OnOffersChanged(client, now);
   if (tracer_.is_on()) [[unlikely]]
@@ -509,6 +539,7 @@ void Offers::Measure(CommandSlot& command, const device::Completion& completion)
                         : had_device_alone          ? Timing::kSample
                                                     : Timing::kBound;
   command.timing = std::max(command.timing, timing);
+  command.is_among_own = command.is_among_own && IsAmongOwn(submission);
 }
 
 void Offers::Learn(const CommandSlot& command, scheduler::TimePoint now) {

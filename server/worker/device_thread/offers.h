@@ -58,6 +58,9 @@ class Offers {
   static void QueueRest(ClientState& client, std::uint32_t slot);
   // Whether the stream's next command may be offered, as far as one that may be stopped is ahead.
   bool MayFollow(const ClientState& client, const StreamState& state);
+  // A launch has left the device that could not be stopped and was far longer than predicted. The
+  // next ones of its client are not believed to be short; what was offered as short is taken back.
+  void ReviewTrust(ClientState& client, const CommandSlot& command, scheduler::TimePoint now);
   // A command that ran to its end is a lesson for the cost model.
   void Learn(const CommandSlot& command, scheduler::TimePoint now);
   // So that nobody is charged for what the device's host did until now.
@@ -71,6 +74,8 @@ class Offers {
   // Shorter commands go to the device back to back, also those that could be stopped: waiting
   // for each to end would cost more than what stopping it could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
+  // A launch that takes so many times its prediction, and a slice, was no exception of a quantile.
+  static constexpr int kFarLonger = 4;
 
   // Whether the device can stop it as it runs, if it turns out to be longer than predicted.
   bool CanStopLate(const ClientState& client, const CommandSlot& command) const;
@@ -111,6 +116,10 @@ class Offers {
   bool IsAlone(const Submission& submission) const {
     return submission.was_alone() && submission.overlaps == overlaps_;
   }
+  // The same of other clients.
+  bool IsAmongOwn(const Submission& submission) const {
+    return !submission.is_beside_clients && submission.client_overlaps == client_overlaps_;
+  }
   void Measure(CommandSlot& command, const device::Completion& completion) const;
 
   device::Device& device_;
@@ -127,6 +136,8 @@ class Offers {
   std::uint64_t next_serial_ = 1;
   std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
   std::uint32_t streams_on_device_ = 0;  // With work there.
+  std::uint64_t client_overlaps_ = 0;    // The same of clients.
+  std::uint32_t clients_on_device_ = 0;
   std::uint32_t high_on_device_ = 0;
   scheduler::TimePoint high_since_{};  // While that is not 0.
 };

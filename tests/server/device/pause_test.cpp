@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of the cpu device that leave it inside of a block, and go on.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -158,6 +159,51 @@ TEST_P(PauseTest, AStoppedBlockGoesOnWhereItWas) {
   EXPECT_GT(RunInPieces(work, 2ms), 2);
   EXPECT_EQ(Word(0), kBlocks) << "no block begins twice";
   for (std::uint32_t i = 0; i < kBlocks * kThreads; ++i) ASSERT_EQ(Word(16 + i), kRounds) << i;
+}
+
+// Each node begins once, and the next one when it has ended.
+TEST_P(PauseTest, AGraphThatIsStoppedInANodeGoesOnThere) {
+  constexpr std::uint32_t kBlocks = 4, kThreads = 96, kRounds = 30'000, kNodes = 3;
+  constexpr std::uint64_t kWords = 1024;  // Of a node.
+  std::array<CountParameters, kNodes> parameters;
+  std::vector<GraphNode> nodes;
+  for (std::uint32_t node = 0; node < kNodes; ++node) {
+    const std::uint64_t base = space_->base() + node * kWords * 4;
+    parameters[node] = {.begun = base, .out = base + 64, .rounds = kRounds};
+    LaunchWork work = CpuDeviceCase::Work(kCount);
+    work.grid = {kBlocks, 1, 1};
+    work.block = {kThreads, 1, 1};
+    work.parameters = parameters[node].bytes();
+    nodes.emplace_back(work);
+  }
+  const std::vector<const GraphNode*> list = {&nodes[0], &nodes[1], &nodes[2]};
+  GraphWork graph;
+  graph.space = space_.get();
+  graph.stream = 1;
+  graph.nodes = list;
+  graph.may_be_paused = true;
+  int pauses = 0;
+  for (Completion last{.stopped = true}; last.stopped;) {
+    graph.id = ++last_id_;
+    device_->SubmitGraph(graph);
+    graph.paused.reset();
+    std::this_thread::sleep_for(2ms);
+    device_->RequestStop(graph.id);
+    last = Await();
+    ASSERT_TRUE(last.status.ok()) << last.status.ToString();
+    ASSERT_GE(last.units_done, graph.first_unit);
+    if (last.paused != nullptr) ++pauses;
+    graph.paused = last.paused;
+    graph.first_unit = last.units_done;
+  }
+  EXPECT_EQ(graph.first_unit, kNodes);
+  EXPECT_GT(pauses, 2);
+  for (std::uint32_t node = 0; node < kNodes; ++node) {
+    EXPECT_EQ(Word(node * kWords), kBlocks) << "no block begins twice";
+    for (std::uint32_t i = 0; i < kBlocks * kThreads; ++i) {
+      ASSERT_EQ(Word(node * kWords + 16 + i), kRounds) << node << " " << i;
+    }
+  }
 }
 
 // All threads are in a block that does not leave: the spare one runs what is more urgent.

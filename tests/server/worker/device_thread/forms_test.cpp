@@ -146,6 +146,33 @@ TEST(Forms, NoOriginalIsTriedThatTakesLongerThanASlice) {
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3 * kEvery)), 3 * kEvery);
 }
 
+// Its predictions are not believed any more, those of its other kernels neither.
+TEST(Forms, OfAClientWhoseLaunchWasFarLongerThanPredictedAllAreOnesThatCanBeStopped) {
+  WorkerHarness worker({.launch_takes = microseconds(50),
+                        .stoppable_takes = microseconds(50),
+                        .stopping_costs = true});
+  RawClient liar = worker.Client({.client_class = ClientClass::kLow});
+  RawClient truthful = worker.Client({.client_class = ClientClass::kLow});
+  const RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  const auto launch_other = [&](RawClient& client) {
+    const std::size_t before = worker.device().submissions().size();
+    const Sequence launch = client.Launch(0, 0, 1, {.x = 10}, std::vector<std::byte>(24));
+    const auto seen = worker.device().WaitForSubmissions(before + 1);
+    worker.device().FinishLatest();
+    EXPECT_TRUE(client.AwaitFinished(0, launch));
+    return !seen.empty() && seen.back().may_be_stopped;
+  };
+  // Launches that nobody knows are taken to be long.
+  EXPECT_TRUE(launch_other(liar));
+  LaunchEach(worker, liar, 1);
+  EXPECT_FALSE(launch_other(liar)) << "too short to be worth it";
+  EXPECT_EQ(Stoppable(LaunchEach(worker, liar, 4)), 0u);
+  worker.device().LaunchesTake(microseconds(50'000));
+  EXPECT_EQ(Stoppable(LaunchEach(worker, liar, 1)), 0u) << "nobody could know";
+  EXPECT_TRUE(launch_other(liar));
+  EXPECT_FALSE(launch_other(truthful));
+}
+
 TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
   const ScratchFolder folder;
   const server::WorkerOptions options = {.policy = "priority", .cost_file = folder / "costs"};

@@ -566,6 +566,46 @@ TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {
   EXPECT_EQ(std::unique(keys.begin(), keys.end()), keys.end());
 }
 
+// Else a client could keep its kernels from ever running alone, and so from being known.
+TEST(CostModel, WhatRanBesideWorkOfItsOwnClientIsTakenToNeedWhatItWasCharged) {
+  CostModel costs;
+  CommandSlot slot = LaunchSlot(42);
+  costs.AddSample(slot, 50us);
+  slot.charged = 2ms;
+  slot.is_among_own = false;
+  costs.AddBound(slot, 5ms);
+  EXPECT_EQ(costs.Predict(LaunchSlot(42)), 50us) << "another client may have made it longer";
+  slot.is_among_own = true;
+  costs.AddBound(slot, 5ms);
+  EXPECT_EQ(costs.Predict(LaunchSlot(42)), 2ms);
+}
+
+TEST(CostModel, WhatHasOutlivedItsPredictionIsExpectedToTakeAsMuchAgain) {
+  CostModel costs;
+  CommandSlot slot = LaunchSlot(42);
+  slot.units = 100;
+  costs.AddSample(slot, 50us);
+  slot.charged = 3ms;
+  EXPECT_EQ(costs.Predict(slot), 3ms);
+  costs.AddSample(slot, 10ms);
+  slot.units_done = 50;
+  EXPECT_EQ(costs.Predict(slot), 5ms) << "half of it, as it is known now";
+}
+
+// Each row may touch a page that nobody has touched before.
+TEST(CostModel, FillsOfRowsThatLieApartTeachNothingAboutOthersOfTheirSize) {
+  CostModel costs;
+  CommandSlot plain, rows;
+  plain.kind = rows.kind = CommandKind::kFill;
+  plain.bytes = rows.bytes = 4096;
+  plain.units = 1;
+  rows.units = 4096;
+  costs.AddSample(plain, 5us);
+  costs.AddSample(rows, 10s);
+  EXPECT_EQ(costs.Predict(plain), 5us);
+  EXPECT_EQ(costs.Predict(rows), 10s);
+}
+
 // A launch beside others takes longer than it would alone, never shorter.
 TEST(CostModel, WhatRanBesideOthersMakesPredictionsShorterAndNeverLonger) {
   CostModel costs;
