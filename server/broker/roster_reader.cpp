@@ -168,10 +168,12 @@ std::vector<Telling> AskAll(const std::string& folder, std::vector<std::string>&
   return asked;
 }
 
-// Of two workers for one device the later one stays, and of two with one session, too.
+// Of two workers for one device the later one stays, and of two with one session, too. Of two with
+// the same number it is the one with sessions: the other's broker died before it knew that worker.
 void RemoveRivals(Survivors& all) {
   std::ranges::sort(all.workers, [](const Survivor& a, const Survivor& b) {
-    return a.roster.generation > b.roster.generation;
+    return std::pair(a.roster.generation, a.sessions.size()) >
+           std::pair(b.roster.generation, b.sessions.size());
   });
   std::set<std::string> devices;
   std::set<std::uint64_t> sessions;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A broker meets workers of an earlier one: honest ones, old ones and liars.
 #include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -158,6 +160,37 @@ TEST_F(RosterTest, SessionsEndsAndNumbersOfAnOldWorkerGoOn) {
   old.Say(ipc::SessionEnded{10, Status::Ok()});
   EXPECT_TRUE(testing::Eventually([&] { return Sessions(0) == 0; }));
   // Not by Stop: the worker that would be killed is this process.
+  context_.stop();
+  WaitForEnd();
+  broker_.reset();
+}
+
+// Their broker died before they were ready, so that the next one started another.
+TEST_F(RosterTest, OfTwoWorkersOfOneNumberTheOneWithSessionsStays) {
+  const pid_t idle = ::fork();
+  if (idle == 0) {
+    const OldWorker worker(options_.roster_folder, [](OldWorker& self) {
+      self.Say(ipc::Roster{.generation = 1});
+      self.Say(ReadyOf(1));
+    });
+    for (;;) ::pause();
+  }
+  ASSERT_TRUE(testing::Eventually([&] {
+    return ::access((options_.roster_folder + "/" + std::to_string(idle)).c_str(), F_OK) == 0;
+  }));
+  // The other one answers first.
+  OldWorker old(options_.roster_folder, [](OldWorker& self) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    self.Say(ipc::Roster{.generation = 1, .last_session = 9, .sessions = 1});
+    self.Say(Row(6));
+    self.Say(ReadyOf(1));
+  });
+  StartBroker();
+  EXPECT_EQ(WorkerPid(), ::getpid());
+  EXPECT_EQ(Sessions(0), 1U);
+  EXPECT_FALSE(old.was_let_go());
+  ::kill(idle, SIGKILL);
+  ::waitpid(idle, nullptr, 0);
   context_.stop();
   WaitForEnd();
   broker_.reset();
