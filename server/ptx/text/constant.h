@@ -31,7 +31,7 @@ struct Constant {
 };
 
 // Nested parentheses, casts, signs and conditions of one expression.
-inline constexpr std::uint32_t kConstantDepthMax = 128;
+inline constexpr std::uint32_t kConstantDepthMax = 64;
 
 // Signed, unless it has a U or does not fit; ptxas keeps the low 64 bits of longer ones.
 Constant ConstantOf(const Literal& literal);
