@@ -198,8 +198,8 @@ run_part() {  # name seconds
     row "the part ran to its end" 0 - rule "== 1" "no time was left"
     return
   fi
-  gpu_row
   echo "== $part (at most $limit s)" >&2
+  gpu_row
   # Marked, so that what a part leaves behind can be found.
   { GPUSHARED_GPU_RUN=$scratch timeout --kill-after=5 "$limit" bash "$here/part.sh" "$part" "$limit" \
       >>"$logs/$part.log" 2>&1 {ended}>&-
@@ -229,6 +229,7 @@ gpu_row() {
   fi
   [[ -z $line ]] || why="name, driver, SM clock, memory clock, temperature, power, reasons for throttling"
   row "GPU before the part" "${line:-none}" - fact - "$why"
+  echo "   GPU: ${line:-none, $why}" >&2
 }
 
 # Workers have process groups of their own, so they survive the limit that ends their part.

@@ -230,6 +230,7 @@ class Run(unittest.TestCase):
         rows = [r for r in result["rows"] if r["what"] == "GPU before the part"]
         self.assertEqual([r["part"] for r in rows], list(PARTS))
         self.assertEqual({r["value"] for r in rows}, {"NVIDIA Fake, 580.1, 1980 MHz, 0x0"})
+        self.assertEqual(result["text"].count("GPU: NVIDIA Fake, 580.1, 1980 MHz, 0x0"), len(PARTS))
         for part, what in (("bench", "null launch: submit, of the caller's time"),
                            ("bench", "copy to_host, pageable, async, 1 MiB"),
                            ("bench", "null launch: round trip beside a low client's kernels of 100 us"),
@@ -311,7 +312,8 @@ class Run(unittest.TestCase):
             if contender != "one process, stream priorities":
                 self.assertEqual(self.value(result, "pair", f"{contender} 1: programs under MPS"),
                                  2 if contender.startswith("MPS") else 0, contender)
-        self.check_mps_calls(2 * 3)
+        # Three contenders with two seeds each, and the programs behind the gate.
+        self.check_mps_calls(2 * 3 + 1)
 
     def check_mps_calls(self, times):
         """The daemon was started so often, in a directory of its own, and ended each time."""
