@@ -402,7 +402,8 @@ class Run(unittest.TestCase):
                                                 script="costs on; words lost"))
         self.assertEqual(result["status"], 1, result["text"])
         failed = {row_["part"] for row_ in result["rows"] if row_["verdict"] == "FAILED"}
-        self.assertEqual(failed, set(parts))
+        # A contained kernel ends by a word that the host stores, which needs no stream.
+        self.assertEqual(failed, set(parts) - {"hostile"})
         self.assertIn("a word that a stream writes was not seen within", result["text"])
         # A launch in groups ends between two of them all the same, only later.
         self.assertEqual(self.value(result, "stops", "stops that ended a launch amid a group of its blocks, of all"), 0)
