@@ -228,8 +228,7 @@ TEST(Constants, NestOnlySoDeep) {
        {"(", "-", "!", "(.s64)", "1?", "1?2:", "1+(", "1||1&&1|1^1&1==1<1<<1+1*("}) {
     const std::string deep = repeat(part, 100000) + "1";
     const Result<Module> module = Parse(kConstantHeader + (".global .u32 a[" + deep + "];"));
-    EXPECT_THAT(std::string(module.status().message()), HasSubstr("nested deeper than 64"))
-        << part;
+    EXPECT_THAT(std::string(module.status().message()), HasSubstr("nested deeper than 64")) << part;
   }
 }
 
