@@ -111,15 +111,13 @@ struct DeviceInfo {
   std::array<std::uint32_t, 3> block_max = {1024, 1024, 64};
   std::array<std::uint32_t, 3> grid_max = {0x7fffffff, 65535, 65535};
   std::uint32_t shared_bytes_per_block_max = 48 * 1024;
-  // Of launches: of those, where a device has both kinds, of which it says CanStop.
+  // Of launches: of those, where a device has both kinds, of which it says CanStop. Copies and
+  // fills are stopped within on every device.
   Preemption preemption = Preemption::kBetweenCommands;
-  // Launches that may be stopped run slower than others: worth it only where somebody could ask.
+  // Launches that may be stopped have a form of their own, which runs slower: worth it only where
+  // somebody could ask. RequestStop of one also stops what its stream has behind it: none of that
+  // begins unless the launch runs to its end. So another launch may be on the device behind it.
   bool stopping_costs = false;
-  // RequestStop of a launch also stops what its stream has behind it: none of that begins unless
-  // the launch runs to its end. So another launch may be on the device behind one that may be
-  // stopped.
-  bool chains_stops = false;
-  Preemption copy_preemption = Preemption::kBetweenCommands;  // For copies and fills.
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;
   bool can_kill = false;         // RequestKill ends any kernel that runs.
@@ -131,7 +129,6 @@ struct DeviceInfo {
   // client is on the device.
   bool checks_reach = false;
   bool moves_disturb = false;  // They may hold up launches of others.
-  bool runs_graphs = false;    // Has SubmitGraph.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
   bool isolates_clients = false;
   // Classes that may not use all multiprocessors.
@@ -449,12 +446,12 @@ class Device {
   virtual void Submit(const LaunchWork& work) = 0;
   virtual void Submit(const CopyWork& work) = 0;
   virtual void Submit(const FillWork& work) = 0;
-  // Where runs_graphs: whether that may be a node of a GraphWork. Others come alone.
+  // Whether that may be a node of a GraphWork. Others come alone.
   virtual bool TakesNode(const GraphNode& /*node*/) const { return true; }
-  // Where runs_graphs. RequestStop ends it before its next node, whatever the device's preemption;
+  // RequestStop ends it before its next node, whatever the device's preemption;
   // a node that has begun runs to its end, unless the graph may be paused. A node that fails ends
   // it: units_done is its number.
-  virtual void SubmitGraph(const GraphWork& work);
+  virtual void SubmitGraph(const GraphWork& work) = 0;
 
   // Whether RequestStop would end this launch between two of its blocks, at a price that suits its
   // blocks. `expected` is the launch's expected duration. By default true for every launch of a

@@ -11,10 +11,6 @@
 
 namespace gpushared::device {
 
-void Device::SubmitGraph(const GraphWork& /*work*/) {
-  Check(false, "only some devices run graphs");
-}
-
 namespace {
 
 Status Refused(const KernelInfo& kernel, const std::string& why) {

@@ -6,28 +6,11 @@
 #include "server/device/device_catalog.h"
 #include "tests/conformance/cuda_row.h"
 #include "tests/conformance/device_moves.h"
-#include "tests/conformance/rule_kernels.h"
-#include "tests/support/fake_device.h"
 
 namespace gpushared::testing {
 namespace {
 
 using device::cuda::CompletionKind;
-
-ConformanceDevice Fake(std::uint32_t multiprocessors) {
-  return {.name = "fake_" + std::to_string(multiprocessors),
-          .multiprocessors = multiprocessors,
-          .create = [](const device::DeviceOptions& options, device::WakeFunction wake) {
-            FakeDeviceOptions fake;
-            fake.clock = FakeDeviceOptions::Clock::kVirtual;
-            fake.multiprocessors = options.executor_threads;
-            fake.memory_bytes = options.memory_bytes;
-            fake.kernels = RuleKernels();
-            fake.output = options.output;
-            return Result<std::unique_ptr<device::Device>>(
-                FakeDevice::Create(std::move(fake), std::move(wake)));
-          }};
-}
 
 ConformanceDevice Catalogued(const std::string& id, std::uint32_t multiprocessors) {
   std::string name = id + "_" + std::to_string(multiprocessors);
@@ -42,7 +25,7 @@ ConformanceDevice Catalogued(const std::string& id, std::uint32_t multiprocessor
 // This program is linked with the fake driver, whose GPU is the cpu device's executor.
 auto Rows() {
   return ::testing::Values(
-      Fake(1), Fake(4), Catalogued("cpu:0", 1), Catalogued("cpu:0", 2), Catalogued("cpu:0", 4),
+      Catalogued("cpu:0", 1), Catalogued("cpu:0", 2), Catalogued("cpu:0", 4),
       CudaRow("cuda_fake_events", CompletionKind::kEvents),
       CudaRow("cuda_fake_writes", CompletionKind::kWrites),
       CudaRow("cuda_fake_fenced", CompletionKind::kEvents, device::Isolation::kFence),

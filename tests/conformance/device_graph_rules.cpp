@@ -22,7 +22,6 @@ std::vector<const device::GraphNode*> PointersTo(const std::vector<device::Graph
 }
 
 TEST_P(DeviceConformance, NodesOfAGraphRunOneAfterTheOther) {
-  if (SkipsUnlessItRunsGraphs()) return;
   const TestClient client = NewClientWithKernels();
   constexpr std::uint32_t kNodes = 100;
   std::vector<device::GraphNode> nodes;
@@ -43,7 +42,6 @@ TEST_P(DeviceConformance, NodesOfAGraphRunOneAfterTheOther) {
 
 // A device may keep what it made of a graph, and change that when nodes have other parameters.
 TEST_P(DeviceConformance, AGraphRunsWhatItHoldsAtEachLaunch) {
-  if (SkipsUnlessItRunsGraphs()) return;
   const TestClient client = NewClientWithKernels();
   constexpr std::uint32_t kNodes = 6;
   constexpr std::uint32_t kRounds = 60;
@@ -71,7 +69,6 @@ TEST_P(DeviceConformance, AGraphRunsWhatItHoldsAtEachLaunch) {
 }
 
 TEST_P(DeviceConformance, AGraphGoesOnWhereItIsResumed) {
-  if (SkipsUnlessItRunsGraphs()) return;
   const TestClient client = NewClientWithKernels();
   std::vector<device::GraphNode> nodes;
   for (std::uint32_t tag = 0; tag < 8; ++tag) {
@@ -85,7 +82,6 @@ TEST_P(DeviceConformance, AGraphGoesOnWhereItIsResumed) {
 }
 
 TEST_P(DeviceConformance, CopiesAndFillsOfAGraphMoveBytes) {
-  if (SkipsUnlessItRunsGraphs()) return;
   const TestClient client = NewClientWithKernels();
   device::FillWork fill;
   fill.destination = client.At(kList);
@@ -112,7 +108,7 @@ TEST_P(DeviceConformance, CopiesAndFillsOfAGraphMoveBytes) {
 }
 
 TEST_P(DeviceConformance, AStoppedGraphHasRunAPrefixOfItsNodes) {
-  if (SkipsUnlessItRunsGraphs() || SkipsUnlessItKills()) return;
+  if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   std::vector<device::GraphNode> nodes;
   for (std::uint32_t tag = 0; tag < 6; ++tag) {
@@ -136,7 +132,7 @@ TEST_P(DeviceConformance, AStoppedGraphHasRunAPrefixOfItsNodes) {
 }
 
 TEST_P(DeviceConformance, AGraphEndsAtTheNodeThatFails) {
-  if (SkipsUnlessItRunsGraphs() || SkipsWhereNoAddressFaults() || SkipsUnlessItInterprets()) return;
+  if (SkipsWhereNoAddressFaults() || SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const std::uint32_t value = 9;
   const auto write = [&](std::uint64_t address) {
@@ -154,7 +150,7 @@ TEST_P(DeviceConformance, AGraphEndsAtTheNodeThatFails) {
 }
 
 TEST_P(DeviceConformance, AKilledGraphRunsNoFurtherNode) {
-  if (SkipsUnlessItRunsGraphs() || SkipsUnlessItKills()) return;
+  if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const std::vector<device::GraphNode> nodes = {
       NodeOf(client, "spin_for_ever", {.block = {1, 1, 1}}, Arguments::Pack(client.At(kStays0))),

@@ -229,7 +229,7 @@ TEST_P(DeviceMoves, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
   const device::GraphNode node =
       NodeOf(client, "write_at", {.reach = &there},
              Arguments::Pack(client.At(2 * kMoveStep + 8), std::uint32_t{71}));
-  if (gpu().info().runs_graphs && gpu().TakesNode(node)) {
+  if (gpu().TakesNode(node)) {
     const device::GraphNode* const nodes[] = {&node};
     AwaitOk(SubmitGraph(client, nodes, {}));
     EXPECT_EQ(ReadWords(client, 2 * kMoveStep + 8, 1).at(0), 71U);

@@ -119,7 +119,6 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   // A launch as a node of a graph. Arguments live until TearDown.
   device::GraphNode NodeOf(const TestClient& client, std::string_view kernel,
                            const LaunchSpec& spec, std::vector<std::byte> arguments);
-  bool SkipsUnlessItRunsGraphs() { return Skips(gpu().info().runs_graphs, "run graphs"); }
   bool SkipsUnlessItTakes(std::span<const device::GraphNode* const> nodes) {
     const auto is_taken = [&](const device::GraphNode* node) { return gpu().TakesNode(*node); };
     return Skips(std::all_of(nodes.begin(), nodes.end(), is_taken), "take these nodes in a graph");

@@ -5,7 +5,6 @@ gpushared_test(device_unit_test
     device/away_steps_test.cpp
     device/cpu_device_test.cpp
     device/device_catalog_test.cpp
-    device/fake_device_test.cpp
     device/flat_module_test.cpp
     device/host_delay_test.cpp
     device/pause_test.cpp
@@ -13,7 +12,7 @@ gpushared_test(device_unit_test
     device/step_store_test.cpp
     device/work_queue_test.cpp
   APART device/cpu_device_test.cpp
-  LINK gpushared::device gpushared::fake_device
+  LINK gpushared::device
   LABELS unit concurrency)
 
 # The real header lies beside the compiler; only this comparison reads it.

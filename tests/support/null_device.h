@@ -58,7 +58,6 @@ class NullDevice : public device::Device {
     info_.kind = "null";
     info_.memory_bytes = NullSpace::kRangeBytes;
     info_.multiprocessors = 1;
-    info_.runs_graphs = true;
     info_.spinning_pays = true;
   }
 

@@ -200,11 +200,8 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.threads_per_block_max = 512;
   info_.shared_bytes_per_block_max = 32 * 1024;
   info_.preemption = options_.preemption;
-  info_.copy_preemption = options_.preemption;
   info_.stopping_costs = options_.stopping_costs;
-  info_.chains_stops = options_.chains_stops;
   info_.can_kill = options_.can_kill;
-  info_.runs_graphs = options_.runs_graphs;
   info_.pci_bus = options_.pci_bus;
   info_.spinning_pays = options_.spinning_pays;
   info_.can_move_memory = info_.moves_by_step = info_.checks_reach = options_.moves_memory;
@@ -378,14 +375,14 @@ void StepDevice::RequestStop(device::WorkId id) {
   if (found == running_.end()) return;
   const device::StreamKey stream = StreamOf(found->what);
   for (auto each = found; each != running_.end();) {
-    if (each != found && (!options_.chains_stops || StreamOf(each->what) != stream)) {
+    if (each != found && (!options_.stopping_costs || StreamOf(each->what) != stream)) {
       ++each;
       continue;
     }
     Work work = std::move(*each);
     each = running_.erase(each);
     End(std::move(work), Status::Ok(), true);
-    if (!options_.chains_stops) return;
+    if (!options_.stopping_costs) return;
   }
 }
 

@@ -30,7 +30,6 @@ struct StepDeviceOptions {
   // stopped.
   std::chrono::microseconds launch_takes{}, stoppable_takes{};
   bool stopping_costs = false;
-  bool chains_stops = false;
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
   bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
   bool can_kill = true;
@@ -41,7 +40,7 @@ struct StepDeviceOptions {
   bool told_kernels_leave = false;
   bool must_be_polled = false;  // While work is here; nobody is woken then.
   bool spinning_pays = false;
-  bool runs_graphs = false;  // Several nodes come as one submission.
+  bool takes_nodes = false;  // Several nodes of a graph come as one submission.
   std::string pci_bus = {};
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   bool moves_memory = false;  // By step. What is mapped and there is bounded by memory_bytes then.
@@ -75,6 +74,7 @@ class StepDevice : public device::Device {
   void Submit(const device::LaunchWork& work) override;
   void Submit(const device::CopyWork& work) override;
   void Submit(const device::FillWork& work) override;
+  bool TakesNode(const device::GraphNode&) const override { return options_.takes_nodes; }
   void SubmitGraph(const device::GraphWork& work) override;
   bool CanStop(const device::LaunchWork& work, std::chrono::nanoseconds expected) override;
   bool TellKernelsToEnd() override;

@@ -150,13 +150,11 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.threads_per_block_max = executor::kThreadsPerBlockMax;
   info.shared_bytes_per_block_max = executor::kSharedBytesMax;
   info.preemption = Preemption::kWithinCommand;
-  info.copy_preemption = Preemption::kWithinCommand;
   info.can_launch_cooperatively = true;  // A block that waits for others lets them begin.
   info.can_kill = true;
   info.can_move_memory = true;
   info.moves_by_step = true;
   info.checks_reach = true;
-  info.runs_graphs = true;
   info.isolates_clients = true;
   info.spinning_pays = false;
   info.uuid = UuidOf(options.number);

@@ -130,7 +130,6 @@ Status CudaDevice::MakeCompiler() {
   claims_ = *std::move(claims);
   info_.preemption = Preemption::kWithinCommand;
   info_.stopping_costs = true;
-  info_.chains_stops = true;
   return {};
 }
 
@@ -184,8 +183,6 @@ Status CudaDevice::ReadInfo() {
     if (attribute(kClusterLaunch, 0) != 0) info_.cluster_blocks_max = kPortableClusterBlocks;
     info_.can_launch_cooperatively = attribute(kCooperativeLaunch, 0) != 0;
   }
-  info_.copy_preemption = Preemption::kWithinCommand;
-  info_.runs_graphs = true;
   info_.spinning_pays = true;
   return ReadAttributes();
 }

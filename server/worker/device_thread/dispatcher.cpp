@@ -64,7 +64,7 @@ void CountSkipped(ClientState& client) {
 
 scheduler::LaneOptions ForDevice(const DispatcherOptions& options, const device::DeviceInfo& info) {
   scheduler::LaneOptions lane = options.lane;
-  lane.chains_stops = info.chains_stops;
+  lane.chains_stops = info.stopping_costs;
   lane.outlived_after = options.slice / 2;
   return lane;
 }

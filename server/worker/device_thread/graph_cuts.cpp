@@ -61,7 +61,7 @@ void Offers::Refresh(const ClientState& client, Graph& graph) const {
     const GraphNode& node = graph.node(number);
     graph.predicted[number] = costs_.Predict(node);
     graph.knows_all = graph.knows_all && costs_.Knows(node);
-    graph.alone[number] = device_.info().runs_graphs && !device_.TakesNode(node.work);
+    graph.alone[number] = !device_.TakesNode(node.work);
     graph.has_alone = graph.has_alone || graph.alone[number];
   }
   graph.predicted_sum =
@@ -76,7 +76,6 @@ bool Offers::IsWorthCutting(const ClientState& client, const CommandSlot& comman
 
 std::uint32_t Offers::EndOfPart(const ClientState& client, const CommandSlot& command) const {
   std::uint32_t end = command.first_node + 1;
-  if (!device_.info().runs_graphs) return end;
   const Graph& graph = *command.graph;
   if (graph.has_alone && graph.alone[command.first_node]) return end;
   if (IsOfHighClass(client)) {

@@ -40,7 +40,6 @@ Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const Client
       tracer_(tracer),
       slice_(slice),
       can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
-      can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand),
       has_forms_(device.info().stopping_costs),
       costs_(secret) {}
 
@@ -113,7 +112,7 @@ bool Offers::CanStopLate(const ClientState& client, const CommandSlot& command) 
     return false;
   }
   if (command.kind == CommandKind::kGraph) return true;  // Between two nodes.
-  if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
+  if (command.kind != CommandKind::kLaunch) return true;
   return can_stop_launches_ &&
          device_.CanStop(std::get<device::LaunchWork>(command.work), kWorthStopping);
 }
@@ -123,7 +122,7 @@ bool Offers::IsToGiveWay(const ClientState& client, const CommandSlot& command,
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (command.kind == CommandKind::kGraph) return false;
   if (predicted < kWorthStopping && client.offers.distrusted_launches_ == 0) return false;
-  if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
+  if (command.kind != CommandKind::kLaunch) return true;
   return can_stop_launches_ && client.offers.must_give_way_;
 }
 
@@ -179,7 +178,7 @@ void Offers::NoteSlowForm(const ClientState& client, const CommandSlot& command)
 bool Offers::MayFollow(const ClientState& client, const StreamState& state) {
   if (state.outlived > 0) return false;
   if (state.holding == kNoSlot) return true;
-  if (!device_.info().chains_stops || state.chained != kNoSlot) return false;
+  if (!has_forms_ || state.chained != kNoSlot) return false;
   const CommandSlab& slab = client.streams.slab();
   const CommandSlot& ahead = slab[state.holding];
   const CommandSlot& next = slab[state.next];
@@ -189,7 +188,7 @@ bool Offers::MayFollow(const ClientState& client, const StreamState& state) {
 }
 
 bool Offers::MustGiveWay(const ClientState& client) const {
-  if (!device_.info().stopping_costs || lane_.IsCapped(client.id())) return true;
+  if (!has_forms_ || lane_.IsCapped(client.id())) return true;
   return std::ranges::any_of(roster_.present(), [&](const ClientState* other) {
     return other != &client && !other->life.is_leaving() &&
            lane_.GivesWay(client.spec(), other->spec());
@@ -516,7 +515,7 @@ Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
     stay.cut = Cut::kHighClass;
   } else if (command.kind == CommandKind::kGraph) {
     stay.cut = command.predicted() <= kWorthStopping ? Cut::kTooShort : Cut::kRanAsItIs;
-  } else if (is_launch ? !can_stop_launches_ : !can_stop_copies_) {
+  } else if (is_launch && !can_stop_launches_) {
     stay.cut = Cut::kDeviceCannot;
   } else if (!command.is_stoppable()) {
     stay.cut = command.predicted() < kWorthStopping ? Cut::kTooShort

@@ -130,7 +130,6 @@ class Offers {
   Tracer& tracer_;
   const scheduler::Duration slice_;
   const bool can_stop_launches_;
-  const bool can_stop_copies_;
   const bool has_forms_;  // Launches that can be stopped run as something else.
   CostModel costs_;
   std::uint64_t next_serial_ = 1;

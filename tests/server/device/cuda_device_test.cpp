@@ -33,7 +33,6 @@ TEST_F(CudaDeviceTest, TellsWhatTheGpuTells) {
   EXPECT_EQ(info.shared_bytes_per_block_max, 227U * 1024);
   EXPECT_EQ(info.block_max, (std::array<std::uint32_t, 3>{1024, 1024, 64}));
   EXPECT_EQ(info.preemption, Preemption::kBetweenCommands);
-  EXPECT_EQ(info.copy_preemption, Preemption::kWithinCommand);
   EXPECT_TRUE(info.spinning_pays);
   EXPECT_FALSE(info.isolates_clients);
 }

@@ -111,7 +111,7 @@ TEST(WorkerTrace, ChargesOfCommandsSideBySideAreLaidOneBehindTheOther) {
 // A graph of a low client goes in parts: each is a slice, named by what it has of the graph, and
 // the charges add up to what the client is charged.
 TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
-  WorkerHarness worker({.runs_graphs = true});
+  WorkerHarness worker({.takes_nodes = true});
   RawClient client = worker.Client({.name = "decode", .client_class = ClientClass::kLow});
   Watcher watcher(worker, true);
   ASSERT_TRUE(watcher.why().ok()) << watcher.why().ToString();

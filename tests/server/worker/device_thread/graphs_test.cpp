@@ -59,7 +59,7 @@ TEST(WorkerGraphs, NodesRunInOrderWithTheirParameters) {
 }
 
 TEST(WorkerGraphs, AHighClientsGraphIsOneCommandOfTheDevice) {
-  WorkerHarness worker({.runs_at_once = true, .runs_graphs = true});
+  WorkerHarness worker({.runs_at_once = true, .takes_nodes = true});
   RawClient client = worker.Client({.client_class = ClientClass::kHigh});
   MakeGraphOfLaunches(client, 0, 300);
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
@@ -71,7 +71,7 @@ TEST(WorkerGraphs, AHighClientsGraphIsOneCommandOfTheDevice) {
 }
 
 TEST(WorkerGraphs, CopiesAndFillsOfAGraphMoveBytes) {
-  WorkerHarness worker({.runs_at_once = true, .runs_graphs = true});
+  WorkerHarness worker({.runs_at_once = true, .takes_nodes = true});
   RawClient client = worker.Client({.client_class = ClientClass::kHigh});
   ASSERT_TRUE(client.AddArena(ipc::kArenaBytesStep).ok());
   const std::uint64_t at = client.base();
@@ -283,9 +283,9 @@ TEST(WorkerGraphs, CopiesOfAGraphThatLaunchesHaveCount) {
 
 // The device does not stop what it runs. The lane decides before each node.
 TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
-  for (const bool runs_graphs : {false, true}) {
+  for (const bool takes_nodes : {false, true}) {
     WorkerHarness worker(
-        {.preemption = device::Preemption::kBetweenCommands, .runs_graphs = runs_graphs},
+        {.preemption = device::Preemption::kBetweenCommands, .takes_nodes = takes_nodes},
         {.policy = "priority"});
     RawClient low = worker.Client({.client_class = ClientClass::kLow});
     RawClient high = worker.Client({.client_class = ClientClass::kHigh});
@@ -305,7 +305,7 @@ TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
 }
 
 TEST(WorkerGraphs, ShortNodesOfALowClientGoTogether) {
-  WorkerHarness worker({.runs_at_once = true, .runs_graphs = true}, {.policy = "priority"});
+  WorkerHarness worker({.runs_at_once = true, .takes_nodes = true}, {.policy = "priority"});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   const RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   MakeGraphOfLaunches(low, 0, 50);
@@ -322,7 +322,7 @@ TEST(WorkerGraphs, ShortNodesOfALowClientGoTogether) {
 }
 
 TEST(WorkerGraphs, AFailedNodeFailsTheStreamByItsNumber) {
-  WorkerHarness worker({.runs_graphs = true});
+  WorkerHarness worker({.takes_nodes = true});
   RawClient client = worker.Client({.client_class = ClientClass::kHigh});
   MakeGraphOfLaunches(client, 4, 10);
   const Sequence launch = client.LaunchGraph(4);
@@ -355,7 +355,7 @@ TEST(WorkerGraphs, GraphsOnAllStreamsComeToAnEnd) {
 }
 
 TEST(WorkerGraphs, TheExplanationNamesGraphAndNode) {
-  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .runs_graphs = true},
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .takes_nodes = true},
                        {.policy = "priority"});
   RawClient client = worker.Client({.client_class = ClientClass::kHigh});
   MakeGraphOfLaunches(client, 7, 12);
@@ -410,7 +410,7 @@ TEST(WorkerGraphs, RandomChangesAndLaunchesRunWhatTheListHolds) {
 // A client that dies between any two records leaves nothing behind.
 TEST(WorkerGraphs, NothingIsLeftOfAClientThatGoesInBetween) {
   std::mt19937_64 random(11);
-  WorkerHarness worker({.runs_graphs = true});
+  WorkerHarness worker({.takes_nodes = true});
   for (int round = 0; round < 12; ++round) {
     RawClient client = worker.Client({.client_class = ClientClass::kHigh});
     MakeGraphOfLaunches(client, 0, 1 + static_cast<std::uint32_t>(random() % 40));
