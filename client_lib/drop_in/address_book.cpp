@@ -34,7 +34,7 @@ bool AddressBook::Insert(const Block& block, Memory memory) {
     if (block.address - before.address < before.bytes) return false;
   }
   entries_.emplace_hint(next, block.address, Entry{block, std::move(memory)});
-  if (block.kind == BlockKind::kHost) has_had_host_.store(true, std::memory_order_relaxed);
+  if (block.is_reached_on_demand()) has_had_host_.store(true, std::memory_order_relaxed);
   if (block.kind == BlockKind::kRegistered) {
     has_had_registered_.store(true, std::memory_order_relaxed);
   }
@@ -75,7 +75,7 @@ std::shared_ptr<Mirror> AddressBook::MirrorAt(std::uint64_t address) const {
 std::shared_ptr<Mirror> AddressBook::SetTwin(std::uint64_t address, std::shared_ptr<Mirror> twin) {
   const WriterLock lock(mutex_);
   const auto found = entries_.find(address);
-  if (found == entries_.end() || found->second.block.kind != BlockKind::kHost) return nullptr;
+  if (found == entries_.end() || !found->second.block.is_reached_on_demand()) return nullptr;
   if (found->second.twin == nullptr) found->second.twin = std::move(twin);
   return found->second.twin;
 }

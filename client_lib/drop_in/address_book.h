@@ -57,7 +57,11 @@ struct Block {
   bool is_host_memory() const {
     return !is_device() || kind == BlockKind::kMapped || kind == BlockKind::kReached;
   }
-  // The device's address of a byte of it. Nothing where kernels cannot reach it.
+  // Page-locked memory without an address for kernels: they reach it where a launch names it.
+  bool is_reached_on_demand() const {
+    return kind == BlockKind::kHost || (kind == BlockKind::kRegistered && counterpart == 0);
+  }
+  // The device's address of a byte of it. Nothing where it has none.
   std::optional<std::uint64_t> OnDevice(std::uint64_t at) const {
     // Launches, copies and fills take page-locked memory at the program's address.
     if (is_device() || kind == BlockKind::kHost) return at;
@@ -109,13 +113,14 @@ class AddressBook {
   }
   // Whether it lies in memory of the program that is registered.
   bool IsRegistered(std::uint64_t address) const;
-  // Whether there has ever been page-locked memory of ours.
+  // Whether there has ever been memory that is reached on demand.
   bool has_had_host() const { return has_had_host_.load(std::memory_order_relaxed); }
-  // The device's copy of the kHost block that begins at `address`; null: no kernel reached it yet.
+  // The device's copy of the block that begins at `address` and is reached on demand; null: no
+  // kernel reached it yet.
   std::shared_ptr<Mirror> Twin(std::uint64_t address) const;
   // The mirror whose memory lies at `address`, by either address of it; null: there is none.
   std::shared_ptr<Mirror> MirrorAt(std::uint64_t address) const;
-  // Gives the kHost block such a copy, which ends with it. Another thread's counts if it was first.
+  // Gives the block such a copy, which ends with it. Another thread's counts if it was first.
   // Null: there is no such block any more.
   std::shared_ptr<Mirror> SetTwin(std::uint64_t address, std::shared_ptr<Mirror> twin);
   // Removes the block of this kind that begins at `address`; its memory is freed.

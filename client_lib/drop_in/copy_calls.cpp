@@ -136,7 +136,7 @@ Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const E
 void FindPinned(Session& session, Side& side) {
   if (!side.is_device || side.is_array || !session.addresses().has_had_host()) return;
   const std::optional<Block> block = session.addresses().Find(side.address);
-  if (block && block->kind == BlockKind::kHost) side.is_device = false;
+  if (block && block->is_reached_on_demand()) side.is_device = false;
 }
 
 // In mirrored memory the copy uses the device's bytes, even at a host's address.

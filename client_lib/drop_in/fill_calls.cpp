@@ -30,7 +30,7 @@ Status FillHost(const Stream& stream, std::uint64_t address, FillElement element
 bool IsPinned(const AddressBook& addresses, std::uint64_t address, std::size_t bytes) {
   if (!addresses.has_had_host()) return false;
   const std::optional<Block> block = addresses.Find(address);
-  return block && block->kind == BlockKind::kHost && block->Holds(address, bytes);
+  return block && block->is_reached_on_demand() && block->Holds(address, bytes);
 }
 
 // The device memory that holds [address, address + bytes); none outside of it.

@@ -169,7 +169,7 @@ Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uin
   on_device = 0;
   AddressBook& addresses = session.addresses();
   const std::optional<Block> block = addresses.Find(address);
-  if (!block || block->kind != BlockKind::kHost) return Code::kSuccess;
+  if (!block || !block->is_reached_on_demand()) return Code::kSuccess;
   std::shared_ptr<Mirror> twin = addresses.Twin(block->address);
   if (twin == nullptr) {
     void* const host = reinterpret_cast<void*>(block->address);

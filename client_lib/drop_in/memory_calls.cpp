@@ -291,8 +291,9 @@ Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags)
 
 }  // namespace
 
-// The program's own memory stays where it is; copies of it are staged as before. What kernels shall
-// reach of it is a second block.
+// The program's own memory stays where it is; copies of it are staged as before. What has an address
+// for kernels is a second block; the rest they reach where a launch names it, as where one
+// address space is unified.
 Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   if (AnyNull(address) || bytes == 0 || (flags & ~kHostRegisterFlags) != 0) {
     return Code::kInvalidValue;
@@ -341,13 +342,13 @@ Code MemHostUnregister(void* address) {
     const bool is_here =
         block && block->kind == BlockKind::kRegistered && block->address == AddressOf(address);
     if (!is_here) return std::nullopt;
+    // The program gets what kernels wrote before it has the memory for itself again.
+    const std::shared_ptr<Mirror> mirror = block->is_reached_on_demand()
+                                               ? addresses.Twin(AddressOf(address))
+                                               : addresses.MirrorAt(AddressOf(address));
     Status written;
-    if (block->counterpart != 0) {
-      // The program gets what kernels wrote before it has the memory for itself again.
-      const std::shared_ptr<Mirror> mirror = addresses.MirrorAt(AddressOf(address));
-      if (mirror != nullptr) written = session.mirrored().AwaitToHost(*mirror);
-      addresses.Remove(block->counterpart, BlockKind::kReached);
-    }
+    if (mirror != nullptr) written = session.mirrored().AwaitToHost(*mirror);
+    if (block->counterpart != 0) addresses.Remove(block->counterpart, BlockKind::kReached);
     addresses.Remove(AddressOf(address), BlockKind::kRegistered);
     if (!written.ok() || IsMapped(block->address, block->bytes)) return session.CodeOf(written);
     return Refuse(Code::kInvalidValue, "the program has unmapped memory that was registered");

@@ -141,6 +141,28 @@ TEST_F(RegistrationTest, NamesWhatIsRegisteredByItsBegin) {
   EXPECT_EQ(first, 1u);
 }
 
+// Where one address space is unified, registered memory needs no flag for kernels.
+TEST_F(RegistrationTest, KernelsReachWhatIsRegisteredWithoutFlags) {
+  UsePrimary();
+  auto* const memory =
+      static_cast<unsigned*>(Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
+  const auto address = reinterpret_cast<CUdeviceptr>(memory);
+  memory[0] = 40;
+  ASSERT_EQ(cuMemHostRegister(memory, kLength, 0), CUDA_SUCCESS);
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(memory[0], 41u);
+  EXPECT_EQ(cuMemsetD32(address + kPage, 7, 1), CUDA_SUCCESS);
+  unsigned word = 0;
+  EXPECT_EQ(cuMemcpyDtoH(&word, address + kPage, sizeof word), CUDA_SUCCESS);
+  EXPECT_EQ(word, 7u);
+  // What the last kernel wrote is there when the memory is the program's alone again.
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostUnregister(memory), CUDA_SUCCESS);
+  EXPECT_EQ(memory[0], 42u);
+  EXPECT_EQ(::munmap(memory, kLength), 0);
+}
+
 // Whatever the program takes away, and when: kernels keep the device's bytes, and the calls that
 // need the program's answer with an error.
 TEST_F(RegistrationTest, MemoryThatIsTakenAwayIsAnErrorOfCalls) {
