@@ -274,10 +274,13 @@ Status Connection::EndAfter(const Status& failure) {
 Status Connection::AskWhy() const {
   const Result<ipc::Ended> answer = AskBroker();
   if (answer.ok()) return answer->status;
-  return {StatusCode::kDisconnected, "session " + std::to_string(session_) +
-                                         " ended: the server closed the connection and gives no "
-                                         "reason: " +
-                                         answer.status().message()};
+  // Where the broker lives it answers, so a worker that ends without one did not end alone.
+  const bool is_gone = answer.status().code() == StatusCode::kUnavailable;
+  return {StatusCode::kDisconnected,
+          "session " + std::to_string(session_) + " ended: " +
+              (is_gone ? "the server has ended together with its worker: "
+                       : "the server closed the connection and gives no reason: ") +
+              std::string(answer.status().message())};
 }
 
 Result<ipc::Ended> Connection::AskBroker() const {

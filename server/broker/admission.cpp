@@ -284,18 +284,24 @@ void Broker::OnWhy(Arrival arrival) {
   const Result<ipc::Why> why = ipc::Decode<ipc::Why>(arrival.frame.payload);
   if (!why.ok()) return RefuseArrival(std::move(arrival), why.status());
   if (AnswerWhy(arrival, why->session)) return;
-  const auto of_uid = std::ranges::count_if(parked_whys_, [&](const auto& parked) {
-    return parked.second->arrival.peer.uid == arrival.peer.uid;
-  });
-  const LiveSession* const session = ledger_.Find(why->session);
   // Nobody waits for the end of a session of others.
-  if (session == nullptr || session->peer.uid != arrival.peer.uid ||
-      parked_whys_.size() >= kParkedMax ||
-      static_cast<std::size_t>(of_uid) >= options_.limits.waiting_per_uid_max) {
+  const LiveSession* const session = ledger_.Find(why->session);
+  if (session == nullptr || session->peer.uid != arrival.peer.uid) {
     return RefuseArrival(
         std::move(arrival),
         {StatusCode::kNotFound, "question refused: session " + std::to_string(why->session) +
-                                    " of this process is not known here"});
+                                    " of this process is not known here: the server was restarted "
+                                    "together with its worker, or it ended long ago"});
+  }
+  const auto of_uid = std::ranges::count_if(parked_whys_, [&](const auto& parked) {
+    return parked.second->arrival.peer.uid == arrival.peer.uid;
+  });
+  if (parked_whys_.size() >= kParkedMax ||
+      static_cast<std::size_t>(of_uid) >= options_.limits.waiting_per_uid_max) {
+    return RefuseArrival(std::move(arrival),
+                         {StatusCode::kLimitExceeded,
+                          "question refused: session " + std::to_string(why->session) +
+                              " has not ended, and too many others wait for the end of theirs"});
   }
   const std::uint64_t number = ++last_parked_;
   auto parked = std::make_unique<ParkedWhy>(context_, std::move(arrival), why->session);

@@ -267,6 +267,9 @@ TEST_F(BrokerTest, WhyIsAnsweredOnlyToTheProcessThatHadTheSession) {
   ASSERT_TRUE(Eventually([&] { return Sessions(0) == 0; }));
   EXPECT_EQ(Why(1).code(), StatusCode::kDisconnected);
   EXPECT_EQ(Why(4711).code(), StatusCode::kNotFound);
+  EXPECT_THAT(Why(4711).message(),
+              HasSubstr("session 4711 of this process is not known here: the server was restarted "
+                        "together with its worker, or it ended long ago"));
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   EXPECT_EQ(AsNobody([&] { return Why(1).code() == StatusCode::kNotFound ? 0 : 1; }), 0);
 }

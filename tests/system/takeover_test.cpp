@@ -146,6 +146,53 @@ class Adder {
   DeviceBuffer memory_;
 };
 
+// The error of the next call, which is all that most programs ever show.
+TEST_F(Takeover, NextCallNamesTheReasonOfTheEnd) {
+  const auto connect = [&] {
+    Result<Client> client = Client::Connect({.socket = server().socket()});
+    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    return std::move(*client);
+  };
+  const auto kill_worker = [&] {
+    ASSERT_EQ(server().workers().size(), 1u);
+    ::kill(server().workers()[0], SIGKILL);
+  };
+  Client of_worker = connect();
+  kill_worker();
+  EXPECT_THAT(std::string(of_worker.AllocateDevice(4).status().message()),
+              HasSubstr("its worker generation 1"));
+
+  Client of_both = connect();
+  const std::vector<pid_t> workers = server().workers();
+  server().Crash();
+  for (const pid_t worker : workers) ::kill(worker, SIGKILL);
+  EXPECT_THAT(std::string(of_both.AllocateDevice(4).status().message()),
+              HasSubstr("the server has ended together with its worker: no server answers at"));
+  server().StartAgain();
+
+  Client of_restart = connect();
+  const std::vector<pid_t> later = server().workers();
+  server().Crash();
+  for (const pid_t worker : later) ::kill(worker, SIGKILL);
+  server().StartAgain();
+  EXPECT_THAT(std::string(of_restart.AllocateDevice(4).status().message()),
+              HasSubstr("the server was restarted together with its worker"));
+
+  Client of_operator = connect();
+  EXPECT_EQ(
+      server().Ctl({"client", "terminate", std::to_string(of_operator.session_id())}).exit_code, 0);
+  EXPECT_THAT(std::string(of_operator.AllocateDevice(4).status().message()),
+              HasSubstr("the operator ended it"));
+
+  Client of_stop = connect();
+  server().Signal(SIGTERM);
+  ASSERT_TRUE(Eventually([&] { return server().Log().find("draining") != std::string::npos; }));
+  server().Signal(SIGTERM);
+  EXPECT_EQ(server().WaitForExit(), 0);
+  EXPECT_THAT(std::string(of_stop.AllocateDevice(4).status().message()),
+              HasSubstr("the server stops"));
+}
+
 TEST_F(Takeover, SessionsEntrancesAndCountersAreThereAgain) {
   Adder main({.name = "main", .weight = 7, .socket = server().socket()});
   Adder batch({.name = "batch", .memory_bytes = 48 << 20, .socket = EntranceSocket("batch")});
