@@ -139,6 +139,7 @@ Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
   Result<ipc::Welcome> welcome = ipc::DecodeReply<ipc::Welcome>(*frame);
   if (!welcome.ok()) return welcome.status();
   connection.session_ = welcome->session;
+  connection.ends_on_interrupt_ = *options.ends_on_interrupt;
   opened.welcome = std::move(*welcome);
   opened.fds = std::move(frame->fds);
   return opened;

@@ -73,6 +73,9 @@ class Connection {
   // Asks the broker for the reason if there was only an EOF: at most kWhyTimeout, once.
   bool CheckAlive();
 
+  // As the client or its environment asked; see ClientOptions.
+  bool ends_on_interrupt() const { return ends_on_interrupt_; }
+
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   // Why it ended; Ok while it lives.
   Status end_status() const;
@@ -111,7 +114,9 @@ class Connection {
   const ipc::UniqueFd socket_;
   const std::string path_;
   const std::chrono::nanoseconds timeout_;
-  std::uint64_t session_ = 0;  // Constant after Open.
+  // Constant after Open.
+  std::uint64_t session_ = 0;
+  bool ends_on_interrupt_ = false;
 
   Mutex round_trip_;  // Guards the socket's byte stream, too.
   std::uint32_t next_request_ GPUSHARED_GUARDED_BY(round_trip_) = kFirstRequest + 1;

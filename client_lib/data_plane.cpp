@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "client_lib/interrupt_watch.h"
 #include "ipc/wire/validate.h"
 
 namespace gpushared::client {
@@ -67,9 +68,11 @@ Status DataPlane::WaitUntil(Done done, std::chrono::nanoseconds spin) {
     }
     return done() || connection_.ended();
   };
+  const InterruptWatch interrupts(connection_.ends_on_interrupt());
   while (waiter_.Wait(done_or_ended, spin, kSlice) == ipc::WaitOutcome::kSliceOver) {
     spin = std::chrono::nanoseconds(0);
     connection_.CheckAlive();
+    if (interrupts.HasCome()) EndAfterInterrupt();
   }
   // Work that was done before the session ended is still done.
   return done() ? Status::Ok() : connection_.end_status();
@@ -93,6 +96,14 @@ Status DataPlane::WaitForRoom(std::size_t tail_bytes) {
   // Clang cannot see in WaitUntil that the caller's lock lasts as long as the wait.
   ipc::TagRingWriter* const writer = &writer_;
   return WaitUntil([&] { return writer->HasRoom(tail_bytes); }, spin_);
+}
+
+// The server ends the session's kernels with it.
+void DataPlane::EndAfterInterrupt() {
+  connection_.End(Status(StatusCode::kDisconnected,
+                         "session ended: SIGINT came while a call of this program waited, which "
+                         "ends the session as it asked (GPUSHARED_INTERRUPT)"));
+  WakeWaiters();
 }
 
 Status DataPlane::EndAfterBadCredit() {

@@ -188,6 +188,7 @@ class DataPlane {
   DataPlane(Segments segments, std::chrono::nanoseconds spin, Connection& connection);
 
   Status WaitForRoom(std::size_t tail_bytes) GPUSHARED_REQUIRES(submission_);
+  void EndAfterInterrupt();
   Status EndAfterBadCredit();
   void AddMark(std::pair<std::uint32_t, std::uint64_t> command, const std::shared_ptr<Mark>& mark);
   void TakeLocked() GPUSHARED_REQUIRES(completion_);

@@ -23,6 +23,7 @@ constexpr const char* kPromise = "GPUSHARED_PROMISE";
 constexpr const char* kMemory = "GPUSHARED_MEMORY";
 constexpr const char* kName = "GPUSHARED_NAME";
 constexpr const char* kDevice = "GPUSHARED_DEVICE";
+constexpr const char* kInterrupt = "GPUSHARED_INTERRUPT";
 constexpr const char* kMpsPriority = "CUDA_MPS_CLIENT_PRIORITY";
 constexpr const char* kMpsShare = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 constexpr const char* kMpsLimit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
@@ -100,9 +101,17 @@ Status Environment::Apply(ClientOptions& options) const {
   if (Status status = ApplyName(kDevice, options.device); !status.ok()) return status;
   for (Status (Environment::*apply)(ClientOptions&) const :
        {&Environment::ApplyClass, &Environment::ApplyWeight, &Environment::ApplyMaxShare,
-        &Environment::ApplyPromise, &Environment::ApplyMemory}) {
+        &Environment::ApplyPromise, &Environment::ApplyMemory, &Environment::ApplyInterrupt}) {
     if (Status status = (this->*apply)(options); !status.ok()) return status;
   }
+  return Status::Ok();
+}
+
+Status Environment::ApplyInterrupt(ClientOptions& options) const {
+  if (options.ends_on_interrupt) return Status::Ok();
+  const std::string_view value = Text(kInterrupt);
+  if (!value.empty() && value != "0" && value != "1") return Nonsense(kInterrupt, value, "0 or 1");
+  options.ends_on_interrupt = value == "1";
   return Status::Ok();
 }
 

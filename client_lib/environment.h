@@ -52,6 +52,7 @@ class Environment {
   Status ApplyMaxShare(ClientOptions& options) const;
   Status ApplyPromise(ClientOptions& options) const;
   Status ApplyMemory(ClientOptions& options) const;
+  Status ApplyInterrupt(ClientOptions& options) const;
   Result<std::optional<std::uint64_t>> PinnedLimit(std::span<const KnownDevice> devices,
                                                    const std::string& device) const;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver as a whole: beginning, version, look-up of functions, texts of errors, profiler.
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -107,7 +108,8 @@ Code GetExportTable(const void** table, const Uuid* id) {
   constexpr std::string_view kSentence =
       "NVIDIA's CUDA runtime, which this program has in it, works with no driver but NVIDIA's: its "
       "calls fail. gpusharedctl doctor -- PROGRAM says where it is";
-  TellUser(kSentence);
+  static std::atomic<bool> has_told{false};
+  TellUser(kSentence, has_told);
   return Refuse(Code::kNotFound, kSentence);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -109,7 +110,8 @@ bool OpenGate() {
   }
   const std::string sentence = "gate mode: " + std::string(driver.status().message());
   LogLine(sentence);
-  TellUser(sentence);
+  static std::atomic<bool> has_told{false};
+  TellUser(sentence, has_told);
   std::fill_n(gpushared_gate_targets, kFunctionCount, reinterpret_cast<const void*>(&SayNoDriver));
   return RedirectCalls(JumpTo);
 }

@@ -5,6 +5,7 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_LOG_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_LOG_H_
 
+#include <atomic>
 #include <string>
 #include <string_view>
 
@@ -17,8 +18,9 @@ bool IsLogging();
 // One line, with the process in front; nothing unless IsLogging().
 void LogLine(std::string_view line);
 
-// The line to stderr, once in a process, where `gpushared run` has started the program.
-void TellUser(std::string_view line);
+// The line to stderr, where `gpushared run` has started the program. Once for each `has_told`,
+// which it sets.
+void TellUser(std::string_view line, std::atomic<bool>& has_told);
 
 // Returns `code`; `sentence` will stand beside it in the log when the call has ended.
 Code Refuse(Code code, std::string_view sentence);

@@ -121,6 +121,8 @@ Code Session::CodeOf(const Status& status) {
       return Refuse(StickFault(), status.message());
     case StatusCode::kDeviceLost:
     case StatusCode::kDisconnected:
+      // The driver's number says nothing of the reason.
+      TellUser(status.message(), has_told_end_);
       return Refuse(Stick(Code::kMpsClientTerminated), status.message());
     case StatusCode::kTimedOut:
     case StatusCode::kProtocolViolation:

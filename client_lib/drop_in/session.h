@@ -69,6 +69,7 @@ class Session {
   VirtualMemory virtual_memory_;
   std::atomic<Code> sticky_{Code::kSuccess};
   std::atomic<bool> has_said_assertion_{false};
+  std::atomic<bool> has_told_end_{false};
 };
 
 }  // namespace gpushared::drop_in

@@ -62,6 +62,7 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("GPUSHARED_PROMISE", wishes.promise, "--promise");
   set("GPUSHARED_NAME", wishes.name, "--name");
   set("GPUSHARED_DEVICE", wishes.device, "--device");
+  set("GPUSHARED_INTERRUPT", wishes.is_interruptible ? "1" : "", "--interruptible");
   set("GPUSHARED_MODE", wishes.mode,
       wishes.mode == "gate" ? "the installed driver serves the program, and no server is asked"
                             : "the program submits to the server");

@@ -20,6 +20,9 @@ struct RunWishes {
   std::string mode;       // "submit" or "gate".
   // The device takes PTX only: tools that make machine code are asked for PTX.
   bool wants_ptx = false;
+  bool is_interruptible = false;  // SIGINT while a call waits ends the session.
+  // The program loads AddressSanitizer's runtime, which expects to be the first library.
+  bool needs_asan = false;
 };
 
 struct Setting {

@@ -106,6 +106,9 @@ void Declare(const command_line::Command& app, RunOptions& options) {
                 "submit: a server runs the program's work (default); gate: the installed driver "
                 "does, behind this library, which asks no server yet")
       .OneOf({"submit", "gate"});
+  app.AddFlag("--interruptible", wishes.is_interruptible,
+              "Ctrl-C while a call waits ends the program's session, and with it its kernels: for "
+              "programs that handle Ctrl-C themselves, such as Python");
   app.AddFlag("--ptx", options.asks_for_ptx,
               "ask tools for PTX in place of machine code (a cpu device does so by itself)");
   app.AddFlag("--explain", options.explains, "say on stderr what is set, and why");
@@ -128,6 +131,7 @@ std::string SetForAServer(const RunOptions& options) {
                                               {"--socket", !wishes.socket.empty()},
                                               {"--entrance", !options.entrance.empty()},
                                               {"--fallback", !wishes.fallback.empty()},
+                                              {"--interruptible", wishes.is_interruptible},
                                               {"--ptx", options.asks_for_ptx}};
   std::string set;
   for (const auto& [name, is_set] : all) {

@@ -65,6 +65,14 @@ TEST(Environment, WhatNobodySaysStaysUnsaid) {
   EXPECT_EQ(options.name, "");
 }
 
+TEST(Environment, ProgramIsInterruptibleWhereSomebodyAsks) {
+  EXPECT_FALSE(*Applied({}).ends_on_interrupt);
+  EXPECT_TRUE(*Applied({{"GPUSHARED_INTERRUPT", "1"}}).ends_on_interrupt);
+  EXPECT_FALSE(*Applied({{"GPUSHARED_INTERRUPT", "0"}}).ends_on_interrupt);
+  EXPECT_FALSE(
+      *Applied({{"GPUSHARED_INTERRUPT", "1"}}, {.ends_on_interrupt = false}).ends_on_interrupt);
+}
+
 TEST(Environment, AnOptionWinsOverOurVariableOverMpss) {
   Map variables = {{"GPUSHARED_CLASS", "high"},       {"GPUSHARED_WEIGHT", "7"},
                    {"GPUSHARED_MEMORY", "2GiB"},      {"GPUSHARED_DEVICE", "cuda:2"},
@@ -128,6 +136,7 @@ TEST(Environment, AValueThatMakesNoSenseIsRefusedByVariable) {
       {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "nan"}},
       {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25%"}},
       {{"GPUSHARED_PROMISE", "0"}},
+      {{"GPUSHARED_INTERRUPT", "yes"}},
       {{"GPUSHARED_PROMISE", "nan"}},
       {{"GPUSHARED_PROMISE", "3600001"}},
       {{"GPUSHARED_MEMORY", "4"}},

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session whose connection breaks without a word: what the client makes of the broker's
 // answer, whatever that is. A client that waited for ever here would fail by its time limit.
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -148,6 +151,72 @@ TEST_F(WhyEnded, ABrokerThatAnswersByteByByteIsWaitedForNotForEver) {
   });
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);
   EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+}
+
+// ---- SIGINT
+
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): of a handler.
+std::atomic<int> interrupts{0};
+
+class WhyEndedByInterrupt : public WhyEnded {
+ protected:
+  WhyEndedByInterrupt() {
+    interrupts = 0;
+    struct sigaction ours {};
+    ours.sa_handler = [](int) { ++interrupts; };
+    ::sigaction(SIGINT, &ours, &before_);
+  }
+  ~WhyEndedByInterrupt() override { ::sigaction(SIGINT, &before_, nullptr); }
+
+  // What a waiting call says when SIGINT has come, and then the connection breaks.
+  Status InterruptWhile(std::optional<bool> ends_on_interrupt) {
+    Result<Client> client =
+        Client::Connect({.socket = worker_.socket_path(), .ends_on_interrupt = ends_on_interrupt});
+    if (!client.ok()) return client.status();
+    worker_.set_finishing(false);
+    worker_.set_why(Says(ipc::Ended{Status(StatusCode::kDeviceLost, "it was cut")}));
+    const Status filled = client->default_stream().Fill(FakeWorker::kBase, FillElement::U8(1), 1);
+    EXPECT_TRUE(filled.ok()) << filled.ToString();
+    std::atomic<bool> has_returned{false};
+    std::thread interrupter([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ::kill(::getpid(), SIGINT);
+      // More than two looks of the waiting call.
+      for (int i = 0; i < 30 && !has_returned; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      if (!has_returned) worker_.KillSessions();
+    });
+    Status status = client->default_stream().Synchronize();
+    has_returned = true;
+    interrupter.join();
+    return status;
+  }
+
+  struct sigaction before_ {};
+};
+
+TEST_F(WhyEndedByInterrupt, WaitingCallReturnsWhereTheProgramAsks) {
+  const Status status = InterruptWhile(true);
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), HasSubstr("SIGINT came while a call of this program waited"));
+  EXPECT_EQ(interrupts, 1) << "the program's handler runs, too";
+  ::kill(::getpid(), SIGINT);
+  EXPECT_EQ(interrupts, 2) << "and is there again";
+}
+
+TEST_F(WhyEndedByInterrupt, WaitingCallGoesOnWhereTheProgramDoesNotAsk) {
+  EXPECT_EQ(InterruptWhile({}).message(), "it was cut");
+  EXPECT_EQ(interrupts, 1);
+}
+
+TEST_F(WhyEndedByInterrupt, SignalBeforeTheWaitIsNone) {
+  ::kill(::getpid(), SIGINT);
+  Result<Client> client =
+      Client::Connect({.socket = worker_.socket_path(), .ends_on_interrupt = true});
+  ASSERT_TRUE(client.ok()) << client.status().ToString();
+  EXPECT_TRUE(client->default_stream().Synchronize().ok());
+  EXPECT_TRUE(client->status().ok());
 }
 
 struct WithoutABroker : WhyEnded {

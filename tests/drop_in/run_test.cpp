@@ -70,13 +70,15 @@ TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
                                .name = "job",
                                .device = "cpu:0",
                                .weight = 7,
-                               .promise = "2.5"});
+                               .promise = "2.5",
+                               .is_interruptible = true});
   EXPECT_EQ(all.at("GPUSHARED_SOCKET"), "/s");
   EXPECT_EQ(all.at("GPUSHARED_CLASS"), "low");
   EXPECT_EQ(all.at("GPUSHARED_NAME"), "job");
   EXPECT_EQ(all.at("GPUSHARED_DEVICE"), "cpu:0");
   EXPECT_EQ(all.at("GPUSHARED_WEIGHT"), "7");
   EXPECT_EQ(all.at("GPUSHARED_PROMISE"), "2.5");
+  EXPECT_EQ(all.at("GPUSHARED_INTERRUPT"), "1");
 }
 
 TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {

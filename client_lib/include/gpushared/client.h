@@ -105,6 +105,10 @@ struct ClientOptions {
   // waited, or is about to allocate, calls it without a lock of the library. It may use the client,
   // and must not throw. Only where the server lets clients hold more than their guarantee.
   std::function<void(std::uint64_t bytes)> on_memory_wanted = {};
+  // SIGINT while a call waits for the device ends the session, so that the call returns with an
+  // error and the client's kernels end. Otherwise a program with a handler of its own, such as
+  // Python's, waits until they end by themselves. Where nobody says it: false.
+  std::optional<bool> ends_on_interrupt = {};
   // How long a synchronising call spins before it sleeps. Unset means what the server
   // recommends for this device.
   std::optional<std::chrono::nanoseconds> spin = {};

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program under `gpushared run` learns of the end of its session while it waits for a
+// kernel, and how Ctrl-C ends such a kernel.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared {
+namespace {
+
+using ::testing::AllOf;
+using testing::Eventually;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::ServerProcess;
+
+class SessionEnd : public ::testing::Test {
+ protected:
+  void Start(const std::vector<std::string>& options) {
+    std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared", "run", "--socket",
+                                        server_.socket()};
+    command.insert(command.end(), options.begin(), options.end());
+    command.insert(command.end(), {"--", GPUSHARED_ENDLESS_PROGRAM});
+    program_ = testing::StartProgram(command, log_);
+    ASSERT_TRUE(Eventually([&] { return Output().find("the kernel runs") != std::string::npos; }))
+        << Output();
+  }
+  ~SessionEnd() override {
+    if (program_ < 0) return;
+    ::kill(program_, SIGKILL);
+    ::waitpid(program_, nullptr, 0);
+  }
+  std::string Output() const {
+    std::ostringstream text;
+    text << std::ifstream(log_).rdbuf();
+    return text.str();
+  }
+  // What the program has said when it ends.
+  std::string Await() {
+    int status = 0;
+    ::waitpid(program_, &status, 0);
+    program_ = -1;
+    EXPECT_EQ(status, 0);
+    return Output();
+  }
+
+  const testing::ScratchFolder folder_;
+  const std::string log_ = folder_ / "log";
+  ServerProcess server_;
+  pid_t program_ = -1;
+};
+
+// 810: MPS_CLIENT_TERMINATED.
+TEST_F(SessionEnd, NamesTheDeathOfTheWorker) {
+  Start({});
+  ASSERT_EQ(server_.workers().size(), 1u);
+  const pid_t worker = server_.workers()[0];
+  ::kill(worker, SIGKILL);
+  EXPECT_THAT(Await(),
+              AllOf(HasSubstr("gpushared: device cpu:0 lost: its worker generation 1 (pid " +
+                              std::to_string(worker) + ") was killed by signal 9"),
+                    HasSubstr("error 810 after 0 interrupts")));
+}
+
+TEST_F(SessionEnd, NamesTheOperator) {
+  Start({});
+  EXPECT_EQ(server_.Ctl({"client", "terminate", "2"}).exit_code, 0);
+  EXPECT_THAT(Await(), AllOf(HasSubstr("gpushared: session ended: the operator ended it [client 2"),
+                             HasSubstr("error 810 after 0 interrupts")));
+}
+
+TEST_F(SessionEnd, InterruptEndsKernelOfProgramThatAsks) {
+  Start({"--interruptible"});
+  ::kill(program_, SIGINT);
+  EXPECT_THAT(Await(),
+              AllOf(HasSubstr("gpushared: session ended: SIGINT came while a call"),
+                    HasSubstr("error 810 after 1 interrupts, the handler is the program's")));
+  EXPECT_TRUE(Eventually([&] {
+    return server_.Ctl({"ps", "--json"}).output.find("endless") == std::string::npos;
+  })) << "the server ends the kernel";
+}
+
+TEST_F(SessionEnd, InterruptEndsNoKernelOfProgramThatDoesNotAsk) {
+  Start({});
+  ::kill(program_, SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // Four looks of a waiting call.
+  EXPECT_EQ(::waitpid(program_, nullptr, WNOHANG), 0);
+  EXPECT_THAT(Output(), Not(HasSubstr("error")));
+}
+
+}  // namespace
+}  // namespace gpushared
