@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kPtxFolder = "/ptx";   // In the drop-in's folder.
 constexpr const char* kPathFolder = "/bin";  // In that one.
 constexpr const char* kCompiler = "/nvcc";
+constexpr const char* kAsanOrder = "verify_asan_link_order";
 
 // Tools that make machine code, and how their own documentation lets them make PTX.
 struct PtxTool {
@@ -93,9 +94,16 @@ std::vector<Setting> Settings(const RunWishes& wishes,
     if (!preloaded.empty()) preloaded += ':';
     preloaded += path;
   }
-  if (!preloaded.empty()) {
-    set("LD_PRELOAD", InFront(preloaded, environment("LD_PRELOAD")),
-        "NVIDIA's linker and compiler libraries are asked for PTX");
+  if (preloaded.empty()) return settings;
+  // The user's first: a sanitizer's runtime must come before all else.
+  const std::string users = environment("LD_PRELOAD");
+  set("LD_PRELOAD", users.empty() ? preloaded : users + ":" + preloaded,
+      "NVIDIA's linker and compiler libraries are asked for PTX");
+  const std::string options = environment("ASAN_OPTIONS");
+  if (wishes.needs_asan && options.find(kAsanOrder) == std::string::npos) {
+    const std::string own = std::string(kAsanOrder) + "=0";
+    set("ASAN_OPTIONS", options.empty() ? own : options + ":" + own,
+        "the program's libasan comes after these libraries, which take nothing that it takes");
   }
   return settings;
 }

@@ -62,6 +62,16 @@ std::string FindProgram(const std::string& program, const std::string& search_pa
   return found;
 }
 
+bool NeedsAsan(const std::string& path) {
+  const ElfFile file(path);
+  if (!file.IsElf64()) return false;
+  // GCC's and Clang's.
+  const std::vector<std::string> needed = file.DynamicTexts(DT_NEEDED);
+  return std::ranges::any_of(needed, [](const std::string& library) {
+    return library.starts_with("libasan.so") || library.starts_with("libclang_rt.asan");
+  });
+}
+
 std::string WhyNotSeen(const std::string& path) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) != 0) return "";

@@ -22,6 +22,9 @@ std::string FindProgram(const std::string& program, const std::string& search_pa
 // Empty: it will, as far as its file says.
 std::string WhyNotSeen(const std::string& path);
 
+// Whether the program's file names the library of AddressSanitizer's runtime.
+bool NeedsAsan(const std::string& path);
+
 }  // namespace gpushared::server
 
 #endif  // GPUSHARED_SERVER_RUN_PROGRAM_FILE_H_

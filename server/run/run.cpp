@@ -277,9 +277,12 @@ int RunCommand(std::span<char* const> arguments) {
   }
   if (options.wishes.drop_in.empty()) options.wishes.drop_in = FindDropIn();
   if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {
-    return Complain(kFailed,
-                    "there is no drop-in libcuda.so.1 beside this program; --drop-in "
-                    "names its folder");
+    return Complain(kFailed, Exists("/proc/self/exe")
+                                 ? "there is no drop-in libcuda.so.1 beside this program; "
+                                   "--drop-in names its folder"
+                                 : "where this program lies, and the drop-in libcuda.so.1 beside "
+                                   "it, cannot be found without /proc: mount it, or name the "
+                                   "folder with --drop-in");
   }
   if (const Status status = is_gated ? Status::Ok() : AskServer(options); !status.ok()) {
     const bool is_silent =
@@ -288,6 +291,9 @@ int RunCommand(std::span<char* const> arguments) {
         status.code() == StatusCode::kUnavailable && !options.wishes.fallback.empty();
     if (!falls_back) return Complain(is_silent ? kNoServer : kFailed, status.message());
     Complain(kDone, status.message() + "; the installed driver serves the program");
+  }
+  if (has_program) {
+    options.wishes.needs_asan = NeedsAsan(FindProgram(arguments[own + 1], Variable("PATH")));
   }
   const std::vector<Setting> settings = Settings(options.wishes, &Variable, &Exists);
   if (options.explains) Explain(settings);

@@ -91,7 +91,20 @@ TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
   files_["/d/ptx/libnvrtc.so.13"] = true;
   environment_["LD_PRELOAD"] = "/u.so";
   EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_PRELOAD"],
-            "/d/ptx/libnvrtc.so.13:/u.so");
+            "/u.so:/d/ptx/libnvrtc.so.13")
+      << "a sanitizer's runtime that the user preloads has to be the first library";
+}
+
+TEST_F(RunSettingsTest, AsanIsToldThatLibrariesComeBeforeIt) {
+  const RunWishes wishes{.drop_in = "/d", .wants_ptx = true, .needs_asan = true};
+  EXPECT_FALSE(SettingsOf(wishes).contains("ASAN_OPTIONS")) << "nothing is preloaded";
+  files_["/d/ptx/libnvrtc.so.13"] = true;
+  EXPECT_EQ(SettingsOf(wishes)["ASAN_OPTIONS"], "verify_asan_link_order=0");
+  environment_["ASAN_OPTIONS"] = "detect_leaks=0";
+  EXPECT_EQ(SettingsOf(wishes)["ASAN_OPTIONS"], "detect_leaks=0:verify_asan_link_order=0");
+  environment_["ASAN_OPTIONS"] = "verify_asan_link_order=1";
+  EXPECT_FALSE(SettingsOf(wishes).contains("ASAN_OPTIONS")) << "the user has chosen";
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("ASAN_OPTIONS"));
 }
 
 TEST_F(RunSettingsTest, NvccIsStoodInForWhereThereIsOne) {
@@ -185,6 +198,39 @@ TEST_P(RunTest, UnmodifiedProgramRunsAsTheClientThatIsAskedFor) {
   EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
   EXPECT_THAT(server_.Log(), HasSubstr("'guest'"));
   EXPECT_THAT(server_.Log(), HasSubstr("class low"));
+}
+
+#ifndef GPUSHARED_SANITIZED
+TEST_P(RunTest, SanitizedProgramsRun) {
+  for (const char* sanitizer : {"address", "thread"}) {
+    const ProgramOutcome outcome =
+        Run({"--", std::string(GPUSHARED_SANITIZED_PROGRAMS) + sanitizer + "_sanitized"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
+  }
+}
+
+TEST_P(RunTest, SanitizersRuntimeThatTheUserPreloadsStaysFirst) {
+  const std::string library = GPUSHARED_ASAN_LIBRARY;
+  if (!std::filesystem::exists(library)) GTEST_SKIP() << "this compiler's runtime is another one";
+  // The user's own: it is not told that others come before it.
+  const ProgramOutcome outcome = RunProgram(
+      {"/usr/bin/env", "LD_PRELOAD=" + std::filesystem::canonical(library).string(),
+       "ASAN_OPTIONS=verify_asan_link_order=1", GetParam(), "run", "--socket", server_.socket(),
+       "--", std::string(GPUSHARED_SANITIZED_PROGRAMS) + "address_sanitized"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
+}
+#endif
+
+TEST_P(RunTest, NamesProcWhereItIsMissing) {
+  // A view of the machine without /proc: an empty folder lies on it.
+  const ProgramOutcome outcome = RunProgram({"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
+                                             "mount -t tmpfs none /proc && exec \"$0\" \"$@\"",
+                                             GetParam(), "run", "--", "true"});
+  if (outcome.output.find("unshare") != std::string::npos) GTEST_SKIP() << outcome.output;
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("cannot be found without /proc: mount it"));
 }
 
 TEST_P(RunTest, EndsAsTheProgramEnds) {
