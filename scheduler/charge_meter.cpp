@@ -22,6 +22,12 @@ Duration ChargeMeter::SoFar(const Entry& entry, TimePoint now) const {
   return ended.End(entry, now);
 }
 
+Duration ChargeMeter::BusyUntil(TimePoint now) const {
+  ChargeMeter later = *this;
+  later.Advance(now);
+  return later.busy_total_;
+}
+
 ChargeMeter::Entry ChargeMeter::Start(Duration predicted, TimePoint now) {
   Advance(now);
   const auto predicted_ns = static_cast<std::uint64_t>(

@@ -48,6 +48,8 @@ class ChargeMeter {
   Duration uncharged() const { return busy_total_ - charged_total_; }
   // Time with at least one command in flight, less what was excluded, up to the last start or end.
   Duration busy_total() const { return busy_total_; }
+  // The same up to `now`.
+  Duration BusyUntil(TimePoint now) const;
 
  private:
   void Advance(TimePoint now);

@@ -140,6 +140,14 @@ class DeviceLane {
   // The same while it was held.
   Duration HeldFor(ClientId client, TimePoint now) const;
   Duration charged_total() const { return meter_.charged_total(); }
+  // Calls `call(command, held)` with what each command on the device would be charged if it left
+  // now.
+  template <typename Call>
+  void ForEachHeld(TimePoint now, Call call) const {
+    for (const InFlight& each : in_flight_) call(each.command, HeldSoFar(each, now));
+  }
+  // Time in which the device had work, up to `now`: what has been charged, and what would be.
+  Duration BusyUntil(TimePoint now) const { return meter_.BusyUntil(now); }
   // See ChargeMeter.
   Duration uncharged() const { return meter_.uncharged(); }
   // Predicted time in flight that counts against the window.

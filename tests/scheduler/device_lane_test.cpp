@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
 constexpr ClientId kA{1}, kB{2}, kC{3};
@@ -509,6 +511,25 @@ TEST(DeviceLane, ChargesOfAllClientsAddUpToTheBusyTime) {
   EXPECT_EQ(first.held, 50us);
   EXPECT_EQ(second.held, 150us + 250us);
   EXPECT_EQ(lane->charged_total(), 450us);
+}
+
+TEST(DeviceLane, TellsWhatIsHeldBeforeItHasEnded) {
+  const auto lane = FifoLane({});
+  lane->Enqueue(kA, {1, 100us, false}, kStart);
+  lane->Enqueue(kB, {2, 300us, false}, kStart);
+  SubmitAll(*lane);
+  const auto held = [&](TimePoint now) {
+    std::map<std::uint64_t, Duration> each;
+    lane->ForEachHeld(now, [&](std::uint64_t command, Duration time) { each[command] = time; });
+    return each;
+  };
+
+  EXPECT_THAT(held(kStart + 200us), ElementsAre(Pair(1, 50us), Pair(2, 150us)));
+  EXPECT_EQ(lane->BusyUntil(kStart + 200us), 200us);
+  EXPECT_EQ(lane->OnCompleted(1, kStart + 200us).held, 50us) << "looking changes nothing";
+  EXPECT_THAT(held(kStart + 300us), ElementsAre(Pair(2, 250us)));
+  lane->OnCompleted(2, kStart + 450us);
+  EXPECT_EQ(lane->BusyUntil(kStart + 900us), 450us);
 }
 
 TEST(DeviceLane, NobodyIsChargedForWhatTheHostDid) {

@@ -111,8 +111,10 @@ class CommandSlot {
   Timing timing = Timing::kSample;
   bool is_among_own = true;       // Nothing of other clients was on the device beside it.
   scheduler::Duration charged{};  // Device time.
-  scheduler::Duration ran{};      // Of launches; see KernelWatch.
-  std::uint64_t started_ns = 0;   // Device time; 0 before a completion told it.
+  // Of the submission that has not ended: in the counters already. See Offers::CountRunning.
+  scheduler::Duration counted{};
+  scheduler::Duration ran{};     // Of launches; see KernelWatch.
+  std::uint64_t started_ns = 0;  // Device time; 0 before a completion told it.
   std::uint64_t ended_ns = 0;
   std::uint64_t units_done = 0;
   ipc::CommandId target;  // kWaitFor.

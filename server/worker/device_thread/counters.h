@@ -20,7 +20,7 @@ namespace gpushared::server {
 
 // Of one client since its session began. Counted by the device thread.
 struct ClientCounters {
-  scheduler::Duration device_time{};  // Charged by the lane; all clients add up to busy time.
+  scheduler::Duration device_time{};  // Charged by the lane, running work included.
   std::uint64_t commands_taken = 0;
   std::uint64_t launches = 0;  // Finished, with or without success; as the next three.
   std::uint64_t copies = 0;
@@ -81,7 +81,7 @@ struct ThreadCounters {
   std::uint64_t sleeps = 0;
   std::uint64_t wakes_of_clients = 0;  // Futex calls.
   std::uint64_t commands = 0;
-  scheduler::Duration busy_time{};   // Device time charged to anybody.
+  scheduler::Duration busy_time{};   // In which the device had work.
   scheduler::Duration host_delay{};  // See Device::HostDelayUntil.
   scheduler::PromiseReport promises;
   CostModel::Accuracy predictions;

@@ -475,12 +475,13 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
   control_.Post(RequestTold{message.token, std::move(told)});
 }
 
-ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) const {
+ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
+  dispatcher_.offers().CountRunning(now);
   ThreadSnapshot snapshot;
   snapshot.thread = counters_;
   snapshot.thread.commands = dispatcher_.commands();
   snapshot.thread.wakes_of_clients = dispatcher_.publisher().wakes();
-  snapshot.thread.busy_time = dispatcher_.lane().charged_total();
+  snapshot.thread.busy_time = dispatcher_.lane().BusyUntil(now);
   snapshot.thread.host_delay = dispatcher_.lane().host_delay();
   snapshot.thread.promises = dispatcher_.lane().promises();
   snapshot.thread.predictions = dispatcher_.offers().costs().accuracy();

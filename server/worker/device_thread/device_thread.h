@@ -119,7 +119,7 @@ class DeviceThread {
   // Whether it rests after a turn that was busy.
   bool LeavesItsCore() const;
   void Rest();
-  ThreadSnapshot TakeSnapshot(scheduler::TimePoint now) const;
+  ThreadSnapshot TakeSnapshot(scheduler::TimePoint now);
   // Null unless the client is here and stays.
   ClientState* FindStaying(std::uint64_t session) const;
 

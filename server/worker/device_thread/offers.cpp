@@ -427,14 +427,31 @@ void Offers::NameNextRunning(ClientState& client, const CommandSlot& left) {
                                                             : RunningWork::Kind::kUnnamed});
 }
 
+void Offers::CountRunning(scheduler::TimePoint now) {
+  NoteHostDelay(now);
+  lane_.ForEachHeld(now, [&](device::WorkId name, scheduler::Duration held) {
+    ClientState* const client = roster_.OnDevice(name);
+    if (client == nullptr) return;
+    CountDeviceTime(*client, client->streams.slab()[WorkName::Slot(name)], held);
+  });
+}
+
+void Offers::CountDeviceTime(ClientState& client, CommandSlot& command, scheduler::Duration held) {
+  // Host delay that was noticed late takes back some of what was counted.
+  const scheduler::Duration more = std::max(held - command.counted, scheduler::Duration::zero());
+  command.counted += more;
+  client.counters.device_time += more;
+  client.totals.AddDeviceTime(more);
+}
+
 // ---- and off it
 
 bool Offers::TakeOff(ClientState& client, CommandSlot& command,
                      const device::Completion& completion, scheduler::TimePoint now) {
   const scheduler::Charge charge = lane_.OnCompleted(completion.id, now);
   ClientCounters& count = client.counters;
-  count.device_time += charge.held;
-  client.totals.AddDeviceTime(charge.held);
+  CountDeviceTime(client, command, charge.held);
+  command.counted = {};
   if (charge.held > slice_ && roster_.present().size() > 1) ++count.slice_overruns;
   // One that was to end by force does not run on, even if it ended in another way before.
   const bool is_part = completion.stopped && completion.status.ok() &&

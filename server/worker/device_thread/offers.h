@@ -66,6 +66,10 @@ class Offers {
   // So that nobody is charged for what the device's host did until now.
   void NoteHostDelay(scheduler::TimePoint now);
 
+  // Counts the device time of work that has not ended, for whoever is about to look at counters: a
+  // kernel may run for minutes.
+  void CountRunning(scheduler::TimePoint now);
+
   bool has_high_class_on_device() const { return high_on_device_ > 0; }
   CostModel& costs() { return costs_; }
   const CostModel& costs() const { return costs_; }
@@ -101,6 +105,8 @@ class Offers {
   static void TakeBack(ClientState& client, std::span<const std::uint64_t> names);
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
+  // `held`: by a submission of the command, from its beginning.
+  static void CountDeviceTime(ClientState& client, CommandSlot& command, scheduler::Duration held);
   // Names the work to the control thread; the first of those of a client that are on the device.
   static void NameRunning(ClientState& client, const CommandSlot& command);
   static void NameNextRunning(ClientState& client, const CommandSlot& left);

@@ -98,8 +98,26 @@ TEST(WorkerScheduling, TimeOnTheDeviceIsChargedToWhoHeldIt) {
   const Sequence launch = busy.Launch(0, 0, 0);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const auto time_of_busy = [&](const nlohmann::json& document) {
+    for (const auto& client : document["clients"]) {
+      if (client["client"] == busy_session) return client["device_time_s"].get<double>();
+    }
+    return 0.0;
+  };
+  const double running_s =
+      time_of_busy(nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients)));
+  EXPECT_GE(running_s, 0.005) << "a kernel may run for minutes";
+  EXPECT_GE(nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus))["device_time_s"],
+            running_s);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
   worker.device().FinishOldest();
   ASSERT_TRUE(busy.AwaitFinished(0, launch));
+  const double total_s =
+      time_of_busy(nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients)));
+  EXPECT_GE(total_s, running_s + 0.005);
+  EXPECT_NEAR(nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus))["device_time_s"],
+              total_s, 1e-9)
+      << "nothing counts twice";
 
   const auto clients = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"];
   ASSERT_EQ(clients.size(), 2u);
