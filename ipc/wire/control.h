@@ -419,10 +419,13 @@ struct MemoryResized {
 };
 
 enum class ChunkAction : std::uint32_t {
-  kMake = 1,   // Chunk and bytes.
-  kFree = 2,   // A chunk that is mapped nowhere.
-  kMap = 3,    // A chunk at an address, from where there is room for all of it.
-  kUnmap = 4,  // What is mapped at the address. Takes effect after commands submitted before.
+  kMake = 1,  // Chunk and bytes.
+  kFree = 2,  // A chunk that is mapped nowhere.
+  kMap = 3,   // A chunk at an address, from where there is room for all of it.
+  // What is mapped at the address. Work that has begun on the device still reaches it. Work that
+  // has not may fail there, even if it was submitted before: a client waits for its own first.
+  // Answered when all that was submitted before has finished and nothing reaches it any more.
+  kUnmap = 4,
 };
 struct ChangeChunkWire {
   std::uint32_t action = 0;

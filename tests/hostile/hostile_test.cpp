@@ -619,6 +619,46 @@ TEST_F(Hostile, ChunksAreMappedWhereThereIsRoomOnly) {
   EXPECT_EQ(StreamErrorNow(client), kWrong);
   NeighbourGoesOn();
 }
+
+// A client library waits for its own work first; this client does not.
+TEST_F(Hostile, UnmappingTakesMemoryFromWorkThatHasNotBegun) {
+  RawClient client = Join();
+  using Action = ipc::ChunkAction;
+  const std::uint64_t area = client.welcome().mapping_base;
+  for (const ipc::ChangeChunk& change :
+       {ipc::ChangeChunk{.action = Action::kMake, .bytes = ipc::kChunkBytesStep},
+        ipc::ChangeChunk{.action = Action::kMap, .address = area}}) {
+    ASSERT_TRUE(client.Ask<ipc::Done>(change).ok());
+  }
+  const auto module = client.LoadModule(kModule + 1, image_);
+  ASSERT_TRUE(module.ok());
+  constexpr std::uint32_t kLaunching = 0, kFilling = 1, kGate = 2;
+  for (const std::uint32_t stream : {kFilling, kGate}) client.CreateStream(stream);
+  // Both wait for a kernel that takes longer than the server takes to read the request.
+  constexpr int kRounds = 100'000'000;
+  std::vector<std::byte> parameters = ParametersAt(client.base(), 12);
+  std::memcpy(parameters.data() + 8, &kRounds, sizeof kRounds);
+  const Sequence gate =
+      client.Launch(kGate, kModule + 1, KernelNumber(*module, "work"), {}, parameters);
+  client.WaitFor(kLaunching, kGate, gate);
+  client.WaitFor(kFilling, kGate, gate);
+  const Sequence launch = client.Launch(kLaunching, kModule + 1, KernelNumber(*module, "store_at"),
+                                        {}, ParametersAt(area, 16));
+  const Sequence fill = client.Fill(kFilling, area, 16, 1);
+
+  ASSERT_TRUE(client.Send(ipc::ChangeChunk{.action = Action::kUnmap, .address = area}).ok());
+  EXPECT_TRUE(client.Receive<ipc::Done>().ok());
+  EXPECT_TRUE(client.AwaitFinished(kLaunching, launch));
+  EXPECT_TRUE(client.AwaitFinished(kFilling, fill));
+  const auto error_of = [&](std::uint32_t stream) {
+    const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{stream});
+    return text.ok() ? text->status.code() : text.status().code();
+  };
+  EXPECT_EQ(error_of(kLaunching), StatusCode::kKernelFault);
+  EXPECT_EQ(error_of(kFilling), StatusCode::kInvalidArgument);
+  NeighbourGoesOn();
+}
+
 TEST_F(Hostile, AClientThatLeavesItsChunksMappedGivesAllOfThemBack) {
   for (int round = 0; round < 3; ++round) {
     RawClient client = Join(false);
