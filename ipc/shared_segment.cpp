@@ -17,6 +17,9 @@
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14; older C libraries do not name it.
+#endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1; older C libraries do not name it.
 #endif
@@ -176,6 +179,16 @@ Result<SharedSegment> SharedSegment::Map(UniqueFd fd, const MapOptions& options)
     return status;
   }
   return segment;
+}
+
+Status SharedSegment::Reserve(std::size_t offset, std::size_t bytes) const {
+  Check(offset <= size_ && bytes <= size_ - offset, "a segment reserves parts of its own");
+  if (::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+    return MachineFailed("reserving " + std::to_string(bytes) + " bytes of shared memory");
+  }
+  // Linux 5.14. Without it the pages are there, too, and each is mapped when it is first touched.
+  (void)::madvise(address_ + offset, bytes, MADV_POPULATE_WRITE);
+  return Status::Ok();
 }
 
 std::size_t SharedSegment::MissingBytes() const {

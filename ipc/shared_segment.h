@@ -69,7 +69,11 @@ class SharedSegment {
   void CloseFd() { fd_.Reset(); }
   std::size_t size() const { return size_; }
 
-  // Pages of a segment that was made with `reserve` that somebody punched out. 0 without fd().
+  // Takes the memory of a part now, of a segment that was made without `reserve`: by parts, since
+  // the kernel clears the pages of a large segment for as long as a call lasts. Whole pages.
+  Status Reserve(std::size_t offset, std::size_t bytes) const;
+
+  // Pages of a segment whose memory was taken that somebody punched out. 0 without fd().
   std::size_t MissingBytes() const;
 
   // Returns the pages to the machine even while others have the memory mapped: its bytes are

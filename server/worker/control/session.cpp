@@ -322,6 +322,15 @@ void Session::OnReadable() {
   ReadOn();
 }
 
+SlowCalls::Caller Session::CallerOf(bool is_short) {
+  SlowCalls::Caller whose = caller();
+  if (is_short && newcomer_calls_ < environment_.slow_calls.rules().newcomer_calls) {
+    ++newcomer_calls_;
+    whose.is_newcomer = true;
+  }
+  return whose;
+}
+
 void Session::FlushOutbox() {
   if (has_ended_ || is_flushing_) return;
   const Result<bool> done = outbox_.Flush(socket_.native_handle());
@@ -344,7 +353,7 @@ void Session::EndFor(const Status& violation) {
 }
 
 void Session::End(Status why) {
-  if (std::exchange(has_ended_, true)) return;
+  if (has_ended_.exchange(true)) return;
   why_ended_ = std::move(why);
   const LogRate::Cause cause{.uid = attach_.peer.uid, .pid = attach_.peer.pid};
   if (why_ended_.ok()) {

@@ -277,7 +277,15 @@ class Session : public std::enable_shared_from_this<Session> {
     std::unique_ptr<device::PinnedMemory> pinned;
     Status why_not_pinned;
   };
-  static Result<Arena> MakeArena(device::Device& device, std::uint64_t bytes);
+  // Made by parts, of a slow call each: the kernel clears the pages of a part while it is made.
+  struct ArenaInMaking {
+    device::Device& device;
+    const std::uint64_t bytes;
+    ipc::SharedSegment memory{};
+    std::uint64_t done = 0;
+
+    std::optional<Result<Arena>> MakePart();  // Empty: there is more to do.
+  };
   void OnArenaMade(std::uint64_t bytes, Result<Arena> arena);
   Status CheckImage(std::uint64_t bytes) const;
   Status CheckNewModule(const ipc::LoadModule& request) const;
@@ -299,6 +307,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void MakeSlowCallFor(std::uint64_t bytes, Work work, Done done);
   template <typename Work, typename Done>
   void MakeShortOrLongCall(bool is_short, Work work, Done done);
+  SlowCalls::Caller CallerOf(bool is_short);
+  // `work` returns an optional result; it is called again, as a slow call of its own, while that is
+  // empty.
+  template <typename Work, typename Done>
+  void MakeSlowSteps(const SlowCalls::Caller& whose, Work work, Done done);
   template <typename Work, typename Done>
   void MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done done);
   // Tells the device thread and runs `then` when it has done it.
@@ -328,9 +341,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // The device thread has it: but for `running` it is not to be read. Null: it has none.
   const ClientState* attached_ = nullptr;
   bool is_welcomed_ = false;
-  std::uint32_t slow_calls_ = 0;  // That have not ended: a request's, and a move of memory.
-  bool has_ended_ = false;
-  std::uint32_t newcomer_calls_ = 0;  // Short calls that went before others'.
+  std::uint32_t slow_calls_ = 0;        // That have not ended: a request's, and a move of memory.
+  std::atomic<bool> has_ended_{false};  // Of this thread; the steps of a slow call look at it.
+  std::uint32_t newcomer_calls_ = 0;    // Short calls that went before others'.
   bool has_place_ = false;
   Status why_ended_;
   std::function<void()> on_applied_;

@@ -37,6 +37,10 @@ std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
 // an arena are emptied when it is made.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
 inline constexpr std::uint64_t kShortArenaBytes = std::uint64_t{2} << 20;
+// What is made of an arena in one slow call: some milliseconds, for which newcomers wait. More
+// where that would take more than kArenaPartsMax calls.
+inline constexpr std::uint64_t kArenaPartBytes = std::uint64_t{8} << 20;
+inline constexpr std::uint64_t kArenaPartsMax = 64;
 
 // What `work` returns, a Result; exceptions of the libraries below become its Status.
 template <typename Work>
@@ -62,12 +66,28 @@ void Session::MakeSlowCallFor(std::uint64_t bytes, Work work, Done done) {
 
 template <typename Work, typename Done>
 void Session::MakeShortOrLongCall(bool is_short, Work work, Done done) {
-  SlowCalls::Caller whose = caller();
-  if (is_short && newcomer_calls_ < environment_.slow_calls.rules().newcomer_calls) {
-    ++newcomer_calls_;
-    whose.is_newcomer = true;
-  }
-  MakeSlowCallAs(whose, std::move(work), std::move(done));
+  MakeSlowCallAs(CallerOf(is_short), std::move(work), std::move(done));
+}
+
+template <typename Work, typename Done>
+void Session::MakeSlowSteps(const SlowCalls::Caller& whose, Work work, Done done) {
+  ++slow_calls_;
+  environment_.slow_calls.Post(
+      whose,
+      [self = shared_from_this(), work = std::move(work),
+       done = std::move(done)]() mutable -> bool {
+        auto result = CallGuarded(work);
+        if (!result && !self->has_ended_) return true;
+        // Nobody wants the rest.
+        if (!result) result = Status(StatusCode::kDisconnected, "the client has left");
+        boost::asio::io_context& context = self->environment_.context;
+        boost::asio::post(context, [self = std::move(self), result = *std::move(result),
+                                    done = std::move(done)]() mutable {
+          --self->slow_calls_;
+          done(*self, std::move(result));
+        });
+        return false;
+      });
 }
 
 template <typename Work, typename Done>

@@ -466,22 +466,33 @@ void Session::Handle(const ipc::AddArena& request) {
                      request.bytes, environment_.staging.LeftFor(arena_bytes_, MayUseReserve()))});
   }
   arena_bytes_ += request.bytes;
-  MakeShortOrLongCall(
-      request.bytes <= kShortArenaBytes,
-      [device = &environment_.device, bytes = request.bytes] { return MakeArena(*device, bytes); },
+  MakeSlowSteps(
+      CallerOf(request.bytes <= kShortArenaBytes),
+      [making = ArenaInMaking{.device = environment_.device, .bytes = request.bytes}]() mutable {
+        return making.MakePart();
+      },
       [bytes = request.bytes](Session& self, Result<Arena> arena) {
         self.OnArenaMade(bytes, std::move(arena));
       });
 }
 
-Result<Session::Arena> Session::MakeArena(device::Device& device, std::uint64_t bytes) {
-  Result<ipc::SharedSegment> memory =
-      ipc::SharedSegment::Create({.name = "gpushared arena",
-                                  .bytes = static_cast<std::size_t>(bytes),
-                                  .access = ipc::SharedSegment::Access::kReadWrite});
-  if (!memory.ok()) return memory.status();
-  Result<std::unique_ptr<device::PinnedMemory>> pinned = device.Pin(memory->bytes());
-  Arena arena{.memory = *std::move(memory), .pinned = nullptr, .why_not_pinned = pinned.status()};
+std::optional<Result<Session::Arena>> Session::ArenaInMaking::MakePart() {
+  if (!memory.valid()) {
+    Result<ipc::SharedSegment> made =
+        ipc::SharedSegment::Create({.name = "gpushared arena",
+                                    .bytes = static_cast<std::size_t>(bytes),
+                                    .access = ipc::SharedSegment::Access::kReadWrite,
+                                    .reserve = false});
+    if (!made.ok()) return made.status();
+    memory = *std::move(made);
+  }
+  const std::uint64_t whole_pages = ipc::WholePages((bytes + kArenaPartsMax - 1) / kArenaPartsMax);
+  const std::uint64_t part = std::min(std::max(kArenaPartBytes, whole_pages), bytes - done);
+  if (const Status taken = memory.Reserve(done, part); !taken.ok()) return taken;
+  done += part;
+  if (done < bytes) return std::nullopt;
+  Result<std::unique_ptr<device::PinnedMemory>> pinned = device.Pin(memory.bytes());
+  Arena arena{.memory = std::move(memory), .pinned = nullptr, .why_not_pinned = pinned.status()};
   if (pinned.ok()) arena.pinned = *std::move(pinned);
   return arena;
 }
@@ -502,8 +513,13 @@ void Session::LookAtArenas() {
 }
 
 void Session::OnArenaMade(std::uint64_t bytes, Result<Arena> arena) {
-  if (has_ended_) return CheckOver();
   Result<ipc::UniqueFd> copy = arena.ok() ? ipc::DuplicateFd(arena->memory.fd()) : arena.status();
+  if (arena.ok() && (has_ended_ || !copy.ok())) {
+    // The kernel takes as long to free the pages as to clear them, and everybody waits for this
+    // thread.
+    environment_.slow_calls.Post(caller(), [dropped = *std::move(arena)] {});
+  }
+  if (has_ended_) return CheckOver();
   if (!copy.ok()) {
     environment_.staging.GiveBack(arena_bytes_, bytes);
     arena_bytes_ -= bytes;

@@ -52,7 +52,7 @@ std::optional<RawClient> Join(const Attacker& attacker, const std::string& modul
   return *std::move(client);
 }
 
-bool AddMemory(const Attacker& attacker, RawClient& client, std::uint32_t arena_bytes) {
+bool AddMemory(const Attacker& attacker, RawClient& client, std::uint64_t arena_bytes) {
   return attacker.Did(client.Resize(kMemoryBytes).status()) &&
          attacker.Did(client.AddArena(arena_bytes).status());
 }
@@ -79,6 +79,31 @@ void FillRing(const Attacker& attacker, RawClient& client, Fill fill) {
     }
     client.Ring();
   }
+}
+
+// ---- arenas
+
+constexpr std::uint64_t kLargeArenaClients = 2;
+
+// As large as they can be for so many clients.
+std::uint64_t LargeArenaBytes(const RawClient& client) {
+  const std::uint64_t most = client.welcome().arena_bytes_total_max / kLargeArenaClients;
+  return most / ipc::kArenaBytesStep * ipc::kArenaBytesStep;
+}
+
+// Copies out of an arena that is emptied meanwhile.
+void PunchUntilEnd(const Attacker& attacker, RawClient& client, std::uint64_t bytes) {
+  constexpr std::uint32_t kCopyBytes = 4u << 20;
+  if (!AddMemory(attacker, client, bytes)) return;
+  const int arena = client.arena_fd(0);
+  std::jthread puncher([arena, bytes](const std::stop_token& stop) {
+    while (!stop.stop_requested())
+      (void)::fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                        static_cast<off_t>(bytes));
+  });
+  const ipc::CopyRecord copy =
+      testing::CopyOf(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = kCopyBytes});
+  FillRing(attacker, client, [&] { return client.Publish(copy) != 0; });
 }
 
 // ---- many waiters
@@ -239,18 +264,26 @@ void RingDoorbell(const Attacker& attacker) {
 }
 
 void PunchArena(const Attacker& attacker) {
-  constexpr std::uint32_t kCopyBytes = 4u << 20;
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");
-    if (!client || !AddMemory(attacker, *client, kArenaBytes)) continue;
-    const int arena = client->arena_fd(0);
-    std::jthread puncher([arena](const std::stop_token& stop) {
-      while (!stop.stop_requested())
-        (void)::fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kArenaBytes);
-    });
-    const ipc::CopyRecord copy =
-        testing::CopyOf(ipc::Op::kCopyToDevice, {.address = client->base(), .bytes = kCopyBytes});
-    FillRing(attacker, *client, [&] { return client->Publish(copy) != 0; });
+    if (client) PunchUntilEnd(attacker, *client, kArenaBytes);
+  }
+}
+
+// Such a session ends soon, and its client comes back at once: what the server does is to make and
+// to free large arenas.
+void PunchLargeArenas(const Attacker& attacker) {
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, "");
+    if (client) PunchUntilEnd(attacker, *client, LargeArenaBytes(*client));
+  }
+}
+
+// The server notices that the client has left when it has made the arena.
+void AskForArenasAndLeave(const Attacker& attacker) {
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, "");
+    if (client) (void)attacker.Did(client->Send(ipc::AddArena{LargeArenaBytes(*client)}));
   }
 }
 

@@ -167,7 +167,7 @@ class Experiment {
  private:
   std::vector<std::string> Arguments() const {
     std::vector<std::string> arguments = {"--policy",    storm_.policy,      "--memory",
-                                          kDeviceMemory, "--staging-memory", kStagingMemory};
+                                          kDeviceMemory, "--staging-memory", storm_.staging_memory};
     arguments.insert(arguments.end(), plan_.arguments.begin(), plan_.arguments.end());
     return arguments;
   }

@@ -25,7 +25,7 @@ inline constexpr std::chrono::seconds kDeedsPatience{120};
 
 // Memory that clients may hold, device's and staging: most of what a server needs must be left to
 // it within the limit of all its memory.
-inline constexpr char kDeviceMemory[] = "512MiB", kStagingMemory[] = "256MiB";
+inline constexpr char kDeviceMemory[] = "512MiB";
 
 struct StormPlan {
   std::string server;                  // Path of the program.

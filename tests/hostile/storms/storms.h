@@ -40,6 +40,7 @@ struct Storm {
   // themselves takes cores, too, and no server can help that.
   void (*prepare)() = nullptr;
   const char* policy = "priority";
+  const char* staging_memory = "256MiB";  // Of all clients.
   SchedulingClass honest_class = SchedulingClass::kHigh;
   // Of the uid that runs the server, and of class high: for storms that take what strangers may
   // have, so that newcomers of strangers are rightly refused.
@@ -69,6 +70,8 @@ void LaunchMegabyteNames(const Attacker& attacker);
 void WaitInCrowds(const Attacker& attacker);
 void RingDoorbell(const Attacker& attacker);
 void PunchArena(const Attacker& attacker);
+void PunchLargeArenas(const Attacker& attacker);
+void AskForArenasAndLeave(const Attacker& attacker);
 // ---- attacks_connections.cpp
 void ConnectSilently(const Attacker& attacker);
 void SayRefusedHellos(const Attacker& attacker);

@@ -50,8 +50,8 @@ TEST_P(Storms, ShutNobodyOutAndLeaveNothingBehind) {
   EXPECT_LE(outcome.after.Bytes(), outcome.before.Bytes() + kBytesLeftMax);
 }
 
-constexpr ShortStorm kShort[] = {{"launches"}, {"streams"}, {"unloads"},
-                                 {"silent"},   {"hellos"},  {"churn", 1000}};
+constexpr ShortStorm kShort[] = {{"launches"}, {"streams"},     {"unloads"},    {"silent"},
+                                 {"hellos"},   {"churn", 1000}, {"left_arenas"}};
 
 INSTANTIATE_TEST_SUITE_P(Short, Storms, ::testing::ValuesIn(kShort),
                          [](const auto& storm) { return std::string(storm.param.name); });

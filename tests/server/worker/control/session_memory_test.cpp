@@ -263,6 +263,23 @@ TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
   EXPECT_FALSE(make(third, 65 * kMiB).ok());
 }
 
+// The kernel clears its pages for tens of milliseconds, and there is one thread for such calls.
+TEST(WorkerSession, NobodyWaitsForTheWholeOfALargeArena) {
+  constexpr int kRounds = 8;
+  WorkerHarness worker(kAtOnce);
+  int welcomed_before = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    RawClient greedy = worker.Client({.name = "greedy"});
+    ASSERT_TRUE(greedy.Send(ipc::AddArena{.bytes = 128 * kMiB}).ok());
+    RawClient newcomer = worker.Client({.name = "newcomer"});
+    if (greedy.NextFrame(std::chrono::milliseconds(0)).ok()) continue;
+    ++welcomed_before;
+    EXPECT_TRUE(greedy.NextFrame().ok());
+  }
+  // A machine that is busy otherwise may keep the newcomer from its processor for so long.
+  EXPECT_GE(welcomed_before, kRounds / 2);
+}
+
 // The kernel empties memory under the lock of its file, which a write holds until its source is
 // there.
 TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoOther) {
