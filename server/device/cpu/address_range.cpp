@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,10 @@
 
 namespace gpushared::device {
 namespace {
+
+// Of 47 bits, as user space has them; not below what programs have at fixed addresses.
+constexpr std::uint64_t kAddressesBegin = std::uint64_t{1} << 33;
+constexpr std::uint64_t kAddressesEnd = std::uint64_t{1} << 45;
 
 void* Pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
@@ -50,6 +55,30 @@ Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
   return NoMapping(bytes);
 }
 
+// Addresses that are free, a multiple of `bytes`, a power of two.
+//
+// Clients see them. So they are drawn at random from all that a process may have: where the kernel
+// would put them, beside this process's libraries, they would tell its layout, which hides those
+// from whoever finds a flaw in it.
+Result<std::uint64_t> TakeAddresses(std::uint64_t bytes) {
+  constexpr int kTriesMax = 4096;
+  const std::uint64_t places = (kAddressesEnd - kAddressesBegin) / bytes;
+  for (int tries = 0; tries < kTriesMax && places > 0; ++tries) {
+    std::uint64_t drawn = 0;
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) continue;
+    const std::uint64_t base = kAddressesBegin + drawn % places * bytes;
+    void* const found =
+        mmap(Pointer(base), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (found == Pointer(base)) return base;
+    // The kernel maps elsewhere where it is taken, where a sanitizer keeps it for itself, and where
+    // a process has fewer addresses.
+    if (found != MAP_FAILED) munmap(found, bytes);
+  }
+  return Status(StatusCode::kOutOfMemory, "address range refused: the system has no " +
+                                              Mebibytes(bytes) + " of address space (" +
+                                              std::strerror(errno) + ")");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_bytes,
@@ -61,18 +90,9 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
       store == nullptr ? std::min(quota_bytes, budget->total_bytes()) : quota_bytes;
   const std::uint64_t bytes = std::bit_ceil(std::max(
       kRangeBytesMin, RoundUp(quota, kMapStepBytes) + SpareAddresses(quota) + kModuleAreaBytes));
-  // Twice the size holds one aligned range wherever it lies; the rest goes back.
-  void* const found =
-      mmap(nullptr, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (found == MAP_FAILED) {
-    return Status(StatusCode::kOutOfMemory, "address range refused: the system has no " +
-                                                Mebibytes(2 * bytes) + " of address space (" +
-                                                std::strerror(errno) + ")");
-  }
-  const auto start = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(found));
-  const std::uint64_t base = RoundUp(start, bytes);
-  if (base > start) munmap(found, base - start);
-  if (start + bytes > base) munmap(Pointer(base + bytes), start + bytes - base);
+  const Result<std::uint64_t> taken = TakeAddresses(bytes);
+  if (!taken.ok()) return taken.status();
+  const std::uint64_t base = *taken;
   KeepPrivate(base, bytes);
   // The mapping step is a huge page: 512 times fewer faults at the first use, and three
   // times the fill bandwidth after it. Module variables are counted in small pages.

@@ -67,6 +67,29 @@ TEST(AddressRange, RangeGrowsWithTheQuota) {
   EXPECT_EQ(Reserve(~std::uint64_t{0}, budget)->bytes(), std::uint64_t{32} << 30);
 }
 
+// Clients see where it is. Beside this process's libraries it would tell where those are.
+TEST(AddressRange, LiesApartFromWhereTheKernelMaps) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  void* const beside = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(beside, MAP_FAILED);
+  const auto of_kernel = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(beside));
+  std::vector<std::unique_ptr<AddressRange>> ranges;
+  std::vector<std::uint64_t> distances;
+  for (int i = 0; i < 4; ++i) {
+    ranges.push_back(Reserve(kTotal, budget));
+    const std::uint64_t base = ranges.back()->base();
+    EXPECT_EQ(base % ranges.back()->bytes(), 0U);
+    EXPECT_GT(std::max(base, of_kernel) - std::min(base, of_kernel), std::uint64_t{1} << 40);
+    for (std::size_t other = 0; other + 1 < ranges.size(); ++other) {
+      distances.push_back(base - ranges[other]->base());
+    }
+  }
+  std::ranges::sort(distances);
+  EXPECT_EQ(std::ranges::adjacent_find(distances), distances.end())
+      << "one of them tells nothing of the others";
+  munmap(beside, 4096);
+}
+
 // Such a range costs addresses, which a machine with much memory has, too.
 TEST(AddressRange, SpareAddressesHaveALimit) {
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
