@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ipc/share.h"
+#include "scheduler/class_name.h"
 
 namespace gpushared::server {
 namespace {
@@ -32,6 +33,22 @@ void FindUnreachable(std::span<const AccessRule> rules, Warnings& warnings) {
                                              " is never used: the one for " + found->label +
                                              " in line " + std::to_string(found->line) +
                                              " comes before it and takes its clients");
+  }
+}
+
+// Most mean strangers by everyone.
+void FindLoweredRoot(std::span<const AccessRule> rules, Warnings& warnings) {
+  for (const AccessRule& rule : rules) {
+    if (rule.who.kind == Subject::Kind::kUser && rule.who.id == 0) return;  // Root.
+    if (rule.who.kind != Subject::Kind::kEveryone) continue;
+    if (rule.highest_class == scheduler::SchedulingClass::kHigh) return;
+    warnings.emplace_back(
+        rule.line,
+        "the access rule for everyone takes root and the server's own user, too: they "
+        "have at most class " +
+            std::string(scheduler::ClassName(rule.highest_class)) +
+            ", and class high without it; a rule for user = \"root\" before it keeps that");
+    return;
   }
 }
 
@@ -81,6 +98,7 @@ void CheckUsualShare(const Config& config, const Allowance& rule, const std::str
 std::vector<std::string> FindWarnings(const Config& config, std::string_view source) {
   Warnings warnings;
   FindUnreachable(config.access, warnings);
+  FindLoweredRoot(config.access, warnings);
   for (const AccessRule& rule : config.access) {
     CheckLimits(rule, "access rule for " + rule.label, warnings);
     CheckUsualShare(config, rule, "access rule for " + rule.label, warnings);

@@ -110,17 +110,29 @@ TEST(ConfigCheck, SharesHaveOneNotation) {
 
 TEST(ConfigCheck, WarnsOfRulesThatNoClientReaches) {
   const ConfigReport report = ReportOf(
-      "[[access]]\nuid = 7\n[[access]]\nuid = 7\n[[access]]\neveryone = true\n[[access]]\ngid = "
-      "7\n");
+      "[[access]]\nuid = 7\n[[access]]\nuid = 7\n[[access]]\neveryone = true\nhighest_class = "
+      "'high'\n[[access]]\ngid = 7\n");
   EXPECT_THAT(report.errors, IsEmpty());
   EXPECT_THAT(
       report.warnings,
       ElementsAre(AllOf(HasSubstr("line 3"), HasSubstr("uid 7 is never used"), HasSubstr("line 1")),
-                  AllOf(HasSubstr("line 7"), HasSubstr("gid 7 is never used"),
+                  AllOf(HasSubstr("line 8"), HasSubstr("gid 7 is never used"),
                         HasSubstr("everyone in line 5"))));
-  EXPECT_THAT(
-      ReportOf("[[access]]\nuid = 7\n[[access]]\ngid = 7\n[[access]]\neveryone = true\n").warnings,
-      IsEmpty());
+  EXPECT_THAT(ReportOf("[[access]]\nuid = 7\n[[access]]\ngid = 7\n[[access]]\neveryone = true\n"
+                       "highest_class = 'high'\n")
+                  .warnings,
+              IsEmpty());
+}
+
+TEST(ConfigCheck, WarnsOfRuleForEveryoneThatTakesHighFromRoot) {
+  const std::string everyone = "[[access]]\neveryone = true\n";
+  EXPECT_THAT(ReportOf(everyone).warnings,
+              ElementsAre(AllOf(HasSubstr("line 1"), HasSubstr("takes root"),
+                                HasSubstr("at most class normal"))));
+  EXPECT_THAT(ReportOf(everyone + "highest_class = 'low'").warnings,
+              ElementsAre(HasSubstr("at most class low")));
+  EXPECT_THAT(ReportOf(everyone + "highest_class = 'high'").warnings, IsEmpty());
+  EXPECT_THAT(ReportOf("[[access]]\nuid = 0\n" + everyone).warnings, IsEmpty());
 }
 
 TEST(ConfigCheck, WarnsOfClientLimitsAboveTheRulesOwn) {
@@ -198,7 +210,8 @@ TEST(ConfigCheck, OptionOfTheCommandLineReportsAndServesNobody) {
   EXPECT_THAT(config->check->errors,
               ElementsAre(HasSubstr("line 1"),
                           AllOf(HasSubstr("line 4"), HasSubstr("memory_limit refused for uid 1"))));
-  EXPECT_THAT(config->check->warnings, ElementsAre(HasSubstr("never used")));
+  EXPECT_THAT(config->check->warnings,
+              ElementsAre(HasSubstr("takes root"), HasSubstr("never used")));
 }
 
 }  // namespace
