@@ -51,7 +51,9 @@ class SessionEnd : public ::testing::Test {
   // What the program has said when it ends.
   std::string Await() {
     int status = 0;
-    ::waitpid(program_, &status, 0);
+    if (!Eventually([&] { return ::waitpid(program_, &status, WNOHANG) == program_; })) {
+      return "(it still waits)";
+    }
     program_ = -1;
     EXPECT_EQ(status, 0);
     return Output();
