@@ -104,11 +104,14 @@ Result<pid_t> Spawn(const WorkerProcess::Launch& launch, int channel) {
   return pid;
 }
 
-std::string DescribeExit(const siginfo_t& info) {
+// `by_us`: this broker sent it SIGKILL, and says itself why.
+std::string DescribeExit(const siginfo_t& info, bool by_us) {
   if (info.si_code == CLD_EXITED) return "exited with code " + std::to_string(info.si_status);
   const char* name = ::sigdescr_np(info.si_status);
   return "was killed by signal " + std::to_string(info.si_status) + " (" +
-         (name != nullptr ? name : "unknown") + ")";
+         (name != nullptr ? name : "unknown") + ")" +
+         (info.si_status == SIGKILL && !by_us ? ", by a user or by the kernel for lack of memory"
+                                              : "");
 }
 
 }  // namespace
@@ -215,7 +218,7 @@ void WorkerProcess::LearnExit() {
   boost::system::error_code ignored;
   channel_.close(ignored);
   ended_ = ipc::UniqueFd(pidfd_.release());
-  events_.exited(is_child ? DescribeExit(info)
+  events_.exited(is_child ? DescribeExit(info, killed_)
                           : "ended, and only the broker that started it would know how");
 }
 

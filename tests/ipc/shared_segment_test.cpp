@@ -55,6 +55,21 @@ TEST(SharedSegment, BytesArriveAtTheOtherEnd) {
   EXPECT_EQ(theirs->bytes()[100], std::byte{42});
 }
 
+TEST(SharedSegment, MemoryIsTakenByParts) {
+  const Result<SharedSegment> segment =
+      SharedSegment::Create({.name = "test", .bytes = kBytes, .reserve = false});
+  ASSERT_TRUE(segment.ok()) << segment.status().ToString();
+  EXPECT_EQ(segment->MissingBytes(), kBytes);
+  EXPECT_TRUE(segment->Reserve(4096, 4096).ok());
+  EXPECT_EQ(segment->MissingBytes(), 4096u);
+  std::vector<unsigned char> present(2);
+  ASSERT_EQ(::mincore(segment->bytes().data(), kBytes, present.data()), 0);
+  EXPECT_EQ(present[0] & 1, 0);
+  EXPECT_EQ(present[1] & 1, 1);
+  EXPECT_TRUE(segment->Reserve(0, 4096).ok());
+  EXPECT_EQ(segment->MissingBytes(), 0u);
+}
+
 TEST(SharedSegment, SizeCanNeverChange) {
   const SharedSegment segment = Make();
   EXPECT_EQ(::ftruncate(segment.fd(), 4096), -1);

@@ -135,7 +135,7 @@ TEST_F(BrokerTest, KilledWorkerIsReplacedAndItsClientsLearnWhy) {
   const Status why = Why(1);
   EXPECT_EQ(why.code(), StatusCode::kDeviceLost);
   EXPECT_THAT(why.message(), HasSubstr("generation 1"));
-  EXPECT_THAT(why.message(), HasSubstr("signal 9"));
+  EXPECT_THAT(why.message(), HasSubstr("signal 9 (Killed), by a user or by the kernel"));
   EXPECT_THAT(why.message(), HasSubstr("alone"));
   const auto next = Join(Hello("next"));  // Waits for the new worker.
   ASSERT_TRUE(next.ok()) << next.status().message();
