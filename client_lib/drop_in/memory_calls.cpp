@@ -291,8 +291,8 @@ Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags)
 
 }  // namespace
 
-// The program's own memory stays where it is; copies of it are staged as before. What has an address
-// for kernels is a second block; the rest they reach where a launch names it, as where one
+// The program's own memory stays where it is; copies of it are staged as before. What has an
+// address for kernels is a second block; the rest they reach where a launch names it, as where one
 // address space is unified.
 Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   if (AnyNull(address) || bytes == 0 || (flags & ~kHostRegisterFlags) != 0) {
