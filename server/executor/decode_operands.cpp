@@ -162,7 +162,7 @@ std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandT
   const std::uint32_t reg = flow_.FindRegister(operand.text);
   if (reg != ptx::kNoRegister) {
     const std::uint32_t width = frame_.RegisterWidth(reg);
-    if (width == 0 || flow_.registers[reg].vector_size != 1) {
+    if (width == 0) {
       Missing(instruction_->Spelling() + " with operand " + operand.text);
       return 0;
     }
@@ -240,8 +240,7 @@ std::uint32_t FunctionDecoder::SymbolSource(const Operand& operand, const Symbol
 std::uint32_t FunctionDecoder::Destination(const Operand& operand, const OperandType& type) {
   if (operand.text == "_") return frame_.ScratchRow(type.width);
   const std::uint32_t reg = flow_.FindRegister(operand.text);
-  if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) == 0 ||
-      flow_.registers[reg].vector_size != 1 || operand.offset != 0) {
+  if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) == 0 || operand.offset != 0) {
     Missing("unknown register '" + operand.text + "'");
     return frame_.ScratchRow(type.width);
   }

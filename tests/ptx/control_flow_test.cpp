@@ -163,12 +163,14 @@ TEST(ControlFlow, DirectivesBehindLabelsAreKept) {
   EXPECT_EQ(flow.instructions[0].operands[3].text, "proto@1");
 }
 
-TEST(ControlFlow, ComponentsOfVectorRegistersAreTheRegister) {
-  const ControlFlow flow =
-      AnalyseOrFail(".reg .v4 .f32 %v; mov.f32 %v.x, 0f00000000; add.f32 %v.y, %v.x, %v.w;");
-  ASSERT_NE(flow.FindRegister("%v.y"), kNoRegister);
-  EXPECT_EQ(flow.FindRegister("%v.y"), flow.FindRegister("%v"));
-  EXPECT_EQ(flow.registers[flow.FindRegister("%v")].vector_size, 4);
+TEST(ControlFlow, SelectorsAndSignsLeaveTheRegisterItself) {
+  const ControlFlow flow = AnalyseOrFail(
+      ".reg .b32 %a; vmad.s32.s32.s32 %a, -%a.h1, %a.b2, -%a; { .reg .b32 %a; "
+      "vadd.s32.s32.s32 %a.b3, %a.b1, %a, %a; }");
+  ASSERT_NE(flow.FindRegister("%a"), kNoRegister);
+  EXPECT_EQ(flow.FindRegister("-%a.h1"), flow.FindRegister("%a"));
+  EXPECT_EQ(flow.instructions[1].operands[0].text, "%a@1.b3");
+  EXPECT_EQ(flow.FindRegister("%a@1.b3"), flow.FindRegister("%a@1"));
 }
 
 TEST(ControlFlow, WhatPtxasWouldRefuseIsRefusedWithItsLine) {

@@ -122,7 +122,7 @@ TEST(Fence, OnlyWhatMayBeReadUnwrittenIsZeroed) {
   }
   EXPECT_EQ(Count(text, "st.param"), 6u);
   EXPECT_THAT(FenceBody(".reg .v2 .b32 %v; mov.b32 %v.x, 1; mov.b32 %r1, %v.y;"),
-              HasSubstr("mov.b32 %v.y, 0;"));
+              HasSubstr("mov.b32 %v$gpushared_y, 0;"));
 }
 
 // An address that was masked is none in the window of constants.
@@ -316,10 +316,18 @@ TEST(Fence, KernelsThatCannotBeFencedLeaveTheOthersAlone) {
 // One component is written once, another one is used.
 TEST(Fence, ComponentsOfVectorsAreNotTakenForEachOther) {
   const std::string local = ".local .b32 l; .reg .v2 .b64 %v; mov.u64 %v.x, l; ";
-  EXPECT_THAT(FenceBody(local + "ld.local.u32 %r1, [%v.y];"), Not(HasSubstr("[%v.y]")));
+  EXPECT_THAT(FenceBody(local + "ld.local.u32 %r1, [%v.y];"), Not(HasSubstr("[%v$gpushared_y]")));
   EXPECT_EQ(Masks(".reg .v2 .b64 %v; mov.u64 %v.x, 1; ld.global.u32 %r1, [%v.x];\n"
                   "ld.global.u32 %r1, [%v.y];"),
             2u);
+}
+
+TEST(Fence, RegistersOf128BitsAreZeroedAndTheirAccessesMasked) {
+  const std::string text = FenceBody(
+      ".reg .b128 %q; ld.global.b128 %q, [%rd1];\n@%p1 bra L; ret;\nL: st.global.b128 [%rd2], %q;\n"
+      "{ .reg .b128 %t; atom.global.exch.b128 %t, [%rd3], %q; }");
+  EXPECT_EQ(Count(text, "lop3.b32"), 3u);
+  EXPECT_THAT(FenceBody(".reg .b128 %q; st.global.b128 [%rd2], %q;"), HasSubstr("mov.b128 %q, 0;"));
 }
 
 TEST(Fence, TheConstantNamesTheHighWordOfTheRange) {

@@ -11,10 +11,9 @@ namespace gpushared::ptx {
 namespace {
 
 ControlFlow FlowOf(const std::string& body) {
-  const Result<Module> module = Parse(
-      ".version 9.0\n.target sm_75\n.entry k() {\n.reg .b32 %r<99>; .reg .pred %p<9>;"
-      ".reg .v4 .f32 %v;\n" +
-      body + "\n}\n");
+  const Result<Module> module =
+      Parse(".version 9.0\n.target sm_75\n.entry k() {\n.reg .b32 %r<99>; .reg .pred %p<9>;" +
+            body + "\n}\n");
   EXPECT_TRUE(module) << module.status().message();
   if (!module) return {};
   Result<ControlFlow> flow = AnalyseControlFlow(*module->FindFunction("k"));
@@ -90,7 +89,8 @@ TEST(LiveRanges, RegistersThatMayBeReadUnwrittenAreTold) {
   EXPECT_FALSE(unwritten("mov.b32 %r1, 1; ret;", "%r1"));
   EXPECT_TRUE(unwritten("@%p1 bra L; mov.b32 %r1, 1;\nL: mov.b32 %r2, %r1; ret;", "%r1"));
   EXPECT_TRUE(unwritten("@%p1 mov.b32 %r1, 1; mov.b32 %r2, %r1; ret;", "%r1"));
-  EXPECT_TRUE(unwritten("mov.f32 %v.x, 0f00000000; mov.f32 %r2, %v.y; ret;", "%v"));
+  EXPECT_FALSE(unwritten("vadd.s32.s32.s32 %r1.b1, 1, 2, 3; mov.b32 %r2, %r1; ret;", "%r1"));
+  EXPECT_TRUE(unwritten("vadd.s32.s32.s32 %r2, 1, %r1.b1; ret;", "%r1"));
   // The first block is part of a loop.
   EXPECT_FALSE(unwritten("L: mov.b32 %r1, 1; mov.b32 %r2, %r1; @%p1 bra L; ret;", "%r1"));
   EXPECT_TRUE(unwritten("L: mov.b32 %r2, %r1; mov.b32 %r1, 1; @%p1 bra L; ret;", "%r1"));
@@ -111,17 +111,6 @@ TEST(LiveRanges, VectorsPairsAndListsAreWrittenElementByElement) {
   EXPECT_EQ(RangeOf(flow, "%r2"), Range(1, 3));
   EXPECT_EQ(RangeOf(flow, "%p2"), Range(2, 4));
   EXPECT_EQ(RangeOf(flow, "%r3"), Range(3, 4));
-}
-
-TEST(LiveRanges, WritingOneComponentKeepsTheOthers) {
-  const ControlFlow flow = FlowOf(
-      "mov.b32 %r1, 1;\nmov.v4.f32 %v, 0f00000000;\nmov.f32 %v.x, 0f00000000;\n"
-      "mov.f32 %r1, %v.y;\nret;");
-  EXPECT_EQ(RangeOf(flow, "%v"), Range(1, 3));
-  const ControlFlow loop = FlowOf(
-      "mov.v4.f32 %v, 0f00000000;\nL: mov.b32 %r3, 7;\nmov.f32 %v.x, 0f00000000;\n"
-      "mov.f32 %r1, %v.y;\nmov.b32 %r4, 1;\n@%p1 bra L;\nret;");
-  EXPECT_EQ(RangeOf(loop, "%v"), Range(0, 5));
 }
 
 TEST(LiveRanges, ARegisterThatIsOnlyDeclaredIsNotListed) {

@@ -154,7 +154,7 @@ TEST(Parser, KeepsInstructionsAndDirectivesItDoesNotKnow) {
   const auto i = Statement1<Instruction>("frobnicate.x::y.8x8 {a, b}|c, [d, {e}], (f);");
   EXPECT_EQ(Print(i), "frobnicate.x::y.8x8 {a, b}|c, [d, {e}], (f)");
   EXPECT_EQ(Statement1<Directive>(".pragma   \"nounroll\" ;").text, ".pragma \"nounroll\" ;");
-  const Module module = ParseOrFail(".alias f, g;\n.novel { a; b (c) };\n");
+  const Module module = ParseOrFail(".other f, g;\n.novel { a; b (c) };\n");
   ASSERT_EQ(module.items.size(), 2u);
   EXPECT_EQ(std::get<Directive>(module.items[1]).text, ".novel { a; b (c) };");
 }

@@ -167,8 +167,8 @@ TEST(FenceDirectives, HintsThatCompilersMayDoWithoutDoNotReachThem) {
 TEST(FenceDirectives, UnknownOnesAndStringsAreRefused) {
   EXPECT_THAT(FencedText(".entry k() .frobnicate 3 { ret; }\n"),
               HasSubstr("'.frobnicate' is not known"));
-  EXPECT_THAT(FencedText(".func f();\n.alias f, k;\n.entry k() { ret; }\n"),
-              HasSubstr("'.alias' cannot be fenced"));
+  EXPECT_THAT(FencedText(".func f();\n.other f, k;\n.entry k() { ret; }\n"),
+              HasSubstr("'.other' cannot be fenced"));
   EXPECT_THAT(FencedText(".const .b8 c[4] = \"a\\\"b\";\n.entry k() { ret; }\n"),
               HasSubstr("string in 'c'"));
 }

@@ -77,7 +77,6 @@ TEST(RegisterParameters, AreThoseOfThePrototypeToo) {
 TEST(RegisterParameters, StayWherePtxasTakesNone) {
   for (const char* function :
        {".func f(.reg .pred p) { ret; }\n", ".func f(.reg .b16 p) { ret; }\n",
-        ".func f(.reg .v2 .b32 p) { ret; }\n",
         ".func (.reg .b32 p) f() { { .reg .b64 p; ret; } }\n"}) {
     EXPECT_THAT(Lowered(function), HasSubstr("(\n\t.reg")) << function;
   }

@@ -161,7 +161,7 @@ class WaitFinder {
 
   void Collect(const Operand& operand, std::vector<std::uint32_t>* names) {
     if (operand.kind == Operand::Kind::kName || operand.kind == Operand::Kind::kAddress) {
-      // A component belongs to its vector.
+      // A selected part belongs to its register.
       const std::uint32_t index = flow_.FindRegister(operand.text);
       names->push_back(Number(index == kNoRegister ? operand.text : flow_.registers[index].name));
     }

@@ -175,7 +175,6 @@ class Analysis {
     if (flow_.register_index.emplace(name, index).second) {
       flow_.registers.push_back({.name = name,
                                  .type = variable.type,
-                                 .vector_size = variable.vector_size,
                                  .live_begin = 1,
                                  .live_end = 0,
                                  .variable = found.variable,

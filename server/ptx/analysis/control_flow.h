@@ -51,7 +51,6 @@ struct BasicBlock {
 struct Register {
   std::string name;  // Unique in the function; see ControlFlow.
   std::string type;  // "pred", "b32", ...
-  std::uint8_t vector_size = 1;
   // Positions (instruction indices, both included) outside of which the value is never
   // needed. Two registers whose ranges do not meet may share storage, provided that
   // threads that are switched off are not written. begin > end: never needed.
@@ -80,8 +79,8 @@ struct ControlFlow {
   std::vector<Register> registers;
   std::unordered_map<std::string, std::uint32_t> register_index;
 
-  // Index of the register this operand text names ("%r1", "%v.x" for component x of
-  // %v); kNoRegister for special registers, symbols and literals.
+  // Index of the register this operand text names ("%r1", "-%r1.b2" in a video instruction);
+  // kNoRegister for special registers, symbols and literals.
   std::uint32_t FindRegister(std::string_view text) const;
 };
 

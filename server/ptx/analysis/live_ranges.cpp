@@ -83,8 +83,7 @@ class LiveRanges {
   void Write(const std::string& text, std::uint32_t i, bool is_partial) {
     const std::uint32_t r = text.empty() ? kNoRegister : flow_.FindRegister(text);
     if (r == kNoRegister) return;
-    // One component of a vector, or some threads only: the rest of the old value stays.
-    is_partial |= text != flow_.registers[r].name;
+    // Of some threads only: the others keep the old value.
     At(r, i).kills |= !is_partial;
   }
 

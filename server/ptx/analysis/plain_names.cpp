@@ -62,8 +62,15 @@ struct SpecialFamily {
 constexpr std::array<SpecialFamily, 3> kSpecialFamilies = {
     {{"%envreg", 32}, {"%pm", 8}, {"%reserved_smem_offset_", 2}}};
 
-constexpr auto kComponents = std::to_array<std::string_view>(
-    {"a", "b", "b0", "b1", "b2", "b3", "g", "h0", "h1", "r", "w", "x", "y", "z"});
+constexpr auto kComponents = std::to_array<std::string_view>({"w", "x", "y", "z"});
+
+// Of a video instruction: "h1", "b7654".
+bool IsSelector(std::string_view text) {
+  constexpr std::size_t kElementsMax = 4;
+  return text.size() >= 2 && text.size() <= 1 + kElementsMax &&
+         (text[0] == 'b' || text[0] == 'h') &&
+         text.find_first_not_of("01234567", 1) == std::string_view::npos;
+}
 
 struct Numbered {
   std::string stem;
@@ -95,7 +102,8 @@ bool HasSpecial(const std::string& stem) {
 std::string_view WithoutComponent(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return name;
-  const bool known = std::ranges::binary_search(kComponents, name.substr(dot + 1));
+  const std::string_view component = name.substr(dot + 1);
+  const bool known = std::ranges::binary_search(kComponents, component) || IsSelector(component);
   return known ? name.substr(0, dot) : name;
 }
 

@@ -59,7 +59,7 @@ void ValueFlow::FindSpans() {
 }
 
 bool ValueFlow::IsStable(std::uint32_t r, std::uint32_t k) const {
-  if (writes[r] != 1 || flow.registers[r].vector_size != 1) return false;
+  if (writes[r] != 1) return false;
   const std::uint32_t from = flow.block_of[written_at[r]], to = flow.block_of[k];
   if (from == to) return written_at[r] < k;
   return spans_[from].begin < spans_[to].begin && spans_[to].end < spans_[from].end;

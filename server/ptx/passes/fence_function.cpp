@@ -381,12 +381,9 @@ class FunctionFence {
   // The result of `make` for register `r`, made once.
   template <typename MakeFenced>
   std::string Kept(std::uint32_t k, const Key& key, MakeFenced make) {
-    // Components of a vector are one register here.
-    const bool keeps = flow_->flow.registers[key.base].vector_size == 1;
-    const std::string* kept = keeps ? FindKept(key) : nullptr;
-    if (kept != nullptr) return *kept;
+    if (const std::string* kept = FindKept(key)) return *kept;
     std::string fenced = make();
-    if (keeps) Keep(k, key, fenced);
+    Keep(k, key, fenced);
     return fenced;
   }
 
@@ -410,7 +407,7 @@ class FunctionFence {
       const bool fits = Fits(immediate) && Fits(operand.offset) &&
                         Fits(operand.offset + immediate) &&
                         IsAligned(operand.offset + immediate, access);
-      if (base.vector_size != 1 || TypeBytes(base.type) != 8 || !fits) break;
+      if (TypeBytes(base.type) != 8 || !fits) break;
       operand.text = from.operands[1].text;
       operand.offset += immediate;
       *r = origin;

@@ -219,34 +219,27 @@ class UnwrittenZeroes {
                "register '" + InText(reg.name) +
                    "', declared behind an instruction, is read where nothing wrote it");
       }
-      for (Instruction& zero : Zeroes(reg)) {
-        if (declaration.in_scope) {
-          editor_.InsertAfter(declaration.statement, std::move(zero));
-        } else {
-          editor_.InsertAtEntry(std::move(zero));
-        }
+      std::optional<Instruction> zero = Zero(reg);
+      if (!zero) return;
+      if (declaration.in_scope) {
+        editor_.InsertAfter(declaration.statement, *std::move(zero));
+      } else {
+        editor_.InsertAtEntry(*std::move(zero));
       }
     }
   }
 
-  std::vector<Instruction> Zeroes(const Register& reg) {
-    static constexpr std::array<std::string_view, 4> kComponents = {".x", ".y", ".z", ".w"};
+  std::optional<Instruction> Zero(const Register& reg) {
     const std::string name = InText(reg.name);
     const std::uint32_t bytes = TypeBytes(reg.type);
-    const bool moves = reg.type == "pred" || bytes == 2 || bytes == 4 || bytes == 8;
-    if (!moves || reg.vector_size > kComponents.size()) {
+    const bool moves = reg.type == "pred" || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
+    if (!moves) {
       Refuse(flow_.flow.variables[reg.variable].position,
              "register '" + name + "' of type " + reg.type + " is read where nothing wrote it");
-      return {};
+      return std::nullopt;
     }
-    const std::string move =
-        "mov." + (reg.type == "pred" ? reg.type : "b" + std::to_string(bytes * 8));
-    std::vector<Instruction> zeroes;
-    for (std::size_t c = 0; c < reg.vector_size; ++c) {
-      const std::string component(reg.vector_size == 1 ? "" : kComponents[c]);
-      zeroes.push_back(Make(move, {Name(name + component), Integer(0)}));
-    }
-    return zeroes;
+    const std::string type = reg.type == "pred" ? reg.type : "b" + std::to_string(bytes * 8);
+    return Make("mov." + type, {Name(name), Integer(0)});
   }
 
   // --- Parameters of calls --------------------------------------------------------------------

@@ -9,12 +9,14 @@
 #include <string>
 #include <utility>
 
+#include "server/ptx/text/aliases.h"
 #include "server/ptx/text/constant.h"
 #include "server/ptx/text/indexed_arrays.h"
 #include "server/ptx/text/initializer.h"
 #include "server/ptx/text/lexer.h"
 #include "server/ptx/text/literal.h"
 #include "server/ptx/text/register_parameters.h"
+#include "server/ptx/text/vector_registers.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -58,6 +60,7 @@ class Parser final : private TokenSource {
   void TakeGroupInto(std::string& text);
   Directive TakeDirective();
 
+  void ParseAlias();
   void SkipLocation();
   void SkipFile();
   void SkipSection();
@@ -97,6 +100,7 @@ class Parser final : private TokenSource {
   std::size_t tokens_ = 0;
   std::size_t statements_ = 0;
   IndexedArrays arrays_;
+  std::vector<Alias> aliases_;
   // The following are of the instruction that is being parsed.
   bool is_move_ = false;
   bool is_call_ = false;
@@ -241,6 +245,17 @@ Directive Parser::TakeDirective() {
   return directive;
 }
 
+// .alias name, function;
+void Parser::ParseAlias() {
+  Alias alias{.position = token_.position, .name = {}, .function = {}};
+  Advance();
+  alias.name = TakeIdentifier("an alias");
+  Expect(",");
+  alias.function = TakeIdentifier("the name of a function");
+  Expect(";");
+  aliases_.push_back(std::move(alias));
+}
+
 // .loc file line column [, function_name label [+ offset], inlined_at file line column]
 void Parser::SkipLocation() {
   Advance();
@@ -283,6 +298,7 @@ Result<Module> Parser::Run() {
   while (!AtEnd()) ParseItem(module);
   if (module.target.empty()) Fail("the module has no .target");
   if (failed()) return error_;
+  if (Status resolved = ResolveAliases(module, aliases_); !resolved.ok()) return resolved;
   return module;
 }
 
@@ -309,6 +325,7 @@ void Parser::ParseItem(Module& module) {
     return;
   }
   CountStatement();
+  if (At(".alias")) return ParseAlias();
   std::string linkage = ParseLinkage();
   if (At(".entry") || At(".func")) {
     Function function = ParseFunction(std::move(linkage));
@@ -433,6 +450,7 @@ void Parser::ParseBody(std::vector<Statement>& body) {
 }
 
 void Parser::ParseBodyDirective(std::vector<Statement>& body) {
+  if (At(".alias")) return ParseAlias();
   std::string linkage = ParseLinkage();
   if (AtStateSpace()) {
     ParseVariables(std::move(linkage),
@@ -479,6 +497,12 @@ Variable Parser::ParseVariableHead(std::string linkage) {
   const bool in_registers =
       variable.space == StateSpace::kRegister || variable.space == StateSpace::kParameter;
   if (variable.type == "pred" && !in_registers) Fail("a predicate is a register");
+  constexpr std::uint32_t kVectorBytesMax = 16;
+  if (variable.space == StateSpace::kRegister && variable.vector_size != 1 &&
+      (variable.type == "pred" || variable.vector_size > 4 ||
+       variable.ElementBytes() > kVectorBytesMax)) {
+    Fail("registers are vectors of 2 or 4 components, of 128 bits in all, and of no predicates");
+  }
   return variable;
 }
 
@@ -770,6 +794,7 @@ Result<Module> Parse(std::string_view text) {
   }
   Result<Module> module = Parser(text).Run();
   if (!module) return module;
+  if (Status split = SplitVectorRegisters(*module); !split.ok()) return split;
   if (Status lowered = LowerRegisterParameters(*module); !lowered.ok()) return lowered;
   return module;
 }

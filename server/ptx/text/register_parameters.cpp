@@ -24,11 +24,12 @@ constexpr std::string_view kResultName = "%gpushared_result";
 constexpr std::string_view kArgumentName = "%gpushared_argument";
 constexpr std::string_view kReturnedName = "%gpushared_returned";
 constexpr std::string_view kPrototype = ".callprototype";
-constexpr std::string_view kTargets = ".calltargets";
+constexpr std::string_view kCallTargets = ".calltargets";
 
 bool IsScalar(const Variable& variable) {
   const std::uint32_t bytes = TypeBytes(variable.type);
-  return variable.vector_size == 1 && variable.extents.empty() && (bytes == 4 || bytes == 8);
+  return variable.vector_size == 1 && variable.extents.empty() &&
+         (bytes == 4 || bytes == 8 || bytes == 16);
 }
 
 bool HasRegisters(const Function& function) {
@@ -288,8 +289,8 @@ class Lowering {
            at = directive.text.find(".reg", at)) {
         directive.text.replace(at, 4, ".param");
       }
-    } else if (directive.text.starts_with(kTargets)) {
-      const std::size_t begin = directive.text.find_first_not_of(" \t\r\n", kTargets.size());
+    } else if (directive.text.starts_with(kCallTargets)) {
+      const std::size_t begin = directive.text.find_first_not_of(" \t\r\n", kCallTargets.size());
       if (begin == std::string::npos) return;
       const std::size_t end = directive.text.find_first_of(" ,;\t\r\n", begin);
       const auto found = known_.find(directive.text.substr(begin, end - begin));
