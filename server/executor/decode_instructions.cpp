@@ -19,15 +19,15 @@ struct InstructionForm {
   std::string_view operands;
 };
 constexpr auto kInstructionForms = std::to_array<InstructionForm>({
-    {"add", "ttt"},      {"sub", "ttt"},   {"mul", "ttt"},   {"mad", "tttt"},     {"fma", "tttt"},
-    {"div", "ttt"},      {"rem", "ttt"},   {"min", "ttt"},   {"max", "ttt"},      {"abs", "tt"},
-    {"neg", "tt"},       {"sad", "tttt"},  {"mul24", "ttt"}, {"mad24", "tttt"},   {"and", "ttt"},
-    {"or", "ttt"},       {"xor", "ttt"},   {"not", "tt"},    {"cnot", "tt"},      {"shl", "ttu"},
-    {"shr", "ttu"},      {"popc", "ut"},   {"clz", "ut"},    {"bfind", "ut"},     {"brev", "tt"},
-    {"fns", "tttt"},     {"bfe", "ttuu"},  {"bfi", "tttuu"}, {"bmsk", "ttt"},     {"prmt", "tttt"},
-    {"lop3", "tttti"},   {"shf", "tttu"},  {"sqrt", "tt"},   {"rcp", "tt"},       {"rsqrt", "tt"},
-    {"sin", "tt"},       {"cos", "tt"},    {"lg2", "tt"},    {"ex2", "tt"},       {"tanh", "tt"},
-    {"copysign", "ttt"}, {"dp4a", "uuuu"}, {"dp2a", "uuuu"}, {"vabsdiff", "ttt"}, {"cvt", "ts"},
+    {"add", "ttt"},      {"sub", "ttt"},   {"mul", "ttt"},   {"mad", "tttt"},   {"fma", "tttt"},
+    {"div", "ttt"},      {"rem", "ttt"},   {"min", "ttt"},   {"max", "ttt"},    {"abs", "tt"},
+    {"neg", "tt"},       {"sad", "tttt"},  {"mul24", "ttt"}, {"mad24", "tttt"}, {"and", "ttt"},
+    {"or", "ttt"},       {"xor", "ttt"},   {"not", "tt"},    {"cnot", "tt"},    {"shl", "ttu"},
+    {"shr", "ttu"},      {"popc", "ut"},   {"clz", "ut"},    {"bfind", "ut"},   {"brev", "tt"},
+    {"fns", "tttt"},     {"bfe", "ttuu"},  {"bfi", "tttuu"}, {"bmsk", "ttt"},   {"prmt", "tttt"},
+    {"lop3", "tttti"},   {"shf", "tttu"},  {"sqrt", "tt"},   {"rcp", "tt"},     {"rsqrt", "tt"},
+    {"sin", "tt"},       {"cos", "tt"},    {"lg2", "tt"},    {"ex2", "tt"},     {"tanh", "tt"},
+    {"copysign", "ttt"}, {"dp4a", "uuuu"}, {"dp2a", "uuuu"}, {"szext", "ttu"},  {"cvt", "ts"},
 
 });
 
@@ -98,9 +98,8 @@ bool FunctionDecoder::DecodeSimple() {
     operands.front() = 'w';
     if (opcode == "mad") operands.back() = 'w';
   }
-  // cvt to a packed pair has two sources; vabsdiff may add a third.
+  // cvt to a packed pair has two sources.
   if (opcode == "cvt" && instruction_->operands.size() == 3) operands = "tss";
-  if (opcode == "vabsdiff" && instruction_->operands.size() == 4) operands = "tttt";
   if (instruction_->operands.size() != operands.size()) return false;
 
   const auto type_of = [&](char letter) {
@@ -126,30 +125,6 @@ bool FunctionDecoder::DecodeSimple() {
   op.destination = destination;
   op.a = sources[0], op.b = sources[1], op.c = sources[2], op.extra = sources[3];
   op.immediate = immediate;
-  return true;
-}
-
-// add.cc, addc, addc.cc, sub.cc, subc, subc.cc, mad.cc, madc, madc.cc
-bool FunctionDecoder::DecodeCarry() {
-  const std::string& opcode = instruction_->opcode;
-  const bool reads = opcode.ends_with("c") && opcode != "mad";
-  const bool writes = instruction_->Has("cc");
-  const bool known = opcode == "add" || opcode == "sub" || opcode == "mad" || opcode == "addc" ||
-                     opcode == "subc" || opcode == "madc";
-  if (!known || (!reads && !writes) || instruction_->modifiers.empty()) return false;
-  const OperandType type = TypeOf(instruction_->modifiers.back());
-  const bool product = opcode.starts_with("mad");
-  if (instruction_->operands.size() != (product ? 4u : 3u)) return false;
-  const std::uint32_t a = Source(instruction_->operands[1], type);
-  const std::uint32_t b = Source(instruction_->operands[2], type);
-  const std::uint32_t c = product ? Source(instruction_->operands[3], type) : 0;
-  const std::uint32_t destination = Destination(instruction_->operands[0], type);
-  std::string key = opcode.substr(0, 3) + "c";
-  if (product) key += instruction_->Has("hi") ? ".hi" : ".lo";
-  MicroOp& op = Emit(key + "." + type.name, true);
-  op.destination = destination;
-  op.a = a, op.b = b, op.c = c;
-  op.immediate = (reads ? 1 : 0) | (writes ? 2 : 0);
   return true;
 }
 
@@ -598,8 +573,9 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
   }
   const bool decoded = DecodeControl() || DecodeMemory() || DecodeCarry() || DecodeMove() ||
                        DecodePredicateLogic() || DecodeConvertAddress() || DecodeCompare() ||
-                       DecodeSet() || DecodeSelect() || DecodeWarpWide() || DecodeBarrier() ||
-                       DecodeMatrix() || DecodeWarpgroup() || DecodeTexture() || DecodeSimple();
+                       DecodeSet() || DecodeSelect() || DecodePack() || DecodeLogicTest() ||
+                       DecodeWarpWide() || DecodeBarrier() || DecodeMatrix() || DecodeWarpgroup() ||
+                       DecodeTexture() || DecodeVideo() || DecodeSimple();
   if (!decoded) {
     Missing(instruction.Spelling() +
             std::string(IsTexture(instruction.opcode) ? kTexturesHere : ""));

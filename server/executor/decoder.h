@@ -189,8 +189,12 @@ class FunctionDecoder {
   bool DecodeSelect();
   bool DecodeWarpWide();
   bool DecodeBarrier();
-  bool DecodeCarry();
   std::string Key() const;
+
+  // decode_integers.cpp
+  bool DecodeCarry();
+  bool DecodePack();
+  bool DecodeLogicTest();
 
   // decode_memory.cpp
   bool DecodeMemory();
@@ -226,6 +230,8 @@ class FunctionDecoder {
   bool TextureRows(const Operand& address, std::size_t dimensions, const OperandType& type,
                    TexturePlace* place);
   MicroOp& EmitTexture(const std::string& key, const TexturePlace& place);
+
+  bool DecodeVideo();  // decode_video.cpp
 
   // decode_warpgroup.cpp
   bool DecodeWarpgroup();

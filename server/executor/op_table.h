@@ -59,6 +59,7 @@ struct OpSink {
   X(Store)                    \
   X(Atomic)                   \
   X(Texture)                  \
+  X(Video)                    \
   X(Mbarrier)                 \
   X(WarpWide)                 \
   X(Matrix)

@@ -461,6 +461,57 @@ TEST_P(BitOps, MovesOfVectors) {
         });
 }
 
+// The pseudo-code of the PTX ISA.
+TEST_P(BitOps, SignsOrZeroesExtendSoManyBits) {
+  for (const bool is_signed : {false, true}) {
+    for (const bool wraps : {false, true}) {
+      const auto extend = [=](u32 a, u32 b) {
+        const u32 length = b & 31;
+        const bool is_too_large = b >= 32 && !wraps;
+        const u32 mask = is_too_large ? 0 : ~0u << length;
+        const bool has_sign = length != 0 && !is_too_large && is_signed;
+        const bool is_negative = has_sign && (a >> (length - 1) & 1) != 0;
+        return (a & ~mask) | (is_negative ? mask : 0);
+      };
+      const std::string type = is_signed ? "s32" : "u32";
+      Check({"szext." + std::string(wraps ? "wrap." : "clamp.") + type,
+             type,
+             {type, "u32"},
+             Scalar<u32, u32>(extend)});
+    }
+  }
+}
+
+// The predicate says whether the result has bits, combined with another one.
+TEST_P(BitOps, LogicTestsItsResult) {
+  for (const bool is_any : {false, true}) {
+    for (const bool inverts : {false, true}) {
+      const std::string spelling = is_any ? "lop3.or.b32" : "lop3.and.b32";
+      Form form = {spelling, "b32", {"b32", "b32", "b32", "pred"}, {}};
+      form.code = "{ .reg .pred q; .reg .b32 w;\nmov.pred q, $f;\n$g " + spelling +
+                  " $d|q, $a, $b, $c, 0x96, " + (inverts ? "!$f" : "$f") +
+                  ";\nselp.b32 w, 1, 0, q;\n" + "$g mov.b32 $e, w;\n}";
+      form.second_result = "b32";
+      form.reference = [=](const Inputs& in) {
+        const auto value = static_cast<u32>(in[0] ^ in[1] ^ in[2]);
+        const bool with = (in[3] != 0) != inverts;
+        return Outputs{value, is_any ? value != 0 || with : value != 0 && with};
+      };
+      std::vector<Inputs> tuples = EdgeTuples(form.sources);
+      for (std::size_t i = 0; i < tuples.size(); i += 3) tuples[i][2] = tuples[i][0] ^ tuples[i][1];
+      CheckForm(GetParam(), form, tuples);
+      form.code = "$g " + spelling + " _|$d, $a, $b, $c, 0x96, $f;";
+      form.result = "pred";
+      form.second_result = "";
+      form.reference = [=](const Inputs& in) {
+        const bool has_bits = static_cast<u32>(in[0] ^ in[1] ^ in[2]) != 0, with = in[3] != 0;
+        return Outputs{is_any ? has_bits || with : has_bits && with, 0};
+      };
+      CheckForm(GetParam(), form, tuples);
+    }
+  }
+}
+
 GPUSHARED_INSTANTIATE_FLAVOURS(BitOps);
 
 }  // namespace

@@ -333,6 +333,34 @@ TEST_P(ConvertOps, Tf32RoundsTiesAway) {
          }});
 }
 
+// Two saturated numbers, and what of the third register there is room for.
+TEST_P(ConvertOps, PacksSaturatedNumbers) {
+  for (const u32 bits : {2u, 4u, 8u, 16u}) {
+    for (const bool is_signed : {false, true}) {
+      const auto pack = [=](s32 a, s32 b, u32 c) {
+        const s64 high = (s64{1} << (is_signed ? bits - 1 : bits)) - 1;
+        const s64 low = is_signed ? -high - 1 : 0;
+        const u32 mask = (1u << bits) - 1;
+        const auto part = [&](s32 value) {
+          return static_cast<u32>(std::min(std::max(s64{value}, low), high)) & mask;
+        };
+        const u32 above = bits == 16 ? 0 : c << 2 * bits;
+        return above | part(a) << bits | part(b);
+      };
+      const std::string to = (is_signed ? "s" : "u") + std::to_string(bits);
+      Form form = {"cvt.pack.sat." + to + ".s32", "b32", {"s32", "s32"}, {}};
+      if (bits == 16) {
+        form.reference = Scalar<s32, s32>([=](s32 a, s32 b) { return pack(a, b, 0); });
+      } else {
+        form.spelling += ".b32";
+        form.sources.push_back("b32");
+        form.reference = Scalar<s32, s32, u32>(pack);
+      }
+      Check(form);
+    }
+  }
+}
+
 GPUSHARED_INSTANTIATE_FLAVOURS(ConvertOps);
 
 }  // namespace

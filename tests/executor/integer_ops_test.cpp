@@ -288,22 +288,21 @@ TEST_P(IntegerOps, PackedHalfwords) {
   check(s16{}, "s16x2");
 }
 
-TEST_P(IntegerOps, AbsoluteDifferenceOfVideoInstructions) {
-  const auto check = [&]<typename T>(T, const std::string& type) {
-    const auto distance = [](T a, T b) {
-      return static_cast<T>(a < b ? s64{b} - s64{a} : s64{a} - s64{b});
-    };
-    const std::string types = type + "." + type + "." + type;
-    Check({"vabsdiff." + types, type, {type, type}, Scalar<T, T>(distance)});
-    Check({"vabsdiff." + types + ".add",
-           type,
-           {type, type, type},
-           Scalar<T, T, T>([=](T a, T b, T c) {
-             return static_cast<T>(static_cast<u32>(distance(a, b)) + static_cast<u32>(c));
-           })});
+TEST_P(IntegerOps, ReluLeavesNothingNegative) {
+  const auto lowest = [](s32 a, s32 b) { return std::max(std::min(a, b), 0); };
+  const auto highest = [](s32 a, s32 b) { return std::max({a, b, 0}); };
+  Check({"min.relu.s32", "s32", {"s32", "s32"}, Scalar<s32, s32>(lowest)});
+  Check({"max.relu.s32", "s32", {"s32", "s32"}, Scalar<s32, s32>(highest)});
+  const auto pairs = [](auto f) {
+    return Scalar<u32, u32>([f](u32 a, u32 b) {
+      const auto half = [&](u32 shift) {
+        return static_cast<u16>(f(static_cast<s16>(a >> shift), static_cast<s16>(b >> shift)));
+      };
+      return u32{half(16)} << 16 | half(0);
+    });
   };
-  check(u32{}, "u32");
-  check(s32{}, "s32");
+  Check({"min.s16x2.relu", "b32", {"s16x2", "s16x2"}, pairs(lowest)});
+  Check({"max.relu.s16x2", "b32", {"s16x2", "s16x2"}, pairs(highest)});
 }
 
 // Operands may be literals; each takes the width of the instruction's type.

@@ -16,6 +16,7 @@
 
 #include "server/ptx/text/parser.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/video_case.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -75,6 +76,32 @@ constexpr Example kTaken[] = {
     {"bar.sync 15; bar.sync 0, 64; bar.warp.sync -1; bar.red.popc.u32 r, 3, p;"},
     {"add.u32 %a0, %a1, %a2; { .reg .f32 r; add.f32 r, r, f; } add.u32 r, r, r;"},
     {"{ L: bra M; M: } { L: }"},
+    {"vadd.s32.u32.s32 i, r, w; vadd.sat.u32.s32.s32 r.b1, 5, i.h1, 7; vmin.s32.u32.s32.max i, r, "
+     "i, i;"},
+    {"vshl.u32.u32.u32.clamp.sat r, r, r; vset.u32.s32.lt.add r, r, i, r; vadd.s32.s32.s32 i, i, "
+     "i, i;"},
+    {"vmad.s32.s32.u32.shr7.sat i, -i.b0, r, w; vmad.u32.u32.u32.po r, r, 3, r; "
+     "vmad.s32.s32.s32 i, -i, -w, -i;"},
+    {"vabsdiff4.u32.u32.u32.add r, r, r, r; vadd2.s32.s32.s32.sat i.h0, i.h33, w.h00, i; "
+     "vset4.u32.s32.ne r.b310, r.b7654, i.b0123, r;"},
+    {"max.relu.s32 i, i, i; min.s16x2.relu w, w, w; szext.wrap.s32 i, w, r; szext.clamp.u32 r, 5, "
+     "3;"},
+    {"cvt.pack.sat.s16.s32 w, i, r; cvt.pack.u8.sat.s32.b32 w, 3, i, w; "
+     "cvt.pack.sat.s4.s32.b32 w, i, i, 0;"},
+    {".reg .b128 q, t; mov.b128 q, {z, d}; mov.b128 q, {r, 5, i, w}; mov.b128 {_, z}, t; mov.b128 "
+     "q, 5;"},
+    {".reg .b128 q, t; ld.relaxed.gpu.b128 q, [x]; st.global.b128 [x], 7; st.global.u32 [x], q; "
+     "atom.global.cas.b128 q, [x], q, t; atom.shared.exch.b128 _, [r], t; atom.exch.b128 q, [x], "
+     "3;"},
+    {"red.global.v2.f32.add [x], {f, f}; atom.global.v4.f32.add {f, _, f, _}, [x], {f, f, f, f}; "
+     "red.v8.bf16.add.noftz [x], {g, g, g, g, g, g, g, g}; red.global.add.v2.f32 [x], {f, f};"},
+    {"lop3.or.b32 w|p, r, i, w, 0x80, !p; lop3.and.b32 _|p, r, i, w, 0x80, p;"},
+    {"alloca.u64 x, 16; alloca.u64 x, z, 1; stacksave.u64 x; stackrestore.u64 x; alloca.u32 r, w;"},
+    {".reg .v4 .f32 a; .reg .v2 .u32 b; mov.v4.f32 a, a; ld.global.v4.f32 a, [x]; mov.b64 z, b; "
+     "mov.b64 b, z; mov.v2.u32 b, {r, r}; add.f32 a.x, a.y, a.b; ld.global.v2.f32 {a.x, a.w}, "
+     "[x];"},
+    {"call m, (r);", ".func m(.param .b32 a); .func n(.param .b32 a) { ret; } .alias m, n;"},
+    {"mov.u64 x, m; call m; .alias m, n;", ".func m(); .func n() { ret; }"},
     {"ld.u32 r, [c]; mov.u64 x, c;", ".global .u32 c = 1;"},
     {"", ".func f(); .func f() { ret; } .extern .global .u32 e; .extern .global .u32 e;"},
 };
@@ -138,6 +165,79 @@ constexpr Example kRefused[] = {
     {"atom.global.add.u32 r, [x], f;"},
     {"atom.global.cas.b32 w, [x], w;"},
     {"@r ret;"},
+    {".reg .b128 q; selp.b128 q, q, q, p;"},
+    {".reg .b128 q; setp.eq.b128 p, q, q;"},
+    {".reg .b128 q; mov.b128 q, {r, r, r};"},
+    {".reg .b128 q; mov.b128 q, {h, h, h, h, h, h, h, h};"},
+    {".reg .b128 q; atom.global.and.b128 q, [x], q;"},
+    {".reg .b128 q; ld.global.v2.b128 {q, q}, [x];"},
+    {"ld.global.b128 z, [x];"},
+    {"alloca.b64 z, 16;"},
+    {"alloca.s64 l, 16;"},
+    {"alloca.u64 x, r;"},
+    {"alloca.u64 x, 16, r;"},
+    {"alloca.u64 x, 16, 3;"},
+    {"alloca.u64 x, 16, 16777216;"},
+    {"stackrestore.u64 5;"},
+    {"stackrestore.u64 r;"},
+    {"stacksave.s64 l;"},
+    {".reg .v2 .u32 a, b; mov.u32 a, b;"},
+    {".reg .v2 .u32 a, b; mov.b64 a, b;"},
+    {".reg .v2 .u32 a; add.u32 a, a, a;"},
+    {"", ".func m() { ret; } .func n() { ret; } .alias m, n;"},
+    {"", ".func m(); .alias m, n; .func n() { ret; }"},
+    {"", ".func m(.param .b32 a); .func n() { ret; } .alias m, n;"},
+    {"vset.u32.u32.lt.sat r, r, r;"},
+    {"vset.u32.u32.u32.lt r, r, r;"},
+    {"vset.u32.u32 r, r, r;"},
+    {"vset.u32.u32.lo r, r, r;"},
+    {"vadd.s32.s32 i, i, i;"},
+    {"vadd.b32.s32.s32 w, i, i;"},
+    {"vadd.clamp.s32.s32.s32 i, i, i;"},
+    {"vadd.s32.s32.s32.add.min i, i, i, i;"},
+    {"vadd.s32.s32.s32 i, f, i;"},
+    {"vadd.s32.s32.s32 i, x, i;"},
+    {"vadd.s32.s32.s32 i, h, i;"},
+    {"vadd.s32.s32.s32 i, i, 1.5;"},
+    {"vadd.s32.s32.s32 p, i, i;"},
+    {"vadd.s32.s32.s32 i, %tid.x, i;"},
+    {"vadd.s32.s32.s32 i, -i, i;"},
+    {"vadd.s32.s32.s32 i.b0, i, i;"},
+    {"vadd.s32.s32.s32.add i.b0, i, i, i;"},
+    {"vadd.s32.s32.s32.add i, i, i;"},
+    {"vadd.s32.s32.s32 i, i.b4, i;"},
+    {"vadd.s32.s32.s32 i, i.h10, i;"},
+    {"vadd4.s32.s32.s32.sat.add i, i, i, i;"},
+    {"vadd4.s32.s32.s32 i, i, i;"},
+    {"vadd4.s32.s32.s32.min i, i, i, i;"},
+    {"vadd4.s32.s32.s32 i, i, 7, i;"},
+    {"vadd4.s32.s32.s32 i, i, i, 0;"},
+    {"vadd4.s32.s32.s32 i.b01, i, i, i;"},
+    {"vadd4.s32.s32.s32 i, i.b8888, i, i;"},
+    {"vadd4.s32.s32.s32 i.h0, i, i, i;"},
+    {"vadd2.s32.s32.s32 i.h01, i, i, i;"},
+    {"vadd2.s32.s32.s32 i, i.h0, i, i;"},
+    {"vshl.u32.u32.s32.clamp r, r, i;"},
+    {"vshl.u32.u32.u32 r, r, r;"},
+    {"vmad.s32.s32.s32.po i, -i, i, i;"},
+    {"vmad.s32.s32.s32 i, -i, i, -i;"},
+    {"vmad.s32.s32.s32 i.b0, i, i, i;"},
+    {"vmad.s32.s32.s32.po.shr7.shr15 i, i, i, i;"},
+    {"vmad.s32.s32.s32 i, i, i;"},
+    {"max.relu.f32 f, f, f;"},
+    {"max.relu.f16 e, e, e;"},
+    {"max.relu.u32 r, r, r;"},
+    {"max.relu.s64 l, l, l;"},
+    {"szext.u32 r, r, r;"},
+    {"szext.clamp.b32 w, w, r;"},
+    {"szext.clamp.s64 l, l, r;"},
+    {"szext.wrap.s32 f, i, r;"},
+    {"cvt.pack.s8.s32.b32 w, i, i, w;"},
+    {"cvt.pack.sat.s8.s32 w, i, i;"},
+    {"cvt.pack.sat.s16.s32.b32 w, i, i, w;"},
+    {"cvt.pack.sat.s8.u32.b32 w, i, i, w;"},
+    {"cvt.pack.sat.s16.s32 h, i, i;"},
+    {"cvt.pack.sat.s16.s32 f, i, i;"},
     {"bar.sync 16;"},
     {"bar.sync 0, 33;"},
     {"L: ret; L:"},
@@ -181,6 +281,22 @@ TEST(TypeCheck, TableIsThatOfPtxas) {
     EXPECT_FALSE(IsAssembled(TextOf(example.code, example.module_scope)))
         << example.module_scope << example.code;
   }
+}
+
+// The forms whose results tests/executor compares: ptxas takes all of them.
+TEST(TypeCheck, TakesRandomVideoInstructionsThatPtxasTakes) {
+  std::mt19937 random(34);
+  std::string code;
+  for (std::size_t i = 0; i < 300; ++i) {
+    constexpr std::array<std::uint32_t, 3> kSizes = {1, 2, 4};
+    const testing::VideoCase video(i % testing::VideoCase::kOpcodes.size(), kSizes[i / 10 % 3],
+                                   random);
+    code += video.Text("w", "r", "i", "%a1") + "\n";
+  }
+  const std::string text = TextOf(code);
+  EXPECT_EQ(CheckOf(text).message(), "");
+  if (!HasAssembler()) GTEST_SKIP() << "no ptxas in " << GPUSHARED_TEST_CUDA_BIN;
+  EXPECT_TRUE(IsAssembled(text));
 }
 
 // A dollar sign stands for an operand of any type; the letters behind it are one that fits.

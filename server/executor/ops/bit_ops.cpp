@@ -140,6 +140,19 @@ const MicroOp* InsertFieldOp(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
+// szext: the lowest `length` bits of a. Of none, and of 32 that wrap, nothing is left.
+template <typename T>
+T ExtendWrapped(T a, u32 length) {
+  const u32 bits = length & 31;
+  if (bits == 0) return 0;
+  const u32 top = static_cast<u32>(a) << (32 - bits);
+  return static_cast<T>(static_cast<T>(top) >> (32 - bits));
+}
+template <typename T>
+T ExtendClamped(T a, u32 length) {
+  return length >= 32 ? a : ExtendWrapped(a, length);
+}
+
 u32 MaskClamped(u32 position, u32 width) {
   if (position > 31 || width == 0) return 0;
   const u32 ones = width > 31 ? ~0u : (1u << width) - 1;
@@ -281,6 +294,10 @@ void AddBitOps(const OpSink& sink) {
   AddFields<u64>(sink, "u64");
   AddFields<s64>(sink, "s64");
   AddOp(sink, Ternary<u32, u32, u32, s32, FindNthSet>, "fns.b32");
+  AddOp(sink, Binary<u32, u32, u32, ExtendClamped<u32>>, "szext.clamp.u32");
+  AddOp(sink, Binary<s32, s32, u32, ExtendClamped<s32>>, "szext.clamp.s32");
+  AddOp(sink, Binary<u32, u32, u32, ExtendWrapped<u32>>, "szext.wrap.u32");
+  AddOp(sink, Binary<s32, s32, u32, ExtendWrapped<s32>>, "szext.wrap.s32");
   AddOp(sink, Binary<u32, u32, u32, MaskClamped>, "bmsk.clamp.b32");
   AddOp(sink, Binary<u32, u32, u32, MaskWrapped>, "bmsk.wrap.b32");
   AddOp(sink, Ternary<u32, u32, u32, u32, FunnelLeftWrap>, "shf.l.wrap.b32");

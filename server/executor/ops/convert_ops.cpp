@@ -34,6 +34,24 @@ D Saturate(A a) {
   return static_cast<D>(a);
 }
 
+// cvt.pack: a above b, each as so many bits, and the lower bits of c above both.
+template <u32 Bits, bool Signed>
+u32 PackSaturated(s32 a, s32 b, u32 c) {
+  constexpr s32 kHigh = (s32{1} << (Signed ? Bits - 1 : Bits)) - 1;
+  constexpr s32 kLow = Signed ? -kHigh - 1 : 0;
+  constexpr u32 kMask = (1u << Bits) - 1;
+  const auto part = [](s32 value) {
+    return static_cast<u32>(value < kLow ? kLow : value > kHigh ? kHigh : value) & kMask;
+  };
+  return static_cast<u32>(u64{c} << (2 * Bits)) | part(a) << Bits | part(b);
+}
+
+template <u32 Bits>
+void AddPack(const OpSink& sink, const char* of_signed, const char* of_unsigned) {
+  AddOp(sink, Ternary<u32, s32, s32, u32, PackSaturated<Bits, true>>, "cvt.pack", of_signed);
+  AddOp(sink, Ternary<u32, s32, s32, u32, PackSaturated<Bits, false>>, "cvt.pack", of_unsigned);
+}
+
 template <typename D, typename A, bool Sat>
 __attribute__((noinline)) const MicroOp* ToFloat(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
@@ -104,6 +122,10 @@ void AddConvertOps(const OpSink& sink) {
   AddFrom<s32>(sink, "s32");
   AddFrom<u64>(sink, "u64");
   AddFrom<s64>(sink, "s64");
+  AddPack<2>(sink, "s2", "u2");
+  AddPack<4>(sink, "s4", "u4");
+  AddPack<8>(sink, "s8", "u8");
+  AddPack<16>(sink, "s16", "u16");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -98,6 +98,15 @@ template <typename T>
 T Max(T a, T b) {
   return a < b ? b : a;
 }
+// .relu: of a negative result, zero.
+template <typename T>
+T MinPositive(T a, T b) {
+  return Max(Min(a, b), T{0});
+}
+template <typename T>
+T MaxPositive(T a, T b) {
+  return Max(Max(a, b), T{0});
+}
 template <typename T>
 T Neg(T a) {
   return Sub(T{0}, a);
@@ -109,10 +118,6 @@ T Abs(T a) {
 template <typename T>
 T Sad(T a, T b, T c) {
   return Add(c, a < b ? Sub(b, a) : Sub(a, b));
-}
-template <typename T>
-T AbsDifference(T a, T b) {
-  return a < b ? Sub(b, a) : Sub(a, b);
 }
 
 template <typename T>
@@ -250,8 +255,6 @@ void Add24(const OpSink& sink, const char* type) {
   AddOp(sink, Binary<T, T, T, Mul24High<T>>, "mul24.hi", type);
   AddOp(sink, Ternary<T, T, T, T, Mad24Low<T>>, "mad24.lo", type);
   AddOp(sink, Ternary<T, T, T, T, Mad24High<T>>, "mad24.hi", type);
-  AddOp(sink, Binary<T, T, T, AbsDifference<T>>, "vabsdiff", type, type, type);
-  AddOp(sink, Ternary<T, T, T, T, Sad<T>>, "vabsdiff", type, type, type, "add");
 }
 
 template <typename A, typename B>
@@ -286,6 +289,10 @@ void AddIntegerOps(const OpSink& sink) {
   AddDot<s8, u8>(sink, "s32.u32");
   AddPairs<u16>(sink, "u16x2");
   AddPairs<s16>(sink, "s16x2");
+  AddOp(sink, Binary<u32, u32, u32, Pairwise<s16, MinPositive<s16>>>, "min.relu.s16x2");
+  AddOp(sink, Binary<u32, u32, u32, Pairwise<s16, MaxPositive<s16>>>, "max.relu.s16x2");
+  AddOp(sink, Binary<s32, s32, s32, MinPositive<s32>>, "min.relu.s32");
+  AddOp(sink, Binary<s32, s32, s32, MaxPositive<s32>>, "max.relu.s32");
   AddOp(sink, Binary<s32, s32, s32, AddSaturated>, "add.sat.s32");
   AddOp(sink, Binary<s32, s32, s32, SubSaturated>, "sub.sat.s32");
   AddOp(sink, Ternary<s32, s32, s32, s32, MadHighSaturated>, "mad.hi.sat.s32");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <string>
 
 namespace gpushared::ptx {
@@ -12,25 +13,26 @@ using Kind = OperandType::Kind;
 
 // In order of opcodes. What a modifier changes, FormOf says.
 constexpr auto kForms = std::to_array<InstructionForm>({
-    {"abs", "TT", 2, "if"},     {"add", "TTT", 3, "if"},     {"addc", "TTT", 3, "i"},
-    {"and", "TTT", 3, "bp"},    {"atom", "TaTT", 3, "bif"},  {"bfe", "TTcc", 4, "i"},
-    {"bfi", "TTTcc", 5, "b"},   {"bfind", "cT", 2, "i"},     {"brev", "TT", 2, "b"},
-    {"clz", "cT", 2, "b"},      {"cnot", "TT", 2, "b"},      {"copysign", "TTT", 3, "f"},
-    {"cos", "TT", 2, "f"},      {"cvt", "DRR.", 2, "if", 2}, {"cvta", "TT", 2, "i"},
-    {"div", "TTT", 3, "if"},    {"ex2", "TT", 2, "f"},       {"fma", "TTTT", 4, "f"},
-    {"ld", "Ra.", 2, "bif"},    {"ldu", "Ra", 2, "bif"},     {"lg2", "TT", 2, "f"},
-    {"lop3", "TTTT..", 5, "b"}, {"mad", "TTTT", 4, "if"},    {"mad24", "TTTT", 4, "i"},
-    {"madc", "TTTT", 4, "i"},   {"max", "TTTT", 3, "if"},    {"min", "TTTT", 3, "if"},
-    {"mov", "TT", 2, "pbif"},   {"mul", "TTT", 3, "if"},     {"mul24", "TTT", 3, "i"},
-    {"neg", "TT", 2, "if"},     {"not", "TT", 2, "bp"},      {"or", "TTT", 3, "bp"},
-    {"popc", "cT", 2, "b"},     {"prmt", "TTTT", 4, "b"},    {"rcp", "TT", 2, "f"},
-    {"red", "aT.", 2, "bif"},   {"rem", "TTT", 3, "i"},      {"rsqrt", "TT", 2, "f"},
-    {"sad", "TTTT", 4, "i"},    {"selp", "TTTp", 4, "bif"},  {"set", "TLLp", 3, "if", 2},
-    {"setp", "pTTp", 3, "bif"}, {"shf", "TTTc", 4, "b"},     {"shl", "TTc", 3, "b"},
-    {"shr", "TTc", 3, "bi"},    {"sin", "TT", 2, "f"},       {"slct", "TTTL", 4, "bif", 2},
-    {"sqrt", "TT", 2, "f"},     {"st", "aR.", 2, "bif"},     {"sub", "TTT", 3, "if"},
-    {"subc", "TTT", 3, "i"},    {"tanh", "TT", 2, "f"},      {"testp", "pT", 2, "f"},
-    {"xor", "TTT", 3, "bp"},
+    {"abs", "TT", 2, "if"},        {"add", "TTT", 3, "if"},    {"addc", "TTT", 3, "i"},
+    {"alloca", "TT.", 2, "i"},     {"and", "TTT", 3, "bp"},    {"atom", "TaTT", 3, "bif"},
+    {"bfe", "TTcc", 4, "i"},       {"bfi", "TTTcc", 5, "b"},   {"bfind", "cT", 2, "i"},
+    {"brev", "TT", 2, "b"},        {"clz", "cT", 2, "b"},      {"cnot", "TT", 2, "b"},
+    {"copysign", "TTT", 3, "f"},   {"cos", "TT", 2, "f"},      {"cvt", "DRR.", 2, "if", 2},
+    {"cvta", "TT", 2, "i"},        {"div", "TTT", 3, "if"},    {"ex2", "TT", 2, "f"},
+    {"fma", "TTTT", 4, "f"},       {"ld", "Ra.", 2, "bif"},    {"ldu", "Ra", 2, "bif"},
+    {"lg2", "TT", 2, "f"},         {"lop3", "TTTT..", 5, "b"}, {"mad", "TTTT", 4, "if"},
+    {"mad24", "TTTT", 4, "i"},     {"madc", "TTTT", 4, "i"},   {"max", "TTTT", 3, "if"},
+    {"min", "TTTT", 3, "if"},      {"mov", "TT", 2, "pbif"},   {"mul", "TTT", 3, "if"},
+    {"mul24", "TTT", 3, "i"},      {"neg", "TT", 2, "if"},     {"not", "TT", 2, "bp"},
+    {"or", "TTT", 3, "bp"},        {"popc", "cT", 2, "b"},     {"prmt", "TTTT", 4, "b"},
+    {"rcp", "TT", 2, "f"},         {"red", "aT.", 2, "bif"},   {"rem", "TTT", 3, "i"},
+    {"rsqrt", "TT", 2, "f"},       {"sad", "TTTT", 4, "i"},    {"selp", "TTTp", 4, "bif"},
+    {"set", "TLLp", 3, "if", 2},   {"setp", "pTTp", 3, "bif"}, {"shf", "TTTc", 4, "b"},
+    {"shl", "TTc", 3, "b"},        {"shr", "TTc", 3, "bi"},    {"sin", "TT", 2, "f"},
+    {"slct", "TTTL", 4, "bif", 2}, {"sqrt", "TT", 2, "f"},     {"st", "aR.", 2, "bif"},
+    {"stackrestore", "T", 1, "i"}, {"stacksave", "T", 1, "i"}, {"sub", "TTT", 3, "if"},
+    {"subc", "TTT", 3, "i"},       {"szext", "TTc", 3, "i"},   {"tanh", "TT", 2, "f"},
+    {"testp", "pT", 2, "f"},       {"xor", "TTT", 3, "bp"},
 });
 static_assert(std::ranges::is_sorted(kForms, {}, &InstructionForm::opcode));
 
@@ -78,6 +80,48 @@ std::string_view WrongConversion(const Instruction& cvt, const NamedTypes& types
   return {};
 }
 
+std::string_view WrongAllocation(const Instruction& alloca) {
+  if (!alloca.Has("u32") && !alloca.Has("u64")) return "is of type .u32 or .u64";
+  if (alloca.operands.size() < 3) return {};
+  const Operand& alignment = alloca.operands[2];
+  constexpr std::int64_t kAlignmentMax = std::int64_t{1} << 23;
+  const bool is_power = alignment.kind == Operand::Kind::kInteger && alignment.integer > 0 &&
+                        alignment.integer <= kAlignmentMax &&
+                        std::has_single_bit(static_cast<std::uint64_t>(alignment.integer));
+  return is_power ? std::string_view() : "has an alignment that is no power of two up to 2^23";
+}
+
+// Of instructions that kernels seldom have.
+std::string_view WrongSeldomForm(const Instruction& instruction, const OperandType& type) {
+  const std::string_view opcode = instruction.opcode;
+  if (opcode == "alloca") return WrongAllocation(instruction);
+  const bool is_of_stack = opcode == "stacksave" || opcode == "stackrestore";
+  if (is_of_stack && !instruction.Has("u32") && !instruction.Has("u64")) {
+    return "is of type .u32 or .u64";
+  }
+  if (opcode == "szext") {
+    if (type.bytes != 4) return "is for 32 bits";
+    if (instruction.Has("clamp") == instruction.Has("wrap")) return "needs .clamp or .wrap";
+  }
+  if ((opcode == "min" || opcode == "max") && instruction.Has("relu") && !instruction.Has("s32")) {
+    return "takes .relu with .s32 and .s16x2";
+  }
+  if (type.bytes != 16) return {};
+  const bool is_exchange = instruction.Has("exch") || instruction.Has("cas");
+  if (opcode == "atom" && !is_exchange) return "takes .exch or .cas with .b128";
+  if (opcode == "setp" || opcode == "selp") return "does not take .b128";
+  if (instruction.Has("v2") || instruction.Has("v4")) return "has vectors of 128 bits at most";
+  return {};
+}
+
+std::string_view WrongPack(const Instruction& cvt) {
+  if (!cvt.Has("sat")) return "needs .sat";
+  const bool is_whole = cvt.Has("s16") || cvt.Has("u16");
+  if (!cvt.Has("s32") || cvt.Has("b32") == is_whole) return "has types that it does not take";
+  if (cvt.operands.size() != (is_whole ? 3 : 4)) return "has the wrong number of operands";
+  return {};
+}
+
 std::string_view WrongComparison(const Instruction& setp, Kind kind) {
   const bool combines = setp.Has("and") || setp.Has("or") || setp.Has("xor");
   if (setp.operands.size() != (combines ? 4 : 3)) return "has the wrong number of operands";
@@ -116,6 +160,11 @@ std::optional<InstructionForm> FormOf(const Instruction& instruction) {
   const auto* const found = std::ranges::lower_bound(kForms, opcode, {}, &InstructionForm::opcode);
   if (found == kForms.end() || found->opcode != opcode) return std::nullopt;
   InstructionForm form = *found;
+  if (opcode == "cvt" && instruction.Has("pack")) {
+    form.slots = "cRRc";
+    form.least = 3;
+    if (TypesOf(instruction).count == 3) form.types = 3;
+  }
   if (TypesOf(instruction).count != form.types) return std::nullopt;
   if (instruction.Has("wide")) form.slots = opcode == "mad" ? "WTTW" : "WTT";
   // A policy of caching follows.
@@ -128,6 +177,7 @@ std::string_view WrongModifier(const Instruction& instruction) {
   const NamedTypes types = TypesOf(instruction);
   if (types.count == 0) return {};
   const std::string_view opcode = instruction.opcode;
+  if (opcode == "cvt" && instruction.Has("pack")) return WrongPack(instruction);
   if (opcode == "cvt") return WrongConversion(instruction, types);
   const Kind kind = types.found[0].kind;
   const bool is_single = kind == Kind::kFloat && types.found[0].bytes >= 4 && types.count == 1;
@@ -154,6 +204,9 @@ std::string_view WrongModifier(const Instruction& instruction) {
   if (is_unsigned && (opcode == "neg" || opcode == "abs")) return "is for signed types";
   if (is_unsigned && (opcode == "add" || opcode == "sub") && instruction.Has("sat")) {
     return "saturates signed types only";
+  }
+  if (const std::string_view why = WrongSeldomForm(instruction, types.found[0]); !why.empty()) {
+    return why;
   }
   if (opcode == "setp") return WrongComparison(instruction, kind);
   const bool is_arithmetic = opcode == "add" || opcode == "sub" || opcode == "mul" ||

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/ptx/analysis/instruction_forms.h"
+#include "server/ptx/analysis/video.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -27,7 +28,6 @@ struct Meaning {
   enum class Of : std::uint8_t { kRegister, kVariable, kParameter, kUnknown };
   Of of = Of::kUnknown;
   OperandType type = {};
-  bool is_vector = false;
   StateSpace space = StateSpace::kRegister;
   std::uint32_t count = 0;  // Of a family %r<N>; 0: a single name.
 };
@@ -88,7 +88,6 @@ class FunctionCheck {
       if (type) meaning.type = *type;
       // Registers of other types are nobody's operand here.
       if (!type) meaning.of = Meaning::Of::kUnknown;
-      meaning.is_vector = variable.vector_size != 1;
       meaning.count = variable.register_count;
     } else if (variable.space == StateSpace::kParameter && scopes_.size() == 1 &&
                std::ranges::find(function_.parameters, variable.name, &Variable::name) !=
@@ -120,6 +119,7 @@ class FunctionCheck {
     position_ = instruction.position;
     if (instruction.guard) CheckGuard(*instruction.guard);
     if (instruction.opcode == "bar" || instruction.opcode == "barrier") CheckBarrier(instruction);
+    if (IsVideo(instruction.opcode)) return CheckVideo(instruction);
     const std::optional<InstructionForm> form = FormOf(instruction);
     if (!form || !why_.empty()) return;
     if (const std::string_view why = WrongModifier(instruction); !why.empty()) {
@@ -152,6 +152,27 @@ class FunctionCheck {
         bar.operands[first + 1].integer % kWarpThreads != 0) {
       Refuse("a barrier is for whole warps of 32 threads, not for " + bar.operands[first + 1].text);
     }
+  }
+
+  // All operands are registers of 32 bits, whatever part of them is selected, or numbers.
+  void CheckVideo(const Instruction& instruction) {
+    if (const Result<VideoForm> form = ReadVideo(instruction); !form) {
+      return Refuse(std::string(form.status().message()));
+    }
+    for (std::size_t i = 0; i < instruction.operands.size() && why_.empty(); ++i) {
+      const Operand& operand = instruction.operands[i];
+      const bool is_number = operand.kind == Operand::Kind::kInteger && i > 0;
+      const std::optional<Meaning> meaning =
+          operand.kind == Operand::Kind::kName ? Find(VideoRegister(operand)) : std::nullopt;
+      const bool is_register = meaning && meaning->of == Meaning::Of::kRegister &&
+                               FitsRegister(meaning->type, {Kind::kInteger, 4}, false);
+      if (!is_number && !is_register) RefuseOperand(instruction, i);
+    }
+  }
+
+  void RefuseOperand(const Instruction& instruction, std::size_t i) {
+    Refuse("operand " + std::to_string(i + 1) + " of " + instruction.Spelling() +
+           " has the wrong type, or is no register");
   }
 
   void CheckSpace(const Instruction& instruction) {
@@ -189,8 +210,7 @@ class FunctionCheck {
       if (slot == Slot::kCount) type = {Kind::kInteger, 4};
       if (slot == Slot::kPredicate) type = {Kind::kPredicate, 0};
       if (!Fits(instruction, instruction.operands[i], slot, type)) {
-        Refuse("operand " + std::to_string(i + 1) + " of " + instruction.Spelling() +
-               " has the wrong type, or is no register");
+        RefuseOperand(instruction, i);
       }
     }
   }
@@ -250,7 +270,6 @@ class FunctionCheck {
     const std::optional<Meaning> meaning = Find(name);
     if (meaning) {
       if (meaning->of != Meaning::Of::kRegister) return FitsSymbol(instruction, type);
-      if (meaning->is_vector) return true;
       const bool is_access = instruction.opcode == "ld" || instruction.opcode == "st";
       if (is_access && !in_vector && ValuesOf(instruction) != 1 && is_loose) return false;
       return FitsRegister(meaning->type, type, is_loose);
@@ -351,8 +370,13 @@ class FunctionCheck {
     OperandType element = type;
     if (instruction.opcode == "mov") {
       if (instruction.Has("v2") || instruction.Has("v4")) return true;
+      // One of the two is whole.
+      if (std::ranges::count(instruction.operands, Operand::Kind::kVector, &Operand::kind) > 1) {
+        return false;
+      }
       // mov.b64 {low, high}: the elements share the bits.
-      if (type.kind != Kind::kBits || vector.elements.empty()) return false;
+      const std::size_t count = vector.elements.size();
+      if (type.kind != Kind::kBits || (count != 2 && count != 4)) return false;
       element = {Kind::kBits, static_cast<std::uint8_t>(type.bytes / vector.elements.size())};
     } else if (vector.elements.size() != ValuesOf(instruction)) {
       return false;
