@@ -56,6 +56,7 @@ struct Fault {
     kMisaligned,
     kTrap,
     kAssert,
+    kStackSpace,      // An alloca of more than is left of a thread's local memory.
     kCallDepth,       // More nested calls or more call stack than kCallDepthMax allows.
     kSplitDepth,      // More branches in each other than kSplitsMax allows.
     kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
@@ -174,6 +175,8 @@ inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 1
 inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;
 // Local memory of each thread for the calls of a kernel that recurses.
 inline constexpr std::uint64_t kRecursionLocalBytes = std::uint64_t{8} << 10;
+// Local memory of each thread that kernels with alloca get beyond that of their functions.
+inline constexpr std::uint64_t kStackBytes = std::uint64_t{8} << 10;
 // Bytes that one printf call may produce; longer text is cut.
 inline constexpr std::size_t kPrintBytesMax = 4096;
 

@@ -190,7 +190,8 @@ struct Code {
   bool allocates = false;  // Calls malloc.
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t shared_alignment = 16;
-  // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes under recursion.
+  // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes under recursion
+  // and kStackBytes where a function allocates on the stack.
   std::uint64_t local_bytes_per_thread = 0;
 };
 

@@ -47,6 +47,8 @@ void FunctionDecoder::Decode() {
     function.arguments = OwnArea(function_.function->parameters);
     function.results = OwnArea(function_.function->returns);
   }
+  const bool has_own_stack = function_.has_stack && !function_.function->is_entry;
+  if (has_own_stack) caller_stack_ = frame_.KeptRow(8);
   std::vector<bool> meets(flow_.blocks.size(), false);
   for (const ptx::BasicBlock& block : flow_.blocks) {
     const bool splits = block.end == ptx::BasicBlock::End::kConditionalBranch ||
@@ -58,6 +60,10 @@ void FunctionDecoder::Decode() {
   // Ops since the last look on the longest way to each block; ways back look by themselves. A block
   // is taken for a way to the next one even if it ends in an exit, as verify.cpp has it.
   std::vector<std::size_t> since_look(flow_.blocks.size() + 1, 0);
+  if (has_own_stack) {
+    Emit("stack.save", false).destination = caller_stack_;
+    since_look[0] = 1;
+  }
   for (std::size_t b = 0; b < flow_.blocks.size(); ++b) {
     const ptx::BasicBlock& block = flow_.blocks[b];
     block_op_.push_back(static_cast<std::uint32_t>(code_.ops.size()));
@@ -71,6 +77,8 @@ void FunctionDecoder::Decode() {
     }
   }
   block_op_.push_back(static_cast<std::uint32_t>(code_.ops.size()));
+  guard_ = kAlwaysTrue;
+  RestoreStack();
   Emit(function_.function->is_entry ? "exit" : "return", false);
   // Nothing gets here: code that was not decoded by us may try to (verify.h).
   Emit("end", false);
@@ -122,6 +130,7 @@ bool FunctionDecoder::DecodeControl() {
   } else if (opcode == "brx") {
     DecodeIndexedBranch();
   } else if (opcode == "ret") {
+    RestoreStack();
     Emit(function_.function->is_entry ? "exit" : "return", true);
   } else if (opcode == "exit") {
     Emit(opcode, true);
@@ -135,6 +144,48 @@ bool FunctionDecoder::DecodeControl() {
   } else {
     return false;
   }
+  return true;
+}
+
+// What a function allocated ends with it.
+void FunctionDecoder::RestoreStack() {
+  if (function_.has_stack && !function_.function->is_entry) {
+    Emit("stack.restore", true).a = caller_stack_;
+  }
+}
+
+// alloca.type pointer, size[, alignment]; stacksave.type d; stackrestore.type a
+bool FunctionDecoder::DecodeStack() {
+  const std::string& opcode = instruction_->opcode;
+  const auto& operands = instruction_->operands;
+  const bool allocates = opcode == "alloca", restores = opcode == "stackrestore";
+  if (!allocates && !restores && opcode != "stacksave") return false;
+  const auto& modifiers = instruction_->modifiers;
+  const bool has_type = modifiers.size() == 1 && (modifiers[0] == "u32" || modifiers[0] == "u64");
+  const std::size_t most = allocates ? 3 : 1;
+  if (!has_type || operands.size() < (allocates ? 2 : 1) || operands.size() > most) return false;
+  constexpr std::int64_t kAlignmentMin = 8, kAlignmentMax = std::int64_t{1} << 23;
+  std::int64_t alignment = kAlignmentMin;
+  if (operands.size() == 3) {
+    const std::int64_t asked = operands[2].integer;
+    const bool is_power = asked > 0 && (asked & (asked - 1)) == 0;
+    if (operands[2].kind != Operand::Kind::kInteger || !is_power || asked > kAlignmentMax) {
+      return false;
+    }
+    alignment = std::max(alignment, asked);
+  }
+  const OperandType wide = TypeOf("u64");
+  const std::uint32_t source = allocates  ? Source(operands[1], wide)
+                               : restores ? Source(operands[0], wide)
+                                          : 0;
+  const std::uint32_t destination = restores ? 0 : Destination(operands[0], wide);
+  MicroOp& op = Emit(allocates  ? "stack.allocate"
+                     : restores ? "stack.restore"
+                                : "stack.save",
+                     true);
+  op.a = source;
+  op.destination = destination;
+  op.immediate = allocates ? alignment : 0;
   return true;
 }
 

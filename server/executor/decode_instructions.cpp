@@ -147,6 +147,7 @@ bool FunctionDecoder::DecodeMove() {
   const OperandType type = TypeOf(name);
   const std::string whole = "b" + std::to_string(bytes * 8);
   if (instruction_->Has("v2") || instruction_->Has("v4")) return DecodeVectorMove();
+  if (bytes > 8) return false;
   const bool packs = from.kind == Operand::Kind::kVector;
   if (!packs && to.kind != Operand::Kind::kVector) {
     const std::uint32_t source = Source(from, type);
@@ -549,6 +550,7 @@ ptx::Instruction FunctionDecoder::WithoutCachePolicy(Instruction instruction) {
 void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
   usual_ = InUsualOrder(instruction);
   if (instruction.Has("L2::cache_hint")) usual_ = WithoutCachePolicy(instruction);
+  if (auto halves = InHalves(usual_ ? *usual_ : instruction)) usual_ = std::move(halves);
   instruction_ = usual_ ? &*usual_ : &instruction;
   frame_.ReleaseScratch();
   pending_.clear();
@@ -571,11 +573,12 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
     Missing(instruction.Spelling());
     return;
   }
-  const bool decoded = DecodeControl() || DecodeMemory() || DecodeCarry() || DecodeMove() ||
-                       DecodePredicateLogic() || DecodeConvertAddress() || DecodeCompare() ||
-                       DecodeSet() || DecodeSelect() || DecodePack() || DecodeLogicTest() ||
-                       DecodeWarpWide() || DecodeBarrier() || DecodeMatrix() || DecodeWarpgroup() ||
-                       DecodeTexture() || DecodeVideo() || DecodeSimple();
+  const bool decoded = DecodeControl() || DecodeStack() || DecodeB128() || DecodeMemory() ||
+                       DecodeCarry() || DecodeMove() || DecodePredicateLogic() ||
+                       DecodeConvertAddress() || DecodeCompare() || DecodeSet() || DecodeSelect() ||
+                       DecodePack() || DecodeLogicTest() || DecodeWarpWide() || DecodeBarrier() ||
+                       DecodeMatrix() || DecodeWarpgroup() || DecodeTexture() || DecodeVideo() ||
+                       DecodeSimple();
   if (!decoded) {
     Missing(instruction.Spelling() +
             std::string(IsTexture(instruction.opcode) ? kTexturesHere : ""));

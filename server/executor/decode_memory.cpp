@@ -85,10 +85,10 @@ std::string FunctionDecoder::AddressRow(const Operand& address, const std::strin
   const std::uint32_t reg = flow_.FindRegister(address.text);
   if (reg != ptx::kNoRegister) {
     const std::uint32_t width = frame_.RegisterWidth(reg);
-    if (width == 0) Missing("address in predicate '" + address.text + "'");
+    if (width == 0 || width > 8) Missing("address in register '" + address.text + "'");
     const bool narrow = width == 4 && (space == "shared" || space == "local");
     *row = narrow ? frame_.RegisterOffset(reg)
-                  : Resized(frame_.RegisterOffset(reg), width == 0 ? 8 : width, 8, false);
+                  : Resized(frame_.RegisterOffset(reg), width == 4 ? 4 : 8, 8, false);
     return narrow ? "a32" : "a64";
   }
   const OperandType wide = TypeOf("u64");
@@ -229,8 +229,64 @@ void FunctionDecoder::DecodeKernelParameter(const Operand& address) {
   op.rows = rows;
 }
 
+// atom.global.v2.f32.add {d, e}, [a], {b, c}: an atomic operation for each element, which is all
+// that PTX promises. That the whole is in memory and aligned, a load of it finds out first.
+void FunctionDecoder::DecodeAtomicVector(bool wants_result) {
+  const std::string vector = VectorOf(*instruction_);
+  const std::string space = SpaceOf(*instruction_);
+  const std::size_t first = wants_result ? 1 : 0;
+  const auto count = static_cast<std::size_t>(vector[2] - '0');
+  const auto type = std::ranges::find_if(
+      instruction_->modifiers, [](const std::string& each) { return ptx::TypeBytes(each) != 0; });
+  const std::size_t bytes = type == instruction_->modifiers.end() ? 0 : ptx::TypeBytes(*type);
+  const auto is_vector = [&](std::size_t i) {
+    const Operand& operand = *OperandAt(i);
+    return operand.kind == Operand::Kind::kVector && operand.elements.size() == count;
+  };
+  if (instruction_->operands.size() != first + 2 || !is_vector(first + 1) ||
+      (wants_result && !is_vector(0)) || !instruction_->Has("add") ||
+      (space != "global" && space != "generic") || bytes * count < 4 || bytes * count > 16 ||
+      type->find('f') == std::string::npos || bytes > 4) {
+    Missing(instruction_->Spelling());
+    return;
+  }
+  const OperandType element = TypeOf(*type);
+  std::uint32_t base = 0;
+  std::int64_t immediate = 0;
+  const std::string index = AddressRow(instruction_->operands[first], space, &base, &immediate);
+  const std::size_t words = bytes * count / 4;
+  std::array<std::uint32_t, 4> loaded = {};
+  for (std::size_t i = 0; i < words; ++i) loaded[i] = frame_.ScratchRow(4);
+  MicroOp& load =
+      Emit("ld." + space + "." + index + (words == 1 ? "" : ".v" + std::to_string(words)) + ".u32",
+           true);
+  load.a = base;
+  load.immediate = immediate;
+  load.rows = loaded;
+  // Results may be registers of the address or of other elements.
+  std::vector<std::uint32_t> old, sources;
+  for (std::size_t i = 0; i < count; ++i) {
+    sources.push_back(Source(instruction_->operands[first + 1].elements[i], element));
+    old.push_back(frame_.ScratchRow(element.width));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    MicroOp& op = Emit("atom." + space + "." + index + ".add." + *type, true);
+    op.a = base, op.b = sources[i];
+    op.destination = old[i];
+    op.immediate = immediate + static_cast<std::int64_t>(i * bytes);
+    op.extra = wants_result ? 1 : 0;
+  }
+  for (std::size_t i = 0; wants_result && i < count; ++i) {
+    const std::uint32_t destination = Destination(instruction_->operands[0].elements[i], element);
+    MicroOp& op = Emit("mov.b" + std::to_string(std::max<std::size_t>(bytes, 2) * 8), true);
+    op.a = old[i];
+    op.destination = destination;
+  }
+}
+
 // atom[.sem][.scope][.space].op[.level].type d, [a], b[, c]; red without d.
 void FunctionDecoder::DecodeAtomic(bool wants_result) {
+  if (!VectorOf(*instruction_).empty()) return DecodeAtomicVector(wants_result);
   static constexpr std::array<const char*, 10> kOperations = {"add", "and", "or",  "xor", "exch",
                                                               "cas", "min", "max", "inc", "dec"};
   const std::string space = SpaceOf(*instruction_);
@@ -241,7 +297,7 @@ void FunctionDecoder::DecodeAtomic(bool wants_result) {
   const std::size_t count = instruction_->operands.size();
   const std::size_t wanted = first + (instruction_->Has("cas") ? 3 : 2);
   if (operation == kOperations.end() || count != wanted || ptx::TypeBytes(name) > 8 ||
-      space == "local" || space == "param" || !VectorOf(*instruction_).empty()) {
+      space == "local" || space == "param") {
     Missing(instruction_->Spelling());
     return;
   }

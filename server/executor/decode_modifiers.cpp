@@ -21,7 +21,7 @@ constexpr std::string_view kLoadStore =
     "param::entry param::func shared shared::cta ca cg cs lu cv wb wt nc v2 v4";
 constexpr std::string_view kAtomic =
     "TYPE relaxed acquire release acq_rel cta cluster gpu sys global shared shared::cta add and or "
-    "xor exch cas min max inc dec noftz";
+    "xor exch cas min max inc dec noftz v2 v4 v8";
 constexpr std::string_view kSpaces = "to global shared shared::cta local const param u64 u32";
 constexpr std::string_view kCompare =
     "TYPE eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";

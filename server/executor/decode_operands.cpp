@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operands to rows: registers, literals, special registers and symbols.
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -161,13 +162,16 @@ std::uint32_t FunctionDecoder::ConstantOf(const Operand& operand, const OperandT
 std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandType& type) {
   const std::uint32_t reg = flow_.FindRegister(operand.text);
   if (reg != ptx::kNoRegister) {
-    const std::uint32_t width = frame_.RegisterWidth(reg);
-    if (width == 0) {
+    // Of a register of 128 bits, a store may want less: what it takes is of the lower half.
+    const std::uint32_t width = std::min(frame_.RegisterWidth(reg), 8u);
+    const auto half = HalfOf(operand, reg);
+    const bool is_cut = frame_.RegisterWidth(reg) == 16 && !half;
+    if (width == 0 || (is_cut && instruction_->opcode != "st")) {
       Missing(instruction_->Spelling() + " with operand " + operand.text);
       return 0;
     }
-    const std::uint32_t row =
-        Resized(frame_.RegisterOffset(reg), width, type.width, type.is_signed);
+    const std::uint32_t own = half.value_or(frame_.RegisterOffset(reg));
+    const std::uint32_t row = Resized(own, width, type.width, type.is_signed);
     return operand.offset == 0 ? row : SumSource(row, operand.offset, type);
   }
   if (operand.text.starts_with('%')) return SpecialSource(operand.text, type);
@@ -242,6 +246,11 @@ std::uint32_t FunctionDecoder::Destination(const Operand& operand, const Operand
   const std::uint32_t reg = flow_.FindRegister(operand.text);
   if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) == 0 || operand.offset != 0) {
     Missing("unknown register '" + operand.text + "'");
+    return frame_.ScratchRow(type.width);
+  }
+  if (const auto half = HalfOf(operand, reg)) return *half;
+  if (frame_.RegisterWidth(reg) == 16) {
+    Missing(instruction_->Spelling() + " into a register of 128 bits");
     return frame_.ScratchRow(type.width);
   }
   const std::uint32_t offset = frame_.RegisterOffset(reg);

@@ -132,6 +132,9 @@ class ProgramBuilder {
       plan_.functions[i].flow = std::move(flow).value();
       std::vector<std::uint32_t> calls;
       for (const ptx::Instruction& instruction : plan_.functions[i].flow.instructions) {
+        const std::string& opcode = instruction.opcode;
+        plan_.functions[i].has_stack |=
+            opcode == "alloca" || opcode == "stacksave" || opcode == "stackrestore";
         const std::string name = CalleeOf(instruction);
         const auto callee = plan_.module->functions.find(name);
         if (callee != plan_.module->functions.end()) {
@@ -354,7 +357,9 @@ class ProgramBuilder {
         caller = std::max(caller, below[function]);
       }
     }
-    const std::uint64_t bytes = below[0] + (recursive ? kRecursionLocalBytes : 0);
+    const bool has_stack = std::ranges::any_of(plan_.functions, &FunctionPlan::has_stack);
+    const std::uint64_t bytes =
+        below[0] + (recursive ? kRecursionLocalBytes : 0) + (has_stack ? kStackBytes : 0);
     if (bytes > kLocalBytesPerThreadMax) {
       plan_.missing.Add(plan_.functions[0].function->position.line,
                         std::to_string(bytes) + " bytes of local memory per thread");

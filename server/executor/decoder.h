@@ -61,6 +61,7 @@ struct FunctionPlan {
   std::uint64_t local_bytes = 0;
   std::uint32_t area_bytes = 0;
   std::vector<std::uint32_t> calls;  // Indices of functions it calls by name.
+  bool has_stack = false;            // Has alloca, stacksave or stackrestore.
   bool calls_any = false;            // And through registers, any of ProgramPlan::callable.
 };
 
@@ -96,7 +97,10 @@ class FrameLayout {
   explicit FrameLayout(const ptx::ControlFlow& flow);
 
   std::uint32_t RegisterOffset(std::uint32_t index) const { return register_offsets_[index]; }
-  // 0 for a predicate, else 4 or 8: bytes of one lane in the register's row.
+  // Of a register of 128 bits: the row of its upper half. The other has that of its lower one.
+  std::uint32_t UpperOffset(std::uint32_t index) const { return upper_offsets_[index]; }
+  // 0 for a predicate, else 4, 8 or 16: bytes of one lane in the register's row, or in its two
+  // rows.
   std::uint32_t RegisterWidth(std::uint32_t index) const { return register_widths_[index]; }
 
   std::uint32_t ConstantRow(std::uint64_t value, std::uint32_t width);
@@ -107,6 +111,8 @@ class FrameLayout {
   std::uint32_t ScratchRow(std::uint32_t width);
   std::uint32_t ScratchPredicate();
   void ReleaseScratch();
+  // A row for the whole function, to be asked for before all scratch rows.
+  std::uint32_t KeptRow(std::uint32_t width);
 
   // So far, without the parameter area.
   std::uint32_t bytes() const { return end_; }
@@ -116,6 +122,7 @@ class FrameLayout {
   std::uint32_t NewRow(std::uint32_t width);
 
   std::vector<std::uint32_t> register_offsets_;
+  std::vector<std::uint32_t> upper_offsets_;  // 0 for registers of one row.
   std::vector<std::uint32_t> register_widths_;
   std::uint32_t first_scratch_predicate_ = 0;
   std::uint32_t scratch_predicates_used_ = 0;
@@ -130,6 +137,7 @@ class FrameLayout {
   std::vector<AddressRow> address_rows_;
   std::vector<std::uint32_t> scratch_[2];
   std::size_t scratch_used_[2] = {0, 0};
+  std::size_t scratch_kept_[2] = {0, 0};  // Of them, at the front.
 };
 
 // False when a modifier is not understood. decode_modifiers.cpp
@@ -200,6 +208,7 @@ class FunctionDecoder {
   bool DecodeMemory();
   void DecodeLoadStore(bool load);
   void DecodeAtomic(bool wants_result);
+  void DecodeAtomicVector(bool wants_result);
   bool DecodeMbarrier();
   void DecodeParameter(const Operand& address, bool load);
   void DecodeKernelParameter(const Operand& address);
@@ -207,6 +216,15 @@ class FunctionDecoder {
                          std::int64_t* immediate);
   void BindElements(const Operand& operand, const OperandType& type, bool load,
                     std::array<std::uint32_t, 4>* rows, std::uint32_t* count);
+
+  // decode_b128.cpp
+  bool IsB128(const Operand& operand) const;
+  std::optional<Instruction> InHalves(const Instruction& instruction) const;
+  // The row, where the operand names half of a register of 128 bits.
+  std::optional<std::uint32_t> HalfOf(const Operand& operand, std::uint32_t reg) const;
+  bool DecodeB128();
+  bool DecodeB128Move();
+  bool DecodeB128Atomic();
 
   // decode_matrix.cpp
   bool DecodeMatrix();
@@ -240,6 +258,8 @@ class FunctionDecoder {
 
   // decode_control.cpp
   bool DecodeControl();
+  bool DecodeStack();
+  void RestoreStack();
   // `since_look`: ops before it that do not see a kill; returns those at its end.
   std::size_t DecodeBlock(const ptx::BasicBlock& block, std::size_t since_look);
   void DecodeBranch();
@@ -273,6 +293,7 @@ class FunctionDecoder {
   std::optional<Instruction> usual_;  // What instruction_ is where it was spelled another way.
   std::uint32_t position_ = 0;        // Index of instruction_ in the flow.
   std::uint32_t guard_ = 0;
+  std::uint32_t caller_stack_ = 0;  // Row of the stack pointer that the function began with.
   struct PendingDestination {
     std::uint32_t from, to;
     bool widen, is_signed;

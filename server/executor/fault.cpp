@@ -91,6 +91,9 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
       return "the kernel trapped";
     case Fault::Kind::kAssert:
       return "the kernel stopped itself";
+    case Fault::Kind::kStackSpace:
+      return std::to_string(fault.address) + " bytes are more than is left of the thread's " +
+             std::to_string(block.local_bytes_per_thread) + " bytes of local memory";
     case Fault::Kind::kCallDepth:
       return "call at depth " + std::to_string(fault.address) + " exceeds " +
              std::to_string(kCallDepthMax) + " calls, " +
@@ -152,6 +155,7 @@ FaultKind KindOf(Fault::Kind kind) {
       return FaultKind::kMisalignedAddress;
     case Fault::Kind::kAssert:
       return FaultKind::kAssert;
+    case Fault::Kind::kStackSpace:
     case Fault::Kind::kCallDepth:
     case Fault::Kind::kSplitDepth:
       return FaultKind::kHardwareStackError;

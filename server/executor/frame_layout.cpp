@@ -17,19 +17,22 @@ std::uint32_t RoundUp(std::uint32_t value, std::uint32_t step) {
   return (value + step - 1) / step * step;
 }
 
-// 0 predicate, 1 narrow row, 2 wide row.
+// 0 predicate, 1 narrow row, 2 wide row, or two of them.
 std::uint32_t ClassOf(std::uint32_t width) { return width == 0 ? 0 : width == 4 ? 1 : 2; }
+
+std::uint32_t WidthOf(const ptx::Register& reg) {
+  if (reg.type == "pred") return 0;
+  const std::uint32_t bytes = ptx::TypeBytes(reg.type);
+  return bytes <= 4 ? 4 : bytes <= 8 ? 8 : 16;
+}
 
 }  // namespace
 
 FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
   const std::size_t count = flow.registers.size();
   register_widths_.resize(count);
-  std::vector<std::uint32_t> order(count), slot(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::string& type = flow.registers[i].type;
-    register_widths_[i] = type == "pred" ? 0 : ptx::TypeBytes(type) <= 4 ? 4 : 8;
-  }
+  std::vector<std::uint32_t> order(count), slot(count), upper_slot(count);
+  for (std::size_t i = 0; i < count; ++i) register_widths_[i] = WidthOf(flow.registers[i]);
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return flow.registers[a].live_begin < flow.registers[b].live_begin;
@@ -46,27 +49,37 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
       slot[i] = kNeverNeeded;
       continue;
     }
-    auto& queue = busy[kind];
-    if (!queue.empty() && queue.top().first < reg.live_begin) {
-      slot[i] = queue.top().second;
-      queue.pop();
-    } else {
-      slot[i] = slots[kind]++;
-    }
-    queue.push({reg.live_end, slot[i]});
+    const auto take = [&] {
+      auto& queue = busy[kind];
+      std::uint32_t taken = slots[kind];
+      if (!queue.empty() && queue.top().first < reg.live_begin) {
+        taken = queue.top().second;
+        queue.pop();
+      } else {
+        ++slots[kind];
+      }
+      queue.push({reg.live_end, taken});
+      return taken;
+    };
+    slot[i] = take();
+    if (register_widths_[i] == 16) upper_slot[i] = take();
   }
-  // One more slot of each kind takes writes to registers that nobody reads.
+  // One more slot of each kind takes writes to registers that nobody reads, to both halves of one.
   first_scratch_predicate_ = kFirstPredicate + 4 * (slots[0] + 1);
   narrow_begin_ = RoundUp(first_scratch_predicate_ + 4 * kScratchPredicates, 64);
   wide_begin_ = narrow_begin_ + (slots[1] + 1) * kNarrowRowBytes;
   extra_begin_ = end_ = wide_begin_ + (slots[2] + 1) * kWideRowBytes;
   register_offsets_.resize(count);
+  upper_offsets_.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t kind = ClassOf(register_widths_[i]);
-    const std::uint32_t at = slot[i] == kNeverNeeded ? slots[kind] : slot[i];
+    const bool is_needed = slot[i] != kNeverNeeded;
+    const std::uint32_t at = is_needed ? slot[i] : slots[kind];
     register_offsets_[i] = kind == 0   ? kFirstPredicate + 4 * at
                            : kind == 1 ? narrow_begin_ + at * kNarrowRowBytes
                                        : wide_begin_ + at * kWideRowBytes;
+    if (register_widths_[i] != 16) continue;
+    upper_offsets_[i] = wide_begin_ + (is_needed ? upper_slot[i] : at) * kWideRowBytes;
   }
 }
 
@@ -117,8 +130,14 @@ std::uint32_t FrameLayout::ScratchPredicate() {
 }
 
 void FrameLayout::ReleaseScratch() {
-  scratch_used_[0] = scratch_used_[1] = 0;
+  scratch_used_[0] = scratch_kept_[0];
+  scratch_used_[1] = scratch_kept_[1];
   scratch_predicates_used_ = 0;
+}
+
+std::uint32_t FrameLayout::KeptRow(std::uint32_t width) {
+  ++scratch_kept_[width == 8 ? 1 : 0];
+  return ScratchRow(width);
 }
 
 void FrameLayout::Finish(std::uint32_t area_bytes, FunctionCode* function) const {

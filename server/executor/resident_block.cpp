@@ -130,6 +130,8 @@ void ResidentBlock::Begin(std::uint64_t number) {
     warp.activations.assign(1, Activation{});
     warp.frame = warp.registers;
     warp.local_base = 0;
+    warp.stack_pointers.fill(block_.local_bytes_per_thread);
+    warp.lowest_stack = block_.local_bytes_per_thread;
     for (const SpecialRow& row : kernel.special_rows) {
       if (ChangesPerBlock(row.what)) FillSpecialRow(warp, row, warp.registers);
     }

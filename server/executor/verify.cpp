@@ -167,7 +167,8 @@ OpRule RuleOf(std::string_view key) {
     rule.kind = Kind::kAsyncCopy;
     rule.free = Bit(kRow0);
   }
-  if (Begins(key, {"bfi.", "tex."})) rule.kind = Kind::kFifthRow;
+  const bool is_b128_atomic = key.starts_with("atom.") && key.ends_with(".b128");
+  if (Begins(key, {"bfi.", "tex."}) || is_b128_atomic) rule.kind = Kind::kFifthRow;
   if (Begins(key, {"suld.", "sust."})) rule.kind = Kind::kSurface;
   return rule;
 }

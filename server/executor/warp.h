@@ -121,8 +121,11 @@ struct Warp {
   const std::atomic<bool>* kill = nullptr;  // The run's word.
   const PauseTerms* pause_terms = nullptr;  // The run's; null: it leaves at no look.
   BlockContext* block = nullptr;
-  std::byte* local = nullptr;       // local_bytes_per_thread bytes for each lane.
-  std::uint64_t local_base = 0;     // The running function's.
+  std::byte* local = nullptr;    // local_bytes_per_thread bytes for each lane.
+  std::uint64_t local_base = 0;  // The running function's.
+  // In each thread's local memory, and the lowest of them: what they have allocated begins there.
+  std::array<std::uint64_t, kLanes> stack_pointers = {};
+  std::uint64_t lowest_stack = 0;
   bool polled = false;              // Executed something that may wait for another thread.
   std::uint32_t sleep_ns = 0;       // The turn ended with the wish to sleep that long.
   bool together = false;            // What the op at pc waited for has come; do not wait again.

@@ -2,6 +2,7 @@
 // atom and red: every operation and type in global, shared and generic memory, contended
 // inside a warp, between warps, and between executors on several threads.
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -235,6 +236,75 @@ AGAIN:
   EXPECT_EQ(cell(u32{}, 36), kThreads);
   EXPECT_EQ(cell(u32{}, 40), kBlocks - 1);
   EXPECT_EQ(cell(u32{}, 44), 5 * kThreads);
+}
+
+struct VectorForm {
+  std::string type;
+  u32 bytes, count;
+  Word one;  // The number one, in each element.
+
+  // A kernel in which each thread adds `ones` to `sums`. The last one tells what was there before,
+  // or what it has added.
+  std::string Text(bool wants_result, u32 offset) const {
+    const std::string bits = ".b" + std::to_string(bytes * 8);
+    std::string registers, load, store;
+    for (u32 i = 0; i < count; ++i) {
+      const std::string name = "%e" + std::to_string(i);
+      const std::string at = "+" + std::to_string(i * bytes) + "]";
+      registers += (i == 0 ? "{" : ", ") + name;
+      load += "ld.global" + bits + " " + name + ", [%ones" + at + ";\n";
+      store += "st.global" + bits + " [%out" + at + ", " + name + ";\n";
+    }
+    registers += "}";
+    return ".version 8.6\n.target sm_90\n.address_size 64\n"
+           ".visible .entry add(.param .u64 sums, .param .u64 ones, .param .u64 out) {\n"
+           ".reg " +
+           bits +
+           " %e<8>; .reg .b64 %sums, %ones, %out; .reg .b32 %t; .reg .pred %p;\n"
+           "ld.param.u64 %sums, [sums];\nld.param.u64 %ones, [ones];\nld.param.u64 %out, [out];\n" +
+           load + (wants_result ? "atom" : "red") + ".global.v" + std::to_string(count) + "." +
+           type + (type == "f32" ? ".add " : ".add.noftz ") +
+           (wants_result ? registers + ", " : "") + "[%sums+" + std::to_string(offset) + "], " +
+           registers + ";\nmov.u32 %t, %tid.x;\nsetp.ne.u32 %p, %t, 39;\n@%p ret;\n" + store +
+           "ret; }\n";
+  }
+  // A half of an element, or all of it.
+  double Number(const u8* at, u32 half) const {
+    u32 word = 0;
+    std::memcpy(&word, at, bytes);
+    if (type == "f32") return double{__builtin_bit_cast(float, word)};
+    const HalfType& known = kHalfTypes[type.starts_with(kHalfTypes[0].name) ? 0 : 1];
+    return static_cast<double>(known.ToReal(static_cast<u16>(word >> (16 * half))));
+  }
+};
+
+// red.global.v4.f32.add: each element is one addition, and the whole must be aligned.
+TEST_P(Atomics, VectorsAreAddedElementByElement) {
+  for (const VectorForm& form :
+       {VectorForm{"f32", 4, 2, 0x3f800000}, VectorForm{"f32", 4, 4, 0x3f800000},
+        VectorForm{"f16", 2, 2, 0x3c00}, VectorForm{"bf16", 2, 8, 0x3f80},
+        VectorForm{"f16x2", 4, 4, 0x3c003c00}, VectorForm{"bf16x2", 4, 2, 0x3f803f80}}) {
+    for (const bool wants_result : {false, true}) {
+      Launcher launcher(std::uint64_t{1} << 20, GetParam());
+      launcher.Load(form.Text(wants_result, 0));
+      u8* const sums = launcher.Allocate<u8>(64);
+      u8* const ones = launcher.Allocate<u8>(64);
+      u8* const out = launcher.Allocate<u8>(64);
+      std::fill_n(sums, 64, u8{0});
+      for (u32 i = 0; i < form.count; ++i) {
+        std::memcpy(ones + std::size_t{i} * form.bytes, &form.one, form.bytes);
+      }
+      EXPECT_FALSE(launcher.Run("add", {1, 1, 1}, {40, 1, 1}, sums, ones, out).fault);
+      const u32 halves = form.type.ends_with("x2") ? 2 : 1;
+      for (u32 i = 0; i < form.count * halves; ++i) {
+        const std::size_t at = std::size_t{i} / halves * form.bytes;
+        EXPECT_EQ(form.Number(sums + at, i % halves), 40) << form.type << " element " << i;
+        EXPECT_EQ(form.Number(out + at, i % halves), wants_result ? 39 : 1) << form.type;
+      }
+      launcher.Load(form.Text(wants_result, form.bytes));
+      EXPECT_TRUE(launcher.Run("add", {1, 1, 1}, {40, 1, 1}, sums, ones, out).fault) << form.type;
+    }
+  }
 }
 
 GPUSHARED_INSTANTIATE_FLAVOURS(Atomics);

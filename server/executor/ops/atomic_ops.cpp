@@ -135,6 +135,67 @@ const MicroOp* AtomicOp(Warp& w, const MicroOp* op) {
   return ApplyEach<A, T, S == Space::kShared>(w, op, HostAddresses<S, Index>);
 }
 
+// 128 bits. Processors of x86-64 have cmpxchg16b but for the first of 2003.
+struct Both {
+  u64 low = 0, high = 0;
+};
+GPUSHARED_INLINE Both BothOf(const Warp& w, const MicroOp* op, u32 first, u32 lane) {
+  return {Get<u64>(w.frame + op->rows[first], lane), Get<u64>(w.frame + op->rows[first + 1], lane)};
+}
+// Stores `next` where memory is `expected`, which becomes what memory was.
+GPUSHARED_INLINE bool CompareExchange(std::byte* at, Both& expected, Both next) {
+  bool is_done;
+  asm volatile("lock cmpxchg16b %1"
+               : "=@ccz"(is_done), "+m"(*reinterpret_cast<Both*>(at)), "+a"(expected.low),
+                 "+d"(expected.high)
+               : "b"(next.low), "c"(next.high)
+               : "memory");
+  return is_done;
+}
+
+template <bool Compares>
+GPUSHARED_INLINE Both ExchangeBoth(std::byte* at, bool is_alone, Both b, Both c) {
+  Both old = Read<Both>(at);
+  if (is_alone) {
+    if (!Compares || (old.low == b.low && old.high == b.high)) Write(at, Compares ? c : b);
+    return old;
+  }
+  if constexpr (Compares) {
+    old = b;
+    CompareExchange(at, old, c);
+  } else {
+    while (!CompareExchange(at, old, b)) {
+    }
+  }
+  return old;
+}
+
+template <bool Compares, Space S, typename Index>
+const MicroOp* AtomicBoth(Warp& w, const MicroOp* op) {
+  const u32 lanes = Lanes(w, op);
+  alignas(64) std::byte* host[kLanes];
+  if (!HostAddresses<S, Index>(w, op, lanes, sizeof(Both), host)) return nullptr;
+  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+    const u32 l = static_cast<u32>(__builtin_ctz(rest));
+    // Local memory may lie anywhere, and only its own thread sees it.
+    const bool is_alone = S == Space::kShared || reinterpret_cast<u64>(host[l]) % 16 != 0;
+    const Both old =
+        ExchangeBoth<Compares>(host[l], is_alone, BothOf(w, op, 0, l), BothOf(w, op, 2, l));
+    Put<u64>(w.frame + op->destination, l, old.low);
+    Put<u64>(w.frame + op->extra, l, old.high);
+  }
+  Polled(w);
+  return op + 1;
+}
+
+template <bool Compares>
+void AddBoth(const OpSink& sink, const char* name) {
+  AddOp(sink, AtomicBoth<Compares, Space::kGlobal, u64>, "atom.global.a64", name, "b128");
+  AddOp(sink, AtomicBoth<Compares, Space::kGeneric, u64>, "atom.generic.a64", name, "b128");
+  AddOp(sink, AtomicBoth<Compares, Space::kShared, u64>, "atom.shared.a64", name, "b128");
+  AddOp(sink, AtomicBoth<Compares, Space::kShared, u32>, "atom.shared.a32", name, "b128");
+}
+
 template <Atomic A, typename T>
 void AddAtomic(const OpSink& sink, const char* name, const char* type) {
   AddOp(sink, AtomicOp<A, T, Space::kGlobal, u64>, "atom.global.a64", name, type);
@@ -171,6 +232,8 @@ void AddAtomicOps(const OpSink& sink) {
   AddAtomic<Atomic::kCompare, u16>(sink, "cas", "b16");
   AddAtomic<Atomic::kCompare, u32>(sink, "cas", "b32");
   AddAtomic<Atomic::kCompare, u64>(sink, "cas", "b64");
+  AddBoth<false>(sink, "exch");
+  AddBoth<true>(sink, "cas");
   AddAtomic<Atomic::kIncrement, u32>(sink, "inc", "u32");
   AddAtomic<Atomic::kDecrement, u32>(sink, "dec", "u32");
   AddAtomic<Atomic::kAdd, float>(sink, "add", "f32");

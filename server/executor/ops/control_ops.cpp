@@ -178,7 +178,7 @@ const MicroOp* Enter(Warp& w, const MicroOp* op, uint32_t target, uint32_t lanes
   const Activation callee = {target, FreeFrameOffset(w), caller.local_base + from.local_bytes};
   const uint32_t first = static_cast<uint32_t>(__builtin_ctz(lanes));
   if (w.activations.size() > kCallDepthMax ||
-      callee.local_base + function.local_bytes > w.block->local_bytes_per_thread ||
+      callee.local_base + function.local_bytes > w.lowest_stack ||
       !EnsureRegisters(w, callee.frame_offset + function.frame_bytes)) {
     return RaiseFault(w, op, Fault::Kind::kCallDepth, first, w.activations.size(), 0);
   }
@@ -271,6 +271,52 @@ const MicroOp* Return(Warp& w, const MicroOp* op) {
   CopyArguments(w, SiteOf(w, call).results, function.results, caller, callee, lanes, false);
   if (lanes == w.active) return PopStack(w);
   w.active &= ~lanes;
+  return op + 1;
+}
+
+// ---- alloca, stacksave and stackrestore: each thread's stack grows down from the end of its local
+// memory, towards what its functions declare. Its pointer is a number here: loads and stores check
+// what programs make of it.
+
+// Functions that are called later may not reach into the stack of any lane.
+void NoteLowestStack(Warp& w) {
+  w.lowest_stack =
+      std::min(w.block->local_bytes_per_thread, *std::ranges::min_element(w.stack_pointers));
+}
+
+const MicroOp* SaveStack(Warp& w, const MicroOp* op) {
+  for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    Put<uint64_t>(w.frame + op->destination, lane, w.stack_pointers[lane]);
+  }
+  return op + 1;
+}
+
+const MicroOp* RestoreStack(Warp& w, const MicroOp* op) {
+  for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    w.stack_pointers[lane] = Get<uint64_t>(w.frame + op->a, lane);
+  }
+  NoteLowestStack(w);
+  return op + 1;
+}
+
+// `immediate` is the alignment.
+const MicroOp* AllocateStack(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  const FunctionCode& function = w.block->code->functions[w.activations.back().function];
+  const uint64_t floor = w.local_base + function.local_bytes;
+  const uint64_t mask = ~(static_cast<uint64_t>(op->immediate) - 1);
+  for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    const uint64_t size = Get<uint64_t>(w.frame + op->a, lane), top = w.stack_pointers[lane];
+    const uint64_t pointer = (top - size) & mask;
+    const bool fits = size <= top && top <= w.block->local_bytes_per_thread && pointer >= floor;
+    if (!fits) return RaiseFault(w, op, Fault::Kind::kStackSpace, lane, size, 0);
+    w.stack_pointers[lane] = pointer;
+    Put<uint64_t>(w.frame + op->destination, lane, pointer);
+  }
+  NoteLowestStack(w);
   return op + 1;
 }
 
@@ -510,6 +556,9 @@ void AddControlOps(const OpSink& sink) {
   AddOp(sink, Call, "call");
   AddOp(sink, CallIndirect, "call.indirect");
   AddOp(sink, Return, "return");
+  AddOp(sink, SaveStack, "stack.save");
+  AddOp(sink, RestoreStack, "stack.restore");
+  AddOp(sink, AllocateStack, "stack.allocate");
   AddOp(sink, LoadArea, "ld.area");
   AddOp(sink, StoreArea, "st.area");
   AddOp(sink, Print<true>, "vprintf");

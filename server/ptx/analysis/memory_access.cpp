@@ -114,6 +114,15 @@ class AccessReader {
                            .stride_bytes = 0});
   }
 
+  // The type stands last, but in red.global.v2.f32.add.
+  std::uint32_t ElementBytes() const {
+    const std::uint32_t last = TypeBytes(instruction_.modifiers.back());
+    if (last != 0 || VectorSize(instruction_) == 1) return last;
+    const auto type = std::ranges::find_if(
+        instruction_.modifiers, [](const std::string& each) { return TypeBytes(each) != 0; });
+    return type == instruction_.modifiers.end() ? 0 : TypeBytes(*type);
+  }
+
   bool ReadPlain() {
     const std::string& opcode = instruction_.opcode;
     const bool loads = opcode == "ld" || opcode == "ldu" || opcode == "atom";
@@ -133,7 +142,7 @@ class AccessReader {
       Add(0, *space, 0, 1);
       return true;
     }
-    const std::uint32_t bytes = TypeBytes(instruction_.modifiers.back()) * VectorSize(instruction_);
+    const std::uint32_t bytes = ElementBytes() * VectorSize(instruction_);
     if (!std::has_single_bit(bytes)) return false;
     Add(loads ? 1 : 0, *space, bytes, bytes);
     const bool atomic = opcode == "atom" || opcode == "red";
