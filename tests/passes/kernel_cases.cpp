@@ -91,6 +91,7 @@ const std::vector<Case>& Cases() {
       {"fences", "far_offsets", {5}, {32}, {Zeros(20100)}},
       {"fences", "local_arrays", {5}, {64}, {Zeros(64), Int(7)}},
       {"fences", "atomics", {7}, {64}, {Zeros(32)}},
+      {"fences", "seldom", {5}, {64}, {Words(1280, 0xffffffff), Zeros(1280)}},
       {"functions", "pass_structs", {4}, {40}, {Zeros(128)}},
       {"functions", "recurse", {4}, {40}, {Zeros(64)}},
       {"functions", "call_each_other", {4}, {40}, {Zeros(64)}},

@@ -58,7 +58,12 @@ class Splitter {
       if (std::holds_alternative<ScopeBegin>(statement)) scopes_.emplace_back();
       if (std::holds_alternative<ScopeEnd>(statement) && scopes_.size() > 1) scopes_.pop_back();
       if (auto* instruction = std::get_if<Instruction>(&statement)) {
-        for (Operand& operand : instruction->operands) Replace(operand);
+        // What stands behind a name there selects a part of a single register.
+        const std::string& opcode = instruction->opcode;
+        const bool is_video = opcode.starts_with('v') && opcode != "vote";
+        for (Operand& operand : instruction->operands) {
+          if (!is_video) Replace(operand);
+        }
       }
       if (const auto* variable = std::get_if<Variable>(&statement)) {
         Declare(*variable);

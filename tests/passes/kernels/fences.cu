@@ -101,3 +101,27 @@ extern "C" __global__ void constant_parameter(unsigned* out, const __grid_consta
   for (unsigned k = 0; k < table.count; ++k) sum += from[k % 7] * (k + 1);
   out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
+
+// What compilers do not write: video instructions with parts and signs of registers, vectors of
+// registers, and values of 128 bits, some of which not all threads write.
+extern "C" __global__ void seldom(const uint4* in, uint4* out) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  unsigned word = 0;
+  asm volatile(
+      "{ .reg .b128 whole; .reg .v4 .b32 parts; .reg .v2 .b64 halves; .reg .b32 a, b; .reg .pred p;\n"
+      "ld.global.v4.u32 parts, [%1];\nmov.b32 b, parts.w;\n"
+      "vadd.s32.u32.s32.sat a.h1, b.b2, b, b;\nadd.u32 b, b, parts.x;\n"
+      "vmad.s32.s32.u32.shr7 a, -a.h1, b, b;\nxor.b32 b, b, parts.g;\n"
+      "vset4.u32.u32.lt.add a, b.b7012, a, b;\nvabsdiff.u32.s32.s32.max %0, a, b, b;\n"
+      "setp.lt.s32 p, a, 0;\nmov.b128 whole, {5, 7};\n"
+      "@p ld.global.b128 whole, [%1];\n"
+      "mov.b128 {halves.x, halves.y}, whole;\n"
+      "mov.v2.b64 halves, {halves.y, halves.x};\n"
+      "mov.b128 whole, {halves.x, halves.y};\n"
+      "st.global.b128 [%2], whole;\n"
+      "szext.wrap.s32 a, %0, 20; cvt.pack.sat.s16.s32 a, a, parts.x; add.u32 %0, %0, a; }"
+      : "=r"(word)
+      : "l"(in + i), "l"(out + i)
+      : "memory");
+  out[i].w ^= word;
+}
