@@ -121,8 +121,7 @@ void DeviceMemory::Reap() {
 
 Status DeviceMemory::Grow(std::uint64_t bytes) {
   const std::uint64_t mapped = ranges_.range_bytes();
-  // Allocate found no block, so the tail is smaller than `bytes`.
-  const std::uint64_t missing = bytes - ranges_.TailBytes();
+  const std::uint64_t missing = ranges_.GrowthFor(bytes);
   const std::uint64_t steps = (missing + kMappingStepBytes - 1) / kMappingStepBytes;
   const std::uint64_t needed = steps * kMappingStepBytes;
   const std::uint64_t generous = std::max(needed, growth_bytes_);

@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/range_allocator.h"
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 
 namespace gpushared::client {
+
+namespace {
+
+// The first place at or behind `address` where a block of so many bytes may begin.
+std::uint64_t PlaceFor(std::uint64_t bytes, std::uint64_t address) {
+  const std::uint64_t alignment = bytes >= RangeAllocator::kLargeBytes
+                                      ? RangeAllocator::kLargeAlignmentBytes
+                                      : RangeAllocator::kAlignmentBytes;
+  return (address + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
 
 std::optional<std::uint64_t> RangeAllocator::RoundUp(std::uint64_t bytes) {
   if (bytes > std::numeric_limits<std::uint64_t>::max() - (kAlignmentBytes - 1)) return {};
@@ -30,14 +43,25 @@ void RangeAllocator::Shrink(std::uint64_t bytes) {
 std::optional<std::uint64_t> RangeAllocator::Allocate(std::uint64_t bytes) {
   const std::optional<std::uint64_t> rounded = RoundUp(bytes);
   if (!rounded || *rounded == 0) return {};
-  const auto best = by_size_.lower_bound({*rounded, 0});
+  const auto best =
+      std::find_if(by_size_.lower_bound({*rounded, 0}), by_size_.end(), [&](const auto& block) {
+        return PlaceFor(*rounded, block.second) - block.second <= block.first - *rounded;
+      });
   if (best == by_size_.end()) return {};
-  const auto [block_bytes, address] = *best;
-  RemoveFree(free_.find(address));
-  if (block_bytes > *rounded) AddFree(address + *rounded, block_bytes - *rounded);
+  const auto [block_bytes, begin] = *best;
+  const std::uint64_t address = PlaceFor(*rounded, begin);
+  const std::uint64_t end = begin + block_bytes;
+  RemoveFree(free_.find(begin));
+  if (address > begin) AddFree(begin, address - begin);
+  if (end > address + *rounded) AddFree(address + *rounded, end - address - *rounded);
   allocated_.emplace(address, *rounded);
   used_bytes_ += *rounded;
   return address;
+}
+
+std::uint64_t RangeAllocator::GrowthFor(std::uint64_t bytes) const {
+  const std::uint64_t rounded = *RoundUp(bytes);
+  return PlaceFor(rounded, end_ - TailBytes()) + rounded - end_;
 }
 
 bool RangeAllocator::Release(std::uint64_t address) {

@@ -16,12 +16,16 @@ namespace gpushared::client {
 //
 // Best fit, lowest address among equals, so that long-lived small blocks gather at the
 // bottom; neighbours coalesce on release. Addresses and sizes are multiples of
-// kAlignmentBytes. Operations cost O(log free blocks).
+// kAlignmentBytes. Blocks of kLargeBytes and more begin on a page, as a driver's do: Taichi lays
+// out what it allocates for addresses that do. Operations cost O(log free blocks), but for large
+// blocks, which may pass over free ones that fit them nowhere.
 //
 // Thread-compatible.
 class RangeAllocator {
  public:
   static constexpr std::uint64_t kAlignmentBytes = 256;
+  static constexpr std::uint64_t kLargeBytes = std::uint64_t{2} << 20;
+  static constexpr std::uint64_t kLargeAlignmentBytes = 4096;
 
   // The range begins empty at `base`, a multiple of kAlignmentBytes.
   explicit RangeAllocator(std::uint64_t base) : base_(base), end_(base) {}
@@ -45,9 +49,11 @@ class RangeAllocator {
   std::uint64_t used_bytes() const { return used_bytes_; }
   std::uint64_t range_bytes() const { return end_ - base_; }
   std::uint64_t end() const { return end_; }
-  // Free bytes at the very end of the range: growth by (wanted - tail) satisfies a
-  // request that no other block can.
+  // Free bytes at the very end of the range.
   std::uint64_t TailBytes() const;
+  // By how much the range must grow for a request that no free block can satisfy. `bytes` must be
+  // one that RoundUp takes.
+  std::uint64_t GrowthFor(std::uint64_t bytes) const;
 
   // Rounds up to kAlignmentBytes; no value when that overflows.
   static std::optional<std::uint64_t> RoundUp(std::uint64_t bytes);

@@ -61,6 +61,23 @@ TEST(RangeAllocator, TakesTheSmallestBlockThatFits) {
   EXPECT_EQ(ranges.Allocate(512), *small);
 }
 
+TEST(RangeAllocator, LargeBlocksBeginOnAPage) {
+  constexpr std::uint64_t kLarge = RangeAllocator::kLargeBytes;
+  RangeAllocator ranges(kRangeBase);
+  ranges.Grow(256 + kLarge);
+  ASSERT_EQ(ranges.Allocate(256), kRangeBase);
+  // It would fit, but for where it had to begin.
+  EXPECT_FALSE(ranges.Allocate(kLarge));
+  EXPECT_EQ(ranges.GrowthFor(kLarge), 4096u - 256u);
+  ranges.Grow(ranges.GrowthFor(kLarge));
+  EXPECT_EQ(ranges.Allocate(kLarge), kRangeBase + 4096);
+  // What lies in front of it is there for others.
+  EXPECT_EQ(ranges.Allocate(4096 - 256), kRangeBase + 256);
+  EXPECT_EQ(ranges.TailBytes(), 0u);
+  EXPECT_TRUE(ranges.Release(kRangeBase + 4096));
+  EXPECT_EQ(ranges.Allocate(kLarge - 256), kRangeBase + 4096);
+}
+
 TEST(RangeAllocator, UnknownAndTwiceReleasedAddressesAreRefused) {
   RangeAllocator ranges(kRangeBase);
   ranges.Grow(512);
