@@ -328,7 +328,8 @@ Code CopyToArray(StreamHandle stream, ArrayHandle to, std::size_t offset, const 
 }
 
 // By cuda.h: a pitch that is specified holds a row with the bytes in front of it, and a height that
-// is specified the rows with those in front of them. Arrays have their own.
+// is specified the rows with those in front of them. Arrays have their own. NVIDIA's driver takes
+// whole rows among the bytes in front: Dr.Jit reaches the parts of its staging memory so.
 Code CheckRows(const Copy3d& copy, int type, std::size_t x_bytes, std::size_t y,
                std::size_t pitch_bytes, std::size_t rows, const char* side) {
   if (type < kMemoryTypeHost || type > kMemoryTypeUnified) {
@@ -339,7 +340,7 @@ Code CheckRows(const Copy3d& copy, int type, std::size_t x_bytes, std::size_t y,
   if (type == kMemoryTypeArray || copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) {
     return Code::kSuccess;
   }
-  const auto row_end = Sum(x_bytes, copy.width_bytes);
+  const auto row_end = Sum(pitch_bytes == 0 ? 0 : x_bytes % pitch_bytes, copy.width_bytes);
   const auto last_row = Sum(y, copy.height);
   const bool has_rows = pitch_bytes == 0 || (row_end && *row_end <= pitch_bytes);
   const bool has_slices = rows == 0 || (last_row && *last_row <= rows);

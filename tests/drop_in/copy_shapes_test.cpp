@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shapes of copies and fills that CUDA's header forbids, by each call that takes one.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -108,6 +109,26 @@ TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
       CUDA_SUCCESS, [](auto& it) { it.srcPitch = it.dstPitch = 0; }, "no pitch");
   ExpectPlane(
       kWrong, [](auto& it) { it.srcPitch = std::size_t{1} << 31; }, "beyond the maximum");
+}
+
+// NVIDIA's driver takes whole rows among the bytes in front, which Dr.Jit counts on.
+TEST_F(CopyShapesTest, BytesInFrontMayBeWholeRowsAndMore) {
+  ExpectPlane(
+      CUDA_SUCCESS, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 3 * 64 + 32; }, "rows");
+  ExpectPlane(
+      CUDA_ERROR_INVALID_VALUE, [](auto& it) { it.dstXInBytes = 3 * 64 + 33; }, "across rows");
+  CUDA_MEMCPY2D plane = Plane();
+  for (std::size_t i = 0; i < kMemory; ++i) host_[i] = static_cast<unsigned char>(i * 7 + 3);
+  plane.srcXInBytes = 2 * 64 + 8;
+  plane.dstXInBytes = 5 * 64 + 16;
+  ASSERT_EQ(cuMemcpy2D(&plane), CUDA_SUCCESS);
+  std::vector<unsigned char> copied(kMemory);
+  ASSERT_EQ(cuMemcpyDtoH(copied.data(), memory_, kMemory), CUDA_SUCCESS);
+  for (std::size_t row = 0; row < 4; ++row) {
+    const auto from = host_.begin() + static_cast<std::ptrdiff_t>((row + 2) * 64 + 8);
+    const auto to = copied.begin() + static_cast<std::ptrdiff_t>((row + 5) * 64 + 16);
+    EXPECT_TRUE(std::equal(from, from + 32, to)) << row;
+  }
 }
 
 TEST_F(CopyShapesTest, HeightHoldsTheRowsAndThoseInFrontOfThem) {
