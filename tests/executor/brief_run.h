@@ -13,7 +13,7 @@
 namespace gpushared::testing {
 
 // Branches, a table, a call with a parameter area, variables, a matrix, copies, prints, atomics,
-// textures.
+// textures, a stack.
 inline constexpr std::string_view kManyForms = R"(
 .version 7.8
 .target sm_80
@@ -33,6 +33,7 @@ inline constexpr std::string_view kManyForms = R"(
   .reg .pred %p<4>;
   .reg .b32 %r<40>;
   .reg .b64 %rd<10>;
+  .reg .b128 %q<2>;
   .shared .align 16 .b8 tile[256];
   .local .align 8 .b8 own[16];
   ld.param.u64 %rd1, [to];
@@ -49,6 +50,14 @@ inline constexpr std::string_view kManyForms = R"(
     call (b0), twice, (a0);
     ld.param.b32 %r3, [b0];
   }
+  mov.b128 %q0, {%rd3, 0};
+  atom.global.cas.b128 %q1, [%rd1], %q0, %q0;
+  stacksave.u64 %rd6;
+  alloca.u64 %rd7, 64, 32;
+  st.local.u32 [%rd7], %r3;
+  stackrestore.u64 %rd6;
+  vset4.u32.s32.lt.add %r3, %r3.b7012, %r2, %r3;
+  vmad.s32.s32.u32.sat.shr7 %r3, %r3.h1, %r2.b1, -%r3;
   mov.u32 %r20, tile;
   ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r20];
   mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r10, %r11, %r12, %r13}, {%r4, %r5}, {%r6}, {%r10, %r11, %r12, %r13};

@@ -103,7 +103,13 @@ TEST_F(FlatCode, EveryPlaceOfAnOpLiesInItsFrame) {
     EXPECT_FALSE(
         After([&](Code& code) { Find(code, "st.global.a64.u32").rows[i] = 0x80000000; }).ok());
   }
-  for (const std::string_view key : {"bfi.b32", "tex.3d.s32", "suld.2d"}) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_FALSE(After([&](Code& code) {
+                   Find(code, "atom.global.a64.cas.b128").rows[i] = 0x80000000;
+                 }).ok());
+  }
+  for (const std::string_view key :
+       {"bfi.b32", "tex.3d.s32", "suld.2d", "atom.global.a64.cas.b128"}) {
     EXPECT_FALSE(After([&](Code& code) { Find(code, key).extra = 0x80000000; }).ok()) << key;
   }
 }
