@@ -45,7 +45,8 @@ bool IsTexture(std::string_view opcode) {
 
 // Cubes, layers, levels, queries and more are missing.
 constexpr std::string_view kTexturesHere =
-    " (of textures, this device has tex, suld.b and sust.b by handle, in 1d, 2d and 3d)";
+    " (of textures, this device has tex, suld.b and sust.b by handle in 1d, 2d and 3d, and tld4 in "
+    "2d)";
 
 bool IsRounding(std::string_view modifier) {
   return modifier == "rn" || modifier == "rz" || modifier == "rm" || modifier == "rp";

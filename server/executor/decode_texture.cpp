@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Textures and surfaces by handle: tex, suld.b and sust.b in one to three dimensions.
+// Textures and surfaces by handle: tex, suld.b and sust.b in one to three dimensions, tld4 in two.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -76,6 +76,29 @@ bool FunctionDecoder::DecodeSample() {
   return true;
 }
 
+// tld4.component.2d.v4.dtype.f32 d, [a, c]
+bool FunctionDecoder::DecodeGather() {
+  const std::vector<std::string>& words = instruction_->modifiers;
+  const auto& operands = instruction_->operands;
+  if (words.size() != 5 || words[0].size() != 1 || words[1] != "2d" || words[2] != "v4") {
+    return false;
+  }
+  const std::size_t component = std::string_view("rgba").find(words[0]);
+  const bool is_known = (words[3] == "f32" || words[3] == "s32" || words[3] == "u32") &&
+                        words[4] == "f32" && component != std::string_view::npos;
+  if (!is_known || operands.size() != 2) return false;
+  if (operands[0].kind != Operand::Kind::kVector || operands[0].elements.size() != 4) return false;
+  TexturePlace place;
+  if (!TextureRows(operands[1], 2, TypeOf("f32"), &place)) return false;
+  std::array<std::uint32_t, 4> rows = {};
+  std::uint32_t count = 0;
+  BindElements(operands[0], TypeOf("b32"), true, &rows, &count);
+  MicroOp& op = EmitTexture("tld4.2d", place);
+  op.rows = rows;
+  op.immediate = static_cast<std::int64_t>(component);
+  return true;
+}
+
 // suld.b.geom[.cop][.vec].type.clamp d, [a, c]; sust.b the other way round.
 bool FunctionDecoder::DecodeSurface(bool load) {
   std::vector<std::string> words = instruction_->modifiers;
@@ -115,6 +138,7 @@ MicroOp& FunctionDecoder::EmitTexture(const std::string& key, const TexturePlace
 bool FunctionDecoder::DecodeTexture() {
   const std::string& opcode = instruction_->opcode;
   if (opcode == "tex") return DecodeSample();
+  if (opcode == "tld4") return DecodeGather();
   return (opcode == "suld" || opcode == "sust") && DecodeSurface(opcode == "suld");
 }
 

@@ -244,6 +244,7 @@ class FunctionDecoder {
   };
   bool DecodeTexture();
   bool DecodeSample();
+  bool DecodeGather();
   bool DecodeSurface(bool load);
   bool TextureRows(const Operand& address, std::size_t dimensions, const OperandType& type,
                    TexturePlace* place);

@@ -158,7 +158,7 @@ TEST(Refusals, TexturesInOtherWaysThanByHandleInUpToThreeDimensions) {
       {"tex.2d.v4.f32.f32", four + "|%p0, [%d0, {%r4, %r5}]"},
       {"tex.2d.v4.f32.f32", four + ", [%d0, {%r4}]"},
       {"tex.2d.v4.f32.f32", four + ", [%d0+64, {%r4, %r5}]"},
-      {"tld4.r.2d.v4.f32.f32", four + ", [%d0, {%r4, %r5}]"},
+      {"tld4.r.a2d.v4.f32.f32", four + ", [%d0, {%r4, %r5, %r6, %r6}]"},
       {"txq.width.b32", "%r0, [%d0]"},
       {"suq.width.b32", "%r0, [%d0]"},
       {"suld.b.a2d.b32.trap", "{%r0}, [%d0, {%r4, %r5, %r6, %r6}]"},

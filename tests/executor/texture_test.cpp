@@ -157,6 +157,17 @@ class Reference {
     }
     return sum;
   }
+  // tex2Dgather(x, y), which names the texels against the clock from the lower left.
+  std::array<long double, 4> Gathered(const std::array<float, 3>& coordinates, u32 c) const {
+    std::array<s64, 2> first = {};
+    for (u32 axis = 0; axis < 2; ++axis) {
+      const long double b = Texels(axis, coordinates[axis]) - 0.5L;
+      first[axis] = static_cast<s64>(std::floor(std::floor(b * 256 + 0.5L) / 256));
+    }
+    const auto [x, y] = first;
+    return {Value({x, y + 1, 0}, c), Value({x + 1, y + 1, 0}, c), Value({x + 1, y, 0}, c),
+            Value({x, y, 0}, c)};
+  }
   // By integer coordinates.
   u32 Bits(const std::array<s32, 3>& coordinates, u32 c) const {
     std::array<s64, 3> at = {};
@@ -286,6 +297,54 @@ std::string AllSamples() {
     text += KernelText(name + "_at_integers", SampleText(d, "s32", "s32"));
   }
   return text;
+}
+
+TEST_P(Textures, GatherReadsOneChannelOfTheFourTexelsAround) {
+  std::string text = kTextureHeader;
+  for (const char component : {'r', 'g', 'b', 'a'}) {
+    for (const std::string type : {"f32", "u32"}) {
+      text += KernelText(
+          std::string("gather_") + component + "_" + type,
+          std::string("@%on tld4.") + component + ".2d.v4." + type +
+              ".f32 {%x, %y, %z, %w}, [%h, {%x, %y}]; st.v4.u32 [%o], {%x, %y, %z, %w};");
+    }
+  }
+  launcher_->Load(text);
+  for (u32 round = 0; round < 200; ++round) {
+    const FormatCase& format = kFormats[Random(8)];
+    MakeTexture(format, 1u << Random(3), 2);
+    TextureRecord& record = *record_;
+    for (Mode& mode : record.address_modes) mode = static_cast<Mode>(Random(4));
+    record.normalised_coordinates = static_cast<u8>(Random(2));
+    record.normalised_values = format.can_be_fraction ? static_cast<u8>(Random(2)) : 0;
+    const Reference reference(record, format, 2);
+    if (reference.IsFloat()) record.filter = static_cast<TextureFilter>(Random(2));
+    for (u32 t = 0; t < kSamplers; ++t) {
+      for (u32 axis = 0; axis < 2; ++axis) {
+        const float n = static_cast<float>(record.extents[axis]);
+        float x = (static_cast<float>(Random(6001)) / 1000 - 2.5f) * n;
+        if (Random(4) == 0) x = static_cast<float>(Random(64)) / 4 - 4;
+        words_[t][axis] = std::bit_cast<u32>(record.normalised_coordinates != 0 ? x / n : x);
+      }
+    }
+    const u32 channel = Random(4);
+    const executor::RunOutcome outcome = RunRecord(std::string("gather_") + "rgba"[channel] +
+                                                   (reference.IsFloat() ? "_f32" : "_u32"));
+    ASSERT_FALSE(outcome.fault) << outcome.fault->message;
+    for (u32 t = 0; t < kSamplers; ++t) {
+      if (!TakesPart(t)) continue;
+      std::array<long double, 4> expected = {};
+      if (channel < record.channels) {
+        expected = reference.Gathered(
+            {std::bit_cast<float>(words_[t][0]), std::bit_cast<float>(words_[t][1]), 0}, channel);
+      }
+      for (u32 i = 0; i < 4; ++i) {
+        const u32 bits = reference.IsFloat() ? std::bit_cast<u32>(static_cast<float>(expected[i]))
+                                             : static_cast<u32>(expected[i]);
+        ASSERT_EQ(out_[t][i], bits) << "round " << round << " thread " << t << " texel " << i;
+      }
+    }
+  }
 }
 
 TEST_P(Textures, EveryModeGivesWhatTheGuideSays) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tex, suld and sust. The handle is the address of a record in the client's memory
+// tex, tld4, suld and sust. The handle is the address of a record in the client's memory
 // (gpushared/texture_record.h). A kernel may have made it up, and may change it at any time. So
 // each operation copies the record and checks the copy. It checks each texel as a load of it would.
 //
@@ -106,8 +106,8 @@ double Between(double least, double value, double most) {  // NaN counts as `lea
   return value >= least ? (value <= most ? value : most) : least;
 }
 
-// Floating-point coordinates.
-Taps TapsAt(const TextureRecord& record, u32 axis, float coordinate) {
+// Floating-point coordinates, for one texel or for the two that it lies between.
+Taps TapsBy(TextureFilter filter, const TextureRecord& record, u32 axis, float coordinate) {
   const s64 extent = record.extents[axis];
   TextureAddressMode mode = record.address_modes[axis];
   double at = Between(-kFar, coordinate, kFar);
@@ -120,13 +120,17 @@ Taps TapsAt(const TextureRecord& record, u32 axis, float coordinate) {
   } else {
     mode = UnnormalisedMode(mode);
   }
-  if (record.filter == TextureFilter::kPoint) {
+  if (filter == TextureFilter::kPoint) {
     return {.texels = {Addressed(mode, static_cast<s64>(__builtin_floor(at)), extent)}};
   }
   const s64 fixed = static_cast<s64>(__builtin_floor((at - 0.5) * 256 + 0.5));
   const s64 first = fixed >> 8;
   return {.texels = {Addressed(mode, first, extent), Addressed(mode, first + 1, extent)},
           .weight = static_cast<u32>(fixed & 255)};
+}
+
+Taps TapsAt(const TextureRecord& record, u32 axis, float coordinate) {
+  return TapsBy(record.filter, record, axis, coordinate);
 }
 
 // Integer coordinates name texels, whatever the record says of filters and normalised coordinates.
@@ -238,6 +242,34 @@ const MicroOp* Sample(Warp& w, const MicroOp* op) {
   return Charged(w, op, kSampleBranches);
 }
 
+// One channel, the immediate's, of the four texels that a linear filter would weigh: against the
+// clock from the lower left, which has the first column and the second row.
+const MicroOp* Gather(Warp& w, const MicroOp* op) {
+  constexpr u32 kColumns[4] = {0, 1, 1, 0}, kRows[4] = {1, 1, 0, 0};
+  const u32 lanes = Lanes(w, op);
+  const u32 channel = static_cast<u32>(op->immediate) % kChannels;
+  Records records;
+  Texel gathered[kLanes];
+  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+    const u32 l = static_cast<u32>(__builtin_ctz(rest));
+    const TextureRecord* const record = records.Of(w, op, l);
+    if (record == nullptr) return nullptr;
+    const Taps x = TapsBy(TextureFilter::kLinear, *record, 0, Get<float>(w.frame + op->b, l));
+    const Taps y = TapsBy(TextureFilter::kLinear, *record, 1, Get<float>(w.frame + op->c, l));
+    for (u32 i = 0; i < 4; ++i) {
+      const s64 at[kAxes] = {x.texels[kColumns[i]], y.texels[kRows[i]], 0};
+      Texel texel;
+      if (!ReadTexel(w, op, l, *record, at, texel)) return nullptr;
+      gathered[l].channels[i] = texel.channels[channel];
+    }
+  }
+  for (u32 i = 0; i < 4; ++i) {
+    StoreEachLane<u32>(w.frame + op->rows[i], lanes,
+                       [&](u32 l) { return gathered[l].channels[i]; });
+  }
+  return Charged(w, op, kSampleBranches);
+}
+
 // Finds what a lane reaches of a surface: nothing where its coordinates are outside and
 // SurfaceBounds::kZero. False after raising a fault.
 template <u32 kDimensions>
@@ -318,6 +350,7 @@ void AddTextureOps(const OpSink& sink) {
   AddDimensions<1>(sink, "1d");
   AddDimensions<2>(sink, "2d");
   AddDimensions<3>(sink, "3d");
+  AddOp(sink, Gather, "tld4.2d");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR
