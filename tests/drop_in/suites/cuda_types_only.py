@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plugin of pytest: of Dr.Jit's tests, those of its CUDA types, and those of no type."""
+import re
+
+
+def pytest_collection_modifyitems(config, items):
+    def is_wanted(item):
+        types = re.findall(r"drjit\.(?:auto|scalar|llvm|cuda|metal)", item.nodeid.partition("[")[2])
+        return all(each == "drjit.cuda" for each in types)
+
+    others = [item for item in items if not is_wanted(item)]
+    if others:
+        items[:] = [item for item in items if is_wanted(item)]
+        config.hook.pytest_deselected(items=others)
