@@ -64,6 +64,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kClocks =
     {"%globaltimer_hi", "globaltimer_hi.b32"},
 }};
 
+// %pm0 to %pm7, %pm0_64 to %pm7_64
+bool IsPerformanceMonitor(std::string_view name) {
+  if (!name.starts_with("%pm")) return false;
+  if (name.ends_with("_64")) name.remove_suffix(3);
+  return name.size() == 4 && name[3] >= '0' && name[3] <= '7';
+}
+
 }  // namespace
 
 FunctionDecoder::OperandType FunctionDecoder::TypeOf(std::string_view name) {
@@ -206,6 +213,10 @@ std::uint32_t FunctionDecoder::SpecialSource(const std::string& name, const Oper
     if (name == "%envreg2") {
       return frame_.SpecialRowFor(SpecialRegister::kGridWorkspaceLow, type.width == 8);
     }
+    return frame_.SpecialRowFor(SpecialRegister::kZero, type.width == 8);
+  }
+  // Counters for tools, which count nothing here.
+  if (IsPerformanceMonitor(name)) {
     return frame_.SpecialRowFor(SpecialRegister::kZero, type.width == 8);
   }
   for (const auto& [spelling, key] : kClocks) {

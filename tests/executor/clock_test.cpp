@@ -45,6 +45,11 @@ TEST_P(Clocks, WordsOfTheClockArePartsOfTheWhole) {
   ExpectParts(Read("%clock64", "%clock", "%clock_hi"));
 }
 
+TEST_P(Clocks, PerformanceMonitorsCountNothing) {
+  const Readings read = Read("%pm3_64", "%pm0", "%pm7");
+  EXPECT_EQ(read.first + read.last + read.low + read.high, 0u);
+}
+
 TEST_P(Clocks, TheGlobalTimerIsTheHostsTime) {
   const auto now = [] {
     const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();

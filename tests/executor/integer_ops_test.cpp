@@ -124,6 +124,19 @@ TEST_P(IntegerOps, SaturationClampsToSigned32) {
        Scalar<s32, s32, s32>([=](s32 a, s32 b, s32 c) { return clamp((s64{a} * b >> 32) + c); })});
 }
 
+TEST_P(IntegerOps, ProductsOfTwentyFourBitsSaturate) {
+  Check({"mad24.hi.sat.s32",
+         "s32",
+         {"s32", "s32", "s32"},
+         Scalar<s32, s32, s32>([](s32 a, s32 b, s32 c) {
+           const auto low = [](s32 value) {
+             return s64{static_cast<s32>(static_cast<u32>(value) << 8) >> 8};
+           };
+           const s64 sum = static_cast<s32>(low(a) * low(b) >> 16) + s64{c};
+           return static_cast<s32>(std::min<s64>(std::max<s64>(sum, INT32_MIN), INT32_MAX));
+         })});
+}
+
 // mul24: the low 24 bits of each operand; .hi is bits 16..47 of the 48-bit product.
 TEST_P(IntegerOps, TwentyFourBitProducts) {
   const auto check = [&]<typename T>(T, const std::string& type) {

@@ -215,7 +215,7 @@ TEST(Refusals, FormsThatPtxLacks) {
 }
 
 TEST(Refusals, OperandsThatMeanNothingHere) {
-  EXPECT_THAT(Unsupported("mov.u32 %r0, %pm3;"), HasSubstr("special register %pm3"));
+  EXPECT_THAT(Unsupported("mov.u32 %r0, %pm8;"), HasSubstr("special register %pm8"));
   EXPECT_THAT(Unsupported("mov.u32 %r0, nobody;"), HasSubstr("unknown name 'nobody'"));
   EXPECT_THAT(Unsupported("add.u32 %r0, %r1, %p0;"), HasSubstr("add.u32 with operand %p0"));
   EXPECT_THAT(Unsupported("add.u32 %q, %r1, 1;"), HasSubstr("unknown register '%q'"));

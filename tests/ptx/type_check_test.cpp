@@ -84,6 +84,7 @@ constexpr Example kTaken[] = {
      "vmad.s32.s32.s32 i, -i, -w, -i;"},
     {"vabsdiff4.u32.u32.u32.add r, r, r, r; vadd2.s32.s32.s32.sat i.h0, i.h33, w.h00, i; "
      "vset4.u32.s32.ne r.b310, r.b7654, i.b0123, r;"},
+    {"mad24.hi.sat.s32 i, i, w, i; mov.u32 r, %pm0; mov.u64 x, %pm7_64;"},
     {"max.relu.s32 i, i, i; min.s16x2.relu w, w, w; szext.wrap.s32 i, w, r; szext.clamp.u32 r, 5, "
      "3;"},
     {"cvt.pack.sat.s16.s32 w, i, r; cvt.pack.u8.sat.s32.b32 w, 3, i, w; "

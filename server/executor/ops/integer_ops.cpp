@@ -144,6 +144,8 @@ T Mad24High(T a, T b, T c) {
   return Add(Mul24High(a, b), c);
 }
 
+s32 Mad24HighSaturated(s32 a, s32 b, s32 c) { return Saturate32(s64{Mul24High(a, b)} + s64{c}); }
+
 // Dot product of four bytes (or two halfwords of A with two bytes of B) plus c.
 template <typename A, typename B>
 u32 Dot4(u32 a, u32 b, u32 c) {
@@ -296,6 +298,7 @@ void AddIntegerOps(const OpSink& sink) {
   AddOp(sink, Binary<s32, s32, s32, AddSaturated>, "add.sat.s32");
   AddOp(sink, Binary<s32, s32, s32, SubSaturated>, "sub.sat.s32");
   AddOp(sink, Ternary<s32, s32, s32, s32, MadHighSaturated>, "mad.hi.sat.s32");
+  AddOp(sink, Ternary<s32, s32, s32, s32, Mad24HighSaturated>, "mad24.hi.sat.s32");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR
