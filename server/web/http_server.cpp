@@ -8,10 +8,13 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -111,6 +114,16 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
 
  private:
   class Connection;
+  // Of a connection: what it does.
+  enum class Step : std::uint8_t {
+    kAsks,
+    kWaits,  // For its answer.
+    kWaitsInReserve,
+    kReads,  // Its answer.
+    kLingers,
+    kStreams,
+    kDropped,
+  };
 
   void Accept() {
     acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
@@ -125,6 +138,21 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
   void Welcome(tcp::socket socket);
+  // Drops one that can give way, if there is one.
+  bool MakePlace();
+  bool MakeStreamPlace(const std::string& peer);
+  // What a request for the path does until it is answered: kWaits, kWaitsInReserve, or kReads,
+  // where all places are taken.
+  Step PlaceFor(const std::string& path, const std::string& peer) const;
+  // The connections of which `is_wanted(step)` is true, oldest first.
+  using Peers = std::map<std::string, std::vector<std::shared_ptr<Connection>>>;
+  template <typename Test>
+  Peers ByPeer(const Test& is_wanted) const;
+  // Of the peer that has most; of one at least.
+  static const Peers::mapped_type& MostOf(const Peers& peers) {
+    return std::ranges::max_element(peers, {}, [](const auto& peer) { return peer.second.size(); })
+        ->second;
+  }
   void CountStreams(std::size_t streams) {
     streams_ = streams;
     if (callbacks_.on_streams) callbacks_.on_streams(streams);
@@ -142,19 +170,24 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
 // One request and its answer. Each step has its time; a connection ends when nothing waits for it.
 class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Impl& server, tcp::socket socket) : server_(server), stream_(std::move(socket)) {
+  Connection(Impl& server, tcp::socket socket)
+      : server_(server),
+        peer_(server.callbacks_.peer_of(socket.native_handle())),
+        stream_(std::move(socket)) {
     parser_.header_limit(server.limits_.header_bytes_max);
     parser_.body_limit(server.limits_.body_bytes_max);
   }
-  ~Connection() {
-    if (is_stream_) server_.CountStreams(server_.streams_ - 1);
-  }
+  ~Connection() { Drop(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Nothing complete has come from it.
-  bool is_silent() const { return is_silent_; }
-  void Drop() { stream_.close(); }
+  Step step() const { return step_; }
+  const std::string& peer() const { return peer_; }
+  void Drop() {
+    if (step_ == Step::kStreams) server_.CountStreams(server_.streams_ - 1);
+    step_ = Step::kDropped;
+    stream_.close();
+  }
 
   void Start() {
     stream_.expires_after(server_.limits_.header_time_max);
@@ -164,7 +197,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   // An event for its stream, where it has one. A client that does not keep up is dropped.
   void Send(const std::shared_ptr<const std::string>& text) {
-    if (!is_stream_ || !stream_.socket().is_open()) return;
+    if (step_ != Step::kStreams) return;
     if (behind_.size() >= server_.limits_.events_behind_max) return Drop();
     behind_.push_back(text);
     if (behind_.size() == 1 && has_begun_) SendNext();
@@ -232,7 +265,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void OnWhole(const error_code& error) {
     if (error) return OnWrong(error);
-    is_silent_ = false;
+    if (step_ == Step::kDropped) return;
     const std::string_view target = View(parser_.get().target());
     const std::size_t path_bytes = std::min(target.find('?'), target.size());
     const Request asked{
@@ -244,33 +277,40 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         .cookie = Field(http::field::cookie),
         .accept = std::string(View(parser_.get()[http::field::accept])),
         .body = parser_.get().body()};
+    step_ = server_.PlaceFor(asked.path, peer_);
+    if (step_ == Step::kReads) {
+      return Answer({.code = 503,
+                     .body = "refused: too many requests wait for their answers\n",
+                     .headers = {{"Retry-After", "1"}}});
+    }
     // The handler's own time is bounded by itself; the time of the client begins with the answer.
     stream_.expires_never();
     // The connection goes on to the other thread whole: it must not end on the handler's.
     server_.callbacks_.on_request(asked, [self = shared_from_this()](HttpAnswer answer) mutable {
       asio::io_context& context = self->server_.context_;
-      asio::post(context, [self = std::move(self), answer = std::move(answer)]() mutable {
+      asio::dispatch(context, [self = std::move(self), answer = std::move(answer)]() mutable {
         self->Answer(std::move(answer));
       });
     });
   }
 
   void Answer(HttpAnswer answer) {
-    is_silent_ = false;
-    if (answer.is_stream && server_.streams_ >= server_.limits_.streams_max) {
+    step_ = Step::kReads;
+    const bool is_head = method_ == http::verb::head;
+    if (answer.is_stream && !is_head && !server_.MakeStreamPlace(peer_)) {
       answer = {.code = 503,
                 .body = "refused: " + std::to_string(server_.streams_) + " others read events\n"};
     }
-    const bool is_head = method_ == http::verb::head;
     if (answer.is_stream && !is_head) {
-      is_stream_ = true;
+      step_ = Step::kStreams;
       server_.CountStreams(server_.streams_ + 1);
     }
     answer_ = HeadOf(answer);
     if (!is_head) answer_ += answer.body;
     stream_.expires_after(server_.limits_.answer_time_max);
     Write(answer_, [self = shared_from_this()](const error_code& error, std::size_t) {
-      if (!error) self->is_stream_ ? self->BeginStream() : self->Linger();
+      if (error || self->step_ == Step::kDropped) return;
+      self->step_ == Step::kStreams ? self->BeginStream() : self->Linger();
     });
   }
 
@@ -291,6 +331,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
 
   void Linger() {
+    step_ = Step::kLingers;
     error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
     stream_.expires_after(kLingerMax);
@@ -303,14 +344,15 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
 
   Impl& server_;
+  const std::string peer_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_{std::size_t{64} * 1024};
   Parser parser_;
   std::string answer_;
   std::array<char, 4096> rest_{};
   http::verb method_ = http::verb::unknown;
-  bool is_silent_ = true;
-  bool is_stream_ = false, has_begun_ = false;
+  Step step_ = Step::kAsks;
+  bool has_begun_ = false;                                 // Its stream.
   std::deque<std::shared_ptr<const std::string>> behind_;  // The first is being sent.
 };
 
@@ -323,20 +365,66 @@ void HttpServer::Impl::Publish(std::string text) {
 }
 
 void HttpServer::Impl::Welcome(tcp::socket socket) {
-  connections_.remove_if([](const auto& each) { return each.expired(); });
-  if (connections_.size() >= limits_.connections_max) {
-    for (auto each = connections_.begin(); each != connections_.end(); ++each) {
-      const std::shared_ptr<Connection> oldest = each->lock();
-      if (!oldest->is_silent()) continue;
-      oldest->Drop();
-      connections_.erase(each);
-      break;
-    }
-  }
-  if (connections_.size() >= limits_.connections_max) return;  // Closes it.
+  connections_.remove_if([](const auto& each) {
+    const std::shared_ptr<Connection> connection = each.lock();
+    return connection == nullptr || connection->step() == Step::kDropped;
+  });
+  const bool is_full = connections_.size() >= limits_.connections_max;
+  if (is_full && !MakePlace()) return;  // Closes it.
   const auto connection = std::make_shared<Connection>(*this, std::move(socket));
   connections_.push_back(connection);
   connection->Start();
+}
+
+template <typename Test>
+HttpServer::Impl::Peers HttpServer::Impl::ByPeer(const Test& is_wanted) const {
+  Peers found;
+  for (const std::weak_ptr<Connection>& each : connections_) {
+    const std::shared_ptr<Connection> connection = each.lock();
+    if (connection != nullptr && is_wanted(connection->step())) {
+      found[connection->peer()].push_back(connection);
+    }
+  }
+  return found;
+}
+
+bool HttpServer::Impl::MakePlace() {
+  const auto by_peer = ByPeer([](Step step) {
+    return step == Step::kAsks || step == Step::kReads || step == Step::kLingers;
+  });
+  if (by_peer.empty()) return false;
+  const auto& most = MostOf(by_peer);
+  const auto answered = std::ranges::find(most, Step::kLingers, &Connection::step);
+  (answered == most.end() ? most.front() : *answered)->Drop();
+  return true;
+}
+
+bool HttpServer::Impl::MakeStreamPlace(const std::string& peer) {
+  if (streams_ < limits_.streams_max) return true;
+  auto by_peer = ByPeer([](Step step) { return step == Step::kStreams; });
+  const std::size_t own = by_peer[peer].size();
+  const auto& most = MostOf(by_peer);
+  if (most.size() < own + 2) return false;
+  most.front()->Drop();
+  return true;
+}
+
+HttpServer::Impl::Step HttpServer::Impl::PlaceFor(const std::string& path,
+                                                  const std::string& peer) const {
+  std::size_t waiting = 0, of_peer = 0, in_reserve = 0;
+  for (const std::weak_ptr<Connection>& each : connections_) {
+    const std::shared_ptr<Connection> connection = each.lock();
+    if (connection == nullptr) continue;
+    if (connection->step() == Step::kWaitsInReserve) ++in_reserve;
+    if (connection->step() != Step::kWaits) continue;
+    ++waiting;
+    if (connection->peer() == peer) ++of_peer;
+  }
+  if (waiting < limits_.requests_max && of_peer < limits_.requests_per_peer_max) {
+    return Step::kWaits;
+  }
+  const bool is_reserved = path == limits_.reserved_path && in_reserve < limits_.reserved_max;
+  return is_reserved ? Step::kWaitsInReserve : Step::kReads;
 }
 
 HttpServer::HttpServer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

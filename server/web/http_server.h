@@ -18,12 +18,21 @@
 #include "gpushared/status.h"
 
 #include "server/web/options.h"
+#include "server/web/peer.h"
 
 namespace gpushared::web {
 
 struct HttpLimits {
-  std::size_t connections_max = 64;  // Streams among them.
+  // More than streams and requests that wait together, so that one of the others can always give
+  // way to a new connection.
+  std::size_t connections_max = 128;
   std::size_t streams_max = 32;
+  // Requests that wait for their answers.
+  std::size_t requests_max = 24;
+  std::size_t requests_per_peer_max = 8;
+  // Where all of these are taken, so many further requests may wait for this path.
+  std::size_t reserved_max = 32;
+  std::string reserved_path;
   std::size_t events_behind_max = 16;  // Events of a stream that wait for its client.
   std::uint32_t header_bytes_max = 8 * 1024;
   std::uint32_t body_bytes_max = 2 * 1024;          // A filled-in form has fewer.
@@ -41,9 +50,13 @@ struct HttpAnswer {
   bool is_stream = false;
 };
 
-// Listens and answers GET, HEAD and POST, a request per connection. Where all connections are
-// taken, the one that has been silent for longest is dropped for a new one. If none is silent, the
-// new one is dropped. A client that is slow to ask or to read is dropped, too.
+// Listens and answers GET, HEAD and POST, a request per connection. A client that is slow to ask or
+// to read is dropped.
+//
+// What there is too little of goes to the peer (see PeerOf) that has least of it. Where all
+// connections are taken, a new one takes the place of one of the peer that has most of those that
+// neither wait for an answer nor are streams: one that has been answered, otherwise its oldest. A
+// further stream takes the place of one of a peer that has at least two more.
 //
 // Run blocks its thread; the other functions but Stop and Publish are called before it.
 class HttpServer {
@@ -57,12 +70,13 @@ class HttpServer {
     std::string body;  // Empty unless it is a POST.
   };
   using Reply = std::function<void(HttpAnswer answer)>;
-  // Both are called on the thread of Run.
+  // They are called on the thread of Run.
   struct Callbacks {
     // A whole request is here. Answers then or later, from any thread, once.
     std::function<void(const Request& request, Reply reply)> on_request;
     // So many clients read what is published. May be empty.
     std::function<void(std::size_t streams)> on_streams;
+    std::function<std::string(int socket)> peer_of = PeerOf;
   };
 
   // kUnavailable when the address cannot be had.

@@ -67,7 +67,7 @@ int Serve(const Options& options) {
     answers.Handle(request, std::move(reply));
   });
   const Result<std::unique_ptr<HttpServer>> server = HttpServer::Listen(
-      options.listen, {},
+      options.listen, {.reserved_path = "/metrics"},
       {.on_request = [&](const HttpServer::Request& request,
                          HttpServer::Reply reply) { site.Handle(request, std::move(reply)); },
        .on_streams = [&](std::size_t streams) { watch.SetWatchers(streams); }});

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/web/http_server.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <list>
@@ -11,6 +16,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "gpushared/mutex.h"
 
 #include "tests/web/raw_http.h"
 
@@ -23,29 +30,42 @@ using ::testing::Not;
 using testing::RawHttp;
 using ::testing::StartsWith;
 
-// Runs for as long as it lives.
+std::string AddressOfPeer(int socket) {
+  sockaddr_in at{};
+  socklen_t bytes = sizeof at;
+  EXPECT_EQ(::getpeername(socket, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  std::array<char, INET_ADDRSTRLEN> text{};
+  return ::inet_ntop(AF_INET, &at.sin_addr, text.data(), text.size());
+}
+
+// Runs for as long as it lives. Its peers are told apart by their loopback addresses.
 class RunningServer {
  public:
   explicit RunningServer(HttpLimits limits, std::size_t answer_bytes = 3) {
-    Result<std::unique_ptr<HttpServer>> server = HttpServer::Listen(
-        *ParseEndpoint("127.0.0.1:0"), limits,
-        {.on_request =
-             [answer_bytes](const HttpServer::Request& request, const HttpServer::Reply& reply) {
-               if (request.path == "/later") {
-                 std::thread([reply] {
-                   std::this_thread::sleep_for(20ms);
-                   reply({.body = "later"});
-                 }).detach();
-               } else if (request.path == "/stream") {
-                 reply({.body = "begin\n", .is_stream = true});
-               } else if (request.path == "/echo") {
-                 reply({.body = request.query + "|" + request.host + "|" + request.cookie + "|" +
-                                request.body});
-               } else {
-                 reply({.body = std::string(answer_bytes, 'x')});
-               }
-             },
-         .on_streams = [this](std::size_t streams) { streams_ = streams; }});
+    Result<std::unique_ptr<HttpServer>> server =
+        HttpServer::Listen(*ParseEndpoint("127.0.0.1:0"), limits,
+                           {.on_request =
+                                [this, answer_bytes](const HttpServer::Request& request,
+                                                     const HttpServer::Reply& reply) {
+                                  if (request.path == "/hold") {
+                                    const MutexLock lock(mutex_);
+                                    held_.push_back(reply);
+                                  } else if (request.path == "/later") {
+                                    std::thread([reply] {
+                                      std::this_thread::sleep_for(20ms);
+                                      reply({.body = "later"});
+                                    }).detach();
+                                  } else if (request.path == "/stream") {
+                                    reply({.body = "begin\n", .is_stream = true});
+                                  } else if (request.path == "/echo") {
+                                    reply({.body = request.query + "|" + request.host + "|" +
+                                                   request.cookie + "|" + request.body});
+                                  } else {
+                                    reply({.body = std::string(answer_bytes, 'x')});
+                                  }
+                                },
+                            .on_streams = [this](std::size_t streams) { streams_ = streams; },
+                            .peer_of = AddressOfPeer});
     EXPECT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
     const std::string address = server_->address();
@@ -55,12 +75,22 @@ class RunningServer {
   ~RunningServer() {
     server_->Stop();
     thread_.join();
+    held_.clear();  // They keep their connections.
   }
   RunningServer(const RunningServer&) = delete;
   RunningServer& operator=(const RunningServer&) = delete;
 
   std::uint16_t port() const { return port_; }
   void Publish(std::string text) { server_->Publish(std::move(text)); }
+  // Waits until so many requests for /hold wait for their answers.
+  bool AwaitHeld(std::size_t wanted) {
+    const auto held = [this] {
+      const MutexLock lock(mutex_);
+      return held_.size();
+    };
+    for (int i = 0; i < 2000 && held() != wanted; ++i) std::this_thread::sleep_for(10ms);
+    return held() == wanted;
+  }
   // Waits until so many read what is published.
   bool AwaitStreams(std::size_t wanted) const {
     for (int i = 0; i < 2000 && streams_ != wanted; ++i) std::this_thread::sleep_for(10ms);
@@ -69,6 +99,8 @@ class RunningServer {
 
  private:
   std::atomic<std::size_t> streams_{0};
+  Mutex mutex_;
+  std::vector<HttpServer::Reply> held_ GPUSHARED_GUARDED_BY(mutex_);
   std::unique_ptr<HttpServer> server_;
   std::uint16_t port_ = 0;
   std::thread thread_;
@@ -201,6 +233,98 @@ TEST(HttpServer, SilentConnectionsGiveWay) {
   // The oldest were dropped.
   EXPECT_EQ(silent.front().ReadAll(5s), "");
   EXPECT_TRUE(silent.front().was_closed());
+}
+
+constexpr char kAsk[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+constexpr char kAskForStream[] = "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+constexpr char kAskAndWait[] = "GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+TEST(HttpServer, AnsweredConnectionsThatStayGiveWay) {
+  const RunningServer server({.connections_max = 8, .header_time_max = 60s});
+  RawHttp slow(server.port());
+  ASSERT_TRUE(slow.is_connected());
+  std::list<RawHttp> staying;
+  for (int i = 0; i < 200; ++i) {
+    staying.emplace_back(server.port());
+    EXPECT_TRUE(staying.back().Send(kAsk));
+    ASSERT_THAT(staying.back().ReadUntil("\r\n\r\nxxx"), StartsWith("HTTP/1.1 200 ")) << i;
+  }
+  // Its peer has no older one, but it has not been answered.
+  EXPECT_TRUE(slow.Send(kAsk));
+  EXPECT_THAT(slow.ReadAll(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST(HttpServer, ConnectionsThatDoNotReadTheirAnswersGiveWay) {
+  const RunningServer server({.connections_max = 8, .answer_time_max = 60s}, std::size_t{16} << 20);
+  std::list<RawHttp> hungry;
+  for (int i = 0; i < 50; ++i) {
+    hungry.emplace_back(server.port(), 4096);
+    EXPECT_TRUE(hungry.back().Send(kAsk));
+    if (i % 10 != 9) continue;
+    EXPECT_GT(RawHttp::Get(server.port(), "/").size(), std::size_t{16} << 20);
+  }
+}
+
+TEST(HttpServer, ThePeerWithMostConnectionsGivesWay) {
+  const RunningServer server({.connections_max = 8, .header_time_max = 60s});
+  RawHttp oldest(server.port(), 0, "127.0.0.2");
+  ASSERT_TRUE(oldest.is_connected());
+  std::list<RawHttp> many;
+  for (int i = 0; i < 200; ++i) {
+    many.emplace_back(server.port(), 0, "127.0.0.3");
+    ASSERT_TRUE(many.back().is_connected());
+  }
+  EXPECT_THAT(RawHttp::Get(server.port(), "/"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_TRUE(oldest.Send(kAsk));
+  EXPECT_THAT(oldest.ReadAll(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST(HttpServer, AStreamGivesWayToAPeerWithFewer) {
+  const RunningServer server({.streams_max = 4});
+  std::list<RawHttp> first, second;
+  for (std::size_t i = 1; i <= 4; ++i) {
+    first.emplace_back(server.port(), 0, "127.0.0.2");
+    EXPECT_TRUE(first.back().Send(kAskForStream));
+    ASSERT_TRUE(server.AwaitStreams(i));
+  }
+  for (int i = 0; i < 2; ++i) {
+    second.emplace_back(server.port(), 0, "127.0.0.3");
+    EXPECT_TRUE(second.back().Send(kAskForStream));
+    EXPECT_THAT(second.back().ReadUntil("begin\n"), StartsWith("HTTP/1.1 200 "));
+    // The oldest.
+    EXPECT_THAT(first.front().ReadAll(), HasSubstr("begin\n"));
+    EXPECT_TRUE(first.front().was_closed());
+    first.pop_front();
+  }
+  // Now both have two.
+  RawHttp third(server.port(), 0, "127.0.0.3");
+  EXPECT_TRUE(third.Send(kAskForStream));
+  EXPECT_THAT(third.ReadAll(), StartsWith("HTTP/1.1 503 "));
+  EXPECT_TRUE(server.AwaitStreams(4));
+}
+
+TEST(HttpServer, RequestsThatWaitHaveABoundForEachPeerAndAReserve) {
+  RunningServer server({.requests_max = 3,
+                        .requests_per_peer_max = 2,
+                        .reserved_max = 1,
+                        .reserved_path = "/reserved"});
+  std::list<RawHttp> waiting;
+  const auto ask = [&](const char* from, std::size_t held) {
+    waiting.emplace_back(server.port(), 0, from);
+    EXPECT_TRUE(waiting.back().Send(kAskAndWait));
+    return server.AwaitHeld(held);
+  };
+  const auto refused = [&](const char* from) {
+    RawHttp http(server.port(), 0, from);
+    EXPECT_TRUE(http.Send(kAskAndWait));
+    return http.ReadAll();
+  };
+  ASSERT_TRUE(ask("127.0.0.2", 1) && ask("127.0.0.2", 2));
+  EXPECT_THAT(refused("127.0.0.2"), StartsWith("HTTP/1.1 503 "));
+  ASSERT_TRUE(ask("127.0.0.3", 3));
+  EXPECT_THAT(refused("127.0.0.4"), HasSubstr("too many requests wait for their answers"));
+  EXPECT_THAT(RawHttp::Get(server.port(), "/"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(RawHttp::Get(server.port(), "/reserved"), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST(HttpServer, AnAddressThatIsTakenIsRefused) {

@@ -23,17 +23,21 @@ namespace gpushared::testing {
 // Thread-compatible.
 class RawHttp {
  public:
-  // `receive_bytes`: of the socket's own buffer; 0: as the kernel likes.
-  explicit RawHttp(std::uint16_t port, int receive_bytes = 0)
+  // `receive_bytes`: of the socket's own buffer; 0: as the kernel likes. `from`: a loopback
+  // address.
+  explicit RawHttp(std::uint16_t port, int receive_bytes = 0, const char* from = "127.0.0.1")
       : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (receive_bytes != 0) {
       ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     }
     sockaddr_in at{};
     at.sin_family = AF_INET;
+    ::inet_pton(AF_INET, from, &at.sin_addr);
+    is_connected_ = ::bind(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
     at.sin_port = htons(port);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    is_connected_ = ::connect(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
+    is_connected_ =
+        is_connected_ && ::connect(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
   }
 
   bool is_connected() const { return is_connected_; }

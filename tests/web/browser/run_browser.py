@@ -28,7 +28,7 @@ PATIENCE_S = 60
 UPDATES = 100
 SIZES = ((1400, 900), (900, 900), (390, 844))
 THEMES = ("light", "dark")
-CONNECTIONS, CONNECTIONS_MAX = 1000, 64
+CONNECTIONS, CONNECTIONS_MAX = 1000, 128
 TOKEN = "a-token-of-some-length"
 # Three digits are shown.
 ROUNDING = 0.006
