@@ -283,12 +283,15 @@ std::string RoomText(const json& room) {
 }  // namespace
 
 std::string ExplainReport(const json& reply) {
-  std::string text = "request " + TextOf(reply, "request") + " of " + WhoText(reply) + " took " +
+  const json open = Part(reply, "open");
+  const bool is_open = open.is_boolean() && open.get<bool>();
+  std::string text = "request " + TextOf(reply, "request") + " of " + WhoText(reply) +
+                     (is_open ? " has not ended: so far it took " : " took ") +
                      Time(reply, "latency_us");
   if (reply.contains("promise_us")) {
     const json kept = Part(reply, "kept");
-    text += ", promised " + Time(reply, "promise_us") +
-            (kept.is_boolean() && kept.get<bool>() ? ": kept" : ": not kept");
+    text += ", promised " + Time(reply, "promise_us");
+    if (kept.is_boolean()) text += kept.get<bool>() ? ": kept" : ": not kept";
   }
   const json failed = Part(reply, "failed");
   if (failed.is_boolean() && failed.get<bool>()) text += "; its stream failed";

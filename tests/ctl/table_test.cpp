@@ -160,6 +160,17 @@ TEST(Reports, ExplainSaysWhereTimeOnTheDeviceWent) {
   EXPECT_THAT(ExplainReport(reply), AllOf(Not(HasSubstr("steal")), Not(HasSubstr("of that were"))));
 }
 
+TEST(Reports, ExplainSaysThatARequestHasNotEnded) {
+  json reply = {
+      {"client", 7}, {"request", 3}, {"latency_us", 34.2e6}, {"promise_us", 40e6}, {"open", true}};
+  EXPECT_THAT(ExplainReport(reply),
+              HasSubstr("has not ended: so far it took 34.2 s, promised 40.0 s\n"));
+  reply["kept"] = false;
+  EXPECT_THAT(ExplainReport(reply), HasSubstr("promised 40.0 s: not kept\n"));
+  reply["open"] = false;
+  EXPECT_THAT(ExplainReport(reply), HasSubstr(" took 34.2 s, promised 40.0 s: not kept\n"));
+}
+
 TEST(Reports, AProcessThatTheServerCannotSeeHasNoNumber) {
   json client = kBusyClient;
   client["pid"] = 0;

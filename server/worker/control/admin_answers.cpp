@@ -46,7 +46,7 @@ void Worker::Impl::Handle(const RequestTold& message) {
   }
   const std::string why =
       told.last == 0
-          ? fmt::format("client {} has no request that has ended", client)
+          ? fmt::format("client {} has no request, and had none", client)
           : fmt::format("request {} of client {} is not known: it keeps the last {}, from {} to {}",
                         asked->admin.request, client, RequestHistory::kReportsMax, told.first,
                         told.last);

@@ -94,11 +94,13 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   row["requests_known"] = {{"first", told.first}, {"last", told.last}};
   row["marked"] = report.is_marked;
   row["failed"] = report.has_failed;
-  row["ended_s_ago"] = SecondsAgo(report.ended, now);
+  row["open"] = report.is_open;
+  if (!report.is_open) row["ended_s_ago"] = SecondsAgo(report.ended, now);
   row["latency_us"] = Us(report.latency());
   if (report.promise > Duration::zero()) {
     row["promise_us"] = Us(report.promise);
-    row["kept"] = report.latency() <= report.promise && !report.has_failed;
+    const bool is_kept = report.latency() <= report.promise && !report.has_failed;
+    if (!report.is_open || !is_kept) row["kept"] = is_kept;
   }
   const Duration taken = report.ended - report.begun;
   row["before_us"] = Us(report.begun - report.arrived);

@@ -92,7 +92,8 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   row["stops"] = count.stops;
   row["stop_time_s"] = Seconds(count.stop_time);
   row["wasted_s"] = Seconds(count.wasted);
-  row["waited_s"] = Seconds(client.activity.waited);
+  row["waited_s"] = Seconds(client.waited);
+  row["starved_for_s"] = Seconds(client.starved_for);
   if (client.activity.windows > 0) {
     row["share_error_points"] = client.activity.share_error;
     row["share_error_worst_points"] = client.activity.share_error_worst;

@@ -88,11 +88,16 @@ void ActivityMeter::Settle(Share& share, const Level& level) {
 void ActivityMeter::Set(ClientActivity& client, Phase phase, scheduler::TimePoint now) {
   if (client.phase == phase) return;
   CountGap(now);
+  const bool is_starved = client.StarvedFor(now) > scheduler::Duration::zero();
   const scheduler::Duration spent = now - client.since;
   if (client.phase == Phase::kWaiting) client.waited += spent;
   if (client.phase == Phase::kOnDevice) client.on_device += spent;
   const Phase before = std::exchange(client.phase, phase);
   client.since = now;
+  if (!is_starved) {
+    client.waited_before = client.waited;
+    client.on_device_before = client.on_device;
+  }
   if (client.of_class != SchedulingClass::kHigh) {
     if (before == Phase::kOnDevice) --others_on_device_;
     if (phase == Phase::kOnDevice) ++others_on_device_;

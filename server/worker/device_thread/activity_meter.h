@@ -6,6 +6,7 @@
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_ACTIVITY_METER_H_
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,6 +35,13 @@ struct ClientActivity {
   scheduler::Duration OnDeviceUntil(scheduler::TimePoint now) const {
     return phase == Phase::kOnDevice ? on_device + (now - since) : on_device;
   }
+  // For how long it has waited and not had a hundredth of that time on the device: since it had, or
+  // since it last paused for a second.
+  scheduler::Duration StarvedFor(scheduler::TimePoint now) const {
+    if (phase == Phase::kAway && now - since >= kPause) return {};
+    const scheduler::Duration wait = WaitedUntil(now) - waited_before;
+    return (OnDeviceUntil(now) - on_device_before) * 100 < wait ? wait : scheduler::Duration{};
+  }
 
   // Of the last full window, see ActivityMeter, in percentage points: what it got less what was
   // due to it. Positive: it got more.
@@ -43,6 +51,9 @@ struct ClientActivity {
 
  private:
   friend class ActivityMeter;
+  // Until the time that StarvedFor is about.
+  static constexpr scheduler::Duration kPause = std::chrono::seconds(1);
+  scheduler::Duration waited_before{}, on_device_before{};
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t weight = 1;
   std::size_t group = 0;  // In the meter.

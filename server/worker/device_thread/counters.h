@@ -73,6 +73,8 @@ struct ClientSnapshot {
   std::optional<MemorySnapshot> memory;
   bool is_ending = false;
   ClientActivity activity;
+  // Of the activity, up to this moment.
+  scheduler::Duration waited{}, starved_for{};
 };
 
 struct ThreadCounters {

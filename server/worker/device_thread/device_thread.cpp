@@ -457,7 +457,7 @@ void DeviceThread::TellCosts() {
   control_.Post(std::move(part));
 }
 
-void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
+void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
   auto told = std::make_unique<RequestsTold>();
   if (const ClientState* const client = dispatcher_.roster().Find(message.session)) {
     const RequestHistory& history = client->requests.history();
@@ -467,6 +467,9 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
     const RequestReport* const report =
         message.request == 0 ? history.Slowest() : history.Find(message.request);
     if (report != nullptr) told->report = *report;
+    // Who has been waiting for longer than ever before has no better answer.
+    const auto open = dispatcher_.requests().ReportOfOpen(*client, message.request, now);
+    if (open && (report == nullptr || open->latency() > report->latency())) told->report = *open;
     const std::span<const Stay> stays = told->report.waterfall.stays.items();
     for (std::size_t i = 0; i < stays.size(); ++i) {
       dispatcher_.requests().NameStay(stays[i], told->stay_names[i]);
@@ -490,6 +493,7 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
   snapshot.thread.gaps = dispatcher_.requests().gaps();
   if (memory_) snapshot.thread.rooms = memory_->rooms();
   for (const ClientState* const client : dispatcher_.roster().present()) {
+    const ClientActivity& activity = client->requests.activity();
     snapshot.clients.push_back({.session = client->setup.session,
                                 .spec = client->spec(),
                                 .counters = client->counters,
@@ -497,7 +501,9 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
                                 .commands_in_flight = client->offers.on_device(),
                                 .mapped_bytes = client->scope.mapped_bytes(),
                                 .is_ending = client->life.is_leaving(),
-                                .activity = client->requests.activity()});
+                                .activity = activity,
+                                .waited = activity.WaitedUntil(now),
+                                .starved_for = activity.StarvedFor(now)});
     if (memory_ && !client->life.is_leaving()) {
       snapshot.clients.back().memory = memory_->SnapshotOf(*client, now);
     }

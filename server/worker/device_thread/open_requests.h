@@ -62,6 +62,17 @@ class OpenRequests {
     const auto found = std::ranges::find(all(), stream, &OpenRequest::stream);
     return found == all().end() ? nullptr : &*found;
   }
+  // The one that arrived first for 0; null when there is none.
+  const OpenRequest* FindNumber(std::uint64_t number) const {
+    const std::span<const OpenRequest> open = std::span(list_).first(count_);
+    const auto found =
+        number == 0 ? std::ranges::min_element(
+                          open, {}, [](const OpenRequest& each) { return each.mark.arrived; })
+                    : std::ranges::find_if(open, [number](const OpenRequest& each) {
+                        return each.mark.number == number;
+                      });
+    return found == open.end() ? nullptr : &*found;
+  }
   // The number of the one that a command of that stream belongs to, when it ends; 0: to none.
   std::uint64_t NumberFor(std::uint32_t stream) const {
     for (const OpenRequest& each : std::span(list_).first(count_)) {

@@ -53,6 +53,7 @@ struct RequestReport {
   std::uint64_t number = 0;  // Counts the requests of its client from 1. 0: no report.
   bool is_marked = false;    // By the client; else told from its pauses.
   bool has_failed = false;
+  bool is_open = false;            // It has not ended: the report is of its time so far.
   scheduler::TimePoint arrived{};  // By the client's word; earlier than or equal to begun.
   scheduler::TimePoint begun{};
   scheduler::TimePoint ended{};

@@ -42,13 +42,18 @@ void Requests::ChangePhase(ClientState& client, scheduler::TimePoint now) {
 
 void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now) {
   for (OpenRequest& request : client.requests.open_.all()) {
-    const scheduler::TimePoint begin = std::max(from, request.begun);
-    if (now > begin) request.waits.Add({begin, now}, now - begin);
-    if (now - begin <= request.longest_wait.length()) continue;
-    request.longest_wait = {begin, now};
-    request.blocker = {};
-    FindBlocker(client.setup.session, request.longest_wait, request.blocker);
+    NoteWaitOf(request, client.setup.session, from, now);
   }
+}
+
+void Requests::NoteWaitOf(OpenRequest& request, std::uint64_t session, scheduler::TimePoint from,
+                          scheduler::TimePoint now) const {
+  const scheduler::TimePoint begin = std::max(from, request.begun);
+  if (now > begin) request.waits.Add({begin, now}, now - begin);
+  if (now - begin <= request.longest_wait.length()) return;
+  request.longest_wait = {begin, now};
+  request.blocker = {};
+  FindBlocker(session, request.longest_wait, request.blocker);
 }
 
 void Requests::FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blocker) const {
@@ -175,15 +180,29 @@ void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoi
   if (request->is_told) lane_.EndRequest(client.id(), request->mark.number, now);
   const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
   Count(client, *request, has_failed, now);
-  Report(client, *request, has_failed, now);
+  client.requests.history_.Add(ReportOf(client, *request, has_failed, now));
   if (tracer_.is_on()) [[unlikely]]
     tracer_.OnRequestEnded(client, *request, has_failed, now);
   client.requests.open_.Remove(request);
   CountUrgent(client);
 }
 
-void Requests::Report(ClientState& client, const OpenRequest& request, bool has_failed,
-                      scheduler::TimePoint now) {
+std::optional<RequestReport> Requests::ReportOfOpen(const ClientState& client, std::uint64_t number,
+                                                    scheduler::TimePoint now) {
+  const OpenRequest* const found = client.requests.open().FindNumber(number);
+  if (found == nullptr) return std::nullopt;
+  OpenRequest request = *found;
+  const ClientActivity& activity = client.requests.activity();
+  if (activity.phase == ClientActivity::Phase::kWaiting) {
+    NoteWaitOf(request, client.setup.session, activity.since, now);
+  }
+  RequestReport report = ReportOf(client, request, false, now);
+  report.is_open = true;
+  return report;
+}
+
+RequestReport Requests::ReportOf(const ClientState& client, const OpenRequest& request,
+                                 bool has_failed, scheduler::TimePoint now) {
   const ClientActivity& activity = client.requests.activity();
   RequestReport report;
   report.number = request.mark.number;
@@ -213,7 +232,7 @@ void Requests::Report(ClientState& client, const OpenRequest& request, bool has_
   if (const Stay* const longest = stays_.Summarise(client.setup.session, report)) {
     NameStay(*longest, report.longest_what);
   }
-  client.requests.history_.Add(report);
+  return report;
 }
 
 void Requests::Count(ClientState& client, const OpenRequest& request, bool has_failed,

@@ -3,6 +3,7 @@
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_REQUESTS_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "gpushared/status.h"
 
@@ -59,6 +60,11 @@ class Requests {
     return stay;
   }
 
+  // Of its time so far; the oldest of those that are open for the number 0. Empty where it is not
+  // open.
+  std::optional<RequestReport> ReportOfOpen(const ClientState& client, std::uint64_t number,
+                                            scheduler::TimePoint now);
+
   // "kernel 'gemm'"; leaves `name` empty when that is not known any more.
   void NameStay(const Stay& stay, ShortText& name) const;
 
@@ -82,10 +88,12 @@ class Requests {
   // After every change of the client's open requests, or of the client.
   void CountUrgent(ClientState& client);
   void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
+  void NoteWaitOf(OpenRequest& request, std::uint64_t session, scheduler::TimePoint from,
+                  scheduler::TimePoint now) const;
   // Of other sessions, if one was on the device for longer in the wait than what is there.
   void FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blocker) const;
-  void Report(ClientState& client, const OpenRequest& request, bool has_failed,
-              scheduler::TimePoint now);
+  RequestReport ReportOf(const ClientState& client, const OpenRequest& request, bool has_failed,
+                         scheduler::TimePoint now);
   static void Count(ClientState& client, const OpenRequest& request, bool has_failed,
                     scheduler::TimePoint now);
 

@@ -291,6 +291,48 @@ TEST(Explain, ALongLaunchThatTheDeviceCouldNotStopIsNotSaidToHaveBeenShort) {
   EXPECT_THAT(behind["cut"].get<std::string>(), HasSubstr("no form that can be stopped"));
 }
 
+TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
+  WorkerHarness worker;
+  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  RawClient low = worker.Client(
+      {.name = "train", .client_class = ClientClass::kLow, .latency_promise_ns = 10'000'000});
+  high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  low.BeginRequest(0);
+  const Sequence last = low.Launch(0, 0, 0, {.x = 10});
+  const Sequence end = low.EndRequest(0);
+  const auto starved_for_s = [&] {
+    const json ps = json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+    return ps["clients"][1]["starved_for_s"].get<double>();
+  };
+  while (starved_for_s() < 0.05) std::this_thread::sleep_for(5ms);
+  const json ps = json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  EXPECT_GE(ps["clients"][1]["waited_s"], 0.05) << "also while the wait goes on";
+  EXPECT_EQ(ps["clients"][0]["starved_for_s"], 0.0);
+  const json waiting = Explain(worker, 2);
+  EXPECT_EQ(waiting["open"], true);
+  EXPECT_EQ(waiting["request"], 1);
+  EXPECT_EQ(waiting["kept"], false) << "its promise is broken already";
+  EXPECT_FALSE(waiting.contains("ended_s_ago"));
+  EXPECT_GE(waiting["waited_us"], 50'000.0);
+  EXPECT_NEAR(waiting["longest_wait"]["us"].get<double>(), waiting["waited_us"].get<double>(), 1.0);
+  EXPECT_EQ(RowsOf(waiting, "wait", 2).size(), 1u);
+
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, last));
+  ASSERT_TRUE(low.AwaitFinished(0, end));
+  EXPECT_EQ(Explain(worker, 2)["open"], false);
+  // One that has just begun is not the slowest.
+  low.BeginRequest(0);
+  low.Launch(0, 0, 0, {.x = 10});
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  EXPECT_EQ(Explain(worker, 2)["request"], 1);
+  EXPECT_EQ(Explain(worker, 2, 2)["open"], true);
+  EXPECT_FALSE(Explain(worker, 2, 2).contains("ended_s_ago"));
+}
+
 TEST(Explain, WhatIsNotKnownIsRefusedWithWhatIs) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client();
@@ -298,7 +340,7 @@ TEST(Explain, WhatIsNotKnownIsRefusedWithWhatIs) {
     return worker.AskAdmin(
         ipc::Admin{.verb = ipc::AdminVerb::kExplain, .client = 1, .request = request});
   };
-  EXPECT_EQ(ask(0), "client 1 has no request that has ended");
+  EXPECT_EQ(ask(0), "client 1 has no request, and had none");
   for (int i = 0; i < 70; ++i) ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
   EXPECT_EQ(ask(6), "request 6 of client 1 is not known: it keeps the last 64, from 7 to 70");
   EXPECT_EQ(ask(71), "request 71 of client 1 is not known: it keeps the last 64, from 7 to 70");

@@ -199,6 +199,34 @@ TEST_F(Activity, TimeIsOfThePhaseThatItWasSpentIn) {
   EXPECT_EQ(client.OnDeviceUntil(At(52ms)), 7ms);
 }
 
+TEST_F(Activity, WhoGetsLessThanAHundredthOfItsWaitStarves) {
+  ClientActivity client;
+  meter_.Begin(client, Spec(SchedulingClass::kLow), now_);
+  now_ += 1s;
+  EXPECT_EQ(client.StarvedFor(now_), 0s) << "it asks for nothing";
+  meter_.Set(client, Phase::kWaiting, now_);
+  for (int i = 1; i <= 10; ++i) {
+    now_ += 1s;
+    EXPECT_EQ(client.StarvedFor(now_), i * 1s);
+    Run(client, 5ms);
+    // Its host's part of each piece of work.
+    meter_.Set(client, Phase::kAway, now_);
+    now_ += 20ms;
+    meter_.Set(client, Phase::kWaiting, now_);
+  }
+  EXPECT_EQ(client.StarvedFor(now_), 10s) << "neither crumbs nor short pauses change that";
+  Run(client, 60ms);
+  EXPECT_EQ(client.StarvedFor(now_), 0s) << "110 ms of 10 s";
+  now_ += 2s;
+  EXPECT_EQ(client.StarvedFor(now_), 2s) << "since it had the device";
+  meter_.Set(client, Phase::kAway, now_);
+  EXPECT_EQ(client.StarvedFor(now_ + 1s), 0s) << "it asks for nothing";
+  meter_.Set(client, Phase::kWaiting, now_ + 1s);
+  EXPECT_EQ(client.StarvedFor(now_ + 4s), 3s);
+  meter_.Set(client, Phase::kOnDevice, now_ + 4s);
+  EXPECT_EQ(client.StarvedFor(now_ + 5s), 0s) << "it has the device";
+}
+
 TEST_F(Activity, AGapIsWhatTheHighClassLeavesAndOthersWant) {
   ClientActivity high, low;
   meter_.Begin(high, Spec(SchedulingClass::kHigh), At(0ms));
