@@ -12,7 +12,7 @@ namespace gpushared::server::top {
 namespace {
 
 constexpr std::size_t kNameLeast = 12;
-constexpr double kStarvedWaits = 0.9, kStarvedBusy = 0.01;
+constexpr double kStarvedShownS = 1;
 
 using Client = const ClientFigures&;
 
@@ -31,7 +31,13 @@ std::string Device(Client c) { return c.now.device; }
 std::string Class(Client c) { return c.now.scheduling_class; }
 std::string Weight(Client c) { return WholeText(c.now.weight); }
 std::string Share(Client c) { return PercentText(c.busy); }
-std::string Waits(Client c) { return PercentText(c.waits); }
+bool IsStarved(Client c) { return c.now.starved_for_s.value_or(0) >= kStarvedShownS; }
+// "34 s", "12 min", "3 h": one unit has room.
+std::string Waits(Client c) {
+  if (!IsStarved(c)) return PercentText(c.waits);
+  const std::string age = AgeText(c.now.starved_for_s);
+  return age.substr(0, age.find(' ', age.find(' ') + 1));
+}
 std::string Memory(Client c) { return BytesText(c.now.memory_bytes); }
 std::string Requests(Client c) { return CountText(c.requests_per_s); }
 std::string RequestP99(Client c) { return MicrosecondsText(c.now.request_p99_us); }
@@ -58,7 +64,9 @@ constexpr std::array kColumns = {
     TableColumn{kWeight, 4, 2, Weight, "its weight within the class, 1 to 1000"},
     TableColumn{"DEV%", 5, 0, Share, "device time it was charged since the last answer",
                 SortBy::kBusy},
-    TableColumn{"WAIT%", 5, 1, Waits, "time with work ready and none on the device, since then",
+    TableColumn{"WAIT%", 6, 1, Waits,
+                "time with work ready and none on the device, since then; where it gets next to "
+                "nothing, for how long",
                 SortBy::kWaits},
     TableColumn{"MEMORY", 8, 3, Memory, "device memory it holds", SortBy::kMemory},
     TableColumn{"REQ/s", 5, 6, Requests, "requests that ended", SortBy::kRequests},
@@ -97,10 +105,6 @@ std::vector<const TableColumn*> Fitting(std::size_t width, bool has_devices) {
   }
   std::ranges::sort(fitting);  // They stand in one array.
   return fitting;
-}
-
-bool IsStarved(const ClientFigures& client) {
-  return client.waits.value_or(0) > kStarvedWaits && client.busy.value_or(1) < kStarvedBusy;
 }
 
 Style CellStyle(const TableColumn& column, const ClientFigures& client) {

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kRowsOfOne = 4;
 constexpr std::size_t kLabelColumns = 9;
 constexpr std::size_t kIdColumns = 9, kStateColumns = 11;
+constexpr double kHostDelayShown = 0.01;
 constexpr std::array kClassStyles = {Style::kHigh, Style::kNormal, Style::kLow};
 
 // A bar's characters tell the classes apart where there are no colours.
@@ -94,6 +95,10 @@ void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   if (now.is_overloaded) column = canvas.Put(row, column + 2, "OVERLOADED", Style::kAlarm);
   column = canvas.Put(row, column + 2,
                       WholeText(now.sessions) + (now.sessions == 1 ? " client" : " clients"));
+  if (device.host_delay.value_or(0) >= kHostDelayShown) {
+    column = canvas.Put(row, column + 2, "steal " + PercentText(device.host_delay) + " %",
+                        Style::kWarning);
+  }
   column = canvas.Put(row, column + 2, CountText(device.launches_per_s) + " launches/s");
   column = canvas.Put(row, column + 2, CountText(device.stops_per_s) + " stops/s");
   column = canvas.Put(row, column + 2, "gap used " + PercentText(device.gap_used) + " %");

@@ -71,7 +71,7 @@ std::string HelpText() {
       "Arrows, PgUp, PgDn, Home and End choose a client, Esc none. Small letters act:\n"
       "  c      change its class: h, n, l or the arrows, then Enter  (right 'operate')\n"
       "  w      change its weight: digits, then Enter  (right 'operate')\n"
-      "  e      explain the slowest of its last 64 requests\n"
+      "  e      explain its slowest request: of the last 64, or one that has not ended\n"
       "  /      show clients whose name, id, uid, class, device or entrance has a text\n"
       "  space  stop asking, and go on\n"
       "  h      this page\n"
@@ -87,7 +87,9 @@ std::string HelpText() {
       "  time       device time that clients were charged, by class. A command counts when it "
       "leaves "
       "the device.\n"
-      "  gap used   the part of the time without work of class high in which others worked\n"
+      "  gap used   the part of the time without work of class high in which others had the "
+      "device\n"
+      "  steal      the part of the time in which the machine kept the device from its work\n"
       "  strip      how busy the device was; its colour is the class that had the most\n";
   return text;
 }

@@ -26,14 +26,19 @@ Figure Part(const Figure& part, const Figure& whole) {
 }
 
 DeviceFigures DeviceBetween(const DeviceSample* before, const DeviceSample& now, double elapsed_s) {
-  DeviceFigures figures{
-      .now = now, .busy = {}, .gap_used = {}, .launches_per_s = {}, .stops_per_s = {}};
+  DeviceFigures figures{.now = now,
+                        .busy = {},
+                        .gap_used = {},
+                        .host_delay = {},
+                        .launches_per_s = {},
+                        .stops_per_s = {}};
   if (before == nullptr) return figures;
   for (std::size_t each = 0; each < figures.busy.size(); ++each) {
     figures.busy[each] = Rate(before->device_s[each], now.device_s[each], elapsed_s);
   }
   figures.gap_used =
       Part(Added(before->gap_used_s, now.gap_used_s), Added(before->gap_s, now.gap_s));
+  figures.host_delay = Part(Added(before->host_delay_s, now.host_delay_s), elapsed_s);
   figures.launches_per_s = Rate(before->launches, now.launches, elapsed_s);
   figures.stops_per_s = Rate(before->stops, now.stops, elapsed_s);
   return figures;
@@ -45,7 +50,8 @@ ClientFigures ClientBetween(const ClientSample* before, const ClientSample& now,
   if (now.promise_us) figures.kept = Part(now.requests_kept, now.requests);
   if (before == nullptr) return figures;
   figures.busy = Rate(before->device_s, now.device_s, elapsed_s);
-  figures.waits = Rate(before->waited_s, now.waited_s, elapsed_s);
+  // The server counts to a moment that is not exactly the answer's.
+  figures.waits = Part(Added(before->waited_s, now.waited_s), elapsed_s);
   figures.requests_per_s = Rate(before->requests, now.requests, elapsed_s);
   figures.launches_per_s = Rate(before->launches, now.launches, elapsed_s);
   figures.stops_per_s = Rate(before->stops, now.stops, elapsed_s);

@@ -22,7 +22,8 @@ Figure Sum(const Busy& busy);
 struct DeviceFigures {
   DeviceSample now;
   Busy busy;
-  Figure gap_used;  // Part of the gap that was used; empty without a gap.
+  Figure gap_used;    // Part of the gap that was used; empty without a gap.
+  Figure host_delay;  // Part of the time in which the machine kept it from its work.
   Figure launches_per_s, stops_per_s;
 };
 

@@ -53,6 +53,7 @@ DeviceSample ReadDevice(const json& row) {
   }
   device.gap_s = Number(totals, "gap_s");
   device.gap_used_s = Number(totals, "gap_used_s");
+  device.host_delay_s = Number(row, "host_delay_s");
   device.launches = OverClasses(classes, "launches");
   device.stops = OverClasses(classes, "stops");
   const json& overloaded = Member(row, "overloaded");
@@ -77,6 +78,7 @@ std::optional<ClientSample> ReadClient(const json& row) {
   client.quota_bytes = Number(row, "quota_bytes");
   client.device_s = Number(row, "device_time_s");
   client.waited_s = Number(row, "waited_s");
+  client.starved_for_s = Number(row, "starved_for_s");
   client.launches = Number(row, "launches");
   client.stops = Number(row, "stops");
   client.bytes_in = Number(row, "bytes_in");

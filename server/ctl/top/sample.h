@@ -34,7 +34,7 @@ struct DeviceSample {
   std::string missing;  // Why it is not there.
   Figure sessions, memory_bytes, mapped_bytes;
   std::array<Figure, kClassNames.size()> device_s;  // By class.
-  Figure gap_s, gap_used_s, launches, stops;
+  Figure gap_s, gap_used_s, host_delay_s, launches, stops;
   bool is_overloaded = false;
 };
 
@@ -43,6 +43,7 @@ struct ClientSample {
   std::string name, scheduling_class, device, entrance;
   Figure pid, uid, weight, max_share_percent;
   Figure memory_bytes, quota_bytes;
+  Figure starved_for_s;  // Not a sum: until now, without a pause.
   Figure device_s, waited_s, launches, stops, bytes_in, bytes_out;
   Figure requests, requests_kept, promise_us, request_p99_us, queue_wait_p99_us;
 };

@@ -24,21 +24,22 @@ constexpr int kEscapeWaitMs = 25;  // A key's sequence comes within this, also o
 struct Look {
   Style style;
   short colour;  // -1: the terminal's own.
+  short of_256;  // Where the terminal has so many; classes have the colours of the page.
   attr_t coloured, plain;
 };
 constexpr std::array kLooks = {
-    Look{Style::kPlain, -1, A_NORMAL, A_NORMAL},
-    Look{Style::kStrong, -1, A_BOLD, A_BOLD},
-    Look{Style::kFaint, -1, A_DIM, A_NORMAL},
-    Look{Style::kHeading, COLOR_GREEN, A_REVERSE, A_REVERSE},
-    Look{Style::kSelected, COLOR_CYAN, A_REVERSE, A_REVERSE},
-    Look{Style::kEdited, COLOR_YELLOW, A_REVERSE | A_BOLD, A_UNDERLINE | A_BOLD},
-    Look{Style::kHigh, COLOR_MAGENTA, A_NORMAL, A_NORMAL},
-    Look{Style::kNormal, COLOR_GREEN, A_NORMAL, A_NORMAL},
-    Look{Style::kLow, COLOR_CYAN, A_NORMAL, A_NORMAL},
-    Look{Style::kMemory, COLOR_BLUE, A_NORMAL, A_NORMAL},
-    Look{Style::kWarning, COLOR_YELLOW, A_BOLD, A_BOLD},
-    Look{Style::kAlarm, COLOR_RED, A_BOLD | A_REVERSE, A_BOLD | A_REVERSE},
+    Look{Style::kPlain, -1, -1, A_NORMAL, A_NORMAL},
+    Look{Style::kStrong, -1, -1, A_BOLD, A_BOLD},
+    Look{Style::kFaint, -1, -1, A_DIM, A_NORMAL},
+    Look{Style::kHeading, COLOR_GREEN, COLOR_GREEN, A_REVERSE, A_REVERSE},
+    Look{Style::kSelected, COLOR_CYAN, COLOR_CYAN, A_REVERSE, A_REVERSE},
+    Look{Style::kEdited, COLOR_YELLOW, COLOR_YELLOW, A_REVERSE | A_BOLD, A_UNDERLINE | A_BOLD},
+    Look{Style::kHigh, COLOR_YELLOW, 208, A_NORMAL, A_NORMAL},
+    Look{Style::kNormal, COLOR_GREEN, 36, A_NORMAL, A_NORMAL},
+    Look{Style::kLow, COLOR_CYAN, 32, A_NORMAL, A_NORMAL},
+    Look{Style::kMemory, COLOR_BLUE, COLOR_BLUE, A_NORMAL, A_NORMAL},
+    Look{Style::kWarning, COLOR_YELLOW, COLOR_YELLOW, A_BOLD, A_BOLD},
+    Look{Style::kAlarm, COLOR_RED, COLOR_RED, A_BOLD | A_REVERSE, A_BOLD | A_REVERSE},
 };
 
 short PairOf(Style style) { return static_cast<short>(static_cast<int>(style) + 1); }
@@ -122,7 +123,9 @@ Terminal::Terminal(screen* owned)
   has_colours_ = (no_colour == nullptr || *no_colour == '\0') && ::has_colors() &&
                  ::start_color() == OK && ::use_default_colors() == OK;
   if (!has_colours_) return;
-  for (const Look& look : kLooks) ::init_pair(PairOf(look.style), look.colour, -1);
+  for (const Look& look : kLooks) {
+    ::init_pair(PairOf(look.style), COLORS >= 256 ? look.of_256 : look.colour, -1);
+  }
 }
 
 Terminal::~Terminal() {

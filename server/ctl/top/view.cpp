@@ -23,7 +23,8 @@ Figure SortFigure(const ClientFigures& client, SortBy by) {
     case SortBy::kBusy:
       return client.busy;
     case SortBy::kWaits:
-      return client.waits;
+      if (!client.waits) return std::nullopt;
+      return *client.waits + client.now.starved_for_s.value_or(0);
     case SortBy::kMemory:
       return client.now.memory_bytes;
     case SortBy::kRequests:

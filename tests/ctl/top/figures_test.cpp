@@ -43,6 +43,13 @@ TEST(TopFigures, RatesAreOfTheTimeBetweenTwoSamples) {
   EXPECT_EQ(now.gap_used, 0.5);
 }
 
+TEST(TopFigures, NobodyWaitsForMoreThanAllOfTheTime) {
+  const Sample before = SampleOf({}, {ClientRow(1, "a", 1)}, 100);
+  json later = ClientRow(1, "a", 1);
+  later["waited_s"] = 2.503;  // 2.003 s more.
+  EXPECT_EQ(Client(Between(&before, SampleOf({}, {later}, 102)), 1).waits, 1.0);
+}
+
 TEST(TopFigures, TheFirstSampleHasNoRates) {
   const Figures figures =
       Between(nullptr, SampleOf({DeviceRow("cpu:0", {.high = 1})}, {ClientRow(1, "a", 1)}, 100));

@@ -184,12 +184,49 @@ TEST_F(TopView, TheTableFits80Columns) {
             " time    [#####-----------     ] 75.0 %  # high 25.0  = normal 0.0  - low 50.0\n"
             " memory  [|||||                ] 25.0 %  256 MiB of 1.0 GiB\n"
             " 69 s                                                                         +\n"
-            "     ID CLASS   WGT vDEV% WAIT%   MEMORY REQ/s REQ p99  KEPT% NAME\n"
-            "      2 low       1  30.0   0.0  1.0 KiB     -       -      - b\n"
-            "      3 low       1  20.0   0.0  2.0 KiB     -       -      - c\n"
-            "      1 low       1  10.0   0.0  3.0 KiB     -       -      - a\n"
+            "     ID CLASS   WGT vDEV%  WAIT%   MEMORY REQ/s REQ p99  KEPT% NAME\n"
+            "      2 low       1  30.0    0.0  1.0 KiB     -       -      - b\n"
+            "      3 low       1  20.0    0.0  2.0 KiB     -       -      - c\n"
+            "      1 low       1  10.0    0.0  3.0 KiB     -       -      - a\n"
             "\n\n"
             "h help  q quit  arrows choose  c class  w weight  e explain  / find  A-Z sort\n");
+}
+
+TEST_F(TopView, AStarvingClientSaysForHowLong) {
+  std::vector<json> before, now;
+  const std::vector<double> starved_for_s = {0.4, 34.2, 759, 11'000};
+  for (unsigned i = 0; i < starved_for_s.size(); ++i) {
+    before.push_back(ClientRow(i + 1, "client", 1));
+    json row = ClientRow(i + 1, "client", 1);
+    row["waited_s"] = 1.53;
+    row["starved_for_s"] = starved_for_s[i];
+    now.push_back(row);
+  }
+  const Sample first = SampleOf({}, before, 1);
+  view_.Take(Between(&first, SampleOf({}, now, 2)));
+  Type(view_, "W");
+  const std::string screen = Screen();
+  // Those who wait for longest come first.
+  const std::vector<std::string> waits = {"   0.0    3 h  4.0 KiB", "   0.0 12 min  4.0 KiB",
+                                          "   0.0   34 s  4.0 KiB", "   0.0  100.0  4.0 KiB"};
+  std::size_t at = 0;
+  for (const std::string& each : waits) {
+    const std::size_t found = screen.find(each, at);
+    ASSERT_NE(found, std::string::npos) << each << " in\n" << screen;
+    at = found;
+  }
+}
+
+TEST_F(TopView, ADeviceThatTheMachineHeldUpSaysSo) {
+  json before = DeviceRow("cpu:0", {}), now = before;
+  before["host_delay_s"] = 10;
+  now["host_delay_s"] = 10.241;
+  const Sample first = SampleOf({before}, {}, 1);
+  view_.Take(Between(&first, SampleOf({now}, {}, 2)));
+  EXPECT_THAT(Screen(), HasSubstr("2 clients  steal 24.1 %  0 launches/s"));
+  now["host_delay_s"] = 10.005;
+  view_.Take(Between(&first, SampleOf({now}, {}, 2)));
+  EXPECT_THAT(Screen(), Not(HasSubstr("steal")));
 }
 
 TEST_F(TopView, NamesStandLastSoThatTheyMoveNoFigure) {
