@@ -16,7 +16,7 @@ constexpr const char* kOfServer[] = {"version", "policy", "state", "uptime_s", "
 constexpr const char* kOfDevice[] = {
     "device",     "name",         "kind",         "state",         "generation", "sessions",
     "up_s",       "memory_bytes", "mapped_bytes", "device_time_s", "gap_s",      "gap_used_percent",
-    "overloaded", "missing",      "last_death"};
+    "overloaded", "missing",      "last_death",   "host_delay_s"};
 constexpr const char* kOfClient[] = {"client",
                                      "name",
                                      "class",
@@ -24,6 +24,8 @@ constexpr const char* kOfClient[] = {"client",
                                      "device_time_s",
                                      "memory_bytes",
                                      "quota_bytes",
+                                     "commands",
+                                     "starved_for_s",
                                      "requests",
                                      "requests_kept",
                                      "stops",

@@ -2,11 +2,12 @@
 // The clients of one device, a row each.
 
 import {element, keyed, named, setAttribute, setText} from './dom.js';
-import {bytes, kNothing, microseconds, number, percent, wholePercent} from './format.js';
+import {age, bytes, kNothing, microseconds, number, percent, wholePercent} from './format.js';
 import {History, Sparkline} from './history.js';
 
 const kPastMs = 60000;
 const kClasses = ['high', 'normal', 'low'];
+const kStarvedShownS = 1;
 export const kKeptLow = 99;  // Percent; the line of kept promises begins there, unless there were fewer.
 
 // By class, then by age.
@@ -23,7 +24,7 @@ const kColumns = [
   {key: 'p99', heading: 'p99', by: (client) => client.request_p99_us ?? -1, hint: 'Of its requests; dashed: its promise; the last minute'},
   {key: 'promise', heading: 'Promise', by: (client) => client.latency_promise_us ?? -1, hint: 'Its latency goal for each request'},
   {key: 'kept', heading: 'Kept', by: (client) => -(client.promise_kept_percent ?? 101), hint: 'Requests within their promise; the last minute'},
-  {key: 'wait', heading: 'Wait p99', by: (client) => client.queue_wait_p99_us ?? -1, hint: 'From a command’s arrival to its start'},
+  {key: 'wait', heading: 'Wait p99', by: (client) => client.queue_wait_p99_us ?? -1, hint: 'From a command’s arrival to its start; a wait that goes on counts from 1 s on'},
   {key: 'memory', heading: 'Memory', by: (client) => client.memory_bytes ?? -1},
   {key: 'stops', heading: 'Stops', by: (client) => client.stops ?? -1, hint: 'Commands taken off the device unfinished'},
   {key: 'explain', heading: ''},
@@ -40,7 +41,9 @@ class Row {
     this.cells.get('client').scope = 'row';
     this.name = named('');
     this.number = element('span', {class: 'id'});
-    this.cells.get('client').append(element('span', {class: 'chip'}), this.name, ' ', this.number);
+    this.starved = element('span', {class: 'starved', hidden: '',
+      title: 'With work ready, and not a hundredth of that time on the device'});
+    this.cells.get('client').append(element('span', {class: 'chip'}), this.name, ' ', this.number, ' ', this.starved);
     this.bar = element('span', {class: 'share-bar', 'aria-hidden': 'true'});
     this.texts = new Map();
     for (const key of ['class', 'share', 'p50', 'p99', 'promise', 'kept', 'wait', 'memory', 'stops']) {
@@ -70,12 +73,15 @@ class Row {
     this.bar.style.setProperty('--share', (share ?? 0).toFixed(3));
     set('p50', microseconds(client.request_p50_us));
     set('p99', microseconds(client.request_p99_us));
-    set('wait', microseconds(client.queue_wait_p99_us));
+    const isStarved = client.starved_for_s >= kStarvedShownS;
+    this.starved.hidden = !isStarved;
+    setText(this.starved, isStarved ? `waiting for ${age(client.starved_for_s)}` : '');
+    this.cells.get('wait').classList.toggle('warn', isStarved);
+    set('wait', isStarved ? `${age(client.starved_for_s)} so far` : microseconds(client.queue_wait_p99_us));
     set('memory', bytes(client.memory_bytes));
     set('stops', number(client.stops));
     this.showPromise(at, client);
-    const hasRequests = client.requests > 0;
-    this.button.hidden = !hasRequests;
+    this.button.hidden = !(client.requests > 0 || client.commands > 0);
     setAttribute(this.button, 'aria-label', `Explain the slowest request of ${client.name}`);
   }
 

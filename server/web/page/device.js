@@ -9,6 +9,7 @@ import {Timeline} from './timeline.js';
 
 const kNowMs = 1000, kRecentMs = 10000;
 const kNamedMax = 4;
+const kHeld = 'The machine kept the device from its work: other programs had its cores, or the driver took its time';
 const kDrained = ['draining', 'drained'];  // States of a device that an operator wanted.
 
 class Figure {
@@ -27,19 +28,23 @@ class Figure {
 // Bars side by side: who had the device in the last second.
 class NowBar {
   constructor() {
+    this.title = element('dt');
     this.bar = element('div', {class: 'now-bar', role: 'img'});
     this.words = element('p', {class: 'now-words'});
-    this.root = element('div', {class: 'figure now'}, element('dt', {}, 'Running now'), element('dd', {}, this.bar),
+    this.root = element('div', {class: 'figure now'}, this.title, element('dd', {}, this.bar),
       element('dd', {}, this.words));
     this.parts = new Map();
     this.texts = new Map();
   }
-  update(shares) {
+  // `held`: the share of the time in which the machine kept the device from its work.
+  update(shares, held) {
+    setText(this.title, 'Running now');
     const busiest = [...shares].sort((a, b) => b.share - a.share).slice(0, kNamedMax);
     // In the order of the others below, which does not change from one moment to the next.
     const shown = shares.filter((each) => busiest.includes(each));
     const rest = shares.filter((each) => !busiest.includes(each)).reduce((sum, each) => sum + each.share, 0);
     if (rest > 0.005) shown.push({client: 'rest', name: `${shares.length - kNamedMax} others`, class: 'others', share: rest});
+    if (held > 0.005) shown.push({client: 'held', name: 'host steal', class: 'held', share: held});
     const idle = Math.max(0, 1 - shown.reduce((sum, each) => sum + each.share, 0));
     keyed(this.bar, this.parts, shown, (each) => each.client, () => {
       const root = element('span');
@@ -56,6 +61,7 @@ class NowBar {
       const root = element('span', {class: 'who'}, element('span', {class: 'chip'}), name, ' ', share);
       return {root, update: (each) => {
         root.dataset.class = each.class;
+        root.title = each.client === 'held' ? kHeld : '';
         setText(name, each.name);
         setText(share, wholePercent(100 * each.share));
       }};
@@ -70,7 +76,8 @@ export class DeviceCard {
     this.state = element('p', {class: 'pill'});
     this.now = new NowBar();
     this.busy = new Figure('Busy', 'Device time of the last 10 s that anybody used');
-    this.gap = new Figure('Gap used', 'Time that the high class left, and with work of others on the device');
+    this.gap = new Figure('Gap used', 'Of the time that the high class left and others wanted: with their work on the device, ' +
+      'also while the machine kept the device from it');
     this.kept = new Figure('Promises kept', 'Requests of clients with a latency promise that ended within it');
     this.memory = new Figure('Memory', 'Device memory that clients hold');
     this.stops = new Figure('Stops', 'Commands taken off the device for more urgent ones, in the last 10 s');
@@ -89,6 +96,7 @@ export class DeviceCard {
     this.generation = generation;
     this.time = new History(kRecentMs);
     this.stopped = new History(kRecentMs);
+    this.heldUp = new History(kRecentMs);
     this.of = new Map();  // Device time by client.
   }
 
@@ -102,19 +110,30 @@ export class DeviceCard {
     this.showTrouble(device);
     this.time.add(at, device.device_time_s);
     this.noteClients(at, clients);
-    this.now.update(this.shares(clients, kNowMs));
-    const busy = this.time.rate(kRecentMs);
-    this.busy.update(wholePercent(busy === undefined ? undefined : 100 * Math.min(1, busy)), 'of the last 10 s');
-    this.gap.update(percent(device.gap_used_percent), device.gap_s ? `of ${age(device.gap_s)}` : 'no gap so far');
+    this.heldUp.add(at, device.host_delay_s);
+    this.now.update(this.shares(clients, kNowMs), this.heldUp.rate(kNowMs) ?? 0);
+    const busy = this.time.rate(kRecentMs), held = this.heldUp.rate(kRecentMs) ?? 0;
+    this.busy.update(wholePercent(busy === undefined ? undefined : 100 * Math.min(1, busy)),
+      held < 0.01 ? 'of the last 10 s' : `host steal ${wholePercent(100 * held)}`);
+    this.gap.update(percent(device.gap_used_percent), device.gap_s ? `of ${age(device.gap_s)} in all` : 'no gap so far');
     this.showPromises(device, clients);
     const used = device.mapped_bytes, all = device.memory_bytes;
     this.memory.update(bytes(used), `of ${bytes(all)}`);
     const shares = new Map(this.shares(clients, kRecentMs).map((each) => [each.client, each.share]));
+    this.timeline.end('now');
     this.timeline.update(at, device.timeline, clients);
     this.table.update({at, clients, shares});
   }
 
   paint() { this.timeline.paint(); }
+
+  // Nobody tells any more: what is shown is what was.
+  forget() {
+    setText(this.state, 'not known');
+    this.state.dataset.state = 'unknown';
+    setText(this.now.title, 'Ran last');
+    this.timeline.end('last news');
+  }
 
   noteClients(at, clients) {
     let stops = 0;

@@ -6,7 +6,7 @@ import {bytes, microseconds, number} from './format.js';
 import {waterfall} from './waterfall.js';
 
 const kParts = [
-  {key: 'before_us', of: 'before', words: 'before it was begun here'},
+  {key: 'before_us', of: 'before', words: 'in the client’s own queue: from its arrival, by the client’s word, to its begin here'},
   {key: 'waited_us', of: 'waited', words: 'waiting for the device, with commands ready'},
   {key: 'on_device_us', of: 'device', words: 'on the device'},
   {key: 'host_us', of: 'own', words: 'with nothing ready: the client’s own time'},
@@ -64,6 +64,16 @@ function meanwhile(told) {
   return text.childNodes.length > 0 ? text : element('p', {}, 'Nobody else was charged for the device.');
 }
 
+// What its time on the device was besides what it was charged; as gpusharedctl says it.
+function uncharged(told) {
+  const rest = Math.max(0, told.on_device_us - told.device_time_us);
+  const stolen = Math.min(told.host_delay_us ?? 0, rest);
+  const words = [];
+  if (stolen >= 1) words.push(`${microseconds(stolen)} the machine ran other programs (host steal)`);
+  if (rest - stolen >= 1) words.push(`${microseconds(rest - stolen)} other clients ran at the same time`);
+  return words.join('; ');
+}
+
 function facts(told) {
   const list = element('dl', {class: 'answers'});
   const add = (question, answer) => list.append(element('dt', {}, question), element('dd', {}, answer));
@@ -80,14 +90,18 @@ function facts(told) {
     add('Its longest command', element('p', {}, named(told.longest_command.what), `: ${microseconds(told.longest_command.us)}`));
   }
   add('Its commands', `${number(told.commands)}, charged ${microseconds(told.device_time_us)}, stopped ${number(told.stops)} times`);
+  const rest = uncharged(told);
+  if (rest) add('Not charged', rest);
   add('Meanwhile', meanwhile(told));
   return list;
 }
 
 function verdict(told) {
-  const words = element('p', {class: 'verdict'}, `Request ${told.request} took `, element('b', {}, microseconds(told.latency_us)));
+  const words = element('p', {class: 'verdict'}, 
+    told.open ? `Request ${told.request} has not ended: so far it took ` : `Request ${told.request} took `, element('b', {}, microseconds(told.latency_us)));
   if (told.promise_us !== undefined) {
-    words.append(`, promised ${microseconds(told.promise_us)}: `, element('b', {class: told.kept ? 'good' : 'bad'}, told.kept ? 'kept' : 'not kept'));
+    words.append(`, promised ${microseconds(told.promise_us)}`);
+    if (told.kept !== undefined) words.append(': ', element('b', {class: told.kept ? 'good' : 'bad'}, told.kept ? 'kept' : 'not kept'));
   }
   words.append(told.failed ? '; its stream failed.' : '.');
   return words;
@@ -114,9 +128,9 @@ export class Explanation {
       const answer = await fetch(`/api/explain?client=${encodeURIComponent(client.client)}`);
       if (!answer.ok) throw new Error(await answer.text());
       const told = await answer.json();
-      content = [verdict(told), sum(told), parts(told), ...waterfall(told), facts(told)];
+      content = [verdict(told), sum(told), parts(told), facts(told), ...waterfall(told)];
       if (told.is_cut) content.push(element('p', {class: 'hint'}, 'More went on than the server remembers: commands are those of the end.'));
-      content.push(element('p', {class: 'hint'}, 'The slowest of its last 64 requests.'));
+      content.push(element('p', {class: 'hint'}, told.open ? 'None of its last 64 requests took longer.' : 'The slowest of its last 64 requests.'));
     } catch (error) {
       content = [element('p', {class: 'trouble'}, error.message)];
     }

@@ -94,6 +94,8 @@ class Page {
     if (this.isPaused && state === 'live') return;
     find('state').dataset.state = state;
     setText(find('state-text'), words);
+    document.body.classList.toggle('stale', state === 'lost');
+    if (state === 'lost') for (const card of this.cards.values()) card.forget();
   }
 
   pause() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who ran when: the last ten seconds of one device, a lane for each client.
 
-import {element, named, setText} from './dom.js';
+import {element, named, setAttribute, setText} from './dom.js';
 import {number} from './format.js';
 
 const kSpanMs = 10000;
@@ -40,6 +40,7 @@ export class Timeline {
     this.received = 0;
     this.drawn = 0;
     this.size = {width: 0, height: 0};
+    this.end('now');
     new ResizeObserver(() => this.resize()).observe(this.frame);
   }
 
@@ -67,6 +68,14 @@ export class Timeline {
     }
     this.chooseLanes();
     this.remark(part);
+    this.paint(true);
+  }
+
+  // What the picture's end is.
+  end(word) {
+    if (word === this.endWord) return;
+    this.endWord = word;
+    setAttribute(this.canvas, 'aria-label', `Who ran in the ${kSpanMs / 1000} s until ${word}`);
     this.paint(true);
   }
 
@@ -182,7 +191,7 @@ export class Timeline {
       context.textAlign = back === 0 ? 'right' : back === kSpanMs ? 'left' : 'center';
       // The outer label stands beside its tick, and needs the room of the next one.
       if (back === kSpanMs - kTickMs && this.size.width * kTickMs / kSpanMs < kLabelsApart) continue;
-      context.fillText(back === 0 ? 'now' : `−${back / 1000} s`, at, height + 7);
+      context.fillText(back === 0 ? this.endWord : `−${back / 1000} s`, at, height + 7);
     }
   }
 }

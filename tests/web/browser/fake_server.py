@@ -16,7 +16,7 @@ PAGE_BYTES_MAX = 128 * 1024
 
 
 class FakeServer:
-    """Listens at `path` until close. Answers are sent as they are, bytes or what becomes JSON; None is a refusal."""
+    """Listens at `path` until close. Answers are sent as they are: bytes, what becomes JSON, or a function that makes either. None is a refusal."""
 
     def __init__(self, path, status, clients, explanation=None):
         self.answers = {STATUS: status, CLIENTS: clients, EXPLAIN: explanation}
@@ -48,6 +48,8 @@ class FakeServer:
         _, _, _, request, size = FRAME.unpack(connection.recv(FRAME.size, socket.MSG_WAITALL))
         verb = connection.recv(size, socket.MSG_WAITALL)[4]
         told = self.answers.get(verb)
+        if callable(told):
+            told = told()
         if told is None:
             text = b"this server is not real"
             return connection.sendall(FRAME.pack(MAGIC, REFUSED, 0, request, TEXT.size + len(text)) +

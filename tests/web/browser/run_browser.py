@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from fake_server import FakeServer
+from fake_server import STATUS, FakeServer
 from web_driver import Browser
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -399,6 +399,73 @@ class TestHostileServer(Case):
                     until(f"kept promises shown as {shown}", lambda wanted=shown: self.browser.js(bad) == wanted)
                 finally:
                     fake.close()
+
+    def test_without_a_server_nothing_looks_alive(self):
+        fake = self.server(self.rows())
+        self.browser.size(*SIZES[0])
+        self.open(self.programs.web(self.socket))
+        looks = """const canvas = document.querySelector('.timeline canvas'), cards = getComputedStyle(document.querySelector('.cards'));
+            return [document.querySelector('.pill').textContent, document.querySelector('.pill').dataset.state,
+              document.querySelector('.now dt').textContent,
+              canvas.getAttribute('aria-label'), cards.opacity, cards.filter]"""
+        self.await_state("live")
+        alive = ["ready", "ready", "Running now", "Who ran in the 10 s until now", "1", "none"]
+        until("the device is ready", lambda: self.browser.js(looks) == alive)
+        fake.close()
+        self.await_state("lost")
+        self.assertEqual(self.browser.js(looks), ["not known", "unknown", "Ran last", "Who ran in the 10 s until last news", "0.5", "grayscale(1)"])
+        self.browser.screenshot(PICTURES / "no-server.png", *SIZES[0])
+        again = self.server(self.rows())
+        self.addCleanup(again.close)
+        until("it looks alive again", lambda: self.browser.js(looks) == alive)
+        self.assert_quiet()
+
+    def test_a_starving_client_says_so_and_is_explained(self):
+        rows = self.rows()
+        starving = rows["clients"][1]
+        del starving["requests"]
+        starving.update({"name": "nightly", "commands": 7, "starved_for_s": 34.2, "queue_wait_p99_us": 872000})
+        rows["clients"][2].update({"starved_for_s": 0.9, "queue_wait_p99_us": 872000})
+        told = {"client": 2, "name": "nightly", "class": "low", "request": 1, "open": True, "latency_us": 34.2e6, "before_us": 0,
+                "waited_us": 34.1e6, "on_device_us": 100000, "device_time_us": 30000, "host_delay_us": 50000, "host_us": 0,
+                "commands": 3, "stops": 2, "others": [{"client": 1, "name": "serve", "class": "high", "device_time_us": 30e6}]}
+        fake = self.server(rows, told)
+        self.addCleanup(fake.close)
+        for width, height in SIZES:
+            self.browser.size(width, height)
+            self.open(self.programs.web(self.socket))
+            row = "tr[data-client='2'] "
+            until("the client says so", lambda: self.browser.text("tr[data-client='2'] .starved") == "waiting for 34 s")
+            self.assertEqual(self.browser.js("return document.querySelectorAll('.starved:not([hidden])').length"), 1)
+            self.browser.js("document.documentElement.dataset.theme = 'light'")
+            self.browser.screenshot(PICTURES / f"starving-{width}.png", width, height)
+            self.assert_fits()
+        self.assertEqual(self.browser.text(row + ".wait .text"), "34 s so far")
+        self.assertEqual(self.browser.text("tr[data-client='3'] .wait .text"), "872 ms")
+        self.browser.click(row + ".explain button")
+        self.assertEqual(until("an explanation", lambda: self.browser.text(".verdict")), "Request 1 has not ended: so far it took 34.2 s.")
+        self.assertIn("50 ms the machine ran other programs (host steal); 20 ms other clients ran at the same time",
+                      self.browser.text(".answers"))
+        self.assertIn("in the client’s own queue", self.browser.text(".parts"))
+        self.assert_quiet()
+
+    def test_time_that_the_machine_took_is_not_idle(self):
+        begun = time.monotonic()
+        fake = self.server(self.rows())
+        self.addCleanup(fake.close)
+        status = fake.answers[STATUS]
+
+        def growing():
+            passed = time.monotonic() - begun
+            return {**status, "devices": [{**status["devices"][0], "host_delay_s": 0.24 * passed, "device_time_s": 0.6 * passed}]}
+
+        fake.answers[STATUS] = growing
+        self.browser.size(*SIZES[0])
+        self.open(self.programs.web(self.socket))
+        until("the machine's part is shown", lambda: re.search(r"host steal\s+2[2-6] %\s+idle\s+7[4-8] %", self.browser.text(".now-words") or ""))
+        until("and of the last 10 s", lambda: re.fullmatch(r"host steal 2[2-6] %", self.browser.text(".figure:nth-child(2) .below") or ""))
+        self.browser.screenshot(PICTURES / "host-steal.png", *SIZES[0])
+        self.assert_quiet()
 
     def test_names_stay_text(self):
         fake = self.server(self.rows())
