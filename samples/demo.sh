@@ -40,6 +40,7 @@ readonly arrivals_s=50 requests_of_round_least=60 requests_of_round_most=100
 readonly serve_batch=16 train_batch=64
 # From starting a phase's programs to its begin, so that they begin together. train first computes two steps itself.
 readonly lead_alone_us=200000 lead_both_us=500000
+readonly moment_after_s=0.9 moment_s=1  # Traced of the first round's phases with both.
 readonly preset=${GPUSHARED_DEMO_PRESET:-demo}
 bin=${GPUSHARED_DEMO_BIN:-$PWD/build/$preset/bin}
 
@@ -152,7 +153,7 @@ hear_watcher() {  # line
 
 # One phase: its programs begin together. With both of them, who has the device is watched.
 phase() {  # round name policy who...
-  local round=$1 name=$2 policy=$3 pids=() pid watched="" tracer="" start lead_us=$lead_alone_us
+  local round=$1 name=$2 policy=$3 pids=() pid watched="" tracer="" moment="" start lead_us=$lead_alone_us
   [[ $# -eq 4 ]] || watched=yes lead_us=$lead_both_us
   start=$((${EPOCHREALTIME/[^0-9]/} + lead_us))
   start=${start:0:-6}.${start: -6}
@@ -167,6 +168,11 @@ phase() {  # round name policy who...
     esac
     pids+=($!)
   done
+  # For the picture. Tracing all rounds would take time from them.
+  if [[ -n $watched && $round -eq 1 ]]; then
+    { sleep "$moment_after_s"; exec "$bin/gpusharedctl" --socket "$work/$policy.sock" trace --seconds "$moment_s" \
+      --out "$work/trace.$name.json"; } >"$work/moment.log" 2>&1 & moment=$!
+  fi
   if [[ -n $web && $name == priority && $round -eq $rounds ]]; then
     "$bin/gpusharedctl" --socket "$work/$policy.sock" trace --seconds 3600 --out "$web" >"$work/trace.log" 2>&1 & tracer=$!
   fi
@@ -174,6 +180,7 @@ phase() {  # round name policy who...
     wait "$pid" || fail "phase $name: $(cat "$work"/{serve,train}.log)"
   done
   [[ -z $watched ]] || { tell_watcher; hear_watcher written; }
+  [[ -z $moment ]] || wait "$moment" || fail "no moment was traced: $(cat "$work/moment.log")"
   # It ends whole when it is asked to.
   [[ -z $tracer ]] || { kill "$tracer"; wait "$tracer" || fail "no trace was written: $(cat "$work/trace.log")"; cat "$work/trace.log" >&2; }
 }

@@ -8,6 +8,7 @@ import random
 import statistics
 import sys
 
+import demo_moment
 import demo_picture
 
 # What the demo promises, and what it therefore checks.
@@ -55,6 +56,10 @@ class Rounds:
     def p99_ms(self, phase, numbers):
         """The median of the rounds' p99: a machine that stands still in one round does not decide for all."""
         return statistics.median(self.p99_of_round[phase][number] for number in numbers)
+
+    def quantiles_ms(self, phase, shares):
+        """The medians of the rounds' quantiles, as the table's p99 is."""
+        return [statistics.median(percentile(run["latencies_ms"], share) for run in self.serve[phase]) for share in shares]
 
     def p99_ratio(self, phase, other, numbers):
         return self.p99_ms(phase, numbers) / self.p99_ms(other, numbers)
@@ -127,6 +132,12 @@ def summarise(work, promise_ms):
     result = {"device": model["device"], "rounds": len(numbers), "serve": serve, "train": train,
               "results_checked": all(run["results_checked"] for run in every_run)}
     return all_rounds, result
+
+
+def moment_of(work, phase):
+    """None where the round was too short to be traced, or no request met train."""
+    trace = work / f"trace.{phase}.json"
+    return demo_moment.choose(json.loads(trace.read_text(encoding="utf-8"))) if trace.exists() else None
 
 
 def with_interval(figure, unit, digits):
@@ -206,9 +217,9 @@ def main(command=None):
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     if arguments.picture:
-        latencies_ms = {phase: all_rounds.latencies_ms(phase, all_rounds.numbers) for phase in PHASES}
-        strips = {phase: list(device_intervals(all_rounds.device[phase][0])) for phase in PHASES[1:]}
-        arguments.picture.write_text(demo_picture.draw(latencies_ms, strips), encoding="utf-8")
+        quantiles_ms = {phase: all_rounds.quantiles_ms(phase, demo_picture.SHARES) for phase in PHASES}
+        moments = {phase: moment for phase in PHASES[1:] if (moment := moment_of(arguments.work, phase))}
+        arguments.picture.write_text(demo_picture.draw(quantiles_ms, moments), encoding="utf-8")
         print(f"picture: {arguments.picture}")
     for promise in undecided(result):
         print(f"not decided by this run, whose noise is larger: {promise}")

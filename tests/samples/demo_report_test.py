@@ -56,6 +56,7 @@ class Report(unittest.TestCase):
         # Of a second in which both are there, of the device, under priority; the rest is idle.
         self.device_s = {"serve": 0.3, "train": 0.63}
         self.host_delay_s = 0.0
+        self.traces = {}  # Events, by phase.
 
     def samples(self):
         """Who had the device: ten seconds, before and after which train or serve is not there."""
@@ -70,7 +71,7 @@ class Report(unittest.TestCase):
             work = pathlib.Path(folder)
 
             def write(name, run):
-                if isinstance(run, dict):
+                if isinstance(run, dict) and "traceEvents" not in run:
                     run.setdefault("results_checked", name != self.wrong_round)
                 (work / f"{name}.json").write_text(json.dumps(run), encoding="utf-8")
 
@@ -87,6 +88,8 @@ class Report(unittest.TestCase):
                         "steps": steps, "seconds": 10.0, "longest_kernel_ms": self.kernel_ms[number - 1]})
                 for phase in ("fifo", "priority"):
                     write(f"device.{phase}.{number}", self.samples())
+            for phase, trace in self.traces.items():
+                write(f"trace.{phase}", {"traceEvents": trace})
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 code = demo_report.main([folder, "--promise-ms", "21", "--json", str(work / "out"),
@@ -218,16 +221,61 @@ class Report(unittest.TestCase):
         self.samples = lambda: []
         self.assert_fails("nobody saw train on the device beside serve")
 
-    def test_the_picture_has_each_phase_and_who_had_the_device(self):
-        self.report()
+    def elements(self, name, of_class):
         root = xml.etree.ElementTree.fromstring(self.picture)
-        svg = "{http://www.w3.org/2000/svg}"
-        self.assertEqual(len(root.findall(f"{svg}polyline")), 3)
-        bars = [rect for rect in root.findall(f"{svg}rect") if rect.get("fill") == demo_picture.COLOURS["train"]]
-        self.assertEqual(len(bars), 2 * 10, "an interval each, under fifo and priority")
-        self.assertAlmostEqual(float(bars[0].get("height")), 0.63 * demo_picture.STRIP_HEIGHT, delta=0.1)
-        for words in ("serve alone", "beside train, fifo", "beside train, priority"):
-            self.assertIn(words, "".join(root.itertext()))
+        return [each for each in root.iter(f"{{http://www.w3.org/2000/svg}}{name}") if each.get("class") == of_class]
+
+    def test_the_picture_has_the_p99_of_the_table(self):
+        # Pooled, it would be 25.
+        self.slow_in_round = {("priority", number): 20 + number for number in range(1, ROUNDS + 1)}
+        _, printed, found = self.report()
+        self.assertEqual(found["serve"]["priority"]["p99_ms"], 25.5)
+        words = "".join(xml.etree.ElementTree.fromstring(self.picture).itertext())
+        for phase, title in demo_picture.TITLES.items():
+            p99 = f"{found['serve'][phase]['p99_ms']:.2f} ms"
+            self.assertIn(p99, printed)
+            self.assertIn(f"{title}: p99 {p99}", words)
+            self.assertEqual(len(self.elements("polyline", f"stroke-{phase}")), 1)
+
+    def trace(self, serve, train, latency_us):
+        """serve's commands and train's, (begin, end, preempted) in us; the request begins at 10,000 us."""
+        def track(tid, name):
+            return {"ph": "M", "name": "thread_name", "tid": tid, "args": {"name": name}}
+
+        def ran(tid, name, begin, end, is_preempted=False):
+            """On its stream, where it may have begun before it had the device, and on the device."""
+            return [{"ph": "X", "name": "kernel", "tid": tid, "ts": begin - 500, "dur": end - begin + 500,
+                     "args": {"left": "unfinished"} if is_preempted else {}},
+                    {"ph": "X", "name": name, "tid": 4, "ts": begin, "dur": end - begin, "args": {"client": 7}}]
+
+        return [track(1, "serve (client 7, pid 70), requests"), track(2, "serve (client 7, pid 70), stream 1"),
+                track(3, "train (client 8, pid 80), stream 1"), track(4, "cpu:0 embedded cpu device, 1 executor thread"),
+                *(event for each in serve for event in ran(2, "serve", *each)),
+                *(event for each in train for event in ran(3, "train", *each)),
+                {"ph": "X", "name": "request", "tid": 1, "ts": 10_100, "dur": latency_us - 100, "args": {"latency_us": latency_us}}]
+
+    def test_the_picture_shows_where_train_is_preempted(self):
+        self.traces = {"fifo": self.trace([(20_000, 26_000)], [(0, 20_000), (26_000, 90_000)], 16_000),
+                       "priority": self.trace([(10_500, 13_000), (13_100, 16_000)], [(0, 10_500, True), (16_000, 90_000)], 6_000)}
+        # Quicker ones preempt nobody.
+        self.traces["priority"] += [{"ph": "X", "name": "request", "tid": 1, "ts": begin, "dur": 3_000, "args": {"latency_us": 3_000}}
+                                    for begin in (20_000, 30_000)]
+        self.report()
+        scale = (demo_picture.WIDTH - demo_picture.LEFT - demo_picture.RIGHT) / (16 * 1.4)  # Pixels of a ms, of both.
+        requests = [each for each in self.elements("rect", "serve") if each.get("fill-opacity") != "1"]
+        self.assertEqual([round(float(each.get("width")) / scale, 1) for each in requests], [16.0, 6.0])
+        ran = [each for each in self.elements("rect", "serve") if each.get("fill-opacity") == "1"]
+        self.assertEqual([round(float(each.get("width")) / scale, 1) for each in ran], [6.0, 5.5], "one bar where no gap is seen")
+        self.assertEqual(len(self.elements("rect", "train")), 4)
+        _, mark = self.elements("rect", "preempted")
+        at = demo_picture.LEFT + (0.25 * 16 + 0.5) * scale
+        self.assertAlmostEqual(float(mark.get("x")) + 1.5, at, delta=0.1)
+        self.assertIn("prefers-color-scheme: dark", self.picture)
+
+    def test_the_picture_does_without_moments_where_nothing_was_traced(self):
+        self.traces = {"fifo": self.trace([], [], 6_000)}
+        self.assert_passes()
+        self.assertEqual(self.elements("rect", "train"), [])
 
 
 class Watch(unittest.TestCase):
