@@ -102,6 +102,7 @@ static_assert(GPUSHARED_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemo
 static_assert(GPUSHARED_DEVICE_LOST == static_cast<int>(StatusCode::kDeviceLost));
 static_assert(GPUSHARED_KERNEL_FAULT == static_cast<int>(StatusCode::kKernelFault));
 static_assert(GPUSHARED_FAULT_ILLEGAL_ADDRESS == static_cast<int>(FaultKind::kIllegalAddress));
+static_assert(GPUSHARED_FAULT_LAUNCH_TIMEOUT == static_cast<int>(FaultKind::kLaunchTimeout));
 static_assert(GPUSHARED_FAULT_LAUNCH_FAILURE == static_cast<int>(FaultKind::kLaunchFailure));
 static_assert(GPUSHARED_INTERNAL == static_cast<int>(StatusCode::kInternal));
 

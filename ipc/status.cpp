@@ -53,6 +53,8 @@ std::string_view FaultKindName(FaultKind kind) noexcept {
       return "None";
     case FaultKind::kIllegalAddress:
       return "IllegalAddress";
+    case FaultKind::kLaunchTimeout:
+      return "LaunchTimeout";
     case FaultKind::kAssert:
       return "Assert";
     case FaultKind::kHardwareStackError:

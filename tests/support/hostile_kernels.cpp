@@ -152,7 +152,7 @@ Status LeaveResidue(const Client& client) {
 
 std::string WhyNotItsEnd(const HostileKernel& kernel, HostilePlace place, const Status& status) {
   constexpr std::array kCodes = {StatusCode::kOk, StatusCode::kKernelFault,
-                                 StatusCode::kLimitExceeded, StatusCode::kUnsupported};
+                                 StatusCode::kKernelFault, StatusCode::kUnsupported};
   const bool is_contained = place == HostilePlace::kContained;
   const HostileKernel::End end = is_contained ? kernel.contained : kernel.fenced;
   const bool takes_context = place == HostilePlace::kFenced && (end == kFaults || end == kIsEnded);

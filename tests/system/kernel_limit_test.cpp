@@ -51,10 +51,13 @@ TEST(KernelLimit, OnTheCpuDeviceEndsTheEndlessKernelAlone) {
   const Client bad = Connect(server.socket(), "bad", SchedulingClass::kLow);
   const Client good = Connect(server.socket(), "good", SchedulingClass::kNormal);
   const Status ended = RunEndless(bad);
-  EXPECT_EQ(ended.code(), StatusCode::kLimitExceeded) << ended.ToString();
-  EXPECT_THAT(ended.message(),
-              AllOf(HasSubstr("kernel 'endless' ended by force: it has run 0."),
-                    HasSubstr("s, kernels of class low may run 0.3 s [client 1 'bad' pid ")));
+  EXPECT_EQ(ended.code(), StatusCode::kKernelFault) << ended.ToString();
+  EXPECT_EQ(bad.default_stream().fault(), FaultKind::kLaunchTimeout);
+  EXPECT_THAT(
+      ended.message(),
+      AllOf(HasSubstr("kernel 'endless' ended by force: it has run 0."),
+            HasSubstr("s, kernels of class low may run 0.3 s (--kernel-limit of the server) "
+                      "[client 1 'bad' pid ")));
   EXPECT_EQ(RunStep(bad).ToString(), "Ok") << "another stream of the same client";
   EXPECT_TRUE(RunStep(good).ok());
   EXPECT_THAT(server.Log(), Not(HasSubstr("generation 2")));
@@ -71,8 +74,9 @@ TEST(KernelLimit, OnAGpuTheWorkerEndsAndNamesTheKernelToAll) {
     EXPECT_THAT(lost.message(),
                 AllOf(HasSubstr("device cuda:0 lost with all memory on it: kernel 'endless' ended "
                                 "by force: it has run 0."),
-                      HasSubstr("s, kernels of class normal may run 0.3 s, and this device cannot "
-                                "end one kernel alone; caused by kernel 'endless' [client 1 "
+                      HasSubstr("s, kernels of class normal may run 0.3 s (--kernel-limit of the "
+                                "server), and this device cannot end one kernel alone; caused by "
+                                "kernel 'endless' [client 1 "
                                 "'bad' pid ")));
   }
   EXPECT_TRUE(RunStep(Connect(gpu.socket(), "again", SchedulingClass::kNormal)).ok());
@@ -86,10 +90,13 @@ TEST(KernelLimit, OnAGpuAContainedKernelEndsAlone) {
   const Client good = Connect(gpu.socket(), "good", SchedulingClass::kNormal);
   const std::vector<pid_t> workers = gpu.server().workers();
   const Status ended = RunEndless(bad);
-  EXPECT_EQ(ended.code(), StatusCode::kLimitExceeded) << ended.ToString();
-  EXPECT_THAT(ended.message(),
-              AllOf(HasSubstr("kernel 'endless' ended by force: it has run 0."),
-                    HasSubstr("s, kernels of class normal may run 0.3 s [client 1 'bad' pid ")));
+  EXPECT_EQ(ended.code(), StatusCode::kKernelFault) << ended.ToString();
+  EXPECT_EQ(bad.default_stream().fault(), FaultKind::kLaunchTimeout);
+  EXPECT_THAT(
+      ended.message(),
+      AllOf(HasSubstr("kernel 'endless' ended by force: it has run 0."),
+            HasSubstr("s, kernels of class normal may run 0.3 s (--kernel-limit of the server) "
+                      "[client 1 'bad' pid ")));
   EXPECT_EQ(RunStep(bad).ToString(), "Ok") << "another stream of the same client";
   EXPECT_EQ(RunStep(good).ToString(), "Ok");
   EXPECT_EQ(gpu.server().workers(), workers);

@@ -52,7 +52,7 @@ typedef enum gpushared_status_t {
   GPUSHARED_DISCONNECTED = 9,        /* The session has ended; nothing more will run. */
   GPUSHARED_UNSUPPORTED = 10,        /* This device cannot do it. */
   GPUSHARED_WRONG_PROCESS = 11,      /* A forked child used its parent's client. */
-  GPUSHARED_KERNEL_FAULT = 12,       /* A kernel trapped, asserted or left its memory. */
+  GPUSHARED_KERNEL_FAULT = 12,       /* A kernel trapped, left its memory or ran too long. */
   GPUSHARED_CANCELLED = 13,          /* Not run, because earlier work it depends on failed. */
   GPUSHARED_NOT_READY = 14,          /* Asked without waiting, and not finished yet. */
   GPUSHARED_TIMED_OUT = 15,          /* A bounded wait ended first. */
@@ -65,6 +65,7 @@ typedef enum gpushared_status_t {
 typedef enum gpushared_fault_t {
   GPUSHARED_FAULT_NONE = 0, /* No kernel fault, or of a kind that the device does not tell. */
   GPUSHARED_FAULT_ILLEGAL_ADDRESS = 700,
+  GPUSHARED_FAULT_LAUNCH_TIMEOUT = 702, /* It ran longer than the server lets its class. */
   GPUSHARED_FAULT_ASSERT = 710,
   GPUSHARED_FAULT_HARDWARE_STACK_ERROR = 714,
   GPUSHARED_FAULT_ILLEGAL_INSTRUCTION = 715,

@@ -33,6 +33,7 @@ class FaultKind(enum.IntEnum):
 
     NONE = 0
     ILLEGAL_ADDRESS = 700
+    LAUNCH_TIMEOUT = 702
     ASSERT = 710
     HARDWARE_STACK_ERROR = 714
     ILLEGAL_INSTRUCTION = 715
@@ -118,7 +119,7 @@ class WrongProcess(Error):
 
 
 class KernelFault(Error):
-    """A kernel trapped, asserted or left its memory; ``fault`` says which."""
+    """A kernel trapped, left its memory or ran too long; ``fault`` says which."""
 
     code = StatusCode.KERNEL_FAULT
     fault: FaultKind = FaultKind.NONE

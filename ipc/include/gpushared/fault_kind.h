@@ -12,6 +12,7 @@ namespace gpushared {
 enum class FaultKind : std::uint16_t {
   kNone = 0,                   // No kernel fault, or of a kind that the device does not tell.
   kIllegalAddress = 700,       // An access outside its memory.
+  kLaunchTimeout = 702,        // It ran longer than the server lets its class; it was ended.
   kAssert = 710,               // A failed assertion.
   kHardwareStackError = 714,   // More nested calls than the stack holds.
   kIllegalInstruction = 715,   // An operand or a use that the instruction forbids.

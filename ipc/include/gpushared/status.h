@@ -24,7 +24,7 @@ enum class StatusCode : std::uint32_t {
   kDisconnected = 9,        // The session has ended; nothing more will run.
   kUnsupported = 10,        // This device cannot do it.
   kWrongProcess = 11,       // A forked child used its parent's client.
-  kKernelFault = 12,        // A kernel trapped, asserted or left its memory.
+  kKernelFault = 12,        // A kernel trapped, left its memory or ran too long.
   kCancelled = 13,          // Not run, because earlier work it depends on failed.
   kNotReady = 14,           // Asked without waiting, and not finished yet.
   kTimedOut = 15,           // A bounded wait ended first.

@@ -406,7 +406,8 @@ void Channel::LeaveContained(Item& item) {
                            "' ended early: " + fault.sentence;
   if (item.is_killed) return Fail(item, {StatusCode::kCancelled, "killed on request: " + what});
   if (was_told) {
-    return Fail(item, {StatusCode::kLimitExceeded,
+    item.fault = FaultKind::kLaunchTimeout;
+    return Fail(item, {StatusCode::kKernelFault,
                        what + ", with all kernels, since a call of the driver did not return"});
   }
   item.fault = fault.kind;

@@ -82,8 +82,8 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
   CommandSlot& command = client->streams.slab()[WorkName::Slot(overdue.id)];
   const scheduler::SchedulingClass of_class = client->spec().scheduling_class;
   const std::string may_run =
-      fmt::format("has run {}, kernels of class {} may run {}", Seconds(overdue.ran),
-                  scheduler::ClassName(of_class), Seconds(overdue.limit));
+      fmt::format("has run {}, kernels of class {} may run {} (--kernel-limit of the server)",
+                  Seconds(overdue.ran), scheduler::ClassName(of_class), Seconds(overdue.limit));
   const std::string sentence = fmt::format("{} ended by force: it {}", ShownWork(command), may_run);
   const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
   if (launch != nullptr ? !device_.CanKill(*launch) : !device_.info().can_kill) {
@@ -96,7 +96,8 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
             "; it goes on: this device cannot end one kernel alone, and no kernel_limit was given");
     return std::nullopt;
   }
-  command.failure = std::make_unique<CommandFailure>(StatusCode::kLimitExceeded, sentence);
+  command.failure = std::make_unique<CommandFailure>(StatusCode::kKernelFault, sentence,
+                                                     FaultKind::kLaunchTimeout);
   ++ended_.count;
   ended_.latest = fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence));
   if (!device_.info().can_kill) {

@@ -77,8 +77,6 @@ cudaError_t ErrorOf(StatusCode code) {
       return cudaErrorNotReady;
     case StatusCode::kKernelFault:
       return cudaErrorLaunchFailure;
-    case StatusCode::kLimitExceeded:
-      return cudaErrorLaunchTimeout;
     case StatusCode::kUnavailable:
     case StatusCode::kPermissionDenied:
     case StatusCode::kVersionMismatch:

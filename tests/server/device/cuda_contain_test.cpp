@@ -270,10 +270,11 @@ TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCa
     (void)Await(endless);
   }
   for (const WorkId id : {endless, beside.id}) {
-    const Status ended = Await(id).status;
-    EXPECT_EQ(ended.code(), StatusCode::kLimitExceeded);
+    const Completion ended = Await(id);
+    EXPECT_EQ(ended.status.code(), StatusCode::kKernelFault);
+    EXPECT_EQ(ended.fault, FaultKind::kLaunchTimeout);
     EXPECT_THAT(
-        std::string(ended.message()),
+        std::string(ended.status.message()),
         AllOf(HasSubstr("kernel 'endless' ended early: stopped by the server at line 13 of"),
               HasSubstr(", with all kernels, since a call of the driver did not return")));
   }

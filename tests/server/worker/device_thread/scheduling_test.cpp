@@ -619,13 +619,15 @@ TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   const auto record = low.NextCompletion();
   ASSERT_TRUE(record);
-  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+  EXPECT_EQ(record->code, StatusCode::kKernelFault);
+  EXPECT_EQ(record->fault, FaultKind::kLaunchTimeout);
   EXPECT_EQ(worker.device().kills_asked(), 1u);
   const auto error = low.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
   ASSERT_TRUE(error.ok()) << error.status().ToString();
   EXPECT_THAT(error->status.message(),
               ::testing::MatchesRegex(".*kernel 'null' ended by force: it has run [0-9.e-]+ s, "
-                                      "kernels of class low may run 0.03 s .client 1 'slow'.*"));
+                                      "kernels of class low may run 0.03 s .--kernel-limit of the "
+                                      "server. .client 1 'slow'.*"));
   // Its past runs do not count against the next stream in its place.
   low.CreateStream(1);
   const Sequence next = low.Launch(1, 0, 0, {.x = 100});
@@ -668,7 +670,8 @@ TEST(KernelLimit, CountsWhatAStoppedKernelHasRunInAll) {
   worker.device().FinishAll();
   const auto record = low.NextCompletion();
   ASSERT_TRUE(record);
-  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+  EXPECT_EQ(record->code, StatusCode::kKernelFault);
+  EXPECT_EQ(record->fault, FaultKind::kLaunchTimeout);
 }
 
 TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
@@ -737,7 +740,8 @@ TEST(KernelLimit, AKernelThatLeavesWhenToldIsEndedAlone) {
   worker.device().FinishOldest(Status(StatusCode::kCancelled, "left"));
   const auto record = low.NextCompletion();
   ASSERT_TRUE(record);
-  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+  EXPECT_EQ(record->code, StatusCode::kKernelFault);
+  EXPECT_EQ(record->fault, FaultKind::kLaunchTimeout);
   EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
 }
 
