@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/code_compiler.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <utility>
 
@@ -39,13 +40,19 @@ std::string CacheFolder(const Config& config) {
   return "";
 }
 
+// Compiling takes more than reading does, for most modules.
+compile::SandboxLimits LimitsOf(const loader::LoadLimit& load) {
+  return {.time = std::chrono::ceil<std::chrono::seconds>(3 * load.time),
+          .memory_bytes = 4 * load.memory_bytes};
+}
+
 }  // namespace
 
 device::MakeCodeCompiler CompilerOf(const Config& config,
                                     std::function<void(const std::string&)> warn) {
   if (config.ptx_compiler == Config::kNone || config.ptx_compiler == Config::kDriver) return {};
   compile::PtxCompilerOptions options = {.program = config.ptx_compiler,
-                                         .limits = {},
+                                         .limits = LimitsOf(config.load_limit),
                                          .cache_folder = CacheFolder(config),
                                          .warn = std::move(warn)};
   return [options]() -> std::unique_ptr<device::CodeCompiler> {

@@ -280,6 +280,31 @@ std::string KernelLimitText(const Config& config) {
   return text;
 }
 
+// "30s", "2GiB" or both.
+Status SetLoadLimit(std::string_view value, Config& config) {
+  loader::LoadLimit limit;
+  for (const std::string_view part : SplitAtCommas(value)) {
+    const Result<nanoseconds> time = ParseDuration(part);
+    const Result<std::uint64_t> bytes = ParseBytes(part);
+    const bool is_time = time.ok() && *time >= kLoadTimeLeast && *time <= kLoadTimeMost;
+    const bool is_memory = bytes.ok() && *bytes >= kLoadMemoryLeast && *bytes <= kLoadMemoryMost;
+    if (!is_time && !is_memory) {
+      return Refused("load-limit", value,
+                     "a time of 1s to 3600s, a size of 128MiB to 64GiB, or both, for example "
+                     "30s,2GiB");
+    }
+    if (is_time) limit.time = *time;
+    if (is_memory) limit.memory_bytes = *bytes;
+  }
+  config.load_limit = limit;
+  return Status::Ok();
+}
+
+std::string LoadLimitText(const Config& config) {
+  return std::to_string(config.load_limit.time.count()) + "ns," +
+         std::to_string(config.load_limit.memory_bytes) + "B";
+}
+
 // "0-3,6": numbers and ranges of processors.
 Status SetCpuAffinity(std::string_view value, Config& config) {
   constexpr std::size_t kRangesMax = 128;
@@ -478,6 +503,11 @@ constexpr std::array kOptions = {
            "its client is contained, a limit that is given ends the device's worker and all its "
            "sessions, a built-in one is said in the log",
            SetKernelLimit},
+    Option{"load-limit", "TIME,SIZE",
+           "processor time and memory that reading one module may take, for example 30s,2GiB, or "
+           "one of both; compiling it for a GPU may take three times that time and four times that "
+           "memory (default: 10s,512MiB)",
+           SetLoadLimit},
     Option{"cpu-affinity", "LIST",
            "the only processors that the server uses, for example 0-3,6 (default: all that it "
            "may)",
@@ -724,6 +754,8 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         PercentText(config.low_floor),
                                         "--cuda-completion",
                                         CudaCompletionName(config),
+                                        "--load-limit",
+                                        LoadLimitText(config),
                                         "--log-level",
                                         std::string(LogLevelName(config.log_level))};
   if (config.overcommit_bytes > 0) {
@@ -783,6 +815,8 @@ std::vector<std::string> Describe(const Config& config) {
       "cost-folder = " + (config.cost_folder.empty() ? "(none)" : config.cost_folder),
       "kernel-limit = " +
           (KernelLimitText(config).empty() ? "(built in)" : KernelLimitText(config)),
+      "load-limit = " + FormatDuration(config.load_limit.time) + "," +
+          FormatBytes(config.load_limit.memory_bytes),
       "cpu-affinity = " +
           (config.cpu_affinity.empty() ? "(all)" : CpuListText(config.cpu_affinity)),
       "sm-limit = " + (SmLimitText(config).empty() ? "(none)" : SmLimitText(config)),

@@ -27,6 +27,7 @@
 #include "server/device/cuda/completion_kind.h"
 #include "server/device/isolation.h"
 #include "server/device/sm_limit.h"
+#include "server/loader/load_limit.h"
 #include "server/subject.h"
 
 namespace gpushared::server {
@@ -44,6 +45,10 @@ inline constexpr std::chrono::hours kKernelLimitMost{24};
 // Where no limit is given, for the classes high, normal and low.
 inline constexpr std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses>
     kKernelLimitsBuiltIn = {std::nullopt, std::chrono::seconds(60), std::chrono::seconds(10)};
+inline constexpr std::chrono::seconds kLoadTimeLeast{1};
+inline constexpr std::chrono::hours kLoadTimeMost{1};
+inline constexpr std::uint64_t kLoadMemoryLeast = std::uint64_t{128} << 20;
+inline constexpr std::uint64_t kLoadMemoryMost = std::uint64_t{64} << 30;
 inline constexpr std::uint32_t kClientsPerUidMax = 64;
 // Where no rule says it: a quarter of a device's places, and no more of its time than others have.
 inline constexpr std::uint32_t kClientsPerUidUsual = 32;
@@ -177,6 +182,7 @@ struct Config {
   std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits =
       kKernelLimitsBuiltIn;
   std::array<bool, scheduler::kSchedulingClasses> kernel_limits_given = {};
+  loader::LoadLimit load_limit;  // For one module.
   // Folder in which each device's worker keeps what it learns of kernels; empty: nowhere.
   std::string cost_folder;
   // Clients of one uid share what one client would have, under policies that share by weight.

@@ -162,6 +162,7 @@ int ServeDevice(const Config& config) {
   options.shares_by_uid = config.shares_by_uid;
   options.kernel_limits = config.kernel_limits;
   options.limit_ends_device = config.kernel_limits_given;
+  options.load_limit = config.load_limit;
   options.prefers_threads = true;
   if (!config.cost_folder.empty()) {
     options.cost_file = config.cost_folder + "/" + CostFileName(config.worker->device);

@@ -68,7 +68,7 @@ Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_vi
     case StatusCode::kUnsupported:
       return RefuseInLog(link, Code::kNotSupported, added.message());
     case StatusCode::kLimitExceeded:
-      return RefuseInLog(link, Code::kOutOfMemory, added.message());
+      return RefuseInLog(link, Code::kInvalidPtx, added.message());
     default:
       return RefuseInLog(link, Code::kInvalidValue, added.message());
   }
@@ -82,8 +82,6 @@ Code Complete(CudaLink::Parts& link) {
       return Code::kSuccess;
     case StatusCode::kUnsupported:
       return RefuseInLog(link, Code::kNoBinaryForGpu, completed.message());
-    case StatusCode::kLimitExceeded:
-      return RefuseInLog(link, Code::kOutOfMemory, completed.message());
     default:
       return RefuseInLog(link, Code::kInvalidPtx, completed.message());
   }
@@ -134,7 +132,7 @@ Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned option_
     const Result<std::string> bytes = ReadLinkInput(path);
     if (bytes.ok()) return Add(link, type, path, *bytes);
     const bool is_missing = bytes.status().code() == StatusCode::kNotFound;
-    return RefuseInLog(link, is_missing ? kFileNotFound : Code::kOutOfMemory,
+    return RefuseInLog(link, is_missing ? kFileNotFound : Code::kInvalidPtx,
                        bytes.status().message());
   });
 }

@@ -36,6 +36,11 @@ bool HasUnknownVersion(std::span<const std::byte> image) {
 
 // The driver's number for an image that was refused.
 Code LoadCode(Session& session, const Status& status, std::span<const std::byte> image) {
+  // CUDA documents it as "a PTX JIT compilation failed". With OUT_OF_MEMORY programs would free
+  // device memory and try again, though that is not what the module lacks.
+  if (status.code() == StatusCode::kLimitExceeded) {
+    return Refuse(Code::kInvalidPtx, status.message());
+  }
   if (status.code() != StatusCode::kInvalidArgument && status.code() != StatusCode::kUnsupported) {
     return session.CodeOf(status);
   }

@@ -269,7 +269,8 @@ Status WhyEnded(int status, bool in_time, const SandboxLimits& limits) {
     return Status(StatusCode::kLimitExceeded, "compiler ended: " + what);
   };
   if (!in_time || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)) {
-    return beyond("it ran " + std::to_string(limits.time.count()) + " s, which is all it may");
+    return beyond("it ran " + std::to_string(limits.time.count()) +
+                  " s, which is all it may (--load-limit of the server)");
   }
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) {
     return beyond("its output has more than " + std::to_string(limits.output_bytes) + " bytes");

@@ -25,6 +25,7 @@
 
 #include "server/compile/call_filter.h"
 #include "server/device/prepare.h"
+#include "server/loader/load_limit.h"
 
 namespace gpushared::loader {
 namespace {
@@ -118,11 +119,12 @@ Status Prepare(const JobRequest& job, std::uint64_t* written) {
   } catch (const std::bad_alloc&) {
     status = {StatusCode::kLimitExceeded, "module refused: reading it takes more than " +
                                               std::to_string(job.memory_bytes / kMiB) +
-                                              " MiB of memory, which is all it may"};
+                                              " MiB of memory, which is all it may" +
+                                              std::string(kRaisedBy)};
   } catch (const std::length_error&) {
     status = {StatusCode::kLimitExceeded, "module refused: decoded it has more than " +
                                               std::to_string(job.output_bytes / kMiB) +
-                                              " MiB, which is all it may"};
+                                              " MiB, which is all it may" + std::string(kRaisedBy)};
   } catch (const std::exception& error) {
     status = {StatusCode::kInternal, "module refused: " + std::string(error.what())};
   }

@@ -128,6 +128,15 @@ Status WhyDied(int status, const JobLimits& limits) {
 
 }  // namespace
 
+JobLimits LongestJob(const LoadLimit& limit) {
+  const auto time = std::chrono::ceil<std::chrono::milliseconds>(limit.time);
+  return {.time = time,
+          .wall = 6 * time,
+          .memory_bytes = limit.memory_bytes,
+          .output_bytes = limit.memory_bytes / 2,
+          .niceness = 19};
+}
+
 JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int image,
                   std::uint64_t image_bytes, const JobLimits& limits, int abandoned) {
   const ipc::UniqueFd output(::memfd_create("gpushared module", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -150,9 +159,12 @@ JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int
     return {end, Refused(StatusCode::kCancelled, "nobody waits for it any more")};
   }
   if (end == End::kTime || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)) {
-    return {End::kTime, Refused(StatusCode::kLimitExceeded, "reading it took more than " +
-                                                                std::to_string(seconds.count()) +
-                                                                " s, which is all it may")};
+    const auto wall = std::chrono::ceil<std::chrono::seconds>(limits.wall);
+    return {End::kTime,
+            Refused(StatusCode::kLimitExceeded,
+                    "reading it took more than " + std::to_string(seconds.count()) +
+                        " s of processor time, or " + std::to_string(wall.count()) +
+                        " s by the clock, which is all it may" + std::string(kRaisedBy))};
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;

@@ -12,17 +12,21 @@
 #include "gpushared/result.h"
 
 #include "server/device/device.h"
+#include "server/loader/load_limit.h"
 #include "server/loader/loader_process.h"
 
 namespace gpushared::loader {
 
 struct JobLimits {
-  std::chrono::milliseconds time{10'000};  // Processor time.
-  std::chrono::milliseconds wall{60'000};  // By the clock: others may have the processor.
-  std::uint64_t memory_bytes = std::uint64_t{512} << 20;
-  std::uint64_t output_bytes = std::uint64_t{256} << 20;
+  std::chrono::milliseconds time{};  // Processor time.
+  std::chrono::milliseconds wall{};  // By the clock: others may have the processor.
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t output_bytes = 0;
   std::uint32_t niceness = 10;
 };
+
+// Of the longest attempt.
+JobLimits LongestJob(const LoadLimit& limit);
 
 struct JobOutcome {
   enum class End : std::uint8_t {

@@ -48,7 +48,7 @@ struct ModuleLoaderOptions {
                    .memory_bytes = std::uint64_t{128} << 20,
                    .output_bytes = std::uint64_t{64} << 20,
                    .niceness = 10};
-  JobLimits costly{.niceness = 19};
+  JobLimits costly = LongestJob({});
   // Larger images begin in the next lane.
   std::uint64_t small_image_bytes_max = std::uint64_t{16} << 10;
   std::uint64_t quick_image_bytes_max = std::uint64_t{256} << 10;

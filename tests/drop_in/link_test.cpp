@@ -199,7 +199,7 @@ TEST_F(LinkTest, FilesAreInputsToo) {
   EXPECT_EQ(cuLinkAddFile(link_, CU_JIT_INPUT_PTX, (folder / "none").c_str(), 0, nullptr, nullptr),
             CUDA_ERROR_FILE_NOT_FOUND);
   EXPECT_EQ(cuLinkAddFile(link_, CU_JIT_INPUT_PTX, "/dev/zero", 0, nullptr, nullptr),
-            CUDA_ERROR_OUT_OF_MEMORY);
+            CUDA_ERROR_INVALID_PTX);
   EXPECT_THAT(log_, HasSubstr("'/dev/zero' has more than 268435456 bytes"));
   ASSERT_EQ(
       cuLinkAddFile(link_, CU_JIT_INPUT_PTX, (folder / "callee.ptx").c_str(), 0, nullptr, nullptr),

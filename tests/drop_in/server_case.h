@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <cuda.h>
@@ -43,7 +45,10 @@ inline constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
 // (own_process_main.cpp), so each begins with a driver that nobody has called.
 class DropInServerCase : public ::testing::Test {
  protected:
-  DropInServerCase() { ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1); }
+  explicit DropInServerCase(std::vector<std::string> server_arguments = {})
+      : server_(std::move(server_arguments)) {
+    ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1);
+  }
 
   // The primary context, current.
   void UsePrimary() {

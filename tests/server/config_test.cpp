@@ -234,6 +234,25 @@ TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
   EXPECT_EQ(of_file.kernel_limits[2], 2000ms);
 }
 
+TEST(Config, TheLoadLimitIsATimeASizeOrBothAndReachesTheWorker) {
+  EXPECT_EQ(Accepted({}).load_limit.time, 10'000ms);
+  EXPECT_EQ(Accepted({}).load_limit.memory_bytes, std::uint64_t{512} << 20);
+  EXPECT_EQ(Accepted({"--load-limit", "90s"}).load_limit.time, 90'000ms);
+  EXPECT_EQ(Accepted({"--load-limit", "90s"}).load_limit.memory_bytes, std::uint64_t{512} << 20);
+  const Config both = Accepted({"--load-limit", "2GiB,1.5s"});
+  EXPECT_EQ(both.load_limit.time, 1500ms);
+  EXPECT_EQ(both.load_limit.memory_bytes, std::uint64_t{2} << 30);
+  const std::vector<std::string> passed =
+      WorkerArguments(both, {.channel_fd = 3, .device = "cpu:0", .generation = 2});
+  std::vector<const char*> options;
+  for (const std::string& each : passed) options.push_back(each.c_str());
+  EXPECT_EQ(Accepted(options).load_limit.time, 1500ms);
+  EXPECT_EQ(Accepted(options).load_limit.memory_bytes, std::uint64_t{2} << 30);
+  for (const char* bad : {"", "10", "none", "500ms", "2h", "64MiB", "65GiB", "10s,", "10s;1GiB"}) {
+    EXPECT_THAT(RefusalOf({"--load-limit", bad}), HasSubstr("option load-limit refused")) << bad;
+  }
+}
+
 TEST(Config, KernelLimitsAreBuiltInForAllButTheHighClassUntilTheyAreGiven) {
   using Given = decltype(Config::kernel_limits_given);
   EXPECT_EQ(Accepted({}).kernel_limits, kKernelLimitsBuiltIn);

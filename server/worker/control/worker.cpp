@@ -33,6 +33,7 @@ Status Worker::Impl::StartLoader() {
   if (options_.loader_command.empty()) return {};
   Result<std::unique_ptr<loader::ModuleLoader>> loader = loader::ModuleLoader::Create(
       {.command = options_.loader_command,
+       .costly = loader::LongestJob(options_.load_limit),
        .warn = [](const std::string& what) { spdlog::warn("{}", what); }});
   if (!loader.ok()) return loader.status();
   loader_ = *std::move(loader);

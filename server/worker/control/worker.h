@@ -21,6 +21,7 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/device/step_store.h"
+#include "server/loader/load_limit.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/device_thread/kernel_watch.h"
 #include "server/worker/device_thread/session_limits.h"
@@ -48,6 +49,7 @@ struct WorkerOptions {
   // How a process that reads modules is started (server/loader): a program and its arguments.
   // Empty: modules are read in this process.
   std::vector<std::string> loader_command;
+  loader::LoadLimit load_limit;
   // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
   std::string cost_file;
   // Where the device's totals are, see DeviceTotals; empty: nobody reads them.
