@@ -42,6 +42,15 @@ function(gpushared_seldom target name)
   gpushared_use_precompiled(${target} ${name})
 endfunction()
 
+# gpushared_optimised_first(<target> libraries ...): links these libraries whole, before the program's own files. Of an
+# inline function that several files have, the linker keeps the first copy that it meets. Otherwise that would be one of a
+# file that is not optimised, and optimised code would call it: reading a module took twice as long.
+function(gpushared_optimised_first target)
+  list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE files)
+  list(JOIN files "," files)
+  target_link_options(${target} BEFORE PRIVATE "LINKER:--whole-archive,${files},--no-whole-archive")
+endfunction()
+
 # gpushared_use_precompiled(<target> <name>): the target's files begin with those headers. A program is then compiled as
 # a library's code is, unless the headers are those of PROGRAMS.
 function(gpushared_use_precompiled target name)

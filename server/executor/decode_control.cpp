@@ -33,7 +33,7 @@ constexpr std::array<Builtin, 5> kBuiltins = {{
 FunctionDecoder::FunctionDecoder(ProgramPlan& plan, std::uint32_t index)
     : plan_(plan),
       function_(plan.functions[index]),
-      flow_(function_.flow),
+      flow_(*function_.flow),
       index_(index),
       code_(*plan.code),
       frame_(flow_) {}
@@ -124,7 +124,7 @@ void FunctionDecoder::ResolveBranches() {
 }
 
 bool FunctionDecoder::DecodeControl() {
-  const std::string& opcode = instruction_->opcode;
+  const std::string_view opcode = instruction_->opcode;
   if (opcode == "bra") {
     DecodeBranch();
   } else if (opcode == "brx") {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 #include <unordered_map>
 
 #include "server/executor/decoder.h"
@@ -57,13 +58,13 @@ bool IsRounding(std::string_view modifier) {
 // The spelling as the op table knows it.
 std::string FunctionDecoder::Key() const {
   const auto& modifiers = instruction_->modifiers;
-  std::string opcode = instruction_->opcode;
-  const std::string type = modifiers.empty() ? "" : modifiers.back();
+  std::string_view opcode = instruction_->opcode;
+  const std::string_view type = modifiers.empty() ? "" : std::string_view(modifiers.back());
   const bool arithmetic =
       opcode == "add" || opcode == "sub" || opcode == "mul" || opcode == "fma" || opcode == "mad";
   const bool rounds = arithmetic && IsFloat(type);
   if (opcode == "mad" && rounds) opcode = "fma";
-  std::string key = opcode;
+  std::string key(opcode);
   if (rounds && std::none_of(modifiers.begin(), modifiers.end(),
                              [](const std::string& m) { return IsRounding(m); })) {
     key += ".rn";
@@ -80,7 +81,7 @@ std::string FunctionDecoder::Key() const {
 }
 
 bool FunctionDecoder::DecodeSimple() {
-  const std::string& opcode = instruction_->opcode;
+  const std::string_view opcode = instruction_->opcode;
   const auto form = std::find_if(kInstructionForms.begin(), kInstructionForms.end(),
                                  [&](const InstructionForm& f) { return f.opcode == opcode; });
   if (form == kInstructionForms.end() || instruction_->modifiers.empty()) return false;
@@ -130,7 +131,7 @@ bool FunctionDecoder::DecodeSimple() {
 }
 
 bool FunctionDecoder::DecodeMove() {
-  if (instruction_->opcode != "mov" || instruction_->operands.size() != 2 ||
+  if (std::string_view(instruction_->opcode) != "mov" || instruction_->operands.size() != 2 ||
       instruction_->modifiers.empty()) {
     return false;
   }
@@ -204,7 +205,7 @@ bool FunctionDecoder::DecodeVectorMove() {
 
 // and, or, xor and not of predicates.
 bool FunctionDecoder::DecodePredicateLogic() {
-  const std::string& opcode = instruction_->opcode;
+  const std::string_view opcode = instruction_->opcode;
   const auto& operands = instruction_->operands;
   const bool inverts = opcode == "not";
   if (!inverts && opcode != "and" && opcode != "or" && opcode != "xor") return false;
@@ -212,7 +213,7 @@ bool FunctionDecoder::DecodePredicateLogic() {
   const std::uint32_t a = PredicateSource(operands[1]);
   const std::uint32_t b = inverts ? kAlwaysTrue : PredicateSource(operands[2]);
   const std::uint32_t destination = PredicateDestination(operands[0]);
-  MicroOp& op = Emit(opcode + ".pred", true);
+  MicroOp& op = Emit(std::string(opcode) + ".pred", true);
   op.a = a, op.b = b;
   op.destination = destination;
   return true;
@@ -220,8 +221,9 @@ bool FunctionDecoder::DecodePredicateLogic() {
 
 // cvta and isspacep: shared and local memory have windows, all else is itself.
 bool FunctionDecoder::DecodeConvertAddress() {
-  const bool tests = instruction_->opcode == "isspacep";
-  if (!tests && instruction_->opcode != "cvta") return false;
+  const std::string_view opcode = instruction_->opcode;
+  const bool tests = opcode == "isspacep";
+  if (!tests && opcode != "cvta") return false;
   if (instruction_->operands.size() != 2) return false;
   const bool to_space = instruction_->Has("to");
   std::string space;
@@ -287,7 +289,8 @@ void FunctionDecoder::CompareInto(const std::string& key, const OperandType& typ
 
 // setp.CmpOp[.BoolOp][.ftz].type p[|q], a, b[, [!]c]
 bool FunctionDecoder::DecodeCompare() {
-  if (instruction_->opcode != "setp" || instruction_->operands.size() < 3) return false;
+  if (std::string_view(instruction_->opcode) != "setp" || instruction_->operands.size() < 3)
+    return false;
   const auto& modifiers = instruction_->modifiers;
   if (modifiers.size() < 2) return false;
   const OperandType type = TypeOf(modifiers.back());
@@ -343,7 +346,7 @@ bool FunctionDecoder::DecodeCompare() {
 // set.CmpOp[.BoolOp][.ftz].dtype.stype d, a, b[, [!]c]: a comparison that ends in a number.
 bool FunctionDecoder::DecodeSet() {
   const auto& modifiers = instruction_->modifiers;
-  if (instruction_->opcode != "set" || modifiers.size() < 3) return false;
+  if (std::string_view(instruction_->opcode) != "set" || modifiers.size() < 3) return false;
   if (instruction_->operands.size() < 3) return false;
   const OperandType source = TypeOf(modifiers.back());
   const OperandType result = TypeOf(modifiers[modifiers.size() - 2]);
@@ -386,7 +389,7 @@ bool FunctionDecoder::DecodeSet() {
 
 // selp, slct and testp.
 bool FunctionDecoder::DecodeSelect() {
-  const std::string& opcode = instruction_->opcode;
+  const std::string_view opcode = instruction_->opcode;
   const auto& operands = instruction_->operands;
   if (instruction_->modifiers.empty()) return false;
   const OperandType last = TypeOf(instruction_->modifiers.back());
@@ -423,7 +426,7 @@ bool FunctionDecoder::DecodeSelect() {
 
 // shfl, vote, match, redux, activemask, elect
 bool FunctionDecoder::DecodeWarpWide() {
-  const std::string& opcode = instruction_->opcode;
+  const std::string_view opcode = instruction_->opcode;
   const auto& operands = instruction_->operands;
   const OperandType word = TypeOf("b32");
   const bool shuffles = opcode == "shfl", votes = opcode == "vote", elects = opcode == "elect";
@@ -463,7 +466,7 @@ bool FunctionDecoder::DecodeWarpWide() {
   const Operand& result = pair ? to.elements[0] : to;
   const std::uint32_t destination =
       to_predicate ? PredicateDestination(result) : Destination(result, word);
-  std::string key = opcode;
+  std::string key(opcode);
   for (const std::string& modifier : instruction_->modifiers) {
     const bool type_of_form = IsType(modifier) || modifier == "pred";
     if (modifier != "sync" && (!type_of_form || matches || reduces)) key += "." + modifier;
@@ -480,7 +483,8 @@ bool FunctionDecoder::DecodeWarpWide() {
 
 // bar, barrier and bar.warp
 bool FunctionDecoder::DecodeBarrier() {
-  if (instruction_->opcode != "bar" && instruction_->opcode != "barrier") return false;
+  const std::string_view opcode = instruction_->opcode;
+  if (opcode != "bar" && opcode != "barrier") return false;
   const auto& operands = instruction_->operands;
   const OperandType word = TypeOf("b32");
   if (operands.empty() || instruction_->Has("cluster")) return false;
@@ -525,19 +529,27 @@ bool FunctionDecoder::WritesPredicate(const Instruction& instruction, const std:
 // for an instruction that has them in it.
 std::optional<ptx::Instruction> FunctionDecoder::InUsualOrder(const Instruction& instruction) {
   constexpr std::array<std::string_view, 6> kLast = {"ftz", "NaN", "xorsign", "abs", "relu", "sat"};
-  const auto rank = [&](const std::string& modifier) {
+  const auto rank = [&](std::string_view modifier) {
     return std::ranges::find(kLast, modifier) - kLast.begin();
   };
-  const auto is_last = [&](const std::string& m) { return rank(m) != std::ssize(kLast); };
-  std::vector<std::string> last;
-  std::ranges::copy_if(instruction.modifiers, std::back_inserter(last), is_last);
-  if (last.empty()) return std::nullopt;
+  const auto is_last = [&](std::string_view m) { return rank(m) != std::ssize(kLast); };
+  const std::vector<std::string>& modifiers = instruction.modifiers;
+  const auto first = std::ranges::find_if(modifiers, is_last);
+  if (first == modifiers.end()) return std::nullopt;
+  // Most are: in a row, in order of rank, before the first type.
+  const auto end = std::find_if_not(first, modifiers.end(), is_last);
+  if (std::is_sorted(first, end, [&](auto& a, auto& b) { return rank(a) < rank(b); }) &&
+      std::none_of(modifiers.begin(), first, IsType) && (end == modifiers.end() || IsType(*end)) &&
+      std::none_of(end, modifiers.end(), is_last)) {
+    return std::nullopt;
+  }
   Instruction reordered = instruction;
+  std::vector<std::string> last;
+  std::ranges::copy_if(modifiers, std::back_inserter(last), is_last);
   std::ranges::stable_sort(last, {}, rank);
   std::erase_if(reordered.modifiers, is_last);
   const auto type = std::ranges::find_if(reordered.modifiers, IsType);
   reordered.modifiers.insert(type, last.begin(), last.end());
-  if (reordered.modifiers == instruction.modifiers) return std::nullopt;
   return reordered;
 }
 

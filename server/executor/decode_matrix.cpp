@@ -2,6 +2,7 @@
 // Matrix units and the copies that feed them: mma, wmma, ldmatrix, stmatrix, movmatrix and
 // cp.async. Each reads its modifiers one after the other and refuses any it does not expect.
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "server/executor/decoder.h"
@@ -258,7 +259,7 @@ bool FunctionDecoder::DecodeAsyncCopy() {
 }
 
 bool FunctionDecoder::DecodeMatrix() {
-  const std::string& opcode = instruction_->opcode;
+  const std::string_view opcode = instruction_->opcode;
   if (opcode == "mma") return DecodeMma();
   if (opcode == "wmma") return DecodeWmma();
   if (opcode == "ldmatrix" || opcode == "stmatrix") return DecodeMatrixMove(opcode == "ldmatrix");

@@ -2,6 +2,7 @@
 // Loads, stores, atomics, and what orders them.
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "server/executor/decoder.h"
 
@@ -44,7 +45,7 @@ std::string ElementType(const std::string& type, bool keep_sign) {
 }  // namespace
 
 bool FunctionDecoder::DecodeMemory() {
-  const std::string& opcode = instruction_->opcode;
+  const std::string_view opcode = instruction_->opcode;
   if (opcode == "ld" || opcode == "ldu" || opcode == "st") {
     if (instruction_->operands.size() != 2 || instruction_->modifiers.empty()) return false;
     DecodeLoadStore(opcode != "st");
@@ -82,7 +83,7 @@ bool FunctionDecoder::DecodeMemory() {
 std::string FunctionDecoder::AddressRow(const Operand& address, const std::string& space,
                                         std::uint32_t* row, std::int64_t* immediate) {
   *immediate = address.offset;
-  const std::uint32_t reg = flow_.FindRegister(address.text);
+  const std::uint32_t reg = flow_.FindRegister(address);
   if (reg != ptx::kNoRegister) {
     const std::uint32_t width = frame_.RegisterWidth(reg);
     if (width == 0 || width > 8) Missing("address in register '" + address.text + "'");

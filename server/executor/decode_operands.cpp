@@ -167,7 +167,7 @@ std::uint32_t FunctionDecoder::ConstantOf(const Operand& operand, const OperandT
 }
 
 std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandType& type) {
-  const std::uint32_t reg = flow_.FindRegister(operand.text);
+  const std::uint32_t reg = flow_.FindRegister(operand);
   if (reg != ptx::kNoRegister) {
     // Of a register of 128 bits, a store may want less: what it takes is of the lower half.
     const std::uint32_t width = std::min(frame_.RegisterWidth(reg), 8u);
@@ -254,7 +254,7 @@ std::uint32_t FunctionDecoder::SymbolSource(const Operand& operand, const Symbol
 
 std::uint32_t FunctionDecoder::Destination(const Operand& operand, const OperandType& type) {
   if (operand.text == "_") return frame_.ScratchRow(type.width);
-  const std::uint32_t reg = flow_.FindRegister(operand.text);
+  const std::uint32_t reg = flow_.FindRegister(operand);
   if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) == 0 || operand.offset != 0) {
     Missing("unknown register '" + operand.text + "'");
     return frame_.ScratchRow(type.width);
@@ -290,7 +290,7 @@ std::uint32_t FunctionDecoder::PredicateSource(const Operand& operand) {
   if (operand.kind == Operand::Kind::kInteger) {
     negated = operand.integer == 0;
   } else {
-    const std::uint32_t reg = flow_.FindRegister(operand.text);
+    const std::uint32_t reg = flow_.FindRegister(operand);
     if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) != 0 || operand.offset != 0) {
       Missing("unknown predicate '" + operand.text + "'");
       return kAlwaysTrue;
@@ -307,7 +307,7 @@ std::uint32_t FunctionDecoder::PredicateSource(const Operand& operand) {
 
 std::uint32_t FunctionDecoder::PredicateDestination(const Operand& operand) {
   if (operand.text == "_") return frame_.ScratchPredicate();
-  const std::uint32_t reg = flow_.FindRegister(operand.text);
+  const std::uint32_t reg = flow_.FindRegister(operand);
   if (reg == ptx::kNoRegister || frame_.RegisterWidth(reg) != 0) {
     Missing("unknown predicate '" + operand.text + "'");
     return frame_.ScratchPredicate();

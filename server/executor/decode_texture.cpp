@@ -136,7 +136,7 @@ MicroOp& FunctionDecoder::EmitTexture(const std::string& key, const TexturePlace
 }
 
 bool FunctionDecoder::DecodeTexture() {
-  const std::string& opcode = instruction_->opcode;
+  const std::string_view opcode = instruction_->opcode;
   if (opcode == "tex") return DecodeSample();
   if (opcode == "tld4") return DecodeGather();
   return (opcode == "suld" || opcode == "sust") && DecodeSurface(opcode == "suld");

@@ -57,14 +57,19 @@ class Placer {
   std::uint64_t bytes_ = 0;
 };
 
-void CollectNames(const ptx::Operand& operand, std::unordered_set<std::string>* names) {
-  if (!operand.text.empty()) names->insert(operand.text);
-  for (const ptx::Operand& element : operand.elements) CollectNames(element, names);
+using SharedVariables = decltype(ModuleIndex::shared);
+
+// Which of the variables the operand names.
+void CollectUsed(const ptx::Operand& operand, const SharedVariables& variables,
+                 std::unordered_set<std::string_view>* used) {
+  const auto found = operand.text.empty() ? variables.end() : variables.find(operand.text);
+  if (found != variables.end()) used->insert(found->first);
+  for (const ptx::Operand& element : operand.elements) CollectUsed(element, variables, used);
 }
 
 // The name that a call instruction calls; empty when it is a register or missing.
 std::string CalleeOf(const ptx::Instruction& instruction) {
-  if (instruction.opcode != "call") return "";
+  if (std::string_view(instruction.opcode) != "call") return "";
   for (const ptx::Operand& operand : instruction.operands) {
     if (operand.kind != ptx::Operand::Kind::kList) return operand.text;
   }
@@ -127,19 +132,21 @@ class ProgramBuilder {
     for (std::size_t i = 0; i < plan_.functions.size(); ++i) {
       const ptx::Function& function = *plan_.functions[i].function;
       if (Status counted = Count(kernel, function); !counted.ok()) return counted;
-      auto flow = ptx::AnalyseControlFlow(function);
+      if (i == 0) own_flow_ = ptx::AnalyseControlFlow(function);
+      const Result<ptx::ControlFlow>& flow = i == 0 ? *own_flow_ : reaches_.FlowOf(function);
       if (!flow.ok()) return flow.status();
-      plan_.functions[i].flow = std::move(flow).value();
+      plan_.functions[i].flow = &*flow;
       std::vector<std::uint32_t> calls;
-      for (const ptx::Instruction& instruction : plan_.functions[i].flow.instructions) {
-        const std::string& opcode = instruction.opcode;
+      for (const ptx::Instruction& instruction : flow->instructions) {
+        const std::string_view opcode = instruction.opcode;
         plan_.functions[i].has_stack |=
             opcode == "alloca" || opcode == "stacksave" || opcode == "stackrestore";
         const std::string name = CalleeOf(instruction);
+        if (name.empty()) continue;
         const auto callee = plan_.module->functions.find(name);
         if (callee != plan_.module->functions.end()) {
           calls.push_back(IndexOfFunction(*callee->second));
-        } else if (plan_.functions[i].flow.FindRegister(name) != ptx::kNoRegister) {
+        } else if (flow->FindRegister(name) != ptx::kNoRegister) {
           plan_.functions[i].calls_any = true;
           AddCallable();
         }
@@ -184,10 +191,14 @@ class ProgramBuilder {
 
   // Static shared variables first, then dynamic arrays, which all begin at one place.
   void PlaceShared() {
-    std::unordered_set<std::string> used;
+    const SharedVariables& shared = plan_.module->shared;
+    std::unordered_set<std::string_view> used;
     for (const FunctionPlan& function : plan_.functions) {
-      for (const ptx::Instruction& instruction : function.flow.instructions) {
-        for (const ptx::Operand& operand : instruction.operands) CollectNames(operand, &used);
+      if (shared.empty()) break;
+      for (const ptx::Instruction& instruction : function.flow->instructions) {
+        for (const ptx::Operand& operand : instruction.operands) {
+          CollectUsed(operand, shared, &used);
+        }
       }
     }
     Placer placer(kSharedBytesMax);
@@ -210,15 +221,14 @@ class ProgramBuilder {
       (*table)[variable.name] = {Symbol::Kind::kShared, *offset, variable.Bytes()};
     };
     std::vector<const ptx::Variable*> of_module;
-    for (const std::string& name : used) {
-      const auto found = plan_.module->shared.find(name);
-      if (found == plan_.module->shared.end()) continue;
-      of_module.insert(of_module.end(), found->second.begin(), found->second.end());
+    for (const std::string_view name : used) {
+      const std::vector<const ptx::Variable*>& named = shared.at(name);
+      of_module.insert(of_module.end(), named.begin(), named.end());
     }
     std::ranges::sort(of_module);  // In source order.
     for (const ptx::Variable* variable : of_module) place(*variable, &plan_.symbols);
     for (FunctionPlan& function : plan_.functions) {
-      for (const ptx::Variable& variable : function.flow.variables) {
+      for (const ptx::Variable& variable : function.flow->variables) {
         place(variable, &function.symbols);
       }
     }
@@ -248,7 +258,7 @@ class ProgramBuilder {
       place(variable, entry ? &parameters : &area,
             entry ? Symbol::Kind::kParameter : Symbol::Kind::kArea);
     }
-    for (const ptx::Variable& variable : function->flow.variables) {
+    for (const ptx::Variable& variable : function->flow->variables) {
       if (variable.space == ptx::StateSpace::kLocal) place(variable, &local, Symbol::Kind::kLocal);
       if (variable.space == ptx::StateSpace::kParameter)
         place(variable, &area, Symbol::Kind::kArea);
@@ -282,7 +292,7 @@ class ProgramBuilder {
   void FindReach() {
     std::vector<ptx::ReachFinder::AnalysedFunction> functions;
     for (const FunctionPlan& plan : plan_.functions) {
-      functions.push_back({.function = plan.function, .flow = &plan.flow});
+      functions.push_back({.function = plan.function, .flow = plan.flow});
     }
     SetReach(info_, reaches_.Find(functions));
   }
@@ -372,6 +382,7 @@ class ProgramBuilder {
   std::unique_ptr<Code> code_;
   KernelInfo info_;
   std::uint32_t registers_most_ = kRegistersPerThreadMax;
+  std::optional<Result<ptx::ControlFlow>> own_flow_;  // The kernel's, which none other needs.
 };
 
 }  // namespace

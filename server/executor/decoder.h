@@ -56,7 +56,7 @@ class MissingList {
 // One function that a program contains, with its place in Code::functions.
 struct FunctionPlan {
   const ptx::Function* function = nullptr;
-  ptx::ControlFlow flow;
+  const ptx::ControlFlow* flow = nullptr;
   SymbolTable symbols;  // Its own variables and parameters.
   std::uint64_t local_bytes = 0;
   std::uint32_t area_bytes = 0;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast PTX is read and written again: that of the corpus, or of the files that are named (PTX,
-// fatbins, what nvcc makes of a source file). CPU time of one thread, medians of rounds in which
+// How fast PTX is read and written again, and made ready for a device as the loader's children do
+// it: that of the corpus, or of the files that are named (PTX, fatbins, what nvcc makes of a source
+// file). CPU time of one thread, medians of rounds in which
 // all take turns; beside it a program that only counts the lines.
 #include <time.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "server/ctl/module_file.h"
+#include "server/device/prepare.h"
 #include "server/ptx/analysis/control_flow.h"
 #include "server/ptx/text/parser.h"
 #include "server/ptx/text/printer.h"
@@ -40,6 +44,18 @@ void Parse(const std::string& text) {
   const Result<ptx::Module> module = ptx::Parse(text);
   kept = module->items.size();
 }
+
+void Prepare(const std::string& text, device::ModuleRecipe recipe) {
+  recipe.range_bytes = std::uint64_t{4} << 30;
+  std::uint64_t bytes = 0;
+  device::FlatWriter to([&](std::span<const std::byte> piece) { bytes += piece.size(); });
+  if (device::PrepareModule(recipe, std::as_bytes(std::span(text)), to).ok()) to.Flush();
+  kept = bytes;
+}
+
+constexpr device::ModuleRecipe kForGpu = {
+    .form = device::ModuleRecipe::Form::kForDriver,
+    .passes = {.isolation = device::Isolation::kContain, .claims = true}};
 
 // All PTX of the files. Throws what is to be said when there is none, or a file cannot be read.
 std::vector<std::string> Read(const std::vector<std::string>& files) {
@@ -83,12 +99,14 @@ void Measure(const std::vector<std::string>& texts, Report& report) {
       if (function != nullptr && function->body) kept = ptx::AnalyseControlFlow(*function).ok();
     }
   };
-  std::vector<double> parse, print, flow, lines;
+  std::vector<double> parse, print, flow, lines, decode, passes;
   for (int round = 0; round < kRounds; ++round) {
     parse.push_back(Round(texts, Parse));
     print.push_back(Round(modules, [](const ptx::Module& m) { kept = ptx::Print(m).size(); }));
     flow.push_back(Round(modules, analyse));
     lines.push_back(Round(texts, CountLines));
+    decode.push_back(Round(texts, [](const std::string& text) { Prepare(text, {}); }));
+    passes.push_back(Round(texts, [](const std::string& text) { Prepare(text, kForGpu); }));
   }
   constexpr double kMega = 1e6;
   report.AddValue("text", bytes / kMega, "MB");
@@ -96,6 +114,8 @@ void Measure(const std::vector<std::string>& texts, Report& report) {
   report.AddValue("parse", bytes / Median(parse) / kMega, "MB/s");
   report.AddValue("print", bytes / Median(print) / kMega, "MB/s");
   report.AddValue("control flow", bytes / Median(flow) / kMega, "MB/s");
+  report.AddValue("all, for the cpu device", bytes / Median(decode) / kMega, "MB/s");
+  report.AddValue("all, contained, for a GPU", bytes / Median(passes) / kMega, "MB/s");
   report.AddValue("count lines", bytes / Median(lines) / kMega, "MB/s");
 }
 

@@ -19,11 +19,15 @@ Status Invalid(const SourcePosition& position, const std::string& what) {
 }
 
 bool IsLeave(const Instruction& instruction) {
-  return instruction.opcode == "ret" || instruction.opcode == "exit";
+  const std::string_view opcode = instruction.opcode;
+  return opcode == "ret" || opcode == "exit";
 }
-bool IsIndexedBranch(const Instruction& instruction) { return instruction.opcode == "brx"; }
+bool IsIndexedBranch(const Instruction& instruction) {
+  return std::string_view(instruction.opcode) == "brx";
+}
 bool EndsBlock(const Instruction& instruction) {
-  return instruction.opcode == "bra" || IsIndexedBranch(instruction) || IsLeave(instruction);
+  return std::string_view(instruction.opcode) == "bra" || IsIndexedBranch(instruction) ||
+         IsLeave(instruction);
 }
 
 // One { } of the body and what is declared in it.
@@ -153,26 +157,30 @@ class Analysis {
   }
 
   void Resolve(Operand& operand, std::uint32_t scope) {
-    if (operand.kind == Operand::Kind::kName || operand.kind == Operand::Kind::kAddress)
-      ResolveName(operand.text, scope);
+    if (operand.kind == Operand::Kind::kName || operand.kind == Operand::Kind::kAddress) {
+      const std::uint32_t found = ResolveName(operand.text, scope);
+      operand.register_number = found == kNoRegister ? 0 : found + 1;
+    }
     for (Operand& element : operand.elements) Resolve(element, scope);
   }
 
-  // Makes the name unique and notes the register it may be.
-  void ResolveName(std::string& text, std::uint32_t scope) {
-    const std::string sign = text.starts_with('-') ? "-" : "";
-    const std::size_t dot = text.rfind('.');
-    std::string name = text.substr(0, dot).substr(sign.size());
-    const std::string component = dot == std::string::npos ? "" : text.substr(dot);
+  // Makes the name unique and notes the register it may be, which is returned.
+  std::uint32_t ResolveName(std::string& text, std::uint32_t scope) {
+    const std::size_t sign = text.starts_with('-') ? 1 : 0;
+    const std::size_t dot = std::min(text.rfind('.'), text.size());
+    std::string name = text.substr(sign, dot - sign);
     Found found;
-    if (!Find(name, scope, found)) return;
-    name += Suffix(found.scope);
-    text = sign + name + component;
-    if (found.variable == kLabel) return;
+    if (!Find(name, scope, found)) return kNoRegister;
+    if (found.scope != kRootScope) {
+      name += Suffix(found.scope);
+      text = text.substr(0, sign) + name + text.substr(dot);
+    }
+    if (found.variable == kLabel) return kNoRegister;
     const Variable& variable = flow_.variables[found.variable];
-    if (variable.space != StateSpace::kRegister) return;
+    if (variable.space != StateSpace::kRegister) return kNoRegister;
     const auto index = static_cast<std::uint32_t>(flow_.registers.size());
-    if (flow_.register_index.emplace(name, index).second) {
+    const auto [entry, is_new] = flow_.register_index.emplace(name, index);
+    if (is_new) {
       flow_.registers.push_back({.name = name,
                                  .type = variable.type,
                                  .live_begin = 1,
@@ -180,6 +188,7 @@ class Analysis {
                                  .variable = found.variable,
                                  .is_read_unwritten = false});
     }
+    return entry->second;
   }
 
   // Looks up every label of every .branchtargets once, however often it is used.
@@ -341,10 +350,10 @@ bool WritesFirstOperand(const Instruction& instruction) {
       "setmaxnreg", "stmatrix", "sust",     "wgmma",         "stackrestore"};
   if (instruction.operands.empty() || instruction.operands[0].kind == Operand::Kind::kAddress)
     return false;
-  if (instruction.opcode == "call") return instruction.operands[0].kind == Operand::Kind::kList;
-  if (instruction.opcode == "bar" || instruction.opcode == "barrier") return instruction.Has("red");
-  return std::find(kWriteNothing.begin(), kWriteNothing.end(), instruction.opcode) ==
-         kWriteNothing.end();
+  const std::string_view opcode = instruction.opcode;
+  if (opcode == "call") return instruction.operands[0].kind == Operand::Kind::kList;
+  if (opcode == "bar" || opcode == "barrier") return instruction.Has("red");
+  return std::find(kWriteNothing.begin(), kWriteNothing.end(), opcode) == kWriteNothing.end();
 }
 
 std::vector<std::string> DirectiveTargets(std::string_view text) {

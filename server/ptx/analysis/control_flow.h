@@ -82,6 +82,10 @@ struct ControlFlow {
   // Index of the register this operand text names ("%r1", "-%r1.b2" in a video instruction);
   // kNoRegister for special registers, symbols and literals.
   std::uint32_t FindRegister(std::string_view text) const;
+  // The same of an operand of this flow, as it was found.
+  std::uint32_t FindRegister(const Operand& operand) const {
+    return operand.register_number != 0 ? operand.register_number - 1 : FindRegister(operand.text);
+  }
 };
 
 // Instructions that one function may have; beyond that kLimitExceeded.

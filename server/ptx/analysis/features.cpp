@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/ptx/text/editor.h"
@@ -41,7 +42,7 @@ class FeatureScan {
   }
 
   void Scan(const Instruction& instruction) {
-    const std::string& opcode = instruction.opcode;
+    const std::string_view opcode = instruction.opcode;
     if (std::find(kTextureInstructions.begin(), kTextureInstructions.end(), opcode) !=
         kTextureInstructions.end()) {
       Note(Feature::kTextures, instruction.position);

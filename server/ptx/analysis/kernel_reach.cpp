@@ -155,7 +155,7 @@ class Tracer {
     if (operand.kind != Operand::Kind::kName) return number_;
     switch (KindOf(operand.text)) {
       case NameKind::kRegister:
-        return RegisterNode(flow().FindRegister(operand.text));
+        return RegisterNode(flow().FindRegister(operand));
       case NameKind::kNumber:
         return number_;
       case NameKind::kVariable:
@@ -180,7 +180,7 @@ class Tracer {
   void CollectValues(const Operand& operand, std::uint32_t line, std::vector<Node>* nodes) {
     for (const Operand& element : operand.elements) CollectValues(element, line, nodes);
     if (operand.kind != Operand::Kind::kName) return;
-    const std::uint32_t r = flow().FindRegister(operand.text);
+    const std::uint32_t r = flow().FindRegister(operand);
     if (r != kNoRegister && RegisterBytes(r) == 0) return;
     nodes->push_back(ValueOf(operand, line));
   }
@@ -204,7 +204,7 @@ class Tracer {
     for (std::size_t i = 0; i < operand.elements.size(); ++i) {
       CollectWritten(operand.elements[i], i, written);
     }
-    const std::uint32_t r = flow().FindRegister(operand.text);
+    const std::uint32_t r = flow().FindRegister(operand);
     if (r == kNoRegister || RegisterBytes(r) == 0) return;
     written->push_back({.node = RegisterNode(r), .bytes = RegisterBytes(r), .element = element});
   }
@@ -254,7 +254,7 @@ class Tracer {
   Node ValueOfAddress(const Operand& address, std::uint32_t line) {
     Operand base;
     base.text = address.text;
-    const std::uint32_t r = flow().FindRegister(address.text);
+    const std::uint32_t r = flow().FindRegister(address);
     if (r != kNoRegister && RegisterBytes(r) < kWordBytes) return number_;
     const bool is_literal =
         address.text.empty() || (address.text.front() >= '0' && address.text.front() <= '9');
@@ -262,7 +262,7 @@ class Tracer {
   }
 
   void BuildValues(const Instruction& instruction, const std::vector<MemoryAccess>& accesses) {
-    const std::string& opcode = instruction.opcode;
+    const std::string_view opcode = instruction.opcode;
     const std::uint32_t line = instruction.position.line;
     if (opcode == "call") return BuildCall(instruction);
     if (opcode == "st") return BuildStore(instruction, accesses);
@@ -300,7 +300,7 @@ class Tracer {
 
   // 64 bits into a register.
   void BuildWide(const Instruction& instruction, Node to) {
-    const std::string& opcode = instruction.opcode;
+    const std::string_view opcode = instruction.opcode;
     const std::uint32_t line = instruction.position.line;
     const auto& operands = instruction.operands;
     const auto give_up = [&](AddressValue::Foreign how) {

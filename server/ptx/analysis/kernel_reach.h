@@ -55,9 +55,10 @@ class ReachFinder {
   // The same for who has not analysed them. The kernel has a body.
   KernelReach Find(const Function& kernel);
 
- private:
-  // Once each, whichever kernels reach it.
+  // Of a function that kernels call: analysed once, whichever of them reach it. Stays.
   const Result<ControlFlow>& FlowOf(const Function& function);
+
+ private:
   KernelReach Unknown(std::string why);
 
   const Module& module_;

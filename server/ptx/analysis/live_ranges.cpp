@@ -36,7 +36,7 @@ class LiveRanges {
   void Note(std::uint32_t i) {
     const Instruction& instruction = flow_.instructions[i];
     const bool writes = WritesFirstOperand(instruction);
-    if (instruction.guard) Read(instruction.guard->predicate, i);
+    if (instruction.guard) Read(flow_.FindRegister(instruction.guard->predicate), i);
     // Reads come first: "add %r1, %r1, 1" needs the old value.
     for (std::size_t o = writes ? 1 : 0; o < instruction.operands.size(); ++o)
       ReadAll(instruction.operands[o], i);
@@ -44,12 +44,12 @@ class LiveRanges {
   }
 
   void ReadAll(const Operand& operand, std::uint32_t i) {
-    Read(operand.text, i);
+    if (!operand.text.empty()) Read(flow_.FindRegister(operand), i);
     for (const Operand& element : operand.elements) ReadAll(element, i);
   }
 
   void WriteAll(const Operand& operand, std::uint32_t i, bool is_partial) {
-    if (operand.elements.empty()) Write(operand.text, i, is_partial);
+    if (operand.elements.empty()) Write(operand, i, is_partial);
     for (const Operand& element : operand.elements) WriteAll(element, i, is_partial);
   }
 
@@ -73,15 +73,14 @@ class LiveRanges {
     return list.back();
   }
 
-  void Read(const std::string& text, std::uint32_t i) {
-    const std::uint32_t r = text.empty() ? kNoRegister : flow_.FindRegister(text);
+  void Read(std::uint32_t r, std::uint32_t i) {
     if (r == kNoRegister) return;
     Occurrence& here = At(r, i);
     here.is_exposed |= !here.kills;
   }
 
-  void Write(const std::string& text, std::uint32_t i, bool is_partial) {
-    const std::uint32_t r = text.empty() ? kNoRegister : flow_.FindRegister(text);
+  void Write(const Operand& operand, std::uint32_t i, bool is_partial) {
+    const std::uint32_t r = operand.text.empty() ? kNoRegister : flow_.FindRegister(operand);
     if (r == kNoRegister) return;
     // Of some threads only: the others keep the old value.
     At(r, i).kills |= !is_partial;

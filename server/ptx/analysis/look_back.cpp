@@ -136,7 +136,7 @@ class Evaluator {
   }
 
   std::optional<Sum> Result(const Instruction& instruction, std::uint32_t depth) {
-    const std::string& opcode = instruction.opcode;
+    const std::string_view opcode = instruction.opcode;
     const std::vector<Operand>& operands = instruction.operands;
     if (instruction.guard || operands.size() < 2) return std::nullopt;
     if (opcode == "mov" || opcode == "cvt" || opcode == "cvta") return Value(operands[1], depth);
@@ -156,7 +156,7 @@ class Evaluator {
 
   // mul, mad and shl by constants.
   std::optional<Sum> Product(const Instruction& instruction, std::uint32_t depth) {
-    const std::string& opcode = instruction.opcode;
+    const std::string_view opcode = instruction.opcode;
     const std::vector<Operand>& operands = instruction.operands;
     if (operands[2].kind != Operand::Kind::kInteger || instruction.Has("hi")) return std::nullopt;
     const auto literal = static_cast<std::uint64_t>(operands[2].integer);

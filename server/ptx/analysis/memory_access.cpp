@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 #include "server/ptx/text/editor.h"
@@ -88,7 +89,7 @@ class AccessReader {
   explicit AccessReader(const Instruction& instruction) : instruction_(instruction) {}
 
   MemoryAccesses Run() {
-    const std::string& opcode = instruction_.opcode;
+    const std::string_view opcode = instruction_.opcode;
     const bool known = std::ranges::binary_search(kWithoutMemory, opcode) || ReadPlain() ||
                        ReadMatrix() || ReadCopy();
     if (!known) Refuse();
@@ -124,7 +125,7 @@ class AccessReader {
   }
 
   bool ReadPlain() {
-    const std::string& opcode = instruction_.opcode;
+    const std::string_view opcode = instruction_.opcode;
     const bool loads = opcode == "ld" || opcode == "ldu" || opcode == "atom";
     const bool stores = opcode == "st" || opcode == "red";
     const bool hints = opcode == "prefetch" || opcode == "prefetchu" || opcode == "discard" ||
@@ -154,7 +155,7 @@ class AccessReader {
   }
 
   bool ReadMatrix() {
-    const std::string& opcode = instruction_.opcode;
+    const std::string_view opcode = instruction_.opcode;
     const std::optional<AccessSpace> space = SpaceOf(instruction_);
     if (opcode == "ldmatrix" || opcode == "stmatrix") {
       if (space != AccessSpace::kShared) return false;
@@ -215,7 +216,7 @@ class AccessReader {
 
   // Copies between spaces, and barriers that count their bytes.
   bool ReadCopy() {
-    const std::string& opcode = instruction_.opcode;
+    const std::string_view opcode = instruction_.opcode;
     if (opcode == "mbarrier") {
       if (SpaceOf(instruction_) != AccessSpace::kShared) return false;
       for (std::size_t i = 0; i < instruction_.operands.size(); ++i) {

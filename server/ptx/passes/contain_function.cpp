@@ -140,7 +140,7 @@ class WorkHeights {
   // What the branch k takes off the work left, when it goes back; every loop has one that goes
   // back in the text. LooksBefore(k) came just before.
   std::optional<std::uint32_t> Descent(std::uint32_t k) const {
-    const std::string& opcode = flow_.instructions[k].opcode;
+    const std::string_view opcode = flow_.instructions[k].opcode;
     if (opcode != "bra" && opcode != "brx") return std::nullopt;
     const std::uint32_t b = flow_.block_of[k];
     std::optional<std::uint32_t> most;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -54,7 +55,7 @@ class BackBranches {
 }  // namespace
 
 std::uint32_t WorkOf(const Instruction& instruction) {
-  const std::string& opcode = instruction.opcode;
+  const std::string_view opcode = instruction.opcode;
   if (opcode == "nanosleep") return kSleepWork;
   if (opcode == "membar" || opcode == "fence") return kFenceWork;
   if (opcode == "call") return kCallWork;

@@ -188,7 +188,7 @@ class FunctionFence {
     if (facts_.contains) DropCachePolicy(At(k));
     const MemoryAccesses accesses = FindMemoryAccesses(At(k));
     if (!accesses.refusal.empty()) return Refuse(At(k).position, accesses.refusal);
-    const std::string& opcode = At(k).opcode;
+    const std::string_view opcode = At(k).opcode;
     if (opcode == "brx") ClampIndex(k);
     if (!function_.is_entry && IsGenericParameter(At(k))) {
       return Refuse(At(k).position, "generic address of a function's parameter");

@@ -279,7 +279,7 @@ class UnwrittenZeroes {
 
   // One bit, which additions of many words pass on.
   void FollowCarry(const Instruction& instruction, bool& has_carry) {
-    const std::string& opcode = instruction.opcode;
+    const std::string_view opcode = instruction.opcode;
     const bool reads = opcode == "addc" || opcode == "subc" || opcode == "madc";
     reads_carry_ |= reads && !has_carry;
     has_carry |= instruction.Has("cc") && !instruction.guard;

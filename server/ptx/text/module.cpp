@@ -30,6 +30,26 @@ constexpr std::array<std::pair<std::string_view, std::uint32_t>, 17> kIrregularT
     {"f32x2", 8},
 }};
 
+constexpr std::size_t kIrregularBytesMin = 4;
+static_assert(std::ranges::all_of(kIrregularTypes, [](const auto& type) {
+  return type.first.size() >= kIrregularBytesMin;
+}));
+
+// Of "b8", "f32", "bf16": a letter or two, and the number of bits.
+std::uint32_t RegularBytes(std::string_view type) {
+  if (type.empty()) return 0;
+  const bool is_letter = type[0] == 'b' || type[0] == 'u' || type[0] == 'f' || type[0] == 's';
+  const std::size_t letters = type.starts_with("bf") ? 2 : 1;
+  if (!is_letter || type.size() == letters || type.size() > letters + 3) return 0;
+  std::uint32_t bits = 0;
+  for (const char c : type.substr(letters)) {
+    if (c < '0' || c > '9' || (c == '0' && bits == 0)) return 0;
+    bits = 10 * bits + static_cast<std::uint32_t>(c - '0');
+  }
+  const bool is_size = bits == 8 || bits == 16 || bits == 32 || bits == 64 || bits == 128;
+  return is_size ? bits / 8 : 0;
+}
+
 // With the dots, what a client is told of one kernel at most.
 constexpr std::size_t kOneReasonBytesMax = 8 * 1024 - 3;
 
@@ -52,17 +72,12 @@ std::string LineOf(const SourcePosition& position) {
 }
 
 std::uint32_t TypeBytes(std::string_view type) {
+  // Asked of every modifier, so that most answers come without a look at the list.
+  if (const std::uint32_t bytes = RegularBytes(type); bytes != 0) return bytes;
+  if (type.size() < kIrregularBytesMin) return 0;
   for (const auto& [name, bytes] : kIrregularTypes) {
     if (type == name) return bytes;
   }
-  const std::size_t letters = type.starts_with("bf") ? 2 : 1;
-  if (type.empty() || std::string_view("bufs").find(type[0]) == std::string_view::npos) return 0;
-  const std::string_view bits = type.substr(std::min(letters, type.size()));
-  if (bits == "8") return 1;
-  if (bits == "16") return 2;
-  if (bits == "32") return 4;
-  if (bits == "64") return 8;
-  if (bits == "128") return 16;
   return 0;
 }
 

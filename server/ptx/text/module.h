@@ -39,7 +39,9 @@ struct Operand {
     kPair,     // a|b
   };
   Kind kind = Kind::kName;
-  bool negated = false;      // A leading '!' on a predicate.
+  bool negated = false;  // A leading '!' on a predicate.
+  // In a ControlFlow: 1 and the index of the register that `text` names. 0: none, or not looked up.
+  std::uint32_t register_number = 0;
   std::string text;          // Spelling: name, literal, or the address base.
   std::int64_t integer = 0;  // Value of a literal (two's complement for large unsigned ones).
   std::int64_t offset = 0;   // kName and kAddress.
