@@ -239,6 +239,10 @@ Result<std::string> Client::TakePrinted() const {
   return session_->TakePrinted();
 }
 
+Status Client::SetKernelMemory(const KernelMemory& memory) const {
+  return valid() ? session_->SetKernelMemory(memory) : Invalid(kEmptyClient);
+}
+
 FaultKind Client::fault() const noexcept {
   return valid() ? session_->first_fault() : FaultKind::kNone;
 }

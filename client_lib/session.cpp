@@ -346,6 +346,26 @@ std::vector<std::shared_ptr<StreamRecord>> Session::LiveStreams() const {
   return live;
 }
 
+// ---- what kernels have
+
+Status Session::SetKernelMemory(const Client::KernelMemory& memory) {
+  if (!InOwner()) return WrongProcess();
+  if (memory.stack_bytes > ipc::kStackBytesMax || memory.printed_bytes > ipc::kPrintedBytesMax ||
+      memory.heap_bytes > ipc::kResizeBytesMax) {
+    return {StatusCode::kInvalidArgument,
+            "limit refused: asked for a stack of " + std::to_string(memory.stack_bytes) +
+                " bytes, printed text of " + std::to_string(memory.printed_bytes) +
+                " and a heap of " + std::to_string(memory.heap_bytes) + ", allowed are " +
+                std::to_string(ipc::kStackBytesMax) + ", " + std::to_string(ipc::kPrintedBytesMax) +
+                " and " + std::to_string(ipc::kResizeBytesMax)};
+  }
+  return data_->connection
+      ->Ask<ipc::Done>(ipc::SetKernelMemory{.stack_bytes = memory.stack_bytes,
+                                            .printed_bytes = memory.printed_bytes,
+                                            .heap_bytes = memory.heap_bytes})
+      .status();
+}
+
 // ---- what kernels print
 
 Result<std::string> Session::TakePrinted() {

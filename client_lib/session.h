@@ -111,6 +111,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // ---- what kernels print
   Result<std::string> TakePrinted();
+  Status SetKernelMemory(const Client::KernelMemory& memory);
   FaultKind first_fault() const { return data_->plane->first_fault(); }
 
   // ---- commands

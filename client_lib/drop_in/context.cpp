@@ -81,24 +81,10 @@ void CudaStream::CopyAttributes(const CudaStream& from) {
   attributes_ = std::move(copied);
 }
 
-namespace {
-
-// What every kernel has, whatever its program sets: local memory of each thread for calls that
-// recurse, text that one launch may print, and memory that kernels allocate. A GPU's worker gives
-// each thread at least the half for its calls.
-constexpr std::size_t kStackBytes = std::size_t{8} << 10;
-constexpr std::size_t kPrintfBytes = std::size_t{1} << 20;
-constexpr std::size_t kHeapBytes = std::size_t{8} << 20;
-constexpr int kFixedLimits = 3;  // The first ones.
-
-}  // namespace
-
 Context::Context(std::shared_ptr<Session> session, int ordinal, unsigned flags)
     : id_(NextId()), session_(std::move(session)), ordinal_(ordinal), flags_(flags) {
-  const bool is_gpu = session_ != nullptr && session_->client().device().kind != "cpu";
-  const std::size_t values[kLimits] = {
-      is_gpu ? kStackBytes / 2 : kStackBytes, kPrintfBytes, kHeapBytes, 2, 2048, 128, 0, 0};
-  for (std::size_t i = 0; i < kLimits; ++i) limits_[i].store(values[i]);
+  const std::size_t values[] = {2, 2048, 128, 0, 0};
+  for (std::size_t i = 0; i < limits_.size(); ++i) limits_[i].store(values[i]);
 }
 
 std::shared_ptr<Context> Context::Ended(int ordinal) {
@@ -109,23 +95,17 @@ std::shared_ptr<Context> Context::Ended(int ordinal) {
 
 Code Context::GetLimit(int limit, std::size_t& value) const {
   if (limit < 0 || limit >= kLimits) return Code::kUnsupportedLimit;
-  value = limits_[static_cast<std::size_t>(limit)].load(std::memory_order_relaxed);
+  value = limit < Session::kKernelLimits
+              ? session_->KernelLimit(limit)
+              : limits_[static_cast<std::size_t>(limit - Session::kKernelLimits)].load();
   return Code::kSuccess;
 }
 
 Code Context::SetLimit(int limit, std::size_t value) {
   if (limit < 0 || limit >= kLimits) return Code::kUnsupportedLimit;
-  std::atomic<std::size_t>& is = limits_[static_cast<std::size_t>(limit)];
-  if (limit >= kFixedLimits) {
-    is.store(value, std::memory_order_relaxed);
-    return Code::kSuccess;
-  }
-  const std::size_t most = is.load(std::memory_order_relaxed);
-  // CUDA: "the driver is free to modify the requested value", and GetLimit tells to what.
-  if (value <= most) return Code::kSuccess;
-  return Refuse(Code::kInvalidValue, "limit refused: " + std::to_string(value) +
-                                         " bytes asked, every kernel has " + std::to_string(most) +
-                                         " bytes and no more");
+  if (limit < Session::kKernelLimits) return session_->SetKernelLimit(limit, value);
+  limits_[static_cast<std::size_t>(limit - Session::kKernelLimits)].store(value);
+  return Code::kSuccess;
 }
 
 void Context::End() {

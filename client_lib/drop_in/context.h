@@ -88,9 +88,8 @@ class Context : public std::enable_shared_from_this<Context> {
   unsigned flags() const { return flags_.load(std::memory_order_relaxed); }
   void set_flags(unsigned flags) { flags_.store(flags, std::memory_order_relaxed); }
 
-  // kUnsupportedLimit for a limit that CUDA does not name. Stack, heap and printf's buffer are what
-  // every kernel has: less may be asked for, and more is kInvalidValue. Of the others values are
-  // books only.
+  // kUnsupportedLimit for a limit that CUDA does not name. Stack, printed text and heap are those
+  // of the session's kernels. Of the others values are books only.
   Code GetLimit(int limit, std::size_t& value) const;
   Code SetLimit(int limit, std::size_t value);
 
@@ -135,7 +134,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<unsigned> flags_;
   std::atomic<bool> has_ended_{false};
   static constexpr int kLimits = 8;  // CUlimit: stack, printf, heap, sync depth, pending, L2, ...
-  std::array<std::atomic<std::size_t>, kLimits> limits_;
+  std::array<std::atomic<std::size_t>, kLimits - Session::kKernelLimits> limits_;
 
   Mutex streams_mutex_;
   // Made when it is needed.

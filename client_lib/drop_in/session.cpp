@@ -37,6 +37,44 @@ Code ConnectCode(const Status& status) {
   }
 }
 
+namespace {
+
+// What every kernel has unless its program sets more: local memory of each thread for calls that
+// recurse, text that one launch may print, and memory that kernels allocate. A GPU's worker gives
+// each thread at least the half for its calls.
+constexpr std::size_t kStackBytes = std::size_t{8} << 10;
+constexpr std::size_t kPrintfBytes = std::size_t{1} << 20;
+constexpr std::size_t kHeapBytes = std::size_t{8} << 20;
+
+}  // namespace
+
+Session::Session(Client client)
+    : client_(std::move(client)),
+      mirrored_(client_),
+      kept_memory_(client_),
+      virtual_memory_(client_, addresses_),
+      kernel_limits_{client_.device().kind == "cpu" ? kStackBytes : kStackBytes / 2, kPrintfBytes,
+                     kHeapBytes} {}
+
+std::size_t Session::KernelLimit(int limit) const {
+  const MutexLock lock(limits_mutex_);
+  return kernel_limits_.at(static_cast<std::size_t>(limit));
+}
+
+Code Session::SetKernelLimit(int limit, std::size_t value) {
+  const MutexLock lock(limits_mutex_);
+  std::size_t& is = kernel_limits_.at(static_cast<std::size_t>(limit));
+  // CUDA: "the driver is free to modify the requested value", and GetLimit tells to what.
+  if (value <= is) return Code::kSuccess;
+  Client::KernelMemory memory;
+  (limit == 0 ? memory.stack_bytes : limit == 1 ? memory.printed_bytes : memory.heap_bytes) = value;
+  const Status set = client_.SetKernelMemory(memory);
+  if (set.code() == StatusCode::kUnsupported) return Refuse(Code::kInvalidValue, set.message());
+  if (!set.ok()) return CodeOf(set);
+  is = value;
+  return Code::kSuccess;
+}
+
 Result<std::shared_ptr<Session>> Session::Open(const std::string& device) {
   Result<Client> client = Client::Connect({.device = device, .takes_printed = true});
   if (!client.ok()) return client.status();

@@ -2,11 +2,14 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_SESSION_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_SESSION_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 #include "gpushared/status.h"
 
 #include "client_lib/drop_in/address_book.h"
@@ -47,14 +50,15 @@ class Session {
   // Page-locked memory that kernels have reached comes back before a command uses the program's
   // bytes at this address.
   Code TakeBack(std::uint64_t address);
+  // CUlimit's first ones, of the kernels of all contexts: stack, printed text and heap.
+  static constexpr int kKernelLimits = 3;
+  std::size_t KernelLimit(int limit) const GPUSHARED_EXCLUDES(limits_mutex_);
+  // Kernels may keep more than is asked for. kInvalidValue where they can't have so much.
+  Code SetKernelLimit(int limit, std::size_t value) GPUSHARED_EXCLUDES(limits_mutex_);
   Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
 
  private:
-  explicit Session(Client client)
-      : client_(std::move(client)),
-        mirrored_(client_),
-        kept_memory_(client_),
-        virtual_memory_(client_, addresses_) {}
+  explicit Session(Client client);
   Code Stick(Code code);
   void SayAssertion(const std::string& sentence);
   // A kernel has failed; its kind is the driver's number.
@@ -67,6 +71,8 @@ class Session {
   AddressBook addresses_;
   TextureBook textures_;
   VirtualMemory virtual_memory_;
+  mutable Mutex limits_mutex_;
+  std::array<std::size_t, kKernelLimits> kernel_limits_ GPUSHARED_GUARDED_BY(limits_mutex_);
   std::atomic<Code> sticky_{Code::kSuccess};
   std::atomic<bool> has_said_assertion_{false};
   std::atomic<bool> has_told_end_{false};

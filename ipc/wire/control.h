@@ -55,7 +55,8 @@ enum class MessageType : std::uint16_t {
   // Worker to whoever watches (AdminVerb::kTrace). Carries the trace's memfd, which others can only
   // read. Its worker writes until the connection closes.
   kTraceOpened = 46,
-  kChangeChunk = 47,  // Client to worker; answered by kDone.
+  kChangeChunk = 47,      // Client to worker; answered by kDone.
+  kSetKernelMemory = 48,  // The same.
 };
 
 inline constexpr std::uint32_t kWelcomeFds = 4;
@@ -442,6 +443,21 @@ struct ChangeChunk {
   std::uint64_t address = 0;
 };
 
+// What each kernel has beside what its module declares; 0 leaves it as it is.
+struct SetKernelMemoryWire {
+  std::uint64_t stack_bytes = 0;    // Of a thread, for calls that recurse; at most kStackBytesMax.
+  std::uint64_t printed_bytes = 0;  // Kept until they are taken; at most kPrintedBytesMax.
+  std::uint64_t heap_bytes = 0;     // At most kResizeBytesMax.
+};
+struct SetKernelMemory {
+  static constexpr MessageType kType = MessageType::kSetKernelMemory;
+  std::uint64_t stack_bytes = 0;
+  std::uint64_t printed_bytes = 0;
+  std::uint64_t heap_bytes = 0;
+};
+inline constexpr std::uint64_t kStackBytesMax = std::uint64_t{256} << 10;
+inline constexpr std::uint64_t kPrintedBytesMax = std::uint64_t{64} << 20;
+
 struct AddArenaWire {
   std::uint64_t bytes = 0;  // A multiple of kArenaBytesStep, at most kArenaBytesMax.
 };
@@ -530,6 +546,7 @@ std::vector<std::byte> Encode(const Done&);
 std::vector<std::byte> Encode(const ResizeMemory&);
 std::vector<std::byte> Encode(const MemoryResized&);
 std::vector<std::byte> Encode(const ChangeChunk&);
+std::vector<std::byte> Encode(const SetKernelMemory&);
 std::vector<std::byte> Encode(const AddArena&);
 std::vector<std::byte> Encode(const ArenaAdded&);
 std::vector<std::byte> Encode(const DescribeError&);
@@ -579,6 +596,8 @@ template <>
 Result<MemoryResized> Decode(std::span<const std::byte>);
 template <>
 Result<ChangeChunk> Decode(std::span<const std::byte>);
+template <>
+Result<SetKernelMemory> Decode(std::span<const std::byte>);
 template <>
 Result<AddArena> Decode(std::span<const std::byte>);
 template <>

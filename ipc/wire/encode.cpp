@@ -232,6 +232,9 @@ Bytes Encode(const ChangeChunk& change) {
                                .bytes = change.bytes,
                                .address = change.address});
 }
+Bytes Encode(const SetKernelMemory& set) {
+  return Fixed(SetKernelMemoryWire{set.stack_bytes, set.printed_bytes, set.heap_bytes});
+}
 Bytes Encode(const AddArena& add) { return Fixed(AddArenaWire{add.bytes}); }
 Bytes Encode(const TraceOpened& opened) {
   return Fixed(TraceOpenedWire{opened.layout, opened.generation, 0});

@@ -410,6 +410,16 @@ struct WireFields<ChangeChunkWire> {
 static_assert(FieldsTile<ChangeChunkWire>());
 
 template <>
+struct WireFields<SetKernelMemoryWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(SetKernelMemoryWire, stack_bytes),
+      GPUSHARED_FIELD(SetKernelMemoryWire, printed_bytes),
+      GPUSHARED_FIELD(SetKernelMemoryWire, heap_bytes),
+  };
+};
+static_assert(FieldsTile<SetKernelMemoryWire>());
+
+template <>
 struct WireFields<AddArenaWire> {
   static constexpr Field kAll[] = {
       GPUSHARED_FIELD(AddArenaWire, bytes),

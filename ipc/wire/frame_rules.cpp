@@ -49,6 +49,8 @@ std::optional<FrameRule> ClientFrameRules(std::uint16_t type) {
       return Exactly<ResizeMemoryWire>();
     case MessageType::kChangeChunk:
       return Exactly<ChangeChunkWire>();
+    case MessageType::kSetKernelMemory:
+      return Exactly<SetKernelMemoryWire>();
     case MessageType::kAddArena:
       return Exactly<AddArenaWire>();
     case MessageType::kDescribeError:
@@ -175,6 +177,8 @@ std::string_view MessageTypeName(std::uint16_t type) {
       return "MemoryResized";
     case MessageType::kChangeChunk:
       return "ChangeChunk";
+    case MessageType::kSetKernelMemory:
+      return "SetKernelMemory";
     case MessageType::kAddArena:
       return "AddArena";
     case MessageType::kArenaAdded:

@@ -492,6 +492,17 @@ Result<ChangeChunk> Decode(std::span<const std::byte> payload) {
 }
 
 template <>
+Result<SetKernelMemory> Decode(std::span<const std::byte> payload) {
+  return DecodeFixed<SetKernelMemory, SetKernelMemoryWire>(
+      "kernel memory", payload, [](const SetKernelMemoryWire& wire, MessageChecks& checks) {
+        checks.Range("stack bytes", wire.stack_bytes, 0, kStackBytesMax);
+        checks.Range("printed bytes", wire.printed_bytes, 0, kPrintedBytesMax);
+        checks.Range("heap bytes", wire.heap_bytes, 0, kResizeBytesMax);
+        return SetKernelMemory{wire.stack_bytes, wire.printed_bytes, wire.heap_bytes};
+      });
+}
+
+template <>
 Result<AddArena> Decode(std::span<const std::byte> payload) {
   return DecodeFixed<AddArena, AddArenaWire>(
       "arena request", payload, [](const AddArenaWire& wire, MessageChecks& checks) {

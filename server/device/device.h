@@ -195,6 +195,13 @@ struct SpaceUse {
   std::uint64_t pinned_bytes = 0;    // Its modules', on the device as well.
 };
 
+// What each kernel of a client has beside what its module declares; 0: as it is.
+struct KernelMemory {
+  std::uint64_t stack_bytes = 0;    // Local memory of each thread, for calls that recurse.
+  std::uint64_t printed_bytes = 0;  // Text that one launch may print.
+  std::uint64_t heap_bytes = 0;     // What kernels allocate from.
+};
+
 // One client's virtual address range, memory and module state on one device.
 //
 // The range is a power of two of at least 4 GiB, aligned to itself; memory is
@@ -262,6 +269,15 @@ class Space {
   }
   // Where can_move_memory. Called as Resize is.
   virtual SpaceUse use() { return {}; }
+  // For launches that begin later. The heap is made now, and counts against the quota; kernels that
+  // have allocated from it keep the one that they have, and another size is kInvalidArgument.
+  // kOutOfMemory as Resize, and called as that is.
+  virtual Status SetKernelMemory(const KernelMemory& /*memory*/) {
+    return {StatusCode::kUnsupported,
+            "limit refused: the stack, printed text and heap of kernels are the same for all "
+            "clients of this device"};
+  }
+
   // Loads PTX text or a fatbin, where the device can also machine code. The bytes are hostile until
   // parsed and are not referenced after return. kInvalidArgument with line and column when they do
   // not parse; kernels that this device cannot run load, and say so in KernelInfo.
@@ -530,7 +546,7 @@ struct KernelOutput {
 // Must not call back into the device.
 using OutputFunction = std::function<void(const KernelOutput&)>;
 // As much as the buffer of CUDA holds unless a program sets another size.
-inline constexpr std::uint64_t kOutputBytesMax = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kOutputBytesMax = std::uint64_t{1} << 20;  // Unless a space says.
 
 }  // namespace gpushared::device
 

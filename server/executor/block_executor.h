@@ -123,6 +123,10 @@ struct PauseTerms {
 };
 inline bool IsDue(const PauseTerms* terms) { return terms != nullptr && terms->IsDue(); }
 
+// Local memory of each thread for the calls of a kernel that recurses, unless a launch says more.
+inline constexpr std::uint64_t kRecursionLocalBytes = std::uint64_t{8} << 10;
+inline constexpr std::uint64_t kStackBytesMax = std::uint64_t{256} << 10;
+
 // Everything about a launch that its blocks share. Borrowed; must outlive Run and Resume.
 struct Launch {
   const Program* program = nullptr;        // Its info().unsupported is empty.
@@ -149,6 +153,9 @@ struct Launch {
   // What malloc and free of the kernel work on. Its memory is one of memory.further. Null: malloc
   // gives nothing.
   DeviceHeap* heap = nullptr;
+  // Local memory of each thread for calls, where functions call themselves, and for alloca: at
+  // least kRecursionLocalBytes, at most kStackBytesMax.
+  std::uint64_t stack_bytes = kRecursionLocalBytes;
   // A launch whose blocks only poll, without a change to any register, for so long faults.
   std::chrono::nanoseconds stall_limit = kStallLimit;
   // Every byte of shared and local memory when a block begins. On a GPU that is what other kernels
@@ -164,18 +171,19 @@ inline constexpr std::uint32_t kSharedGranuleBytes = 128;
 // Blocks that run at once because they wait for each other, and bytes of their memory.
 inline constexpr std::size_t kResidentBlocksMax = 1024;
 inline constexpr std::uint64_t kResidentBytesMax = std::uint64_t{1} << 30;
-// Nested calls of one thread.
+// Nested calls of one thread with a stack of kRecursionLocalBytes; more with a larger one.
 inline constexpr std::uint32_t kCallDepthMax = 256;
 // Entries of one warp's divergence stack. Decoded code needs a few for each branch in another one.
 inline constexpr std::size_t kSplitsMax = std::size_t{1} << 16;
-// Bytes of registers of one warp, with all its active calls.
+// Bytes of registers of one warp, with all its active calls; with a larger stack than
+// kRecursionLocalBytes, more, but no more than this for a block's warps together.
 inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{4} << 20;
+inline constexpr std::uint64_t kRegisterBytesPerBlockMax = std::uint64_t{128} << 20;
 // Bytes of local memory of one thread, and of one block.
 inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;
-// Local memory of each thread for the calls of a kernel that recurses.
-inline constexpr std::uint64_t kRecursionLocalBytes = std::uint64_t{8} << 10;
-// Local memory of each thread that kernels with alloca get beyond that of their functions.
+// Local memory of each thread that kernels with alloca get beyond that of their functions,
+// likewise.
 inline constexpr std::uint64_t kStackBytes = std::uint64_t{8} << 10;
 // Bytes that one printf call may produce; longer text is cut.
 inline constexpr std::size_t kPrintBytesMax = 4096;

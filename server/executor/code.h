@@ -187,7 +187,8 @@ struct Code {
   std::vector<std::vector<std::uint32_t>> branch_tables;  // Op indices, for brx.idx.
   std::vector<MatrixCall> matrix_calls;
   bool calls = false;
-  bool allocates = false;  // Calls malloc.
+  bool allocates = false;   // Calls malloc.
+  bool uses_stack = false;  // For calls of itself, or alloca: Launch::stack_bytes counts.
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t shared_alignment = 16;
   // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes under recursion

@@ -368,6 +368,7 @@ class ProgramBuilder {
       }
     }
     const bool has_stack = std::ranges::any_of(plan_.functions, &FunctionPlan::has_stack);
+    code_->uses_stack = recursive || has_stack;
     const std::uint64_t bytes =
         below[0] + (recursive ? kRecursionLocalBytes : 0) + (has_stack ? kStackBytes : 0);
     if (bytes > kLocalBytesPerThreadMax) {
@@ -381,8 +382,8 @@ class ProgramBuilder {
   ptx::ReachFinder& reaches_;
   std::unique_ptr<Code> code_;
   KernelInfo info_;
-  std::uint32_t registers_most_ = kRegistersPerThreadMax;
   std::optional<Result<ptx::ControlFlow>> own_flow_;  // The kernel's, which none other needs.
+  std::uint32_t registers_most_ = kRegistersPerThreadMax;
 };
 
 }  // namespace

@@ -96,10 +96,10 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
              std::to_string(block.local_bytes_per_thread) + " bytes of local memory";
     case Fault::Kind::kCallDepth:
       return "call at depth " + std::to_string(fault.address) + " exceeds " +
-             std::to_string(kCallDepthMax) + " calls, " +
+             std::to_string(block.call_depth_max) + " calls, " +
              std::to_string(block.local_bytes_per_thread) +
-             " bytes of local memory per thread or " + std::to_string(kRegisterBytesPerWarpMax) +
-             " bytes of registers per warp";
+             " bytes of local memory per thread or " +
+             std::to_string(block.register_bytes_per_warp_max) + " bytes of registers per warp";
     case Fault::Kind::kSplitDepth:
       return std::to_string(fault.address) + " nested branches exceed " +
              std::to_string(kSplitsMax);

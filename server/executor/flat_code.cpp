@@ -188,8 +188,10 @@ bool TakeOps(FlatReader& from, Flavour flavour, Code* code, std::vector<std::uin
 struct FlatCode {
   std::uint64_t local_bytes_per_thread = 0;
   std::uint32_t static_shared_bytes = 0;
-  std::uint16_t calls = 0;
-  std::uint16_t allocates = 0;
+  std::uint8_t calls = 0;
+  std::uint8_t allocates = 0;
+  std::uint8_t uses_stack = 0;
+  std::uint8_t reserved = 0;
 };
 
 template <typename T>
@@ -299,8 +301,11 @@ void PutProgram(const Program& program, Flavour flavour, FlatWriter& to) {
   PutKernelInfo(program.info(), to);
   if (!program.info().unsupported.empty()) return;
   const Code& code = program.code();
-  to.Put(
-      FlatCode{code.local_bytes_per_thread, code.static_shared_bytes, code.calls, code.allocates});
+  to.Put(FlatCode{.local_bytes_per_thread = code.local_bytes_per_thread,
+                  .static_shared_bytes = code.static_shared_bytes,
+                  .calls = code.calls,
+                  .allocates = code.allocates,
+                  .uses_stack = code.uses_stack});
   to.PutCount(code.functions.size());
   for (const FunctionCode& function : code.functions) PutFunction(function, to);
   PutTables(code, to);
@@ -322,6 +327,7 @@ Result<std::unique_ptr<const Program>> TakeProgram(FlatReader& from, Flavour fla
   code->static_shared_bytes = flat.static_shared_bytes;
   code->calls = flat.calls != 0;
   code->allocates = flat.allocates != 0;
+  code->uses_stack = flat.uses_stack != 0;
   code->functions.resize(from.TakeCount(sizeof(FlatFunction), sizeof(FunctionCode)));
   for (FunctionCode& function : code->functions) {
     if (!TakeFunction(from, &function)) return WrongCode("a function");

@@ -40,7 +40,7 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
   const std::uint64_t asked = std::uint64_t{code.static_shared_bytes} + launch.dynamic_shared_bytes;
   block_.shared_bytes =
       (asked + kSharedGranuleBytes - 1) / kSharedGranuleBytes * kSharedGranuleBytes;
-  block_.local_bytes_per_thread = code.local_bytes_per_thread;
+  SetStack(code);
   if (shared_.bytes() < block_.shared_bytes) shared_ = RegisterMemory(block_.shared_bytes);
   block_.shared = shared_.data();
   if (warps_.size() < warp_count_) warps_.resize(warp_count_);
@@ -58,11 +58,21 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
     RaiseFault(warp, code.ops.data(), Fault::Kind::kResources, 0, local_bytes, 0);
     return false;
   }
-  // Up to kRegisterBytesPerWarpMax are cleared for each.
+  // Up to register_bytes_per_warp_max are cleared for each.
   for (std::uint32_t i = 0; i < warp_count_ && !kill.load(std::memory_order_relaxed); ++i) {
     PrepareWarp(i);
   }
   return true;
+}
+
+// In proportion to a stack of kRecursionLocalBytes.
+void ResidentBlock::SetStack(const Code& code) {
+  const std::uint64_t stack = code.uses_stack ? block_.launch->stack_bytes : kRecursionLocalBytes;
+  block_.local_bytes_per_thread = code.local_bytes_per_thread + stack - kRecursionLocalBytes;
+  block_.call_depth_max = kCallDepthMax * stack / kRecursionLocalBytes;
+  block_.register_bytes_per_warp_max = std::max(
+      kRegisterBytesPerWarpMax, std::min(kRegisterBytesPerWarpMax * stack / kRecursionLocalBytes,
+                                         kRegisterBytesPerBlockMax / warp_count_));
 }
 
 void ResidentBlock::Resume(const Launch& launch, LaunchState* state,
@@ -93,9 +103,9 @@ void ResidentBlock::PrepareWarp(std::uint32_t index) {
   if (warp.registers_used != 0) std::memset(warp.registers, 0, warp.registers_used);
   warp.registers_used = 0;
   warp.activations.clear();
+  warp.block = &block_;
   EnsureRegisters(warp, kernel.frame_bytes);
   warp.code = code.ops.data();
-  warp.block = &block_;
   warp.index = index;
   warp.local = local_.data() + block_.local_bytes_per_thread * kLanes * index;
   BeginFrame(warp, kernel, warp.registers);

@@ -56,6 +56,7 @@ class ResidentBlock {
 
  private:
   void PrepareWarp(std::uint32_t index);
+  void SetStack(const Code& code);
   void SetWindow();
   Round ClearLocal(const std::atomic<bool>& kill, const PauseTerms* terms);
   template <bool Counted>

@@ -51,7 +51,7 @@ std::uint64_t FreeFrameOffset(const Warp& warp) {
 }
 
 bool EnsureRegisters(Warp& warp, std::uint64_t bytes) {
-  if (bytes > kRegisterBytesPerWarpMax) return false;
+  if (bytes > warp.block->register_bytes_per_warp_max) return false;
   if (bytes > warp.register_memory.bytes()) {
     RegisterMemory larger(std::max(bytes, warp.register_memory.bytes() * 2));
     if (warp.registers_used != 0) {

@@ -51,6 +51,8 @@ struct BlockContext {
   const std::byte* parameters = nullptr;
   std::uint64_t parameter_bytes = 0;
   std::uint64_t local_bytes_per_thread = 0;
+  std::uint64_t call_depth_max = 0;
+  std::uint64_t register_bytes_per_warp_max = 0;
   const Launch* launch = nullptr;
   LaunchState* state = nullptr;
   const Code* code = nullptr;
@@ -179,7 +181,7 @@ const MicroOp* PopStack(Warp& warp);
 std::uint64_t FreeFrameOffset(const Warp& warp);
 
 // Makes the first `bytes` bytes of the warp's register memory exist; false when that
-// is more than kRegisterBytesPerWarpMax. May move the memory and updates `frame`.
+// is more than register_bytes_per_warp_max. May move the memory and updates `frame`.
 bool EnsureRegisters(Warp& warp, std::uint64_t bytes);
 
 // Lanes of the running path that wait on its divergence stack for the active ones.

@@ -112,39 +112,82 @@ class LimitsTest : public testing::DropInServerCase {
   CUdeviceptr out_ = 0;
 };
 
-TEST_F(LimitsTest, OfMoreThanThereIsAreRefusedAndLessIsThere) {
+constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
+
+TEST_F(LimitsTest, LessIsThereAndBeyondTheBoundIsRefused) {
   UsePrimary();
-  for (const CUlimit which :
-       {CU_LIMIT_STACK_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_MALLOC_HEAP_SIZE}) {
-    const std::size_t most = Limit(which);
-    for (const std::size_t less : {std::size_t{1}, most / 2, most}) {
-      EXPECT_EQ(cuCtxSetLimit(which, less), CUDA_SUCCESS);
-      EXPECT_EQ(Limit(which), most) << "what kernels have";
+  struct Case {
+    CUlimit which;
+    std::size_t bound;
+    CUresult beyond;
+  };
+  for (const Case& each : {Case{CU_LIMIT_STACK_SIZE, 256 * kKiB, CUDA_ERROR_INVALID_VALUE},
+                           Case{CU_LIMIT_PRINTF_FIFO_SIZE, 64 * kMiB, CUDA_ERROR_INVALID_VALUE},
+                           Case{CU_LIMIT_MALLOC_HEAP_SIZE, 256 * kMiB, CUDA_ERROR_OUT_OF_MEMORY}}) {
+    const std::size_t before = Limit(each.which);
+    for (const std::size_t less : {std::size_t{1}, before / 2, before}) {
+      EXPECT_EQ(cuCtxSetLimit(each.which, less), CUDA_SUCCESS);
+      EXPECT_EQ(Limit(each.which), before) << "what kernels have";
     }
-    for (const std::size_t more : {most + 1, 8 * most, ~std::size_t{0}}) {
-      EXPECT_EQ(cuCtxSetLimit(which, more), CUDA_ERROR_INVALID_VALUE);
-      EXPECT_EQ(Limit(which), most);
-    }
+    EXPECT_EQ(cuCtxSetLimit(each.which, each.bound + 1), each.beyond);
+    EXPECT_EQ(cuCtxSetLimit(each.which, ~std::size_t{0}), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(Limit(each.which), before);
+    EXPECT_EQ(cuCtxSetLimit(each.which, 3 * before + 1), CUDA_SUCCESS);
+    EXPECT_EQ(Limit(each.which), 3 * before + 1);
   }
+}
+
+TEST_F(LimitsTest, TheHeapIsAsLargeAsSetUntilAKernelAllocates) {
+  Load();
+  std::uint64_t bytes = 64 * kKiB;
+  void* parameters[] = {&out_, &bytes};
+  ASSERT_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 64 * kMiB), CUDA_SUCCESS);
+  ASSERT_EQ(Launch("take", parameters), CUDA_SUCCESS);
+  EXPECT_EQ(Out(), 1024u);
+  EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 65 * kMiB), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Limit(CU_LIMIT_MALLOC_HEAP_SIZE), 64 * kMiB);
 }
 
 TEST_F(LimitsTest, TheHeapIsAsLargeAsShown) {
   Load();
-  std::uint64_t bytes = 64 << 10;
+  std::uint64_t bytes = 64 * kKiB;
   void* parameters[] = {&out_, &bytes};
   ASSERT_EQ(Launch("take", parameters), CUDA_SUCCESS);
   EXPECT_EQ(Out(), Limit(CU_LIMIT_MALLOC_HEAP_SIZE) / bytes);
 }
 
-TEST_F(LimitsTest, TheStackIsAsDeepAsShown) {
+TEST_F(LimitsTest, TheStackIsAsDeepAsShownAlsoWhereItWasSet) {
   Load();
-  const auto levels = static_cast<unsigned>(Limit(CU_LIMIT_STACK_SIZE) / 512);
-  unsigned depth = levels - 1;
+  for (const std::size_t set : {std::size_t{1}, std::size_t{100'000}, 256 * kKiB}) {
+    ASSERT_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, set), CUDA_SUCCESS);
+    unsigned depth = static_cast<unsigned>(Limit(CU_LIMIT_STACK_SIZE) / 512) - 1;
+    void* parameters[] = {&out_, &depth};
+    ASSERT_EQ(Launch("recurse", parameters), CUDA_SUCCESS) << set;
+    EXPECT_EQ(Out(), depth * (depth + 1) / 2);
+  }
+  unsigned depth = 3 * 512;
   void* parameters[] = {&out_, &depth};
-  ASSERT_EQ(Launch("recurse", parameters), CUDA_SUCCESS);
-  EXPECT_EQ(Out(), depth * (depth + 1) / 2);
-  depth = 3 * levels;
   EXPECT_EQ(Launch("recurse", parameters), CUDA_ERROR_HARDWARE_STACK_ERROR);
+}
+
+TEST_F(LimitsTest, ABlockHasNoMoreStackThanItsLimit) {
+  Load();
+  ASSERT_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 256 * kKiB), CUDA_SUCCESS);
+  unsigned depth = 400;
+  void* parameters[] = {&out_, &depth};
+  EXPECT_EQ(Launch("recurse", parameters, 480), CUDA_SUCCESS);
+  EXPECT_EQ(Launch("recurse", parameters, 1024), CUDA_ERROR_LAUNCH_FAILED);
+}
+
+TEST_F(LimitsTest, PrintedTextIsAllThereUpToWhatWasSet) {
+  Load();
+  constexpr std::size_t kLineBytes = 31;
+  unsigned lines = 100'000;
+  void* parameters[] = {&lines};
+  ASSERT_EQ(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, lines * kLineBytes), CUDA_SUCCESS);
+  ::testing::internal::CaptureStdout();
+  ASSERT_EQ(Launch("print", parameters), CUDA_SUCCESS);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout().size(), lines * kLineBytes);
 }
 
 TEST_F(LimitsTest, PrintedTextIsAsLongAsShown) {

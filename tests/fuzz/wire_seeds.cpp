@@ -259,6 +259,7 @@ Seeds AllSeeds() {
       {"resize_memory", Message(ipc::ResizeMemory{2 << 20})},
       {"memory_resized", Message(ipc::MemoryResized{2 << 20})},
       {"change_chunk", Message(ipc::ChangeChunk{.chunk = 1, .bytes = 2 << 20})},
+      {"set_kernel_memory", Message(ipc::SetKernelMemory{.heap_bytes = 64 << 20})},
       {"add_arena", Message(ipc::AddArena{ipc::kArenaBytesDefault})},
       {"arena_added", Message(ipc::ArenaAdded{1, ipc::kArenaBytesDefault})},
       {"describe_error", Message(ipc::DescribeError{3})},

@@ -218,6 +218,7 @@ constexpr WireTarget kTargets[] = {
     Message<ipc::ResizeMemory>("ResizeMemory"),
     Message<ipc::MemoryResized>("MemoryResized"),
     Message<ipc::ChangeChunk>("ChangeChunk"),
+    Message<ipc::SetKernelMemory>("SetKernelMemory"),
     Message<ipc::AddArena>("AddArena"),
     Message<ipc::ArenaAdded>("ArenaAdded"),
     Message<ipc::DescribeError>("DescribeError"),

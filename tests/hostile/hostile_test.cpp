@@ -147,6 +147,10 @@ const Lies kChangeChunkLies = {{"action", {{0}, {2}, {3}, {4}, {5}, {kAllBits}}}
                                  {ipc::kChunkBytesMax + ipc::kChunkBytesStep},
                                  {kAllBits}}},
                                {"address", {{ipc::kChunkBytesStep}, {kAllBits}}}};
+const Lies kSetKernelMemoryLies = {
+    {"stack_bytes", {{ipc::kStackBytesMax + 1}, {kAllBits}}},
+    {"printed_bytes", {{ipc::kPrintedBytesMax + 1}, {kAllBits}}},
+    {"heap_bytes", {{ipc::kResizeBytesMax + 1}, {kAllBits}, {1 << 20, Verdict::kHarmless}}}};
 const Lies kAddArenaLies = {{"bytes",
                              {{0},
                               {ipc::kArenaBytesStep - 1},
@@ -572,6 +576,7 @@ TEST_F(Hostile, ControlFieldsOfARunningSession) {
   LieInSession<ipc::ChangeChunkWire>(
       ipc::ChangeChunk{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep},
       kChangeChunkLies);
+  LieInSession<ipc::SetKernelMemoryWire>(ipc::SetKernelMemory{}, kSetKernelMemoryLies);
   LieInSession<ipc::AddArenaWire>(ipc::AddArena{ipc::kArenaBytesStep}, kAddArenaLies);
   LieInSession<ipc::DescribeErrorWire>(ipc::DescribeError{0}, kDescribeErrorLies);
   // It has no field; and this session's hello asked for no printed text.

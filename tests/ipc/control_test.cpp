@@ -438,6 +438,11 @@ TEST(ClientMessages, EveryFieldIsBounded) {
        {"bytes", step, "bytes is 2097152, allowed 0"},
        {"address", step + 1, "odd address is 1, allowed 0"},
        {"address", std::uint64_t{1} << 63, "address is 9223372036854775808"}});
+  ExpectCases<SetKernelMemory, SetKernelMemoryWire>(
+      Encode(SetKernelMemory{.stack_bytes = 16 << 10, .printed_bytes = 2 << 20}),
+      {{"stack_bytes", kStackBytesMax + 1, "stack bytes is 262145, allowed 0 to 262144"},
+       {"printed_bytes", kPrintedBytesMax + 1, "printed bytes is 67108865, allowed 0 to 67108864"},
+       {"heap_bytes", kResizeBytesMax + 1, "heap bytes is 281474976710657"}});
   ExpectCases<AddArena, AddArenaWire>(
       Encode(AddArena{kArenaBytesDefault}),
       {{"bytes", 0, "bytes is 0, allowed 65536 to 1073741824"},

@@ -56,7 +56,8 @@ TEST(Readme, ListsEveryFieldOfEveryRecordAndMessage) {
         GPUSHARED_ROW(RosterSessionWire),  GPUSHARED_ROW(RosterEndWire),
         GPUSHARED_ROW(KeepWire),           GPUSHARED_ROW(ForgetWire),
         GPUSHARED_ROW(WatchWire),          GPUSHARED_ROW(TraceOpenedWire),
-        GPUSHARED_ROW(ChangeChunkWire),    GPUSHARED_ROW(BufferRecord)}) {
+        GPUSHARED_ROW(ChangeChunkWire),    GPUSHARED_ROW(BufferRecord),
+        GPUSHARED_ROW(SetKernelMemoryWire)}) {
     EXPECT_THAT(readme, ::testing::HasSubstr("\n" + row)) << "as it should read";
   }
 }

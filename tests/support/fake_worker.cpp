@@ -168,6 +168,7 @@ class FakeWorker::Session {
       case ipc::MessageType::kResizeMemory:
         return Resize(*frame);
       case ipc::MessageType::kChangeChunk:
+      case ipc::MessageType::kSetKernelMemory:
         return Reply(*frame, ipc::Done{});
       case ipc::MessageType::kAddArena:
         return AddArena(*frame);

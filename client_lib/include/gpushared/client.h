@@ -668,6 +668,19 @@ class Client {
   // ClientOptions::takes_printed.
   Result<std::string> TakePrinted() const;
 
+  // What every kernel of this client has from its next launch on; 0 leaves a number as it is.
+  struct KernelMemory {
+    std::uint64_t stack_bytes = 0;    // Of a thread, for calls that recurse: at most 256 KiB.
+    std::uint64_t printed_bytes = 0;  // For TakePrinted, and of one launch: at most 64 MiB.
+    // What kernels allocate from. Counts against the quota, and has, with the variables of modules,
+    // 256 MiB.
+    std::uint64_t heap_bytes = 0;
+  };
+  // Waits for the server. kUnsupported where the device has the same for all clients (GPUs);
+  // kOutOfMemory; kInvalidArgument beyond those bounds, and for another heap once a kernel has
+  // allocated from one.
+  Status SetKernelMemory(const KernelMemory& memory) const;
+
   // What the first kernel that ended in a fault did, once a call has returned its kKernelFault;
   // kNone before. Never waits.
   FaultKind fault() const noexcept;

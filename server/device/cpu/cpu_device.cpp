@@ -414,7 +414,9 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   launch.parameters = work.parameters;
   launch.memory = module.window(further);
   launch.memory.reach = work.reach;
-  launch.heap = module.heap();
+  SpaceKernelMemory& kernel_memory = module.kernel_memory();
+  launch.heap = kernel_memory.heap.ForKernel(launch.program->allocates());
+  launch.stack_bytes = kernel_memory.stack_bytes.load(std::memory_order_relaxed);
   launch.variables_at = launch.memory.variables_base;
   launch.multiprocessor = multiprocessor;
   launch.multiprocessors = info_.multiprocessors;
@@ -489,15 +491,21 @@ void CpuDevice::RunPieces(const Claim& claim, const Work& work,
 }
 
 void CpuDevice::Print(QueuedWork& work, std::string_view text) const {
+  const auto& launch = std::get<LaunchWork>(work.what);
+  const std::uint64_t most = static_cast<const CpuModule&>(*launch.module)
+                                 .kernel_memory()
+                                 .printed_bytes.load(std::memory_order_relaxed);
   const std::uint64_t before = work.output_bytes.fetch_add(text.size(), std::memory_order_relaxed);
-  if (before > kOutputBytesMax) return;
+  if (before > most) return;
   const WorkHeader& header = work.header();
   KernelOutput output{
       .work = header.id, .stream = header.stream, .space = header.space, .text = text};
-  output.text = text.substr(0, kOutputBytesMax - before);
+  output.text = text.substr(0, most - before);
   if (!output.text.empty()) output_(output);
-  if (before + text.size() > kOutputBytesMax) {
-    output.text = "\n[what this launch printed beyond 1 MiB was cut]\n";
+  if (before + text.size() > most) {
+    const std::string cut =
+        "\n[what this launch printed beyond " + std::to_string(most) + " bytes was cut]\n";
+    output.text = cut;
     output_(output);
   }
 }

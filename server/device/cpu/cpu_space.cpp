@@ -21,12 +21,14 @@ void WriteAt(std::uint64_t address, std::span<const std::byte> bytes) {
 }  // namespace
 
 Result<std::shared_ptr<const Module>> CpuModule::Place(std::shared_ptr<const CpuPrepared> prepared,
-                                                       AddressRange& range, SpaceHeap& heap) {
+                                                       AddressRange& range,
+                                                       SpaceKernelMemory& kernel_memory) {
   Result<AddressRange::Block> block =
       range.TakeModuleBlock(prepared->variable_bytes(), prepared->bytes());
   if (!block) return block.status();
   // From here on the block goes back with the module.
-  std::shared_ptr<CpuModule> module(new CpuModule(std::move(prepared), range, heap, *block));
+  std::shared_ptr<CpuModule> module(
+      new CpuModule(std::move(prepared), range, kernel_memory, *block));
   module->WriteVariables();
   module->MakeHeap();
   return std::shared_ptr<const Module>(std::move(module));
@@ -51,12 +53,13 @@ void CpuModule::MakeHeap() {
     return program->info().unsupported.empty() && program->allocates();
   };
   if (std::ranges::none_of(prepared_->programs(), allocates)) return;
-  const Status made = heap_.Make();
+  const Status made = kernel_memory_.heap.Make();
   if (made.ok()) return;
   kernels_.assign(prepared_->kernel_infos().begin(), prepared_->kernel_infos().end());
   for (std::size_t i = 0; i < kernels_.size(); ++i) {
     if (!allocates(prepared_->programs()[i])) continue;
-    kernels_[i].unsupported = "device heap of " + std::to_string(executor::kDeviceHeapBytes >> 20) +
+    kernels_[i].unsupported = "device heap of " +
+                              std::to_string(kernel_memory_.heap.bytes() >> 20) +
                               " MiB: " + std::string(made.message());
   }
 }
@@ -100,6 +103,24 @@ Status CpuSpace::MapChunk(Chunk& chunk, std::uint64_t address) {
   return range_->MapChunk(static_cast<CpuChunk&>(chunk).place(), address);
 }
 
+Status CpuSpace::SetKernelMemory(const KernelMemory& memory) {
+  if (memory.heap_bytes != 0) {
+    if (Status made = kernel_memory_.heap.SetBytes(memory.heap_bytes); !made.ok()) return made;
+  }
+  if (memory.stack_bytes != 0) {
+    constexpr std::uint64_t kStep = 16;
+    const std::uint64_t stack = (memory.stack_bytes + kStep - 1) / kStep * kStep;
+    kernel_memory_.stack_bytes.store(
+        std::clamp(stack, executor::kRecursionLocalBytes, executor::kStackBytesMax),
+        std::memory_order_relaxed);
+  }
+  if (memory.printed_bytes != 0) {
+    kernel_memory_.printed_bytes.store(std::max(memory.printed_bytes, kOutputBytesMax),
+                                       std::memory_order_relaxed);
+  }
+  return {};
+}
+
 Result<std::shared_ptr<const Module>> CpuSpace::LoadModule(std::span<const std::byte> image) {
   Result<std::shared_ptr<const PreparedModule>> prepared = PrepareHere(recipe_, image);
   if (!prepared) return prepared.status();
@@ -109,7 +130,7 @@ Result<std::shared_ptr<const Module>> CpuSpace::LoadModule(std::span<const std::
 Result<std::shared_ptr<const Module>> CpuSpace::PlaceModule(
     std::shared_ptr<const PreparedModule> module) {
   return CpuModule::Place(std::static_pointer_cast<const CpuPrepared>(std::move(module)), *range_,
-                          heap_);
+                          kernel_memory_);
 }
 
 }  // namespace gpushared::device

@@ -20,6 +20,16 @@
 
 namespace gpushared::device {
 
+// What kernels of one space have, whichever module they are of. Any thread.
+struct SpaceKernelMemory {
+  explicit SpaceKernelMemory(AddressRange& range) : heap(range) {}
+
+  // Relaxed: a launch has either number.
+  std::atomic<std::uint64_t> stack_bytes = executor::kRecursionLocalBytes;
+  std::atomic<std::uint64_t> printed_bytes = kOutputBytesMax;
+  SpaceHeap heap;
+};
+
 // A loaded module with its own instance of every module variable.
 //
 // Immutable; thread-safe. Uses the memory and the heap of its space, which must outlive it.
@@ -28,7 +38,8 @@ class CpuModule : public Module {
   // In `range`, with its variables as they begin. kOutOfMemory where that or the client's quota has
   // no room for them and for the code.
   static Result<std::shared_ptr<const Module>> Place(std::shared_ptr<const CpuPrepared> prepared,
-                                                     AddressRange& range, SpaceHeap& heap);
+                                                     AddressRange& range,
+                                                     SpaceKernelMemory& kernel_memory);
   CpuModule(const CpuModule&) = delete;
   CpuModule& operator=(const CpuModule&) = delete;
   ~CpuModule() override;
@@ -46,13 +57,15 @@ class CpuModule : public Module {
   executor::MemoryWindow window(const MemoryPieces::List& further) const;
   // The latter, at this moment.
   std::shared_ptr<const MemoryPieces::List> further() const { return range_.pieces().Now(); }
-  // What its kernels allocate from; null when no kernel of the space does.
-  executor::DeviceHeap* heap() const { return heap_.heap(); }
+  SpaceKernelMemory& kernel_memory() const { return kernel_memory_; }
 
  private:
-  CpuModule(std::shared_ptr<const CpuPrepared> prepared, AddressRange& range, SpaceHeap& heap,
-            const AddressRange::Block& variables)
-      : prepared_(std::move(prepared)), range_(range), heap_(heap), variables_(variables) {}
+  CpuModule(std::shared_ptr<const CpuPrepared> prepared, AddressRange& range,
+            SpaceKernelMemory& kernel_memory, const AddressRange::Block& variables)
+      : prepared_(std::move(prepared)),
+        range_(range),
+        kernel_memory_(kernel_memory),
+        variables_(variables) {}
   // Where a kernel allocates: says in kernels_ what has nothing to allocate from.
   void MakeHeap();
   // Places the variables, and writes the memory that kernels find before they first run.
@@ -60,7 +73,7 @@ class CpuModule : public Module {
 
   const std::shared_ptr<const CpuPrepared> prepared_;  // May be that of other modules, too.
   AddressRange& range_;
-  SpaceHeap& heap_;
+  SpaceKernelMemory& kernel_memory_;
   const AddressRange::Block variables_;
   std::vector<KernelInfo> kernels_;  // Empty: as they were prepared.
   std::vector<VariableInfo> variable_infos_;
@@ -71,7 +84,9 @@ class CpuModule : public Module {
 class CpuSpace : public Space {
  public:
   explicit CpuSpace(std::unique_ptr<AddressRange> range)
-      : range_(std::move(range)), heap_(*range_), recipe_{.form = ModuleRecipe::Form::kDecoded} {}
+      : range_(std::move(range)),
+        kernel_memory_(*range_),
+        recipe_{.form = ModuleRecipe::Form::kDecoded} {}
   CpuSpace(const CpuSpace&) = delete;
   CpuSpace& operator=(const CpuSpace&) = delete;
   ~CpuSpace() override = default;
@@ -96,6 +111,7 @@ class CpuSpace : public Space {
     return range_->AwayBytes(address, bytes);
   }
   SpaceUse use() override { return range_->use(); }
+  Status SetKernelMemory(const KernelMemory& memory) override;
   // Both steps in this process.
   Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) override;
   const ModuleRecipe* recipe() const override { return &recipe_; }
@@ -105,7 +121,7 @@ class CpuSpace : public Space {
 
  private:
   const std::unique_ptr<AddressRange> range_;
-  SpaceHeap heap_;
+  SpaceKernelMemory kernel_memory_;
   const ModuleRecipe recipe_;
 };
 

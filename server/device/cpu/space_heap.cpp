@@ -1,24 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cpu/space_heap.h"
 
+#include <string>
 #include <utility>
 
 namespace gpushared::device {
 
-SpaceHeap::~SpaceHeap() { range_.ReturnModuleBlock(block_); }
+namespace {
+
+// What the heap's own books take of the host's memory, where that is more than every client has.
+std::uint64_t BooksBytes(std::uint64_t heap_bytes) {
+  return heap_bytes <= executor::kDeviceHeapBytes ? 0 : heap_bytes / 3;
+}
+
+}  // namespace
+
+SpaceHeap::~SpaceHeap() { range_.ReturnModuleBlock(block_, BooksBytes(bytes())); }
 
 Status SpaceHeap::Make() {
   const MutexLock lock(mutex_);
-  if (heap_ != nullptr) return {};
-  Result<AddressRange::Block> block = range_.TakeModuleBlock(executor::kDeviceHeapBytes);
+  return heap_ != nullptr ? Status() : MakeLocked(bytes());
+}
+
+Status SpaceHeap::SetBytes(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  if (heap_ != nullptr && bytes == this->bytes()) return {};
+  if (used_.load(std::memory_order_relaxed) != nullptr) {
+    return {StatusCode::kInvalidArgument, "heap refused: kernels have allocated from the one of " +
+                                              std::to_string(this->bytes()) + " bytes"};
+  }
+  const Status made = MakeLocked(bytes);
+  if (made.ok()) return made;
+  return {made.code(), "heap of " + std::to_string(bytes) + " bytes: " + made.message()};
+}
+
+Status SpaceHeap::MakeLocked(std::uint64_t bytes) {
+  Result<AddressRange::Block> block = range_.TakeModuleBlock(bytes, BooksBytes(bytes));
   if (!block) return block.status();
-  block_ = *block;
+  range_.ReturnModuleBlock(std::exchange(block_, *block), BooksBytes(this->bytes()));
   heap_ = std::make_unique<executor::DeviceHeap>(block_.address, block_.bytes);
-  // Release, pairs with the acquire of heap().
-  made_.store(heap_.get(), std::memory_order_release);
+  bytes_.store(bytes, std::memory_order_relaxed);
   return {};
 }
 
-executor::DeviceHeap* SpaceHeap::heap() const { return made_.load(std::memory_order_acquire); }
+executor::DeviceHeap* SpaceHeap::ForKernel(bool allocates) {
+  executor::DeviceHeap* const used = used_.load(std::memory_order_acquire);
+  if (used != nullptr || !allocates) return used;
+  const MutexLock lock(mutex_);
+  used_.store(heap_.get(), std::memory_order_release);
+  return heap_.get();
+}
 
 }  // namespace gpushared::device

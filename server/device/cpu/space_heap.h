@@ -13,8 +13,9 @@
 
 namespace gpushared::device {
 
-// The heap of one client's kernels: kDeviceHeapBytes of its range, counted against its quota from
-// the first module that allocates until the space ends. All its modules share it.
+// The heap of one client's kernels, kDeviceHeapBytes of its range unless its client sets another
+// size. It counts against the quota from the first module that allocates, or from that setting,
+// until the space ends. All its modules share it.
 //
 // Thread-safe. Uses the range, which must outlive it.
 class SpaceHeap {
@@ -25,17 +26,25 @@ class SpaceHeap {
   ~SpaceHeap();
 
   // Makes the heap unless there is one.
-  Status Make();
-  // Null before that. Stays as long as this object.
-  executor::DeviceHeap* heap() const;
+  Status Make() GPUSHARED_EXCLUDES(mutex_);
+  // Makes one of this size, in place of one that no kernel has used.
+  Status SetBytes(std::uint64_t bytes) GPUSHARED_EXCLUDES(mutex_);
+  // For a kernel that begins to run. One that allocates uses it from then on, for good; null before
+  // the first of these, or where it has not been made.
+  executor::DeviceHeap* ForKernel(bool allocates) GPUSHARED_EXCLUDES(mutex_);
+  std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
+  Status MakeLocked(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
+
   AddressRange& range_;
   Mutex mutex_;
-  AddressRange::Block block_ GPUSHARED_GUARDED_BY(mutex_);  // Empty before Make.
+  std::atomic<std::uint64_t> bytes_ = executor::kDeviceHeapBytes;  // For messages, too.
+  AddressRange::Block block_ GPUSHARED_GUARDED_BY(mutex_);         // Empty before Make.
   std::unique_ptr<executor::DeviceHeap> heap_ GPUSHARED_GUARDED_BY(mutex_);
-  // Stored with release once all of the above stays as it is; loads acquire.
-  std::atomic<executor::DeviceHeap*> made_ = nullptr;
+  // Stored with release once a kernel uses it, so that all of the above stays as it is; loads
+  // acquire.
+  std::atomic<executor::DeviceHeap*> used_ = nullptr;
 };
 
 }  // namespace gpushared::device

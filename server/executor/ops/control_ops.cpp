@@ -177,7 +177,7 @@ const MicroOp* Enter(Warp& w, const MicroOp* op, uint32_t target, uint32_t lanes
   const FunctionCode& from = code.functions[caller.function];
   const Activation callee = {target, FreeFrameOffset(w), caller.local_base + from.local_bytes};
   const uint32_t first = static_cast<uint32_t>(__builtin_ctz(lanes));
-  if (w.activations.size() > kCallDepthMax ||
+  if (w.activations.size() > w.block->call_depth_max ||
       callee.local_base + function.local_bytes > w.lowest_stack ||
       !EnsureRegisters(w, callee.frame_offset + function.frame_bytes)) {
     return RaiseFault(w, op, Fault::Kind::kCallDepth, first, w.activations.size(), 0);

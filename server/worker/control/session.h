@@ -201,6 +201,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Handle(const ipc::UnloadModule& request);
   void Handle(const ipc::ResizeMemory& request);
   void Handle(const ipc::ChangeChunk& request);
+  void Handle(const ipc::SetKernelMemory& request);
   void Handle(const ipc::AddArena& request);
   void Handle(const ipc::DescribeError& request);
   void Handle(const ipc::TakePrinted& request);
@@ -289,6 +290,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnArenaMade(std::uint64_t bytes, Result<Arena> arena);
   Status CheckImage(std::uint64_t bytes) const;
   Status CheckNewModule(const ipc::LoadModule& request) const;
+  Status TakePrintedBytes(std::uint64_t bytes);
   Status CheckNewArena(const ipc::AddArena& request) const;
 
   SlowCalls::Caller caller() const {

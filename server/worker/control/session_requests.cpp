@@ -155,6 +155,8 @@ void Session::Handle(ipc::Frame frame) {
       return HandleAs<ipc::ResizeMemory>(frame);
     case ipc::MessageType::kChangeChunk:
       return HandleAs<ipc::ChangeChunk>(frame);
+    case ipc::MessageType::kSetKernelMemory:
+      return HandleAs<ipc::SetKernelMemory>(frame);
     case ipc::MessageType::kAddArena:
       return HandleAs<ipc::AddArena>(frame);
     case ipc::MessageType::kDescribeError:
@@ -420,6 +422,44 @@ void Session::OnModuleReleased(std::uint32_t number) {
   environment_.slow_calls.Post(caller(), [module = std::move(there->second.module)] {});
   memory_->modules.erase(there);
   TellMemory();
+}
+
+// ---- what kernels have
+
+// Printed text beyond what every client has counts as its staging memory does.
+Status Session::TakePrintedBytes(std::uint64_t bytes) {
+  if (bytes == 0) return {};
+  if (printed_ == nullptr) {
+    return {StatusCode::kInvalidArgument,
+            "limit refused: the client's hello did not ask for what its kernels print"};
+  }
+  const std::uint64_t has = printed_->bytes_max();
+  if (bytes <= has) return {};
+  if (!environment_.staging.TryTake(arena_bytes_, bytes - has, MayUseReserve())) {
+    return {StatusCode::kOutOfMemory,
+            fmt::format("limit refused: asked for {} bytes of printed text, the staging memory of "
+                        "all clients has {} left for this one",
+                        bytes, environment_.staging.LeftFor(arena_bytes_, MayUseReserve()))};
+  }
+  arena_bytes_ += bytes - has;
+  printed_->SetBytesMax(static_cast<std::size_t>(bytes));
+  return {};
+}
+
+void Session::Handle(const ipc::SetKernelMemory& request) {
+  MakeSlowCall(
+      [space = memory_->space.get(),
+       memory = device::KernelMemory{.stack_bytes = request.stack_bytes,
+                                     .printed_bytes = request.printed_bytes,
+                                     .heap_bytes = request.heap_bytes}] {
+        return space->SetKernelMemory(memory);
+      },
+      [bytes = request.printed_bytes](Session& self, Status set) {
+        if (self.has_ended_) return self.CheckOver();
+        if (set.ok()) set = self.TakePrintedBytes(bytes);
+        if (!set.ok()) return self.Refuse(set);
+        self.Reply(ipc::Done{});
+      });
 }
 
 // ---- arenas

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "gpushared/mutex.h"
 
@@ -19,11 +20,21 @@ namespace gpushared::server {
 // Thread-safe: executor threads add, the control thread takes, the device thread asks total().
 class PrintedText {
  public:
+  // Until the client asks for more.
   static constexpr std::size_t kBytesMax = std::size_t{1} << 20;
+
+  void SetBytesMax(std::size_t bytes) {
+    const MutexLock lock(mutex_);
+    bytes_max_ = bytes;
+  }
+  std::size_t bytes_max() const {
+    const MutexLock lock(mutex_);
+    return bytes_max_;
+  }
 
   void Add(std::string_view text) {
     const MutexLock lock(mutex_);
-    const std::string_view kept = text.substr(0, kBytesMax - text_.size());
+    const std::string_view kept = text.substr(0, bytes_max_ - held());
     text_ += kept;
     dropped_ += text.size() - kept.size();
     // Release, pairs with total(): who publishes the number has added the text.
@@ -38,9 +49,11 @@ class PrintedText {
   // The oldest `bytes_max` bytes, or fewer.
   Part Take(std::size_t bytes_max) {
     const MutexLock lock(mutex_);
-    Part part{.text = text_.substr(0, bytes_max), .dropped = dropped_, .end = 0};
-    text_.erase(0, part.text.size());
-    part.end = total_.load(std::memory_order_relaxed) - text_.size();
+    Part part{.text = text_.substr(taken_, bytes_max), .dropped = dropped_, .end = 0};
+    taken_ += part.text.size();
+    // Not each time: it moves what is still here.
+    if (taken_ >= held()) text_.erase(0, std::exchange(taken_, 0));
+    part.end = total_.load(std::memory_order_relaxed) - held();
     return part;
   }
 
@@ -48,8 +61,12 @@ class PrintedText {
   std::uint64_t total() const { return total_.load(std::memory_order_acquire); }
 
  private:
-  Mutex mutex_;
+  std::size_t held() const GPUSHARED_REQUIRES(mutex_) { return text_.size() - taken_; }
+
+  mutable Mutex mutex_;
   std::string text_ GPUSHARED_GUARDED_BY(mutex_);
+  std::size_t taken_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Of it, from its start.
+  std::size_t bytes_max_ GPUSHARED_GUARDED_BY(mutex_) = kBytesMax;
   std::uint64_t dropped_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> total_ = 0;  // Written under mutex_.
 };

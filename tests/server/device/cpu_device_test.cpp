@@ -421,6 +421,25 @@ TEST_F(DeviceHeapTest, ItCountsAgainstTheQuota) {
   EXPECT_FALSE(client.space->Resize(6 << 20).ok());
 }
 
+TEST_F(DeviceHeapTest, ItIsAsLargeAsItsClientSetsUntilAKernelAllocates) {
+  const Client client = MakeClient(std::uint64_t{64} << 20);
+  const KernelMemory large = {.heap_bytes = std::uint64_t{16} << 20};
+  ASSERT_TRUE(client.space->SetKernelMemory(large).ok());
+  EXPECT_NE(Take(client, 12 << 20), 0u);
+  EXPECT_EQ(client.space->SetKernelMemory({.heap_bytes = 20 << 20}).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_TRUE(client.space->SetKernelMemory(large).ok());
+  EXPECT_FALSE(client.space->Resize(48 << 20).ok()) << "the heap and its books count";
+  EXPECT_TRUE(client.space->Resize(32 << 20).ok());
+}
+
+TEST_F(DeviceHeapTest, ThatIsTooLargeLeavesTheOneThereWas) {
+  const Client client = MakeClient(1 << 24);
+  EXPECT_EQ(client.space->SetKernelMemory({.heap_bytes = 64 << 20}).code(),
+            StatusCode::kOutOfMemory);
+  EXPECT_NE(Take(client, 64), 0u);
+}
+
 TEST_F(DeviceHeapTest, WithoutRoomForItKernelsThatAllocateAreRefusedAndOthersRun) {
   const Client client = MakeClient(4 << 20);
   const std::string& why = client.takes->kernels()[0].unsupported;
