@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver as a whole: beginning, version, look-up of functions, texts of errors, profiler.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -37,9 +39,10 @@ constexpr std::uint64_t kProcDefault = 0;
 constexpr std::uint64_t kProcLegacyStream = 1;
 constexpr std::uint64_t kProcPerThreadStream = 2;
 
-// Begins the number of the table that NVIDIA's runtime asks for (6bd5fb6c-5bf4-e74a). Not all of
-// it stands here: `gpusharedctl doctor` knows files with the runtime by the whole number.
-constexpr std::uint64_t kRuntimeTable = 0x4ae7f45b6cfbd56b;
+// Begin the numbers of the tables without which NVIDIA's runtime (6bd5fb6c-5bf4-e74a) and cuFFT,
+// which has none of it (21318c60-9714-3248), fail. Not all of them stands here: `gpusharedctl
+// doctor` knows files that ask for them by the whole numbers.
+constexpr std::array<std::uint64_t, 2> kNeededTables = {0x4ae7f45b6cfbd56b, 0x48321497608c3121};
 
 // The newest form of the function that a program written for `version` can call. Functions that
 // know no default stream have one form only.
@@ -98,16 +101,17 @@ Code GetProcAddress(const char* name, void** function, int version, std::uint64_
 
 // By these tables NVIDIA's own libraries make the driver prove that it is NVIDIA's. We are not,
 // and do not claim to be.
-// No private table is here. NVIDIA's runtime asks for one before all others.
+// No private table is here. Some are asked for by programs that do without.
 Code GetExportTable(const void** table, const Uuid* id) {
   if (AnyNull(table, id)) return Code::kInvalidValue;
   *table = nullptr;
   std::uint64_t first_half = 0;
   std::memcpy(&first_half, id->bytes, sizeof first_half);
-  if (first_half != kRuntimeTable) return Code::kNotFound;
+  if (std::ranges::find(kNeededTables, first_half) == kNeededTables.end()) return Code::kNotFound;
   constexpr std::string_view kSentence =
-      "NVIDIA's CUDA runtime, which this program has in it, works with no driver but NVIDIA's: its "
-      "calls fail. gpusharedctl doctor -- PROGRAM says where it is";
+      "NVIDIA's CUDA runtime, or a library that stands on it (cuBLAS, cuFFT, cuSPARSE, ...), which "
+      "this program has in it or loads, works with no driver but NVIDIA's: its calls fail. "
+      "gpusharedctl doctor -- PROGRAM says where it is";
   static std::atomic<bool> has_told{false};
   TellUser(kSentence, has_told);
   return Refuse(Code::kNotFound, kSentence);

@@ -63,6 +63,7 @@ void Write(const std::string& path, const std::vector<std::byte>& bytes) {
 void Write(const std::string& path, const std::string& text) { Write(path, BytesOf(text)); }
 
 // The number by which the runtime asks for its table.
+const std::string kFft = "\x21\x31\x8c\x60\x97\x14\x32\x48\x8c\xa6\x41\xff\x73\x24\xc8\xf2";
 const std::string kRuntime = "\x6b\xd5\xfb\x6c\x5b\xf4\xe7\x4a\x89\x87\xd9\x39\x12\xfd\x9d\xf9";
 
 // ---- the machine
@@ -120,6 +121,8 @@ TEST(DoctorFilesTest, RuntimeIsFoundWhereverItsNumberStands) {
     Write(folder / "file", std::string(at, 'x') + kRuntime + "rest");
     EXPECT_TRUE(HasCudaRuntime(folder / "file")) << at;
   }
+  Write(folder / "file", std::string(100, 'x') + kFft);
+  EXPECT_TRUE(HasCudaRuntime(folder / "file"));
   Write(folder / "file", std::string(3u << 20, 'x') + kRuntime.substr(1));
   EXPECT_FALSE(HasCudaRuntime(folder / "file"));
   EXPECT_FALSE(HasCudaRuntime(folder / "none"));
@@ -254,6 +257,26 @@ TEST_F(DoctorPackagesTest, PluginsThatLoadLibrariesOnTheRuntimeAreFound) {
   const Findings findings = LookAt("import jax.numpy as jnp\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "package problem"));
   EXPECT_THAT(findings[2].what, HasSubstr("jax_cuda12_plugin works through nvidia_cudnn_cu12"));
+}
+
+// OpenMM has no runtime in it; its plugin for CUDA loads cuFFT, for some of what it does.
+TEST_F(DoctorPackagesTest, LibrariesThatAreNeededForAPartAreNoted) {
+  Install("openmm_cuda_13", "OpenMM.libs/lib/plugins/libOpenMMCUDA.so", "ELF");
+  const std::string metadata =
+      folder_ / "lib/python3.11/site-packages/openmm_cuda_13-1.0.dist-info/METADATA";
+  Write(metadata,
+        "Name: OpenMM-CUDA-13\nRequires-Dist: nvidia-cuda-runtime<14,>=13\n"
+        "Requires-Dist: nvidia-cufft<13,>=12\n\nText\n");
+  Install("nvidia_cuda_runtime", "nvidia/cu13/lib/libcudart.so.13", kRuntime);
+  EXPECT_THAT(Brief(LookAt("import openmm\n")),
+              ElementsAre("program ok", "runtime ok", "packages ok"));
+  Install("nvidia_cufft", "nvidia/cu13/lib/libcufft.so.12", "ELF");
+  const Findings findings = LookAt("import openmm\n");
+  EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "package note"));
+  EXPECT_THAT(findings[2].what, HasSubstr("openmm_cuda_13 loads nvidia_cufft"));
+  Write(metadata, "Name: OpenMM-CUDA-13\nRequires-Dist: nvidia-cufft<13; extra == \"fft\"\n\n");
+  EXPECT_THAT(Brief(LookAt("import openmm\n")),
+              ElementsAre("program ok", "runtime ok", "packages ok"));
 }
 
 TEST_F(DoctorPackagesTest, ScriptsThatCallTheRuntimeThroughBindingsAreProblems) {

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -43,10 +44,17 @@ TEST(DropInWithoutServerTest, InitSaysThatNoServerAnswers) {
   EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
 }
 
-// NVIDIA's runtime does so before its first call of the driver.
-TEST(DropInWithoutServerTest, RuntimeThatWantsItsOwnDriverIsToldToTheUserOfRun) {
-  const CUuuid runtime = {{0x6b, static_cast<char>(0xd5), static_cast<char>(0xfb), 0x6c, 0x5b,
-                           static_cast<char>(0xf4), static_cast<char>(0xe7), 0x4a}};
+// NVIDIA's runtime and cuFFT do so before their first call of the driver.
+class WantedTable : public ::testing::TestWithParam<std::array<unsigned char, 8>> {};
+INSTANTIATE_TEST_SUITE_P(DropInWithoutServerTest, WantedTable,
+                         ::testing::Values(std::array<unsigned char, 8>{0x6b, 0xd5, 0xfb, 0x6c,
+                                                                        0x5b, 0xf4, 0xe7, 0x4a},
+                                           std::array<unsigned char, 8>{0x21, 0x31, 0x8c, 0x60,
+                                                                        0x97, 0x14, 0x32, 0x48}));
+
+TEST_P(WantedTable, OfALibraryThatWantsItsOwnDriverIsToldToTheUserOfRun) {
+  CUuuid runtime = {};
+  std::memcpy(runtime.bytes, GetParam().data(), GetParam().size());
   const CUuuid other = {{1}};
   const void* table = &runtime;
   const auto said = [&](const CUuuid& id) {

@@ -25,10 +25,12 @@ constexpr std::size_t kFilesMax = 1024;
 // Larger files are searched for the runtime, but not read for their kernels.
 constexpr std::uintmax_t kKernelFileBytesMax = std::uintmax_t{512} << 20;
 
-// The number of the private table that NVIDIA's runtime asks first:
-// 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9.
-constexpr unsigned char kRuntimeTable[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
-                                             0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
+// The numbers of the private tables without which NVIDIA's runtime and cuFFT fail:
+// 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9 and 21318c60-9714-3248-8ca6-41ff7324c8f2.
+constexpr unsigned char kNeededTables[2][16] = {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
+                                                 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9},
+                                                {0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48,
+                                                 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2}};
 
 bool IsFile(const std::string& path) {
   struct stat facts {};
@@ -93,14 +95,17 @@ LinkedFiles FindLinkedFiles(const std::string& program, const std::string& libra
 bool HasCudaRuntime(const std::string& path) {
   const ipc::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid() || !IsFile(path)) return false;
-  constexpr std::size_t kOverlap = sizeof kRuntimeTable - 1;
+  constexpr std::size_t kOverlap = sizeof kNeededTables[0] - 1;
   std::vector<char> window(kOverlap + (1u << 20));
   std::size_t held = 0;
   for (;;) {
     const ssize_t got = ::read(file.get(), window.data() + held, window.size() - held);
     if (got <= 0) return false;
     held += static_cast<std::size_t>(got);
-    if (::memmem(window.data(), held, kRuntimeTable, sizeof kRuntimeTable) != nullptr) return true;
+    const auto names = [&](const auto& table) {
+      return ::memmem(window.data(), held, table, sizeof table) != nullptr;
+    };
+    if (std::ranges::any_of(kNeededTables, names)) return true;
     const std::size_t kept = std::min(held, kOverlap);
     std::copy_n(window.data() + held - kept, kept, window.data());
     held = kept;

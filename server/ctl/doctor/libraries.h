@@ -19,8 +19,8 @@ struct LinkedFiles {
 // library is not among them: it is what the drop-in stands for.
 LinkedFiles FindLinkedFiles(const std::string& program, const std::string& library_path);
 
-// Whether the file has NVIDIA's CUDA runtime in it: the number by which that asks the driver for a
-// private table. False for files that cannot be read.
+// Whether the file has NVIDIA's CUDA runtime in it, or is cuFFT: the number by which they ask the
+// driver for a private table. False for files that cannot be read.
 bool HasCudaRuntime(const std::string& path);
 
 // What the kernels in the file mean for programs over the drop-in; nothing where there are none.

@@ -98,24 +98,38 @@ std::map<std::string, fs::path> InstalledIn(const std::string& folder) {
   return installed;
 }
 
-// The library of NVIDIA's that stands on its runtime, is installed, and is required by the package
-// with this METADATA; empty: there is none.
-std::string LibraryBelow(const fs::path& metadata,
-                         const std::map<std::string, fs::path>& installed) {
+// A library of NVIDIA's that stands on its runtime and is installed.
+struct LibraryBelow {
+  std::string package;   // Empty: there is none.
+  bool is_part = false;  // What requires it may do without for much of its work.
+};
+
+// The one that is required by the package with this METADATA; one for all of its work before
+// others.
+LibraryBelow FindLibraryBelow(const fs::path& metadata,
+                              const std::map<std::string, fs::path>& installed) {
   constexpr std::string_view kRequires = "Requires-Dist: ";
-  constexpr std::string_view kOnRuntime[] = {"nvidia-cublas", "nvidia-cudnn"};
+  constexpr std::string_view kForAll[] = {"nvidia-cublas", "nvidia-cudnn"};
+  constexpr std::string_view kForParts[] = {"nvidia-cufft", "nvidia-cusparse", "nvidia-cusolver",
+                                            "nvidia-curand"};
+  LibraryBelow found;
   std::ifstream file(metadata);
   std::string line;
   for (std::size_t i = 0; i < kFactsMax && std::getline(file, line) && !line.empty(); ++i) {
     if (!line.starts_with(kRequires)) continue;
     std::string name = line.substr(kRequires.size());
     name.resize(std::min(name.find_first_of(" <>=!~;[("), name.size()));
-    const bool is_on_runtime = std::ranges::any_of(
-        kOnRuntime, [&](std::string_view begin) { return name.starts_with(begin); });
+    const auto is_one = [&](std::string_view begin) { return name.starts_with(begin); };
+    const bool is_for_all = std::ranges::any_of(kForAll, is_one);
+    // Who offers a part as an extra works without it.
+    const bool is_part = !is_for_all && std::ranges::any_of(kForParts, is_one) &&
+                         line.find("extra ==") == std::string::npos;
     std::ranges::replace(name, '-', '_');
-    if (is_on_runtime && installed.contains(name)) return name;
+    if ((!is_for_all && !is_part) || !installed.contains(name)) continue;
+    if (is_for_all) return {.package = name, .is_part = false};
+    if (found.package.empty()) found = {.package = name, .is_part = true};
   }
-  return "";
+  return found;
 }
 
 }  // namespace
@@ -187,15 +201,22 @@ Findings LookAtPackages(const std::string& folder, const std::set<std::string>& 
           RuntimeIn(name, "has NVIDIA's CUDA runtime in it (" + *found + ")", is_imported));
       continue;
     }
-    const std::string below =
-        package.libraries.empty() ? "" : LibraryBelow(facts / "METADATA", installed);
-    if (below.empty()) continue;
+    const LibraryBelow below = package.libraries.empty()
+                                   ? LibraryBelow()
+                                   : FindLibraryBelow(facts / "METADATA", installed);
+    if (below.package.empty()) continue;
+    if (below.is_part) {
+      findings.push_back(Note(
+          "package", name + " loads " + below.package + ", which works with no driver but NVIDIA's",
+          "what it does through that fails over the drop-in; the rest runs"));
+      continue;
+    }
     // A plugin has the name of who loads it in front.
     const bool is_plugin = std::ranges::any_of(
         imported, [&](const std::string& top) { return name.starts_with(top + "_"); });
-    findings.push_back(RuntimeIn(name,
-                                 "works through " + below + ", which needs NVIDIA's CUDA runtime",
-                                 is_imported || is_plugin));
+    findings.push_back(
+        RuntimeIn(name, "works through " + below.package + ", which needs NVIDIA's CUDA runtime",
+                  is_imported || is_plugin));
   }
   return findings;
 }
