@@ -81,10 +81,20 @@ ipc::Hello HelloOf(const ClientOptions& options) {
 Connection::Connection(ipc::UniqueFd socket, std::string path, std::chrono::nanoseconds timeout)
     : socket_(std::move(socket)), path_(std::move(path)), timeout_(timeout) {}
 
+namespace {
+
+// Longer than a year is for ever; the sum must not overflow.
+constexpr std::chrono::nanoseconds kForEver = std::chrono::hours(24 * 365);
+
+}  // namespace
+
 ipc::Deadline Connection::NewDeadline() const {
-  // Longer than a year is for ever; the sum must not overflow.
-  constexpr std::chrono::nanoseconds kForEver = std::chrono::hours(24 * 365);
   return std::chrono::steady_clock::now() + std::min(timeout_, kForEver);
+}
+
+ipc::Deadline Connection::AnswerDeadline(std::uint16_t type) const {
+  const bool is_load = type == static_cast<std::uint16_t>(ipc::MessageType::kLoadModule);
+  return is_load ? std::chrono::steady_clock::now() + kForEver : NewDeadline();
 }
 
 Result<ClientOptions> Connection::WithEnvironment(const ClientOptions& options) {
@@ -165,10 +175,9 @@ Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::by
   const MutexLock lock(round_trip_);
   if (ended()) return end_status();
   const std::uint32_t request = next_request_++;
-  const ipc::Deadline deadline = NewDeadline();
-  const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, fds, deadline);
+  const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, fds, NewDeadline());
   // A failed send still leaves the server's last words to be read.
-  Result<ipc::Frame> frame = ReceiveUnlessPosted(deadline);
+  Result<ipc::Frame> frame = ReceiveUnlessPosted(AnswerDeadline(type));
   if (!frame.ok()) return EndAfter(sent.ok() ? frame.status() : sent);
   if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
     End(ipc::UnexpectedReply(*frame, ipc::MessageType::kDone));

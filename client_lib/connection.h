@@ -110,6 +110,9 @@ class Connection {
   Status AskWhy() const;
   Result<ipc::Ended> AskBroker() const;
   ipc::Deadline NewDeadline() const;
+  // Loading a module waits behind those of others and takes as long as the server's --load-limit
+  // allows. The server bounds that; a server that dies ends the wait.
+  ipc::Deadline AnswerDeadline(std::uint16_t type) const;
 
   const ipc::UniqueFd socket_;
   const std::string path_;

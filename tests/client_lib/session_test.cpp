@@ -250,6 +250,14 @@ TEST(Session, SilentServerIsATimeoutAndEndsTheSession) {
   EXPECT_FALSE(client.status().ok());
 }
 
+// It may wait behind those of others, and the server bounds it.
+TEST(Session, AModuleMayTakeLongerThanOtherAnswers) {
+  FakeWorker worker;
+  worker.set_load_takes(milliseconds(500));
+  const Client client = Connected(worker, {.control_timeout = milliseconds(200)});
+  EXPECT_TRUE(client.LoadModule("x").ok()) << client.status().ToString();
+}
+
 TEST(Session, AnswerToAnotherRequestEndsTheSession) {
   FakeWorker worker;
   const Client client = Connected(worker);

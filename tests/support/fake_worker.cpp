@@ -207,6 +207,7 @@ class FakeWorker::Session {
     const auto load = ipc::Decode<ipc::LoadModule>(frame.payload);
     if (!load.ok() || load->bytes != image_bytes_) return false;
     image_bytes_ = 0;
+    std::this_thread::sleep_for(worker_.load_takes_.load());
     const auto image = SharedSegment::Map(std::move(image_), {.bytes = load->bytes});
     if (!image.ok()) return Refuse(frame, StatusCode::kInternal, "image cannot be mapped");
     if (image->size() >= 3 && std::memcmp(image->bytes().data(), "bad", 3) == 0) {

@@ -6,6 +6,7 @@
 #define GPUSHARED_TESTS_SUPPORT_FAKE_WORKER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -72,6 +73,8 @@ class FakeWorker {
   void set_finishing(bool on) { finishing_ = on; }
   // While off, requests on the socket stay unanswered.
   void set_answering(bool on) { answering_ = on; }
+  // Before it answers that a module is loaded.
+  void set_load_takes(std::chrono::milliseconds time) { load_takes_ = time; }
   // The answer of a broken or hostile server to the next request.
   enum class Lie : std::uint8_t { kNone, kOtherRequest, kOtherKind };
   void set_lie(Lie lie) { lie_ = lie; }
@@ -113,6 +116,7 @@ class FakeWorker {
   ipc::UniqueFd listening_;
   ipc::UniqueFd stop_;
 
+  std::atomic<std::chrono::milliseconds> load_takes_{};
   std::atomic<bool> taking_{true}, finishing_{true}, answering_{true};
   std::atomic<bool> kill_{false}, stopping_{false}, says_unasked_{false};
   std::atomic<Lie> lie_{Lie::kNone};

@@ -113,7 +113,8 @@ struct ClientOptions {
   // recommends for this device.
   std::optional<std::chrono::nanoseconds> spin = {};
   // How long Connect and other control round trips wait for an answer, before
-  // kTimedOut (Connect) or the end of the session (later).
+  // kTimedOut (Connect) or the end of the session (later). Loading a module takes as long as the
+  // server allows.
   std::chrono::nanoseconds control_timeout = std::chrono::seconds(30);
 };
 
