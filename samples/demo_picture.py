@@ -25,6 +25,12 @@ def text(x, y, words, anchor="start", colour="ink"):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{colour}" fill="{COLOURS[colour][0]}">{words}</text>'
 
 
+def text_over_lines(x, y, words, colour):
+    """With a rim, so that what it lies upon does not disturb it."""
+    return (f'<text x="{x:.1f}" y="{y:.1f}" class="{colour} stroke-ground" fill="{COLOURS[colour][0]}" '
+            f'stroke="{COLOURS["ground"][0]}" stroke-width="4" paint-order="stroke">{words}</text>')
+
+
 def line(x1, y1, x2, y2, colour="line"):
     return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" class="stroke-{colour}" stroke="{COLOURS[colour][0]}"/>'
 
@@ -55,13 +61,14 @@ def latency_chart(quantiles_ms):
             latency = digit * 10.0 ** power
             parts += [line(x_of(latency), CHART_TOP, x_of(latency), bottom),
                       text(x_of(latency), bottom + 16, f"{latency:g} ms", "middle" if power < high else "end")]
+    words = []
     for number, (phase, some) in enumerate(quantiles_ms.items()):
         points = " ".join(f"{x_of(latency):.1f},{y_of(share):.1f}" for share, latency in zip(SHARES, some))
         colour = COLOURS[phase][0]
         parts += [f'<polyline points="{points}" fill="none" class="stroke-{phase}" stroke="{colour}" stroke-width="2"/>',
-                  f'<circle cx="{x_of(some[-1]):.1f}" cy="{y_of(SHARES[-1]):.1f}" r="4" class="{phase}" fill="{colour}"/>',
-                  text(LEFT + 12, CHART_TOP + 24 + 18 * number, f"{TITLES[phase]}: p99 {some[-1]:.2f} ms", colour=phase)]
-    return parts
+                  f'<circle cx="{x_of(some[-1]):.1f}" cy="{y_of(SHARES[-1]):.1f}" r="4" class="{phase}" fill="{colour}"/>']
+        words.append(text_over_lines(LEFT + 12, CHART_TOP + 24 + 18 * number, f"{TITLES[phase]}: p99 {some[-1]:.2f} ms", phase))
+    return parts + words
 
 
 def device_strip(top, moment, begin, end):

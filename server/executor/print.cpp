@@ -32,7 +32,8 @@ bool ReadString(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t
   return true;
 }
 
-// Reads packed arguments one after the other, each at its natural alignment.
+// Reads packed arguments one after the other, each at its natural alignment. Compilers pass null
+// where a call has none; a conversion that is there all the same gets a zero.
 class Arguments {
  public:
   Arguments(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address)
@@ -40,6 +41,10 @@ class Arguments {
 
   template <typename T>
   bool Next(T* value) {
+    if (address_ == 0) {
+      *value = T{};
+      return true;
+    }
     offset_ = (offset_ + sizeof(T) - 1) / sizeof(T) * sizeof(T);
     if (!ReadBytes(warp_, op_, lane_, address_ + offset_, sizeof(T), value)) return false;
     offset_ += sizeof(T);

@@ -83,6 +83,34 @@ TEST_P(Output, ACallMayLeaveTheResultOut) {
   EXPECT_EQ(plain.printed, "lane 0\nlane 1\n");
 }
 
+// Compilers pass null where a call has no arguments.
+TEST_P(Output, ConversionsWithoutArgumentsPrintZeros) {
+  Launcher plain(1 << 20, GetParam());
+  plain.Load(R"(.version 7.8
+.target sm_80
+.address_size 64
+.extern .func vprintf(.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 text[10] = {108, 97, 110, 101, 32, 37, 100, 10, 0};
+.visible .entry print_nothing(.param .u64 to)
+{
+  .reg .b64 %rd<3>;
+  mov.u64 %rd1, text;
+  mov.u64 %rd2, 0;
+  {
+    .param .b64 format;
+    .param .b64 arguments;
+    st.param.b64 [format], %rd1;
+    st.param.b64 [arguments], %rd2;
+    call.uni vprintf, (format, arguments);
+  }
+  ret;
+}
+)");
+  EXPECT_EQ(plain.Run("print_nothing", {1, 1, 1}, {1, 1, 1}, u64{0}).end,
+            executor::RunOutcome::End::kFinished);
+  EXPECT_EQ(plain.printed, "lane 0\n");
+}
+
 TEST_P(Output, AFailedAssertionNamesItself) {
   Run("assert_below", {1, 1, 1}, {40, 1, 1}, 40);
   const executor::Fault fault = Faulting("assert_below", {3, 1, 1}, {64, 1, 1}, 40);
