@@ -195,6 +195,7 @@ void Reader::ReadAccessEntry(const toml::table& table) {
   AccessRule rule;
   rule.line = LineNumber(table);
   int subjects = 0;
+  bool is_known = true;  // The subject.
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
     if (!CheckKey("access", name, node, kAccessKeys)) continue;
@@ -218,6 +219,7 @@ void Reader::ReadAccessEntry(const toml::table& table) {
     } else if (is_subject) {
       Result<Subject> subject = SubjectNamed(name, *text);
       status = subject.status();
+      is_known = subject.ok();
       if (subject.ok()) rule.who = std::move(*subject);
     } else {
       status = SetAllowance(name, *text, rule);
@@ -232,6 +234,7 @@ void Reader::ReadAccessEntry(const toml::table& table) {
                     " subjects, allowed is exactly one of uid, user, gid, group and everyone = "
                     "true");
   }
+  if (!is_known) return;
   rule.label = rule.who.label;
   config_.access.push_back(std::move(rule));
 }

@@ -124,6 +124,14 @@ TEST(ConfigCheck, WarnsOfRulesThatNoClientReaches) {
               IsEmpty());
 }
 
+// A rule for nobody known is an error, and not one for everyone.
+TEST(ConfigCheck, SaysOfAnUnknownUserOnlyThatItIsUnknown) {
+  const ConfigReport report =
+      ReportOf("[[access]]\nuser = 'nobody-here'\n[[access]]\nuid = 7\nhighest_class = 'high'\n");
+  EXPECT_THAT(report.errors, ElementsAre(HasSubstr("nobody-here")));
+  EXPECT_THAT(report.warnings, IsEmpty());
+}
+
 TEST(ConfigCheck, WarnsOfRuleForEveryoneThatTakesHighFromRoot) {
   const std::string everyone = "[[access]]\neveryone = true\n";
   EXPECT_THAT(ReportOf(everyone).warnings,
