@@ -138,9 +138,9 @@ void Broker::OnSetNewClients(Arrival arrival, const std::string& terms) {
     changed.memory[(*device)->id] = *parsed->client_memory;
   }
   new_clients_ = std::move(changed);
-  std::string line = terms;
+  std::string line = terms.substr(0, terms.find_last_not_of('\n') + 1);
   std::ranges::replace(line, '\n', ' ');
-  log_->info("clients that connect from now on: {}set by {}", Escaped(line, 256),
+  log_->info("clients that connect from now on: {}, set by {}", Escaped(line, 256),
              arrival.peer.Who());
   desk_->Answer(std::move(arrival), Status::Ok(), "{}");
 }

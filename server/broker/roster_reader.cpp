@@ -213,7 +213,9 @@ Status PrepareRosterFolder(const std::string& folder) {
     return Status::Ok();
   }
   return {StatusCode::kPermissionDenied,
-          "'" + folder + "' is no folder that only the server's own user may enter"};
+          "'" + folder +
+              "' is no folder that only the server's own user may enter: it must belong to uid " +
+              std::to_string(::geteuid()) + " and have mode 0700"};
 }
 
 Survivors TakeOverWorkers(const std::string& folder, milliseconds patience) {

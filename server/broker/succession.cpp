@@ -170,7 +170,7 @@ void Broker::OnUpgrade(Arrival arrival) {
     RefuseArrival(std::move(arrival), {code, "upgrade refused: " + why});
   };
   if (phase_ != Phase::kServing) {
-    return refuse(StatusCode::kUnavailable,
+    return refuse(StatusCode::kNotReady,
                   drain_is_final_ ? "the server was told to end by a signal"
                                   : "the server drains; `gpusharedctl resume` takes that back");
   }
@@ -178,6 +178,10 @@ void Broker::OnUpgrade(Arrival arrival) {
   if (!has_rosters_ || !checker_) {
     return refuse(StatusCode::kUnsupported,
                   "this server's sessions could not be taken over; its log says why");
+  }
+  // The next program would not look for workers in a folder that others may enter by now.
+  if (const Status folder = PrepareRosterFolder(options_.roster_folder); !folder.ok()) {
+    return refuse(folder.code(), folder.message());
   }
   for (const DeviceEntry& device : devices_.entries()) {
     // The next program would not know of it, and take clients there.

@@ -62,8 +62,9 @@ void AddClientCommands(CommandLine& line) {
   set.AddOption("--class", arguments->scheduling_class, "high, normal or low")
       .OneOf({"high", "normal", "low"});
   set.AddOption("--weight", arguments->weight, "share inside the class").Range(1U, ipc::kWeightMax);
-  set.AddOption("--max-share", arguments->max_share,
-                "its device time at most, \"25%\"; \"100%\" lifts the cap")
+  set.AddOption(
+         "--max-share", arguments->max_share,
+         "its device time at most, \"25%\"; \"100%\", or its rule's max_share, lifts the cap")
       .Check(IsShare);
   set.OnUse([&line, arguments] {
     ipc::Admin change = {.verb = ipc::AdminVerb::kSet};

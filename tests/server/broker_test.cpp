@@ -419,7 +419,9 @@ TEST_F(BrokerTest, ResumeTakesBackADrainOfTheServer) {
   ASSERT_TRUE(client.ok());
   ASSERT_EQ(Ctl({"drain"}).exit_code, 0);
   EXPECT_FALSE(Join(Hello("late")).ok());
-  EXPECT_THAT(Ctl({"upgrade"}).output, HasSubstr("`gpusharedctl resume` takes that back"));
+  const auto refused = Ctl({"upgrade"});
+  EXPECT_EQ(refused.exit_code, 1) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("`gpusharedctl resume` takes that back"));
   EXPECT_EQ(Ctl({"resume"}).output, "the server takes clients again, beside 1 sessions\n");
   EXPECT_TRUE(Join(Hello("same", "fake:0")).ok());
   EXPECT_TRUE(Eventually([&] { return Join(Hello("other", "fake:1")).ok(); }));

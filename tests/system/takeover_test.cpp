@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real servers whose broker is killed, and started again. No job notices.
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -440,6 +441,21 @@ TEST_F(Upgrade, IsRefusedWhileADeviceDrainsWithTheCommandThatHelps) {
   EXPECT_EQ(server().Ctl({"upgrade"}).exit_code, 0);
   EXPECT_TRUE(job.Add(1).ok()) << "it lives on";
   EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok());
+}
+
+// The new program would not find its workers, and take clients beside them.
+TEST_F(Upgrade, IsRefusedWhereOthersMayEnterTheFolderOfItsWorkers) {
+  Adder job({.name = "job", .socket = server().socket()});
+  ASSERT_TRUE(job.status().ok());
+  const std::string folder = server().socket() + ".workers";
+  ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
+  const ProgramOutcome outcome = server().Ctl({"upgrade"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr(folder));
+  EXPECT_THAT(outcome.output, HasSubstr("mode 0700"));
+  ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);
+  EXPECT_THAT(server().Ctl({"upgrade"}).output, HasSubstr("1 sessions go on"));
+  EXPECT_TRUE(job.Add(1).ok()) << "it lives on";
 }
 
 TEST_F(Upgrade, AWrongConfigurationIsFoundBefore) {
