@@ -12,6 +12,8 @@
 #include <span>
 #include <utility>
 
+#include "server/worker/device_thread/failure_text.h"
+
 namespace gpushared::server {
 
 namespace {

@@ -11,13 +11,7 @@
 #include "gpushared/launch_limits.h"
 #include "gpushared/status.h"
 
-namespace gpushared::device {
-struct DeviceInfo;
-}
-
 namespace gpushared::server {
-
-class ClientState;
 
 // Why a command can't run, as numbers. A sentence is made of them when somebody asks. So a
 // refused command costs the device thread no more than an accepted one, whatever names and
@@ -80,10 +74,6 @@ struct CommandFailure {
 using MaybeRefused = std::unique_ptr<CommandFailure>;
 // Out of line, so that code for commands that run stays together.
 [[gnu::cold]] MaybeRefused Refuse(const Refusal& why);
-
-// The failure of a client's command in words, with who it was.
-Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,
-                std::uint64_t sequence, const device::DeviceInfo& info);
 
 }  // namespace gpushared::server
 
