@@ -12,7 +12,6 @@
 #include "server/ptx/analysis/kernel_reach.h"
 #include "server/ptx/analysis/type_check.h"
 #include "server/ptx/passes/claim.h"
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
 #include "server/ptx/text/module.h"
 #include "server/ptx/text/parser.h"

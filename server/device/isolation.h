@@ -15,7 +15,7 @@ namespace gpushared::device {
 enum class Isolation : std::uint8_t {
   kOff,    // As the client wrote them: they may reach the memory of every client.
   kFence,  // They reach their client's memory only (server/ptx/passes/fence.h).
-  // And do nothing that would end the context they share with others (server/ptx/passes/contain.h).
+  // And do nothing that would end the context they share with others (server/ptx/passes/fence.h).
   kContain,
 };
 

@@ -10,7 +10,6 @@
 #include "server/device/kernel_reach.h"
 #include "server/ptx/analysis/launch_bounds.h"
 #include "server/ptx/passes/claim.h"
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
 #include "server/ptx/text/editor.h"
 

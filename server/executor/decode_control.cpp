@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "server/executor/decoder.h"
-#include "server/ptx/text/parser.h"
+#include "server/ptx/text/written_module.h"
 
 namespace gpushared::device::executor {
 namespace {

@@ -18,7 +18,6 @@
 #include "server/ptx/analysis/kernel_scan.h"
 #include "server/ptx/analysis/variable_layout.h"
 #include "server/ptx/passes/claim.h"
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
 #include "server/ptx/text/fatbin.h"
 #include "server/ptx/text/parser.h"

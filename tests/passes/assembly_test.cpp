@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "server/ptx/passes/claim.h"
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
 #include "server/ptx/text/editor.h"
 #include "server/ptx/text/parser.h"

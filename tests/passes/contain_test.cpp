@@ -2,8 +2,6 @@
 // Contained kernels end nobody: whatever they do, no access of theirs faults, and what would have
 // ended the context is in the FaultRecord. The bench gives them only what is mapped, so that any
 // other access shows.
-#include "server/ptx/passes/contain.h"
-
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -18,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "server/ptx/passes/contain_work.h"
+#include "server/ptx/passes/fence.h"
 #include "server/ptx/text/parser.h"
 #include "server/ptx/text/printer.h"
 #include "tests/passes/fence_bench.h"

@@ -16,7 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 #include "server/ptx/text/parser.h"
 #include "server/ptx/text/printer.h"
 #include "tests/corpus/corpus.h"

@@ -21,7 +21,6 @@
 #include "server/executor/block_executor.h"
 #include "server/executor/program.h"
 #include "server/ptx/passes/claim.h"
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
 #include "tests/passes/kernel_cases.h"
 

@@ -13,7 +13,6 @@
 
 #include "server/ctl/module_file.h"
 #include "server/ptx/passes/claim.h"
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
 #include "server/ptx/text/editor.h"
 #include "server/ptx/text/parser.h"

@@ -14,7 +14,6 @@
 #include "server/ptx/analysis/control_flow.h"
 #include "server/ptx/analysis/dominators.h"
 #include "server/ptx/analysis/value_flow.h"
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/text/parser.h"
 #include "server/ptx/text/printer.h"
 

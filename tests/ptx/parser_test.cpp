@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "server/ptx/text/printer.h"
+#include "server/ptx/text/written_module.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -15,11 +15,11 @@
 
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/cuda/urgent_writes.h"
-#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 
 namespace gpushared::device::cuda {
 
-// Memory that contained modules share with the device (server/ptx/passes/contain.h): for each
+// Memory that contained modules share with the device (server/ptx/passes/fence.h): for each
 // module a ContainControl in device memory and ContainHostWords in pinned host memory, both outside
 // of every client's range.
 //

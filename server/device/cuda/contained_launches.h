@@ -17,7 +17,7 @@
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/device.h"
-#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 
 namespace gpushared::device::cuda {
 

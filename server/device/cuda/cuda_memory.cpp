@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/fence.h"
 
 namespace gpushared::device::cuda {

@@ -12,7 +12,7 @@
 #include "server/device/prepare.h"
 #include "server/device/shown_name.h"
 #include "server/ptx/passes/claim.h"
-#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 
 namespace gpushared::device::cuda {
 namespace {

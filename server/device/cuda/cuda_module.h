@@ -21,11 +21,20 @@
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_prepared.h"
-#include "server/device/cuda/graph_store.h"
 #include "server/device/cuda/kernel_loader.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
+
+// Whoever keeps something that was made of a module's kernels, or of a client's.
+class KernelKeeper {
+ public:
+  virtual ~KernelKeeper() = default;
+  // Before the module is unloaded, when no work uses it. The context is current on this thread.
+  virtual void Forget(const device::Module& module) = 0;
+  // Before a client's space goes, behind its modules.
+  virtual void Forget(const Space& space) = 0;
+};
 
 // How modules of a client are loaded.
 struct ModuleLoading {
@@ -35,8 +44,8 @@ struct ModuleLoading {
   bool driver_may_compile = true;  // What is isolated; else such a module is refused.
   // For what is contained.
   std::shared_ptr<ContainWords> words;
-  // Has graphs of its kernels; null: nobody has.
-  std::shared_ptr<GraphStore> graphs;
+  // Graphs of its kernels; null: there are none.
+  std::shared_ptr<KernelKeeper> graphs;
   // Null: all kernels are loaded with their module, since the driver cannot do otherwise.
   std::shared_ptr<KernelLoaders> loaders;
 };
@@ -160,7 +169,7 @@ class CudaModule : public device::Module {
   const std::shared_ptr<CudaRange> range_;
   const std::string fence_constant_;  // Its name; empty: there is no fence.
   const std::shared_ptr<CodeMaker> maker_;
-  const std::shared_ptr<GraphStore> graphs_;  // Null: nobody has graphs of its kernels.
+  const std::shared_ptr<KernelKeeper> graphs_;  // Null: there are no graphs of its kernels.
   const std::shared_ptr<KernelLoaders> loaders_;
   Lates late_;                        // By kernel. Null: all are loaded.
   Lates late_claims_;                 // The same of claimed forms; set before claimed_ is.

@@ -12,7 +12,7 @@
 #include "server/device/module_passes.h"
 #include "server/device/shown_name.h"
 #include "server/executor/flat_code.h"
-#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 #include "server/ptx/text/fatbin.h"
 #include "server/ptx/text/module.h"
 #include "server/ptx/text/parser.h"

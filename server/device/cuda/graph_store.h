@@ -19,6 +19,7 @@
 #include "gpushared/result.h"
 
 #include "server/device/cuda/cuda_context.h"
+#include "server/device/cuda/cuda_module.h"
 #include "server/device/cuda/driver_graph.h"
 #include "server/device/device.h"
 
@@ -41,7 +42,7 @@ struct GraphStoreLimits {
 // one that is launched less often.
 //
 // FindUnknown, Has, Take and Return are the device thread's, all else is thread-safe.
-class GraphStore {
+class GraphStore : public KernelKeeper {
  public:
   // A shorter list costs about as much as one launch of a graph.
   static constexpr std::size_t kNodesLeast = 4;
@@ -53,7 +54,7 @@ class GraphStore {
                                                     std::function<void(const std::string&)> note);
   GraphStore(const GraphStore&) = delete;
   GraphStore& operator=(const GraphStore&) = delete;
-  ~GraphStore();
+  ~GraphStore() override;
 
   // Appends the nodes of a work that are not known to be allowed. Launches are, that are
   // instantiated as they are: they went to the driver before. False: none is known.
@@ -63,10 +64,8 @@ class GraphStore {
   // What runs the work's nodes, for one launch that Return ends. Null: there is none, or none yet.
   InstantiatedGraph* Take(const GraphWork& work);
   void Return(const GraphWork& work);
-  // Before the module is unloaded, when no work uses it. The context is current on this thread.
-  void Forget(const device::Module& module);
-  // Before a client's space goes, behind its modules.
-  void Forget(const Space& space);
+  void Forget(const device::Module& module) override;
+  void Forget(const Space& space) override;
 
  private:
   struct Client {

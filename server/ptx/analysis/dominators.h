@@ -2,12 +2,17 @@
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_DOMINATORS_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_DOMINATORS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "server/ptx/analysis/control_flow.h"
+#include "server/ptx/analysis/flow.h"
 
 namespace gpushared::ptx {
+
+// Steps up the tree of post-dominators while it is built; beyond that kLimitExceeded. The
+// largest kernel of nvcc's own takes a few thousand.
+inline constexpr std::size_t kDominatorStepsMax = std::size_t{1} << 27;
 
 // The immediate dominator of each block: the last other block on every path from the first block to
 // it. kNoBlock for the first block, and for blocks that no path reaches. Empty if finding them

@@ -11,8 +11,7 @@
 #include <utility>
 
 #include "server/ptx/analysis/control_flow.h"
-#include "server/ptx/passes/contain.h"
-#include "server/ptx/text/quoted_name.h"
+#include "server/ptx/passes/kernel_words.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -405,25 +404,6 @@ class FunctionContainment {
   std::string left_, told_, place_, left_work_;
 };
 
-std::string_view Describe(FaultPlace::Kind kind) {
-  switch (kind) {
-    case FaultPlace::Kind::kTrap:
-      return "trap";
-    case FaultPlace::Kind::kBreakpoint:
-      return "breakpoint";
-    case FaultPlace::Kind::kAssertion:
-      return "failed assertion";
-    case FaultPlace::Kind::kStopped:
-      return "stopped by the server";
-  }
-  return "fault of an unknown kind";
-}
-
-std::string Describe(const std::array<std::uint32_t, 3>& index) {
-  return "(" + std::to_string(index[0]) + "," + std::to_string(index[1]) + "," +
-         std::to_string(index[2]) + ")";
-}
-
 }  // namespace
 
 std::string WhyNotContained(const CallGraph& calls, const std::vector<const Function*>& reachable) {
@@ -449,22 +429,6 @@ std::string WhyNotContained(const CallGraph& calls, const std::vector<const Func
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
                             std::vector<FaultPlace>& places, FunctionWork& work, bool has_loops) {
   return FunctionContainment(names, function, constant, places).Run(work, has_loops);
-}
-
-ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
-  if (record.place == 0 || record.place > places.size()) {
-    return {FaultKind::kLaunchFailure,
-            "fault at a place that the module does not have: " + std::to_string(record.place)};
-  }
-  const FaultPlace& place = places[record.place - 1];
-  const bool has_block = record.block[0] != kNoBlockIndex;
-  return {
-      place.kind == FaultPlace::Kind::kAssertion ? FaultKind::kAssert : FaultKind::kLaunchFailure,
-      std::string(Describe(place.kind)) + " at line " + std::to_string(place.line) + " of " +
-          QuotedName(place.function) + " [" +
-          (has_block ? "block " + Describe(record.block) + " " : "") + "thread " +
-          Describe(record.thread) + "]",
-      place.kind == FaultPlace::Kind::kStopped};
 }
 
 }  // namespace gpushared::ptx

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How contained functions end before their end; contain.h tells what for.
+// How contained functions end before their end; fence.h tells what for.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_CONTAIN_FUNCTION_H_
 #define GPUSHARED_SERVER_PTX_PASSES_CONTAIN_FUNCTION_H_
@@ -9,7 +9,7 @@
 
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/passes/contain_work.h"
-#include "server/ptx/passes/fence.h"
+#include "server/ptx/passes/fault_place.h"
 #include "server/ptx/text/editor.h"
 #include "server/ptx/text/module.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "server/ptx/analysis/memory_access.h"
-#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/kernel_words.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -17,7 +17,6 @@
 #include "server/ptx/analysis/kernel_scan.h"
 #include "server/ptx/analysis/memory_access.h"
 #include "server/ptx/analysis/plain_names.h"
-#include "server/ptx/passes/contain.h"
 #include "server/ptx/passes/contain_function.h"
 #include "server/ptx/passes/contain_work.h"
 #include "server/ptx/passes/fence_function.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that keeps a client's kernels in the client's own memory: whatever address a kernel
-// computes, it reaches no byte of another client.
+// The passes that keep a client's kernels in the client's own memory, whatever addresses they
+// compute, and, contained, from ending the context that they share with others.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_H_
 #define GPUSHARED_SERVER_PTX_PASSES_FENCE_H_
@@ -12,6 +12,8 @@
 #include "gpushared/result.h"
 
 #include "server/ptx/analysis/variable_layout.h"
+#include "server/ptx/passes/fault_place.h"
+#include "server/ptx/passes/kernel_words.h"
 #include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
@@ -20,19 +22,6 @@ namespace gpushared::ptx {
 // of addresses tell everything about it. In the smallest range they are all the same: there the
 // fence costs half as much.
 inline constexpr std::uint64_t kFenceRangeBytesMin = std::uint64_t{4} << 30;
-
-// What the server writes to the variable Fenced::constant before the first launch.
-struct FenceConstant {
-  // More than any number of a thread in its block; see FenceCode::LoadBase.
-  std::uint32_t never = 0xffffffff;
-  std::uint32_t base_high = 0;
-  std::uint64_t variables = 0;  // Where the module's variables (Fenced::variables) were placed.
-  // Device addresses of a ContainControl and of ContainHostWords (contain.h); fenced kernels read
-  // neither.
-  std::uint64_t control = 0;
-  std::uint64_t host_words = 0;
-};
-static_assert(sizeof(FenceConstant) == 32);
 
 FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t variables);
 
@@ -45,14 +34,6 @@ inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
 struct FencedKernel {
   std::string kernel;
   std::string reason;  // Why it cannot be fenced: "line 12: textures or surfaces"; else empty.
-};
-
-// Where a contained kernel may end otherwise than its code says.
-struct FaultPlace {
-  enum class Kind : std::uint8_t { kTrap, kBreakpoint, kAssertion, kStopped };
-  Kind kind = Kind::kTrap;
-  std::string function;  // A kernel, or a .func that one calls.
-  std::uint32_t line = 0;
 };
 
 struct Fenced {
@@ -78,6 +59,22 @@ struct Fenced {
 // Fails for sizes that no range has, modules of 32-bit addresses, names that begin as the server's
 // own do, and variables that LayOutModule refuses.
 Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes);
+
+// Fences the module, and prevents every known way in which a fenced kernel ends the context:
+// - Global addresses are aligned to the access and end at the limit.
+// - Shared addresses are aligned and end with the block's memory.
+// - Local and parameter addresses are aligned and end with the function's own.
+// - trap, brkpt and __assertfail fill in the FaultRecord; their thread leaves the kernel.
+// - Threads look at ContainControl::stop before they begin, and on every path at
+//   ContainHostWords::stop within bounded work; sleeps are short.
+// A thread that leaves counts as having arrived at all barriers of its block.
+//
+// The pass refuses all that the fence refuses, and also recursion, mbarriers and cache policies. It
+// refuses barriers of a part of the block, and several barriers in one kernel: threads could wait
+// at them for ever.
+//
+// Fails as Fence does.
+Result<Fenced> Contain(const Module& module, std::uint64_t range_bytes);
 
 }  // namespace gpushared::ptx
 

@@ -5,8 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/ptx/passes/contain.h"
-#include "server/ptx/passes/fence.h"
+#include "server/ptx/passes/kernel_words.h"
 
 namespace gpushared::ptx {
 namespace {

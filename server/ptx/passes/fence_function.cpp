@@ -13,9 +13,9 @@
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/memory_access.h"
 #include "server/ptx/analysis/value_flow.h"
-#include "server/ptx/passes/fence.h"
 #include "server/ptx/passes/fence_code.h"
 #include "server/ptx/passes/fence_residue.h"
+#include "server/ptx/passes/kernel_words.h"
 
 namespace gpushared::ptx {
 namespace {

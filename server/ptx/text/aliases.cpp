@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "server/ptx/text/parser.h"
+#include "server/ptx/text/limits.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "server/ptx/text/editor.h"
-#include "server/ptx/text/parser.h"
+#include "server/ptx/text/limits.h"
+#include "server/ptx/text/written_module.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "server/ptx/text/parser.h"
+#include "server/ptx/text/limits.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -16,7 +16,7 @@
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_module.h"
-#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 #include "tests/server/device/contained_kernels.h"
 #include "tests/server/device/cuda_device_fixture.h"
 #include "tests/support/plain_compiler.h"

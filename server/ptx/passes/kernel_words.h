@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass that keeps what a client's kernels do from ending the context they share with others:
-// the fence, and whatever else makes a device fault.
+// What the server and the kernels that were fenced or contained tell each other in memory.
 
-#ifndef GPUSHARED_SERVER_PTX_PASSES_CONTAIN_H_
-#define GPUSHARED_SERVER_PTX_PASSES_CONTAIN_H_
+#ifndef GPUSHARED_SERVER_PTX_PASSES_KERNEL_WORDS_H_
+#define GPUSHARED_SERVER_PTX_PASSES_KERNEL_WORDS_H_
 
 #include <array>
 #include <cstdint>
-#include <span>
-#include <string>
-
-#include "gpushared/fault_kind.h"
-#include "gpushared/result.h"
-
-#include "server/ptx/passes/fence.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
+
+// What the server writes to the variable Fenced::constant before the first launch.
+struct FenceConstant {
+  // More than any number of a thread in its block; see FenceCode::LoadBase.
+  std::uint32_t never = 0xffffffff;
+  std::uint32_t base_high = 0;
+  std::uint64_t variables = 0;  // Where the module's variables (Fenced::variables) were placed.
+  // Device addresses of a ContainControl and of ContainHostWords; fenced kernels read
+  // neither.
+  std::uint64_t control = 0;
+  std::uint64_t host_words = 0;
+};
+static_assert(sizeof(FenceConstant) == 32);
 
 // What the server and contained kernels tell each other while kernels run, in device memory that no
 // client reaches: one for each module of a client, at FenceConstant::control. The server writes the
@@ -72,31 +76,6 @@ struct ContainHostWords {
   std::uint32_t stop = 0;
 };
 
-// Fences the module, and prevents every known way in which a fenced kernel ends the context:
-// - Global addresses are aligned to the access and end at the limit.
-// - Shared addresses are aligned and end with the block's memory.
-// - Local and parameter addresses are aligned and end with the function's own.
-// - trap, brkpt and __assertfail fill in the FaultRecord; their thread leaves the kernel.
-// - Threads look at ContainControl::stop before they begin, and on every path at
-//   ContainHostWords::stop within bounded work; sleeps are short.
-// A thread that leaves counts as having arrived at all barriers of its block.
-//
-// The pass refuses all that the fence refuses, and also recursion, mbarriers and cache policies. It
-// refuses barriers of a part of the block, and several barriers in one kernel: threads could wait
-// at them for ever.
-//
-// Fails as Fence does.
-Result<Fenced> Contain(const Module& module, std::uint64_t range_bytes);
-
-struct ToldFault {
-  FaultKind kind = FaultKind::kNone;
-  std::string sentence;  // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]"
-  bool is_stop = false;  // Its code did nothing: it was told to end.
-};
-// A record of no place that the module has, which no kernel of the module can write, is said to be
-// that. `places`: Fenced::places.
-ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
-
 }  // namespace gpushared::ptx
 
-#endif  // GPUSHARED_SERVER_PTX_PASSES_CONTAIN_H_
+#endif  // GPUSHARED_SERVER_PTX_PASSES_KERNEL_WORDS_H_

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_PTX_PASSES_FAULT_PLACE_H_
+#define GPUSHARED_SERVER_PTX_PASSES_FAULT_PLACE_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "gpushared/fault_kind.h"
+
+#include "server/ptx/passes/kernel_words.h"
+
+namespace gpushared::ptx {
+
+// Where a contained kernel may end otherwise than its code says.
+struct FaultPlace {
+  enum class Kind : std::uint8_t { kTrap, kBreakpoint, kAssertion, kStopped };
+  Kind kind = Kind::kTrap;
+  std::string function;  // A kernel, or a .func that one calls.
+  std::uint32_t line = 0;
+};
+
+struct ToldFault {
+  FaultKind kind = FaultKind::kNone;
+  std::string sentence;  // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]"
+  bool is_stop = false;  // Its code did nothing: it was told to end.
+};
+// A record of no place that the module has, which no kernel of the module can write, is said to be
+// that. `places`: Fenced::places.
+ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_PASSES_FAULT_PLACE_H_
