@@ -2,6 +2,7 @@
 // Graphs: what is recorded, how it goes to the server, and the public faces.
 #include "client_lib/graph.h"
 
+#include <cstring>
 #include <string>
 
 #include "gpushared/client.h"
@@ -22,24 +23,6 @@ ipc::GraphRecord RecordOf(ipc::Op op, std::uint32_t graph) {
 }
 
 }  // namespace
-
-bool RecordedNode::is_launch() const {
-  ipc::RecordHeader header;
-  std::memcpy(&header, head.data(), sizeof header);
-  return header.op == static_cast<std::uint8_t>(ipc::Op::kLaunch);
-}
-
-Status GraphRecorder::AddNode(RecordedNode node) {
-  const MutexLock lock(mutex_);
-  if (nodes_.size() >= ipc::kGraphNodesMax) {
-    return Status(StatusCode::kLimitExceeded,
-                  "recording refused: the graph has " + std::to_string(nodes_.size()) +
-                      " nodes, at most " + std::to_string(ipc::kGraphNodesMax) + " are allowed");
-  }
-  if (node.is_launch()) node.kernel = kernel_;
-  nodes_.push_back(std::move(node));
-  return Status::Ok();
-}
 
 Result<std::shared_ptr<GraphState>> GraphState::Make(const std::shared_ptr<Session>& session,
                                                      std::vector<RecordedNode> nodes) {

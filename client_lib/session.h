@@ -25,7 +25,7 @@
 #include "client_lib/data_plane.h"
 #include "client_lib/device_memory.h"
 #include "client_lib/fork_guard.h"
-#include "client_lib/graph.h"
+#include "client_lib/graph_recorder.h"
 #include "client_lib/progress.h"
 #include "client_lib/request_list.h"
 #include "ipc/wire/control.h"

@@ -38,17 +38,6 @@ StatusCode CodeOf(Code code) {
 
 }  // namespace
 
-Layout MigGpu::layout() const {
-  Layout all;
-  for (const LiveInstance& live : instances) all.push_back(live.instance);
-  return all;
-}
-
-std::string MigGpu::Named() const {
-  if (uuid.empty() && !name.empty()) return name;  // A board that need not be here.
-  return "GPU " + std::to_string(index) + (name.empty() ? "" : " (" + name + ")");
-}
-
 Status GpuControl::Failed(const std::string& what, const char* call, Code code) const {
   std::string why = what + ": " + nvml_.Explain(call, code);
   if (code == Code::kNoPermission) why += "; it is for root";

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/device/inventory/nvml.h"
-#include "server/mig/gpu.h"
+#include "server/mig/live_gpu.h"
 
 namespace gpushared::mig {
 

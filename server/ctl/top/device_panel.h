@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "server/ctl/top/canvas.h"
-#include "server/ctl/top/draw.h"
 #include "server/ctl/top/figures.h"
 
 namespace gpushared::server::top {

@@ -13,11 +13,6 @@ namespace gpushared::server::top {
 // A smaller terminal shows that it is too small.
 inline constexpr Size kSizeLeast = {40, 8};
 
-struct Scene {
-  const History& history;
-  double every_s = 1;  // A moment of the history takes so long.
-};
-
 // The whole screen. Tells the view how many rows there are for its clients or its page.
 Canvas Draw(View& view, const Scene& scene, Size size, Charset charset);
 

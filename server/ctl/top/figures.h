@@ -63,6 +63,12 @@ class History {
   std::map<std::string, std::deque<Busy>> moments_;
 };
 
+// What is drawn.
+struct Scene {
+  const History& history;
+  double every_s = 1;  // A moment of the history takes so long.
+};
+
 }  // namespace gpushared::server::top
 
 #endif  // GPUSHARED_SERVER_CTL_TOP_FIGURES_H_

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_GRAPH_RECORDER_H_
+#define GPUSHARED_CLIENT_LIB_GRAPH_RECORDER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gpushared/mutex.h"
+#include "gpushared/status.h"
+
+#include "ipc/wire/command.h"
+
+namespace gpushared::client {
+
+struct KernelState;
+
+// A node: its record, as the ring would have it, and a launch's parameters.
+struct RecordedNode {
+  std::array<std::byte, ipc::kGranuleBytes> head = {};
+  std::vector<std::byte> parameters;
+  std::shared_ptr<const KernelState> kernel;  // Keeps the module loaded; launches only.
+
+  bool is_launch() const;
+};
+
+// Takes what a stream would submit, if that is a recorder.
+//
+// Thread-safe.
+class GraphRecorder {
+ public:
+  template <typename Record>
+  Status Add(const Record& record, std::span<const std::byte> parameters) {
+    if constexpr (std::is_same_v<Record, ipc::LaunchRecord> ||
+                  std::is_same_v<Record, ipc::CopyRecord> ||
+                  std::is_same_v<Record, ipc::CopyOnDeviceRecord> ||
+                  std::is_same_v<Record, ipc::FillRecord>) {
+      RecordedNode node;
+      std::memcpy(node.head.data(), &record, sizeof record);
+      node.parameters.assign(parameters.begin(), parameters.end());
+      return AddNode(std::move(node));
+    } else {
+      return Status(StatusCode::kInvalidArgument,
+                    "recording refused: a graph holds launches, copies and fills; waits, events "
+                    "and requests stand before and behind its launch");
+    }
+  }
+  // The next launch is one of this kernel.
+  void NoteKernel(std::shared_ptr<const KernelState> kernel) {
+    const MutexLock lock(mutex_);
+    kernel_ = std::move(kernel);
+  }
+  // All that was recorded; nothing is left.
+  std::vector<RecordedNode> Take() {
+    const MutexLock lock(mutex_);
+    return std::move(nodes_);
+  }
+
+ private:
+  Status AddNode(RecordedNode node);
+
+  Mutex mutex_;
+  std::vector<RecordedNode> nodes_ GPUSHARED_GUARDED_BY(mutex_);
+  std::shared_ptr<const KernelState> kernel_ GPUSHARED_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_GRAPH_RECORDER_H_
