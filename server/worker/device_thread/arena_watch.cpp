@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <variant>
 
-#include "server/worker/device_thread/client_state.h"
-
 namespace gpushared::server {
 
-void ArenaWatch::OnLeft(ClientState& client, const CommandSlot& command,
+void ArenaWatch::OnLeft(const ClientState& client, const CommandSlot& command,
                         const device::Completion& completion) {
   const auto* const copy = std::get_if<device::CopyWork>(&command.work);
   if (copy == nullptr || copy->host == nullptr) return;
@@ -16,8 +14,9 @@ void ArenaWatch::OnLeft(ClientState& client, const CommandSlot& command,
       completion.units_done - std::min(completion.units_done, command.units_done);
   const std::chrono::microseconds explained(units * device::kCopyPieceBytes / kSlowestBytesPerUs);
   if (completion.ended - completion.started <= explained + kPauseMax) return;
-  if (completion.ended < client.copies.look_again_at_) return;
-  client.copies.look_again_at_ = completion.ended + kLookEvery;
+  device::DeviceClock::time_point& look_again_at = look_again_at_[client];
+  if (completion.ended < look_again_at) return;
+  look_again_at = completion.ended + kLookEvery;
   suspects_.push_back(client.setup.session);
 }
 

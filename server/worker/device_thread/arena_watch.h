@@ -8,11 +8,10 @@
 
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/per_client.h"
 
 namespace gpushared::server {
-
-class ClientState;
-class CommandSlot;
 
 // Finds clients whose copies took so long that pages of their arenas may be gone. While a client
 // empties its arena, whoever copies out of it waits for milliseconds in the kernel. The control
@@ -27,14 +26,16 @@ class ArenaWatch {
   // A client's arenas are looked at no more often.
   static constexpr scheduler::Duration kLookEvery = std::chrono::milliseconds(10);
 
+  void OnClientAdded(const ClientState& client) { look_again_at_.Begin(client); }
   // A part of the command has left the device, or all that was left of it.
-  void OnLeft(ClientState& client, const CommandSlot& command,
+  void OnLeft(const ClientState& client, const CommandSlot& command,
               const device::Completion& completion);
   // Sessions whose arenas are to be looked at; the caller empties it.
   std::vector<std::uint64_t>& suspects() { return suspects_; }
 
  private:
   std::vector<std::uint64_t> suspects_;
+  PerClient<device::DeviceClock::time_point> look_again_at_;
 };
 
 }  // namespace gpushared::server

@@ -81,7 +81,6 @@ class ClientOutlet {
   const std::atomic<std::uint32_t>* futex() const { return doorbell_.futex(); }
 
  private:
-  friend class Publisher;
   std::atomic<std::uint64_t>* const timeline_;
   std::atomic<std::uint64_t>& printed_word_;
   std::atomic<std::uint64_t>& guaranteed_word_;
@@ -96,7 +95,6 @@ class ClientOutlet {
   std::bitset<ipc::kStreamsMax> to_publish_;
   std::array<std::uint8_t, ipc::kStreamsMax> streams_;  // Those of to_publish_.
   std::size_t stream_count_ = 0;
-  bool is_marked_ = false;  // In the publisher's list.
 };
 
 }  // namespace gpushared::server

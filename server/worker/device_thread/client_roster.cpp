@@ -11,7 +11,7 @@ namespace gpushared::server {
 ClientState& ClientRoster::Add(std::unique_ptr<ClientState> client) {
   const auto place = std::find(table_.begin(), table_.end(), nullptr);
   Check(place != table_.end(), "sessions are bounded before they reach the device thread");
-  client->index_ = static_cast<std::uint32_t>(place - table_.begin());
+  client->set_index(static_cast<std::uint32_t>(place - table_.begin()));
   *place = std::move(client);
   present_.push_back(place->get());
   return **place;

@@ -24,11 +24,6 @@ class ClientRoster {
   // There is room: the control thread counts sessions.
   ClientState& Add(std::unique_ptr<ClientState> client);
   std::unique_ptr<ClientState> Remove(ClientState& client);
-  static void Change(ClientState& client, const scheduler::ClientSpec& spec,
-                     const ClientCaps& caps) {
-    client.spec_ = spec;
-    client.caps_ = caps;
-  }
 
   // In no order.
   const std::vector<ClientState*>& present() const { return present_; }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session as the device thread sees it: a part for each duty, written by that duty's owner.
+// One session as the parts of the device thread see it. What only one of them needs stands there,
+// in a PerClient.
 
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_STATE_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_STATE_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "ipc/tag_ring.h"
 #include "ipc/wire/layout.h"
@@ -15,8 +16,6 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/totals/device_totals.h"
-#include "server/trace/event.h"
-#include "server/worker/device_thread/activity_meter.h"
 #include "server/worker/device_thread/client_buffers.h"
 #include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/client_graphs.h"
@@ -24,71 +23,52 @@
 #include "server/worker/device_thread/client_streams.h"
 #include "server/worker/device_thread/command_scope.h"
 #include "server/worker/device_thread/counters.h"
-#include "server/worker/device_thread/open_requests.h"
-#include "server/worker/device_thread/request_history.h"
 #include "server/worker/device_thread/running_work.h"
 #include "server/worker/device_thread/session_limits.h"
-#include "server/worker/device_thread/step_use.h"
 
 namespace gpushared::server {
 
-// Where its records come from. CommandPump's.
+// Where its records come from.
 class ClientIntake {
  public:
   ClientIntake(const ipc::CommandSegment& commands, ipc::CompletionSegment& completions)
       : ring_(commands.granules, completions.granules_taken) {}
 
   bool HasRecord() { return ring_.HasRecord(); }
+  ipc::ReadResult TryRead(ipc::RecordCopy& record) { return ring_.TryRead(record); }
   std::uint64_t position() const { return ring_.position(); }
+  std::uint64_t published() const { return ring_.published(); }
+  // The order that its streams, their commands and requests must have.
+  ipc::Violation Accept(const ipc::Command& command) { return ledger_.Accept(command); }
+  bool in_request(std::uint32_t stream) const { return ledger_.in_request(stream); }
 
  private:
-  friend class CommandPump;
   ipc::TagRingReader ring_;
   ipc::StreamLedger ledger_;
 };
 
-// What it has in the lane and on the device. Offers' own.
-class ClientOffers {
+// How many commands it has in the lane and on the device. Offers counts them.
+class ClientLoad {
  public:
   std::uint32_t queued() const { return queued_; }  // In the lane.
   std::uint32_t on_device() const { return on_device_; }
 
+  void Queue() { ++queued_; }
+  void TakeBack(std::uint32_t commands) { queued_ -= commands; }
+  // Whether it is the only one there.
+  bool Submit() {
+    --queued_;
+    return ++on_device_ == 1;
+  }
+  // Whether it was the only one there.
+  bool Leave() { return --on_device_ == 0; }
+
  private:
-  friend class Offers;
-  static constexpr std::uint32_t kDistrustMin = 4096, kDistrustMax = std::uint32_t{1} << 20;
-  // Apart from each other: a processor that reads both at once waits for the last store to one.
   std::uint32_t queued_ = 0;
-  // Its launches are better stoppable: somebody is here for whom the policy would stop them.
-  bool must_give_way_ = false;
   std::uint32_t on_device_ = 0;
-  // Of so many further launches no prediction is believed that says they are too short to be worth
-  // stopping; and of how many after the next one that is far longer than predicted.
-  std::uint32_t distrusted_launches_ = 0;
-  std::uint32_t next_distrust_ = kDistrustMin;
-  device::WorkId running_ = 0;  // The work that ClientState::running names; 0: none.
-  std::array<std::uint32_t, ipc::kStreamsMax> on_device_of_stream_ = {};
 };
 
-// What it waits for. Requests' own.
-class ClientRequests {
- public:
-  const RequestHistory& history() const { return history_; }
-  const ClientActivity& activity() const { return activity_; }
-  const OpenRequests& open() const { return open_; }
-
- private:
-  friend class Requests;
-  OpenRequests open_;
-  std::uint64_t last_number_ = 0;  // The one begun last has it.
-  bool has_urgent_ = false;        // One is open, and the client is urgent.
-  // It has marked a request: from then on all that it asks for are marked.
-  bool marks_ = false;
-  RequestHistory history_;
-  ClientActivity activity_;
-};
-
-// Which of its memory is on the device, and memory that others made room with, for it.
-// MemoryKeeper's.
+// How much of its memory is on the device, and what others gave up for it. MemoryKeeper says so.
 class ClientMemory {
  public:
   // A part is moved out: a command starts when all that it may touch is on the device.
@@ -100,69 +80,57 @@ class ClientMemory {
   scheduler::Duration LackedFor(scheduler::TimePoint now) const {
     return lacked_ + (lacks_since_ ? now - *lacks_since_ : scheduler::Duration::zero());
   }
-  std::uint64_t moved_in_bytes() const { return counted_moves_.in_bytes; }
+  std::uint64_t moved_in_bytes() const { return moved_in_bytes_; }
   std::uint64_t made_room_bytes() const { return made_room_bytes_; }
   std::uint64_t made_room_by() const { return made_room_by_; }  // The last one's session.
 
+  void SetByStep(bool is_by_step, std::uint64_t most_bytes) {
+    is_by_step_ = is_by_step;
+    most_bytes_ = most_bytes;
+  }
+  void SetLack(bool lacks_steps, scheduler::TimePoint now) {
+    lacked_ = LackedFor(now);
+    lacks_since_ = lacks_steps ? std::optional(now) : std::nullopt;
+  }
+  void SetMovedIn(std::uint64_t bytes) { moved_in_bytes_ = bytes; }
+  void AddRoom(std::uint64_t bytes, std::uint64_t of_session) {
+    made_room_bytes_ += bytes;
+    made_room_by_ = of_session;
+  }
+
  private:
-  friend class MemoryKeeper;
   bool is_by_step_ = false;
   std::uint64_t most_bytes_ = 0;
-  StepUse use_;
-  // At the last look at who is busy: launches, copies and fills, and until when they count.
-  std::uint64_t work_ended_ = 0;
-  scheduler::TimePoint had_work_until_{};
   std::optional<scheduler::TimePoint> lacks_since_;
   scheduler::Duration lacked_{};  // Before that.
+  std::uint64_t moved_in_bytes_ = 0;
   std::uint64_t made_room_bytes_ = 0;
   std::uint64_t made_room_by_ = 0;
-  // The totals have so much of it.
-  scheduler::MemoryMoves counted_moves_;
-  scheduler::Duration counted_wait_{};
 };
 
-// When its arenas may be looked at again. ArenaWatch's.
-class ClientCopies {
-  friend class ArenaWatch;
-  device::DeviceClock::time_point look_again_at_{};
-};
-
-// How often its ring is looked at. DeviceThread's.
-class ClientVisits {
-  friend class DeviceThread;
-  bool is_hot_ = false;
-  std::uint32_t quiet_ = 0;  // In a row, while hot.
-};
-
-// Whether its doorbell ends a sleep. Doorbells'.
-class ClientDoor {
-  friend class Doorbells;
-  bool is_heard_ = true;
-  bool may_tell_old_ring_ = false;     // It is heard again, and has not rung since.
-  std::uint32_t rings_left_ = 16;      // Before it is not heard for a while. Commands add some.
-  scheduler::Duration pause_{};        // The last such while,
-  scheduler::TimePoint heard_from_{};  // and its end.
-};
-
-// What was written of it for those who watch. Tracer's.
-class ClientTrace {
-  friend class Tracer;
-  trace::Depths told_;
-};
-
-// How it leaves. Dispatcher's.
+// How it leaves. Dispatcher decides.
 class ClientLife {
  public:
   // Its bytes were refused; the session is about to end.
   bool is_broken() const { return is_broken_; }
   // Detached: waits for what is on the device, nothing else.
   bool is_leaving() const { return is_leaving_; }
+  // What it has on the device then is killed, once.
+  const std::optional<scheduler::TimePoint>& kill_at() const { return kill_at_; }
+
+  // The first call returns true.
+  bool Break() { return !std::exchange(is_broken_, true); }
+  bool Leave(scheduler::TimePoint kill_at) {
+    if (std::exchange(is_leaving_, true)) return false;
+    kill_at_ = kill_at;
+    return true;
+  }
+  void NoteKilled() { kill_at_.reset(); }
 
  private:
-  friend class Dispatcher;
   bool is_broken_ = false;
   bool is_leaving_ = false;
-  std::optional<scheduler::TimePoint> kill_at_;  // Until it was killed.
+  std::optional<scheduler::TimePoint> kill_at_;
 };
 
 // Set up by the control thread, then confined to the device thread until that hands it back, except
@@ -200,11 +168,16 @@ class ClientState {
     return setup.session * ipc::kStreamsMax + stream;
   }
   static std::uint64_t SessionOf(device::StreamKey key) { return key / ipc::kStreamsMax; }
-  // As it is now; may change while it runs.
+  // As they are now.
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
-  // Of the roster; part of its commands' names.
+  void Change(const scheduler::ClientSpec& spec, const ClientCaps& caps) {
+    spec_ = spec;
+    caps_ = caps;
+  }
+  // Its place in the roster, which gives it; part of its commands' names.
   std::uint32_t index() const { return index_; }
+  void set_index(std::uint32_t index) { index_ = index; }
 
   // Whether the next record may be taken, if its answers have room.
   bool MayTake() const {
@@ -217,29 +190,21 @@ class ClientState {
   ClientIntake intake;
   CommandScope scope;
   ClientGraphs graphs;
-  ClientBuffers buffers;  // CommandPump's.
+  ClientBuffers buffers;
   ClientStreams streams;
   ClientOutlet outlet;
-  ClientOffers offers;
-  RunningWork running;  // Offers'.
-  ClientRequests requests;
+  ClientLoad load;
+  RunningWork running;
   ClientMemory memory;
-  ClientCopies copies;
-  ClientVisits visits;
-  ClientDoor door;
   ClientLife life;
-  ClientTrace trace;
   // Each count here is in the totals, too, and both are made where it happens.
   ClientCounters counters;
   ClientTotals totals;
 
  private:
-  friend class ClientRoster;
-  friend class Dispatcher;
   scheduler::ClientSpec spec_;
   ClientCaps caps_;
   std::uint32_t index_ = 0;
-  std::size_t totals_row_ = 0;
 };
 
 }  // namespace gpushared::server

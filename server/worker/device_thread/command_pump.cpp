@@ -23,8 +23,8 @@ using Reason = Refusal::Reason;
 void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   const ipc::Violation malformed = ipc::ValidateCommand(record_, command_);
   if (!malformed.ok()) return BreakFor(client, malformed);
-  const bool in_request = client.intake.ledger_.in_request(command_.id.stream);
-  const ipc::Violation out_of_turn = client.intake.ledger_.Accept(command_);
+  const bool in_request = client.intake.in_request(command_.id.stream);
+  const ipc::Violation out_of_turn = client.intake.Accept(command_);
   if (!out_of_turn.ok()) return BreakFor(client, out_of_turn);
   ++client.counters.commands_taken;
   client.totals.AddCommand();
@@ -53,7 +53,7 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
 }
 
 std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
-  ipc::TagRingReader& ring = client.intake.ring_;
+  ClientIntake& ring = client.intake;
   const std::uint64_t published = ring.published();
   std::size_t taken = 0;
   nodes_visited_ = 0;
@@ -94,7 +94,7 @@ void CommandPump::BreakForDamage(ClientState& client) {
   dispatcher_.Break(
       client, Status(StatusCode::kProtocolViolation,
                      fmt::format("session ended: the command ring is damaged at granule {} [{}]",
-                                 client.intake.ring_.position(), client.setup.who)));
+                                 client.intake.position(), client.setup.who)));
 }
 
 void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& command) {

@@ -255,7 +255,7 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
   if (visits_all) {
     turns_to_cold_visit_ = kColdVisitTurns;
     for (ClientState* const client : dispatcher_.roster().present()) {
-      if (!client->visits.is_hot_ && HasSomething(*client)) MakeHot(*client);
+      if (!visits_of_[*client].is_hot && HasSomething(*client)) MakeHot(*client);
     }
   }
   --turns_to_cold_visit_;
@@ -264,26 +264,29 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
       std::span<ClientState* const>(hot_),
       [this](const ClientState& client) { return dispatcher_.IsUrgent(client); },
       [&](ClientState& client) { return VisitHot(client, visits_all, now); }, Now);
-  std::erase_if(hot_, [](ClientState* client) {
-    if (client->visits.quiet_ <= kQuietVisitsMax || client->scope.has_barrier()) return false;
-    client->visits.is_hot_ = false;
+  std::erase_if(hot_, [this](const ClientState* client) {
+    Visits& visits = visits_of_[*client];
+    if (visits.quiet <= kQuietVisitsMax || client->scope.has_barrier()) return false;
+    visits.is_hot = false;
     return true;
   });
   return took;
 }
 
 bool DeviceThread::VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now) {
-  const bool has_plenty = client.offers.queued() >= kPlentyOffered;
+  const bool has_plenty = client.load.queued() >= kPlentyOffered;
   if (has_plenty && !client.scope.has_barrier() && !visits_all) return false;
   const std::size_t taken = HasSomething(client) ? pump_.Visit(client, now) : 0;
-  client.visits.quiet_ = taken > 0 ? 0 : client.visits.quiet_ + 1;
-  if (taken > 0) Doorbells::OnTaken(client, taken);
+  std::uint32_t& quiet = visits_of_[client].quiet;
+  quiet = taken > 0 ? 0 : quiet + 1;
+  if (taken > 0) doorbells_.OnTaken(client, taken);
   return taken > 0;
 }
 
 void DeviceThread::MakeHot(ClientState& client) {
-  client.visits.quiet_ = 0;
-  if (std::exchange(client.visits.is_hot_, true)) return;
+  Visits& visits = visits_of_[client];
+  visits.quiet = 0;
+  if (std::exchange(visits.is_hot, true)) return;
   hot_.push_back(&client);
 }
 
@@ -308,6 +311,7 @@ void DeviceThread::Handle(StopThread, scheduler::TimePoint) { is_stopping_ = tru
 void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
   ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
   if (memory_) memory_->OnClientAdded(client);
+  visits_of_.Begin(client);
   MakeHot(client);
   if (Status status = doorbells_.Add(client); !status.ok()) {
     dispatcher_.Break(client, std::move(status));
@@ -462,7 +466,7 @@ void DeviceThread::TellCosts() {
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
   auto told = std::make_unique<RequestsTold>();
   if (const ClientState* const client = dispatcher_.roster().Find(message.session)) {
-    const RequestHistory& history = client->requests.history();
+    const RequestHistory& history = dispatcher_.requests().HistoryOf(*client);
     told->first = history.first_number();
     told->last = history.last_number();
     if (memory_) told->last_room = memory_->LastRoomOf(*client);
@@ -495,12 +499,12 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
   snapshot.thread.gaps = dispatcher_.requests().gaps();
   if (memory_) snapshot.thread.rooms = memory_->rooms();
   for (const ClientState* const client : dispatcher_.roster().present()) {
-    const ClientActivity& activity = client->requests.activity();
+    const ClientActivity& activity = dispatcher_.requests().ActivityOf(*client);
     snapshot.clients.push_back({.session = client->setup.session,
                                 .spec = client->spec(),
                                 .counters = client->counters,
                                 .commands_pending = client->streams.slab().used(),
-                                .commands_in_flight = client->offers.on_device(),
+                                .commands_in_flight = client->load.on_device(),
                                 .mapped_bytes = client->scope.mapped_bytes(),
                                 .is_ending = client->life.is_leaving(),
                                 .activity = activity,

@@ -30,6 +30,7 @@
 #include "server/worker/device_thread/mailbox.h"
 #include "server/worker/device_thread/memory_keeper.h"
 #include "server/worker/device_thread/messages.h"
+#include "server/worker/device_thread/per_client.h"
 #include "server/worker/device_thread/ring_visits.h"
 #include "server/worker/device_thread/waiter_wakes.h"
 
@@ -143,6 +144,12 @@ class DeviceThread {
   void Handle(AskCosts message, scheduler::TimePoint now);
   void Handle(SetTrace message, scheduler::TimePoint now);
 
+  // How often a client's ring is looked at.
+  struct Visits {
+    bool is_hot = false;
+    std::uint32_t quiet = 0;  // In a row, while hot.
+  };
+
   const DeviceThreadOptions options_;
   device::Device& device_;
   DeviceSignal& signal_;
@@ -157,6 +164,7 @@ class DeviceThread {
 
   std::vector<DeviceMessage> mail_;
   std::vector<ClientState*> hot_;  // Visited in every turn; the others now and then.
+  PerClient<Visits> visits_of_;
   RingVisits visits_;
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients that have one.

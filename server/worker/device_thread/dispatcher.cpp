@@ -14,6 +14,7 @@
 
 #include "ipc/wire/completion.h"
 #include "server/worker/device_thread/device_loss.h"
+#include "server/worker/device_thread/step_use.h"
 
 namespace gpushared::server {
 
@@ -104,10 +105,12 @@ void Dispatcher::CountTotals() {
 
 ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now) {
   ClientState& added = roster_.Add(std::move(client));
-  added.totals_row_ = totals_->Enter(added.setup.entrance);
-  added.totals = totals_->For(added.spec().scheduling_class, added.totals_row_);
+  const std::size_t row = totals_rows_.Begin(added) = totals_->Enter(added.setup.entrance);
+  added.totals = totals_->For(added.spec().scheduling_class, row);
   added.totals.AddSession();
   lane_.AddClient(added.id(), added.spec(), now);
+  offers_.OnClientAdded(added);
+  arena_watch_.OnClientAdded(added);
   if (added.caps() != ClientCaps{}) LimitClient(added, now);
   requests_.OnClientAdded(added, now);
   tracer_.OnClientAdded(added);
@@ -132,8 +135,8 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
                               const ClientCaps& caps, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
   const bool is_limited_anew = caps != client.caps();
-  ClientRoster::Change(client, spec, caps);
-  client.totals = totals_->For(spec.scheduling_class, client.totals_row_);
+  client.Change(spec, caps);
+  client.totals = totals_->For(spec.scheduling_class, totals_rows_[client]);
   lane_.ChangeClient(client.id(), spec, now);
   if (is_limited_anew) LimitClient(client, now);
   requests_.OnClientChanged(client, now);
@@ -143,23 +146,23 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
 }
 
 void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
-  if (std::exchange(client.life.is_leaving_, true)) return;
+  if (!client.life.Leave(now + kill_after_)) return;
   ++leaving_;
   requests_.OnClientLeaving(client, now);
   client.scope.DropBarrier();
   for (const std::uint64_t command : lane_.RemoveClient(client.id(), now)) {
     device_.RequestStop(command);
   }
-  client.life.kill_at_ = now + kill_after_;
   offers_.ReviewGivingWay(now);
   SettleAll(now);
-  if (client.offers.on_device() == 0) Depart(client);
+  if (client.load.on_device() == 0) Depart(client);
 }
 
 void Dispatcher::Depart(ClientState& client) {
   --leaving_;
   publisher_.Forget(client);
-  totals_->Leave(client.totals_row_);
+  requests_.OnClientGone(client);
+  totals_->Leave(totals_rows_[client]);
   departed_.push_back(roster_.Remove(client));
 }
 
@@ -171,7 +174,7 @@ std::unique_ptr<ClientState> Dispatcher::TakeDeparted() {
 }
 
 void Dispatcher::Break(ClientState& client, Status why) {
-  if (client.life.is_leaving() || std::exchange(client.life.is_broken_, true)) return;
+  if (client.life.is_leaving() || !client.life.Break()) return;
   broken_.push_back({client.setup.session, std::move(why)});
 }
 
@@ -490,7 +493,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   arena_watch_.OnLeft(*client, command, completion);
   if (client->life.is_leaving()) {
     command.End();
-    if (client->offers.on_device() == 0) Depart(*client);
+    if (client->load.on_device() == 0) Depart(*client);
     return;
   }
   if (is_part) return OnStopped(*client, command, completion, now);
@@ -566,8 +569,8 @@ void Dispatcher::MarkUnsettled(ClientState& client, std::uint32_t stream) {
 void Dispatcher::KillOverdue(scheduler::TimePoint now) {
   if (leaving_ > 0) {
     for (ClientState* const client : roster_.present()) {
-      if (!client->life.kill_at_ || now < *client->life.kill_at_) continue;
-      client->life.kill_at_.reset();
+      if (!client->life.kill_at() || now < *client->life.kill_at()) continue;
+      client->life.NoteKilled();
       const CommandSlab& slab = client->streams.slab();
       for (std::uint32_t slot = 0; slot < slab.size(); ++slot) {
         if (slab[slot].state() == CommandState::kOnDevice) device_.RequestKill(slab[slot].name());
@@ -594,7 +597,7 @@ std::optional<scheduler::TimePoint> Dispatcher::wake_at() const {
   if (!loss_) at = scheduler::Earlier(at, limiter_.wake_at());
   if (leaving_ == 0) return at;
   for (const ClientState* const client : roster_.present()) {
-    at = scheduler::Earlier(at, client->life.kill_at_);
+    at = scheduler::Earlier(at, client->life.kill_at());
   }
   return at;
 }

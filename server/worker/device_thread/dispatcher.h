@@ -23,6 +23,7 @@
 #include "server/worker/device_thread/kernel_limiter.h"
 #include "server/worker/device_thread/keyed_hash.h"
 #include "server/worker/device_thread/offers.h"
+#include "server/worker/device_thread/per_client.h"
 #include "server/worker/device_thread/publisher.h"
 #include "server/worker/device_thread/requests.h"
 #include "server/worker/device_thread/tracer.h"
@@ -178,6 +179,7 @@ class Dispatcher {
 
   device::Device& device_;
   const std::shared_ptr<DeviceTotals> totals_;
+  PerClient<std::size_t> totals_rows_;
   // Of what this worker's parts have counted: the part that is in the totals.
   struct Counted {
     std::uint64_t gap_ns = 0, gap_used_ns = 0, host_delay_ns = 0;

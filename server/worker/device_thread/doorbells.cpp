@@ -50,7 +50,10 @@ Status Doorbells::Watch(int fd, ClientState* client) {
                 "a doorbell can't be watched: " + std::generic_category().message(errno));
 }
 
-Status Doorbells::Add(ClientState& client) { return Watch(client.setup.doorbell, &client); }
+Status Doorbells::Add(ClientState& client) {
+  doors_.Begin(client);
+  return Watch(client.setup.doorbell, &client);
+}
 
 void Doorbells::Remove(const ClientState& client) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client.setup.doorbell, nullptr);
@@ -61,13 +64,13 @@ std::optional<scheduler::TimePoint> Doorbells::Choose(std::span<ClientState* con
   std::optional<scheduler::TimePoint> first;
   for (ClientState* const client : clients) {
     if (client->life.is_leaving()) continue;  // Removed.
-    ClientDoor& door = client->door;
-    const bool may_take = client->MayTake(), is_heard = may_take && now >= door.heard_from_;
-    if (may_take && !is_heard) first = scheduler::Earlier(first, door.heard_from_);
-    if (door.is_heard_ == is_heard) continue;
+    Door& door = doors_[*client];
+    const bool may_take = client->MayTake(), is_heard = may_take && now >= door.heard_from;
+    if (may_take && !is_heard) first = scheduler::Earlier(first, door.heard_from);
+    if (door.is_heard == is_heard) continue;
     // Where the kernel refuses, it is as it was, and is tried again.
     if (Set(EPOLL_CTL_MOD, client->setup.doorbell, client, is_heard)) {
-      door.is_heard_ = door.may_tell_old_ring_ = is_heard;
+      door.is_heard = door.may_tell_old_ring = is_heard;
     }
   }
   return first;
@@ -91,20 +94,20 @@ void Doorbells::Wait(std::optional<nanoseconds> timeout) {
 void Doorbells::CountRings(scheduler::TimePoint now) {
   for (const epoll_event& event : std::span(events_).first(std::exchange(count_, 0))) {
     if (event.data.ptr == nullptr) continue;
-    ClientDoor& door = static_cast<ClientState*>(event.data.ptr)->door;
-    if (std::exchange(door.may_tell_old_ring_, false)) continue;
-    if (door.rings_left_ > 0) {
-      --door.rings_left_;
+    Door& door = doors_[*static_cast<const ClientState*>(event.data.ptr)];
+    if (std::exchange(door.may_tell_old_ring, false)) continue;
+    if (door.rings_left > 0) {
+      --door.rings_left;
       continue;
     }
-    const bool is_forgotten = now - door.heard_from_ > kForgottenAfter;
-    door.pause_ = is_forgotten ? kPauseMin : std::min(2 * door.pause_, kPauseMax);
-    door.heard_from_ = now + door.pause_;
+    const bool is_forgotten = now - door.heard_from > kForgottenAfter;
+    door.pause = is_forgotten ? kPauseMin : std::min(2 * door.pause, kPauseMax);
+    door.heard_from = now + door.pause;
   }
 }
 
-void Doorbells::OnTaken(ClientState& client, std::size_t commands) {
-  std::uint32_t& left = client.door.rings_left_;
+void Doorbells::OnTaken(const ClientState& client, std::size_t commands) {
+  std::uint32_t& left = doors_[client].rings_left;
   left = static_cast<std::uint32_t>(
       std::min<std::size_t>(left + kRingsPerCommand * commands, kRingsMax));
 }

@@ -16,6 +16,7 @@
 #include "ipc/unique_fd.h"
 #include "scheduler/types.h"
 #include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/per_client.h"
 
 namespace gpushared::server {
 
@@ -47,9 +48,18 @@ class Doorbells {
   // Those that ended the last Wait. Before anybody is removed.
   void CountRings(scheduler::TimePoint now);
   // So many commands came out of its ring.
-  static void OnTaken(ClientState& client, std::size_t commands);
+  void OnTaken(const ClientState& client, std::size_t commands);
 
  private:
+  // Whether its doorbell ends a sleep.
+  struct Door {
+    bool is_heard = true;
+    bool may_tell_old_ring = false;     // It is heard again, and has not rung since.
+    std::uint32_t rings_left = 16;      // Before it is not heard for a while. Commands add some.
+    scheduler::Duration pause{};        // The last such while,
+    scheduler::TimePoint heard_from{};  // and its end.
+  };
+
   explicit Doorbells(ipc::UniqueFd epoll) : epoll_(std::move(epoll)) {}
   // `change`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. `client`: whose doorbell it is; null: nobody's.
   bool Set(int change, int fd, ClientState* client, bool is_heard);
@@ -58,6 +68,7 @@ class Doorbells {
   ipc::UniqueFd epoll_;
   std::array<epoll_event, 64> events_{};  // Those of the last wait; more come with the next one.
   std::size_t count_ = 0;
+  PerClient<Door> doors_;
 };
 
 }  // namespace gpushared::server

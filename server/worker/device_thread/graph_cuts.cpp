@@ -70,7 +70,7 @@ void Offers::Refresh(const ClientState& client, Graph& graph) const {
 
 bool Offers::IsWorthCutting(const ClientState& client, const CommandSlot& command) const {
   return command.kind == CommandKind::kGraph && !IsOfHighClass(client) &&
-         client.offers.must_give_way_ && command.end_node - command.first_node > 1 &&
+         of_client_[client].must_give_way && command.end_node - command.first_node > 1 &&
          command.past() == CommandSlot::Past::kNew && command.predicted() > kWorthStopping;
 }
 
@@ -84,7 +84,7 @@ std::uint32_t Offers::EndOfPart(const ClientState& client, const CommandSlot& co
     return end;
   }
   if (command.goes_singly) return end;
-  const scheduler::Duration limit = client.offers.must_give_way_ ? kWorthStopping : slice_;
+  const scheduler::Duration limit = of_client_[client].must_give_way ? kWorthStopping : slice_;
   const auto is_on_its_own = [&](std::uint32_t number) {
     return graph.predicted[number] >= limit || graph.alone[number] ||
            (!graph.knows_all && !costs_.Knows(graph.node(number)));

@@ -10,7 +10,7 @@
 
 namespace gpushared::server {
 
-scheduler::MemoryHeld MemoryKeeper::HeldOf(ClientState& client, const device::SpaceUse& use) const {
+scheduler::MemoryHeld MemoryKeeper::HeldOf(const ClientState& client, const device::SpaceUse& use) {
   scheduler::MemoryHeld held{.movable_bytes = use.mapped_bytes,
                              .resident_bytes = use.resident_bytes,
                              .pinned_bytes = use.pinned_bytes};
@@ -18,9 +18,9 @@ scheduler::MemoryHeld MemoryKeeper::HeldOf(ClientState& client, const device::Sp
   return held;
 }
 
-void MemoryKeeper::NoteNeed(ClientState& client, scheduler::MemoryHeld& held) const {
+void MemoryKeeper::NoteNeed(const ClientState& client, scheduler::MemoryHeld& held) {
   if (!device_.info().moves_by_step) return;
-  const StepUse::Need need = client.memory.use_.Count(*client.setup.space, held.movable_bytes);
+  const StepUse::Need need = of_client_[client].use.Count(*client.setup.space, held.movable_bytes);
   const std::uint64_t missing = std::min(need.missing_bytes, held.absent_bytes());
   const std::uint64_t there = std::min(need.bytes - need.missing_bytes, held.resident_bytes);
   held.unneeded_bytes = held.absent_bytes() - missing;
@@ -36,6 +36,7 @@ scheduler::MemoryGrant MemoryKeeper::GrantOf(const ClientState& client) const {
 }
 
 void MemoryKeeper::OnClientAdded(const ClientState& client) {
+  of_client_.Begin(client);
   residency_.Add(client.id(), GrantOf(client));
 }
 
@@ -63,21 +64,18 @@ void MemoryKeeper::OnStepsMoved(ClientState& client, const device::SpaceUse& use
   if (!device_.info().moves_by_step) return;
   const std::uint64_t taken = client.setup.left_free_bytes + use.pinned_bytes;
   const std::uint64_t all = device_.info().memory_bytes;
-  client.memory.most_bytes_ = all - std::min(all, taken);
-  const bool is_away = use.resident_bytes < use.mapped_bytes;
-  const bool was_away = std::exchange(client.memory.is_by_step_, is_away);
+  const bool was_away = client.memory.is_by_step();
+  client.memory.SetByStep(use.resident_bytes < use.mapped_bytes, all - std::min(all, taken));
   if (was_away) dispatcher_.OnMemoryCame(client, now);
   NoteLack(client, now);
 }
 
 void MemoryKeeper::NoteLack(ClientState& client, scheduler::TimePoint now) {
-  ClientMemory& memory = client.memory;
-  const bool lacks = memory.is_by_step_ && !client.streams.slab().empty() &&
+  const bool lacks = client.memory.is_by_step() && !client.streams.slab().empty() &&
                      !residency_.IsHeld(client.id()) &&
                      residency_.HeldBy(client.id()).missing_bytes() > 0;
-  if (lacks == memory.lacks_steps()) return;
-  memory.lacked_ = memory.LackedFor(now);
-  memory.lacks_since_ = lacks ? std::optional(now) : std::nullopt;
+  if (lacks == client.memory.lacks_steps()) return;
+  client.memory.SetLack(lacks, now);
   dispatcher_.requests().OnOffersChanged(client, now);
 }
 
@@ -125,24 +123,26 @@ void MemoryKeeper::Show(ClientState& client) {
   if (is_new) dispatcher_.publisher().Mark(client);
 }
 
-void MemoryKeeper::Count(ClientState& client, scheduler::TimePoint now) const {
+void MemoryKeeper::Count(ClientState& client, scheduler::TimePoint now) {
   const scheduler::MemoryMoves moves = residency_.MovesOf(client.id());
-  const scheduler::MemoryMoves before = std::exchange(client.memory.counted_moves_, moves);
+  OfClient& mine = of_client_[client];
+  const scheduler::MemoryMoves before = std::exchange(mine.counted_moves, moves);
+  client.memory.SetMovedIn(moves.in_bytes);
   const scheduler::Duration waited = residency_.WaitedFor(client.id(), now);
   ClassTotals& totals = client.totals.of_class();
   totals.memory_out_bytes.Add(moves.out_bytes - before.out_bytes);
   totals.memory_in_bytes.Add(moves.in_bytes - before.in_bytes);
   totals.memory_moves.Add(moves.times_out - before.times_out);
-  totals.memory_waited_ns.Add(waited - std::exchange(client.memory.counted_wait_, waited));
+  totals.memory_waited_ns.Add(waited - std::exchange(mine.counted_wait, waited));
 }
 
 bool MemoryKeeper::HadWork(ClientState& client, scheduler::TimePoint now) {
-  ClientMemory& memory = client.memory;
+  OfClient& mine = of_client_[client];
   const ClientCounters& ended = client.counters;
   const std::uint64_t work = ended.launches + ended.copies + ended.fills;
-  if (std::exchange(memory.work_ended_, work) != work) memory.had_work_until_ = now + look_pause_;
-  if (now >= memory.had_work_until_) return false;
-  look_at_ = scheduler::Earlier(look_at_, memory.had_work_until_);
+  if (std::exchange(mine.work_ended, work) != work) mine.had_work_until = now + look_pause_;
+  if (now >= mine.had_work_until) return false;
+  look_at_ = scheduler::Earlier(look_at_, mine.had_work_until);
   return true;
 }
 
@@ -153,7 +153,7 @@ void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
     Count(*client, now);
     if (device_.info().moves_by_step) Look(*client, now);
     residency_.SetBusy(client->id(), !client->streams.slab().empty() || HadWork(*client, now), now);
-    looked_at += client->memory.use_.TakeLookedAt();
+    looked_at += of_client_[*client].use.TakeLookedAt();
   }
   look_pause_ = std::max(look_every_, kPausePerItem * static_cast<std::int64_t>(looked_at));
 }
@@ -163,7 +163,7 @@ bool MemoryKeeper::TellWhoHasDrained(scheduler::TimePoint now) {
   std::erase_if(draining_, [&](scheduler::ClientId id) {
     const ClientState* const client = dispatcher_.roster().Find(id.value);
     if (client == nullptr || client->life.is_leaving() || !residency_.IsHeld(id)) return true;
-    if (client->offers.on_device() > 0) return false;
+    if (client->load.on_device() > 0) return false;
     residency_.OnDrained(id, now);
     return has_drained = true;
   });
@@ -173,8 +173,8 @@ bool MemoryKeeper::TellWhoHasDrained(scheduler::TimePoint now) {
 void MemoryKeeper::Look(ClientState& client, scheduler::TimePoint now) {
   if (residency_.IsSettled(client.id())) return;
   scheduler::MemoryHeld held = residency_.HeldBy(client.id());
-  client.memory.use_.Look(client.streams, *client.setup.space, held.movable_bytes,
-                          residency_.RoomFor(client.id()));
+  of_client_[client].use.Look(client.streams, *client.setup.space, held.movable_bytes,
+                              residency_.RoomFor(client.id()));
   NoteNeed(client, held);
   residency_.SetUnneeded(client.id(), held.unneeded_bytes, held.spare_bytes, now);
   NoteLack(client, now);
@@ -184,8 +184,7 @@ void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& acti
   const bool goes_out = action.kind == scheduler::MemoryAction::Kind::kMoveOut;
   ClientState* const beneficiary = dispatcher_.roster().Find(action.beneficiary.value);
   if (goes_out && beneficiary != nullptr) {
-    beneficiary->memory.made_room_bytes_ += action.bytes;
-    beneficiary->memory.made_room_by_ = action.client.value;
+    beneficiary->memory.AddRoom(action.bytes, action.client.value);
   }
   MoveMemory move{.session = action.client.value,
                   .goes_out = goes_out,
@@ -196,7 +195,7 @@ void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& acti
   if (device_.info().moves_by_step) {
     const std::size_t count =
         device::RoundUp(action.bytes, device::kMapStepBytes) / device::kMapStepBytes;
-    const StepUse& use = client.memory.use_;
+    const StepUse& use = of_client_[client].use;
     const device::Space& space = *client.setup.space;
     move.steps = goes_out ? use.ToMoveOut(space, count) : use.ToMoveIn(space, count);
     move.bytes = move.steps.size() * device::kMapStepBytes;

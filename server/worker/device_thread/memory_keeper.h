@@ -15,6 +15,8 @@
 #include "server/worker/device_thread/dispatcher.h"
 #include "server/worker/device_thread/mailbox.h"
 #include "server/worker/device_thread/messages.h"
+#include "server/worker/device_thread/per_client.h"
+#include "server/worker/device_thread/step_use.h"
 
 namespace gpushared::server {
 
@@ -62,9 +64,9 @@ class MemoryKeeper {
   static constexpr scheduler::Duration kPausePerItem = std::chrono::nanoseconds(800);
 
   scheduler::MemoryGrant GrantOf(const ClientState& client) const;
-  scheduler::MemoryHeld HeldOf(ClientState& client, const device::SpaceUse& use) const;
+  scheduler::MemoryHeld HeldOf(const ClientState& client, const device::SpaceUse& use);
   // Says in `held` what its next commands do not touch.
-  void NoteNeed(ClientState& client, scheduler::MemoryHeld& held) const;
+  void NoteNeed(const ClientState& client, scheduler::MemoryHeld& held);
   // Finds out what its next commands touch.
   void Look(ClientState& client, scheduler::TimePoint now);
   // Whether its next commands wait for steps, from now on.
@@ -72,7 +74,7 @@ class MemoryKeeper {
   // Steps may be there that were not.
   void OnStepsMoved(ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
   // Brings its totals up to date.
-  void Count(ClientState& client, scheduler::TimePoint now) const;
+  void Count(ClientState& client, scheduler::TimePoint now);
   // Shows the client what it has, and how much of that others want.
   void Show(ClientState& client);
   void TellWhoIsBusy(scheduler::TimePoint now);
@@ -86,11 +88,22 @@ class MemoryKeeper {
   void Move(ClientState& client, const scheduler::MemoryAction& action);
   bool IsUrgent(scheduler::ClientId client) const;
 
+  struct OfClient {
+    StepUse use;
+    // At the last look at who is busy: launches, copies and fills, and until when they count.
+    std::uint64_t work_ended = 0;
+    scheduler::TimePoint had_work_until{};
+    // The totals have so much of it.
+    scheduler::MemoryMoves counted_moves;
+    scheduler::Duration counted_wait{};
+  };
+
   const device::Device& device_;
   Dispatcher& dispatcher_;
   Mailbox<ControlMessage>& control_;
   scheduler::Residency residency_;
   const scheduler::Duration look_every_;
+  PerClient<OfClient> of_client_;
   std::vector<scheduler::ClientId> draining_;    // Held, with commands on the device.
   bool is_due_ = false;                          // Something was said that may change decisions.
   std::optional<scheduler::TimePoint> look_at_;  // Commands came or went since the last look.

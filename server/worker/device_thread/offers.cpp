@@ -47,8 +47,8 @@ Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const Client
 
 void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
   CommandSlot& command = client.streams.slab()[slot];
-  if (client.offers.distrusted_launches_ > 0 && command.kind == CommandKind::kLaunch)
-    --client.offers.distrusted_launches_;
+  std::uint32_t& distrusted_launches = of_client_[client].distrusted_launches;
+  if (distrusted_launches > 0 && command.kind == CommandKind::kLaunch) --distrusted_launches;
   // A command that has begun keeps its form.
   const bool has_begun = command.past() == CommandSlot::Past::kStopped;
   if (!has_begun) command.runs_stoppable_form = false;
@@ -73,8 +73,8 @@ void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint
   }
   if (is_stoppable) client.streams[command.stream].Hold(slot);
   command.Offer(WorkName::Make(client.index(), slot, next_serial_++), predicted, is_stoppable);
-  ++client.offers.queued_;
-  requests_.OnOffersChanged(client, now);
+  client.load.Queue();
+  if (client.load.on_device() == 0) requests_.OnOffersChanged(client, now);
   lane_.Enqueue(client.id(),
                 {.command = command.name(),
                  .predicted = predicted,
@@ -89,7 +89,7 @@ void Offers::OfferRest(ClientState& client, std::uint32_t slot, scheduler::TimeP
   StreamState& state = client.streams[command.stream];
   if (state.holding == kNoSlot) state.Hold(slot);
   command.OfferRest();
-  ++client.offers.queued_;
+  client.load.Queue();
   requests_.OnOffersChanged(client, now);
   lane_.EnqueueFront(
       client.id(),
@@ -121,16 +121,16 @@ bool Offers::IsToGiveWay(const ClientState& client, const CommandSlot& command,
                          scheduler::Duration predicted) const {
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (command.kind == CommandKind::kGraph) return false;
-  if (predicted < kWorthStopping && client.offers.distrusted_launches_ == 0) return false;
+  if (predicted < kWorthStopping && of_client_[client].distrusted_launches == 0) return false;
   if (command.kind != CommandKind::kLaunch) return true;
-  return can_stop_launches_ && client.offers.must_give_way_;
+  return can_stop_launches_ && of_client_[client].must_give_way;
 }
 
 bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& command,
                              scheduler::Duration predicted) {
   if (!IsToGiveWay(client, command, predicted)) return false;
   if (command.kind != CommandKind::kLaunch) return true;
-  const bool is_trusted = client.offers.distrusted_launches_ == 0;
+  const bool is_trusted = of_client_[client].distrusted_launches == 0;
   if (has_forms_ && is_trusted && command.past() != CommandSlot::Past::kStopped) {
     const CostModel::Forms forms = costs_.FormsOf(command);
     if (forms.is_stoppable_slow()) return false;
@@ -148,9 +148,9 @@ void Offers::ReviewTrust(ClientState& client, const CommandSlot& command,
   }
   // By the device's own times: others may have held the one that was charged.
   if (command.measured < std::max(slice_, kFarLonger * command.predicted())) return;
-  std::uint32_t& next = client.offers.next_distrust_;
-  client.offers.distrusted_launches_ = std::max(client.offers.distrusted_launches_, next);
-  next = std::min(2 * next, ClientOffers::kDistrustMax);
+  OfClient& mine = of_client_[client];
+  mine.distrusted_launches = std::max(mine.distrusted_launches, mine.next_distrust);
+  mine.next_distrust = std::min(2 * mine.next_distrust, kDistrustMax);
   Review(client, now);
 }
 
@@ -160,7 +160,7 @@ bool Offers::TriesOriginal(const ClientState& client, const CommandSlot& command
                            scheduler::Duration predicted) const {
   if (!costs_.IsSampled(client.setup.session, command.sequence) || predicted > slice_) return false;
   return std::ranges::all_of(roster_.present(), [&](const ClientState* other) {
-    return other == &client || (other->offers.queued_ == 0 && other->offers.on_device_ == 0);
+    return other == &client || (other->load.queued() == 0 && other->load.on_device() == 0);
   });
 }
 
@@ -198,7 +198,7 @@ bool Offers::MustGiveWay(const ClientState& client) const {
 void Offers::ReviewGivingWay(scheduler::TimePoint now) {
   for (ClientState* const client : roster_.present()) {
     if (client->life.is_leaving()) continue;
-    bool& must_give_way = client->offers.must_give_way_;
+    bool& must_give_way = of_client_[*client].must_give_way;
     const bool gave_way = std::exchange(must_give_way, MustGiveWay(*client));
     if (must_give_way && !gave_way) Review(*client, now);
   }
@@ -275,7 +275,7 @@ void Offers::TakeBack(ClientState& client, std::span<const std::uint64_t> names)
     state.Release(WorkName::Slot(name));
     command.TakeBack();
   }
-  client.offers.queued_ -= static_cast<std::uint32_t>(names.size());
+  client.load.TakeBack(static_cast<std::uint32_t>(names.size()));
 }
 
 // ---- to the device
@@ -362,12 +362,7 @@ void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
         } else {
           device_.Submit(work);
         }
-      },
-      command.work);
-  // The device has them now.
-  std::visit(
-      [](auto& work) {
-        if constexpr (requires { work.paused; }) work.paused.reset();
+        if constexpr (requires { work.paused; }) work.paused.reset();  // The device has them now.
       },
       command.work);
 }
@@ -380,10 +375,12 @@ void Offers::CountSubmission(ClientState& client, CommandSlot& command, schedule
     client.counters.queue_wait.Add(waited);
     client.totals.of_class().queue_wait.Add(waited);
   }
+  OfClient& mine = of_client_[client];
   const bool found_idle = streams_on_device_ == 0;
-  if (client.offers.on_device_ == 0) ++clients_on_device_;
+  const bool is_only_one = client.load.Submit();
+  if (is_only_one) ++clients_on_device_;
   if (clients_on_device_ > 1) ++client_overlaps_;
-  if (client.offers.on_device_of_stream_[command.stream]++ == 0) ++streams_on_device_;
+  if (mine.on_device_of_stream[command.stream]++ == 0) ++streams_on_device_;
   if (streams_on_device_ > 1) ++overlaps_;
   command.Submit(
       {.at = now,
@@ -396,15 +393,13 @@ void Offers::CountSubmission(ClientState& client, CommandSlot& command, schedule
        .client_overlaps = client_overlaps_,
        .stop_asked = {}});
   if (command.submission().counts_as_high && high_on_device_++ == 0) high_since_ = now;
-  --client.offers.queued_;
-  ++client.offers.on_device_;
-  if (client.offers.running_ == 0) NameRunning(client, command);
-  requests_.OnOffersChanged(client, now);
+  if (mine.running == 0) NameRunning(client, command);
+  if (is_only_one) requests_.OnOffersChanged(client, now);
 }
 
 void Offers::NameRunning(ClientState& client, const CommandSlot& command) {
   using Kind = RunningWork::Kind;
-  client.offers.running_ = command.name();
+  of_client_[client].running = command.name();
   if (command.kind == CommandKind::kLaunch) {
     const auto& launch = std::get<device::LaunchWork>(command.work);
     client.running.Set(
@@ -422,9 +417,9 @@ void Offers::NameNextRunning(ClientState& client, const CommandSlot& left) {
   if (left.next != kNoSlot && slab[left.next].state() == CommandState::kOnDevice) {
     return NameRunning(client, slab[left.next]);
   }
-  client.offers.running_ = 0;
-  client.running.Set({.kind = client.offers.on_device_ == 0 ? RunningWork::Kind::kNothing
-                                                            : RunningWork::Kind::kUnnamed});
+  of_client_[client].running = 0;
+  client.running.Set({.kind = client.load.on_device() == 0 ? RunningWork::Kind::kNothing
+                                                           : RunningWork::Kind::kUnnamed});
 }
 
 void Offers::CountRunning(scheduler::TimePoint now) {
@@ -471,15 +466,19 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
   }
   const Stay& stay = requests_.OnStay(
       client, [&] { return StayOf(client, command, completion, charge, is_part, now); }, now);
-  if (high_on_device_ > 0) NoteUncut(client, command, stay);
+  if (high_on_device_ > 0 && !submission.counts_as_high) NoteUncut(client, command, stay);
   limiter_.OnLeft(client, command, now);
-  if (--client.offers.on_device_of_stream_[command.stream] == 0) --streams_on_device_;
+  OfClient& mine = of_client_[client];
+  if (--mine.on_device_of_stream[command.stream] == 0) --streams_on_device_;
   if (submission.counts_as_high) --high_on_device_;
-  if (--client.offers.on_device_ == 0) --clients_on_device_;
-  if (client.offers.running_ == command.name()) NameNextRunning(client, command);
-  requests_.OnOffersChanged(client, now);
-  if (tracer_.is_on()) [[unlikely]]
-    tracer_.OnLeft(client, command, completion, stay, lane_.uncharged());
+  const bool was_only_one = client.load.Leave();
+  if (was_only_one) --clients_on_device_;
+  if (mine.running == command.name()) NameNextRunning(client, command);
+  if (was_only_one) requests_.OnOffersChanged(client, now);
+  if (tracer_.is_on()) [[unlikely]] {
+    const std::uint64_t request = requests_.OpenNumber(client, command.stream);
+    tracer_.OnLeft(client, command, completion, stay, request, lane_.uncharged());
+  }
   Measure(command, completion);
   return is_part;
 }

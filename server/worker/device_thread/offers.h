@@ -2,11 +2,13 @@
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_OFFERS_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_OFFERS_H_
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 
+#include "ipc/wire/layout.h"
 #include "scheduler/device_lane.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
@@ -15,6 +17,7 @@
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/cost_model.h"
 #include "server/worker/device_thread/kernel_limiter.h"
+#include "server/worker/device_thread/per_client.h"
 #include "server/worker/device_thread/requests.h"
 #include "server/worker/device_thread/stay_log.h"
 #include "server/worker/device_thread/tracer.h"
@@ -31,6 +34,8 @@ class Offers {
   Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
          Requests& requests, KernelLimiter& limiter, Tracer& tracer, scheduler::Duration slice,
          const HashSeed& secret);
+
+  void OnClientAdded(const ClientState& client) { of_client_.Begin(client); }
 
   // Makes the stream's next command one that may be offered: a graph's launch gives up what is to
   // be offered behind it. False: it waits for a free slot.
@@ -75,6 +80,18 @@ class Offers {
   const CostModel& costs() const { return costs_; }
 
  private:
+  static constexpr std::uint32_t kDistrustMin = 4096, kDistrustMax = std::uint32_t{1} << 20;
+  struct OfClient {
+    // Its launches are better stoppable: somebody is here for whom the policy would stop them.
+    bool must_give_way = false;
+    // Of so many further launches no prediction is believed that says they are too short to be
+    // worth stopping; and of how many after the next one that is far longer than predicted.
+    std::uint32_t distrusted_launches = 0;
+    std::uint32_t next_distrust = kDistrustMin;
+    device::WorkId running = 0;  // The work that ClientState::running names; 0: none.
+    std::array<std::uint32_t, ipc::kStreamsMax> on_device_of_stream = {};
+  };
+
   // Shorter commands go to the device back to back, also those that could be stopped: waiting
   // for each to end would cost more than what stopping it could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
@@ -108,8 +125,8 @@ class Offers {
   // `held`: by a submission of the command, from its beginning.
   static void CountDeviceTime(ClientState& client, CommandSlot& command, scheduler::Duration held);
   // Names the work to the control thread; the first of those of a client that are on the device.
-  static void NameRunning(ClientState& client, const CommandSlot& command);
-  static void NameNextRunning(ClientState& client, const CommandSlot& left);
+  void NameRunning(ClientState& client, const CommandSlot& command);
+  void NameNextRunning(ClientState& client, const CommandSlot& left);
   // Nothing follows what the stream of that work has on the device, until that has left.
   [[gnu::cold]] void HoldOutlived(device::WorkId name, scheduler::TimePoint now);
   [[gnu::noinline]] void AskToStop(device::WorkId name, scheduler::TimePoint now);
@@ -138,6 +155,7 @@ class Offers {
   const bool can_stop_launches_;
   const bool has_forms_;  // Launches that can be stopped run as something else.
   CostModel costs_;
+  PerClient<OfClient> of_client_;
   std::uint64_t next_serial_ = 1;
   std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
   std::uint32_t streams_on_device_ = 0;  // With work there.

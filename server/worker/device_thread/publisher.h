@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/per_client.h"
 #include "server/worker/device_thread/session_limits.h"
 
 namespace gpushared::server {
@@ -33,10 +34,13 @@ class Publisher {
 
   // The client has something to see.
   void Mark(ClientState& client) {
-    if (std::exchange(client.outlet.is_marked_, true)) return;
+    if (std::exchange(is_marked_[client], true)) return;
     marked_.push_back(&client);
   }
-  void Forget(ClientState& client) { std::erase(marked_, &client); }
+  void Forget(ClientState& client) {
+    std::erase(marked_, &client);
+    is_marked_[client] = false;
+  }
   // Clients for whom `is_urgent(client)` holds are published first. Fills asleep().
   template <typename IsUrgent>
   void Publish(IsUrgent is_urgent) {
@@ -50,7 +54,7 @@ class Publisher {
 
  private:
   void Publish(ClientState& client) {
-    client.outlet.is_marked_ = false;
+    is_marked_[client] = false;
     const ipc::CompletionDoorbell::Rung rung = client.outlet.Publish();
     if (rung.has_woken) ++wakes_;
     if (rung.left_asleep > 0) [[unlikely]] {
@@ -59,6 +63,7 @@ class Publisher {
   }
 
   std::vector<ClientState*> marked_;  // Each once.
+  PerClient<char> is_marked_;         // A vector of bool has no references.
   std::vector<Asleep> asleep_;
   std::uint64_t wakes_ = 0;
 };

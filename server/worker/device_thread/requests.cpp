@@ -12,22 +12,23 @@
 namespace gpushared::server {
 
 void Requests::OnClientAdded(ClientState& client, scheduler::TimePoint now) {
-  meter_.Begin(client.requests.activity_, client.spec(), now);
+  of_client_[client.index()] = std::make_unique<OfClient>();
+  meter_.Begin(Of(client).activity, client.spec(), now);
 }
 
 void Requests::OnClientChanged(ClientState& client, scheduler::TimePoint now) {
-  meter_.OnChanged(client.requests.activity_, client.spec(), now);
+  meter_.OnChanged(Of(client).activity, client.spec(), now);
   CountUrgent(client);
 }
 
 void Requests::OnClientLeaving(ClientState& client, scheduler::TimePoint now) {
-  meter_.End(client.requests.activity_, now);
+  meter_.End(Of(client).activity, now);
   CountUrgent(client);
 }
 
 void Requests::RefreshShares(scheduler::TimePoint now) {
   for (ClientState* const client : roster_.present()) {
-    meter_.Refresh(client->requests.activity_, now);
+    meter_.Refresh(Of(*client).activity, now);
   }
 }
 
@@ -35,13 +36,13 @@ void Requests::RefreshShares(scheduler::TimePoint now) {
 
 void Requests::ChangePhase(ClientState& client, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
-  ClientActivity& activity = client.requests.activity_;
+  ClientActivity& activity = Of(client).activity;
   if (activity.phase == ClientActivity::Phase::kWaiting) NoteWait(client, activity.since, now);
   meter_.Set(activity, PhaseOf(client), now);
 }
 
 void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now) {
-  for (OpenRequest& request : client.requests.open_.all()) {
+  for (OpenRequest& request : Of(client).open.all()) {
     NoteWaitOf(request, client.setup.session, from, now);
   }
 }
@@ -110,10 +111,10 @@ scheduler::Duration Requests::HeldFor(const ClientState& client, scheduler::Time
   return lane_.HeldFor(client.id(), now) + client.memory.LackedFor(now);
 }
 
-OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
-                              scheduler::TimePoint arrived, scheduler::TimePoint now) const {
-  const ClientActivity& activity = client.requests.activity();
-  return {.mark = {.number = ++client.requests.last_number_, .arrived = arrived},
+OpenRequest Requests::OpenNow(const ClientState& client, std::uint32_t stream,
+                              scheduler::TimePoint arrived, scheduler::TimePoint now) {
+  const ClientActivity& activity = Of(client).activity;
+  return {.mark = {.number = ++Of(client).last_number, .arrived = arrived},
           .stream = stream,
           .begun = now,
           .waited_before = activity.WaitedUntil(now),
@@ -128,10 +129,10 @@ OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
 }
 
 void Requests::CountUrgent(ClientState& client) {
-  ClientRequests& requests = client.requests;
+  OfClient& requests = Of(client);
   const bool has_urgent =
-      !client.life.is_leaving() && !requests.open_.empty() && lane_.rules().IsUrgent(client.spec());
-  if (std::exchange(requests.has_urgent_, has_urgent) == has_urgent) return;
+      !client.life.is_leaving() && !requests.open.empty() && lane_.rules().IsUrgent(client.spec());
+  if (std::exchange(requests.has_urgent, has_urgent) == has_urgent) return;
   if (has_urgent) {
     ++clients_with_urgent_;
   } else {
@@ -140,9 +141,9 @@ void Requests::CountUrgent(ClientState& client) {
 }
 
 void Requests::OnWork(ClientState& client, scheduler::TimePoint now) {
-  ClientRequests& requests = client.requests;
-  if (!requests.open_.empty() || requests.marks_) return;
-  OpenRequest& request = requests.open_.Add(OpenNow(client, OpenRequest::kAllStreams, now, now));
+  OfClient& requests = Of(client);
+  if (!requests.open.empty() || requests.marks) return;
+  OpenRequest& request = requests.open.Add(OpenNow(client, OpenRequest::kAllStreams, now, now));
   request.is_told = client.spec().latency_promise.has_value();
   if (request.is_told) lane_.BeginRequest(client.id(), request.mark, now);
   CountUrgent(client);
@@ -150,20 +151,19 @@ void Requests::OnWork(ClientState& client, scheduler::TimePoint now) {
 
 Status Requests::Begin(ClientState& client, std::uint32_t stream, scheduler::Duration age,
                        scheduler::TimePoint now) {
-  ClientRequests& requests = client.requests;
-  requests.marks_ = true;
+  OfClient& requests = Of(client);
+  requests.marks = true;
   // Its work so far is seldom a request, and counts as none.
-  if (OpenRequest* const guess = requests.open_.Find(OpenRequest::kAllStreams)) {
+  if (OpenRequest* const guess = requests.open.Find(OpenRequest::kAllStreams)) {
     if (guess->is_told) lane_.EndRequest(client.id(), guess->mark.number, now);
-    requests.open_.Remove(guess);
+    requests.open.Remove(guess);
   }
-  if (requests.open_.full()) {
-    return Status(
-        StatusCode::kProtocolViolation,
-        fmt::format("session ended: {} requests are open, allowed are {} [{}]",
-                    requests.open_.all().size(), ipc::kOpenRequestsMax, client.setup.who));
+  if (requests.open.full()) {
+    return Status(StatusCode::kProtocolViolation,
+                  fmt::format("session ended: {} requests are open, allowed are {} [{}]",
+                              requests.open.all().size(), ipc::kOpenRequestsMax, client.setup.who));
   }
-  OpenRequest& request = requests.open_.Add(OpenNow(client, stream, now - age, now));
+  OpenRequest& request = requests.open.Add(OpenNow(client, stream, now - age, now));
   request.is_told = true;
   lane_.BeginRequest(client.id(), request.mark, now);
   CountUrgent(client);
@@ -175,24 +175,24 @@ void Requests::Expect(ClientState& client, scheduler::Duration in, scheduler::Ti
 }
 
 void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
-  OpenRequest* const request = client.requests.open_.Find(stream);
+  OpenRequest* const request = Of(client).open.Find(stream);
   if (request == nullptr) return;  // Its begin broke the session.
   if (request->is_told) lane_.EndRequest(client.id(), request->mark.number, now);
   const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
   Count(client, *request, has_failed, now);
-  client.requests.history_.Add(ReportOf(client, *request, has_failed, now));
+  Of(client).history.Add(ReportOf(client, *request, has_failed, now));
   if (tracer_.is_on()) [[unlikely]]
     tracer_.OnRequestEnded(client, *request, has_failed, now);
-  client.requests.open_.Remove(request);
+  Of(client).open.Remove(request);
   CountUrgent(client);
 }
 
 std::optional<RequestReport> Requests::ReportOfOpen(const ClientState& client, std::uint64_t number,
                                                     scheduler::TimePoint now) {
-  const OpenRequest* const found = client.requests.open().FindNumber(number);
+  const OpenRequest* const found = Of(client).open.FindNumber(number);
   if (found == nullptr) return std::nullopt;
   OpenRequest request = *found;
-  const ClientActivity& activity = client.requests.activity();
+  const ClientActivity& activity = Of(client).activity;
   if (activity.phase == ClientActivity::Phase::kWaiting) {
     NoteWaitOf(request, client.setup.session, activity.since, now);
   }
@@ -203,7 +203,7 @@ std::optional<RequestReport> Requests::ReportOfOpen(const ClientState& client, s
 
 RequestReport Requests::ReportOf(const ClientState& client, const OpenRequest& request,
                                  bool has_failed, scheduler::TimePoint now) {
-  const ClientActivity& activity = client.requests.activity();
+  const ClientActivity& activity = Of(client).activity;
   RequestReport report;
   report.number = request.mark.number;
   report.is_marked = request.stream != OpenRequest::kAllStreams;

@@ -32,7 +32,7 @@ TimePoint DeviceTime(device::DeviceClock::time_point at) {
 }
 
 trace::Depths DepthsOf(const ClientState& client) {
-  return {.queued = client.offers.queued(), .on_device = client.offers.on_device()};
+  return {.queued = client.load.queued(), .on_device = client.load.on_device()};
 }
 
 // The key of its costs is a hash of what decides about them. 0 for work that is no launch.
@@ -54,13 +54,13 @@ std::unique_ptr<trace::Writer> Tracer::Replace(std::unique_ptr<trace::Writer> wr
   std::swap(writer, writer_);
   if (is_on()) {
     depths_due_ = now;
-    for (ClientState* const client : roster_.present()) Name(*client);
+    for (const ClientState* const client : roster_.present()) Name(*client);
   }
   return writer;
 }
 
-void Tracer::Name(ClientState& client) {
-  client.trace.told_ = {};
+void Tracer::Name(const ClientState& client) {
+  told_[client] = {};
   writer_->NameClient(client.setup.session, client.setup.pid, client.setup.name);
 }
 
@@ -89,13 +89,12 @@ void Tracer::NameKernel(const ClientState& client, const Stay& stay, std::uint64
   }
 }
 
-void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
-                    const device::Completion& completion, const Stay& stay,
+void Tracer::OnLeft(const ClientState& client, const CommandSlot& command,
+                    const device::Completion& completion, const Stay& stay, std::uint64_t request,
                     scheduler::Duration uncharged) {
   const trace::Depths left = DepthsOf(client);
-  client.trace.told_ = left;
+  told_[client] = left;
   const std::uint64_t kernel = KernelOf(client, stay);
-  const std::uint64_t request = client.requests.open().NumberFor(command.stream);
   const auto departure = [&] {
     return trace::Departure{.session = stay.session,
                             .kernel = kernel,
@@ -120,7 +119,7 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
   writer_->WriteMade(departure);
 }
 
-void Tracer::OnRequestEnded(ClientState& client, const OpenRequest& request, bool has_failed,
+void Tracer::OnRequestEnded(const ClientState& client, const OpenRequest& request, bool has_failed,
                             TimePoint now) {
   trace::Request ended{
       .session = client.setup.session,
@@ -141,9 +140,9 @@ void Tracer::OnRequestEnded(ClientState& client, const OpenRequest& request, boo
 
 void Tracer::WriteDepths(TimePoint now) {
   depths_due_ = now + kDepthsEvery;
-  for (ClientState* const client : roster_.present()) {
+  for (const ClientState* const client : roster_.present()) {
     const trace::Depths depths = DepthsOf(*client);
-    if (std::exchange(client->trace.told_, depths) == depths) continue;
+    if (std::exchange(told_[*client], depths) == depths) continue;
     writer_->Write(trace::Depth{.session = client->setup.session,
                                 .of_class = client->spec().scheduling_class,
                                 .at = now,

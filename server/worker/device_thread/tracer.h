@@ -12,6 +12,7 @@
 #include "server/worker/device_thread/client_roster.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/open_requests.h"
+#include "server/worker/device_thread/per_client.h"
 #include "server/worker/device_thread/stay.h"
 
 namespace gpushared::server {
@@ -30,14 +31,17 @@ class Tracer {
                                          scheduler::TimePoint now);
 
   // Also while it is off, before any of its commands leave the device.
-  void OnClientAdded(ClientState& client) {
+  void OnClientAdded(const ClientState& client) {
+    told_.Begin(client);
     if (is_on()) Name(client);
   }
   // The next two: while it is on. A command has left the device, and is not measured yet.
-  // `uncharged`: of those that are there (DeviceLane).
-  void OnLeft(ClientState& client, const CommandSlot& command, const device::Completion& completion,
-              const Stay& stay, scheduler::Duration uncharged);
-  void OnRequestEnded(ClientState& client, const OpenRequest& request, bool has_failed,
+  // `request`: the number of the open one that it belongs to; 0: none. `uncharged`: of those that
+  // are there (DeviceLane).
+  void OnLeft(const ClientState& client, const CommandSlot& command,
+              const device::Completion& completion, const Stay& stay, std::uint64_t request,
+              scheduler::Duration uncharged);
+  void OnRequestEnded(const ClientState& client, const OpenRequest& request, bool has_failed,
                       scheduler::TimePoint now);
   // A turn that did something is over.
   void OnTurn(scheduler::TimePoint now) {
@@ -49,7 +53,7 @@ class Tracer {
   // Queues that grow while nothing of their client runs are seen this often.
   static constexpr scheduler::Duration kDepthsEvery = std::chrono::milliseconds(1);
 
-  void Name(ClientState& client);
+  void Name(const ClientState& client);
   // Its key, and its name where that is not known. 0 for work that has no name of its own.
   std::uint64_t KernelOf(const ClientState& client, const Stay& stay) {
     if (stay.kind != CommandKind::kLaunch || stay.end_node != stay.first_node) [[unlikely]]
@@ -67,6 +71,7 @@ class Tracer {
   const ClientRoster& roster_;
   std::unique_ptr<trace::Writer> writer_;
   scheduler::TimePoint depths_due_{};
+  PerClient<trace::Depths> told_;
 };
 
 }  // namespace gpushared::server
