@@ -110,16 +110,16 @@ Status Worker::Impl::Open() {
   FindPlace();
 
   DeviceThreadOptions thread_options;
-  thread_options.dispatcher.lane = options_.lane_options;
-  thread_options.dispatcher.slice = options_.policy_options.slice;
-  if (!options_.totals_file.empty()) thread_options.dispatcher.totals = OpenTotals();
-  thread_options.dispatcher.kill_after = options_.kill_after;
-  thread_options.dispatcher.kernels = {.limits = options_.kernel_limits,
-                                       .ends_device = options_.limit_ends_device,
-                                       .leaves_within = options_.leaves_within};
+  thread_options.lane = options_.lane_options;
+  thread_options.slice = options_.policy_options.slice;
+  if (!options_.totals_file.empty()) thread_options.totals = OpenTotals();
+  thread_options.kill_after = options_.kill_after;
+  thread_options.kernels = {.limits = options_.kernel_limits,
+                            .ends_device = options_.limit_ends_device,
+                            .leaves_within = options_.leaves_within};
   KeptCosts kept = ReadKeptCosts();
   cost_seed_ = kept.seed;
-  thread_options.dispatcher.secret = cost_seed_;
+  thread_options.secret = cost_seed_;
   thread_options.known_costs = std::move(kept.costs);
   slow_calls_ = std::make_unique<SlowCalls>(
       options_.slow_calls, [place = place_, prefers = options_.prefers_threads] {

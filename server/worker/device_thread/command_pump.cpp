@@ -78,7 +78,7 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
   // Credit that was published because the ring ran empty interests nobody: a producer that
   // waits for credit has a full ring before it. Only credit handed out in steps wakes one.
   if (ring.published() - published >= ipc::kCommandGranules / 8) {
-    dispatcher_.publisher().Mark(client);
+    publisher_.Mark(client);
   }
   if (taken > 0) dispatcher_.Settle(client, now);
   return taken;
@@ -323,8 +323,8 @@ MaybeRefused CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&
 MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
                                   CommandSlot& slot) {
   slot.kind = CommandKind::kBeginRequest;
-  const Status begun = dispatcher_.requests().Begin(client, slot.stream,
-                                                    scheduler::Duration(begin.age_ns), slot.taken);
+  const Status begun =
+      requests_.Begin(client, slot.stream, scheduler::Duration(begin.age_ns), slot.taken);
   if (!begun.ok()) dispatcher_.Break(client, begun);
   return {};
 }
@@ -337,7 +337,7 @@ MaybeRefused CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, C
 MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
                                   CommandSlot& slot) {
   slot.kind = CommandKind::kExpectRequest;
-  dispatcher_.requests().Expect(client, scheduler::Duration(expect.in_ns), slot.taken);
+  requests_.Expect(client, scheduler::Duration(expect.in_ns), slot.taken);
   return {};
 }
 

@@ -33,9 +33,10 @@ class CommandPump {
   // looked up in the client's buffers.
   static constexpr std::size_t kNodesPerVisit = 1024;
 
-  // Both outlive the pump.
-  CommandPump(const device::DeviceInfo& info, Dispatcher& dispatcher)
-      : info_(info), dispatcher_(dispatcher) {}
+  // All outlive the pump.
+  CommandPump(const device::DeviceInfo& info, Dispatcher& dispatcher, Requests& requests,
+              Publisher& publisher)
+      : info_(info), dispatcher_(dispatcher), requests_(requests), publisher_(publisher) {}
 
   // Returns how many records were taken.
   std::size_t Visit(ClientState& client, scheduler::TimePoint now);
@@ -94,6 +95,8 @@ class CommandPump {
 
   const device::DeviceInfo& info_;
   Dispatcher& dispatcher_;
+  Requests& requests_;
+  Publisher& publisher_;
   ipc::RecordCopy record_;
   ipc::Command command_;
   std::size_t nodes_visited_ = 0;  // This visit has gone over so many nodes.

@@ -57,6 +57,14 @@ constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 // While a latency client has work on the device its next command is near.
 constexpr int kHighClassSpinFactor = 4;
 
+scheduler::LaneOptions ForDevice(const DeviceThreadOptions& options,
+                                 const device::DeviceInfo& info) {
+  scheduler::LaneOptions lane = options.lane;
+  lane.chains_stops = info.stopping_costs;
+  lane.outlived_after = options.slice / 2;
+  return lane;
+}
+
 }  // namespace
 
 nanoseconds DefaultSpinBudget(const device::DeviceInfo& info) {
@@ -71,10 +79,10 @@ Result<std::unique_ptr<DeviceThread>> DeviceThread::Create(
   Result<Doorbells> doorbells = Doorbells::Create(signal.eventfd());
   if (!doorbells.ok()) return doorbells.status();
   DeviceThreadOptions with_totals = options;
-  if (with_totals.dispatcher.totals == nullptr) {
+  if (with_totals.totals == nullptr) {
     Result<std::unique_ptr<DeviceTotals>> totals = DeviceTotals::InMemory();
     if (!totals.ok()) return totals.status();
-    with_totals.dispatcher.totals = *std::move(totals);
+    with_totals.totals = *std::move(totals);
   }
   return std::unique_ptr<DeviceThread>(new DeviceThread(device, std::move(policy), signal, control,
                                                         with_totals, *std::move(doorbells)));
@@ -90,12 +98,30 @@ DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Po
       mailbox_([&signal] { signal.Wake(); }),
       doorbells_(std::move(doorbells)),
       sleep_(signal.page()),
-      dispatcher_(device, std::move(policy), options.dispatcher),
-      pump_(device.info(), dispatcher_) {
+      totals_(options.totals),
+      lane_(std::move(policy), ForDevice(options, device.info())),
+      tracer_(roster_),
+      requests_(roster_, lane_, tracer_),
+      limiter_(device, roster_, options.kernels),
+      offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice, options.secret),
+      dispatcher_({.device = device,
+                   .totals = *totals_,
+                   .lane = lane_,
+                   .roster = roster_,
+                   .requests = requests_,
+                   .limiter = limiter_,
+                   .arena_watch = arena_watch_,
+                   .offers = offers_,
+                   .publisher = publisher_},
+                  options.kill_after),
+      pump_(device.info(), dispatcher_, requests_, publisher_) {
   hot_.reserve(kSessionsLimit);
-  dispatcher_.offers().costs().Learn(options_.known_costs);
-  samples_told_ = dispatcher_.offers().costs().launch_samples();
-  if (options.residency) memory_.emplace(device, dispatcher_, control, *options.residency);
+  offers_.costs().Learn(options_.known_costs);
+  samples_told_ = offers_.costs().launch_samples();
+  if (options.residency) {
+    memory_.emplace(MemoryKeeper::Parts{device, lane_, roster_, requests_, publisher_, dispatcher_},
+                    control, *options.residency);
+  }
 }
 
 DeviceThread::~DeviceThread() { Stop(); }
@@ -145,7 +171,7 @@ void DeviceThread::Run() {
       if (!device_.must_be_polled()) quiet_since_.reset();
     }
   }
-  if (dispatcher_.limiter().has_ended()) control_.Post(dispatcher_.limiter().TakeEnded());
+  if (limiter_.has_ended()) control_.Post(limiter_.TakeEnded());
 }
 
 void DeviceThread::KeepWithinBudget() {
@@ -169,7 +195,7 @@ bool DeviceThread::SpinsOn() {
   if (options_.spin_budget.count() == 0 && !polls) return false;
   const auto now = std::chrono::steady_clock::now();
   if (!quiet_since_) quiet_since_ = now;
-  const bool has_high = dispatcher_.offers().has_high_class_on_device();
+  const bool has_high = offers_.has_high_class_on_device();
   const int factor = polls      ? (has_high ? kPolledHighSpinFactor : kPolledSpinFactor)
                      : has_high ? kHighClassSpinFactor
                                 : 1;
@@ -201,7 +227,7 @@ bool DeviceThread::MayHaveEnded() {
 bool DeviceThread::Turn() {
   CountTurnStep();
   scheduler::TimePoint now = Now();
-  dispatcher_.offers().NoteHostDelay(now);
+  offers_.NoteHostDelay(now);
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
@@ -209,25 +235,25 @@ bool DeviceThread::Turn() {
   const bool ended_late = std::exchange(ended_late_, false);
   if (memory_) memory_->Review(was_busy || ended_late, now);
   if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
-  dispatcher_.Dispatch(now);
+  offers_.Dispatch(now);
   // Commands that ended at once, or meanwhile, are part of this turn's publication.
   if (MayHaveEnded()) {
     now = Now();  // Or what began in this turn would be charged for no time.
     if (dispatcher_.TakeCompletions(now) > 0) {
       was_busy = ended_late_ = true;
-      dispatcher_.Dispatch(now);
+      offers_.Dispatch(now);
     }
   }
   dispatcher_.KillOverdue(now);
   if (dispatcher_.loss() && !std::exchange(has_reported_loss_, true)) {
     control_.Post(DeviceLost{*dispatcher_.loss()});
   }
-  dispatcher_.Publish();
-  for (const Publisher::Asleep& asleep : dispatcher_.publisher().asleep()) {
+  publisher_.Publish([this](const ClientState* client) { return IsUrgent(*client); });
+  for (const Publisher::Asleep& asleep : publisher_.asleep()) {
     waiter_wakes_.Wake(asleep.futex, asleep.count);
   }
-  dispatcher_.publisher().asleep().clear();
-  std::vector<KernelNoted>& noted = dispatcher_.limiter().noted();
+  publisher_.asleep().clear();
+  std::vector<KernelNoted>& noted = limiter_.noted();
   for (KernelNoted& note : noted) control_.Post(std::move(note));
   noted.clear();
   if (costs_told_) {
@@ -236,15 +262,15 @@ bool DeviceThread::Turn() {
   }
   if (barriers_ > 0) FinishBarriers();
   if (was_busy) {
-    dispatcher_.tracer().OnTurn(now);
-    dispatcher_.CountTotals();
+    tracer_.OnTurn(now);
+    CountTotals();
     ReportOverload(now);
   }
-  const bool is_urgent = dispatcher_.requests().has_urgent();
+  const bool is_urgent = requests_.has_urgent();
   if (std::exchange(urgent_requests_told_, is_urgent) != is_urgent) {
     options_.on_urgent_requests(is_urgent);
   }
-  if (dispatcher_.limiter().has_ended()) ReportKernelsEnded(now);
+  if (limiter_.has_ended()) ReportKernelsEnded(now);
   Report();
   CountTurnStep();
   return was_busy;
@@ -254,7 +280,7 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
   const bool visits_all = turns_to_cold_visit_ == 0;
   if (visits_all) {
     turns_to_cold_visit_ = kColdVisitTurns;
-    for (ClientState* const client : dispatcher_.roster().present()) {
+    for (ClientState* const client : roster_.present()) {
       if (!visits_of_[*client].is_hot && HasSomething(*client)) MakeHot(*client);
     }
   }
@@ -262,7 +288,7 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
   if (hot_.empty()) return false;
   const bool took = visits_.Turn(
       std::span<ClientState* const>(hot_),
-      [this](const ClientState& client) { return dispatcher_.IsUrgent(client); },
+      [this](const ClientState& client) { return IsUrgent(client); },
       [&](ClientState& client) { return VisitHot(client, visits_all, now); }, Now);
   std::erase_if(hot_, [this](const ClientState* client) {
     Visits& visits = visits_of_[*client];
@@ -310,6 +336,8 @@ void DeviceThread::Handle(StopThread, scheduler::TimePoint) { is_stopping_ = tru
 
 void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
   ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
+  tracer_.OnClientAdded(client);
+  arena_watch_.OnClientAdded(client);
   if (memory_) memory_->OnClientAdded(client);
   visits_of_.Begin(client);
   MakeHot(client);
@@ -319,7 +347,7 @@ void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
 }
 
 void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
-  ClientState* const client = dispatcher_.roster().Find(message.session);
+  ClientState* const client = roster_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   if (client->scope.has_barrier()) --barriers_;
   // The session closes the eventfd only when it has its state back; removing it now keeps a
@@ -330,7 +358,7 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
 }
 
 void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.roster().Find(message.session);
+  ClientState* const client = roster_.Find(message.session);
   if (client == nullptr) return;
   client->scope.AddModule(
       message.number,
@@ -339,7 +367,7 @@ void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.roster().Find(message.session);
+  ClientState* const client = roster_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   client->scope.RemoveModuleAfter(message.number, client->intake.position());
   ++barriers_;
@@ -347,14 +375,14 @@ void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(AddArena message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.roster().Find(message.session);
+  ClientState* const client = roster_.Find(message.session);
   if (client == nullptr) return;
   client->scope.AddArena(message.number, message.bytes, message.fd);
   control_.Post(Applied{message.session});
 }
 
 void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.roster().Find(message.session);
+  ClientState* const client = roster_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   if (message.bytes >= client->scope.mapped_bytes()) {
     client->scope.GrowTo(message.bytes);
@@ -367,14 +395,14 @@ void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(AddMapping message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.roster().Find(message.session);
+  ClientState* const client = roster_.Find(message.session);
   if (client == nullptr) return;
   client->scope.AddMapping(message.address, message.bytes);
   control_.Post(Applied{message.session});
 }
 
 void DeviceThread::Handle(RemoveMapping message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.roster().Find(message.session);
+  ClientState* const client = roster_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   client->scope.RemoveMappingAfter(message.address, client->intake.position());
   ++barriers_;
@@ -382,14 +410,14 @@ void DeviceThread::Handle(RemoveMapping message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
-  if (ClientState* const client = dispatcher_.roster().Find(message.session)) {
+  if (ClientState* const client = roster_.Find(message.session)) {
     dispatcher_.ChangeClient(*client, message.spec, message.caps, now);
     if (memory_) memory_->OnClientChanged(*client, now);
   }
 }
 
 ClientState* DeviceThread::FindStaying(std::uint64_t session) const {
-  ClientState* const client = dispatcher_.roster().Find(session);
+  ClientState* const client = roster_.Find(session);
   return client == nullptr || client->life.is_leaving() ? nullptr : client;
 }
 
@@ -414,7 +442,7 @@ void DeviceThread::Handle(MemoryMoved message, scheduler::TimePoint now) {
 }
 
 void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
-  const ClientState* const client = dispatcher_.roster().Find(message.session);
+  const ClientState* const client = roster_.Find(message.session);
   if (client == nullptr) return;
   const StreamState& stream = client->streams[message.stream];
   StreamError answer;
@@ -429,32 +457,31 @@ void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(AskStats message, scheduler::TimePoint now) {
-  dispatcher_.requests().RefreshShares(now);
+  requests_.RefreshShares(now);
   control_.Post(StatsTaken{message.token, TakeSnapshot(now)});
 }
 
 std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
-  const std::uint64_t samples = dispatcher_.offers().costs().launch_samples();
+  const std::uint64_t samples = offers_.costs().launch_samples();
   if (std::exchange(samples_told_, samples) == samples) return {};
-  return dispatcher_.offers().costs().Known();
+  return offers_.costs().Known();
 }
 
 void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
-  const std::uint64_t samples = dispatcher_.offers().costs().launch_samples();
+  const std::uint64_t samples = offers_.costs().launch_samples();
   if (costs_told_ || samples == samples_told_) return;
   costs_told_ = 0;
   samples_telling_ = samples;
 }
 
 void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
-  std::unique_ptr<trace::Writer> before =
-      dispatcher_.tracer().Replace(std::move(message.writer), now);
+  std::unique_ptr<trace::Writer> before = tracer_.Replace(std::move(message.writer), now);
   if (before != nullptr) control_.Post(TraceOver{std::move(before)});
 }
 
 // Thousands of them, sorted, would keep a request waiting for longer than a stop does.
 void DeviceThread::TellCosts() {
-  CostsTaken part{.costs = dispatcher_.offers().costs().KnownPart((*costs_told_)++),
+  CostsTaken part{.costs = offers_.costs().KnownPart((*costs_told_)++),
                   .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
   if (part.is_last) {
     costs_told_.reset();
@@ -465,8 +492,8 @@ void DeviceThread::TellCosts() {
 
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
   auto told = std::make_unique<RequestsTold>();
-  if (const ClientState* const client = dispatcher_.roster().Find(message.session)) {
-    const RequestHistory& history = dispatcher_.requests().HistoryOf(*client);
+  if (const ClientState* const client = roster_.Find(message.session)) {
+    const RequestHistory& history = requests_.HistoryOf(*client);
     told->first = history.first_number();
     told->last = history.last_number();
     if (memory_) told->last_room = memory_->LastRoomOf(*client);
@@ -474,32 +501,32 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
         message.request == 0 ? history.Slowest() : history.Find(message.request);
     if (report != nullptr) told->report = *report;
     // Who has been waiting for longer than ever before has no better answer.
-    const auto open = dispatcher_.requests().ReportOfOpen(*client, message.request, now);
+    const auto open = requests_.ReportOfOpen(*client, message.request, now);
     if (open && (report == nullptr || open->latency() > report->latency())) told->report = *open;
     const std::span<const Stay> stays = told->report.waterfall.stays.items();
     for (std::size_t i = 0; i < stays.size(); ++i) {
-      dispatcher_.requests().NameStay(stays[i], told->stay_names[i]);
+      requests_.NameStay(stays[i], told->stay_names[i]);
     }
   }
   control_.Post(RequestTold{message.token, std::move(told)});
 }
 
 ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
-  dispatcher_.offers().CountRunning(now);
+  offers_.CountRunning(now);
   ThreadSnapshot snapshot;
   snapshot.thread = counters_;
   snapshot.thread.commands = dispatcher_.commands();
-  snapshot.thread.wakes_of_clients = dispatcher_.publisher().wakes();
-  snapshot.thread.busy_time = dispatcher_.lane().BusyUntil(now);
-  snapshot.thread.host_delay = dispatcher_.lane().host_delay();
-  snapshot.thread.promises = dispatcher_.lane().promises();
-  snapshot.thread.predictions = dispatcher_.offers().costs().accuracy();
-  snapshot.thread.turnaround = dispatcher_.offers().costs().Turnaround();
-  snapshot.thread.lookahead = dispatcher_.lane().lookahead();
-  snapshot.thread.gaps = dispatcher_.requests().gaps();
+  snapshot.thread.wakes_of_clients = publisher_.wakes();
+  snapshot.thread.busy_time = lane_.BusyUntil(now);
+  snapshot.thread.host_delay = lane_.host_delay();
+  snapshot.thread.promises = lane_.promises();
+  snapshot.thread.predictions = offers_.costs().accuracy();
+  snapshot.thread.turnaround = offers_.costs().Turnaround();
+  snapshot.thread.lookahead = lane_.lookahead();
+  snapshot.thread.gaps = requests_.gaps();
   if (memory_) snapshot.thread.rooms = memory_->rooms();
-  for (const ClientState* const client : dispatcher_.roster().present()) {
-    const ClientActivity& activity = dispatcher_.requests().ActivityOf(*client);
+  for (const ClientState* const client : roster_.present()) {
+    const ClientActivity& activity = requests_.ActivityOf(*client);
     snapshot.clients.push_back({.session = client->setup.session,
                                 .spec = client->spec(),
                                 .counters = client->counters,
@@ -517,10 +544,26 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
   return snapshot;
 }
 
+void DeviceThread::CountTotals() {
+  DeviceTotals::Layout& totals = totals_->layout();
+  const auto follow = [](Total& total, std::uint64_t& counted, std::uint64_t now) {
+    total.Add(now - std::exchange(counted, now));
+  };
+  const auto ns = [](scheduler::Duration time) { return static_cast<std::uint64_t>(time.count()); };
+  follow(totals.gap_ns, counted_.gap_ns, ns(requests_.gaps().wanted));
+  follow(totals.gap_used_ns, counted_.gap_used_ns, ns(requests_.gaps().used));
+  follow(totals.host_delay_ns, counted_.host_delay_ns, ns(lane_.host_delay()));
+  const scheduler::PromiseReport promises = lane_.promises();
+  for (std::size_t each = 0; each < scheduler::kSchedulingClasses; ++each) {
+    follow(totals.classes[each].promises_given_up, counted_.given_up[each],
+           promises.given_up[each]);
+  }
+}
+
 // ---- what the control thread is told
 
 void DeviceThread::FinishBarriers() {
-  for (ClientState* const client : dispatcher_.roster().present()) {
+  for (ClientState* const client : roster_.present()) {
     if (!client->scope.has_barrier() || !dispatcher_.TryPassBarrier(*client)) continue;
     --barriers_;
     // Before the answer, after which the client may use a module's number again.
@@ -534,10 +577,10 @@ void DeviceThread::Report() {
     control_.Post(ClientBroke{broken.session, std::move(broken.why)});
   }
   dispatcher_.broken().clear();
-  for (const std::uint64_t session : dispatcher_.arena_watch().suspects()) {
+  for (const std::uint64_t session : arena_watch_.suspects()) {
     control_.Post(LookAtArenas{session});
   }
-  dispatcher_.arena_watch().suspects().clear();
+  arena_watch_.suspects().clear();
   ReportReleased();
   while (std::unique_ptr<ClientState> departed = dispatcher_.TakeDeparted()) {
     std::erase(hot_, departed.get());
@@ -546,7 +589,7 @@ void DeviceThread::Report() {
 }
 
 void DeviceThread::ReportOverload(scheduler::TimePoint now) {
-  const scheduler::PromiseReport promises = dispatcher_.lane().promises();
+  const scheduler::PromiseReport promises = lane_.promises();
   if (promises.given_up == given_up_told_) return;
   if (overload_told_ && now - *overload_told_ < kOverloadTellEvery) return;
   overload_told_ = now;
@@ -558,7 +601,7 @@ void DeviceThread::ReportOverload(scheduler::TimePoint now) {
 void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
   if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
   kernels_ended_told_ = now;
-  control_.Post(dispatcher_.limiter().TakeEnded());
+  control_.Post(limiter_.TakeEnded());
 }
 
 void DeviceThread::ReportReleased() {
@@ -573,7 +616,7 @@ void DeviceThread::ReportReleased() {
 bool DeviceThread::HasWork() {
   waits_for_credit_ = false;
   if (mailbox_.has_mail() || signal_.has_completions()) return true;
-  for (ClientState* const client : dispatcher_.roster().present()) {
+  for (ClientState* const client : roster_.present()) {
     if (!client->MayTake() || !client->intake.HasRecord()) continue;
     if (client->outlet.HasRoom()) return true;
     waits_for_credit_ = true;
@@ -584,10 +627,10 @@ bool DeviceThread::HasWork() {
 void DeviceThread::Sleep() {
   turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
   std::optional<nanoseconds> timeout;
-  std::optional<scheduler::TimePoint> at = scheduler::Earlier(
-      dispatcher_.wake_at(), doorbells_.Choose(dispatcher_.roster().present(), Now()));
+  std::optional<scheduler::TimePoint> at =
+      scheduler::Earlier(dispatcher_.wake_at(), doorbells_.Choose(roster_.present(), Now()));
   if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
-  if (dispatcher_.limiter().has_ended()) {
+  if (limiter_.has_ended()) {
     const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
     at = std::min(at.value_or(tells), tells);
   }

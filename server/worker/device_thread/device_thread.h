@@ -22,22 +22,36 @@
 #include "server/device/device.h"
 #include "server/numa.h"
 #include "server/thread_priority.h"
+#include "server/totals/device_totals.h"
+#include "server/worker/device_thread/arena_watch.h"
+#include "server/worker/device_thread/client_roster.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/command_pump.h"
 #include "server/worker/device_thread/device_signal.h"
 #include "server/worker/device_thread/dispatcher.h"
 #include "server/worker/device_thread/doorbells.h"
+#include "server/worker/device_thread/kernel_limiter.h"
+#include "server/worker/device_thread/keyed_hash.h"
 #include "server/worker/device_thread/mailbox.h"
 #include "server/worker/device_thread/memory_keeper.h"
 #include "server/worker/device_thread/messages.h"
+#include "server/worker/device_thread/offers.h"
 #include "server/worker/device_thread/per_client.h"
+#include "server/worker/device_thread/publisher.h"
+#include "server/worker/device_thread/requests.h"
 #include "server/worker/device_thread/ring_visits.h"
+#include "server/worker/device_thread/tracer.h"
 #include "server/worker/device_thread/waiter_wakes.h"
 
 namespace gpushared::server {
 
 struct DeviceThreadOptions {
-  DispatcherOptions dispatcher;
+  scheduler::LaneOptions lane;
+  scheduler::Duration slice = std::chrono::milliseconds(2);
+  scheduler::Duration kill_after = std::chrono::milliseconds(100);
+  KernelLimiterOptions kernels;
+  std::shared_ptr<DeviceTotals> totals;  // Null: kept nowhere.
+  HashSeed secret{};                     // See CostModel.
   // How long it looks at quiet rings before it sleeps; 0 where the cores that would spin are
   // the cores that execute.
   std::chrono::nanoseconds spin_budget{0};
@@ -106,6 +120,10 @@ class DeviceThread {
   void MakeHot(ClientState& client);
   static bool HasSomething(ClientState& client);
   bool VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now);
+  // Whether the policy lets nobody else go before the client without need.
+  bool IsUrgent(const ClientState& client) const { return lane_.rules().IsUrgent(client.spec()); }
+  // Brings the totals of the whole device up to date.
+  void CountTotals();
   void FinishBarriers();
   void Report();
   void ReportReleased();
@@ -157,6 +175,21 @@ class DeviceThread {
   Mailbox<DeviceMessage> mailbox_;
   Doorbells doorbells_;
   ipc::WorkerSleep sleep_;
+  const std::shared_ptr<DeviceTotals> totals_;
+  // Of what this worker's parts have counted: the part that is in the totals.
+  struct Counted {
+    std::uint64_t gap_ns = 0, gap_used_ns = 0, host_delay_ns = 0;
+    std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};
+  };
+  Counted counted_;
+  scheduler::DeviceLane lane_;
+  ClientRoster roster_;
+  Tracer tracer_;
+  Requests requests_;
+  KernelLimiter limiter_;
+  ArenaWatch arena_watch_;
+  Offers offers_;
+  Publisher publisher_;
   Dispatcher dispatcher_;
   CommandPump pump_;
   std::optional<MemoryKeeper> memory_;

@@ -63,57 +63,34 @@ void CountSkipped(ClientState& client) {
   client.totals.of_class().commands_skipped.Add(1);
 }
 
-scheduler::LaneOptions ForDevice(const DispatcherOptions& options, const device::DeviceInfo& info) {
-  scheduler::LaneOptions lane = options.lane;
-  lane.chains_stops = info.stopping_costs;
-  lane.outlived_after = options.slice / 2;
-  return lane;
-}
-
 }  // namespace
 
-Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
-                       const DispatcherOptions& options)
-    : device_(device),
-      totals_(options.totals),
-      kill_after_(options.kill_after),
-      lane_(std::move(policy), ForDevice(options, device.info())),
-      requests_(roster_, lane_, tracer_),
-      limiter_(device, roster_, options.kernels),
-      offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice, options.secret),
+Dispatcher::Dispatcher(const Parts& parts, scheduler::Duration kill_after)
+    : device_(parts.device),
+      totals_(parts.totals),
+      kill_after_(kill_after),
+      lane_(parts.lane),
+      roster_(parts.roster),
+      requests_(parts.requests),
+      limiter_(parts.limiter),
+      arena_watch_(parts.arena_watch),
+      offers_(parts.offers),
+      publisher_(parts.publisher),
       completions_(kCompletionsPerCall) {
   unsettled_.reserve(kSessionsLimit);
-}
-
-void Dispatcher::CountTotals() {
-  DeviceTotals::Layout& totals = totals_->layout();
-  const auto follow = [](Total& total, std::uint64_t& counted, std::uint64_t now) {
-    total.Add(now - std::exchange(counted, now));
-  };
-  const auto ns = [](scheduler::Duration time) { return static_cast<std::uint64_t>(time.count()); };
-  follow(totals.gap_ns, counted_.gap_ns, ns(requests_.gaps().wanted));
-  follow(totals.gap_used_ns, counted_.gap_used_ns, ns(requests_.gaps().used));
-  follow(totals.host_delay_ns, counted_.host_delay_ns, ns(lane_.host_delay()));
-  const scheduler::PromiseReport promises = lane_.promises();
-  for (std::size_t each = 0; each < scheduler::kSchedulingClasses; ++each) {
-    follow(totals.classes[each].promises_given_up, counted_.given_up[each],
-           promises.given_up[each]);
-  }
 }
 
 // ---- clients
 
 ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now) {
   ClientState& added = roster_.Add(std::move(client));
-  const std::size_t row = totals_rows_.Begin(added) = totals_->Enter(added.setup.entrance);
-  added.totals = totals_->For(added.spec().scheduling_class, row);
+  const std::size_t row = totals_rows_.Begin(added) = totals_.Enter(added.setup.entrance);
+  added.totals = totals_.For(added.spec().scheduling_class, row);
   added.totals.AddSession();
   lane_.AddClient(added.id(), added.spec(), now);
   offers_.OnClientAdded(added);
-  arena_watch_.OnClientAdded(added);
   if (added.caps() != ClientCaps{}) LimitClient(added, now);
   requests_.OnClientAdded(added, now);
-  tracer_.OnClientAdded(added);
   offers_.ReviewGivingWay(now);
   SettleAll(now);
   return added;
@@ -136,7 +113,7 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
   if (client.life.is_leaving()) return;
   const bool is_limited_anew = caps != client.caps();
   client.Change(spec, caps);
-  client.totals = totals_->For(spec.scheduling_class, totals_rows_[client]);
+  client.totals = totals_.For(spec.scheduling_class, totals_rows_[client]);
   lane_.ChangeClient(client.id(), spec, now);
   if (is_limited_anew) LimitClient(client, now);
   requests_.OnClientChanged(client, now);
@@ -162,7 +139,7 @@ void Dispatcher::Depart(ClientState& client) {
   --leaving_;
   publisher_.Forget(client);
   requests_.OnClientGone(client);
-  totals_->Leave(totals_rows_[client]);
+  totals_.Leave(totals_rows_[client]);
   departed_.push_back(roster_.Remove(client));
 }
 

@@ -4,8 +4,6 @@
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DISPATCHER_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DISPATCHER_H_
 
-#include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,23 +19,12 @@
 #include "server/worker/device_thread/client_roster.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/kernel_limiter.h"
-#include "server/worker/device_thread/keyed_hash.h"
 #include "server/worker/device_thread/offers.h"
 #include "server/worker/device_thread/per_client.h"
 #include "server/worker/device_thread/publisher.h"
 #include "server/worker/device_thread/requests.h"
-#include "server/worker/device_thread/tracer.h"
 
 namespace gpushared::server {
-
-struct DispatcherOptions {
-  scheduler::LaneOptions lane;
-  scheduler::Duration slice = std::chrono::milliseconds(2);
-  scheduler::Duration kill_after = std::chrono::milliseconds(100);
-  KernelLimiterOptions kernels;
-  std::shared_ptr<DeviceTotals> totals;  // Null, to a device thread: kept nowhere.
-  HashSeed secret{};                     // See CostModel.
-};
 
 // The order of commands in their streams: which are ready, what becomes of those that have ended,
 // and what of their clients when they leave.
@@ -47,24 +34,30 @@ struct DispatcherOptions {
 // its stream. Later commands are skipped and counted as finished. Waits of other streams recognise
 // them as failed, until the stream is destroyed.
 //
-// Its parts have the other duties: Offers knows the lane and the device, Requests what clients wait
+// Others have the other duties: Offers knows the lane and the device, Requests what clients wait
 // for, KernelLimiter which kernels run too long, Publisher what clients see.
 //
 // Confined to the device thread.
 class Dispatcher {
  public:
-  // `device` outlives the dispatcher. `options.totals` is not null.
-  Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
-             const DispatcherOptions& options);
+  // All outlive the dispatcher.
+  struct Parts {
+    device::Device& device;
+    DeviceTotals& totals;
+    scheduler::DeviceLane& lane;
+    ClientRoster& roster;
+    Requests& requests;
+    KernelLimiter& limiter;
+    ArenaWatch& arena_watch;
+    Offers& offers;
+    Publisher& publisher;
+  };
+  Dispatcher(const Parts& parts, scheduler::Duration kill_after);
 
   // There is room: the control thread counts sessions.
   ClientState& AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now);
   void ChangeClient(ClientState& client, const scheduler::ClientSpec& spec, const ClientCaps& caps,
                     scheduler::TimePoint now);
-  // None of its commands starts while it is held; those that run are stopped where they can be.
-  void HoldClient(const ClientState& client, bool is_held, scheduler::TimePoint now) {
-    lane_.Hold(client.id(), is_held, now);
-  }
   // Memory of the client is back on the device: commands that waited for it may start.
   void OnMemoryCame(ClientState& client, scheduler::TimePoint now);
   // Some has gone: commands that have not started wait for it, whatever was settled about them.
@@ -97,39 +90,16 @@ class Dispatcher {
   // Moves the marked streams of a client on as far as they go.
   void Settle(ClientState& client, scheduler::TimePoint now);
 
-  // Carries out what the lane decides.
-  void Dispatch(scheduler::TimePoint now) { offers_.Dispatch(now); }
   // Returns how many commands left the device.
   std::size_t TakeCompletions(scheduler::TimePoint now);
   // Kills what leaving clients still have on the device after their time, and kernels beyond their
   // limit.
   void KillOverdue(scheduler::TimePoint now);
-  // Clients that are not to wait for others see it first.
-  void Publish() {
-    publisher_.Publish([this](const ClientState* client) { return IsUrgent(*client); });
-  }
-  // When Dispatch or KillOverdue has something to do even if nothing happens.
+  // When Offers::Dispatch or KillOverdue has something to do even if nothing happens.
   std::optional<scheduler::TimePoint> wake_at() const;
-
-  const ClientRoster& roster() const { return roster_; }
-  const scheduler::DeviceLane& lane() const { return lane_; }
-  // Brings the totals of the whole device up to date.
-  void CountTotals();
-  Offers& offers() { return offers_; }
-  const Offers& offers() const { return offers_; }
-  Requests& requests() { return requests_; }
-  const Requests& requests() const { return requests_; }
-  KernelLimiter& limiter() { return limiter_; }
-  const KernelLimiter& limiter() const { return limiter_; }
-  ArenaWatch& arena_watch() { return arena_watch_; }
-  Tracer& tracer() { return tracer_; }
-  Publisher& publisher() { return publisher_; }
-  const Publisher& publisher() const { return publisher_; }
 
   // Why the device is lost, once it is, and who may have done it.
   const std::optional<Status>& loss() const { return loss_; }
-  // Whether the policy lets nobody else go before the client without need.
-  bool IsUrgent(const ClientState& client) const { return lane_.rules().IsUrgent(client.spec()); }
   std::uint64_t commands() const { return commands_; }  // Finished.
 
  private:
@@ -178,23 +148,16 @@ class Dispatcher {
   [[gnu::cold]] void Depart(ClientState& client);
 
   device::Device& device_;
-  const std::shared_ptr<DeviceTotals> totals_;
+  DeviceTotals& totals_;
   PerClient<std::size_t> totals_rows_;
-  // Of what this worker's parts have counted: the part that is in the totals.
-  struct Counted {
-    std::uint64_t gap_ns = 0, gap_used_ns = 0, host_delay_ns = 0;
-    std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};
-  };
-  Counted counted_;
   const scheduler::Duration kill_after_;
-  scheduler::DeviceLane lane_;
-  ClientRoster roster_;
-  Tracer tracer_{roster_};
-  Requests requests_;
-  KernelLimiter limiter_;
-  ArenaWatch arena_watch_;
-  Offers offers_;
-  Publisher publisher_;
+  scheduler::DeviceLane& lane_;
+  ClientRoster& roster_;
+  Requests& requests_;
+  KernelLimiter& limiter_;
+  ArenaWatch& arena_watch_;
+  Offers& offers_;
+  Publisher& publisher_;
   std::vector<std::unique_ptr<ClientState>> departed_;
   std::vector<Broken> broken_;
   std::vector<Released> released_;

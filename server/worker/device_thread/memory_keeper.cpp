@@ -28,7 +28,7 @@ void MemoryKeeper::NoteNeed(const ClientState& client, scheduler::MemoryHeld& he
 }
 
 scheduler::MemoryGrant MemoryKeeper::GrantOf(const ClientState& client) const {
-  const bool classes_matter = dispatcher_.lane().rules().classes_matter;
+  const bool classes_matter = lane_.rules().classes_matter;
   return {.guaranteed_bytes = client.setup.guaranteed_bytes,
           .left_free_bytes = client.setup.left_free_bytes,
           .scheduling_class = classes_matter ? client.spec().scheduling_class
@@ -76,7 +76,7 @@ void MemoryKeeper::NoteLack(ClientState& client, scheduler::TimePoint now) {
                      residency_.HeldBy(client.id()).missing_bytes() > 0;
   if (lacks == client.memory.lacks_steps()) return;
   client.memory.SetLack(lacks, now);
-  dispatcher_.requests().OnOffersChanged(client, now);
+  requests_.OnOffersChanged(client, now);
 }
 
 void MemoryKeeper::OnMoved(ClientState& client, const MemoryMoved& moved,
@@ -111,7 +111,7 @@ void MemoryKeeper::Review(bool was_busy, scheduler::TimePoint now) {
   while (const auto action = residency_.Next(device_.free_memory_bytes(), now)) {
     CarryOut(*action, now);
   }
-  for (ClientState* const client : dispatcher_.roster().present()) {
+  for (ClientState* const client : roster_.present()) {
     if (!client->life.is_leaving()) Show(*client);
   }
 }
@@ -120,7 +120,7 @@ void MemoryKeeper::Show(ClientState& client) {
   const bool is_new =
       client.outlet.ShowMemory(client.setup.guaranteed_bytes, residency_.ResidentBytes(client.id()),
                                residency_.WantedBytes(client.id()));
-  if (is_new) dispatcher_.publisher().Mark(client);
+  if (is_new) publisher_.Mark(client);
 }
 
 void MemoryKeeper::Count(ClientState& client, scheduler::TimePoint now) {
@@ -148,7 +148,7 @@ bool MemoryKeeper::HadWork(ClientState& client, scheduler::TimePoint now) {
 
 void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
   std::uint64_t looked_at = 0;
-  for (ClientState* const client : dispatcher_.roster().present()) {
+  for (ClientState* const client : roster_.present()) {
     if (client->life.is_leaving()) continue;
     Count(*client, now);
     if (device_.info().moves_by_step) Look(*client, now);
@@ -161,7 +161,7 @@ void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
 bool MemoryKeeper::TellWhoHasDrained(scheduler::TimePoint now) {
   bool has_drained = false;
   std::erase_if(draining_, [&](scheduler::ClientId id) {
-    const ClientState* const client = dispatcher_.roster().Find(id.value);
+    const ClientState* const client = roster_.Find(id.value);
     if (client == nullptr || client->life.is_leaving() || !residency_.IsHeld(id)) return true;
     if (client->load.on_device() > 0) return false;
     residency_.OnDrained(id, now);
@@ -182,7 +182,7 @@ void MemoryKeeper::Look(ClientState& client, scheduler::TimePoint now) {
 
 void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& action) {
   const bool goes_out = action.kind == scheduler::MemoryAction::Kind::kMoveOut;
-  ClientState* const beneficiary = dispatcher_.roster().Find(action.beneficiary.value);
+  ClientState* const beneficiary = roster_.Find(action.beneficiary.value);
   if (goes_out && beneficiary != nullptr) {
     beneficiary->memory.AddRoom(action.bytes, action.client.value);
   }
@@ -204,17 +204,17 @@ void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& acti
 }
 
 bool MemoryKeeper::IsUrgent(scheduler::ClientId client) const {
-  const ClientState* const state = dispatcher_.roster().Find(client.value);
-  return state != nullptr && dispatcher_.IsUrgent(*state);
+  const ClientState* const state = roster_.Find(client.value);
+  return state != nullptr && lane_.rules().IsUrgent(state->spec());
 }
 
 void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now) {
   using Kind = scheduler::MemoryAction::Kind;
-  ClientState* const client = dispatcher_.roster().Find(action.client.value);
+  ClientState* const client = roster_.Find(action.client.value);
   Check(client != nullptr, "memory is decided about of clients that are here");
   switch (action.kind) {
     case Kind::kHold:
-      dispatcher_.HoldClient(*client, true, now);
+      lane_.Hold(client->id(), true, now);
       if (std::ranges::find(draining_, action.client) == draining_.end()) {
         draining_.push_back(action.client);
       }
@@ -222,7 +222,7 @@ void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::Ti
       return;
     case Kind::kRelease:
       if (client->memory.is_by_step()) dispatcher_.OfferAnew(*client, now);
-      return dispatcher_.HoldClient(*client, false, now);
+      return lane_.Hold(client->id(), false, now);
     case Kind::kMoveOut:
     case Kind::kMoveIn:
       return Move(*client, action);

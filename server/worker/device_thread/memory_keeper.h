@@ -30,10 +30,22 @@ namespace gpushared::server {
 class MemoryKeeper {
  public:
   // All outlive it.
-  MemoryKeeper(const device::Device& device, Dispatcher& dispatcher,
-               Mailbox<ControlMessage>& control, const scheduler::ResidencyOptions& options)
-      : device_(device),
-        dispatcher_(dispatcher),
+  struct Parts {
+    const device::Device& device;
+    scheduler::DeviceLane& lane;
+    const ClientRoster& roster;
+    Requests& requests;
+    Publisher& publisher;
+    Dispatcher& dispatcher;
+  };
+  MemoryKeeper(const Parts& parts, Mailbox<ControlMessage>& control,
+               const scheduler::ResidencyOptions& options)
+      : device_(parts.device),
+        lane_(parts.lane),
+        roster_(parts.roster),
+        requests_(parts.requests),
+        publisher_(parts.publisher),
+        dispatcher_(parts.dispatcher),
         control_(control),
         residency_(options),
         look_every_(options.look_every) {}
@@ -99,6 +111,10 @@ class MemoryKeeper {
   };
 
   const device::Device& device_;
+  scheduler::DeviceLane& lane_;
+  const ClientRoster& roster_;
+  Requests& requests_;
+  Publisher& publisher_;
   Dispatcher& dispatcher_;
   Mailbox<ControlMessage>& control_;
   scheduler::Residency residency_;
