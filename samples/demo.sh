@@ -11,7 +11,7 @@
 #   --trace FILE    arrivals of serve from this CSV instead of a Poisson process
 #   --device LIST   as for gpushared (auto)
 #   --web           show the server with priorities on a page while the demo runs, and leave a trace of its last round,
-#                   demo.pftrace, beside the picture
+#                   demo.trace.json, beside the picture
 set -euo pipefail
 
 seconds="" json="" trace="" device=auto web="" picture=$(realpath -m "$(dirname "${BASH_SOURCE[0]}")/../build/demo.svg")
@@ -29,7 +29,7 @@ while [[ $# -gt 0 ]]; do
     *) sed -n '3,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
-[[ -z $web ]] || web=$(dirname "$picture")/demo.pftrace
+[[ -z $web ]] || web=$(dirname "$picture")/demo.trace.json
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -z $web ]] || mkdir -p "$(dirname "$web")"
 

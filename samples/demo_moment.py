@@ -7,15 +7,16 @@ JOINED_MS = 0.2  # What is charged with less between it is drawn as one.
 def lanes(trace):
     """When the device was charged to each, when train was preempted, and serve's requests from arrival to end; in milliseconds."""
     events = trace["traceEvents"]
-    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    clients = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     found = {"serve": [], "train": [], "preempted": [], "requests": []}
     for event in events:
         if event["ph"] != "X":
             continue
         begin = event["ts"] / 1000
         end = begin + event["dur"] / 1000
-        who, _, track = names[event["tid"]].rpartition(", ")  # "serve (client 3, pid 17), stream 1"
-        client = who.partition(" (client ")[0]
+        track = tracks[event["tid"]]
+        client = clients[event["pid"]].partition(" (client ")[0]  # "serve (client 3, pid 17, cpu:0)"
         if "client" in event["args"]:  # The device's own track.
             found.setdefault(event["name"], []).append((begin, end))
         elif client == "serve" and track.startswith("requests"):

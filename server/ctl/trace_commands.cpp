@@ -26,20 +26,10 @@ constexpr std::chrono::milliseconds kPollEvery{5};
 
 struct TraceArguments {
   double seconds = 10;
-  std::string file, format;
+  std::string file;
   std::vector<std::string> devices;
   std::uint64_t mib_max = 1024;
 };
-
-std::optional<TraceFormat> FormatOf(const TraceArguments& asked) {
-  if (asked.format == "perfetto") return TraceFormat::kPerfetto;
-  if (asked.format == "chrome") return TraceFormat::kChrome;
-  if (asked.file.ends_with(".pftrace") || asked.file.ends_with(".perfetto-trace")) {
-    return TraceFormat::kPerfetto;
-  }
-  if (asked.file.ends_with(".json")) return TraceFormat::kChrome;
-  return std::nullopt;
-}
 
 // Clients' threads go first on the cores that they share with us: who looks must not delay them.
 // The trace's memory holds what runs until it is our turn.
@@ -102,7 +92,6 @@ int Record(const CommandLine& line, const TraceArguments& asked) {
       Recording::Begin({.socket = *path,
                         .devices = asked.devices,
                         .file = asked.file,
-                        .format = *FormatOf(asked),
                         .bytes_max = asked.mib_max * kMiB});
   if (!recording.ok()) return Complain(*path, recording.status());
   const auto until =
@@ -123,27 +112,15 @@ void AddTraceCommands(CommandLine& line) {
   const auto asked = std::make_shared<TraceArguments>();
   const Command trace = AddCommand(
       line.app, "trace", "write what runs into a file for a viewer, such as ui.perfetto.dev");
-  trace
-      .AddOption("--out", asked->file,
-                 "the file: NAME.pftrace for Perfetto, NAME.json for Chrome's viewer")
-      .Required()
-      .TypeName("FILE");
+  trace.AddOption("--out", asked->file, "the file, such as NAME.json").Required().TypeName("FILE");
   trace.AddOption("--seconds", asked->seconds, "for how long (default 10); Ctrl-C ends it earlier")
       .Within(0.1, kSecondsMax);
-  trace.AddOption("--format", asked->format, "perfetto or chrome, if the file's name does not say")
-      .OneOf({"perfetto", "chrome"});
   trace.AddOption("--device", asked->devices, "these devices alone")
       .Delimiter(',')
       .TypeName("LIST");
   trace.AddOption("--max-mib", asked->mib_max, "end when the file has so many MiB (default 1024)")
       .Range(1U, 1U << 20);
-  trace.OnUse([&line, asked] {
-    if (!FormatOf(*asked)) {
-      command_line::Refuse(
-          "--out: the file's name ends neither in .pftrace nor in .json: give --format");
-    }
-    line.action = [&line, asked] { return Record(line, *asked); };
-  });
+  trace.OnUse([&line, asked] { line.action = [&line, asked] { return Record(line, *asked); }; });
 }
 
 }  // namespace gpushared::server

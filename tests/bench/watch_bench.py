@@ -126,7 +126,7 @@ class Bench:
     def watched(self):
         web = self.start("gpushared-web", "--listen", "127.0.0.1:0", stderr=subprocess.PIPE, text=True)
         page = Page(re.search(r"//(.*)/", web.stderr.readline()).group(1))
-        trace = self.start("gpusharedctl", "trace", "--seconds", 3600, "--json", "--out", self.folder / "t.pftrace",
+        trace = self.start("gpusharedctl", "trace", "--seconds", 3600, "--json", "--out", self.folder / "t.json",
                            stdout=subprocess.PIPE, text=True)
         try:
             until("the page and the trace have begun",

@@ -3,13 +3,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ctl/trace/chrome.h"
-#include "server/ctl/trace/perfetto.h"
+#include "server/ctl/trace/json_trace.h"
 #include "server/ctl/trace/timeline.h"
 #include "server/trace/reader.h"
 #include "server/trace/writer.h"
@@ -21,11 +21,15 @@ namespace {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
+using ::testing::_;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 scheduler::TimePoint At(std::chrono::nanoseconds time) { return scheduler::TimePoint(time); }
 
-// A trace laid out as Chrome's viewer gets it.
+// A trace as viewers get it.
 class Picture {
  public:
   Picture()
@@ -33,13 +37,15 @@ class Picture {
 
   trace::Writer& writer() { return *writer_; }
   const Timeline& timeline() const { return timeline_; }
-  std::size_t AddDevice(const std::string& name) { return timeline_.AddDevice(name); }
+  std::size_t AddDevice(const std::string& id, const std::string& name) {
+    return timeline_.AddDevice(id, name);
+  }
   void Poll(std::size_t device) {
     reader_.Poll([&](const trace::Event& event) { timeline_.Add(device, reader_, event); });
   }
   json Finish() {
-    encoder_.Finish();
-    const json file = json::parse(encoder_.Take(), nullptr, /*allow_exceptions=*/false);
+    trace_.Finish();
+    const json file = json::parse(trace_.Take(), nullptr, /*allow_exceptions=*/false);
     EXPECT_TRUE(file.is_object());
     return file.is_object() ? file["traceEvents"] : json::array();
   }
@@ -47,8 +53,8 @@ class Picture {
  private:
   std::unique_ptr<trace::Writer> writer_;
   trace::Reader reader_;
-  ChromeEncoder encoder_;
-  Timeline timeline_{encoder_};
+  JsonTrace trace_;
+  Timeline timeline_{trace_};
 };
 
 std::vector<json> Of(const json& events, const std::string& phase) {
@@ -59,10 +65,31 @@ std::vector<json> Of(const json& events, const std::string& phase) {
   return found;
 }
 
+// The lines as viewers show them, from above: "process / thread".
+std::vector<std::string> Shown(const json& events) {
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> processes, threads;
+  std::map<std::uint64_t, std::uint64_t> process_of;
+  for (const json& each : Of(events, "M")) {
+    const bool is_process = each["name"].get<std::string>().starts_with("process");
+    auto& line = is_process ? processes[each["pid"]] : threads[each["tid"]];
+    if (each["args"].contains("sort_index")) line.first = each["args"]["sort_index"];
+    if (each["args"].contains("name")) line.second = each["args"]["name"];
+    process_of[each["tid"]] = each["pid"];
+  }
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> sorted;
+  for (const auto& [id, thread] : threads) {
+    const auto& process = processes[process_of[id]];
+    sorted[{process.first, thread.first}] = process.second + " / " + thread.second;
+  }
+  std::vector<std::string> shown;
+  for (const auto& [rank, line] : sorted) shown.push_back(line);
+  return shown;
+}
+
 TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
   Picture picture;
-  const std::size_t device = picture.AddDevice("cpu:0 some device");
-  picture.writer().NameClient(7, 4121, "serve \"<b>\"");
+  const std::size_t device = picture.AddDevice("cpu:0", "some device");
+  picture.writer().NameClient(7, 4121, "serve \"<b>\" \\");
   picture.writer().NameKernel(trace::KernelKey(1, 0), "gemm");
   picture.writer().Write(trace::Departure{.session = 7,
                                           .kernel = trace::KernelKey(1, 0),
@@ -89,32 +116,37 @@ TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
   picture.writer().Write(trace::Depth{.session = 7, .at = At(2200us), .depths = {.queued = 9}});
   picture.Poll(device);
   const json events = picture.Finish();
+  const std::string client = "serve \"<b>\" \\ (client 7, pid 4121, cpu:0)";
+  EXPECT_THAT(Shown(events), ElementsAre("cpu:0 some device / cpu:0 some device",
+                                         client + " / requests 2", client + " / stream 3"));
   std::map<std::string, std::uint64_t> lines;
   for (const json& name : Of(events, "M")) {
     if (name["name"] == "thread_name") lines[name["args"]["name"]] = name["tid"];
-    EXPECT_EQ(name["pid"], 1) << "one process for one device";
   }
-  const std::string client = "serve \"<b>\" (client 7, pid 4121)";
   const std::vector<json> slices = Of(events, "X");
   ASSERT_EQ(slices.size(), 3U);
   EXPECT_EQ(slices[0]["tid"], lines.at("cpu:0 some device"));
-  EXPECT_EQ(slices[0]["name"], "serve \"<b>\"");
+  EXPECT_EQ(slices[0]["name"], "serve \"<b>\" \\");
   EXPECT_DOUBLE_EQ(slices[0]["ts"], 1000.0);
   EXPECT_DOUBLE_EQ(slices[0]["dur"], 1002.003);
-  EXPECT_EQ(slices[1]["tid"], lines.at(client + ", stream 3"));
+  EXPECT_EQ(slices[1]["tid"], lines.at("stream 3"));
   EXPECT_EQ(slices[1]["name"], "gemm");
   EXPECT_DOUBLE_EQ(slices[1]["dur"], 999.0);
   EXPECT_EQ(slices[1]["args"]["left"], "unfinished");
   EXPECT_DOUBLE_EQ(slices[1]["args"]["queue_wait_us"], 5.0);
-  EXPECT_EQ(slices[2]["tid"], lines.at(client + ", requests 2"));
+  EXPECT_EQ(slices[2]["tid"], lines.at("requests 2"));
   EXPECT_EQ(slices[2]["args"]["promise"], "broken") << "2.1 ms since it arrived, 2 ms promised";
+  EXPECT_FALSE(slices[0].contains("bind_id"));
   EXPECT_EQ(slices[1]["bind_id"], slices[2]["bind_id"]) << "one flow";
+  EXPECT_TRUE(slices[2].contains("flow_out") && !slices[2].contains("flow_in")) << "begins it";
+  EXPECT_TRUE(slices[1].contains("flow_in") && !slices[1].contains("flow_out"));
   const std::vector<json> stops = Of(events, "i");
   ASSERT_EQ(stops.size(), 1U);
   EXPECT_EQ(stops[0]["tid"], slices[1]["tid"]);
   EXPECT_DOUBLE_EQ(stops[0]["ts"], 1900.0);
   const std::vector<json> counts = Of(events, "C");
   ASSERT_EQ(counts.size(), 2U);
+  EXPECT_EQ(counts[0]["pid"], slices[1]["pid"]);
   EXPECT_EQ(counts[0]["args"]["commands"], 4);
   EXPECT_EQ(counts[1]["args"]["commands"], 9);
   EXPECT_EQ(picture.timeline().counts().stops, 1U);
@@ -123,7 +155,7 @@ TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
 // Viewers take a slice that begins before the last one's end for a part of that.
 TEST(TraceFile, SlicesOfALineDoNotOverlap) {
   Picture picture;
-  const std::size_t device = picture.AddDevice("cpu:0");
+  const std::size_t device = picture.AddDevice("cpu:0", "");
   for (int i = 0; i < 3; ++i) {
     picture.writer().Write(trace::Departure{.session = 7,
                                             .started = At(i * 10us),
@@ -131,40 +163,49 @@ TEST(TraceFile, SlicesOfALineDoNotOverlap) {
                                             .left_at = At(i * 10us + 15us)});
   }
   picture.Poll(device);
-  double until = 0;
+  std::map<std::uint64_t, double> until;  // By line.
   for (const json& slice : Of(picture.Finish(), "X")) {
-    if (slice["tid"] == 1) continue;
-    EXPECT_GE(slice["ts"].get<double>(), until);
-    until = slice["ts"].get<double>() + slice["dur"].get<double>();
+    double& end = until[slice["tid"]];
+    EXPECT_GE(slice["ts"].get<double>(), end);
+    end = slice["ts"].get<double>() + slice["dur"].get<double>();
   }
-  EXPECT_DOUBLE_EQ(until, 35.0);
+  EXPECT_THAT(until, ElementsAre(Pair(_, 35.0), Pair(_, 35.0)));
 }
 
 TEST(TraceFile, ClientsOfTwoDevicesAreKeptApart) {
   Picture picture;
-  const std::size_t first = picture.AddDevice("gpu:0"), second = picture.AddDevice("gpu:1");
+  const std::size_t first = picture.AddDevice("gpu:0", ""), second = picture.AddDevice("gpu:1", "");
   picture.writer().Write(trace::Departure{.session = 7});
   picture.Poll(first);
   picture.writer().Write(trace::Departure{.session = 7});
   picture.Poll(second);
-  std::map<std::uint64_t, int> slices;
-  for (const json& slice : Of(picture.Finish(), "X")) ++slices[slice["pid"]];
-  EXPECT_EQ(slices.size(), 2U);
-  for (const auto& [process, count] : slices) EXPECT_EQ(count, 2) << process;
+  EXPECT_THAT(Shown(picture.Finish()),
+              ElementsAre("gpu:0 / gpu:0", "? (client 7, gpu:0) / stream 0", "gpu:1 / gpu:1",
+                          "? (client 7, gpu:1) / stream 0"));
 }
 
-TEST(TraceFile, PerfettoSendsANameOnce) {
-  PerfettoEncoder encoder({});
-  encoder.AddTrack({.id = 1, .name = "line"});
-  const std::size_t before = encoder.pending_bytes();
-  const std::string name(90, 'k');
-  encoder.AddSlice(1, {At(1ns), At(2ns)}, name, 0, {});
-  const std::size_t first = encoder.pending_bytes() - before;
-  encoder.AddSlice(1, {At(1ns), At(2ns)}, name, 0, {});
-  EXPECT_LT(encoder.pending_bytes() - before, first + 60);
-  const std::string bytes = encoder.Take();
-  EXPECT_EQ(bytes.find(name), bytes.rfind(name));
-  EXPECT_EQ(encoder.pending_bytes(), 0U);
+// A double of microseconds loses nanoseconds some weeks after boot.
+TEST(TraceFile, TimesKeepNanoseconds) {
+  JsonTrace trace;
+  const JsonTrace::Thread line = trace.AddThread(trace.AddProcess("a", 0), "b", 0);
+  const scheduler::TimePoint late = At(std::chrono::hours(24 * 1000) + 7ns);
+  trace.AddSlice(line, {late, late + 1930ns}, "work", {}, {});
+  EXPECT_THAT(trace.Take(),
+              AllOf(HasSubstr("\"ts\":86400000000000.007,"), HasSubstr("\"dur\":1.930,")));
+}
+
+// Whoever knows what other clocks showed at one moment can find a slice in other logs.
+TEST(TraceFile, SaysWhatOtherClocksShowed) {
+  JsonTrace trace;
+  trace.Finish();
+  const json clocks = json::parse(trace.Take())["metadata"];
+  const auto now_ns = [](auto now) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now.time_since_epoch()).count();
+  };
+  EXPECT_LE(clocks["monotonic_ns"], now_ns(std::chrono::steady_clock::now()));
+  EXPECT_LE(clocks["monotonic_ns"], clocks["boottime_ns"]);
+  EXPECT_NEAR(clocks["realtime_ns"].get<double>(),
+              static_cast<double>(now_ns(std::chrono::system_clock::now())), 60e9);
 }
 
 }  // namespace

@@ -239,26 +239,29 @@ class Report(unittest.TestCase):
 
     def trace(self, serve, train, latency_us):
         """serve's commands and train's, (begin, end, preempted) in us; the request begins at 10,000 us."""
-        def track(tid, name):
-            return {"ph": "M", "name": "thread_name", "tid": tid, "args": {"name": name}}
+        process = {1: 1, 2: 1, 3: 3, 4: 4}  # Of each thread.
 
-        def ran(tid, name, begin, end, is_preempted=False):
+        def name(of, number, text):
+            return {"ph": "M", "name": f"{of}_name", "pid" if of == "process" else "tid": number, "args": {"name": text}}
+
+        def ran(tid, who, begin, end, is_preempted=False):
             """On its stream, where it may have begun before it had the device, and on the device."""
-            return [{"ph": "X", "name": "kernel", "tid": tid, "ts": begin - 500, "dur": end - begin + 500,
+            return [{"ph": "X", "name": "kernel", "pid": process[tid], "tid": tid, "ts": begin - 500, "dur": end - begin + 500,
                      "args": {"left": "unfinished"} if is_preempted else {}},
-                    {"ph": "X", "name": name, "tid": 4, "ts": begin, "dur": end - begin, "args": {"client": 7}}]
+                    {"ph": "X", "name": who, "pid": 4, "tid": 4, "ts": begin, "dur": end - begin, "args": {"client": 7}}]
 
-        return [track(1, "serve (client 7, pid 70), requests"), track(2, "serve (client 7, pid 70), stream 1"),
-                track(3, "train (client 8, pid 80), stream 1"), track(4, "cpu:0 embedded cpu device, 1 executor thread"),
+        return [name("process", 1, "serve (client 7, pid 70, cpu:0)"), name("thread", 1, "requests"), name("thread", 2, "stream 1"),
+                name("process", 3, "train (client 8, pid 80, cpu:0)"), name("thread", 3, "stream 1"),
+                name("process", 4, "cpu:0 embedded cpu device"), name("thread", 4, "cpu:0 embedded cpu device"),
                 *(event for each in serve for event in ran(2, "serve", *each)),
                 *(event for each in train for event in ran(3, "train", *each)),
-                {"ph": "X", "name": "request", "tid": 1, "ts": 10_100, "dur": latency_us - 100, "args": {"latency_us": latency_us}}]
+                {"ph": "X", "name": "request", "pid": 1, "tid": 1, "ts": 10_100, "dur": latency_us - 100, "args": {"latency_us": latency_us}}]
 
     def test_the_picture_shows_where_train_is_preempted(self):
         self.traces = {"fifo": self.trace([(20_000, 26_000)], [(0, 20_000), (26_000, 90_000)], 16_000),
                        "priority": self.trace([(10_500, 13_000), (13_100, 16_000)], [(0, 10_500, True), (16_000, 90_000)], 6_000)}
         # Quicker ones preempt nobody.
-        self.traces["priority"] += [{"ph": "X", "name": "request", "tid": 1, "ts": begin, "dur": 3_000, "args": {"latency_us": 3_000}}
+        self.traces["priority"] += [{"ph": "X", "name": "request", "pid": 1, "tid": 1, "ts": begin, "dur": 3_000, "args": {"latency_us": 3_000}}
                                     for begin in (20_000, 30_000)]
         self.report()
         scale = (demo_picture.WIDTH - demo_picture.LEFT - demo_picture.RIGHT) / (16 * 1.4)  # Pixels of a ms, of both.

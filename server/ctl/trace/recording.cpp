@@ -7,10 +7,9 @@
 #include <system_error>
 #include <utility>
 
+#include "ipc/wire/bytes.h"
 #include "ipc/wire/control.h"
 #include "server/admin/ask.h"
-#include "server/ctl/trace/chrome.h"
-#include "server/ctl/trace/perfetto.h"
 
 #include <nlohmann/json.hpp>
 
@@ -25,19 +24,10 @@ Status FileFailed(const std::string& file) {
           "cannot write " + file + ": " + std::generic_category().message(errno)};
 }
 
-std::unique_ptr<TraceEncoder> MakeEncoder(TraceFormat format) {
-  if (format == TraceFormat::kChrome) return std::make_unique<ChromeEncoder>();
-  return std::make_unique<PerfettoEncoder>(PerfettoEncoder::Clocks::Now());
-}
-
 }  // namespace
 
-Recording::Recording(RecordingOptions options, std::unique_ptr<TraceEncoder> encoder,
-                     std::FILE* file)
-    : options_(std::move(options)),
-      encoder_(std::move(encoder)),
-      timeline_(*encoder_),
-      file_(file) {}
+Recording::Recording(RecordingOptions options, std::FILE* file)
+    : options_(std::move(options)), file_(file) {}
 
 Recording::~Recording() {
   if (file_ != nullptr) (void)std::fclose(file_);
@@ -48,7 +38,7 @@ Result<std::unique_ptr<Recording>> Recording::Begin(const RecordingOptions& opti
   if (!told.ok()) return told.status();
   std::FILE* const file = std::fopen(options.file.c_str(), "wbe");
   if (file == nullptr) return FileFailed(options.file);
-  std::unique_ptr<Recording> recording(new Recording(options, MakeEncoder(options.format), file));
+  std::unique_ptr<Recording> recording(new Recording(options, file));
   std::vector<std::string> wanted = options.devices;
   std::map<std::string, std::string> names;
   for (const json& row : told->value("devices", json::array())) {
@@ -58,8 +48,8 @@ Result<std::unique_ptr<Recording>> Recording::Begin(const RecordingOptions& opti
   }
   for (const std::string& id : wanted) {
     Device device{.id = id};
-    const std::string& name = names[id];
-    device.number = recording->timeline_.AddDevice(name.empty() ? id : id + " " + name);
+    device.number =
+        recording->timeline_.AddDevice(ipc::PrintableText(id), ipc::PrintableText(names[id]));
     if (Status status = recording->Watch(device); !status.ok()) return status;
     recording->devices_.push_back(std::move(device));
   }
@@ -87,7 +77,7 @@ void Recording::Poll(Device& device) {
                .Poll([&](const trace::Event& event) {
                  if (is_full_) return;
                  timeline_.Add(device.number, reader, event);
-                 if (encoder_->pending_bytes() >= kWriteBytes) Write();
+                 if (trace_.pending_bytes() >= kWriteBytes) Write();
                })
                .lost;
 }
@@ -109,7 +99,7 @@ bool Recording::Go() {
 }
 
 void Recording::Write() {
-  const std::string bytes = encoder_->Take();
+  const std::string bytes = trace_.Take();
   if (!failure_.ok()) return;
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) {
     failure_ = FileFailed(options_.file);
@@ -123,7 +113,7 @@ Status Recording::Finish() {
     if (device.watch) Poll(device);
   }
   Write();
-  encoder_->Finish();
+  trace_.Finish();
   Write();
   ended_ = Clock::now();
   if (std::fclose(std::exchange(file_, nullptr)) != 0 && failure_.ok()) {

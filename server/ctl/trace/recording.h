@@ -14,20 +14,17 @@
 #include "gpushared/status.h"
 
 #include "server/admin/trace_watch.h"
-#include "server/ctl/trace/encoder.h"
+#include "server/ctl/trace/json_trace.h"
 #include "server/ctl/trace/timeline.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace gpushared::server {
 
-enum class TraceFormat : std::uint8_t { kPerfetto, kChrome };
-
 struct RecordingOptions {
   std::string socket;                // The server's.
   std::vector<std::string> devices;  // Empty: all that there are.
   std::string file;
-  TraceFormat format = TraceFormat::kPerfetto;
   std::uint64_t bytes_max = 0;  // The file ends when it is longer.
 };
 
@@ -67,7 +64,7 @@ class Recording {
     Clock::time_point next_ask{};
   };
 
-  Recording(RecordingOptions options, std::unique_ptr<TraceEncoder> encoder, std::FILE* file);
+  Recording(RecordingOptions options, std::FILE* file);
   // A device that is not ready is asked again later.
   Status Watch(Device& device);
   void Follow(Device& device);
@@ -75,8 +72,8 @@ class Recording {
   void Write();
 
   const RecordingOptions options_;
-  const std::unique_ptr<TraceEncoder> encoder_;
-  Timeline timeline_;
+  JsonTrace trace_;
+  Timeline timeline_{trace_};
   std::FILE* file_;
   std::vector<Device> devices_;
   const Clock::time_point begun_ = Clock::now();

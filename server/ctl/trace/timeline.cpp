@@ -21,21 +21,20 @@ double Microseconds(Duration time) {
 
 // Sessions and requests count from 1, so a flow is 0 for what belongs to no request. `request`: as
 // slices have it.
-std::uint64_t FlowOf(std::uint64_t session, std::uint32_t request) {
+std::uint64_t FlowId(std::uint64_t session, std::uint32_t request) {
   if (request == 0) return 0;
   return (session * 0x9e37'79b9'7f4a'7c15U) ^ request;
 }
 
 }  // namespace
 
-std::uint64_t Timeline::AddTrack(std::uint64_t parent, Track::Kind kind, const std::string& name) {
-  encoder_.AddTrack({.id = ++last_track_, .parent = parent, .kind = kind, .name = name});
-  return last_track_;
-}
-
-std::size_t Timeline::AddDevice(const std::string& name) {
+std::size_t Timeline::AddDevice(const std::string& id, const std::string& name) {
   const std::size_t number = devices_.size();
-  devices_[number].line.track = AddTrack(0, Track::Kind::kSlices, name);
+  Device& device = devices_[number];
+  device.id = id;
+  device.rank = 2 * number;
+  const std::string shown = name.empty() ? id : id + " " + name;
+  device.line.thread = trace_.AddThread(trace_.AddProcess(shown, device.rank), shown, 0);
   return number;
 }
 
@@ -47,32 +46,44 @@ Timeline::Client& Timeline::ClientOf(Device& device, const trace::Reader& names,
   Client& client = device.clients[session];
   const trace::Name* const known = names.ClientOf(session);
   client.name = known != nullptr && !known->text.empty() ? known->text : "?";
-  client.track =
-      AddTrack(device.line.track, Track::Kind::kSlices,
-               client.name + " (client " + std::to_string(session) +
-                   (known != nullptr ? ", pid " + std::to_string(known->pid) : "") + ")");
-  client.queued = AddTrack(client.track, Track::Kind::kCounter, "queued");
+  client.process = trace_.AddProcess(
+      client.name + " (client " + std::to_string(session) +
+          (known != nullptr ? ", pid " + std::to_string(known->pid) : "") + ", " + device.id + ")",
+      device.rank + 1);
   return client;
 }
 
-Timeline::Line& Timeline::LineOf(std::map<std::uint8_t, Line>& lines, std::uint8_t index,
-                                 std::uint64_t parent, const std::string& name) {
-  Line& line = lines[index];
-  if (line.track == 0) line.track = AddTrack(parent, Track::Kind::kSlices, name);
-  return line;
+// Requests stand above streams.
+Timeline::Line& Timeline::RowOf(Client& client, std::uint8_t row) {
+  const auto [line, is_new] = client.request_rows.try_emplace(row);
+  if (is_new) {
+    const std::string name = row == 0 ? "requests" : "requests " + std::to_string(row + 1);
+    line->second.thread = trace_.AddThread(client.process, name, row);
+  }
+  return line->second;
 }
 
-// Clocks of devices are not exact to the nanosecond, and slices of a track must not overlap.
-void Timeline::AddSlice(Line& line, TimeSpan when, std::string_view name, std::uint64_t flow,
+Timeline::Line& Timeline::StreamOf(Client& client, std::uint8_t stream) {
+  constexpr std::uint64_t kRowsMax = 256;
+  const auto [line, is_new] = client.streams.try_emplace(stream);
+  if (is_new) {
+    line->second.thread =
+        trace_.AddThread(client.process, "stream " + std::to_string(stream), kRowsMax + stream);
+  }
+  return line->second;
+}
+
+// Clocks of devices are not exact to the nanosecond, and slices of a thread must not overlap.
+void Timeline::AddSlice(Line& line, TimeSpan when, std::string_view name, Flow flow,
                         std::span<const Argument> arguments) {
   when.begin = std::max(when.begin, line.until);
   line.until = when.end = std::max(when.end, when.begin);
-  encoder_.AddSlice(line.track, when, name, flow, arguments);
+  trace_.AddSlice(line.thread, when, name, flow, arguments);
 }
 
 void Timeline::TellDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths) {
   if (std::exchange(client.told, depths).queued == depths.queued) return;
-  encoder_.AddCount(client.queued, at, depths.queued);
+  trace_.AddCount(client.process, at, "queued", depths.queued);
 }
 
 void Timeline::Add(std::size_t device, const trace::Reader& names, const trace::Event& event) {
@@ -86,7 +97,7 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Slic
   const std::string what = names.WhatOf(slice);
   const std::vector<Argument> charged = {
       {"client", slice.session}, {"class", of_class}, {"what", std::string_view(what)}};
-  AddSlice(device.line, {slice.charged_from, slice.charged_from + slice.charged}, client.name, 0,
+  AddSlice(device.line, {slice.charged_from, slice.charged_from + slice.charged}, client.name, {},
            charged);
   std::vector<Argument> arguments = {{"class", of_class},
                                      {"device_time_us", Microseconds(slice.charged)},
@@ -95,13 +106,12 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Slic
   if (slice.request != 0) arguments.push_back({"request", slice.request});
   if (slice.is_part) arguments.push_back({"left", std::string_view("unfinished")});
   if (slice.has_failed) arguments.push_back({"failed", std::string_view("yes")});
-  Line& stream =
-      LineOf(client.streams, slice.stream, client.track, "stream " + std::to_string(slice.stream));
-  AddSlice(stream, {slice.started, slice.ended}, what, FlowOf(slice.session, slice.request),
-           arguments);
+  Line& stream = StreamOf(client, slice.stream);
+  AddSlice(stream, {slice.started, slice.ended}, what,
+           {.id = FlowId(slice.session, slice.request), .is_start = false}, arguments);
   if (slice.cut == trace::Cut::kStopped) {
     ++counts_.stops;
-    encoder_.AddInstant(stream.track, slice.stop_asked, "asked to stop");
+    trace_.AddInstant(stream.thread, slice.stop_asked, "asked to stop");
   }
   TellDepths(client, slice.ended, slice.left);
 }
@@ -119,10 +129,10 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Requ
     arguments.push_back({"promise", std::string_view(request.is_kept() ? "kept" : "broken")});
   }
   if (request.has_failed) arguments.push_back({"failed", std::string_view("yes")});
-  Line& row = LineOf(client.request_rows, request.row, client.track,
-                     request.row == 0 ? "requests" : "requests " + std::to_string(request.row + 1));
-  AddSlice(row, {request.begun, request.ended}, "request",
-           FlowOf(request.session, static_cast<std::uint32_t>(request.number)), arguments);
+  AddSlice(
+      RowOf(client, request.row), {request.begun, request.ended}, "request",
+      {.id = FlowId(request.session, static_cast<std::uint32_t>(request.number)), .is_start = true},
+      arguments);
 }
 
 void Timeline::Add(Device& device, const trace::Reader& names, const trace::Depth& depth) {

@@ -6,15 +6,15 @@
 #include <map>
 #include <string>
 
-#include "server/ctl/trace/encoder.h"
+#include "server/ctl/trace/json_trace.h"
 #include "server/trace/event.h"
 #include "server/trace/reader.h"
 
 namespace gpushared::server {
 
-// Lays the events of devices out on tracks. A device's own track shows who had it when. Below it
-// each client has its requests, its streams with what ran, and the depth of its queue. What belongs
-// to one request is one flow.
+// Lays the events of devices out. A device is a process with one thread, which shows who had it
+// when. Each client is a process, ranked below its device, with its requests, its streams with what
+// ran, and the depth of its queue. A request and what ran for it are one flow.
 //
 // Thread-compatible.
 class Timeline {
@@ -23,30 +23,31 @@ class Timeline {
     std::uint64_t slices = 0, requests = 0, clients = 0, stops = 0;
   };
 
-  // `encoder` outlives this.
-  explicit Timeline(TraceEncoder& encoder) : encoder_(encoder) {}
+  // `trace` outlives this.
+  explicit Timeline(JsonTrace& trace) : trace_(trace) {}
 
-  // The number by which the device is known here.
-  std::size_t AddDevice(const std::string& name);
+  // The number by which the device is known here. `name`: what the device is, if anybody knows.
+  std::size_t AddDevice(const std::string& id, const std::string& name);
   // `names`: the reader that told the event.
   void Add(std::size_t device, const trace::Reader& names, const trace::Event& event);
 
   const Counts& counts() const { return counts_; }
 
  private:
-  // A track with slices, and where its last one ends.
+  // A thread, and where its last slice ends.
   struct Line {
-    std::uint64_t track = 0;
+    JsonTrace::Thread thread;
     scheduler::TimePoint until{};
   };
   struct Client {
-    std::uint64_t track = 0;
+    JsonTrace::Process process;
     std::string name;
     std::map<std::uint8_t, Line> streams, request_rows;
-    std::uint64_t queued = 0;  // Its track.
     trace::Depths told;
   };
   struct Device {
+    std::string id;
+    std::uint64_t rank = 0;
     Line line;
     std::map<std::uint64_t, Client> clients;  // By session.
   };
@@ -55,16 +56,14 @@ class Timeline {
   void Add(Device& device, const trace::Reader& names, const trace::Request& request);
   void Add(Device& device, const trace::Reader& names, const trace::Depth& depth);
   Client& ClientOf(Device& device, const trace::Reader& names, std::uint64_t session);
-  Line& LineOf(std::map<std::uint8_t, Line>& lines, std::uint8_t index, std::uint64_t parent,
-               const std::string& name);
-  std::uint64_t AddTrack(std::uint64_t parent, Track::Kind kind, const std::string& name);
-  void AddSlice(Line& line, TimeSpan when, std::string_view name, std::uint64_t flow,
+  Line& StreamOf(Client& client, std::uint8_t stream);
+  Line& RowOf(Client& client, std::uint8_t row);
+  void AddSlice(Line& line, TimeSpan when, std::string_view name, Flow flow,
                 std::span<const Argument> arguments);
   void TellDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths);
 
-  TraceEncoder& encoder_;
+  JsonTrace& trace_;
   std::map<std::size_t, Device> devices_;
-  std::uint64_t last_track_ = 0;
   Counts counts_;
 };
 
