@@ -17,7 +17,7 @@
 #include "ipc/socket_path.h"
 #include "ipc/wire/bytes.h"
 #include "server/admin/ask.h"
-#include "server/ctl/mps/control.h"
+#include "server/ctl/mps/commands.h"
 #include "server/ctl/mps/input.h"
 
 namespace gpushared::server::mps {
@@ -49,7 +49,7 @@ int Usage() {
       "  --socket    the server's socket (default: the usual places)\n"
       "\nExit codes: 0 done; 1 a command was refused; 2 the command line makes no sense; 3 no "
       "server answers.\n",
-      kName, Control::Help().c_str());
+      kName, Help().c_str());
   return kDone;
 }
 
@@ -59,21 +59,21 @@ struct Outcome {
   bool is_end = false;
 };
 
-Outcome DoLine(const Control& control, std::string_view line) {
+Outcome DoLine(const std::string& socket, std::string_view line) {
   const Result<std::vector<std::string>> words = Words(line);
   if (!words.ok()) return {Complain(words.status())};
   if (words->empty()) return {};
-  const Result<Answer> answer = control.Do(*words);
+  const Result<Answer> answer = Do(socket, *words);
   if (!answer.ok()) return {Complain(answer.status())};
   if (!answer->note.empty()) Say(answer->note);
   const bool written = std::fputs(answer->text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   return {written ? kDone : kRefused, answer->is_end};
 }
 
-int DoLines(const Control& control) {
+int DoLines(const std::string& socket) {
   int worst = kDone;
   while (const std::optional<std::string> line = NextLine(std::cin)) {
-    const Outcome outcome = DoLine(control, *line);
+    const Outcome outcome = DoLine(socket, *line);
     worst = std::max(worst, outcome.code);
     if (outcome.is_end) break;
   }
@@ -82,7 +82,7 @@ int DoLines(const Control& control) {
 
 // Scripts start MPS with it; here the machine starts the server.
 int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
-  const Result<Answer> servers = Control(socket).Do({"get_server_list"});
+  const Result<Answer> servers = Do(socket, {"get_server_list"});
   if (servers.ok()) {
     Say(option + ": nothing to do, a server answers at " + socket);
     return kDone;
@@ -129,11 +129,10 @@ int Main(std::span<char* const> given) {
     return kNoServer;
   }
   if (is_start) return SeeWhetherItRuns(*start, *socket);
-  const Control control(*socket);
-  if (arguments.empty()) return DoLines(control);
+  if (arguments.empty()) return DoLines(*socket);
   std::string line;
   for (const std::string& argument : arguments) line += (line.empty() ? "" : " ") + argument;
-  return DoLine(control, line).code;
+  return DoLine(*socket, line).code;
 }
 
 }  // namespace
