@@ -54,7 +54,7 @@ Code Captures::Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode
                      std::shared_ptr<Graph> users_graph,
                      std::vector<std::shared_ptr<GraphNode>> front) {
   Purge();
-  if (Find(*stream) != nullptr) return Refuse(kIllegalState, "the stream is being captured");
+  if (Find(*stream) != nullptr) return Refuse(Code::kIllegalState, "the stream is being captured");
   auto sequence = std::make_shared<CaptureSequence>();
   sequence->id = ++last_id_;
   sequence->mode = mode;
@@ -71,14 +71,14 @@ Code Captures::Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode
 Code Captures::End(const CudaStream& stream, std::shared_ptr<Graph>& graph) {
   Purge();
   const CapturePoint* const end = Find(stream);
-  if (end == nullptr) return Refuse(kIllegalState, "the stream is not being captured");
+  if (end == nullptr) return Refuse(Code::kIllegalState, "the stream is not being captured");
   CaptureSequence& sequence = *end->sequence;
   if (sequence.first_stream_id != stream.id()) {
     sequence.is_valid = false;
-    return Refuse(kCaptureUnmatched, "the capture began in another stream");
+    return Refuse(Code::kCaptureUnmatched, "the capture began in another stream");
   }
   if (sequence.mode != CaptureMode::kRelaxed && sequence.thread != std::this_thread::get_id()) {
-    return Refuse(kCaptureWrongThread, "the capture began in another thread");
+    return Refuse(Code::kCaptureWrongThread, "the capture began in another thread");
   }
   const auto is_joined = [&](const std::shared_ptr<GraphNode>& node) {
     const auto is_before = [&](const auto& last) { return Graph::Precedes(*node, *last); };
@@ -94,14 +94,16 @@ Code Captures::End(const CudaStream& stream, std::shared_ptr<Graph>& graph) {
   RemoveSequence(*ended);
   const bool is_good = ended->is_valid && is_complete;
   graph = is_good || !ended->is_users_graph ? std::move(ended->graph) : nullptr;
-  if (!ended->is_valid) return Refuse(kCaptureInvalidated, "an earlier call spoilt the capture");
+  if (!ended->is_valid)
+    return Refuse(Code::kCaptureInvalidated, "an earlier call spoilt the capture");
   if (is_complete) return Code::kSuccess;
-  return Refuse(kCaptureUnjoined, "another stream has work that the first one does not wait for");
+  return Refuse(Code::kCaptureUnjoined,
+                "another stream has work that the first one does not wait for");
 }
 
 Code Captures::Add(const CudaStream& stream, Work work) {
   CapturePoint& point = *Find(stream);
-  if (!point.sequence->is_valid) return kCaptureInvalidated;
+  if (!point.sequence->is_valid) return Code::kCaptureInvalidated;
   std::vector<GraphNode*> needs;
   for (const auto& node : point.front) needs.push_back(node.get());
   point.front = {point.sequence->graph->Add(std::move(work), std::move(needs))};
@@ -111,16 +113,17 @@ Code Captures::Add(const CudaStream& stream, Work work) {
 Code Captures::Join(const std::shared_ptr<CudaStream>& stream, const CapturePoint& point) {
   Purge();
   CapturePoint* const own = Find(*stream);
-  if (point.sequence->has_ended) return Refuse(kCapturedEvent, "the event's capture has ended");
+  if (point.sequence->has_ended)
+    return Refuse(Code::kCapturedEvent, "the event's capture has ended");
   if (stream->is_legacy()) return RefuseCommand(*stream);
-  if (!point.sequence->is_valid) return kCaptureInvalidated;
+  if (!point.sequence->is_valid) return Code::kCaptureInvalidated;
   if (own == nullptr) {
     lines_[stream->id()] = {stream, point};
     return Code::kSuccess;
   }
   if (own->sequence != point.sequence) {
     own->sequence->is_valid = point.sequence->is_valid = false;
-    return Refuse(kCaptureMerge, "the event belongs to another capture");
+    return Refuse(Code::kCaptureMerge, "the event belongs to another capture");
   }
   for (const auto& node : point.front) {
     if (std::ranges::find(own->front, node) == own->front.end()) own->front.push_back(node);
@@ -162,11 +165,12 @@ bool Captures::IsLegacyBlocked(const CudaStream& stream) {
 
 Code Captures::RefuseCommand(const CudaStream& stream) {
   if (const CapturePoint* const point = Find(stream)) {
-    if (!std::exchange(point->sequence->is_valid, false)) return kCaptureInvalidated;
-    return Refuse(kCaptureUnsupported, "no graph can hold this call");
+    if (!std::exchange(point->sequence->is_valid, false)) return Code::kCaptureInvalidated;
+    return Refuse(Code::kCaptureUnsupported, "no graph can hold this call");
   }
   if (!Spoil(BlockedBy(stream))) return Code::kSuccess;
-  return Refuse(kCaptureImplicit, "the legacy stream would wait for a stream that is captured");
+  return Refuse(Code::kCaptureImplicit,
+                "the legacy stream would wait for a stream that is captured");
 }
 
 Code Captures::RefuseInContext(const Context& context) {
@@ -174,7 +178,7 @@ Code Captures::RefuseInContext(const Context& context) {
     return &stream.context() == &context;
   });
   if (!has_capture) return Code::kSuccess;
-  return Refuse(kCaptureUnsupported, "a stream of the context is being captured");
+  return Refuse(Code::kCaptureUnsupported, "a stream of the context is being captured");
 }
 
 Code Captures::RefuseUnsafe() {
@@ -186,7 +190,7 @@ Code Captures::RefuseUnsafe() {
     return mine == CaptureMode::kGlobal && sequence.mode == CaptureMode::kGlobal;
   });
   if (!is_unsafe) return Code::kSuccess;
-  return Refuse(kCaptureUnsupported, "the call is unsafe while a stream is being captured");
+  return Refuse(Code::kCaptureUnsupported, "the call is unsafe while a stream is being captured");
 }
 
 }  // namespace gpushared::drop_in

@@ -24,7 +24,8 @@ Code Begin(StreamHandle handle, int mode, GraphHandle users_graph, const GraphBo
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
   if (stream->is_legacy()) {
-    return Refuse(kCaptureUnsupported, "capture refused: the legacy stream cannot be captured");
+    return Refuse(Code::kCaptureUnsupported,
+                  "capture refused: the legacy stream cannot be captured");
   }
   GraphBook book;
   std::shared_ptr<Graph> graph;
@@ -51,7 +52,8 @@ Code WithPoint(StreamHandle handle, const Use& use) {
   GraphBook book;
   Captures& captures = Driver::Get().captures;
   if (captures.IsLegacyBlocked(*stream)) {
-    return Refuse(kCaptureImplicit, "the legacy stream would wait for a stream that is captured");
+    return Refuse(Code::kCaptureImplicit,
+                  "the legacy stream would wait for a stream that is captured");
   }
   return use(book, captures.Find(*stream));
 }
@@ -134,8 +136,8 @@ Code StreamUpdateCaptureDependenciesV2(StreamHandle handle, GraphNodeHandle* nee
                                        const EdgeData* edges, std::size_t count, unsigned flags) {
   if (flags != kAddDependencies && flags != kSetDependencies) return Code::kInvalidValue;
   return WithPoint(handle, [&](GraphBook& book, CapturePoint* point) {
-    if (point == nullptr) return Refuse(kIllegalState, "the stream is not being captured");
-    if (!point->sequence->is_valid) return kCaptureInvalidated;
+    if (point == nullptr) return Refuse(Code::kIllegalState, "the stream is not being captured");
+    if (!point->sequence->is_valid) return Code::kCaptureInvalidated;
     std::vector<GraphNode*> nodes;
     const Code code = book.FindNodes(*point->sequence->graph, {needs, edges, count}, nodes);
     if (code != Code::kSuccess) return code;

@@ -101,7 +101,7 @@ Code CtxCreate(ContextHandle* context, unsigned flags, int ordinal) {
 
 Code CtxCreateV3(ContextHandle* context, void*, int affinity_count, unsigned flags, int ordinal) {
   if (affinity_count != 0) {
-    return Refuse(kUnsupportedExecAffinity, "contexts cannot be bound to multiprocessors");
+    return Refuse(Code::kUnsupportedExecAffinity, "contexts cannot be bound to multiprocessors");
   }
   return CtxCreate(context, flags, ordinal);
 }

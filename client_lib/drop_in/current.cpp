@@ -131,7 +131,7 @@ Code StreamChoice::Capture(Work work) const {
   Driver& driver = Driver::Get();
   const MutexLock lock(GraphsMutex());
   // Another thread may have ended the capture since.
-  if (driver.captures.Find(*stream_) == nullptr) return kCaptureInvalidated;
+  if (driver.captures.Find(*stream_) == nullptr) return Code::kCaptureInvalidated;
   return driver.captures.Add(*stream_, std::move(work));
 }
 

@@ -12,27 +12,10 @@
 #include "client_lib/drop_in/driver.h"
 #include "client_lib/drop_in/entry_points.h"
 #include "client_lib/drop_in/log.h"
+#include "server/device/cuda/error_text.h"
 
 namespace gpushared::drop_in {
 namespace {
-
-struct ErrorText {
-  int code;
-  const char* name;
-  const char* text;
-};
-constexpr ErrorText kErrors[] = {
-#define GPUSHARED_ERROR(code, name, text) {code, #name, text},
-#include "client_lib/drop_in/errors.inc"
-#undef GPUSHARED_ERROR
-};
-
-const ErrorText* FindError(Code code) {
-  for (const ErrorText& error : kErrors) {
-    if (error.code == static_cast<int>(code)) return &error;
-  }
-  return nullptr;
-}
 
 // Flags of cuGetProcAddress.
 constexpr std::uint64_t kProcDefault = 0;
@@ -119,16 +102,12 @@ Code GetExportTable(const void** table, const Uuid* id) {
 
 Code GetErrorName(Code code, const char** name) {
   if (AnyNull(name)) return Code::kInvalidValue;
-  const ErrorText* const error = FindError(code);
-  *name = error == nullptr ? nullptr : error->name;
-  return error == nullptr ? Code::kInvalidValue : Code::kSuccess;
+  return device::cuda::TellText(code, &device::cuda::ErrorText::name, name);
 }
 
 Code GetErrorString(Code code, const char** text) {
   if (AnyNull(text)) return Code::kInvalidValue;
-  const ErrorText* const error = FindError(code);
-  *text = error == nullptr ? nullptr : error->text;
-  return error == nullptr ? Code::kInvalidValue : Code::kSuccess;
+  return device::cuda::TellText(code, &device::cuda::ErrorText::text, text);
 }
 
 // Nothing is profiled; programs bracket their work with these.

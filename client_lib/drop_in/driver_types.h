@@ -29,25 +29,6 @@ using device::cuda::MemoryType;
 using device::cuda::ProcAddressResult;
 using device::cuda::Uuid;
 
-// Numbers that only the drop-in answers.
-inline constexpr Code kStubLibrary{34};
-inline constexpr Code kFileNotFound{301};
-inline constexpr Code kPeerAccessUnsupported{217};
-inline constexpr Code kPeerAccessNotEnabled{705};
-inline constexpr Code kUnsupportedExecAffinity{224};
-inline constexpr Code kIllegalState{401};
-// These belong to captures.
-inline constexpr Code kCaptureUnsupported{900};
-inline constexpr Code kCaptureInvalidated{901};
-inline constexpr Code kCaptureMerge{902};
-inline constexpr Code kCaptureUnmatched{903};
-inline constexpr Code kCaptureUnjoined{904};
-inline constexpr Code kCaptureIsolation{905};
-inline constexpr Code kCaptureImplicit{906};
-inline constexpr Code kCapturedEvent{907};
-inline constexpr Code kCaptureWrongThread{908};
-inline constexpr Code kGraphExecUpdateFailure{910};
-
 // What programs hold. Nothing of ours lies behind the pointers; see handle_table.h.
 using ContextHandle = device::cuda::Context;
 using StreamHandle = device::cuda::Stream;

@@ -28,7 +28,7 @@ Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
 Code FindRecordedEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
   const Code code = FindEvent(handle, event);
   if (code != Code::kSuccess || !event->is_captured.load(std::memory_order_relaxed)) return code;
-  return Refuse(kCapturedEvent, "the event was recorded in a stream that was captured");
+  return Refuse(Code::kCapturedEvent, "the event was recorded in a stream that was captured");
 }
 
 // Takes note of where the captured stream stands.
@@ -36,7 +36,7 @@ Code RecordInCapture(CudaEvent& event, const StreamChoice& stream) {
   Driver& driver = Driver::Get();
   const MutexLock lock(GraphsMutex());
   const CapturePoint* const point = driver.captures.Find(*stream);
-  if (point == nullptr || !point->sequence->is_valid) return kCaptureInvalidated;
+  if (point == nullptr || !point->sequence->is_valid) return Code::kCaptureInvalidated;
   event.captured = *point;
   event.is_captured.store(true, std::memory_order_relaxed);
   return Code::kSuccess;

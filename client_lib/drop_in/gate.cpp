@@ -62,7 +62,7 @@ const void* HookOf(std::size_t index) {
 // Stands for a function that the installed driver is too old for.
 Code SayUnknown() noexcept { return Code::kNotSupported; }
 // Stands for every function where no driver is installed.
-Code SayNoDriver() noexcept { return kStubLibrary; }
+Code SayNoDriver() noexcept { return Code::kStubLibrary; }
 
 // The functions that the driver has, by address. Several may have one address.
 struct Export {

@@ -179,7 +179,7 @@ Code GraphExecUpdate(GraphExecHandle handle, GraphHandle graph_handle, UpdateRes
     info->result = static_cast<int>(updated.outcome);
     if (updated.outcome == UpdateOutcome::kSuccess) return Code::kSuccess;
     if (updated.node != nullptr) info->error_node = book.HandleOf(*updated.node);
-    return kGraphExecUpdateFailure;
+    return Code::kGraphExecUpdateFailure;
   });
 }
 

@@ -132,7 +132,7 @@ Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned option_
     const Result<std::string> bytes = ReadLinkInput(path);
     if (bytes.ok()) return Add(link, type, path, *bytes);
     const bool is_missing = bytes.status().code() == StatusCode::kNotFound;
-    return RefuseInLog(link, is_missing ? kFileNotFound : Code::kInvalidPtx,
+    return RefuseInLog(link, is_missing ? Code::kFileNotFound : Code::kInvalidPtx,
                        bytes.status().message());
   });
 }

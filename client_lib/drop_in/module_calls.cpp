@@ -112,7 +112,7 @@ Code ReadImage(const char* path, std::vector<char>& image) {
   std::ifstream file(path, std::ios::binary);
   std::error_code failed;
   if (!file || std::filesystem::is_directory(path, failed)) {
-    return Refuse(kFileNotFound, std::string("cannot read ") + path);
+    return Refuse(Code::kFileNotFound, std::string("cannot read ") + path);
   }
   image.assign(std::istreambuf_iterator<char>(file), {});
   image.push_back('\0');

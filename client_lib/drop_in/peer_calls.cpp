@@ -218,7 +218,7 @@ Code CtxEnablePeerAccess(ContextHandle handle, unsigned flags) {
   std::shared_ptr<Context> peer;
   if (const Code code = FindContext(handle, peer); code != Code::kSuccess) return code;
   if (peer == current.shared()) return Code::kInvalidContext;
-  return Refuse(kPeerAccessUnsupported,
+  return Refuse(Code::kPeerAccessUnsupported,
                 "access refused: kernels cannot reach another device's memory, copies can");
 }
 
@@ -227,7 +227,7 @@ Code CtxDisablePeerAccess(ContextHandle handle) {
   if (!current.ok()) return current.code();
   std::shared_ptr<Context> peer;
   const Code code = FindContext(handle, peer);
-  return code == Code::kSuccess ? kPeerAccessNotEnabled : code;
+  return code == Code::kSuccess ? Code::kPeerAccessNotEnabled : code;
 }
 
 Code MemcpyPeer(DevicePointer destination, ContextHandle to, DevicePointer source,

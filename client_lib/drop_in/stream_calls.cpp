@@ -37,8 +37,8 @@ std::optional<Code> WaitInCapture(const StreamChoice& stream, EventHandle handle
   const MutexLock lock(GraphsMutex());
   if (is_event_captured) return driver.captures.Join(stream.shared(), event.captured);
   const Code code = driver.captures.RefuseCommand(*stream);
-  if (code != kCaptureUnsupported) return code;
-  return Refuse(kCaptureIsolation, "the event was recorded outside of the capture");
+  if (code != Code::kCaptureUnsupported) return code;
+  return Refuse(Code::kCaptureIsolation, "the event was recorded outside of the capture");
 }
 
 }  // namespace

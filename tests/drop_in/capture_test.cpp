@@ -138,7 +138,7 @@ TEST_F(CaptureTest, WorkThatIsNotJoinedSpoilsTheGraph) {
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
   EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kSuccess);
   EXPECT_EQ(LaunchOn(b_), Code::kSuccess);
-  EndBadly(a_, kCaptureUnjoined);
+  EndBadly(a_, Code::kCaptureUnjoined);
   EXPECT_EQ(StatusOf(b_), 0);
   EXPECT_EQ(LaunchOn(b_), Code::kSuccess);
 }
@@ -146,15 +146,15 @@ TEST_F(CaptureTest, WorkThatIsNotJoinedSpoilsTheGraph) {
 TEST_F(CaptureTest, CallsThatNoGraphCanHoldSpoilIt) {
   Begin(a_, kRelaxed);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
-  EXPECT_EQ(StreamSynchronize(a_), kCaptureUnsupported);
+  EXPECT_EQ(StreamSynchronize(a_), Code::kCaptureUnsupported);
   EXPECT_EQ(StatusOf(a_), 2);
-  EXPECT_EQ(LaunchOn(a_), kCaptureInvalidated);
-  EXPECT_EQ(StreamQuery(a_), kCaptureInvalidated);
-  EndBadly(a_, kCaptureInvalidated);
+  EXPECT_EQ(LaunchOn(a_), Code::kCaptureInvalidated);
+  EXPECT_EQ(StreamQuery(a_), Code::kCaptureInvalidated);
+  EndBadly(a_, Code::kCaptureInvalidated);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   Begin(a_, kRelaxed);
-  EXPECT_EQ(CtxSynchronize(), kCaptureUnsupported);
-  EndBadly(a_, kCaptureInvalidated);
+  EXPECT_EQ(CtxSynchronize(), Code::kCaptureUnsupported);
+  EndBadly(a_, Code::kCaptureInvalidated);
   EXPECT_EQ(Launches(), 1u);
 }
 
@@ -166,57 +166,57 @@ TEST_F(CaptureTest, LegacyStreamWouldWaitForABlockingStream) {
   End(a_);
   Begin(blocking, kRelaxed);
   int status = -1;
-  EXPECT_EQ(StreamIsCapturing(nullptr, &status), kCaptureImplicit);
+  EXPECT_EQ(StreamIsCapturing(nullptr, &status), Code::kCaptureImplicit);
   EXPECT_EQ(StatusOf(blocking), 1) << "a question does not spoil it";
-  EXPECT_EQ(MemcpyDtoDAsync(memory_, memory_ + 64, 64, LegacyStream()), kCaptureImplicit);
+  EXPECT_EQ(MemcpyDtoDAsync(memory_, memory_ + 64, 64, LegacyStream()), Code::kCaptureImplicit);
   EXPECT_EQ(StatusOf(blocking), 2);
-  EndBadly(blocking, kCaptureInvalidated);
-  EXPECT_EQ(StreamBeginCapture(nullptr, kGlobal), kCaptureUnsupported);
+  EndBadly(blocking, Code::kCaptureInvalidated);
+  EXPECT_EQ(StreamBeginCapture(nullptr, kGlobal), Code::kCaptureUnsupported);
 }
 
 TEST_F(CaptureTest, CapturesDoNotMix) {
   Begin(a_);
   Begin(b_);
-  EXPECT_EQ(StreamBeginCapture(b_, kGlobal), kIllegalState);
+  EXPECT_EQ(StreamBeginCapture(b_, kGlobal), Code::kIllegalState);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
-  EXPECT_EQ(StreamWaitEvent(b_, event_, 0), kCaptureMerge);
-  EndBadly(a_, kCaptureInvalidated);
-  EndBadly(b_, kCaptureInvalidated);
+  EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kCaptureMerge);
+  EndBadly(a_, Code::kCaptureInvalidated);
+  EndBadly(b_, Code::kCaptureInvalidated);
 }
 
 TEST_F(CaptureTest, EventsFromOutsideAreNotWaitedFor) {
   EXPECT_EQ(EventRecord(event_, b_), Code::kSuccess);
   Begin(a_);
-  EXPECT_EQ(StreamWaitEvent(a_, event_, 0), kCaptureIsolation);
-  EXPECT_EQ(StreamWaitEvent(a_, event_, 0), kCaptureInvalidated);
-  EndBadly(a_, kCaptureInvalidated);
+  EXPECT_EQ(StreamWaitEvent(a_, event_, 0), Code::kCaptureIsolation);
+  EXPECT_EQ(StreamWaitEvent(a_, event_, 0), Code::kCaptureInvalidated);
+  EndBadly(a_, Code::kCaptureInvalidated);
 }
 
 TEST_F(CaptureTest, CapturedEventStandsInAGraph) {
   Begin(a_, kRelaxed);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
-  EXPECT_EQ(EventQuery(event_), kCapturedEvent);
-  EXPECT_EQ(EventSynchronize(event_), kCapturedEvent);
+  EXPECT_EQ(EventQuery(event_), Code::kCapturedEvent);
+  EXPECT_EQ(EventSynchronize(event_), Code::kCapturedEvent);
   EXPECT_EQ(StatusOf(a_), 1) << "a question about the event does not spoil it";
   End(a_);
-  EXPECT_EQ(EventQuery(event_), kCapturedEvent);
-  EXPECT_EQ(StreamWaitEvent(b_, event_, 0), kCapturedEvent);
+  EXPECT_EQ(EventQuery(event_), Code::kCapturedEvent);
+  EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kCapturedEvent);
   EXPECT_EQ(EventRecord(event_, b_), Code::kSuccess);
   EXPECT_EQ(StreamWaitEvent(a_, event_, 0), Code::kSuccess);
   EXPECT_EQ(EventSynchronize(event_), Code::kSuccess);
 }
 
 TEST_F(CaptureTest, EndsWhereItBegan) {
-  EndBadly(a_, kIllegalState);
+  EndBadly(a_, Code::kIllegalState);
   Begin(a_);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
   EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kSuccess);
-  EndBadly(b_, kCaptureUnmatched);
-  EndBadly(a_, kCaptureInvalidated);
+  EndBadly(b_, Code::kCaptureUnmatched);
+  EndBadly(a_, Code::kCaptureInvalidated);
   Begin(a_, kThreadLocal);
   std::thread([&] {
     ASSERT_EQ(CtxSetCurrent(context_), Code::kSuccess);
-    EndBadly(a_, kCaptureWrongThread);
+    EndBadly(a_, Code::kCaptureWrongThread);
   }).join();
   EXPECT_NE(End(a_), nullptr);
   Begin(a_, kRelaxed);
@@ -244,8 +244,8 @@ TEST_F(CaptureTest, UnsafeCallsAreRefusedByTheModesOfBothThreads) {
   };
   Begin(a_, kGlobal);
   EXPECT_EQ(allocate_elsewhere(kThreadLocal), Code::kSuccess);
-  EXPECT_EQ(allocate_elsewhere(kGlobal), kCaptureUnsupported);
-  EndBadly(a_, kCaptureInvalidated);
+  EXPECT_EQ(allocate_elsewhere(kGlobal), Code::kCaptureUnsupported);
+  EndBadly(a_, Code::kCaptureInvalidated);
   Begin(a_, kThreadLocal);
   EXPECT_EQ(allocate_elsewhere(kGlobal), Code::kSuccess);
   int mode = kRelaxed;
@@ -253,8 +253,8 @@ TEST_F(CaptureTest, UnsafeCallsAreRefusedByTheModesOfBothThreads) {
   EXPECT_EQ(allocate(), Code::kSuccess);
   EXPECT_EQ(ThreadExchangeStreamCaptureMode(&mode), Code::kSuccess);
   EXPECT_EQ(mode, kRelaxed);
-  EXPECT_EQ(allocate(), kCaptureUnsupported);
-  EndBadly(a_, kCaptureInvalidated);
+  EXPECT_EQ(allocate(), Code::kCaptureUnsupported);
+  EndBadly(a_, Code::kCaptureInvalidated);
   Begin(a_, kRelaxed);
   EXPECT_EQ(allocate(), Code::kSuccess);
   End(a_);
@@ -287,7 +287,7 @@ TEST_F(CaptureTest, StreamThatHasJoinedMayBeDestroyed) {
     EXPECT_EQ(StreamDestroy(forked), Code::kSuccess);
     EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
     GraphHandle graph = nullptr;
-    EXPECT_EQ(StreamEndCapture(a_, &graph), has_joined ? Code::kSuccess : kCaptureUnjoined);
+    EXPECT_EQ(StreamEndCapture(a_, &graph), has_joined ? Code::kSuccess : Code::kCaptureUnjoined);
   }
 }
 
@@ -318,7 +318,7 @@ TEST_F(CaptureTest, ProgramMayLookAndReachIn) {
   EXPECT_EQ(GraphDestroy(graph), Code::kInvalidValue) << "it is being captured";
   EXPECT_EQ(End(a_), graph);
   EXPECT_THAT(Edges(graph), ElementsAre(std::pair(0, 1), std::pair(1, 2)));
-  EXPECT_EQ(StreamUpdateCaptureDependencies(a_, &added, 1, 1), kIllegalState);
+  EXPECT_EQ(StreamUpdateCaptureDependencies(a_, &added, 1, 1), Code::kIllegalState);
   // A node that the stream stands behind may go.
   EXPECT_EQ(StreamBeginCaptureToGraph(a_, graph, &added, nullptr, 1, kGlobal), Code::kSuccess);
   EXPECT_EQ(GraphDestroyNode(added), Code::kSuccess);

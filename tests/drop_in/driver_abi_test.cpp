@@ -231,11 +231,6 @@ GPUSHARED_FIELD(LegacyDeviceProperties, pitch_bytes_max, CUdevprop, memPitch);
 GPUSHARED_FIELD(LegacyDeviceProperties, clock_kilohertz, CUdevprop, clockRate);
 GPUSHARED_FIELD(LegacyDeviceProperties, texture_alignment, CUdevprop, textureAlign);
 
-// Names and numbers of errors agree.
-#define GPUSHARED_ERROR(code, name, text) static_assert(name == code);
-#include "client_lib/drop_in/errors.inc"
-#undef GPUSHARED_ERROR
-
 TEST(DropInAbi, HandlesAreTheDriversNumbers) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(LegacyStream()),
             reinterpret_cast<std::uintptr_t>(CU_STREAM_LEGACY));

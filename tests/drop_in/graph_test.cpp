@@ -165,7 +165,7 @@ TEST_F(GraphTest, ExecTakesOverAGraphOfTheSameStructure) {
   const GraphNodeHandle first = AddFill(5);
   AddFill(6);
   UpdateResultInfo info{};
-  EXPECT_EQ(GraphExecUpdate(exec, graph_, &info), kGraphExecUpdateFailure);
+  EXPECT_EQ(GraphExecUpdate(exec, graph_, &info), Code::kGraphExecUpdateFailure);
   EXPECT_EQ(info.result, 2) << "an edge is missing";
   EXPECT_THAT(Launch(exec), ElementsAre(1, 2));
   ASSERT_EQ(GraphCreate(&graph_, 0), Code::kSuccess);
@@ -178,7 +178,7 @@ TEST_F(GraphTest, ExecTakesOverAGraphOfTheSameStructure) {
   const GraphNodeHandle fill = AddFill(7);
   EXPECT_EQ(GraphAddEmptyNode(&empty, graph_, &fill, 1), Code::kSuccess);
   int result = 0;
-  EXPECT_EQ(GraphExecUpdateV1(exec, graph_, &found, &result), kGraphExecUpdateFailure);
+  EXPECT_EQ(GraphExecUpdateV1(exec, graph_, &found, &result), Code::kGraphExecUpdateFailure);
   EXPECT_EQ(result, 3) << "another type of node";
   EXPECT_EQ(found, empty);
   EXPECT_THAT(Launch(exec), ElementsAre(5, 6));

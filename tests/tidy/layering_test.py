@@ -17,7 +17,7 @@ ALLOWED = {
     "client_lib": {"client_lib", "ipc", "gpushared"},
     # What the driver's interface looks like stands in one place for both sides of it.
     # It links PTX in the program's own process, and says of a text's version what a driver would.
-    "client_lib/drop_in": {"client_lib", "ipc", "gpushared", "server/device/cuda/driver_types", "server/ptx/link",
+    "client_lib/drop_in": {"client_lib", "ipc", "gpushared", "server/device/cuda/driver_types", "server/device/cuda/error_text", "server/ptx/link",
                            "server/ptx/text/fatbin", "server/ptx/text/target"},
     "server/compile": {"server/compile", "ipc", "gpushared"},
     "server/executor": {"server/executor", "server/device", "server/ptx", "gpushared"},

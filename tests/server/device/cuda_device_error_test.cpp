@@ -102,7 +102,8 @@ TEST_F(CudaDeviceTest, AttributeThatTheDriverDoesNotTellIsLeftOutUnlessTheDevice
     const auto device = Create(options);
     ASSERT_FALSE(device.ok());
     EXPECT_THAT(device.status().message(), HasSubstr("asking for its " + name + " failed: "));
-    EXPECT_THAT(device.status().message(), HasSubstr("cuDeviceGetAttribute: CUDA error (999)"));
+    EXPECT_THAT(device.status().message(),
+                HasSubstr("cuDeviceGetAttribute: CUDA_ERROR_UNKNOWN (999)"));
   }
 }
 
@@ -208,7 +209,8 @@ TEST_F(CudaDeviceTest, LaunchThatTheDriverRefusesFailsAloneAndInItsTurn) {
   const Completion completion = Await(refused);
   EXPECT_EQ(completion.status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(completion.status.message(), HasSubstr("launch of kernel 'store' failed: "));
-  EXPECT_THAT(completion.status.message(), HasSubstr("cuLaunchKernel: CUDA error (701)"));
+  EXPECT_THAT(completion.status.message(),
+              HasSubstr("cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"));
   EXPECT_EQ(completion.units_done, 0U);
   EXPECT_EQ(order_, (std::vector<WorkId>{first, refused, last}));
   EXPECT_EQ(gpu().loss(), nullptr);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "server/device/cuda/driver.h"
+#include "server/device/cuda/error_text.h"
 #include "tests/support/fake_cuda/entry_points.h"
 #include "tests/support/fake_cuda/world.h"
 
@@ -36,39 +37,6 @@ const Exported kExported[] = {
     {"cuLibraryGetKernel", 12000, reinterpret_cast<void*>(&cuLibraryGetKernel)},
     {"cuLibraryUnload", 12000, reinterpret_cast<void*>(&cuLibraryUnload)},
 };
-
-struct CodeText {
-  Code code;
-  const char* name;
-  const char* text;
-};
-constexpr CodeText kCodeTexts[] = {
-    {Code::kSuccess, "CUDA_SUCCESS", "no error"},
-    {Code::kInvalidValue, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {Code::kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {Code::kNotInitialized, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {Code::kDeviceUnavailable, "CUDA_ERROR_DEVICE_UNAVAILABLE",
-     "CUDA-capable device(s) is/are busy or unavailable"},
-    {Code::kInvalidResourceConfiguration, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION",
-     "invalid resource configuration"},
-    {Code::kNoDevice, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-    {Code::kInvalidPtx, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
-    {Code::kEccUncorrectable, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error"},
-    {Code::kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS",
-     "an illegal memory access was encountered"},
-    {Code::kMisalignedAddress, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
-    {Code::kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-    {Code::kAssert, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
-    {Code::kSystemDriverMismatch, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
-     "system has unsupported display driver / cuda driver combination"},
-};
-
-// Also what a real driver says of numbers it does not know.
-Code TextOf(Code code, const char** out, const char* CodeText::*member) {
-  const auto* found = std::ranges::find(kCodeTexts, code, &CodeText::code);
-  *out = found == std::end(kCodeTexts) ? nullptr : found->*member;
-  return *out == nullptr ? Code::kInvalidValue : Code::kSuccess;
-}
 
 Code OfGpu(const char* name, DeviceNumber device, auto&& body) {
   return Call(name, Needs::kInit, 0, [&](World& world, Lock&) {
@@ -130,8 +98,10 @@ Code cuDriverGetVersion(int* version) {
   });
 }
 
-Code cuGetErrorName(Code code, const char** name) { return TextOf(code, name, &CodeText::name); }
-Code cuGetErrorString(Code code, const char** text) { return TextOf(code, text, &CodeText::text); }
+Code cuGetErrorName(Code code, const char** name) { return TellText(code, &ErrorText::name, name); }
+Code cuGetErrorString(Code code, const char** text) {
+  return TellText(code, &ErrorText::text, text);
+}
 
 Code cuDeviceGetCount(int* count) {
   return Call("cuDeviceGetCount", Needs::kInit, 0, [&](World& world, Lock&) {
