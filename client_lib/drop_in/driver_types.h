@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's interface as the drop-in needs it: the server's declarations, and more of the same.
-// tests/drop_in/driver_abi_test.cpp compares every one of them with the real header.
+// tests/drop_in/driver_abi_test.cpp compares every one of them with the real header. They stay ours
+// beside it, because a program may hand us any number where cuda.h has an enumeration: such a field
+// is an int here, since C++ leaves undefined what reading it as that enumeration gives.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_
@@ -69,27 +71,7 @@ struct Copy3d {
   const void* source_host;
   DevicePointer source_device;
   ArrayHandle source_array;
-  void* reserved0;
-  std::size_t source_pitch, source_height;
-  std::size_t destination_x_bytes, destination_y, destination_z, destination_lod;
-  int destination_type;
-  void* destination_host;
-  DevicePointer destination_device;
-  ArrayHandle destination_array;
-  void* reserved1;
-  std::size_t destination_pitch, destination_height;
-  std::size_t width_bytes, height, depth;
-};
-static_assert(sizeof(Copy3d) == 200);
-
-// CUDA_MEMCPY3D_PEER: the same, with a context where the other has nothing.
-struct PeerCopy3d {
-  std::size_t source_x_bytes, source_y, source_z, source_lod;
-  int source_type;
-  const void* source_host;
-  DevicePointer source_device;
-  ArrayHandle source_array;
-  ContextHandle source_context;
+  ContextHandle source_context;  // Only in a PeerCopy3d; else null.
   std::size_t source_pitch, source_height;
   std::size_t destination_x_bytes, destination_y, destination_z, destination_lod;
   int destination_type;
@@ -100,7 +82,9 @@ struct PeerCopy3d {
   std::size_t destination_pitch, destination_height;
   std::size_t width_bytes, height, depth;
 };
-static_assert(sizeof(PeerCopy3d) == sizeof(Copy3d));
+static_assert(sizeof(Copy3d) == 200);
+
+struct PeerCopy3d : Copy3d {};  // CUDA_MEMCPY3D_PEER.
 
 // CUmemcpyAttributes.
 struct CopyHints {
@@ -271,15 +255,7 @@ struct KernelNodeParameters {
 };
 static_assert(sizeof(KernelNodeParameters) == 72);
 
-struct FillNodeParameters {
-  DevicePointer destination;
-  std::size_t pitch_bytes;
-  unsigned value;
-  unsigned element_bytes;
-  std::size_t width_elements;
-  std::size_t height;
-};
-static_assert(sizeof(FillNodeParameters) == 40);
+using FillNodeParameters = device::cuda::FillNode;
 
 struct CopyNodeParameters {
   int flags;

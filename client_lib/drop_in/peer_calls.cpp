@@ -41,31 +41,9 @@ Code FindContext(ContextHandle handle, std::shared_ptr<Context>& context) {
 }
 
 Copy3d OrdinaryOf(const PeerCopy3d& peer) {
-  return {.source_x_bytes = peer.source_x_bytes,
-          .source_y = peer.source_y,
-          .source_z = peer.source_z,
-          .source_lod = peer.source_lod,
-          .source_type = peer.source_type,
-          .source_host = peer.source_host,
-          .source_device = peer.source_device,
-          .source_array = peer.source_array,
-          .reserved0 = nullptr,
-          .source_pitch = peer.source_pitch,
-          .source_height = peer.source_height,
-          .destination_x_bytes = peer.destination_x_bytes,
-          .destination_y = peer.destination_y,
-          .destination_z = peer.destination_z,
-          .destination_lod = peer.destination_lod,
-          .destination_type = peer.destination_type,
-          .destination_host = peer.destination_host,
-          .destination_device = peer.destination_device,
-          .destination_array = peer.destination_array,
-          .reserved1 = nullptr,
-          .destination_pitch = peer.destination_pitch,
-          .destination_height = peer.destination_height,
-          .width_bytes = peer.width_bytes,
-          .height = peer.height,
-          .depth = peer.depth};
+  Copy3d copy = peer;
+  copy.source_context = copy.destination_context = nullptr;
+  return copy;
 }
 
 // What a copy leaves out, so that its pieces are laid out as the whole.

@@ -230,6 +230,32 @@ TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndMayNotOverlap) {
   EXPECT_EQ(cuMemcpy3DPeer(&copy), CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_P(PeerTest, CapturedBoxOfOneContextIsAnOrdinaryCopy) {
+  const CUdeviceptr memory = Allocate(first_, 4096);
+  CUDA_MEMCPY3D_PEER copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = memory;
+  copy.dstDevice = memory + 2048;
+  copy.srcContext = copy.dstContext = first_;
+  copy.WidthInBytes = 64;
+  copy.Height = copy.Depth = 1;
+  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  std::size_t count = 1;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpy3DPeerAsync(&copy, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  ASSERT_EQ(cuGraphGetNodes(graph, &node, &count), CUDA_SUCCESS);
+  CUDA_MEMCPY3D captured{};
+  ASSERT_EQ(cuGraphMemcpyNodeGetParams(node, &captured), CUDA_SUCCESS);
+  EXPECT_EQ(captured.dstDevice, memory + 2048);
+  EXPECT_EQ(captured.reserved0, nullptr);
+  EXPECT_EQ(captured.reserved1, nullptr);
+}
+
 TEST_P(PeerTest, WhatMakesNoSenseIsRefused) {
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
   EXPECT_EQ(cuMemcpyPeer(to, second_, from, nullptr, 4096), CUDA_ERROR_INVALID_CONTEXT);

@@ -61,6 +61,22 @@ requires(sizeof...(Ours) ==
     : std::bool_constant<(Same<Ours, Theirs>() && ...)> {
 };
 
+// Targets of handles, which nobody may look into, and structures, compared member by member by the
+// tests.
+GPUSHARED_SAME(device::cuda::ContextTarget, CUctx_st);
+GPUSHARED_SAME(device::cuda::ModuleTarget, CUmod_st);
+GPUSHARED_SAME(device::cuda::FunctionTarget, CUfunc_st);
+GPUSHARED_SAME(device::cuda::StreamTarget, CUstream_st);
+GPUSHARED_SAME(device::cuda::EventTarget, CUevent_st);
+GPUSHARED_SAME(device::cuda::ArrayTarget, CUarray_st);
+GPUSHARED_SAME(device::cuda::GreenContextTarget, CUgreenCtx_st);
+GPUSHARED_SAME(device::cuda::Uuid, CUuuid);
+GPUSHARED_SAME(device::cuda::AllocationProperties, CUmemAllocationProp);
+GPUSHARED_SAME(device::cuda::AccessDescription, CUmemAccessDesc);
+GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);
+GPUSHARED_SAME(device::cuda::LaunchConfig, CUlaunchConfig);
+GPUSHARED_SAME(device::cuda::FillNode, CUDA_MEMSET_NODE_PARAMS);
+
 }  // namespace gpushared::testing
 
 #define GPUSHARED_LAYOUT(ours, theirs) \

@@ -83,10 +83,10 @@ CopyNode CopyOf(const CopyWork& work) {
 
 FillNode FillOf(const FillWork& work) {
   return {.destination = work.destination,
-          .pitch = work.pitch_bytes,
+          .pitch_bytes = work.pitch_bytes,
           .value = work.value,
           .element_bytes = work.element_bytes,
-          .width = work.width_bytes / work.element_bytes,
+          .width_elements = work.width_bytes / work.element_bytes,
           .height = work.height};
 }
 

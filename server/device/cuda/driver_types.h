@@ -177,14 +177,14 @@ struct KernelNode {
 static_assert(sizeof(KernelNode) == 72 && offsetof(KernelNode, parameters) == 40);
 
 struct FillNode {
-  DeviceAddress destination = 0;
-  std::size_t pitch = 0;
-  unsigned value = 0;
-  unsigned element_bytes = 1;
-  std::size_t width = 0;  // In elements.
-  std::size_t height = 1;
+  DeviceAddress destination;
+  std::size_t pitch_bytes;
+  unsigned value;
+  unsigned element_bytes;
+  std::size_t width_elements;
+  std::size_t height;
 };
-static_assert(sizeof(FillNode) == 40 && offsetof(FillNode, width) == 24);
+static_assert(sizeof(FillNode) == 40 && offsetof(FillNode, width_elements) == 24);
 
 // One side of a CopyNode.
 struct CopyNodeSide {

@@ -16,26 +16,12 @@
 
 namespace gpushared::testing {
 
-// Targets of handles, which nobody may look into, and structures, compared member by member below.
-GPUSHARED_SAME(device::cuda::ContextTarget, CUctx_st);
-GPUSHARED_SAME(device::cuda::ModuleTarget, CUmod_st);
-GPUSHARED_SAME(device::cuda::FunctionTarget, CUfunc_st);
-GPUSHARED_SAME(device::cuda::StreamTarget, CUstream_st);
-GPUSHARED_SAME(device::cuda::EventTarget, CUevent_st);
-GPUSHARED_SAME(device::cuda::ArrayTarget, CUarray_st);
-GPUSHARED_SAME(device::cuda::GreenContextTarget, CUgreenCtx_st);
 GPUSHARED_SAME(device::cuda::ResourceDescriptionTarget, CUdevResourceDesc_st);
 GPUSHARED_SAME(device::cuda::GraphTarget, CUgraph_st);
 GPUSHARED_SAME(device::cuda::GraphNodeTarget, CUgraphNode_st);
 GPUSHARED_SAME(device::cuda::GraphExecTarget, CUgraphExec_st);
 GPUSHARED_SAME(device::cuda::KernelNode, CUDA_KERNEL_NODE_PARAMS);
-GPUSHARED_SAME(device::cuda::FillNode, CUDA_MEMSET_NODE_PARAMS);
 GPUSHARED_SAME(device::cuda::CopyNode, CUDA_MEMCPY3D);
-GPUSHARED_SAME(device::cuda::Uuid, CUuuid);
-GPUSHARED_SAME(device::cuda::AllocationProperties, CUmemAllocationProp);
-GPUSHARED_SAME(device::cuda::AccessDescription, CUmemAccessDesc);
-GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);
-GPUSHARED_SAME(device::cuda::LaunchConfig, CUlaunchConfig);
 GPUSHARED_SAME(device::cuda::Resource, CUdevResource);
 
 }  // namespace gpushared::testing
@@ -105,10 +91,10 @@ GPUSHARED_FIELD(KernelNode, extra, CUDA_KERNEL_NODE_PARAMS, extra);
 GPUSHARED_FIELD(KernelNode, context, CUDA_KERNEL_NODE_PARAMS, ctx);
 GPUSHARED_LAYOUT(FillNode, CUDA_MEMSET_NODE_PARAMS);
 GPUSHARED_FIELD(FillNode, destination, CUDA_MEMSET_NODE_PARAMS, dst);
-GPUSHARED_FIELD(FillNode, pitch, CUDA_MEMSET_NODE_PARAMS, pitch);
+GPUSHARED_FIELD(FillNode, pitch_bytes, CUDA_MEMSET_NODE_PARAMS, pitch);
 GPUSHARED_FIELD(FillNode, value, CUDA_MEMSET_NODE_PARAMS, value);
 GPUSHARED_FIELD(FillNode, element_bytes, CUDA_MEMSET_NODE_PARAMS, elementSize);
-GPUSHARED_FIELD(FillNode, width, CUDA_MEMSET_NODE_PARAMS, width);
+GPUSHARED_FIELD(FillNode, width_elements, CUDA_MEMSET_NODE_PARAMS, width);
 GPUSHARED_FIELD(FillNode, height, CUDA_MEMSET_NODE_PARAMS, height);
 GPUSHARED_LAYOUT(CopyNode, CUDA_MEMCPY3D);
 GPUSHARED_FIELD(CopyNode, source.type, CUDA_MEMCPY3D, srcMemoryType);

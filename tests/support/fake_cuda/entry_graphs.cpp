@@ -159,9 +159,9 @@ Code cuGraphAddMemsetNode(DriverNode* node, DriverGraph graph, const DriverNode*
                    if (context == nullptr) return Code::kInvalidValue;
                    const auto make = [&world, what = *what](Work& work) {
                      return testing::fake_cuda::MakeFill(
-                         world, "cuGraphLaunch", OnDevice(what.destination, what.pitch),
+                         world, "cuGraphLaunch", OnDevice(what.destination, what.pitch_bytes),
                          {.value = what.value, .element_bytes = what.element_bytes},
-                         {what.width, what.height}, work);
+                         {what.width_elements, what.height}, work);
                    };
                    made.make = [make] {
                      Work work;
