@@ -90,7 +90,8 @@ run_dev() {
 }
 
 run_long() {
-  configure dev
+  # With the simulator, and the executor's operations for any x86-64, which `dev` leaves out.
+  configure dev -DGPUSHARED_EXECUTOR_FLAVOURS=all -DGPUSHARED_BUILD_ADVICE=ON
   build dev all tests_long
   run_ctest long build/dev -L long
   GPUSHARED_CRASH_KILLS=1000 run_ctest crash build/dev/tests/crash

@@ -43,6 +43,12 @@ Table Build(Flavour flavour) {
   return table;
 }
 
+#ifdef GPUSHARED_ONLY_FLAVOUR
+constexpr bool kHasBoth = false;
+#else
+constexpr bool kHasBoth = true;
+#endif
+
 // Immutable after the first call, which is why it may be shared by every thread.
 const Table& TableOf(Flavour flavour) {
   static const Table kBaseline = Build(Flavour::kBaseline);
@@ -72,6 +78,8 @@ const Numbers& NumbersOf(Flavour flavour) {
 }
 
 }  // namespace
+
+bool HasFlavour(Flavour flavour) { return kHasBoth || flavour == BestFlavour(); }
 
 const OpEntry* OpOfNumber(Flavour flavour, std::uint64_t number) {
   const std::vector<OpEntry>& entries = NumbersOf(flavour).entries;

@@ -42,6 +42,8 @@ enum class Flavour : std::uint8_t {
 
 // The fastest flavour this machine can execute.
 Flavour BestFlavour();
+// Whether its operations are in this program, which may have been built for one machine alone.
+bool HasFlavour(Flavour flavour);
 
 struct Code;  // code.h
 
