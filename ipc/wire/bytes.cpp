@@ -40,31 +40,6 @@ std::string_view CutText(std::string_view text, std::size_t bytes_max) {
   return text.substr(0, bytes);
 }
 
-void ByteWriter::PutText(std::string_view text, std::size_t bytes_max) {
-  text = CutText(text, bytes_max);
-  Put(static_cast<std::uint32_t>(text.size()));
-  PutRaw(text);
-}
-
-void ByteWriter::PutRaw(std::string_view text) {
-  const auto* first = reinterpret_cast<const std::byte*>(text.data());
-  bytes_.insert(bytes_.end(), first, first + text.size());
-}
-
-bool ByteReader::GetText(std::string& text, std::size_t bytes_max) {
-  std::uint32_t bytes = 0;
-  if (!Get(bytes)) return false;
-  if (bytes > bytes_max) return Fail();
-  return GetRaw(text, bytes);
-}
-
-bool ByteReader::GetRaw(std::string& text, std::size_t bytes) {
-  if (failed_ || bytes > bytes_.size()) return Fail();
-  text.assign(reinterpret_cast<const char*>(bytes_.data()), bytes);
-  bytes_ = bytes_.subspan(bytes);
-  return true;
-}
-
 bool GetFixedText(std::span<const char> field, std::string& text) {
   std::size_t bytes = 0;
   while (bytes < field.size() && field[bytes] != '\0') ++bytes;

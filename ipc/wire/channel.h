@@ -61,15 +61,17 @@ inline constexpr std::uint32_t kKeepsMax = 256;
 // Header, fixed part and the largest tail, a page of an admin reply.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kPageTextBytesMax + 1024;
 
-struct ReadyWire {
-  std::uint32_t version = kProtocolVersion;
-  std::uint32_t generation = 0;
-  DeviceWire device;
-};
 struct Ready {
   static constexpr ChannelType kType = ChannelType::kReady;
+  static constexpr char kName[] = "Ready";
   std::uint32_t generation = 0;
   DeviceDescription device;
+
+  void Visit(Fields& f) {
+    f.Version();
+    f.Number("generation", generation);
+    f.Struct("device", device);
+  }
 };
 
 // Who the kernel says is at the other end of a socket.
@@ -79,166 +81,155 @@ struct PeerIdentity {
   gid_t gid = 0;
 };
 
-struct AttachWire {
-  std::uint64_t session = 0;
-  std::int32_t pid = 0;
-  std::uint32_t uid = 0;
-  std::uint32_t gid = 0;
-  std::uint32_t request = 0;      // The hello frame's, repeated in the welcome.
-  std::uint64_t quota_bytes = 0;  // Device memory this client may hold.
-  std::uint64_t share_group = 0;  // Clients of one group share what one client would have.
-  std::uint64_t rule_cap = 0;     // Number of the cap that clients of one rule are under.
-  std::uint32_t rule_share = 0;   // Its share, in thousandths.
-  std::uint32_t max_share = 0;    // The client's own, in thousandths.
-  std::uint32_t weight_max = 0;
-  std::uint32_t weight = 0;
-  std::uint8_t allowed_class = 0;  // Most urgent class the access rules give it.
-  std::uint8_t client_class = 0;
-  std::uint8_t isolation = 0;   // device::Isolation.
-  std::uint8_t is_trusted = 0;  // 0 or 1.
-  std::uint32_t entrance = 0;   // The broker's number of it.
-  char entrance_name[kEntranceNameBytes] = {};
-  std::uint64_t guaranteed_bytes = 0;  // The part of its quota that is there at any time.
-  HelloWire hello;
-};
 struct Attach {
   static constexpr ChannelType kType = ChannelType::kAttach;
+  static constexpr char kName[] = "Attach";
   std::uint64_t session = 0;
   PeerIdentity peer;
-  std::uint32_t request = 0;
-  std::uint64_t quota_bytes = 0;
-  std::uint64_t guaranteed_bytes = 0;
-  std::uint64_t share_group = 0;
+  std::uint32_t request = 0;           // The hello frame's, repeated in the welcome.
+  std::uint64_t quota_bytes = 0;       // Device memory this client may hold.
+  std::uint64_t guaranteed_bytes = 0;  // The part of its quota that is there at any time.
+  std::uint64_t share_group = 0;       // Clients of one group share what one client would have.
   // Caps of device time in thousandths, of all clients of its rule together and of it alone.
-  std::uint64_t rule_cap = 0;
+  std::uint64_t rule_cap = 0;  // Number of the cap that clients of one rule are under.
   std::uint32_t rule_share = kSharePerMilleMax;
   std::uint32_t max_share = kSharePerMilleMax;
   std::uint32_t weight_max = 1;
   // What it gets: what it has said, else the broker's word.
   std::uint32_t weight = 1;
   ClientClass client_class = ClientClass::kNormal;
-  ClientClass allowed_class = ClientClass::kNormal;
+  ClientClass allowed_class = ClientClass::kNormal;  // Most urgent that the access rules give it.
   std::uint8_t isolation = 0;  // device::Isolation: how its kernels are kept in its memory.
   bool is_trusted = false;     // It could do anything to the server anyway.
   // What it came through: for the roster alone.
-  std::uint32_t entrance = 0;
+  std::uint32_t entrance = 0;  // The broker's number of it.
   std::string entrance_name;
   Hello hello;
+
+  void Visit(Fields& f);
 };
 
-struct SessionWire {  // kSessionStarted
-  std::uint64_t session = 0;
-};
 struct SessionStarted {
   static constexpr ChannelType kType = ChannelType::kSessionStarted;
+  static constexpr char kName[] = "SessionStarted";
   std::uint64_t session = 0;
+
+  void Visit(Fields& f) { f.Number("session", session, 1); }
 };
 
-struct TerminateSessionWire {
-  std::uint64_t session = 0;
-  std::uint32_t text_bytes = 0;
-  std::uint32_t reserved = 0;
-  // Then the text.
-};
 struct TerminateSession {
   static constexpr ChannelType kType = ChannelType::kTerminateSession;
+  static constexpr char kName[] = "TerminateSession";
   std::uint64_t session = 0;
   std::string why;  // The reason that the client is told.
+
+  void Visit(Fields& f) {
+    f.Number("session", session, 1);
+    const std::uint32_t bytes = f.Length("text_bytes", why, kTextBytesMax);
+    f.Reserved<std::uint32_t>();
+    f.Tail(why, bytes);
+  }
 };
 
-struct SessionEndedWire {
-  std::uint64_t session = 0;
-  std::uint32_t code = 0;  // StatusCode; kOk: the client closed its socket.
-  std::uint32_t text_bytes = 0;
-  // Then the text.
-};
 struct SessionEnded {
   static constexpr ChannelType kType = ChannelType::kSessionEnded;
+  static constexpr char kName[] = "SessionEnded";
   std::uint64_t session = 0;
-  Status status;
+  Status status;  // kOk: the client closed its socket.
+
+  void Visit(Fields& f) {
+    f.Number("session", session, 1);
+    VisitStatus(f, status, StatusCode::kOk);
+  }
 };
 
-struct AdminRequest {  // On the wire: AdminWire.
+struct AdminRequest {
   static constexpr ChannelType kType = ChannelType::kAdminRequest;
+  static constexpr char kName[] = "AdminRequest";
   Admin admin;
+
+  void Visit(Fields& f) {
+    admin.Visit(f);
+    f.TailAtMost(0);  // No verb with a text is for workers.
+  }
 };
-struct ChannelReply {  // On the wire: PageWire and the text.
+struct ChannelReply {
   static constexpr ChannelType kType = ChannelType::kChannelReply;
+  static constexpr char kName[] = "ChannelReply";
   StatusCode code = StatusCode::kOk;
   std::string text;  // JSON (or nothing) when code is kOk, else a sentence.
   bool is_last = true;
+
+  void Visit(Fields& f) { VisitPage(f, code, text, is_last); }
 };
 
 struct Drain {
   static constexpr ChannelType kType = ChannelType::kDrain;
+  static constexpr char kName[] = "Drain";
+
+  void Visit(Fields&) {}
 };
 
 struct Resume {
   static constexpr ChannelType kType = ChannelType::kResume;
+  static constexpr char kName[] = "Resume";
+
+  void Visit(Fields&) {}
 };
 
-struct SetSessionWire {
-  std::uint64_t session = 0;
-  std::uint32_t weight = 0;  // 0: leave as it is.
-  std::uint8_t client_class = kKeepClass;
-  std::uint8_t reserved = 0;
-  std::uint16_t max_share = 0;  // 0: leave as it is.
-};
+// What is not set stays as it is.
 struct SetSession {
   static constexpr ChannelType kType = ChannelType::kSetSession;
+  static constexpr char kName[] = "SetSession";
   std::uint64_t session = 0;
   std::optional<ClientClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
+
+  void Visit(Fields& f) {
+    f.Number("session", session, 1);
+    f.Optional("weight", weight, 0u, kWeightMax);
+    f.Optional("client_class", client_class, kNoClass, kClassMax);
+    f.Reserved<std::uint8_t>();
+    f.Optional("max_share", max_share, std::uint16_t{0}, kSharePerMilleMax);
+  }
 };
 
 // Its layout stays in all versions.
-struct TakeOverWire {
-  std::uint32_t version = kChannelVersion;
-  std::uint32_t reserved = 0;
-};
 struct TakeOver {
   static constexpr ChannelType kType = ChannelType::kTakeOver;
-  std::uint32_t version = kChannelVersion;
+  static constexpr char kName[] = "TakeOver";
+  std::uint32_t version = kChannelVersion;  // Any, which the worker judges.
+
+  void Visit(Fields& f) {
+    f.Number("version", version);
+    f.Reserved<std::uint32_t>();
+  }
 };
 
-struct RosterWire {
-  std::uint32_t version = kChannelVersion;
-  std::uint32_t generation = 0;
-  std::uint64_t made_by = 0;       // See Roster.
-  std::uint64_t last_session = 0;  // The highest number that this worker was ever told.
-  std::uint32_t sessions = 0;
-  std::uint32_t ends = 0;
-  std::uint32_t keeps = 0;
-  std::uint32_t reserved = 0;
-};
 struct Roster {
   static constexpr ChannelType kType = ChannelType::kRoster;
+  static constexpr char kName[] = "Roster";
   std::uint32_t generation = 0;
   std::uint64_t made_by = 0;  // Tells options and version of the broker that started the worker.
-  std::uint64_t last_session = 0;
+  std::uint64_t last_session = 0;  // The highest number that this worker was ever told.
   std::uint32_t sessions = 0, ends = 0, keeps = 0;  // Messages that follow.
+
+  void Visit(Fields& f) {
+    f.Constant("version", kChannelVersion);
+    f.Number("generation", generation, 1);
+    f.Number("made_by", made_by);
+    f.Number("last_session", last_session);
+    f.Number("sessions", sessions, 0, kRosterSessionsMax);
+    f.Number("ends", ends, 0, kRosterEndsMax);
+    f.Number("keeps", keeps, 0, kKeepsMax);
+    f.Reserved<std::uint32_t>();
+  }
 };
 
-struct RosterSessionWire {
-  std::uint64_t session = 0;
-  std::uint64_t quota_bytes = 0;
-  std::uint64_t age_ns = 0;
-  std::int32_t pid = 0;
-  std::uint32_t uid = 0;
-  std::uint32_t gid = 0;
-  std::uint32_t entrance = 0;
-  std::uint32_t weight = 0;
-  std::uint8_t client_class = 0;
-  std::uint8_t isolation = 0;
-  std::uint8_t has_started = 0;  // 0 or 1.
-  std::uint8_t reserved = 0;
-  char entrance_name[kEntranceNameBytes] = {};
-  char name[kNameBytes] = {};
-  std::uint64_t guaranteed_bytes = 0;
-};
 struct RosterSession {
   static constexpr ChannelType kType = ChannelType::kRosterSession;
+  static constexpr char kName[] = "RosterSession";
   std::uint64_t session = 0;
   PeerIdentity peer;
   std::string name;
@@ -251,122 +242,84 @@ struct RosterSession {
   std::uint8_t isolation = 0;
   bool has_started = false;  // It was welcomed.
   std::uint64_t age_ns = 0;
+
+  void Visit(Fields& f);
 };
 
-struct RosterEndWire {
-  std::uint64_t session = 0;
-  std::int32_t pid = 0;
-  std::uint32_t uid = 0;
-  std::uint32_t code = 0;  // StatusCode; kOk: the client closed its socket.
-  std::uint32_t text_bytes = 0;
-  // Then the text.
-};
 struct RosterEnd {
   static constexpr ChannelType kType = ChannelType::kRosterEnd;
+  static constexpr char kName[] = "RosterEnd";
   std::uint64_t session = 0;
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
-  Status status;
+  Status status;  // kOk: the client closed its socket.
+
+  void Visit(Fields& f) {
+    f.Number("session", session, 1);
+    f.Number("pid", pid);
+    f.Number("uid", uid);
+    VisitStatus(f, status, StatusCode::kOk);
+  }
 };
 
-struct KeepWire {
-  std::uint32_t entrance = 0;
-  std::uint32_t lessee_bytes = 0;
-  std::uint32_t terms_bytes = 0;
-  std::uint32_t reserved = 0;
-  // Then the lessee and the terms.
-};
 struct Keep {
   static constexpr ChannelType kType = ChannelType::kKeep;
+  static constexpr char kName[] = "Keep";
   std::uint32_t entrance = 0;  // The broker's number of it, not 0.
   std::string lessee;          // Who leased it, for people.
   std::string terms;           // TOML, like those of Admin.
+
+  void Visit(Fields& f) {
+    f.Descriptors(1);
+    f.Number("entrance", entrance, 1);
+    const std::uint32_t lessee_bytes = f.Length("lessee_bytes", lessee, kNameBytes);
+    const std::uint32_t terms_bytes = f.Length("terms_bytes", terms, kLeaseTermsBytesMax);
+    f.Reserved<std::uint32_t>();
+    f.Tail(lessee, lessee_bytes);
+    f.Tail(terms, terms_bytes);
+  }
 };
-struct Kept {  // On the wire: KeepWire.
+struct Kept {
   static constexpr ChannelType kType = ChannelType::kKept;
+  static constexpr char kName[] = "Kept";
   Keep lease;
+
+  void Visit(Fields& f) { lease.Visit(f); }
 };
 
-struct ForgetWire {
-  std::uint32_t entrance = 0;
-  std::uint32_t reserved = 0;
-};
 struct Forget {
   static constexpr ChannelType kType = ChannelType::kForget;
+  static constexpr char kName[] = "Forget";
   std::uint32_t entrance = 0;
+
+  void Visit(Fields& f) {
+    f.Number("entrance", entrance, 1);
+    f.Reserved<std::uint32_t>();
+  }
 };
 
-struct WatchWire {
-  std::uint32_t uid = 0;
-  std::int32_t pid = 0;
-  std::uint32_t request = 0;     // The admin frame's, repeated in the answer.
-  std::uint8_t is_operator = 0;  // 0 or 1.
-  std::uint8_t reserved[3] = {};
-};
 struct Watch {
   static constexpr ChannelType kType = ChannelType::kWatch;
+  static constexpr char kName[] = "Watch";
   std::uint32_t uid = 0;
   std::int32_t pid = 0;
-  std::uint32_t request = 0;
-  bool is_operator = false;  // It may act, too.
+  std::uint32_t request = 0;  // The admin frame's, repeated in the answer.
+  bool is_operator = false;   // It may act, too.
+
+  void Visit(Fields& f) {
+    f.Descriptors(1);
+    f.Number("uid", uid);
+    f.Number("pid", pid);
+    f.Number("request", request);
+    f.Flag("is_operator", is_operator);
+    f.Reserved<std::uint8_t, 3>();
+  }
 };
 
-std::vector<std::byte> Encode(const Ready&);
-std::vector<std::byte> Encode(const Attach&);
-std::vector<std::byte> Encode(const SessionStarted&);
-std::vector<std::byte> Encode(const TerminateSession&);
-std::vector<std::byte> Encode(const SessionEnded&);
-std::vector<std::byte> Encode(const AdminRequest&);
-std::vector<std::byte> Encode(const ChannelReply&);
-std::vector<std::byte> Encode(const Drain&);
-std::vector<std::byte> Encode(const Resume&);
-std::vector<std::byte> Encode(const SetSession&);
-std::vector<std::byte> Encode(const TakeOver&);
-std::vector<std::byte> Encode(const Roster&);
-std::vector<std::byte> Encode(const RosterSession&);
-std::vector<std::byte> Encode(const RosterEnd&);
-std::vector<std::byte> Encode(const Keep&);
-std::vector<std::byte> Encode(const Kept&);
-std::vector<std::byte> Encode(const Forget&);
-std::vector<std::byte> Encode(const Watch&);
-
-template <>
-Result<Ready> Decode(std::span<const std::byte>);
-template <>
-Result<Attach> Decode(std::span<const std::byte>);
-template <>
-Result<SessionStarted> Decode(std::span<const std::byte>);
-template <>
-Result<TerminateSession> Decode(std::span<const std::byte>);
-template <>
-Result<SessionEnded> Decode(std::span<const std::byte>);
-template <>
-Result<AdminRequest> Decode(std::span<const std::byte>);
-template <>
-Result<ChannelReply> Decode(std::span<const std::byte>);
-template <>
-Result<Drain> Decode(std::span<const std::byte>);
-template <>
-Result<Resume> Decode(std::span<const std::byte>);
-template <>
-Result<SetSession> Decode(std::span<const std::byte>);
-// Takes every version.
-template <>
-Result<TakeOver> Decode(std::span<const std::byte>);
-template <>
-Result<Roster> Decode(std::span<const std::byte>);
-template <>
-Result<RosterSession> Decode(std::span<const std::byte>);
-template <>
-Result<RosterEnd> Decode(std::span<const std::byte>);
-template <>
-Result<Keep> Decode(std::span<const std::byte>);
-template <>
-Result<Kept> Decode(std::span<const std::byte>);
-template <>
-Result<Forget> Decode(std::span<const std::byte>);
-template <>
-Result<Watch> Decode(std::span<const std::byte>);
+using ToWorkerMessages = MessageList<Attach, AdminRequest, Drain, Resume, TerminateSession,
+                                     SetSession, TakeOver, Keep, Forget, Watch>;
+using ToBrokerMessages = MessageList<Ready, SessionStarted, SessionEnded, ChannelReply, Roster,
+                                     RosterSession, RosterEnd, Kept>;
 
 std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type);
 std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type);

@@ -171,11 +171,15 @@ struct PlainRecord {
   std::uint64_t reserved[5] = {};
 };
 
-static_assert(sizeof(LaunchRecord) == kGranuleBytes && sizeof(CopyRecord) == kGranuleBytes &&
-              sizeof(CopyOnDeviceRecord) == kGranuleBytes && sizeof(FillRecord) == kGranuleBytes &&
-              sizeof(WaitForRecord) == kGranuleBytes && sizeof(RequestRecord) == kGranuleBytes &&
-              sizeof(GraphRecord) == kGranuleBytes && sizeof(BufferRecord) == kGranuleBytes &&
-              sizeof(PlainRecord) == kGranuleBytes);
+// Without padding, which would carry old memory to a peer.
+template <typename Record>
+inline constexpr bool kFillsGranule =
+    sizeof(Record) == kGranuleBytes&& std::has_unique_object_representations_v<Record>;
+static_assert(kFillsGranule<LaunchRecord> && kFillsGranule<CopyRecord> &&
+              kFillsGranule<CopyOnDeviceRecord> && kFillsGranule<FillRecord> &&
+              kFillsGranule<WaitForRecord> && kFillsGranule<RequestRecord> &&
+              kFillsGranule<GraphRecord> && kFillsGranule<BufferRecord> &&
+              kFillsGranule<PlainRecord>);
 
 // A record in private memory: what a reader of a ring gets. Reused from record to record, so
 // bytes of `tail` beyond tail_bytes() are left over from earlier ones.

@@ -33,7 +33,7 @@ struct CompletionRecord {
   std::uint32_t reserved0 = 0;
   std::uint64_t reserved[2] = {};
 };
-static_assert(sizeof(CompletionRecord) == kGranuleBytes);
+static_assert(kFillsGranule<CompletionRecord>);
 
 // The validated value.
 struct CompletionNotice {

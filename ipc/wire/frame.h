@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "ipc/unique_fd.h"
@@ -25,7 +26,7 @@ struct FrameHeader {
   std::uint32_t request = 0;  // Chosen by the asker, repeated in the answer; 0 for unsolicited.
   std::uint32_t payload_bytes = 0;
 };
-static_assert(sizeof(FrameHeader) == 16);
+static_assert(sizeof(FrameHeader) == 16 && std::has_unique_object_representations_v<FrameHeader>);
 
 // A received frame. `type` is known to the rules it was read with, payload and fds are within
 // that type's bounds; the payload itself is not yet validated.

@@ -188,71 +188,38 @@ bool FuzzFrames(Input input) {
   return bytes_read > 0 && bytes_read == input.size();
 }
 
-template <typename T>
-constexpr WireTarget Message(const char* name) {
-  return {SelectorOf(T::kType), name, FuzzMessage<T>};
+template <typename... Messages>
+void AddTargets(ipc::MessageList<Messages...>, std::vector<WireTarget>& targets) {
+  (targets.push_back({SelectorOf(Messages::kType), Messages::kName, FuzzMessage<Messages>}), ...);
 }
 
-constexpr WireTarget kTargets[] = {
-    {kRingSelector, "ring", FuzzRing},
-    {kFirstFramesSelector, "first frames", FuzzFrames<ipc::FirstFrameRules>},
-    {kClientFramesSelector, "client's frames", FuzzFrames<ipc::ClientFrameRules>},
-    {kServerFramesSelector, "server's frames", FuzzFrames<ipc::ServerFrameRules>},
-    Message<ipc::Hello>("Hello"),
-    Message<ipc::Admin>("Admin"),
-    Message<ipc::Why>("Why"),
-    Message<ipc::Welcome>("Welcome"),
-    Message<ipc::Refused>("Refused"),
-    Message<ipc::Ended>("Ended"),
-    Message<ipc::AdminReply>("AdminReply"),
-    Message<ipc::MakeImage>("MakeImage"),
-    Message<ipc::ImageMade>("ImageMade"),
-    Message<ipc::LoadModule>("LoadModule"),
-    Message<ipc::ModuleLoaded>("ModuleLoaded"),
-    Message<ipc::TakePrinted>("TakePrinted"),
-    Message<ipc::Printed>("Printed"),
-    Message<ipc::ListDevices>("ListDevices"),
-    Message<ipc::DeviceList>("DeviceList"),
-    Message<ipc::UnloadModule>("UnloadModule"),
-    Message<ipc::Done>("Done"),
-    Message<ipc::ResizeMemory>("ResizeMemory"),
-    Message<ipc::MemoryResized>("MemoryResized"),
-    Message<ipc::ChangeChunk>("ChangeChunk"),
-    Message<ipc::SetKernelMemory>("SetKernelMemory"),
-    Message<ipc::AddArena>("AddArena"),
-    Message<ipc::ArenaAdded>("ArenaAdded"),
-    Message<ipc::DescribeError>("DescribeError"),
-    Message<ipc::ErrorText>("ErrorText"),
-    Message<ipc::Ready>("Ready"),
-    Message<ipc::Attach>("Attach"),
-    Message<ipc::SessionStarted>("SessionStarted"),
-    Message<ipc::SessionEnded>("SessionEnded"),
-    Message<ipc::AdminRequest>("AdminRequest"),
-    Message<ipc::ChannelReply>("ChannelReply"),
-    Message<ipc::Drain>("Drain"),
-    Message<ipc::Resume>("Resume"),
-    Message<ipc::TerminateSession>("TerminateSession"),
-    Message<ipc::SetSession>("SetSession"),
-    Message<ipc::TakeOver>("TakeOver"),
-    Message<ipc::Roster>("Roster"),
-    Message<ipc::RosterSession>("RosterSession"),
-    Message<ipc::RosterEnd>("RosterEnd"),
-    Message<ipc::Kept>("Kept"),
-    Message<ipc::Keep>("Keep"),
-    Message<ipc::Forget>("Forget"),
-    Message<ipc::Watch>("Watch"),
-    Message<ipc::TraceOpened>("TraceOpened"),
-};
+std::vector<WireTarget> AllTargets() {
+  std::vector<WireTarget> targets = {
+      {kRingSelector, "ring", FuzzRing},
+      {kFirstFramesSelector, "first frames", FuzzFrames<ipc::FirstFrameRules>},
+      {kClientFramesSelector, "client's frames", FuzzFrames<ipc::ClientFrameRules>},
+      {kServerFramesSelector, "server's frames", FuzzFrames<ipc::ServerFrameRules>},
+  };
+  AddTargets(ipc::FirstMessages(), targets);
+  AddTargets(ipc::ClientMessages(), targets);
+  AddTargets(ipc::ServerMessages(), targets);
+  AddTargets(ipc::ToWorkerMessages(), targets);
+  AddTargets(ipc::ToBrokerMessages(), targets);
+  return targets;
+}
 
 }  // namespace
 
-std::span<const WireTarget> WireTargets() { return kTargets; }
+std::span<const WireTarget> WireTargets() {
+  static const std::vector<WireTarget> targets = AllTargets();
+  return targets;
+}
 
 const WireTarget* TargetOf(Input input) {
   if (input.empty()) return nullptr;
-  const auto found =
-      std::ranges::find(kTargets, std::to_integer<std::uint8_t>(input[0]), &WireTarget::selector);
-  return found == std::end(kTargets) ? nullptr : found;
+  const auto selector = std::to_integer<std::uint8_t>(input[0]);
+  const auto found = std::ranges::find(WireTargets(), selector, &WireTarget::selector);
+  return found == WireTargets().end() ? nullptr : &*found;
 }
 
 }  // namespace gpushared::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that lies in every byte it can write. It may end its own session; the worker,
-// and a neighbour's results, must not notice. The field tables of ipc/wire/fields.h drive
+// and a neighbour's results, must not notice. The field tables of tests/support/wire_fields.h drive
 // the lies: a field without a case here fails.
 
 #include <fcntl.h>
@@ -25,10 +25,10 @@
 
 #include "gpushared/client.h"
 
-#include "ipc/wire/fields.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/read_file.h"
 #include "tests/support/server_process.h"
+#include "tests/support/wire_fields.h"
 
 namespace gpushared::testing {
 namespace {
@@ -176,7 +176,7 @@ const Lies kHelloLies = {
     {"version", kVersionLies},
     {"client_class", {Refused(3), Refused(0xfe)}},
     {"takes_printed", {Refused(2), Refused(kAllBits)}},
-    {"reserved0", {Refused(1)}},
+    {"reserved", {Refused(1)}},
     {"weight", {Refused(ipc::kWeightMax + 1), Refused(kAllBits)}},
     {"max_share", {Refused(ipc::kSharePerMilleMax + 1), Refused(kAllBits)}},
     {"latency_promise_ns", {Refused(ipc::kLatencyPromiseNsMax + 1), Refused(kAllBits)}},
@@ -286,7 +286,7 @@ class Hostile : public ::testing::Test {
       EXPECT_TRUE(client.AwaitFinished(0, client.published(0))) << "without a lie";
       EXPECT_EQ(StreamError(client), StatusCode::kOk) << "without a lie";
     }
-    for (const ipc::Field& field : ipc::WireFields<Record>::kAll) {
+    for (const ipc::Field& field : FieldsOf<Record>()) {
       const auto found = cases.find(field.name);
       ASSERT_NE(found, cases.end())
           << "no case for field '" << field.name << "': what must come of it?";
@@ -374,12 +374,13 @@ class Hostile : public ::testing::Test {
   }
 
   // A message as it should be, then with a lie in one field at a time.
-  template <typename Wire, typename Try>
+  template <typename Message, typename Try>
   static void LieInEveryField(const std::vector<std::byte>& right, const Lies& lies, Try&& tries,
                               Verdict of_right = Verdict::kHarmless) {
-    ASSERT_EQ(right.size(), sizeof(Wire));
+    const ipc::Field& last = FieldsOf<Message>().back();
+    ASSERT_EQ(right.size(), last.offset + last.bytes);
     EXPECT_EQ(tries(right), of_right) << "without a lie";
-    for (const ipc::Field& field : ipc::WireFields<Wire>::kAll) {
+    for (const ipc::Field& field : FieldsOf<Message>()) {
       const auto found = lies.find(field.name);
       ASSERT_NE(found, lies.end()) << "no lie for field '" << field.name << "'";
       for (const Lie& lie : found->second) {
@@ -392,23 +393,23 @@ class Hostile : public ::testing::Test {
       }
     }
   }
-  template <typename Wire, typename Message>
+  template <typename Message>
   static void LieInSession(const Message& message, const Lies& lies) {
     SCOPED_TRACE(ipc::MessageTypeName(static_cast<std::uint16_t>(Message::kType)));
     std::vector<std::byte> payload = ipc::Encode(message);
-    LieInEveryField<Wire>(payload, lies,
-                          [](const auto& bytes) { return TryInSession(Message::kType, bytes); });
+    LieInEveryField<Message>(payload, lies,
+                             [](const auto& bytes) { return TryInSession(Message::kType, bytes); });
     payload.push_back({});
     EXPECT_EQ(TryInSession(Message::kType, payload), Verdict::kEnds) << "a byte more";
     payload.resize(payload.size() - 2);
     EXPECT_EQ(TryInSession(Message::kType, payload), Verdict::kEnds) << "a byte less";
     lied_in_.insert(static_cast<std::uint16_t>(Message::kType));
   }
-  template <typename Wire, typename Message>
+  template <typename Message>
   static void LieFirst(const Message& message, const Lies& lies,
                        Verdict of_right = Verdict::kHarmless) {
     SCOPED_TRACE(ipc::MessageTypeName(static_cast<std::uint16_t>(Message::kType)));
-    LieInEveryField<Wire>(
+    LieInEveryField<Message>(
         ipc::Encode(message), lies,
         [](const auto& bytes) { return TryFirst(Message::kType, bytes); }, of_right);
     lied_in_.insert(static_cast<std::uint16_t>(Message::kType));
@@ -556,29 +557,28 @@ TEST_F(Hostile, PlainRecords) {
 }
 
 TEST_F(Hostile, FieldsOfFirstMessages) {
-  LieFirst<ipc::HelloWire>(ipc::Hello{.name = "hostile", .device = {}}, kHelloLies);
-  LieFirst<ipc::AdminWire>(ipc::Admin{.verb = ipc::AdminVerb::kDevices}, kAdminLies);
+  LieFirst(ipc::Hello{.name = "hostile", .device = {}}, kHelloLies);
+  LieFirst(ipc::Admin{.verb = ipc::AdminVerb::kDevices}, kAdminLies);
   RawClient ended = Join(false);
   ASSERT_TRUE(ended.Send(ipc::DescribeError{ipc::kStreamsMax}).ok());
   ASSERT_NE(Ending(ended, 20s), "");
   // The answer to this question is how that session ended.
-  LieFirst<ipc::WhyWire>(ipc::Why{ended.welcome().session}, kWhyLies, Verdict::kEnds);
-  LieFirst<ipc::ListDevicesWire>(ipc::ListDevices{}, kListDevicesLies);
+  LieFirst(ipc::Why{ended.welcome().session}, kWhyLies, Verdict::kEnds);
+  LieFirst(ipc::ListDevices{}, kListDevicesLies);
   EveryMessageWasLiedIn(ipc::FirstFrameRules);
 }
 
 TEST_F(Hostile, ControlFieldsOfARunningSession) {
-  LieInSession<ipc::MakeImageWire>(ipc::MakeImage{4096}, kMakeImageLies);
-  LieInSession<ipc::LoadModuleWire>(ipc::LoadModule{.module = kModule + 1, .bytes = image_.size()},
-                                    LoadModuleLies(image_.size()));
-  LieInSession<ipc::UnloadModuleWire>(ipc::UnloadModule{kModule}, kUnloadModuleLies);
-  LieInSession<ipc::ResizeMemoryWire>(ipc::ResizeMemory{2 * kMemoryBytes}, kResizeMemoryLies);
-  LieInSession<ipc::ChangeChunkWire>(
-      ipc::ChangeChunk{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep},
-      kChangeChunkLies);
-  LieInSession<ipc::SetKernelMemoryWire>(ipc::SetKernelMemory{}, kSetKernelMemoryLies);
-  LieInSession<ipc::AddArenaWire>(ipc::AddArena{ipc::kArenaBytesStep}, kAddArenaLies);
-  LieInSession<ipc::DescribeErrorWire>(ipc::DescribeError{0}, kDescribeErrorLies);
+  LieInSession(ipc::MakeImage{4096}, kMakeImageLies);
+  LieInSession(ipc::LoadModule{.module = kModule + 1, .bytes = image_.size()},
+               LoadModuleLies(image_.size()));
+  LieInSession(ipc::UnloadModule{kModule}, kUnloadModuleLies);
+  LieInSession(ipc::ResizeMemory{2 * kMemoryBytes}, kResizeMemoryLies);
+  LieInSession(ipc::ChangeChunk{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep},
+               kChangeChunkLies);
+  LieInSession(ipc::SetKernelMemory{}, kSetKernelMemoryLies);
+  LieInSession(ipc::AddArena{ipc::kArenaBytesStep}, kAddArenaLies);
+  LieInSession(ipc::DescribeError{0}, kDescribeErrorLies);
   // It has no field; and this session's hello asked for no printed text.
   EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, {}), Verdict::kRefused);
   EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, std::array<std::byte, 1>{}),

@@ -6,43 +6,6 @@
 namespace gpushared::ipc {
 namespace {
 
-TEST(ByteReader, ReadsWhatTheWriterWrote) {
-  ByteWriter writer;
-  writer.Put(std::uint32_t{7});
-  writer.PutText("kernel", 100);
-  writer.Put(std::uint64_t{1} << 40);
-  const std::vector<std::byte> bytes = std::move(writer).Take();
-  ByteReader reader(bytes);
-  std::uint32_t small = 0;
-  std::uint64_t large = 0;
-  std::string text;
-  EXPECT_TRUE(reader.Get(small) && reader.GetText(text, 100) && reader.Get(large));
-  EXPECT_EQ(small, 7u);
-  EXPECT_EQ(text, "kernel");
-  EXPECT_EQ(large, std::uint64_t{1} << 40);
-  EXPECT_TRUE(reader.AtCleanEnd());
-}
-
-TEST(ByteReader, FailsForGoodAfterTheFirstShortRead) {
-  const std::vector<std::byte> bytes(3);
-  ByteReader reader(bytes);
-  std::uint32_t number = 0;
-  std::uint8_t small = 0;
-  EXPECT_FALSE(reader.Get(number));
-  EXPECT_FALSE(reader.Get(small));
-  EXPECT_FALSE(reader.AtCleanEnd());
-}
-
-TEST(ByteReader, TextLengthIsBoundedBeforeAnythingIsAllocated) {
-  ByteWriter writer;
-  writer.Put(std::uint32_t{0xffffffff});
-  const std::vector<std::byte> bytes = std::move(writer).Take();
-  std::string text;
-  EXPECT_FALSE(ByteReader(bytes).GetText(text, 0xffffffff));
-  EXPECT_FALSE(ByteReader(bytes).GetText(text, 10));
-  EXPECT_TRUE(text.empty());
-}
-
 TEST(FixedText, MustBeTerminatedAndFilledWithZeros) {
   std::string text;
   const char good[8] = "abc";

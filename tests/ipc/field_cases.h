@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ipc/wire/fields.h"
+#include "tests/support/wire_fields.h"
 
 namespace gpushared::testing {
 
@@ -36,21 +36,21 @@ inline void Poke(std::byte* wire, const ipc::Field& field, std::size_t element,
   std::memcpy(wire + field.offset + element * field.element_bytes, &value, field.element_bytes);
 }
 
-template <typename Wire>
+template <typename T>
 const ipc::Field* FindField(std::string_view name) {
-  for (const ipc::Field& field : ipc::WireFields<Wire>::kAll) {
+  for (const ipc::Field& field : FieldsOf<T>()) {
     if (field.name == name) return &field;
   }
   return nullptr;
 }
 
-// Fields of Wire that have no case although they are neither reserved nor in `elsewhere`;
+// Fields of T that have no case although they are neither reserved nor in `elsewhere`;
 // arrays need a case for each element.
-template <typename Wire>
+template <typename T>
 std::vector<std::string> FieldsWithoutCase(const std::vector<FieldCase>& cases,
                                            const std::vector<std::string_view>& elsewhere) {
   std::vector<std::string> missing;
-  for (const ipc::Field& field : ipc::WireFields<Wire>::kAll) {
+  for (const ipc::Field& field : FieldsOf<T>()) {
     bool excused = IsReserved(field);
     for (const std::string_view name : elsewhere) excused = excused || name == field.name;
     if (excused) continue;
@@ -61,7 +61,7 @@ std::vector<std::string> FieldsWithoutCase(const std::vector<FieldCase>& cases,
       for (const FieldCase& c : cases) {
         found = found || (c.field == field.name && c.element == element);
       }
-      if (!found) missing.push_back(std::string(field.name) + "[" + std::to_string(element) + "]");
+      if (!found) missing.push_back(field.name + "[" + std::to_string(element) + "]");
     }
   }
   return missing;

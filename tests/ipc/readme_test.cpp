@@ -1,65 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-// ipc/README.md promises every shared byte; so its tables are the tables of ipc/wire/fields.h.
+// ipc/README.md promises every shared byte; so its tables are the descriptions of the messages, and
+// the members of the ring records.
 
 #include <fstream>
 #include <iterator>
 #include <string>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ipc/wire/fields.h"
+#include "tests/support/wire_fields.h"
 
 namespace gpushared::ipc {
 namespace {
 
-// "| `Name` | 24 | `first` 0+8, `second` 8+16 |": offset and bytes of each field.
-template <typename Wire>
-std::string Row(const std::string& name) {
-  std::string row = "| `" + name + "` | " + std::to_string(sizeof(Wire)) + " | ";
-  const char* comma = "";
-  for (const Field& field : WireFields<Wire>::kAll) {
-    row += comma;
-    row += "`" + std::string(field.name) + "` " + std::to_string(field.offset) + "+" +
-           std::to_string(field.bytes);
-    comma = ", ";
+using ::gpushared::testing::FieldsOf;
+
+// "`first` 0+8, `second` 8+16: 1 to 4": offset, bytes and limits of each field.
+template <typename T>
+std::string FieldsText() {
+  std::string text;
+  for (const Field& field : FieldsOf<T>()) {
+    if (!text.empty()) text += ", ";
+    text +=
+        "`" + field.name + "` " + std::to_string(field.offset) + "+" + std::to_string(field.bytes);
+    if (!field.limits.empty()) text += ": " + field.limits;
   }
-  return row + " |";
+  return text;
 }
 
-#define GPUSHARED_ROW(Wire) Row<Wire>(#Wire)
-
-TEST(Readme, ListsEveryFieldOfEveryRecordAndMessage) {
-  std::ifstream file(GPUSHARED_README);
-  const std::string readme((std::istreambuf_iterator<char>(file)),
-                           std::istreambuf_iterator<char>());
-  for (const std::string& row :
-       {GPUSHARED_ROW(LaunchRecord),       GPUSHARED_ROW(CopyRecord),
-        GPUSHARED_ROW(CopyOnDeviceRecord), GPUSHARED_ROW(FillRecord),
-        GPUSHARED_ROW(WaitForRecord),      GPUSHARED_ROW(RequestRecord),
-        GPUSHARED_ROW(PlainRecord),        GPUSHARED_ROW(CompletionRecord),
-        GPUSHARED_ROW(FrameHeader),        GPUSHARED_ROW(HelloWire),
-        GPUSHARED_ROW(AdminWire),          GPUSHARED_ROW(WhyWire),
-        GPUSHARED_ROW(WelcomeWire),        GPUSHARED_ROW(DeviceWire),
-        GPUSHARED_ROW(ListDevicesWire),    GPUSHARED_ROW(DeviceListWire),
-        GPUSHARED_ROW(PrintedWire),        GPUSHARED_ROW(TextWire),
-        GPUSHARED_ROW(MakeImageWire),      GPUSHARED_ROW(ImageMadeWire),
-        GPUSHARED_ROW(LoadModuleWire),     GPUSHARED_ROW(ModuleLoadedWire),
-        GPUSHARED_ROW(UnloadModuleWire),   GPUSHARED_ROW(ResizeMemoryWire),
-        GPUSHARED_ROW(MemoryResizedWire),  GPUSHARED_ROW(AddArenaWire),
-        GPUSHARED_ROW(ArenaAddedWire),     GPUSHARED_ROW(DescribeErrorWire),
-        GPUSHARED_ROW(ErrorTextWire),      GPUSHARED_ROW(ReadyWire),
-        GPUSHARED_ROW(AttachWire),         GPUSHARED_ROW(SessionWire),
-        GPUSHARED_ROW(SessionEndedWire),   GPUSHARED_ROW(SetSessionWire),
-        GPUSHARED_ROW(PageWire),           GPUSHARED_ROW(TerminateSessionWire),
-        GPUSHARED_ROW(TakeOverWire),       GPUSHARED_ROW(RosterWire),
-        GPUSHARED_ROW(RosterSessionWire),  GPUSHARED_ROW(RosterEndWire),
-        GPUSHARED_ROW(KeepWire),           GPUSHARED_ROW(ForgetWire),
-        GPUSHARED_ROW(WatchWire),          GPUSHARED_ROW(TraceOpenedWire),
-        GPUSHARED_ROW(ChangeChunkWire),    GPUSHARED_ROW(BufferRecord),
-        GPUSHARED_ROW(SetKernelMemoryWire)}) {
-    EXPECT_THAT(readme, ::testing::HasSubstr("\n" + row)) << "as it should read";
+class Readme : public ::testing::Test {
+ protected:
+  void ExpectRow(const std::string& row) const {
+    EXPECT_TRUE(text_.find("\n" + row) != std::string::npos) << "there is no row\n" << row;
   }
+  template <typename Struct>
+  void ExpectStruct(const std::string& name) const {
+    ExpectRow("| `" + name + "` | " + std::to_string(sizeof(Struct)) + " | " +
+              FieldsText<Struct>() + " |");
+  }
+  template <typename... Messages>
+  void ExpectMessages(MessageList<Messages...>) const {
+    (ExpectMessage<Messages>(Messages::kName), ...);
+  }
+  template <typename Message>
+  void ExpectMessage(const std::string& name) const {
+    const MessageLayout& layout = LayoutOf<Message>();
+    std::string bytes = std::to_string(layout.bytes);
+    if (layout.tail_bytes_max > 0) bytes += " + " + std::to_string(layout.tail_bytes_max);
+    ExpectRow("| `" + name + "` | " + bytes + " | " + std::to_string(layout.fds) + " | " +
+              FieldsText<Message>() + " |");
+  }
+
+ private:
+  std::ifstream file_{GPUSHARED_README};
+  const std::string text_{std::istreambuf_iterator<char>(file_), std::istreambuf_iterator<char>()};
+};
+
+TEST_F(Readme, ListsEveryFieldOfEveryRecord) {
+  ExpectStruct<LaunchRecord>("LaunchRecord");
+  ExpectStruct<CopyRecord>("CopyRecord");
+  ExpectStruct<CopyOnDeviceRecord>("CopyOnDeviceRecord");
+  ExpectStruct<FillRecord>("FillRecord");
+  ExpectStruct<WaitForRecord>("WaitForRecord");
+  ExpectStruct<RequestRecord>("RequestRecord");
+  ExpectStruct<GraphRecord>("GraphRecord");
+  ExpectStruct<BufferRecord>("BufferRecord");
+  ExpectStruct<PlainRecord>("PlainRecord");
+  ExpectStruct<CompletionRecord>("CompletionRecord");
+  ExpectStruct<FrameHeader>("FrameHeader");
+}
+
+TEST_F(Readme, ListsEveryFieldOfEveryMessage) {
+  ExpectMessage<DeviceDescription>("DeviceDescription");
+  ExpectMessages(FirstMessages());
+  ExpectMessages(ClientMessages());
+  ExpectMessages(ServerMessages());
+  ExpectMessages(ToWorkerMessages());
+  ExpectMessages(ToBrokerMessages());
 }
 
 }  // namespace

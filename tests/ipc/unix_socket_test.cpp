@@ -121,7 +121,7 @@ TEST(FrameReader, EveryHeaderFieldIsChecked) {
     const Pair pair = MakePair();
     FrameHeader header;
     header.type = static_cast<std::uint16_t>(MessageType::kUnloadModule);
-    header.payload_bytes = sizeof(UnloadModuleWire);
+    header.payload_bytes = LayoutOf<UnloadModule>().bytes;
     change(header);
     SendRaw(pair.theirs.get(), std::as_bytes(std::span<FrameHeader, 1>(&header, 1)));
     FrameReader reader(ClientFrameRules);
@@ -461,7 +461,7 @@ TEST(Channel, WrongDirectionAndBrokenMessagesAreRefusedWithoutALeak) {
     FrameHeader header;
     header.magic = kChannelMagic;
     header.type = static_cast<std::uint16_t>(ChannelType::kSessionStarted);
-    header.payload_bytes = sizeof(SessionWire);
+    header.payload_bytes = LayoutOf<SessionStarted>().bytes;
     const auto with = [&](std::size_t bytes) {
       Bytes raw(bytes);
       std::memcpy(raw.data(), &header, std::min(bytes, sizeof header));

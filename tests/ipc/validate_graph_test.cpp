@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ipc/wire/fields.h"
 #include "ipc/wire/validate.h"
 #include "tests/ipc/field_cases.h"
 

@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ipc/wire/fields.h"
 #include "tests/ipc/field_cases.h"
 
 namespace gpushared::ipc {
@@ -198,7 +197,7 @@ void ExpectCases(const Record& good, std::vector<FieldCase> cases,
   ASSERT_TRUE(judge(CopyOf(good)).ok()) << judge(CopyOf(good)).ToString();
   EXPECT_THAT(gpushared::testing::FieldsWithoutCase<Record>(cases, {"tag"}), ::testing::IsEmpty())
       << "a field has no hostile case";
-  for (const Field& field : WireFields<Record>::kAll) {
+  for (const Field& field : gpushared::testing::FieldsOf<Record>()) {
     if (!gpushared::testing::IsReserved(field)) continue;
     for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
       cases.push_back({field.name, 1, "reserved is 1, allowed 0", i});

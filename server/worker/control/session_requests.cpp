@@ -43,7 +43,7 @@ Result<std::vector<std::byte>> ReadImage(int fd, std::uint64_t bytes) {
 // Upper bound of what ModuleLoaded takes on the wire.
 std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels,
                          std::span<const device::VariableInfo> variables) {
-  std::uint64_t bytes = sizeof(ipc::ModuleLoadedWire);
+  std::uint64_t bytes = ipc::LayoutOf<ipc::ModuleLoaded>().bytes;
   for (const device::VariableInfo& variable : variables) {
     bytes += 2 * sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t) + variable.name.size();
   }

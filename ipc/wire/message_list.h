@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What receivers and tests ask of a list of messages.
+
+#ifndef GPUSHARED_IPC_WIRE_MESSAGE_LIST_H_
+#define GPUSHARED_IPC_WIRE_MESSAGE_LIST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "ipc/wire/fields.h"
+#include "ipc/wire/frame.h"
+
+namespace gpushared::ipc {
+
+template <typename... Messages>
+struct MessageList {};
+
+// The contents of a message's frame, if the list has it.
+template <typename... Messages>
+std::optional<FrameRule> RuleIn(MessageList<Messages...>, std::uint16_t type) {
+  std::optional<FrameRule> rule;
+  const auto look = [&](auto message_type, const auto& layout_of) {
+    if (type != static_cast<std::uint16_t>(message_type)) return;
+    const MessageLayout& layout = layout_of();
+    rule = {layout.bytes, layout.bytes + layout.tail_bytes_max, layout.fds};
+  };
+  (look(Messages::kType, LayoutOf<Messages>), ...);
+  return rule;
+}
+
+// Empty if the list does not have it.
+template <typename... Messages>
+std::string_view NameIn(MessageList<Messages...>, std::uint16_t type) {
+  std::string_view name;
+  ((type == static_cast<std::uint16_t>(Messages::kType) ? void(name = Messages::kName) : void()),
+   ...);
+  return name;
+}
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_WIRE_MESSAGE_LIST_H_
