@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seeds of wire_fuzz, made by the encoders. A seed that its target refuses leads a fuzzer to
-// the first check and no further, so that is a failure. So is a target without a seed.
+// the first check and no further, so that is a failure. So are a target without a seed, and seeds
+// that the encoders no longer make: then a peer of the same version would not understand.
 //
 // Usage: wire_seeds check FOLDER    look at the seeds that are there
 //        wire_seeds write FOLDER    after a change of the protocol: write them anew
@@ -320,6 +321,9 @@ int Check(const std::filesystem::path& folder) {
       complain("seed " + name + " is for " + target->name);
     } else if (!target->accepts(Input(seed).subspan(1))) {
       complain("seed " + name + " is refused: write the seeds anew");
+    } else if (seed != made) {
+      complain("seed " + name +
+               " is not what the encoders write: other bytes are another protocol version");
     } else {
       seeded.insert(target->selector);
     }
