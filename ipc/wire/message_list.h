@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What receivers and tests ask of a list of messages.
+// Lists of messages, and what receivers and tests ask of them.
 
 #ifndef GPUSHARED_IPC_WIRE_MESSAGE_LIST_H_
 #define GPUSHARED_IPC_WIRE_MESSAGE_LIST_H_
@@ -36,6 +36,15 @@ std::string_view NameIn(MessageList<Messages...>, std::uint16_t type) {
   ((type == static_cast<std::uint16_t>(Messages::kType) ? void(name = Messages::kName) : void()),
    ...);
   return name;
+}
+
+// Calls `handle` with the Result of decoding the frame as the message of the list that it is. False
+// if it is none.
+template <typename... Messages, typename Handle>
+bool DecodeAs(MessageList<Messages...>, const Frame& frame, Handle&& handle) {
+  return ((frame.type == static_cast<std::uint16_t>(Messages::kType) &&
+           (handle(Decode<Messages>(frame.payload)), true)) ||
+          ...);
 }
 
 }  // namespace gpushared::ipc

@@ -136,43 +136,17 @@ void Worker::Impl::TellRoster() {
   Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
 }
 
-template <typename T>
-void Worker::Impl::HandleAs(ipc::Frame& frame) {
-  Result<T> message = ipc::Decode<T>(frame.payload);
-  if (!message.ok()) return LoseBroker(message.status().message());
-  Handle(*std::move(message), frame);
-}
-
 void Worker::Impl::HandleFrame(ipc::Frame frame) {
   const auto type = static_cast<ipc::ChannelType>(frame.type);
   // A broker that finds us takes over first, and once.
   if (has_broker_ == (type == ipc::ChannelType::kTakeOver)) {
     return LoseBroker(fmt::format("it sent a {} message", ipc::ChannelTypeName(frame.type)));
   }
-  switch (type) {
-    case ipc::ChannelType::kTakeOver:
-      return HandleAs<ipc::TakeOver>(frame);
-    case ipc::ChannelType::kKeep:
-      return HandleAs<ipc::Keep>(frame);
-    case ipc::ChannelType::kForget:
-      return HandleAs<ipc::Forget>(frame);
-    case ipc::ChannelType::kWatch:
-      return HandleAs<ipc::Watch>(frame);
-    case ipc::ChannelType::kAttach:
-      return HandleAs<ipc::Attach>(frame);
-    case ipc::ChannelType::kAdminRequest:
-      return HandleAs<ipc::AdminRequest>(frame);
-    case ipc::ChannelType::kSetSession:
-      return HandleAs<ipc::SetSession>(frame);
-    case ipc::ChannelType::kTerminateSession:
-      return HandleAs<ipc::TerminateSession>(frame);
-    case ipc::ChannelType::kDrain:
-      return HandleAs<ipc::Drain>(frame);
-    case ipc::ChannelType::kResume:
-      return HandleAs<ipc::Resume>(frame);
-    default:
-      return LoseBroker(fmt::format("it sent a {} message", ipc::ChannelTypeName(frame.type)));
-  }
+  const bool is_known = ipc::DecodeAs(ipc::ToWorkerMessages(), frame, [this, &frame](auto message) {
+    if (!message.ok()) return LoseBroker(message.status().message());
+    Handle(*std::move(message), frame);
+  });
+  Check(is_known, "the frame rules let nothing else through");
 }
 
 void Worker::Impl::FlushChannel() {

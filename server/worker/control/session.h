@@ -194,8 +194,6 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Requests; in session_requests.cpp.
   void Handle(ipc::Frame frame);
-  template <typename T>
-  void HandleAs(ipc::Frame& frame);
   void Handle(const ipc::MakeImage& request);
   void Handle(const ipc::LoadModule& request);
   void Handle(const ipc::UnloadModule& request);

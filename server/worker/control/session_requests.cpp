@@ -12,6 +12,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "gpushared/check.h"
+
 #include "ipc/shared_segment.h"
 #include "ipc/wire/layout.h"
 #include "server/worker/control/session.h"
@@ -45,12 +47,12 @@ std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels,
                          std::span<const device::VariableInfo> variables) {
   std::uint64_t bytes = ipc::LayoutOf<ipc::ModuleLoaded>().bytes;
   for (const device::VariableInfo& variable : variables) {
-    bytes += 2 * sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t) + variable.name.size();
+    bytes += ipc::LayoutOf<ipc::VariableDescription>().bytes + variable.name.size();
   }
   for (const device::KernelInfo& kernel : kernels) {
-    bytes += 12 * sizeof(std::uint32_t) + sizeof(ipc::KernelAttributes) + kernel.name.size() +
+    bytes += ipc::LayoutOf<ipc::KernelDescription>().bytes + kernel.name.size() +
              std::min<std::size_t>(kernel.unsupported.size(), ipc::kTextBytesMax) +
-             kernel.parameters.size() * 2 * sizeof(std::uint32_t);
+             kernel.parameters.size() * ipc::LayoutOf<ipc::ParameterDescription>().bytes;
   }
   return bytes;
 }
@@ -134,41 +136,14 @@ ipc::ModuleLoaded DescribeModule(std::uint32_t number, const device::Module& mod
 
 }  // namespace
 
-template <typename T>
-void Session::HandleAs(ipc::Frame& frame) {
-  const Result<T> message = ipc::Decode<T>(frame.payload);
-  if (!message.ok()) return EndFor(message.status());
-  Handle(*message);
-}
-
 void Session::Handle(ipc::Frame frame) {
   is_request_open_ = true;
   request_ = frame.request;
-  switch (static_cast<ipc::MessageType>(frame.type)) {
-    case ipc::MessageType::kMakeImage:
-      return HandleAs<ipc::MakeImage>(frame);
-    case ipc::MessageType::kLoadModule:
-      return HandleAs<ipc::LoadModule>(frame);
-    case ipc::MessageType::kUnloadModule:
-      return HandleAs<ipc::UnloadModule>(frame);
-    case ipc::MessageType::kResizeMemory:
-      return HandleAs<ipc::ResizeMemory>(frame);
-    case ipc::MessageType::kChangeChunk:
-      return HandleAs<ipc::ChangeChunk>(frame);
-    case ipc::MessageType::kSetKernelMemory:
-      return HandleAs<ipc::SetKernelMemory>(frame);
-    case ipc::MessageType::kAddArena:
-      return HandleAs<ipc::AddArena>(frame);
-    case ipc::MessageType::kDescribeError:
-      return HandleAs<ipc::DescribeError>(frame);
-    case ipc::MessageType::kTakePrinted:
-      return HandleAs<ipc::TakePrinted>(frame);
-    default:
-      // The frame rules let nothing else through.
-      return EndFor(
-          {StatusCode::kProtocolViolation,
-           fmt::format("a {} message is not for the server", ipc::MessageTypeName(frame.type))});
-  }
+  const bool is_request = ipc::DecodeAs(ipc::ClientMessages(), frame, [this](const auto& message) {
+    if (!message.ok()) return EndFor(message.status());
+    Handle(*message);
+  });
+  Check(is_request, "the frame rules let nothing else through");
 }
 
 void Session::Refuse(const Status& why) {

@@ -114,8 +114,6 @@ class Worker::Impl {
   void WatchChannel();
   void OnChannelReadable();
   void HandleFrame(ipc::Frame frame);
-  template <typename T>
-  void HandleAs(ipc::Frame& frame);
   void Handle(ipc::Attach attach, ipc::Frame& frame);
   Status CheckPlace(const Session& newcomer) const;
   void Handle(const ipc::AdminRequest& request, ipc::Frame& frame);
