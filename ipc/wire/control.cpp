@@ -3,6 +3,7 @@
 #include "ipc/wire/control.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ipc/wire/bytes.h"
 
@@ -11,12 +12,24 @@ namespace {
 
 constexpr std::uint64_t kAddressMax = (std::uint64_t{1} << 63) - 1;
 
-std::uint32_t AdminTextBytesMax(AdminVerb verb) {
-  if (verb == AdminVerb::kLease || verb == AdminVerb::kSet) return kLeaseTermsBytesMax;
-  const bool names_device =
-      verb == AdminVerb::kDrain || verb == AdminVerb::kResume || verb == AdminVerb::kTrace;
-  return names_device ? kNameBytes : 0;
-}
+// By number.
+constexpr AdminVerbFacts kVerbFacts[] = {
+    {.name = "unknown"},
+    {.name = "status", .only_looks = true},
+    {.name = "ps", .only_looks = true},
+    {.name = "devices", .only_looks = true},
+    {.name = "client terminate", .names_client = true},
+    {.name = "client set", .names_client = true, .text_bytes_max = kLeaseTermsBytesMax},
+    {.name = "drain", .text_bytes_max = kNameBytes},
+    {.name = "explain", .only_looks = true, .names_client = true},
+    {.name = "entrances", .only_looks = true},
+    {.name = "entrance lease", .text_bytes_max = kLeaseTermsBytesMax},
+    {.name = "reload"},
+    {.name = "upgrade"},
+    {.name = "resume", .text_bytes_max = kNameBytes},
+    {.name = "trace", .only_looks = true, .text_bytes_max = kNameBytes, .text_bytes_min = 1},
+};
+static_assert(std::size(kVerbFacts) == kAdminVerbMax + 1);
 
 }  // namespace
 
@@ -29,19 +42,17 @@ void Admin::Visit(Fields& f) {
   const std::uint32_t text_bytes = f.Length("text_bytes", terms, kLeaseTermsBytesMax);
   f.Number("client", client);
   f.Number("request", request);
+  const AdminVerbFacts& facts = FactsOf(verb);
   const bool sets = verb == AdminVerb::kSet;
-  const bool explains = verb == AdminVerb::kExplain;
   const bool is_of_new_clients = sets && text_bytes > 0;
-  const bool names_client =
-      (sets && !is_of_new_clients) || explains || verb == AdminVerb::kTerminate;
+  const bool names_client = facts.names_client && !is_of_new_clients;
   const bool has_values = client_class || weight || max_share;
   f.Require(sets || !client_class, "class is given with a verb that takes none");
   if (!sets) f.Zero("max_share", max_share.value_or(0));
   if (!sets) f.Zero("weight", weight.value_or(0));
-  const bool needs_text = verb == AdminVerb::kTrace;
-  f.Range("text_bytes", text_bytes, needs_text ? 1 : 0, AdminTextBytesMax(verb));
+  f.Range("text_bytes", text_bytes, facts.text_bytes_min, facts.text_bytes_max);
   f.Range("client", client, names_client ? 1 : 0, names_client ? Fields::kAny : 0);
-  if (!explains) f.Zero("request", request);
+  if (verb != AdminVerb::kExplain) f.Zero("request", request);
   f.Require(!sets || is_of_new_clients || has_values, "nothing is to be set");
   f.Require(!is_of_new_clients || !has_values, "terms of new clients stand beside values");
   f.Tail(terms, text_bytes);
@@ -248,13 +259,9 @@ std::string_view MessageTypeName(std::uint16_t type) {
   return "unknown";
 }
 
-std::string_view AdminVerbName(AdminVerb verb) {
-  static constexpr std::string_view kNames[kAdminVerbMax] = {
-      "status",  "ps",      "devices",   "client terminate", "client set",
-      "drain",   "explain", "entrances", "entrance lease",   "reload",
-      "upgrade", "resume",  "trace"};
+const AdminVerbFacts& FactsOf(AdminVerb verb) {
   const auto number = static_cast<std::size_t>(verb);
-  return number >= 1 && number <= kAdminVerbMax ? kNames[number - 1] : "unknown";
+  return kVerbFacts[number <= kAdminVerbMax ? number : 0];
 }
 
 Status UnexpectedReply(const Frame& frame, MessageType wanted) {

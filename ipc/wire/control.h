@@ -130,7 +130,16 @@ enum class AdminVerb : std::uint8_t {
   kTrace = 13,    // A device writes what runs for as long as this connection lasts.
 };
 inline constexpr std::uint8_t kAdminVerbMax = 13;
-std::string_view AdminVerbName(AdminVerb verb);  // As gpusharedctl has it: "ps".
+// What a verb is called, takes and needs.
+struct AdminVerbFacts {
+  std::string_view name;             // As gpusharedctl has it: "ps".
+  bool only_looks = false;           // The right to observe suffices, else it is that to operate.
+  bool names_client = false;         // kSet: unless it has a text.
+  std::uint32_t text_bytes_max = 0;  // Of Admin::terms.
+  std::uint32_t text_bytes_min = 0;
+};
+const AdminVerbFacts& FactsOf(AdminVerb verb);  // "unknown" for other numbers.
+inline std::string_view AdminVerbName(AdminVerb verb) { return FactsOf(verb).name; }
 
 struct Admin {
   static constexpr MessageType kType = MessageType::kAdmin;

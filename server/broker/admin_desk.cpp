@@ -60,11 +60,6 @@ json ClientJson(const LiveSession& session, pid_t worker_pid) {
           {"connected_s", SecondsSince(session.since)}};
 }
 
-bool IsAboutOne(ipc::AdminVerb verb) {
-  return verb == ipc::AdminVerb::kTerminate || verb == ipc::AdminVerb::kSet ||
-         verb == ipc::AdminVerb::kExplain;
-}
-
 Status NoSuchClient(std::uint64_t id) {
   return {StatusCode::kNotFound,
           "client " + std::to_string(id) + " is not here; see gpusharedctl ps"};
@@ -127,7 +122,7 @@ void AdminDesk::Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator
   const auto [at, added] =
       rounds_.emplace(number, std::make_unique<Round>(context_, std::move(arrival), asked, number));
   Round& round = *at->second;
-  if (IsAboutOne(asked.verb)) {
+  if (ipc::FactsOf(asked.verb).names_client) {
     AskOne(round);
   } else if (asked.verb != ipc::AdminVerb::kEntrances) {
     AskAll(round);
@@ -231,7 +226,7 @@ void AdminDesk::Conclude(std::uint32_t number) {
   const std::unique_ptr<Round> round = std::move(found->second);
   rounds_.erase(found);
   round->timer.cancel();
-  if (!IsAboutOne(round->asked.verb)) {
+  if (!ipc::FactsOf(round->asked.verb).names_client) {
     return Answer(std::move(round->arrival), Status::Ok(), Compose(*round));
   }
   if (!round->done) {

@@ -7,27 +7,6 @@
 namespace gpushared::server {
 namespace {
 
-bool OnlyLooks(ipc::AdminVerb verb) {
-  switch (verb) {
-    case ipc::AdminVerb::kStatus:
-    case ipc::AdminVerb::kClients:
-    case ipc::AdminVerb::kDevices:
-    case ipc::AdminVerb::kExplain:
-    case ipc::AdminVerb::kEntrances:
-    case ipc::AdminVerb::kTrace:
-      return true;
-    case ipc::AdminVerb::kTerminate:
-    case ipc::AdminVerb::kSet:
-    case ipc::AdminVerb::kDrain:
-    case ipc::AdminVerb::kLease:
-    case ipc::AdminVerb::kReload:
-    case ipc::AdminVerb::kUpgrade:
-    case ipc::AdminVerb::kResume:
-      return false;
-  }
-  return false;
-}
-
 bool IsAmong(const std::vector<Subject>& subjects, const Peer& peer) {
   return std::ranges::any_of(subjects, [&](const Subject& each) { return IsAbout(each, peer); });
 }
@@ -43,7 +22,7 @@ bool AdminRights::MayObserve(const Peer& peer) const {
 }
 
 Status AdminRights::Check(const Peer& peer, ipc::AdminVerb verb) const {
-  const bool looks = OnlyLooks(verb);
+  const bool looks = ipc::FactsOf(verb).only_looks;
   if (looks ? MayObserve(peer) : MayOperate(peer)) return Status::Ok();
   return {StatusCode::kPermissionDenied,
           "request '" + std::string(ipc::AdminVerbName(verb)) + "' refused: it needs the right '" +
