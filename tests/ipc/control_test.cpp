@@ -589,6 +589,30 @@ TEST(ServerMessages, ParametersMustLieInsideTheArgumentBuffer) {
               HasSubstr("parameter offset is 4294967295, allowed 0 to 24"));
 }
 
+// The list of kernels has no fixed place for its fields, so the numbers are found by counting.
+TEST(ServerMessages, FieldsOfAKernelAreBounded) {
+  const ModuleLoaded module = GoodModule();
+  const KernelDescription& first = module.kernels[0];
+  const Bytes good = *Encode(module);
+  const std::size_t name = LayoutOf<ModuleLoaded>().bytes;
+  const std::size_t unsupported = name + sizeof(std::uint32_t) + first.name.size();
+  const std::size_t parameter_bytes = unsupported + sizeof(std::uint32_t);
+  const std::size_t parameters =
+      name + first.name.size() + LayoutOf<KernelDescription>().bytes - sizeof(std::uint32_t);
+  const auto refusal = [&](std::size_t at, std::uint32_t value) {
+    Bytes payload = good;
+    std::memcpy(payload.data() + at, &value, sizeof value);
+    return Decode<ModuleLoaded>(payload).status().message();
+  };
+  EXPECT_THAT(refusal(name, 4097), HasSubstr("kernels[0].name_bytes is 4097, allowed 0 to 4096"));
+  EXPECT_THAT(refusal(unsupported, 8193),
+              HasSubstr("kernels[0].unsupported_bytes is 8193, allowed 0 to 8192"));
+  EXPECT_THAT(refusal(parameter_bytes, 32765),
+              HasSubstr("kernels[0].parameter_bytes is 32765, allowed 0 to 32764"));
+  EXPECT_THAT(refusal(parameters, 4097),
+              HasSubstr("kernels[0].parameters is 4097, allowed 0 to 4096"));
+}
+
 // A client's module decides these numbers, so they are refused and not asserted.
 TEST(ServerMessages, ModuleBeyondTheLimitsIsRefusedByTheEncoder) {
   ModuleLoaded many;
@@ -596,6 +620,9 @@ TEST(ServerMessages, ModuleBeyondTheLimitsIsRefusedByTheEncoder) {
   EXPECT_EQ(Encode(many).status().code(), StatusCode::kLimitExceeded);
   ModuleLoaded wide = GoodModule();
   wide.kernels[0].parameters.resize(kParametersPerKernelMax + 1);
+  EXPECT_EQ(Encode(wide).status().code(), StatusCode::kLimitExceeded);
+  wide = GoodModule();
+  wide.kernels[0].parameter_bytes = kParameterBytesMax + 1;
   EXPECT_EQ(Encode(wide).status().code(), StatusCode::kLimitExceeded);
   ModuleLoaded long_name = GoodModule();
   long_name.kernels[0].name.assign(kSymbolNameBytesMax + 1, 'k');
