@@ -372,6 +372,16 @@ TEST(AdminMessage, OneRequestOfOneClientIsExplained) {
               HasSubstr("client is 0, allowed 1"));
 }
 
+TEST(AdminMessage, VerbsAreCalledAsTheyAreTyped) {
+  EXPECT_EQ(AdminVerbName(AdminVerb::kStatus), "status");
+  EXPECT_EQ(AdminVerbName(AdminVerb::kClients), "ps");
+  EXPECT_EQ(AdminVerbName(AdminVerb::kTerminate), "client terminate");
+  EXPECT_EQ(AdminVerbName(AdminVerb::kLease), "entrance lease");
+  EXPECT_EQ(AdminVerbName(AdminVerb::kTrace), "trace");
+  EXPECT_EQ(AdminVerbName(static_cast<AdminVerb>(0)), "unknown");
+  EXPECT_EQ(AdminVerbName(static_cast<AdminVerb>(kAdminVerbMax + 1)), "unknown");
+}
+
 TEST(AdminMessage, ALeaseHasTermsOfBoundedLength) {
   const Admin lease{.verb = AdminVerb::kLease, .terms = "class = \"low\""};
   EXPECT_EQ(Decode<Admin>(Encode(lease))->terms, lease.terms);

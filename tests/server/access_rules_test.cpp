@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -205,15 +206,19 @@ TEST(AdminRights, ObserversLookAndOperatorsActToo) {
                            {{.kind = Subject::Kind::kUser, .id = 1000}}, kOwn);
   Peer observer = User(2000);
   observer.groups = {5, 70};
-  for (const auto verb : {ipc::AdminVerb::kStatus, ipc::AdminVerb::kClients,
-                          ipc::AdminVerb::kDevices, ipc::AdminVerb::kExplain}) {
+  const std::set<ipc::AdminVerb> looks = {ipc::AdminVerb::kStatus,    ipc::AdminVerb::kClients,
+                                          ipc::AdminVerb::kDevices,   ipc::AdminVerb::kExplain,
+                                          ipc::AdminVerb::kEntrances, ipc::AdminVerb::kTrace};
+  for (const auto verb : looks) {
     for (const Peer& peer : {User(0), User(kOwn), User(1000), observer}) {
       EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
     }
     EXPECT_EQ(rights.Check(User(2000), verb).code(), StatusCode::kPermissionDenied);
   }
-  for (const auto verb :
-       {ipc::AdminVerb::kTerminate, ipc::AdminVerb::kSet, ipc::AdminVerb::kDrain}) {
+  // All others act, and so does a number that is no verb.
+  for (std::uint8_t number = 0; number <= ipc::kAdminVerbMax + 1; ++number) {
+    const auto verb = static_cast<ipc::AdminVerb>(number);
+    if (looks.contains(verb)) continue;
     for (const Peer& peer : {User(0), User(kOwn), User(1000)}) {
       EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
     }
