@@ -34,8 +34,10 @@ foreach(entry IN LISTS pages)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
   list(GET entry 1 page)
-  gpushared_gzipped(output "${page}" DEPENDS "${here}/man/${page}.scd"
-    COMMAND "${GPUSHARED_SCDOC}" < "${here}/man/${page}.scd")
+  # What it says of options, the server says of itself.
+  gpushared_gzipped(output "${page}" DEPENDS "${here}/man/${page}.scd" "${here}/man/fill.py" gpushared
+    COMMAND Python3::Interpreter -B "${here}/man/fill.py" "${here}/man/${page}.scd" $<TARGET_FILE:gpushared>
+      | "${GPUSHARED_SCDOC}")
   list(APPEND outputs "${output}")
   string(REGEX MATCH "[0-9]$" section "${page}")
   install(FILES "${output}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}" COMPONENT ${component})

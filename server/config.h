@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operator asked for, typed and checked, from the command line and a TOML file.
+// What the operator asked for, typed and checked. See read_config.h for how it comes here.
 
 #ifndef GPUSHARED_SERVER_CONFIG_H_
 #define GPUSHARED_SERVER_CONFIG_H_
@@ -13,10 +13,8 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "gpushared/result.h"
@@ -24,41 +22,29 @@
 #include "scheduler/share_caps.h"
 #include "scheduler/types.h"
 #include "server/config_values.h"
-#include "server/device/cuda/completion_kind.h"
 #include "server/device/isolation.h"
-#include "server/device/sm_limit.h"
-#include "server/loader/load_limit.h"
 #include "server/subject.h"
+#include "server/worker/control/worker_settings.h"
 
 namespace gpushared::server {
 
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError };
-std::string_view LogLevelName(LogLevel level);
-
-// "0,1,2,6"
-std::string CpuListText(const std::vector<std::uint32_t>& processors);
+inline constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
+                                                                   "error"};
+inline std::string_view LogLevelName(LogLevel level) {
+  return kLogLevelNames.at(static_cast<std::size_t>(level));
+}
 
 inline constexpr std::uint64_t kMemoryLeast = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kStagingLeast = std::uint64_t{64} << 20;
-inline constexpr std::chrono::milliseconds kKernelLimitLeast{1};
-inline constexpr std::chrono::hours kKernelLimitMost{24};
-// Where no limit is given, for the classes high, normal and low.
-inline constexpr std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses>
-    kKernelLimitsBuiltIn = {std::nullopt, std::chrono::seconds(60), std::chrono::seconds(10)};
-inline constexpr std::chrono::seconds kLoadTimeLeast{1};
-inline constexpr std::chrono::hours kLoadTimeMost{1};
-inline constexpr std::uint64_t kLoadMemoryLeast = std::uint64_t{128} << 20;
-inline constexpr std::uint64_t kLoadMemoryMost = std::uint64_t{64} << 30;
 inline constexpr std::uint32_t kClientsPerUidMax = 64;
 // Where no rule says it: a quarter of a device's places, and no more of its time than others have.
 inline constexpr std::uint32_t kClientsPerUidUsual = 32;
 inline constexpr std::uint32_t kWeightUsual = 1;
-inline constexpr double kMemoryReserveMost = 0.9;
 inline constexpr std::size_t kAccessRulesMax = 256;
 inline constexpr std::size_t kEntrancesMax = 64;  // In the configuration.
 inline constexpr std::uint32_t kEntranceClientsMax = 8192;
 inline constexpr std::size_t kEntranceNameBytesMax = 32;
-inline constexpr std::chrono::hours kLeaseGraceMost{1};
 
 // What a client may ask for.
 //
@@ -144,6 +130,24 @@ inline constexpr const char* kRosterFolderOption = "--worker-rosters";
 inline constexpr const char* kMadeByOption = "--worker-made-by";
 inline constexpr const char* kTotalsFileOption = "--worker-totals";
 
+// The part of the configuration that a running server takes over.
+//
+// Thread-compatible value.
+struct LiveRules {
+  std::vector<AccessRule> access;  // In order; the built-in rules come after these.
+  std::vector<EntranceRule> entrances;
+  // How long the sessions of a leased entrance live on after its lease.
+  std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
+  // Who may look at the server, and who may act on it, besides root and the server's own uid. Who
+  // may act may look, too.
+  std::vector<Subject> observers, operators;
+};
+
+// The same of a configuration that was read again.
+struct NewRules : LiveRules {
+  std::vector<std::string> need_restart;  // Options that were changed, and are not taken over.
+};
+
 // What is wrong with a configuration, and what is allowed but does not do what it seems to. Each
 // begins with its file and line, if it has any, and they are in the order of the file.
 //
@@ -157,82 +161,23 @@ struct ConfigReport {
 };
 
 // Thread-compatible value; constant after parsing.
-struct Config {
-  std::string policy = "priority";
-  std::string device = "auto";    // As device::SelectDevices reads it.
-  std::uint32_t cpu_threads = 1;  // Executor threads of each cpu device.
+struct Config : WorkerSettings, LiveRules {
+  std::string device = "auto";  // As device::SelectDevices reads it.
   // The only processors that broker and workers use, ascending; empty: all that they may.
   std::vector<std::uint32_t> cpu_affinity;
-  bool memory_given = false;       // Else memory_bytes is for all cpu devices together.
-  std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.
-  bool staging_given = false;      // Else staging_bytes is for all devices together.
-  // Host memory through which clients of one device copy, all of them together.
-  std::uint64_t staging_bytes = 0;
-  // Where device memory goes that clients hold beyond their guarantees; 0 bytes: there is no such
-  // memory. In a file of `overcommit_folder`, if that is named.
-  std::uint64_t overcommit_bytes = 0;
-  std::string overcommit_folder;
+  bool memory_given = false;   // Else memory_bytes is for all cpu devices together,
+  bool staging_given = false;  // and staging_bytes for all devices.
   AccessDefaults defaults = {.memory_reserve = 0.1};
   // Named `--policy fixed_share`, which is nothing without a share.
   bool has_fixed_shares = false;
   std::string socket;  // Empty: the usual places (ipc/socket_path.h).
-  std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;
-  // By class: how long one kernel may run; none: as long as it takes. Only a limit that was given
-  // ends a device, where one kernel cannot be ended alone.
-  std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits =
-      kKernelLimitsBuiltIn;
-  std::array<bool, scheduler::kSchedulingClasses> kernel_limits_given = {};
-  loader::LoadLimit load_limit;  // For one module.
-  // Folder in which each device's worker keeps what it learns of kernels; empty: nowhere.
-  std::string cost_folder;
-  // Clients of one uid share what one client would have, under policies that share by weight.
-  bool shares_by_uid = true;
-  double low_floor = 0;  // Part of device time that class low gets in any case.
-  device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
-  device::SmLimits sm_limits;  // By class; none: all multiprocessors.
-  // What compiles rewritten kernels of GPUs, and where its results are kept; empty: the usual
-  // places (code_compiler.h), kNone: nothing. kDriver: the GPU's driver compiles, inside the
-  // worker, whoever wrote them.
-  std::string ptx_compiler, code_cache;
-  static constexpr std::string_view kNone = "none", kDriver = "driver";
   LogLevel log_level = LogLevel::kInfo;
-  std::string config_file;         // Empty: none was given.
-  std::vector<AccessRule> access;  // In order; the built-in rules come after these.
-  std::vector<EntranceRule> entrances;
-  // How long the sessions of a leased entrance live on after its lease.
-  std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
-  // Who may look at the server, and who may act on it, besides root and the server's own uid. Who
-  // may act may look, too.
-  std::vector<Subject> observers, operators;
+  std::string config_file;           // Empty: none was given.
   std::optional<WorkerRole> worker;  // Set: this process is a worker.
   // Set: --check-config asks for this alone. Where it has errors, the rest is as far as it could be
   // read.
   std::optional<ConfigReport> check;
 };
-
-// Options that end the program before it serves: --help, --version, and refusals.
-struct ExitNow {
-  int code = 0;
-  std::string text;  // For stdout when code is 0, else for stderr.
-};
-
-// The machine's resources, handed in so that tests choose them.
-struct Machine {
-  std::uint32_t cores = 1;
-  std::uint64_t memory_bytes = 0;
-  static Machine Local();
-};
-
-// Command line over file over built-in values. Exit code 2 for everything that is refused.
-std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
-                                               const Machine& machine, std::string_view version);
-
-// The same for a server that runs: reads its file again. The arguments were accepted at its start.
-// kUnsupported: they name no file.
-Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& machine);
-
-// The options that differ and that a running server does not take over.
-std::vector<std::string> NeedRestart(const Config& running, const Config& read);
 
 // Sets what the TOML text names. Messages carry `file` and the line.
 ConfigReport ReadConfigText(std::string_view text, std::string_view file, Config& config);
@@ -243,22 +188,11 @@ Status ApplyConfigText(std::string_view text, std::string_view file, Config& con
 // named in messages.
 Result<EntranceRule> ParseEntranceTerms(std::string_view text, std::string_view source);
 
-// Sets one option from its text, whichever source it came from. `name` as on the command line,
-// without dashes: "low-floor". kNotFound for unknown names.
-Status ApplyOption(std::string_view name, std::string_view value, Config& config);
-bool IsOption(std::string_view name);
-std::vector<std::string> OptionNames();
 // A message about an option, which it names as the file does: "low_floor".
 std::string InKeys(std::string_view message, std::string_view option);
 
-// The options that start a worker with the same settings: ParseCommandLine reads them back.
-std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole& role);
-
 // For people, in one line.
 std::string Describe(const Allowance& allowance);
-
-// One "name = value" per line, for the log at start.
-std::vector<std::string> Describe(const Config& config);
 
 }  // namespace gpushared::server
 

@@ -21,6 +21,7 @@
 #include "server/config.h"
 #include "server/config_syntax.h"
 #include "server/config_warnings.h"
+#include "server/options.h"
 
 namespace gpushared::server {
 namespace {
@@ -73,8 +74,7 @@ Status SetMemory(std::string_view value, Allowance& rule) {
 Status SetAllowance(std::string_view key, const std::string& value, Allowance& rule) {
   if (key == "highest_class") {
     const std::optional<scheduler::SchedulingClass> parsed = ParseClass(value);
-    if (!parsed)
-      return Invalid("asked for '" + Escaped(value) + "', allowed is high, normal or low");
+    if (!parsed) return NotAllowed(value, "high, normal or low");
     rule.highest_class = *parsed;
     return Status::Ok();
   }
@@ -119,18 +119,11 @@ bool IsOneOf(std::string_view key, std::span<const std::string_view> keys) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-std::string Listed(std::span<const std::string_view> keys) {
-  std::string text;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    text += std::string(i == 0 ? "" : i + 1 == keys.size() ? " and " : ", ") + std::string(keys[i]);
-  }
-  return text;
-}
-
-std::string ToOption(std::string_view key) {
-  std::string option(key);
-  std::ranges::replace(option, '_', '-');
-  return option;
+// As the key is, or with the dashes of the command line.
+const Option* OptionOfKey(std::string_view key) {
+  std::string name(key);
+  std::ranges::replace(name, '_', '-');
+  return FindOption(name);
 }
 
 std::uint32_t LineNumber(const toml::node& node) { return node.source().begin.line; }
@@ -172,7 +165,7 @@ bool Reader::CheckKey(std::string_view kind, std::string_view key, const toml::n
                       std::span<const std::string_view> known) {
   if (IsOneOf(key, known)) return true;
   std::string why = std::string(kind) + " key '" + Escaped(key) + "' is unknown";
-  if (IsOption(ToOption(key))) {
+  if (OptionOfKey(key) != nullptr) {
     why += ": it is a setting of the server, which stands above the first [[" + std::string(kind) +
            "]]";
   } else {
@@ -284,7 +277,7 @@ Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRu
   }
   if (key == "socket") {
     if (!value.starts_with('/')) {
-      return Invalid("asked for '" + Escaped(value) + "', allowed is a path that begins with '/'");
+      return NotAllowed(value, "a path that begins with '/'");
     }
     rule.socket = value;
     return Status::Ok();
@@ -292,7 +285,7 @@ Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRu
   if (key == "class") {
     rule.usual_class = ParseClass(value);
     if (rule.usual_class) return Status::Ok();
-    return Invalid("asked for '" + Escaped(value) + "', allowed is high, normal or low");
+    return NotAllowed(value, "high, normal or low");
   }
   if (key == "weight" || key == "clients_max") {
     const bool is_weight = key == "weight";
@@ -382,8 +375,8 @@ void Reader::ReadUnknownKey(std::string_view key, const toml::node& node) {
                     (meant.empty() ? "there are [[access]] and [[entrance]]"
                                    : "did you mean [[" + std::string(meant) + "]]?"));
   }
-  std::vector<std::string> keys = OptionNames();
-  for (std::string& each : keys) std::ranges::replace(each, '-', '_');
+  std::vector<std::string> keys;
+  for (const Option& option : Options()) keys.push_back(KeyOf(option.name));
   std::vector<std::string_view> known(keys.begin(), keys.end());
   if (const std::string meant = command_line::DidYouMean(key, known); !meant.empty()) {
     return Fail(node.source(), "option " + Escaped(key) + " is unknown" + meant);
@@ -396,17 +389,17 @@ void Reader::ReadUnknownKey(std::string_view key, const toml::node& node) {
 }
 
 void Reader::ReadOption(std::string_view key, const toml::node& node) {
-  const std::string option = ToOption(key);
-  if (!IsOption(option)) return ReadUnknownKey(key, node);
+  const Option* const option = OptionOfKey(key);
+  if (option == nullptr) return ReadUnknownKey(key, node);
   const std::optional<std::string> value = AsText(node);
   if (!value) {
     return Fail(node.source(), "option " + Escaped(key) +
                                    " refused: allowed are text and numbers, as in " + Escaped(key) +
                                    " = \"...\"");
   }
-  places_.emplace(option, At(source_, node.source()));
-  const Status status = ApplyOption(option, *value, config_);
-  if (!status.ok()) Fail(node.source(), InKeys(status.message(), option));
+  places_.emplace(option->name, At(source_, node.source()));
+  const Status status = Apply(*option, *value, config_);
+  if (!status.ok()) Fail(node.source(), InKeys(status.message(), option->name));
 }
 
 void Reader::ReadTable(const toml::table& table) {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/config_values.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "scheduler/class_name.h"
 
@@ -17,6 +21,16 @@ struct Unit {
   std::string_view name;
   double factor;
 };
+
+// The largest unit of which `amount` has a whole number.
+std::string Exactly(std::uint64_t amount, std::span<const Unit> units) {
+  std::string text;
+  for (const Unit& unit : units) {
+    const auto factor = static_cast<std::uint64_t>(unit.factor);
+    if (amount % factor == 0) text = std::to_string(amount / factor) + std::string(unit.name);
+  }
+  return text;
+}
 
 constexpr std::array kDurationUnits = {Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6},
                                        Unit{"s", 1e9}};
@@ -34,11 +48,6 @@ bool SplitNumber(std::string_view text, double& number, std::string_view& unit) 
   if (error != std::errc() || stop != end) return false;
   unit = text.substr(digits);
   return true;
-}
-
-Status Refused(std::string_view text, std::string_view allowed) {
-  return {StatusCode::kInvalidArgument,
-          "asked for '" + Escaped(text) + "', allowed is " + std::string(allowed)};
 }
 
 // `value` with at most two decimals and no trailing zeros.
@@ -93,7 +102,7 @@ Result<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
                                   Unit{"secs", 3},      Unit{"S", 3},         Unit{"msec", 2},
                                   Unit{"millis", 2},    Unit{"MS", 2},        Unit{"usec", 1},
                                   Unit{"\xc2\xb5s", 1}, Unit{"\xce\xbcs", 1}, Unit{"nsec", 0}};
-  return Refused(text, allowed + OwnUnit(text, kOthers, kDurationUnits));
+  return NotAllowed(text, allowed + OwnUnit(text, kOthers, kDurationUnits));
 }
 
 Result<std::uint64_t> ParseBytes(std::string_view text) {
@@ -112,7 +121,7 @@ Result<std::uint64_t> ParseBytes(std::string_view text) {
       Unit{"M", 2},   Unit{"m", 2},   Unit{"Mb", 2}, Unit{"mib", 2}, Unit{"MIB", 2}, Unit{"Mib", 2},
       Unit{"GB", 3},  Unit{"G", 3},   Unit{"g", 3},  Unit{"Gb", 3},  Unit{"gb", 3},  Unit{"gib", 3},
       Unit{"GIB", 3}, Unit{"Gib", 3}, Unit{"TB", 4}, Unit{"T", 4},   Unit{"tib", 4}, Unit{"b", 0}};
-  return Refused(text, allowed + OwnUnit(text, kOthers, kByteUnits));
+  return NotAllowed(text, allowed + OwnUnit(text, kOthers, kByteUnits));
 }
 
 Result<double> ParseFraction(std::string_view text) {
@@ -122,11 +131,11 @@ Result<double> ParseFraction(std::string_view text) {
     if (unit == "%" && number <= 100) return number / 100;
     if (unit.empty() && number == 0) return 0.0;
     if (unit.empty() && number <= 1) {
-      return Refused(text,
-                     "a percentage from 0% to 100%; did you mean " + Decimal(number * 100) + "%?");
+      return NotAllowed(
+          text, "a percentage from 0% to 100%; did you mean " + Decimal(number * 100) + "%?");
     }
   }
-  return Refused(text, "a percentage from 0% to 100%, such as 25%");
+  return NotAllowed(text, "a percentage from 0% to 100%, such as 25%");
 }
 
 Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std::uint64_t most) {
@@ -136,8 +145,41 @@ Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std
   if (error == std::errc() && stop == end && !text.empty() && value >= least && value <= most) {
     return value;
   }
-  return Refused(text,
-                 "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  return NotAllowed(text,
+                    "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+Result<std::vector<std::uint32_t>> ParseCpuList(std::string_view text) {
+  constexpr std::size_t kRangesMax = 128;
+  std::set<std::uint32_t> processors;
+  std::size_t ranges = 0;
+  for (std::string_view rest = text; !rest.empty() || ranges == 0;) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const std::size_t dash = item.find('-');
+    const Result<std::uint64_t> first = ParseCount(item.substr(0, dash), 0, CPU_SETSIZE - 1);
+    if (!first.ok()) return first.status();
+    const Result<std::uint64_t> last =
+        dash == std::string_view::npos ? first
+                                       : ParseCount(item.substr(dash + 1), *first, CPU_SETSIZE - 1);
+    if (!last.ok()) return last.status();
+    if (++ranges > kRangesMax) {
+      return Status(StatusCode::kInvalidArgument,
+                    "more than " + std::to_string(kRangesMax) + " numbers and ranges");
+    }
+    for (std::uint64_t each = *first; each <= *last; ++each) {
+      processors.insert(static_cast<std::uint32_t>(each));
+    }
+  }
+  return std::vector<std::uint32_t>(processors.begin(), processors.end());
+}
+
+std::string CpuListText(const std::vector<std::uint32_t>& processors) {
+  std::string text;
+  for (const std::uint32_t each : processors) {
+    text += (text.empty() ? "" : ",") + std::to_string(each);
+  }
+  return text;
 }
 
 std::vector<std::string_view> SplitAtCommas(std::string_view list) {
@@ -169,7 +211,7 @@ Result<MemoryQuota> ParseMemoryQuota(std::string_view text) {
     Result<std::uint64_t> bytes = ParseBytes(text);
     if (bytes.ok() && *bytes > 0) return MemoryQuota{.bytes = *bytes, .fraction = 0};
   }
-  return Refused(text, "a size such as 4GiB or a part of the device's memory such as 50%");
+  return NotAllowed(text, "a size such as 4GiB or a part of the device's memory such as 50%");
 }
 
 std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text) {
@@ -177,6 +219,37 @@ std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text) {
   const auto* found = std::find(kNames.begin(), kNames.end(), text);
   if (found == kNames.end()) return std::nullopt;
   return static_cast<scheduler::SchedulingClass>(found - kNames.begin());
+}
+
+Status ForEachClass(std::string_view text, std::string_view example,
+                    const std::function<Status(std::size_t, std::string_view)>& set) {
+  std::array<bool, scheduler::kSchedulingClasses> seen{};
+  for (const std::string_view item : SplitAtCommas(text)) {
+    const std::size_t equals = item.find('=');
+    const std::optional<scheduler::SchedulingClass> of_class = ParseClass(item.substr(0, equals));
+    if (equals == std::string_view::npos || !of_class ||
+        std::exchange(seen.at(static_cast<std::size_t>(*of_class)), true)) {
+      return NotAllowed(text, "high=..., normal=... and low=..., each at most once, for example " +
+                                  std::string(example));
+    }
+    if (Status status = set(static_cast<std::size_t>(*of_class), item.substr(equals + 1));
+        !status.ok()) {
+      return status;
+    }
+  }
+  return Status::Ok();
+}
+
+std::string ByClass(const std::function<std::string(std::size_t)>& text_of) {
+  std::string list;
+  for (std::size_t i = 0; i < scheduler::kSchedulingClasses; ++i) {
+    const std::string each = text_of(i);
+    if (each.empty()) continue;
+    list += (list.empty() ? "" : ",") +
+            std::string(scheduler::ClassName(static_cast<scheduler::SchedulingClass>(i))) + "=" +
+            each;
+  }
+  return list;
 }
 
 std::string FormatDuration(std::chrono::nanoseconds duration) {
@@ -194,6 +267,26 @@ std::string FormatBytes(std::uint64_t bytes) {
     if (static_cast<double>(bytes) >= unit.factor) chosen = &unit;
   }
   return Decimal(static_cast<double>(bytes) / chosen->factor) + " " + std::string(chosen->name);
+}
+
+std::string DurationText(std::chrono::nanoseconds duration) {
+  return Exactly(static_cast<std::uint64_t>(duration.count()), kDurationUnits);
+}
+
+std::string BytesText(std::uint64_t bytes) { return Exactly(bytes, kByteUnits); }
+
+std::string Listed(std::span<const std::string_view> names, std::string_view last) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += i == 0 ? "" : i + 1 == names.size() ? last : ", ";
+    text += names[i];
+  }
+  return text;
+}
+
+Status NotAllowed(std::string_view asked, std::string_view allowed) {
+  return {StatusCode::kInvalidArgument,
+          "asked for '" + Escaped(asked) + "', allowed is " + std::string(allowed)};
 }
 
 std::string Escaped(std::string_view text, std::size_t bytes_max) {

@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +37,11 @@ std::string PercentText(double fraction);
 // A whole number from `least` to `most`; nothing else may stand in `text`.
 Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std::uint64_t most);
 
+// "0-3,6": the numbers and ranges of processors, ascending.
+Result<std::vector<std::uint32_t>> ParseCpuList(std::string_view text);
+// "0,1,2,6"
+std::string CpuListText(const std::vector<std::uint32_t>& processors);
+
 // "high=2s,low=1s" has two. Always at least one, which may be empty. Views of `list`.
 std::vector<std::string_view> SplitAtCommas(std::string_view list);
 
@@ -57,9 +64,24 @@ Result<MemoryQuota> ParseMemoryQuota(std::string_view text);
 // A name of scheduler::kClassNames.
 std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text);
 
+// Takes "low=2s,normal=10s" apart; each class at most once. `set` refuses what follows the '='.
+Status ForEachClass(std::string_view text, std::string_view example,
+                    const std::function<Status(std::size_t of_class, std::string_view text)>& set);
+// The other way round, of the classes for which `text_of` is not empty.
+std::string ByClass(const std::function<std::string(std::size_t of_class)>& text_of);
+
 // In the largest unit that leaves a readable number: "2 ms", "1.5 GiB".
 std::string FormatDuration(std::chrono::nanoseconds duration);
 std::string FormatBytes(std::uint64_t bytes);
+// Exactly, as ParseDuration and ParseBytes read it: "2ms", "1536MiB".
+std::string DurationText(std::chrono::nanoseconds duration);
+std::string BytesText(std::uint64_t bytes);
+
+// "fifo, fair and priority".
+std::string Listed(std::span<const std::string_view> names, std::string_view last = " and ");
+
+// The refusal "asked for '<asked>', allowed is <allowed>".
+Status NotAllowed(std::string_view asked, std::string_view allowed);
 
 // Text that somebody else wrote, safe to show on a terminal and in a log: control bytes and
 // non-ASCII become \xNN, and more than `bytes_max` bytes are cut with "...".

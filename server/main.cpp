@@ -38,6 +38,7 @@
 #include "server/device/inventory/inventory.h"
 #include "server/device/inventory/read_inventory.h"
 #include "server/loader/child.h"
+#include "server/read_config.h"
 #include "server/run/run.h"
 #include "server/service_manager.h"
 #include "server/successor.h"
@@ -153,16 +154,9 @@ int ServeDevice(const Config& config) {
     with_functions.await_quiet = std::move(await_quiet);
     return device::CreateDevice(id, with_functions, std::move(wake));
   };
-  options.policy = config.policy;
-  options.policy_options.slice = config.slice;
-  options.policy_options.low_floor = config.low_floor;
+  options.settings = config;
   options.limits.staging_bytes = config.staging_bytes;
   options.limits.memory_kept = config.defaults.memory_reserve;
-  options.overcommit = {.bytes = config.overcommit_bytes, .folder = config.overcommit_folder};
-  options.shares_by_uid = config.shares_by_uid;
-  options.kernel_limits = config.kernel_limits;
-  options.limit_ends_device = config.kernel_limits_given;
-  options.load_limit = config.load_limit;
   options.prefers_threads = true;
   if (!config.cost_folder.empty()) {
     options.cost_file = config.cost_folder + "/" + CostFileName(config.worker->device);
@@ -176,24 +170,13 @@ int ServeDevice(const Config& config) {
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }
 
-LiveRules RulesOf(const Config& config) {
-  return {.access = config.access,
-          .entrances = config.entrances,
-          .observers = config.observers,
-          .operators = config.operators,
-          .lease_grace = config.lease_grace,
-          .need_restart = {}};
-}
-
 // Reads the file of a server that runs again. Called on a thread that may outlive the broker.
-AsideReader<LiveRules>::Read ReaderOf(const Config& running,
-                                      std::span<const char* const> arguments) {
-  return [running, arguments]() -> Result<LiveRules> {
+AsideReader<NewRules>::Read ReaderOf(const Config& running,
+                                     std::span<const char* const> arguments) {
+  return [running, arguments]() -> Result<NewRules> {
     const Result<Config> read = ReadAgain(arguments, Machine::Local());
     if (!read.ok()) return read.status();
-    LiveRules rules = RulesOf(*read);
-    rules.need_restart = NeedRestart(running, *read);
-    return rules;
+    return NewRules{*read, NeedRestart(running, *read)};
   };
 }
 
@@ -215,13 +198,14 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
                                 device::Selection selection) {
   BrokerOptions options;
   options.socket_path = std::move(socket_path);
-  options.rules = RulesOf(config);
+  options.rules = config;
   options.access_defaults = config.defaults;
   options.has_overcommit = config.overcommit_bytes > 0;
   options.own_uid = ::geteuid();
   options.policy = config.policy;
   options.version = GPUSHARED_VERSION;
   Config shared = config;
+  shared.defaults.isolation.reset();  // The broker's, and no reason for another worker.
   if (!config.memory_given) {
     // A GPU has memory of its own.
     const auto cpus = std::ranges::count_if(
@@ -232,6 +216,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   if (!config.staging_given) {
     shared.staging_bytes = std::max(kStagingLeast, config.staging_bytes / selection.devices.size());
   }
+  shared.memory_given = shared.staging_given = true;
   options.launch = [shared](const device::SelectedDevice& device, std::uint32_t generation) {
     const WorkerRole role = {
         .channel_fd = kWorkerChannelFd, .device = device.id, .generation = generation};

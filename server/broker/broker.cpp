@@ -85,8 +85,8 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
     log_->warn("socket {} came with the start, and is no entrance's: it is closed", path);
   }
   if (options_.read_rules) {
-    reader_ = std::make_unique<AsideReader<LiveRules>>(
-        context_, options_.read_rules, "the configuration is being read, try again");
+    reader_ = std::make_unique<AsideReader<NewRules>>(context_, options_.read_rules,
+                                                      "the configuration is being read, try again");
   }
   if (options_.check_successor && options_.execute_successor) {
     checker_ = std::make_unique<AsideReader<std::string>>(context_, options_.check_successor,

@@ -25,7 +25,6 @@
 #include "server/broker/entrance_table.h"
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
-#include "server/broker/live_rules.h"
 #include "server/broker/new_clients.h"
 #include "server/broker/rated_log.h"
 #include "server/broker/roster_reader.h"
@@ -42,7 +41,7 @@ struct BrokerOptions {
   std::vector<device::UnusedDevice> unused_devices;  // For people.
   LiveRules rules;
   // Reads them again, on a thread of its own; empty: nobody can.
-  AsideReader<LiveRules>::Read read_rules;
+  AsideReader<NewRules>::Read read_rules;
   std::uint32_t own_uid = 0;
   AccessDefaults access_defaults;
   bool has_overcommit = false;  // Workers have room for memory beyond guarantees.
@@ -220,7 +219,7 @@ class Broker {
   std::unique_ptr<AdminDesk> desk_;
   std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
   std::unique_ptr<WorkerWatch> worker_watch_;
-  std::unique_ptr<AsideReader<LiveRules>> reader_;     // Null where nobody can read.
+  std::unique_ptr<AsideReader<NewRules>> reader_;      // Null where nobody can read.
   std::unique_ptr<AsideReader<std::string>> checker_;  // Null where nobody can follow.
   std::uint64_t last_parked_ = 0;
   std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;

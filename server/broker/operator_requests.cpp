@@ -65,7 +65,7 @@ void Broker::Reload(ReloadDone done) {
   if (!reader_) {
     return refuse({StatusCode::kUnsupported, "this server has no configuration to read"});
   }
-  reader_->ReadThen([this, done = std::move(done), refuse](const Result<LiveRules>& rules) {
+  reader_->ReadThen([this, done = std::move(done), refuse](const Result<NewRules>& rules) {
     const Status taken = rules.ok() ? TakeOver(*rules) : rules.status();
     if (!taken.ok()) return refuse(taken);
     std::string later;

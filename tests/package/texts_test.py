@@ -16,12 +16,13 @@ PACKAGING = SOURCE / "packaging"
 # Programs with options, and the sections of their pages. The last is built where gRPC is.
 SECTIONS = {program: section for program, section in (("gpushared", 8), ("gpusharedctl", 1), ("gpushared-web", 8),
                                                       ("gpushared-kubernetes", 8)) if (BIN / program).exists()}
-sys.path.insert(0, str(PACKAGING / "completions"))
+sys.path[:0] = [str(PACKAGING / "completions"), str(PACKAGING / "man")]
+import fill  # noqa: E402
 import generate  # noqa: E402
 
 
 def page(name):
-    return (PACKAGING / "man" / f"{name}.scd").read_text(encoding="utf-8")
+    return fill.filled(PACKAGING / "man" / f"{name}.scd", BIN / "gpushared")
 
 
 def made(shell, program):
@@ -57,15 +58,16 @@ class ManualPages(unittest.TestCase):
 
 
 class Policies(unittest.TestCase):
-    # The places in which users read what --policy takes. server/config.cpp has one more, which tests/server looks at.
-    PLACES = ["packaging/man/gpushared.8.scd", "packaging/gpushared.toml", "README.md", "scheduler/README.md"]
+    # The places in which users read what --policy takes. server/options.cpp has one more, which tests/server looks at.
+    PLACES = ["packaging/gpushared.toml", "README.md", "scheduler/README.md"]
 
     def test_every_policy_is_named_where_users_read_of_it(self):
         told = subprocess.run([BIN / "gpushared", "--policy", "none"], capture_output=True, text=True, check=False).stderr
         names = re.search(r"allowed is ([\w, ]+)", told).group(1).split(", ")
         self.assertIn("priority", names)
-        for place in self.PLACES:
-            text = (SOURCE / place).read_text(encoding="utf-8")
+        texts = {place: (SOURCE / place).read_text(encoding="utf-8") for place in self.PLACES}
+        texts["gpushared.8"] = page("gpushared.8")
+        for place, text in texts.items():
             missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
             self.assertEqual(missing, [], f"policies that {place} does not name")
 

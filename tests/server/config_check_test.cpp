@@ -11,6 +11,7 @@
 
 #include "server/config.h"
 #include "server/config_syntax.h"
+#include "server/read_config.h"
 #include "tests/support/scratch_folder.h"
 
 namespace gpushared::server {

@@ -3,9 +3,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -16,6 +18,8 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/policy_catalog.h"
+#include "server/options.h"
+#include "server/read_config.h"
 #include "tests/support/scratch_folder.h"
 
 namespace gpushared::server {
@@ -83,7 +87,7 @@ TEST(Config, DefaultsComeFromTheMachine) {
   EXPECT_EQ(config.cpu_threads, 3U);
   EXPECT_EQ(config.memory_bytes, std::uint64_t{4} << 30);
   EXPECT_EQ(config.staging_bytes, std::uint64_t{1} << 30);
-  EXPECT_EQ(config.slice, 2ms);
+  EXPECT_EQ(config.policy_options.slice, 2ms);
   EXPECT_FALSE(config.worker.has_value());
 }
 
@@ -96,14 +100,15 @@ TEST(Config, CommandLineSetsEveryOption) {
   EXPECT_EQ(config.cpu_threads, 2U);
   EXPECT_EQ(config.memory_bytes, std::uint64_t{1} << 30);
   EXPECT_EQ(config.socket, "/tmp/s.sock");
-  EXPECT_EQ(config.slice, 500us);
-  EXPECT_DOUBLE_EQ(config.low_floor, 0);
+  EXPECT_EQ(config.policy_options.slice, 500us);
+  EXPECT_DOUBLE_EQ(config.policy_options.low_floor, 0);
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
 }
 
 TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
-  EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "10%"}).low_floor, 0.1);
-  EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "12.5%", "--policy", "priority"}).low_floor, 0.125);
+  EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "10%"}).policy_options.low_floor, 0.1);
+  EXPECT_DOUBLE_EQ(
+      Accepted({"--low-floor", "12.5%", "--policy", "priority"}).policy_options.low_floor, 0.125);
   for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
     if (entry.name == "priority") continue;
     const std::string name(entry.name);
@@ -115,23 +120,15 @@ TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
   }
 }
 
-TEST(Config, TheMemoryReserveReachesTheWorker) {
+TEST(Config, TheMemoryReserveIsAtMostNineTenths) {
   EXPECT_DOUBLE_EQ(Accepted({}).defaults.memory_reserve, 0.1);
-  const std::vector<std::string> texts = WorkerArguments(
-      Accepted({"--memory-reserve", "25%"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
-  std::vector<const char*> arguments;
-  for (const std::string& text : texts) arguments.push_back(text.c_str());
-  EXPECT_DOUBLE_EQ(Accepted(arguments).defaults.memory_reserve, 0.25);
+  EXPECT_DOUBLE_EQ(Accepted({"--memory-reserve", "25%"}).defaults.memory_reserve, 0.25);
   EXPECT_THAT(RefusalOf({"--memory-reserve", "95%"}), AllOf(HasSubstr("95%"), HasSubstr("90%")));
 }
 
-TEST(Config, WhoSharesReachesTheWorker) {
+TEST(Config, UsersOrClientsShare) {
   EXPECT_TRUE(Accepted({}).shares_by_uid);
-  const std::vector<std::string> texts = WorkerArguments(
-      Accepted({"--share-by", "client"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
-  std::vector<const char*> arguments;
-  for (const std::string& text : texts) arguments.push_back(text.c_str());
-  EXPECT_FALSE(Accepted(arguments).shares_by_uid);
+  EXPECT_FALSE(Accepted({"--share-by", "client"}).shares_by_uid);
   EXPECT_THAT(RefusalOf({"--share-by", "group"}), AllOf(HasSubstr("group"), HasSubstr("uid or")));
 }
 
@@ -141,7 +138,7 @@ TEST(Config, CommandLineWinsOverTheFile) {
   std::ofstream(path) << "policy = \"fifo\"\nslice = \"5ms\"\n";
   const Config config = Accepted({"--policy", "fair", "--config", path.c_str()});
   EXPECT_EQ(config.policy, "fair");
-  EXPECT_EQ(config.slice, 5ms);
+  EXPECT_EQ(config.policy_options.slice, 5ms);
   std::remove(path.c_str());
 }
 
@@ -180,48 +177,81 @@ TEST(Config, VersionAndHelpEndWithCodeZero) {
               AllOf(HasSubstr("--policy"), ::testing::Not(HasSubstr("--worker"))));
 }
 
-TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
-  const Config config = Accepted({"--policy", "fair", "--cpu-threads", "2", "--memory", "1GiB",
-                                  "--staging-memory", "3GiB", "--slice", "1500us", "--log-level",
-                                  "warn", "--cost-folder", "/var/lib/gpushared"});
-  const WorkerRole role = {.channel_fd = 7, .device = "cpu:1", .generation = 12};
+// As a worker of this server would read it.
+Config AsWorker(const Config& config, const WorkerRole& role) {
   const std::vector<std::string> written = WorkerArguments(config, role);
   std::vector<const char*> arguments;
   for (const std::string& argument : written) arguments.push_back(argument.c_str());
+  return Accepted(arguments);
+}
 
-  const Config read = Accepted(arguments);
-
-  EXPECT_EQ(read.policy, config.policy);
-  EXPECT_EQ(read.cpu_threads, config.cpu_threads);
-  EXPECT_EQ(read.memory_bytes, config.memory_bytes);
-  EXPECT_EQ(read.staging_bytes, std::uint64_t{3} << 30);
-  EXPECT_EQ(read.slice, config.slice);
-  EXPECT_EQ(read.log_level, config.log_level);
+TEST(Config, AWorkerKnowsItsRole) {
+  const Config read =
+      AsWorker(Accepted({}), {.channel_fd = 7, .device = "cpu:1", .generation = 12});
   ASSERT_TRUE(read.worker.has_value());
   EXPECT_EQ(read.worker->channel_fd, 7);
   EXPECT_EQ(read.worker->device, "cpu:1");
   EXPECT_EQ(read.worker->generation, 12U);
 }
 
-TEST(Config, AFloorReachesTheWorker) {
-  const std::vector<std::string> written = WorkerArguments(
-      Accepted({"--low-floor", "25%"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
-  std::vector<const char*> arguments;
-  for (const std::string& argument : written) arguments.push_back(argument.c_str());
-  EXPECT_DOUBLE_EQ(Accepted(arguments).low_floor, 0.25);
+// Of each option a value that is not the built-in one.
+const std::map<std::string_view, const char*> kOthers = {
+    {"policy", "fair"},
+    {"device", "cpu:0"},
+    {"cpu-threads", "2"},
+    {"memory", "1GiB,fence"},
+    {"staging-memory", "1.5GiB"},
+    {"overcommit", "2GiB,/var/a \\ \"folder\""},
+    {"socket", "/tmp/s.sock"},
+    {"slice", "1500us"},
+    {"share-by", "client"},
+    {"client-max-share", "12.5%"},
+    {"memory-reserve", "25%"},
+    {"low-floor", "12.5%"},
+    {"cost-folder", "/var/lib/gpushared"},
+    {"kernel-limit", "low=none,normal=1.5s"},
+    {"load-limit", "2GiB,1.5s"},
+    {"cpu-affinity", "1,3"},
+    {"sm-limit", "low=0.5%,normal=32"},
+    {"cuda-completion", "writes"},
+    {"ptx-compiler", "driver"},
+    {"code-cache", "none"},
+    {"observe", "uid:0"},
+    {"operate", "everyone"},
+    {"lease-grace", "0s"},
+    {"log-level", "warn"},
+};
+
+TEST(Config, WorkersAreToldAllThatIsNotTheBrokersAndARestartIsNeededForAllThatIsNotLive) {
+  const Config built_in = Accepted({});
+  std::vector<std::string_view> live, of_the_broker;
+  for (const Option& option : Options()) {
+    SCOPED_TRACE(option.name);
+    const std::string name = "--" + std::string(option.name);
+    const Config config = Accepted({name.c_str(), kOthers.at(option.name)});
+    ASSERT_NE(option.value.text(config), option.value.text(built_in));
+    const std::vector<std::string> need_restart = NeedRestart(built_in, config);
+    if (std::ranges::find(need_restart, option.name) == need_restart.end()) {
+      EXPECT_THAT(need_restart, ::testing::IsEmpty());
+      live.push_back(option.name);
+    }
+    const Config worker = AsWorker(config, {.channel_fd = 3, .device = "cpu:0"});
+    if (option.value.text(worker) == option.value.text(built_in)) {
+      of_the_broker.push_back(option.name);
+    } else {
+      EXPECT_EQ(option.value.text(worker), option.value.text(config));
+    }
+  }
+  EXPECT_THAT(live, ElementsAre("observe", "operate", "lease-grace"));
+  EXPECT_THAT(of_the_broker, ElementsAre("device", "socket", "client-max-share", "cpu-affinity",
+                                         "observe", "operate", "lease-grace"));
 }
 
-TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
+TEST(Config, KernelLimitsAreGivenByClass) {
   const Config config = Accepted({"--kernel-limit", "low=2s,normal=1.5s"});
   EXPECT_FALSE(config.kernel_limits[0]);
   EXPECT_EQ(config.kernel_limits[1], 1500ms);
   EXPECT_EQ(config.kernel_limits[2], 2000ms);
-  const std::vector<std::string> arguments =
-      WorkerArguments(config, {.channel_fd = 3, .device = "cpu:0", .generation = 2});
-  std::vector<const char*> options;
-  for (const std::string& argument : arguments) options.push_back(argument.c_str());
-  EXPECT_EQ(Accepted(options).kernel_limits, config.kernel_limits);
-  EXPECT_EQ(Accepted(options).kernel_limits_given, config.kernel_limits_given);
 
   for (const char* bad : {"", "2s", "low", "low=", "low=2", "low=2s,", "low=2s,low=3s", "lowest=2s",
                           "low=0ms", "low=999us", "low=86401s", "low=2s normal=3s"}) {
@@ -234,7 +264,7 @@ TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
   EXPECT_EQ(of_file.kernel_limits[2], 2000ms);
 }
 
-TEST(Config, TheLoadLimitIsATimeASizeOrBothAndReachesTheWorker) {
+TEST(Config, TheLoadLimitIsATimeASizeOrBoth) {
   EXPECT_EQ(Accepted({}).load_limit.time, 10'000ms);
   EXPECT_EQ(Accepted({}).load_limit.memory_bytes, std::uint64_t{512} << 20);
   EXPECT_EQ(Accepted({"--load-limit", "90s"}).load_limit.time, 90'000ms);
@@ -242,12 +272,6 @@ TEST(Config, TheLoadLimitIsATimeASizeOrBothAndReachesTheWorker) {
   const Config both = Accepted({"--load-limit", "2GiB,1.5s"});
   EXPECT_EQ(both.load_limit.time, 1500ms);
   EXPECT_EQ(both.load_limit.memory_bytes, std::uint64_t{2} << 30);
-  const std::vector<std::string> passed =
-      WorkerArguments(both, {.channel_fd = 3, .device = "cpu:0", .generation = 2});
-  std::vector<const char*> options;
-  for (const std::string& each : passed) options.push_back(each.c_str());
-  EXPECT_EQ(Accepted(options).load_limit.time, 1500ms);
-  EXPECT_EQ(Accepted(options).load_limit.memory_bytes, std::uint64_t{2} << 30);
   for (const char* bad : {"", "10", "none", "500ms", "2h", "64MiB", "65GiB", "10s,", "10s;1GiB"}) {
     EXPECT_THAT(RefusalOf({"--load-limit", bad}), HasSubstr("option load-limit refused")) << bad;
   }
@@ -270,15 +294,9 @@ TEST(Config, KernelLimitsAreBuiltInForAllButTheHighClassUntilTheyAreGiven) {
   EXPECT_EQ(none.kernel_limits_given, (Given{true, true, true}));
 
   for (const Config& config : {Accepted({}), low, none}) {
-    const std::vector<std::string> arguments =
-        WorkerArguments(config, {.channel_fd = 3, .device = "cpu:0", .generation = 2});
-    const std::vector<const char*> options = [&] {
-      std::vector<const char*> each;
-      for (const std::string& argument : arguments) each.push_back(argument.c_str());
-      return each;
-    }();
-    EXPECT_EQ(Accepted(options).kernel_limits, config.kernel_limits);
-    EXPECT_EQ(Accepted(options).kernel_limits_given, config.kernel_limits_given);
+    const Config worker = AsWorker(config, {.channel_fd = 3, .device = "cpu:0"});
+    EXPECT_EQ(worker.kernel_limits, config.kernel_limits);
+    EXPECT_EQ(worker.kernel_limits_given, config.kernel_limits_given);
   }
 }
 
@@ -309,18 +327,13 @@ TEST(Config, MemoryIsASizeOrALevelOrBoth) {
   EXPECT_THAT(RefusalOf({"--memory", "fenced"}), HasSubstr("'fenced'"));
 }
 
-TEST(Config, SmLimitsAreNumbersOrPartsAndReachTheWorker) {
+TEST(Config, SmLimitsAreNumbersOrParts) {
   const Config config = Accepted({"--sm-limit", "low=50%,normal=32"});
   EXPECT_FALSE(config.sm_limits[0]);
   EXPECT_EQ(config.sm_limits[1]->Of(132), 32U);
   EXPECT_EQ(config.sm_limits[1]->Of(16), 16U);
   EXPECT_EQ(config.sm_limits[2]->Of(132), 66U);
   EXPECT_EQ(config.sm_limits[2]->Of(1), 1U);
-  const std::vector<std::string> arguments =
-      WorkerArguments(config, {.channel_fd = 3, .device = "cuda:0", .generation = 1});
-  std::vector<const char*> options;
-  for (const std::string& argument : arguments) options.push_back(argument.c_str());
-  EXPECT_EQ(Accepted(options).sm_limits, config.sm_limits);
   EXPECT_THAT(RefusalOf({"--sm-limit", "low=0.0000001%"}),
               AllOf(HasSubstr("'0.0000001%'"), HasSubstr("0.1% to 100%")));
   EXPECT_EQ(Accepted({"--sm-limit", "low=0.1%"}).sm_limits[2]->Of(132), 1U);
@@ -331,34 +344,26 @@ TEST(Config, SmLimitsAreNumbersOrPartsAndReachTheWorker) {
   }
 }
 
-TEST(Config, CudaCompletionIsEventsOrWritesAndReachesTheWorker) {
+TEST(Config, CudaCompletionIsEventsOrWrites) {
   using device::cuda::CompletionKind;
   EXPECT_EQ(Accepted({}).cuda_completion, CompletionKind::kEvents);
   const Config config = Accepted({"--cuda-completion", "writes"});
   EXPECT_EQ(config.cuda_completion, CompletionKind::kWrites);
-  const std::vector<std::string> arguments =
-      WorkerArguments(config, {.channel_fd = 3, .device = "cuda:0", .generation = 1});
-  std::vector<const char*> options;
-  for (const std::string& argument : arguments) options.push_back(argument.c_str());
-  EXPECT_EQ(Accepted(options).cuda_completion, CompletionKind::kWrites);
   EXPECT_THAT(RefusalOf({"--cuda-completion", "guess"}),
               AllOf(HasSubstr("'guess'"), HasSubstr("events or writes")));
 }
 
-TEST(Config, CompilerAndItsCacheAreWholePathsOrNoneAndReachTheWorker) {
+TEST(Config, CompilerAndItsCacheAreWholePathsOrNone) {
   const Config config = Accepted({"--ptx-compiler", "/opt/cuda/bin/ptxas", "--code-cache", "none"});
-  std::vector<const char*> options;
-  const std::vector<std::string> arguments =
-      WorkerArguments(config, {.channel_fd = 3, .device = "cuda:0", .generation = 1});
-  for (const std::string& argument : arguments) options.push_back(argument.c_str());
-  const Config worker = Accepted(options);
-  EXPECT_EQ(worker.ptx_compiler, "/opt/cuda/bin/ptxas");
-  EXPECT_EQ(worker.code_cache, Config::kNone);
+  EXPECT_EQ(config.ptx_compiler, "/opt/cuda/bin/ptxas");
+  EXPECT_EQ(config.code_cache, Config::kNone);
   EXPECT_EQ(Accepted({}).ptx_compiler, "");
   EXPECT_EQ(Accepted({"--ptx-compiler", "driver"}).ptx_compiler, Config::kDriver);
   EXPECT_THAT(RefusalOf({"--code-cache", "driver"}), HasSubstr("begins with '/'"));
   for (const char* option : {"--ptx-compiler", "--code-cache"}) {
-    EXPECT_THAT(RefusalOf({option, "bin/ptxas"}), HasSubstr("begins with '/'"));
+    for (const char* path : {"bin/ptxas", "/a\nb", "/a\xff"}) {
+      EXPECT_THAT(RefusalOf({option, path}), HasSubstr("begins with '/'"));
+    }
   }
 }
 
@@ -394,7 +399,7 @@ memory = "fence"
   EXPECT_EQ(config.policy, "round_robin");
   EXPECT_EQ(config.device, "cpu:0,cpu:1");
   EXPECT_EQ(config.cpu_threads, 2U);
-  EXPECT_DOUBLE_EQ(config.low_floor, 0.05);
+  EXPECT_DOUBLE_EQ(config.policy_options.low_floor, 0.05);
   ASSERT_EQ(config.access.size(), 3U);
   EXPECT_EQ(config.access[0].who.kind, Subject::Kind::kUser);
   EXPECT_EQ(config.access[0].who.id, 0U);
@@ -524,7 +529,7 @@ TEST(ConfigFile, ALeaseHasTheKeysOfAnEntranceButForTheSocket) {
 TEST(ConfigFile, TellsWhatARunningServerDoesNotTakeOver) {
   Config running, read;
   EXPECT_THAT(NeedRestart(running, read), ::testing::IsEmpty());
-  read.slice = std::chrono::milliseconds(9);
+  read.policy_options.slice = std::chrono::milliseconds(9);
   read.policy = "fifo";
   read.lease_grace = std::chrono::seconds(1);
   read.observers = {Subject{}};
@@ -629,6 +634,15 @@ TEST(ConfigValues, QuantitiesAreReadCompletelyOrNotAtAll) {
   EXPECT_FALSE(ParseCount("18446744073709551616", 0, ~std::uint64_t{0}).ok());
   EXPECT_DOUBLE_EQ(ParseFraction("12.5%").value(), 0.125);
   EXPECT_FALSE(ParseFraction("101%").ok());
+}
+
+TEST(ConfigValues, TextsForWorkersAreExact) {
+  EXPECT_EQ(DurationText(1500us), "1500us");
+  EXPECT_EQ(DurationText(std::chrono::nanoseconds(2'000'000'001)), "2000000001ns");
+  EXPECT_EQ(BytesText(std::uint64_t{3} << 29), "1536MiB");
+  EXPECT_EQ(BytesText((std::uint64_t{1} << 40) + 1), "1099511627777B");
+  EXPECT_EQ(ParseDuration(DurationText(60000ms)).value(), 60000ms);
+  EXPECT_EQ(ParseBytes(BytesText(4097)).value(), 4097U);
 }
 
 TEST(ConfigValues, AListHasOnePartMoreThanCommas) {

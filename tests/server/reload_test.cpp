@@ -29,7 +29,7 @@ class ReloadTest : public BrokerTest {
  protected:
   void SetUp() override {
     BrokerTest::SetUp();
-    options_.read_rules = [this]() -> Result<LiveRules> {
+    options_.read_rules = [this]() -> Result<NewRules> {
       const std::lock_guard lock(mutex_);
       if (!why_not_.ok()) return why_not_;
       return next_;
@@ -57,7 +57,7 @@ class ReloadTest : public BrokerTest {
   }
 
   std::mutex mutex_;
-  LiveRules next_;
+  NewRules next_;
   Status why_not_;
 };
 
@@ -158,9 +158,9 @@ TEST_F(ReloadTest, LeasesAreNotOfTheFileAndKeepTheirNames) {
 
 TEST_F(ReloadTest, OneReadingAtATime) {
   std::promise<void> goes_on;
-  options_.read_rules = [future = goes_on.get_future().share()]() -> Result<LiveRules> {
+  options_.read_rules = [future = goes_on.get_future().share()]() -> Result<NewRules> {
     future.wait();
-    return LiveRules();
+    return NewRules();
   };
   StartBroker();
   const ipc::UniqueFd first = ConnectOnly();

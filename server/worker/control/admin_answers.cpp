@@ -67,8 +67,8 @@ WorkerFacts Worker::Impl::Facts() const {
   WorkerFacts facts;
   facts.generation = options_.generation;
   facts.pid = ::getpid();
-  facts.policy = options_.policy;
-  facts.policy_options = options_.policy_options;
+  facts.policy = options_.settings.policy;
+  facts.policy_options = options_.settings.policy_options;
   facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
   facts.is_draining = is_draining_;
   facts.device_thread = device_priority_.ToString();

@@ -161,7 +161,7 @@ void Worker::Impl::Handle(const KernelNoted& message) {
 DeviceWatch::Limits Worker::Impl::WatchLimits(const WorkerOptions& options) {
   std::chrono::nanoseconds longest = options.call_max;
   // A call may wait for a kernel, which may run for so long.
-  for (const auto& limit : options.kernel_limits)
+  for (const auto& limit : options.settings.kernel_limits)
     longest = std::max(longest, limit.value_or(longest));
   return DeviceWatch::LimitsFor(longest, options.leaves_within);
 }

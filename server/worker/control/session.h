@@ -89,7 +89,7 @@ struct SessionEnvironment {
   const DeviceSignal& signal;
   scheduler::LaneRules lane_rules;
   SessionLimits limits;
-  bool shares_by_uid = true;  // See WorkerOptions.
+  bool shares_by_uid = true;  // See WorkerSettings.
   StagingBudget& staging;
   StagingBudget& images;  // For memory that clients write module images into.
   std::shared_ptr<GraphBudget> graphs;

@@ -33,7 +33,7 @@ Status Worker::Impl::StartLoader() {
   if (options_.loader_command.empty()) return {};
   Result<std::unique_ptr<loader::ModuleLoader>> loader = loader::ModuleLoader::Create(
       {.command = options_.loader_command,
-       .costly = loader::LongestJob(options_.load_limit),
+       .costly = loader::LongestJob(options_.settings.load_limit),
        .warn = [](const std::string& what) { spdlog::warn("{}", what); }});
   if (!loader.ok()) return loader.status();
   loader_ = *std::move(loader);
@@ -41,25 +41,30 @@ Status Worker::Impl::StartLoader() {
 }
 
 Result<std::shared_ptr<device::StepStore>> Worker::Impl::OpenStore() const {
-  if (options_.overcommit.bytes == 0) return std::shared_ptr<device::StepStore>();
-  if (device_->info().can_move_memory) return device::StepStore::Create(options_.overcommit);
+  const WorkerSettings& settings = options_.settings;
+  if (settings.overcommit_bytes == 0) return std::shared_ptr<device::StepStore>();
+  if (device_->info().can_move_memory) {
+    return device::StepStore::Create(
+        {.bytes = settings.overcommit_bytes, .folder = settings.overcommit_folder});
+  }
   spdlog::warn("{}: overcommit has no effect, this device does not move memory",
                device_->info().id);
   return std::shared_ptr<device::StepStore>();
 }
 
 Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
-  const scheduler::PolicyEntry* const entry = scheduler::FindPolicy(options_.policy);
+  const scheduler::PolicyEntry* const entry = scheduler::FindPolicy(options_.settings.policy);
   if (entry == nullptr) {
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("there is no policy '{}', only {}", options_.policy, scheduler::PolicyNames()));
-  }
-  if (const std::string_view why = scheduler::WhyInvalid(options_.policy_options); !why.empty()) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("policy '{}' refused: {}", options_.policy, why));
+                  fmt::format("there is no policy '{}', only {}", options_.settings.policy,
+                              scheduler::PolicyNames()));
   }
-  return entry->make(options_.policy_options);
+  if (const std::string_view why = scheduler::WhyInvalid(options_.settings.policy_options);
+      !why.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("policy '{}' refused: {}", options_.settings.policy, why));
+  }
+  return entry->make(options_.settings.policy_options);
 }
 
 std::shared_ptr<DeviceTotals> Worker::Impl::OpenTotals() const {
@@ -111,11 +116,11 @@ Status Worker::Impl::Open() {
 
   DeviceThreadOptions thread_options;
   thread_options.lane = options_.lane_options;
-  thread_options.slice = options_.policy_options.slice;
+  thread_options.slice = options_.settings.policy_options.slice;
   if (!options_.totals_file.empty()) thread_options.totals = OpenTotals();
   thread_options.kill_after = options_.kill_after;
-  thread_options.kernels = {.limits = options_.kernel_limits,
-                            .ends_device = options_.limit_ends_device,
+  thread_options.kernels = {.limits = options_.settings.kernel_limits,
+                            .ends_device = options_.settings.kernel_limits_given,
                             .leaves_within = options_.leaves_within};
   KeptCosts kept = ReadKeptCosts();
   cost_seed_ = kept.seed;
@@ -155,7 +160,7 @@ Status Worker::Impl::Open() {
       .signal = *signal_,
       .lane_rules = lane_rules,
       .limits = options_.limits,
-      .shares_by_uid = options_.shares_by_uid,
+      .shares_by_uid = options_.settings.shares_by_uid,
       .staging = staging_,
       .images = images_,
       .graphs = graphs_,
@@ -209,7 +214,7 @@ int Worker::Impl::Run() {
   WatchChannel();
   Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
   const device::DeviceInfo& info = device_->info();
-  spdlog::info("{}: {}, policy {}", info.id, info.name, options_.policy);
+  spdlog::info("{}: {}, policy {}", info.id, info.name, options_.settings.policy);
   if (options_.prefers_threads) {
     spdlog::info(
         "{}: beside other threads of this machine the device thread is {}, the control "

@@ -18,12 +18,9 @@
 #include "ipc/unique_fd.h"
 #include "scheduler/device_lane.h"
 #include "scheduler/residency.h"
-#include "scheduler/types.h"
 #include "server/device/device.h"
-#include "server/device/step_store.h"
-#include "server/loader/load_limit.h"
 #include "server/worker/control/slow_calls.h"
-#include "server/worker/device_thread/kernel_watch.h"
+#include "server/worker/control/worker_settings.h"
 #include "server/worker/device_thread/session_limits.h"
 
 namespace gpushared::server {
@@ -35,31 +32,22 @@ struct WorkerOptions {
   std::function<Result<std::unique_ptr<device::Device>>(
       device::WakeFunction wake, device::OutputFunction output, std::function<void()> await_quiet)>
       make_device;
-  std::string policy = "priority";  // A name of scheduler::PolicyCatalog.
-  scheduler::PolicyOptions policy_options;
+  WorkerSettings settings;
   scheduler::LaneOptions lane_options;
   std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
   SessionLimits limits;
-  // Where device memory goes that clients hold beyond their guarantees; 0 bytes: nobody holds more.
-  device::StepStoreOptions overcommit;
   scheduler::ResidencyOptions residency;
-  // Clients of one uid are one group for the policy.
-  bool shares_by_uid = true;
   SlowCallRules slow_calls;
   // How a process that reads modules is started (server/loader): a program and its arguments.
   // Empty: modules are read in this process.
   std::vector<std::string> loader_command;
-  loader::LoadLimit load_limit;
   // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
   std::string cost_file;
   // Where the device's totals are, see DeviceTotals; empty: nobody reads them.
   std::string totals_file;
   std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
-  // A kernel that has had the device for longer is ended: alone where Device::CanKill, else the
-  // worker ends as for a lost device.
-  KernelLimits kernel_limits;
-  LimitEndsDevice limit_ends_device = {true, true, true};
-  // How long it may take to end by itself where the device can only tell it to; then the worker
+  // How long a kernel beyond its limit may take to end by itself where the device can only tell it
+  // to; then the worker
   // ends all the same. It looks once in thousands of turns of its loops.
   std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
   // How long the device thread may be inside of one call of the device: so long, or as long as the

@@ -70,6 +70,7 @@ TEST(DeviceWatch, LooksAtMostOncePerSecond) {
 
 server::WorkerOptions CallMax(milliseconds call_max, milliseconds leaves_within = seconds(2)) {
   server::WorkerOptions options;
+  options.settings.kernel_limits = {};  // A longer one would count instead.
   options.call_max = call_max;
   options.leaves_within = leaves_within;
   return options;
@@ -131,7 +132,8 @@ TEST(StandingDeviceThread, IsALostDeviceWhenKernelsWereToldInVain) {
 
 TEST(StandingDeviceThread, MayStandForAsLongAsTheLongestKernelMayRun) {
   server::WorkerOptions options = CallMax(milliseconds(20));
-  options.kernel_limits = {std::nullopt, seconds(60), milliseconds(10)};
+  options.settings.kernel_limits = {std::nullopt, seconds(60), milliseconds(10)};
+  options.settings.kernel_limits_given = {true, true, true};
   WorkerHarness worker({.runs_at_once = true, .submitting_takes = milliseconds(300)}, options);
   RawClient client = worker.Client();
   EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));

@@ -223,8 +223,9 @@ TEST(Explain, AKernelIsNotNamedAfterAModuleThatTookItsNumber) {
 
 // Work that cannot be cut may be there from before a wait until long after it.
 TEST(Explain, AWaitIsSaidToBeBehindWhatWasOnTheDeviceForLongestAlsoBeyondIt) {
-  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
-                       {.policy = "priority", .lane_options = {.beyond_window_max = 2}});
+  WorkerHarness worker(
+      {.preemption = device::Preemption::kBetweenCommands},
+      {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 2}});
   RawClient train = worker.Client({.name = "train", .client_class = ClientClass::kLow});
   RawClient other = worker.Client({.name = "other", .client_class = ClientClass::kLow});
   RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
@@ -254,7 +255,7 @@ TEST(Explain, AWaitIsSaidToBeBehindWhatWasOnTheDeviceForLongestAlsoBeyondIt) {
 }
 
 TEST(Explain, AStopSaysHowLongItTook) {
-  WorkerHarness worker({.ignores_stop = true}, {.policy = "round_robin"});
+  WorkerHarness worker({.ignores_stop = true}, {.settings = {.policy = "round_robin"}});
   RawClient first = worker.Client({.name = "first"});
   RawClient second = worker.Client({.name = "second"});
   first.Launch(0, 0, 0, {.x = 1000});
@@ -276,7 +277,7 @@ TEST(Explain, AStopSaysHowLongItTook) {
 }
 
 TEST(Explain, ALongLaunchThatTheDeviceCouldNotStopIsNotSaidToHaveBeenShort) {
-  WorkerHarness worker({.unstoppable_kernel = "null"}, {.policy = "round_robin"});
+  WorkerHarness worker({.unstoppable_kernel = "null"}, {.settings = {.policy = "round_robin"}});
   RawClient first = worker.Client({.name = "first"});
   RawClient second = worker.Client({.name = "second"});
   first.Launch(0, 0, 0, {.x = 1000});

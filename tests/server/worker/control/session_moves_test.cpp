@@ -23,7 +23,7 @@ constexpr std::uint64_t kStep = 2 * kMiB;
 
 server::WorkerOptions MovingWorker() {
   server::WorkerOptions options;
-  options.overcommit.bytes = 256 * kMiB;
+  options.settings.overcommit_bytes = 256 * kMiB;
   // Whoever is asked makes room.
   options.residency.stay_factor = 0;
   options.residency.stay_min = options.residency.idle_min = options.residency.notice = {};

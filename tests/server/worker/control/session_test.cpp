@@ -635,7 +635,7 @@ TEST(Worker, ExitsWhenThePolicyOrTheDeviceCannotBeMade) {
   const auto run = [](const char* policy) {
     auto pair = ipc::MakeChannelPair();
     server::WorkerOptions options;
-    options.policy = policy;
+    options.settings.policy = policy;
     options.make_device = [](device::WakeFunction, device::OutputFunction,
                              std::function<void()>) -> Result<std::unique_ptr<device::Device>> {
       return Status(StatusCode::kNotFound, "there is no such device");

@@ -301,7 +301,7 @@ struct Urgent {
 server::WorkerOptions Options(const char* policy, std::chrono::nanoseconds held_max,
                               std::uint32_t newcomer_calls) {
   server::WorkerOptions options;
-  options.policy = policy;
+  options.settings.policy = policy;
   options.slow_calls = {.quiet = 0ns, .held_max = held_max, .newcomer_calls = newcomer_calls};
   return options;
 }

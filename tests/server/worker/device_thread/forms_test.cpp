@@ -53,7 +53,7 @@ std::size_t Stoppable(const std::vector<bool>& launches) {
 TEST(Forms, OneThatTakesTooMuchLongerIsGivenUpAndTheLogSaysSoOnce) {
   const LogText log;
   {
-    WorkerHarness worker(Stopped(microseconds(1200)), {.policy = "priority"});
+    WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
     RawClient low = worker.Client({.client_class = ClientClass::kLow});
     EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms)), 0u) << "there is nobody to stop it for";
     RawClient high = worker.Client({.client_class = ClientClass::kHigh});
@@ -67,7 +67,7 @@ TEST(Forms, OneThatTakesTooMuchLongerIsGivenUpAndTheLogSaysSoOnce) {
 }
 
 TEST(Forms, OneThatTakesALittleLongerIsKept) {
-  WorkerHarness worker(Stopped(microseconds(1150)), {.policy = "priority"});
+  WorkerHarness worker(Stopped(microseconds(1150)), {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   (void)LaunchEach(worker, low, kForms);
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
@@ -76,7 +76,7 @@ TEST(Forms, OneThatTakesALittleLongerIsKept) {
 
 // Each part takes as long as a whole launch here.
 TEST(Forms, OneIsNotSlowBecauseItsLaunchesWereStopped) {
-  WorkerHarness worker(Stopped(microseconds(1100)), {.policy = "priority"});
+  WorkerHarness worker(Stopped(microseconds(1100)), {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   (void)LaunchEach(worker, low, kForms);
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
@@ -98,7 +98,7 @@ TEST(Forms, OneIsNotSlowBecauseItsLaunchesWereStopped) {
 }
 
 TEST(Forms, AFewSamplesDecideNothing) {
-  WorkerHarness worker(Stopped(microseconds(3000)), {.policy = "priority"});
+  WorkerHarness worker(Stopped(microseconds(3000)), {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   (void)LaunchEach(worker, low, kForms);
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
@@ -107,7 +107,7 @@ TEST(Forms, AFewSamplesDecideNothing) {
 
 // A code cache has the form at once, and somebody more urgent is always connected.
 TEST(Forms, OneWhoseOriginalNeverRanRunsAsThatNowAndThen) {
-  WorkerHarness worker(Stopped(microseconds(1200)), {.policy = "priority"});
+  WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   const std::vector<bool> launches = LaunchEach(worker, low, kEvery * (kForms + 3));
@@ -127,7 +127,8 @@ TEST(Forms, OneWhoseOriginalNeverRanRunsAsThatNowAndThen) {
 TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
   StepDeviceOptions device = Stopped(microseconds(1200));
   device.unstoppable_kernel = "three";  // The peer's, which else may be stopped after its slice.
-  WorkerHarness worker(device, {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  WorkerHarness worker(
+      device, {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   RawClient peer = worker.Client({.client_class = ClientClass::kLow});
@@ -140,7 +141,8 @@ TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
 TEST(Forms, NoOriginalIsTriedThatTakesLongerThanASlice) {
   WorkerHarness worker(
       Stopped(microseconds(1200)),
-      {.policy = "priority", .policy_options = {.slice = std::chrono::microseconds(1000)}});
+      {.settings = {.policy = "priority",
+                    .policy_options = {.slice = std::chrono::microseconds(1000)}}});
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3 * kEvery)), 3 * kEvery);
@@ -175,7 +177,8 @@ TEST(Forms, OfAClientWhoseLaunchWasFarLongerThanPredictedAllAreOnesThatCanBeStop
 
 TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
   const ScratchFolder folder;
-  const server::WorkerOptions options = {.policy = "priority", .cost_file = folder / "costs"};
+  const server::WorkerOptions options = {.settings = {.policy = "priority"},
+                                         .cost_file = folder / "costs"};
   {
     WorkerHarness worker(Stopped(microseconds(1200)), options);
     RawClient low = worker.Client({.client_class = ClientClass::kLow});
@@ -190,7 +193,7 @@ TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
 }
 
 TEST(Forms, ItIsSaidWhyOneThatWasGivenUpWasNotCut) {
-  WorkerHarness worker(Stopped(microseconds(1200)), {.policy = "priority"});
+  WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   (void)LaunchEach(worker, low, kForms);
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});

@@ -286,7 +286,7 @@ TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
   for (const bool takes_nodes : {false, true}) {
     WorkerHarness worker(
         {.preemption = device::Preemption::kBetweenCommands, .takes_nodes = takes_nodes},
-        {.policy = "priority"});
+        {.settings = {.policy = "priority"}});
     RawClient low = worker.Client({.client_class = ClientClass::kLow});
     RawClient high = worker.Client({.client_class = ClientClass::kHigh});
     MakeGraphOfLaunches(low, 0, 100);
@@ -305,7 +305,8 @@ TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
 }
 
 TEST(WorkerGraphs, ShortNodesOfALowClientGoTogether) {
-  WorkerHarness worker({.runs_at_once = true, .takes_nodes = true}, {.policy = "priority"});
+  WorkerHarness worker({.runs_at_once = true, .takes_nodes = true},
+                       {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   const RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   MakeGraphOfLaunches(low, 0, 50);
@@ -356,7 +357,7 @@ TEST(WorkerGraphs, GraphsOnAllStreamsComeToAnEnd) {
 
 TEST(WorkerGraphs, TheExplanationNamesGraphAndNode) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .takes_nodes = true},
-                       {.policy = "priority"});
+                       {.settings = {.policy = "priority"}});
   RawClient client = worker.Client({.client_class = ClientClass::kHigh});
   MakeGraphOfLaunches(client, 7, 12);
   ASSERT_TRUE(client.AwaitFinished(0, client.BeginRequest(0)));

@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, OutlivedWork,
                          ::testing::Values("round_robin", "fair", "priority", "deadline"));
 
 TEST_P(OutlivedWork, LeavesForAnEqualAndGoesOnInItsOrder) {
-  WorkerHarness worker({}, {.policy = GetParam()});
+  WorkerHarness worker({}, {.settings = {.policy = GetParam()}});
   RawClient liar = worker.Client({.name = "liar"});
   RawClient honest = worker.Client({.name = "honest"});
   for (const std::uint64_t units : {4, 5, 6}) liar.Fill(0, liar.base(), FillBytes(units), 1);
@@ -62,7 +62,7 @@ TEST_P(OutlivedWork, LeavesForAnEqualAndGoesOnInItsOrder) {
 }
 
 TEST(OutlivedCommand, IsFollowedByNothingOfItsStreamWhileItMayBeStopped) {
-  WorkerHarness worker({}, {.policy = "fair"});
+  WorkerHarness worker({}, {.settings = {.policy = "fair"}});
   RawClient client = worker.Client();
   const RawClient other = worker.Client();
   client.CreateStream(1);
@@ -80,7 +80,7 @@ TEST(OutlivedCommand, IsFollowedByNothingOfItsStreamWhileItMayBeStopped) {
 }
 
 TEST(OutlivedCommand, OfTheHighClassIsNotStopped) {
-  WorkerHarness worker({}, {.policy = "priority"});
+  WorkerHarness worker({}, {.settings = {.policy = "priority"}});
   RawClient high = worker.Client({.client_class = ipc::ClientClass::kHigh});
   RawClient other = worker.Client({.client_class = ipc::ClientClass::kHigh});
   const Sequence last = high.Fill(0, high.base(), FillBytes(4), 1);

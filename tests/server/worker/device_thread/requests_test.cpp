@@ -113,7 +113,7 @@ TEST(WorkerRequests, ARequestEndsWithItsStreamAndNotWithTheNextOfThatNumber) {
 }
 
 TEST(WorkerRequests, AsManyAreOpenAsMayBeAndNoMore) {
-  WorkerHarness worker({.runs_at_once = true}, {.policy = "deadline"});
+  WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "deadline"}});
   RawClient client = worker.Client({.latency_promise_ns = kHourNs});
   for (std::uint32_t stream = 1; stream <= ipc::kOpenRequestsMax; ++stream) {
     client.CreateStream(stream);
@@ -132,7 +132,7 @@ TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(log);
   spdlog::default_logger()->sinks().push_back(sink);
   {
-    WorkerHarness worker({.runs_at_once = true}, {.policy = "deadline"});
+    WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "deadline"}});
     RawClient client = worker.Client({.latency_promise_ns = 1'000'000});
     for (int i = 0; i < 3; ++i) {
       client.BeginRequest(0, 10'000'000);  // It is lost when it begins.
@@ -152,7 +152,7 @@ TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
 
 // Under `deadline` stoppable work does not begin where a request is expected meanwhile.
 TEST(WorkerRequests, AHintKeepsTheDeviceFreeForTheRequest) {
-  WorkerHarness worker({}, {.policy = "deadline"});
+  WorkerHarness worker({}, {.settings = {.policy = "deadline"}});
   RawClient high = worker.Client(
       {.client_class = ipc::ClientClass::kHigh, .latency_promise_ns = 60'000'000'000});
   RawClient low = worker.Client({.client_class = ipc::ClientClass::kLow});

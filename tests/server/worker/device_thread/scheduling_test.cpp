@@ -133,7 +133,7 @@ TEST(WorkerScheduling, TimeOnTheDeviceIsChargedToWhoHeldIt) {
 
 TEST(WorkerScheduling, WhatCouldNotBeStoppedForAHighClientIsCountedWithItsKernel) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
-                       {.policy = "priority"});
+                       {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   const auto row = [&] {
@@ -173,7 +173,8 @@ TEST(WorkerScheduling, WhatEndsInTheTurnInWhichItBeganIsChargedForItsTime) {
 
 TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
   // The lane would let more than one of them onto the device.
-  WorkerHarness worker({}, {.policy = "fifo", .lane_options = {.beyond_window_max = 8}});
+  WorkerHarness worker({},
+                       {.settings = {.policy = "fifo"}, .lane_options = {.beyond_window_max = 8}});
   RawClient client = worker.Client({.client_class = ClientClass::kLow});
   client.CreateStream(1);
   // Its length is unknown, so it is worth stopping.
@@ -193,7 +194,7 @@ TEST(WorkerScheduling, WhereStopsChainTwoLaunchesAreThereAndGoOnInTheirOrder) {
   WorkerHarness worker({.launch_takes = std::chrono::milliseconds(5),
                         .stoppable_takes = std::chrono::milliseconds(5),
                         .stopping_costs = true},
-                       {.policy = "priority"});
+                       {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   Sequence last = 0;
@@ -220,8 +221,9 @@ TEST(WorkerScheduling, WhereStopsChainTwoLaunchesAreThereAndGoOnInTheirOrder) {
 }
 
 TEST(WorkerScheduling, WhereStopsChainOnlyALaunchThatCanBeStoppedFollows) {
-  WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "three"},
-                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  WorkerHarness worker(
+      {.stopping_costs = true, .unstoppable_kernel = "three"},
+      {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   const RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   low.Launch(0, 0, 0, {.x = 10});
@@ -241,8 +243,8 @@ void EndLate(StepDevice& device) {
 
 // A stoppable launch waits for its turn alone and, on such devices, runs slower.
 TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrgentClient) {
-  WorkerHarness worker({.stopping_costs = true},
-                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"},
+                                                  .lane_options = {.beyond_window_max = 8}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   RawClient peer = worker.Client({.client_class = ClientClass::kLow});
   const auto launches = [&](std::size_t so_far) {
@@ -265,7 +267,7 @@ TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrge
 
 TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
   WorkerHarness worker({.stopping_costs = true, .ignores_stop = true, .can_kill = false},
-                       {.policy = "priority"});
+                       {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   {
     RawClient high = worker.Client({.client_class = ClientClass::kHigh});
@@ -301,30 +303,31 @@ TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndN
     const WorkerHarness::ClientOptions bulk = {.client_class = each};
     const WorkerHarness::ClientOptions promised = {.client_class = each,
                                                    .latency_promise_ns = kPromiseNs};
-    EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, bulk, promised));
-    EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, promised, promised));
-    EXPECT_FALSE(IsStoppableBeside({.policy = "deadline"}, promised, bulk));
-    EXPECT_FALSE(IsStoppableBeside({.policy = "priority"}, bulk, promised));
+    EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, bulk, promised));
+    EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, promised, promised));
+    EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "deadline"}}, promised, bulk));
+    EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "priority"}}, bulk, promised));
   }
   const WorkerHarness::ClientOptions normal = {.client_class = ClientClass::kNormal};
   const WorkerHarness::ClientOptions low = {.client_class = ClientClass::kLow};
   const WorkerHarness::ClientOptions low_promised = {.client_class = ClientClass::kLow,
                                                      .latency_promise_ns = kPromiseNs};
-  EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, normal, low_promised));
-  EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, low, normal));
-  EXPECT_FALSE(IsStoppableBeside({.policy = "deadline"}, normal, low));
+  EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, normal, low_promised));
+  EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, low, normal));
+  EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "deadline"}}, normal, low));
 }
 
 TEST(WorkerScheduling, WhereStoppingCostsTheFloorOfTheLowClassIsReasonEnough) {
   const WorkerHarness::ClientOptions normal = {.client_class = ClientClass::kNormal};
   const WorkerHarness::ClientOptions low = {.client_class = ClientClass::kLow};
-  EXPECT_TRUE(IsStoppableBeside({.policy_options = {.low_floor = 0.1}}, normal, low));
-  EXPECT_FALSE(IsStoppableBeside({.policy_options = {.low_floor = 0.1}}, low, low));
+  EXPECT_TRUE(IsStoppableBeside({.settings = {.policy_options = {.low_floor = 0.1}}}, normal, low));
+  EXPECT_FALSE(IsStoppableBeside({.settings = {.policy_options = {.low_floor = 0.1}}}, low, low));
   EXPECT_FALSE(IsStoppableBeside({}, normal, low));
 }
 
 TEST(WorkerScheduling, WhereStoppingCostsNothingIsPaidForItUnderAPolicyThatNeverStops) {
-  EXPECT_FALSE(IsStoppableBeside({.policy = "fifo"}, {.client_class = ClientClass::kLow},
+  EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "fifo"}},
+                                 {.client_class = ClientClass::kLow},
                                  {.client_class = ClientClass::kHigh}));
 }
 
@@ -337,7 +340,7 @@ void LaunchInTurn(RawClient& low, std::uint32_t count) {
 
 TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt) {
   constexpr std::uint32_t kLaunches = 40;
-  WorkerHarness worker({.stopping_costs = true}, {.policy = "priority"});
+  WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   // A lone client has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
@@ -390,7 +393,7 @@ TEST(WorkerScheduling, WhatWasWaitingInTheHighClassCanBeStoppedOnceItsClientHasL
 // Marks, waits and other streams between launches that are offered anew stay where they are.
 TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
   WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "three"},
-                       {.policy = "priority"});
+                       {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   // A lone client has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
@@ -426,7 +429,7 @@ TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
 
 // Copies and fills can be stopped whoever is here.
 TEST(WorkerScheduling, AFillThatHeldBackItsStreamIsOfferedAnewWithWhatIsBeforeIt) {
-  WorkerHarness worker({.stopping_costs = true}, {.policy = "priority"});
+  WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   // A lone client has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
@@ -453,8 +456,8 @@ nlohmann::json DeviceStatus(WorkerHarness& worker) {
 }
 
 TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientIsHere) {
-  WorkerHarness worker({.unstoppable_kernel = "null"},
-                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  WorkerHarness worker({.unstoppable_kernel = "null"}, {.settings = {.policy = "priority"},
+                                                        .lane_options = {.beyond_window_max = 8}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   std::size_t launched = 0;
   const auto launch = [&](std::size_t at_once) {
@@ -489,7 +492,7 @@ TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientI
 }
 
 TEST(WorkerScheduling, WhereStoppingCostsAndClassesPlayNoPartAnyOtherClientIsReasonEnough) {
-  WorkerHarness worker({.stopping_costs = true}, {.policy = "round_robin"});
+  WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "round_robin"}});
   RawClient first = worker.Client({.client_class = ClientClass::kNormal});
   first.Launch(0, 0, 0, {.x = 10});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -502,8 +505,9 @@ TEST(WorkerScheduling, WhereStoppingCostsAndClassesPlayNoPartAnyOtherClientIsRea
 }
 
 TEST(WorkerScheduling, LaunchesThatTheDeviceCannotStopGoToItBackToBackAndAreNotAsked) {
-  WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "null"},
-                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  WorkerHarness worker(
+      {.stopping_costs = true, .unstoppable_kernel = "null"},
+      {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   for (int i = 0; i < 3; ++i) low.Launch(0, 0, 0, {.x = 10});
@@ -527,7 +531,7 @@ TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
 
 // Waiting for each of them would cost more than what stopping one could save.
 TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
-  WorkerHarness worker({}, {.policy = "fifo"});
+  WorkerHarness worker({}, {.settings = {.policy = "fifo"}});
   RawClient client = worker.Client({.client_class = ClientClass::kLow});
   for (int i = 0; i < 5; ++i) client.Fill(0, client.base(), 16, 1);
   EXPECT_EQ(worker.device().WaitForSubmissions(5).size(), 5u);
@@ -535,7 +539,7 @@ TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
 }
 
 TEST(WorkerScheduling, AFloodDoesNotKeepAnotherClientWaiting) {
-  WorkerHarness worker({.runs_at_once = true}, {.policy = "fifo"});
+  WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "fifo"}});
   RawClient flood = worker.Client();
   RawClient good = worker.Client();
   std::atomic<bool> stop{false};
@@ -554,7 +558,7 @@ TEST(WorkerScheduling, AFloodDoesNotKeepAnotherClientWaiting) {
 
 // Everything that the flood has queued counts, however much it is.
 TEST(WorkerScheduling, NothingOfAClientIsSubmittedOnceItIsGone) {
-  WorkerHarness worker({}, {.policy = "fifo"});
+  WorkerHarness worker({}, {.settings = {.policy = "fifo"}});
   RawClient good = worker.Client();
   {
     RawClient gone = worker.Client();
@@ -593,7 +597,7 @@ TEST(WorkerScheduling, EveryPolicyRunsEverythingOfEveryClient) {
   for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
     const std::string policy(entry.name);
     SCOPED_TRACE(policy);
-    WorkerHarness worker({.runs_at_once = true}, {.policy = policy});
+    WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = policy}});
     std::vector<RawClient> clients;
     for (const ClientClass each : {ClientClass::kHigh, ClientClass::kNormal, ClientClass::kLow}) {
       clients.push_back(worker.Client({.client_class = each}));
@@ -607,7 +611,9 @@ TEST(WorkerScheduling, EveryPolicyRunsEverythingOfEveryClient) {
 
 server::WorkerOptions LimitedLow(scheduler::Duration limit) {
   server::WorkerOptions options;
-  options.kernel_limits.at(static_cast<std::size_t>(scheduler::SchedulingClass::kLow)) = limit;
+  const auto low = static_cast<std::size_t>(scheduler::SchedulingClass::kLow);
+  options.settings.kernel_limits.at(low) = limit;
+  options.settings.kernel_limits_given.at(low) = true;
   return options;
 }
 
@@ -694,7 +700,7 @@ TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
 TEST(WorkerScheduling, OfAKernelThatIsSlowToStopTheLogSpeaksOnce) {
   const LogText log;
   {
-    WorkerHarness worker({.ignores_stop = true}, {.policy = "priority"});
+    WorkerHarness worker({.ignores_stop = true}, {.settings = {.policy = "priority"}});
     RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
     RawClient high = worker.Client({.client_class = ClientClass::kHigh});
     for (std::size_t round = 1; round <= 2; ++round) {
@@ -716,7 +722,7 @@ TEST(WorkerScheduling, OfAKernelThatIsSlowToStopTheLogSpeaksOnce) {
 TEST(KernelLimit, ABuiltInOneDoesNotEndADeviceAndTheLogSaysSo) {
   const LogText log;
   server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(30));
-  options.limit_ends_device = {};
+  options.settings.kernel_limits_given = {};
   {
     WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .can_kill = false},
                          options);

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a manual page's source with what gpushared says of its options in place of the names in @.
+
+Usage: fill.py PAGE.scd GPUSHARED
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+
+def filled(page, program):
+    def told(match):
+        command = [program, "--manual", match.group(1)]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.rstrip("\n")
+    return re.sub("@([a-z]+)@", told, pathlib.Path(page).read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    print(filled(sys.argv[1], sys.argv[2]), end="")
