@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/broker/totals_json.h"
 
+#include <cstddef>
+#include <utility>
+
 #include "scheduler/class_name.h"
+#include "server/totals/figures.h"
 
 #include <nlohmann/json.hpp>
 
@@ -10,40 +14,20 @@ namespace {
 
 using nlohmann::json;
 
-double SecondsOf(const Total& ns) { return static_cast<double>(ns.Get()) / 1e9; }
-
 json HistogramJson(const TotalHistogram& histogram) {
   json counts = json::array();
   for (const Total& count : histogram.counts) counts.push_back(count.Get());
-  return {{"counts", std::move(counts)}, {"sum_s", SecondsOf(histogram.sum_ns)}};
+  return {{"counts", std::move(counts)},
+          {"sum_s", static_cast<double>(histogram.sum_ns.Get()) / 1e9}};
 }
 
 json ClassJson(const ClassTotals& totals) {
-  return {{"sessions", totals.sessions.Get()},
-          {"device_time_s", SecondsOf(totals.device_time_ns)},
-          {"commands", totals.commands.Get()},
-          {"launches", totals.launches.Get()},
-          {"copies", totals.copies.Get()},
-          {"fills", totals.fills.Get()},
-          {"bytes_in", totals.bytes_in.Get()},
-          {"bytes_out", totals.bytes_out.Get()},
-          {"bytes_on_device", totals.bytes_on_device.Get()},
-          {"commands_refused", totals.commands_refused.Get()},
-          {"commands_failed", totals.commands_failed.Get()},
-          {"commands_skipped", totals.commands_skipped.Get()},
-          {"stops", totals.stops.Get()},
-          {"wasted_s", SecondsOf(totals.wasted_ns)},
-          {"requests", totals.requests.Get()},
-          {"requests_promised", totals.requests_promised.Get()},
-          {"requests_kept", totals.requests_kept.Get()},
-          {"promises_given_up", totals.promises_given_up.Get()},
-          {"memory_out_bytes", totals.memory_out_bytes.Get()},
-          {"memory_in_bytes", totals.memory_in_bytes.Get()},
-          {"memory_moves", totals.memory_moves.Get()},
-          {"memory_waited_s", SecondsOf(totals.memory_waited_ns)},
-          {"queue_wait", HistogramJson(totals.queue_wait)},
-          {"request_time", HistogramJson(totals.request_time)},
-          {"stop_time", HistogramJson(totals.stop_time)}};
+  json told;
+  WriteFigures(totals, kClassFigures, told);
+  for (const HistogramFigure& figure : kClassHistograms) {
+    told[figure.key] = HistogramJson(totals.*figure.value);
+  }
+  return told;
 }
 
 }  // namespace
@@ -61,25 +45,15 @@ json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>&
           of_class.device_time_ns.Get() == 0) {
         continue;  // Nobody was there.
       }
-      entrances.push_back({{"entrance", std::string(entrance.name)},
-                           {"class", scheduler::kClassNames.at(each)},
-                           {"sessions", of_class.sessions.Get()},
-                           {"device_time_s", SecondsOf(of_class.device_time_ns)},
-                           {"commands", of_class.commands.Get()},
-                           {"bytes_in", of_class.bytes_in.Get()},
-                           {"bytes_out", of_class.bytes_out.Get()},
-                           {"bytes_on_device", of_class.bytes_on_device.Get()},
-                           {"requests", of_class.requests.Get()},
-                           {"requests_promised", of_class.requests_promised.Get()},
-                           {"requests_kept", of_class.requests_kept.Get()}});
+      json told = {{"entrance", std::string(entrance.name)},
+                   {"class", scheduler::kClassNames.at(each)}};
+      WriteFigures(of_class, kEntranceFigures, told);
+      entrances.push_back(std::move(told));
     }
   }
-  return {{"workers_started", totals.workers_started.Get()},
-          {"gap_s", SecondsOf(totals.gap_ns)},
-          {"gap_used_s", SecondsOf(totals.gap_used_ns)},
-          {"host_delay_s", SecondsOf(totals.host_delay_ns)},
-          {"classes", std::move(classes)},
-          {"entrances", std::move(entrances)}};
+  json told = {{"classes", std::move(classes)}, {"entrances", std::move(entrances)}};
+  WriteFigures(totals, kDeviceFigures, told);
+  return told;
 }
 
 }  // namespace gpushared::server

@@ -8,15 +8,19 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <variant>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/broker/totals_json.h"
 #include "server/totals/device_totals.h"
+#include "server/totals/figures.h"
 #include "tests/support/scratch_folder.h"
 
 #include <nlohmann/json.hpp>
@@ -83,6 +87,36 @@ TEST(DeviceTotals, TheNextWorkerGoesOnWhereOneWasKilled) {
     EXPECT_EQ(totals["entrances"][0]["sessions"], worker);
     EXPECT_EQ(totals["entrances"][0]["class"], "low");
   }
+}
+
+// Gives each figure a number of its own, and looks for it where it is read.
+template <typename Row, std::size_t kFigures>
+void ExpectEachOnce(const Figure<Row> (&figures)[kFigures], Row& row,
+                    const std::function<nlohmann::json()>& read) {
+  std::uint64_t number = 0;
+  for (const Figure<Row>& figure : figures) {
+    const auto total = std::get<Total Row::*>(figure.value);
+    (row.*total).Add(++number * 1'000'000'000 - (row.*total).Get());
+  }
+  const nlohmann::json told = read();
+  number = 0;
+  for (const Figure<Row>& figure : figures) {
+    const bool is_time = std::string_view(figure.key).ends_with("_s");
+    EXPECT_EQ(told.at(figure.key), static_cast<double>(++number) * (is_time ? 1 : 1e9))
+        << figure.key;
+  }
+}
+
+TEST(DeviceTotals, EachFigureIsToldOnceFromAPlaceOfItsOwn) {
+  const testing::ScratchFolder folder;
+  const std::string path = folder / "totals";
+  const std::unique_ptr<DeviceTotals> totals = Opened(path);
+  const std::size_t row = totals->Enter("main");
+  DeviceTotals::Layout& layout = totals->layout();
+  ExpectEachOnce(kDeviceFigures, layout, [&] { return Read(path); });
+  ExpectEachOnce(kClassFigures, layout.classes[1], [&] { return Read(path)["classes"]["normal"]; });
+  ExpectEachOnce(kEntranceFigures, layout.entrances[row].classes[2],
+                 [&] { return Read(path)["entrances"][0]; });
 }
 
 TEST(DeviceTotals, OneWorkerWritesAtATime) {

@@ -79,7 +79,7 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.graphs_bytes_max = graphs_->total();
   if (loader_ != nullptr) facts.loader = loader_->Facts();
   if (const device::StepStore* const store = environment_->store.get()) {
-    facts.overcommit = {store->total_bytes(), store->reserved_bytes(), store->used_bytes()};
+    facts.overcommit = {{}, store->total_bytes(), store->reserved_bytes(), store->used_bytes()};
   }
   return facts;
 }

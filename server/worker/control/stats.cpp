@@ -121,14 +121,9 @@ const ClientSnapshot* Find(const ThreadSnapshot& snapshot, std::uint64_t session
 // The sessions that are here, by class.
 ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
                              const ThreadSnapshot& snapshot) {
-  struct OfClass {
-    unsigned sessions = 0, waiting = 0;
-    std::uint64_t memory_bytes = 0, resident_bytes = 0, guaranteed_bytes = 0;
-    double quota_used = 0;
-  };
-  std::array<OfClass, scheduler::kClassNames.size()> classes;
+  std::array<ClassNow, scheduler::kClassNames.size()> classes;
   for (const SessionFacts& facts : sessions) {
-    OfClass& of_class = classes.at(static_cast<std::size_t>(facts.spec.scheduling_class));
+    ClassNow& of_class = classes.at(static_cast<std::size_t>(facts.spec.scheduling_class));
     ++of_class.sessions;
     of_class.guaranteed_bytes += facts.guaranteed_bytes;
     const ClientSnapshot* const client = Find(snapshot, facts.session);
@@ -140,19 +135,13 @@ ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
     of_class.resident_bytes +=
         client->memory ? client->memory->resident_bytes + facts.chunk_bytes : bytes;
     if (facts.quota_bytes == 0) continue;
-    of_class.quota_used = std::max(
-        of_class.quota_used, static_cast<double>(bytes) / static_cast<double>(facts.quota_bytes));
+    const double quota_used = static_cast<double>(bytes) / static_cast<double>(facts.quota_bytes);
+    of_class.quota_used_most = std::max(of_class.quota_used_most, quota_used);
   }
   ordered_json rows = ordered_json::object();
   for (std::size_t each = 0; each < classes.size(); ++each) {
-    const OfClass& of_class = classes.at(each);
-    rows[std::string(scheduler::kClassNames.at(each))] = {
-        {"sessions", of_class.sessions},
-        {"waiting", of_class.waiting},
-        {"memory_bytes", of_class.memory_bytes},
-        {"resident_bytes", of_class.resident_bytes},
-        {"guaranteed_bytes", of_class.guaranteed_bytes},
-        {"quota_used_most", of_class.quota_used}};
+    WriteFigures(classes.at(each), kClassNowFigures,
+                 rows[std::string(scheduler::kClassNames.at(each))]);
   }
   return rows;
 }
@@ -224,20 +213,11 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["executor_bytes"] = worker.executor_bytes;
   document["graphs_bytes"] = worker.graphs_bytes;
   document["graphs_bytes_max"] = worker.graphs_bytes_max;
-  if (const auto& store = worker.overcommit) {
-    document["overcommit"] = {{"bytes", store->total_bytes},
-                              {"reserved_bytes", store->reserved_bytes},
-                              {"used_bytes", store->used_bytes}};
-    const scheduler::RoomReport rooms = snapshot.thread.rooms.value_or(scheduler::RoomReport());
-    ordered_json& row = document["overcommit"];
-    row["move_out_bytes_per_s"] = rooms.out_bytes_per_s;
-    row["move_in_bytes_per_s"] = rooms.in_bytes_per_s;
-    row["room_delay_s"] = Seconds(rooms.delay);
-    row["room_stop_s"] = Seconds(rooms.stop);
-    row["rooms"] = rooms.rooms;
-    row["rooms_late"] = rooms.late;
-    row["room_longest_s"] = Seconds(rooms.longest);
-    row["room_longest_promised_s"] = Seconds(rooms.longest_promised);
+  if (worker.overcommit) {
+    OvercommitNow now = *worker.overcommit;
+    static_cast<scheduler::RoomReport&>(now) =
+        snapshot.thread.rooms.value_or(scheduler::RoomReport());
+    WriteFigures(now, kOvercommitFigures, document["overcommit"]);
   }
   if (const auto& loader = worker.loader) {
     document["loader"] = {{"running", loader->running},

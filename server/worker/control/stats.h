@@ -12,6 +12,7 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/loader/module_loader.h"
+#include "server/totals/figures.h"
 #include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/counters.h"
 
@@ -36,11 +37,6 @@ struct SessionFacts {
   std::string state;  // "starting", "running", "ending"
 };
 
-// Room for device memory that is moved out.
-struct OvercommitFacts {
-  std::uint64_t total_bytes = 0, reserved_bytes = 0, used_bytes = 0;
-};
-
 struct WorkerFacts {
   std::uint32_t generation = 1;
   std::int32_t pid = 0;
@@ -55,7 +51,7 @@ struct WorkerFacts {
   std::uint64_t graphs_bytes = 0;    // Host memory of all graphs.
   std::uint64_t graphs_bytes_max = 0;
   std::optional<loader::LoaderFacts> loader;  // Empty where there is none.
-  std::optional<OvercommitFacts> overcommit;  // The same.
+  std::optional<OvercommitNow> overcommit;    // The same. Without how it moves.
 };
 
 // {"device":"cpu:0","clients":[{"client":7,"name":"train","pid":..,"uid":..,"class":"low",
