@@ -26,34 +26,31 @@ struct TableColumn {
   bool is_text = false;  // Aligned to the left.
 };
 
+// Most columns show a number, or how fast it grows.
+template <ClientKey kKey, std::string (*kText)(const Figure&)>
+std::string Now(Client c) {
+  return kText(c.now[kKey]);
+}
+template <ClientKey kKey, std::string (*kText)(const Figure&)>
+std::string PerSecond(Client c) {
+  return kText(c.PerSecond(kKey));
+}
+
 std::string Id(Client c) { return std::to_string(c.now.id); }
 std::string Device(Client c) { return c.now.device; }
 std::string Class(Client c) { return c.now.scheduling_class; }
-std::string Weight(Client c) { return WholeText(c.now.weight); }
-std::string Share(Client c) { return PercentText(c.busy); }
-bool IsStarved(Client c) { return c.now.starved_for_s.value_or(0) >= kStarvedShownS; }
+bool IsStarved(Client c) { return c.now["starved_for_s"].value_or(0) >= kStarvedShownS; }
 // "34 s", "12 min", "3 h": one unit has room.
 std::string Waits(Client c) {
   if (!IsStarved(c)) return PercentText(c.waits);
-  const std::string age = AgeText(c.now.starved_for_s);
+  const std::string age = AgeText(c.now["starved_for_s"]);
   return age.substr(0, age.find(' ', age.find(' ') + 1));
 }
-std::string Memory(Client c) { return BytesText(c.now.memory_bytes); }
-std::string Requests(Client c) { return CountText(c.requests_per_s); }
-std::string RequestP99(Client c) { return MicrosecondsText(c.now.request_p99_us); }
 std::string Kept(Client c) { return PercentText(c.kept) + (c.broke_promise ? "!" : ""); }
-std::string Launches(Client c) { return CountText(c.launches_per_s); }
-std::string Stops(Client c) { return CountText(c.stops_per_s); }
 std::string Cap(Client c) {
-  const Figure& percent = c.now.max_share_percent;
+  const Figure& percent = c.now["max_share_percent"];
   return percent && *percent < 100 ? CountText(percent) : "-";
 }
-std::string Uid(Client c) { return WholeText(c.now.uid); }
-std::string Pid(Client c) { return WholeText(c.now.pid); }
-std::string QueueP99(Client c) { return MicrosecondsText(c.now.queue_wait_p99_us); }
-std::string Quota(Client c) { return BytesText(c.now.quota_bytes); }
-std::string BytesIn(Client c) { return BytesText(c.in_bytes_per_s); }
-std::string BytesOut(Client c) { return BytesText(c.out_bytes_per_s); }
 std::string Entrance(Client c) { return c.now.entrance; }
 
 constexpr std::string_view kDevice = "DEVICE", kClass = "CLASS", kWeight = "WGT";
@@ -61,29 +58,32 @@ constexpr std::array kColumns = {
     TableColumn{"ID", 6, 0, Id, "the server's number for the client", SortBy::kId},
     TableColumn{kDevice, 7, 5, Device, "where its work runs", {}, true},
     TableColumn{kClass, 6, 0, Class, "high, normal or low", SortBy::kClass, true},
-    TableColumn{kWeight, 4, 2, Weight, "its weight within the class, 1 to 1000"},
-    TableColumn{"DEV%", 5, 0, Share, "device time it was charged since the last answer",
-                SortBy::kBusy},
+    TableColumn{kWeight, 4, 2, Now<"weight", WholeText>, "its weight within the class, 1 to 1000"},
+    TableColumn{"DEV%", 5, 0, PerSecond<"device_time_s", PercentText>,
+                "device time it was charged since the last answer", SortBy::kBusy},
     TableColumn{"WAIT%", 6, 1, Waits,
                 "time with work ready and none on the device, since then; where it gets next to "
                 "nothing, for how long",
                 SortBy::kWaits},
-    TableColumn{"MEMORY", 8, 3, Memory, "device memory it holds", SortBy::kMemory},
-    TableColumn{"REQ/s", 5, 6, Requests, "requests that ended", SortBy::kRequests},
-    TableColumn{"REQ p99", 7, 4, RequestP99, "99 of 100 of its requests took no longer",
-                SortBy::kRequestP99},
+    TableColumn{"MEMORY", 8, 3, Now<"memory_bytes", BytesText>, "device memory it holds",
+                SortBy::kMemory},
+    TableColumn{"REQ/s", 5, 6, PerSecond<"requests", CountText>, "requests that ended",
+                SortBy::kRequests},
+    TableColumn{"REQ p99", 7, 4, Now<"request_p99_us", MicrosecondsText>,
+                "99 of 100 of its requests took no longer", SortBy::kRequestP99},
     TableColumn{"KEPT%", 6, 4, Kept, "requests within its promise; '!' when one just was not",
                 SortBy::kKept},
-    TableColumn{"LAUNCH/s", 8, 7, Launches, "kernel launches that ended"},
-    TableColumn{"STOPS/s", 7, 8, Stops, "commands taken off the device unfinished"},
+    TableColumn{"LAUNCH/s", 8, 7, PerSecond<"launches", CountText>, "kernel launches that ended"},
+    TableColumn{"STOPS/s", 7, 8, PerSecond<"stops", CountText>,
+                "commands taken off the device unfinished"},
     TableColumn{"CAP%", 5, 9, Cap, "the most device time it may have"},
-    TableColumn{"UID", 6, 10, Uid, "its user"},
-    TableColumn{"PID", 8, 11, Pid, "its process"},
-    TableColumn{"QUEUE p99", 9, 12, QueueP99,
+    TableColumn{"UID", 6, 10, Now<"uid", WholeText>, "its user"},
+    TableColumn{"PID", 8, 11, Now<"pid", WholeText>, "its process"},
+    TableColumn{"QUEUE p99", 9, 12, Now<"queue_wait_p99_us", MicrosecondsText>,
                 "99 of 100 of its commands waited no longer for the device"},
-    TableColumn{"QUOTA", 8, 13, Quota, "device memory it may have"},
-    TableColumn{"IN/s", 8, 14, BytesIn, "bytes copied to the device"},
-    TableColumn{"OUT/s", 8, 15, BytesOut, "bytes copied from the device"},
+    TableColumn{"QUOTA", 8, 13, Now<"quota_bytes", BytesText>, "device memory it may have"},
+    TableColumn{"IN/s", 8, 14, PerSecond<"bytes_in", BytesText>, "bytes copied to the device"},
+    TableColumn{"OUT/s", 8, 15, PerSecond<"bytes_out", BytesText>, "bytes copied from the device"},
     TableColumn{"ENTRANCE", 10, 16, Entrance, "the way it came in", {}, true},
 };
 constexpr unsigned kLastRank = 99;

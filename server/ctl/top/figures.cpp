@@ -47,19 +47,17 @@ DeviceFigures DeviceBetween(const DeviceSample* before, const DeviceSample& now,
 ClientFigures ClientBetween(const ClientSample* before, const ClientSample& now, double elapsed_s) {
   ClientFigures figures;
   figures.now = now;
-  if (now.promise_us) figures.kept = Part(now.requests_kept, now.requests);
+  const bool is_promised = now["latency_promise_us"].has_value();
+  if (is_promised) figures.kept = Part(now["requests_kept"], now["requests"]);
   if (before == nullptr) return figures;
-  figures.busy = Rate(before->device_s, now.device_s, elapsed_s);
+  for (std::size_t each = 0; each < figures.per_s.size(); ++each) {
+    figures.per_s[each] = Rate(before->numbers[each], now.numbers[each], elapsed_s);
+  }
+  const auto added = [&](ClientKey key) { return Added((*before)[key], now[key]); };
   // The server counts to a moment that is not exactly the answer's.
-  figures.waits = Part(Added(before->waited_s, now.waited_s), elapsed_s);
-  figures.requests_per_s = Rate(before->requests, now.requests, elapsed_s);
-  figures.launches_per_s = Rate(before->launches, now.launches, elapsed_s);
-  figures.stops_per_s = Rate(before->stops, now.stops, elapsed_s);
-  figures.in_bytes_per_s = Rate(before->bytes_in, now.bytes_in, elapsed_s);
-  figures.out_bytes_per_s = Rate(before->bytes_out, now.bytes_out, elapsed_s);
-  const Figure requests = Added(before->requests, now.requests);
-  const Figure kept = Added(before->requests_kept, now.requests_kept);
-  figures.broke_promise = now.promise_us && requests && kept && *kept < *requests;
+  figures.waits = Part(added("waited_s"), elapsed_s);
+  const Figure requests = added("requests"), kept = added("requests_kept");
+  figures.broke_promise = is_promised && requests && kept && *kept < *requests;
   return figures;
 }
 
@@ -91,7 +89,7 @@ Figures Between(const Sample* before, const Sample& now) {
   for (const ClientSample& client : now.clients) {
     const auto known = clients.find(client.id);
     // A server that began anew gives the same numbers to other processes.
-    const bool is_same = known != clients.end() && known->second->pid == client.pid;
+    const bool is_same = known != clients.end() && (*known->second)["pid"] == client["pid"];
     figures.clients.push_back(ClientBetween(is_same ? known->second : nullptr, client, clients_s));
   }
   return figures;

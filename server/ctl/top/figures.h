@@ -28,10 +28,13 @@ struct DeviceFigures {
 };
 
 struct ClientFigures {
+  // How fast a number grew; the part of the time, of device time: above 1 where commands run beside
+  // each other.
+  const Figure& PerSecond(ClientKey key) const { return per_s[key.index]; }
+
   ClientSample now;
-  Figure busy;   // Part of the time; above 1 where commands run beside each other.
-  Figure waits;  // Part of the time with commands ready and none on the device.
-  Figure requests_per_s, launches_per_s, stops_per_s, in_bytes_per_s, out_bytes_per_s;
+  ClientNumbers per_s;
+  Figure waits;                // Part of the time with commands ready and none on the device.
   Figure kept;                 // Part of its requests since it came; empty without a promise.
   bool broke_promise = false;  // Between the two samples.
 };

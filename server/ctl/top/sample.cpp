@@ -70,24 +70,9 @@ std::optional<ClientSample> ReadClient(const json& row) {
   client.scheduling_class = Text(row, "class");
   client.device = Text(row, "device");
   client.entrance = Text(row, "entrance");
-  client.pid = Number(row, "pid");
-  client.uid = Number(row, "uid");
-  client.weight = Number(row, "weight");
-  client.max_share_percent = Number(row, "max_share_percent");
-  client.memory_bytes = Number(row, "memory_bytes");
-  client.quota_bytes = Number(row, "quota_bytes");
-  client.device_s = Number(row, "device_time_s");
-  client.waited_s = Number(row, "waited_s");
-  client.starved_for_s = Number(row, "starved_for_s");
-  client.launches = Number(row, "launches");
-  client.stops = Number(row, "stops");
-  client.bytes_in = Number(row, "bytes_in");
-  client.bytes_out = Number(row, "bytes_out");
-  client.requests = Number(row, "requests");
-  client.requests_kept = Number(row, "requests_kept");
-  client.promise_us = Number(row, "latency_promise_us");
-  client.request_p99_us = Number(row, "request_p99_us");
-  client.queue_wait_p99_us = Number(row, "queue_wait_p99_us");
+  for (std::size_t each = 0; each < kClientKeys.size(); ++each) {
+    client.numbers[each] = Number(row, kClientKeys[each]);
+  }
   return client;
 }
 

@@ -38,14 +38,28 @@ struct DeviceSample {
   bool is_overloaded = false;
 };
 
+// The numbers of a client that are read, by their keys in the answer.
+inline constexpr auto kClientKeys = std::to_array<std::string_view>(
+    {"pid", "uid", "weight", "max_share_percent", "memory_bytes", "quota_bytes", "device_time_s",
+     "waited_s", "starved_for_s", "launches", "stops", "bytes_in", "bytes_out", "requests",
+     "requests_kept", "latency_promise_us", "request_p99_us", "queue_wait_p99_us"});
+
+// One of them; no other text compiles.
+struct ClientKey {
+  consteval ClientKey(const char* key) {
+    while (kClientKeys.at(index) != key) ++index;
+  }
+  std::size_t index = 0;
+};
+
+using ClientNumbers = std::array<Figure, kClientKeys.size()>;
+
 struct ClientSample {
+  const Figure& operator[](ClientKey key) const { return numbers[key.index]; }
+
   std::uint64_t id = 0;
   std::string name, scheduling_class, device, entrance;
-  Figure pid, uid, weight, max_share_percent;
-  Figure memory_bytes, quota_bytes;
-  Figure starved_for_s;  // Not a sum: until now, without a pause.
-  Figure device_s, waited_s, launches, stops, bytes_in, bytes_out;
-  Figure requests, requests_kept, promise_us, request_p99_us, queue_wait_p99_us;
+  ClientNumbers numbers;
 };
 
 struct Sample {

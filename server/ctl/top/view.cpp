@@ -21,16 +21,16 @@ Figure SortFigure(const ClientFigures& client, SortBy by) {
   };
   switch (by) {
     case SortBy::kBusy:
-      return client.busy;
+      return client.PerSecond("device_time_s");
     case SortBy::kWaits:
       if (!client.waits) return std::nullopt;
-      return *client.waits + client.now.starved_for_s.value_or(0);
+      return *client.waits + client.now["starved_for_s"].value_or(0);
     case SortBy::kMemory:
-      return client.now.memory_bytes;
+      return client.now["memory_bytes"];
     case SortBy::kRequests:
-      return client.requests_per_s;
+      return client.PerSecond("requests");
     case SortBy::kRequestP99:
-      return client.now.request_p99_us;
+      return client.now["request_p99_us"];
     case SortBy::kKept:
       return less_first(client.kept);
     case SortBy::kClass: {
@@ -59,7 +59,7 @@ bool Matches(const ClientFigures& client, const std::string& filter) {
   const ClientSample& now = client.now;
   return std::ranges::any_of(
       std::initializer_list<std::string>{now.name, now.scheduling_class, now.device, now.entrance,
-                                         std::to_string(now.id), WholeText(now.uid)},
+                                         std::to_string(now.id), WholeText(now["uid"])},
       [&](const std::string& text) { return text.find(filter) != std::string::npos; });
 }
 
