@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of a device that operators are told and Prometheus collects. Each is one row, from which
-// its key in `status --json` and its family among the metrics follow.
+// Numbers that operators are told, and that Prometheus collects. Each is one row, from which its
+// key in `status --json` or `ps --json` and its family among the metrics follow.
 
 #ifndef GPUSHARED_SERVER_TOTALS_FIGURES_H_
 #define GPUSHARED_SERVER_TOTALS_FIGURES_H_

@@ -67,14 +67,7 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
       row["last_room_promised_s"] = Seconds(memory->last_room.promised);
     }
   }
-  row["device_time_s"] = Seconds(count.device_time);
-  row["commands"] = count.commands_taken;
-  row["launches"] = count.launches;
-  row["copies"] = count.copies;
-  row["fills"] = count.fills;
-  row["bytes_in"] = count.bytes_in;
-  row["bytes_out"] = count.bytes_out;
-  row["bytes_on_device"] = count.bytes_on_device;
+  WriteFigures(count, kClientFigures, row);
   row["queue_wait_p50_us"] = Microseconds(count.queue_wait.Quantile(0.50));
   row["queue_wait_p99_us"] = Microseconds(count.queue_wait.Quantile(0.99));
   if (facts.spec.latency_promise) {
@@ -89,25 +82,17 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
     row["request_p99_us"] = Microseconds(count.request_latency.Quantile(0.99));
     row["request_p999_us"] = Microseconds(count.request_latency.Quantile(0.999));
   }
-  row["stops"] = count.stops;
-  row["stop_time_s"] = Seconds(count.stop_time);
-  row["wasted_s"] = Seconds(count.wasted);
   row["waited_s"] = Seconds(client.waited);
   row["starved_for_s"] = Seconds(client.starved_for);
   if (client.activity.windows > 0) {
     row["share_error_points"] = client.activity.share_error;
     row["share_error_worst_points"] = client.activity.share_error_worst;
   }
-  row["uncut_s"] = Seconds(count.uncut);
   if (!count.uncut_kernel.empty()) {
     row["uncut_kernel"] = count.uncut_kernel;
     row["uncut_why"] = trace::TextOf(count.uncut_cut).in_column;  // `explain` has the sentence.
     row["uncut_longest_us"] = Microseconds(static_cast<std::uint64_t>(count.uncut_longest.count()));
   }
-  row["slice_overruns"] = count.slice_overruns;
-  row["commands_refused"] = count.commands_refused;
-  row["commands_failed"] = count.commands_failed;
-  row["commands_skipped"] = count.commands_skipped;
   row["commands_pending"] = client.commands_pending;
   row["commands_in_flight"] = client.commands_in_flight;
   return row;
@@ -179,9 +164,7 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["classes"] = SessionsByClass(sessions, snapshot);
   document["memory_bytes"] = info.memory_bytes;
   document["mapped_bytes"] = mapped_bytes;
-  document["device_time_s"] = Seconds(snapshot.thread.busy_time);
-  document["host_delay_s"] = Seconds(snapshot.thread.host_delay);
-  document["commands"] = snapshot.thread.commands;
+  WriteFigures(snapshot.thread, kThreadFigures, document);
   const scheduler::PromiseReport& promises = snapshot.thread.promises;
   document["promises_given_up"] = {{"high", promises.given_up[0]},
                                    {"normal", promises.given_up[1]},
@@ -206,10 +189,6 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   }
   document["window_us"] =
       Microseconds(static_cast<std::uint64_t>(snapshot.thread.lookahead.count()));
-  document["turns"] = snapshot.thread.turns;
-  document["spins"] = snapshot.thread.spins;
-  document["sleeps"] = snapshot.thread.sleeps;
-  document["wakes"] = snapshot.thread.wakes_of_clients;
   document["executor_bytes"] = worker.executor_bytes;
   document["graphs_bytes"] = worker.graphs_bytes;
   document["graphs_bytes_max"] = worker.graphs_bytes_max;

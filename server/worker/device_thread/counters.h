@@ -11,6 +11,7 @@
 
 #include "scheduler/residency.h"
 #include "scheduler/types.h"
+#include "server/totals/figures.h"
 #include "server/trace/event.h"
 #include "server/worker/device_thread/activity_meter.h"
 #include "server/worker/device_thread/cost_model.h"
@@ -49,6 +50,25 @@ struct ClientCounters {
   std::uint64_t requests_kept = 0;  // Within the promise, and without an error.
   LogHistogram request_latency;     // ns.
   LogHistogram queue_wait;          // From the ring to the device, per command; ns.
+};
+// Those of them that `ps --json` tells as they are.
+inline constexpr Figure<ClientCounters> kClientFigures[] = {
+    {&ClientCounters::device_time, "device_time_s"},
+    {&ClientCounters::commands_taken, "commands"},
+    {&ClientCounters::launches, "launches"},
+    {&ClientCounters::copies, "copies"},
+    {&ClientCounters::fills, "fills"},
+    {&ClientCounters::bytes_in, "bytes_in"},
+    {&ClientCounters::bytes_out, "bytes_out"},
+    {&ClientCounters::bytes_on_device, "bytes_on_device"},
+    {&ClientCounters::commands_refused, "commands_refused"},
+    {&ClientCounters::commands_failed, "commands_failed"},
+    {&ClientCounters::commands_skipped, "commands_skipped"},
+    {&ClientCounters::stops, "stops"},
+    {&ClientCounters::stop_time, "stop_time_s"},
+    {&ClientCounters::wasted, "wasted_s"},
+    {&ClientCounters::uncut, "uncut_s"},
+    {&ClientCounters::slice_overruns, "slice_overruns"},
 };
 
 // Memory of a client where it moves (scheduler::Residency).
@@ -91,6 +111,16 @@ struct ThreadCounters {
   scheduler::Duration lookahead{};                // See DeviceLane.
   ActivityMeter::Gaps gaps;
   std::optional<scheduler::RoomReport> rooms;  // Where memory moves.
+};
+// The same of `status --json`.
+inline constexpr Figure<ThreadCounters> kThreadFigures[] = {
+    {&ThreadCounters::busy_time, "device_time_s"},
+    {&ThreadCounters::host_delay, "host_delay_s"},
+    {&ThreadCounters::commands, "commands"},
+    {&ThreadCounters::turns, "turns"},
+    {&ThreadCounters::spins, "spins"},
+    {&ThreadCounters::sleeps, "sleeps"},
+    {&ThreadCounters::wakes_of_clients, "wakes"},
 };
 
 struct ThreadSnapshot {
