@@ -377,6 +377,7 @@ void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const Com
   const FaultKind fault = why.fault;
   state.error = std::make_unique<CommandFailure>(std::move(why));
   state.error_sequence = command.sequence;
+  offers_.Withdraw(client, stream, now);
   WriteRecord(client, command,
               {.id = {},
                .kind = ipc::CompletionKind::kError,
@@ -384,7 +385,6 @@ void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const Com
                .fault = fault,
                .started_ns = command.started_ns,
                .ended_ns = command.ended_ns});
-  offers_.Withdraw(client, stream, now);
 }
 
 void Dispatcher::WriteRecord(ClientState& client, const CommandSlot& command,
