@@ -420,17 +420,20 @@ json AdminDesk::Entrances() const {
 }
 
 json AdminDesk::Clients(const Round& round) const {
+  // What workers say of the sessions that they have.
+  std::map<std::uint64_t, const json*> facts;
+  for (const auto& [device, answer] : round.answers) {
+    if (!answer.contains("clients")) continue;
+    for (const json& each : answer["clients"]) {
+      const auto id = each.find("client");
+      if (id != each.end() && id->is_number_unsigned()) facts[id->get<std::uint64_t>()] = &each;
+    }
+  }
   json clients = json::array();
   for (const auto& [id, session] : around_.ledger.live()) {
     const DeviceEntry* device = around_.devices.Find(session.device);
     json entry = ClientJson(session, device->worker ? device->worker->pid() : 0);
-    const auto answer = round.answers.find(session.device);
-    if (answer != round.answers.end() && answer->second.contains("clients")) {
-      for (const json& facts : answer->second["clients"]) {
-        if (facts.is_object() && facts.contains("client") && facts["client"] == id)
-          entry.update(facts);
-      }
-    }
+    if (const auto found = facts.find(id); found != facts.end()) entry.update(*found->second);
     clients.push_back(std::move(entry));
   }
   return clients;

@@ -445,8 +445,6 @@ SessionFacts Session::Facts() const {
   facts.session = id();
   facts.name = attach_.hello.name;
   facts.pid = attach_.peer.pid;
-  facts.uid = attach_.peer.uid;
-  facts.gid = attach_.peer.gid;
   facts.spec = spec_;
   facts.caps = caps_;
   facts.quota_bytes = quota_bytes();

@@ -36,9 +36,6 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   ordered_json row;
   row["client"] = facts.session;
   row["name"] = facts.name;
-  row["pid"] = facts.pid;
-  row["uid"] = facts.uid;
-  row["gid"] = facts.gid;
   row["state"] = facts.state;
   row["age_s"] = facts.age_s;
   row["quota_bytes"] = facts.quota_bytes;

@@ -23,8 +23,6 @@ struct SessionFacts {
   std::uint64_t session = 0;
   std::string name;
   std::int32_t pid = 0;
-  std::uint32_t uid = 0;
-  std::uint32_t gid = 0;
   scheduler::ClientSpec spec;
   ClientCaps caps;
   std::uint64_t quota_bytes = 0;
@@ -54,7 +52,7 @@ struct WorkerFacts {
   std::optional<OvercommitNow> overcommit;    // The same. Without how it moves.
 };
 
-// {"device":"cpu:0","clients":[{"client":7,"name":"train","pid":..,"uid":..,"class":"low",
+// {"device":"cpu:0","clients":[{"client":7,"name":"train","state":..,"class":"low",
 //  "weight":1,"state":"running","device_time_s":..,"launches":..,"queue_wait_p50_us":..,..}]}
 std::string ClientsJson(const device::DeviceInfo& info, const std::vector<SessionFacts>& sessions,
                         const ThreadSnapshot& snapshot);
