@@ -15,12 +15,16 @@ struct Hash {
     return std::hash<std::string_view>{}(text);
   }
 };
-using Table = std::unordered_map<std::string, Handler, Hash, std::equal_to<>>;
+struct Op {
+  Handler handler;
+  OpRule rule;
+};
+using Table = std::unordered_map<std::string, Op, Hash, std::equal_to<>>;
 
 Table Build(Flavour flavour) {
   Table table;
-  const OpSink sink = {[](void* out, const char* key, Handler handler) {
-                         static_cast<Table*>(out)->insert_or_assign(key, handler);
+  const OpSink sink = {[](void* out, const char* key, Handler handler, const OpRule& rule) {
+                         static_cast<Table*>(out)->insert_or_assign(key, Op{handler, rule});
                        },
                        &table};
 #ifdef GPUSHARED_ONLY_FLAVOUR  // Built for this machine alone: one flavour serves as both.
@@ -63,7 +67,7 @@ struct Numbers {
 
 Numbers NumberAll(const Table& table) {
   Numbers numbers;
-  for (const auto& [key, handler] : table) numbers.entries.push_back({key, handler});
+  for (const auto& [key, op] : table) numbers.entries.push_back({key, op.handler, op.rule});
   std::ranges::sort(numbers.entries, {}, &OpEntry::key);
   for (std::uint32_t i = 0; i < numbers.entries.size(); ++i) {
     numbers.by_handler.emplace(numbers.entries[i].handler, i);
@@ -93,12 +97,12 @@ std::uint32_t NumberOf(Flavour flavour, Handler handler) {
 Handler FindHandler(Flavour flavour, std::string_view key) {
   const Table& table = TableOf(flavour);
   const auto found = table.find(key);
-  return found == table.end() ? nullptr : found->second;
+  return found == table.end() ? nullptr : found->second.handler;
 }
 
 void VisitHandlers(Flavour flavour,
                    const std::function<void(std::string_view key, Handler handler)>& visit) {
-  for (const auto& [key, handler] : TableOf(flavour)) visit(key, handler);
+  for (const auto& [key, op] : TableOf(flavour)) visit(key, op.handler);
 }
 
 }  // namespace gpushared::device::executor

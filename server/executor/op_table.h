@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "server/executor/code.h"
+#include "server/executor/op_rule.h"
 #include "server/executor/program.h"
 
 namespace gpushared::device::executor {
@@ -21,11 +22,13 @@ Handler FindHandler(Flavour flavour, std::string_view key);
 // in every process of one program.
 struct OpEntry {
   std::string_view key;  // Lives for ever.
-  Handler handler = nullptr;
+  Handler handler;
+  OpRule rule;
 };
 // Null when no operation has the number.
 const OpEntry* OpOfNumber(Flavour flavour, std::uint64_t number);
-// Of a handler in the table of the flavour; of several keys with one handler, any.
+// Of a handler in the table of the flavour; of several keys with one handler, any: they have one
+// rule.
 std::uint32_t NumberOf(Flavour flavour, Handler handler);
 
 // Calls visit(key, handler) for every operation, in no order. Several keys may have one
@@ -37,7 +40,7 @@ void VisitHandlers(Flavour flavour,
 // for a machine that may not be this one. So nothing in them may instantiate a template that the
 // rest of the program could link against.
 struct OpSink {
-  void (*add)(void* table, const char* key, Handler handler);
+  void (*add)(void* table, const char* key, Handler handler, const OpRule& rule);
   void* table;
 };
 

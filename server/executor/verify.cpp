@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -29,50 +28,8 @@ constexpr std::size_t kSlotsMax = std::size_t{16} << 10;
 // instruction behind kOpsPerLook ops, and an instruction is of fewer ops than that.
 constexpr std::uint32_t kUnlookedOpsMax = 2 * kOpsPerLook;
 
-enum class Kind : std::uint8_t {
-  kPlain,  // Rows, and numbers that any value does for.
-  kEnd,
-  kLook,
-  kBranch,
-  kSplit,  // A branch that some lanes take.
-  kIndexed,
-  kCall,
-  kReturn,
-  kArea,
-  kAreaWords,  // Places in the parameter area of what it reads and writes.
-  kIndirectCall,
-  kGroup,  // Lanes that name the same members act together: `extra` says what that reads.
-  kParameter,
-  kMma,
-  kWmma,
-  kWmmaMemory,
-  kWarpgroup,
-  kMatrixMove,
-  kAsyncCopy,
-  kFifthRow,  // `extra` is a row, too.
-  kSurface,   // The same; the immediate says what it moves.
-};
-
-// The fields of an op that name a place in the frame.
-enum Field : std::uint8_t { kDestination, kA, kB, kC, kRow0, kRow1, kRow2, kRow3, kFields };
-constexpr std::uint32_t Bit(Field field) { return 1u << field; }
-constexpr std::uint32_t kAllRows = Bit(kRow0) | Bit(kRow1) | Bit(kRow2) | Bit(kRow3);
-
-using Spelled = std::vector<std::string>;  // The words of a key.
-
-struct OpRule {
-  Kind kind = Kind::kPlain;
-  std::uint32_t predicates = 0;  // Bits of fields that may name a predicate instead of a row.
-  std::uint32_t free = 0;        // Bits of fields that name no place.
-  std::uint32_t bytes = 0;       // kParameter: what it reads.
-  std::uint32_t extra = 0;       // kGroup: what MicroOp::extra is.
-  std::array<std::uint32_t, 4> words = {};  // kAreaWords: bytes at each of MicroOp::rows.
-  Spelled spelled;                          // Names of matrix products.
-};
-
-bool Begins(std::string_view key, std::initializer_list<std::string_view> words) {
-  return std::ranges::any_of(words, [&](std::string_view word) { return key.starts_with(word); });
-}
+// The words of a key.
+using Spelled = std::vector<std::string>;
 
 Spelled Words(std::string_view key) {
   Spelled words;
@@ -82,107 +39,6 @@ Spelled Words(std::string_view key) {
     at = dot + 1;
   }
   return words;
-}
-
-// "ld.param.v2.u32" reads 8 bytes.
-std::uint32_t ParameterBytes(std::string_view key) {
-  const Spelled words = Words(key);
-  const std::uint32_t bits = static_cast<std::uint32_t>(std::stoul(words.back().substr(1)));
-  const std::uint32_t count = words[2] == "v2" ? 2 : words[2] == "v4" ? 4 : 1;
-  return bits / 8 * count;
-}
-
-std::uint32_t PredicatesOf(std::string_view key) {
-  if (key.ends_with(".pred")) return Bit(kDestination) | Bit(kA) | Bit(kB);
-  if (Begins(key, {"vote.ballot"})) return Bit(kA);
-  if (Begins(key, {"vote."})) return Bit(kDestination) | Bit(kA);
-  if (Begins(key, {"mbarrier.test_wait"})) return Bit(kDestination);
-  if (Begins(key, {"setp.", "isspacep.", "testp."})) return Bit(kDestination) | Bit(kRow0);
-  if (Begins(key, {"shfl.", "match.", "elect"})) return Bit(kRow0);
-  if (Begins(key, {"bar.red.popc"})) return Bit(kC);
-  if (Begins(key, {"bar.red."})) return Bit(kDestination) | Bit(kC);
-  if (Begins(key, {"selp.", "wgmma."})) return Bit(kC);
-  return 0;
-}
-
-// Functions of the device, and what they read and write of their caller's area.
-struct AreaOp {
-  std::string_view key;
-  std::array<std::uint32_t, 4> bytes;
-};
-constexpr std::array<AreaOp, 5> kAreaOps = {{{"vprintf", {8, 8, 4}},
-                                             {"vprintf.unread", {8, 8}},
-                                             {"__assertfail", {8, 8, 4, 8}},
-                                             {"malloc", {8, 8}},
-                                             {"free", {8}}}};
-
-std::uint32_t GroupExtra(std::string_view key) {
-  if (key == "vote.ballot") return kReadsPredicate;
-  if (key.starts_with("vote.")) return kReadsPredicate | kWritesPredicate;
-  if (key.starts_with("match.")) return key.ends_with("64") ? kReadsWide : 0;
-  if (key.starts_with("shfl.")) return kReadsThree;
-  return key == "bar.warp" ? kWritesNothing : 0;
-}
-
-OpRule RuleOf(std::string_view key) {
-  OpRule rule;
-  rule.predicates = PredicatesOf(key);
-  if (key == "end") rule.kind = Kind::kEnd;
-  if (key == "look") rule.kind = Kind::kLook;
-  if (key == "bra") rule.kind = Kind::kBranch;
-  if (key == "bra.if") rule.kind = Kind::kSplit;
-  if (key == "brx.idx") rule.kind = Kind::kIndexed;
-  if (key == "call") rule.kind = Kind::kCall;
-  if (key == "return") rule.kind = Kind::kReturn;
-  if (key == "ld.area" || key == "st.area") rule.kind = Kind::kArea;
-  if (key == "call.indirect") rule.kind = Kind::kIndirectCall;
-  for (const AreaOp& op : kAreaOps) {
-    if (key != op.key) continue;
-    rule.kind = Kind::kAreaWords;
-    rule.free = kAllRows;
-    rule.words = op.bytes;
-  }
-  if (Begins(key, {"shfl.", "vote.", "match.", "redux.", "elect", "bar.warp"})) {
-    rule.kind = Kind::kGroup;
-    rule.extra = GroupExtra(key);
-  }
-  if (key.starts_with("ld.param.") && !key.starts_with("ld.param.a64")) {
-    rule.kind = Kind::kParameter;
-    rule.bytes = ParameterBytes(key);
-  }
-  if (key.starts_with("mma.")) rule.kind = Kind::kMma;
-  if (key.starts_with("wmma.mma.")) rule.kind = Kind::kWmma;
-  if (key.starts_with("wgmma.")) rule.kind = Kind::kWarpgroup;
-  if (Begins(key, {"mma.", "wmma.mma.", "wgmma."})) rule.spelled = Words(key);
-  // Their c is an offset of an address.
-  if (Begins(key, {"wmma.load.", "wmma.store."})) {
-    rule.kind = Kind::kWmmaMemory;
-    rule.free = Bit(kC);
-  }
-  if (Begins(key, {"ldmatrix.", "stmatrix."})) {
-    rule.kind = Kind::kMatrixMove;
-    rule.free = Bit(kC);
-  }
-  if (key.starts_with("cp.async.")) {
-    rule.kind = Kind::kAsyncCopy;
-    rule.free = Bit(kRow0);
-  }
-  const bool is_b128_atomic = key.starts_with("atom.") && key.ends_with(".b128");
-  if (Begins(key, {"bfi.", "tex."}) || is_b128_atomic) rule.kind = Kind::kFifthRow;
-  if (Begins(key, {"suld.", "sust."})) rule.kind = Kind::kSurface;
-  return rule;
-}
-
-// By number.
-const std::vector<OpRule>& RulesOf(Flavour flavour) {
-  const auto make = [](Flavour of) {
-    std::vector<OpRule> rules;
-    while (const OpEntry* entry = OpOfNumber(of, rules.size())) rules.push_back(RuleOf(entry->key));
-    return rules;
-  };
-  static const std::vector<OpRule> kBaseline = make(Flavour::kBaseline);
-  static const std::vector<OpRule> kV3 = make(Flavour::kV3);
-  return flavour == Flavour::kV3 ? kV3 : kBaseline;
 }
 
 bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end) {
@@ -218,23 +74,24 @@ class Verifier {
   bool IsProgram() const;
   bool IsFunction(std::size_t index) const;
   bool HasPlaces(const MicroOp& op, const OpRule& rule) const;
-  bool HasNumbers(const MicroOp& op, const OpRule& rule);
+  bool HasNumbers(const MicroOp& op, const OpEntry& entry);
   bool IsTable(std::int64_t number);
   bool IsCall(std::int64_t number, bool is_indirect);
   bool TakesWhatIsGiven(const CallSite& site) const;
   bool IsArea(const MicroOp& op) const;
-  bool IsMatrix(const MicroOp& op, const OpRule& rule);
+  bool IsMatrix(const MicroOp& op, const OpEntry& entry);
   bool HasRows(const MatrixCall& call) const;
-  bool IsMatrixOf(const MatrixCall& call, const OpRule& rule) const;
+  bool IsMatrixOf(const MatrixCall& call, const OpEntry& entry) const;
   bool IsMma(const MatrixCall& call, const Spelled& words) const;
   bool IsWmma(const MatrixCall& call, const Spelled& words) const;
   static bool IsWarpgroup(const MatrixCall& call, const Spelled& words);
-  bool LooksOften(const std::vector<OpRule>& rules);
+  bool LooksOften();
 
   const KernelInfo& info_;
   const Code& code_;
   const std::vector<std::uint16_t>& numbers_;
   const Flavour flavour_;
+  std::vector<const OpEntry*> entries_;  // Parallel to the ops.
   // The function being checked.
   const FunctionCode* function_ = nullptr;
   std::uint32_t index_ = 0, begin_ = 0, end_ = 0;
@@ -290,12 +147,12 @@ bool Verifier::IsFunction(std::size_t index) const {
 }
 
 bool Verifier::HasPlaces(const MicroOp& op, const OpRule& rule) const {
-  const std::array<std::uint32_t, kFields> places = {
-      op.destination, op.a, op.b, op.c, op.rows[0], op.rows[1], op.rows[2], op.rows[3]};
-  for (std::uint32_t field = 0; field < kFields; ++field) {
-    const std::uint32_t bit = 1u << field;
-    if ((rule.free & bit) != 0 || IsRow(*function_, places[field])) continue;
-    if ((rule.predicates & bit) == 0 || !IsPredicate(*function_, places[field])) return false;
+  const std::array places = {op.destination, op.a,       op.b,       op.c,
+                             op.rows[0],     op.rows[1], op.rows[2], op.rows[3]};
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::uint32_t bit = 1u << i;  // OpRule::Place
+    if ((rule.free & bit) != 0 || IsRow(*function_, places[i])) continue;
+    if ((rule.predicates & bit) == 0 || !IsPredicate(*function_, places[i])) return false;
   }
   return IsPredicate(*function_, op.guard & ~1u);
 }
@@ -347,7 +204,7 @@ bool Verifier::IsArea(const MicroOp& op) const {
          InArea(static_cast<std::uint64_t>(op.immediate), std::uint64_t{bytes} * count);
 }
 
-bool Verifier::IsMatrix(const MicroOp& op, const OpRule& rule) {
+bool Verifier::IsMatrix(const MicroOp& op, const OpEntry& entry) {
   if (!IsInside(static_cast<std::uint64_t>(op.immediate), 1, code_.matrix_calls.size())) {
     return false;
   }
@@ -357,7 +214,7 @@ bool Verifier::IsMatrix(const MicroOp& op, const OpRule& rule) {
     if (!HasRows(call)) return false;
     matrix_users_[index] = index_;
   }
-  return matrix_users_[index] == index_ && IsMatrixOf(call, rule);
+  return matrix_users_[index] == index_ && IsMatrixOf(call, entry);
 }
 
 bool Verifier::HasRows(const MatrixCall& call) const {
@@ -367,18 +224,18 @@ bool Verifier::HasRows(const MatrixCall& call) const {
   });
 }
 
-bool Verifier::IsMatrixOf(const MatrixCall& call, const OpRule& rule) const {
-  switch (rule.kind) {
-    case Kind::kMma:
-      return IsMma(call, rule.spelled);
-    case Kind::kWmma:
-      return IsWmma(call, rule.spelled);
-    case Kind::kWmmaMemory:
+bool Verifier::IsMatrixOf(const MatrixCall& call, const OpEntry& entry) const {
+  switch (entry.rule.kind) {
+    case OpRule::kMma:
+      return IsMma(call, Words(entry.key));
+    case OpRule::kWmma:
+      return IsWmma(call, Words(entry.key));
+    case OpRule::kWmmaMemory:
       return call.m >= 1 && call.m <= kMatrixElementsMax && call.n >= 1 &&
              call.n <= kMatrixElementsMax / call.m;
-    case Kind::kWarpgroup:
-      return IsWarpgroup(call, rule.spelled);
-    case Kind::kMatrixMove:
+    case OpRule::kWarpgroup:
+      return IsWarpgroup(call, Words(entry.key));
+    case OpRule::kMatrixMove:
       return call.d.size() <= 4;
     default:
       return false;
@@ -407,47 +264,48 @@ bool Verifier::IsWarpgroup(const MatrixCall& call, const Spelled& words) {
          call.d.size() == call.n / 2 / PackedIn(words[1]);
 }
 
-bool Verifier::HasNumbers(const MicroOp& op, const OpRule& rule) {
+bool Verifier::HasNumbers(const MicroOp& op, const OpEntry& entry) {
+  const OpRule& rule = entry.rule;
   const auto at = static_cast<std::uint64_t>(op.immediate);
   switch (rule.kind) {
-    case Kind::kPlain:
-    case Kind::kEnd:
-    case Kind::kLook:
+    case OpRule::kRows:
+    case OpRule::kEnd:
+    case OpRule::kLook:
       return true;
-    case Kind::kBranch:
+    case OpRule::kBranch:
       return IsOp(op.target);
-    case Kind::kSplit:
+    case OpRule::kSplit:
       return IsOp(op.target) && Meets(op);
-    case Kind::kIndexed:
+    case OpRule::kIndexed:
       return IsTable(op.immediate) && Meets(op);
-    case Kind::kCall:
+    case OpRule::kCall:
       return IsCall(op.immediate, false);
-    case Kind::kReturn:
+    case OpRule::kReturn:
       return index_ != 0;
-    case Kind::kArea:
+    case OpRule::kArea:
       return IsArea(op);
-    case Kind::kAreaWords:
+    case OpRule::kAreaWords:
       for (std::size_t i = 0; i < rule.words.size(); ++i) {
         if (rule.words[i] != 0 && !InArea(op.rows[i], rule.words[i])) return false;
       }
       return op.immediate == 0;
-    case Kind::kIndirectCall:
+    case OpRule::kIndirectCall:
       return IsCall(op.immediate, true);
-    case Kind::kGroup:
-      return op.extra == rule.extra;
-    case Kind::kParameter:
-      return IsInside(at, rule.bytes, info_.parameter_bytes);
-    case Kind::kMma:
-    case Kind::kWmma:
-    case Kind::kWmmaMemory:
-    case Kind::kWarpgroup:
-    case Kind::kMatrixMove:
-      return IsMatrix(op, rule);
-    case Kind::kAsyncCopy:
+    case OpRule::kGroup:
+      return op.extra == rule.number;
+    case OpRule::kParameter:
+      return IsInside(at, rule.number, info_.parameter_bytes);
+    case OpRule::kMma:
+    case OpRule::kWmma:
+    case OpRule::kWmmaMemory:
+    case OpRule::kWarpgroup:
+    case OpRule::kMatrixMove:
+      return IsMatrix(op, entry);
+    case OpRule::kAsyncCopy:
       return op.extra == 4 || op.extra == 8 || op.extra == 16;
-    case Kind::kFifthRow:
+    case OpRule::kFifthRow:
       return IsRow(*function_, op.extra);
-    case Kind::kSurface:
+    case OpRule::kSurface:
       return IsRow(*function_, op.extra) && SurfaceAccess::Of(op.immediate).IsPossible();
   }
   return false;
@@ -456,7 +314,7 @@ bool Verifier::HasNumbers(const MicroOp& op, const OpRule& rule) {
 // Ways back look by themselves, and so does an indexed branch that is taken, wherever it leads. An
 // op to which nothing but those leads begins with none. Others than a branch and the end may be
 // passed whatever guards them: code can overwrite the predicate that is always true.
-bool Verifier::LooksOften(const std::vector<OpRule>& rules) {
+bool Verifier::LooksOften() {
   since_look_.assign(end_ - begin_, 0);
   const auto lead = [&](std::uint32_t to, std::uint32_t since) {
     std::uint32_t& longest = since_look_[to - begin_];
@@ -464,12 +322,12 @@ bool Verifier::LooksOften(const std::vector<OpRule>& rules) {
   };
   for (std::uint32_t i = begin_; i < end_; ++i) {
     const MicroOp& op = code_.ops[i];
-    const Kind kind = rules[numbers_[i]].kind;
-    const std::uint32_t since = kind == Kind::kLook ? 0 : since_look_[i - begin_] + 1;
+    const OpRule::Kind kind = entries_[i]->rule.kind;
+    const std::uint32_t since = kind == OpRule::kLook ? 0 : since_look_[i - begin_] + 1;
     if (since > kUnlookedOpsMax) return false;
-    const bool jumps = kind == Kind::kBranch || kind == Kind::kSplit;
+    const bool jumps = kind == OpRule::kBranch || kind == OpRule::kSplit;
     if (jumps && op.target > i) lead(op.target, since);
-    if (kind != Kind::kEnd && kind != Kind::kBranch) lead(i + 1, since);
+    if (kind != OpRule::kEnd && kind != OpRule::kBranch) lead(i + 1, since);
   }
   return true;
 }
@@ -480,10 +338,10 @@ Status Verifier::Verify() {
   matrix_users_.assign(code_.matrix_calls.size(), kNobody);
   call_users_.assign(code_.call_sites.size(), kNobody);
   site_kinds_.assign(code_.call_sites.size(), false);
-  const std::vector<OpRule>& rules = RulesOf(flavour_);
   for (std::size_t i = 0; i < code_.ops.size(); ++i) {
     if (code_.sources[i].spelling >= code_.spellings.size()) return WrongCode("a spelling");
-    if (numbers_[i] >= rules.size()) return WrongCode("the operation " + std::to_string(i));
+    entries_.push_back(OpOfNumber(flavour_, numbers_[i]));
+    if (entries_[i] == nullptr) return WrongCode("the operation " + std::to_string(i));
   }
   for (std::size_t f = 0; f < code_.functions.size(); ++f) {
     if (!IsFunction(f)) return WrongCode("frame of function " + std::to_string(f));
@@ -494,15 +352,15 @@ Status Verifier::Verify() {
     const std::size_t end = is_last ? code_.ops.size() : code_.functions[f + 1].entry;
     if (end <= begin_ || end > code_.ops.size()) return WrongCode("order of its functions");
     end_ = static_cast<std::uint32_t>(end);
-    if (rules[numbers_[end_ - 1]].kind != Kind::kEnd) return WrongCode("a function without an end");
+    if (entries_[end_ - 1]->rule.kind != OpRule::kEnd)
+      return WrongCode("a function without an end");
     for (std::uint32_t i = begin_; i < end_; ++i) {
-      const OpRule& rule = rules[numbers_[i]];
       const MicroOp& op = code_.ops[i];
-      if (!HasPlaces(op, rule) || !HasNumbers(op, rule)) {
+      if (!HasPlaces(op, entries_[i]->rule) || !HasNumbers(op, *entries_[i])) {
         return WrongCode("op " + std::to_string(i) + " of " + std::to_string(code_.ops.size()));
       }
     }
-    if (!LooksOften(rules)) {
+    if (!LooksOften()) {
       return WrongCode("function " + std::to_string(f) + " runs more than " +
                        std::to_string(kUnlookedOpsMax) + " ops without a look for a kill");
     }

@@ -30,6 +30,8 @@ std::vector<std::byte> GoodCode() {
   device::FlatWriter to([&](auto piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); });
   PutProgram((*image)->program(0), kFlavour, to);
   to.Flush();
+  device::FlatReader from(bytes);
+  if (!TakeProgram(from, kFlavour).ok()) std::abort();  // Nothing behind its fault would be tried.
   return bytes;
 }
 

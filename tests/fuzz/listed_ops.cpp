@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for the executor's operations where code is decoded and verified, and never runs: they
-// are gcc's C++ (_Float16), and a fuzzer needs clang. Every operation that was asked for is there.
+// are gcc's C++ (_Float16), and a fuzzer needs clang. Every operation that was asked for is there,
+// with its rule if it is one of those of kManyForms (tests/executor/brief_run.h).
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -21,6 +22,34 @@ Listed& List() {
   return list;
 }
 
+using Rules = std::map<std::string, OpRule, std::less<>>;
+const Rules& UnusualRules() {
+  static const Rules rules = {
+      {"atom.global.a64.cas.b128", kFifthRow},
+      {"bfi.b32", kFifthRow},
+      {"bra", OpRule(OpRule::kBranch)},
+      {"bra.if", OpRule(OpRule::kSplit)},
+      {"brx.idx", OpRule(OpRule::kIndexed)},
+      {"call", OpRule(OpRule::kCall)},
+      {"cp.async.a32", OpRule(OpRule::kAsyncCopy).Free(OpRule::kRow0)},
+      {"end", OpRule(OpRule::kEnd)},
+      {"ld.area", OpRule(OpRule::kArea)},
+      {"ld.param.u32", OpRule(OpRule::kParameter, 4)},
+      {"ld.param.u64", OpRule(OpRule::kParameter, 8)},
+      {"ldmatrix.shared.a32", OpRule(OpRule::kMatrixMove).Free(OpRule::kC)},
+      {"look", OpRule(OpRule::kLook)},
+      {"mma.f32.f16.f16", OpRule(OpRule::kMma)},
+      {"return", OpRule(OpRule::kReturn)},
+      {"selp.b32", kRows.Predicates(OpRule::kC)},
+      {"setp.lt.u32", kSetsPredicates},
+      {"st.area", OpRule(OpRule::kArea)},
+      {"suld.2d", OpRule(OpRule::kSurface)},
+      {"tex.3d.s32", kFifthRow},
+      {"vote.ballot", OpRule(OpRule::kGroup, kReadsPredicate).Predicates(OpRule::kA)},
+  };
+  return rules;
+}
+
 // Names an operation and is not called.
 Handler NameOf(std::uint32_t number) {
   return reinterpret_cast<Handler>(std::uintptr_t{16} * (number + 1));
@@ -32,7 +61,11 @@ Handler FindHandler(Flavour /*flavour*/, std::string_view key) {
   Listed& list = List();
   const auto number = static_cast<std::uint32_t>(list.entries.size());
   const auto [found, is_new] = list.numbers.try_emplace(std::string(key), number);
-  if (is_new) list.entries.push_back({found->first, NameOf(number)});
+  const auto rule = UnusualRules().find(key);
+  if (is_new) {
+    list.entries.push_back(
+        {found->first, NameOf(number), rule == UnusualRules().end() ? kRows : rule->second});
+  }
   return NameOf(found->second);
 }
 

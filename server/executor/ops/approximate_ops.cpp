@@ -60,16 +60,17 @@ float FlushedOfTwo(float a, float b) {
 
 template <bool Ftz>
 void AddAll(const OpSink& sink, const char* ftz) {
-  AddOp(sink, Unary<float, float, Flushed<Exp2, Ftz>>, "ex2.approx", ftz, "f32");
-  AddOp(sink, UnaryScalar<float, float, Flushed<Log2, Ftz>>, "lg2.approx", ftz, "f32");
-  AddOp(sink, UnaryScalar<float, float, Flushed<Sine, Ftz>>, "sin.approx", ftz, "f32");
-  AddOp(sink, UnaryScalar<float, float, Flushed<Cosine, Ftz>>, "cos.approx", ftz, "f32");
-  AddOp(sink, Unary<float, float, Flushed<Rsqrt, Ftz>>, "rsqrt.approx", ftz, "f32");
-  AddOp(sink, Unary<float, float, Flushed<Reciprocal, Ftz>>, "rcp.approx", ftz, "f32");
-  AddOp(sink, Unary<float, float, Flushed<Root, Ftz>>, "sqrt.approx", ftz, "f32");
-  AddOp(sink, Binary<float, float, float, FlushedOfTwo<ProductWithReciprocal, Ftz>>, "div.approx",
-        ftz, "f32");
-  AddOp(sink, Binary<float, float, float, FlushedOfTwo<Quotient, Ftz>>, "div.full", ftz, "f32");
+  AddOp(sink, kRows, Unary<float, float, Flushed<Exp2, Ftz>>, "ex2.approx", ftz, "f32");
+  AddOp(sink, kRows, UnaryScalar<float, float, Flushed<Log2, Ftz>>, "lg2.approx", ftz, "f32");
+  AddOp(sink, kRows, UnaryScalar<float, float, Flushed<Sine, Ftz>>, "sin.approx", ftz, "f32");
+  AddOp(sink, kRows, UnaryScalar<float, float, Flushed<Cosine, Ftz>>, "cos.approx", ftz, "f32");
+  AddOp(sink, kRows, Unary<float, float, Flushed<Rsqrt, Ftz>>, "rsqrt.approx", ftz, "f32");
+  AddOp(sink, kRows, Unary<float, float, Flushed<Reciprocal, Ftz>>, "rcp.approx", ftz, "f32");
+  AddOp(sink, kRows, Unary<float, float, Flushed<Root, Ftz>>, "sqrt.approx", ftz, "f32");
+  AddOp(sink, kRows, Binary<float, float, float, FlushedOfTwo<ProductWithReciprocal, Ftz>>,
+        "div.approx", ftz, "f32");
+  AddOp(sink, kRows, Binary<float, float, float, FlushedOfTwo<Quotient, Ftz>>, "div.full", ftz,
+        "f32");
 }
 
 }  // namespace
@@ -77,7 +78,7 @@ void AddAll(const OpSink& sink, const char* ftz) {
 void AddApproximateOps(const OpSink& sink) {
   AddAll<false>(sink, "");
   AddAll<true>(sink, "ftz");
-  AddOp(sink, UnaryScalar<float, float, HyperbolicTangent>, "tanh.approx.f32");
+  AddOp(sink, kRows, UnaryScalar<float, float, HyperbolicTangent>, "tanh.approx.f32");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

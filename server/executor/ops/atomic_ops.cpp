@@ -190,18 +190,22 @@ const MicroOp* AtomicBoth(Warp& w, const MicroOp* op) {
 
 template <bool Compares>
 void AddBoth(const OpSink& sink, const char* name) {
-  AddOp(sink, AtomicBoth<Compares, Space::kGlobal, u64>, "atom.global.a64", name, "b128");
-  AddOp(sink, AtomicBoth<Compares, Space::kGeneric, u64>, "atom.generic.a64", name, "b128");
-  AddOp(sink, AtomicBoth<Compares, Space::kShared, u64>, "atom.shared.a64", name, "b128");
-  AddOp(sink, AtomicBoth<Compares, Space::kShared, u32>, "atom.shared.a32", name, "b128");
+  AddOp(sink, kFifthRow, AtomicBoth<Compares, Space::kGlobal, u64>, "atom.global.a64", name,
+        "b128");
+  AddOp(sink, kFifthRow, AtomicBoth<Compares, Space::kGeneric, u64>, "atom.generic.a64", name,
+        "b128");
+  AddOp(sink, kFifthRow, AtomicBoth<Compares, Space::kShared, u64>, "atom.shared.a64", name,
+        "b128");
+  AddOp(sink, kFifthRow, AtomicBoth<Compares, Space::kShared, u32>, "atom.shared.a32", name,
+        "b128");
 }
 
 template <Atomic A, typename T>
 void AddAtomic(const OpSink& sink, const char* name, const char* type) {
-  AddOp(sink, AtomicOp<A, T, Space::kGlobal, u64>, "atom.global.a64", name, type);
-  AddOp(sink, AtomicOp<A, T, Space::kGeneric, u64>, "atom.generic.a64", name, type);
-  AddOp(sink, AtomicOp<A, T, Space::kShared, u64>, "atom.shared.a64", name, type);
-  AddOp(sink, AtomicOp<A, T, Space::kShared, u32>, "atom.shared.a32", name, type);
+  AddOp(sink, kRows, AtomicOp<A, T, Space::kGlobal, u64>, "atom.global.a64", name, type);
+  AddOp(sink, kRows, AtomicOp<A, T, Space::kGeneric, u64>, "atom.generic.a64", name, type);
+  AddOp(sink, kRows, AtomicOp<A, T, Space::kShared, u64>, "atom.shared.a64", name, type);
+  AddOp(sink, kRows, AtomicOp<A, T, Space::kShared, u32>, "atom.shared.a32", name, type);
 }
 
 template <typename T>

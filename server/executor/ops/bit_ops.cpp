@@ -251,73 +251,75 @@ const MicroOp* PredicateLogic(Warp& w, const MicroOp* op) {
 
 template <typename T>
 void AddLogic(const OpSink& sink, const char* type) {
-  AddOp(sink, Binary<T, T, T, And<T>>, "and", type);
-  AddOp(sink, Binary<T, T, T, Or<T>>, "or", type);
-  AddOp(sink, Binary<T, T, T, Xor<T>>, "xor", type);
-  AddOp(sink, Unary<T, T, Not<T>>, "not", type);
-  AddOp(sink, Unary<T, T, LogicalNot<T>>, "cnot", type);
-  AddOp(sink, Binary<T, T, u32, ShiftLeft<T>>, "shl", type);
-  AddOp(sink, Binary<T, T, u32, ShiftRight<T>>, "shr", type);
+  AddOp(sink, kRows, Binary<T, T, T, And<T>>, "and", type);
+  AddOp(sink, kRows, Binary<T, T, T, Or<T>>, "or", type);
+  AddOp(sink, kRows, Binary<T, T, T, Xor<T>>, "xor", type);
+  AddOp(sink, kRows, Unary<T, T, Not<T>>, "not", type);
+  AddOp(sink, kRows, Unary<T, T, LogicalNot<T>>, "cnot", type);
+  AddOp(sink, kRows, Binary<T, T, u32, ShiftLeft<T>>, "shl", type);
+  AddOp(sink, kRows, Binary<T, T, u32, ShiftRight<T>>, "shr", type);
 }
 
 template <typename T>
 void AddCounts(const OpSink& sink, const char* type) {
-  AddOp(sink, Unary<u32, T, PopulationCount<T>>, "popc", type);
-  AddOp(sink, Unary<u32, T, LeadingZeros<T>>, "clz", type);
-  AddOp(sink, UnaryScalar<T, T, Reverse<T>>, "brev", type);
-  AddOp(sink, InsertFieldOp<T>, "bfi", type);
+  AddOp(sink, kRows, Unary<u32, T, PopulationCount<T>>, "popc", type);
+  AddOp(sink, kRows, Unary<u32, T, LeadingZeros<T>>, "clz", type);
+  AddOp(sink, kRows, UnaryScalar<T, T, Reverse<T>>, "brev", type);
+  AddOp(sink, kFifthRow, InsertFieldOp<T>, "bfi", type);
 }
 
 template <typename T>
 void AddFields(const OpSink& sink, const char* type) {
-  AddOp(sink, Unary<u32, T, FindBit<T>>, "bfind", type);
-  AddOp(sink, Unary<u32, T, FindBitShift<T>>, "bfind.shiftamt", type);
-  AddOp(sink, Ternary<T, T, u32, u32, ExtractField<T>>, "bfe", type);
+  AddOp(sink, kRows, Unary<u32, T, FindBit<T>>, "bfind", type);
+  AddOp(sink, kRows, Unary<u32, T, FindBitShift<T>>, "bfind.shiftamt", type);
+  AddOp(sink, kRows, Ternary<T, T, u32, u32, ExtractField<T>>, "bfe", type);
 }
 
 }  // namespace
 
 void AddBitOps(const OpSink& sink) {
+  static constexpr OpRule kPredicateLogic =
+      kRows.Predicates(OpRule::kDestination | OpRule::kA | OpRule::kB);
   AddLogic<u16>(sink, "b16");
   AddLogic<u32>(sink, "b32");
   AddLogic<u64>(sink, "b64");
-  AddOp(sink, Binary<u16, u16, u32, ShiftRight<u16>>, "shr.u16");
-  AddOp(sink, Binary<u32, u32, u32, ShiftRight<u32>>, "shr.u32");
-  AddOp(sink, Binary<u64, u64, u32, ShiftRight<u64>>, "shr.u64");
-  AddOp(sink, Binary<s16, s16, u32, ShiftRight<s16>>, "shr.s16");
-  AddOp(sink, Binary<s32, s32, u32, ShiftRight<s32>>, "shr.s32");
-  AddOp(sink, Binary<s64, s64, u32, ShiftRight<s64>>, "shr.s64");
+  AddOp(sink, kRows, Binary<u16, u16, u32, ShiftRight<u16>>, "shr.u16");
+  AddOp(sink, kRows, Binary<u32, u32, u32, ShiftRight<u32>>, "shr.u32");
+  AddOp(sink, kRows, Binary<u64, u64, u32, ShiftRight<u64>>, "shr.u64");
+  AddOp(sink, kRows, Binary<s16, s16, u32, ShiftRight<s16>>, "shr.s16");
+  AddOp(sink, kRows, Binary<s32, s32, u32, ShiftRight<s32>>, "shr.s32");
+  AddOp(sink, kRows, Binary<s64, s64, u32, ShiftRight<s64>>, "shr.s64");
   AddCounts<u32>(sink, "b32");
   AddCounts<u64>(sink, "b64");
   AddFields<u32>(sink, "u32");
   AddFields<s32>(sink, "s32");
   AddFields<u64>(sink, "u64");
   AddFields<s64>(sink, "s64");
-  AddOp(sink, Ternary<u32, u32, u32, s32, FindNthSet>, "fns.b32");
-  AddOp(sink, Binary<u32, u32, u32, ExtendClamped<u32>>, "szext.clamp.u32");
-  AddOp(sink, Binary<s32, s32, u32, ExtendClamped<s32>>, "szext.clamp.s32");
-  AddOp(sink, Binary<u32, u32, u32, ExtendWrapped<u32>>, "szext.wrap.u32");
-  AddOp(sink, Binary<s32, s32, u32, ExtendWrapped<s32>>, "szext.wrap.s32");
-  AddOp(sink, Binary<u32, u32, u32, MaskClamped>, "bmsk.clamp.b32");
-  AddOp(sink, Binary<u32, u32, u32, MaskWrapped>, "bmsk.wrap.b32");
-  AddOp(sink, Ternary<u32, u32, u32, u32, FunnelLeftWrap>, "shf.l.wrap.b32");
-  AddOp(sink, Ternary<u32, u32, u32, u32, FunnelRightWrap>, "shf.r.wrap.b32");
-  AddOp(sink, Ternary<u32, u32, u32, u32, FunnelLeftClamp>, "shf.l.clamp.b32");
-  AddOp(sink, Ternary<u32, u32, u32, u32, FunnelRightClamp>, "shf.r.clamp.b32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, s32, FindNthSet>, "fns.b32");
+  AddOp(sink, kRows, Binary<u32, u32, u32, ExtendClamped<u32>>, "szext.clamp.u32");
+  AddOp(sink, kRows, Binary<s32, s32, u32, ExtendClamped<s32>>, "szext.clamp.s32");
+  AddOp(sink, kRows, Binary<u32, u32, u32, ExtendWrapped<u32>>, "szext.wrap.u32");
+  AddOp(sink, kRows, Binary<s32, s32, u32, ExtendWrapped<s32>>, "szext.wrap.s32");
+  AddOp(sink, kRows, Binary<u32, u32, u32, MaskClamped>, "bmsk.clamp.b32");
+  AddOp(sink, kRows, Binary<u32, u32, u32, MaskWrapped>, "bmsk.wrap.b32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, FunnelLeftWrap>, "shf.l.wrap.b32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, FunnelRightWrap>, "shf.r.wrap.b32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, FunnelLeftClamp>, "shf.l.clamp.b32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, FunnelRightClamp>, "shf.r.clamp.b32");
   using enum PermuteMode;
-  AddOp(sink, Ternary<u32, u32, u32, u32, Permute>, "prmt.b32");
-  AddOp(sink, Ternary<u32, u32, u32, u32, PermuteBy<kForward4>>, "prmt.b32.f4e");
-  AddOp(sink, Ternary<u32, u32, u32, u32, PermuteBy<kBackward4>>, "prmt.b32.b4e");
-  AddOp(sink, Ternary<u32, u32, u32, u32, PermuteBy<kReplicate8>>, "prmt.b32.rc8");
-  AddOp(sink, Ternary<u32, u32, u32, u32, PermuteBy<kEdgeLeft>>, "prmt.b32.ecl");
-  AddOp(sink, Ternary<u32, u32, u32, u32, PermuteBy<kEdgeRight>>, "prmt.b32.ecr");
-  AddOp(sink, Ternary<u32, u32, u32, u32, PermuteBy<kReplicate16>>, "prmt.b32.rc16");
-  AddOp(sink, ThreeInputLogic, "lop3.b32");
-  AddOp(sink, PredicateLogic<Logic::kAnd>, "and.pred");
-  AddOp(sink, PredicateLogic<Logic::kOr>, "or.pred");
-  AddOp(sink, PredicateLogic<Logic::kXor>, "xor.pred");
-  AddOp(sink, PredicateLogic<Logic::kNot>, "not.pred");
-  AddOp(sink, PredicateLogic<Logic::kMove>, "mov.pred");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, Permute>, "prmt.b32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, PermuteBy<kForward4>>, "prmt.b32.f4e");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, PermuteBy<kBackward4>>, "prmt.b32.b4e");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, PermuteBy<kReplicate8>>, "prmt.b32.rc8");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, PermuteBy<kEdgeLeft>>, "prmt.b32.ecl");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, PermuteBy<kEdgeRight>>, "prmt.b32.ecr");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, PermuteBy<kReplicate16>>, "prmt.b32.rc16");
+  AddOp(sink, kRows, ThreeInputLogic, "lop3.b32");
+  AddOp(sink, kPredicateLogic, PredicateLogic<Logic::kAnd>, "and.pred");
+  AddOp(sink, kPredicateLogic, PredicateLogic<Logic::kOr>, "or.pred");
+  AddOp(sink, kPredicateLogic, PredicateLogic<Logic::kXor>, "xor.pred");
+  AddOp(sink, kPredicateLogic, PredicateLogic<Logic::kNot>, "not.pred");
+  AddOp(sink, kPredicateLogic, PredicateLogic<Logic::kMove>, "mov.pred");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

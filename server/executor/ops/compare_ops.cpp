@@ -143,37 +143,37 @@ const MicroOp* InGlobal(Warp& w, const MicroOp* op) {
 
 template <typename T>
 void AddEquality(const OpSink& sink, const char* type) {
-  AddOp(sink, Compare<Relation::kEq, T, false, false>, "setp.eq", type);
-  AddOp(sink, Compare<Relation::kNe, T, false, false>, "setp.ne", type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kEq, T, false, false>, "setp.eq", type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kNe, T, false, false>, "setp.ne", type);
 }
 
 template <typename T, bool Ftz>
 void AddOrdered(const OpSink& sink, const char* ftz, const char* type) {
-  AddOp(sink, Compare<Relation::kEq, T, Ftz, false>, "setp.eq", ftz, type);
-  AddOp(sink, Compare<Relation::kNe, T, Ftz, false>, "setp.ne", ftz, type);
-  AddOp(sink, Compare<Relation::kLt, T, Ftz, false>, "setp.lt", ftz, type);
-  AddOp(sink, Compare<Relation::kLe, T, Ftz, false>, "setp.le", ftz, type);
-  AddOp(sink, Compare<Relation::kGt, T, Ftz, false>, "setp.gt", ftz, type);
-  AddOp(sink, Compare<Relation::kGe, T, Ftz, false>, "setp.ge", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kEq, T, Ftz, false>, "setp.eq", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kNe, T, Ftz, false>, "setp.ne", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kLt, T, Ftz, false>, "setp.lt", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kLe, T, Ftz, false>, "setp.le", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kGt, T, Ftz, false>, "setp.gt", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kGe, T, Ftz, false>, "setp.ge", ftz, type);
 }
 
 template <typename T, bool Ftz>
 void AddFloat(const OpSink& sink, const char* ftz, const char* type) {
   AddOrdered<T, Ftz>(sink, ftz, type);
-  AddOp(sink, Compare<Relation::kEq, T, Ftz, true>, "setp.equ", ftz, type);
-  AddOp(sink, Compare<Relation::kNe, T, Ftz, true>, "setp.neu", ftz, type);
-  AddOp(sink, Compare<Relation::kLt, T, Ftz, true>, "setp.ltu", ftz, type);
-  AddOp(sink, Compare<Relation::kLe, T, Ftz, true>, "setp.leu", ftz, type);
-  AddOp(sink, Compare<Relation::kGt, T, Ftz, true>, "setp.gtu", ftz, type);
-  AddOp(sink, Compare<Relation::kGe, T, Ftz, true>, "setp.geu", ftz, type);
-  AddOp(sink, CompareOrder<T, false>, "setp.num", ftz, type);
-  AddOp(sink, CompareOrder<T, true>, "setp.nan", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kEq, T, Ftz, true>, "setp.equ", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kNe, T, Ftz, true>, "setp.neu", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kLt, T, Ftz, true>, "setp.ltu", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kLe, T, Ftz, true>, "setp.leu", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kGt, T, Ftz, true>, "setp.gtu", ftz, type);
+  AddOp(sink, kSetsPredicates, Compare<Relation::kGe, T, Ftz, true>, "setp.geu", ftz, type);
+  AddOp(sink, kSetsPredicates, CompareOrder<T, false>, "setp.num", ftz, type);
+  AddOp(sink, kSetsPredicates, CompareOrder<T, true>, "setp.nan", ftz, type);
 }
 
 template <typename H, u32 Outcomes>
 void AddRelation(const OpSink& sink, const char* name, const char* unordered, const char* type) {
-  AddOp(sink, CompareHalves<H, Outcomes>, name, type);
-  AddOp(sink, CompareHalves<H, Outcomes | kUnordered>, unordered, type);
+  AddOp(sink, kSetsPredicates, CompareHalves<H, Outcomes>, name, type);
+  AddOp(sink, kSetsPredicates, CompareHalves<H, Outcomes | kUnordered>, unordered, type);
 }
 template <typename H>
 void AddHalf(const OpSink& sink, const char* type) {
@@ -183,19 +183,20 @@ void AddHalf(const OpSink& sink, const char* type) {
   AddRelation<H, kLess | kEqual>(sink, "setp.le", "setp.leu", type);
   AddRelation<H, kGreater>(sink, "setp.gt", "setp.gtu", type);
   AddRelation<H, kGreater | kEqual>(sink, "setp.ge", "setp.geu", type);
-  AddOp(sink, CompareHalves<H, kLess | kEqual | kGreater>, "setp.num", type);
-  AddOp(sink, CompareHalves<H, kUnordered>, "setp.nan", type);
+  AddOp(sink, kSetsPredicates, CompareHalves<H, kLess | kEqual | kGreater>, "setp.num", type);
+  AddOp(sink, kSetsPredicates, CompareHalves<H, kUnordered>, "setp.nan", type);
 }
 
 template <typename Word, u32 FractionBits>
 void AddClasses(const OpSink& sink, const char* type) {
   using enum Class;
-  AddOp(sink, TestClass<Word, FractionBits, kFinite>, "testp.finite", type);
-  AddOp(sink, TestClass<Word, FractionBits, kInfinite>, "testp.infinite", type);
-  AddOp(sink, TestClass<Word, FractionBits, kNumber>, "testp.number", type);
-  AddOp(sink, TestClass<Word, FractionBits, kNotANumber>, "testp.notanumber", type);
-  AddOp(sink, TestClass<Word, FractionBits, kNormal>, "testp.normal", type);
-  AddOp(sink, TestClass<Word, FractionBits, kSubnormal>, "testp.subnormal", type);
+  AddOp(sink, kSetsPredicates, TestClass<Word, FractionBits, kFinite>, "testp.finite", type);
+  AddOp(sink, kSetsPredicates, TestClass<Word, FractionBits, kInfinite>, "testp.infinite", type);
+  AddOp(sink, kSetsPredicates, TestClass<Word, FractionBits, kNumber>, "testp.number", type);
+  AddOp(sink, kSetsPredicates, TestClass<Word, FractionBits, kNotANumber>, "testp.notanumber",
+        type);
+  AddOp(sink, kSetsPredicates, TestClass<Word, FractionBits, kNormal>, "testp.normal", type);
+  AddOp(sink, kSetsPredicates, TestClass<Word, FractionBits, kSubnormal>, "testp.subnormal", type);
 }
 
 }  // namespace
@@ -215,13 +216,13 @@ void AddCompareOps(const OpSink& sink) {
   AddFloat<double, false>(sink, "", "f64");
   AddHalf<_Float16>(sink, "f16");
   AddHalf<bf16>(sink, "bf16");
-  AddOp(sink, Select<u16>, "selp.b16");
-  AddOp(sink, Select<u32>, "selp.b32");
-  AddOp(sink, Select<u64>, "selp.b64");
+  AddOp(sink, kRows.Predicates(OpRule::kC), Select<u16>, "selp.b16");
+  AddOp(sink, kRows.Predicates(OpRule::kC), Select<u32>, "selp.b32");
+  AddOp(sink, kRows.Predicates(OpRule::kC), Select<u64>, "selp.b64");
   AddClasses<u32, 23>(sink, "f32");
   AddClasses<u64, 52>(sink, "f64");
-  AddOp(sink, InWindow, "isspacep.window");
-  AddOp(sink, InGlobal, "isspacep.global");
+  AddOp(sink, kSetsPredicates, InWindow, "isspacep.window");
+  AddOp(sink, kSetsPredicates, InGlobal, "isspacep.global");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -48,8 +48,9 @@ u32 PackSaturated(s32 a, s32 b, u32 c) {
 
 template <u32 Bits>
 void AddPack(const OpSink& sink, const char* of_signed, const char* of_unsigned) {
-  AddOp(sink, Ternary<u32, s32, s32, u32, PackSaturated<Bits, true>>, "cvt.pack", of_signed);
-  AddOp(sink, Ternary<u32, s32, s32, u32, PackSaturated<Bits, false>>, "cvt.pack", of_unsigned);
+  AddOp(sink, kRows, Ternary<u32, s32, s32, u32, PackSaturated<Bits, true>>, "cvt.pack", of_signed);
+  AddOp(sink, kRows, Ternary<u32, s32, s32, u32, PackSaturated<Bits, false>>, "cvt.pack",
+        of_unsigned);
 }
 
 template <typename D, typename A, bool Sat>
@@ -83,18 +84,18 @@ struct Cut {
 
 template <typename D, typename A>
 void AddPair(const OpSink& sink, const char* to, const char* from) {
-  AddOp(sink, Cut<D, A>::kHandler, "cvt", to, from);
+  AddOp(sink, kRows, Cut<D, A>::kHandler, "cvt", to, from);
   if constexpr (!kHoldsAll<D, A>)
-    AddOp(sink, UnarySeldom<D, A, Saturate<D, A>>, "cvt.sat", to, from);
+    AddOp(sink, kRows, UnarySeldom<D, A, Saturate<D, A>>, "cvt.sat", to, from);
 }
 
 template <typename D, typename A>
 void AddToFloat(const OpSink& sink, const char* to, const char* from) {
-  AddOp(sink, kRounded<Rounding::kNearest, ToFloat<D, A, false>>, "cvt.rn", to, from);
-  AddOp(sink, kRounded<Rounding::kZero, ToFloat<D, A, false>>, "cvt.rz", to, from);
-  AddOp(sink, kRounded<Rounding::kDown, ToFloat<D, A, false>>, "cvt.rm", to, from);
-  AddOp(sink, kRounded<Rounding::kUp, ToFloat<D, A, false>>, "cvt.rp", to, from);
-  AddOp(sink, kRounded<Rounding::kNearest, ToFloat<D, A, true>>, "cvt.rn.sat", to, from);
+  AddOp(sink, kRows, kRounded<Rounding::kNearest, ToFloat<D, A, false>>, "cvt.rn", to, from);
+  AddOp(sink, kRows, kRounded<Rounding::kZero, ToFloat<D, A, false>>, "cvt.rz", to, from);
+  AddOp(sink, kRows, kRounded<Rounding::kDown, ToFloat<D, A, false>>, "cvt.rm", to, from);
+  AddOp(sink, kRows, kRounded<Rounding::kUp, ToFloat<D, A, false>>, "cvt.rp", to, from);
+  AddOp(sink, kRows, kRounded<Rounding::kNearest, ToFloat<D, A, true>>, "cvt.rn.sat", to, from);
 }
 
 template <typename A>

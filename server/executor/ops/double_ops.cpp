@@ -18,10 +18,10 @@ double Rsqrt(double a) { return 1.0 / SquareRoot(a); }
 
 void AddDoubleOps(const OpSink& sink) {
   AddFloatCommon<double, false>(sink, "", "f64");
-  AddOp(sink, Binary<double, double, double, CopySign<double>>, "copysign.f64");
-  AddOp(sink, Unary<double, double, ReciprocalUpper>, "rcp.approx.ftz.f64");
-  AddOp(sink, Unary<double, double, RsqrtUpper>, "rsqrt.approx.ftz.f64");
-  AddOp(sink, Unary<double, double, Rsqrt>, "rsqrt.approx.f64");
+  AddOp(sink, kRows, Binary<double, double, double, CopySign<double>>, "copysign.f64");
+  AddOp(sink, kRows, Unary<double, double, ReciprocalUpper>, "rcp.approx.ftz.f64");
+  AddOp(sink, kRows, Unary<double, double, RsqrtUpper>, "rsqrt.approx.ftz.f64");
+  AddOp(sink, kRows, Unary<double, double, Rsqrt>, "rsqrt.approx.f64");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

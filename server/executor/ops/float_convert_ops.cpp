@@ -112,10 +112,10 @@ constexpr Handler IntegerHandler() {
 template <typename D, typename T, bool Ftz>
 void AddTo(const OpSink& sink, const char* ftz, const char* to, const char* from) {
   using enum Rounding;
-  AddOp(sink, IntegerHandler<D, T, kNearest, false>(), "cvt.rni", ftz, to, from);
-  AddOp(sink, IntegerHandler<D, T, kZero, false>(), "cvt.rzi", ftz, to, from);
-  AddOp(sink, IntegerHandler<D, T, kDown, Ftz>(), "cvt.rmi", ftz, to, from);
-  AddOp(sink, IntegerHandler<D, T, kUp, Ftz>(), "cvt.rpi", ftz, to, from);
+  AddOp(sink, kRows, IntegerHandler<D, T, kNearest, false>(), "cvt.rni", ftz, to, from);
+  AddOp(sink, kRows, IntegerHandler<D, T, kZero, false>(), "cvt.rzi", ftz, to, from);
+  AddOp(sink, kRows, IntegerHandler<D, T, kDown, Ftz>(), "cvt.rmi", ftz, to, from);
+  AddOp(sink, kRows, IntegerHandler<D, T, kUp, Ftz>(), "cvt.rpi", ftz, to, from);
 }
 
 template <typename T, bool Ftz>
@@ -133,7 +133,7 @@ void AddFrom(const OpSink& sink, const char* ftz, const char* from) {
 template <typename T, bool Ftz, bool Sat>
 void AddInPlace(const OpSink& sink, const char* ftz, const char* sat, const char* type) {
   const auto add = [&](Handler handler, const char* rounding) {
-    AddOp(sink, handler, "cvt", rounding, ftz, sat, type, type);
+    AddOp(sink, kRows, handler, "cvt", rounding, ftz, sat, type, type);
   };
   add(Unary<T, T, RoundInPlace<T, Rounding::kNearest, Ftz, Sat>>, "rni");
   add(Unary<T, T, RoundInPlace<T, Rounding::kZero, Ftz, Sat>>, "rzi");
@@ -145,11 +145,15 @@ void AddInPlace(const OpSink& sink, const char* ftz, const char* sat, const char
 template <bool Ftz, bool Sat>
 void AddResize(const OpSink& sink, const char* ftz, const char* sat) {
   using enum Rounding;
-  AddOp(sink, kRounded<kNearest, Resize<double, float, Ftz, Sat>>, "cvt", ftz, sat, "f64.f32");
-  AddOp(sink, kRounded<kNearest, Resize<float, double, Ftz, Sat>>, "cvt.rn", ftz, sat, "f32.f64");
-  AddOp(sink, kRounded<kZero, Resize<float, double, Ftz, Sat>>, "cvt.rz", ftz, sat, "f32.f64");
-  AddOp(sink, kRounded<kDown, Resize<float, double, Ftz, Sat>>, "cvt.rm", ftz, sat, "f32.f64");
-  AddOp(sink, kRounded<kUp, Resize<float, double, Ftz, Sat>>, "cvt.rp", ftz, sat, "f32.f64");
+  AddOp(sink, kRows, kRounded<kNearest, Resize<double, float, Ftz, Sat>>, "cvt", ftz, sat,
+        "f64.f32");
+  AddOp(sink, kRows, kRounded<kNearest, Resize<float, double, Ftz, Sat>>, "cvt.rn", ftz, sat,
+        "f32.f64");
+  AddOp(sink, kRows, kRounded<kZero, Resize<float, double, Ftz, Sat>>, "cvt.rz", ftz, sat,
+        "f32.f64");
+  AddOp(sink, kRows, kRounded<kDown, Resize<float, double, Ftz, Sat>>, "cvt.rm", ftz, sat,
+        "f32.f64");
+  AddOp(sink, kRows, kRounded<kUp, Resize<float, double, Ftz, Sat>>, "cvt.rp", ftz, sat, "f32.f64");
 }
 
 }  // namespace
@@ -168,7 +172,7 @@ void AddFloatConvertOps(const OpSink& sink) {
   AddResize<true, false>(sink, "ftz", "");
   AddResize<false, true>(sink, "", "sat");
   AddResize<true, true>(sink, "ftz", "sat");
-  AddOp(sink, Unary<float, float, ToTf32>, "cvt.rna.tf32.f32");
+  AddOp(sink, kRows, Unary<float, float, ToTf32>, "cvt.rna.tf32.f32");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

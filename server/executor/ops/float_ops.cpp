@@ -15,7 +15,7 @@ void AddFloatOps(const OpSink& sink) {
   AddRounded<float, Rounding::kZero, true, true>(sink, "rz", "ftz", "sat", "f32");
   AddRounded<float, Rounding::kDown, true, true>(sink, "rm", "ftz", "sat", "f32");
   AddRounded<float, Rounding::kUp, true, true>(sink, "rp", "ftz", "sat", "f32");
-  AddOp(sink, Binary<float, float, float, CopySign<float>>, "copysign.f32");
+  AddOp(sink, kRows, Binary<float, float, float, CopySign<float>>, "copysign.f32");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -142,21 +142,21 @@ T CopySign(T sign, T magnitude) {
 template <typename T, Rounding R, bool Ftz, bool Sat>
 void AddRounded(const OpSink& sink, const char* rounding, const char* ftz, const char* sat,
                 const char* type) {
-  AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kAdd, T, Ftz, Sat>>, "add", rounding, ftz, sat,
-        type);
-  AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kSub, T, Ftz, Sat>>, "sub", rounding, ftz, sat,
-        type);
-  AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kMul, T, Ftz, Sat>>, "mul", rounding, ftz, sat,
-        type);
-  AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kFma, T, Ftz, Sat>>, "fma", rounding, ftz, sat,
-        type);
+  AddOp(sink, kRows, kRounded<R, FloatArithmetic<FloatOp::kAdd, T, Ftz, Sat>>, "add", rounding, ftz,
+        sat, type);
+  AddOp(sink, kRows, kRounded<R, FloatArithmetic<FloatOp::kSub, T, Ftz, Sat>>, "sub", rounding, ftz,
+        sat, type);
+  AddOp(sink, kRows, kRounded<R, FloatArithmetic<FloatOp::kMul, T, Ftz, Sat>>, "mul", rounding, ftz,
+        sat, type);
+  AddOp(sink, kRows, kRounded<R, FloatArithmetic<FloatOp::kFma, T, Ftz, Sat>>, "fma", rounding, ftz,
+        sat, type);
   if constexpr (!Sat) {
-    AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kDiv, T, Ftz, false>>, "div", rounding, ftz,
-          type);
-    AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kSqrt, T, Ftz, false>>, "sqrt", rounding, ftz,
-          type);
-    AddOp(sink, kRounded<R, FloatArithmetic<FloatOp::kRcp, T, Ftz, false>>, "rcp", rounding, ftz,
-          type);
+    AddOp(sink, kRows, kRounded<R, FloatArithmetic<FloatOp::kDiv, T, Ftz, false>>, "div", rounding,
+          ftz, type);
+    AddOp(sink, kRows, kRounded<R, FloatArithmetic<FloatOp::kSqrt, T, Ftz, false>>, "sqrt",
+          rounding, ftz, type);
+    AddOp(sink, kRows, kRounded<R, FloatArithmetic<FloatOp::kRcp, T, Ftz, false>>, "rcp", rounding,
+          ftz, type);
   }
 }
 
@@ -166,23 +166,23 @@ void AddFloatCommon(const OpSink& sink, const char* ftz, const char* type) {
   AddRounded<T, Rounding::kZero, Ftz, false>(sink, "rz", ftz, "", type);
   AddRounded<T, Rounding::kDown, Ftz, false>(sink, "rm", ftz, "", type);
   AddRounded<T, Rounding::kUp, Ftz, false>(sink, "rp", ftz, "", type);
-  AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, true, false>>, "min", ftz, type);
-  AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, false, false>>, "max", ftz, type);
+  AddOp(sink, kRows, Binary<T, T, T, ExtremeOf<T, Ftz, true, false>>, "min", ftz, type);
+  AddOp(sink, kRows, Binary<T, T, T, ExtremeOf<T, Ftz, false, false>>, "max", ftz, type);
   if constexpr (sizeof(T) == 4) {
-    AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, true, true>>, "min", ftz, "NaN", type);
-    AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, false, true>>, "max", ftz, "NaN", type);
+    AddOp(sink, kRows, Binary<T, T, T, ExtremeOf<T, Ftz, true, true>>, "min", ftz, "NaN", type);
+    AddOp(sink, kRows, Binary<T, T, T, ExtremeOf<T, Ftz, false, true>>, "max", ftz, "NaN", type);
     const char* const magnitude = "xorsign.abs";
-    AddOp(sink, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, true, false>>, "min", ftz, magnitude,
-          type);
-    AddOp(sink, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, false, false>>, "max", ftz, magnitude,
-          type);
-    AddOp(sink, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, true, true>>, "min", ftz, "NaN",
+    AddOp(sink, kRows, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, true, false>>, "min", ftz,
           magnitude, type);
-    AddOp(sink, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, false, true>>, "max", ftz, "NaN",
+    AddOp(sink, kRows, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, false, false>>, "max", ftz,
+          magnitude, type);
+    AddOp(sink, kRows, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, true, true>>, "min", ftz, "NaN",
+          magnitude, type);
+    AddOp(sink, kRows, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, false, true>>, "max", ftz, "NaN",
           magnitude, type);
   }
-  AddOp(sink, Unary<T, T, FloatNeg<T, Ftz>>, "neg", ftz, type);
-  AddOp(sink, Unary<T, T, FloatAbs<T, Ftz>>, "abs", ftz, type);
+  AddOp(sink, kRows, Unary<T, T, FloatNeg<T, Ftz>>, "neg", ftz, type);
+  AddOp(sink, kRows, Unary<T, T, FloatAbs<T, Ftz>>, "abs", ftz, type);
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

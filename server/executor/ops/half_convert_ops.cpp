@@ -93,40 +93,42 @@ u32 FromTwo(float a, float b) {
 template <typename H, typename I>
 void AddInteger(const OpSink& sink, const char* half, const char* type) {
   using enum Rounding;
-  AddOp(sink, UnarySeldom<H, I, FromInteger<H, I>>, "cvt.rn", half, type);
-  AddOp(sink, UnarySeldom<I, H, ToInteger<I, H, kNearest>>, "cvt.rni", type, half);
-  AddOp(sink, UnarySeldom<I, H, ToInteger<I, H, kZero>>, "cvt.rzi", type, half);
-  AddOp(sink, UnarySeldom<I, H, ToInteger<I, H, kDown>>, "cvt.rmi", type, half);
-  AddOp(sink, UnarySeldom<I, H, ToInteger<I, H, kUp>>, "cvt.rpi", type, half);
+  AddOp(sink, kRows, UnarySeldom<H, I, FromInteger<H, I>>, "cvt.rn", half, type);
+  AddOp(sink, kRows, UnarySeldom<I, H, ToInteger<I, H, kNearest>>, "cvt.rni", type, half);
+  AddOp(sink, kRows, UnarySeldom<I, H, ToInteger<I, H, kZero>>, "cvt.rzi", type, half);
+  AddOp(sink, kRows, UnarySeldom<I, H, ToInteger<I, H, kDown>>, "cvt.rmi", type, half);
+  AddOp(sink, kRows, UnarySeldom<I, H, ToInteger<I, H, kUp>>, "cvt.rpi", type, half);
 }
 
 template <typename H, bool Relu>
 void AddFromFloat(const OpSink& sink, const char* relu, const char* half, const char* pair) {
   using enum Rounding;
-  AddOp(sink, Unary<H, float, FromFloat<H, kNearest, Relu>>, "cvt.rn", relu, half, "f32");
-  AddOp(sink, Unary<H, float, FromFloat<H, kZero, Relu>>, "cvt.rz", relu, half, "f32");
+  AddOp(sink, kRows, Unary<H, float, FromFloat<H, kNearest, Relu>>, "cvt.rn", relu, half, "f32");
+  AddOp(sink, kRows, Unary<H, float, FromFloat<H, kZero, Relu>>, "cvt.rz", relu, half, "f32");
   if constexpr (!Relu) {
-    AddOp(sink, Unary<H, float, FromFloat<H, kDown, false>>, "cvt.rm", half, "f32");
-    AddOp(sink, Unary<H, float, FromFloat<H, kUp, false>>, "cvt.rp", half, "f32");
+    AddOp(sink, kRows, Unary<H, float, FromFloat<H, kDown, false>>, "cvt.rm", half, "f32");
+    AddOp(sink, kRows, Unary<H, float, FromFloat<H, kUp, false>>, "cvt.rp", half, "f32");
   }
-  AddOp(sink, Binary<u32, float, float, FromTwo<H, kNearest, Relu>>, "cvt.rn", relu, pair, "f32");
-  AddOp(sink, Binary<u32, float, float, FromTwo<H, kZero, Relu>>, "cvt.rz", relu, pair, "f32");
+  AddOp(sink, kRows, Binary<u32, float, float, FromTwo<H, kNearest, Relu>>, "cvt.rn", relu, pair,
+        "f32");
+  AddOp(sink, kRows, Binary<u32, float, float, FromTwo<H, kZero, Relu>>, "cvt.rz", relu, pair,
+        "f32");
 }
 
 template <typename H>
 void AddHalfConversions(const OpSink& sink, const char* half, const char* pair) {
   using enum Rounding;
-  AddOp(sink, Unary<float, H, Widen<float, H>>, "cvt.f32", half);
-  AddOp(sink, Unary<float, H, WidenFlushed<H>>, "cvt.ftz.f32", half);
-  AddOp(sink, Unary<double, H, Widen<double, H>>, "cvt.f64", half);
+  AddOp(sink, kRows, Unary<float, H, Widen<float, H>>, "cvt.f32", half);
+  AddOp(sink, kRows, Unary<float, H, WidenFlushed<H>>, "cvt.ftz.f32", half);
+  AddOp(sink, kRows, Unary<double, H, Widen<double, H>>, "cvt.f64", half);
   AddFromFloat<H, false>(sink, "", half, pair);
   AddFromFloat<H, true>(sink, "relu", half, pair);
-  AddOp(sink, Unary<H, double, FromDouble<H>>, "cvt.rn", half, "f64");
-  AddOp(sink, UnarySeldom<H, H, RoundInPlace<H, kNearest>>, "cvt.rni", half, half);
-  AddOp(sink, UnarySeldom<H, H, RoundInPlace<H, kZero>>, "cvt.rzi", half, half);
-  AddOp(sink, UnarySeldom<H, H, RoundInPlace<H, kDown>>, "cvt.rmi", half, half);
-  AddOp(sink, UnarySeldom<H, H, RoundInPlace<H, kUp>>, "cvt.rpi", half, half);
-  AddOp(sink, Unary<H, H, Same<H>>, "cvt", half, half);
+  AddOp(sink, kRows, Unary<H, double, FromDouble<H>>, "cvt.rn", half, "f64");
+  AddOp(sink, kRows, UnarySeldom<H, H, RoundInPlace<H, kNearest>>, "cvt.rni", half, half);
+  AddOp(sink, kRows, UnarySeldom<H, H, RoundInPlace<H, kZero>>, "cvt.rzi", half, half);
+  AddOp(sink, kRows, UnarySeldom<H, H, RoundInPlace<H, kDown>>, "cvt.rmi", half, half);
+  AddOp(sink, kRows, UnarySeldom<H, H, RoundInPlace<H, kUp>>, "cvt.rpi", half, half);
+  AddOp(sink, kRows, Unary<H, H, Same<H>>, "cvt", half, half);
   AddInteger<H, u8>(sink, half, "u8");
   AddInteger<H, s8>(sink, half, "s8");
   AddInteger<H, u16>(sink, half, "u16");
@@ -145,9 +147,9 @@ _Float16 Bf16ToHalf(bf16 a) { return Narrow<_Float16>(ToFloat(a)); }
 void AddHalfConvertOps(const OpSink& sink) {
   AddHalfConversions<_Float16>(sink, "f16", "f16x2");
   AddHalfConversions<bf16>(sink, "bf16", "bf16x2");
-  AddOp(sink, Unary<_Float16, float, FromFloatSaturated>, "cvt.rn.sat.f16.f32");
-  AddOp(sink, Unary<bf16, _Float16, HalfToBf16>, "cvt.rn.bf16.f16");
-  AddOp(sink, Unary<_Float16, bf16, Bf16ToHalf>, "cvt.rn.f16.bf16");
+  AddOp(sink, kRows, Unary<_Float16, float, FromFloatSaturated>, "cvt.rn.sat.f16.f32");
+  AddOp(sink, kRows, Unary<bf16, _Float16, HalfToBf16>, "cvt.rn.bf16.f16");
+  AddOp(sink, kRows, Unary<_Float16, bf16, Bf16ToHalf>, "cvt.rn.f16.bf16");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -22,33 +22,35 @@ const MicroOp* HalfArithmetic(Warp& w, const MicroOp* op) {
 template <typename H, bool Ftz>
 void AddHalfModes(const OpSink& sink, const char* ftz, const char* type) {
   using enum HalfOp;
-  AddOp(sink, HalfArithmetic<kAdd, H, Ftz, false, false>, "add.rn", ftz, type);
-  AddOp(sink, HalfArithmetic<kSub, H, Ftz, false, false>, "sub.rn", ftz, type);
-  AddOp(sink, HalfArithmetic<kMul, H, Ftz, false, false>, "mul.rn", ftz, type);
-  AddOp(sink, HalfArithmetic<kFma, H, Ftz, false, false>, "fma.rn", ftz, type);
-  AddOp(sink, HalfArithmetic<kFma, H, Ftz, false, true>, "fma.rn", ftz, "relu", type);
-  AddOp(sink, HalfArithmetic<kMin, H, Ftz, false, false>, "min", ftz, type);
-  AddOp(sink, HalfArithmetic<kMax, H, Ftz, false, false>, "max", ftz, type);
-  AddOp(sink, HalfArithmetic<kMinNan, H, Ftz, false, false>, "min", ftz, "NaN", type);
-  AddOp(sink, HalfArithmetic<kMaxNan, H, Ftz, false, false>, "max", ftz, "NaN", type);
+  AddOp(sink, kRows, HalfArithmetic<kAdd, H, Ftz, false, false>, "add.rn", ftz, type);
+  AddOp(sink, kRows, HalfArithmetic<kSub, H, Ftz, false, false>, "sub.rn", ftz, type);
+  AddOp(sink, kRows, HalfArithmetic<kMul, H, Ftz, false, false>, "mul.rn", ftz, type);
+  AddOp(sink, kRows, HalfArithmetic<kFma, H, Ftz, false, false>, "fma.rn", ftz, type);
+  AddOp(sink, kRows, HalfArithmetic<kFma, H, Ftz, false, true>, "fma.rn", ftz, "relu", type);
+  AddOp(sink, kRows, HalfArithmetic<kMin, H, Ftz, false, false>, "min", ftz, type);
+  AddOp(sink, kRows, HalfArithmetic<kMax, H, Ftz, false, false>, "max", ftz, type);
+  AddOp(sink, kRows, HalfArithmetic<kMinNan, H, Ftz, false, false>, "min", ftz, "NaN", type);
+  AddOp(sink, kRows, HalfArithmetic<kMaxNan, H, Ftz, false, false>, "max", ftz, "NaN", type);
   const char* const magnitude = "xorsign.abs";
-  AddOp(sink, HalfArithmetic<kMinMagnitude, H, Ftz, false, false>, "min", ftz, magnitude, type);
-  AddOp(sink, HalfArithmetic<kMaxMagnitude, H, Ftz, false, false>, "max", ftz, magnitude, type);
-  AddOp(sink, HalfArithmetic<kMinMagnitudeNan, H, Ftz, false, false>, "min", ftz, "NaN", magnitude,
+  AddOp(sink, kRows, HalfArithmetic<kMinMagnitude, H, Ftz, false, false>, "min", ftz, magnitude,
         type);
-  AddOp(sink, HalfArithmetic<kMaxMagnitudeNan, H, Ftz, false, false>, "max", ftz, "NaN", magnitude,
+  AddOp(sink, kRows, HalfArithmetic<kMaxMagnitude, H, Ftz, false, false>, "max", ftz, magnitude,
         type);
-  AddOp(sink, HalfArithmetic<kNeg, H, Ftz, false, false>, "neg", ftz, type);
-  AddOp(sink, HalfArithmetic<kAbs, H, Ftz, false, false>, "abs", ftz, type);
+  AddOp(sink, kRows, HalfArithmetic<kMinMagnitudeNan, H, Ftz, false, false>, "min", ftz, "NaN",
+        magnitude, type);
+  AddOp(sink, kRows, HalfArithmetic<kMaxMagnitudeNan, H, Ftz, false, false>, "max", ftz, "NaN",
+        magnitude, type);
+  AddOp(sink, kRows, HalfArithmetic<kNeg, H, Ftz, false, false>, "neg", ftz, type);
+  AddOp(sink, kRows, HalfArithmetic<kAbs, H, Ftz, false, false>, "abs", ftz, type);
 }
 
 template <typename H, bool Ftz>
 void AddSaturatedHalves(const OpSink& sink, const char* ftz, const char* type) {
   using enum HalfOp;
-  AddOp(sink, HalfArithmetic<kAdd, H, Ftz, true, false>, "add.rn", ftz, "sat", type);
-  AddOp(sink, HalfArithmetic<kSub, H, Ftz, true, false>, "sub.rn", ftz, "sat", type);
-  AddOp(sink, HalfArithmetic<kMul, H, Ftz, true, false>, "mul.rn", ftz, "sat", type);
-  AddOp(sink, HalfArithmetic<kFma, H, Ftz, true, false>, "fma.rn", ftz, "sat", type);
+  AddOp(sink, kRows, HalfArithmetic<kAdd, H, Ftz, true, false>, "add.rn", ftz, "sat", type);
+  AddOp(sink, kRows, HalfArithmetic<kSub, H, Ftz, true, false>, "sub.rn", ftz, "sat", type);
+  AddOp(sink, kRows, HalfArithmetic<kMul, H, Ftz, true, false>, "mul.rn", ftz, "sat", type);
+  AddOp(sink, kRows, HalfArithmetic<kFma, H, Ftz, true, false>, "fma.rn", ftz, "sat", type);
 }
 
 // .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
@@ -61,9 +63,9 @@ void AddHalfType(const OpSink& sink, const char* type) {
     AddSaturatedHalves<H, false>(sink, "", type);
     AddSaturatedHalves<H, true>(sink, "ftz", type);
   }
-  AddOp(sink, HalfArithmetic<HalfOp::kExp2, H, kIsBf16, false, false>, "ex2.approx",
+  AddOp(sink, kRows, HalfArithmetic<HalfOp::kExp2, H, kIsBf16, false, false>, "ex2.approx",
         kIsBf16 ? "ftz" : "", type);
-  AddOp(sink, HalfArithmetic<HalfOp::kTanh, H, false, false, false>, "tanh.approx", type);
+  AddOp(sink, kRows, HalfArithmetic<HalfOp::kTanh, H, false, false, false>, "tanh.approx", type);
 }
 
 }  // namespace

@@ -63,8 +63,8 @@ const MicroOp* SetPairs(Warp& w, const MicroOp* op) {
 template <typename H, bool Ftz, u32 Outcomes>
 void AddComparison(const OpSink& sink, const char* name, const char* type) {
   const char* ftz = Ftz ? "ftz" : "";
-  AddOp(sink, ComparePairs<H, Ftz, Outcomes>, "setp", name, ftz, type);
-  AddOp(sink, SetPairs<H, Ftz, Outcomes>, "set", name, ftz, type);
+  AddOp(sink, kSetsPredicates, ComparePairs<H, Ftz, Outcomes>, "setp", name, ftz, type);
+  AddOp(sink, kRows, SetPairs<H, Ftz, Outcomes>, "set", name, ftz, type);
 }
 template <typename H, bool Ftz, u32 Outcomes>
 void AddRelation(const OpSink& sink, const char* name, const char* unordered, const char* type) {
@@ -86,33 +86,35 @@ void AddComparisons(const OpSink& sink, const char* type) {
 template <typename H, bool Ftz>
 void AddPairModes(const OpSink& sink, const char* ftz, const char* type) {
   using enum HalfOp;
-  AddOp(sink, PairArithmetic<kAdd, H, Ftz, false, false>, "add.rn", ftz, type);
-  AddOp(sink, PairArithmetic<kSub, H, Ftz, false, false>, "sub.rn", ftz, type);
-  AddOp(sink, PairArithmetic<kMul, H, Ftz, false, false>, "mul.rn", ftz, type);
-  AddOp(sink, PairArithmetic<kFma, H, Ftz, false, false>, "fma.rn", ftz, type);
-  AddOp(sink, PairArithmetic<kFma, H, Ftz, false, true>, "fma.rn", ftz, "relu", type);
-  AddOp(sink, PairArithmetic<kMin, H, Ftz, false, false>, "min", ftz, type);
-  AddOp(sink, PairArithmetic<kMax, H, Ftz, false, false>, "max", ftz, type);
-  AddOp(sink, PairArithmetic<kMinNan, H, Ftz, false, false>, "min", ftz, "NaN", type);
-  AddOp(sink, PairArithmetic<kMaxNan, H, Ftz, false, false>, "max", ftz, "NaN", type);
+  AddOp(sink, kRows, PairArithmetic<kAdd, H, Ftz, false, false>, "add.rn", ftz, type);
+  AddOp(sink, kRows, PairArithmetic<kSub, H, Ftz, false, false>, "sub.rn", ftz, type);
+  AddOp(sink, kRows, PairArithmetic<kMul, H, Ftz, false, false>, "mul.rn", ftz, type);
+  AddOp(sink, kRows, PairArithmetic<kFma, H, Ftz, false, false>, "fma.rn", ftz, type);
+  AddOp(sink, kRows, PairArithmetic<kFma, H, Ftz, false, true>, "fma.rn", ftz, "relu", type);
+  AddOp(sink, kRows, PairArithmetic<kMin, H, Ftz, false, false>, "min", ftz, type);
+  AddOp(sink, kRows, PairArithmetic<kMax, H, Ftz, false, false>, "max", ftz, type);
+  AddOp(sink, kRows, PairArithmetic<kMinNan, H, Ftz, false, false>, "min", ftz, "NaN", type);
+  AddOp(sink, kRows, PairArithmetic<kMaxNan, H, Ftz, false, false>, "max", ftz, "NaN", type);
   const char* const magnitude = "xorsign.abs";
-  AddOp(sink, PairArithmetic<kMinMagnitude, H, Ftz, false, false>, "min", ftz, magnitude, type);
-  AddOp(sink, PairArithmetic<kMaxMagnitude, H, Ftz, false, false>, "max", ftz, magnitude, type);
-  AddOp(sink, PairArithmetic<kMinMagnitudeNan, H, Ftz, false, false>, "min", ftz, "NaN", magnitude,
+  AddOp(sink, kRows, PairArithmetic<kMinMagnitude, H, Ftz, false, false>, "min", ftz, magnitude,
         type);
-  AddOp(sink, PairArithmetic<kMaxMagnitudeNan, H, Ftz, false, false>, "max", ftz, "NaN", magnitude,
+  AddOp(sink, kRows, PairArithmetic<kMaxMagnitude, H, Ftz, false, false>, "max", ftz, magnitude,
         type);
-  AddOp(sink, PairArithmetic<kNeg, H, Ftz, false, false>, "neg", ftz, type);
-  AddOp(sink, PairArithmetic<kAbs, H, Ftz, false, false>, "abs", ftz, type);
+  AddOp(sink, kRows, PairArithmetic<kMinMagnitudeNan, H, Ftz, false, false>, "min", ftz, "NaN",
+        magnitude, type);
+  AddOp(sink, kRows, PairArithmetic<kMaxMagnitudeNan, H, Ftz, false, false>, "max", ftz, "NaN",
+        magnitude, type);
+  AddOp(sink, kRows, PairArithmetic<kNeg, H, Ftz, false, false>, "neg", ftz, type);
+  AddOp(sink, kRows, PairArithmetic<kAbs, H, Ftz, false, false>, "abs", ftz, type);
 }
 
 template <typename H, bool Ftz>
 void AddSaturatedPairs(const OpSink& sink, const char* ftz, const char* type) {
   using enum HalfOp;
-  AddOp(sink, PairArithmetic<kAdd, H, Ftz, true, false>, "add.rn", ftz, "sat", type);
-  AddOp(sink, PairArithmetic<kSub, H, Ftz, true, false>, "sub.rn", ftz, "sat", type);
-  AddOp(sink, PairArithmetic<kMul, H, Ftz, true, false>, "mul.rn", ftz, "sat", type);
-  AddOp(sink, PairArithmetic<kFma, H, Ftz, true, false>, "fma.rn", ftz, "sat", type);
+  AddOp(sink, kRows, PairArithmetic<kAdd, H, Ftz, true, false>, "add.rn", ftz, "sat", type);
+  AddOp(sink, kRows, PairArithmetic<kSub, H, Ftz, true, false>, "sub.rn", ftz, "sat", type);
+  AddOp(sink, kRows, PairArithmetic<kMul, H, Ftz, true, false>, "mul.rn", ftz, "sat", type);
+  AddOp(sink, kRows, PairArithmetic<kFma, H, Ftz, true, false>, "fma.rn", ftz, "sat", type);
 }
 
 // .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
@@ -125,9 +127,9 @@ void AddPairType(const OpSink& sink, const char* type) {
     AddSaturatedPairs<H, false>(sink, "", type);
     AddSaturatedPairs<H, true>(sink, "ftz", type);
   }
-  AddOp(sink, PairArithmetic<HalfOp::kExp2, H, kIsBf16, false, false>, "ex2.approx",
+  AddOp(sink, kRows, PairArithmetic<HalfOp::kExp2, H, kIsBf16, false, false>, "ex2.approx",
         kIsBf16 ? "ftz" : "", type);
-  AddOp(sink, PairArithmetic<HalfOp::kTanh, H, false, false, false>, "tanh.approx", type);
+  AddOp(sink, kRows, PairArithmetic<HalfOp::kTanh, H, false, false, false>, "tanh.approx", type);
   AddComparisons<H, false>(sink, type);
   if constexpr (!kIsBf16) AddComparisons<H, true>(sink, type);
 }

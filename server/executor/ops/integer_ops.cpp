@@ -223,55 +223,55 @@ const MicroOp* MadWithCarry(Warp& w, const MicroOp* op) {
 
 template <typename T>
 void AddCommon(const OpSink& sink, const char* type) {
-  AddOp(sink, Binary<T, T, T, Add<T>>, "add", type);
-  AddOp(sink, Binary<T, T, T, Sub<T>>, "sub", type);
-  AddOp(sink, Binary<T, T, T, MulLow<T>>, "mul.lo", type);
-  AddOp(sink, Binary<T, T, T, MulHigh<T>>, "mul.hi", type);
-  AddOp(sink, Ternary<T, T, T, T, MadLow<T>>, "mad.lo", type);
-  AddOp(sink, Ternary<T, T, T, T, MadHigh<T>>, "mad.hi", type);
-  AddOp(sink, BinaryScalar<T, T, T, Div<T>>, "div", type);
-  AddOp(sink, BinaryScalar<T, T, T, Rem<T>>, "rem", type);
-  AddOp(sink, Binary<T, T, T, Min<T>>, "min", type);
-  AddOp(sink, Binary<T, T, T, Max<T>>, "max", type);
-  AddOp(sink, Ternary<T, T, T, T, Sad<T>>, "sad", type);
+  AddOp(sink, kRows, Binary<T, T, T, Add<T>>, "add", type);
+  AddOp(sink, kRows, Binary<T, T, T, Sub<T>>, "sub", type);
+  AddOp(sink, kRows, Binary<T, T, T, MulLow<T>>, "mul.lo", type);
+  AddOp(sink, kRows, Binary<T, T, T, MulHigh<T>>, "mul.hi", type);
+  AddOp(sink, kRows, Ternary<T, T, T, T, MadLow<T>>, "mad.lo", type);
+  AddOp(sink, kRows, Ternary<T, T, T, T, MadHigh<T>>, "mad.hi", type);
+  AddOp(sink, kRows, BinaryScalar<T, T, T, Div<T>>, "div", type);
+  AddOp(sink, kRows, BinaryScalar<T, T, T, Rem<T>>, "rem", type);
+  AddOp(sink, kRows, Binary<T, T, T, Min<T>>, "min", type);
+  AddOp(sink, kRows, Binary<T, T, T, Max<T>>, "max", type);
+  AddOp(sink, kRows, Ternary<T, T, T, T, Sad<T>>, "sad", type);
   if constexpr (kSigned<T>) {
-    AddOp(sink, Unary<T, T, Abs<T>>, "abs", type);
-    AddOp(sink, Unary<T, T, Neg<T>>, "neg", type);
+    AddOp(sink, kRows, Unary<T, T, Abs<T>>, "abs", type);
+    AddOp(sink, kRows, Unary<T, T, Neg<T>>, "neg", type);
   }
   if constexpr (sizeof(T) < 8) {
-    AddOp(sink, Binary<Wide<T>, T, T, MulWide<T>>, "mul.wide", type);
-    AddOp(sink, Ternary<Wide<T>, T, T, Wide<T>, MadWide<T>>, "mad.wide", type);
+    AddOp(sink, kRows, Binary<Wide<T>, T, T, MulWide<T>>, "mul.wide", type);
+    AddOp(sink, kRows, Ternary<Wide<T>, T, T, Wide<T>, MadWide<T>>, "mad.wide", type);
   }
   if constexpr (sizeof(T) >= 4) {
     using U = Unsigned<T>;
-    AddOp(sink, WithCarry<U, false>, "addc", type);
-    AddOp(sink, WithCarry<U, true>, "subc", type);
-    AddOp(sink, MadWithCarry<T, false>, "madc.lo", type);
-    AddOp(sink, MadWithCarry<T, true>, "madc.hi", type);
+    AddOp(sink, kRows, WithCarry<U, false>, "addc", type);
+    AddOp(sink, kRows, WithCarry<U, true>, "subc", type);
+    AddOp(sink, kRows, MadWithCarry<T, false>, "madc.lo", type);
+    AddOp(sink, kRows, MadWithCarry<T, true>, "madc.hi", type);
   }
 }
 
 template <typename T>
 void Add24(const OpSink& sink, const char* type) {
-  AddOp(sink, Binary<T, T, T, Mul24Low<T>>, "mul24.lo", type);
-  AddOp(sink, Binary<T, T, T, Mul24High<T>>, "mul24.hi", type);
-  AddOp(sink, Ternary<T, T, T, T, Mad24Low<T>>, "mad24.lo", type);
-  AddOp(sink, Ternary<T, T, T, T, Mad24High<T>>, "mad24.hi", type);
+  AddOp(sink, kRows, Binary<T, T, T, Mul24Low<T>>, "mul24.lo", type);
+  AddOp(sink, kRows, Binary<T, T, T, Mul24High<T>>, "mul24.hi", type);
+  AddOp(sink, kRows, Ternary<T, T, T, T, Mad24Low<T>>, "mad24.lo", type);
+  AddOp(sink, kRows, Ternary<T, T, T, T, Mad24High<T>>, "mad24.hi", type);
 }
 
 template <typename A, typename B>
 void AddDot(const OpSink& sink, const char* types) {
   using A16 = std::conditional_t<kSigned<A>, s16, u16>;
-  AddOp(sink, Ternary<u32, u32, u32, u32, Dot4<A, B>>, "dp4a", types);
-  AddOp(sink, Ternary<u32, u32, u32, u32, Dot2<A16, B, 0>>, "dp2a.lo", types);
-  AddOp(sink, Ternary<u32, u32, u32, u32, Dot2<A16, B, 16>>, "dp2a.hi", types);
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, Dot4<A, B>>, "dp4a", types);
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, Dot2<A16, B, 0>>, "dp2a.lo", types);
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, Dot2<A16, B, 16>>, "dp2a.hi", types);
 }
 
 template <typename T>
 void AddPairs(const OpSink& sink, const char* type) {
-  AddOp(sink, Binary<u32, u32, u32, Pairwise<T, Add<T>>>, "add", type);
-  AddOp(sink, Binary<u32, u32, u32, Pairwise<T, Min<T>>>, "min", type);
-  AddOp(sink, Binary<u32, u32, u32, Pairwise<T, Max<T>>>, "max", type);
+  AddOp(sink, kRows, Binary<u32, u32, u32, Pairwise<T, Add<T>>>, "add", type);
+  AddOp(sink, kRows, Binary<u32, u32, u32, Pairwise<T, Min<T>>>, "min", type);
+  AddOp(sink, kRows, Binary<u32, u32, u32, Pairwise<T, Max<T>>>, "max", type);
 }
 
 }  // namespace
@@ -291,14 +291,14 @@ void AddIntegerOps(const OpSink& sink) {
   AddDot<s8, u8>(sink, "s32.u32");
   AddPairs<u16>(sink, "u16x2");
   AddPairs<s16>(sink, "s16x2");
-  AddOp(sink, Binary<u32, u32, u32, Pairwise<s16, MinPositive<s16>>>, "min.relu.s16x2");
-  AddOp(sink, Binary<u32, u32, u32, Pairwise<s16, MaxPositive<s16>>>, "max.relu.s16x2");
-  AddOp(sink, Binary<s32, s32, s32, MinPositive<s32>>, "min.relu.s32");
-  AddOp(sink, Binary<s32, s32, s32, MaxPositive<s32>>, "max.relu.s32");
-  AddOp(sink, Binary<s32, s32, s32, AddSaturated>, "add.sat.s32");
-  AddOp(sink, Binary<s32, s32, s32, SubSaturated>, "sub.sat.s32");
-  AddOp(sink, Ternary<s32, s32, s32, s32, MadHighSaturated>, "mad.hi.sat.s32");
-  AddOp(sink, Ternary<s32, s32, s32, s32, Mad24HighSaturated>, "mad24.hi.sat.s32");
+  AddOp(sink, kRows, Binary<u32, u32, u32, Pairwise<s16, MinPositive<s16>>>, "min.relu.s16x2");
+  AddOp(sink, kRows, Binary<u32, u32, u32, Pairwise<s16, MaxPositive<s16>>>, "max.relu.s16x2");
+  AddOp(sink, kRows, Binary<s32, s32, s32, MinPositive<s32>>, "min.relu.s32");
+  AddOp(sink, kRows, Binary<s32, s32, s32, MaxPositive<s32>>, "max.relu.s32");
+  AddOp(sink, kRows, Binary<s32, s32, s32, AddSaturated>, "add.sat.s32");
+  AddOp(sink, kRows, Binary<s32, s32, s32, SubSaturated>, "sub.sat.s32");
+  AddOp(sink, kRows, Ternary<s32, s32, s32, s32, MadHighSaturated>, "mad.hi.sat.s32");
+  AddOp(sink, kRows, Ternary<s32, s32, s32, s32, Mad24HighSaturated>, "mad24.hi.sat.s32");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -202,9 +202,9 @@ const MicroOp* BinaryScalar(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Joins the parts of a key with dots, leaving out empty ones.
+// Adds an operation. Its key is the parts joined with dots, without empty ones.
 template <typename... Parts>
-void AddOp(const OpSink& sink, Handler handler, Parts... parts) {
+void AddOp(const OpSink& sink, const OpRule& rule, Handler handler, Parts... parts) {
   char key[64];
   u32 length = 0;
   const auto append = [&](const char* part) {
@@ -214,7 +214,7 @@ void AddOp(const OpSink& sink, Handler handler, Parts... parts) {
   };
   (append(parts), ...);
   key[length] = '\0';
-  sink.add(sink.table, key, handler);
+  sink.add(sink.table, key, handler, rule);
 }
 
 enum class Rounding : u32 { kNearest = 0x0000, kDown = 0x2000, kUp = 0x4000, kZero = 0x6000 };

@@ -206,17 +206,18 @@ struct Loads {
   template <typename T, Space S, typename Index, u32 N>
   static void Add(const OpSink& sink, const char* space, const char* index, const char* vector,
                   const char* type) {
-    AddOp(sink, Load<T, S, Index, N>, "ld", space, index, vector, type);
+    AddOp(sink, kRows, Load<T, S, Index, N>, "ld", space, index, vector, type);
     if constexpr (S != Space::kLocal) {
-      AddOp(sink, LoadStrong<T, S, Index, N>, "ld.strong", space, index, vector, type);
+      AddOp(sink, kRows, LoadStrong<T, S, Index, N>, "ld.strong", space, index, vector, type);
     }
   }
 };
 
 template <typename T, u32 N>
 void AddParameters(const OpSink& sink, const char* vector, const char* type) {
-  AddOp(sink, LoadParameter<T, N>, "ld.param", vector, type);
-  AddOp(sink, LoadParameterAt<T, N>, "ld.param.a64", vector, type);
+  AddOp(sink, OpRule(OpRule::kParameter, sizeof(T) * N), LoadParameter<T, N>, "ld.param", vector,
+        type);
+  AddOp(sink, kRows, LoadParameterAt<T, N>, "ld.param.a64", vector, type);
 }
 
 template <typename T>
@@ -237,7 +238,7 @@ void AddLoadOps(const OpSink& sink) {
   AddLoads<u32>(sink, "u32");
   AddLoads<u64>(sink, "u64");
 #if defined(__AVX2__)
-  AddOp(sink, GatherShared, "ld.shared.a32.u32");
+  AddOp(sink, kRows, GatherShared, "ld.shared.a32.u32");
 #endif
 }
 

@@ -284,33 +284,39 @@ const MicroOp* AsyncCopy(Warp& w, const MicroOp* op) {
 
 template <typename D, typename A, typename B>
 void AddMultiply(const OpSink& sink, const char* types) {
-  AddOp(sink, MultiplyOp<D, A, B, false>, "mma", types);
-  if constexpr (kInteger<A>) AddOp(sink, MultiplyOp<D, A, B, true>, "mma", types, "satfinite");
+  AddOp(sink, OpRule(OpRule::kMma), MultiplyOp<D, A, B, false>, "mma", types);
+  if constexpr (kInteger<A>)
+    AddOp(sink, OpRule(OpRule::kMma), MultiplyOp<D, A, B, true>, "mma", types, "satfinite");
 }
 template <typename D, typename A, typename C>
 void AddWmma(const OpSink& sink, const char* types) {
-  AddOp(sink, WmmaOp<D, A, C, false>, "wmma.mma", types);
-  if constexpr (kInteger<A>) AddOp(sink, WmmaOp<D, A, C, true>, "wmma.mma", types, "satfinite");
+  AddOp(sink, OpRule(OpRule::kWmma), WmmaOp<D, A, C, false>, "wmma.mma", types);
+  if constexpr (kInteger<A>)
+    AddOp(sink, OpRule(OpRule::kWmma), WmmaOp<D, A, C, true>, "wmma.mma", types, "satfinite");
 }
 template <typename T, bool Load>
 void AddWmmaMemory(const OpSink& sink, const char* type) {
+  // c is an offset of the address.
+  static constexpr OpRule kFragment = OpRule(OpRule::kWmmaMemory).Free(OpRule::kC);
   const char* name = Load ? "wmma.load" : "wmma.store";
-  AddOp(sink, WmmaMemory<T, Space::kGlobal, u64, Load>, name, "global.a64", type);
-  AddOp(sink, WmmaMemory<T, Space::kGeneric, u64, Load>, name, "generic.a64", type);
-  AddOp(sink, WmmaMemory<T, Space::kShared, u64, Load>, name, "shared.a64", type);
-  AddOp(sink, WmmaMemory<T, Space::kShared, u32, Load>, name, "shared.a32", type);
+  AddOp(sink, kFragment, WmmaMemory<T, Space::kGlobal, u64, Load>, name, "global.a64", type);
+  AddOp(sink, kFragment, WmmaMemory<T, Space::kGeneric, u64, Load>, name, "generic.a64", type);
+  AddOp(sink, kFragment, WmmaMemory<T, Space::kShared, u64, Load>, name, "shared.a64", type);
+  AddOp(sink, kFragment, WmmaMemory<T, Space::kShared, u32, Load>, name, "shared.a32", type);
 }
 template <bool Load>
 void AddMatrixMove(const OpSink& sink) {
+  static constexpr OpRule kMove = OpRule(OpRule::kMatrixMove).Free(OpRule::kC);  // As above.
   const char* name = Load ? "ldmatrix" : "stmatrix";
-  AddOp(sink, MatrixMove<Space::kGeneric, u64, Load>, name, "generic.a64");
-  AddOp(sink, MatrixMove<Space::kShared, u64, Load>, name, "shared.a64");
-  AddOp(sink, MatrixMove<Space::kShared, u32, Load>, name, "shared.a32");
+  AddOp(sink, kMove, MatrixMove<Space::kGeneric, u64, Load>, name, "generic.a64");
+  AddOp(sink, kMove, MatrixMove<Space::kShared, u64, Load>, name, "shared.a64");
+  AddOp(sink, kMove, MatrixMove<Space::kShared, u32, Load>, name, "shared.a32");
 }
 
 }  // namespace
 
 void AddMatrixOps(const OpSink& sink) {
+  static constexpr OpRule kCopy = OpRule(OpRule::kAsyncCopy).Free(OpRule::kRow0);
   AddMultiply<_Float16, _Float16, _Float16>(sink, "f16.f16.f16");
   AddMultiply<float, _Float16, _Float16>(sink, "f32.f16.f16");
   AddMultiply<float, bf16, bf16>(sink, "f32.bf16.bf16");
@@ -338,9 +344,9 @@ void AddMatrixOps(const OpSink& sink) {
   AddWmmaMemory<u64, false>(sink, "b64");
   AddMatrixMove<true>(sink);
   AddMatrixMove<false>(sink);
-  AddOp(sink, TransposeMatrix, "movmatrix");
-  AddOp(sink, AsyncCopy<u64>, "cp.async.a64");
-  AddOp(sink, AsyncCopy<u32>, "cp.async.a32");
+  AddOp(sink, kRows, TransposeMatrix, "movmatrix");
+  AddOp(sink, kCopy, AsyncCopy<u64>, "cp.async.a64");
+  AddOp(sink, kCopy, AsyncCopy<u32>, "cp.async.a32");
   AddWarpgroupOps(sink);
 }
 

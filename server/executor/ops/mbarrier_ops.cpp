@@ -95,13 +95,13 @@ u32 PendingCount(u64 state) { return static_cast<u32>(Mbarrier::Of(state).pendin
 }  // namespace
 
 void AddMbarrierOps(const OpSink& sink) {
-  AddOp(sink, Init, "mbarrier.init");
-  AddOp(sink, Invalidate, "mbarrier.inval");
-  AddOp(sink, Arrive<false>, "mbarrier.arrive");
-  AddOp(sink, Arrive<true>, "mbarrier.arrive_drop");
-  AddOp(sink, TestWait<false>, "mbarrier.test_wait");
-  AddOp(sink, TestWait<true>, "mbarrier.test_wait.parity");
-  AddOp(sink, Unary<u32, u64, PendingCount>, "mbarrier.pending_count");
+  AddOp(sink, kRows, Init, "mbarrier.init");
+  AddOp(sink, kRows, Invalidate, "mbarrier.inval");
+  AddOp(sink, kRows, Arrive<false>, "mbarrier.arrive");
+  AddOp(sink, kRows, Arrive<true>, "mbarrier.arrive_drop");
+  AddOp(sink, kRows.Predicates(OpRule::kDestination), TestWait<false>, "mbarrier.test_wait");
+  AddOp(sink, kRows.Predicates(OpRule::kDestination), TestWait<true>, "mbarrier.test_wait.parity");
+  AddOp(sink, kRows, Unary<u32, u64, PendingCount>, "mbarrier.pending_count");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

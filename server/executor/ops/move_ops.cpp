@@ -48,23 +48,23 @@ const MicroOp* LocalAddress(Warp& w, const MicroOp* op) {
 }  // namespace
 
 void AddMoveOps(const OpSink& sink) {
-  AddOp(sink, Unary<u16, u16, Same<u16>>, "mov.b16");
-  AddOp(sink, Unary<u32, u32, Same<u32>>, "mov.b32");
-  AddOp(sink, Unary<u64, u64, Same<u64>>, "mov.b64");
-  AddOp(sink, Unary<u32, u64, Resize<u32, u64>>, "resize.b32.b64");
-  AddOp(sink, Unary<u64, u32, Resize<u64, u32>>, "resize.u64.u32");
-  AddOp(sink, Unary<s64, s32, Resize<s64, s32>>, "resize.s64.s32");
-  AddOp(sink, Pack<u32, u16, 2>, "pack.b32.2");
-  AddOp(sink, Pack<u32, u8, 4>, "pack.b32.4");
-  AddOp(sink, Pack<u64, u32, 2>, "pack.b64.2");
-  AddOp(sink, Pack<u64, u16, 4>, "pack.b64.4");
-  AddOp(sink, Pack<u16, u8, 2>, "pack.b16.2");
-  AddOp(sink, Unpack<u32, u16, 2>, "unpack.b32.2");
-  AddOp(sink, Unpack<u32, u8, 4>, "unpack.b32.4");
-  AddOp(sink, Unpack<u64, u32, 2>, "unpack.b64.2");
-  AddOp(sink, Unpack<u64, u16, 4>, "unpack.b64.4");
-  AddOp(sink, Unpack<u32, u8, 2>, "unpack.b16.2");
-  AddOp(sink, LocalAddress, "local_address");
+  AddOp(sink, kRows, Unary<u16, u16, Same<u16>>, "mov.b16");
+  AddOp(sink, kRows, Unary<u32, u32, Same<u32>>, "mov.b32");
+  AddOp(sink, kRows, Unary<u64, u64, Same<u64>>, "mov.b64");
+  AddOp(sink, kRows, Unary<u32, u64, Resize<u32, u64>>, "resize.b32.b64");
+  AddOp(sink, kRows, Unary<u64, u32, Resize<u64, u32>>, "resize.u64.u32");
+  AddOp(sink, kRows, Unary<s64, s32, Resize<s64, s32>>, "resize.s64.s32");
+  AddOp(sink, kRows, Pack<u32, u16, 2>, "pack.b32.2");
+  AddOp(sink, kRows, Pack<u32, u8, 4>, "pack.b32.4");
+  AddOp(sink, kRows, Pack<u64, u32, 2>, "pack.b64.2");
+  AddOp(sink, kRows, Pack<u64, u16, 4>, "pack.b64.4");
+  AddOp(sink, kRows, Pack<u16, u8, 2>, "pack.b16.2");
+  AddOp(sink, kRows, Unpack<u32, u16, 2>, "unpack.b32.2");
+  AddOp(sink, kRows, Unpack<u32, u8, 4>, "unpack.b32.4");
+  AddOp(sink, kRows, Unpack<u64, u32, 2>, "unpack.b64.2");
+  AddOp(sink, kRows, Unpack<u64, u16, 4>, "unpack.b64.4");
+  AddOp(sink, kRows, Unpack<u32, u8, 2>, "unpack.b16.2");
+  AddOp(sink, kRows, LocalAddress, "local_address");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

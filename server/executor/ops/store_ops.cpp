@@ -76,9 +76,9 @@ struct Stores {
   template <typename T, Space S, typename Index, u32 N>
   static void Add(const OpSink& sink, const char* space, const char* index, const char* vector,
                   const char* type) {
-    AddOp(sink, Store<T, S, Index, N>, "st", space, index, vector, type);
+    AddOp(sink, kRows, Store<T, S, Index, N>, "st", space, index, vector, type);
     if constexpr (S == Space::kGlobal || S == Space::kGeneric) {
-      AddOp(sink, StoreStrong<T, S, Index, N>, "st.strong", space, index, vector, type);
+      AddOp(sink, kRows, StoreStrong<T, S, Index, N>, "st.strong", space, index, vector, type);
     }
   }
 };

@@ -245,7 +245,7 @@ const MicroOp* Sample(Warp& w, const MicroOp* op) {
 // One channel, the immediate's, of the four texels that a linear filter would weigh: against the
 // clock from the lower left, which has the first column and the second row.
 const MicroOp* Gather(Warp& w, const MicroOp* op) {
-  constexpr u32 kColumns[4] = {0, 1, 1, 0}, kRows[4] = {1, 1, 0, 0};
+  constexpr u32 kX[4] = {0, 1, 1, 0}, kY[4] = {1, 1, 0, 0};
   const u32 lanes = Lanes(w, op);
   const u32 channel = static_cast<u32>(op->immediate) % kChannels;
   Records records;
@@ -257,7 +257,7 @@ const MicroOp* Gather(Warp& w, const MicroOp* op) {
     const Taps x = TapsBy(TextureFilter::kLinear, *record, 0, Get<float>(w.frame + op->b, l));
     const Taps y = TapsBy(TextureFilter::kLinear, *record, 1, Get<float>(w.frame + op->c, l));
     for (u32 i = 0; i < 4; ++i) {
-      const s64 at[kAxes] = {x.texels[kColumns[i]], y.texels[kRows[i]], 0};
+      const s64 at[kAxes] = {x.texels[kX[i]], y.texels[kY[i]], 0};
       Texel texel;
       if (!ReadTexel(w, op, l, *record, at, texel)) return nullptr;
       gathered[l].channels[i] = texel.channels[channel];
@@ -338,10 +338,10 @@ const MicroOp* ReachSurface(Warp& w, const MicroOp* op) {
 
 template <u32 kDimensions>
 void AddDimensions(const OpSink& sink, const char* dimensions) {
-  AddOp(sink, Sample<kDimensions, float>, "tex", dimensions, "f32");
-  AddOp(sink, Sample<kDimensions, s32>, "tex", dimensions, "s32");
-  AddOp(sink, ReachSurface<kDimensions, true>, "suld", dimensions);
-  AddOp(sink, ReachSurface<kDimensions, false>, "sust", dimensions);
+  AddOp(sink, kFifthRow, Sample<kDimensions, float>, "tex", dimensions, "f32");
+  AddOp(sink, kFifthRow, Sample<kDimensions, s32>, "tex", dimensions, "s32");
+  AddOp(sink, OpRule(OpRule::kSurface), ReachSurface<kDimensions, true>, "suld", dimensions);
+  AddOp(sink, OpRule(OpRule::kSurface), ReachSurface<kDimensions, false>, "sust", dimensions);
 }
 
 }  // namespace
@@ -350,7 +350,7 @@ void AddTextureOps(const OpSink& sink) {
   AddDimensions<1>(sink, "1d");
   AddDimensions<2>(sink, "2d");
   AddDimensions<3>(sink, "3d");
-  AddOp(sink, Gather, "tld4.2d");
+  AddOp(sink, kRows, Gather, "tld4.2d");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -189,22 +189,22 @@ const MicroOp* Several(Warp& w, const MicroOp* op) {
 
 template <Video V>
 void AddSeveral(const OpSink& sink, const char* of_two, const char* of_four) {
-  AddOp(sink, Several<V, 2>, of_two);
-  AddOp(sink, Several<V, 4>, of_four);
+  AddOp(sink, kRows, Several<V, 2>, of_two);
+  AddOp(sink, kRows, Several<V, 4>, of_four);
 }
 
 }  // namespace
 
 void AddVideoOps(const OpSink& sink) {
-  AddOp(sink, Single<Video::kAdd>, "vadd");
-  AddOp(sink, Single<Video::kSubtract>, "vsub");
-  AddOp(sink, Single<Video::kAbsoluteDifference>, "vabsdiff");
-  AddOp(sink, Single<Video::kMinimum>, "vmin");
-  AddOp(sink, Single<Video::kMaximum>, "vmax");
-  AddOp(sink, Single<Video::kCompare>, "vset");
-  AddOp(sink, Single<Video::kShiftLeft>, "vshl");
-  AddOp(sink, Single<Video::kShiftRight>, "vshr");
-  AddOp(sink, MultiplyAdd, "vmad");
+  AddOp(sink, kRows, Single<Video::kAdd>, "vadd");
+  AddOp(sink, kRows, Single<Video::kSubtract>, "vsub");
+  AddOp(sink, kRows, Single<Video::kAbsoluteDifference>, "vabsdiff");
+  AddOp(sink, kRows, Single<Video::kMinimum>, "vmin");
+  AddOp(sink, kRows, Single<Video::kMaximum>, "vmax");
+  AddOp(sink, kRows, Single<Video::kCompare>, "vset");
+  AddOp(sink, kRows, Single<Video::kShiftLeft>, "vshl");
+  AddOp(sink, kRows, Single<Video::kShiftRight>, "vshr");
+  AddOp(sink, kRows, MultiplyAdd, "vmad");
   AddSeveral<Video::kAdd>(sink, "vadd2", "vadd4");
   AddSeveral<Video::kSubtract>(sink, "vsub2", "vsub4");
   AddSeveral<Video::kAbsoluteDifference>(sink, "vabsdiff2", "vabsdiff4");

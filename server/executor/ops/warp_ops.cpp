@@ -205,30 +205,37 @@ void Elect(Warp& w, const MicroOp* op, u32 lanes) {
 }  // namespace
 
 void AddWarpWideOps(const OpSink& sink) {
-  AddOp(sink, Together<ShuffleOp<Shuffle::kUp>>, "shfl.up");
-  AddOp(sink, Together<ShuffleOp<Shuffle::kDown>>, "shfl.down");
-  AddOp(sink, Together<ShuffleOp<Shuffle::kButterfly>>, "shfl.bfly");
-  AddOp(sink, Together<ShuffleOp<Shuffle::kIndex>>, "shfl.idx");
-  AddOp(sink, Together<VoteOp<Vote::kAll>>, "vote.all");
-  AddOp(sink, Together<VoteOp<Vote::kAny>>, "vote.any");
-  AddOp(sink, Together<VoteOp<Vote::kUniform>>, "vote.uni");
-  AddOp(sink, Together<VoteOp<Vote::kBallot>>, "vote.ballot");
-  AddOp(sink, Together<MatchOp<u32, false>>, "match.any.b32");
-  AddOp(sink, Together<MatchOp<u64, false>>, "match.any.b64");
-  AddOp(sink, Together<MatchOp<u32, true>>, "match.all.b32");
-  AddOp(sink, Together<MatchOp<u64, true>>, "match.all.b64");
-  AddOp(sink, Together<ReduceOp<u32, Reduction::kAdd>>, "redux.add.u32");
-  AddOp(sink, Together<ReduceOp<s32, Reduction::kAdd>>, "redux.add.s32");
-  AddOp(sink, Together<ReduceOp<u32, Reduction::kMin>>, "redux.min.u32");
-  AddOp(sink, Together<ReduceOp<s32, Reduction::kMin>>, "redux.min.s32");
-  AddOp(sink, Together<ReduceOp<u32, Reduction::kMax>>, "redux.max.u32");
-  AddOp(sink, Together<ReduceOp<s32, Reduction::kMax>>, "redux.max.s32");
-  AddOp(sink, Together<ReduceOp<u32, Reduction::kAnd>>, "redux.and.b32");
-  AddOp(sink, Together<ReduceOp<u32, Reduction::kOr>>, "redux.or.b32");
-  AddOp(sink, Together<ReduceOp<u32, Reduction::kXor>>, "redux.xor.b32");
-  AddOp(sink, ActiveMask, "activemask.b32");
-  AddOp(sink, Together<WarpBarrier>, "bar.warp");
-  AddOp(sink, Together<Elect>, "elect");
+  static constexpr OpRule kReduce(OpRule::kGroup);
+  static constexpr OpRule kMatch = kReduce.Predicates(OpRule::kRow0);
+  static constexpr OpRule kMatchWide = OpRule(OpRule::kGroup, kReadsWide).Predicates(OpRule::kRow0);
+  static constexpr OpRule kShuffle = OpRule(OpRule::kGroup, kReadsThree).Predicates(OpRule::kRow0);
+  static constexpr OpRule kBallot = OpRule(OpRule::kGroup, kReadsPredicate).Predicates(OpRule::kA);
+  static constexpr OpRule kVote = OpRule(OpRule::kGroup, kReadsPredicate | kWritesPredicate)
+                                      .Predicates(OpRule::kDestination | OpRule::kA);
+  AddOp(sink, kShuffle, Together<ShuffleOp<Shuffle::kUp>>, "shfl.up");
+  AddOp(sink, kShuffle, Together<ShuffleOp<Shuffle::kDown>>, "shfl.down");
+  AddOp(sink, kShuffle, Together<ShuffleOp<Shuffle::kButterfly>>, "shfl.bfly");
+  AddOp(sink, kShuffle, Together<ShuffleOp<Shuffle::kIndex>>, "shfl.idx");
+  AddOp(sink, kVote, Together<VoteOp<Vote::kAll>>, "vote.all");
+  AddOp(sink, kVote, Together<VoteOp<Vote::kAny>>, "vote.any");
+  AddOp(sink, kVote, Together<VoteOp<Vote::kUniform>>, "vote.uni");
+  AddOp(sink, kBallot, Together<VoteOp<Vote::kBallot>>, "vote.ballot");
+  AddOp(sink, kMatch, Together<MatchOp<u32, false>>, "match.any.b32");
+  AddOp(sink, kMatchWide, Together<MatchOp<u64, false>>, "match.any.b64");
+  AddOp(sink, kMatch, Together<MatchOp<u32, true>>, "match.all.b32");
+  AddOp(sink, kMatchWide, Together<MatchOp<u64, true>>, "match.all.b64");
+  AddOp(sink, kReduce, Together<ReduceOp<u32, Reduction::kAdd>>, "redux.add.u32");
+  AddOp(sink, kReduce, Together<ReduceOp<s32, Reduction::kAdd>>, "redux.add.s32");
+  AddOp(sink, kReduce, Together<ReduceOp<u32, Reduction::kMin>>, "redux.min.u32");
+  AddOp(sink, kReduce, Together<ReduceOp<s32, Reduction::kMin>>, "redux.min.s32");
+  AddOp(sink, kReduce, Together<ReduceOp<u32, Reduction::kMax>>, "redux.max.u32");
+  AddOp(sink, kReduce, Together<ReduceOp<s32, Reduction::kMax>>, "redux.max.s32");
+  AddOp(sink, kReduce, Together<ReduceOp<u32, Reduction::kAnd>>, "redux.and.b32");
+  AddOp(sink, kReduce, Together<ReduceOp<u32, Reduction::kOr>>, "redux.or.b32");
+  AddOp(sink, kReduce, Together<ReduceOp<u32, Reduction::kXor>>, "redux.xor.b32");
+  AddOp(sink, kRows, ActiveMask, "activemask.b32");
+  AddOp(sink, OpRule(OpRule::kGroup, kWritesNothing), Together<WarpBarrier>, "bar.warp");
+  AddOp(sink, kMatch, Together<Elect>, "elect");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -25,7 +25,7 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-constexpr u32 kRows = 16;  // One warp's.
+constexpr u32 kWarpRows = 16;  // One warp's.
 constexpr u32 kChunkBytes = 16;
 
 // A product with 8 columns takes so much of a turn.
@@ -135,12 +135,12 @@ const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
   if (MustMeet(w, op)) return nullptr;
   const MatrixCall& call = CallOf(w, op);
   const u32 first = static_cast<u32>(__builtin_ctz(lanes));
-  alignas(64) std::array<Sum<A>, std::size_t{kRows} * kWarpgroupDepthMax> a;
+  alignas(64) std::array<Sum<A>, std::size_t{kWarpRows} * kWarpgroupDepthMax> a;
   alignas(64) std::array<Sum<B>, std::size_t{kWarpgroupColumnsMax} * kWarpgroupDepthMax> b;
   if (!call.a.empty()) {
     ReadRegisters<A>(w, call.a, call.k, a.data());
-  } else if (!ReadMatrix<A>(w, op, Get<u64>(w.frame + op->a, first), w.index % 4 * kRows, kRows,
-                            call.k, (op->extra & kTransposesA) != 0, a.data())) {
+  } else if (!ReadMatrix<A>(w, op, Get<u64>(w.frame + op->a, first), w.index % 4 * kWarpRows,
+                            kWarpRows, call.k, (op->extra & kTransposesA) != 0, a.data())) {
     return nullptr;
   }
   if (!ReadMatrix<B>(w, op, Get<u64>(w.frame + op->b, first), 0, call.n, call.k,
@@ -154,9 +154,10 @@ const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
 
 template <typename D, typename A, typename B>
 void AddProduct(const OpSink& sink, const char* types) {
-  AddOp(sink, WarpgroupMultiply<D, A, B, false>, "wgmma", types);
+  static constexpr OpRule kRule = OpRule(OpRule::kWarpgroup).Predicates(OpRule::kC);
+  AddOp(sink, kRule, WarpgroupMultiply<D, A, B, false>, "wgmma", types);
   if constexpr (kInteger<A>) {
-    AddOp(sink, WarpgroupMultiply<D, A, B, true>, "wgmma", types, "satfinite");
+    AddOp(sink, kRule, WarpgroupMultiply<D, A, B, true>, "wgmma", types, "satfinite");
   }
 }
 
