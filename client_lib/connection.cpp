@@ -29,9 +29,9 @@ Status CheckOptions(const ClientOptions& options) {
     return refuse("the device's name has " + std::to_string(options.device.size()) +
                   " bytes, at most 63 bytes of UTF-8 without control characters are allowed");
   }
-  if (options.weight && (*options.weight == 0 || *options.weight > ipc::kWeightMax)) {
+  if (options.weight && (*options.weight == 0 || *options.weight > kWeightMax)) {
     return refuse("weight is " + std::to_string(*options.weight) + ", allowed 1 to " +
-                  std::to_string(ipc::kWeightMax));
+                  std::to_string(kWeightMax));
   }
   // Not a number is in no range.
   if (options.max_share && !(*options.max_share >= 0.1 && *options.max_share <= 100)) {

@@ -79,7 +79,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
     if (Status waited = surroundings_.wait(retired.fence); !waited.ok()) return waited;
   }
   Reap();
-  const std::uint64_t asked = ranges_.TailBytes() / kMappingStepBytes * kMappingStepBytes;
+  const std::uint64_t asked = ranges_.TailBytes() / kMapStepBytes * kMapStepBytes;
   if (asked == 0) return std::uint64_t{0};
   // The server may keep a part.
   const std::uint64_t before = ranges_.range_bytes();
@@ -93,7 +93,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
   ranges_.Shrink(before - *resized);
   // What the server has taken back comes zeroed again.
   unused_from_ = std::min(unused_from_, ranges_.end());
-  growth_bytes_ = kMappingStepBytes;
+  growth_bytes_ = kMapStepBytes;
   return before - *resized;
 }
 
@@ -122,8 +122,8 @@ void DeviceMemory::Reap() {
 Status DeviceMemory::Grow(std::uint64_t bytes) {
   const std::uint64_t mapped = ranges_.range_bytes();
   const std::uint64_t missing = ranges_.GrowthFor(bytes);
-  const std::uint64_t steps = (missing + kMappingStepBytes - 1) / kMappingStepBytes;
-  const std::uint64_t needed = steps * kMappingStepBytes;
+  const std::uint64_t steps = (missing + kMapStepBytes - 1) / kMapStepBytes;
+  const std::uint64_t needed = steps * kMapStepBytes;
   const std::uint64_t generous = std::max(needed, growth_bytes_);
   Status grown = GrowTo(std::min(mapped + generous, std::max(quota_bytes_, mapped + needed)));
   if (!grown.ok() && grown.code() == StatusCode::kOutOfMemory && generous != needed) {

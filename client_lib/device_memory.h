@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "gpushared/client.h"
+#include "gpushared/limits.h"
 #include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
@@ -26,7 +27,6 @@ namespace gpushared::client {
 // allocate would need it too.
 class DeviceMemory {
  public:
-  static constexpr std::uint64_t kMappingStepBytes = 2u << 20;
   static constexpr std::uint64_t kGrowthBytesMax = 64u << 20;
 
   struct Surroundings {
@@ -76,7 +76,7 @@ class DeviceMemory {
   RangeAllocator ranges_ GPUSHARED_GUARDED_BY(mutex_);
   std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);              // Oldest first.
   std::unordered_set<std::uint64_t> named_ GPUSHARED_GUARDED_BY(mutex_);  // By address.
-  std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMappingStepBytes;
+  std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMapStepBytes;
   std::uint64_t unused_from_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Behind all buffers so far.
 };
 

@@ -137,8 +137,8 @@ Status Environment::ApplyWeight(ClientOptions& options) const {
   const std::string_view text = Text(kWeight);
   if (options.weight || text.empty()) return Status::Ok();
   std::uint32_t weight = 0;
-  if (!Parse(text, weight) || weight == 0 || weight > ipc::kWeightMax) {
-    return Nonsense(kWeight, text, "1 to " + std::to_string(ipc::kWeightMax));
+  if (!Parse(text, weight) || weight == 0 || weight > kWeightMax) {
+    return Nonsense(kWeight, text, "1 to " + std::to_string(kWeightMax));
   }
   options.weight = weight;
   return Status::Ok();

@@ -31,7 +31,7 @@ class RequestList {
     std::erase_if(list_, [&](const StreamPoint& each) {
       return each.sequence != 0 && progress.HasEnded(each);
     });
-    return list_.size() < ipc::kOpenRequestsMax;
+    return list_.size() < kOpenRequestsMax;
   }
   // One that will end by itself; empty when all wait for their end to be submitted.
   std::optional<StreamPoint> NextEnd() const {

@@ -47,7 +47,7 @@ void FillModule(ModuleState& module, ipc::ModuleLoaded loaded) {
 // Launches copy arguments to these places, so they are checked once, here.
 bool LayoutMakesSense(const ipc::ModuleLoaded& loaded) {
   for (const ipc::KernelDescription& kernel : loaded.kernels) {
-    if (kernel.parameter_bytes > ipc::kParameterBytesMax) return false;
+    if (kernel.parameter_bytes > kParameterBytesMax) return false;
     for (const ipc::ParameterDescription& parameter : kernel.parameters) {
       if (parameter.offset > kernel.parameter_bytes ||
           parameter.bytes > kernel.parameter_bytes - parameter.offset) {

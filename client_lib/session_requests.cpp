@@ -46,9 +46,8 @@ Status Session::BeginRequest(const std::shared_ptr<StreamRecord>& stream,
     lock.Unlock();
     if (!next) {
       return Status(StatusCode::kLimitExceeded,
-                    "begin of a request refused: " + std::to_string(ipc::kOpenRequestsMax) +
-                        " streams have one open, allowed are " +
-                        std::to_string(ipc::kOpenRequestsMax));
+                    "begin of a request refused: " + std::to_string(kOpenRequestsMax) +
+                        " streams have one open, allowed are " + std::to_string(kOpenRequestsMax));
     }
     if (Status status = data_->plane->Await(*next); !status.ok()) return status;
   }

@@ -46,7 +46,7 @@ struct ResidencyOptions {
   // One move at most.
   std::uint64_t move_bytes_max = std::uint64_t{16} << 20;
   // A move that is cut ends after so much: whoever has a guarantee waits for that.
-  std::uint64_t step_bytes = std::uint64_t{2} << 20;
+  std::uint64_t step_bytes = kMapStepBytes;
   // The caller's: it looks for who is busy so often at most. Commands come and go in microseconds,
   // and memory in milliseconds.
   Duration look_every = std::chrono::microseconds(100);

@@ -16,7 +16,6 @@
 
 namespace gpushared::scheduler {
 
-inline constexpr std::uint32_t kSharePerMilleMax = 1000;  // The whole device: no cap.
 inline constexpr std::size_t kCapsPerClientMax = 3;
 // A cap's share is kept over times of this length and longer.
 inline constexpr Duration kCapWindow = std::chrono::milliseconds(100);

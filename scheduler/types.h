@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "gpushared/limits.h"
+
 namespace gpushared::scheduler {
 
 using Duration = std::chrono::nanoseconds;
@@ -39,7 +41,6 @@ enum class SchedulingClass : std::uint8_t { kHigh, kNormal, kLow };
 inline constexpr std::size_t kSchedulingClasses = 3;
 
 inline constexpr std::size_t kClientsMax = 256;  // Present in one lane.
-inline constexpr std::uint32_t kWeightMax = 1000;
 // Predicted and measured times are cut off here, which keeps all sums in 64 bits.
 inline constexpr Duration kCommandTimeMax = std::chrono::hours(1);
 
@@ -58,8 +59,6 @@ struct RequestMark {
   // When it reached the client, which may be before the client said so.
   TimePoint arrived{};
 };
-// A client's requests that are open at one time, from their begin to their end.
-inline constexpr std::size_t kOpenRequestsMax = 16;
 
 struct PolicyOptions {
   // How long a client keeps the device while another one waits.

@@ -70,7 +70,7 @@ struct Allowance {
   // Of each device: what all live sessions of one uid may hold together, and one of them alone.
   MemoryQuota memory;
   // Device time of all its clients together, in thousandths of each device.
-  std::uint32_t max_share = scheduler::kSharePerMilleMax;
+  std::uint32_t max_share = kSharePerMilleMax;
   // The same of each client. Unset: as Config::client_max_share says.
   std::optional<std::uint32_t> client_max_share;
   std::optional<MemoryQuota> client_memory;  // Unset: as much as `memory` leaves.
@@ -93,7 +93,7 @@ struct AccessDefaults {
   // The same part of the shared half of its staging memory.
   double memory_reserve = 0;
   // Device time of each client at most, in thousandths.
-  std::uint32_t client_max_share = scheduler::kSharePerMilleMax;
+  std::uint32_t client_max_share = kSharePerMilleMax;
 };
 
 // A further socket, and what all who come through it have together.

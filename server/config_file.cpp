@@ -81,7 +81,7 @@ Status SetAllowance(std::string_view key, const std::string& value, Allowance& r
   if (key == "max_weight" || key == "clients_max") {
     const bool is_weight = key == "max_weight";
     const Result<std::uint64_t> count =
-        ParseCount(value, is_weight ? 1 : 0, is_weight ? scheduler::kWeightMax : kClientsPerUidMax);
+        ParseCount(value, is_weight ? 1 : 0, is_weight ? kWeightMax : kClientsPerUidMax);
     if (!count.ok()) return count.status();
     (is_weight ? rule.max_weight : rule.clients_max) = static_cast<std::uint32_t>(*count);
     return Status::Ok();
@@ -290,7 +290,7 @@ Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRu
   if (key == "weight" || key == "clients_max") {
     const bool is_weight = key == "weight";
     const Result<std::uint64_t> count =
-        ParseCount(value, 1, is_weight ? scheduler::kWeightMax : kEntranceClientsMax);
+        ParseCount(value, 1, is_weight ? kWeightMax : kEntranceClientsMax);
     if (!count.ok()) return count.status();
     (is_weight ? rule.usual_weight : rule.clients_max) = static_cast<std::uint32_t>(*count);
     return Status::Ok();

@@ -83,7 +83,7 @@ void CheckLimits(const Allowance& rule, const std::string& whose, Warnings& warn
 void CheckUsualShare(const Config& config, const Allowance& rule, const std::string& whose,
                      Warnings& warnings) {
   const std::uint32_t usual = config.defaults.client_max_share;
-  if (usual == scheduler::kSharePerMilleMax || rule.client_max_share || usual <= rule.max_share) {
+  if (usual == kSharePerMilleMax || rule.client_max_share || usual <= rule.max_share) {
     return;
   }
   warnings.emplace_back(rule.line,

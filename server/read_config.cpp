@@ -42,7 +42,7 @@ void CheckMemoryLimits(const Config& config, ConfigReport& report) {
 }
 
 Status CheckFixedShares(const Config& config) {
-  if (!config.has_fixed_shares || config.defaults.client_max_share < scheduler::kSharePerMilleMax) {
+  if (!config.has_fixed_shares || config.defaults.client_max_share < kSharePerMilleMax) {
     return Status::Ok();
   }
   return Refused("policy",

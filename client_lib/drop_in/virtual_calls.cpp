@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "gpushared/limits.h"
+
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/log.h"
@@ -22,7 +24,7 @@ std::shared_ptr<Allocation> FindAllocation(std::uint64_t handle) {
   return Driver::Get().allocations.Find(reinterpret_cast<AllocationHandle>(handle));
 }
 
-bool IsWholeSteps(std::uint64_t bytes) { return bytes % Allocation::kStepBytes == 0; }
+bool IsWholeSteps(std::uint64_t bytes) { return bytes % kMapStepBytes == 0; }
 
 Code CheckProperties(const AllocationProperties& properties) {
   if (properties.type != AllocationType::kPinned || properties.win32_handle_metadata != nullptr) {
@@ -68,7 +70,7 @@ Code MemGetAllocationGranularity(std::size_t* bytes, const AllocationProperties*
   if (AnyNull(bytes, properties) || option < 0 || option > 1) return Code::kInvalidValue;
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
   if (const Code code = CheckProperties(*properties); code != Code::kSuccess) return code;
-  *bytes = Allocation::kStepBytes;
+  *bytes = kMapStepBytes;
   return Code::kSuccess;
 }
 

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "gpushared/limits.h"
+
 #include "client_lib/drop_in/address_book.h"
 #include "client_lib/drop_in/driver.h"
 
@@ -79,7 +81,7 @@ bool VirtualMemory::Has(const Allocation& allocation) const {
 Code VirtualMemory::Reserve(std::size_t bytes, std::size_t alignment, std::uint64_t wanted,
                             std::uint64_t& address) {
   const AddressArea area = client_.mapping_area();
-  alignment = std::max(alignment, Allocation::kStepBytes);
+  alignment = std::max(alignment, kMapStepBytes);
   const MutexLock lock(mutex_);
   const auto is_free = [&](std::uint64_t at) GPUSHARED_REQUIRES(mutex_) {
     const auto next = reserved_.lower_bound(at);

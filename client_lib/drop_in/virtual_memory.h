@@ -24,7 +24,6 @@ class AddressBook;
 // Thread-safe.
 class Allocation {
  public:
-  static constexpr std::size_t kStepBytes = std::size_t{2} << 20;
   // In chunks as large as they may be.
   static Result<std::shared_ptr<Allocation>> Make(const Client& client, int ordinal,
                                                   std::size_t bytes);

@@ -67,9 +67,6 @@ inline constexpr std::uint32_t kPrintedTextBytesMax = 256 * 1024;  // One part.
 inline constexpr std::uint32_t kPageTextBytesMax = 128 * 1024;     // One page of an admin reply.
 inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;         // A kernel or a variable has it.
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
-inline constexpr std::uint32_t kWeightMax = 1000;  // The scheduler's; the worker asserts it.
-// Shares of device time are in thousandths; this is no cap.
-inline constexpr std::uint32_t kSharePerMilleMax = 1000;
 inline constexpr std::uint32_t kDevicesListedMax = 64;
 inline constexpr std::uint32_t kDeviceAttributesMax = 160;
 inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;              // CUDA has fewer.

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "gpushared/limits.h"
+
 namespace gpushared::ipc {
 
 inline constexpr std::uint32_t kProtocolVersion = 10;
@@ -21,7 +23,6 @@ inline constexpr std::uint32_t kCommandGranules = 4096;     // Client to worker,
 inline constexpr std::uint32_t kCompletionGranules = 1024;  // Worker to client, 64 KiB.
 // Kernel parameters travel inside the record up to this size; larger ones in an arena.
 inline constexpr std::uint32_t kInlineParameterBytesMax = 4096;
-inline constexpr std::uint32_t kParameterBytesMax = 32764;
 inline constexpr std::uint32_t kContinuationsMax =
     (kInlineParameterBytesMax + kContinuationDataBytes - 1) / kContinuationDataBytes;
 
@@ -30,7 +31,6 @@ inline constexpr std::uint32_t kStreamsMax = 256;  // Numbers 0..255; stream 0 a
 inline constexpr std::uint32_t kModulesMax = 8192;
 inline constexpr std::uint32_t kKernelsPerModuleMax = 4096;
 inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
-inline constexpr std::uint32_t kVariablesPerModuleMax = 16384;
 inline constexpr std::uint32_t kArenasMax = 64;
 inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
 inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Largest arena.
@@ -47,7 +47,7 @@ inline constexpr std::uint32_t kBuffersMax = 16384;
 inline constexpr std::uint32_t kChunksMax = 256;
 inline constexpr std::uint32_t kMappingsMax = 256;
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 30;
-inline constexpr std::uint64_t kChunkBytesStep = std::uint64_t{2} << 20;  // Places are multiples.
+inline constexpr std::uint64_t kChunkBytesStep = kMapStepBytes;  // Places are multiples.
 
 // Launch geometry that no device goes beyond; a device's own limits are lower or equal.
 inline constexpr std::uint32_t kGridXMax = 0x7fffffff;
@@ -59,7 +59,6 @@ inline constexpr std::uint32_t kClusterBlocksMax = 16;
 inline constexpr std::uint32_t kDynamicSharedBytesMax = 1u << 20;
 
 // Requests of one client that are open at one time, from the begin to when the end has passed.
-inline constexpr std::uint32_t kOpenRequestsMax = 16;
 // How long ago a request arrived, or how soon one is expected: at most an hour.
 inline constexpr std::uint64_t kRequestTimeNsMax = 3'600'000'000'000;
 

@@ -123,7 +123,7 @@ void LaneFront::OnRequestEnded(std::size_t number, std::uint64_t request, TimePo
 
 void LaneFront::Mark(std::size_t number, TimePoint now) {
   Client& client = clients_[number];
-  for (; !client.unmarked.empty() && client.marked < scheduler::kOpenRequestsMax; ++client.marked) {
+  for (; !client.unmarked.empty() && client.marked < kOpenRequestsMax; ++client.marked) {
     lane_.BeginRequest(IdOf(number), client.unmarked.front(), now);
     client.unmarked.pop_front();
   }

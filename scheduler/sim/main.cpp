@@ -385,15 +385,14 @@ void AddMix(const command_line::Command& app, Arguments& arguments) {
 
 void AddShares(const command_line::Command& app, Arguments& arguments) {
   const command_line::Command command = app.AddCommand("shares", "device time against weights");
-  command.AddOption("--weights", arguments.weights, "one per client")
-      .Range(1u, scheduler::kWeightMax);
+  command.AddOption("--weights", arguments.weights, "one per client").Range(1u, kWeightMax);
   command
       .AddOption("--max-share", arguments.max_shares,
                  "caps of the first clients, in percent of device time; 100: none")
       .Within(0.1, 100);
   command.AddOption("--clients", arguments.clients, "where no weights are given (2)").Range(2, 64);
   command.AddOption("--spread", arguments.spread, "their weights go from 1 to this (1)")
-      .Range(1u, scheduler::kWeightMax);
+      .Range(1u, kWeightMax);
   command
       .AddOption("--sleep", arguments.sleep_s,
                  "seconds that every second client is busy, and sleeps, in turn (never)")

@@ -16,11 +16,9 @@ using scheduler::Duration;
 using scheduler::MemoryAction;
 using scheduler::TimePoint;
 
-constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
-
 std::uint64_t Part(const MemoryScenario& scenario, double part) {
   return static_cast<std::uint64_t>(part * static_cast<double>(scenario.device_bytes)) /
-         kStepBytes * kStepBytes;
+         kMapStepBytes * kMapStepBytes;
 }
 
 Duration MoveTime(const MemoryScenario& scenario, std::uint64_t bytes) {
@@ -198,9 +196,9 @@ void ResidencyWorld::Decide() {
 }
 
 void ResidencyWorld::CutMove() {
-  const Duration step = MoveTime(scenario_, kStepBytes);
+  const Duration step = MoveTime(scenario_, kMapStepBytes);
   const auto begun = static_cast<std::uint64_t>((now_ - move_began_) / step) + 1;
-  move_->bytes = std::min(move_->bytes, begun * kStepBytes);
+  move_->bytes = std::min(move_->bytes, begun * kMapStepBytes);
   move_ends_ = std::min(move_ends_, move_began_ + MoveTime(scenario_, move_->bytes));
 }
 

@@ -67,7 +67,7 @@ scheduler::ClientSpec SpecOf(const Json& load) {
     spec.scheduling_class = static_cast<SchedulingClass>(found - kClassNames.begin());
   }
   if (load.contains("weight"))
-    spec.weight = static_cast<std::uint32_t>(NumberOf(load, "weight", 1, scheduler::kWeightMax));
+    spec.weight = static_cast<std::uint32_t>(NumberOf(load, "weight", 1, kWeightMax));
   if (load.contains("promise_ms")) {
     spec.latency_promise = Duration(
         static_cast<Duration::rep>(1e6 * NumberOf(load, "promise_ms", 0.001, 1e3 * kSecondsMax)));

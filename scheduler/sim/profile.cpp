@@ -103,8 +103,7 @@ Profile ProfileOf(const LinedJson& value) {
   profile.name = value.At("name").Text(kProfileNameBytesMax);
   profile.spec.scheduling_class =
       static_cast<scheduler::SchedulingClass>(IndexIn(value.At("class"), scheduler::kClassNames));
-  profile.spec.weight =
-      static_cast<std::uint32_t>(CountOr(value, "weight", 1, 1, scheduler::kWeightMax));
+  profile.spec.weight = static_cast<std::uint32_t>(CountOr(value, "weight", 1, 1, kWeightMax));
   if (const LinedJson* const group = value.Find("share_group"))
     profile.spec.group = group->Count(0, kCountMax);
   if (const LinedJson* const promise = value.Find("promise_ms"))

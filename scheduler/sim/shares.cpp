@@ -63,8 +63,8 @@ double CapErrorMax(const std::vector<ShareSample>& samples,
                    const std::vector<std::uint32_t>& max_shares) {
   double error_max = 0;
   for (std::size_t i = 0; i < max_shares.size(); ++i) {
-    if (max_shares[i] == scheduler::kSharePerMilleMax) continue;
-    const double cap = static_cast<double>(max_shares[i]) / scheduler::kSharePerMilleMax;
+    if (max_shares[i] == kSharePerMilleMax) continue;
+    const double cap = static_cast<double>(max_shares[i]) / kSharePerMilleMax;
     Duration before{};
     for (const ShareSample& sample : samples) {
       const std::chrono::duration<double> held = sample.held[i] - before;

@@ -19,7 +19,7 @@ AccessRule Everything(std::uint32_t uid, std::string label) {
   rule.who = {.kind = Subject::Kind::kUser, .id = uid, .label = std::move(label)};
   rule.label = rule.who.label;
   rule.highest_class = scheduler::SchedulingClass::kHigh;
-  rule.max_weight = scheduler::kWeightMax;
+  rule.max_weight = kWeightMax;
   rule.clients_max = kClientsPerUidMax;
   return rule;
 }
@@ -86,10 +86,10 @@ Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& reque
                       std::string(scheduler::ClassName(rule.highest_class)),
                   who);
   }
-  if (asked_weight < 1 || asked_weight > scheduler::kWeightMax) {
-    return {StatusCode::kInvalidArgument,
-            "weight refused: asked for " + std::to_string(asked_weight) + ", allowed is 1 to " +
-                std::to_string(scheduler::kWeightMax) + " [" + who + "]"};
+  if (asked_weight < 1 || asked_weight > kWeightMax) {
+    return {StatusCode::kInvalidArgument, "weight refused: asked for " +
+                                              std::to_string(asked_weight) + ", allowed is 1 to " +
+                                              std::to_string(kWeightMax) + " [" + who + "]"};
   }
   if (asked_weight > rule.max_weight) {
     return Denied("weight refused: asked for " + std::to_string(asked_weight) +

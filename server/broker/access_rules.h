@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gpushared/limits.h"
 #include "gpushared/result.h"
 
 #include "server/config.h"
@@ -51,7 +52,7 @@ struct Holdings {
 };
 
 // No client can do with less.
-inline constexpr std::uint64_t kQuotaLeast = std::uint64_t{2} << 20;
+inline constexpr std::uint64_t kQuotaLeast = kMapStepBytes;
 
 // Device memory of a new session.
 struct MemoryGrant {

@@ -150,10 +150,10 @@ void AdminDesk::AskOne(Round& round) {
     return;
   }
   DeviceEntry* device = around_.devices.Find(session->device);
-  if (round.asked.weight && *round.asked.weight > scheduler::kWeightMax) {
+  if (round.asked.weight && *round.asked.weight > kWeightMax) {
     round.refusal = {StatusCode::kInvalidArgument,
                      "weight refused: asked for " + std::to_string(*round.asked.weight) +
-                         ", allowed is 1 to " + std::to_string(scheduler::kWeightMax)};
+                         ", allowed is 1 to " + std::to_string(kWeightMax)};
     return;
   }
   Status sent;

@@ -22,7 +22,7 @@ namespace gpushared::server {
 // Thread-compatible value.
 struct NewClients {
   std::optional<scheduler::SchedulingClass> usual_class;
-  std::uint32_t max_share = scheduler::kSharePerMilleMax;
+  std::uint32_t max_share = kSharePerMilleMax;
   std::map<std::string, MemoryQuota> memory;  // By device.
 
   scheduler::SchedulingClass ClassOf(const Allowance& rule) const {

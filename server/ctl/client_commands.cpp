@@ -61,7 +61,7 @@ void AddClientCommands(CommandLine& line) {
   set.AddOption("id", arguments->id, "ID or name as ps shows it").Required();
   set.AddOption("--class", arguments->scheduling_class, "high, normal or low")
       .OneOf({"high", "normal", "low"});
-  set.AddOption("--weight", arguments->weight, "share inside the class").Range(1U, ipc::kWeightMax);
+  set.AddOption("--weight", arguments->weight, "share inside the class").Range(1U, kWeightMax);
   set.AddOption(
          "--max-share", arguments->max_share,
          "its device time at most, \"25%\"; \"100%\", or its rule's max_share, lifts the cap")

@@ -77,8 +77,6 @@ struct MemoryPiece {
   std::uint64_t base = 0;
   std::uint64_t bytes = 0;
 };
-// A module with more variables is refused.
-inline constexpr std::size_t kVariablesPerModuleMax = 16384;
 
 // How finely running work can be taken off the device.
 enum class Preemption : std::uint8_t {
@@ -139,9 +137,6 @@ struct DeviceInfo {
   std::array<std::uint8_t, 16> uuid = {};
   std::vector<NumberedAttribute> attributes;  // By id.
 };
-
-// Bytes of parameters that a kernel may have.
-inline constexpr std::uint32_t kParameterBytesMax = 32764;
 
 // A client's loaded module. Immutable; may be used by any thread. Must not outlive
 // the Space it was loaded into.

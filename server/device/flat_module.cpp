@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "gpushared/limits.h"
+
 #include "server/device/memory_budget.h"
 #include "server/executor/flat_code.h"
 

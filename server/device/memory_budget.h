@@ -10,11 +10,11 @@
 #include <string>
 #include <utility>
 
+#include "gpushared/limits.h"
 #include "gpushared/status.h"
 
 namespace gpushared::device {
 
-inline constexpr std::uint64_t kMapStepBytes = std::uint64_t{2} << 20;
 inline constexpr std::uint64_t kRangeBytesMin = std::uint64_t{4} << 30;
 // Module variables are placed and counted in pages.
 inline constexpr std::uint64_t kPageBytes = 4096;

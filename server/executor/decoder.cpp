@@ -11,6 +11,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "gpushared/limits.h"
+
 #include "server/device/kernel_reach.h"
 #include "server/device/shown_name.h"
 #include "server/executor/block_executor.h"
@@ -26,7 +28,6 @@ namespace {
 constexpr std::size_t kMissingEntriesMax = 1024;
 constexpr std::size_t kMissingEntryBytesMax = 1024;  // Each may hold names of megabytes.
 constexpr std::uint64_t kAreaBytesMax = std::uint64_t{16} << 10;
-constexpr std::uint64_t kParameterBytesMax = 32764;
 
 std::uint64_t RoundUp(std::uint64_t value, std::uint64_t step) {
   return (value + step - 1) / step * step;

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "gpushared/limits.h"
+
 #include "server/executor/block_executor.h"
 #include "server/executor/matrix_shapes.h"
 #include "server/executor/op_table.h"
@@ -21,7 +23,6 @@ constexpr std::uint32_t kRowAlignment = 64;
 constexpr std::size_t kFragmentRowsMax = kWarpgroupColumnsMax / 2;
 // Elements of a matrix (ops/matrix_ops.cpp).
 constexpr std::uint32_t kMatrixElementsMax = 32 * 16;
-constexpr std::uint32_t kParameterBytesMax = 32764;
 // Of a function: each begins somewhere else, or has no bytes.
 constexpr std::size_t kSlotsMax = std::size_t{16} << 10;
 // Ops that may run in a row without a look for a kill. The decoder puts a look in front of the

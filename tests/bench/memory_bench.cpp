@@ -91,7 +91,7 @@ double SecondsSince(Clock::time_point began) {
 
 // Bytes per second of steps of the cpu device on their way to the store and back, without a server.
 double StoreBandwidth() {
-  constexpr std::size_t kSteps = 128, kBytes = kSteps * device::kMapStepBytes;
+  constexpr std::size_t kSteps = 128, kBytes = kSteps * kMapStepBytes;
   const auto store = Demand(device::StepStore::Create({.bytes = kBytes, .folder = ""}));
   Demand(store->Reserve(kBytes));
   const auto range = Demand(device::AddressRange::Reserve(

@@ -75,7 +75,7 @@ TEST_F(RequestsTest, TimesAreBetweenNowAndAnHour) {
 
 TEST_F(RequestsTest, NoMoreAreBegunThanMayBeOpen) {
   std::vector<Stream> streams;
-  for (std::uint32_t i = 0; i < ipc::kOpenRequestsMax; ++i) {
+  for (std::uint32_t i = 0; i < kOpenRequestsMax; ++i) {
     streams.push_back(*client_.CreateStream());
     EXPECT_TRUE(streams.back().BeginRequest().ok());
   }
@@ -88,16 +88,16 @@ TEST_F(RequestsTest, NoMoreAreBegunThanMayBeOpen) {
 
 TEST_F(RequestsTest, BeginBlocksWhileAsManyAsMayBeOpenAreAboutToEnd) {
   worker_.set_finishing(false);
-  for (std::uint32_t i = 0; i < ipc::kOpenRequestsMax; ++i) {
+  for (std::uint32_t i = 0; i < kOpenRequestsMax; ++i) {
     EXPECT_TRUE(stream_.BeginRequest().ok());
     EXPECT_TRUE(stream_.EndRequest().ok());
   }
   std::thread later([this] {
-    while (TakenOf<ipc::EndRequestCommand>() < ipc::kOpenRequestsMax) {
+    while (TakenOf<ipc::EndRequestCommand>() < kOpenRequestsMax) {
       std::this_thread::sleep_for(milliseconds(1));
     }
     std::this_thread::sleep_for(milliseconds(20));
-    EXPECT_EQ(TakenOf<ipc::BeginRequestCommand>(), ipc::kOpenRequestsMax);
+    EXPECT_EQ(TakenOf<ipc::BeginRequestCommand>(), kOpenRequestsMax);
     worker_.set_finishing(true);
   });
   EXPECT_TRUE(stream_.BeginRequest().ok());

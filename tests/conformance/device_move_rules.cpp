@@ -10,7 +10,7 @@
 namespace gpushared::testing {
 namespace {
 
-constexpr std::uint64_t kMoveStep = device::kMapStepBytes;
+constexpr std::uint64_t kMoveStep = kMapStepBytes;
 
 std::uint64_t MoveStepsAsked() {
   const char* const text = std::getenv("GPUSHARED_MOVE_STEPS");

@@ -22,7 +22,7 @@ class DeviceMoves : public DeviceConformance {
  protected:
   static constexpr std::size_t kClients = 3;
   static constexpr std::uint64_t kQuotaSteps = 21;
-  static constexpr std::uint64_t kDeviceSteps = kDeviceBytes / device::kMapStepBytes;
+  static constexpr std::uint64_t kDeviceSteps = kDeviceBytes / kMapStepBytes;
 
   struct Client {
     TestClient real;
@@ -67,7 +67,7 @@ class DeviceMoves : public DeviceConformance {
   std::array<Client, kClients>& clients() { return clients_; }
 
  private:
-  static constexpr std::uint64_t kStoreBytes = kClients * kQuotaSteps * device::kMapStepBytes;
+  static constexpr std::uint64_t kStoreBytes = kClients * kQuotaSteps * kMapStepBytes;
 
   std::uint64_t Draw(std::uint64_t below) { return random_() % below; }
   std::uint64_t FreeSteps() const;

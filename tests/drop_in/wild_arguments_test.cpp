@@ -29,7 +29,7 @@ constexpr Missing kMissing;
 constexpr int kWildRounds = 20;
 constexpr int kFreshCalls = 25;  // Calls until objects that calls may have destroyed are made anew.
 constexpr int kCountMax = 8;
-constexpr std::uint64_t kStep = Allocation::kStepBytes;
+constexpr std::uint64_t kStep = kMapStepBytes;
 
 class WildArgumentsTest : public DropInCase {
  protected:

@@ -177,8 +177,8 @@ const Lies kHelloLies = {
     {"client_class", {Refused(3), Refused(0xfe)}},
     {"takes_printed", {Refused(2), Refused(kAllBits)}},
     {"reserved", {Refused(1)}},
-    {"weight", {Refused(ipc::kWeightMax + 1), Refused(kAllBits)}},
-    {"max_share", {Refused(ipc::kSharePerMilleMax + 1), Refused(kAllBits)}},
+    {"weight", {Refused(kWeightMax + 1), Refused(kAllBits)}},
+    {"max_share", {Refused(kSharePerMilleMax + 1), Refused(kAllBits)}},
     {"latency_promise_ns", {Refused(ipc::kLatencyPromiseNsMax + 1), Refused(kAllBits)}},
     {"memory_bytes", {Refused(1), Refused(kAllBits)}},
     {"name", kTextLies},
@@ -543,7 +543,7 @@ TEST_F(Hostile, MutatedNodesHarmTheirClientAlone) {
 }
 TEST_F(Hostile, MoreRequestsThanMayBeOpen) {
   RawClient client = Join(false);
-  for (std::uint32_t stream = 1; stream <= ipc::kOpenRequestsMax; ++stream) {
+  for (std::uint32_t stream = 1; stream <= kOpenRequestsMax; ++stream) {
     client.CreateStream(stream);
     EXPECT_TRUE(client.AwaitFinished(stream, client.BeginRequest(stream)));
   }

@@ -37,7 +37,7 @@ class MemoryWorld {
   Outcome Run(std::uint64_t steps);
 
  private:
-  static constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
+  static constexpr std::uint64_t kStepBytes = kMapStepBytes;
   static constexpr std::size_t kFrames = 64;  // Steps of the device.
   static constexpr std::uint64_t kZero = 0;
 

@@ -132,7 +132,7 @@ void World::MarkRequest(ClientId client) {
   std::vector<std::uint64_t>& open = clients_.at(client).requests;
   if (Chance(20)) {
     lane_.ExpectRequest(client, now_ + RandomTime(1us, 10ms), now_);
-  } else if (!open.empty() && (Chance(50) || open.size() == scheduler::kOpenRequestsMax)) {
+  } else if (!open.empty() && (Chance(50) || open.size() == kOpenRequestsMax)) {
     const auto ended = open.begin() + static_cast<std::ptrdiff_t>(Random(open.size()));
     lane_.EndRequest(client, *ended, now_);
     open.erase(ended);

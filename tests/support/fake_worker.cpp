@@ -32,8 +32,6 @@ using ipc::SharedSegment;
 
 namespace {
 
-constexpr std::uint64_t kMappingStepBytes = 2u << 20;
-
 ipc::Deadline Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(10); }
 
 SharedSegment MakeSegment(std::size_t bytes, bool peers_read_only) {
@@ -228,7 +226,7 @@ class FakeWorker::Session {
     if (resize->bytes > worker_.options_.quota_bytes) {
       return Refuse(frame, StatusCode::kOutOfMemory, "the quota is used up");
     }
-    memory_.resize((resize->bytes + kMappingStepBytes - 1) / kMappingStepBytes * kMappingStepBytes);
+    memory_.resize((resize->bytes + kMapStepBytes - 1) / kMapStepBytes * kMapStepBytes);
     return Reply(frame, ipc::MemoryResized{.mapped_bytes = memory_.size()});
   }
 

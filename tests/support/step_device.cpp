@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "gpushared/limits.h"
+
 #include "server/device/memory_pieces.h"
 
 namespace gpushared::testing {
@@ -15,7 +17,7 @@ namespace gpushared::testing {
 namespace {
 
 constexpr std::uint64_t kRangeBytes = std::uint64_t{4} << 30;
-constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
+constexpr std::uint64_t kStepBytes = kMapStepBytes;
 constexpr auto kPatience = std::chrono::seconds(30);
 
 device::StreamKey StreamOf(const std::variant<device::LaunchWork, device::CopyWork,

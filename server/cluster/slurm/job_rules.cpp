@@ -188,7 +188,7 @@ Status TakeGres(const GresPart& part, Allocation& has) {
   }
   const std::uint64_t share =
       has.share.value_or(0) + std::min(*count, kSharesOfDevice + 1) * 10;  // To thousandths.
-  if (share > scheduler::kSharePerMilleMax) {
+  if (share > kSharePerMilleMax) {
     return Invalid("gres refused: the job has more than " + std::to_string(kSharesOfDevice) + " " +
                    std::string(kShareGres) + " on this node, and a step is on one device");
   }

@@ -26,8 +26,8 @@ struct QosRule {
   scheduler::SchedulingClass usual_class = scheduler::SchedulingClass::kNormal;
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   // Jobs without a gres have it, where those are served.
-  std::uint32_t share = scheduler::kSharePerMilleMax;
-  std::uint32_t highest_share = scheduler::kSharePerMilleMax;
+  std::uint32_t share = kSharePerMilleMax;
+  std::uint32_t highest_share = kSharePerMilleMax;
   std::optional<std::uint64_t> memory;          // Unset: all that is there.
   std::optional<std::uint64_t> highest_memory;  // Unset: no bound.
 };

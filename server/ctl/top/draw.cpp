@@ -126,7 +126,7 @@ std::string Prompt(const View& view) {
       return "class of client " + who + ": h high  n normal  l low  Enter sets it  Esc leaves it";
     case View::Edit::kWeight:
       return "weight of client " + who + ": " + view.typed() + "_  1 to " +
-             std::to_string(ipc::kWeightMax) + "  Enter sets it  Esc leaves it";
+             std::to_string(kWeightMax) + "  Enter sets it  Esc leaves it";
     case View::Edit::kFilter:
       return "show clients with: " + view.typed() + "_  Enter keeps it  Esc shows all";
     case View::Edit::kNothing:

@@ -11,7 +11,7 @@
 namespace gpushared::server::top {
 namespace {
 
-constexpr std::size_t kWeightDigitsMax = 4;  // ipc::kWeightMax has them.
+constexpr std::size_t kWeightDigitsMax = 4;  // kWeightMax has them.
 constexpr std::ptrdiff_t kFar = 1 << 30;     // More clients than there are.
 
 // What a client is sorted by; the most comes first. Empty: it comes last.
@@ -288,9 +288,8 @@ Wish View::Finish() {
     if (typed_.empty()) return {};
     std::uint32_t weight = 0;
     std::from_chars(typed_.data(), typed_.data() + typed_.size(), weight);
-    if (weight < 1 || weight > ipc::kWeightMax) {
-      Say("weight refused: asked for " + typed_ + ", allowed is 1 to " +
-              std::to_string(ipc::kWeightMax),
+    if (weight < 1 || weight > kWeightMax) {
+      Say("weight refused: asked for " + typed_ + ", allowed is 1 to " + std::to_string(kWeightMax),
           true);
       return {};
     }

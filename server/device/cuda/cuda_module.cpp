@@ -7,6 +7,8 @@
 #include <cstring>
 #include <optional>
 
+#include "gpushared/limits.h"
+
 #include "server/device/memory_pieces.h"
 #include "server/device/module_passes.h"
 #include "server/device/prepare.h"

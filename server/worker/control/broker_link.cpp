@@ -224,9 +224,6 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
                 ipc::ChannelReply{.code = StatusCode::kNotFound,
                                   .text = fmt::format("client {} is not here", change.session)});
   }
-  // So what the wire lets through needs no second look.
-  static_assert(ipc::kWeightMax == scheduler::kWeightMax);
-  static_assert(ipc::kSharePerMilleMax == scheduler::kSharePerMilleMax);
   scheduler::ClientSpec spec = found->spec();
   if (change.client_class) {
     spec.scheduling_class = static_cast<scheduler::SchedulingClass>(*change.client_class);

@@ -30,8 +30,8 @@ std::uint64_t Session::GrowStep() const {
   if (!memory_moves() || !info.moves_by_step) return most;
   // More than the device has comes in parts, which make room for each other.
   constexpr std::uint64_t kParts = 8;
-  const std::uint64_t part = info.memory_bytes / kParts / device::kMapStepBytes;
-  return std::min(most, std::max<std::uint64_t>(part, 1) * device::kMapStepBytes);
+  const std::uint64_t part = info.memory_bytes / kParts / kMapStepBytes;
+  return std::min(most, std::max<std::uint64_t>(part, 1) * kMapStepBytes);
 }
 
 void Session::Resize(Resizing resizing) {
@@ -55,7 +55,7 @@ Session::ResizeStep Session::MakeResizeStep(device::Space& space, MemoryCover* c
   if (cover == nullptr) return {.mapped = space.Resize(bytes), .use = std::nullopt};
   const device::SpaceUse before = space.use();
   device::SpaceUse wanted = before;
-  wanted.mapped_bytes = device::RoundUp(bytes, device::kMapStepBytes);
+  wanted.mapped_bytes = device::RoundUp(bytes, kMapStepBytes);
   const bool fits =
       bytes <= quota_bytes && wanted.mapped_bytes <= quota_bytes - before.pinned_bytes;
   if (fits && wanted.mapped_bytes > before.mapped_bytes) {
@@ -140,7 +140,7 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
   } else if (placed.status().code() == StatusCode::kOutOfMemory) {
     // A GPU's modules take their memory in whole steps. A guarantee may end amid the last one.
     const std::uint64_t bytes = placing.module->bytes(), pinned = use.pinned_bytes;
-    for (const std::uint64_t room : {bytes, device::RoundUp(bytes, device::kMapStepBytes)}) {
+    for (const std::uint64_t room : {bytes, device::RoundUp(bytes, kMapStepBytes)}) {
       use.pinned_bytes = pinned + room;
       if (cover->IsSettled(use)) placing.missing_bytes = room;
     }
@@ -152,10 +152,10 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
 
 Status Session::MoveStep(device::Space& space, const MoveMemory& move, std::uint64_t done) {
   if (move.steps.empty()) {
-    const std::uint64_t bytes = std::min(move.bytes - done, device::kMapStepBytes);
+    const std::uint64_t bytes = std::min(move.bytes - done, kMapStepBytes);
     return move.goes_out ? space.MoveOut(bytes) : space.MoveIn(bytes);
   }
-  const std::uint64_t offset = move.steps.at(done / device::kMapStepBytes) * device::kMapStepBytes;
+  const std::uint64_t offset = move.steps.at(done / kMapStepBytes) * kMapStepBytes;
   return move.goes_out ? space.MoveStepOut(offset) : space.MoveStepIn(offset);
 }
 
@@ -180,7 +180,7 @@ void Session::OnMove(const MoveMemory& move) {
     if (done < move.bytes && (!move.goes_out || memory.cover->Covers(space.use()))) {
       status = MoveStep(space, move, done);
     }
-    done += std::min(move.bytes - done, device::kMapStepBytes);
+    done += std::min(move.bytes - done, kMapStepBytes);
     if (status.ok() && done < move.bytes) return true;
     const device::SpaceUse use = space.use();
     if (status.ok() || status.code() == StatusCode::kOutOfMemory) {

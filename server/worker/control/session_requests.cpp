@@ -67,17 +67,16 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
   for (const device::KernelInfo& kernel : kernels) {
     if (kernel.name.size() > ipc::kSymbolNameBytesMax ||
         kernel.parameters.size() > ipc::kParametersPerKernelMax ||
-        kernel.parameter_bytes > ipc::kParameterBytesMax) {
+        kernel.parameter_bytes > kParameterBytesMax) {
       return {StatusCode::kLimitExceeded,
               fmt::format("module refused: kernel '{}' has a name of {} bytes and {} parameters of "
                           "{} bytes, allowed are {}, {} and {}",
                           kernel.name.substr(0, 64), kernel.name.size(), kernel.parameters.size(),
                           kernel.parameter_bytes, ipc::kSymbolNameBytesMax,
-                          ipc::kParametersPerKernelMax, ipc::kParameterBytesMax)};
+                          ipc::kParametersPerKernelMax, kParameterBytesMax)};
     }
   }
   // How many there may be the devices have checked.
-  static_assert(device::kVariablesPerModuleMax == ipc::kVariablesPerModuleMax);
   for (const device::VariableInfo& variable : variables) {
     if (variable.name.size() > ipc::kSymbolNameBytesMax) {
       return {

@@ -15,8 +15,8 @@ namespace {
 using Reason = Refusal::Reason;
 
 device::MemoryPiece WholeSteps(std::uint64_t address, std::uint64_t bytes) {
-  const std::uint64_t begin = address / device::kMapStepBytes * device::kMapStepBytes;
-  return {.base = begin, .bytes = device::RoundUp(address + bytes, device::kMapStepBytes) - begin};
+  const std::uint64_t begin = address / kMapStepBytes * kMapStepBytes;
+  return {.base = begin, .bytes = device::RoundUp(address + bytes, kMapStepBytes) - begin};
 }
 
 }  // namespace

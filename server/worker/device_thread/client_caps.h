@@ -11,9 +11,9 @@ namespace gpushared::server {
 
 // Caps of a client's device time, in thousandths: its own, and one that it shares.
 struct ClientCaps {
-  std::uint32_t own = scheduler::kSharePerMilleMax;
+  std::uint32_t own = kSharePerMilleMax;
   std::uint64_t rule_number = 0;
-  std::uint32_t rule = scheduler::kSharePerMilleMax;
+  std::uint32_t rule = kSharePerMilleMax;
 
   std::uint32_t Least() const { return std::min(own, rule); }
   friend bool operator==(const ClientCaps&, const ClientCaps&) = default;

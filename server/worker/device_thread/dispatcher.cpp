@@ -101,7 +101,7 @@ void Dispatcher::LimitClient(const ClientState& client, scheduler::TimePoint now
   std::array<scheduler::ShareCap, 2> set;
   std::size_t count = 0;
   const auto add = [&](std::uint64_t number, std::uint32_t per_mille) {
-    if (per_mille < scheduler::kSharePerMilleMax) set.at(count++) = {number, per_mille};
+    if (per_mille < kSharePerMilleMax) set.at(count++) = {number, per_mille};
   };
   add(client.setup.session, caps.own);
   add(caps.rule_number, caps.rule);

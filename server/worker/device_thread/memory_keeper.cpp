@@ -193,12 +193,11 @@ void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& acti
                   .is_owed = action.is_owed,
                   .is_urgent = IsUrgent(action.beneficiary)};
   if (device_.info().moves_by_step) {
-    const std::size_t count =
-        device::RoundUp(action.bytes, device::kMapStepBytes) / device::kMapStepBytes;
+    const std::size_t count = device::RoundUp(action.bytes, kMapStepBytes) / kMapStepBytes;
     const StepUse& use = of_client_[client].use;
     const device::Space& space = *client.setup.space;
     move.steps = goes_out ? use.ToMoveOut(space, count) : use.ToMoveIn(space, count);
-    move.bytes = move.steps.size() * device::kMapStepBytes;
+    move.bytes = move.steps.size() * kMapStepBytes;
   }
   control_.Post(std::move(move));
 }

@@ -16,8 +16,6 @@
 
 namespace gpushared::server {
 
-static_assert(ipc::kOpenRequestsMax == scheduler::kOpenRequestsMax);
-
 // A request that the client waits for.
 struct OpenRequest {
   // Of requests that the client did not mark: from the first command after everything was
@@ -89,7 +87,7 @@ class OpenRequests {
 
  private:
   std::size_t count_ = 0;  // First, beside the one request that most clients have.
-  std::array<OpenRequest, ipc::kOpenRequestsMax> list_;
+  std::array<OpenRequest, kOpenRequestsMax> list_;
 };
 
 }  // namespace gpushared::server

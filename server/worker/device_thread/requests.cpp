@@ -161,7 +161,7 @@ Status Requests::Begin(ClientState& client, std::uint32_t stream, scheduler::Dur
   if (requests.open.full()) {
     return Status(StatusCode::kProtocolViolation,
                   fmt::format("session ended: {} requests are open, allowed are {} [{}]",
-                              requests.open.all().size(), ipc::kOpenRequestsMax, client.setup.who));
+                              requests.open.all().size(), kOpenRequestsMax, client.setup.who));
   }
   OpenRequest& request = requests.open.Add(OpenNow(client, stream, now - age, now));
   request.is_told = true;

@@ -12,7 +12,7 @@ namespace gpushared::server {
 
 namespace {
 
-constexpr std::uint64_t kUseStepBytes = device::kMapStepBytes;
+constexpr std::uint64_t kUseStepBytes = kMapStepBytes;
 
 bool IsAway(const device::Space& space, std::size_t step) {
   return space.AwayBytes(space.base() + step * kUseStepBytes, kUseStepBytes) > 0;

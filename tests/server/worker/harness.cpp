@@ -96,7 +96,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.guaranteed_bytes = options.guaranteed_bytes.value_or(options.quota_bytes);
   attach.allowed_class = options.allowed_class;
   attach.isolation = options.isolation;
-  attach.weight_max = ipc::kWeightMax;
+  attach.weight_max = kWeightMax;
   attach.client_class = options.client_class;
   attach.hello.latency_promise_ns = options.latency_promise_ns;
   attach.weight = options.weight;

@@ -368,10 +368,10 @@ TEST(Experiment, MoreRequestsMayBeOpenThanThePolicyIsToldOf) {
                    .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_promise = 2ms},
                    .job = kRequest,
                    .pace = ClientPlan::Pace::kOpen,
-                   .times_s = std::vector<double>(2 * scheduler::kOpenRequestsMax + 1, 0.0),
+                   .times_s = std::vector<double>(2 * kOpenRequestsMax + 1, 0.0),
                    .awake = {}}}};
   const Outcome outcome = RunScenario(*FindSetup("deadline"), {}, burst);
-  EXPECT_EQ(outcome.clients[0].request_times.size(), 2 * scheduler::kOpenRequestsMax + 1);
+  EXPECT_EQ(outcome.clients[0].request_times.size(), 2 * kOpenRequestsMax + 1);
 }
 
 TEST(Experiment, LongBlocksBreakThePromiseWhateverThePolicy) {

@@ -199,7 +199,7 @@ TEST_F(Fronts, TheLaneIsToldOfEveryRequestHoweverManyThereWere) {
   front_->AddClient({.scheduling_class = SchedulingClass::kLow, .latency_promise = 50ms}, now_);
   front_->AddClient({.scheduling_class = SchedulingClass::kNormal}, now_);
   std::uint64_t request = 0;
-  while (++request <= 2 * scheduler::kOpenRequestsMax) {
+  while (++request <= 2 * kOpenRequestsMax) {
     front_->OnRequestBegan(0, request, now_, now_);
     front_->OnRequestEnded(0, request, now_);
   }

@@ -17,7 +17,7 @@ namespace {
 
 using Reason = Refusal::Reason;
 
-constexpr std::uint64_t kBufferStep = device::kMapStepBytes;
+constexpr std::uint64_t kBufferStep = kMapStepBytes;
 constexpr std::uint64_t kBuffersBase = std::uint64_t{1} << 40;
 constexpr std::uint64_t kBuffersMapped = 64 * kBufferStep;
 

@@ -115,7 +115,7 @@ TEST(WorkerRequests, ARequestEndsWithItsStreamAndNotWithTheNextOfThatNumber) {
 TEST(WorkerRequests, AsManyAreOpenAsMayBeAndNoMore) {
   WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "deadline"}});
   RawClient client = worker.Client({.latency_promise_ns = kHourNs});
-  for (std::uint32_t stream = 1; stream <= ipc::kOpenRequestsMax; ++stream) {
+  for (std::uint32_t stream = 1; stream <= kOpenRequestsMax; ++stream) {
     client.CreateStream(stream);
     ASSERT_TRUE(client.AwaitFinished(stream, client.BeginRequest(stream)));
   }

@@ -14,7 +14,7 @@
 namespace gpushared::server {
 namespace {
 
-constexpr std::uint64_t kStep = device::kMapStepBytes;
+constexpr std::uint64_t kStep = kMapStepBytes;
 constexpr std::uint64_t kBase = std::uint64_t{1} << 40;
 constexpr std::uint64_t kSteps = 64;
 
