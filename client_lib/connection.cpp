@@ -53,15 +53,11 @@ Status CheckOptions(const ClientOptions& options) {
 }
 
 ipc::Hello HelloOf(const ClientOptions& options) {
-  std::optional<ipc::ClientClass> client_class;
-  if (options.scheduling_class) {
-    client_class = static_cast<ipc::ClientClass>(*options.scheduling_class);
-  }
   std::optional<std::uint32_t> max_share;
   if (options.max_share) {
     max_share = static_cast<std::uint32_t>(std::lround(*options.max_share * 10));
   }
-  return {.client_class = client_class,
+  return {.client_class = options.scheduling_class,
           .weight = options.weight,
           .max_share = max_share,
           .latency_promise_ns = options.latency_promise

@@ -11,6 +11,7 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/client_lib/include/gpushared/gpushared.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/fault_kind.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/result.h"
+  "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/scheduling_class.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/status.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/texture_record.h"
   "${CMAKE_CURRENT_BINARY_DIR}/include/gpushared/version.h"

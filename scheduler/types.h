@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "gpushared/limits.h"
+#include "gpushared/scheduling_class.h"
 
 namespace gpushared::scheduler {
 
@@ -36,8 +37,7 @@ struct ClientId {
   friend auto operator<=>(const ClientId&, const ClientId&) = default;
 };
 
-// Smaller is served first.
-enum class SchedulingClass : std::uint8_t { kHigh, kNormal, kLow };
+using gpushared::SchedulingClass;
 inline constexpr std::size_t kSchedulingClasses = 3;
 
 inline constexpr std::size_t kClientsMax = 256;  // Present in one lane.

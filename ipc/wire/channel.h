@@ -97,10 +97,11 @@ struct Attach {
   std::uint32_t weight_max = 1;
   // What it gets: what it has said, else the broker's word.
   std::uint32_t weight = 1;
-  ClientClass client_class = ClientClass::kNormal;
-  ClientClass allowed_class = ClientClass::kNormal;  // Most urgent that the access rules give it.
-  std::uint8_t isolation = 0;  // device::Isolation: how its kernels are kept in its memory.
-  bool is_trusted = false;     // It could do anything to the server anyway.
+  SchedulingClass client_class = SchedulingClass::kNormal;
+  SchedulingClass allowed_class =
+      SchedulingClass::kNormal;  // Most urgent that the access rules give it.
+  std::uint8_t isolation = 0;    // device::Isolation: how its kernels are kept in its memory.
+  bool is_trusted = false;       // It could do anything to the server anyway.
   // What it came through: for the roster alone.
   std::uint32_t entrance = 0;  // The broker's number of it.
   std::string entrance_name;
@@ -182,7 +183,7 @@ struct SetSession {
   static constexpr ChannelType kType = ChannelType::kSetSession;
   static constexpr char kName[] = "SetSession";
   std::uint64_t session = 0;
-  std::optional<ClientClass> client_class;
+  std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
 
@@ -233,7 +234,7 @@ struct RosterSession {
   std::uint64_t session = 0;
   PeerIdentity peer;
   std::string name;
-  ClientClass client_class = ClientClass::kNormal;
+  SchedulingClass client_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;
   std::uint32_t entrance = 0;
   std::string entrance_name;

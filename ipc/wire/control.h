@@ -73,7 +73,7 @@ inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;              // CUD
 inline constexpr std::uint64_t kLatencyPromiseNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
 inline constexpr std::uint8_t kNoClass = 0xff;  // Not said, or to be left as it is.
-inline constexpr auto kClassMax = static_cast<std::uint64_t>(ClientClass::kLow);
+inline constexpr auto kClassMax = static_cast<std::uint64_t>(SchedulingClass::kLow);
 inline constexpr auto kStatusCodeMax = static_cast<std::uint64_t>(StatusCode::kInternal);
 inline constexpr std::uint32_t kLeaseTermsBytesMax = 2048;
 // A later version may have a longer hello; its first word is still the version.
@@ -85,7 +85,7 @@ struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   static constexpr char kName[] = "Hello";
   // A field that is not set leaves the choice to the server.
-  std::optional<ClientClass> client_class;
+  std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
   std::uint64_t latency_promise_ns = 0;    // 0: none.
@@ -144,7 +144,7 @@ struct Admin {
   AdminVerb verb = AdminVerb::kStatus;
   std::uint64_t client = 0;  // Session id; 0 in kSet: clients that connect later.
   // kSet only; what is not set stays as it is.
-  std::optional<ClientClass> client_class;
+  std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
   std::uint64_t request = 0;               // kExplain only; 0: the slowest of those that are known.

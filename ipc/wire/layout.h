@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "gpushared/limits.h"
+#include "gpushared/scheduling_class.h"
 
 namespace gpushared::ipc {
 
@@ -133,9 +134,6 @@ constexpr std::size_t WholePages(std::size_t bytes) { return (bytes + 4095) / 40
 inline constexpr std::size_t kCommandSegmentBytes = WholePages(sizeof(CommandSegment));
 inline constexpr std::size_t kCompletionSegmentBytes = WholePages(sizeof(CompletionSegment));
 inline constexpr std::size_t kWorkerPageBytes = WholePages(sizeof(WorkerPage));
-
-// How urgent a client is, the most urgent first; same numbers as in the public API.
-enum class ClientClass : std::uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
 
 }  // namespace gpushared::ipc
 

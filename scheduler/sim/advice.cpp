@@ -170,10 +170,11 @@ void SetInterval(const Tally& tally, ClientAdvice& advice) {
 }
 
 ClientAdvice AdviceOf(const Profile& profile, const Tally& with, const Tally& now) {
-  ClientAdvice advice{.name = profile.name,
-                      .scheduling_class = std::string(ClassName(profile.spec.scheduling_class)),
-                      .promise_ms = {},
-                      .requests = profile.has_requests() ? profile.requests.size() : 0};
+  ClientAdvice advice{
+      .name = profile.name,
+      .scheduling_class = std::string(scheduler::ClassName(profile.spec.scheduling_class)),
+      .promise_ms = {},
+      .requests = profile.has_requests() ? profile.requests.size() : 0};
   if (profile.is_drawn()) advice.requests = static_cast<std::size_t>(kDrawnRequests);
   advice.p99_now_ms = P99(now);
   advice.p99_ms = P99(with);

@@ -47,8 +47,7 @@ json ClientJson(const LiveSession& session, pid_t worker_pid) {
           {"pid", session.peer.pid},
           {"uid", session.peer.uid},
           {"gid", session.peer.gid},
-          {"class",
-           scheduler::ClassName(static_cast<scheduler::SchedulingClass>(session.client_class))},
+          {"class", scheduler::ClassName(session.client_class)},
           {"weight", session.weight},
           {"entrance", session.entrance_name},
           {"device", session.device},
@@ -242,14 +241,13 @@ void AdminDesk::Conclude(std::uint32_t number) {
   if (round->asked.verb == ipc::AdminVerb::kSet && session != nullptr) {
     session->client_class = round->asked.client_class.value_or(session->client_class);
     session->weight = round->asked.weight.value_or(session->weight);
-    around_.log(
-        session->Who() + " has now class " +
-        std::string(
-            scheduler::ClassName(static_cast<scheduler::SchedulingClass>(session->client_class))) +
-        " and weight " + std::to_string(session->weight) +
-        (round->asked.max_share ? " and max_share " + ipc::ShareText(*round->asked.max_share)
-                                : std::string()) +
-        ", set by " + round->arrival.peer.Who());
+    around_.log(session->Who() + " has now class " +
+                std::string(scheduler::ClassName(session->client_class)) + " and weight " +
+                std::to_string(session->weight) +
+                (round->asked.max_share
+                     ? " and max_share " + ipc::ShareText(*round->asked.max_share)
+                     : std::string()) +
+                ", set by " + round->arrival.peer.Who());
   }
   Answer(std::move(round->arrival), Status::Ok(), Compose(*round));
 }

@@ -19,8 +19,8 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kParkedMax = 256;
 
-std::string ClassText(ipc::ClientClass client_class) {
-  return std::string(scheduler::ClassName(static_cast<scheduler::SchedulingClass>(client_class)));
+std::string ClassText(SchedulingClass client_class) {
+  return std::string(scheduler::ClassName(client_class));
 }
 
 // Clients under one rule, or of one budget, share its cap. The text stays when the rules are read
@@ -108,7 +108,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
                          .memory_bytes = hello.memory_bytes,
                          .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
   if (hello.client_class) {
-    asked.scheduling_class = static_cast<scheduler::SchedulingClass>(*hello.client_class);
+    asked.scheduling_class = *hello.client_class;
   }
   const Allowance& allowance = AllowanceOf(arrival);
   if (!device.TakesClients()) {
@@ -187,8 +187,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
   LiveSession session = {.id = ledger_.NextId(),
                          .peer = arrival.peer,
                          .name = hello.name,
-                         .client_class = hello.client_class.value_or(
-                             static_cast<ipc::ClientClass>(new_clients_.ClassOf(rule))),
+                         .client_class = hello.client_class.value_or(new_clients_.ClassOf(rule)),
                          .weight = hello.weight.value_or(rule.usual_weight),
                          .entrance = entrance.number,
                          .entrance_name = entrance.rule.name,
@@ -212,7 +211,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .weight_max = rule.max_weight,
       .weight = session.weight,
       .client_class = session.client_class,
-      .allowed_class = static_cast<ipc::ClientClass>(rule.highest_class),
+      .allowed_class = rule.highest_class,
       .isolation = static_cast<std::uint8_t>(isolation),
       .is_trusted = entrance.IsMain() && IsTrusted(arrival.peer.uid, options_.own_uid),
       .entrance = entrance.number,

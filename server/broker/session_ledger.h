@@ -25,7 +25,7 @@ struct LiveSession {
   std::uint64_t id = 0;
   Peer peer;
   std::string name;  // As the client says; printable.
-  ipc::ClientClass client_class = ipc::ClientClass::kNormal;
+  SchedulingClass client_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;
   std::uint32_t entrance = 0;  // The number of the entrance that it came through, and its name.
   std::string entrance_name;

@@ -19,10 +19,10 @@ struct ClientArguments {
   std::string max_share;
 };
 
-std::optional<ipc::ClientClass> ClassFrom(const std::string& text) {
-  if (text == "high") return ipc::ClientClass::kHigh;
-  if (text == "normal") return ipc::ClientClass::kNormal;
-  if (text == "low") return ipc::ClientClass::kLow;
+std::optional<SchedulingClass> ClassFrom(const std::string& text) {
+  if (text == "high") return SchedulingClass::kHigh;
+  if (text == "normal") return SchedulingClass::kNormal;
+  if (text == "low") return SchedulingClass::kLow;
   return std::nullopt;
 }
 

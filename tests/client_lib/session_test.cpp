@@ -46,7 +46,7 @@ TEST(Connect, HelloCarriesTheOptions) {
   const auto hello = worker.last_hello();
   ASSERT_TRUE(hello);
   EXPECT_EQ(hello->name, "serve");
-  EXPECT_EQ(hello->client_class, ipc::ClientClass::kHigh);
+  EXPECT_EQ(hello->client_class, SchedulingClass::kHigh);
   EXPECT_EQ(hello->weight, 3u);
   EXPECT_EQ(hello->latency_promise_ns, 5'000'000u);
   EXPECT_EQ(hello->device, "fake:0");
@@ -80,7 +80,7 @@ TEST(Connect, HelloCarriesTheEnvironment) {
   const Client client = Connected(worker, {.weight = 2});
   const auto hello = worker.last_hello();
   ASSERT_TRUE(hello);
-  EXPECT_EQ(hello->client_class, ipc::ClientClass::kLow);
+  EXPECT_EQ(hello->client_class, SchedulingClass::kLow);
   EXPECT_EQ(hello->weight, 2u);
   EXPECT_EQ(hello->memory_bytes, std::uint64_t{64} << 20);
   EXPECT_EQ(hello->device, "fake:0");

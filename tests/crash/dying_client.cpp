@@ -79,7 +79,7 @@ class DyingClient {
 
   void Join() {
     ipc::Hello hello;
-    hello.client_class = ipc::ClientClass::kLow;
+    hello.client_class = SchedulingClass::kLow;
     hello.name = "dying";
     DieAtHalf("hello half sent", ipc::MessageType::kHello);
     DieAwaitingAnswer("hello sent", hello);

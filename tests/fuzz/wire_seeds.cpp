@@ -234,7 +234,7 @@ Seeds AllSeeds() {
                          .device = "cpu:0"};
   const ipc::Admin set{.verb = ipc::AdminVerb::kSet,
                        .client = 3,
-                       .client_class = ipc::ClientClass::kLow,
+                       .client_class = SchedulingClass::kLow,
                        .weight = 4};
   const ipc::VariableDescription variable{.name = "counter", .address = 0x7000, .bytes = 4};
   const ipc::KernelDescription kernel{.name = "gemm",
@@ -274,7 +274,7 @@ Seeds AllSeeds() {
       ipc::SessionStarted{1}, ipc::SessionEnded{1, status}, ipc::AdminRequest{set},
       ipc::ChannelReply{StatusCode::kOk, "{}"}, ipc::Drain{}, ipc::Resume{},
       ipc::TerminateSession{1, "why"},
-      ipc::SetSession{.session = 1, .client_class = ipc::ClientClass::kLow, .weight = 3},
+      ipc::SetSession{.session = 1, .client_class = SchedulingClass::kLow, .weight = 3},
       ipc::TakeOver{}, ipc::Roster{.generation = 1, .last_session = 9, .sessions = 1},
       ipc::RosterSession{.session = 1, .name = "serve"}, ipc::RosterEnd{1, 10, 1000, status},
       ipc::Keep{1, "uid 0 pid 7", "class = \"low\""},

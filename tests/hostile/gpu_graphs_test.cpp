@@ -52,7 +52,7 @@ class GpuGraphs : public ::testing::Test {
     must(client.status());
     ipc::Hello hello;
     hello.name = "hostile";
-    hello.client_class = ipc::ClientClass::kHigh;
+    hello.client_class = SchedulingClass::kHigh;
     must(client->Join(hello));
     const Result<ipc::ModuleLoaded> module = client->LoadModule(kModule, image_);
     must(module.status());

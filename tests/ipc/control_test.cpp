@@ -24,7 +24,7 @@ using Bytes = std::vector<std::byte>;
 
 Hello GoodHello() {
   Hello hello;
-  hello.client_class = ClientClass::kHigh;
+  hello.client_class = SchedulingClass::kHigh;
   hello.weight = 3;
   hello.latency_promise_ns = 10'000'000;
   hello.memory_bytes = 1 << 20;
@@ -72,8 +72,8 @@ Attach GoodAttach() {
   attach.request = 5;
   attach.quota_bytes = 1 << 30;
   attach.guaranteed_bytes = 1 << 29;
-  attach.allowed_class = ClientClass::kHigh;
-  attach.client_class = ClientClass::kLow;
+  attach.allowed_class = SchedulingClass::kHigh;
+  attach.client_class = SchedulingClass::kLow;
   attach.isolation = 1;
   attach.is_trusted = true;
   attach.share_group = 1000;
@@ -87,7 +87,7 @@ RosterSession GoodRow() {
   return {.session = 9,
           .peer = {1234, 1000, 1000},
           .name = "serve",
-          .client_class = ClientClass::kLow,
+          .client_class = SchedulingClass::kLow,
           .weight = 3,
           .entrance = 4,
           .entrance_name = "batch",
@@ -212,7 +212,7 @@ TEST(Handshake, EveryFieldOfHelloIsBounded) {
 TEST(Handshake, HelloComesBack) {
   const Result<Hello> hello = Decode<Hello>(Encode(GoodHello()));
   ASSERT_TRUE(hello.ok());
-  EXPECT_EQ(hello->client_class, ClientClass::kHigh);
+  EXPECT_EQ(hello->client_class, SchedulingClass::kHigh);
   EXPECT_EQ(hello->weight, 3u);
   EXPECT_EQ(hello->latency_promise_ns, 10'000'000u);
   EXPECT_EQ(hello->memory_bytes, 1u << 20);
@@ -345,7 +345,7 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   Admin set;
   set.verb = AdminVerb::kSet;
   set.client = 4;
-  set.client_class = ClientClass::kLow;
+  set.client_class = SchedulingClass::kLow;
   set.weight = 2;
   ExpectCases<Admin>(Encode(set), {
                                       {"version", 11, "protocol version 11"},
@@ -706,7 +706,7 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<SessionEnded>(
       Encode(SessionEnded{3, Status(StatusCode::kCancelled, "gone")}),
       {{"session", 0, "session is 0"}, {"code", 18, "code is 18"}, {"text_bytes", 5, "too short"}});
-  ExpectCases<SetSession>(Encode(SetSession{3, ClientClass::kLow, 5}),
+  ExpectCases<SetSession>(Encode(SetSession{3, SchedulingClass::kLow, 5}),
                           {{"session", 0, "session is 0"},
                            {"weight", 1001, "weight is 1001"},
                            {"max_share", 1001, "max_share is 1001"},
@@ -767,7 +767,7 @@ TEST(ChannelMessages, ARosterComesBack) {
   EXPECT_EQ(row->name, "serve");
   EXPECT_EQ(row->entrance_name, "batch");
   EXPECT_EQ(row->entrance, 4U);
-  EXPECT_EQ(row->client_class, ClientClass::kLow);
+  EXPECT_EQ(row->client_class, SchedulingClass::kLow);
   EXPECT_TRUE(row->has_started);
   EXPECT_EQ(row->age_ns, 77U);
   const Result<Keep> keep = Decode<Keep>(Encode(Keep{4, "uid 0 pid 7", "class = \"low\""}));
@@ -785,11 +785,11 @@ TEST(ChannelMessages, AttachComesBack) {
   ASSERT_TRUE(attach.ok()) << attach.status().ToString();
   EXPECT_EQ(attach->peer.pid, 1234);
   EXPECT_EQ(attach->peer.uid, 1000u);
-  EXPECT_EQ(attach->allowed_class, ClientClass::kHigh);
+  EXPECT_EQ(attach->allowed_class, SchedulingClass::kHigh);
   EXPECT_EQ(attach->isolation, 1U);
   EXPECT_EQ(attach->share_group, 1000U);
   EXPECT_EQ(attach->weight, 3U);
-  EXPECT_EQ(attach->client_class, ClientClass::kLow);
+  EXPECT_EQ(attach->client_class, SchedulingClass::kLow);
   EXPECT_TRUE(attach->is_trusted);
   EXPECT_EQ(attach->hello.name, "serve");
 }

@@ -37,7 +37,7 @@ namespace gpushared::server {
 inline ipc::Deadline Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(20); }
 
 inline ipc::Hello Hello(const std::string& name, const std::string& device = "",
-                        std::optional<ipc::ClientClass> client_class = std::nullopt) {
+                        std::optional<SchedulingClass> client_class = std::nullopt) {
   ipc::Hello hello;
   hello.name = name;
   hello.device = device;

@@ -93,10 +93,10 @@ TEST_F(BrokerTest, ClassAboveTheRuleIsRefusedWithTheReason) {
   rule.highest_class = scheduler::SchedulingClass::kLow;
   options_.rules.access = {rule};
   StartBroker();
-  const auto refused = Join(Hello("greedy", "", ipc::ClientClass::kNormal));
+  const auto refused = Join(Hello("greedy", "", SchedulingClass::kNormal));
   EXPECT_EQ(refused.status().code(), StatusCode::kPermissionDenied);
   EXPECT_THAT(refused.status().message(), HasSubstr("at most low"));
-  EXPECT_TRUE(Join(Hello("modest", "", ipc::ClientClass::kLow)).ok());
+  EXPECT_TRUE(Join(Hello("modest", "", SchedulingClass::kLow)).ok());
   EXPECT_TRUE(Join(Hello("silent about it")).ok());
 }
 
@@ -599,7 +599,7 @@ TEST_F(BrokerTest, OperatorsAreAnsweredInAStormOfConnectionsAndHellos) {
       while (!is_over && user.is_acting()) {
         const auto socket = ipc::ConnectUnix(options_.socket_path, Soon());
         if (!socket.ok()) continue;
-        const ipc::Hello refused = Hello("flood", "", ipc::ClientClass::kHigh);
+        const ipc::Hello refused = Hello("flood", "", SchedulingClass::kHigh);
         if (++connected % 2 == 0) (void)ipc::SendMessage(socket->get(), 5, refused, Soon());
       }
     });
@@ -630,7 +630,7 @@ TEST_F(BrokerTest, AStormOfRefusedHellosIsHeldBackInTheLogAndCounted) {
   const auto until = std::chrono::steady_clock::now() + 3s;
   std::size_t refused = 0;
   for (; refused < 1000 || std::chrono::steady_clock::now() < until; ++refused) {
-    ASSERT_FALSE(Join(Hello("flood", "", ipc::ClientClass::kHigh)).ok());
+    ASSERT_FALSE(Join(Hello("flood", "", SchedulingClass::kHigh)).ok());
   }
   Stop();
   WaitForEnd();
@@ -786,7 +786,7 @@ TEST_F(BrokerTest, WorkerInheritsOnlyItsChannel) {
 
 TEST_F(BrokerTest, CtlShowsChangesAndEndsClients) {
   StartBroker();
-  const auto client = Join(Hello("visible", "", ipc::ClientClass::kLow));
+  const auto client = Join(Hello("visible", "", SchedulingClass::kLow));
   ASSERT_TRUE(client.ok());
   const ProgramOutcome ps = Ctl({"ps"});
   EXPECT_EQ(ps.exit_code, 0) << ps.output;

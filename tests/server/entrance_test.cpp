@@ -94,7 +94,7 @@ TEST_F(EntranceTest, ClaimsAboveTheRuleAreRefusedByNameAndCounted) {
   const auto refusal = [&](const ipc::Hello& hello) {
     return JoinAt(BatchSocket(), hello).status().message();
   };
-  EXPECT_THAT(refusal(Hello("a", "", ipc::ClientClass::kNormal)),
+  EXPECT_THAT(refusal(Hello("a", "", SchedulingClass::kNormal)),
               HasSubstr("class refused: asked for normal, the access rule for entrance 'batch'"));
   ipc::Hello hello = Hello("b");
   hello.weight = 4;

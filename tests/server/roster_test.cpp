@@ -41,7 +41,7 @@ ipc::RosterSession Row(std::uint64_t session) {
   return {.session = session,
           .peer = {.pid = 4121, .uid = 1000, .gid = 1000},
           .name = "train",
-          .client_class = ipc::ClientClass::kLow,
+          .client_class = SchedulingClass::kLow,
           .weight = 2,
           .quota_bytes = 1 << 20,
           .has_started = true};

@@ -99,7 +99,7 @@ ipc::Admin Question(ipc::AdminVerb verb) {
   using enum ipc::AdminVerb;
   ipc::Admin question{.verb = verb};
   if (verb == kTerminate || verb == kSet || verb == kExplain) question.client = 1;
-  if (verb == kSet) question.client_class = ipc::ClientClass::kHigh;
+  if (verb == kSet) question.client_class = SchedulingClass::kHigh;
   if (verb == kResume || verb == kTrace) question.terms = "cpu:0";
   if (verb == kLease) question.terms = "who = 'everyone'\nclass = 'high'";
   return question;

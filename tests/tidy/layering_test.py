@@ -12,7 +12,7 @@ import tempfile
 ALLOWED = {
     "command_line": {"command_line"},
     "ipc": {"ipc", "gpushared"},
-    "scheduler": {"scheduler", "gpushared/limits"},
+    "scheduler": {"scheduler", "gpushared/limits", "gpushared/scheduling_class"},
     "scheduler/sim": {"command_line", "scheduler", "gpushared"},
     "client_lib": {"client_lib", "ipc", "gpushared"},
     # What the driver's interface looks like stands in one place for both sides of it.

@@ -44,6 +44,7 @@
 
 #include "gpushared/fault_kind.h"
 #include "gpushared/result.h"
+#include "gpushared/scheduling_class.h"
 #include "gpushared/status.h"
 #include "gpushared/version.h"
 
@@ -60,12 +61,6 @@ struct KernelState;
 
 // An address in the device memory of one client. Plain arithmetic works on it.
 using DeviceAddress = std::uint64_t;
-
-enum class SchedulingClass : std::uint8_t {
-  kHigh = 0,  // Served first; its latency is what the server protects.
-  kNormal = 1,
-  kLow = 2,  // Fills the gaps of the others.
-};
 
 // Every member has an initialiser: naming some of them makes no compiler warn of the others.
 // What is not set here is what the environment says: GPUSHARED_NAME, _CLASS, _WEIGHT,

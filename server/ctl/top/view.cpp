@@ -283,7 +283,7 @@ Wish View::Finish() {
   if (edit == Edit::kClass) {
     const auto* at = std::ranges::find(kClassNames, typed_);
     if (at == kClassNames.end()) return {};
-    question.client_class = static_cast<ipc::ClientClass>(at - kClassNames.begin());
+    question.client_class = static_cast<SchedulingClass>(at - kClassNames.begin());
   } else {
     if (typed_.empty()) return {};
     std::uint32_t weight = 0;

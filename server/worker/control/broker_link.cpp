@@ -225,9 +225,7 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
                                   .text = fmt::format("client {} is not here", change.session)});
   }
   scheduler::ClientSpec spec = found->spec();
-  if (change.client_class) {
-    spec.scheduling_class = static_cast<scheduler::SchedulingClass>(*change.client_class);
-  }
+  if (change.client_class) spec.scheduling_class = *change.client_class;
   if (change.weight) spec.weight = *change.weight;
   ClientCaps caps = found->caps();
   if (change.max_share && *change.max_share > caps.rule) {

@@ -25,7 +25,7 @@ static_assert(ipc::kIsolationMax + 1 == device::kIsolations);
 scheduler::ClientSpec SpecOf(const ipc::Attach& attach, bool shares_by_uid) {
   scheduler::ClientSpec spec;
   if (shares_by_uid) spec.group = attach.share_group;
-  spec.scheduling_class = static_cast<scheduler::SchedulingClass>(attach.client_class);
+  spec.scheduling_class = attach.client_class;
   spec.weight = attach.weight;
   if (attach.hello.latency_promise_ns > 0) {
     spec.latency_promise = std::chrono::nanoseconds(attach.hello.latency_promise_ns);
@@ -135,7 +135,7 @@ std::function<void()> Session::Returned(std::uint32_t mappings) {
 // ---- handshake
 
 bool Session::MayUseReserve() const {
-  return attach_.allowed_class == ipc::ClientClass::kHigh || attach_.is_trusted;
+  return attach_.allowed_class == SchedulingClass::kHigh || attach_.is_trusted;
 }
 
 void Session::Start() {
@@ -428,7 +428,7 @@ ipc::RosterSession Session::Row() const {
   return {.session = id(),
           .peer = attach_.peer,
           .name = attach_.hello.name,
-          .client_class = static_cast<ipc::ClientClass>(spec_.scheduling_class),
+          .client_class = spec_.scheduling_class,
           .weight = spec_.weight,
           .entrance = attach_.entrance,
           .entrance_name = attach_.entrance_name,

@@ -107,11 +107,11 @@ TEST_F(TopView, AClassIsAskedForInPlace) {
   ASSERT_EQ(wish.what, Wish::What::kAsk);
   EXPECT_EQ(wish.question.verb, ipc::AdminVerb::kSet);
   EXPECT_EQ(wish.question.client, 2U);
-  EXPECT_EQ(wish.question.client_class, ipc::ClientClass::kHigh);
+  EXPECT_EQ(wish.question.client_class, SchedulingClass::kHigh);
   EXPECT_EQ(wish.question.weight, std::nullopt);
   Type(view_, "c");
   view_.On({Key::kUp});
-  EXPECT_EQ(view_.On({Key::kEnter}).question.client_class, ipc::ClientClass::kNormal);
+  EXPECT_EQ(view_.On({Key::kEnter}).question.client_class, SchedulingClass::kNormal);
 }
 
 TEST_F(TopView, AWeightIsCheckedBeforeItIsAskedFor) {

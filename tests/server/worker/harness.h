@@ -37,14 +37,14 @@ class WorkerHarness {
  public:
   struct ClientOptions {
     std::string name = "client";
-    ipc::ClientClass client_class = ipc::ClientClass::kNormal;
+    SchedulingClass client_class = SchedulingClass::kNormal;
     std::uint32_t weight = 1;
     std::uint64_t latency_promise_ns = 0;
     std::uint64_t quota_bytes = std::uint64_t{64} << 20;
     std::optional<std::uint64_t> guaranteed_bytes = {};  // All of that, unless said.
     std::uint32_t uid = ::geteuid();
     std::uint8_t isolation = 0;
-    ipc::ClientClass allowed_class = ipc::ClientClass::kHigh;
+    SchedulingClass allowed_class = SchedulingClass::kHigh;
     int process = -1;  // Whose death ends the session; this process when negative.
   };
 

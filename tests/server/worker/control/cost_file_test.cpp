@@ -213,7 +213,7 @@ TEST_F(CostFile, WhatOneWorkerLearntTheNextOneKnows) {
   for (const bool knows : {false, true}) {
     SCOPED_TRACE(knows);
     WorkerHarness worker({}, options);
-    RawClient client = worker.Client({.client_class = ipc::ClientClass::kLow});
+    RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
     // What may be stopped holds back what follows; what is known to be short does not.
     client.Launch(0, 0, 0, {.x = 3});
     client.Launch(0, 0, 0, {.x = 3});
@@ -320,7 +320,7 @@ class Learning : public CostFile {
 TEST_F(Learning, ShortLaunchesThatNeverHaveTheDeviceAloneAreKnownToBeShort) {
   {
     WorkerHarness worker({}, options_);
-    RawClient client = worker.Client({.client_class = ipc::ClientClass::kHigh});
+    RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
     client.CreateStream(1);
     client.Launch(1, 0, 0, {.x = 5});
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -339,8 +339,8 @@ TEST_F(Learning, ShortLaunchesThatNeverHaveTheDeviceAloneAreKnownToBeShort) {
 TEST_F(Learning, ALongTimeBesideAnotherClientSaysNothing) {
   {
     WorkerHarness worker({}, options_);
-    RawClient client = worker.Client({.client_class = ipc::ClientClass::kHigh});
-    RawClient other = worker.Client({.client_class = ipc::ClientClass::kHigh});
+    RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
+    RawClient other = worker.Client({.client_class = SchedulingClass::kHigh});
     const Sequence launch = client.Launch(0, 0, 0, {.x = 3});
     const Sequence others = other.Launch(0, 0, 0, {.x = 5});
     ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
@@ -356,7 +356,7 @@ TEST_F(Learning, ALongTimeBesideAnotherClientSaysNothing) {
 TEST_F(Learning, ALongTimeBesideWorkOfTheSameClientIsLearnt) {
   {
     WorkerHarness worker({}, options_);
-    RawClient client = worker.Client({.client_class = ipc::ClientClass::kHigh});
+    RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
     client.CreateStream(1);
     LaunchTwo(client);
     ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
@@ -372,8 +372,8 @@ TEST_F(Learning, ALongTimeBesideWorkOfTheSameClientIsLearnt) {
 TEST_F(Learning, ALaunchThatIsStoppedInEveryRunIsKnownByAllItsPieces) {
   {
     WorkerHarness worker({}, options_);
-    RawClient low = worker.Client({.client_class = ipc::ClientClass::kLow});
-    RawClient high = worker.Client({.client_class = ipc::ClientClass::kHigh});
+    RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+    RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     const Sequence training = low.Launch(0, 0, 0, {.x = 100});
     std::size_t submissions = 1;
     for (const int units : {30, 40}) {
@@ -402,7 +402,7 @@ nlohmann::json StatusAfter(const StepDeviceOptions& device, int launches) {
     EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
   }
   // The lane looks ahead by turnarounds while somebody of this class is here.
-  RawClient high = worker.Client({.client_class = ipc::ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
 }
 

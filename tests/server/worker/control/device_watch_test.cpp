@@ -23,7 +23,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using enum DeviceWatch::Verdict;
-using ClientClass = ipc::ClientClass;
 
 // ---- when it stands
 
@@ -78,7 +77,7 @@ server::WorkerOptions CallMax(milliseconds call_max, milliseconds leaves_within 
 
 TEST(StandingDeviceThread, IsALostDeviceOfWhichAllClientsLearnTheKernel) {
   WorkerHarness worker({.launches_stand = true}, CallMax(milliseconds(100)));
-  RawClient slow = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient slow = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   RawClient other = worker.Client({.name = "other"});
   slow.Launch(0, 0, 0);
   const auto is_loss = AllOf(

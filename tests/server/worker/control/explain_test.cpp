@@ -18,7 +18,6 @@ namespace gpushared::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using ipc::ClientClass;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
@@ -29,9 +28,9 @@ json Explain(WorkerHarness& worker, std::uint64_t client, std::uint64_t request 
 
 TEST(Explain, NamesTheKernelThatCouldNotBeCutAndTheTimesOfTheRequest) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
-  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   RawClient high = worker.Client(
-      {.name = "serve", .client_class = ClientClass::kHigh, .latency_promise_ns = 20'000'000});
+      {.name = "serve", .client_class = SchedulingClass::kHigh, .latency_promise_ns = 20'000'000});
   low.Launch(0, 0, 0, {.x = 100});
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -64,8 +63,8 @@ TEST(Explain, NamesTheKernelThatCouldNotBeCutAndTheTimesOfTheRequest) {
 
 TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
   WorkerHarness worker;
-  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
-  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
+  RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   const Sequence last = low.Launch(0, 0, 0, {.x = 10});
@@ -107,8 +106,8 @@ std::vector<json> RowsOf(const json& why, const std::string& kind, std::uint64_t
 
 TEST(Explain, AWaterfallShowsWaitsAndWhoHadTheDeviceMeanwhile) {
   WorkerHarness worker;
-  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
-  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
+  RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   std::this_thread::sleep_for(5ms);
@@ -141,7 +140,7 @@ TEST(Explain, AWaterfallShowsWaitsAndWhoHadTheDeviceMeanwhile) {
 
 TEST(Explain, AWaterfallKeepsTheLongestAndCountsTheRest) {
   WorkerHarness worker;
-  RawClient client = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  RawClient client = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   client.BeginRequest(0);
   for (int i = 0; i < 40; ++i) {
     const Sequence launch = client.Launch(0, 0, 0);
@@ -163,11 +162,11 @@ TEST(Explain, AWaterfallKeepsTheLongestAndCountsTheRest) {
 
 TEST(Explain, AWaterfallSaysWhoWasStopped) {
   WorkerHarness worker;
-  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   worker.device().RunUnits(30);
-  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   high.BeginRequest(0);
   high.Launch(0, 0, 0);
   const Sequence end = high.EndRequest(0);
@@ -187,8 +186,8 @@ TEST(Explain, AWaterfallSaysWhoWasStopped) {
 
 TEST(Explain, AWaitCountsFromTheBeginOfTheRequest) {
   WorkerHarness worker;
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   high.Launch(0, 0, 0);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   low.Launch(0, 0, 0, {.x = 10});
@@ -226,9 +225,9 @@ TEST(Explain, AWaitIsSaidToBeBehindWhatWasOnTheDeviceForLongestAlsoBeyondIt) {
   WorkerHarness worker(
       {.preemption = device::Preemption::kBetweenCommands},
       {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 2}});
-  RawClient train = worker.Client({.name = "train", .client_class = ClientClass::kLow});
-  RawClient other = worker.Client({.name = "other", .client_class = ClientClass::kLow});
-  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  RawClient train = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
+  RawClient other = worker.Client({.name = "other", .client_class = SchedulingClass::kLow});
+  RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   train.Launch(0, 0, 0);
   train.CreateStream(1);
   train.Launch(1, 0, 1, {}, std::vector<std::byte>(24));
@@ -294,9 +293,9 @@ TEST(Explain, ALongLaunchThatTheDeviceCouldNotStopIsNotSaidToHaveBeenShort) {
 
 TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
   WorkerHarness worker;
-  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   RawClient low = worker.Client(
-      {.name = "train", .client_class = ClientClass::kLow, .latency_promise_ns = 10'000'000});
+      {.name = "train", .client_class = SchedulingClass::kLow, .latency_promise_ns = 10'000'000});
   high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   low.BeginRequest(0);

@@ -47,7 +47,7 @@ TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
   server::WorkerOptions options;
   options.limits.memory_kept = 0.25;
   WorkerHarness worker(kAtOnce, std::move(options));
-  constexpr auto kNormal = ipc::ClientClass::kNormal;
+  constexpr auto kNormal = SchedulingClass::kNormal;
   RawClient ordinary = worker.Connect({.uid = 1000, .allowed_class = kNormal});
   ASSERT_TRUE(ordinary.AwaitWelcome().ok());
   EXPECT_EQ(worker.device().left_free_bytes(), worker.device().info().memory_bytes / 4);

@@ -46,7 +46,7 @@ class WorkerMoves : public ::testing::Test {
   // It has 4 MiB, and 8 for certain.
   RawClient High(const std::string& name) {
     return worker_.Client(
-        {.name = name, .client_class = ipc::ClientClass::kHigh, .quota_bytes = 8 * kMiB});
+        {.name = name, .client_class = SchedulingClass::kHigh, .quota_bytes = 8 * kMiB});
   }
   RawClient Low(const std::string& name) {
     return worker_.Client({.name = name, .guaranteed_bytes = 0});

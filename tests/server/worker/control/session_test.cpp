@@ -212,7 +212,7 @@ TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
   WorkerHarness worker(kAtOnce, std::move(options));
   constexpr std::uint32_t kStranger = 1000;
   const WorkerHarness::ClientOptions ordinary = {.uid = kStranger,
-                                                 .allowed_class = ipc::ClientClass::kNormal};
+                                                 .allowed_class = SchedulingClass::kNormal};
   std::vector<RawClient> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(worker.Connect(ordinary));
@@ -221,7 +221,7 @@ TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
   const Status refused = worker.Connect(ordinary).AwaitWelcome();
   EXPECT_EQ(refused.code(), StatusCode::kLimitExceeded);
   EXPECT_THAT(refused.message(), HasSubstr("4 clients, allowed are 6, 2 of these for clients"));
-  RawClient of_root = worker.Connect({.uid = 0, .allowed_class = ipc::ClientClass::kNormal});
+  RawClient of_root = worker.Connect({.uid = 0, .allowed_class = SchedulingClass::kNormal});
   EXPECT_TRUE(of_root.AwaitWelcome().ok());
   RawClient high = worker.Connect({.uid = kStranger + 1});
   EXPECT_TRUE(high.AwaitWelcome().ok());
@@ -525,7 +525,7 @@ TEST(WorkerSession, AClientThatDoesNotReadHoldsUpNobody) {
 
 TEST(WorkerSession, AdminSeesWhatEachClientDid) {
   WorkerHarness worker(kAtOnce);
-  RawClient client = worker.Client({.name = "train", .client_class = ipc::ClientClass::kLow});
+  RawClient client = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   ASSERT_TRUE(client.AddArena(64 * 1024).ok());
   client.Launch(0, 0, 0);
   client.CopyToDevice(0, 0, 0, client.base(), 1000);

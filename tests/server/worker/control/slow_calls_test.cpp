@@ -19,7 +19,6 @@ namespace gpushared::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using ipc::ClientClass;
 using server::SlowCalls;
 
 constexpr std::chrono::nanoseconds kForGood = 1h;
@@ -311,11 +310,11 @@ class WorkerSlowCalls {
  public:
   explicit WorkerSlowCalls(
       std::chrono::nanoseconds held_max = kForGood, const char* policy = "priority",
-      const WorkerHarness::ClientOptions& high = {.client_class = ClientClass::kHigh},
+      const WorkerHarness::ClientOptions& high = {.client_class = SchedulingClass::kHigh},
       std::uint32_t newcomer_calls = 0)
       : worker_({}, Options(policy, held_max, newcomer_calls)),
         urgent_(worker_.Client(high)),
-        low_(worker_.Client({.client_class = ClientClass::kLow})) {}
+        low_(worker_.Client({.client_class = SchedulingClass::kLow})) {}
 
   // All that was said to the worker so far is known to its device thread, and what that says to
   // the others.
@@ -359,8 +358,9 @@ TEST_P(AnUrgentClient, IsNotDisturbedByALowOneThatWantsMemory) {
 
 INSTANTIATE_TEST_SUITE_P(
     SlowCalls, AnUrgentClient,
-    ::testing::Values(Urgent{"OfTheHighClass", "priority", {.client_class = ClientClass::kHigh}},
-                      Urgent{"WithAPromise", "deadline", {.latency_promise_ns = 5'000'000}}),
+    ::testing::Values(
+        Urgent{"OfTheHighClass", "priority", {.client_class = SchedulingClass::kHigh}},
+        Urgent{"WithAPromise", "deadline", {.latency_promise_ns = 5'000'000}}),
     [](const auto& test) { return test.param.name; });
 
 TEST(WorkerSlowCalls, ARequestIsOpenFromItsMarkToItsEnd) {
@@ -397,7 +397,7 @@ TEST(WorkerSlowCalls, NobodyWaitsForLongerThanTheBound) {
 
 // Its first memory was one of these calls.
 TEST(WorkerSlowCalls, ANewcomersFirstShortCallsAreHardlyHeld) {
-  const WorkerHarness::ClientOptions high = {.client_class = ClientClass::kHigh};
+  const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 2);
   test.OpenRequest();
   test.AskForMore();
@@ -410,7 +410,7 @@ TEST(WorkerSlowCalls, ANewcomersFirstShortCallsAreHardlyHeld) {
 }
 
 TEST(WorkerSlowCalls, ANewcomersLongCallIsHeldLikeOthers) {
-  const WorkerHarness::ClientOptions high = {.client_class = ClientClass::kHigh};
+  const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 2);
   test.OpenRequest();
   EXPECT_TRUE(test.low_.Send(ipc::ResizeMemory{.bytes = 64 * kMiB}).ok());
@@ -422,7 +422,7 @@ TEST(WorkerSlowCalls, ANewcomersLongCallIsHeldLikeOthers) {
 
 // Its pages are emptied, which takes longer than other calls for as many bytes.
 TEST(WorkerSlowCalls, ANewcomersLargeArenaIsHeldLikeOthers) {
-  const WorkerHarness::ClientOptions high = {.client_class = ClientClass::kHigh};
+  const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 2);
   test.OpenRequest();
   EXPECT_TRUE(test.low_.Send(ipc::AddArena{.bytes = 4 * kMiB}).ok());
@@ -437,7 +437,7 @@ TEST(WorkerSlowCalls, ANewcomerIsWelcomeBesideAnUrgentRequest) {
   server::WorkerOptions options = Options("priority", kForGood, 0);
   options.slow_calls.newcomer_held_max = kForGood;
   WorkerHarness worker({}, options);
-  RawClient urgent = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient urgent = worker.Client({.client_class = SchedulingClass::kHigh});
   urgent.Launch(0, 0, 0);
   EXPECT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   EXPECT_NE(worker.AskAdmin(ipc::AdminVerb::kStatus), "");
@@ -459,7 +459,7 @@ TEST(WorkerSlowCalls, NobodyWaitsForAClientThatIsNotUrgentAnyMore) {
   WorkerSlowCalls test;
   test.OpenRequest();
   test.AskForMore();
-  test.worker_.Send(ipc::SetSession{.session = 1, .client_class = ClientClass::kLow});
+  test.worker_.Send(ipc::SetSession{.session = 1, .client_class = SchedulingClass::kLow});
   test.ExpectItGets();
 }
 
@@ -467,7 +467,7 @@ TEST(WorkerSlowCalls, AClientThatBecomesUrgentWaitsNoLonger) {
   WorkerSlowCalls test;
   test.OpenRequest();
   test.AskForMore();
-  test.worker_.Send(ipc::SetSession{.session = 2, .client_class = ClientClass::kHigh});
+  test.worker_.Send(ipc::SetSession{.session = 2, .client_class = SchedulingClass::kHigh});
   test.ExpectItGets();
 }
 

@@ -25,7 +25,6 @@ namespace gpushared::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using ipc::ClientClass;
 using ::testing::HasSubstr;
 
 // Somebody who watches, by the connection that a broker hands over.
@@ -82,8 +81,8 @@ class Watcher {
 
 TEST(WorkerTrace, ChargesOfCommandsSideBySideAreLaidOneBehindTheOther) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
-  RawClient one = worker.Client({.name = "one", .client_class = ClientClass::kLow});
-  RawClient two = worker.Client({.name = "two", .client_class = ClientClass::kHigh});
+  RawClient one = worker.Client({.name = "one", .client_class = SchedulingClass::kLow});
+  RawClient two = worker.Client({.name = "two", .client_class = SchedulingClass::kHigh});
   Watcher watcher(worker, true);
   ASSERT_TRUE(watcher.why().ok()) << watcher.why().ToString();
   one.Launch(0, 0, 0);
@@ -112,7 +111,7 @@ TEST(WorkerTrace, ChargesOfCommandsSideBySideAreLaidOneBehindTheOther) {
 // the charges add up to what the client is charged.
 TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
   WorkerHarness worker({.takes_nodes = true});
-  RawClient client = worker.Client({.name = "decode", .client_class = ClientClass::kLow});
+  RawClient client = worker.Client({.name = "decode", .client_class = SchedulingClass::kLow});
   Watcher watcher(worker, true);
   ASSERT_TRUE(watcher.why().ok()) << watcher.why().ToString();
   client.MakeGraph(5);
@@ -141,7 +140,7 @@ TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
   EXPECT_NEAR(rows[0]["device_time_s"].get<double>(),
               std::chrono::duration<double>(charged).count(), 1e-9);
 
-  RawClient high = worker.Client({.name = "answer", .client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.name = "answer", .client_class = SchedulingClass::kHigh});
   high.MakeGraph(1);
   for (std::uint32_t node = 0; node < 3; ++node) {
     high.SetNode({.graph = 1, .node = node}, LaunchOf(0, 0, 0, {}, 0));
@@ -194,13 +193,13 @@ TEST(WorkerTrace, ARequestAndItsCommandsAreToldTogether) {
 
 TEST(WorkerTrace, AStoppedCommandMakesASliceEachTime) {
   WorkerHarness worker;
-  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   Watcher watcher(worker, true);
   ASSERT_TRUE(watcher.why().ok());
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1U);
   worker.device().RunUnits(30);
-  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   high.Launch(0, 0, 0);
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
   worker.device().RunAtOnce();
@@ -219,8 +218,8 @@ TEST(WorkerTrace, AStoppedCommandMakesASliceEachTime) {
 
 TEST(WorkerTrace, AQueueThatGrowsIsSeenWhileNothingOfItsClientRuns) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
-  RawClient high = worker.Client({.name = "ahead", .client_class = ClientClass::kHigh});
-  RawClient client = worker.Client({.name = "queued", .client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.name = "ahead", .client_class = SchedulingClass::kHigh});
+  RawClient client = worker.Client({.name = "queued", .client_class = SchedulingClass::kLow});
   Watcher watcher(worker, true);
   ASSERT_TRUE(watcher.why().ok());
   high.Launch(0, 0, 0);

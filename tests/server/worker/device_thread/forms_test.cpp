@@ -17,7 +17,6 @@
 namespace gpushared::testing {
 namespace {
 
-using ipc::ClientClass;
 using std::chrono::microseconds;
 
 constexpr std::size_t kForms = server::CostModel::kFormSamplesMin;
@@ -54,9 +53,9 @@ TEST(Forms, OneThatTakesTooMuchLongerIsGivenUpAndTheLogSaysSoOnce) {
   const LogText log;
   {
     WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
-    RawClient low = worker.Client({.client_class = ClientClass::kLow});
+    RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
     EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms)), 0u) << "there is nobody to stop it for";
-    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms)), kForms);
     EXPECT_EQ(Stoppable(LaunchEach(worker, low, 2 * kEvery)), 0u) << "1.2 is more than 1.15";
   }
@@ -68,18 +67,18 @@ TEST(Forms, OneThatTakesTooMuchLongerIsGivenUpAndTheLogSaysSoOnce) {
 
 TEST(Forms, OneThatTakesALittleLongerIsKept) {
   WorkerHarness worker(Stopped(microseconds(1150)), {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   (void)LaunchEach(worker, low, kForms);
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 2 * kEvery)), 2 * kEvery);
 }
 
 // Each part takes as long as a whole launch here.
 TEST(Forms, OneIsNotSlowBecauseItsLaunchesWereStopped) {
   WorkerHarness worker(Stopped(microseconds(1100)), {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   (void)LaunchEach(worker, low, kForms);
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   std::size_t seen = kForms;
   for (std::size_t i = 0; i < kForms; ++i) {
     const Sequence stopped = low.Launch(0, 0, 0, {.x = 10});
@@ -99,17 +98,17 @@ TEST(Forms, OneIsNotSlowBecauseItsLaunchesWereStopped) {
 
 TEST(Forms, AFewSamplesDecideNothing) {
   WorkerHarness worker(Stopped(microseconds(3000)), {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   (void)LaunchEach(worker, low, kForms);
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms - 1)), kForms - 1);
 }
 
 // A code cache has the form at once, and somebody more urgent is always connected.
 TEST(Forms, OneWhoseOriginalNeverRanRunsAsThatNowAndThen) {
   WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   const std::vector<bool> launches = LaunchEach(worker, low, kEvery * (kForms + 3));
   std::vector<std::size_t> originals;  // Their sequences, which count from 1.
   for (std::size_t i = 0; i < launches.size(); ++i) {
@@ -129,9 +128,9 @@ TEST(Forms, NoOriginalIsTriedWhileAnotherClientHasWork) {
   device.unstoppable_kernel = "three";  // The peer's, which else may be stopped after its slice.
   WorkerHarness worker(
       device, {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient peer = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient peer = worker.Client({.client_class = SchedulingClass::kLow});
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, kForms)), kForms);
   peer.Launch(0, 0, 1, {.x = 1}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(kForms + 1).size(), kForms + 1);
@@ -143,8 +142,8 @@ TEST(Forms, NoOriginalIsTriedThatTakesLongerThanASlice) {
       Stopped(microseconds(1200)),
       {.settings = {.policy = "priority",
                     .policy_options = {.slice = std::chrono::microseconds(1000)}}});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3 * kEvery)), 3 * kEvery);
 }
 
@@ -153,9 +152,9 @@ TEST(Forms, OfAClientWhoseLaunchWasFarLongerThanPredictedAllAreOnesThatCanBeStop
   WorkerHarness worker({.launch_takes = microseconds(50),
                         .stoppable_takes = microseconds(50),
                         .stopping_costs = true});
-  RawClient liar = worker.Client({.client_class = ClientClass::kLow});
-  RawClient truthful = worker.Client({.client_class = ClientClass::kLow});
-  const RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient liar = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient truthful = worker.Client({.client_class = SchedulingClass::kLow});
+  const RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   const auto launch_other = [&](RawClient& client) {
     const std::size_t before = worker.device().submissions().size();
     const Sequence launch = client.Launch(0, 0, 1, {.x = 10}, std::vector<std::byte>(24));
@@ -181,22 +180,22 @@ TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
                                          .cost_file = folder / "costs"};
   {
     WorkerHarness worker(Stopped(microseconds(1200)), options);
-    RawClient low = worker.Client({.client_class = ClientClass::kLow});
+    RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
     (void)LaunchEach(worker, low, kForms);
-    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     (void)LaunchEach(worker, low, kForms);
   }
   WorkerHarness worker(Stopped(microseconds(1200)), options);
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   EXPECT_EQ(Stoppable(LaunchEach(worker, low, 3)), 0u);
 }
 
 TEST(Forms, ItIsSaidWhyOneThatWasGivenUpWasNotCut) {
   WorkerHarness worker(Stopped(microseconds(1200)), {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   (void)LaunchEach(worker, low, kForms);
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   (void)LaunchEach(worker, low, kForms);
   const Sequence slow = low.Launch(0, 0, 0, {.x = 10});
   const std::size_t before = 2 * kForms + 1;

@@ -16,7 +16,6 @@
 namespace gpushared::testing {
 namespace {
 
-using ipc::ClientClass;
 using ::testing::HasSubstr;
 
 ipc::LaunchRecord NullLaunch(std::uint32_t blocks = 1) {
@@ -60,7 +59,7 @@ TEST(WorkerGraphs, NodesRunInOrderWithTheirParameters) {
 
 TEST(WorkerGraphs, AHighClientsGraphIsOneCommandOfTheDevice) {
   WorkerHarness worker({.runs_at_once = true, .takes_nodes = true});
-  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
   MakeGraphOfLaunches(client, 0, 300);
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
   const auto seen = worker.device().submissions();
@@ -72,7 +71,7 @@ TEST(WorkerGraphs, AHighClientsGraphIsOneCommandOfTheDevice) {
 
 TEST(WorkerGraphs, CopiesAndFillsOfAGraphMoveBytes) {
   WorkerHarness worker({.runs_at_once = true, .takes_nodes = true});
-  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
   ASSERT_TRUE(client.AddArena(ipc::kArenaBytesStep).ok());
   const std::uint64_t at = client.base();
   std::ranges::fill(client.arena(0), std::byte{7});
@@ -287,8 +286,8 @@ TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
     WorkerHarness worker(
         {.preemption = device::Preemption::kBetweenCommands, .takes_nodes = takes_nodes},
         {.settings = {.policy = "priority"}});
-    RawClient low = worker.Client({.client_class = ClientClass::kLow});
-    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+    RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     MakeGraphOfLaunches(low, 0, 100);
     const Sequence training = low.LaunchGraph(0);
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -307,8 +306,8 @@ TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
 TEST(WorkerGraphs, ShortNodesOfALowClientGoTogether) {
   WorkerHarness worker({.runs_at_once = true, .takes_nodes = true},
                        {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  const RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  const RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   MakeGraphOfLaunches(low, 0, 50);
   ASSERT_TRUE(low.AwaitFinished(0, low.LaunchGraph(0)));
   const std::size_t first = worker.device().submissions().size();
@@ -324,7 +323,7 @@ TEST(WorkerGraphs, ShortNodesOfALowClientGoTogether) {
 
 TEST(WorkerGraphs, AFailedNodeFailsTheStreamByItsNumber) {
   WorkerHarness worker({.takes_nodes = true});
-  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
   MakeGraphOfLaunches(client, 4, 10);
   const Sequence launch = client.LaunchGraph(4);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -337,7 +336,7 @@ TEST(WorkerGraphs, AFailedNodeFailsTheStreamByItsNumber) {
 // More parts than there are slots for them, on more streams than slots.
 TEST(WorkerGraphs, GraphsOnAllStreamsComeToAnEnd) {
   WorkerHarness worker;
-  RawClient client = worker.Client({.client_class = ClientClass::kLow});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
   MakeGraphOfLaunches(client, 0, 20);
   ASSERT_TRUE(client.AwaitFinished(0, client.Mark(0)));
   std::vector<Sequence> last(100);
@@ -358,7 +357,7 @@ TEST(WorkerGraphs, GraphsOnAllStreamsComeToAnEnd) {
 TEST(WorkerGraphs, TheExplanationNamesGraphAndNode) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .takes_nodes = true},
                        {.settings = {.policy = "priority"}});
-  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
   MakeGraphOfLaunches(client, 7, 12);
   ASSERT_TRUE(client.AwaitFinished(0, client.BeginRequest(0)));
   const Sequence launch = client.LaunchGraph(7);
@@ -375,7 +374,7 @@ TEST(WorkerGraphs, TheExplanationNamesGraphAndNode) {
 TEST(WorkerGraphs, RandomChangesAndLaunchesRunWhatTheListHolds) {
   std::mt19937_64 random(7);
   WorkerHarness worker({.runs_at_once = true});
-  RawClient client = worker.Client({.client_class = ClientClass::kLow});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
   client.MakeGraph(0);
   std::vector<std::uint8_t> model;
   std::vector<std::uint8_t> expected;
@@ -413,7 +412,7 @@ TEST(WorkerGraphs, NothingIsLeftOfAClientThatGoesInBetween) {
   std::mt19937_64 random(11);
   WorkerHarness worker({.takes_nodes = true});
   for (int round = 0; round < 12; ++round) {
-    RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+    RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
     MakeGraphOfLaunches(client, 0, 1 + static_cast<std::uint32_t>(random() % 40));
     for (std::uint64_t more = random() % 5; more > 0; --more) {
       client.LaunchGraph(0);

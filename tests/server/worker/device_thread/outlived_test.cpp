@@ -81,8 +81,8 @@ TEST(OutlivedCommand, IsFollowedByNothingOfItsStreamWhileItMayBeStopped) {
 
 TEST(OutlivedCommand, OfTheHighClassIsNotStopped) {
   WorkerHarness worker({}, {.settings = {.policy = "priority"}});
-  RawClient high = worker.Client({.client_class = ipc::ClientClass::kHigh});
-  RawClient other = worker.Client({.client_class = ipc::ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
+  RawClient other = worker.Client({.client_class = SchedulingClass::kHigh});
   const Sequence last = high.Fill(0, high.base(), FillBytes(4), 1);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   other.Launch(0, 0, 0);

@@ -153,9 +153,9 @@ TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
 // Under `deadline` stoppable work does not begin where a request is expected meanwhile.
 TEST(WorkerRequests, AHintKeepsTheDeviceFreeForTheRequest) {
   WorkerHarness worker({}, {.settings = {.policy = "deadline"}});
-  RawClient high = worker.Client(
-      {.client_class = ipc::ClientClass::kHigh, .latency_promise_ns = 60'000'000'000});
-  RawClient low = worker.Client({.client_class = ipc::ClientClass::kLow});
+  RawClient high =
+      worker.Client({.client_class = SchedulingClass::kHigh, .latency_promise_ns = 60'000'000'000});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(high.AwaitFinished(0, high.ExpectRequest(0, 0)));
   low.Launch(0, 0, 0, {.x = 100});
   std::this_thread::sleep_for(std::chrono::milliseconds(50));

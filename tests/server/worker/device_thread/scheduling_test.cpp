@@ -23,8 +23,6 @@
 namespace gpushared::testing {
 namespace {
 
-using ipc::ClientClass;
-
 // The session a submission belongs to; streams are numbered within it.
 std::uint64_t SessionOf(const StepDevice::Submission& submission) {
   return submission.stream / ipc::kStreamsMax;
@@ -32,8 +30,8 @@ std::uint64_t SessionOf(const StepDevice::Submission& submission) {
 
 TEST(WorkerScheduling, ALowLaunchIsStoppedForAHighOneAndResumesWhereItStopped) {
   WorkerHarness worker;
-  RawClient low = worker.Client({.name = "low", .client_class = ClientClass::kLow});
-  RawClient high = worker.Client({.name = "high", .client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.name = "low", .client_class = SchedulingClass::kLow});
+  RawClient high = worker.Client({.name = "high", .client_class = SchedulingClass::kHigh});
 
   const Sequence training = low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -58,8 +56,8 @@ TEST(WorkerScheduling, ALowLaunchIsStoppedForAHighOneAndResumesWhereItStopped) {
 
 TEST(WorkerScheduling, WhatIsLeftOfAStoppedLaunchGoesBeforeTheRestOfItsClient) {
   WorkerHarness worker;
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   low.CreateStream(1);
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -134,8 +132,8 @@ TEST(WorkerScheduling, TimeOnTheDeviceIsChargedToWhoHeldIt) {
 TEST(WorkerScheduling, WhatCouldNotBeStoppedForAHighClientIsCountedWithItsKernel) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
                        {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   const auto row = [&] {
     return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][0];
   };
@@ -175,7 +173,7 @@ TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
   // The lane would let more than one of them onto the device.
   WorkerHarness worker({},
                        {.settings = {.policy = "fifo"}, .lane_options = {.beyond_window_max = 8}});
-  RawClient client = worker.Client({.client_class = ClientClass::kLow});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
   client.CreateStream(1);
   // Its length is unknown, so it is worth stopping.
   client.Launch(0, 0, 0, {.x = 10});
@@ -195,8 +193,8 @@ TEST(WorkerScheduling, WhereStopsChainTwoLaunchesAreThereAndGoOnInTheirOrder) {
                         .stoppable_takes = std::chrono::milliseconds(5),
                         .stopping_costs = true},
                        {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   Sequence last = 0;
   for (const std::uint32_t blocks : {10u, 11u, 12u}) last = low.Launch(0, 0, 0, {.x = blocks});
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
@@ -224,8 +222,8 @@ TEST(WorkerScheduling, WhereStopsChainOnlyALaunchThatCanBeStoppedFollows) {
   WorkerHarness worker(
       {.stopping_costs = true, .unstoppable_kernel = "three"},
       {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  const RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  const RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   low.Launch(0, 0, 0, {.x = 10});
   low.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -245,8 +243,8 @@ void EndLate(StepDevice& device) {
 TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrgentClient) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"},
                                                   .lane_options = {.beyond_window_max = 8}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient peer = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient peer = worker.Client({.client_class = SchedulingClass::kLow});
   const auto launches = [&](std::size_t so_far) {
     low.Launch(0, 0, 0, {.x = 10});
     const auto seen = worker.device().WaitForSubmissions(so_far + 1);
@@ -256,7 +254,7 @@ TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrge
   };
   EXPECT_FALSE(launches(0)) << "a client of its own class stops nobody";
   {
-    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     EXPECT_TRUE(launches(1));
   }
   ASSERT_TRUE(Eventually([&] {
@@ -268,9 +266,9 @@ TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrge
 TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
   WorkerHarness worker({.stopping_costs = true, .ignores_stop = true, .can_kill = false},
                        {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   {
-    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     high.Launch(0, 0, 0, {.x = 1000});
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   }
@@ -299,7 +297,7 @@ bool IsStoppableBeside(const server::WorkerOptions& options,
 }
 
 TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndNowhereElse) {
-  for (const ClientClass each : {ClientClass::kNormal, ClientClass::kLow}) {
+  for (const SchedulingClass each : {SchedulingClass::kNormal, SchedulingClass::kLow}) {
     const WorkerHarness::ClientOptions bulk = {.client_class = each};
     const WorkerHarness::ClientOptions promised = {.client_class = each,
                                                    .latency_promise_ns = kPromiseNs};
@@ -308,9 +306,9 @@ TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndN
     EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "deadline"}}, promised, bulk));
     EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "priority"}}, bulk, promised));
   }
-  const WorkerHarness::ClientOptions normal = {.client_class = ClientClass::kNormal};
-  const WorkerHarness::ClientOptions low = {.client_class = ClientClass::kLow};
-  const WorkerHarness::ClientOptions low_promised = {.client_class = ClientClass::kLow,
+  const WorkerHarness::ClientOptions normal = {.client_class = SchedulingClass::kNormal};
+  const WorkerHarness::ClientOptions low = {.client_class = SchedulingClass::kLow};
+  const WorkerHarness::ClientOptions low_promised = {.client_class = SchedulingClass::kLow,
                                                      .latency_promise_ns = kPromiseNs};
   EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, normal, low_promised));
   EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, low, normal));
@@ -318,8 +316,8 @@ TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndN
 }
 
 TEST(WorkerScheduling, WhereStoppingCostsTheFloorOfTheLowClassIsReasonEnough) {
-  const WorkerHarness::ClientOptions normal = {.client_class = ClientClass::kNormal};
-  const WorkerHarness::ClientOptions low = {.client_class = ClientClass::kLow};
+  const WorkerHarness::ClientOptions normal = {.client_class = SchedulingClass::kNormal};
+  const WorkerHarness::ClientOptions low = {.client_class = SchedulingClass::kLow};
   EXPECT_TRUE(IsStoppableBeside({.settings = {.policy_options = {.low_floor = 0.1}}}, normal, low));
   EXPECT_FALSE(IsStoppableBeside({.settings = {.policy_options = {.low_floor = 0.1}}}, low, low));
   EXPECT_FALSE(IsStoppableBeside({}, normal, low));
@@ -327,8 +325,8 @@ TEST(WorkerScheduling, WhereStoppingCostsTheFloorOfTheLowClassIsReasonEnough) {
 
 TEST(WorkerScheduling, WhereStoppingCostsNothingIsPaidForItUnderAPolicyThatNeverStops) {
   EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "fifo"}},
-                                 {.client_class = ClientClass::kLow},
-                                 {.client_class = ClientClass::kHigh}));
+                                 {.client_class = SchedulingClass::kLow},
+                                 {.client_class = SchedulingClass::kHigh}));
 }
 
 // With 1, 2, … blocks.
@@ -341,15 +339,15 @@ void LaunchInTurn(RawClient& low, std::uint32_t count) {
 TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt) {
   constexpr std::uint32_t kLaunches = 40;
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   // A lone client has two long commands on the device.
-  const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
+  const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   LaunchInTurn(low, kLaunches);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   EXPECT_FALSE(worker.device().submissions()[0].may_be_stopped);
 
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   EndLate(worker.device());
   ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u) << "one, and one behind it";
   worker.device().RunUnits(1);
@@ -376,12 +374,12 @@ TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt)
 
 TEST(WorkerScheduling, WhatWasWaitingInTheHighClassCanBeStoppedOnceItsClientHasLeftIt) {
   WorkerHarness worker({}, {.lane_options = {.high_in_flight_max = 1}});
-  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   ASSERT_TRUE(client.LoadModule(7, "null 0\n").ok());
   LaunchInTurn(client, 3);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
-  worker.Send(ipc::SetSession{.session = 1, .client_class = ClientClass::kLow, .weight = 1}, 9);
+  worker.Send(ipc::SetSession{.session = 1, .client_class = SchedulingClass::kLow, .weight = 1}, 9);
   ASSERT_TRUE(worker.Await<ipc::ChannelReply>());
   EndLate(worker.device());
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
@@ -394,9 +392,9 @@ TEST(WorkerScheduling, WhatWasWaitingInTheHighClassCanBeStoppedOnceItsClientHasL
 TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
   WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "three"},
                        {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   // A lone client has two long commands on the device.
-  const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
+  const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   low.CreateStream(1);
   const std::vector<std::byte> parameters(24);
@@ -409,7 +407,7 @@ TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
   low.WaitFor(0, 1, other);
   const Sequence last = low.Launch(0, 0, 0, {.x = 4});
   ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
 
   std::vector<std::uint64_t> order;
   for (std::size_t i = 0; i < 5; ++i) {
@@ -430,16 +428,16 @@ TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
 // Copies and fills can be stopped whoever is here.
 TEST(WorkerScheduling, AFillThatHeldBackItsStreamIsOfferedAnewWithWhatIsBeforeIt) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   // A lone client has two long commands on the device.
-  const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
+  const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   low.Launch(0, 0, 0, {.x = 1});
   low.Launch(0, 0, 0, {.x = 2});
   low.Fill(0, low.base(), 3 << 20, 1);
   const Sequence last = low.Launch(0, 0, 0, {.x = 4});
   ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
 
   const std::vector<std::uint64_t> order = {1, 2, (3 << 20) / device::kCopyPieceBytes, 4};
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -458,7 +456,7 @@ nlohmann::json DeviceStatus(WorkerHarness& worker) {
 TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientIsHere) {
   WorkerHarness worker({.unstoppable_kernel = "null"}, {.settings = {.policy = "priority"},
                                                         .lane_options = {.beyond_window_max = 8}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   std::size_t launched = 0;
   const auto launch = [&](std::size_t at_once) {
     Sequence last = 0;
@@ -481,7 +479,7 @@ TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientI
   ASSERT_TRUE(status.contains("turnaround_us"));
   EXPECT_EQ(status["window_us"], 500.0) << "nobody of the high class is here";
   {
-    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     status = DeviceStatus(worker);
     const double turnaround_us = status["turnaround_us"];
     EXPECT_GT(turnaround_us, 0.0);
@@ -493,12 +491,12 @@ TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientI
 
 TEST(WorkerScheduling, WhereStoppingCostsAndClassesPlayNoPartAnyOtherClientIsReasonEnough) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "round_robin"}});
-  RawClient first = worker.Client({.client_class = ClientClass::kNormal});
+  RawClient first = worker.Client({.client_class = SchedulingClass::kNormal});
   first.Launch(0, 0, 0, {.x = 10});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   EXPECT_FALSE(worker.device().submissions()[0].may_be_stopped);
   EndLate(worker.device());
-  RawClient other = worker.Client({.client_class = ClientClass::kLow});
+  RawClient other = worker.Client({.client_class = SchedulingClass::kLow});
   first.Launch(0, 0, 0, {.x = 10});
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
   EXPECT_TRUE(worker.device().submissions()[1].may_be_stopped);
@@ -508,8 +506,8 @@ TEST(WorkerScheduling, LaunchesThatTheDeviceCannotStopGoToItBackToBackAndAreNotA
   WorkerHarness worker(
       {.stopping_costs = true, .unstoppable_kernel = "null"},
       {.settings = {.policy = "priority"}, .lane_options = {.beyond_window_max = 8}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   for (int i = 0; i < 3; ++i) low.Launch(0, 0, 0, {.x = 10});
   const auto seen = worker.device().WaitForSubmissions(3);
   ASSERT_EQ(seen.size(), 3u);
@@ -521,7 +519,7 @@ TEST(WorkerScheduling, LaunchesThatTheDeviceCannotStopGoToItBackToBackAndAreNotA
 
 TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
   WorkerHarness worker;
-  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
   for (std::uint32_t i = 1; i <= 10; ++i) client.Launch(0, 0, 0, {.x = i});
   const auto seen = worker.device().WaitForSubmissions(10);
   ASSERT_EQ(seen.size(), 10u);
@@ -532,7 +530,7 @@ TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
 // Waiting for each of them would cost more than what stopping one could save.
 TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
   WorkerHarness worker({}, {.settings = {.policy = "fifo"}});
-  RawClient client = worker.Client({.client_class = ClientClass::kLow});
+  RawClient client = worker.Client({.client_class = SchedulingClass::kLow});
   for (int i = 0; i < 5; ++i) client.Fill(0, client.base(), 16, 1);
   EXPECT_EQ(worker.device().WaitForSubmissions(5).size(), 5u);
   EXPECT_EQ(worker.device().running_count(), 5u);
@@ -576,11 +574,12 @@ TEST(WorkerScheduling, NothingOfAClientIsSubmittedOnceItIsGone) {
 
 TEST(WorkerScheduling, TheClassOfARunningSessionCanBeChanged) {
   WorkerHarness worker;
-  RawClient first = worker.Client({.client_class = ClientClass::kLow});
-  RawClient second = worker.Client({.client_class = ClientClass::kLow});
+  RawClient first = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient second = worker.Client({.client_class = SchedulingClass::kLow});
   first.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
-  worker.Send(ipc::SetSession{.session = 2, .client_class = ClientClass::kHigh, .weight = 7}, 9);
+  worker.Send(ipc::SetSession{.session = 2, .client_class = SchedulingClass::kHigh, .weight = 7},
+              9);
   const auto reply = worker.Await<ipc::ChannelReply>();
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->code, StatusCode::kOk);
@@ -599,7 +598,8 @@ TEST(WorkerScheduling, EveryPolicyRunsEverythingOfEveryClient) {
     SCOPED_TRACE(policy);
     WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = policy}});
     std::vector<RawClient> clients;
-    for (const ClientClass each : {ClientClass::kHigh, ClientClass::kNormal, ClientClass::kLow}) {
+    for (const SchedulingClass each :
+         {SchedulingClass::kHigh, SchedulingClass::kNormal, SchedulingClass::kLow}) {
       clients.push_back(worker.Client({.client_class = each}));
     }
     for (int i = 0; i < 200; ++i) {
@@ -619,7 +619,7 @@ server::WorkerOptions LimitedLow(scheduler::Duration limit) {
 
 TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
   WorkerHarness worker({.ignores_stop = true}, LimitedLow(std::chrono::milliseconds(30)));
-  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   RawClient normal = worker.Client();
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -653,8 +653,8 @@ TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
 
 TEST(KernelLimit, CountsWhatAStoppedKernelHasRunInAll) {
   WorkerHarness worker({}, LimitedLow(std::chrono::milliseconds(60)));
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   low.Launch(0, 0, 0, {.x = 1000});
   std::size_t submissions = 1;
   ASSERT_EQ(worker.device().WaitForSubmissions(submissions).size(), submissions);
@@ -683,7 +683,7 @@ TEST(KernelLimit, CountsWhatAStoppedKernelHasRunInAll) {
 TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .can_kill = false},
                        LimitedLow(std::chrono::milliseconds(30)));
-  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   RawClient other = worker.Client({.name = "other"});
   low.Launch(0, 0, 0, {.x = 100});
   for (RawClient* client : {&low, &other}) {
@@ -701,8 +701,8 @@ TEST(WorkerScheduling, OfAKernelThatIsSlowToStopTheLogSpeaksOnce) {
   const LogText log;
   {
     WorkerHarness worker({.ignores_stop = true}, {.settings = {.policy = "priority"}});
-    RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
-    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    RawClient low = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
+    RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     for (std::size_t round = 1; round <= 2; ++round) {
       const Sequence slow = low.Launch(0, 0, 0, {.x = 100});
       ASSERT_EQ(worker.device().WaitForSubmissions(2 * round - 1).size(), 2 * round - 1);
@@ -726,7 +726,7 @@ TEST(KernelLimit, ABuiltInOneDoesNotEndADeviceAndTheLogSaysSo) {
   {
     WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .can_kill = false},
                          options);
-    RawClient low = worker.Client({.client_class = ClientClass::kLow});
+    RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
     const Sequence launch = low.Launch(0, 0, 0, {.x = 100});
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -740,7 +740,7 @@ TEST(KernelLimit, ABuiltInOneDoesNotEndADeviceAndTheLogSaysSo) {
 TEST(KernelLimit, AKernelThatLeavesWhenToldIsEndedAlone) {
   WorkerHarness worker({.can_kill = false, .may_be_killed = true},
                        LimitedLow(std::chrono::milliseconds(30)));
-  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_TRUE(Eventually([&] { return worker.device().kills_asked() == 1; }));
   worker.device().FinishOldest(Status(StatusCode::kCancelled, "left"));
@@ -755,7 +755,7 @@ TEST(KernelLimit, AKernelThatDoesNotLeaveWhenToldIsEndedWithTheDeviceAndNamed) {
   server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(30));
   options.leaves_within = std::chrono::milliseconds(40);
   WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
-  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   low.Launch(0, 0, 0, {.x = 100});
   const Status end = low.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kDeviceLost);
@@ -771,7 +771,7 @@ TEST(KernelLimit, TheTimeToLeaveIsThatOfTheKernelThatWasTold) {
   server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(10));
   options.leaves_within = std::chrono::seconds(2);
   WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   for (std::uint32_t stream = 1; stream <= 5; ++stream) {
     low.CreateStream(stream);
     low.Launch(stream, 0, 0, {.x = 100});
@@ -813,8 +813,8 @@ TEST(WorkerScheduling, ADeviceThatMustBePolledIsAskedWithNapsUntilItsWorkHasEnde
 
 TEST(WorkerScheduling, ADeviceThatCannotStopIsNotAskedTo) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
+  RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   high.Launch(0, 0, 0);
