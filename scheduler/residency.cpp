@@ -15,7 +15,7 @@ constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 }  // namespace
 
 void Residency::Add(ClientId client, const MemoryGrant& grant) {
-  clients_.Add(client, Client{.grant = grant, .moves_by_step = options_.moves_by_step});
+  clients_.Add(client, Client{.grant = grant});
 }
 
 void Residency::Change(ClientId client, const MemoryGrant& grant, TimePoint now) {

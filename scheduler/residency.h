@@ -18,9 +18,6 @@ namespace gpushared::scheduler {
 
 struct ResidencyOptions {
   std::uint64_t device_bytes = 0;  // All memory of the device.
-  // Memory moves in single steps, and a client may grow while a part of it is moved out. So it may
-  // hold more than the device has, and its own memory makes room for what it needs next.
-  bool moves_by_step = false;
   // Steps come in while nothing of their client runs.
   bool holds_for_moves_in = false;
   // A client that came in stays this many times as long as the moves for it take. So 9 spends a
@@ -134,12 +131,13 @@ struct Room {
 //
 // A client that holds no more than its guarantee is *settled*: its memory never moves, and room
 // within the guarantee is made for it at once. Whoever holds more may be moved out, step by step as
-// others need it. It runs while all that its next commands touch is on the device: all of its
-// memory, where nobody knows what they touch. What they do not touch goes first, also for what they
-// do: so a client that works on its memory in parts keeps to itself. Such clients take turns: the
-// one that waits longest comes in as soon as those that are there have had their stay. During its
-// stay a client goes before its equals with what further commands touch. The stay grows with the
-// way, except for what takes the place of its own memory.
+// others need it, and may grow meanwhile. So it may hold more than the device has, and its own
+// memory makes room for what it needs next. It runs while all that its next commands touch is on
+// the device: all of its memory, where nobody knows what they touch. What they do not touch goes
+// first, also for what they do: so a client that works on its memory in parts keeps to itself. Such
+// clients take turns: the one that waits longest comes in as soon as those that are there have had
+// their stay. During its stay a client goes before its equals with what further commands touch. The
+// stay grows with the way, except for what takes the place of its own memory.
 //
 // Room is taken from the lowest class first. Within a class those go first that have nothing to do,
 // the longest idle one before others. Of the busy ones the one goes first whose next turn is
@@ -226,7 +224,6 @@ class Residency {
 
   struct Client {
     MemoryGrant grant;
-    bool moves_by_step = false;
     MemoryHeld held;
     std::uint64_t asked_bytes = 0;  // Room.
     std::optional<OwedRoom> owed_room{};
@@ -262,25 +259,23 @@ class Residency {
       return is_settled() ? held.absent_bytes() : held.missing_bytes();
     }
     bool can_run() const { return missing_bytes() == 0; }
-    // What is to come in: all of it before it grows, where steps do not move alone.
+    // What is to come in.
     std::uint64_t coming_bytes() const {
-      if (asked_bytes == 0) return missing_bytes();
-      if (!moves_by_step) return held.absent_bytes();
-      return is_busy || is_settled() ? missing_bytes() : 0;
+      return asked_bytes == 0 || is_busy || is_settled() ? missing_bytes() : 0;
     }
-    // It grows by step once its commands have what they need, so the two need not fit together.
+    // It grows once its commands have what they need, so the two need not fit together.
     std::uint64_t needed_bytes() const {
       const std::uint64_t coming = coming_bytes();
-      return moves_by_step && coming > 0 ? coming : coming + asked_bytes;
+      return coming > 0 ? coming : asked_bytes;
     }
     // Bytes of its own that it can give up for what it needs.
     std::uint64_t own_room_bytes() const {
-      if (!moves_by_step || is_settled()) return 0;
+      if (is_settled()) return 0;
       return is_busy ? held.spare_bytes : held.resident_bytes;
     }
     // Sooner or later: once its commands have run, where it is to grow.
     std::uint64_t own_room_ever_bytes() const {
-      const bool grows = moves_by_step && !is_settled() && coming_bytes() == 0;
+      const bool grows = !is_settled() && coming_bytes() == 0;
       return grows ? held.resident_bytes : own_room_bytes();
     }
     // Whether something should be done for it.

@@ -425,9 +425,9 @@ Status Memory(const Arguments& arguments) {
   scenario.device_bytes = arguments.device_gib << 30;
   scenario.low_part = arguments.low_part;
   PrintMemory("residency", SimulateResidency(scenario));
-  MemoryScenario by_step = scenario;
-  by_step.low_parts = static_cast<std::size_t>(arguments.low_parts);
-  PrintMemory("residency by step", SimulateResidency(by_step));
+  MemoryScenario in_parts = scenario;
+  in_parts.low_parts = static_cast<std::size_t>(arguments.low_parts);
+  PrintMemory("residency, in parts", SimulateResidency(in_parts));
   PrintMemory("whole-device turns", SimulateWholeDeviceTurns(scenario));
   PrintMemory("page faults", SimulatePageFaults(scenario));
   return Status::Ok();
@@ -442,7 +442,7 @@ void AddMemory(const command_line::Command& app, Arguments& arguments) {
       .Within(0.1, 0.75);
   command
       .AddOption("--parts", arguments.low_parts,
-                 "in which a client works on its memory, where it moves by step (10)")
+                 "in which a client works on its memory, in the second row (10)")
       .Range(2, 1000);
   command.AddOption("--device-gib", arguments.device_gib, "memory of the device, GiB (80)")
       .Range(1u, 1024u);

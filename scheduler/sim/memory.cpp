@@ -45,8 +45,7 @@ class ResidencyWorld {
  public:
   explicit ResidencyWorld(const MemoryScenario& scenario)
       : scenario_(scenario),
-        residency_(
-            {.device_bytes = scenario.device_bytes, .moves_by_step = scenario.low_parts > 1}),
+        residency_({.device_bytes = scenario.device_bytes}),
         visits_(scenario),
         high_{scenario.low_clients + 1},
         ran_(scenario.low_clients) {}

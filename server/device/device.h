@@ -118,10 +118,9 @@ struct DeviceInfo {
   bool stopping_costs = false;
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;
-  bool can_kill = false;         // RequestKill ends any kernel that runs.
-  bool can_move_memory = false;  // Space::MoveOut.
+  bool can_kill = false;  // RequestKill ends any kernel that runs.
   // Space::MoveStepOut. A client may hold more than the device has.
-  bool moves_by_step = false;
+  bool can_move_memory = false;
   // A launch that touches what is not in its reach faults. Elsewhere that is its client's memory,
   // or what lies in the place of a step that is moved out: steps come in while nothing of their
   // client is on the device.
@@ -215,8 +214,7 @@ class Space {
   virtual std::uint64_t range_bytes() const = 0;  // Power of two.
   // Grows or shrinks the mapped part [base, base + mapped_bytes), rounded up to the
   // mapping step (2 MiB); returns the new size in bytes. Fails with kOutOfMemory,
-  // changing nothing, when quota or device memory does not suffice, or, where steps do not move
-  // alone, a part is moved out.
+  // changing nothing, when quota or device memory does not suffice.
   // Shrinking requires that no submitted work touches the part given back. It may keep up to 1/16
   // of the new size too many. It may keep all if the device does not trust running kernels of the
   // client.
@@ -238,24 +236,16 @@ class Space {
   // Takes back what MapChunk did. It was hidden, and no work is left that began before.
   virtual Status Unmap(std::uint64_t /*address*/, std::uint64_t /*bytes*/) { return {}; }
 
-  // Moves the last `bytes` of the resident part to SpaceOptions::store and gives the device memory
-  // back, or moves so much in again; whole steps. Addresses stay. No work of the client is on the
-  // device, and none is submitted until all of its memory is there. An error may leave a part
-  // moved, and loses nothing. kOutOfMemory: the device has no room for it. Called as Resize is.
-  virtual Status MoveOut(std::uint64_t /*bytes*/) {
-    return {StatusCode::kUnsupported, "this device does not move memory"};
-  }
-  virtual Status MoveIn(std::uint64_t /*bytes*/) {
-    return {StatusCode::kUnsupported, "this device does not move memory"};
-  }
-  // Where moves_by_step: the same of the step at `offset` from the base, if it is mapped and not
-  // there yet. Where DeviceInfo::checks_reach, work that does not touch it may run while one comes
-  // in. Work may begin as soon as its reach is there (reach.h).
+  // Moves the step at `offset` from the base, if it is mapped and not there yet, to
+  // SpaceOptions::store and gives its device memory back, or moves it in again. Addresses stay. No
+  // work that touches it is on the device; where not DeviceInfo::checks_reach, none of the client.
+  // Work may begin as soon as its reach is there (reach.h). An error loses nothing. kOutOfMemory:
+  // the device has no room for it. Called as Resize is.
   virtual Status MoveStepOut(std::uint64_t /*offset*/) {
-    return {StatusCode::kUnsupported, "this device does not move single steps"};
+    return {StatusCode::kUnsupported, "this device does not move memory"};
   }
   virtual Status MoveStepIn(std::uint64_t /*offset*/) {
-    return {StatusCode::kUnsupported, "this device does not move single steps"};
+    return {StatusCode::kUnsupported, "this device does not move memory"};
   }
   // Bytes of the steps in [address, address + bytes) that are moved out. Any thread; current while
   // nothing moves.

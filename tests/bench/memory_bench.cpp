@@ -45,6 +45,7 @@
 #include "tests/bench/report.h"
 #include "tests/support/fake_cuda/costs.h"
 #include "tests/support/gpu_server.h"
+#include "tests/support/move_steps.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
@@ -99,8 +100,8 @@ double StoreBandwidth() {
   Demand(range->Resize(kBytes));
   std::memset(reinterpret_cast<void*>(range->base()), 7, kBytes);
   const Clock::time_point began = Clock::now();
-  Demand(range->MoveOut(kBytes));
-  Demand(range->MoveIn(kBytes));
+  Demand(testing::MoveOut(*range, kBytes));
+  Demand(testing::MoveIn(*range, kBytes));
   return 2.0 * kBytes / SecondsSince(began);
 }
 

@@ -13,6 +13,7 @@
 
 #include "server/device/step_store.h"
 #include "tests/conformance/device_suite.h"
+#include "tests/support/move_steps.h"
 #include "tests/support/scratch_folder.h"
 
 namespace gpushared::testing {
@@ -243,13 +244,13 @@ TEST_P(DeviceConformance, MemoryThatIsMovedOutIsOthersToUseAndComesBackAsItWas) 
   const std::uint64_t free = gpu().free_memory_bytes();
   EXPECT_EQ(client.space->mapping_area().bytes, 0U);
   EXPECT_EQ(client.space->MakeChunk(kStep).status().code(), StatusCode::kUnsupported);
-  ASSERT_TRUE(client.space->MoveOut(6 * kMebibyte).ok());
+  ASSERT_TRUE(testing::MoveOut(*client.space, 6 * kMebibyte).ok());
   EXPECT_EQ(gpu().free_memory_bytes(), free + 6 * kMebibyte);
   EXPECT_EQ(client.space->use().resident_bytes, 2 * kMebibyte);
   {
     const TestClient other = NewClient(kDeviceBytes, free + 6 * kMebibyte);
     EXPECT_TRUE(AllZero(Read(other, free, 6 * kMebibyte)));
-    EXPECT_EQ(client.space->MoveIn(kStep).code(), StatusCode::kOutOfMemory);
+    EXPECT_EQ(testing::MoveIn(*client.space, kStep).code(), StatusCode::kOutOfMemory);
   }
   device::FillWork work;
   work.space = client.space.get();
@@ -257,7 +258,7 @@ TEST_P(DeviceConformance, MemoryThatIsMovedOutIsOthersToUseAndComesBackAsItWas) 
   work.destination = client.At(4 * kMebibyte);
   work.width_bytes = 4;
   EXPECT_EQ(Await(Submit(work)).status.code(), StatusCode::kInternal);
-  ASSERT_TRUE(client.space->MoveIn(6 * kMebibyte).ok());
+  ASSERT_TRUE(testing::MoveIn(*client.space, 6 * kMebibyte).ok());
   EXPECT_EQ(Read(client, 0, 8 * kMebibyte), Garbage(8 * kMebibyte));
 }
 
@@ -296,15 +297,15 @@ TEST_P(DeviceConformance, AStoreThatFailsLeavesMemoryWhereItIs) {
   const std::uint64_t free = gpu().free_memory_bytes();
   {
     const FileLimit limit(kMebibyte);
-    EXPECT_EQ(client.space->MoveOut(2 * kStep).code(), StatusCode::kInternal);
+    EXPECT_EQ(testing::MoveOut(*client.space, 2 * kStep).code(), StatusCode::kInternal);
   }
   EXPECT_EQ(client.space->use().resident_bytes, 2 * kStep);
   EXPECT_EQ(gpu().free_memory_bytes(), free);
   EXPECT_EQ(store->used_bytes(), 0U);
   EXPECT_EQ(Read(client, 0, 2 * kStep), Garbage(2 * kStep));
-  ASSERT_TRUE(client.space->MoveOut(kStep).ok());
+  ASSERT_TRUE(testing::MoveOut(*client.space, kStep).ok());
   ASSERT_EQ(ftruncate(store->medium().fd(), 0), 0);
-  EXPECT_EQ(client.space->MoveIn(kStep).code(), StatusCode::kInternal);
+  EXPECT_EQ(testing::MoveIn(*client.space, kStep).code(), StatusCode::kInternal);
   EXPECT_EQ(client.space->use().resident_bytes, kStep);
   EXPECT_EQ(gpu().free_memory_bytes(), free + kStep);
 }

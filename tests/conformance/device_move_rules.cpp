@@ -6,6 +6,7 @@
 
 #include "tests/conformance/device_moves.h"
 #include "tests/conformance/rule_images.h"
+#include "tests/support/move_steps.h"
 
 namespace gpushared::testing {
 namespace {
@@ -75,8 +76,7 @@ void DeviceMoves::Act() {
 
 void DeviceMoves::Grow(Client& client, std::uint64_t steps) {
   const std::uint64_t wanted = client.words.size() + steps;
-  const bool may_grow = client.is_whole() || gpu().info().moves_by_step;
-  const bool fits = wanted <= kQuotaSteps && steps <= FreeSteps() && may_grow;
+  const bool fits = wanted <= kQuotaSteps && steps <= FreeSteps();
   const auto mapped = client.real.space->Resize(wanted * kMoveStep);
   ASSERT_EQ(mapped.ok(), fits) << mapped.status().ToString();
   if (!fits) return;
@@ -92,7 +92,7 @@ void DeviceMoves::Shrink(Client& client, std::uint64_t steps) {
 }
 
 void DeviceMoves::MoveOut(Client& client, std::uint64_t steps) {
-  ASSERT_TRUE(client.real.space->MoveOut(steps * kMoveStep).ok());
+  ASSERT_TRUE(testing::MoveOut(*client.real.space, steps * kMoveStep).ok());
   for (std::size_t step = client.is_out.size(); step-- > 0 && steps > 0;) {
     if (client.is_out[step]) continue;
     client.is_out[step] = true;
@@ -102,7 +102,7 @@ void DeviceMoves::MoveOut(Client& client, std::uint64_t steps) {
 
 void DeviceMoves::MoveIn(Client& client, std::uint64_t steps) {
   const std::uint64_t wanted = std::min(steps, client.out_steps()), free = FreeSteps();
-  const Status status = client.real.space->MoveIn(steps * kMoveStep);
+  const Status status = testing::MoveIn(*client.real.space, steps * kMoveStep);
   ASSERT_EQ(status.code(), wanted <= free ? StatusCode::kOk : StatusCode::kOutOfMemory);
   std::uint64_t left = std::min(wanted, free);
   for (std::size_t step = 0; left > 0; ++step) {
@@ -112,7 +112,6 @@ void DeviceMoves::MoveIn(Client& client, std::uint64_t steps) {
 }
 
 void DeviceMoves::MoveStep(Client& client, std::uint64_t step) {
-  if (!gpu().info().moves_by_step) return;
   const bool goes_out = !client.is_out[step], has_room = goes_out || FreeSteps() > 0;
   const device::Space& space = *client.real.space;
   const Status status = goes_out ? client.real.space->MoveStepOut(step * kMoveStep)
@@ -218,7 +217,7 @@ device::Completion DeviceMoves::WriteTo(const TestClient& client, std::uint64_t 
 }
 
 TEST_P(DeviceMoves, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
-  if (Skips(gpu().info().moves_by_step, "move single steps")) return;
+  if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach there = StepsOf(client, {0, 2});
   for (const std::uint64_t step : {0, 2}) {
@@ -246,7 +245,7 @@ TEST_P(DeviceMoves, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
 }
 
 TEST_P(DeviceMoves, LaunchesAreRefusedWhereTheirReachIsAway) {
-  if (Skips(gpu().info().moves_by_step, "move single steps")) return;
+  if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach partly = StepsOf(client, {0, 1});
   EXPECT_EQ(WriteTo(client, 0, 70, &partly).status.code(), StatusCode::kInternal);
@@ -259,7 +258,7 @@ TEST_P(DeviceMoves, LaunchesAreRefusedWhereTheirReachIsAway) {
 }
 
 TEST_P(DeviceMoves, WhatIsAwayStaysAsItIsWhateverLaunchesTouch) {
-  if (Skips(gpu().info().moves_by_step, "move single steps")) return;
+  if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach first = StepsOf(client, {0});
   for (const std::uint64_t step : {1, 3}) (void)WriteTo(client, step, 73, &first);

@@ -32,7 +32,6 @@ class DeviceMoves : public DeviceConformance {
       return static_cast<std::uint64_t>(std::ranges::count(is_out, true));
     }
     std::uint64_t resident() const { return words.size() - out_steps(); }
-    bool is_whole() const { return out_steps() == 0; }
   };
 
   void Begin();
@@ -44,12 +43,10 @@ class DeviceMoves : public DeviceConformance {
   void Shrink(Client& client, std::uint64_t steps);
   void MoveOut(Client& client, std::uint64_t steps);
   void MoveIn(Client& client, std::uint64_t steps);
-  // Where the device moves single steps: one that is there goes, or the other way round.
+  // One that is there goes, or the other way round.
   void MoveStep(Client& client, std::uint64_t step);
   // Whether a work may touch the step now.
-  bool MayTouch(const Client& client, std::uint64_t step) {
-    return client.is_whole() || (gpu().info().moves_by_step && !client.is_out[step]);
-  }
+  static bool MayTouch(const Client& client, std::uint64_t step) { return !client.is_out[step]; }
   // A new value for a step, or a look at it.
   void Work(Client& client);
   void ExpectRight(Client& client, std::uint64_t step);

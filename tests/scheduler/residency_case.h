@@ -24,10 +24,8 @@ class ResidencyTest : public ::testing::Test {
   static constexpr std::uint64_t kStep = std::uint64_t{2} << 20;
   static constexpr std::uint64_t kDevice = 100 * kStep;
 
-  explicit ResidencyTest(Duration notice = {}, bool moves_by_step = false,
-                         bool holds_for_moves_in = false)
+  explicit ResidencyTest(Duration notice = {}, bool holds_for_moves_in = false)
       : residency_({.device_bytes = kDevice,
-                    .moves_by_step = moves_by_step,
                     .holds_for_moves_in = holds_for_moves_in,
                     .stay_factor = 4,
                     .stay_min = 10ms,

@@ -69,17 +69,6 @@ TEST_F(ResidencyByStep, DuringItsStayAClientGoesFirstWithWhatFurtherCommandsTouc
   EXPECT_LT(now_ - since, 200ms);
 }
 
-TEST_F(ResidencyByStep, WhoGrowsNeedsAllOfItsMemory) {
-  Begin();
-  Needs(one_, 0);
-  Settle();
-  residency_.AskRoom(one_, 10 * kStep, now_);
-  now_ += 1s;
-  ASSERT_EQ(Settle()->kind, Kind::kRoom);
-  EXPECT_TRUE(Of(one_).is_whole());
-  EXPECT_EQ(Free(), 10 * kStep);
-}
-
 TEST_F(ResidencyByStep, WithinItsGuaranteeAClientHasAllOfItsMemory) {
   Begin();
   Needs(one_, 0);
@@ -89,11 +78,10 @@ TEST_F(ResidencyByStep, WithinItsGuaranteeAClientHasAllOfItsMemory) {
   EXPECT_TRUE(Of(one_).is_whole());
 }
 
-// Steps move alone, and clients hold more than the device has.
+// Clients hold more than the device has.
 class ByStepTest : public ResidencyTest {
  protected:
-  explicit ByStepTest(bool holds_for_moves_in = false)
-      : ResidencyTest({}, true, holds_for_moves_in) {}
+  explicit ByStepTest(bool holds_for_moves_in = false) : ResidencyTest({}, holds_for_moves_in) {}
 
   // It grows in parts, as a session does.
   void GrowTo(ClientId client, std::uint64_t steps) {

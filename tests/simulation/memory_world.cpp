@@ -20,10 +20,8 @@ constexpr std::uint64_t kPoison = ~std::uint64_t{0};
 
 MemoryWorld::MemoryWorld(std::uint64_t seed)
     : random_(seed),
-      by_step_(Draw(2) == 0),
-      holds_for_in_(by_step_ && Draw(2) == 0),
+      holds_for_in_(Draw(2) == 0),
       residency_({.device_bytes = kFrames * kStepBytes,
-                  .moves_by_step = by_step_,
                   .holds_for_moves_in = holds_for_in_,
                   .stay_factor = static_cast<int>(Draw(10)),
                   .stay_min = 1ms,
@@ -114,8 +112,7 @@ void MemoryWorld::Leave(ClientId id) {
 void MemoryWorld::Grow(ClientId id, Client& client, std::size_t pages) {
   if (client.asked > 0 || client.pages.size() + pages > PagesMax(client)) return;
   const bool is_moving = move_ && move_->client == id;
-  const bool is_whole = client.resident == client.pages.size() && !is_moving;
-  if ((is_whole || (by_step_ && !is_moving)) && AddPages(client, pages)) {
+  if (!is_moving && AddPages(client, pages)) {
     return residency_.OnMemory(id, HeldBy(client), now_);
   }
   client.asked = pages;
@@ -300,7 +297,7 @@ bool MemoryWorld::AddPages(Client& client, std::size_t pages) {
     if (frames_[frame] != kZero) Break("fresh memory has contents of another");
     client.pages.push_back({.frame = frame});
     const auto needed = static_cast<std::size_t>(std::ranges::count(client.needed, true));
-    client.needed.push_back(Draw(2) == 0 && (!by_step_ || needed < kNeededByStepMax));
+    client.needed.push_back(Draw(2) == 0 && needed < kNeededByStepMax);
     ++client.resident;
   }
   return true;

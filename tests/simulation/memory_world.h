@@ -80,7 +80,7 @@ class MemoryWorld {
   void Choose(ClientId id, Client& client);
   // Pages that it may hold.
   std::size_t PagesMax(const Client& client) const {
-    return by_step_ && client.is_known ? 3 * kFrames : kFrames;
+    return client.is_known ? 3 * kFrames : kFrames;
   }
   // Lets time pass, and what is decided happen.
   void Await(const std::string& broken_otherwise, const std::function<bool()>& is_over);
@@ -98,7 +98,6 @@ class MemoryWorld {
   std::size_t Draw(std::size_t below) { return static_cast<std::size_t>(random_() % below); }
 
   std::mt19937_64 random_;
-  const bool by_step_;       // ResidencyOptions::moves_by_step.
   const bool holds_for_in_;  // ResidencyOptions::holds_for_moves_in.
   scheduler::Residency residency_;
   scheduler::TimePoint now_{std::chrono::seconds(1)};

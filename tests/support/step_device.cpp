@@ -206,7 +206,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.can_kill = options_.can_kill;
   info_.pci_bus = options_.pci_bus;
   info_.spinning_pays = options_.spinning_pays;
-  info_.can_move_memory = info_.moves_by_step = info_.checks_reach = options_.moves_memory;
+  info_.can_move_memory = info_.checks_reach = options_.moves_memory;
 }
 
 StepDevice::~StepDevice() = default;

@@ -193,26 +193,6 @@ Status AddressRange::FetchStep(std::uint32_t step) {
   return {};
 }
 
-Status AddressRange::MoveOut(std::uint64_t bytes) {
-  const MutexLock lock(mutex_);
-  Check(store_ != nullptr, "memory moves where there is a store");
-  auto step = static_cast<std::uint32_t>(mapped_bytes() / kMapStepBytes);
-  while (bytes > 0 && step > 0) {
-    if (slots_.contains(--step)) continue;
-    if (Status put = PutStep(step); !put.ok()) return put;
-    bytes -= std::min(bytes, kMapStepBytes);
-  }
-  return {};
-}
-
-Status AddressRange::MoveIn(std::uint64_t bytes) {
-  const MutexLock lock(mutex_);
-  for (std::uint64_t moved = 0; moved < bytes && !slots_.empty(); moved += kMapStepBytes) {
-    if (Status fetched = FetchStep(slots_.begin()->first); !fetched.ok()) return fetched;
-  }
-  return {};
-}
-
 Status AddressRange::MoveStepOut(std::uint64_t offset) {
   const MutexLock lock(mutex_);
   Check(store_ != nullptr, "memory moves where there is a store");

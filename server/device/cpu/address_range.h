@@ -61,8 +61,6 @@ class AddressRange {
 
   // These as Space has them.
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
-  Status MoveOut(std::uint64_t bytes);
-  Status MoveIn(std::uint64_t bytes);
   Status MoveStepOut(std::uint64_t offset);
   Status MoveStepIn(std::uint64_t offset);
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {

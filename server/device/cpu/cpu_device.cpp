@@ -153,7 +153,6 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.can_launch_cooperatively = true;  // A block that waits for others lets them begin.
   info.can_kill = true;
   info.can_move_memory = true;
-  info.moves_by_step = true;
   info.checks_reach = true;
   info.isolates_clients = true;
   info.spinning_pays = false;

@@ -103,8 +103,6 @@ class CpuSpace : public Space {
   Status Unmap(std::uint64_t address, std::uint64_t bytes) override {
     return range_->Unmap(address, bytes);
   }
-  Status MoveOut(std::uint64_t bytes) override { return range_->MoveOut(bytes); }
-  Status MoveIn(std::uint64_t bytes) override { return range_->MoveIn(bytes); }
   Status MoveStepOut(std::uint64_t offset) override { return range_->MoveStepOut(offset); }
   Status MoveStepIn(std::uint64_t offset) override { return range_->MoveStepIn(offset); }
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {

@@ -57,7 +57,7 @@ Status CudaDevice::Start() {
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
   info_.memory_bytes = memory_->budget()->total_bytes();
-  info_.can_move_memory = info_.moves_by_step = memory_->can_move();
+  info_.can_move_memory = memory_->can_move();
   info_.moves_disturb = true;
   pinned_ = std::make_shared<PinnedRegions>(context_);
   Result<std::unique_ptr<BounceBuffers>> bounces = BounceBuffers::Create(context_);

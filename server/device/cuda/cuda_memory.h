@@ -161,8 +161,6 @@ class CudaRange {
             .mapped_bytes = mapped_bytes_.load(std::memory_order_acquire)};
   }
   // These as Space has them.
-  Status MoveOut(std::uint64_t bytes);
-  Status MoveIn(std::uint64_t bytes);
   Status MoveStepOut(std::uint64_t offset);
   Status MoveStepIn(std::uint64_t offset);
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {

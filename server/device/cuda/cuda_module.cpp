@@ -491,16 +491,6 @@ Status CudaSpace::Enter() const {
   return context_->is_dead() ? context_->death() : context_->Bind();
 }
 
-Status CudaSpace::MoveOut(std::uint64_t bytes) {
-  Status entered = Enter();
-  return entered.ok() ? range_->MoveOut(bytes) : entered;
-}
-
-Status CudaSpace::MoveIn(std::uint64_t bytes) {
-  Status entered = Enter();
-  return entered.ok() ? range_->MoveIn(bytes) : entered;
-}
-
 Status CudaSpace::MoveStepOut(std::uint64_t offset) {
   Status entered = Enter();
   return entered.ok() ? range_->MoveStepOut(offset) : entered;

@@ -209,8 +209,6 @@ class CudaSpace : public Space {
   std::uint64_t range_bytes() const override { return range_->mapped().range_bytes; }
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override;
   MemoryPiece mapping_area() const override { return range_->mapping_area(); }
-  Status MoveOut(std::uint64_t bytes) override;
-  Status MoveIn(std::uint64_t bytes) override;
   Status MoveStepOut(std::uint64_t offset) override;
   Status MoveStepIn(std::uint64_t offset) override;
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {

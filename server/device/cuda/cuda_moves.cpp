@@ -135,24 +135,6 @@ Status CudaRange::MoveStepIn(std::uint64_t offset) {
   return ForgetSlot(step);
 }
 
-Status CudaRange::MoveOut(std::uint64_t bytes) {
-  auto step = static_cast<std::uint32_t>(pieces_.size());
-  while (bytes > 0 && step > 0) {
-    if (slots_.contains(--step)) continue;
-    if (Status moved = MoveStepOut(step * kMapStepBytes); !moved.ok()) return moved;
-    bytes -= std::min(bytes, kMapStepBytes);
-  }
-  return {};
-}
-
-Status CudaRange::MoveIn(std::uint64_t bytes) {
-  for (std::uint64_t moved = 0; moved < bytes && !slots_.empty(); moved += kMapStepBytes) {
-    Status fetched = MoveStepIn(slots_.begin()->first * kMapStepBytes);
-    if (!fetched.ok()) return fetched;
-  }
-  return {};
-}
-
 SpaceUse CudaRange::use() const {
   return {.mapped_bytes = PiecesEnd(),
           .resident_bytes = PiecesEnd() - slots_.size() * kMapStepBytes,

@@ -162,11 +162,7 @@ void Session::Start() {
 }
 
 std::uint64_t Session::quota_bytes() const {
-  if (!memory_moves()) return attach_.guaranteed_bytes;
-  const device::DeviceInfo& info = environment_.device.info();
-  if (info.moves_by_step) return attach_.quota_bytes;
-  const std::uint64_t most = info.memory_bytes - LeftFree();
-  return std::min(attach_.quota_bytes, std::max(most, attach_.guaranteed_bytes));
+  return memory_moves() ? attach_.quota_bytes : attach_.guaranteed_bytes;
 }
 
 std::uint64_t Session::LeftFree() const {

@@ -265,7 +265,6 @@ class Session : public std::enable_shared_from_this<Session> {
   // Runs `then(*this, whether it is there)` once so much more device memory is free.
   void AwaitRoom(std::uint64_t bytes, std::function<void(Session&, bool)> then);
   // The next step of a move, of which `done` bytes were moved. Of a slow call.
-  static Status MoveStep(device::Space& space, const MoveMemory& move, std::uint64_t done);
   void OnMoveEnded(const MoveMemory& move, const Status& status, const device::SpaceUse& use);
   // Tells the device thread what the space has now.
   void TellMemory();

@@ -25,12 +25,11 @@ void Session::Handle(const ipc::ResizeMemory& request) {
 }
 
 std::uint64_t Session::GrowStep() const {
-  const device::DeviceInfo& info = environment_.device.info();
   const std::uint64_t most = environment_.limits.grow_step_bytes;
-  if (!memory_moves() || !info.moves_by_step) return most;
+  if (!memory_moves()) return most;
   // More than the device has comes in parts, which make room for each other.
   constexpr std::uint64_t kParts = 8;
-  const std::uint64_t part = info.memory_bytes / kParts / kMapStepBytes;
+  const std::uint64_t part = environment_.device.info().memory_bytes / kParts / kMapStepBytes;
   return std::min(most, std::max<std::uint64_t>(part, 1) * kMapStepBytes);
 }
 
@@ -150,15 +149,6 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
 
 // ---- moves
 
-Status Session::MoveStep(device::Space& space, const MoveMemory& move, std::uint64_t done) {
-  if (move.steps.empty()) {
-    const std::uint64_t bytes = std::min(move.bytes - done, kMapStepBytes);
-    return move.goes_out ? space.MoveOut(bytes) : space.MoveIn(bytes);
-  }
-  const std::uint64_t offset = move.steps.at(done / kMapStepBytes) * kMapStepBytes;
-  return move.goes_out ? space.MoveStepOut(offset) : space.MoveStepIn(offset);
-}
-
 void Session::OnMove(const MoveMemory& move) {
   if (has_ended_) return;
   SlowCalls::Caller whose = caller();
@@ -168,20 +158,22 @@ void Session::OnMove(const MoveMemory& move) {
   ++slow_calls_;
   is_move_cut_ = std::make_shared<std::atomic<bool>>(false);
   // A step at a time: in between others have their turn.
-  environment_.slow_calls.Post(whose, [self = shared_from_this(), done = std::uint64_t{0}, move,
+  environment_.slow_calls.Post(whose, [self = shared_from_this(), done = std::size_t{0}, move,
                                        is_cut = is_move_cut_]() mutable {
     SessionMemory& memory = *self->memory_;
     device::Space& space = *memory.space;
     // A step at least: whoever cuts all moves of others holds them up, and does not end them.
     // Relaxed: advice, nothing is read because of it.
-    if (done > 0 && is_cut->load(std::memory_order_relaxed)) done = move.bytes;
+    const bool ends = done > 0 && is_cut->load(std::memory_order_relaxed);
     Status status;
     // It may have given back what it held beyond its guarantee, and its room in the store.
-    if (done < move.bytes && (!move.goes_out || memory.cover->Covers(space.use()))) {
-      status = MoveStep(space, move, done);
+    if (!ends && done < move.steps.size() &&
+        (!move.goes_out || memory.cover->Covers(space.use()))) {
+      const std::uint64_t offset = move.steps[done] * kMapStepBytes;
+      status = move.goes_out ? space.MoveStepOut(offset) : space.MoveStepIn(offset);
     }
-    done += std::min(move.bytes - done, kMapStepBytes);
-    if (status.ok() && done < move.bytes) return true;
+    ++done;
+    if (status.ok() && !ends && done < move.steps.size()) return true;
     const device::SpaceUse use = space.use();
     if (status.ok() || status.code() == StatusCode::kOutOfMemory) {
       (void)memory.cover->Cover(use);  // Less than before.

@@ -143,7 +143,6 @@ Status Worker::Impl::Open() {
   if (*store != nullptr) {
     thread_options.residency = options_.residency;
     thread_options.residency->device_bytes = device_->info().memory_bytes;
-    thread_options.residency->moves_by_step = device_->info().moves_by_step;
     thread_options.residency->holds_for_moves_in = !device_->info().checks_reach;
   }
   Result<std::unique_ptr<DeviceThread>> thread =

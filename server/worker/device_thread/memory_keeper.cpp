@@ -19,7 +19,6 @@ scheduler::MemoryHeld MemoryKeeper::HeldOf(const ClientState& client, const devi
 }
 
 void MemoryKeeper::NoteNeed(const ClientState& client, scheduler::MemoryHeld& held) {
-  if (!device_.info().moves_by_step) return;
   const StepUse::Need need = of_client_[client].use.Count(*client.setup.space, held.movable_bytes);
   const std::uint64_t missing = std::min(need.missing_bytes, held.absent_bytes());
   const std::uint64_t there = std::min(need.bytes - need.missing_bytes, held.resident_bytes);
@@ -61,7 +60,6 @@ void MemoryKeeper::OnMemory(ClientState& client, const device::SpaceUse& use,
 
 void MemoryKeeper::OnStepsMoved(ClientState& client, const device::SpaceUse& use,
                                 scheduler::TimePoint now) {
-  if (!device_.info().moves_by_step) return;
   const std::uint64_t taken = client.setup.left_free_bytes + use.pinned_bytes;
   const std::uint64_t all = device_.info().memory_bytes;
   const bool was_away = client.memory.is_by_step();
@@ -151,7 +149,7 @@ void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
   for (ClientState* const client : roster_.present()) {
     if (client->life.is_leaving()) continue;
     Count(*client, now);
-    if (device_.info().moves_by_step) Look(*client, now);
+    Look(*client, now);
     residency_.SetBusy(client->id(), !client->streams.slab().empty() || HadWork(*client, now), now);
     looked_at += of_client_[*client].use.TakeLookedAt();
   }
@@ -186,20 +184,15 @@ void MemoryKeeper::Move(ClientState& client, const scheduler::MemoryAction& acti
   if (goes_out && beneficiary != nullptr) {
     beneficiary->memory.AddRoom(action.bytes, action.client.value);
   }
-  MoveMemory move{.session = action.client.value,
-                  .goes_out = goes_out,
-                  .bytes = action.bytes,
-                  .steps = {},
-                  .is_owed = action.is_owed,
-                  .is_urgent = IsUrgent(action.beneficiary)};
-  if (device_.info().moves_by_step) {
-    const std::size_t count = device::RoundUp(action.bytes, kMapStepBytes) / kMapStepBytes;
-    const StepUse& use = of_client_[client].use;
-    const device::Space& space = *client.setup.space;
-    move.steps = goes_out ? use.ToMoveOut(space, count) : use.ToMoveIn(space, count);
-    move.bytes = move.steps.size() * kMapStepBytes;
-  }
-  control_.Post(std::move(move));
+  const std::size_t count = device::RoundUp(action.bytes, kMapStepBytes) / kMapStepBytes;
+  const StepUse& use = of_client_[client].use;
+  const device::Space& space = *client.setup.space;
+  control_.Post(
+      MoveMemory{.session = action.client.value,
+                 .goes_out = goes_out,
+                 .steps = goes_out ? use.ToMoveOut(space, count) : use.ToMoveIn(space, count),
+                 .is_owed = action.is_owed,
+                 .is_urgent = IsUrgent(action.beneficiary)});
 }
 
 bool MemoryKeeper::IsUrgent(scheduler::ClientId client) const {

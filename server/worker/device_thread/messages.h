@@ -143,14 +143,14 @@ struct Applied {
 struct LookAtArenas {
   std::uint64_t session = 0;
 };
-// Move so much of the session's memory. Nothing that touches it is on the device, nor will be.
+// Move these steps of the session's memory. Nothing that touches them is on the device, nor will
+// be.
 struct MoveMemory {
   std::uint64_t session = 0;
   bool goes_out = false;
-  std::uint64_t bytes = 0;
-  std::vector<std::uint32_t> steps;  // Where DeviceInfo::moves_by_step: these are the bytes.
-  bool is_owed = false;              // Whoever waits for it has a right to the room.
-  bool is_urgent = false;            // Whoever waits for it is.
+  std::vector<std::uint32_t> steps;
+  bool is_owed = false;    // Whoever waits for it has a right to the room.
+  bool is_urgent = false;  // Whoever waits for it is.
 };
 // Its move is to end after the present step: somebody has a right to what it waits for.
 struct CutMove {

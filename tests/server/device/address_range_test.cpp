@@ -16,6 +16,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/move_steps.h"
+
 namespace gpushared::device {
 namespace {
 
@@ -274,7 +276,7 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
   ASSERT_TRUE(store->Reserve(8 * kMapStepBytes).ok());
   ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
   Mark(*range, 8);
-  ASSERT_TRUE(range->MoveOut(5 * kMapStepBytes).ok());
+  ASSERT_TRUE(testing::MoveOut(*range, 5 * kMapStepBytes).ok());
   EXPECT_FALSE(range->is_whole());
   EXPECT_EQ(range->use().resident_bytes, 3 * kMapStepBytes);
   EXPECT_EQ(range->use().mapped_bytes, 8 * kMapStepBytes);
@@ -282,9 +284,9 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
   EXPECT_EQ(store->used_bytes(), 5 * kMapStepBytes);
   // The machine has its memory back, and nothing is left there to be seen.
   EXPECT_EQ(*Pointer(range->base() + 3 * kMapStepBytes), std::byte{0});
-  ASSERT_TRUE(range->MoveIn(2 * kMapStepBytes).ok());
+  ASSERT_TRUE(testing::MoveIn(*range, 2 * kMapStepBytes).ok());
   ExpectMarks(*range, 5);
-  ASSERT_TRUE(range->MoveIn(kTotal).ok());
+  ASSERT_TRUE(testing::MoveIn(*range, kTotal).ok());
   EXPECT_TRUE(range->is_whole());
   ExpectMarks(*range, 8);
   EXPECT_EQ(store->used_bytes(), 0U);
@@ -316,7 +318,7 @@ TEST(AddressRange, WhatIsMovedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
   {
     const auto range = AddressRange::Reserve(8 * kMapStepBytes, budget, 0, store).value();
     ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
-    ASSERT_TRUE(range->MoveOut(8 * kMapStepBytes).ok());
+    ASSERT_TRUE(testing::MoveOut(*range, 8 * kMapStepBytes).ok());
     EXPECT_EQ(budget->free_bytes(), kTotal);
     EXPECT_FALSE(range->TakeModuleBlock(1).ok()) << "the quota is used up";
     // It first gives back the steps that lie last, and out.
@@ -343,13 +345,13 @@ TEST(AddressRange, MemoryComesInAsFarAsThereIsRoom) {
   const auto range = AddressRange::Reserve(8 * kMapStepBytes, budget, 0, store).value();
   ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
   Mark(*range, 8);
-  ASSERT_TRUE(range->MoveOut(6 * kMapStepBytes).ok());
+  ASSERT_TRUE(testing::MoveOut(*range, 6 * kMapStepBytes).ok());
   const auto other = Reserve(kTotal, budget);
   ASSERT_TRUE(other->Resize(4 * kMapStepBytes).ok());
-  EXPECT_EQ(range->MoveIn(6 * kMapStepBytes).code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(testing::MoveIn(*range, 6 * kMapStepBytes).code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(range->use().resident_bytes, 4 * kMapStepBytes);
   ASSERT_TRUE(other->Resize(0).ok());
-  ASSERT_TRUE(range->MoveIn(6 * kMapStepBytes).ok());
+  ASSERT_TRUE(testing::MoveIn(*range, 6 * kMapStepBytes).ok());
   ExpectMarks(*range, 8);
 }
 
