@@ -38,6 +38,7 @@
 #include "server/device/inventory/inventory.h"
 #include "server/device/inventory/read_inventory.h"
 #include "server/loader/child.h"
+#include "server/loader/module_loader.h"
 #include "server/read_config.h"
 #include "server/run/run.h"
 #include "server/service_manager.h"
@@ -166,7 +167,14 @@ int ServeDevice(const Config& config) {
   options.roster_folder = config.worker->roster_folder;
   options.totals_file = config.worker->totals_file;
   options.made_by = config.worker->made_by;
-  options.loader_command = {"/proc/self/exe", kLoaderOption};
+  options.make_reader = [&config]() -> Result<std::unique_ptr<loader::ModuleReader>> {
+    Result<std::unique_ptr<loader::ModuleLoader>> made = loader::ModuleLoader::Create(
+        {.command = {"/proc/self/exe", kLoaderOption},
+         .costly = loader::LongestJob(config.load_limit),
+         .warn = [](const std::string& what) { spdlog::warn("{}", what); }});
+    if (!made.ok()) return made.status();
+    return std::unique_ptr<loader::ModuleReader>(*std::move(made));
+  };
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }
 

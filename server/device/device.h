@@ -204,7 +204,7 @@ struct KernelMemory {
 // another client used it before. Destroyed only when none of the client's work is
 // on the device; the destructor returns all memory.
 //
-// Resize, LoadModule and calls of chunks may take milliseconds, on a thread other than the device
+// Resize, PlaceModule and calls of chunks may take milliseconds, on a thread other than the device
 // thread. One such call runs at a time per Space. All other members are const
 // facts and may be read by any thread.
 class Space {
@@ -263,14 +263,9 @@ class Space {
             "clients of this device"};
   }
 
-  // Loads PTX text or a fatbin, where the device can also machine code. The bytes are hostile until
-  // parsed and are not referenced after return. kInvalidArgument with line and column when they do
-  // not parse; kernels that this device cannot run load, and say so in KernelInfo.
-  virtual Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) = 0;
-
-  // Loading in steps, where the device has them: what a client wrote is read elsewhere, by
-  // PrepareModule (prepare.h), and what came of it is placed here. Null: LoadModule does it all.
-  virtual const ModuleRecipe* recipe() const { return nullptr; }
+  // Modules are loaded in steps. What a client wrote is read elsewhere, by PrepareModule
+  // (prepare.h) after this recipe, and what came of it is placed here.
+  virtual const ModuleRecipe& recipe() const = 0;
   // Readies a module that TakePrepared made for PlaceModule, as far as that needs no device: some
   // have a compiler. Any thread, beside any other call. Null when it takes long and `may_take_long`
   // is false.
@@ -278,15 +273,10 @@ class Space {
       std::shared_ptr<const PreparedModule> module, bool /*may_take_long*/) {
     return module;
   }
-  // As LoadModule, of a module that TakePrepared (prepare.h) and CompileModule made for a space of
-  // the same recipe. Its bytes, where they are in the device's memory, count against the client's
-  // quota.
+  // Of a module that TakePrepared (prepare.h) and CompileModule made for a space of the same
+  // recipe. Its bytes, where they are in the device's memory, count against the client's quota.
   virtual Result<std::shared_ptr<const Module>> PlaceModule(
-      // Devices that place modules keep it.
-      // NOLINTNEXTLINE(performance-unnecessary-value-param)
-      std::shared_ptr<const PreparedModule> /*module*/) {
-    return Status(StatusCode::kUnsupported, "module refused: this device does not place modules");
-  }
+      std::shared_ptr<const PreparedModule> module) = 0;
 };
 
 // Everything below is named by the caller and opaque to the device.

@@ -30,13 +30,4 @@ Result<std::shared_ptr<const PreparedModule>> TakePrepared(const ModuleRecipe& r
   return Taken(CpuPrepared::Take(flat));
 }
 
-Result<std::shared_ptr<const PreparedModule>> PrepareHere(const ModuleRecipe& recipe,
-                                                          std::span<const std::byte> image) {
-  std::vector<std::byte> flat;
-  FlatWriter to([&](auto piece) { flat.insert(flat.end(), piece.begin(), piece.end()); });
-  if (Status prepared = PrepareModule(recipe, image, to); !prepared.ok()) return prepared;
-  to.Flush();
-  return TakePrepared(recipe, flat);
-}
-
 }  // namespace gpushared::device

@@ -18,16 +18,15 @@
 
 namespace gpushared::device {
 
-// As Space::LoadModule, as bytes: what was written means nothing when it fails.
+// Reads PTX text or a fatbin, for devices that can also machine code, and writes what came of it.
+// The image is hostile until parsed. kInvalidArgument with line and column when it does not parse;
+// kernels that the device cannot run are in, and say so in KernelInfo. What was written means
+// nothing when it fails.
 Status PrepareModule(const ModuleRecipe& recipe, std::span<const std::byte> image, FlatWriter& to);
 
 // The bytes may be anything. kInvalidArgument when PrepareModule does not write such.
 Result<std::shared_ptr<const PreparedModule>> TakePrepared(const ModuleRecipe& recipe,
                                                            std::span<const std::byte> flat);
-
-// Both, one after the other, in this process: for devices that are used without a worker.
-Result<std::shared_ptr<const PreparedModule>> PrepareHere(const ModuleRecipe& recipe,
-                                                          std::span<const std::byte> image);
 
 }  // namespace gpushared::device
 

@@ -22,6 +22,7 @@
 #include "server/loader/child_job.h"
 #include "server/loader/load_queue.h"
 #include "server/loader/loader_process.h"
+#include "server/loader/module_reader.h"
 #include "server/loader/prepared_cache.h"
 
 namespace gpushared::loader {
@@ -64,55 +65,22 @@ struct ModuleLoaderOptions {
   std::function<void(const std::string&)> warn = {};
 };
 
-// For `status`.
-struct LoaderFacts {
-  std::uint32_t running = 0, waiting = 0;
-  std::uint64_t read = 0;     // Modules that a child has read.
-  std::uint64_t refused = 0;  // Those that it could not, crashes and limits counted.
-  std::uint64_t crashed = 0;
-  std::uint64_t unplaced_bytes = 0;  // Modules that were read and wait to be placed.
-  std::uint64_t cache_bytes = 0, cache_hits = 0;
-};
-
 // Reads modules in children, several at a time, in the order of LoadQueue; a child that crashes is
 // its client's error. Keeps what was read for the next who brings the same (PreparedCache).
 //
 // Owns the loader process, a few threads and the cache. Thread-safe.
-class ModuleLoader {
+class ModuleLoader : public ModuleReader {
  public:
-  struct Owner {
-    std::uint64_t session = 0;
-    std::uint32_t uid = 0;
-    device::Isolation isolation = device::Isolation::kOff;
-    std::uint8_t rank = 0;  // Class, 0 the most urgent.
-    std::string who;        // For messages.
-  };
-  struct Loaded {
-    std::shared_ptr<const device::PreparedModule> module;
-    compile::Digest content = {};  // The image's.
-    // Counts the module among those that wait to be placed, until it goes. Any thread; may outlive
-    // the loader.
-    std::shared_ptr<void> place;
-  };
-  using Done = std::function<void(Result<Loaded>)>;
-  // What the module still needs before it can be placed (Space::CompileModule). Called on a thread
-  // of the loader, before Done; what takes long has its turn behind others of its kind.
-  using Compile = std::function<Result<std::shared_ptr<const device::PreparedModule>>(
-      std::shared_ptr<const device::PreparedModule> module, bool may_take_long)>;
-
   static Result<std::unique_ptr<ModuleLoader>> Create(ModuleLoaderOptions options);
   ModuleLoader(const ModuleLoader&) = delete;
   ModuleLoader& operator=(const ModuleLoader&) = delete;
-  ~ModuleLoader();  // Cancels all.
+  ~ModuleLoader() override;  // Cancels all.
 
-  // Calls `done` once, from any thread, also from within. One job of a session at a time. `image`:
-  // a memory file of `bytes` bytes, which its client may still write: a copy of it is looked at.
   void Load(Owner owner, const device::ModuleRecipe& recipe, ipc::UniqueFd image,
-            std::uint64_t bytes, Compile compile, Done done);
-  // Ends the jobs of a session with kCancelled, if they have not ended before.
-  void Cancel(std::uint64_t session);
-  void SetRank(std::uint64_t session, std::uint8_t rank);
-  LoaderFacts Facts() const;
+            std::uint64_t bytes, Compile compile, Done done) override;
+  void Cancel(std::uint64_t session) override;
+  void SetRank(std::uint64_t session, std::uint8_t rank) override;
+  LoaderFacts Facts() const override;
 
  private:
   struct Job {

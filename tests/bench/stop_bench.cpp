@@ -20,6 +20,7 @@
 
 #include "server/device/cpu/cpu_device.h"
 #include "tests/bench/report.h"
+#include "tests/support/load_module.h"
 
 namespace gpushared::testing {
 namespace {
@@ -73,7 +74,7 @@ class Bench {
       : device_(Must(device::CreateCpuDevice({.executor_threads = 1}, [] {}))),
         space_(Must(device_->CreateSpace({.quota_bytes = std::uint64_t{16} << 20}))) {
     (void)Must(space_->Resize(std::uint64_t{2} << 20));
-    module_ = Must(space_->LoadModule(std::as_bytes(std::span(kText))));
+    module_ = Must(LoadModule(*space_, kText));
   }
 
   void Submit(device::StreamKey stream, std::uint32_t blocks, std::uint32_t rounds,

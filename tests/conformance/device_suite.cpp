@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/conformance/rule_images.h"
+#include "tests/support/load_module.h"
 
 namespace gpushared::testing {
 namespace {
@@ -80,7 +81,7 @@ TestClient DeviceConformance::NewClientWithKernels() {
 
 Result<std::shared_ptr<const device::Module>> DeviceConformance::Load(device::Space& space,
                                                                       std::string_view text) {
-  return space.LoadModule(std::as_bytes(std::span(text.data(), text.size())));
+  return LoadModule(space, text);
 }
 
 std::uint32_t DeviceConformance::KernelNamed(const device::Module& module, std::string_view name) {

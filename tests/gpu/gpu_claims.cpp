@@ -32,6 +32,7 @@
 #include "tests/corpus/corpus.h"
 #include "tests/corpus/runtime.h"
 #include "tests/gpu/part_of_rows.h"
+#include "tests/support/load_module.h"
 #include "tests/support/plain_compiler.h"
 
 __asm__(
@@ -94,7 +95,7 @@ class Gpu {
   device::Device& device() { return *device_; }
   device::Space& space() { return *space_; }
   const device::Module& Load(std::string_view text) {
-    modules_.push_back(Need(space_->LoadModule(std::as_bytes(std::span(text))), "module"));
+    modules_.push_back(Need(LoadModule(*space_, text), "module"));
     return *modules_.back();
   }
 

@@ -43,6 +43,7 @@
 #include "tests/bench/report.h"
 #include "tests/gpu/played_loader.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
+#include "tests/support/load_module.h"
 #include "tests/support/plain_compiler.h"
 #include "tests/support/virtual_time/virtual_time.h"
 
@@ -204,7 +205,7 @@ class PlayedClient {
             {.quota_bytes = std::uint64_t{1} << 30, .isolation = plan.isolation}))),
         ring_(in().granules, out().granules_taken) {
     Must(space_->Resize(kMapped));
-    module_ = Must(space_->LoadModule(std::as_bytes(std::span(KernelText()))));
+    module_ = Must(LoadModule(*space_, KernelText()));
     AwaitClaimedForm();
     record_.header.op = static_cast<std::uint8_t>(ipc::Op::kLaunch);
     record_.kernel = kernel_;

@@ -23,7 +23,9 @@ class NullSpace : public device::Space {
   std::uint64_t base() const override { return base_; }
   std::uint64_t range_bytes() const override { return kRangeBytes; }
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override { return mapped_bytes; }
-  Result<std::shared_ptr<const device::Module>> LoadModule(std::span<const std::byte>) override {
+  const device::ModuleRecipe& recipe() const override { return recipe_; }
+  Result<std::shared_ptr<const device::Module>> PlaceModule(
+      std::shared_ptr<const device::PreparedModule>) override {
     return Status(StatusCode::kUnsupported, "a null device loads nothing");
   }
 
@@ -31,6 +33,7 @@ class NullSpace : public device::Space {
 
  private:
   const std::uint64_t base_;
+  const device::ModuleRecipe recipe_;
 };
 
 // One kernel, with a number of parameter bytes.

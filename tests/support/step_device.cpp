@@ -53,6 +53,45 @@ class StepModule : public device::Module {
   const std::vector<device::MemoryPiece> variable_memory_;
 };
 
+namespace {
+
+class PreparedStepModule : public device::PreparedModule {
+ public:
+  std::span<const device::KernelInfo> kernel_infos() const override { return kernels; }
+  std::span<const device::VariableInfo> variable_infos() const override { return variables; }
+  std::uint64_t bytes() const override { return 0; }
+
+  std::vector<device::KernelInfo> kernels;
+  std::vector<device::VariableInfo> variables;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const device::PreparedModule>> PrepareStepModule(const std::string& image) {
+  auto module = std::make_shared<PreparedStepModule>();
+  std::istringstream text(image);
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream fields(line);
+    if (line.starts_with("variable ")) {
+      device::VariableInfo& variable = module->variables.emplace_back();
+      fields >> variable.name >> variable.name >> variable.bytes;
+      continue;
+    }
+    device::KernelInfo kernel;
+    if (!(fields >> kernel.name >> kernel.parameter_bytes)) {
+      return Status(StatusCode::kInvalidArgument, "line is not 'name bytes': " + line);
+    }
+    std::getline(fields >> std::ws, kernel.unsupported);
+    for (std::uint32_t at = 0; at < kernel.parameter_bytes; at += 8) {
+      kernel.parameters.push_back({at, 8});
+    }
+    kernel.threads_per_block_max = kernel.name == "small" ? 64 : 1024;
+    kernel.static_shared_bytes = kernel.name == "small" ? 4096 : 0;
+    module->kernels.push_back(std::move(kernel));
+  }
+  return std::shared_ptr<const device::PreparedModule>(std::move(module));
+}
+
 class StepSpace : public device::Space {
  public:
   StepSpace(StepDevice& device, std::uint64_t base, std::uint64_t quota_bytes)
@@ -120,34 +159,18 @@ class StepSpace : public device::Space {
   }
   Status MapChunk(device::Chunk&, std::uint64_t) override { return {}; }
 
-  Result<std::shared_ptr<const device::Module>> LoadModule(
-      std::span<const std::byte> image) override {
-    std::istringstream text(std::string(reinterpret_cast<const char*>(image.data()), image.size()));
-    std::vector<device::KernelInfo> kernels;
+  const device::ModuleRecipe& recipe() const override { return recipe_; }
+  Result<std::shared_ptr<const device::Module>> PlaceModule(
+      std::shared_ptr<const device::PreparedModule> module) override {
+    const auto kernels = module->kernel_infos();
     std::vector<device::VariableInfo> variables;
-    for (std::string line; std::getline(text, line);) {
-      std::istringstream fields(line);
-      device::KernelInfo kernel;
-      if (line.starts_with("variable ")) {
-        device::VariableInfo& variable = variables.emplace_back();
-        fields >> variable.name >> variable.name >> variable.bytes;
-        variable.address = base_ + kVariablesAt + variable_bytes_;
-        variable_bytes_ += variable.bytes + 64;
-        continue;
-      }
-      if (!(fields >> kernel.name >> kernel.parameter_bytes)) {
-        return Status(StatusCode::kInvalidArgument, "line is not 'name bytes': " + line);
-      }
-      std::getline(fields >> std::ws, kernel.unsupported);
-      for (std::uint32_t at = 0; at < kernel.parameter_bytes; at += 8) {
-        kernel.parameters.push_back({at, 8});
-      }
-      kernel.threads_per_block_max = kernel.name == "small" ? 64 : 1024;
-      kernel.static_shared_bytes = kernel.name == "small" ? 4096 : 0;
-      kernels.push_back(std::move(kernel));
+    for (device::VariableInfo variable : module->variable_infos()) {
+      variable.address = base_ + kVariablesAt + variable_bytes_;
+      variable_bytes_ += variable.bytes + 64;
+      variables.push_back(std::move(variable));
     }
-    return std::shared_ptr<const device::Module>(
-        std::make_shared<StepModule>(device_, std::move(kernels), std::move(variables)));
+    return std::shared_ptr<const device::Module>(std::make_shared<StepModule>(
+        device_, std::vector(kernels.begin(), kernels.end()), std::move(variables)));
   }
 
   std::byte* At(std::uint64_t address) {
@@ -177,6 +200,7 @@ class StepSpace : public device::Space {
   }
 
   StepDevice& device_;
+  const device::ModuleRecipe recipe_;
   const std::uint64_t base_;
   const std::uint64_t quota_bytes_;
   std::vector<std::byte> memory_;

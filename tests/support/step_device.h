@@ -46,10 +46,12 @@ struct StepDeviceOptions {
   bool moves_memory = false;  // By step. What is mapped and there is bounded by memory_bytes then.
 };
 
-// Real memory, real copies and fills; launches do nothing but end. A module is text, one
-// kernel per line: its name, the bytes of its parameters (8 each), and optionally why it is
-// unsupported. A kernel called `small` takes blocks of up to 64 threads and has 4096 bytes of
-// static shared memory.
+// Its modules are text, one kernel per line: its name, the bytes of its parameters (8 each), and
+// optionally why it is unsupported. A kernel called `small` takes blocks of up to 64 threads and
+// has 4096 bytes of static shared memory. "variable NAME BYTES" is a variable.
+Result<std::shared_ptr<const device::PreparedModule>> PrepareStepModule(const std::string& image);
+
+// Real memory, real copies and fills; launches do nothing but end.
 //
 // Thread-safe: the test steps it while the device thread submits.
 class StepDevice : public device::Device {

@@ -121,12 +121,6 @@ Status CpuSpace::SetKernelMemory(const KernelMemory& memory) {
   return {};
 }
 
-Result<std::shared_ptr<const Module>> CpuSpace::LoadModule(std::span<const std::byte> image) {
-  Result<std::shared_ptr<const PreparedModule>> prepared = PrepareHere(recipe_, image);
-  if (!prepared) return prepared.status();
-  return PlaceModule(*std::move(prepared));
-}
-
 Result<std::shared_ptr<const Module>> CpuSpace::PlaceModule(
     std::shared_ptr<const PreparedModule> module) {
   return CpuModule::Place(std::static_pointer_cast<const CpuPrepared>(std::move(module)), *range_,

@@ -110,9 +110,7 @@ class CpuSpace : public Space {
   }
   SpaceUse use() override { return range_->use(); }
   Status SetKernelMemory(const KernelMemory& memory) override;
-  // Both steps in this process.
-  Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) override;
-  const ModuleRecipe* recipe() const override { return &recipe_; }
+  const ModuleRecipe& recipe() const override { return recipe_; }
   Result<std::shared_ptr<const Module>> PlaceModule(
       std::shared_ptr<const PreparedModule> module) override;
   const AddressRange& range() const { return *range_; }

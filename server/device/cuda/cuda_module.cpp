@@ -545,15 +545,6 @@ Status CudaSpace::Unmap(std::uint64_t address, std::uint64_t bytes) {
   return range_->Unmap(address, bytes);
 }
 
-Result<std::shared_ptr<const device::Module>> CudaSpace::LoadModule(
-    std::span<const std::byte> image) {
-  if (context_->is_dead()) return context_->death();
-  Result<std::shared_ptr<const PreparedModule>> module = PrepareHere(recipe_, image);
-  if (module.ok()) module = CompileModule(*std::move(module), true);
-  if (!module.ok()) return module.status();
-  return PlaceModule(*std::move(module));
-}
-
 Result<std::shared_ptr<const PreparedModule>> CudaSpace::CompileModule(
     std::shared_ptr<const PreparedModule> module, bool may_take_long) {
   if (loading_.maker == nullptr) return module;

@@ -220,9 +220,7 @@ class CudaSpace : public Space {
   Status MapChunk(Chunk& chunk, std::uint64_t address) override;
   void HideMapping(std::uint64_t address) override { range_->HideMapping(address); }
   Status Unmap(std::uint64_t address, std::uint64_t bytes) override;
-  Result<std::shared_ptr<const device::Module>> LoadModule(
-      std::span<const std::byte> image) override;
-  const ModuleRecipe* recipe() const override { return &recipe_; }
+  const ModuleRecipe& recipe() const override { return recipe_; }
   Result<std::shared_ptr<const PreparedModule>> CompileModule(
       std::shared_ptr<const PreparedModule> module, bool may_take_long) override;
   Result<std::shared_ptr<const device::Module>> PlaceModule(

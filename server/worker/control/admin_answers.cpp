@@ -77,7 +77,7 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.numa = place_.ToString();
   facts.graphs_bytes = graphs_->held();
   facts.graphs_bytes_max = graphs_->total();
-  if (loader_ != nullptr) facts.loader = loader_->Facts();
+  facts.loader = reader_->Facts();
   if (const device::StepStore* const store = environment_->store.get()) {
     facts.overcommit = {{}, store->total_bytes(), store->reserved_bytes(), store->used_bytes()};
   }

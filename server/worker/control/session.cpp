@@ -373,7 +373,7 @@ void Session::End(Status why) {
   on_applied_ = nullptr;
   on_room_ = nullptr;
   if (attached_ != nullptr) environment_.device_thread.Post(DetachClient{id()});
-  if (environment_.loader != nullptr) environment_.loader->Cancel(id());
+  environment_.reader.Cancel(id());
   CheckOver();
 }
 
@@ -413,9 +413,7 @@ void Session::Change(const scheduler::ClientSpec& spec, const ClientCaps& caps) 
   spec_ = spec;
   caps_ = caps;
   environment_.slow_calls.SetUrgent(id(), caller().is_urgent);
-  if (environment_.loader != nullptr) {
-    environment_.loader->SetRank(id(), static_cast<std::uint8_t>(spec_.scheduling_class));
-  }
+  environment_.reader.SetRank(id(), static_cast<std::uint8_t>(spec_.scheduling_class));
   if (attached_ != nullptr && !has_ended_)
     environment_.device_thread.Post(ChangeClient{id(), spec_, caps_});
 }

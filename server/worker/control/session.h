@@ -28,7 +28,7 @@
 #include "scheduler/policy.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
-#include "server/loader/module_loader.h"
+#include "server/loader/module_reader.h"
 #include "server/worker/control/client_chunks.h"
 #include "server/worker/control/client_log.h"
 #include "server/worker/control/home_post.h"
@@ -79,9 +79,7 @@ struct SessionMemory {
 struct SessionEnvironment {
   boost::asio::io_context& context;  // The control thread's.
   SlowCalls& slow_calls;
-  // Reads modules for devices that place them (device::Space::recipe). Null: the thread of slow
-  // calls does it all.
-  loader::ModuleLoader* loader = nullptr;
+  loader::ModuleReader& reader;
   Mailbox<DeviceMessage>& device_thread;
   device::Device& device;
   // Where device memory goes that clients hold beyond their guarantees. Null: nowhere.
@@ -209,11 +207,7 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   void GiveBackImage();
   CostModel::Owner owner() const;
-  void LoadHere(const ipc::LoadModule& request, ipc::UniqueFd memory);
-  // In two steps: read by the loader, then placed as a slow call.
-  void LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory,
-                     const device::ModuleRecipe& recipe);
-  void OnModuleRead(const ipc::LoadModule& request, Result<loader::ModuleLoader::Loaded> loaded);
+  void OnModuleRead(const ipc::LoadModule& request, Result<loader::ModuleReader::Loaded> loaded);
   // A module that was read, on its way into the space.
   struct Placing {
     ipc::LoadModule request;

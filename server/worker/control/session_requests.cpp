@@ -24,24 +24,6 @@ namespace gpushared::server {
 
 namespace {
 
-// Read, not mapped: a hole in a huge-page file can fail to fault in, and that would be SIGBUS.
-Result<std::vector<std::byte>> ReadImage(int fd, std::uint64_t bytes) {
-  std::vector<std::byte> image(bytes);
-  std::size_t done = 0;
-  while (done < image.size()) {
-    const ssize_t count =
-        ::pread(fd, image.data() + done, image.size() - done, static_cast<off_t>(done));
-    if (count > 0) {
-      done += static_cast<std::size_t>(count);
-    } else if (count == 0 || errno != EINTR) {
-      return Status(StatusCode::kInternal,
-                    "module refused: its memory can't be read: " +
-                        std::generic_category().message(count == 0 ? EIO : errno));
-    }
-  }
-  return image;
-}
-
 // Upper bound of what ModuleLoaded takes on the wire.
 std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels,
                          std::span<const device::VariableInfo> variables) {
@@ -259,64 +241,37 @@ void Session::Handle(const ipc::LoadModule& request) {
                                request.bytes, image_bytes_)});
   }
   if (const Status status = CheckNewModule(request); !status.ok()) return Refuse(status);
-  const device::ModuleRecipe* const recipe = memory_->space->recipe();
-  if (recipe == nullptr || environment_.loader == nullptr) {
-    return LoadHere(request, std::move(image_));
-  }
-  LoadElsewhere(request, std::move(image_), *recipe);
+  const loader::ModuleReader::Owner whose = {
+      .session = id(),
+      .uid = attach_.peer.uid,
+      .isolation = static_cast<device::Isolation>(attach_.isolation),
+      .rank = static_cast<std::uint8_t>(spec_.scheduling_class),
+      .who = who_};
+  using Loaded = Result<loader::ModuleReader::Loaded>;
+  // In two steps: read by the reader, then placed as a slow call.
+  ++slow_calls_;
+  // Moved on, never dropped on the reader's thread: the last reference goes on the control thread.
+  // The space stays until the module is done: a session's memory waits for its slow call.
+  const auto compile = [space = memory_->space.get()](auto module, bool may_take_long) {
+    return space->CompileModule(std::move(module), may_take_long);
+  };
+  environment_.reader.Load(whose, memory_->space->recipe(), std::move(image_), request.bytes,
+                           compile, [self = shared_from_this(), request](Loaded loaded) mutable {
+                             boost::asio::io_context& context = self->environment_.context;
+                             boost::asio::post(context, [self = std::move(self), request,
+                                                         loaded = std::move(loaded)]() mutable {
+                               --self->slow_calls_;
+                               self->OnModuleRead(request, std::move(loaded));
+                             });
+                           });
 }
 
 CostModel::Owner Session::owner() const {
   return {.uid = attach_.peer.uid, .isolation = static_cast<device::Isolation>(attach_.isolation)};
 }
 
-// The client may still write to `memory`, so nothing but a copy of it is looked at.
-void Session::LoadHere(const ipc::LoadModule& request, ipc::UniqueFd memory) {
-  using Loaded = Result<IdentifiedModule>;
-  MakeSlowCall(
-      [space = memory_->space.get(), memory = std::move(memory), bytes = request.bytes,
-       owner = owner(), seed = environment_.cost_seed]() mutable -> Loaded {
-        Result<ipc::UniqueFd> image = ipc::CopyImmutable("gpushared module", memory.get(), bytes);
-        memory.Reset();
-        if (!image.ok()) return image.status();
-        Result<std::vector<std::byte>> copy = ReadImage(image->get(), bytes);
-        if (!copy.ok()) return copy.status();
-        Result<std::shared_ptr<const device::Module>> module = space->LoadModule(*copy);
-        if (!module.ok()) return module.status();
-        if (Status status = CheckDescribable(**module); !status.ok()) return status;
-        return IdentifiedModule{*std::move(module), CostModel::ModuleIdentity(*copy, owner, seed)};
-      },
-      [request](Session& self, Loaded module) { self.OnModuleParsed(request, std::move(module)); });
-}
-
-void Session::LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory,
-                            const device::ModuleRecipe& recipe) {
-  const loader::ModuleLoader::Owner whose = {
-      .session = id(),
-      .uid = attach_.peer.uid,
-      .isolation = static_cast<device::Isolation>(attach_.isolation),
-      .rank = static_cast<std::uint8_t>(spec_.scheduling_class),
-      .who = who_};
-  using Loaded = Result<loader::ModuleLoader::Loaded>;
-  ++slow_calls_;
-  // Moved on, never dropped on the loader's thread: the last reference goes on the control thread.
-  // The space stays until the module is done: a session's memory waits for its slow call.
-  const auto compile = [space = memory_->space.get()](auto module, bool may_take_long) {
-    return space->CompileModule(std::move(module), may_take_long);
-  };
-  environment_.loader->Load(whose, recipe, std::move(memory), request.bytes, compile,
-                            [self = shared_from_this(), request](Loaded loaded) mutable {
-                              boost::asio::io_context& context = self->environment_.context;
-                              boost::asio::post(context, [self = std::move(self), request,
-                                                          loaded = std::move(loaded)]() mutable {
-                                --self->slow_calls_;
-                                self->OnModuleRead(request, std::move(loaded));
-                              });
-                            });
-}
-
 void Session::OnModuleRead(const ipc::LoadModule& request,
-                           Result<loader::ModuleLoader::Loaded> loaded) {
+                           Result<loader::ModuleReader::Loaded> loaded) {
   Status status = loaded.status();
   if (status.ok()) {
     status = CheckDescribable(loaded->module->kernel_infos(), loaded->module->variable_infos());

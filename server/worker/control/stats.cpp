@@ -195,16 +195,15 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
         snapshot.thread.rooms.value_or(scheduler::RoomReport());
     WriteFigures(now, kOvercommitFigures, document["overcommit"]);
   }
-  if (const auto& loader = worker.loader) {
-    document["loader"] = {{"running", loader->running},
-                          {"waiting", loader->waiting},
-                          {"read", loader->read},
-                          {"refused", loader->refused},
-                          {"crashed", loader->crashed},
-                          {"unplaced_bytes", loader->unplaced_bytes},
-                          {"cache_bytes", loader->cache_bytes},
-                          {"cache_hits", loader->cache_hits}};
-  }
+  const loader::LoaderFacts& loader = worker.loader;
+  document["loader"] = {{"running", loader.running},
+                        {"waiting", loader.waiting},
+                        {"read", loader.read},
+                        {"refused", loader.refused},
+                        {"crashed", loader.crashed},
+                        {"unplaced_bytes", loader.unplaced_bytes},
+                        {"cache_bytes", loader.cache_bytes},
+                        {"cache_hits", loader.cache_hits}};
   return Dump(document);
 }
 

@@ -11,7 +11,7 @@
 
 #include "scheduler/types.h"
 #include "server/device/device.h"
-#include "server/loader/module_loader.h"
+#include "server/loader/module_reader.h"
 #include "server/totals/figures.h"
 #include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/counters.h"
@@ -48,8 +48,8 @@ struct WorkerFacts {
   std::string numa;                  // See NumaPlace; empty: the device lies on no bus.
   std::uint64_t graphs_bytes = 0;    // Host memory of all graphs.
   std::uint64_t graphs_bytes_max = 0;
-  std::optional<loader::LoaderFacts> loader;  // Empty where there is none.
-  std::optional<OvercommitNow> overcommit;    // The same. Without how it moves.
+  loader::LoaderFacts loader;
+  std::optional<OvercommitNow> overcommit;  // Empty where there is none. Without how it moves.
 };
 
 // {"device":"cpu:0","clients":[{"client":7,"name":"train","state":..,"class":"low",

@@ -24,20 +24,9 @@ Worker::Impl::~Impl() {
   // the device was lost, the device thread still knows the sessions: it ends before them.
   device_thread_.reset();
   sessions_.clear();
-  loader_.reset();  // Its last reports are dropped with context_.
+  reader_.reset();  // Its last reports are dropped with context_.
   if (slow_calls_ != nullptr) slow_calls_->Finish();
   home_.Close();
-}
-
-Status Worker::Impl::StartLoader() {
-  if (options_.loader_command.empty()) return {};
-  Result<std::unique_ptr<loader::ModuleLoader>> loader = loader::ModuleLoader::Create(
-      {.command = options_.loader_command,
-       .costly = loader::LongestJob(options_.settings.load_limit),
-       .warn = [](const std::string& what) { spdlog::warn("{}", what); }});
-  if (!loader.ok()) return loader.status();
-  loader_ = *std::move(loader);
-  return {};
 }
 
 Result<std::shared_ptr<device::StepStore>> Worker::Impl::OpenStore() const {
@@ -90,7 +79,9 @@ Status Worker::Impl::Open() {
   Result<std::unique_ptr<scheduler::Policy>> policy = MakePolicy();
   if (!policy.ok()) return policy.status();
   // Before there is a client, and before there are other threads.
-  if (Status started = StartLoader(); !started.ok()) return started;
+  Result<std::unique_ptr<loader::ModuleReader>> reader = options_.make_reader();
+  if (!reader.ok()) return reader.status();
+  reader_ = *std::move(reader);
   Result<ipc::UniqueFd> mail = ipc::MakeDoorbell();
   if (!mail.ok()) return mail.status();
   mail_eventfd_ = *std::move(mail);
@@ -152,7 +143,7 @@ Status Worker::Impl::Open() {
   environment_ = std::make_unique<SessionEnvironment>(SessionEnvironment{
       .context = context_,
       .slow_calls = *slow_calls_,
-      .loader = loader_.get(),
+      .reader = *reader_,
       .device_thread = device_thread_->mailbox(),
       .device = *device_,
       .store = *store,

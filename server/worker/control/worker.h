@@ -19,6 +19,7 @@
 #include "scheduler/device_lane.h"
 #include "scheduler/residency.h"
 #include "server/device/device.h"
+#include "server/loader/module_reader.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/worker_settings.h"
 #include "server/worker/device_thread/session_limits.h"
@@ -38,9 +39,8 @@ struct WorkerOptions {
   SessionLimits limits;
   scheduler::ResidencyOptions residency;
   SlowCallRules slow_calls;
-  // How a process that reads modules is started (server/loader): a program and its arguments.
-  // Empty: modules are read in this process.
-  std::vector<std::string> loader_command;
+  // Makes what reads modules; called once, on the thread that calls Run.
+  std::function<Result<std::unique_ptr<loader::ModuleReader>>()> make_reader;
   // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
   std::string cost_file;
   // Where the device's totals are, see DeviceTotals; empty: nobody reads them.

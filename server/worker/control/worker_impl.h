@@ -71,7 +71,6 @@ class Worker::Impl {
   using Descriptor = boost::asio::posix::stream_descriptor;
 
   Status Open();
-  Status StartLoader();
   Result<std::shared_ptr<device::StepStore>> OpenStore() const;  // Null: memory does not move.
   Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
   void WakeControl();
@@ -172,7 +171,7 @@ class Worker::Impl {
   Mailbox<ControlMessage> control_;
   std::unique_ptr<DeviceSignal> signal_;
   std::unique_ptr<SlowCalls> slow_calls_;
-  std::unique_ptr<loader::ModuleLoader> loader_;  // Null: see WorkerOptions::loader_command.
+  std::unique_ptr<loader::ModuleReader> reader_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<DeviceThread> device_thread_;
   ThreadPriority control_priority_, device_priority_;

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "server/device/cpu/cpu_device.h"
+#include "tests/support/load_module.h"
 
 namespace gpushared::device {
 
@@ -32,7 +33,7 @@ class CpuDeviceCase {
     ASSERT_TRUE(created.ok()) << created.status().ToString();
     device_ = std::move(*created);
     space_ = std::move(*device_->CreateSpace({.quota_bytes = quota_bytes}));
-    auto loaded = space_->LoadModule(std::as_bytes(std::span(text.data(), text.size())));
+    auto loaded = testing::LoadModule(*space_, text);
     ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
     module_ = *loaded;
   }

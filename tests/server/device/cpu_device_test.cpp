@@ -29,6 +29,7 @@
 #include "server/executor/block_executor.h"
 #include "server/executor/device_heap.h"
 #include "tests/server/device/cpu_device_case.h"
+#include "tests/support/load_module.h"
 
 namespace gpushared::device {
 namespace {
@@ -350,10 +351,6 @@ constexpr std::string_view kReads = R"(.version 8.0
 }
 )";
 
-std::span<const std::byte> BytesOf(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
 // Two clients whose kernels allocate.
 class DeviceHeapTest : public CpuDeviceTest {
  protected:
@@ -366,8 +363,8 @@ class DeviceHeapTest : public CpuDeviceTest {
     Client client;
     client.space = std::move(*device_->CreateSpace({.quota_bytes = quota_bytes}));
     EXPECT_TRUE(client.space->Resize(4096).ok());
-    client.reads = *client.space->LoadModule(BytesOf(kReads));
-    client.takes = *client.space->LoadModule(BytesOf(kTakes));
+    client.reads = *testing::LoadModule(*client.space, kReads);
+    client.takes = *testing::LoadModule(*client.space, kTakes);
     client.out = reinterpret_cast<std::uint64_t*>(client.space->base());
     return client;
   }

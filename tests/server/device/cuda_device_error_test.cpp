@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/server/device/cuda_device_fixture.h"
+#include "tests/support/load_module.h"
 #include "tests/support/plain_compiler.h"
 
 namespace gpushared::device::cuda {
@@ -124,7 +125,7 @@ Status UseSpace(Device& device) {
   for (const std::uint64_t bytes : {8 * kMebibyte, 2 * kMebibyte}) {
     if (const auto resized = (*space)->Resize(bytes); !resized.ok()) return resized.status();
   }
-  return (*space)->LoadModule(std::as_bytes(std::span(kStorePtx))).status();
+  return testing::LoadModule(**space, kStorePtx).status();
 }
 
 std::vector<CallAt> CallsOfASpace(Device& device) {

@@ -22,6 +22,7 @@
 
 #include "server/device/cuda/cuda_device.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
+#include "tests/support/load_module.h"
 
 namespace gpushared::device::cuda {
 
@@ -86,7 +87,7 @@ class CudaDeviceTest : public ::testing::Test {
   Device& gpu() { return *device_; }
 
   static Result<std::shared_ptr<const device::Module>> Load(Space& space, std::string_view text) {
-    return space.LoadModule(std::as_bytes(std::span(text)));
+    return testing::LoadModule(space, text);
   }
   Tenant NewTenant(std::uint64_t mapped = 4 * kMebibyte) {
     Tenant tenant;

@@ -131,9 +131,9 @@ class ForgedModule : public CudaDeviceTest {
  protected:
   // Places what was prepared for a space of the isolation, after `change`.
   Result<std::shared_ptr<const device::Module>> Place(Space& space, const auto& change) {
-    Bytes flat = Prepare(*space.recipe());
+    Bytes flat = Prepare(space.recipe());
     change(flat);
-    Result<std::shared_ptr<const PreparedModule>> taken = TakePrepared(*space.recipe(), flat);
+    Result<std::shared_ptr<const PreparedModule>> taken = TakePrepared(space.recipe(), flat);
     if (taken.ok()) taken = space.CompileModule(*std::move(taken), true);
     if (!taken.ok()) return taken.status();
     return space.PlaceModule(*std::move(taken));
@@ -175,7 +175,7 @@ TEST_F(ForgedModule, TheWordsOfAClaimLieBehindTheParameters) {
 
 TEST_F(ForgedModule, AFenceThatTheDriverDoesNotFindIsAnError) {
   const auto space = NewSpace();
-  const auto probe = TakePrepared(*space->recipe(), Prepare(*space->recipe()));
+  const auto probe = TakePrepared(space->recipe(), Prepare(space->recipe()));
   ASSERT_TRUE(probe.ok());
   const std::string name = static_cast<const CudaPrepared&>(**probe).fence_constant();
   const auto module = Place(*space, [&](Bytes& flat) { Forge(flat, name, "x"); });

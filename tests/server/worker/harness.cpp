@@ -12,9 +12,14 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <span>
+#include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
+
+#include "server/compile/sha256.h"
+#include "server/loader/module_reader.h"
 
 namespace gpushared::testing {
 
@@ -22,6 +27,26 @@ namespace {
 
 constexpr std::chrono::seconds kPatience(30);
 constexpr const char* kModule = "null 0\nthree 24\nodd 0 no such instruction\n";
+
+// Reads modules of a StepDevice at once.
+class StepReader : public loader::ModuleReader {
+ public:
+  void Load(Owner /*owner*/, const device::ModuleRecipe& /*recipe*/, ipc::UniqueFd image,
+            std::uint64_t bytes, Compile /*compile*/, Done done) override {
+    std::string text(bytes, '\0');
+    if (::pread(image.get(), text.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
+      return done(Status(StatusCode::kInternal, "the image cannot be read"));
+    }
+    Result<std::shared_ptr<const device::PreparedModule>> module = PrepareStepModule(text);
+    if (!module.ok()) return done(module.status());
+    compile::Sha256 content;
+    content.Add(std::as_bytes(std::span(text)));
+    done(Loaded{.module = *std::move(module), .content = content.Finish(), .place = nullptr});
+  }
+  void Cancel(std::uint64_t /*session*/) override {}
+  void SetRank(std::uint64_t /*session*/, std::uint8_t /*rank*/) override {}
+  loader::LoaderFacts Facts() const override { return {}; }
+};
 
 }  // namespace
 
@@ -39,6 +64,9 @@ WorkerHarness::WorkerHarness(StepDeviceOptions device, server::WorkerOptions opt
     auto step = std::make_unique<StepDevice>(device, std::move(wake));
     made.set_value(step.get());
     return std::unique_ptr<device::Device>(std::move(step));
+  };
+  options.make_reader = [] {
+    return Result<std::unique_ptr<loader::ModuleReader>>(std::make_unique<StepReader>());
   };
   worker_ = std::make_unique<server::Worker>(std::move(options), std::move(pair->second));
   thread_ = std::thread([this] { exit_promise_.set_value(worker_->Run()); });

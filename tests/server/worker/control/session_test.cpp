@@ -77,6 +77,17 @@ TEST(WorkerSession, ModulesAnswerWithTheirKernels) {
   EXPECT_TRUE(client.LoadModule(4, "c 0\n").ok()) << "a refused module leaves its number free";
 }
 
+TEST(WorkerSession, TheImageOfARefusedModuleMakesRoomForTheNext) {
+  server::WorkerOptions options;
+  options.limits.images_bytes = kMiB;
+  WorkerHarness worker({}, std::move(options));
+  RawClient client = worker.Client();
+  for (int round = 0; round < 40; ++round) {
+    const auto bad = client.LoadModule(4, std::string(64 << 10, 'x'));
+    ASSERT_EQ(bad.status().code(), StatusCode::kInvalidArgument) << bad.status().ToString();
+  }
+}
+
 TEST(WorkerSession, AModuleNumberIsTakenUntilTheLastCommandThatUsesItHasFinished) {
   WorkerHarness worker;
   RawClient client = worker.Client();
@@ -640,6 +651,7 @@ TEST(Worker, ExitsWhenThePolicyOrTheDeviceCannotBeMade) {
                              std::function<void()>) -> Result<std::unique_ptr<device::Device>> {
       return Status(StatusCode::kNotFound, "there is no such device");
     };
+    options.make_reader = [] { return std::unique_ptr<loader::ModuleReader>(); };
     return server::Worker(std::move(options), std::move(pair->second)).Run();
   };
   EXPECT_EQ(run("no_such_policy"), 1);

@@ -395,10 +395,10 @@ TEST(WorkerSlowCalls, NobodyWaitsForLongerThanTheBound) {
   test.ExpectItGets();
 }
 
-// Its first memory was one of these calls.
+// Its module and its first memory were two of these calls.
 TEST(WorkerSlowCalls, ANewcomersFirstShortCallsAreHardlyHeld) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
-  WorkerSlowCalls test(kForGood, "priority", high, 2);
+  WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
   test.AskForMore();
   test.ExpectItGets();
@@ -411,7 +411,7 @@ TEST(WorkerSlowCalls, ANewcomersFirstShortCallsAreHardlyHeld) {
 
 TEST(WorkerSlowCalls, ANewcomersLongCallIsHeldLikeOthers) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
-  WorkerSlowCalls test(kForGood, "priority", high, 2);
+  WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
   EXPECT_TRUE(test.low_.Send(ipc::ResizeMemory{.bytes = 64 * kMiB}).ok());
   std::this_thread::sleep_for(5 * server::SlowCallRules().newcomer_held_max);
@@ -423,7 +423,7 @@ TEST(WorkerSlowCalls, ANewcomersLongCallIsHeldLikeOthers) {
 // Its pages are emptied, which takes longer than other calls for as many bytes.
 TEST(WorkerSlowCalls, ANewcomersLargeArenaIsHeldLikeOthers) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
-  WorkerSlowCalls test(kForGood, "priority", high, 2);
+  WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
   EXPECT_TRUE(test.low_.Send(ipc::AddArena{.bytes = 4 * kMiB}).ok());
   constexpr auto kLong = 5 * server::SlowCallRules().newcomer_held_max;
