@@ -181,8 +181,6 @@ struct Config : WorkerSettings, LiveRules {
 
 // Sets what the TOML text names. Messages carry `file` and the line.
 ConfigReport ReadConfigText(std::string_view text, std::string_view file, Config& config);
-// The same, of whose errors only the first is told.
-Status ApplyConfigText(std::string_view text, std::string_view file, Config& config);
 
 // The rule of an entrance, from the keys that an [[entrance]] has but for `socket`. `source` is
 // named in messages.

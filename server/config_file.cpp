@@ -491,8 +491,4 @@ ConfigReport ReadConfigText(std::string_view text, std::string_view file, Config
   return report;
 }
 
-Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
-  return ReadConfigText(text, file, config).FirstError();
-}
-
 }  // namespace gpushared::server

@@ -413,17 +413,7 @@ std::string MissingList::Text() const {
 Program::Program(KernelInfo info, std::unique_ptr<const Code> code)
     : info_(std::move(info)), code_(std::move(code)) {}
 Program::~Program() = default;
-std::uint64_t Program::local_bytes_per_thread() const { return code_->local_bytes_per_thread; }
 bool Program::allocates() const { return code_->allocates; }
-
-ModuleImage::ModuleImage(std::vector<std::unique_ptr<const Program>> programs)
-    : programs_(std::move(programs)) {
-  for (const auto& program : programs_) by_name_.emplace(program->info().name, program.get());
-}
-const Program* ModuleImage::Find(std::string_view name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : found->second;
-}
 
 Flavour BestFlavour() {
   __builtin_cpu_init();

@@ -2,6 +2,7 @@
 #include "server/executor/op_table.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -98,11 +99,6 @@ Handler FindHandler(Flavour flavour, std::string_view key) {
   const Table& table = TableOf(flavour);
   const auto found = table.find(key);
   return found == table.end() ? nullptr : found->second.handler;
-}
-
-void VisitHandlers(Flavour flavour,
-                   const std::function<void(std::string_view key, Handler handler)>& visit) {
-  for (const auto& [key, op] : TableOf(flavour)) visit(key, op.handler);
 }
 
 }  // namespace gpushared::device::executor

@@ -6,7 +6,6 @@
 #define GPUSHARED_SERVER_EXECUTOR_OP_TABLE_H_
 
 #include <cstdint>
-#include <functional>
 #include <string_view>
 
 #include "server/executor/code.h"
@@ -30,11 +29,6 @@ const OpEntry* OpOfNumber(Flavour flavour, std::uint64_t number);
 // Of a handler in the table of the flavour; of several keys with one handler, any: they have one
 // rule.
 std::uint32_t NumberOf(Flavour flavour, Handler handler);
-
-// Calls visit(key, handler) for every operation, in no order. Several keys may have one
-// handler.
-void VisitHandlers(Flavour flavour,
-                   const std::function<void(std::string_view key, Handler handler)>& visit);
 
 // Op files enter their handlers through it. It is a plain function pointer: op files are compiled
 // for a machine that may not be this one. So nothing in them may instantiate a template that the

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gpushared/result.h"
@@ -61,7 +61,6 @@ class Program {
   // must not be run.
   const KernelInfo& info() const { return info_; }
   const Code& code() const { return *code_; }
-  std::uint64_t local_bytes_per_thread() const;
   // Whether it calls malloc: a launch should have a heap.
   bool allocates() const;
 
@@ -73,15 +72,13 @@ class Program {
 // All kernels of a module, in source order.
 class ModuleImage {
  public:
-  explicit ModuleImage(std::vector<std::unique_ptr<const Program>> programs);
+  explicit ModuleImage(std::vector<std::unique_ptr<const Program>> programs)
+      : programs_(std::move(programs)) {}
   std::size_t size() const { return programs_.size(); }
   const Program& program(std::size_t index) const { return *programs_[index]; }
-  // Null when there is no kernel of this name. Borrowed.
-  const Program* Find(std::string_view name) const;
 
  private:
   std::vector<std::unique_ptr<const Program>> programs_;
-  std::unordered_map<std::string_view, const Program*> by_name_;  // The first of each name.
 };
 
 // Statements that are decoded for the kernels of one module, those of functions for each kernel

@@ -86,8 +86,4 @@ void LoadQueue::Charge(const Entry& entry, std::chrono::nanoseconds time, Clock:
   if (found != at_work.end() && --found->second == 0) at_work.erase(found);
 }
 
-bool LoadQueue::HasAny(Lane lane) const {
-  return std::ranges::any_of(waiting_, [&](const Entry& entry) { return entry.lane == lane; });
-}
-
 }  // namespace gpushared::loader

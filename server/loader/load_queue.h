@@ -47,7 +47,6 @@ class LoadQueue {
   void Charge(const Entry& entry, std::chrono::nanoseconds time, Clock::time_point now);
 
   std::size_t size() const { return waiting_.size(); }
-  bool HasAny(Lane lane) const;
 
  private:
   struct Usage {

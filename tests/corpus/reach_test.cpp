@@ -81,12 +81,12 @@ std::set<executor::Handler> ReachedHandlers() {
 TEST(CorpusReach, EveryOpcodeIsInSomeKernel) {
   const std::set<executor::Handler> reached = ReachedHandlers();
   std::set<std::string, std::less<>> known, met;
-  executor::VisitHandlers(executor::BestFlavour(),
-                          [&](std::string_view key, executor::Handler handler) {
-                            const std::string opcode(key.substr(0, key.find('.')));
-                            known.insert(opcode);
-                            if (reached.contains(handler)) met.insert(opcode);
-                          });
+  std::uint64_t number = 0;
+  while (const executor::OpEntry* op = executor::OpOfNumber(executor::BestFlavour(), number++)) {
+    const std::string opcode(op->key.substr(0, op->key.find('.')));
+    known.insert(opcode);
+    if (reached.contains(op->handler)) met.insert(opcode);
+  }
   for (const std::string& opcode : known) {
     const bool excepted = std::find(kReachedByPtxOnly.begin(), kReachedByPtxOnly.end(), opcode) !=
                           kReachedByPtxOnly.end();
@@ -107,11 +107,11 @@ TEST(CorpusReach, FormsThatNoKernelHasAreListedAndNoMoreThanKnown) {
   constexpr std::size_t kUnreachedMax = 1328;
   const std::set<executor::Handler> reached = ReachedHandlers();
   std::set<std::string> known, unreached;
-  executor::VisitHandlers(executor::BestFlavour(),
-                          [&](std::string_view key, executor::Handler handler) {
-                            known.emplace(key);
-                            if (!reached.contains(handler)) unreached.emplace(key);
-                          });
+  std::uint64_t number = 0;
+  while (const executor::OpEntry* op = executor::OpOfNumber(executor::BestFlavour(), number++)) {
+    known.emplace(op->key);
+    if (!reached.contains(op->handler)) unreached.emplace(op->key);
+  }
   std::string list;
   for (const std::string& form : unreached) list += " " + form;
   std::printf("%zu of %zu forms are in some kernel; not:%s\n", known.size() - unreached.size(),

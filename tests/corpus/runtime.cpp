@@ -9,6 +9,7 @@
 
 #include "server/ptx/text/fatbin.h"
 #include "server/ptx/text/parser.h"
+#include "tests/executor/find_program.h"
 
 namespace gpushared::corpus {
 namespace {
@@ -101,7 +102,7 @@ const LoadedModule* Runtime::ModuleOf(const void* host_function) const {
 const executor::Program* Runtime::FindFunction(const void* host_function) const {
   const auto found = functions_.find(host_function);
   if (found == functions_.end()) return nullptr;
-  return found->second.module->image->Find(found->second.name);
+  return testing::FindProgram(*found->second.module->image, found->second.name);
 }
 
 void* Runtime::FindVariable(const void* host_variable, std::uint64_t* bytes) const {

@@ -14,6 +14,7 @@
 #include "server/executor/flat_code.h"
 #include "server/executor/op_table.h"
 #include "server/ptx/text/parser.h"
+#include "tests/executor/find_program.h"
 
 namespace gpushared::testing {
 namespace {
@@ -34,10 +35,10 @@ class HandlersRun {
     const char* const path = std::getenv("GPUSHARED_FORMS_RUN");
     if (path == nullptr) return;
     std::ofstream forms(path);
-    executor::VisitHandlers(executor::BestFlavour(),
-                            [&](std::string_view key, executor::Handler handler) {
-                              if (handlers_.contains(handler)) forms << key << '\n';
-                            });
+    std::uint64_t number = 0;
+    while (const executor::OpEntry* op = executor::OpOfNumber(executor::BestFlavour(), number++)) {
+      if (handlers_.contains(op->handler)) forms << op->key << '\n';
+    }
   }
   void Note(const executor::Program& program) {
     for (const executor::MicroOp& op : program.code().ops) handlers_.insert(op.handler);
@@ -118,7 +119,7 @@ executor::DeviceHeap& Launcher::MakeHeap(std::uint64_t bytes) {
 }
 
 const executor::Program& Launcher::Kernel(std::string_view name) const {
-  const executor::Program* program = image_ == nullptr ? nullptr : image_->Find(name);
+  const executor::Program* program = image_ == nullptr ? nullptr : FindProgram(*image_, name);
   if (program == nullptr) throw std::runtime_error("no kernel " + std::string(name));
   return *program;
 }

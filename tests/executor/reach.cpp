@@ -24,12 +24,12 @@ int main(int argc, char** argv) {
   }
   // Both flavours are compiled from one source and run by one set of tests: the better one will do.
   std::set<std::string> known, missing;
-  gpushared::device::executor::VisitHandlers(
-      gpushared::device::executor::BestFlavour(),
-      [&](std::string_view key, gpushared::device::executor::Handler) {
-        known.emplace(key);
-        if (!run.contains(std::string(key))) missing.emplace(key);
-      });
+  using namespace gpushared::device::executor;
+  std::uint64_t number = 0;
+  while (const OpEntry* const op = OpOfNumber(BestFlavour(), number++)) {
+    known.emplace(op->key);
+    if (!run.contains(std::string(op->key))) missing.emplace(op->key);
+  }
   std::printf("%zu of %zu forms are in a kernel that a test runs\n", known.size() - missing.size(),
               known.size());
   for (const std::string& form : missing) std::printf("in none: %s\n", form.c_str());

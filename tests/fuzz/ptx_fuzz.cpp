@@ -44,7 +44,7 @@ void FuzzAnalyses(const ptx::Module& module) {
     const auto* function = std::get_if<ptx::Function>(&item);
     if (function == nullptr || !function->body) continue;
     if (const auto flow = ptx::AnalyseControlFlow(*function); !flow) CheckReason(flow.status());
-    if (const auto found = ptx::ScanKernel(module, calls, *function); !found)
+    if (const auto found = ptx::KernelScanner(module, calls).Scan(*function); !found)
       CheckReason(found.status());
   }
 }

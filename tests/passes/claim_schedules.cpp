@@ -8,6 +8,7 @@
 
 #include "server/ptx/text/parser.h"
 #include "server/ptx/text/printer.h"
+#include "tests/executor/find_program.h"
 
 namespace gpushared::testing {
 namespace {
@@ -95,11 +96,11 @@ const ptx::ClaimedKernel* ClaimedModule::Find(std::string_view kernel) const {
 }
 
 const executor::Program& ClaimedModule::Original(const ptx::ClaimedKernel& kernel) const {
-  return *image_->Find(kernel.kernel);
+  return *FindProgram(*image_, kernel.kernel);
 }
 
 const executor::Program& ClaimedModule::Claimed(const ptx::ClaimedKernel& kernel) const {
-  return *image_->Find(kernel.claimed);
+  return *FindProgram(*image_, kernel.claimed);
 }
 
 Crew::Crew(std::uint32_t threads) {

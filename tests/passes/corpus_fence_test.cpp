@@ -21,6 +21,7 @@
 #include "server/ptx/text/printer.h"
 #include "tests/corpus/corpus.h"
 #include "tests/corpus/runtime.h"
+#include "tests/executor/find_program.h"
 
 namespace gpushared::testing {
 namespace {
@@ -65,7 +66,7 @@ class FencingBackend : public corpus::Backend {
         left_out_.insert((contains ? "not contained: " : "not fenced: ") + name + ": " + reason);
         continue;
       }
-      const executor::Program* program = form->image->Find(name);
+      const executor::Program* program = FindProgram(*form->image, name);
       std::ranges::copy(before, Span().begin());
       TakeVariables(*launch.module, *form);
       Status status = RunProgram(launch, *program);

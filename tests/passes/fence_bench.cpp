@@ -13,6 +13,7 @@
 
 #include "server/ptx/text/parser.h"
 #include "server/ptx/text/printer.h"
+#include "tests/executor/find_program.h"
 
 namespace gpushared::testing {
 namespace {
@@ -174,7 +175,7 @@ std::string FenceBench::Run(Form form, const FenceLaunch& launch) {
   const bool is_plain = form == Form::kPlain;
   const Image& image = is_plain ? plain_ : Of(form).image;
   executor::Launch run = Prepare(form, launch);
-  run.program = image.code ? image.code->Find(launch.kernel) : nullptr;
+  run.program = image.code ? FindProgram(*image.code, launch.kernel) : nullptr;
   if (run.program == nullptr) return "no such kernel";
   if (!run.program->info().unsupported.empty()) return run.program->info().unsupported;
   WriteVariables(image, is_plain ? nullptr : &Of(form));

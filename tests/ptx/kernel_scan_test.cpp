@@ -29,7 +29,7 @@ std::map<Feature, std::string> ScanText(const std::string& text) {
   EXPECT_TRUE(module) << module.status().message();
   if (!module) return {};
   const CallGraph calls(*module);
-  const auto findings = ScanKernel(*module, calls, *module->FindFunction("k"));
+  const auto findings = KernelScanner(*module, calls).Scan(*module->FindFunction("k"));
   EXPECT_TRUE(findings) << findings.status().message();
   std::map<Feature, std::string> by_feature;
   if (!findings) return by_feature;
@@ -117,7 +117,7 @@ TEST(KernelScan, MalformedCodeIsAnError) {
   const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.entry k() { bra L; }\n");
   ASSERT_TRUE(module);
   const CallGraph calls(*module);
-  EXPECT_FALSE(ScanKernel(*module, calls, *module->FindFunction("k")));
+  EXPECT_FALSE(KernelScanner(*module, calls).Scan(*module->FindFunction("k")));
 }
 
 // --- waits -------------------------------------------------------------------------------------

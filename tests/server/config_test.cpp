@@ -55,6 +55,11 @@ std::string RefusalOf(std::vector<const char*> options) {
   return refused->text;
 }
 
+// The first error of what the text says.
+Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
+  return ReadConfigText(text, file, config).FirstError();
+}
+
 std::string FileRefusalOf(std::string_view text) {
   Config config;
   const Status status = ApplyConfigText(text, "test.toml", config);

@@ -22,7 +22,7 @@ enum class Feature : std::uint8_t {
   kAssertion,            // __assertfail
   kIndirectCall,         // Calls through a register.
   kTrap,                 // trap and brkpt
-  // ScanKernel (kernel_scan.h) finds these, which need more than one function's text.
+  // KernelScanner (kernel_scan.h) finds these, which need more than one function's text.
   kModuleVariables,       // .global and .const variables of the module.
   kMissingFunction,       // Calls what is neither in the module nor built in.
   kFunctionAddress,       // Takes the address of a function.

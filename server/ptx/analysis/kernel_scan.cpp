@@ -198,9 +198,4 @@ const Result<std::vector<Finding>>& KernelScanner::ScanFunction(const Function& 
   return functions_.emplace(&function, scan.Run(wait_steps_)).first->second;
 }
 
-Result<std::vector<Finding>> ScanKernel(const Module& module, const CallGraph& calls,
-                                        const Function& kernel) {
-  return KernelScanner(module, calls).Scan(kernel);
-}
-
 }  // namespace gpushared::ptx

@@ -68,10 +68,6 @@ class KernelScanner {
   WaitSteps wait_steps_;
 };
 
-// The findings of one kernel.
-Result<std::vector<Finding>> ScanKernel(const Module& module, const CallGraph& calls,
-                                        const Function& kernel);
-
 }  // namespace gpushared::ptx
 
 #endif  // GPUSHARED_SERVER_PTX_ANALYSIS_KERNEL_SCAN_H_

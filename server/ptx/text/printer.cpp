@@ -221,6 +221,5 @@ std::string PrintOne(const T& thing) {
 
 std::string Print(const Module& module) { return PrintOne(module); }
 std::string Print(const Instruction& instruction) { return PrintOne(instruction); }
-std::string Print(const Operand& operand) { return PrintOne(operand); }
 
 }  // namespace gpushared::ptx

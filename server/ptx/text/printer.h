@@ -12,7 +12,6 @@ namespace gpushared::ptx {
 // was parsed from printed text gives the same text again.
 std::string Print(const Module& module);
 std::string Print(const Instruction& instruction);  // Without the ';'.
-std::string Print(const Operand& operand);
 
 }  // namespace gpushared::ptx
 

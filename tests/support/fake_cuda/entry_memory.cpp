@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "server/executor/code.h"
 #include "tests/support/fake_cuda/entry_points.h"
 #include "tests/support/fake_cuda/graphs.h"
 #include "tests/support/fake_cuda/modules.h"
@@ -384,7 +385,7 @@ Code cuFuncGetAttribute(int* value, FunctionAttribute which, Function handle) {
         *value = static_cast<int>(function->dynamic_shared_max);
         break;
       case FunctionAttribute::kLocalBytes:
-        *value = static_cast<int>(function->program->local_bytes_per_thread());
+        *value = static_cast<int>(function->program->code().local_bytes_per_thread);
         break;
       case FunctionAttribute::kConstantBytes:
         *value = static_cast<int>(info.constant_bytes);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "server/executor/block_executor.h"
+#include "server/executor/code.h"
 #include "server/ptx/text/fatbin.h"
 #include "server/ptx/text/parser.h"
 
@@ -299,11 +300,11 @@ Code CheckLaunch(World& world, const FakeFunction& function, const LaunchShape& 
   if (!function.info().unsupported.empty()) return Code::kNotSupported;
   // A real driver would make room first, and wait for all that runs to do it.
   const auto stack = static_cast<std::size_t>(device::cuda::Limit::kStackBytes);
-  if (function.program->local_bytes_per_thread() > world.limits.at(stack)) {
+  if (function.program->code().local_bytes_per_thread > world.limits.at(stack)) {
     world.Mistake(std::string(call) + ": the kernel needs more local memory than there is");
   }
   if (world.settings.local_memory == LocalMemory::kLazily &&
-      function.program->local_bytes_per_thread() > 0 && !world.TakeLocalMemory()) {
+      function.program->code().local_bytes_per_thread > 0 && !world.TakeLocalMemory()) {
     return Code::kOutOfMemory;
   }
   const bool are_complete =
