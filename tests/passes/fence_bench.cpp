@@ -200,7 +200,7 @@ std::string FenceBench::RunClaimed(Form form, const FenceLaunch& launch) {
   parameters.resize(claim->parameter_offset + sizeof parameter);
   std::memcpy(parameters.data() + claim->parameter_offset, &parameter, sizeof parameter);
   executor::Launch run = Prepare(form, launch);
-  run.program = passed.claimed.code->Find(claim->claimed);
+  run.program = FindProgram(*passed.claimed.code, claim->claimed);
   run.dynamic_shared_bytes += ptx::kClaimSharedBytes;
   run.parameters = parameters;
   // In two launches, the second of which goes on where the first has ended.
@@ -254,7 +254,7 @@ FenceLaunch FenceBench::Prepare(const Case& what) {
     const auto* bytes = reinterpret_cast<const std::byte*>(&address);
     parameters.insert(parameters.end(), bytes, bytes + sizeof address);
   }
-  const executor::Program* program = plain_.code ? plain_.code->Find(what.kernel) : nullptr;
+  const executor::Program* program = plain_.code ? FindProgram(*plain_.code, what.kernel) : nullptr;
   if (program != nullptr) parameters.resize(program->info().parameter_bytes);
   return launch;
 }

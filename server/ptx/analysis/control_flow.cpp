@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/ptx/analysis/control_flow.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <unordered_map>

@@ -25,12 +25,6 @@ inline constexpr std::uint64_t kFenceRangeBytesMin = std::uint64_t{4} << 30;
 
 FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t variables);
 
-// Fenced kernels may reach so many bytes before and behind the client's range. These must be
-// unmapped or hold nothing. As many bytes at the start of the range should stay unused, too. A
-// kernel may compute an address before its buffer and reach the buffer by an immediate. In a buffer
-// at the start of the range that address would be masked to the range's other end.
-inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
-
 struct FencedKernel {
   std::string kernel;
   std::string reason;  // Why it cannot be fenced: "line 12: textures or surfaces"; else empty.

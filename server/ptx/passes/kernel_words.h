@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the server and the kernels that were fenced or contained tell each other in memory.
+// The memory of kernels that were fenced or contained: what they may reach besides their own, and
+// what they and the server tell each other there.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_KERNEL_WORDS_H_
 #define GPUSHARED_SERVER_PTX_PASSES_KERNEL_WORDS_H_
@@ -8,6 +9,12 @@
 #include <cstdint>
 
 namespace gpushared::ptx {
+
+// Fenced kernels may reach so many bytes before and behind the client's range. These must be
+// unmapped or hold nothing. As many bytes at the start of the range should stay unused, too. A
+// kernel may compute an address before its buffer and reach the buffer by an immediate. In a buffer
+// at the start of the range that address would be masked to the range's other end.
+inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
 
 // What the server writes to the variable Fenced::constant before the first launch.
 struct FenceConstant {
