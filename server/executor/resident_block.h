@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "server/executor/block_executor.h"
+#include "server/executor/launch.h"
 #include "server/executor/pages.h"
 #include "server/executor/poll_watch.h"
 #include "server/executor/warp.h"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/executor/block_executor.h"
 #include "server/executor/code.h"
+#include "server/executor/launch.h"
 
 namespace gpushared::device::executor {
 
