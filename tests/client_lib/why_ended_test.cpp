@@ -9,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -69,77 +68,57 @@ FakeWorker::WhyAnswer Sends(std::vector<unsigned char> bytes) {
   };
 }
 
-constexpr const char* kNoReason =
-    "session 7 ended: the server closed the connection and gives no "
-    "reason: ";
-
 TEST_F(WhyEnded, TheBrokersSentenceIsPassedOnAsItIs) {
   const Status status =
       BreakWhile(Says(ipc::Ended{Status(StatusCode::kProtocolViolation, "grid of 0 [client 7]")}));
   EXPECT_EQ(status.ToString(), "ProtocolViolation: grid of 0 [client 7]");
 }
 
-TEST_F(WhyEnded, ARefusedQuestionIsNoReasonButIsQuoted) {
-  const Status status =
-      BreakWhile(Says(ipc::Refused{Status(StatusCode::kNotFound, "session 7 is not known")}));
-  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_EQ(status.message(), std::string(kNoReason) + "session 7 is not known");
-}
+// What the broker answers, and what of it is quoted.
+struct NoReason {
+  const char* name;
+  FakeWorker::WhyAnswer answer;
+  std::string quoted = "";
+};
 
-TEST_F(WhyEnded, AnAnswerToAnotherQuestionIsNoReason) {
-  const Status status = BreakWhile(Says(ipc::Done{}));
-  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(kNoReason), HasSubstr("Done")));
-}
-
-// Otherwise a session could be over and its status be fine.
-TEST_F(WhyEnded, AnEndThatClaimsAllIsWellIsNoReason) {
-  const Status status = BreakWhile([](const ipc::UniqueFd& socket) {
+std::vector<NoReason> NoReasons() {
+  const auto garbage = [](std::size_t bytes) {
+    return Sends(std::vector<unsigned char>(bytes, 0xa5));
+  };
+  // Otherwise a session could be over and its status be fine.
+  const auto all_is_well = [](const ipc::UniqueFd& socket) {
     const std::array<std::byte, 8> nothing_wrong = {};
     (void)ipc::SendFrame(socket.get(), static_cast<std::uint16_t>(ipc::MessageType::kEnded), 1,
                          nothing_wrong, {},
                          std::chrono::steady_clock::now() + std::chrono::seconds(5));
-  });
-  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+  };
+  return {{"Refusal", Says(ipc::Refused{Status(StatusCode::kNotFound, "unknown")}), "unknown"},
+          {"AnswerToAnotherQuestion", Says(ipc::Done{}), "Done"},
+          {"EndThatClaimsAllIsWell", all_is_well},
+          {"OneByteOfGarbage", garbage(1)},
+          {"SixteenBytesOfGarbage", garbage(16)},
+          {"ManyBytesOfGarbage", garbage(4096)},
+          {"AnswerThatBreaksOff", Sends({0x47, 0x47})},
+          {"Silence", [](const ipc::UniqueFd&) {}, "closed"}};
 }
 
-class WhyEndedByGarbage : public WhyEnded, public ::testing::WithParamInterface<std::size_t> {};
-TEST_P(WhyEndedByGarbage, IsNoReason) {
-  const Status status = BreakWhile(Sends(std::vector<unsigned char>(GetParam(), 0xa5)));
-  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
-}
-INSTANTIATE_TEST_SUITE_P(OfManyLengths, WhyEndedByGarbage, ::testing::Values(1, 16, 4096));
+class WhyEndedBy : public WhyEnded, public ::testing::WithParamInterface<NoReason> {};
 
-TEST_F(WhyEnded, AnAnswerThatBreaksOffIsNoReason) {
-  const Status status = BreakWhile(Sends({0x47, 0x47}));
+TEST_P(WhyEndedBy, IsNoReason) {
+  const Status status = BreakWhile(GetParam().answer);
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("session 7"), HasSubstr("no reason"), HasSubstr(GetParam().quoted)));
 }
 
-TEST_F(WhyEnded, ABrokerThatClosesWithoutAWordIsNoReason) {
-  const Status status = BreakWhile([](const ipc::UniqueFd&) {});
-  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(kNoReason), HasSubstr("closed")));
-}
-
-TEST_F(WhyEnded, ABrokerThatNeverAnswersIsWaitedForNotForEver) {
-  std::mutex mutex;
-  std::vector<ipc::UniqueFd> kept;
-  const Status status = BreakWhile([&](ipc::UniqueFd socket) {
-    const std::lock_guard lock(mutex);
-    kept.push_back(std::move(socket));
-  });
-  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
-  const std::lock_guard lock(mutex);
-  EXPECT_EQ(kept.size(), 1u) << "asked once";
-}
+INSTANTIATE_TEST_SUITE_P(Answers, WhyEndedBy, ::testing::ValuesIn(NoReasons()),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 // Every byte is progress, and yet the answer never comes.
 TEST_F(WhyEnded, ABrokerThatAnswersByteByByteIsWaitedForNotForEver) {
-  const Status status = BreakWhile([](const ipc::UniqueFd& socket) {
+  std::atomic<int> asked{0};
+  const Status status = BreakWhile([&](const ipc::UniqueFd& socket) {
+    ++asked;
     ipc::FrameHeader header;
     header.type = static_cast<std::uint16_t>(ipc::MessageType::kEnded);
     header.payload_bytes = ipc::kTextBytesMax;
@@ -150,7 +129,8 @@ TEST_F(WhyEnded, ABrokerThatAnswersByteByByteIsWaitedForNotForEver) {
     }
   });
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+  EXPECT_THAT(status.message(), HasSubstr("no reason"));
+  EXPECT_EQ(asked, 1);
 }
 
 // ---- SIGINT
@@ -199,7 +179,7 @@ class WhyEndedByInterrupt : public WhyEnded {
 TEST_F(WhyEndedByInterrupt, WaitingCallReturnsWhereTheProgramAsks) {
   const Status status = InterruptWhile(true);
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(status.message(), HasSubstr("SIGINT came while a call of this program waited"));
+  EXPECT_THAT(status.message(), HasSubstr("SIGINT"));
   EXPECT_EQ(interrupts, 1) << "the program's handler runs, too";
   ::kill(::getpid(), SIGINT);
   EXPECT_EQ(interrupts, 2) << "and is there again";
@@ -225,10 +205,7 @@ struct WithoutABroker : WhyEnded {
 TEST_F(WithoutABroker, TheMessageNamesThePathThatNobodyAnswersAt) {
   const Status status = Break();
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);
-  EXPECT_EQ(
-      status.message(),
-      "session 7 ended: the server has ended together with its worker: no server answers at '" +
-          worker_.socket_path() + "': No such file or directory");
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("session 7"), HasSubstr(worker_.socket_path())));
 }
 
 }  // namespace
