@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include <cuda.h>
@@ -58,10 +56,7 @@ class CopyShapesTest : public testing::DropInServerCase {
     return plane;
   }
   // By all calls; a node is refused when it is made.
-  void ExpectBox(CUresult expected, const std::function<void(CUDA_MEMCPY3D&)>& change,
-                 const std::string& what) {
-    CUDA_MEMCPY3D box = Box();
-    change(box);
+  void Expect(CUDA_MEMCPY3D box, CUresult expected, const char* what) {
     EXPECT_EQ(cuMemcpy3D(&box), expected) << what;
     EXPECT_EQ(cuMemcpy3DAsync(&box, nullptr), expected) << what;
     CUgraph graph = nullptr;
@@ -70,53 +65,81 @@ class CopyShapesTest : public testing::DropInServerCase {
     EXPECT_EQ(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &box, context_), expected) << what;
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
   }
-  void ExpectPlane(CUresult expected, const std::function<void(CUDA_MEMCPY2D&)>& change,
-                   const std::string& what) {
-    CUDA_MEMCPY2D plane = Plane();
-    change(plane);
+  void Expect(CUDA_MEMCPY2D plane, CUresult expected, const char* what) {
     EXPECT_EQ(cuMemcpy2D(&plane), expected) << what;
     EXPECT_EQ(cuMemcpy2DUnaligned(&plane), expected) << what;
     EXPECT_EQ(cuMemcpy2DAsync(&plane, nullptr), expected) << what;
   }
+  // What a change makes of a good shape.
+  template <typename Copy>
+  struct Case {
+    const char* what;
+    CUresult expected;
+    void (*change)(Copy&);
+  };
+  template <typename Copy, std::size_t kCases>
+  void ExpectAll(const Copy& good, const Case<Copy> (&cases)[kCases]) {
+    for (const Case<Copy>& it : cases) {
+      Copy copy = good;
+      it.change(copy);
+      Expect(copy, it.expected, it.what);
+    }
+  }
+  using Planes = Case<CUDA_MEMCPY2D>;
+  using Boxes = Case<CUDA_MEMCPY3D>;
+  static constexpr CUresult kRight = CUDA_SUCCESS;
+  static constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
 
   std::vector<unsigned char> host_;
   CUdeviceptr memory_ = 0;
 };
 
 TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
-  constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
-  ExpectPlane(
-      CUDA_SUCCESS, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 32; }, "to the end");
-  ExpectPlane(
-      kWrong, [](auto& it) { it.srcXInBytes = 33; }, "source x");
-  ExpectPlane(
-      kWrong, [](auto& it) { it.dstXInBytes = 33; }, "destination x");
-  ExpectPlane(
-      kWrong, [](auto& it) { it.srcPitch = 31; }, "source pitch");
-  ExpectPlane(
-      kWrong, [](auto& it) { it.dstPitch = 31; }, "destination pitch");
-  ExpectPlane(
-      kWrong, [](auto& it) { it.srcXInBytes = SIZE_MAX; }, "a sum that wraps");
-  ExpectPlane(
-      kWrong,
-      [](auto& it) {
-        it.Height = 1;
-        it.srcPitch = 31;
-      },
-      "one row");
-  // "If specified": 0 is none.
-  ExpectPlane(
-      CUDA_SUCCESS, [](auto& it) { it.srcPitch = it.dstPitch = 0; }, "no pitch");
-  ExpectPlane(
-      kWrong, [](auto& it) { it.srcPitch = std::size_t{1} << 31; }, "beyond the maximum");
+  const Planes cases[] = {
+      {"to the end", kRight, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 32; }},
+      {"source x", kWrong, [](auto& it) { it.srcXInBytes = 33; }},
+      {"destination x", kWrong, [](auto& it) { it.dstXInBytes = 33; }},
+      {"source pitch", kWrong, [](auto& it) { it.srcPitch = 31; }},
+      {"destination pitch", kWrong, [](auto& it) { it.dstPitch = 31; }},
+      {"a sum that wraps", kWrong, [](auto& it) { it.srcXInBytes = SIZE_MAX; }},
+      {"one row", kWrong, [](auto& it) { it.Height = 1, it.srcPitch = 31; }},
+      // "If specified": 0 is none.
+      {"no pitch", kRight, [](auto& it) { it.srcPitch = it.dstPitch = 0; }},
+      {"beyond the maximum", kWrong, [](auto& it) { it.srcPitch = std::size_t{1} << 31; }},
+      {"no bytes", kRight, [](auto& it) { it.WidthInBytes = 0, it.srcPitch = 1; }},
+      // The last row ends with the memory, without the rest of its pitch.
+      {"the last rows", kRight, [](auto& it) { it.dstY = kMemory / 64 - 4; }},
+      {"one row beyond", kWrong, [](auto& it) { it.dstY = kMemory / 64 - 3; }},
+      // NVIDIA's driver takes whole rows among the bytes in front, which Dr.Jit counts on.
+      {"rows in front", kRight, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 3 * 64 + 32; }},
+      {"across rows", kWrong, [](auto& it) { it.dstXInBytes = 3 * 64 + 33; }},
+  };
+  ExpectAll(Plane(), cases);
 }
 
-// NVIDIA's driver takes whole rows among the bytes in front, which Dr.Jit counts on.
+TEST_F(CopyShapesTest, HeightHoldsTheRowsAndThoseInFrontOfThem) {
+  const Boxes cases[] = {
+      {"to the end", kRight, [](auto& it) { it.srcY = it.dstY = 4; }},
+      {"source y", kWrong, [](auto& it) { it.srcY = 5; }},
+      {"destination y", kWrong, [](auto& it) { it.dstY = 5; }},
+      {"source height", kWrong, [](auto& it) { it.srcHeight = 3; }},
+      {"destination height", kWrong, [](auto& it) { it.dstHeight = 3; }},
+      {"destination x", kWrong, [](auto& it) { it.dstXInBytes = 33; }},
+      {"no height", kRight, [](auto& it) { it.srcHeight = it.dstHeight = 0; }},
+      {"no slices", kRight, [](auto& it) { it.Depth = 0, it.srcHeight = 1; }},
+      {"the last slice", kRight, [](auto& it) { it.Depth = 1, it.dstZ = 15; }},
+      {"source level", kWrong, [](auto& it) { it.srcLOD = 1; }},
+      {"destination level", kWrong, [](auto& it) { it.dstLOD = 1; }},
+      {"type 9", kWrong, [](auto& it) { it.srcMemoryType = TypeOf(9); }},
+      {"type 0", kWrong, [](auto& it) { it.dstMemoryType = TypeOf(0); }},
+  };
+  ExpectAll(Box(), cases);
+  CUDA_MEMCPY3D box = Box();
+  box.dstZ = 16;
+  EXPECT_EQ(cuMemcpy3D(&box), kWrong) << "beyond the allocation";
+}
+
 TEST_F(CopyShapesTest, BytesInFrontMayBeWholeRowsAndMore) {
-  ExpectPlane(
-      CUDA_SUCCESS, [](auto& it) { it.srcXInBytes = it.dstXInBytes = 3 * 64 + 32; }, "rows");
-  ExpectPlane(
-      CUDA_ERROR_INVALID_VALUE, [](auto& it) { it.dstXInBytes = 3 * 64 + 33; }, "across rows");
   CUDA_MEMCPY2D plane = Plane();
   for (std::size_t i = 0; i < kMemory; ++i) host_[i] = static_cast<unsigned char>(i * 7 + 3);
   plane.srcXInBytes = 2 * 64 + 8;
@@ -129,72 +152,6 @@ TEST_F(CopyShapesTest, BytesInFrontMayBeWholeRowsAndMore) {
     const auto to = copied.begin() + static_cast<std::ptrdiff_t>((row + 5) * 64 + 16);
     EXPECT_TRUE(std::equal(from, from + 32, to)) << row;
   }
-}
-
-TEST_F(CopyShapesTest, HeightHoldsTheRowsAndThoseInFrontOfThem) {
-  constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
-  ExpectBox(
-      CUDA_SUCCESS, [](auto& it) { it.srcY = it.dstY = 4; }, "to the end");
-  ExpectBox(
-      kWrong, [](auto& it) { it.srcY = 5; }, "source y");
-  ExpectBox(
-      kWrong, [](auto& it) { it.dstY = 5; }, "destination y");
-  ExpectBox(
-      kWrong, [](auto& it) { it.srcHeight = 3; }, "source height");
-  ExpectBox(
-      kWrong, [](auto& it) { it.dstHeight = 3; }, "destination height");
-  ExpectBox(
-      kWrong, [](auto& it) { it.dstXInBytes = 33; }, "destination x");
-  ExpectBox(
-      CUDA_SUCCESS, [](auto& it) { it.srcHeight = it.dstHeight = 0; }, "no height");
-}
-
-TEST_F(CopyShapesTest, LevelsAndMemoryTypesAreThoseOfTheHeader) {
-  constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
-  ExpectBox(
-      kWrong, [](auto& it) { it.srcLOD = 1; }, "source level");
-  ExpectBox(
-      kWrong, [](auto& it) { it.dstLOD = 1; }, "destination level");
-  ExpectBox(
-      kWrong, [](auto& it) { it.srcMemoryType = TypeOf(9); }, "type 9");
-  ExpectBox(
-      kWrong, [](auto& it) { it.dstMemoryType = TypeOf(0); }, "type 0");
-}
-
-TEST_F(CopyShapesTest, EmptyCopiesAreNotJudged) {
-  ExpectPlane(
-      CUDA_SUCCESS,
-      [](auto& it) {
-        it.WidthInBytes = 0;
-        it.srcPitch = 1;
-        it.srcXInBytes = 8;
-      },
-      "no bytes");
-  ExpectBox(
-      CUDA_SUCCESS,
-      [](auto& it) {
-        it.Depth = 0;
-        it.srcHeight = 1;
-      },
-      "no slices");
-}
-
-TEST_F(CopyShapesTest, RangesEndInsideOneAllocation) {
-  // The last row ends with the memory, without the rest of its pitch.
-  ExpectPlane(
-      CUDA_SUCCESS, [](auto& it) { it.dstY = kMemory / 64 - 4; }, "the last rows");
-  ExpectPlane(
-      CUDA_ERROR_INVALID_VALUE, [](auto& it) { it.dstY = kMemory / 64 - 3; }, "one row beyond");
-  ExpectBox(
-      CUDA_SUCCESS,
-      [](auto& it) {
-        it.Depth = 1;
-        it.dstZ = 15;
-      },
-      "the last slice");
-  CUDA_MEMCPY3D box = Box();
-  box.dstZ = 16;
-  EXPECT_EQ(cuMemcpy3D(&box), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(CopyShapesTest, FillsHavePitchesOfWholeRows) {

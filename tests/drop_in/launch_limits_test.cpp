@@ -30,7 +30,6 @@ constexpr char kLimitedKernels[] = R"(
   .shared .align 4 .b8 fixed[40000];
   st.shared.u32 [fixed], 1; st.shared.u32 [dynamic], 1; ret;
 }
-.visible .entry two(.param .u64 a, .param .u32 b) { ret; }
 )";
 
 struct Block {
@@ -149,27 +148,6 @@ TEST_F(LaunchLimitsTest, CooperativeGridFitsOntoTheDevice) {
   EXPECT_EQ(cuLaunchCooperativeKernel(Limited("plain"), 1, 1, 1, 1025, 1, 1, 0, nullptr, nullptr),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
-}
-
-TEST_F(LaunchLimitsTest, ParametersComeByOneWay) {
-  std::uint64_t a = 0;
-  unsigned b = 0;
-  void* parameters[] = {&a, &b};
-  unsigned char buffer[12] = {};
-  std::size_t bytes = sizeof buffer;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
-                   CU_LAUNCH_PARAM_END};
-  const auto launch = [&](const char* name, void** by_value, void** by_buffer) {
-    return cuLaunchKernel(Limited(name), 1, 1, 1, 1, 1, 1, 0, nullptr, by_value, by_buffer);
-  };
-  EXPECT_EQ(launch("two", parameters, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(launch("two", nullptr, extra), CUDA_SUCCESS);
-  EXPECT_EQ(launch("two", parameters, extra), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(launch("most", parameters, extra), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(launch("two", nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(launch("most", nullptr, nullptr), CUDA_SUCCESS);
-  bytes = 11;
-  EXPECT_EQ(launch("two", nullptr, extra), CUDA_ERROR_INVALID_VALUE);
 }
 
 // Nodes and captures hold no launch that the driver would refuse.

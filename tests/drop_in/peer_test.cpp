@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -12,7 +11,7 @@
 #include <cuda.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/server_process.h"
+#include "tests/drop_in/server_case.h"
 
 // Of CUDA 13.2. The toolkit's header may be older.
 extern "C" CUresult cuMemcpyWithAttributesAsync(CUdeviceptr, CUdeviceptr, std::size_t,
@@ -27,10 +26,9 @@ namespace {
 constexpr std::size_t kLargeBytes = (std::size_t{16} << 20) + 4096;
 
 // Two contexts: of one device, then of two.
-class PeerTest : public ::testing::TestWithParam<int> {
+class PeerTest : public DropInServerCase, public ::testing::WithParamInterface<int> {
  protected:
-  PeerTest() : server_({"--device", "cpu:0,cpu:1"}) {
-    ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1);
+  PeerTest() : DropInServerCase({"--device", "cpu:0,cpu:1"}) {
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxCreate(&first_, nullptr, 0, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxCreate(&second_, nullptr, 0, GetParam()), CUDA_SUCCESS);
@@ -42,8 +40,29 @@ class PeerTest : public ::testing::TestWithParam<int> {
     EXPECT_EQ(cuMemAlloc(&memory, bytes), CUDA_SUCCESS);
     return memory;
   }
+  void Write(CUcontext context, CUdeviceptr to, const void* from, std::size_t bytes) {
+    ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemcpyHtoD(to, from, bytes), CUDA_SUCCESS);
+  }
+  void Read(CUcontext context, void* to, CUdeviceptr from, std::size_t bytes) {
+    ASSERT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemcpyDtoH(to, from, bytes), CUDA_SUCCESS);
+  }
+  // From memory of the first context to memory of the second.
+  CUDA_MEMCPY3D_PEER Box(CUdeviceptr from, CUdeviceptr to, std::size_t width, std::size_t height,
+                         std::size_t depth) {
+    CUDA_MEMCPY3D_PEER copy{};
+    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = from;
+    copy.srcContext = first_;
+    copy.dstDevice = to;
+    copy.dstContext = second_;
+    copy.WidthInBytes = width;
+    copy.Height = height;
+    copy.Depth = depth;
+    return copy;
+  }
 
-  ServerProcess server_;
   CUcontext first_ = nullptr, second_ = nullptr;
 };
 
@@ -51,11 +70,9 @@ TEST_P(PeerTest, BytesReachTheOtherContext) {
   std::vector<std::uint32_t> numbers(kLargeBytes / 4), found(numbers.size());
   std::iota(numbers.begin(), numbers.end(), 5u);
   const CUdeviceptr from = Allocate(first_, kLargeBytes), to = Allocate(second_, kLargeBytes);
-  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyHtoD(from, numbers.data(), kLargeBytes), CUDA_SUCCESS);
+  Write(first_, from, numbers.data(), kLargeBytes);
   ASSERT_EQ(cuMemcpyPeer(to, second_, from, first_, kLargeBytes), CUDA_SUCCESS);
-  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyDtoH(found.data(), to, kLargeBytes), CUDA_SUCCESS);
+  Read(second_, found.data(), to, kLargeBytes);
   EXPECT_EQ(found, numbers);
 }
 
@@ -115,8 +132,7 @@ TEST_P(PeerTest, ACopyInAStreamComesAfterWhatIsOnTheStream) {
   ASSERT_EQ(cuMemsetD32Async(from, 77, 1024, stream), CUDA_SUCCESS);
   ASSERT_EQ(cuMemcpyPeerAsync(to, second_, from, first_, 4096, stream), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
-  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyDtoH(&found, to + 4092, 4), CUDA_SUCCESS);
+  Read(second_, &found, to + 4092, 4);
   EXPECT_EQ(found, 77u);
 }
 
@@ -131,8 +147,7 @@ TEST_P(PeerTest, ComesAfterWorkOfBothContextsAndBeforeWhatFollows) {
     ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
     ASSERT_EQ(cuMemsetD32Async(from, round, kWords, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
     ASSERT_EQ(cuMemcpyPeer(to, second_, from, first_, 4 * kWords), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoH(found.data(), to, 4 * kWords), CUDA_SUCCESS);
+    Read(second_, found.data(), to, 4 * kWords);
     ASSERT_EQ(found, std::vector<std::uint32_t>(kWords, round));
   }
 }
@@ -142,25 +157,15 @@ TEST_P(PeerTest, BoxesKeepTheirPitches) {
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
   std::array<unsigned char, 512> bytes{}, found{};
   std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(1));
-  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyHtoD(from, bytes.data(), bytes.size()), CUDA_SUCCESS);
-  CUDA_MEMCPY3D_PEER copy{};
-  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = from;
-  copy.srcContext = first_;
+  Write(first_, from, bytes.data(), bytes.size());
+  CUDA_MEMCPY3D_PEER copy = Box(from, to, 8, 3, 2);
   copy.srcPitch = 16;
   copy.srcHeight = 4;
   copy.srcXInBytes = 2;
-  copy.dstDevice = to;
-  copy.dstContext = second_;
   copy.dstPitch = 32;
   copy.dstY = 1;
-  copy.WidthInBytes = 8;
-  copy.Height = 3;
-  copy.Depth = 2;
   ASSERT_EQ(cuMemcpy3DPeer(&copy), CUDA_SUCCESS);
-  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyDtoH(found.data(), to, found.size()), CUDA_SUCCESS);
+  Read(second_, found.data(), to, found.size());
   for (std::size_t slice = 0; slice < 2; ++slice) {
     for (std::size_t row = 0; row < 3; ++row) {
       for (std::size_t column = 0; column < 8; ++column) {
@@ -178,21 +183,11 @@ TEST_P(PeerTest, LargeBoxesArriveWhole) {
   std::vector<std::uint32_t> numbers(kPitch * kRows / 4), found(kWidth * kRows / 4);
   std::iota(numbers.begin(), numbers.end(), 9u);
   const CUdeviceptr from = Allocate(first_, kPitch * kRows), to = Allocate(second_, kWidth * kRows);
-  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyHtoD(from, numbers.data(), kPitch * kRows), CUDA_SUCCESS);
-  CUDA_MEMCPY3D_PEER copy{};
-  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = from;
-  copy.srcContext = first_;
+  Write(first_, from, numbers.data(), kPitch * kRows);
+  CUDA_MEMCPY3D_PEER copy = Box(from, to, kWidth, 3, 2);
   copy.srcPitch = kPitch;
-  copy.dstDevice = to;
-  copy.dstContext = second_;
-  copy.WidthInBytes = kWidth;
-  copy.Height = 3;
-  copy.Depth = 2;
   ASSERT_EQ(cuMemcpy3DPeer(&copy), CUDA_SUCCESS);
-  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyDtoH(found.data(), to, kWidth * kRows), CUDA_SUCCESS);
+  Read(second_, found.data(), to, kWidth * kRows);
   for (std::size_t row = 0; row < kRows; ++row) {
     EXPECT_EQ(std::memcmp(&found[row * kWidth / 4], &numbers[row * kPitch / 4], kWidth), 0) << row;
   }
@@ -204,21 +199,11 @@ TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndMayNotOverlap) {
   const CUdeviceptr from = Allocate(first_, 2 * kPitch), to = Allocate(second_, 2 * kPitch);
   std::vector<std::uint32_t> numbers(2 * kPitch / 4), found(numbers.size());
   std::iota(numbers.begin(), numbers.end(), 3u);
-  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyHtoD(from, numbers.data(), 2 * kPitch), CUDA_SUCCESS);
-  CUDA_MEMCPY3D_PEER copy{};
-  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = from;
-  copy.srcContext = first_;
+  Write(first_, from, numbers.data(), 2 * kPitch);
+  CUDA_MEMCPY3D_PEER copy = Box(from, to, kLargeBytes, 2, 1);
   copy.srcPitch = copy.dstPitch = kPitch;
-  copy.dstDevice = to;
-  copy.dstContext = second_;
-  copy.WidthInBytes = kLargeBytes;
-  copy.Height = 2;
-  copy.Depth = 1;
   ASSERT_EQ(cuMemcpy3DPeer(&copy), CUDA_SUCCESS);
-  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyDtoH(found.data(), to, 2 * kPitch), CUDA_SUCCESS);
+  Read(second_, found.data(), to, 2 * kPitch);
   for (const std::size_t row : {0, 1}) {
     const std::size_t at = row * kPitch / 4;
     EXPECT_EQ(std::memcmp(&found[at], &numbers[at], kLargeBytes), 0) << row;
@@ -232,13 +217,8 @@ TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndMayNotOverlap) {
 
 TEST_P(PeerTest, CapturedBoxOfOneContextIsAnOrdinaryCopy) {
   const CUdeviceptr memory = Allocate(first_, 4096);
-  CUDA_MEMCPY3D_PEER copy{};
-  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = memory;
-  copy.dstDevice = memory + 2048;
-  copy.srcContext = copy.dstContext = first_;
-  copy.WidthInBytes = 64;
-  copy.Height = copy.Depth = 1;
+  CUDA_MEMCPY3D_PEER copy = Box(memory, memory + 2048, 64, 1, 1);
+  copy.dstContext = first_;
   ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
   CUstream stream = nullptr;
   CUgraph graph = nullptr;
@@ -262,15 +242,8 @@ TEST_P(PeerTest, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(cuMemcpyPeer(to, second_, from, first_, ~std::size_t{0}), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpyPeer(to, second_, from, first_, 4097), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpyPeer(to, second_, from + 1, first_, 4096), CUDA_ERROR_INVALID_VALUE);
-  CUDA_MEMCPY3D_PEER copy{};
-  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = from;
-  copy.srcContext = first_;
-  copy.dstDevice = to;
-  copy.dstContext = second_;
-  copy.WidthInBytes = 64;
+  CUDA_MEMCPY3D_PEER copy = Box(from, to, 64, ~std::size_t{0}, ~std::size_t{0});
   copy.srcPitch = 32;
-  copy.Height = copy.Depth = ~std::size_t{0};
   EXPECT_EQ(cuMemcpy3DPeer(&copy), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -415,32 +388,25 @@ TEST_P(BatchTest, BoxesThatMakeNoSenseAreRefused) {
   std::array<std::uint8_t, 64> host{};
   const auto from = PointerOperand(reinterpret_cast<CUdeviceptr>(host.data()), 0, 0);
   const CUDA_MEMCPY3D_BATCH_OP good = BoxCopy(from, PointerOperand(device, 8, 0), {4, 4, 1});
-  const auto answer = [&](auto change) {
+  const auto expect_refused = [&](auto change) {
     CUDA_MEMCPY3D_BATCH_OP box = good;
     change(box);
-    return cuMemcpy3DBatchAsync(1, &box, 0, nullptr);
+    EXPECT_EQ(cuMemcpy3DBatchAsync(1, &box, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
   };
   CUDA_MEMCPY3D_BATCH_OP box = good;
   EXPECT_EQ(cuMemcpy3DBatchAsync(1, &box, 0, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpy3DBatchAsync(1, &box, 1, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpy3DBatchAsync(0, &box, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpy3DBatchAsync(1, nullptr, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(answer([](auto& it) { it.extent.depth = 0; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(answer([](auto& it) { it.extent.height = 9; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(answer([](auto& it) { it.extent.width = kHuge; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.rowLength = 3; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.rowLength = kHuge; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(answer([](auto& it) {
-              it.extent.height = 1;
-              it.dst.op.ptr.rowLength = 3;
-            }),
-            CUDA_ERROR_INVALID_VALUE)
-      << "one row";
-  EXPECT_EQ(answer([](auto& it) { it.dst.op.ptr.layerHeight = 3; }), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(answer([](auto& it) { it.dst.type = CU_MEMCPY_OPERAND_TYPE_MAX; }),
-            CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(answer([](auto& it) { it.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; }),
-            CUDA_ERROR_INVALID_VALUE);
+  expect_refused([](auto& it) { it.extent.depth = 0; });
+  expect_refused([](auto& it) { it.extent.height = 9; });
+  expect_refused([](auto& it) { it.extent.width = kHuge; });
+  expect_refused([](auto& it) { it.dst.op.ptr.rowLength = 3; });
+  expect_refused([](auto& it) { it.dst.op.ptr.rowLength = kHuge; });
+  expect_refused([](auto& it) { it.extent.height = 1, it.dst.op.ptr.rowLength = 3; });
+  expect_refused([](auto& it) { it.dst.op.ptr.layerHeight = 3; });
+  expect_refused([](auto& it) { it.dst.type = CU_MEMCPY_OPERAND_TYPE_MAX; });
+  expect_refused([](auto& it) { it.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; });
 }
 
 TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {

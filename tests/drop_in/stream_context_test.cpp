@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that name a stream run in its context, whichever is current, or none; and what is not so.
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include <cuda.h>
@@ -15,29 +14,25 @@ namespace {
 using testing::All;
 using testing::kBytes;
 using testing::kCount;
-using testing::kKernels;
 
 // What is current while a stream of the first context's device is used.
 enum class Other { kNone, kOfTheDevice, kOfAnotherDevice };
 
-class StreamContextTest : public ::testing::TestWithParam<Other> {
+class StreamContextTest : public testing::DropInServerCase,
+                          public ::testing::WithParamInterface<Other> {
  protected:
-  StreamContextTest() : server_({"--device", "cpu:0,cpu:1"}) {
-    ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1);
+  StreamContextTest() : DropInServerCase({"--device", "cpu:0,cpu:1"}) {
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxCreate(&context_, nullptr, 0, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     EXPECT_EQ(cuEventCreate(&event_, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemAlloc(&numbers_, kBytes), CUDA_SUCCESS);
-    EXPECT_EQ(cuModuleLoadData(&module_, kKernels), CUDA_SUCCESS);
-    EXPECT_EQ(cuModuleGetFunction(&add_one_, module_, "add_one"), CUDA_SUCCESS);
-    CUcontext other = nullptr;
+    numbers_ = Numbers();
+    add_one_ = Function("add_one");
     if (GetParam() != Other::kNone) {
       const int device = GetParam() == Other::kOfAnotherDevice ? 1 : 0;
-      EXPECT_EQ(cuCtxCreate(&other, nullptr, 0, device), CUDA_SUCCESS);
+      EXPECT_EQ(cuCtxCreate(&other_, nullptr, 0, device), CUDA_SUCCESS);
     }
-    EXPECT_EQ(cuCtxSetCurrent(other), CUDA_SUCCESS);
-    other_ = other;
+    EXPECT_EQ(cuCtxSetCurrent(other_), CUDA_SUCCESS);
   }
 
   ~StreamContextTest() override {
@@ -46,25 +41,24 @@ class StreamContextTest : public ::testing::TestWithParam<Other> {
     EXPECT_EQ(current, other_) << "a call changed it";
   }
 
-  CUresult AddOne(CUstream stream) {
+  // The module's function is looked up while its context is current, so not here.
+  CUresult LaunchAddOne() {
     unsigned n = kCount;
     void* parameters[] = {&numbers_, &n};
-    return cuLaunchKernel(add_one_, 8, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr);
+    return cuLaunchKernel(add_one_, 8, 1, 1, 128, 1, 1, 0, stream_, parameters, nullptr);
   }
 
-  testing::ServerProcess server_;
-  CUcontext context_ = nullptr, other_ = nullptr;
+  CUcontext other_ = nullptr;
   CUstream stream_ = nullptr;
   CUevent event_ = nullptr;
   CUdeviceptr numbers_ = 0;
-  CUmodule module_ = nullptr;
   CUfunction add_one_ = nullptr;
 };
 
 TEST_P(StreamContextTest, CommandsTakeItFromTheStream) {
   std::vector<std::uint32_t> host(kCount, 5), found(kCount);
   EXPECT_EQ(cuMemsetD32Async(numbers_, 3, kCount, stream_), CUDA_SUCCESS);
-  EXPECT_EQ(AddOne(stream_), CUDA_SUCCESS);
+  EXPECT_EQ(LaunchAddOne(), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpyDtoHAsync(found.data(), numbers_, kBytes, stream_), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_EQ(found, All(4));
@@ -129,7 +123,7 @@ TEST_P(StreamContextTest, MemoryAndGraphsDo) {
   CUgraphExec exec = nullptr;
   EXPECT_EQ(cuMemsetD32Async(numbers_, 1, kCount, stream_), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-  EXPECT_EQ(AddOne(stream_), CUDA_SUCCESS);
+  EXPECT_EQ(LaunchAddOne(), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpyDtoHAsync(&found, numbers_, 4, stream_), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
   ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);

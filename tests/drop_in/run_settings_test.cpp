@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `gpushared run` sets, and which programs would not see it.
+#include <map>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/run/environment.h"
+#include "server/run/program_file.h"
+
+namespace gpushared {
+namespace {
+
+using server::RunWishes;
+using server::Settings;
+using ::testing::HasSubstr;
+
+// ---- what is set
+
+class RunSettingsTest : public ::testing::Test {
+ protected:
+  std::map<std::string, std::string> SettingsOf(const RunWishes& wishes) {
+    std::map<std::string, std::string> found;
+    for (const server::Setting& setting : Settings(
+             wishes, [&](const char* name) { return environment_[name]; },
+             [&](const std::string& path) { return files_.contains(path); })) {
+      found[setting.variable] = setting.value;
+    }
+    return found;
+  }
+  std::map<std::string, std::string> environment_;
+  std::map<std::string, bool> files_;
+};
+
+TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersFolders) {
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d");
+  environment_["LD_LIBRARY_PATH"] = "/u:/v";
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
+}
+
+// Some programs open "libnvrtc.so" at run time, which nothing preloaded answers to.
+TEST_F(RunSettingsTest, PtxToolsAreFoundByNameOnlyWhereTheDeviceWantsPtx) {
+  environment_["LD_LIBRARY_PATH"] = "/u";
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_LIBRARY_PATH"], "/d:/d/ptx:/u");
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u");
+}
+
+TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"}).size(), 2u) << "the library's folder, and who started it";
+  const auto all = SettingsOf({.socket = "/s",
+                               .drop_in = "/d",
+                               .scheduling_class = "low",
+                               .name = "job",
+                               .device = "cpu:0",
+                               .weight = 7,
+                               .promise = "2.5",
+                               .is_interruptible = true});
+  EXPECT_EQ(all.at("GPUSHARED_SOCKET"), "/s");
+  EXPECT_EQ(all.at("GPUSHARED_CLASS"), "low");
+  EXPECT_EQ(all.at("GPUSHARED_NAME"), "job");
+  EXPECT_EQ(all.at("GPUSHARED_DEVICE"), "cpu:0");
+  EXPECT_EQ(all.at("GPUSHARED_WEIGHT"), "7");
+  EXPECT_EQ(all.at("GPUSHARED_PROMISE"), "2.5");
+  EXPECT_EQ(all.at("GPUSHARED_INTERRUPT"), "1");
+}
+
+TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
+  files_["/d/ptx/ptxas"] = true;
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d"}).contains("TRITON_PTXAS_PATH"));
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptx/ptxas");
+  environment_["TRITON_PTXAS_PATH"] = "/mine";
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("TRITON_PTXAS_PATH"));
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("LD_PRELOAD"));
+  files_["/d/ptx/libnvrtc.so.13"] = true;
+  environment_["LD_PRELOAD"] = "/u.so";
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_PRELOAD"],
+            "/u.so:/d/ptx/libnvrtc.so.13")
+      << "a sanitizer's runtime that the user preloads has to be the first library";
+}
+
+TEST_F(RunSettingsTest, AsanIsToldThatLibrariesComeBeforeIt) {
+  const RunWishes wishes{.drop_in = "/d", .wants_ptx = true, .needs_asan = true};
+  EXPECT_FALSE(SettingsOf(wishes).contains("ASAN_OPTIONS")) << "nothing is preloaded";
+  files_["/d/ptx/libnvrtc.so.13"] = true;
+  EXPECT_EQ(SettingsOf(wishes)["ASAN_OPTIONS"], "verify_asan_link_order=0");
+  environment_["ASAN_OPTIONS"] = "detect_leaks=0";
+  EXPECT_EQ(SettingsOf(wishes)["ASAN_OPTIONS"], "detect_leaks=0:verify_asan_link_order=0");
+  environment_["ASAN_OPTIONS"] = "verify_asan_link_order=1";
+  EXPECT_FALSE(SettingsOf(wishes).contains("ASAN_OPTIONS")) << "the user has chosen";
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("ASAN_OPTIONS"));
+}
+
+TEST_F(RunSettingsTest, NvccIsStoodInForWhereThereIsOne) {
+  files_["/d/ptx/bin/nvcc"] = true;
+  environment_["PATH"] = "/usr/bin:/cuda/bin";
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("PATH"));
+  files_["/cuda/bin/nvcc"] = true;
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["PATH"],
+            "/d/ptx/bin:/usr/bin:/cuda/bin");
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["CUDA_ROOT"], "/cuda");
+  environment_["CUDA_ROOT"] = "/mine";
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("CUDA_ROOT"));
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d"}).contains("PATH"));
+}
+
+// ---- who would not see it
+
+TEST(ProgramFileTest, ProgramsThatLoadNoLibraryAreNamed) {
+  EXPECT_EQ(server::WhyNotSeen("/proc/self/exe"), "");
+  EXPECT_EQ(server::WhyNotSeen("/nonexistent"), "");
+  EXPECT_THAT(server::WhyNotSeen(GPUSHARED_STATIC_PROGRAM), HasSubstr("statically linked"));
+  EXPECT_THAT(server::WhyNotSeen(GPUSHARED_RPATH_PROGRAM),
+              HasSubstr("which has a libcuda.so.1 of its own"));
+  EXPECT_EQ(server::WhyNotSeen(GPUSHARED_VECTOR_ADD_PROGRAM), "") << "a RUNPATH comes later";
+}
+
+TEST(ProgramFileTest, ProgramsAreFoundAsShellsFindThem) {
+  EXPECT_EQ(server::FindProgram("sh", "/nonexistent:/bin"), "/bin/sh");
+  EXPECT_EQ(server::FindProgram("sh", "/nonexistent"), "");
+  EXPECT_EQ(server::FindProgram("/bin/sh", ""), "/bin/sh");
+  EXPECT_EQ(server::FindProgram("/bin", ""), "") << "a folder";
+}
+
+}  // namespace
+}  // namespace gpushared
