@@ -136,7 +136,7 @@ TEST(LiveRanges, StoresBranchesAndBarriersWriteNothing) {
 TEST(LiveRanges, BeyondTheLimitEverythingIsLiveEverywhere) {
   // Every register lives through every block: more visits than the limit allows.
   std::string body;
-  constexpr int kBlocks = 12000;
+  constexpr int kBlocks = 9000;
   for (int i = 0; i < 90; ++i) body += "mov.b32 %r" + std::to_string(i) + ", 1;\n";
   for (int i = 0; i < kBlocks; ++i)
     body += ".reg .b32 a" + std::to_string(i) + "; mov.b32 a" + std::to_string(i) + ", 1;\n";

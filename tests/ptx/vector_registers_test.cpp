@@ -82,7 +82,7 @@ TEST(VectorRegisters, LeaveOtherNamesAlone) {
 
 TEST(VectorRegisters, HaveALimitTogether) {
   std::string body = ".reg .v4 .f32 v;\n";
-  for (int i = 0; i < 300'000; ++i) body += "f v;\n";
+  for (int i = 0; i < 33'000; ++i) body += "f v, v, v, v, v, v, v, v;\n";
   const Result<Module> module =
       Parse(".version 8.3\n.target sm_80\n.address_size 64\n.entry k() {\n" + body + "}");
   EXPECT_EQ(module.status().code(), StatusCode::kLimitExceeded);
