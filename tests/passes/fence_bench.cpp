@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <random>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -233,27 +232,7 @@ FenceLaunch FenceBench::Prepare(const Case& what) {
                      .parameters = {}};
   used_ = 0;
   std::vector<std::byte>& parameters = launch.parameters;
-  for (const Argument& argument : what.arguments) {
-    if (argument.kind == Argument::Kind::kValue) {
-      parameters.insert(parameters.end(), argument.value.begin(), argument.value.end());
-      continue;
-    }
-    const std::uint64_t address = ranges_.client() + used_;
-    auto* at = reinterpret_cast<std::byte*>(address);
-    std::mt19937 random(argument.count);
-    std::memset(at, 0, std::size_t{argument.count} * 4);
-    for (std::uint32_t i = 0; i < argument.count; ++i) {
-      const auto word = static_cast<std::uint32_t>(random() % argument.below);
-      const auto real = static_cast<float>(word);
-      if (argument.kind == Argument::Kind::kBytes) at[i] = static_cast<std::byte>(word);
-      if (argument.kind == Argument::Kind::kWords) std::memcpy(at + 4 * i, &word, 4);
-      if (argument.kind == Argument::Kind::kFloats) std::memcpy(at + 4 * i, &real, 4);
-    }
-    used_ = (used_ + std::uint64_t{argument.count} * 4 + 255) / 256 * 256;
-    parameters.resize((parameters.size() + 7) / 8 * 8);
-    const auto* bytes = reinterpret_cast<const std::byte*>(&address);
-    parameters.insert(parameters.end(), bytes, bytes + sizeof address);
-  }
+  parameters = FillBuffers(what, reinterpret_cast<std::byte*>(ranges_.client()), used_);
   const executor::Program* program = plain_.code ? FindProgram(*plain_.code, what.kernel) : nullptr;
   if (program != nullptr) parameters.resize(program->info().parameter_bytes);
   return launch;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/passes/kernel_cases.h"
 
+#include <cstring>
+#include <random>
+
 namespace gpushared::testing {
 namespace {
 
@@ -100,6 +103,32 @@ const std::vector<Case>& Cases() {
       {"functions", "exit_in_function", {4}, {64}, {Zeros(64)}},
   };
   return kCases;
+}
+
+std::vector<std::byte> FillBuffers(const Case& what, std::byte* memory, std::uint64_t& used_bytes) {
+  std::vector<std::byte> parameters;
+  for (const Argument& argument : what.arguments) {
+    if (argument.kind == Argument::Kind::kValue) {
+      parameters.insert(parameters.end(), argument.value.begin(), argument.value.end());
+      continue;
+    }
+    used_bytes = (used_bytes + 255) / 256 * 256;
+    std::byte* const at = memory + used_bytes;
+    used_bytes += std::uint64_t{argument.count} * 4;
+    std::mt19937 random(argument.count);
+    std::memset(at, 0, std::size_t{argument.count} * 4);
+    for (std::uint32_t i = 0; i < argument.count; ++i) {
+      const auto word = static_cast<std::uint32_t>(random() % argument.below);
+      const auto real = static_cast<float>(word);
+      if (argument.kind == Argument::Kind::kBytes) at[i] = static_cast<std::byte>(word);
+      if (argument.kind == Argument::Kind::kWords) std::memcpy(at + 4 * i, &word, 4);
+      if (argument.kind == Argument::Kind::kFloats) std::memcpy(at + 4 * i, &real, 4);
+    }
+    parameters.resize((parameters.size() + 7) / 8 * 8);
+    const auto* bytes = reinterpret_cast<const std::byte*>(&at);
+    parameters.insert(parameters.end(), bytes, bytes + sizeof at);
+  }
+  return parameters;
 }
 
 }  // namespace gpushared::testing

@@ -33,6 +33,10 @@ struct Case {
 
 const std::vector<Case>& Cases();
 
+// Gives each buffer of a case its first contents, in `memory` behind what is used of it, and
+// returns the parameters.
+std::vector<std::byte> FillBuffers(const Case& what, std::byte* memory, std::uint64_t& used_bytes);
+
 }  // namespace gpushared::testing
 
 #endif  // GPUSHARED_TESTS_PASSES_KERNEL_CASES_H_
