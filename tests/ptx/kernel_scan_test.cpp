@@ -19,6 +19,7 @@
 namespace gpushared::ptx {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -89,8 +90,8 @@ TEST(KernelScan, NamesLineAndFunctionOfWhatACalleeUses) {
       ".func f() {\n.reg .b32 %r<2>;\nmov.u32 %r0, %ctaid.x;\ntrap;\nret;\n}\n"
       ".entry k() {\ncall f;\nret;\n}\n");
   EXPECT_EQ(found.at(Feature::kTrap), "line 7: traps (in function 'f')");
-  EXPECT_EQ(found.at(Feature::kBlockIndexInFunction),
-            "line 6: block index read in a function (%ctaid.x in function 'f')");
+  EXPECT_THAT(found.at(Feature::kBlockIndexInFunction),
+              AllOf(HasSubstr("line 6:"), HasSubstr("%ctaid.x"), HasSubstr("'f'")));
 }
 
 TEST(KernelScan, AKernelMayReadItsBlockIndex) {
@@ -110,7 +111,7 @@ TEST(KernelScan, FunctionsOfOtherModulesAreMissingAndBuiltInsAreNot) {
       ".extern .func vprintf();\n.extern .func far();\n.entry k() {\ncall vprintf;\ncall far;\n"
       "ret;\n}\n");
   EXPECT_TRUE(found.contains(Feature::kPrint));
-  EXPECT_EQ(found.at(Feature::kMissingFunction), "line 8: functions of other modules ('far')");
+  EXPECT_THAT(found.at(Feature::kMissingFunction), HasSubstr("'far'"));
 }
 
 TEST(KernelScan, MalformedCodeIsAnError) {
@@ -292,7 +293,7 @@ TEST(BlockWaits, WhatIsSaidOfAWaitIsBounded) {
                        ".reg .pred %p0;\n" +
                        body + "\nret;\n}\n")
                   .at(Feature::kWaitsForBlocks),
-              HasSubstr("waits for memory at '%q2000'"));
+              HasSubstr("'%q2000'"));
 }
 
 // Lines of the waits, from `*steps` on.

@@ -46,7 +46,7 @@ TEST(PtxTarget, TakesTargetsUpToTheNewest) {
     EXPECT_TRUE(CheckOf("9.0", target).ok()) << target;
   }
   for (const char* target : {"sm_100", "sm_100a", "sm_103f", "sm_110", "sm_120", "sm_121a"}) {
-    EXPECT_THAT(CheckOf("9.0", target).message(), HasSubstr("is newer than the device")) << target;
+    EXPECT_THAT(CheckOf("9.0", target).message(), HasSubstr("newer")) << target;
     EXPECT_TRUE(CheckOf("9.0", target, 121).ok()) << target;
   }
   EXPECT_THAT(CheckOf("9.0", "sm_90", 80).message(), HasSubstr("up to sm_80"));
