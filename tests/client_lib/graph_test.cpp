@@ -100,7 +100,7 @@ TEST_F(GraphTest, WhatAGraphCannotHoldIsRefused) {
   for (const Status& status :
        {recorder_.Record(event), recorder_.Wait(event), recorder_.BeginRequest(),
         recorder_.EndRequest(), recorder_.Synchronize(), recorder_.Query()}) {
-    EXPECT_THAT(status.message(), HasSubstr("the stream records a graph"));
+    EXPECT_THAT(status.message(), HasSubstr("records a graph"));
   }
   EXPECT_THAT(recorder_.MakeGraph().status().message(), HasSubstr("nothing was recorded"));
   EXPECT_THAT(stream_.MakeGraph().status().message(), HasSubstr("no recorder"));

@@ -206,23 +206,20 @@ TEST(GateTest, WithoutAnInstalledDriverEveryCallSaysStub) {
   // The machine of the test may have a driver: none is where this one's loader looks.
   if (Gated(nothing.path(), {}, program).output != kStub) GTEST_SKIP() << "a driver is installed";
   const auto told = Gated(nothing.path(), {"GPUSHARED_RUN=1"}, program);
-  EXPECT_THAT(told.output, HasSubstr("gpushared: gate mode: no libcuda.so.1 beside this one"));
+  EXPECT_THAT(told.output, HasSubstr("no libcuda.so.1"));
 }
 
 TEST(GateTest, LogSaysOnceThatNoServerIsAsked) {
   const auto log = Gated(kFewFunctions, {"GPUSHARED_LOG=1"}, {GPUSHARED_WHO_SERVES});
   EXPECT_EQ(LinesOf(log.output).size(), 2U) << log.output;
-  EXPECT_THAT(log.output, HasSubstr("gate mode: " + kFewFunctions +
-                                    "/libcuda.so.1 serves this "
-                                    "program; this version asks no server for a turn"));
+  EXPECT_THAT(log.output, HasSubstr("gate mode: " + kFewFunctions + "/libcuda.so.1"));
 }
 
 TEST(GateTest, OtherModesAreRefusedByName) {
   const auto run = Start({"LD_LIBRARY_PATH=" + kGate, "GPUSHARED_MODE=Gate", "GPUSHARED_LOG=1"},
                          {GPUSHARED_WHO_SERVES});
   EXPECT_THAT(run.output, HasSubstr("init 1 1"));
-  EXPECT_THAT(run.output,
-              HasSubstr("invalid value 'Gate' for GPUSHARED_MODE: expected submit or gate"));
+  EXPECT_THAT(run.output, HasSubstr("'Gate' for GPUSHARED_MODE"));
 }
 
 TEST(GateTest, RunStartsTheProgramBehindTheGate) {
@@ -234,13 +231,11 @@ TEST(GateTest, RunStartsTheProgramBehindTheGate) {
   const auto gated = run({"--mode", "gate", "--", GPUSHARED_WHO_SERVES});
   EXPECT_EQ(gated.exit_code, 0);
   EXPECT_EQ(gated.output, "init 0 0 count 0 21 version 4321 synchronize 801\n");
-  EXPECT_THAT(run({"--mode", "gate", "--explain"}).output,
-              HasSubstr("GPUSHARED_MODE=gate  (the installed driver serves the program, and no "
-                        "server is asked)"));
+  EXPECT_THAT(run({"--mode", "gate", "--explain"}).output, HasSubstr("GPUSHARED_MODE=gate"));
   const auto refused =
       run({"--mode", "gate", "--class", "low", "--name", "a", "--", GPUSHARED_WHO_SERVES});
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.output, HasSubstr("--mode gate takes no --class, --name"));
+  EXPECT_THAT(refused.output, HasSubstr("--class, --name"));
   EXPECT_EQ(run({"--mode", "both", "--", GPUSHARED_WHO_SERVES}).exit_code, 2);
 }
 

@@ -110,8 +110,7 @@ TEST(ProgramFileTest, ProgramsThatLoadNoLibraryAreNamed) {
   EXPECT_EQ(server::WhyNotSeen("/proc/self/exe"), "");
   EXPECT_EQ(server::WhyNotSeen("/nonexistent"), "");
   EXPECT_THAT(server::WhyNotSeen(GPUSHARED_STATIC_PROGRAM), HasSubstr("statically linked"));
-  EXPECT_THAT(server::WhyNotSeen(GPUSHARED_RPATH_PROGRAM),
-              HasSubstr("which has a libcuda.so.1 of its own"));
+  EXPECT_THAT(server::WhyNotSeen(GPUSHARED_RPATH_PROGRAM), HasSubstr("libcuda.so.1"));
   EXPECT_EQ(server::WhyNotSeen(GPUSHARED_VECTOR_ADD_PROGRAM), "") << "a RUNPATH comes later";
 }
 

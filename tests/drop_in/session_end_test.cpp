@@ -71,24 +71,21 @@ TEST_F(SessionEnd, NamesTheDeathOfTheWorker) {
   ASSERT_EQ(server_.workers().size(), 1u);
   const pid_t worker = server_.workers()[0];
   ::kill(worker, SIGKILL);
-  EXPECT_THAT(Await(),
-              AllOf(HasSubstr("gpushared: device cpu:0 lost: its worker generation 1 (pid " +
-                              std::to_string(worker) + ") was killed by signal 9"),
-                    HasSubstr("error 810 after 0 interrupts")));
+  EXPECT_THAT(Await(), AllOf(HasSubstr("cpu:0"), HasSubstr("(pid " + std::to_string(worker) + ")"),
+                             HasSubstr("signal 9"), HasSubstr("error 810 after 0 interrupts")));
 }
 
 TEST_F(SessionEnd, NamesTheOperator) {
   Start({});
   EXPECT_EQ(server_.Ctl({"client", "terminate", "2"}).exit_code, 0);
-  EXPECT_THAT(Await(), AllOf(HasSubstr("gpushared: session ended: the operator ended it [client 2"),
-                             HasSubstr("error 810 after 0 interrupts")));
+  EXPECT_THAT(Await(), AllOf(HasSubstr("the operator"), HasSubstr("error 810 after 0 interrupts")));
 }
 
 TEST_F(SessionEnd, InterruptEndsKernelOfProgramThatAsks) {
   Start({"--interruptible"});
   ::kill(program_, SIGINT);
   EXPECT_THAT(Await(),
-              AllOf(HasSubstr("gpushared: session ended: SIGINT came while a call"),
+              AllOf(HasSubstr("SIGINT"),
                     HasSubstr("error 810 after 1 interrupts, the handler is the program's")));
   EXPECT_TRUE(Eventually([&] {
     return server_.Ctl({"ps", "--json"}).output.find("endless") == std::string::npos;

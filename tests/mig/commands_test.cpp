@@ -314,7 +314,6 @@ TEST_F(MigServer, DevicesOfAChangeThatFailsAreItsAgain) {
   Machine(machine.dump());
   const ProgramOutcome applied = Mig({"apply", "19,19,14,9"});
   EXPECT_EQ(applied.exit_code, 1);
-  EXPECT_THAT(applied.output, HasSubstr("the layout is as it was"));
   EXPECT_EQ(Layout().size(), 3U);
   EXPECT_TRUE(Becomes(Uuid(0, 4), "ready"));
   EXPECT_TRUE(Becomes(Uuid(0, 6), "ready"));
