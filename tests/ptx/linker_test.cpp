@@ -115,6 +115,8 @@ TEST(Linker, TwoStrongDefinitionsAreRefused) {
               HasSubstr("b.ptx: 'twice' is defined there and in a.ptx"));
   const std::string kernel = Text(".entry k()\n{\nret;\n}\n");
   EXPECT_THAT(Refusal({kernel, kernel}), HasSubstr("'k' is defined there and in a.ptx"));
+  const std::string variable = Text(".visible .global .u32 w;\n");
+  EXPECT_THAT(Refusal({variable, variable}), HasSubstr("'w' is defined there and in a.ptx"));
   EXPECT_THAT(Refusal({Text(".visible .global .u32 twice;\n"), Text(kCallee)}),
               HasSubstr("'twice' is a function there and a variable in a.ptx"));
 }
