@@ -125,6 +125,14 @@ TEST(Fence, OnlyWhatMayBeReadUnwrittenIsZeroed) {
               HasSubstr("mov.b32 %v$gpushared_y, 0;"));
 }
 
+// An address that was masked is none in the window of constants.
+TEST(Fence, ConstantsThatAreReadByAddressMove) {
+  const std::string text =
+      FenceBody("mov.u64 %rd1, c; ld.const.u32 %r1, [%rd1+4];", ".const .align 4 .b8 c[16];\n");
+  EXPECT_THAT(text, Not(HasSubstr("ld.const.u32 %r1")));
+  EXPECT_THAT(text, HasSubstr("ld.global.u32 %r1"));
+}
+
 TEST(Contain, LocalArraysAreAlignedForEveryAccess) {
   const Result<Fenced> contained =
       Contain(ParseText(".entry k() { .reg .b32 %r; .local .align 4 .b8 l[24];\n"
