@@ -3,6 +3,7 @@
 
 Usage: texts_test.py SOURCE_DIR BIN_DIR
 """
+import functools
 import pathlib
 import re
 import shutil
@@ -25,6 +26,12 @@ def page(name):
     return fill.filled(PACKAGING / "man" / f"{name}.scd", BIN / "gpushared")
 
 
+@functools.cache
+def described(program):
+    return list(generate.describe(BIN / program))
+
+
+@functools.cache
 def made(shell, program):
     command = [sys.executable, PACKAGING / "completions/generate.py", shell, BIN / program]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -34,7 +41,7 @@ class ManualPages(unittest.TestCase):
     def test_every_command_and_option_is_in_the_page(self):
         for program, section in SECTIONS.items():
             text = page(f"{program}.{section}")
-            for path, commands, options, _ in generate.describe(BIN / program):
+            for path, commands, options, _ in described(program):
                 if path == "gpushared run":
                     text += page("gpusharedctl.1")  # It lists them.
                 for word in commands + [option for option in options if option.startswith("--")]:
@@ -115,7 +122,7 @@ class Completions(unittest.TestCase):
         for program in SECTIONS:
             for shell in ("bash", "zsh"):
                 text = made(shell, program)
-                for path, commands, options, _ in generate.describe(BIN / program):
+                for path, commands, options, _ in described(program):
                     for word in commands + options:
                         self.assertIn(word, text, f"{shell}: {path}")
 
