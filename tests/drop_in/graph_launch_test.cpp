@@ -23,6 +23,16 @@ class GraphLaunchTest : public DropInServerCase {
     static_cast<void>(Function("add_one"));
   }
 
+  // What the stream has captured, ready to run.
+  CUgraphExec EndCapture() {
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    EXPECT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    return exec;
+  }
+
   CUdeviceptr numbers_ = 0;
   CUstream stream_ = nullptr, other_ = nullptr;
 };
@@ -30,27 +40,20 @@ class GraphLaunchTest : public DropInServerCase {
 // From the second launch on they are one command of the server.
 TEST_F(GraphLaunchTest, LaunchesInARowCountTheSameHoweverTheyAreSubmitted) {
   constexpr std::uint32_t kNodes = 20, kLaunches = 5;
-  const std::vector<std::uint32_t> from(kCount, 10);
-  ASSERT_EQ(cuMemcpyHtoD(numbers_, from.data(), kBytes), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyHtoD(numbers_, All(10).data(), kBytes), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   for (std::uint32_t i = 0; i < kNodes; ++i) EXPECT_EQ(AddOne(numbers_, stream_), CUDA_SUCCESS);
-  CUgraph graph = nullptr;
-  ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-  CUgraphExec exec = nullptr;
-  ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+  const CUgraphExec exec = EndCapture();
   for (std::uint32_t i = 0; i < kLaunches; ++i) {
     EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
   }
   ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-  std::vector<std::uint32_t> back(kCount);
-  ASSERT_EQ(cuMemcpyDtoH(back.data(), numbers_, kBytes), CUDA_SUCCESS);
-  EXPECT_EQ(back, std::vector<std::uint32_t>(kCount, 10 + kNodes * kLaunches));
+  EXPECT_EQ(Read(numbers_), All(10 + kNodes * kLaunches));
   EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
 TEST_F(GraphLaunchTest, CapturedWorkRunsAsOftenAsItIsLaunched) {
-  std::vector<std::uint32_t> from(kCount, 10), back(kCount, 7);
+  std::vector<std::uint32_t> from = All(10), back = All(7);
   int calls = 0;
   ASSERT_EQ(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpyHtoDAsync(numbers_, from.data(), kBytes, stream_), CUDA_SUCCESS);
@@ -60,10 +63,7 @@ TEST_F(GraphLaunchTest, CapturedWorkRunsAsOftenAsItIsLaunched) {
   EXPECT_EQ(cuLaunchHostFunc(
                 stream_, [](void* count) { ++*static_cast<int*>(count); }, &calls),
             CUDA_SUCCESS);
-  CUgraph graph = nullptr;
-  ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-  CUgraphExec exec = nullptr;
-  ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+  const CUgraphExec exec = EndCapture();
   EXPECT_EQ(back, All(7)) << "nothing has run";
   for (const std::uint32_t value : {10u, 40u}) {
     std::ranges::fill(from, value);
@@ -73,7 +73,6 @@ TEST_F(GraphLaunchTest, CapturedWorkRunsAsOftenAsItIsLaunched) {
   }
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
 TEST_F(GraphLaunchTest, CapturedMemoryIsThereBetweenItsNodes) {
@@ -84,17 +83,13 @@ TEST_F(GraphLaunchTest, CapturedMemoryIsThereBetweenItsNodes) {
   EXPECT_EQ(AddOne(scratch, stream_), CUDA_SUCCESS);
   EXPECT_EQ(cuMemcpyAsync(numbers_, scratch, kBytes, stream_), CUDA_SUCCESS);
   ASSERT_EQ(cuMemFreeAsync(scratch, stream_), CUDA_SUCCESS);
-  CUgraph graph = nullptr;
-  CUgraphExec exec = nullptr;
-  ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-  ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+  const CUgraphExec exec = EndCapture();
   for (int launch = 0; launch < 3; ++launch) {
     ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
   }
   ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_EQ(Read(numbers_), All(3));
   EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
 TEST_F(GraphLaunchTest, BranchesOfACaptureMeetAgain) {
@@ -111,10 +106,7 @@ TEST_F(GraphLaunchTest, BranchesOfACaptureMeetAgain) {
   EXPECT_EQ(cuEventRecord(join, other_), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamWaitEvent(stream_, join, 0), CUDA_SUCCESS);
   EXPECT_EQ(AddOne(numbers_, stream_), CUDA_SUCCESS);
-  CUgraph graph = nullptr;
-  CUgraphExec exec = nullptr;
-  ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-  ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+  const CUgraphExec exec = EndCapture();
   ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_EQ(Read(more), All(1));

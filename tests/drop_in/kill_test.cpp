@@ -24,12 +24,6 @@ class DropInKills : public DropInServerCase {
     const char* const wanted = std::getenv("GPUSHARED_CRASH_KILLS");
     return wanted == nullptr ? 200 : std::atoi(wanted);
   }
-  std::size_t Clients() const {
-    const std::string listed = server_.Ctl({"ps", "--json"}).output;
-    std::size_t count = 0;
-    for (std::size_t at = 0; (at = listed.find("\"pid\"", at)) != std::string::npos; ++at) ++count;
-    return count;
-  }
 };
 
 TEST_F(DropInKills, AtRandomMomentsEndOneProgramAlone) {
@@ -53,10 +47,10 @@ TEST_F(DropInKills, AtRandomMomentsEndOneProgramAlone) {
     ASSERT_EQ(Read(numbers), All(static_cast<std::uint32_t>(kill) + 1));
     ASSERT_EQ(server_.workers(), workers) << "a worker ended at kill " << kill;
     if (kill > 0) continue;
-    ASSERT_TRUE(Eventually([&] { return Clients() == 1; }));
+    ASSERT_TRUE(Eventually([&] { return Sessions() == 1; }));
     descriptors = OpenFileDescriptors(workers.at(0));
   }
-  EXPECT_TRUE(Eventually([&] { return Clients() == 1; })) << Clients();
+  EXPECT_TRUE(Eventually([&] { return Sessions() == 1; })) << Sessions();
   EXPECT_TRUE(Eventually([&] { return OpenFileDescriptors(workers.at(0)) <= descriptors; }))
       << OpenFileDescriptors(workers.at(0)) << " descriptors, " << descriptors << " before";
 }

@@ -84,15 +84,9 @@ TEST_F(LibraryTest, LibrariesNeedNoContext) {
   EXPECT_EQ(cuLibraryGetGlobal(&variable, nullptr, library, "x"), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(cuModuleLoadData(&module, kKernels), CUDA_ERROR_INVALID_CONTEXT);
   // The first context shares the session that the library began.
-  const auto sessions = [&] {
-    const std::string clients = server_.Ctl({"ps", "--json"}).output;
-    std::size_t found = 0;
-    for (std::size_t at = 0; (at = clients.find("\"pid\"", at)) != std::string::npos; ++at) ++found;
-    return found;
-  };
-  EXPECT_EQ(sessions(), 1u);
+  EXPECT_EQ(Sessions(), 1u);
   UsePrimary();
-  EXPECT_EQ(sessions(), 1u);
+  EXPECT_EQ(Sessions(), 1u);
   CUdeviceptr numbers = Numbers();
   unsigned n = kCount;
   void* parameters[] = {&numbers, &n};
@@ -104,7 +98,7 @@ TEST_F(LibraryTest, LibrariesNeedNoContext) {
   EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
   EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
-  EXPECT_TRUE(testing::Eventually([&] { return sessions() == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return Sessions() == 0; }));
   EXPECT_EQ(cuLibraryGetKernelCount(&count, library), CUDA_ERROR_INVALID_HANDLE);
 }
 

@@ -76,6 +76,12 @@ class DropInServerCase : public ::testing::Test {
     void* parameters[] = {&numbers, &n};
     return cuLaunchKernel(Function("add_one"), 8, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr);
   }
+  std::size_t Sessions() const {
+    const std::string listed = server_.Ctl({"ps", "--json"}).output;
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = listed.find("\"pid\"", at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
   std::vector<std::uint32_t> Read(CUdeviceptr numbers) {
     std::vector<std::uint32_t> read(kCount);
     EXPECT_EQ(cuMemcpyDtoH(read.data(), numbers, kBytes), CUDA_SUCCESS);
