@@ -6,8 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -18,11 +17,7 @@ using ::testing::Not;
 Result<Module> ParsedWithAliases(const std::string& text) {
   return Parse(".version 8.3\n.target sm_80\n.address_size 64\n" + text);
 }
-std::string Resolved(const std::string& text) {
-  const Result<Module> module = ParsedWithAliases(text);
-  EXPECT_TRUE(module) << module.status().message();
-  return module ? Print(*module) : "";
-}
+std::string Resolved(const std::string& text) { return Print(Parsed(text, "sm_80")); }
 std::string WhyNoAlias(const std::string& text) {
   const Result<Module> module = ParsedWithAliases(text);
   EXPECT_EQ(module.status().code(), StatusCode::kInvalidArgument);

@@ -10,8 +10,7 @@
 
 #include "server/ptx/passes/fence.h"
 #include "server/ptx/text/editor.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -21,10 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Claims ClaimText(const std::string& text, const std::string& target = "sm_75") {
-  const Result<Module> module =
-      Parse(".version 8.1\n.target " + target + "\n.address_size 64\n" + text);
-  EXPECT_TRUE(module) << module.status().message();
-  return module ? Claim(*module) : Claims();
+  return Claim(Parsed(text, target));
 }
 
 // Of one kernel with these lines as its body; the first of them is line 6.
@@ -145,8 +141,7 @@ TEST(Claim, WhatDoesNotChangeItsPlaceIsClaimed) {
 
 // Their loops look whether the server wants them to end, which is no wait for other blocks.
 TEST(Claim, LoopsOfContainedKernelsAreNoWaitsAndTheClientsOwnStillAre) {
-  const Result<Module> module = Parse(
-      ".version 8.1\n.target sm_75\n.address_size 64\n"
+  const Module module = Parsed(
       ".func (.param .b32 q) f() { .reg .b32 %r; .reg .pred %p; A: setp.ne.u32 %p, %r, 0;\n"
       "@%p bra A; st.param.b32 [q], %r; ret; }\n"
       ".entry loops() { .reg .b32 %r; .reg .pred %p; A: { .param .b32 q; call (q), f;\n"
@@ -154,8 +149,7 @@ TEST(Claim, LoopsOfContainedKernelsAreNoWaitsAndTheClientsOwnStillAre) {
       ".entry waits(.param .u64 a) { .reg .b32 %r; .reg .b64 %rd; .reg .pred %p;\n"
       "ld.param.u64 %rd, [a]; A: ld.volatile.global.u32 %r, [%rd]; setp.ne.u32 %p, %r, 1;\n"
       "@%p bra A; ret; }\n");
-  ASSERT_TRUE(module) << module.status().message();
-  const Result<Fenced> contained = Contain(*module, kFenceRangeBytesMin);
+  const Result<Fenced> contained = Contain(module, kFenceRangeBytesMin);
   ASSERT_TRUE(contained) << contained.status().message();
   const Claims claims = Claim(contained->module);
   ASSERT_EQ(claims.kernels.size(), 2u);

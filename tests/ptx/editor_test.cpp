@@ -7,21 +7,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr const char* kHead = ".version 8.1\n.target sm_75\n.address_size 64\n";
-
-Module Parsed(const std::string& text) {
-  Result<Module> module = Parse(kHead + text);
-  EXPECT_TRUE(module) << module.status().message();
-  return module ? *std::move(module) : Module();
-}
 
 Function& FirstFunction(Module& module) {
   for (Item& item : module.items) {

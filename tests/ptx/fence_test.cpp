@@ -11,11 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/analysis/control_flow.h"
 #include "server/ptx/analysis/dominators.h"
 #include "server/ptx/analysis/value_flow.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -25,17 +23,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Module ParseText(const std::string& text) {
-  const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.address_size 64\n" + text);
-  EXPECT_TRUE(module) << module.status().message();
-  return module ? *module : Module();
-}
-
 // Not the smallest: there a mask is one instruction of its own.
 constexpr std::uint64_t kRangeBytes = std::uint64_t{16} << 30;
 
 Fenced FenceText(const std::string& text) {
-  Result<Fenced> fenced = Fence(ParseText(text), kRangeBytes);
+  Result<Fenced> fenced = Fence(Parsed(text), kRangeBytes);
   EXPECT_TRUE(fenced) << fenced.status().message();
   return fenced ? *std::move(fenced) : Fenced();
 }
@@ -135,8 +127,8 @@ TEST(Fence, ConstantsThatAreReadByAddressMove) {
 
 TEST(Contain, LocalArraysAreAlignedForEveryAccess) {
   const Result<Fenced> contained =
-      Contain(ParseText(".entry k() { .reg .b32 %r; .local .align 4 .b8 l[24];\n"
-                        "ld.local.u32 %r, [l]; ret; }"),
+      Contain(Parsed(".entry k() { .reg .b32 %r; .local .align 4 .b8 l[24];\n"
+                     "ld.local.u32 %r, [l]; ret; }"),
               kRangeBytes);
   ASSERT_TRUE(contained) << contained.status().message();
   EXPECT_THAT(Print(contained->module), HasSubstr(".local .align 32 "));
@@ -144,7 +136,7 @@ TEST(Contain, LocalArraysAreAlignedForEveryAccess) {
 
 TEST(Contain, WhatRunsOffItsEndDoesNotRunIntoTheExit) {
   const Result<Fenced> contained =
-      Contain(ParseText(".entry k() { .reg .pred %p; @%p trap; }"), kRangeBytes);
+      Contain(Parsed(".entry k() { .reg .pred %p; @%p trap; }"), kRangeBytes);
   ASSERT_TRUE(contained) << contained.status().message();
   const std::string text = Print(contained->module);
   EXPECT_LT(text.find("ret;"), text.find("atom.global.cas"));
@@ -286,7 +278,7 @@ TEST(Fence, TheServersNamesAreNotTheClients) {
   const Fenced fenced = FenceText(".entry k() {\nret;\n}\n");
   EXPECT_EQ(fenced.constant, "__gs0_fence");
   EXPECT_FALSE(Fence(fenced.module, kRangeBytes));
-  EXPECT_FALSE(Fence(ParseText(".global .b32 __gs0_x;\n"), kRangeBytes));
+  EXPECT_FALSE(Fence(Parsed(".global .b32 __gs0_x;\n"), kRangeBytes));
 }
 
 TEST(Fence, ModulesThatCannotBeFencedAtAllAreRefused) {
@@ -294,7 +286,7 @@ TEST(Fence, ModulesThatCannotBeFencedAtAllAreRefused) {
       Parse(".version 8.1\n.target sm_75\n.address_size 32\n.entry k() {\nret;\n}\n");
   ASSERT_TRUE(narrow);
   EXPECT_THAT(Fence(*narrow, kRangeBytes).status().message(), HasSubstr("32 bits"));
-  EXPECT_FALSE(Fence(ParseText(".global .u32 g = nowhere;\n"), kRangeBytes));
+  EXPECT_FALSE(Fence(Parsed(".global .u32 g = nowhere;\n"), kRangeBytes));
 }
 
 TEST(Fence, KernelsThatCannotBeFencedLeaveTheOthersAlone) {
@@ -334,8 +326,8 @@ TEST(Fence, TheConstantNamesTheHighWordOfTheRange) {
 }
 
 TEST(Fence, TheSizeOfTheRangeIsInTheText) {
-  const Module module = ParseText(
-      ".entry k() {\n.reg .b32 %r1; .reg .b64 %rd1;\nld.global.u32 %r1, [%rd1];\nret;\n}\n");
+  const Module module =
+      Parsed(".entry k() {\n.reg .b32 %r1; .reg .b64 %rd1;\nld.global.u32 %r1, [%rd1];\nret;\n}\n");
   const auto text = [&](std::uint64_t bytes) { return Print(Fence(module, bytes)->module); };
   EXPECT_THAT(text(kFenceRangeBytesMin), Not(HasSubstr("lop3")));
   EXPECT_THAT(text(2 * kFenceRangeBytesMin), HasSubstr(", 1, "));
@@ -358,7 +350,7 @@ TEST(Fence, ManyMasksShareARegister) {
 }
 
 TEST(Dominators, OfALoopWithTwoWaysThroughIt) {
-  const Module module = ParseText(
+  const Module module = Parsed(
       ".entry k() {\n.reg .pred %p<3>;\nTOP: @%p0 bra LEFT;\nbar.sync 0; bra JOIN;\n"
       "LEFT: bar.sync 1;\nJOIN: @%p1 bra TOP;\nret;\nbar.sync 2;\nret;\n}\n");
   const Result<ControlFlow> flow = AnalyseControlFlow(*module.FindFunction("k"));
@@ -373,8 +365,8 @@ TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
   const std::string other =
       "OTHER: bar.sync 4; @%p2 bra LAST;\nbar.sync 5;\nLAST: bar.sync 6; bra JOIN;\n";
   for (const std::string& ways : {one + other, other + one}) {
-    const Module module = ParseText(".entry k() {\n.reg .pred %p<4>;\n@%p0 bra ONE;\nbra OTHER;\n" +
-                                    ways + "JOIN: ret;\n}\n");
+    const Module module = Parsed(".entry k() {\n.reg .pred %p<4>;\n@%p0 bra ONE;\nbra OTHER;\n" +
+                                 ways + "JOIN: ret;\n}\n");
     const Result<ControlFlow> flow = AnalyseControlFlow(*module.FindFunction("k"));
     ASSERT_TRUE(flow);
     const std::vector<std::uint32_t> found = FindDominators(flow->blocks);
@@ -385,7 +377,7 @@ TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
 
 // Sorted, not looked for one among the others: an instruction may write millions.
 TEST(ValueFlow, WhatAnInstructionWritesIsThereOnceAscending) {
-  const Module module = ParseText(
+  const Module module = Parsed(
       ".entry k() {\n.reg .b32 %r<4>; .reg .b64 %d;\n"
       "mov.b32 %r1, 0;\nmov.b64 {%r3, %r1, %r3}, %d;\nret;\n}\n");
   Result<ControlFlow> flow = AnalyseControlFlow(*module.FindFunction("k"));

@@ -4,22 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "server/ptx/analysis/control_flow.h"
-#include "server/ptx/text/parser.h"
+#include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {
 namespace {
-
-ControlFlow FlowOf(const std::string& body) {
-  const Result<Module> module =
-      Parse(".version 9.0\n.target sm_75\n.entry k() {\n.reg .b32 %r<99>; .reg .pred %p<9>;" +
-            body + "\n}\n");
-  EXPECT_TRUE(module) << module.status().message();
-  if (!module) return {};
-  Result<ControlFlow> flow = AnalyseControlFlow(*module->FindFunction("k"));
-  EXPECT_TRUE(flow) << flow.status().message();
-  return flow ? *std::move(flow) : ControlFlow();
-}
 
 std::pair<std::uint32_t, std::uint32_t> RangeOf(const ControlFlow& flow, const std::string& name) {
   const std::uint32_t index = flow.FindRegister(name);

@@ -8,8 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -18,16 +17,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-Module ParseStrict(const std::string& text) {
-  const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.address_size 64\n" + text);
-  EXPECT_TRUE(module) << module.status().message() << "\n" << text;
-  return module ? *module : Module();
-}
-
 std::string WhyNot(const std::string& body, const std::string& module_text = "") {
   const Module module =
-      ParseStrict(module_text + ".entry k(.param .b64 p)\n{\n.reg .b64 %rd<9>; .reg .b32 %r<9>;\n" +
-                  ".reg .pred %q;\n" + body + "\nret;\n}\n");
+      Parsed(module_text + ".entry k(.param .b64 p)\n{\n.reg .b64 %rd<9>; .reg .b32 %r<9>;\n" +
+             ".reg .pred %q;\n" + body + "\nret;\n}\n");
   const PlainNames names(module);
   if (!names.reason().empty()) return names.reason();
   const Function* kernel = module.FindFunction("k");
@@ -142,7 +135,7 @@ TEST(PlainNames, OfAModuleAreDeclaredOnceButFunctionsAheadOfTheirBodies) {
 // --- What else of the text is not looked into ------------------------------------------------
 
 std::string FencedText(const std::string& text) {
-  const Result<Fenced> fenced = Fence(ParseStrict(text), kFenceRangeBytesMin);
+  const Result<Fenced> fenced = Fence(Parsed(text), kFenceRangeBytesMin);
   if (!fenced) return std::string(fenced.status().message());
   for (const FencedKernel& kernel : fenced->kernels) {
     if (!kernel.reason.empty()) return kernel.reason;

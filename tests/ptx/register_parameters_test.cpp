@@ -6,8 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -15,20 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As the printer writes it, which is what every pass makes of it.
-std::string Lowered(const std::string& text) {
-  const Result<Module> module = Parse(".version 8.3\n.target sm_80\n.address_size 64\n" + text);
-  EXPECT_TRUE(module) << module.status().message();
-  if (!module) return {};
-  std::string printed = Print(*module);
-  const Result<Module> again = Parse(printed);
-  EXPECT_TRUE(again) << again.status().message();
-  EXPECT_EQ(again ? Print(*again) : "", printed);
-  return printed;
-}
-
 TEST(RegisterParameters, BecomeParametersOfTheFunction) {
-  const std::string text = Lowered(
+  const std::string text = PrintedTwice(
       ".func (.reg .u32 r) f(.reg .u32 n, .param .b64 p)\n{\n.reg .pred q;\n"
       "setp.eq.u32 q, n, 0;\nmov.u32 r, 1;\n@q ret;\nadd.u32 r, n, 1;\n}\n");
   EXPECT_THAT(text, HasSubstr("(\n\t.param .u32 %gpushared_result0\n) f(\n"
@@ -40,7 +27,7 @@ TEST(RegisterParameters, BecomeParametersOfTheFunction) {
 }
 
 TEST(RegisterParameters, PassThroughParametersOfTheCall) {
-  const std::string text = Lowered(
+  const std::string text = PrintedTwice(
       ".func (.reg .u32 r, .reg .f32 s) f(.reg .u32 n, .param .u64 p);\n"
       ".entry k()\n{\n.reg .b32 %r<4>; .reg .f32 %f; .reg .pred %p;\n"
       "@%p call (%r1, _), f, (%r2, 1+2);\nret;\n}\n");
@@ -57,7 +44,7 @@ TEST(RegisterParameters, PassThroughParametersOfTheCall) {
 }
 
 TEST(RegisterParameters, LeaveCallsWithParametersAlone) {
-  const std::string text = Lowered(
+  const std::string text = PrintedTwice(
       ".func (.param .b32 r) f(.param .b32 n) { ret; }\n"
       ".entry k()\n{\n{\n.param .b32 a; .param .b32 b;\nst.param.b32 [a], 1;\n"
       "call (b), f, (a);\n}\nret;\n}\n");
@@ -66,7 +53,7 @@ TEST(RegisterParameters, LeaveCallsWithParametersAlone) {
 }
 
 TEST(RegisterParameters, AreThoseOfThePrototypeToo) {
-  const std::string text = Lowered(
+  const std::string text = PrintedTwice(
       ".entry k()\n{\n.reg .b64 %rd<3>; .reg .b32 %r<3>;\n"
       "P: .callprototype (.reg .u32 _) _ (.reg .u64 _, .param .align 8 .b8 in[16]);\n"
       "{\n.param .align 8 .b8 in[16];\ncall (%r1), %rd1, (%rd2, in), P;\n}\nret;\n}\n");
@@ -78,7 +65,7 @@ TEST(RegisterParameters, StayWherePtxasTakesNone) {
   for (const char* function :
        {".func f(.reg .pred p) { ret; }\n", ".func f(.reg .b16 p) { ret; }\n",
         ".func (.reg .b32 p) f() { { .reg .b64 p; ret; } }\n"}) {
-    EXPECT_THAT(Lowered(function), HasSubstr("(\n\t.reg")) << function;
+    EXPECT_THAT(PrintedTwice(function), HasSubstr("(\n\t.reg")) << function;
   }
 }
 

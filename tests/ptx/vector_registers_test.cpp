@@ -6,8 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -15,19 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As the printer writes it, which is what every pass makes of it.
-std::string Split(const std::string& text) {
-  const Result<Module> module = Parse(".version 8.3\n.target sm_80\n.address_size 64\n" + text);
-  EXPECT_TRUE(module) << module.status().message();
-  if (!module) return {};
-  std::string printed = Print(*module);
-  const Result<Module> again = Parse(printed);
-  EXPECT_TRUE(again) << again.status().message();
-  EXPECT_EQ(again ? Print(*again) : "", printed);
-  return printed;
-}
 std::string SplitBody(const std::string& body) {
-  return Split(".entry k()\n{\n" + body + "ret;\n}");
+  return PrintedTwice(".entry k()\n{\n" + body + "ret;\n}");
 }
 
 TEST(VectorRegisters, BecomeARegisterForEachComponent) {
@@ -62,7 +50,7 @@ TEST(VectorRegisters, HaveTheScopeOfTheirDeclaration) {
 }
 
 TEST(VectorRegisters, ArePassedComponentByComponent) {
-  const std::string text = Split(
+  const std::string text = PrintedTwice(
       ".func (.reg .v2 .f32 r) f(.reg .v2 .f32 a)\n{\nadd.f32 r.x, a.x, a.y;\nmov.f32 r.y, "
       "a.x;\n}\n"
       ".entry k()\n{\n.reg .v2 .f32 v;\ncall (v), f, (v);\nret;\n}\n");
