@@ -69,6 +69,14 @@ std::vector<std::uint8_t> Pattern(std::size_t bytes) {
   return pattern;
 }
 
+CopyShape Rows(std::size_t width, std::size_t height, std::size_t to_pitch,
+               std::size_t from_pitch) {
+  return {.width_bytes = width,
+          .height = height,
+          .destination_pitch_bytes = to_pitch,
+          .source_pitch_bytes = from_pitch};
+}
+
 // ---- launches
 
 TEST_F(StreamTest, LaunchArrivesWithShapeAndArguments) {
@@ -235,13 +243,9 @@ TEST_F(StreamTest, RowsKeepTheirPitches) {
   const std::vector<std::uint8_t> sent = Pattern(kHostPitch * kHeight);
   const DeviceBuffer buffer = Buffer(kDevicePitch * kHeight);
   ASSERT_TRUE(stream_.Fill(buffer, FillElement::U8(0xee), kDevicePitch * kHeight).ok());
-  ASSERT_TRUE(stream_
-                  .CopyToDevice2d(buffer, sent.data(),
-                                  {.width_bytes = kWidth,
-                                   .height = kHeight,
-                                   .destination_pitch_bytes = kDevicePitch,
-                                   .source_pitch_bytes = kHostPitch})
-                  .ok());
+  ASSERT_TRUE(
+      stream_.CopyToDevice2d(buffer, sent.data(), Rows(kWidth, kHeight, kDevicePitch, kHostPitch))
+          .ok());
   std::vector<std::uint8_t> raw(kDevicePitch * kHeight);
   ASSERT_TRUE(stream_.CopyToHost(raw.data(), buffer, raw.size()).ok());
   for (std::size_t row = 0; row < kHeight; ++row) {
@@ -249,13 +253,9 @@ TEST_F(StreamTest, RowsKeepTheirPitches) {
     ASSERT_EQ(raw[row * kDevicePitch + kWidth], 0xee) << "bytes between rows must stay";
   }
   std::vector<std::uint8_t> back(kHostPitch * kHeight, 0xdd);
-  ASSERT_TRUE(stream_
-                  .CopyToHost2d(back.data(), buffer,
-                                {.width_bytes = kWidth,
-                                 .height = kHeight,
-                                 .destination_pitch_bytes = kHostPitch,
-                                 .source_pitch_bytes = kDevicePitch})
-                  .ok());
+  ASSERT_TRUE(
+      stream_.CopyToHost2d(back.data(), buffer, Rows(kWidth, kHeight, kHostPitch, kDevicePitch))
+          .ok());
   for (std::size_t row = 0; row < kHeight; ++row) {
     ASSERT_EQ(std::memcmp(&back[row * kHostPitch], &sent[row * kHostPitch], kWidth), 0);
     ASSERT_EQ(back[row * kHostPitch + kWidth], 0xdd);
@@ -266,13 +266,8 @@ TEST_F(StreamTest, RowsLargerThanAPieceAreCut) {
   constexpr std::size_t kWidth = 700'000, kHeight = 3, kPitch = 800'000;
   const std::vector<std::uint8_t> sent = Pattern(kPitch * kHeight);
   const DeviceBuffer buffer = Buffer(kWidth * kHeight);
-  ASSERT_TRUE(stream_
-                  .CopyToDevice2d(buffer, sent.data(),
-                                  {.width_bytes = kWidth,
-                                   .height = kHeight,
-                                   .destination_pitch_bytes = kWidth,
-                                   .source_pitch_bytes = kPitch})
-                  .ok());
+  ASSERT_TRUE(
+      stream_.CopyToDevice2d(buffer, sent.data(), Rows(kWidth, kHeight, kWidth, kPitch)).ok());
   std::vector<std::uint8_t> back(kWidth * kHeight);
   ASSERT_TRUE(stream_.CopyToHost(back.data(), buffer, back.size()).ok());
   for (std::size_t row = 0; row < kHeight; ++row) {
@@ -283,13 +278,7 @@ TEST_F(StreamTest, RowsLargerThanAPieceAreCut) {
 TEST_F(StreamTest, RowsOfAHostBufferAreOneCommand) {
   HostBuffer in = std::move(*client_.AllocateHost(4096));
   const DeviceBuffer buffer = Buffer(4096);
-  ASSERT_TRUE(stream_
-                  .CopyToDevice2d(buffer, in.data(),
-                                  {.width_bytes = 10,
-                                   .height = 8,
-                                   .destination_pitch_bytes = 16,
-                                   .source_pitch_bytes = 512})
-                  .ok());
+  ASSERT_TRUE(stream_.CopyToDevice2d(buffer, in.data(), Rows(10, 8, 16, 512)).ok());
   ASSERT_TRUE(stream_.Synchronize().ok());
   ASSERT_EQ(worker_.taken_count(), 1u);
   const auto taken = worker_.taken();
@@ -351,12 +340,8 @@ TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRefusedHere) {
   EXPECT_TRUE(refused(stream_.CopyOnDevice(kHuge - 1, buffer, 16)));
   EXPECT_TRUE(refused(stream_.CopyOnDevice2d(
       buffer, buffer, {.width_bytes = 2, .height = 2, .destination_pitch_bytes = 1})));
-  EXPECT_TRUE(refused(stream_.CopyOnDevice2d(
-      buffer, buffer,
-      {.width_bytes = 1, .height = kHuge, .destination_pitch_bytes = 1, .source_pitch_bytes = 1})));
-  EXPECT_TRUE(refused(stream_.CopyToDevice2d(
-      buffer, host.data(),
-      {.width_bytes = 1, .height = 4, .destination_pitch_bytes = kHuge, .source_pitch_bytes = 1})));
+  EXPECT_TRUE(refused(stream_.CopyOnDevice2d(buffer, buffer, Rows(1, kHuge, 1, 1))));
+  EXPECT_TRUE(refused(stream_.CopyToDevice2d(buffer, host.data(), Rows(1, 4, kHuge, 1))));
   EXPECT_TRUE(refused(stream_.Fill(buffer, {.value = 0, .element_bytes = 3}, 1)));
   EXPECT_TRUE(refused(stream_.Fill(buffer, {.value = 0, .element_bytes = 0}, 1)));
   EXPECT_TRUE(refused(stream_.Fill(buffer + 1, FillElement::U16(0), 1)));
@@ -364,13 +349,7 @@ TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRefusedHere) {
   EXPECT_TRUE(refused(stream_.Fill2d(buffer, FillElement::U32(0),
                                      {.width_elements = 1, .height = 2, .pitch_bytes = 6})));
   // A pitch of a single row means nothing.
-  EXPECT_TRUE(stream_
-                  .CopyToDevice2d(buffer, host.data(),
-                                  {.width_bytes = 1,
-                                   .height = 1,
-                                   .destination_pitch_bytes = kHuge,
-                                   .source_pitch_bytes = kHuge})
-                  .ok());
+  EXPECT_TRUE(stream_.CopyToDevice2d(buffer, host.data(), Rows(1, 1, kHuge, kHuge)).ok());
   EXPECT_TRUE(stream_.Synchronize().ok());
   EXPECT_TRUE(client_.status().ok());
 }

@@ -25,9 +25,6 @@ constexpr unsigned kExternal = 1;
 class CaptureTest : public DropInCase {
  protected:
   CaptureTest() {
-    for (StreamHandle* stream : {&a_, &b_}) {
-      EXPECT_EQ(StreamCreate(stream, device::cuda::kStreamNonBlocking), Code::kSuccess);
-    }
     for (EventHandle* event : {&event_, &other_event_}) {
       EXPECT_EQ(EventCreate(event, 0), Code::kSuccess);
     }
@@ -90,7 +87,7 @@ class CaptureTest : public DropInCase {
     }));
   }
 
-  StreamHandle a_ = nullptr, b_ = nullptr;
+  const StreamHandle a_ = NewStream(), b_ = NewStream();
   EventHandle event_ = nullptr, other_event_ = nullptr;
   DevicePointer memory_ = 0;
 };
@@ -159,8 +156,7 @@ TEST_F(CaptureTest, CallsThatNoGraphCanHoldSpoilIt) {
 }
 
 TEST_F(CaptureTest, LegacyStreamWouldWaitForABlockingStream) {
-  StreamHandle blocking = nullptr;
-  ASSERT_EQ(StreamCreate(&blocking, 0), Code::kSuccess);
+  const StreamHandle blocking = NewStream(0);
   Begin(a_, kRelaxed);
   EXPECT_EQ(LaunchOn(nullptr), Code::kSuccess) << "it waits for no stream like this";
   End(a_);
@@ -273,8 +269,7 @@ TEST_F(CaptureTest, StreamThatIsDestroyedTakesItsCaptureAlong) {
 // cuda-core destroys the streams of a fork when it has joined them.
 TEST_F(CaptureTest, StreamThatHasJoinedMayBeDestroyed) {
   for (const bool has_joined : {true, false}) {
-    StreamHandle forked = nullptr;
-    ASSERT_EQ(StreamCreate(&forked, 1), Code::kSuccess);
+    const StreamHandle forked = NewStream();
     Begin(a_);
     EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
     EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);

@@ -62,10 +62,9 @@ TEST_F(ChildKernelsTest, HaveTheShapeAndTheParametersOfTheirStart) {
 }
 
 TEST_F(ChildKernelsTest, StartInEachLaunchOfAGraph) {
-  CUstream stream = nullptr;
+  const CUstream stream = NewStream();
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   void* parameters[] = {&memory_};
   const CUfunction starts = Function("start_many");
   ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);

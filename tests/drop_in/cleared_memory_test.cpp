@@ -24,8 +24,7 @@ class ClearedMemoryTest : public testing::DropInServerCase {
 
 TEST_F(ClearedMemoryTest, LargeMemoryIsZeroWhoeverUsedItBefore) {
   UsePrimary();
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   for (int round = 0; round < 4; ++round) {
     CUdeviceptr memory = 0, pooled = 0;
     ASSERT_EQ(cuMemAlloc(&memory, kLarge), CUDA_SUCCESS);

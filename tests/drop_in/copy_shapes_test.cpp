@@ -180,8 +180,7 @@ TEST_F(CopyShapesTest, FillNodesAndCapturesRefuseTheSame) {
   fill.pitch = 64;
   EXPECT_EQ(cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill, context_), CUDA_SUCCESS);
   EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   EXPECT_EQ(cuMemsetD2D32Async(memory_, 60, 1, 16, 4, stream), CUDA_ERROR_INVALID_VALUE);
   CUDA_MEMCPY2D plane = Plane();

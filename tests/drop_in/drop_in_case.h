@@ -29,6 +29,11 @@ class DropInCase : public ::testing::Test {
     EXPECT_TRUE(worker_.violations().empty()) << worker_.violations().front();
   }
 
+  static StreamHandle NewStream(unsigned flags = device::cuda::kStreamNonBlocking) {
+    StreamHandle stream = nullptr;
+    EXPECT_EQ(StreamCreate(&stream, flags), Code::kSuccess);
+    return stream;
+  }
   Code LaunchOn(StreamHandle stream) {
     return LaunchKernel(nothing_, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
   }

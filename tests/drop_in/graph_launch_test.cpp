@@ -17,9 +17,8 @@ class GraphLaunchTest : public DropInServerCase {
   void SetUp() override {
     UsePrimary();
     numbers_ = Numbers();
-    for (CUstream* stream : {&stream_, &other_}) {
-      ASSERT_EQ(cuStreamCreate(stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    }
+    stream_ = NewStream();
+    other_ = NewStream();
     static_cast<void>(Function("add_one"));
   }
 

@@ -15,10 +15,7 @@ constexpr unsigned long long kAutoFree = 1;
 
 class GraphMemoryTest : public DropInCase {
  protected:
-  GraphMemoryTest() {
-    EXPECT_EQ(StreamCreate(&stream_, device::cuda::kStreamNonBlocking), Code::kSuccess);
-    EXPECT_EQ(GraphCreate(&graph_, 0), Code::kSuccess);
-  }
+  GraphMemoryTest() { EXPECT_EQ(GraphCreate(&graph_, 0), Code::kSuccess); }
   ~GraphMemoryTest() override { static_cast<void>(GraphDestroy(graph_)); }
 
   static MemoryNodeParameters Parameters(std::size_t bytes = kBytes) {
@@ -50,7 +47,7 @@ class GraphMemoryTest : public DropInCase {
     return bytes;
   }
 
-  StreamHandle stream_ = nullptr;
+  StreamHandle stream_ = NewStream();
   GraphHandle graph_ = nullptr;
 };
 
@@ -199,7 +196,7 @@ TEST_F(GraphMemoryTest, GraphOutlivesTheSessionAndThenAllocatesNothing) {
   ASSERT_EQ(CtxDestroy(context_), Code::kSuccess);
   EXPECT_EQ(Held(), 0u);
   ASSERT_EQ(CtxCreate(&context_, 0, 0), Code::kSuccess);
-  ASSERT_EQ(StreamCreate(&stream_, 0), Code::kSuccess);
+  stream_ = NewStream(0);
   EXPECT_EQ(GraphLaunch(exec, stream_), Code::kInvalidValue);
 }
 

@@ -28,7 +28,6 @@ class GraphTest : public DropInCase {
   GraphTest() {
     EXPECT_EQ(GraphCreate(&graph_, 0), Code::kSuccess);
     EXPECT_EQ(MemAlloc(&memory_, 4096), Code::kSuccess);
-    EXPECT_EQ(StreamCreate(&stream_, device::cuda::kStreamNonBlocking), Code::kSuccess);
   }
 
   FillNodeParameters FillOf(unsigned value) {
@@ -83,7 +82,7 @@ class GraphTest : public DropInCase {
   }
 
   GraphHandle graph_ = nullptr;
-  StreamHandle stream_ = nullptr;
+  const StreamHandle stream_ = NewStream();
   DevicePointer memory_ = 0;
   std::size_t looked_at_ = 0;
 };
@@ -312,8 +311,7 @@ TEST_F(GraphTest, LaunchesInARowBecomeAGraphOfTheServer) {
 TEST_F(GraphTest, LaunchesOfOneExecDoNotOverlap) {
   AddFill(1);
   const GraphExecHandle exec = Instantiate();
-  StreamHandle other = nullptr;
-  ASSERT_EQ(StreamCreate(&other, device::cuda::kStreamNonBlocking), Code::kSuccess);
+  const StreamHandle other = NewStream();
   worker_.set_finishing(false);
   EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess);
   EXPECT_EQ(GraphLaunch(exec, other), Code::kSuccess);

@@ -206,8 +206,7 @@ TEST_F(HostMemoryTest, PoolsOfItAreReachedByTheProgramAndByKernels) {
   EXPECT_EQ(access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
   CUdeviceptr address = 0, again = 0;
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   ASSERT_EQ(cuMemAllocFromPoolAsync(&address, kBytes, pool, stream), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
   auto* const numbers = reinterpret_cast<std::uint32_t*>(address);

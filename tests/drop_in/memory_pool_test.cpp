@@ -24,9 +24,6 @@ class MemoryPoolTest : public DropInCase {
   MemoryPoolTest() {
     EXPECT_EQ(DeviceGetDefaultMemPool(&default_pool_, 0), Code::kSuccess);
     EXPECT_EQ(DeviceSetMemPool(0, default_pool_), Code::kSuccess);
-    for (StreamHandle* stream : {&a_, &b_}) {
-      EXPECT_EQ(StreamCreate(stream, device::cuda::kStreamNonBlocking), Code::kSuccess);
-    }
   }
   ~MemoryPoolTest() override { worker_.set_finishing(true); }
 
@@ -52,7 +49,7 @@ class MemoryPoolTest : public DropInCase {
   }
 
   PoolHandle default_pool_ = nullptr;
-  StreamHandle a_ = nullptr, b_ = nullptr;
+  const StreamHandle a_ = NewStream(), b_ = NewStream();
 };
 
 TEST_F(MemoryPoolTest, SameStreamUsesFreedMemoryAtOnce) {

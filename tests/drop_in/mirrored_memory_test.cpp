@@ -98,8 +98,7 @@ class MirroredMemoryTest : public testing::DropInServerCase {
 
 TEST_F(MirroredMemoryTest, ComesBackFromKernelsBehindFunctionsOfTheHost) {
   Load();
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   for (const auto& [kind, address] : OneOfEach()) {
     EXPECT_EQ(Stale(address, stream, true, 100), 0) << kind;
   }
@@ -107,9 +106,7 @@ TEST_F(MirroredMemoryTest, ComesBackFromKernelsBehindFunctionsOfTheHost) {
 
 TEST_F(MirroredMemoryTest, ComesBackWhileAnotherThreadWaits) {
   Load();
-  CUstream stream = nullptr, idle = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  ASSERT_EQ(cuStreamCreate(&idle, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream(), idle = NewStream();
   std::atomic<bool> stops{false};
   std::thread other([&] {
     EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);

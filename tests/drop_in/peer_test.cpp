@@ -220,11 +220,10 @@ TEST_P(PeerTest, CapturedBoxOfOneContextIsAnOrdinaryCopy) {
   CUDA_MEMCPY3D_PEER copy = Box(memory, memory + 2048, 64, 1, 1);
   copy.dstContext = first_;
   ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
-  CUstream stream = nullptr;
+  const CUstream stream = NewStream();
   CUgraph graph = nullptr;
   CUgraphNode node = nullptr;
   std::size_t count = 1;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
   ASSERT_EQ(cuMemcpy3DPeerAsync(&copy, stream), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
@@ -264,8 +263,7 @@ using BatchTest = PeerTest;
 
 TEST_P(BatchTest, EachCopyGoesWhereItsPointersLead) {
   const CUdeviceptr device = Allocate(first_, 64);
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   std::array<std::uint32_t, 4> host = {1, 2, 3, 4}, found{};
   const auto address = [](void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
   CUdeviceptr to[] = {device, device + 16, address(found.data())};
@@ -339,8 +337,7 @@ TEST_P(BatchTest, BoxesHaveRowsAndLayersOfTheirOwn) {
       BoxCopy(PointerOperand(from, 0, 0), PointerOperand(device, 8, 3), {3, 2, 2}),
       BoxCopy(PointerOperand(device, 8, 3), PointerOperand(to, 0, 0), {3, 2, 2}),
   };
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   ASSERT_EQ(cuMemcpy3DBatchAsync(2, boxes, 0, stream), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(found, host);
@@ -372,8 +369,7 @@ TEST_P(BatchTest, BoxesOfArraysCountTexels) {
       BoxCopy(ArrayOperand(array, 2, 0), ArrayOperand(other, 1, 0), {2, 2, 1}),
       BoxCopy(ArrayOperand(other, 1, 1), PointerOperand(to, 0, 0), {2, 1, 1}),
   };
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   ASSERT_EQ(cuMemcpy3DBatchAsync(3, boxes, 0, stream), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(found, (std::array<std::uint32_t, 4>{3, 4, 0, 0}));
@@ -417,8 +413,7 @@ TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
   void* host = nullptr;
   ASSERT_EQ(cuMemHostAlloc(&host, kBytes, 0), CUDA_SUCCESS);
   auto from = reinterpret_cast<CUdeviceptr>(host);
-  CUstream stream = nullptr;
-  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  const CUstream stream = NewStream();
   CUmemcpyAttributes hints = {};
   hints.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
   std::size_t bytes = kBytes, first = 0;

@@ -71,6 +71,11 @@ class DropInServerCase : public ::testing::Test {
     EXPECT_EQ(cuMemsetD32(numbers, 0, kCount), CUDA_SUCCESS);
     return numbers;
   }
+  static CUstream NewStream() {
+    CUstream stream = nullptr;
+    EXPECT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+  }
   CUresult AddOne(CUdeviceptr numbers, CUstream stream) {
     unsigned n = kCount;
     void* parameters[] = {&numbers, &n};

@@ -24,7 +24,7 @@ class StreamContextTest : public testing::DropInServerCase,
   StreamContextTest() : DropInServerCase({"--device", "cpu:0,cpu:1"}) {
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxCreate(&context_, nullptr, 0, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    stream_ = NewStream();
     EXPECT_EQ(cuEventCreate(&event_, 0), CUDA_SUCCESS);
     numbers_ = Numbers();
     add_one_ = Function("add_one");

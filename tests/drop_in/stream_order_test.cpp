@@ -24,11 +24,6 @@ class StreamOrderTest : public DropInCase {
   StreamOrderTest() { worker_.set_finishing(false); }
   ~StreamOrderTest() override { worker_.set_finishing(true); }
 
-  StreamHandle NewStream(unsigned flags) {
-    StreamHandle stream = nullptr;
-    EXPECT_EQ(StreamCreate(&stream, flags), Code::kSuccess);
-    return stream;
-  }
   // The launches and waits so far, once there are `count`: "2" a launch on stream 2, "3>2" a wait
   // of stream 3 for stream 2.
   std::vector<std::string> Taken(std::size_t count) {
@@ -66,7 +61,7 @@ TEST_F(StreamOrderTest, BlockingStreamWaitsForTheLegacyStreamOnce) {
 }
 
 TEST_F(StreamOrderTest, NonBlockingStreamGoesItsOwnWay) {
-  const StreamHandle a = NewStream(device::cuda::kStreamNonBlocking);
+  const StreamHandle a = NewStream();
   ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
   ASSERT_EQ(LaunchOn(a), Code::kSuccess);
   ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
