@@ -10,13 +10,13 @@
 
 #include "gpushared/client.h"
 
+#include "tests/client_lib/asleep.h"
 #include "tests/support/fake_worker.h"
 
 namespace gpushared {
 namespace {
 
 using std::chrono::hours;
-using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using testing::FakeWorker;
 using ::testing::HasSubstr;
@@ -92,11 +92,8 @@ TEST_F(RequestsTest, BeginBlocksWhileAsManyAsMayBeOpenAreAboutToEnd) {
     EXPECT_TRUE(stream_.BeginRequest().ok());
     EXPECT_TRUE(stream_.EndRequest().ok());
   }
-  std::thread later([this] {
-    while (TakenOf<ipc::EndRequestCommand>() < kOpenRequestsMax) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    std::this_thread::sleep_for(milliseconds(20));
+  while (TakenOf<ipc::EndRequestCommand>() < kOpenRequestsMax) std::this_thread::yield();
+  std::thread later = testing::OnceAsleep([this] {
     EXPECT_EQ(TakenOf<ipc::BeginRequestCommand>(), kOpenRequestsMax);
     worker_.set_finishing(true);
   });

@@ -15,6 +15,7 @@
 
 #include "gpushared/client.h"
 
+#include "tests/client_lib/asleep.h"
 #include "tests/support/fake_worker.h"
 
 namespace gpushared {
@@ -33,7 +34,7 @@ Client Connected(const FakeWorker& worker, ClientOptions options = {}) {
 }
 
 void AwaitTrue(const std::function<bool()>& condition) {
-  while (!condition()) std::this_thread::sleep_for(milliseconds(1));
+  while (!condition()) std::this_thread::yield();
 }
 
 TEST(Connect, HelloCarriesTheOptions) {
@@ -188,10 +189,7 @@ TEST(Session, DeathOfTheWorkerWakesAWaiterWithTheBrokersReason) {
   const Client client = Connected(worker);
   worker.set_finishing(false);
   ASSERT_TRUE(client.default_stream().Fill(FakeWorker::kBase, FillElement::U8(1), 1).ok());
-  std::thread killer([&] {
-    std::this_thread::sleep_for(milliseconds(20));
-    worker.KillSessions();
-  });
+  std::thread killer = testing::OnceAsleep([&] { worker.KillSessions(); });
   const Status status = client.default_stream().Synchronize();
   killer.join();
   EXPECT_EQ(status.code(), StatusCode::kDeviceLost);
@@ -217,10 +215,7 @@ TEST(Session, DeathOfTheWorkerEndsAWaitForRoomInTheRing) {
   FakeWorker worker;
   const Client client = Connected(worker);
   worker.set_taking(false);
-  std::thread killer([&] {
-    std::this_thread::sleep_for(milliseconds(50));
-    worker.KillSessions();
-  });
+  std::thread killer = testing::OnceAsleep([&] { worker.KillSessions(); });
   Status status;
   while (status.ok()) status = client.default_stream().Fill(FakeWorker::kBase, {}, 1);
   killer.join();
@@ -231,10 +226,7 @@ TEST(Session, DeathOfTheWorkerEndsARoundTrip) {
   FakeWorker worker;
   const Client client = Connected(worker);
   worker.set_answering(false);
-  std::thread killer([&] {
-    std::this_thread::sleep_for(milliseconds(20));
-    worker.KillSessions();
-  });
+  std::thread killer = testing::OnceAsleep([&] { worker.KillSessions(); });
   EXPECT_EQ(client.LoadModule("x").status().code(), StatusCode::kDeviceLost);
   killer.join();
 }
@@ -281,10 +273,7 @@ TEST(Session, CloseWakesWaitersOfOtherThreads) {
   const Stream stream = client.default_stream();
   worker.set_finishing(false);
   ASSERT_TRUE(stream.Fill(FakeWorker::kBase, FillElement::U8(1), 1).ok());
-  std::thread closer([&] {
-    std::this_thread::sleep_for(milliseconds(20));
-    client.Close();
-  });
+  std::thread closer = testing::OnceAsleep([&] { client.Close(); });
   const Status status = stream.Synchronize();
   closer.join();
   EXPECT_EQ(status.code(), StatusCode::kDisconnected);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands: how calls are checked, encoded and answered.
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -15,12 +14,12 @@
 
 #include "gpushared/client.h"
 
+#include "tests/client_lib/asleep.h"
 #include "tests/support/fake_worker.h"
 
 namespace gpushared {
 namespace {
 
-using std::chrono::milliseconds;
 using testing::FakeWorker;
 using testing::FakeWorkerOptions;
 using ::testing::HasSubstr;
@@ -527,10 +526,7 @@ TEST_F(StreamTest, EventsOfAnotherClientAreRefused) {
 TEST_F(StreamTest, FullRingBlocksUntilTheWorkerTakesAndLosesNothing) {
   const DeviceBuffer buffer = Buffer(64);
   worker_.set_taking(false);
-  std::thread opener([&] {
-    std::this_thread::sleep_for(milliseconds(50));
-    worker_.set_taking(true);
-  });
+  std::thread opener = testing::OnceAsleep([&] { worker_.set_taking(true); });
   constexpr std::size_t kCommands = 20'000;  // Five rings full.
   for (std::size_t i = 0; i < kCommands; ++i) ASSERT_TRUE(stream_.Fill(buffer, {}, 1).ok());
   opener.join();

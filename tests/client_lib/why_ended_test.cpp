@@ -21,6 +21,7 @@
 #include "gpushared/client.h"
 
 #include "ipc/unix_socket.h"
+#include "tests/client_lib/asleep.h"
 #include "tests/support/fake_worker.h"
 
 namespace gpushared {
@@ -158,8 +159,7 @@ class WhyEndedByInterrupt : public WhyEnded {
     const Status filled = client->default_stream().Fill(FakeWorker::kBase, FillElement::U8(1), 1);
     EXPECT_TRUE(filled.ok()) << filled.ToString();
     std::atomic<bool> has_returned{false};
-    std::thread interrupter([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::thread interrupter = testing::OnceAsleep([&] {
       ::kill(::getpid(), SIGINT);
       // More than two looks of the waiting call.
       for (int i = 0; i < 30 && !has_returned; ++i) {
