@@ -106,6 +106,7 @@ TEST_F(CopyShapesTest, PitchHoldsARowAndWhatIsInFrontOfIt) {
       // "If specified": 0 is none.
       {"no pitch", kRight, [](auto& it) { it.srcPitch = it.dstPitch = 0; }},
       {"beyond the maximum", kWrong, [](auto& it) { it.srcPitch = std::size_t{1} << 31; }},
+      {"rows that wrap", kWrong, [](auto& it) { it.srcY = SIZE_MAX; }},
       {"no bytes", kRight, [](auto& it) { it.WidthInBytes = 0, it.srcPitch = 1; }},
       // The last row ends with the memory, without the rest of its pitch.
       {"the last rows", kRight, [](auto& it) { it.dstY = kMemory / 64 - 4; }},

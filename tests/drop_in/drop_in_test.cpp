@@ -348,48 +348,6 @@ TEST_F(DropInTest, CopiesGoBothWaysAndAWrongAddressIsItsOwnError) {
   EXPECT_EQ(cuMemFree(0), CUDA_SUCCESS);
 }
 
-TEST_F(DropInTest, RectanglesAndBoxesAreCopied) {
-  UsePrimary();
-  constexpr std::size_t kWidth = 12, kHeight = 5, kDepth = 3;
-  CUdeviceptr pitched = 0;
-  std::size_t pitch = 0;
-  ASSERT_EQ(cuMemAllocPitch(&pitched, &pitch, kWidth, kHeight * kDepth, 4), CUDA_SUCCESS);
-  std::vector<std::uint8_t> sent(kWidth * kHeight * kDepth), got(sent.size());
-  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::uint8_t>(i);
-  CUDA_MEMCPY3D box{};
-  box.srcMemoryType = CU_MEMORYTYPE_HOST;
-  box.srcHost = sent.data();
-  box.srcPitch = kWidth;
-  box.srcHeight = kHeight;
-  box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  box.dstDevice = pitched;
-  box.dstPitch = pitch;
-  box.dstHeight = kHeight;
-  box.WidthInBytes = kWidth;
-  box.Height = kHeight;
-  box.Depth = kDepth;
-  ASSERT_EQ(cuMemcpy3D(&box), CUDA_SUCCESS);
-  CUDA_MEMCPY2D back{};
-  back.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-  back.srcDevice = pitched;
-  back.srcPitch = pitch;
-  back.srcY = kHeight;  // The second slice, from its second column on.
-  back.srcXInBytes = 1;
-  back.dstMemoryType = CU_MEMORYTYPE_HOST;
-  back.dstHost = got.data();
-  back.dstPitch = kWidth;
-  back.WidthInBytes = kWidth - 1;
-  back.Height = kHeight;
-  ASSERT_EQ(cuMemcpy2D(&back), CUDA_SUCCESS);
-  for (std::size_t y = 0; y < kHeight; ++y) {
-    for (std::size_t x = 0; x + 1 < kWidth; ++x) {
-      EXPECT_EQ(got[y * kWidth + x], sent[(kHeight + y) * kWidth + x + 1]) << x << ' ' << y;
-    }
-  }
-  back.srcY = std::numeric_limits<std::size_t>::max();
-  EXPECT_EQ(cuMemcpy2D(&back), CUDA_ERROR_INVALID_VALUE);
-}
-
 TEST_F(DropInTest, MemoryInfoIsTheQuota) {
   UsePrimary();
   std::size_t before = 0, after = 0, total = 0;

@@ -134,18 +134,6 @@ TEST_F(A100, FindsPlacesThatTheNaiveOrderMisses) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->create, At("14:0,19:2,19:3,9:4"));
   EXPECT_EQ(plan->After(), plan->create);
-  const Result<Plan> after_the_naive = From("19:6,19:4,14:0", "", "19,19,14,9");
-  ASSERT_TRUE(after_the_naive.ok());
-  EXPECT_EQ(after_the_naive->keep, At("14:0"));
-  EXPECT_EQ(after_the_naive->destroy, At("19:4,19:6"));
-  EXPECT_EQ(after_the_naive->create, At("19:2,19:3,9:4"));
-}
-
-TEST_F(A100, WhatIsThereStays) {
-  const Result<Plan> plan = From("19:0,14:4", "", "14,19");
-  ASSERT_TRUE(plan.ok());
-  EXPECT_TRUE(plan->ChangesNothing());
-  EXPECT_EQ(plan->keep.size(), 2U);
 }
 
 // Among places that cost the same, it takes those that leave room for large instances.
