@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the library says about devices, kernels, variables and faults: the device's own answers.
-#include <array>
 #include <cstring>
 #include <string>
 

@@ -81,6 +81,7 @@ class DropInServerCase : public ::testing::Test {
     void* parameters[] = {&numbers, &n};
     return cuLaunchKernel(Function("add_one"), 8, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr);
   }
+  // Of all clients of the server.
   std::size_t Sessions() const {
     const std::string listed = server_.Ctl({"ps", "--json"}).output;
     std::size_t count = 0;

@@ -2,7 +2,6 @@
 // Which streams wait for which: the rules of the legacy default stream.
 #include <unistd.h>
 
-#include <array>
 #include <string>
 #include <variant>
 #include <vector>
