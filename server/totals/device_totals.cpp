@@ -59,11 +59,23 @@ bool IsOfThisLayout(off_t bytes, const Layout& layout) {
   return bytes == off_t{sizeof(Layout)} && layout.number == kLayoutNumber;
 }
 
-void CopyEntrance(const DeviceTotals::Entrance& from, DeviceTotals::Entrance& to) {
-  std::memcpy(to.name, from.name, sizeof to.name);
-  to.name[sizeof to.name - 1] = '\0';
-  to.number = from.number;
-  to.classes = from.classes;
+// Copies a row, and again where some row got another name meanwhile. A worker that was killed then
+// leaves an odd number: the row is taken as it is after some attempts.
+void CopyEntrance(const std::atomic<std::uint64_t>& renamed, const DeviceTotals::Entrance& from,
+                  DeviceTotals::Entrance& to) {
+  for (int reads = 0; reads < kReadsMax; ++reads) {
+    // Acquire pairs with the release of the second store of Rename: the new name is seen.
+    const std::uint64_t before = renamed.load(std::memory_order_acquire);
+    to.number = from.number;
+    if (to.number.Get() != 0) {
+      std::memcpy(to.name, from.name, sizeof to.name);
+      to.name[sizeof to.name - 1] = '\0';
+      to.classes = from.classes;
+    }
+    // Keeps the copying above the load below; pairs with the fence of Rename.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (before % 2 == 0 && renamed.load(std::memory_order_relaxed) == before) return;
+  }
 }
 
 }  // namespace
@@ -122,21 +134,8 @@ Result<std::unique_ptr<Layout>> DeviceTotals::Read(const std::string& path) {
     copy->gap_used_ns = now.gap_used_ns;
     copy->host_delay_ns = now.host_delay_ns;
     copy->classes = now.classes;
-    // Again where a row got another name meanwhile. A worker that was killed then leaves an odd
-    // number: its rows are taken as they are after some attempts.
-    for (int reads = 0; reads < kReadsMax; ++reads) {
-      // Acquire pairs with the release of the second store of Rename: the new name is seen.
-      const std::uint64_t before = now.renamed.load(std::memory_order_acquire);
-      for (std::size_t row = 0; row < kEntrancesMax; ++row) {
-        if (now.entrances[row].number.Get() == 0) {
-          copy->entrances[row].number = Total();
-        } else {
-          CopyEntrance(now.entrances[row], copy->entrances[row]);
-        }
-      }
-      // Keeps the copying above the load below; pairs with the fence of Rename.
-      std::atomic_thread_fence(std::memory_order_acquire);
-      if (before % 2 == 0 && now.renamed.load(std::memory_order_relaxed) == before) break;
+    for (std::size_t row = 0; row < kEntrancesMax; ++row) {
+      CopyEntrance(now.renamed, now.entrances[row], copy->entrances[row]);
     }
   }
   ::munmap(*mapped, sizeof(Layout));
