@@ -14,7 +14,7 @@ namespace gpushared::device::executor {
 namespace {
 
 // One letter for the destination and for each source: t the instruction's type, w twice
-// its width, u 32 bits, s the last type named (cvt's source).
+// its width, u 32 bits, s the last type named (cvt's source), i an immediate.
 struct InstructionForm {
   std::string_view opcode;
   std::string_view operands;

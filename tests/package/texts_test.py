@@ -44,7 +44,9 @@ class ManualPages(unittest.TestCase):
             for path, commands, options, _ in described(program):
                 if path == "gpushared run":
                     text += page("gpusharedctl.1")  # It lists them.
-                for word in commands + [option for option in options if option.startswith("--")]:
+                for word in commands:  # In bold, as the heading of its paragraph is: prose may have the word, too.
+                    self.assertRegex(text, rf"\*[^*\n]*(?<![\w-]){re.escape(word)}(?![\w-])[^*\n]*\*", f"{path}: {word}")
+                for word in [option for option in options if option.startswith("--")]:
                     if word in ("--socket", "--json") and " " in path:
                         continue  # Said once.
                     self.assertRegex(text, rf"(?<![\w-]){re.escape(word)}(?![\w-])", f"{path}: {word}")
