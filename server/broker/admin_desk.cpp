@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -418,20 +419,23 @@ json AdminDesk::Entrances() const {
 }
 
 json AdminDesk::Clients(const Round& round) const {
-  // What workers say of the sessions that they have.
-  std::map<std::uint64_t, const json*> facts;
+  // What each worker says of its own sessions; it has no say about those of other devices.
+  std::map<std::pair<std::string_view, std::uint64_t>, const json*> facts;
   for (const auto& [device, answer] : round.answers) {
     if (!answer.contains("clients")) continue;
     for (const json& each : answer["clients"]) {
       const auto id = each.find("client");
-      if (id != each.end() && id->is_number_unsigned()) facts[id->get<std::uint64_t>()] = &each;
+      if (id != each.end() && id->is_number_unsigned()) {
+        facts[{device, id->get<std::uint64_t>()}] = &each;
+      }
     }
   }
   json clients = json::array();
   for (const auto& [id, session] : around_.ledger.live()) {
     const DeviceEntry* device = around_.devices.Find(session.device);
     json entry = ClientJson(session, device->worker ? device->worker->pid() : 0);
-    if (const auto found = facts.find(id); found != facts.end()) entry.update(*found->second);
+    const auto found = facts.find({session.device, id});
+    if (found != facts.end()) entry.update(*found->second);
     clients.push_back(std::move(entry));
   }
   return clients;

@@ -481,6 +481,27 @@ TEST_F(BrokerTest, ADrainedDeviceStaysSoWhenItsWorkerDies) {
   EXPECT_EQ(broker_->exit_code(), 0);
 }
 
+// A worker has its clients' kernels in its address space. One that they have taken over may say
+// what it likes about its own clients only.
+TEST_F(BrokerTest, AWorkerHasNoSayAboutClientsOfAnotherDevice) {
+  options_.admin_wait_max = 50ms;
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
+  behaviour_ = [](const std::string& device, std::uint32_t) {
+    return device == "fake:0" ? "silent" : "";
+  };
+  StartBroker();
+  ASSERT_TRUE(Eventually(
+      [&] { return Device(0).at("state") == "ready" && Device(1).at("state") == "ready"; }));
+  const auto client = Join(Hello("one", "fake:0"));
+  ASSERT_TRUE(client.ok());
+  // That of fake:1 tells how many launches client 1 has.
+  const Result<json> ps = Answer(ipc::AdminVerb::kClients);
+  ASSERT_TRUE(ps.ok()) << ps.status().message();
+  EXPECT_EQ(ps->at("silent_devices"), json::array({"fake:0"}));
+  EXPECT_EQ(ps->at("clients").at(0).at("client"), 1);
+  EXPECT_FALSE(ps->at("clients").at(0).contains("launches"));
+}
+
 TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {
   options_.admin_wait_max = 50ms;
   behaviour_ = [](const std::string&, std::uint32_t) { return "silent"; };
