@@ -146,7 +146,7 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "client library of gpushared, and its CUDA driver drop-in
  Programs that link the library submit kernels and copies to a gpushared
  server. The drop-in lets unmodified programs of the CUDA driver's interface
- do so; gpushared run starts them with it.")
+ do so; gpusharedctl run starts them with it.")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA "${here}/debian/triggers")
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libgpushared-dev)

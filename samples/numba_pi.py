@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pi by random points: a program for Numba on CUDA that knows nothing of gpushared.
 
-Run it with `gpushared run -- python samples/numba_pi.py` (pip install "numba-cuda[cu13]").
+Run it with `gpusharedctl run -- python samples/numba_pi.py` (pip install "numba-cuda[cu13]").
 """
 import math
 

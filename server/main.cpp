@@ -32,25 +32,24 @@
 
 #include "ipc/socket_path.h"
 #include "server/broker/broker.h"
-#include "server/code_compiler.h"
-#include "server/config.h"
+#include "server/config/config.h"
+#include "server/config/read_config.h"
 #include "server/device/device_catalog.h"
 #include "server/device/inventory/inventory.h"
 #include "server/device/inventory/read_inventory.h"
-#include "server/loader/child.h"
-#include "server/loader/module_loader.h"
-#include "server/read_config.h"
-#include "server/run/run.h"
-#include "server/service_manager.h"
-#include "server/successor.h"
-#include "server/thread_priority.h"
+#include "server/modules/code_compiler.h"
+#include "server/modules/loader/child.h"
+#include "server/modules/loader/module_loader.h"
+#include "server/platform/service_manager.h"
+#include "server/platform/successor.h"
+#include "server/platform/thread_priority.h"
 #include "server/worker/control/cost_file.h"
 #include "server/worker/control/worker.h"
 
 namespace gpushared::server {
 namespace {
 
-// Hidden: what a worker starts to have modules read (server/loader).
+// Hidden: what a worker starts to have modules read (server/modules/loader).
 constexpr const char* kLoaderOption = "--loader";
 
 // The prefix by which the journal knows how urgent a line is (syslog's numbers).
@@ -416,7 +415,6 @@ int main(int argc, char** argv) {
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   // Boost and the standard library may throw; what nobody below could act on ends here.
   try {
-    if (gpushared::server::IsRunCommand(arguments)) return gpushared::server::RunCommand(arguments);
     return gpushared::server::Main({argv, arguments.size()});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpushared: %s\n", error.what());

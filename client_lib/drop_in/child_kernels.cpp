@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client_lib/drop_in/log.h"
-#include "server/ptx/link/child_kernels.h"
+#include "common/ptx/link/child_kernels.h"
 
 namespace gpushared::drop_in {
 namespace {

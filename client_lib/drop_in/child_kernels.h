@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that kernels have started: server/ptx/link/child_kernels.h says how they ask for it.
+// Kernels that kernels have started: common/ptx/link/child_kernels.h says how they ask for it.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CHILD_KERNELS_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_CHILD_KERNELS_H_

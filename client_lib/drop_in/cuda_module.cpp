@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "server/ptx/link/child_kernels.h"
+#include "common/ptx/link/child_kernels.h"
 
 namespace gpushared::drop_in {
 namespace {

@@ -48,7 +48,7 @@ class CudaModule {
   void set_handle(ModuleHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
   FunctionHandle HandleOf(const std::string& kernel) const;
   void SetHandleOf(const std::string& kernel, FunctionHandle handle);
-  // Whether its kernels start kernels (server/ptx/link/child_kernels.h). Launches of them hold
+  // Whether its kernels start kernels (common/ptx/link/child_kernels.h). Launches of them hold
   // `children_mutex`, since all write into one queue.
   bool starts_kernels() const { return starts_kernels_.load(std::memory_order_relaxed); }
   Mutex children_mutex;  // Held by one launch of them at a time.

@@ -12,7 +12,7 @@
 #include "client_lib/drop_in/driver.h"
 #include "client_lib/drop_in/entry_points.h"
 #include "client_lib/drop_in/log.h"
-#include "server/device/cuda/error_text.h"
+#include "common/cuda_driver/error_text.h"
 
 namespace gpushared::drop_in {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "server/device/cuda/driver_types.h"
+#include "common/cuda_driver/driver_types.h"
 
 namespace gpushared::drop_in {
 

@@ -8,8 +8,8 @@
 
 #include "client_lib/drop_in/device_runtime_archive.h"
 #include "client_lib/drop_in/object_file.h"
-#include "server/ptx/link/linker.h"
-#include "server/ptx/text/fatbin.h"
+#include "common/ptx/link/linker.h"
+#include "common/ptx/text/fatbin.h"
 
 namespace gpushared::drop_in {
 

@@ -9,7 +9,7 @@
 #include "client_lib/drop_in/driver.h"
 #include "client_lib/drop_in/jit_options.h"
 #include "client_lib/drop_in/log.h"
-#include "server/ptx/text/target.h"
+#include "common/ptx/text/target.h"
 
 namespace gpushared::drop_in {
 namespace {

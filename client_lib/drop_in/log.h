@@ -18,7 +18,7 @@ bool IsLogging();
 // One line, with the process in front; nothing unless IsLogging().
 void LogLine(std::string_view line);
 
-// The line to stderr, where `gpushared run` has started the program. Once for each `has_told`,
+// The line to stderr, where `gpusharedctl run` has started the program. Once for each `has_told`,
 // which it sets.
 void TellUser(std::string_view line, std::atomic<bool>& has_told);
 

@@ -19,8 +19,8 @@
 #include "client_lib/drop_in/jit_log.h"
 #include "client_lib/drop_in/jit_options.h"
 #include "client_lib/drop_in/log.h"
-#include "server/ptx/text/fatbin.h"
-#include "server/ptx/text/target.h"
+#include "common/ptx/text/fatbin.h"
+#include "common/ptx/text/target.h"
 
 namespace gpushared::drop_in {
 namespace {

@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 # Not in the program's own list: they are taken before its options are read.
-HIDDEN = {"gpushared": ["run"]}
 FILES = re.compile(r"\b(PATH|FILE|FOLDER)\b")
 
 
@@ -38,8 +37,6 @@ def describe(program, words=()):
     name = pathlib.Path(program).name
     parts = sections(help_of(program, words))
     commands = [match.group(1) for line in parts.get("Subcommands", ()) if (match := re.match(r"  (\w[\w-]*) ", line))]
-    if not words:
-        commands += HIDDEN.get(name, [])
     options, values = [], {}
     for line in parts.get("Options", ()):
         match = re.match(r"  ((?:-\w,)?--[\w-]+|-\w)(.*)", line)

@@ -2,7 +2,7 @@
 -- What jobs used on the nodes' servers, added up in their AdminComment. For the job_submit.lua of slurmctld, which
 -- calls slurm_job_modify under the controller's own lock. So nodes that tell at the same time lose nothing.
 --
--- A node tells "gpushared+ device_us=N bytes=N ..." (server/cluster/slurm/plugin.c). The comment then has
+-- A node tells "gpushared+ device_us=N bytes=N ..." (server/tools/cluster/slurm/plugin.c). The comment then has
 -- "gpushared(device_s=1.234567 bytes=N requests=N promised=N kept=N)", and around it whatever others wrote.
 local gpushared = {}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logistic regression by gradient descent: a training job for Numba on CUDA that knows nothing of gpushared.
 
-Usage: gpushared run --class low -- python train_numba.py [SECONDS]
+Usage: gpusharedctl run --class low -- python train_numba.py [SECONDS]
 """
 import math
 import sys

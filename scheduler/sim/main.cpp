@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "command_line/command_line.h"
+#include "common/command_line/command_line.h"
 #include "scheduler/sim/arrivals.h"
 #include "scheduler/sim/experiment.h"
 #include "scheduler/sim/memory.h"

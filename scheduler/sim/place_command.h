@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "command_line/command_line.h"
+#include "common/command_line/command_line.h"
 
 namespace gpushared::simulation {
 

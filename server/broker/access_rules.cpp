@@ -6,7 +6,7 @@
 
 #include "ipc/share.h"
 #include "scheduler/class_name.h"
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 namespace {

@@ -12,7 +12,7 @@
 #include "gpushared/limits.h"
 #include "gpushared/result.h"
 
-#include "server/config.h"
+#include "server/config/config.h"
 
 namespace gpushared::server {
 

@@ -18,7 +18,7 @@
 #include "scheduler/class_name.h"
 #include "scheduler/types.h"
 #include "server/broker/totals_json.h"
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 #include <nlohmann/json.hpp>
 

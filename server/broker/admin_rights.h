@@ -9,7 +9,7 @@
 
 #include "ipc/wire/control.h"
 #include "server/broker/access_rules.h"
-#include "server/subject.h"
+#include "server/config/subject.h"
 
 namespace gpushared::server {
 

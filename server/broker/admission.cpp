@@ -10,7 +10,7 @@
 #include "scheduler/class_name.h"
 #include "server/broker/broker.h"
 #include "server/broker/broker_parts.h"
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 namespace {

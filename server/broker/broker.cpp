@@ -8,7 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "server/broker/broker_parts.h"
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 namespace {

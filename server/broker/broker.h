@@ -30,8 +30,8 @@
 #include "server/broker/roster_reader.h"
 #include "server/broker/session_ledger.h"
 #include "server/broker/worker_watch.h"
-#include "server/log_rate.h"
-#include "server/thread_priority.h"
+#include "server/platform/log_rate.h"
+#include "server/platform/thread_priority.h"
 
 namespace gpushared::server {
 
@@ -73,7 +73,7 @@ struct BrokerOptions {
   WorkerWatch::Limits watch;
   LogRate::Limits log_limits;
   // Whether the thread goes before other threads of the machine, as far as it allows that
-  // (server/thread_priority.h).
+  // (server/platform/thread_priority.h).
   bool prefers_thread = false;
   // How long a hello waits for a device that is starting, and a client's question for a session
   // whose worker is just dying.

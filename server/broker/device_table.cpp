@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 

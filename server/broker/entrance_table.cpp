@@ -15,7 +15,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 #include <nlohmann/json.hpp>
 

@@ -22,7 +22,7 @@
 #include "ipc/wire/channel.h"
 #include "server/broker/kept_counts.h"
 #include "server/broker/listener.h"
-#include "server/config.h"
+#include "server/config/config.h"
 
 namespace gpushared::server {
 

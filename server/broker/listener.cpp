@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 namespace {

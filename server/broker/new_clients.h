@@ -11,7 +11,7 @@
 #include "scheduler/share_caps.h"
 #include "scheduler/types.h"
 #include "server/broker/access_rules.h"
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 

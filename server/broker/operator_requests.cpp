@@ -8,8 +8,8 @@
 
 #include "server/broker/broker.h"
 #include "server/broker/broker_parts.h"
-#include "server/config.h"
-#include "server/config_values.h"
+#include "server/config/config.h"
+#include "server/config/config_values.h"
 
 #include <nlohmann/json.hpp>
 

@@ -11,7 +11,7 @@
 #include <spdlog/logger.h>
 
 #include "server/broker/access_rules.h"
-#include "server/log_rate.h"
+#include "server/platform/log_rate.h"
 
 namespace gpushared::server {
 

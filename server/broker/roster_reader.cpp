@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "ipc/unix_socket.h"
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "server/broker/broker.h"
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 #include <nlohmann/json.hpp>
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "scheduler/class_name.h"
-#include "server/totals/figures.h"
+#include "server/telemetry/totals/figures.h"
 
 #include <nlohmann/json.hpp>
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "server/totals/device_totals.h"
+#include "server/telemetry/totals/device_totals.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/config_values.h"
+#include "server/config/config_values.h"
 
 namespace gpushared::server {
 namespace {

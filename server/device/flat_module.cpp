@@ -5,8 +5,8 @@
 
 #include "gpushared/limits.h"
 
+#include "server/device/cpu/executor/flat_code.h"
 #include "server/device/memory_budget.h"
-#include "server/executor/flat_code.h"
 
 namespace gpushared::device {
 namespace {

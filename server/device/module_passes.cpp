@@ -7,11 +7,11 @@
 #include <utility>
 #include <variant>
 
+#include "common/ptx/text/editor.h"
 #include "server/device/kernel_reach.h"
 #include "server/ptx/analysis/launch_bounds.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/editor.h"
 
 namespace gpushared::device {
 namespace {

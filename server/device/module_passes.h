@@ -12,11 +12,11 @@
 
 #include "gpushared/result.h"
 
+#include "common/ptx/text/module.h"
 #include "server/device/device.h"
 #include "server/device/isolation.h"
 #include "server/ptx/analysis/variable_layout.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::device {
 

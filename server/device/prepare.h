@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading a module in two steps. The first reads what a client wrote. It needs nothing but memory
-// and time, so a process that has nothing to lose may do it (server/loader). The second
+// and time, so a process that has nothing to lose may do it (server/modules/loader). The second
 // trusts nothing that the first one says.
 
 #ifndef GPUSHARED_SERVER_DEVICE_PREPARE_H_

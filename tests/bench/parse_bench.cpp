@@ -15,11 +15,11 @@
 #include <variant>
 #include <vector>
 
-#include "server/ctl/module_file.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "server/device/prepare.h"
 #include "server/ptx/analysis/control_flow.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "server/tools/ctl/module_file.h"
 #include "tests/bench/report.h"
 
 namespace gpushared::testing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "command_line/nearest.h"
+#include "common/command_line/nearest.h"
 
 #include <array>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/compile/code_cache.h"
+#include "server/modules/compile/code_cache.h"
 
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/code_compiler.h"
+#include "server/modules/code_compiler.h"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/compile/ptx_compiler.h"
+#include "server/modules/compile/ptx_compiler.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/compile/sandbox.h"
+#include "server/modules/compile/sandbox.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/compile/sha256.h"
+#include "server/modules/compile/sha256.h"
 
 #include <span>
 #include <string>

@@ -9,8 +9,8 @@
 
 #include <gmock/gmock.h>
 
-#include "server/executor/code.h"
-#include "server/executor/op_table.h"
+#include "server/device/cpu/executor/code.h"
+#include "server/device/cpu/executor/op_table.h"
 #include "tests/corpus/corpus.h"
 #include "tests/corpus/runtime.h"
 

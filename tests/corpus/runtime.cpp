@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "server/ptx/text/fatbin.h"
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/fatbin.h"
+#include "common/ptx/text/parser.h"
 #include "tests/executor/find_program.h"
 
 namespace gpushared::corpus {

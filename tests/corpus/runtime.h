@@ -21,10 +21,10 @@
 
 #include "gpushared/result.h"
 
+#include "common/ptx/text/module.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/program.h"
 #include "server/device/reach.h"
-#include "server/executor/block_executor.h"
-#include "server/executor/program.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::corpus {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/admin/containers.h"
+#include "server/telemetry/admin/containers.h"
 
 #include <string>
 #include <vector>

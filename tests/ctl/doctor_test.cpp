@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gpusharedctl doctor`: what it says of a machine, of a program's files, and how it ends.
-#include "server/ctl/doctor/doctor.h"
+#include "server/tools/ctl/doctor/doctor.h"
 
 #include <sys/stat.h>
 
@@ -15,11 +15,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ctl/doctor/libraries.h"
-#include "server/ctl/doctor/machine.h"
-#include "server/ctl/doctor/program.h"
-#include "server/ctl/doctor/python_packages.h"
-#include "server/ctl/module_file.h"
+#include "server/tools/ctl/doctor/libraries.h"
+#include "server/tools/ctl/doctor/machine.h"
+#include "server/tools/ctl/doctor/program.h"
+#include "server/tools/ctl/doctor/python_packages.h"
+#include "server/tools/ctl/module_file.h"
 #include "tests/ctl/elf_with.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"

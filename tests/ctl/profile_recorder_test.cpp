@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ctl/profile/recorder.h"
-#include "server/trace/writer.h"
+#include "server/telemetry/trace/writer.h"
+#include "server/tools/ctl/profile/recorder.h"
 
 namespace gpushared::server {
 namespace {

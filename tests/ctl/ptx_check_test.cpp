@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gpusharedctl ptx check`: which files it reads, what it says of their kernels, and how it
 // ends.
-#include "server/ctl/ptx_check.h"
+#include "server/tools/ctl/ptx_check.h"
 
 #include <elf.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/ctl/module_file.h"
+#include "server/tools/ctl/module_file.h"
 #include "tests/ctl/elf_with.h"
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ctl/table.h"
+#include "server/tools/ctl/table.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ctl/report.h"
+#include "server/tools/ctl/report.h"
 
 #include <nlohmann/json.hpp>
 

@@ -9,10 +9,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ctl/trace/json_trace.h"
-#include "server/ctl/trace/timeline.h"
-#include "server/trace/reader.h"
-#include "server/trace/writer.h"
+#include "server/telemetry/trace/reader.h"
+#include "server/telemetry/trace/writer.h"
+#include "server/tools/ctl/trace/json_trace.h"
+#include "server/tools/ctl/trace/timeline.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ctl/waterfall.h"
+#include "server/tools/ctl/waterfall.h"
 
 #include <algorithm>
 #include <sstream>

@@ -73,7 +73,7 @@ TEST(FallbackTest, NoDropInIsTakenForTheDriver) {
 TEST(FallbackTest, RunStartsTheProgramWithoutAServer) {
   ::setenv("LD_LIBRARY_PATH", kInstalled.c_str(), 1);
   const auto run = [](std::vector<std::string> arguments) {
-    std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared", "run", "--socket",
+    std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpusharedctl", "run", "--socket",
                                         "/nonexistent"};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return RunProgram(command);

@@ -223,7 +223,7 @@ TEST(GateTest, OtherModesAreRefusedByName) {
 
 TEST(GateTest, RunStartsTheProgramBehindTheGate) {
   const auto run = [](Words arguments) {
-    Words command = {GPUSHARED_BIN_DIR "/gpushared", "run"};
+    Words command = {GPUSHARED_BIN_DIR "/gpusharedctl", "run"};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return Start({"LD_LIBRARY_PATH=" + kFewFunctions}, command);
   };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `gpushared run` sets, and which programs would not see it.
+// What `gpusharedctl run` sets, and which programs would not see it.
 #include <map>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/run/environment.h"
-#include "server/run/program_file.h"
+#include "server/tools/run/environment.h"
+#include "server/tools/run/program_file.h"
 
 namespace gpushared {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program under `gpushared run` learns of the end of its session while it waits for a
+// What a program under `gpusharedctl run` learns of the end of its session while it waits for a
 // kernel, and how Ctrl-C ends such a kernel.
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ using testing::ServerProcess;
 class SessionEnd : public ::testing::Test {
  protected:
   void Start(const std::vector<std::string>& options) {
-    std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared", "run", "--socket",
+    std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpusharedctl", "run", "--socket",
                                         server_.socket()};
     command.insert(command.end(), options.begin(), options.end());
     command.insert(command.end(), {"--", GPUSHARED_ENDLESS_PROGRAM});

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <string_view>
 
-#include "server/executor/block_executor.h"
-#include "server/executor/program.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/program.h"
 
 namespace gpushared::testing {
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "server/executor/program.h"
+#include "server/device/cpu/executor/program.h"
 
 namespace gpushared::testing {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoded code that another process made: what is wrong with it is found before it runs, and what
 // is not found harms nobody.
-#include "server/executor/flat_code.h"
+#include "server/device/cpu/executor/flat_code.h"
 
 #include <atomic>
 #include <chrono>
@@ -15,12 +15,12 @@
 
 #include <gtest/gtest.h>
 
-#include "server/executor/block_executor.h"
-#include "server/executor/code.h"
-#include "server/executor/op_table.h"
-#include "server/executor/verify.h"
+#include "common/ptx/text/parser.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/code.h"
+#include "server/device/cpu/executor/op_table.h"
+#include "server/device/cpu/executor/verify.h"
 #include "server/ptx/analysis/kernel_reach.h"
-#include "server/ptx/text/parser.h"
 #include "tests/executor/brief_run.h"
 
 namespace gpushared::testing {

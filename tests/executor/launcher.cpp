@@ -10,10 +10,10 @@
 #include <set>
 #include <utility>
 
+#include "common/ptx/text/parser.h"
+#include "server/device/cpu/executor/flat_code.h"
+#include "server/device/cpu/executor/op_table.h"
 #include "server/device/flat.h"
-#include "server/executor/flat_code.h"
-#include "server/executor/op_table.h"
-#include "server/ptx/text/parser.h"
 #include "tests/executor/find_program.h"
 
 namespace gpushared::testing {

@@ -19,11 +19,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/code.h"
+#include "server/device/cpu/executor/device_heap.h"
+#include "server/device/cpu/executor/program.h"
 #include "server/device/reach.h"
-#include "server/executor/block_executor.h"
-#include "server/executor/code.h"
-#include "server/executor/device_heap.h"
-#include "server/executor/program.h"
 
 namespace gpushared::testing {
 

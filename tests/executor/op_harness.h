@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/executor/program.h"
+#include "server/device/cpu/executor/program.h"
 
 namespace gpushared::testing {
 

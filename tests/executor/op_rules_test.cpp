@@ -22,13 +22,13 @@
 
 #include "gpushared/texture_record.h"
 
-#include "server/executor/block_executor.h"
-#include "server/executor/code.h"
-#include "server/executor/matrix_shapes.h"
-#include "server/executor/op_table.h"
-#include "server/executor/surface_access.h"
-#include "server/executor/verify.h"
-#include "server/executor/warp.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/code.h"
+#include "server/device/cpu/executor/matrix_shapes.h"
+#include "server/device/cpu/executor/op_table.h"
+#include "server/device/cpu/executor/surface_access.h"
+#include "server/device/cpu/executor/verify.h"
+#include "server/device/cpu/executor/warp.h"
 
 namespace gpushared::testing {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/executor/op_table.h"
+#include "server/device/cpu/executor/op_table.h"
 
 int main(int argc, char** argv) {
   std::set<std::string> run;

@@ -7,8 +7,8 @@
 
 #include <gmock/gmock.h>
 
+#include "common/ptx/text/parser.h"
 #include "server/ptx/analysis/variable_layout.h"
-#include "server/ptx/text/parser.h"
 #include "tests/executor/launcher.h"
 #include "tests/executor/op_harness.h"
 

@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/ptx/link/linker.h"
+#include "common/ptx/link/linker.h"
 #include "tests/executor/kernel_file.h"
 
 namespace gpushared::testing {

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "server/executor/flat_code.h"
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/parser.h"
+#include "server/device/cpu/executor/flat_code.h"
 #include "tests/executor/brief_run.h"
 
 namespace {

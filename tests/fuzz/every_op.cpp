@@ -4,7 +4,7 @@
 // instruction for want of one.
 #include <string_view>
 
-#include "server/executor/op_table.h"
+#include "server/device/cpu/executor/op_table.h"
 
 namespace gpushared::device::executor {
 

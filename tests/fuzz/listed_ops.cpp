@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "server/executor/op_table.h"
+#include "server/device/cpu/executor/op_table.h"
 
 namespace gpushared::device::executor {
 namespace {

@@ -12,16 +12,16 @@
 #include "gpushared/check.h"
 #include "gpushared/result.h"
 
-#include "server/executor/program.h"
+#include "common/ptx/text/fatbin.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
+#include "server/device/cpu/executor/program.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/control_flow.h"
 #include "server/ptx/analysis/kernel_scan.h"
 #include "server/ptx/analysis/variable_layout.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/fatbin.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 
 namespace gpushared::testing {
 namespace {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unmodified Python programs on a GPU, through the drop-in: do they compute right, and what does sharing cost them?
 
-Runs programs of tests/drop_in/programs by `gpushared run`, as they are and with --ptx: without it Numba and cuda-core
+Runs programs of tests/drop_in/programs by `gpusharedctl run`, as they are and with --ptx: without it Numba and cuda-core
 hand over machine code for the GPU, of which no kernel can be stopped half way. A program has computed right when its
 own checks held and the driver that it had loaded was the drop-in alone. Then programs with NVIDIA's runtime in them,
 which cannot work over the drop-in: each must be refused with one message and must not crash. The server is the one
@@ -105,7 +105,7 @@ class Facts:
             return Ran(None, "", f"still running after {limit:.0f} s")
 
     def shared(self, command, *options):
-        return self.run([self.options.gpushared, "run", *options, "--", *command])
+        return self.run([self.options.gpusharedctl, "run", *options, "--", *command])
 
     def program(self, name, *arguments):
         return [self.options.python, "-c", RUN, str(self.options.programs / f"{name}.py"), *arguments]
@@ -157,7 +157,7 @@ def steps_per_s(text):
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpushared", required=True, help="the program; its drop-in lies beside it")
+    parser.add_argument("--gpusharedctl", required=True, help="the program; its drop-in lies beside it")
     parser.add_argument("--rows", required=True, help="file to append rows to")
     parser.add_argument("--part", default="dropin", help="name of the part in rows")
     parser.add_argument("--programs", type=pathlib.Path, default=HERE.parent / "drop_in/programs", help="their folder")
@@ -166,8 +166,8 @@ def parse(arguments):
     parser.add_argument("--limit", type=float, default=60, help="seconds of all")
     parser.add_argument("--heat-seconds", type=float, default=2, help=f"seconds in which {HEAT} counts steps")
     options = parser.parse_args(arguments)
-    if not os.access(options.gpushared, os.X_OK):
-        parser.error(f"'{options.gpushared}' is no program")
+    if not os.access(options.gpusharedctl, os.X_OK):
+        parser.error(f"'{options.gpusharedctl}' is no program")
     missing = [name for name in (*(name for name, _ in PROGRAMS), HEAT) if not (options.programs / f"{name}.py").exists()]
     if missing:
         parser.error(f"no {missing[0]}.py in '{options.programs}'")

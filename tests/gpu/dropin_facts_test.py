@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dropin_facts.py over programs, modules and a `gpushared run` that do as each case wants."""
+"""dropin_facts.py over programs, modules and a `gpusharedctl run` that do as each case wants."""
 import os
 import pathlib
 import signal
@@ -34,7 +34,7 @@ class DropInFacts(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = pathlib.Path(scratch.name)
-        self.write("gpushared", GPUSHARED.format(python=sys.executable, folder=self.folder)).chmod(0o755)
+        self.write("gpusharedctl", GPUSHARED.format(python=sys.executable, folder=self.folder)).chmod(0o755)
         for driver in ("lib/drop_in/libcuda.so.1", "system/libcuda.so.1"):
             self.write(driver, "a driver")
         for name in ("numba_add", "numba_streams", "cuda_core_add"):
@@ -53,7 +53,7 @@ class DropInFacts(unittest.TestCase):
         """The rows by name: value, kind and note."""
         environment = dict(os.environ, PYTHONPATH=str(self.folder / "modules"), DRIVER=str(self.folder / "system/libcuda.so.1"),
                            **variables)
-        ran = subprocess.run([sys.executable, HERE / "dropin_facts.py", "--gpushared", self.folder / "gpushared", "--rows",
+        ran = subprocess.run([sys.executable, HERE / "dropin_facts.py", "--gpusharedctl", self.folder / "gpusharedctl", "--rows",
                               self.folder / "rows", "--programs", self.folder / "programs", *options], env=environment,
                              capture_output=True, text=True, timeout=200, check=False)
         self.assertEqual(ran.returncode, status, ran.stderr)
@@ -144,7 +144,7 @@ class DropInFacts(unittest.TestCase):
             self.assertTrue(said.startswith(note), said)
 
     def test_what_it_cannot_work_with_is_refused(self):
-        self.assertIn("'/nowhere' is no program", self.facts("--gpushared", "/nowhere", status=2))
+        self.assertIn("'/nowhere' is no program", self.facts("--gpusharedctl", "/nowhere", status=2))
         self.assertIn("no numba_add.py in '/nowhere'", self.facts("--programs", "/nowhere", status=2))
         self.assertIn("/bin/false does not run: exit status 1", self.facts("--python", "/bin/false", status=1))
 

@@ -39,7 +39,7 @@
 #include "server/device/cuda/cuda_device.h"
 #include "server/device/cuda/cuda_device_impl.h"
 #include "server/device/cuda/cuda_module.h"
-#include "server/worker/device_thread/device_thread.h"
+#include "server/worker/loop/device_thread.h"
 #include "tests/bench/report.h"
 #include "tests/gpu/played_loader.h"
 #include "tests/support/fake_cuda/fake_cuda.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/cluster/kubernetes/offers.h"
+#include "server/tools/cluster/kubernetes/offers.h"
 
 #include <string>
 #include <vector>

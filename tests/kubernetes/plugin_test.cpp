@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/cluster/kubernetes/plugin.h"
+#include "server/tools/cluster/kubernetes/plugin.h"
 
 #include <device_plugin.grpc.pb.h>
 #include <grpcpp/grpcpp.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/loader/load_queue.h"
+#include "server/modules/loader/load_queue.h"
 
 #include <vector>
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/loader/child.h"
+#include "server/modules/loader/child.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loader with real processes: what it reads, what it refuses, and that nobody waits for
 // others'.
-#include "server/loader/module_loader.h"
+#include "server/modules/loader/module_loader.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/loader/prepared_cache.h"
+#include "server/modules/loader/prepared_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts are reached or taken back, whatever fails where; nobody's instance is lost.
 
-#include "server/mig/apply.h"
+#include "server/tools/mig/apply.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/mig/planner.h"
+#include "server/tools/mig/planner.h"
 #include "tests/mig/brute_force.h"
 #include "tests/mig/mig_case.h"
 

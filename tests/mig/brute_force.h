@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/mig/layout.h"
+#include "server/tools/mig/layout.h"
 
 namespace gpushared::mig {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NVML says becomes boards and layouts; its refusals become sentences.
 
-#include "server/mig/gpu.h"
+#include "server/tools/mig/gpu.h"
 
 #include <gmock/gmock.h>
 
-#include "server/mig/boards.h"
+#include "server/tools/mig/boards.h"
 #include "tests/mig/mig_case.h"
 
 namespace gpushared::mig {

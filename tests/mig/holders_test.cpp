@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/mig/holders.h"
+#include "server/tools/mig/holders.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables of boards, and that the search finds every layout once.
 
-#include "server/mig/layout.h"
+#include "server/tools/mig/layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/mig/boards.h"
+#include "server/tools/mig/boards.h"
 #include "tests/mig/brute_force.h"
 #include "tests/support/fake_nvml/boards.h"
 

@@ -12,9 +12,9 @@
 
 #include <gtest/gtest.h>
 
-#include "server/mig/apply.h"
-#include "server/mig/gpu.h"
-#include "server/mig/state_file.h"
+#include "server/tools/mig/apply.h"
+#include "server/tools/mig/gpu.h"
+#include "server/tools/mig/state_file.h"
 #include "tests/support/fake_nvml/fake_nvml.h"
 #include "tests/support/scratch_folder.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/mig/mig_parted_file.h"
+#include "server/tools/mig/mig_parted_file.h"
 
 #include <fstream>
 #include <iterator>
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/mig/boards.h"
+#include "server/tools/mig/boards.h"
 
 namespace gpushared::mig {
 namespace {

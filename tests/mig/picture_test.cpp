@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/mig/picture.h"
+#include "server/tools/mig/picture.h"
 
 #include <gtest/gtest.h>
 
-#include "server/mig/boards.h"
+#include "server/tools/mig/boards.h"
 
 namespace gpushared::mig {
 namespace {

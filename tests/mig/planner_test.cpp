@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans against all layouts of each board, and the sentences of refusals.
 
-#include "server/mig/planner.h"
+#include "server/tools/mig/planner.h"
 
 #include <cstdlib>
 #include <random>
@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/mig/boards.h"
-#include "server/mig/profile_name.h"
+#include "server/tools/mig/boards.h"
+#include "server/tools/mig/profile_name.h"
 #include "tests/mig/brute_force.h"
 
 namespace gpushared::mig {

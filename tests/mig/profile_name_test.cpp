@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/mig/profile_name.h"
+#include "server/tools/mig/profile_name.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/mig/boards.h"
+#include "server/tools/mig/boards.h"
 
 namespace gpushared::mig {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/mig/state_file.h"
+#include "server/tools/mig/state_file.h"
 
 #include <sys/stat.h>
 

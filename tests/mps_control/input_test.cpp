@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ctl/mps/input.h"
+#include "server/tools/mps/input.h"
 
 #include <sstream>
 #include <string>

@@ -38,7 +38,7 @@ chmod 0700 "$work/runtime"
 drop_in=$(realpath "$bin/../lib/drop_in")
 mkdir -p "$work/image/lib/drop_in"
 cp -r "$drop_in/." "$work/image/lib/drop_in"
-for program in vector_add_cpp gpushared drop_in_vector_add; do
+for program in vector_add_cpp gpusharedctl drop_in_vector_add; do
   install -D -t "$work/image/bin" "$bin/$program"
   ldd "$bin/$program" | grep -oE '/[^ ]+' | grep -v "^$drop_in" | while read -r library; do
     install -D "$(realpath "$library")" "$work/image$library"
@@ -79,7 +79,7 @@ expect "a kernel runs, by the entrance's name" 0 "sums are right" \
 expect "a kernel runs, by the entrance's folder" 0 "sums are right" \
   "${contained[@]}" --volume "$work/run/batch:/run/gpushared:ro" vector-add /bin/vector_add_cpp
 expect "an unmodified program runs" 0 "added 100000 numbers" \
-  "${contained[@]}" --device gpushared.io/entrance=batch vector-add /bin/gpushared run -- /bin/drop_in_vector_add
+  "${contained[@]}" --device gpushared.io/entrance=batch vector-add /bin/gpusharedctl run -- /bin/drop_in_vector_add
 expect "the entrance's class is the highest" 1 "class refused: asked for high, the access rule for entrance 'batch' allows at most low" \
   "${contained[@]}" --env GPUSHARED_CLASS=high --device gpushared.io/entrance=batch vector-add /bin/vector_add_cpp
 expect "an unknown entrance is refused" 126 "unresolvable CDI devices gpushared.io/entrance=turbo" \

@@ -52,7 +52,7 @@ see "a server answers" eventually gpusharedctl status
 see "another user's kernel runs" as_nobody ./vector_add_cpp
 see "MPS's command finds the device's server" is "$(/usr/lib/gpushared/mps/nvidia-cuda-mps-control get_server_list)" \
   "$(gpusharedctl devices --json | sed -n 's/.*"worker_pid": \([0-9]*\).*/\1/p')"
-see "the drop-in is found" has libcuda.so.1 <(gpushared run --explain -- true 2>&1)
+see "the drop-in is found" has libcuda.so.1 <(gpusharedctl run --explain -- true 2>&1)
 
 if [[ $1 == booted ]]; then
   see "it started with the machine" is "$(systemctl is-active gpushared) $(systemctl is-enabled gpushared)" "active enabled"

@@ -42,8 +42,6 @@ class ManualPages(unittest.TestCase):
         for program, section in SECTIONS.items():
             text = page(f"{program}.{section}")
             for path, commands, options, _ in described(program):
-                if path == "gpushared run":
-                    text += page("gpusharedctl.1")  # It lists them.
                 for word in commands:  # In bold, as the heading of its paragraph is: prose may have the word, too.
                     self.assertRegex(text, rf"\*[^*\n]*(?<![\w-]){re.escape(word)}(?![\w-])[^*\n]*\*", f"{path}: {word}")
                 for word in [option for option in options if option.startswith("--")]:
@@ -67,7 +65,7 @@ class ManualPages(unittest.TestCase):
 
 
 class Policies(unittest.TestCase):
-    # The places in which users read what --policy takes. server/options.cpp has one more, which tests/server looks at.
+    # The places in which users read what --policy takes. server/config/options.cpp has one more, which tests/server looks at.
     PLACES = ["packaging/gpushared.toml", "README.md", "scheduler/README.md"]
 
     def test_every_policy_is_named_where_users_read_of_it(self):
@@ -90,10 +88,9 @@ class Completions(unittest.TestCase):
         (["gpusharedctl", "--socket", "/nowhere", "dr"], {"drain"}),
         (["gpusharedctl", "top", "--e"], {"--every"}),
         (["gpusharedctl", "entrance", "lease", "--client"], {"--client-memory", "--clients-max"}),
-        (["gpushared", ""], {"run"}),
-        (["gpushared", "run", "--fall"], {"--fallback"}),
-        (["gpushared", "run", "--fallback", ""], {"native"}),
-        (["gpushared", "run", "--mode", ""], {"submit", "gate"}),
+        (["gpusharedctl", "run", "--fall"], {"--fallback"}),
+        (["gpusharedctl", "run", "--fallback", ""], {"native"}),
+        (["gpusharedctl", "run", "--mode", ""], {"submit", "gate"}),
         (["gpushared-web", "--l"], {"--listen"}),
     ]
 

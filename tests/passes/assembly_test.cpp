@@ -9,11 +9,11 @@
 
 #include <gtest/gtest.h>
 
+#include "common/ptx/text/editor.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/editor.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 #include "tests/passes/ptxas.h"
 #include "tests/support/read_file.h"
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "tests/executor/find_program.h"
 
 namespace gpushared::testing {

@@ -22,8 +22,8 @@
 
 #include "gpushared/result.h"
 
-#include "server/executor/block_executor.h"
-#include "server/executor/program.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/program.h"
 #include "server/ptx/passes/claim.h"
 
 namespace gpushared::testing {

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/parser.h"
 #include "tests/passes/claim_schedules.h"
 #include "tests/passes/kernel_cases.h"
 #include "tests/support/read_file.h"

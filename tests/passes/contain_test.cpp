@@ -14,10 +14,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "server/ptx/passes/contain_work.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 #include "tests/passes/fence_bench.h"
 
 namespace gpushared::testing {

@@ -16,9 +16,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 #include "tests/corpus/corpus.h"
 #include "tests/corpus/runtime.h"
 #include "tests/executor/find_program.h"

@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "tests/executor/find_program.h"
 
 namespace gpushared::testing {

@@ -18,8 +18,8 @@
 
 #include "gpushared/result.h"
 
-#include "server/executor/block_executor.h"
-#include "server/executor/program.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/program.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/fence.h"
 #include "tests/passes/kernel_cases.h"

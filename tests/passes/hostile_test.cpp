@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/editor.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "common/ptx/text/editor.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "tests/passes/fence_bench.h"
 
 namespace gpushared::testing {

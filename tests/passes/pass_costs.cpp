@@ -11,12 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "server/ctl/module_file.h"
+#include "common/ptx/text/editor.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/editor.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "server/tools/ctl/module_file.h"
 #include "tests/passes/ptxas.h"
 
 namespace gpushared::testing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/text/aliases.h"
+#include "common/ptx/text/aliases.h"
 
 #include <string>
 

@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/ptx/text/editor.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/editor.h"
 #include "tests/ptx/parsed.h"
 
 namespace gpushared::ptx {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Constant expressions and initial values, as ptxas of CUDA 13.0 writes them into a cubin: the
 // values of the tables are from there, and random ones are compared with the ptxas that is present.
-#include "server/ptx/text/constant.h"
+#include "common/ptx/text/constant.h"
 
 #include <elf.h>
 
@@ -20,8 +20,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/ptx/text/parser.h"
 #include "server/ptx/analysis/variable_layout.h"
-#include "server/ptx/text/parser.h"
 #include "tests/support/read_file.h"
 #include "tests/support/scratch_folder.h"
 

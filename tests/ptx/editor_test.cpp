@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/text/editor.h"
+#include "common/ptx/text/editor.h"
 
 #include <string>
 #include <variant>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/text/fatbin.h"
+#include "common/ptx/text/fatbin.h"
 
 #include <lz4.h>
 #include <zstd.h>

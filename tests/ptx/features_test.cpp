@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/parser.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/parser.h"
 
 namespace gpushared::ptx {
 namespace {

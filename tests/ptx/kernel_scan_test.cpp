@@ -10,10 +10,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/ptx/text/parser.h"
 #include "server/ptx/analysis/block_waits.h"
 #include "server/ptx/analysis/control_flow.h"
 #include "server/ptx/analysis/look_back.h"
-#include "server/ptx/text/parser.h"
 #include "tests/support/read_file.h"
 
 namespace gpushared::ptx {

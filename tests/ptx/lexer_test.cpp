@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/text/lexer.h"
+#include "common/ptx/text/lexer.h"
 
 #include <sys/mman.h>
 
@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/literal.h"
+#include "common/ptx/text/literal.h"
 
 namespace gpushared::ptx {
 namespace {

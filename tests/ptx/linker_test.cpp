@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/link/linker.h"
+#include "common/ptx/link/linker.h"
 
 #include <string>
 #include <string_view>
@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/module.h"
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/module.h"
+#include "common/ptx/text/parser.h"
 
 namespace gpushared::ptx {
 namespace {

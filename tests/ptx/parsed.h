@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "server/ptx/analysis/control_flow.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 
 namespace gpushared::ptx {
 

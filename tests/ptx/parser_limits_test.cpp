@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/parser.h"
 
 #include <initializer_list>
 #include <string>
@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/printer.h"
-#include "server/ptx/text/written_module.h"
+#include "common/ptx/text/printer.h"
+#include "common/ptx/text/written_module.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/text/register_parameters.h"
+#include "common/ptx/text/register_parameters.h"
 
 #include <string>
 

@@ -16,9 +16,9 @@
 
 #include <gtest/gtest.h>
 
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
 #include "server/ptx/analysis/control_flow.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 #include "tests/support/read_file.h"
 #include "tests/support/scratch_folder.h"
 

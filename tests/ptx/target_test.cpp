@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Versions and targets of PTX, as ptxas of CUDA 13.0 takes them.
-#include "server/ptx/text/target.h"
+#include "common/ptx/text/target.h"
 
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/parser.h"
 
 namespace gpushared::ptx {
 namespace {

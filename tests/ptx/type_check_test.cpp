@@ -16,7 +16,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/parser.h"
 #include "tests/support/read_file.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/video_case.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/text/vector_registers.h"
+#include "common/ptx/text/vector_registers.h"
 
 #include <string>
 

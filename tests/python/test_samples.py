@@ -101,7 +101,7 @@ def test_the_server_answers_what_numpy_computes_beside_a_numba_job(server, sampl
         pytest.skip("there is no Numba")
     port, parts = sample
     kept = {key: value for key, value in os.environ.items() if key != "GPUSHARED_SOCKET"}
-    job = subprocess.Popen([BIN / "gpushared", "run", "--socket", server.socket, "--class", "low", "--name", "job", "--",
+    job = subprocess.Popen([BIN / "gpusharedctl", "run", "--socket", server.socket, "--class", "low", "--name", "job", "--",
                             os.environ["NUMBA_PYTHON"], SAMPLE / "train_numba.py", "10"], env=kept,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

@@ -24,8 +24,8 @@
 #include <spdlog/spdlog.h>
 
 #include "ipc/unix_socket.h"
-#include "server/admin/ask.h"
 #include "server/broker/broker.h"
+#include "server/telemetry/admin/ask.h"
 #include "tests/server/other_user.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"

@@ -9,9 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/config.h"
-#include "server/config_syntax.h"
-#include "server/read_config.h"
+#include "server/config/config.h"
+#include "server/config/config_syntax.h"
+#include "server/config/read_config.h"
 #include "tests/support/scratch_folder.h"
 
 namespace gpushared::server {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <unistd.h>
 
@@ -18,8 +18,8 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/policy_catalog.h"
-#include "server/options.h"
-#include "server/read_config.h"
+#include "server/config/options.h"
+#include "server/config/read_config.h"
 #include "tests/support/scratch_folder.h"
 
 namespace gpushared::server {

@@ -12,8 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/admin/ask.h"
 #include "server/broker/entrance_table.h"
+#include "server/telemetry/admin/ask.h"
 #include "tests/server/broker_case.h"
 #include "tests/server/other_user.h"
 #include "tests/support/read_file.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/log_rate.h"
+#include "server/platform/log_rate.h"
 
 #include <chrono>
 #include <cstdint>

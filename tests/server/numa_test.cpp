@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/numa.h"
+#include "server/platform/numa.h"
 
 #include <linux/mempolicy.h>
 #include <sched.h>

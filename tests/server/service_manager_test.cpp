@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/service_manager.h"
+#include "server/platform/service_manager.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

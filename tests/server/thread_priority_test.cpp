@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/thread_priority.h"
+#include "server/platform/thread_priority.h"
 
 #include <sched.h>
 #include <sys/resource.h>

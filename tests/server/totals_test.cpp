@@ -19,8 +19,8 @@
 #include <gtest/gtest.h>
 
 #include "server/broker/totals_json.h"
-#include "server/totals/device_totals.h"
-#include "server/totals/figures.h"
+#include "server/telemetry/totals/device_totals.h"
+#include "server/telemetry/totals/figures.h"
 #include "tests/support/scratch_folder.h"
 
 #include <nlohmann/json.hpp>

@@ -17,8 +17,8 @@
 
 #include "ipc/shared_segment.h"
 #include "ipc/wire/bytes.h"
-#include "server/trace/reader.h"
-#include "server/trace/writer.h"
+#include "server/telemetry/trace/reader.h"
+#include "server/telemetry/trace/writer.h"
 
 namespace gpushared::trace {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/usable_memory.h"
+#include "server/platform/usable_memory.h"
 
 #include <map>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/cluster/slurm/job_rules.h"
+#include "server/tools/cluster/slurm/job_rules.h"
 
 #include <fstream>
 #include <iterator>

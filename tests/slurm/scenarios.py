@@ -143,10 +143,10 @@ def forged(jobs: Jobs):
 
 def unmodified(jobs: Jobs):
     """A program of the driver's interface runs in a job, through the entrance of its step."""
-    command = ("gpushared", "run", "--", "drop_in_vector_add")
+    command = ("gpusharedctl", "run", "--", "drop_in_vector_add")
     done = jobs.srun("-n1", "--qos=batch", "--gres=gpushared:25", *command)
     expect(done.returncode == 0 and "added 100000 numbers" in done.stdout, f"{done.stdout} {done.stderr}")
-    above = jobs.srun("-n1", "--qos=batch", "--gres=gpushared:25", "gpushared", "run", "--class", "high", *command[2:])
+    above = jobs.srun("-n1", "--qos=batch", "--gres=gpushared:25", "gpusharedctl", "run", "--class", "high", *command[2:])
     expect(above.returncode != 0 and "asked for high" in above.stderr, above.stderr)
     without = jobs.srun("-n1", *command)
     expect(without.returncode != 0, "a job without a share reached the device")

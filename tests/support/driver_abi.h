@@ -9,7 +9,7 @@
 
 #include <cuda.h>
 
-#include "server/device/cuda/driver_types.h"
+#include "common/cuda_driver/driver_types.h"
 
 namespace gpushared::testing {
 

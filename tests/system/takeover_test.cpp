@@ -24,7 +24,7 @@
 #include "gpushared/client.h"
 
 #include "ipc/wire/channel.h"
-#include "server/admin/ask.h"
+#include "server/telemetry/admin/ask.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 

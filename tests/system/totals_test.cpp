@@ -12,7 +12,7 @@
 
 #include "gpushared/client.h"
 
-#include "server/admin/ask.h"
+#include "server/telemetry/admin/ask.h"
 #include "tests/support/filler.h"
 #include "tests/support/server_process.h"
 

@@ -22,8 +22,8 @@
 
 #include "gpushared/client.h"
 
-#include "server/admin/ask.h"
-#include "server/admin/trace_watch.h"
+#include "server/telemetry/admin/ask.h"
+#include "server/telemetry/admin/trace_watch.h"
 #include "tests/support/filler.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"

@@ -18,7 +18,7 @@
 
 #include "gpushared/client.h"
 
-#include "server/admin/ask.h"
+#include "server/telemetry/admin/ask.h"
 #include "tests/server/other_user.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"

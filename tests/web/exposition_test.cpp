@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/web/exposition.h"
+#include "server/tools/web/exposition.h"
 
 #include <limits>
 #include <string>
@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/web/metrics.h"
+#include "server/tools/web/metrics.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/web/gate.h"
+#include "server/tools/web/gate.h"
 
 #include <string>
 #include <utility>
@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/web/page_files.h"
-#include "server/web/site.h"
+#include "server/tools/web/page_files.h"
+#include "server/tools/web/site.h"
 
 namespace gpushared::web {
 namespace {

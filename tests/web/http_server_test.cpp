@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/web/http_server.h"
+#include "server/tools/web/http_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/web/options.h"
+#include "server/tools/web/options.h"
 
 #include <sys/stat.h>
 

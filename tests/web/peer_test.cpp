@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/web/peer.h"
+#include "server/tools/web/peer.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/web/update.h"
+#include "server/tools/web/update.h"
 
 #include <chrono>
 #include <string>
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/web/trace_timelines.h"
+#include "server/tools/web/trace_timelines.h"
 
 namespace gpushared::web {
 namespace {

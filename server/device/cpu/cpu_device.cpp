@@ -24,16 +24,16 @@
 
 #include "gpushared/check.h"
 
+#include "common/cuda_driver/driver_types.h"
 #include "server/device/cpu/address_range.h"
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
+#include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/host_delay.h"
 #include "server/device/cpu/standing.h"
 #include "server/device/cpu/work_queue.h"
-#include "server/device/cuda/driver_types.h"
 #include "server/device/work_checks.h"
-#include "server/executor/block_executor.h"
-#include "server/usable_memory.h"
+#include "server/platform/usable_memory.h"
 
 namespace gpushared::device {
 namespace {

@@ -5,16 +5,16 @@
 #include <string>
 #include <utility>
 
+#include "common/ptx/text/fatbin.h"
+#include "common/ptx/text/module.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/target.h"
+#include "server/device/cpu/executor/decode.h"
+#include "server/device/cpu/executor/flat_code.h"
 #include "server/device/memory_budget.h"
 #include "server/device/module_passes.h"
 #include "server/device/shown_name.h"
-#include "server/executor/decode.h"
-#include "server/executor/flat_code.h"
 #include "server/ptx/analysis/type_check.h"
-#include "server/ptx/text/fatbin.h"
-#include "server/ptx/text/module.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/target.h"
 
 namespace gpushared::device {
 namespace {

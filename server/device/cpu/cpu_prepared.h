@@ -15,10 +15,10 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "server/device/cpu/executor/program.h"
 #include "server/device/device.h"
 #include "server/device/flat.h"
 #include "server/device/flat_module.h"
-#include "server/executor/program.h"
 
 namespace gpushared::device {
 

@@ -13,10 +13,10 @@
 
 #include "server/device/cpu/address_range.h"
 #include "server/device/cpu/cpu_prepared.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/program.h"
 #include "server/device/cpu/space_heap.h"
 #include "server/device/device.h"
-#include "server/executor/block_executor.h"
-#include "server/executor/program.h"
 
 namespace gpushared::device {
 

@@ -10,8 +10,8 @@
 
 #include "gpushared/mutex.h"
 
+#include "server/device/cpu/executor/block_executor.h"
 #include "server/device/device.h"
-#include "server/executor/block_executor.h"
 
 namespace gpushared::device {
 

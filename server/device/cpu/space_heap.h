@@ -9,7 +9,7 @@
 #include "gpushared/status.h"
 
 #include "server/device/cpu/address_range.h"
-#include "server/executor/device_heap.h"
+#include "server/device/cpu/executor/device_heap.h"
 
 namespace gpushared::device {
 

@@ -21,11 +21,11 @@
 #include "gpushared/mutex.h"
 #include "gpushared/status.h"
 
+#include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/host_delay.h"
 #include "server/device/cpu/run_store.h"
 #include "server/device/cpu/standing.h"
 #include "server/device/device.h"
-#include "server/executor/block_executor.h"
 
 namespace gpushared::device {
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "server/device/cuda/driver_types.h"
+#include "common/cuda_driver/driver_types.h"
 #include "server/device/device.h"
 #include "server/ptx/passes/claim.h"
 

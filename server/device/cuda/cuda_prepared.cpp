@@ -8,15 +8,15 @@
 #include <utility>
 #include <variant>
 
+#include "common/ptx/text/fatbin.h"
+#include "common/ptx/text/module.h"
+#include "common/ptx/text/parser.h"
+#include "common/ptx/text/printer.h"
+#include "server/device/cpu/executor/flat_code.h"
 #include "server/device/memory_budget.h"
 #include "server/device/module_passes.h"
 #include "server/device/shown_name.h"
-#include "server/executor/flat_code.h"
 #include "server/ptx/passes/fence.h"
-#include "server/ptx/text/fatbin.h"
-#include "server/ptx/text/module.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 
 namespace gpushared::device::cuda {
 namespace {

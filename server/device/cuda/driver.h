@@ -17,8 +17,8 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "common/cuda_driver/driver_types.h"
 #include "server/device/cuda/driver_symbols.h"
-#include "server/device/cuda/driver_types.h"
 
 namespace gpushared::device::cuda {
 

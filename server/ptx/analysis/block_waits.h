@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/control_flow.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

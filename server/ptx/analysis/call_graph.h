@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "server/ptx/text/module.h"
+#include "common/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

@@ -9,8 +9,8 @@
 
 #include "gpushared/result.h"
 
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/flow.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

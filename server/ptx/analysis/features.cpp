@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "server/ptx/text/editor.h"
+#include "common/ptx/text/editor.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "server/ptx/text/module.h"
+#include "common/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

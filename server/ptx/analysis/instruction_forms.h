@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "server/ptx/text/module.h"
+#include "common/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

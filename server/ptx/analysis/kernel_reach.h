@@ -14,9 +14,9 @@
 
 #include "gpushared/result.h"
 
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/control_flow.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

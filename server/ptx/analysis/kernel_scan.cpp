@@ -8,10 +8,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include "common/ptx/text/editor.h"
 #include "server/ptx/analysis/block_waits.h"
 #include "server/ptx/analysis/control_flow.h"
 #include "server/ptx/analysis/wait_description.h"
-#include "server/ptx/text/editor.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -14,10 +14,10 @@
 
 #include "gpushared/result.h"
 
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/block_waits.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/features.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

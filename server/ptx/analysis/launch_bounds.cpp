@@ -6,8 +6,8 @@
 #include <limits>
 #include <string>
 
-#include "server/ptx/text/lexer.h"
-#include "server/ptx/text/literal.h"
+#include "common/ptx/text/lexer.h"
+#include "common/ptx/text/literal.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "server/ptx/text/module.h"
+#include "common/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "server/ptx/text/editor.h"
+#include "common/ptx/text/editor.h"
 
 namespace gpushared::ptx {
 namespace {

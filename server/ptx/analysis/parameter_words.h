@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/address_value.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

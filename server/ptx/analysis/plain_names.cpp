@@ -7,8 +7,8 @@
 #include <utility>
 #include <variant>
 
+#include "common/ptx/text/editor.h"
 #include "server/ptx/analysis/control_flow.h"
-#include "server/ptx/text/editor.h"
 
 namespace gpushared::ptx {
 namespace {

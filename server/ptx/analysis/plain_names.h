@@ -18,7 +18,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "server/ptx/text/module.h"
+#include "common/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

@@ -4,7 +4,7 @@
 
 #include "gpushared/status.h"
 
-#include "server/ptx/text/module.h"
+#include "common/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

@@ -9,9 +9,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "common/ptx/text/constant.h"
+#include "common/ptx/text/initializer.h"
 #include "server/ptx/analysis/function_address.h"
-#include "server/ptx/text/constant.h"
-#include "server/ptx/text/initializer.h"
 
 namespace gpushared::ptx {
 namespace {

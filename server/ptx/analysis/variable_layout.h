@@ -12,7 +12,7 @@
 
 #include "gpushared/result.h"
 
-#include "server/ptx/text/module.h"
+#include "common/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

@@ -8,8 +8,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "common/ptx/text/quoted_name.h"
 #include "server/ptx/analysis/call_graph.h"
-#include "server/ptx/text/quoted_name.h"
 
 namespace gpushared::ptx {
 namespace {

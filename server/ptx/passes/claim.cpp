@@ -7,10 +7,10 @@
 #include <string_view>
 #include <utility>
 
+#include "common/ptx/text/editor.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/features.h"
 #include "server/ptx/analysis/kernel_scan.h"
-#include "server/ptx/text/editor.h"
 
 namespace gpushared::ptx {
 namespace {

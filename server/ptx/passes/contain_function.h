@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "common/ptx/text/editor.h"
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/passes/contain_work.h"
 #include "server/ptx/passes/fault_place.h"
-#include "server/ptx/text/editor.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

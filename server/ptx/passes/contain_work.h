@@ -9,8 +9,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/call_graph.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

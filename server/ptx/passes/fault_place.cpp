@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "server/ptx/text/quoted_name.h"
+#include "common/ptx/text/quoted_name.h"
 
 namespace gpushared::ptx {
 namespace {

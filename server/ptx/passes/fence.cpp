@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/ptx/text/editor.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/features.h"
 #include "server/ptx/analysis/kernel_scan.h"
@@ -21,7 +22,6 @@
 #include "server/ptx/passes/contain_work.h"
 #include "server/ptx/passes/fence_function.h"
 #include "server/ptx/passes/fence_residue.h"
-#include "server/ptx/text/editor.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "gpushared/result.h"
 
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/variable_layout.h"
 #include "server/ptx/passes/fault_place.h"
 #include "server/ptx/passes/kernel_words.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

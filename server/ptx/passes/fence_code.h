@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/ptx/text/editor.h"
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/memory_access.h"
 #include "server/ptx/analysis/value_flow.h"
 #include "server/ptx/analysis/variable_layout.h"
-#include "server/ptx/text/editor.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

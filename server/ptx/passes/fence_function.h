@@ -6,9 +6,9 @@
 
 #include <string>
 
+#include "common/ptx/text/editor.h"
+#include "common/ptx/text/module.h"
 #include "server/ptx/passes/fence_code.h"
-#include "server/ptx/text/editor.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

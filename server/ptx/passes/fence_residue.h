@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "common/ptx/text/editor.h"
+#include "common/ptx/text/module.h"
 #include "server/ptx/analysis/value_flow.h"
-#include "server/ptx/text/editor.h"
-#include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
 

@@ -10,7 +10,7 @@
 
 #include "gpushared/mutex.h"
 
-#include "server/log_rate.h"
+#include "server/platform/log_rate.h"
 
 namespace gpushared::server {
 

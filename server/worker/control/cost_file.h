@@ -14,7 +14,7 @@
 
 #include "scheduler/predictor.h"
 #include "server/device/device.h"
-#include "server/worker/device_thread/keyed_hash.h"
+#include "server/worker/state/keyed_hash.h"
 
 namespace gpushared::server {
 

@@ -11,7 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include "server/worker/control/worker_impl.h"
-#include "server/worker/device_thread/device_loss.h"
+#include "server/worker/state/device_loss.h"
 
 namespace gpushared::server {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/worker/control/stats.h"
-#include "server/worker/device_thread/request_report.h"
+#include "server/worker/output/request_report.h"
 
 namespace gpushared::server {
 

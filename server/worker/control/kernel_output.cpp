@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/worker/device_thread/client_state.h"
+#include "server/worker/state/client_state.h"
 
 namespace gpushared::server {
 

@@ -12,7 +12,7 @@
 
 #include "server/device/device.h"
 #include "server/worker/control/client_log.h"
-#include "server/worker/device_thread/printed_text.h"
+#include "server/worker/state/printed_text.h"
 
 namespace gpushared::server {
 

@@ -18,7 +18,7 @@
 #include "ipc/wire/layout.h"
 #include "server/worker/control/session.h"
 #include "server/worker/control/session_calls.h"
-#include "server/worker/device_thread/cost_model.h"
+#include "server/worker/state/cost_model.h"
 
 namespace gpushared::server {
 

@@ -11,10 +11,10 @@
 
 #include "scheduler/types.h"
 #include "server/device/device.h"
-#include "server/loader/module_reader.h"
-#include "server/totals/figures.h"
-#include "server/worker/device_thread/client_caps.h"
-#include "server/worker/device_thread/counters.h"
+#include "server/modules/loader/module_reader.h"
+#include "server/telemetry/totals/figures.h"
+#include "server/worker/state/client_caps.h"
+#include "server/worker/state/counters.h"
 
 namespace gpushared::server {
 

@@ -10,7 +10,7 @@
 
 #include "ipc/unix_socket.h"
 #include "ipc/wire/control.h"
-#include "server/trace/layout.h"
+#include "server/telemetry/trace/layout.h"
 
 namespace gpushared::server {
 

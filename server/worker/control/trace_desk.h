@@ -16,11 +16,11 @@
 #include "ipc/unbounded_calls.h"
 #include "ipc/unique_fd.h"
 #include "ipc/wire/channel.h"
-#include "server/trace/writer.h"
+#include "server/telemetry/trace/writer.h"
 #include "server/worker/control/home_post.h"
 #include "server/worker/control/slow_calls.h"
-#include "server/worker/device_thread/mailbox.h"
-#include "server/worker/device_thread/messages.h"
+#include "server/worker/output/mailbox.h"
+#include "server/worker/output/messages.h"
 
 namespace gpushared::server {
 

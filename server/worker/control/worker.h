@@ -19,10 +19,10 @@
 #include "scheduler/device_lane.h"
 #include "scheduler/residency.h"
 #include "server/device/device.h"
-#include "server/loader/module_reader.h"
+#include "server/modules/loader/module_reader.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/worker_settings.h"
-#include "server/worker/device_thread/session_limits.h"
+#include "server/worker/state/session_limits.h"
 
 namespace gpushared::server {
 
@@ -63,7 +63,7 @@ struct WorkerOptions {
   // DeviceInfo::spinning_pays is false, else 20 µs, or 50 µs with 4 and more CPUs.
   std::optional<std::chrono::nanoseconds> spin_budget;
   // Whether the threads on which requests wait go before other threads of the machine, as far as it
-  // allows that (server/thread_priority.h).
+  // allows that (server/platform/thread_priority.h).
   bool prefers_threads = false;
   // Where the kernel describes the machine: threads and memory are kept near the device.
   std::string sysfs = "/sys";

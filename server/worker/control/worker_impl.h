@@ -35,10 +35,10 @@
 #include "server/worker/control/stats.h"
 #include "server/worker/control/trace_desk.h"
 #include "server/worker/control/worker.h"
-#include "server/worker/device_thread/device_signal.h"
-#include "server/worker/device_thread/device_thread.h"
-#include "server/worker/device_thread/mailbox.h"
-#include "server/worker/device_thread/messages.h"
+#include "server/worker/loop/device_signal.h"
+#include "server/worker/loop/device_thread.h"
+#include "server/worker/output/mailbox.h"
+#include "server/worker/output/messages.h"
 
 namespace gpushared::server {
 

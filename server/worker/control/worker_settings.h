@@ -12,7 +12,7 @@
 #include "scheduler/types.h"
 #include "server/device/cuda/completion_kind.h"
 #include "server/device/sm_limit.h"
-#include "server/loader/load_limit.h"
+#include "server/modules/loader/load_limit.h"
 
 namespace gpushared::server {
 

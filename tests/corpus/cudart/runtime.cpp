@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "server/ptx/text/fatbin.h"
+#include "common/ptx/text/fatbin.h"
 
 namespace gpushared::cudart {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "server/ctl/top/figures.h"
-#include "server/ctl/top/sample.h"
+#include "server/tools/ctl/top/figures.h"
+#include "server/tools/ctl/top/sample.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ctl/top/canvas.h"
+#include "server/tools/ctl/top/canvas.h"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "server/ctl/top/units.h"
+#include "server/tools/ctl/top/units.h"
 #include "tests/ctl/top/answers.h"
 
 namespace gpushared::server::top {

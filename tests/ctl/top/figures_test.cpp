@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ctl/top/figures.h"
+#include "server/tools/ctl/top/figures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys change a view, and a view is laid out for terminals of all sizes.
-#include "server/ctl/top/view.h"
+#include "server/tools/ctl/top/view.h"
 
 #include <sstream>
 #include <string>
@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ctl/top/draw.h"
+#include "server/tools/ctl/top/draw.h"
 #include "tests/ctl/top/answers.h"
 
 namespace gpushared::server::top {

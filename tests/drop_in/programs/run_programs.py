@@ -102,7 +102,7 @@ def surroundings_of(extra, home):
 
 
 def command_of(bin_dir, server):
-    return [bin_dir / "gpushared", "run", "--socket", server.socket, "--"]
+    return [bin_dir / "gpusharedctl", "run", "--socket", server.socket, "--"]
 
 
 class Server:

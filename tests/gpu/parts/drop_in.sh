@@ -7,7 +7,7 @@ part_drop_in() {
   # Fewer requests than elsewhere: they meet a program that runs for seconds.
   requests=$(either 6 "$(calculate "int(2.5 / ($service_ms / 0.45 / 1000))")")
   start_server priority
-  "$python" "$here/dropin_facts.py" --gpushared "$bin/gpushared" --rows "$rows" --part "$part" \
+  "$python" "$here/dropin_facts.py" --gpusharedctl "$bin/gpusharedctl" --rows "$rows" --part "$part" \
     --limit-each "$(either 60 12)" --limit "$((limit > 40 ? limit - 20 : limit / 2))" --heat-seconds "$(either 0.5 1.5)" ||
     fail "dropin_facts.py could not do its work"
   "$python" -c 'import numba.cuda' 2>/dev/null || { row "serve beside numba_heat" skipped - fact - "Numba is not installed"; return 0; }

@@ -26,8 +26,8 @@
 #include <gtest/gtest.h>
 
 #include "server/device/cpu/address_range.h"
-#include "server/executor/block_executor.h"
-#include "server/executor/device_heap.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/device_heap.h"
 #include "tests/server/device/cpu_device_case.h"
 #include "tests/support/load_module.h"
 

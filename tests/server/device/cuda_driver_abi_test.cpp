@@ -135,10 +135,10 @@ GPUSHARED_FIELD(Resource, sm.coscheduled_multiple, CUdevResource, sm.smCoschedul
 #define GPUSHARED_NUMBER(ours, theirs) \
   static_assert(static_cast<long>(ours) == static_cast<long>(theirs))
 #define GPUSHARED_CUDA_ERROR(number, ours, name, text) GPUSHARED_NUMBER(Code::ours, CUDA_##name);
-#include "server/device/cuda/driver_errors.inc"
+#include "common/cuda_driver/driver_errors.inc"
 #define GPUSHARED_CUDA_ATTRIBUTE(number, ours, name) \
   GPUSHARED_NUMBER(DeviceAttribute::ours, CU_DEVICE_ATTRIBUTE_##name);
-#include "server/device/cuda/driver_attributes.inc"
+#include "common/cuda_driver/driver_attributes.inc"
 GPUSHARED_NUMBER(ComputeMode::kDefault, CU_COMPUTEMODE_DEFAULT);
 GPUSHARED_NUMBER(ComputeMode::kProhibited, CU_COMPUTEMODE_PROHIBITED);
 GPUSHARED_NUMBER(ComputeMode::kExclusiveProcess, CU_COMPUTEMODE_EXCLUSIVE_PROCESS);

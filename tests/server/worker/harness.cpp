@@ -18,8 +18,8 @@
 
 #include <gtest/gtest.h>
 
-#include "server/compile/sha256.h"
-#include "server/loader/module_reader.h"
+#include "server/modules/compile/sha256.h"
+#include "server/modules/loader/module_reader.h"
 
 namespace gpushared::testing {
 

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "common/cuda_driver/error_text.h"
 #include "server/device/cuda/driver.h"
-#include "server/device/cuda/error_text.h"
 #include "tests/support/fake_cuda/entry_points.h"
 #include "tests/support/fake_cuda/world.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "server/executor/code.h"
+#include "server/device/cpu/executor/code.h"
 #include "tests/support/fake_cuda/entry_points.h"
 #include "tests/support/fake_cuda/graphs.h"
 #include "tests/support/fake_cuda/modules.h"

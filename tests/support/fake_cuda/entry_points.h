@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/cuda_driver/driver_types.h"
 #include "server/device/cuda/driver_symbols.h"
-#include "server/device/cuda/driver_types.h"
 
 // Inside the types' namespace, so that the list's signatures are found; C linkage makes the
 // exported names plain.

@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "server/device/cuda/driver_types.h"
+#include "common/cuda_driver/driver_types.h"
 
 namespace gpushared::testing::fake_cuda {
 

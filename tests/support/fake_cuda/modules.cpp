@@ -12,10 +12,10 @@
 #include <thread>
 #include <utility>
 
-#include "server/executor/block_executor.h"
-#include "server/executor/code.h"
-#include "server/ptx/text/fatbin.h"
-#include "server/ptx/text/parser.h"
+#include "common/ptx/text/fatbin.h"
+#include "common/ptx/text/parser.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/code.h"
 
 namespace gpushared::testing::fake_cuda {
 namespace {

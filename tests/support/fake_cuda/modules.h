@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "server/device/cpu/executor/program.h"
 #include "server/device/device.h"
-#include "server/executor/program.h"
 #include "tests/support/fake_cuda/world.h"
 
 namespace gpushared::testing::fake_cuda {

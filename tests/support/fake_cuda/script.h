@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/device/cuda/driver_types.h"
+#include "common/cuda_driver/driver_types.h"
 #include "tests/support/fake_cuda/costs.h"
 
 namespace gpushared::testing::fake_cuda {

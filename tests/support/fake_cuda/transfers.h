@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "server/device/cuda/driver_types.h"
+#include "common/cuda_driver/driver_types.h"
 #include "tests/support/fake_cuda/world.h"
 
 namespace gpushared::testing::fake_cuda {

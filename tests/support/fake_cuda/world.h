@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/device/cuda/driver_types.h"
+#include "common/cuda_driver/driver_types.h"
 #include "tests/support/fake_cuda/context_lock.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
 #include "tests/support/fake_cuda/memory.h"

@@ -15,7 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/trace/reader.h"
+#include "server/telemetry/trace/reader.h"
 #include "server/worker/control/trace_desk.h"
 #include "tests/server/worker/harness.h"
 

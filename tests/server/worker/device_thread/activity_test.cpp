@@ -11,9 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/worker/device_thread/activity_meter.h"
-#include "server/worker/device_thread/request_history.h"
-#include "server/worker/device_thread/stay_log.h"
+#include "server/worker/output/request_history.h"
+#include "server/worker/output/stay_log.h"
+#include "server/worker/state/activity_meter.h"
 
 namespace gpushared::server {
 namespace {

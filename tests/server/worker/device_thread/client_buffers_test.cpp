@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/worker/device_thread/client_buffers.h"
+#include "server/worker/state/client_buffers.h"
 
 #include <cstdint>
 #include <cstring>

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/worker/device_thread/cost_model.h"
+#include "server/worker/state/cost_model.h"
 #include "tests/server/worker/harness.h"
 #include "tests/support/log_text.h"
 #include "tests/support/scratch_folder.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/worker/device_thread/step_use.h"
+#include "server/worker/dispatch/step_use.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/config/options.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ipc/share.h"
+#include "ipc/wire/bytes.h"
+#include "scheduler/class_name.h"
+#include "scheduler/policy_catalog.h"
+#include "server/config/config_values.h"
+
+namespace gpushared::server {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::uint32_t kCpuThreadsMost = 1024;
+constexpr std::uint32_t kMultiprocessorsMost = 4096;
+constexpr double kSmFractionLeast = 0.001;
+constexpr double kMemoryReserveMost = 0.9;
+constexpr std::chrono::milliseconds kKernelLimitLeast{1};
+constexpr std::chrono::hours kKernelLimitMost{24};
+constexpr std::chrono::seconds kLoadTimeLeast{1};
+constexpr std::chrono::hours kLoadTimeMost{1};
+constexpr std::uint64_t kLoadMemoryLeast = std::uint64_t{128} << 20;
+constexpr std::uint64_t kLoadMemoryMost = std::uint64_t{64} << 30;
+constexpr std::chrono::hours kLeaseGraceMost{1};
+
+template <typename T, typename Field>
+Status Take(Result<T> parsed, Field& field) {
+  if (!parsed.ok()) return parsed.status();
+  field = static_cast<Field>(*std::move(parsed));
+  return Status::Ok();
+}
+
+// The setters and texts of options that are one field: a member of Config, or one of its members.
+template <auto kParse, auto... kField>
+Status Set(std::string_view value, Config& config) {
+  return Take(kParse(value), (config.*....*kField));
+}
+
+std::string TextOf(const std::string& text) { return text; }
+std::string TextOf(std::uint32_t count) { return std::to_string(count); }
+std::string TextOf(double fraction) { return PercentText(fraction); }
+std::string TextOf(nanoseconds duration) { return DurationText(duration); }
+std::string TextOf(const std::vector<std::uint32_t>& list) { return CpuListText(list); }
+std::string TextOf(const std::vector<Subject>& subjects) { return SubjectsText(subjects); }
+
+template <auto... kField>
+std::string Text(const Config& config) {
+  return TextOf((config.*....*kField));
+}
+
+// One of a list of names, by its place.
+template <const auto& kNames, auto kField>
+Status SetNamed(std::string_view value, Config& config) {
+  const auto found = std::ranges::find(kNames, value);
+  if (found == kNames.end()) return NotAllowed(value, Listed(kNames, " or "));
+  config.*kField =
+      static_cast<std::remove_reference_t<decltype(config.*kField)>>(found - kNames.begin());
+  return Status::Ok();
+}
+
+template <const auto& kNames, auto kField>
+std::string NameText(const Config& config) {
+  return std::string(kNames.at(static_cast<std::size_t>(config.*kField)));
+}
+
+// The names that NVIDIA's vGPU scheduler has for what it does. Both take turns; under fixed shares
+// every client has a cap, too, and its time stays idle while it has nothing to do.
+constexpr std::string_view kEqualShare = "equal_share";
+
+Status SetPolicy(std::string_view value, Config& config) {
+  const bool has_fixed_shares = value == kFixedShare;
+  const bool is_preset = has_fixed_shares || value == kEqualShare;
+  const std::string_view name = is_preset ? std::string_view("round_robin") : value;
+  if (scheduler::FindPolicy(name) == nullptr) {
+    return NotAllowed(value, scheduler::PolicyNames() + ", " + std::string(kEqualShare) + ", " +
+                                 std::string(kFixedShare));
+  }
+  config.has_fixed_shares = has_fixed_shares;
+  config.policy = name;
+  return Status::Ok();
+}
+
+template <auto kParse, auto kField>
+Status SetPolicyOption(std::string_view value, Config& config) {
+  scheduler::PolicyOptions options;
+  if (Status status = Take(kParse(value), options.*kField); !status.ok()) return status;
+  if (const std::string_view why = scheduler::WhyInvalid(options); !why.empty()) {
+    return {StatusCode::kInvalidArgument,
+            "asked for '" + Escaped(value) + "': " + std::string(why)};
+  }
+  config.policy_options.*kField = options.*kField;
+  return Status::Ok();
+}
+
+Status SetDevice(std::string_view value, Config& config) {
+  if (value.empty()) return NotAllowed(value, "auto or a list such as cpu:0,cpu:1");
+  config.device = value;
+  return Status::Ok();
+}
+
+Status SetCpuThreads(std::string_view value, Config& config) {
+  return Take(ParseCount(value, 1, kCpuThreadsMost), config.cpu_threads);
+}
+
+Status SetBytes(std::string_view value, std::uint64_t least, std::uint64_t& bytes, bool& given) {
+  const Result<std::uint64_t> parsed = ParseBytes(value);
+  if (!parsed.ok()) return parsed.status();
+  if (*parsed < least) return NotAllowed(value, "at least " + FormatBytes(least));
+  bytes = *parsed;
+  given = true;
+  return Status::Ok();
+}
+
+// A size, a level of isolation, or both.
+Status SetMemory(std::string_view value, Config& config) {
+  for (const std::string_view part : SplitAtCommas(value)) {
+    if (const auto isolation = device::ParseIsolation(part)) {
+      config.defaults.isolation = isolation;
+      continue;
+    }
+    Status status = SetBytes(part, kMemoryLeast, config.memory_bytes, config.memory_given);
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+// Paths are logged, and workers are told them in a text of their own.
+bool IsFullPath(std::string_view value) {
+  return value.starts_with('/') && ipc::IsPrintableText(value);
+}
+
+// A size, and the folder of a file: "64GiB,/var/tmp".
+Status SetOvercommit(std::string_view value, Config& config) {
+  const std::size_t comma = value.find(',');
+  const Result<std::uint64_t> bytes = ParseBytes(value.substr(0, comma));
+  if (!bytes.ok()) return bytes.status();
+  const std::string folder(comma == std::string_view::npos ? "" : value.substr(comma + 1));
+  if (comma != std::string_view::npos && !IsFullPath(folder)) {
+    return NotAllowed(value, "a size, and after a comma the full path of a folder");
+  }
+  config.overcommit_bytes = *bytes;
+  config.overcommit_folder = folder;
+  return Status::Ok();
+}
+
+std::string OvercommitText(const Config& config) {
+  if (config.overcommit_bytes == 0) return "";
+  return BytesText(config.overcommit_bytes) +
+         (config.overcommit_folder.empty() ? "" : "," + config.overcommit_folder);
+}
+
+Status SetStagingMemory(std::string_view value, Config& config) {
+  return SetBytes(value, kStagingLeast, config.staging_bytes, config.staging_given);
+}
+
+std::string StagingMemoryText(const Config& config) {
+  return config.staging_given ? BytesText(config.staging_bytes) : "";
+}
+
+std::string MemoryText(const Config& config) {
+  std::string text = config.memory_given ? BytesText(config.memory_bytes) : "";
+  if (const std::optional<device::Isolation>& level = config.defaults.isolation) {
+    text += (text.empty() ? "" : ",") + std::string(device::IsolationName(*level));
+  }
+  return text;
+}
+
+Status SetMemoryReserve(std::string_view value, Config& config) {
+  const Result<double> part = ParseFraction(value);
+  if (part.ok() && *part > kMemoryReserveMost) return NotAllowed(value, "0% to 90%");
+  return Take(part, config.defaults.memory_reserve);
+}
+
+Status SetShareBy(std::string_view value, Config& config) {
+  if (value != "uid" && value != "client") return NotAllowed(value, "uid or client");
+  config.shares_by_uid = value == "uid";
+  return Status::Ok();
+}
+
+std::string ShareByText(const Config& config) {
+  return std::string(config.shares_by_uid ? "uid" : "client");
+}
+
+std::string ClientMaxShareText(const Config& config) {
+  return ipc::ShareText(config.defaults.client_max_share);
+}
+
+Status SetSocket(std::string_view value, Config& config) {
+  // sun_path holds 108 bytes with its terminating zero.
+  constexpr std::size_t kPathBytesMax = 107;
+  if (value.empty() || value.size() > kPathBytesMax) {
+    return NotAllowed(value, "a path of 1 to " + std::to_string(kPathBytesMax) + " bytes");
+  }
+  config.socket = value;
+  return Status::Ok();
+}
+
+Status SetCostFolder(std::string_view value, Config& config) {
+  constexpr std::size_t kPathBytesMax = 4000;  // A file name follows.
+  if (!IsFullPath(value) || value.size() > kPathBytesMax) {
+    return NotAllowed(value,
+                      "an absolute path of up to " + std::to_string(kPathBytesMax) + " bytes");
+  }
+  config.cost_folder = value;
+  return Status::Ok();
+}
+
+// A worker runs in the folder of its broker, but whoever reads the log may be elsewhere.
+Status SetPath(std::string_view value, std::string& path) {
+  if (value != Config::kNone && !IsFullPath(value)) {
+    return NotAllowed(value, "a path that begins with '/', or none");
+  }
+  path = value;
+  return Status::Ok();
+}
+
+Status SetPtxCompiler(std::string_view value, Config& config) {
+  if (value != Config::kDriver) return SetPath(value, config.ptx_compiler);
+  config.ptx_compiler = value;
+  return Status::Ok();
+}
+
+Status SetCodeCache(std::string_view value, Config& config) {
+  return SetPath(value, config.code_cache);
+}
+
+constexpr std::array<std::string_view, 2> kCudaCompletionNames = {"events", "writes"};
+
+Status ReadKernelLimit(std::string_view text, std::optional<nanoseconds>& limit) {
+  if (text == Config::kNone) {
+    limit.reset();
+    return Status::Ok();
+  }
+  const Result<nanoseconds> asked = ParseDuration(text);
+  if (asked.ok() && (*asked < kKernelLimitLeast || *asked > kKernelLimitMost)) {
+    return NotAllowed(text, "1ms to 86400s, or none");
+  }
+  return Take(asked, limit);
+}
+
+Status SetKernelLimit(std::string_view value, Config& config) {
+  decltype(config.kernel_limits) limits = kKernelLimitsBuiltIn;
+  decltype(config.kernel_limits_given) given = {};
+  if (value == Config::kNone) {
+    limits = {};
+    given.fill(true);
+  } else {
+    Status status =
+        ForEachClass(value, "low=2s,normal=none", [&](std::size_t of_class, std::string_view text) {
+          given.at(of_class) = true;
+          return ReadKernelLimit(text, limits.at(of_class));
+        });
+    if (!status.ok()) return status;
+  }
+  config.kernel_limits = limits;
+  config.kernel_limits_given = given;
+  return Status::Ok();
+}
+
+std::string KernelLimitText(const Config& config) {
+  return ByClass([&](std::size_t i) {
+    if (!config.kernel_limits_given.at(i)) return std::string();
+    const std::optional<nanoseconds>& limit = config.kernel_limits.at(i);
+    return limit ? DurationText(*limit) : std::string(Config::kNone);
+  });
+}
+
+// "30s", "2GiB" or both.
+Status SetLoadLimit(std::string_view value, Config& config) {
+  loader::LoadLimit limit;
+  for (const std::string_view part : SplitAtCommas(value)) {
+    const Result<nanoseconds> time = ParseDuration(part);
+    const Result<std::uint64_t> bytes = ParseBytes(part);
+    const bool is_time = time.ok() && *time >= kLoadTimeLeast && *time <= kLoadTimeMost;
+    const bool is_memory = bytes.ok() && *bytes >= kLoadMemoryLeast && *bytes <= kLoadMemoryMost;
+    if (!is_time && !is_memory) {
+      return NotAllowed(value,
+                        "a time of 1s to 3600s, a size of 128MiB to 64GiB, or both, for example "
+                        "30s,2GiB");
+    }
+    if (is_time) limit.time = *time;
+    if (is_memory) limit.memory_bytes = *bytes;
+  }
+  config.load_limit = limit;
+  return Status::Ok();
+}
+
+std::string LoadLimitText(const Config& config) {
+  return DurationText(config.load_limit.time) + "," + BytesText(config.load_limit.memory_bytes);
+}
+
+Status SetSmLimit(std::string_view value, Config& config) {
+  device::SmLimits limits;
+  Status status =
+      ForEachClass(value, "low=50% or low=32", [&](std::size_t of_class, std::string_view text) {
+        device::SmLimit& limit = limits.at(of_class).emplace();
+        if (!text.ends_with('%')) {
+          return Take(ParseCount(text, 1, kMultiprocessorsMost), limit.multiprocessors);
+        }
+        const Result<double> fraction = ParseFraction(text);
+        if (!fraction.ok() || *fraction < kSmFractionLeast) {
+          return NotAllowed(text, "0.1% to 100%");
+        }
+        limit.fraction = *fraction;
+        return Status::Ok();
+      });
+  if (status.ok()) config.sm_limits = limits;
+  return status;
+}
+
+std::string SmLimitText(const Config& config) {
+  return ByClass([&](std::size_t i) {
+    const std::optional<device::SmLimit>& limit = config.sm_limits.at(i);
+    if (!limit) return std::string();
+    return limit->fraction > 0 ? PercentText(limit->fraction)
+                               : std::to_string(limit->multiprocessors);
+  });
+}
+
+Status SetLeaseGrace(std::string_view value, Config& config) {
+  const Result<nanoseconds> grace = ParseDuration(value);
+  if (grace.ok() && *grace > kLeaseGraceMost) {
+    return NotAllowed(value, "at most " + FormatDuration(kLeaseGraceMost));
+  }
+  return Take(grace, config.lease_grace);
+}
+
+constexpr auto kOptions = std::to_array<Option>({
+    {.name = "policy",
+     .metavariable = "NAME",
+     .help = "who runs next: fifo, round_robin, fair, priority or deadline; or, with vGPU's names, "
+             "equal_share, which is round_robin, and fixed_share, which is the same with "
+             "--client-max-share (default priority)",
+     .page = "fifo, round_robin, fair, priority or deadline; or, as vGPU calls it, equal_share "
+             "(round_robin) or fixed_share (the same with *--client-max-share*).",
+     .key_page = "Who runs next, the time slice, whether users or clients share by weight, and "
+                 "what class low gets in any case.",
+     .value = {SetPolicy, Text<&Config::policy>}},
+    {.name = "device",
+     .metavariable = "LIST",
+     .help = "auto (every usable GPU and MIG instance, else cpu:0), or a list of cpu:N, cuda:N, "
+             "GPU-<uuid> and MIG-<uuid> (default auto)",
+     .page = "auto, or cpu:N, cuda:N, GPU-_uuid_ and MIG-_uuid_, separated by commas.",
+     .key_page =
+         "The devices, executor threads of a cpu device, and the processors that the server uses.",
+     .effect = Effect::kAtStart,
+     .value = {SetDevice, Text<&Config::device>}},
+    {.name = "cpu-threads",
+     .metavariable = "N",
+     .help = "executor threads of each cpu device (default: cores - 1)",
+     .page = "Executor threads of each cpu device.",
+     .key_page_of = "device",
+     .value = {SetCpuThreads, Text<&Config::cpu_threads>}},
+    {.name = "memory",
+     .metavariable = "SIZE|LEVEL",
+     .help = "device memory of each cpu device, for example 4GiB (default: half of the machine's "
+             "or of the control group's limit, shared out); or how kernels on a GPU are kept from "
+             "other clients, off, fence or contain, where no access rule says it (default: off for "
+             "the server's own user, else fence); or both, separated by a comma",
+     .page = "Device memory of each cpu device. A level says how kernels on a GPU are kept from "
+             "other clients.",
+     .key_page = "Device memory of a cpu device, or how kernels are kept in their memory; host "
+                 "memory for copies; what is left to those who may be of class high.",
+     .value = {SetMemory, MemoryText}},
+    {.name = "staging-memory",
+     .metavariable = "SIZE",
+     .help = "host memory through which all clients of one device copy (default: an eighth of the "
+             "machine's or of the control group's limit, shared out)",
+     .page = "Host memory through which all clients of one device copy.",
+     .key_page_of = "memory",
+     .value = {SetStagingMemory, StagingMemoryText}},
+    {.name = "overcommit",
+     .metavariable = "SIZE[,FOLDER]",
+     .help = "host memory for device memory that clients hold beyond their guarantees "
+             "(memory_limit in access rules and entrances), for each device; or, with a folder, a "
+             "file there (default: none, and nobody holds more)",
+     .page = "Host memory, or a file in the folder, for device memory that clients hold beyond "
+             "their guarantees, for each device.",
+     .key_page = "Host memory for device memory that clients hold beyond their guarantees "
+                 "(*memory_limit*), or \"SIZE,FOLDER\" for a file there.",
+     .value = {SetOvercommit, OvercommitText}},
+    {.name = "socket",
+     .metavariable = "PATH",
+     .help = "where clients connect (default: $GPUSHARED_SOCKET, else "
+             "/run/gpushared/gpushared.sock, else $XDG_RUNTIME_DIR/gpushared.sock)",
+     .page = "Where clients connect.",
+     .key_page = "Where clients connect.",
+     .effect = Effect::kAtStart,
+     .value = {SetSocket, Text<&Config::socket>}},
+    {.name = "slice",
+     .metavariable = "DURATION",
+     .help = "time slice, for example 500us (default 2ms)",
+     .page = "Time slice.",
+     .key_page_of = "policy",
+     .value = {SetPolicyOption<ParseDuration, &scheduler::PolicyOptions::slice>,
+               Text<&Config::policy_options, &scheduler::PolicyOptions::slice>}},
+    {.name = "share-by",
+     .metavariable = "WHOM",
+     .help = "who shares device time by weight: uid (first the users, then the clients of each) or "
+             "client (default uid)",
+     .page = "uid or client.",
+     .key_page_of = "policy",
+     .value = {SetShareBy, ShareByText}},
+    {.name = "client-max-share",
+     .metavariable = "PERCENT",
+     .help = "device time that each client has at most, where no access rule or entrance says it, "
+             "for example 25% (default 100%)",
+     .page = "Device time that each client has at most, where no rule says it.",
+     .key_page = "Device time that each client has at most, where no rule says it.",
+     .effect = Effect::kAtStart,
+     .value = {Set<ipc::ParseShare, &Config::defaults, &AccessDefaults::client_max_share>,
+               ClientMaxShareText}},
+    {.name = "memory-reserve",
+     .metavariable = "PERCENT",
+     .help = "part of each device's memory that clients must leave to those who may be of class "
+             "high (default 10%)",
+     .page = "Device memory that is left to those who may be of class high.",
+     .key_page_of = "memory",
+     .value = {SetMemoryReserve, Text<&Config::defaults, &AccessDefaults::memory_reserve>}},
+    {.name = "low-floor",
+     .metavariable = "PERCENT",
+     .help =
+         "part of device time that class low gets in any case, under policy priority (default 0%)",
+     .page = "Device time that class low gets in any case.",
+     .key_page_of = "policy",
+     .value = {SetPolicyOption<ParseFraction, &scheduler::PolicyOptions::low_floor>,
+               Text<&Config::policy_options, &scheduler::PolicyOptions::low_floor>}},
+    {.name = "cost-folder",
+     .metavariable = "PATH",
+     .help = "folder, which exists, in which each device's worker keeps how long kernels take "
+             "(default: nothing is kept)",
+     .page = "Where it keeps how long kernels take.",
+     .value = {SetCostFolder, Text<&Config::cost_folder>}},
+    {.name = "kernel-limit",
+     .metavariable = "LIST",
+     .help = "how long one kernel of a class may run, for example low=2s,normal=none, or none "
+             "(default: low=10s,normal=60s); on a GPU, where a kernel cannot be ended alone unless "
+             "its client is contained, a limit that is given ends the device's worker and all its "
+             "sessions, a built-in one is said in the log",
+     .page = "How long one kernel of a class may run.",
+     .key_page =
+         "How long a kernel of a class may run, and how many multiprocessors a class may use.",
+     .value = {SetKernelLimit, KernelLimitText}},
+    {.name = "load-limit",
+     .metavariable = "TIME,SIZE",
+     .help = "processor time and memory that reading one module may take, for example 30s,2GiB, or "
+             "one of both; compiling it for a GPU may take three times that time and four times "
+             "that memory (default: 10s,512MiB)",
+     .page = "Processor time and memory that reading one module may take.",
+     .key_page = "Processor time and memory that reading one module may take.",
+     .value = {SetLoadLimit, LoadLimitText}},
+    {.name = "cpu-affinity",
+     .metavariable = "LIST",
+     .help =
+         "the only processors that the server uses, for example 0-3,6 (default: all that it may)",
+     .page = "The only processors that the server uses.",
+     .key_page_of = "device",
+     .effect = Effect::kAtStart,
+     .value = {Set<ParseCpuList, &Config::cpu_affinity>, Text<&Config::cpu_affinity>}},
+    {.name = "sm-limit",
+     .metavariable = "LIST",
+     .help = "how many multiprocessors of each GPU a class may use, for example low=50% or low=32 "
+             "(default: all)",
+     .page = "How many multiprocessors of each GPU a class may use.",
+     .key_page_of = "kernel-limit",
+     .value = {SetSmLimit, SmLimitText}},
+    {.name = "cuda-completion",
+     .metavariable = "HOW",
+     .help = "how the end of work on a GPU becomes known: events, or writes to host memory "
+             "(default events)",
+     .page = "events or writes: how the end of work on a GPU becomes known.",
+     .value = {SetNamed<kCudaCompletionNames, &Config::cuda_completion>,
+               NameText<kCudaCompletionNames, &Config::cuda_completion>}},
+    {.name = "ptx-compiler",
+     .metavariable = "PATH",
+     .help = "the ptxas that compiles, in a process of its own, kernels of GPUs which were "
+             "rewritten so that they can be stopped or are kept in their client's memory (default: "
+             "where CUDA is usually installed); where there is none, as with none: no kernel can "
+             "be stopped, and rewritten kernels of other users are refused; driver: no compiler "
+             "either, but the GPU's driver compiles them, inside the server",
+     .page = "The ptxas that compiles rewritten kernels, none or driver.",
+     .key_page = "The ptxas that compiles rewritten kernels.",
+     .value = {SetPtxCompiler, Text<&Config::ptx_compiler>}},
+    {.name = "code-cache",
+     .metavariable = "FOLDER",
+     .help = "where its results are kept, or none (default: $CACHE_DIRECTORY, else "
+             "$XDG_CACHE_HOME/gpushared, else $HOME/.cache/gpushared)",
+     .page = "Where its results are kept, or none.",
+     .value = {SetCodeCache, Text<&Config::code_cache>}},
+    {.name = "observe",
+     .metavariable = "LIST",
+     .help = "who may look at the server (status, ps, devices, entrances, explain) besides root "
+             "and the server's own user: everyone, or a list of user:NAME, uid:NUMBER, group:NAME "
+             "and gid:NUMBER (default: nobody)",
+     .page = "",
+     .key_page = "Who may look at the server, and who may act on it: \"everyone\", or a list of "
+                 "\"user:NAME\", \"uid:NUMBER\", \"group:NAME\" and \"gid:NUMBER\". Root and the "
+                 "server's own user may do both.",
+     .effect = Effect::kAtReload,
+     .value = {Set<ParseSubjects, &Config::observers>, Text<&Config::observers>}},
+    {.name = "operate",
+     .metavariable = "LIST",
+     .help = "who may act on the server (client set, client terminate, entrance lease, reload, "
+             "drain) and look at it; as --observe (default: nobody)",
+     .page = "Who may look at the server, and who may act on it.",
+     .key_page_of = "observe",
+     .effect = Effect::kAtReload,
+     .value = {Set<ParseSubjects, &Config::operators>, Text<&Config::operators>}},
+    {.name = "lease-grace",
+     .metavariable = "DURATION",
+     .help = "how long the sessions of a leased entrance live on after its lease (default 10s)",
+     .page = "How long sessions live on after the lease of their entrance.",
+     .key_page = "How long sessions live on after the lease of their entrance.",
+     .effect = Effect::kAtReload,
+     .value = {SetLeaseGrace, Text<&Config::lease_grace>}},
+    {.name = "log-level",
+     .metavariable = "LEVEL",
+     .help = "trace, debug, info, warn or error (default info)",
+     .page = "trace, debug, info, warn or error.",
+     .key_page = "trace, debug, info, warn or error.",
+     .value = {SetNamed<kLogLevelNames, &Config::log_level>,
+               NameText<kLogLevelNames, &Config::log_level>}},
+});
+
+}  // namespace
+
+std::span<const Option> Options() { return kOptions; }
+
+const Option* FindOption(std::string_view name) {
+  const auto* const found = std::ranges::find(kOptions, name, &Option::name);
+  return found == kOptions.end() ? nullptr : found;
+}
+
+Status Refused(std::string_view option, std::string_view why) {
+  return {StatusCode::kInvalidArgument,
+          "option " + std::string(option) + " refused: " + std::string(why)};
+}
+
+Status Apply(const Option& option, std::string_view value, Config& config) {
+  const Status status = option.value.set(value, config);
+  return status.ok() ? status : Refused(option.name, status.message());
+}
+
+std::string KeyOf(std::string_view option) {
+  std::string key(option);
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
+std::string WorkersPart(const Config& config) {
+  std::string part;
+  for (const Option& option : kOptions) {
+    if (option.effect != Effect::kForWorkers) continue;
+    std::string quoted;
+    for (const char each : option.value.text(config)) {
+      if (each == '"' || each == '\\') quoted += '\\';
+      quoted += each;
+    }
+    if (!quoted.empty()) part += KeyOf(option.name) + " = \"" + quoted + "\"\n";
+  }
+  return part;
+}
+
+}  // namespace gpushared::server

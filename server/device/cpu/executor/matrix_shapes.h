@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes of the matrix instructions, and registers of their fragments.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_MATRIX_SHAPES_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_MATRIX_SHAPES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "server/device/cpu/executor/code.h"
+
+namespace gpushared::device::executor {
+
+// Types as PTX spells them: "f16", "tf32", "s8".
+
+// Elements of a type in one register.
+std::uint32_t PackedIn(const std::string& type);
+bool IsByte(const std::string& type);
+// Whether m, n and k of the call are a shape of mma.sync, or of wmma, for products of this type.
+bool HasMma(const MatrixCall& call, const std::string& type);
+bool HasWmma(const MatrixCall& call, const std::string& type);
+// Whether products of a type may be added to accumulators of the other.
+bool IsAccumulator(const std::string& product, const std::string& type);
+
+// Registers of each fragment of mma.
+struct FragmentCounts {
+  std::size_t a = 0, b = 0, c = 0, d = 0;
+};
+FragmentCounts MmaRegisters(const MatrixCall& call, const std::string& product,
+                            const std::string& accumulator);
+// Registers of a fragment of wmma: 'a', 'b', 'c' or 'd'. Of f16 the hardware keeps each element
+// more than once.
+std::size_t WmmaRegisters(const MatrixCall& call, char which, const std::string& type);
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_MATRIX_SHAPES_H_

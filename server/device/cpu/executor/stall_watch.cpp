@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cpu/executor/stall_watch.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace gpushared::device::executor {
+namespace {
+
+// Looks at the registers during the time after which a launch counts as stalled.
+constexpr std::uint32_t kStallSamples = 10;
+// States among which a launch that is stuck may change: a poll between two barriers has two.
+constexpr std::size_t kStatesMax = 16;
+
+}  // namespace
+
+bool StallWatch::IsStalled(const std::vector<std::unique_ptr<ResidentBlock>>& blocks,
+                           const LaunchState& state, const std::atomic<bool>& kill) {
+  const Clock::time_point now = Clock::now();
+  if (now < next_sample_) return false;
+  next_sample_ = now + limit_ / kStallSamples;
+  // Relaxed: a count, compared with itself.
+  std::uint64_t hash = state.progress.load(std::memory_order_relaxed);
+  for (const auto& block : blocks) {
+    // The registers of all may be many.
+    if (kill.load(std::memory_order_relaxed)) return false;
+    if (!block->is_finished()) hash = hash * 31 + block->StateHash();
+  }
+  if (std::find(seen_.begin(), seen_.end(), hash) == seen_.end()) {
+    if (seen_.size() == kStatesMax) seen_.clear();
+    seen_.push_back(hash);
+    since_ = now;
+  }
+  return now - since_ >= limit_;
+}
+
+}  // namespace gpushared::device::executor

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_STALL_WATCH_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_STALL_WATCH_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "server/device/cpu/executor/resident_block.h"
+
+namespace gpushared::device::executor {
+
+// Tells waiting from being stuck. Registers of the stuck stay as they are while every block polls,
+// or change among few states. No other executor of the launch gets on meanwhile.
+//
+// Thread-compatible.
+class StallWatch {
+ public:
+  explicit StallWatch(const Launch& launch) : limit_(launch.stall_limit) {}
+
+  // To be called after a round in which all blocks only polled.
+  bool IsStalled(const std::vector<std::unique_ptr<ResidentBlock>>& blocks,
+                 const LaunchState& state, const std::atomic<bool>& kill);
+  // Time in which the blocks did not run.
+  void Skip(std::chrono::nanoseconds time) {
+    since_ += time;
+    next_sample_ += time;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::chrono::nanoseconds limit_;
+  Clock::time_point next_sample_, since_;
+  std::vector<std::uint64_t> seen_;  // States since `since_`, or a little before.
+};
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_STALL_WATCH_H_

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a video instruction fits into MicroOp::immediate. Of any number something comes out: what is
+// wrong with it is for its client to see.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VIDEO_NUMBER_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VIDEO_NUMBER_H_
+
+#include <cstdint>
+
+namespace gpushared::device::executor::video {
+
+// Positions of bits. Of all forms:
+inline constexpr std::uint32_t kResultSigned = 0;
+inline constexpr std::uint32_t kASigned = 1;
+inline constexpr std::uint32_t kBSigned = 2;
+inline constexpr std::uint32_t kSaturates = 3;
+inline constexpr std::uint32_t kSecond = 4;    // Two bits: ptx::VideoForm::Second.
+inline constexpr std::uint32_t kRelation = 6;  // Three: ptx::VideoForm::Relation.
+
+// Of single values: a part in three bits. Bytes 0 to 3, halves as 4 and 5, and a whole register.
+inline constexpr std::uint32_t kWhole = 7;
+inline constexpr std::uint32_t kResultPart = 9;
+inline constexpr std::uint32_t kAPart = 12;
+inline constexpr std::uint32_t kBPart = 15;
+inline constexpr std::uint32_t kWraps = 18;
+inline constexpr std::uint32_t kNegatesProduct = 19;
+inline constexpr std::uint32_t kNegatesC = 20;
+inline constexpr std::uint32_t kAddsOne = 21;
+inline constexpr std::uint32_t kScale = 22;  // Four bits.
+
+// Of several at once: three bits for each element of {a, b}, lowest first, and one for each result
+// that is kept.
+inline constexpr std::uint32_t kAElements = 9;
+inline constexpr std::uint32_t kBElements = 21;
+inline constexpr std::uint32_t kKept = 33;
+
+}  // namespace gpushared::device::executor::video
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_VIDEO_NUMBER_H_

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that micro-ops work on: a block, its barriers and its warps.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARP_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARP_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "server/device/cpu/executor/code.h"
+#include "server/device/cpu/executor/launch.h"
+
+namespace gpushared::device::executor {
+
+inline constexpr std::uint32_t kBarriers = 16;
+// Backward branches after a poll until the turn is over. Above 32, so that a loop of
+// atomic compare-and-swaps in which each lane of a warp succeeds in turn is not cut.
+inline constexpr std::int32_t kPollsPerTurn = 64;
+
+enum class Pause : std::uint8_t {
+  kRunnable,    // Not paused, or its turn was over.
+  kAtBarrier,   // Arrived at barrier Warp::barrier.
+  kConverging,  // Some lanes wait for others of the warp that their member masks name.
+  kAligning,    // Waits for all lanes of the warp at this instruction.
+  kFinished,    // No lane of this path is left.
+  kFaulted,     // BlockContext::fault says why.
+};
+
+struct Barrier {
+  std::uint32_t arrived = 0;   // Threads.
+  std::uint32_t expected = 0;  // Threads; 0: all that are alive.
+  std::uint32_t predicate_count = 0;
+  bool all = true;
+  bool any = false;
+  bool waited_on = false;  // Somebody arrived and waits.
+};
+
+struct BlockContext {
+  // The window: where accesses look first. The client's mapped memory, or a piece of the launch's
+  // reach.
+  std::uint64_t global_base = 0;
+  std::uint64_t global_bytes = 0;
+  bool has_reach = false;  // The launch may not touch all that is mapped.
+  std::uint64_t mapped_bytes = 0;
+  std::byte* shared = nullptr;
+  std::uint64_t shared_bytes = 0;
+  const std::byte* parameters = nullptr;
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t local_bytes_per_thread = 0;
+  std::uint64_t call_depth_max = 0;
+  std::uint64_t register_bytes_per_warp_max = 0;
+  const Launch* launch = nullptr;
+  LaunchState* state = nullptr;
+  const Code* code = nullptr;
+  Dim3 index;                      // %ctaid
+  std::uint32_t live_threads = 0;  // Not yet exited.
+  std::array<Barrier, kBarriers> barriers;
+  Fault* fault = nullptr;
+};
+
+// A warp's next step when its active lanes reach their reconvergence point.
+struct StackEntry {
+  std::uint32_t pc = 0;
+  std::uint32_t reconvergence = kNoReconvergence;
+  std::uint32_t mask = 0;
+  bool is_call = false;  // Popping it also leaves the running function.
+};
+
+// A function activation. The first is the kernel's.
+struct Activation {
+  std::uint32_t function = 0;
+  std::uint64_t frame_offset = 0;  // Into Warp::registers.
+  std::uint64_t local_base = 0;    // Into each thread's local memory.
+};
+
+// Lanes that run on their own, apart from the rest of their warp: their position,
+// divergence stack and calls while another path of the warp runs. Paths that were cut
+// inside a call share its frame, in which each lane has its own place.
+struct Path {
+  std::uint32_t pc = 0;
+  std::uint32_t active = 0;
+  std::uint32_t reconvergence = kNoReconvergence;
+  Pause pause = Pause::kRunnable;
+  std::uint32_t barrier = 0;
+  std::vector<StackEntry> stack;
+  std::vector<Activation> activations;
+};
+
+// Register memory of one warp: aligned for vector loads and zero when made.
+class RegisterMemory {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+  RegisterMemory() = default;
+  explicit RegisterMemory(std::uint64_t bytes);
+  ~RegisterMemory();
+  RegisterMemory(RegisterMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  RegisterMemory& operator=(RegisterMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  std::byte* data() const { return data_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+struct Warp {
+  // Read and written by every micro-op.
+  std::byte* frame = nullptr;
+  std::uint32_t active = 0;  // Lanes that execute.
+  std::uint32_t exited = 0;  // Lanes that have ended, or never existed.
+  std::uint32_t reconvergence = kNoReconvergence;
+  std::int32_t turns_left = 0;  // Backward branches, calls and the like until the turn is over.
+  const MicroOp* code = nullptr;
+  const std::atomic<bool>* kill = nullptr;  // The run's word.
+  const PauseTerms* pause_terms = nullptr;  // The run's; null: it leaves at no look.
+  BlockContext* block = nullptr;
+  std::byte* local = nullptr;    // local_bytes_per_thread bytes for each lane.
+  std::uint64_t local_base = 0;  // The running function's.
+  // In each thread's local memory, and the lowest of them: what they have allocated begins there.
+  std::array<std::uint64_t, kLanes> stack_pointers = {};
+  std::uint64_t lowest_stack = 0;
+  bool polled = false;              // Executed something that may wait for another thread.
+  std::uint32_t sleep_ns = 0;       // The turn ended with the wish to sleep that long.
+  bool together = false;            // What the op at pc waited for has come; do not wait again.
+  std::uint32_t barrier_count = 0;  // Result of a barrier reduction, once it is complete.
+  bool barrier_all = false;
+  bool barrier_any = false;
+  Pause pause = Pause::kRunnable;
+  std::uint32_t pc = 0;       // Where to go on; valid while paused.
+  std::uint32_t barrier = 0;  // Valid while kAtBarrier.
+  std::uint32_t index = 0;    // In the block.
+  std::vector<StackEntry> stack;
+  std::vector<Activation> activations;
+  std::vector<Path> parked;  // Other paths of this warp; usually none.
+  std::byte* registers = nullptr;
+  std::uint64_t registers_used = 0;  // Bytes written since they were last cleared.
+  RegisterMemory register_memory;
+};
+
+// Ends the run with a fault of the first lane in `lanes`; returns null so that a
+// handler can say `return RaiseFault(...)`. Defined in fault.cpp.
+const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::uint32_t lane,
+                          std::uint64_t address, std::uint32_t bytes);
+
+// Moves the window of a block with a reach to the piece that holds the address, as far as that is
+// mapped. False, and nothing changes, if the window holds it or no piece does.
+bool MoveWindow(BlockContext& block, std::uint64_t address);
+
+// Parameters are read-only: whoever may write finds nothing at their generic addresses.
+enum class Access : std::uint8_t { kRead, kWrite };
+
+// Host address of `bytes` bytes at a lane's generic address. Null, after raising a fault, if the
+// access is outside of every space or misaligned to `alignment`.
+std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
+                          std::uint32_t bytes, std::uint32_t alignment, Access access);
+
+// Pauses the warp before `op` until lanes that are elsewhere have come. Returns null for a handler
+// to return.
+const MicroOp* WaitAt(Warp& warp, const MicroOp* op, Pause pause);
+
+// Readies a new frame of the function: constants and special registers.
+void BeginFrame(const Warp& warp, const FunctionCode& function, std::byte* frame);
+
+// Writes the value of a special register into its row.
+void FillSpecialRow(const Warp& warp, const SpecialRow& row, std::byte* frame);
+
+// Moves to the next path on the divergence stack: restores mask, reconvergence point
+// and, after the last lane of a call, the caller's frame. Null when no lane is left.
+const MicroOp* PopStack(Warp& warp);
+
+// Where in the register memory a frame of any path may begin.
+std::uint64_t FreeFrameOffset(const Warp& warp);
+
+// Makes the first `bytes` bytes of the warp's register memory exist; false when that
+// is more than register_bytes_per_warp_max. May move the memory and updates `frame`.
+bool EnsureRegisters(Warp& warp, std::uint64_t bytes);
+
+// Lanes of the running path that wait on its divergence stack for the active ones.
+std::uint32_t WaitingLanes(const Warp& warp);
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARP_H_

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/modules/compile/code_cache.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "ipc/trusted_folder.h"
+
+namespace gpushared::compile {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSuffix = ".code";
+
+// Ahead of the code in every file.
+struct Header {
+  std::array<char, 8> magic = {'g', 'p', 'u', 's', 'c', 'o', 'd', '1'};
+  Digest key = {};
+  Digest content = {};
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(Header) == 80);
+
+Digest DigestOf(std::span<const std::byte> bytes) {
+  Sha256 hash;
+  hash.Add(bytes);
+  return hash.Finish();
+}
+
+Status Refused(const fs::path& folder, const std::string& why) {
+  return {StatusCode::kInvalidArgument, "code cache refused: '" + folder.string() + "' " + why};
+}
+
+std::vector<std::byte> ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  std::vector<std::byte> bytes(static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0)));
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  return bytes;
+}
+
+}  // namespace
+
+Result<CodeCache> CodeCache::Open(const fs::path& folder, std::uint64_t bytes_max) {
+  std::error_code error;
+  fs::create_directories(folder.parent_path(), error);
+  if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    return Refused(folder, "cannot be made: " + std::generic_category().message(errno));
+  }
+  struct stat about = {};
+  if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode)) {
+    return Refused(folder, "is no folder");
+  }
+  if (about.st_uid != ::geteuid() || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Refused(folder, "can be written to by others than uid " + std::to_string(::geteuid()));
+  }
+  std::error_code failed;
+  const fs::path whole = fs::absolute(folder, failed);
+  if (const Status above = ipc::CheckTrustedFolder(whole.string()); !above.ok()) {
+    return Refused(folder, "is no place for it: " + std::string(above.message()));
+  }
+  return CodeCache(folder, bytes_max);
+}
+
+fs::path CodeCache::PathOf(const Digest& key) const {
+  return folder_ / (Hexadecimal(key) + std::string(kSuffix));
+}
+
+std::optional<std::vector<std::byte>> CodeCache::Find(const Digest& key) {
+  const fs::path path = PathOf(key);
+  std::vector<std::byte> bytes = ReadFile(path);
+  if (bytes.empty() && !fs::exists(path)) return std::nullopt;
+  Header header;
+  const Header expected = {.key = key};
+  bool is_whole = bytes.size() >= sizeof header;
+  if (is_whole) {
+    std::memcpy(&header, bytes.data(), sizeof header);
+    bytes.erase(bytes.begin(), bytes.begin() + sizeof header);
+    is_whole = header.magic == expected.magic && header.key == key &&
+               header.bytes == bytes.size() && header.content == DigestOf(bytes);
+  }
+  std::error_code error;
+  if (!is_whole) {
+    ++damaged_;
+    fs::remove(path, error);
+    return std::nullopt;
+  }
+  fs::last_write_time(path, fs::file_time_type::clock::now(), error);
+  return bytes;
+}
+
+Status CodeCache::Store(const Digest& key, std::span<const std::byte> code) {
+  if (code.size() + sizeof(Header) > bytes_max_) return {};  // It would go at once.
+  const fs::path path = PathOf(key);
+  const fs::path unfinished = path.string() + "." + std::to_string(::getpid());
+  const Header header = {.key = key, .content = DigestOf(code), .bytes = code.size()};
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.write(reinterpret_cast<const char*>(code.data()), static_cast<std::streamsize>(code.size()));
+  file.close();
+  std::error_code error;
+  if (file) fs::rename(unfinished, path, error);
+  if (!file || error) {
+    const std::string why = error ? error.message() : std::generic_category().message(errno);
+    fs::remove(unfinished, error);
+    return {StatusCode::kInternal, "code cache: '" + path.string() + "' not written: " + why};
+  }
+  MakeRoom();
+  return {};
+}
+
+void CodeCache::MakeRoom() {
+  struct File {
+    fs::file_time_type used;
+    std::uint64_t bytes;
+    fs::path path;
+  };
+  std::vector<File> files;
+  std::uint64_t total = 0;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+    File file{entry.last_write_time(error), entry.file_size(error), entry.path()};
+    if (error) continue;  // Another process removed it.
+    total += file.bytes;
+    files.push_back(std::move(file));
+  }
+  std::ranges::sort(files, {}, &File::used);
+  for (const File& file : files) {
+    if (total <= bytes_max_) return;
+    total -= file.bytes;
+    fs::remove(file.path, error);
+  }
+}
+
+}  // namespace gpushared::compile

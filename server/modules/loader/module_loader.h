@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_MODULES_LOADER_MODULE_LOADER_H_
+#define GPUSHARED_SERVER_MODULES_LOADER_MODULE_LOADER_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpushared/mutex.h"
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/unique_fd.h"
+#include "server/device/device.h"
+#include "server/modules/compile/sha256.h"
+#include "server/modules/loader/child_job.h"
+#include "server/modules/loader/load_queue.h"
+#include "server/modules/loader/loader_process.h"
+#include "server/modules/loader/module_reader.h"
+#include "server/modules/loader/prepared_cache.h"
+
+namespace gpushared::loader {
+
+struct ModuleLoaderOptions {
+  // What starts a loader process: a program and its arguments.
+  std::vector<std::string> command;
+  // A module is tried for a short time first, so that nobody with a small one waits for costly
+  // ones. A module that takes longer begins anew in the next lane, behind others of its kind.
+  JobLimits small{.time = std::chrono::milliseconds(20),
+                  .wall = std::chrono::milliseconds(250),
+                  .memory_bytes = std::uint64_t{64} << 20,
+                  .output_bytes = std::uint64_t{16} << 20,
+                  .niceness = 0};
+  JobLimits quick{.time = std::chrono::milliseconds(100),
+                  .wall = std::chrono::milliseconds(500),
+                  .memory_bytes = std::uint64_t{192} << 20,
+                  .output_bytes = std::uint64_t{64} << 20,
+                  .niceness = 5};
+  // Modules of usual size end here, beside whatever takes long: they have most of a processor that
+  // both want.
+  JobLimits medium{.time = std::chrono::milliseconds(1'000),
+                   .wall = std::chrono::milliseconds(10'000),
+                   .memory_bytes = std::uint64_t{128} << 20,
+                   .output_bytes = std::uint64_t{64} << 20,
+                   .niceness = 10};
+  JobLimits costly = LongestJob({});
+  // Larger images begin in the next lane.
+  std::uint64_t small_image_bytes_max = std::uint64_t{16} << 10;
+  std::uint64_t quick_image_bytes_max = std::uint64_t{256} << 10;
+  std::uint64_t medium_image_bytes_max = std::uint64_t{2} << 20;
+  // Children at one time, beside one for costly modules: so many times the limits above is all the
+  // memory they take.
+  std::uint32_t small_readers = 2, quick_readers = 1, medium_readers = 3;
+  std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
+  // Modules that were read and wait to be placed are in no quota yet; they share this. Beyond it
+  // nothing more is read; one module for each reader may be on top of it.
+  std::uint64_t unplaced_bytes_max = std::uint64_t{256} << 20;
+  // For operators, from any thread; may be empty.
+  std::function<void(const std::string&)> warn = {};
+};
+
+// Reads modules in children, several at a time, in the order of LoadQueue; a child that crashes is
+// its client's error. Keeps what was read for the next who brings the same (PreparedCache).
+//
+// Owns the loader process, a few threads and the cache. Thread-safe.
+class ModuleLoader : public ModuleReader {
+ public:
+  static Result<std::unique_ptr<ModuleLoader>> Create(ModuleLoaderOptions options);
+  ModuleLoader(const ModuleLoader&) = delete;
+  ModuleLoader& operator=(const ModuleLoader&) = delete;
+  ~ModuleLoader() override;  // Cancels all.
+
+  void Load(Owner owner, const device::ModuleRecipe& recipe, ipc::UniqueFd image,
+            std::uint64_t bytes, Compile compile, Done done) override;
+  void Cancel(std::uint64_t session) override;
+  void SetRank(std::uint64_t session, std::uint8_t rank) override;
+  LoaderFacts Facts() const override;
+
+ private:
+  struct Job {
+    LoadQueue::Entry entry;
+    Owner owner;
+    device::ModuleRecipe recipe;
+    ipc::UniqueFd image;  // The client's, until it has been copied.
+    std::uint64_t bytes = 0;
+    Compile compile;
+    Done done;
+    compile::Digest content = {};
+    bool is_copied = false;                                // And hashed.
+    std::shared_ptr<const device::PreparedModule> module;  // Not changed since it was read.
+    // Of a running job; protected by mutex_.
+    bool is_cancelled = false;
+    bool gives_way = false;
+    ipc::UniqueFd abandoned;  // An eventfd.
+  };
+
+  explicit ModuleLoader(ModuleLoaderOptions options)
+      : options_(std::move(options)), cache_(options_.cache_bytes_max) {}
+  Status Start();
+  void StartReader(LoadQueue::Lane lane);
+  void Read(LoadQueue::Lane lane);  // Body of a thread.
+  LoadQueue::Lane LaneOf(std::uint64_t image_bytes) const;
+  // Where a job goes that went beyond the limits of its lane.
+  static LoadQueue::Lane NextLane(const Job& job);
+  const JobLimits& LimitsOf(LoadQueue::Lane lane) const;
+  std::uint32_t ReadersOf(LoadQueue::Lane lane) const;
+  // Both tell how the job ended.
+  JobOutcome Attempt(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
+  JobOutcome ReadImage(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
+  // After an attempt: another one is due, or the job ends.
+  void Settle(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
+  void Finish(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
+  static Status CopyImage(Job& job);
+  static PreparedCache::Key KeyOf(const Job& job);
+  std::shared_ptr<void> TakePlace(std::uint64_t bytes);
+  // Where all readers of its lane are at work, a job of a less urgent class is ended for it.
+  void MakeWayFor(const Job& job) GPUSHARED_REQUIRES(mutex_);
+  static void Abandon(const Job& job);
+  // Empty when one was said just before.
+  std::string WarningOf(const Job& job, const Status& why) GPUSHARED_REQUIRES(mutex_);
+
+  const ModuleLoaderOptions options_;
+  std::unique_ptr<LoaderProcess> process_;
+  mutable Mutex mutex_;
+  std::condition_variable changed_;
+  bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  LoadQueue queue_ GPUSHARED_GUARDED_BY(mutex_);
+  PreparedCache cache_ GPUSHARED_GUARDED_BY(mutex_);
+  LoaderFacts facts_ GPUSHARED_GUARDED_BY(mutex_);
+  std::uint64_t next_number_ GPUSHARED_GUARDED_BY(mutex_) = 1;
+  LoadQueue::Clock::time_point warns_again_ GPUSHARED_GUARDED_BY(mutex_);
+  std::uint64_t not_warned_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  // By number.
+  std::map<std::uint64_t, std::unique_ptr<Job>> waiting_ GPUSHARED_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Job*> running_ GPUSHARED_GUARDED_BY(mutex_);
+  // Memory of jobs that nobody wants any more: freeing it takes time, which the threads have.
+  std::vector<ipc::UniqueFd> left_behind_ GPUSHARED_GUARDED_BY(mutex_);
+  const std::shared_ptr<std::atomic<std::uint64_t>> unplaced_bytes_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::vector<std::thread> threads_;  // Start makes them; the destructor joins them.
+};
+
+}  // namespace gpushared::loader
+
+#endif  // GPUSHARED_SERVER_MODULES_LOADER_MODULE_LOADER_H_

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/telemetry/admin/containers.h"
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::admin {
+namespace {
+
+using nlohmann::json;
+
+// A row of the server's answer.
+struct EntranceRow {
+  std::string name;
+  std::filesystem::path socket;
+  std::vector<std::string> devices;
+  bool is_lasting = false;  // It is open, and neither the server's own nor a lease.
+};
+
+Status Refused(const std::string& entrance, const std::string& why) {
+  return {StatusCode::kUnsupported, "entrance '" + entrance + "' refused for containers: " + why};
+}
+
+bool IsLetterOrDigit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+bool LiesIn(const std::filesystem::path& folder, const std::filesystem::path& file) {
+  return file.string().starts_with(folder.string() + "/");
+}
+
+std::optional<EntranceRow> RowOf(const json& told) {
+  if (!told.is_object()) return std::nullopt;
+  const auto name = told.find("entrance"), socket = told.find("socket");
+  const bool are_texts =
+      name != told.end() && name->is_string() && socket != told.end() && socket->is_string();
+  if (!are_texts) return std::nullopt;
+  const auto open = told.find("open");
+  const bool is_closed = open != told.end() && open->is_boolean() && !open->get<bool>();
+  EntranceRow row = {
+      .name = *name,
+      .socket = std::filesystem::path(socket->get<std::string>()).lexically_normal(),
+      .is_lasting = told.contains("class") && !told.contains("lessee") && !is_closed};
+  const auto devices = told.find("devices");
+  if (devices == told.end()) return row;
+  if (!devices->is_array()) return std::nullopt;
+  for (const json& device : *devices) {
+    if (!device.is_string()) return std::nullopt;
+    row.devices.push_back(device);
+  }
+  return row;
+}
+
+Status Fits(const EntranceRow& row, const std::vector<EntranceRow>& rows) {
+  if (row.name.empty() || !IsLetterOrDigit(row.name.front()) || !IsLetterOrDigit(row.name.back())) {
+    return Refused(row.name, "a device's name begins and ends with a letter or digit");
+  }
+  for (const EntranceRow& other : rows) {
+    if (&other != &row && LiesIn(row.socket.parent_path(), other.socket)) {
+      return Refused(row.name, "its folder " + row.socket.parent_path().string() +
+                                   " holds the socket of '" + other.name + "', too");
+    }
+  }
+  return Status::Ok();
+}
+
+json DeviceOf(const ContainerWay& way) {
+  return {{"name", way.entrance},
+          {"containerEdits",
+           {{"env", {"GPUSHARED_SOCKET=" + way.socket_inside}},
+            {"mounts",
+             {{{"hostPath", way.folder},
+               {"containerPath", kContainerFolder},
+               {"options", {"ro", "nosuid", "nodev", "noexec", "bind"}}}}}}}};
+}
+
+}  // namespace
+
+Result<std::vector<ContainerWay>> ContainerWays(const json& answer) {
+  const Status nonsense(StatusCode::kProtocolViolation, "the server's answer has no entrances");
+  const auto told = answer.find("entrances");
+  if (told == answer.end() || !told->is_array()) return nonsense;
+  std::vector<EntranceRow> rows;
+  for (const json& each : *told) {
+    std::optional<EntranceRow> row = RowOf(each);
+    if (!row) return nonsense;
+    rows.push_back(*std::move(row));
+  }
+  std::vector<ContainerWay> ways;
+  for (const EntranceRow& row : rows) {
+    if (!row.is_lasting) continue;
+    ways.push_back(
+        {.entrance = row.name,
+         .folder = row.socket.parent_path().string(),
+         .socket_inside = std::string(kContainerFolder) + "/" + row.socket.filename().string(),
+         .devices = row.devices,
+         .fits = Fits(row, rows)});
+  }
+  return ways;
+}
+
+Result<json> CdiFile(std::span<const ContainerWay> ways) {
+  json devices = json::array();
+  for (const ContainerWay& way : ways) {
+    if (!way.fits.ok()) return way.fits;
+    devices.push_back(DeviceOf(way));
+  }
+  if (devices.empty()) {
+    return Status(StatusCode::kNotFound,
+                  "no entrance is for containers: the configuration has none");
+  }
+  return json{{"cdiVersion", "0.5.0"}, {"kind", kCdiKind}, {"devices", devices}};
+}
+
+Status ReplaceFile(const std::string& file, const std::string& text) {
+  const std::string part = file + ".part";
+  std::ofstream(part) << text << std::flush;
+  std::error_code error;
+  if (std::filesystem::file_size(part, error) == text.size() && !error) {
+    std::filesystem::rename(part, file, error);
+    if (!error) return Status::Ok();
+  }
+  return {StatusCode::kInternal, "cannot write " + file + (error ? ": " + error.message() : "")};
+}
+
+}  // namespace gpushared::admin

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words and exit code of a program that its command line keeps from beginning.
+
+#ifndef GPUSHARED_SERVER_TELEMETRY_ADMIN_EXIT_NOW_H_
+#define GPUSHARED_SERVER_TELEMETRY_ADMIN_EXIT_NOW_H_
+
+#include <string>
+
+namespace gpushared::admin {
+
+inline constexpr int kRefusedArguments = 2;
+
+struct ExitNow {
+  int code = 0;
+  std::string text;  // For stdout where the code is 0, else for stderr.
+};
+
+}  // namespace gpushared::admin
+
+#endif  // GPUSHARED_SERVER_TELEMETRY_ADMIN_EXIT_NOW_H_

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/telemetry/totals/device_totals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "gpushared/check.h"
+#include "gpushared/status.h"
+
+namespace gpushared::server {
+namespace {
+
+using Layout = DeviceTotals::Layout;
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Another number for another layout; its size is a part of it.
+constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x4754'0001} << 32) | sizeof(Layout);
+constexpr int kReadsMax = 100;
+
+Status TotalsFailed(const std::string& what, const std::string& path) {
+  return {StatusCode::kInternal,
+          what + " '" + path + "' failed: " + std::generic_category().message(errno)};
+}
+
+Result<ipc::UniqueFd> OpenOwn(const std::string& path, int flags, off_t& bytes) {
+  ipc::UniqueFd file(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  if (!file.valid()) {
+    if (errno == ENOENT) return Status(StatusCode::kNotFound, "there is no '" + path + "'");
+    return TotalsFailed("opening", path);
+  }
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0) return TotalsFailed("looking at", path);
+  if (!S_ISREG(facts.st_mode) || facts.st_uid != ::geteuid() || (facts.st_mode & 077) != 0 ||
+      facts.st_nlink != 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "'" + path + "' is no file of this server's totals");
+  }
+  bytes = facts.st_size;
+  return file;
+}
+
+Result<Layout*> Map(int file, int protection, int flags, const std::string& path) {
+  void* const memory = ::mmap(nullptr, sizeof(Layout), protection, flags, file, 0);
+  if (memory == MAP_FAILED) return TotalsFailed("mapping", path);
+  return static_cast<Layout*>(memory);
+}
+
+bool IsOfThisLayout(off_t bytes, const Layout& layout) {
+  return bytes == off_t{sizeof(Layout)} && layout.number == kLayoutNumber;
+}
+
+// Copies a row, and again where some row got another name meanwhile. A worker that was killed then
+// leaves an odd number: the row is taken as it is after some attempts.
+void CopyEntrance(const std::atomic<std::uint64_t>& renamed, const DeviceTotals::Entrance& from,
+                  DeviceTotals::Entrance& to) {
+  for (int reads = 0; reads < kReadsMax; ++reads) {
+    // Acquire pairs with the release of the second store of Rename: the new name is seen.
+    const std::uint64_t before = renamed.load(std::memory_order_acquire);
+    to.number = from.number;
+    if (to.number.Get() != 0) {
+      std::memcpy(to.name, from.name, sizeof to.name);
+      to.name[sizeof to.name - 1] = '\0';
+      to.classes = from.classes;
+    }
+    // Keeps the copying above the load below; pairs with the fence of Rename.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (before % 2 == 0 && renamed.load(std::memory_order_relaxed) == before) return;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceTotals>> DeviceTotals::Open(const std::string& path) {
+  off_t bytes = 0;
+  Result<ipc::UniqueFd> file = OpenOwn(path, O_RDWR | O_CREAT, bytes);
+  if (!file.ok()) return file.status();
+  if (::flock(file->get(), LOCK_EX | LOCK_NB) != 0) {
+    return Status(StatusCode::kUnavailable, "another worker writes '" + path + "'");
+  }
+  // Cut to nothing first: what is there afterwards is zero.
+  bool is_new = bytes != off_t{sizeof(Layout)};
+  if (is_new && (::ftruncate(file->get(), 0) != 0 || ::ftruncate(file->get(), sizeof(Layout)) != 0))
+    return TotalsFailed("sizing", path);
+  const Result<Layout*> layout = Map(file->get(), PROT_READ | PROT_WRITE, MAP_SHARED, path);
+  if (!layout.ok()) return layout.status();
+  if (!is_new && (*layout)->number != kLayoutNumber) {
+    std::memset(static_cast<void*>(*layout), 0, sizeof(Layout));
+  }
+  (*layout)->number = kLayoutNumber;
+  // The last worker may have been killed while a row got its name. Its numbers were zero by then.
+  const std::uint64_t renamed = (*layout)->renamed.load(std::memory_order_relaxed);
+  (*layout)->renamed.store(renamed + renamed % 2, std::memory_order_relaxed);
+  std::unique_ptr<DeviceTotals> totals(new DeviceTotals(*layout, *std::move(file)));
+  for (const Entrance& row : totals->layout_->entrances) {
+    totals->uses_ = std::max(totals->uses_, row.number.Get());
+  }
+  totals->layout_->workers_started.Add(1);
+  return totals;
+}
+
+Result<std::unique_ptr<DeviceTotals>> DeviceTotals::InMemory() {
+  const Result<Layout*> layout =
+      Map(-1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, "totals");
+  if (!layout.ok()) return layout.status();
+  (*layout)->workers_started.Add(1);
+  return std::unique_ptr<DeviceTotals>(new DeviceTotals(*layout, ipc::UniqueFd()));
+}
+
+Result<std::unique_ptr<Layout>> DeviceTotals::Read(const std::string& path) {
+  off_t bytes = 0;
+  const Result<ipc::UniqueFd> file = OpenOwn(path, O_RDONLY, bytes);
+  if (!file.ok()) return file.status();
+  const Status other(StatusCode::kNotFound, "'" + path + "' is of another version");
+  if (bytes != off_t{sizeof(Layout)}) return other;
+  const Result<Layout*> mapped = Map(file->get(), PROT_READ, MAP_SHARED, path);
+  if (!mapped.ok()) return mapped.status();
+  const Layout& now = **mapped;
+  std::unique_ptr<Layout> copy;
+  if (IsOfThisLayout(bytes, now)) {
+    copy = std::make_unique<Layout>();
+    copy->number = now.number;
+    copy->workers_started = now.workers_started;
+    copy->gap_ns = now.gap_ns;
+    copy->gap_used_ns = now.gap_used_ns;
+    copy->host_delay_ns = now.host_delay_ns;
+    copy->classes = now.classes;
+    for (std::size_t row = 0; row < kEntrancesMax; ++row) {
+      CopyEntrance(now.renamed, now.entrances[row], copy->entrances[row]);
+    }
+  }
+  ::munmap(*mapped, sizeof(Layout));
+  if (copy == nullptr) return other;
+  return copy;
+}
+
+DeviceTotals::~DeviceTotals() { ::munmap(layout_, sizeof(Layout)); }
+
+std::size_t DeviceTotals::Enter(std::string_view entrance) {
+  entrance = entrance.substr(0, kEntranceNameBytes - 1);
+  auto& rows = layout_->entrances;
+  // The first row is that of clients of whom nobody said it.
+  std::size_t found = 0;
+  for (std::size_t row = 1; row < kEntrancesMax && !entrance.empty(); ++row) {
+    const bool is_used = rows[row].number.Get() != 0;
+    if (is_used && entrance == std::string_view(rows[row].name)) {
+      found = row;
+      break;
+    }
+    if (clients_[row] > 0) continue;
+    if (found == 0 || rows[row].number.Get() < rows[found].number.Get()) found = row;
+  }
+  Check(entrance.empty() || found != 0, "there are more rows than clients");
+  if (entrance != std::string_view(rows[found].name)) Rename(rows[found], entrance);
+  rows[found].number.Add(++uses_ - rows[found].number.Get());
+  ++clients_[found];
+  return found;
+}
+
+void DeviceTotals::Rename(Entrance& row, std::string_view name) {
+  // Relaxed: this thread alone writes it.
+  const std::uint64_t renamed = layout_->renamed.load(std::memory_order_relaxed);
+  layout_->renamed.store(renamed + 1, std::memory_order_relaxed);
+  // Keeps the odd number above what follows; pairs with the fence of Read.
+  std::atomic_thread_fence(std::memory_order_release);
+  row.number = Total();
+  row.classes = {};
+  std::memset(row.name, 0, sizeof row.name);
+  std::memcpy(row.name, name.data(), name.size());
+  // Release pairs with the acquire of Read.
+  layout_->renamed.store(renamed + 2, std::memory_order_release);
+}
+
+void DeviceTotals::Leave(std::size_t row) {
+  Check(clients_[row] > 0, "a row is left as often as it was entered");
+  --clients_[row];
+}
+
+ClientTotals DeviceTotals::For(scheduler::SchedulingClass of_class, std::size_t row) {
+  const auto index = static_cast<std::size_t>(of_class);
+  return {layout_->classes[index], layout_->entrances[row].classes[index]};
+}
+
+}  // namespace gpushared::server

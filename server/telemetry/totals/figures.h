@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers that operators are told, and that Prometheus collects. Each is one row, from which its
+// key in `status --json` or `ps --json` and its family among the metrics follow.
+
+#ifndef GPUSHARED_SERVER_TELEMETRY_TOTALS_FIGURES_H_
+#define GPUSHARED_SERVER_TELEMETRY_TOTALS_FIGURES_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+#include "scheduler/residency.h"
+#include "scheduler/types.h"
+#include "server/telemetry/totals/device_totals.h"
+
+namespace gpushared::server {
+
+// One number of a `Row`.
+template <typename Row>
+struct Figure {
+  std::variant<Total Row::*, std::uint64_t Row::*, double Row::*, scheduler::Duration Row::*> value;
+  const char* key;               // In the answer. A Total whose key ends with "_s" has nanoseconds.
+  const char* family = nullptr;  // Null: it is not for Prometheus.
+  const char* help = nullptr;
+  bool never_falls = std::holds_alternative<Total Row::*>(value);  // A counter, else a gauge.
+};
+
+// Writes the row's numbers into a JSON object.
+template <typename Json, typename Row, std::size_t kFigures>
+void WriteFigures(const Row& row, const Figure<Row> (&figures)[kFigures], Json& told) {
+  for (const Figure<Row>& figure : figures) {
+    const auto tell = [&](auto member) {
+      const auto& value = row.*member;
+      using Value = std::remove_cvref_t<decltype(value)>;
+      if constexpr (std::is_same_v<Value, scheduler::Duration>) {
+        told[figure.key] = std::chrono::duration<double>(value).count();
+      } else if constexpr (!std::is_same_v<Value, Total>) {
+        told[figure.key] = value;
+      } else if (std::string_view(figure.key).ends_with("_s")) {
+        told[figure.key] = static_cast<double>(value.Get()) / 1e9;
+      } else {
+        told[figure.key] = value.Get();
+      }
+    };
+    std::visit(tell, figure.value);
+  }
+}
+
+inline constexpr Figure<DeviceTotals::Layout> kDeviceFigures[] = {
+    {&DeviceTotals::Layout::workers_started, "workers_started", "gpushared_workers_started",
+     "Workers that were started for the device."},
+    {&DeviceTotals::Layout::gap_ns, "gap_s", "gpushared_gap_seconds",
+     "Time in which other clients had work and no client of the high class had any."},
+    {&DeviceTotals::Layout::gap_used_ns, "gap_used_s", "gpushared_gap_used_seconds",
+     "Gap time with work on the device."},
+    {&DeviceTotals::Layout::host_delay_ns, "host_delay_s", "gpushared_device_host_delay_seconds",
+     "Time in which the machine kept the device from its work."},
+};
+
+inline constexpr Figure<ClassTotals> kClassFigures[] = {
+    {&ClassTotals::device_time_ns, "device_time_s", "gpushared_class_device_seconds",
+     "Device time that clients of the class were charged."},
+    {&ClassTotals::sessions, "sessions", "gpushared_sessions_started",
+     "Sessions that began in the class."},
+    {&ClassTotals::commands, "commands", "gpushared_commands",
+     "Commands that were taken from clients."},
+    {&ClassTotals::launches, "launches", "gpushared_launches", "Kernel launches that finished."},
+    {&ClassTotals::copies, "copies", "gpushared_copies", "Copies that finished."},
+    {&ClassTotals::fills, "fills", "gpushared_fills", "Fills that finished."},
+    {&ClassTotals::bytes_in, "bytes_in", "gpushared_copied_in_bytes",
+     "Bytes copied to the device."},
+    {&ClassTotals::bytes_out, "bytes_out", "gpushared_copied_out_bytes",
+     "Bytes copied from the device."},
+    {&ClassTotals::bytes_on_device, "bytes_on_device", "gpushared_copied_on_device_bytes",
+     "Bytes copied on the device, or filled."},
+    {&ClassTotals::commands_refused, "commands_refused", "gpushared_commands_refused",
+     "Commands that were not possible."},
+    {&ClassTotals::commands_failed, "commands_failed", "gpushared_commands_failed",
+     "Commands that the device ended with an error."},
+    {&ClassTotals::commands_skipped, "commands_skipped", "gpushared_commands_skipped",
+     "Commands that an earlier error of their stream skipped."},
+    {&ClassTotals::stops, "stops", "gpushared_stops",
+     "Times a command was taken off the device unfinished."},
+    {&ClassTotals::wasted_ns, "wasted_s", "gpushared_wasted_seconds",
+     "Device time that left nothing behind."},
+    {&ClassTotals::requests, "requests", "gpushared_requests", "Requests that ended."},
+    {&ClassTotals::requests_promised, "requests_promised", "gpushared_requests_promised",
+     "Requests that ended and had a latency promise."},
+    {&ClassTotals::requests_kept, "requests_kept", "gpushared_requests_kept",
+     "Requests that ended within their promise and without an error."},
+    {&ClassTotals::promises_given_up, "promises_given_up", "gpushared_promises_given_up",
+     "Promises that the policy gave up while it was overloaded."},
+    {&ClassTotals::memory_out_bytes, "memory_out_bytes", "gpushared_memory_moved_out_bytes",
+     "Device memory that was moved to host memory, to make room for others."},
+    {&ClassTotals::memory_in_bytes, "memory_in_bytes", "gpushared_memory_moved_in_bytes",
+     "Device memory that came back from host memory."},
+    {&ClassTotals::memory_moves, "memory_moves", "gpushared_memory_moves",
+     "Times a client that had all of its memory on the device lost some of it."},
+    {&ClassTotals::memory_waited_ns, "memory_waited_s", "gpushared_memory_waited_seconds",
+     "Time in which a client had work or asked for memory, and its memory was not on the device."},
+};
+
+// Histograms among the same.
+struct HistogramFigure {
+  TotalHistogram ClassTotals::*value;
+  const char *key, *family, *help;
+};
+inline constexpr HistogramFigure kClassHistograms[] = {
+    {&ClassTotals::queue_wait, "queue_wait", "gpushared_queue_wait_seconds",
+     "Time of a command from the ring to the device."},
+    {&ClassTotals::request_time, "request_time", "gpushared_request_seconds",
+     "Time of a request from its begin to its end."},
+    {&ClassTotals::stop_time, "stop_time", "gpushared_stop_seconds",
+     "Time from asking a command to stop until it was off the device."},
+};
+
+inline constexpr Figure<EntranceTotals> kEntranceFigures[] = {
+    {&EntranceTotals::device_time_ns, "device_time_s", "gpushared_entrance_device_seconds",
+     "Device time of clients that came through the entrance."},
+    {&EntranceTotals::sessions, "sessions", "gpushared_entrance_sessions_started",
+     "Sessions that began through the entrance."},
+    {&EntranceTotals::commands, "commands", "gpushared_entrance_commands",
+     "Commands that were taken from the entrance's clients."},
+    {&EntranceTotals::bytes_in, "bytes_in"},
+    {&EntranceTotals::bytes_out, "bytes_out"},
+    {&EntranceTotals::bytes_on_device, "bytes_on_device"},
+    {&EntranceTotals::requests, "requests", "gpushared_entrance_requests",
+     "Requests of the entrance's clients that ended."},
+    {&EntranceTotals::requests_promised, "requests_promised",
+     "gpushared_entrance_requests_promised",
+     "Requests of the entrance's clients that ended and had a promise."},
+    {&EntranceTotals::requests_kept, "requests_kept", "gpushared_entrance_requests_kept",
+     "Requests of the entrance's clients that ended within their promise."},
+};
+
+// The sessions of one class that are here now.
+struct ClassNow {
+  std::uint64_t sessions = 0, waiting = 0;
+  std::uint64_t memory_bytes = 0, resident_bytes = 0, guaranteed_bytes = 0;
+  double quota_used_most = 0;
+};
+inline constexpr Figure<ClassNow> kClassNowFigures[] = {
+    {&ClassNow::sessions, "sessions", "gpushared_class_sessions",
+     "Sessions of the class that live now."},
+    {&ClassNow::waiting, "waiting", "gpushared_class_sessions_waiting",
+     "Sessions of the class with commands and none on the device."},
+    {&ClassNow::memory_bytes, "memory_bytes", "gpushared_class_memory_bytes",
+     "Device memory that sessions of the class hold."},
+    {&ClassNow::resident_bytes, "resident_bytes", "gpushared_class_memory_resident_bytes",
+     "The part of that which is on the device."},
+    {&ClassNow::guaranteed_bytes, "guaranteed_bytes", "gpushared_class_memory_guaranteed_bytes",
+     "Device memory that is there for sessions of the class at any time."},
+    {&ClassNow::quota_used_most, "quota_used_most", "gpushared_class_quota_used_ratio",
+     "Part of its quota that the session of the class holds which holds most of its own."},
+};
+
+// Host memory for device memory that is moved out, and how it moves.
+struct OvercommitNow : scheduler::RoomReport {
+  std::uint64_t total_bytes = 0, reserved_bytes = 0, used_bytes = 0;
+};
+inline constexpr Figure<OvercommitNow> kOvercommitFigures[] = {
+    {&OvercommitNow::total_bytes, "bytes", "gpushared_overcommit_bytes",
+     "Host memory for device memory that clients hold beyond their guarantees."},
+    {&OvercommitNow::reserved_bytes, "reserved_bytes", "gpushared_overcommit_reserved_bytes",
+     "The part of that which is promised to clients."},
+    {&OvercommitNow::used_bytes, "used_bytes", "gpushared_overcommit_used_bytes",
+     "The part of that which holds device memory now."},
+    {&OvercommitNow::out_bytes_per_s, "move_out_bytes_per_s",
+     "gpushared_overcommit_move_out_bytes_per_second",
+     "Device memory goes at least so fast to host memory in 95 of 100 moves within guarantees."},
+    {&OvercommitNow::in_bytes_per_s, "move_in_bytes_per_s",
+     "gpushared_overcommit_move_in_bytes_per_second",
+     "Device memory comes back at least so fast in 75 of 100 moves."},
+    {&OvercommitNow::delay, "room_delay_s", "gpushared_overcommit_room_delay_seconds",
+     "A promise of room has it once: the slowest move took so much longer, or a whole wait did."},
+    {&OvercommitNow::stop, "room_stop_s", "gpushared_overcommit_room_stop_seconds",
+     "The longest stop; a promise of room has it for each client that has to stop."},
+    {&OvercommitNow::rooms, "rooms", "gpushared_overcommit_rooms",
+     "Times that room was made within a guarantee, with a promise how long it takes.", true},
+    {&OvercommitNow::late, "rooms_late", "gpushared_overcommit_rooms_late",
+     "The part of that which took longer than promised.", true},
+    {&OvercommitNow::longest, "room_longest_s", "gpushared_overcommit_room_longest_seconds",
+     "The longest of these waits."},
+    {&OvercommitNow::longest_promised, "room_longest_promised_s",
+     "gpushared_overcommit_room_longest_promised_seconds",
+     "How long that one was promised to take at most."},
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_TELEMETRY_TOTALS_FIGURES_H_

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries and names as words in shared memory.
+//
+// | words  | of a departure        | of a request | of a depth        |
+// |--------|-----------------------|--------------|-------------------|
+// | 0      | head                  | head         | head              |
+// | 1, 2   | session, shape        | session      | session           |
+// | 3, 4   | kernel                | number       | time              |
+// | 5, 6   | left at               | arrived      | queued, on device |
+// | 7, 8   | request, depths       | begun        |                   |
+// | 9, 10  | queued, submitted     | ended        |                   |
+// | 11, 12 | started, ended        | promise      |                   |
+// | 13, 14 | charged, uncharged    |              |                   |
+// | 15     | stop asked            |              |                   |
+//
+// The first of two words for one number has the lower half. HeadBits lists the parts of a head. A
+// shape has the upper 16 bits of its two words, since sessions count from 1. Depths have 16 bits
+// each. Times are nanoseconds. Those with one word are lower halves: a reader knows that they are
+// less than 2^31 ns away from `left at`. Where one is further away, all of a departure are shifted,
+// and its head says by how many bits.
+
+#ifndef GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_
+#define GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "scheduler/types.h"
+#include "server/telemetry/trace/event.h"
+#include "server/telemetry/trace/layout.h"
+
+namespace gpushared::trace {
+
+struct HeadBits {
+  enum class Kind : std::uint8_t { kNone, kDeparture, kRequest, kDepth };
+  static constexpr unsigned kClass = 2, kPart = 4, kFailed = 5, kMarked = 6;
+  static constexpr unsigned kStream = 8, kWork = 16, kCut = 20, kRow = 16, kShift = 24;
+  static constexpr unsigned kShape = 16;              // In the upper word of the session.
+  static constexpr std::uint32_t kDepthMax = 0xffff;  // The largest depth in a departure.
+  // Sums and differences of a few times fit.
+  static constexpr unsigned kTimeBits = 61, kShiftMax = kTimeBits - 31;
+
+  template <typename T>
+  static constexpr Word Put(T value, unsigned bit) {
+    return static_cast<Word>(value) << bit;
+  }
+};
+
+// Calls `put(word, value)` for each word, with times shifted by so many bits. In line, since the
+// device thread does this once per command, without anything between what it knows and where that
+// goes.
+template <typename Put>
+[[gnu::always_inline]] inline void PutShifted(const Departure& departure, unsigned shift, Put put) {
+  using Bits = HeadBits;
+  const auto ns = [](scheduler::TimePoint at) {
+    return static_cast<std::uint64_t>(at.time_since_epoch().count());
+  };
+  const auto upper = [](std::uint64_t value) { return static_cast<Word>(value >> 32); };
+  const auto lower = [&](std::uint64_t time) { return static_cast<Word>(time >> shift); };
+  put(0, Bits::Put(Bits::Kind::kDeparture, 0) | Bits::Put(departure.of_class, Bits::kClass) |
+             Bits::Put(departure.is_part, Bits::kPart) |
+             Bits::Put(departure.has_failed, Bits::kFailed) |
+             Bits::Put(departure.stream, Bits::kStream) | Bits::Put(departure.work, Bits::kWork) |
+             Bits::Put(departure.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift));
+  put(1, static_cast<Word>(departure.session));
+  put(2, upper(departure.session) | Bits::Put(departure.shape, Bits::kShape));
+  put(3, static_cast<Word>(departure.kernel));
+  put(4, upper(departure.kernel));
+  put(5, static_cast<Word>(ns(departure.left_at)));
+  put(6, upper(ns(departure.left_at)));
+  put(7, static_cast<Word>(departure.request));
+  put(8, Bits::Put(departure.left.queued, 16) | departure.left.on_device);
+  put(9, lower(ns(departure.queued)));
+  put(10, lower(ns(departure.submitted)));
+  put(11, lower(ns(departure.started)));
+  put(12, lower(ns(departure.ended)));
+  put(13, lower(static_cast<std::uint64_t>(departure.charged.count())));
+  put(14, lower(static_cast<std::uint64_t>(departure.uncharged.count())));
+  put(15, lower(ns(departure.stop_asked)));
+}
+// Not shorter than what is to fit: started and ended are between these, but for the device's word.
+// Huge where it left before the others.
+inline std::uint64_t LongestOf(const Departure& departure) {
+  return static_cast<std::uint64_t>((departure.left_at - departure.queued).count() |
+                                    (departure.left_at - departure.submitted).count() |
+                                    departure.charged.count() | departure.uncharged.count());
+}
+// The same of the departure that `make()` returns, by as few bits as it takes. It is made anew
+// where it takes any, or it would have to lie in memory always.
+[[gnu::cold]] EventWords ShiftedWords(Departure departure);
+template <typename Make, typename Put>
+[[gnu::always_inline]] inline void PutWords(Make make, Put put) {
+  if (LongestOf(make()) >> 31 == 0) [[likely]]
+    return PutShifted(make(), 0, put);
+  const EventWords words = ShiftedWords(make());
+  for (std::size_t word = 0; word < words.size(); ++word) put(word, words[word]);
+}
+inline EventWords ToWords(const Departure& departure) {
+  EventWords words;
+  PutWords([&] { return departure; }, [&](std::size_t word, Word value) { words[word] = value; });
+  return words;
+}
+EventWords ToWords(const Request& request);
+EventWords ToWords(const Depth& depth);
+// Empty for words that no writer of this layout makes.
+std::optional<Entry> FromWords(const EventWords& words);
+
+// A longer text is cut at a character.
+NameWords ToWords(Name::Of of, std::uint64_t key, std::int32_t pid, std::string_view text);
+// Empty as above. Bytes of the text that are not fit to be shown become '?'.
+std::optional<Name> FromWords(const NameWords& words);
+
+}  // namespace gpushared::trace
+
+#endif  // GPUSHARED_SERVER_TELEMETRY_TRACE_EVENT_WORDS_H_

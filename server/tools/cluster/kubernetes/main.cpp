@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpushared-kubernetes: a device plugin. It asks the server's socket, with the right to observe,
+// and tells the node's kubelet what containers can have.
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <variant>
+
+#include "ipc/socket_path.h"
+#include "server/telemetry/admin/ask.h"
+#include "server/tools/cluster/kubernetes/options.h"
+#include "server/tools/cluster/kubernetes/plugin.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::kubernetes {
+namespace {
+
+constexpr timespec kPeriod = {.tv_sec = 1, .tv_nsec = 0};
+
+void SayToLog(const std::string& sentence) {
+  std::fprintf(stderr, "gpushared-kubernetes: %s\n", sentence.c_str());
+}
+
+// To a signal of these.
+void Serve(const Options& options, const sigset_t& ends) {
+  Plugin plugin(
+      options.plugin,
+      [&](const ipc::Admin& question) -> Result<nlohmann::json> {
+        // The server may come later than this program, and elsewhere.
+        const Result<std::string> path = ipc::ClientSocketPath(options.socket);
+        if (!path.ok()) return path.status();
+        return admin::Ask(*path, question);
+      },
+      SayToLog);
+  do {
+    plugin.Turn();
+  } while (::sigtimedwait(&ends, nullptr, &kPeriod) < 0);
+}
+
+int Main(std::span<const char* const> arguments) {
+  auto parsed = ParseOptions(arguments);
+  if (const auto* stop = std::get_if<ExitNow>(&parsed)) {
+    std::fputs(stop->text.c_str(), stop->code == 0 ? stdout : stderr);
+    return stop->code;
+  }
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGINT);
+  // Before there are threads, which inherit it.
+  ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  Serve(std::get<Options>(parsed), ends);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gpushared::kubernetes
+
+int main(int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);
+  try {
+    return gpushared::kubernetes::Main({argv, static_cast<std::size_t>(argc)});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpushared-kubernetes: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/cluster/kubernetes/plugin.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::kubernetes {
+namespace {
+
+// As the CDI's own tools name files: vendor and class.
+constexpr const char* kCdiFile = "gpushared.io-entrance.json";
+
+bool IsSameFile(const struct stat& one, const struct stat& other) {
+  // A number of a file that is gone is given to the next one.
+  return one.st_dev == other.st_dev && one.st_ino == other.st_ino &&
+         one.st_ctim.tv_sec == other.st_ctim.tv_sec && one.st_ctim.tv_nsec == other.st_ctim.tv_nsec;
+}
+
+std::string InWords(const Offer& offer) {
+  const auto healthy = std::ranges::count_if(offer.shares, &Share::is_healthy);
+  return offer.resource + " has " + std::to_string(healthy) + " healthy shares of " +
+         std::to_string(offer.shares.size());
+}
+
+}  // namespace
+
+Plugin::Plugin(PluginSettings settings, Ask ask, Say say)
+    : settings_(std::move(settings)), ask_(std::move(ask)), say_(std::move(say)) {}
+
+Plugin::~Plugin() {
+  if (!cdi_text_.empty()) std::remove((settings_.cdi_folder + "/" + kCdiFile).c_str());
+}
+
+void Plugin::Turn() {
+  AskServer();
+  if (!settings_.cdi_folder.empty()) WriteCdi();
+  AttendKubelet();
+}
+
+Result<Offers> Plugin::CurrentOffers() const {
+  const Result<nlohmann::json> entrances = ask_({.verb = ipc::AdminVerb::kEntrances});
+  if (!entrances.ok()) return entrances.status();
+  const Result<nlohmann::json> status = ask_({.verb = ipc::AdminVerb::kStatus});
+  if (!status.ok()) return status.status();
+  return OffersOf(*entrances, *status, settings_.shares);
+}
+
+void Plugin::AskServer() {
+  Result<Offers> found = CurrentOffers();
+  if (found.ok()) {
+    SayOnce("server", "the server answers");
+    return Take(*std::move(found));
+  }
+  SayOnce("server", "the server does not answer: " + found.status().ToString());
+  // Its offers are known, and come back with it.
+  Offers last;
+  for (const auto& [name, resource] : resources_) {
+    last.offers.push_back(resource.offer);
+    for (Share& share : last.offers.back().shares) share.is_healthy = false;
+  }
+  Take(std::move(last));
+}
+
+void Plugin::Take(Offers found) {
+  std::string refusals;
+  for (const std::string& why : found.refusals) refusals += (refusals.empty() ? "" : "; ") + why;
+  if (!refusals.empty()) SayOnce("refusals", refusals);
+  // An entrance that is gone has no shares.
+  for (const auto& [name, resource] : resources_) {
+    if (std::ranges::find(found.offers, name, &Offer::resource) != found.offers.end()) continue;
+    found.offers.push_back({.resource = name, .way = resource.offer.way, .shares = {}});
+  }
+  for (Offer& offer : found.offers) {
+    Resource& resource = resources_[offer.resource];
+    if (resource.endpoint == nullptr) {
+      resource.endpoint = std::make_unique<Endpoint>(settings_.kubelet_folder, offer,
+                                                     !settings_.cdi_folder.empty());
+    } else {
+      resource.endpoint->Publish(offer);
+    }
+    SayOnce(offer.resource, InWords(offer));
+    resource.offer = std::move(offer);
+  }
+}
+
+void Plugin::WriteCdi() {
+  std::vector<admin::ContainerWay> ways;
+  for (const auto& [name, resource] : resources_) {
+    if (!resource.offer.shares.empty()) ways.push_back(resource.offer.way);
+  }
+  const std::string file = settings_.cdi_folder + "/" + kCdiFile;
+  const Result<nlohmann::json> devices = admin::CdiFile(ways);
+  if (!devices.ok()) {  // There is none.
+    if (!cdi_text_.empty()) std::remove(file.c_str());
+    cdi_text_.clear();
+    return;
+  }
+  std::string text = devices->dump(2) + "\n";
+  if (text == cdi_text_) return;
+  if (const Status written = admin::ReplaceFile(file, text); !written.ok()) {
+    return SayOnce("cdi", written.message());
+  }
+  SayOnce("cdi", "CDI devices are in " + file);
+  cdi_text_ = std::move(text);
+}
+
+void Plugin::AttendKubelet() {
+  const std::string path = settings_.kubelet_folder + "/" + kKubeletSocket;
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) {
+    return SayOnce("kubelet", "there is no kubelet yet: " + path + " is missing");
+  }
+  const bool is_new = !IsSameFile(facts, kubelet_);
+  kubelet_ = facts;
+  for (auto& [name, resource] : resources_) Attend(resource, is_new);
+}
+
+void Plugin::Attend(Resource& resource, bool is_new_kubelet) {
+  resource.turns_unfollowed = resource.endpoint->IsFollowed() ? 0 : resource.turns_unfollowed + 1;
+  const bool is_in_order = !is_new_kubelet && resource.endpoint->HasSocket() &&
+                           resource.turns_unfollowed < kTurnsToFollow;
+  if (is_in_order) return;
+  const Status registered = resource.endpoint->Register();
+  const std::string about = "registration of " + resource.offer.resource;
+  if (!registered.ok()) {
+    // The next turn tries again.
+    resource.turns_unfollowed = kTurnsToFollow;
+    return SayOnce(about, registered.ToString());
+  }
+  resource.turns_unfollowed = 0;
+  said_.erase(about);
+  say_("the kubelet has registered " + resource.offer.resource);
+}
+
+void Plugin::SayOnce(const std::string& about, const std::string& sentence) {
+  std::string& last = said_[about];
+  if (last == sentence) return;
+  last = sentence;
+  say_(sentence);
+}
+
+}  // namespace gpushared::kubernetes

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The SPANK plugin: options of srun, sbatch and salloc, and in slurmstepd an entrance for the step.
+ * slurmstepd decides by what the controller says of the job, never by the job's environment. */
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/tools/cluster/slurm/step_lease.h"
+
+SPANK_PLUGIN(gpushared, 1)
+
+enum { kOptionBytes = 64, kNodeBytes = 256, kStepBytes = 16 };
+static const char kRulesFile[] = "/etc/gpushared/slurm.toml";
+static const char kRulesArgument[] = "rules=";
+
+/* Slurm hands nothing from one callback to the next, so this is where they meet. One process has
+ * one step, and calls them from one thread. */
+static struct {
+  char options[3][kOptionBytes];      /* Class, share and memory; empty: not said. */
+  struct gpushared_lease* lease;      /* Of slurmstepd; NULL: the step has none. */
+  char refusal[GPUSHARED_TEXT_BYTES]; /* Why the step may not run; empty: it may. */
+  uint32_t job;
+  uint32_t tasks_running;
+} self;
+
+static struct gpushared_options Options(void) {
+  struct gpushared_options options = {self.options[0], self.options[1], self.options[2]};
+  return options;
+}
+
+static int OnOption(int which, const char* text, int is_remote) {
+  (void)is_remote;
+  char why[GPUSHARED_TEXT_BYTES];
+  const int length = snprintf(self.options[which], kOptionBytes, "%s", text);
+  const struct gpushared_options options = Options();
+  if (length >= kOptionBytes) {
+    slurm_error("gpushared: option refused: it is longer than %d bytes", kOptionBytes - 1);
+    return ESPANK_BAD_ARG;
+  }
+  if (gpushared_check_options(&options, why) == 0) return ESPANK_SUCCESS;
+  slurm_error("gpushared: %s", why);
+  return ESPANK_BAD_ARG;
+}
+
+static struct spank_option options[] = {
+    {"gpushared-class", "high|normal|low", "class of the step's programs; the QOS says the highest",
+     1, 0, OnOption},
+    {"gpushared-share", "PERCENT", "device time of each of the step's programs at most, \"10%\"", 1,
+     1, OnOption},
+    {"gpushared-memory", "BYTES", "device memory of each of the step's programs, \"2GiB\"", 1, 2,
+     OnOption},
+};
+
+int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
+  (void)count;
+  (void)arguments;
+  const spank_context_t context = spank_context();
+  if (context == S_CTX_SLURMD || context == S_CTX_JOB_SCRIPT) return ESPANK_SUCCESS;
+  for (size_t each = 0; each < sizeof options / sizeof options[0]; ++each) {
+    const spank_err_t status = spank_option_register(spank, &options[each]);
+    if (status != ESPANK_SUCCESS) return status;
+  }
+  return ESPANK_SUCCESS;
+}
+
+static const char* RulesFile(int count, char* arguments[]) {
+  const size_t prefix = sizeof kRulesArgument - 1;
+  for (int each = 0; each < count; ++each) {
+    if (strncmp(arguments[each], kRulesArgument, prefix) == 0) return arguments[each] + prefix;
+  }
+  return kRulesFile;
+}
+
+/* What the job has on this node, or NULL. The controller names nodes as hosts are named. */
+static const char* GresHere(const slurm_job_info_t* job) {
+  char node[kNodeBytes];
+  if (gethostname(node, sizeof node) != 0) return NULL;
+  node[sizeof node - 1] = '\0';
+  node[strcspn(node, ".")] = '\0';
+  const hostlist_t nodes = slurm_hostlist_create(job->nodes);
+  const int index = nodes != NULL ? slurm_hostlist_find(nodes, node) : -1;
+  if (nodes != NULL) slurm_hostlist_destroy(nodes);
+  const bool has_gres = index >= 0 && (uint32_t)index < job->gres_detail_cnt;
+  return has_gres ? job->gres_detail_str[index] : NULL;
+}
+
+static void StepName(uint32_t step, char name[kStepBytes]) {
+  if (step == SLURM_BATCH_SCRIPT) {
+    snprintf(name, kStepBytes, "batch");
+  } else if (step == SLURM_INTERACTIVE_STEP) {
+    snprintf(name, kStepBytes, "interactive");
+  } else {
+    snprintf(name, kStepBytes, "%u", step);
+  }
+}
+
+static void Begin(spank_t spank, const slurm_job_info_t* job, const char* rules) {
+  char name[kStepBytes];
+  uint32_t step = 0;
+  uid_t uid = 0;
+  if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
+      spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS) {
+    snprintf(self.refusal, sizeof self.refusal, "slurmstepd does not say whose step this is");
+    return;
+  }
+  StepName(step, name);
+  const struct gpushared_step facts = {.job = self.job,
+                                       .step = name,
+                                       .restarts = job->restart_cnt,
+                                       .uid = uid,
+                                       .tasks = self.tasks_running,
+                                       .qos = job->qos,
+                                       .gres = GresHere(job),
+                                       .options = Options()};
+  (void)gpushared_lease_begin(rules, &facts, &self.lease, self.refusal);
+}
+
+/* As root, before there is a task. A step that is refused fails in its tasks, with the sentence
+ * where its user looks: slurmd takes a node out of service when this function fails. */
+int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
+  uint32_t step = 0;
+  if (spank_remote(spank) != 1) return ESPANK_SUCCESS;
+  (void)spank_get_item(spank, S_JOB_STEPID, &step);
+  if (step == SLURM_EXTERN_CONT) return ESPANK_SUCCESS; /* It runs nothing of the user's. */
+  (void)spank_get_item(spank, S_JOB_ID, &self.job);
+  (void)spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &self.tasks_running);
+  job_info_msg_t* jobs = NULL;
+  const slurm_job_info_t* job = NULL;
+  if (slurm_load_job(&jobs, self.job, SHOW_DETAIL) == SLURM_SUCCESS) {
+    for (uint32_t each = 0; each < jobs->record_count; ++each) {
+      if (jobs->job_array[each].job_id == self.job) job = &jobs->job_array[each];
+    }
+  }
+  if (job != NULL) {
+    Begin(spank, job, RulesFile(count, arguments));
+  } else {
+    snprintf(self.refusal, sizeof self.refusal, "the controller does not tell about job %u",
+             self.job);
+  }
+  if (jobs != NULL) slurm_free_job_info_msg(jobs);
+  if (self.refusal[0] != '\0') slurm_error("gpushared: %s", self.refusal);
+  /* Whoever has no entrance has no way in from here, whatever the environment says. */
+  if (self.lease == NULL) (void)spank_unsetenv(spank, "GPUSHARED_SOCKET");
+  if (self.lease == NULL) return ESPANK_SUCCESS;
+  return spank_setenv(spank, "GPUSHARED_SOCKET", gpushared_lease_socket(self.lease), 1);
+}
+
+/* In the task's own process, before its program. */
+int slurm_spank_task_init(spank_t spank, int count, char* arguments[]) {
+  (void)spank;
+  (void)count;
+  (void)arguments;
+  if (self.refusal[0] == '\0') return ESPANK_SUCCESS;
+  (void)dprintf(STDERR_FILENO, "gpushared: %s\n", self.refusal);
+  return -1; /* Slurm 22.05 runs the program after an error above zero, such as ESPANK_ERROR. */
+}
+
+/* The controller adds it to what the job's other steps and nodes have told (gpushared.lua). */
+static void Account(bool must_be_over) {
+  struct gpushared_usage used;
+  char why[GPUSHARED_TEXT_BYTES], text[GPUSHARED_TEXT_BYTES];
+  if (gpushared_lease_used(self.lease, must_be_over, &used, why) != 0) {
+    slurm_error("gpushared: what job %u used here is not accounted: %s", self.job, why);
+    return;
+  }
+  if (used.device_us == 0 && used.bytes == 0 && used.requests == 0) return;
+  snprintf(text, sizeof text,
+           "gpushared+ device_us=%llu bytes=%llu requests=%llu promised=%llu kept=%llu",
+           (unsigned long long)used.device_us, (unsigned long long)used.bytes,
+           (unsigned long long)used.requests, (unsigned long long)used.promised,
+           (unsigned long long)used.kept);
+  slurm_info("gpushared: job %u: %s", self.job, text);
+  job_desc_msg_t change;
+  slurm_init_job_desc_msg(&change);
+  change.job_id = self.job;
+  change.admin_comment = text;
+  if (slurm_update_job(&change) == SLURM_SUCCESS) return;
+  slurm_error("gpushared: the controller does not account job %u: %s; it was %s", self.job,
+              slurm_strerror(slurm_get_errno()), text);
+}
+
+/* The controller closes a job's books when srun has heard that its tasks are over. That is after
+ * the last one's call here. */
+int slurm_spank_task_exit(spank_t spank, int count, char* arguments[]) {
+  (void)spank;
+  (void)count;
+  (void)arguments;
+  if (self.tasks_running > 0 && --self.tasks_running == 0 && self.lease != NULL) Account(true);
+  return ESPANK_SUCCESS;
+}
+
+int slurm_spank_exit(spank_t spank, int count, char* arguments[]) {
+  (void)count;
+  (void)arguments;
+  if (spank_remote(spank) != 1 || self.lease == NULL) return ESPANK_SUCCESS;
+  Account(false); /* Processes that outlived the tasks. */
+  gpushared_lease_end(self.lease);
+  self.lease = NULL;
+  return ESPANK_SUCCESS;
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/cluster/slurm/step_lease.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gpushared/result.h"
+
+#include "server/telemetry/admin/ask.h"
+#include "server/tools/cluster/slurm/job_rules.h"
+
+#include <nlohmann/json.hpp>
+
+struct gpushared_lease {
+  std::string server;  // Its own socket.
+  gpushared::admin::Lease lease;
+  gpushared_usage told;  // Up to the last call.
+};
+
+namespace {
+
+using gpushared::Result;
+using gpushared::Status;
+using gpushared::StatusCode;
+using nlohmann::json;
+namespace admin = gpushared::admin;
+namespace slurm = gpushared::slurm;
+
+constexpr std::chrono::seconds kSessionsEndMax{2};
+constexpr std::chrono::milliseconds kLookAgain{20};
+
+std::string Text(const char* text) { return text == nullptr ? std::string() : text; }
+
+slurm::StepOptions OptionsOf(const gpushared_options& options) {
+  return {.scheduling_class = Text(options.scheduling_class),
+          .share = Text(options.share),
+          .memory = Text(options.memory)};
+}
+
+void Say(const std::string& what, char* why) {
+  std::snprintf(why, GPUSHARED_TEXT_BYTES, "%s", what.c_str());
+}
+
+// Slurm's code knows no exceptions.
+template <typename Work>
+int Guarded(char* why, Work work) noexcept {
+  try {
+    const Status status = work();
+    if (status.ok()) return 0;
+    Say(status.message(), why);
+  } catch (const std::exception& error) {
+    std::snprintf(why, GPUSHARED_TEXT_BYTES, "%s", error.what());
+  } catch (...) {
+    std::snprintf(why, GPUSHARED_TEXT_BYTES, "an unknown error");
+  }
+  return -1;
+}
+
+Result<slurm::JobRules> ReadRules(const std::string& file) {
+  std::ifstream stream(file);
+  if (!stream) return Status(StatusCode::kNotFound, "cannot read " + file);
+  std::string text(slurm::kRulesBytesMax + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > slurm::kRulesBytesMax) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        file + " refused: it has more than " + std::to_string(slurm::kRulesBytesMax) + " bytes");
+  }
+  return slurm::ParseJobRules(text, file);
+}
+
+std::uint64_t Number(const json& row, const char* key) { return row.at(key).get<std::uint64_t>(); }
+
+// All that came through the entrance so far, on all devices and in all classes.
+Result<gpushared_usage> Sum(const std::string& server, const std::string& entrance) {
+  const Result<json> status = admin::Ask(server, {.verb = gpushared::ipc::AdminVerb::kStatus});
+  if (!status.ok()) return status.status();
+  gpushared_usage sum = {};
+  for (const json& device : status->at("devices")) {
+    const auto totals = device.find("totals");
+    if (totals == device.end()) continue;
+    for (const json& row : totals->at("entrances")) {
+      if (row.at("entrance") != entrance) continue;
+      sum.device_us +=
+          static_cast<std::uint64_t>(std::llround(row.at("device_time_s").get<double>() * 1e6));
+      sum.bytes +=
+          Number(row, "bytes_in") + Number(row, "bytes_out") + Number(row, "bytes_on_device");
+      sum.requests += Number(row, "requests");
+      sum.promised += Number(row, "requests_promised");
+      sum.kept += Number(row, "requests_kept");
+    }
+  }
+  return sum;
+}
+
+gpushared_usage Difference(const gpushared_usage& now, const gpushared_usage& before) {
+  // Counters never fall, but those of a server that began anew.
+  const auto less = [](std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; };
+  return {.device_us = less(now.device_us, before.device_us),
+          .bytes = less(now.bytes, before.bytes),
+          .requests = less(now.requests, before.requests),
+          .promised = less(now.promised, before.promised),
+          .kept = less(now.kept, before.kept)};
+}
+
+// Whether nobody is there any more who could add to the sums.
+Result<bool> IsEmpty(const gpushared_lease& lease) {
+  const Result<json> answer =
+      admin::Ask(lease.server, {.verb = gpushared::ipc::AdminVerb::kEntrances});
+  if (!answer.ok()) return answer.status();
+  for (const json& row : answer->at("entrances")) {
+    if (row.at("socket") == lease.lease.socket()) return row.at("sessions") == 0;
+  }
+  return Status(StatusCode::kNotFound, "the server knows nothing of entrance '" +
+                                           lease.lease.entrance() + "': it began anew");
+}
+
+Status AwaitEmpty(const gpushared_lease& lease) {
+  const auto deadline = std::chrono::steady_clock::now() + kSessionsEndMax;
+  while (true) {
+    const Result<bool> is_empty = IsEmpty(lease);
+    if (!is_empty.ok()) return is_empty.status();
+    // Processes that the step left behind may go on for longer.
+    if (*is_empty || std::chrono::steady_clock::now() > deadline) return Status::Ok();
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_step& step) {
+  const Result<slurm::Allocation> has = slurm::ParseAllocation(Text(step.gres));
+  if (!has.ok()) return has.status();
+  const Result<slurm::JobRules> rules = ReadRules(rules_file);
+  if (!rules.ok()) return rules.status();
+  const slurm::StepFacts facts = {.job = step.job,
+                                  .step = Text(step.step),
+                                  .restarts = step.restarts,
+                                  .uid = step.uid,
+                                  .tasks = step.tasks,
+                                  .qos = Text(step.qos)};
+  const Result<std::optional<std::string>> terms =
+      slurm::StepTerms(*rules, facts, *has, OptionsOf(step.options));
+  if (!terms.ok()) return terms.status();
+  if (!*terms) return nullptr;
+  Result<admin::Lease> lease = admin::Lease::Take(rules->socket, **terms);
+  if (!lease.ok()) return lease.status();
+  // A step of that name may have been here before.
+  const Result<gpushared_usage> before = Sum(rules->socket, lease->entrance());
+  if (!before.ok()) return before.status();
+  return new gpushared_lease{rules->socket, *std::move(lease), *before};
+}
+
+}  // namespace
+
+int gpushared_check_options(const gpushared_options* options, char* why) {
+  return Guarded(why, [&] { return slurm::CheckOptions(OptionsOf(*options)); });
+}
+
+int gpushared_lease_begin(const char* rules_file, const gpushared_step* step,
+                          gpushared_lease** lease, char* why) {
+  *lease = nullptr;
+  return Guarded(why, [&] {
+    const Result<gpushared_lease*> begun = Begin(rules_file, *step);
+    if (begun.ok()) *lease = *begun;
+    return begun.ok() ? Status::Ok() : begun.status();
+  });
+}
+
+const char* gpushared_lease_socket(const gpushared_lease* lease) {
+  return lease->lease.socket().c_str();
+}
+
+int gpushared_lease_used(gpushared_lease* lease, int must_be_over, gpushared_usage* used,
+                         char* why) {
+  *used = {};
+  return Guarded(why, [&] {
+    Status status = must_be_over != 0 ? AwaitEmpty(*lease) : Status::Ok();
+    if (!status.ok()) return status;
+    const Result<gpushared_usage> now = Sum(lease->server, lease->lease.entrance());
+    if (!now.ok()) return now.status();
+    *used = Difference(*now, lease->told);
+    lease->told = *now;
+    return status;
+  });
+}
+
+void gpushared_lease_end(gpushared_lease* lease) { delete lease; }

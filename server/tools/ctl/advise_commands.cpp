@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gpusharedctl profile` measures a client or a device; `gpusharedctl advise` says whether a
+// profiled job would fit beside those that a device has.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "scheduler/sim/advice_report.h"
+#include "server/tools/ctl/command_line.h"
+#include "server/tools/ctl/profile/record.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+struct ProfileArguments {
+  std::string client;  // Its ID or name.
+  bool of_node = false;
+  std::string device, file;
+  double seconds = 10;
+};
+
+struct AdviseArguments {
+  std::string profile, node, device;
+  double seconds = 10;
+  simulation::AdviceOptions options;
+  bool with_hint = false;
+};
+
+void AddRecording(const Command& command, std::string& device, double& seconds) {
+  constexpr double kRecordedSecondsMax = 3600;
+  command.AddOption("--device", device, "the device to look at, where there are several");
+  command.AddOption("--seconds", seconds, "for how long to measure (default 10)")
+      .Within(0.1, kRecordedSecondsMax);
+}
+
+int WriteProfile(const CommandLine& line, const ProfileArguments& asked) {
+  const std::optional<std::string> path = SocketOf(line);
+  if (!path) return kNoServer;
+  const Result<std::uint64_t> client =
+      asked.of_node ? Result<std::uint64_t>(std::uint64_t{0}) : ClientNamed(*path, asked.client);
+  if (!client.ok()) return Complain(*path, client.status());
+  const Result<RecordedDevice> recorded =
+      RecordDevice({.socket = *path,
+                    .device = asked.device,
+                    .client = *client,
+                    .time = std::chrono::duration<double>(asked.seconds)});
+  if (!recorded.ok()) return Complain(*path, recorded.status());
+  const std::string text = asked.of_node ? simulation::NodeText(recorded->node)
+                                         : simulation::ProfileText(recorded->node.clients.front());
+  if (asked.file.empty()) return Print(text);
+  std::ofstream file(asked.file);
+  file << text;
+  if (file.flush()) return kDone;
+  return Complain(asked.file, {StatusCode::kInternal, "the profile cannot be written there"});
+}
+
+int RefuseFile(const Status& why) {
+  std::fprintf(stderr, "gpusharedctl: %s\n", why.message().c_str());
+  return kRefused;
+}
+
+int RunAdvise(const CommandLine& line, const AdviseArguments& asked) {
+  const Result<simulation::Profile> job = simulation::ReadProfile(asked.profile);
+  if (!job.ok()) return RefuseFile(job.status());
+  simulation::Node node;
+  if (asked.node.empty()) {
+    const std::optional<std::string> path = SocketOf(line);
+    if (!path) return kNoServer;
+    Result<RecordedDevice> recorded =
+        RecordDevice({.socket = *path,
+                      .device = asked.device,
+                      .time = std::chrono::duration<double>(asked.seconds)});
+    if (!recorded.ok()) return Complain(*path, recorded.status());
+    node = std::move(recorded->node);
+  } else {
+    Result<simulation::Node> read = simulation::ReadNode(asked.node);
+    if (!read.ok()) return RefuseFile(read.status());
+    node = std::move(*read);
+  }
+  const simulation::Advice advice = simulation::Advise(node, *job, asked.options);
+  std::string text =
+      line.as_json ? simulation::AdviceJson(advice).dump(2) + "\n" : simulation::AdviceText(advice);
+  if (asked.with_hint && advice.fits() && !line.as_json) {
+    text += simulation::HintText(*job, simulation::SmallestShare(node, *job, asked.options));
+  }
+  const int printed = Print(text);
+  return printed != kDone ? printed : advice.fits() ? kDone : kFitsNowhere;
+}
+
+void AddProfile(CommandLine& line) {
+  const auto asked = std::make_shared<ProfileArguments>();
+  const Command command = AddCommand(
+      line.app, "profile", "measure what a client runs, for advise; or all that a device has");
+  const Option client = command.AddOption("client", asked->client, "ID or name as ps shows it");
+  const Option node = command.AddFlag("--node", asked->of_node,
+                                      "the device with all its clients, for gpushared-sim place");
+  client.Excludes(node);
+  command.AddOption("--out", asked->file, "where to write it (default: stdout)").TypeName("FILE");
+  AddRecording(command, asked->device, asked->seconds);
+  command.OnUse([&line, asked, client, node] {
+    if (client.count() + node.count() != 1) {
+      command_line::Refuse("profile: give the ID or name of a client, or --node");
+    }
+    line.action = [&line, asked] { return WriteProfile(line, *asked); };
+  });
+}
+
+void AddAdvise(CommandLine& line) {
+  constexpr std::size_t kSeedsMax = 1000;
+  const auto asked = std::make_shared<AdviseArguments>();
+  const Command command =
+      AddCommand(line.app, "advise", "would this job fit beside those that are here?");
+  command.AddOption("profile", asked->profile, "the job: a file of gpusharedctl profile")
+      .Required()
+      .TypeName("FILE");
+  command
+      .AddOption("--node", asked->node,
+                 "a file of gpusharedctl profile --node instead of the running server")
+      .TypeName("FILE");
+  AddRecording(command, asked->device, asked->seconds);
+  command
+      .AddOption("--seeds", asked->options.seeds, "runs that the interval comes from (default 5)")
+      .Range(std::size_t{1}, kSeedsMax);
+  command.AddOption("--seed", asked->options.seed, "of the first run (default 1)");
+  command
+      .AddOption("--least-pace", asked->options.least_pace_percent,
+                 "percent of its pace that every client must keep (default 0)")
+      .Within(0, 100);
+  command.AddFlag("--hint", asked->with_hint,
+                  "print what the job would ask Slurm or Kubernetes for");
+  command.OnUse(
+      [&line, asked] { line.action = [&line, asked] { return RunAdvise(line, *asked); }; });
+}
+
+}  // namespace
+
+void AddAdviseCommands(CommandLine& line) {
+  AddProfile(line);
+  AddAdvise(line);
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands about one client.
+#include <memory>
+#include <optional>
+
+#include "ipc/share.h"
+#include "server/tools/ctl/command_line.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+// The command line fills them in.
+struct ClientArguments {
+  std::string id;  // Or its name.
+  std::string scheduling_class;
+  std::uint32_t weight = 0;
+  std::string max_share;
+};
+
+std::optional<SchedulingClass> ClassFrom(const std::string& text) {
+  if (text == "high") return SchedulingClass::kHigh;
+  if (text == "normal") return SchedulingClass::kNormal;
+  if (text == "low") return SchedulingClass::kLow;
+  return std::nullopt;
+}
+
+std::string IsShare(const std::string& text) {
+  const Result<std::uint32_t> share = ipc::ParseShare(text);
+  return share.ok() ? "" : std::string(share.status().message());
+}
+
+void Do(CommandLine& line, const std::string& whom, ipc::Admin question, const std::string& what) {
+  line.action = [&line, whom, question, what]() mutable -> int {
+    const std::optional<std::string> path = SocketOf(line);
+    if (!path) return kNoServer;
+    const Result<std::uint64_t> client = ClientNamed(*path, whom);
+    if (!client.ok()) return Complain(*path, client.status());
+    question.client = *client;
+    return AskAndPrint(line, question, [&](const auto&) {
+      return "client " + std::to_string(question.client) + " is " + what + "\n";
+    });
+  };
+}
+
+}  // namespace
+
+void AddClientCommands(CommandLine& line) {
+  const auto arguments = std::make_shared<ClientArguments>();
+  const Command client = AddCommand(line.app, "client", "one client");
+  client.RequireCommand();
+
+  const Command terminate = AddCommand(client, "terminate", "end a client's session");
+  terminate.AddOption("id", arguments->id, "ID or name as ps shows it").Required();
+  terminate.OnUse([&line, arguments] {
+    Do(line, arguments->id, {.verb = ipc::AdminVerb::kTerminate}, "terminated");
+  });
+
+  const Command set = AddCommand(client, "set", "change class, weight or share of a live client");
+  set.AddOption("id", arguments->id, "ID or name as ps shows it").Required();
+  set.AddOption("--class", arguments->scheduling_class, "high, normal or low")
+      .OneOf({"high", "normal", "low"});
+  set.AddOption("--weight", arguments->weight, "share inside the class").Range(1U, kWeightMax);
+  set.AddOption(
+         "--max-share", arguments->max_share,
+         "its device time at most, \"25%\"; \"100%\", or its rule's max_share, lifts the cap")
+      .Check(IsShare);
+  set.OnUse([&line, arguments] {
+    ipc::Admin change = {.verb = ipc::AdminVerb::kSet};
+    change.client_class = ClassFrom(arguments->scheduling_class);
+    if (arguments->weight > 0) change.weight = arguments->weight;
+    if (!arguments->max_share.empty()) change.max_share = *ipc::ParseShare(arguments->max_share);
+    if (!change.client_class && !change.weight && !change.max_share) {
+      command_line::Refuse("client set: --class, --weight or --max-share is required");
+    }
+    Do(line, arguments->id, change, "changed");
+  });
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_FINDING_H_
+#define GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_FINDING_H_
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::server::doctor {
+
+// One thing that was looked at.
+struct Finding {
+  enum class State {
+    kOk,
+    kNote,     // Good to know; it keeps nothing from working.
+    kProblem,  // Something will not work.
+  };
+  State state = State::kOk;
+  std::string about;   // "driver", "server": a word or two.
+  std::string what;    // The finding, in a sentence.
+  std::string advice;  // What to do; empty when nothing is to be done.
+};
+using Findings = std::vector<Finding>;
+
+inline Finding Ok(std::string about, std::string what) {
+  return {Finding::State::kOk, std::move(about), std::move(what), {}};
+}
+inline Finding Note(std::string about, std::string what, std::string advice = {}) {
+  return {Finding::State::kNote, std::move(about), std::move(what), std::move(advice)};
+}
+inline Finding Problem(std::string about, std::string what, std::string advice) {
+  return {Finding::State::kProblem, std::move(about), std::move(what), std::move(advice)};
+}
+
+bool HasProblem(const Findings& findings);
+
+// For people: a line each, advice below its line.
+std::string Report(const Findings& findings);
+// {"checks": [{"about", "state": "ok" | "note" | "problem", "what", "advice"}], "problems": n}
+nlohmann::json AsJson(const Findings& findings);
+
+}  // namespace gpushared::server::doctor
+
+#endif  // GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_FINDING_H_

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_PROGRAM_H_
+#define GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_PROGRAM_H_
+
+#include <span>
+#include <string>
+
+#include "server/tools/ctl/doctor/finding.h"
+
+namespace gpushared::server::doctor {
+
+// How the program would be started.
+struct ProgramLook {
+  std::string search_path;   // $PATH.
+  std::string library_path;  // LD_LIBRARY_PATH, with the drop-in in front.
+  bool takes_ptx_only = true;
+};
+
+// Whether a program, with its arguments, would run over the drop-in, as far as its files say. The
+// program is not run.
+Findings LookAtProgram(std::span<char* const> command, const ProgramLook& look);
+
+}  // namespace gpushared::server::doctor
+
+#endif  // GPUSHARED_SERVER_TOOLS_CTL_DOCTOR_PROGRAM_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of kernels. No server is asked.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/tools/ctl/command_line.h"
+#include "server/tools/ctl/module_file.h"
+#include "server/tools/ctl/ptx_check.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+int CheckFile(const CommandLine& line, const std::string& path) {
+  const Result<std::vector<std::byte>> file = ReadWholeFile(path);
+  const Result<nlohmann::json> checked =
+      file ? CheckPtx(*file) : Result<nlohmann::json>(file.status());
+  if (!checked) {
+    std::fprintf(stderr, "gpusharedctl: %s: %s\n", path.c_str(),
+                 checked.status().message().c_str());
+    return kRefused;
+  }
+  const int printed = Print(line.as_json ? checked->dump(2) + "\n" : PtxReport(*checked));
+  // A script that checks a file means to find kernels in it.
+  return (*checked)["kernels"].empty() ? kRefused : printed;
+}
+
+}  // namespace
+
+void AddPtxCommands(CommandLine& line) {
+  const Command ptx = AddCommand(line.app, "ptx", "files of kernels; needs no server");
+  ptx.RequireCommand();
+  const Command check = AddCommand(ptx, "check", "what the server can do with each kernel");
+  const auto path = std::make_shared<std::string>();
+  check.AddOption("file", *path, "PTX, fatbin, executable or shared object")
+      .Required()
+      .TypeName("FILE");
+  check.OnUse([&line, path] { line.action = [&line, path] { return CheckFile(line, *path); }; });
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/ctl/report.h"
+
+#include <pwd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "server/tools/ctl/waterfall.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+// The usual columns fit a terminal of 80 characters; the wide ones stand where they belong.
+constexpr std::array kClientColumns = {
+    Column{"ID", "client"},
+    Column{"NAME", "name", 0, 0, true},
+    Column{"PID", "pid"},
+    Column{"USER", "user", 0, 0, true},
+    Column{"UID", "uid", 0, 0, false, false},
+    Column{"DEVICE", "device", 0, 0, true},
+    Column{"ENTRANCE", "entrance", 0, 0, true, false},
+    Column{"CLASS", "class", 0, 0, true},
+    Column{"WEIGHT", "weight", 0, 0, false, false},
+    Column{"MAX SHARE %", "max_share_percent", 1, 1, false, false},
+    Column{"STATE", "state", 0, 0, true, false},
+    Column{"SHARE %", "device_share_percent", 1, 1},
+    Column{.heading = "DEVICE TIME", .field = "device_time_s", .is_usual = false, .time_us = 1e6},
+    Column{"LAUNCHES", "launches", 0, 0, false, false},
+    Column{"IN MiB", "bytes_in", kMiB, 1, false, false},
+    Column{"OUT MiB", "bytes_out", kMiB, 1, false, false},
+    Column{"ON DEVICE MiB", "bytes_on_device", kMiB, 1, false, false},
+    Column{"MEMORY MiB", "memory_bytes", kMiB, 1},
+    Column{"RESIDENT MiB", "resident_bytes", kMiB, 1, false, false},
+    Column{"GUARANTEED MiB", "guaranteed_bytes", kMiB, 0, false, false},
+    Column{"QUOTA MiB", "quota_bytes", kMiB, 0, false, false},
+    Column{.heading = "MEMORY WAIT", .field = "memory_waited_s", .is_usual = false, .time_us = 1e6},
+    Column{.heading = "ROOM PROMISE", .field = "room_promise_s", .is_usual = false, .time_us = 1e6},
+    Column{.heading = "LAST ROOM", .field = "last_room_s", .is_usual = false, .time_us = 1e6},
+    Column{.heading = "ITS PROMISE",
+           .field = "last_room_promised_s",
+           .is_usual = false,
+           .time_us = 1e6},
+    Column{"ISOLATION", "isolation", 0, 0, true, false},
+    Column{.heading = "WAIT p50", .field = "queue_wait_p50_us", .is_usual = false, .time_us = 1},
+    Column{.heading = "WAIT p99", .field = "queue_wait_p99_us", .time_us = 1},
+    Column{"OVERRUNS", "slice_overruns", 0, 0, false, false},
+    Column{"STOPS", "stops", 0, 0, false, false},
+    Column{.heading = "UNCUT", .field = "uncut_s", .is_usual = false, .time_us = 1e6},
+    Column{"UNCUT KERNEL", "uncut_kernel", 0, 0, true, false},
+    Column{"UNCUT SINCE", "uncut_why", 0, 0, true, false},
+    Column{"SHARE ERROR pp", "share_error_points", 1, 1, false, false},
+    Column{"KEPT %", "promise_kept_percent", 1, 1, false, false},
+    Column{.heading = "REQUEST p99", .field = "request_p99_us", .is_usual = false, .time_us = 1},
+};
+constexpr std::array kDeviceColumns = {
+    Column{"DEVICE", "device", 0, 0, true},
+    Column{"KIND", "kind", 0, 0, true, false},
+    Column{"STATE", "state", 0, 0, true},
+    Column{"CLIENTS", "sessions"},
+    Column{"MEMORY MiB", "memory_bytes", kMiB, 0},
+    Column{"SMS", "multiprocessors", 0, 0, false, false},
+    Column{"WORKER PID", "worker_pid"},
+    Column{"GENERATION", "generation", 0, 0, false, false},
+    Column{.heading = "UP", .field = "up_s", .time_us = 1e6},
+    Column{"PCI BUS", "pci_bus", 0, 0, true, false},
+    Column{"UUID", "uuid", 0, 0, true, false},
+    Column{"NAME", "name", 0, 0, true},
+};
+constexpr std::array kEntranceColumns = {
+    Column{"ENTRANCE", "entrance", 0, 0, true},
+    Column{"CLASS", "class", 0, 0, true},
+    Column{"HIGHEST", "highest_class", 0, 0, true, false},
+    Column{"WEIGHT", "weight"},
+    Column{"MAX SHARE %", "max_share_percent", 1, 1, false, false},
+    Column{"MEMORY", "memory", 0, 0, true},
+    Column{"PER CLIENT", "client_memory", 0, 0, true, false},
+    Column{"PER CLIENT %", "client_max_share_percent", 1, 1, false, false},
+    Column{"CLIENTS", "sessions"},
+    Column{"MOST", "clients_max"},
+    Column{"ADMITTED", "admitted"},
+    Column{"REFUSED", "refused", 0, 0, true, false},
+    Column{"LESSEE", "lessee", 0, 0, true, false},
+    Column{"WHO", "who", 0, 0, true},
+    Column{"DEVICES", "devices", 0, 0, true, false},
+    Column{"SOCKET", "socket", 0, 0, true, false},
+};
+constexpr std::array kStatusColumns = {
+    Column{"DEVICE", "device", 0, 0, true},
+    Column{"STATE", "state", 0, 0, true},
+    Column{"CLIENTS", "sessions"},
+    Column{.heading = "DEVICE TIME", .field = "device_time_s", .time_us = 1e6},
+    Column{"COMMANDS", "commands", 0, 0, false, false},
+    Column{"GAP USED %", "gap_used_percent", 1, 1},
+    Column{.heading = "WINDOW", .field = "window_us", .is_usual = false, .time_us = 1},
+    Column{"OVERLOADED", "overloaded", 0, 0, false, false},
+    Column{"USED MiB", "mapped_bytes", kMiB, 1},
+    Column{"MEMORY MiB", "memory_bytes", kMiB, 0},
+    Column{"WORKER PID", "worker_pid", 0, 0, false, false},
+    Column{"GENERATION", "generation", 0, 0, false, false},
+};
+
+json Part(const json& reply, std::string_view name) {
+  const auto found = reply.find(name);
+  return found == reply.end() ? json() : *found;
+}
+
+std::string TextOf(const json& object, std::string_view name) {
+  return Cell(object, Column{.heading = name, .field = name});
+}
+
+// Its number where it has no name here.
+std::string UserName(std::uint64_t uid) {
+  std::vector<char> buffer(std::size_t{16} << 10);
+  passwd entry{};
+  passwd* found = nullptr;
+  const bool is_known =
+      ::getpwuid_r(static_cast<uid_t>(uid), &entry, buffer.data(), buffer.size(), &found) == 0 &&
+      found != nullptr;
+  return is_known ? found->pw_name : std::to_string(uid);
+}
+
+// Warnings about a reply that is not whole.
+std::string Caveats(const json& reply) {
+  std::string text;
+  for (const json& device : Part(reply, "silent_devices")) {
+    if (device.is_string()) {
+      text += "the worker of " + Printable(device.get_ref<const std::string&>()) +
+              " did not answer in time; its figures are missing\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::span<const Column> StatusColumns() { return kStatusColumns; }
+std::span<const Column> ClientColumns() { return kClientColumns; }
+std::span<const Column> DeviceColumns() { return kDeviceColumns; }
+
+std::span<const Column> EntranceColumns() { return kEntranceColumns; }
+
+std::string StatusReport(const json& reply, const View& view) {
+  const json server = Part(reply, "server");
+  std::string text;
+  if (server.is_object()) {
+    const std::string uptime =
+        Cell(server, Column{.heading = "", .field = "uptime_s", .time_us = 1e6});
+    text += "gpushared " + TextOf(server, "version") + " at " + TextOf(server, "socket") +
+            " (pid " + TextOf(server, "pid") + "): " + TextOf(server, "state") + ", policy " +
+            TextOf(server, "policy") + ", up " + uptime + ", clients " +
+            TextOf(server, "sessions") + "\n\n";
+  }
+  return text + Table(Part(reply, "devices"), kStatusColumns, view) + Caveats(reply);
+}
+
+std::string ClientsReport(const json& reply, const View& view) {
+  json clients = Part(reply, "clients");
+  // The kernel has no number for a process in a PID namespace that the server cannot see.
+  for (json& client : clients) {
+    if (!client.is_object()) continue;
+    if (client.value("pid", json()) == 0) client["pid"] = "elsewhere";
+    if (const json uid = client.value("uid", json()); uid.is_number_unsigned()) {
+      client["user"] = UserName(uid.get<std::uint64_t>());
+    }
+  }
+  return Table(clients, kClientColumns, view) + Caveats(reply);
+}
+
+void AddShares(json& reply, const json& earlier) {
+  const auto rows = reply.find("clients");
+  const auto before = earlier.find("clients");
+  if (rows == reply.end() || before == earlier.end()) return;
+  const auto number = [](const json& row, const char* field) {
+    const auto found = row.is_object() ? row.find(field) : row.end();
+    return row.is_object() && found != row.end() && found->is_number() ? found->get<double>() : 0.0;
+  };
+  for (json& row : *rows) {
+    for (const json& old : *before) {
+      const double passed = number(row, "connected_s") - number(old, "connected_s");
+      if (number(row, "client") != number(old, "client") || passed <= 0) continue;
+      const double had = number(row, "device_time_s") - number(old, "device_time_s");
+      row["device_share_percent"] = std::clamp(100 * had / passed, 0.0, 100.0);
+    }
+  }
+}
+
+std::string EntrancesReport(const json& reply, const View& view) {
+  return Table(Part(reply, "entrances"), kEntranceColumns, view);
+}
+
+namespace {
+
+// "14.0 ms"; "-" when it is not there.
+std::string Time(const json& object, std::string_view field) {
+  const auto found = object.find(field);
+  if (found == object.end() || !found->is_number()) return "-";
+  return TimeText(found->get<double>());
+}
+
+std::string WhoText(const json& object) {
+  std::string text = "client " + TextOf(object, "client");
+  if (!object.contains("name")) return text + " (it has left)";
+  return text + " '" + TextOf(object, "name") + "' (" + TextOf(object, "class") + ")";
+}
+
+std::string WaitText(const json& wait) {
+  std::string text = "  the longest wait, " + Time(wait, "us") + ", was ";
+  const json behind = Part(wait, "behind");
+  if (!behind.is_object()) {
+    return text + "behind no command of another client that had left the device by then\n";
+  }
+  text += "behind " + (behind.contains("what") ? TextOf(behind, "what") : "a command") + " of " +
+          WhoText(behind) + ": " + Time(behind, "on_device_us") + " on the device, predicted " +
+          Time(behind, "predicted_us") + "; it " + TextOf(behind, "cut");
+  if (behind.contains("stop_latency_us")) text += ", which took " + Time(behind, "stop_latency_us");
+  return text + "\n";
+}
+
+// ": 2150.0 MiB of "; empty where there are none.
+std::string MebibytesText(const char* before, const json& bytes) {
+  if (!bytes.is_number_unsigned() || bytes == 0) return "";
+  std::array<char, 64> size{};
+  std::snprintf(size.data(), size.size(), "%s%.1f MiB of ", before, bytes.get<double>() / kMiB);
+  return size.data();
+}
+
+// "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' moved out, 2048.0 MiB of its own in"
+std::string MemoryText(const json& memory) {
+  std::string text = "waited " + Time(memory, "waited_us") + " for memory";
+  const std::string out = MebibytesText(": ", Part(memory, "moved_out_bytes"));
+  if (!out.empty()) text += out + WhoText(Part(memory, "moved_out")) + " moved out";
+  const std::string in = MebibytesText(out.empty() ? ": " : ", ", Part(memory, "moved_in_bytes"));
+  if (!in.empty()) text += in + "its own moved in";
+  return text + "\n  ";
+}
+
+// What its time on the device was besides what it was charged.
+std::string UnchargedText(const json& reply) {
+  const auto number = [&](const char* field) {
+    const json found = Part(reply, field);
+    return found.is_number() ? found.get<double>() : 0.0;
+  };
+  const double rest = number("on_device_us") - number("device_time_us");
+  const double stolen = std::clamp(number("host_delay_us"), 0.0, std::max(rest, 0.0));
+  std::string text;
+  if (stolen >= 1) {
+    text += "    " + TimeText(stolen) + " of that the machine ran other programs (host steal)\n";
+  }
+  if (rest - stolen >= 1) {
+    text += "    " + TimeText(rest - stolen) + " of that were other clients' at the same time\n";
+  }
+  return text;
+}
+
+// "  its last room for memory, 153.0 MiB, took 3.1 ms of 4.2 ms promised, 12.5 s ago"
+std::string RoomText(const json& room) {
+  const json bytes = Part(room, "bytes");
+  if (!bytes.is_number_unsigned()) return "";
+  std::array<char, 64> size{};
+  std::snprintf(size.data(), size.size(), "%.1f MiB", bytes.get<double>() / kMiB);
+  std::string text = std::string("  its last room for memory, ") + size.data() + ", took " +
+                     Time(room, "us") + " of " + Time(room, "promised_us") + " promised";
+  if (const json ago = Part(room, "ended_s_ago"); ago.is_number()) {
+    std::snprintf(size.data(), size.size(), ", %.1f s ago", ago.get<double>());
+    text += size.data();
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string ExplainReport(const json& reply) {
+  const json open = Part(reply, "open");
+  const bool is_open = open.is_boolean() && open.get<bool>();
+  std::string text = "request " + TextOf(reply, "request") + " of " + WhoText(reply) +
+                     (is_open ? " has not ended: so far it took " : " took ") +
+                     Time(reply, "latency_us");
+  if (reply.contains("promise_us")) {
+    const json kept = Part(reply, "kept");
+    text += ", promised " + Time(reply, "promise_us");
+    if (kept.is_boolean()) text += kept.get<bool>() ? ": kept" : ": not kept";
+  }
+  const json failed = Part(reply, "failed");
+  if (failed.is_boolean() && failed.get<bool>()) text += "; its stream failed";
+  text += "\n  " + Time(reply, "before_us") +
+          " in the client's own queue, from its arrival to its begin at the server\n  " +
+          Time(reply, "waited_us") + " waiting for the device, with commands ready\n  ";
+  if (reply.contains("barred_us")) {
+    text += "waited " + Time(reply, "barred_us") + ": its max_share of " +
+            TextOf(reply, "max_share_percent") + " %\n  ";
+  }
+  if (const json memory = Part(reply, "memory"); memory.is_object()) text += MemoryText(memory);
+  text += Time(reply, "on_device_us") + " on the device: " + TextOf(reply, "commands") +
+          " commands, charged " + Time(reply, "device_time_us") + "\n" + UnchargedText(reply) +
+          "  " + Time(reply, "host_us") + " with nothing ready: the client's own time\n";
+  if (const json wait = Part(reply, "longest_wait"); wait.is_object()) text += WaitText(wait);
+  if (const json longest = Part(reply, "longest_command"); longest.is_object()) {
+    text += "  its longest command: " + TextOf(longest, "what") + ", " + Time(longest, "us") + "\n";
+  }
+  const json others = Part(reply, "others");
+  for (const json& other : others) {
+    if (!other.is_object()) continue;
+    text += "  meanwhile " + WhoText(other) + " had " + Time(other, "device_time_us") + "\n";
+  }
+  if (others.empty()) text += "  meanwhile nobody else was charged for the device\n";
+  if (const json room = Part(reply, "last_room"); room.is_object()) text += RoomText(room);
+  const json cut = Part(reply, "is_cut");
+  if (cut.is_boolean() && cut.get<bool>()) {
+    text += "  more went on than the server remembers: commands are those of the end\n";
+  }
+  return text + WaterfallText(reply);
+}
+
+std::string DevicesReport(const json& reply, const View& view) {
+  std::string text = Table(Part(reply, "devices"), kDeviceColumns, view);
+  for (const json& device : Part(reply, "devices")) {
+    for (const json& limit : Part(device, "sm_limits")) {
+      text += TextOf(device, "device") + ": class " + TextOf(limit, "class") + " has " +
+              TextOf(limit, "granted") + " of " + TextOf(device, "multiprocessors") +
+              " multiprocessors, asked for " + TextOf(limit, "asked") + "\n";
+    }
+  }
+  for (const json& device : Part(reply, "devices")) {
+    if (!device.is_object() || !device.contains("missing")) continue;
+    text += "missing: " + TextOf(device, "device") + ": " + TextOf(device, "missing") + "\n";
+  }
+  for (const json& device : Part(reply, "unused_devices")) {
+    if (!device.is_object()) continue;
+    text += "not used: " + TextOf(device, "device") + ", " + TextOf(device, "name") + ": " +
+            TextOf(device, "why") + "\n";
+  }
+  return text + Caveats(reply);
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the server's JSON into text for people: aligned columns, a unit in every heading.
+
+#ifndef GPUSHARED_SERVER_TOOLS_CTL_REPORT_H_
+#define GPUSHARED_SERVER_TOOLS_CTL_REPORT_H_
+
+#include <span>
+#include <string>
+
+#include "server/tools/ctl/table.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::server {
+
+// Replies to status, ps, devices and entrances. Fields a server did not send are shown as "-".
+std::string StatusReport(const nlohmann::json& reply, const View& view);
+std::string ClientsReport(const nlohmann::json& reply, const View& view);
+// Sets `device_share_percent` of each client: its part of the device's time since the server gave
+// the earlier answer.
+void AddShares(nlohmann::json& reply, const nlohmann::json& earlier);
+std::string DevicesReport(const nlohmann::json& reply, const View& view);
+std::string EntrancesReport(const nlohmann::json& reply, const View& view);
+// All columns of each.
+std::span<const Column> StatusColumns();
+std::span<const Column> ClientColumns();
+std::span<const Column> DeviceColumns();
+std::span<const Column> EntranceColumns();
+// The reply to explain, as sentences.
+std::string ExplainReport(const nlohmann::json& reply);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_TOOLS_CTL_REPORT_H_

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lays out a view for a terminal of any size.
+
+#ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_DRAW_H_
+#define GPUSHARED_SERVER_TOOLS_CTL_TOP_DRAW_H_
+
+#include "server/tools/ctl/top/canvas.h"
+#include "server/tools/ctl/top/figures.h"
+#include "server/tools/ctl/top/view.h"
+
+namespace gpushared::server::top {
+
+// A smaller terminal shows that it is too small.
+inline constexpr Size kSizeLeast = {40, 8};
+
+// The whole screen. Tells the view how many rows there are for its clients or its page.
+Canvas Draw(View& view, const Scene& scene, Size size, Charset charset);
+
+}  // namespace gpushared::server::top
+
+#endif  // GPUSHARED_SERVER_TOOLS_CTL_TOP_DRAW_H_

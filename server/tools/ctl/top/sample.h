@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server's answers to status and ps at one moment, as numbers.
+
+#ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_SAMPLE_H_
+#define GPUSHARED_SERVER_TOOLS_CTL_TOP_SAMPLE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::server::top {
+
+inline constexpr std::array<std::string_view, 3> kClassNames = {"high", "normal", "low"};
+inline constexpr std::size_t kDevicesMax = 64;     // Rows beyond these are not read.
+inline constexpr std::size_t kClientsMax = 16384;  // Two for each session of 64 devices.
+
+// Empty where the server did not say it: an absent figure is never 0.
+using Figure = std::optional<double>;
+
+struct ServerSample {
+  std::string version, policy, state;
+  Figure uptime_s;
+};
+
+// Times are in seconds and only grow, as do counts.
+struct DeviceSample {
+  std::string id, name, state;
+  std::string missing;  // Why it is not there.
+  Figure sessions, memory_bytes, mapped_bytes;
+  std::array<Figure, kClassNames.size()> device_s;  // By class.
+  Figure gap_s, gap_used_s, host_delay_s, launches, stops;
+  bool is_overloaded = false;
+};
+
+// The numbers of a client that are read, by their keys in the answer.
+inline constexpr auto kClientKeys = std::to_array<std::string_view>(
+    {"pid", "uid", "weight", "max_share_percent", "memory_bytes", "quota_bytes", "device_time_s",
+     "waited_s", "starved_for_s", "launches", "stops", "bytes_in", "bytes_out", "requests",
+     "requests_kept", "latency_promise_us", "request_p99_us", "queue_wait_p99_us"});
+
+// One of them; no other text compiles.
+struct ClientKey {
+  consteval ClientKey(const char* key) {
+    while (kClientKeys.at(index) != key) ++index;
+  }
+  std::size_t index = 0;
+};
+
+using ClientNumbers = std::array<Figure, kClientKeys.size()>;
+
+struct ClientSample {
+  const Figure& operator[](ClientKey key) const { return numbers[key.index]; }
+
+  std::uint64_t id = 0;
+  std::string name, scheduling_class, device, entrance;
+  ClientNumbers numbers;
+};
+
+struct Sample {
+  ServerSample server;
+  std::vector<DeviceSample> devices;
+  std::vector<ClientSample> clients;
+  // When the two answers came, in seconds of one clock.
+  double devices_at_s = 0, clients_at_s = 0;
+};
+
+// The answers to kStatus and kClients. They are input: what is of another type is absent.
+void ReadDevices(const nlohmann::json& status, double at_s, Sample& sample);
+void ReadClients(const nlohmann::json& clients, double at_s, Sample& sample);
+
+}  // namespace gpushared::server::top
+
+#endif  // GPUSHARED_SERVER_TOOLS_CTL_TOP_SAMPLE_H_

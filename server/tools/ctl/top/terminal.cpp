@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/ctl/top/terminal.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#define NCURSES_NOMACROS  // Their names are ordinary words.
+#include <curses.h>
+
+namespace gpushared::server::top {
+namespace {
+
+constexpr const char* kInstead = "; gpusharedctl ps --watch prints a table again and again";
+constexpr int kEscapeWaitMs = 25;  // A key's sequence comes within this, also over ssh.
+
+// The attributes without colours are chosen so that what matters still stands out.
+struct Look {
+  Style style;
+  short colour;  // -1: the terminal's own.
+  short of_256;  // Where the terminal has so many; classes have the colours of the page.
+  attr_t coloured, plain;
+};
+constexpr std::array kLooks = {
+    Look{Style::kPlain, -1, -1, A_NORMAL, A_NORMAL},
+    Look{Style::kStrong, -1, -1, A_BOLD, A_BOLD},
+    Look{Style::kFaint, -1, -1, A_DIM, A_NORMAL},
+    Look{Style::kHeading, COLOR_GREEN, COLOR_GREEN, A_REVERSE, A_REVERSE},
+    Look{Style::kSelected, COLOR_CYAN, COLOR_CYAN, A_REVERSE, A_REVERSE},
+    Look{Style::kEdited, COLOR_YELLOW, COLOR_YELLOW, A_REVERSE | A_BOLD, A_UNDERLINE | A_BOLD},
+    Look{Style::kHigh, COLOR_YELLOW, 208, A_NORMAL, A_NORMAL},
+    Look{Style::kNormal, COLOR_GREEN, 36, A_NORMAL, A_NORMAL},
+    Look{Style::kLow, COLOR_CYAN, 32, A_NORMAL, A_NORMAL},
+    Look{Style::kMemory, COLOR_BLUE, COLOR_BLUE, A_NORMAL, A_NORMAL},
+    Look{Style::kWarning, COLOR_YELLOW, COLOR_YELLOW, A_BOLD, A_BOLD},
+    Look{Style::kAlarm, COLOR_RED, COLOR_RED, A_BOLD | A_REVERSE, A_BOLD | A_REVERSE},
+};
+
+short PairOf(Style style) { return static_cast<short>(static_cast<int>(style) + 1); }
+
+attr_t AttributesOf(Style style, bool has_colours) {
+  const Look& look = kLooks.at(static_cast<std::size_t>(style));
+  if (!has_colours) return look.plain;
+  return look.coloured | static_cast<attr_t>(COLOR_PAIR(PairOf(style)));
+}
+
+std::optional<Key> KeyOf(int code) {
+  switch (code) {
+    case KEY_UP:
+      return Key::kUp;
+    case KEY_DOWN:
+      return Key::kDown;
+    case KEY_PPAGE:
+      return Key::kPageUp;
+    case KEY_NPAGE:
+      return Key::kPageDown;
+    case KEY_HOME:
+      return Key::kHome;
+    case KEY_END:
+      return Key::kEnd;
+    case KEY_ENTER:
+    case '\n':
+    case '\r':
+      return Key::kEnter;
+    case KEY_BACKSPACE:
+    case 0x7f:
+    case '\b':
+      return Key::kBackspace;
+    case 0x1b:
+      return Key::kEscape;
+    default:
+      break;
+  }
+  if (code >= 0x20 && code < 0x7f) return Key::kCharacter;
+  return std::nullopt;
+}
+
+Status NoTerminal(const std::string& why) { return {StatusCode::kUnsupported, why + kInstead}; }
+
+}  // namespace
+
+Result<std::unique_ptr<Terminal>> Terminal::Open() {
+  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) {
+    return NoTerminal("top draws on a terminal, and stdin or stdout is none");
+  }
+  const char* const name = std::getenv("TERM");
+  if (name == nullptr || *name == '\0') {
+    return NoTerminal("top needs to know the terminal, and TERM is not set");
+  }
+  // Of characters alone: numbers keep their point.
+  ::setlocale(LC_CTYPE, "");
+  SCREEN* const screen = ::newterm(nullptr, stdout, stdin);
+  if (screen == nullptr) {
+    return NoTerminal(std::string("no terminal of the kind TERM=") + name + " is known");
+  }
+  std::unique_ptr<Terminal> terminal(new Terminal(screen));
+  if (::tigetstr("cup") == nullptr || ::tigetstr("clear") == nullptr) {
+    terminal.reset();
+    return NoTerminal(std::string("top needs a terminal that can move its cursor, which TERM=") +
+                      name + " cannot");
+  }
+  return terminal;
+}
+
+Terminal::Terminal(screen* owned)
+    : screen_(owned),
+      charset_(std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0 ? Charset::kUtf8
+                                                                 : Charset::kAscii) {
+  ::cbreak();
+  ::noecho();
+  ::nonl();
+  ::curs_set(0);
+  ::keypad(stdscr, TRUE);
+  ::nodelay(stdscr, TRUE);
+  ::set_escdelay(kEscapeWaitMs);
+  const char* const no_colour = std::getenv("NO_COLOR");
+  has_colours_ = (no_colour == nullptr || *no_colour == '\0') && ::has_colors() &&
+                 ::start_color() == OK && ::use_default_colors() == OK;
+  if (!has_colours_) return;
+  for (const Look& look : kLooks) {
+    ::init_pair(PairOf(look.style), COLORS >= 256 ? look.of_256 : look.colour, -1);
+  }
+}
+
+Terminal::~Terminal() {
+  // Where there is no second screen, the shell goes on in the last row, below the table.
+  ::wmove(stdscr, getmaxy(stdscr) - 1, 0);
+  ::wclrtoeol(stdscr);
+  ::wrefresh(stdscr);
+  ::endwin();
+  ::delscreen(screen_);
+}
+
+Size Terminal::size() const {
+  const int columns = getmaxx(stdscr), rows = getmaxy(stdscr);
+  return {static_cast<std::size_t>(columns), static_cast<std::size_t>(rows)};
+}
+
+void Terminal::Show(const Canvas& canvas) {
+  ::werase(stdscr);
+  for (std::size_t row = 0; row < canvas.size().rows; ++row) {
+    const std::vector<Cell>& cells = canvas.Row(row);
+    for (std::size_t at = 0; at < cells.size();) {
+      const std::size_t begin = at;
+      const Style style = cells[begin].style;
+      std::string run;
+      for (; at < cells.size() && cells[at].style == style; ++at) run += cells[at].text;
+      ::wattrset(stdscr, static_cast<int>(AttributesOf(style, has_colours_)));
+      // By place, so that a character whose width ncurses sees differently moves nothing else.
+      ::mvwaddnstr(stdscr, static_cast<int>(row), static_cast<int>(begin), run.c_str(), -1);
+    }
+  }
+  ::wrefresh(stdscr);
+}
+
+std::optional<KeyPress> Terminal::ReadKey() {
+  while (true) {
+    const int code = ::wgetch(stdscr);
+    if (code == ERR) {
+      pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+      has_gone_ =
+          ::poll(&input, 1, 0) == 1 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+      return std::nullopt;
+    }
+    if (const std::optional<Key> key = KeyOf(code)) {
+      const bool is_character = *key == Key::kCharacter;
+      return KeyPress{*key, is_character ? static_cast<char>(code) : '\0'};
+    }
+  }
+}
+
+}  // namespace gpushared::server::top

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of the screen, which keys change.
+
+#ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_VIEW_H_
+#define GPUSHARED_SERVER_TOOLS_CTL_TOP_VIEW_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/wire/control.h"
+#include "server/tools/ctl/top/figures.h"
+
+namespace gpushared::server::top {
+
+enum class Key : std::uint8_t {
+  kCharacter,
+  kUp,
+  kDown,
+  kPageUp,
+  kPageDown,
+  kHome,
+  kEnd,
+  kEnter,
+  kEscape,
+  kBackspace,
+};
+struct KeyPress {
+  Key key = Key::kCharacter;
+  char character = 0;  // Printable ASCII, of kCharacter alone.
+};
+
+// The client with the most, or the lowest number or name, comes first.
+enum class SortBy : std::uint8_t {
+  kBusy,
+  kWaits,
+  kMemory,
+  kRequests,
+  kRequestP99,
+  kKept,
+  kId,
+  kClass,
+  kName,
+};
+struct SortKey {
+  SortBy by;
+  char letter;
+  std::string_view what;
+};
+inline constexpr SortKey kSortKeys[] = {
+    {SortBy::kBusy, 'D', "device time"}, {SortBy::kWaits, 'W', "waiting"},
+    {SortBy::kMemory, 'M', "memory"},    {SortBy::kRequests, 'R', "requests"},
+    {SortBy::kRequestP99, 'P', "p99"},   {SortBy::kKept, 'K', "promise kept"},
+    {SortBy::kClass, 'C', "class"},      {SortBy::kId, 'I', "id"},
+    {SortBy::kName, 'N', "name"},
+};
+
+// The deed that a key asks for.
+struct Wish {
+  enum class What : std::uint8_t { kNothing, kQuit, kAsk };
+  What what = What::kNothing;
+  ipc::Admin question;  // kAsk: kSet or kExplain.
+};
+
+// Thread-compatible.
+class View {
+ public:
+  static constexpr std::size_t kFilterBytesMax = 32;
+
+  enum class Page : std::uint8_t { kTable, kHelp, kText };
+  enum class Edit : std::uint8_t { kNothing, kClass, kWeight, kFilter };
+
+  Wish On(KeyPress press);
+
+  // New figures. A client that is being changed and has left is said to have left.
+  void Take(Figures figures);
+  // An answer to a question of a key.
+  void Say(std::string sentence, bool is_bad);
+  void ShowText(std::string title, std::string text);
+  // Since when nobody answers, and why; nothing: the server answers.
+  void SetLost(std::optional<std::string> why) { lost_ = std::move(why); }
+
+  // Clients that the filter lets through, in order.
+  std::vector<const ClientFigures*> Clients() const;
+  // For drawing: the client that the keys act on; none at first, and when it has left.
+  const ClientFigures* Selected() const;
+
+  const Figures& figures() const { return figures_; }
+  Page page() const { return page_; }
+  SortBy sort() const { return sort_; }
+  bool is_reversed() const { return is_reversed_; }
+  Edit edit() const { return edit_; }
+  const std::string& typed() const { return typed_; }
+  const std::string& filter() const { return filter_; }
+  bool is_paused() const { return is_paused_; }
+  const std::string& sentence() const { return sentence_; }
+  bool is_bad() const { return is_bad_; }
+  const std::optional<std::string>& lost() const { return lost_; }
+  const std::string& title() const { return title_; }
+  const std::string& text() const { return text_; }
+
+  // Drawing tells how much fits: rows of the table or of a page, and how long that page is. It is
+  // told where to begin.
+  std::size_t FirstClient(std::size_t rows);
+  std::size_t FirstLine(std::size_t rows, std::size_t lines);
+
+ private:
+  Wish OnTable(KeyPress press);
+  Wish OnLetter(char letter);
+  Wish OnEdit(KeyPress press);
+  Wish Finish();
+  void Begin(Edit edit);
+  void Move(std::ptrdiff_t by);
+  void Sort(SortBy by);
+
+  Figures figures_;
+  Page page_ = Page::kTable;
+  SortBy sort_ = SortBy::kBusy;
+  bool is_reversed_ = false;
+  std::optional<std::uint64_t> selected_;
+  std::size_t first_ = 0, rows_ = 1;  // Of the table: the first row shown, and how many fit.
+  std::size_t line_ = 0;              // First line of a page.
+  Edit edit_ = Edit::kNothing;
+  std::string typed_;  // So far: a class, digits, or the filter.
+  std::string filter_;
+  bool is_paused_ = false;
+  std::string sentence_;
+  bool is_bad_ = false;
+  std::optional<std::string> lost_;
+  std::string title_, text_;
+};
+
+}  // namespace gpushared::server::top
+
+#endif  // GPUSHARED_SERVER_TOOLS_CTL_TOP_VIEW_H_

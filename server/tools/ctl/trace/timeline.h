@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_TOOLS_CTL_TRACE_TIMELINE_H_
+#define GPUSHARED_SERVER_TOOLS_CTL_TRACE_TIMELINE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "server/telemetry/trace/event.h"
+#include "server/telemetry/trace/reader.h"
+#include "server/tools/ctl/trace/json_trace.h"
+
+namespace gpushared::server {
+
+// Lays the events of devices out. A device is a process with one thread, which shows who had it
+// when. Each client is a process, ranked below its device, with its requests, its streams with what
+// ran, and the depth of its queue. A request and what ran for it are one flow.
+//
+// Thread-compatible.
+class Timeline {
+ public:
+  struct Counts {
+    std::uint64_t slices = 0, requests = 0, clients = 0, stops = 0;
+  };
+
+  // `trace` outlives this.
+  explicit Timeline(JsonTrace& trace) : trace_(trace) {}
+
+  // The number by which the device is known here. `name`: what the device is, if anybody knows.
+  std::size_t AddDevice(const std::string& id, const std::string& name);
+  // `names`: the reader that told the event.
+  void Add(std::size_t device, const trace::Reader& names, const trace::Event& event);
+
+  const Counts& counts() const { return counts_; }
+
+ private:
+  // A thread, and where its last slice ends.
+  struct Line {
+    JsonTrace::Thread thread;
+    scheduler::TimePoint until{};
+  };
+  struct Client {
+    JsonTrace::Process process;
+    std::string name;
+    std::map<std::uint8_t, Line> streams, request_rows;
+    trace::Depths told;
+  };
+  struct Device {
+    std::string id;
+    std::uint64_t rank = 0;
+    Line line;
+    std::map<std::uint64_t, Client> clients;  // By session.
+  };
+
+  void Add(Device& device, const trace::Reader& names, const trace::Slice& slice);
+  void Add(Device& device, const trace::Reader& names, const trace::Request& request);
+  void Add(Device& device, const trace::Reader& names, const trace::Depth& depth);
+  Client& ClientOf(Device& device, const trace::Reader& names, std::uint64_t session);
+  Line& StreamOf(Client& client, std::uint8_t stream);
+  Line& RowOf(Client& client, std::uint8_t row);
+  void AddSlice(Line& line, TimeSpan when, std::string_view name, Flow flow,
+                std::span<const Argument> arguments);
+  void TellDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths);
+
+  JsonTrace& trace_;
+  std::map<std::size_t, Device> devices_;
+  Counts counts_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_TOOLS_CTL_TRACE_TIMELINE_H_

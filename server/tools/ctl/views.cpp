@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that look and change nothing.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "ipc/socket_path.h"
+#include "server/telemetry/admin/ask.h"
+#include "server/tools/ctl/command_line.h"
+#include "server/tools/ctl/report.h"
+#include "server/tools/ctl/table.h"
+#include "server/tools/ctl/top/top.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
+
+// The command line fills them in.
+struct ViewArguments {
+  View view;
+  double watch_s = 0;  // 0: once.
+};
+
+// A command that shows a table.
+struct TableCommand {
+  const char* name;
+  const char* help;
+  ipc::AdminVerb verb;
+  std::string (*report)(const nlohmann::json& answer, const View& view);
+  std::span<const Column> (*columns)();
+};
+constexpr TableCommand kTableCommands[] = {
+    {"status", "the server and its devices at a glance", ipc::AdminVerb::kStatus, StatusReport,
+     StatusColumns},
+    {"ps", "clients, with what they have used", ipc::AdminVerb::kClients, ClientsReport,
+     ClientColumns},
+    {"devices", "devices and their workers", ipc::AdminVerb::kDevices, DevicesReport,
+     DeviceColumns},
+    {"entrances", "ways in, and who came through them", ipc::AdminVerb::kEntrances, EntrancesReport,
+     EntranceColumns},
+};
+
+// Of the terminal on stdout; 0: it is none.
+std::size_t TerminalWidth() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+// The earlier of two answers that tell what clients have of a device now; nothing where no column
+// shows that. A server that does not answer is told of by the second one.
+nlohmann::json EarlierAnswer(const CommandLine& line, const TableCommand& command,
+                             const View& view) {
+  constexpr std::chrono::milliseconds kApart{300};
+  constexpr std::string_view kShare = "device_share_percent";
+  const bool is_shown =
+      command.verb == ipc::AdminVerb::kClients && !line.as_json &&
+      (view.fields.empty() || std::ranges::any_of(view.fields, [&](const std::string& field) {
+         const Column* const column = FindColumn(command.columns(), field);
+         return column != nullptr && column->field == kShare;
+       }));
+  const Result<std::string> path = ipc::ClientSocketPath(line.socket);
+  if (!is_shown || !path.ok()) return {};
+  Result<nlohmann::json> answer = admin::Ask(*path, {.verb = command.verb});
+  if (!answer.ok()) return {};
+  std::this_thread::sleep_for(kApart);
+  return std::move(*answer);
+}
+
+int Show(const CommandLine& line, const TableCommand& command, ViewArguments asked) {
+  const bool clears = asked.watch_s > 0 && !line.as_json && ::isatty(STDOUT_FILENO) == 1;
+  nlohmann::json earlier = EarlierAnswer(line, command, asked.view);
+  while (true) {
+    asked.view.width = asked.view.wide ? 0 : TerminalWidth();
+    const int code = AskAndPrint(line, {.verb = command.verb}, [&](const nlohmann::json& answer) {
+      nlohmann::json shown = answer;
+      AddShares(shown, earlier);
+      earlier = answer;
+      return (clears ? kClearScreen : "") + command.report(shown, asked.view);
+    });
+    if (code != kDone || asked.watch_s == 0) return code;
+    std::this_thread::sleep_for(std::chrono::duration<double>(asked.watch_s));
+  }
+}
+
+void AddTable(CommandLine& line, const TableCommand& command) {
+  const Command app = AddCommand(line.app, command.name, command.help);
+  const auto arguments = std::make_shared<ViewArguments>();
+  const Option wide = app.AddFlag("--wide", arguments->view.wide, "all columns");
+  app.AddOption("--columns", arguments->view.fields,
+                "these columns, by their headings or the names that --json has, such as name,class")
+      .Delimiter(',')
+      .TypeName("LIST")
+      .Excludes(wide);
+  const Option watch =
+      app.AddOption("--watch", arguments->watch_s,
+                    "again and again, every so many seconds (default 2), until interrupted")
+          .Expected(0, 1)
+          .Within(0.1, 3600)
+          .TypeName("SECONDS");
+  app.OnUse([&line, &command, arguments, watch] {
+    if (watch.IsBare()) arguments->watch_s = 2;
+    if (const Status fields = CheckFields(arguments->view, command.columns()); !fields.ok()) {
+      command_line::Refuse("--columns: " + fields.message());
+    }
+    line.action = [&line, &command, arguments] { return Show(line, command, *arguments); };
+  });
+}
+
+void AddExplain(CommandLine& line) {
+  const Command app = AddCommand(line.app, "explain", "why a request of a client took so long");
+  const auto question = std::make_shared<ipc::Admin>(ipc::Admin{.verb = ipc::AdminVerb::kExplain});
+  const auto whom = std::make_shared<std::string>();
+  app.AddOption("id", *whom, "ID or name as ps shows it").Required().TypeName("CLIENT");
+  app.AddOption("request", question->request, "its number (default: the slowest known)")
+      .TypeName("REQUEST");
+  app.OnUse([&line, question, whom] {
+    line.action = [&line, question, whom]() -> int {
+      const std::optional<std::string> path = SocketOf(line);
+      if (!path) return kNoServer;
+      const Result<std::uint64_t> client = ClientNamed(*path, *whom);
+      if (!client.ok()) return Complain(*path, client.status());
+      question->client = *client;
+      return AskAndPrint(line, *question, ExplainReport);
+    };
+  });
+}
+
+void AddTop(CommandLine& line) {
+  const Command app =
+      AddCommand(line.app, "top", "devices and clients, live in the terminal; h shows the keys");
+  const auto every_s = std::make_shared<double>(1);
+  app.AddOption("--every", *every_s, "asks every so many seconds (default 1)")
+      .Within(0.2, 3600)
+      .TypeName("SECONDS");
+  app.OnUse([&line, every_s] {
+    if (line.as_json) command_line::Refuse("--json: top has none; status and ps have");
+    line.action = [&line, every_s] {
+      const std::optional<std::string> path = SocketOf(line);
+      return path ? top::ShowTop(*path, std::chrono::duration<double>(*every_s)) : kNoServer;
+    };
+  });
+}
+
+}  // namespace
+
+void AddViews(CommandLine& line) {
+  for (const TableCommand& command : kTableCommands) AddTable(line, command);
+  AddTop(line);
+  AddExplain(line);
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/ctl/waterfall.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <string_view>
+
+#include "server/tools/ctl/table.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLineWidth = 80;  // Characters, as are the next three.
+constexpr std::size_t kBarWidth = 28;
+constexpr std::size_t kWhoWidth = 12, kWhatWidth = 23;
+
+double NumberOf(const json& row, const char* field) {
+  const auto found = row.find(field);
+  return found != row.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string TextOf(const json& row, const char* field) {
+  const auto found = row.find(field);
+  return found != row.end() && found->is_string() ? Printable(found->get<std::string>()) : "";
+}
+
+std::string RowWho(const json& row) {
+  const std::string name = TextOf(row, "name");
+  if (!name.empty()) return name;
+  const auto found = row.find("client");
+  return "client " + (found != row.end() && found->is_number() ? found->dump() : "?");
+}
+
+std::string WhatText(const json& row) {
+  if (TextOf(row, "kind") == "wait") return "(waits)";
+  const std::string what = TextOf(row, "what");
+  return what.empty() ? "a command" : what;
+}
+
+// Where the bar of a row begins and ends, in characters; at least one wide.
+struct Bar {
+  std::size_t from = 0, to = 0;
+};
+
+Bar BarOf(const json& row, double total_us) {
+  const auto place = [&](const char* field) {
+    const double part = NumberOf(row, field) / total_us * static_cast<double>(kBarWidth);
+    return std::clamp(part, 0.0, static_cast<double>(kBarWidth));
+  };
+  const auto from = std::min(static_cast<std::size_t>(place("from_us")), kBarWidth - 1);
+  const auto to = static_cast<std::size_t>(std::ceil(place("to_us")));
+  return {from, std::max(to, from + 1)};
+}
+
+std::string BarText(const json& row, double total_us) {
+  const std::string kind = TextOf(row, "kind");
+  const char fill = kind == "wait" ? '.' : kind == "own" ? '=' : '#';
+  const Bar bar = BarOf(row, total_us);
+  std::string text(kBarWidth, ' ');
+  std::fill_n(text.begin() + static_cast<std::ptrdiff_t>(bar.from), bar.to - bar.from, fill);
+  const auto asked = row.find("stop_asked_us");
+  if (asked != row.end() && asked->is_number()) {
+    const double part = asked->get<double>() / total_us * static_cast<double>(kBarWidth);
+    const auto at = static_cast<std::size_t>(std::clamp(part, 0.0, kBarWidth - 1.0));
+    text[at] = '!';
+  }
+  return text;
+}
+
+// Our own words, broken between two of them.
+std::string Wrapped(std::string_view words) {
+  constexpr std::string_view kIndent = "        ";
+  std::string text;
+  while (!words.empty()) {
+    std::size_t end = words.size();
+    if (end > kLineWidth - kIndent.size()) {
+      end = std::min(end, words.rfind(' ', kLineWidth - kIndent.size()));
+    }
+    text += std::string(kIndent) + std::string(words.substr(0, end)) + "\n";
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return text;
+}
+
+std::string RowText(const json& row, double total_us) {
+  const double took_us = NumberOf(row, "to_us") - NumberOf(row, "from_us");
+  const std::string time = TimeText(took_us);
+  std::string text = "    " + Fitted(RowWho(row), kWhoWidth) + " " +
+                     Fitted(WhatText(row), kWhatWidth) + " |" + BarText(row, total_us) + "|" +
+                     std::string(time.size() < 9 ? 9 - time.size() : 1, ' ') + time + "\n";
+  if (TextOf(row, "kind") != "other") return text;
+  std::string cut = "it " + TextOf(row, "cut");
+  if (row.contains("stop_latency_us")) {
+    cut += ", which took " + TimeText(NumberOf(row, "stop_latency_us"));
+  }
+  return text + Wrapped(cut);
+}
+
+}  // namespace
+
+std::string WaterfallText(const json& reply) {
+  const auto rows = reply.find("waterfall");
+  if (rows == reply.end() || !rows->is_array() || rows->empty()) return "";
+  const double total_us = NumberOf(reply, "latency_us") - NumberOf(reply, "before_us");
+  if (total_us <= 0) return "";
+  std::string text = "  since the server began it, " + TimeText(total_us) +
+                     ":\n    . waits   = has the device   # others have it   ! told to stop\n";
+  for (const json& row : *rows) {
+    if (row.is_object()) text += RowText(row, total_us);
+  }
+  const auto rest = reply.find("waterfall_rest");
+  if (rest == reply.end() || !rest->is_object()) return text;
+  if (NumberOf(*rest, "commands") > 0) {
+    text += "    and " + (*rest)["commands"].dump() + " shorter commands, " +
+            TimeText(NumberOf(*rest, "on_device_us")) + " in all\n";
+  }
+  if (NumberOf(*rest, "waits") > 0) {
+    text += "    and " + (*rest)["waits"].dump() + " shorter waits, " +
+            TimeText(NumberOf(*rest, "waited_us")) + " in all\n";
+  }
+  return text;
+}
+
+}  // namespace gpushared::server

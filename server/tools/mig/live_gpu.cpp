@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/mig/live_gpu.h"
+
+namespace gpushared::mig {
+
+Layout MigGpu::layout() const {
+  Layout all;
+  for (const LiveInstance& live : instances) all.push_back(live.instance);
+  return all;
+}
+
+std::string MigGpu::Named() const {
+  if (uuid.empty() && !name.empty()) return name;  // A board that need not be here.
+  return "GPU " + std::to_string(index) + (name.empty() ? "" : " (" + name + ")");
+}
+
+}  // namespace gpushared::mig

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of NVIDIA's mig-parted, read and written.
+
+#ifndef GPUSHARED_SERVER_TOOLS_MIG_MIG_PARTED_FILE_H_
+#define GPUSHARED_SERVER_TOOLS_MIG_MIG_PARTED_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/tools/mig/profile_name.h"
+
+namespace gpushared::mig {
+
+// One wish, and the GPUs that it is about.
+struct ConfigEntry {
+  int line = 0;                       // Where it begins; 0: it was not read.
+  std::vector<std::uint32_t> models;  // PCI device and vendor, 0x233010DE. Empty: all.
+  std::optional<std::vector<std::uint32_t>> indices;  // Numbers of nvidia-smi. Nothing: all.
+  bool is_enabled = false;
+  DeviceCounts devices;
+
+  bool IsAbout(std::uint32_t index, std::uint32_t model) const;
+};
+
+struct NamedConfig {
+  std::string name;
+  std::vector<ConfigEntry> entries;
+};
+
+// In the order of the file.
+using ConfigFile = std::vector<NamedConfig>;
+
+inline constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
+inline constexpr std::size_t kConfigsMax = 1024;
+inline constexpr std::size_t kEntriesMax = 256;  // In one configuration.
+inline constexpr std::size_t kItemsMax = 256;    // In one list of an entry.
+inline constexpr std::uint32_t kDeviceCountMax = 1024;
+
+// `name` stands in front of refusals: "mig.yaml:7: ...". Keys that the format does not have are
+// refused, as are keys that stand there twice.
+Result<ConfigFile> ParseConfigFile(const std::string& text, const std::string& name);
+std::string WriteConfigFile(const ConfigFile& file);
+
+// Null when there is none of that name.
+const NamedConfig* FindConfig(const ConfigFile& file, std::string_view name);
+
+}  // namespace gpushared::mig
+
+#endif  // GPUSHARED_SERVER_TOOLS_MIG_MIG_PARTED_FILE_H_

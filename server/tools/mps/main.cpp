@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpushared-mps-control: the commands of nvidia-cuda-mps-control for a gpushared server, from its
+// arguments or, a line each, from stdin. nvidia-cuda-mps-control may be a link to it.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/socket_path.h"
+#include "ipc/wire/bytes.h"
+#include "server/telemetry/admin/ask.h"
+#include "server/tools/mps/commands.h"
+#include "server/tools/mps/input.h"
+
+namespace gpushared::server::mps {
+namespace {
+
+constexpr const char* kName = "gpushared-mps-control";
+
+enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kNoServer = 3 };
+
+void Say(const std::string& what) { std::fprintf(stderr, "%s: %s\n", kName, what.c_str()); }
+
+int Complain(const Status& why) {
+  const bool nobody = admin::NobodyAnswers(why);
+  // A server's words, which may quote a client's.
+  Say((nobody ? "no gpushared server answers: " : "") + ipc::PrintableText(why.message()));
+  return nobody ? kNoServer : kRefused;
+}
+
+int Usage() {
+  std::printf(
+      "Usage: %s [--socket PATH] [COMMAND ...]\n"
+      "The commands of nvidia-cuda-mps-control for a gpushared server. Without one, a line each "
+      "is\n"
+      "read from stdin. A server's PID is that of a device's worker. Percentages are of device "
+      "time.\n"
+      "\n%s\n"
+      "  -d, -f      a server must be there already; it says where not\n"
+      "  -v          the version\n"
+      "  --socket    the server's socket (default: the usual places)\n"
+      "\nExit codes: 0 done; 1 a command was refused; 2 the command line makes no sense; 3 no "
+      "server answers.\n",
+      kName, Help().c_str());
+  return kDone;
+}
+
+// The worst of two exit codes counts.
+struct Outcome {
+  int code = kDone;
+  bool is_end = false;
+};
+
+Outcome DoLine(const std::string& socket, std::string_view line) {
+  const Result<std::vector<std::string>> words = Words(line);
+  if (!words.ok()) return {Complain(words.status())};
+  if (words->empty()) return {};
+  const Result<Answer> answer = Do(socket, *words);
+  if (!answer.ok()) return {Complain(answer.status())};
+  if (!answer->note.empty()) Say(answer->note);
+  const bool written = std::fputs(answer->text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return {written ? kDone : kRefused, answer->is_end};
+}
+
+int DoLines(const std::string& socket) {
+  int worst = kDone;
+  while (const std::optional<std::string> line = NextLine(std::cin)) {
+    const Outcome outcome = DoLine(socket, *line);
+    worst = std::max(worst, outcome.code);
+    if (outcome.is_end) break;
+  }
+  return worst;
+}
+
+// Scripts start MPS with it; here the machine starts the server.
+int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
+  const Result<Answer> servers = Do(socket, {"get_server_list"});
+  if (servers.ok()) {
+    Say(option + ": nothing to do, a server answers at " + socket);
+    return kDone;
+  }
+  const int code = Complain(servers.status());
+  Say(option +
+      " refused: this program starts no server; systemctl start gpushared does, or gpushared");
+  return code;
+}
+
+int Main(std::span<char* const> given) {
+  std::vector<std::string> arguments(given.begin(), given.end());
+  if (!arguments.empty()) arguments.erase(arguments.begin());
+  std::string asked;
+  if (arguments.size() >= 2 && arguments[0] == "--socket") {
+    asked = arguments[1];
+    arguments.erase(arguments.begin(), arguments.begin() + 2);
+  }
+  const std::string first = arguments.empty() ? "" : arguments[0];
+  if (arguments.size() == 1) {
+    if (first == "-h" || first == "--help") return Usage();
+    if (first == "-v" || first == "--version") {
+      std::printf("%s %s\n", kName, GPUSHARED_VERSION);
+      return kDone;
+    }
+  }
+  // As MPS is started; one server serves all users in any case.
+  const auto starts = [](const std::string& each) {
+    return each == "-d" || each == "-f" || each == "-multiuser-server";
+  };
+  const auto wrong = std::ranges::find_if_not(arguments, starts);
+  const auto start = std::ranges::find_if(
+      arguments, [](const std::string& each) { return each == "-d" || each == "-f"; });
+  const bool is_start = wrong == arguments.end() && start != arguments.end();
+  if (first.starts_with('-') && !is_start) {
+    Say("option '" + (wrong == arguments.end() ? first : *wrong) +
+        "' refused: allowed are --socket PATH, -d or -f with -multiuser-server, and -h or -v "
+        "alone");
+    return kUsage;
+  }
+  const Result<std::string> socket = ipc::ClientSocketPath(asked);
+  if (!socket.ok()) {
+    Say("no gpushared server answers: " + socket.status().message());
+    return kNoServer;
+  }
+  if (is_start) return SeeWhetherItRuns(*start, *socket);
+  if (arguments.empty()) return DoLines(*socket);
+  std::string line;
+  for (const std::string& argument : arguments) line += (line.empty() ? "" : " ") + argument;
+  return DoLine(*socket, line).code;
+}
+
+}  // namespace
+}  // namespace gpushared::server::mps
+
+int main(int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);
+  try {
+    return gpushared::server::mps::Main({argv, static_cast<std::size_t>(argc)});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpushared-mps-control: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_TOOLS_RUN_ELF_FILE_H_
+#define GPUSHARED_SERVER_TOOLS_RUN_ELF_FILE_H_
+
+#include <elf.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/unique_fd.h"
+
+namespace gpushared::server {
+
+// A program or library of whoever asks, so every number in it is input. Reads what it is asked for
+// alone: a file may be gigabytes long.
+class ElfFile {
+ public:
+  explicit ElfFile(const std::string& path);
+
+  bool IsElf64() const;
+  // The following require IsElf64().
+  std::optional<Elf64_Phdr> Segment(std::uint32_t type) const;
+  // The text of a dynamic entry; empty when there is none.
+  std::string DynamicText(std::int64_t tag) const;
+  // The texts of all dynamic entries with this tag, at most kTextsMax.
+  std::vector<std::string> DynamicTexts(std::int64_t tag) const;
+  static constexpr std::size_t kTextsMax = 512;
+
+ private:
+  std::size_t Read(std::uint64_t offset, char* to, std::size_t bytes) const;
+  template <typename Part>
+  std::optional<Part> At(std::uint64_t offset) const;
+  std::optional<std::uint64_t> FileOffset(std::uint64_t address) const;
+
+  const ipc::UniqueFd file_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_TOOLS_RUN_ELF_FILE_H_

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/run/environment.h"
+
+#include <filesystem>
+#include <string_view>
+
+#include "server/tools/run/program_file.h"
+
+namespace gpushared::server {
+namespace {
+
+constexpr const char* kPtxFolder = "/ptx";   // In the drop-in's folder.
+constexpr const char* kPathFolder = "/bin";  // In that one.
+constexpr const char* kCompiler = "/nvcc";
+constexpr const char* kAsanOrder = "verify_asan_link_order";
+
+// Tools that make machine code, and how their own documentation lets them make PTX.
+struct PtxTool {
+  const char* variable;
+  const char* value;  // After the folder of these tools when it begins with a slash.
+  const char* why;
+};
+constexpr PtxTool kPtxTools[] = {
+    {"TRITON_PTXAS_PATH", "/ptxas", "Triton hands its PTX on"},
+    {"CUDA_FORCE_PTX_JIT", "1", "machine code beside PTX is passed over"},
+};
+// Libraries that stand in front of NVIDIA's, and ask them for PTX.
+constexpr const char* kInterposers[] = {"/libnvJitLink.so.13", "/libnvJitLink.so.12",
+                                        "/libnvrtc.so.13", "/libnvrtc.so.12"};
+
+std::string InFront(const std::string& first, const std::string& rest) {
+  return rest.empty() ? first : first + ":" + rest;
+}
+
+// The first folder of the search path that has nvcc; empty: none has.
+std::string CompilerFolder(const std::string& search_path,
+                           const std::function<bool(const std::string&)>& exists) {
+  std::string found;
+  ForEachPart(search_path, [&](std::string_view folder) {
+    if (found.empty() && exists(std::string(folder) + kCompiler)) found = folder;
+  });
+  return found;
+}
+
+}  // namespace
+
+std::vector<Setting> Settings(const RunWishes& wishes,
+                              const std::function<std::string(const char*)>& environment,
+                              const std::function<bool(const std::string&)>& exists) {
+  std::vector<Setting> settings;
+  const auto set = [&](const char* variable, const std::string& value, const char* why) {
+    if (!value.empty()) settings.push_back({variable, value, why});
+  };
+  const std::string ptx_folder = wishes.drop_in + kPtxFolder;
+  const std::string first = wishes.wants_ptx ? InFront(wishes.drop_in, ptx_folder) : wishes.drop_in;
+  set("LD_LIBRARY_PATH", InFront(first, environment("LD_LIBRARY_PATH")),
+      "libcuda.so.1 is found there first");
+  set("GPUSHARED_RUN", "1", "what cannot work over the drop-in is said on stderr");
+  set("GPUSHARED_SOCKET", wishes.socket, "the server");
+  set("GPUSHARED_CLASS", wishes.scheduling_class, "--class");
+  set("GPUSHARED_WEIGHT", wishes.weight == 0 ? "" : std::to_string(wishes.weight), "--weight");
+  set("GPUSHARED_MAX_SHARE", wishes.max_share, "--max-share");
+  set("GPUSHARED_PROMISE", wishes.promise, "--promise");
+  set("GPUSHARED_NAME", wishes.name, "--name");
+  set("GPUSHARED_DEVICE", wishes.device, "--device");
+  set("GPUSHARED_INTERRUPT", wishes.is_interruptible ? "1" : "", "--interruptible");
+  set("GPUSHARED_MODE", wishes.mode,
+      wishes.mode == "gate" ? "the installed driver serves the program, and no server is asked"
+                            : "the program submits to the server");
+  set("GPUSHARED_FALLBACK", wishes.fallback,
+      "where no server answers, the installed driver serves the program");
+  if (!wishes.wants_ptx) return settings;
+  for (const PtxTool& tool : kPtxTools) {
+    if (!environment(tool.variable).empty()) continue;
+    const bool is_file = tool.value[0] == '/';
+    const std::string value = is_file ? ptx_folder + tool.value : tool.value;
+    if (!is_file || exists(value)) set(tool.variable, value, tool.why);
+  }
+  // A program that looks for a compiler shall find one only where there is one, and its toolkit.
+  const std::string path_folder = ptx_folder + kPathFolder;
+  const std::string compiler_folder = CompilerFolder(environment("PATH"), exists);
+  if (exists(path_folder + kCompiler) && !compiler_folder.empty()) {
+    set("PATH", InFront(path_folder, environment("PATH")), "nvcc makes PTX in place of cubins");
+    if (environment("CUDA_ROOT").empty()) {
+      set("CUDA_ROOT",
+          std::filesystem::path(compiler_folder + kCompiler).parent_path().parent_path(),
+          "PyCUDA finds the toolkit of nvcc");
+    }
+  }
+  std::string preloaded;
+  for (const char* library : kInterposers) {
+    const std::string path = ptx_folder + library;
+    if (!exists(path)) continue;
+    if (!preloaded.empty()) preloaded += ':';
+    preloaded += path;
+  }
+  if (preloaded.empty()) return settings;
+  // The user's first: a sanitizer's runtime must come before all else.
+  const std::string users = environment("LD_PRELOAD");
+  set("LD_PRELOAD", users.empty() ? preloaded : users + ":" + preloaded,
+      "NVIDIA's linker and compiler libraries are asked for PTX");
+  const std::string options = environment("ASAN_OPTIONS");
+  if (wishes.needs_asan && options.find(kAsanOrder) == std::string::npos) {
+    const std::string own = std::string(kAsanOrder) + "=0";
+    set("ASAN_OPTIONS", options.empty() ? own : options + ":" + own,
+        "the program's libasan comes after these libraries, which take nothing that it takes");
+  }
+  return settings;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/run/run.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpushared/client.h"
+#include "gpushared/result.h"
+
+#include "common/command_line/command_line.h"
+#include "common/command_line/nearest.h"
+#include "ipc/share.h"
+#include "ipc/socket_path.h"
+#include "ipc/unix_socket.h"
+#include "server/tools/run/drop_in_folder.h"
+#include "server/tools/run/environment.h"
+#include "server/tools/run/program_file.h"
+
+namespace gpushared::server {
+namespace {
+
+enum ExitCode : int {
+  kDone = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kNoServer = 3,
+  kCannotRun = 126,
+  kNoProgram = 127
+};
+
+struct RunOptions {
+  RunWishes wishes;
+  std::string entrance;
+  bool asks_for_ptx = false;
+  bool explains = false;
+};
+
+std::string Variable(const char* name) {
+  const char* const value = ::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::optional<SchedulingClass> ClassOf(std::string_view name) {
+  if (name == "high") return SchedulingClass::kHigh;
+  if (name == "normal") return SchedulingClass::kNormal;
+  if (name == "low") return SchedulingClass::kLow;
+  return std::nullopt;
+}
+
+bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+void Declare(const command_line::Command& app, RunOptions& options) {
+  RunWishes& wishes = options.wishes;
+  app.AddOption("--class", wishes.scheduling_class, "high, normal or low")
+      .OneOf({"high", "normal", "low"});
+  app.AddOption("--weight", wishes.weight, "share inside the class").Range(1U, 1000U);
+  app.AddOption("--max-share", wishes.max_share, "device time at most, \"25%\"")
+      .Check([](const std::string& text) {
+        const Result<std::uint32_t> share = ipc::ParseShare(text);
+        return share.ok() ? std::string() : std::string(share.status().message());
+      });
+  app.AddOption("--promise", wishes.promise, "time in which a request shall be served")
+      .Check([](const std::string& text) {
+        char* end = nullptr;
+        const double milliseconds = std::strtod(text.c_str(), &end);
+        const bool is_number = !text.empty() && *end == '\0';
+        return is_number && milliseconds > 0 ? std::string()
+                                             : "'" + text + "' is no number above 0";
+      })
+      .TypeName("MILLISECONDS");
+  app.AddOption("--name", wishes.name, "for gpusharedctl and logs (default: the program's name)");
+  app.AddOption("--device", wishes.device, "cpu:0, ... (default: the least loaded one)");
+  app.AddOption("--socket", wishes.socket, "the server's socket (default: the usual places)")
+      .TypeName("PATH");
+  app.AddOption("--entrance", options.entrance,
+                "come in through this entrance: NAME/gpushared.sock beside the server's socket")
+      .Check([](const std::string& name) {
+        const bool is_one_folder =
+            !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
+        return is_one_folder ? std::string()
+                             : "'" + name + "' is no entrance's name; --socket takes a path";
+      })
+      .TypeName("NAME");
+  app.AddOption("--drop-in", wishes.drop_in, "folder of the drop-in libcuda.so.1")
+      .TypeName("FOLDER");
+  app.AddOption("--fallback", wishes.fallback,
+                "native: the installed driver serves the program where no server answers")
+      .OneOf({"native"});
+  app.AddOption("--mode", wishes.mode,
+                "submit: a server runs the program's work (default); gate: the installed driver "
+                "does, behind this library, which asks no server yet")
+      .OneOf({"submit", "gate"});
+  app.AddFlag("--interruptible", wishes.is_interruptible,
+              "Ctrl-C while a call waits ends the program's session, and with it its kernels: for "
+              "programs that handle Ctrl-C themselves, such as Python");
+  app.AddFlag("--ptx", options.asks_for_ptx,
+              "ask tools for PTX in place of machine code (a cpu device does so by itself)");
+  app.AddFlag("--explain", options.explains, "say on stderr what is set, and why");
+  app.SetFooter(
+      "Everything after -- is the program and its arguments. Exit codes: the program's; "
+      "1 the server refuses; 2 the command line makes no sense; 3 no server answers; "
+      "126 and 127 as in shells.");
+}
+
+// The options that say something to a server, of which gate mode knows none yet; empty: none is
+// set.
+std::string SetForAServer(const RunOptions& options) {
+  const RunWishes& wishes = options.wishes;
+  const std::pair<const char*, bool> all[] = {{"--class", !wishes.scheduling_class.empty()},
+                                              {"--weight", wishes.weight != 0},
+                                              {"--max-share", !wishes.max_share.empty()},
+                                              {"--promise", !wishes.promise.empty()},
+                                              {"--name", !wishes.name.empty()},
+                                              {"--device", !wishes.device.empty()},
+                                              {"--socket", !wishes.socket.empty()},
+                                              {"--entrance", !options.entrance.empty()},
+                                              {"--fallback", !wishes.fallback.empty()},
+                                              {"--interruptible", wishes.is_interruptible},
+                                              {"--ptx", options.asks_for_ptx}};
+  std::string set;
+  for (const auto& [name, is_set] : all) {
+    if (is_set) set += (set.empty() ? "" : ", ") + std::string(name);
+  }
+  return set;
+}
+
+// Where the server makes the socket of an entrance that has no path of its own.
+std::string EntranceBeside(const std::string& socket, const std::string& name) {
+  const std::filesystem::path place = std::filesystem::path(socket).parent_path();
+  return place / name / ipc::kSocketFile;
+}
+
+// The folders beside the server's socket in which there is one: endpoints with their usual paths.
+std::vector<std::string> EntrancesBeside(const std::string& socket) {
+  std::vector<std::string> names;
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(socket).parent_path();
+  for (const auto& each : std::filesystem::directory_iterator(folder, error)) {
+    if (Exists(each.path() / ipc::kSocketFile)) names.push_back(each.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// Why the server's own socket answers and that of the endpoint is not there; empty: another reason.
+std::string WhyNoEntrance(const std::string& socket, const std::string& name) {
+  if (name.empty() || !Exists(socket) || Exists(EntranceBeside(socket, name))) return "";
+  const std::vector<std::string> names = EntrancesBeside(socket);
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  std::string all;
+  for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
+  return "there is no entrance '" + name + "' beside " + socket +
+         (all.empty() ? "; there is none at all" : "; there are " + all) +
+         command_line::DidYouMean(name, known);
+}
+
+bool IsListening(const std::string& socket) {
+  constexpr std::chrono::milliseconds kConnectTimeMax{500};
+  const auto connected =
+      ipc::ConnectUnix(socket, std::chrono::steady_clock::now() + kConnectTimeMax);
+  return connected.ok() || connected.status().code() != StatusCode::kUnavailable;
+}
+
+// A server that was started just now has no socket yet, or nobody listens at it. Where one listens,
+// an endpoint that is not there will not come.
+void AwaitStart(const std::string& server, const std::string& socket) {
+  constexpr std::chrono::seconds kStartTimeMax{3};
+  constexpr std::chrono::milliseconds kTryAgain{50};
+  if (IsListening(server) || (server != socket && IsListening(socket))) return;
+  std::fprintf(stderr, "gpusharedctl run: no server answers at '%s' yet, waiting up to 3 s\n",
+               socket.c_str());
+  const auto deadline = std::chrono::steady_clock::now() + kStartTimeMax;
+  while (!IsListening(socket) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kTryAgain);
+  }
+}
+
+// Connects for a moment as the program will, and so meets every refusal before it starts. Fills in
+// the socket, and whether PTX is wanted: machine code of a GPU runs on GPUs alone.
+Status AskServer(RunOptions& options) {
+  RunWishes& wishes = options.wishes;
+  const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
+  if (!path.ok()) return path.status();
+  wishes.socket = options.entrance.empty() ? *path : EntranceBeside(*path, options.entrance);
+  // Where another driver can serve the program there is nothing to wait for.
+  if (wishes.fallback.empty()) AwaitStart(*path, wishes.socket);
+  ClientOptions asked;
+  asked.name = wishes.name.empty() ? "gpusharedctl run" : wishes.name;
+  asked.scheduling_class = ClassOf(wishes.scheduling_class);
+  if (wishes.weight != 0) asked.weight = wishes.weight;
+  if (!wishes.max_share.empty()) asked.max_share = *ipc::ParseShare(wishes.max_share) / 10.0;
+  asked.device = wishes.device;
+  asked.socket = wishes.socket;
+  if (const std::string why = WhyNoEntrance(*path, options.entrance); !why.empty()) {
+    return {StatusCode::kUnavailable, why};
+  }
+  Result<Client> client = Client::Connect(asked);
+  if (!client.ok()) return client.status();
+  wishes.wants_ptx = options.asks_for_ptx || client->device().kind == "cpu";
+  // An entrance for one client at a time would refuse the program while it counts this session. If
+  // the server does not answer now, the program meets that itself.
+  (void)client->CloseAndWait();
+  return Status::Ok();
+}
+
+int Complain(int exit_code, const std::string& sentence) {
+  std::fprintf(stderr, "gpusharedctl run: %s\n", sentence.c_str());
+  return exit_code;
+}
+
+void Explain(const std::vector<Setting>& settings) {
+  for (const Setting& setting : settings) {
+    std::fprintf(stderr, "gpusharedctl run: %s=%s  (%s)\n", setting.variable.c_str(),
+                 setting.value.c_str(), setting.why.c_str());
+  }
+}
+
+int Become(char* const* program) {
+  const std::string found = FindProgram(program[0], Variable("PATH"));
+  if (found.empty() && std::strchr(program[0], '/') != nullptr && Exists(program[0])) {
+    ::execv(program[0], program);  // Says why.
+    return Complain(kCannotRun, std::string(program[0]) + " cannot run: " + std::strerror(errno));
+  }
+  if (found.empty()) {
+    return Complain(kNoProgram, std::string("there is no program '") + program[0] + "'");
+  }
+  if (const std::string why = WhyNotSeen(found); !why.empty()) {
+    Complain(0, "warning: " + found + " will not use the shared device: " + why);
+  }
+  ::execv(found.c_str(), program);
+  return Complain(kCannotRun, found + " cannot run: " + std::strerror(errno));
+}
+
+}  // namespace
+
+bool IsRunCommand(std::span<char* const> arguments) {
+  return arguments.size() > 1 && std::string_view(arguments[1]) == "run";
+}
+
+int RunCommand(std::span<char* const> arguments) {
+  const auto mark = std::find_if(arguments.begin(), arguments.end(), [](const char* argument) {
+    return std::string_view(argument) == "--";
+  });
+  const auto own = static_cast<std::size_t>(mark - arguments.begin());
+  const command_line::Program app("Starts a program with a gpushared server as its CUDA driver.",
+                                  "gpusharedctl run");
+  RunOptions options;
+  Declare(app, options);
+  if (const auto stop = app.Parse(arguments.subspan(1, own - 1)); stop) {
+    if (stop->Print() == 0) return kDone;
+    if (mark != arguments.end()) return kUsage;
+    return Complain(kUsage, "-- comes before the program: run [options] -- PROGRAM [arguments]");
+  }
+  const bool has_program = mark != arguments.end() && own + 1 < arguments.size();
+  if (!has_program && !options.explains) {
+    return Complain(kUsage, "which program? run [options] -- PROGRAM [arguments]");
+  }
+  const bool is_gated = options.wishes.mode == "gate";
+  if (const std::string unused = SetForAServer(options); is_gated && !unused.empty()) {
+    return Complain(kUsage, "--mode gate takes no " + unused + ": it asks no server yet");
+  }
+  if (options.wishes.drop_in.empty()) options.wishes.drop_in = FindDropIn();
+  if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {
+    return Complain(kFailed, Exists("/proc/self/exe")
+                                 ? "there is no drop-in libcuda.so.1 beside this program; "
+                                   "--drop-in names its folder"
+                                 : "where this program lies, and the drop-in libcuda.so.1 beside "
+                                   "it, cannot be found without /proc: mount it, or name the "
+                                   "folder with --drop-in");
+  }
+  if (const Status status = is_gated ? Status::Ok() : AskServer(options); !status.ok()) {
+    const bool is_silent =
+        status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kTimedOut;
+    const bool falls_back =
+        status.code() == StatusCode::kUnavailable && !options.wishes.fallback.empty();
+    if (!falls_back) return Complain(is_silent ? kNoServer : kFailed, status.message());
+    Complain(kDone, status.message() + "; the installed driver serves the program");
+  }
+  if (has_program) {
+    options.wishes.needs_asan = NeedsAsan(FindProgram(arguments[own + 1], Variable("PATH")));
+  }
+  const std::vector<Setting> settings = Settings(options.wishes, &Variable, &Exists);
+  if (options.explains) Explain(settings);
+  for (const Setting& setting : settings) {
+    ::setenv(setting.variable.c_str(), setting.value.c_str(), 1);
+  }
+  if (!has_program) return kDone;
+  // A program expects the signal that its parent ignored for itself to be as it was.
+  ::signal(SIGPIPE, SIG_DFL);
+  return Become(arguments.data() + own + 1);
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/web/answers.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "server/tools/web/metrics.h"
+
+namespace gpushared::web {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kApi = "/api/";
+
+HttpAnswer Refusal(const Status& why) {
+  const std::string text(why.message());
+  switch (why.code()) {
+    case StatusCode::kNotFound:
+      return {.code = 404, .body = text + "\n"};
+    case StatusCode::kPermissionDenied:
+      return {.code = 403, .body = text + "\n"};
+    case StatusCode::kInvalidArgument:
+      return {.code = 400, .body = text + "\n"};
+    default:
+      return {.code = 503, .body = "the server does not answer: " + text + "\n"};
+  }
+}
+
+Status TakeNumber(std::string_view name, std::string_view text, std::uint64_t& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return Status::Ok();
+  return {StatusCode::kInvalidArgument, std::string(name) + " refused: it is no number"};
+}
+
+// "client=7&request=3"; a request may be left out.
+Result<ipc::Admin> ExplainQuestion(std::string_view query) {
+  ipc::Admin question = {.verb = ipc::AdminVerb::kExplain};
+  while (!query.empty()) {
+    const std::size_t end = std::min(query.find('&'), query.size());
+    const std::string_view part = query.substr(0, end);
+    query.remove_prefix(std::min(end + 1, query.size()));
+    const std::size_t name_end = std::min(part.find('='), part.size());
+    const std::string_view name = part.substr(0, name_end);
+    const std::string_view value = part.substr(std::min(name_end + 1, part.size()));
+    Status status(StatusCode::kInvalidArgument,
+                  "explain takes client=ID and request=NUMBER, and nothing else");
+    if (name == "client") status = TakeNumber(name, value, question.client);
+    if (name == "request") status = TakeNumber(name, value, question.request);
+    if (!status.ok()) return status;
+  }
+  if (question.client == 0) {
+    return Status(StatusCode::kInvalidArgument, "explain needs client=ID, as ps shows it");
+  }
+  return question;
+}
+
+// `name`: as gpusharedctl calls it.
+Result<ipc::Admin> QuestionOf(std::string_view name, std::string_view query) {
+  for (const ipc::AdminVerb verb : {ipc::AdminVerb::kStatus, ipc::AdminVerb::kClients,
+                                    ipc::AdminVerb::kDevices, ipc::AdminVerb::kEntrances}) {
+    if (name == ipc::AdminVerbName(verb)) return ipc::Admin{.verb = verb};
+  }
+  if (name == ipc::AdminVerbName(ipc::AdminVerb::kExplain)) return ExplainQuestion(query);
+  return Status(StatusCode::kNotFound,
+                "there are /api/status, /api/ps, /api/devices, /api/entrances and "
+                "/api/explain?client=ID");
+}
+
+}  // namespace
+
+Answers::Answers(Ask ask, std::string host)
+    : ask_(std::move(ask)), host_(std::move(host)), thread_([this] { Run(); }) {}
+
+Answers::~Answers() { Stop(); }
+
+void Answers::Stop() {
+  {
+    const MutexLock lock(mutex_);
+    is_over_ = true;
+  }
+  is_asked_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  const MutexLock lock(mutex_);
+  waiting_.clear();  // Replies keep their connections.
+}
+
+void Answers::Handle(const HttpServer::Request& request, HttpServer::Reply reply) {
+  Waiting asked = {.format = PreferredFormat(request.accept)};
+  if (request.path == "/metrics") {
+    asked.what = Waiting::What::kMetrics;
+  } else if (request.path.starts_with(kApi)) {
+    Result<ipc::Admin> question =
+        QuestionOf(std::string_view(request.path).substr(kApi.size()), request.query);
+    if (!question.ok()) return reply(Refusal(question.status()));
+    asked.what = Waiting::What::kJson;
+    asked.question = *std::move(question);
+  } else if (request.path != "/healthz") {
+    return reply({.code = 404, .body = "there are /, /events, /metrics, /healthz and /api/\n"});
+  }
+  asked.reply = std::move(reply);
+  {
+    const MutexLock lock(mutex_);
+    waiting_.push_back(std::move(asked));
+  }
+  is_asked_.notify_all();
+}
+
+void Answers::Run() {
+  while (true) {
+    std::vector<Waiting> asked;
+    {
+      MutexLock lock(mutex_);
+      while (waiting_.empty() && !is_over_) is_asked_.wait(lock.waitable());
+      if (is_over_) return;
+      asked.swap(waiting_);
+    }
+    for (Waiting& each : asked) std::exchange(each.reply, nullptr)(AnswerTo(each));
+  }
+}
+
+const Answers::Told& Answers::AskedFor(const ipc::Admin& question) {
+  if (question.verb == ipc::AdminVerb::kExplain) {
+    return explained_.emplace(Told{std::chrono::steady_clock::now(), ask_(question)});
+  }
+  const auto found = told_.find(question.verb);
+  if (found != told_.end() && std::chrono::steady_clock::now() - found->second.at <= kSharedFor) {
+    return found->second;
+  }
+  Result<json> answer = ask_(question);
+  // From its end on, so that a server that is slow to answer is not asked all the time.
+  const Time now = std::chrono::steady_clock::now();
+  return told_.insert_or_assign(question.verb, Told{now, std::move(answer)}).first->second;
+}
+
+HttpAnswer Answers::AnswerTo(const Waiting& asked) {
+  if (asked.what == Waiting::What::kMetrics) return Metrics(asked.format);
+  const Told& told = AskedFor(asked.question);
+  if (!told.answer.ok()) return Refusal(told.answer.status());
+  if (asked.what == Waiting::What::kHealth) return {.body = "ok\n"};
+  // Names come from clients.
+  return {.content_type = "application/json",
+          .body = told.answer->dump(-1, ' ', false, json::error_handler_t::replace) + "\n"};
+}
+
+HttpAnswer Answers::Metrics(TextFormat format) {
+  const Told& status = AskedFor({.verb = ipc::AdminVerb::kStatus});
+  if (!status.answer.ok()) return Refusal(status.answer.status());
+  const Told& entrances = AskedFor({.verb = ipc::AdminVerb::kEntrances});
+  if (!entrances.answer.ok()) return Refusal(entrances.answer.status());
+  if (texts_at_ != status.at) texts_ = {};
+  texts_at_ = status.at;
+  std::optional<std::string>& text = texts_.at(static_cast<std::size_t>(format));
+  if (!text) text = MetricsText(*status.answer, *entrances.answer, host_, format);
+  return {.content_type = std::string(ContentType(format)), .body = *text};
+}
+
+}  // namespace gpushared::web

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_TOOLS_WEB_ANSWERS_H_
+#define GPUSHARED_SERVER_TOOLS_WEB_ANSWERS_H_
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpushared/mutex.h"
+#include "gpushared/result.h"
+
+#include "ipc/wire/control.h"
+#include "server/tools/web/exposition.h"
+#include "server/tools/web/http_server.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::web {
+
+// Answers to /metrics, /healthz and /api/. Everybody who asks the same within a second gets what
+// the server said once: scrapers do not keep it from its work.
+//
+// Thread-safe. Its thread asks the server.
+class Answers {
+ public:
+  static constexpr std::chrono::seconds kSharedFor{1};
+  // May block; called on the thread of this object.
+  using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
+
+  Answers(Ask ask, std::string host);
+  ~Answers();
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
+
+  // Waits for a server's answer that is under way. Nobody gets a reply any more. Idempotent.
+  void Stop();
+
+  // Replies at once, or on the thread of this object.
+  void Handle(const HttpServer::Request& request, HttpServer::Reply reply);
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Waiting {
+    enum class What : std::uint8_t { kMetrics, kHealth, kJson };
+
+    What what = What::kHealth;
+    TextFormat format = TextFormat::kPlain;  // kMetrics.
+    ipc::Admin question;                     // kJson.
+    HttpServer::Reply reply;
+  };
+  struct Told {
+    Time at;
+    Result<nlohmann::json> answer;
+  };
+
+  void Run();
+  HttpAnswer AnswerTo(const Waiting& asked);
+  HttpAnswer Metrics(TextFormat format);
+  // The server's answer, less than kSharedFor old.
+  const Told& AskedFor(const ipc::Admin& question);
+
+  const Ask ask_;
+  const std::string host_;
+  // The thread has these for itself.
+  std::map<ipc::AdminVerb, Told> told_;
+  std::optional<Told> explained_;  // The last one: each is about another request.
+  Time texts_at_;
+  std::array<std::optional<std::string>, 2> texts_;  // By format, of what was told at texts_at_.
+
+  Mutex mutex_;
+  std::condition_variable is_asked_;
+  std::vector<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);  // At most one per connection.
+  bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace gpushared::web
+
+#endif  // GPUSHARED_SERVER_TOOLS_WEB_ANSWERS_H_

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/web/metrics.h"
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "server/telemetry/totals/figures.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::web {
+namespace {
+
+using nlohmann::json;
+using server::TotalHistogram;
+using Type = Exposition::Type;
+
+constexpr std::size_t kRowsMax = 4096;  // An array in an answer has no more.
+
+// A number that the broker tells of a device. All others are in server/telemetry/totals/figures.h.
+struct Entry {
+  const char* name;
+  Type type;
+  const char* key;  // In the answer.
+  const char* help;
+};
+
+constexpr Entry kOfDevice[] = {
+    {"gpushared_device_memory_bytes", Type::kGauge, "memory_bytes", "Memory of the device."},
+    {"gpushared_device_memory_mapped_bytes", Type::kGauge, "mapped_bytes",
+     "Device memory that clients hold."},
+    {"gpushared_device_generation", Type::kGauge, "generation", "Number of the device's worker."},
+    {"gpushared_sessions", Type::kGauge, "sessions", "Sessions that live now."},
+};
+const json& Member(const json& object, const char* key) {
+  static const json kNothing;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? kNothing : *found;
+}
+
+std::optional<double> Number(const json& object, const char* key) {
+  const json& value = Member(object, key);
+  if (!value.is_number()) return std::nullopt;
+  return value.get<double>();
+}
+
+std::string Text(const json& object, const char* key) {
+  const json& value = Member(object, key);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+// Who ended the service of a device: an operator, who is not to be woken for it, or a failure.
+constexpr std::array kDeviceStates = {"serving", "draining", "drained", "lost"};
+
+std::string_view DeviceState(std::string_view told) {
+  if (told == "ready") return "serving";
+  if (told == "draining" || told == "leaving") return "draining";
+  if (told == "drained" || told == "gone") return "drained";
+  return "lost";
+}
+
+// Empty where there are none, or nonsensically many.
+const json& Rows(const json& object, const char* key) {
+  static const json kNone = json::array();
+  const json& rows = Member(object, key);
+  return rows.is_array() && rows.size() <= kRowsMax ? rows : kNone;
+}
+
+// Bounds in seconds, as DeviceTotals counts.
+std::vector<double> Bounds() {
+  std::vector<double> bounds;
+  for (std::size_t each = 0; each < TotalHistogram::kBounds; ++each) {
+    bounds.push_back(static_cast<double>(TotalHistogram::BoundNs(each)) / 1e9);
+  }
+  return bounds;
+}
+
+// The names that dcgm-exporter has for the same things.
+Labels DeviceLabels(const json& device, const std::string& host) {
+  const std::string id = Text(device, "device");
+  const std::size_t colon = id.find(':');
+  Labels labels = {{"gpu", colon == std::string::npos ? id : id.substr(colon + 1)},
+                   {"UUID", Text(device, "uuid")}};
+  const std::string bus = Text(device, "pci_bus");
+  if (!bus.empty()) labels.emplace_back("pci_bus_id", bus);
+  labels.emplace_back("device", id);
+  labels.emplace_back("modelName", Text(device, "name"));
+  labels.emplace_back("Hostname", host);
+  return labels;
+}
+
+Labels With(Labels labels, std::string_view name, std::string value) {
+  labels.emplace_back(name, std::move(value));
+  return labels;
+}
+
+class Writer {
+ public:
+  Writer(const json& status, const std::string& host, TextFormat format)
+      : status_(status), text_(format) {
+    for (const json& device : Rows(status, "devices")) {
+      devices_.push_back({&device, DeviceLabels(device, host)});
+    }
+  }
+
+  std::string Write(const json& entrances) {
+    AddServer();
+    AddDevices();
+    AddClasses();
+    AddEntrances(entrances);
+    return text_.Finish();
+  }
+
+ private:
+  struct Device {
+    const json* facts;
+    Labels labels;
+  };
+
+  // Calls it with the key of each figure that is for Prometheus, after the family's beginning.
+  template <typename Row, std::size_t kFigures, typename Function>
+  void ForEach(const server::Figure<Row> (&figures)[kFigures], const Function& function) {
+    for (const server::Figure<Row>& figure : figures) {
+      if (figure.family == nullptr) continue;
+      text_.Begin(figure.family, figure.never_falls ? Type::kCounter : Type::kGauge, figure.help);
+      function(figure.key);
+    }
+  }
+  void AddNumber(const Labels& labels, const json& object, const char* key) {
+    if (const std::optional<double> value = Number(object, key)) text_.Add(labels, *value);
+  }
+
+  void AddServer() {
+    const json& server = Member(status_, "server");
+    text_.Begin("gpushared_build", Type::kInfo, "The server's version and policy.");
+    text_.Add({{"version", Text(server, "version")}, {"policy", Text(server, "policy")}}, 1);
+    text_.Begin("gpushared_uptime_seconds", Type::kGauge, "Age of the broker.");
+    AddNumber({}, server, "uptime_s");
+    text_.Begin("gpushared_upgrades", Type::kGauge, "How often the broker executed its program.");
+    AddNumber({}, server, "upgrades");
+    text_.Begin("gpushared_admin_requests_refused", Type::kCounter,
+                "Requests of operators that were refused for want of a right.");
+    const json& refused = Member(server, "refused_requests");
+    if (!refused.is_object()) return;
+    for (const auto& [verb, count] : refused.items()) {
+      if (count.is_number()) text_.Add({{"verb", verb}}, count.get<double>());
+    }
+  }
+
+  void AddDevices() {
+    text_.Begin("gpushared_device_up", Type::kGauge,
+                "1 while the device serves clients, also while it drains and has some, else 0.");
+    for (const Device& device : devices_) {
+      const std::string state = Text(*device.facts, "state");
+      text_.Add(device.labels, state == "ready" || state == "draining" ? 1 : 0);
+    }
+    text_.Begin("gpushared_device_state", Type::kGauge,
+                "1 for the state that the device is in, 0 for the others. Drained: by an operator. "
+                "Lost: it starts, or its worker has died, is silent, or the device is missing.");
+    for (const Device& device : devices_) {
+      const std::string told = Text(*device.facts, "state");
+      for (const char* const state : kDeviceStates) {
+        text_.Add(With(device.labels, "state", state), DeviceState(told) == state ? 1 : 0);
+      }
+    }
+    for (const Entry& entry : kOfDevice) {
+      text_.Begin(entry.name, entry.type, entry.help);
+      for (const Device& device : devices_) AddNumber(device.labels, *device.facts, entry.key);
+    }
+    const auto add = [&](const char* part) {
+      return [this, part](const char* key) {
+        for (const Device& device : devices_) {
+          AddNumber(device.labels, Member(*device.facts, part), key);
+        }
+      };
+    };
+    ForEach(server::kOvercommitFigures, add("overcommit"));
+    ForEach(server::kDeviceFigures, add("totals"));
+    text_.Begin("gpushared_device_busy_seconds", Type::kCounter,
+                "Device time that anybody was charged.");
+    for (const Device& device : devices_) {
+      const json& classes = Member(Member(*device.facts, "totals"), "classes");
+      if (!classes.is_object()) continue;
+      double busy = 0;
+      for (const json& each : classes) busy += Number(each, "device_time_s").value_or(0);
+      text_.Add(device.labels, busy);
+    }
+  }
+
+  // Calls it with the labels and the row of each class of a device, or of a part of it.
+  template <typename Function>
+  static void ForEachClass(const json& object, const Labels& labels, const Function& function) {
+    const json& classes = Member(object, "classes");
+    if (!classes.is_object()) return;
+    for (const auto& [name, row] : classes.items()) function(With(labels, "class", name), row);
+  }
+
+  void AddClasses() {
+    ForEach(server::kClassNowFigures, [&](const char* key) {
+      for (const Device& device : devices_) {
+        ForEachClass(*device.facts, device.labels,
+                     [&](const Labels& labels, const json& row) { AddNumber(labels, row, key); });
+      }
+    });
+    ForEach(server::kClassFigures, [&](const char* key) {
+      for (const Device& device : devices_) {
+        ForEachClass(Member(*device.facts, "totals"), device.labels,
+                     [&](const Labels& labels, const json& row) { AddNumber(labels, row, key); });
+      }
+    });
+    for (const server::HistogramFigure& figure : server::kClassHistograms) {
+      text_.Begin(figure.family, Type::kHistogram, figure.help);
+      for (const Device& device : devices_) {
+        ForEachClass(Member(*device.facts, "totals"), device.labels,
+                     [&](const Labels& labels, const json& row) {
+                       AddHistogram(labels, Member(row, figure.key));
+                     });
+      }
+    }
+  }
+
+  void AddHistogram(const Labels& labels, const json& histogram) {
+    std::vector<double> counts;
+    for (const json& count : Rows(histogram, "counts")) {
+      if (count.is_number()) counts.push_back(count.get<double>());
+    }
+    const std::optional<double> sum = Number(histogram, "sum_s");
+    if (counts.size() == bounds_.size() + 1 && sum) {
+      text_.AddHistogram(labels, bounds_, counts, *sum);
+    }
+  }
+
+  void AddEntrances(const json& entrances) {
+    ForEach(server::kEntranceFigures, [&](const char* key) {
+      for (const Device& device : devices_) {
+        for (const json& row : Rows(Member(*device.facts, "totals"), "entrances")) {
+          AddNumber(With(With(device.labels, "entrance", Text(row, "entrance")), "class",
+                         Text(row, "class")),
+                    row, key);
+        }
+      }
+    });
+    text_.Begin("gpushared_entrance_admitted", Type::kCounter,
+                "Clients that were handed to a worker.");
+    for (const json& row : Rows(entrances, "entrances")) {
+      AddNumber({{"entrance", Text(row, "entrance")}}, row, "admitted");
+    }
+    text_.Begin("gpushared_entrance_refused", Type::kCounter, "Clients that were refused.");
+    for (const json& row : Rows(entrances, "entrances")) {
+      const json& refused = Member(row, "refused");
+      if (!refused.is_object()) continue;
+      for (const auto& [code, count] : refused.items()) {
+        if (!count.is_number()) continue;
+        text_.Add({{"entrance", Text(row, "entrance")}, {"code", code}}, count.get<double>());
+      }
+    }
+  }
+
+  const json& status_;
+  const std::vector<double> bounds_ = Bounds();
+  std::vector<Device> devices_;
+  Exposition text_;
+};
+
+}  // namespace
+
+std::string MetricsText(const json& status, const json& entrances, const std::string& host,
+                        TextFormat format) {
+  return Writer(status, host, format).Write(entrances);
+}
+
+}  // namespace gpushared::web

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_TOOLS_WEB_METRICS_H_
+#define GPUSHARED_SERVER_TOOLS_WEB_METRICS_H_
+
+#include <string>
+
+#include "server/tools/web/exposition.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::web {
+
+// A server's answers to AdminVerb::kStatus and kEntrances as metrics. What an answer does not say
+// is left out, never 0. Thread-safe.
+std::string MetricsText(const nlohmann::json& status, const nlohmann::json& entrances,
+                        const std::string& host, TextFormat format);
+
+}  // namespace gpushared::web
+
+#endif  // GPUSHARED_SERVER_TOOLS_WEB_METRICS_H_

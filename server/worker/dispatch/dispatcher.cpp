@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/dispatch/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "gpushared/check.h"
+
+#include "ipc/wire/completion.h"
+#include "server/worker/dispatch/step_use.h"
+#include "server/worker/state/device_loss.h"
+
+namespace gpushared::server {
+
+namespace {
+
+constexpr std::size_t kCompletionsPerCall = 64;
+
+// `work`: a command, or a node of a graph.
+template <typename Work>
+void CountWork(ClientState& client, const Work& work) {
+  ClientCounters& count = client.counters;
+  ClassTotals& total = client.totals.of_class();
+  const auto add = [&](std::uint64_t& times, Total& times_total, std::uint64_t& bytes,
+                       void (ClientTotals::*add_bytes)(std::uint64_t)) {
+    ++times;
+    times_total.Add(1);
+    bytes += work.bytes;
+    (client.totals.*add_bytes)(work.bytes);
+  };
+  switch (work.kind) {
+    case CommandKind::kLaunch:
+      ++count.launches;
+      total.launches.Add(1);
+      break;
+    case CommandKind::kCopyToDevice:
+      return add(count.copies, total.copies, count.bytes_in, &ClientTotals::AddBytesIn);
+    case CommandKind::kCopyToHost:
+      return add(count.copies, total.copies, count.bytes_out, &ClientTotals::AddBytesOut);
+    case CommandKind::kCopyOnDevice:
+      return add(count.copies, total.copies, count.bytes_on_device,
+                 &ClientTotals::AddBytesOnDevice);
+    default:
+      return add(count.fills, total.fills, count.bytes_on_device, &ClientTotals::AddBytesOnDevice);
+  }
+}
+
+void CountRetired(ClientState& client, const CommandSlot& command) {
+  if (command.kind != CommandKind::kGraph) return CountWork(client, command);
+  for (std::uint32_t node = command.first_node; node < command.end_node; ++node) {
+    CountWork(client, command.graph->node(node));
+  }
+}
+
+void CountSkipped(ClientState& client) {
+  ++client.counters.commands_skipped;
+  client.totals.of_class().commands_skipped.Add(1);
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(const Parts& parts, scheduler::Duration kill_after)
+    : device_(parts.device),
+      totals_(parts.totals),
+      kill_after_(kill_after),
+      lane_(parts.lane),
+      roster_(parts.roster),
+      requests_(parts.requests),
+      limiter_(parts.limiter),
+      arena_watch_(parts.arena_watch),
+      offers_(parts.offers),
+      publisher_(parts.publisher),
+      completions_(kCompletionsPerCall) {
+  unsettled_.reserve(kSessionsLimit);
+}
+
+// ---- clients
+
+ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now) {
+  ClientState& added = roster_.Add(std::move(client));
+  const std::size_t row = totals_rows_.Begin(added) = totals_.Enter(added.setup.entrance);
+  added.totals = totals_.For(added.spec().scheduling_class, row);
+  added.totals.AddSession();
+  lane_.AddClient(added.id(), added.spec(), now);
+  offers_.OnClientAdded(added);
+  if (added.caps() != ClientCaps{}) LimitClient(added, now);
+  requests_.OnClientAdded(added, now);
+  offers_.ReviewGivingWay(now);
+  SettleAll(now);
+  return added;
+}
+
+void Dispatcher::LimitClient(const ClientState& client, scheduler::TimePoint now) {
+  const ClientCaps& caps = client.caps();
+  std::array<scheduler::ShareCap, 2> set;
+  std::size_t count = 0;
+  const auto add = [&](std::uint64_t number, std::uint32_t per_mille) {
+    if (per_mille < kSharePerMilleMax) set.at(count++) = {number, per_mille};
+  };
+  add(client.setup.session, caps.own);
+  add(caps.rule_number, caps.rule);
+  lane_.LimitClient(client.id(), std::span(set).first(count), now);
+}
+
+void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& spec,
+                              const ClientCaps& caps, scheduler::TimePoint now) {
+  if (client.life.is_leaving()) return;
+  const bool is_limited_anew = caps != client.caps();
+  client.Change(spec, caps);
+  client.totals = totals_.For(spec.scheduling_class, totals_rows_[client]);
+  lane_.ChangeClient(client.id(), spec, now);
+  if (is_limited_anew) LimitClient(client, now);
+  requests_.OnClientChanged(client, now);
+  offers_.ReviewGivingWay(now);
+  offers_.Review(client, now);  // One that leaves the high class may be stopped from now on.
+  SettleAll(now);
+}
+
+void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
+  if (!client.life.Leave(now + kill_after_)) return;
+  ++leaving_;
+  requests_.OnClientLeaving(client, now);
+  client.scope.DropBarrier();
+  for (const std::uint64_t command : lane_.RemoveClient(client.id(), now)) {
+    device_.RequestStop(command);
+  }
+  offers_.ReviewGivingWay(now);
+  SettleAll(now);
+  if (client.load.on_device() == 0) Depart(client);
+}
+
+void Dispatcher::Depart(ClientState& client) {
+  --leaving_;
+  publisher_.Forget(client);
+  requests_.OnClientGone(client);
+  totals_.Leave(totals_rows_[client]);
+  departed_.push_back(roster_.Remove(client));
+}
+
+std::unique_ptr<ClientState> Dispatcher::TakeDeparted() {
+  if (departed_.empty()) return nullptr;
+  std::unique_ptr<ClientState> client = std::move(departed_.back());
+  departed_.pop_back();
+  return client;
+}
+
+void Dispatcher::Break(ClientState& client, Status why) {
+  if (client.life.is_leaving() || !client.life.Break()) return;
+  broken_.push_back({client.setup.session, std::move(why)});
+}
+
+bool Dispatcher::TryPassBarrier(ClientState& client) {
+  const auto passed = client.scope.TryPassBarrier(client.streams.slab().used());
+  if (passed && passed->released) released_.push_back({client.setup.session, *passed->released});
+  return passed.has_value();
+}
+
+// ---- streams
+
+void Dispatcher::Append(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
+  const CommandSlot& command = client.streams.slab()[slot];
+  if (command.is_device_work()) requests_.OnWork(client, now);
+  client.streams.Append(slot);
+  client.streams.MarkToSettle(command.stream);
+}
+
+void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  while (state.next != kNoSlot && !state.has_failed && offers_.MayFollow(client, state)) {
+    CommandSlot& command = client.streams.slab()[state.next];
+    if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
+    if (command.is_device_work()) {
+      // Others that are stopped with the one ahead are still leaving.
+      if (command.state() == CommandState::kOnDevice && command.submission().has_outlived) return;
+      if (command.state() == CommandState::kQueued) {
+        if (client.memory.is_by_step() && !IsThere(*client.setup.space, command)) [[unlikely]]
+          return RefuseBeyondDevice(client, stream, command);
+        if (!offers_.Cut(client, state.next)) return;
+        offers_.Offer(client, state.next, now);
+      }
+    } else if (command.kind == CommandKind::kWaitFor) {
+      const StreamState& target = client.streams[command.target.stream];
+      if (target.finished < command.target.sequence) {
+        client.streams.AddWaiter(command.target.stream, stream);
+        return;
+      }
+      if (target.HasFailed(command.target.sequence)) return;
+    } else if (command.destroys_stream()) {
+      return;  // The rest belongs to another incarnation, which an error must not reach.
+    }
+    client.streams.PassNext(stream);
+  }
+}
+
+void Dispatcher::RefuseBeyondDevice(ClientState& client, std::uint32_t stream,
+                                    CommandSlot& command) {
+  const std::uint64_t bytes = ReachBytes(command, client.scope.mapped_bytes());
+  if (bytes <= client.memory.most_bytes()) return;
+  Refusal why{.reason = Refusal::Reason::kBeyondDevice,
+              .what = command.graph != nullptr               ? "graph launch"
+                      : command.kind == CommandKind::kLaunch ? "launch"
+                      : command.kind == CommandKind::kFill   ? "fill"
+                                                             : "copy",
+              .asked = bytes,
+              .allowed = client.memory.most_bytes()};
+  if (command.graph == nullptr && command.kind == CommandKind::kLaunch) {
+    why.number = command.modules[0];
+    why.kernel = std::get<device::LaunchWork>(command.work).kernel;
+    why.serial = client.scope.module(command.modules[0]).serial;
+  }
+  command.failure = Refuse(why);
+  client.streams.MarkToSettle(stream);
+}
+
+void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
+  while (!client.streams.is_settled() || client.streams.MarkUncut()) {
+    const std::uint32_t stream = client.streams.TakeToSettle();
+    while (client.streams[stream].front != kNoSlot &&
+           SettleFront(client, stream, now) == FrontOutcome::kRetired) {
+    }
+    OfferReady(client, stream, now);
+  }
+}
+
+void Dispatcher::OfferAnew(ClientState& client, scheduler::TimePoint now) {
+  offers_.TakeAllBack(client, now);
+  OnMemoryCame(client, now);
+}
+
+void Dispatcher::OnMemoryCame(ClientState& client, scheduler::TimePoint now) {
+  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+    if (client.streams[stream].next != kNoSlot) client.streams.MarkToSettle(stream);
+  }
+  Settle(client, now);
+}
+
+void Dispatcher::SettleAll(scheduler::TimePoint now) {
+  for (ClientState* const client : roster_.present()) {
+    if (!client->life.is_leaving()) Settle(*client, now);
+  }
+}
+
+Dispatcher::FrontOutcome Dispatcher::SettleFront(ClientState& client, std::uint32_t stream,
+                                                 scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  CommandSlot& command = client.streams.slab()[state.front];
+  if (!command.is_device_work()) return SettleHostCommand(client, stream, command, now);
+  if (command.state() == CommandState::kOffered || command.state() == CommandState::kOnDevice) {
+    return FrontOutcome::kStays;
+  }
+  if (state.has_failed) {
+    CountSkipped(client);
+  } else if (command.failure != nullptr) {
+    FailStream(client, stream, command, std::move(*command.failure), now);
+  } else if (command.state() == CommandState::kEnded) {
+    CountRetired(client, command);
+    state.last_time_ns = std::max(state.last_time_ns, command.ended_ns);
+  } else {
+    return FrontOutcome::kStays;
+  }
+  Retire(client, stream, now);
+  return FrontOutcome::kRetired;
+}
+
+Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std::uint32_t stream,
+                                                       CommandSlot& command,
+                                                       scheduler::TimePoint now) {
+  switch (command.kind) {
+    case CommandKind::kChangeGraph:
+    case CommandKind::kChangeBuffers:
+      SettleChange(client, stream, command, now);
+      break;
+    case CommandKind::kWaitFor:
+      if (!SettleWait(client, stream, command, now)) return FrontOutcome::kStays;
+      break;
+    case CommandKind::kMark:
+      SettleMark(client, client.streams[stream], command);
+      break;
+    case CommandKind::kCreateStream:
+      client.streams[stream].error.reset();
+      break;
+    case CommandKind::kDestroyStreamInRequest:
+      requests_.End(client, stream, now);
+      DestroyStream(client, stream, command);
+      break;
+    case CommandKind::kDestroyStream:
+      DestroyStream(client, stream, command);
+      break;
+    case CommandKind::kEndRequest:
+      requests_.End(client, stream, now);
+      break;
+    case CommandKind::kBeginRequest:
+    case CommandKind::kExpectRequest:
+      break;  // Took effect when it was taken.
+    default:
+      Check(false, "a device command is not settled as a host command");
+  }
+  Retire(client, stream, now);
+  return FrontOutcome::kRetired;
+}
+
+// It took effect when it was taken, or was refused then.
+void Dispatcher::SettleChange(ClientState& client, std::uint32_t stream, CommandSlot& command,
+                              scheduler::TimePoint now) {
+  if (client.streams[stream].has_failed) {
+    CountSkipped(client);
+  } else if (command.failure != nullptr) {
+    FailStream(client, stream, command, std::move(*command.failure), now);
+  }
+}
+
+void Dispatcher::SettleMark(ClientState& client, const StreamState& state,
+                            const CommandSlot& command) {
+  ++client.counters.marks;
+  // An idle stream reaches its mark when the mark arrives.
+  const auto taken = static_cast<std::uint64_t>(command.taken.time_since_epoch().count());
+  const std::uint64_t time = state.has_failed ? 0 : std::max(state.last_time_ns, taken);
+  WriteRecord(client, command,
+              {.id = {},
+               .kind = ipc::CompletionKind::kMark,
+               .code = state.has_failed ? StatusCode::kCancelled : StatusCode::kOk,
+               .fault = FaultKind::kNone,
+               .started_ns = time,
+               .ended_ns = time});
+}
+
+// Whether the wait is over. Later commands may have been offered already, earlier ones have
+// all finished.
+bool Dispatcher::SettleWait(ClientState& client, std::uint32_t stream, const CommandSlot& command,
+                            scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  if (state.has_failed) {
+    CountSkipped(client);
+    return true;
+  }
+  const StreamState& target = client.streams[command.target.stream];
+  if (target.finished < command.target.sequence) {
+    client.streams.AddWaiter(command.target.stream, stream);
+    return false;
+  }
+  if (target.HasFailed(command.target.sequence)) {
+    const Refusal why{.reason = Refusal::Reason::kWaitFailed,
+                      .number = command.target.stream,
+                      .at = command.target.sequence};
+    FailStream(client, stream, command, CommandFailure(why), now);
+  } else {
+    state.last_time_ns = std::max(state.last_time_ns, target.last_time_ns);
+  }
+  return true;
+}
+
+void Dispatcher::DestroyStream(ClientState& client, std::uint32_t stream,
+                               const CommandSlot& command) {
+  StreamState& state = client.streams[stream];
+  if (state.has_failed) {
+    // Waits that name commands of this incarnation may still come.
+    state.failed_before = {state.failed.first, command.sequence};
+    state.failed = {};
+    state.has_failed = false;
+  } else {
+    client.outlet.GiveBack();  // Its error record was never needed.
+  }
+}
+
+void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
+                            CommandFailure why, scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  state.has_failed = true;
+  state.failed = {command.sequence, std::numeric_limits<std::uint64_t>::max()};
+  const StatusCode code = why.code;
+  const FaultKind fault = why.fault;
+  state.error = std::make_unique<CommandFailure>(std::move(why));
+  state.error_sequence = command.sequence;
+  offers_.Withdraw(client, stream, now);
+  WriteRecord(client, command,
+              {.id = {},
+               .kind = ipc::CompletionKind::kError,
+               .code = code,
+               .fault = fault,
+               .started_ns = command.started_ns,
+               .ended_ns = command.ended_ns});
+}
+
+void Dispatcher::WriteRecord(ClientState& client, const CommandSlot& command,
+                             const ipc::CompletionNotice& notice) {
+  ipc::CompletionRecord record;
+  record.header.op = static_cast<std::uint8_t>(notice.kind);
+  record.header.sequence = command.sequence;
+  record.stream = command.stream;
+  record.code = static_cast<std::uint32_t>(notice.code);
+  record.fault = static_cast<std::uint32_t>(notice.fault);
+  record.started_ns = notice.started_ns;
+  record.ended_ns = notice.ended_ns;
+  publisher_.Mark(client);
+  // Room was reserved when the command was taken, so only a lie about credit gets here.
+  if (!client.outlet.Write(record)) {
+    Break(client, Status(StatusCode::kProtocolViolation,
+                         fmt::format("session ended: the number of completions taken is beyond "
+                                     "what was written [{}]",
+                                     client.setup.who)));
+  }
+}
+
+void Dispatcher::ReturnModule(ClientState& client, std::uint16_t module) {
+  if (client.scope.ReturnModule(module)) [[unlikely]]
+    released_.push_back({client.setup.session, module});
+}
+
+// All parts of a command have left its stream.
+void Dispatcher::EndCommand(ClientState& client, StreamState& state, const CommandSlot& command) {
+  ++commands_;
+  state.finished = command.sequence;
+  client.scope.NoteFinished(command.epoch);
+  if (command.graph == nullptr) return;
+  for (const std::uint16_t module : command.graph->modules()) ReturnModule(client, module);
+  client.graphs.Return(*command.graph);
+}
+
+void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  const std::uint32_t slot = client.streams.PopFront(stream);
+  CommandSlab& slab = client.streams.slab();
+  const CommandSlot& command = slab[slot];
+  state.Release(slot);
+  if (!command.is_cut) EndCommand(client, state, command);
+  for (const std::uint16_t module : command.modules) {
+    if (module == CommandSlot::kNoModule) break;
+    ReturnModule(client, module);
+  }
+  slab.Free(slot);
+  if (slab.empty() && !client.life.is_leaving()) requests_.OnNothingLeft(client, now);
+  client.outlet.Finish(stream, state.finished);
+  publisher_.Mark(client);
+  client.streams.WakeWaiters(stream);
+}
+
+// ---- ends
+
+std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
+  std::size_t taken = 0;
+  for (;;) {
+    const std::size_t count = device_.TakeCompletions(completions_);
+    if (const device::DeviceLoss* const loss = device_.loss(); loss != nullptr && !loss_)
+        [[unlikely]] {
+      DescribeLoss(*loss);
+    }
+    offers_.NoteHostDelay(now);
+    for (std::size_t i = 0; i < count; ++i) {
+      OnCompleted(completions_[i], now);
+      completions_[i].paused.reset();  // Nobody keeps what the command did not take.
+    }
+    for (ClientState* const client : unsettled_) Settle(*client, now);
+    unsettled_.clear();
+    taken += count;
+    if (count < completions_.size()) return taken;
+  }
+}
+
+void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::TimePoint now) {
+  ClientState* const client = roster_.OnDevice(completion.id);
+  if (client == nullptr) return;  // A command completes once; what comes twice is nobody's.
+  CommandSlot& command = client->streams.slab()[WorkName::Slot(completion.id)];
+  const bool is_part = offers_.TakeOff(*client, command, completion, now);
+  arena_watch_.OnLeft(*client, command, completion);
+  if (client->life.is_leaving()) {
+    command.End();
+    if (client->load.on_device() == 0) Depart(*client);
+    return;
+  }
+  if (is_part) return OnStopped(*client, command, completion, now);
+  OnEnded(*client, command, completion, now);
+  offers_.ReviewTrust(*client, command, now);
+}
+
+void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
+                           const device::Completion& completion, scheduler::TimePoint now) {
+  // Units that are paused count as one that is not done.
+  const bool has_paused = completion.paused != nullptr;
+  const std::uint64_t done = std::min(completion.units_done, command.units - has_paused);
+  command.units_done = std::max(command.units_done, done);
+  if (has_paused) {
+    std::visit(
+        [&](auto& work) {
+          if constexpr (requires { work.paused; }) work.paused = completion.paused;
+        },
+        command.work);
+  }
+  ++client.counters.stops;
+  client.totals.of_class().stops.Add(1);
+  const StreamState& stream = client.streams[command.stream];
+  const std::uint32_t slot = WorkName::Slot(completion.id);
+  // What outlived its prediction is stopped with all that is behind it.
+  const bool is_behind =
+      stream.chained == slot || (command.submission().has_outlived && stream.front != slot);
+  if (!stream.has_failed && !is_behind) return offers_.OfferRest(client, slot, now);
+  if (stream.has_failed) {
+    command.End();
+  } else {
+    Offers::QueueRest(client, slot);  // The rest of the one ahead goes first.
+  }
+  MarkUnsettled(client, command.stream);
+}
+
+CommandFailure Dispatcher::FailureOf(const CommandSlot& command,
+                                     const device::Completion& completion) const {
+  const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
+  const Status& why = is_lost ? *loss_ : completion.status;
+  std::string sentence(why.message());
+  if (command.graph != nullptr && !is_lost) {
+    const bool is_list = command.kind == CommandKind::kGraph;
+    sentence = fmt::format("node {} of graph {}: {}",
+                           command.first_node + (is_list ? completion.units_done : 0),
+                           command.graph->number(), sentence);
+  }
+  return CommandFailure(why.code(), std::move(sentence), completion.fault);
+}
+
+void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
+                         const device::Completion& completion, scheduler::TimePoint now) {
+  command.End();
+  // A kernel that was to end by force, and ended by itself before.
+  if (completion.status.ok() && !completion.stopped) command.failure.reset();
+  if (command.failure == nullptr && !completion.status.ok()) [[unlikely]] {
+    command.failure = std::make_unique<CommandFailure>(FailureOf(command, completion));
+  }
+  if (command.failure != nullptr) [[unlikely]] {
+    ++client.counters.commands_failed;
+    client.totals.of_class().commands_failed.Add(1);
+  } else {
+    offers_.Learn(command, now);
+  }
+  MarkUnsettled(client, command.stream);
+}
+
+void Dispatcher::MarkUnsettled(ClientState& client, std::uint32_t stream) {
+  if (client.streams.is_settled()) unsettled_.push_back(&client);
+  client.streams.MarkToSettle(stream);
+}
+
+void Dispatcher::KillOverdue(scheduler::TimePoint now) {
+  if (leaving_ > 0) {
+    for (ClientState* const client : roster_.present()) {
+      if (!client->life.kill_at() || now < *client->life.kill_at()) continue;
+      client->life.NoteKilled();
+      const CommandSlab& slab = client->streams.slab();
+      for (std::uint32_t slot = 0; slot < slab.size(); ++slot) {
+        if (slab[slot].state() == CommandState::kOnDevice) device_.RequestKill(slab[slot].name());
+      }
+    }
+  }
+  if (loss_) return;
+  if (const auto loss = limiter_.Enforce(now)) DescribeLoss(*loss);
+}
+
+void Dispatcher::DescribeLoss(const device::DeviceLoss& loss) {
+  std::vector<std::string> suspects;
+  for (const device::DeviceLoss::Suspect& suspect : loss.suspects) {
+    const ClientState* const client = roster_.OnDevice(suspect.id);
+    if (client == nullptr) continue;
+    const CommandSlot& command = client->streams.slab()[WorkName::Slot(suspect.id)];
+    suspects.push_back(suspect.what + " " + client->Who(command.stream, command.sequence));
+  }
+  loss_ = DescribeDeviceLoss(device_.info().id, loss.why.message(), suspects);
+}
+
+std::optional<scheduler::TimePoint> Dispatcher::wake_at() const {
+  std::optional<scheduler::TimePoint> at = lane_.wake_at();
+  if (!loss_) at = scheduler::Earlier(at, limiter_.wake_at());
+  if (leaving_ == 0) return at;
+  for (const ClientState* const client : roster_.present()) {
+    at = scheduler::Earlier(at, client->life.kill_at());
+  }
+  return at;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/dispatch/kernel_limiter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <variant>
+
+#include "gpushared/check.h"
+
+#include "scheduler/class_name.h"
+#include "server/device/shown_name.h"
+
+namespace gpushared::server {
+
+namespace {
+
+std::string Seconds(scheduler::Duration time) {
+  return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
+}
+
+// "kernel 'scale'", "graph 3"
+std::string ShownWork(const CommandSlot& command) {
+  if (command.kind == CommandKind::kGraph) return fmt::format("graph {}", command.graph->number());
+  const auto& launch = std::get<device::LaunchWork>(command.work);
+  return fmt::format("kernel '{}'",
+                     device::ShownName(launch.module->kernels()[launch.kernel].name));
+}
+
+}  // namespace
+
+KernelLimiter::KernelLimiter(device::Device& device, const ClientRoster& roster,
+                             const KernelLimiterOptions& options)
+    : device_(device),
+      roster_(roster),
+      options_(options),
+      has_limits_(std::ranges::any_of(options.limits,
+                                      [](const auto& limit) { return limit.has_value(); })) {}
+
+void KernelLimiter::OnSubmitted(const ClientState& client, const CommandSlot& command,
+                                std::uint8_t priority, scheduler::TimePoint now) {
+  if (!has_limits_) return;
+  const auto of_class = static_cast<std::size_t>(client.spec().scheduling_class);
+  std::optional<scheduler::Duration> limit = options_.limits.at(of_class);
+  // A graph may take the time of all its nodes, and one of them the limit.
+  if (limit && command.kind == CommandKind::kGraph) *limit += command.predicted();
+  if (command.kind != CommandKind::kLaunch && command.kind != CommandKind::kGraph) limit.reset();
+  watch_.OnSubmitted(command.name(), priority, command.ran, limit, now);
+}
+
+void KernelLimiter::OnLeft(const ClientState& client, CommandSlot& command,
+                           scheduler::TimePoint now) {
+  if (command.submission().stop_asked) NoteSlowStop(client, command, now);
+  if (!has_limits_) return;
+  command.ran = watch_.OnCompleted(command.name(), now);
+  std::erase_if(told_, [&](const Told& told) { return told.id == command.name(); });
+}
+
+std::optional<device::DeviceLoss> KernelLimiter::Enforce(scheduler::TimePoint now) {
+  if (!has_limits_) return std::nullopt;
+  if (!told_.empty() && now >= told_.front().until) {
+    return EndWithDevice(told_.front().id,
+                         fmt::format("{}, and it has not left within {} of being told to",
+                                     told_.front().sentence, Seconds(options_.leaves_within)));
+  }
+  while (const std::optional<KernelWatch::Overdue> overdue = watch_.TakeOverdue(now)) {
+    if (auto loss = End(*overdue, now)) return loss;
+  }
+  return std::nullopt;
+}
+
+std::optional<scheduler::TimePoint> KernelLimiter::wake_at() const {
+  const std::optional<scheduler::TimePoint> at = watch_.wake_at();
+  return told_.empty() ? at : scheduler::Earlier(at, told_.front().until);
+}
+
+std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue& overdue,
+                                                     scheduler::TimePoint now) {
+  ClientState* const client = roster_.OnDevice(overdue.id);
+  Check(client != nullptr, "what is watched is on the device");
+  CommandSlot& command = client->streams.slab()[WorkName::Slot(overdue.id)];
+  const scheduler::SchedulingClass of_class = client->spec().scheduling_class;
+  const std::string may_run =
+      fmt::format("has run {}, kernels of class {} may run {} (--kernel-limit of the server)",
+                  Seconds(overdue.ran), scheduler::ClassName(of_class), Seconds(overdue.limit));
+  const std::string sentence = fmt::format("{} ended by force: it {}", ShownWork(command), may_run);
+  const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
+  if (launch != nullptr ? !device_.CanKill(*launch) : !device_.info().can_kill) {
+    if (options_.ends_device.at(static_cast<std::size_t>(of_class))) {
+      return EndWithDevice(overdue.id, sentence + ", and this device cannot end one kernel alone");
+    }
+    Note(
+        *client, command, command.cost_kernel,
+        may_run +
+            "; it goes on: this device cannot end one kernel alone, and no kernel_limit was given");
+    return std::nullopt;
+  }
+  command.failure = std::make_unique<CommandFailure>(StatusCode::kKernelFault, sentence,
+                                                     FaultKind::kLaunchTimeout);
+  ++ended_.count;
+  ended_.latest = fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence));
+  if (!device_.info().can_kill) {
+    told_.push_back(
+        {.id = overdue.id, .until = now + options_.leaves_within, .sentence = sentence});
+  }
+  device_.RequestKill(overdue.id);
+  return std::nullopt;
+}
+
+device::DeviceLoss KernelLimiter::EndWithDevice(device::WorkId id, const std::string& why) const {
+  const ClientState* const client = roster_.OnDevice(id);
+  Check(client != nullptr, "what is ended is on the device");
+  const std::string work = ShownWork(client->streams.slab()[WorkName::Slot(id)]);
+  return {.why = Status(StatusCode::kDeviceLost, why), .suspects = {{.id = id, .what = work}}};
+}
+
+void KernelLimiter::Note(const ClientState& client, const CommandSlot& command, std::uint64_t key,
+                         const std::string& what) {
+  if (kernels_noted_.size() >= kKernelsNotedMax) return;
+  if (!kernels_noted_.insert(key).second) return;
+  noted_.push_back({.session = client.setup.session,
+                    .text = fmt::format("{} {} {}", ShownWork(command), what,
+                                        client.Who(command.stream, command.sequence))});
+}
+
+void KernelLimiter::NoteSlowStop(const ClientState& client, const CommandSlot& command,
+                                 scheduler::TimePoint now) {
+  const scheduler::Duration took = now - *command.submission().stop_asked;
+  if (took < kSlowStop || command.kind != CommandKind::kLaunch) return;
+  Note(client, command, command.cost_kernel,
+       fmt::format("held the device for {} after others asked for it: {}", Seconds(took),
+                   "its block went on to its end"));
+}
+
+}  // namespace gpushared::server

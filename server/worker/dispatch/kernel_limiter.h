@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DISPATCH_KERNEL_LIMITER_H_
+#define GPUSHARED_SERVER_WORKER_DISPATCH_KERNEL_LIMITER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/output/kernel_watch.h"
+#include "server/worker/state/client_roster.h"
+#include "server/worker/state/client_state.h"
+
+namespace gpushared::server {
+
+struct KernelLimiterOptions {
+  KernelLimits limits;
+  LimitEndsDevice ends_device = {true, true, true};
+  // How long a kernel may take to leave that can only be told to.
+  scheduler::Duration leaves_within = std::chrono::seconds(2);
+};
+
+// Ends kernels that run longer than their class may, and notes those that keep others waiting.
+//
+// Confined to the device thread.
+class KernelLimiter {
+ public:
+  // `device` and `roster` outlive it.
+  KernelLimiter(device::Device& device, const ClientRoster& roster,
+                const KernelLimiterOptions& options);
+
+  void OnSubmitted(const ClientState& client, const CommandSlot& command, std::uint8_t priority,
+                   scheduler::TimePoint now);
+  // See Device::HostDelayUntil.
+  void SetHostDelay(scheduler::Duration total, scheduler::TimePoint now) {
+    watch_.SetHostDelay(total, now);
+  }
+  // Before the command leaves its state.
+  void OnLeft(const ClientState& client, CommandSlot& command, scheduler::TimePoint now);
+  // Ends what is beyond its limit: alone where the device can do that and does. Otherwise returns
+  // why the device is lost, with that kernel as the culprit.
+  std::optional<device::DeviceLoss> Enforce(scheduler::TimePoint now);
+  // When Enforce has something to do even if nothing happens.
+  std::optional<scheduler::TimePoint> wake_at() const;
+
+  // Those that were told to end since the last call.
+  KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
+  bool has_ended() const { return ended_.count > 0; }
+  // Whether nothing more is noted of such a kernel.
+  bool HasNotedUncut(const CommandSlot& command) const {
+    return kernels_noted_.size() >= kKernelsNotedMax ||
+           kernels_noted_.contains(~command.cost_kernel);
+  }
+  // Notes a kernel that could be stopped and is not to be.
+  void NoteUncut(const ClientState& client, const CommandSlot& command, const std::string& why) {
+    Note(client, command, ~command.cost_kernel, why);
+  }
+  // Notes for the log, one of each kind per kernel; the caller empties it.
+  std::vector<KernelNoted>& noted() { return noted_; }
+
+ private:
+  // A kernel that others waited for so long after it was asked to stop is worth a line in the log.
+  static constexpr scheduler::Duration kSlowStop = std::chrono::milliseconds(50);
+  static constexpr std::size_t kKernelsNotedMax = 1024;
+
+  // A kernel that was told to end by itself.
+  struct Told {
+    device::WorkId id = 0;
+    scheduler::TimePoint until;
+    std::string sentence;  // Names its limit.
+  };
+  std::optional<device::DeviceLoss> End(const KernelWatch::Overdue& overdue,
+                                        scheduler::TimePoint now);
+  device::DeviceLoss EndWithDevice(device::WorkId id, const std::string& why) const;
+  // Unless it was said under this key before.
+  void Note(const ClientState& client, const CommandSlot& command, std::uint64_t key,
+            const std::string& what);
+  [[gnu::cold]] void NoteSlowStop(const ClientState& client, const CommandSlot& command,
+                                  scheduler::TimePoint now);
+
+  device::Device& device_;
+  const ClientRoster& roster_;
+  const KernelLimiterOptions options_;
+  const bool has_limits_;
+  KernelWatch watch_;
+  std::vector<Told> told_;  // Oldest first.
+  KernelsEnded ended_;
+  std::vector<KernelNoted> noted_;
+  std::set<std::uint64_t> kernels_noted_;  // By CommandSlot::cost_kernel, or its complement.
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DISPATCH_KERNEL_LIMITER_H_

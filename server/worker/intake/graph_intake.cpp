@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// CommandPump's part about graphs.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/device/reach.h"
+#include "server/worker/intake/command_pump.h"
+#include "server/worker/state/scope_checks.h"
+
+namespace gpushared::server {
+
+namespace {
+
+using Reason = Refusal::Reason;
+
+// Makes a node of the command that was prepared in the slot.
+std::shared_ptr<GraphNode> NodeOf(CommandSlot& slot, const ClientState& client) {
+  auto node = std::make_shared<GraphNode>();
+  node->kind = slot.kind;
+  node->units = slot.units;
+  node->bytes = slot.bytes;
+  node->cost_key = slot.cost_key;
+  node->cost_kernel = slot.cost_kernel;
+  if (auto* const launch = std::get_if<device::LaunchWork>(&slot.work)) {
+    node->parameter_bytes = static_cast<std::uint32_t>(launch->parameters.size());
+    node->parameters = std::make_unique_for_overwrite<std::byte[]>(node->parameter_bytes);
+    std::ranges::copy(launch->parameters, node->parameters.get());
+    launch->parameters = {node->parameters.get(), node->parameter_bytes};
+    // As far as the device can: what more urgent work waits for is one block's part, not a node.
+    launch->may_be_paused = true;
+    launch->may_be_stopped = false;
+    launch->paused.reset();
+    node->module = slot.modules[0];
+    node->module_serial = client.scope.module(node->module).serial;
+    node->work = *launch;
+  } else if (const auto* const copy = std::get_if<device::CopyWork>(&slot.work)) {
+    node->work = *copy;
+  } else {
+    node->work = std::get<device::FillWork>(slot.work);
+  }
+  return node;
+}
+
+void NoteRanges(GraphNode& node, const ipc::LaunchCommand&) { node.ranges = {}; }
+void NoteRanges(GraphNode& node, const ipc::CopyCommand& copy) {
+  node.ranges[0] = {copy.device_address, copy.device_bytes};
+}
+void NoteRanges(GraphNode& node, const ipc::CopyOnDeviceCommand& copy) {
+  node.ranges = {{{copy.destination, copy.destination_bytes}, {copy.source, copy.source_bytes}}};
+}
+void NoteRanges(GraphNode& node, const ipc::FillCommand& fill) {
+  node.ranges[0] = {fill.destination, fill.destination_bytes};
+}
+
+// Only a command that runs keeps its modules loaded.
+void ForgetModules(ClientState& client, CommandSlot& slot) {
+  for (std::uint16_t& module : slot.modules) {
+    // One that leaves can't be named, so this releases none.
+    if (module != CommandSlot::kNoModule) (void)client.scope.ReturnModule(module);
+    module = CommandSlot::kNoModule;
+  }
+}
+
+void NoteNode(CommandFailure& refused, std::uint32_t graph, std::uint32_t node) {
+  refused.refusal.graph = graph;
+  refused.refusal.node = node;
+}
+
+// As for a command alone: the module is the one that was there, and the memory is mapped.
+MaybeRefused CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot) {
+  if (node.kind == CommandKind::kLaunch) {
+    const ModuleEntry& module = client.scope.module(node.module);
+    if (module.module == nullptr || module.is_leaving || module.serial != node.module_serial) {
+      return Refuse({.reason = Reason::kNoModule, .number = node.module});
+    }
+    NameModule(client, node.module, slot);
+    return {};
+  }
+  const char* const what = node.kind == CommandKind::kFill ? "fill" : "copy";
+  for (const GraphNode::Range& range : node.ranges) {
+    if (range.bytes == 0) continue;
+    if (MaybeRefused why = CheckMapped(client, what, range.address, range.bytes, slot)) return why;
+  }
+  return {};
+}
+
+// Whether the client's graphs may take `more` bytes, with `less` about to come back.
+Refusal CheckBytes(const ClientState& client, const char* what, std::uint64_t more,
+                   std::uint64_t less = 0) {
+  const GraphBytes& bytes = client.graphs.bytes();
+  const std::uint64_t then = bytes.held() + more - less;
+  const std::uint64_t most = client.setup.limits.graphs_bytes_max;
+  if (then > most) {
+    return {.reason = Reason::kGraphBytes, .what = what, .asked = then, .allowed = most};
+  }
+  if (const std::uint64_t excess = bytes.budget().ExcessOf(bytes.held(), then); excess > 0) {
+    return {.reason = Reason::kGraphBytesOfAll,
+            .what = what,
+            .asked = then,
+            .allowed = then - excess,
+            .at = bytes.budget().total()};
+  }
+  return {};
+}
+
+// A client changes its buffers and launches the same graph, again and again: what is looked up each
+// time takes less than a millisecond.
+constexpr std::size_t kReachLookUpsMax = 8192;
+
+// What a graph's nodes may touch together. Adds to `looked_up`.
+device::Reach ReachOfNodes(const ClientState& client, const Graph& graph, std::size_t& looked_up) {
+  device::Reach all;
+  for (std::uint32_t number = 0; number < graph.size(); ++number) {
+    const device::GraphNode& work = graph.node(number).work;
+    device::Reach reach;
+    if (const auto* const launch = std::get_if<device::LaunchWork>(&work)) {
+      const device::KernelInfo& kernel = launch->module->kernels()[launch->kernel];
+      looked_up += 1 + kernel.reach_offsets.size();
+      if (looked_up > kReachLookUpsMax) return device::Reach::Everything();
+      reach = client.buffers.ReachOf(kernel, launch->parameters);
+    } else {
+      reach = std::visit([](const auto& any) { return device::ReachOf(any); }, work);
+    }
+    if (reach.is_everything()) return reach;
+    for (const device::MemoryPiece& piece : reach.pieces()) all.Add(piece);
+  }
+  return all;
+}
+
+}  // namespace
+
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::MakeGraphCommand& make,
+                                  CommandSlot& slot) {
+  slot.kind = CommandKind::kChangeGraph;
+  if (client.graphs.Find(make.graph) != nullptr) {
+    return Refuse({.reason = Reason::kGraphThere, .number = make.graph});
+  }
+  if (Refusal why = CheckBytes(client, "graph", Graph::kFootprint); !why.ok()) return Refuse(why);
+  client.graphs.Make(make.graph);
+  return {};
+}
+
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set,
+                                  CommandSlot& slot) {
+  Graph* graph = client.graphs.Find(set.graph);
+  MaybeRefused refused;
+  if (graph == nullptr) {
+    refused = Refuse({.reason = Reason::kNoGraph, .what = "node", .number = set.graph});
+  } else if (set.node > graph->size()) {
+    refused = Refuse({.reason = Reason::kNoNode,
+                      .number = set.graph,
+                      .asked = set.node,
+                      .allowed = graph->size()});
+  } else {
+    refused = std::visit([&](const auto& content) { return Prepare(client, content, slot); },
+                         set.content);
+    if (refused != nullptr) NoteNode(*refused, set.graph, set.node);
+  }
+  if (refused != nullptr) {
+    ForgetModules(client, slot);
+    slot.kind = CommandKind::kChangeGraph;
+    return refused;
+  }
+  std::shared_ptr<GraphNode> node = NodeOf(slot, client);
+  std::visit([&](const auto& content) { NoteRanges(*node, content); }, set.content);
+  ForgetModules(client, slot);
+  slot.kind = CommandKind::kChangeGraph;
+  client.graphs.Count(*node);
+  // A replaced node goes now, unless a launch has it. So this may be wrong by one node.
+  const bool replaces = set.node < graph->size();
+  const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
+  const std::uint64_t more =
+      (replaces ? 0 : Graph::kBytesPerNode) + (graph->launches() > 0 ? graph->copy_bytes() : 0);
+  if (Refusal why = CheckBytes(client, "node", more, replaced); !why.ok()) {
+    why.graph = set.graph;
+    why.node = set.node;
+    return Refuse(why);
+  }
+  if (graph->launches() > 0) nodes_visited_ += graph->size();
+  (void)client.graphs.ToChange(set.graph);
+  client.graphs.Set(set.graph, set.node, std::move(node));
+  return {};
+}
+
+MaybeRefused CommandPump::CheckGraph(ClientState& client, Graph& graph) {
+  std::vector<std::uint16_t> modules;
+  nodes_visited_ += graph.size();
+  CommandSlot* const slot = &graph_slot_;
+  for (std::uint32_t number = 0; number < graph.size(); ++number) {
+    MaybeRefused why = CheckNode(client, graph.node(number), *slot);
+    for (const std::uint16_t module : slot->modules) {
+      if (module == CommandSlot::kNoModule) continue;
+      if (modules.empty() || modules.back() != module) modules.push_back(module);
+    }
+    ForgetModules(client, *slot);
+    if (why == nullptr) continue;
+    NoteNode(*why, graph.number(), number);
+    return why;
+  }
+  std::ranges::sort(modules);
+  const auto [end, last] = std::ranges::unique(modules);
+  modules.erase(end, last);
+  graph.SetModules(std::move(modules));
+  graph.checked_at = client.scope.losses();
+  return {};
+}
+
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
+                                  CommandSlot& slot) {
+  slot.kind = CommandKind::kGraph;
+  Graph* graph = client.graphs.Find(launch.graph);
+  if (graph == nullptr) return Refuse({.reason = Reason::kNoGraph, .number = launch.graph});
+  if (graph->size() == 0) return Refuse({.reason = Reason::kNoNodes, .number = launch.graph});
+  if (graph->checked_at != client.scope.losses()) {
+    // Launches that have it return the modules that it has now.
+    const std::uint64_t copied = graph->launches() > 0 ? graph->copy_bytes() : 0;
+    if (Refusal why = CheckBytes(client, "launch", copied); !why.ok()) return Refuse(why);
+    graph = &client.graphs.ToChange(launch.graph);
+    if (MaybeRefused why = CheckGraph(client, *graph)) return why;
+  }
+  slot.graph = client.graphs.Take(launch.graph);
+  for (const std::uint16_t module : slot.graph->modules()) client.scope.UseModule(module);
+  slot.first_node = 0;
+  slot.end_node = slot.graph->size();
+  slot.units = slot.end_node;
+  NoteReach(client, *slot.graph, slot);
+  return {};
+}
+
+void CommandPump::NoteReach(const ClientState& client, Graph& graph, CommandSlot& slot) {
+  if (client.buffers.empty()) return;
+  if (graph.reach_as_of != client.buffers.changes()) {
+    std::size_t looked_up = 0;
+    graph.reach = ReachOfNodes(client, graph, looked_up);
+    graph.reach_as_of = client.buffers.changes();
+    nodes_visited_ += graph.size() + looked_up;
+  }
+  slot.SetReach(graph.reach);
+}
+
+MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
+                                  CommandSlot& slot) {
+  slot.kind = CommandKind::kChangeGraph;
+  const Graph* const graph = client.graphs.Find(destroy.graph);
+  if (graph == nullptr) {
+    return Refuse({.reason = Reason::kNoGraph, .what = "end", .number = destroy.graph});
+  }
+  nodes_visited_ += graph->size();
+  client.graphs.Destroy(destroy.graph);
+  return {};
+}
+
+}  // namespace gpushared::server

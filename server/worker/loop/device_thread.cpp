@@ -1,0 +1,654 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/loop/device_thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <span>
+#include <utility>
+
+#include "server/worker/state/failure_text.h"
+
+namespace gpushared::server {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+// A ring that had nothing for this many turns in a row is looked at every kColdVisitTurns only.
+constexpr std::uint32_t kQuietVisitsMax = 256;
+constexpr std::uint32_t kColdVisitTurns = 32;
+
+// So is that of a client that has this much for the device to choose from: what waits in the
+// ring lies in one place, what was taken is spread over more memory than the caches hold. Not
+// left to wait for longer, because a stream that is not busy may have something to say.
+constexpr std::uint32_t kPlentyOffered = 32;
+
+// A client takes its completions without telling us. When records wait only for that, we look
+// again after this time.
+constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
+
+// A device that must be polled is asked without pause for this many spin budgets (1 ms for a budget
+// of 50 µs). While high-class work is on it, the second number holds (6 ms). Then naps follow, each
+// 1/128 of the quiet time so far. So its answer comes less than 1 % late. Naps below the shortest
+// cost more than they save.
+constexpr int kPolledSpinFactor = 20;
+constexpr int kPolledHighSpinFactor = 120;
+constexpr int kNapDivisor = 128;
+constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
+constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
+
+// An overload that goes on is a line in the log now and then.
+constexpr nanoseconds kOverloadTellEvery = std::chrono::seconds(10);
+constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
+
+// Beside an urgent request the floods of others get half of a core, and an urgent command waits for
+// its turn this much longer.
+constexpr nanoseconds kRest = RingVisits::kOthersPerTurn;
+// A real-time thread rests after so long. Threads of newcomers that were put on its core go on
+// then, and floods lose a tenth of it.
+constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
+
+// While a latency client has work on the device its next command is near.
+constexpr int kHighClassSpinFactor = 4;
+
+scheduler::LaneOptions ForDevice(const DeviceThreadOptions& options,
+                                 const device::DeviceInfo& info) {
+  scheduler::LaneOptions lane = options.lane;
+  lane.chains_stops = info.stopping_costs;
+  lane.outlived_after = options.slice / 2;
+  return lane;
+}
+
+}  // namespace
+
+nanoseconds DefaultSpinBudget(const device::DeviceInfo& info) {
+  const unsigned cores = ipc::UsableCores();
+  if (!info.spinning_pays || cores <= 1) return nanoseconds(0);
+  return std::chrono::microseconds(cores >= 4 ? 50 : 20);
+}
+
+Result<std::unique_ptr<DeviceThread>> DeviceThread::Create(
+    device::Device& device, std::unique_ptr<scheduler::Policy> policy, DeviceSignal& signal,
+    Mailbox<ControlMessage>& control, const DeviceThreadOptions& options) {
+  Result<Doorbells> doorbells = Doorbells::Create(signal.eventfd());
+  if (!doorbells.ok()) return doorbells.status();
+  DeviceThreadOptions with_totals = options;
+  if (with_totals.totals == nullptr) {
+    Result<std::unique_ptr<DeviceTotals>> totals = DeviceTotals::InMemory();
+    if (!totals.ok()) return totals.status();
+    with_totals.totals = *std::move(totals);
+  }
+  return std::unique_ptr<DeviceThread>(new DeviceThread(device, std::move(policy), signal, control,
+                                                        with_totals, *std::move(doorbells)));
+}
+
+DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
+                           DeviceSignal& signal, Mailbox<ControlMessage>& control,
+                           const DeviceThreadOptions& options, Doorbells doorbells)
+    : options_(options),
+      device_(device),
+      signal_(signal),
+      control_(control),
+      mailbox_([&signal] { signal.Wake(); }),
+      doorbells_(std::move(doorbells)),
+      sleep_(signal.page()),
+      totals_(options.totals),
+      lane_(std::move(policy), ForDevice(options, device.info())),
+      tracer_(roster_),
+      requests_(roster_, lane_, tracer_),
+      limiter_(device, roster_, options.kernels),
+      offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice, options.secret),
+      dispatcher_({.device = device,
+                   .totals = *totals_,
+                   .lane = lane_,
+                   .roster = roster_,
+                   .requests = requests_,
+                   .limiter = limiter_,
+                   .arena_watch = arena_watch_,
+                   .offers = offers_,
+                   .publisher = publisher_},
+                  options.kill_after),
+      pump_(device.info(), dispatcher_, requests_, publisher_) {
+  hot_.reserve(kSessionsLimit);
+  offers_.costs().Learn(options_.known_costs);
+  samples_told_ = offers_.costs().launch_samples();
+  if (options.residency) {
+    memory_.emplace(MemoryKeeper::Parts{device, lane_, roster_, requests_, publisher_, dispatcher_},
+                    control, *options.residency);
+  }
+}
+
+DeviceThread::~DeviceThread() { Stop(); }
+
+void DeviceThread::Stop() {
+  if (!thread_.joinable()) return;
+  mailbox_.Post(StopThread{});
+  thread_.join();
+}
+
+ThreadPriority DeviceThread::Start() {
+  std::promise<ThreadPriority> begun;
+  std::future<ThreadPriority> priority = begun.get_future();
+  thread_ = std::thread([this, begun = std::move(begun)]() mutable {
+    ::pthread_setname_np(::pthread_self(), "gpushared-dev");
+    // Naps are shorter than the 50 µs by which the kernel may prolong them.
+    ::prctl(PR_SET_TIMERSLACK, 1UL);
+    (void)KeepThisThreadAt(options_.place);  // Whoever gave it has tried it.
+    const ThreadPriority got = options_.is_realtime ? MakeThisThreadRealtime() : ThreadPriority{};
+    is_realtime_ = got.is_realtime;
+    begun.set_value(got);
+    Run();
+  });
+  return priority.get();
+}
+
+scheduler::TimePoint DeviceThread::Now() {
+  return scheduler::TimePoint(nanoseconds(std::chrono::steady_clock::now().time_since_epoch()));
+}
+
+// ---- turns
+
+void DeviceThread::Run() {
+  dispatcher_.TakeCompletions(Now());  // From now on the device wakes us for the next one.
+  while (!is_stopping_) {
+    if (is_realtime_) KeepWithinBudget();
+    if (Turn()) {
+      ++counters_.turns;
+      quiet_since_.reset();
+      if (LeavesItsCore()) Rest();
+    } else if (SpinsOn()) {
+      ++counters_.spins;
+      ipc::SpinPause();
+    } else {
+      Sleep();
+      // A nap is no end of the quiet.
+      if (!device_.must_be_polled()) quiet_since_.reset();
+    }
+  }
+  if (limiter_.has_ended()) control_.Post(limiter_.TakeEnded());
+}
+
+void DeviceThread::KeepWithinBudget() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!realtime_budget_.IsDue(now)) [[likely]]
+    return;
+  switch (realtime_budget_.Look(now, TimesThisThreadBlocked())) {
+    case RealtimeBudget::Change::kNone:
+      return;
+    case RealtimeBudget::Change::kOrdinary:
+      PreferThisThread();
+      return;
+    case RealtimeBudget::Change::kRealtime:
+      MakeThisThreadRealtime();
+      return;
+  }
+}
+
+bool DeviceThread::SpinsOn() {
+  const bool polls = device_.must_be_polled();
+  if (options_.spin_budget.count() == 0 && !polls) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (!quiet_since_) quiet_since_ = now;
+  const bool has_high = offers_.has_high_class_on_device();
+  const int factor = polls      ? (has_high ? kPolledHighSpinFactor : kPolledSpinFactor)
+                     : has_high ? kHighClassSpinFactor
+                                : 1;
+  quiet_for_ = now - *quiet_since_;
+  return quiet_for_ < options_.spin_budget * factor;
+}
+
+// A real-time thread that goes through floods keeps its core from threads that were put there,
+// until the kernel finds them another one: tens of milliseconds. One of these may be there to
+// execute an urgent command, others are of newcomers.
+bool DeviceThread::LeavesItsCore() const {
+  if (device_.info().spinning_pays) return false;
+  if (visits_.was_cut() && urgent_requests_told_) return true;
+  return is_realtime_ && Now() - waited_at_ >= kBusyMax;
+}
+
+// Nobody ends the rest early: a client may write its doorbell as often as it likes.
+void DeviceThread::Rest() {
+  timespec left{.tv_sec = 0, .tv_nsec = kRest.count()};
+  while (::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
+  }
+  waited_at_ = Now();
+}
+
+bool DeviceThread::MayHaveEnded() {
+  return signal_.TakeCompletionsNote() || device_.must_be_polled();
+}
+
+bool DeviceThread::Turn() {
+  CountTurnStep();
+  scheduler::TimePoint now = Now();
+  offers_.NoteHostDelay(now);
+  bool was_busy = TakeMail(now);
+  if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
+  was_busy |= VisitRings(now);
+  // Who has left the device late in the last turn may be what a move waits for.
+  const bool ended_late = std::exchange(ended_late_, false);
+  if (memory_) memory_->Review(was_busy || ended_late, now);
+  if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
+  offers_.Dispatch(now);
+  // Commands that ended at once, or meanwhile, are part of this turn's publication.
+  if (MayHaveEnded()) {
+    now = Now();  // Or what began in this turn would be charged for no time.
+    if (dispatcher_.TakeCompletions(now) > 0) {
+      was_busy = ended_late_ = true;
+      offers_.Dispatch(now);
+    }
+  }
+  dispatcher_.KillOverdue(now);
+  if (dispatcher_.loss() && !std::exchange(has_reported_loss_, true)) {
+    control_.Post(DeviceLost{*dispatcher_.loss()});
+  }
+  publisher_.Publish([this](const ClientState* client) { return IsUrgent(*client); });
+  for (const Publisher::Asleep& asleep : publisher_.asleep()) {
+    waiter_wakes_.Wake(asleep.futex, asleep.count);
+  }
+  publisher_.asleep().clear();
+  std::vector<KernelNoted>& noted = limiter_.noted();
+  for (KernelNoted& note : noted) control_.Post(std::move(note));
+  noted.clear();
+  if (costs_told_) {
+    TellCosts();
+    was_busy = true;
+  }
+  if (barriers_ > 0) FinishBarriers();
+  if (was_busy) {
+    tracer_.OnTurn(now);
+    CountTotals();
+    ReportOverload(now);
+  }
+  const bool is_urgent = requests_.has_urgent();
+  if (std::exchange(urgent_requests_told_, is_urgent) != is_urgent) {
+    options_.on_urgent_requests(is_urgent);
+  }
+  if (limiter_.has_ended()) ReportKernelsEnded(now);
+  Report();
+  CountTurnStep();
+  return was_busy;
+}
+
+bool DeviceThread::VisitRings(scheduler::TimePoint now) {
+  const bool visits_all = turns_to_cold_visit_ == 0;
+  if (visits_all) {
+    turns_to_cold_visit_ = kColdVisitTurns;
+    for (ClientState* const client : roster_.present()) {
+      if (!visits_of_[*client].is_hot && HasSomething(*client)) MakeHot(*client);
+    }
+  }
+  --turns_to_cold_visit_;
+  if (hot_.empty()) return false;
+  const bool took = visits_.Turn(
+      std::span<ClientState* const>(hot_),
+      [this](const ClientState& client) { return IsUrgent(client); },
+      [&](ClientState& client) { return VisitHot(client, visits_all, now); }, Now);
+  std::erase_if(hot_, [this](const ClientState* client) {
+    Visits& visits = visits_of_[*client];
+    if (visits.quiet <= kQuietVisitsMax || client->scope.has_barrier()) return false;
+    visits.is_hot = false;
+    return true;
+  });
+  return took;
+}
+
+bool DeviceThread::VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now) {
+  const bool has_plenty = client.load.queued() >= kPlentyOffered;
+  if (has_plenty && !client.scope.has_barrier() && !visits_all) return false;
+  const std::size_t taken = HasSomething(client) ? pump_.Visit(client, now) : 0;
+  std::uint32_t& quiet = visits_of_[client].quiet;
+  quiet = taken > 0 ? 0 : quiet + 1;
+  if (taken > 0) doorbells_.OnTaken(client, taken);
+  return taken > 0;
+}
+
+void DeviceThread::MakeHot(ClientState& client) {
+  Visits& visits = visits_of_[client];
+  visits.quiet = 0;
+  if (std::exchange(visits.is_hot, true)) return;
+  hot_.push_back(&client);
+}
+
+bool DeviceThread::HasSomething(ClientState& client) {
+  return client.scope.awaits_barrier() || client.intake.HasRecord();
+}
+
+// ---- mail
+
+bool DeviceThread::TakeMail(scheduler::TimePoint now) {
+  if (!mailbox_.has_mail()) return false;
+  mailbox_.TakeAll(mail_);
+  for (DeviceMessage& message : mail_) {
+    std::visit([&](auto& each) { Handle(std::move(each), now); }, message);
+  }
+  mail_.clear();
+  return true;
+}
+
+void DeviceThread::Handle(StopThread, scheduler::TimePoint) { is_stopping_ = true; }
+
+void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
+  ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
+  tracer_.OnClientAdded(client);
+  arena_watch_.OnClientAdded(client);
+  if (memory_) memory_->OnClientAdded(client);
+  visits_of_.Begin(client);
+  MakeHot(client);
+  if (Status status = doorbells_.Add(client); !status.ok()) {
+    dispatcher_.Break(client, std::move(status));
+  }
+}
+
+void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
+  ClientState* const client = roster_.Find(message.session);
+  if (client == nullptr || client->life.is_leaving()) return;
+  if (client->scope.has_barrier()) --barriers_;
+  // The session closes the eventfd only when it has its state back; removing it now keeps a
+  // client that goes on ringing from waking us.
+  doorbells_.Remove(*client);
+  if (memory_) memory_->OnClientLeaving(*client, now);
+  dispatcher_.RemoveClient(*client, now);
+}
+
+void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
+  ClientState* const client = roster_.Find(message.session);
+  if (client == nullptr) return;
+  client->scope.AddModule(
+      message.number,
+      {.module = message.module, .serial = next_module_serial_++, .identity = message.identity});
+  control_.Post(Applied{message.session});
+}
+
+void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
+  ClientState* const client = roster_.Find(message.session);
+  if (client == nullptr || client->life.is_leaving()) return;
+  client->scope.RemoveModuleAfter(message.number, client->intake.position());
+  ++barriers_;
+  MakeHot(*client);
+}
+
+void DeviceThread::Handle(AddArena message, scheduler::TimePoint) {
+  ClientState* const client = roster_.Find(message.session);
+  if (client == nullptr) return;
+  client->scope.AddArena(message.number, message.bytes, message.fd);
+  control_.Post(Applied{message.session});
+}
+
+void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
+  ClientState* const client = roster_.Find(message.session);
+  if (client == nullptr || client->life.is_leaving()) return;
+  if (message.bytes >= client->scope.mapped_bytes()) {
+    client->scope.GrowTo(message.bytes);
+    control_.Post(Applied{message.session});
+    return;
+  }
+  client->scope.ShrinkAfter(message.bytes, client->intake.position());
+  ++barriers_;
+  MakeHot(*client);
+}
+
+void DeviceThread::Handle(AddMapping message, scheduler::TimePoint) {
+  ClientState* const client = roster_.Find(message.session);
+  if (client == nullptr) return;
+  client->scope.AddMapping(message.address, message.bytes);
+  control_.Post(Applied{message.session});
+}
+
+void DeviceThread::Handle(RemoveMapping message, scheduler::TimePoint) {
+  ClientState* const client = roster_.Find(message.session);
+  if (client == nullptr || client->life.is_leaving()) return;
+  client->scope.RemoveMappingAfter(message.address, client->intake.position());
+  ++barriers_;
+  MakeHot(*client);
+}
+
+void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
+  if (ClientState* const client = roster_.Find(message.session)) {
+    dispatcher_.ChangeClient(*client, message.spec, message.caps, now);
+    if (memory_) memory_->OnClientChanged(*client, now);
+  }
+}
+
+ClientState* DeviceThread::FindStaying(std::uint64_t session) const {
+  ClientState* const client = roster_.Find(session);
+  return client == nullptr || client->life.is_leaving() ? nullptr : client;
+}
+
+void DeviceThread::Handle(MemoryChanged message, scheduler::TimePoint now) {
+  if (ClientState* const client = FindStaying(message.session)) {
+    memory_->OnMemory(*client, message.use, now);
+  }
+}
+
+void DeviceThread::Handle(MemoryFreed, scheduler::TimePoint) { memory_->OnFreed(); }
+
+void DeviceThread::Handle(AskRoom message, scheduler::TimePoint now) {
+  if (const ClientState* const client = FindStaying(message.session)) {
+    memory_->AskRoom(*client, message.bytes, now);
+  }
+}
+
+void DeviceThread::Handle(MemoryMoved message, scheduler::TimePoint now) {
+  if (ClientState* const client = FindStaying(message.session)) {
+    memory_->OnMoved(*client, message, now);
+  }
+}
+
+void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
+  const ClientState* const client = roster_.Find(message.session);
+  if (client == nullptr) return;
+  const StreamState& stream = client->streams[message.stream];
+  StreamError answer;
+  answer.session = message.session;
+  answer.stream = message.stream;
+  if (stream.error != nullptr) {
+    answer.sequence = stream.error_sequence;
+    answer.status =
+        Describe(*stream.error, *client, message.stream, stream.error_sequence, device_.info());
+  }
+  control_.Post(std::move(answer));
+}
+
+void DeviceThread::Handle(AskStats message, scheduler::TimePoint now) {
+  requests_.RefreshShares(now);
+  control_.Post(StatsTaken{message.token, TakeSnapshot(now)});
+}
+
+std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
+  const std::uint64_t samples = offers_.costs().launch_samples();
+  if (std::exchange(samples_told_, samples) == samples) return {};
+  return offers_.costs().Known();
+}
+
+void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
+  const std::uint64_t samples = offers_.costs().launch_samples();
+  if (costs_told_ || samples == samples_told_) return;
+  costs_told_ = 0;
+  samples_telling_ = samples;
+}
+
+void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
+  std::unique_ptr<trace::Writer> before = tracer_.Replace(std::move(message.writer), now);
+  if (before != nullptr) control_.Post(TraceOver{std::move(before)});
+}
+
+// Thousands of them, sorted, would keep a request waiting for longer than a stop does.
+void DeviceThread::TellCosts() {
+  CostsTaken part{.costs = offers_.costs().KnownPart((*costs_told_)++),
+                  .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
+  if (part.is_last) {
+    costs_told_.reset();
+    samples_told_ = samples_telling_;
+  }
+  control_.Post(std::move(part));
+}
+
+void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
+  auto told = std::make_unique<RequestsTold>();
+  if (const ClientState* const client = roster_.Find(message.session)) {
+    const RequestHistory& history = requests_.HistoryOf(*client);
+    told->first = history.first_number();
+    told->last = history.last_number();
+    if (memory_) told->last_room = memory_->LastRoomOf(*client);
+    const RequestReport* const report =
+        message.request == 0 ? history.Slowest() : history.Find(message.request);
+    if (report != nullptr) told->report = *report;
+    // Who has been waiting for longer than ever before has no better answer.
+    const auto open = requests_.ReportOfOpen(*client, message.request, now);
+    if (open && (report == nullptr || open->latency() > report->latency())) told->report = *open;
+    const std::span<const Stay> stays = told->report.waterfall.stays.items();
+    for (std::size_t i = 0; i < stays.size(); ++i) {
+      requests_.NameStay(stays[i], told->stay_names[i]);
+    }
+  }
+  control_.Post(RequestTold{message.token, std::move(told)});
+}
+
+ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
+  offers_.CountRunning(now);
+  ThreadSnapshot snapshot;
+  snapshot.thread = counters_;
+  snapshot.thread.commands = dispatcher_.commands();
+  snapshot.thread.wakes_of_clients = publisher_.wakes();
+  snapshot.thread.busy_time = lane_.BusyUntil(now);
+  snapshot.thread.host_delay = lane_.host_delay();
+  snapshot.thread.promises = lane_.promises();
+  snapshot.thread.predictions = offers_.costs().accuracy();
+  snapshot.thread.turnaround = offers_.costs().Turnaround();
+  snapshot.thread.lookahead = lane_.lookahead();
+  snapshot.thread.gaps = requests_.gaps();
+  if (memory_) snapshot.thread.rooms = memory_->rooms();
+  for (const ClientState* const client : roster_.present()) {
+    const ClientActivity& activity = requests_.ActivityOf(*client);
+    snapshot.clients.push_back({.session = client->setup.session,
+                                .spec = client->spec(),
+                                .counters = client->counters,
+                                .commands_pending = client->streams.slab().used(),
+                                .commands_in_flight = client->load.on_device(),
+                                .mapped_bytes = client->scope.mapped_bytes(),
+                                .is_ending = client->life.is_leaving(),
+                                .activity = activity,
+                                .waited = activity.WaitedUntil(now),
+                                .starved_for = activity.StarvedFor(now)});
+    if (memory_ && !client->life.is_leaving()) {
+      snapshot.clients.back().memory = memory_->SnapshotOf(*client, now);
+    }
+  }
+  return snapshot;
+}
+
+void DeviceThread::CountTotals() {
+  DeviceTotals::Layout& totals = totals_->layout();
+  const auto follow = [](Total& total, std::uint64_t& counted, std::uint64_t now) {
+    total.Add(now - std::exchange(counted, now));
+  };
+  const auto ns = [](scheduler::Duration time) { return static_cast<std::uint64_t>(time.count()); };
+  follow(totals.gap_ns, counted_.gap_ns, ns(requests_.gaps().wanted));
+  follow(totals.gap_used_ns, counted_.gap_used_ns, ns(requests_.gaps().used));
+  follow(totals.host_delay_ns, counted_.host_delay_ns, ns(lane_.host_delay()));
+  const scheduler::PromiseReport promises = lane_.promises();
+  for (std::size_t each = 0; each < scheduler::kSchedulingClasses; ++each) {
+    follow(totals.classes[each].promises_given_up, counted_.given_up[each],
+           promises.given_up[each]);
+  }
+}
+
+// ---- what the control thread is told
+
+void DeviceThread::FinishBarriers() {
+  for (ClientState* const client : roster_.present()) {
+    if (!client->scope.has_barrier() || !dispatcher_.TryPassBarrier(*client)) continue;
+    --barriers_;
+    // Before the answer, after which the client may use a module's number again.
+    ReportReleased();
+    control_.Post(Applied{client->setup.session});
+  }
+}
+
+void DeviceThread::Report() {
+  for (Dispatcher::Broken& broken : dispatcher_.broken()) {
+    control_.Post(ClientBroke{broken.session, std::move(broken.why)});
+  }
+  dispatcher_.broken().clear();
+  for (const std::uint64_t session : arena_watch_.suspects()) {
+    control_.Post(LookAtArenas{session});
+  }
+  arena_watch_.suspects().clear();
+  ReportReleased();
+  while (std::unique_ptr<ClientState> departed = dispatcher_.TakeDeparted()) {
+    std::erase(hot_, departed.get());
+    control_.Post(ClientDetached{std::move(departed)});
+  }
+}
+
+void DeviceThread::ReportOverload(scheduler::TimePoint now) {
+  const scheduler::PromiseReport promises = lane_.promises();
+  if (promises.given_up == given_up_told_) return;
+  if (overload_told_ && now - *overload_told_ < kOverloadTellEvery) return;
+  overload_told_ = now;
+  given_up_told_ = promises.given_up;
+  control_.Post(Overloaded{promises.given_up});
+}
+
+// Clients' kernels must not fill the log.
+void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
+  if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
+  kernels_ended_told_ = now;
+  control_.Post(limiter_.TakeEnded());
+}
+
+void DeviceThread::ReportReleased() {
+  for (const Dispatcher::Released& released : dispatcher_.released()) {
+    control_.Post(ModuleReleased{released.session, released.module});
+  }
+  dispatcher_.released().clear();
+}
+
+// ---- sleep
+
+bool DeviceThread::HasWork() {
+  waits_for_credit_ = false;
+  if (mailbox_.has_mail() || signal_.has_completions()) return true;
+  for (ClientState* const client : roster_.present()) {
+    if (!client->MayTake() || !client->intake.HasRecord()) continue;
+    if (client->outlet.HasRoom()) return true;
+    waits_for_credit_ = true;
+  }
+  return false;
+}
+
+void DeviceThread::Sleep() {
+  turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
+  std::optional<nanoseconds> timeout;
+  std::optional<scheduler::TimePoint> at =
+      scheduler::Earlier(dispatcher_.wake_at(), doorbells_.Choose(roster_.present(), Now()));
+  if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
+  if (limiter_.has_ended()) {
+    const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
+    at = std::min(at.value_or(tells), tells);
+  }
+  if (at) {
+    timeout = *at - Now();
+    if (timeout->count() <= 0) return;
+  }
+  if (!sleep_.Announce([&] { return HasWork(); })) return;
+  if (waits_for_credit_) timeout = std::min(timeout.value_or(kCreditPoll), kCreditPoll);
+  if (device_.must_be_polled()) {
+    const nanoseconds nap = std::clamp(quiet_for_ / kNapDivisor, kNapMin, kNapMax);
+    timeout = std::min(timeout.value_or(nap), nap);
+  }
+  ++counters_.sleeps;
+  doorbells_.Wait(timeout);
+  sleep_.Cancel();
+  waited_at_ = Now();
+  doorbells_.CountRings(waited_at_);
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread through which every command passes, from the ring to the device and back.
+
+#ifndef GPUSHARED_SERVER_WORKER_LOOP_DEVICE_THREAD_H_
+#define GPUSHARED_SERVER_WORKER_LOOP_DEVICE_THREAD_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "ipc/doorbell.h"
+#include "scheduler/policy.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/platform/numa.h"
+#include "server/platform/thread_priority.h"
+#include "server/telemetry/totals/device_totals.h"
+#include "server/worker/dispatch/arena_watch.h"
+#include "server/worker/dispatch/dispatcher.h"
+#include "server/worker/dispatch/kernel_limiter.h"
+#include "server/worker/dispatch/memory_keeper.h"
+#include "server/worker/dispatch/offers.h"
+#include "server/worker/intake/command_pump.h"
+#include "server/worker/intake/ring_visits.h"
+#include "server/worker/loop/device_signal.h"
+#include "server/worker/output/doorbells.h"
+#include "server/worker/output/mailbox.h"
+#include "server/worker/output/messages.h"
+#include "server/worker/output/publisher.h"
+#include "server/worker/output/requests.h"
+#include "server/worker/output/tracer.h"
+#include "server/worker/output/waiter_wakes.h"
+#include "server/worker/state/client_roster.h"
+#include "server/worker/state/client_state.h"
+#include "server/worker/state/keyed_hash.h"
+#include "server/worker/state/per_client.h"
+
+namespace gpushared::server {
+
+struct DeviceThreadOptions {
+  scheduler::LaneOptions lane;
+  scheduler::Duration slice = std::chrono::milliseconds(2);
+  scheduler::Duration kill_after = std::chrono::milliseconds(100);
+  KernelLimiterOptions kernels;
+  std::shared_ptr<DeviceTotals> totals;  // Null: kept nowhere.
+  HashSeed secret{};                     // See CostModel.
+  // How long it looks at quiet rings before it sleeps; 0 where the cores that would spin are
+  // the cores that execute.
+  std::chrono::nanoseconds spin_budget{0};
+  // Whether it is a real-time thread where the machine allows that, see RealtimeBudget.
+  bool is_realtime = false;
+  NumaPlace place;                                // Where it runs.
+  std::vector<scheduler::KnownCost> known_costs;  // Learnt by another worker.
+  // Where clients may hold more memory than there is.
+  std::optional<scheduler::ResidencyOptions> residency;
+  // Called on the thread when urgent clients have a request open, and when they have none.
+  std::function<void(bool are_open)> on_urgent_requests = [](bool) {};
+};
+
+// Spin budget for this machine: about what a wake-up costs, nothing where spinning takes the
+// core that the device needs.
+std::chrono::nanoseconds DefaultSpinBudget(const device::DeviceInfo& info);
+
+// Runs in turns: mail, completions, a bounded batch of records from each ring, the lane's
+// decisions, and at the end one publication per client. A turn takes microseconds whatever the
+// clients do, and waits for nobody. With nothing to do the thread spins for its budget and then
+// sleeps, announced on the worker page. A client's eventfd, the device, mail, or the lane's time
+// wakes it.
+//
+// All but the constructor, Start, Join, mailbox() and turn_steps() is confined to the thread
+// itself.
+class DeviceThread {
+ public:
+  // `device`, `signal` and `control` outlive it.
+  static Result<std::unique_ptr<DeviceThread>> Create(device::Device& device,
+                                                      std::unique_ptr<scheduler::Policy> policy,
+                                                      DeviceSignal& signal,
+                                                      Mailbox<ControlMessage>& control,
+                                                      const DeviceThreadOptions& options);
+  // Tells the thread to stop and joins it.
+  ~DeviceThread();
+  DeviceThread(const DeviceThread&) = delete;
+  DeviceThread& operator=(const DeviceThread&) = delete;
+
+  // Returns what the thread has of the machine's cores.
+  ThreadPriority Start();
+  // Instead of Start: on the calling thread, until StopThread is in the mailbox.
+  void Run();
+  // Idempotent; the destructor does it too.
+  void Stop();
+  // Once it is stopped: what was learnt since it last told that; empty when nothing.
+  std::vector<scheduler::KnownCost> TakeCosts();
+  static scheduler::TimePoint Now();
+  Mailbox<DeviceMessage>& mailbox() { return mailbox_; }
+  // Counts the beginnings and ends of turns: odd while one runs. One that stays odd is that of a
+  // thread that stands inside of a call.
+  std::uint64_t turn_steps() const { return turn_steps_.load(std::memory_order_relaxed); }
+
+ private:
+  DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
+               DeviceSignal& signal, Mailbox<ControlMessage>& control,
+               const DeviceThreadOptions& options, Doorbells doorbells);
+
+  void KeepWithinBudget();
+  // This thread alone writes it: a load and a store, no atomic addition.
+  void CountTurnStep() { turn_steps_.store(turn_steps() + 1, std::memory_order_relaxed); }
+  bool Turn();
+  bool TakeMail(scheduler::TimePoint now);
+  // Something on the device; the device says so once.
+  bool MayHaveEnded();
+  bool VisitRings(scheduler::TimePoint now);
+  void MakeHot(ClientState& client);
+  static bool HasSomething(ClientState& client);
+  bool VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now);
+  // Whether the policy lets nobody else go before the client without need.
+  bool IsUrgent(const ClientState& client) const { return lane_.rules().IsUrgent(client.spec()); }
+  // Brings the totals of the whole device up to date.
+  void CountTotals();
+  void FinishBarriers();
+  void Report();
+  void ReportReleased();
+  void ReportOverload(scheduler::TimePoint now);
+  void ReportKernelsEnded(scheduler::TimePoint now);
+  // One part of them.
+  void TellCosts();
+  void Sleep();
+  // Looks at all rings; sets waits_for_credit_ where it finds nothing.
+  bool HasWork();
+  bool SpinsOn();
+  // Whether it rests after a turn that was busy.
+  bool LeavesItsCore() const;
+  void Rest();
+  ThreadSnapshot TakeSnapshot(scheduler::TimePoint now);
+  // Null unless the client is here and stays.
+  ClientState* FindStaying(std::uint64_t session) const;
+
+  void Handle(StopThread message, scheduler::TimePoint now);
+  void Handle(AttachClient message, scheduler::TimePoint now);
+  void Handle(DetachClient message, scheduler::TimePoint now);
+  void Handle(AddModule message, scheduler::TimePoint now);
+  void Handle(RemoveModule message, scheduler::TimePoint now);
+  void Handle(AddArena message, scheduler::TimePoint now);
+  void Handle(SetMapped message, scheduler::TimePoint now);
+  void Handle(AddMapping message, scheduler::TimePoint now);
+  void Handle(RemoveMapping message, scheduler::TimePoint now);
+  void Handle(MemoryChanged message, scheduler::TimePoint now);
+  void Handle(MemoryFreed message, scheduler::TimePoint now);
+  void Handle(AskRoom message, scheduler::TimePoint now);
+  void Handle(MemoryMoved message, scheduler::TimePoint now);
+  void Handle(ChangeClient message, scheduler::TimePoint now);
+  void Handle(AskStreamError message, scheduler::TimePoint now);
+  void Handle(AskStats message, scheduler::TimePoint now);
+  void Handle(AskRequest message, scheduler::TimePoint now);
+  void Handle(AskCosts message, scheduler::TimePoint now);
+  void Handle(SetTrace message, scheduler::TimePoint now);
+
+  // How often a client's ring is looked at.
+  struct Visits {
+    bool is_hot = false;
+    std::uint32_t quiet = 0;  // In a row, while hot.
+  };
+
+  const DeviceThreadOptions options_;
+  device::Device& device_;
+  DeviceSignal& signal_;
+  Mailbox<ControlMessage>& control_;
+  Mailbox<DeviceMessage> mailbox_;
+  Doorbells doorbells_;
+  ipc::WorkerSleep sleep_;
+  const std::shared_ptr<DeviceTotals> totals_;
+  // Of what this worker's parts have counted: the part that is in the totals.
+  struct Counted {
+    std::uint64_t gap_ns = 0, gap_used_ns = 0, host_delay_ns = 0;
+    std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};
+  };
+  Counted counted_;
+  scheduler::DeviceLane lane_;
+  ClientRoster roster_;
+  Tracer tracer_;
+  Requests requests_;
+  KernelLimiter limiter_;
+  ArenaWatch arena_watch_;
+  Offers offers_;
+  Publisher publisher_;
+  Dispatcher dispatcher_;
+  CommandPump pump_;
+  std::optional<MemoryKeeper> memory_;
+  WaiterWakes waiter_wakes_;
+
+  std::vector<DeviceMessage> mail_;
+  std::vector<ClientState*> hot_;  // Visited in every turn; the others now and then.
+  PerClient<Visits> visits_of_;
+  RingVisits visits_;
+  std::uint32_t turns_to_cold_visit_ = 0;
+  std::uint32_t barriers_ = 0;  // Clients that have one.
+  // A client has a record whose answer has no room.
+  bool waits_for_credit_ = false;
+  std::uint64_t next_module_serial_ = 1;
+  std::uint64_t samples_told_ = 0;         // The cost model's count at the last telling.
+  std::optional<std::size_t> costs_told_;  // Parts of them, while they are told.
+  std::uint64_t samples_telling_ = 0;      // The cost model's count when that began.
+  std::optional<std::chrono::steady_clock::time_point> quiet_since_;
+  std::chrono::nanoseconds quiet_for_{0};  // Set by SpinsOn.
+  bool has_reported_loss_ = false;
+  bool ended_late_ = false;  // Commands ended after the last look at memory.
+  bool urgent_requests_told_ = false;
+  std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up_told_{};
+  std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;
+  bool is_stopping_ = false;
+  bool is_realtime_ = false;
+  scheduler::TimePoint waited_at_;  // The end of its last sleep or rest.
+  RealtimeBudget realtime_budget_;
+  ThreadCounters counters_;
+  std::atomic<std::uint64_t> turn_steps_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_LOOP_DEVICE_THREAD_H_

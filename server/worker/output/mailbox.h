@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the threads of a worker meet.
+
+#ifndef GPUSHARED_SERVER_WORKER_OUTPUT_MAILBOX_H_
+#define GPUSHARED_SERVER_WORKER_OUTPUT_MAILBOX_H_
+
+#include <atomic>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "gpushared/mutex.h"
+
+namespace gpushared::server {
+
+// Messages for one thread, in the order in which they were posted. Nothing here waits for the
+// receiver, and what senders can post is bounded by what they are allowed to have open.
+//
+// Thread-safe; TakeAll belongs to the receiving thread.
+template <typename Message>
+class Mailbox {
+ public:
+  // `wake` makes the receiver look; called on the posting thread, once per empty mailbox.
+  explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  void Post(Message message) {
+    bool was_empty = false;
+    {
+      const MutexLock lock(mutex_);
+      was_empty = messages_.empty();
+      messages_.push_back(std::move(message));
+      has_mail_.store(true, std::memory_order_release);
+    }
+    if (was_empty) wake_();
+  }
+
+  // Without the lock, for a receiver that looks often.
+  bool has_mail() const { return has_mail_.load(std::memory_order_acquire); }
+
+  // Puts all messages into `out`, which must be empty.
+  void TakeAll(std::vector<Message>& out) {
+    const MutexLock lock(mutex_);
+    out.swap(messages_);
+    has_mail_.store(false, std::memory_order_relaxed);
+  }
+
+ private:
+  const std::function<void()> wake_;
+  Mutex mutex_;
+  std::vector<Message> messages_ GPUSHARED_GUARDED_BY(mutex_);
+  std::atomic<bool> has_mail_{false};
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_OUTPUT_MAILBOX_H_

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/output/requests.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace gpushared::server {
+
+void Requests::OnClientAdded(ClientState& client, scheduler::TimePoint now) {
+  of_client_[client.index()] = std::make_unique<OfClient>();
+  meter_.Begin(Of(client).activity, client.spec(), now);
+}
+
+void Requests::OnClientChanged(ClientState& client, scheduler::TimePoint now) {
+  meter_.OnChanged(Of(client).activity, client.spec(), now);
+  CountUrgent(client);
+}
+
+void Requests::OnClientLeaving(ClientState& client, scheduler::TimePoint now) {
+  meter_.End(Of(client).activity, now);
+  CountUrgent(client);
+}
+
+void Requests::RefreshShares(scheduler::TimePoint now) {
+  for (ClientState* const client : roster_.present()) {
+    meter_.Refresh(Of(*client).activity, now);
+  }
+}
+
+// ---- what clients wait for
+
+void Requests::ChangePhase(ClientState& client, scheduler::TimePoint now) {
+  if (client.life.is_leaving()) return;
+  ClientActivity& activity = Of(client).activity;
+  if (activity.phase == ClientActivity::Phase::kWaiting) NoteWait(client, activity.since, now);
+  meter_.Set(activity, PhaseOf(client), now);
+}
+
+void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now) {
+  for (OpenRequest& request : Of(client).open.all()) {
+    NoteWaitOf(request, client.setup.session, from, now);
+  }
+}
+
+void Requests::NoteWaitOf(OpenRequest& request, std::uint64_t session, scheduler::TimePoint from,
+                          scheduler::TimePoint now) const {
+  const scheduler::TimePoint begin = std::max(from, request.begun);
+  if (now > begin) request.waits.Add({begin, now}, now - begin);
+  if (now - begin <= request.longest_wait.length()) return;
+  request.longest_wait = {begin, now};
+  request.blocker = {};
+  FindBlocker(session, request.longest_wait, request.blocker);
+}
+
+void Requests::FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blocker) const {
+  const Stay* const stay = stays_.LongestOfOthers(session, wait.from, wait.to);
+  if (stay == nullptr) return;
+  const scheduler::Duration together =
+      std::min(stay->ended, wait.to) - std::max(stay->submitted, wait.from);
+  if (together <= blocker.together) return;
+  blocker = {.session = stay->session,
+             .what = {},
+             .on_device = stay->ended - stay->submitted,
+             .together = together,
+             .predicted = stay->predicted,
+             .cut = stay->cut};
+  if (stay->cut == Blocker::Cut::kStopped) blocker.stop_took = stay->ended - stay->stop_asked;
+  NameStay(*stay, blocker.what);
+}
+
+void Requests::NameStay(const Stay& stay, ShortText& name) const {
+  constexpr std::size_t kKernelBytes = 80;
+  std::array<char, kKernelBytes + 16> text;
+  std::size_t size = 0;
+  const auto add = [&](fmt::string_view format, const auto&... values) {
+    const auto end =
+        fmt::format_to_n(text.data() + size, text.size() - size, fmt::runtime(format), values...);
+    size = std::min(size + end.size, text.size());
+  };
+  if (stay.kind == CommandKind::kGraph) {
+    add("graph {} nodes {} to {}", stay.graph, stay.first_node, stay.end_node - 1);
+    name = std::string_view(text.data(), size);
+    return;
+  }
+  const bool is_node = stay.end_node > stay.first_node;
+  if (stay.kind == CommandKind::kLaunch) {
+    // The session or the module may have gone since.
+    const ClientState* const client = roster_.Find(stay.session);
+    if (client == nullptr) return;
+    const ModuleEntry& entry = client->scope.module(stay.module);
+    if (entry.module == nullptr || entry.serial != stay.module_serial) return;
+    const std::string_view kernel = entry.module->kernels()[stay.kernel].name;
+    constexpr std::size_t kGraphBytes = 24;
+    const std::size_t room = is_node ? kKernelBytes - kGraphBytes : kKernelBytes;
+    add("kernel '{}{}'", kernel.substr(0, room), kernel.size() > room ? "..." : "");
+  } else {
+    add("{}", trace::WorkText(static_cast<trace::Work>(stay.kind)));
+  }
+  if (is_node) add(" of graph {} node {}", stay.graph, stay.first_node);
+  name = std::string_view(text.data(), size);
+}
+
+// ---- begin and end
+
+scheduler::Duration Requests::HeldFor(const ClientState& client, scheduler::TimePoint now) const {
+  return lane_.HeldFor(client.id(), now) + client.memory.LackedFor(now);
+}
+
+OpenRequest Requests::OpenNow(const ClientState& client, std::uint32_t stream,
+                              scheduler::TimePoint arrived, scheduler::TimePoint now) {
+  const ClientActivity& activity = Of(client).activity;
+  return {.mark = {.number = ++Of(client).last_number, .arrived = arrived},
+          .stream = stream,
+          .begun = now,
+          .waited_before = activity.WaitedUntil(now),
+          .on_device_before = activity.OnDeviceUntil(now),
+          .charged_before = client.counters.device_time,
+          .barred_before = lane_.BarredFor(client.id(), now),
+          .held_before = HeldFor(client, now),
+          .host_delay_before = lane_.host_delay(),
+          .made_room_before = client.memory.made_room_bytes(),
+          .moved_in_before = client.memory.moved_in_bytes(),
+          .blocker = {}};
+}
+
+void Requests::CountUrgent(ClientState& client) {
+  OfClient& requests = Of(client);
+  const bool has_urgent =
+      !client.life.is_leaving() && !requests.open.empty() && lane_.rules().IsUrgent(client.spec());
+  if (std::exchange(requests.has_urgent, has_urgent) == has_urgent) return;
+  if (has_urgent) {
+    ++clients_with_urgent_;
+  } else {
+    --clients_with_urgent_;
+  }
+}
+
+void Requests::OnWork(ClientState& client, scheduler::TimePoint now) {
+  OfClient& requests = Of(client);
+  if (!requests.open.empty() || requests.marks) return;
+  OpenRequest& request = requests.open.Add(OpenNow(client, OpenRequest::kAllStreams, now, now));
+  request.is_told = client.spec().latency_promise.has_value();
+  if (request.is_told) lane_.BeginRequest(client.id(), request.mark, now);
+  CountUrgent(client);
+}
+
+Status Requests::Begin(ClientState& client, std::uint32_t stream, scheduler::Duration age,
+                       scheduler::TimePoint now) {
+  OfClient& requests = Of(client);
+  requests.marks = true;
+  // Its work so far is seldom a request, and counts as none.
+  if (OpenRequest* const guess = requests.open.Find(OpenRequest::kAllStreams)) {
+    if (guess->is_told) lane_.EndRequest(client.id(), guess->mark.number, now);
+    requests.open.Remove(guess);
+  }
+  if (requests.open.full()) {
+    return Status(StatusCode::kProtocolViolation,
+                  fmt::format("session ended: {} requests are open, allowed are {} [{}]",
+                              requests.open.all().size(), kOpenRequestsMax, client.setup.who));
+  }
+  OpenRequest& request = requests.open.Add(OpenNow(client, stream, now - age, now));
+  request.is_told = true;
+  lane_.BeginRequest(client.id(), request.mark, now);
+  CountUrgent(client);
+  return Status::Ok();
+}
+
+void Requests::Expect(ClientState& client, scheduler::Duration in, scheduler::TimePoint now) {
+  lane_.ExpectRequest(client.id(), now + in, now);
+}
+
+void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
+  OpenRequest* const request = Of(client).open.Find(stream);
+  if (request == nullptr) return;  // Its begin broke the session.
+  if (request->is_told) lane_.EndRequest(client.id(), request->mark.number, now);
+  const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
+  Count(client, *request, has_failed, now);
+  Of(client).history.Add(ReportOf(client, *request, has_failed, now));
+  if (tracer_.is_on()) [[unlikely]]
+    tracer_.OnRequestEnded(client, *request, has_failed, now);
+  Of(client).open.Remove(request);
+  CountUrgent(client);
+}
+
+std::optional<RequestReport> Requests::ReportOfOpen(const ClientState& client, std::uint64_t number,
+                                                    scheduler::TimePoint now) {
+  const OpenRequest* const found = Of(client).open.FindNumber(number);
+  if (found == nullptr) return std::nullopt;
+  OpenRequest request = *found;
+  const ClientActivity& activity = Of(client).activity;
+  if (activity.phase == ClientActivity::Phase::kWaiting) {
+    NoteWaitOf(request, client.setup.session, activity.since, now);
+  }
+  RequestReport report = ReportOf(client, request, false, now);
+  report.is_open = true;
+  return report;
+}
+
+RequestReport Requests::ReportOf(const ClientState& client, const OpenRequest& request,
+                                 bool has_failed, scheduler::TimePoint now) {
+  const ClientActivity& activity = Of(client).activity;
+  RequestReport report;
+  report.number = request.mark.number;
+  report.is_marked = request.stream != OpenRequest::kAllStreams;
+  report.has_failed = has_failed;
+  report.arrived = request.mark.arrived;
+  report.begun = request.begun;
+  report.ended = now;
+  report.promise = client.spec().latency_promise.value_or(scheduler::Duration::zero());
+  report.waited = activity.WaitedUntil(now) - request.waited_before;
+  report.on_device = activity.OnDeviceUntil(now) - request.on_device_before;
+  report.charged = client.counters.device_time - request.charged_before;
+  report.barred = lane_.BarredFor(client.id(), now) - request.barred_before;
+  report.host_delay = lane_.host_delay() - request.host_delay_before;
+  report.held = HeldFor(client, now) - request.held_before;
+  report.made_room_bytes = client.memory.made_room_bytes() - request.made_room_before;
+  report.made_room_by = client.memory.made_room_by();
+  report.moved_in_bytes = client.memory.moved_in_bytes() - request.moved_in_before;
+  report.max_share = client.caps().Least();
+  report.longest_wait = request.longest_wait.length();
+  report.blocker = request.blocker;
+  // What could not be cut may have been on the device beyond the wait, and has left it by now.
+  if (report.longest_wait > scheduler::Duration::zero()) {
+    FindBlocker(client.setup.session, request.longest_wait, report.blocker);
+  }
+  report.waterfall.waits = request.waits;
+  if (const Stay* const longest = stays_.Summarise(client.setup.session, report)) {
+    NameStay(*longest, report.longest_what);
+  }
+  return report;
+}
+
+void Requests::Count(ClientState& client, const OpenRequest& request, bool has_failed,
+                     scheduler::TimePoint now) {
+  const scheduler::Duration latency = now - request.mark.arrived;
+  const std::optional<scheduler::Duration>& promise = client.spec().latency_promise;
+  // The promise behind what was not marked may have been taken back meanwhile.
+  if (!promise && request.stream == OpenRequest::kAllStreams) return;
+  ClientCounters& count = client.counters;
+  ++count.requests;
+  const bool is_kept = promise && latency <= *promise && !has_failed;
+  count.requests_kept += is_kept;
+  client.totals.AddRequest(latency, promise.has_value(), is_kept);
+  count.request_latency.Add(static_cast<std::uint64_t>(latency.count()));
+}
+
+}  // namespace gpushared::server

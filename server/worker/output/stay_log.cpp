@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/output/stay_log.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace gpushared::server {
+
+namespace {
+
+using scheduler::Duration;
+using Others = std::array<RequestReport::Other, RequestReport::kOthersMax>;
+
+// The list is sorted, the most first. What does not get into it goes to the rest.
+void Insert(Others& others, Duration& rest, const RequestReport::Other& other) {
+  auto place = others.end() - 1;
+  if (place->session != 0 && place->charged >= other.charged) {
+    rest += other.charged;
+    return;
+  }
+  rest += place->charged;
+  *place = other;
+  for (; place != others.begin(); --place) {
+    RequestReport::Other& before = *(place - 1);
+    if (before.session != 0 && before.charged >= place->charged) break;
+    std::swap(before, *place);
+  }
+}
+
+}  // namespace
+
+const Stay* StayLog::LongestOfOthers(std::uint64_t session, scheduler::TimePoint from,
+                                     scheduler::TimePoint to) const {
+  const Stay* longest = nullptr;
+  Duration most{};
+  VisitSince(from, [&](const Stay& stay) {
+    if (stay.session == session) return;
+    const Duration together = std::min(stay.ended, to) - std::max(stay.submitted, from);
+    if (together <= most) return;
+    most = together;
+    longest = &stay;
+  });
+  return longest;
+}
+
+const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) {
+  const Stay* longest = nullptr;
+  auto& largest = report.waterfall.stays;
+  // Most stays get no further than these: copies, so that nothing is read again for each.
+  const scheduler::TimePoint begun = report.begun, ended = report.ended;
+  Duration least = largest.least();
+  std::uint64_t rest_count = 0;
+  Duration rest{};
+  const bool is_whole = VisitSince(begun, [&](const Stay& stay) {
+    // The log is ordered by ends; what ended before the request is not visited.
+    const Duration inside = std::min(stay.ended, ended) - std::max(stay.started, begun);
+    if (inside > least) {
+      largest.Add(stay, inside);
+      least = largest.least();
+    } else if (inside > Duration::zero()) {
+      ++rest_count;
+      rest += inside;
+    }
+    if (stay.session != session) return charged_.Add(stay.session, stay.charged);
+    ++report.commands;
+    if (stay.was_stopped) ++report.stops;
+    // A client's commands wait for each other on the device, which is nobody's length.
+    const Duration took = stay.ended - stay.started;
+    if (longest != nullptr && took <= report.longest_command) return;
+    report.longest_command = took;
+    longest = &stay;
+  });
+  largest.rest_count += rest_count;
+  largest.rest += rest;
+  report.is_cut = !is_whole;
+  charged_.TakeAll([&](std::uint64_t other, Duration charged) {
+    Insert(report.others, report.charged_to_rest, {.session = other, .charged = charged});
+  });
+  return longest;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/state/client_buffers.h"
+
+#include <cstring>
+#include <iterator>
+
+#include "ipc/wire/layout.h"
+#include "ipc/wire/validate.h"
+#include "server/device/memory_budget.h"
+
+namespace gpushared::server {
+
+namespace {
+
+using Reason = Refusal::Reason;
+
+device::MemoryPiece WholeSteps(std::uint64_t address, std::uint64_t bytes) {
+  const std::uint64_t begin = address / kMapStepBytes * kMapStepBytes;
+  return {.base = begin, .bytes = device::RoundUp(address + bytes, kMapStepBytes) - begin};
+}
+
+}  // namespace
+
+Refusal ClientBuffers::Add(std::uint64_t address, std::uint64_t bytes, std::uint64_t mapped_bytes) {
+  const std::uint64_t base = space_->base();
+  if (address < base || !ipc::RangeInside(address - base, bytes, mapped_bytes)) {
+    return {.reason = Reason::kNotMapped,
+            .what = "buffer",
+            .asked = bytes,
+            .allowed = mapped_bytes,
+            .at = address,
+            .base = base};
+  }
+  const auto behind = bytes_at_.lower_bound(address);
+  const bool meets_next = behind != bytes_at_.end() && behind->first < address + bytes;
+  const bool meets_last =
+      behind != bytes_at_.begin() && std::prev(behind)->first + std::prev(behind)->second > address;
+  if (meets_next || meets_last) {
+    return {.reason = Reason::kBufferThere,
+            .asked = bytes,
+            .at = address,
+            .base = meets_next ? behind->first : std::prev(behind)->first};
+  }
+  if (bytes_at_.size() >= ipc::kBuffersMax) {
+    return {
+        .reason = Reason::kBuffersFull, .asked = bytes_at_.size() + 1, .allowed = ipc::kBuffersMax};
+  }
+  bytes_at_.emplace_hint(behind, address, bytes);
+  ++changes_;
+  return {};
+}
+
+Refusal ClientBuffers::Remove(std::uint64_t address) {
+  if (bytes_at_.erase(address) == 0) return {.reason = Reason::kNoBuffer, .at = address};
+  ++changes_;
+  return {};
+}
+
+bool ClientBuffers::AddPointedTo(std::uint64_t address, device::Reach& reach) const {
+  auto last = bytes_at_.upper_bound(address);
+  bool is_known = false;
+  // The one that begins there or before, and the one that ends there: a pointer behind the last
+  // element is none of the next buffer.
+  for (int looked = 0; looked < 2 && last != bytes_at_.begin(); ++looked) {
+    --last;
+    const auto [begin, bytes] = *last;
+    if (address - begin > bytes) break;
+    reach.Add(WholeSteps(begin, bytes));
+    is_known = true;
+  }
+  if (is_known) return true;
+  // Variables of modules are always there, and lie at the end of the range.
+  const std::uint64_t offset = address - space_->base();
+  return offset >= space_->range_bytes() - device::kModuleAreaBytes;
+}
+
+device::Reach ClientBuffers::ReachOf(const device::KernelInfo& kernel,
+                                     std::span<const std::byte> parameters) const {
+  if (!kernel.why_reach_unknown.empty()) return device::Reach::Everything();
+  device::Reach reach;
+  for (const std::uint32_t offset : kernel.reach_offsets) {
+    std::uint64_t value = 0;
+    if (offset > parameters.size() || parameters.size() - offset < sizeof value) {
+      return device::Reach::Everything();
+    }
+    std::memcpy(&value, parameters.data() + offset, sizeof value);
+    if (!AddPointedTo(value, reach)) return device::Reach::Everything();
+  }
+  // A kernel that touches memory, and was given none that is known.
+  const bool is_lost = !kernel.reach_offsets.empty() && reach.pieces().empty();
+  return is_lost ? device::Reach::Everything() : reach;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// One session as the parts of the device thread see it. What only one of them needs stands there,
+// in a PerClient.
+
+#ifndef GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
+#define GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ipc/tag_ring.h"
+#include "ipc/wire/layout.h"
+#include "ipc/wire/validate.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/telemetry/totals/device_totals.h"
+#include "server/worker/state/client_buffers.h"
+#include "server/worker/state/client_caps.h"
+#include "server/worker/state/client_graphs.h"
+#include "server/worker/state/client_outlet.h"
+#include "server/worker/state/client_streams.h"
+#include "server/worker/state/command_scope.h"
+#include "server/worker/state/counters.h"
+#include "server/worker/state/running_work.h"
+#include "server/worker/state/session_limits.h"
+
+namespace gpushared::server {
+
+// Where its records come from.
+class ClientIntake {
+ public:
+  ClientIntake(const ipc::CommandSegment& commands, ipc::CompletionSegment& completions)
+      : ring_(commands.granules, completions.granules_taken) {}
+
+  bool HasRecord() { return ring_.HasRecord(); }
+  ipc::ReadResult TryRead(ipc::RecordCopy& record) { return ring_.TryRead(record); }
+  std::uint64_t position() const { return ring_.position(); }
+  std::uint64_t published() const { return ring_.published(); }
+  // The order that its streams, their commands and requests must have.
+  ipc::Violation Accept(const ipc::Command& command) { return ledger_.Accept(command); }
+  bool in_request(std::uint32_t stream) const { return ledger_.in_request(stream); }
+
+ private:
+  ipc::TagRingReader ring_;
+  ipc::StreamLedger ledger_;
+};
+
+// How many commands it has in the lane and on the device. Offers counts them.
+class ClientLoad {
+ public:
+  std::uint32_t queued() const { return queued_; }  // In the lane.
+  std::uint32_t on_device() const { return on_device_; }
+
+  void Queue() { ++queued_; }
+  void TakeBack(std::uint32_t commands) { queued_ -= commands; }
+  // Whether it is the only one there.
+  bool Submit() {
+    --queued_;
+    return ++on_device_ == 1;
+  }
+  // Whether it was the only one there.
+  bool Leave() { return --on_device_ == 0; }
+
+ private:
+  std::uint32_t queued_ = 0;
+  std::uint32_t on_device_ = 0;
+};
+
+// How much of its memory is on the device, and what others gave up for it. MemoryKeeper says so.
+class ClientMemory {
+ public:
+  // A part is moved out: a command starts when all that it may touch is on the device.
+  bool is_by_step() const { return is_by_step_; }
+  // Where that can be: so much of it can be on the device at one time.
+  std::uint64_t most_bytes() const { return most_bytes_; }
+  // It has commands and is not held, and what they touch is still to come in.
+  bool lacks_steps() const { return lacks_since_.has_value(); }
+  scheduler::Duration LackedFor(scheduler::TimePoint now) const {
+    return lacked_ + (lacks_since_ ? now - *lacks_since_ : scheduler::Duration::zero());
+  }
+  std::uint64_t moved_in_bytes() const { return moved_in_bytes_; }
+  std::uint64_t made_room_bytes() const { return made_room_bytes_; }
+  std::uint64_t made_room_by() const { return made_room_by_; }  // The last one's session.
+
+  void SetByStep(bool is_by_step, std::uint64_t most_bytes) {
+    is_by_step_ = is_by_step;
+    most_bytes_ = most_bytes;
+  }
+  void SetLack(bool lacks_steps, scheduler::TimePoint now) {
+    lacked_ = LackedFor(now);
+    lacks_since_ = lacks_steps ? std::optional(now) : std::nullopt;
+  }
+  void SetMovedIn(std::uint64_t bytes) { moved_in_bytes_ = bytes; }
+  void AddRoom(std::uint64_t bytes, std::uint64_t of_session) {
+    made_room_bytes_ += bytes;
+    made_room_by_ = of_session;
+  }
+
+ private:
+  bool is_by_step_ = false;
+  std::uint64_t most_bytes_ = 0;
+  std::optional<scheduler::TimePoint> lacks_since_;
+  scheduler::Duration lacked_{};  // Before that.
+  std::uint64_t moved_in_bytes_ = 0;
+  std::uint64_t made_room_bytes_ = 0;
+  std::uint64_t made_room_by_ = 0;
+};
+
+// How it leaves. Dispatcher decides.
+class ClientLife {
+ public:
+  // Its bytes were refused; the session is about to end.
+  bool is_broken() const { return is_broken_; }
+  // Detached: waits for what is on the device, nothing else.
+  bool is_leaving() const { return is_leaving_; }
+  // What it has on the device then is killed, once.
+  const std::optional<scheduler::TimePoint>& kill_at() const { return kill_at_; }
+
+  // The first call returns true.
+  bool Break() { return !std::exchange(is_broken_, true); }
+  bool Leave(scheduler::TimePoint kill_at) {
+    if (std::exchange(is_leaving_, true)) return false;
+    kill_at_ = kill_at;
+    return true;
+  }
+  void NoteKilled() { kill_at_.reset(); }
+
+ private:
+  bool is_broken_ = false;
+  bool is_leaving_ = false;
+  std::optional<scheduler::TimePoint> kill_at_;
+};
+
+// Set up by the control thread, then confined to the device thread until that hands it back, except
+// `running`, which the control thread may read at any time.
+//
+// What the pointers name belongs to the session, which outlives this.
+class ClientState {
+ public:
+  struct Setup {
+    std::uint64_t session = 0;
+    std::string who;  // For messages: "client 7 pid 4121".
+    scheduler::ClientSpec spec;
+    ClientCaps caps;
+    const ipc::CommandSegment* commands = nullptr;
+    ipc::CompletionSegment* completions = nullptr;
+    int doorbell = -1;  // Borrowed.
+    device::Space* space = nullptr;
+    // Device memory that is there for it at any time, and that it leaves free for others.
+    std::uint64_t guaranteed_bytes = 0;
+    std::uint64_t left_free_bytes = 0;
+    SessionLimits limits;
+    std::shared_ptr<GraphBudget> graphs;                   // Of all sessions; never null.
+    std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
+    std::string entrance;                                  // For DeviceTotals.
+    // Its own name for itself, and its process.
+    std::string name;
+    std::int32_t pid = 0;
+  };
+  explicit ClientState(const Setup& setup);
+  ClientState(const ClientState&) = delete;
+  ClientState& operator=(const ClientState&) = delete;
+
+  scheduler::ClientId id() const { return {setup.session}; }
+  device::StreamKey KeyOf(std::uint32_t stream) const {
+    return setup.session * ipc::kStreamsMax + stream;
+  }
+  static std::uint64_t SessionOf(device::StreamKey key) { return key / ipc::kStreamsMax; }
+  // As they are now.
+  const scheduler::ClientSpec& spec() const { return spec_; }
+  const ClientCaps& caps() const { return caps_; }
+  void Change(const scheduler::ClientSpec& spec, const ClientCaps& caps) {
+    spec_ = spec;
+    caps_ = caps;
+  }
+  // Its place in the roster, which gives it; part of its commands' names.
+  std::uint32_t index() const { return index_; }
+  void set_index(std::uint32_t index) { index_ = index; }
+
+  // Whether the next record may be taken, if its answers have room.
+  bool MayTake() const {
+    return !life.is_broken() && !life.is_leaving() && !streams.slab().full() && graphs.MayTake();
+  }
+  // "[client 7 pid 4121 stream 2 command 1841]"
+  std::string Who(std::uint32_t stream, std::uint64_t sequence) const;
+
+  const Setup setup;
+  ClientIntake intake;
+  CommandScope scope;
+  ClientGraphs graphs;
+  ClientBuffers buffers;
+  ClientStreams streams;
+  ClientOutlet outlet;
+  ClientLoad load;
+  RunningWork running;
+  ClientMemory memory;
+  ClientLife life;
+  // Each count here is in the totals, too, and both are made where it happens.
+  ClientCounters counters;
+  ClientTotals totals;
+
+ private:
+  scheduler::ClientSpec spec_;
+  ClientCaps caps_;
+  std::uint32_t index_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/state/cost_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+namespace gpushared::server {
+
+namespace {
+
+// A round of MurmurHash3's finaliser: bijective in each argument, and every input bit reaches
+// the upper half, which the next round folds down. For shapes: modules, which begin the row, are
+// numbers that nobody outside can know. For samples: so is what they begin with.
+std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0xff51afd7ed558ccdu;
+  return hash ^ hash >> 33;
+}
+
+}  // namespace
+
+std::uint64_t CostModel::ModuleIdentity(std::span<const std::byte> image, const Owner& owner,
+                                        const HashSeed& seed) {
+  const std::array<std::uint64_t, 3> words = {KeyedHash(image, seed), owner.uid,
+                                              static_cast<std::uint64_t>(owner.isolation)};
+  return KeyedHash(std::as_bytes(std::span(words)), seed);
+}
+
+std::uint64_t CostModel::LaunchKey(std::uint64_t module, const device::LaunchWork& work) {
+  std::uint64_t key = Mix(module, work.kernel);
+  key = Mix(key, std::uint64_t{work.grid.x} << 32 | work.grid.y);
+  key = Mix(key, std::uint64_t{work.grid.z} << 32 | work.dynamic_shared_bytes);
+  return Mix(key,
+             std::uint64_t{work.block.x} << 32 | std::uint64_t{work.block.y} << 16 | work.block.z);
+}
+
+std::uint64_t CostModel::KernelKey(std::uint64_t module, const device::LaunchWork& work) {
+  return Mix(Mix(module, work.kernel),
+             std::uint64_t{work.block.x} << 32 | std::uint64_t{work.block.y} << 16 | work.block.z);
+}
+
+std::size_t CostModel::CopyKind(CommandKind kind) {
+  return static_cast<std::size_t>(kind) - static_cast<std::size_t>(CommandKind::kCopyToDevice);
+}
+
+scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
+  const scheduler::Duration whole =
+      command.kind == CommandKind::kGraph ? command.nodes_predicted : PredictWhole(command);
+  // What has outlived its prediction is expected to take as much again.
+  if (command.charged > whole) return command.charged;
+  if (command.units_done == 0) return whole;
+  return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
+}
+
+bool CostModel::WantsSample(std::uint64_t session, const CommandSlot& command) const {
+  if (command.kind == CommandKind::kGraph && command.is_part_of_graph()) return false;
+  return command.kind != CommandKind::kLaunch || IsSampled(session, command.sequence) ||
+         !launches_.KnowsWell(FormKey(command));
+}
+
+bool CostModel::IsSampled(std::uint64_t session, std::uint64_t number) const {
+  static_assert(kSampleEvery == 16, "four bits of a hash");
+  // The last round is for the bits of the secret, which the one ahead puts into the lower half.
+  const std::uint64_t hash =
+      Mix(Mix(Mix(Mix(secret_[0], session), number / kSampleEvery), secret_[1]), 0);
+  return number % kSampleEvery == hash >> 60;
+}
+
+void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {
+  const scheduler::Duration sample = std::max(measured, scheduler::Duration(1));
+  const scheduler::Duration predicted = Store(command, sample);
+  if (predicted > scheduler::Duration::zero()) Judge(predicted, sample);
+}
+
+void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measured) {
+  const scheduler::Duration predicted = PredictWhole(command);
+  const bool is_own_charge = command.kind == CommandKind::kLaunch && command.is_among_own;
+  if (is_own_charge && std::min(command.charged, measured) > predicted) {
+    Store(command, std::min(command.charged, measured));
+    return;
+  }
+  // What takes longer beside others is a sample, too, of what is predicted: if only the shorter
+  // ones were kept, the prediction would follow the shortest instead of the 0.9 quantile.
+  if (measured >= predicted && !HasSample(command)) return;
+  Store(command, std::clamp(measured, scheduler::Duration(1), predicted));
+}
+
+scheduler::Duration CostModel::Store(const CommandSlot& command, scheduler::Duration sample) {
+  if (command.kind == CommandKind::kLaunch) {
+    return launches_.AddSample(FormKey(command), sample, GridOf(command));
+  }
+  CopiesLike(command).Add(sample);
+  return {};
+}
+
+std::optional<scheduler::Duration> CostModel::Turnaround() const {
+  if (turnarounds_.size() < kTurnaroundsMin) return {};
+  return turnarounds_.Quantile(90);
+}
+
+void CostModel::Learn(std::span<const scheduler::KnownCost> costs) {
+  for (const scheduler::KnownCost& cost : costs) {
+    // Enough to compare forms, and few enough to be forgotten soon.
+    const auto count = std::clamp<std::size_t>(cost.samples, 1, kFormSamplesMin);
+    for (std::size_t i = 0; i < count; ++i) {
+      launches_.AddSample(cost.key, cost.predicted, cost.grid);
+    }
+  }
+}
+
+void CostModel::Judge(scheduler::Duration predicted, scheduler::Duration measured) {
+  ++accuracy_.predictions;
+  if (measured > predicted) ++accuracy_.exceeded;
+  const std::int64_t off = std::abs((predicted - measured).count());
+  accuracy_.error_permille.Add(static_cast<std::uint64_t>(static_cast<double>(off) * 1000.0 /
+                                                          static_cast<double>(measured.count())));
+}
+
+}  // namespace gpushared::server

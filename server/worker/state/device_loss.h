@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_STATE_DEVICE_LOSS_H_
+#define GPUSHARED_SERVER_WORKER_STATE_DEVICE_LOSS_H_
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gpushared/status.h"
+
+namespace gpushared::server {
+
+// What clients and operators are told of a lost device. `suspects`: work that was on it, with its
+// client, as in "kernel 'scale' [client 7 'train' pid 4121]"; of many the first few are named.
+Status DescribeDeviceLoss(std::string_view device, std::string_view why,
+                          std::span<const std::string> suspects);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_STATE_DEVICE_LOSS_H_

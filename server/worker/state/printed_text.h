@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_STATE_PRINTED_TEXT_H_
+#define GPUSHARED_SERVER_WORKER_STATE_PRINTED_TEXT_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "gpushared/mutex.h"
+
+namespace gpushared::server {
+
+// What one client's kernels printed and the client has not taken. What does not fit is dropped and
+// counted, as CUDA does.
+//
+// Thread-safe: executor threads add, the control thread takes, the device thread asks total().
+class PrintedText {
+ public:
+  // Until the client asks for more.
+  static constexpr std::size_t kBytesMax = std::size_t{1} << 20;
+
+  void SetBytesMax(std::size_t bytes) {
+    const MutexLock lock(mutex_);
+    bytes_max_ = bytes;
+  }
+  std::size_t bytes_max() const {
+    const MutexLock lock(mutex_);
+    return bytes_max_;
+  }
+
+  void Add(std::string_view text) {
+    const MutexLock lock(mutex_);
+    const std::string_view kept = text.substr(0, bytes_max_ - held());
+    text_ += kept;
+    dropped_ += text.size() - kept.size();
+    // Release, pairs with total(): who publishes the number has added the text.
+    total_.fetch_add(text.size(), std::memory_order_release);
+  }
+
+  struct Part {
+    std::string text;
+    std::uint64_t dropped = 0;  // Over all, so far.
+    std::uint64_t end = 0;      // Bytes ever added, less those that are still here.
+  };
+  // The oldest `bytes_max` bytes, or fewer.
+  Part Take(std::size_t bytes_max) {
+    const MutexLock lock(mutex_);
+    Part part{.text = text_.substr(taken_, bytes_max), .dropped = dropped_, .end = 0};
+    taken_ += part.text.size();
+    // Not each time: it moves what is still here.
+    if (taken_ >= held()) text_.erase(0, std::exchange(taken_, 0));
+    part.end = total_.load(std::memory_order_relaxed) - held();
+    return part;
+  }
+
+  // Bytes ever added.
+  std::uint64_t total() const { return total_.load(std::memory_order_acquire); }
+
+ private:
+  std::size_t held() const GPUSHARED_REQUIRES(mutex_) { return text_.size() - taken_; }
+
+  mutable Mutex mutex_;
+  std::string text_ GPUSHARED_GUARDED_BY(mutex_);
+  std::size_t taken_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Of it, from its start.
+  std::size_t bytes_max_ GPUSHARED_GUARDED_BY(mutex_) = kBytesMax;
+  std::uint64_t dropped_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> total_ = 0;  // Written under mutex_.
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_STATE_PRINTED_TEXT_H_

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_STATE_RUNNING_WORK_H_
+#define GPUSHARED_SERVER_WORKER_STATE_RUNNING_WORK_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace gpushared::server {
+
+// Work of one client on the device, in one word, so that the control thread can name it while the
+// device thread stands inside of a call and cannot be asked.
+//
+// The device thread writes it; any thread may read it.
+class RunningWork {
+ public:
+  enum class Kind : std::uint8_t { kNothing, kUnnamed, kKernel, kGraph };
+  struct Work {
+    Kind kind = Kind::kNothing;
+    std::uint16_t module = 0;  // A kernel's, by the client's number.
+    std::uint32_t number = 0;  // Of the kernel in its module, or of the graph.
+  };
+
+  // One store without a barrier: nothing else is read on the strength of it.
+  void Set(const Work& work) {
+    word_.store(static_cast<std::uint64_t>(work.kind) << 48 |
+                    static_cast<std::uint64_t>(work.module) << 32 | work.number,
+                std::memory_order_relaxed);
+  }
+  Work Get() const {
+    const std::uint64_t word = word_.load(std::memory_order_relaxed);
+    return {.kind = static_cast<Kind>(word >> 48),
+            .module = static_cast<std::uint16_t>(word >> 32),
+            .number = static_cast<std::uint32_t>(word)};
+  }
+
+ private:
+  std::atomic<std::uint64_t> word_{0};
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_STATE_RUNNING_WORK_H_

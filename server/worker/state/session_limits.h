@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_STATE_SESSION_LIMITS_H_
+#define GPUSHARED_SERVER_WORKER_STATE_SESSION_LIMITS_H_
+
+#include <cstdint>
+
+namespace gpushared::server {
+
+// What a worker takes on, and what one session of it may use at most. Every refusal names
+// the limit.
+struct SessionLimits {
+  std::uint32_t sessions_max = 128;  // At most kSessionsLimit.
+  // Places that clients leave to root, the own uid and those who may be of the high class. The
+  // part of device memory and of the shared half of staging memory that they leave to them.
+  std::uint32_t sessions_kept = 16;
+  double memory_kept = 0.1;
+  std::uint32_t modules_max = 8192;                            // Loaded at one time.
+  std::uint64_t module_bytes_max = std::uint64_t{64} << 20;    // One image.
+  std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images together.
+  std::uint32_t arenas_max = 64;
+  std::uint64_t arena_bytes_max = std::uint64_t{256} << 20;  // One arena.
+  std::uint64_t arenas_bytes_max = std::uint64_t{1} << 30;   // All arenas of a session.
+  std::uint64_t staging_bytes = std::uint64_t{4} << 30;      // All arenas of all sessions.
+  std::uint64_t images_bytes = std::uint64_t{1} << 30;  // Images that all sessions write or load.
+  std::uint64_t grow_step_bytes = std::uint64_t{1} << 30;  // Memory mapped in one slow call.
+  // Chunks that all sessions have mapped. On the cpu device each is one or two mappings of this
+  // process, which has 65,530 (vm.max_map_count).
+  std::uint32_t mappings_max = 16384;
+  std::uint32_t commands_taken_max = 1024;                   // Taken and not finished.
+  std::uint64_t graphs_bytes_max = std::uint64_t{16} << 20;  // Host memory of a session's graphs.
+  std::uint64_t graphs_bytes = std::uint64_t{512} << 20;     // All graphs of all sessions.
+};
+
+// Fits the client index inside a WorkId; see command_slab.h.
+inline constexpr std::uint32_t kSessionsLimit = 255;
+inline constexpr std::uint32_t kCommandsTakenLimit = 65535;
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_STATE_SESSION_LIMITS_H_
