@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "scheduler/check.h"
 
@@ -21,7 +20,6 @@ void Residency::Add(ClientId client, const MemoryGrant& grant) {
 void Residency::Change(ClientId client, const MemoryGrant& grant, TimePoint now) {
   Client& state = clients_.At(client);
   state.grant = grant;
-  if (!state.has_right()) state.owed_room.reset();
   CountWait(state, now);
 }
 
@@ -96,19 +94,12 @@ void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
   state.granted_bytes = 0;
   state.asked_bytes = bytes;
   CountWait(state, now);
-  if (!state.has_right()) return;
-  state.owed_room = Promise(*ItemOf(client), bytes, now);
-  const auto owed = std::ranges::count_if(clients_, [](const Item& each) {
-    return each.value.asked_bytes > 0 && each.value.has_right();
-  });
-  if (owed > 1) NoteOtherWaits();
+  state.asked_at = now;
 }
 
-void Residency::OnDrained(ClientId client, TimePoint now) {
+void Residency::OnDrained(ClientId client) {
   Client& state = clients_.At(client);
-  if (!state.is_held || std::exchange(state.is_drained, true)) return;
-  // Who had nothing on the device says nothing of how long others take.
-  if (now > state.held_since) stops_.Add(now - state.held_since);
+  if (state.is_held) state.is_drained = true;
 }
 
 Duration Residency::CostOf(const Way& way, bool goes_on) {
@@ -144,7 +135,6 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
     const Duration took = now - move_->since;
     if (const auto mebibytes = static_cast<Duration::rep>(moved / kMebibyte); mebibytes > 0) {
       per_mebibyte_[move_->goes_in ? 1 : 0].Add(took / mebibytes);
-      if (move_->is_owed && !move_->goes_in) owed_mebibyte_.Add(took / mebibytes);
     }
     Charge(*beneficiary, *move_, moved, took);
   }
@@ -166,7 +156,6 @@ void Residency::OnMoveFailed(ClientId client, const MemoryHeld& held, TimePoint 
   }
   OnMoved(client, held, now);
   moves_fail_until_ = now + options_.retry_after;
-  NoteOtherWaits();
 }
 
 bool Residency::IsSettled(ClientId client) const {
@@ -210,135 +199,22 @@ bool Residency::IsShutOut(ClientId client) const {
   return state != nullptr && !state->can_run() && !CanEverHave(client, *state);
 }
 
-// ---- room that is owed
-
-RoomReport Residency::rooms() const {
-  const auto per_second = [this](bool goes_in) {
-    const MebibyteTimes mebibyte = MebibyteTime(goes_in);
+MemoryRequestStats Residency::request_stats() const {
+  const auto per_second = [this](bool goes_in) -> std::uint64_t {
     constexpr std::uint64_t kSecond = Duration(std::chrono::seconds(1)).count();
-    return mebibyte.is_known()
-               ? kMebibyte * kSecond / static_cast<std::uint64_t>(mebibyte.usual.count())
-               : 0;
+    const Duration usual = per_mebibyte_[goes_in ? 1 : 0].Quantile(50);
+    if (usual <= Duration::zero()) return 0;
+    return kMebibyte * kSecond / static_cast<std::uint64_t>(usual.count());
   };
-  RoomReport report = rooms_;
-  report.out_bytes_per_s = per_second(false);
-  report.in_bytes_per_s = per_second(true);
-  report.delay = RoomDelay(/*goes_in=*/false);
-  report.stop = stops_.Largest();
-  return report;
+  MemoryRequestStats stats = request_stats_;
+  stats.out_bytes_per_s = per_second(false);
+  stats.in_bytes_per_s = per_second(true);
+  return stats;
 }
 
-Residency::MebibyteTimes Residency::MebibyteTime(bool goes_in) const {
-  const auto of = [](const auto& samples, unsigned percent) {
-    return MebibyteTimes{.usual = samples.Quantile(percent), .slowest = samples.Largest()};
-  };
-  // Moves that are not urgent wait for others. Few of them say what an urgent one takes.
-  if (goes_in || owed_mebibyte_.empty()) return of(per_mebibyte_[goes_in ? 1 : 0], 75);
-  return of(owed_mebibyte_, 95);
-}
-
-Duration Residency::MebibyteTimes::Delay(std::uint64_t move_bytes) const {
-  return static_cast<Duration::rep>(move_bytes / kMebibyte) * (slowest - usual);
-}
-
-std::optional<Duration> Residency::TimeToMove(bool goes_in, std::uint64_t bytes) const {
-  if (bytes == 0) return Duration::zero();
-  const MebibyteTimes mebibyte = MebibyteTime(goes_in);
-  if (!mebibyte.is_known()) return {};
-  return static_cast<Duration::rep>((bytes + kMebibyte - 1) / kMebibyte) * mebibyte.usual;
-}
-
-Duration Residency::RoomDelay(bool goes_in) const {
-  Duration of_moves = MebibyteTime(/*goes_in=*/false).Delay(options_.move_bytes_max);
-  if (goes_in) of_moves += MebibyteTime(/*goes_in=*/true).Delay(options_.move_bytes_max);
-  return std::max(of_moves, room_delays_.Largest());
-}
-
-std::optional<Residency::OwedRoom> Residency::Promise(const Item& candidate, std::uint64_t bytes,
-                                                      TimePoint now) const {
-  // The move that has begun, too: one for another with a right is not cut.
-  const std::uint64_t begun = !move_           ? 0
-                              : move_->is_owed ? options_.move_bytes_max
-                                               : options_.step_bytes;
-  const std::uint64_t coming = candidate.value.coming_bytes();
-  const auto out = TimeToMove(/*goes_in=*/false, bytes + begun);
-  const auto in = TimeToMove(/*goes_in=*/true, coming);
-  if (!out || !in) return {};
-  const auto stops = static_cast<Duration::rep>(CountStops(candidate, bytes + coming, now));
-  const Duration delay = RoomDelay(/*goes_in=*/coming > 0);
-  return OwedRoom{.asked_at = now,
-                  .promised = stops * stops_.Largest() + *out + *in + delay,
-                  .bytes_take = *out + *in,
-                  .stops = stops};
-}
-
-void Residency::NoteOtherWaits() {
-  for (auto& [client, state] : clients_) {
-    if (state.owed_room) state.owed_room->waits_for_promised = false;
-  }
-}
-
-std::size_t Residency::CountStops(const Item& candidate, std::uint64_t bytes, TimePoint now) const {
-  std::vector<const Item*> others;
-  for (const Item& each : clients_) {
-    if (each.client != candidate.client && each.value.movable_now() > 0) others.push_back(&each);
-  }
-  // A heap: few of many are asked for.
-  const auto goes_after = [&](const Item* left, const Item* right) {
-    return GoesOutBefore(*right, *left, candidate.client, now);
-  };
-  std::ranges::make_heap(others, goes_after);
-  std::size_t stops = 0;
-  for (std::uint64_t found = 0; found < bytes && !others.empty(); others.pop_back()) {
-    std::ranges::pop_heap(others, goes_after);
-    const Client& next = others.back()->value;
-    const bool runs = !next.is_quiet() && !IsIdle(next, now);
-    // Once it has given one move's worth, others that run go out before it.
-    found += runs ? std::min(next.movable_now(), options_.move_bytes_max) : next.movable_now();
-    stops += runs ? 1 : 0;
-  }
-  return stops;
-}
-
-const Residency::Item* Residency::ItemOf(ClientId client) const {
-  const auto found = std::ranges::find(clients_, client, &Item::client);
-  return found == clients_.end() ? nullptr : &*found;
-}
-
-std::optional<Duration> Residency::PromisedTo(ClientId client, std::uint64_t free_bytes,
-                                              TimePoint now) const {
-  const Item* const item = ItemOf(client);
-  if (item == nullptr) return {};
-  const Client& state = item->value;
-  const std::uint64_t held = state.held.movable_bytes + state.held.pinned_bytes;
-  if (held >= state.grant.guaranteed_bytes) return {};
-  const std::uint64_t left = state.grant.guaranteed_bytes - held;
-  const std::uint64_t available = AvailableTo(state, free_bytes);
-  if (left <= available) return Duration::zero();
-  const auto promise = Promise(*item, left - available, now);
-  if (!promise) return {};
-  return promise->promised;
-}
-
-Room Residency::LastRoomOf(ClientId client) const {
-  const Client* const state = clients_.Find(client);
-  return state == nullptr ? Room{} : state->last_room;
-}
-
-void Residency::CountRoom(Client& client, TimePoint now) {
-  if (!client.owed_room) return;
-  const OwedRoom room = *std::exchange(client.owed_room, std::nullopt);
-  const Duration waited = now - room.asked_at;
-  client.last_room = {
-      .bytes = client.granted_bytes, .waited = waited, .promised = room.promised, .ended = now};
-  ++rooms_.rooms;
-  if (room.waits_for_promised) {
-    room_delays_.Add(waited - room.bytes_take - room.stops * stops_.Largest());
-  }
-  if (waited > room.promised) ++rooms_.late;
-  if (waited <= rooms_.longest) return;
-  rooms_.longest = waited;
-  rooms_.longest_promised = room.promised;
+void Residency::CountAnswer(const Client& client, TimePoint now) {
+  ++request_stats_.requests;
+  request_stats_.longest_wait = std::max(request_stats_.longest_wait, now - client.asked_at);
 }
 
 std::optional<MemoryAction> Residency::CutMove(std::uint64_t free_bytes, TimePoint now) {
@@ -517,11 +393,10 @@ std::uint64_t Residency::GivesBytes(const Item& victim, ClientId candidate) {
 
 // ---- what is done
 
-std::optional<MemoryAction> Residency::Hold(ClientId client, ClientId beneficiary, TimePoint now) {
+std::optional<MemoryAction> Residency::Hold(ClientId client, ClientId beneficiary) {
   Client& state = clients_.At(client);
   if (std::exchange(state.is_held, true)) return {};
   state.is_drained = false;
-  state.held_since = now;
   return MemoryAction{MemoryAction::Kind::kHold, client, 0, beneficiary};
 }
 
@@ -542,20 +417,20 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
   if (needed <= available) {
     if (const std::uint64_t coming = candidate.value.coming_bytes(); coming > 0) {
       if (options_.holds_for_moves_in && !candidate.value.is_quiet()) {
-        return Hold(candidate.client, candidate.client, now);
+        return Hold(candidate.client, candidate.client);
       }
       return move(Kind::kMoveIn, candidate.client, coming);
     }
     Client& served = clients_.At(candidate.client);
+    if (served.has_right()) CountAnswer(served, now);
     served.granted_bytes = std::exchange(served.asked_bytes, 0);
     CountWait(served, now);
-    CountRoom(served, now);
     return MemoryAction{Kind::kRoom, candidate.client, served.granted_bytes, candidate.client};
   }
   Item* const found = Victim(candidate, needed - available, now);
   if (found == nullptr) return {};
   *victim = found->client;
-  if (!found->value.is_quiet()) return Hold(found->client, candidate.client, now);
+  if (!found->value.is_quiet()) return Hold(found->client, candidate.client);
   return move(Kind::kMoveOut, found->client,
               std::min(needed - available, GivesBytes(*found, candidate.client)));
 }
@@ -568,7 +443,6 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
     state.is_refused = false;
     const std::uint64_t asked = std::exchange(state.asked_bytes, 0);
     CountWait(state, now);
-    state.owed_room.reset();
     return MemoryAction{Kind::kNoRoom, client, asked, client};
   }
   if (move_) return CutMove(free_bytes, now);

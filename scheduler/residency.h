@@ -98,33 +98,14 @@ struct MemoryMoves {
   std::uint64_t times_out = 0;  // It could run, and a part went that it needs.
 };
 
-// What is reckoned with for room that is somebody's right, and what became of that promise. Such a
-// client waits for others to stop, and for the bytes. Waits for another client with such a right
-// are promised to nobody.
-struct RoomReport {
-  // 95 of 100 moves for such clients were at least as fast, of the last 63. Before the first one,
-  // and on the way in, it is 75 of 100 of the last 15 moves. Each counts with its wait for a turn.
-  // A speed is 0 while nothing is known, and nothing is promised then.
+// How fast memory moves, and how long clients waited for memory within their guarantees.
+struct MemoryRequestStats {
+  // The median of the last 15 moves of 1 MiB or more; 0 before the first one.
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
-  // The longer of two. One move took so much longer than that, of those. One of the last 127 such
-  // clients waited so much longer than its stops and bytes take. Of n + 1 waits that follow the
-  // same law each is the longest with equal chance. So after 127, one of 128 at most is late.
-  Duration delay{};
-  Duration stop{};  // A client took so long to stop, of the last 63 that were to.
-  // From here on since the device began.
-  std::uint64_t rooms = 0;
-  std::uint64_t late = 0;       // They took longer than promised.
-  Duration longest{};           // The longest wait,
-  Duration longest_promised{};  // and what was promised of that one.
-};
-
-// Room that a client had a right to.
-struct Room {
-  std::uint64_t bytes = 0;
-  Duration waited{};
-  Duration promised{};
-  TimePoint ended{};  // The wait.
+  // Since the device began: requests within a guarantee that were answered, and the longest wait.
+  std::uint64_t requests = 0;
+  Duration longest_wait{};
 };
 
 // Decides whose memory is on a device whose clients may hold more than there is.
@@ -168,7 +149,7 @@ class Residency {
   void AskRoom(ClientId client, std::uint64_t bytes, TimePoint now);
 
   // Nothing of a held client is on the device any more. Said at once: others wait for it.
-  void OnDrained(ClientId client, TimePoint now);
+  void OnDrained(ClientId client);
   // The move is over; less than it was for may have been moved.
   void OnMoved(ClientId client, const MemoryHeld& held, TimePoint now);
   // The same of a move out that met an error: nothing goes out for a while. A question for room
@@ -192,29 +173,11 @@ class Residency {
   Duration WaitedFor(ClientId client, TimePoint now) const;
   // The guarantees of others leave too little for what it needs; it waits until one of them frees.
   bool IsShutOut(ClientId client) const;
-  RoomReport rooms() const;
-  // How long it would wait now for all that its guarantee leaves it; empty where that is nothing,
-  // or nothing is known.
-  std::optional<Duration> PromisedTo(ClientId client, std::uint64_t free_bytes,
-                                     TimePoint now) const;
-  // The last one that it was promised; without bytes: none.
-  Room LastRoomOf(ClientId client) const;
+  MemoryRequestStats request_stats() const;
   // The most of its memory that can be on the device, whoever else makes room.
   std::uint64_t RoomFor(ClientId client) const;
 
  private:
-  // Room that its client has a right to, from the wish to the answer.
-  struct OwedRoom {
-    TimePoint asked_at{};
-    Duration promised{};
-    // Parts of the promise.
-    Duration bytes_take{};
-    Duration::rep stops = 0;
-    // For others to stop and for bytes, and for nothing else. Waits for another client with such a
-    // right, and for moves that fail, are promised to nobody.
-    bool waits_for_promised = true;
-  };
-
   // Moves on behalf of a client. What keeps no others waiting, since its own memory made room, is
   // no part of it.
   struct Way {
@@ -226,13 +189,11 @@ class Residency {
     MemoryGrant grant;
     MemoryHeld held;
     std::uint64_t asked_bytes = 0;  // Room.
-    std::optional<OwedRoom> owed_room{};
-    Room last_room{};
+    TimePoint asked_at{};
     std::uint64_t granted_bytes = 0;  // Room that is kept for it until it says what it holds.
     bool is_busy = false;
     bool is_held = false;
     bool is_drained = false;
-    TimePoint held_since{};
     bool is_refused = false;           // The room is not to be had; not answered yet.
     std::uint64_t wanted_bytes = 0;    // Others wait for so much of its memory,
     std::optional<TimePoint> told_at;  // and it knows since then.
@@ -308,24 +269,7 @@ class Residency {
   Duration CostOf(const Way& way, bool goes_on);
   static void Charge(Client& beneficiary, const Move& move, std::uint64_t moved, Duration took);
   void CountWait(Client& client, TimePoint now);
-  // A MiB takes the first in nearly all moves, and the second in the slowest one.
-  struct MebibyteTimes {
-    Duration usual{}, slowest{};
-    bool is_known() const { return usual > Duration::zero(); }
-    // One move of all may be the slowest.
-    Duration Delay(std::uint64_t move_bytes) const;
-  };
-  MebibyteTimes MebibyteTime(bool goes_in) const;
-  // Without a delay; empty while the speed is not known.
-  std::optional<Duration> TimeToMove(bool goes_in, std::uint64_t bytes) const;
-  Duration RoomDelay(bool goes_in) const;
-  // All that wait for room of their right wait for something else, too.
-  void NoteOtherWaits();
-  std::optional<OwedRoom> Promise(const Item& candidate, std::uint64_t bytes, TimePoint now) const;
-  const Item* ItemOf(ClientId client) const;  // Null: it has gone.
-  // How many clients that run have to stop for so much memory.
-  std::size_t CountStops(const Item& candidate, std::uint64_t bytes, TimePoint now) const;
-  void CountRoom(Client& client, TimePoint now);
+  void CountAnswer(const Client& client, TimePoint now);
   std::optional<MemoryAction> CutMove(std::uint64_t free_bytes, TimePoint now);
   void Update(Client& client, const MemoryHeld& held, TimePoint now);
   void ComeIn(Client& client, bool goes_on, TimePoint now);
@@ -350,7 +294,7 @@ class Residency {
   // Bytes that nobody can take, of all clients but one.
   std::uint64_t FixedBytes(ClientId but) const;
   // Until the client is quiet.
-  std::optional<MemoryAction> Hold(ClientId client, ClientId beneficiary, TimePoint now);
+  std::optional<MemoryAction> Hold(ClientId client, ClientId beneficiary);
   // Bytes of the victim that go before the next look at who makes room.
   static std::uint64_t GivesBytes(const Item& victim, ClientId candidate);
   std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,
@@ -363,13 +307,10 @@ class Residency {
   RecentSamples<15> ways_;
   // and of moves out and in.
   std::array<RecentSamples<15>, 2> per_mebibyte_;
-  RecentSamples<63> owed_mebibyte_;  // The same out, for those who have a right to it.
-  RecentSamples<63> stops_;
-  RecentSamples<127> room_delays_;
   TimePoint moves_fail_until_{};
   TimePoint rests_until_{};
   std::optional<TimePoint> wake_at_;
-  RoomReport rooms_;  // Counts alone.
+  MemoryRequestStats request_stats_;  // Counts alone.
 };
 
 }  // namespace gpushared::scheduler

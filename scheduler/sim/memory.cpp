@@ -248,7 +248,7 @@ void ResidencyWorld::OnEvent() {
     NoteNeed(client);
     residency_.SetUnneeded({i + 1}, client.memory.unneeded_bytes, client.memory.spare_bytes, now_);
   }
-  if (hold_ && now_ >= hold_ends_) residency_.OnDrained(std::exchange(hold_, {})->client, now_);
+  if (hold_ && now_ >= hold_ends_) residency_.OnDrained(std::exchange(hold_, {})->client);
   if (asked_ || now_ < high_changes_) return;
   is_high_here_ = !is_high_here_;
   if (is_high_here_) {

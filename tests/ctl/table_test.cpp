@@ -179,21 +179,5 @@ TEST(Reports, AProcessThatTheServerCannotSeeHasNoNumber) {
   EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, pids), HasSubstr("9999  4194304"));
 }
 
-TEST(Reports, TheLastRoomForMemoryIsExplainedWithItsAge) {
-  const json request = {{"client", 7}, {"request", 3}};
-  json room = {
-      {"bytes", 153U << 20}, {"us", 3100.0}, {"promised_us", 4200.0}, {"ended_s_ago", 12.46}};
-  const auto explain = [&] {
-    json reply = request;
-    reply["last_room"] = room;
-    return ExplainReport(reply);
-  };
-  EXPECT_THAT(explain(), HasSubstr("  its last room for memory, 153.0 MiB, took 3.1 ms of 4.2 ms "
-                                   "promised, 12.5 s ago\n"));
-  room.erase("ended_s_ago");
-  EXPECT_THAT(explain(), HasSubstr(" 4.2 ms promised\n")) << "an older server does not say it";
-  EXPECT_THAT(ExplainReport(request), Not(HasSubstr("room")));
-}
-
 }  // namespace
 }  // namespace gpushared::server

@@ -82,7 +82,7 @@ class ResidencyTest : public ::testing::Test {
       switch (action->kind) {
         case Kind::kHold:
           now_ += stop_;
-          residency_.OnDrained(action->client, now_);
+          residency_.OnDrained(action->client);
           break;
         case Kind::kMoveOut:
         case Kind::kMoveIn:
@@ -134,10 +134,6 @@ class ResidencyTest : public ::testing::Test {
       now_ = next;
     }
     return ran;
-  }
-
-  std::optional<Duration> PromisedTo(ClientId client) const {
-    return residency_.PromisedTo(client, Free(), now_);
   }
 
   Residency residency_;

@@ -206,7 +206,7 @@ TEST_F(QuietByStepTest, StepsComeInOnceNothingOfTheirClientRuns) {
   ASSERT_TRUE(held);
   EXPECT_EQ(held->kind, Kind::kHold);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "its commands still run";
-  residency_.OnDrained(client, now_);
+  residency_.OnDrained(client);
   const auto moved = residency_.Next(Free(), now_);
   ASSERT_TRUE(moved);
   EXPECT_EQ(moved->kind, Kind::kMoveIn);
@@ -234,7 +234,7 @@ TEST_F(QuietByStepTest, OneWhoseCommandsDoNotEndHoldsUpNobodyElse) {
   ASSERT_TRUE(next) << "there is room for both";
   EXPECT_EQ(next->kind, Kind::kHold);
   EXPECT_EQ(next->client, other);
-  residency_.OnDrained(other, now_);
+  residency_.OnDrained(other);
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kMoveIn);
 }
 

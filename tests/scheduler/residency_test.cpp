@@ -359,7 +359,7 @@ TEST_F(MemoryNotice, AMoveForOneWithoutARightEndsForOneWithARight) {
   EXPECT_FALSE(residency_.Next(Free(), now_));
   now_ += 2ms;
   EXPECT_EQ(Expect(Kind::kHold).client, one_);
-  residency_.OnDrained(one_, now_);
+  residency_.OnDrained(one_);
   EXPECT_EQ(Expect(Kind::kMoveOut).client, one_);
   EXPECT_FALSE(residency_.Next(Free(), now_));
   const ClientId high = Add(50, SchedulingClass::kHigh);
@@ -377,7 +377,7 @@ TEST_F(MemoryNotice, AMoveForAGuaranteeIsNotCutForAnotherOne) {
   const ClientId high = Add(30, SchedulingClass::kHigh), third = Add(30, SchedulingClass::kHigh);
   residency_.AskRoom(third, 20 * kStep, now_);
   EXPECT_EQ(Expect(Kind::kHold).client, one_);
-  residency_.OnDrained(one_, now_);
+  residency_.OnDrained(one_);
   EXPECT_EQ(Expect(Kind::kMoveOut).beneficiary, third);
   residency_.AskRoom(high, 20 * kStep, now_);
   EXPECT_FALSE(residency_.Next(Free(), now_));
@@ -410,7 +410,7 @@ TEST_F(MemoryNotice, WhoAsksForRoomAllTheTimeKeepsNobodyOut) {
       now_ = residency_.wake_at().value_or(now_ + 1ms);
       continue;
     }
-    if (action->kind == Kind::kHold) residency_.OnDrained(action->client, now_);
+    if (action->kind == Kind::kHold) residency_.OnDrained(action->client);
     if (action->kind == Kind::kRoom) residency_.OnMemory(nagging, {}, now_);
     if (action->kind != Kind::kMoveOut && action->kind != Kind::kMoveIn) continue;
     std::uint64_t moved = action->bytes;
@@ -435,7 +435,7 @@ class FailingStore : public MemoryNotice {
   MemoryAction FailToMove() {
     if (const auto at = residency_.wake_at()) now_ = *at;
     EXPECT_EQ(Expect(Kind::kHold).client, one_);
-    residency_.OnDrained(one_, now_);
+    residency_.OnDrained(one_);
     const MemoryAction move = Expect(Kind::kMoveOut);
     residency_.OnMoveFailed(move.client, Of(move.client), now_);
     return move;

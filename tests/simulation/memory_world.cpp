@@ -179,7 +179,7 @@ std::size_t MemoryWorld::CountMissing(const Client& client) {
 }
 
 void MemoryWorld::EndLaunch(ClientId id, Client& client) {
-  if (--client.on_device == 0 && client.is_held) residency_.OnDrained(id, now_);
+  if (--client.on_device == 0 && client.is_held) residency_.OnDrained(id);
 }
 
 // ---- decisions
@@ -205,7 +205,7 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
         return Break("a client within its guarantee is held");
       }
       client.is_held = true;
-      if (client.on_device == 0) residency_.OnDrained(action.client, now_);
+      if (client.on_device == 0) residency_.OnDrained(action.client);
       return;
     case MemoryAction::Kind::kRelease:
       if (CountMissing(client) > 0) return Break("a client goes on without what it needs");
@@ -379,7 +379,7 @@ void MemoryWorld::CheckAll() {
 void MemoryWorld::ServeEverybody() {
   for (auto& [id, client] : clients_) {
     client.on_device = 0;
-    if (client.is_held) residency_.OnDrained(id, now_);
+    if (client.is_held) residency_.OnDrained(id);
     residency_.SetBusy(id, client.is_busy = false, now_);
   }
   for (auto& [id, client] : clients_) {

@@ -149,7 +149,7 @@ TEST(Metrics, WhatTheServerDoesNotSayIsLeftOut) {
   EXPECT_THAT(text, Not(HasSubstr("\ngpushared_launches_total{")));
 }
 
-TEST(Metrics, MemoryThatMovesIsCountedAndItsRoomIsShown) {
+TEST(Metrics, MemoryThatMovesIsCountedWithTheWaitsForIt) {
   json device = {{"device", "cpu:0"},
                  {"overcommit",
                   {{"bytes", 64},
@@ -157,12 +157,8 @@ TEST(Metrics, MemoryThatMovesIsCountedAndItsRoomIsShown) {
                    {"used_bytes", 16},
                    {"move_out_bytes_per_s", 15},
                    {"move_in_bytes_per_s", 14},
-                   {"rooms", 13},
-                   {"rooms_late", 12},
-                   {"room_delay_s", 0.125},
-                   {"room_stop_s", 0.0625},
-                   {"room_longest_s", 0.5},
-                   {"room_longest_promised_s", 0.25}}}};
+                   {"memory_requests", 13},
+                   {"memory_request_longest_s", 0.5}}}};
   device["classes"]["low"] = {{"resident_bytes", 5}, {"guaranteed_bytes", 6}};
   device["totals"]["classes"]["low"] = {{"memory_out_bytes", 7},
                                         {"memory_in_bytes", 8},
@@ -179,11 +175,8 @@ TEST(Metrics, MemoryThatMovesIsCountedAndItsRoomIsShown) {
         "gpushared_overcommit_used_bytes{D} 16",
         "gpushared_overcommit_move_out_bytes_per_second{D} 15",
         "gpushared_overcommit_move_in_bytes_per_second{D} 14",
-        "gpushared_overcommit_rooms_total{D} 13", "gpushared_overcommit_rooms_late_total{D} 12",
-        "gpushared_overcommit_room_delay_seconds{D} 0.125",
-        "gpushared_overcommit_room_stop_seconds{D} 0.0625",
-        "gpushared_overcommit_room_longest_seconds{D} 0.5",
-        "gpushared_overcommit_room_longest_promised_seconds{D} 0.25"}) {
+        "gpushared_overcommit_memory_requests_total{D} 13",
+        "gpushared_overcommit_memory_request_longest_seconds{D} 0.5"}) {
     const std::string pattern = line;
     const std::size_t begin = pattern.find('{');
     const std::string name = "\n" + pattern.substr(0, begin) + "{";

@@ -158,7 +158,7 @@ inline constexpr Figure<ClassNow> kClassNowFigures[] = {
 };
 
 // Host memory for device memory that is moved out, and how it moves.
-struct OvercommitNow : scheduler::RoomReport {
+struct OvercommitNow : scheduler::MemoryRequestStats {
   std::uint64_t total_bytes = 0, reserved_bytes = 0, used_bytes = 0;
 };
 inline constexpr Figure<OvercommitNow> kOvercommitFigures[] = {
@@ -170,23 +170,14 @@ inline constexpr Figure<OvercommitNow> kOvercommitFigures[] = {
      "The part of that which holds device memory now."},
     {&OvercommitNow::out_bytes_per_s, "move_out_bytes_per_s",
      "gpushared_overcommit_move_out_bytes_per_second",
-     "Device memory goes at least so fast to host memory in 95 of 100 moves within guarantees."},
+     "How fast device memory goes to host memory, the median of recent moves."},
     {&OvercommitNow::in_bytes_per_s, "move_in_bytes_per_s",
      "gpushared_overcommit_move_in_bytes_per_second",
-     "Device memory comes back at least so fast in 75 of 100 moves."},
-    {&OvercommitNow::delay, "room_delay_s", "gpushared_overcommit_room_delay_seconds",
-     "A promise of room has it once: the slowest move took so much longer, or a whole wait did."},
-    {&OvercommitNow::stop, "room_stop_s", "gpushared_overcommit_room_stop_seconds",
-     "The longest stop; a promise of room has it for each client that has to stop."},
-    {&OvercommitNow::rooms, "rooms", "gpushared_overcommit_rooms",
-     "Times that room was made within a guarantee, with a promise how long it takes.", true},
-    {&OvercommitNow::late, "rooms_late", "gpushared_overcommit_rooms_late",
-     "The part of that which took longer than promised.", true},
-    {&OvercommitNow::longest, "room_longest_s", "gpushared_overcommit_room_longest_seconds",
-     "The longest of these waits."},
-    {&OvercommitNow::longest_promised, "room_longest_promised_s",
-     "gpushared_overcommit_room_longest_promised_seconds",
-     "How long that one was promised to take at most."},
+     "How fast device memory comes back, the median of recent moves."},
+    {&OvercommitNow::requests, "memory_requests", "gpushared_overcommit_memory_requests",
+     "Requests for memory within a guarantee that had to be freed first.", true},
+    {&OvercommitNow::longest_wait, "memory_request_longest_s",
+     "gpushared_overcommit_memory_request_longest_seconds", "The longest wait of these."},
 };
 
 }  // namespace gpushared::server

@@ -47,12 +47,6 @@ constexpr std::array kClientColumns = {
     Column{"GUARANTEED MiB", "guaranteed_bytes", kMiB, 0, false, false},
     Column{"QUOTA MiB", "quota_bytes", kMiB, 0, false, false},
     Column{.heading = "MEMORY WAIT", .field = "memory_waited_s", .is_usual = false, .time_us = 1e6},
-    Column{.heading = "ROOM PROMISE", .field = "room_promise_s", .is_usual = false, .time_us = 1e6},
-    Column{.heading = "LAST ROOM", .field = "last_room_s", .is_usual = false, .time_us = 1e6},
-    Column{.heading = "ITS PROMISE",
-           .field = "last_room_promised_s",
-           .is_usual = false,
-           .time_us = 1e6},
     Column{"ISOLATION", "isolation", 0, 0, true, false},
     Column{.heading = "WAIT p50", .field = "queue_wait_p50_us", .is_usual = false, .time_us = 1},
     Column{.heading = "WAIT p99", .field = "queue_wait_p99_us", .time_us = 1},
@@ -265,21 +259,6 @@ std::string UnchargedText(const json& reply) {
   return text;
 }
 
-// "  its last room for memory, 153.0 MiB, took 3.1 ms of 4.2 ms promised, 12.5 s ago"
-std::string RoomText(const json& room) {
-  const json bytes = Part(room, "bytes");
-  if (!bytes.is_number_unsigned()) return "";
-  std::array<char, 64> size{};
-  std::snprintf(size.data(), size.size(), "%.1f MiB", bytes.get<double>() / kMiB);
-  std::string text = std::string("  its last room for memory, ") + size.data() + ", took " +
-                     Time(room, "us") + " of " + Time(room, "promised_us") + " promised";
-  if (const json ago = Part(room, "ended_s_ago"); ago.is_number()) {
-    std::snprintf(size.data(), size.size(), ", %.1f s ago", ago.get<double>());
-    text += size.data();
-  }
-  return text + "\n";
-}
-
 }  // namespace
 
 std::string ExplainReport(const json& reply) {
@@ -316,7 +295,6 @@ std::string ExplainReport(const json& reply) {
     text += "  meanwhile " + WhoText(other) + " had " + Time(other, "device_time_us") + "\n";
   }
   if (others.empty()) text += "  meanwhile nobody else was charged for the device\n";
-  if (const json room = Part(reply, "last_room"); room.is_object()) text += RoomText(room);
   const json cut = Part(reply, "is_cut");
   if (cut.is_boolean() && cut.get<bool>()) {
     text += "  more went on than the server remembers: commands are those of the end\n";

@@ -116,12 +116,6 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
     memory["moved_out_bytes"] = report.made_room_bytes;
     if (report.made_room_bytes > 0) memory["moved_out"] = Who(report.made_room_by, sessions);
   }
-  if (told.last_room.bytes > 0) {
-    row["last_room"] = {{"bytes", told.last_room.bytes},
-                        {"us", Us(told.last_room.waited)},
-                        {"promised_us", Us(told.last_room.promised)},
-                        {"ended_s_ago", SecondsAgo(told.last_room.ended, now)}};
-  }
   row["on_device_us"] = Us(report.on_device);
   row["host_us"] = Us(taken - report.waited - report.on_device);
   row["device_time_us"] = Us(report.charged);

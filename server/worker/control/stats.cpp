@@ -58,11 +58,6 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
     row["moved_in_bytes"] = memory->moves.in_bytes;
     row["times_moved_out"] = memory->moves.times_out;
     row["is_shut_out"] = memory->is_shut_out;
-    if (memory->promised_room) row["room_promise_s"] = Seconds(*memory->promised_room);
-    if (memory->last_room.bytes > 0) {
-      row["last_room_s"] = Seconds(memory->last_room.waited);
-      row["last_room_promised_s"] = Seconds(memory->last_room.promised);
-    }
   }
   WriteFigures(count, kClientFigures, row);
   row["queue_wait_p50_us"] = Microseconds(count.queue_wait.Quantile(0.50));
@@ -191,8 +186,8 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["graphs_bytes_max"] = worker.graphs_bytes_max;
   if (worker.overcommit) {
     OvercommitNow now = *worker.overcommit;
-    static_cast<scheduler::RoomReport&>(now) =
-        snapshot.thread.rooms.value_or(scheduler::RoomReport());
+    static_cast<scheduler::MemoryRequestStats&>(now) =
+        snapshot.thread.memory_requests.value_or(scheduler::MemoryRequestStats());
     WriteFigures(now, kOvercommitFigures, document["overcommit"]);
   }
   const loader::LoaderFacts& loader = worker.loader;

@@ -99,7 +99,7 @@ void MemoryKeeper::Review(bool was_busy, scheduler::TimePoint now) {
   if (was_busy && !look_at_) look_at_ = std::max(now, looked_ + look_pause_);
   const std::optional<scheduler::TimePoint> at = wake_at();
   const bool looks = is_due_ || (at && now >= *at);
-  if (!TellWhoHasDrained(now) && !looks) return;
+  if (!TellWhoHasDrained() && !looks) return;
   if (looks) {
     is_due_ = false;
     look_at_.reset();
@@ -156,13 +156,13 @@ void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
   look_pause_ = std::max(look_every_, kPausePerItem * static_cast<std::int64_t>(looked_at));
 }
 
-bool MemoryKeeper::TellWhoHasDrained(scheduler::TimePoint now) {
+bool MemoryKeeper::TellWhoHasDrained() {
   bool has_drained = false;
   std::erase_if(draining_, [&](scheduler::ClientId id) {
     const ClientState* const client = roster_.Find(id.value);
     if (client == nullptr || client->life.is_leaving() || !residency_.IsHeld(id)) return true;
     if (client->load.on_device() > 0) return false;
-    residency_.OnDrained(id, now);
+    residency_.OnDrained(id);
     return has_drained = true;
   });
   return has_drained;
@@ -210,7 +210,7 @@ void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::Ti
       if (std::ranges::find(draining_, action.client) == draining_.end()) {
         draining_.push_back(action.client);
       }
-      TellWhoHasDrained(now);
+      TellWhoHasDrained();
       return;
     case Kind::kRelease:
       if (client->memory.is_by_step()) dispatcher_.OfferAnew(*client, now);
@@ -239,9 +239,7 @@ MemorySnapshot MemoryKeeper::SnapshotOf(const ClientState& client, scheduler::Ti
           .moves = residency_.MovesOf(client.id()),
           .waited = residency_.WaitedFor(client.id(), now),
           .is_held = residency_.IsHeld(client.id()),
-          .is_shut_out = residency_.IsShutOut(client.id()),
-          .promised_room = residency_.PromisedTo(client.id(), device_.free_memory_bytes(), now),
-          .last_room = residency_.LastRoomOf(client.id())};
+          .is_shut_out = residency_.IsShutOut(client.id())};
 }
 
 }  // namespace gpushared::server

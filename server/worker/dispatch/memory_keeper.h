@@ -63,10 +63,7 @@ class MemoryKeeper {
   void Review(bool was_busy, scheduler::TimePoint now);
   std::optional<scheduler::TimePoint> wake_at() const;
 
-  scheduler::RoomReport rooms() const { return residency_.rooms(); }
-  scheduler::Room LastRoomOf(const ClientState& client) const {
-    return residency_.LastRoomOf(client.id());
-  }
+  scheduler::MemoryRequestStats request_stats() const { return residency_.request_stats(); }
   MemorySnapshot SnapshotOf(const ClientState& client, scheduler::TimePoint now) const;
 
  private:
@@ -95,7 +92,7 @@ class MemoryKeeper {
   bool HadWork(ClientState& client, scheduler::TimePoint now);
   // Whether nothing is on the device any more of one whose end others wait for. Costs nothing while
   // there is none, so it needs no pause.
-  bool TellWhoHasDrained(scheduler::TimePoint now);
+  bool TellWhoHasDrained();
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
   void Move(ClientState& client, const scheduler::MemoryAction& action);
   bool IsUrgent(scheduler::ClientId client) const;

@@ -496,7 +496,6 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
     const RequestHistory& history = requests_.HistoryOf(*client);
     told->first = history.first_number();
     told->last = history.last_number();
-    if (memory_) told->last_room = memory_->LastRoomOf(*client);
     const RequestReport* const report =
         message.request == 0 ? history.Slowest() : history.Find(message.request);
     if (report != nullptr) told->report = *report;
@@ -524,7 +523,7 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
   snapshot.thread.turnaround = offers_.costs().Turnaround();
   snapshot.thread.lookahead = lane_.lookahead();
   snapshot.thread.gaps = requests_.gaps();
-  if (memory_) snapshot.thread.rooms = memory_->rooms();
+  if (memory_) snapshot.thread.memory_requests = memory_->request_stats();
   for (const ClientState* const client : roster_.present()) {
     const ClientActivity& activity = requests_.ActivityOf(*client);
     snapshot.clients.push_back({.session = client->setup.session,

@@ -99,7 +99,6 @@ struct RequestsTold {
   std::array<ShortText, Waterfall::kStaysMax> stay_names;
   // Of those known, in the order of their ends; 0: none.
   std::uint64_t first = 0, last = 0;
-  scheduler::Room last_room;  // Memory that it was promised; without bytes: none.
 };
 
 }  // namespace gpushared::server

@@ -77,9 +77,7 @@ struct MemorySnapshot {
   scheduler::MemoryMoves moves;
   scheduler::Duration waited{};  // With commands, and without its memory.
   bool is_held = false;
-  bool is_shut_out = false;                          // Until guarantees of others are free again.
-  std::optional<scheduler::Duration> promised_room;  // scheduler::Residency::PromisedTo.
-  scheduler::Room last_room;
+  bool is_shut_out = false;  // Until guarantees of others are free again.
 };
 
 // One client at one moment, as the device thread sees it.
@@ -110,7 +108,7 @@ struct ThreadCounters {
   std::optional<scheduler::Duration> turnaround;  // See CostModel.
   scheduler::Duration lookahead{};                // See DeviceLane.
   ActivityMeter::Gaps gaps;
-  std::optional<scheduler::RoomReport> rooms;  // Where memory moves.
+  std::optional<scheduler::MemoryRequestStats> memory_requests;  // Where memory moves.
 };
 // The same of `status --json`.
 inline constexpr Figure<ThreadCounters> kThreadFigures[] = {

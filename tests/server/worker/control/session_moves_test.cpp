@@ -110,34 +110,6 @@ TEST_F(WorkerMoves, AMoveThatIsCutBeforeItBeginsMakesOneStepAndNoMore) {
   EXPECT_TRUE(first_.AwaitFinished(0, launch)) << "the rest of it is made afterwards";
 }
 
-TEST_F(WorkerMoves, WhatIsPromisedOfRoomIsShownBeforeAndAfter) {
-  const nlohmann::json before = Row("high");
-  EXPECT_GT(before["room_promise_s"], 0);
-  EXPECT_FALSE(before.contains("last_room_s"));
-  const auto asked = std::chrono::steady_clock::now();
-  ASSERT_TRUE(high_.Resize(8 * kMiB).ok());
-  const nlohmann::json after = Row("high");
-  EXPECT_FALSE(after.contains("room_promise_s")) << "its guarantee leaves nothing";
-  EXPECT_GT(after["last_room_s"], 0);
-  EXPECT_GT(after["last_room_promised_s"], 0);
-  high_.BeginRequest(0);
-  high_.Launch(0, 0, 0);
-  ASSERT_TRUE(high_.AwaitFinished(0, high_.EndRequest(0)));
-  std::string told;
-  ASSERT_TRUE(Eventually([&] {
-    told = worker_.AskAdmin(ipc::Admin{.verb = ipc::AdminVerb::kExplain, .client = 1});
-    return told.find("last_room") != std::string::npos;
-  })) << told;
-  const nlohmann::json room = nlohmann::json::parse(told)["last_room"];
-  EXPECT_EQ(room["bytes"], 4 * kMiB);
-  EXPECT_NEAR(room["us"].get<double>(), after["last_room_s"].get<double>() * 1e6, 1);
-  EXPECT_NEAR(room["promised_us"].get<double>(), after["last_room_promised_s"].get<double>() * 1e6,
-              1);
-  const std::chrono::duration<double> since_asked = std::chrono::steady_clock::now() - asked;
-  EXPECT_GE(room["ended_s_ago"], 0.0);
-  EXPECT_LE(room["ended_s_ago"], since_asked.count());
-}
-
 // ---- who is idle
 
 // A client has its stay for as long as anybody can wait, unless it is idle. It is looked at seldom.

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Residency counts of requests for memory within a guarantee, and how fast memory moves.
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "tests/scheduler/residency_case.h"
+
+namespace gpushared::scheduler {
+namespace {
+
+// High clients ask for memory within their guarantees. A page of 2 MiB takes 1 ms to move.
+class MemoryRequestStatsTest : public ResidencyTest {
+ protected:
+  MemoryRequestStatsTest() {
+    Grow(low_, 100);
+    Busy(low_);
+  }
+  void Request(std::uint64_t pages) {
+    const ClientId high = Add(40, SchedulingClass::kHigh);
+    residency_.AskRoom(high, pages * kStep, now_);
+    Settle();
+    EXPECT_EQ(room_for_, high);
+    Grow(high, pages);
+  }
+
+  const ClientId low_ = Add(0);
+};
+
+TEST_F(MemoryRequestStatsTest, CountRequestsWithTheLongestWait) {
+  EXPECT_EQ(residency_.request_stats().out_bytes_per_s, 0u);
+  Request(8);
+  Request(20);
+  Request(4);
+  const MemoryRequestStats stats = residency_.request_stats();
+  EXPECT_EQ(stats.requests, 3u);
+  EXPECT_EQ(stats.longest_wait, 20ms);
+  EXPECT_EQ(stats.out_bytes_per_s, 1000 * kStep);
+  EXPECT_EQ(stats.in_bytes_per_s, 0u);
+}
+
+// The store failed, and it was tried again after a second.
+TEST_F(MemoryRequestStatsTest, AWaitBehindAFailedMoveCountsWhole) {
+  Request(8);
+  const ClientId high = Add(40, SchedulingClass::kHigh);
+  residency_.AskRoom(high, 10 * kStep, now_);
+  const auto move = residency_.Next(Free(), now_);
+  ASSERT_TRUE(move && move->kind == Kind::kMoveOut);
+  residency_.OnMoveFailed(low_, Of(low_), now_);
+  EXPECT_FALSE(Settle());
+  now_ = residency_.wake_at().value();
+  Settle();
+  EXPECT_EQ(residency_.request_stats().longest_wait, 1s + 10ms);
+}
+
+TEST_F(MemoryRequestStatsTest, RequestsBeyondAGuaranteeDoNotCount) {
+  Request(8);
+  const ClientId other = Add(0);
+  residency_.AskRoom(other, 20 * kStep, now_);
+  now_ += 1s;
+  Settle();
+  EXPECT_EQ(room_for_, other);
+  EXPECT_EQ(residency_.request_stats().requests, 1u);
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler
