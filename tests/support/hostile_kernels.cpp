@@ -81,15 +81,16 @@ constexpr HostileKernel kHostile[] = {
     {"endless_loop", "L: bra L;", "", kIsEnded, kIsEnded},
     {"endless_wait", "L: ld.volatile.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0;\n@%p1 bra L;",
      "", kIsEnded, kIsEnded},
-    {"call_through_an_argument", "call %rd2, P;\nP: .callprototype _ ();", "", kIsRefused,
+    {"call_through_an_argument", "P: .callprototype _ ();\ncall %rd2, P;", "", kIsRefused,
      kIsRefused},
     {"overwritten_function_pointer",
-     "mov.u64 %rd4, t; st.global.u64 [%rd4], %rd2; ld.global.u64 %rd5, [t];\ncall %rd5, P;\n"
-     "P: .callprototype _ ();",
+     "mov.u64 %rd4, t; st.global.u64 [%rd4], %rd2; ld.global.u64 %rd5, [t];\n"
+     "P: .callprototype _ ();\ncall %rd5, P;",
      ".global .u64 t = 0;", kIsRefused, kIsRefused},
     {"unbounded_branch",
+     "T: .branchtargets A, B;\n"
      "cvt.u32.u64 %r1, %rd2; or.b32 %r1, %r1, 0x70000000; brx.idx %r1, T;\n"
-     "T: .branchtargets A, B;\nA: st.global.u32 [%rd2], 6;\nB: st.global.u32 [%rd2], 7;"},
+     "A: st.global.u32 [%rd2], 6;\nB: st.global.u32 [%rd2], 7;"},
 };
 
 constexpr HostileKernel kHarmless = {.name = "harmless", .body = "st.global.u32 [%rd1], 1;"};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for ptxas where the driver is the fake one, which takes text for code: copies its input
-// to its output.
+// to its output, and like ptxas 13.0 wants to write a temporary file for a text without kernels.
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 int main(int count, char** arguments) {
   const char* output = nullptr;
@@ -22,11 +23,21 @@ int main(int count, char** arguments) {
   std::FILE* const from = std::fopen(input, "rb");
   std::FILE* const to = std::fopen(output, "wb");
   if (from == nullptr || to == nullptr) return 3;
+  std::string text;
   char bytes[4096];
   for (std::size_t got; (got = std::fread(bytes, 1, sizeof bytes, from)) > 0;) {
-    if (std::fwrite(bytes, 1, got, to) != got) return 4;
+    text.append(bytes, got);
+  }
+  if (text.find(".entry") == std::string::npos) {
+    std::FILE* const temporary = std::fopen("/tmp/plain_ptxas", "wb");
+    if (temporary == nullptr) {
+      std::fputs("fatal   : Could not open output file '/tmp/plain_ptxas'\n", stderr);
+      return 255;
+    }
+    std::fclose(temporary);
+    std::remove("/tmp/plain_ptxas");
   }
   // The driver reads text up to a zero.
-  if (std::fputc(0, to) != 0) return 4;
+  if (std::fwrite(text.c_str(), 1, text.size() + 1, to) != text.size() + 1) return 4;
   return std::fclose(to) == 0 ? 0 : 4;
 }

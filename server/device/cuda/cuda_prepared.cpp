@@ -208,6 +208,18 @@ void PutClaims(const Claiming& made, FlatWriter& to) {
   }
 }
 
+// For a module without kernels ptxas writes a temporary file, which its sandbox forbids.
+std::string PrintForCompiler(const PassedModule& passed) {
+  const bool has_kernel = std::ranges::any_of(passed.module.items, [](const ptx::Item& item) {
+    const auto* function = std::get_if<ptx::Function>(&item);
+    return function != nullptr && function->is_entry && function->body.has_value();
+  });
+  std::string text = ptx::Print(passed.module);
+  // The constant's name is one that the module does not have, and neither has what begins with it.
+  if (!has_kernel) text += ".entry " + passed.fence_constant + "_kernel() { ret; }\n";
+  return text;
+}
+
 // ---- taking: nothing of this is true before it has been looked at
 
 bool IsName(const std::string& text) { return !text.empty() && executor::IsPlainText(text); }
@@ -252,7 +264,7 @@ Status PrepareCudaModule(const ModuleRecipe& recipe, std::span<const std::byte> 
   to.PutCount(facts.kernels.size());
   for (const PassedKernel& kernel : facts.kernels) executor::PutKernelInfo(kernel.info, to);
   if (facts.is_fenced()) {
-    to.PutText(ptx::Print(facts.module));
+    to.PutText(PrintForCompiler(facts));
   } else {
     to.PutAll(image);
   }

@@ -82,6 +82,18 @@ TEST(CudaPrepared, AnIsolatedClientsCodeIsText) {
   }
 }
 
+TEST(CudaPrepared, ACompilerIsGivenAKernel) {
+  constexpr std::string_view kVariable =
+      ".version 8.0\n.target sm_80\n.address_size 64\n.global .u32 lonely;\n";
+  const ModuleRecipe recipe = RecipeOf(Isolation::kFence);
+  const Bytes flat = Prepare(recipe, kVariable);
+  const auto taken = TakePrepared(recipe, flat);
+  ASSERT_TRUE(taken.ok()) << taken.status().message();
+  EXPECT_TRUE(static_cast<const CudaPrepared&>(**taken).kernel_infos().empty());
+  constexpr std::string_view kEntry = ".entry ";
+  EXPECT_FALSE(std::ranges::search(flat, std::as_bytes(std::span(kEntry))).empty());
+}
+
 TEST(CudaPrepared, WhatIsNotFencedIsNotTakenForAClientThatIs) {
   EXPECT_EQ(TakenAs(Isolation::kFence, Prepare(RecipeOf(Isolation::kOff))),
             StatusCode::kInvalidArgument);
