@@ -69,8 +69,10 @@ class NeighbourFacts : public Facts {
                            Launch(occupy_, LongBlocks(), 32, LongIterations(), low_);
                            Do(driver_->StreamSynchronize, low_);
                          }).Percentile(0.5);
-    WatchedWord("device memory", device_word, set_device, plain);
-    WatchedWord("pinned memory of the host", host_word, set_host, plain);
+    // Where the server's words are.
+    WatchedWord("device memory", device_word, set_device, plain, "<= 0.5");
+    // Reading it is all that the blocks do, so that those which end at once take as long.
+    WatchedWord("pinned memory of the host", host_word, set_host, plain, "-");
     Do(driver_->MemFree, device_word);
     Do(driver_->MemFreeHost, host);
   }
@@ -222,7 +224,8 @@ class NeighbourFacts : public Facts {
   }
 
   void WatchedWord(const std::string& where, DeviceAddress word,
-                   const std::function<void(std::uint32_t)>& set, double plain_ns) {
+                   const std::function<void(std::uint32_t)>& set, double plain_ns,
+                   const std::string& must) {
     unsigned iterations = LongIterations();
     std::array<void*, 3> parameters = {&out_, &iterations, &word};
     const auto launch = [&] {
@@ -248,7 +251,8 @@ class NeighbourFacts : public Facts {
     Row("the end of such a kernel after the word was set", stops);
     // It had three quarters of its time before it.
     Row("the same for a word in " + where + ", of the time that it had before it",
-        stops.Percentile(0.5) / (watched - Ns(Wanted() / 4)), "-", "", "figure", "<= 0.5");
+        stops.Percentile(0.5) / (watched - Ns(Wanted() / 4)), "-", "",
+        must == "-" ? "fact" : "figure", must);
   }
 
   Samples BesideCalls(const std::function<void()>& call) {

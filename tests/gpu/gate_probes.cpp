@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -35,6 +36,9 @@ constexpr std::size_t kLaunchesMax = 100'000;
 constexpr microseconds kKernelTime{20};
 constexpr std::size_t kPageBytes = 4096;
 constexpr seconds kWaitMax{10};  // For what another process or the GPU is to do.
+
+using LaunchFunction = Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            unsigned, Stream, void**, void**);
 
 // A context of the first GPU with the kernels of gpu_kernels.cu and one stream.
 class Gpu {
@@ -74,6 +78,13 @@ class Gpu {
   Stream stream() const { return stream_; }
 
   void LaunchNull() { Launch(step_, 1, 1, 0); }
+  // The same by this function of a driver's.
+  void LaunchNull(LaunchFunction* launch) {
+    unsigned iterations = 0;
+    std::array<void*, 2> parameters = {&out_, &iterations};
+    const Code code = launch(step_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters.data(), nullptr);
+    if (code != Code{}) throw std::runtime_error("a launch failed: " + std::to_string(int(code)));
+  }
   // One thread for about 20 us.
   void LaunchShort() { Launch(step_, 1, 1, Iterations()); }
   // The same time, on all of the GPU.
@@ -216,6 +227,29 @@ std::string FileOfLaunches() {
   return launch != nullptr && ::dladdr(launch, &facts) != 0 ? facts.dli_fname : "";
 }
 
+// The driver behind the one that serves this process, or the same where there is none.
+void* NativeDriver() {
+  struct Search {
+    std::string ours, found;
+  } search{.ours = FileOfLaunches(), .found = {}};
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* library, std::size_t, void* of) {
+        auto& known = *static_cast<Search*>(of);
+        const std::string_view path = library->dlpi_name;
+        if (path.find("/libcuda.so") != path.npos && path != known.ours) known.found = path;
+        return 0;
+      },
+      &search);
+  return search.found.empty() ? LoadedDriver()
+                              : ::dlopen(search.found.c_str(), RTLD_NOW | RTLD_NOLOAD);
+}
+
+LaunchFunction* LaunchOf(void* library) {
+  auto* const launch = reinterpret_cast<LaunchFunction*>(::dlsym(library, "cuLaunchKernel"));
+  if (launch == nullptr) throw std::runtime_error("no cuLaunchKernel");
+  return launch;
+}
+
 // Both sides are there before either measures.
 void Meet(Pair& pair) {
   pair.ready.fetch_add(1, std::memory_order_acq_rel);
@@ -229,8 +263,20 @@ bool IsOver(const Pair& pair) { return pair.is_over.load(std::memory_order_acqui
 
 Measured ProbeLaunches(ProbeTime time) {
   Gpu gpu;
-  const Samples samples = TimePerCall(gpu, time, kBatch, [&] { gpu.LaunchNull(); });
-  return {{"p50", P50(samples)}, {"p99", P99(samples)}, {"library", FileOfLaunches()}};
+  LaunchFunction* const ours = LaunchOf(LoadedDriver());
+  LaunchFunction* const native = LaunchOf(NativeDriver());
+  // In turns in one process: the same launches of two processes differ by more than a gate takes.
+  Samples through, beside;
+  const auto end = Clock::now() + time;
+  do {
+    for (const auto& [launch, samples] : {std::pair(ours, &through), std::pair(native, &beside)}) {
+      const auto begin = Clock::now();
+      for (int i = 0; i < kBatch; ++i) gpu.LaunchNull(launch);
+      samples->Add(static_cast<double>((Clock::now() - begin).count()) / kBatch);
+      gpu.Synchronize();
+    }
+  } while (Clock::now() < end && through.count() * kBatch < kLaunchesMax);
+  return {{"p50", P50(through)}, {"native p50", P50(beside)}, {"library", FileOfLaunches()}};
 }
 
 Measured ProbeMarks(ProbeTime time) {

@@ -18,8 +18,9 @@ namespace gpushared::testing {
 using Measured = std::map<std::string, std::string>;
 using ProbeTime = std::chrono::milliseconds;
 
-// "p50", "p99": a launch of a kernel that does nothing, mean of a batch; "library": the file whose
-// cuLaunchKernel it is.
+// "p50": a launch of a kernel that does nothing, mean of a batch; "native p50": the same by the
+// driver behind the one that serves the process, in turns with it; "library": the file whose
+// cuLaunchKernel the first is.
 Measured ProbeLaunches(ProbeTime time);
 
 // The time of its thread that a call takes ("write", "record", "query", "is capturing"; a call that
