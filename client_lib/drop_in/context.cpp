@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "client_lib/drop_in/host_calls.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -193,27 +192,22 @@ Status Context::WaitFor(const Stream& waiter, const Stream& earlier) const {
   return ended.code() == StatusCode::kNotReady ? waiter.Wait(*point) : ended;
 }
 
-// Without a lock held: what is submitted to other streams needs no wait.
-void Context::AwaitHostCalls(const CudaStream& stream) {
-  HostCalls& host_calls = HostCalls::Get();
-  host_calls.Await(stream);
-  if (!stream.is_blocking()) return;
-  std::vector<std::shared_ptr<CudaStream>> in_front;
-  {
-    const MutexLock lock(order_mutex_);
-    in_front.push_back(ordered_legacy_.lock());
-    if (in_front[0].get() == &stream) {
-      for (const std::weak_ptr<CudaStream>& other : blocking_) in_front.push_back(other.lock());
-    }
+std::vector<std::shared_ptr<CudaStream>> Context::OrderedBefore(const CudaStream& stream) {
+  std::vector<std::shared_ptr<CudaStream>> before;
+  if (!stream.is_blocking()) return before;
+  const auto add = [&](const std::weak_ptr<CudaStream>& weak) {
+    if (std::shared_ptr<CudaStream> other = weak.lock()) before.push_back(std::move(other));
+  };
+  const MutexLock lock(order_mutex_);
+  if (stream.is_legacy()) {
+    for (const std::weak_ptr<CudaStream>& other : blocking_) add(other);
+  } else {
+    add(ordered_legacy_);
   }
-  for (const std::shared_ptr<CudaStream>& other : in_front) {
-    if (other != nullptr) host_calls.Await(*other);
-  }
+  return before;
 }
 
 Status Context::Order(CudaStream& stream) {
-  if (HostCalls::Get().has_any()) [[unlikely]]
-    AwaitHostCalls(stream);
   if (!stream.is_blocking()) return Status::Ok();
   // Relaxed: whoever orders work of two threads has seen both streams made.
   const std::atomic<bool>& has_peer = stream.is_legacy() ? has_blocking_ : has_legacy_;

@@ -108,7 +108,10 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<CudaStream>> ThreadStream();
   void DropThreadStream(std::uint64_t thread);
 
-  // Makes the next command of `stream` wait for what CUDA's rules of the legacy stream say.
+  // The other streams whose work comes before the next command of `stream`: CUDA's rules of the
+  // legacy stream.
+  std::vector<std::shared_ptr<CudaStream>> OrderedBefore(const CudaStream& stream);
+  // Makes that command wait for work of theirs.
   Status Order(CudaStream& stream);
   // After the command: what is submitted to the other side from now on waits for it.
   static void CountSubmission(CudaStream& stream) {
@@ -119,8 +122,6 @@ class Context : public std::enable_shared_from_this<Context> {
   // For a default stream, which must not fail.
   Result<Stream> DefaultQueue() const;
   Result<std::shared_ptr<CudaStream>> Attach(Stream stream, unsigned flags);
-  // Waits for functions of the program that come before the next command of `stream`.
-  void AwaitHostCalls(const CudaStream& stream);
   Status WaitFor(const Stream& waiter, const Stream& earlier) const;
   // `stream` is of this context.
   CudaStream::LegacyWaits& WaitsOf(CudaStream& stream) GPUSHARED_REQUIRES(order_mutex_) {
@@ -149,27 +150,6 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<std::weak_ptr<CudaStream>> blocking_ GPUSHARED_GUARDED_BY(order_mutex_);
   // Whether there has been any of either; never false again. Most programs have one of them.
   std::atomic<bool> has_legacy_{false}, has_blocking_{false};
-};
-
-// The length of one submission to a stream: orders it, then counts it. Waits for functions of the
-// program that come before it.
-class Submission {
- public:
-  explicit Submission(CudaStream& stream)
-      : stream_(stream), order_(stream.context().Order(stream)) {}
-  ~Submission() { Context::CountSubmission(stream_); }
-  Submission(const Submission&) = delete;
-  Submission& operator=(const Submission&) = delete;
-
-  // The status of `submit`, a call that takes the stream.
-  template <typename Submit>
-  Status Run(const Submit& submit) const {
-    return order_.ok() ? submit(stream_.stream()) : order_;
-  }
-
- private:
-  CudaStream& stream_;
-  const Status order_;
 };
 
 }  // namespace gpushared::drop_in

@@ -85,6 +85,14 @@ Current::Current(After after) : code_(Driver::Get().Ready()) {
   }
 }
 
+Submission::Submission(CudaStream& stream)
+    : stream_(stream), order_([&] {
+        HostCalls& host_calls = HostCalls::Get();
+        if (host_calls.has_any()) [[unlikely]]
+          host_calls.AwaitBefore(stream);
+        return stream.context().Order(stream);
+      }()) {}
+
 std::shared_ptr<CudaArray> FindArray(const Current& current, ArrayHandle handle) {
   std::shared_ptr<CudaArray> array = Driver::Get().arrays.Find(handle);
   const bool is_here = array != nullptr && &array->context->session() == &current->session();

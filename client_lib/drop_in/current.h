@@ -62,6 +62,26 @@ class Current {
 // An array in the memory of this context's session; null for any other handle.
 std::shared_ptr<CudaArray> FindArray(const Current& current, ArrayHandle handle);
 
+// The length of one submission to a stream: orders it, then counts it. Waits for functions of the
+// program that come before it.
+class Submission {
+ public:
+  explicit Submission(CudaStream& stream);
+  ~Submission() { Context::CountSubmission(stream_); }
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+  // The status of `submit`, a call that takes the stream.
+  template <typename Submit>
+  Status Run(const Submit& submit) const {
+    return order_.ok() ? submit(stream_.stream()) : order_;
+  }
+
+ private:
+  CudaStream& stream_;
+  const Status order_;
+};
+
 // The stream that a handle names, in this context when it is one of the default streams.
 class StreamChoice {
  public:

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "client_lib/drop_in/device_list.h"
-#include "client_lib/drop_in/gate.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -14,7 +13,7 @@ Driver& Driver::Get() {
   return *kDriver;
 }
 
-Code Driver::Init() {
+Code Driver::Init(TakeOver take_over) {
   const MutexLock lock(init_mutex_);
   if (is_ready_.load(std::memory_order_relaxed)) return Ready();
   if (native_) return native_->init(0);
@@ -30,7 +29,9 @@ Code Driver::Init() {
   Result<std::vector<DeviceProperties>> list = ListDevices();
   if (!list.ok()) {
     const Code code = ConnectCode(list.status());
-    return code == Code::kMpsConnectionFailed && *fallback == Fallback::kNative ? GoNative() : code;
+    return code == Code::kMpsConnectionFailed && *fallback == Fallback::kNative
+               ? GoNative(take_over)
+               : code;
   }
   if (list->empty()) return Refuse(Code::kNoDevice, "CUDA_VISIBLE_DEVICES shows no device");
   for (DeviceProperties& properties : *list) {
@@ -42,8 +43,8 @@ Code Driver::Init() {
   return Code::kSuccess;
 }
 
-Code Driver::GoNative() {
-  const Result<NativeDriver> native = ForwardToNativeDriver();
+Code Driver::GoNative(TakeOver take_over) {
+  const Result<NativeDriver> native = take_over();
   if (!native.ok()) {
     return Refuse(Code::kMpsConnectionFailed,
                   "fallback refused: " + std::string(native.status().message()));

@@ -132,9 +132,11 @@ class Driver {
  public:
   static Driver& Get();
 
+  // Forwards all calls to the installed driver.
+  using TakeOver = Result<NativeDriver> (*)();
   // Asks the server for its devices; a failed attempt may be repeated. Where no server answers and
   // the environment says so, the installed driver takes over for good.
-  Code Init();
+  Code Init(TakeOver take_over);
   // Success, or that Init has not succeeded in this process: a forked child's driver is not there.
   Code Ready() const {
     // Acquire, pairs with Init: the devices are there.
@@ -161,7 +163,6 @@ class Driver {
   HandleTable<CudaArray, ArrayHandle, HandleKind::kArray> arrays;
   HandleTable<MemoryPool, PoolHandle, HandleKind::kPool> pools;
   PoolChoice host_pools{MemoryPool::kHost};
-  HandleTable<Allocation, AllocationHandle, HandleKind::kAllocation> allocations;
 
   // GraphsMutex guards what these handles stand for.
   HandleTable<Graph, GraphHandle, HandleKind::kGraph> graphs;
@@ -172,7 +173,7 @@ class Driver {
 
  private:
   Driver() = default;
-  Code GoNative() GPUSHARED_REQUIRES(init_mutex_);
+  Code GoNative(TakeOver take_over) GPUSHARED_REQUIRES(init_mutex_);
 
   Mutex init_mutex_;
   std::optional<NativeDriver> native_ GPUSHARED_GUARDED_BY(init_mutex_);  // It has taken over.

@@ -11,6 +11,7 @@
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/driver.h"
 #include "client_lib/drop_in/entry_points.h"
+#include "client_lib/drop_in/gate.h"
 #include "client_lib/drop_in/log.h"
 #include "common/cuda_driver/error_text.h"
 
@@ -50,7 +51,9 @@ const Function* FindFunction(std::string_view name, int version, DefaultStream s
 
 }  // namespace
 
-Code Init(unsigned flags) { return flags == 0 ? Driver::Get().Init() : Code::kInvalidValue; }
+Code Init(unsigned flags) {
+  return flags == 0 ? Driver::Get().Init(ForwardToNativeDriver) : Code::kInvalidValue;
+}
 
 Code DriverGetVersion(int* version) {
   if (AnyNull(version)) return Code::kInvalidValue;

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "client_lib/drop_in/entry_points.h"
 #include "client_lib/drop_in/function_index.h"
 #include "client_lib/drop_in/gate_hooks.h"
 #include "client_lib/drop_in/gate_trace.h"
@@ -211,15 +212,6 @@ constexpr std::size_t kFirstCallBytes = 16;
 
 }  // namespace
 
-Result<Mode> ModeFromEnvironment() {
-  const char* const value = ::getenv("GPUSHARED_MODE");
-  const std::string_view wanted = value == nullptr ? "" : value;
-  if (wanted.empty() || wanted == "submit") return Mode::kSubmit;
-  if (wanted == "gate") return Mode::kGate;
-  return Status(StatusCode::kInvalidArgument, "invalid value '" + std::string(wanted) +
-                                                  "' for GPUSHARED_MODE: expected submit or gate");
-}
-
 Result<NativeDriver> ForwardToNativeDriver() {
   Result<NativeDriver> driver = LoadNativeDriver();
   if (!driver.ok()) return driver;
@@ -231,11 +223,42 @@ Result<NativeDriver> ForwardToNativeDriver() {
   return driver;
 }
 
+namespace gate {
+namespace {
+
+// The function that the installed driver exports at this address; null where it is none of
+// functions.inc.
 const Function* FunctionAt(const void* native_address) {
   const std::span<const Export> known(exports.data(), export_count);
   const auto found = std::ranges::lower_bound(known, native_address, {}, &Export::address);
   if (found == known.end() || found->address != native_address) return nullptr;
   return &Functions()[found->index];
 }
+
+void HandOutOurs(const char* name, int version, void*& function) {
+  const Function* const ours = function == nullptr ? nullptr : FunctionAt(function);
+  if (IsTracing()) [[unlikely]]
+    TraceLookup(name, version, function != nullptr, ours);
+  if (ours != nullptr) function = ours->address;
+}
+
+}  // namespace
+
+Code GetProcAddress(Code (*native)(const char*, void**, int, std::uint64_t), const char* name,
+                    void** function, int version, std::uint64_t flags) {
+  const Code code = native(name, function, version, flags);
+  if (code == Code::kSuccess) HandOutOurs(name, version, *function);
+  return code;
+}
+
+Code GetProcAddressV2(Code (*native)(const char*, void**, int, std::uint64_t, ProcAddressResult*),
+                      const char* name, void** function, int version, std::uint64_t flags,
+                      ProcAddressResult* result) {
+  const Code code = native(name, function, version, flags, result);
+  if (code == Code::kSuccess) HandOutOurs(name, version, *function);
+  return code;
+}
+
+}  // namespace gate
 
 }  // namespace gpushared::drop_in

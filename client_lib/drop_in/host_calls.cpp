@@ -127,6 +127,12 @@ void HostCalls::Await(const CudaStream& stream) {
   AwaitCalls([&](const Call& call) { return call.stream.get() == &stream; });
 }
 
+// Without the context's lock: what is submitted to other streams needs no wait.
+void HostCalls::AwaitBefore(const CudaStream& stream) {
+  Await(stream);
+  for (const auto& other : stream.context().OrderedBefore(stream)) Await(*other);
+}
+
 void HostCalls::Await(const Context& context) {
   if (is_inside) return;
   AwaitCalls([&](const Call& call) {

@@ -49,6 +49,8 @@ class HostCalls {
   // Waits for all functions that were added before, of one stream or of a context's streams.
   void Await(const CudaStream& stream);
   void Await(const Context& context);
+  // The same for all that come before the next command of the stream.
+  void AwaitBefore(const CudaStream& stream);
 
  private:
   struct Call {

@@ -83,6 +83,15 @@ std::string FindNativeDriver() {
 
 }  // namespace
 
+Result<Mode> ModeFromEnvironment() {
+  const char* const value = ::getenv("GPUSHARED_MODE");
+  const std::string_view wanted = value == nullptr ? "" : value;
+  if (wanted.empty() || wanted == "submit") return Mode::kSubmit;
+  if (wanted == "gate") return Mode::kGate;
+  return Status(StatusCode::kInvalidArgument, "invalid value '" + std::string(wanted) +
+                                                  "' for GPUSHARED_MODE: expected submit or gate");
+}
+
 Result<Fallback> FallbackFromEnvironment() {
   const char* const value = ::getenv("GPUSHARED_FALLBACK");
   const std::string_view wanted = value == nullptr ? "" : value;

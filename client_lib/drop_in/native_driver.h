@@ -5,6 +5,7 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
 
+#include <cstdint>
 #include <string>
 
 #include "gpushared/result.h"
@@ -12,6 +13,14 @@
 #include "client_lib/drop_in/driver_types.h"
 
 namespace gpushared::drop_in {
+
+// Whose driver runs the program's work: the server's, which the program submits to, or the
+// machine's own.
+enum class Mode : std::uint8_t { kSubmit, kGate };
+
+// What GPUSHARED_MODE says. Without it, kSubmit. kInvalidArgument names any other value than
+// "submit" and "gate".
+Result<Mode> ModeFromEnvironment();
 
 enum class Fallback { kNone, kNative };
 

@@ -21,7 +21,7 @@ constexpr int kPosixFileHandle = 1;           // CU_MEM_HANDLE_TYPE_POSIX_FILE_D
 constexpr std::size_t kAccessListMax = 4096;  // Devices; a longer list is no list.
 
 std::shared_ptr<Allocation> FindAllocation(std::uint64_t handle) {
-  return Driver::Get().allocations.Find(reinterpret_cast<AllocationHandle>(handle));
+  return HeldAllocations().Find(reinterpret_cast<AllocationHandle>(handle));
 }
 
 bool IsWholeSteps(std::uint64_t bytes) { return bytes % kMapStepBytes == 0; }

@@ -8,7 +8,6 @@
 #include "gpushared/limits.h"
 
 #include "client_lib/drop_in/address_book.h"
-#include "client_lib/drop_in/driver.h"
 
 namespace gpushared::drop_in {
 
@@ -29,6 +28,11 @@ const std::pair<const std::uint64_t, std::size_t>* Holder(
 
 }  // namespace
 
+HandleTable<Allocation, AllocationHandle, HandleKind::kAllocation>& HeldAllocations() {
+  static auto& table = *new HandleTable<Allocation, AllocationHandle, HandleKind::kAllocation>;
+  return table;
+}
+
 Result<std::shared_ptr<Allocation>> Allocation::Make(const Client& client, int ordinal,
                                                      std::size_t bytes) {
   std::vector<DeviceChunk> chunks;
@@ -43,7 +47,7 @@ Result<std::shared_ptr<Allocation>> Allocation::Make(const Client& client, int o
 AllocationHandle Allocation::Retain(const std::shared_ptr<Allocation>& allocation) {
   const MutexLock lock(allocation->mutex_);
   if (allocation->references_ == 0) {
-    allocation->handle_ = Driver::Get().allocations.Insert(allocation);
+    allocation->handle_ = HeldAllocations().Insert(allocation);
   }
   if (allocation->handle_ != nullptr) ++allocation->references_;
   return allocation->handle_;
@@ -53,12 +57,12 @@ bool Allocation::Release() {
   const MutexLock lock(mutex_);
   if (references_ == 0) return false;
   // The caller holds this object, so that it outlives its lock.
-  if (--references_ == 0) Driver::Get().allocations.Remove(std::exchange(handle_, nullptr));
+  if (--references_ == 0) HeldAllocations().Remove(std::exchange(handle_, nullptr));
   return true;
 }
 
 VirtualMemory::~VirtualMemory() {
-  Driver::Get().allocations.RemoveIf([&](const Allocation& allocation) { return Has(allocation); });
+  HeldAllocations().RemoveIf([&](const Allocation& allocation) { return Has(allocation); });
 }
 
 Result<AllocationHandle> VirtualMemory::Create(int ordinal, std::size_t bytes) {

@@ -13,6 +13,7 @@
 #include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/handle_table.h"
 
 namespace gpushared::drop_in {
 
@@ -49,6 +50,9 @@ class Allocation {
   AllocationHandle handle_ GPUSHARED_GUARDED_BY(mutex_) = nullptr;
   std::uint64_t references_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };
+
+// Those that the program holds. Never destroyed, as the driver.
+HandleTable<Allocation, AllocationHandle, HandleKind::kAllocation>& HeldAllocations();
 
 // The addresses that a program has reserved on one device, and what it has placed there. A
 // placement is memory only after SetAccess: then the server maps it.
