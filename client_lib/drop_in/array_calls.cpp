@@ -27,7 +27,7 @@ bool FitsDevice(const DeviceProperties& device, const ArrayShape3d& shape) {
   return within(shape.width, Attribute::kTexture1dWidthMax);
 }
 
-Code CheckShape(const DeviceProperties& device, const ArrayShape3d& shape) {
+Code CheckArrayShape(const DeviceProperties& device, const ArrayShape3d& shape) {
   if (AttributeOf(device, Attribute::kTexture1dWidthMax) == 0) {
     return Refuse(Code::kNotSupported, "array refused: device " + device.id + " has no textures");
   }
@@ -59,7 +59,7 @@ Code Array3dCreate(ArrayHandle* array, const ArrayShape3d* shape) {
   const Current current;
   if (!current.ok()) return current.code();
   const DeviceProperties& device = Driver::Get().DeviceAt(current->ordinal())->properties();
-  if (const Code code = CheckShape(device, *shape); code != Code::kSuccess) return code;
+  if (const Code code = CheckArrayShape(device, *shape); code != Code::kSuccess) return code;
   const std::optional<TexelType> texel = TexelTypeOf(shape->format, shape->channels);
   if (!texel) {
     return Refuse(Code::kInvalidValue, "array refused: format " + std::to_string(shape->format) +

@@ -40,25 +40,19 @@ std::optional<std::size_t> ElementBytes(const Current& current, const CopyOperan
 }
 
 // A side of the copy, in bytes of rows. False: its sizes make no sense.
-struct RowSide {
-  int type;
-  DevicePointer device;
-  ArrayHandle array;
-  std::size_t x_bytes, y, z, pitch, height;
-};
 bool MakeRowSide(const CopyOperand& operand, const CopyExtent& extent, std::size_t element_bytes,
-                 RowSide& side) {
+                 CopySide& side) {
   side = {};
   if (operand.type == CopyOperand::kArray) {
     const auto& array = operand.in.array;
-    side.type = kMemoryTypeArray;
+    side.type = MemoryType::kArray;
     side.array = array.array;
     side.y = array.y;
     side.z = array.z;
     return !__builtin_mul_overflow(array.x, element_bytes, &side.x_bytes);
   }
   const auto& memory = operand.in.memory;
-  side.type = kMemoryTypeUnified;
+  side.type = MemoryType::kUnified;
   side.device = memory.address;
   side.height = memory.layer_height;
   const bool has_rows = memory.row_length == 0 || memory.row_length >= extent.width;
@@ -88,33 +82,16 @@ Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
                                            " bytes go to texels of " + std::to_string(*to_bytes));
   }
   const std::size_t element_bytes = std::max(*from_bytes, *to_bytes);
-  RowSide from, to;
   copy = {};
   if (__builtin_mul_overflow(extent.width, element_bytes, &copy.width_bytes) ||
-      !MakeRowSide(operation.source, extent, element_bytes, from) ||
-      !MakeRowSide(operation.destination, extent, element_bytes, to)) {
+      !MakeRowSide(operation.source, extent, element_bytes, copy.source) ||
+      !MakeRowSide(operation.destination, extent, element_bytes, copy.destination)) {
     return Refuse(Code::kInvalidValue,
                   "copy refused: an operand's rows or layers are shorter than the extent's, or "
                   "there are more bytes than addresses");
   }
   copy.height = extent.height;
   copy.depth = extent.depth;
-  copy.source_type = from.type;
-  copy.source_device = from.device;
-  copy.source_array = from.array;
-  copy.source_x_bytes = from.x_bytes;
-  copy.source_y = from.y;
-  copy.source_z = from.z;
-  copy.source_pitch = from.pitch;
-  copy.source_height = from.height;
-  copy.destination_type = to.type;
-  copy.destination_device = to.device;
-  copy.destination_array = to.array;
-  copy.destination_x_bytes = to.x_bytes;
-  copy.destination_y = to.y;
-  copy.destination_z = to.z;
-  copy.destination_pitch = to.pitch;
-  copy.destination_height = to.height;
   return Code::kSuccess;
 }
 

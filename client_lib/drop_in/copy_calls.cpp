@@ -208,16 +208,14 @@ std::optional<Code> Capture(StreamHandle handle, const Copy3d& copy) {
 std::optional<Code> CaptureFlat(StreamHandle stream, const Side& to, const Side& from,
                                 std::size_t bytes) {
   if (!AnyCaptures() || to.is_array || from.is_array) return std::nullopt;
-  Copy3d copy{};
-  copy.source_type = from.is_device ? kMemoryTypeDevice : kMemoryTypeHost;
-  copy.source_host = from.is_device ? nullptr : HostPointer(from.address);
-  copy.source_device = from.is_device ? from.address : 0;
-  copy.destination_type = to.is_device ? kMemoryTypeDevice : kMemoryTypeHost;
-  copy.destination_host = to.is_device ? nullptr : HostPointer(to.address);
-  copy.destination_device = to.is_device ? to.address : 0;
-  copy.source_pitch = copy.destination_pitch = copy.width_bytes = bytes;
-  copy.source_height = copy.destination_height = copy.height = copy.depth = 1;
-  return Capture(stream, copy);
+  const auto copied = [&](const Side& side) -> CopySide {
+    return {.type = side.is_device ? MemoryType::kDevice : MemoryType::kHost,
+            .host = side.is_device ? nullptr : HostPointer(side.address),
+            .device = side.is_device ? side.address : 0,
+            .pitch = bytes,
+            .height = 1};
+  };
+  return Capture(stream, {.source = copied(from), .destination = copied(to), .width_bytes = bytes});
 }
 
 Code CopyFlat(StreamHandle stream, const Side& to, const Side& from, std::size_t bytes,
@@ -250,18 +248,8 @@ bool IsWithin(std::size_t first, std::size_t count, std::size_t all) {
   return count <= all && first <= all - count;
 }
 
-// A side of cuMemcpy2D or cuMemcpy3D.
-struct SideRequest {
-  int type;
-  const void* host;
-  DevicePointer device;
-  ArrayHandle array;
-  std::size_t x_bytes, y, z;
-  std::size_t pitch_bytes, slice_rows;
-};
-
 // Whole texels of an array, none outside of it.
-Code MakeArraySide(const SideRequest& request, const Extent& extent, Side& side) {
+Code MakeArraySide(const CopySide& request, const Extent& extent, Side& side) {
   const Current current;
   if (!current.ok()) return current.code();
   const std::shared_ptr<CudaArray> array = FindArray(current, request.array);
@@ -295,14 +283,14 @@ Code MakeFlatSide(ArrayHandle handle, std::size_t offset, std::size_t bytes, Sid
   return Code::kSuccess;
 }
 
-Code MakeSide(const SideRequest& request, const Extent& extent, Side& side) {
-  if (request.type == kMemoryTypeArray) return MakeArraySide(request, extent, side);
-  side = request.type == kMemoryTypeHost     ? HostSide(request.host)
-         : request.type == kMemoryTypeDevice ? DeviceSide(request.device)
-                                             : AnySide(request.device);
-  side.pitch_bytes = request.pitch_bytes == 0 ? extent.width_bytes : request.pitch_bytes;
+Code MakeSide(const CopySide& request, const Extent& extent, Side& side) {
+  if (request.type == MemoryType::kArray) return MakeArraySide(request, extent, side);
+  side = request.type == MemoryType::kHost     ? HostSide(request.host)
+         : request.type == MemoryType::kDevice ? DeviceSide(request.device)
+                                               : AnySide(request.device);
+  side.pitch_bytes = request.pitch == 0 ? extent.width_bytes : request.pitch;
   const auto slice =
-      Product(side.pitch_bytes, request.slice_rows == 0 ? extent.height : request.slice_rows);
+      Product(side.pitch_bytes, request.height == 0 ? extent.height : request.height);
   if (!slice) return Code::kInvalidValue;
   side.slice_bytes = *slice;
   const auto offset =
@@ -330,96 +318,70 @@ Code CopyToArray(StreamHandle stream, ArrayHandle to, std::size_t offset, const 
 // By cuda.h: a pitch that is specified holds a row with the bytes in front of it, and a height that
 // is specified the rows with those in front of them. Arrays have their own. NVIDIA's driver takes
 // whole rows among the bytes in front: Dr.Jit reaches the parts of its staging memory so.
-Code CheckRows(const Copy3d& copy, int type, std::size_t x_bytes, std::size_t y,
-               std::size_t pitch_bytes, std::size_t rows, const char* side) {
-  if (type < kMemoryTypeHost || type > kMemoryTypeUnified) {
-    return Refuse(Code::kInvalidValue, std::string("copy refused: the ") + side +
-                                           " has memory type " + std::to_string(type) +
+Code CheckRows(const Copy3d& copy, const CopySide& side, const char* name) {
+  if (side.type < MemoryType::kHost || side.type > MemoryType::kUnified) {
+    return Refuse(Code::kInvalidValue, std::string("copy refused: the ") + name +
+                                           " has memory type " +
+                                           std::to_string(static_cast<int>(side.type)) +
                                            ", allowed are 1 to 4 (CUmemorytype)");
   }
-  if (type == kMemoryTypeArray || copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) {
+  if (side.type == MemoryType::kArray || copy.width_bytes == 0 || copy.height == 0 ||
+      copy.depth == 0) {
     return Code::kSuccess;
   }
-  const auto row_end = Sum(pitch_bytes == 0 ? 0 : x_bytes % pitch_bytes, copy.width_bytes);
-  const auto last_row = Sum(y, copy.height);
-  const bool has_rows = pitch_bytes == 0 || (row_end && *row_end <= pitch_bytes);
-  const bool has_slices = rows == 0 || (last_row && *last_row <= rows);
+  const auto row_end = Sum(side.pitch == 0 ? 0 : side.x_bytes % side.pitch, copy.width_bytes);
+  const auto last_row = Sum(side.y, copy.height);
+  const bool has_rows = side.pitch == 0 || (row_end && *row_end <= side.pitch);
+  const bool has_slices = side.height == 0 || (last_row && *last_row <= side.height);
   if (has_rows && has_slices) return Code::kSuccess;
-  return Refuse(Code::kInvalidValue,
-                std::string("copy refused: the ") + side + "'s pitch of " +
-                    std::to_string(pitch_bytes) + " bytes and height of " + std::to_string(rows) +
-                    " rows hold no " + std::to_string(copy.height) + " rows of " +
-                    std::to_string(copy.width_bytes) + " bytes behind " + std::to_string(y) +
-                    " rows and " + std::to_string(x_bytes) + " bytes");
-}
-
-Code CopySides(const SideRequest& to, const SideRequest& from, const Extent& extent,
-               StreamHandle stream, HostWaits waits) {
-  Side destination, source;
-  if (const Code code = MakeSide(to, extent, destination); code != Code::kSuccess) return code;
-  if (const Code code = MakeSide(from, extent, source); code != Code::kSuccess) return code;
-  return Copy(stream, destination, source, extent, waits);
+  return Refuse(Code::kInvalidValue, std::string("copy refused: the ") + name + "'s pitch of " +
+                                         std::to_string(side.pitch) + " bytes and height of " +
+                                         std::to_string(side.height) + " rows hold no " +
+                                         std::to_string(copy.height) + " rows of " +
+                                         std::to_string(copy.width_bytes) + " bytes behind " +
+                                         std::to_string(side.y) + " rows and " +
+                                         std::to_string(side.x_bytes) + " bytes");
 }
 
 Copy3d BoxOf(const Copy2d& plane) {
-  Copy3d copy{};
-  copy.source_x_bytes = plane.source_x_bytes;
-  copy.source_y = plane.source_y;
-  copy.source_type = static_cast<int>(plane.source_type);
-  copy.source_host = plane.source_host;
-  copy.source_device = plane.source_device;
-  copy.source_array = plane.source_array;
-  copy.source_pitch = plane.source_pitch;
-  copy.destination_x_bytes = plane.destination_x_bytes;
-  copy.destination_y = plane.destination_y;
-  copy.destination_type = static_cast<int>(plane.destination_type);
-  copy.destination_host = plane.destination_host;
-  copy.destination_device = plane.destination_device;
-  copy.destination_array = plane.destination_array;
-  copy.destination_pitch = plane.destination_pitch;
-  copy.width_bytes = plane.width_bytes;
-  copy.height = plane.height;
-  copy.depth = 1;
-  return copy;
+  return {.source = {.x_bytes = plane.source_x_bytes,
+                     .y = plane.source_y,
+                     .type = plane.source_type,
+                     .host = const_cast<void*>(plane.source_host),
+                     .device = plane.source_device,
+                     .array = plane.source_array,
+                     .pitch = plane.source_pitch},
+          .destination = {.x_bytes = plane.destination_x_bytes,
+                          .y = plane.destination_y,
+                          .type = plane.destination_type,
+                          .host = plane.destination_host,
+                          .device = plane.destination_device,
+                          .array = plane.destination_array,
+                          .pitch = plane.destination_pitch},
+          .width_bytes = plane.width_bytes,
+          .height = plane.height};
 }
 
 Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
   if (AnyNull(copy)) return Code::kInvalidValue;
   if (const Code code = CheckShape(*copy); code != Code::kSuccess) return code;
   if (const auto captured = Capture(stream, *copy)) return *captured;
-  return CopySides({.type = copy->destination_type,
-                    .host = copy->destination_host,
-                    .device = copy->destination_device,
-                    .array = copy->destination_array,
-                    .x_bytes = copy->destination_x_bytes,
-                    .y = copy->destination_y,
-                    .z = copy->destination_z,
-                    .pitch_bytes = copy->destination_pitch,
-                    .slice_rows = copy->destination_height},
-                   {.type = copy->source_type,
-                    .host = copy->source_host,
-                    .device = copy->source_device,
-                    .array = copy->source_array,
-                    .x_bytes = copy->source_x_bytes,
-                    .y = copy->source_y,
-                    .z = copy->source_z,
-                    .pitch_bytes = copy->source_pitch,
-                    .slice_rows = copy->source_height},
-                   {.width_bytes = copy->width_bytes, .height = copy->height, .depth = copy->depth},
-                   stream, waits);
+  const Extent extent{
+      .width_bytes = copy->width_bytes, .height = copy->height, .depth = copy->depth};
+  Side to, from;
+  Code code = MakeSide(copy->destination, extent, to);
+  if (code == Code::kSuccess) code = MakeSide(copy->source, extent, from);
+  return code == Code::kSuccess ? Copy(stream, to, from, extent, waits) : code;
 }
 
 }  // namespace
 
 Code CheckShape(const Copy3d& copy) {
-  if (copy.source_lod != 0 || copy.destination_lod != 0) {
+  if (copy.source.level != 0 || copy.destination.level != 0) {
     return Refuse(Code::kInvalidValue, "copy refused: srcLOD and dstLOD must be 0");
   }
-  const Code code = CheckRows(copy, copy.source_type, copy.source_x_bytes, copy.source_y,
-                              copy.source_pitch, copy.source_height, "source");
-  if (code != Code::kSuccess) return code;
-  return CheckRows(copy, copy.destination_type, copy.destination_x_bytes, copy.destination_y,
-                   copy.destination_pitch, copy.destination_height, "destination");
+  const Code code = CheckRows(copy, copy.source, "source");
+  return code == Code::kSuccess ? CheckRows(copy, copy.destination, "destination") : code;
 }
 
 Code Replay(const CopyWork& work, StreamHandle stream) { return Memcpy3dAsync(&work.copy, stream); }

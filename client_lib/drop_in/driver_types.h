@@ -20,7 +20,9 @@ using device::cuda::AllocationProperties;
 using device::cuda::AllocationType;
 using device::cuda::Code;
 using device::cuda::Copy2d;
+using device::cuda::HostFunction;
 using device::cuda::JitOption;
+using device::cuda::KernelHandle;
 using device::cuda::LaunchAttribute;
 using device::cuda::LaunchAttributeId;
 using device::cuda::LaunchConfig;
@@ -39,13 +41,12 @@ using ModuleHandle = device::cuda::Module;
 using FunctionHandle = device::cuda::Function;
 using ArrayHandle = device::cuda::Array;
 using GreenContextHandle = device::cuda::GreenContext;
+using GraphHandle = device::cuda::DriverGraph;
+using GraphNodeHandle = device::cuda::DriverNode;
+using GraphExecHandle = device::cuda::DriverExec;
 using LibraryHandle = struct LibraryTarget*;
-using KernelHandle = struct KernelTarget*;
 using LinkHandle = struct LinkTarget*;
 using PoolHandle = struct PoolTarget*;
-using GraphHandle = struct GraphTarget*;
-using GraphNodeHandle = struct GraphNodeTarget*;
-using GraphExecHandle = struct GraphExecTarget*;
 using UserObjectHandle = struct UserObjectTarget*;
 using AllocationHandle = struct AllocationTarget*;  // To programs a number: 64 bits.
 
@@ -59,31 +60,8 @@ inline constexpr std::size_t kLargeBytes = std::size_t{2} << 20;
 inline StreamHandle LegacyStream() { return reinterpret_cast<StreamHandle>(1); }
 inline StreamHandle PerThreadStream() { return reinterpret_cast<StreamHandle>(2); }
 
-// Memory types of copies and of cuPointerGetAttribute.
-inline constexpr int kMemoryTypeHost = 1;
-inline constexpr int kMemoryTypeDevice = 2;
-inline constexpr int kMemoryTypeArray = 3;
-inline constexpr int kMemoryTypeUnified = 4;
-
-struct Copy3d {
-  std::size_t source_x_bytes, source_y, source_z, source_lod;
-  int source_type;
-  const void* source_host;
-  DevicePointer source_device;
-  ArrayHandle source_array;
-  ContextHandle source_context;  // Only in a PeerCopy3d; else null.
-  std::size_t source_pitch, source_height;
-  std::size_t destination_x_bytes, destination_y, destination_z, destination_lod;
-  int destination_type;
-  void* destination_host;
-  DevicePointer destination_device;
-  ArrayHandle destination_array;
-  ContextHandle destination_context;
-  std::size_t destination_pitch, destination_height;
-  std::size_t width_bytes, height, depth;
-};
-static_assert(sizeof(Copy3d) == 200);
-
+using Copy3d = device::cuda::CopyNode;  // CUDA_MEMCPY3D.
+using CopySide = device::cuda::CopyNodeSide;
 struct PeerCopy3d : Copy3d {};  // CUDA_MEMCPY3D_PEER.
 
 // CUmemcpyAttributes.
@@ -235,8 +213,6 @@ struct LegacyDeviceProperties {
   int texture_alignment;
 };
 static_assert(sizeof(LegacyDeviceProperties) == 56);
-
-using HostFunction = void (*)(void* data);
 
 // ---- parameters of graph nodes: CUDA_*_NODE_PARAMS
 

@@ -143,8 +143,8 @@ Code CheckCooperative(const DeviceProperties& device, const Kernel& kernel,
 
 // What the driver allows and the server need not: it has no attributes of functions. Clusters of
 // one block are none, which devices without clusters have.
-Code CheckShape(const DeviceProperties& device, const CudaKernel& kernel, const Kernel& loaded,
-                LaunchShape& shape) {
+Code CheckLaunchShape(const DeviceProperties& device, const CudaKernel& kernel,
+                      const Kernel& loaded, LaunchShape& shape) {
   if (shape.dynamic_shared_bytes != 0) {
     const auto most = static_cast<std::uint32_t>(DynamicSharedMax(device, kernel, loaded));
     if (shape.dynamic_shared_bytes > most) {
@@ -248,7 +248,7 @@ Code Submit(FunctionHandle function, LaunchShape shape, StreamHandle handle, voi
   const Result<Kernel> loaded = kernel->In(*current);
   if (!loaded.ok()) return current.CodeOf(loaded.status());
   const DeviceProperties& device = current->session().client().device();
-  if (const Code code = CheckShape(device, *kernel, *loaded, shape); code != Code::kSuccess) {
+  if (const Code code = CheckLaunchShape(device, *kernel, *loaded, shape); code != Code::kSuccess) {
     return code;
   }
   if (kernel->module->starts_kernels()) [[unlikely]]
@@ -336,7 +336,8 @@ Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** pa
   work.function = function;
   work.shape = shape;
   const DeviceProperties& device = current->session().client().device();
-  if (const Code code = CheckShape(device, *kernel, *loaded, work.shape); code != Code::kSuccess) {
+  if (const Code code = CheckLaunchShape(device, *kernel, *loaded, work.shape);
+      code != Code::kSuccess) {
     return code;
   }
   work.layout.assign(loaded->parameters().begin(), loaded->parameters().end());

@@ -401,7 +401,7 @@ Code PutAttribute(const Current& current, const Holder& holder, const Block& blo
                  ? Put(value, ContextStack::Get().top())
                  : Code::kInvalidValue;
     case kMemoryType:
-      return Put(value, block.is_host_memory() ? kMemoryTypeHost : kMemoryTypeDevice);
+      return Put(value, block.is_host_memory() ? MemoryType::kHost : MemoryType::kDevice);
     case kDevicePointer:
       return block.OnDevice(address) ? as_pointer(*block.OnDevice(address)) : Code::kInvalidValue;
     case kHostPointer:

@@ -42,17 +42,15 @@ Code FindContext(ContextHandle handle, std::shared_ptr<Context>& context) {
 
 Copy3d OrdinaryOf(const PeerCopy3d& peer) {
   Copy3d copy = peer;
-  copy.source_context = copy.destination_context = nullptr;
+  copy.source.context = copy.destination.context = nullptr;
   return copy;
 }
 
 // What a copy leaves out, so that its pieces are laid out as the whole.
 void FillIn(Copy3d& copy) {
-  for (std::size_t* const pitch : {&copy.source_pitch, &copy.destination_pitch}) {
-    if (*pitch == 0) *pitch = copy.width_bytes;
-  }
-  for (std::size_t* const height : {&copy.source_height, &copy.destination_height}) {
-    if (*height == 0) *height = copy.height;
+  for (CopySide* const side : {&copy.source, &copy.destination}) {
+    if (side->pitch == 0) side->pitch = copy.width_bytes;
+    if (side->height == 0) side->height = copy.height;
   }
 }
 
@@ -62,48 +60,40 @@ struct Piece {
   std::size_t rows = 0, width_bytes = 0;
 };
 
-// Rows of memory are counted from its begin: a height that is given holds all rows of a copy, and
-// that of the whole holds none of a piece in a later slice. Arrays have slices of their own.
-// kInvalidValue when a number overflows.
-Code PlaceRows(int type, const Piece& piece, std::size_t& y, std::size_t& z, std::size_t& height) {
+// Where the piece begins. Rows of memory are counted from its begin: a height that is given holds
+// all rows of a copy, and that of the whole holds none of a piece in a later slice. Arrays have
+// slices of their own. kInvalidValue when a number overflows.
+Code Place(CopySide& side, const Piece& piece) {
+  side.x_bytes += piece.column_bytes;
+  if (__builtin_add_overflow(side.z, piece.slice, &side.z) ||
+      __builtin_add_overflow(side.y, piece.row, &side.y)) {
+    return Code::kInvalidValue;
+  }
+  if (side.type == MemoryType::kArray) return Code::kSuccess;
   std::size_t rows = 0;
-  if (__builtin_add_overflow(z, piece.slice, &z) || __builtin_add_overflow(y, piece.row, &y)) {
+  if (__builtin_mul_overflow(side.z, side.height, &rows) ||
+      __builtin_add_overflow(side.y, rows, &side.y)) {
     return Code::kInvalidValue;
   }
-  if (type == kMemoryTypeArray) return Code::kSuccess;
-  if (__builtin_mul_overflow(z, height, &rows) || __builtin_add_overflow(y, rows, &y)) {
-    return Code::kInvalidValue;
-  }
-  z = height = 0;
+  side.z = side.height = 0;
   return Code::kSuccess;
 }
 
 // One piece through `room`, which holds it.
 Code CopyThrough(std::vector<char>& room, const Copy3d& whole, const Piece& piece, ContextHandle to,
                  ContextHandle from) {
-  Copy3d read = whole, write = whole;
-  for (Copy3d* const side : {&read, &write}) {
-    side->width_bytes = piece.width_bytes;
-    side->height = piece.rows;
-    side->depth = 1;
-  }
-  read.source_x_bytes += piece.column_bytes;
-  Code code = PlaceRows(read.source_type, piece, read.source_y, read.source_z, read.source_height);
+  const CopySide between{
+      .type = MemoryType::kHost, .host = room.data(), .pitch = piece.width_bytes};
+  Copy3d read{.source = whole.source,
+              .destination = between,
+              .width_bytes = piece.width_bytes,
+              .height = piece.rows};
+  Copy3d write = read;
+  write.source = between;
+  write.destination = whole.destination;
+  Code code = Place(read.source, piece);
+  if (code == Code::kSuccess) code = Place(write.destination, piece);
   if (code != Code::kSuccess) return code;
-  read.destination_type = kMemoryTypeHost;
-  read.destination_host = room.data();
-  read.destination_x_bytes = read.destination_y = read.destination_z = 0;
-  read.destination_pitch = piece.width_bytes;
-  read.destination_height = 0;
-  write.destination_x_bytes += piece.column_bytes;
-  code = PlaceRows(write.destination_type, piece, write.destination_y, write.destination_z,
-                   write.destination_height);
-  if (code != Code::kSuccess) return code;
-  write.source_type = kMemoryTypeHost;
-  write.source_host = room.data();
-  write.source_x_bytes = write.source_y = write.source_z = 0;
-  write.source_pitch = piece.width_bytes;
-  write.source_height = 0;
   {
     const ContextScope scope(from);
     if (scope.code() != Code::kSuccess) return scope.code();
@@ -138,13 +128,10 @@ Code CopyAcross(Copy3d copy, ContextHandle to, ContextHandle from) {
 
 Code CopyAcross(DevicePointer to_address, ContextHandle to, DevicePointer from_address,
                 ContextHandle from, std::size_t bytes) {
-  Copy3d copy{};
-  copy.source_type = copy.destination_type = kMemoryTypeDevice;
-  copy.source_device = from_address;
-  copy.destination_device = to_address;
-  copy.width_bytes = bytes;
-  copy.height = copy.depth = 1;
-  return CopyAcross(copy, to, from);
+  return CopyAcross({.source = {.type = MemoryType::kDevice, .device = from_address},
+                     .destination = {.type = MemoryType::kDevice, .device = to_address},
+                     .width_bytes = bytes},
+                    to, from);
 }
 
 // Whether both contexts are of the current one's device: then a copy is one on that device.
@@ -225,7 +212,7 @@ Code MemcpyPeerAsync(DevicePointer destination, ContextHandle to, DevicePointer 
 Code Memcpy3dPeer(const PeerCopy3d* peer) {
   if (AnyNull(peer)) return Code::kInvalidValue;
   const Copy3d copy = OrdinaryOf(*peer);
-  const ContextHandle to = peer->destination_context, from = peer->source_context;
+  const ContextHandle to = peer->destination.context, from = peer->source.context;
   return Serialised(
       to, from, [&] { return Memcpy3d(&copy); }, [&] { return CopyAcross(copy, to, from); });
 }
@@ -233,7 +220,7 @@ Code Memcpy3dPeer(const PeerCopy3d* peer) {
 Code Memcpy3dPeerAsync(const PeerCopy3d* peer, StreamHandle stream) {
   if (AnyNull(peer)) return Code::kInvalidValue;
   const Copy3d copy = OrdinaryOf(*peer);
-  const ContextHandle to = peer->destination_context, from = peer->source_context;
+  const ContextHandle to = peer->destination.context, from = peer->source.context;
   return InStream(
       to, from, stream, [&] { return Memcpy3dAsync(&copy, stream); },
       [&] { return CopyAcross(copy, to, from); });

@@ -142,7 +142,7 @@ struct AccessDescription {
 };
 static_assert(sizeof(AccessDescription) == 12);
 
-enum class MemoryType : int { kHost = 1, kDevice = 2 };
+enum class MemoryType : int { kHost = 1, kDevice = 2, kArray = 3, kUnified = 4 };
 struct Copy2d {
   std::size_t source_x_bytes = 0;
   std::size_t source_y = 0;
@@ -193,7 +193,7 @@ struct CopyNodeSide {
   void* host = nullptr;
   DeviceAddress device = 0;
   Array array = nullptr;
-  void* reserved = nullptr;
+  Context context = nullptr;  // Of copies between devices only.
   std::size_t pitch = 0, height = 0;
 };
 static_assert(sizeof(CopyNodeSide) == 88);

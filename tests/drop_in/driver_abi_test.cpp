@@ -19,10 +19,6 @@
 namespace gpushared::testing {
 
 GPUSHARED_SAME(drop_in::LibraryTarget, CUlib_st);
-GPUSHARED_SAME(drop_in::KernelTarget, CUkern_st);
-GPUSHARED_SAME(drop_in::GraphTarget, CUgraph_st);
-GPUSHARED_SAME(drop_in::GraphNodeTarget, CUgraphNode_st);
-GPUSHARED_SAME(drop_in::GraphExecTarget, CUgraphExec_st);
 GPUSHARED_SAME(drop_in::UserObjectTarget, CUuserObject_st);
 GPUSHARED_SAME(drop_in::KernelNodeParametersV1, CUDA_KERNEL_NODE_PARAMS_v1);
 GPUSHARED_SAME(drop_in::KernelNodeParameters, CUDA_KERNEL_NODE_PARAMS);
@@ -37,7 +33,6 @@ GPUSHARED_SAME(drop_in::LinkTarget, CUlinkState_st);
 GPUSHARED_SAME(drop_in::PoolTarget, CUmemPoolHandle_st);
 GPUSHARED_SAME(device::cuda::MemoryLocation, CUmemLocation);
 GPUSHARED_SAME(drop_in::PoolProperties, CUmemPoolProps);
-GPUSHARED_SAME(drop_in::Copy3d, CUDA_MEMCPY3D);
 GPUSHARED_SAME(drop_in::PeerCopy3d, CUDA_MEMCPY3D_PEER);
 GPUSHARED_SAME(drop_in::CopyHints, CUmemcpyAttributes);
 GPUSHARED_SAME(drop_in::CopyOperation, CUDA_MEMCPY3D_BATCH_OP);
@@ -84,29 +79,10 @@ static_assert(!SameCall<Code(int*, int), PFN_cuDeviceGetAttribute_v2000>::value)
 static_assert(!SameCall<Code(StreamHandle), PFN_cuEventQuery_v2000>::value);
 static_assert(!SameCall<Code(const Copy2d*), PFN_cuMemcpy3D_v3020>::value);
 
-GPUSHARED_LAYOUT(Copy3d, CUDA_MEMCPY3D);
-GPUSHARED_FIELD(Copy3d, source_x_bytes, CUDA_MEMCPY3D, srcXInBytes);
-GPUSHARED_FIELD(Copy3d, source_z, CUDA_MEMCPY3D, srcZ);
-GPUSHARED_FIELD(Copy3d, source_lod, CUDA_MEMCPY3D, srcLOD);
-GPUSHARED_FIELD(Copy3d, source_type, CUDA_MEMCPY3D, srcMemoryType);
-GPUSHARED_FIELD(Copy3d, source_host, CUDA_MEMCPY3D, srcHost);
-GPUSHARED_FIELD(Copy3d, source_device, CUDA_MEMCPY3D, srcDevice);
-GPUSHARED_FIELD(Copy3d, source_array, CUDA_MEMCPY3D, srcArray);
-GPUSHARED_FIELD(Copy3d, source_pitch, CUDA_MEMCPY3D, srcPitch);
-GPUSHARED_FIELD(Copy3d, source_height, CUDA_MEMCPY3D, srcHeight);
-GPUSHARED_FIELD(Copy3d, destination_x_bytes, CUDA_MEMCPY3D, dstXInBytes);
-GPUSHARED_FIELD(Copy3d, destination_z, CUDA_MEMCPY3D, dstZ);
-GPUSHARED_FIELD(Copy3d, destination_type, CUDA_MEMCPY3D, dstMemoryType);
-GPUSHARED_FIELD(Copy3d, destination_host, CUDA_MEMCPY3D, dstHost);
-GPUSHARED_FIELD(Copy3d, destination_device, CUDA_MEMCPY3D, dstDevice);
-GPUSHARED_FIELD(Copy3d, destination_pitch, CUDA_MEMCPY3D, dstPitch);
-GPUSHARED_FIELD(Copy3d, destination_height, CUDA_MEMCPY3D, dstHeight);
-GPUSHARED_FIELD(Copy3d, width_bytes, CUDA_MEMCPY3D, WidthInBytes);
-GPUSHARED_FIELD(Copy3d, depth, CUDA_MEMCPY3D, Depth);
 GPUSHARED_LAYOUT(PeerCopy3d, CUDA_MEMCPY3D_PEER);
-GPUSHARED_FIELD(PeerCopy3d, source_context, CUDA_MEMCPY3D_PEER, srcContext);
-GPUSHARED_FIELD(PeerCopy3d, destination_device, CUDA_MEMCPY3D_PEER, dstDevice);
-GPUSHARED_FIELD(PeerCopy3d, destination_context, CUDA_MEMCPY3D_PEER, dstContext);
+GPUSHARED_FIELD(PeerCopy3d, source.context, CUDA_MEMCPY3D_PEER, srcContext);
+GPUSHARED_FIELD(PeerCopy3d, destination.device, CUDA_MEMCPY3D_PEER, dstDevice);
+GPUSHARED_FIELD(PeerCopy3d, destination.context, CUDA_MEMCPY3D_PEER, dstContext);
 GPUSHARED_LAYOUT(CopyHints, CUmemcpyAttributes);
 GPUSHARED_FIELD(CopyHints, source_order, CUmemcpyAttributes, srcAccessOrder);
 GPUSHARED_FIELD(CopyHints, destination, CUmemcpyAttributes, dstLocHint);

@@ -325,19 +325,38 @@ class WildArgumentsTest : public DropInCase {
     memory.access_count = Among<std::size_t>({0, 0, 1, ~std::size_t{0}});
     memory.bytes = Size();
   }
-  void Fill(Copy2d& copy) { FillPlane(copy); }
-  void Fill(Copy3d& copy) {
-    FillPlane(copy);
-    copy.depth = Size();
-    copy.source_z = Size();
-    copy.destination_height = Size();
+  void Fill(Copy2d& copy) {
+    copy.source_type = static_cast<MemoryType>(Among<int>({0, 1, 2, 3, 4, 9}));
+    copy.destination_type = static_cast<MemoryType>(Among<int>({0, 1, 2, 3, 4, -1}));
+    copy.source_host = Argument<void*>();
+    copy.destination_host = Argument<void*>();
+    copy.source_device = Argument<DevicePointer>();
+    copy.destination_device = Argument<DevicePointer>();
+    copy.source_array = Argument<ArrayHandle>();
+    copy.destination_array = Argument<ArrayHandle>();
+    copy.source_y = Size();
+    copy.source_pitch = Size();
+    copy.destination_x_bytes = Size();
+    copy.destination_pitch = Size();
+    copy.width_bytes = Size();
+    copy.height = Size();
   }
-  void Fill(PeerCopy3d& copy) {
-    FillPlane(copy);
+  void Fill(CopySide& side) {
+    side.type = static_cast<MemoryType>(Among<int>({0, 1, 2, 3, 4, 9, -1}));
+    side.host = Argument<void*>();
+    side.device = Argument<DevicePointer>();
+    side.array = Argument<ArrayHandle>();
+    side.context = Argument<ContextHandle>();
+    for (std::size_t* const size : {&side.x_bytes, &side.y, &side.z, &side.pitch, &side.height}) {
+      *size = Size();
+    }
+  }
+  void Fill(Copy3d& copy) {
+    Fill(copy.source);
+    Fill(copy.destination);
+    copy.width_bytes = Size();
+    copy.height = Size();
     copy.depth = Size();
-    copy.source_height = Size();
-    copy.source_context = Argument<ContextHandle>();
-    copy.destination_context = Argument<ContextHandle>();
   }
   void Fill(CopyOperation& copy) {
     Fill(copy.source);
@@ -353,25 +372,6 @@ class WildArgumentsTest : public DropInCase {
       side.in.memory = {Argument<DevicePointer>(), Size(), Size(), {}};
     }
   }
-  template <typename Copy>
-  void FillPlane(Copy& copy) {
-    copy.source_type = static_cast<decltype(copy.source_type)>(Among<int>({0, 1, 2, 3, 4, 9}));
-    copy.destination_type =
-        static_cast<decltype(copy.destination_type)>(Among<int>({0, 1, 2, 3, 4, -1}));
-    copy.source_host = Argument<void*>();
-    copy.destination_host = Argument<void*>();
-    copy.source_device = Argument<DevicePointer>();
-    copy.destination_device = Argument<DevicePointer>();
-    copy.source_array = Argument<ArrayHandle>();
-    copy.destination_array = Argument<ArrayHandle>();
-    copy.source_y = Size();
-    copy.source_pitch = Size();
-    copy.destination_x_bytes = Size();
-    copy.destination_pitch = Size();
-    copy.width_bytes = Size();
-    copy.height = Size();
-  }
-
   // Another sequence in each repetition of --gtest_shuffle --gtest_repeat=N.
   std::mt19937_64 random_{20261122u +
                           static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed())};

@@ -70,11 +70,16 @@ GPUSHARED_SAME(device::cuda::StreamTarget, CUstream_st);
 GPUSHARED_SAME(device::cuda::EventTarget, CUevent_st);
 GPUSHARED_SAME(device::cuda::ArrayTarget, CUarray_st);
 GPUSHARED_SAME(device::cuda::GreenContextTarget, CUgreenCtx_st);
+GPUSHARED_SAME(device::cuda::GraphTarget, CUgraph_st);
+GPUSHARED_SAME(device::cuda::GraphNodeTarget, CUgraphNode_st);
+GPUSHARED_SAME(device::cuda::GraphExecTarget, CUgraphExec_st);
+GPUSHARED_SAME(device::cuda::KernelTarget, CUkern_st);
 GPUSHARED_SAME(device::cuda::Uuid, CUuuid);
 GPUSHARED_SAME(device::cuda::AllocationProperties, CUmemAllocationProp);
 GPUSHARED_SAME(device::cuda::AccessDescription, CUmemAccessDesc);
 GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);
 GPUSHARED_SAME(device::cuda::LaunchConfig, CUlaunchConfig);
+GPUSHARED_SAME(device::cuda::CopyNode, CUDA_MEMCPY3D);
 GPUSHARED_SAME(device::cuda::FillNode, CUDA_MEMSET_NODE_PARAMS);
 
 }  // namespace gpushared::testing

@@ -17,11 +17,7 @@
 namespace gpushared::testing {
 
 GPUSHARED_SAME(device::cuda::ResourceDescriptionTarget, CUdevResourceDesc_st);
-GPUSHARED_SAME(device::cuda::GraphTarget, CUgraph_st);
-GPUSHARED_SAME(device::cuda::GraphNodeTarget, CUgraphNode_st);
-GPUSHARED_SAME(device::cuda::GraphExecTarget, CUgraphExec_st);
 GPUSHARED_SAME(device::cuda::KernelNode, CUDA_KERNEL_NODE_PARAMS);
-GPUSHARED_SAME(device::cuda::CopyNode, CUDA_MEMCPY3D);
 GPUSHARED_SAME(device::cuda::Resource, CUdevResource);
 
 }  // namespace gpushared::testing
@@ -97,9 +93,13 @@ GPUSHARED_FIELD(FillNode, element_bytes, CUDA_MEMSET_NODE_PARAMS, elementSize);
 GPUSHARED_FIELD(FillNode, width_elements, CUDA_MEMSET_NODE_PARAMS, width);
 GPUSHARED_FIELD(FillNode, height, CUDA_MEMSET_NODE_PARAMS, height);
 GPUSHARED_LAYOUT(CopyNode, CUDA_MEMCPY3D);
+GPUSHARED_FIELD(CopyNode, source.x_bytes, CUDA_MEMCPY3D, srcXInBytes);
+GPUSHARED_FIELD(CopyNode, source.z, CUDA_MEMCPY3D, srcZ);
+GPUSHARED_FIELD(CopyNode, source.level, CUDA_MEMCPY3D, srcLOD);
 GPUSHARED_FIELD(CopyNode, source.type, CUDA_MEMCPY3D, srcMemoryType);
 GPUSHARED_FIELD(CopyNode, source.host, CUDA_MEMCPY3D, srcHost);
 GPUSHARED_FIELD(CopyNode, source.device, CUDA_MEMCPY3D, srcDevice);
+GPUSHARED_FIELD(CopyNode, source.array, CUDA_MEMCPY3D, srcArray);
 GPUSHARED_FIELD(CopyNode, source.pitch, CUDA_MEMCPY3D, srcPitch);
 GPUSHARED_FIELD(CopyNode, destination.type, CUDA_MEMCPY3D, dstMemoryType);
 GPUSHARED_FIELD(CopyNode, destination.host, CUDA_MEMCPY3D, dstHost);
@@ -199,6 +199,8 @@ GPUSHARED_NUMBER(Access::kRead, CU_MEM_ACCESS_FLAGS_PROT_READ);
 GPUSHARED_NUMBER(Access::kReadWrite, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 GPUSHARED_NUMBER(MemoryType::kHost, CU_MEMORYTYPE_HOST);
 GPUSHARED_NUMBER(MemoryType::kDevice, CU_MEMORYTYPE_DEVICE);
+GPUSHARED_NUMBER(MemoryType::kArray, CU_MEMORYTYPE_ARRAY);
+GPUSHARED_NUMBER(MemoryType::kUnified, CU_MEMORYTYPE_UNIFIED);
 GPUSHARED_NUMBER(LaunchAttributeId::kIgnore, CU_LAUNCH_ATTRIBUTE_IGNORE);
 GPUSHARED_NUMBER(LaunchAttributeId::kCooperative, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
 GPUSHARED_NUMBER(LaunchAttributeId::kClusterDimension, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
