@@ -146,20 +146,6 @@ TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
   EXPECT_EQ(gpu().info().memory_bytes, shared) << "however much is asked for";
 }
 
-TEST_F(CudaDeviceTest, MemoryThatTheGpuLacksIsRefusedAndChangesNothing) {
-  Say("memory 256M");
-  Start();
-  const Tenant tenant = NewTenant(8 * kMebibyte);
-  const std::uint64_t used = fake_cuda_memory_used();
-  Say("fail cuMemCreate 5 2");
-  const auto resized = tenant.space->Resize(32 * kMebibyte);
-  EXPECT_EQ(resized.status().code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(resized.status().message(), HasSubstr("24 MiB more asked"));
-  EXPECT_EQ(fake_cuda_memory_used(), used);
-  EXPECT_TRUE(Await(Store(tenant, tenant.At(8 * kMebibyte - 4), 1)).status.ok());
-  EXPECT_EQ(tenant.space->Resize(32 * kMebibyte).value(), 32 * kMebibyte);
-}
-
 // A GPU has 128 TiB of them.
 TEST_F(CudaDeviceTest, SpaceForWhichThereAreTooFewAddressesSaysWhatTakesThem) {
   Start();
