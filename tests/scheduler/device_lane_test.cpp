@@ -13,7 +13,6 @@
 
 #include "scheduler/fifo_policy.h"
 #include "scheduler/priority_policy.h"
-#include "scheduler/round_robin_policy.h"
 
 namespace gpushared::scheduler {
 namespace {
@@ -319,20 +318,6 @@ TEST(DeviceLane, OneClientAtATimeMeansJustThat) {
   EXPECT_THAT(lane.Actions(), ElementsAre(3));
 }
 
-TEST(DeviceLane, RoundRobinIsOneClientAtATime) {
-  DeviceLane lane(std::make_unique<RoundRobinPolicy>(PolicyOptions{.slice = 10us}), {});
-  lane.AddClient(kA, {}, kStart);
-  lane.AddClient(kB, {}, kStart);
-  for (std::uint64_t i = 1; i <= 3; ++i) lane.Enqueue(kA, {i, 1us, false}, kStart);
-  lane.Enqueue(kB, {9, 1us, false}, kStart);
-  EXPECT_EQ(SubmitAll(lane), 3u);
-  EXPECT_EQ(SubmitAll(lane, kStart + 20us), 0u);  // The slice is over, the device is not empty.
-
-  for (std::uint64_t i = 1; i <= 3; ++i) lane.OnCompleted(i, kStart + 30us);
-
-  EXPECT_EQ(lane.Next(kStart + 30us)->command, 9u);
-}
-
 TEST(DeviceLane, AStopIsHandedOutOncePerCommand) {
   ScriptedLane lane;
   lane.Enqueue(kA, 1, 1us, true);
@@ -497,20 +482,6 @@ TEST(DeviceLane, ARefusedRunWakesWhenThePolicyWantsToReconsider) {
   EXPECT_THAT(lane.Actions(), ElementsAre(1));
   EXPECT_EQ(lane.lane->wake_at(), kStart + 2ms);
   EXPECT_THAT(lane.Actions(kStart + 2ms), ElementsAre(-1));
-}
-
-TEST(DeviceLane, ChargesOfAllClientsAddUpToTheBusyTime) {
-  const auto lane = FifoLane({});
-  lane->Enqueue(kA, {1, 100us, false}, kStart);
-  lane->Enqueue(kB, {2, 300us, false}, kStart);
-  SubmitAll(*lane);
-
-  const Charge first = lane->OnCompleted(1, kStart + 200us);
-  const Charge second = lane->OnCompleted(2, kStart + 450us);
-
-  EXPECT_EQ(first.held, 50us);
-  EXPECT_EQ(second.held, 150us + 250us);
-  EXPECT_EQ(lane->charged_total(), 450us);
 }
 
 TEST(DeviceLane, TellsWhatIsHeldBeforeItHasEnded) {

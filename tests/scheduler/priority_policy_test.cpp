@@ -284,16 +284,6 @@ TEST(PriorityPolicy, AClassChangedWhileRunningHoldsFromThenOn) {
   EXPECT_EQ(timeline.Held(b), 9ms);
 }
 
-TEST(PriorityPolicy, WithoutAFloorLowWorkMayStarve) {
-  PolicyTimeline timeline(Priority());
-  timeline.AddBusyClient(kHigh, 1ms);
-  const ClientId low = timeline.AddBusyClient(kLow, 1ms);
-
-  timeline.RunFor(10s);
-
-  EXPECT_EQ(timeline.Held(low), 0ms);
-}
-
 TEST(PriorityPolicy, TheFloorIsKeptUnderAFullHighLoad) {
   PolicyTimeline timeline(Priority({.low_floor = 0.1}));
   const ClientId high = timeline.AddBusyClient(kHigh, 300us);
@@ -313,10 +303,10 @@ TEST(PriorityPolicy, TheFloorIsKeptInTruthWithDeepHighPipelines) {
   timeline.AddBusyClient(kNormal, 100us);
   const ClientId low = timeline.AddBusyClient(kLow, 70us);
 
-  timeline.RunFor(10s);
+  timeline.RunFor(2s);
 
   const Duration ran = timeline.Completed(low) * 70us;
-  EXPECT_NEAR(static_cast<double>(ran.count()), 2e9, 0.05e9);
+  EXPECT_NEAR(static_cast<double>(ran.count()), 0.4e9, 0.01e9);
 }
 
 TEST(PriorityPolicy, AFloorOfMostOfTheDeviceIsKeptToo) {

@@ -56,17 +56,6 @@ TEST(RoundRobinPolicy, TheRunningCommandIsStoppedAtTheEndOfTheSlice) {
   EXPECT_GE(timeline.CountStops(a), 90u);
 }
 
-TEST(RoundRobinPolicy, AnOverrunIsPaidBack) {
-  PolicyTimeline timeline(RoundRobin());
-  const ClientId overruns = timeline.AddBusyClient({}, 15ms);
-  const ClientId keeps = timeline.AddBusyClient({}, 1ms);
-
-  timeline.RunFor(300ms);
-
-  EXPECT_EQ(timeline.Held(overruns), 150ms);
-  EXPECT_EQ(timeline.Held(keeps), 150ms);
-}
-
 // All owe many slices: the rounds in which everybody is passed over are skipped, not run.
 TEST(RoundRobinPolicy, DebtsOfAllAreSettledAgainstEachOther) {
   PolicyTimeline timeline(RoundRobin());
