@@ -156,6 +156,7 @@ class DeviceLane {
   // an urgent client is here, it is just enough to keep the device busy until more can come.
   // Otherwise only the window bounds it.
   Duration lookahead() const { return urgent_count_ > 0 ? lookahead_ : options_.window; }
+  bool has_urgent_client() const { return urgent_count_ > 0; }
   const LaneOptions& options() const { return options_; }
   const LaneRules& rules() const { return rules_; }
   PromiseReport promises() const { return policy_->promises(); }

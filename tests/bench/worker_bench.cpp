@@ -163,7 +163,7 @@ class Bench {
         device_([this] { signal_->NoteCompletions(); }, launch_time),
         control_([] {}) {
     server::DeviceThreadOptions options;
-    options.spin_budget = 50us;
+    options.spin = server::SpinTimes{.budget = 50us};
     thread_ = Must(server::DeviceThread::Create(device_, scheduler::FindPolicy(policy)->make({}),
                                                 *signal_, control_, options));
     thread_->Start();

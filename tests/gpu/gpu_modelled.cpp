@@ -342,7 +342,7 @@ std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan
   }
   server::Mailbox<server::ControlMessage> control([] {});
   server::DeviceThreadOptions thread_options;
-  thread_options.spin_budget = std::chrono::microseconds(50);
+  thread_options.spin.budget = std::chrono::microseconds(50);
   const auto thread = Must(server::DeviceThread::Create(
       *device, scheduler::FindPolicy(worker.policy)->make({}), *signal, control, thread_options));
   for (const auto& client : clients) client->Attach(*thread);

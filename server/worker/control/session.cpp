@@ -252,10 +252,11 @@ void Session::Welcome() {
   request_ = attach_.request;
   is_welcomed_ = true;
   const device::MemoryPiece area = memory_->space->mapping_area();
+  const std::chrono::nanoseconds spin = environment_.spin.OfClient(spec_.scheduling_class);
   environment_.on_started(id());
   Reply(ipc::Welcome{.generation = environment_.generation,
                      .session = id(),
-                     .spin_ns = static_cast<std::uint64_t>(environment_.client_spin.count()),
+                     .spin_ns = static_cast<std::uint64_t>(spin.count()),
                      .quota_bytes = quota_bytes(),
                      .space_base = memory_->space->base(),
                      .space_bytes = memory_->space->range_bytes(),

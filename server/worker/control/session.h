@@ -44,6 +44,7 @@
 #include "server/worker/state/cost_model.h"
 #include "server/worker/state/keyed_hash.h"
 #include "server/worker/state/session_limits.h"
+#include "server/worker/state/spin_times.h"
 
 namespace gpushared::server {
 
@@ -98,7 +99,7 @@ struct SessionEnvironment {
   std::uint32_t mappings =
       0;  // Of all sessions, at most limits.mappings_max; the control thread's.
   std::uint32_t generation = 1;
-  std::chrono::nanoseconds client_spin{0};
+  SpinTimes spin;
   HashSeed cost_seed{};                  // See CostModel.
   bool driver_compiles_for_all = false;  // See WorkerOptions.
   std::function<void(std::uint64_t session)> on_started;

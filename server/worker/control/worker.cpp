@@ -128,7 +128,7 @@ Status Worker::Impl::Open() {
   thread_options.is_realtime = options_.prefers_threads;
   thread_options.place = place_;
   const scheduler::LaneRules lane_rules = (*policy)->rules();
-  thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
+  thread_options.spin = options_.spin.value_or(SpinTimes::For(device_->info()));
   Result<std::shared_ptr<device::StepStore>> store = OpenStore();
   if (!store.ok()) return store.status();
   if (*store != nullptr) {
@@ -159,7 +159,7 @@ Status Worker::Impl::Open() {
       .log = client_log_,
       .kernel_output = kernel_output_,
       .generation = options_.generation,
-      .client_spin = DefaultSpinBudget(device_->info()),
+      .spin = SpinTimes::For(device_->info()),
       .cost_seed = cost_seed_,
       .driver_compiles_for_all = options_.driver_compiles_for_all,
       .on_started =

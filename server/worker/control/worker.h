@@ -23,6 +23,7 @@
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/worker_settings.h"
 #include "server/worker/state/session_limits.h"
+#include "server/worker/state/spin_times.h"
 
 namespace gpushared::server {
 
@@ -59,9 +60,7 @@ struct WorkerOptions {
   bool driver_compiles_for_all = false;
   // stdout of this process is a GPU driver's alone: what comes there is what kernels print.
   bool takes_stdout = false;
-  // How long the device thread looks at its rings before it sleeps. Unset: 0 where
-  // DeviceInfo::spinning_pays is false, else 20 µs, or 50 µs with 4 and more CPUs.
-  std::optional<std::chrono::nanoseconds> spin_budget;
+  std::optional<SpinTimes> spin;  // Unset: what this machine can afford.
   // Whether the threads on which requests wait go before other threads of the machine, as far as it
   // allows that (server/platform/thread_priority.h).
   bool prefers_threads = false;

@@ -33,12 +33,9 @@ constexpr std::uint32_t kPlentyOffered = 32;
 // again after this time.
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 
-// A device that must be polled is asked without pause for this many spin budgets (1 ms for a budget
-// of 50 µs). While high-class work is on it, the second number holds (6 ms). Then naps follow, each
-// 1/128 of the quiet time so far. So its answer comes less than 1 % late. Naps below the shortest
-// cost more than they save.
-constexpr int kPolledSpinFactor = 20;
-constexpr int kPolledHighSpinFactor = 120;
+// A device that must be polled is asked without pause while the thread spins. Then naps follow,
+// each 1/128 of the quiet time so far. So its answer comes less than 1 % late. Naps below the
+// shortest cost more than they save.
 constexpr int kNapDivisor = 128;
 constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
 constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
@@ -54,9 +51,6 @@ constexpr nanoseconds kRest = RingVisits::kOthersPerTurn;
 // then, and floods lose a tenth of it.
 constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 
-// While a latency client has work on the device its next command is near.
-constexpr int kHighClassSpinFactor = 4;
-
 scheduler::LaneOptions ForDevice(const DeviceThreadOptions& options,
                                  const device::DeviceInfo& info) {
   scheduler::LaneOptions lane = options.lane;
@@ -66,12 +60,6 @@ scheduler::LaneOptions ForDevice(const DeviceThreadOptions& options,
 }
 
 }  // namespace
-
-nanoseconds DefaultSpinBudget(const device::DeviceInfo& info) {
-  const unsigned cores = ipc::UsableCores();
-  if (!info.spinning_pays || cores <= 1) return nanoseconds(0);
-  return std::chrono::microseconds(cores >= 4 ? 50 : 20);
-}
 
 Result<std::unique_ptr<DeviceThread>> DeviceThread::Create(
     device::Device& device, std::unique_ptr<scheduler::Policy> policy, DeviceSignal& signal,
@@ -192,15 +180,13 @@ void DeviceThread::KeepWithinBudget() {
 
 bool DeviceThread::SpinsOn() {
   const bool polls = device_.must_be_polled();
-  if (options_.spin_budget.count() == 0 && !polls) return false;
+  if (options_.spin.budget.count() == 0 && !polls) return false;
   const auto now = std::chrono::steady_clock::now();
   if (!quiet_since_) quiet_since_ = now;
-  const bool has_high = offers_.has_high_class_on_device();
-  const int factor = polls      ? (has_high ? kPolledHighSpinFactor : kPolledSpinFactor)
-                     : has_high ? kHighClassSpinFactor
-                                : 1;
   quiet_for_ = now - *quiet_since_;
-  return quiet_for_ < options_.spin_budget * factor;
+  const bool is_high_near = offers_.has_high_class_on_device() ||
+                            (options_.spin.has_spare_cores && lane_.has_urgent_client());
+  return quiet_for_ < options_.spin.OfDeviceThread(polls, is_high_near);
 }
 
 // A real-time thread that goes through floods keeps its core from threads that were put there,

@@ -42,6 +42,7 @@
 #include "server/worker/state/client_state.h"
 #include "server/worker/state/keyed_hash.h"
 #include "server/worker/state/per_client.h"
+#include "server/worker/state/spin_times.h"
 
 namespace gpushared::server {
 
@@ -52,9 +53,7 @@ struct DeviceThreadOptions {
   KernelLimiterOptions kernels;
   std::shared_ptr<DeviceTotals> totals;  // Null: kept nowhere.
   HashSeed secret{};                     // See CostModel.
-  // How long it looks at quiet rings before it sleeps; 0 where the cores that would spin are
-  // the cores that execute.
-  std::chrono::nanoseconds spin_budget{0};
+  SpinTimes spin;
   // Whether it is a real-time thread where the machine allows that, see RealtimeBudget.
   bool is_realtime = false;
   NumaPlace place;                                // Where it runs.
@@ -64,10 +63,6 @@ struct DeviceThreadOptions {
   // Called on the thread when urgent clients have a request open, and when they have none.
   std::function<void(bool are_open)> on_urgent_requests = [](bool) {};
 };
-
-// Spin budget for this machine: about what a wake-up costs, nothing where spinning takes the
-// core that the device needs.
-std::chrono::nanoseconds DefaultSpinBudget(const device::DeviceInfo& info);
 
 // Runs in turns: mail, completions, a bounded batch of records from each ring, the lane's
 // decisions, and at the end one publication per client. A turn takes microseconds whatever the

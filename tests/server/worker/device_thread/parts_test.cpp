@@ -28,6 +28,7 @@
 #include "server/worker/state/cost_model.h"
 #include "server/worker/state/keyed_hash.h"
 #include "server/worker/state/log_histogram.h"
+#include "server/worker/state/spin_times.h"
 #include "tests/support/null_device.h"
 
 namespace gpushared::server {
@@ -42,6 +43,30 @@ struct Visited {
   bool has_something = true;
   int visits = 0;
 };
+
+TEST(SpinTimesTest, ThreadsSpinForMillisecondsWhereCoresAreToSpare) {
+  constexpr SpinTimes kFew{.budget = 50us}, kMany{.budget = 50us, .has_spare_cores = true};
+  for (const bool polls : {false, true}) {
+    EXPECT_EQ(kMany.OfDeviceThread(polls, false), 1ms);
+    EXPECT_EQ(kMany.OfDeviceThread(polls, true), 6ms);
+  }
+  EXPECT_EQ(kFew.OfDeviceThread(true, false), 1ms) << "the device is asked without pause";
+  EXPECT_EQ(kFew.OfDeviceThread(true, true), 6ms);
+  EXPECT_EQ(kFew.OfDeviceThread(false, false), 50us);
+  EXPECT_EQ(kFew.OfDeviceThread(false, true), 200us);
+
+  EXPECT_EQ(kMany.OfClient(SchedulingClass::kHigh), 6ms);
+  EXPECT_EQ(kMany.OfClient(SchedulingClass::kLow), 1ms);
+  EXPECT_EQ(kFew.OfClient(SchedulingClass::kHigh), 50us);
+}
+
+TEST(SpinTimesTest, NobodySpinsOnTheCoresThatExecute) {
+  device::DeviceInfo info;
+  info.spinning_pays = false;
+  const SpinTimes none = SpinTimes::For(info);
+  EXPECT_EQ(none.OfDeviceThread(true, true), 0us);
+  EXPECT_EQ(none.OfClient(SchedulingClass::kHigh), 0us);
+}
 
 class RingVisitsTest : public ::testing::Test {
  protected:

@@ -84,6 +84,30 @@ std::uint64_t SleepsOf(WorkerHarness& worker) {
   return status.at("sleeps").get<std::uint64_t>();
 }
 
+// Sleeps between `commands` of a client of this class, which come after pauses.
+std::uint64_t SleepsAmidPauses(SchedulingClass of, std::chrono::milliseconds pause, int commands) {
+  server::WorkerOptions options;
+  options.settings.policy = "priority";
+  options.spin = server::SpinTimes{.budget = std::chrono::milliseconds(1), .has_spare_cores = true};
+  WorkerHarness worker(kAtOnce, std::move(options));
+  RawClient client = worker.Client({.client_class = of});
+  const std::uint64_t before = SleepsOf(worker);
+  for (int i = 0; i < commands; ++i) {
+    EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+    std::this_thread::sleep_for(pause);
+  }
+  return SleepsOf(worker) - before;
+}
+
+// It spins for 20 ms, and for 120 ms while a client of the high class is connected.
+TEST(WorkerStreams, TheDeviceThreadStaysAwakeWhereCoresAreToSpare) {
+  using std::chrono::milliseconds;
+  constexpr int kCommands = 8;
+  EXPECT_LT(SleepsAmidPauses(SchedulingClass::kNormal, milliseconds(2), kCommands), kCommands / 2U);
+  EXPECT_GE(SleepsAmidPauses(SchedulingClass::kNormal, milliseconds(40), kCommands), kCommands);
+  EXPECT_LT(SleepsAmidPauses(SchedulingClass::kHigh, milliseconds(40), kCommands), kCommands / 2U);
+}
+
 bool RingInVain(const RawClient& client) {
   const std::uint64_t one = 1;
   return ::write(client.doorbell(), &one, sizeof one) == sizeof one;
