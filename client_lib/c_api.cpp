@@ -116,7 +116,7 @@ gpushared_status_t Report(const Status& status) {
   return static_cast<gpushared_status_t>(status.code());
 }
 
-gpushared_status_t Refuse(const char* sentence) {
+gpushared_status_t Reject(const char* sentence) {
   return Report(Status(StatusCode::kInvalidArgument, sentence));
 }
 
@@ -164,14 +164,14 @@ std::chrono::nanoseconds TimeOf(std::uint64_t ns) {
 
 std::string TextOf(const char* text) { return text == nullptr ? std::string() : text; }
 
-// The last field of the first version of the options: shorter structs are refused.
+// The last field of the first version of the options: shorter structs are rejected.
 constexpr std::size_t kOptionsBytesMin = offsetof(gpushared_client_options, memory_bytes);
 
 Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions& options) {
   if (given == nullptr) return Status::Ok();
   if (given->struct_bytes < kOptionsBytesMin) {
     return Status(StatusCode::kInvalidArgument,
-                  "connect refused: options.struct_bytes is " +
+                  "connect rejected: options.struct_bytes is " +
                       std::to_string(given->struct_bytes) + ", at least " +
                       std::to_string(kOptionsBytesMin) +
                       " is needed; call gpushared_client_options_init first");
@@ -179,7 +179,7 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
   if (given->scheduling_class < GPUSHARED_CLASS_UNSAID ||
       given->scheduling_class > GPUSHARED_CLASS_LOW) {
     return Status(StatusCode::kInvalidArgument,
-                  "connect refused: scheduling class " +
+                  "connect rejected: scheduling class " +
                       std::to_string(static_cast<int>(given->scheduling_class)) +
                       " is none of -1 (unsaid), 0 (high), 1 (normal), 2 (low)");
   }
@@ -188,8 +188,8 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
     options.scheduling_class = static_cast<gpushared::SchedulingClass>(given->scheduling_class);
   }
   if (given->weight != 0) options.weight = given->weight;
-  if (given->latency_promise_ns != 0) {
-    options.latency_promise = std::chrono::nanoseconds(given->latency_promise_ns);
+  if (given->latency_target_ns != 0) {
+    options.latency_target = std::chrono::nanoseconds(given->latency_target_ns);
   }
   options.device = TextOf(given->device);
   options.socket = TextOf(given->socket);
@@ -216,7 +216,7 @@ Status WithArguments(const gpushared_kernel& kernel, const void* const* argument
   constexpr size_t kArgumentsOnStack = 64;
   const std::vector<gpushared_kernel_parameter>& parameters = kernel.parameters;
   if (argument_count != parameters.size()) {
-    return Status(StatusCode::kInvalidArgument, "launch refused: kernel '" + kernel.kernel.name() +
+    return Status(StatusCode::kInvalidArgument, "launch rejected: kernel '" + kernel.kernel.name() +
                                                     "' takes " + std::to_string(parameters.size()) +
                                                     " arguments, " +
                                                     std::to_string(argument_count) + " were given");
@@ -227,7 +227,7 @@ Status WithArguments(const gpushared_kernel& kernel, const void* const* argument
   gpushared::LaunchArgument* const list = many.empty() ? few : many.data();
   for (size_t i = 0; i < argument_count; ++i) {
     if (arguments[i] == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "launch refused: argument " + std::to_string(i) +
+      return Status(StatusCode::kInvalidArgument, "launch rejected: argument " + std::to_string(i) +
                                                       " of kernel '" + kernel.kernel.name() +
                                                       "' is null");
     }
@@ -261,7 +261,7 @@ void gpushared_client_options_init(gpushared_client_options* options) noexcept {
 
 gpushared_status_t gpushared_connect(const gpushared_client_options* options,
                                      gpushared_client** client) noexcept {
-  if (client == nullptr) return Refuse("connect refused: `client` is null");
+  if (client == nullptr) return Reject("connect rejected: `client` is null");
   return Guarded([&]() -> Status {
     gpushared::ClientOptions converted;
     if (Status status = ToOptions(options, converted); !status.ok()) return status;
@@ -279,19 +279,19 @@ gpushared_status_t gpushared_connect(const gpushared_client_options* options,
 void gpushared_destroy_client(gpushared_client* client) noexcept { delete client; }
 
 gpushared_status_t gpushared_close(gpushared_client* client) noexcept {
-  if (client == nullptr) return Refuse("close refused: `client` is null");
+  if (client == nullptr) return Reject("close rejected: `client` is null");
   client->client.Close();
   return GPUSHARED_OK;
 }
 
 gpushared_status_t gpushared_client_status(gpushared_client* client) noexcept {
-  if (client == nullptr) return Refuse("status refused: `client` is null");
+  if (client == nullptr) return Reject("status rejected: `client` is null");
   return Guarded([&] { return client->client.status(); });
 }
 
 gpushared_status_t gpushared_list_devices(const gpushared_client_options* options,
                                           gpushared_device_list** list) noexcept {
-  if (list == nullptr) return Refuse("device list refused: `list` is null");
+  if (list == nullptr) return Reject("device list rejected: `list` is null");
   return Guarded([&]() -> Status {
     gpushared::ClientOptions converted;
     if (Status status = ToOptions(options, converted); !status.ok()) return status;
@@ -313,7 +313,7 @@ size_t gpushared_get_device_count(const gpushared_device_list* list) noexcept {
 gpushared_status_t gpushared_get_listed_device(const gpushared_device_list* list, size_t index,
                                                gpushared_device_properties* properties) noexcept {
   if (list == nullptr || properties == nullptr) {
-    return Refuse("device properties refused: `list` or `properties` is null");
+    return Reject("device properties rejected: `list` or `properties` is null");
   }
   return Guarded([&]() -> Status {
     if (index >= list->devices.size()) {
@@ -331,7 +331,7 @@ void gpushared_destroy_device_list(gpushared_device_list* list) noexcept { delet
 gpushared_status_t gpushared_get_device_properties(
     gpushared_client* client, gpushared_device_properties* properties) noexcept {
   if (client == nullptr || properties == nullptr) {
-    return Refuse("device properties refused: `client` or `properties` is null");
+    return Reject("device properties rejected: `client` or `properties` is null");
   }
   *properties = client->device->view();
   return GPUSHARED_OK;
@@ -340,7 +340,7 @@ gpushared_status_t gpushared_get_device_properties(
 gpushared_status_t gpushared_take_printed(gpushared_client* client, char* text, size_t capacity,
                                           size_t* bytes) noexcept {
   if (client == nullptr || text == nullptr || bytes == nullptr || capacity == 0) {
-    return Refuse("printed text refused: `client`, `text` or `bytes` is null, or `capacity` is 0");
+    return Reject("printed text rejected: `client`, `text` or `bytes` is null, or `capacity` is 0");
   }
   return Guarded([&]() -> Status {
     const gpushared::MutexLock lock(client->mutex);
@@ -358,7 +358,7 @@ gpushared_status_t gpushared_take_printed(gpushared_client* client, char* text, 
 gpushared_status_t gpushared_get_memory_info(gpushared_client* client,
                                              gpushared_memory_info* info) noexcept {
   if (client == nullptr || info == nullptr) {
-    return Refuse("memory info refused: `client` or `info` is null");
+    return Reject("memory info rejected: `client` or `info` is null");
   }
   return Guarded([&] {
     const gpushared::MemoryInfo memory = client->client.memory_info();
@@ -372,7 +372,7 @@ gpushared_status_t gpushared_get_memory_info(gpushared_client* client,
 gpushared_status_t gpushared_get_memory_guarantee(gpushared_client* client,
                                                   gpushared_memory_guarantee* guarantee) noexcept {
   if (client == nullptr || guarantee == nullptr) {
-    return Refuse("memory guarantee refused: `client` or `guarantee` is null");
+    return Reject("memory guarantee rejected: `client` or `guarantee` is null");
   }
   return Guarded([&] {
     const gpushared::MemoryInfo memory = client->client.memory_info();
@@ -384,7 +384,7 @@ gpushared_status_t gpushared_get_memory_guarantee(gpushared_client* client,
 }
 
 gpushared_status_t gpushared_trim_device(gpushared_client* client, uint64_t* bytes) noexcept {
-  if (client == nullptr) return Refuse("trim refused: `client` is null");
+  if (client == nullptr) return Reject("trim rejected: `client` is null");
   return Guarded([&] {
     const Result<std::uint64_t> trimmed = client->client.TrimDevice();
     if (trimmed.ok() && bytes != nullptr) *bytes = *trimmed;
@@ -395,21 +395,21 @@ gpushared_status_t gpushared_trim_device(gpushared_client* client, uint64_t* byt
 gpushared_status_t gpushared_get_session_id(gpushared_client* client,
                                             uint64_t* session_id) noexcept {
   if (client == nullptr || session_id == nullptr) {
-    return Refuse("session id refused: `client` or `session_id` is null");
+    return Reject("session id rejected: `client` or `session_id` is null");
   }
   *session_id = client->client.session_id();
   return GPUSHARED_OK;
 }
 
 gpushared_status_t gpushared_synchronize(gpushared_client* client) noexcept {
-  if (client == nullptr) return Refuse("synchronize refused: `client` is null");
+  if (client == nullptr) return Reject("synchronize rejected: `client` is null");
   return Guarded([&] { return client->client.Synchronize(); });
 }
 
 gpushared_status_t gpushared_load_module(gpushared_client* client, const void* image, size_t bytes,
                                          gpushared_module** module) noexcept {
   if (client == nullptr || image == nullptr || module == nullptr) {
-    return Refuse("module load refused: `client`, `image` or `module` is null");
+    return Reject("module load rejected: `client`, `image` or `module` is null");
   }
   return Guarded([&] {
     return Wrap(client->client.LoadModule(
@@ -421,7 +421,7 @@ gpushared_status_t gpushared_load_module(gpushared_client* client, const void* i
 gpushared_status_t gpushared_load_module_file(gpushared_client* client, const char* path,
                                               gpushared_module** module) noexcept {
   if (client == nullptr || path == nullptr || module == nullptr) {
-    return Refuse("module load refused: `client`, `path` or `module` is null");
+    return Reject("module load rejected: `client`, `path` or `module` is null");
   }
   return Guarded([&] { return Wrap(client->client.LoadModuleFile(path), module); });
 }
@@ -430,7 +430,7 @@ void gpushared_destroy_module(gpushared_module* module) noexcept { delete module
 
 gpushared_status_t gpushared_get_kernel_count(gpushared_module* module, size_t* count) noexcept {
   if (module == nullptr || count == nullptr) {
-    return Refuse("kernel count refused: `module` or `count` is null");
+    return Reject("kernel count rejected: `module` or `count` is null");
   }
   *count = module->module.kernel_count();
   return GPUSHARED_OK;
@@ -450,7 +450,7 @@ static Status WrapKernel(Result<gpushared::Kernel> result, gpushared_kernel** ke
 gpushared_status_t gpushared_get_kernel(gpushared_module* module, const char* name,
                                         gpushared_kernel** kernel) noexcept {
   if (module == nullptr || name == nullptr || kernel == nullptr) {
-    return Refuse("kernel look-up refused: `module`, `name` or `kernel` is null");
+    return Reject("kernel look-up rejected: `module`, `name` or `kernel` is null");
   }
   return Guarded([&] { return WrapKernel(module->module.GetKernel(name), kernel); });
 }
@@ -458,7 +458,7 @@ gpushared_status_t gpushared_get_kernel(gpushared_module* module, const char* na
 gpushared_status_t gpushared_get_kernel_at(gpushared_module* module, size_t index,
                                            gpushared_kernel** kernel) noexcept {
   if (module == nullptr || kernel == nullptr) {
-    return Refuse("kernel look-up refused: `module` or `kernel` is null");
+    return Reject("kernel look-up rejected: `module` or `kernel` is null");
   }
   return Guarded([&] { return WrapKernel(module->module.KernelAt(index), kernel); });
 }
@@ -468,7 +468,7 @@ void gpushared_destroy_kernel(gpushared_kernel* kernel) noexcept { delete kernel
 gpushared_status_t gpushared_get_kernel_info(gpushared_kernel* kernel,
                                              gpushared_kernel_info* info) noexcept {
   if (kernel == nullptr || info == nullptr) {
-    return Refuse("kernel info refused: `kernel` or `info` is null");
+    return Reject("kernel info rejected: `kernel` or `info` is null");
   }
   *info = {.name = kernel->kernel.name().c_str(),
            .parameters = kernel->parameters.data(),
@@ -483,7 +483,7 @@ gpushared_status_t gpushared_get_kernel_info(gpushared_kernel* kernel,
 gpushared_status_t gpushared_get_kernel_attributes(
     gpushared_kernel* kernel, gpushared_kernel_attributes* attributes) noexcept {
   if (kernel == nullptr || attributes == nullptr) {
-    return Refuse("kernel attributes refused: `kernel` or `attributes` is null");
+    return Reject("kernel attributes rejected: `kernel` or `attributes` is null");
   }
   const gpushared::KernelAttributes& of = kernel->kernel.attributes();
   *attributes = {.registers = of.registers,
@@ -498,7 +498,7 @@ gpushared_status_t gpushared_get_kernel_attributes(
 gpushared_status_t gpushared_get_variable(gpushared_module* module, const char* name,
                                           gpushared_variable* variable) noexcept {
   if (module == nullptr || name == nullptr || variable == nullptr) {
-    return Refuse("variable look-up refused: `module`, `name` or `variable` is null");
+    return Reject("variable look-up rejected: `module`, `name` or `variable` is null");
   }
   return Guarded([&]() -> Status {
     const std::string_view wanted(name);
@@ -517,7 +517,7 @@ gpushared_status_t gpushared_get_variable(gpushared_module* module, const char* 
 gpushared_status_t gpushared_allocate_device(gpushared_client* client, size_t bytes,
                                              gpushared_address* address) noexcept {
   if (client == nullptr || address == nullptr) {
-    return Refuse("allocation refused: `client` or `address` is null");
+    return Reject("allocation rejected: `client` or `address` is null");
   }
   return Guarded([&] {
     Result<gpushared::DeviceBuffer> buffer = client->client.AllocateDevice(bytes);
@@ -532,12 +532,12 @@ gpushared_status_t gpushared_allocate_device(gpushared_client* client, size_t by
 
 gpushared_status_t gpushared_free_device(gpushared_client* client,
                                          gpushared_address address) noexcept {
-  if (client == nullptr) return Refuse("free refused: `client` is null");
+  if (client == nullptr) return Reject("free rejected: `client` is null");
   if (address == 0) return GPUSHARED_OK;
   return Guarded([&]() -> Status {
     const gpushared::MutexLock lock(client->mutex);
     if (client->device_buffers.erase(address) != 0) return Status::Ok();
-    return Status(StatusCode::kInvalidArgument, "free refused: device address " +
+    return Status(StatusCode::kInvalidArgument, "free rejected: device address " +
                                                     std::to_string(address) +
                                                     " was not allocated by this client");
   });
@@ -546,7 +546,7 @@ gpushared_status_t gpushared_free_device(gpushared_client* client,
 gpushared_status_t gpushared_allocate_host(gpushared_client* client, size_t bytes,
                                            void** memory) noexcept {
   if (client == nullptr || memory == nullptr) {
-    return Refuse("allocation refused: `client` or `memory` is null");
+    return Reject("allocation rejected: `client` or `memory` is null");
   }
   return Guarded([&] {
     Result<gpushared::HostBuffer> buffer = client->client.AllocateHost(bytes);
@@ -560,20 +560,20 @@ gpushared_status_t gpushared_allocate_host(gpushared_client* client, size_t byte
 }
 
 gpushared_status_t gpushared_free_host(gpushared_client* client, void* memory) noexcept {
-  if (client == nullptr) return Refuse("free refused: `client` is null");
+  if (client == nullptr) return Reject("free rejected: `client` is null");
   if (memory == nullptr) return GPUSHARED_OK;
   return Guarded([&]() -> Status {
     const gpushared::MutexLock lock(client->mutex);
     if (client->host_buffers.erase(memory) != 0) return Status::Ok();
     return Status(StatusCode::kInvalidArgument,
-                  "free refused: this host memory was not allocated by this client");
+                  "free rejected: this host memory was not allocated by this client");
   });
 }
 
 gpushared_status_t gpushared_create_stream(gpushared_client* client,
                                            gpushared_stream** stream) noexcept {
   if (client == nullptr || stream == nullptr) {
-    return Refuse("stream creation refused: `client` or `stream` is null");
+    return Reject("stream creation rejected: `client` or `stream` is null");
   }
   return Guarded([&] { return Wrap(client->client.CreateStream(), stream); });
 }
@@ -585,22 +585,22 @@ gpushared_stream* gpushared_default_stream(gpushared_client* client) noexcept {
 void gpushared_destroy_stream(gpushared_stream* stream) noexcept { delete stream; }
 
 gpushared_status_t gpushared_synchronize_stream(gpushared_stream* stream) noexcept {
-  if (stream == nullptr) return Refuse("synchronize refused: `stream` is null");
+  if (stream == nullptr) return Reject("synchronize rejected: `stream` is null");
   return Guarded([&] { return stream->stream.Synchronize(); });
 }
 
 gpushared_status_t gpushared_begin_request(gpushared_stream* stream, uint64_t age_ns) noexcept {
-  if (stream == nullptr) return Refuse("begin of a request refused: `stream` is null");
+  if (stream == nullptr) return Reject("begin of a request rejected: `stream` is null");
   return Guarded([&] { return stream->stream.BeginRequest(TimeOf(age_ns)); });
 }
 
 gpushared_status_t gpushared_end_request(gpushared_stream* stream) noexcept {
-  if (stream == nullptr) return Refuse("end of a request refused: `stream` is null");
+  if (stream == nullptr) return Reject("end of a request rejected: `stream` is null");
   return Guarded([&] { return stream->stream.EndRequest(); });
 }
 
 gpushared_status_t gpushared_expect_request_in(gpushared_client* client, uint64_t in_ns) noexcept {
-  if (client == nullptr) return Refuse("hint refused: `client` is null");
+  if (client == nullptr) return Reject("hint rejected: `client` is null");
   return Guarded([&] { return client->client.ExpectRequestIn(TimeOf(in_ns)); });
 }
 
@@ -615,14 +615,14 @@ gpushared_fault_t gpushared_get_client_fault(gpushared_client* client) noexcept 
 }
 
 gpushared_status_t gpushared_query_stream(gpushared_stream* stream) noexcept {
-  if (stream == nullptr) return Refuse("query refused: `stream` is null");
+  if (stream == nullptr) return Reject("query rejected: `stream` is null");
   return Guarded([&] { return stream->stream.Query(); });
 }
 
 gpushared_status_t gpushared_create_event(gpushared_client* client, int timing,
                                           gpushared_event** event) noexcept {
   if (client == nullptr || event == nullptr) {
-    return Refuse("event creation refused: `client` or `event` is null");
+    return Reject("event creation rejected: `client` or `event` is null");
   }
   return Guarded([&] {
     return Wrap(client->client.CreateEvent(timing != 0 ? gpushared::EventTiming::kOn
@@ -636,32 +636,32 @@ void gpushared_destroy_event(gpushared_event* event) noexcept { delete event; }
 gpushared_status_t gpushared_record_event(gpushared_stream* stream,
                                           gpushared_event* event) noexcept {
   if (stream == nullptr || event == nullptr) {
-    return Refuse("record refused: `stream` or `event` is null");
+    return Reject("record rejected: `stream` or `event` is null");
   }
   return Guarded([&] { return stream->stream.Record(event->event); });
 }
 
 gpushared_status_t gpushared_wait_event(gpushared_stream* stream, gpushared_event* event) noexcept {
   if (stream == nullptr || event == nullptr) {
-    return Refuse("wait refused: `stream` or `event` is null");
+    return Reject("wait rejected: `stream` or `event` is null");
   }
   return Guarded([&] { return stream->stream.Wait(event->event); });
 }
 
 gpushared_status_t gpushared_query_event(gpushared_event* event) noexcept {
-  if (event == nullptr) return Refuse("query refused: `event` is null");
+  if (event == nullptr) return Reject("query rejected: `event` is null");
   return Guarded([&] { return event->event.Query(); });
 }
 
 gpushared_status_t gpushared_synchronize_event(gpushared_event* event) noexcept {
-  if (event == nullptr) return Refuse("synchronize refused: `event` is null");
+  if (event == nullptr) return Reject("synchronize rejected: `event` is null");
   return Guarded([&] { return event->event.Synchronize(); });
 }
 
 gpushared_status_t gpushared_get_elapsed_time(gpushared_event* start, gpushared_event* end,
                                               int64_t* elapsed_ns) noexcept {
   if (start == nullptr || end == nullptr || elapsed_ns == nullptr) {
-    return Refuse("elapsed time refused: `start`, `end` or `elapsed_ns` is null");
+    return Reject("elapsed time rejected: `start`, `end` or `elapsed_ns` is null");
   }
   return Guarded([&] {
     const Result<std::chrono::nanoseconds> elapsed =
@@ -676,7 +676,7 @@ gpushared_status_t gpushared_launch(gpushared_stream* stream, gpushared_kernel* 
                                     const void* const* arguments, size_t argument_count) noexcept {
   if (stream == nullptr || kernel == nullptr || shape == nullptr ||
       (arguments == nullptr && argument_count != 0)) {
-    return Refuse("launch refused: `stream`, `kernel`, `shape` or `arguments` is null");
+    return Reject("launch rejected: `stream`, `kernel`, `shape` or `arguments` is null");
   }
   return Guarded([&] {
     return WithArguments(*kernel, arguments, argument_count, [&](auto list) {
@@ -690,7 +690,7 @@ gpushared_status_t gpushared_launch_packed(gpushared_stream* stream, gpushared_k
                                            const void* parameters, size_t bytes) noexcept {
   if (stream == nullptr || kernel == nullptr || shape == nullptr ||
       (parameters == nullptr && bytes != 0)) {
-    return Refuse("launch refused: `stream`, `kernel`, `shape` or `parameters` is null");
+    return Reject("launch rejected: `stream`, `kernel`, `shape` or `parameters` is null");
   }
   return Guarded([&] {
     return stream->stream.LaunchPacked(kernel->kernel, ShapeOf(*shape),
@@ -700,19 +700,19 @@ gpushared_status_t gpushared_launch_packed(gpushared_stream* stream, gpushared_k
 
 gpushared_status_t gpushared_copy_to_device(gpushared_stream* stream, gpushared_address destination,
                                             const void* source, size_t bytes) noexcept {
-  if (stream == nullptr) return Refuse("copy refused: `stream` is null");
+  if (stream == nullptr) return Reject("copy rejected: `stream` is null");
   return Guarded([&] { return stream->stream.CopyToDevice(destination, source, bytes); });
 }
 
 gpushared_status_t gpushared_copy_to_host(gpushared_stream* stream, void* destination,
                                           gpushared_address source, size_t bytes) noexcept {
-  if (stream == nullptr) return Refuse("copy refused: `stream` is null");
+  if (stream == nullptr) return Reject("copy rejected: `stream` is null");
   return Guarded([&] { return stream->stream.CopyToHost(destination, source, bytes); });
 }
 
 gpushared_status_t gpushared_copy_on_device(gpushared_stream* stream, gpushared_address destination,
                                             gpushared_address source, size_t bytes) noexcept {
-  if (stream == nullptr) return Refuse("copy refused: `stream` is null");
+  if (stream == nullptr) return Reject("copy rejected: `stream` is null");
   return Guarded([&] { return stream->stream.CopyOnDevice(destination, source, bytes); });
 }
 
@@ -720,7 +720,7 @@ gpushared_status_t gpushared_copy_to_device_2d(gpushared_stream* stream,
                                                gpushared_address destination, const void* source,
                                                const gpushared_copy_shape* shape) noexcept {
   if (stream == nullptr || shape == nullptr) {
-    return Refuse("copy refused: `stream` or `shape` is null");
+    return Reject("copy rejected: `stream` or `shape` is null");
   }
   return Guarded(
       [&] { return stream->stream.CopyToDevice2d(destination, source, ShapeOf(*shape)); });
@@ -730,7 +730,7 @@ gpushared_status_t gpushared_copy_to_host_2d(gpushared_stream* stream, void* des
                                              gpushared_address source,
                                              const gpushared_copy_shape* shape) noexcept {
   if (stream == nullptr || shape == nullptr) {
-    return Refuse("copy refused: `stream` or `shape` is null");
+    return Reject("copy rejected: `stream` or `shape` is null");
   }
   return Guarded([&] { return stream->stream.CopyToHost2d(destination, source, ShapeOf(*shape)); });
 }
@@ -740,7 +740,7 @@ gpushared_status_t gpushared_copy_on_device_2d(gpushared_stream* stream,
                                                gpushared_address source,
                                                const gpushared_copy_shape* shape) noexcept {
   if (stream == nullptr || shape == nullptr) {
-    return Refuse("copy refused: `stream` or `shape` is null");
+    return Reject("copy rejected: `stream` or `shape` is null");
   }
   return Guarded(
       [&] { return stream->stream.CopyOnDevice2d(destination, source, ShapeOf(*shape)); });
@@ -748,7 +748,7 @@ gpushared_status_t gpushared_copy_on_device_2d(gpushared_stream* stream,
 
 gpushared_status_t gpushared_fill(gpushared_stream* stream, gpushared_address destination,
                                   uint32_t value, uint32_t element_bytes, size_t count) noexcept {
-  if (stream == nullptr) return Refuse("fill refused: `stream` is null");
+  if (stream == nullptr) return Reject("fill rejected: `stream` is null");
   return Guarded([&] { return stream->stream.Fill(destination, {value, element_bytes}, count); });
 }
 
@@ -756,7 +756,7 @@ gpushared_status_t gpushared_fill_2d(gpushared_stream* stream, gpushared_address
                                      uint32_t value, uint32_t element_bytes,
                                      const gpushared_fill_shape* shape) noexcept {
   if (stream == nullptr || shape == nullptr) {
-    return Refuse("fill refused: `stream` or `shape` is null");
+    return Reject("fill rejected: `stream` or `shape` is null");
   }
   return Guarded([&] {
     return stream->stream.Fill2d(destination, {value, element_bytes},
@@ -773,7 +773,7 @@ gpushared_status_t gpushared_fill_2d(gpushared_stream* stream, gpushared_address
 gpushared_status_t gpushared_create_recorder(gpushared_client* client,
                                              gpushared_stream** recorder) noexcept {
   if (client == nullptr || recorder == nullptr) {
-    return Refuse("recorder refused: `client` or `recorder` is null");
+    return Reject("recorder rejected: `client` or `recorder` is null");
   }
   return Guarded([&] { return Wrap(client->client.CreateRecorder(), recorder); });
 }
@@ -781,7 +781,7 @@ gpushared_status_t gpushared_create_recorder(gpushared_client* client,
 gpushared_status_t gpushared_make_graph(gpushared_stream* recorder,
                                         gpushared_graph** graph) noexcept {
   if (recorder == nullptr || graph == nullptr) {
-    return Refuse("graph refused: `recorder` or `graph` is null");
+    return Reject("graph rejected: `recorder` or `graph` is null");
   }
   return Guarded([&] { return Wrap(recorder->stream.MakeGraph(), graph); });
 }
@@ -795,7 +795,7 @@ size_t gpushared_get_node_count(gpushared_graph* graph) noexcept {
 gpushared_status_t gpushared_launch_graph(gpushared_graph* graph,
                                           gpushared_stream* stream) noexcept {
   if (graph == nullptr || stream == nullptr) {
-    return Refuse("launch refused: `graph` or `stream` is null");
+    return Reject("launch rejected: `graph` or `stream` is null");
   }
   return Guarded([&] { return graph->graph.Launch(stream->stream); });
 }
@@ -807,7 +807,7 @@ gpushared_status_t gpushared_set_node_launch(gpushared_graph* graph, size_t node
                                              size_t argument_count) noexcept {
   if (graph == nullptr || kernel == nullptr || shape == nullptr ||
       (arguments == nullptr && argument_count != 0)) {
-    return Refuse("node refused: `graph`, `kernel`, `shape` or `arguments` is null");
+    return Reject("node rejected: `graph`, `kernel`, `shape` or `arguments` is null");
   }
   return Guarded([&] {
     return WithArguments(*kernel, arguments, argument_count, [&](auto list) {

@@ -150,14 +150,14 @@ Result<Module> Client::LoadModule(std::string_view ptx) const {
 Result<Module> Client::LoadModuleFile(const std::string& path) const {
   const auto cannot_read = [&] {
     return Status(StatusCode::kNotFound,
-                  "module load refused: cannot read '" + path + "': " + std::strerror(errno));
+                  "module load rejected: cannot read '" + path + "': " + std::strerror(errno));
   };
   const std::unique_ptr<FILE, int (*)(FILE*)> file(::fopen(path.c_str(), "rbe"), &::fclose);
   if (file == nullptr) return cannot_read();
   std::vector<std::byte> image;
   std::array<std::byte, std::size_t{64} * 1024> piece;
   while (const std::size_t got = ::fread(piece.data(), 1, piece.size(), file.get())) {
-    // What is too large is refused below; it need not be read to its end.
+    // What is too large is rejected below; it need not be read to its end.
     if (image.size() > ipc::kModuleImageBytesMax) break;
     image.insert(image.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(got));
   }
@@ -200,7 +200,8 @@ Result<DeviceChunk> Client::CreateChunk(std::size_t bytes) const {
 
 Status Client::MapChunk(const DeviceChunk& chunk, DeviceAddress address) const {
   if (!valid()) return Invalid(kEmptyClient);
-  if (chunk.session_ != session_) return Invalid("mapping refused: the chunk is of another client");
+  if (chunk.session_ != session_)
+    return Invalid("mapping rejected: the chunk is of another client");
   return session_->MapChunk(chunk.number_, address);
 }
 
@@ -281,7 +282,7 @@ Result<std::chrono::nanoseconds> Event::ElapsedTime(const Event& start, const Ev
     const EventState& state = *events[i]->state_;
     const EventState::Point point = state.point();
     if (state.timing() != EventTiming::kOn || point.mark == nullptr) {
-      return Invalid("elapsed time refused: both events need EventTiming::kOn and a Record");
+      return Invalid("elapsed time rejected: both events need EventTiming::kOn and a Record");
     }
     if (Status status = state.session().Poll(*point.stream, point.sequence); !status.ok()) {
       return status;

@@ -18,35 +18,35 @@ namespace gpushared::client {
 namespace {
 
 Status CheckOptions(const ClientOptions& options) {
-  const auto refuse = [](std::string sentence) {
-    return Status(StatusCode::kInvalidArgument, "connect refused: " + std::move(sentence));
+  const auto reject = [](std::string sentence) {
+    return Status(StatusCode::kInvalidArgument, "connect rejected: " + std::move(sentence));
   };
   if (options.name.size() >= ipc::kNameBytes || !ipc::IsPrintableText(options.name)) {
-    return refuse("the client's name has " + std::to_string(options.name.size()) +
+    return reject("the client's name has " + std::to_string(options.name.size()) +
                   " bytes, at most 63 bytes of UTF-8 without control characters are allowed");
   }
   if (options.device.size() >= ipc::kNameBytes || !ipc::IsPrintableText(options.device)) {
-    return refuse("the device's name has " + std::to_string(options.device.size()) +
+    return reject("the device's name has " + std::to_string(options.device.size()) +
                   " bytes, at most 63 bytes of UTF-8 without control characters are allowed");
   }
   if (options.weight && (*options.weight == 0 || *options.weight > kWeightMax)) {
-    return refuse("weight is " + std::to_string(*options.weight) + ", allowed 1 to " +
+    return reject("weight is " + std::to_string(*options.weight) + ", allowed 1 to " +
                   std::to_string(kWeightMax));
   }
   // Not a number is in no range.
   if (options.max_share && !(*options.max_share >= 0.1 && *options.max_share <= 100)) {
-    return refuse("max_share is " + std::to_string(*options.max_share) +
+    return reject("max_share is " + std::to_string(*options.max_share) +
                   " percent, allowed 0.1 to 100");
   }
   if (options.memory_bytes == std::uint64_t{0}) {
-    return refuse("memory is 0 bytes, at least 1 is needed");
+    return reject("memory is 0 bytes, at least 1 is needed");
   }
-  if (options.latency_promise && options.latency_promise->count() <= 0) {
-    return refuse("latency promise is " + std::to_string(options.latency_promise->count()) +
+  if (options.latency_target && options.latency_target->count() <= 0) {
+    return reject("latency target is " + std::to_string(options.latency_target->count()) +
                   " ns, at least 1 ns is needed");
   }
   if (options.control_timeout.count() <= 0) {
-    return refuse("control timeout is " + std::to_string(options.control_timeout.count()) +
+    return reject("control timeout is " + std::to_string(options.control_timeout.count()) +
                   " ns, at least 1 ns is needed");
   }
   return Status::Ok();
@@ -57,19 +57,19 @@ ipc::Hello HelloOf(const ClientOptions& options) {
   if (options.max_share) {
     max_share = static_cast<std::uint32_t>(std::lround(*options.max_share * 10));
   }
-  return {.client_class = options.scheduling_class,
-          .weight = options.weight,
-          .max_share = max_share,
-          .latency_promise_ns = options.latency_promise
-                                    ? static_cast<std::uint64_t>(options.latency_promise->count())
-                                    : 0,
-          .memory_bytes = options.memory_bytes.value_or(0),
-          // glibc's short program name; it needs no file system and cannot fail.
-          .name = options.name.empty() ? std::string(ipc::CutText(program_invocation_short_name,
-                                                                  ipc::kNameBytes - 1))
-                                       : options.name,
-          .device = options.device,
-          .takes_printed = options.takes_printed};
+  return {
+      .client_class = options.scheduling_class,
+      .weight = options.weight,
+      .max_share = max_share,
+      .latency_target_ns =
+          options.latency_target ? static_cast<std::uint64_t>(options.latency_target->count()) : 0,
+      .memory_bytes = options.memory_bytes.value_or(0),
+      // glibc's short program name; it needs no file system and cannot fail.
+      .name = options.name.empty()
+                  ? std::string(ipc::CutText(program_invocation_short_name, ipc::kNameBytes - 1))
+                  : options.name,
+      .device = options.device,
+      .takes_printed = options.takes_printed};
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
   const int fd = connection.socket_.get();
   ipc::Hello hello = HelloOf(options);
   if (!ipc::IsPrintableText(hello.name)) hello.name = "unnamed";
-  // A server that refuses at once may close before our hello is sent: its sentence counts.
+  // A server that rejects at once may close before our hello is sent: its sentence counts.
   const Status sent = ipc::SendMessage(fd, kFirstRequest, hello, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(fd, ipc::ServerFrameRules, deadline);
   if (!frame.ok()) return sent.ok() ? frame.status() : sent;
@@ -159,7 +159,7 @@ Result<ipc::DeviceList> Connection::ListDevices(const ClientOptions& options) {
   const ipc::Deadline deadline = shape.NewDeadline();
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(*path, deadline);
   if (!socket.ok()) return socket.status();
-  // A server that refuses at once may close before this is sent: its sentence counts.
+  // A server that rejects at once may close before this is sent: its sentence counts.
   const Status sent = ipc::SendMessage(socket->get(), kFirstRequest, ipc::ListDevices{}, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
   if (!frame.ok()) return sent.ok() ? frame.status() : sent;
@@ -295,7 +295,7 @@ Result<ipc::Ended> Connection::AskBroker() const {
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path_, deadline);
   if (!socket.ok()) return socket.status();
   const Status sent = ipc::SendMessage(socket->get(), 1, ipc::Why{.session = session_}, deadline);
-  // A broker that refuses at once may close before it has read our question.
+  // A broker that rejects at once may close before it has read our question.
   const Result<ipc::Frame> frame =
       ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
   if (!frame.ok()) return sent.ok() ? frame.status() : sent;

@@ -43,7 +43,7 @@ class Connection {
   // devices if a variable is about them.
   static Result<ClientOptions> WithEnvironment(const ClientOptions& options);
 
-  // Sends `request` and waits for its answer. A refusal is returned; what breaks the session
+  // Sends `request` and waits for its answer. A rejection is returned; what breaks the session
   // (EOF, an answer that does not come, a wrong one) ends it. `received_fds` may be null when
   // Reply carries none.
   template <typename Reply, typename Request>

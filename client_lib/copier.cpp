@@ -25,7 +25,7 @@ void CopyRows(std::byte* to, std::size_t to_pitch_bytes, const std::byte* from,
 
 Status NotInGraph() {
   return Status(StatusCode::kInvalidArgument,
-                "recording refused: a graph copies to and from memory of Client::AllocateHost, "
+                "recording rejected: a graph copies to and from memory of Client::AllocateHost, "
                 "which the server shares, and the memory given is other memory");
 }
 
@@ -40,7 +40,7 @@ Status Copier::ToDevice(DeviceAddress destination, const std::byte* source,
                            .device_pitch_bytes = shape.destination_pitch_bytes,
                            .width_bytes = shape.width_bytes,
                            .height = shape.height};
-  if (const std::optional<ArenaPlace> place = InPlace(whole)) {
+  if (const std::optional<StagingPlace> place = InPlace(whole)) {
     return SubmitCopy(ipc::Op::kCopyToDevice, *place, whole.host_pitch_bytes, whole).status();
   }
   if (stream_->recorder() != nullptr) return NotInGraph();
@@ -54,7 +54,7 @@ Status Copier::ToHost(std::byte* destination, DeviceAddress source, const CopySh
                            .device_pitch_bytes = shape.source_pitch_bytes,
                            .width_bytes = shape.width_bytes,
                            .height = shape.height};
-  if (const std::optional<ArenaPlace> place = InPlace(whole)) {
+  if (const std::optional<StagingPlace> place = InPlace(whole)) {
     return SubmitCopy(ipc::Op::kCopyToHost, *place, whole.host_pitch_bytes, whole).status();
   }
   if (stream_->recorder() != nullptr) return NotInGraph();
@@ -63,7 +63,7 @@ Status Copier::ToHost(std::byte* destination, DeviceAddress source, const CopySh
   while (status.ok() && !in_flight_.empty()) status = FinishOldest();
   // After a failure the device may still write to the rest.
   for (const InFlight& piece : in_flight_) {
-    session_.arenas().Retire(piece.block.data, {{stream_->number(), piece.sequence}});
+    session_.staging_buffers().Retire(piece.block.data, {{stream_->number(), piece.sequence}});
   }
   return status;
 }
@@ -92,20 +92,21 @@ Status Copier::ForEachPiece(Rectangle whole, Stage stage) {
   return Status::Ok();
 }
 
-Result<std::uint64_t> Copier::SubmitCopy(ipc::Op op, ArenaPlace place,
-                                         std::size_t arena_pitch_bytes, const Rectangle& piece) {
+Result<std::uint64_t> Copier::SubmitCopy(ipc::Op op, StagingPlace place,
+                                         std::size_t staging_pitch_bytes, const Rectangle& piece) {
   return session_.Submit(
-      stream_, ipc::CopyRecord{.header = {.op = static_cast<std::uint8_t>(op)},
-                               .arena = place.arena,
-                               .device_address = piece.device,
-                               .device_pitch_bytes = piece.device_pitch_bytes,
-                               .arena_offset = place.offset,
-                               .arena_pitch_bytes = static_cast<std::uint32_t>(arena_pitch_bytes),
-                               .width_bytes = static_cast<std::uint32_t>(piece.width_bytes),
-                               .height = static_cast<std::uint32_t>(piece.height)});
+      stream_,
+      ipc::CopyRecord{.header = {.op = static_cast<std::uint8_t>(op)},
+                      .staging_buffer = place.staging_buffer,
+                      .device_address = piece.device,
+                      .device_pitch_bytes = piece.device_pitch_bytes,
+                      .staging_offset = place.offset,
+                      .staging_pitch_bytes = static_cast<std::uint32_t>(staging_pitch_bytes),
+                      .width_bytes = static_cast<std::uint32_t>(piece.width_bytes),
+                      .height = static_cast<std::uint32_t>(piece.height)});
 }
 
-std::optional<ArenaPlace> Copier::InPlace(const Rectangle& rectangle) const {
+std::optional<StagingPlace> Copier::InPlace(const Rectangle& rectangle) const {
   if (rectangle.width_bytes > kWireMax || rectangle.height > kWireMax ||
       rectangle.host_pitch_bytes > kWireMax) {
     return {};
@@ -113,33 +114,35 @@ std::optional<ArenaPlace> Copier::InPlace(const Rectangle& rectangle) const {
   // Below 2^64: both factors fit 32 bits.
   const std::size_t bytes =
       (rectangle.height - 1) * rectangle.host_pitch_bytes + rectangle.width_bytes;
-  return session_.arenas().Find(rectangle.host, bytes);
+  return session_.staging_buffers().Find(rectangle.host, bytes);
 }
 
-Result<ArenaBlock> Copier::AllocateStaging(std::size_t bytes) {
+Result<StagingBlock> Copier::AllocateStaging(std::size_t bytes) {
   for (;;) {
-    Result<std::optional<ArenaBlock>> block = session_.arenas().TryAllocateStaging(bytes);
+    Result<std::optional<StagingBlock>> block =
+        session_.staging_buffers().TryAllocateStaging(bytes);
     if (block.ok() && *block) return **block;
-    // Refused: no arena is to be had, but our own blocks become free.
+    // Rejected: no staging buffer is to be had, but our own blocks become free.
     if (!block.ok() && in_flight_.empty()) return block.status();
     // Ours first: they are not on the list of blocks that become free by themselves.
-    Status status = in_flight_.empty() ? session_.arenas().WaitForOldest() : FinishOldest();
+    Status status =
+        in_flight_.empty() ? session_.staging_buffers().WaitForOldest() : FinishOldest();
     if (!status.ok()) return status;
   }
 }
 
 Status Copier::StageToDevice(const Rectangle& piece) {
-  const Result<ArenaBlock> block = AllocateStaging(piece.width_bytes * piece.height);
+  const Result<StagingBlock> block = AllocateStaging(piece.width_bytes * piece.height);
   if (!block.ok()) return block.status();
   CopyRows(block->data, piece.width_bytes, piece.host, piece.host_pitch_bytes, piece.width_bytes,
            piece.height);
   const Result<std::uint64_t> sequence =
       SubmitCopy(ipc::Op::kCopyToDevice, block->place, piece.width_bytes, piece);
   if (!sequence.ok()) {
-    session_.arenas().Free(block->data);
+    session_.staging_buffers().Free(block->data);
     return sequence.status();
   }
-  session_.arenas().Retire(block->data, {{stream_->number(), *sequence}});
+  session_.staging_buffers().Retire(block->data, {{stream_->number(), *sequence}});
   return Status::Ok();
 }
 
@@ -147,12 +150,12 @@ Status Copier::StageToHost(const Rectangle& piece) {
   if (in_flight_.size() >= kPiecesInFlight) {
     if (Status status = FinishOldest(); !status.ok()) return status;
   }
-  const Result<ArenaBlock> block = AllocateStaging(piece.width_bytes * piece.height);
+  const Result<StagingBlock> block = AllocateStaging(piece.width_bytes * piece.height);
   if (!block.ok()) return block.status();
   const Result<std::uint64_t> sequence =
       SubmitCopy(ipc::Op::kCopyToHost, block->place, piece.width_bytes, piece);
   if (!sequence.ok()) {
-    session_.arenas().Free(block->data);
+    session_.staging_buffers().Free(block->data);
     return sequence.status();
   }
   in_flight_.push_back({.block = *block, .piece = piece, .sequence = *sequence});
@@ -167,7 +170,7 @@ Status Copier::FinishOldest() {
   const Rectangle& piece = oldest.piece;
   CopyRows(piece.host, piece.host_pitch_bytes, oldest.block.data, piece.width_bytes,
            piece.width_bytes, piece.height);
-  session_.arenas().Free(oldest.block.data);
+  session_.staging_buffers().Free(oldest.block.data);
   return Status::Ok();
 }
 

@@ -14,8 +14,8 @@
 
 namespace gpushared::client {
 
-// A copy between host and device on its way: in place where the host memory lies in an arena,
-// else in pieces through staging memory, several at a time.
+// A copy between host and device on its way: in place where the host memory lies in a staging
+// buffer, else in pieces through staging memory, several at a time.
 //
 // Confined to the calling thread; lives for one call.
 class Copier {
@@ -44,7 +44,7 @@ class Copier {
     std::size_t height = 1;
   };
   struct InFlight {
-    ArenaBlock block;
+    StagingBlock block;
     Rectangle piece;
     std::uint64_t sequence;
   };
@@ -52,11 +52,11 @@ class Copier {
   // Calls `stage` for pieces that fit into kPieceBytes, in order.
   template <typename Stage>
   Status ForEachPiece(Rectangle whole, Stage stage);
-  Result<std::uint64_t> SubmitCopy(ipc::Op op, ArenaPlace place, std::size_t arena_pitch_bytes,
+  Result<std::uint64_t> SubmitCopy(ipc::Op op, StagingPlace place, std::size_t staging_pitch_bytes,
                                    const Rectangle& piece);
-  // Empty: not in one arena, or too large for one command.
-  std::optional<ArenaPlace> InPlace(const Rectangle& rectangle) const;
-  Result<ArenaBlock> AllocateStaging(std::size_t bytes);
+  // Empty: not in one staging buffer, or too large for one command.
+  std::optional<StagingPlace> InPlace(const Rectangle& rectangle) const;
+  Result<StagingBlock> AllocateStaging(std::size_t bytes);
   Status StageToDevice(const Rectangle& piece);
   Status StageToHost(const Rectangle& piece);
   Status FinishOldest();

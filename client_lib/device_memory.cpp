@@ -19,7 +19,7 @@ DeviceMemory::DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const 
 Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes, std::uint64_t* used_bytes) {
   if (bytes == 0) {
     return Status(StatusCode::kInvalidArgument,
-                  "device allocation refused: 0 bytes asked, at least 1 is needed");
+                  "device allocation rejected: 0 bytes asked, at least 1 is needed");
   }
   const MutexLock lock(mutex_);
   Reap();
@@ -79,7 +79,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
     if (Status waited = surroundings_.wait(retired.fence); !waited.ok()) return waited;
   }
   Reap();
-  const std::uint64_t asked = ranges_.TailBytes() / kMapStepBytes * kMapStepBytes;
+  const std::uint64_t asked = ranges_.TailBytes() / kMapPageBytes * kMapPageBytes;
   if (asked == 0) return std::uint64_t{0};
   // The server may keep a part.
   const std::uint64_t before = ranges_.range_bytes();
@@ -93,7 +93,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
   ranges_.Shrink(before - *resized);
   // What the server has taken back comes zeroed again.
   unused_from_ = std::min(unused_from_, ranges_.end());
-  growth_bytes_ = kMapStepBytes;
+  growth_bytes_ = kMapPageBytes;
   return before - *resized;
 }
 
@@ -122,8 +122,8 @@ void DeviceMemory::Reap() {
 Status DeviceMemory::Grow(std::uint64_t bytes) {
   const std::uint64_t mapped = ranges_.range_bytes();
   const std::uint64_t missing = ranges_.GrowthFor(bytes);
-  const std::uint64_t steps = (missing + kMapStepBytes - 1) / kMapStepBytes;
-  const std::uint64_t needed = steps * kMapStepBytes;
+  const std::uint64_t steps = (missing + kMapPageBytes - 1) / kMapPageBytes;
+  const std::uint64_t needed = steps * kMapPageBytes;
   const std::uint64_t generous = std::max(needed, growth_bytes_);
   Status grown = GrowTo(std::min(mapped + generous, std::max(quota_bytes_, mapped + needed)));
   if (!grown.ok() && grown.code() == StatusCode::kOutOfMemory && generous != needed) {
@@ -146,7 +146,7 @@ Status DeviceMemory::GrowTo(std::uint64_t mapped_bytes) {
 }
 
 Status DeviceMemory::Exhausted(std::uint64_t bytes, const Status& reason) const {
-  std::string sentence = "device allocation refused: " + std::to_string(bytes) +
+  std::string sentence = "device allocation rejected: " + std::to_string(bytes) +
                          " bytes asked, quota " + std::to_string(quota_bytes_) + " bytes, used " +
                          std::to_string(ranges_.used_bytes()) + " bytes, mapped " +
                          std::to_string(ranges_.range_bytes()) + " bytes";

@@ -76,7 +76,7 @@ class DeviceMemory {
   RangeAllocator ranges_ GPUSHARED_GUARDED_BY(mutex_);
   std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);              // Oldest first.
   std::unordered_set<std::uint64_t> named_ GPUSHARED_GUARDED_BY(mutex_);  // By address.
-  std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMapStepBytes;
+  std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMapPageBytes;
   std::uint64_t unused_from_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Behind all buffers so far.
 };
 

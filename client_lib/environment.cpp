@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kClass = "GPUSHARED_CLASS";
 constexpr const char* kWeight = "GPUSHARED_WEIGHT";
 constexpr const char* kMaxShare = "GPUSHARED_MAX_SHARE";
-constexpr const char* kPromise = "GPUSHARED_PROMISE";
+constexpr const char* kPromise = "GPUSHARED_LATENCY_TARGET";
 constexpr const char* kMemory = "GPUSHARED_MEMORY";
 constexpr const char* kName = "GPUSHARED_NAME";
 constexpr const char* kDevice = "GPUSHARED_DEVICE";
@@ -101,7 +101,8 @@ Status Environment::Apply(ClientOptions& options) const {
   if (Status status = ApplyName(kDevice, options.device); !status.ok()) return status;
   for (Status (Environment::*apply)(ClientOptions&) const :
        {&Environment::ApplyClass, &Environment::ApplyWeight, &Environment::ApplyMaxShare,
-        &Environment::ApplyPromise, &Environment::ApplyMemory, &Environment::ApplyInterrupt}) {
+        &Environment::ApplyLatencyTarget, &Environment::ApplyMemory,
+        &Environment::ApplyInterrupt}) {
     if (Status status = (this->*apply)(options); !status.ok()) return status;
   }
   return Status::Ok();
@@ -163,14 +164,14 @@ Status Environment::ApplyMaxShare(ClientOptions& options) const {
   return Status::Ok();
 }
 
-Status Environment::ApplyPromise(ClientOptions& options) const {
+Status Environment::ApplyLatencyTarget(ClientOptions& options) const {
   const std::string_view text = Text(kPromise);
-  if (options.latency_promise || text.empty()) return Status::Ok();
+  if (options.latency_target || text.empty()) return Status::Ok();
   double milliseconds = 0;
   if (!Parse(text, milliseconds) || !(milliseconds > 0) || milliseconds > kPromiseMsMost) {
     return Nonsense(kPromise, text, "milliseconds, at most one hour");
   }
-  options.latency_promise = std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6));
+  options.latency_target = std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6));
   return Status::Ok();
 }
 

@@ -21,7 +21,7 @@ namespace gpushared::client {
 
 // The environment of this program, as far as it concerns a client. An option that the program set
 // wins over a variable of ours, and that over one of CUDA or MPS. What nobody says stays unsaid:
-// the server decides. A value that makes no sense is refused with the variable's name
+// the server decides. A value that makes no sense is rejected with the variable's name
 // (kInvalidArgument). The variables are in README.md; sockets are ipc/socket_path.h.
 //
 // Thread-compatible.
@@ -50,7 +50,7 @@ class Environment {
   Status ApplyClass(ClientOptions& options) const;
   Status ApplyWeight(ClientOptions& options) const;
   Status ApplyMaxShare(ClientOptions& options) const;
-  Status ApplyPromise(ClientOptions& options) const;
+  Status ApplyLatencyTarget(ClientOptions& options) const;
   Status ApplyMemory(ClientOptions& options) const;
   Status ApplyInterrupt(ClientOptions& options) const;
   Result<std::optional<std::uint64_t>> PinnedLimit(std::span<const KnownDevice> devices,

@@ -26,10 +26,10 @@ ipc::GraphRecord RecordOf(ipc::Op op, std::uint32_t graph) {
 
 Result<std::shared_ptr<GraphState>> GraphState::Make(const std::shared_ptr<Session>& session,
                                                      std::vector<RecordedNode> nodes) {
-  if (nodes.empty()) return Invalid("graph refused: nothing was recorded");
+  if (nodes.empty()) return Invalid("graph rejected: nothing was recorded");
   const Result<std::uint32_t> number = session->TakeGraphNumber();
   if (!number.ok()) return number.status();
-  // Of its own: a node that is refused fails the stream that brings it.
+  // Of its own: a node that is rejected fails the stream that brings it.
   const Result<std::shared_ptr<StreamRecord>> stream = session->CreateStream();
   if (!stream.ok()) {
     session->ReturnGraphNumber(*number);
@@ -72,21 +72,21 @@ Status GraphState::Send(const std::shared_ptr<StreamRecord>& stream, std::size_t
         (bytes + ipc::kContinuationDataBytes - 1) / ipc::kContinuationDataBytes);
     content.insert(content.end(), node.parameters.begin(), node.parameters.end());
   } else {
-    const Result<ArenaBlock> block = session_->AllocateStaging(bytes);
+    const Result<StagingBlock> block = session_->AllocateStaging(bytes);
     if (!block.ok()) return block.status();
     staged = block->data;
     std::memcpy(staged, node.parameters.data(), bytes);
-    launch.header.flags |= ipc::kFlagParametersInArena;
-    launch.arena = block->place.arena;
-    launch.arena_offset = block->place.offset;
+    launch.header.flags |= ipc::kFlagParametersInStagingBuffer;
+    launch.staging_buffer = block->place.staging_buffer;
+    launch.staging_offset = block->place.offset;
   }
   std::memcpy(content.data(), &launch, sizeof launch);
   record.content_bytes = static_cast<std::uint32_t>(content.size());
   const Result<std::uint64_t> sequence = session_->Submit(stream, record, content);
   if (staged != nullptr && sequence.ok()) {
-    session_->arenas().Retire(staged, {{stream->number(), *sequence}});
+    session_->staging_buffers().Retire(staged, {{stream->number(), *sequence}});
   } else if (staged != nullptr) {
-    session_->arenas().Free(staged);
+    session_->staging_buffers().Free(staged);
   }
   return sequence.status();
 }
@@ -106,12 +106,12 @@ Status GraphState::Launch(const std::shared_ptr<StreamRecord>& stream) {
 Status GraphState::Replace(std::size_t number, RecordedNode node) {
   const MutexLock lock(mutex_);
   if (number >= size_) {
-    return Invalid("node refused: the graph has " + std::to_string(size_) +
+    return Invalid("node rejected: the graph has " + std::to_string(size_) +
                    " nodes, asked to change number " + std::to_string(number) +
                    " (counted from 0)");
   }
   if (!is_launch_[number] || !node.is_launch()) {
-    return Invalid("node refused: node " + std::to_string(number) +
+    return Invalid("node rejected: node " + std::to_string(number) +
                    " is no launch; copies and fills of a graph stay as they were recorded");
   }
   changed_[number] = std::move(node);
@@ -132,7 +132,7 @@ Result<Stream> Client::CreateRecorder() const {
 
 Result<Graph> Stream::MakeGraph() const {
   if (!valid() || state_->record()->recorder() == nullptr) {
-    return Status(StatusCode::kInvalidArgument, "graph refused: the stream is no recorder");
+    return Status(StatusCode::kInvalidArgument, "graph rejected: the stream is no recorder");
   }
   if (Status status = state_->session().Usable(); !status.ok()) return status;
   Result<std::shared_ptr<client::GraphState>> graph =
@@ -144,10 +144,10 @@ Result<Graph> Stream::MakeGraph() const {
 std::size_t Graph::node_count() const noexcept { return valid() ? state_->size() : 0; }
 
 Status Graph::Launch(const Stream& stream) const {
-  if (!valid()) return Status(StatusCode::kInvalidArgument, "launch refused: the graph is empty");
+  if (!valid()) return Status(StatusCode::kInvalidArgument, "launch rejected: the graph is empty");
   if (!stream.valid() || &stream.state_->session() != &state_->session()) {
     return Status(StatusCode::kInvalidArgument,
-                  "launch refused: the stream is empty or belongs to another client");
+                  "launch rejected: the stream is empty or belongs to another client");
   }
   return state_->Launch(stream.state_->record());
 }
@@ -167,7 +167,7 @@ Status Graph::SetLaunchPacked(std::size_t node, const Kernel& kernel, const Laun
 
 template <typename Record>
 Status Graph::SetRecorded(std::size_t node, Record record) const {
-  if (!valid()) return Status(StatusCode::kInvalidArgument, "node refused: the graph is empty");
+  if (!valid()) return Status(StatusCode::kInvalidArgument, "node rejected: the graph is empty");
   auto stream = std::make_shared<client::StreamRecord>(0, 0);
   stream->set_recorder(std::make_shared<client::GraphRecorder>());
   const std::shared_ptr<client::GraphRecorder> recorder = stream->recorder();

@@ -15,7 +15,7 @@ Status GraphRecorder::AddNode(RecordedNode node) {
   const MutexLock lock(mutex_);
   if (nodes_.size() >= ipc::kGraphNodesMax) {
     return Status(StatusCode::kLimitExceeded,
-                  "recording refused: the graph has " + std::to_string(nodes_.size()) +
+                  "recording rejected: the graph has " + std::to_string(nodes_.size()) +
                       " nodes, at most " + std::to_string(ipc::kGraphNodesMax) + " are allowed");
   }
   if (node.is_launch()) node.kernel = kernel_;

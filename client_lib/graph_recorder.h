@@ -46,7 +46,7 @@ class GraphRecorder {
       return AddNode(std::move(node));
     } else {
       return Status(StatusCode::kInvalidArgument,
-                    "recording refused: a graph holds launches, copies and fills; waits, events "
+                    "recording rejected: a graph holds launches, copies and fills; waits, events "
                     "and requests stand before and behind its launch");
     }
   }

@@ -96,10 +96,10 @@ Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
           .name_buffer = NamerOf(welcome),
           .forget_buffer =
               [this](std::uint64_t address) { TellBuffer(ipc::Op::kForgetBuffer, address, 0); }});
-  arenas_ = std::make_unique<ArenaSet>(
+  staging_buffers_ = std::make_unique<StagingBufferSet>(
       data_->plane->progress(),
-      ArenaSet::Surroundings{.add = [this](std::uint64_t bytes) { return AddArena(bytes); },
-                             .wait = wait});
+      StagingBufferSet::Surroundings{
+          .add = [this](std::uint64_t bytes) { return AddStagingBuffer(bytes); }, .wait = wait});
   streams_[0] = default_stream_;
   data_->plane->Register(default_stream_);
 }
@@ -124,7 +124,7 @@ void Session::TellBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes)
 Session::~Session() {
   if (InOwner()) return;
   // Unmapping would hit addresses that the child may use for something else.
-  arenas_->Abandon();
+  staging_buffers_->Abandon();
   static_cast<void>(data_->plane.release());
 }
 
@@ -169,13 +169,13 @@ void Session::FreeDevice(DeviceAddress address) {
 
 Result<std::byte*> Session::AllocateHost(std::size_t bytes) {
   if (Status status = Usable(); !status.ok()) return status;
-  const Result<ArenaBlock> block = arenas_->Allocate(bytes);
+  const Result<StagingBlock> block = staging_buffers_->Allocate(bytes);
   if (!block.ok()) return block.status();
   return block->data;
 }
 
 void Session::FreeHost(std::byte* block) {
-  if (InOwner()) arenas_->Retire(block, progress().Unfinished());
+  if (InOwner()) staging_buffers_->Retire(block, progress().Unfinished());
 }
 
 MemoryInfo Session::memory_info() {
@@ -214,20 +214,20 @@ void Session::TellWantedNow() {
   is_telling_.store(false);
 }
 
-Result<ArenaBlock> Session::AllocateStaging(std::size_t bytes) {
+Result<StagingBlock> Session::AllocateStaging(std::size_t bytes) {
   if (Status status = Usable(); !status.ok()) return status;
   for (;;) {
-    const Result<std::optional<ArenaBlock>> block = arenas_->TryAllocateStaging(bytes);
+    const Result<std::optional<StagingBlock>> block = staging_buffers_->TryAllocateStaging(bytes);
     if (!block.ok()) return block.status();
     if (*block) return **block;
-    if (Status status = arenas_->WaitForOldest(); !status.ok()) return status;
+    if (Status status = staging_buffers_->WaitForOldest(); !status.ok()) return status;
   }
 }
 
-Result<std::unique_ptr<Arena>> Session::AddArena(std::uint64_t bytes) {
+Result<std::unique_ptr<StagingBuffer>> Session::AddStagingBuffer(std::uint64_t bytes) {
   std::vector<ipc::UniqueFd> fds;
-  const Result<ipc::ArenaAdded> added =
-      data_->connection->Ask<ipc::ArenaAdded>(ipc::AddArena{.bytes = bytes}, {}, &fds);
+  const Result<ipc::StagingBufferAdded> added = data_->connection->Ask<ipc::StagingBufferAdded>(
+      ipc::AddStagingBuffer{.bytes = bytes}, {}, &fds);
   if (!added.ok()) return added.status();
   if (fds.size() != 1) {
     return Status(StatusCode::kProtocolViolation, "host allocation failed: no descriptor came");
@@ -235,10 +235,10 @@ Result<std::unique_ptr<Arena>> Session::AddArena(std::uint64_t bytes) {
   Result<ipc::SharedSegment> segment =
       ipc::SharedSegment::Map(std::move(fds[0]), {.bytes = added->bytes,
                                                   .access = ipc::SharedSegment::Access::kReadWrite,
-                                                  .what = "staging arena"});
+                                                  .what = "staging staging buffer"});
   if (!segment.ok()) return segment.status();
   segment->CloseFd();
-  return std::make_unique<Arena>(added->arena, std::move(*segment));
+  return std::make_unique<StagingBuffer>(added->staging_buffer, std::move(*segment));
 }
 
 // ---- streams
@@ -262,7 +262,7 @@ Result<std::uint32_t> Session::TakeStreamNumber() {
       }
       if (destroyed_.empty()) {
         return Status(StatusCode::kLimitExceeded,
-                      "stream creation refused: " + std::to_string(ipc::kStreamsMax - 1) +
+                      "stream creation rejected: " + std::to_string(ipc::kStreamsMax - 1) +
                           " streams exist besides the default one, more are not allowed");
       }
       oldest = destroyed_.front();
@@ -312,7 +312,7 @@ Result<std::uint32_t> Session::TakeGraphNumber() {
   }
   if (number >= ipc::kGraphsMax) {
     return Status(StatusCode::kLimitExceeded,
-                  "graph refused: " + std::to_string(number) +
+                  "graph rejected: " + std::to_string(number) +
                       " graphs exist, more are not allowed; destroy one that is not needed");
   }
   graph_used_.push_back(true);
@@ -353,7 +353,7 @@ Status Session::SetKernelMemory(const Client::KernelMemory& memory) {
   if (memory.stack_bytes > ipc::kStackBytesMax || memory.printed_bytes > ipc::kPrintedBytesMax ||
       memory.heap_bytes > ipc::kResizeBytesMax) {
     return {StatusCode::kInvalidArgument,
-            "limit refused: asked for a stack of " + std::to_string(memory.stack_bytes) +
+            "limit rejected: asked for a stack of " + std::to_string(memory.stack_bytes) +
                 " bytes, printed text of " + std::to_string(memory.printed_bytes) +
                 " and a heap of " + std::to_string(memory.heap_bytes) + ", allowed are " +
                 std::to_string(ipc::kStackBytesMax) + ", " + std::to_string(ipc::kPrintedBytesMax) +
@@ -371,7 +371,7 @@ Status Session::SetKernelMemory(const Client::KernelMemory& memory) {
 Result<std::string> Session::TakePrinted() {
   if (!takes_printed_) {
     return Status(StatusCode::kInvalidArgument,
-                  "printed text refused: the client was connected without takes_printed");
+                  "printed text rejected: the client was connected without takes_printed");
   }
   if (!InOwner()) return WrongProcess();
   const std::uint64_t wanted = data_->plane->printed();
@@ -402,7 +402,7 @@ Result<std::string> Session::TakePrinted() {
 
 // ---- waiting and errors
 
-Status Session::WhyRefused(StreamRecord& stream) {
+Status Session::WhyRejected(StreamRecord& stream) {
   if (Status status = Usable(); !status.ok()) return status;
   return ErrorOf(stream);
 }

@@ -20,7 +20,6 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
-#include "client_lib/arena_set.h"
 #include "client_lib/connection.h"
 #include "client_lib/data_plane.h"
 #include "client_lib/device_memory.h"
@@ -28,13 +27,14 @@
 #include "client_lib/graph_recorder.h"
 #include "client_lib/progress.h"
 #include "client_lib/request_list.h"
+#include "client_lib/staging_buffer_set.h"
 #include "ipc/wire/control.h"
 
 namespace gpushared::client {
 
 // One session with the server, from the welcome until its last handle is gone.
 //
-// In a forked child every operation is refused, and the destructor releases descriptors only:
+// In a forked child every operation is rejected, and the destructor releases descriptors only:
 // the mappings are not there, and their addresses may belong to something else by then.
 //
 // Thread-safe.
@@ -74,9 +74,9 @@ class Session : public std::enable_shared_from_this<Session> {
         data_->plane->wanted_bytes() != wanted_told_.load(std::memory_order_relaxed);
     if (is_news || trim_is_due_.load(std::memory_order_relaxed)) TellWantedNow();
   }
-  ArenaSet& arenas() { return *arenas_; }
-  // Waits for retired staging memory rather than adding an arena.
-  Result<ArenaBlock> AllocateStaging(std::size_t bytes);
+  StagingBufferSet& staging_buffers() { return *staging_buffers_; }
+  // Waits for retired staging memory rather than adding a staging buffer.
+  Result<StagingBlock> AllocateStaging(std::size_t bytes);
 
   // ---- chunks, by the numbers that the session gives them
   const AddressArea& mapping_area() const { return mapping_area_; }
@@ -115,13 +115,13 @@ class Session : public std::enable_shared_from_this<Session> {
   FaultKind first_fault() const { return data_->plane->first_fault(); }
 
   // ---- commands
-  // As DataPlane::Submit, but refused in a forked child and on a failed stream.
+  // As DataPlane::Submit, but rejected in a forked child and on a failed stream.
   template <typename Record>
   Result<std::uint64_t> Submit(const std::shared_ptr<StreamRecord>& stream, const Record& record,
                                std::span<const std::byte> tail = {},
                                const std::shared_ptr<Mark>& mark = nullptr) {
     if (!InOwner() || data_->connection->ended() || stream->failed()) [[unlikely]] {
-      return WhyRefused(*stream);
+      return WhyRejected(*stream);
     }
     if (stream->recorder() != nullptr) [[unlikely]] {
       const Status added = stream->recorder()->Add(record, tail);
@@ -164,10 +164,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // Empty where the server need not know of buffers.
   std::function<void(std::uint64_t, std::uint64_t)> NamerOf(const ipc::Welcome& welcome);
   void TellBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes);
-  Status WhyRefused(StreamRecord& stream);
+  Status WhyRejected(StreamRecord& stream);
   Status Ask(const ipc::ChangeChunk& change);
   std::uint64_t chunk_bytes();
-  Result<std::unique_ptr<Arena>> AddArena(std::uint64_t bytes);
+  Result<std::unique_ptr<StagingBuffer>> AddStagingBuffer(std::uint64_t bytes);
   // Unloads retired modules whose commands have ended, without waiting for an answer. False: some
   // are left, since the server has not answered yet for those before.
   bool ReapModules();
@@ -193,7 +193,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The server said that so much was lost.
   std::uint64_t printed_dropped_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;
   std::unique_ptr<DeviceMemory> memory_;
-  std::unique_ptr<ArenaSet> arenas_;
+  std::unique_ptr<StagingBufferSet> staging_buffers_;
   std::shared_ptr<StreamRecord> default_stream_;
   std::atomic<std::int64_t> last_look_ns_{0};  // When Poll last looked at the socket.
 

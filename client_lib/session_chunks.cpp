@@ -11,13 +11,13 @@ namespace {
 
 Status BadSize(std::uint64_t bytes) {
   return {StatusCode::kInvalidArgument,
-          "chunk refused: " + std::to_string(bytes) + " bytes asked, allowed are " +
+          "chunk rejected: " + std::to_string(bytes) + " bytes asked, allowed are " +
               std::to_string(ipc::kChunkBytesStep) + " to " + std::to_string(ipc::kChunkBytesMax) +
               " bytes, in steps of " + std::to_string(ipc::kChunkBytesStep)};
 }
 
 Status NoPlace(DeviceAddress address) {
-  return {StatusCode::kInvalidArgument, "mapping refused: address " + std::to_string(address) +
+  return {StatusCode::kInvalidArgument, "mapping rejected: address " + std::to_string(address) +
                                             " is no multiple of " +
                                             std::to_string(ipc::kChunkBytesStep)};
 }
@@ -36,7 +36,7 @@ Result<std::uint32_t> Session::MakeChunk(std::uint64_t bytes) {
   const MutexLock lock(chunks_mutex_);
   const auto free = std::ranges::find(chunk_bytes_, std::uint64_t{0});
   if (free == chunk_bytes_.end()) {
-    return Status(StatusCode::kLimitExceeded, "chunk refused: " + std::to_string(ipc::kChunksMax) +
+    return Status(StatusCode::kLimitExceeded, "chunk rejected: " + std::to_string(ipc::kChunksMax) +
                                                   " chunks exist, no more are allowed");
   }
   const auto number = static_cast<std::uint32_t>(free - chunk_bytes_.begin());

@@ -68,7 +68,7 @@ Result<std::uint32_t> Session::TakeModuleNumber() {
     return number;
   }
   return Status(StatusCode::kLimitExceeded,
-                "module load refused: " + std::to_string(ipc::kModulesMax) +
+                "module load rejected: " + std::to_string(ipc::kModulesMax) +
                     " modules are loaded, more are not allowed");
 }
 
@@ -91,7 +91,7 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
   if (Status status = Usable(); !status.ok()) return status;
   if (image.empty() || image.size() > ipc::kModuleImageBytesMax) {
     return Status(StatusCode::kInvalidArgument,
-                  "module load refused: the image has " + std::to_string(image.size()) +
+                  "module load rejected: the image has " + std::to_string(image.size()) +
                       " bytes, allowed 1 to " + std::to_string(ipc::kModuleImageBytesMax));
   }
   // The server counts what is not unloaded yet.

@@ -27,13 +27,13 @@ ipc::RequestRecord RecordOf(ipc::Op op, std::chrono::nanoseconds time) {
 Status Session::BeginRequest(const std::shared_ptr<StreamRecord>& stream,
                              std::chrono::nanoseconds age) {
   if (Status status = Usable(); !status.ok()) return status;
-  if (Status status = CheckTime("begin of a request refused: its age", age); !status.ok()) {
+  if (Status status = CheckTime("begin of a request rejected: its age", age); !status.ok()) {
     return status;
   }
   for (;;) {
     MutexLock lock(requests_mutex_);
     if (requests_.IsOpen(stream->number())) {
-      return Status(StatusCode::kInvalidArgument, "begin of a request refused: stream " +
+      return Status(StatusCode::kInvalidArgument, "begin of a request rejected: stream " +
                                                       std::to_string(stream->number()) +
                                                       " has one open, which must be ended first");
     }
@@ -46,7 +46,7 @@ Status Session::BeginRequest(const std::shared_ptr<StreamRecord>& stream,
     lock.Unlock();
     if (!next) {
       return Status(StatusCode::kLimitExceeded,
-                    "begin of a request refused: " + std::to_string(kOpenRequestsMax) +
+                    "begin of a request rejected: " + std::to_string(kOpenRequestsMax) +
                         " streams have one open, allowed are " + std::to_string(kOpenRequestsMax));
     }
     if (Status status = data_->plane->Await(*next); !status.ok()) return status;
@@ -59,7 +59,7 @@ Status Session::EndRequest(const std::shared_ptr<StreamRecord>& stream) {
   if (!requests_.IsOpen(stream->number())) {
     return Status(
         StatusCode::kInvalidArgument,
-        "end of a request refused: stream " + std::to_string(stream->number()) + " has none open");
+        "end of a request rejected: stream " + std::to_string(stream->number()) + " has none open");
   }
   // Also on a failed stream: there the request ends, and not as it should.
   const Result<std::uint64_t> ended = data_->plane->Submit(
@@ -70,7 +70,7 @@ Status Session::EndRequest(const std::shared_ptr<StreamRecord>& stream) {
 }
 
 Status Session::ExpectRequestIn(std::chrono::nanoseconds in) {
-  if (Status status = CheckTime("hint refused: the time to the next request", in); !status.ok()) {
+  if (Status status = CheckTime("hint rejected: the time to the next request", in); !status.ok()) {
     return status;
   }
   return Submit(default_stream_, RecordOf(ipc::Op::kExpectRequest, in)).status();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream: turns calls into commands. What is refused here never reaches the ring, where it
+// Stream: turns calls into commands. What is rejected here never reaches the ring, where it
 // would end the session as no honest client sends it.
 #include <algorithm>
 #include <array>
@@ -16,12 +16,12 @@
 
 namespace gpushared {
 
-using client::ArenaBlock;
 using client::Copier;
 using client::EventState;
 using client::KernelState;
 using client::Mark;
 using client::Session;
+using client::StagingBlock;
 using client::StreamRecord;
 
 namespace {
@@ -48,7 +48,7 @@ Status CheckCluster(const KernelState& kernel, const Dim3& cluster) {
       cluster.x * cluster.y * cluster.z <= ipc::kClusterBlocksMax) {
     return Status::Ok();
   }
-  return Invalid("launch refused: kernel '" + kernel.name + "' asks for clusters of " +
+  return Invalid("launch rejected: kernel '" + kernel.name + "' asks for clusters of " +
                  Extent(cluster) + " blocks, allowed are 1 to " +
                  std::to_string(ipc::kClusterBlocksMax) + ", or 0 along all axes for none");
 }
@@ -73,20 +73,20 @@ Status CheckShape(const DeviceProperties& device, const KernelState& kernel,
   return CheckCluster(kernel, shape.cluster);
 }
 
-Status RefuseArguments(const KernelState& kernel, std::span<const LaunchArgument> arguments) {
-  const std::string refused = "launch refused: kernel '" + kernel.name + "' ";
+Status RejectArguments(const KernelState& kernel, std::span<const LaunchArgument> arguments) {
+  const std::string rejected = "launch rejected: kernel '" + kernel.name + "' ";
   if (arguments.size() != kernel.parameters.size()) {
-    return Invalid(refused + "takes " + std::to_string(kernel.parameters.size()) + " arguments, " +
+    return Invalid(rejected + "takes " + std::to_string(kernel.parameters.size()) + " arguments, " +
                    std::to_string(arguments.size()) + " were given");
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].bytes != kernel.parameters[i].bytes) {
-      return Invalid(refused + "takes " + std::to_string(kernel.parameters[i].bytes) +
+      return Invalid(rejected + "takes " + std::to_string(kernel.parameters[i].bytes) +
                      " bytes as argument " + std::to_string(i) + " (counted from 0), " +
                      std::to_string(arguments[i].bytes) + " were given");
     }
   }
-  return Invalid(refused + "was given an argument without data");
+  return Invalid(rejected + "was given an argument without data");
 }
 
 ipc::LaunchRecord RecordOf(const KernelState& kernel, const LaunchShape& shape) {
@@ -108,28 +108,28 @@ ipc::LaunchRecord RecordOf(const KernelState& kernel, const LaunchShape& shape) 
 // Parameters that do not fit into the ring travel in staging memory.
 Status SubmitLargeLaunch(Session& session, const std::shared_ptr<StreamRecord>& stream,
                          ipc::LaunchRecord record, std::span<const std::byte> parameters) {
-  const Result<ArenaBlock> block = session.AllocateStaging(parameters.size());
+  const Result<StagingBlock> block = session.AllocateStaging(parameters.size());
   if (!block.ok()) return block.status();
   std::memcpy(block->data, parameters.data(), parameters.size());
-  record.header.flags |= ipc::kFlagParametersInArena;
-  record.arena = block->place.arena;
-  record.arena_offset = block->place.offset;
+  record.header.flags |= ipc::kFlagParametersInStagingBuffer;
+  record.staging_buffer = block->place.staging_buffer;
+  record.staging_offset = block->place.offset;
   const Result<std::uint64_t> sequence = session.Submit(stream, record);
   if (!sequence.ok()) {
-    session.arenas().Free(block->data);
+    session.staging_buffers().Free(block->data);
     return sequence.status();
   }
-  session.arenas().Retire(block->data, {{stream->number(), *sequence}});
+  session.staging_buffers().Retire(block->data, {{stream->number(), *sequence}});
   return Status::Ok();
 }
 
 Status CheckKernel(const Session& session, const KernelState* kernel) {
-  if (kernel == nullptr) return Invalid("launch refused: the kernel is empty");
+  if (kernel == nullptr) return Invalid("launch rejected: the kernel is empty");
   if (kernel->session != &session) {
-    return Invalid("launch refused: kernel '" + kernel->name + "' belongs to another client");
+    return Invalid("launch rejected: kernel '" + kernel->name + "' belongs to another client");
   }
   if (!kernel->unsupported.empty()) {
-    return Status(StatusCode::kUnsupported, "launch refused: kernel '" + kernel->name +
+    return Status(StatusCode::kUnsupported, "launch rejected: kernel '" + kernel->name +
                                                 "' cannot run on device " + session.device().id +
                                                 ": " + kernel->unsupported);
   }
@@ -167,12 +167,12 @@ CopyShape Normalised(CopyShape shape) {
 }
 
 Status CheckCopy(std::uint64_t destination, std::uint64_t source, const CopyShape& shape) {
-  if (Status status = CheckRows("copy refused: destination", destination,
+  if (Status status = CheckRows("copy rejected: destination", destination,
                                 shape.destination_pitch_bytes, shape.width_bytes, shape.height);
       !status.ok()) {
     return status;
   }
-  return CheckRows("copy refused: source", source, shape.source_pitch_bytes, shape.width_bytes,
+  return CheckRows("copy rejected: source", source, shape.source_pitch_bytes, shape.width_bytes,
                    shape.height);
 }
 
@@ -205,7 +205,7 @@ Status CheckRuns(const client::StreamState& state, const char* what) {
   if (state.record()->recorder() == nullptr) [[likely]]
     return Status::Ok();
   return Invalid(std::string(what) +
-                 " refused: the stream records a graph; waits, events and requests stand before "
+                 " rejected: the stream records a graph; waits, events and requests stand before "
                  "and behind the graph's launch");
 }
 
@@ -234,7 +234,7 @@ Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
     fits = arguments[i].bytes == parameters[i].bytes && arguments[i].data != nullptr;
     if (fits) std::memcpy(buffer + parameters[i].offset, arguments[i].data, parameters[i].bytes);
   }
-  if (!fits) return RefuseArguments(*state, arguments);
+  if (!fits) return RejectArguments(*state, arguments);
   return LaunchPacked(kernel, shape, {buffer, state->parameter_bytes});
 }
 
@@ -245,7 +245,7 @@ Status Stream::LaunchPacked(const Kernel& kernel, const LaunchShape& shape,
   const KernelState* const state = kernel.state_.get();
   if (Status status = CheckKernel(session, state); !status.ok()) return status;
   if (parameters.size() != state->parameter_bytes) {
-    return Invalid("launch refused: kernel '" + state->name + "' takes an argument buffer of " +
+    return Invalid("launch rejected: kernel '" + state->name + "' takes an argument buffer of " +
                    std::to_string(state->parameter_bytes) + " bytes, " +
                    std::to_string(parameters.size()) + " were given");
   }
@@ -270,7 +270,7 @@ Status Stream::CopyToDevice2d(DeviceAddress destination, const void* source,
                               const CopyShape& shape) const {
   if (!valid()) return EmptyStream();
   if (Status status = CheckStream(*state_); !status.ok() || IsEmpty(shape)) return status;
-  if (source == nullptr) return Invalid("copy refused: the source is null");
+  if (source == nullptr) return Invalid("copy rejected: the source is null");
   const CopyShape rows = Normalised(shape);
   if (Status status = CheckCopy(destination, AddressOf(source), rows); !status.ok()) return status;
   return Copier(state_->session(), state_->record())
@@ -284,7 +284,7 @@ Status Stream::CopyToHost(void* destination, DeviceAddress source, std::size_t b
 Status Stream::CopyToHost2d(void* destination, DeviceAddress source, const CopyShape& shape) const {
   if (!valid()) return EmptyStream();
   if (Status status = CheckStream(*state_); !status.ok() || IsEmpty(shape)) return status;
-  if (destination == nullptr) return Invalid("copy refused: the destination is null");
+  if (destination == nullptr) return Invalid("copy rejected: the destination is null");
   const CopyShape rows = Normalised(shape);
   if (Status status = CheckCopy(AddressOf(destination), source, rows); !status.ok()) return status;
   return Copier(state_->session(), state_->record())
@@ -300,7 +300,7 @@ Status Stream::CopyOnDevice2d(DeviceAddress destination, DeviceAddress source,
                               const CopyShape& shape) const {
   if (!valid()) return EmptyStream();
   if (Status status = CheckStream(*state_); !status.ok() || IsEmpty(shape)) return status;
-  if (Status status = CheckHeight("copy refused: it", shape.height); !status.ok()) return status;
+  if (Status status = CheckHeight("copy rejected: it", shape.height); !status.ok()) return status;
   const CopyShape rows = Normalised(shape);
   if (Status status = CheckCopy(destination, source, rows); !status.ok()) return status;
   return state_->session()
@@ -325,24 +325,24 @@ Status Stream::Fill2d(DeviceAddress destination, FillElement element,
   if (Status status = CheckStream(*state_); !status.ok()) return status;
   const std::uint32_t bytes = element.element_bytes;
   if (bytes != 1 && bytes != 2 && bytes != 4) {
-    return Invalid("fill refused: an element of " + std::to_string(bytes) +
+    return Invalid("fill rejected: an element of " + std::to_string(bytes) +
                    " bytes, allowed are 1, 2 and 4");
   }
   if (shape.width_elements == 0 || shape.height == 0) return Status::Ok();
-  if (Status status = CheckHeight("fill refused: it", shape.height); !status.ok()) return status;
+  if (Status status = CheckHeight("fill rejected: it", shape.height); !status.ok()) return status;
   if (shape.width_elements > kSpanMax / bytes) {
-    return Invalid("fill refused: " + std::to_string(shape.width_elements) + " elements of " +
+    return Invalid("fill rejected: " + std::to_string(shape.width_elements) + " elements of " +
                    std::to_string(bytes) + " bytes do not fit into an address space");
   }
   const std::uint64_t width_bytes = shape.width_elements * bytes;
   const std::uint64_t pitch_bytes = shape.height == 1 ? width_bytes : shape.pitch_bytes;
-  if (Status status = CheckRows("fill refused: destination", destination, pitch_bytes, width_bytes,
+  if (Status status = CheckRows("fill rejected: destination", destination, pitch_bytes, width_bytes,
                                 shape.height);
       !status.ok()) {
     return status;
   }
   if (destination % bytes != 0 || pitch_bytes % bytes != 0) {
-    return Invalid("fill refused: address " + std::to_string(destination) + " and pitch " +
+    return Invalid("fill rejected: address " + std::to_string(destination) + " and pitch " +
                    std::to_string(pitch_bytes) + " must be multiples of the element's " +
                    std::to_string(bytes) + " bytes");
   }
@@ -362,7 +362,7 @@ Status Stream::Record(const Event& event) const {
   if (Status status = CheckRuns(*state_, "record"); !status.ok()) return status;
   if (Status status = CheckStream(*state_); !status.ok()) return status;
   if (!event.valid() || &event.state_->session() != &state_->session()) {
-    return Invalid("record refused: the event is empty or belongs to another client");
+    return Invalid("record rejected: the event is empty or belongs to another client");
   }
   const std::shared_ptr<StreamRecord>& stream = state_->record();
   EventState::Point point{.stream = stream, .sequence = state_->session().submitted(*stream)};
@@ -383,7 +383,7 @@ Status Stream::Wait(const Event& event) const {
   Session& session = state_->session();
   if (Status status = CheckStream(*state_); !status.ok()) return status;
   if (!event.valid() || &event.state_->session() != &session) {
-    return Invalid("wait refused: the event is empty or belongs to another client");
+    return Invalid("wait rejected: the event is empty or belongs to another client");
   }
   const EventState::Point point = event.state_->point();
   // Order inside a stream needs no wait, and neither does what was never there.

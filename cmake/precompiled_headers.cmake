@@ -9,7 +9,7 @@ set(GPUSHARED_STD_HEADERS <algorithm> <array> <atomic> <bit> <chrono> <compare> 
   <unordered_map> <utility> <variant> <vector>)
 
 # gpushared_precompiled(<name> [PROGRAMS] HEADERS <h> ... [LINK targets ...] [OPTIONS ...]): an object library that
-# other targets take their precompiled headers from; PROGRAMS: those targets are executables. The compiler refuses
+# other targets take their precompiled headers from; PROGRAMS: those targets are executables. The compiler rejects
 # them when it is called with other options than they were made with.
 function(gpushared_precompiled name)
   cmake_parse_arguments(arg "PROGRAMS" "" "HEADERS;LINK;OPTIONS" ${ARGN})

@@ -10,7 +10,7 @@ endif()
 
 # gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN [MACHINE sm_90]] [RELOCATABLE])
 # Adds <target>, which leaves <binary dir>/<name>.ptx (or .fatbin) for each file, and sets
-# <target>_DIR to the folder in the caller's scope. A fatbin has the text for ARCH and machine code: that of MACHINE, or
+# <target>_DIR to the directory in the caller's scope. A fatbin has the text for ARCH and machine code: that of MACHINE, or
 # of ARCH itself. RELOCATABLE keeps what other inputs of a link may name.
 # The global property GPUSHARED_PTX_<source>_<arch> tells others where the plain text of a file lies.
 function(gpushared_ptx target)

@@ -21,7 +21,7 @@ function(gpushared_target_defaults target)
       target_compile_options(${target} PRIVATE -fno-sanitize-recover=undefined)
     endif()
     if(sanitizer STREQUAL "thread")
-      # Asio's fences around handlers, which tsan does not understand and gcc refuses; its
+      # Asio's fences around handlers, which tsan does not understand and gcc rejects; its
       # queues are under mutexes, which tsan follows. The same in all targets: it is inline code.
       target_compile_definitions(${target} PRIVATE BOOST_ASIO_DISABLE_FENCED_BLOCK)
     endif()

@@ -29,7 +29,7 @@ namespace gpushared::ipc {
 // A sequentially consistent fence. tsan does not understand fences. It needs none to follow the
 // rings, whose tags carry acquire and release. So under tsan it is a read-modify-write, a full
 // fence on every machine that we build for.
-inline void FullFence() {
+inline void FullMemoryBarrier() {
 #if defined(__SANITIZE_THREAD__)
   std::atomic<int> line{0};
   line.fetch_add(1, std::memory_order_seq_cst);
@@ -80,9 +80,9 @@ class WorkerSleep {
   // the worker listens to is chosen before this: a client rings once in a sleep, and not again.
   template <typename HasWork>
   bool Announce(HasWork has_work) {
-    // Relaxed: FullFence orders it before the loads in has_work.
+    // Relaxed: FullMemoryBarrier orders it before the loads in has_work.
     page_.sleeping.store(++sleeps_, std::memory_order_relaxed);
-    FullFence();
+    FullMemoryBarrier();
     if (!has_work()) return true;
     Cancel();
     return false;
@@ -106,7 +106,7 @@ class ClientDoorbell {
 
   // Call after publishing one record or a batch. True when the worker had to be woken.
   bool Ring() {
-    FullFence();
+    FullMemoryBarrier();
     // Relaxed: ordered after the publication by the fence.
     const std::uint64_t sleep = page_.sleeping.load(std::memory_order_relaxed);
     if (sleep == 0) [[likely]]
@@ -156,7 +156,7 @@ class CompletionDoorbell {
     // Release: a waiter that reads the new count also sees what was published before it.
     // A plain increment, not a read-modify-write: the worker is the only writer.
     event_.store(event_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    FullFence();
+    FullMemoryBarrier();
     const std::uint32_t waiting = waiting_.load(std::memory_order_relaxed);
     if (waiting == 0) [[likely]]
       return {};
@@ -202,13 +202,13 @@ class CompletionWaiter {
       } while (Clock::now() < end);
     }
     const auto end = Clock::now() + slice;
-    // Counted, not set: several threads of a client may wait. Relaxed: FullFence orders it.
+    // Counted, not set: several threads of a client may wait. Relaxed: FullMemoryBarrier orders it.
     waiting_.fetch_add(1, std::memory_order_relaxed);
     WaitOutcome outcome = WaitOutcome::kSliceOver;
     for (;;) {
-      FullFence();
+      FullMemoryBarrier();
       // Read before done(): whatever is published after done() looked changes the count, and
-      // the kernel refuses to sleep on a count that has changed.
+      // the kernel rejects to sleep on a count that has changed.
       const std::uint32_t seen = event_.load(std::memory_order_acquire);
       if (done()) {
         outcome = WaitOutcome::kDone;

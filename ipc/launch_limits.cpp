@@ -43,25 +43,25 @@ std::string LaunchExcess::Sentence(std::string_view kernel, std::string_view dev
   const std::string most = std::to_string(allowed);
   const std::string on = std::string(device);
   const std::string along = std::string(" along ") + "xyz"[axis];
-  const std::string refused = "launch refused: kernel '" + std::string(kernel) + "' asks for ";
+  const std::string rejected = "launch rejected: kernel '" + std::string(kernel) + "' asks for ";
   switch (of) {
     case Of::kNothing:
       return {};
     case Of::kGrid:
-      return refused + number + " blocks" + along + ", device " + on + " allows 1 to " + most;
+      return rejected + number + " blocks" + along + ", device " + on + " allows 1 to " + most;
     case Of::kBlock:
-      return refused + number + " threads per block" + along + ", device " + on + " allows 1 to " +
+      return rejected + number + " threads per block" + along + ", device " + on + " allows 1 to " +
              most;
     case Of::kThreads:
-      return refused + number + " threads per block, it allows " + most + " on device " + on;
+      return rejected + number + " threads per block, it allows " + most + " on device " + on;
     case Of::kShared:
-      return refused + number + " bytes of static and dynamic shared memory per block, device " +
+      return rejected + number + " bytes of static and dynamic shared memory per block, device " +
              on + " allows " + most;
     case Of::kExactBlock:
-      return refused + number + " threads per block" + along + ", it was compiled for exactly " +
+      return rejected + number + " threads per block" + along + ", it was compiled for exactly " +
              most + " (.reqntid)";
     case Of::kCluster:
-      return refused + number + " blocks per cluster" + along + ", it was compiled for exactly " +
+      return rejected + number + " blocks per cluster" + along + ", it was compiled for exactly " +
              most + " (.reqnctapercluster)";
   }
   return {};

@@ -47,7 +47,7 @@ Status Bind(int socket, const std::string& path, mode_t mode) {
 }
 
 // From Linux 6.16 on the kernel keeps descriptors out by itself: sending one is EPERM. Accepted
-// sockets inherit this. Where the kernel cannot, readers refuse them (Descriptors::kRefused).
+// sockets inherit this. Where the kernel cannot, readers reject them (Descriptors::kRejected).
 void KeepDescriptorsOut(int socket) {
   const int no = 0;
   (void)::setsockopt(socket, SOL_SOCKET, kPassRightsOption, &no, sizeof no);

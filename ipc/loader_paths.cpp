@@ -11,13 +11,13 @@
 namespace gpushared::ipc {
 namespace {
 
-// Debian's folders and those of other distributions.
-constexpr std::string_view kFolders[] = {"/lib/x86_64-linux-gnu/",
-                                         "/usr/lib/x86_64-linux-gnu/",
-                                         "/lib64/",
-                                         "/usr/lib64/",
-                                         "/lib/",
-                                         "/usr/lib/"};
+// Debian's directories and those of other distributions.
+constexpr std::string_view kDirectories[] = {"/lib/x86_64-linux-gnu/",
+                                             "/usr/lib/x86_64-linux-gnu/",
+                                             "/lib64/",
+                                             "/usr/lib64/",
+                                             "/lib/",
+                                             "/usr/lib/"};
 
 // The format of glibc 2.2 and later (sysdeps/generic/dl-cache.h); offsets count from its beginning.
 constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
@@ -61,7 +61,8 @@ std::vector<std::string> LoaderPaths::PathsInCache(std::string_view name) const 
 
 std::vector<std::string> LoaderPaths::PathsOf(std::string_view name) const {
   std::vector<std::string> paths = PathsInCache(name);
-  for (const std::string_view folder : kFolders) paths.push_back(std::string(folder) += name);
+  for (const std::string_view directory : kDirectories)
+    paths.push_back(std::string(directory) += name);
   return paths;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the loader finds the libraries of this machine (ld.so(8)) that no program names a folder
+// Where the loader finds the libraries of this machine (ld.so(8)) that no program names a directory
 // for.
 
 #ifndef GPUSHARED_IPC_LOADER_PATHS_H_
@@ -21,7 +21,7 @@ class LoaderPaths {
   static LoaderPaths OfThisMachine();
 
   // Files that may be the library `name` ("libz.so.1"): those of the cache for x86-64, then one in
-  // each folder that the loader searches without a cache. None of them need exist.
+  // each directory that the loader searches without a cache. None of them need exist.
   std::vector<std::string> PathsOf(std::string_view name) const;
   // The first part of PathsOf, in the cache's order.
   std::vector<std::string> PathsInCache(std::string_view name) const;

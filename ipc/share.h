@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-// "25%", "12.5%", as thousandths, rounded. Refused (kInvalidArgument) unless it is 0.1% to 100%.
+// "25%", "12.5%", as thousandths, rounded. Rejected (kInvalidArgument) unless it is 0.1% to 100%.
 Result<std::uint32_t> ParseShare(std::string_view text);
 
 // "25%", "12.5%".

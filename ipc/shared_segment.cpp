@@ -126,7 +126,7 @@ Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
   // Before the kernel is asked: fallocate of a memfd takes pages until the machine has none
   // left, and then other processes are killed.
   if (options.bytes == 0 || options.bytes > kBytesMax) {
-    return Status(StatusCode::kOutOfMemory, std::string("shared memory refused: ") + options.name +
+    return Status(StatusCode::kOutOfMemory, std::string("shared memory rejected: ") + options.name +
                                                 " asks for " + std::to_string(options.bytes) +
                                                 " bytes, allowed 1 to " +
                                                 std::to_string(kBytesMax));
@@ -152,23 +152,23 @@ Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
 }
 
 Result<SharedSegment> SharedSegment::Map(UniqueFd fd, const MapOptions& options) {
-  const auto refuse = [&](const std::string& reason) {
+  const auto reject = [&](const std::string& reason) {
     return Status(StatusCode::kProtocolViolation,
-                  std::string(options.what) + " refused: " + reason);
+                  std::string(options.what) + " rejected: " + reason);
   };
   // Files that cannot be sealed (disk, FUSE, pipes) answer EINVAL here. They would be able to
   // shrink under us, or to hang whoever touches them.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0) return refuse("its descriptor is not sealable memory");
-  if ((seals & kFixedSize) != kFixedSize) return refuse("its size is not sealed");
+  if (seals < 0) return reject("its descriptor is not sealable memory");
+  if ((seals & kFixedSize) != kFixedSize) return reject("its size is not sealed");
   if (options.must_be_immutable && (seals & F_SEAL_WRITE) == 0) {
-    return refuse("it is not sealed against writing");
+    return reject("it is not sealed against writing");
   }
   struct stat facts {};
   if (::fstat(fd.get(), &facts) != 0) return MachineFailed("fstat");
   if (!std::in_range<std::size_t>(facts.st_size) ||
       static_cast<std::size_t>(facts.st_size) != options.bytes) {
-    return refuse("it has " + std::to_string(facts.st_size) + " bytes, announced were " +
+    return reject("it has " + std::to_string(facts.st_size) + " bytes, announced were " +
                   std::to_string(options.bytes));
   }
   SharedSegment segment;
@@ -201,7 +201,7 @@ std::size_t SharedSegment::MissingBytes() const {
 }
 
 void SharedSegment::Discard() const {
-  // Refused where nobody may write any more (F_SEAL_FUTURE_WRITE).
+  // Rejected where nobody may write any more (F_SEAL_FUTURE_WRITE).
   if (valid()) (void)::madvise(address_, size_, MADV_REMOVE);
 }
 

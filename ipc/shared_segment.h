@@ -38,7 +38,7 @@ class SharedSegment {
     bool peers_read_only = false;
     // Take the memory now, so that no SIGBUS comes later. Use it for sizes that we choose. A size
     // that a client chose is bounded by its quota first. A machine without free memory does not
-    // refuse here, it ends processes.
+    // reject here, it ends processes.
     bool reserve = true;
   };
   // Fixed size for ever: sealed against shrinking, growing and further seals.
@@ -51,10 +51,10 @@ class SharedSegment {
     bool must_be_immutable = false;
     // Fault all pages in now instead of one by one.
     bool populate = false;
-    // For messages: "arena 3".
+    // For messages: "staging buffer 3".
     const char* what = "segment";
   };
-  // Maps memory that a peer made. Refuses with kProtocolViolation what is not a memfd sealed
+  // Maps memory that a peer made. Rejects with kProtocolViolation what is not a memfd sealed
   // against shrinking and growing (truncating it would be SIGBUS here) or has another size.
   static Result<SharedSegment> Map(UniqueFd fd, const MapOptions& options);
 

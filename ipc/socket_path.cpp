@@ -15,7 +15,7 @@ Result<std::string> Fitting(std::string path) {
   constexpr std::size_t kPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
   if (path.size() > kPathBytesMax) {
     return Status(StatusCode::kInvalidArgument,
-                  "socket path refused: '" + path + "' has " + std::to_string(path.size()) +
+                  "socket path rejected: '" + path + "' has " + std::to_string(path.size()) +
                       " bytes, a socket address holds " + std::to_string(kPathBytesMax));
   }
   return path;
@@ -25,9 +25,9 @@ Result<std::string> Choose(const std::string& asked, const std::function<bool()>
                            const SocketSurroundings& around) {
   if (!asked.empty()) return Fitting(asked);
   if (std::string path = around.environment(kSocketVariable); !path.empty()) return Fitting(path);
-  if (system_wide()) return std::string(kSystemSocketFolder) + "/" + kSocketFile;
-  if (std::string folder = around.environment("XDG_RUNTIME_DIR"); !folder.empty()) {
-    return Fitting(folder + "/" + kSocketFile);
+  if (system_wide()) return std::string(kSystemSocketDirectory) + "/" + kSocketFile;
+  if (std::string directory = around.environment("XDG_RUNTIME_DIR"); !directory.empty()) {
+    return Fitting(directory + "/" + kSocketFile);
   }
   return Status(StatusCode::kInvalidArgument, "");
 }
@@ -42,11 +42,11 @@ SocketSurroundings SocketSurroundings::Real() {
             const char* value = std::getenv(variable);
             return std::string(value == nullptr ? "" : value);
           },
-      .make_folder =
-          [](const std::string& folder) {
+      .make_directory =
+          [](const std::string& directory) {
             // All users' clients pass through it, whatever the umask is.
-            if (::mkdir(folder.c_str(), 0755) == 0) ::chmod(folder.c_str(), 0755);
-            return ::access(folder.c_str(), W_OK | X_OK) == 0;
+            if (::mkdir(directory.c_str(), 0755) == 0) ::chmod(directory.c_str(), 0755);
+            return ::access(directory.c_str(), W_OK | X_OK) == 0;
           },
       .exists = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; },
   };
@@ -54,7 +54,7 @@ SocketSurroundings SocketSurroundings::Real() {
 
 Result<std::string> ServerSocketPath(const std::string& asked, const SocketSurroundings& around) {
   Result<std::string> path = Choose(
-      asked, [&] { return around.make_folder(kSystemSocketFolder); }, around);
+      asked, [&] { return around.make_directory(kSystemSocketDirectory); }, around);
   if (path.ok() || !path.status().message().empty()) return path;
   return Status(
       StatusCode::kInvalidArgument,
@@ -64,7 +64,7 @@ Result<std::string> ServerSocketPath(const std::string& asked, const SocketSurro
 
 Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurroundings& around) {
   const auto system_wide = [&] {
-    return around.exists(std::string(kSystemSocketFolder) + "/" + kSocketFile);
+    return around.exists(std::string(kSystemSocketDirectory) + "/" + kSocketFile);
   };
   // A job that was told of MPS's daemon has our server in its place.
   std::string of_mps = around.environment(kMpsVariable);
@@ -81,7 +81,8 @@ Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurro
 Result<sockaddr_un> SocketAddress(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.empty()) return Status(StatusCode::kInvalidArgument, "socket path refused: it is empty");
+  if (path.empty())
+    return Status(StatusCode::kInvalidArgument, "socket path rejected: it is empty");
   if (Result<std::string> fits = Fitting(path); !fits.ok()) return fits.status();
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;

@@ -15,20 +15,20 @@ namespace gpushared::ipc {
 
 inline constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
 inline constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";  // Clients alone read it.
-inline constexpr const char* kSystemSocketFolder = "/run/gpushared";
+inline constexpr const char* kSystemSocketDirectory = "/run/gpushared";
 inline constexpr const char* kSocketFile = "gpushared.sock";
 
 // What the rules ask of the machine; tests put their own in.
 struct SocketSurroundings {
   std::function<std::string(const char* variable)> environment;  // Empty when unset.
   // Makes it, for all users to pass through, if it is not there; whether we may write in it.
-  std::function<bool(const std::string& folder)> make_folder;
+  std::function<bool(const std::string& directory)> make_directory;
   std::function<bool(const std::string& path)> exists;
   static SocketSurroundings Real();
 };
 
 // For the server: `asked` (--socket) if not empty, else $GPUSHARED_SOCKET, else
-// /run/gpushared/gpushared.sock if that folder is writable (root's server makes it), else
+// /run/gpushared/gpushared.sock if that directory is writable (root's server makes it), else
 // $XDG_RUNTIME_DIR/gpushared.sock. kInvalidArgument when none applies or the path is longer than
 // a socket address holds.
 Result<std::string> ServerSocketPath(const std::string& asked,

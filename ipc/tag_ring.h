@@ -124,7 +124,7 @@ class TagRingWriter {
     // out of that granule has finished and we may overwrite it.
     const std::uint64_t taken = taken_.load(std::memory_order_acquire);
     // The peer writes it, so it is input. It must lie between its last value and our position. One
-    // unsigned comparison refuses a position that ran ahead and, by wrap-around, one that moved
+    // unsigned comparison rejects a position that ran ahead and, by wrap-around, one that moved
     // backwards.
     if (taken - known_taken_ > position_ - known_taken_) return WriteResult::kPeerBroken;
     known_taken_ = taken;

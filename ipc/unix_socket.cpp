@@ -164,14 +164,14 @@ std::vector<std::byte> FrameBytes(std::uint32_t magic, std::uint16_t type, std::
 Status CheckFrameHeader(const FrameHeader& header, std::uint32_t magic, FrameRules rules,
                         FrameRule& rule) {
   if (header.magic != magic)
-    return Violates("frame refused: it does not begin with the magic number");
-  if (header.reserved != 0) return Violates("frame refused: its reserved field is not zero");
+    return Violates("frame rejected: it does not begin with the magic number");
+  if (header.reserved != 0) return Violates("frame rejected: its reserved field is not zero");
   const std::optional<FrameRule> found = rules(header.type);
   const std::string name = "frame of type " + std::to_string(header.type);
-  if (!found) return Violates(name + " refused: not allowed here");
+  if (!found) return Violates(name + " rejected: not allowed here");
   if (header.payload_bytes < found->payload_bytes_min ||
       header.payload_bytes > found->payload_bytes_max) {
-    return Violates(name + " refused: it has " + std::to_string(header.payload_bytes) +
+    return Violates(name + " rejected: it has " + std::to_string(header.payload_bytes) +
                     " bytes of payload, allowed " + std::to_string(found->payload_bytes_min) +
                     " to " + std::to_string(found->payload_bytes_max));
   }
@@ -181,7 +181,7 @@ Status CheckFrameHeader(const FrameHeader& header, std::uint32_t magic, FrameRul
 
 Status CheckFdCount(std::uint16_t type, std::size_t fds, const FrameRule& rule) {
   if (fds == rule.fds) return Status::Ok();
-  return Violates("frame of type " + std::to_string(type) + " refused: it carries " +
+  return Violates("frame of type " + std::to_string(type) + " rejected: it carries " +
                   std::to_string(fds) + " descriptors, required " + std::to_string(rule.fds));
 }
 
@@ -289,7 +289,7 @@ Result<Frame> ReceiveFrame(int socket, FrameRules rules, Deadline deadline) {
 Status FrameReader::TakeFds(std::vector<UniqueFd> fds) {
   const std::size_t allowed = header_done_ ? rule_.fds : kFrameFdsMax;
   if (frame_.fds.size() + fds.size() > allowed) {
-    return Violates("frame refused: it carries more than " + std::to_string(allowed) +
+    return Violates("frame rejected: it carries more than " + std::to_string(allowed) +
                     " descriptors");
   }
   for (UniqueFd& fd : fds) frame_.fds.push_back(std::move(fd));
@@ -330,9 +330,9 @@ Result<FrameReader::Progress> FrameReader::Read(int socket, Frame& frame) {
       return PeerGone(received.error);
     }
     if (received.fds_cut && !takes) {
-      return Violates("frame refused: it carries descriptors, which nobody takes");
+      return Violates("frame rejected: it carries descriptors, which nobody takes");
     }
-    if (received.fds_cut) return Violates("frame refused: it carries too many descriptors");
+    if (received.fds_cut) return Violates("frame rejected: it carries too many descriptors");
     if (received.bytes == 0) {
       if (!header_done_ && have_ == 0) return Progress::kClosed;
       return Status(StatusCode::kDisconnected,
@@ -428,9 +428,10 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
   Received received = ReceiveBytes(channel, bytes);
   if (received.bytes < 0) return PeerGone(received.error);
   if (!fits) {
-    return Violates("channel message refused: it has " + std::to_string(message_bytes) + " bytes");
+    return Violates("channel message rejected: it has " + std::to_string(message_bytes) + " bytes");
   }
-  if (received.fds_cut) return Violates("channel message refused: it carries too many descriptors");
+  if (received.fds_cut)
+    return Violates("channel message rejected: it carries too many descriptors");
   FrameHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
   FrameRule rule;
@@ -438,7 +439,7 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
     return status;
   }
   if (header.payload_bytes != bytes.size() - sizeof header) {
-    return Violates("channel message refused: its length is not that of its payload");
+    return Violates("channel message rejected: its length is not that of its payload");
   }
   if (Status status = CheckFdCount(header.type, received.fds.size(), rule); !status.ok()) {
     return status;

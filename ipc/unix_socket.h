@@ -3,7 +3,7 @@
 //
 // Two manners of use: the client library blocks, with a deadline (SendFrame, ReceiveFrame);
 // broker and worker never block (FrameReader, Outbox). Received descriptors are always
-// close-on-exec and never outlive a refused frame. Nobody takes descriptors of a client.
+// close-on-exec and never outlive a rejected frame. Nobody takes descriptors of a client.
 
 #ifndef GPUSHARED_IPC_UNIX_SOCKET_H_
 #define GPUSHARED_IPC_UNIX_SOCKET_H_
@@ -64,10 +64,10 @@ Result<Frame> ReceiveFrame(int socket, FrameRules rules, Deadline deadline);
 // A reader's way with descriptors.
 enum class Descriptors : std::uint8_t {
   kTaken,  // The reader takes as many as the frame's rule says.
-  // For sockets of clients: a frame with any is refused, and they stay unreceived, since whoever
+  // For sockets of clients: a frame with any is rejected, and they stay unreceived, since whoever
   // drops the last reference to a file waits for whatever its end takes. The socket must then be
   // closed by UnboundedCalls.
-  kRefused,
+  kRejected,
 };
 
 // Assembles frames from a non-blocking stream socket. Never takes a byte beyond the frame it

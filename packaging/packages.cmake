@@ -88,7 +88,7 @@ endforeach()
 install(FILES "${here}/grafana/gpushared.json" DESTINATION share/gpushared/grafana COMPONENT tools)
 install(FILES "${here}/prometheus/gpushared.rules.yml" DESTINATION share/gpushared/prometheus COMPONENT tools)
 
-# Who wants MPS's name puts this folder on the PATH.
+# Who wants MPS's name puts this directory on the PATH.
 install(DIRECTORY DESTINATION lib/gpushared/mps COMPONENT tools)
 install(CODE [[
   file(CREATE_LINK ../../../bin/gpushared-mps-control
@@ -176,7 +176,7 @@ set(CPACK_DEBIAN_KUBERNETES_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_KUBERNETES_PACKAGE_RECOMMENDS "gpushared ${same}")
 set(CPACK_DEBIAN_KUBERNETES_PACKAGE_SUGGESTS "python3")
 set(CPACK_DEBIAN_KUBERNETES_DESCRIPTION "Kubernetes device plugin of gpushared
- Tells a node's kubelet which entrances its gpushared server has, and lets
+ Tells a node's kubelet which endpoints its gpushared server has, and lets
  pods in that ask for one. Manifests for a cluster are beside it.")
 
 # What Debian wants in every package.

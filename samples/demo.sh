@@ -19,7 +19,7 @@ while [[ $# -gt 0 ]]; do
   case $1 in
     --seconds)
       seconds=${2:?--seconds needs a number}
-      [[ $seconds =~ ^[0-9]+(\.[0-9]+)?$ && $seconds =~ [1-9] ]] || { echo "demo: --seconds refused: '$seconds' is no number above 0" >&2; exit 2; }
+      [[ $seconds =~ ^[0-9]+(\.[0-9]+)?$ && $seconds =~ [1-9] ]] || { echo "demo: --seconds rejected: '$seconds' is no number above 0" >&2; exit 2; }
       shift 2 ;;
     --json) json=$(realpath -m "${2:?--json needs a file}"); shift 2 ;;
     --picture) picture=$(realpath -m "${2:?--picture needs a file}"); shift 2 ;;
@@ -33,7 +33,7 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -z $web ]] || mkdir -p "$(dirname "$web")"
 
-readonly rounds=10 load=0.3 promise_ms=25 model_steps=60
+readonly rounds=10 load=0.3 latency_target_ms=25 model_steps=60
 # All phases of all rounds together take so long at most, unless a round has fewer requests then than it must have.
 readonly arrivals_s=50 requests_of_round_least=60 requests_of_round_most=100
 # Small enough that 1,000 requests per phase fit into that time on two cores.
@@ -161,7 +161,7 @@ phase() {  # round name policy who...
   for who in "${@:4}"; do
     case $who in
       serve) run "$policy" "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests "$requests" --service-ms "$service" \
-        --load "$load" --variation 1 --promise-ms "$promise_ms" --trace "$trace" --seed "$round" --start-at "$start" \
+        --load "$load" --variation 1 --latency-target-ms "$latency_target_ms" --trace "$trace" --seed "$round" --start-at "$start" \
         --json "$work/serve.$name.$round.json" >"$work/serve.log" 2>&1 & ;;
       train) run "$policy" "$bin/train" --text LICENSE --batch "$train_batch" --steps 0 --seconds "$phase_s" --start-at "$start" \
         --json "$work/train.$name.$round.json" >"$work/train.log" 2>&1 & ;;
@@ -203,5 +203,5 @@ echo "set up and built in $set_up_s s, ran for $((SECONDS - set_up_s)) s" >&2
 mkdir -p "$(dirname "$picture")"
 requests_least=$((rounds * requests_of_round_least))
 [[ -z $seconds ]] || requests_least=1
-python3 -B samples/demo_report.py "$work" --promise-ms "$promise_ms" --picture "$picture" \
+python3 -B samples/demo_report.py "$work" --latency-target-ms "$latency_target_ms" --picture "$picture" \
   --requests-min "$requests_least" ${json:+--json "$json"}

@@ -83,7 +83,7 @@ def interval(figure, numbers):
 
 def host_share(samples):
     """The share of the time in which the machine kept the device from its work."""
-    known = [(at, host_delay_s) for at, _, host_delay_s in samples if host_delay_s is not None]
+    known = [(at, host_steal_s) for at, _, host_steal_s in samples if host_steal_s is not None]
     return (known[-1][1] - known[0][1]) / (known[-1][0] - known[0][0]) if len(known) > 1 else 0
 
 
@@ -101,25 +101,25 @@ def gap(samples):
     return used, sum(length * (1 - share) - had["serve"] for length, had in intervals) - used
 
 
-def serve_summary(latencies_ms, p99_ms, promise_ms):
+def serve_summary(latencies_ms, p99_ms, latency_target_ms):
     return {"p50_ms": percentile(latencies_ms, 0.5), "p99_ms": p99_ms,
-            "promise_met": sum(latency <= promise_ms for latency in latencies_ms) / len(latencies_ms),
+            "target_met": sum(latency <= latency_target_ms for latency in latencies_ms) / len(latencies_ms),
             "requests": len(latencies_ms)}
 
 
-def summarise(work, promise_ms):
+def summarise(work, latency_target_ms):
     all_rounds = Rounds(work)
     numbers = all_rounds.numbers
     model = json.loads((work / "model.json").read_text(encoding="utf-8"))
     train_runs = {"alone": [model], **all_rounds.train}
     every_run = [run for runs in (*all_rounds.serve.values(), *train_runs.values()) for run in runs]
 
-    serve = {phase: serve_summary(all_rounds.latencies_ms(phase, numbers), all_rounds.p99_ms(phase, numbers), promise_ms)
+    serve = {phase: serve_summary(all_rounds.latencies_ms(phase, numbers), all_rounds.p99_ms(phase, numbers), latency_target_ms)
              for phase in PHASES}
     # Measured, not asked for: the share of the time in which a request was being answered.
     serve["load"] = sum(run["busy"] for run in all_rounds.serve["alone"]) / len(numbers)
     serve["service_ms"] = percentile([run["service_ms"] for run in all_rounds.serve["alone"]], 0.5)
-    serve["promise_ms"] = promise_ms
+    serve["latency_target_ms"] = latency_target_ms
     serve["p99_to_alone"] = {phase: all_rounds.interval(lambda some, phase=phase: all_rounds.p99_ratio(phase, "alone", some))
                              for phase in PHASES[1:]}
     serve["p99_priority_to_fifo"] = all_rounds.interval(lambda some: all_rounds.p99_ratio("priority", "fifo", some))
@@ -150,12 +150,12 @@ def print_table(result):
     serve, train = result["serve"], result["train"]
     print(f"\ndevice {result['device']}; serve: {serve['service_ms']:.1f} ms per request, load {serve['load']:.2f}, "
           f"{serve['alone']['requests']} requests per phase in {result['rounds']} rounds")
-    promise = f"within {serve['promise_ms']:g} ms"
-    print(f"{'phase':<24}{'serve p50':>11}{'serve p99':>11}{'p99/alone':>20}{promise:>14}{'train steps/s':>15}")
+    target = f"within {serve['latency_target_ms']:g} ms"
+    print(f"{'phase':<24}{'serve p50':>11}{'serve p99':>11}{'p99/alone':>20}{target:>14}{'train steps/s':>15}")
     for phase, title in zip(PHASES, ("each alone", "both, policy fifo", "both, policy priority")):
         row = serve[phase]
         ratio = with_interval(serve["p99_to_alone"][phase], "f", 2) if phase != "alone" else "1"
-        print(f"{title:<24}{row['p50_ms']:>8.2f} ms{row['p99_ms']:>8.2f} ms{ratio:>20}{row['promise_met']:>14.1%}"
+        print(f"{title:<24}{row['p50_ms']:>8.2f} ms{row['p99_ms']:>8.2f} ms{ratio:>20}{row['target_met']:>14.1%}"
               f"{train[phase]['steps_per_s']:>15.2f}")
     gap_used = {"value": train["gap_used"], "low": train["gap_used_low"], "high": train["gap_used_high"]}
     of_few = serve["alone"]["requests"] < 100 * result["rounds"]
@@ -167,7 +167,7 @@ def print_table(result):
 
 
 def complaints(result, requests_min):
-    """A promise is broken when its whole interval is beyond the bound: the rest is the machine's noise."""
+    """A target is broken when its whole interval is beyond the bound: the rest is the machine's noise."""
     serve, train = result["serve"], result["train"]
     for phase in PHASES:
         if serve[phase]["requests"] < requests_min:
@@ -192,7 +192,7 @@ def complaints(result, requests_min):
 
 
 def undecided(result):
-    """Promises whose bound lies within the interval, on the wrong side of the figure itself."""
+    """Targets whose bound lies within the interval, on the wrong side of the figure itself."""
     serve, train = result["serve"], result["train"]
     to_fifo, to_alone = serve["p99_priority_to_fifo"], serve["p99_to_alone"]["priority"]
     if to_fifo["low"] <= P99_TO_FIFO_MAX < to_fifo["value"]:
@@ -206,13 +206,13 @@ def undecided(result):
 def main(command=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("work", type=pathlib.Path)
-    parser.add_argument("--promise-ms", type=float, required=True)
+    parser.add_argument("--latency-target-ms", type=float, required=True)
     parser.add_argument("--requests-min", type=int, required=True, help="of serve in each phase")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--picture", type=pathlib.Path)
     arguments = parser.parse_args(command)
 
-    all_rounds, result = summarise(arguments.work, arguments.promise_ms)
+    all_rounds, result = summarise(arguments.work, arguments.latency_target_ms)
     print_table(result)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -221,8 +221,8 @@ def main(command=None):
         moments = {phase: moment for phase in PHASES[1:] if (moment := moment_of(arguments.work, phase))}
         arguments.picture.write_text(demo_picture.draw(quantiles_ms, moments), encoding="utf-8")
         print(f"picture: {arguments.picture}")
-    for promise in undecided(result):
-        print(f"not decided by this run, whose noise is larger: {promise}")
+    for target in undecided(result):
+        print(f"not decided by this run, whose noise is larger: {target}")
     reasons = list(complaints(result, arguments.requests_min))
     print("DEMO OK" if not reasons else "DEMO FAILED: " + "; ".join(reasons))
     return bool(reasons)

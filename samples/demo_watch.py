@@ -14,7 +14,7 @@ import sys
 import time
 
 PERIOD_S = 0.1
-HOST_DELAY_EVERY = 5  # Samples.
+HOST_STEAL_EVERY = 5  # Samples.
 
 
 def ask(ctl, socket, command):
@@ -29,10 +29,10 @@ def device_seconds(ctl, socket):
     return {client["name"]: client["device_time_s"] for client in answer["clients"] if "device_time_s" in client}
 
 
-def host_delay_seconds(ctl, socket):
+def host_steal_seconds(ctl, socket):
     """For how long the machine kept the device from its work."""
     answer = ask(ctl, socket, "status")
-    return answer["devices"][0].get("host_delay_s") if answer and answer["devices"] else None
+    return answer["devices"][0].get("host_steal_s") if answer and answer["devices"] else None
 
 
 def is_told(orders, patience_s):
@@ -48,8 +48,8 @@ def watch(orders, ctl, begin, socket):
     samples = []
     is_over = patience_s > 0 and is_told(orders, patience_s)  # A phase may fail before it has begun.
     while not is_over:
-        host_delay_s = host_delay_seconds(ctl, socket) if len(samples) % HOST_DELAY_EVERY == 0 else None
-        samples.append([time.time(), device_seconds(ctl, socket), host_delay_s])
+        host_steal_s = host_steal_seconds(ctl, socket) if len(samples) % HOST_STEAL_EVERY == 0 else None
+        samples.append([time.time(), device_seconds(ctl, socket), host_steal_s])
         is_over = is_told(orders, PERIOD_S)
     return samples
 

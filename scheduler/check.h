@@ -8,7 +8,7 @@
 namespace gpushared::scheduler {
 
 // Ends the process when one of our own invariants is false. Always on. A copy of
-// gpushared/check.h, on purpose: this folder includes nothing but itself and std.
+// gpushared/check.h, on purpose: this directory includes nothing but itself and std.
 inline void Check(bool holds, const char* invariant, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (holds) [[likely]]

@@ -50,7 +50,7 @@ void DeadlinePolicy::AdvanceTo(TimePoint now) {
 void DeadlinePolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) {
   AdvanceTo(now);
   State& state = clients_.Add(client, State{.client = client, .spec = spec});
-  state.account.promise = spec.latency_promise.value_or(Duration::zero());
+  state.account.target = spec.latency_target.value_or(Duration::zero());
   shares_.Add(client, LevelFor(state), spec.weight, spec.group);
   Reindex();
 }
@@ -58,23 +58,23 @@ void DeadlinePolicy::OnClientAdded(ClientId client, const ClientSpec& spec, Time
 void DeadlinePolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) {
   AdvanceTo(now);
   State& state = clients_.At(client);
-  const bool is_same_promise = state.spec.latency_promise == spec.latency_promise;
+  const bool is_same_target = state.spec.latency_target == spec.latency_target;
   state.spec = spec;
-  state.account.promise = spec.latency_promise.value_or(Duration::zero());
+  state.account.target = spec.latency_target.value_or(Duration::zero());
   // Requests given up under the former promise may be kept under the new one.
-  if (!is_same_promise) given_up_now_ -= state.account.TakeBack();
+  if (!is_same_target) abandoned_now_ -= state.account.TakeBack();
   Place(state, now);
 }
 
 void DeadlinePolicy::OnClientRemoved(ClientId client, TimePoint now) {
   AdvanceTo(now);
   State& state = clients_.At(client);
-  if (state.is_promised) {
+  if (state.has_target) {
     Delist(state);
   } else {
     CountOthers(state, -1);
   }
-  given_up_now_ -= state.account.given_up_count();
+  abandoned_now_ -= state.account.abandoned_count();
   on_device_ -= state.account.Running();
   clients_.Remove(client);
   shares_.Remove(client, now);
@@ -91,7 +91,7 @@ void DeadlinePolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
     state.is_set_aside = false;
     Place(state, now);
   }
-  if (state.is_promised) plan_is_dirty_ = true;
+  if (state.has_target) plan_is_dirty_ = true;
   shares_.OnReady(client);
 }
 
@@ -100,7 +100,7 @@ void DeadlinePolicy::OnIdle(ClientId client, TimePoint now) {
   State& state = clients_.At(client);
   state.ready = false;
   state.account.SetHead({}, now);
-  if (state.is_promised) plan_is_dirty_ = true;
+  if (state.has_target) plan_is_dirty_ = true;
   shares_.OnIdle(client, now);
 }
 
@@ -109,10 +109,10 @@ void DeadlinePolicy::OnStarted(ClientId client, const Head& head, TimePoint now)
   State& state = clients_.At(client);
   ++state.running;
   if (!head.stoppable) state.unstoppable += head.predicted;
-  if (!state.is_promised) {
+  if (!state.has_target) {
     ++others_running_;
     if (!head.stoppable) others_unstoppable_ += head.predicted;
-    if (is_waiting_ && !head.stoppable && head.predicted > tolerance_) ++report_.risked;
+    if (is_waiting_ && !head.stoppable && head.predicted > tolerance_) ++report_.at_risk;
   }
   on_device_ -= state.account.Running();
   state.account.OnStarted(head.predicted, now);
@@ -126,7 +126,7 @@ void DeadlinePolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
   --state.running;
   const Duration unstoppable = ended.stoppable ? Duration::zero() : ended.predicted;
   state.unstoppable -= unstoppable;
-  if (!state.is_promised) {
+  if (!state.has_target) {
     --others_running_;
     others_unstoppable_ -= unstoppable;
   }
@@ -137,14 +137,14 @@ void DeadlinePolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
   on_device_ -= state.account.Running();
   state.account.OnEnded(ended.predicted, now);
   on_device_ += state.account.Running();
-  if (state.is_promised) plan_is_dirty_ = true;
+  if (state.has_target) plan_is_dirty_ = true;
   shares_.OnEnded(client, ended, now);
 }
 
-void DeadlinePolicy::OnBarred(ClientId client, bool is_barred, TimePoint now) {
+void DeadlinePolicy::OnThrottled(ClientId client, bool is_throttled, TimePoint now) {
   AdvanceTo(now);
   State& state = clients_.At(client);
-  state.is_barred = is_barred;
+  state.is_throttled = is_throttled;
   Place(state, now);
 }
 
@@ -158,13 +158,13 @@ void DeadlinePolicy::OnRequestBegan(ClientId client, const RequestMark& request,
 void DeadlinePolicy::OnRequestEnded(ClientId client, std::uint64_t number, TimePoint now) {
   AdvanceTo(now);
   State& state = clients_.At(client);
-  const PromiseAccount::Ending ending = state.account.End(number, disturbed_, now);
-  if (state.account.has_promise()) {
+  const TargetAccount::Ending ending = state.account.End(number, disturbed_, now);
+  if (state.account.has_target()) {
     ++report_.requests;
-    if (ending.was_kept) ++report_.kept;
+    if (ending.was_met) ++report_.met;
     last_end_ = now;
   }
-  if (ending.was_given_up) --given_up_now_;
+  if (ending.was_abandoned) --abandoned_now_;
   if (!state.account.is_open()) state.is_set_aside = false;
   Place(state, now);
 }
@@ -173,9 +173,9 @@ void DeadlinePolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint 
   AdvanceTo(now);
   State& state = clients_.At(client);
   const bool may_hint =
-      state.account.has_promise() || state.spec.scheduling_class == SchedulingClass::kHigh;
+      state.account.has_target() || state.spec.scheduling_class == SchedulingClass::kHigh;
   if (!may_hint) return;  // Others would wait for it as often as it likes.
-  const Duration overdue = state.account.promise / kOverdueDivisor;
+  const Duration overdue = state.account.target / kOverdueDivisor;
   state.account.OnHint(at, std::max(overdue, kOverdueMin));
   pause_is_dirty_ = true;
 }
@@ -216,10 +216,10 @@ void DeadlinePolicy::CountOthers(const State& state, int sign) {
 
 void DeadlinePolicy::Place(State& state, TimePoint now) {
   plan_is_dirty_ = pause_is_dirty_ = true;
-  const PromiseAccount& account = state.account;
-  const bool belongs = account.has_promise() && !state.is_set_aside && !state.is_barred &&
-                       account.open_count() > account.given_up_count();
-  if (state.is_promised) {
+  const TargetAccount& account = state.account;
+  const bool belongs = account.has_target() && !state.is_set_aside && !state.is_throttled &&
+                       account.open_count() > account.abandoned_count();
+  if (state.has_target) {
     Delist(state);
   } else if (belongs) {
     CountOthers(state, -1);
@@ -227,16 +227,16 @@ void DeadlinePolicy::Place(State& state, TimePoint now) {
   if (belongs) {
     if (due_.empty()) disturbed_before_ = disturbed_;
     Enlist(state);
-  } else if (state.is_promised) {
+  } else if (state.has_target) {
     CountOthers(state, 1);
   }
-  state.is_promised = belongs;
+  state.has_target = belongs;
   SumUp();
   shares_.Change(state.client, LevelFor(state), state.spec.weight, now);
 }
 
 void DeadlinePolicy::Enlist(State& state) {
-  const PromiseAccount& account = state.account;
+  const TargetAccount& account = state.account;
   const std::optional<Duration> own = account.Headroom();
   const std::size_t unknown_from =
       own ? kSchedulingClasses : static_cast<std::size_t>(state.spec.scheduling_class);
@@ -246,9 +246,9 @@ void DeadlinePolicy::Enlist(State& state) {
       own && is_waited_behind ? Duration::zero() : own.value_or(kCommandTimeMax);
   std::size_t counted = 0;
   for (std::size_t open = 0; open < account.open_count(); ++open) {
-    if (account.IsGivenUp(open)) continue;
+    if (account.IsAbandoned(open)) continue;
     const Due due{.deadline = account.deadline(open),
-                  .latest_end = account.deadline(open) - account.promise / kReserveDivisor,
+                  .latest_end = account.deadline(open) - account.target / kReserveDivisor,
                   .headroom = headroom,
                   .state = &state,
                   .open = static_cast<std::uint8_t>(open),
@@ -281,7 +281,7 @@ void DeadlinePolicy::SumUp() {
 void DeadlinePolicy::Reindex() {
   due_.clear();
   for (auto& item : clients_) {
-    if (item.value.is_promised) Enlist(item.value);
+    if (item.value.has_target) Enlist(item.value);
   }
   SumUp();
   plan_is_dirty_ = pause_is_dirty_ = true;
@@ -292,7 +292,7 @@ void DeadlinePolicy::Reindex() {
 void DeadlinePolicy::Replan(TimePoint now) {
   for (;;) {
     if (const Due* const victim = Plan(now)) {
-      GiveUp(*victim, now);
+      Abandon(*victim, now);
     } else if (now >= idle_until_) {
       SetAsideIdle(now);
     } else {
@@ -305,7 +305,7 @@ void DeadlinePolicy::Replan(TimePoint now) {
 void DeadlinePolicy::SetAsideIdle(TimePoint now) {
   for (auto& item : clients_) {
     State& state = item.value;
-    if (!state.is_promised || !state.account.IsIdle()) continue;
+    if (!state.has_target || !state.account.IsIdle()) continue;
     if (now < WaitedForUntil(state.account)) continue;
     state.is_set_aside = true;
     Place(state, now);
@@ -327,12 +327,12 @@ const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
   TimePoint holds_until = TimePoint::max(), idle_until = holds_until, latest_start = holds_until;
   Duration likely{}, safe{};
   for (const Due& due : due_) {
-    const PromiseAccount& account = due.state->account;
-    const PromiseAccount::Needs alone = account.Need(due.open + std::size_t{1}, now);
+    const TargetAccount& account = due.state->account;
+    const TargetAccount::Needs alone = account.Need(due.open + std::size_t{1}, now);
     likely += alone.likely;
     safe += alone.safe;
     if (!due.is_first) {
-      const PromiseAccount::Needs before = account.Need(due.counted_before(), now);
+      const TargetAccount::Needs before = account.Need(due.counted_before(), now);
       likely -= before.likely;
       safe -= before.safe;
     }
@@ -358,7 +358,7 @@ const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
 
 const DeadlinePolicy::Due* DeadlinePolicy::FindVictim(const Due& last, TimePoint now) const {
   const auto need_of = [&](const Due& due) {
-    const PromiseAccount& account = due.state->account;
+    const TargetAccount& account = due.state->account;
     const Duration all = account.Need(due.open + std::size_t{1}, now).likely;
     return due.is_first ? all : all - account.Need(due.counted_before(), now).likely;
   };
@@ -374,11 +374,11 @@ const DeadlinePolicy::Due* DeadlinePolicy::FindVictim(const Due& last, TimePoint
   return victim;
 }
 
-void DeadlinePolicy::GiveUp(const Due& due, TimePoint now) {
+void DeadlinePolicy::Abandon(const Due& due, TimePoint now) {
   State& state = *due.state;
-  state.account.GiveUp(due.open, now);
-  ++given_up_now_;
-  ++report_.given_up[static_cast<std::size_t>(state.spec.scheduling_class)];
+  state.account.Abandon(due.open, now);
+  ++abandoned_now_;
+  ++report_.abandoned[static_cast<std::size_t>(state.spec.scheduling_class)];
   Place(state, now);
 }
 
@@ -390,8 +390,8 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
   fresh_slack_ = tolerance_ = kCommandTimeMax;
   for (const auto& item : clients_) {
     const State& state = item.value;
-    const PromiseAccount& account = state.account;
-    if (account.is_open() || state.is_barred) continue;
+    const TargetAccount& account = state.account;
+    if (account.is_open() || state.is_throttled) continue;
     const bool is_hinted = account.arrivals().HasHint(now);
     if (!state.is_waited_for() && !is_hinted) continue;
     if (state.is_waited_for()) {
@@ -420,7 +420,7 @@ Decision DeadlinePolicy::Pick(TimePoint now) {
   if (pause_is_dirty_ || (pause_holds_until_ && now >= *pause_holds_until_)) ReviewPause(now);
 
   if (MustStopOthers(now)) return StopOther();
-  std::optional<Decision> decision = PickPromised(now);
+  std::optional<Decision> decision = PickWithTarget(now);
   if (!decision) {
     decision = shares_.PickByLevel(kHighest, kLowest, hold_off_, now);
     if (decision->kind == Decision::Kind::kRun) {
@@ -440,7 +440,7 @@ Decision DeadlinePolicy::Pick(TimePoint now) {
 
 DeadlinePolicy::Level DeadlinePolicy::LowestStoppable() const {
   Level level = kLowest;
-  while (level > kPromised && !shares_.HasStoppable(level)) --level;
+  while (level > kWithTarget && !shares_.HasStoppable(level)) --level;
   return level;
 }
 
@@ -451,7 +451,7 @@ TimePoint DeadlinePolicy::BesideUntil(TimePoint now) const {
 
 bool DeadlinePolicy::MustStopOthers(TimePoint now) const {
   const Level lowest = LowestStoppable();
-  if (lowest == kPromised) return false;
+  if (lowest == kWithTarget) return false;
   if (!due_.empty()) {
     // How long it takes is what is to be seen, and not at the cost of who is here.
     if (is_stop_tried_ || IsKeptOut(lowest) || now + stop_time_ >= BesideUntil(now)) return true;
@@ -467,12 +467,12 @@ Decision DeadlinePolicy::StopOther() {
   return decision;
 }
 
-std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
+std::optional<Decision> DeadlinePolicy::PickWithTarget(TimePoint now) {
   const auto first =
       std::find_if(due_.begin(), due_.end(), [](const Due& each) { return each.state->ready; });
   if (first == due_.end()) return {};
   // Later requests give way when the first one would be late otherwise.
-  const PromiseAccount& account = first->state->account;
+  const TargetAccount& account = first->state->account;
   const TimePoint end = now + account.Need(first->open + std::size_t{1}, now).safe;
   // Mostly all that is on the device together does not matter, and need not be looked at.
   if (end + on_device_ <= first->latest_end) return Decision::Run(first->state->client);
@@ -553,11 +553,11 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
   return next;
 }
 
-PromiseReport DeadlinePolicy::promises() const {
-  PromiseReport report = report_;
+TargetReport DeadlinePolicy::targets() const {
+  TargetReport report = report_;
   // One that is open for ever, of a client that does not say when it ends, is no news.
   report.is_overloaded =
-      given_up_now_ > 0 && std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
+      abandoned_now_ > 0 && std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
         return item.value.account.IsOverloaded(counted_until_);
       });
   return report;

@@ -11,8 +11,8 @@
 #include "scheduler/client_table.h"
 #include "scheduler/fair_shares.h"
 #include "scheduler/policy.h"
-#include "scheduler/promise_account.h"
 #include "scheduler/recent_samples.h"
+#include "scheduler/target_account.h"
 
 namespace gpushared::scheduler {
 
@@ -50,20 +50,20 @@ class DeadlinePolicy final : public Policy {
   void OnIdle(ClientId client, TimePoint now) override;
   void OnStarted(ClientId client, const Head& head, TimePoint now) override;
   void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
-  void OnBarred(ClientId client, bool is_barred, TimePoint now) override;
+  void OnThrottled(ClientId client, bool is_throttled, TimePoint now) override;
   void OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) override;
   void OnRequestEnded(ClientId client, std::uint64_t number, TimePoint now) override;
   void OnRequestExpected(ClientId client, TimePoint at, TimePoint now) override;
   Decision Pick(TimePoint now) override;
-  bool GivesWay(const ClientSpec& running, const ClientSpec& waiting) const override {
-    const bool is_promised = waiting.latency_promise.value_or(Duration::zero()) > Duration::zero();
-    return is_promised || waiting.scheduling_class < running.scheduling_class;
+  bool IsPreemptibleBy(const ClientSpec& running, const ClientSpec& waiting) const override {
+    const bool has_target = waiting.latency_target.value_or(Duration::zero()) > Duration::zero();
+    return has_target || waiting.scheduling_class < running.scheduling_class;
   }
-  PromiseReport promises() const override;
+  TargetReport targets() const override;
 
  private:
   using Level = FairShares::Level;
-  static constexpr Level kPromised = 0;
+  static constexpr Level kWithTarget = 0;
   static constexpr Level kHighest = 1;  // The high class.
   static constexpr Level kLowest = kSchedulingClasses;
 
@@ -72,17 +72,17 @@ class DeadlinePolicy final : public Policy {
     ClientSpec spec;
     Head head{};
     bool ready = false;
-    bool is_promised = false;   // Is in due_.
+    bool has_target = false;    // Is in due_.
     bool is_set_aside = false;  // Its requests have brought nothing for too long.
-    bool is_barred = false;
+    bool is_throttled = false;
     std::uint32_t running = 0;
     Duration unstoppable{};  // Predicted time of what it has on the device and cannot stop.
     std::optional<TimePoint> stop_asked{};
     // Behind the others: what decisions read of it lies at its start.
-    PromiseAccount account{};
+    TargetAccount account{};
 
     bool is_waited_for() const {
-      return account.has_promise() && account.knows() && !account.is_open() && !is_barred;
+      return account.has_target() && account.knows() && !account.is_open() && !is_throttled;
     }
   };
 
@@ -101,7 +101,7 @@ class DeadlinePolicy final : public Policy {
   };
 
   Level LevelFor(const State& state) const {
-    if (state.is_promised) return kPromised;
+    if (state.has_target) return kWithTarget;
     return kHighest + static_cast<Level>(state.spec.scheduling_class);
   }
 
@@ -120,7 +120,7 @@ class DeadlinePolicy final : public Policy {
   void Replan(TimePoint now);
   void SetAsideIdle(TimePoint now);
   // Until when an idle client's requests are waited for.
-  TimePoint WaitedForUntil(const PromiseAccount& account) const {
+  TimePoint WaitedForUntil(const TargetAccount& account) const {
     return account.idle_since() + std::max(patience_, account.Whole());
   }
   // Nothing is known of its requests, and they have held up a higher class for long enough.
@@ -129,17 +129,17 @@ class DeadlinePolicy final : public Policy {
   const Due* Plan(TimePoint now);
   // Looks among the requests up to `last`, which cannot all be kept.
   const Due* FindVictim(const Due& last, TimePoint now) const;
-  void GiveUp(const Due& due, TimePoint now);
+  void Abandon(const Due& due, TimePoint now);
   void ReviewPause(TimePoint now);
 
-  std::optional<Decision> PickPromised(TimePoint now);
+  std::optional<Decision> PickWithTarget(TimePoint now);
   bool MustStopOthers(TimePoint now) const;
   Decision StopOther();
-  // The lowest level that has anything of what is not promised; kPromised if none.
+  // The lowest level that has anything of what is not promised; kWithTarget if none.
   Level LowestStoppable() const;
   // Nobody of that level may be beside promised work, of which too little is known.
   bool IsKeptOut(Level level) const { return level >= kHighest + unknown_from_; }
-  bool IsDisturbed() const { return others_running_ > 0 && shares_.IsActive(kPromised); }
+  bool IsDisturbed() const { return others_running_ > 0 && shares_.IsActive(kWithTarget); }
   // Until when others, if they are not kept out, may be beside promised work.
   TimePoint BesideUntil(TimePoint now) const;
   // Empty when the head of an unpromised client may start.
@@ -157,7 +157,7 @@ class DeadlinePolicy final : public Policy {
   ClientTable<State> clients_;
   std::vector<Due> due_;  // By deadline.
   // Open requests that are given up.
-  std::size_t given_up_now_ = 0;
+  std::size_t abandoned_now_ = 0;
 
   // Commands on the device that are not promised.
   std::uint32_t others_running_ = 0;
@@ -193,7 +193,7 @@ class DeadlinePolicy final : public Policy {
   Duration stop_trial_gap_;  // Longer after each trial that has shown nothing new.
   bool is_stop_tried_ = false;
 
-  PromiseReport report_;
+  TargetReport report_;
 };
 
 }  // namespace gpushared::scheduler

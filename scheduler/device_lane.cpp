@@ -12,9 +12,9 @@ namespace gpushared::scheduler {
 
 namespace {
 
-// The device is to have work for this many turnarounds: one would do if every prediction were
-// true and every turnaround the same.
-constexpr int kTurnaroundsAhead = 2;
+// The device is to have work for this many launch bubbles: one would do if every prediction were
+// true and every launch bubble the same.
+constexpr int kLaunchBubblesAhead = 2;
 // A prediction is a 0.9 quantile, so one command in ten exceeds it, mostly by little.
 constexpr int kOutlivedTimes = 2;
 // A command that shares the device is looked at so many times before it outlives its prediction.
@@ -75,12 +75,12 @@ void DeviceLane::LimitClient(ClientId client, std::span<const ShareCap> caps, Ti
   settled_ = false;
 }
 
-void DeviceLane::Hold(ClientId client, bool is_held, TimePoint now) {
+void DeviceLane::Hold(ClientId client, bool is_suspended, TimePoint now) {
   Client& state = clients_.At(client);
-  const bool was_barred = state.is_barred();
-  state.is_held = is_held;
+  const bool was_throttled = state.is_throttled();
+  state.is_suspended = is_suspended;
   CountKept(state, now);
-  OnBarsChanged(client, state, was_barred, now);
+  OnThrottledChanged(client, state, was_throttled, now);
   settled_ = false;
 }
 
@@ -131,13 +131,13 @@ void DeviceLane::EndRequest(ClientId client, std::uint64_t number, TimePoint now
 
 void DeviceLane::ExpectRequest(ClientId client, TimePoint at, TimePoint now) {
   // It could not begin then, and nobody waits for it.
-  if (clients_.At(client).is_barred()) return;
+  if (clients_.At(client).is_throttled()) return;
   policy_->OnRequestExpected(client, at, now);
   settled_ = false;
 }
 
-void DeviceLane::SetTurnaround(Duration turnaround) {
-  const Duration wanted = kTurnaroundsAhead * std::min(turnaround, options_.window);
+void DeviceLane::SetLaunchBubble(Duration launch_bubble) {
+  const Duration wanted = kLaunchBubblesAhead * std::min(launch_bubble, options_.window);
   lookahead_ = std::min(std::max(wanted, kLookaheadMin), options_.window);
   settled_ = false;
 }
@@ -161,8 +161,8 @@ void DeviceLane::OnQueueChanged(ClientId client, TimePoint now) {
 
 void DeviceLane::TellHead(ClientId client, Client& state, TimePoint now) {
   settled_ = false;
-  if (state.is_barred()) CountKept(state, now);
-  if (!state.queue.empty() && !state.is_barred()) {
+  if (state.is_throttled()) CountKept(state, now);
+  if (!state.queue.empty() && !state.is_throttled()) {
     policy_->OnReady(client, HeadOf(state), now);
     state.told_ready = true;
   } else if (state.told_ready) {
@@ -181,14 +181,14 @@ bool DeviceLane::IsCapped(ClientId client) const {
   return state != nullptr && !state->caps.empty();
 }
 
-Duration DeviceLane::BarredFor(ClientId client, TimePoint now) const {
+Duration DeviceLane::ThrottledFor(ClientId client, TimePoint now) const {
   const Client* const state = clients_.Find(client);
   return state == nullptr ? Duration::zero() : state->capped_out_for.Until(now);
 }
 
-Duration DeviceLane::HeldFor(ClientId client, TimePoint now) const {
+Duration DeviceLane::SuspendedFor(ClientId client, TimePoint now) const {
   const Client* const state = clients_.Find(client);
-  return state == nullptr ? Duration::zero() : state->held_for.Until(now);
+  return state == nullptr ? Duration::zero() : state->suspended_for.Until(now);
 }
 
 // ---- caps
@@ -210,7 +210,7 @@ Duration DeviceLane::KeptTime::Until(TimePoint now) const {
 void DeviceLane::CountKept(Client& state, TimePoint now) {
   const bool has_commands = !state.queue.empty();
   state.capped_out_for.Count(state.is_capped_out && has_commands, now);
-  state.held_for.Count(state.is_held && has_commands, now);
+  state.suspended_for.Count(state.is_suspended && has_commands, now);
 }
 
 void DeviceLane::BillSoFar(InFlight& command, TimePoint now) {
@@ -227,21 +227,22 @@ void DeviceLane::ReviewCaps(TimePoint now) {
   for (auto& [client, state] : clients_) {
     const bool is_capped_out = caps_.IsClosed(state.caps);
     if (is_capped_out == state.is_capped_out) continue;
-    const bool was_barred = state.is_barred();
+    const bool was_throttled = state.is_throttled();
     state.is_capped_out = is_capped_out;
     CountKept(state, now);
-    OnBarsChanged(client, state, was_barred, now);
+    OnThrottledChanged(client, state, was_throttled, now);
   }
 }
 
-void DeviceLane::OnBarsChanged(ClientId client, Client& state, bool was_barred, TimePoint now) {
-  if (state.is_barred() == was_barred) return;
-  if (was_barred) {
-    policy_->OnBarred(client, false, now);
+void DeviceLane::OnThrottledChanged(ClientId client, Client& state, bool was_throttled,
+                                    TimePoint now) {
+  if (state.is_throttled() == was_throttled) return;
+  if (was_throttled) {
+    policy_->OnThrottled(client, false, now);
     return TellHead(client, state, now);
   }
   TellHead(client, state, now);
-  policy_->OnBarred(client, true, now);
+  policy_->OnThrottled(client, true, now);
   for (InFlight& command : in_flight_) {
     if (command.client == client && command.stoppable && !command.stop_asked) AskToStop(command);
   }
@@ -301,7 +302,7 @@ std::optional<Action> DeviceLane::Next(TimePoint now) {
       Client& state = clients_.At(decision.client);
       Check(!state.queue.empty(), "the policy picked a client that is not ready");
       if (Admits(decision.client, state)) return Submit(decision, state, now);
-      Check(!in_flight_.empty(), "the lane refused a command with nothing in flight");
+      Check(!in_flight_.empty(), "the lane rejected a command with nothing in flight");
       break;
     }
     case Decision::Kind::kWait:
@@ -460,7 +461,7 @@ std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
     command.stops_late = can_all_stop;
     if (!can_all_stop) continue;
     // Its prediction gave it its place beside others. It comes back as what it is.
-    const bool leaves = IsBesideOthers(command) || clients_.At(command.client).is_barred();
+    const bool leaves = IsBesideOthers(command) || clients_.At(command.client).is_throttled();
     for (InFlight& each : in_flight_) {
       if (!is_of_stream(each)) continue;
       if (each.stops_late) BecomeStoppable(each, now);

@@ -77,16 +77,16 @@ class DeviceLane {
  public:
   explicit DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& options = {});
 
-  // The caller refuses a client beyond kClientsMax or a weight out of range before it
+  // The caller rejects a client beyond kClientsMax or a weight out of range before it
   // comes here.
   void AddClient(ClientId client, const ClientSpec& spec, TimePoint now);
   void ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now);
   // Puts the client under these caps instead of its former ones; see ShareCaps::Join. A client
-  // whose cap is used up is barred: the policy is not told of its commands, and those on the device
-  // are stopped if they can be. Commands on the device count under the new caps from now on.
+  // whose cap is used up is throttled: the policy is not told of its commands, and those on the
+  // device are stopped if they can be. Commands on the device count under the new caps from now on.
   void LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now);
-  // A held client is barred, too, until it is released.
-  void Hold(ClientId client, bool is_held, TimePoint now);
+  // A held client is throttled, too, until it is released.
+  void Hold(ClientId client, bool is_suspended, TimePoint now);
   // Drops the client's queued commands and returns those in flight. The caller asks the
   // device to stop these, and reports them to OnCompleted like any other command. The span is
   // good until the next call.
@@ -115,14 +115,14 @@ class DeviceLane {
   // The client expects its next request at that time.
   void ExpectRequest(ClientId client, TimePoint at, TimePoint now);
 
-  // Sets the turnaround: the idle time between the end of a command and the start of one that is
+  // Sets the launch bubble: the idle time between the end of a command and the start of one that is
   // submitted in answer to it. Until the first call it is as long as the window.
-  void SetTurnaround(Duration turnaround);
+  void SetLaunchBubble(Duration launch_bubble);
 
   // Sets host delay in all, never less than before. The host kept the device from running during
   // that time, and nobody is charged for it.
-  void SetHostDelay(Duration total) { meter_.Exclude(total); }
-  Duration host_delay() const { return meter_.excluded(); }
+  void SetHostSteal(Duration total) { meter_.Exclude(total); }
+  Duration host_steal() const { return meter_.excluded(); }
 
   // A submitted command left the device, by itself or stopped.
   Charge OnCompleted(std::uint64_t command, TimePoint now);
@@ -135,10 +135,10 @@ class DeviceLane {
   std::size_t in_flight_count() const { return in_flight_.size(); }
   std::size_t queued_count(ClientId client) const;
   bool IsCapped(ClientId client) const;
-  // Time in which its caps barred the client with commands queued, up to `now`.
-  Duration BarredFor(ClientId client, TimePoint now) const;
+  // Time in which its caps throttled the client with commands queued, up to `now`.
+  Duration ThrottledFor(ClientId client, TimePoint now) const;
   // The same while it was held.
-  Duration HeldFor(ClientId client, TimePoint now) const;
+  Duration SuspendedFor(ClientId client, TimePoint now) const;
   Duration charged_total() const { return meter_.charged_total(); }
   // Calls `call(command, held)` with what each command on the device would be charged if it left
   // now.
@@ -159,9 +159,9 @@ class DeviceLane {
   bool has_urgent_client() const { return urgent_count_ > 0; }
   const LaneOptions& options() const { return options_; }
   const LaneRules& rules() const { return rules_; }
-  PromiseReport promises() const { return policy_->promises(); }
-  bool GivesWay(const ClientSpec& running, const ClientSpec& waiting) const {
-    return policy_->GivesWay(running, waiting);
+  TargetReport targets() const { return policy_->targets(); }
+  bool IsPreemptibleBy(const ClientSpec& running, const ClientSpec& waiting) const {
+    return policy_->IsPreemptibleBy(running, waiting);
   }
 
  private:
@@ -177,11 +177,11 @@ class DeviceLane {
     CommandQueue queue;
     bool told_ready = false;
     bool is_capped_out = false;  // A cap of it is closed.
-    bool is_held = false;
+    bool is_suspended = false;
     ShareCaps::Set caps;
     // With commands queued.
-    KeptTime capped_out_for, held_for;
-    bool is_barred() const { return is_capped_out || is_held; }
+    KeptTime capped_out_for, suspended_for;
+    bool is_throttled() const { return is_capped_out || is_suspended; }
   };
   struct InFlight {
     std::uint64_t command = 0;
@@ -236,8 +236,8 @@ class DeviceLane {
   // Bills what is on the device, and bars clients or lets them go on.
   void ReviewCaps(TimePoint now);
   void BillSoFar(InFlight& command, TimePoint now);
-  // The client was barred, or was not, before a change of it.
-  void OnBarsChanged(ClientId client, Client& state, bool was_barred, TimePoint now);
+  // The client was throttled, or was not, before a change of it.
+  void OnThrottledChanged(ClientId client, Client& state, bool was_throttled, TimePoint now);
   static void CountKept(Client& state, TimePoint now);
   Action TakePendingStop();
 

@@ -272,7 +272,7 @@ std::optional<TimePoint> FairShares::HeldUntil(const Account& best, const Group&
   const Level level = best.level;
   LevelState& state = levels_[level];
   std::optional<TimePoint> latest;
-  if (level < held_from_) return latest;
+  if (level < suspended_from_) return latest;
   const Share& share = group.shares[level];
   const std::int64_t group_key = share.key(), client_key = best.key();
   const bool has_absent_siblings = share.active > share.ready;

@@ -33,7 +33,7 @@ namespace gpushared::scheduler {
 //
 // A client that queues one command at a time is not ready while that command runs. Nor is
 // it in the moment before the next one, which is up to `hold_off` long. It keeps its place
-// meanwhile, and from level `held_from` on nobody who is ahead of it starts: others would
+// meanwhile, and from level `suspended_from` on nobody who is ahead of it starts: others would
 // take the time that is due to it, however great its weight. After a command it is waited
 // for if it came back in time before and its commands are no shorter than the wait.
 //
@@ -46,8 +46,8 @@ class FairShares {
 
   static constexpr Level kNoLevel = static_cast<Level>(-1);
 
-  explicit FairShares(Duration slice, Duration hold_off = {}, Level held_from = kNoLevel)
-      : slice_(slice), hold_off_(hold_off), held_from_(held_from) {}
+  explicit FairShares(Duration slice, Duration hold_off = {}, Level suspended_from = kNoLevel)
+      : slice_(slice), hold_off_(hold_off), suspended_from_(suspended_from) {}
 
   // Clients with the same `group` share what one has; none: the client is alone in its group.
   void Add(ClientId client, Level level, std::uint32_t weight, std::optional<std::uint64_t> group);
@@ -198,7 +198,7 @@ class FairShares {
 
   const Duration slice_;
   const Duration hold_off_;
-  const Level held_from_;
+  const Level suspended_from_;
   ClientTable<Account> accounts_;
   std::vector<Group> groups_;                          // Grows with Add, and never shrinks.
   std::array<std::uint16_t, kClientsMax> group_at_{};  // By place.

@@ -23,7 +23,7 @@ class FifoPolicy final : public Policy {
   void OnStarted(ClientId client, const Head& head, TimePoint now) override;
   void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
   Decision Pick(TimePoint now) override;
-  bool GivesWay(const ClientSpec&, const ClientSpec&) const override { return false; }
+  bool IsPreemptibleBy(const ClientSpec&, const ClientSpec&) const override { return false; }
 
  private:
   static constexpr std::uint64_t kNotReady = UINT64_MAX;

@@ -19,7 +19,7 @@ struct LaneRules {
   // Whether others keep out of this client's way for the sake of its latency.
   bool IsUrgent(const ClientSpec& spec) const {
     return classes_matter &&
-           (spec.scheduling_class == SchedulingClass::kHigh || spec.latency_promise.has_value());
+           (spec.scheduling_class == SchedulingClass::kHigh || spec.latency_target.has_value());
   }
 };
 
@@ -42,7 +42,8 @@ struct LaneRules {
 //   * A command that outlives its prediction and can be stopped from then on is told as two: an
 //     OnStarted without Decision and without OnReady or OnIdle after it, then the OnEnded of what
 //     it has taken so far.
-//   * A client is barred from OnBarred(true) to OnBarred(false), and is not ready meanwhile.
+//   * A client is throttled from OnThrottled(true) to OnThrottled(false), and is not ready
+//   meanwhile.
 //   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed
 //     before. At most kOpenRequestsMax requests of a client are open, with different
 //     numbers, and none arrived later than `now`.
@@ -76,7 +77,7 @@ class Policy {
 
   // The client's cap lets it have no time for now. Nobody is to be kept waiting for it, whatever it
   // promised or expects.
-  virtual void OnBarred(ClientId, bool /*is_barred*/, TimePoint) {}
+  virtual void OnThrottled(ClientId, bool /*is_throttled*/, TimePoint) {}
 
   // For policies that look at requests. `at` is when the client expects its next one.
   virtual void OnRequestBegan(ClientId, const RequestMark&, TimePoint) {}
@@ -89,12 +90,12 @@ class Policy {
   // does, work is better started unstoppable where stopping has a price. The end of a slice
   // inside a class is no reason under policies that look at classes. Their shares come out right
   // without it, only later.
-  virtual bool GivesWay(const ClientSpec& /*running*/, const ClientSpec& /*waiting*/) const {
+  virtual bool IsPreemptibleBy(const ClientSpec& /*running*/, const ClientSpec& /*waiting*/) const {
     return true;
   }
 
   // All zero where promises play no part.
-  virtual PromiseReport promises() const { return {}; }
+  virtual TargetReport targets() const { return {}; }
 };
 
 }  // namespace gpushared::scheduler

@@ -33,7 +33,7 @@ constexpr std::array kPolicies = {
                 [](const PolicyOptions& options) -> std::unique_ptr<Policy> {
                   return std::make_unique<PriorityPolicy>(options);
                 }},
-    PolicyEntry{"deadline", "latency promises first, others as far as these allow",
+    PolicyEntry{"deadline", "latency targets first, others as far as these allow",
                 [](const PolicyOptions& options) -> std::unique_ptr<Policy> {
                   return std::make_unique<DeadlinePolicy>(options);
                 }},

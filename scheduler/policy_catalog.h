@@ -24,7 +24,7 @@ std::span<const PolicyEntry> PolicyCatalog();
 // Null when there is no policy of that name.
 const PolicyEntry* FindPolicy(std::string_view name);
 
-// "fifo, round_robin, …", for the message that refuses an unknown name.
+// "fifo, round_robin, …", for the message that rejects an unknown name.
 std::string PolicyNames();
 
 // Why these options cannot be used, as a lower-case sentence with the bounds; empty

@@ -89,8 +89,8 @@ void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
   shares_.OnEnded(client, ended, now);
 }
 
-void PriorityPolicy::OnBarred(ClientId client, bool is_barred, TimePoint) {
-  if (is_barred) ForgetExpected(client);
+void PriorityPolicy::OnThrottled(ClientId client, bool is_throttled, TimePoint) {
+  if (is_throttled) ForgetExpected(client);
 }
 
 void PriorityPolicy::OnRequestBegan(ClientId client, const RequestMark&, TimePoint) {
@@ -196,9 +196,9 @@ std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
 std::optional<TimePoint> PriorityPolicy::FloorTurnDue(TimePoint now) const {
   if (!shares_.IsActive(kLowest) || !IsHigherActive()) return {};
   const std::int64_t missing_ns = slice_.count() - owed_ns_;
-  const TimePoint owed_at =
+  const TimePoint guaranteed_at =
       missing_ns > 0 ? now + Duration(missing_ns * kMillion / floor_ppm_ + 1) : now;
-  return std::max(owed_at, next_floor_turn_);
+  return std::max(guaranteed_at, next_floor_turn_);
 }
 
 bool PriorityPolicy::IsHigherActive() const {

@@ -36,11 +36,11 @@ class PriorityPolicy final : public Policy {
   void OnIdle(ClientId client, TimePoint now) override;
   void OnStarted(ClientId client, const Head& head, TimePoint now) override;
   void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
-  void OnBarred(ClientId client, bool is_barred, TimePoint now) override;
+  void OnThrottled(ClientId client, bool is_throttled, TimePoint now) override;
   void OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) override;
   void OnRequestExpected(ClientId client, TimePoint at, TimePoint now) override;
   Decision Pick(TimePoint now) override;
-  bool GivesWay(const ClientSpec& running, const ClientSpec& waiting) const override {
+  bool IsPreemptibleBy(const ClientSpec& running, const ClientSpec& waiting) const override {
     const bool is_floor = floor_ppm_ > 0 && LevelFor(waiting) == kLowest;
     return is_floor ? LevelFor(running) != kLowest : LevelFor(waiting) < LevelFor(running);
   }

@@ -29,7 +29,7 @@ void Residency::Remove(ClientId client) {
 }
 
 void Residency::CountWait(Client& client, TimePoint now) {
-  const bool waits = client.wants_room();
+  const bool waits = client.wants_memory();
   if (waits == client.waits_since.has_value()) return;
   if (waits) {
     client.waits_since = now;
@@ -39,7 +39,7 @@ void Residency::CountWait(Client& client, TimePoint now) {
   }
 }
 
-void Residency::Update(Client& client, const MemoryHeld& held, TimePoint now) {
+void Residency::Update(Client& client, const MemorySuspended& held, TimePoint now) {
   Check(held.resident_bytes <= held.movable_bytes, "no more is resident than there is");
   Check(held.unneeded_bytes <= held.absent_bytes(), "no more is unneeded than is absent");
   Check(held.spare_bytes <= held.resident_bytes, "no more is spare than is resident");
@@ -62,20 +62,21 @@ void Residency::ComeIn(Client& client, bool goes_on, TimePoint now) {
   }
   client.is_in = true;
   const Duration cost = (client.last_way + client.way_before) / 2;
-  client.stays_until = client.came_in + std::clamp(cost * options_.stay_factor, options_.stay_min,
-                                                   options_.stay_max);
+  client.resident_until =
+      client.came_in +
+      std::clamp(cost * options_.residency_factor, options_.residency_min, options_.residency_max);
 }
 
 void Residency::SetUnneeded(ClientId client, std::uint64_t unneeded_bytes,
                             std::uint64_t spare_bytes, TimePoint now) {
   Client& state = clients_.At(client);
-  MemoryHeld held = state.held;
+  MemorySuspended held = state.held;
   held.unneeded_bytes = unneeded_bytes;
   held.spare_bytes = spare_bytes;
   if (held != state.held) Update(state, held, now);
 }
 
-void Residency::OnMemory(ClientId client, const MemoryHeld& held, TimePoint now) {
+void Residency::OnMemory(ClientId client, const MemorySuspended& held, TimePoint now) {
   Client& state = clients_.At(client);
   state.granted_bytes = 0;
   Update(state, held, now);
@@ -88,7 +89,7 @@ void Residency::SetBusy(ClientId client, bool is_busy, TimePoint now) {
   CountWait(state, now);
 }
 
-void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
+void Residency::RequestMemory(ClientId client, std::uint64_t bytes, TimePoint now) {
   Client& state = clients_.At(client);
   Check(state.asked_bytes == 0 && bytes > 0, "a client asks for room once at a time");
   state.granted_bytes = 0;
@@ -99,13 +100,13 @@ void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
 
 void Residency::OnDrained(ClientId client) {
   Client& state = clients_.At(client);
-  if (state.is_held) state.is_drained = true;
+  if (state.is_suspended) state.is_drained = true;
 }
 
 Duration Residency::CostOf(const Way& way, bool goes_on) {
   const auto mebibytes = static_cast<Duration::rep>(way.bytes / kMebibyte);
   // A short one takes longer for each byte. Many of them would lengthen the stays of all.
-  const bool is_telling = way.bytes >= options_.move_bytes_max;
+  const bool is_telling = way.bytes >= options_.swap_bytes_max;
   if (is_telling && (!goes_on || ways_.empty())) ways_.Add(way.took / mebibytes);
   if (ways_.empty()) return way.took;
   const Duration usual = mebibytes * ways_.Quantile(50);
@@ -126,7 +127,7 @@ void Residency::Charge(Client& beneficiary, const Move& move, std::uint64_t move
       Duration(static_cast<Duration::rep>(static_cast<double>(took.count()) * part));
 }
 
-void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) {
+void Residency::OnSwapped(ClientId client, const MemorySuspended& held, TimePoint now) {
   Check(move_ && move_->client == client, "a move ends that was begun");
   Client& state = clients_.At(client);
   const std::uint64_t before = state.held.resident_bytes, after = held.resident_bytes;
@@ -148,29 +149,29 @@ void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) 
   }
 }
 
-void Residency::OnMoveFailed(ClientId client, const MemoryHeld& held, TimePoint now) {
+void Residency::OnSwapFailed(ClientId client, const MemorySuspended& held, TimePoint now) {
   Check(move_ && move_->client == client, "a move ends that was begun");
   Client* const beneficiary = clients_.Find(move_->beneficiary);
   if (beneficiary != nullptr && beneficiary->asked_bytes > 0 && !beneficiary->has_right()) {
-    beneficiary->is_refused = true;
+    beneficiary->is_rejected = true;
   }
-  OnMoved(client, held, now);
-  moves_fail_until_ = now + options_.retry_after;
+  OnSwapped(client, held, now);
+  swaps_fail_until_ = now + options_.retry_after;
 }
 
-bool Residency::IsSettled(ClientId client) const {
+bool Residency::IsWithinGuarantee(ClientId client) const {
   const Client* const state = clients_.Find(client);
-  return state != nullptr && state->is_settled();
+  return state != nullptr && state->is_within_guarantee();
 }
 
 bool Residency::IsHeld(ClientId client) const {
   const Client* const state = clients_.Find(client);
-  return state != nullptr && state->is_held;
+  return state != nullptr && state->is_suspended;
 }
 
-MemoryHeld Residency::HeldBy(ClientId client) const {
+MemorySuspended Residency::HeldBy(ClientId client) const {
   const Client* const state = clients_.Find(client);
-  return state == nullptr ? MemoryHeld{} : state->held;
+  return state == nullptr ? MemorySuspended{} : state->held;
 }
 
 std::uint64_t Residency::ResidentBytes(ClientId client) const {
@@ -183,9 +184,9 @@ std::uint64_t Residency::WantedBytes(ClientId client) const {
   return state == nullptr ? 0 : std::min(state->wanted_bytes, state->movable_now());
 }
 
-MemoryMoves Residency::MovesOf(ClientId client) const {
+MemorySwaps Residency::MovesOf(ClientId client) const {
   const Client* const state = clients_.Find(client);
-  return state == nullptr ? MemoryMoves{} : state->moves;
+  return state == nullptr ? MemorySwaps{} : state->moves;
 }
 
 Duration Residency::WaitedFor(ClientId client, TimePoint now) const {
@@ -194,7 +195,7 @@ Duration Residency::WaitedFor(ClientId client, TimePoint now) const {
   return state->waited + (state->waits_since ? now - *state->waits_since : Duration::zero());
 }
 
-bool Residency::IsShutOut(ClientId client) const {
+bool Residency::IsStarved(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state != nullptr && !state->can_run() && !CanEverHave(client, *state);
 }
@@ -217,10 +218,10 @@ void Residency::CountAnswer(const Client& client, TimePoint now) {
   request_stats_.longest_wait = std::max(request_stats_.longest_wait, now - client.asked_at);
 }
 
-std::optional<MemoryAction> Residency::CutMove(std::uint64_t free_bytes, TimePoint now) {
-  if (move_->is_owed || move_->is_cut) return {};
+std::optional<MemoryAction> Residency::PreemptSwap(std::uint64_t free_bytes, TimePoint now) {
+  if (move_->is_guaranteed || move_->is_cut) return {};
   for (const Item& each : clients_) {
-    if (!each.value.wants_room() || !each.value.has_right()) continue;
+    if (!each.value.wants_memory() || !each.value.has_right()) continue;
     // Who can't be served now does not hold others up.
     if (each.client == move_->beneficiary || !MayCome(each, free_bytes, now)) continue;
     move_->is_cut = true;
@@ -240,7 +241,7 @@ std::uint64_t Residency::FixedBytes(ClientId but) const {
 }
 
 bool Residency::CanEverHave(ClientId id, const Client& client) const {
-  const std::uint64_t kept = client.held.resident_bytes - client.own_room_ever_bytes();
+  const std::uint64_t kept = client.held.resident_bytes - client.own_memory_ever_bytes();
   const std::uint64_t bytes =
       kept + client.held.pinned_bytes + client.needed_bytes() + FixedBytes(id);
   return bytes <= options_.device_bytes - client.grant.left_free_bytes;
@@ -267,7 +268,7 @@ bool Residency::GoesBefore(const Item& left, const Item& right, TimePoint now) {
 const Residency::Item* Residency::Choose(std::uint64_t free_bytes, TimePoint now) const {
   const Item* first = nullptr;
   for (const Item& each : clients_) {
-    if (!each.value.wants_room()) continue;
+    if (!each.value.wants_memory()) continue;
     if (first != nullptr && !GoesBefore(each, *first, now)) continue;
     if (MayCome(each, free_bytes, now)) first = &each;
   }
@@ -283,7 +284,7 @@ std::uint64_t Residency::AvailableTo(const Client& client, std::uint64_t free_by
 }
 
 bool Residency::IsDraining(const Client& client, std::uint64_t free_bytes) const {
-  return options_.holds_for_moves_in && client.is_held && !client.is_drained &&
+  return options_.suspends_for_swap_in && client.is_suspended && !client.is_drained &&
          client.coming_bytes() > 0 && client.needed_bytes() <= AvailableTo(client, free_bytes);
 }
 
@@ -291,10 +292,11 @@ bool Residency::MayCome(const Item& candidate, std::uint64_t free_bytes, TimePoi
   if (!CanEverHave(candidate.client, candidate.value)) return false;
   // What runs of it may go on for long. Meanwhile others come.
   if (IsDraining(candidate.value, free_bytes)) return false;
-  std::uint64_t bytes = AvailableTo(candidate.value, free_bytes) + candidate.value.own_room_bytes();
+  std::uint64_t bytes =
+      AvailableTo(candidate.value, free_bytes) + candidate.value.own_memory_bytes();
   for (const Item& each : clients_) {
     if (each.client == candidate.client) continue;
-    if (MakesRoomAt(each.value, candidate.value, now) != TimePoint::max()) {
+    if (EvictableAt(each.value, candidate.value, now) != TimePoint::max()) {
       bytes += each.value.movable_now();
     }
   }
@@ -310,10 +312,10 @@ TimePoint Residency::IdleAt(const Client& client) const {
 
 bool Residency::IsIdle(const Client& client, TimePoint now) const { return IdleAt(client) <= now; }
 
-TimePoint Residency::MakesRoomAt(const Client& victim, const Client& candidate,
+TimePoint Residency::EvictableAt(const Client& victim, const Client& candidate,
                                  TimePoint now) const {
   if (victim.movable_now() == 0) return TimePoint::max();
-  if (now < moves_fail_until_) return TimePoint::max();
+  if (now < swaps_fail_until_) return TimePoint::max();
   if (candidate.has_right()) return now;
   // It has waited for its room, and uses it now.
   if (victim.granted_bytes > 0) return TimePoint::max();
@@ -321,9 +323,9 @@ TimePoint Residency::MakesRoomAt(const Client& victim, const Client& candidate,
   // A higher class keeps its memory for as long as it has something to do.
   if (victim.grant.scheduling_class < candidate.grant.scheduling_class) return idle_at;
   // A client that does not run has no stay for its rest.
-  if (!victim.can_run() && !victim.is_in_stay(now)) return now;
+  if (!victim.can_run() && !victim.is_in_residency_period(now)) return now;
   const TimePoint told_at = victim.told_at.value_or(now);
-  return std::min(idle_at, std::max(victim.stays_until, told_at + options_.notice));
+  return std::min(idle_at, std::max(victim.resident_until, told_at + options_.notice));
 }
 
 void Residency::TellWanted(Client& victim, const Client& candidate, std::uint64_t bytes,
@@ -363,13 +365,13 @@ Residency::Item* Residency::Victim(const Item& candidate, std::uint64_t bytes, T
   Item* first = nullptr;
   std::uint64_t found = 0;
   std::optional<TimePoint> more_at;
-  const std::uint64_t own = now < moves_fail_until_ ? 0 : candidate.value.own_room_bytes();
+  const std::uint64_t own = now < swaps_fail_until_ ? 0 : candidate.value.own_memory_bytes();
   for (Item& each : clients_) {
     if (each.client == candidate.client) {
       if (own == 0) continue;
       found += own;
     } else {
-      const TimePoint at = MakesRoomAt(each.value, candidate.value, now);
+      const TimePoint at = EvictableAt(each.value, candidate.value, now);
       if (at == TimePoint::max()) continue;
       if (own < bytes) TellWanted(each.value, candidate.value, bytes, now);
       if (at > now) {
@@ -386,8 +388,8 @@ Residency::Item* Residency::Victim(const Item& candidate, std::uint64_t bytes, T
 }
 
 std::uint64_t Residency::GivesBytes(const Item& victim, ClientId candidate) {
-  const MemoryHeld& held = victim.value.held;
-  if (victim.client == candidate) return victim.value.own_room_bytes();
+  const MemorySuspended& held = victim.value.held;
+  if (victim.client == candidate) return victim.value.own_memory_bytes();
   return held.spare_bytes > 0 ? held.spare_bytes : held.resident_bytes;
 }
 
@@ -395,7 +397,7 @@ std::uint64_t Residency::GivesBytes(const Item& victim, ClientId candidate) {
 
 std::optional<MemoryAction> Residency::Hold(ClientId client, ClientId beneficiary) {
   Client& state = clients_.At(client);
-  if (std::exchange(state.is_held, true)) return {};
+  if (std::exchange(state.is_suspended, true)) return {};
   state.is_drained = false;
   return MemoryAction{MemoryAction::Kind::kHold, client, 0, beneficiary};
 }
@@ -407,31 +409,32 @@ std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_
     move_ = Move{.client = client,
                  .beneficiary = candidate.client,
                  .since = now,
-                 .goes_in = kind == Kind::kMoveIn,
-                 .is_owed = candidate.value.has_right()};
-    return MemoryAction{kind, client, std::min(bytes, options_.move_bytes_max), candidate.client,
+                 .goes_in = kind == Kind::kSwapIn,
+                 .is_guaranteed = candidate.value.has_right()};
+    return MemoryAction{kind, client, std::min(bytes, options_.swap_bytes_max), candidate.client,
                         candidate.value.has_right()};
   };
   const std::uint64_t available = AvailableTo(candidate.value, free_bytes);
   const std::uint64_t needed = candidate.value.needed_bytes();
   if (needed <= available) {
     if (const std::uint64_t coming = candidate.value.coming_bytes(); coming > 0) {
-      if (options_.holds_for_moves_in && !candidate.value.is_quiet()) {
+      if (options_.suspends_for_swap_in && !candidate.value.is_quiet()) {
         return Hold(candidate.client, candidate.client);
       }
-      return move(Kind::kMoveIn, candidate.client, coming);
+      return move(Kind::kSwapIn, candidate.client, coming);
     }
     Client& served = clients_.At(candidate.client);
     if (served.has_right()) CountAnswer(served, now);
     served.granted_bytes = std::exchange(served.asked_bytes, 0);
     CountWait(served, now);
-    return MemoryAction{Kind::kRoom, candidate.client, served.granted_bytes, candidate.client};
+    return MemoryAction{Kind::kMemoryRequest, candidate.client, served.granted_bytes,
+                        candidate.client};
   }
   Item* const found = Victim(candidate, needed - available, now);
   if (found == nullptr) return {};
   *victim = found->client;
   if (!found->value.is_quiet()) return Hold(found->client, candidate.client);
-  return move(Kind::kMoveOut, found->client,
+  return move(Kind::kSwapOut, found->client,
               std::min(needed - available, GivesBytes(*found, candidate.client)));
 }
 
@@ -439,27 +442,27 @@ std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint 
   using Kind = MemoryAction::Kind;
   wake_at_.reset();
   for (auto& [client, state] : clients_) {
-    if (state.asked_bytes == 0 || (!state.is_refused && CanEverHave(client, state))) continue;
-    state.is_refused = false;
+    if (state.asked_bytes == 0 || (!state.is_rejected && CanEverHave(client, state))) continue;
+    state.is_rejected = false;
     const std::uint64_t asked = std::exchange(state.asked_bytes, 0);
     CountWait(state, now);
-    return MemoryAction{Kind::kNoRoom, client, asked, client};
+    return MemoryAction{Kind::kNoMemory, client, asked, client};
   }
-  if (move_) return CutMove(free_bytes, now);
+  if (move_) return PreemptSwap(free_bytes, now);
   if (now < rests_until_) {
     wake_at_ = rests_until_;
     return {};
   }
   ForgetWanted();
-  if (now < moves_fail_until_) wake_at_ = moves_fail_until_;
+  if (now < swaps_fail_until_) wake_at_ = swaps_fail_until_;
   ClientId victim;
   const Item* const candidate = Choose(free_bytes, now);
   if (candidate != nullptr) {
     if (const auto action = Serve(*candidate, free_bytes, now, &victim)) return action;
   }
   for (auto& [client, state] : clients_) {
-    if (!state.is_held || !state.can_run() || client == victim) continue;
-    state.is_held = false;
+    if (!state.is_suspended || !state.can_run() || client == victim) continue;
+    state.is_suspended = false;
     return MemoryAction{Kind::kRelease, client, 0, client};
   }
   return {};

@@ -30,7 +30,7 @@ struct ShareCap {
 // The caps of one lane.
 //
 // A cap earns credit at its share of the time, and its clients' commands spend it. At zero it
-// closes: its clients are barred until it has earned half of the most that it can save. The most
+// closes: its clients are throttled until it has earned half of the most that it can save. The most
 // is the share of a window, and at most kCreditMax, so that a client that slept is never much
 // above its share. A command that cannot be stopped may run up debt, which is paid back in full.
 //

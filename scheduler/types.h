@@ -46,8 +46,8 @@ inline constexpr Duration kCommandTimeMax = std::chrono::hours(1);
 
 struct ClientSpec {
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
-  std::uint32_t weight = 1;                 // Relative share of device time, 1..kWeightMax.
-  std::optional<Duration> latency_promise;  // Per request, as told by the client.
+  std::uint32_t weight = 1;                // Relative share of device time, 1..kWeightMax.
+  std::optional<Duration> latency_target;  // Per request, as told by the client.
   // Under policies with groups (`FairShares`), clients with the same number share what one would
   // have: a group has the weight of its heaviest client. Constant. None: a group of its own.
   std::optional<std::uint64_t> group = std::nullopt;
@@ -74,13 +74,13 @@ struct PolicyOptions {
 };
 
 // A policy's report about promises. Counts run from its creation.
-struct PromiseReport {
+struct TargetReport {
   std::uint64_t requests = 0;  // Ended, of clients with a promise.
-  std::uint64_t kept = 0;      // Ended within their promise.
+  std::uint64_t met = 0;       // Ended within their promise.
   // Requests whose promise was given up, by class: they could not all be kept.
-  std::array<std::uint64_t, kSchedulingClasses> given_up{};
+  std::array<std::uint64_t, kSchedulingClasses> abandoned{};
   // Times something was started that cannot be stopped in time for the next request.
-  std::uint64_t risked = 0;
+  std::uint64_t at_risk = 0;
   // A request that was given up is open, since no longer than its promise.
   bool is_overloaded = false;
 };

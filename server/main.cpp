@@ -127,7 +127,7 @@ Status UseOnlyProcessors(const std::vector<std::uint32_t>& processors) {
   for (std::uint32_t each = 0; each < CPU_SETSIZE; ++each) {
     if (CPU_ISSET(each, &allowed)) usable.push_back(each);
   }
-  return {StatusCode::kInvalidArgument, "option cpu-affinity refused: asked for processors " +
+  return {StatusCode::kInvalidArgument, "option cpu-affinity rejected: asked for processors " +
                                             CpuListText(processors) + ", this process may use " +
                                             CpuListText(usable)};
 }
@@ -158,12 +158,12 @@ int ServeDevice(const Config& config) {
   options.limits.staging_bytes = config.staging_bytes;
   options.limits.memory_kept = config.defaults.memory_reserve;
   options.prefers_threads = true;
-  if (!config.cost_folder.empty()) {
-    options.cost_file = config.cost_folder + "/" + CostFileName(config.worker->device);
+  if (!config.cost_directory.empty()) {
+    options.cost_file = config.cost_directory + "/" + CostFileName(config.worker->device);
   }
   options.driver_compiles_for_all = config.ptx_compiler == Config::kDriver;
   options.generation = config.worker->generation;
-  options.roster_folder = config.worker->roster_folder;
+  options.registry_directory = config.worker->registry_directory;
   options.totals_file = config.worker->totals_file;
   options.made_by = config.worker->made_by;
   options.make_reader = [&config]() -> Result<std::unique_ptr<loader::ModuleReader>> {
@@ -239,7 +239,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   if (std::ranges::any_of(selection.devices,
                           [](const auto& device) { return !device.uuid.empty(); })) {
     options.read_inventory = [] { return device::ReadInventory(); };
-    options.takes_newcomers = config.device == "auto";
+    options.takes_new_clients = config.device == "auto";
   }
   options.devices = std::move(selection.devices);
   options.unused_devices = std::move(selection.unused);
@@ -279,7 +279,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   Result<device::Selection> selection =
       device::SelectDevices(config.device, device::ReadInventory());
   if (!selection.ok()) {
-    std::fprintf(stderr, "gpushared: option device refused: %s\n",
+    std::fprintf(stderr, "gpushared: option device rejected: %s\n",
                  selection.status().message().c_str());
     return 2;
   }
@@ -333,13 +333,13 @@ void CheckHere(const Config& config, ConfigReport& report) {
       device::SelectDevices(config.device, device::ReadInventory());
   if (!selection.ok()) {
     report.errors.push_back(place("device") +
-                            "option device refused: " + selection.status().message());
+                            "option device rejected: " + selection.status().message());
   }
   const std::size_t slash = config.socket.rfind('/');
-  const std::string folder =
+  const std::string directory =
       slash == std::string::npos || slash == 0 ? "" : config.socket.substr(0, slash);
-  if (!folder.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) {
-    report.warnings.push_back(place("socket") + "option socket: folder '" + folder +
+  if (!directory.empty() && ::access(directory.c_str(), W_OK | X_OK) != 0) {
+    report.warnings.push_back(place("socket") + "option socket: directory '" + directory +
                               "' cannot be written to: " + ::strerror(errno));
   }
 }
@@ -358,7 +358,7 @@ int ReportCheck(const Config& config) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
   };
   if (!report.errors.empty()) {
-    std::fprintf(stderr, "gpushared: config file %s is refused: %s, %s; see gpushared.toml(5)\n",
+    std::fprintf(stderr, "gpushared: config file %s is rejected: %s, %s; see gpushared.toml(5)\n",
                  Escaped(config.config_file).c_str(),
                  counted(report.errors.size(), "error").c_str(),
                  counted(report.warnings.size(), "warning").c_str());
@@ -366,7 +366,7 @@ int ReportCheck(const Config& config) {
   }
   std::printf("config file %s is valid: %s, %s, %s\n", Escaped(config.config_file).c_str(),
               counted(config.access.size(), "access rule").c_str(),
-              counted(config.entrances.size(), "entrance").c_str(),
+              counted(config.endpoints.size(), "endpoint").c_str(),
               counted(report.warnings.size(), "warning").c_str());
   return 0;
 }

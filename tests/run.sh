@@ -11,8 +11,8 @@
 #   demo    the programs of samples/demo.sh as it builds them: files in groups, for this machine only
 #   lint:all  clang's checks of format, locking and code (.clang-tidy), on all files
 #   all     the seven above, in this order
-#   quick FOLDER[,FOLDER...] [CASE]  builds and runs the tests of these folders of tests, or their cases that match CASE
-#   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
+#   quick DIRECTORY[,DIRECTORY...] [CASE]  builds and runs the tests of these directories of tests, or their cases that match CASE
+#   asan:DIRECTORY[,DIRECTORY...] and tsan:DIRECTORY[,...]  of that stage only the tests of these directories
 #   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
 #   dropin  real programs from PyPI and Debian, unmodified, over the drop-in libcuda, and two beside a client of high
 #           class, one of them killed 20 times; their packages stay in .cache
@@ -25,7 +25,7 @@
 #   service  the server under a real systemd in a container: reload, kills, watchdog, upgrade, socket activation;
 #           needs root and namespaces, else it is skipped with the reason
 #   package  the Debian packages; installs, upgrades and removes them in a Debian of its own, which needs root
-#   containers  a program in a container of podman, of a user without rights, through an entrance; needs root
+#   containers  a program in a container of podman, of a user without rights, through an endpoint; needs root
 #   slurm   Slurm's daemons as two nodes in namespaces, a server on each: jobs, kills, accounting, a long queue; needs
 #           root, else it is skipped with the reason
 #   kubernetes  Kubernetes' kubelet, scheduler and API server, built of Debian's source package into .cache, as two nodes in
@@ -50,7 +50,7 @@ configure() {  # preset [further cmake arguments]
     { cat "build/$1.configure.log"; return 1; }
 }
 
-run_ctest() {  # name, folder of the build, ctest arguments
+run_ctest() {  # name, directory of the build, ctest arguments
   # What fails is shown, and tried once more: many tests start processes that share the machine's few
   # cores with the others. What fails twice is red; what needed its second try is named at the end.
   local log="build/$1.ctest.log" status=0 again counts left_out
@@ -68,12 +68,12 @@ run_ctest() {  # name, folder of the build, ctest arguments
   return "$status"
 }
 
-# The folders with tests of the stage `dev`; `bench` and `gpu` hold programs that are started by hand.
-test_folders() {
-  local file folder
+# The directories with tests of the stage `dev`; `bench` and `gpu` hold programs that are started by hand.
+test_directories() {
+  local file directory
   for file in tests/*/CMakeLists.txt; do
-    folder=$(basename "$(dirname "$file")")
-    [[ $folder == bench || $folder == gpu ]] || echo "$folder"
+    directory=$(basename "$(dirname "$file")")
+    [[ $directory == bench || $directory == gpu ]] || echo "$directory"
   done
 }
 
@@ -82,8 +82,8 @@ build() {  # preset target ...
 }
 
 run_dev() {
-  local targets=(server/all client_lib/all samples/all) folder
-  for folder in $(test_folders); do targets+=("tests/$folder/all"); done
+  local targets=(server/all client_lib/all samples/all) directory
+  for directory in $(test_directories); do targets+=("tests/$directory/all"); done
   configure dev
   build dev "${targets[@]}"
   GPUSHARED_CRASH_KILLS=$kills run_ctest dev build/dev -LE long
@@ -99,23 +99,23 @@ run_long() {
   GPUSHARED_BROKER_KILLS=100 run_ctest takeover build/dev/tests/system -R Takeover
 }
 
-check_folders() {  # folder ...
-  local folder
-  for folder in "$@"; do
-    [[ -f tests/$folder/CMakeLists.txt ]] ||
-      { echo "tests/run.sh: tests/$folder has no tests; there are: $(test_folders | tr '\n' ' ')" >&2; return 2; }
+check_directories() {  # directory ...
+  local directory
+  for directory in "$@"; do
+    [[ -f tests/$directory/CMakeLists.txt ]] ||
+      { echo "tests/run.sh: tests/$directory has no tests; there are: $(test_directories | tr '\n' ' ')" >&2; return 2; }
   done
 }
 
-run_folders() {  # preset folder,folder
-  local folder folders targets=()
-  IFS=, read -ra folders <<<"$2"
-  check_folders "${folders[@]}"
-  for folder in "${folders[@]}"; do targets+=("tests/$folder/all"); done
+run_directories() {  # preset directory,directory
+  local directory directories targets=()
+  IFS=, read -ra directories <<<"$2"
+  check_directories "${directories[@]}"
+  for directory in "${directories[@]}"; do targets+=("tests/$directory/all"); done
   configure "$1"
   build "$1" "${targets[@]}"
-  for folder in "${folders[@]}"; do
-    run_ctest "$1-$folder" "build/$1/tests/$folder" -LE long
+  for directory in "${directories[@]}"; do
+    run_ctest "$1-$directory" "build/$1/tests/$directory" -LE long
   done
 }
 
@@ -227,25 +227,25 @@ run_portable() {
   run_ctest portable build/portable -L tidy
 }
 
-run_quick() {  # folder,folder [case]
-  local folder folders targets=() program ran="" status=0
-  IFS=, read -ra folders <<<"$1"
-  check_folders "${folders[@]}"
-  for folder in "${folders[@]}"; do targets+=("tests/$folder/all"); done
+run_quick() {  # directory,directory [case]
+  local directory directories targets=() program ran="" status=0
+  IFS=, read -ra directories <<<"$1"
+  check_directories "${directories[@]}"
+  for directory in "${directories[@]}"; do targets+=("tests/$directory/all"); done
   [[ -f build/dev/build.ninja ]] || configure dev
   build dev "${targets[@]}"
   if [[ -z ${2:-} ]]; then
-    for folder in "${folders[@]}"; do
-      GPUSHARED_CRASH_KILLS=$kills run_ctest "quick-$folder" "build/dev/tests/$folder" -LE long || status=$?
+    for directory in "${directories[@]}"; do
+      GPUSHARED_CRASH_KILLS=$kills run_ctest "quick-$directory" "build/dev/tests/$directory" -LE long || status=$?
     done
     return "$status"
   fi
   while read -r program; do
-    [[ -n $program ]] || continue  # A folder without such programs.
+    [[ -n $program ]] || continue  # A directory without such programs.
     "$program" --gtest_list_tests --gtest_filter="*$2*" | grep -c '^  ' >/dev/null || continue
     ran=yes
     "$program" --gtest_brief=1 --gtest_filter="*$2*" || status=$?
-  done < <(for folder in "${folders[@]}"; do ctest --test-dir "build/dev/tests/$folder" --show-only=json-v1 | python3 -c '
+  done < <(for directory in "${directories[@]}"; do ctest --test-dir "build/dev/tests/$directory" --show-only=json-v1 | python3 -c '
 import json, sys
 programs = {test["command"][0] for test in json.load(sys.stdin)["tests"] if "command" in test}
 print(*sorted(program for program in programs if program.endswith("_test")), sep="\n")'; done)
@@ -288,13 +288,13 @@ run_fuzz() {
 changed_sources() {  # base
   local from file name source
   from=$(git merge-base "$1" HEAD 2>/dev/null) || { echo "tests/run.sh: lint: '$1' is no commit to start from; name one: lint:REF" >&2; return 2; }
-  { git diff --name-only --diff-filter=d "$from" -- "${lint_folders[@]}" "$not_here"
-    git ls-files --others --exclude-standard -- "${lint_folders[@]}" "$not_here"; } | while read -r file; do
+  { git diff --name-only --diff-filter=d "$from" -- "${lint_directories[@]}" "$not_here"
+    git ls-files --others --exclude-standard -- "${lint_directories[@]}" "$not_here"; } | while read -r file; do
     case $file in
       *.cpp) echo "$file" ;;
       *.h)
         name=${file#*/include/}
-        source=$(git grep -lF "#include \"$name\"" -- "${lint_folders[@]/%//*.cpp}" | head -n 1) || true
+        source=$(git grep -lF "#include \"$name\"" -- "${lint_directories[@]/%//*.cpp}" | head -n 1) || true
         if [[ -n $source ]]; then echo "$source"; else echo "lint: no source includes $file itself: lint:all sees it" >&2; fi ;;
     esac
   done | sort -u
@@ -302,13 +302,13 @@ changed_sources() {  # base
 
 run_lint() {  # base, or all; how to call these files
   # The Python package is no part of this build: clang has no nanobind here.
-  local sources status=0 lint_folders=(command_line server scheduler ipc client_lib samples) not_here=':!client_lib/python'
+  local sources status=0 lint_directories=(command_line server scheduler ipc client_lib samples) not_here=':!client_lib/python'
   gpushared_setup lint
   python3 tests/tidy/format_test.py . || status=1
   configure dev -B build/lint -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
     -DGPUSHARED_JOIN_SOURCES=OFF -DGPUSHARED_PRECOMPILE=OFF
   if [[ $1 == all ]]; then
-    sources=$(git ls-files -- "${lint_folders[@]/%//*.cpp}" "$not_here")
+    sources=$(git ls-files -- "${lint_directories[@]/%//*.cpp}" "$not_here")
   else
     sources=$(changed_sources "$1")
   fi
@@ -330,7 +330,7 @@ stages=("$@")
 source packaging/setup_debian.sh tests
 mkdir -p build
 if [[ ${stages[0]} == quick ]]; then
-  [[ $# -ge 2 ]] || { echo "tests/run.sh quick FOLDER[,FOLDER...] [CASE]: there are $(test_folders | tr '\n' ' ')" >&2; exit 2; }
+  [[ $# -ge 2 ]] || { echo "tests/run.sh quick DIRECTORY[,DIRECTORY...] [CASE]: there are $(test_directories | tr '\n' ' ')" >&2; exit 2; }
   run_quick "${@:2}"
   exit
 fi
@@ -341,7 +341,7 @@ for stage in "${stages[@]}"; do
     dev) run_dev ;;
     long) run_long ;;
     asan) configure asan; build asan all tests_long; run_ctest asan build/asan ;;
-    asan:* | tsan:*) run_folders "${stage%%:*}" "${stage#*:}" ;;
+    asan:* | tsan:*) run_directories "${stage%%:*}" "${stage#*:}" ;;
     tsan) configure tsan; build tsan tests_concurrency; run_ctest tsan build/tsan -L concurrency ;;
     fuzz) run_fuzz ;;
     lint) run_lint main "those that differ from main" ;;
@@ -360,7 +360,7 @@ for stage in "${stages[@]}"; do
     kubernetes) run_kubernetes ;;
     gpu) run_gpu ;;
     portable) run_portable ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, kubernetes, gpu, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:DIRECTORY, tsan, tsan:DIRECTORY, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, kubernetes, gpu, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

@@ -29,12 +29,12 @@ bool FitsDevice(const DeviceProperties& device, const ArrayShape3d& shape) {
 
 Code CheckArrayShape(const DeviceProperties& device, const ArrayShape3d& shape) {
   if (AttributeOf(device, Attribute::kTexture1dWidthMax) == 0) {
-    return Refuse(Code::kNotSupported, "array refused: device " + device.id + " has no textures");
+    return Reject(Code::kNotSupported, "array rejected: device " + device.id + " has no textures");
   }
   if (shape.width == 0 || (shape.depth != 0 && shape.height == 0)) return Code::kInvalidValue;
   if ((shape.flags & ~kArrayFlags) != 0) return Code::kInvalidValue;
   if ((shape.flags & ~kArrayForSurfaces) != 0) {
-    return Refuse(Code::kNotSupported, "array refused: of its flags " +
+    return Reject(Code::kNotSupported, "array rejected: of its flags " +
                                            std::to_string(shape.flags) + " this library has " +
                                            std::to_string(kArrayForSurfaces));
   }
@@ -62,7 +62,7 @@ Code Array3dCreate(ArrayHandle* array, const ArrayShape3d* shape) {
   if (const Code code = CheckArrayShape(device, *shape); code != Code::kSuccess) return code;
   const std::optional<TexelType> texel = TexelTypeOf(shape->format, shape->channels);
   if (!texel) {
-    return Refuse(Code::kInvalidValue, "array refused: format " + std::to_string(shape->format) +
+    return Reject(Code::kInvalidValue, "array rejected: format " + std::to_string(shape->format) +
                                            " with " + std::to_string(shape->channels) +
                                            " channels is none that this library has");
   }

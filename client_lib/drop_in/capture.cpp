@@ -37,7 +37,7 @@ void Captures::Purge() {
 void Captures::RemoveSequence(CaptureSequence& sequence) {
   std::erase_if(lines_,
                 [&](const auto& line) { return line.second.point.sequence.get() == &sequence; });
-  sequence.graph->is_held = sequence.graph->is_captured = false;
+  sequence.graph->is_suspended = sequence.graph->is_captured = false;
   sequence.has_ended = true;
   any_.store(!lines_.empty(), std::memory_order_relaxed);
 }
@@ -54,7 +54,7 @@ Code Captures::Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode
                      std::shared_ptr<Graph> users_graph,
                      std::vector<std::shared_ptr<GraphNode>> front) {
   Purge();
-  if (Find(*stream) != nullptr) return Refuse(Code::kIllegalState, "the stream is being captured");
+  if (Find(*stream) != nullptr) return Reject(Code::kIllegalState, "the stream is being captured");
   auto sequence = std::make_shared<CaptureSequence>();
   sequence->id = ++last_id_;
   sequence->mode = mode;
@@ -62,7 +62,7 @@ Code Captures::Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode
   sequence->first_stream_id = stream->id();
   sequence->is_users_graph = users_graph != nullptr;
   sequence->graph = users_graph != nullptr ? std::move(users_graph) : std::make_shared<Graph>();
-  sequence->graph->is_held = sequence->graph->is_captured = true;
+  sequence->graph->is_suspended = sequence->graph->is_captured = true;
   lines_[stream->id()] = {stream, {std::move(sequence), std::move(front)}};
   any_.store(true, std::memory_order_relaxed);
   return Code::kSuccess;
@@ -71,14 +71,14 @@ Code Captures::Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode
 Code Captures::End(const CudaStream& stream, std::shared_ptr<Graph>& graph) {
   Purge();
   const CapturePoint* const end = Find(stream);
-  if (end == nullptr) return Refuse(Code::kIllegalState, "the stream is not being captured");
+  if (end == nullptr) return Reject(Code::kIllegalState, "the stream is not being captured");
   CaptureSequence& sequence = *end->sequence;
   if (sequence.first_stream_id != stream.id()) {
     sequence.is_valid = false;
-    return Refuse(Code::kCaptureUnmatched, "the capture began in another stream");
+    return Reject(Code::kCaptureUnmatched, "the capture began in another stream");
   }
   if (sequence.mode != CaptureMode::kRelaxed && sequence.thread != std::this_thread::get_id()) {
-    return Refuse(Code::kCaptureWrongThread, "the capture began in another thread");
+    return Reject(Code::kCaptureWrongThread, "the capture began in another thread");
   }
   const auto is_joined = [&](const std::shared_ptr<GraphNode>& node) {
     const auto is_before = [&](const auto& last) { return Graph::Precedes(*node, *last); };
@@ -95,9 +95,9 @@ Code Captures::End(const CudaStream& stream, std::shared_ptr<Graph>& graph) {
   const bool is_good = ended->is_valid && is_complete;
   graph = is_good || !ended->is_users_graph ? std::move(ended->graph) : nullptr;
   if (!ended->is_valid)
-    return Refuse(Code::kCaptureInvalidated, "an earlier call spoilt the capture");
+    return Reject(Code::kCaptureInvalidated, "an earlier call spoilt the capture");
   if (is_complete) return Code::kSuccess;
-  return Refuse(Code::kCaptureUnjoined,
+  return Reject(Code::kCaptureUnjoined,
                 "another stream has work that the first one does not wait for");
 }
 
@@ -114,8 +114,8 @@ Code Captures::Join(const std::shared_ptr<CudaStream>& stream, const CapturePoin
   Purge();
   CapturePoint* const own = Find(*stream);
   if (point.sequence->has_ended)
-    return Refuse(Code::kCapturedEvent, "the event's capture has ended");
-  if (stream->is_legacy()) return RefuseCommand(*stream);
+    return Reject(Code::kCapturedEvent, "the event's capture has ended");
+  if (stream->is_legacy()) return RejectCommand(*stream);
   if (!point.sequence->is_valid) return Code::kCaptureInvalidated;
   if (own == nullptr) {
     lines_[stream->id()] = {stream, point};
@@ -123,7 +123,7 @@ Code Captures::Join(const std::shared_ptr<CudaStream>& stream, const CapturePoin
   }
   if (own->sequence != point.sequence) {
     own->sequence->is_valid = point.sequence->is_valid = false;
-    return Refuse(Code::kCaptureMerge, "the event belongs to another capture");
+    return Reject(Code::kCaptureMerge, "the event belongs to another capture");
   }
   for (const auto& node : point.front) {
     if (std::ranges::find(own->front, node) == own->front.end()) own->front.push_back(node);
@@ -163,25 +163,25 @@ bool Captures::IsLegacyBlocked(const CudaStream& stream) {
   return !Matching(BlockedBy(stream)).empty();
 }
 
-Code Captures::RefuseCommand(const CudaStream& stream) {
+Code Captures::RejectCommand(const CudaStream& stream) {
   if (const CapturePoint* const point = Find(stream)) {
     if (!std::exchange(point->sequence->is_valid, false)) return Code::kCaptureInvalidated;
-    return Refuse(Code::kCaptureUnsupported, "no graph can hold this call");
+    return Reject(Code::kCaptureUnsupported, "no graph can hold this call");
   }
   if (!Spoil(BlockedBy(stream))) return Code::kSuccess;
-  return Refuse(Code::kCaptureImplicit,
+  return Reject(Code::kCaptureImplicit,
                 "the legacy stream would wait for a stream that is captured");
 }
 
-Code Captures::RefuseInContext(const Context& context) {
+Code Captures::RejectInContext(const Context& context) {
   const bool has_capture = Spoil([&](const CudaStream& stream, const CaptureSequence&) {
     return &stream.context() == &context;
   });
   if (!has_capture) return Code::kSuccess;
-  return Refuse(Code::kCaptureUnsupported, "a stream of the context is being captured");
+  return Reject(Code::kCaptureUnsupported, "a stream of the context is being captured");
 }
 
-Code Captures::RefuseUnsafe() {
+Code Captures::RejectUnsafe() {
   const CaptureMode mine = ModeOfThisThread();
   if (mine == CaptureMode::kRelaxed) return Code::kSuccess;
   const std::thread::id thread = std::this_thread::get_id();
@@ -190,7 +190,7 @@ Code Captures::RefuseUnsafe() {
     return mine == CaptureMode::kGlobal && sequence.mode == CaptureMode::kGlobal;
   });
   if (!is_unsafe) return Code::kSuccess;
-  return Refuse(Code::kCaptureUnsupported, "the call is unsafe while a stream is being captured");
+  return Reject(Code::kCaptureUnsupported, "the call is unsafe while a stream is being captured");
 }
 
 }  // namespace gpushared::drop_in

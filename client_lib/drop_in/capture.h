@@ -77,11 +77,11 @@ class Captures {
   // Whether the stream is a legacy stream that would wait for one in a capture.
   bool IsLegacyBlocked(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
   // The answer to what no capture can hold, and spoils it: nothing on a stream that is in none.
-  Code RefuseCommand(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
+  Code RejectCommand(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
   // The same for what involves all streams of a context.
-  Code RefuseInContext(const Context& context) GPUSHARED_REQUIRES(GraphsMutex());
+  Code RejectInContext(const Context& context) GPUSHARED_REQUIRES(GraphsMutex());
   // The same for a call that is unsafe while this thread, or another one, captures.
-  Code RefuseUnsafe() GPUSHARED_REQUIRES(GraphsMutex());
+  Code RejectUnsafe() GPUSHARED_REQUIRES(GraphsMutex());
 
  private:
   struct Line {

@@ -24,15 +24,15 @@ Code Begin(StreamHandle handle, int mode, GraphHandle users_graph, const GraphBo
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
   if (stream->is_legacy()) {
-    return Refuse(Code::kCaptureUnsupported,
-                  "capture refused: the legacy stream cannot be captured");
+    return Reject(Code::kCaptureUnsupported,
+                  "capture rejected: the legacy stream cannot be captured");
   }
   GraphBook book;
   std::shared_ptr<Graph> graph;
   std::vector<GraphNode*> nodes;
   if (users_graph != nullptr) {
     graph = book.Find(users_graph);
-    if (graph == nullptr || graph->is_held) return Code::kInvalidValue;
+    if (graph == nullptr || graph->is_suspended) return Code::kInvalidValue;
     const Code code = book.FindNodes(*graph, needs, nodes);
     if (code != Code::kSuccess) return code;
   }
@@ -52,7 +52,7 @@ Code WithPoint(StreamHandle handle, const Use& use) {
   GraphBook book;
   Captures& captures = Driver::Get().captures;
   if (captures.IsLegacyBlocked(*stream)) {
-    return Refuse(Code::kCaptureImplicit,
+    return Reject(Code::kCaptureImplicit,
                   "the legacy stream would wait for a stream that is captured");
   }
   return use(book, captures.Find(*stream));
@@ -136,7 +136,7 @@ Code StreamUpdateCaptureDependenciesV2(StreamHandle handle, GraphNodeHandle* nee
                                        const EdgeData* edges, std::size_t count, unsigned flags) {
   if (flags != kAddDependencies && flags != kSetDependencies) return Code::kInvalidValue;
   return WithPoint(handle, [&](GraphBook& book, CapturePoint* point) {
-    if (point == nullptr) return Refuse(Code::kIllegalState, "the stream is not being captured");
+    if (point == nullptr) return Reject(Code::kIllegalState, "the stream is not being captured");
     if (!point->sequence->is_valid) return Code::kCaptureInvalidated;
     std::vector<GraphNode*> nodes;
     const Code code = book.FindNodes(*point->sequence->graph, {needs, edges, count}, nodes);

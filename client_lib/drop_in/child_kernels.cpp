@@ -30,8 +30,8 @@ class Children {
     const Code code = Take(bytes, records);
     if (code != Code::kSuccess || records.empty()) return code;
     if (depth > ptx::kChildDepthMax) {
-      return Refuse(Code::kLaunchOutOfResources,
-                    "launch refused: kernels start kernels more than " +
+      return Reject(Code::kLaunchOutOfResources,
+                    "launch rejected: kernels start kernels more than " +
                         std::to_string(ptx::kChildDepthMax) + " deep");
     }
     for (const ChildRecord& record : records) {
@@ -91,7 +91,7 @@ class Children {
              variable.name.starts_with(ptx::kChildKernelPrefix);
     });
     if (found == variables.end()) {
-      return Refuse(Code::kInvalidHandle, "launch refused: a kernel started what is no kernel");
+      return Reject(Code::kInvalidHandle, "launch rejected: a kernel started what is no kernel");
     }
     const Result<Kernel> kernel =
         module_.GetKernel(found->name.substr(ptx::kChildKernelPrefix.size()));

@@ -101,7 +101,7 @@ Code CtxCreate(ContextHandle* context, unsigned flags, int ordinal) {
 
 Code CtxCreateV3(ContextHandle* context, void*, int affinity_count, unsigned flags, int ordinal) {
   if (affinity_count != 0) {
-    return Refuse(Code::kUnsupportedExecAffinity, "contexts cannot be bound to multiprocessors");
+    return Reject(Code::kUnsupportedExecAffinity, "contexts cannot be bound to multiprocessors");
   }
   return CtxCreate(context, flags, ordinal);
 }
@@ -110,7 +110,7 @@ Code CtxCreateV4(ContextHandle* context, void* parameters, unsigned flags, int o
   ContextParameters asked{};
   if (parameters != nullptr) std::memcpy(&asked, parameters, sizeof asked);
   if (asked.graphics != nullptr) {
-    return Refuse(Code::kNotSupported, "contexts cannot be shared with graphics");
+    return Reject(Code::kNotSupported, "contexts cannot be shared with graphics");
   }
   return CtxCreateV3(context, asked.affinities, asked.affinity_count, flags, ordinal);
 }
@@ -121,7 +121,7 @@ Code CtxDestroy(ContextHandle handle) {
   if (const Code code = FindContext(handle, context); code != Code::kSuccess) return code;
   Driver& driver = Driver::Get();
   if (driver.DeviceAt(context->ordinal())->IsPrimary(handle)) {
-    return Refuse(Code::kInvalidContext, "a primary context is released, not destroyed");
+    return Reject(Code::kInvalidContext, "a primary context is released, not destroyed");
   }
   if (ContextStack::Get().top() == handle) ContextStack::Get().Pop();
   driver.contexts.Remove(handle);
@@ -256,7 +256,7 @@ Code CtxSynchronizeV2(ContextHandle handle) {
   Driver& driver = Driver::Get();
   if (driver.captures.Any()) {
     const MutexLock lock(GraphsMutex());
-    const Code code = driver.captures.RefuseInContext(*context);
+    const Code code = driver.captures.RejectInContext(*context);
     if (code != Code::kSuccess) return code;
   }
   HostCalls::Get().Await(*context);

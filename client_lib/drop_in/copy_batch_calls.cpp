@@ -69,8 +69,9 @@ Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
   const bool is_known = IsOrder(operation.source_order) && operation.source.is_known() &&
                         operation.destination.is_known();
   if (!is_known || extent.width == 0 || extent.height == 0 || extent.depth == 0) {
-    return Refuse(Code::kInvalidValue,
-                  "copy refused: its order, the kind of its operands or its extent makes no sense");
+    return Reject(
+        Code::kInvalidValue,
+        "copy rejected: its order, the kind of its operands or its extent makes no sense");
   }
   const auto from_bytes = ElementBytes(current, operation.source);
   const auto to_bytes = ElementBytes(current, operation.destination);
@@ -78,7 +79,7 @@ Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
   const bool are_arrays = operation.source.type == CopyOperand::kArray &&
                           operation.destination.type == CopyOperand::kArray;
   if (are_arrays && *from_bytes != *to_bytes) {
-    return Refuse(Code::kInvalidValue, "copy refused: texels of " + std::to_string(*from_bytes) +
+    return Reject(Code::kInvalidValue, "copy rejected: texels of " + std::to_string(*from_bytes) +
                                            " bytes go to texels of " + std::to_string(*to_bytes));
   }
   const std::size_t element_bytes = std::max(*from_bytes, *to_bytes);
@@ -86,8 +87,8 @@ Code MakeCopy(const CopyOperation& operation, Copy3d& copy) {
   if (__builtin_mul_overflow(extent.width, element_bytes, &copy.width_bytes) ||
       !MakeRowSide(operation.source, extent, element_bytes, copy.source) ||
       !MakeRowSide(operation.destination, extent, element_bytes, copy.destination)) {
-    return Refuse(Code::kInvalidValue,
-                  "copy refused: an operand's rows or layers are shorter than the extent's, or "
+    return Reject(Code::kInvalidValue,
+                  "copy rejected: an operand's rows or layers are shorter than the extent's, or "
                   "there are more bytes than addresses");
   }
   copy.height = extent.height;

@@ -76,7 +76,7 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
     // 0: the device does not say.
     const auto most = AttributeOf(session.client().device(), Attribute::kPitchBytesMax);
     if (most != 0 && side.pitch_bytes > static_cast<std::size_t>(most)) {
-      return Refuse(Code::kInvalidValue, "copy refused: pitch of " +
+      return Reject(Code::kInvalidValue, "copy rejected: pitch of " +
                                              std::to_string(side.pitch_bytes) +
                                              " bytes, the device allows " + std::to_string(most));
     }
@@ -93,12 +93,12 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
     const bool is_doubtful = session.addresses().IsAmongDevice(side.address) ||
                              session.addresses().IsRegistered(side.address);
     if (!is_doubtful || IsMapped(side.address, *bytes)) return Code::kSuccess;
-    return Refuse(Code::kInvalidValue, "copy refused: address " + std::to_string(side.address) +
+    return Reject(Code::kInvalidValue, "copy rejected: address " + std::to_string(side.address) +
                                            " is neither memory of the device nor of the program; "
                                            "it may have been freed or unmapped");
   }
   if (session.addresses().IsDevice(side.address, *bytes)) return Code::kSuccess;
-  return Refuse(Code::kInvalidValue, "copy refused: " + std::to_string(*bytes) + " bytes at " +
+  return Reject(Code::kInvalidValue, "copy rejected: " + std::to_string(*bytes) + " bytes at " +
                                          std::to_string(side.address) +
                                          " are not inside one allocation");
 }
@@ -259,7 +259,7 @@ Code MakeArraySide(const CopySide& request, const Extent& extent, Side& side) {
   if (!is_whole || !IsWithin(request.x_bytes, extent.width_bytes, array->row_bytes()) ||
       !IsWithin(request.y, extent.height, array->Extent(1)) ||
       !IsWithin(request.z, extent.depth, array->Extent(2))) {
-    return Refuse(Code::kInvalidValue, "copy refused: its texels are not inside the array");
+    return Reject(Code::kInvalidValue, "copy rejected: its texels are not inside the array");
   }
   side = {.is_device = true,
           .is_array = true,
@@ -277,7 +277,7 @@ Code MakeFlatSide(ArrayHandle handle, std::size_t offset, std::size_t bytes, Sid
   const std::shared_ptr<CudaArray> array = FindArray(current, handle);
   if (array == nullptr) return Code::kInvalidHandle;
   if (!IsWithin(offset, bytes, array->bytes())) {
-    return Refuse(Code::kInvalidValue, "copy refused: its bytes are not inside the array");
+    return Reject(Code::kInvalidValue, "copy rejected: its bytes are not inside the array");
   }
   side = {.is_device = true, .is_array = true, .address = array->memory.address() + offset};
   return Code::kSuccess;
@@ -320,7 +320,7 @@ Code CopyToArray(StreamHandle stream, ArrayHandle to, std::size_t offset, const 
 // whole rows among the bytes in front: Dr.Jit reaches the parts of its staging memory so.
 Code CheckRows(const Copy3d& copy, const CopySide& side, const char* name) {
   if (side.type < MemoryType::kHost || side.type > MemoryType::kUnified) {
-    return Refuse(Code::kInvalidValue, std::string("copy refused: the ") + name +
+    return Reject(Code::kInvalidValue, std::string("copy rejected: the ") + name +
                                            " has memory type " +
                                            std::to_string(static_cast<int>(side.type)) +
                                            ", allowed are 1 to 4 (CUmemorytype)");
@@ -334,7 +334,7 @@ Code CheckRows(const Copy3d& copy, const CopySide& side, const char* name) {
   const bool has_rows = side.pitch == 0 || (row_end && *row_end <= side.pitch);
   const bool has_slices = side.height == 0 || (last_row && *last_row <= side.height);
   if (has_rows && has_slices) return Code::kSuccess;
-  return Refuse(Code::kInvalidValue, std::string("copy refused: the ") + name + "'s pitch of " +
+  return Reject(Code::kInvalidValue, std::string("copy rejected: the ") + name + "'s pitch of " +
                                          std::to_string(side.pitch) + " bytes and height of " +
                                          std::to_string(side.height) + " rows hold no " +
                                          std::to_string(copy.height) + " rows of " +
@@ -378,7 +378,7 @@ Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
 
 Code CheckShape(const Copy3d& copy) {
   if (copy.source.level != 0 || copy.destination.level != 0) {
-    return Refuse(Code::kInvalidValue, "copy refused: srcLOD and dstLOD must be 0");
+    return Reject(Code::kInvalidValue, "copy rejected: srcLOD and dstLOD must be 0");
   }
   const Code code = CheckRows(copy, copy.source, "source");
   return code == Code::kSuccess ? CheckRows(copy, copy.destination, "destination") : code;

@@ -49,8 +49,8 @@ Code ContextStack::Push(ContextHandle handle) {
   std::shared_ptr<Context> context = Driver::Get().contexts.Find(handle);
   if (context == nullptr) return Code::kInvalidContext;
   if (entries_.size() == kDepthMax) {
-    return Refuse(Code::kOutOfMemory,
-                  "push refused: this thread's stack holds 4096 contexts, "
+    return Reject(Code::kOutOfMemory,
+                  "push rejected: this thread's stack holds 4096 contexts, "
                   "more are not allowed");
   }
   entries_.push_back({handle, std::move(context)});
@@ -66,7 +66,7 @@ ContextHandle ContextStack::Pop() {
 Current::Current(After after) : code_(Driver::Get().Ready()) {
   if (code_ != Code::kSuccess) return;
   if (HostCalls::IsInside()) {
-    code_ = Refuse(Code::kNotPermitted, "a function that runs in a stream may not call the driver");
+    code_ = Reject(Code::kNotPermitted, "a function that runs in a stream may not call the driver");
     return;
   }
   context_ = StreamScope::context();
@@ -80,7 +80,7 @@ Current::Current(After after) : code_(Driver::Get().Ready()) {
   }
   if (*context_ == nullptr || (*context_)->has_ended()) {
     code_ = Code::kContextIsDestroyed;
-  } else if (after == After::kFaultRefuse) {
+  } else if (after == After::kFaultReject) {
     code_ = (*context_)->session().sticky();
   }
 }
@@ -146,15 +146,15 @@ Code StreamChoice::Capture(Work work) const {
 Code StreamChoice::AllowedBesideCaptures() const {
   Driver& driver = Driver::Get();
   const MutexLock lock(GraphsMutex());
-  return driver.captures.RefuseCommand(*stream_);
+  return driver.captures.RejectCommand(*stream_);
 }
 
-Code RefuseWhileCapturing() {
+Code RejectWhileCapturing() {
   Driver& driver = Driver::Get();
   if (!driver.captures.Any()) [[likely]]
     return Code::kSuccess;
   const MutexLock lock(GraphsMutex());
-  return driver.captures.RefuseUnsafe();
+  return driver.captures.RejectUnsafe();
 }
 
 }  // namespace gpushared::drop_in

@@ -41,8 +41,8 @@ class ContextStack {
 // thread's current one.
 class Current {
  public:
-  enum class After : std::uint8_t { kFaultRefuse, kFaultAllow };
-  explicit Current(After after = After::kFaultRefuse);
+  enum class After : std::uint8_t { kFaultReject, kFaultAllow };
+  explicit Current(After after = After::kFaultReject);
 
   // Why there is none, or the fault that its session has met.
   Code code() const { return code_; }
@@ -151,7 +151,7 @@ class StreamChoice {
 };
 
 // The answer to a call that could spoil a capture of this thread, or of another one.
-Code RefuseWhileCapturing();
+Code RejectWhileCapturing();
 
 }  // namespace gpushared::drop_in
 

@@ -18,14 +18,14 @@ Code Driver::Init(TakeOver take_over) {
   if (is_ready_.load(std::memory_order_relaxed)) return Ready();
   if (native_) return native_->init(0);
   const Result<Mode> mode = ModeFromEnvironment();
-  if (!mode.ok()) return Refuse(Code::kInvalidValue, mode.status().message());
+  if (!mode.ok()) return Reject(Code::kInvalidValue, mode.status().message());
   if (*mode == Mode::kGate) {
-    return Refuse(Code::kInvalidValue,
+    return Reject(Code::kInvalidValue,
                   "GPUSHARED_MODE=gate has no effect: it was set after this library was loaded, or "
                   "the table of calls cannot be written");
   }
   const Result<Fallback> fallback = FallbackFromEnvironment();
-  if (!fallback.ok()) return Refuse(Code::kInvalidValue, fallback.status().message());
+  if (!fallback.ok()) return Reject(Code::kInvalidValue, fallback.status().message());
   Result<std::vector<DeviceProperties>> list = ListDevices();
   if (!list.ok()) {
     const Code code = ConnectCode(list.status());
@@ -33,7 +33,7 @@ Code Driver::Init(TakeOver take_over) {
                ? GoNative(take_over)
                : code;
   }
-  if (list->empty()) return Refuse(Code::kNoDevice, "CUDA_VISIBLE_DEVICES shows no device");
+  if (list->empty()) return Reject(Code::kNoDevice, "CUDA_VISIBLE_DEVICES shows no device");
   for (DeviceProperties& properties : *list) {
     const int ordinal = static_cast<int>(devices_.size());
     devices_.push_back(std::make_unique<CudaDevice>(ordinal, std::move(properties)));
@@ -46,8 +46,8 @@ Code Driver::Init(TakeOver take_over) {
 Code Driver::GoNative(TakeOver take_over) {
   const Result<NativeDriver> native = take_over();
   if (!native.ok()) {
-    return Refuse(Code::kMpsConnectionFailed,
-                  "fallback refused: " + std::string(native.status().message()));
+    return Reject(Code::kMpsConnectionFailed,
+                  "fallback rejected: " + std::string(native.status().message()));
   }
   if (IsLogging())
     LogLine("no server answers: " + native->path + " serves this program from now on");

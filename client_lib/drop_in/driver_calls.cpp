@@ -100,7 +100,7 @@ Code GetExportTable(const void** table, const Uuid* id) {
       "gpusharedctl doctor -- PROGRAM says where it is";
   static std::atomic<bool> has_told{false};
   TellUser(kSentence, has_told);
-  return Refuse(Code::kNotFound, kSentence);
+  return Reject(Code::kNotFound, kSentence);
 }
 
 Code GetErrorName(Code code, const char** name) {

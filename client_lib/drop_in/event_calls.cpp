@@ -28,7 +28,7 @@ Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
 Code FindRecordedEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
   const Code code = FindEvent(handle, event);
   if (code != Code::kSuccess || !event->is_captured.load(std::memory_order_relaxed)) return code;
-  return Refuse(Code::kCapturedEvent, "the event was recorded in a stream that was captured");
+  return Reject(Code::kCapturedEvent, "the event was recorded in a stream that was captured");
 }
 
 // Takes note of where the captured stream stands.
@@ -56,7 +56,7 @@ Code EventCreate(EventHandle* event, unsigned flags) {
     return Code::kInvalidValue;
   }
   if ((flags & kInterprocess) != 0) {
-    return Refuse(Code::kNotSupported, "events cannot be shared between processes");
+    return Reject(Code::kNotSupported, "events cannot be shared between processes");
   }
   const Current current;
   if (!current.ok()) return current.code();
@@ -105,7 +105,7 @@ Code EventRecord(EventHandle event, StreamHandle stream) {
 Code EventQuery(EventHandle handle) {
   std::shared_ptr<CudaEvent> event;
   if (const Code code = FindRecordedEvent(handle, event); code != Code::kSuccess) return code;
-  const Code code = RefuseWhileCapturing();
+  const Code code = RejectWhileCapturing();
   return code == Code::kSuccess ? event->context->session().AfterWork(event->event.Query()) : code;
 }
 

@@ -66,7 +66,7 @@ Code Fill(DevicePointer destination, FillElement element, FillShape shape, Strea
   }
   const std::optional<Block> block = DeviceMemoryAt(current, destination, bytes);
   if (!block) {
-    return Refuse(Code::kInvalidValue, "fill refused: its bytes are not inside one allocation");
+    return Reject(Code::kInvalidValue, "fill rejected: its bytes are not inside one allocation");
   }
   const auto fill = [&](const Stream& queue) {
     return is_flat ? queue.Fill(destination, element, shape.width_elements)
@@ -89,7 +89,7 @@ Code FillFlat(DevicePointer destination, FillElement element, std::size_t count,
 Code CheckShape(const FillNodeParameters& fill) {
   const std::size_t element = fill.element_bytes;
   if (element != 1 && element != 2 && element != 4) {
-    return Refuse(Code::kInvalidValue, "fill refused: elements of " + std::to_string(element) +
+    return Reject(Code::kInvalidValue, "fill rejected: elements of " + std::to_string(element) +
                                            " bytes, allowed are 1, 2 and 4");
   }
   if (fill.width_elements == 0 || fill.height == 0) return Code::kSuccess;
@@ -101,7 +101,7 @@ Code CheckShape(const FillNodeParameters& fill) {
   const bool is_aligned =
       fill.destination % element == 0 && (is_flat || fill.pitch_bytes % element == 0);
   if (!wraps && is_aligned && (is_flat || fill.pitch_bytes >= width)) return Code::kSuccess;
-  return Refuse(Code::kInvalidValue, "fill refused: " + std::to_string(fill.height) + " rows of " +
+  return Reject(Code::kInvalidValue, "fill rejected: " + std::to_string(fill.height) + " rows of " +
                                          std::to_string(fill.width_elements) + " elements of " +
                                          std::to_string(element) + " bytes, " +
                                          std::to_string(fill.pitch_bytes) + " bytes apart, at " +

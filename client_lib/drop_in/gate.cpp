@@ -201,7 +201,7 @@ namespace {
 constexpr std::size_t kFirstCallBytes = 16;
 
 // Opens no driver: a library that is preloaded is in processes that never call one. Where the table
-// cannot be written, Driver::Init refuses.
+// cannot be written, Driver::Init rejects.
 [[gnu::constructor]] void WaitForFirstCall() {
   const Result<Mode> mode = ModeFromEnvironment();
   if (!mode.ok() || *mode != Mode::kGate) return;

@@ -117,7 +117,7 @@ std::shared_ptr<Graph> Graph::Clone() const {
     copy->is_enabled = node->is_enabled;
     if (const Graph* const child = ChildOf(*node)) {
       std::shared_ptr<Graph> own = child->Clone();
-      own->is_held = true;
+      own->is_suspended = true;
       copy->work = std::make_shared<const Work>(ChildWork{std::move(own)});
     }
     copies[node.get()] = copy.get();

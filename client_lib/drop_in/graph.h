@@ -121,7 +121,7 @@ struct GraphNode : std::enable_shared_from_this<GraphNode> {
 // Nodes and their order. Lives in a shared pointer.
 class Graph : public std::enable_shared_from_this<Graph> {
  public:
-  // Graphs inside graphs. A deeper one is refused: the library walks them by calling itself.
+  // Graphs inside graphs. A deeper one is rejected: the library walks them by calling itself.
   static constexpr std::size_t kDepthMax = 64;
 
   Graph();
@@ -166,7 +166,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // The executable graph, of those with memory.
   std::weak_ptr<GraphExec> instance;
   // It is inside another graph, or is being captured: the program cannot destroy it.
-  bool is_held = false;
+  bool is_suspended = false;
   // By a capture, not by a node: other graphs may still be put into it.
   bool is_captured = false;
 

@@ -13,11 +13,11 @@ Code CheckEdges(const EdgeData* edges, std::size_t count) {
     return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
   });
   if (is_usual) return Code::kSuccess;
-  return Refuse(Code::kNotSupported, "edge refused: nodes start when those that they need end");
+  return Reject(Code::kNotSupported, "edge rejected: nodes start when those that they need end");
 }
 
-Code RefuseCopyWithMemory() {
-  return Refuse(Code::kNotSupported, "refused: a graph that allocates or frees has no copies");
+Code RejectCopyWithMemory() {
+  return Reject(Code::kNotSupported, "rejected: a graph that allocates or frees has no copies");
 }
 
 std::shared_ptr<GraphNode> GraphBook::Find(GraphNodeHandle handle) const {

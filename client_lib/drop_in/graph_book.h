@@ -20,7 +20,7 @@ namespace gpushared::drop_in {
 Code CheckEdges(const EdgeData* edges, std::size_t count);
 
 // kNotSupported: a graph with memory has no copies.
-Code RefuseCopyWithMemory();
+Code RejectCopyWithMemory();
 
 // Holds GraphsMutex. Calls about graphs need no context.
 class GPUSHARED_SCOPED_CAPABILITY GraphBook {

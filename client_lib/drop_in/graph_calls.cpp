@@ -58,10 +58,10 @@ void PutUsualEdges(EdgeData* data, std::size_t count) {
   if (data != nullptr) std::fill_n(data, count, EdgeData{});
 }
 
-// CUDA refuses this, too.
-Code RefuseLossOfNodes() {
-  return Refuse(Code::kNotSupported,
-                "refused: a graph that allocates or frees keeps its nodes and edges");
+// CUDA rejects this, too.
+Code RejectLossOfNodes() {
+  return Reject(Code::kNotSupported,
+                "rejected: a graph that allocates or frees keeps its nodes and edges");
 }
 
 constexpr const char* kTypeNames[] = {"KERNEL",    "MEMCPY",  "MEMSET",     "HOST",
@@ -97,8 +97,8 @@ Code GraphCreate(GraphHandle* handle, unsigned flags) {
 
 Code GraphDestroy(GraphHandle handle) {
   return WithGraph(handle, [](GraphBook& book, const std::shared_ptr<Graph>& graph) {
-    if (graph->is_held) {
-      return Refuse(Code::kInvalidValue, "the graph is inside another one, or being captured");
+    if (graph->is_suspended) {
+      return Reject(Code::kInvalidValue, "the graph is inside another one, or being captured");
     }
     book.DropHandles(*graph);
     return Code::kSuccess;
@@ -108,7 +108,7 @@ Code GraphDestroy(GraphHandle handle) {
 Code GraphClone(GraphHandle* clone, GraphHandle handle) {
   if (AnyNull(clone)) return Code::kInvalidValue;
   return WithGraph(handle, [&](GraphBook& book, const std::shared_ptr<Graph>& graph) {
-    if (graph->has_memory()) return RefuseCopyWithMemory();
+    if (graph->has_memory()) return RejectCopyWithMemory();
     *clone = book.HandleOf(graph->Clone());
     return *clone == nullptr ? Code::kOutOfMemory : Code::kSuccess;
   });
@@ -136,7 +136,7 @@ Code GraphDebugDotPrint(GraphHandle handle, const char* path, unsigned) {
   if (code != Code::kSuccess) return code;
   text += "}\n";
   std::FILE* const file = std::fopen(path, "we");
-  if (file == nullptr) return Refuse(Code::kOperatingSystem, "the file cannot be written");
+  if (file == nullptr) return Reject(Code::kOperatingSystem, "the file cannot be written");
   const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   return std::fclose(file) == 0 && is_written ? Code::kSuccess : Code::kOperatingSystem;
 }
@@ -276,7 +276,7 @@ Code GraphAddDependenciesV2(GraphHandle handle, const GraphNodeHandle* from,
         continue;
       }
       for (auto added = edges.begin(); added != edge; ++added) added->to->needs.pop_back();
-      return Refuse(Code::kInvalidValue, "the edge is there");
+      return Reject(Code::kInvalidValue, "the edge is there");
     }
     return Code::kSuccess;
   });
@@ -294,7 +294,7 @@ Code GraphRemoveDependenciesV2(GraphHandle handle, const GraphNodeHandle* from,
     const Code code = FindEdges(book, *graph, from, to, data, count, edges);
     if (code != Code::kSuccess) return code;
     if (!std::ranges::all_of(edges, &Has)) return Code::kInvalidValue;
-    if (graph->has_memory()) return RefuseLossOfNodes();
+    if (graph->has_memory()) return RejectLossOfNodes();
     for (const Edge& edge : edges) std::erase(edge.to->needs, edge.from);
     return Code::kSuccess;
   });
@@ -307,7 +307,7 @@ Code GraphRemoveDependencies(GraphHandle graph, const GraphNodeHandle* from,
 
 Code GraphDestroyNode(GraphNodeHandle handle) {
   return WithNode(handle, [](GraphBook& book, GraphNode& node) {
-    if (node.graph->has_memory()) return RefuseLossOfNodes();
+    if (node.graph->has_memory()) return RejectLossOfNodes();
     book.DropHandle(node);
     node.graph->Remove(node);
     return Code::kSuccess;

@@ -38,7 +38,7 @@ Code Instantiate(GraphExecHandle* handle, GraphHandle graph_handle, std::uint64_
   result = kInstantiateError;
   if (AnyNull(handle)) return Code::kInvalidValue;
   if ((flags & ~allowed) != 0) {
-    return Refuse(Code::kNotSupported, "graph refused: kernels cannot launch graphs here");
+    return Reject(Code::kNotSupported, "graph rejected: kernels cannot launch graphs here");
   }
   GraphBook book;
   if (!book.ok()) return book.code();
@@ -46,13 +46,13 @@ Code Instantiate(GraphExecHandle* handle, GraphHandle graph_handle, std::uint64_
   if (graph == nullptr) return Code::kInvalidValue;
   const bool has_memory = graph->has_memory();
   if (has_memory && !graph->instance.expired()) {
-    return Refuse(Code::kInvalidValue,
-                  "graph refused: it allocates, and an executable graph of it is there");
+    return Reject(Code::kInvalidValue,
+                  "graph rejected: it allocates, and an executable graph of it is there");
   }
   std::shared_ptr<GraphExec> exec = GraphExec::Make(*graph, flags);
   if (exec == nullptr) {
     result = kInvalidStructure;
-    return Refuse(Code::kInvalidValue, "graph refused: its nodes need each other in a circle");
+    return Reject(Code::kInvalidValue, "graph rejected: its nodes need each other in a circle");
   }
   if (has_memory) graph->instance = exec;
   *handle = Driver::Get().graph_execs.Insert(std::move(exec));
@@ -97,10 +97,10 @@ Code CaptureLaunch(GraphExec& exec, const StreamChoice& stream) {
   ChildWork work;
   {
     const GraphBook book;
-    if (exec.graph().has_memory()) return RefuseCopyWithMemory();
+    if (exec.graph().has_memory()) return RejectCopyWithMemory();
     if (exec.graph().depth() >= Graph::kDepthMax) return Code::kInvalidValue;
     work.graph = exec.graph().Clone();
-    work.graph->is_held = true;
+    work.graph->is_suspended = true;
   }
   return stream.Capture(std::move(work));
 }

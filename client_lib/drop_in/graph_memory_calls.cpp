@@ -29,7 +29,7 @@ Code CheckPool(const PoolProperties& pool) {
   if (!is_reserved_zero) return Code::kInvalidValue;
   if (pool.handle_types != 0 || pool.usage != 0 || pool.type != AllocationType::kPinned ||
       pool.location.type != LocationType::kDevice) {
-    return Refuse(Code::kNotSupported, "node refused: it allocates a device's own memory only");
+    return Reject(Code::kNotSupported, "node rejected: it allocates a device's own memory only");
   }
   return Code::kSuccess;
 }
@@ -46,7 +46,7 @@ Code CheckAccess(const MemoryNodeParameters& given) {
   if (std::ranges::all_of(std::span(given.access, given.access_count), is_own)) {
     return Code::kSuccess;
   }
-  return Refuse(Code::kInvalidDevice, "node refused: devices cannot reach each other's memory");
+  return Reject(Code::kInvalidDevice, "node rejected: devices cannot reach each other's memory");
 }
 
 template <typename Use>
@@ -71,7 +71,7 @@ Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work) {
   if (const Code code = CheckAccess(given); code != Code::kSuccess) return code;
   return WithGraphMemories(given.pool.location.id, [&](const std::shared_ptr<Session>& session) {
     if (session == nullptr) {
-      return Refuse(Code::kInvalidContext, "node refused: its device has no context");
+      return Reject(Code::kInvalidContext, "node rejected: its device has no context");
     }
     Result<std::shared_ptr<GraphMemory>> memory =
         session->graph_memories()->Make(session->client(), given.bytes);
@@ -94,7 +94,7 @@ Code MakeFreeWork(DevicePointer address, FreeWork& work) {
     work.address = address;
     return Code::kSuccess;
   }
-  return Refuse(Code::kInvalidValue, "node refused: no node of a graph allocates this address");
+  return Reject(Code::kInvalidValue, "node rejected: no node of a graph allocates this address");
 }
 
 Code FreeLeftOver(const GraphExec::Plan& plan, bool may_free, const StreamChoice& stream) {
@@ -103,8 +103,8 @@ Code FreeLeftOver(const GraphExec::Plan& plan, bool may_free, const StreamChoice
     const auto* const allocation = std::get_if<AllocateWork>(work.get());
     if (allocation == nullptr || !IsAllocated(addresses, *allocation->memory)) continue;
     if (!may_free) {
-      return Refuse(Code::kInvalidValue,
-                    "launch refused: memory of the launch before is still allocated");
+      return Reject(Code::kInvalidValue,
+                    "launch rejected: memory of the launch before is still allocated");
     }
     addresses.Remove(allocation->memory->address(), BlockKind::kDevice);
   }
@@ -117,7 +117,8 @@ Code Replay(const AllocateWork& work, StreamHandle handle) {
   if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
   Context& context = stream->context();
   if (!work.memory->IsOf(context.session().graph_memories())) {
-    return Refuse(Code::kInvalidValue, "launch refused: its memory is of another device's session");
+    return Reject(Code::kInvalidValue,
+                  "launch rejected: its memory is of another device's session");
   }
   const bool is_free = context.session().addresses().Insert({.address = work.memory->address(),
                                                              .bytes = work.memory->bytes(),
@@ -126,7 +127,7 @@ Code Replay(const AllocateWork& work, StreamHandle handle) {
                                                              .buffer_id = work.memory->buffer_id()},
                                                             work.memory);
   return is_free ? Code::kSuccess
-                 : Refuse(Code::kInvalidValue, "launch refused: its memory is still allocated");
+                 : Reject(Code::kInvalidValue, "launch rejected: its memory is still allocated");
 }
 
 Code Replay(const FreeWork& work, StreamHandle handle) {
@@ -136,7 +137,7 @@ Code Replay(const FreeWork& work, StreamHandle handle) {
   const bool is_freed =
       stream->context().session().addresses().Remove(work.address, BlockKind::kDevice);
   return is_freed ? Code::kSuccess
-                  : Refuse(Code::kInvalidValue, "launch refused: what it frees is not allocated");
+                  : Reject(Code::kInvalidValue, "launch rejected: what it frees is not allocated");
 }
 
 // ---- how much they hold; memory is allocated as long as its node is there

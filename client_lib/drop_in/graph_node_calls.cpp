@@ -87,12 +87,12 @@ Code MakeWork(GraphHandle given, Work& work) {
   if (!book.ok()) return book.code();
   const std::shared_ptr<Graph> graph = book.Find(given);
   if (graph == nullptr) return Code::kInvalidValue;
-  if (graph->has_memory()) return RefuseCopyWithMemory();
+  if (graph->has_memory()) return RejectCopyWithMemory();
   if (graph->depth() >= Graph::kDepthMax) {
-    return Refuse(Code::kInvalidValue, "node refused: graphs lie 64 deep inside each other");
+    return Reject(Code::kInvalidValue, "node rejected: graphs lie 64 deep inside each other");
   }
   std::shared_ptr<Graph> own = graph->Clone();
-  own->is_held = true;
+  own->is_suspended = true;
   work = ChildWork{std::move(own)};
   return Code::kSuccess;
 }
@@ -110,7 +110,7 @@ Code MakeWork(const NodeParameters* given, Work& work) {
       return MakeWork(&given->host, work);
     case 4:
       if (given->child.ownership != 0) {
-        return Refuse(Code::kNotSupported, "node refused: a graph inside another is a copy");
+        return Reject(Code::kNotSupported, "node rejected: a graph inside another is a copy");
       }
       return MakeWork(given->child.graph, work);
     case 5:
@@ -120,8 +120,8 @@ Code MakeWork(const NodeParameters* given, Work& work) {
     case 7:
       return MakeWork(EventRecordWork{given->event}, work);
     default:
-      return Refuse(Code::kNotSupported,
-                    "node refused: semaphores and conditions have no nodes here, and those with "
+      return Reject(Code::kNotSupported,
+                    "node rejected: semaphores and conditions have no nodes here, and those with "
                     "memory stay as they are");
   }
 }
@@ -138,13 +138,13 @@ Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Needs& needs,
   GraphBook book;
   const std::shared_ptr<Graph> graph = book.Find(graph_handle);
   if (graph == nullptr) return Code::kInvalidValue;
-  if (graph->is_held && !graph->is_captured && std::holds_alternative<ChildWork>(work)) {
-    return Refuse(Code::kInvalidValue,
-                  "node refused: a graph inside of another one takes no further graph");
+  if (graph->is_suspended && !graph->is_captured && std::holds_alternative<ChildWork>(work)) {
+    return Reject(Code::kInvalidValue,
+                  "node rejected: a graph inside of another one takes no further graph");
   }
   const auto* const freed = std::get_if<FreeWork>(&work);
   if (freed != nullptr && graph->Frees(freed->address)) {
-    return Refuse(Code::kInvalidValue, "node refused: another one frees the same memory");
+    return Reject(Code::kInvalidValue, "node rejected: another one frees the same memory");
   }
   std::vector<GraphNode*> nodes;
   if (const Code code = book.FindNodes(*graph, needs, nodes); code != Code::kSuccess) return code;

@@ -25,7 +25,7 @@ Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work);
 // kInvalidValue: the memory of no node begins there.
 Code MakeFreeWork(DevicePointer address, FreeWork& work);
 // Before a launch of the plan: memory of its nodes that the program was left with by an earlier one
-// is freed, or else the launch is refused.
+// is freed, or else the launch is rejected.
 Code FreeLeftOver(const GraphExec::Plan& plan, bool may_free, const StreamChoice& stream);
 
 // Runs `call` behind the work that is on the stream now, with the code of that.

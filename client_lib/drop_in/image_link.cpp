@@ -23,7 +23,7 @@ Result<std::string> ReadLinkInput(const char* path) {
     bytes.append(piece.data(), static_cast<std::size_t>(file.gcount()));
     if (bytes.size() > ImageLink::kInputBytesMax) {
       return Status(StatusCode::kLimitExceeded,
-                    std::string("link input refused: '") + path + "' has more than " +
+                    std::string("link input rejected: '") + path + "' has more than " +
                         std::to_string(ImageLink::kInputBytesMax) + " bytes");
     }
   }
@@ -41,7 +41,7 @@ Status ImageLink::AddFatbin(std::string_view name, std::string_view fatbin) {
 Status ImageLink::AddObject(std::string_view name, std::string_view object) {
   const std::vector<std::string_view> fatbins = FatbinsOf(object);
   if (fatbins.empty()) {
-    return {StatusCode::kUnsupported, "link input refused: '" + std::string(name) +
+    return {StatusCode::kUnsupported, "link input rejected: '" + std::string(name) +
                                           "' is no object file with code for a device in it"};
   }
   for (const std::string_view fatbin : fatbins) {
@@ -53,7 +53,7 @@ Status ImageLink::AddObject(std::string_view name, std::string_view object) {
 Status ImageLink::AddLibrary(std::string_view name, std::string_view archive) {
   if (!IsDeviceRuntimeArchive(archive)) {
     return {StatusCode::kUnsupported,
-            "link input refused: '" + std::string(name) +
+            "link input rejected: '" + std::string(name) +
                 "' is a library, and of those only libcudadevrt.a is linked; as PTX "
                 "(nvcc -rdc=true -ptx) it would be"};
   }
@@ -62,12 +62,12 @@ Status ImageLink::AddLibrary(std::string_view name, std::string_view archive) {
 }
 
 Status ImageLink::Add(std::string_view name, std::string_view bytes) {
-  const std::string refused = "link input refused: '" + std::string(name);
+  const std::string rejected = "link input rejected: '" + std::string(name);
   if (is_complete()) {
-    return {StatusCode::kInvalidArgument, refused + "' comes after the link was completed"};
+    return {StatusCode::kInvalidArgument, rejected + "' comes after the link was completed"};
   }
   if (inputs_.size() == kInputsMax || bytes.size() > kInputBytesMax - input_bytes_) {
-    return {StatusCode::kLimitExceeded, refused + "' has " + std::to_string(bytes.size()) +
+    return {StatusCode::kLimitExceeded, rejected + "' has " + std::to_string(bytes.size()) +
                                             " bytes; a link takes " + std::to_string(kInputsMax) +
                                             " inputs of " + std::to_string(kInputBytesMax) +
                                             " bytes together"};
@@ -85,7 +85,7 @@ Result<std::string> ImageLink::LinkTexts() const {
     Result<std::string> text = ptx::ExtractPtx(std::as_bytes(std::span(input.bytes)));
     if (!text) {
       return Status(text.status().code(),
-                    "link refused: " + input.name + ": " + text.status().message());
+                    "link rejected: " + input.name + ": " + text.status().message());
     }
     texts.push_back(*std::move(text));
     inputs.push_back({input.name, texts.back()});
@@ -95,7 +95,7 @@ Result<std::string> ImageLink::LinkTexts() const {
 
 Status ImageLink::Complete() {
   if (is_complete()) return {};
-  if (inputs_.empty()) return {StatusCode::kInvalidArgument, "link refused: it has no inputs"};
+  if (inputs_.empty()) return {StatusCode::kInvalidArgument, "link rejected: it has no inputs"};
   if (inputs_.size() == 1 && !has_device_runtime_ && registers_most_ == 0) {
     image_ = inputs_.front().bytes;
   } else {

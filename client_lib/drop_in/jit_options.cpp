@@ -60,24 +60,24 @@ Code CheckJitOptions(JitUse use, unsigned count, const JitOption* options, void*
   for (unsigned i = 0; i < count; ++i) {
     const auto option = static_cast<int>(options[i]);
     if (option < 0 || option > kLastOption) {
-      return Refuse(Code::kInvalidValue, "JIT option " + std::to_string(option) +
+      return Reject(Code::kInvalidValue, "JIT option " + std::to_string(option) +
                                              " does not exist: allowed are 0 to " +
                                              std::to_string(kLastOption) + " (CUjit_option)");
     }
     // An option of 32 bits leaves the upper half of its place as it was.
     const auto value = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(values[i]));
     if (!IsInRange(option, value)) {
-      return Refuse(Code::kInvalidValue, "JIT option " + std::to_string(option) + " has no value " +
+      return Reject(Code::kInvalidValue, "JIT option " + std::to_string(option) + " has no value " +
                                              std::to_string(value));
     }
     if (use == JitUse::kLink && option == kFallbackStrategy) {
-      return Refuse(Code::kInvalidValue, "CU_JIT_FALLBACK_STRATEGY is no option of a link");
+      return Reject(Code::kInvalidValue, "CU_JIT_FALLBACK_STRATEGY is no option of a link");
     }
     has_threads = has_threads || option == kThreadsPerBlock;
     has_target = has_target || option == kTarget;
   }
   if (!has_threads || !has_target) return Code::kSuccess;
-  return Refuse(Code::kInvalidValue,
+  return Reject(Code::kInvalidValue,
                 "CU_JIT_TARGET cannot be combined with CU_JIT_THREADS_PER_BLOCK");
 }
 

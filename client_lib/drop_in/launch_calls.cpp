@@ -65,7 +65,7 @@ Code CopyBuffer(const Kernel& kernel, void** extra, std::span<std::byte> packed)
   if (const Code code = BufferOf(extra, given); code != Code::kSuccess) return code;
   const std::span<const KernelParameter> parameters = kernel.parameters();
   if (!parameters.empty() && given.size() < parameters.back().offset + parameters.back().bytes) {
-    return Refuse(Code::kInvalidValue, "launch refused: kernel '" + kernel.name() + "' takes " +
+    return Reject(Code::kInvalidValue, "launch rejected: kernel '" + kernel.name() + "' takes " +
                                            std::to_string(packed.size()) +
                                            " bytes of parameters, " + std::to_string(given.size()) +
                                            " were given");
@@ -77,20 +77,20 @@ Code CopyBuffer(const Kernel& kernel, void** extra, std::span<std::byte> packed)
 // `packed` has zeros, as many as the kernel takes bytes.
 Code Pack(const Kernel& kernel, void** values, void** extra, std::span<std::byte> packed) {
   if (values != nullptr && extra != nullptr) {
-    return Refuse(Code::kInvalidValue, "launch refused: kernel '" + kernel.name() +
+    return Reject(Code::kInvalidValue, "launch rejected: kernel '" + kernel.name() +
                                            "' was given parameters both as kernelParams and as "
                                            "extra, allowed is one of them");
   }
   if (extra != nullptr) return CopyBuffer(kernel, extra, packed);
   if (values == nullptr && !kernel.parameters().empty()) {
-    return Refuse(Code::kInvalidValue, "launch refused: kernel '" + kernel.name() + "' takes " +
+    return Reject(Code::kInvalidValue, "launch rejected: kernel '" + kernel.name() + "' takes " +
                                            std::to_string(kernel.parameters().size()) +
                                            " parameters, none were given");
   }
   for (const KernelParameter& parameter : kernel.parameters()) {
     const void* const value = *values++;
     if (value == nullptr) {
-      return Refuse(Code::kInvalidValue, "launch refused: kernel '" + kernel.name() +
+      return Reject(Code::kInvalidValue, "launch rejected: kernel '" + kernel.name() +
                                              "' was given a parameter without data");
     }
     std::memcpy(packed.data() + parameter.offset, value, parameter.bytes);
@@ -108,7 +108,7 @@ Code CheckCluster(const Kernel& kernel, const LaunchShape& shape) {
   const Dim3 required = kernel.required_cluster();
   const Dim3 given = shape.cluster;
   if (given.x != 0 && (given.x != required.x || given.y != required.y || given.z != required.z)) {
-    return Refuse(Code::kInvalidClusterSize, "launch refused: kernel '" + kernel.name() +
+    return Reject(Code::kInvalidClusterSize, "launch rejected: kernel '" + kernel.name() +
                                                  "' asks for clusters of " + ShownExtent(given) +
                                                  " blocks, it was compiled for exactly " +
                                                  ShownExtent(required) + " (.reqnctapercluster)");
@@ -117,7 +117,7 @@ Code CheckCluster(const Kernel& kernel, const LaunchShape& shape) {
   if (grid.x % required.x == 0 && grid.y % required.y == 0 && grid.z % required.z == 0) {
     return Code::kSuccess;
   }
-  return Refuse(Code::kInvalidClusterSize, "launch refused: kernel '" + kernel.name() +
+  return Reject(Code::kInvalidClusterSize, "launch rejected: kernel '" + kernel.name() +
                                                "' asks for a grid of " + ShownExtent(grid) +
                                                " blocks, which is not made of whole clusters of " +
                                                ShownExtent(required) + " (.reqnctapercluster)");
@@ -127,15 +127,15 @@ Code CheckCluster(const Kernel& kernel, const LaunchShape& shape) {
 Code CheckCooperative(const DeviceProperties& device, const Kernel& kernel,
                       const LaunchShape& shape) {
   const std::uint64_t threads = CountOf(shape.block);
-  // The client library refuses such blocks, with what they exceed.
+  // The client library rejects such blocks, with what they exceed.
   if (threads == 0 || threads > kernel.threads_per_block_max()) return Code::kSuccess;
   const OccupancyLimits limits = OccupancyLimitsOf(device, kernel);
   const int fitting = BlocksFitting(limits, static_cast<int>(threads), shape.dynamic_shared_bytes);
   const auto most =
       static_cast<std::uint64_t>(fitting) * static_cast<std::uint64_t>(limits.multiprocessors);
   if (CountOf(shape.grid) <= most) return Code::kSuccess;
-  return Refuse(Code::kCooperativeLaunchTooLarge,
-                "launch refused: kernel '" + kernel.name() + "' asks for a cooperative grid of " +
+  return Reject(Code::kCooperativeLaunchTooLarge,
+                "launch rejected: kernel '" + kernel.name() + "' asks for a cooperative grid of " +
                     ShownExtent(shape.grid) + " blocks, device " + device.id + " allows " +
                     std::to_string(most) + ": " + std::to_string(fitting) + " on each of " +
                     std::to_string(limits.multiprocessors) + " multiprocessors");
@@ -148,8 +148,8 @@ Code CheckLaunchShape(const DeviceProperties& device, const CudaKernel& kernel,
   if (shape.dynamic_shared_bytes != 0) {
     const auto most = static_cast<std::uint32_t>(DynamicSharedMax(device, kernel, loaded));
     if (shape.dynamic_shared_bytes > most) {
-      return Refuse(Code::kInvalidValue,
-                    "launch refused: kernel '" + loaded.name() + "' asks for " +
+      return Reject(Code::kInvalidValue,
+                    "launch rejected: kernel '" + loaded.name() + "' asks for " +
                         std::to_string(shape.dynamic_shared_bytes) +
                         " bytes of dynamic shared memory, its attribute "
                         "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES allows " +
@@ -282,7 +282,7 @@ Code ApplyAttributes(const LaunchConfig& config, LaunchShape& shape) {
                          attribute.value.cluster.z};
         break;
       default:
-        return Refuse(Code::kNotSupported, "launch refused: attribute " +
+        return Reject(Code::kNotSupported, "launch rejected: attribute " +
                                                std::to_string(static_cast<int>(attribute.id)) +
                                                " is not supported");
     }

@@ -33,9 +33,9 @@ Code WithLink(LinkHandle handle, const Use& use) {
 }
 
 // The program finds the sentence in its error log, too.
-Code RefuseInLog(CudaLink::Parts& link, Code code, const std::string& sentence) {
+Code RejectInLog(CudaLink::Parts& link, Code code, const std::string& sentence) {
   link.log.WriteError(sentence);
-  return Refuse(code, sentence);
+  return Reject(code, sentence);
 }
 
 Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_view data) {
@@ -44,8 +44,8 @@ Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_vi
   Status added;
   if (const std::string_view version = ptx::VersionOf(data);
       type == kPtx && !version.empty() && !ptx::IsKnownVersion(version)) {
-    return RefuseInLog(link, Code::kUnsupportedPtxVersion,
-                       "link input refused: '" + name + "' has .version " + std::string(version) +
+    return RejectInLog(link, Code::kUnsupportedPtxVersion,
+                       "link input rejected: '" + name + "' has .version " + std::string(version) +
                            ", the newest is " + std::string(ptx::kNewestVersion));
   }
   if (type == kPtx) {
@@ -59,18 +59,18 @@ Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_vi
   } else {
     added =
         Status(StatusCode::kUnsupported,
-               "link input refused: '" + name + "' has type " + std::to_string(type) +
+               "link input rejected: '" + name + "' has type " + std::to_string(type) +
                    " of CUjitInputType; only PTX, fatbins, objects and libcudadevrt.a are linked");
   }
   switch (added.code()) {
     case StatusCode::kOk:
       return Code::kSuccess;
     case StatusCode::kUnsupported:
-      return RefuseInLog(link, Code::kNotSupported, added.message());
+      return RejectInLog(link, Code::kNotSupported, added.message());
     case StatusCode::kLimitExceeded:
-      return RefuseInLog(link, Code::kInvalidPtx, added.message());
+      return RejectInLog(link, Code::kInvalidPtx, added.message());
     default:
-      return RefuseInLog(link, Code::kInvalidValue, added.message());
+      return RejectInLog(link, Code::kInvalidValue, added.message());
   }
 }
 
@@ -81,9 +81,9 @@ Code Complete(CudaLink::Parts& link) {
     case StatusCode::kOk:
       return Code::kSuccess;
     case StatusCode::kUnsupported:
-      return RefuseInLog(link, Code::kNoBinaryForGpu, completed.message());
+      return RejectInLog(link, Code::kNoBinaryForGpu, completed.message());
     default:
-      return RefuseInLog(link, Code::kInvalidPtx, completed.message());
+      return RejectInLog(link, Code::kInvalidPtx, completed.message());
   }
 }
 
@@ -132,7 +132,7 @@ Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned option_
     const Result<std::string> bytes = ReadLinkInput(path);
     if (bytes.ok()) return Add(link, type, path, *bytes);
     const bool is_missing = bytes.status().code() == StatusCode::kNotFound;
-    return RefuseInLog(link, is_missing ? Code::kFileNotFound : Code::kInvalidPtx,
+    return RejectInLog(link, is_missing ? Code::kFileNotFound : Code::kInvalidPtx,
                        bytes.status().message());
   });
 }

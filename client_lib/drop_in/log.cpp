@@ -49,7 +49,7 @@ void TellUser(std::string_view line, std::atomic<bool>& has_told) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-Code Refuse(Code code, std::string_view sentence) {
+Code Reject(Code code, std::string_view sentence) {
   if (IsLogging()) {
     last_sentence[sentence.copy(last_sentence, kSentenceBytesMax - 1)] = '\0';
   }

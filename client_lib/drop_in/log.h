@@ -23,8 +23,8 @@ void LogLine(std::string_view line);
 void TellUser(std::string_view line, std::atomic<bool>& has_told);
 
 // Returns `code`; `sentence` will stand beside it in the log when the call has ended.
-Code Refuse(Code code, std::string_view sentence);
-// The sentence of the calling thread's last refusal, which is then forgotten.
+Code Reject(Code code, std::string_view sentence);
+// The sentence of the calling thread's last rejection, which is then forgotten.
 std::string TakeSentence();
 
 }  // namespace gpushared::drop_in

@@ -89,7 +89,7 @@ Code Change(const Current& current, DevicePointer address, std::size_t bytes,
             const std::function<void(ManagedHints&)>& change) {
   if (bytes == 0) return Code::kInvalidValue;
   if (current->session().addresses().ChangeHints(address, bytes, change)) return Code::kSuccess;
-  return Refuse(Code::kInvalidValue, "hint refused: " + std::to_string(bytes) + " bytes at " +
+  return Reject(Code::kInvalidValue, "hint rejected: " + std::to_string(bytes) + " bytes at " +
                                          std::to_string(address) +
                                          " are not inside one managed allocation");
 }

@@ -77,7 +77,7 @@ Code FreeAnywhere(std::uint64_t address, const Free& free, Code unknown) {
 
 // Frees the block of one of these kinds that begins at the address.
 Code Free(std::uint64_t address, std::initializer_list<BlockKind> kinds, Code unknown) {
-  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
+  if (const Code code = RejectWhileCapturing(); code != Code::kSuccess) return code;
   const auto free = [&](Session& session) -> std::optional<Code> {
     const bool is_here = std::ranges::any_of(
         kinds, [&](BlockKind kind) { return session.addresses().Remove(address, kind); });
@@ -132,7 +132,7 @@ Status Clear(const Client& client, const DeviceBuffer& buffer) {
 
 Code MemAlloc(DevicePointer* address, std::size_t bytes) {
   if (AnyNull(address) || bytes == 0) return Code::kInvalidValue;
-  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
+  if (const Code code = RejectWhileCapturing(); code != Code::kSuccess) return code;
   const Current current;
   if (!current.ok()) return current.code();
   Session& session = current->session();
@@ -148,8 +148,8 @@ Code MemAlloc(DevicePointer* address, std::size_t bytes) {
                                    .context_id = current->id(),
                                    .buffer_id = NextBufferId()},
                                   std::move(*buffer))) {
-    return Refuse(Code::kOutOfMemory,
-                  "allocation refused: this process has host memory at the "
+    return Reject(Code::kOutOfMemory,
+                  "allocation rejected: this process has host memory at the "
                   "device's address");
   }
   *address = begin;
@@ -179,7 +179,7 @@ Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) 
   if (AnyNull(address) || bytes == 0 || (flags != kAttachGlobal && flags != kAttachHost)) {
     return Code::kInvalidValue;
   }
-  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
+  if (const Code code = RejectWhileCapturing(); code != Code::kSuccess) return code;
   const Current current;
   if (!current.ok()) return current.code();
   std::uint64_t begin = 0;
@@ -216,7 +216,7 @@ Code MemGetAddressRange(DevicePointer* base, std::size_t* bytes, DevicePointer a
 
 Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
   if (AnyNull(address) || bytes == 0 || (flags & ~kHostAllocFlags) != 0) return Code::kInvalidValue;
-  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
+  if (const Code code = RejectWhileCapturing(); code != Code::kSuccess) return code;
   const Current current;
   if (!current.ok()) return current.code();
   Session& session = current->session();
@@ -237,7 +237,7 @@ Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
                                    .buffer_id = NextBufferId(),
                                    .flags = flags},
                                   std::move(*buffer))) {
-    return Refuse(Code::kOutOfMemory, "allocation refused: the device has memory at this address");
+    return Reject(Code::kOutOfMemory, "allocation rejected: the device has memory at this address");
   }
   *address = data;
   return Code::kSuccess;
@@ -278,15 +278,15 @@ namespace {
 // that cannot be written cannot be registered. No device here reaches another one's memory.
 Code CheckRegistration(std::uint64_t address, std::size_t bytes, unsigned flags) {
   if ((flags & kHostRegisterReadOnly) != 0) {
-    return Refuse(Code::kNotSupported, "registration refused: the device has no read-only memory");
+    return Reject(Code::kNotSupported, "registration rejected: the device has no read-only memory");
   }
   if ((flags & kHostRegisterIo) != 0) {
-    return Refuse(Code::kNotSupported,
-                  "registration refused: the memory of other devices is not reached");
+    return Reject(Code::kNotSupported,
+                  "registration rejected: the memory of other devices is not reached");
   }
   if (IsReadableAndWritable(address, bytes)) return Code::kSuccess;
-  return Refuse(Code::kInvalidValue,
-                "registration refused: some of the memory is not mapped, or cannot be written");
+  return Reject(Code::kInvalidValue,
+                "registration rejected: some of the memory is not mapped, or cannot be written");
 }
 
 }  // namespace
@@ -327,8 +327,8 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   block.kind = BlockKind::kReached;
   if (!addresses.Insert(block, *mirror)) {
     addresses.Remove(block.counterpart, BlockKind::kRegistered);
-    return Refuse(Code::kOutOfMemory,
-                  "registration refused: this process has host memory at the device's address");
+    return Reject(Code::kOutOfMemory,
+                  "registration rejected: this process has host memory at the device's address");
   }
   session.mirrored().Add(*mirror);
   return Code::kSuccess;
@@ -351,7 +351,7 @@ Code MemHostUnregister(void* address) {
     if (block->counterpart != 0) addresses.Remove(block->counterpart, BlockKind::kReached);
     addresses.Remove(AddressOf(address), BlockKind::kRegistered);
     if (!written.ok() || IsMapped(block->address, block->bytes)) return session.CodeOf(written);
-    return Refuse(Code::kInvalidValue, "the program has unmapped memory that was registered");
+    return Reject(Code::kInvalidValue, "the program has unmapped memory that was registered");
   };
   return FreeAnywhere(AddressOf(address), unregister, Code::kHostMemoryNotRegistered);
 }

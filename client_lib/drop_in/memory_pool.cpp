@@ -163,7 +163,7 @@ void PooledMemory::SetUsed(bool is_used) {
 Result<std::unique_ptr<PooledMemory>> KeptMemory::Take(const std::shared_ptr<MemoryPool>& pool,
                                                        std::size_t bytes, std::uint64_t stream_id) {
   if (bytes > std::numeric_limits<std::size_t>::max() - MemoryPool::kStepBytes) {
-    return Status(StatusCode::kOutOfMemory, "allocation refused: its size makes no sense");
+    return Status(StatusCode::kOutOfMemory, "allocation rejected: its size makes no sense");
   }
   bytes = (bytes + MemoryPool::kStepBytes - 1) / MemoryPool::kStepBytes * MemoryPool::kStepBytes;
   std::unique_ptr<PooledMemory> memory = TakeKept(*pool, bytes, stream_id);
@@ -202,7 +202,7 @@ Status KeptMemory::Reserve(MemoryPool& pool, std::size_t bytes) {
   Drop(pool);
   if (pool.Reserve(bytes)) return Status::Ok();
   return Status(StatusCode::kOutOfMemory,
-                "allocation refused: " + std::to_string(bytes) + " bytes asked, the pool holds " +
+                "allocation rejected: " + std::to_string(bytes) + " bytes asked, the pool holds " +
                     std::to_string(pool.counts().reserved_bytes) + " bytes, allowed are " +
                     std::to_string(pool.bytes_max()));
 }

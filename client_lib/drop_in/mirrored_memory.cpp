@@ -22,7 +22,7 @@ Result<std::shared_ptr<Mirror>> Mirror::Make(const Client& client, std::size_t b
                                              Sharing sharing) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) {
-    return Status(StatusCode::kOutOfMemory, "allocation refused: its size makes no sense");
+    return Status(StatusCode::kOutOfMemory, "allocation rejected: its size makes no sense");
   }
   const std::size_t rounded = (bytes + page - 1) / page * page;
   Result<DeviceBuffer> buffer = client.AllocateDevice(rounded + page);
@@ -36,9 +36,10 @@ Result<std::shared_ptr<Mirror>> Mirror::Make(const Client& client, std::size_t b
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   if (pages != wanted) {
     if (pages != MAP_FAILED) ::munmap(pages, rounded);
-    return Status(StatusCode::kOutOfMemory,
-                  "allocation refused: this process has no memory, or other memory at the device's "
-                  "address");
+    return Status(
+        StatusCode::kOutOfMemory,
+        "allocation rejected: this process has no memory, or other memory at the device's "
+        "address");
   }
   return std::shared_ptr<Mirror>(
       new Mirror(std::move(*buffer), address, pages, rounded, sharing, std::move(agreed)));
@@ -50,7 +51,7 @@ Result<std::shared_ptr<Mirror>> Mirror::Of(const Client& client, void* host, std
   if (!buffer.ok()) return buffer.status();
   Bytes agreed(static_cast<std::byte*>(std::calloc(bytes, 1)));
   if (agreed == nullptr) {
-    return Status(StatusCode::kOutOfMemory, "allocation refused: this process has no memory");
+    return Status(StatusCode::kOutOfMemory, "allocation rejected: this process has no memory");
   }
   const std::uint64_t address = buffer->address();
   return std::shared_ptr<Mirror>(

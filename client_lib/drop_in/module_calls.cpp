@@ -34,12 +34,12 @@ bool HasUnknownVersion(std::span<const std::byte> image) {
   return !version.empty() && !ptx::IsKnownVersion(version);
 }
 
-// The driver's number for an image that was refused.
+// The driver's number for an image that was rejected.
 Code LoadCode(Session& session, const Status& status, std::span<const std::byte> image) {
   // CUDA documents it as "a PTX JIT compilation failed". With OUT_OF_MEMORY programs would free
   // device memory and try again, though that is not what the module lacks.
   if (status.code() == StatusCode::kLimitExceeded) {
-    return Refuse(Code::kInvalidPtx, status.message());
+    return Reject(Code::kInvalidPtx, status.message());
   }
   if (status.code() != StatusCode::kInvalidArgument && status.code() != StatusCode::kUnsupported) {
     return session.CodeOf(status);
@@ -49,8 +49,8 @@ Code LoadCode(Session& session, const Status& status, std::span<const std::byte>
                                                        "ELF",
                                                        4) != 0;
   const bool is_fatbin = image.size() >= 4 && std::memcmp(image.data(), "\x50\xed\x55\xba", 4) == 0;
-  if (HasUnknownVersion(image)) return Refuse(Code::kUnsupportedPtxVersion, status.message());
-  return Refuse(is_text && !is_fatbin ? Code::kInvalidPtx : Code::kNoBinaryForGpu,
+  if (HasUnknownVersion(image)) return Reject(Code::kUnsupportedPtxVersion, status.message());
+  return Reject(is_text && !is_fatbin ? Code::kInvalidPtx : Code::kNoBinaryForGpu,
                 status.message());
 }
 
@@ -88,7 +88,7 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
   if (const unsigned most = RegistersMost(option_count, options, values); most != 0) {
     limited.LimitRegisters(most);
     const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    // Machine code has the registers that it has. What is no PTX is refused below, by the server.
+    // Machine code has the registers that it has. What is no PTX is rejected below, by the server.
     const bool is_new = limited.AddFatbin("the module", all).ok() && limited.Complete().ok();
     if (is_new) bytes = std::as_bytes(std::span(limited.image()));
   }
@@ -112,7 +112,7 @@ Code ReadImage(const char* path, std::vector<char>& image) {
   std::ifstream file(path, std::ios::binary);
   std::error_code failed;
   if (!file || std::filesystem::is_directory(path, failed)) {
-    return Refuse(Code::kFileNotFound, std::string("cannot read ") + path);
+    return Reject(Code::kFileNotFound, std::string("cannot read ") + path);
   }
   image.assign(std::istreambuf_iterator<char>(file), {});
   image.push_back('\0');

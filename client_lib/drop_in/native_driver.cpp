@@ -22,10 +22,10 @@ namespace {
 
 constexpr const char* kName = "libcuda.so.1";
 // Where hosts put the driver for their guests, who may have no cache of it.
-constexpr const char* kGuestFolders[] = {"/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"};
+constexpr const char* kGuestDirectories[] = {"/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"};
 
-// Stands in every copy of this library, whatever folder it lies in. It is a note, which linkers put
-// at the beginning of a file: a driver has tens of megabytes, which each program would read.
+// Stands in every copy of this library, whatever directory it lies in. It is a note, which linkers
+// put at the beginning of a file: a driver has tens of megabytes, which each program would read.
 #define GPUSHARED_DROP_IN_MARK "gpushared: a drop-in libcuda, no driver"
 constexpr char kMark[] = GPUSHARED_DROP_IN_MARK;
 constexpr std::size_t kBeginning = 64 << 10;
@@ -57,8 +57,8 @@ bool IsDriver(const std::string& path) {
 // Where a driver may lie, in the loader's order.
 std::vector<std::string> PathsOfDrivers() {
   std::vector<std::string> paths;
-  const auto add = [&](std::string_view folder) {
-    paths.push_back(std::string(folder) + "/" + kName);
+  const auto add = [&](std::string_view directory) {
+    paths.push_back(std::string(directory) + "/" + kName);
   };
   // Like the loader, programs that change their user do not follow this variable.
   const char* const list = ::secure_getenv("LD_LIBRARY_PATH");
@@ -69,7 +69,7 @@ std::vector<std::string> PathsOfDrivers() {
     rest.remove_prefix(std::min(colon + 1, rest.size()));
   }
   std::ranges::move(ipc::LoaderPaths::OfThisMachine().PathsOf(kName), std::back_inserter(paths));
-  for (const char* const folder : kGuestFolders) add(folder);
+  for (const char* const directory : kGuestDirectories) add(directory);
   return paths;
 }
 

@@ -183,8 +183,8 @@ Code CtxEnablePeerAccess(ContextHandle handle, unsigned flags) {
   std::shared_ptr<Context> peer;
   if (const Code code = FindContext(handle, peer); code != Code::kSuccess) return code;
   if (peer == current.shared()) return Code::kInvalidContext;
-  return Refuse(Code::kPeerAccessUnsupported,
-                "access refused: kernels cannot reach another device's memory, copies can");
+  return Reject(Code::kPeerAccessUnsupported,
+                "access rejected: kernels cannot reach another device's memory, copies can");
 }
 
 Code CtxDisablePeerAccess(ContextHandle handle) {

@@ -68,8 +68,8 @@ Code WithPlace(const MemoryLocation& location, AllocationType type, const Use& u
   if (type == AllocationType::kPinned && location.type == LocationType::kDevice) {
     return WithDevice(location.id, [&](CudaDevice& device) { return use(device.pools); });
   }
-  return Refuse(Code::kNotSupported,
-                "pool refused: it would be of managed memory or of one node of the host; there "
+  return Reject(Code::kNotSupported,
+                "pool rejected: it would be of managed memory or of one node of the host; there "
                 "are pools of device memory and of any host memory");
 }
 
@@ -97,8 +97,8 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
   if (pool == nullptr) pool = Driver::Get().DeviceAt(context.ordinal())->pools.Now();
   if (pool == nullptr) return Code::kOutOfMemory;
   if (!pool->is_host() && pool->ordinal() != context.ordinal()) {
-    return Refuse(Code::kNotSupported,
-                  "allocation refused: devices cannot reach each other's memory");
+    return Reject(Code::kNotSupported,
+                  "allocation rejected: devices cannot reach each other's memory");
   }
   Result<std::unique_ptr<PooledMemory>> memory =
       session.kept_memory().Take(pool, bytes, stream->id());
@@ -117,8 +117,8 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
                                    .context_id = context.id(),
                                    .buffer_id = NextBufferId()},
                                   std::move(*memory))) {
-    return Refuse(Code::kOutOfMemory,
-                  "allocation refused: this process has host memory at the "
+    return Reject(Code::kOutOfMemory,
+                  "allocation rejected: this process has host memory at the "
                   "device's address");
   }
   *address = begin;
@@ -178,7 +178,7 @@ Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle
   return WithPool(pool_handle, [&](const std::shared_ptr<MemoryPool>& pool) {
     if (stream.is_captured()) [[unlikely]] {
       if (!pool->is_host()) return CaptureAllocation(address, bytes, stream);
-      return Refuse(Code::kNotSupported, "allocation refused: graphs have no host memory");
+      return Reject(Code::kNotSupported, "allocation rejected: graphs have no host memory");
     }
     if (bytes == 0) return AllocateNothing(address);
     return Allocate(address, bytes, pool, stream);
@@ -211,8 +211,8 @@ Code MemPoolCreate(PoolHandle* handle, const PoolProperties* properties) {
       std::ranges::all_of(properties->reserved, [](unsigned char byte) { return byte == 0; });
   if (!is_reserved_zero) return Code::kInvalidValue;
   if (properties->handle_types != 0 || properties->usage != 0) {
-    return Refuse(Code::kNotSupported,
-                  "pool refused: its memory cannot be shared between processes or decompressed");
+    return Reject(Code::kNotSupported,
+                  "pool rejected: its memory cannot be shared between processes or decompressed");
   }
   return WithPlace(properties->location, properties->type, [&](const PoolChoice& place) {
     auto made = std::make_shared<MemoryPool>(place.ordinal(), properties->bytes_max);
@@ -228,7 +228,7 @@ Code MemPoolDestroy(PoolHandle handle) {
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
     PoolChoice& place = PlaceOf(*pool);
     if (pool == place.Default()) {
-      return Refuse(Code::kInvalidValue, "the default pool of a place stays");
+      return Reject(Code::kInvalidValue, "the default pool of a place stays");
     }
     if (Driver::Get().pools.Remove(handle) == nullptr) return Code::kInvalidValue;
     pool->LetGo();
@@ -290,8 +290,8 @@ Code MemPoolSetAccess(PoolHandle handle, const AccessDescription* list, std::siz
         continue;
       }
       if (access == (is_own ? kReadWrite : kNoAccess)) continue;
-      return Refuse(is_own ? Code::kInvalidValue : Code::kInvalidDevice,
-                    "access refused: a pool's own place reads and writes it, and no other device "
+      return Reject(is_own ? Code::kInvalidValue : Code::kInvalidDevice,
+                    "access rejected: a pool's own place reads and writes it, and no other device "
                     "reaches a device's");
     }
     return Code::kSuccess;

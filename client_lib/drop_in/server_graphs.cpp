@@ -50,10 +50,10 @@ void ServerGraphs::Prepare(const Works& plan, const StreamChoice& stream) {
   if (session_.lock() != context.shared_session()) {
     runs_.clear();
     launches_ = 0;
-    is_refused_ = false;
+    is_rejected_ = false;
     session_ = context.shared_session();
   }
-  if (++launches_ < 2 || is_refused_) return;
+  if (++launches_ < 2 || is_rejected_) return;
   if (context.session().addresses().has_had_host()) {
     runs_.clear();
     return;
@@ -107,7 +107,7 @@ void ServerGraphs::Make(const Works& plan, const Context& context) {
     Result<gpushared::Graph> graph =
         status.ok() ? recorder->MakeGraph() : Result<gpushared::Graph>(status);
     if (!graph.ok()) {
-      is_refused_ = true;
+      is_rejected_ = true;
       runs_.clear();
       return;
     }
@@ -116,7 +116,7 @@ void ServerGraphs::Make(const Works& plan, const Context& context) {
     at += length;
   }
   // Nothing to be made: nor will there be, until the plan has changed.
-  if (runs_.empty()) is_refused_ = true;
+  if (runs_.empty()) is_rejected_ = true;
 }
 
 ServerGraphs::Ran ServerGraphs::Launch(const Works& plan, std::size_t at,

@@ -56,8 +56,8 @@ class ServerGraphs {
   Mutex mutex_;
   std::weak_ptr<Session> session_ GPUSHARED_GUARDED_BY(mutex_);  // The graphs' session.
   std::size_t launches_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  // The server refused one: the plan is submitted as without it.
-  bool is_refused_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  // The server rejected one: the plan is submitted as without it.
+  bool is_rejected_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::vector<Run> runs_ GPUSHARED_GUARDED_BY(mutex_);
 };
 

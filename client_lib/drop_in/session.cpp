@@ -13,27 +13,27 @@ Code ConnectCode(const Status& status) {
   switch (status.code()) {
     case StatusCode::kUnavailable:
       // The library's code for both; only the broker that drains sends this word.
-      return Refuse(status.message().find("draining") == std::string::npos
+      return Reject(status.message().find("draining") == std::string::npos
                         ? Code::kMpsConnectionFailed
                         : Code::kMpsServerNotReady,
                     status.message());
     case StatusCode::kTimedOut:
     case StatusCode::kProtocolViolation:
-      return Refuse(Code::kMpsRpcFailure, status.message());
+      return Reject(Code::kMpsRpcFailure, status.message());
     case StatusCode::kLimitExceeded:
-      return Refuse(Code::kMpsMaxClientsReached, status.message());
+      return Reject(Code::kMpsMaxClientsReached, status.message());
     case StatusCode::kVersionMismatch:
-      return Refuse(Code::kSystemDriverMismatch, status.message());
+      return Reject(Code::kSystemDriverMismatch, status.message());
     case StatusCode::kPermissionDenied:
-      return Refuse(Code::kNotPermitted, status.message());
+      return Reject(Code::kNotPermitted, status.message());
     case StatusCode::kNotFound:
-      return Refuse(Code::kInvalidDevice, status.message());
+      return Reject(Code::kInvalidDevice, status.message());
     case StatusCode::kOutOfMemory:
-      return Refuse(Code::kOutOfMemory, status.message());
+      return Reject(Code::kOutOfMemory, status.message());
     case StatusCode::kInvalidArgument:
-      return Refuse(Code::kInvalidValue, status.message());
+      return Reject(Code::kInvalidValue, status.message());
     default:
-      return Refuse(Code::kMpsConnectionFailed, status.message());
+      return Reject(Code::kMpsConnectionFailed, status.message());
   }
 }
 
@@ -69,7 +69,7 @@ Code Session::SetKernelLimit(int limit, std::size_t value) {
   Client::KernelMemory memory;
   (limit == 0 ? memory.stack_bytes : limit == 1 ? memory.printed_bytes : memory.heap_bytes) = value;
   const Status set = client_.SetKernelMemory(memory);
-  if (set.code() == StatusCode::kUnsupported) return Refuse(Code::kInvalidValue, set.message());
+  if (set.code() == StatusCode::kUnsupported) return Reject(Code::kInvalidValue, set.message());
   if (!set.ok()) return CodeOf(set);
   is = value;
   return Code::kSuccess;
@@ -138,35 +138,35 @@ Code Session::CodeOf(const Status& status) {
   if (status.ok()) return Code::kSuccess;
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
-      return Refuse(Code::kInvalidValue, status.message());
+      return Reject(Code::kInvalidValue, status.message());
     case StatusCode::kNotFound:
-      return Refuse(Code::kNotFound, status.message());
+      return Reject(Code::kNotFound, status.message());
     case StatusCode::kOutOfMemory:
     case StatusCode::kLimitExceeded:
-      return Refuse(Code::kOutOfMemory, status.message());
+      return Reject(Code::kOutOfMemory, status.message());
     case StatusCode::kPermissionDenied:
-      return Refuse(Code::kNotPermitted, status.message());
+      return Reject(Code::kNotPermitted, status.message());
     case StatusCode::kUnsupported:
-      return Refuse(Code::kNotSupported, status.message());
+      return Reject(Code::kNotSupported, status.message());
     case StatusCode::kNotReady:
       return Code::kNotReady;
     case StatusCode::kWrongProcess:
-      return Refuse(Code::kNotInitialized, status.message());
+      return Reject(Code::kNotInitialized, status.message());
     case StatusCode::kKernelFault:
       SayAssertion(status.message());
-      return Refuse(StickFault(), status.message());
+      return Reject(StickFault(), status.message());
     case StatusCode::kCancelled:  // Earlier work of another stream failed.
-      return Refuse(StickFault(), status.message());
+      return Reject(StickFault(), status.message());
     case StatusCode::kDeviceLost:
     case StatusCode::kDisconnected:
       // The driver's number says nothing of the reason.
       TellUser(status.message(), has_told_end_);
-      return Refuse(Stick(Code::kMpsClientTerminated), status.message());
+      return Reject(Stick(Code::kMpsClientTerminated), status.message());
     case StatusCode::kTimedOut:
     case StatusCode::kProtocolViolation:
-      return Refuse(Stick(Code::kMpsRpcFailure), status.message());
+      return Reject(Stick(Code::kMpsRpcFailure), status.message());
     default:
-      return Refuse(Code::kUnknown, status.message());
+      return Reject(Code::kUnknown, status.message());
   }
 }
 

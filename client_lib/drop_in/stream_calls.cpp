@@ -36,9 +36,9 @@ std::optional<Code> WaitInCapture(const StreamChoice& stream, EventHandle handle
   Driver& driver = Driver::Get();
   const MutexLock lock(GraphsMutex());
   if (is_event_captured) return driver.captures.Join(stream.shared(), event.captured);
-  const Code code = driver.captures.RefuseCommand(*stream);
+  const Code code = driver.captures.RejectCommand(*stream);
   if (code != Code::kCaptureUnsupported) return code;
-  return Refuse(Code::kCaptureIsolation, "the event was recorded outside of the capture");
+  return Reject(Code::kCaptureIsolation, "the event was recorded outside of the capture");
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& ca
   const Code code = stream.Run([&](const Stream& queue) { return queue.Record(*front); });
   if (code != Code::kSuccess) return code;
   if (calls.Add(stream.shared(), std::move(*front), call)) return Code::kSuccess;
-  return Refuse(Code::kOperatingSystem, "host function refused: the system gives no thread");
+  return Reject(Code::kOperatingSystem, "host function rejected: the system gives no thread");
 }
 
 // After a failure it does not run.

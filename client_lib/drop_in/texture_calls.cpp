@@ -24,7 +24,7 @@ std::size_t Limit(const Current& current, Attribute id) {
 Code CheckDevice(const Current& current) {
   if (!current.ok()) return current.code();
   if (Limit(current, Attribute::kTexture1dWidthMax) != 0) return Code::kSuccess;
-  return Refuse(Code::kNotSupported, "texture refused: this device has none");
+  return Reject(Code::kNotSupported, "texture rejected: this device has none");
 }
 
 bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t bytes) {
@@ -95,7 +95,7 @@ Code Place(const Current& current, const TextureResource& resource, TextureRecor
       return Code::kSuccess;
     }
     case TextureResource::kMipmappedArray:
-      return Refuse(Code::kNotSupported, "texture refused: this library has no mipmaps");
+      return Reject(Code::kNotSupported, "texture rejected: this library has no mipmaps");
     case TextureResource::kLinear:
       return PlaceLinear(current, resource.in.linear, record, texel);
     case TextureResource::kPitched:
@@ -133,10 +133,10 @@ Code CheckMode(const TextureMode& mode) {
   if ((mode.flags & ~kTextureFlags) != 0) return Code::kInvalidValue;
   constexpr unsigned kHere = kReadAsInteger | kNormalisedCoordinates | kNoTrilinearShortcut;
   if ((mode.flags & ~kHere) != 0) {
-    return Refuse(Code::kNotSupported, "texture refused: this library has no sRGB and no cubes");
+    return Reject(Code::kNotSupported, "texture rejected: this library has no sRGB and no cubes");
   }
   if (mode.anisotropy_max > 1) {
-    return Refuse(Code::kNotSupported, "texture refused: this library has no anisotropic filter");
+    return Reject(Code::kNotSupported, "texture rejected: this library has no anisotropic filter");
   }
   return Code::kSuccess;
 }
@@ -177,8 +177,8 @@ Code CheckView(const TextureView& view, const TextureResource& resource,
   is_same &= view.level_first == 0 && view.level_last == 0;
   is_same &= view.layer_first == 0 && view.layer_last == 0;
   if (is_same) return Code::kSuccess;
-  return Refuse(Code::kNotSupported,
-                "texture refused: this library views an array only as the array is");
+  return Reject(Code::kNotSupported,
+                "texture rejected: this library views an array only as the array is");
 }
 
 // Writes the record to the device before any kernel can be given its address.

@@ -24,21 +24,21 @@ std::shared_ptr<Allocation> FindAllocation(std::uint64_t handle) {
   return HeldAllocations().Find(reinterpret_cast<AllocationHandle>(handle));
 }
 
-bool IsWholeSteps(std::uint64_t bytes) { return bytes % kMapStepBytes == 0; }
+bool IsWholeSteps(std::uint64_t bytes) { return bytes % kMapPageBytes == 0; }
 
 Code CheckProperties(const AllocationProperties& properties) {
   if (properties.type != AllocationType::kPinned || properties.win32_handle_metadata != nullptr) {
     return Code::kInvalidValue;
   }
   if (properties.location.type != LocationType::kDevice) {
-    return Refuse(Code::kNotSupported, "memory refused: only devices have it, hosts do not");
+    return Reject(Code::kNotSupported, "memory rejected: only devices have it, hosts do not");
   }
   if (Driver::Get().DeviceAt(properties.location.id) == nullptr) return Code::kInvalidDevice;
   if ((properties.requested_handle_types & ~kPosixFileHandle) != 0 ||
       properties.flags.gpu_direct_rdma != 0 || properties.flags.usage != 0) {
-    return Refuse(
+    return Reject(
         Code::kNotSupported,
-        "memory refused: it can be neither shared with other machines nor used for tiles");
+        "memory rejected: it can be neither shared with other machines nor used for tiles");
   }
   return Code::kSuccess;
 }
@@ -46,15 +46,15 @@ Code CheckProperties(const AllocationProperties& properties) {
 // The session of this thread's context, which must be the device's.
 Code CheckHere(const Current& current, int ordinal) {
   if (current->ordinal() != ordinal) {
-    return Refuse(Code::kNotSupported, "memory of device " + std::to_string(ordinal) +
-                                           " refused: the current context is of device " +
+    return Reject(Code::kNotSupported, "memory of device " + std::to_string(ordinal) +
+                                           " rejected: the current context is of device " +
                                            std::to_string(current->ordinal()) +
                                            ", whose addresses it could not have");
   }
   if (current->session().client().mapping_area().bytes != 0) return Code::kSuccess;
-  return Refuse(
+  return Reject(
       Code::kNotSupported,
-      "virtual memory refused: this device has none, or keeps kernels of this client from "
+      "virtual memory rejected: this device has none, or keeps kernels of this client from "
       "it (isolation 'contain')");
 }
 
@@ -70,7 +70,7 @@ Code MemGetAllocationGranularity(std::size_t* bytes, const AllocationProperties*
   if (AnyNull(bytes, properties) || option < 0 || option > 1) return Code::kInvalidValue;
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
   if (const Code code = CheckProperties(*properties); code != Code::kSuccess) return code;
-  *bytes = kMapStepBytes;
+  *bytes = kMapPageBytes;
   return Code::kSuccess;
 }
 
@@ -85,7 +85,7 @@ Code MemAddressReserve(DevicePointer* address, std::size_t bytes, std::size_t al
   if (const Code code = CheckHere(current, current->ordinal()); code != Code::kSuccess) return code;
   const Code code = current->session().virtual_memory().Reserve(bytes, alignment, wanted, *address);
   if (code == Code::kSuccess) return code;
-  return Refuse(code, "reservation refused: " + std::to_string(bytes) +
+  return Reject(code, "reservation rejected: " + std::to_string(bytes) +
                           " bytes of addresses asked, this client has " +
                           std::to_string(current->session().client().mapping_area().bytes) +
                           " in all");
@@ -154,8 +154,9 @@ Code MemMap(DevicePointer address, std::size_t bytes, std::size_t offset, std::u
   }
   VirtualMemory& memory = current->session().virtual_memory();
   if (bytes != allocation->bytes() || !memory.Has(*allocation)) {
-    return Refuse(Code::kNotSupported,
-                  "mapping refused: all of a handle is mapped, on the device that it was made for");
+    return Reject(
+        Code::kNotSupported,
+        "mapping rejected: all of a handle is mapped, on the device that it was made for");
   }
   return memory.Place(address, allocation);
 }
@@ -163,7 +164,7 @@ Code MemMap(DevicePointer address, std::size_t bytes, std::size_t offset, std::u
 Code MemUnmap(DevicePointer address, std::size_t bytes) {
   const Current current;
   if (!current.ok()) return current.code();
-  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
+  if (const Code code = RejectWhileCapturing(); code != Code::kSuccess) return code;
   Status why = Status::Ok();
   const Code code = current->session().virtual_memory().Remove(address, bytes, why);
   return Answer(current, code, why);
@@ -174,15 +175,15 @@ Code MemSetAccess(DevicePointer address, std::size_t bytes, const AccessDescript
   if (AnyNull(list) || count == 0 || count > kAccessListMax) return Code::kInvalidValue;
   const Current current;
   if (!current.ok()) return current.code();
-  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
+  if (const Code code = RejectWhileCapturing(); code != Code::kSuccess) return code;
   std::optional<bool> may_access;
   for (const AccessDescription& each : std::span(list, count)) {
     const bool is_here =
         each.location.type == LocationType::kDevice && each.location.id == current->ordinal();
     if (!is_here && each.access == Access::kNone) continue;
     if (!is_here || (each.access != Access::kNone && each.access != Access::kReadWrite)) {
-      return Refuse(Code::kNotSupported,
-                    "access refused: a device reads and writes its own memory, or reaches none");
+      return Reject(Code::kNotSupported,
+                    "access rejected: a device reads and writes its own memory, or reaches none");
     }
     may_access = each.access == Access::kReadWrite;
   }
@@ -213,15 +214,15 @@ Code MemExportToShareableHandle(void* shareable, std::uint64_t handle, int type,
   if (AnyNull(shareable) || flags != 0 || type == 0) return Code::kInvalidValue;
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
   if (FindAllocation(handle) == nullptr) return Code::kInvalidValue;
-  return Refuse(
+  return Reject(
       Code::kNotSupported,
-      "export refused: sessions share no memory, so that none outlives its owner's quota");
+      "export rejected: sessions share no memory, so that none outlives its owner's quota");
 }
 
 Code MemImportFromShareableHandle(std::uint64_t* handle, void*, int) {
   if (AnyNull(handle)) return Code::kInvalidValue;
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
-  return Refuse(Code::kNotSupported, "import refused: sessions share no memory");
+  return Reject(Code::kNotSupported, "import rejected: sessions share no memory");
 }
 
 }  // namespace gpushared::drop_in

@@ -85,7 +85,7 @@ bool VirtualMemory::Has(const Allocation& allocation) const {
 Code VirtualMemory::Reserve(std::size_t bytes, std::size_t alignment, std::uint64_t wanted,
                             std::uint64_t& address) {
   const AddressArea area = client_.mapping_area();
-  alignment = std::max(alignment, kMapStepBytes);
+  alignment = std::max(alignment, kMapPageBytes);
   const MutexLock lock(mutex_);
   const auto is_free = [&](std::uint64_t at) GPUSHARED_REQUIRES(mutex_) {
     const auto next = reserved_.lower_bound(at);

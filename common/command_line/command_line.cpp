@@ -187,7 +187,7 @@ std::optional<Stop> Program::Parse(std::span<const char* const> arguments) const
   return std::nullopt;
 }
 
-void Refuse(const std::string& why) { throw CLI::ValidationError(why); }
+void Reject(const std::string& why) { throw CLI::ValidationError(why); }
 
 // The programs' options and positions have these types.
 using std::string, std::vector;

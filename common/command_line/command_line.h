@@ -71,7 +71,7 @@ class Command {
   void SetFooter(const std::string& text) const;
   // For a name that help does not show: takes whatever stands behind it.
   void HideAndTakeAll() const;
-  // Called while the arguments are parsed, if the command was given. It may Refuse.
+  // Called while the arguments are parsed, if the command was given. It may Reject.
   void OnUse(std::function<void()> callback) const;
 
   // The first command that was given under this one.
@@ -107,7 +107,7 @@ class Program : public Command {
 };
 
 // Ends Parse with this sentence.
-[[noreturn]] void Refuse(const std::string& why);
+[[noreturn]] void Reject(const std::string& why);
 
 }  // namespace gpushared::command_line
 

@@ -6,7 +6,7 @@
 namespace gpushared::ipc {
 namespace {
 
-// Bytes of the UTF-8 sequence that starts at `text[at]`, 0 when there is no valid one. Refuses
+// Bytes of the UTF-8 sequence that starts at `text[at]`, 0 when there is no valid one. Rejects
 // overlong forms, surrogates and numbers beyond U+10FFFF.
 std::size_t SequenceBytes(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };

@@ -21,14 +21,14 @@ void Attach::Visit(Fields& f) {
   f.Number("client_class", client_class, 0, kClassMax);
   f.Number("isolation", isolation, 0, kIsolationMax);
   f.Flag("is_trusted", is_trusted);
-  f.Number("entrance", entrance);
-  f.Text("entrance_name", entrance_name, kEntranceNameBytes);
+  f.Number("endpoint", endpoint);
+  f.Text("endpoint_name", endpoint_name, kEndpointNameBytes);
   f.Number("guaranteed_bytes", guaranteed_bytes);
   f.Range("guaranteed_bytes", guaranteed_bytes, 0, quota_bytes);
   f.Struct("hello", hello);
 }
 
-void RosterSession::Visit(Fields& f) {
+void RegistrySession::Visit(Fields& f) {
   constexpr std::uint64_t kAgeNsMax = std::uint64_t{1} << 62;  // A century and a half.
   f.Number("session", session, 1);
   f.Number("quota_bytes", quota_bytes);
@@ -36,13 +36,13 @@ void RosterSession::Visit(Fields& f) {
   f.Number("pid", peer.pid);
   f.Number("uid", peer.uid);
   f.Number("gid", peer.gid);
-  f.Number("entrance", entrance);
+  f.Number("endpoint", endpoint);
   f.Number("weight", weight, 1, kWeightMax);
   f.Number("client_class", client_class, 0, kClassMax);
   f.Number("isolation", isolation, 0, kIsolationMax);
   f.Flag("has_started", has_started);
   f.Reserved<std::uint8_t>();
-  f.Text("entrance_name", entrance_name, kEntranceNameBytes);
+  f.Text("endpoint_name", endpoint_name, kEndpointNameBytes);
   f.Text("name", name, kNameBytes);
   f.Number("guaranteed_bytes", guaranteed_bytes);
   f.Range("guaranteed_bytes", guaranteed_bytes, 0, quota_bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between the broker and its workers, over a SOCK_SEQPACKET pair. Both ends run the same
-// binary. The checks guard against our own mistakes and a worker gone mad. So a refused message
+// binary. The checks guard against our own mistakes and a worker gone mad. So a rejected message
 // costs the worker, never the broker.
 
 #ifndef GPUSHARED_IPC_WIRE_CHANNEL_H_
@@ -28,7 +28,7 @@ enum class ChannelType : std::uint16_t {
   kReady = 1,             // Worker: the device is open; its description.
   kAttach = 2,            // Broker: a new client. Fds: its socket, its pidfd.
   kSessionStarted = 3,    // Worker.
-  kSessionEnded = 4,      // Worker; also when an attach was refused.
+  kSessionEnded = 4,      // Worker; also when an attach was rejected.
   kAdminRequest = 5,      // Broker: verbs that workers answer, by `request`.
   kChannelReply = 6,      // Worker: the answer to a broker's request.
   kDrain = 7,             // Broker: take no new sessions, exit when the last has ended.
@@ -36,27 +36,27 @@ enum class ChannelType : std::uint16_t {
   kSetSession = 9,        // Broker: new class or weight, live.
   // A broker that finds a worker whose broker died: the first message on their channel.
   kTakeOver = 10,
-  kRoster = 11,         // Worker: its answer. Then sessions, ends and keepsakes, and Ready last.
-  kRosterSession = 12,  // Worker.
-  kRosterEnd = 13,      // Worker: a session that ended not long ago.
-  kKept = 14,           // Worker: a lease that it was given. Fd: its connection.
-  kKeep = 15,           // Broker: a lease that is to outlive it. Fd: its connection.
-  kForget = 16,         // Broker: that lease is over.
+  kRegistry = 11,         // Worker: its answer. Then sessions, ends and keepsakes, and Ready last.
+  kRegistrySession = 12,  // Worker.
+  kRegistryEnd = 13,      // Worker: a session that ended not long ago.
+  kKept = 14,             // Worker: a lease that it was given. Fd: its connection.
+  kKeep = 15,             // Broker: a lease that is to outlive it. Fd: its connection.
+  kForget = 16,           // Broker: that lease is over.
   // Broker: somebody wants to see what runs. Fd: the connection, on which the worker answers.
   kWatch = 17,
   kResume = 18,  // Broker: take new sessions again, kDrain is taken back.
 };
 
-// Of the messages in this file. A worker that is asked for its roster in another version refuses,
+// Of the messages in this file. A worker that is asked for its registry in another version rejects,
 // and ends with its last session.
 inline constexpr std::uint32_t kChannelVersion = 5;
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;       // Of device::Isolation.
-inline constexpr std::size_t kEntranceNameBytes = 40;  // Terminator included.
-// A roster's limits.
-inline constexpr std::uint32_t kRosterSessionsMax = 1024;
-inline constexpr std::uint32_t kRosterEndsMax = 128;
+inline constexpr std::size_t kEndpointNameBytes = 40;  // Terminator included.
+// A registry's limits.
+inline constexpr std::uint32_t kRegistrySessionsMax = 1024;
+inline constexpr std::uint32_t kRegistryEndsMax = 128;
 inline constexpr std::uint32_t kKeepsMax = 256;
 // Header, fixed part and the largest tail, a page of an admin reply.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kPageTextBytesMax + 1024;
@@ -102,9 +102,9 @@ struct Attach {
       SchedulingClass::kNormal;  // Most urgent that the access rules give it.
   std::uint8_t isolation = 0;    // device::Isolation: how its kernels are kept in its memory.
   bool is_trusted = false;       // It could do anything to the server anyway.
-  // What it came through: for the roster alone.
-  std::uint32_t entrance = 0;  // The broker's number of it.
-  std::string entrance_name;
+  // What it came through: for the registry alone.
+  std::uint32_t endpoint = 0;  // The broker's number of it.
+  std::string endpoint_name;
   Hello hello;
 
   void Visit(Fields& f);
@@ -208,9 +208,9 @@ struct TakeOver {
   }
 };
 
-struct Roster {
-  static constexpr ChannelType kType = ChannelType::kRoster;
-  static constexpr char kName[] = "Roster";
+struct Registry {
+  static constexpr ChannelType kType = ChannelType::kRegistry;
+  static constexpr char kName[] = "Registry";
   std::uint32_t generation = 0;
   std::uint64_t made_by = 0;  // Tells options and version of the broker that started the worker.
   std::uint64_t last_session = 0;  // The highest number that this worker was ever told.
@@ -221,23 +221,23 @@ struct Roster {
     f.Number("generation", generation, 1);
     f.Number("made_by", made_by);
     f.Number("last_session", last_session);
-    f.Number("sessions", sessions, 0, kRosterSessionsMax);
-    f.Number("ends", ends, 0, kRosterEndsMax);
+    f.Number("sessions", sessions, 0, kRegistrySessionsMax);
+    f.Number("ends", ends, 0, kRegistryEndsMax);
     f.Number("keeps", keeps, 0, kKeepsMax);
     f.Reserved<std::uint32_t>();
   }
 };
 
-struct RosterSession {
-  static constexpr ChannelType kType = ChannelType::kRosterSession;
-  static constexpr char kName[] = "RosterSession";
+struct RegistrySession {
+  static constexpr ChannelType kType = ChannelType::kRegistrySession;
+  static constexpr char kName[] = "RegistrySession";
   std::uint64_t session = 0;
   PeerIdentity peer;
   std::string name;
   SchedulingClass client_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;
-  std::uint32_t entrance = 0;
-  std::string entrance_name;
+  std::uint32_t endpoint = 0;
+  std::string endpoint_name;
   std::uint64_t quota_bytes = 0;
   std::uint64_t guaranteed_bytes = 0;
   std::uint8_t isolation = 0;
@@ -247,9 +247,9 @@ struct RosterSession {
   void Visit(Fields& f);
 };
 
-struct RosterEnd {
-  static constexpr ChannelType kType = ChannelType::kRosterEnd;
-  static constexpr char kName[] = "RosterEnd";
+struct RegistryEnd {
+  static constexpr ChannelType kType = ChannelType::kRegistryEnd;
+  static constexpr char kName[] = "RegistryEnd";
   std::uint64_t session = 0;
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
@@ -266,13 +266,13 @@ struct RosterEnd {
 struct Keep {
   static constexpr ChannelType kType = ChannelType::kKeep;
   static constexpr char kName[] = "Keep";
-  std::uint32_t entrance = 0;  // The broker's number of it, not 0.
+  std::uint32_t endpoint = 0;  // The broker's number of it, not 0.
   std::string lessee;          // Who leased it, for people.
   std::string terms;           // TOML, like those of Admin.
 
   void Visit(Fields& f) {
     f.Descriptors(1);
-    f.Number("entrance", entrance, 1);
+    f.Number("endpoint", endpoint, 1);
     const std::uint32_t lessee_bytes = f.Length("lessee_bytes", lessee, kNameBytes);
     const std::uint32_t terms_bytes = f.Length("terms_bytes", terms, kLeaseTermsBytesMax);
     f.Reserved<std::uint32_t>();
@@ -291,10 +291,10 @@ struct Kept {
 struct Forget {
   static constexpr ChannelType kType = ChannelType::kForget;
   static constexpr char kName[] = "Forget";
-  std::uint32_t entrance = 0;
+  std::uint32_t endpoint = 0;
 
   void Visit(Fields& f) {
-    f.Number("entrance", entrance, 1);
+    f.Number("endpoint", endpoint, 1);
     f.Reserved<std::uint32_t>();
   }
 };
@@ -319,8 +319,8 @@ struct Watch {
 
 using ToWorkerMessages = MessageList<Attach, AdminRequest, Drain, Resume, TerminateSession,
                                      SetSession, TakeOver, Keep, Forget, Watch>;
-using ToBrokerMessages = MessageList<Ready, SessionStarted, SessionEnded, ChannelReply, Roster,
-                                     RosterSession, RosterEnd, Kept>;
+using ToBrokerMessages = MessageList<Ready, SessionStarted, SessionEnded, ChannelReply, Registry,
+                                     RegistrySession, RegistryEnd, Kept>;
 
 std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type);
 std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type);

@@ -40,8 +40,8 @@ enum class Op : std::uint8_t {
 inline constexpr std::uint8_t kOpMax = 18;
 
 // LaunchRecord::flags.
-inline constexpr std::uint8_t kFlagParametersInArena = 1;  // Not in continuation granules.
-inline constexpr std::uint8_t kFlagCooperative = 2;        // All blocks run at the same time.
+inline constexpr std::uint8_t kFlagParametersInStagingBuffer = 1;  // Not in continuation granules.
+inline constexpr std::uint8_t kFlagCooperative = 2;  // All blocks run at the same time.
 
 // Every record of either ring is one header granule of this shape plus `continuations`
 // granules of 60 data bytes. The writer's ring sets `tag` and `continuations`.
@@ -68,22 +68,22 @@ struct LaunchRecord {
   std::uint16_t block[3] = {};
   std::uint16_t parameter_bytes = 0;
   std::uint32_t dynamic_shared_bytes = 0;  // Per block.
-  std::uint32_t arena = 0;                 // With kFlagParametersInArena, else 0.
-  std::uint32_t arena_offset = 0;          // With kFlagParametersInArena, else 0.
+  std::uint32_t staging_buffer = 0;        // With kFlagParametersInStagingBuffer, else 0.
+  std::uint32_t staging_offset = 0;        // With kFlagParametersInStagingBuffer, else 0.
   std::uint8_t cluster[3] = {};            // Blocks of one cluster; all zero: no clusters.
   std::uint8_t reserved = 0;
 };
 
-// kCopyToDevice and kCopyToHost: `height` rows of `width_bytes` between an arena and the
+// kCopyToDevice and kCopyToHost: `height` rows of `width_bytes` between a staging buffer and the
 // device. Pitches are at least the width, also when height is 1.
 struct CopyRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
-  std::uint32_t arena = 0;
+  std::uint32_t staging_buffer = 0;
   std::uint64_t device_address = 0;
   std::uint64_t device_pitch_bytes = 0;
-  std::uint32_t arena_offset = 0;
-  std::uint32_t arena_pitch_bytes = 0;
+  std::uint32_t staging_offset = 0;
+  std::uint32_t staging_pitch_bytes = 0;
   std::uint32_t width_bytes = 0;
   std::uint32_t height = 0;
   std::uint64_t reserved = 0;
@@ -206,7 +206,7 @@ struct RecordCopy {
 
 // Below: validated commands. Every number is inside the named limits of layout.h, sums and
 // products of sizes do not overflow. What depends on the session (is there such a module, is
-// the address mapped, does the arena have these bytes) is the worker's to check.
+// the address mapped, does the staging buffer have these bytes) is the worker's to check.
 
 struct CommandId {
   std::uint32_t stream = 0;
@@ -214,9 +214,10 @@ struct CommandId {
   friend bool operator==(const CommandId&, const CommandId&) = default;
 };
 
-// Bytes of a staging arena. The worker checks RangeInside(offset, bytes, size of the arena).
-struct ArenaRange {
-  std::uint32_t arena = 0;
+// Bytes of a staging staging buffer. The worker checks RangeInside(offset, bytes, size of the
+// staging buffer).
+struct StagingRange {
+  std::uint32_t staging_buffer = 0;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;  // From the first byte touched to the last.
 };
@@ -231,14 +232,14 @@ struct LaunchCommand {
   bool is_cooperative = false;
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t parameter_bytes = 0;
-  bool parameters_in_arena = false;
-  ArenaRange arena_parameters;                   // When parameters_in_arena.
+  bool parameters_in_staging_buffer = false;
+  StagingRange staging_parameters;               // When parameters_in_staging_buffer.
   std::span<const std::byte> inline_parameters;  // Else; lies in the RecordCopy.
 };
 
 struct CopyCommand {
-  ArenaRange arena;
-  std::uint64_t arena_pitch_bytes = 0;
+  StagingRange staging_buffer;
+  std::uint64_t staging_pitch_bytes = 0;
   std::uint64_t device_address = 0;
   std::uint64_t device_pitch_bytes = 0;
   std::uint64_t device_bytes = 0;  // From the first device byte touched to the last.

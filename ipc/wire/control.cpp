@@ -22,8 +22,8 @@ constexpr AdminVerbFacts kVerbFacts[] = {
     {.name = "client set", .names_client = true, .text_bytes_max = kLeaseTermsBytesMax},
     {.name = "drain", .text_bytes_max = kNameBytes},
     {.name = "explain", .only_looks = true, .names_client = true},
-    {.name = "entrances", .only_looks = true},
-    {.name = "entrance lease", .text_bytes_max = kLeaseTermsBytesMax},
+    {.name = "endpoints", .only_looks = true},
+    {.name = "endpoint lease", .text_bytes_max = kLeaseTermsBytesMax},
     {.name = "reload"},
     {.name = "upgrade"},
     {.name = "resume", .text_bytes_max = kNameBytes},
@@ -115,9 +115,9 @@ void Welcome::Visit(Fields& f) {
   f.Constant("completion_granules", kCompletionGranules);
   f.Constant("streams_max", kStreamsMax);
   f.Constant("modules_max", kModulesMax);
-  f.Constant("arenas_max", kArenasMax);
-  f.Constant("arena_bytes_default", kArenaBytesDefault);
-  f.Number("arena_bytes_total_max", arena_bytes_total_max);
+  f.Constant("staging_buffers_max", kStagingBuffersMax);
+  f.Constant("staging_bytes_default", kArenaBytesDefault);
+  f.Number("staging_bytes_total_max", staging_bytes_total_max);
   f.Number("mapping_base", mapping_base);
   f.Number("mapping_bytes", mapping_bytes);
   f.Struct("device", device);
@@ -266,9 +266,9 @@ const AdminVerbFacts& FactsOf(AdminVerb verb) {
 
 Status UnexpectedReply(const Frame& frame, MessageType wanted) {
   switch (static_cast<MessageType>(frame.type)) {
-    case MessageType::kRefused: {
-      Result<Refused> refused = Decode<Refused>(frame.payload);
-      return refused.ok() ? refused->status : refused.status();
+    case MessageType::kRejected: {
+      Result<Rejected> rejected = Decode<Rejected>(frame.payload);
+      return rejected.ok() ? rejected->status : rejected.status();
     }
     case MessageType::kEnded: {
       Result<Ended> ended = Decode<Ended>(frame.payload);
@@ -278,7 +278,8 @@ Status UnexpectedReply(const Frame& frame, MessageType wanted) {
       break;
   }
   return Status(StatusCode::kProtocolViolation,
-                "reply refused: it is " + std::string(MessageTypeName(frame.type)) + ", expected " +
+                "reply rejected: it is " + std::string(MessageTypeName(frame.type)) +
+                    ", expected " +
                     std::string(MessageTypeName(static_cast<std::uint16_t>(wanted))));
 }
 

@@ -33,8 +33,8 @@ enum class MessageType : std::uint16_t {
   // Answers to the first frame. kWelcome carries kWelcomeFds in this order: command segment,
   // completion segment, worker page, doorbell eventfd.
   kWelcome = 16,
-  kRefused = 17,  // Also the answer to any later request that cannot be met.
-  kEnded = 18,    // Unsolicited, then the socket closes; and the answer to kWhy.
+  kRejected = 17,  // Also the answer to any later request that cannot be met.
+  kEnded = 18,     // Unsolicited, then the socket closes; and the answer to kWhy.
   kAdminReply = 19,
   kDeviceList = 20,
   // Client to worker, and its answer.
@@ -45,7 +45,7 @@ enum class MessageType : std::uint16_t {
   kResizeMemory = 36,
   kMemoryResized = 37,
   kAddArena = 38,
-  kArenaAdded = 39,  // Carries the arena's memfd.
+  kArenaAdded = 39,  // Carries the staging buffer's memfd.
   kDescribeError = 40,
   kErrorText = 41,
   kMakeImage = 42,
@@ -69,8 +69,8 @@ inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;         // A kernel o
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
 inline constexpr std::uint32_t kDevicesListedMax = 64;
 inline constexpr std::uint32_t kDeviceAttributesMax = 160;
-inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;              // CUDA has fewer.
-inline constexpr std::uint64_t kLatencyPromiseNsMax = 3'600'000'000'000;  // One hour.
+inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;             // CUDA has fewer.
+inline constexpr std::uint64_t kLatencyTargetNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
 inline constexpr std::uint8_t kNoClass = 0xff;  // Not said, or to be left as it is.
 inline constexpr auto kClassMax = static_cast<std::uint64_t>(SchedulingClass::kLow);
@@ -88,7 +88,7 @@ struct Hello {
   std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
-  std::uint64_t latency_promise_ns = 0;    // 0: none.
+  std::uint64_t latency_target_ns = 0;     // 0: none.
   std::uint64_t memory_bytes = 0;  // Device memory it wants at most; 0: all that it may have.
   std::string name;
   std::string device;  // Empty: the broker chooses.
@@ -102,7 +102,7 @@ struct Hello {
     f.Reserved<std::uint8_t, 2>();
     f.Optional("weight", weight, 0u, kWeightMax);
     f.Optional("max_share", max_share, 0u, kSharePerMilleMax);
-    f.Number("latency_promise_ns", latency_promise_ns, 0, kLatencyPromiseNsMax);
+    f.Number("latency_target_ns", latency_target_ns, 0, kLatencyTargetNsMax);
     f.Number("memory_bytes", memory_bytes);
     f.Text("name", name, kNameBytes);
     f.Text("device", device, kNameBytes);
@@ -119,8 +119,8 @@ enum class AdminVerb : std::uint8_t {
   kSet = 5,
   kDrain = 6,
   kExplain = 7,
-  kEntrances = 8,
-  kLease = 9,  // Makes an entrance, which lasts as long as this connection.
+  kEndpoints = 8,
+  kLease = 9,  // Makes an endpoint, which lasts as long as this connection.
   kReload = 10,
   kUpgrade = 11,  // The broker executes its program's file as it is now.
   kResume = 12,   // A device, or the server, that is drained takes clients again.
@@ -148,8 +148,8 @@ struct Admin {
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
   std::uint64_t request = 0;               // kExplain only; 0: the slowest of those that are known.
-  // kLease: the keys of an [[entrance]], as TOML. kDrain, kResume and kTrace: a device as in Hello;
-  // kDrain and kResume without one mean the server. kSet of client 0: keys of an [[entrance]] that
+  // kLease: the keys of an [[endpoint]], as TOML. kDrain, kResume and kTrace: a device as in Hello;
+  // kDrain and kResume without one mean the server. kSet of client 0: keys of an [[endpoint]] that
   // bound clients which connect later and ask for nothing themselves: class, client_max_share, and
   // client_memory on the `devices` that are named.
   std::string terms;
@@ -224,24 +224,24 @@ struct Welcome {
   std::uint64_t session = 0;
   std::uint64_t spin_ns = 0;  // How long a waiting client should spin before it sleeps.
   std::uint64_t quota_bytes = 0;
-  std::uint64_t space_base = 0;             // Device address of the client's first byte.
-  std::uint64_t space_bytes = 0;            // Size of the address range, mapped or not.
-  std::uint64_t arena_bytes_total_max = 0;  // Over all arenas of this client.
-  std::uint64_t mapping_base = 0;           // Where chunks may be mapped.
-  std::uint64_t mapping_bytes = 0;          // 0: nowhere.
+  std::uint64_t space_base = 0;               // Device address of the client's first byte.
+  std::uint64_t space_bytes = 0;              // Size of the address range, mapped or not.
+  std::uint64_t staging_bytes_total_max = 0;  // Over all staging buffers of this client.
+  std::uint64_t mapping_base = 0;             // Where chunks may be mapped.
+  std::uint64_t mapping_bytes = 0;            // 0: nowhere.
   DeviceDescription device;
 
   void Visit(Fields& f);
 };
 
-// ---- refused, ended: a code and a sentence
+// ---- rejected, ended: a code and a sentence
 
 // The code and the length of its text, and the text as the whole tail.
 void VisitStatus(Fields& f, Status& status, StatusCode minimum);
 
-struct Refused {
-  static constexpr MessageType kType = MessageType::kRefused;
-  static constexpr char kName[] = "Refused";
+struct Rejected {
+  static constexpr MessageType kType = MessageType::kRejected;
+  static constexpr char kName[] = "Rejected";
   Status status;
 
   void Visit(Fields& f) { VisitStatus(f, status, StatusCode::kInvalidArgument); }
@@ -393,7 +393,7 @@ struct Done {
   void Visit(Fields&) {}
 };
 
-// ---- memory and arenas
+// ---- memory and staging buffers
 
 inline constexpr std::uint64_t kResizeBytesMax = std::uint64_t{1} << 48;
 struct ResizeMemory {
@@ -450,29 +450,29 @@ struct SetKernelMemory {
   }
 };
 
-struct AddArena {
+struct AddStagingBuffer {
   static constexpr MessageType kType = MessageType::kAddArena;
-  static constexpr char kName[] = "AddArena";
-  std::uint64_t bytes = 0;  // A multiple of kArenaBytesStep.
+  static constexpr char kName[] = "AddStagingBuffer";
+  std::uint64_t bytes = 0;  // A multiple of kStagingBytesStep.
 
   void Visit(Fields& f) {
-    f.Number("bytes", bytes, kArenaBytesStep, kArenaBytesMax);
-    f.Multiple("bytes", bytes, kArenaBytesStep);
+    f.Number("bytes", bytes, kStagingBytesStep, kArenaBytesMax);
+    f.Multiple("bytes", bytes, kStagingBytesStep);
   }
 };
 
-struct ArenaAdded {
+struct StagingBufferAdded {
   static constexpr MessageType kType = MessageType::kArenaAdded;
-  static constexpr char kName[] = "ArenaAdded";
-  std::uint32_t arena = 0;
+  static constexpr char kName[] = "StagingBufferAdded";
+  std::uint32_t staging_buffer = 0;
   std::uint64_t bytes = 0;
 
   void Visit(Fields& f) {
     f.Descriptors(1);
-    f.Number("arena", arena, 0, kArenasMax - 1);
+    f.Number("staging_buffer", staging_buffer, 0, kStagingBuffersMax - 1);
     f.Reserved<std::uint32_t>();
-    f.Number("bytes", bytes, kArenaBytesStep, kArenaBytesMax);
-    f.Multiple("bytes", bytes, kArenaBytesStep);
+    f.Number("bytes", bytes, kStagingBytesStep, kArenaBytesMax);
+    f.Multiple("bytes", bytes, kStagingBytesStep);
   }
 };
 
@@ -524,13 +524,13 @@ struct Printed {
 using FirstMessages = MessageList<Hello, Admin, Why, ListDevices>;  // Broker, new connection.
 using ClientMessages =                                              // Worker, from a client.
     MessageList<LoadModule, MakeImage, UnloadModule, ResizeMemory, ChangeChunk, SetKernelMemory,
-                AddArena, DescribeError, TakePrinted>;
+                AddStagingBuffer, DescribeError, TakePrinted>;
 using ServerMessages =  // Client, from broker or worker.
-    MessageList<Welcome, Refused, Ended, AdminReply, TraceOpened, DeviceList, ModuleLoaded, Done,
-                MemoryResized, ArenaAdded, ImageMade, Printed, ErrorText>;
+    MessageList<Welcome, Rejected, Ended, AdminReply, TraceOpened, DeviceList, ModuleLoaded, Done,
+                MemoryResized, StagingBufferAdded, ImageMade, Printed, ErrorText>;
 
 // Decode for a frame that should be of type T::kType: any other type is a kProtocolViolation,
-// except that kRefused and kEnded become the Status they carry.
+// except that kRejected and kEnded become the Status they carry.
 template <typename T>
 Result<T> DecodeReply(const Frame& frame);
 

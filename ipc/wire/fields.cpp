@@ -30,7 +30,7 @@ void Fields::Version() {
   Plain("version", version);
   if (!ok() || version == kProtocolVersion) return;
   status_ = Status(StatusCode::kVersionMismatch,
-                   std::string(message_) + " refused: it speaks protocol version " +
+                   std::string(message_) + " rejected: it speaks protocol version " +
                        std::to_string(version) + ", this side speaks version " +
                        std::to_string(kProtocolVersion) +
                        "; client library and server must come from matching releases");
@@ -49,10 +49,10 @@ void Fields::Text(const char* name, std::string& text, std::size_t bytes) {
   if (mode_ == Mode::kList) layout_->fields.back().limits = "text";
   if (mode_ != Mode::kRead || !ok()) return;
   if (!GetFixedText(padded, text)) {
-    Refuse(name,
+    Reject(name,
            "is not filled up with zeros after at most " + std::to_string(bytes - 1) + " bytes");
   } else if (!IsPrintableText(text)) {
-    Refuse(name, "is not printable UTF-8");
+    Reject(name, "is not printable UTF-8");
   }
 }
 
@@ -67,7 +67,7 @@ std::uint32_t Fields::Length(const char* name, std::string& text, std::uint32_t 
 void Fields::Tail(std::string& text, std::uint32_t bytes) {
   if (mode_ == Mode::kWrite) Write(std::as_bytes(std::span(text)));
   if (mode_ != Mode::kRead || !ok()) return;
-  if (bytes > unread_.size()) return Refuse("it is too short");
+  if (bytes > unread_.size()) return Reject("it is too short");
   text.resize(bytes);
   Read(std::as_writable_bytes(std::span(text)));
 }
@@ -98,26 +98,26 @@ void Fields::Descriptors(std::uint32_t count) {
 void Fields::Range(const char* name, std::uint64_t value, std::uint64_t minimum,
                    std::uint64_t maximum) {
   if (mode_ != Mode::kRead || (value >= minimum && value <= maximum)) return;
-  Refuse(name, "is " + std::to_string(value) + ", allowed " + LimitsText(minimum, maximum));
+  Reject(name, "is " + std::to_string(value) + ", allowed " + LimitsText(minimum, maximum));
 }
 
 void Fields::Multiple(const char* name, std::uint64_t value, std::uint64_t step) {
   if (mode_ != Mode::kRead || value % step == 0) return;
-  Refuse(name,
+  Reject(name,
          "is " + std::to_string(value) + ", allowed are multiples of " + std::to_string(step));
 }
 
 void Fields::Require(bool holds, const char* otherwise) {
-  if (mode_ == Mode::kRead && !holds) Refuse(otherwise);
+  if (mode_ == Mode::kRead && !holds) Reject(otherwise);
 }
 
 void Fields::Limit(const char* name, std::uint64_t value, std::uint64_t maximum) {
   if (value <= maximum) return;
-  Refuse(name, "is " + std::to_string(value) + ", allowed " + LimitsText(0, maximum));
+  Reject(name, "is " + std::to_string(value) + ", allowed " + LimitsText(0, maximum));
 }
 
 Status Fields::End() {
-  if (!unread_.empty()) Refuse("it has " + std::to_string(unread_.size()) + " bytes too many");
+  if (!unread_.empty()) Reject("it has " + std::to_string(unread_.size()) + " bytes too many");
   return status_;
 }
 
@@ -155,32 +155,32 @@ void Fields::Write(std::span<const std::byte> bytes) {
   if (!ok()) return;
   payload_.insert(payload_.end(), bytes.begin(), bytes.end());
   if (payload_.size() <= payload_bytes_max_) return;
-  Refuse("it has at least " + std::to_string(payload_.size()) + " bytes, allowed " +
+  Reject("it has at least " + std::to_string(payload_.size()) + " bytes, allowed " +
          std::to_string(payload_bytes_max_));
 }
 
 void Fields::Read(std::span<std::byte> bytes) {
   if (!ok()) return;
-  if (bytes.size() > unread_.size()) return Refuse("it is too short");
+  if (bytes.size() > unread_.size()) return Reject("it is too short");
   if (!bytes.empty()) std::memcpy(bytes.data(), unread_.data(), bytes.size());
   unread_ = unread_.subspan(bytes.size());
 }
 
-void Fields::Refuse(const char* name, const std::string& reason) {
+void Fields::Reject(const char* name, const std::string& reason) {
   std::string where;
   for (const Step& step : path_) {
     where += step.name;
     if (step.index != kNoIndex) where += "[" + std::to_string(step.index) + "]";
     where += ".";
   }
-  Refuse(where + name + " " + reason);
+  Reject(where + name + " " + reason);
 }
 
-void Fields::Refuse(const std::string& reason) {
+void Fields::Reject(const std::string& reason) {
   if (!ok()) return;
   const bool writes = mode_ == Mode::kWrite;
   status_ = Status(writes ? StatusCode::kLimitExceeded : StatusCode::kProtocolViolation,
-                   std::string(message_) + " refused: " + reason);
+                   std::string(message_) + " rejected: " + reason);
 }
 
 }  // namespace gpushared::ipc

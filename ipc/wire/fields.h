@@ -174,8 +174,8 @@ class Fields {
   void Write(std::span<const std::byte> bytes);
   void Read(std::span<std::byte> bytes);
   // Of the field `name` of the struct that is visited, or of the whole message.
-  void Refuse(const char* name, const std::string& reason);
-  void Refuse(const std::string& reason);
+  void Reject(const char* name, const std::string& reason);
+  void Reject(const std::string& reason);
 
   const Mode mode_;
   const char* const message_ = "";

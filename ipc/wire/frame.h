@@ -44,7 +44,7 @@ struct FrameRule {
   std::uint32_t fds = 0;  // Exactly.
 };
 
-// Empty for types the receiver refuses.
+// Empty for types the receiver rejects.
 using FrameRules = std::optional<FrameRule> (*)(std::uint16_t type);
 
 }  // namespace gpushared::ipc

@@ -22,7 +22,7 @@ inline constexpr std::size_t kGranuleBytes = 64;
 inline constexpr std::size_t kContinuationDataBytes = 60;
 inline constexpr std::uint32_t kCommandGranules = 4096;     // Client to worker, 256 KiB.
 inline constexpr std::uint32_t kCompletionGranules = 1024;  // Worker to client, 64 KiB.
-// Kernel parameters travel inside the record up to this size; larger ones in an arena.
+// Kernel parameters travel inside the record up to this size; larger ones in a staging buffer.
 inline constexpr std::uint32_t kInlineParameterBytesMax = 4096;
 inline constexpr std::uint32_t kContinuationsMax =
     (kInlineParameterBytesMax + kContinuationDataBytes - 1) / kContinuationDataBytes;
@@ -32,15 +32,15 @@ inline constexpr std::uint32_t kStreamsMax = 256;  // Numbers 0..255; stream 0 a
 inline constexpr std::uint32_t kModulesMax = 8192;
 inline constexpr std::uint32_t kKernelsPerModuleMax = 4096;
 inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
-inline constexpr std::uint32_t kArenasMax = 64;
+inline constexpr std::uint32_t kStagingBuffersMax = 64;
 inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
-inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Largest arena.
-inline constexpr std::uint32_t kArenaBytesStep = 64u << 10;  // Arena sizes are multiples.
+inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;      // Largest staging buffer.
+inline constexpr std::uint32_t kStagingBytesStep = 64u << 10;  // StagingBuffer sizes are multiples.
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
 // Graphs: lists of commands that a client launches as one.
 inline constexpr std::uint32_t kGraphsMax = 256;
 inline constexpr std::uint32_t kGraphNodesMax = 4096;
-// A node's record and its parameters, as they travel. Larger parameters travel in an arena.
+// A node's record and its parameters, as they travel. Larger parameters travel in a staging buffer.
 inline constexpr std::uint32_t kGraphNodeBytesMax = kContinuationsMax * kContinuationDataBytes;
 // Buffers that the worker knows of one client.
 inline constexpr std::uint32_t kBuffersMax = 16384;
@@ -48,7 +48,7 @@ inline constexpr std::uint32_t kBuffersMax = 16384;
 inline constexpr std::uint32_t kChunksMax = 256;
 inline constexpr std::uint32_t kMappingsMax = 256;
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 30;
-inline constexpr std::uint64_t kChunkBytesStep = kMapStepBytes;  // Places are multiples.
+inline constexpr std::uint64_t kChunkBytesStep = kMapPageBytes;  // Places are multiples.
 
 // Launch geometry that no device goes beyond; a device's own limits are lower or equal.
 inline constexpr std::uint32_t kGridXMax = 0x7fffffff;

@@ -87,7 +87,8 @@ void CheckCluster(Checks& checks, const LaunchRecord& record, LaunchCommand& out
 
 void CheckLaunch(Checks& checks, const RecordView& copy, LaunchCommand& out) {
   const auto record = copy.As<LaunchRecord>();
-  checks.Range("launch flags", record.header.flags, 0, kFlagParametersInArena | kFlagCooperative);
+  checks.Range("launch flags", record.header.flags, 0,
+               kFlagParametersInStagingBuffer | kFlagCooperative);
   checks.Range("launch module", record.module, 0, kModulesMax - 1);
   checks.Range("launch kernel", record.kernel, 0, kKernelsPerModuleMax - 1);
   checks.Range("launch grid x", record.grid[0], 1, kGridXMax);
@@ -104,21 +105,21 @@ void CheckLaunch(Checks& checks, const RecordView& copy, LaunchCommand& out) {
 
   const std::uint32_t bytes = record.parameter_bytes;
   out.is_cooperative = (record.header.flags & kFlagCooperative) != 0;
-  out.parameters_in_arena = (record.header.flags & kFlagParametersInArena) != 0;
-  if (out.parameters_in_arena) {
+  out.parameters_in_staging_buffer = (record.header.flags & kFlagParametersInStagingBuffer) != 0;
+  if (out.parameters_in_staging_buffer) {
     checks.Range("launch parameter bytes", bytes, 1, kParameterBytesMax);
-    checks.Range("launch arena", record.arena, 0, kArenasMax - 1);
-    checks.Range("launch arena offset", record.arena_offset, 0, kArenaBytesMax - bytes);
+    checks.Range("launch staging buffer", record.staging_buffer, 0, kStagingBuffersMax - 1);
+    checks.Range("launch staging buffer offset", record.staging_offset, 0, kArenaBytesMax - bytes);
     checks.Equal("launch continuations", record.header.continuations, 0);
-    out.arena_parameters = {record.arena, record.arena_offset, bytes};
+    out.staging_parameters = {record.staging_buffer, record.staging_offset, bytes};
     out.inline_parameters = {};
   } else {
     checks.Range("launch parameter bytes", bytes, 0, kInlineParameterBytesMax);
-    checks.Equal("launch arena", record.arena, 0);
-    checks.Equal("launch arena offset", record.arena_offset, 0);
+    checks.Equal("launch staging buffer", record.staging_buffer, 0);
+    checks.Equal("launch staging buffer offset", record.staging_offset, 0);
     checks.Equal("launch continuations", record.header.continuations,
                  (bytes + kContinuationDataBytes - 1) / kContinuationDataBytes);
-    out.arena_parameters = {};
+    out.staging_parameters = {};
     out.inline_parameters = {copy.tail.data(), std::min<std::size_t>(bytes, copy.tail.size())};
   }
   out.module = record.module;
@@ -138,19 +139,19 @@ void CheckSingleGranule(Checks& checks, const RecordHeader& header) {
 void CheckCopy(Checks& checks, const RecordView& copy, CopyCommand& out) {
   const auto record = copy.As<CopyRecord>();
   CheckSingleGranule(checks, record.header);
-  checks.Range("copy arena", record.arena, 0, kArenasMax - 1);
+  checks.Range("copy staging buffer", record.staging_buffer, 0, kStagingBuffersMax - 1);
   checks.Range("copy width", record.width_bytes, 1, kArenaBytesMax);
   checks.Range("copy height", record.height, 1, kArenaBytesMax);
-  out.arena.arena = record.arena;
-  out.arena.offset = record.arena_offset;
-  out.arena.bytes =
-      Rectangle(checks, {"copy arena offset", "copy arena pitch"}, record.arena_offset,
-                record.arena_pitch_bytes, record.width_bytes, record.height, kArenaBytesMax);
+  out.staging_buffer.staging_buffer = record.staging_buffer;
+  out.staging_buffer.offset = record.staging_offset;
+  out.staging_buffer.bytes = Rectangle(
+      checks, {"copy staging buffer offset", "copy staging buffer pitch"}, record.staging_offset,
+      record.staging_pitch_bytes, record.width_bytes, record.height, kArenaBytesMax);
   out.device_bytes =
       Rectangle(checks, {"copy device address", "copy device pitch"}, record.device_address,
                 record.device_pitch_bytes, record.width_bytes, record.height, kAddressEnd);
   checks.Equal("copy reserved", record.reserved, 0);
-  out.arena_pitch_bytes = record.arena_pitch_bytes;
+  out.staging_pitch_bytes = record.staging_pitch_bytes;
   out.device_address = record.device_address;
   out.device_pitch_bytes = record.device_pitch_bytes;
   out.width_bytes = record.width_bytes;
@@ -186,7 +187,7 @@ void CheckFill(Checks& checks, const RecordView& copy, FillCommand& out) {
   out.destination_bytes =
       Rectangle(checks, {"fill destination", "fill pitch"}, record.destination, record.pitch_bytes,
                 record.width_bytes, record.height, kAddressEnd);
-  // 1, 2 or 4 by now, or refused: the mask is the remainder.
+  // 1, 2 or 4 by now, or rejected: the mask is the remainder.
   const std::uint64_t mask = record.element_bytes - std::uint64_t{1};
   checks.Equal("fill destination modulo element", record.destination & mask, 0);
   checks.Equal("fill pitch modulo element", record.pitch_bytes & mask, 0);
@@ -273,7 +274,7 @@ void CheckGraphNode(Checks& checks, const RecordView& copy, SetGraphNodeCommand&
   checks.Zero("graph reserved", record.reserved);
   out.graph = record.graph;
   out.node = record.node;
-  // With other bytes than these the record is refused, whatever it holds.
+  // With other bytes than these the record is rejected, whatever it holds.
   const std::size_t bytes =
       std::clamp<std::size_t>(record.content_bytes, kGranuleBytes, kGraphNodeBytesMax);
   const RecordView content(copy.tail.data(),
@@ -288,7 +289,7 @@ void CheckGraphNode(Checks& checks, const RecordView& copy, SetGraphNodeCommand&
   }
   std::size_t parameter_bytes = 0;
   if (const auto* launch = std::get_if<LaunchCommand>(&out.content)) {
-    parameter_bytes = launch->parameters_in_arena ? 0 : launch->parameter_bytes;
+    parameter_bytes = launch->parameters_in_staging_buffer ? 0 : launch->parameter_bytes;
   }
   checks.Equal("node parameter bytes", bytes - kGranuleBytes, parameter_bytes);
 }
@@ -410,14 +411,14 @@ Status DescribeViolation(const Violation& violation, const RecordCopy& record) {
   std::string allowed = std::to_string(violation.minimum);
   if (violation.maximum > violation.minimum) allowed += " to " + std::to_string(violation.maximum);
   if (violation.maximum < violation.minimum) allowed = "none";
-  return Status(StatusCode::kProtocolViolation, std::string("record refused: ") + violation.field +
+  return Status(StatusCode::kProtocolViolation, std::string("record rejected: ") + violation.field +
                                                     " is " + std::to_string(violation.value) +
                                                     ", allowed " + allowed + " [stream " +
                                                     std::to_string(plain.stream) + " command " +
                                                     std::to_string(plain.header.sequence) + "]");
 }
 
-Violation StreamLedger::Accept(const Command& command) {
+Violation StreamLog::Accept(const Command& command) {
   const auto [stream, sequence] = command.id;
   const bool creates = std::holds_alternative<CreateStreamCommand>(command.body);
   Violation first;

@@ -32,12 +32,12 @@ struct [[nodiscard]] Violation {
   bool ok() const { return field == nullptr; }
 };
 
-// kProtocolViolation with "command refused: launch grid x is 0, allowed 1 to 2147483647
+// kProtocolViolation with "command rejected: launch grid x is 0, allowed 1 to 2147483647
 // [stream 2 command 1841]".
 Status DescribeViolation(const Violation& violation, const RecordCopy& record);
 
 // On success fills `command`; its inline_parameters then lie in `record`. On failure `command`
-// is unspecified. Stateless: see StreamLedger for what depends on earlier commands.
+// is unspecified. Stateless: see StreamLog for what depends on earlier commands.
 Violation ValidateCommand(const RecordCopy& record, Command& command);
 
 // The same for the client's end of the completion ring.
@@ -48,9 +48,9 @@ Violation ValidateCompletion(const RecordCopy& record, CompletionNotice& notice)
 // requests that end once per begin.
 //
 // Thread-compatible; belongs to the thread that takes the commands.
-class StreamLedger {
+class StreamLog {
  public:
-  StreamLedger() { live_.set(0); }
+  StreamLog() { live_.set(0); }
 
   // Call once per validated command, in ring order; records the command when it is accepted.
   Violation Accept(const Command& command);

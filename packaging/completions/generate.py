@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 # Not in the program's own list: they are taken before its options are read.
-FILES = re.compile(r"\b(PATH|FILE|FOLDER)\b")
+FILES = re.compile(r"\b(PATH|FILE|DIRECTORY)\b")
 
 
 def help_of(program, words):

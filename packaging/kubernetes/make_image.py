@@ -15,7 +15,7 @@ import sys
 import tarfile
 
 # Where containers mount things, or write.
-FOLDERS = ("dev", "etc", "proc", "run", "sys", "tmp", "var")
+DIRECTORIES = ("dev", "etc", "proc", "run", "sys", "tmp", "var")
 # Who runs it where the pod says nothing: nobody's number.
 USER = "65534:65534"
 ARCHITECTURE = "amd64"  # The product runs on no other.
@@ -36,11 +36,11 @@ def add(archive: tarfile.TarFile, name: str, content: bytes = b"", mode: int = 0
 
 
 def layer_of(files: dict) -> bytes:
-    folders = {str(parent) for path in files for parent in pathlib.PurePath(path).parents} | set(FOLDERS)
+    directories = {str(parent) for path in files for parent in pathlib.PurePath(path).parents} | set(DIRECTORIES)
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as archive:
-        for folder in sorted(folders - {"."}):
-            add(archive, folder, mode=0o1777 if folder == "tmp" else 0o755, kind=tarfile.DIRTYPE)
+        for directory in sorted(directories - {"."}):
+            add(archive, directory, mode=0o1777 if directory == "tmp" else 0o755, kind=tarfile.DIRTYPE)
         for path, file in sorted(files.items()):
             add(archive, path, file.read_bytes(), 0o755 if file.stat().st_mode & 0o111 else 0o644)
     return layer.getvalue()
@@ -53,7 +53,7 @@ def files_of(pairs: list) -> dict:
         if file.endswith("/"):
             file += pathlib.PurePath(path).name
         if not separator or not path.startswith("/") or not pathlib.Path(file).is_file():
-            raise SystemExit(f"make_image: '{pair}' refused: allowed is /PATH=FILE, of a file that is here")
+            raise SystemExit(f"make_image: '{pair}' rejected: allowed is /PATH=FILE, of a file that is here")
         for name in (path, *libraries(pathlib.Path(file))):
             files[name.lstrip("/")] = pathlib.Path(file if name == path else name).resolve()
     return files

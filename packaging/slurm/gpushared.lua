@@ -3,10 +3,10 @@
 -- calls slurm_job_modify under the controller's own lock. So nodes that tell at the same time lose nothing.
 --
 -- A node tells "gpushared+ device_us=N bytes=N ..." (server/tools/cluster/slurm/plugin.c). The comment then has
--- "gpushared(device_s=1.234567 bytes=N requests=N promised=N kept=N)", and around it whatever others wrote.
+-- "gpushared(device_s=1.234567 bytes=N requests=N with_target=N met=N)", and around it whatever others wrote.
 local gpushared = {}
 
-local counts = { "bytes", "requests", "promised", "kept" }
+local counts = { "bytes", "requests", "with_target", "met" }
 local told = "^gpushared%+ "
 local kept = "gpushared%(([^)]*)%)"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completes text with the language model of these samples: an inference server that makes a promise.
+"""Completes text with the language model of these samples: an inference server that makes a target.
 
 Usage: server.py MODEL [PORT]; then http://127.0.0.1:8080/complete?text=You+may
 """
@@ -13,7 +13,7 @@ import gpushared
 import numpy as np
 from aiohttp import web
 
-PROMISE_S, ANSWER_CHARACTERS = 0.1, 4
+LATENCY_TARGET_S, ANSWER_CHARACTERS = 0.1, 4
 ALPHABET = "".join(map(chr, range(32, 127))) + "\n"  # The model's; it reads anything else as a space.
 KERNELS = pathlib.Path(__file__).parents[1] / "kernels/language_model.ptx"
 
@@ -55,7 +55,7 @@ class Model:
 
 
 def main(model_path, port="8080"):
-    with gpushared.connect(name="python_server", scheduling_class="high", latency_promise_s=PROMISE_S) as client:
+    with gpushared.connect(name="python_server", scheduling_class="high", latency_target_s=LATENCY_TARGET_S) as client:
         model, device_thread = Model(client, model_path), concurrent.futures.ThreadPoolExecutor(1)
 
         async def complete(request):

@@ -133,13 +133,13 @@ class Server {
 
 void WriteJson(const std::string& path, const std::string& device,
                const std::vector<double>& arrivals, const Outcome& outcome, double service_ms,
-               double load, double busy, double promise_ms, double late_s, bool checked) {
+               double load, double busy, double latency_target_ms, double late_s, bool checked) {
   std::ofstream file(path);
   file << "{\"device\": \"" << device << "\", \"service_ms\": " << service_ms
        << ", \"p50_ms\": " << Percentile(outcome.latencies_ms, 0.5)
        << ", \"p99_ms\": " << Percentile(outcome.latencies_ms, 0.99) << ", \"load\": " << load
-       << ", \"busy\": " << busy << ", \"promise_ms\": " << promise_ms << ", \"late_s\": " << late_s
-       << ", \"results_checked\": " << (checked ? "true" : "false");
+       << ", \"busy\": " << busy << ", \"latency_target_ms\": " << latency_target_ms
+       << ", \"late_s\": " << late_s << ", \"results_checked\": " << (checked ? "true" : "false");
   const auto list = [&](const char* name, const std::vector<double>& values, double unit) {
     file << ", \"" << name << "\": [";
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -165,7 +165,7 @@ int Run(int argc, char** argv) {
       {"--variation", "1.5",
        "of the distances of generated arrivals: 1 is a Poisson process, more is burstier"},
       {"--seed", "1", "of the arrivals"},
-      {"--promise-ms", "25", "latency promise per request"},
+      {"--latency-target-ms", "25", "latency target per request"},
       {"--class", "high", "scheduling class: high, normal or low"},
       {"--name", "serve", "shown by gpusharedctl"},
       {"--device", "", "device to use; empty lets the server choose"},
@@ -175,15 +175,15 @@ int Run(int argc, char** argv) {
   if (!options.Parse(argc, argv, "serve: answers next-character requests through gpushared"))
     return 0;
   const samples::Model model = samples::LoadModel(options.Text("--model"));
-  const double promise_ms = options.Number("--promise-ms", 0.001, 1e6);
+  const double latency_target_ms = options.Number("--latency-target-ms", 0.001, 1e6);
   const double load = options.Number("--load", 0.001, 100);
   const auto seed = static_cast<std::uint32_t>(options.Integer("--seed", 0, 1 << 30));
 
   const gpushared::Client client = samples::Require(gpushared::Client::Connect(
       {.name = options.Text("--name"),
        .scheduling_class = options.Class("--class"),
-       .latency_promise = std::chrono::duration_cast<std::chrono::nanoseconds>(
-           std::chrono::duration<double, std::milli>(promise_ms)),
+       .latency_target = std::chrono::duration_cast<std::chrono::nanoseconds>(
+           std::chrono::duration<double, std::milli>(latency_target_ms)),
        .device = options.Text("--device")}));
   Server server(client, model, options.Integer("--batch", 1, 1 << 16));
   const double given_ms = options.Number("--service-ms", 0, 1e6);
@@ -206,19 +206,19 @@ int Run(int argc, char** argv) {
   const double busy = outcome.busy_s / (arrivals.back() + outcome.latencies_ms.back() / 1000);
   const bool checked = outcome.largest_difference <= kDifferenceMax;
   const auto late = std::count_if(outcome.latencies_ms.begin(), outcome.latencies_ms.end(),
-                                  [&](double latency) { return latency > promise_ms; });
+                                  [&](double latency) { return latency > latency_target_ms; });
   std::printf(
       "serve on %s: %zu requests, service %.2f ms, load %.2f, busy %.2f, p50 %.2f ms, p99 %.2f ms, "
-      "promise of "
+      "target of "
       "%.0f ms met "
       "%.2f %%; answers %s the reference (largest difference %.1e, allowed %.0e)\n",
       client.device().id.c_str(), requests, service_ms, load, busy,
-      Percentile(outcome.latencies_ms, 0.5), Percentile(outcome.latencies_ms, 0.99), promise_ms,
-      100.0 * (1.0 - static_cast<double>(late) / static_cast<double>(requests)),
+      Percentile(outcome.latencies_ms, 0.5), Percentile(outcome.latencies_ms, 0.99),
+      latency_target_ms, 100.0 * (1.0 - static_cast<double>(late) / static_cast<double>(requests)),
       checked ? "agree with" : "DIFFER from", outcome.largest_difference, kDifferenceMax);
   if (const std::string& json = options.Text("--json"); !json.empty()) {
-    WriteJson(json, client.device().id, arrivals, outcome, service_ms, load, busy, promise_ms,
-              late_s, checked);
+    WriteJson(json, client.device().id, arrivals, outcome, service_ms, load, busy,
+              latency_target_ms, late_s, checked);
   }
   return checked ? 0 : 1;
 }

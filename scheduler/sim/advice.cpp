@@ -173,19 +173,19 @@ ClientAdvice AdviceOf(const Profile& profile, const Tally& with, const Tally& no
   ClientAdvice advice{
       .name = profile.name,
       .scheduling_class = std::string(scheduler::ClassName(profile.spec.scheduling_class)),
-      .promise_ms = {},
+      .latency_target_ms = {},
       .requests = profile.has_requests() ? profile.requests.size() : 0};
   if (profile.is_drawn()) advice.requests = static_cast<std::size_t>(kDrawnRequests);
   advice.p99_now_ms = P99(now);
   advice.p99_ms = P99(with);
   SetInterval(with, advice);
-  if (profile.spec.latency_promise && profile.has_requests()) {
-    advice.promise_ms = Milliseconds(*profile.spec.latency_promise);
+  if (profile.spec.latency_target && profile.has_requests()) {
+    advice.latency_target_ms = Milliseconds(*profile.spec.latency_target);
     const auto kept = std::count_if(with.times.begin(), with.times.end(), [&](Duration time) {
-      return time <= *profile.spec.latency_promise;
+      return time <= *profile.spec.latency_target;
     });
     if (!with.times.empty())
-      advice.kept_percent =
+      advice.met_percent =
           100.0 * static_cast<double>(kept) / static_cast<double>(with.times.size());
   }
   const double rate_now = now.seconds > 0 ? now.jobs / now.seconds : 0;
@@ -216,10 +216,10 @@ std::vector<std::string> ReasonsOf(const Advice& advice, const AdviceOptions& op
                         " would fall behind: its requests come faster than they are "
                         "answered");
     } else if (client.is_late()) {
-      std::string reason = client.name + " would keep its promise of " + Shown(*client.promise_ms) +
-                           " ms for " + Shown(client.kept_percent) +
-                           "% of its requests, and not for 99%";
-      if (client.p99_now_ms > *client.promise_ms)
+      std::string reason = client.name + " would keep its target of " +
+                           Shown(*client.latency_target_ms) + " ms for " +
+                           Shown(client.met_percent) + "% of its requests, and not for 99%";
+      if (client.p99_now_ms > *client.latency_target_ms)
         reason += client.is_job ? ", even alone" : "; it breaks it already";
       reasons.push_back(reason);
     } else if (client.pace_percent < options.least_pace_percent) {
@@ -322,7 +322,8 @@ void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions&
 std::tuple<bool, double, double> RankOf(const Advice& advice) {
   double nearest = 0, pace = 100;
   for (const ClientAdvice& client : advice.clients) {
-    if (client.promise_ms) nearest = std::max(nearest, client.p99_ms / *client.promise_ms);
+    if (client.latency_target_ms)
+      nearest = std::max(nearest, client.p99_ms / *client.latency_target_ms);
     pace = std::min(pace, client.pace_percent);
   }
   return {!advice.fits(), nearest, -pace};
@@ -348,7 +349,7 @@ FrontOptions FrontOptionsOf(const Node& node) {
   if (node.kind == "cpu") options.order = StreamOrder::kSubmitted;
   options.policy = node.options;
   options.claims = node.stops_within_commands;
-  if (costs.turnaround_us) options.turnaround = Microseconds(*costs.turnaround_us);
+  if (costs.launch_bubble_us) options.launch_bubble = Microseconds(*costs.launch_bubble_us);
   return options;
 }
 
@@ -393,13 +394,14 @@ void Judge(const Node& node, const Profile& job, const AdviceOptions& options, A
   advice.reasons = ReasonsOf(advice, options);
   bool is_near = false;
   for (const ClientAdvice& client : advice.clients) {
-    if (!client.promise_ms || client.falls_behind) continue;
-    if (client.p99_low_ms > *client.promise_ms || client.p99_high_ms <= *client.promise_ms)
+    if (!client.latency_target_ms || client.falls_behind) continue;
+    if (client.p99_low_ms > *client.latency_target_ms ||
+        client.p99_high_ms <= *client.latency_target_ms)
       continue;
     is_near = true;
     advice.doubts.push_back("the p99 of " + client.name + " may be " + Shown(client.p99_low_ms) +
                             " to " + Shown(client.p99_high_ms) +
-                            " ms, on both sides of its promise");
+                            " ms, on both sides of its target");
   }
   for (const Profile& client : node.clients) {
     for (std::string& doubt : DoubtsAbout(client)) advice.doubts.push_back(std::move(doubt));

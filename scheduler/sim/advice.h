@@ -27,7 +27,7 @@ struct AdviceOptions {
 struct ClientAdvice {
   std::string name, scheduling_class;
   bool is_job = false;
-  std::optional<double> promise_ms;
+  std::optional<double> latency_target_ms;
   std::size_t requests = 0;  // On which p99_ms rests: of its profile.
   // Of its requests, from arrival to end. Zero for a client without.
   double p99_now_ms = 0;  // Without the job; of the job, alone on this device.
@@ -35,12 +35,12 @@ struct ClientAdvice {
   // 95 of 100 such recordings would have led to a p99 in here, as far as can be told: from seeds,
   // the number of recorded requests, and the device's changes of speed.
   double p99_low_ms = 0, p99_high_ms = 0;
-  double kept_percent = 100;
+  double met_percent = 100;
   double pace_percent = 100;  // Requests or work per second, of what it does now.
   double device_percent = 0;  // Device time.
   bool falls_behind = false;  // Requests come faster than they are answered.
 
-  bool is_late() const { return promise_ms && p99_ms > *promise_ms; }
+  bool is_late() const { return latency_target_ms && p99_ms > *latency_target_ms; }
 };
 
 struct Advice {

@@ -41,8 +41,8 @@ std::string RowText(const ClientAdvice& client) {
   if (client.p99_ms > 0) {
     requests = Format("%10.2f %10.2f %19s", client.p99_now_ms, client.p99_ms,
                       Format("%.2f to %.2f", client.p99_low_ms, client.p99_high_ms).c_str());
-    requests += client.promise_ms
-                    ? Format(" %10.2f %6.1f%%", *client.promise_ms, client.kept_percent)
+    requests += client.latency_target_ms
+                    ? Format(" %10.2f %6.1f%%", *client.latency_target_ms, client.met_percent)
                     : Format(" %10s %7s", "", "");
   }
   const char* const verdict = client.falls_behind ? "falls behind" : client.is_late() ? "late" : "";
@@ -64,7 +64,7 @@ std::string VerdictText(const Advice& advice) {
 
 std::string AdviceText(const Advice& advice) {
   std::string text = Format("%-6s %10s %10s %19s %10s %7s %7s %7s  %s\n", "CLASS", "p99 NOW ms",
-                            "p99 ms", "MAY BE", "PROMISE ms", "KEPT", "PACE", "DEVICE", "CLIENT");
+                            "p99 ms", "MAY BE", "TARGET ms", "MET", "PACE", "DEVICE", "CLIENT");
   for (const ClientAdvice& client : advice.clients) text += RowText(client);
   text += Format(
       "Under %s, the high class leaves %.0f%% of the time; the others would have %.0f%% "
@@ -110,9 +110,9 @@ nlohmann::ordered_json AdviceJson(const Advice& advice) {
       row["p99_low_ms"] = client.p99_low_ms;
       row["p99_high_ms"] = client.p99_high_ms;
     }
-    if (client.promise_ms) {
-      row["promise_ms"] = *client.promise_ms;
-      row["kept_percent"] = client.kept_percent;
+    if (client.latency_target_ms) {
+      row["latency_target_ms"] = *client.latency_target_ms;
+      row["met_percent"] = client.met_percent;
     }
     document["clients"].push_back(std::move(row));
   }
@@ -126,7 +126,7 @@ std::string HintText(const Profile& job, double share_percent) {
   return Format("Slurm: srun --gres=gpushared:%.0f%s --gpushared-class=%s\n", share_percent,
                 memory.c_str(), name.c_str()) +
          Format(
-             "Kubernetes: resources: {limits: {gpushared.io/ENTRANCE: 1}}, of an entrance with "
+             "Kubernetes: resources: {limits: {gpushared.io/ENDPOINT: 1}}, of an endpoint with "
              "class = \"%s\" and max_share = \"%.0f%%\"\n",
              name.c_str(), share_percent);
 }

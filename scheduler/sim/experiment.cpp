@@ -14,7 +14,7 @@ using scheduler::Duration;
 using scheduler::SchedulingClass;
 
 constexpr Duration kLowAlone = std::chrono::seconds(20);
-constexpr double kPromiseAboveAlone = 1.05;
+constexpr double kTargetAboveAlone = 1.05;
 
 Outcome RunNative(const FrontOptions& options, const Scenario& scenario) {
   return RunScenario(*FindSetup("mps"), options, scenario);
@@ -102,8 +102,8 @@ Result<std::vector<Row>> RunCell(const CellOptions& options,
   const Outcome alone = RunNative(options.front, *scenario);
   const Totals high_alone = Sum(alone, 0, options.high_clients);
   const double p99_alone_s = Seconds(Percentile(high_alone.times, 0.99));
-  const auto promise = options.promise.value_or(
-      Duration(static_cast<Duration::rep>(1e9 * p99_alone_s * kPromiseAboveAlone)));
+  const auto target = options.target.value_or(
+      Duration(static_cast<Duration::rep>(1e9 * p99_alone_s * kTargetAboveAlone)));
 
   const ClientPlan low{.name = options.low.name,
                        .spec = {.scheduling_class = SchedulingClass::kLow},
@@ -113,7 +113,7 @@ Result<std::vector<Row>> RunCell(const CellOptions& options,
   const Outcome low_alone = RunNative(options.front, {.clients = {low}, .length = kLowAlone});
   const double low_alone_per_s = low_alone.clients.front().jobs / low_alone.seconds;
 
-  for (ClientPlan& plan : scenario->clients) plan.spec.latency_promise = promise;
+  for (ClientPlan& plan : scenario->clients) plan.spec.latency_target = target;
   scenario->clients.resize(options.high_clients + options.low_clients, low);
   std::vector<Row> rows;
   for (const SetupEntry& contestant : contestants) {
@@ -122,7 +122,7 @@ Result<std::vector<Row>> RunCell(const CellOptions& options,
     std::vector<Duration> added(high.times);
     for (std::size_t i = 0; i < added.size(); ++i) added[i] -= high_alone.times[i];
     const auto kept = std::count_if(high.times.begin(), high.times.end(),
-                                    [&](Duration time) { return time <= promise; });
+                                    [&](Duration time) { return time <= target; });
     const double low_throughput =
         Sum(shared, options.high_clients, shared.clients.size()).jobs_per_s / low_alone_per_s;
     rows.push_back(
@@ -134,8 +134,8 @@ Result<std::vector<Row>> RunCell(const CellOptions& options,
          .p99_alone_ms = 1e3 * p99_alone_s,
          .p99_inflation = Seconds(Percentile(high.times, 0.99)) / p99_alone_s - 1,
          .p99_added_ms = 1e3 * Seconds(Percentile(added, 0.99)),
-         .promise_ms = 1e3 * Seconds(promise),
-         .promise_kept = static_cast<double>(kept) / static_cast<double>(high.times.size()),
+         .latency_target_ms = 1e3 * Seconds(target),
+         .target_met = static_cast<double>(kept) / static_cast<double>(high.times.size()),
          .gap_used = low_throughput / (1 - options.load),
          .high_throughput = high.jobs_per_s / high_alone.jobs_per_s,
          .low_throughput = low_throughput,

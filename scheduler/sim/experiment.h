@@ -38,8 +38,8 @@ struct Row {
   double p99_alone_ms = 0;   // Natively, with the same arrivals and without low clients.
   double p99_inflation = 0;  // p99 shared ÷ p99 alone − 1.
   double p99_added_ms = 0;   // p99 of shared − alone, request by request.
-  double promise_ms = 0;
-  double promise_kept = 0;                         // Part of the requests.
+  double latency_target_ms = 0;
+  double target_met = 0;                           // Part of the requests.
   double gap_used = 0;                             // Low steps/s ÷ alone ÷ (1 − load).
   double high_throughput = 0, low_throughput = 0;  // Relative to alone.
   // Simulated for this row; the runs alone are with the first row of their cell.
@@ -61,7 +61,7 @@ struct CellOptions {
   std::size_t requests = 10'000;
   std::uint32_t seed = 1;
   // What a request is to take at most; 5 % above the p99 alone when empty.
-  std::optional<scheduler::Duration> promise;
+  std::optional<scheduler::Duration> target;
   FrontOptions front;
 };
 

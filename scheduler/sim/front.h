@@ -63,7 +63,7 @@ struct FrontOptions {
   scheduler::Duration stop_least = std::chrono::microseconds(100);
   bool claims = true;  // Without them kernels are not cut, and copies are.
   // What the lane is told; as long as the costs say when empty.
-  std::optional<scheduler::Duration> turnaround;
+  std::optional<scheduler::Duration> launch_bubble;
 };
 
 // A contestant.

@@ -80,7 +80,7 @@ std::optional<std::array<std::uint64_t, kCount>> ParseFigures(std::string_view t
 
 bool IsWithin(std::uint64_t value, std::uint64_t most) { return value > 0 && value <= most; }
 
-Status Refuse(const std::string& text, const std::string& form) {
+Status Reject(const std::string& text, const std::string& form) {
   return {StatusCode::kInvalidArgument, "'" + text + "' is not " + form};
 }
 
@@ -90,7 +90,7 @@ Result<Job> ReadEven(const std::string& text, std::string_view form, std::string
   const auto [kernels, kernel_us, block_us] = figures.value_or(std::array<std::uint64_t, 3>{});
   if (!IsWithin(kernels, kKernelsMax) || !IsWithin(kernel_us, kDurationMaxUs) || block_us == 0 ||
       kernel_us % block_us != 0 || kernel_us / block_us * options.multiprocessors > kBlocksMax) {
-    return Refuse(text, std::string(form) + "KERNELS:KERNEL_US:BLOCK_US with at most " +
+    return Reject(text, std::string(form) + "KERNELS:KERNEL_US:BLOCK_US with at most " +
                             std::to_string(kKernelsMax) + " kernels of whole blocks, of which " +
                             std::to_string(kBlocksMax) + " and 10 s at most");
   }
@@ -112,7 +112,7 @@ Result<Job> ReadGrid(const std::string& text, std::string_view figures_text) {
   const auto [kernels, blocks, block_us, per] = figures.value_or(std::array<std::uint64_t, 4>{});
   if (!IsWithin(kernels, kKernelsMax) || !IsWithin(blocks, kBlocksMax) ||
       !IsWithin(block_us, kDurationMaxUs) || !IsWithin(per, kBlocksPerMultiprocessorMax)) {
-    return Refuse(text, "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR with at most " +
+    return Reject(text, "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR with at most " +
                             std::to_string(kKernelsMax) + ", " + std::to_string(kBlocksMax) +
                             ", 10 s and " + std::to_string(kBlocksPerMultiprocessorMax));
   }
@@ -125,7 +125,7 @@ Result<Job> ReadGrid(const std::string& text, std::string_view figures_text) {
 Result<Job> ReadCopy(const std::string& text, std::string_view figures_text, Kernel::Kind kind) {
   const auto figures = ParseFigures<1>(figures_text);
   const std::uint64_t us = figures ? figures->front() : 0;
-  if (!IsWithin(us, kDurationMaxUs)) return Refuse(text, "in:US or out:US with at most 10 s");
+  if (!IsWithin(us, kDurationMaxUs)) return Reject(text, "in:US or out:US with at most 10 s");
   const Duration time = std::chrono::microseconds(us);
   const Duration::rep pieces = (time + kCopyPiece - Duration(1)) / kCopyPiece;
   const Kernel copy{static_cast<std::uint32_t>(pieces), time / pieces, kind};

@@ -63,7 +63,7 @@ struct ProfileOptions {
 // A profile in the Orion format: a header, then one line per kernel of one pass: name (which may
 // contain commas), class (1 compute, 0 memory, -1 unknown), memory footprint, multiprocessors
 // needed, duration in ns. A kernel that needs more multiprocessors than there are runs in waves:
-// its blocks take duration ÷ ceil(needed ÷ multiprocessors). Refuses with path and line.
+// its blocks take duration ÷ ceil(needed ÷ multiprocessors). Rejects with path and line.
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
 
 // Reads one part or several, joined with '+', which run one after the other:

@@ -16,8 +16,8 @@ LaneFront::LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> polic
                      const FrontOptions& options)
     : device_(device), options_(options), lane_(std::move(policy), options.lane) {
   const GpuCosts& costs = options_.costs;
-  const Duration turnaround = costs.notice + costs.launch_call + costs.launch_delay;
-  lane_.SetTurnaround(options_.turnaround.value_or(turnaround));
+  const Duration launch_bubble = costs.notice + costs.launch_call + costs.launch_delay;
+  lane_.SetLaunchBubble(options_.launch_bubble.value_or(launch_bubble));
 }
 
 void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
@@ -44,7 +44,7 @@ bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
 bool LaneFront::MustGiveWay(std::size_t number) const {
   const Client& client = clients_[number];
   return std::ranges::any_of(clients_, [&](const Client& other) {
-    return &other != &client && lane_.GivesWay(client.spec, other.spec);
+    return &other != &client && lane_.IsPreemptibleBy(client.spec, other.spec);
   });
 }
 

@@ -16,7 +16,7 @@ namespace gpushared::simulation {
 
 // The worker: one thread that launches for all clients, and the production lane and policy.
 // Kernels with a cost key are predicted by the production predictor, from those that have ended;
-// others exactly. The turnaround is exact unless the options say another one.
+// others exactly. The launch bubble is exact unless the options say another one.
 class LaneFront final : public Front {
  public:
   LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,

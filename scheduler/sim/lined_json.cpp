@@ -182,57 +182,57 @@ Result<LinedJson> LinedJson::Read(const std::string& path, std::size_t bytes_max
 }
 
 const LinedJson* LinedJson::Find(const std::string& name) const {
-  if (kind_ != Kind::kObject) Refuse("an object");
+  if (kind_ != Kind::kObject) Reject("an object");
   const auto found = members_.find(name);
   return found == members_.end() ? nullptr : &found->second;
 }
 
 const LinedJson& LinedJson::At(const std::string& name) const {
   const LinedJson* const found = Find(name);
-  if (found == nullptr) Refuse("an object with '" + name + "'");
+  if (found == nullptr) Reject("an object with '" + name + "'");
   return *found;
 }
 
 void LinedJson::AllowOnly(const std::vector<std::string>& names) const {
-  if (kind_ != Kind::kObject) Refuse("an object");
+  if (kind_ != Kind::kObject) Reject("an object");
   for (const auto& [name, member] : members_) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     std::string listed;
     for (const std::string& each : names) listed += (listed.empty() ? "" : ", ") + each;
-    member.Refuse("one of " + listed);
+    member.Reject("one of " + listed);
   }
 }
 
 const std::vector<LinedJson>& LinedJson::Items(std::size_t least, std::size_t most) const {
   if (kind_ != Kind::kList || items_.size() < least || items_.size() > most)
-    Refuse("a list of " + std::to_string(least) + " to " + std::to_string(most));
+    Reject("a list of " + std::to_string(least) + " to " + std::to_string(most));
   return items_;
 }
 
 double LinedJson::Number(double least, double most) const {
   if (kind_ != Kind::kNumber || !(number_ >= least && number_ <= most))
-    Refuse("a number from " + NumberText(least) + " to " + NumberText(most));
+    Reject("a number from " + NumberText(least) + " to " + NumberText(most));
   return number_;
 }
 
 std::uint64_t LinedJson::Count(std::uint64_t least, std::uint64_t most) const {
   const double number = Number(static_cast<double>(least), static_cast<double>(most));
-  if (number != std::floor(number)) Refuse("a number without a fraction");
+  if (number != std::floor(number)) Reject("a number without a fraction");
   return static_cast<std::uint64_t>(number);
 }
 
 std::string LinedJson::Text(std::size_t bytes_max) const {
   if (kind_ != Kind::kText || text_.empty() || text_.size() > bytes_max)
-    Refuse("a text of 1 to " + std::to_string(bytes_max) + " bytes");
+    Reject("a text of 1 to " + std::to_string(bytes_max) + " bytes");
   return text_;
 }
 
-void LinedJson::Refuse(const std::string& expected) const {
+void LinedJson::Reject(const std::string& expected) const {
   std::string found = "the file's value";
   if (!name_.empty()) found = "'" + name_ + "'";
   if (kind_ == Kind::kNumber) found += " " + NumberText(number_);
   if (kind_ == Kind::kText) found += " \"" + text_.substr(0, 40) + "\"";
-  throw Refused("line " + std::to_string(line_) + ": " + found + " is not " + expected);
+  throw Rejected("line " + std::to_string(line_) + ": " + found + " is not " + expected);
 }
 
 }  // namespace gpushared::simulation

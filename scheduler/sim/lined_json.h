@@ -15,23 +15,23 @@
 namespace gpushared::simulation {
 
 // A value of a JSON file that knows on which line it ends. Files are input: each question says what
-// it expects, and throws Refused with that line where it finds something else.
+// it expects, and throws Rejected with that line where it finds something else.
 //
 // Value; immutable once it was read.
 class LinedJson {
  public:
-  struct Refused : std::runtime_error {
+  struct Rejected : std::runtime_error {
     using std::runtime_error::runtime_error;
   };
 
-  // A whole file of at most `bytes_max`. Refuses with path and line.
+  // A whole file of at most `bytes_max`. Rejects with path and line.
   static Result<LinedJson> Read(const std::string& path, std::size_t bytes_max);
   static Result<LinedJson> Parse(const std::string& text);
 
   // The member of an object; null where it has none.
   const LinedJson* Find(const std::string& name) const;
   const LinedJson& At(const std::string& name) const;
-  // Refuses a member that is none of these: a misspelt one would mean nothing.
+  // Rejects a member that is none of these: a misspelt one would mean nothing.
   void AllowOnly(const std::vector<std::string>& names) const;
   // The items of a list of `least` to `most`.
   const std::vector<LinedJson>& Items(std::size_t least, std::size_t most) const;
@@ -39,7 +39,7 @@ class LinedJson {
   // A number without a fraction.
   std::uint64_t Count(std::uint64_t least, std::uint64_t most) const;
   std::string Text(std::size_t bytes_max) const;
-  [[noreturn]] void Refuse(const std::string& expected) const;
+  [[noreturn]] void Reject(const std::string& expected) const;
 
  private:
   friend class LinedJsonReader;

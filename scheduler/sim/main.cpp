@@ -43,7 +43,7 @@ struct Arguments {
   std::vector<std::string> arrivals = {"poisson"};
   std::vector<double> loads = {0.5};
   std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
-  double promise_ms = 0, window_us = 0, turnaround_us = 0;
+  double latency_target_ms = 0, lookahead_us = 0, launch_bubble_us = 0;
 
   std::string mix;
   std::vector<std::string> profiles;
@@ -108,8 +108,8 @@ Document ToJson(const Row& row) {
           {"p99_alone_ms", row.p99_alone_ms},
           {"p99_inflation", row.p99_inflation},
           {"p99_added_ms", row.p99_added_ms},
-          {"promise_ms", row.promise_ms},
-          {"promise_kept", row.promise_kept},
+          {"latency_target_ms", row.latency_target_ms},
+          {"target_met", row.target_met},
           {"gap_used", row.gap_used},
           {"high_throughput", row.high_throughput},
           {"low_throughput", row.low_throughput},
@@ -120,7 +120,7 @@ void Print(const Row& row) {
   const std::string arrivals = row.arrivals.substr(row.arrivals.find_last_of('/') + 1);
   std::printf("%-13s %-18s %-20s %5.2f %-9.9s %10.2f %+8.1f%% %9.3f %6.1f%% %6.2f %6.2f\n",
               row.policy.c_str(), row.high.c_str(), row.low.c_str(), row.load, arrivals.c_str(),
-              row.p99_alone_ms, 100 * row.p99_inflation, row.p99_added_ms, 100 * row.promise_kept,
+              row.p99_alone_ms, 100 * row.p99_inflation, row.p99_added_ms, 100 * row.target_met,
               row.gap_used, row.low_throughput);
 }
 
@@ -135,14 +135,15 @@ CellOptions CellOf(const Arguments& arguments, const Job& high, const Job& low, 
                    .one_by_one = arguments.one_by_one,
                    .requests = arguments.requests,
                    .seed = arguments.seed,
-                   .promise = {},
+                   .target = {},
                    .front = {}};
   cell.front.claims = !arguments.no_claims;
-  if (arguments.window_us > 0) cell.front.lane.window = Nanoseconds(1e3 * arguments.window_us);
-  if (arguments.turnaround_us > 0) {
-    cell.front.turnaround = Nanoseconds(1e3 * arguments.turnaround_us);
+  if (arguments.lookahead_us > 0)
+    cell.front.lane.window = Nanoseconds(1e3 * arguments.lookahead_us);
+  if (arguments.launch_bubble_us > 0) {
+    cell.front.launch_bubble = Nanoseconds(1e3 * arguments.launch_bubble_us);
   }
-  if (arguments.promise_ms > 0) cell.promise = Nanoseconds(1e6 * arguments.promise_ms);
+  if (arguments.latency_target_ms > 0) cell.target = Nanoseconds(1e6 * arguments.latency_target_ms);
   return cell;
 }
 
@@ -163,7 +164,7 @@ Status Compare(const Arguments& arguments) {
   std::uint64_t launches = 0;
   const std::clock_t begun = std::clock();
   std::printf("%-13s %-18s %-20s %5s %-9s %10s %9s %9s %7s %6s %6s\n", "POLICY", "HIGH", "LOW",
-              "LOAD", "ARRIVALS", "ALONE ms", "p99", "ADDED ms", "KEPT", "GAP", "LOW");
+              "LOAD", "ARRIVALS", "ALONE ms", "p99", "ADDED ms", "MET", "GAP", "LOW");
   for (const Job& high_job : *high) {
     for (const Job& low_job : *low) {
       for (const double load : arguments.loads) {
@@ -207,11 +208,11 @@ Status Mix(const Arguments& arguments) {
   front.claims = !arguments.no_claims;
   auto document = Document::array();
   std::printf("%-13s %-20s %-6s %9s %9s %9s %10s %7s %10s\n", "POLICY", "CLIENT", "CLASS",
-              "REQUESTS", "p50 ms", "p99 ms", "ALONE ms", "KEPT", "THROUGHPUT");
+              "REQUESTS", "p50 ms", "p99 ms", "ALONE ms", "MET", "THROUGHPUT");
   for (const ClientRow& row : RunMix(*scenario, front, *contestants)) {
     std::printf("%-13s %-20s %-6s %9zu %9.3f %9.3f %10.3f %6.1f%% %10.3f\n", row.policy.c_str(),
                 row.client.c_str(), row.scheduling_class.c_str(), row.requests, row.p50_ms,
-                row.p99_ms, row.p99_alone_ms, 100 * row.promise_kept, row.throughput);
+                row.p99_ms, row.p99_alone_ms, 100 * row.target_met, row.throughput);
     document.push_back({{"policy", row.policy},
                         {"client", row.client},
                         {"class", row.scheduling_class},
@@ -219,7 +220,7 @@ Status Mix(const Arguments& arguments) {
                         {"p50_ms", row.p50_ms},
                         {"p99_ms", row.p99_ms},
                         {"p99_alone_ms", row.p99_alone_ms},
-                        {"promise_kept", row.promise_kept},
+                        {"target_met", row.target_met},
                         {"throughput", row.throughput}});
   }
   return Save(document, arguments.json);
@@ -271,7 +272,7 @@ Status Shares(Arguments arguments) {
   for (const SetupEntry& contestant : *contestants) {
     if (arguments.max_shares.empty() || scheduler::FindPolicy(contestant.name) != nullptr) continue;
     return Status(StatusCode::kInvalidArgument,
-                  "--max-share refused: '" + std::string(contestant.name) +
+                  "--max-share rejected: '" + std::string(contestant.name) +
                       "' knows no caps, allowed are " + scheduler::PolicyNames());
   }
   for (const double percent : arguments.max_shares) {
@@ -358,14 +359,15 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
   command.AddOption("--low-clients", arguments.low_clients, "each trains without end (1)")
       .Range(1, 64);
   command
-      .AddOption("--promise", arguments.promise_ms, "latency of a request, ms (1.05 x p99 alone)")
+      .AddOption("--latency-target", arguments.latency_target_ms,
+                 "latency of a request, ms (1.05 x p99 alone)")
       .Within(0.001, 1e6);
   command
-      .AddOption("--window", arguments.window_us,
+      .AddOption("--window", arguments.lookahead_us,
                  "predicted time that normal and low work may have on the device, us (500)")
       .Within(1, 1e6);
   command
-      .AddOption("--turnaround", arguments.turnaround_us,
+      .AddOption("--launch-bubble", arguments.launch_bubble_us,
                  "what the lane is told of the device's, us (as the costs say: 9.1)")
       .Within(0.001, 1e6);
   AddKernelOptions(command, arguments, "low");

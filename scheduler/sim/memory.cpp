@@ -18,10 +18,10 @@ using scheduler::TimePoint;
 
 std::uint64_t Part(const MemoryScenario& scenario, double part) {
   return static_cast<std::uint64_t>(part * static_cast<double>(scenario.device_bytes)) /
-         kMapStepBytes * kMapStepBytes;
+         kMapPageBytes * kMapPageBytes;
 }
 
-Duration MoveTime(const MemoryScenario& scenario, std::uint64_t bytes) {
+Duration SwapTime(const MemoryScenario& scenario, std::uint64_t bytes) {
   return Duration(
       static_cast<std::int64_t>(static_cast<double>(bytes) / scenario.bytes_per_s * 1e9));
 }
@@ -59,19 +59,19 @@ class ResidencyWorld {
     TimePoint used{};
   };
   struct Held {
-    scheduler::MemoryHeld memory;
-    bool is_held = false;
+    scheduler::MemorySuspended memory;
+    bool is_suspended = false;
     std::vector<PartHeld> parts;  // None: the high one.
     std::size_t part = 0;         // It works on that,
     Duration left{};              // for so long as it runs.
 
-    bool runs() const { return memory.missing_bytes() == 0 && !is_held; }
+    bool runs() const { return memory.missing_bytes() == 0 && !is_suspended; }
   };
 
   std::uint64_t Free() const;
   void Begin();
   void Decide();
-  void CutMove();
+  void PreemptSwap();
   void Advance(TimePoint to);
   void OnEvent();
   TimePoint NextEvent() const;
@@ -80,7 +80,7 @@ class ResidencyWorld {
     return client.memory.movable_bytes / client.parts.size();
   }
   // Where the bytes of a move go, or come from.
-  void MoveParts(Held& client, bool goes_out, std::uint64_t bytes) const;
+  void SwapParts(Held& client, bool goes_out, std::uint64_t bytes) const;
   void NoteNeed(Held& client) const;
   std::size_t CountRunning() const;
 
@@ -91,7 +91,7 @@ class ResidencyWorld {
   std::vector<Held> clients_;
   TimePoint now_{std::chrono::seconds(1)};
   std::optional<MemoryAction> move_, hold_;
-  TimePoint move_began_{}, move_ends_{}, hold_ends_{}, high_changes_{};
+  TimePoint swap_began_{}, swap_ends_{}, hold_ends_{}, high_changes_{};
   std::optional<TimePoint> asked_;
   bool is_high_here_ = false;
   std::vector<Duration> ran_;
@@ -115,7 +115,7 @@ void ResidencyWorld::Begin() {
     low.parts.resize(scenario_.low_parts);
     low.left = scenario_.part_takes;
     low.memory.resident_bytes = std::min(low.memory.movable_bytes, Free());
-    MoveParts(low, false, low.memory.resident_bytes);
+    SwapParts(low, false, low.memory.resident_bytes);
     NoteNeed(low);
     clients_.push_back(std::move(low));
     residency_.OnMemory(client, clients_.back().memory, now_);
@@ -126,7 +126,7 @@ void ResidencyWorld::Begin() {
 }
 
 // What it works on comes in first; what it worked on longest ago goes out first.
-void ResidencyWorld::MoveParts(Held& client, bool goes_out, std::uint64_t bytes) const {
+void ResidencyWorld::SwapParts(Held& client, bool goes_out, std::uint64_t bytes) const {
   const std::uint64_t whole = PartBytes(client);
   while (bytes > 0) {
     PartHeld* chosen = nullptr;
@@ -166,44 +166,44 @@ void ResidencyWorld::Decide() {
   while (const auto action = residency_.Next(Free(), now_)) {
     switch (action->kind) {
       case Kind::kHold:
-        Of(action->client).is_held = true;
+        Of(action->client).is_suspended = true;
         hold_ = action;
         hold_ends_ = now_ + scenario_.stop;
         break;
       case Kind::kRelease:
-        Of(action->client).is_held = false;
+        Of(action->client).is_suspended = false;
         break;
-      case Kind::kMoveOut:
-      case Kind::kMoveIn:
+      case Kind::kSwapOut:
+      case Kind::kSwapIn:
         move_ = action;
-        move_began_ = now_;
-        move_ends_ = now_ + MoveTime(scenario_, action->bytes);
+        swap_began_ = now_;
+        swap_ends_ = now_ + SwapTime(scenario_, action->bytes);
         break;
       case Kind::kCut:
-        CutMove();
+        PreemptSwap();
         break;
-      case Kind::kRoom:
+      case Kind::kMemoryRequest:
         Of(high_).memory = {.movable_bytes = action->bytes, .resident_bytes = action->bytes};
         residency_.OnMemory(high_, Of(high_).memory, now_);
         report_.waits.push_back(now_ - *std::exchange(asked_, std::nullopt));
-        high_changes_ = now_ + scenario_.high_stays;
+        high_changes_ = now_ + scenario_.high_residency;
         break;
-      case Kind::kNoRoom:
+      case Kind::kNoMemory:
         return;
     }
   }
 }
 
-void ResidencyWorld::CutMove() {
-  const Duration step = MoveTime(scenario_, kMapStepBytes);
-  const auto begun = static_cast<std::uint64_t>((now_ - move_began_) / step) + 1;
-  move_->bytes = std::min(move_->bytes, begun * kMapStepBytes);
-  move_ends_ = std::min(move_ends_, move_began_ + MoveTime(scenario_, move_->bytes));
+void ResidencyWorld::PreemptSwap() {
+  const Duration step = SwapTime(scenario_, kMapPageBytes);
+  const auto begun = static_cast<std::uint64_t>((now_ - swap_began_) / step) + 1;
+  move_->bytes = std::min(move_->bytes, begun * kMapPageBytes);
+  swap_ends_ = std::min(swap_ends_, swap_began_ + SwapTime(scenario_, move_->bytes));
 }
 
 TimePoint ResidencyWorld::NextEvent() const {
   TimePoint next = residency_.wake_at().value_or(TimePoint::max());
-  if (move_) next = std::min(next, move_ends_);
+  if (move_) next = std::min(next, swap_ends_);
   if (hold_) next = std::min(next, hold_ends_);
   if (!asked_) next = std::min(next, high_changes_);
   const std::size_t running = CountRunning();
@@ -227,16 +227,16 @@ void ResidencyWorld::Advance(TimePoint to) {
 }
 
 void ResidencyWorld::OnEvent() {
-  if (move_ && now_ >= move_ends_) {
+  if (move_ && now_ >= swap_ends_) {
     const MemoryAction move = *std::exchange(move_, std::nullopt);
     Held& client = Of(move.client);
-    scheduler::MemoryHeld& memory = client.memory;
-    const bool goes_out = move.kind == MemoryAction::Kind::kMoveOut;
+    scheduler::MemorySuspended& memory = client.memory;
+    const bool goes_out = move.kind == MemoryAction::Kind::kSwapOut;
     memory.resident_bytes += goes_out ? 0 - move.bytes : move.bytes;
-    MoveParts(client, goes_out, move.bytes);
+    SwapParts(client, goes_out, move.bytes);
     NoteNeed(client);
     report_.moved_bytes += static_cast<double>(move.bytes);
-    residency_.OnMoved(move.client, memory, now_);
+    residency_.OnSwapped(move.client, memory, now_);
   }
   for (std::size_t i = 0; i < scenario_.low_clients && scenario_.low_parts > 1; ++i) {
     Held& client = clients_[i];
@@ -255,7 +255,7 @@ void ResidencyWorld::OnEvent() {
     const std::uint64_t bytes = Part(scenario_, scenario_.high_part);
     residency_.Add(
         high_, {.guaranteed_bytes = bytes, .scheduling_class = scheduler::SchedulingClass::kHigh});
-    residency_.AskRoom(high_, bytes, now_);
+    residency_.RequestMemory(high_, bytes, now_);
     asked_ = now_;
   } else {
     residency_.Remove(high_);
@@ -297,7 +297,7 @@ MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario, Duration t
   for (std::size_t next = 0; now < TimePoint{} + scenario.length;
        next = (next + 1) % scenario.low_clients) {
     // Its pages come in while as many of others go out.
-    const Duration swap = std::min(turn, 2 * MoveTime(scenario, of_low));
+    const Duration swap = std::min(turn, 2 * SwapTime(scenario, of_low));
     ran[next] += turn - swap;
     report.moved_bytes += 2 * static_cast<double>(of_low);
     now += turn;
@@ -308,10 +308,10 @@ MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario, Duration t
       report.moved_bytes += 2 * static_cast<double>(of_low);
       now += turn;
     }
-    now += 2 * MoveTime(scenario, of_high);
+    now += 2 * SwapTime(scenario, of_high);
     report.moved_bytes += 2 * static_cast<double>(of_high);
     report.waits.push_back(now - comes);
-    now += scenario.high_stays;
+    now += scenario.high_residency;
     comes = visits.After(now);
   }
   Duration all{};
@@ -327,7 +327,7 @@ MemoryReport SimulatePageFaults(const MemoryScenario& scenario, Duration pass) {
   const auto low = static_cast<std::int64_t>(scenario.low_clients);
   const std::uint64_t of_low = Part(scenario, scenario.low_part);
   const bool fits = scenario.low_clients * of_low <= scenario.device_bytes;
-  const Duration faults = fits ? Duration{} : 2 * low * MoveTime(scenario, of_low);
+  const Duration faults = fits ? Duration{} : 2 * low * SwapTime(scenario, of_low);
   MemoryReport report;
   report.least_runs =
       static_cast<double>(pass.count()) / static_cast<double>((pass + faults).count());
@@ -336,8 +336,8 @@ MemoryReport SimulatePageFaults(const MemoryScenario& scenario, Duration pass) {
   const double length_s = std::chrono::duration<double>(scenario.length).count();
   if (!fits) report.moved_bytes = scenario.bytes_per_s * length_s;
   // Its pages are fresh, so as many of others go out, beside the traffic of the low ones.
-  const Duration first_touch = (low + 1) * MoveTime(scenario, Part(scenario, scenario.high_part));
-  const Duration between = scenario.high_every + scenario.high_stays + first_touch;
+  const Duration first_touch = (low + 1) * SwapTime(scenario, Part(scenario, scenario.high_part));
+  const Duration between = scenario.high_every + scenario.high_residency + first_touch;
   report.waits.assign(static_cast<std::size_t>(scenario.length / between), first_touch);
   return report;
 }

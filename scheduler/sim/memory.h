@@ -23,11 +23,11 @@ struct MemoryScenario {
   // nobody knows what it touches.
   std::size_t low_parts = 1;
   scheduler::Duration part_takes = std::chrono::seconds(10);
-  double high_part = 0.25;                                    // Of the device; guaranteed.
-  scheduler::Duration high_every = std::chrono::seconds(60);  // On average.
-  scheduler::Duration high_stays = std::chrono::seconds(10);  // Once it has its memory.
-  double bytes_per_s = 25e9;                                  // In one direction at a time.
-  scheduler::Duration stop = std::chrono::milliseconds(1);    // Until a held client is off.
+  double high_part = 0.25;                                        // Of the device; guaranteed.
+  scheduler::Duration high_every = std::chrono::seconds(60);      // On average.
+  scheduler::Duration high_residency = std::chrono::seconds(10);  // Once it has its memory.
+  double bytes_per_s = 25e9;                                      // In one direction at a time.
+  scheduler::Duration stop = std::chrono::milliseconds(1);        // Until a held client is off.
   scheduler::Duration length = std::chrono::hours(10);
   std::uint32_t seed = 1;
 };

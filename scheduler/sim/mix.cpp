@@ -31,14 +31,14 @@ constexpr double kArrivalsMax = 1e7;
 constexpr std::size_t kClosedRequestsMax = 1'000'000;
 
 // Of a text, or of what is missing; caught by ReadMix.
-[[noreturn]] void Refuse(const std::string& what) { throw std::invalid_argument(what); }
+[[noreturn]] void Reject(const std::string& what) { throw std::invalid_argument(what); }
 
 double NumberOf(const Json& object, const char* name, double least, double most) {
   const auto found = object.find(name);
-  if (found == object.end() || !found->is_number()) Refuse(std::string("no number '") + name + "'");
+  if (found == object.end() || !found->is_number()) Reject(std::string("no number '") + name + "'");
   const double value = found->get<double>();
   if (!(value >= least && value <= most)) {
-    Refuse(std::string("'") + name + "' is " + std::to_string(value) + ", not " +
+    Reject(std::string("'") + name + "' is " + std::to_string(value) + ", not " +
            std::to_string(least) + " to " + std::to_string(most));
   }
   return value;
@@ -46,13 +46,13 @@ double NumberOf(const Json& object, const char* name, double least, double most)
 
 std::string TextOf(const Json& object, const char* name) {
   const auto found = object.find(name);
-  if (found == object.end() || !found->is_string()) Refuse(std::string("no text '") + name + "'");
+  if (found == object.end() || !found->is_string()) Reject(std::string("no text '") + name + "'");
   return found->get<std::string>();
 }
 
 const Json& ObjectOf(const Json& object, const char* name) {
   const auto found = object.find(name);
-  if (found == object.end() || !found->is_object()) Refuse(std::string("no object '") + name + "'");
+  if (found == object.end() || !found->is_object()) Reject(std::string("no object '") + name + "'");
   return *found;
 }
 
@@ -63,41 +63,41 @@ scheduler::ClientSpec SpecOf(const Json& load) {
   if (load.contains("class")) {
     const std::string name = TextOf(load, "class");
     const auto found = std::find(kClassNames.begin(), kClassNames.end(), name);
-    if (found == kClassNames.end()) Refuse("class '" + name + "', not high, normal or low");
+    if (found == kClassNames.end()) Reject("class '" + name + "', not high, normal or low");
     spec.scheduling_class = static_cast<SchedulingClass>(found - kClassNames.begin());
   }
   if (load.contains("weight"))
     spec.weight = static_cast<std::uint32_t>(NumberOf(load, "weight", 1, kWeightMax));
-  if (load.contains("promise_ms")) {
-    spec.latency_promise = Duration(
-        static_cast<Duration::rep>(1e6 * NumberOf(load, "promise_ms", 0.001, 1e3 * kSecondsMax)));
+  if (load.contains("latency_target_ms")) {
+    spec.latency_target = Duration(static_cast<Duration::rep>(
+        1e6 * NumberOf(load, "latency_target_ms", 0.001, 1e3 * kSecondsMax)));
   }
   return spec;
 }
 
 // Arrivals up to the end of the experiment.
 std::vector<double> ArrivalsOf(const Json& load, const std::string& type, double length_s,
-                               const std::filesystem::path& folder, std::uint32_t seed) {
+                               const std::filesystem::path& directory, std::uint32_t seed) {
   const double frequency = NumberOf(load, "frequency", 1 / kSecondsMax, kFrequencyMax);
   if (frequency * length_s > kArrivalsMax) {
-    Refuse(std::to_string(frequency * length_s) + " requests, at most " +
+    Reject(std::to_string(frequency * length_s) + " requests, at most " +
            std::to_string(kArrivalsMax));
   }
   std::string kind = type == "uniform" ? "periodic" : type;
-  if (type == "trace") kind = (folder / TextOf(load, "file")).string();
+  if (type == "trace") kind = (directory / TextOf(load, "file")).string();
   const auto count = static_cast<std::size_t>(frequency * length_s * 1.5) + 16;
   Result<std::vector<double>> arrivals = MakeArrivals(kind, count, 1 / frequency, seed);
-  if (!arrivals.ok()) Refuse(arrivals.status().message());
+  if (!arrivals.ok()) Reject(arrivals.status().message());
   const auto end = std::lower_bound(arrivals->begin(), arrivals->end(), length_s);
   return {arrivals->begin(), end};
 }
 
 ClientPlan PlanOf(const Json& task, const std::map<std::string, Job>& profiles, double length_s,
-                  const std::filesystem::path& folder, std::uint32_t seed) {
+                  const std::filesystem::path& directory, std::uint32_t seed) {
   const Json& load = ObjectOf(task, "load");
   const std::string model = TextOf(ObjectOf(task, "client"), "model_name");
   const auto profile = profiles.find(model);
-  if (profile == profiles.end()) Refuse("no kernel profile for its model '" + model + "'");
+  if (profile == profiles.end()) Reject("no kernel profile for its model '" + model + "'");
   ClientPlan plan{.name = TextOf(task, "id"),
                   .spec = SpecOf(load),
                   .job = profile->second,
@@ -113,9 +113,9 @@ ClientPlan PlanOf(const Json& task, const std::map<std::string, Job>& profiles, 
     }
   } else if (std::find(kOpen.begin(), kOpen.end(), type) != kOpen.end()) {
     plan.pace = ClientPlan::Pace::kOpen;
-    plan.times_s = ArrivalsOf(load, type, length_s, folder, seed);
+    plan.times_s = ArrivalsOf(load, type, length_s, directory, seed);
   } else {
-    Refuse("load of type '" + type +
+    Reject("load of type '" + type +
            "', not continuous, periodic, uniform, poisson, bursty or trace");
   }
   return plan;
@@ -127,18 +127,18 @@ ClientRow RowOf(const ClientPlan& plan, const ClientOutcome& shared, double shar
   row.client = plan.name;
   row.scheduling_class = kClassNames[static_cast<std::size_t>(plan.spec.scheduling_class)];
   row.throughput = alone.jobs > 0 ? shared.jobs / shared_s / (alone.jobs / alone_s) : 0;
-  row.promise_kept = 1;
+  row.target_met = 1;
   const std::vector<Duration>& times = shared.request_times;
   row.requests = times.size();
   if (times.empty()) return row;
   row.p50_ms = 1e3 * Seconds(Percentile(times, 0.5));
   row.p99_ms = 1e3 * Seconds(Percentile(times, 0.99));
   row.p99_alone_ms = 1e3 * Seconds(Percentile(alone.request_times, 0.99));
-  if (plan.spec.latency_promise) {
+  if (plan.spec.latency_target) {
     const auto kept = std::count_if(times.begin(), times.end(), [&](Duration time) {
-      return time <= *plan.spec.latency_promise;
+      return time <= *plan.spec.latency_target;
     });
-    row.promise_kept = static_cast<double>(kept) / static_cast<double>(times.size());
+    row.target_met = static_cast<double>(kept) / static_cast<double>(times.size());
   }
   return row;
 }
@@ -150,7 +150,7 @@ Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Jo
   std::ifstream file(path);
   if (!file) return Status(StatusCode::kInvalidArgument, "cannot read '" + path + "'");
   std::ostringstream
-      text;  // A folder can be opened; reading it throws in the parser, and not here.
+      text;  // A directory can be opened; reading it throws in the parser, and not here.
   text << file.rdbuf();
   const Json document = Json::parse(text.str(), nullptr, false);
   if (!document.is_object())
@@ -163,17 +163,17 @@ Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Jo
     const auto tasks = document.find("tasks");
     if (tasks == document.end() || !tasks->is_array() || tasks->empty() ||
         tasks->size() > scheduler::kClientsMax)
-      Refuse("no list 'tasks' of 1 to " + std::to_string(scheduler::kClientsMax));
+      Reject("no list 'tasks' of 1 to " + std::to_string(scheduler::kClientsMax));
     for (const Json& task : *tasks) {
       const std::size_t number = scenario.clients.size() + 1;
       where = " task " + std::to_string(number);
-      if (!task.is_object()) Refuse("not an object");
+      if (!task.is_object()) Reject("not an object");
       scenario.clients.push_back(PlanOf(task, profiles, length_s,
                                         std::filesystem::path(path).parent_path(),
                                         seed + static_cast<std::uint32_t>(number)));
     }
-  } catch (const std::invalid_argument& refused) {
-    return Status(StatusCode::kInvalidArgument, "'" + path + "'" + where + ": " + refused.what());
+  } catch (const std::invalid_argument& rejected) {
+    return Status(StatusCode::kInvalidArgument, "'" + path + "'" + where + ": " + rejected.what());
   }
   return scenario;
 }

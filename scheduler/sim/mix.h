@@ -19,9 +19,9 @@ namespace gpushared::simulation {
 // with an `id`, `load` {`type`: continuous, periodic, uniform (the same), poisson, bursty, or
 // trace with a `file`; `frequency` in 1/s; `priority`} and `client` {`model_name`}. A task with
 // priority 0 is high class and its continuous load a closed loop; one without is low class and
-// trains. Ours besides, in `load`: `class` (high, normal, low), `weight`, `promise_ms`.
+// trains. Ours besides, in `load`: `class` (high, normal, low), `weight`, `latency_target_ms`.
 //
-// `profiles` names the kernel profile of each model. Refuses with file and task.
+// `profiles` names the kernel profile of each model. Rejects with file and task.
 Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Job>& profiles,
                          std::uint32_t seed);
 
@@ -30,8 +30,8 @@ struct ClientRow {
   std::string scheduling_class;
   std::size_t requests = 0;  // Ended; 0 for clients without requests.
   double p50_ms = 0, p99_ms = 0, p99_alone_ms = 0;
-  double promise_kept = 0;  // Part of the requests; 1 without a promise.
-  double throughput = 0;    // Jobs/s ÷ jobs/s of the same client alone, natively.
+  double target_met = 0;  // Part of the requests; 1 without a promise.
+  double throughput = 0;  // Jobs/s ÷ jobs/s of the same client alone, natively.
 };
 
 std::vector<ClientRow> RunMix(const Scenario& scenario, const FrontOptions& options,

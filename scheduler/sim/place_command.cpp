@@ -23,7 +23,7 @@ struct PlaceArguments {
   bool with_hint = false;
 };
 
-int Refused(const Status& why) {
+int Rejected(const Status& why) {
   std::fprintf(stderr, "gpushared-sim: %s\n", why.message().c_str());
   return 1;
 }
@@ -33,12 +33,12 @@ int RunPlace(const PlaceArguments& arguments) {
   std::vector<Profile> jobs;
   for (const std::string& path : arguments.nodes) {
     Result<Node> node = ReadNode(path);
-    if (!node.ok()) return Refused(node.status());
+    if (!node.ok()) return Rejected(node.status());
     nodes.push_back(std::move(*node));
   }
   for (const std::string& path : arguments.jobs) {
     Result<Profile> job = ReadProfile(path);
-    if (!job.ok()) return Refused(job.status());
+    if (!job.ok()) return Rejected(job.status());
     jobs.push_back(std::move(*job));
   }
   const std::vector<std::vector<Advice>> placed = Place(nodes, jobs, arguments.options);
@@ -63,7 +63,7 @@ int RunPlace(const PlaceArguments& arguments) {
     std::ofstream file(arguments.json);
     file << document.dump(1) << '\n';
     if (!file.flush())
-      return Refused({StatusCode::kInternal, "cannot write '" + arguments.json + "'"});
+      return Rejected({StatusCode::kInternal, "cannot write '" + arguments.json + "'"});
   }
   return all_fit ? 0 : kFitsNowhere;
 }
@@ -74,7 +74,7 @@ std::function<int()> AddPlace(const command_line::Command& app) {
   constexpr std::size_t kFilesMax = 256, kSeedsMax = 1000;
   const auto arguments = std::make_shared<PlaceArguments>();
   const command_line::Command command = app.AddCommand(
-      "place", "which node a job fits on best, beside the jobs and promises that are there");
+      "place", "which node a job fits on best, beside the jobs and targets that are there");
   command
       .AddOption("--node", arguments->nodes,
                  "files of `gpusharedctl profile --node`: a device and its clients")
@@ -99,7 +99,7 @@ std::function<int()> AddPlace(const command_line::Command& app) {
   command.AddOption("--json", arguments->json, "write the nodes of each job to this file")
       .TypeName("FILE");
   command.SetFooter(
-      "Exit codes: 0 each job fits somewhere; 1 a file was refused; 4 one fits nowhere.");
+      "Exit codes: 0 each job fits somewhere; 1 a file was rejected; 4 one fits nowhere.");
   return [arguments] { return RunPlace(*arguments); };
 }
 

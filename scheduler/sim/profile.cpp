@@ -38,7 +38,7 @@ std::size_t IndexIn(const LinedJson& value, const std::array<std::string_view, k
   std::string listed;
   for (const std::string_view name : names)
     listed += (listed.empty() ? "" : ", ") + std::string(name);
-  value.Refuse("one of " + listed);
+  value.Reject("one of " + listed);
 }
 
 double NumberOr(const LinedJson& object, const char* name, double otherwise, double least,
@@ -85,7 +85,7 @@ std::vector<Profile::Request> RequestsOf(const LinedJson& value, const Profile& 
     if (needs_time) request.at_ms = each.At("at_ms").Number(0, kDayMs);
     const bool ascends = profile.pace == Profile::Pace::kClosed || requests.empty() ||
                          request.at_ms >= requests.back().at_ms;
-    if (!ascends) each.At("at_ms").Refuse("as late as that of the request before");
+    if (!ascends) each.At("at_ms").Reject("as late as that of the request before");
     for (const LinedJson& step : each.At("steps").Items(1, left))
       request.steps.push_back(StepOf(step, profile.kernels.size()));
     left -= request.steps.size();
@@ -96,8 +96,8 @@ std::vector<Profile::Request> RequestsOf(const LinedJson& value, const Profile& 
 
 Profile ProfileOf(const LinedJson& value) {
   value.AllowOnly({"gpushared_profile", "name", "class", "weight", "share_group",
-                   "max_share_percent", "promise_ms", "memory_mib", "pace", "every_ms", "kernels",
-                   "requests", "seen"});
+                   "max_share_percent", "latency_target_ms", "memory_mib", "pace", "every_ms",
+                   "kernels", "requests", "seen"});
   value.At("gpushared_profile").Count(1, 1);
   Profile profile;
   profile.name = value.At("name").Text(kProfileNameBytesMax);
@@ -106,8 +106,8 @@ Profile ProfileOf(const LinedJson& value) {
   profile.spec.weight = static_cast<std::uint32_t>(CountOr(value, "weight", 1, 1, kWeightMax));
   if (const LinedJson* const group = value.Find("share_group"))
     profile.spec.group = group->Count(0, kCountMax);
-  if (const LinedJson* const promise = value.Find("promise_ms"))
-    profile.spec.latency_promise = Milliseconds(promise->Number(0.001, kDayMs));
+  if (const LinedJson* const target = value.Find("latency_target_ms"))
+    profile.spec.latency_target = Milliseconds(target->Number(0.001, kDayMs));
   profile.max_share_percent = NumberOr(value, "max_share_percent", 100, 0.1, 100);
   profile.memory_mib = NumberOr(value, "memory_mib", 0, 0, kMemoryMibMax);
   profile.pace = static_cast<Profile::Pace>(IndexIn(value.At("pace"), kPaceNames));
@@ -136,15 +136,15 @@ std::vector<double> QuantilesOf(const LinedJson& value, const char* name, double
 
 Node::Costs CostsOf(const LinedJson& value) {
   constexpr double kUsMax = 1e6;
-  value.AllowOnly({"launch_us", "gap_us", "notice_us", "stop_us", "turnaround_us", "samples",
+  value.AllowOnly({"launch_us", "gap_us", "notice_us", "stop_us", "launch_bubble_us", "samples",
                    "stops", "launches_us", "gaps_us", "notices_us"});
   Node::Costs costs;
   costs.launch_us = NumberOr(value, "launch_us", costs.launch_us, 0, kUsMax);
   costs.gap_us = NumberOr(value, "gap_us", costs.gap_us, 0, kUsMax);
   costs.notice_us = NumberOr(value, "notice_us", costs.notice_us, 0, kUsMax);
   costs.stop_us = NumberOr(value, "stop_us", costs.stop_us, 0, kUsMax);
-  if (const LinedJson* const turnaround = value.Find("turnaround_us"))
-    costs.turnaround_us = turnaround->Number(0.001, kUsMax);
+  if (const LinedJson* const launch_bubble = value.Find("launch_bubble_us"))
+    costs.launch_bubble_us = launch_bubble->Number(0.001, kUsMax);
   costs.launches_us = QuantilesOf(value, "launches_us", kUsMax);
   costs.gaps_us = QuantilesOf(value, "gaps_us", kUsMax);
   costs.notices_us = QuantilesOf(value, "notices_us", kUsMax);
@@ -166,12 +166,12 @@ Node NodeOf(const LinedJson& value) {
   const LinedJson& policy = value.At("policy");
   node.policy = policy.Text(kProfileNameBytesMax);
   if (scheduler::FindPolicy(node.policy) == nullptr)
-    policy.Refuse("one of " + scheduler::PolicyNames());
+    policy.Reject("one of " + scheduler::PolicyNames());
   node.options.slice =
       Milliseconds(NumberOr(value, "slice_ms", InMilliseconds(node.options.slice), 0.001, 1e6));
   node.options.low_floor = NumberOr(value, "low_floor", 0, 0, 0.9);
   if (const std::string_view why = scheduler::WhyInvalid(node.options); !why.empty())
-    value.Refuse("a node whose policy can run: " + std::string(why));
+    value.Reject("a node whose policy can run: " + std::string(why));
   if (const LinedJson* const costs = value.Find("costs")) node.costs = CostsOf(*costs);
   for (const LinedJson& client : value.At("clients").Items(0, kNodeClientsMax))
     node.clients.push_back(ProfileOf(client));
@@ -184,8 +184,8 @@ Result<T> ReadAs(const std::string& path, T (*make)(const LinedJson&)) {
   if (!read.ok()) return read.status();
   try {
     return make(*read);
-  } catch (const LinedJson::Refused& refused) {
-    return Status(StatusCode::kInvalidArgument, "'" + path + "' " + refused.what());
+  } catch (const LinedJson::Rejected& rejected) {
+    return Status(StatusCode::kInvalidArgument, "'" + path + "' " + rejected.what());
   }
 }
 
@@ -209,8 +209,8 @@ OrderedJson HeadOf(const Profile& profile) {
                       {"weight", profile.spec.weight},
                       {"max_share_percent", profile.max_share_percent}};
   if (profile.spec.group) head["share_group"] = *profile.spec.group;
-  if (profile.spec.latency_promise)
-    head["promise_ms"] = InMilliseconds(*profile.spec.latency_promise);
+  if (profile.spec.latency_target)
+    head["latency_target_ms"] = InMilliseconds(*profile.spec.latency_target);
   if (profile.memory_mib > 0) head["memory_mib"] = Rounded(profile.memory_mib);
   head["pace"] = kPaceNames.at(static_cast<std::size_t>(profile.pace));
   if (profile.is_drawn()) head["every_ms"] = profile.every_ms;
@@ -278,7 +278,8 @@ std::string NodeText(const Node& node) {
                    {"stop_us", Rounded(node.costs.stop_us)},
                    {"samples", node.costs.samples},
                    {"stops", node.costs.stops}};
-  if (node.costs.turnaround_us) head["costs"]["turnaround_us"] = Rounded(*node.costs.turnaround_us);
+  if (node.costs.launch_bubble_us)
+    head["costs"]["launch_bubble_us"] = Rounded(*node.costs.launch_bubble_us);
   const auto add = [&](const char* name, const std::vector<double>& quantiles) {
     for (const double each : quantiles) head["costs"][name].push_back(Rounded(each));
   };

@@ -80,7 +80,8 @@ struct Node {
     double gap_us = 5;      // From one kernel of a stream to the next, which was there already.
     double notice_us = 20;  // From the end of a kernel until the server knows it.
     double stop_us = 50;    // From asking work to stop until it has left.
-    std::optional<double> turnaround_us;  // Of `status`; launch and notice where it is not known.
+    std::optional<double>
+        launch_bubble_us;  // Of `status`; launch and notice where it is not known.
     // Quantiles of the first three, one as likely as another. Empty: always as long as above.
     std::vector<double> launches_us = {}, gaps_us = {}, notices_us = {};
     std::uint64_t samples = 0;  // Launches on which the first three rest.
@@ -98,7 +99,7 @@ struct Node {
   std::vector<Profile> clients;
 };
 
-// Refuse with path, line and what was expected there.
+// Reject with path, line and what was expected there.
 Result<Profile> ReadProfile(const std::string& path);
 Result<Node> ReadNode(const std::string& path);
 

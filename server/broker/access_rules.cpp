@@ -81,31 +81,31 @@ Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& reque
   const std::uint32_t asked_weight = request.weight.value_or(rule.usual_weight);
   // Smaller is served first, so a class above the allowance compares less.
   if (asked_class < rule.highest_class) {
-    return Denied("class refused: asked for " + std::string(scheduler::ClassName(asked_class)) +
+    return Denied("class rejected: asked for " + std::string(scheduler::ClassName(asked_class)) +
                       ", the access rule for " + rule.label + " allows at most " +
                       std::string(scheduler::ClassName(rule.highest_class)),
                   who);
   }
   if (asked_weight < 1 || asked_weight > kWeightMax) {
-    return {StatusCode::kInvalidArgument, "weight refused: asked for " +
+    return {StatusCode::kInvalidArgument, "weight rejected: asked for " +
                                               std::to_string(asked_weight) + ", allowed is 1 to " +
                                               std::to_string(kWeightMax) + " [" + who + "]"};
   }
   if (asked_weight > rule.max_weight) {
-    return Denied("weight refused: asked for " + std::to_string(asked_weight) +
+    return Denied("weight rejected: asked for " + std::to_string(asked_weight) +
                       ", the access rule for " + rule.label + " allows at most " +
                       std::to_string(rule.max_weight),
                   who);
   }
   const std::uint32_t share_most = std::min(rule.max_share, ClientShareUnder(rule));
   if (request.max_share && *request.max_share > share_most) {
-    return Denied("max_share refused: asked for " + ipc::ShareText(*request.max_share) +
+    return Denied("max_share rejected: asked for " + ipc::ShareText(*request.max_share) +
                       ", the access rule for " + rule.label + " allows at most " +
                       ipc::ShareText(share_most),
                   who);
   }
-  if (request.latency_promise > std::chrono::nanoseconds::zero() && !rule.AllowsPromises()) {
-    return Denied("latency promise refused: asked for " + FormatDuration(request.latency_promise) +
+  if (request.latency_target > std::chrono::nanoseconds::zero() && !rule.AllowsLatencyTargets()) {
+    return Denied("latency target rejected: asked for " + FormatDuration(request.latency_target) +
                       ", the access rule for " + rule.label + " allows none",
                   who);
   }
@@ -127,7 +127,7 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
   if (Status status = CheckShare(rule, asked, who); !status.ok()) return status;
   if (held.clients >= rule.clients_max) {
     return Status(StatusCode::kLimitExceeded,
-                  "client refused: " + claimant.holder + " has " + std::to_string(held.clients) +
+                  "client rejected: " + claimant.holder + " has " + std::to_string(held.clients) +
                       " live clients, the access rule for " + rule.label + " allows " +
                       std::to_string(rule.clients_max) + " [" + who + "]");
   }
@@ -149,12 +149,12 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
   }
   if (quota < kQuotaLeast) {
     return Status(StatusCode::kOutOfMemory,
-                  "client refused: the live clients of " + claimant.holder + " hold quotas of " +
+                  "client rejected: the live clients of " + claimant.holder + " hold quotas of " +
                       FormatBytes(held.granted_bytes) + " on this device, the access rule for " +
                       rule.label + " allows " + FormatBytes(all) + " together [" + who + "]");
   }
   if (asked.memory_bytes > quota) {
-    return Denied("memory refused: asked for " + FormatBytes(asked.memory_bytes) +
+    return Denied("memory rejected: asked for " + FormatBytes(asked.memory_bytes) +
                       ", the access rule for " + rule.label + " leaves " + FormatBytes(quota) +
                       " of this device",
                   who);
@@ -164,7 +164,7 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
     return MemoryGrant{std::min(guaranteed, asked.memory_bytes), asked.memory_bytes};
   }
   return Status(StatusCode::kInvalidArgument,
-                "memory refused: asked for " + FormatBytes(asked.memory_bytes) + ", at least " +
+                "memory rejected: asked for " + FormatBytes(asked.memory_bytes) + ", at least " +
                     FormatBytes(kQuotaLeast) + " is needed [" + who + "]");
 }
 

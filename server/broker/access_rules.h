@@ -41,18 +41,18 @@ inline bool IsTrusted(std::uint32_t uid, std::uint32_t own_uid) {
 // Who asks, and with whom an allowance is shared.
 struct Claimant {
   std::string who;          // "uid 1000 pid 4121"
-  std::string holder;       // Whose holdings count: "uid 1000", "entrance 'batch'".
+  std::string holder;       // Whose holdings count: "uid 1000", "endpoint 'batch'".
   bool is_trusted = false;  // The reserve is for it in any case.
 };
 
-// The holdings of one uid, or of one entrance, at this moment.
+// The holdings of one uid, or of one endpoint, at this moment.
 struct Holdings {
   std::uint32_t clients = 0;        // Live sessions on all devices.
   std::uint64_t granted_bytes = 0;  // Sum of their guarantees on the asked device.
 };
 
 // No client can do with less.
-inline constexpr std::uint64_t kQuotaLeast = kMapStepBytes;
+inline constexpr std::uint64_t kQuotaLeast = kMapPageBytes;
 
 // Device memory of a new session.
 struct MemoryGrant {
@@ -63,9 +63,9 @@ struct MemoryGrant {
 struct AccessRequest {
   std::optional<scheduler::SchedulingClass> scheduling_class;  // Unset: the allowance's usual one.
   std::optional<std::uint32_t> weight;                         // The same.
-  std::optional<std::uint32_t> max_share;      // Thousandths; unset: no cap but the rule's.
-  std::uint64_t memory_bytes = 0;              // Zero: all that it may have.
-  std::chrono::nanoseconds latency_promise{};  // Zero: none.
+  std::optional<std::uint32_t> max_share;     // Thousandths; unset: no cap but the rule's.
+  std::uint64_t memory_bytes = 0;             // Zero: all that it may have.
+  std::chrono::nanoseconds latency_target{};  // Zero: none.
 };
 
 // Decides who may have what: the operator's rules in their order, then the built-in ones (the
@@ -81,10 +81,10 @@ class AccessRules {
   // How the kernels of a client of theirs are kept in its memory.
   device::Isolation IsolationOf(const Peer& peer) const;
 
-  // For somebody who came through an entrance, whose own uid says nothing: a container has a root.
+  // For somebody who came through an endpoint, whose own uid says nothing: a container has a root.
   device::Isolation IsolationUnder(const Allowance& allowance) const;
 
-  // The memory of the new session, or why it is refused.
+  // The memory of the new session, or why it is rejected.
   Result<MemoryGrant> Admit(const Peer& peer, const AccessRequest& asked, const Holdings& held,
                             std::uint64_t device_bytes) const;
   Result<MemoryGrant> AdmitUnder(const Allowance& allowance, const Claimant& claimant,

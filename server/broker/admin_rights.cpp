@@ -25,7 +25,7 @@ Status AdminRights::Check(const Peer& peer, ipc::AdminVerb verb) const {
   const bool looks = ipc::FactsOf(verb).only_looks;
   if (looks ? MayObserve(peer) : MayOperate(peer)) return Status::Ok();
   return {StatusCode::kPermissionDenied,
-          "request '" + std::string(ipc::AdminVerbName(verb)) + "' refused: it needs the right '" +
+          "request '" + std::string(ipc::AdminVerbName(verb)) + "' rejected: it needs the right '" +
               (looks ? "observe" : "operate") + "', which root, uid " + std::to_string(own_uid_) +
               " and those have whom the server's configuration names [" + peer.Who() + "]"};
 }

@@ -24,7 +24,7 @@ class AdminRights {
 
   bool MayOperate(const Peer& peer) const;
   bool MayObserve(const Peer& peer) const;
-  // Ok, or the refusal, which names the verb and the right that it needs.
+  // Ok, or the rejection, which names the verb and the right that it needs.
   Status Check(const Peer& peer, ipc::AdminVerb verb) const;
 
  private:

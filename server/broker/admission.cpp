@@ -31,61 +31,61 @@ std::uint64_t NumberOf(const std::string& label) {
   return hash | std::uint64_t{1} << 63;
 }
 
-std::uint64_t BudgetNumberOf(const Entrance& entrance) {
-  return NumberOf("budget '" + entrance.rule.budget + "'");
+std::uint64_t BudgetNumberOf(const Endpoint& endpoint) {
+  return NumberOf("budget '" + endpoint.rule.budget + "'");
 }
 
 // Beside those of users, which are their uids.
-std::uint64_t ShareGroupOf(const Entrance& entrance) {
-  if (!entrance.rule.budget.empty()) return BudgetNumberOf(entrance);
-  return std::uint64_t{entrance.number} << 32;
+std::uint64_t ShareGroupOf(const Endpoint& endpoint) {
+  if (!endpoint.rule.budget.empty()) return BudgetNumberOf(endpoint);
+  return std::uint64_t{endpoint.number} << 32;
 }
 
-std::uint64_t CapNumberOf(const Entrance& entrance, const Allowance& rule) {
-  return entrance.rule.budget.empty() ? NumberOf(rule.label) : BudgetNumberOf(entrance);
+std::uint64_t CapNumberOf(const Endpoint& endpoint, const Allowance& rule) {
+  return endpoint.rule.budget.empty() ? NumberOf(rule.label) : BudgetNumberOf(endpoint);
 }
 
 }  // namespace
 
 const Allowance& Broker::AllowanceOf(const Arrival& arrival) const {
-  if (arrival.entrance->IsMain()) return rules_.RuleFor(arrival.peer);
-  return arrival.entrance->rule;
+  if (arrival.endpoint->IsMain()) return rules_.RuleFor(arrival.peer);
+  return arrival.endpoint->rule;
 }
 
-Status Broker::CheckEntrance(const Arrival& arrival) {
-  const Entrance& entrance = *arrival.entrance;
-  if (!entrance.is_open) {
-    return {StatusCode::kUnavailable, "client refused: its " + entrance.rule.label + " is closed"};
+Status Broker::CheckEndpoint(const Arrival& arrival) {
+  const Endpoint& endpoint = *arrival.endpoint;
+  if (!endpoint.is_open) {
+    return {StatusCode::kUnavailable, "client rejected: its " + endpoint.rule.label + " is closed"};
   }
-  const std::vector<Subject>& who = entrance.rule.who;
+  const std::vector<Subject>& who = endpoint.rule.who;
   const bool may = who.empty() || std::ranges::any_of(who, [&](const Subject& each) {
                      return IsAbout(each, arrival.peer);
                    });
   if (may) return Status::Ok();
   return {StatusCode::kPermissionDenied,
-          "client refused: " + entrance.rule.label + " is for " + SubjectsText(who)};
+          "client rejected: " + endpoint.rule.label + " is for " + SubjectsText(who)};
 }
 
-void Broker::RefuseArrival(Arrival arrival, const Status& why) {
-  ++arrival.entrance->counts->refused[static_cast<std::size_t>(why.code())];
-  // Every refusal says who asked; the access rules have said it already.
+void Broker::RejectArrival(Arrival arrival, const Status& why) {
+  ++arrival.endpoint->counts->rejected[static_cast<std::size_t>(why.code())];
+  // Every rejection says who asked; the access rules have said it already.
   const bool has_who = why.message().ends_with("[" + arrival.peer.Who() + "]");
   const Status full(why.code(),
                     has_who ? why.message() : why.message() + " [" + arrival.peer.Who() + "]");
   rated_log_.Write(spdlog::level::warn, arrival.peer, full.message());
-  Refuse(std::move(arrival.socket), arrival.frame.request, full);
+  Reject(std::move(arrival.socket), arrival.frame.request, full);
 }
 
 void Broker::OnHello(Arrival arrival) {
   const Result<ipc::Hello> hello = ipc::Decode<ipc::Hello>(arrival.frame.payload);
-  if (!hello.ok()) return RefuseArrival(std::move(arrival), hello.status());
+  if (!hello.ok()) return RejectArrival(std::move(arrival), hello.status());
   Admit(std::move(arrival), *hello, /*may_wait=*/true);
 }
 
 void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
-  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
-  if (const Status may = CheckEntrance(arrival); !may.ok()) {
-    return RefuseArrival(std::move(arrival), may);
+  if (phase_ != Phase::kServing) return RejectArrival(std::move(arrival), Draining());
+  if (const Status may = CheckEndpoint(arrival); !may.ok()) {
+    return RejectArrival(std::move(arrival), may);
   }
   // A client that was told just now that its device is lost comes back for the next worker: that
   // one's last words are here already, if unread.
@@ -93,56 +93,56 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
     if (each.worker) each.worker->TakeMessages();
   }
   const Result<DeviceEntry*> chosen =
-      devices_.Choose(hello.device, ledger_, arrival.entrance->rule.devices);
-  if (!chosen.ok()) return RefuseArrival(std::move(arrival), chosen.status());
+      devices_.Choose(hello.device, session_log_, arrival.endpoint->rule.devices);
+  if (!chosen.ok()) return RejectArrival(std::move(arrival), chosen.status());
   DeviceEntry& device = **chosen;
   if (device.IsAway()) {
     const std::string why = device.IsDrained() ? " takes no new clients: an operator drains it"
                                                : " is missing: " + device.missing;
-    return RefuseArrival(std::move(arrival),
-                         {StatusCode::kUnavailable, "client refused: device " + device.id + why});
+    return RejectArrival(std::move(arrival),
+                         {StatusCode::kUnavailable, "client rejected: device " + device.id + why});
   }
   AccessRequest asked = {.scheduling_class = std::nullopt,
                          .weight = hello.weight,
                          .max_share = hello.max_share,
                          .memory_bytes = hello.memory_bytes,
-                         .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
+                         .latency_target = std::chrono::nanoseconds(hello.latency_target_ns)};
   if (hello.client_class) {
     asked.scheduling_class = *hello.client_class;
   }
   const Allowance& allowance = AllowanceOf(arrival);
   if (!device.TakesClients()) {
-    // A request that no worker would change is refused at once.
+    // A request that no worker would change is rejected at once.
     const Status share = rules_.CheckShare(allowance, asked, arrival.peer.Who());
-    if (!share.ok()) return RefuseArrival(std::move(arrival), share);
+    if (!share.ok()) return RejectArrival(std::move(arrival), share);
     const bool will_come = device.state != DeviceEntry::State::kLeaving;
     if (will_come && may_wait && MayPark(arrival)) return Park(std::move(arrival), hello);
     const Status why(StatusCode::kUnavailable,
-                     "client refused: device " + device.id + " is " +
+                     "client rejected: device " + device.id + " is " +
                          (device.is_silent ? "silent" : std::string(StateName(device.state))) +
                          ", try again later");
-    return RefuseArrival(std::move(arrival), why);
+    return RejectArrival(std::move(arrival), why);
   }
-  const bool is_main = arrival.entrance->IsMain();
+  const bool is_main = arrival.endpoint->IsMain();
   const Holdings held =
-      is_main ? ledger_.HeldBy(arrival.peer.uid, device.id)
-              : ledger_.HeldThrough(entrances_->SharersWith(*arrival.entrance), device.id);
+      is_main ? session_log_.HeldBy(arrival.peer.uid, device.id)
+              : session_log_.HeldThrough(endpoints_->SharersWith(*arrival.endpoint), device.id);
   const std::uint64_t device_bytes = device.description.memory_bytes;
   const Result<MemoryGrant> memory =
       is_main ? rules_.Admit(arrival.peer, asked, held, device_bytes)
               : rules_.AdmitUnder(allowance, {.who = arrival.peer.Who(), .holder = allowance.label},
                                   asked, held, device_bytes);
-  if (!memory.ok()) return RefuseArrival(std::move(arrival), memory.status());
+  if (!memory.ok()) return RejectArrival(std::move(arrival), memory.status());
   HandOver(std::move(arrival), hello, device,
            new_clients_.Lowered(*memory, asked.memory_bytes, device.id, device_bytes));
 }
 
 void Broker::OnListDevices(Arrival arrival) {
   const Result<ipc::ListDevices> asked = ipc::Decode<ipc::ListDevices>(arrival.frame.payload);
-  if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
-  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
-  if (const Status may = CheckEntrance(arrival); !may.ok()) {
-    return RefuseArrival(std::move(arrival), may);
+  if (!asked.ok()) return RejectArrival(std::move(arrival), asked.status());
+  if (phase_ != Phase::kServing) return RejectArrival(std::move(arrival), Draining());
+  if (const Status may = CheckEndpoint(arrival); !may.ok()) {
+    return RejectArrival(std::move(arrival), may);
   }
   if (!AreDevicesKnown() && MayPark(arrival)) return Park(std::move(arrival), std::nullopt);
   TellDevices(std::move(arrival));
@@ -160,7 +160,7 @@ void Broker::TellDevices(Arrival arrival) {
   for (const DeviceEntry& device : devices_.entries()) {
     const bool is_here = !device.IsAway() && device.state != DeviceEntry::State::kLeaving &&
                          device.state != DeviceEntry::State::kGone && device.was_ready &&
-                         devices_.IsAmong(device, arrival.entrance->rule.devices);
+                         devices_.IsAmong(device, arrival.endpoint->rule.devices);
     if (is_here) list.devices.push_back(device.description);
   }
   ipc::Outbox outbox;
@@ -181,16 +181,16 @@ bool Broker::MayPark(const Arrival& arrival) const {
 void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
                       const MemoryGrant& memory) {
   const Allowance& rule = AllowanceOf(arrival);
-  const Entrance& entrance = *arrival.entrance;
+  const Endpoint& endpoint = *arrival.endpoint;
   const device::Isolation isolation =
-      entrance.IsMain() ? rules_.IsolationOf(arrival.peer) : rules_.IsolationUnder(rule);
-  LiveSession session = {.id = ledger_.NextId(),
+      endpoint.IsMain() ? rules_.IsolationOf(arrival.peer) : rules_.IsolationUnder(rule);
+  LiveSession session = {.id = session_log_.NextId(),
                          .peer = arrival.peer,
                          .name = hello.name,
                          .client_class = hello.client_class.value_or(new_clients_.ClassOf(rule)),
                          .weight = hello.weight.value_or(rule.usual_weight),
-                         .entrance = entrance.number,
-                         .entrance_name = entrance.rule.name,
+                         .endpoint = endpoint.number,
+                         .endpoint_name = endpoint.rule.name,
                          .device = device.id,
                          .generation = device.generation,
                          .quota_bytes = memory.quota_bytes,
@@ -203,8 +203,8 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .request = arrival.frame.request,
       .quota_bytes = memory.quota_bytes,
       .guaranteed_bytes = memory.guaranteed_bytes,
-      .share_group = entrance.IsMain() ? arrival.peer.uid : ShareGroupOf(entrance),
-      .rule_cap = CapNumberOf(entrance, rule),
+      .share_group = endpoint.IsMain() ? arrival.peer.uid : ShareGroupOf(endpoint),
+      .rule_cap = CapNumberOf(endpoint, rule),
       .rule_share = rule.max_share,
       .max_share =
           hello.max_share.value_or(std::min(rules_.ClientShareUnder(rule), new_clients_.max_share)),
@@ -213,28 +213,28 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .client_class = session.client_class,
       .allowed_class = rule.highest_class,
       .isolation = static_cast<std::uint8_t>(isolation),
-      .is_trusted = entrance.IsMain() && IsTrusted(arrival.peer.uid, options_.own_uid),
-      .entrance = entrance.number,
-      .entrance_name = entrance.rule.name,
+      .is_trusted = endpoint.IsMain() && IsTrusted(arrival.peer.uid, options_.own_uid),
+      .endpoint = endpoint.number,
+      .endpoint_name = endpoint.rule.name,
       .hello = hello};
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(arrival.socket.Release());
   fds.push_back(std::move(arrival.pidfd));
   rated_log_.Write(
       spdlog::level::info, session.peer,
-      fmt::format("{} goes to {}: entrance {}, class {}, weight {}, quota {}, memory {}",
-                  session.Who(), device.id, session.entrance_name, ClassText(session.client_class),
+      fmt::format("{} goes to {}: endpoint {}, class {}, weight {}, quota {}, memory {}",
+                  session.Who(), device.id, session.endpoint_name, ClassText(session.client_class),
                   session.weight, FormatBytes(memory.quota_bytes), IsolationName(isolation)));
   const std::uint64_t id = session.id;
-  ++arrival.entrance->counts->admitted;
-  ledger_.Add(std::move(session));
+  ++arrival.endpoint->counts->admitted;
+  session_log_.Add(std::move(session));
   // The outbox owns the descriptors now and closes them once they are sent; from then on EOF and
   // death reach the worker alone.
   if (const Status sent = device.worker->Send(0, attach, std::move(fds)); !sent.ok()) {
     log_->error("device {}: its worker does not read its channel and is killed: {}", device.id,
                 sent.message());
-    EndSession(
-        id, {StatusCode::kUnavailable, "client refused: device " + device.id + " does not answer"});
+    EndSession(id, {StatusCode::kUnavailable,
+                    "client rejected: device " + device.id + " does not answer"});
     device.worker->Kill();
   }
 }
@@ -269,9 +269,9 @@ void Broker::RetryParked() {
       if (phase_ != Phase::kServing || AreDevicesKnown()) now.push_back(number);
       continue;
     }
-    const Result<DeviceEntry*> device =
-        devices_.Choose(parked->hello->device, ledger_, parked->arrival.entrance->rule.devices);
-    if (phase_ != Phase::kServing || !parked->arrival.entrance->is_open ||
+    const Result<DeviceEntry*> device = devices_.Choose(parked->hello->device, session_log_,
+                                                        parked->arrival.endpoint->rule.devices);
+    if (phase_ != Phase::kServing || !parked->arrival.endpoint->is_open ||
         (device.ok() && ((*device)->TakesClients() || (*device)->IsAway()))) {
       now.push_back(number);
     }
@@ -281,14 +281,14 @@ void Broker::RetryParked() {
 
 void Broker::OnWhy(Arrival arrival) {
   const Result<ipc::Why> why = ipc::Decode<ipc::Why>(arrival.frame.payload);
-  if (!why.ok()) return RefuseArrival(std::move(arrival), why.status());
+  if (!why.ok()) return RejectArrival(std::move(arrival), why.status());
   if (AnswerWhy(arrival, why->session)) return;
   // Nobody waits for the end of a session of others.
-  const LiveSession* const session = ledger_.Find(why->session);
+  const LiveSession* const session = session_log_.Find(why->session);
   if (session == nullptr || session->peer.uid != arrival.peer.uid) {
-    return RefuseArrival(
+    return RejectArrival(
         std::move(arrival),
-        {StatusCode::kNotFound, "question refused: session " + std::to_string(why->session) +
+        {StatusCode::kNotFound, "question rejected: session " + std::to_string(why->session) +
                                     " of this process is not known here: the server was restarted "
                                     "together with its worker, or it ended long ago"});
   }
@@ -297,9 +297,9 @@ void Broker::OnWhy(Arrival arrival) {
   });
   if (parked_whys_.size() >= kParkedMax ||
       static_cast<std::size_t>(of_uid) >= options_.limits.waiting_per_uid_max) {
-    return RefuseArrival(std::move(arrival),
+    return RejectArrival(std::move(arrival),
                          {StatusCode::kLimitExceeded,
-                          "question refused: session " + std::to_string(why->session) +
+                          "question rejected: session " + std::to_string(why->session) +
                               " has not ended, and too many others wait for the end of theirs"});
   }
   const std::uint64_t number = ++last_parked_;
@@ -310,15 +310,15 @@ void Broker::OnWhy(Arrival arrival) {
     if (error || found == parked_whys_.end()) return;
     const std::unique_ptr<ParkedWhy> late = std::move(found->second);
     parked_whys_.erase(found);
-    RefuseArrival(std::move(late->arrival),
-                  {StatusCode::kNotFound, "question refused: session " +
+    RejectArrival(std::move(late->arrival),
+                  {StatusCode::kNotFound, "question rejected: session " +
                                               std::to_string(late->session) + " has not ended"});
   });
   parked_whys_.emplace(number, std::move(parked));
 }
 
 bool Broker::AnswerWhy(Arrival& arrival, std::uint64_t session) {
-  std::optional<Status> why = ledger_.WhyEnded(session, arrival.peer);
+  std::optional<Status> why = session_log_.WhyEnded(session, arrival.peer);
   if (!why) return false;
   if (why->ok()) why = Status(StatusCode::kDisconnected, "session ended: the client left");
   ipc::Outbox outbox;

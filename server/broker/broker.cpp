@@ -37,9 +37,9 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
 Broker::~Broker() = default;
 
 Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
-  entrances_ = std::make_unique<EntranceTable>(
+  endpoints_ = std::make_unique<EndpointTable>(
       context_,
-      EntranceTable::Surroundings{
+      EndpointTable::Surroundings{
           .closing = unbounded_,
           .limits = options_.limits,
           .own_uid = options_.own_uid,
@@ -50,7 +50,7 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                 KeepWithinBudget();
                 OnArrival(std::move(arrival));
               },
-          .on_refusal =
+          .on_rejection =
               [this](const Peer* who, const Status& why) {
                 KeepWithinBudget();
                 rated_log_.Write(spdlog::level::warn,
@@ -58,8 +58,8 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                                  why.message());
               },
           .log = [this](const std::string& what) { log_->info("{}", what); },
-          .end_sessions = [this](const Entrance& entrance,
-                                 const std::string& why) { EndSessionsOf(entrance, why); },
+          .end_sessions = [this](const Endpoint& endpoint,
+                                 const std::string& why) { EndSessionsOf(endpoint, why); },
           .keep =
               [this](const ipc::Keep& lease, int connection) {
                 for (DeviceEntry& device : devices_.entries()) {
@@ -67,22 +67,22 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                 }
               },
           .forget =
-              [this](std::uint32_t entrance) {
+              [this](std::uint32_t endpoint) {
                 for (DeviceEntry& device : devices_.entries()) {
-                  if (device.HasVoice()) (void)device.worker->Send(0, ipc::Forget{entrance});
+                  if (device.HasVoice()) (void)device.worker->Send(0, ipc::Forget{endpoint});
                 }
               }});
   // Everybody may knock: who may have what is decided by the access rules, which know the peer's
-  // uid from the kernel. To keep users out altogether, put the socket into a closed folder.
-  if (Status status = entrances_->OpenMain(options_.socket_path); !status.ok()) return status;
+  // uid from the kernel. To keep users out altogether, put the socket into a closed directory.
+  if (Status status = endpoints_->OpenMain(options_.socket_path); !status.ok()) return status;
   // From here on no other broker serves our socket.
   if (Status status = OpenCounts(); !status.ok()) return status;
-  OpenRosterFolder();
+  OpenRegistryDirectory();
   TakeOverSurvivors();
   if (Status status = TakeOver(options_.rules); !status.ok()) return status;
-  entrances_->DropOtherCounts();
-  for (const std::string& path : entrances_->CloseUnused()) {
-    log_->warn("socket {} came with the start, and is no entrance's: it is closed", path);
+  endpoints_->DropOtherCounts();
+  for (const std::string& path : endpoints_->CloseUnused()) {
+    log_->warn("socket {} came with the start, and is no endpoint's: it is closed", path);
   }
   if (options_.read_rules) {
     reader_ = std::make_unique<AsideReader<NewRules>>(context_, options_.read_rules,
@@ -92,12 +92,12 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
     checker_ = std::make_unique<AsideReader<std::string>>(context_, options_.check_successor,
                                                           "another one is under way");
   }
-  desk_ = std::make_unique<AdminDesk>(
-      context_, AdminDesk::Surroundings{
+  request_handler_ = std::make_unique<AdminRequestHandler>(
+      context_, AdminRequestHandler::Surroundings{
                     .devices = devices_,
                     .unused_devices = options_.unused_devices,
-                    .ledger = ledger_,
-                    .entrances = *entrances_,
+                    .session_log = session_log_,
+                    .endpoints = *endpoints_,
                     .counts = *counts_,
                     .totals_file = [this](const DeviceEntry& each) { return TotalsFile(each); },
                     .log = [this](const std::string& what) { log_->info("{}", what); },
@@ -153,20 +153,20 @@ void Broker::OnArrival(Arrival arrival) {
     case ipc::MessageType::kAdmin:
       return OnAdmin(std::move(arrival));
     default:
-      return RefuseArrival(std::move(arrival),
-                           {StatusCode::kProtocolViolation, "first message refused: its type"});
+      return RejectArrival(std::move(arrival),
+                           {StatusCode::kProtocolViolation, "first message rejected: its type"});
   }
 }
 
-void Broker::EndSessionsOf(const Entrance& entrance, const std::string& why) {
-  for (const std::uint64_t id : ledger_.Through(entrance.number)) {
-    const DeviceEntry* device = devices_.Find(ledger_.Find(id)->device);
+void Broker::EndSessionsOf(const Endpoint& endpoint, const std::string& why) {
+  for (const std::uint64_t id : session_log_.Through(endpoint.number)) {
+    const DeviceEntry* device = devices_.Find(session_log_.Find(id)->device);
     if (device->worker) (void)device->worker->Send(0, ipc::TerminateSession{id, why});
   }
 }
 
 void Broker::EndSession(std::uint64_t id, const Status& why) {
-  const LiveSession* session = ledger_.Find(id);
+  const LiveSession* session = session_log_.Find(id);
   if (session == nullptr) return;
   if (why.ok()) {
     rated_log_.Write(spdlog::level::info, session->peer, session->Who() + " left");
@@ -175,12 +175,12 @@ void Broker::EndSession(std::uint64_t id, const Status& why) {
                      session->Who() + " ended: " + Escaped(why.ToString(), 1024));
   }
   const std::string device = session->device;
-  ledger_.End(id, why);
-  desk_->OnSessionEnded(id);
+  session_log_.End(id, why);
+  request_handler_->OnSessionEnded(id);
   DeviceEntry& its_device = *devices_.Find(device);
   const bool drains =
       phase_ == Phase::kDraining || its_device.state == DeviceEntry::State::kDraining;
-  if (drains && ledger_.On(device).empty()) ExpectEnd(its_device, options_.drain_grace);
+  if (drains && session_log_.On(device).empty()) ExpectEnd(its_device, options_.drain_grace);
   RenewIfEmpty(its_device);
   for (auto at = parked_whys_.begin(); at != parked_whys_.end();) {
     ParkedWhy& parked = *at->second;
@@ -211,7 +211,7 @@ void Broker::BeginDrain() {
     device.GiveUpWaiting();
     // A worker that is still opening its device is told when it is ready.
     if (device.state == DeviceEntry::State::kReady) (void)device.worker->Send(0, ipc::Drain{});
-    if (ledger_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
+    if (session_log_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
   }
   RetryParked();
   ReportDrain();
@@ -221,11 +221,11 @@ void Broker::BeginDrain() {
 Status Broker::TakeBackDrainOfServer() {
   if (phase_ == Phase::kServing) {
     return {StatusCode::kNotReady,
-            "resume refused: the server does not drain; name a device that does"};
+            "resume rejected: the server does not drain; name a device that does"};
   }
   if (drain_is_final_ || phase_ != Phase::kDraining) {
     return {StatusCode::kNotReady,
-            "resume refused: the server was told to end by a signal, which it cannot take back"};
+            "resume rejected: the server was told to end by a signal, which it cannot take back"};
   }
   phase_ = Phase::kServing;
   drain_report_.cancel();
@@ -244,7 +244,7 @@ void Broker::ReportDrain() {
   if (phase_ != Phase::kDraining) return;
   std::string names;
   std::size_t named = 0;
-  for (const auto& [id, session] : ledger_.live()) {
+  for (const auto& [id, session] : session_log_.live()) {
     if (named++ == kNamedInReportMax) {
       names += ", ...";
       break;
@@ -252,7 +252,7 @@ void Broker::ReportDrain() {
     names += (names.empty() ? "" : ", ") + session.Who();
   }
   if (!names.empty()) {
-    log_->info("draining: waiting for {} sessions: {}", ledger_.live().size(), names);
+    log_->info("draining: waiting for {} sessions: {}", session_log_.live().size(), names);
   }
   drain_report_.expires_after(kDrainReportInterval);
   drain_report_.async_wait([this](const boost::system::error_code& error) {
@@ -266,7 +266,7 @@ void Broker::StopNow() {
     device.restart_timer.cancel();
     device.GiveUpWaiting();
     if (!device.worker) continue;
-    for (const std::uint64_t id : ledger_.On(device.id)) {
+    for (const std::uint64_t id : session_log_.On(device.id)) {
       (void)device.worker->Send(0, ipc::TerminateSession{id, "the server stops"});
     }
     (void)device.worker->Send(0, ipc::Drain{});
@@ -279,12 +279,12 @@ void Broker::StopNow() {
 void Broker::FinishWhenDone() {
   if (phase_ == Phase::kServing || phase_ == Phase::kOver || !devices_.AllGone()) return;
   phase_ = Phase::kOver;
-  entrances_->Stop();
+  endpoints_->Stop();
   counts_->Remove();
   for (const DeviceEntry& device : devices_.entries()) {
     (void)::unlink(TotalsFile(device).c_str());
   }
-  (void)::rmdir(options_.roster_folder.c_str());
+  (void)::rmdir(options_.registry_directory.c_str());
   rated_log_.Stop();
   log_->info("all workers have ended; bye");
   context_.stop();

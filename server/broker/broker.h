@@ -18,17 +18,17 @@
 #include "gpushared/status.h"
 
 #include "server/broker/access_rules.h"
-#include "server/broker/admin_desk.h"
+#include "server/broker/admin_request_handler.h"
 #include "server/broker/admin_rights.h"
 #include "server/broker/aside_reader.h"
 #include "server/broker/device_table.h"
-#include "server/broker/entrance_table.h"
+#include "server/broker/endpoint_table.h"
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
 #include "server/broker/new_clients.h"
 #include "server/broker/rated_log.h"
-#include "server/broker/roster_reader.h"
-#include "server/broker/session_ledger.h"
+#include "server/broker/registry_reader.h"
+#include "server/broker/session_log.h"
 #include "server/broker/worker_watch.h"
 #include "server/platform/log_rate.h"
 #include "server/platform/thread_priority.h"
@@ -51,14 +51,14 @@ struct BrokerOptions {
   // threads of its own, every so often and after the death of a GPU's worker.
   InventoryWatch::Read read_inventory;
   std::chrono::milliseconds inventory_interval{5000};
-  bool takes_newcomers = false;  // GPUs and instances that appear become devices.
+  bool takes_new_clients = false;  // GPUs and instances that appear become devices.
   // The program to execute as the worker of a device.
   std::function<WorkerProcess::Launch(const device::SelectedDevice& device,
                                       std::uint32_t generation)>
       launch;
   // Where workers listen that lost their broker; empty: <socket>.workers.
-  std::string roster_folder;
-  std::chrono::milliseconds roster_wait{5000};  // For all rosters together.
+  std::string registry_directory;
+  std::chrono::milliseconds registry_wait{5000};  // For all registries together.
   // Whether the program's file as it is now could go on in this one's place: its version, or why
   // not. On a thread of its own. Empty: there are no upgrades.
   AsideReader<std::string>::Read check_successor;
@@ -119,7 +119,7 @@ class Broker {
 
   // What an earlier broker left that died: its counts, and its workers.
   Status OpenCounts();
-  void OpenRosterFolder();
+  void OpenRegistryDirectory();
   // Where the device's workers count, see DeviceTotals.
   std::string TotalsFile(const DeviceEntry& device) const;
   void TakeOverSurvivors();
@@ -130,7 +130,7 @@ class Broker {
   // this broker's.
   void RenewIfEmpty(DeviceEntry& device);
 
-  // Gives way to a newer program: newcomers wait in the sockets' queues, those who are here are
+  // Gives way to a newer program: new clients wait in the sockets' queues, those who are here are
   // served, and then the file is executed, which takes over as after a crash.
   void OnUpgrade(Arrival arrival);
   void BeginUpgrade();
@@ -154,7 +154,7 @@ class Broker {
   // GPUs that go and come.
   void OnInventory(const device::Inventory& inventory);
   void Compare(DeviceEntry& device, const device::Presence& presence);
-  void TakeNewcomers(const device::Inventory& inventory);
+  void TakeNewClients(const device::Inventory& inventory);
   void GoMissing(DeviceEntry& device, const std::string& why);
 
   // New connections.
@@ -173,11 +173,11 @@ class Broker {
   void TakeBackDrain(DeviceEntry& device);
   Status TakeBackDrainOfServer();
   void OnResume(Arrival arrival, const std::string& name);
-  // What counts for it: the rule of its entrance, or the access rule for its user.
+  // What counts for it: the rule of its endpoint, or the access rule for its user.
   const Allowance& AllowanceOf(const Arrival& arrival) const;
-  // Whether it may come through its entrance.
-  static Status CheckEntrance(const Arrival& arrival);
-  void EndSessionsOf(const Entrance& entrance, const std::string& why);
+  // Whether it may come through its endpoint.
+  static Status CheckEndpoint(const Arrival& arrival);
+  void EndSessionsOf(const Endpoint& endpoint, const std::string& why);
   void OnHello(Arrival arrival);
   void Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait);
   void HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
@@ -190,7 +190,7 @@ class Broker {
   void Park(Arrival arrival, std::optional<ipc::Hello> hello);
   void AdmitParked(std::uint64_t number);
   void RetryParked();
-  void RefuseArrival(Arrival arrival, const Status& why);
+  void RejectArrival(Arrival arrival, const Status& why);
   void OnWhy(Arrival arrival);
   bool AnswerWhy(Arrival& arrival, std::uint64_t session);
 
@@ -212,11 +212,11 @@ class Broker {
   AdminRights rights_;
   // Ends of clients' sockets, and of workers that others look at. Outlives what holds a socket.
   ipc::UnboundedCalls unbounded_;
-  SessionLedger ledger_;
+  SessionLog session_log_;
   DeviceTable devices_;
   std::optional<KeptCounts> counts_;
-  std::unique_ptr<EntranceTable> entrances_;
-  std::unique_ptr<AdminDesk> desk_;
+  std::unique_ptr<EndpointTable> endpoints_;
+  std::unique_ptr<AdminRequestHandler> request_handler_;
   std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
   std::unique_ptr<WorkerWatch> worker_watch_;
   std::unique_ptr<AsideReader<NewRules>> reader_;      // Null where nobody can read.
@@ -237,7 +237,7 @@ class Broker {
   boost::asio::steady_timer quiet_timer_;
   bool is_pausing_ = false;      // For an upgrade.
   std::string upgrade_failure_;  // Why the last one was given up.
-  bool has_rosters_ = false;     // Workers can be found by the next broker.
+  bool has_registries_ = false;  // Workers can be found by the next broker.
 };
 
 }  // namespace gpushared::server

@@ -16,7 +16,8 @@ namespace gpushared::server {
 inline constexpr std::size_t kNamedInReportMax = 8;
 
 inline Status Draining() {
-  return {StatusCode::kUnavailable, "client refused: the server is draining and takes no new ones"};
+  return {StatusCode::kUnavailable,
+          "client rejected: the server is draining and takes no new ones"};
 }
 
 // A client that was admitted, and waits for a device that is just starting, or who asked for the

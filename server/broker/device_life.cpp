@@ -31,10 +31,11 @@ void Broker::StartWorker(DeviceEntry& device) {
   device.started = steady_clock::now();
   device.is_outdated = device.is_resumed = false;
   WorkerProcess::Launch launch = options_.launch(device.selected, device.generation);
-  if (has_rosters_) {
-    launch.arguments.insert(launch.arguments.end(), {kRosterFolderOption, options_.roster_folder,
-                                                     kMadeByOption, std::to_string(launch.made_by),
-                                                     kTotalsFileOption, TotalsFile(device)});
+  if (has_registries_) {
+    launch.arguments.insert(
+        launch.arguments.end(),
+        {kRegistryDirectoryOption, options_.registry_directory, kMadeByOption,
+         std::to_string(launch.made_by), kTotalsFileOption, TotalsFile(device)});
   }
   Result<std::shared_ptr<WorkerProcess>> worker =
       WorkerProcess::Start(context_, launch, EventsOf(device));
@@ -61,7 +62,7 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
       const Result<ipc::SessionStarted> started = ipc::Decode<ipc::SessionStarted>(frame.payload);
       mistake = started.status();
       if (!started.ok()) break;
-      if (LiveSession* session = ledger_.Find(started->session); session != nullptr) {
+      if (LiveSession* session = session_log_.Find(started->session); session != nullptr) {
         session->started = true;
         rated_log_.Write(spdlog::level::debug, session->peer,
                          session->Who() + " started on " + device.id);
@@ -88,7 +89,7 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
         return;
       }
       if (frame.request == WorkerWatch::kRequest) return worker_watch_->OnAnswer(device);
-      return desk_->OnReply(device.id, frame.request, std::move(*reply));
+      return request_handler_->OnReply(device.id, frame.request, std::move(*reply));
     }
     default:
       mistake = {StatusCode::kProtocolViolation, "a message only brokers send"};
@@ -110,7 +111,7 @@ void Broker::OnWorkerReady(DeviceEntry& device, ipc::Ready ready) {
     (void)device.worker->Send(0, ipc::Drain{});
     return;
   }
-  entrances_->TellLeases(
+  endpoints_->TellLeases(
       [&](const ipc::Keep& lease, int connection) { KeepAt(device, lease, connection); });
   RetryParked();
 }
@@ -127,7 +128,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   const bool is_leaving = device.state == DeviceEntry::State::kLeaving;
   const bool is_draining = device.state == DeviceEntry::State::kDraining;
   const bool expected = (phase_ != Phase::kServing || is_renewed || is_leaving || is_draining) &&
-                        ledger_.On(device.id).empty();
+                        session_log_.On(device.id).empty();
   if (expected) {
     log_->debug("device {}: {}", device.id, device.last_death);
   } else {
@@ -136,16 +137,16 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   LoseSessions(device);
   ipc::UniqueFd ended = device.worker->TakeEnded();
   // It removes its file itself, unless it is killed.
-  (void)::unlink((options_.roster_folder + "/" + std::to_string(pid)).c_str());
+  (void)::unlink((options_.registry_directory + "/" + std::to_string(pid)).c_str());
   device.end_timer.cancel();
   device.worker.reset();
-  desk_->OnWorkerGone(device.id);
+  request_handler_->OnWorkerGone(device.id);
   if (phase_ != Phase::kServing) {
     // Whoever inherits it reaps it, here and below: in the middle of that the broker could not end.
     device.state = DeviceEntry::State::kGone;
     return FinishWhenDone();
   }
-  if (was_opening && device.missing.empty() && !device.is_newcomer) {
+  if (was_opening && device.missing.empty() && !device.is_new_client) {
     // An operator who names a device that cannot be opened wants to know now.
     return GiveUpOn(device, {StatusCode::kUnavailable,
                              "device " + device.id + " could not be opened: " + device.last_death});
@@ -172,7 +173,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
 }
 
 void Broker::LoseSessions(DeviceEntry& device) {
-  const std::vector<std::uint64_t> lost = ledger_.On(device.id);
+  const std::vector<std::uint64_t> lost = session_log_.On(device.id);
   if (lost.empty()) return;
   std::string suspects;
   for (std::size_t i = 0; i < lost.size() && i < kNamedInReportMax; ++i) {
@@ -207,10 +208,10 @@ void Broker::OnInventory(const device::Inventory& inventory) {
     if (!uuid.empty()) Compare(device, device::PresenceOf(uuid, inventory));
   }
   if (!inventory.unavailable.empty()) return;
-  if (options_.takes_newcomers) TakeNewcomers(inventory);
+  if (options_.takes_new_clients) TakeNewClients(inventory);
   options_.unused_devices = device::UnusedDevices(
       inventory, devices_.Uuids(),
-      options_.takes_newcomers ? "there are too many devices" : "not named by the device option");
+      options_.takes_new_clients ? "there are too many devices" : "not named by the device option");
 }
 
 void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
@@ -250,11 +251,11 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
   }
 }
 
-void Broker::TakeNewcomers(const device::Inventory& inventory) {
-  for (device::SelectedDevice& newcomer : device::Newcomers(inventory, devices_.Uuids())) {
+void Broker::TakeNewClients(const device::Inventory& inventory) {
+  for (device::SelectedDevice& new_client : device::NewClients(inventory, devices_.Uuids())) {
     if (devices_.entries().size() >= device::kDevicesMax) return;
-    DeviceEntry& device = devices_.Add(std::move(newcomer));
-    device.is_newcomer = true;
+    DeviceEntry& device = devices_.Add(std::move(new_client));
+    device.is_new_client = true;
     log_->info("device {} appeared: {}", device.id, device.selected.name);
     StartWorker(device);
   }
@@ -284,9 +285,9 @@ Status Broker::DrainDevice(DeviceEntry& device) {
   } else if (device.state == DeviceEntry::State::kReady) {
     device.state = DeviceEntry::State::kDraining;
     (void)device.worker->Send(0, ipc::Drain{});
-    if (ledger_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
+    if (session_log_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
   } else {
-    return {StatusCode::kNotReady, "drain refused: device " + device.id + " is " +
+    return {StatusCode::kNotReady, "drain rejected: device " + device.id + " is " +
                                        std::string(StateName(device.state)) + ", not ready"};
   }
   RetryParked();
@@ -298,7 +299,7 @@ void Broker::TakeBackDrain(DeviceEntry& device) {
   if (!device.worker) return StartWorker(device);
   device.end_timer.cancel();
   if (device.state == DeviceEntry::State::kStarting) return;  // It has not been told yet.
-  if (!ledger_.On(device.id).empty()) {
+  if (!session_log_.On(device.id).empty()) {
     device.state = DeviceEntry::State::kReady;
     (void)device.worker->Send(0, ipc::Resume{});
     return;
@@ -311,7 +312,7 @@ void Broker::TakeBackDrain(DeviceEntry& device) {
 
 Status Broker::ResumeDevice(DeviceEntry& device) {
   if (!device.IsDrained()) {
-    return {StatusCode::kNotReady, "resume refused: device " + device.id + " is " +
+    return {StatusCode::kNotReady, "resume rejected: device " + device.id + " is " +
                                        std::string(StateName(device.state)) + ", not drained"};
   }
   TakeBackDrain(device);

@@ -50,7 +50,7 @@ Result<DeviceEntry*> DeviceTable::Named(std::string_view name) {
   std::string ids;
   for (const DeviceEntry& entry : entries_) ids += (ids.empty() ? "" : ", ") + entry.id;
   return Status(StatusCode::kNotFound,
-                "device refused: asked for '" + Escaped(name) + "'" +
+                "device rejected: asked for '" + Escaped(name) + "'" +
                     (begin_so.empty() ? "" : ", with which several UUIDs begin") +
                     ", this server has " + ids);
 }
@@ -62,7 +62,7 @@ bool DeviceTable::IsAmong(const DeviceEntry& device, const std::vector<std::stri
          });
 }
 
-Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLedger& ledger,
+Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLog& session_log,
                                          const std::vector<std::string>& among) {
   std::vector<DeviceEntry*> open;
   std::string ids;
@@ -74,15 +74,15 @@ Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLed
   if (!name.empty()) {
     Result<DeviceEntry*> named = Named(name);
     if (!named.ok() || IsAmong(**named, among)) return named;
-    return Status(StatusCode::kPermissionDenied, "device refused: asked for '" + Escaped(name) +
-                                                     "', this entrance has " +
+    return Status(StatusCode::kPermissionDenied, "device rejected: asked for '" + Escaped(name) +
+                                                     "', this endpoint has " +
                                                      (ids.empty() ? "none" : ids));
   }
   if (open.empty()) {
-    return Status(StatusCode::kUnavailable, "device refused: none of this entrance's is here");
+    return Status(StatusCode::kUnavailable, "device rejected: none of this endpoint's is here");
   }
   const auto rank = [&](const DeviceEntry& entry) {
-    return std::tuple(!entry.TakesClients(), entry.IsAway(), ledger.On(entry.id).size());
+    return std::tuple(!entry.TakesClients(), entry.IsAway(), session_log.On(entry.id).size());
   };
   return *std::ranges::min_element(
       open, [&](const DeviceEntry* a, const DeviceEntry* b) { return rank(*a) < rank(*b); });

@@ -18,7 +18,7 @@
 
 #include "ipc/wire/control.h"
 #include "server/broker/restart_backoff.h"
-#include "server/broker/session_ledger.h"
+#include "server/broker/session_log.h"
 #include "server/broker/worker_process.h"
 #include "server/device/inventory/inventory.h"
 
@@ -76,7 +76,7 @@ struct DeviceEntry {
   bool is_outdated = false;
   // Its worker was told to end, and the operator took that back: the next one starts at once.
   bool is_resumed = false;
-  bool is_newcomer = false;      // It appeared while the server ran.
+  bool is_new_client = false;    // It appeared while the server ran.
   std::string missing;           // Why it is kMissing, or is about to be.
   bool comes_back = true;        // From kMissing as soon as it is there.
   std::uint32_t times_gone = 0;  // In a row, as the inventory has it.
@@ -103,7 +103,7 @@ class DeviceTable {
   // device has. Without a name it is the one with the fewest live sessions, a ready one before all
   // others. Those that are not `among` do not count. kNotFound, with the names there are. The
   // device may be not ready; the caller decides how long to wait.
-  Result<DeviceEntry*> Choose(std::string_view name, const SessionLedger& ledger,
+  Result<DeviceEntry*> Choose(std::string_view name, const SessionLog& session_log,
                               const std::vector<std::string>& among = {});
   // The device of that name, as Choose takes it.
   Result<DeviceEntry*> Named(std::string_view name);

@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kLayoutNumber = 0x3153'544e'4347'4701;
 constexpr std::size_t kVerbsMax = 64;  // Room for later ones.
 static_assert(ipc::kAdminVerbMax < kVerbsMax);
-// Of entrances; what is above it could not be counted on.
+// Of endpoints; what is above it could not be counted on.
 constexpr std::uint64_t kNumberMax = 0x7fff'ffff;
 
 Status CountsFailed(const std::string& what, const std::string& path) {
@@ -36,16 +36,16 @@ Status CountsFailed(const std::string& what, const std::string& path) {
 
 struct KeptCounts::Layout {
   std::uint64_t number;
-  std::uint64_t refused_requests[kVerbsMax];
-  EntranceCounts own;  // The server's own socket.
-  EntranceCounts entrances[kEntrancesMax];
+  std::uint64_t rejected_requests[kVerbsMax];
+  EndpointCounts own;  // The server's own socket.
+  EndpointCounts endpoints[kEndpointsMax];
 };
 
-std::map<std::string, std::uint64_t> EntranceCounts::Refused() const {
+std::map<std::string, std::uint64_t> EndpointCounts::Rejected() const {
   std::map<std::string, std::uint64_t> counts;
   for (std::size_t code = 0; code < kCodesMax; ++code) {
-    if (refused[code] == 0) continue;
-    counts[std::string(StatusCodeName(static_cast<StatusCode>(code)))] = refused[code];
+    if (rejected[code] == 0) continue;
+    counts[std::string(StatusCodeName(static_cast<StatusCode>(code)))] = rejected[code];
   }
   return counts;
 }
@@ -73,7 +73,7 @@ Result<KeptCounts> KeptCounts::Open(const std::string& path) {
   Layout& layout = *counts.layout_;
   if (facts.st_size == 0) layout.number = kLayoutNumber;
   bool is_sound = layout.number == kLayoutNumber;
-  for (const EntranceCounts& row : layout.entrances) {
+  for (const EndpointCounts& row : layout.endpoints) {
     std::string name;
     is_sound = is_sound && ipc::GetFixedText(row.name, name) && ipc::IsPrintableText(name) &&
                row.number <= kNumberMax;
@@ -104,16 +104,16 @@ KeptCounts::~KeptCounts() {
   if (layout_ != nullptr) ::munmap(layout_, sizeof(Layout));
 }
 
-EntranceCounts& KeptCounts::Claim(const std::string& name, std::uint32_t number) {
+EndpointCounts& KeptCounts::Claim(const std::string& name, std::uint32_t number) {
   if (name.empty()) return layout_->own;
-  EntranceCounts* found = nullptr;
-  for (EntranceCounts& row : layout_->entrances) {
+  EndpointCounts* found = nullptr;
+  for (EndpointCounts& row : layout_->endpoints) {
     if (found == nullptr && row.name[0] == '\0') found = &row;
     if (name != row.name) continue;
     row.number = number;
     return row;
   }
-  Check(found != nullptr, "there are rows for all entrances");
+  Check(found != nullptr, "there are rows for all endpoints");
   Free(*found);
   found->number = number;
   ipc::PutFixedText(found->name, name);
@@ -122,30 +122,30 @@ EntranceCounts& KeptCounts::Claim(const std::string& name, std::uint32_t number)
 
 std::map<std::string, std::uint64_t> KeptCounts::Numbers() const {
   std::map<std::string, std::uint64_t> numbers;
-  for (const EntranceCounts& row : layout_->entrances) {
+  for (const EndpointCounts& row : layout_->endpoints) {
     if (row.name[0] != '\0') numbers[row.name] = row.number;
   }
   return numbers;
 }
 
-void KeptCounts::Free(EntranceCounts& row) { std::memset(&row, 0, sizeof row); }
+void KeptCounts::Free(EndpointCounts& row) { std::memset(&row, 0, sizeof row); }
 
-void KeptCounts::FreeAllBut(const std::set<const EntranceCounts*>& used) {
-  for (EntranceCounts& row : layout_->entrances) {
+void KeptCounts::FreeAllBut(const std::set<const EndpointCounts*>& used) {
+  for (EndpointCounts& row : layout_->endpoints) {
     if (!used.contains(&row)) Free(row);
   }
 }
 
-std::uint64_t& KeptCounts::refused_requests(ipc::AdminVerb verb) {
-  return layout_->refused_requests[static_cast<std::size_t>(verb)];
+std::uint64_t& KeptCounts::rejected_requests(ipc::AdminVerb verb) {
+  return layout_->rejected_requests[static_cast<std::size_t>(verb)];
 }
 
-std::map<std::string, std::uint64_t> KeptCounts::RefusedRequests() const {
+std::map<std::string, std::uint64_t> KeptCounts::RejectedRequests() const {
   std::map<std::string, std::uint64_t> counts;
   for (std::size_t verb = 0; verb <= ipc::kAdminVerbMax; ++verb) {
-    if (layout_->refused_requests[verb] == 0) continue;
+    if (layout_->rejected_requests[verb] == 0) continue;
     counts[std::string(ipc::AdminVerbName(static_cast<ipc::AdminVerb>(verb)))] =
-        layout_->refused_requests[verb];
+        layout_->rejected_requests[verb];
   }
   return counts;
 }

@@ -17,17 +17,17 @@
 
 namespace gpushared::server {
 
-// Of one entrance, since it was opened: clients that were handed to a worker, and refusals by their
-// code. All zero but the name: nobody has come yet.
-struct EntranceCounts {
+// Of one endpoint, since it was opened: clients that were handed to a worker, and rejections by
+// their code. All zero but the name: nobody has come yet.
+struct EndpointCounts {
   static constexpr std::size_t kCodesMax = 32;  // Room for later ones.
   static_assert(static_cast<std::size_t>(StatusCode::kInternal) < kCodesMax);
-  char name[ipc::kEntranceNameBytes];  // Empty: the row is free.
-  std::uint64_t number;                // The entrance's; it gets it again.
+  char name[ipc::kEndpointNameBytes];  // Empty: the row is free.
+  std::uint64_t number;                // The endpoint's; it gets it again.
   std::uint64_t admitted;
-  std::uint64_t refused[kCodesMax];
+  std::uint64_t rejected[kCodesMax];
 
-  std::map<std::string, std::uint64_t> Refused() const;  // Those that are not zero, by name.
+  std::map<std::string, std::uint64_t> Rejected() const;  // Those that are not zero, by name.
 };
 
 // The broker's own counters, in memory that a file shares. So they are there again after a crash.
@@ -35,9 +35,9 @@ struct EntranceCounts {
 // Confined to the broker's thread. Rows stay where they are.
 class KeptCounts {
  public:
-  static constexpr std::size_t kEntrancesMax = 512;
+  static constexpr std::size_t kEndpointsMax = 512;
 
-  // Goes on with a file that is there. One that is not ours, or not of this layout, is refused.
+  // Goes on with a file that is there. One that is not ours, or not of this layout, is rejected.
   static Result<KeptCounts> Open(const std::string& path);
   // Kept nowhere.
   static Result<KeptCounts> InMemory();
@@ -47,15 +47,15 @@ class KeptCounts {
   ~KeptCounts();
 
   // The row of that name, made where there is none; of the server's own socket without a name. At
-  // most kEntrancesMax are claimed at one time.
-  EntranceCounts& Claim(const std::string& name, std::uint32_t number);
-  static void Free(EntranceCounts& row);
-  void FreeAllBut(const std::set<const EntranceCounts*>& used);
-  // Requests of operators that were refused for want of a right.
+  // most kEndpointsMax are claimed at one time.
+  EndpointCounts& Claim(const std::string& name, std::uint32_t number);
+  static void Free(EndpointCounts& row);
+  void FreeAllBut(const std::set<const EndpointCounts*>& used);
+  // Requests of operators that were rejected for want of a right.
   // By name: those with a row.
   std::map<std::string, std::uint64_t> Numbers() const;
-  std::uint64_t& refused_requests(ipc::AdminVerb verb);
-  std::map<std::string, std::uint64_t> RefusedRequests() const;
+  std::uint64_t& rejected_requests(ipc::AdminVerb verb);
+  std::map<std::string, std::uint64_t> RejectedRequests() const;
   // The server ends: the next one begins anew.
   void Remove();
 

@@ -38,9 +38,9 @@ std::vector<std::uint32_t> GroupsOf(int socket) {
 
 }  // namespace
 
-void Refuse(ipc::ClientSocket socket, std::uint32_t request, const Status& why) {
+void Reject(ipc::ClientSocket socket, std::uint32_t request, const Status& why) {
   ipc::Outbox outbox;
-  if (!outbox.Add(request, ipc::Refused{why}).ok()) return;
+  if (!outbox.Add(request, ipc::Rejected{why}).ok()) return;
   (void)outbox.Flush(socket.get());
 }
 
@@ -62,19 +62,19 @@ struct Listener::Waiting {
   boost::asio::steady_timer timer;
   ipc::UniqueFd pidfd;
   Peer peer;
-  ipc::FrameReader reader{ipc::FirstFrameRules, ipc::Descriptors::kRefused};
+  ipc::FrameReader reader{ipc::FirstFrameRules, ipc::Descriptors::kRejected};
 };
 
 Listener::Listener(boost::asio::io_context& context, ipc::UnboundedCalls& closing,
                    ipc::ListeningSocket socket, Limits limits, std::uint32_t own_uid,
-                   ArrivalFunction on_arrival, RefusalFunction on_refusal)
+                   ArrivalFunction on_arrival, RejectionFunction on_rejection)
     : context_(context),
       closing_(closing),
       socket_(std::move(socket)),
       limits_(limits),
       own_uid_(own_uid),
       on_arrival_(std::move(on_arrival)),
-      on_refusal_(std::move(on_refusal)),
+      on_rejection_(std::move(on_rejection)),
       readable_(context),
       retry_(context) {}
 
@@ -121,7 +121,7 @@ void Listener::AcceptSome() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     Result<std::optional<ipc::UniqueFd>> accepted = socket_.Accept();
     if (!accepted.ok()) {
-      on_refusal_(nullptr, accepted.status());
+      on_rejection_(nullptr, accepted.status());
       retry_.expires_after(kAcceptRetry);
       retry_.async_wait([this](const boost::system::error_code& error) {
         if (!error && !is_paused_) WaitForConnection();
@@ -140,8 +140,8 @@ void Listener::Admit(ipc::ClientSocket socket) {
   Result<ipc::UniqueFd> pidfd = ipc::OpenPeerPidfd(socket.get());
   if (!identity.ok() || !pidfd.ok()) {
     const Status why = identity.ok() ? pidfd.status() : identity.status();
-    on_refusal_(nullptr, why);
-    Refuse(std::move(socket), 0, why);
+    on_rejection_(nullptr, why);
+    Reject(std::move(socket), 0, why);
     return;
   }
   Peer peer = {.uid = identity->uid,
@@ -157,7 +157,7 @@ void Listener::Admit(ipc::ClientSocket socket) {
   waiting->timer.expires_after(limits_.first_frame_max);
   waiting->timer.async_wait([this, number](const boost::system::error_code& error) {
     if (error) return;
-    GiveUp(number, {StatusCode::kTimedOut, "connection refused: no whole first message within " +
+    GiveUp(number, {StatusCode::kTimedOut, "connection rejected: no whole first message within " +
                                                FormatDuration(limits_.first_frame_max)});
   });
   waiting_.emplace(number, std::move(waiting));
@@ -190,7 +190,7 @@ void Listener::GiveWay(std::uint32_t uid) {
       waiting_, [uid](const auto& entry) { return entry.second->peer.uid == uid; });
   GiveUp(oldest->first,
          {StatusCode::kLimitExceeded,
-          "connection refused: it gave way to a newer one; " +
+          "connection rejected: it gave way to a newer one; " +
               std::to_string(waiting_of_uid_.at(uid)) + " connections of this uid and " +
               std::to_string(WaitingStrangers()) +
               " of all ordinary users have not said yet what they want, allowed are " +
@@ -220,7 +220,7 @@ void Listener::ReadFrame(std::uint64_t number) {
                      .pidfd = std::move(waiting.pidfd),
                      .peer = waiting.peer,
                      .frame = std::move(frame),
-                     .entrance = nullptr};
+                     .endpoint = nullptr};
   GiveUp(number, Status::Ok());
   on_arrival_(std::move(arrival));
 }
@@ -231,8 +231,8 @@ void Listener::GiveUp(std::uint64_t number, const Status& why) {
   if (found == waiting_.end()) return;
   Waiting& waiting = *found->second;
   if (!why.ok()) {
-    on_refusal_(&waiting.peer, {why.code(), why.message() + " [" + waiting.peer.Who() + "]"});
-    Refuse(waiting.TakeSocket(), 0, why);
+    on_rejection_(&waiting.peer, {why.code(), why.message() + " [" + waiting.peer.Who() + "]"});
+    Reject(waiting.TakeSocket(), 0, why);
   }
   const auto of_uid = waiting_of_uid_.find(waiting.peer.uid);
   if (--of_uid->second == 0) waiting_of_uid_.erase(of_uid);

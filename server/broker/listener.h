@@ -24,7 +24,7 @@
 
 namespace gpushared::server {
 
-struct Entrance;
+struct Endpoint;
 
 // A connection whose first frame is here: who it is, and what it says. Nothing beyond that frame
 // has been read from the socket.
@@ -33,19 +33,19 @@ struct Arrival {
   ipc::UniqueFd pidfd;
   Peer peer;
   ipc::Frame frame;                    // Of a type that FirstFrameRules allows; not decoded yet.
-  std::shared_ptr<Entrance> entrance;  // It came through this one; set by EntranceTable.
+  std::shared_ptr<Endpoint> endpoint;  // It came through this one; set by EndpointTable.
 };
 
 // Sends a last frame as far as the socket takes it at once, and closes. For short answers: a new
 // connection's send buffer is empty.
-void Refuse(ipc::ClientSocket socket, std::uint32_t request, const Status& why);
+void Reject(ipc::ClientSocket socket, std::uint32_t request, const Status& why);
 
 // Accepts connections and waits for the first frame of each, with bounds on their number and on
 // their time. So peers who connect and say nothing cost little and soon nothing.
 //
-// A newcomer is never refused for want of a place. Where its uid has too many silent connections,
-// the oldest of them gives way. Where all strangers together have, the oldest of the uid with the
-// most does. Places of root and of the server's own uid are theirs alone.
+// A new client is never rejected for want of a place. Where its uid has too many silent
+// connections, the oldest of them gives way. Where all strangers together have, the oldest of the
+// uid with the most does. Places of root and of the server's own uid are theirs alone.
 //
 // Confined to the broker's thread.
 class Listener {
@@ -58,18 +58,18 @@ class Listener {
   };
   using ArrivalFunction = std::function<void(Arrival arrival)>;
   // Says why a connection was closed before it arrived, for the log. `who`: null if not known.
-  using RefusalFunction = std::function<void(const Peer* who, const Status& why)>;
+  using RejectionFunction = std::function<void(const Peer* who, const Status& why)>;
 
   // `closing` outlives this and all arrivals.
   Listener(boost::asio::io_context& context, ipc::UnboundedCalls& closing,
            ipc::ListeningSocket socket, Limits limits, std::uint32_t own_uid,
-           ArrivalFunction on_arrival, RefusalFunction on_refusal);
+           ArrivalFunction on_arrival, RejectionFunction on_rejection);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
   Status Start();
-  // Newcomers wait in the socket's queue from now on, or no longer.
+  // New clients wait in the socket's queue from now on, or no longer.
   void Pause();
   void Resume();
   // Removes the socket file and drops all waiting connections.
@@ -98,7 +98,7 @@ class Listener {
   Limits limits_;
   const std::uint32_t own_uid_;
   ArrivalFunction on_arrival_;
-  RefusalFunction on_refusal_;
+  RejectionFunction on_rejection_;
   boost::asio::posix::stream_descriptor readable_;  // Duplicate of the listening socket.
   boost::asio::steady_timer retry_;
   bool is_paused_ = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of operators that the broker itself carries out; admin_desk.cpp answers the others.
+// Requests of operators that the broker itself carries out; admin_request_handler.cpp answers the
+// others.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -17,18 +18,18 @@ namespace gpushared::server {
 
 void Broker::OnAdmin(Arrival arrival) {
   const Result<ipc::Admin> asked = ipc::Decode<ipc::Admin>(arrival.frame.payload);
-  if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
+  if (!asked.ok()) return RejectArrival(std::move(arrival), asked.status());
   Status may = rights_.Check(arrival.peer, asked->verb);
-  if (!arrival.entrance->IsMain()) {
+  if (!arrival.endpoint->IsMain()) {
     // The root of a container is no operator.
     may = {StatusCode::kPermissionDenied,
            "request '" + std::string(ipc::AdminVerbName(asked->verb)) +
-               "' refused: " + arrival.entrance->rule.label + " is for clients; operators ask at " +
-               options_.socket_path};
+               "' rejected: " + arrival.endpoint->rule.label +
+               " is for clients; operators ask at " + options_.socket_path};
   }
   if (!may.ok()) {
-    ++counts_->refused_requests(asked->verb);
-    return RefuseArrival(std::move(arrival), may);
+    ++counts_->rejected_requests(asked->verb);
+    return RejectArrival(std::move(arrival), may);
   }
   if (asked->verb == ipc::AdminVerb::kSet && asked->client == 0) {
     return OnSetNewClients(std::move(arrival), asked->terms);
@@ -44,34 +45,34 @@ void Broker::OnAdmin(Arrival arrival) {
   if (asked->verb == ipc::AdminVerb::kTrace) {
     return OnTrace(std::move(arrival), asked->terms, is_operator);
   }
-  desk_->Serve(std::move(arrival), *asked, is_operator);
+  request_handler_->Serve(std::move(arrival), *asked, is_operator);
 }
 
 Status Broker::TakeOver(const LiveRules& rules) {
-  if (Status status = entrances_->Replace(rules.entrances); !status.ok()) return status;
-  entrances_->SetLeaseGrace(rules.lease_grace);
+  if (Status status = endpoints_->Replace(rules.endpoints); !status.ok()) return status;
+  endpoints_->SetLeaseGrace(rules.lease_grace);
   rules_ = AccessRules(rules.access, options_.own_uid, options_.access_defaults);
   rights_ = AdminRights(rules.observers, rules.operators, options_.own_uid);
   return Status::Ok();
 }
 
 void Broker::Reload(ReloadDone done) {
-  const auto refuse = [this, done](const Status& why) {
+  const auto reject = [this, done](const Status& why) {
     const Status full(why.code(),
-                      "reload refused, everything stays as it is: " + std::string(why.message()));
+                      "reload rejected, everything stays as it is: " + std::string(why.message()));
     log_->error("{}", full.message());
     done(full);
   };
   if (!reader_) {
-    return refuse({StatusCode::kUnsupported, "this server has no configuration to read"});
+    return reject({StatusCode::kUnsupported, "this server has no configuration to read"});
   }
-  reader_->ReadThen([this, done = std::move(done), refuse](const Result<NewRules>& rules) {
+  reader_->ReadThen([this, done = std::move(done), reject](const Result<NewRules>& rules) {
     const Status taken = rules.ok() ? TakeOver(*rules) : rules.status();
-    if (!taken.ok()) return refuse(taken);
+    if (!taken.ok()) return reject(taken);
     std::string later;
     for (const std::string& name : rules->need_restart) later += (later.empty() ? "" : ", ") + name;
-    log_->info("configuration read again: {} access rules, {} entrances{}", rules->access.size(),
-               rules->entrances.size(), later.empty() ? "" : "; a restart is needed for " + later);
+    log_->info("configuration read again: {} access rules, {} endpoints{}", rules->access.size(),
+               rules->endpoints.size(), later.empty() ? "" : "; a restart is needed for " + later);
     done(rules->need_restart);
   });
 }
@@ -81,27 +82,28 @@ void Broker::OnReload(Arrival arrival) {
   // A std::function must be copyable.
   auto waiting = std::make_shared<Arrival>(std::move(arrival));
   Reload([this, waiting](const Result<std::vector<std::string>>& need_restart) {
-    desk_->Answer(std::move(*waiting), need_restart.status(),
-                  need_restart.ok() ? AdminDesk::ReloadJson(*need_restart) : "");
+    request_handler_->Answer(
+        std::move(*waiting), need_restart.status(),
+        need_restart.ok() ? AdminRequestHandler::ReloadJson(*need_restart) : "");
   });
 }
 
 void Broker::OnLease(Arrival arrival, const std::string& terms) {
-  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
-  if (const Status leased = entrances_->Lease(terms, arrival); !leased.ok()) {
-    RefuseArrival(std::move(arrival), leased);
+  if (phase_ != Phase::kServing) return RejectArrival(std::move(arrival), Draining());
+  if (const Status leased = endpoints_->Lease(terms, arrival); !leased.ok()) {
+    RejectArrival(std::move(arrival), leased);
   }
 }
 
 // The worker answers on the connection, and writes until that closes.
 void Broker::OnTrace(Arrival arrival, const std::string& name, bool is_operator) {
   const Result<DeviceEntry*> named = devices_.Named(name);
-  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  if (!named.ok()) return RejectArrival(std::move(arrival), named.status());
   DeviceEntry& device = **named;
   if (!device.HasVoice()) {
-    return RefuseArrival(
+    return RejectArrival(
         std::move(arrival),
-        {StatusCode::kNotReady, "trace refused: device " + device.id + " is " +
+        {StatusCode::kNotReady, "trace rejected: device " + device.id + " is " +
                                     std::string(StateName(device.state)) + ", nothing runs there"});
   }
   rated_log_.Write(spdlog::level::info, arrival.peer,
@@ -118,20 +120,20 @@ void Broker::OnTrace(Arrival arrival, const std::string& name, bool is_operator)
 }
 
 void Broker::OnSetNewClients(Arrival arrival, const std::string& terms) {
-  const Result<EntranceRule> parsed = ParseEntranceTerms(terms, "bounds of new clients");
-  if (!parsed.ok()) return RefuseArrival(std::move(arrival), parsed.status());
+  const Result<EndpointRule> parsed = ParseEndpointTerms(terms, "bounds of new clients");
+  if (!parsed.ok()) return RejectArrival(std::move(arrival), parsed.status());
   NewClients changed = new_clients_;
   if (parsed->usual_class) changed.usual_class = parsed->usual_class;
   if (parsed->client_max_share) changed.max_share = *parsed->client_max_share;
   for (const std::string& name : parsed->devices) {
     const Result<DeviceEntry*> device = devices_.Named(name);
-    if (!device.ok()) return RefuseArrival(std::move(arrival), device.status());
+    if (!device.ok()) return RejectArrival(std::move(arrival), device.status());
     if (!parsed->client_memory) continue;
     if ((*device)->was_ready &&
         parsed->client_memory->Of((*device)->description.memory_bytes) < kQuotaLeast) {
-      return RefuseArrival(
+      return RejectArrival(
           std::move(arrival),
-          {StatusCode::kInvalidArgument, "client_memory refused: asked for " +
+          {StatusCode::kInvalidArgument, "client_memory rejected: asked for " +
                                              parsed->client_memory->ToString() + ", at least " +
                                              FormatBytes(kQuotaLeast) + " is needed"});
     }
@@ -142,40 +144,40 @@ void Broker::OnSetNewClients(Arrival arrival, const std::string& terms) {
   std::ranges::replace(line, '\n', ' ');
   log_->info("clients that connect from now on: {}, set by {}", Escaped(line, 256),
              arrival.peer.Who());
-  desk_->Answer(std::move(arrival), Status::Ok(), "{}");
+  request_handler_->Answer(std::move(arrival), Status::Ok(), "{}");
 }
 
 void Broker::OnDrainDevice(Arrival arrival, const std::string& name) {
   const Result<DeviceEntry*> named = devices_.Named(name);
-  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  if (!named.ok()) return RejectArrival(std::move(arrival), named.status());
   DeviceEntry& device = **named;
   const Status drained = phase_ == Phase::kServing ? DrainDevice(device) : Draining();
-  if (!drained.ok()) return RefuseArrival(std::move(arrival), drained);
+  if (!drained.ok()) return RejectArrival(std::move(arrival), drained);
   log_->info("drain of device {} asked for by {}", device.id, arrival.peer.Who());
   const nlohmann::json answer = {{"device", device.id},
                                  {"state", StateName(device.state)},
-                                 {"sessions", ledger_.On(device.id).size()}};
-  desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
+                                 {"sessions", session_log_.On(device.id).size()}};
+  request_handler_->Answer(std::move(arrival), Status::Ok(), answer.dump());
 }
 
 void Broker::OnResume(Arrival arrival, const std::string& name) {
   if (name.empty()) {
     const Status resumed = TakeBackDrainOfServer();
-    if (!resumed.ok()) return RefuseArrival(std::move(arrival), resumed);
+    if (!resumed.ok()) return RejectArrival(std::move(arrival), resumed);
     log_->info("the drain is taken back by {}", arrival.peer.Who());
-    const nlohmann::json answer = {{"draining", false}, {"sessions", ledger_.live().size()}};
-    return desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
+    const nlohmann::json answer = {{"draining", false}, {"sessions", session_log_.live().size()}};
+    return request_handler_->Answer(std::move(arrival), Status::Ok(), answer.dump());
   }
   const Result<DeviceEntry*> named = devices_.Named(name);
-  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  if (!named.ok()) return RejectArrival(std::move(arrival), named.status());
   DeviceEntry& device = **named;
   const Status resumed = phase_ == Phase::kServing ? ResumeDevice(device) : Draining();
-  if (!resumed.ok()) return RefuseArrival(std::move(arrival), resumed);
+  if (!resumed.ok()) return RejectArrival(std::move(arrival), resumed);
   log_->info("device {} is resumed by {}", device.id, arrival.peer.Who());
   const nlohmann::json answer = {{"device", device.id},
                                  {"state", StateName(device.state)},
-                                 {"sessions", ledger_.On(device.id).size()}};
-  desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
+                                 {"sessions", session_log_.On(device.id).size()}};
+  request_handler_->Answer(std::move(arrival), Status::Ok(), answer.dump());
 }
 
 }  // namespace gpushared::server

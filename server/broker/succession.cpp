@@ -32,7 +32,7 @@ Status Broker::OpenCounts() {
   const std::string path = options_.socket_path + ".counts";
   Result<KeptCounts> counts = KeptCounts::Open(path);
   if (!counts.ok()) {
-    log_->warn("counts of entrances and refusals begin anew: {}", counts.status().message());
+    log_->warn("counts of endpoints and rejections begin anew: {}", counts.status().message());
     (void)::unlink(path.c_str());
     counts = KeptCounts::Open(path);
   }
@@ -42,14 +42,15 @@ Status Broker::OpenCounts() {
   }
   if (!counts.ok()) return counts.status();
   counts_.emplace(*std::move(counts));
-  entrances_->KeepCounts(*counts_);
+  endpoints_->KeepCounts(*counts_);
   return Status::Ok();
 }
 
-void Broker::OpenRosterFolder() {
-  if (options_.roster_folder.empty()) options_.roster_folder = options_.socket_path + ".workers";
-  const Status status = PrepareRosterFolder(options_.roster_folder);
-  has_rosters_ = status.ok();
+void Broker::OpenRegistryDirectory() {
+  if (options_.registry_directory.empty())
+    options_.registry_directory = options_.socket_path + ".workers";
+  const Status status = PrepareRegistryDirectory(options_.registry_directory);
+  has_registries_ = status.ok();
   if (!status.ok()) {
     log_->warn("workers end with their sessions if this broker dies: {}", status.message());
   }
@@ -59,26 +60,26 @@ std::string Broker::TotalsFile(const DeviceEntry& device) const {
   // A GPU's number may be another one next time, its UUID is not.
   std::string name = device.selected.uuid.empty() ? device.id : device.selected.uuid;
   std::ranges::replace(name, '/', '_');
-  return options_.roster_folder + "/totals-" + name;
+  return options_.registry_directory + "/totals-" + name;
 }
 
 void Broker::TakeOverSurvivors() {
-  if (!has_rosters_) return entrances_->RemoveDeadLeases();
-  Survivors survivors = TakeOverWorkers(options_.roster_folder, options_.roster_wait);
+  if (!has_registries_) return endpoints_->RemoveDeadLeases();
+  Survivors survivors = TakeOverWorkers(options_.registry_directory, options_.registry_wait);
   for (const std::string& remark : survivors.remarks) log_->warn("{}", remark);
   for (Survivor& survivor : survivors.workers) {
-    ledger_.Know(survivor.roster.last_session);
-    for (const ipc::RosterSession& session : survivor.sessions) {
-      if (session.entrance != 0) entrances_->Expect(session.entrance_name, session.entrance);
+    session_log_.Know(survivor.registry.last_session);
+    for (const ipc::RegistrySession& session : survivor.sessions) {
+      if (session.endpoint != 0) endpoints_->Expect(session.endpoint_name, session.endpoint);
     }
     for (KeptLease& kept : survivor.kept) {
-      const Status restored = entrances_->Restore(kept.kept.lease, std::move(kept.connection));
+      const Status restored = endpoints_->Restore(kept.kept.lease, std::move(kept.connection));
       if (!restored.ok()) {
         log_->error("a lease of {} is lost: {}", kept.kept.lease.lessee, restored.message());
       }
     }
   }
-  entrances_->RemoveDeadLeases();
+  endpoints_->RemoveDeadLeases();
   for (Survivor& survivor : survivors.workers) Adopt(std::move(survivor));
 }
 
@@ -94,27 +95,28 @@ DeviceEntry& Broker::RowFor(const Survivor& survivor) {
 void Broker::Adopt(Survivor survivor) {
   DeviceEntry& device = RowFor(survivor);
   const pid_t pid = survivor.worker.pid;
-  device.generation = survivor.roster.generation;
+  device.generation = survivor.registry.generation;
   device.started = std::chrono::steady_clock::now();
   device.worker = WorkerProcess::Adopt(context_, std::move(survivor.worker), EventsOf(device));
-  for (const ipc::RosterSession& each : survivor.sessions) {
-    ledger_.Add({.id = each.session,
-                 .peer = {.uid = each.peer.uid, .gid = each.peer.gid, .pid = each.peer.pid},
-                 .name = each.name,
-                 .client_class = each.client_class,
-                 .weight = each.weight,
-                 .entrance = each.entrance,
-                 .entrance_name = each.entrance_name,
-                 .device = device.id,
-                 .generation = device.generation,
-                 .quota_bytes = each.quota_bytes,
-                 .guaranteed_bytes = each.guaranteed_bytes,
-                 .isolation = static_cast<device::Isolation>(each.isolation),
-                 .since = std::chrono::steady_clock::now() - std::chrono::nanoseconds(each.age_ns),
-                 .started = each.has_started});
+  for (const ipc::RegistrySession& each : survivor.sessions) {
+    session_log_.Add(
+        {.id = each.session,
+         .peer = {.uid = each.peer.uid, .gid = each.peer.gid, .pid = each.peer.pid},
+         .name = each.name,
+         .client_class = each.client_class,
+         .weight = each.weight,
+         .endpoint = each.endpoint,
+         .endpoint_name = each.endpoint_name,
+         .device = device.id,
+         .generation = device.generation,
+         .quota_bytes = each.quota_bytes,
+         .guaranteed_bytes = each.guaranteed_bytes,
+         .isolation = static_cast<device::Isolation>(each.isolation),
+         .since = std::chrono::steady_clock::now() - std::chrono::nanoseconds(each.age_ns),
+         .started = each.has_started});
   }
-  for (const ipc::RosterEnd& end : survivor.ends) {
-    ledger_.Remember(end.session, end.uid, end.pid, end.status);
+  for (const ipc::RegistryEnd& end : survivor.ends) {
+    session_log_.Remember(end.session, end.uid, end.pid, end.status);
   }
   log_->info(
       "device {}: worker pid {} generation {} outlived its broker and is taken over, with "
@@ -128,7 +130,7 @@ void Broker::Adopt(Survivor survivor) {
     return;
   }
   device.is_outdated =
-      options_.launch(device.selected, device.generation).made_by != survivor.roster.made_by;
+      options_.launch(device.selected, device.generation).made_by != survivor.registry.made_by;
   if (device.is_outdated) {
     log_->warn(
         "device {}: its worker has other options than this server, or is of another "
@@ -141,7 +143,7 @@ void Broker::Adopt(Survivor survivor) {
 
 void Broker::RenewIfEmpty(DeviceEntry& device) {
   const bool is_due = device.is_outdated && device.state == DeviceEntry::State::kReady &&
-                      phase_ == Phase::kServing && ledger_.On(device.id).empty();
+                      phase_ == Phase::kServing && session_log_.On(device.id).empty();
   if (!is_due) return;
   log_->info("device {}: its worker is empty and gives way to one of this server", device.id);
   device.state = DeviceEntry::State::kRestarting;
@@ -166,39 +168,40 @@ void Broker::KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection)
 // ---- upgrade
 
 void Broker::OnUpgrade(Arrival arrival) {
-  const auto refuse = [&](StatusCode code, const std::string& why) {
-    RefuseArrival(std::move(arrival), {code, "upgrade refused: " + why});
+  const auto reject = [&](StatusCode code, const std::string& why) {
+    RejectArrival(std::move(arrival), {code, "upgrade rejected: " + why});
   };
   if (phase_ != Phase::kServing) {
-    return refuse(StatusCode::kNotReady,
+    return reject(StatusCode::kNotReady,
                   drain_is_final_ ? "the server was told to end by a signal"
                                   : "the server drains; `gpusharedctl resume` takes that back");
   }
-  if (is_pausing_) return refuse(StatusCode::kNotReady, "another one is under way");
-  if (!has_rosters_ || !checker_) {
-    return refuse(StatusCode::kUnsupported,
+  if (is_pausing_) return reject(StatusCode::kNotReady, "another one is under way");
+  if (!has_registries_ || !checker_) {
+    return reject(StatusCode::kUnsupported,
                   "this server's sessions could not be taken over; its log says why");
   }
-  // The next program would not look for workers in a folder that others may enter by now.
-  if (const Status folder = PrepareRosterFolder(options_.roster_folder); !folder.ok()) {
-    return refuse(folder.code(), folder.message());
+  // The next program would not look for workers in a directory that others may enter by now.
+  if (const Status directory = PrepareRegistryDirectory(options_.registry_directory);
+      !directory.ok()) {
+    return reject(directory.code(), directory.message());
   }
   for (const DeviceEntry& device : devices_.entries()) {
     // The next program would not know of it, and take clients there.
-    if (device.IsDrained()) return refuse(StatusCode::kNotReady, WhyNotWhileDrained(device));
+    if (device.IsDrained()) return reject(StatusCode::kNotReady, WhyNotWhileDrained(device));
   }
   log_->info("upgrade asked for by {}", arrival.peer.Who());
   auto waiting = std::make_shared<Arrival>(std::move(arrival));
   checker_->ReadThen([this, waiting](const Result<std::string>& version) {
     if (!version.ok()) {
       const Status why(version.status().code(),
-                       "upgrade refused, this server goes on: " + version.status().message());
+                       "upgrade rejected, this server goes on: " + version.status().message());
       log_->error("{}", why.message());
-      return desk_->Answer(std::move(*waiting), why, "");
+      return request_handler_->Answer(std::move(*waiting), why, "");
     }
     const nlohmann::json answer = {
         {"from", options_.version}, {"to", *version}, {"upgrades", options_.upgrades}};
-    desk_->Answer(std::move(*waiting), Status::Ok(), answer.dump());
+    request_handler_->Answer(std::move(*waiting), Status::Ok(), answer.dump());
     BeginUpgrade();
   });
 }
@@ -207,16 +210,16 @@ void Broker::BeginUpgrade() {
   if (phase_ != Phase::kServing || is_pausing_) return;
   is_pausing_ = true;
   upgrade_failure_.clear();
-  entrances_->Pause();
+  endpoints_->Pause();
   AwaitQuiet(std::chrono::steady_clock::now() + options_.upgrade_wait_max);
 }
 
 std::string Broker::Occupation() const {
-  if (entrances_->waiting() > 0) return "a connection that has not said yet what it wants";
+  if (endpoints_->waiting() > 0) return "a connection that has not said yet what it wants";
   if (!parked_hellos_.empty()) return "a client that waits for its device";
   if (!parked_whys_.empty()) return "a client that waits for the end of a session";
-  if (!desk_->IsIdle()) return "an answer to an operator";
-  bool has_keeper = entrances_->leases() == 0;
+  if (!request_handler_->IsIdle()) return "an answer to an operator";
+  bool has_keeper = endpoints_->leases() == 0;
   for (const DeviceEntry& device : devices_.entries()) {
     has_keeper = has_keeper || device.HasVoice();
     if (device.IsDrained()) return WhyNotWhileDrained(device);
@@ -231,7 +234,7 @@ void Broker::AwaitQuiet(std::chrono::steady_clock::time_point deadline) {
   if (!is_pausing_) return;
   const std::string occupation = Occupation();
   if (occupation.empty()) {
-    const Status why = options_.execute_successor(entrances_->Borrow());
+    const Status why = options_.execute_successor(endpoints_->Borrow());
     return GiveUpUpgrade(why.message());  // It returned.
   }
   if (std::chrono::steady_clock::now() > deadline) {
@@ -247,7 +250,7 @@ void Broker::GiveUpUpgrade(const std::string& why) {
   is_pausing_ = false;
   upgrade_failure_ = why;
   quiet_timer_.cancel();
-  entrances_->Resume();
+  endpoints_->Resume();
   log_->error("upgrade given up, this server goes on: {}", why);
 }
 

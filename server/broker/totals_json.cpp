@@ -33,25 +33,25 @@ json ClassJson(const ClassTotals& totals) {
 }  // namespace
 
 json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>& open) {
-  json classes, entrances = json::array();
+  json classes, endpoints = json::array();
   for (std::size_t each = 0; each < scheduler::kSchedulingClasses; ++each) {
     classes[std::string(scheduler::kClassNames.at(each))] = ClassJson(totals.classes.at(each));
   }
-  for (const DeviceTotals::Entrance& entrance : totals.entrances) {
-    if (entrance.number.Get() == 0 || !open.contains(entrance.name)) continue;
+  for (const DeviceTotals::Endpoint& endpoint : totals.endpoints) {
+    if (endpoint.number.Get() == 0 || !open.contains(endpoint.name)) continue;
     for (std::size_t each = 0; each < scheduler::kSchedulingClasses; ++each) {
-      const EntranceTotals& of_class = entrance.classes.at(each);
+      const EndpointTotals& of_class = endpoint.classes.at(each);
       if (of_class.sessions.Get() == 0 && of_class.commands.Get() == 0 &&
           of_class.device_time_ns.Get() == 0) {
         continue;  // Nobody was there.
       }
-      json told = {{"entrance", std::string(entrance.name)},
+      json told = {{"endpoint", std::string(endpoint.name)},
                    {"class", scheduler::kClassNames.at(each)}};
-      WriteFigures(of_class, kEntranceFigures, told);
-      entrances.push_back(std::move(told));
+      WriteFigures(of_class, kEndpointFigures, told);
+      endpoints.push_back(std::move(told));
     }
   }
-  json told = {{"classes", std::move(classes)}, {"entrances", std::move(entrances)}};
+  json told = {{"classes", std::move(classes)}, {"endpoints", std::move(endpoints)}};
   WriteFigures(totals, kDeviceFigures, told);
   return told;
 }

@@ -11,12 +11,12 @@
 
 namespace gpushared::server {
 
-// {"workers_started":2,"gap_s":..,"gap_used_s":..,"host_delay_s":..,
+// {"workers_started":2,"gap_s":..,"gap_used_s":..,"host_steal_s":..,
 //  "classes":{"high":{"sessions":..,"device_time_s":..,"commands":..,
 //                     "queue_wait":{"counts":[..],"sum_s":..},..},..},
-//  "entrances":[{"entrance":"main","class":"high","sessions":..,"device_time_s":..,..},..]}
+//  "endpoints":[{"endpoint":"main","class":"high","sessions":..,"device_time_s":..,..},..]}
 // Times are in seconds. A histogram's counts are those of TotalHistogram, not cumulative.
-// Entrances that are not `open` any more are left out. Thread-safe.
+// Endpoints that are not `open` any more are left out. Thread-safe.
 nlohmann::json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>& open);
 
 }  // namespace gpushared::server

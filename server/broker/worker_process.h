@@ -17,7 +17,7 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
-#include "ipc/roster_socket.h"
+#include "ipc/registry_socket.h"
 #include "ipc/unique_fd.h"
 #include "ipc/unix_socket.h"
 
@@ -41,7 +41,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
     std::vector<std::string> arguments;  // Without the program's name.
     // NAME=VALUE: in the worker's environment instead of what the broker has by that name.
     std::vector<std::string> environment = {};
-    std::uint64_t made_by = 0;  // See ipc::Roster.
+    std::uint64_t made_by = 0;  // See ipc::Registry.
   };
   // Neither is called from inside Start. `message` gets frames that ChannelToBrokerRules allows;
   // their payloads are not decoded yet. `exited` comes once, as the last call, with a phrase such

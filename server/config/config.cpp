@@ -11,7 +11,7 @@ std::string Describe(const Allowance& allowance) {
          ", highest class " + std::string(scheduler::ClassName(allowance.highest_class)) +
          ", weight " + std::to_string(allowance.usual_weight) + " up to " +
          std::to_string(allowance.max_weight) +
-         (allowance.AllowsPromises() ? ", promises" : ", no promises") + ", memory " +
+         (allowance.AllowsLatencyTargets() ? ", targets" : ", no targets") + ", memory " +
          allowance.memory.ToString() +
          (allowance.client_memory ? ", per client " + allowance.client_memory->ToString() : "") +
          (allowance.memory_limit ? ", at most " + allowance.memory_limit->ToString() : "") +

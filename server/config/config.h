@@ -42,9 +42,9 @@ inline constexpr std::uint32_t kClientsPerUidMax = 64;
 inline constexpr std::uint32_t kClientsPerUidUsual = 32;
 inline constexpr std::uint32_t kWeightUsual = 1;
 inline constexpr std::size_t kAccessRulesMax = 256;
-inline constexpr std::size_t kEntrancesMax = 64;  // In the configuration.
-inline constexpr std::uint32_t kEntranceClientsMax = 8192;
-inline constexpr std::size_t kEntranceNameBytesMax = 32;
+inline constexpr std::size_t kEndpointsMax = 64;  // In the configuration.
+inline constexpr std::uint32_t kEndpointClientsMax = 8192;
+inline constexpr std::size_t kEndpointNameBytesMax = 32;
 
 // What a client may ask for.
 //
@@ -61,9 +61,9 @@ struct Allowance {
     return usual_class.value_or(std::max(highest_class, scheduler::SchedulingClass::kNormal));
   }
   // Under `deadline` what is promised goes before all classes. Unset: who may be of class high.
-  std::optional<bool> promises;
-  bool AllowsPromises() const {
-    return promises.value_or(highest_class == scheduler::SchedulingClass::kHigh);
+  std::optional<bool> targets;
+  bool AllowsLatencyTargets() const {
+    return targets.value_or(highest_class == scheduler::SchedulingClass::kHigh);
   }
   // Who may be of the high class may use the places and the memory that ordinary users must leave.
   bool MayUseReserve() const { return highest_class == scheduler::SchedulingClass::kHigh; }
@@ -99,11 +99,11 @@ struct AccessDefaults {
 // A further socket, and what all who come through it have together.
 //
 // Thread-compatible value.
-struct EntranceRule : Allowance {
+struct EndpointRule : Allowance {
   std::string name;
-  std::string socket;  // Empty: see Entrances in server/broker.
-  // Entrances of one budget share memory, max_share and clients_max, as if they were one. Empty: it
-  // is the entrance's own.
+  std::string socket;  // Empty: see Endpoints in server/broker.
+  // Endpoints of one budget share memory, max_share and clients_max, as if they were one. Empty: it
+  // is the endpoint's own.
   std::string budget;
   std::vector<Subject> who;          // May come; empty: everyone.
   std::vector<std::string> devices;  // Names or UUIDs; empty: all of the server's.
@@ -122,11 +122,11 @@ struct WorkerRole {
   int channel_fd = -1;
   std::string device;  // "cpu:0".
   std::uint32_t generation = 1;
-  std::string roster_folder;  // See WorkerOptions; and made_by.
+  std::string registry_directory;  // See WorkerOptions; and made_by.
   std::uint64_t made_by = 0;
   std::string totals_file;  // See WorkerOptions.
 };
-inline constexpr const char* kRosterFolderOption = "--worker-rosters";
+inline constexpr const char* kRegistryDirectoryOption = "--worker-registries";
 inline constexpr const char* kMadeByOption = "--worker-made-by";
 inline constexpr const char* kTotalsFileOption = "--worker-totals";
 
@@ -135,8 +135,8 @@ inline constexpr const char* kTotalsFileOption = "--worker-totals";
 // Thread-compatible value.
 struct LiveRules {
   std::vector<AccessRule> access;  // In order; the built-in rules come after these.
-  std::vector<EntranceRule> entrances;
-  // How long the sessions of a leased entrance live on after its lease.
+  std::vector<EndpointRule> endpoints;
+  // How long the sessions of a leased endpoint live on after its lease.
   std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
   // Who may look at the server, and who may act on it, besides root and the server's own uid. Who
   // may act may look, too.
@@ -182,9 +182,9 @@ struct Config : WorkerSettings, LiveRules {
 // Sets what the TOML text names. Messages carry `file` and the line.
 ConfigReport ReadConfigText(std::string_view text, std::string_view file, Config& config);
 
-// The rule of an entrance, from the keys that an [[entrance]] has but for `socket`. `source` is
+// The rule of an endpoint, from the keys that an [[endpoint]] has but for `socket`. `source` is
 // named in messages.
-Result<EntranceRule> ParseEntranceTerms(std::string_view text, std::string_view source);
+Result<EndpointRule> ParseEndpointTerms(std::string_view text, std::string_view source);
 
 // A message about an option, which it names as the file does: "low_floor".
 std::string InKeys(std::string_view message, std::string_view option);

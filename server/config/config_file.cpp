@@ -103,16 +103,24 @@ Status SetAllowance(std::string_view key, const std::string& value, Allowance& r
   return Status::Ok();
 }
 
-constexpr std::array<std::string_view, 14> kAccessKeys = {
-    "user",         "uid",        "group",
-    "gid",          "everyone",   "highest_class",
-    "max_weight",   "max_share",  "client_max_share",
-    "promises",     "memory",     "client_memory",
-    "memory_limit", "clients_max"};
-constexpr std::array<std::string_view, 15> kEntranceKeys = {
-    "name",         "socket",           "class",    "highest_class", "weight",
-    "max_share",    "client_max_share", "promises", "memory",        "client_memory",
-    "memory_limit", "clients_max",      "budget",   "who",           "devices"};
+constexpr std::array<std::string_view, 14> kAccessKeys = {"user",
+                                                          "uid",
+                                                          "group",
+                                                          "gid",
+                                                          "everyone",
+                                                          "highest_class",
+                                                          "max_weight",
+                                                          "max_share",
+                                                          "client_max_share",
+                                                          "latency_targets",
+                                                          "memory",
+                                                          "client_memory",
+                                                          "memory_limit",
+                                                          "clients_max"};
+constexpr std::array<std::string_view, 15> kEndpointKeys = {
+    "name",         "socket",           "class",           "highest_class", "weight",
+    "max_share",    "client_max_share", "latency_targets", "memory",        "client_memory",
+    "memory_limit", "clients_max",      "budget",          "who",           "devices"};
 constexpr std::array<std::string_view, 4> kSubjectKeys = {"uid", "gid", "user", "group"};
 
 bool IsOneOf(std::string_view key, std::span<const std::string_view> keys) {
@@ -134,7 +142,7 @@ class Reader {
   Reader(std::string source, Config& config) : source_(std::move(source)), config_(config) {}
 
   void ReadTable(const toml::table& table);
-  EntranceRule ReadEntrance(const toml::table& table);
+  EndpointRule ReadEndpoint(const toml::table& table);
   void Fail(const toml::source_region& where, const std::string& why) {
     Fail(where.begin.line, At(source_, where) + why);
   }
@@ -149,8 +157,8 @@ class Reader {
   void ReadUnknownKey(std::string_view key, const toml::node& node);
   void ReadAccess(const toml::node& node);
   void ReadAccessEntry(const toml::table& table);
-  void ReadEntrances(const toml::node& node);
-  // Those of `kind`, which is "access" or "entrance"; false where the key is none of `known`.
+  void ReadEndpoints(const toml::node& node);
+  // Those of `kind`, which is "access" or "endpoint"; false where the key is none of `known`.
   bool CheckKey(std::string_view kind, std::string_view key, const toml::node& node,
                 std::span<const std::string_view> known);
   bool ReadPromises(std::string_view kind, const toml::node& node, Allowance& rule);
@@ -177,11 +185,11 @@ bool Reader::CheckKey(std::string_view kind, std::string_view key, const toml::n
 }
 
 bool Reader::ReadPromises(std::string_view kind, const toml::node& node, Allowance& rule) {
-  rule.promises = node.value_exact<bool>();
-  if (!rule.promises) {
-    Fail(node.source(), std::string(kind) + " key promises refused: allowed is true or false");
+  rule.targets = node.value_exact<bool>();
+  if (!rule.targets) {
+    Fail(node.source(), std::string(kind) + " key targets rejected: allowed is true or false");
   }
-  return rule.promises.has_value();
+  return rule.targets.has_value();
 }
 
 void Reader::ReadAccessEntry(const toml::table& table) {
@@ -194,12 +202,12 @@ void Reader::ReadAccessEntry(const toml::table& table) {
     if (!CheckKey("access", name, node, kAccessKeys)) continue;
     if (name == "everyone") {
       if (node.value_exact<bool>() != true) {
-        Fail(node.source(), "access key everyone refused: allowed is true");
+        Fail(node.source(), "access key everyone rejected: allowed is true");
       }
       ++subjects;
       continue;
     }
-    if (name == "promises") {
+    if (name == "latency_targets") {
       (void)ReadPromises("access", node, rule);
       continue;
     }
@@ -218,12 +226,12 @@ void Reader::ReadAccessEntry(const toml::table& table) {
       status = SetAllowance(name, *text, rule);
     }
     if (!status.ok()) {
-      Fail(node.source(), "access key " + std::string(name) + " refused: " + status.message());
+      Fail(node.source(), "access key " + std::string(name) + " rejected: " + status.message());
     }
   }
   if (subjects != 1) {
     return Fail(table.source(),
-                "access entry refused: it names " + std::to_string(subjects) +
+                "access entry rejected: it names " + std::to_string(subjects) +
                     " subjects, allowed is exactly one of uid, user, gid, group and everyone = "
                     "true");
   }
@@ -234,10 +242,10 @@ void Reader::ReadAccessEntry(const toml::table& table) {
 
 void Reader::ReadAccess(const toml::node& node) {
   const toml::array* entries = node.as_array();
-  const std::string misplaced = "access refused: write each entry under [[access]]";
+  const std::string misplaced = "access rejected: write each entry under [[access]]";
   if (entries == nullptr) return Fail(node.source(), misplaced);
   if (entries->size() > kAccessRulesMax) {
-    return Fail(node.source(), "access refused: " + std::to_string(entries->size()) +
+    return Fail(node.source(), "access rejected: " + std::to_string(entries->size()) +
                                    " entries, allowed are " + std::to_string(kAccessRulesMax));
   }
   for (const toml::node& entry : *entries) {
@@ -247,33 +255,33 @@ void Reader::ReadAccess(const toml::node& node) {
   }
 }
 
-// Names are folders, too.
-Status CheckEntranceName(const std::string& value) {
+// Names are directories, too.
+Status CheckEndpointName(const std::string& value) {
   const bool is_name =
-      !value.empty() && value.size() <= kEntranceNameBytesMax && value != "main" &&
+      !value.empty() && value.size() <= kEndpointNameBytesMax && value != "main" &&
       std::ranges::all_of(value, [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
       });
   if (!is_name) {
     return Invalid("asked for '" + Escaped(value) + "', allowed are at most " +
-                   std::to_string(kEntranceNameBytesMax) +
+                   std::to_string(kEndpointNameBytesMax) +
                    " of a to z, 0 to 9, - and _, and not 'main'");
   }
   return Status::Ok();
 }
 
-Status SetEntranceName(const std::string& value, EntranceRule& rule) {
-  if (Status status = CheckEntranceName(value); !status.ok()) return status;
+Status SetEndpointName(const std::string& value, EndpointRule& rule) {
+  if (Status status = CheckEndpointName(value); !status.ok()) return status;
   rule.name = value;
-  rule.label = "entrance '" + value + "'";
+  rule.label = "endpoint '" + value + "'";
   return Status::Ok();
 }
 
-Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRule& rule) {
-  if (key == "name") return SetEntranceName(value, rule);
+Status SetEndpointKey(std::string_view key, const std::string& value, EndpointRule& rule) {
+  if (key == "name") return SetEndpointName(value, rule);
   if (key == "budget") {
     rule.budget = value;
-    return CheckEntranceName(value);
+    return CheckEndpointName(value);
   }
   if (key == "socket") {
     if (!value.starts_with('/')) {
@@ -290,7 +298,7 @@ Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRu
   if (key == "weight" || key == "clients_max") {
     const bool is_weight = key == "weight";
     const Result<std::uint64_t> count =
-        ParseCount(value, 1, is_weight ? kWeightMax : kEntranceClientsMax);
+        ParseCount(value, 1, is_weight ? kWeightMax : kEndpointClientsMax);
     if (!count.ok()) return count.status();
     (is_weight ? rule.usual_weight : rule.clients_max) = static_cast<std::uint32_t>(*count);
     return Status::Ok();
@@ -309,70 +317,70 @@ Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRu
   return SetAllowance(key, value, rule);
 }
 
-EntranceRule Reader::ReadEntrance(const toml::table& table) {
-  EntranceRule rule;
+EndpointRule Reader::ReadEndpoint(const toml::table& table) {
+  EndpointRule rule;
   rule.line = LineNumber(table);
   bool has_highest = false;
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
-    if (!CheckKey("entrance", name, node, kEntranceKeys)) continue;
-    if (name == "promises") {
-      (void)ReadPromises("entrance", node, rule);
+    if (!CheckKey("endpoint", name, node, kEndpointKeys)) continue;
+    if (name == "latency_targets") {
+      (void)ReadPromises("endpoint", node, rule);
       continue;
     }
     has_highest = has_highest || name == "highest_class";
     const std::optional<std::string> text = AsText(node);
-    const Status status = text ? SetEntranceKey(name, *text, rule) : Invalid("wrong type");
+    const Status status = text ? SetEndpointKey(name, *text, rule) : Invalid("wrong type");
     if (!status.ok()) {
-      Fail(node.source(), "entrance key " + std::string(name) + " refused: " + status.message());
+      Fail(node.source(), "endpoint key " + std::string(name) + " rejected: " + status.message());
     }
   }
   rule.max_weight = rule.usual_weight;
   if (!has_highest && rule.usual_class) rule.highest_class = *rule.usual_class;
   if (rule.UsualClass() < rule.highest_class) {
-    Fail(table.source(), "entrance refused: its class is above its highest");
+    Fail(table.source(), "endpoint rejected: its class is above its highest");
   }
   return rule;
 }
 
-void Reader::ReadEntrances(const toml::node& node) {
+void Reader::ReadEndpoints(const toml::node& node) {
   const toml::array* entries = node.as_array();
-  const std::string misplaced = "entrance refused: write each one under [[entrance]]";
+  const std::string misplaced = "endpoint rejected: write each one under [[endpoint]]";
   if (entries == nullptr) return Fail(node.source(), misplaced);
-  if (entries->size() > kEntrancesMax) {
-    return Fail(node.source(), "entrance refused: " + std::to_string(entries->size()) +
-                                   " entries, allowed are " + std::to_string(kEntrancesMax));
+  if (entries->size() > kEndpointsMax) {
+    return Fail(node.source(), "endpoint rejected: " + std::to_string(entries->size()) +
+                                   " entries, allowed are " + std::to_string(kEndpointsMax));
   }
   for (const toml::node& entry : *entries) {
     const toml::table* table = entry.as_table();
     if (table == nullptr) return Fail(entry.source(), misplaced);
-    EntranceRule rule = ReadEntrance(*table);
+    EndpointRule rule = ReadEndpoint(*table);
     if (rule.name.empty()) {
-      // A name that is refused has been named.
-      if (!table->contains("name")) Fail(table->source(), "entrance refused: it has no name");
+      // A name that is rejected has been named.
+      if (!table->contains("name")) Fail(table->source(), "endpoint rejected: it has no name");
       continue;
     }
-    const auto is_same = [&](const EntranceRule& other) {
+    const auto is_same = [&](const EndpointRule& other) {
       return other.name == rule.name || (!rule.socket.empty() && other.socket == rule.socket);
     };
-    if (std::ranges::any_of(config_.entrances, is_same)) {
+    if (std::ranges::any_of(config_.endpoints, is_same)) {
       Fail(table->source(),
-           "entrance '" + rule.name + "' refused: another one has its name or its socket");
+           "endpoint '" + rule.name + "' rejected: another one has its name or its socket");
       continue;
     }
-    config_.entrances.push_back(std::move(rule));
+    config_.endpoints.push_back(std::move(rule));
   }
 }
 
 // A table whose name is no setting either.
 void Reader::ReadUnknownKey(std::string_view key, const toml::node& node) {
-  constexpr std::array<std::string_view, 2> kTables = {"access", "entrance"};
+  constexpr std::array<std::string_view, 2> kTables = {"access", "endpoint"};
   const bool is_table = node.is_table() || node.is_array_of_tables();
   if (is_table) {
     const std::string_view meant = command_line::Nearest(key, kTables);
     return Fail(node.source(),
                 "there is no table '" + Escaped(key) + "'; " +
-                    (meant.empty() ? "there are [[access]] and [[entrance]]"
+                    (meant.empty() ? "there are [[access]] and [[endpoint]]"
                                    : "did you mean [[" + std::string(meant) + "]]?"));
   }
   std::vector<std::string> keys;
@@ -381,9 +389,9 @@ void Reader::ReadUnknownKey(std::string_view key, const toml::node& node) {
   if (const std::string meant = command_line::DidYouMean(key, known); !meant.empty()) {
     return Fail(node.source(), "option " + Escaped(key) + " is unknown" + meant);
   }
-  if (IsOneOf(key, kAccessKeys) || IsOneOf(key, kEntranceKeys)) {
+  if (IsOneOf(key, kAccessKeys) || IsOneOf(key, kEndpointKeys)) {
     return Fail(node.source(), "option " + Escaped(key) +
-                                   " is unknown: it is a key of [[access]] or [[entrance]]");
+                                   " is unknown: it is a key of [[access]] or [[endpoint]]");
   }
   Fail(node.source(), "option " + Escaped(key) + " is unknown, allowed are " + Listed(known));
 }
@@ -394,8 +402,8 @@ void Reader::ReadOption(std::string_view key, const toml::node& node) {
   const std::optional<std::string> value = AsText(node);
   if (!value) {
     return Fail(node.source(), "option " + Escaped(key) +
-                                   " refused: allowed are text and numbers, as in " + Escaped(key) +
-                                   " = \"...\"");
+                                   " rejected: allowed are text and numbers, as in " +
+                                   Escaped(key) + " = \"...\"");
   }
   places_.emplace(option->name, At(source_, node.source()));
   const Status status = Apply(*option, *value, config_);
@@ -407,8 +415,8 @@ void Reader::ReadTable(const toml::table& table) {
     const std::string_view name = key.str();
     if (name == "access") {
       ReadAccess(node);
-    } else if (name == "entrance") {
-      ReadEntrances(node);
+    } else if (name == "endpoint") {
+      ReadEndpoints(node);
     } else {
       ReadOption(name, node);
     }
@@ -462,19 +470,19 @@ Status ConfigReport::FirstError() const {
                  " more, which gpushared --check-config lists)");
 }
 
-Result<EntranceRule> ParseEntranceTerms(std::string_view text, std::string_view source) {
+Result<EndpointRule> ParseEndpointTerms(std::string_view text, std::string_view source) {
   if (Status status = CheckNesting(text, source); !status.ok()) return status;
   Config none;
   Reader reader{std::string(source), none};
-  EntranceRule rule;
+  EndpointRule rule;
   if (const auto table = Parse(std::string(text), std::string(source), reader); table) {
-    rule = reader.ReadEntrance(*table);
+    rule = reader.ReadEndpoint(*table);
   }
   if (const ConfigReport report = std::move(reader).Finish(); !report.errors.empty()) {
     return Invalid(report.errors.front());
   }
   if (!rule.socket.empty()) {
-    return Invalid(std::string(source) + " refused: the server chooses the socket");
+    return Invalid(std::string(source) + " rejected: the server chooses the socket");
   }
   return rule;
 }

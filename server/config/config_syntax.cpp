@@ -81,7 +81,7 @@ Result<std::string> ReadConfigFile(const std::string& path) {
     size += static_cast<std::size_t>(got);
   }
   if (size > kConfigFileBytesMax) {
-    return WrongText("config file " + Escaped(path) + " refused: more than " +
+    return WrongText("config file " + Escaped(path) + " rejected: more than " +
                      FormatBytes(kConfigFileBytesMax));
   }
   text.resize(size);
@@ -95,14 +95,14 @@ Status CheckNesting(std::string_view text, std::string_view source) {
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     ++number;
     const Punctuation found = PunctuationOf(line);
-    const auto refuse = [&](std::size_t count, std::string_view what, std::size_t allowed) {
+    const auto reject = [&](std::size_t count, std::string_view what, std::size_t allowed) {
       return WrongText(std::string(source) + " line " + std::to_string(number) +
-                       " refused: " + std::to_string(count) + " " + std::string(what) +
+                       " rejected: " + std::to_string(count) + " " + std::string(what) +
                        " outside of quotes, allowed are " + std::to_string(allowed));
     };
-    if (found.dots > kDotsMax) return refuse(found.dots, "dots", kDotsMax);
+    if (found.dots > kDotsMax) return reject(found.dots, "dots", kDotsMax);
     open += found.opened;
-    if (open > kBracketsMax) return refuse(open, "open brackets", kBracketsMax);
+    if (open > kBracketsMax) return reject(open, "open brackets", kBracketsMax);
     open -= std::min(open, found.closed);
   }
   return Status::Ok();

@@ -16,10 +16,10 @@ namespace gpushared::server {
 
 inline constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 
-// Reads at most kConfigFileBytesMax. The refusal begins with "config file PATH ".
+// Reads at most kConfigFileBytesMax. The rejection begins with "config file PATH ".
 Result<std::string> ReadConfigFile(const std::string& path);
 
-// Refuses text whose tables or lists are nested more deeply than any setting needs: the parser's
+// Rejects text whose tables or lists are nested more deeply than any setting needs: the parser's
 // tree is freed recursively, so that its depth is a depth of the stack. `source` begins the
 // message.
 Status CheckNesting(std::string_view text, std::string_view source);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantities that operators write: durations, sizes, fractions. Every parser refuses what it
+// The quantities that operators write: durations, sizes, fractions. Every parser rejects what it
 // does not understand completely, and says what was asked and what is allowed.
 
 #ifndef GPUSHARED_SERVER_CONFIG_CONFIG_VALUES_H_
@@ -24,11 +24,11 @@ namespace gpushared::server {
 // "250ns", "500us", "2ms", "1.5s": a number of at most nine digits and a unit, no sign.
 Result<std::chrono::nanoseconds> ParseDuration(std::string_view text);
 
-// "4GiB", "512MiB", "64KiB", "4096B": a number and a binary unit. A bare number is refused,
+// "4GiB", "512MiB", "64KiB", "4096B": a number and a binary unit. A bare number is rejected,
 // because nobody can tell whether it meant bytes.
 Result<std::uint64_t> ParseBytes(std::string_view text);
 
-// "25%" as 0.25, from 0% to 100%. A bare number is refused, because 0.5 is half to some and half a
+// "25%" as 0.25, from 0% to 100%. A bare number is rejected, because 0.5 is half to some and half a
 // percent to others; only 0 needs no unit.
 Result<double> ParseFraction(std::string_view text);
 // As ParseFraction reads it: "12.5%".
@@ -64,7 +64,7 @@ Result<MemoryQuota> ParseMemoryQuota(std::string_view text);
 // A name of scheduler::kClassNames.
 std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text);
 
-// Takes "low=2s,normal=10s" apart; each class at most once. `set` refuses what follows the '='.
+// Takes "low=2s,normal=10s" apart; each class at most once. `set` rejects what follows the '='.
 Status ForEachClass(std::string_view text, std::string_view example,
                     const std::function<Status(std::size_t of_class, std::string_view text)>& set);
 // The other way round, of the classes for which `text_of` is not empty.
@@ -80,7 +80,7 @@ std::string BytesText(std::uint64_t bytes);
 // "fifo, fair and priority".
 std::string Listed(std::span<const std::string_view> names, std::string_view last = " and ");
 
-// The refusal "asked for '<asked>', allowed is <allowed>".
+// The rejection "asked for '<asked>', allowed is <allowed>".
 Status NotAllowed(std::string_view asked, std::string_view allowed);
 
 // Text that somebody else wrote, safe to show on a terminal and in a log: control bytes and

@@ -103,7 +103,7 @@ std::vector<std::string> FindWarnings(const Config& config, std::string_view sou
     CheckLimits(rule, "access rule for " + rule.label, warnings);
     CheckUsualShare(config, rule, "access rule for " + rule.label, warnings);
   }
-  for (const EntranceRule& rule : config.entrances) {
+  for (const EndpointRule& rule : config.endpoints) {
     CheckLimits(rule, rule.label, warnings);
     CheckUsualShare(config, rule, rule.label, warnings);
   }

@@ -136,24 +136,24 @@ bool IsFullPath(std::string_view value) {
   return value.starts_with('/') && ipc::IsPrintableText(value);
 }
 
-// A size, and the folder of a file: "64GiB,/var/tmp".
+// A size, and the directory of a file: "64GiB,/var/tmp".
 Status SetOvercommit(std::string_view value, Config& config) {
   const std::size_t comma = value.find(',');
   const Result<std::uint64_t> bytes = ParseBytes(value.substr(0, comma));
   if (!bytes.ok()) return bytes.status();
-  const std::string folder(comma == std::string_view::npos ? "" : value.substr(comma + 1));
-  if (comma != std::string_view::npos && !IsFullPath(folder)) {
-    return NotAllowed(value, "a size, and after a comma the full path of a folder");
+  const std::string directory(comma == std::string_view::npos ? "" : value.substr(comma + 1));
+  if (comma != std::string_view::npos && !IsFullPath(directory)) {
+    return NotAllowed(value, "a size, and after a comma the full path of a directory");
   }
   config.overcommit_bytes = *bytes;
-  config.overcommit_folder = folder;
+  config.overcommit_directory = directory;
   return Status::Ok();
 }
 
 std::string OvercommitText(const Config& config) {
   if (config.overcommit_bytes == 0) return "";
   return BytesText(config.overcommit_bytes) +
-         (config.overcommit_folder.empty() ? "" : "," + config.overcommit_folder);
+         (config.overcommit_directory.empty() ? "" : "," + config.overcommit_directory);
 }
 
 Status SetStagingMemory(std::string_view value, Config& config) {
@@ -202,17 +202,17 @@ Status SetSocket(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
-Status SetCostFolder(std::string_view value, Config& config) {
+Status SetCostDirectory(std::string_view value, Config& config) {
   constexpr std::size_t kPathBytesMax = 4000;  // A file name follows.
   if (!IsFullPath(value) || value.size() > kPathBytesMax) {
     return NotAllowed(value,
                       "an absolute path of up to " + std::to_string(kPathBytesMax) + " bytes");
   }
-  config.cost_folder = value;
+  config.cost_directory = value;
   return Status::Ok();
 }
 
-// A worker runs in the folder of its broker, but whoever reads the log may be elsewhere.
+// A worker runs in the directory of its broker, but whoever reads the log may be elsewhere.
 Status SetPath(std::string_view value, std::string& path) {
   if (value != Config::kNone && !IsFullPath(value)) {
     return NotAllowed(value, "a path that begins with '/', or none");
@@ -377,14 +377,15 @@ constexpr auto kOptions = std::to_array<Option>({
      .key_page_of = "memory",
      .value = {SetStagingMemory, StagingMemoryText}},
     {.name = "overcommit",
-     .metavariable = "SIZE[,FOLDER]",
-     .help = "host memory for device memory that clients hold beyond their guarantees "
-             "(memory_limit in access rules and entrances), for each device; or, with a folder, a "
-             "file there (default: none, and nobody holds more)",
-     .page = "Host memory, or a file in the folder, for device memory that clients hold beyond "
+     .metavariable = "SIZE[,DIRECTORY]",
+     .help =
+         "host memory for device memory that clients hold beyond their guarantees "
+         "(memory_limit in access rules and endpoints), for each device; or, with a directory, a "
+         "file there (default: none, and nobody holds more)",
+     .page = "Host memory, or a file in the directory, for device memory that clients hold beyond "
              "their guarantees, for each device.",
      .key_page = "Host memory for device memory that clients hold beyond their guarantees "
-                 "(*memory_limit*), or \"SIZE,FOLDER\" for a file there.",
+                 "(*memory_limit*), or \"SIZE,DIRECTORY\" for a file there.",
      .value = {SetOvercommit, OvercommitText}},
     {.name = "socket",
      .metavariable = "PATH",
@@ -410,7 +411,7 @@ constexpr auto kOptions = std::to_array<Option>({
      .value = {SetShareBy, ShareByText}},
     {.name = "client-max-share",
      .metavariable = "PERCENT",
-     .help = "device time that each client has at most, where no access rule or entrance says it, "
+     .help = "device time that each client has at most, where no access rule or endpoint says it, "
              "for example 25% (default 100%)",
      .page = "Device time that each client has at most, where no rule says it.",
      .key_page = "Device time that each client has at most, where no rule says it.",
@@ -432,12 +433,12 @@ constexpr auto kOptions = std::to_array<Option>({
      .key_page_of = "policy",
      .value = {SetPolicyOption<ParseFraction, &scheduler::PolicyOptions::low_floor>,
                Text<&Config::policy_options, &scheduler::PolicyOptions::low_floor>}},
-    {.name = "cost-folder",
+    {.name = "cost-directory",
      .metavariable = "PATH",
-     .help = "folder, which exists, in which each device's worker keeps how long kernels take "
+     .help = "directory, which exists, in which each device's worker keeps how long kernels take "
              "(default: nothing is kept)",
      .page = "Where it keeps how long kernels take.",
-     .value = {SetCostFolder, Text<&Config::cost_folder>}},
+     .value = {SetCostDirectory, Text<&Config::cost_directory>}},
     {.name = "kernel-limit",
      .metavariable = "LIST",
      .help = "how long one kernel of a class may run, for example low=2s,normal=none, or none "
@@ -483,20 +484,20 @@ constexpr auto kOptions = std::to_array<Option>({
      .help = "the ptxas that compiles, in a process of its own, kernels of GPUs which were "
              "rewritten so that they can be stopped or are kept in their client's memory (default: "
              "where CUDA is usually installed); where there is none, as with none: no kernel can "
-             "be stopped, and rewritten kernels of other users are refused; driver: no compiler "
+             "be stopped, and rewritten kernels of other users are rejected; driver: no compiler "
              "either, but the GPU's driver compiles them, inside the server",
      .page = "The ptxas that compiles rewritten kernels, none or driver.",
      .key_page = "The ptxas that compiles rewritten kernels.",
      .value = {SetPtxCompiler, Text<&Config::ptx_compiler>}},
     {.name = "code-cache",
-     .metavariable = "FOLDER",
+     .metavariable = "DIRECTORY",
      .help = "where its results are kept, or none (default: $CACHE_DIRECTORY, else "
              "$XDG_CACHE_HOME/gpushared, else $HOME/.cache/gpushared)",
      .page = "Where its results are kept, or none.",
      .value = {SetCodeCache, Text<&Config::code_cache>}},
     {.name = "observe",
      .metavariable = "LIST",
-     .help = "who may look at the server (status, ps, devices, entrances, explain) besides root "
+     .help = "who may look at the server (status, ps, devices, endpoints, explain) besides root "
              "and the server's own user: everyone, or a list of user:NAME, uid:NUMBER, group:NAME "
              "and gid:NUMBER (default: nobody)",
      .page = "",
@@ -507,7 +508,7 @@ constexpr auto kOptions = std::to_array<Option>({
      .value = {Set<ParseSubjects, &Config::observers>, Text<&Config::observers>}},
     {.name = "operate",
      .metavariable = "LIST",
-     .help = "who may act on the server (client set, client terminate, entrance lease, reload, "
+     .help = "who may act on the server (client set, client terminate, endpoint lease, reload, "
              "drain) and look at it; as --observe (default: nobody)",
      .page = "Who may look at the server, and who may act on it.",
      .key_page_of = "observe",
@@ -515,9 +516,9 @@ constexpr auto kOptions = std::to_array<Option>({
      .value = {Set<ParseSubjects, &Config::operators>, Text<&Config::operators>}},
     {.name = "lease-grace",
      .metavariable = "DURATION",
-     .help = "how long the sessions of a leased entrance live on after its lease (default 10s)",
-     .page = "How long sessions live on after the lease of their entrance.",
-     .key_page = "How long sessions live on after the lease of their entrance.",
+     .help = "how long the sessions of a leased endpoint live on after its lease (default 10s)",
+     .page = "How long sessions live on after the lease of their endpoint.",
+     .key_page = "How long sessions live on after the lease of their endpoint.",
      .effect = Effect::kAtReload,
      .value = {SetLeaseGrace, Text<&Config::lease_grace>}},
     {.name = "log-level",
@@ -538,14 +539,14 @@ const Option* FindOption(std::string_view name) {
   return found == kOptions.end() ? nullptr : found;
 }
 
-Status Refused(std::string_view option, std::string_view why) {
+Status Rejected(std::string_view option, std::string_view why) {
   return {StatusCode::kInvalidArgument,
-          "option " + std::string(option) + " refused: " + std::string(why)};
+          "option " + std::string(option) + " rejected: " + std::string(why)};
 }
 
 Status Apply(const Option& option, std::string_view value, Config& config) {
   const Status status = option.value.set(value, config);
-  return status.ok() ? status : Refused(option.name, status.message());
+  return status.ok() ? status : Rejected(option.name, status.message());
 }
 
 std::string KeyOf(std::string_view option) {

@@ -50,9 +50,9 @@ std::span<const Option> Options();
 // Null for unknown names.
 const Option* FindOption(std::string_view name);
 
-// Sets it; an error begins with "option <name> refused: ".
+// Sets it; an error begins with "option <name> rejected: ".
 Status Apply(const Option& option, std::string_view value, Config& config);
-Status Refused(std::string_view option, std::string_view why);
+Status Rejected(std::string_view option, std::string_view why);
 
 // The name as the file has it: "low_floor".
 std::string KeyOf(std::string_view option);

@@ -21,10 +21,10 @@ constexpr std::string_view kFloorPolicy = "priority";
 Status CheckFloor(const Config& config) {
   const double floor = config.policy_options.low_floor;
   if (floor == 0 || config.policy == kFloorPolicy) return Status::Ok();
-  return Refused("low-floor", "asked for " + PercentText(floor) + " under policy '" +
-                                  config.policy +
-                                  "', which has no floor, allowed is 0% there and " +
-                                  "more under '" + std::string(kFloorPolicy) + "'");
+  return Rejected("low-floor", "asked for " + PercentText(floor) + " under policy '" +
+                                   config.policy +
+                                   "', which has no floor, allowed is 0% there and " +
+                                   "more under '" + std::string(kFloorPolicy) + "'");
 }
 
 // Once all options are known: a limit beyond the guarantee needs a place for what is beyond it.
@@ -33,21 +33,22 @@ void CheckMemoryLimits(const Config& config, ConfigReport& report) {
   const auto check = [&](const Allowance& rule) {
     if (!rule.memory_limit) return;
     report.errors.push_back("config file " + Escaped(config.config_file) + " line " +
-                            std::to_string(rule.line) + ": memory_limit refused for " + rule.label +
+                            std::to_string(rule.line) + ": memory_limit rejected for " +
+                            rule.label +
                             ": there is no room for memory beyond a guarantee; give overcommit, "
                             "for example overcommit = \"16GiB\"");
   };
   std::ranges::for_each(config.access, check);
-  std::ranges::for_each(config.entrances, check);
+  std::ranges::for_each(config.endpoints, check);
 }
 
 Status CheckFixedShares(const Config& config) {
   if (!config.has_fixed_shares || config.defaults.client_max_share < kSharePerMilleMax) {
     return Status::Ok();
   }
-  return Refused("policy",
-                 "'" + std::string(kFixedShare) +
-                     "' needs --client-max-share below 100%, the device time that each client has");
+  return Rejected(
+      "policy", "'" + std::string(kFixedShare) +
+                    "' needs --client-max-share below 100%, the device time that each client has");
 }
 
 ConfigReport ApplyFile(const std::string& path, Config& config) {
@@ -83,13 +84,13 @@ void Declare(const command_line::Command& app, Given& given) {
           .TypeName("FILE");
   app.AddOption("--check-config", given.checked_file,
                 "say all that is wrong with this file, and what in it has no effect, and serve "
-                "nobody; exit code 2 where --config would refuse it")
+                "nobody; exit code 2 where --config would reject it")
       .TypeName("FILE")
       .Excludes(file);
   app.AddOption("--worker", given.role.channel_fd, "").Hidden();
   app.AddOption("--worker-device", given.role.device, "").Hidden();
   app.AddOption("--worker-generation", given.role.generation, "").Hidden();
-  app.AddOption(kRosterFolderOption, given.role.roster_folder, "").Hidden();
+  app.AddOption(kRegistryDirectoryOption, given.role.registry_directory, "").Hidden();
   app.AddOption(kMadeByOption, given.role.made_by, "").Hidden();
   app.AddOption(kTotalsFileOption, given.role.totals_file, "").Hidden();
   app.AddOption("--worker-settings", given.worker_settings, "").Hidden();
@@ -218,7 +219,7 @@ std::vector<std::string> Describe(const Config& config) {
   for (const Option& option : Options()) add(option.name, option.value.text(config));
   add("config", config.config_file.empty() ? "(none)" : config.config_file);
   for (const AccessRule& rule : config.access) lines.push_back("access: " + Describe(rule));
-  for (const EntranceRule& rule : config.entrances) {
+  for (const EndpointRule& rule : config.endpoints) {
     lines.push_back(Describe(rule) + ", for " +
                     (rule.who.empty() ? "everyone" : SubjectsText(rule.who)));
   }

@@ -17,7 +17,7 @@
 
 namespace gpushared::server {
 
-// Options that end the program before it serves: --help, --version, and refusals.
+// Options that end the program before it serves: --help, --version, and rejections.
 struct ExitNow {
   int code = 0;
   std::string text;  // For stdout when code is 0, else for stderr.
@@ -30,7 +30,7 @@ struct Machine {
   static Machine Local();
 };
 
-// Command line over file over built-in values. Exit code 2 for everything that is refused.
+// Command line over file over built-in values. Exit code 2 for everything that is rejected.
 std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
                                                const Machine& machine, std::string_view version);
 

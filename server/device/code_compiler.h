@@ -25,14 +25,14 @@ class CodeCompiler {
   // What was compiled before and is still kept; at once.
   virtual std::optional<std::vector<std::byte>> Find(std::string_view ptx,
                                                      std::string_view architecture) = 0;
-  // Ends what is being compiled and refuses all that is asked for later: kCancelled.
+  // Ends what is being compiled and rejects all that is asked for later: kCancelled.
   virtual void Abandon() = 0;
 };
 
 // The consequence for a GPU.
 inline constexpr std::string_view kWithoutCompiler =
     "no kernel of a GPU can be stopped, and modules of other users whose kernels are isolated are "
-    "refused";
+    "rejected";
 
 // Null where there is no compiler; who made the function has said why.
 using MakeCodeCompiler = std::function<std::unique_ptr<CodeCompiler>()>;

@@ -26,7 +26,7 @@
 namespace gpushared::device {
 
 class Reach;
-class StepStore;
+class SwapStore;
 
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
@@ -55,7 +55,7 @@ struct KernelInfo {
   std::uint32_t dynamic_shared_bytes_max = 0;  // Per block.
   std::uint32_t ptx_version = 0;     // Architecture of the text: 80 for sm_80; 0: unknown.
   std::uint32_t binary_version = 0;  // Architecture of the code that runs.
-  // Why a launch of this kernel would be refused on this device (the full list of
+  // Why a launch of this kernel would be rejected on this device (the full list of
   // missing instructions, with PTX lines); empty when it runs.
   std::string unsupported;
   // Where its parameters hold addresses, and perhaps numbers, through which it touches memory: byte
@@ -119,13 +119,13 @@ struct DeviceInfo {
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;
   bool can_kill = false;  // RequestKill ends any kernel that runs.
-  // Space::MoveStepOut. A client may hold more than the device has.
+  // Space::SwapPageOut. A client may hold more than the device has.
   bool can_move_memory = false;
   // A launch that touches what is not in its reach faults. Elsewhere that is its client's memory,
   // or what lies in the place of a step that is moved out: steps come in while nothing of their
   // client is on the device.
   bool checks_reach = false;
-  bool moves_disturb = false;  // They may hold up launches of others.
+  bool swaps_disturb = false;  // They may hold up launches of others.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
   bool isolates_clients = false;
   // Classes that may not use all multiprocessors.
@@ -224,12 +224,12 @@ class Space {
   virtual MemoryPiece mapping_area() const { return {}; }
   // `bytes`: whole steps. kOutOfMemory when quota or device memory does not suffice.
   virtual Result<std::unique_ptr<Chunk>> MakeChunk(std::uint64_t /*bytes*/) {
-    return Status(StatusCode::kUnsupported, "memory refused: this device cannot map it in parts");
+    return Status(StatusCode::kUnsupported, "memory rejected: this device cannot map it in parts");
   }
   // Maps a chunk of this space. The caller has checked that the place lies in the mapping area, at
   // a whole step, and that nothing is mapped there.
   virtual Status MapChunk(Chunk& /*chunk*/, std::uint64_t /*address*/) {
-    return {StatusCode::kUnsupported, "mapping refused: this device cannot map memory in parts"};
+    return {StatusCode::kUnsupported, "mapping rejected: this device cannot map memory in parts"};
   }
   // Work that begins from now on cannot reach what is mapped there. Any thread.
   virtual void HideMapping(std::uint64_t /*address*/) {}
@@ -241,10 +241,10 @@ class Space {
   // work that touches it is on the device; where not DeviceInfo::checks_reach, none of the client.
   // Work may begin as soon as its reach is there (reach.h). An error loses nothing. kOutOfMemory:
   // the device has no room for it. Called as Resize is.
-  virtual Status MoveStepOut(std::uint64_t /*offset*/) {
+  virtual Status SwapPageOut(std::uint64_t /*offset*/) {
     return {StatusCode::kUnsupported, "this device does not move memory"};
   }
-  virtual Status MoveStepIn(std::uint64_t /*offset*/) {
+  virtual Status SwapPageIn(std::uint64_t /*offset*/) {
     return {StatusCode::kUnsupported, "this device does not move memory"};
   }
   // Bytes of the steps in [address, address + bytes) that are moved out. Any thread; current while
@@ -259,7 +259,7 @@ class Space {
   // kOutOfMemory as Resize, and called as that is.
   virtual Status SetKernelMemory(const KernelMemory& /*memory*/) {
     return {StatusCode::kUnsupported,
-            "limit refused: the stack, printed text and heap of kernels are the same for all "
+            "limit rejected: the stack, printed text and heap of kernels are the same for all "
             "clients of this device"};
   }
 
@@ -320,13 +320,13 @@ struct LaunchWork : WorkHeader {
   const Reach* reach = nullptr;
 };
 
-// One page of host memory. A client may take the pages of its arena away while they are copied.
-// Where pages come back one by one, each can take milliseconds.
+// One page of host memory. A client may take the pages of its staging buffer away while they are
+// copied. Where pages come back one by one, each can take milliseconds.
 inline constexpr std::uint64_t kCopyPieceBytes = std::uint64_t{4} << 10;
 
 // A rectangle of bytes; height 1 is a plain range. The caller has checked the addresses.
 // Device addresses lie in mapped memory of `space`, or in variables of its modules, which stay
-// loaded until the completion. Host pointers lie in a staging arena
+// loaded until the completion. Host pointers lie in a staging staging buffer
 // that stays mapped until the completion.
 struct CopyWork : WorkHeader {
   enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
@@ -409,7 +409,7 @@ class PinnedMemory {
 
 struct SpaceOptions {
   std::uint64_t quota_bytes = 0;      // Most that the client may map.
-  std::shared_ptr<StepStore> store;   // Where its memory can be moved; null: it stays.
+  std::shared_ptr<SwapStore> store;   // Where its memory can be moved; null: it stays.
   std::uint64_t left_free_bytes = 0;  // Free device memory below which it maps no more.
   Isolation isolation = Isolation::kOff;
   // Where no compiler stands outside of this process: whether the device's driver may compile what
@@ -477,7 +477,7 @@ class Device {
   // For how long until now, over all, the device was kept from running what it had, by no doing of
   // that work's clients: others took what it is made of, or calls of its driver needed a moment
   // without work. Never falls; what is noticed late is added late.
-  virtual std::chrono::nanoseconds HostDelayUntil(DeviceClock::time_point /*now*/) { return {}; }
+  virtual std::chrono::nanoseconds HostStealUntil(DeviceClock::time_point /*now*/) { return {}; }
 
   // Set from the moment at which the context is dead. All work then completes with
   // kDeviceLost; the process that has the device is of no further use.

@@ -28,7 +28,7 @@ struct DeviceOptions {
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
   StandFunction stand = {};            // cpu: of threads that execute; may be empty.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
-  SmLimits sm_limits = {};                 // cuda; a cpu device refuses them.
+  SmLimits sm_limits = {};                 // cuda; a cpu device rejects them.
   MakeCodeCompiler make_compiler = {};     // cuda; without one no launch of it can be stopped.
   std::function<void()> await_quiet = {};  // cuda; see CudaDeviceOptions.
   // For operators; may be empty. `note`: of modules, from any thread.

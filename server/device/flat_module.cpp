@@ -73,7 +73,7 @@ Result<VariableContents> TakeContents(FlatReader& from, std::uint64_t area_bytes
     if (bytes > kInitialBytesMax) {
       return Status(
           StatusCode::kLimitExceeded,
-          "module refused: its variables begin with more than " + Mebibytes(kInitialBytesMax));
+          "module rejected: its variables begin with more than " + Mebibytes(kInitialBytesMax));
     }
   }
   contents.slots = from.TakeAll<ptx::ModuleLayout::AddressSlot>();
@@ -106,7 +106,7 @@ Result<std::vector<VariableInfo>> TakeVariables(FlatReader& from, std::uint64_t 
   std::vector<VariableInfo> variables(from.TakeCount(28, sizeof(VariableInfo)));
   if (variables.size() > kVariablesPerModuleMax) {
     return Status(StatusCode::kLimitExceeded,
-                  "module refused: it has " + std::to_string(variables.size()) +
+                  "module rejected: it has " + std::to_string(variables.size()) +
                       " variables, allowed are " + std::to_string(kVariablesPerModuleMax));
   }
   for (VariableInfo& variable : variables) {

@@ -12,9 +12,9 @@ std::string Mebibytes(std::uint64_t bytes) {
   return std::to_string(bytes >> 20) + " MiB";
 }
 
-Status NoChunksWhereMemoryMoves() {
+Status NoChunksWhereMemorySwaps() {
   return {StatusCode::kUnsupported,
-          "memory refused: a client that may hold more device memory than is guaranteed to it "
+          "memory rejected: a client that may hold more device memory than is guaranteed to it "
           "(memory_limit) cannot map memory in parts, which could not be moved; have it connect "
           "for no more than its guarantee"};
 }
@@ -39,7 +39,7 @@ std::uint64_t MemoryBudget::free_bytes() const {
 
 Status MemoryAccount::Take(std::uint64_t bytes, const char* purpose) {
   if (bytes > quota_bytes_ - used_bytes_) {
-    return {StatusCode::kOutOfMemory, std::string(purpose) + " refused: " + Mebibytes(bytes) +
+    return {StatusCode::kOutOfMemory, std::string(purpose) + " rejected: " + Mebibytes(bytes) +
                                           " asked, " + Mebibytes(quota_bytes_ - used_bytes_) +
                                           " of the quota of " + Mebibytes(quota_bytes_) +
                                           " are free"};
@@ -52,7 +52,7 @@ Status MemoryAccount::Take(std::uint64_t bytes, const char* purpose) {
 Status MemoryAccount::TakeOfBudget(std::uint64_t bytes, const char* purpose) {
   // Returning nothing and taking nothing is always possible.
   if (bytes > 0 && !budget_->TryTake(bytes, left_free_bytes_)) {
-    std::string text = std::string(purpose) + " refused: " + Mebibytes(bytes) + " asked, " +
+    std::string text = std::string(purpose) + " rejected: " + Mebibytes(bytes) + " asked, " +
                        Mebibytes(budget_->free_bytes()) + " of the device's " +
                        Mebibytes(budget_->total_bytes()) + " are free";
     if (left_free_bytes_ > 0) {
@@ -69,18 +69,18 @@ void MemoryAccount::Return(std::uint64_t bytes) {
   budget_->Return(bytes);
 }
 
-void MemoryAccount::MoveOut(std::uint64_t bytes) {
+void MemoryAccount::SwapOut(std::uint64_t bytes) {
   out_bytes_ += bytes;
   budget_->Return(bytes);
 }
 
-Status MemoryAccount::MoveIn(std::uint64_t bytes) {
+Status MemoryAccount::SwapIn(std::uint64_t bytes) {
   if (Status taken = TakeOfBudget(bytes, "moving in"); !taken.ok()) return taken;
   out_bytes_ -= bytes;
   return {};
 }
 
-void MemoryAccount::ReturnMovedOut(std::uint64_t bytes) {
+void MemoryAccount::ReturnSwappedOut(std::uint64_t bytes) {
   used_bytes_ -= bytes;
   out_bytes_ -= bytes;
 }

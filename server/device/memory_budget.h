@@ -28,7 +28,7 @@ constexpr std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
 }
 
 // Why memory that may move has no chunks.
-Status NoChunksWhereMemoryMoves();
+Status NoChunksWhereMemorySwaps();
 
 // Rounded down, so that what is called free is never more than there is.
 std::string Mebibytes(std::uint64_t bytes);
@@ -73,13 +73,13 @@ class MemoryAccount {
   ~MemoryAccount() { budget_->Return(used_bytes_ - out_bytes_); }
 
   // kOutOfMemory, with what is free, when quota or budget do not suffice. `purpose` is what is
-  // then refused.
+  // then rejected.
   Status Take(std::uint64_t bytes, const char* purpose);
   void Return(std::uint64_t bytes);
   // Bytes that are moved out are held, and are not of the budget.
-  void MoveOut(std::uint64_t bytes);
-  Status MoveIn(std::uint64_t bytes);
-  void ReturnMovedOut(std::uint64_t bytes);
+  void SwapOut(std::uint64_t bytes);
+  Status SwapIn(std::uint64_t bytes);
+  void ReturnSwappedOut(std::uint64_t bytes);
   std::uint64_t quota_bytes() const { return quota_bytes_; }
   std::uint64_t used_bytes() const { return used_bytes_; }
 

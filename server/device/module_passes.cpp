@@ -50,7 +50,7 @@ Status FenceModule(PassedModule& passed, std::uint64_t range_bytes, bool contain
   Result<ptx::Fenced> fenced =
       contains ? ptx::Contain(passed.module, range_bytes) : ptx::Fence(passed.module, range_bytes);
   if (!fenced) {
-    return {fenced.status().code(), "module refused: it cannot be kept in its client's memory: " +
+    return {fenced.status().code(), "module rejected: it cannot be kept in its client's memory: " +
                                         fenced.status().message()};
   }
   std::unordered_map<std::string_view, std::string_view> reasons;
@@ -117,15 +117,16 @@ Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
 
 bool AddClaims(PassedModule& passed) {
   ptx::Claims claims = ptx::Claim(passed.module);
-  std::unordered_map<std::string_view, const ptx::ClaimedKernel*> claimed;
-  for (const ptx::ClaimedKernel& kernel : claims.kernels) claimed.emplace(kernel.kernel, &kernel);
+  std::unordered_map<std::string_view, const ptx::PreemptibleKernel*> claimed;
+  for (const ptx::PreemptibleKernel& kernel : claims.kernels)
+    claimed.emplace(kernel.kernel, &kernel);
   bool any = false;
   for (PassedKernel& kernel : passed.kernels) {
     const auto found = claimed.find(kernel.info.name);
     if (found == claimed.end()) continue;
     kernel.claimed = found->second->claimed;
     kernel.claim_offset = found->second->parameter_offset;
-    kernel.why_not_claimed = found->second->reason;
+    kernel.why_not_preemptible = found->second->reason;
     any |= !kernel.claimed.empty();
   }
   if (any) passed.module = std::move(claims.module);

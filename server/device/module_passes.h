@@ -27,7 +27,7 @@ struct PassedKernel {
   std::string claimed;  // Name of its claimed form; empty when there is none.
   // Of ptx::ClaimParameter in the claimed form's parameters.
   std::uint32_t claim_offset = 0;
-  std::string why_not_claimed;  // "line 12: waiting for other blocks".
+  std::string why_not_preemptible;  // "line 12: waiting for other blocks".
 };
 
 // Variables that a module declares in device memory, without addresses.

@@ -13,9 +13,9 @@ namespace gpushared::device {
 
 namespace {
 
-Status Refused(const KernelInfo& kernel, const std::string& why) {
+Status Rejected(const KernelInfo& kernel, const std::string& why) {
   return {StatusCode::kInvalidArgument,
-          "launch refused: kernel '" + ShownName(kernel.name) + "' " + why};
+          "launch rejected: kernel '" + ShownName(kernel.name) + "' " + why};
 }
 
 // A rectangle of device memory.
@@ -28,7 +28,7 @@ Status CheckRectangle(const Rectangle& rectangle, const MappedRange& range,
                       const MemoryPieces& variables, const char* what) {
   if (rectangle.height > 1 && rectangle.pitch_bytes < rectangle.width_bytes) {
     return {StatusCode::kInvalidArgument,
-            std::string(what) + " refused: pitch of " + std::to_string(rectangle.pitch_bytes) +
+            std::string(what) + " rejected: pitch of " + std::to_string(rectangle.pitch_bytes) +
                 " bytes, rows of " + std::to_string(rectangle.width_bytes) + " bytes"};
   }
   if (rectangle.width_bytes == 0 || rectangle.height == 0) return {};
@@ -41,7 +41,7 @@ Status CheckRectangle(const Rectangle& rectangle, const MappedRange& range,
   if (!fits || (!range.Contains(rectangle.address, bytes) &&
                 !variables.Contains(rectangle.address, bytes))) {
     return {StatusCode::kInvalidArgument,
-            std::string(what) + " refused: " + std::to_string(rectangle.height) + " rows of " +
+            std::string(what) + " rejected: " + std::to_string(rectangle.height) + " rows of " +
                 std::to_string(rectangle.width_bytes) + " bytes at offset " +
                 std::to_string(rectangle.address - range.base) + " leave the mapped " +
                 std::to_string(range.mapped_bytes) + " bytes"};
@@ -55,7 +55,7 @@ Status CheckLaunchAttributes(const LaunchWork& work, const DeviceInfo& device) {
   const KernelInfo& kernel = work.module->kernels()[work.kernel];
   const auto unsupported = [&](const std::string& why) {
     return Status(StatusCode::kUnsupported,
-                  "launch refused: kernel '" + ShownName(kernel.name) + "' " + why + device.id);
+                  "launch rejected: kernel '" + ShownName(kernel.name) + "' " + why + device.id);
   };
   if (work.is_cooperative && !device.can_launch_cooperatively) {
     return unsupported("is launched cooperatively, which is not possible on device ");
@@ -65,9 +65,9 @@ Status CheckLaunchAttributes(const LaunchWork& work, const DeviceInfo& device) {
     return unsupported("is launched in clusters of blocks, which there are none of on device ");
   }
   if (work.cluster.Count() > device.cluster_blocks_max) {
-    return Refused(kernel, "asks for clusters of " + std::to_string(work.cluster.Count()) +
-                               " blocks, device " + device.id + " allows " +
-                               std::to_string(device.cluster_blocks_max));
+    return Rejected(kernel, "asks for clusters of " + std::to_string(work.cluster.Count()) +
+                                " blocks, device " + device.id + " allows " +
+                                std::to_string(device.cluster_blocks_max));
   }
   const auto text = [](const Dim3& extent) {
     return std::to_string(extent.x) + "x" + std::to_string(extent.y) + "x" +
@@ -75,9 +75,9 @@ Status CheckLaunchAttributes(const LaunchWork& work, const DeviceInfo& device) {
   };
   if (work.grid.x % work.cluster.x != 0 || work.grid.y % work.cluster.y != 0 ||
       work.grid.z % work.cluster.z != 0) {
-    return Refused(kernel, "asks for a grid of " + text(work.grid) +
-                               " blocks, which is not made of whole clusters of " +
-                               text(work.cluster));
+    return Rejected(kernel, "asks for a grid of " + text(work.grid) +
+                                " blocks, which is not made of whole clusters of " +
+                                text(work.cluster));
   }
   return {};
 }
@@ -85,12 +85,12 @@ Status CheckLaunchAttributes(const LaunchWork& work, const DeviceInfo& device) {
 Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
   if (work.module == nullptr || work.kernel >= work.module->kernels().size()) {
     return {StatusCode::kInvalidArgument,
-            "launch refused: the module has no kernel number " + std::to_string(work.kernel)};
+            "launch rejected: the module has no kernel number " + std::to_string(work.kernel)};
   }
   const KernelInfo& kernel = work.module->kernels()[work.kernel];
   if (!kernel.unsupported.empty()) {
     return {StatusCode::kUnsupported,
-            "launch refused: kernel '" + ShownName(kernel.name) + "' needs " + kernel.unsupported};
+            "launch rejected: kernel '" + ShownName(kernel.name) + "' needs " + kernel.unsupported};
   }
   const LaunchExcess excess =
       CheckLaunchLimits({.grid = {work.grid.x, work.grid.y, work.grid.z},
@@ -103,9 +103,9 @@ Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
     return {StatusCode::kInvalidArgument, excess.Sentence(ShownName(kernel.name), device.id)};
   }
   if (work.parameters.size() != kernel.parameter_bytes) {
-    return Refused(kernel, "takes " + std::to_string(kernel.parameter_bytes) +
-                               " bytes of parameters, got " +
-                               std::to_string(work.parameters.size()));
+    return Rejected(kernel, "takes " + std::to_string(kernel.parameter_bytes) +
+                                " bytes of parameters, got " +
+                                std::to_string(work.parameters.size()));
   }
   return CheckLaunchAttributes(work, device);
 }
@@ -114,7 +114,7 @@ Status CheckCopy(const CopyWork& work, const MappedRange& range, const MemoryPie
   using Direction = CopyWork::Direction;
   if (work.direction != Direction::kDeviceToDevice && work.host == nullptr &&
       CopyUnits(work.width_bytes, work.height) != 0) {
-    return {StatusCode::kInvalidArgument, "copy refused: it has no host memory"};
+    return {StatusCode::kInvalidArgument, "copy rejected: it has no host memory"};
   }
   if (work.direction != Direction::kDeviceToHost) {
     Status checked = CheckRectangle({.address = work.destination,
@@ -137,14 +137,14 @@ Status CheckCopy(const CopyWork& work, const MappedRange& range, const MemoryPie
 Status CheckFill(const FillWork& work, const MappedRange& range, const MemoryPieces& variables) {
   const std::uint64_t element = work.element_bytes;
   if (element != 1 && element != 2 && element != 4) {
-    return {StatusCode::kInvalidArgument, "fill refused: elements of " + std::to_string(element) +
+    return {StatusCode::kInvalidArgument, "fill rejected: elements of " + std::to_string(element) +
                                               " bytes, 1, 2 and 4 are possible"};
   }
   const bool pitched = work.height > 1;
   if (work.destination % element != 0 || work.width_bytes % element != 0 ||
       (pitched && work.pitch_bytes % element != 0)) {
     return {StatusCode::kInvalidArgument,
-            "fill refused: address, width or pitch is no multiple of the element's " +
+            "fill rejected: address, width or pitch is no multiple of the element's " +
                 std::to_string(element) + " bytes"};
   }
   return CheckRectangle({.address = work.destination,

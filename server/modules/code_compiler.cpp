@@ -28,11 +28,12 @@ class OutsideCompiler : public device::CodeCompiler {
   const std::unique_ptr<compile::PtxCompiler> compiler_;
 };
 
-std::string CacheFolder(const Config& config) {
+std::string CacheDirectory(const Config& config) {
   if (config.code_cache == Config::kNone) return "";
   if (!config.code_cache.empty()) return config.code_cache;
-  // The folder that systemd made for the service.
-  if (const char* folder = std::getenv("CACHE_DIRECTORY"); folder != nullptr) return folder;
+  // The directory that systemd made for the service.
+  if (const char* directory = std::getenv("CACHE_DIRECTORY"); directory != nullptr)
+    return directory;
   const char* const cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/gpushared";
   const char* const home = std::getenv("HOME");
@@ -53,7 +54,7 @@ device::MakeCodeCompiler CompilerOf(const Config& config,
   if (config.ptx_compiler == Config::kNone || config.ptx_compiler == Config::kDriver) return {};
   compile::PtxCompilerOptions options = {.program = config.ptx_compiler,
                                          .limits = LimitsOf(config.load_limit),
-                                         .cache_folder = CacheFolder(config),
+                                         .cache_directory = CacheDirectory(config),
                                          .warn = std::move(warn)};
   return [options]() -> std::unique_ptr<device::CodeCompiler> {
     Result<std::unique_ptr<compile::PtxCompiler>> compiler = compile::PtxCompiler::Create(options);

@@ -75,7 +75,7 @@ std::vector<std::string> ServiceManager::Read() {
       watchdog_text_ = watchdog;
       watchdog_interval_ = std::chrono::microseconds(*usec / 2);
     } else {
-      warnings.push_back("variable WATCHDOG_USEC refused: asked for '" + watchdog +
+      warnings.push_back("variable WATCHDOG_USEC rejected: asked for '" + watchdog +
                          "', allowed are microseconds from 2 to a day");
     }
   }
@@ -98,7 +98,7 @@ std::vector<std::string> ServiceManager::Read() {
   if (count_text.empty() || listen_pid.empty() || !IsForUs(listen_pid)) return warnings;
   const auto count = NumberIn<std::uint32_t>(count_text);
   if (!count || *count > kSocketsMax) {
-    warnings.push_back("variable LISTEN_FDS refused: asked for '" + count_text +
+    warnings.push_back("variable LISTEN_FDS rejected: asked for '" + count_text +
                        "', allowed are 0 to " + std::to_string(kSocketsMax));
     return warnings;
   }

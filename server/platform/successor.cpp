@@ -107,7 +107,7 @@ Result<std::string> CheckSuccessor(const std::string& program,
   while (text.ends_with('\n')) text.pop_back();
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     std::ranges::replace(text, '\n', ' ');
-    return CheckFailed(program, "refuses: " + Escaped(text, 1024));
+    return CheckFailed(program, "rejects: " + Escaped(text, 1024));
   }
   std::string expected = SuccessorAnswer("");
   expected.pop_back();

@@ -20,7 +20,7 @@ inline constexpr const char* kCheckOption = "--check-successor";
 std::string ProgramPath();
 
 // Starts the program with kCheckOption and these arguments (without its name), and waits for it.
-// Its version, or its own sentence of refusal. kVersionMismatch: it could not talk to the workers
+// Its version, or its own sentence of rejection. kVersionMismatch: it could not talk to the workers
 // that are here. Blocks for `wait_max` at most; any thread may call it.
 Result<std::string> CheckSuccessor(const std::string& program,
                                    const std::vector<std::string>& arguments,

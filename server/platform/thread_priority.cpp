@@ -33,8 +33,8 @@ int SetThread(pid_t thread, const SchedulingAttributes& attributes) {
   return ::syscall(SYS_sched_setattr, thread, &attributes, 0) == 0 ? 0 : errno;
 }
 
-std::string Refused(const std::string& what, int error) {
-  return what + " refused: " + std::generic_category().message(error);
+std::string Rejected(const std::string& what, int error) {
+  return what + " rejected: " + std::generic_category().message(error);
 }
 
 int CoresHere() {
@@ -67,7 +67,7 @@ ThreadPriority PreferThread(pid_t thread) {
     got.nice = kPreferredNice;
     return got;
   }
-  got.why_not_more = Refused("nice " + std::to_string(kPreferredNice), wished);
+  got.why_not_more = Rejected("nice " + std::to_string(kPreferredNice), wished);
   const int allowed = std::max(NiceAllowed(), kPreferredNice);
   if (allowed < 0 && SetThread(thread, {.flags = kResetOnFork, .nice = allowed}) == 0) {
     got.nice = allowed;
@@ -97,12 +97,12 @@ ThreadPriority MakeThisThreadRealtime() {
     limit.rlim_max = std::min(limit.rlim_max, kMost);
     limit.rlim_cur = limit.rlim_max;
     if (::setrlimit(RLIMIT_RTTIME, &limit) != 0) {
-      return instead(Refused("the bound of real-time", errno));
+      return instead(Rejected("the bound of real-time", errno));
     }
   }
   const int error =
       SetThread(0, {.policy = SCHED_RR, .flags = kResetOnFork, .priority = kLeastRealtime});
-  if (error != 0) return instead(Refused("real-time", error));
+  if (error != 0) return instead(Rejected("real-time", error));
   return {.is_realtime = true, .nice = 0, .why_not_more = {}};
 }
 

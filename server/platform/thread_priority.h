@@ -20,7 +20,7 @@ struct ThreadPriority {
   int nice = 0;
   std::string why_not_more;  // Empty when it has what was wished.
 
-  // "real-time", "nice -10", "normal (nice -10 refused: Operation not permitted)".
+  // "real-time", "nice -10", "normal (nice -10 rejected: Operation not permitted)".
   std::string ToString() const;
 };
 
@@ -70,7 +70,7 @@ class PreferredBudget {
   bool is_normal_ = false;
 };
 
-// Puts the calling thread ahead of all normal ones. Where that is refused, or the machine has one
+// Puts the calling thread ahead of all normal ones. Where that is rejected, or the machine has one
 // core for everybody: as PreferThisThread.
 ThreadPriority MakeThisThreadRealtime();
 

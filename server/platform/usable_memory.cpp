@@ -76,10 +76,11 @@ std::optional<std::string> Below(std::string_view group, std::string_view root) 
 }
 
 void AddWithParents(const std::string& mount, std::string group, bool is_v2,
-                    std::vector<CgroupFolder>& folders) {
+                    std::vector<CgroupDirectory>& directories) {
   const auto add = [&](const std::string& path) {
-    CgroupFolder folder{.path = path, .is_v2 = is_v2};
-    if (std::ranges::count(folders, folder) == 0) folders.push_back(std::move(folder));
+    CgroupDirectory directory{.path = path, .is_v2 = is_v2};
+    if (std::ranges::count(directories, directory) == 0)
+      directories.push_back(std::move(directory));
   };
   while (!group.empty() && group != "/") {
     add(mount + group);
@@ -90,9 +91,9 @@ void AddWithParents(const std::string& mount, std::string group, bool is_v2,
 
 }  // namespace
 
-std::vector<CgroupFolder> MemoryCgroups(std::string_view cgroup, std::string_view mountinfo) {
+std::vector<CgroupDirectory> MemoryCgroups(std::string_view cgroup, std::string_view mountinfo) {
   const OwnGroups groups = ReadGroups(cgroup);
-  std::vector<CgroupFolder> folders;
+  std::vector<CgroupDirectory> directories;
   for (const std::string_view line : Split(mountinfo, '\n')) {
     // "31 24 0:27 ROOT MOUNTPOINT OPTIONS TAGS... - TYPE SOURCE SUPEROPTIONS"
     constexpr std::string_view kEndOfTags = " - ";
@@ -108,22 +109,23 @@ std::vector<CgroupFolder> MemoryCgroups(std::string_view cgroup, std::string_vie
     const std::string mount = Unescaped(front[4]);
     // A container that sees the host's path of its group has only that group mounted.
     const auto below = Below(*group, Unescaped(front[3]));
-    AddWithParents(mount, below.value_or(""), is_v2, folders);
+    AddWithParents(mount, below.value_or(""), is_v2, directories);
   }
-  return folders;
+  return directories;
 }
 
-std::optional<std::uint64_t> MemoryLimitOf(const std::vector<CgroupFolder>& folders,
+std::optional<std::uint64_t> MemoryLimitOf(const std::vector<CgroupDirectory>& directories,
                                            const ReadText& read) {
   std::optional<std::uint64_t> smallest;
-  for (const CgroupFolder& folder : folders) {
-    const auto text = read(folder.path + (folder.is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  for (const CgroupDirectory& directory : directories) {
+    const auto text =
+        read(directory.path + (directory.is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
     // Without a limit version 2 says "max", which is no number.
     std::uint64_t limit = 0;
     if (!text ||
         std::from_chars(text->data(), text->data() + text->size(), limit).ec != std::errc())
       continue;
-    if (!folder.is_v2 && limit >= kUnlimitedV1) continue;
+    if (!directory.is_v2 && limit >= kUnlimitedV1) continue;
     smallest = std::min(smallest.value_or(limit), limit);
   }
   return smallest;

@@ -12,22 +12,22 @@
 namespace gpushared::server {
 
 // A directory of a control group hierarchy as this process sees it, and which version it is of.
-struct CgroupFolder {
+struct CgroupDirectory {
   std::string path;
   bool is_v2 = false;
-  friend bool operator==(const CgroupFolder&, const CgroupFolder&) = default;
+  friend bool operator==(const CgroupDirectory&, const CgroupDirectory&) = default;
 };
 
 // The directories whose memory limits apply to a process: its own group's and those of all groups
 // around it, as far as they are mounted here. `cgroup` and `mountinfo` are the texts of
 // /proc/PID/cgroup and /proc/PID/mountinfo.
-std::vector<CgroupFolder> MemoryCgroups(std::string_view cgroup, std::string_view mountinfo);
+std::vector<CgroupDirectory> MemoryCgroups(std::string_view cgroup, std::string_view mountinfo);
 
 // Returns the text of a file, or nothing if it cannot be read.
 using ReadText = std::function<std::optional<std::string>(const std::string& path)>;
 
 // The smallest memory limit of these directories, in bytes; empty where there is none.
-std::optional<std::uint64_t> MemoryLimitOf(const std::vector<CgroupFolder>& folders,
+std::optional<std::uint64_t> MemoryLimitOf(const std::vector<CgroupDirectory>& directories,
                                            const ReadText& read);
 
 // The same for this process: the limit of a container, or MemoryMax= of a systemd unit or slice.

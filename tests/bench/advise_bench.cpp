@@ -18,7 +18,7 @@
 #include "tests/bench/advise_mixes.h"
 #include "tests/bench/replay_clients.h"
 #include "tests/bench/report.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <CLI/CLI.hpp>
@@ -66,7 +66,7 @@ struct ClientRow {
   std::vector<double> p50s_ms, p99s_ms, kept_percents;  // By run.
   double advised_now_ms = 0, advised_ms = 0, low_ms = 0, high_ms = 0;
   double hindsight_ms = 0;  // See Answers.
-  std::optional<double> promise_ms;
+  std::optional<double> latency_target_ms;
 
   double p99_ms() const { return Median(p99s_ms); }
   double error() const { return p99_ms() / advised_ms - 1; }
@@ -144,13 +144,13 @@ MixOutcome OutcomeOf(const Json& kept) {
   return outcome;
 }
 
-// Files of one mix in the folder that is kept.
+// Files of one mix in the directory that is kept.
 struct MixFiles {
-  MixFiles(const std::string& folder, std::size_t number)
-      : job(folder + "/job" + std::to_string(number) + ".json"),
-        node(folder + "/node" + std::to_string(number) + ".json"),
-        all(folder + "/all" + std::to_string(number) + ".json"),
-        ran(folder + "/ran" + std::to_string(number) + ".json") {}
+  MixFiles(const std::string& directory, std::size_t number)
+      : job(directory + "/job" + std::to_string(number) + ".json"),
+        node(directory + "/node" + std::to_string(number) + ".json"),
+        all(directory + "/all" + std::to_string(number) + ".json"),
+        ran(directory + "/ran" + std::to_string(number) + ".json") {}
   std::string job, node;
   std::string all;  // A profile of the first real run.
   std::string ran;
@@ -214,7 +214,7 @@ struct Answers {
 };
 
 Answers AskAll(const MixFiles& files, const std::string& job) {
-  const ScratchFolder scratch;
+  const ScratchDirectory scratch;
   std::ifstream file(files.all);
   Json node = Json::parse(file), others = Json::array();
   for (Json& client : node.at("clients")) {
@@ -241,7 +241,7 @@ void AddRun(const MixClient& client, std::vector<nanoseconds> latencies, ClientR
   row.p99s_ms.push_back(P99(latencies, client.name));
   row.p50s_ms.push_back(Milliseconds(simulation::Percentile(latencies, 0.5)));
   const auto kept = std::count_if(latencies.begin(), latencies.end(), [&](nanoseconds time) {
-    return !client.promise || time <= *client.promise;
+    return !client.target || time <= *client.target;
   });
   row.kept_percents.push_back(100 * static_cast<double>(kept) /
                               static_cast<double>(latencies.size()));
@@ -250,11 +250,14 @@ void AddRun(const MixClient& client, std::vector<nanoseconds> latencies, ClientR
 // `number`: of the client in the runs of all.
 ClientRow RowOf(const MixClient& client, std::size_t number, std::vector<nanoseconds> before,
                 const Recording& recording, const Answers& answers) {
-  ClientRow row{
-      .name = client.name, .p50s_ms = {}, .p99s_ms = {}, .kept_percents = {}, .promise_ms = {}};
+  ClientRow row{.name = client.name,
+                .p50s_ms = {},
+                .p99s_ms = {},
+                .kept_percents = {},
+                .latency_target_ms = {}};
   row.p99_now_ms = P99(before, client.name);
   for (const MixOutcome& run : recording.together) AddRun(client, run.latencies[number], row);
-  if (client.promise) row.promise_ms = Milliseconds(*client.promise);
+  if (client.target) row.latency_target_ms = Milliseconds(*client.target);
   const Json& same = About(client.name, answers.same_arrivals);
   const Json& usual = About(client.name, answers.usual);
   row.advised_now_ms = same.at("p99_now_ms").get<double>();
@@ -281,13 +284,13 @@ MixRow Compare(std::size_t number, const AdviseMix& mix, const Recording& record
                                 is_job ? recording.job.latencies[0] : recording.node.latencies[i],
                                 recording, answers));
     const ClientRow& client = row.clients.back();
-    if (client.promise_ms && client.p99_ms() > *client.promise_ms) row.fits = false;
+    if (client.latency_target_ms && client.p99_ms() > *client.latency_target_ms) row.fits = false;
   }
   return row;
 }
 
 MixRow Try(const Arguments& arguments, std::size_t number, const AdviseMix& mix) {
-  const ScratchFolder scratch;
+  const ScratchDirectory scratch;
   const std::string& kept = arguments.from.empty() ? arguments.keep : arguments.from;
   const MixFiles files(kept.empty() ? scratch.path() : kept, number);
   Recording recording = arguments.from.empty() ? Record(arguments, mix, files) : Load(files);
@@ -301,8 +304,9 @@ MixRow Try(const Arguments& arguments, std::size_t number, const AdviseMix& mix)
 void Print(const MixRow& row) {
   for (const ClientRow& client : row.clients) {
     const bool is_first = &client == &row.clients.front();
-    char promise[32] = "";
-    if (client.promise_ms) std::snprintf(promise, sizeof promise, "%.0f", *client.promise_ms);
+    char target[32] = "";
+    if (client.latency_target_ms)
+      std::snprintf(target, sizeof target, "%.0f", *client.latency_target_ms);
     std::printf(
         "%4s %-28s %-11s %-7s %8.1f %8.1f %+7.1f%% %8.1f %8.1f %8.1f to %-8.1f %+7.1f%% "
         "%+7.1f%% %+7.1f%% %8s %6.1f%%",
@@ -310,7 +314,7 @@ void Print(const MixRow& row) {
         is_first ? row.mix.policy.c_str() : "", client.name.c_str(), client.p99_now_ms,
         client.advised_now_ms, 100 * client.error_now(), client.p99_ms(), client.advised_ms,
         client.low_ms, client.high_ms, 100 * client.error(), 100 * client.repeated_error(),
-        100 * client.model_error(), promise, Median(client.kept_percents));
+        100 * client.model_error(), target, Median(client.kept_percents));
     if (is_first) {
       std::printf("  %s, said %s (%s)%s  waited %.1f%%", row.fits ? "fits" : "does not",
                   row.is_advised ? "fits" : "does not", row.certainty.c_str(),
@@ -397,9 +401,10 @@ int Run(int argc, char** argv) {
   app.add_flag("--signs-only", arguments.signs_only, "fail for a wrong verdict alone");
   app.add_option("--json", arguments.json, "write the rows to this file");
   CLI::Option* const keep =
-      app.add_option("--keep", arguments.keep, "leave the recordings in this folder")
+      app.add_option("--keep", arguments.keep, "leave the recordings in this directory")
           ->check(CLI::ExistingDirectory);
-  app.add_option("--from", arguments.from, "ask about the recordings in this folder; runs nothing")
+  app.add_option("--from", arguments.from,
+                 "ask about the recordings in this directory; runs nothing")
       ->check(CLI::ExistingDirectory)
       ->excludes(keep);
   app.add_option("--before", arguments.before,

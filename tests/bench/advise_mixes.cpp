@@ -20,7 +20,7 @@
 #include "scheduler/sim/arrivals.h"
 #include "tests/bench/machine_noise.h"
 #include "tests/bench/replay_clients.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
@@ -93,7 +93,7 @@ class WorkingClient {
       : client(Must(Client::Connect({.name = told.name,
                                      .scheduling_class = told.scheduling_class,
                                      .weight = told.weight,
-                                     .latency_promise = told.promise,
+                                     .latency_target = told.target,
                                      .socket = socket}))),
         stream(client.default_stream()),
         work_(Must(Must(client.LoadModule(std::string_view(kWorkPtx))).GetKernel("work"))) {}
@@ -248,7 +248,7 @@ void Start(ClientProcesses& processes, const MixRun& run, std::size_t number,
 MixClient Train() {
   return {.name = "train",
           .scheduling_class = SchedulingClass::kLow,
-          .promise = {},
+          .target = {},
           .kernels = 10,
           .kernel_ms = 5};
 }
@@ -261,10 +261,10 @@ MixClient LongTrain() {
   return client;
 }
 
-MixClient Serve(std::chrono::milliseconds promise) {
+MixClient Serve(std::chrono::milliseconds target) {
   return {.name = "serve",
           .scheduling_class = SchedulingClass::kHigh,
-          .promise = promise,
+          .target = target,
           .pace = MixClient::Pace::kOpen,
           .arrivals = "poisson",
           .every_ms = 40,
@@ -272,8 +272,8 @@ MixClient Serve(std::chrono::milliseconds promise) {
           .kernel_ms = 1};
 }
 
-MixClient Second(std::chrono::milliseconds promise, double every_ms) {
-  MixClient client = Serve(promise);
+MixClient Second(std::chrono::milliseconds target, double every_ms) {
+  MixClient client = Serve(target);
   client.name = "second";
   client.every_ms = every_ms;
   client.kernels = 5;
@@ -281,8 +281,8 @@ MixClient Second(std::chrono::milliseconds promise, double every_ms) {
   return client;
 }
 
-MixClient Camera(std::chrono::milliseconds promise) {
-  MixClient client = Serve(promise);
+MixClient Camera(std::chrono::milliseconds target) {
+  MixClient client = Serve(target);
   client.name = "camera";
   client.arrivals = "periodic";
   client.every_ms = 33;
@@ -291,8 +291,8 @@ MixClient Camera(std::chrono::milliseconds promise) {
   return client;
 }
 
-MixClient Chat(std::chrono::milliseconds promise, double every_ms) {
-  MixClient client = Serve(promise);
+MixClient Chat(std::chrono::milliseconds target, double every_ms) {
+  MixClient client = Serve(target);
   client.name = "chat";
   client.arrivals = "bursty";
   client.every_ms = every_ms;
@@ -302,7 +302,7 @@ MixClient Chat(std::chrono::milliseconds promise, double every_ms) {
 
 MixClient Loop() {
   return {.name = "loop",
-          .promise = {},
+          .target = {},
           .pace = MixClient::Pace::kLoop,
           .every_ms = 20,
           .kernels = 6,
@@ -328,8 +328,8 @@ MixOutcome RunMix(const MixRun& run) {
     processes.CheckAlive();
     std::this_thread::sleep_for(5ms);
   }
-  const ScratchFolder folder;
-  const std::string file = folder.path() + "/profile.json";
+  const ScratchDirectory directory;
+  const std::string file = directory.path() + "/profile.json";
   pid_t profiler = -1;
   if (!run.profile_of.empty()) {
     const std::string whom =
@@ -368,9 +368,9 @@ std::vector<AdviseMix> AdviseMixes() {
   return {
       {"a server beside training", "priority", {Train()}, Serve(60ms)},
       {"two servers, too much", "priority", {Train(), Serve(25ms)}, Second(60ms, 40)},
-      {"training beside a promise", "deadline", {OfNormalClass(Serve(60ms), 1)}, Train()},
+      {"training beside a target", "deadline", {OfNormalClass(Serve(60ms), 1)}, Train()},
       {"long kernels, no classes", "fifo", {Serve(30ms)}, LongTrain()},
-      {"even shares, tight promise",
+      {"even shares, tight target",
        "fair",
        {OfNormalClass(Serve(16ms), 1)},
        OfNormalClass(Train(), 1)},
@@ -380,7 +380,7 @@ std::vector<AdviseMix> AdviseMixes() {
        "priority",
        {Camera(20ms), Train(), LongTrain()},
        OfNormalClass(Chat(200ms, 50), 1)},
-      {"promises that collide",
+      {"targets that collide",
        "deadline",
        {Chat(30ms, 80), Camera(20ms), Train()},
        Second(40ms, 75)},

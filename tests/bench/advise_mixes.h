@@ -22,7 +22,7 @@ struct MixClient {
   std::string name;
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;
-  std::optional<std::chrono::milliseconds> promise;
+  std::optional<std::chrono::milliseconds> target;
   Pace pace = Pace::kEndless;
   // kOpen: of simulation::MakeArrivals, with this mean distance. kLoop: the pause after a request.
   std::string arrivals = "poisson";

@@ -36,7 +36,7 @@ constexpr std::uint64_t kQueuedPerClient = 10'000;
 constexpr int kWarmUpTurns = 20'000;
 constexpr int kTurns = 200'000;
 constexpr Duration kPromise = 20ms;
-constexpr Duration kTurnaround = 10us;
+constexpr Duration kLaunchBubble = 10us;
 constexpr std::uint64_t kCommandsPerRequest = 16;
 
 // A ring of what is in flight, oldest first; no allocation while turns are measured.
@@ -58,15 +58,15 @@ struct Timings {
 
 class Load {
  public:
-  Load(const scheduler::PolicyEntry& entry, bool has_promises, bool has_groups)
+  Load(const scheduler::PolicyEntry& entry, bool has_targets, bool has_groups)
       : lane_(entry.make({.low_floor = 0.1}), scheduler::LaneOptions{}),
-        has_promises_(has_promises) {
-    lane_.SetTurnaround(kTurnaround);
+        has_promises_(has_targets) {
+    lane_.SetLaunchBubble(kLaunchBubble);
     for (std::uint64_t client = 1; client <= kClients; ++client) {
       const auto kind = static_cast<scheduler::SchedulingClass>(client % 3);
       const auto weight = static_cast<std::uint32_t>(1 + client * 13 % 1000);
       scheduler::ClientSpec spec{.scheduling_class = kind, .weight = weight};
-      if (has_promises_) spec.latency_promise = kPromise;
+      if (has_promises_) spec.latency_target = kPromise;
       if (has_groups) spec.group = client % kGroups;
       lane_.AddClient(ClientId{client}, spec, now_);
       for (std::uint64_t i = 0; i < kQueuedPerClient; ++i) Enqueue(ClientId{client});
@@ -125,9 +125,9 @@ class Load {
   std::uint64_t last_command_ = 0;
 };
 
-void Measure(const scheduler::PolicyEntry& entry, bool has_promises, bool has_groups,
+void Measure(const scheduler::PolicyEntry& entry, bool has_targets, bool has_groups,
              Report& report) {
-  Load load(entry, has_promises, has_groups);
+  Load load(entry, has_targets, has_groups);
   load.Fill();
   for (int turn = 0; turn < kWarmUpTurns; ++turn) load.Turn(nullptr);
 
@@ -140,7 +140,7 @@ void Measure(const scheduler::PolicyEntry& entry, bool has_promises, bool has_gr
   Timings timings;
   for (int turn = 0; turn < kTurns; ++turn) load.Turn(&timings);
   const std::string name =
-      std::string(entry.name) + (has_promises ? " promised" : "") + (has_groups ? " grouped" : "");
+      std::string(entry.name) + (has_targets ? " promised" : "") + (has_groups ? " grouped" : "");
   report.Add(name + " decision", timings.rows[1]);
   report.Add(name + " completion", timings.rows[0]);
   report.Add(name + " enqueue", timings.rows[2]);

@@ -47,8 +47,8 @@ struct Side {
     const auto base = reinterpret_cast<std::uint64_t>(at);
     const std::uint64_t bytes = count * sizeof(T);
     reach.Add({.base = base, .bytes = bytes});
-    const std::uint64_t first = base / kMapStepBytes * kMapStepBytes;
-    steps.Add({.base = first, .bytes = device::RoundUp(base + bytes, kMapStepBytes) - first});
+    const std::uint64_t first = base / kMapPageBytes * kMapPageBytes;
+    steps.Add({.base = first, .bytes = device::RoundUp(base + bytes, kMapPageBytes) - first});
     // A gap, so that each array is a piece.
     launcher.AllocateBytes(1);
     return at;

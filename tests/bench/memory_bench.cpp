@@ -36,12 +36,12 @@
 
 #include "server/device/cpu/address_range.h"
 #include "server/device/memory_budget.h"
-#include "server/device/step_store.h"
+#include "server/device/swap_store.h"
 #include "tests/bench/report.h"
 #include "tests/support/fake_cuda/costs.h"
 #include "tests/support/gpu_server.h"
 #include "tests/support/move_steps.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <CLI/CLI.hpp>
@@ -85,16 +85,16 @@ double SecondsSince(Clock::time_point began) {
 
 // Bytes per second of steps of the cpu device on their way to the store and back, without a server.
 double StoreBandwidth() {
-  constexpr std::size_t kSteps = 128, kBytes = kSteps * kMapStepBytes;
-  const auto store = Demand(device::StepStore::Create({.bytes = kBytes, .folder = ""}));
+  constexpr std::size_t kSteps = 128, kBytes = kSteps * kMapPageBytes;
+  const auto store = Demand(device::SwapStore::Create({.bytes = kBytes, .directory = ""}));
   Demand(store->Reserve(kBytes));
   const auto range = Demand(device::AddressRange::Reserve(
       kBytes, std::make_shared<device::MemoryBudget>(kBytes), 0, store));
   Demand(range->Resize(kBytes));
   std::memset(reinterpret_cast<void*>(range->base()), 7, kBytes);
   const Clock::time_point began = Clock::now();
-  Demand(testing::MoveOut(*range, kBytes));
-  Demand(testing::MoveIn(*range, kBytes));
+  Demand(testing::SwapOut(*range, kBytes));
+  Demand(testing::SwapIn(*range, kBytes));
   return 2.0 * kBytes / SecondsSince(began);
 }
 
@@ -291,7 +291,7 @@ class MemoryMeasurement {
       is_right &= low.End();
       const auto now = nlohmann::json::parse(
           server().Ctl({"status", "--json"}).output)["devices"][0]["overcommit"];
-      report_.AddValue("the server's moves out", now["move_out_bytes_per_s"].get<double>() / 1e9,
+      report_.AddValue("the server's moves out", now["swap_out_bytes_per_s"].get<double>() / 1e9,
                        "GB/s");
       report_.AddValue("requests for memory within a guarantee",
                        now["memory_requests"].get<double>(), "");
@@ -331,9 +331,9 @@ class MemoryMeasurement {
     const auto told = nlohmann::json::parse(server().Ctl({"ps", "--json"}).output);
     for (const auto& row : told["clients"]) {
       if (!row.contains("memory_waited_s")) continue;  // It is coming or leaving.
-      sum.bytes += row["moved_out_bytes"].get<std::uint64_t>();
-      sum.bytes += row["moved_in_bytes"].get<std::uint64_t>();
-      sum.turns += row["times_moved_out"].get<std::uint64_t>();
+      sum.bytes += row["swapped_out_bytes"].get<std::uint64_t>();
+      sum.bytes += row["swapped_in_bytes"].get<std::uint64_t>();
+      sum.turns += row["swap_outs"].get<std::uint64_t>();
       for (std::size_t i = 0; i < kLowClients; ++i) {
         if (row["name"] != "low-" + std::to_string(i)) continue;
         sum.waited_s.at(i) = row["memory_waited_s"].get<double>();
@@ -464,8 +464,8 @@ class MemoryMeasurement {
   const Arguments arguments_;
   Report report_;
   const double bandwidth_;
-  const ScratchFolder folder_;
-  const std::string rules_ = folder_ / "server.toml";
+  const ScratchDirectory directory_;
+  const std::string rules_ = directory_ / "server.toml";
   std::optional<ServerProcess> cpu_;
   std::optional<GpuServer> gpu_;
 };

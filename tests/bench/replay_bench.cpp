@@ -29,7 +29,7 @@ using std::chrono::nanoseconds;
 // Requests at even distances before those that count: policies and predictions have learnt then.
 constexpr std::size_t kWarmUp = 20;
 constexpr nanoseconds kLowAlone = std::chrono::seconds(20);
-constexpr double kPromiseAboveAlone = 1.05;
+constexpr double kTargetAboveAlone = 1.05;
 
 struct Arguments {
   std::string high = "even:10:400:400", low = "even:20:1600:100";
@@ -94,7 +94,7 @@ class Simulator {
     if (!plan.arrivals_s.empty()) {
       scenario.clients.push_back({.name = "high",
                                   .spec = {.scheduling_class = scheduler::SchedulingClass::kHigh,
-                                           .latency_promise = plan.promise},
+                                           .latency_target = plan.target},
                                   .job = WithCosts(plan.high),
                                   .pace = ClientPlan::Pace::kOpen,
                                   .times_s = plan.arrivals_s,
@@ -185,7 +185,7 @@ ReplayPlan MakePlan(const Arguments& arguments) {
   ReplayPlan plan{.high = OnOneMultiprocessor(high, arguments.scale),
                   .low = OnOneMultiprocessor(low, arguments.scale),
                   .arrivals_s = {},
-                  .promise = {},
+                  .target = {},
                   .length = kLowAlone};
   const double service_s = Milliseconds(TimeOf(plan.high)) / 1e3;
   for (std::size_t i = 0; i < kWarmUp; ++i)
@@ -217,11 +217,11 @@ class Comparison {
         RunBoth("priority", "high alone", [](ReplayPlan& plan) { plan.has_low = false; });
     Print(alone);
     // As in the simulator's table; the machine's noise is no part of what is promised.
-    const auto promise = nanoseconds(static_cast<nanoseconds::rep>(
-        static_cast<double>(alone.simulated.p99.count()) * kPromiseAboveAlone));
+    const auto target = nanoseconds(static_cast<nanoseconds::rep>(
+        static_cast<double>(alone.simulated.p99.count()) * kTargetAboveAlone));
     std::vector<Row> rows;
     for (const std::string& policy : arguments_.policies) {
-      rows.push_back(RunBoth(policy, policy, [&](ReplayPlan& plan) { plan.promise = promise; }));
+      rows.push_back(RunBoth(policy, policy, [&](ReplayPlan& plan) { plan.target = target; }));
       Print(rows.back());
     }
     const auto real = ByP99(rows, &Row::real), simulated = ByP99(rows, &Row::simulated);

@@ -229,7 +229,7 @@ ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan) {
   if (requests > 0) {
     const ClientOptions options{.name = "high",
                                 .scheduling_class = SchedulingClass::kHigh,
-                                .latency_promise = plan.promise,
+                                .latency_target = plan.target,
                                 .socket = server.socket()};
     processes.Start([&] { AnswerRequests(options, plan, *board); });
   }

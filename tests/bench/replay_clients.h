@@ -85,7 +85,7 @@ struct ReplayPlan {
   simulation::Job high, low;
   std::vector<double> arrivals_s;  // Empty: no high client.
   bool has_low = true;
-  std::optional<std::chrono::nanoseconds> promise;
+  std::optional<std::chrono::nanoseconds> target;
   std::chrono::nanoseconds length{};  // Where there is no high client.
 };
 

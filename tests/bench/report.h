@@ -59,7 +59,7 @@ std::vector<std::string> Environment();
 int RunProgram(const std::function<int()>& run);
 
 // The main of a program that takes nothing but `--json FILE`, and other files where `files` is
-// given: what else it is called with is refused, and so is a FILE that cannot be written, before
+// given: what else it is called with is rejected, and so is a FILE that cannot be written, before
 // `measure` begins. Prints the report that it fills.
 int RunReport(int argc, char** argv, const std::string& title,
               const std::function<void(Report&)>& measure,

@@ -153,7 +153,7 @@ class IndexRingEnd : public End {
     });
     ring.slots[head % IndexRingMemory::kSlots] = message;
     ring.head.store(head + 1, std::memory_order_release);
-    ipc::FullFence();  // A real one has to look for a sleeper too; equal work for both.
+    ipc::FullMemoryBarrier();  // A real one has to look for a sleeper too; equal work for both.
   }
   void Receive(Message& message) override {
     auto& ring = in_.As<IndexRingMemory>();

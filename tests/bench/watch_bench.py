@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "samples"), str(ROOT / "tests/support")]
 from demo_report import interval, percentile
 from waiting import until
 
-LOAD, PROMISE_MS = 0.3, 25
+LOAD, LATENCY_TARGET_MS = 0.3, 25
 SERVE_BATCH, TRAIN_BATCH = 16, 64
 PATIENCE_S = 30
 
@@ -80,9 +80,9 @@ class Page:
 class Bench:
     """A server with train, and rounds of serve."""
 
-    def __init__(self, binaries, folder, requests):
-        self.binaries, self.folder, self.requests = binaries, folder, requests
-        self.socket = folder / "gpushared.sock"
+    def __init__(self, binaries, directory, requests):
+        self.binaries, self.directory, self.requests = binaries, directory, requests
+        self.socket = directory / "gpushared.sock"
         self.environment = {**os.environ, "GPUSHARED_SOCKET": str(self.socket)}
         self.service_ms = None
         self.events = self.scrapes = 0
@@ -102,7 +102,7 @@ class Bench:
         try:
             until("the server answers", lambda: subprocess.run([self.binaries / "gpusharedctl", "status"], env=self.environment,
                                                                check=False, capture_output=True).returncode == 0)
-            self.run("train", "--text", "LICENSE", "--model", self.folder / "model", "--batch", TRAIN_BATCH, "--steps", 20)
+            self.run("train", "--text", "LICENSE", "--model", self.directory / "model", "--batch", TRAIN_BATCH, "--steps", 20)
             alone = [self.serve("--requests", 1)["service_ms"] for _ in range(3)]
             self.service_ms = statistics.median(alone)
             programs.append(self.start("train", "--text", "LICENSE", "--batch", TRAIN_BATCH, "--steps", 0, "--seconds", 3600))
@@ -113,8 +113,8 @@ class Bench:
                 end(program)
 
     def serve(self, *more):
-        told = self.folder / "serve.json"
-        self.run("serve", "--model", self.folder / "model", "--batch", SERVE_BATCH, "--promise-ms", PROMISE_MS, "--load", LOAD,
+        told = self.directory / "serve.json"
+        self.run("serve", "--model", self.directory / "model", "--batch", SERVE_BATCH, "--latency-target-ms", LATENCY_TARGET_MS, "--load", LOAD,
                  "--variation", 1, "--json", told, *more)
         return json.loads(told.read_text(encoding="utf-8"))
 
@@ -126,7 +126,7 @@ class Bench:
     def watched(self):
         web = self.start("gpushared-web", "--listen", "127.0.0.1:0", stderr=subprocess.PIPE, text=True)
         page = Page(re.search(r"//(.*)/", web.stderr.readline()).group(1))
-        trace = self.start("gpusharedctl", "trace", "--seconds", 3600, "--json", "--out", self.folder / "t.json",
+        trace = self.start("gpusharedctl", "trace", "--seconds", 3600, "--json", "--out", self.directory / "t.json",
                            stdout=subprocess.PIPE, text=True)
         try:
             until("the page and the trace have begun",
@@ -178,8 +178,8 @@ def main():
     options = parser.parse_args()
     for line in environment(options.binaries.resolve()):
         print(line)
-    with tempfile.TemporaryDirectory(prefix="gpushared-watch-") as folder:
-        bench = Bench(options.binaries.resolve(), pathlib.Path(folder), options.requests)
+    with tempfile.TemporaryDirectory(prefix="gpushared-watch-") as directory:
+        bench = Bench(options.binaries.resolve(), pathlib.Path(directory), options.requests)
         with bench.served():
             rounds = measure(bench, options.pairs)
     print(f"{options.pairs} pairs of rounds of {options.requests} requests of {bench.service_ms:.2f} ms, load {LOAD}; while watched "

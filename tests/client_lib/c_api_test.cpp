@@ -156,7 +156,7 @@ TEST_F(CApiTest, RequestsAreMarked) {
   EXPECT_EQ(std::get<ipc::ExpectRequestCommand>(taken[2].command.body).in_ns, 5000u);
 }
 
-TEST_F(CApiTest, NullIsRefusedNotDereferenced) {
+TEST_F(CApiTest, NullIsRejectedNotDereferenced) {
   gpushared_address address = 0;
   EXPECT_EQ(gpushared_connect(nullptr, nullptr), GPUSHARED_INVALID_ARGUMENT);
   EXPECT_EQ(gpushared_allocate_device(nullptr, 1, &address), GPUSHARED_INVALID_ARGUMENT);
@@ -181,7 +181,7 @@ TEST_F(CApiTest, LastErrorBelongsToItsThread) {
   std::thread([] { EXPECT_STREQ(gpushared_last_error_message(), ""); }).join();
 }
 
-TEST_F(CApiTest, OptionsOfAnUnknownLayoutAreRefused) {
+TEST_F(CApiTest, OptionsOfAnUnknownLayoutAreRejected) {
   gpushared_client_options options = {};
   gpushared_client* client = nullptr;
   EXPECT_EQ(gpushared_connect(&options, &client), GPUSHARED_INVALID_ARGUMENT);

@@ -81,17 +81,17 @@ TEST_F(DeviceMemoryTest, AskingForLessIsTriedBeforeGivingUp) {
   EXPECT_THAT(resizes_, ElementsAre(2 * kMiB, 5 * kMiB));
 }
 
-TEST_F(DeviceMemoryTest, BeyondTheQuotaIsRefusedWithAllSizes) {
+TEST_F(DeviceMemoryTest, BeyondTheQuotaIsRejectedWithAllSizes) {
   DeviceMemory memory = Make(4 * kMiB);
   ASSERT_TRUE(memory.Allocate(3 * kMiB).ok());
-  const auto refused = memory.Allocate(2 * kMiB);
-  ASSERT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(refused.status().message(), HasSubstr("2097152 bytes asked, quota 4194304 bytes, "
-                                                    "used 3145728 bytes"));
+  const auto rejected = memory.Allocate(2 * kMiB);
+  ASSERT_EQ(rejected.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(rejected.status().message(), HasSubstr("2097152 bytes asked, quota 4194304 bytes, "
+                                                     "used 3145728 bytes"));
   EXPECT_EQ(memory.Allocate(~std::uint64_t{0}).status().code(), StatusCode::kOutOfMemory);
 }
 
-TEST_F(DeviceMemoryTest, ZeroBytesAreRefused) {
+TEST_F(DeviceMemoryTest, ZeroBytesAreRejected) {
   DeviceMemory memory = Make(4 * kMiB);
   EXPECT_EQ(memory.Allocate(0).status().code(), StatusCode::kInvalidArgument);
 }

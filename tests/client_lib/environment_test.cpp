@@ -48,7 +48,7 @@ ClientOptions Applied(const Map& variables, ClientOptions options = {}) {
   return options;
 }
 
-Status Refusal(const Map& variables) {
+Status Rejection(const Map& variables) {
   const Environment environment = Of(variables);
   ClientOptions options;
   if (Status status = environment.Apply(options); !status.ok()) return status;
@@ -60,7 +60,7 @@ TEST(Environment, WhatNobodySaysStaysUnsaid) {
   EXPECT_FALSE(options.scheduling_class);
   EXPECT_FALSE(options.weight);
   EXPECT_FALSE(options.memory_bytes);
-  EXPECT_FALSE(options.latency_promise);
+  EXPECT_FALSE(options.latency_target);
   EXPECT_EQ(options.device, "");
   EXPECT_EQ(options.name, "");
 }
@@ -76,20 +76,20 @@ TEST(Environment, ProgramIsInterruptibleWhereSomebodyAsks) {
 TEST(Environment, AnOptionWinsOverOurVariableOverMpss) {
   Map variables = {{"GPUSHARED_CLASS", "high"},       {"GPUSHARED_WEIGHT", "7"},
                    {"GPUSHARED_MEMORY", "2GiB"},      {"GPUSHARED_DEVICE", "cuda:2"},
-                   {"GPUSHARED_NAME", "job"},         {"GPUSHARED_PROMISE", "2.5"},
+                   {"GPUSHARED_NAME", "job"},         {"GPUSHARED_LATENCY_TARGET", "2.5"},
                    {"CUDA_MPS_CLIENT_PRIORITY", "1"}, {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "2=1G"},
                    {"CUDA_VISIBLE_DEVICES", "1"}};
   ClientOptions options = Applied(variables, {.name = "serve",
                                               .scheduling_class = SchedulingClass::kNormal,
                                               .weight = 3,
                                               .memory_bytes = kMebi,
-                                              .latency_promise = std::chrono::seconds(1),
+                                              .latency_target = std::chrono::seconds(1),
                                               .device = "cuda:0"});
   EXPECT_EQ(options.name, "serve");
   EXPECT_EQ(options.scheduling_class, SchedulingClass::kNormal);
   EXPECT_EQ(options.weight, 3U);
   EXPECT_EQ(options.memory_bytes, kMebi);
-  EXPECT_EQ(options.latency_promise, std::chrono::seconds(1));
+  EXPECT_EQ(options.latency_target, std::chrono::seconds(1));
   EXPECT_EQ(options.device, "cuda:0");
 
   options = Applied(variables);
@@ -97,7 +97,7 @@ TEST(Environment, AnOptionWinsOverOurVariableOverMpss) {
   EXPECT_EQ(options.scheduling_class, SchedulingClass::kHigh);
   EXPECT_EQ(options.weight, 7U);
   EXPECT_EQ(options.memory_bytes, 2048 * kMebi);
-  EXPECT_EQ(options.latency_promise, std::chrono::microseconds(2500));
+  EXPECT_EQ(options.latency_target, std::chrono::microseconds(2500));
   EXPECT_EQ(options.device, "cuda:2");
 
   for (const char* ours : {"GPUSHARED_CLASS", "GPUSHARED_MEMORY", "GPUSHARED_DEVICE"}) {
@@ -119,7 +119,7 @@ TEST(Environment, AShareIsOursOrMpss) {
   EXPECT_FALSE(Applied({}).max_share);
 }
 
-TEST(Environment, AValueThatMakesNoSenseIsRefusedByVariable) {
+TEST(Environment, AValueThatMakesNoSenseIsRejectedByVariable) {
   const Map cases[] = {
       {{"GPUSHARED_CLASS", "urgent"}},
       {{"GPUSHARED_CLASS", "High"}},
@@ -135,10 +135,10 @@ TEST(Environment, AValueThatMakesNoSenseIsRefusedByVariable) {
       {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "101"}},
       {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "nan"}},
       {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25%"}},
-      {{"GPUSHARED_PROMISE", "0"}},
+      {{"GPUSHARED_LATENCY_TARGET", "0"}},
       {{"GPUSHARED_INTERRUPT", "yes"}},
-      {{"GPUSHARED_PROMISE", "nan"}},
-      {{"GPUSHARED_PROMISE", "3600001"}},
+      {{"GPUSHARED_LATENCY_TARGET", "nan"}},
+      {{"GPUSHARED_LATENCY_TARGET", "3600001"}},
       {{"GPUSHARED_MEMORY", "4"}},
       {{"GPUSHARED_MEMORY", "0GiB"}},
       {{"GPUSHARED_MEMORY", "4gib"}},
@@ -158,11 +158,11 @@ TEST(Environment, AValueThatMakesNoSenseIsRefusedByVariable) {
       {{"CUDA_VISIBLE_DEVICES", "7"}},
   };
   for (const Map& variables : cases) {
-    const Status status = Refusal(variables);
+    const Status status = Rejection(variables);
     EXPECT_FALSE(status.ok()) << variables.begin()->first << "=" << variables.begin()->second;
     EXPECT_THAT(status.message(), StartsWith(variables.begin()->first));
   }
-  EXPECT_EQ(Refusal({{"GPUSHARED_CLASS", "urgent"}}).message(),
+  EXPECT_EQ(Rejection({{"GPUSHARED_CLASS", "urgent"}}).message(),
             "GPUSHARED_CLASS='urgent' makes no sense: it takes high, normal or low");
 }
 
@@ -178,7 +178,7 @@ TEST(Environment, MpssMemoryLimitIsThatOfTheDevice) {
   EXPECT_EQ(limit("0=1g, 1 = 2GB ,2=512m", "cuda:2"), 512 * kMebi);
   EXPECT_EQ(limit("3=1G", "cuda:0"), std::nullopt);
   EXPECT_EQ(limit("0=1G,1=1G,2=1G", ""), 1024 * kMebi) << "wherever it goes";
-  EXPECT_THAT(Refusal({{kLimit, "0=1G"}}).message(), HasSubstr("name it with GPUSHARED_DEVICE"));
+  EXPECT_THAT(Rejection({{kLimit, "0=1G"}}).message(), HasSubstr("name it with GPUSHARED_DEVICE"));
 }
 
 TEST(Environment, OneOfOurDevicesWinsOverThoseThatCudaShows) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: what is recorded, what is sent, what is refused before it is sent.
+// Graphs: what is recorded, what is sent, what is rejected before it is sent.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -89,7 +89,7 @@ TEST_F(GraphTest, LaunchesArriveWithTheirArguments) {
   }
 }
 
-TEST_F(GraphTest, WhatAGraphCannotHoldIsRefused) {
+TEST_F(GraphTest, WhatAGraphCannotHoldIsRejected) {
   const DeviceBuffer memory = *client_.AllocateDevice(64);
   const Event event = *client_.CreateEvent();
   std::array<std::byte, 64> pageable{};
@@ -111,7 +111,7 @@ TEST_F(GraphTest, WhatAGraphCannotHoldIsRefused) {
   EXPECT_THAT(Graph().Launch(stream_).message(), HasSubstr("empty"));
 }
 
-TEST_F(GraphTest, MoreNodesThanAGraphHoldsAreRefused) {
+TEST_F(GraphTest, MoreNodesThanAGraphHoldsAreRejected) {
   const DeviceBuffer memory = *client_.AllocateDevice(64);
   for (int i = 0; i < 4096; ++i) {
     ASSERT_TRUE(recorder_.Fill(memory, FillElement::U8(0), 64).ok());
@@ -132,7 +132,7 @@ TEST_F(GraphTest, LargeParametersTravelInStagingMemory) {
   EXPECT_EQ(sets[0].parameters, parameters);
 }
 
-TEST_F(GraphTest, ARefusedNodeIsTheAnswerOfMakeGraph) {
+TEST_F(GraphTest, ARejectedNodeIsTheAnswerOfMakeGraph) {
   const DeviceBuffer memory = *client_.AllocateDevice(64);
   ASSERT_TRUE(recorder_.Fill(memory, FillElement::U8(0), 64).ok());
   worker_.FailAt(1, 3, Status(StatusCode::kInvalidArgument, "no such memory"));

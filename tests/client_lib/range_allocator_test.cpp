@@ -78,7 +78,7 @@ TEST(RangeAllocator, LargeBlocksBeginOnAPage) {
   EXPECT_EQ(ranges.Allocate(kLarge - 256), kRangeBase + 4096);
 }
 
-TEST(RangeAllocator, UnknownAndTwiceReleasedAddressesAreRefused) {
+TEST(RangeAllocator, UnknownAndTwiceReleasedAddressesAreRejected) {
   RangeAllocator ranges(kRangeBase);
   ranges.Grow(512);
   const auto block = ranges.Allocate(512);
@@ -89,7 +89,7 @@ TEST(RangeAllocator, UnknownAndTwiceReleasedAddressesAreRefused) {
   EXPECT_EQ(ranges.used_bytes(), 0u);
 }
 
-TEST(RangeAllocator, SizesThatOverflowAreRefused) {
+TEST(RangeAllocator, SizesThatOverflowAreRejected) {
   RangeAllocator ranges(kRangeBase);
   ranges.Grow(512);
   EXPECT_FALSE(ranges.Allocate(std::numeric_limits<std::uint64_t>::max()));

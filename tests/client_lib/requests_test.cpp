@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests: what the library marks, refuses and waits for.
+// Requests: what the library marks, rejects and waits for.
 #include <chrono>
 #include <thread>
 #include <variant>
@@ -113,7 +113,7 @@ TEST_F(RequestsTest, TheRequestOfAFailedStreamEndsAllTheSame) {
   while (TakenOf<ipc::EndRequestCommand>() < 1) std::this_thread::yield();
 }
 
-TEST_F(RequestsTest, EmptyHandlesAreRefused) {
+TEST_F(RequestsTest, EmptyHandlesAreRejected) {
   EXPECT_EQ(Stream().BeginRequest().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Stream().EndRequest().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Client().ExpectRequestIn(nanoseconds(1)).code(), StatusCode::kInvalidArgument);

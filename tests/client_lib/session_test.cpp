@@ -42,14 +42,14 @@ TEST(Connect, HelloCarriesTheOptions) {
   const Client client = Connected(worker, {.name = "serve",
                                            .scheduling_class = SchedulingClass::kHigh,
                                            .weight = 3,
-                                           .latency_promise = milliseconds(5),
+                                           .latency_target = milliseconds(5),
                                            .device = "fake:0"});
   const auto hello = worker.last_hello();
   ASSERT_TRUE(hello);
   EXPECT_EQ(hello->name, "serve");
   EXPECT_EQ(hello->client_class, SchedulingClass::kHigh);
   EXPECT_EQ(hello->weight, 3u);
-  EXPECT_EQ(hello->latency_promise_ns, 5'000'000u);
+  EXPECT_EQ(hello->latency_target_ns, 5'000'000u);
   EXPECT_EQ(hello->device, "fake:0");
 }
 
@@ -88,7 +88,7 @@ TEST(Connect, HelloCarriesTheEnvironment) {
   EXPECT_EQ(hello->name, "job");
 }
 
-TEST(Connect, NonsenseInTheEnvironmentIsRefusedBeforeAnythingIsSent) {
+TEST(Connect, NonsenseInTheEnvironmentIsRejectedBeforeAnythingIsSent) {
   FakeWorker worker;
   const Variable its_class("GPUSHARED_CLASS", "urgent");
   const auto client = Client::Connect({.socket = worker.socket_path()});
@@ -119,14 +119,14 @@ TEST(Connect, WithoutAServerTheMessageNamesThePath) {
   EXPECT_THAT(client.status().message(), HasSubstr("/nonexistent/gpushared.sock"));
 }
 
-TEST(Connect, RefusalIsPassedOn) {
-  FakeWorker worker({.refuse_hello = Status(StatusCode::kPermissionDenied, "refused")});
+TEST(Connect, RejectionIsPassedOn) {
+  FakeWorker worker({.reject_hello = Status(StatusCode::kPermissionDenied, "rejected")});
   const auto client = Client::Connect({.socket = worker.socket_path()});
   EXPECT_EQ(client.status().code(), StatusCode::kPermissionDenied);
-  EXPECT_EQ(client.status().message(), "refused");
+  EXPECT_EQ(client.status().message(), "rejected");
 }
 
-TEST(Connect, BadOptionsAreRefusedBeforeAnythingIsSent) {
+TEST(Connect, BadOptionsAreRejectedBeforeAnythingIsSent) {
   FakeWorker worker;
   const auto code_of = [&](ClientOptions options) {
     options.socket = worker.socket_path();
@@ -137,12 +137,12 @@ TEST(Connect, BadOptionsAreRefusedBeforeAnythingIsSent) {
   EXPECT_EQ(code_of({.weight = 0}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code_of({.weight = 1001}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code_of({.memory_bytes = 0}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code_of({.latency_promise = nanoseconds(0)}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.latency_target = nanoseconds(0)}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code_of({.device = std::string(64, 'x')}), StatusCode::kInvalidArgument);
   EXPECT_FALSE(worker.last_hello());
 }
 
-TEST(Connect, EmptyHandlesRefuse) {
+TEST(Connect, EmptyHandlesReject) {
   const Client client;
   EXPECT_FALSE(client.valid());
   EXPECT_EQ(client.AllocateDevice(1).status().code(), StatusCode::kInvalidArgument);
@@ -292,24 +292,24 @@ TEST(Session, WorkThatWasDoneBeforeTheEndStaysDone) {
 
 // What a forked child sees. Returns an exit code, 0 when all is as it should be.
 int ChildOf(const Client& client, const Stream& stream, const DeviceBuffer& buffer) {
-  const auto refused = [](const Status& status) {
+  const auto rejected = [](const Status& status) {
     return status.code() == StatusCode::kWrongProcess;
   };
   char byte = 0;
-  if (!refused(client.status())) return 1;
-  if (!refused(stream.Fill(buffer, FillElement::U8(1), 1))) return 2;
-  if (!refused(stream.Synchronize())) return 3;
-  if (!refused(stream.CopyToDevice(buffer, &byte, 1))) return 4;
-  if (!refused(client.AllocateDevice(1).status())) return 5;
-  if (!refused(client.AllocateHost(1).status())) return 6;
-  if (!refused(client.CreateStream().status())) return 7;
-  if (!refused(client.LoadModule("x").status())) return 8;
-  if (!refused(client.Synchronize())) return 9;
-  if (!refused(stream.Query())) return 10;
+  if (!rejected(client.status())) return 1;
+  if (!rejected(stream.Fill(buffer, FillElement::U8(1), 1))) return 2;
+  if (!rejected(stream.Synchronize())) return 3;
+  if (!rejected(stream.CopyToDevice(buffer, &byte, 1))) return 4;
+  if (!rejected(client.AllocateDevice(1).status())) return 5;
+  if (!rejected(client.AllocateHost(1).status())) return 6;
+  if (!rejected(client.CreateStream().status())) return 7;
+  if (!rejected(client.LoadModule("x").status())) return 8;
+  if (!rejected(client.Synchronize())) return 9;
+  if (!rejected(stream.Query())) return 10;
   return 0;
 }
 
-TEST(Session, ForkedChildIsRefusedAndTheParentGoesOn) {
+TEST(Session, ForkedChildIsRejectedAndTheParentGoesOn) {
   FakeWorker worker;
   auto client = std::make_unique<Client>(Connected(worker));
   auto stream = std::make_unique<Stream>(std::move(*client->CreateStream()));
@@ -371,7 +371,7 @@ TEST(Modules, KernelsComeWithTheirLayout) {
   EXPECT_EQ(module->KernelAt(99).status().code(), StatusCode::kNotFound);
 }
 
-TEST(Modules, UnknownKernelIsRefusedWithTheNamesThatExist) {
+TEST(Modules, UnknownKernelIsRejectedWithTheNamesThatExist) {
   FakeWorker worker;
   const Client client = Connected(worker);
   const auto module = client.LoadModule("any PTX");
@@ -380,7 +380,7 @@ TEST(Modules, UnknownKernelIsRefusedWithTheNamesThatExist) {
   EXPECT_THAT(kernel.status().message(), HasSubstr("add, padded"));
 }
 
-TEST(Modules, RefusedImageLeavesTheSessionAlive) {
+TEST(Modules, RejectedImageLeavesTheSessionAlive) {
   FakeWorker worker;
   const Client client = Connected(worker);
   const auto module = client.LoadModule("bad PTX");
@@ -389,7 +389,7 @@ TEST(Modules, RefusedImageLeavesTheSessionAlive) {
   EXPECT_TRUE(client.LoadModule("good PTX").ok());
 }
 
-TEST(Modules, EmptyImageAndMissingFileAreRefused) {
+TEST(Modules, EmptyImageAndMissingFileAreRejected) {
   FakeWorker worker;
   const Client client = Connected(worker);
   EXPECT_EQ(client.LoadModule("").status().code(), StatusCode::kInvalidArgument);

@@ -107,11 +107,11 @@ TEST_F(StreamTest, LargeParametersTravelInStagingMemory) {
   std::vector<std::byte> parameters(6000, std::byte{0x5a});
   ASSERT_TRUE(stream_.LaunchPacked(LoadKernel("large"), {}, parameters).ok());
   const auto taken = OnlyLaunch();
-  EXPECT_TRUE(std::get<ipc::LaunchCommand>(taken.command.body).parameters_in_arena);
+  EXPECT_TRUE(std::get<ipc::LaunchCommand>(taken.command.body).parameters_in_staging_buffer);
   EXPECT_EQ(taken.parameters, parameters);
 }
 
-TEST_F(StreamTest, WrongArgumentsAreRefusedAndNothingIsSent) {
+TEST_F(StreamTest, WrongArgumentsAreRejectedAndNothingIsSent) {
   const Kernel add = LoadKernel("add");
   const std::uint64_t address = 0;
   const Status few = stream_.Launch(add, {}, address);
@@ -125,28 +125,29 @@ TEST_F(StreamTest, WrongArgumentsAreRefusedAndNothingIsSent) {
   const LaunchArgument null_argument[] = {{nullptr, 8}, {nullptr, 8}, {nullptr, 8}, {nullptr, 4}};
   EXPECT_EQ(stream_.LaunchWith(add, {}, null_argument).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(stream_.Launch(Kernel(), {}).code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(stream_.Synchronize().ok()) << "a refused call must not poison the stream";
+  EXPECT_TRUE(stream_.Synchronize().ok()) << "a rejected call must not poison the stream";
   EXPECT_EQ(worker_.taken_count(), 0u);
 }
 
-TEST_F(StreamTest, ShapesBeyondTheLimitsAreRefusedByName) {
+TEST_F(StreamTest, ShapesBeyondTheLimitsAreRejectedByName) {
   const Kernel nothing = LoadKernel("nothing");
-  const auto refusal = [&](const LaunchShape& shape) {
+  const auto rejection = [&](const LaunchShape& shape) {
     const Status status = stream_.Launch(nothing, shape);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     return status.message();
   };
-  EXPECT_THAT(refusal({.grid = {0, 1, 1}}), HasSubstr("0 blocks along x"));
-  EXPECT_THAT(refusal({.grid = {(1 << 20) + 1, 1, 1}}), HasSubstr("allows 1 to 1048576"));
-  EXPECT_THAT(refusal({.grid = {1, 65536, 1}}), HasSubstr("blocks along y"));
-  EXPECT_THAT(refusal({.grid = {1, 1, 65536}}), HasSubstr("blocks along z"));
-  EXPECT_THAT(refusal({.block = {513, 1, 1}}), HasSubstr("513 threads per block along x"));
-  EXPECT_THAT(refusal({.block = {1, 0, 1}}), HasSubstr("0 threads per block along y"));
-  EXPECT_THAT(refusal({.block = {1, 1, 65}}), HasSubstr("65 threads per block along z"));
-  EXPECT_THAT(refusal({.block = {32, 32, 1}}), HasSubstr("1024 threads per block, it allows 512"));
-  EXPECT_THAT(refusal({.dynamic_shared_bytes = 48 * 1024 + 1}),
+  EXPECT_THAT(rejection({.grid = {0, 1, 1}}), HasSubstr("0 blocks along x"));
+  EXPECT_THAT(rejection({.grid = {(1 << 20) + 1, 1, 1}}), HasSubstr("allows 1 to 1048576"));
+  EXPECT_THAT(rejection({.grid = {1, 65536, 1}}), HasSubstr("blocks along y"));
+  EXPECT_THAT(rejection({.grid = {1, 1, 65536}}), HasSubstr("blocks along z"));
+  EXPECT_THAT(rejection({.block = {513, 1, 1}}), HasSubstr("513 threads per block along x"));
+  EXPECT_THAT(rejection({.block = {1, 0, 1}}), HasSubstr("0 threads per block along y"));
+  EXPECT_THAT(rejection({.block = {1, 1, 65}}), HasSubstr("65 threads per block along z"));
+  EXPECT_THAT(rejection({.block = {32, 32, 1}}),
+              HasSubstr("1024 threads per block, it allows 512"));
+  EXPECT_THAT(rejection({.dynamic_shared_bytes = 48 * 1024 + 1}),
               HasSubstr("49153 bytes of static and dynamic shared memory"));
-  EXPECT_THAT(refusal({.dynamic_shared_bytes = ~0u}), HasSubstr("shared memory"));
+  EXPECT_THAT(rejection({.dynamic_shared_bytes = ~0u}), HasSubstr("shared memory"));
 }
 
 TEST_F(StreamTest, LimitsOfTheKernelCountToo) {
@@ -158,7 +159,7 @@ TEST_F(StreamTest, LimitsOfTheKernelCountToo) {
   EXPECT_FALSE(stream_.LaunchPacked(add, {.dynamic_shared_bytes = 47 * 1024 + 1}, parameters).ok());
 }
 
-TEST_F(StreamTest, KernelThatCannotRunIsRefusedWithTheReason) {
+TEST_F(StreamTest, KernelThatCannotRunIsRejectedWithTheReason) {
   const Kernel missing = LoadKernel("missing");
   EXPECT_EQ(missing.unsupported(), "line 12: wgmma.mma_async");
   const Status status = stream_.Launch(missing, {});
@@ -166,7 +167,7 @@ TEST_F(StreamTest, KernelThatCannotRunIsRefusedWithTheReason) {
   EXPECT_THAT(status.message(), HasSubstr("line 12: wgmma.mma_async"));
 }
 
-TEST_F(StreamTest, KernelOfAnotherClientIsRefused) {
+TEST_F(StreamTest, KernelOfAnotherClientIsRejected) {
   const auto other = Client::Connect({.socket = worker_.socket_path()});
   const Kernel theirs = *other->LoadModule("any PTX")->GetKernel("nothing");
   EXPECT_EQ(stream_.Launch(theirs, {}).code(), StatusCode::kInvalidArgument);
@@ -197,11 +198,11 @@ TEST_F(StreamTest, LargeCopiesStayInsideOneArena) {
   std::vector<std::uint8_t> memory(48u << 20);
   ASSERT_TRUE(stream_.CopyToDevice(buffer, memory.data(), memory.size()).ok());
   ASSERT_TRUE(stream_.CopyToHost(memory.data(), buffer, memory.size()).ok());
-  EXPECT_EQ(worker_.arenas_added(), 1u);
+  EXPECT_EQ(worker_.staging_buffers_added(), 1u);
 }
 
 struct ShortOfStaging : StreamTest {
-  ShortOfStaging() : StreamTest({.arena_bytes_total_max = 1'000'000}) {}
+  ShortOfStaging() : StreamTest({.staging_bytes_total_max = 1'000'000}) {}
 };
 TEST_F(ShortOfStaging, CopiesGoThroughAsMuchAsThereIs) {
   const DeviceBuffer buffer = Buffer(8u << 20);
@@ -282,7 +283,7 @@ TEST_F(StreamTest, RowsOfAHostBufferAreOneCommand) {
   ASSERT_EQ(worker_.taken_count(), 1u);
   const auto taken = worker_.taken();
   const auto& copy = std::get<ipc::CopyToDeviceCommand>(taken[0].command.body);
-  EXPECT_EQ(copy.arena_pitch_bytes, 512u);
+  EXPECT_EQ(copy.staging_pitch_bytes, 512u);
   EXPECT_EQ(copy.device_pitch_bytes, 16u);
   EXPECT_EQ(copy.height, 8u);
 }
@@ -324,29 +325,29 @@ TEST_F(StreamTest, EmptyCopiesAndFillsSendNothing) {
 }
 
 // Each of these would end the session if it reached the ring.
-TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRefusedHere) {
+TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRejectedHere) {
   constexpr std::size_t kHuge = std::numeric_limits<std::size_t>::max();
   const DeviceBuffer buffer = Buffer(64);
   const HostBuffer host = std::move(*client_.AllocateHost(64));
   char byte = 0;
-  const auto refused = [](const Status& status) {
+  const auto rejected = [](const Status& status) {
     return status.code() == StatusCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused(stream_.CopyToDevice(buffer, nullptr, 1)));
-  EXPECT_TRUE(refused(stream_.CopyToHost(nullptr, buffer, 1)));
-  EXPECT_TRUE(refused(stream_.CopyToDevice(buffer, &byte, kHuge)));
-  EXPECT_TRUE(refused(stream_.CopyToDevice(kHuge, host.data(), 64)));
-  EXPECT_TRUE(refused(stream_.CopyOnDevice(kHuge - 1, buffer, 16)));
-  EXPECT_TRUE(refused(stream_.CopyOnDevice2d(
+  EXPECT_TRUE(rejected(stream_.CopyToDevice(buffer, nullptr, 1)));
+  EXPECT_TRUE(rejected(stream_.CopyToHost(nullptr, buffer, 1)));
+  EXPECT_TRUE(rejected(stream_.CopyToDevice(buffer, &byte, kHuge)));
+  EXPECT_TRUE(rejected(stream_.CopyToDevice(kHuge, host.data(), 64)));
+  EXPECT_TRUE(rejected(stream_.CopyOnDevice(kHuge - 1, buffer, 16)));
+  EXPECT_TRUE(rejected(stream_.CopyOnDevice2d(
       buffer, buffer, {.width_bytes = 2, .height = 2, .destination_pitch_bytes = 1})));
-  EXPECT_TRUE(refused(stream_.CopyOnDevice2d(buffer, buffer, Rows(1, kHuge, 1, 1))));
-  EXPECT_TRUE(refused(stream_.CopyToDevice2d(buffer, host.data(), Rows(1, 4, kHuge, 1))));
-  EXPECT_TRUE(refused(stream_.Fill(buffer, {.value = 0, .element_bytes = 3}, 1)));
-  EXPECT_TRUE(refused(stream_.Fill(buffer, {.value = 0, .element_bytes = 0}, 1)));
-  EXPECT_TRUE(refused(stream_.Fill(buffer + 1, FillElement::U16(0), 1)));
-  EXPECT_TRUE(refused(stream_.Fill(buffer, FillElement::U32(0), kHuge)));
-  EXPECT_TRUE(refused(stream_.Fill2d(buffer, FillElement::U32(0),
-                                     {.width_elements = 1, .height = 2, .pitch_bytes = 6})));
+  EXPECT_TRUE(rejected(stream_.CopyOnDevice2d(buffer, buffer, Rows(1, kHuge, 1, 1))));
+  EXPECT_TRUE(rejected(stream_.CopyToDevice2d(buffer, host.data(), Rows(1, 4, kHuge, 1))));
+  EXPECT_TRUE(rejected(stream_.Fill(buffer, {.value = 0, .element_bytes = 3}, 1)));
+  EXPECT_TRUE(rejected(stream_.Fill(buffer, {.value = 0, .element_bytes = 0}, 1)));
+  EXPECT_TRUE(rejected(stream_.Fill(buffer + 1, FillElement::U16(0), 1)));
+  EXPECT_TRUE(rejected(stream_.Fill(buffer, FillElement::U32(0), kHuge)));
+  EXPECT_TRUE(rejected(stream_.Fill2d(buffer, FillElement::U32(0),
+                                      {.width_elements = 1, .height = 2, .pitch_bytes = 6})));
   // A pitch of a single row means nothing.
   EXPECT_TRUE(stream_.CopyToDevice2d(buffer, host.data(), Rows(1, 1, kHuge, kHuge)).ok());
   EXPECT_TRUE(stream_.Synchronize().ok());
@@ -358,7 +359,7 @@ TEST_F(StreamTest, ShapesThatNoRecordCanSayAreRefusedHere) {
 TEST_F(StreamTest, FirstErrorOfAStreamIsStickyAndComesWithItsText) {
   worker_.FailAt(0, 2, Status(StatusCode::kKernelFault, "kernel 'x' left its memory"));
   for (int i = 0; i < 3; ++i) {
-    // The third may be refused already.
+    // The third may be rejected already.
     static_cast<void>(stream_.Fill(Buffer(64), FillElement::U8(1), 1));
   }
   for (const Status& status :
@@ -426,7 +427,7 @@ TEST_F(StreamTest, NumbersOfDestroyedStreamsAreUsedAgainWithoutTheirErrors) {
   }
 }
 
-TEST_F(StreamTest, TooManyStreamsAreRefused) {
+TEST_F(StreamTest, TooManyStreamsAreRejected) {
   std::vector<Stream> streams;
   for (int i = 0; i < 255; ++i) streams.push_back(std::move(*client_.CreateStream()));
   EXPECT_EQ(client_.CreateStream().status().code(), StatusCode::kLimitExceeded);
@@ -513,7 +514,7 @@ TEST_F(StreamTest, ManyOpenMarksDoNotStopTheWorker) {
   EXPECT_TRUE(Event::ElapsedTime(event, event).ok());
 }
 
-TEST_F(StreamTest, EventsOfAnotherClientAreRefused) {
+TEST_F(StreamTest, EventsOfAnotherClientAreRejected) {
   const auto other = Client::Connect({.socket = worker_.socket_path()});
   const Event theirs = *other->CreateEvent();
   EXPECT_EQ(stream_.Record(theirs).code(), StatusCode::kInvalidArgument);

@@ -93,7 +93,7 @@ std::vector<NoReason> NoReasons() {
                          nothing_wrong, {},
                          std::chrono::steady_clock::now() + std::chrono::seconds(5));
   };
-  return {{"Refusal", Says(ipc::Refused{Status(StatusCode::kNotFound, "unknown")}), "unknown"},
+  return {{"Rejection", Says(ipc::Rejected{Status(StatusCode::kNotFound, "unknown")}), "unknown"},
           {"AnswerToAnotherQuestion", Says(ipc::Done{}), "Done"},
           {"EndThatClaimsAllIsWell", all_is_well},
           {"OneByteOfGarbage", garbage(1)},

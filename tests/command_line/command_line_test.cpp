@@ -31,10 +31,10 @@ TEST(CommandLine, AnOptionIsBareWhereItHasNoValue) {
   EXPECT_FALSE(is_bare({}));
 }
 
-TEST(CommandLine, ARefusalEndsTheParsingWithItsSentence) {
+TEST(CommandLine, ARejectionEndsTheParsingWithItsSentence) {
   const Program program("help");
   const Command act = program.AddCommand("act", "acts");
-  act.OnUse([] { Refuse("act: not today"); });
+  act.OnUse([] { Reject("act: not today"); });
   EXPECT_FALSE(Parse(program, {}));
   const auto stop = Parse(program, {"act"});
   ASSERT_TRUE(stop);

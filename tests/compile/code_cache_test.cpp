@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::compile {
 namespace {
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 class CodeCaches : public ::testing::Test {
  protected:
   CodeCache Open(std::uint64_t bytes_max = 1 << 20) {
-    Result<CodeCache> cache = CodeCache::Open(folder_, bytes_max);
+    Result<CodeCache> cache = CodeCache::Open(directory_, bytes_max);
     EXPECT_TRUE(cache.ok()) << cache.status().ToString();
     return *std::move(cache);
   }
@@ -30,12 +30,12 @@ class CodeCaches : public ::testing::Test {
     return std::vector<std::byte>(bytes, std::byte{0x5a});
   }
   std::vector<fs::path> Files() const {
-    return {fs::directory_iterator(folder_), fs::directory_iterator()};
+    return {fs::directory_iterator(directory_), fs::directory_iterator()};
   }
 
-  const testing::ScratchFolder scratch_;
+  const testing::ScratchDirectory scratch_;
   const fs::path root_ = scratch_.path();
-  const fs::path folder_ = root_ / "deep" / "code";
+  const fs::path directory_ = root_ / "deep" / "code";
 };
 
 TEST_F(CodeCaches, WhatIsStoredIsFoundByItsKeyAloneAlsoByAnotherProcess) {
@@ -101,23 +101,23 @@ TEST_F(CodeCaches, WhatWasNotUsedForLongestGoesFirst) {
   EXPECT_TRUE(cache.Find(Key(1)));
 }
 
-TEST_F(CodeCaches, AFolderThatOthersMayWriteToIsRefused) {
+TEST_F(CodeCaches, ADirectoryThatOthersMayWriteToIsRejected) {
   (void)Open();
-  EXPECT_EQ(fs::status(folder_).permissions(), fs::perms::owner_all);
-  fs::permissions(folder_, fs::perms::all);
-  const Status refused = CodeCache::Open(folder_, 1000).status();
-  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("by others"));
-  fs::permissions(folder_, fs::perms::owner_all);
+  EXPECT_EQ(fs::status(directory_).permissions(), fs::perms::owner_all);
+  fs::permissions(directory_, fs::perms::all);
+  const Status rejected = CodeCache::Open(directory_, 1000).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(rejected.message()), HasSubstr("by others"));
+  fs::permissions(directory_, fs::perms::owner_all);
   // Whoever may rename it puts another in its place.
-  fs::permissions(folder_.parent_path(), fs::perms::all);
-  EXPECT_THAT(std::string(CodeCache::Open(folder_, 1000).status().message()),
+  fs::permissions(directory_.parent_path(), fs::perms::all);
+  EXPECT_THAT(std::string(CodeCache::Open(directory_, 1000).status().message()),
               HasSubstr("may be written to by others"));
-  fs::permissions(folder_.parent_path(), fs::perms::owner_all);
-  EXPECT_TRUE(CodeCache::Open(folder_, 1000).ok());
+  fs::permissions(directory_.parent_path(), fs::perms::owner_all);
+  EXPECT_TRUE(CodeCache::Open(directory_, 1000).ok());
   std::ofstream(root_ / "file") << "";
   EXPECT_THAT(std::string(CodeCache::Open(root_ / "file", 1000).status().message()),
-              HasSubstr("no folder"));
+              HasSubstr("no directory"));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::compile {
 namespace {
@@ -26,17 +26,17 @@ class PtxCompilers : public ::testing::Test {
     auto compiler = PtxCompiler::Create(
         {.program = GPUSHARED_PTXAS,
          .limits = {},
-         .cache_folder = folder_,
+         .cache_directory = directory_,
          .warn = [this](const std::string& text) { warnings_.push_back(text); }});
     EXPECT_TRUE(compiler.ok()) << compiler.status().ToString();
     return compiler.ok() ? *std::move(compiler) : nullptr;
   }
   std::vector<fs::path> Files() const {
-    return {fs::directory_iterator(folder_), fs::directory_iterator()};
+    return {fs::directory_iterator(directory_), fs::directory_iterator()};
   }
 
-  const testing::ScratchFolder scratch_;
-  const fs::path folder_ = scratch_.path();
+  const testing::ScratchDirectory scratch_;
+  const fs::path directory_ = scratch_.path();
   std::vector<std::string> warnings_;
 };
 
@@ -93,7 +93,7 @@ TEST_F(PtxCompilers, DamagedCodeIsMadeAnewAndSaid) {
   EXPECT_THAT(warnings_[0], HasSubstr("damaged"));
 }
 
-TEST_F(PtxCompilers, TextThatIsRefusedComesBackWithTheCompilersWords) {
+TEST_F(PtxCompilers, TextThatIsRejectedComesBackWithTheCompilersWords) {
   const auto compiler = Create();
   ASSERT_NE(compiler, nullptr);
   const auto code = compiler->Compile(std::string(kPtx) + "nonsense", "sm_80");

@@ -24,7 +24,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::compile {
 namespace {
@@ -111,7 +111,7 @@ TEST(Sandbox, ReachesNothingBesideItsFiles) {
 
 TEST(Sandbox, ChangesNoFileButItsOutput) {
   namespace fs = std::filesystem;
-  const testing::ScratchFolder scratch;
+  const testing::ScratchDirectory scratch;
   const fs::path file = scratch / "victim";
   const fs::path fresh = scratch / "fresh";
   std::ofstream(file) << "mine";

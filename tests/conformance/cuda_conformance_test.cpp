@@ -8,7 +8,7 @@
 
 #include "server/device/cuda/cuda_device.h"
 #include "tests/conformance/cuda_row.h"
-#include "tests/conformance/device_moves.h"
+#include "tests/conformance/device_swaps.h"
 
 namespace gpushared::testing {
 namespace {
@@ -99,7 +99,7 @@ auto Rows() {
 
 INSTANTIATE_TEST_SUITE_P(Gpu, DeviceConformance, Rows(),
                          [](const auto& any) { return any.param.name; });
-INSTANTIATE_TEST_SUITE_P(Gpu, DeviceMoves, Rows(), [](const auto& any) { return any.param.name; });
+INSTANTIATE_TEST_SUITE_P(Gpu, DeviceSwaps, Rows(), [](const auto& any) { return any.param.name; });
 
 }  // namespace
 }  // namespace gpushared::testing

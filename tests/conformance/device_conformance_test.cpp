@@ -5,7 +5,7 @@
 
 #include "server/device/device_catalog.h"
 #include "tests/conformance/cuda_row.h"
-#include "tests/conformance/device_moves.h"
+#include "tests/conformance/device_swaps.h"
 
 namespace gpushared::testing {
 namespace {
@@ -37,7 +37,7 @@ auto Rows() {
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceConformance, Rows(),
                          [](const auto& any) { return any.param.name; });
-INSTANTIATE_TEST_SUITE_P(All, DeviceMoves, Rows(), [](const auto& any) { return any.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, DeviceSwaps, Rows(), [](const auto& any) { return any.param.name; });
 
 }  // namespace
 }  // namespace gpushared::testing

@@ -235,7 +235,7 @@ TEST_P(DeviceConformance, StoppedFillHasFilledExactlyAPrefixAndResumes) {
 }
 
 // The caller checks addresses; its mistake must not become another client's damage.
-TEST_P(DeviceConformance, CopyOutsideMappedMemoryIsRefusedInItsCompletion) {
+TEST_P(DeviceConformance, CopyOutsideMappedMemoryIsRejectedInItsCompletion) {
   const TestClient client = NewClient(16 * kMebibyte, 2 * kMebibyte);
   std::vector<std::byte> host(4096);
   for (const std::uint64_t address :

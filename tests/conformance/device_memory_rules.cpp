@@ -11,10 +11,10 @@
 #include <cstring>
 #include <vector>
 
-#include "server/device/step_store.h"
+#include "server/device/swap_store.h"
 #include "tests/conformance/device_suite.h"
 #include "tests/support/move_steps.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::testing {
 namespace {
@@ -99,7 +99,7 @@ TEST_P(DeviceConformance, MappedSizeIsRoundedUpToSteps) {
   EXPECT_EQ(client.space->Resize(0).value(), 0U);
 }
 
-TEST_P(DeviceConformance, ResizeBeyondTheQuotaIsRefusedAndChangesNothing) {
+TEST_P(DeviceConformance, ResizeBeyondTheQuotaIsRejectedAndChangesNothing) {
   const TestClient client = NewClient(4 * kMebibyte, 4 * kMebibyte);
   Write(client, 0, Garbage(4 * kMebibyte));
   for (const std::uint64_t asked : {4 * kMebibyte + 1, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
@@ -112,7 +112,7 @@ TEST_P(DeviceConformance, ResizeBeyondTheQuotaIsRefusedAndChangesNothing) {
   EXPECT_EQ(Read(client, 0, 4 * kMebibyte), Garbage(4 * kMebibyte));
 }
 
-TEST_P(DeviceConformance, ResizeBeyondDeviceMemoryIsRefusedAndChangesNothing) {
+TEST_P(DeviceConformance, ResizeBeyondDeviceMemoryIsRejectedAndChangesNothing) {
   const TestClient first = NewClient(kDeviceBytes, kDeviceBytes - kStep);
   const TestClient second = NewClient(kDeviceBytes, kStep);
   Write(second, 0, Garbage(kStep));
@@ -232,9 +232,9 @@ TEST_P(DeviceConformance, DestroyedSpaceReturnsAllItsMemory) {
   EXPECT_TRUE(AllZero(Read(last, 0, kStep)));
 }
 
-TEST_P(DeviceConformance, MemoryThatIsMovedOutIsOthersToUseAndComesBackAsItWas) {
+TEST_P(DeviceConformance, MemoryThatIsSwappedOutIsOthersToUseAndComesBackAsItWas) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
-  const auto store = device::StepStore::Create({.bytes = kDeviceBytes, .folder = ""}).value();
+  const auto store = device::SwapStore::Create({.bytes = kDeviceBytes, .directory = ""}).value();
   ASSERT_TRUE(store->Reserve(8 * kMebibyte).ok());
   auto space = gpu().CreateSpace({.quota_bytes = kDeviceBytes, .store = store});
   ASSERT_TRUE(space.ok()) << space.status().ToString();
@@ -244,13 +244,13 @@ TEST_P(DeviceConformance, MemoryThatIsMovedOutIsOthersToUseAndComesBackAsItWas) 
   const std::uint64_t free = gpu().free_memory_bytes();
   EXPECT_EQ(client.space->mapping_area().bytes, 0U);
   EXPECT_EQ(client.space->MakeChunk(kStep).status().code(), StatusCode::kUnsupported);
-  ASSERT_TRUE(testing::MoveOut(*client.space, 6 * kMebibyte).ok());
+  ASSERT_TRUE(testing::SwapOut(*client.space, 6 * kMebibyte).ok());
   EXPECT_EQ(gpu().free_memory_bytes(), free + 6 * kMebibyte);
   EXPECT_EQ(client.space->use().resident_bytes, 2 * kMebibyte);
   {
     const TestClient other = NewClient(kDeviceBytes, free + 6 * kMebibyte);
     EXPECT_TRUE(AllZero(Read(other, free, 6 * kMebibyte)));
-    EXPECT_EQ(testing::MoveIn(*client.space, kStep).code(), StatusCode::kOutOfMemory);
+    EXPECT_EQ(testing::SwapIn(*client.space, kStep).code(), StatusCode::kOutOfMemory);
   }
   device::FillWork work;
   work.space = client.space.get();
@@ -258,7 +258,7 @@ TEST_P(DeviceConformance, MemoryThatIsMovedOutIsOthersToUseAndComesBackAsItWas) 
   work.destination = client.At(4 * kMebibyte);
   work.width_bytes = 4;
   EXPECT_EQ(Await(Submit(work)).status.code(), StatusCode::kInternal);
-  ASSERT_TRUE(testing::MoveIn(*client.space, 6 * kMebibyte).ok());
+  ASSERT_TRUE(testing::SwapIn(*client.space, 6 * kMebibyte).ok());
   EXPECT_EQ(Read(client, 0, 8 * kMebibyte), Garbage(8 * kMebibyte));
 }
 
@@ -285,9 +285,9 @@ class FileLimit {
 
 TEST_P(DeviceConformance, AStoreThatFailsLeavesMemoryWhereItIs) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   const auto store =
-      device::StepStore::Create({.bytes = 2 * kStep, .folder = folder.path()}).value();
+      device::SwapStore::Create({.bytes = 2 * kStep, .directory = directory.path()}).value();
   ASSERT_TRUE(store->Reserve(2 * kStep).ok());
   auto space = gpu().CreateSpace({.quota_bytes = kDeviceBytes, .store = store});
   ASSERT_TRUE(space.ok()) << space.status().ToString();
@@ -297,15 +297,15 @@ TEST_P(DeviceConformance, AStoreThatFailsLeavesMemoryWhereItIs) {
   const std::uint64_t free = gpu().free_memory_bytes();
   {
     const FileLimit limit(kMebibyte);
-    EXPECT_EQ(testing::MoveOut(*client.space, 2 * kStep).code(), StatusCode::kInternal);
+    EXPECT_EQ(testing::SwapOut(*client.space, 2 * kStep).code(), StatusCode::kInternal);
   }
   EXPECT_EQ(client.space->use().resident_bytes, 2 * kStep);
   EXPECT_EQ(gpu().free_memory_bytes(), free);
   EXPECT_EQ(store->used_bytes(), 0U);
   EXPECT_EQ(Read(client, 0, 2 * kStep), Garbage(2 * kStep));
-  ASSERT_TRUE(testing::MoveOut(*client.space, kStep).ok());
+  ASSERT_TRUE(testing::SwapOut(*client.space, kStep).ok());
   ASSERT_EQ(ftruncate(store->medium().fd(), 0), 0);
-  EXPECT_EQ(testing::MoveIn(*client.space, kStep).code(), StatusCode::kInternal);
+  EXPECT_EQ(testing::SwapIn(*client.space, kStep).code(), StatusCode::kInternal);
   EXPECT_EQ(client.space->use().resident_bytes, kStep);
   EXPECT_EQ(gpu().free_memory_bytes(), free + kStep);
 }

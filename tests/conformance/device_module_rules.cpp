@@ -20,7 +20,7 @@ const device::KernelInfo* Find(const device::Module& module, std::string_view na
   return found == kernels.end() ? nullptr : &*found;
 }
 
-TEST_P(DeviceConformance, TextThatDoesNotParseIsRefusedWithLineAndColumn) {
+TEST_P(DeviceConformance, TextThatDoesNotParseIsRejectedWithLineAndColumn) {
   const TestClient client = NewClient();
   const auto module =
       Load(*client.space, std::string(kHeader) + ".visible .entry k()\n{\n  add.u32 %r1 ,, ;\n}\n");
@@ -31,7 +31,7 @@ TEST_P(DeviceConformance, TextThatDoesNotParseIsRefusedWithLineAndColumn) {
   EXPECT_NE(module.status().message().find("column"), std::string::npos);
 }
 
-TEST_P(DeviceConformance, BytesThatAreNoModuleAreRefused) {
+TEST_P(DeviceConformance, BytesThatAreNoModuleAreRejected) {
   const TestClient client = NewClient();
   for (const std::string& image : {std::string(), std::string(1000, '\xff'), std::string(64, '\0'),
                                    std::string("\x50\xed\x55\xba\x01\x00\x10\x00", 8)}) {
@@ -77,7 +77,7 @@ TEST_P(DeviceConformance, KernelWithAMissingInstructionLoadsAndNamesIt) {
   EXPECT_NE(kernel->unsupported.find("mma.sync"), std::string::npos) << kernel->unsupported;
 }
 
-TEST_P(DeviceConformance, LaunchOfAKernelWithAMissingInstructionIsRefusedInItsCompletion) {
+TEST_P(DeviceConformance, LaunchOfAKernelWithAMissingInstructionIsRejectedInItsCompletion) {
   if (SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const device::Completion completion =

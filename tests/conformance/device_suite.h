@@ -98,7 +98,7 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   void Start(std::uint64_t memory_bytes);
   device::Device& gpu() { return *device_; }
 
-  // Fails the test, and returns an empty client, when the device refuses.
+  // Fails the test, and returns an empty client, when the device rejects.
   TestClient NewClient(std::uint64_t quota_bytes = 16 * kMebibyte,
                        std::uint64_t mapped_bytes = 8 * kMebibyte);
   // With the module of kernels/rules.cu.

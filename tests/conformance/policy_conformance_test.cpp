@@ -71,9 +71,9 @@ class Driver {
       case Call::kReady:
       case Call::kExpect:
       case Call::kBar:
-        return is_here && !found->second.is_barred;
+        return is_here && !found->second.is_throttled;
       case Call::kUnbar:
-        return is_here && found->second.is_barred;
+        return is_here && found->second.is_throttled;
       case Call::kIdle:
         return is_here && found->second.ready > 0;
       case Call::kEnd:
@@ -130,12 +130,12 @@ class Driver {
       case Call::kBar:
         if (clients_.at(client).ready > 0) policy_->OnIdle(client, now_);
         clients_.at(client).ready = 0;
-        clients_.at(client).is_barred = true;
-        policy_->OnBarred(client, true, now_);
+        clients_.at(client).is_throttled = true;
+        policy_->OnThrottled(client, true, now_);
         break;
       case Call::kUnbar:
-        clients_.at(client).is_barred = false;
-        policy_->OnBarred(client, false, now_);
+        clients_.at(client).is_throttled = false;
+        policy_->OnThrottled(client, false, now_);
         break;
       case Call::kObey:
         while (Obey()) {
@@ -179,7 +179,7 @@ class Driver {
   struct State {
     ClientSpec spec;
     int ready = 0;  // Commands queued; the first is the head.
-    bool is_barred = false;
+    bool is_throttled = false;
     Head head;
     std::vector<Running> running;
     std::vector<std::uint64_t> requests;  // Open.
@@ -189,7 +189,7 @@ class Driver {
     const std::uint64_t kind = client.value + changes_;
     return {.scheduling_class = static_cast<SchedulingClass>(kind % 3),
             .weight = static_cast<std::uint32_t>(1 + kind % 7 * 100),
-            .latency_promise = kind % 2 == 0 ? std::optional<Duration>() : 3ms,
+            .latency_target = kind % 2 == 0 ? std::optional<Duration>() : 3ms,
             .group = client.value % 3 == 0 ? std::nullopt : std::optional<std::uint64_t>(7)};
   }
 
@@ -260,7 +260,7 @@ class Driver {
       const ClientSpec& waiting = entry.second.spec;
       const bool is_slice_over =
           policy_->rules().classes_matter && waiting.scheduling_class == running.scheduling_class;
-      return entry.first != client && (is_slice_over || policy_->GivesWay(running, waiting));
+      return entry.first != client && (is_slice_over || policy_->IsPreemptibleBy(running, waiting));
     });
   }
 

@@ -35,8 +35,8 @@ std::map<std::string, std::string> LaunchedKernels() {
       const auto known = before.find(name);
       if (known != before.end() && known->second.launches == history.launches) continue;
       std::string& why = kernels[name];
-      if (!history.refusal.empty()) {
-        why = "it needs " + history.refusal;
+      if (!history.rejection.empty()) {
+        why = "it needs " + history.rejection;
       } else if (!wrong.empty()) {
         why = std::string(program.name) + ": " + wrong;
       }

@@ -174,7 +174,7 @@ bool Runtime::Launch(const void* host_function, device::Dim3 grid, device::Dim3 
   KernelHistory& history = history_[info.name];
   ++history.launches;
   if (!info.unsupported.empty()) {
-    history.refusal = info.unsupported;
+    history.rejection = info.unsupported;
     NoteError("kernel '" + info.name + "' needs " + info.unsupported);
     return false;
   }

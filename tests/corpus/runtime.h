@@ -58,7 +58,7 @@ class Backend {
 // The fate of the kernels launched since the process began.
 struct KernelHistory {
   std::uint64_t launches = 0;
-  std::string refusal;  // Why it cannot run; empty when it can.
+  std::string rejection;  // Why it cannot run; empty when it can.
 };
 
 class Runtime {

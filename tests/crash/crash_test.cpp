@@ -67,9 +67,9 @@ class Neighbour {
   std::jthread thread_;
 };
 
-// glibc gives each thread that allocates beside others an arena of two mappings, up to eight arenas
-// a core, and keeps them. Threads for closings and loads may first meet in a later round. 200 leaks
-// would be more.
+// glibc gives each thread that allocates beside others a staging buffer of two mappings, up to
+// eight staging buffers a core, and keeps them. Threads for closings and loads may first meet in a
+// later round. 200 leaks would be more.
 constexpr std::size_t kMappingsOfLaterThreads = 16;
 
 struct Footprint {

@@ -50,11 +50,11 @@ class DyingClient {
     Must(client_.Resize(kMemoryBytes).status(), "map memory");
     DieAt("memory mapped");
     if (with_kernels_) StartKernels();
-    DieAwaitingAnswer("arena asked for", ipc::AddArena{ipc::kArenaBytesDefault});
-    const Result<std::uint32_t> arena = client_.AddArena(ipc::kArenaBytesDefault);
-    Must(arena.status(), "add arena");
-    DieAt("arena mapped");
-    Commands(*arena);
+    DieAwaitingAnswer("staging buffer asked for", ipc::AddStagingBuffer{ipc::kArenaBytesDefault});
+    const Result<std::uint32_t> staging_buffer = client_.AddStagingBuffer(ipc::kArenaBytesDefault);
+    Must(staging_buffer.status(), "add staging buffer");
+    DieAt("staging buffer mapped");
+    Commands(*staging_buffer);
     Ends();
   }
 
@@ -115,7 +115,7 @@ class DyingClient {
                     parameters);
   }
 
-  void Commands(std::uint32_t arena) {
+  void Commands(std::uint32_t staging_buffer) {
     if (death_ == "record written without its tag") {
       ipc::Granule& next =
           client_.commands().granules[client_.ring_position() % ipc::kCommandGranules];
@@ -127,12 +127,13 @@ class DyingClient {
     client_.Ring();
     DieAt("doorbell rung");
     for (int i = 0; i < 8; ++i) {
-      client_.Publish(CopyOf(ipc::Op::kCopyToDevice,
-                             {.arena = arena, .address = client_.base(), .bytes = kCopyBytes}));
+      client_.Publish(CopyOf(
+          ipc::Op::kCopyToDevice,
+          {.staging_buffer = staging_buffer, .address = client_.base(), .bytes = kCopyBytes}));
     }
     client_.Ring();
     DieAt("copy in flight");
-    Graphs(arena);
+    Graphs(staging_buffer);
     if (death_ == "command ring full") {
       // The worker takes a bounded number ahead, so behind an endless kernel the ring fills.
       for (int i = 0; i < 100'000 && client_.Publish(FillOf(0, client_.base(), 4096, 0)) != 0;
@@ -148,26 +149,27 @@ class DyingClient {
   }
 
   // On a stream of its own, so that the device has it beside the kernels.
-  void Graphs(std::uint32_t arena) {
+  void Graphs(std::uint32_t staging_buffer) {
     client_.CreateStream(1);
     client_.MakeGraph(0, 1);
     for (std::uint32_t node = 0; node < kNodes; ++node) {
       if (node == kNodes / 2) DieAt("graph half made");
-      SetNode(node, arena);
+      SetNode(node, staging_buffer);
     }
     for (int i = 0; i < 4; ++i) client_.LaunchGraph(0, 1);
     DieAt("graph in flight");
-    SetNode(0, arena);
+    SetNode(0, staging_buffer);
     client_.LaunchGraph(0, 1);
     client_.DestroyGraph(0, 1);
     DieAt("graph changed and destroyed in flight");
   }
 
-  void SetNode(std::uint32_t node, std::uint32_t arena) {
+  void SetNode(std::uint32_t node, std::uint32_t staging_buffer) {
     const NodePlace place{.graph = 0, .node = node, .stream = 1};
     if (node % 8 == 0) {
-      client_.SetNode(place, CopyOf(ipc::Op::kCopyToDevice,
-                                    {.arena = arena, .address = client_.base(), .bytes = 4096}));
+      client_.SetNode(place, CopyOf(ipc::Op::kCopyToDevice, {.staging_buffer = staging_buffer,
+                                                             .address = client_.base(),
+                                                             .bytes = 4096}));
       return;
     }
     const std::vector<std::byte> parameters = ParametersAt(client_.base(), 12);

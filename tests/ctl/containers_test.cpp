@@ -16,12 +16,12 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 json Way(const std::string& name, const std::string& socket) {
-  json row = {{"entrance", name}, {"socket", socket}};
+  json row = {{"endpoint", name}, {"socket", socket}};
   if (name != "main") row["class"] = "low";
   return row;
 }
 
-json Answer(const json& ways) { return {{"entrances", ways}}; }
+json Answer(const json& ways) { return {{"endpoints", ways}}; }
 
 // The file that `gpusharedctl cdi` makes of an answer.
 Result<json> FileOf(const json& answer) {
@@ -30,14 +30,14 @@ Result<json> FileOf(const json& answer) {
   return CdiFile(*ways);
 }
 
-TEST(Cdi, EachEntranceOfTheConfigurationIsADevice) {
+TEST(Cdi, EachEndpointOfTheConfigurationIsADevice) {
   json lease = Way("lease-1", "/run/gpushared/gpushared.sock.leases/1/gpushared.sock");
   lease["lessee"] = "uid 0";
   const Result<json> file = FileOf(Answer({Way("main", "/run/gpushared/gpushared.sock"),
                                            Way("batch", "/run/gpushared/batch/gpushared.sock"),
                                            Way("team", "/srv/team/own.sock"), lease}));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
-  EXPECT_EQ(file->at("kind"), "gpushared.io/entrance");
+  EXPECT_EQ(file->at("kind"), "gpushared.io/endpoint");
   const json& devices = file->at("devices");
   ASSERT_EQ(devices.size(), 2U) << "neither the server's own socket nor a lease";
   EXPECT_EQ(devices.at(0).at("name"), "batch");
@@ -49,13 +49,13 @@ TEST(Cdi, EachEntranceOfTheConfigurationIsADevice) {
             json({"GPUSHARED_SOCKET=/run/gpushared/own.sock"}));
 }
 
-TEST(Cdi, AFolderWithAnotherSocketIsRefused) {
+TEST(Cdi, ADirectoryWithAnotherSocketIsRejected) {
   const Status beside = FileOf(Answer({Way("main", "/run/gpushared/gpushared.sock"),
                                        Way("batch", "/run/gpushared/batch.sock")}))
                             .status();
   EXPECT_EQ(beside.code(), StatusCode::kUnsupported);
   EXPECT_THAT(beside.message(), HasSubstr("/run/gpushared holds the socket of 'main', too"));
-  // A name that another one begins with is no folder of it.
+  // A name that another one begins with is no directory of it.
   EXPECT_TRUE(FileOf(Answer({Way("a", "/run/a/s"), Way("ab", "/run/ab/s")})).ok());
   EXPECT_FALSE(FileOf(Answer({Way("a", "/run/x/../a/s"), Way("b", "/run/a/b/s")})).ok());
 }
@@ -66,7 +66,7 @@ TEST(Cdi, NamesAreThoseThatDevicesMayHave) {
   }
 }
 
-TEST(Cdi, AnEntranceThatIsClosedIsNone) {
+TEST(Cdi, AnEndpointThatIsClosedIsNone) {
   json closed = Way("batch", "/run/gpushared/batch/gpushared.sock");
   closed["open"] = false;
   EXPECT_EQ(FileOf(Answer(json::array({closed}))).status().code(), StatusCode::kNotFound);
@@ -74,7 +74,7 @@ TEST(Cdi, AnEntranceThatIsClosedIsNone) {
   EXPECT_TRUE(FileOf(Answer(json::array({closed}))).ok());
 }
 
-TEST(Cdi, NonsenseAndNothingAreRefused) {
+TEST(Cdi, NonsenseAndNothingAreRejected) {
   for (const json& answer : {json::object(), Answer("x"), Answer({"x"}), Answer({json::object()}),
                              Answer(json::array()), Answer({Way("main", "/run/s")})}) {
     EXPECT_FALSE(FileOf(answer).ok()) << answer.dump();

@@ -21,7 +21,7 @@
 #include "server/tools/ctl/doctor/python_packages.h"
 #include "server/tools/ctl/module_file.h"
 #include "tests/ctl/elf_with.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -39,7 +39,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::ProgramOutcome;
 using testing::RunProgram;
-using testing::ScratchFolder;
+using testing::ScratchDirectory;
 using testing::ServerProcess;
 
 // "about: state" of each.
@@ -100,14 +100,14 @@ TEST(DoctorMachineTest, LittleMemoryIsAProblem) {
 }
 
 TEST(DoctorMachineTest, DropInIsLookedAtWithItsParts) {
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   EXPECT_THAT(Brief(LookAtDropIn("")), ElementsAre("drop-in problem"));
-  EXPECT_THAT(Brief(LookAtDropIn(folder.path())), ElementsAre("drop-in problem"));
-  Write(folder / "libcuda.so.1", "no library");
-  EXPECT_THAT(Brief(LookAtDropIn(folder.path())), ElementsAre("drop-in problem"));
-  std::filesystem::remove(folder / "libcuda.so.1");
-  std::filesystem::create_symlink("/proc/self/exe", folder / "libcuda.so.1");
-  const Findings findings = LookAtDropIn(folder.path());
+  EXPECT_THAT(Brief(LookAtDropIn(directory.path())), ElementsAre("drop-in problem"));
+  Write(directory / "libcuda.so.1", "no library");
+  EXPECT_THAT(Brief(LookAtDropIn(directory.path())), ElementsAre("drop-in problem"));
+  std::filesystem::remove(directory / "libcuda.so.1");
+  std::filesystem::create_symlink("/proc/self/exe", directory / "libcuda.so.1");
+  const Findings findings = LookAtDropIn(directory.path());
   EXPECT_THAT(Brief(findings), ElementsAre("drop-in note"));
   EXPECT_THAT(findings[0].what, HasSubstr("without ptxas, libnvJitLink.so.12"));
 }
@@ -115,19 +115,19 @@ TEST(DoctorMachineTest, DropInIsLookedAtWithItsParts) {
 // ---- what is in files
 
 TEST(DoctorFilesTest, RuntimeIsFoundWhereverItsNumberStands) {
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   for (const std::size_t at : {std::size_t{0}, std::size_t{1} << 20, (std::size_t{1} << 20) + 7,
                                (std::size_t{2} << 20) + 15, (std::size_t{3} << 20) - 1}) {
-    Write(folder / "file", std::string(at, 'x') + kRuntime + "rest");
-    EXPECT_TRUE(HasCudaRuntime(folder / "file")) << at;
+    Write(directory / "file", std::string(at, 'x') + kRuntime + "rest");
+    EXPECT_TRUE(HasCudaRuntime(directory / "file")) << at;
   }
-  Write(folder / "file", std::string(100, 'x') + kFft);
-  EXPECT_TRUE(HasCudaRuntime(folder / "file"));
-  Write(folder / "file", std::string(3u << 20, 'x') + kRuntime.substr(1));
-  EXPECT_FALSE(HasCudaRuntime(folder / "file"));
-  EXPECT_FALSE(HasCudaRuntime(folder / "none"));
-  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_FALSE(HasCudaRuntime(folder / "pipe")) << "and it does not wait";
+  Write(directory / "file", std::string(100, 'x') + kFft);
+  EXPECT_TRUE(HasCudaRuntime(directory / "file"));
+  Write(directory / "file", std::string(3u << 20, 'x') + kRuntime.substr(1));
+  EXPECT_FALSE(HasCudaRuntime(directory / "file"));
+  EXPECT_FALSE(HasCudaRuntime(directory / "none"));
+  ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(HasCudaRuntime(directory / "pipe")) << "and it does not wait";
 }
 
 TEST(DoctorFilesTest, LinkedLibrariesAreFollowed) {
@@ -144,31 +144,31 @@ TEST(DoctorFilesTest, LinkedLibrariesAreFollowed) {
 }
 
 TEST(DoctorFilesTest, MachineCodeAloneIsAProblemWhereOnlyPtxRuns) {
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   const auto ptx = ReadWholeFile(GPUSHARED_TEST_FATBIN);
   const auto code = ReadWholeFile(GPUSHARED_MACHINE_CODE);
   ASSERT_TRUE(ptx.ok() && code.ok());
-  Write(folder / "both", ElfWith(*ptx, ptx->size()));
-  EXPECT_THAT(Brief(LookAtKernels(folder / "both", true)), ElementsAre("kernels ok"));
-  Write(folder / "code", ElfWith(*code, code->size()));
-  const Findings findings = LookAtKernels(folder / "code", true);
+  Write(directory / "both", ElfWith(*ptx, ptx->size()));
+  EXPECT_THAT(Brief(LookAtKernels(directory / "both", true)), ElementsAre("kernels ok"));
+  Write(directory / "code", ElfWith(*code, code->size()));
+  const Findings findings = LookAtKernels(directory / "code", true);
   EXPECT_THAT(Brief(findings), ElementsAre("kernels problem"));
   EXPECT_THAT(findings[0].what, HasSubstr("1 of 1 modules"));
   // nvcc's linker leaves one without a kernel beside it.
   EXPECT_THAT(Brief(LookAtKernels(GPUSHARED_NVCC_PROGRAM, true)), ElementsAre("kernels ok"));
-  EXPECT_THAT(Brief(LookAtKernels(folder / "code", false)), ElementsAre("kernels note"));
-  Write(folder / "cut", ElfWith(*code, code->size() + 4096));
-  EXPECT_THAT(Brief(LookAtKernels(folder / "cut", true)), ElementsAre("kernels problem"));
+  EXPECT_THAT(Brief(LookAtKernels(directory / "code", false)), ElementsAre("kernels note"));
+  Write(directory / "cut", ElfWith(*code, code->size() + 4096));
+  EXPECT_THAT(Brief(LookAtKernels(directory / "cut", true)), ElementsAre("kernels problem"));
   EXPECT_THAT(LookAtKernels("/proc/self/exe", true), IsEmpty());
   EXPECT_THAT(LookAtKernels("/nonexistent", true), IsEmpty());
 }
 
 TEST(DoctorFilesTest, BrokenProgramsAreInput) {
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   const auto whole = ReadWholeFile("/bin/true");
   ASSERT_TRUE(whole.ok());
   std::mt19937_64 random(20261123);
-  const std::string path = folder / "program";
+  const std::string path = directory / "program";
   char* const command[] = {const_cast<char*>(path.c_str())};
   for (int round = 0; round < 300; ++round) {
     std::vector<std::byte> bytes = *whole;
@@ -186,12 +186,12 @@ TEST(DoctorFilesTest, BrokenProgramsAreInput) {
 // ---- Python
 
 TEST(DoctorPythonTest, ImportsAreReadFromTheScript) {
-  const ScratchFolder folder;
-  Write(folder / "job.py",
+  const ScratchDirectory directory;
+  Write(directory / "job.py",
         "import os.path, cupy as cp\nfrom numba.cuda import jit\n  import torch # late\n"
         "important = 1\nfrom . import near\n");
-  EXPECT_THAT(ImportedBy(folder / "job.py"), ElementsAre("cupy", "numba", "os", "torch"));
-  EXPECT_THAT(ImportedBy(folder / "none.py"), IsEmpty());
+  EXPECT_THAT(ImportedBy(directory / "job.py"), ElementsAre("cupy", "numba", "os", "torch"));
+  EXPECT_THAT(ImportedBy(directory / "none.py"), IsEmpty());
 }
 
 class DoctorPackagesTest : public ::testing::Test {
@@ -199,7 +199,7 @@ class DoctorPackagesTest : public ::testing::Test {
   // Leaves the files that pip would.
   void Install(const std::string& distribution, const std::string& library,
                const std::string& content) {
-    const std::string site = folder_ / "lib/python3.11/site-packages/";
+    const std::string site = directory_ / "lib/python3.11/site-packages/";
     Write(site + library, content);
     Write(site + distribution + "-1.0.dist-info/RECORD", "../../../bin/tool.so,,\n" + library +
                                                              ",sha256=x,1\n" + distribution +
@@ -207,8 +207,8 @@ class DoctorPackagesTest : public ::testing::Test {
   }
   // Asks about `python3 job.py`, in a virtual environment.
   Findings LookAt(const std::string& script) {
-    std::filesystem::create_directories(folder_ / "bin");
-    const std::string python = folder_ / "bin/python3", job = folder_ / "job.py";
+    std::filesystem::create_directories(directory_ / "bin");
+    const std::string python = directory_ / "bin/python3", job = directory_ / "job.py";
     if (!std::filesystem::exists(python)) std::filesystem::create_symlink("/bin/true", python);
     Write(job, script);
     char* const command[] = {const_cast<char*>(python.c_str()), const_cast<char*>("-u"),
@@ -216,14 +216,14 @@ class DoctorPackagesTest : public ::testing::Test {
     return LookAtProgram(command, {.search_path = "", .library_path = ""});
   }
 
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
 };
 
 TEST_F(DoctorPackagesTest, RuntimeInAnImportedPackageIsAProblem) {
   Install("cupy_cuda13x", "cupy_backends/cuda/api/runtime.cpython-311.so", "ELF" + kRuntime);
   Install("plain", "plain/core.so", "ELF");
-  // As virtual environments have it: the same folder, told once.
-  std::filesystem::create_symlink("lib", folder_ / "lib64");
+  // As virtual environments have it: the same directory, told once.
+  std::filesystem::create_symlink("lib", directory_ / "lib64");
   EXPECT_THAT(Brief(LookAt("import plain\n")),
               ElementsAre("program ok", "runtime ok", "package note"));
   const Findings findings = LookAt("import cupy_backends\n");
@@ -246,7 +246,7 @@ TEST_F(DoctorPackagesTest, LibrariesThatOthersLoadAreNotBlamed) {
 TEST_F(DoctorPackagesTest, PluginsThatLoadLibrariesOnTheRuntimeAreFound) {
   Install("jax", "jax/core.so", "ELF");
   Install("jax_cuda12_plugin", "jax_plugins/xla_cuda12/plugin.so", "ELF");
-  Write(folder_ / "lib/python3.11/site-packages/jax_cuda12_plugin-1.0.dist-info/METADATA",
+  Write(directory_ / "lib/python3.11/site-packages/jax_cuda12_plugin-1.0.dist-info/METADATA",
         "Name: jax-cuda12-plugin\nRequires-Dist: numpy\n"
         "Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.8; extra == \"with-cuda\"\n\nText\n");
   EXPECT_THAT(Brief(LookAt("import jax\n")),
@@ -263,7 +263,7 @@ TEST_F(DoctorPackagesTest, PluginsThatLoadLibrariesOnTheRuntimeAreFound) {
 TEST_F(DoctorPackagesTest, LibrariesThatAreNeededForAPartAreNoted) {
   Install("openmm_cuda_13", "OpenMM.libs/lib/plugins/libOpenMMCUDA.so", "ELF");
   const std::string metadata =
-      folder_ / "lib/python3.11/site-packages/openmm_cuda_13-1.0.dist-info/METADATA";
+      directory_ / "lib/python3.11/site-packages/openmm_cuda_13-1.0.dist-info/METADATA";
   Write(metadata,
         "Name: OpenMM-CUDA-13\nRequires-Dist: nvidia-cuda-runtime<14,>=13\n"
         "Requires-Dist: nvidia-cufft<13,>=12\n\nText\n");
@@ -292,8 +292,8 @@ TEST_F(DoctorPackagesTest, ScriptsThatCallTheRuntimeThroughBindingsAreProblems) 
 
 TEST_F(DoctorPackagesTest, ScriptsLeadToTheirInterpreter) {
   static_cast<void>(LookAt(""));
-  const std::string tool = folder_ / "tool";
-  Write(tool, "#!" + (folder_ / "bin/python3") + "\nimport torch\n");
+  const std::string tool = directory_ / "tool";
+  Write(tool, "#!" + (directory_ / "bin/python3") + "\nimport torch\n");
   ASSERT_EQ(::chmod(tool.c_str(), 0700), 0);
   Install("torch", "torch/lib/libtorch_cuda.so", kRuntime);
   char* const command[] = {const_cast<char*>(tool.c_str())};

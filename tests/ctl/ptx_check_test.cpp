@@ -117,7 +117,7 @@ TEST(PtxCheck, FilesWithoutKernelsSayWhatTheyAre) {
   EXPECT_THAT(why(BytesOf("!<arch>\nfile.o/  0")), HasSubstr("'ar x'"));
 }
 
-TEST(PtxCheck, BrokenContainersAreRefusedWithTheOffset) {
+TEST(PtxCheck, BrokenContainersAreRejectedWithTheOffset) {
   const std::vector<std::byte> fatbin = Fatbin();
   const auto why = [](const std::vector<std::byte>& file) {
     const Result<json> checked = CheckPtx(file);

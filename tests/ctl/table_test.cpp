@@ -142,15 +142,15 @@ TEST(Reports, AShareIsOfTheTimeBetweenTwoAnswers) {
   json now = answer(12, 3.5);
   AddShares(now, answer(10, 3));
   EXPECT_EQ(now["clients"][0]["device_share_percent"], 25);
-  json newcomer = answer(0.1, 0.1);
-  AddShares(newcomer, json());
-  EXPECT_FALSE(newcomer["clients"][0].contains("device_share_percent"));
+  json new_client = answer(0.1, 0.1);
+  AddShares(new_client, json());
+  EXPECT_FALSE(new_client["clients"][0].contains("device_share_percent"));
 }
 
 TEST(Reports, ExplainSaysWhereTimeOnTheDeviceWent) {
   json reply = {{"client", 7},          {"request", 3},          {"latency_us", 368'000.0},
                 {"before_us", 305'000}, {"on_device_us", 63e3},  {"device_time_us", 15.9e3},
-                {"commands", 8},        {"host_delay_us", 40e3}, {"host_us", 0.0}};
+                {"commands", 8},        {"host_steal_us", 40e3}, {"host_us", 0.0}};
   EXPECT_THAT(ExplainReport(reply),
               AllOf(HasSubstr("305.0 ms in the client's own queue"),
                     HasSubstr("63.0 ms on the device: 8 commands, charged 15.9 ms\n"),
@@ -161,14 +161,17 @@ TEST(Reports, ExplainSaysWhereTimeOnTheDeviceWent) {
 }
 
 TEST(Reports, ExplainSaysThatARequestHasNotEnded) {
-  json reply = {
-      {"client", 7}, {"request", 3}, {"latency_us", 34.2e6}, {"promise_us", 40e6}, {"open", true}};
+  json reply = {{"client", 7},
+                {"request", 3},
+                {"latency_us", 34.2e6},
+                {"latency_target_us", 40e6},
+                {"open", true}};
   EXPECT_THAT(ExplainReport(reply),
-              HasSubstr("has not ended: so far it took 34.2 s, promised 40.0 s\n"));
-  reply["kept"] = false;
-  EXPECT_THAT(ExplainReport(reply), HasSubstr("promised 40.0 s: not kept\n"));
+              HasSubstr("has not ended: so far it took 34.2 s, target 40.0 s\n"));
+  reply["target_met"] = false;
+  EXPECT_THAT(ExplainReport(reply), HasSubstr("target 40.0 s: missed\n"));
   reply["open"] = false;
-  EXPECT_THAT(ExplainReport(reply), HasSubstr(" took 34.2 s, promised 40.0 s: not kept\n"));
+  EXPECT_THAT(ExplainReport(reply), HasSubstr(" took 34.2 s, target 40.0 s: missed\n"));
 }
 
 TEST(Reports, AProcessThatTheServerCannotSeeHasNoNumber) {

@@ -112,7 +112,7 @@ TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
                                         .arrived = At(0us),
                                         .begun = At(900us),
                                         .ended = At(2100us),
-                                        .promise = 2ms});
+                                        .target = 2ms});
   picture.writer().Write(trace::Depth{.session = 7, .at = At(2200us), .depths = {.queued = 9}});
   picture.Poll(device);
   const json events = picture.Finish();
@@ -135,7 +135,7 @@ TEST(TraceFile, ADeviceItsClientsAndTheirStreamsHaveALineEach) {
   EXPECT_EQ(slices[1]["args"]["left"], "unfinished");
   EXPECT_DOUBLE_EQ(slices[1]["args"]["queue_wait_us"], 5.0);
   EXPECT_EQ(slices[2]["tid"], lines.at("requests 2"));
-  EXPECT_EQ(slices[2]["args"]["promise"], "broken") << "2.1 ms since it arrived, 2 ms promised";
+  EXPECT_EQ(slices[2]["args"]["target"], "missed") << "2.1 ms since it arrived, the target is 2 ms";
   EXPECT_FALSE(slices[0].contains("bind_id"));
   EXPECT_EQ(slices[1]["bind_id"], slices[2]["bind_id"]) << "one flow";
   EXPECT_TRUE(slices[2].contains("flow_out") && !slices[2].contains("flow_in")) << "begins it";
@@ -189,7 +189,7 @@ TEST(TraceFile, TimesKeepNanoseconds) {
   JsonTrace trace;
   const JsonTrace::Thread line = trace.AddThread(trace.AddProcess("a", 0), "b", 0);
   const scheduler::TimePoint late = At(std::chrono::hours(24 * 1000) + 7ns);
-  trace.AddSlice(line, {late, late + 1930ns}, "work", {}, {});
+  trace.AddEvent(line, {late, late + 1930ns}, "work", {}, {});
   EXPECT_THAT(trace.Take(),
               AllOf(HasSubstr("\"ts\":86400000000000.007,"), HasSubstr("\"dur\":1.930,")));
 }

@@ -39,9 +39,9 @@ def total_s(status):
     return sum(row["device_time_s"] for row in status["devices"][0]["totals"]["classes"].values())
 
 
-def record(bin_dir, folder):
+def record(bin_dir, directory):
     """Traces clients that come, work and go. What the server says of it."""
-    socket = f"{folder}/gpushared.sock"
+    socket = f"{directory}/gpushared.sock"
 
     def ctl(*arguments):
         return [f"{bin_dir}/gpusharedctl", "--socket", socket, *arguments]
@@ -50,7 +50,7 @@ def record(bin_dir, folder):
         subprocess.run([f"{bin_dir}/{program}", *arguments, "--device", "cpu:0"], check=True, stdout=subprocess.DEVNULL,
                        env={"GPUSHARED_SOCKET": socket})
 
-    text = f"{folder}/text"
+    text = f"{directory}/text"
     pathlib.Path(text).write_text("All work and no play makes a dull model. " * 200)
     server = subprocess.Popen([f"{bin_dir}/gpushared", "--socket", socket, "--device", "cpu:0", "--policy", "priority"],
                               stderr=subprocess.DEVNULL)
@@ -63,14 +63,14 @@ def record(bin_dir, folder):
             if time.monotonic() > deadline:
                 raise TimeoutError(asked.stderr)
             time.sleep(0.1)
-        run("train", "--text", text, "--model", f"{folder}/model", "--steps", "5")
+        run("train", "--text", text, "--model", f"{directory}/model", "--steps", "5")
         before = json.loads(subprocess.run(ctl("status", "--json"), capture_output=True, check=True).stdout)
-        trace = subprocess.Popen(ctl("trace", "--json", "--seconds", "600", "--out", f"{folder}/t.json"),
+        trace = subprocess.Popen(ctl("trace", "--json", "--seconds", "600", "--out", f"{directory}/t.json"),
                                  stdout=subprocess.PIPE, text=True)
         await_watch(trace)
         low = subprocess.Popen([f"{bin_dir}/train", "--text", text, "--model", "", "--seconds", "3", "--name", NAME],
                                stdout=subprocess.DEVNULL, env={"GPUSHARED_SOCKET": socket})
-        run("serve", "--model", f"{folder}/model", "--seconds", "2")
+        run("serve", "--model", f"{directory}/model", "--seconds", "2")
         low.wait()
         after = json.loads(subprocess.run(ctl("status", "--json"), capture_output=True, check=True).stdout)
         trace.terminate()  # As Ctrl-C: it ends the file.
@@ -135,10 +135,10 @@ def read(check, path, charged_s, summary):
 
 def main(bin_dir):
     check = Check()
-    with tempfile.TemporaryDirectory() as folder:
-        charged_s, summary = record(bin_dir, folder)
+    with tempfile.TemporaryDirectory() as directory:
+        charged_s, summary = record(bin_dir, directory)
         check(charged_s > 0.5, "the server had work for", charged_s, "s")
-        sum_s = read(check, f"{folder}/t.json", charged_s, summary)
+        sum_s = read(check, f"{directory}/t.json", charged_s, summary)
     print(f"device time {charged_s:.6f} s; slices add up to {sum_s:.6f} s; "
           f"{summary['slices']} slices, {summary['requests']} requests, {summary['stops']} stops")
     return 0 if check.failures == 0 else 1

@@ -223,7 +223,7 @@ TEST_F(CaptureTest, EndsWhereItBegan) {
 }
 
 // What another thread, and this one, may call while a capture of each mode is under way.
-TEST_F(CaptureTest, UnsafeCallsAreRefusedByTheModesOfBothThreads) {
+TEST_F(CaptureTest, UnsafeCallsAreRejectedByTheModesOfBothThreads) {
   const auto allocate = [&] {
     DevicePointer memory = 0;
     return MemAlloc(&memory, 64);

@@ -58,21 +58,21 @@ bool IsEndByFault(const std::string& native, const std::string& ours) {
   return code != std::string::npos && ours == native.substr(0, code) + " = 810";
 }
 
-// Without what the fake driver does not know: names of errors, and attributes that it refuses.
+// Without what the fake driver does not know: names of errors, and attributes that it rejects.
 void LeaveOutUnknown(Lines& native, Lines& ours) {
   std::erase_if(ours, [&](const std::string& line) {
     return StartsWith(line, "error ") && std::ranges::find(native, line) == native.end();
   });
-  Lines refused;
+  Lines rejected;
   for (const std::string& line : native) {
     if (StartsWith(line, "attribute ") && line.ends_with(" = 1: -1")) {
-      refused.push_back(line.substr(0, line.find(" = ") + 3));
+      rejected.push_back(line.substr(0, line.find(" = ") + 3));
     }
   }
   for (Lines* lines : {&native, &ours}) {
     std::erase_if(*lines, [&](const std::string& line) {
       return std::ranges::any_of(
-          refused, [&](const std::string& prefix) { return StartsWith(line, prefix); });
+          rejected, [&](const std::string& prefix) { return StartsWith(line, prefix); });
     });
   }
 }

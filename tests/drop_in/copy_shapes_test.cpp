@@ -55,7 +55,7 @@ class CopyShapesTest : public testing::DropInServerCase {
     plane.Height = 4;
     return plane;
   }
-  // By all calls; a node is refused when it is made.
+  // By all calls; a node is rejected when it is made.
   void Expect(CUDA_MEMCPY3D box, CUresult expected, const char* what) {
     EXPECT_EQ(cuMemcpy3D(&box), expected) << what;
     EXPECT_EQ(cuMemcpy3DAsync(&box, nullptr), expected) << what;
@@ -166,7 +166,7 @@ TEST_F(CopyShapesTest, FillsHavePitchesOfWholeRows) {
   EXPECT_EQ(cuMemsetD2D8(memory_, SIZE_MAX, 1, 64, 3), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(CopyShapesTest, FillNodesAndCapturesRefuseTheSame) {
+TEST_F(CopyShapesTest, FillNodesAndCapturesRejectTheSame) {
   CUgraph graph = nullptr;
   CUgraphNode node = nullptr;
   ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);

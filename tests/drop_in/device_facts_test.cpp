@@ -63,7 +63,7 @@ TEST_F(DropInFactsTest, DeviceTellsOfItselfAndNothingThatTheLibraryHasNot) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(DropInFactsTest, NamedDeviceIsTheOnlyOneAndAnUnknownOneIsRefused) {
+TEST_F(DropInFactsTest, NamedDeviceIsTheOnlyOneAndAnUnknownOneIsRejected) {
   ::setenv("GPUSHARED_DEVICE", "cpu:7", 1);
   EXPECT_EQ(cuInit(0), CUDA_ERROR_INVALID_DEVICE);
   ::setenv("GPUSHARED_DEVICE", "cpu:0", 1);

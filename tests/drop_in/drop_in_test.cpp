@@ -121,10 +121,10 @@ TEST_F(DropInTest, ForkedChildIsToldThatItHasNoDriver) {
   const pid_t child = ::fork();
   if (child == 0) {
     CUdeviceptr address = 0;
-    const bool refused = cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
-                         cuMemAlloc(&address, 64) == CUDA_ERROR_NOT_INITIALIZED &&
-                         cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED;
-    ::_exit(refused ? 0 : 1);
+    const bool rejected = cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
+                          cuMemAlloc(&address, 64) == CUDA_ERROR_NOT_INITIALIZED &&
+                          cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED;
+    ::_exit(rejected ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -153,7 +153,7 @@ TEST_F(DropInTest, SessionHasTheClassOfTheEnvironment) {
   EXPECT_THAT(clients, HasSubstr("low"));
 }
 
-TEST_F(DropInTest, NonsenseInTheEnvironmentIsRefused) {
+TEST_F(DropInTest, NonsenseInTheEnvironmentIsRejected) {
   ::setenv("GPUSHARED_CLASS", "urgent", 1);
   EXPECT_EQ(cuInit(0), CUDA_ERROR_INVALID_VALUE);
 }
@@ -166,7 +166,7 @@ TEST_F(DropInTest, NoVisibleDeviceIsNoDevice) {
 // ---- addresses
 
 // The driver takes either side of cuMemcpy for what lies there, and nothing does any more.
-TEST_F(DropInTest, CopiesOfFreedMemoryAreRefusedWhateverTheirForm) {
+TEST_F(DropInTest, CopiesOfFreedMemoryAreRejectedWhateverTheirForm) {
   UsePrimary();
   CUdeviceptr first = 0, freed = 0, last = 0;
   for (CUdeviceptr* memory : {&first, &freed, &last}) {
@@ -419,7 +419,7 @@ TEST_F(DropInTest, ManyThreadsOneAfterAnotherFindAStream) {
 
 // ---- modules and launches
 
-TEST_F(DropInTest, BrokenImagesAreRefusedWithTheirText) {
+TEST_F(DropInTest, BrokenImagesAreRejectedWithTheirText) {
   UsePrimary();
   char text[512] = "untouched";
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared {
@@ -50,7 +50,7 @@ TEST(FallbackTest, ServerThatAnswersServes) {
               HasSubstr("init 0 0 count 0 1 version 13050"));
 }
 
-TEST(FallbackTest, OtherValuesAreRefusedByName) {
+TEST(FallbackTest, OtherValuesAreRejectedByName) {
   const ServerProcess server;
   EXPECT_THAT(Says(kDropIn + ":" + kInstalled, "Native", server.socket()), HasSubstr("init 1 1"));
   ::setenv("GPUSHARED_LOG", "1", 1);
@@ -60,13 +60,13 @@ TEST(FallbackTest, OtherValuesAreRefusedByName) {
   EXPECT_THAT(log, HasSubstr("GPUSHARED_FALLBACK='cpu'"));
 }
 
-// A copy of the drop-in is none, whatever folder it lies in: they would look for each other.
+// A copy of the drop-in is none, whatever directory it lies in: they would look for each other.
 TEST(FallbackTest, NoDropInIsTakenForTheDriver) {
-  const testing::ScratchFolder folder;
-  std::filesystem::copy_file(kDropIn + "/libcuda.so.1", folder / "libcuda.so.1");
-  EXPECT_THAT(Says(kDropIn + ":" + folder.path(), "native", "/nonexistent"),
+  const testing::ScratchDirectory directory;
+  std::filesystem::copy_file(kDropIn + "/libcuda.so.1", directory / "libcuda.so.1");
+  EXPECT_THAT(Says(kDropIn + ":" + directory.path(), "native", "/nonexistent"),
               HasSubstr("init 805 805"));
-  EXPECT_THAT(Says(kDropIn + ":" + folder.path() + ":" + kInstalled, "native", "/nonexistent"),
+  EXPECT_THAT(Says(kDropIn + ":" + directory.path() + ":" + kInstalled, "native", "/nonexistent"),
               HasSubstr(kNative));
 }
 

@@ -19,9 +19,9 @@ DROP_IN = pathlib.Path("client_lib/drop_in")
 
 class Decisions(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
         (self.root / DROP_IN).mkdir(parents=True)
         for name in ("functions.inc", "make_functions.py"):
             shutil.copy(SOURCE / DROP_IN / name, self.root / DROP_IN)

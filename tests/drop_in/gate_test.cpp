@@ -18,7 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared {
@@ -29,7 +29,7 @@ using ::testing::Not;
 using testing::ProgramOutcome;
 using testing::ReadFile;
 using testing::RunProgram;
-using testing::ScratchFolder;
+using testing::ScratchDirectory;
 using testing::ServerProcess;
 
 const std::string kGate = GPUSHARED_DROP_IN_DIR;
@@ -85,20 +85,20 @@ class DropInAsDriver {
     }
     std::ofstream(path(), std::ios::binary) << bytes;
   }
-  const std::string& folder() const { return folder_.path(); }
-  std::string path() const { return folder_ / "libcuda.so.1"; }
+  const std::string& directory() const { return directory_.path(); }
+  std::string path() const { return directory_ / "libcuda.so.1"; }
 
  private:
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
 };
 
 // ---- look-ups
 
 // Only an answer with our own address reads like one of the driver alone, see lookups.c.
-void ExpectSameLookups(const std::string& folder) {
-  const std::string driver = folder + "/libcuda.so.1";
-  const auto native = Start({"LD_LIBRARY_PATH=" + folder}, {GPUSHARED_LOOKUPS, driver});
-  const auto gated = Gated(folder, {}, {GPUSHARED_LOOKUPS, kGate + "/libcuda.so.1"});
+void ExpectSameLookups(const std::string& directory) {
+  const std::string driver = directory + "/libcuda.so.1";
+  const auto native = Start({"LD_LIBRARY_PATH=" + directory}, {GPUSHARED_LOOKUPS, driver});
+  const auto gated = Gated(directory, {}, {GPUSHARED_LOOKUPS, kGate + "/libcuda.so.1"});
   // The fake driver ends the program with 86: it takes look-ups in other versions than the server's
   // for mistakes.
   EXPECT_EQ(native.exit_code, gated.exit_code);
@@ -110,7 +110,7 @@ TEST(GateTest, LookUpsOverTheFakeDriverGiveWhatItGives) { ExpectSameLookups(kFak
 
 TEST(GateTest, LookUpsOverAnotherDropInGiveWhatItGives) {
   const DropInAsDriver installed;
-  ExpectSameLookups(installed.folder());
+  ExpectSameLookups(installed.directory());
 }
 
 // A function that several symbols export passes the hook of one of them, however it is found.
@@ -124,8 +124,8 @@ TEST(GateTest, FunctionsOfOneAddressHaveOneDecision) {
 #undef GPUSHARED_FUNCTION
   };
   const DropInAsDriver drop_in;
-  for (const std::string& folder : {kFakeDriver, drop_in.folder()}) {
-    void* const library = ::dlopen((folder + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+  for (const std::string& directory : {kFakeDriver, drop_in.directory()}) {
+    void* const library = ::dlopen((directory + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(library, nullptr) << ::dlerror();
     std::map<void*, std::set<std::string>> decisions;
     for (const Row& row : kRows) {
@@ -162,14 +162,14 @@ TEST(GateTest, ProgramsRunOverAnotherDropInAndItsServer) {
   const DropInAsDriver installed;
   const ServerProcess server;
   const Words variables = {"GPUSHARED_SOCKET=" + server.socket()};
-  const auto add = Gated(installed.folder(), variables, {GPUSHARED_VECTOR_ADD_PROGRAM});
+  const auto add = Gated(installed.directory(), variables, {GPUSHARED_VECTOR_ADD_PROGRAM});
   EXPECT_EQ(add.exit_code, 0) << add.output;
   EXPECT_THAT(add.output, HasSubstr("added"));
   // Launches of threads, captures and graphs: calls inside of captures pass as all others.
-  const auto threads = Gated(installed.folder(), variables, {GPUSHARED_THREADS_PROGRAM});
+  const auto threads = Gated(installed.directory(), variables, {GPUSHARED_THREADS_PROGRAM});
   EXPECT_EQ(threads.exit_code, 0) << threads.output;
-  const auto native =
-      Start({"LD_LIBRARY_PATH=" + installed.folder(), variables[0]}, {GPUSHARED_THREADS_PROGRAM});
+  const auto native = Start({"LD_LIBRARY_PATH=" + installed.directory(), variables[0]},
+                            {GPUSHARED_THREADS_PROGRAM});
   EXPECT_EQ(threads.output, native.output);
 }
 
@@ -201,7 +201,7 @@ TEST(GateTest, PreloadedLibraryOpensNoDriver) {
 TEST(GateTest, WithoutAnInstalledDriverEveryCallSaysStub) {
   const Words program = {GPUSHARED_WHO_SERVES};
   constexpr const char* kStub = "init 34 34 count 34 -1 version -1 synchronize 34\n";
-  const ScratchFolder nothing;
+  const ScratchDirectory nothing;
   // The machine of the test may have a driver: none is where this one's loader looks.
   if (Gated(nothing.path(), {}, program).output != kStub) GTEST_SKIP() << "a driver is installed";
   const auto told = Gated(nothing.path(), {"GPUSHARED_RUN=1"}, program);
@@ -214,7 +214,7 @@ TEST(GateTest, LogSaysOnceThatNoServerIsAsked) {
   EXPECT_THAT(log.output, HasSubstr("gate mode: " + kFewFunctions + "/libcuda.so.1"));
 }
 
-TEST(GateTest, OtherModesAreRefusedByName) {
+TEST(GateTest, OtherModesAreRejectedByName) {
   const auto run = Start({"LD_LIBRARY_PATH=" + kGate, "GPUSHARED_MODE=Gate", "GPUSHARED_LOG=1"},
                          {GPUSHARED_WHO_SERVES});
   EXPECT_THAT(run.output, HasSubstr("init 1 1"));
@@ -231,18 +231,18 @@ TEST(GateTest, RunStartsTheProgramBehindTheGate) {
   EXPECT_EQ(gated.exit_code, 0);
   EXPECT_EQ(gated.output, "init 0 0 count 0 21 version 4321 synchronize 801\n");
   EXPECT_THAT(run({"--mode", "gate", "--explain"}).output, HasSubstr("GPUSHARED_MODE=gate"));
-  const auto refused =
+  const auto rejected =
       run({"--mode", "gate", "--class", "low", "--name", "a", "--", GPUSHARED_WHO_SERVES});
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.output, HasSubstr("--class, --name"));
+  EXPECT_EQ(rejected.exit_code, 2);
+  EXPECT_THAT(rejected.output, HasSubstr("--class, --name"));
   EXPECT_EQ(run({"--mode", "both", "--", GPUSHARED_WHO_SERVES}).exit_code, 2);
 }
 
 // ---- the trace
 
-std::map<std::string, long> TraceOf(const ScratchFolder& folder) {
+std::map<std::string, long> TraceOf(const ScratchDirectory& directory) {
   std::map<std::string, long> counts;
-  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+  for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
     EXPECT_THAT(file.path().filename(), HasSubstr("trace."));
     for (const std::string& line : LinesOf(ReadFile(file.path()))) {
       const std::size_t tab = line.rfind('\t');
@@ -253,20 +253,20 @@ std::map<std::string, long> TraceOf(const ScratchFolder& folder) {
 }
 
 TEST(GateTest, TraceCountsCallsAndLookUps) {
-  const ScratchFolder folder;
-  const Words variables = {"GPUSHARED_GATE_TRACE=" + (folder / "trace")};
+  const ScratchDirectory directory;
+  const Words variables = {"GPUSHARED_GATE_TRACE=" + (directory / "trace")};
   const auto traced = Gated(kFewFunctions, variables, {GPUSHARED_FIRST_CALLS, "threads"});
   EXPECT_EQ(traced.output, "succeeded 8\n");
-  EXPECT_EQ(TraceOf(folder), (std::map<std::string, long>{{"calls\tcuLaunchKernel", 8}}));
+  EXPECT_EQ(TraceOf(directory), (std::map<std::string, long>{{"calls\tcuLaunchKernel", 8}}));
 }
 
 TEST(GateTest, TraceCountsLookUps) {
   const DropInAsDriver installed;
-  const ScratchFolder folder;
-  const auto run = Gated(installed.folder(), {"GPUSHARED_GATE_TRACE=" + (folder / "trace")},
+  const ScratchDirectory directory;
+  const auto run = Gated(installed.directory(), {"GPUSHARED_GATE_TRACE=" + (directory / "trace")},
                          {GPUSHARED_LOOKUPS, kGate + "/libcuda.so.1"});
   EXPECT_EQ(run.exit_code, 0);
-  const auto counts = TraceOf(folder);
+  const auto counts = TraceOf(directory);
   EXPECT_TRUE(counts.contains("fetched\tcuLaunchKernelEx"));
   EXPECT_TRUE(counts.contains("fetched\tcuLaunchKernelEx_ptsz"));
   EXPECT_TRUE(counts.contains("absent\tcuLaunchKernelEx@11050"));
@@ -276,13 +276,13 @@ TEST(GateTest, TraceCountsLookUps) {
 TEST(GateTest, TraceChangesNothingForAProgramOfManyThreads) {
   const DropInAsDriver installed;
   const ServerProcess server;
-  const ScratchFolder folder;
-  const auto run =
-      Gated(installed.folder(),
-            {"GPUSHARED_SOCKET=" + server.socket(), "GPUSHARED_GATE_TRACE=" + (folder / "trace")},
-            {GPUSHARED_THREADS_PROGRAM});
+  const ScratchDirectory directory;
+  const auto run = Gated(
+      installed.directory(),
+      {"GPUSHARED_SOCKET=" + server.socket(), "GPUSHARED_GATE_TRACE=" + (directory / "trace")},
+      {GPUSHARED_THREADS_PROGRAM});
   EXPECT_EQ(run.exit_code, 0) << run.output;
-  const auto counts = TraceOf(folder);
+  const auto counts = TraceOf(directory);
   // 8 threads, 4 streams, 5 rounds; of two launches one is captured.
   EXPECT_EQ(counts.at("calls\tcuLaunchKernel"), 320);
   EXPECT_EQ(counts.at("calls\tcuGraphLaunch"), 160);
@@ -290,14 +290,14 @@ TEST(GateTest, TraceChangesNothingForAProgramOfManyThreads) {
 
 // Whoever knows where a trace will be cannot have it written over a file, nor through a link.
 TEST(GateTest, TraceIsNeverWrittenToWhatIsThere) {
-  const ScratchFolder folder;
-  const std::string mine = folder / "mine";
+  const ScratchDirectory directory;
+  const std::string mine = directory / "mine";
   std::ofstream(mine) << "mine";
   for (const std::string& make : {"ln -s " + mine + " ", "cp " + mine + " "}) {
     const auto run =
         Gated(kFewFunctions, {"GPUSHARED_LOG=1"},
               {"/bin/sh", "-c",
-               make + folder.path() + "/t.$$ && GPUSHARED_GATE_TRACE=" + folder.path() +
+               make + directory.path() + "/t.$$ && GPUSHARED_GATE_TRACE=" + directory.path() +
                    "/t exec " GPUSHARED_WHO_SERVES});
     EXPECT_THAT(run.output, HasSubstr("no trace: "));
     EXPECT_THAT(run.output, HasSubstr("init 0 0"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that allocate and free: when their memory is there, whose it is, and what is refused.
+// Nodes that allocate and free: when their memory is there, whose it is, and what is rejected.
 #include <cstdint>
 
 #include <gtest/gtest.h>
@@ -165,7 +165,7 @@ TEST_F(GraphMemoryTest, CaptureMakesTheNodes) {
   EXPECT_EQ(GraphDestroy(graph), Code::kSuccess);
 }
 
-TEST_F(GraphMemoryTest, WrongParametersAreRefused) {
+TEST_F(GraphMemoryTest, WrongParametersAreRejected) {
   GraphNodeHandle node = nullptr;
   const auto add = [&](MemoryNodeParameters parameters) {
     return GraphAddMemAllocNode(&node, graph_, nullptr, 0, &parameters);

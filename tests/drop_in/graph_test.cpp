@@ -15,7 +15,7 @@
 
 #include "tests/drop_in/drop_in_case.h"
 #include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -393,15 +393,15 @@ TEST_F(GraphTest, UserObjectLivesAsLongAsItsGraphs) {
 }
 
 TEST_F(GraphTest, PictureNamesNodesAndEdges) {
-  const testing::ScratchFolder folder;
+  const testing::ScratchDirectory directory;
   ASSERT_EQ(StreamBeginCaptureToGraph(stream_, graph_, nullptr, nullptr, 0, 0), Code::kSuccess);
   EXPECT_EQ(LaunchOn(stream_), Code::kSuccess);
   EXPECT_EQ(MemsetD8Async(memory_, 1, 1, stream_), Code::kSuccess);
   GraphHandle same = nullptr;
   ASSERT_EQ(StreamEndCapture(stream_, &same), Code::kSuccess);
   EXPECT_EQ(same, graph_);
-  EXPECT_EQ(GraphDebugDotPrint(graph_, (folder / "graph.dot").c_str(), 0), Code::kSuccess);
-  const std::string text = testing::ReadFile(folder / "graph.dot");
+  EXPECT_EQ(GraphDebugDotPrint(graph_, (directory / "graph.dot").c_str(), 0), Code::kSuccess);
+  const std::string text = testing::ReadFile(directory / "graph.dot");
   EXPECT_THAT(text, HasSubstr("KERNEL\\nnothing"));
   EXPECT_THAT(text, HasSubstr("MEMSET"));
   EXPECT_THAT(text, HasSubstr("->"));
@@ -456,8 +456,8 @@ TEST_F(GraphTest, NumbersTellGraphsAndNodesApart) {
   };
   EXPECT_NE(number_of(first), number_of(second));
   EXPECT_NE(number_of(first), number_of(copy));
-  const testing::ScratchFolder folder;
-  const std::string path = folder.path() + "/graph.dot";
+  const testing::ScratchDirectory directory;
+  const std::string path = directory.path() + "/graph.dot";
   ASSERT_EQ(GraphDebugDotPrint(graph_, path.c_str(), 0), Code::kSuccess);
   EXPECT_THAT(testing::ReadFile(path), HasSubstr("node " + std::to_string(number_of(first))));
   unsigned one = 0, two = 0, three = 0;

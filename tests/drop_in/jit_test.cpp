@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules and JIT options that a driver refuses, with its number and a sentence in the error log.
+// Modules and JIT options that a driver rejects, with its number and a sentence in the error log.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -69,7 +69,7 @@ TEST_F(JitTest, UnknownVersionHasItsOwnNumber) {
   EXPECT_EQ(cuLinkDestroy(link), CUDA_SUCCESS);
 }
 
-TEST_F(JitTest, WhatPtxasRefusesIsInvalidPtx) {
+TEST_F(JitTest, WhatPtxasRejectsIsInvalidPtx) {
   std::string newer = kGood;
   newer.replace(newer.find("sm_75"), 5, "sm_120");
   EXPECT_EQ(LoadWith(newer), CUDA_ERROR_INVALID_PTX);

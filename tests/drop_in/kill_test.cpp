@@ -30,7 +30,8 @@ TEST_F(DropInKills, AtRandomMomentsEndOneProgramAlone) {
   UsePrimary();
   const CUdeviceptr numbers = Numbers();
   const std::vector<pid_t> workers = server_.workers();
-  // The first program, which ends like the others, makes what stays: threads, arenas, caches.
+  // The first program, which ends like the others, makes what stays: threads, staging buffers,
+  // caches.
   const std::vector<std::string> program = {GPUSHARED_BUSY_PROGRAM};
   std::size_t descriptors = 0;
   std::mt19937 random(1);

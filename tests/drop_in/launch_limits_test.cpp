@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that CUDA refuses: they must not run here, or a program that is tried here fails on a
+// Launches that CUDA rejects: they must not run here, or a program that is tried here fails on a
 // GPU. CUDA's header and the PTX manual say what is an error.
 #include <cstdint>
 #include <string>
@@ -51,7 +51,7 @@ class LaunchLimitsTest : public testing::DropInServerCase {
   CUresult Run(const char* name, Block block, unsigned shared_bytes = 0) {
     const CUresult launched = cuLaunchKernel(Limited(name), 1, 1, 1, block.x, block.y, block.z,
                                              shared_bytes, nullptr, nullptr, nullptr);
-    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS) << "a refused launch leaves no error behind";
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS) << "a rejected launch leaves no error behind";
     return launched;
   }
   CUresult RunCluster(const char* name, unsigned grid, Block cluster) {
@@ -150,8 +150,8 @@ TEST_F(LaunchLimitsTest, CooperativeGridFitsOntoTheDevice) {
   EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
-// Nodes and captures hold no launch that the driver would refuse.
-TEST_F(LaunchLimitsTest, GraphsRefuseTheSame) {
+// Nodes and captures hold no launch that the driver would reject.
+TEST_F(LaunchLimitsTest, GraphsRejectTheSame) {
   CUgraph graph = nullptr;
   ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
   CUDA_KERNEL_NODE_PARAMS node{};

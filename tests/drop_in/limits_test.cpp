@@ -114,7 +114,7 @@ class LimitsTest : public testing::DropInServerCase {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-TEST_F(LimitsTest, LessIsThereAndBeyondTheBoundIsRefused) {
+TEST_F(LimitsTest, LessIsThereAndBeyondTheBoundIsRejected) {
   UsePrimary();
   struct Case {
     CUlimit which;

@@ -13,7 +13,7 @@
 
 #include "tests/drop_in/archive.h"
 #include "tests/drop_in/server_case.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared {
 namespace {
@@ -186,17 +186,18 @@ TEST_F(LinkTest, FunctionsAndVariablesOfOneTextServeAnother) {
 }
 
 TEST_F(LinkTest, FilesAreInputsToo) {
-  const testing::ScratchFolder folder;
-  std::ofstream(folder / "callee.ptx") << Text(kCallee);
+  const testing::ScratchDirectory directory;
+  std::ofstream(directory / "callee.ptx") << Text(kCallee);
   ASSERT_EQ(AddText(kCaller, "caller"), CUDA_SUCCESS);
-  EXPECT_EQ(cuLinkAddFile(link_, CU_JIT_INPUT_PTX, (folder / "none").c_str(), 0, nullptr, nullptr),
-            CUDA_ERROR_FILE_NOT_FOUND);
+  EXPECT_EQ(
+      cuLinkAddFile(link_, CU_JIT_INPUT_PTX, (directory / "none").c_str(), 0, nullptr, nullptr),
+      CUDA_ERROR_FILE_NOT_FOUND);
   EXPECT_EQ(cuLinkAddFile(link_, CU_JIT_INPUT_PTX, "/dev/zero", 0, nullptr, nullptr),
             CUDA_ERROR_INVALID_PTX);
   EXPECT_THAT(log_, HasSubstr("268435456 bytes"));
-  ASSERT_EQ(
-      cuLinkAddFile(link_, CU_JIT_INPUT_PTX, (folder / "callee.ptx").c_str(), 0, nullptr, nullptr),
-      CUDA_SUCCESS);
+  ASSERT_EQ(cuLinkAddFile(link_, CU_JIT_INPUT_PTX, (directory / "callee.ptx").c_str(), 0, nullptr,
+                          nullptr),
+            CUDA_SUCCESS);
   EXPECT_EQ(Complete(), CUDA_SUCCESS) << log_;
 }
 
@@ -220,7 +221,7 @@ TEST_F(LinkTest, ObjectsGiveThePtxInThem) {
   EXPECT_THAT(log_, HasSubstr("'not.o'"));
 }
 
-TEST_F(LinkTest, BrokenFatbinIsRefusedByName) {
+TEST_F(LinkTest, BrokenFatbinIsRejectedByName) {
   ASSERT_EQ(Add(CU_JIT_INPUT_FATBINARY, "\x50\xed\x55\xba nonsense", "broken"), CUDA_SUCCESS);
   ASSERT_EQ(AddText(kCallee, "callee"), CUDA_SUCCESS);
   EXPECT_EQ(Complete(), CUDA_ERROR_INVALID_PTX);
@@ -242,7 +243,7 @@ TEST_F(LinkTest, DeviceRuntimeSynchronisesAGrid) {
   EXPECT_EQ(Run("rotate", 1, /*is_cooperative=*/true), (std::vector<std::uint32_t>{1, 2, 3, 0}));
 }
 
-TEST_F(LinkTest, OtherInputsAreRefusedByName) {
+TEST_F(LinkTest, OtherInputsAreRejectedByName) {
   EXPECT_EQ(Complete(), CUDA_ERROR_INVALID_PTX);
   EXPECT_THAT(log_, HasSubstr("no inputs"));
   EXPECT_EQ(Add(CU_JIT_INPUT_LIBRARY, Archive({{"mine.o/", "code"}}), "libmine.a"),

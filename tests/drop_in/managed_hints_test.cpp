@@ -96,7 +96,7 @@ TEST_F(ManagedHintsTest, ABatchNamesAPlaceForEachRange) {
             Code::kInvalidValue);
 }
 
-TEST_F(ManagedHintsTest, AboutOtherMemoryAreRefused) {
+TEST_F(ManagedHintsTest, AboutOtherMemoryAreRejected) {
   DevicePointer device = 0;
   ASSERT_EQ(MemAlloc(&device, kManagedBytes), Code::kSuccess);
   EXPECT_EQ(MemAdviseV1(device, kManagedBytes, kReadMostly, 0), Code::kInvalidValue);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the program and kernels reach, while other threads launch, wait and run functions of
-// the host. GPUSHARED_MIRROR_STEPS=N runs N random steps in all; GPUSHARED_MIRROR_SEED=N runs that
+// the host. GPUSHARED_MIRROR_PAGES=N runs N random steps in all; GPUSHARED_MIRROR_SEED=N runs that
 // seed.
 #include <algorithm>
 #include <array>
@@ -382,7 +382,7 @@ TEST_F(RandomMirrorTest, EightThreadsSeeWhatOneMachineWouldHave) {
   Load();
   const CUfunction mix = FunctionOf(module_, "mix");
   const std::uint64_t seed = NumberOf("GPUSHARED_MIRROR_SEED", 1);
-  const auto steps = static_cast<unsigned>(NumberOf("GPUSHARED_MIRROR_STEPS", 12'000) / kThreads);
+  const auto steps = static_cast<unsigned>(NumberOf("GPUSHARED_MIRROR_PAGES", 12'000) / kThreads);
   const std::vector<Memory> memories = MakeMemories();
   std::vector<std::unique_ptr<RandomProgram>> programs;
   std::vector<std::thread> threads;

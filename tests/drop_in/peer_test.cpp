@@ -235,7 +235,7 @@ TEST_P(PeerTest, CapturedBoxOfOneContextIsAnOrdinaryCopy) {
   EXPECT_EQ(captured.reserved1, nullptr);
 }
 
-TEST_P(PeerTest, WhatMakesNoSenseIsRefused) {
+TEST_P(PeerTest, WhatMakesNoSenseIsRejected) {
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
   EXPECT_EQ(cuMemcpyPeer(to, second_, from, nullptr, 4096), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(cuMemcpyPeer(to, second_, from, first_, ~std::size_t{0}), CUDA_ERROR_INVALID_VALUE);
@@ -378,13 +378,13 @@ TEST_P(BatchTest, BoxesOfArraysCountTexels) {
   EXPECT_EQ(cuMemcpy3DBatchAsync(1, &unlike, 0, stream), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_P(BatchTest, BoxesThatMakeNoSenseAreRefused) {
+TEST_P(BatchTest, BoxesThatMakeNoSenseAreRejected) {
   constexpr std::size_t kHuge = ~std::size_t{0};
   const CUdeviceptr device = Allocate(first_, 64);
   std::array<std::uint8_t, 64> host{};
   const auto from = PointerOperand(reinterpret_cast<CUdeviceptr>(host.data()), 0, 0);
   const CUDA_MEMCPY3D_BATCH_OP good = BoxCopy(from, PointerOperand(device, 8, 0), {4, 4, 1});
-  const auto expect_refused = [&](auto change) {
+  const auto expect_rejected = [&](auto change) {
     CUDA_MEMCPY3D_BATCH_OP box = good;
     change(box);
     EXPECT_EQ(cuMemcpy3DBatchAsync(1, &box, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
@@ -394,15 +394,15 @@ TEST_P(BatchTest, BoxesThatMakeNoSenseAreRefused) {
   EXPECT_EQ(cuMemcpy3DBatchAsync(1, &box, 1, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpy3DBatchAsync(0, &box, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpy3DBatchAsync(1, nullptr, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
-  expect_refused([](auto& it) { it.extent.depth = 0; });
-  expect_refused([](auto& it) { it.extent.height = 9; });
-  expect_refused([](auto& it) { it.extent.width = kHuge; });
-  expect_refused([](auto& it) { it.dst.op.ptr.rowLength = 3; });
-  expect_refused([](auto& it) { it.dst.op.ptr.rowLength = kHuge; });
-  expect_refused([](auto& it) { it.extent.height = 1, it.dst.op.ptr.rowLength = 3; });
-  expect_refused([](auto& it) { it.dst.op.ptr.layerHeight = 3; });
-  expect_refused([](auto& it) { it.dst.type = CU_MEMCPY_OPERAND_TYPE_MAX; });
-  expect_refused([](auto& it) { it.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; });
+  expect_rejected([](auto& it) { it.extent.depth = 0; });
+  expect_rejected([](auto& it) { it.extent.height = 9; });
+  expect_rejected([](auto& it) { it.extent.width = kHuge; });
+  expect_rejected([](auto& it) { it.dst.op.ptr.rowLength = 3; });
+  expect_rejected([](auto& it) { it.dst.op.ptr.rowLength = kHuge; });
+  expect_rejected([](auto& it) { it.extent.height = 1, it.dst.op.ptr.rowLength = 3; });
+  expect_rejected([](auto& it) { it.dst.op.ptr.layerHeight = 3; });
+  expect_rejected([](auto& it) { it.dst.type = CU_MEMCPY_OPERAND_TYPE_MAX; });
+  expect_rejected([](auto& it) { it.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; });
 }
 
 TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {

@@ -33,7 +33,7 @@ class RunSettingsTest : public ::testing::Test {
   std::map<std::string, bool> files_;
 };
 
-TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersFolders) {
+TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersDirectories) {
   EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d");
   environment_["LD_LIBRARY_PATH"] = "/u:/v";
   EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
@@ -47,21 +47,22 @@ TEST_F(RunSettingsTest, PtxToolsAreFoundByNameOnlyWhereTheDeviceWantsPtx) {
 }
 
 TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
-  EXPECT_EQ(SettingsOf({.drop_in = "/d"}).size(), 2u) << "the library's folder, and who started it";
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"}).size(), 2u)
+      << "the library's directory, and who started it";
   const auto all = SettingsOf({.socket = "/s",
                                .drop_in = "/d",
                                .scheduling_class = "low",
                                .name = "job",
                                .device = "cpu:0",
                                .weight = 7,
-                               .promise = "2.5",
+                               .target = "2.5",
                                .is_interruptible = true});
   EXPECT_EQ(all.at("GPUSHARED_SOCKET"), "/s");
   EXPECT_EQ(all.at("GPUSHARED_CLASS"), "low");
   EXPECT_EQ(all.at("GPUSHARED_NAME"), "job");
   EXPECT_EQ(all.at("GPUSHARED_DEVICE"), "cpu:0");
   EXPECT_EQ(all.at("GPUSHARED_WEIGHT"), "7");
-  EXPECT_EQ(all.at("GPUSHARED_PROMISE"), "2.5");
+  EXPECT_EQ(all.at("GPUSHARED_LATENCY_TARGET"), "2.5");
   EXPECT_EQ(all.at("GPUSHARED_INTERRUPT"), "1");
 }
 
@@ -118,7 +119,7 @@ TEST(ProgramFileTest, ProgramsAreFoundAsShellsFindThem) {
   EXPECT_EQ(server::FindProgram("sh", "/nonexistent:/bin"), "/bin/sh");
   EXPECT_EQ(server::FindProgram("sh", "/nonexistent"), "");
   EXPECT_EQ(server::FindProgram("/bin/sh", ""), "/bin/sh");
-  EXPECT_EQ(server::FindProgram("/bin", ""), "") << "a folder";
+  EXPECT_EQ(server::FindProgram("/bin", ""), "") << "a directory";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared {
@@ -39,13 +39,13 @@ class NvccTest : public ::testing::Test {
   std::string CalledWith(std::vector<std::string> arguments, const std::string& path = "/real") {
     std::vector<std::string> command = {
         "/usr/bin/env",
-        "PATH=" GPUSHARED_NVCC_FOLDER ":" + folder_.path() + path + ":/usr/bin:/bin", "nvcc"};
+        "PATH=" GPUSHARED_NVCC_DIRECTORY ":" + directory_.path() + path + ":/usr/bin:/bin", "nvcc"};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return RunProgram(command).output;
   }
 
-  const testing::ScratchFolder folder_;
-  const std::string real_ = folder_.path() + "/real";
+  const testing::ScratchDirectory directory_;
+  const std::string real_ = directory_.path() + "/real";
 };
 
 TEST_F(NvccTest, MakesPtxUnderTheCubinsName) {
@@ -110,7 +110,7 @@ TEST_F(RunTest, SanitizersRuntimeThatTheUserPreloadsStaysFirst) {
 #endif
 
 TEST_F(RunTest, NamesProcWhereItIsMissing) {
-  // A view of the machine without /proc: an empty folder lies on it.
+  // A view of the machine without /proc: an empty directory lies on it.
   const ProgramOutcome outcome = RunProgram({"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
                                              "mount -t tmpfs none /proc && exec \"$0\" \"$@\"",
                                              kControl, "run", "--", "true"});
@@ -127,8 +127,8 @@ TEST_F(RunTest, EndsAsTheProgramEnds) {
 TEST_F(RunTest, SaysWhatIsWrongByItsExitCode) {
   EXPECT_EQ(Run({}).exit_code, 2);
   EXPECT_EQ(Run({"--class", "urgent", "--", "true"}).exit_code, 2);
-  EXPECT_EQ(Run({"--promise", "-1", "--", "true"}).exit_code, 2);
-  EXPECT_EQ(Run({"--promise", "0", "--", "true"}).exit_code, 2);
+  EXPECT_EQ(Run({"--latency-target", "-1", "--", "true"}).exit_code, 2);
+  EXPECT_EQ(Run({"--latency-target", "0", "--", "true"}).exit_code, 2);
   EXPECT_EQ(Run({"true"}).exit_code, 2) << "-- comes before the program";
   const ProgramOutcome text = Run({"--", "/etc/passwd"});
   EXPECT_EQ(text.exit_code, 126);
@@ -140,9 +140,9 @@ TEST_F(RunTest, SaysWhatIsWrongByItsExitCode) {
       RunProgram({kControl, "run", "--socket", "/nonexistent", "--", "true"});
   EXPECT_EQ(alone.exit_code, 3);
   EXPECT_THAT(alone.output, HasSubstr("'/nonexistent'"));
-  const ProgramOutcome refused = Run({"--device", "cpu:7", "--", "true"});
-  EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.output, HasSubstr("'cpu:7'"));
+  const ProgramOutcome rejected = Run({"--device", "cpu:7", "--", "true"});
+  EXPECT_EQ(rejected.exit_code, 1);
+  EXPECT_THAT(rejected.output, HasSubstr("'cpu:7'"));
 }
 
 TEST_F(RunTest, EveryUserMayRunPrograms) {
@@ -164,31 +164,32 @@ TEST_F(RunTest, EveryUserMayRunPrograms) {
   EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
 }
 
-// A program in a container finds the same socket at the usual place, where its folder is mounted.
-TEST_F(RunTest, ComesThroughTheEntranceThatIsNamed) {
-  const testing::ScratchFolder folder;
-  std::ofstream(folder / "rules.toml")
-      << "[[entrance]]\nname = \"batch\"\nclass = \"low\"\nclient_memory = \"64MiB\"\n";
-  const ServerProcess server({"--config", folder / "rules.toml"});
+// A program in a container finds the same socket at the usual place, where its directory is
+// mounted.
+TEST_F(RunTest, ComesThroughTheEndpointThatIsNamed) {
+  const testing::ScratchDirectory directory;
+  std::ofstream(directory / "rules.toml")
+      << "[[endpoint]]\nname = \"batch\"\nclass = \"low\"\nclient_memory = \"64MiB\"\n";
+  const ServerProcess server({"--config", directory / "rules.toml"});
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {kControl, "run", "--socket", server.socket()});
     return RunProgram(arguments);
   };
   const ProgramOutcome outcome =
-      run({"--entrance", "batch", "--name", "guest", "--", GPUSHARED_VECTOR_ADD_PROGRAM});
+      run({"--endpoint", "batch", "--name", "guest", "--", GPUSHARED_VECTOR_ADD_PROGRAM});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
   EXPECT_THAT(server.Log(), HasSubstr("batch"));
   EXPECT_THAT(server.Log(), HasSubstr("class low"));
-  const ProgramOutcome refused =
-      run({"--entrance", "batch", "--class", "high", "--", GPUSHARED_VECTOR_ADD_PROGRAM});
-  EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.output, HasSubstr("entrance 'batch'"));
-  const ProgramOutcome none = run({"--entrance", "none", "--", "true"});
+  const ProgramOutcome rejected =
+      run({"--endpoint", "batch", "--class", "high", "--", GPUSHARED_VECTOR_ADD_PROGRAM});
+  EXPECT_EQ(rejected.exit_code, 1);
+  EXPECT_THAT(rejected.output, HasSubstr("endpoint 'batch'"));
+  const ProgramOutcome none = run({"--endpoint", "none", "--", "true"});
   EXPECT_EQ(none.exit_code, 3);
   EXPECT_THAT(none.output, HasSubstr("there are batch"));
-  EXPECT_THAT(run({"--entrance", "bach", "--", "true"}).output, HasSubstr("did you mean 'batch'?"));
-  EXPECT_EQ(run({"--entrance", "../x", "--", "true"}).exit_code, 2);
+  EXPECT_THAT(run({"--endpoint", "bach", "--", "true"}).output, HasSubstr("did you mean 'batch'?"));
+  EXPECT_EQ(run({"--endpoint", "../x", "--", "true"}).exit_code, 2);
 }
 
 TEST_F(RunTest, WaitsForAServerThatStarts) {

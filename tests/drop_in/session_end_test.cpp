@@ -15,7 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared {
@@ -59,8 +59,8 @@ class SessionEnd : public ::testing::Test {
     return Output();
   }
 
-  const testing::ScratchFolder folder_;
-  const std::string log_ = folder_ / "log";
+  const testing::ScratchDirectory directory_;
+  const std::string log_ = directory_ / "log";
   ServerProcess server_;
   pid_t program_ = -1;
 };

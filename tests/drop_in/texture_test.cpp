@@ -294,7 +294,7 @@ TEST_F(DropInTextureTest, IntegersAreReadAtTheNearestTexelWhateverTheFilter) {
   EXPECT_EQ(same.filterMode, CU_TR_FILTER_MODE_LINEAR) << "as it was asked for";
 }
 
-TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRefused) {
+TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRejected) {
   const CUarray array = Array(4, 4, 0, CU_AD_FORMAT_UNSIGNED_INT8, 2);
   CUDA_TEXTURE_DESC mode = {};
   mode.addressMode[1] = CU_TR_ADDRESS_MODE_MIRROR;
@@ -309,7 +309,7 @@ TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRefused) {
   EXPECT_EQ(cuTexObjectGetResourceViewDesc(&view, texture), CUDA_ERROR_INVALID_VALUE);
 
   CUtexObject none = 0;
-  const auto refused = [&](const CUDA_RESOURCE_DESC& what, const CUDA_TEXTURE_DESC& how) {
+  const auto rejected = [&](const CUDA_RESOURCE_DESC& what, const CUDA_TEXTURE_DESC& how) {
     return cuTexObjectCreate(&none, &what, &how, nullptr);
   };
   EXPECT_EQ(cuTexObjectCreate(&none, &resource, &mode, &view), CUDA_ERROR_NOT_SUPPORTED);
@@ -332,43 +332,43 @@ TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRefused) {
   CUDA_TEXTURE_DESC odd = {};
   for (const unsigned flag : {CU_TRSF_SRGB, CU_TRSF_SEAMLESS_CUBEMAP}) {
     odd.flags = flag;
-    EXPECT_EQ(refused(resource, odd), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(rejected(resource, odd), CUDA_ERROR_NOT_SUPPORTED);
   }
   odd.flags = 0x80;
-  EXPECT_EQ(refused(resource, odd), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(rejected(resource, odd), CUDA_ERROR_INVALID_VALUE);
   odd = {};
   odd.maxAnisotropy = 2;
-  EXPECT_EQ(refused(resource, odd), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(rejected(resource, odd), CUDA_ERROR_NOT_SUPPORTED);
   odd = {};
   constexpr int kNoMode = 4;
   std::memcpy(&odd.addressMode[1], &kNoMode, sizeof kNoMode);
-  EXPECT_EQ(refused(resource, odd), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(rejected(resource, odd), CUDA_ERROR_INVALID_VALUE);
   CUDA_RESOURCE_DESC other = {};
   other.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
-  EXPECT_EQ(refused(other, mode), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(rejected(other, mode), CUDA_ERROR_NOT_SUPPORTED);
   other.resType = CU_RESOURCE_TYPE_LINEAR;
   other.res.linear = {out_, CU_AD_FORMAT_FLOAT, 1, kOutBytes + 4};
-  EXPECT_EQ(refused(other, mode), CUDA_ERROR_INVALID_VALUE) << "beyond the allocation";
+  EXPECT_EQ(rejected(other, mode), CUDA_ERROR_INVALID_VALUE) << "beyond the allocation";
   other.res.linear = {out_ + 2, CU_AD_FORMAT_FLOAT, 1, 64};
-  EXPECT_EQ(refused(other, mode), CUDA_ERROR_INVALID_VALUE) << "between two texels";
+  EXPECT_EQ(rejected(other, mode), CUDA_ERROR_INVALID_VALUE) << "between two texels";
   other.resType = CU_RESOURCE_TYPE_PITCH2D;
   other.res.pitch2D = {out_, CU_AD_FORMAT_FLOAT, 1, 16, 1 << 14, 128};
-  EXPECT_EQ(refused(other, mode), CUDA_ERROR_INVALID_VALUE) << "more rows than there is memory";
+  EXPECT_EQ(rejected(other, mode), CUDA_ERROR_INVALID_VALUE) << "more rows than there is memory";
   other.res.pitch2D = {out_, CU_AD_FORMAT_FLOAT, 1, 16, 4, 60};
-  EXPECT_EQ(refused(other, mode), CUDA_ERROR_INVALID_VALUE) << "rows that overlap";
+  EXPECT_EQ(rejected(other, mode), CUDA_ERROR_INVALID_VALUE) << "rows that overlap";
   CUsurfObject surface = 0;
   EXPECT_EQ(cuSurfObjectCreate(&surface, &resource), CUDA_ERROR_INVALID_VALUE) << "not made for it";
 
   CUarray bad = nullptr;
-  const auto array_refused = [&](const CUDA_ARRAY3D_DESCRIPTOR& shape) {
+  const auto array_rejected = [&](const CUDA_ARRAY3D_DESCRIPTOR& shape) {
     return cuArray3DCreate(&bad, &shape);
   };
-  EXPECT_EQ(array_refused({0, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0}), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(array_refused({4, 0, 4, CU_AD_FORMAT_FLOAT, 1, 0}), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(array_refused({4, 4, 0, CU_AD_FORMAT_FLOAT, 3, 0}), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(array_refused({4, 1 << 17, 0, CU_AD_FORMAT_FLOAT, 1, 0}), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(array_refused({4, 4, 0, CU_AD_FORMAT_NV12, 1, 0}), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(array_refused({4, 4, 4, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_LAYERED}),
+  EXPECT_EQ(array_rejected({0, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(array_rejected({4, 0, 4, CU_AD_FORMAT_FLOAT, 1, 0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(array_rejected({4, 4, 0, CU_AD_FORMAT_FLOAT, 3, 0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(array_rejected({4, 1 << 17, 0, CU_AD_FORMAT_FLOAT, 1, 0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(array_rejected({4, 4, 0, CU_AD_FORMAT_NV12, 1, 0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(array_rejected({4, 4, 4, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_LAYERED}),
             CUDA_ERROR_NOT_SUPPORTED);
 }
 

@@ -102,7 +102,7 @@ TEST_F(ThreadsTest, MakeAndEndContextsOfTheirOwn) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Calls may lose the race and be refused; they must not crash or hang.
+// Calls may lose the race and be rejected; they must not crash or hang.
 TEST_F(ThreadsTest, EndAContextThatOthersUse) {
   for (int round = 0; round < kRounds; ++round) {
     ContextHandle doomed = nullptr;

@@ -136,7 +136,7 @@ TEST_F(VirtualMemoryTest, WhatIsMappedTwiceIsOneMemory) {
   EXPECT_EQ(Read(range + 2 * kStep), All(6)) << "unmapped elsewhere";
 }
 
-TEST_F(VirtualMemoryTest, SizesAndPlacesThatMakeNoSenseAreRefused) {
+TEST_F(VirtualMemoryTest, SizesAndPlacesThatMakeNoSenseAreRejected) {
   const CUdeviceptr range = Reserve(4 * kStep);
   const CUmemGenericAllocationHandle two = Create(2 * kStep);
   CUmemGenericAllocationHandle none = 0;

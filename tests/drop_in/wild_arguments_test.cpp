@@ -18,7 +18,7 @@
 
 #include "client_lib/drop_in/current.h"
 #include "tests/drop_in/drop_in_case.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -29,7 +29,7 @@ constexpr Missing kMissing;
 constexpr int kWildRounds = 20;
 constexpr int kFreshCalls = 25;  // Calls until objects that calls may have destroyed are made anew.
 constexpr int kCountMax = 8;
-constexpr std::uint64_t kStep = kMapStepBytes;
+constexpr std::uint64_t kStep = kMapPageBytes;
 
 class WildArgumentsTest : public DropInCase {
  protected:
@@ -48,14 +48,14 @@ class WildArgumentsTest : public DropInCase {
     MakeObjects();
   }
 
-  // A capture that a call began would have most of the others refused.
+  // A capture that a call began would have most of the others rejected.
   void EndCaptures() {
     GraphHandle graph = nullptr;
     static_cast<void>(CtxSetCurrent(context_));
     static_cast<void>(StreamEndCapture(PerThreadStream(), &graph));
     for (const StreamHandle stream : streams_) static_cast<void>(StreamDestroy(stream));
     streams_.clear();
-    EXPECT_EQ(RefuseWhileCapturing(), Code::kSuccess);
+    EXPECT_EQ(RejectWhileCapturing(), Code::kSuccess);
   }
 
   // One real object of each kind. Calls for other kinds get their handles, too.
@@ -388,8 +388,8 @@ class WildArgumentsTest : public DropInCase {
 
 TEST_F(WildArgumentsTest, AreAnsweredWithACode) {
   // Calls that write files shall write them here.
-  const testing::ScratchFolder folder;
-  std::filesystem::current_path(folder.path());
+  const testing::ScratchDirectory directory;
+  std::filesystem::current_path(directory.path());
   for (int round = 0; round < kWildRounds && !HasFatalFailure(); ++round) CallAll();
   RecordProperty("calls", calls_);
 }

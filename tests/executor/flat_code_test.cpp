@@ -263,7 +263,7 @@ OUT:
   EXPECT_NE(outcome.fault->message.find(" exceed 65536"), std::string::npos);
 }
 
-TEST_F(FlatCode, BytesThatAreCutOffAreRefused) {
+TEST_F(FlatCode, BytesThatAreCutOffAreRejected) {
   const std::vector<std::byte> bytes = Flatten(image_->program(0));
   for (std::size_t size = 0; size < bytes.size(); size += 7) {
     device::FlatReader from(std::span<const std::byte>(bytes).first(size));
@@ -309,7 +309,7 @@ TEST(FlatKernelInfo, TheReachLiesInTheParameters) {
 }
 
 // What passes may compute anything; sanitizers say whether it stays within its bounds.
-TEST_F(FlatCode, CodeWithBytesChangedIsRefusedOrStaysInItsBounds) {
+TEST_F(FlatCode, CodeWithBytesChangedIsRejectedOrStaysInItsBounds) {
   const std::vector<std::byte> good = Flatten(image_->program(0));
   std::mt19937 random(20261122);
   std::size_t taken = 0;

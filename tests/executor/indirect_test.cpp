@@ -238,7 +238,7 @@ TEST_P(IndirectCalls, NoMemoryLiesAtTheAddressOfAFunction) {
   EXPECT_EQ(outcome.fault->kind, Kind::kGlobalAddress);
 }
 
-TEST_P(IndirectCalls, WhatCannotBeCheckedIsRefused) {
+TEST_P(IndirectCalls, WhatCannotBeCheckedIsRejected) {
   const auto unsupported = [&](const std::string& directive, const std::string& call) {
     Launcher other(std::uint64_t{1} << 20, GetParam());
     other.Load(CallText(directive, call));

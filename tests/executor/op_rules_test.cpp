@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds each operation to its rule: a micro-op with a field beyond its bounds is refused, or does
+// Holds each operation to its rule: a micro-op with a field beyond its bounds is rejected, or does
 // no harm. Registers and parameters end where nothing is mapped, so harm is a crash.
 #include <signal.h>
 #include <sys/mman.h>
@@ -326,7 +326,7 @@ class OpRules : public ::testing::Test {
     ++runs_;
   }
 
-  // Runs the op, unless Verify refuses it, on rows of zeros, of addresses and of ones, near address
+  // Runs the op, unless Verify rejects it, on rows of zeros, of addresses and of ones, near address
   // 0 and in client memory.
   void RunOnAll(BlockExecutor& executor, const Subject& subject, const Harm& harm) {
     Subject harmed = subject;
@@ -355,7 +355,7 @@ class OpRules : public ::testing::Test {
   std::size_t runs_ = 0;
 };
 
-TEST_F(OpRules, AMicroOpBeyondItsBoundsIsRefusedOrHarmless) {
+TEST_F(OpRules, AMicroOpBeyondItsBoundsIsRejectedOrHarmless) {
   const std::vector<Harm> harms = EveryHarm();
   const std::int64_t surface = SurfaceAccess{.element_bytes = 4, .elements = 2}.Number();
   for (std::uint64_t number = 0; OpOfNumber(kFlavour, number) != nullptr; ++number) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says which forms of the executor are in no kernel that a test of this folder has run. An
+// Says which forms of the executor are in no kernel that a test of this directory has run. An
 // operation that nothing runs is right by luck.
 //
 // Usage: executor_reach FILE ...: the forms that each test program has run, as it wrote them when

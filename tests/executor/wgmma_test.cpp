@@ -288,7 +288,7 @@ TEST_P(Wgmma, AddressesAreChecked) {
   }
 }
 
-TEST_P(Wgmma, OtherFormsAreRefusedByName) {
+TEST_P(Wgmma, OtherFormsAreRejectedByName) {
   const auto unsupported = [&](const std::string& code) {
     Launcher launcher(u64{1} << 20, GetParam());
     launcher.Load(Kernel(code, 8));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for the executor's operations where only its decoder runs: they are gcc's C++
-// (_Float16), and a fuzzer needs clang. There is every operation, so that the decoder refuses no
+// (_Float16), and a fuzzer needs clang. There is every operation, so that the decoder rejects no
 // instruction for want of one.
 #include <string_view>
 

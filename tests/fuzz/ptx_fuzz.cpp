@@ -29,7 +29,7 @@ namespace {
 constexpr std::uint64_t kVariableBytesMax = 16u << 20;
 
 void CheckReason(const Status& status) {
-  Check(!status.message().empty(), "what is refused has a reason");
+  Check(!status.message().empty(), "what is rejected has a reason");
 }
 
 void CheckModule(const ptx::Module& made) {
@@ -52,7 +52,7 @@ void FuzzAnalyses(const ptx::Module& module) {
 void FuzzPasses(const ptx::Module& module) {
   const ptx::Claims claims = ptx::Claim(module);
   CheckModule(claims.module);
-  for (const ptx::ClaimedKernel& kernel : claims.kernels) {
+  for (const ptx::PreemptibleKernel& kernel : claims.kernels) {
     Check(kernel.claimed.empty() != kernel.reason.empty(), "a kernel is claimed, or has a reason");
   }
   for (const auto& pass : {ptx::Fence, ptx::Contain}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for libFuzzer where there is none: runs the target over the files of the
-// folders given as arguments. "N passed" at the end; a failing input aborts with its name printed.
+// directories given as arguments. "N passed" at the end; a failing input aborts with its name
+// printed.
 
 #include <cstdint>
 #include <cstdio>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seeds of wire_fuzz, made by the encoders. A seed that its target refuses leads a fuzzer to
+// The seeds of wire_fuzz, made by the encoders. A seed that its target rejects leads a fuzzer to
 // the first check and no further, so that is a failure. So are a target without a seed, and seeds
 // that the encoders no longer make: then a peer of the same version would not understand.
 //
-// Usage: wire_seeds check FOLDER    look at the seeds that are there
-//        wire_seeds write FOLDER    after a change of the protocol: write them anew
+// Usage: wire_seeds check DIRECTORY    look at the seeds that are there
+//        wire_seeds write DIRECTORY    after a change of the protocol: write them anew
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -129,7 +129,7 @@ void AppendGraph(Bytes& bytes) {
   AppendNode(bytes, fill, ipc::Op::kFill, 1, 12);
   const ipc::CopyRecord copy{.device_address = 1 << 20,
                              .device_pitch_bytes = 64,
-                             .arena_pitch_bytes = 64,
+                             .staging_pitch_bytes = 64,
                              .width_bytes = 64,
                              .height = 1};
   AppendNode(bytes, copy, ipc::Op::kCopyToHost, 2, 13);
@@ -142,7 +142,7 @@ Bytes CommandRing() {
   AppendRecord(bytes, Launch(100), ipc::Op::kLaunch, 1, 2);
   const ipc::CopyRecord copy{.device_address = 1 << 20,
                              .device_pitch_bytes = 512,
-                             .arena_pitch_bytes = 128,
+                             .staging_pitch_bytes = 128,
                              .width_bytes = 100,
                              .height = 4};
   AppendRecord(bytes, copy, ipc::Op::kCopyToDevice, 2);
@@ -221,15 +221,15 @@ void AddFrames(Seeds& seeds, const ipc::Hello& hello) {
   Bytes& client = seeds["frames_client"] = {std::byte{kClientFramesSelector}};
   AppendFrame(client, ipc::UnloadModule{1});
   AppendFrame(client, ipc::DescribeError{3});
-  Bytes& server = seeds["frame_refused"] = {std::byte{kServerFramesSelector}};
-  AppendFrame(server, ipc::Refused{Status(StatusCode::kOutOfMemory, "quota is used up")});
+  Bytes& server = seeds["frame_rejected"] = {std::byte{kServerFramesSelector}};
+  AppendFrame(server, ipc::Rejected{Status(StatusCode::kOutOfMemory, "quota is used up")});
 }
 
 Seeds AllSeeds() {
   const Status status(StatusCode::kOutOfMemory, "quota is used up");
   const ipc::Hello hello{.weight = 2,
                          .max_share = 250,
-                         .latency_promise_ns = 1'000'000,
+                         .latency_target_ns = 1'000'000,
                          .name = "serve",
                          .device = "cpu:0"};
   const ipc::Admin set{.verb = ipc::AdminVerb::kSet,
@@ -253,17 +253,17 @@ Seeds AllSeeds() {
                    .quota_bytes = 1 << 20,
                    .space_base = 1 << 20,
                    .space_bytes = 1 << 30,
-                   .arena_bytes_total_max = 1 << 28,
+                   .staging_bytes_total_max = 1 << 28,
                    .device = Device()},
-      ipc::Refused{status}, ipc::Ended{status}, ipc::AdminReply{StatusCode::kOk, "{}"},
+      ipc::Rejected{status}, ipc::Ended{status}, ipc::AdminReply{StatusCode::kOk, "{}"},
       ipc::MakeImage{100}, ipc::ImageMade{100}, ipc::LoadModule{1, 100}, ipc::TakePrinted{},
       ipc::Printed{.end = 9, .dropped = 2, .text = "line 1\n"}, ipc::ListDevices{},
       ipc::DeviceList{{Device(), Device()}}, ipc::ModuleLoaded{1, {kernel, kernel}, {variable}},
       ipc::UnloadModule{1}, ipc::Done{}, ipc::ResizeMemory{2 << 20}, ipc::MemoryResized{2 << 20},
       ipc::ChangeChunk{.chunk = 1, .bytes = 2 << 20}, ipc::SetKernelMemory{.heap_bytes = 64 << 20},
-      ipc::AddArena{ipc::kArenaBytesDefault}, ipc::ArenaAdded{1, ipc::kArenaBytesDefault},
-      ipc::DescribeError{3}, ipc::ErrorText{.stream = 1, .sequence = 2, .status = status},
-      ipc::Ready{1, Device()},
+      ipc::AddStagingBuffer{ipc::kArenaBytesDefault},
+      ipc::StagingBufferAdded{1, ipc::kArenaBytesDefault}, ipc::DescribeError{3},
+      ipc::ErrorText{.stream = 1, .sequence = 2, .status = status}, ipc::Ready{1, Device()},
       ipc::Attach{.session = 1,
                   .peer = {10, 1000, 1000},
                   .request = 1,
@@ -275,8 +275,8 @@ Seeds AllSeeds() {
       ipc::ChannelReply{StatusCode::kOk, "{}"}, ipc::Drain{}, ipc::Resume{},
       ipc::TerminateSession{1, "why"},
       ipc::SetSession{.session = 1, .client_class = SchedulingClass::kLow, .weight = 3},
-      ipc::TakeOver{}, ipc::Roster{.generation = 1, .last_session = 9, .sessions = 1},
-      ipc::RosterSession{.session = 1, .name = "serve"}, ipc::RosterEnd{1, 10, 1000, status},
+      ipc::TakeOver{}, ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1},
+      ipc::RegistrySession{.session = 1, .name = "serve"}, ipc::RegistryEnd{1, 10, 1000, status},
       ipc::Keep{1, "uid 0 pid 7", "class = \"low\""},
       ipc::Kept{{1, "uid 0 pid 7", "class = \"low\""}}, ipc::Forget{1},
       ipc::Watch{1000, 10, 1, true}, ipc::TraceOpened{7, 1});
@@ -285,13 +285,13 @@ Seeds AllSeeds() {
 }
 
 // Files of other names are findings of a fuzzer: they stay, and need not be accepted.
-int Write(const std::filesystem::path& folder) {
+int Write(const std::filesystem::path& directory) {
   for (const auto& [name, bytes] : AllSeeds()) {
-    std::ofstream file(folder / name, std::ios::binary);
+    std::ofstream file(directory / name, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
     if (!file.flush()) {
-      std::printf("%s cannot be written\n", (folder / name).c_str());
+      std::printf("%s cannot be written\n", (directory / name).c_str());
       return 1;
     }
   }
@@ -305,7 +305,7 @@ Bytes Read(const std::filesystem::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-int Check(const std::filesystem::path& folder) {
+int Check(const std::filesystem::path& directory) {
   int wrong = 0;
   const auto complain = [&wrong](const std::string& what) {
     std::printf("%s\n", what.c_str());
@@ -313,14 +313,14 @@ int Check(const std::filesystem::path& folder) {
   };
   std::set<std::uint8_t> seeded, known;
   for (const auto& [name, made] : AllSeeds()) {
-    const Bytes seed = Read(folder / name);
+    const Bytes seed = Read(directory / name);
     const WireTarget* target = TargetOf(seed);
     if (target == nullptr) {
       complain("seed " + name + " is missing, or of no target");
     } else if (target->selector != std::to_integer<std::uint8_t>(made[0])) {
       complain("seed " + name + " is for " + target->name);
     } else if (!target->accepts(Input(seed).subspan(1))) {
-      complain("seed " + name + " is refused: write the seeds anew");
+      complain("seed " + name + " is rejected: write the seeds anew");
     } else if (seed != made) {
       complain("seed " + name +
                " is not what the encoders write: other bytes are another protocol version");
@@ -344,6 +344,6 @@ int main(int argc, char** argv) {
   const std::string_view verb = argc == 3 ? argv[1] : "";
   if (verb == "check") return gpushared::testing::Check(argv[2]);
   if (verb == "write") return gpushared::testing::Write(argv[2]);
-  std::fprintf(stderr, "usage: wire_seeds check|write FOLDER\n");
+  std::fprintf(stderr, "usage: wire_seeds check|write DIRECTORY\n");
   return 2;
 }

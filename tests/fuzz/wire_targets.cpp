@@ -23,9 +23,10 @@ namespace {
 
 constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 63;
 
-void CheckRange(const ipc::ArenaRange& range) {
-  Check(range.arena < ipc::kArenasMax, "arena number is bounded");
-  Check(ipc::RangeInside(range.offset, range.bytes, ipc::kArenaBytesMax), "arena range is bounded");
+void CheckRange(const ipc::StagingRange& range) {
+  Check(range.staging_buffer < ipc::kStagingBuffersMax, "staging buffer number is bounded");
+  Check(ipc::RangeInside(range.offset, range.bytes, ipc::kArenaBytesMax),
+        "staging buffer range is bounded");
 }
 
 void CheckExtent(std::uint64_t start, std::uint64_t bytes, std::uint64_t width,
@@ -44,8 +45,8 @@ struct CheckBody {
       threads *= launch.block[i];
     }
     Check(threads <= ipc::kThreadsPerBlockMax, "threads are bounded");
-    if (launch.parameters_in_arena) {
-      CheckRange(launch.arena_parameters);
+    if (launch.parameters_in_staging_buffer) {
+      CheckRange(launch.staging_parameters);
       Check(launch.inline_parameters.empty(), "parameters are in one place");
     } else {
       Check(launch.inline_parameters.size() == launch.parameter_bytes, "parameters are all there");
@@ -56,7 +57,7 @@ struct CheckBody {
     }
   }
   void operator()(const ipc::CopyCommand& copy) const {
-    CheckRange(copy.arena);
+    CheckRange(copy.staging_buffer);
     CheckExtent(copy.device_address, copy.device_bytes, copy.width_bytes, copy.height);
     Check(copy.device_pitch_bytes >= copy.width_bytes, "rows do not overlap");
   }
@@ -121,7 +122,7 @@ bool FuzzRing(Input input) {
   }
   ipc::TagRingReader reader(*granules, taken);
   const auto copy = std::make_unique<ipc::RecordCopy>();
-  ipc::StreamLedger ledger;
+  ipc::StreamLog session_log;
   ipc::Command command;
   ipc::CompletionNotice notice;
   std::size_t granules_read = 0, records = 0, commands = 0, completions = 0;
@@ -140,9 +141,10 @@ bool FuzzRing(Input input) {
     }
     Check(command.id.stream < ipc::kStreamsMax && command.id.sequence >= 1, "identity");
     std::visit(CheckBody(), command.body);
-    const std::uint64_t before = ledger.last(command.id.stream);
-    const bool accepted = ledger.Accept(command).ok();
-    Check(ledger.last(command.id.stream) == before + (accepted ? 1 : 0), "sequences count by one");
+    const std::uint64_t before = session_log.last(command.id.stream);
+    const bool accepted = session_log.Accept(command).ok();
+    Check(session_log.last(command.id.stream) == before + (accepted ? 1 : 0),
+          "sequences count by one");
     commands += accepted ? 1 : 0;
   }
   return records > 0 && granules_read == given && (commands == records || completions == records);
@@ -152,7 +154,7 @@ template <typename T>
 bool FuzzMessage(Input input) {
   const Result<T> value = ipc::Decode<T>(input);
   if (!value.ok()) {
-    Check(!value.status().message().empty(), "a refusal has a sentence");
+    Check(!value.status().message().empty(), "a rejection has a sentence");
     return false;
   }
   // An accepted value has one encoding, the one that came.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every place where bytes of a peer become values: ring memory, control messages, frames on a
 // socket. Accepted values must keep the promises of the validated types. Everything else must be
-// refused. Nothing may read or write outside its bounds (run under asan and ubsan).
+// rejected. Nothing may read or write outside its bounds (run under asan and ubsan).
 
 #ifndef GPUSHARED_TESTS_FUZZ_WIRE_TARGETS_H_
 #define GPUSHARED_TESTS_FUZZ_WIRE_TARGETS_H_
@@ -31,7 +31,7 @@ constexpr std::uint8_t SelectorOf(ipc::ChannelType type) {
 struct WireTarget {
   std::uint8_t selector = 0;
   const char* name = "";
-  // Takes what is behind the first byte. False when it is refused; ends the process when our own
+  // Takes what is behind the first byte. False when it is rejected; ends the process when our own
   // code breaks a promise.
   bool (*accepts)(Input input) = nullptr;
 };

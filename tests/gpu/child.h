@@ -26,7 +26,7 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   // The numbers of its answer. Throws std::runtime_error with the program's name, the question and
-  // the reason when it refuses, is gone, or has not answered in time. Then it is killed.
+  // the reason when it rejects, is gone, or has not answered in time. Then it is killed.
   std::vector<double> Ask(const std::string& question);
   // It has died, or was killed: it answers nothing more.
   bool is_gone() const { return is_gone_; }

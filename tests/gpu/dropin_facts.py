@@ -5,7 +5,7 @@
 Runs programs of tests/drop_in/programs by `gpusharedctl run`, as they are and with --ptx: without it Numba and cuda-core
 hand over machine code for the GPU, of which no kernel can be stopped half way. A program has computed right when its
 own checks held and the driver that it had loaded was the drop-in alone. Then programs with NVIDIA's runtime in them,
-which cannot work over the drop-in: each must be refused with one message and must not crash. The server is the one
+which cannot work over the drop-in: each must be rejected with one message and must not crash. The server is the one
 that GPUSHARED_SOCKET names.
 """
 import argparse
@@ -139,15 +139,15 @@ class Facts:
             if native and shared:
                 self.rows.add(f"{HEAT}: {label} / native", shared / native)
 
-    def refuse(self, label, modules, text):
+    def reject(self, label, modules, text):
         if not set(modules) & set(self.modules):
             self.rows.add(label, "not installed", note=" or ".join(modules))
             return
         ran = self.shared([self.options.python, "-c", text])
         messages = [line for line in ran.err.splitlines() if line.startswith(MESSAGE)]
-        is_refused = ran.status is not None and ran.status > 0 and len(messages) == 1
-        note = messages[0] if is_refused else f"{len(messages)} messages; {ran.why()}"
-        self.rows.rule(f"{label} is refused with one sentence and does not crash", is_refused, note)
+        is_rejected = ran.status is not None and ran.status > 0 and len(messages) == 1
+        note = messages[0] if is_rejected else f"{len(messages)} messages; {ran.why()}"
+        self.rows.rule(f"{label} is rejected with one sentence and does not crash", is_rejected, note)
 
 
 def steps_per_s(text):
@@ -160,7 +160,7 @@ def parse(arguments):
     parser.add_argument("--gpusharedctl", required=True, help="the program; its drop-in lies beside it")
     parser.add_argument("--rows", required=True, help="file to append rows to")
     parser.add_argument("--part", default="dropin", help="name of the part in rows")
-    parser.add_argument("--programs", type=pathlib.Path, default=HERE.parent / "drop_in/programs", help="their folder")
+    parser.add_argument("--programs", type=pathlib.Path, default=HERE.parent / "drop_in/programs", help="their directory")
     parser.add_argument("--python", default=sys.executable, help="what runs the programs")
     parser.add_argument("--limit-each", type=float, default=20, help="seconds of a program")
     parser.add_argument("--limit", type=float, default=60, help="seconds of all")
@@ -181,7 +181,7 @@ def main(arguments):
     facts.heat()
     # None of these reaches the GPU, and each takes seconds to be imported.
     with concurrent.futures.ThreadPoolExecutor(len(RUNTIMES)) as pool:
-        list(pool.map(lambda runtime: facts.refuse(*runtime), RUNTIMES))
+        list(pool.map(lambda runtime: facts.reject(*runtime), RUNTIMES))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 GPUSHARED = """#!{python}
 import os, sys
 mark = sys.argv.index("--")
-with open("{folder}/calls", "a") as calls:
+with open("{directory}/calls", "a") as calls:
     print(*sys.argv[1:mark], file=calls)
-os.environ["DRIVER"] = os.environ.get("DROP_IN", "{folder}/lib/drop_in/libcuda.so.1")
+os.environ["DRIVER"] = os.environ.get("DROP_IN", "{directory}/lib/drop_in/libcuda.so.1")
 os.execv(sys.argv[mark + 1], sys.argv[mark + 1:])
 """
 # What loads a driver: its file is among the mappings of the process.
@@ -25,16 +25,16 @@ with open(os.environ["DRIVER"], "rb") as driver:
     builtins.driver = mmap.mmap(driver.fileno(), 0, prot=mmap.PROT_READ)
 """
 HEAT = LOADS + 'print("100 steps in 0.500 s") if "drop_in" in os.environ["DRIVER"] else print("400 steps in 1.000 s")\n'
-REFUSED = "import sys\nsys.stderr.write('gpushared: works with no driver but its own\\n')\nraise RuntimeError('no GPU')\n"
-RUNTIME_ROW = "PyTorch is refused with one sentence and does not crash"
+REJECTED = "import sys\nsys.stderr.write('gpushared: works with no driver but its own\\n')\nraise RuntimeError('no GPU')\n"
+RUNTIME_ROW = "PyTorch is rejected with one sentence and does not crash"
 
 
 class DropInFacts(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
-        self.write("gpusharedctl", GPUSHARED.format(python=sys.executable, folder=self.folder)).chmod(0o755)
+        self.directory = pathlib.Path(scratch.name)
+        self.write("gpusharedctl", GPUSHARED.format(python=sys.executable, directory=self.directory)).chmod(0o755)
         for driver in ("lib/drop_in/libcuda.so.1", "system/libcuda.so.1"):
             self.write(driver, "a driver")
         for name in ("numba_add", "numba_streams", "cuda_core_add"):
@@ -44,22 +44,22 @@ class DropInFacts(unittest.TestCase):
             self.write(f"modules/{module}.py", "")
 
     def write(self, name, text):
-        path = self.folder / name
+        path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
 
     def facts(self, *options, status=0, **variables):
         """The rows by name: value, kind and note."""
-        environment = dict(os.environ, PYTHONPATH=str(self.folder / "modules"), DRIVER=str(self.folder / "system/libcuda.so.1"),
+        environment = dict(os.environ, PYTHONPATH=str(self.directory / "modules"), DRIVER=str(self.directory / "system/libcuda.so.1"),
                            **variables)
-        ran = subprocess.run([sys.executable, HERE / "dropin_facts.py", "--gpusharedctl", self.folder / "gpusharedctl", "--rows",
-                              self.folder / "rows", "--programs", self.folder / "programs", *options], env=environment,
+        ran = subprocess.run([sys.executable, HERE / "dropin_facts.py", "--gpusharedctl", self.directory / "gpusharedctl", "--rows",
+                              self.directory / "rows", "--programs", self.directory / "programs", *options], env=environment,
                              capture_output=True, text=True, timeout=200, check=False)
         self.assertEqual(ran.returncode, status, ran.stderr)
         if status != 0:
             return ran.stderr
-        lines = [line.split("\t") for line in (self.folder / "rows").read_text(encoding="utf-8").splitlines()]
+        lines = [line.split("\t") for line in (self.directory / "rows").read_text(encoding="utf-8").splitlines()]
         self.assertEqual({(len(line), line[0]) for line in lines}, {(7, "dropin")})
         return {line[1]: (line[2], line[4], line[6]) for line in lines}
 
@@ -71,19 +71,19 @@ class DropInFacts(unittest.TestCase):
         self.assertEqual(rows["numba_heat: native"], ("400", "fact", ""))
         self.assertEqual(rows["numba_heat: through the drop-in"][0], "200")
         self.assertEqual(rows["numba_heat: through the drop-in, --ptx / native"][0], "0.5")
-        calls = (self.folder / "calls").read_text(encoding="utf-8").splitlines()
+        calls = (self.directory / "calls").read_text(encoding="utf-8").splitlines()
         self.assertEqual(calls, ["run", "run --ptx"] * 4)
 
     def test_what_ran_on_another_driver_has_not_run_through_the_drop_in(self):
-        rows = self.facts(DROP_IN=str(self.folder / "system/libcuda.so.1"))
+        rows = self.facts(DROP_IN=str(self.directory / "system/libcuda.so.1"))
         value, _, note = rows["numba_add computes right through the drop-in"]
-        self.assertEqual((value, note), ("0", f"its driver was {self.folder}/system/libcuda.so.1"))
+        self.assertEqual((value, note), ("0", f"its driver was {self.directory}/system/libcuda.so.1"))
         self.assertNotIn("numba_heat: through the drop-in", rows)
 
     def test_a_native_figure_is_of_the_native_driver(self):
-        self.write("programs/numba_heat.py", f"import os\nos.environ['DRIVER'] = '{self.folder}/lib/drop_in/libcuda.so.1'\n{HEAT}")
+        self.write("programs/numba_heat.py", f"import os\nos.environ['DRIVER'] = '{self.directory}/lib/drop_in/libcuda.so.1'\n{HEAT}")
         rows = self.facts()
-        self.assertEqual(rows["numba_heat: native"], ("none", "fact", f"its driver was {self.folder}/lib/drop_in/libcuda.so.1"))
+        self.assertEqual(rows["numba_heat: native"], ("none", "fact", f"its driver was {self.directory}/lib/drop_in/libcuda.so.1"))
         self.assertNotIn("numba_heat: through the drop-in / native", rows)
 
     def test_failures_and_crashes_are_told_and_the_others_go_on(self):
@@ -112,38 +112,38 @@ class DropInFacts(unittest.TestCase):
 
     def test_what_is_not_installed_is_said_and_not_judged(self):
         for module in ("numba", "cuda/__init__", "cuda/core/__init__"):
-            (self.folder / f"modules/{module}.py").unlink()
-        (self.folder / "modules/cuda/core").rmdir()
-        (self.folder / "modules/cuda").rmdir()
+            (self.directory / f"modules/{module}.py").unlink()
+        (self.directory / "modules/cuda/core").rmdir()
+        (self.directory / "modules/cuda").rmdir()
         rows = self.facts("--python", sys.executable)
         self.assertEqual({value for value, *_ in rows.values()}, {"not installed"})
         self.assertEqual({kind for _, kind, _ in rows.values()}, {"fact"})
         self.assertEqual(rows["cuda_core_add computes right through the drop-in"][2], "cuda.core")
         self.assertEqual(rows["JAX"][2], "jax_cuda13_plugin or jax_cuda12_plugin")
 
-    def test_programs_with_the_runtime_are_refused_with_one_message(self):
-        self.write("modules/torch.py", REFUSED)
-        self.write("modules/cupy.py", "def zeros(count):\n    " + REFUSED.replace("\n", "\n    "))
-        self.write("modules/jax.py", REFUSED)
+    def test_programs_with_the_runtime_are_rejected_with_one_message(self):
+        self.write("modules/torch.py", REJECTED)
+        self.write("modules/cupy.py", "def zeros(count):\n    " + REJECTED.replace("\n", "\n    "))
+        self.write("modules/jax.py", REJECTED)
         self.write("modules/jax_cuda12_plugin.py", "")
         rows = self.facts()
         for name in ("PyTorch", "CuPy", "JAX"):
-            self.assertEqual(rows[f"{name} is refused with one sentence and does not crash"],
+            self.assertEqual(rows[f"{name} is rejected with one sentence and does not crash"],
                              ("1", "rule", "gpushared: works with no driver but its own"))
 
     def test_other_ends_of_programs_with_the_runtime_are_wrong(self):
         crash = f"import os\nos.kill(os.getpid(), {int(signal.SIGABRT)})\n"
-        for text, note in ((REFUSED.replace("raise RuntimeError('no GPU')", crash), "1 messages; ended by signal 6: "),
+        for text, note in ((REJECTED.replace("raise RuntimeError('no GPU')", crash), "1 messages; ended by signal 6: "),
                            ("raise RuntimeError('no GPU')", "0 messages; exit status 1: RuntimeError: no GPU"),
-                           (REFUSED.replace("raise", "sys.stderr.write('gpushared: again\\n')\nraise"), "2 messages; exit status 1: "),
+                           (REJECTED.replace("raise", "sys.stderr.write('gpushared: again\\n')\nraise"), "2 messages; exit status 1: "),
                            ("def zeros(*_, device):\n    pass\n", "0 messages; exit status 0: it says nothing")):
             self.write("modules/torch.py", text)
-            (self.folder / "rows").unlink(missing_ok=True)
+            (self.directory / "rows").unlink(missing_ok=True)
             value, kind, said = self.facts()[RUNTIME_ROW]
             self.assertEqual((value, kind), ("0", "rule"), note)
             self.assertTrue(said.startswith(note), said)
 
-    def test_what_it_cannot_work_with_is_refused(self):
+    def test_what_it_cannot_work_with_is_rejected(self):
         self.assertIn("'/nowhere' is no program", self.facts("--gpusharedctl", "/nowhere", status=2))
         self.assertIn("no numba_add.py in '/nowhere'", self.facts("--programs", "/nowhere", status=2))
         self.assertIn("/bin/false does not run: exit status 1", self.facts("--python", "/bin/false", status=1))

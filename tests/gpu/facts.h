@@ -46,7 +46,7 @@ class Facts {
   void HoldContext();
 
  protected:
-  // A memfd sealed as the server seals its staging arenas, in the GPU's hands.
+  // A memfd sealed as the server seals its staging staging buffers, in the GPU's hands.
   class Memfd {
    public:
     // One that is not closed may get further seals.

@@ -6,12 +6,12 @@ __asm__(
     ".pushsection .rodata\n"
     ".balign 16\n"
     "fact_text:\n"
-    ".incbin \"" GPUSHARED_FACTS_FOLDER
+    ".incbin \"" GPUSHARED_FACTS_DIRECTORY
     "/fact_kernels.ptx\"\n"
     ".byte 0\n"
     ".balign 16\n"
     "fact_fatbin:\n"
-    ".incbin \"" GPUSHARED_FACTS_FOLDER
+    ".incbin \"" GPUSHARED_FACTS_DIRECTORY
     "/fact_kernels.fatbin\"\n"
     ".byte 0\n"
     ".popsection\n");

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-BIN = FAKE_CUDA = VIRTUAL_TIME = ""  # Folders, and a library; from the command line.
+BIN = FAKE_CUDA = VIRTUAL_TIME = ""  # Directories, and a library; from the command line.
 # Unlike those that the fake driver has by itself, so that none of these is found by chance. In ns.
 PUT_IN = {
     "call_launch": 2500, "call_copy": 2700, "call_fill": 2900, "call_record": 1300, "call_write": 1500,
@@ -26,10 +26,10 @@ PART_OF_IDLE = {"kernel_gap": 1, "graph_gap": 1, "fill_kernel": -1}
 
 class Facts(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.rows_file = pathlib.Path(folder.name) / "rows"
-        self.costs_file = pathlib.Path(folder.name) / "costs"
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.rows_file = pathlib.Path(directory.name) / "rows"
+        self.costs_file = pathlib.Path(directory.name) / "costs"
 
     def ask(self, only, script, is_virtual=False, ms=10):
         environment = dict(os.environ, LD_LIBRARY_PATH=FAKE_CUDA, FAKE_CUDA=script)
@@ -216,7 +216,7 @@ class Facts(unittest.TestCase):
         self.assertEqual(self.value("calls beside a kernel, lazy loading: answered"), ("0", "none after 1 s"))
         self.assertEqual(self.value("stream priority: answered"), ("0", "not asked: the GPU no longer answers"))
 
-    def test_what_is_not_understood_is_refused(self):
+    def test_what_is_not_understood_is_rejected(self):
         for arguments in (["--only"], ["--onyl", "a graph"], ["--ms", "0"]):
             run = subprocess.run([f"{BIN}/gpu_facts", *arguments], capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, 2, arguments)

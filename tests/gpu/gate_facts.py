@@ -5,7 +5,7 @@
 Usage: gate_facts.py --drop-in DIR --rows FILE [--limit S] [--program-limit S] [--at-once N]
                      [--programs DIR] [--only NAME]...
 
-Each program of the folder (gate_programs beside this script) runs natively and with the libcuda.so.1
+Each program of the directory (gate_programs beside this script) runs natively and with the libcuda.so.1
 of DIR in front of the driver, at the same time, under the Python that runs this. Rows are those of
 run.sh, are written as they come, and say what differs. Exit status 0: all was asked.
 """
@@ -108,10 +108,10 @@ def is_same(native, gated):
         return False
 
 
-def traced(folder):
+def traced(directory):
     """All processes' counts together: kind to name to count."""
     counts = collections.defaultdict(collections.Counter)
-    for path in folder.glob("trace.*"):
+    for path in directory.glob("trace.*"):
         for line in path.read_text(encoding="utf-8").splitlines():
             kind, name, count = line.split("\t")
             counts[kind][name] += int(count)
@@ -144,25 +144,25 @@ def ask(name, options, rows, stop_at):
     program = options.programs / f"{name}.py"
     path = ":".join(filter(None, (str(options.drop_in), os.environ.get("LD_LIBRARY_PATH"))))
     with tempfile.TemporaryDirectory() as scratch:
-        folder = pathlib.Path(scratch)
+        directory = pathlib.Path(scratch)
         # The drop-in must not be there natively because of who started this.
-        native = start(program, folder / "native", {"GPUSHARED_MODE": ""})
-        gated = start(program, folder / "gated", {"LD_LIBRARY_PATH": path, "GPUSHARED_MODE": "gate",
-                                                  "GPUSHARED_GATE_TRACE": str(folder / "trace")})
+        native = start(program, directory / "native", {"GPUSHARED_MODE": ""})
+        gated = start(program, directory / "gated", {"LD_LIBRARY_PATH": path, "GPUSHARED_MODE": "gate",
+                                                  "GPUSHARED_GATE_TRACE": str(directory / "trace")})
         try:
-            alone = outcome(native, folder / "native", until)
+            alone = outcome(native, directory / "native", until)
             if alone.missing or alone.problem:
                 rows.add(what, "not installed" if alone.missing else "none",
                          alone.missing or f"natively: {alone.problem}")
                 return
-            behind = outcome(gated, folder / "gated", min(stop_at, until + GRACE))
+            behind = outcome(gated, directory / "gated", min(stop_at, until + GRACE))
             if behind.problem == TOO_LATE and time.monotonic() >= stop_at:
                 rows.add(what, "none", "through the gate: no time was left")
                 return
         finally:
             end(native)
             end(gated)
-        counts = traced(folder)
+        counts = traced(directory)
         different = sorted(key for key in alone.results.keys() | behind.results.keys()
                            if not is_same(alone.results.get(key), behind.results.get(key)))
         # Else both were native, which proves nothing.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gate_facts.py and gate_bench over a fake driver: rows, limits, programs that are missing, fail or differ.
 
-Usage: gate_facts_test.py GATE_BENCH DROP_IN_FOLDER FAKE_CUDA_FOLDER [TEST]
+Usage: gate_facts_test.py GATE_BENCH DROP_IN_DIRECTORY FAKE_CUDA_DIRECTORY [TEST]
 """
 import contextlib
 import os
@@ -46,10 +46,10 @@ def rows_of(path):
 
 class Case(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.rows = self.folder / "rows.tsv"
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        self.rows = self.directory / "rows.tsv"
 
     def ended(self, *command):
         environment = {**os.environ, "LD_LIBRARY_PATH": FAKE_CUDA, "FAKE_CUDA": "sms 2"}
@@ -60,10 +60,10 @@ class Case(unittest.TestCase):
 class Facts(Case):
     def facts(self, programs, *arguments):
         for name, text in programs.items():
-            (self.folder / f"{name}.py").write_text(text, encoding="utf-8")
+            (self.directory / f"{name}.py").write_text(text, encoding="utf-8")
         only = [word for name in programs for word in ("--only", name)]
         self.code = self.ended(sys.executable, HERE / "gate_facts.py", "--drop-in", DROP_IN, "--rows", self.rows,
-                               "--programs", self.folder, *only, *arguments)
+                               "--programs", self.directory, *only, *arguments)
         return rows_of(self.rows)
 
     def same(self, text, *arguments):
@@ -111,8 +111,8 @@ class Facts(Case):
         self.assertEqual(row, ("none", "fact", "-", "natively: exit status 1: ValueError: no compiler"))
 
     def test_a_program_that_fails_behind_the_gate_is_red(self):
-        row = self.same(TRACES + "print('bits sum 1', flush=True)\nassert not is_gated, 'refused'")
-        self.assertEqual((row[0], row[3]), ("0", "exit status 1: AssertionError: refused"))
+        row = self.same(TRACES + "print('bits sum 1', flush=True)\nassert not is_gated, 'rejected'")
+        self.assertEqual((row[0], row[3]), ("0", "exit status 1: AssertionError: rejected"))
 
     def test_a_program_that_hangs_costs_its_limit(self):
         begin = time.monotonic()
@@ -130,9 +130,9 @@ class Facts(Case):
 
     def test_rows_are_there_as_they_come(self):
         for name, text in (("a", TRACES + "print('bits sum 1')"), ("b", "import time; time.sleep(100)")):
-            (self.folder / f"{name}.py").write_text(text, encoding="utf-8")
+            (self.directory / f"{name}.py").write_text(text, encoding="utf-8")
         facts = subprocess.Popen([sys.executable, HERE / "gate_facts.py", "--drop-in", DROP_IN, "--rows", self.rows,
-                                  "--programs", self.folder, "--only", "a", "--only", "b", "--limit", "60"],
+                                  "--programs", self.directory, "--only", "a", "--only", "b", "--limit", "60"],
                                  stdout=subprocess.DEVNULL, start_new_session=True)
         try:
             while not (self.rows.exists() and "a: same results" in self.rows.read_text(encoding="utf-8")):
@@ -144,9 +144,9 @@ class Facts(Case):
                 os.killpg(facts.pid, signal.SIGKILL)
             facts.wait()
 
-    def test_a_folder_without_both_names_is_refused(self):
-        (self.folder / "libcuda.so.1").touch()
-        self.assertEqual(self.ended(sys.executable, HERE / "gate_facts.py", "--drop-in", self.folder, "--rows",
+    def test_a_directory_without_both_names_is_rejected(self):
+        (self.directory / "libcuda.so.1").touch()
+        self.assertEqual(self.ended(sys.executable, HERE / "gate_facts.py", "--drop-in", self.directory, "--rows",
                                     self.rows), 2)
         self.assertIn("has no libcuda.so", self.run.stderr)
 
@@ -176,8 +176,8 @@ class Bench(Case):
         self.assertGreater(float(rows["20 us kernels of two processes in turns, MPS, p50"][0]), 0)
         self.assertEqual(rows["gate_bench, two processes, MPS: answered"][0], "1")
 
-    def test_a_folder_that_has_no_gate_is_seen(self):
-        self.assertEqual(self.ended(BENCH, "--drop-in", self.folder, "--rows", self.rows, "--ms", "5"), 0, "")
+    def test_a_directory_that_has_no_gate_is_seen(self):
+        self.assertEqual(self.ended(BENCH, "--drop-in", self.directory, "--rows", self.rows, "--ms", "5"), 0, "")
         self.assertEqual(rows_of(self.rows)["launches of gate_bench pass the gate"][0], "0")
 
     def test_a_machine_without_a_driver_has_rules_that_fail(self):
@@ -190,7 +190,7 @@ class Bench(Case):
         self.assertEqual((value, kind), ("0", "rule"))
         self.assertIn("libcuda.so.1", note)
 
-    def test_what_is_not_understood_is_refused(self):
+    def test_what_is_not_understood_is_rejected(self):
         for arguments in ([], ["--pair", "--drop-in", DROP_IN], ["--ms", "0", "--pair"], ["--pair", "--under"]):
             self.assertEqual(self.ended(BENCH, *arguments), 2, arguments)
 

@@ -147,7 +147,7 @@ class Gpu {
   device::WorkId last_id_ = 0;
 };
 
-// Launches of the corpus on the GPU, whose memory is the corpus' arena in this process.
+// Launches of the corpus on the GPU, whose memory is the corpus' staging buffer in this process.
 class GpuBackend : public corpus::Backend {
  public:
   explicit GpuBackend(Gpu& gpu) : gpu_(gpu) {}

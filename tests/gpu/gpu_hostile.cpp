@@ -52,7 +52,7 @@ struct Findings {
   int found = 0;
 };
 
-// A server whose worker has died refuses for a moment.
+// A server whose worker has died rejects for a moment.
 Client Connect(const char* name, SchedulingClass scheduling_class) {
   constexpr auto kPatience = std::chrono::seconds(5);
   const auto end = std::chrono::steady_clock::now() + kPatience;

@@ -2,7 +2,7 @@
 // One operation at a time, measured on request: gpu_bench starts this program twice, once with the
 // client library (gpu_ops_shared) and once with the driver itself (gpu_ops_native).
 //
-// Reads lines, answers each with one: "ok" and numbers, or "refused" and why. Times are in ns.
+// Reads lines, answers each with one: "ok" and numbers, or "rejected" and why. Times are in ns.
 //   device                               -> ok <multiprocessors> <name>, <id>.
 //   calibrate                            -> ok <iterations of kernel step per us>.
 //   calibrate_waves                      -> the same of a wave of blocks that fills the device.
@@ -371,7 +371,7 @@ class Program {
     return copies_->Run(wanted, Limit(words));
   }
 
-  // Until a fresh session has run its first kernel; a server whose worker died refuses for a while.
+  // Until a fresh session has run its first kernel; a server whose worker died rejects for a while.
   Samples FirstLaunch(Clock::duration patience) {
     const auto begin = Clock::now();
     for (;;) {
@@ -475,7 +475,7 @@ int Main(int argc, char** argv) {
     try {
       answer = program.Answer(line);
     } catch (const std::exception& error) {
-      answer = std::string("refused ") + error.what();
+      answer = std::string("rejected ") + error.what();
     }
     std::replace(answer.begin(), answer.end(), '\n', ' ');
     std::puts(answer.c_str());

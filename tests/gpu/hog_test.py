@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Folders, and a compiler for the fake driver; from the command line.
+BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Directories, and a compiler for the fake driver; from the command line.
 # The fake CUDA driver's GPU is the one that the fake NVML calls GPU 0.
 GPU = "sms 2; uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; "
 WAVE_BLOCKS = 64  # Of two multiprocessors.
@@ -23,12 +23,12 @@ class Programs(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
+        self.directory = pathlib.Path(scratch.name)
 
     def environment(self, script="", **variables):
-        (self.folder / "nvml.json").write_text('{"gpus": [{"board": "H200"}]}', encoding="utf-8")
+        (self.directory / "nvml.json").write_text('{"gpus": [{"board": "H200"}]}', encoding="utf-8")
         return dict(os.environ, LD_LIBRARY_PATH=f"{FAKE_CUDA}:{FAKE_NVML}", FAKE_CUDA=GPU + script,
-                    FAKE_NVML=str(self.folder / "nvml.json"), GPUSHARED_SOCKET=str(self.folder / "gpushared.sock"),
+                    FAKE_NVML=str(self.directory / "nvml.json"), GPUSHARED_SOCKET=str(self.directory / "gpushared.sock"),
                     # As in run_test.py: the leak checker of gcc 12 and threads of libraries.
                     ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0", **variables)
 
@@ -37,7 +37,7 @@ class Programs(unittest.TestCase):
                               timeout=LIMIT_S, check=False)
 
     def outcome(self, program, *arguments, status=0, **given):
-        file = self.folder / f"{program}.json"
+        file = self.directory / f"{program}.json"
         ran = self.run_program(program, *arguments, "--json", file, **given)
         self.assertEqual(ran.returncode, status, ran.stdout + ran.stderr)
         return json.loads(file.read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ class Programs(unittest.TestCase):
 
 class Hog(Programs):
     def test_counts_its_launches_and_keeps_two_in_flight(self):
-        log = self.folder / "log"
+        log = self.directory / "log"
         hog = self.outcome("gpu_hog_native", *HOG, script=f"log {log}")
         self.assertTrue(hog["results_checked"])
         self.assertEqual((hog["waves"], hog["blocks"]), (3, 3 * WAVE_BLOCKS))
@@ -75,8 +75,8 @@ class Hog(Programs):
         self.assertEqual(alone["blocks"], WAVE_BLOCKS)
 
     def test_several_loads_share_one_client(self):
-        log = self.folder / "log"
-        files = [self.folder / name for name in ("first", "second")]
+        log = self.directory / "log"
+        files = [self.directory / name for name in ("first", "second")]
         ran = self.run_program("gpu_hog_native", *HOG, "--json", files[0], "+", *NULL, "--json", files[1], script=f"log {log}")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         hog, trips = (json.loads(file.read_text(encoding="utf-8")) for file in files)
@@ -104,7 +104,7 @@ class Hog(Programs):
 
     def test_round_trips_are_in_order_and_pause_between(self):
         for load, pause_ms in (("null", 1), ("kernel_1ms", 3)):
-            log = self.folder / load
+            log = self.directory / load
             trips = self.outcome("gpu_hog_native", "--load", load, "--seconds", "0.3", *SIZES, script=f"log {log}")
             self.assertTrue(trips["results_checked"])
             self.assertEqual(trips["pause_ms"], pause_ms)
@@ -117,7 +117,7 @@ class Hog(Programs):
             # Of exponential pauses two times the mean number would be a miracle.
             self.assertLess(trips["count"], 2 * 300 / pause_ms)
 
-    def test_what_makes_no_sense_is_refused(self):
+    def test_what_makes_no_sense_is_rejected(self):
         for wrong in ((), ("--load", "pig"), (*NULL, "--iterations-per-us", "0"), (*HOG, "--waves", "0"),
                       (*HOG, "--waves", "65536", "--wave-blocks", "1000000"), (*NULL, "--json", "/nowhere/file")):
             ran = self.run_program("gpu_hog_native", *wrong)
@@ -150,7 +150,7 @@ class NativePriority(Programs):
 
 class BothNative(Programs):
     def both(self, low, high, **given):
-        files = [self.folder / side for side in ("low.json", "high.json")]
+        files = [self.directory / side for side in ("low.json", "high.json")]
         for file in files:
             file.unlink(missing_ok=True)
         ran = self.run_program("both_native", *low, "--json", files[0], "--", *high, "--json", files[1], **given)
@@ -158,7 +158,7 @@ class BothNative(Programs):
         return ran, *outcomes
 
     def test_share_one_context_with_streams_of_both_priorities(self):
-        log = self.folder / "log"
+        log = self.directory / "log"
         at = ("--start-at", str(time.time() + 1))
         # What the environment says is for programs that are alone in their process.
         ran, low, high = self.both(("gpu_hog", *HOG, *at), ("gpu_hog", *NULL, *at), script=f"log {log}", NATIVE_PRIORITY="-1")
@@ -172,8 +172,8 @@ class BothNative(Programs):
         self.assertEqual(self.calls(log).count("cuDevicePrimaryCtxRetain"), 2)
 
     def test_run_the_samples(self):
-        model = self.folder / "model"
-        text = self.folder / "text"
+        model = self.directory / "model"
+        text = self.directory / "text"
         text.write_text("to be or not to be, that is the question\n" * 50, encoding="utf-8")
         train = ("train", "--text", text, "--hidden", "16", "--batch", "8", "--steps", "4")
         made = self.run_program("train_native", *train[1:], "--model", model)
@@ -203,7 +203,7 @@ class Shared(Programs):
         super().setUp()
         self.server = subprocess.Popen(
             [BIN / "gpushared", "--policy", "priority", "--device", "GPU-a0000000-fa4e-4000-8000-000000000000", "--socket",
-             self.folder / "gpushared.sock", "--ptx-compiler", PTXAS, "--code-cache", self.folder / "code"],
+             self.directory / "gpushared.sock", "--ptx-compiler", PTXAS, "--code-cache", self.directory / "code"],
             env=self.environment(), stderr=subprocess.DEVNULL)
         self.addCleanup(self.server.wait)
         self.addCleanup(self.server.terminate)
@@ -215,7 +215,7 @@ class Shared(Programs):
 
     def test_a_low_hog_is_stopped_for_a_high_round_trip(self):
         at = str(time.time() + 1)
-        files = [self.folder / side for side in ("hog", "trips")]
+        files = [self.directory / side for side in ("hog", "trips")]
         # Blocks of 10 us and more in several waves, so that it is worth stopping them.
         loads = (("--load", "hog", "--waves", "40", "--block-us", "400", "--seconds", "2"), ("--load", "null", "--seconds", "1"))
         started = [subprocess.Popen([BIN / "gpu_hog_shared", *load, *SIZES, "--start-at", at, "--json", file],

@@ -148,7 +148,7 @@ readonly sample_limit=(timeout --foreground --kill-after=2 "$(either 120 25)")
 set_arguments() {
   train_arguments=(--text "$text" --hidden "$hidden" --batch "$train_batch" --rate "$rate" --steps 0)
   serve_arguments=(--model "$scratch/model" --batch "$serve_batch" --seed "${serve_seed:-1}" --service-ms "$service_ms"
-    --promise-ms 25 --requests "$requests")
+    --latency-target-ms 25 --requests "$requests")
 }
 run_train() {  # suffix ("" or _native) json options
   set_arguments

@@ -20,7 +20,7 @@ PARTS = ("smoke", "native", "environment", "facts", "conformance", "stops", "hos
 RESULTS = ["logs.tgz", "results.json", "rows.tsv", "table.txt"]
 CONTENDERS = ("priority", "deadline", "time slicing", "one process, stream priorities", "MPS, client priority",
               "MPS, stream priorities", "MPS, low has 50 % of the threads")
-BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Folders, and a compiler for the fake driver; from the command line.
+BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Directories, and a compiler for the fake driver; from the command line.
 # The fake NVML's first instance.
 INSTANCE = "MIG-a0000000-fa4e-4000-8000-000000000000"
 # As far as run.sh knows it; what it was asked is a line of a file beside it.
@@ -55,17 +55,17 @@ class Report(unittest.TestCase):
     """The judge, by itself."""
 
     def judge(self, rows, short=0):
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "rows.tsv"
+        with tempfile.TemporaryDirectory() as directory:
+            file = pathlib.Path(directory) / "rows.tsv"
             file.write_text(rows, encoding="utf-8")
-            out = pathlib.Path(folder) / "results.json"
+            out = pathlib.Path(directory) / "results.json"
             run = subprocess.run(
                 ["awk", "-f", HERE / "report.awk", "-v", f"json={out}", "-v", f"short={short}", "-v", "seconds=7",
-                 "-v", "bench=", "-v", f"summary={pathlib.Path(folder) / 'summary.txt'}", file], capture_output=True, text=True, check=False)
+                 "-v", "bench=", "-v", f"summary={pathlib.Path(directory) / 'summary.txt'}", file], capture_output=True, text=True, check=False)
             result = json.loads(out.read_text(encoding="utf-8"))
             self.assertEqual(run.returncode == 0, result["ok"])
             self.assertTrue(run.stdout.endswith("GPU OK\n" if result["ok"] else "GPU FAILED\n"), run.stdout)
-            result["summary"] = (pathlib.Path(folder) / "summary.txt").read_text(encoding="utf-8")
+            result["summary"] = (pathlib.Path(directory) / "summary.txt").read_text(encoding="utf-8")
             return result
 
     def verdict(self, *arguments, short=0, **names):
@@ -141,13 +141,13 @@ class Run(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
+        self.directory = pathlib.Path(scratch.name)
         self.running = []
-        (self.folder / "nvml.json").write_text('{"gpus": [{"board": "H200"}]}', encoding="utf-8")
-        (self.folder / "mps").mkdir()
-        (self.folder / "tools").mkdir()
-        (self.folder / "tools" / "ptxas").symlink_to(PTXAS)
-        self.program(self.folder / "tools" / "nvidia-smi", NVIDIA_SMI)
+        (self.directory / "nvml.json").write_text('{"gpus": [{"board": "H200"}]}', encoding="utf-8")
+        (self.directory / "mps").mkdir()
+        (self.directory / "tools").mkdir()
+        (self.directory / "tools" / "ptxas").symlink_to(PTXAS)
+        self.program(self.directory / "tools" / "nvidia-smi", NVIDIA_SMI)
 
     def program(self, path, text):
         path.unlink(missing_ok=True)
@@ -155,33 +155,33 @@ class Run(unittest.TestCase):
         path.chmod(0o755)
 
     def programs_under_mps(self, clients_find_it=True):
-        """A folder of programs, on a machine with an MPS daemon to start."""
-        self.program(self.folder / "tools" / "nvidia-cuda-mps-control", MPS_CONTROL)
-        folder = self.folder / "bin"
-        folder.mkdir()
+        """A directory of programs, on a machine with an MPS daemon to start."""
+        self.program(self.directory / "tools" / "nvidia-cuda-mps-control", MPS_CONTROL)
+        directory = self.directory / "bin"
+        directory.mkdir()
         for file in (*pathlib.Path(BIN).iterdir(), pathlib.Path(BIN).parent / "tests" / "cuda_conformance_test"):
-            (folder / file.name).symlink_to(file)
+            (directory / file.name).symlink_to(file)
         for name in ("train_native", "serve_native", "gpu_ops_native", "gpu_hog_native") if clients_find_it else ():
-            self.program(folder / name, MPS_CLIENT.format(pathlib.Path(BIN) / name))
-        return folder
+            self.program(directory / name, MPS_CLIENT.format(pathlib.Path(BIN) / name))
+        return directory
 
     def start(self, name, *arguments, script="", driver=True, programs=None):
-        environment = dict(os.environ, TMPDIR=str(self.folder), FAKE_NVML=str(self.folder / "nvml.json"), FAKE_CUDA=GPU + script,
-                           CUDA_MPS_PIPE_DIRECTORY=str(self.folder / "mps"),
-                           PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}")
+        environment = dict(os.environ, TMPDIR=str(self.directory), FAKE_NVML=str(self.directory / "nvml.json"), FAKE_CUDA=GPU + script,
+                           CUDA_MPS_PIPE_DIRECTORY=str(self.directory / "mps"),
+                           PATH=f"{self.directory / 'tools'}:{os.environ['PATH']}")
         libraries = [FAKE_CUDA, FAKE_NVML] if driver else [FAKE_NVML]
         environment["LD_LIBRARY_PATH"] = ":".join(libraries)
         # In sanitizer builds, gcc 12's leak checker crashes on the thread-local storage of threads
         # that a library loaded at run time still has at exit, as drivers do.
         environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         self.running.append(subprocess.Popen(
-            [HERE / "run.sh", "--short", "--bin", programs or BIN, "--out", self.folder / name, *arguments],
+            [HERE / "run.sh", "--short", "--bin", programs or BIN, "--out", self.directory / name, *arguments],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         return self.running[-1]
 
     def log(self, name):
         """A log of a run that goes on, in the directory that it removes at its end."""
-        found = list(self.folder.glob(f"tmp.*/logs/{name}"))
+        found = list(self.directory.glob(f"tmp.*/logs/{name}"))
         return found[0] if found else None
 
     def await_log(self, process, name, text):
@@ -204,21 +204,21 @@ class Run(unittest.TestCase):
 
     def logs(self, name):
         """The names and texts of the logs that came back."""
-        with tarfile.open(self.folder / name / "logs.tgz") as archive:
+        with tarfile.open(self.directory / name / "logs.tgz") as archive:
             return {member.name: archive.extractfile(member).read().decode() for member in archive if member.isfile()}
 
     def finish(self, name, process):
         text, _ = process.communicate()
-        self.assertEqual(sorted(file.name for file in (self.folder / name).iterdir()), RESULTS)
+        self.assertEqual(sorted(file.name for file in (self.directory / name).iterdir()), RESULTS)
         self.running.remove(process)
         if not self.running:
-            self.assertEqual(list(self.folder.glob("tmp.*")), [])
+            self.assertEqual(list(self.directory.glob("tmp.*")), [])
         self.assertLess(len(text) - text.rfind("(at most"), 11_000)
-        result = json.loads((self.folder / name / "results.json").read_text(encoding="utf-8"))
+        result = json.loads((self.directory / name / "results.json").read_text(encoding="utf-8"))
         result["text"] = text
         result["status"] = process.returncode
         self.assertEqual(result["ok"], process.returncode == 0, text)
-        self.assertEqual((self.folder / name / "table.txt").read_text(encoding="utf-8").splitlines()[-1],
+        self.assertEqual((self.directory / name / "table.txt").read_text(encoding="utf-8").splitlines()[-1],
                          "GPU OK" if result["ok"] else "GPU FAILED")
         return result
 
@@ -329,11 +329,11 @@ class Run(unittest.TestCase):
 
     def check_mps_calls(self, times):
         """The daemon was started so often, in a directory of its own, and ended each time."""
-        log = (self.folder / "tools" / "mps.log").read_text(encoding="utf-8")
+        log = (self.directory / "tools" / "mps.log").read_text(encoding="utf-8")
         calls = [line.split(" ") for line in log.splitlines()]
         self.assertEqual([call[1] for call in calls], ["-d", ""] * times, log)
         self.assertEqual(len({call[0] for call in calls}), 1)
-        self.assertNotEqual(calls[0][0], str(self.folder / "mps"))
+        self.assertNotEqual(calls[0][0], str(self.directory / "mps"))
 
     def test_what_is_not_under_mps_is_not_called_so(self):
         programs = self.programs_under_mps(clients_find_it=False)
@@ -348,7 +348,7 @@ class Run(unittest.TestCase):
         self.assertGreater(self.value(result, "pair", "time slicing, seed 1 | p99 / alone"), 0)
 
     def test_a_part_that_is_cut_short_tells_what_it_had(self):
-        control = self.folder / "control"
+        control = self.directory / "control"
         control.touch()
         process = self.start("cut", "--only", "conformance", script=f"control {control}")
         log = self.await_log(process, "conformance.gtest.log", " OK ]")
@@ -367,7 +367,7 @@ class Run(unittest.TestCase):
         self.assertGreater(self.value(result, "conformance", "rules without an answer"), 0)
 
     def test_a_rule_that_hangs_costs_itself(self):
-        control = self.folder / "control"
+        control = self.directory / "control"
         control.touch()
         process = self.start("hung", "--only", "conformance", script=f"control {control}")
         log = self.await_log(process, "conformance.gtest.log", " OK ]")
@@ -433,7 +433,7 @@ class Run(unittest.TestCase):
 
     def test_who_ends_the_script_early_finds_what_there_was(self):
         process = self.start("early", "--only", "environment", "--only", "facts")
-        results = self.folder / "early" / "results.json"
+        results = self.directory / "early" / "results.json"
         result = None
         while result is None or self.ended(result, "environment") is None:
             self.assertIsNone(process.poll())
@@ -448,9 +448,9 @@ class Run(unittest.TestCase):
         """Of a run that was told to end: all its processes are gone, and what it had stands."""
         process.communicate()
         self.assertEqual(process.returncode, 143)
-        self.assertEqual(list(self.folder.glob("tmp.*")), [])
-        self.assertEqual(sorted(file.name for file in (self.folder / name).iterdir()), RESULTS)
-        return json.loads((self.folder / name / "results.json").read_text(encoding="utf-8"))
+        self.assertEqual(list(self.directory.glob("tmp.*")), [])
+        self.assertEqual(sorted(file.name for file in (self.directory / name).iterdir()), RESULTS)
+        return json.loads((self.directory / name / "results.json").read_text(encoding="utf-8"))
 
     @staticmethod
     def only(parts):
@@ -478,7 +478,7 @@ class Run(unittest.TestCase):
         self.assertGreaterEqual(slack, times["environment"][1] - times["environment"][0])
 
     def test_an_instance_of_a_gpu_is_found_and_seen_by_all(self):
-        (self.folder / "nvml.json").write_text(
+        (self.directory / "nvml.json").write_text(
             '{"gpus": [{"board": "H200", "mig": true, "instances": [{"profile": "1g.18gb", "start": 0}]}]}',
             encoding="utf-8")
         result = self.finish("instance", self.start(
@@ -540,10 +540,10 @@ class Run(unittest.TestCase):
         text, _ = process.communicate()
         self.assertEqual(process.returncode, 1, text)
         self.assertIn("no GPU to measure: libcuda.so.1", text)
-        self.assertFalse((self.folder / "none").exists())
+        self.assertFalse((self.directory / "none").exists())
 
     def test_without_a_gpu_that_is_served_the_other_parts_are_left_out(self):
-        (self.folder / "nvml.json").write_text('{"gpus": []}', encoding="utf-8")
+        (self.directory / "nvml.json").write_text('{"gpus": []}', encoding="utf-8")
         result = self.finish("unserved", self.start("unserved", *self.only(("smoke", "facts")), script="devices 0"))
         self.assertEqual(result["status"], 1, result["text"])
         self.assertEqual(self.ended(result, "smoke"), 0)
@@ -574,7 +574,7 @@ class Run(unittest.TestCase):
         self.program(programs / "gpu_hostile", "#!/bin/bash\ntrap '' TERM\nsleep 300\n")
         self.program(programs / "timeout", "")
         (programs / "timeout").unlink()
-        self.program(self.folder / "tools" / "timeout",
+        self.program(self.directory / "tools" / "timeout",
                      "#!/bin/bash\n[[ $1 == --kill-after=5 ]] && exec /usr/bin/timeout --kill-after=1 6 \"${@:3}\"\n"
                      "exec /usr/bin/timeout \"$@\"\n")
         process = self.start("killed", "--only", "hostile", programs=programs)
@@ -591,7 +591,7 @@ class Run(unittest.TestCase):
         for batch in range(5):
             runs = [(f"killed{batch}{i}", moments.uniform(0, 8)) for i in range(4)]
             processes = [self.start(name, *self.only(("smoke", "native", "environment"))) for name, _ in runs]
-            while not all((self.folder / name / "logs.tgz").exists() for name, _ in runs):
+            while not all((self.directory / name / "logs.tgz").exists() for name, _ in runs):
                 time.sleep(0.01)  # The first files come before anything is measured.
             begin = time.monotonic()
             for (name, moment), process in sorted(zip(runs, processes), key=lambda pair: pair[0][1]):
@@ -599,8 +599,8 @@ class Run(unittest.TestCase):
                 process.kill()
                 process.communicate()
                 with self.subTest(seed=seed, moment=moment):
-                    self.check_results_of_a_killed_run(self.folder / name)
-            for scratch in self.folder.glob("tmp.*"):
+                    self.check_results_of_a_killed_run(self.directory / name)
+            for scratch in self.directory.glob("tmp.*"):
                 self.end_marked(scratch)
 
     def check_results_of_a_killed_run(self, out):
@@ -644,7 +644,7 @@ class Run(unittest.TestCase):
             self.assertGreater(value, 0, what)
 
     def test_programs_that_do_not_run_here_are_named_with_the_reason(self):
-        programs = self.folder / "broken"
+        programs = self.directory / "broken"
         programs.mkdir()
         self.program(programs / "gpushared", "#!/bin/sh\necho 'libc.so.6: version `GLIBC_9.9 not found' >&2\nexit 1\n")
         process = self.start("broken", programs=programs)
@@ -652,9 +652,9 @@ class Run(unittest.TestCase):
         self.assertEqual(process.returncode, 2, text)
         self.assertIn("broken/gpushared does not run on this machine: libc.so.6: version `GLIBC_9.9 not found", text)
 
-    def test_what_is_not_understood_is_refused(self):
+    def test_what_is_not_understood_is_rejected(self):
         for arguments in (["--frobnicate"], ["--bin", "/nowhere"], ["--only", "nonsense"]):
-            run = subprocess.run([HERE / "run.sh", "--out", self.folder / "refused", "--bin", BIN, *arguments],
+            run = subprocess.run([HERE / "run.sh", "--out", self.directory / "rejected", "--bin", BIN, *arguments],
                                  capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, 2, arguments)
 

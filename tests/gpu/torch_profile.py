@@ -118,7 +118,7 @@ def make_step(torch, layers, width, tokens, batch, words, device):
     return step
 
 
-def profile(torch, step, folder):
+def profile(torch, step, directory):
     """Seconds of a step, and the trace of some."""
     for _ in range(WARM_UP):
         step()
@@ -134,7 +134,7 @@ def profile(torch, step, folder):
         for _ in range(PROFILED):
             step()
         torch.cuda.synchronize()
-    path = pathlib.Path(folder) / "trace.json"
+    path = pathlib.Path(directory) / "trace.json"
     profiler.export_chrome_trace(str(path))
     return seconds, json.loads(path.read_text(encoding="utf-8"))
 
@@ -155,8 +155,8 @@ def measure(rows):
         rows.add("PyTorch", "not installed", note=str(error))
         return
     step = make_step(torch, layers=12, width=768, tokens=1024, batch=8, words=50304, device="cuda")
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, trace = profile(torch, step, folder)
+    with tempfile.TemporaryDirectory() as directory:
+        seconds, trace = profile(torch, step, directory)
     write(rows, seconds, shares(trace),
           f"12 layers of 768, 8 x 1024 tokens, bfloat16; PyTorch {torch.__version__} on {torch.cuda.get_device_name()}")
 

@@ -91,11 +91,11 @@ class Shares(unittest.TestCase):
 class Script(unittest.TestCase):
     def rows(self, torch, *options):
         with tempfile.TemporaryDirectory() as scratch:
-            folder = pathlib.Path(scratch)
-            (folder / "torch.py").write_text(torch, encoding="utf-8")
-            subprocess.run([sys.executable, HERE / "torch_profile.py", "--rows", folder / "rows", *options],
+            directory = pathlib.Path(scratch)
+            (directory / "torch.py").write_text(torch, encoding="utf-8")
+            subprocess.run([sys.executable, HERE / "torch_profile.py", "--rows", directory / "rows", *options],
                            env=dict(os.environ, PYTHONPATH=scratch), check=True)
-            return [line.split("\t") for line in (folder / "rows").read_text(encoding="utf-8").splitlines()]
+            return [line.split("\t") for line in (directory / "rows").read_text(encoding="utf-8").splitlines()]
 
     def test_without_pytorch_it_says_so(self):
         self.assertEqual(self.rows("raise ImportError('libtorch is lost')"),

@@ -226,7 +226,7 @@ TEST_F(Hostile, LiesAboutCredit) {
 
 TEST_F(Hostile, SharedMemoryCannotBeShrunkGrownOrForged) {
   RawClient client = Join();
-  for (const int fd : {client.commands_fd(), client.completions_fd(), client.arena_fd(0)}) {
+  for (const int fd : {client.commands_fd(), client.completions_fd(), client.staging_fd(0)}) {
     EXPECT_NE(::ftruncate(fd, 0), 0);
     EXPECT_NE(::ftruncate(fd, 1 << 30), 0);
   }
@@ -241,7 +241,7 @@ TEST_F(Hostile, HolesInSharedMemory) {
   for (int i = 0; i < 50; ++i) {
     client.Publish(CopyOf(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = 1u << 20}));
     client.Ring();
-    (void)::fallocate(client.arena_fd(0), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20);
+    (void)::fallocate(client.staging_fd(0), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20);
     (void)::fallocate(client.commands_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                       ipc::kCommandSegmentBytes);
   }
@@ -250,9 +250,9 @@ TEST_F(Hostile, HolesInSharedMemory) {
 // Whoever copies out of it meanwhile waits for milliseconds.
 TEST_F(Hostile, WhoKeepsPunchingAnArenaThatIsCopiedIsEndedAndToldWhy) {
   RawClient client = Join(false);
-  const std::jthread puncher([arena = client.arena_fd(0)](const std::stop_token& stop) {
+  const std::jthread puncher([staging_buffer = client.staging_fd(0)](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      (void)::fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+      (void)::fallocate(staging_buffer, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                         ipc::kArenaBytesDefault);
     }
   });
@@ -264,12 +264,13 @@ TEST_F(Hostile, WhoKeepsPunchingAnArenaThatIsCopiedIsEndedAndToldWhy) {
     }
     ending = Ending(client, 10ms);
   }
-  EXPECT_THAT(ending, ::testing::HasSubstr("session ended: arena 0 has holes: "));
+  EXPECT_THAT(ending, ::testing::HasSubstr("session ended: staging buffer 0 has holes: "));
   EXPECT_THAT(ending, ::testing::HasSubstr(" of " + std::to_string(ipc::kArenaBytesDefault >> 10) +
                                            " KiB are missing"));
 }
 
-// A worker that does not run for a while finds its copies as slow, and looks at the arenas.
+// A worker that does not run for a while finds its copies as slow, and looks at the staging
+// buffers.
 TEST_F(Hostile, SlowCopiesOfArenasThatAreWholeEndNobody) {
   const Client client =
       std::move(Client::Connect({.name = "honest", .socket = server_->socket()})).value();
@@ -281,7 +282,7 @@ TEST_F(Hostile, SlowCopiesOfArenasThatAreWholeEndNobody) {
       std::this_thread::sleep_for(2ms);
     }
   });
-  // More than an arena, so that the library adds some.
+  // More than a staging buffer, so that the library adds some.
   constexpr std::size_t kWords = std::size_t{6} << 20;
   const DeviceBuffer buffer = std::move(client.AllocateDevice(kWords * sizeof(int))).value();
   std::vector<int> words(kWords), back(kWords);

@@ -24,13 +24,13 @@ namespace {
 // The right answer to a field whose bits are all set.
 enum class Verdict {
   kEnds,      // No honest client sends it: the session ends, with a sentence.
-  kRefused,   // The session ends, or the command is an error of its stream.
+  kRejected,  // The session ends, or the command is an error of its stream.
   kHarmless,  // Nothing is wrong with it, or nobody looks at it.
 };
 std::ostream& operator<<(std::ostream& out, Verdict verdict) {
-  return out << (verdict == Verdict::kEnds      ? "the session ends"
-                 : verdict == Verdict::kRefused ? "refused"
-                                                : "harmless");
+  return out << (verdict == Verdict::kEnds       ? "the session ends"
+                 : verdict == Verdict::kRejected ? "rejected"
+                                                 : "harmless");
 }
 
 using Cases = std::map<std::string_view, Verdict>;
@@ -51,28 +51,28 @@ const Cases kLaunchCases = WithHeader({{"module", Verdict::kEnds},
                                        {"block", Verdict::kEnds},
                                        {"parameter_bytes", Verdict::kEnds},
                                        {"dynamic_shared_bytes", Verdict::kEnds},
-                                       {"arena", Verdict::kEnds},
-                                       {"arena_offset", Verdict::kEnds},
+                                       {"staging_buffer", Verdict::kEnds},
+                                       {"staging_offset", Verdict::kEnds},
                                        {"cluster", Verdict::kEnds},
                                        {"reserved", Verdict::kEnds}});
-const Cases kCopyCases = WithHeader({{"arena", Verdict::kEnds},
-                                     {"device_address", Verdict::kRefused},
+const Cases kCopyCases = WithHeader({{"staging_buffer", Verdict::kEnds},
+                                     {"device_address", Verdict::kRejected},
                                      {"device_pitch_bytes", Verdict::kEnds},
-                                     {"arena_offset", Verdict::kRefused},
-                                     {"arena_pitch_bytes", Verdict::kEnds},
-                                     {"width_bytes", Verdict::kRefused},
-                                     {"height", Verdict::kRefused},
+                                     {"staging_offset", Verdict::kRejected},
+                                     {"staging_pitch_bytes", Verdict::kEnds},
+                                     {"width_bytes", Verdict::kRejected},
+                                     {"height", Verdict::kRejected},
                                      {"reserved", Verdict::kEnds}});
-const Cases kCopyOnDeviceCases = WithHeader({{"height", Verdict::kRefused},
-                                             {"destination", Verdict::kRefused},
+const Cases kCopyOnDeviceCases = WithHeader({{"height", Verdict::kRejected},
+                                             {"destination", Verdict::kRejected},
                                              {"destination_pitch_bytes", Verdict::kEnds},
-                                             {"source", Verdict::kRefused},
+                                             {"source", Verdict::kRejected},
                                              {"source_pitch_bytes", Verdict::kEnds},
-                                             {"width_bytes", Verdict::kRefused}});
-const Cases kFillCases = WithHeader({{"height", Verdict::kRefused},
-                                     {"destination", Verdict::kRefused},
+                                             {"width_bytes", Verdict::kRejected}});
+const Cases kFillCases = WithHeader({{"height", Verdict::kRejected},
+                                     {"destination", Verdict::kRejected},
                                      {"pitch_bytes", Verdict::kEnds},
-                                     {"width_bytes", Verdict::kRefused},
+                                     {"width_bytes", Verdict::kRejected},
                                      {"value", Verdict::kHarmless},
                                      {"element_bytes", Verdict::kEnds},
                                      {"reserved", Verdict::kEnds}});
@@ -105,21 +105,22 @@ constexpr Lie kNotZero[] = {{1}, {kAllBits}};
 
 const Lies kMakeImageLies = {{"bytes",
                               {{0},
-                               {ipc::kModuleImageBytesMax, Verdict::kRefused},
+                               {ipc::kModuleImageBytesMax, Verdict::kRejected},
                                {ipc::kModuleImageBytesMax + 1},
                                {kAllBits}}}};
 Lies LoadModuleLies(std::uint64_t image_bytes) {
   return {
-      {"module", {{kModule, Verdict::kRefused}, {ipc::kModulesMax}, {kAllBits}}},
+      {"module", {{kModule, Verdict::kRejected}, {ipc::kModulesMax}, {kAllBits}}},
       {"reserved", {kNotZero[0], kNotZero[1]}},
       {"bytes",
        {{0}, {image_bytes - 1}, {image_bytes + 1}, {ipc::kModuleImageBytesMax + 1}, {kAllBits}}}};
 }
 const Lies kUnloadModuleLies = {
-    {"module", {{kModule + 1, Verdict::kRefused}, {ipc::kModulesMax}, {kAllBits}}},
+    {"module", {{kModule + 1, Verdict::kRejected}, {ipc::kModulesMax}, {kAllBits}}},
     {"reserved", {kNotZero[0], kNotZero[1]}}};
 const Lies kResizeMemoryLies = {
-    {"bytes", {{ipc::kResizeBytesMax, Verdict::kRefused}, {ipc::kResizeBytesMax + 1}, {kAllBits}}}};
+    {"bytes",
+     {{ipc::kResizeBytesMax, Verdict::kRejected}, {ipc::kResizeBytesMax + 1}, {kAllBits}}}};
 // The request makes a chunk.
 const Lies kChangeChunkLies = {{"action", {{0}, {2}, {3}, {4}, {5}, {kAllBits}}},
                                {"chunk", {{ipc::kChunksMax}, {kAllBits}}},
@@ -134,12 +135,12 @@ const Lies kSetKernelMemoryLies = {
     {"stack_bytes", {{ipc::kStackBytesMax + 1}, {kAllBits}}},
     {"printed_bytes", {{ipc::kPrintedBytesMax + 1}, {kAllBits}}},
     {"heap_bytes", {{ipc::kResizeBytesMax + 1}, {kAllBits}, {1 << 20, Verdict::kHarmless}}}};
-const Lies kAddArenaLies = {{"bytes",
-                             {{0},
-                              {ipc::kArenaBytesStep - 1},
-                              {ipc::kArenaBytesStep + 1},
-                              {std::uint64_t{ipc::kArenaBytesMax} + ipc::kArenaBytesStep},
-                              {kAllBits}}}};
+const Lies kAddStagingBufferLies = {{"bytes",
+                                     {{0},
+                                      {ipc::kStagingBytesStep - 1},
+                                      {ipc::kStagingBytesStep + 1},
+                                      {std::uint64_t{ipc::kArenaBytesMax} + ipc::kStagingBytesStep},
+                                      {kAllBits}}}};
 const Lies kDescribeErrorLies = {{"stream", {{ipc::kStreamsMax}, {kAllBits}}},
                                  {"reserved", {kNotZero[0], kNotZero[1]}}};
 // Lies in the frame around a DescribeError.
@@ -149,37 +150,37 @@ const Lies kFrameHeaderLies = {{"magic", {{0}, {ipc::kChannelMagic}, {kAllBits}}
                                {"request", {{kAllBits, Verdict::kHarmless}}},
                                {"payload_bytes", {{0}, {7}, {9}, {kAllBits}}}};
 
-// First messages end no session: all that is wrong with them is refused.
-constexpr Lie Refused(std::uint64_t value) { return {value, Verdict::kRefused}; }
+// First messages end no session: all that is wrong with them is rejected.
+constexpr Lie Rejected(std::uint64_t value) { return {value, Verdict::kRejected}; }
 // Texts of these bytes alone: not UTF-8, a control character, without an end.
-const std::vector<Lie> kTextLies = {Refused(0xff), Refused(7), Refused('a')};
-const std::vector<Lie> kVersionLies = {Refused(0), Refused(ipc::kProtocolVersion - 1),
-                                       Refused(ipc::kProtocolVersion + 1), Refused(kAllBits)};
+const std::vector<Lie> kTextLies = {Rejected(0xff), Rejected(7), Rejected('a')};
+const std::vector<Lie> kVersionLies = {Rejected(0), Rejected(ipc::kProtocolVersion - 1),
+                                       Rejected(ipc::kProtocolVersion + 1), Rejected(kAllBits)};
 const Lies kHelloLies = {
     {"version", kVersionLies},
-    {"client_class", {Refused(3), Refused(0xfe)}},
-    {"takes_printed", {Refused(2), Refused(kAllBits)}},
-    {"reserved", {Refused(1)}},
-    {"weight", {Refused(kWeightMax + 1), Refused(kAllBits)}},
-    {"max_share", {Refused(kSharePerMilleMax + 1), Refused(kAllBits)}},
-    {"latency_promise_ns", {Refused(ipc::kLatencyPromiseNsMax + 1), Refused(kAllBits)}},
-    {"memory_bytes", {Refused(1), Refused(kAllBits)}},
+    {"client_class", {Rejected(3), Rejected(0xfe)}},
+    {"takes_printed", {Rejected(2), Rejected(kAllBits)}},
+    {"reserved", {Rejected(1)}},
+    {"weight", {Rejected(kWeightMax + 1), Rejected(kAllBits)}},
+    {"max_share", {Rejected(kSharePerMilleMax + 1), Rejected(kAllBits)}},
+    {"latency_target_ns", {Rejected(ipc::kLatencyTargetNsMax + 1), Rejected(kAllBits)}},
+    {"memory_bytes", {Rejected(1), Rejected(kAllBits)}},
     {"name", kTextLies},
     {"device", kTextLies}};
 const Lies kAdminLies = {  // The verb takes nothing.
     {"version", kVersionLies},
-    {"verb", {Refused(0), Refused(ipc::kAdminVerbMax + 1), Refused(kAllBits)}},
-    {"client_class", {Refused(0), Refused(3)}},
-    {"max_share", {Refused(1)}},
-    {"weight", {Refused(1)}},
-    {"text_bytes", {Refused(1), Refused(kAllBits)}},
-    {"client", {Refused(1)}},
-    {"request", {Refused(1)}}};
+    {"verb", {Rejected(0), Rejected(ipc::kAdminVerbMax + 1), Rejected(kAllBits)}},
+    {"client_class", {Rejected(0), Rejected(3)}},
+    {"max_share", {Rejected(1)}},
+    {"weight", {Rejected(1)}},
+    {"text_bytes", {Rejected(1), Rejected(kAllBits)}},
+    {"client", {Rejected(1)}},
+    {"request", {Rejected(1)}}};
 const Lies kWhyLies = {{"version", kVersionLies},
-                       {"reserved", {Refused(1)}},
-                       {"session", {Refused(0), Refused(kAllBits)}}};
+                       {"reserved", {Rejected(1)}},
+                       {"session", {Rejected(0), Rejected(kAllBits)}}};
 
-const Lies kListDevicesLies = {{"version", kVersionLies}, {"reserved", {Refused(1)}}};
+const Lies kListDevicesLies = {{"version", kVersionLies}, {"reserved", {Rejected(1)}}};
 class Lying : public Hostile {
  protected:
   // Writes a record as its bytes are, tag and continuations included.
@@ -261,9 +262,9 @@ class Lying : public Hostile {
         EXPECT_EQ(said.code(), StatusCode::kProtocolViolation) << said.ToString();
         EXPECT_NE(said.message(), "");
         return Verdict::kEnds;
-      case ipc::MessageType::kRefused:
+      case ipc::MessageType::kRejected:
         EXPECT_NE(said.message(), "");
-        return Verdict::kRefused;
+        return Verdict::kRejected;
       default:
         return Verdict::kHarmless;
     }
@@ -283,8 +284,8 @@ class Lying : public Hostile {
   static Verdict AnswerToSession(RawClient& client) {
     const Verdict verdict = Answer(client);
     NeighbourGoesOn();
-    // A refusal leaves the session as it was.
-    if (verdict == Verdict::kRefused) {
+    // A rejection leaves the session as it was.
+    if (verdict == Verdict::kRejected) {
       EXPECT_EQ(StreamErrorNow(client), StatusCode::kOk);
     }
     return verdict;
@@ -435,10 +436,10 @@ TEST_F(Lying, ControlFieldsOfARunningSession) {
   LieInSession(ipc::ChangeChunk{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep},
                kChangeChunkLies);
   LieInSession(ipc::SetKernelMemory{}, kSetKernelMemoryLies);
-  LieInSession(ipc::AddArena{ipc::kArenaBytesStep}, kAddArenaLies);
+  LieInSession(ipc::AddStagingBuffer{ipc::kStagingBytesStep}, kAddStagingBufferLies);
   LieInSession(ipc::DescribeError{0}, kDescribeErrorLies);
   // It has no field; and this session's hello asked for no printed text.
-  EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, {}), Verdict::kRefused);
+  EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, {}), Verdict::kRejected);
   EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, std::array<std::byte, 1>{}),
             Verdict::kEnds);
   lied_in_.insert(static_cast<std::uint16_t>(ipc::MessageType::kTakePrinted));

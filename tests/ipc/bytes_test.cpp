@@ -28,7 +28,7 @@ TEST(FixedText, CutsAtACharacterNotInsideOne) {
 }
 
 // Client text goes to logs and terminals: no escape sequence, no broken encoding.
-TEST(PrintableText, RefusesControlCharactersAndBrokenUtf8) {
+TEST(PrintableText, RejectsControlCharactersAndBrokenUtf8) {
   EXPECT_TRUE(IsPrintableText(""));
   EXPECT_TRUE(IsPrintableText("serve \xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
   for (const char* bad :
@@ -39,7 +39,7 @@ TEST(PrintableText, RefusesControlCharactersAndBrokenUtf8) {
 }
 
 // "serve" and what looks like "serve" are two names to a program and one to an operator.
-TEST(PrintableText, RefusesWhatIsNotSeenAndTurnsOthers) {
+TEST(PrintableText, RejectsWhatIsNotSeenAndTurnsOthers) {
   for (const char* bad : {"a\xe2\x80\xae"
                           "b",
                           "a\xe2\x80\x8b", "\xe2\x80\x8d", "\xe2\x80\x8f", "\xe2\x80\xa8",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Control and channel messages: what is encoded comes back, and every field out of range is
-// refused by name.
+// rejected by name.
 #include "ipc/wire/control.h"
 
 #include <cstring>
@@ -26,7 +26,7 @@ Hello GoodHello() {
   Hello hello;
   hello.client_class = SchedulingClass::kHigh;
   hello.weight = 3;
-  hello.latency_promise_ns = 10'000'000;
+  hello.latency_target_ns = 10'000'000;
   hello.memory_bytes = 1 << 20;
   hello.name = "serve";
   hello.device = "cpu:0";
@@ -58,7 +58,7 @@ Welcome GoodWelcome() {
   welcome.quota_bytes = 1 << 30;
   welcome.space_base = std::uint64_t{1} << 40;
   welcome.space_bytes = std::uint64_t{1} << 32;
-  welcome.arena_bytes_total_max = 1 << 28;
+  welcome.staging_bytes_total_max = 1 << 28;
   welcome.mapping_base = welcome.space_base + (std::uint64_t{1} << 30);
   welcome.mapping_bytes = std::uint64_t{1} << 31;
   welcome.device = GoodDevice();
@@ -83,14 +83,14 @@ Attach GoodAttach() {
   return attach;
 }
 
-RosterSession GoodRow() {
+RegistrySession GoodRow() {
   return {.session = 9,
           .peer = {1234, 1000, 1000},
           .name = "serve",
           .client_class = SchedulingClass::kLow,
           .weight = 3,
-          .entrance = 4,
-          .entrance_name = "batch",
+          .endpoint = 4,
+          .endpoint_name = "batch",
           .quota_bytes = 1 << 30,
           .guaranteed_bytes = 1 << 29,
           .isolation = 1,
@@ -142,11 +142,11 @@ void ExpectVerdicts(const Bytes& good, std::size_t at, const std::vector<FieldCa
     Bytes payload = good;
     gpushared::testing::Poke(payload.data() + at, *field, c.element, c.value);
     const Status status = Decode<Message>(payload).status();
-    if (c.refusal.empty()) {
+    if (c.rejection.empty()) {
       EXPECT_TRUE(status.ok()) << c.field << " = " << c.value << ": " << status.ToString();
     } else {
       EXPECT_FALSE(status.ok()) << c.field << " = " << c.value;
-      EXPECT_THAT(status.message(), HasSubstr(c.refusal)) << c.field << " = " << c.value;
+      EXPECT_THAT(status.message(), HasSubstr(c.rejection)) << c.field << " = " << c.value;
     }
   }
 }
@@ -190,9 +190,8 @@ std::vector<FieldCase> HelloCases(const std::string& older = "version is 9, allo
       {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
       {"max_share", 0, ""},
       {"max_share", 1001, "max_share is 1001, allowed 0 to 1000"},
-      {"latency_promise_ns", 3'600'000'000'001,
-       "latency_promise_ns is 3600000000001, allowed 0 to"},
-      {"latency_promise_ns", ~std::uint64_t{0}, "latency_promise_ns is"},
+      {"latency_target_ns", 3'600'000'000'001, "latency_target_ns is 3600000000001, allowed 0 to"},
+      {"latency_target_ns", ~std::uint64_t{0}, "latency_target_ns is"},
       AnyValue("memory_bytes"),
       {"name", 0x1b, "name is not printable UTF-8"},
       {"name", 'x', "name is not filled up with zeros after at most 63 bytes", 63},
@@ -214,7 +213,7 @@ TEST(Handshake, HelloComesBack) {
   ASSERT_TRUE(hello.ok());
   EXPECT_EQ(hello->client_class, SchedulingClass::kHigh);
   EXPECT_EQ(hello->weight, 3u);
-  EXPECT_EQ(hello->latency_promise_ns, 10'000'000u);
+  EXPECT_EQ(hello->latency_target_ns, 10'000'000u);
   EXPECT_EQ(hello->memory_bytes, 1u << 20);
   EXPECT_EQ(hello->name, "serve");
   EXPECT_EQ(hello->device, "cpu:0");
@@ -288,9 +287,9 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
           {"completion_granules", 2048, "completion_granules is 2048, allowed 1024"},
           {"streams_max", 255, "streams_max is 255, allowed 256"},
           {"modules_max", 1, "modules_max is 1, allowed 8192"},
-          {"arenas_max", 65, "arenas_max is 65, allowed 64"},
-          {"arena_bytes_default", 0, "arena_bytes_default is 0, allowed 16777216"},
-          AnyValue("arena_bytes_total_max"),
+          {"staging_buffers_max", 65, "staging_buffers_max is 65, allowed 64"},
+          {"staging_bytes_default", 0, "staging_bytes_default is 0, allowed 16777216"},
+          AnyValue("staging_bytes_total_max"),
           {"mapping_base", 0, "mapping area is 18446742974197923840, allowed 0 to 4294967296"},
           {"mapping_bytes", 0, ""},
           {"mapping_bytes", ~std::uint64_t{0}, "mapping_bytes is 18446744073709551615"},
@@ -376,7 +375,7 @@ TEST(AdminMessage, VerbsAreCalledAsTheyAreTyped) {
   EXPECT_EQ(AdminVerbName(AdminVerb::kStatus), "status");
   EXPECT_EQ(AdminVerbName(AdminVerb::kClients), "ps");
   EXPECT_EQ(AdminVerbName(AdminVerb::kTerminate), "client terminate");
-  EXPECT_EQ(AdminVerbName(AdminVerb::kLease), "entrance lease");
+  EXPECT_EQ(AdminVerbName(AdminVerb::kLease), "endpoint lease");
   EXPECT_EQ(AdminVerbName(AdminVerb::kTrace), "trace");
   EXPECT_EQ(AdminVerbName(static_cast<AdminVerb>(0)), "unknown");
   EXPECT_EQ(AdminVerbName(static_cast<AdminVerb>(kAdminVerbMax + 1)), "unknown");
@@ -460,10 +459,10 @@ TEST(ClientMessages, EveryFieldIsBounded) {
       {{"stack_bytes", kStackBytesMax + 1, "stack_bytes is 262145, allowed 0 to 262144"},
        {"printed_bytes", kPrintedBytesMax + 1, "printed_bytes is 67108865, allowed 0 to 67108864"},
        {"heap_bytes", kResizeBytesMax + 1, "heap_bytes is 281474976710657"}});
-  ExpectCases<AddArena>(Encode(AddArena{kArenaBytesDefault}),
-                        {{"bytes", 0, "bytes is 0, allowed 65536 to 1073741824"},
-                         {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"},
-                         {"bytes", ~std::uint64_t{0}, "bytes is 18446744073709551615"}});
+  ExpectCases<AddStagingBuffer>(Encode(AddStagingBuffer{kArenaBytesDefault}),
+                                {{"bytes", 0, "bytes is 0, allowed 65536 to 1073741824"},
+                                 {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"},
+                                 {"bytes", ~std::uint64_t{0}, "bytes is 18446744073709551615"}});
   ExpectCases<DescribeError>(Encode(DescribeError{3}),
                              {{"stream", 256, "stream is 256, allowed 0 to 255"}});
 }
@@ -475,21 +474,22 @@ TEST(ServerMessages, EveryFieldIsBounded) {
       {"text_bytes", 8193, "text_bytes is 8193, allowed 0 to 8192"},
       {"text_bytes", 10, "too short"},
       {"text_bytes", 8, "1 bytes too many"}};
-  ExpectCases<Refused>(Encode(Refused{status}), text);
+  ExpectCases<Rejected>(Encode(Rejected{status}), text);
   ExpectCases<Ended>(Encode(Ended{status}), text);
   ExpectCases<AdminReply>(Encode(AdminReply{StatusCode::kOk, "{}"}),
                           {{"code", 18, "code is 18"},
                            {"text_bytes", 131073, "text_bytes is 131073"},
                            {"is_last", 2, "is_last is 2, allowed 0 to 1"}});
   EXPECT_FALSE(Decode<AdminReply>(Encode(AdminReply{.text = "[", .is_last = false}))->is_last);
-  EXPECT_FALSE(Decode<Refused>(Encode(Refused{Status()})).ok()) << "a refusal says why";
+  EXPECT_FALSE(Decode<Rejected>(Encode(Rejected{Status()})).ok()) << "a rejection says why";
   ExpectCases<MemoryResized>(Encode(MemoryResized{3}),
                              {{"mapped_bytes", ~std::uint64_t{0}, "mapped_bytes is"}});
   ExpectCases<TraceOpened>(Encode(TraceOpened{7, 2}), {AnyValue("layout"), AnyValue("generation")});
-  ExpectCases<ArenaAdded>(Encode(ArenaAdded{3, kArenaBytesDefault}),
-                          {{"arena", 64, "arena is 64, allowed 0 to 63"},
-                           {"bytes", 0, "bytes is 0"},
-                           {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"}});
+  ExpectCases<StagingBufferAdded>(
+      Encode(StagingBufferAdded{3, kArenaBytesDefault}),
+      {{"staging_buffer", 64, "staging buffer is 64, allowed 0 to 63"},
+       {"bytes", 0, "bytes is 0"},
+       {"bytes", 65537, "bytes is 65537, allowed are multiples of 65536"}});
   ExpectCases<ImageMade>(Encode(ImageMade{100}),
                          {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
                           {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
@@ -609,22 +609,22 @@ TEST(ServerMessages, FieldsOfAKernelAreBounded) {
   const std::size_t parameter_bytes = unsupported + sizeof(std::uint32_t);
   const std::size_t parameters =
       name + first.name.size() + LayoutOf<KernelDescription>().bytes - sizeof(std::uint32_t);
-  const auto refusal = [&](std::size_t at, std::uint32_t value) {
+  const auto rejection = [&](std::size_t at, std::uint32_t value) {
     Bytes payload = good;
     std::memcpy(payload.data() + at, &value, sizeof value);
     return Decode<ModuleLoaded>(payload).status().message();
   };
-  EXPECT_THAT(refusal(name, 4097), HasSubstr("kernels[0].name_bytes is 4097, allowed 0 to 4096"));
-  EXPECT_THAT(refusal(unsupported, 8193),
+  EXPECT_THAT(rejection(name, 4097), HasSubstr("kernels[0].name_bytes is 4097, allowed 0 to 4096"));
+  EXPECT_THAT(rejection(unsupported, 8193),
               HasSubstr("kernels[0].unsupported_bytes is 8193, allowed 0 to 8192"));
-  EXPECT_THAT(refusal(parameter_bytes, 32765),
+  EXPECT_THAT(rejection(parameter_bytes, 32765),
               HasSubstr("kernels[0].parameter_bytes is 32765, allowed 0 to 32764"));
-  EXPECT_THAT(refusal(parameters, 4097),
+  EXPECT_THAT(rejection(parameters, 4097),
               HasSubstr("kernels[0].parameters is 4097, allowed 0 to 4096"));
 }
 
-// A client's module decides these numbers, so they are refused and not asserted.
-TEST(ServerMessages, ModuleBeyondTheLimitsIsRefusedByTheEncoder) {
+// A client's module decides these numbers, so they are rejected and not asserted.
+TEST(ServerMessages, ModuleBeyondTheLimitsIsRejectedByTheEncoder) {
   ModuleLoaded many;
   many.kernels.resize(kKernelsPerModuleMax + 1);
   EXPECT_EQ(Encode(many).status().code(), StatusCode::kLimitExceeded);
@@ -651,7 +651,7 @@ TEST(ServerMessages, ModuleBeyondTheLimitsIsRefusedByTheEncoder) {
   EXPECT_EQ(Encode(large).status().code(), StatusCode::kLimitExceeded);
 }
 
-TEST(ServerMessages, LongSentencesAreCutNotRefused) {
+TEST(ServerMessages, LongSentencesAreCutNotRejected) {
   const Status status(StatusCode::kKernelFault, std::string(100'000, 'x'));
   const Result<Ended> ended = Decode<Ended>(Encode(Ended{status}));
   ASSERT_TRUE(ended.ok());
@@ -659,14 +659,14 @@ TEST(ServerMessages, LongSentencesAreCutNotRefused) {
   EXPECT_EQ(ended->status.code(), StatusCode::kKernelFault);
 }
 
-TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
+TEST(ServerMessages, RejectionBecomesTheStatusOfTheReply) {
   Frame frame;
-  frame.type = static_cast<std::uint16_t>(MessageType::kRefused);
-  frame.payload = Encode(Refused{Status(StatusCode::kOutOfMemory, "quota is used up")});
+  frame.type = static_cast<std::uint16_t>(MessageType::kRejected);
+  frame.payload = Encode(Rejected{Status(StatusCode::kOutOfMemory, "quota is used up")});
   EXPECT_EQ(DecodeReply<MemoryResized>(frame).status().ToString(), "OutOfMemory: quota is used up");
   frame.type = static_cast<std::uint16_t>(MessageType::kDone);
   EXPECT_EQ(DecodeReply<MemoryResized>(frame).status().ToString(),
-            "ProtocolViolation: reply refused: it is Done, expected MemoryResized");
+            "ProtocolViolation: reply rejected: it is Done, expected MemoryResized");
 }
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
@@ -692,8 +692,8 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                        {"is_trusted", 2, "is_trusted is 2, allowed 0 to 1"},
                        {"weight", 0, "weight is 0, allowed 1 to 1000"},
                        {"weight_max", 0, "weight_max is 0, allowed 1 to 1000"},
-                       AnyValue("entrance"),
-                       {"entrance_name", '\n', "entrance_name is not printable"}},
+                       AnyValue("endpoint"),
+                       {"endpoint_name", '\n', "endpoint_name is not printable"}},
                       {"hello"});
   ExpectInnerCases<Attach, Hello>(Encode(GoodAttach()), "hello", HelloCases());
   ExpectCases<SessionStarted>(Encode(SessionStarted{3}), {{"session", 0, "session"}});
@@ -713,46 +713,46 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                            {"client_class", 3, "class is 3, allowed 0 to 2"}});
 }
 
-TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
+TEST(ChannelMessages, EveryFieldOfARegistryIsBounded) {
   // The version is the worker's to judge.
   ExpectCases<TakeOver>(Encode(TakeOver{}), {AnyValue("version")});
-  ExpectCases<Roster>(Encode(Roster{.generation = 2, .made_by = 3, .last_session = 4}),
-                      {{"version", 6, "version is 6, allowed 5"},
-                       {"generation", 0, "generation is 0, allowed 1 to"},
-                       AnyValue("made_by"),
-                       AnyValue("last_session"),
-                       {"sessions", 1025, "sessions is 1025, allowed 0 to 1024"},
-                       {"ends", 129, "ends is 129, allowed 0 to 128"},
-                       {"keeps", 257, "keeps is 257, allowed 0 to 256"}});
-  ExpectCases<RosterSession>(Encode(GoodRow()),
-                             {{"session", 0, "session is 0"},
-                              {"quota_bytes", 0, "guaranteed_bytes is 536870912, allowed 0"},
-                              {"guaranteed_bytes", ~std::uint64_t{0}, "guaranteed_bytes is"},
-                              {"age_ns", ~std::uint64_t{0}, "age_ns is"},
-                              AnyValue("pid"),
-                              AnyValue("uid"),
-                              AnyValue("gid"),
-                              AnyValue("entrance"),
-                              {"weight", 0, "weight is 0, allowed 1 to 1000"},
-                              {"client_class", 3, "class is 3, allowed 0 to 2"},
-                              {"isolation", 3, "isolation is 3, allowed 0 to 2"},
-                              {"has_started", 2, "has_started is 2, allowed 0 to 1"},
-                              {"entrance_name", '\n', "entrance_name is not printable"},
-                              {"entrance_name", 'x', "is not filled up with zeros", 39},
-                              {"name", 0x1b, "name is not printable UTF-8"}});
-  ExpectCases<RosterEnd>(Encode(RosterEnd{3, 7, 1000, Status(StatusCode::kCancelled, "gone")}),
-                         {{"session", 0, "session is 0"},
-                          AnyValue("pid"),
-                          AnyValue("uid"),
-                          {"code", 18, "code is 18"},
-                          {"text_bytes", 5, "too short"}});
+  ExpectCases<Registry>(Encode(Registry{.generation = 2, .made_by = 3, .last_session = 4}),
+                        {{"version", 6, "version is 6, allowed 5"},
+                         {"generation", 0, "generation is 0, allowed 1 to"},
+                         AnyValue("made_by"),
+                         AnyValue("last_session"),
+                         {"sessions", 1025, "sessions is 1025, allowed 0 to 1024"},
+                         {"ends", 129, "ends is 129, allowed 0 to 128"},
+                         {"keeps", 257, "keeps is 257, allowed 0 to 256"}});
+  ExpectCases<RegistrySession>(Encode(GoodRow()),
+                               {{"session", 0, "session is 0"},
+                                {"quota_bytes", 0, "guaranteed_bytes is 536870912, allowed 0"},
+                                {"guaranteed_bytes", ~std::uint64_t{0}, "guaranteed_bytes is"},
+                                {"age_ns", ~std::uint64_t{0}, "age_ns is"},
+                                AnyValue("pid"),
+                                AnyValue("uid"),
+                                AnyValue("gid"),
+                                AnyValue("endpoint"),
+                                {"weight", 0, "weight is 0, allowed 1 to 1000"},
+                                {"client_class", 3, "class is 3, allowed 0 to 2"},
+                                {"isolation", 3, "isolation is 3, allowed 0 to 2"},
+                                {"has_started", 2, "has_started is 2, allowed 0 to 1"},
+                                {"endpoint_name", '\n', "endpoint_name is not printable"},
+                                {"endpoint_name", 'x', "is not filled up with zeros", 39},
+                                {"name", 0x1b, "name is not printable UTF-8"}});
+  ExpectCases<RegistryEnd>(Encode(RegistryEnd{3, 7, 1000, Status(StatusCode::kCancelled, "gone")}),
+                           {{"session", 0, "session is 0"},
+                            AnyValue("pid"),
+                            AnyValue("uid"),
+                            {"code", 18, "code is 18"},
+                            {"text_bytes", 5, "too short"}});
   ExpectCases<Keep>(
-      Encode(Keep{.entrance = 1, .lessee = "uid 0 pid 7", .terms = "who = \"uid:1\""}),
-      {{"entrance", 0, "entrance is 0"},
+      Encode(Keep{.endpoint = 1, .lessee = "uid 0 pid 7", .terms = "who = \"uid:1\""}),
+      {{"endpoint", 0, "endpoint is 0"},
        {"lessee_bytes", 65, "lessee_bytes is 65, allowed 0 to 64"},
        {"terms_bytes", 2049, "terms_bytes is 2049, allowed 0 to 2048"},
        {"terms_bytes", 15, "too short"}});
-  ExpectCases<Forget>(Encode(Forget{3}), {{"entrance", 0, "entrance is 0"}});
+  ExpectCases<Forget>(Encode(Forget{3}), {{"endpoint", 0, "endpoint is 0"}});
   ExpectCases<Watch>(Encode(Watch{1000, 7, 3, true}),
                      {AnyValue("uid"),
                       AnyValue("pid"),
@@ -760,13 +760,13 @@ TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
                       {"is_operator", 2, "is_operator is 2, allowed 0 to 1"}});
 }
 
-TEST(ChannelMessages, ARosterComesBack) {
-  const Result<RosterSession> row = Decode<RosterSession>(Encode(GoodRow()));
+TEST(ChannelMessages, ARegistryComesBack) {
+  const Result<RegistrySession> row = Decode<RegistrySession>(Encode(GoodRow()));
   ASSERT_TRUE(row.ok()) << row.status().ToString();
   EXPECT_EQ(row->peer.uid, 1000U);
   EXPECT_EQ(row->name, "serve");
-  EXPECT_EQ(row->entrance_name, "batch");
-  EXPECT_EQ(row->entrance, 4U);
+  EXPECT_EQ(row->endpoint_name, "batch");
+  EXPECT_EQ(row->endpoint, 4U);
   EXPECT_EQ(row->client_class, SchedulingClass::kLow);
   EXPECT_TRUE(row->has_started);
   EXPECT_EQ(row->age_ns, 77U);
@@ -774,8 +774,8 @@ TEST(ChannelMessages, ARosterComesBack) {
   ASSERT_TRUE(keep.ok()) << keep.status().ToString();
   EXPECT_EQ(keep->lessee, "uid 0 pid 7");
   EXPECT_EQ(keep->terms, "class = \"low\"");
-  const Result<RosterEnd> end =
-      Decode<RosterEnd>(Encode(RosterEnd{3, 7, 1000, Status(StatusCode::kCancelled, "gone")}));
+  const Result<RegistryEnd> end =
+      Decode<RegistryEnd>(Encode(RegistryEnd{3, 7, 1000, Status(StatusCode::kCancelled, "gone")}));
   ASSERT_TRUE(end.ok()) << end.status().ToString();
   EXPECT_EQ(end->status.message(), "gone");
 }

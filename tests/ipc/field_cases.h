@@ -17,11 +17,11 @@
 
 namespace gpushared::testing {
 
-// One value of one field and the refusal it must meet.
+// One value of one field and the rejection it must meet.
 struct FieldCase {
   std::string_view field;
   std::uint64_t value = 0;
-  std::string refusal;  // Part of the sentence; empty: this value is legal.
+  std::string rejection;  // Part of the sentence; empty: this value is legal.
   std::size_t element = 0;
 };
 

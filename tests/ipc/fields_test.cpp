@@ -76,7 +76,7 @@ Result<Bytes> EncodeOrFail(Library library) {
   return std::move(fields).TakePayload();
 }
 
-std::string Refusal(const Library& library) {
+std::string Rejection(const Library& library) {
   return Decode<Library>(Encode(library)).status().message();
 }
 
@@ -116,11 +116,11 @@ TEST(Fields, AreListedWithOffsetsAndLimits) {
 TEST(Fields, TheFirstThatIsWrongIsNamedWithItsPlace) {
   Library library = Good();
   library.shelves[1].books = 10;
-  EXPECT_EQ(Refusal(library), "Library refused: shelves[1].books is 10, allowed 1 to 9");
+  EXPECT_EQ(Rejection(library), "Library rejected: shelves[1].books is 10, allowed 1 to 9");
   library.address.number = 301;
-  EXPECT_EQ(Refusal(library), "Library refused: address.number is 301, allowed 1 to 300");
+  EXPECT_EQ(Rejection(library), "Library rejected: address.number is 301, allowed 1 to 300");
   library.kind = static_cast<Kind>(3);
-  EXPECT_EQ(Refusal(library), "Library refused: kind is 3, allowed 1 to 2");
+  EXPECT_EQ(Rejection(library), "Library rejected: kind is 3, allowed 1 to 2");
 }
 
 TEST(Fields, NoPrefixAndNoLongerPayloadIsRead) {
@@ -141,7 +141,7 @@ TEST(Fields, NothingIsReadAfterAShortRead) {
   fields.Number("small", small);
   EXPECT_EQ(number, 7u);
   EXPECT_EQ(small, 7u);
-  EXPECT_EQ(fields.End().message(), "Pair refused: it is too short");
+  EXPECT_EQ(fields.End().message(), "Pair rejected: it is too short");
 }
 
 // A length that a peer claims takes no memory until its bytes are there.
@@ -163,7 +163,7 @@ TEST(Fields, MemoryFollowsBytes) {
   EXPECT_LE(shelves.size(), 1u);
 }
 
-TEST(Fields, TextsAreCutOrRefusedWhereTheirMessageSaysSo) {
+TEST(Fields, TextsAreCutOrRejectedWhereTheirMessageSaysSo) {
   Library library = Good();
   library.name = "a long name";
   library.motto.assign(30, 'm');
@@ -173,20 +173,20 @@ TEST(Fields, TextsAreCutOrRefusedWhereTheirMessageSaysSo) {
   EXPECT_EQ(cut->motto.size(), 20u);
   library.shelves[0].label = "123456789";
   EXPECT_EQ(EncodeOrFail(library).status().message(),
-            "Library refused: shelves[0].label_bytes is 9, allowed 0 to 8");
+            "Library rejected: shelves[0].label_bytes is 9, allowed 0 to 8");
   EXPECT_EQ(EncodeOrFail(library).status().code(), StatusCode::kLimitExceeded);
 }
 
-TEST(Fields, ListsBeyondTheirLimitsAreRefusedByTheWriter) {
+TEST(Fields, ListsBeyondTheirLimitsAreRejectedByTheWriter) {
   Library library = Good();
   library.shelves.resize(4);
   EXPECT_EQ(EncodeOrFail(library).status().message(),
-            "Library refused: shelves is 4, allowed 0 to 3");
+            "Library rejected: shelves is 4, allowed 0 to 3");
   library = Good();
   library.motto.assign(20, 'm');
   library.shelves.assign(3, {"12345678", 1});
   EXPECT_EQ(EncodeOrFail(library).status().message(),
-            "Library refused: it has at least 82 bytes, allowed 80");
+            "Library rejected: it has at least 82 bytes, allowed 80");
 }
 
 }  // namespace

@@ -74,9 +74,10 @@ TEST(LaunchLimits, RequiredBlockAndClusterAreExactAlongEachAxis) {
   launch.block = {64, 1, 1};
   const LaunchExcess excess = CheckLaunchLimits(launch, limits);
   EXPECT_EQ(excess.of, Of::kExactBlock);
-  EXPECT_EQ(excess.Sentence("k", "cpu:0"),
-            "launch refused: kernel 'k' asks for 64 threads per block along x, it was compiled for "
-            "exactly 32 (.reqntid)");
+  EXPECT_EQ(
+      excess.Sentence("k", "cpu:0"),
+      "launch rejected: kernel 'k' asks for 64 threads per block along x, it was compiled for "
+      "exactly 32 (.reqntid)");
   launch.cluster = {};
   launch.block = {32, 2, 2};
   EXPECT_EQ(CheckLaunchLimits(launch, limits).axis, 2);
@@ -87,17 +88,17 @@ TEST(LaunchLimits, EachExcessIsASentenceWithWhatWasAskedAndWhatIsAllowed) {
     return CheckLaunchLimits(launch, kLimits).Sentence("k", "cpu:0");
   };
   EXPECT_EQ(sentence({.grid = {1, 21, 1}, .block = {1, 1, 1}}),
-            "launch refused: kernel 'k' asks for 21 blocks along y, device cpu:0 allows 1 to 20");
+            "launch rejected: kernel 'k' asks for 21 blocks along y, device cpu:0 allows 1 to 20");
   EXPECT_EQ(sentence({.grid = {1, 1, 1}, .block = {1, 1, 9}}),
-            "launch refused: kernel 'k' asks for 9 threads per block along z, device cpu:0 allows "
+            "launch rejected: kernel 'k' asks for 9 threads per block along z, device cpu:0 allows "
             "1 to 8");
   EXPECT_EQ(sentence({.grid = {1, 1, 1}, .block = {64, 9, 1}}),
-            "launch refused: kernel 'k' asks for 576 threads per block, it allows 512 on device "
+            "launch rejected: kernel 'k' asks for 576 threads per block, it allows 512 on device "
             "cpu:0");
   LaunchExtents shared = kLargest;
   ++shared.dynamic_shared_bytes;
   EXPECT_EQ(sentence(shared),
-            "launch refused: kernel 'k' asks for 1001 bytes of static and dynamic shared memory "
+            "launch rejected: kernel 'k' asks for 1001 bytes of static and dynamic shared memory "
             "per block, device cpu:0 allows 1000");
 }
 

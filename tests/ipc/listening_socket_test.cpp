@@ -17,7 +17,7 @@
 
 #include "ipc/unix_socket.h"
 #include "tests/ipc/socket_pair.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::ipc {
 namespace {
@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 
 class ListeningSocketTest : public ::testing::Test {
  protected:
-  const testing::ScratchFolder folder_;
-  const std::string path_ = folder_ / "server.sock";
+  const testing::ScratchDirectory directory_;
+  const std::string path_ = directory_ / "server.sock";
 };
 
 TEST_F(ListeningSocketTest, ClientConnectsAndIsAccepted) {
@@ -55,7 +55,7 @@ TEST_F(ListeningSocketTest, FileHasItsModeFromTheFirstMoment) {
   EXPECT_EQ(facts.st_mode & 0777, 0600u);
 }
 
-TEST_F(ListeningSocketTest, SecondServerIsRefusedAndTheFirstLivesOn) {
+TEST_F(ListeningSocketTest, SecondServerIsRejectedAndTheFirstLivesOn) {
   Result<ListeningSocket> first = ListeningSocket::Open({.path = path_});
   ASSERT_TRUE(first.ok());
   Result<ListeningSocket> second = ListeningSocket::Open({.path = path_});
@@ -103,7 +103,7 @@ TEST_F(ListeningSocketTest, WhatIsNotASocketIsLeftAlone) {
   EXPECT_EQ(text, "precious");
 }
 
-// Or whoever may write to the folder could have us create or lock any file of ours.
+// Or whoever may write to the directory could have us create or lock any file of ours.
 TEST_F(ListeningSocketTest, LockFileIsNotALink) {
   const std::string elsewhere = path_ + ".elsewhere";
   ASSERT_EQ(::symlink(elsewhere.c_str(), (path_ + ".lock").c_str()), 0);
@@ -123,8 +123,8 @@ TEST_F(ListeningSocketTest, EndRemovesTheSocketAndKeepsTheLockFile) {
   EXPECT_TRUE(ListeningSocket::Open({.path = path_}).ok());
 }
 
-TEST_F(ListeningSocketTest, MissingFolderIsNamed) {
-  const Status status = ListeningSocket::Open({.path = folder_ / "none/server.sock"}).status();
+TEST_F(ListeningSocketTest, MissingDirectoryIsNamed) {
+  const Status status = ListeningSocket::Open({.path = directory_ / "none/server.sock"}).status();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(status.message(), HasSubstr("/none/server.sock"));
 }

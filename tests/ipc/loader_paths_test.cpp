@@ -38,10 +38,10 @@ TEST(LoaderPathsTest, LibrariesOfThisMachinesKindAreFoundInOrder) {
   const LoaderPaths paths(Cache());
   EXPECT_THAT(paths.PathsInCache("name"), ElementsAre("/64", "/b"));
   EXPECT_THAT(paths.PathsInCache("nam"), IsEmpty());
-  EXPECT_EQ(paths.PathsOf("name").front(), "/64") << "the cache goes before the folders";
+  EXPECT_EQ(paths.PathsOf("name").front(), "/64") << "the cache goes before the directories";
 }
 
-TEST(LoaderPathsTest, FoldersAreSearchedWithoutACache) {
+TEST(LoaderPathsTest, DirectoriesAreSearchedWithoutACache) {
   const LoaderPaths none("");
   EXPECT_THAT(none.PathsInCache("name"), IsEmpty());
   EXPECT_THAT(none.PathsOf("name"), Contains("/usr/lib/x86_64-linux-gnu/name"));

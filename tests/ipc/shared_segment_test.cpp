@@ -170,7 +170,7 @@ TEST(SharedSegment, DiscardedMemoryIsGoneThoughThePeerHasItMapped) {
   SharedSegment().Discard();
 }
 
-TEST(SharedSegment, PeerMemoryWithoutSizeSealsIsRefused) {
+TEST(SharedSegment, PeerMemoryWithoutSizeSealsIsRejected) {
   EXPECT_THAT(MapStatus(PeerMemory(kBytes, 0)).message(), HasSubstr("its size is not sealed"));
   EXPECT_THAT(MapStatus(PeerMemory(kBytes, F_SEAL_SHRINK)).message(),
               HasSubstr("its size is not sealed"));
@@ -180,15 +180,15 @@ TEST(SharedSegment, PeerMemoryWithoutSizeSealsIsRefused) {
   EXPECT_TRUE(MapStatus(PeerMemory(kBytes, F_SEAL_SHRINK | F_SEAL_GROW)).ok());
 }
 
-TEST(SharedSegment, PeerMemoryOfAnotherSizeIsRefused) {
+TEST(SharedSegment, PeerMemoryOfAnotherSizeIsRejected) {
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
   EXPECT_EQ(MapStatus(PeerMemory(kBytes - 1, kSeals)).ToString(),
-            "ProtocolViolation: segment refused: it has 8191 bytes, announced were 8192");
+            "ProtocolViolation: segment rejected: it has 8191 bytes, announced were 8192");
   EXPECT_FALSE(MapStatus(PeerMemory(2 * kBytes, kSeals)).ok());
   EXPECT_FALSE(MapStatus(PeerMemory(0, kSeals)).ok());
 }
 
-TEST(SharedSegment, ImmutableIsRefusedWithoutTheWriteSeal) {
+TEST(SharedSegment, ImmutableIsRejectedWithoutTheWriteSeal) {
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
   const SharedSegment::MapOptions immutable = {.bytes = kBytes, .must_be_immutable = true};
   EXPECT_THAT(MapStatus(PeerMemory(kBytes, kSeals), immutable).message(),
@@ -197,7 +197,7 @@ TEST(SharedSegment, ImmutableIsRefusedWithoutTheWriteSeal) {
 }
 
 // Pipes, sockets and files of any file system cannot be sealed, so they can shrink or hang.
-TEST(SharedSegment, DescriptorsThatAreNotMemoryAreRefused) {
+TEST(SharedSegment, DescriptorsThatAreNotMemoryAreRejected) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   UniqueFd other_end(ends[1]);
@@ -271,7 +271,7 @@ TEST(SharedSegment, MovedFromIsEmptyAndMappingSurvivesItsDescriptor) {
 
 // The kernel would reserve page after page until it kills other processes, so the limit comes
 // first. (Do not try this without the limit on a machine that somebody else uses.)
-TEST(SharedSegment, SizesBeyondTheLimitAreRefusedBeforeTheKernelIsAsked) {
+TEST(SharedSegment, SizesBeyondTheLimitAreRejectedBeforeTheKernelIsAsked) {
   EXPECT_FALSE(SharedSegment::Create({.name = "none", .bytes = 0}).ok());
   const Status status =
       SharedSegment::Create({.name = "huge", .bytes = SharedSegment::kBytesMax + 1}).status();

@@ -171,7 +171,7 @@ TEST_F(SleepWake, ASleepIsRungOnceAndTheNextOneAgain) {
   }
 }
 
-// An eventfd at its largest value refuses to count further; ringing it must not block.
+// An eventfd at its largest value rejects to count further; ringing it must not block.
 TEST_F(SleepWake, RingingAFullDoorbellDoesNotBlock) {
   const Memory memory = MakeMemory();
   const std::uint64_t almost = ~std::uint64_t{0} - 1;

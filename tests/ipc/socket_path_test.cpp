@@ -21,7 +21,7 @@ struct Machine {
   bool run_writable = false;
   bool run_socket_exists = false;
   bool mps_socket_exists = false;
-  mutable std::vector<std::string> folders_made = {};
+  mutable std::vector<std::string> directories_made = {};
 
   SocketSurroundings Surroundings() const {
     return {
@@ -30,10 +30,10 @@ struct Machine {
               const auto found = variables.find(variable);
               return found == variables.end() ? std::string() : found->second;
             },
-        .make_folder =
-            [this](const std::string& folder) {
-              folders_made.push_back(folder);
-              return folder == "/run/gpushared" && run_writable;
+        .make_directory =
+            [this](const std::string& directory) {
+              directories_made.push_back(directory);
+              return directory == "/run/gpushared" && run_writable;
             },
         .exists =
             [this](const std::string& path) {
@@ -77,29 +77,29 @@ TEST(SocketPath, ServerAsksWhetherItMayWriteAndClientWhetherASocketIsThere) {
   EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
 }
 
-TEST(SocketPath, OnlyAServerThatWasToldNoPlaceMakesTheSystemsFolder) {
+TEST(SocketPath, OnlyAServerThatWasToldNoPlaceMakesTheSystemsDirectory) {
   Machine machine{{{"GPUSHARED_SOCKET", "/a/env.sock"}}, true, false};
   EXPECT_TRUE(ServerSocketPath("/x/asked.sock", machine.Surroundings()).ok());
   EXPECT_TRUE(ServerSocketPath("", machine.Surroundings()).ok());
   machine.variables.clear();
   EXPECT_FALSE(ClientSocketPath("", machine.Surroundings()).ok());
-  EXPECT_THAT(machine.folders_made, ::testing::IsEmpty());
+  EXPECT_THAT(machine.directories_made, ::testing::IsEmpty());
   EXPECT_TRUE(ServerSocketPath("", machine.Surroundings()).ok());
-  EXPECT_THAT(machine.folders_made, ::testing::ElementsAre("/run/gpushared"));
+  EXPECT_THAT(machine.directories_made, ::testing::ElementsAre("/run/gpushared"));
 }
 
-TEST(SocketPath, AFolderThatIsMadeLetsAllUsersThrough) {
-  const std::string folder = ::testing::TempDir() + "made_" + std::to_string(::getpid());
+TEST(SocketPath, ADirectoryThatIsMadeLetsAllUsersThrough) {
+  const std::string directory = ::testing::TempDir() + "made_" + std::to_string(::getpid());
   const mode_t before = ::umask(077);
-  EXPECT_TRUE(SocketSurroundings::Real().make_folder(folder));
+  EXPECT_TRUE(SocketSurroundings::Real().make_directory(directory));
   ::umask(before);
-  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms{0755});
-  std::filesystem::permissions(folder, std::filesystem::perms{0700});
-  EXPECT_TRUE(SocketSurroundings::Real().make_folder(folder));
-  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms{0700})
+  EXPECT_EQ(std::filesystem::status(directory).permissions(), std::filesystem::perms{0755});
+  std::filesystem::permissions(directory, std::filesystem::perms{0700});
+  EXPECT_TRUE(SocketSurroundings::Real().make_directory(directory));
+  EXPECT_EQ(std::filesystem::status(directory).permissions(), std::filesystem::perms{0700})
       << "what was there stays as it is";
-  std::filesystem::remove(folder);
-  EXPECT_FALSE(SocketSurroundings::Real().make_folder(folder + "/deeper"));
+  std::filesystem::remove(directory);
+  EXPECT_FALSE(SocketSurroundings::Real().make_directory(directory + "/deeper"));
 }
 
 TEST(SocketPath, NoPlaceIsSaidInASentence) {
@@ -111,7 +111,7 @@ TEST(SocketPath, NoPlaceIsSaidInASentence) {
               ::testing::HasSubstr("GPUSHARED_SOCKET"));
 }
 
-TEST(SocketPath, PathThatNoSocketAddressHoldsIsRefused) {
+TEST(SocketPath, PathThatNoSocketAddressHoldsIsRejected) {
   const Machine machine;
   const std::string longest(107, 'a');
   EXPECT_TRUE(ServerSocketPath(longest, machine.Surroundings()).ok());
@@ -120,7 +120,7 @@ TEST(SocketPath, PathThatNoSocketAddressHoldsIsRefused) {
               ::testing::HasSubstr("has 108 bytes, a socket address holds 107"));
 }
 
-TEST(SocketAddress, HoldsThePathAndItsEndOrRefuses) {
+TEST(SocketAddress, HoldsThePathAndItsEndOrRejects) {
   const std::string longest(sizeof(sockaddr_un::sun_path) - 1, 'p');
   const Result<sockaddr_un> address = SocketAddress(longest);
   ASSERT_TRUE(address.ok());

@@ -64,7 +64,7 @@ TEST(TagRing, LargestRecordPasses) {
 }
 
 // A record without room must leave no trace, or the reader would see half of it.
-TEST(TagRing, FullRingRefusesWithoutATrace) {
+TEST(TagRing, FullRingRejectsWithoutATrace) {
   Ring<8> ring;
   for (std::uint64_t i = 1; i <= 7; ++i) {
     ASSERT_EQ(ring.writer.TryWrite(Numbered(i)), WriteResult::kWritten);
@@ -126,7 +126,7 @@ TEST(TagRing, ContinuationBytesNeverLookLikeAHeader) {
   }
 }
 
-TEST(TagRing, CreditThatRanAheadIsRefused) {
+TEST(TagRing, CreditThatRanAheadIsRejected) {
   Ring<8> ring;
   for (std::uint64_t i = 1; i <= 8; ++i) (void)ring.writer.TryWrite(Numbered(i));
   ring.taken = 9;
@@ -134,7 +134,7 @@ TEST(TagRing, CreditThatRanAheadIsRefused) {
   EXPECT_FALSE(ring.writer.HasRoom(0));
 }
 
-TEST(TagRing, CreditThatMovedBackwardsIsRefused) {
+TEST(TagRing, CreditThatMovedBackwardsIsRejected) {
   Ring<8> ring;
   for (std::uint64_t i = 1; i <= 8; ++i) (void)ring.writer.TryWrite(Numbered(i));
   ring.taken = 8;
@@ -145,7 +145,7 @@ TEST(TagRing, CreditThatMovedBackwardsIsRefused) {
   EXPECT_EQ(ring.writer.TryWrite(Numbered(17)), WriteResult::kPeerBroken);
 }
 
-TEST(TagRing, AnyScribbledCreditEitherIsPlausibleOrRefused) {
+TEST(TagRing, AnyScribbledCreditEitherIsPlausibleOrRejected) {
   for (const std::uint64_t lie : {~std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{9},
                                   std::uint64_t{1} << 32, std::uint64_t{1000}}) {
     Ring<8> ring;
@@ -165,7 +165,7 @@ TEST(TagRing, ScribbledHeaderTagOnlyStallsItsWriter) {
 }
 
 // A hostile writer can tag as many continuations as the ring has granules; the copy holds 69.
-TEST(TagRing, MoreContinuationsThanTheCopyHoldsAreRefused) {
+TEST(TagRing, MoreContinuationsThanTheCopyHoldsAreRejected) {
   for (const std::uint16_t lie :
        {std::uint16_t{kContinuationsMax + 1}, std::uint16_t{100}, std::uint16_t{127},
         std::uint16_t{128}, std::uint16_t{0x8000}, std::uint16_t{0xffff}}) {
@@ -178,7 +178,7 @@ TEST(TagRing, MoreContinuationsThanTheCopyHoldsAreRefused) {
   }
 }
 
-TEST(TagRing, ContinuationsThatWereNotWrittenAreRefused) {
+TEST(TagRing, ContinuationsThatWereNotWrittenAreRejected) {
   Ring<8> ring;
   (void)ring.writer.TryWrite(Numbered(1), Pattern(100, 0));
   for (const std::uint32_t lie : {0u, RingTag(2, false), RingTag(1, true), RingTag(2 + 8, true)}) {

@@ -117,7 +117,7 @@ TEST(FrameReader, NeverTakesAByteOfTheNextFrame) {
 }
 
 TEST(FrameReader, EveryHeaderFieldIsChecked) {
-  const auto refusal = [](void (*change)(FrameHeader&)) {
+  const auto rejection = [](void (*change)(FrameHeader&)) {
     const Pair pair = MakePair();
     FrameHeader header;
     header.type = static_cast<std::uint16_t>(MessageType::kUnloadModule);
@@ -127,21 +127,22 @@ TEST(FrameReader, EveryHeaderFieldIsChecked) {
     FrameReader reader(ClientFrameRules);
     return ReadStatus(reader, pair.ours.get());
   };
-  EXPECT_TRUE(refusal([](FrameHeader&) {}).ok());
-  EXPECT_THAT(refusal([](FrameHeader& h) { h.magic ^= 1; }).message(), HasSubstr("magic number"));
-  EXPECT_THAT(refusal([](FrameHeader& h) { h.magic = kChannelMagic; }).message(),
+  EXPECT_TRUE(rejection([](FrameHeader&) {}).ok());
+  EXPECT_THAT(rejection([](FrameHeader& h) { h.magic ^= 1; }).message(), HasSubstr("magic number"));
+  EXPECT_THAT(rejection([](FrameHeader& h) { h.magic = kChannelMagic; }).message(),
               HasSubstr("magic number"));
-  EXPECT_THAT(refusal([](FrameHeader& h) { h.reserved = 1; }).message(),
+  EXPECT_THAT(rejection([](FrameHeader& h) { h.reserved = 1; }).message(),
               HasSubstr("reserved field is not zero"));
-  EXPECT_THAT(refusal([](FrameHeader& h) { h.type = 999; }).message(),
-              HasSubstr("frame of type 999 refused: not allowed here"));
-  EXPECT_THAT(refusal([](FrameHeader& h) { h.type = 18; }).message(), HasSubstr("not allowed here"))
+  EXPECT_THAT(rejection([](FrameHeader& h) { h.type = 999; }).message(),
+              HasSubstr("frame of type 999 rejected: not allowed here"));
+  EXPECT_THAT(rejection([](FrameHeader& h) { h.type = 18; }).message(),
+              HasSubstr("not allowed here"))
       << "only the server says that a session ended";
-  EXPECT_THAT(refusal([](FrameHeader& h) { h.payload_bytes = 9; }).message(),
+  EXPECT_THAT(rejection([](FrameHeader& h) { h.payload_bytes = 9; }).message(),
               HasSubstr("it has 9 bytes of payload, allowed 8 to 8"));
-  EXPECT_THAT(refusal([](FrameHeader& h) { h.payload_bytes = 7; }).message(),
+  EXPECT_THAT(rejection([](FrameHeader& h) { h.payload_bytes = 7; }).message(),
               HasSubstr("it has 7 bytes of payload"));
-  EXPECT_THAT(refusal([](FrameHeader& h) { h.payload_bytes = 0xffffffff; }).message(),
+  EXPECT_THAT(rejection([](FrameHeader& h) { h.payload_bytes = 0xffffffff; }).message(),
               HasSubstr("it has 4294967295 bytes of payload"));
 }
 
@@ -179,8 +180,8 @@ TEST(Descriptors, ArriveCloseOnExecWithTheirFrame) {
   EXPECT_EQ(count, 5u);
 }
 
-// Each refused descriptor would be one that a hostile client parked in the worker.
-TEST(Descriptors, OfARefusedFrameAreClosed) {
+// Each rejected descriptor would be one that a hostile client parked in the worker.
+TEST(Descriptors, OfARejectedFrameAreClosed) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));
   const Bytes resized = RawFrame(MessageType::kMemoryResized, 1, Encode(MemoryResized{1}));
@@ -188,7 +189,7 @@ TEST(Descriptors, OfARefusedFrameAreClosed) {
   struct Case {
     const Bytes& frame;
     std::size_t fds;
-    const char* refusal;
+    const char* rejection;
   };
   const std::vector<Case> cases = {
       {image, 0, "it carries 0 descriptors, required 1"},
@@ -208,7 +209,7 @@ TEST(Descriptors, OfARefusedFrameAreClosed) {
     FrameReader reader(ServerFrameRules);
     const Status status = ReadStatus(reader, pair.ours.get());
     EXPECT_EQ(status.code(), StatusCode::kProtocolViolation) << c.fds;
-    EXPECT_THAT(status.message(), HasSubstr(c.refusal)) << c.fds;
+    EXPECT_THAT(status.message(), HasSubstr(c.rejection)) << c.fds;
   }
   EXPECT_THAT(OpenFds(), IsSubsetOf(before));
 }
@@ -247,7 +248,7 @@ TEST(Descriptors, OfAHalfReadFrameDieWithItsReader) {
 
 // ---- descriptors that nobody takes
 
-TEST(RefusedDescriptors, AreNeverReceivedAndEndTheReading) {
+TEST(RejectedDescriptors, AreNeverReceivedAndEndTheReading) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   const Bytes unload = RawFrame(MessageType::kUnloadModule, 1, Encode(UnloadModule{1}));
   for (const std::size_t fds : {1, 4, 253}) {
@@ -258,23 +259,23 @@ TEST(RefusedDescriptors, AreNeverReceivedAndEndTheReading) {
       if (at > 0) SendRaw(pair.theirs.get(), std::span(unload).first(at));
       SendRaw(pair.theirs.get(), std::span(unload).subspan(at), std::vector<int>(fds, event.get()));
       const std::set<std::string> before = OpenFds();
-      FrameReader reader(ClientFrameRules, Descriptors::kRefused);
+      FrameReader reader(ClientFrameRules, Descriptors::kRejected);
       Frame frame;
       // The kernel may tell of them with the last bytes before, so the frame before may be lost.
       Result<Progress> progress = reader.Read(pair.ours.get(), frame);
       if (progress.ok()) progress = reader.Read(pair.ours.get(), frame);
       EXPECT_EQ(progress.status().message(),
-                "frame refused: it carries descriptors, which nobody takes");
+                "frame rejected: it carries descriptors, which nobody takes");
       EXPECT_THAT(OpenFds(), IsSubsetOf(before));
       EXPECT_FALSE(DropBytes(pair.ours.get())) << "they are where they were";
     }
   }
 }
 
-TEST(RefusedDescriptors, FramesWithoutAnyArriveByteByByte) {
+TEST(RejectedDescriptors, FramesWithoutAnyArriveByteByByte) {
   const Pair pair = MakePair();
   const Bytes unload = RawFrame(MessageType::kUnloadModule, 9, Encode(UnloadModule{3}));
-  FrameReader reader(ClientFrameRules, Descriptors::kRefused);
+  FrameReader reader(ClientFrameRules, Descriptors::kRejected);
   Frame frame;
   for (const std::byte& byte : unload) {
     EXPECT_EQ(*reader.Read(pair.ours.get(), frame), Progress::kWouldBlock);
@@ -292,12 +293,13 @@ TEST(BlockingFrames, RequestAndReplyWithDescriptors) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   const int fd = event.get();
   ASSERT_TRUE(
-      SendMessage(pair.ours.get(), 4, ArenaAdded{2, kArenaBytesDefault}, Soon(), {&fd, 1}).ok());
+      SendMessage(pair.ours.get(), 4, StagingBufferAdded{2, kArenaBytesDefault}, Soon(), {&fd, 1})
+          .ok());
   Result<Frame> frame = ReceiveFrame(pair.theirs.get(), ServerFrameRules, Soon());
   ASSERT_TRUE(frame.ok()) << frame.status().ToString();
   EXPECT_EQ(frame->request, 4u);
   EXPECT_EQ(frame->fds.size(), 1u);
-  EXPECT_EQ(DecodeReply<ArenaAdded>(*frame)->arena, 2u);
+  EXPECT_EQ(DecodeReply<StagingBufferAdded>(*frame)->staging_buffer, 2u);
 }
 
 TEST(BlockingFrames, SilentPeerTimesOut) {
@@ -321,7 +323,7 @@ TEST(BlockingFrames, PeerThatDoesNotReadTimesOutTheSender) {
 TEST(BlockingFrames, ClosedPeerIsDisconnectedNotASignal) {
   Pair pair = MakePair();
   pair.theirs.Reset();
-  EXPECT_EQ(SendMessage(pair.ours.get(), 1, AddArena{kArenaBytesDefault}, Soon()).code(),
+  EXPECT_EQ(SendMessage(pair.ours.get(), 1, AddStagingBuffer{kArenaBytesDefault}, Soon()).code(),
             StatusCode::kDisconnected);
   EXPECT_EQ(ReceiveFrame(pair.ours.get(), ServerFrameRules, Soon()).status().code(),
             StatusCode::kDisconnected);
@@ -385,7 +387,7 @@ TEST(Outbox, SendsDescriptorsOnceAndClosesThem) {
     Outbox outbox;
     std::vector<UniqueFd> fds;
     fds.emplace_back(::eventfd(0, EFD_CLOEXEC));
-    ASSERT_TRUE(outbox.Add(1, ArenaAdded{2, kArenaBytesDefault}, std::move(fds)).ok());
+    ASSERT_TRUE(outbox.Add(1, StagingBufferAdded{2, kArenaBytesDefault}, std::move(fds)).ok());
     ASSERT_TRUE(*outbox.Flush(pair.ours.get()));
     EXPECT_EQ(OpenFds().size(), before.size() + 2)
         << "the socket pair only: the descriptor is under way";
@@ -447,14 +449,14 @@ TEST(Channel, LargestPageIsOneMessage) {
   EXPECT_EQ(Decode<ChannelReply>((*message)->payload)->text, reply.text);
 }
 
-TEST(Channel, WrongDirectionAndBrokenMessagesAreRefusedWithoutALeak) {
+TEST(Channel, WrongDirectionAndBrokenMessagesAreRejectedWithoutALeak) {
   const std::set<std::string> before = OpenFds();
   {
     Result<std::pair<UniqueFd, UniqueFd>> channel = MakeChannelPair();
     ASSERT_TRUE(channel.ok());
     auto& [broker, worker] = *channel;
     UniqueFd event(::eventfd(0, EFD_CLOEXEC));
-    const auto refusal = [&](const Bytes& bytes, const std::vector<int>& fds) {
+    const auto rejection = [&](const Bytes& bytes, const std::vector<int>& fds) {
       SendRaw(worker.get(), bytes, fds);
       return ReceiveChannelMessage(broker.get(), ChannelToBrokerRules).status().message();
     };
@@ -467,18 +469,18 @@ TEST(Channel, WrongDirectionAndBrokenMessagesAreRefusedWithoutALeak) {
       std::memcpy(raw.data(), &header, std::min(bytes, sizeof header));
       return raw;
     };
-    EXPECT_EQ(refusal(with(24), {}), "");
-    EXPECT_THAT(refusal(with(23), {}), HasSubstr("its length is not that of its payload"));
-    EXPECT_THAT(refusal(with(25), {}), HasSubstr("its length is not that of its payload"));
-    EXPECT_THAT(refusal(with(3), {}), HasSubstr("it has 3 bytes"));
-    EXPECT_THAT(refusal(with(24), {event.get()}),
+    EXPECT_EQ(rejection(with(24), {}), "");
+    EXPECT_THAT(rejection(with(23), {}), HasSubstr("its length is not that of its payload"));
+    EXPECT_THAT(rejection(with(25), {}), HasSubstr("its length is not that of its payload"));
+    EXPECT_THAT(rejection(with(3), {}), HasSubstr("it has 3 bytes"));
+    EXPECT_THAT(rejection(with(24), {event.get()}),
                 HasSubstr("it carries 1 descriptors, required 0"));
-    EXPECT_THAT(refusal(with(24), std::vector<int>(100, event.get())),
+    EXPECT_THAT(rejection(with(24), std::vector<int>(100, event.get())),
                 HasSubstr("too many descriptors"));
     header.type = static_cast<std::uint16_t>(ChannelType::kAttach);
-    EXPECT_THAT(refusal(with(24), {}), HasSubstr("not allowed here"));
+    EXPECT_THAT(rejection(with(24), {}), HasSubstr("not allowed here"));
     header.magic = kFrameMagic;
-    EXPECT_THAT(refusal(with(24), {}), HasSubstr("magic number"));
+    EXPECT_THAT(rejection(with(24), {}), HasSubstr("magic number"));
   }
   EXPECT_THAT(OpenFds(), IsSubsetOf(before));
 }

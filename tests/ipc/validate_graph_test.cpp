@@ -70,7 +70,7 @@ Status JudgeRecord(const RecordCopy& copy) {
 
 // `good` with one field of its head, or of the node's record in its tail, spoilt.
 template <typename Record>
-void ExpectRefusals(const RecordCopy& good, bool in_tail, const std::vector<FieldCase>& cases) {
+void ExpectRejections(const RecordCopy& good, bool in_tail, const std::vector<FieldCase>& cases) {
   ASSERT_TRUE(JudgeRecord(good).ok()) << JudgeRecord(good).ToString();
   for (const FieldCase& c : cases) {
     const Field* field = gpushared::testing::FindField<Record>(c.field);
@@ -80,7 +80,7 @@ void ExpectRefusals(const RecordCopy& good, bool in_tail, const std::vector<Fiel
                              c.value);
     const Status status = JudgeRecord(copy);
     EXPECT_EQ(status.code(), StatusCode::kProtocolViolation) << c.field << " = " << c.value;
-    EXPECT_THAT(status.message(), HasSubstr(c.refusal)) << c.field << " = " << c.value;
+    EXPECT_THAT(status.message(), HasSubstr(c.rejection)) << c.field << " = " << c.value;
   }
 }
 
@@ -89,22 +89,22 @@ TEST(ValidateGraph, EveryFieldIsBounded) {
     RecordCopy copy{};
     const GraphRecord record = Head(op);
     std::memcpy(copy.head.data(), &record, sizeof record);
-    ExpectRefusals<GraphRecord>(copy, false,
-                                {{"graph", 256, "graph is 256, allowed 0 to 255"},
-                                 {"node", 1, "graph node is 1, allowed 0"},
-                                 {"content_bytes", 64, "graph content bytes is 64, allowed 0"},
-                                 {"flags", 1, "flags is 1, allowed 0"},
-                                 {"continuations", 1, "continuations is 1, allowed 0"},
-                                 {"stream", 256, "stream is 256"},
-                                 {"sequence", 0, "sequence is 0"},
-                                 {"reserved", 1, "reserved is 1", 0},
-                                 {"reserved", 1, "reserved is 1", 3}});
+    ExpectRejections<GraphRecord>(copy, false,
+                                  {{"graph", 256, "graph is 256, allowed 0 to 255"},
+                                   {"node", 1, "graph node is 1, allowed 0"},
+                                   {"content_bytes", 64, "graph content bytes is 64, allowed 0"},
+                                   {"flags", 1, "flags is 1, allowed 0"},
+                                   {"continuations", 1, "continuations is 1, allowed 0"},
+                                   {"stream", 256, "stream is 256"},
+                                   {"sequence", 0, "sequence is 0"},
+                                   {"reserved", 1, "reserved is 1", 0},
+                                   {"reserved", 1, "reserved is 1", 3}});
   }
 }
 
 TEST(ValidateGraph, ANodeIsBoundedAsTheCommandAlone) {
   const RecordCopy launch = Node(Launch(), kParameterBytes);
-  ExpectRefusals<GraphRecord>(
+  ExpectRejections<GraphRecord>(
       launch, false,
       {{"graph", 256, "graph is 256, allowed 0 to 255"},
        {"node", 4096, "graph node is 4096, allowed 0 to 4095"},
@@ -114,25 +114,26 @@ TEST(ValidateGraph, ANodeIsBoundedAsTheCommandAlone) {
        {"content_bytes", 165, "node parameter bytes is 101, allowed 100"},
        {"continuations", 2, "graph continuations is 2, allowed 3"},
        {"reserved", 1, "graph reserved is 1", 2}});
-  ExpectRefusals<LaunchRecord>(launch, true,
-                               {{"tag", 1, "node tag is 1, allowed 0"},
-                                {"op", 6, "node op is 6, allowed 1 to 5"},
-                                {"op", 14, "node op is 14, allowed 1 to 5"},
-                                {"op", 0, "node op is 0, allowed 1 to 5"},
-                                {"flags", 4, "launch flags is 4"},
-                                {"continuations", 1, "launch continuations is 1, allowed 2"},
-                                {"sequence", 1, "node sequence is 1, allowed 0"},
-                                {"stream", 1, "node stream is 1, allowed 0"},
-                                {"module", 8192, "launch module is 8192"},
-                                {"grid", 0, "launch grid x is 0", 0},
-                                {"block", 1025, "launch block x is 1025", 0},
-                                {"parameter_bytes", 99, "node parameter bytes is 100, allowed 99"},
-                                {"reserved", 1, "launch reserved is 1"}});
-  ExpectRefusals<FillRecord>(Node(Fill(), 0), true,
-                             {{"element_bytes", 3, "fill element bytes is 3"},
-                              {"destination", 4097, "fill destination modulo element is 1"},
-                              {"height", 0, "fill height is 0"},
-                              {"reserved", 1, "fill reserved is 1"}});
+  ExpectRejections<LaunchRecord>(
+      launch, true,
+      {{"tag", 1, "node tag is 1, allowed 0"},
+       {"op", 6, "node op is 6, allowed 1 to 5"},
+       {"op", 14, "node op is 14, allowed 1 to 5"},
+       {"op", 0, "node op is 0, allowed 1 to 5"},
+       {"flags", 4, "launch flags is 4"},
+       {"continuations", 1, "launch continuations is 1, allowed 2"},
+       {"sequence", 1, "node sequence is 1, allowed 0"},
+       {"stream", 1, "node stream is 1, allowed 0"},
+       {"module", 8192, "launch module is 8192"},
+       {"grid", 0, "launch grid x is 0", 0},
+       {"block", 1025, "launch block x is 1025", 0},
+       {"parameter_bytes", 99, "node parameter bytes is 100, allowed 99"},
+       {"reserved", 1, "launch reserved is 1"}});
+  ExpectRejections<FillRecord>(Node(Fill(), 0), true,
+                               {{"element_bytes", 3, "fill element bytes is 3"},
+                                {"destination", 4097, "fill destination modulo element is 1"},
+                                {"height", 0, "fill height is 0"},
+                                {"reserved", 1, "fill reserved is 1"}});
 }
 
 TEST(ValidateGraph, ANodeBecomesItsTypedValue) {
@@ -149,7 +150,7 @@ TEST(ValidateGraph, ANodeBecomesItsTypedValue) {
 }
 
 // Random bytes over good records: what is accepted has its parameters inside the record.
-TEST(ValidateGraph, MutatedNodesAreRefusedOrWhole) {
+TEST(ValidateGraph, MutatedNodesAreRejectedOrWhole) {
   std::mt19937_64 random(20261124);
   std::size_t accepted = 0;
   for (int round = 0; round < 20'000; ++round) {
@@ -169,7 +170,7 @@ TEST(ValidateGraph, MutatedNodesAreRefusedOrWhole) {
       ASSERT_LE(launch->inline_parameters.size() + kGranuleBytes, copy.tail.size());
     }
   }
-  EXPECT_GT(accepted, 1000u) << "a test of refusals alone says little";
+  EXPECT_GT(accepted, 1000u) << "a test of rejections alone says little";
 }
 
 }  // namespace

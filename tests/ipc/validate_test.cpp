@@ -52,11 +52,11 @@ LaunchRecord GoodLaunch() {
 
 LaunchRecord GoodArenaLaunch() {
   LaunchRecord record = GoodLaunch();
-  record.header.flags = kFlagParametersInArena;
+  record.header.flags = kFlagParametersInStagingBuffer;
   record.header.continuations = 0;
   record.parameter_bytes = 8000;
-  record.arena = 2;
-  record.arena_offset = 4096;
+  record.staging_buffer = 2;
+  record.staging_offset = 4096;
   return record;
 }
 
@@ -64,11 +64,11 @@ CopyRecord GoodCopy(Op op) {
   CopyRecord record;
   record.header = HeaderFor(op);
   record.stream = 3;
-  record.arena = 1;
+  record.staging_buffer = 1;
   record.device_address = 0x10000;
   record.device_pitch_bytes = 512;
-  record.arena_offset = 256;
-  record.arena_pitch_bytes = 128;
+  record.staging_offset = 256;
+  record.staging_pitch_bytes = 128;
   record.width_bytes = 100;
   record.height = 4;
   return record;
@@ -181,11 +181,11 @@ void ExpectVerdicts(const Record& good, const std::vector<FieldCase>& cases,
     RecordCopy copy = CopyOf(good);
     gpushared::testing::Poke(copy.head.data(), *field, c.element, c.value);
     const Status status = judge(copy);
-    if (c.refusal.empty()) {
+    if (c.rejection.empty()) {
       EXPECT_TRUE(status.ok()) << c.field << " = " << c.value << ": " << status.ToString();
     } else {
       EXPECT_EQ(status.code(), StatusCode::kProtocolViolation) << c.field << " = " << c.value;
-      EXPECT_THAT(status.message(), HasSubstr(c.refusal)) << c.field << " = " << c.value;
+      EXPECT_THAT(status.message(), HasSubstr(c.rejection)) << c.field << " = " << c.value;
     }
   }
 }
@@ -248,8 +248,8 @@ TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
                   {"parameter_bytes", 121, "launch continuations is 2, allowed 3"},
                   {"dynamic_shared_bytes", (1 << 20) + 1,
                    "launch dynamic shared bytes is 1048577, allowed 0 to 1048576"},
-                  {"arena", 1, "launch arena is 1, allowed 0"},
-                  {"arena_offset", 1, "launch arena offset is 1, allowed 0"},
+                  {"staging_buffer", 1, "launch staging buffer is 1, allowed 0"},
+                  {"staging_offset", 1, "launch staging buffer offset is 1, allowed 0"},
               });
 }
 
@@ -282,10 +282,10 @@ TEST(ValidateCommand, EveryFieldOfALaunchWithArenaParametersIsBounded) {
       {"continuations", 1, "launch continuations is 1, allowed 0"},
       {"parameter_bytes", 0, "launch parameter bytes is 0, allowed 1 to 32764"},
       {"parameter_bytes", 32765, "launch parameter bytes is 32765, allowed 1 to 32764"},
-      {"arena", 64, "launch arena is 64, allowed 0 to 63"},
-      {"arena_offset", (1 << 30) - 7999,
-       "launch arena offset is 1073733825, allowed 0 to 1073733824"},
-      {"arena_offset", 0xffffffff, "launch arena offset is 4294967295"},
+      {"staging_buffer", 64, "launch staging buffer is 64, allowed 0 to 63"},
+      {"staging_offset", (1 << 30) - 7999,
+       "launch staging buffer offset is 1073733825, allowed 0 to 1073733824"},
+      {"staging_offset", 0xffffffff, "launch staging buffer offset is 4294967295"},
       {"reserved", 1, "launch reserved is 1"},
   };
   // The rest is the same as inline.
@@ -305,29 +305,29 @@ std::vector<FieldCase> CopyCases() {
   return With(
       HeaderCases(),
       {
-          {"arena", 64, "copy arena is 64, allowed 0 to 63"},
+          {"staging_buffer", 64, "copy staging buffer is 64, allowed 0 to 63"},
           {"device_address", kAddressEnd - 99,
            "copy device address is 9223372036854775709, allowed 0 to 9223372036854775708"},
           {"device_address", ~std::uint64_t{0}, "copy device address is 18446744073709551615"},
           {"device_pitch_bytes", 99, "copy device pitch is 99, allowed 100 to"},
           {"device_pitch_bytes", ~std::uint64_t{0}, "copy device pitch is 18446744073709551615"},
           {"device_pitch_bytes", kAddressEnd / 3, "copy device pitch is 3074457345618258602"},
-          {"arena_offset", (1 << 30) - 99,
-           "copy arena offset is 1073741725, allowed 0 to 1073741724"},
-          {"arena_offset", (1 << 30) - 100, "copy arena pitch is 128, allowed none"},
-          {"arena_offset", 0xffffffff, "copy arena offset is 4294967295"},
-          {"arena_pitch_bytes", 99, "copy arena pitch is 99, allowed 100 to 357913822"},
-          {"arena_pitch_bytes", 357913823,
-           "copy arena pitch is 357913823, allowed 100 to 357913822"},
-          {"arena_pitch_bytes", 357913822, ""},
-          {"arena_pitch_bytes", 0xffffffff, "copy arena pitch is 4294967295"},
+          {"staging_offset", (1 << 30) - 99,
+           "copy staging buffer offset is 1073741725, allowed 0 to 1073741724"},
+          {"staging_offset", (1 << 30) - 100, "copy staging buffer pitch is 128, allowed none"},
+          {"staging_offset", 0xffffffff, "copy staging buffer offset is 4294967295"},
+          {"staging_pitch_bytes", 99, "copy staging buffer pitch is 99, allowed 100 to 357913822"},
+          {"staging_pitch_bytes", 357913823,
+           "copy staging buffer pitch is 357913823, allowed 100 to 357913822"},
+          {"staging_pitch_bytes", 357913822, ""},
+          {"staging_pitch_bytes", 0xffffffff, "copy staging buffer pitch is 4294967295"},
           {"width_bytes", 0, "copy width is 0, allowed 1 to 1073741824"},
           {"width_bytes", (1 << 30) + 1, "copy width is 1073741825, allowed 1 to 1073741824"},
           {"width_bytes", 0xffffffff, "copy width is 4294967295"},
-          {"width_bytes", 129, "copy arena pitch is 128, allowed 129 to"},
+          {"width_bytes", 129, "copy staging buffer pitch is 128, allowed 129 to"},
           {"height", 0, "copy height is 0, allowed 1 to 1073741824"},
           {"height", 0xffffffff, "copy height is 4294967295, allowed 1 to 1073741824"},
-          {"height", 1 << 30, "copy arena pitch is 128, allowed none"},
+          {"height", 1 << 30, "copy staging buffer pitch is 128, allowed none"},
       });
 }
 
@@ -492,11 +492,11 @@ TEST(ValidateCompletion, AFaultHasAKindThatIsKnown) {
   }
 }
 
-TEST(ValidateCommand, RefusalNamesStreamAndCommand) {
+TEST(ValidateCommand, RejectionNamesStreamAndCommand) {
   LaunchRecord record = GoodLaunch();
   record.grid[0] = 0;
   EXPECT_EQ(Judge(CopyOf(record)).ToString(),
-            "ProtocolViolation: record refused: launch grid x is 0, allowed 1 to 2147483647 "
+            "ProtocolViolation: record rejected: launch grid x is 0, allowed 1 to 2147483647 "
             "[stream 3 command 41]");
 }
 
@@ -513,25 +513,25 @@ TEST(ValidateCommand, LaunchBecomesItsTypedValue) {
   EXPECT_EQ(launch.dynamic_shared_bytes, 1024u);
   EXPECT_EQ(launch.inline_parameters.data(), copy->tail.data());
   EXPECT_EQ(launch.inline_parameters.size(), 100u);
-  EXPECT_FALSE(launch.parameters_in_arena);
+  EXPECT_FALSE(launch.parameters_in_staging_buffer);
 }
 
 TEST(ValidateCommand, ArenaParametersBecomeARange) {
   Command command;
   ASSERT_TRUE(ValidateCommand(CopyOf(GoodArenaLaunch()), command).ok());
   const auto& launch = std::get<LaunchCommand>(command.body);
-  EXPECT_TRUE(launch.parameters_in_arena);
+  EXPECT_TRUE(launch.parameters_in_staging_buffer);
   EXPECT_TRUE(launch.inline_parameters.empty());
-  EXPECT_EQ(launch.arena_parameters.arena, 2u);
-  EXPECT_EQ(launch.arena_parameters.offset, 4096u);
-  EXPECT_EQ(launch.arena_parameters.bytes, 8000u);
+  EXPECT_EQ(launch.staging_parameters.staging_buffer, 2u);
+  EXPECT_EQ(launch.staging_parameters.offset, 4096u);
+  EXPECT_EQ(launch.staging_parameters.bytes, 8000u);
 }
 
 TEST(ValidateCommand, RectanglesKnowTheirExtent) {
   Command command;
   ASSERT_TRUE(ValidateCommand(CopyOf(GoodCopy(Op::kCopyToHost)), command).ok());
   const auto& copy = std::get<CopyToHostCommand>(command.body);
-  EXPECT_EQ(copy.arena.bytes, 3u * 128 + 100);
+  EXPECT_EQ(copy.staging_buffer.bytes, 3u * 128 + 100);
   EXPECT_EQ(copy.device_bytes, 3u * 512 + 100);
   ASSERT_TRUE(ValidateCommand(CopyOf(GoodCopyOnDevice()), command).ok());
   const auto& on_device = std::get<CopyOnDeviceCommand>(command.body);
@@ -571,58 +571,60 @@ Command WaitOf(std::uint32_t stream, std::uint64_t sequence, CommandId target) {
   return {{stream, sequence}, WaitForCommand{target}};
 }
 
-TEST(StreamLedger, SequencesCountFromOneWithoutGaps) {
-  StreamLedger ledger;
-  EXPECT_FALSE(ledger.Accept(CommandOf(0, 2)).ok());
-  EXPECT_TRUE(ledger.Accept(CommandOf(0, 1)).ok());
-  EXPECT_FALSE(ledger.Accept(CommandOf(0, 1)).ok());
-  EXPECT_FALSE(ledger.Accept(CommandOf(0, 3)).ok());
-  EXPECT_TRUE(ledger.Accept(CommandOf(0, 2)).ok());
-  EXPECT_EQ(ledger.last(0), 2u);
+TEST(StreamLog, SequencesCountFromOneWithoutGaps) {
+  StreamLog session_log;
+  EXPECT_FALSE(session_log.Accept(CommandOf(0, 2)).ok());
+  EXPECT_TRUE(session_log.Accept(CommandOf(0, 1)).ok());
+  EXPECT_FALSE(session_log.Accept(CommandOf(0, 1)).ok());
+  EXPECT_FALSE(session_log.Accept(CommandOf(0, 3)).ok());
+  EXPECT_TRUE(session_log.Accept(CommandOf(0, 2)).ok());
+  EXPECT_EQ(session_log.last(0), 2u);
 }
 
-TEST(StreamLedger, StreamsMustBeCreatedAndNumbersGoOnAfterDestruction) {
-  StreamLedger ledger;
-  EXPECT_FALSE(ledger.Accept(CommandOf(5, 1)).ok());
-  EXPECT_TRUE(ledger.Accept({{5, 1}, CreateStreamCommand{}}).ok());
-  EXPECT_FALSE(ledger.Accept({{5, 2}, CreateStreamCommand{}}).ok());
-  EXPECT_TRUE(ledger.Accept(CommandOf(5, 2)).ok());
-  EXPECT_TRUE(ledger.Accept({{5, 3}, DestroyStreamCommand{}}).ok());
-  EXPECT_FALSE(ledger.Accept(CommandOf(5, 4)).ok());
-  EXPECT_FALSE(ledger.Accept({{5, 4}, DestroyStreamCommand{}}).ok());
-  EXPECT_FALSE(ledger.Accept({{5, 1}, CreateStreamCommand{}}).ok());
-  EXPECT_TRUE(ledger.Accept({{5, 4}, CreateStreamCommand{}}).ok());
-  EXPECT_TRUE(ledger.live(5));
+TEST(StreamLog, StreamsMustBeCreatedAndNumbersGoOnAfterDestruction) {
+  StreamLog session_log;
+  EXPECT_FALSE(session_log.Accept(CommandOf(5, 1)).ok());
+  EXPECT_TRUE(session_log.Accept({{5, 1}, CreateStreamCommand{}}).ok());
+  EXPECT_FALSE(session_log.Accept({{5, 2}, CreateStreamCommand{}}).ok());
+  EXPECT_TRUE(session_log.Accept(CommandOf(5, 2)).ok());
+  EXPECT_TRUE(session_log.Accept({{5, 3}, DestroyStreamCommand{}}).ok());
+  EXPECT_FALSE(session_log.Accept(CommandOf(5, 4)).ok());
+  EXPECT_FALSE(session_log.Accept({{5, 4}, DestroyStreamCommand{}}).ok());
+  EXPECT_FALSE(session_log.Accept({{5, 1}, CreateStreamCommand{}}).ok());
+  EXPECT_TRUE(session_log.Accept({{5, 4}, CreateStreamCommand{}}).ok());
+  EXPECT_TRUE(session_log.live(5));
 }
 
-TEST(StreamLedger, ARequestOfAStreamEndsOncePerBegin) {
-  StreamLedger ledger;
-  EXPECT_FALSE(ledger.Accept({{0, 1}, EndRequestCommand{}}).ok()) << "none is open";
-  EXPECT_TRUE(ledger.Accept({{0, 1}, BeginRequestCommand{}}).ok());
-  EXPECT_TRUE(ledger.in_request(0));
-  EXPECT_FALSE(ledger.Accept({{0, 2}, BeginRequestCommand{}}).ok()) << "they do not nest";
-  EXPECT_TRUE(ledger.Accept({{0, 2}, EndRequestCommand{}}).ok());
-  EXPECT_FALSE(ledger.in_request(0));
-  EXPECT_FALSE(ledger.Accept({{0, 3}, EndRequestCommand{}}).ok());
-  EXPECT_TRUE(ledger.Accept({{0, 3}, BeginRequestCommand{}}).ok());
+TEST(StreamLog, ARequestOfAStreamEndsOncePerBegin) {
+  StreamLog session_log;
+  EXPECT_FALSE(session_log.Accept({{0, 1}, EndRequestCommand{}}).ok()) << "none is open";
+  EXPECT_TRUE(session_log.Accept({{0, 1}, BeginRequestCommand{}}).ok());
+  EXPECT_TRUE(session_log.in_request(0));
+  EXPECT_FALSE(session_log.Accept({{0, 2}, BeginRequestCommand{}}).ok()) << "they do not nest";
+  EXPECT_TRUE(session_log.Accept({{0, 2}, EndRequestCommand{}}).ok());
+  EXPECT_FALSE(session_log.in_request(0));
+  EXPECT_FALSE(session_log.Accept({{0, 3}, EndRequestCommand{}}).ok());
+  EXPECT_TRUE(session_log.Accept({{0, 3}, BeginRequestCommand{}}).ok());
 
-  EXPECT_TRUE(ledger.Accept({{5, 1}, CreateStreamCommand{}}).ok());
-  EXPECT_TRUE(ledger.Accept({{5, 2}, BeginRequestCommand{}}).ok()) << "each stream has its own";
-  EXPECT_TRUE(ledger.Accept({{5, 3}, DestroyStreamCommand{}}).ok());
-  EXPECT_TRUE(ledger.Accept({{5, 4}, CreateStreamCommand{}}).ok());
-  EXPECT_FALSE(ledger.Accept({{5, 5}, EndRequestCommand{}}).ok()) << "it ended with its stream";
+  EXPECT_TRUE(session_log.Accept({{5, 1}, CreateStreamCommand{}}).ok());
+  EXPECT_TRUE(session_log.Accept({{5, 2}, BeginRequestCommand{}}).ok())
+      << "each stream has its own";
+  EXPECT_TRUE(session_log.Accept({{5, 3}, DestroyStreamCommand{}}).ok());
+  EXPECT_TRUE(session_log.Accept({{5, 4}, CreateStreamCommand{}}).ok());
+  EXPECT_FALSE(session_log.Accept({{5, 5}, EndRequestCommand{}}).ok())
+      << "it ended with its stream";
 }
 
 // The rule that makes deadlocks impossible to write down.
-TEST(StreamLedger, WaitsNameEarlierWorkOnly) {
-  StreamLedger ledger;
-  EXPECT_TRUE(ledger.Accept({{1, 1}, CreateStreamCommand{}}).ok());
-  EXPECT_FALSE(ledger.Accept(WaitOf(0, 1, {1, 2})).ok()) << "not submitted yet";
-  EXPECT_FALSE(ledger.Accept(WaitOf(0, 1, {0, 1})).ok()) << "itself";
-  EXPECT_FALSE(ledger.Accept(WaitOf(0, 1, {2, 1})).ok()) << "a stream that never was";
-  EXPECT_TRUE(ledger.Accept(WaitOf(0, 1, {1, 1})).ok());
-  EXPECT_TRUE(ledger.Accept({{1, 2}, DestroyStreamCommand{}}).ok());
-  EXPECT_TRUE(ledger.Accept(WaitOf(0, 2, {1, 2})).ok()) << "a destroyed stream's work counts";
+TEST(StreamLog, WaitsNameEarlierWorkOnly) {
+  StreamLog session_log;
+  EXPECT_TRUE(session_log.Accept({{1, 1}, CreateStreamCommand{}}).ok());
+  EXPECT_FALSE(session_log.Accept(WaitOf(0, 1, {1, 2})).ok()) << "not submitted yet";
+  EXPECT_FALSE(session_log.Accept(WaitOf(0, 1, {0, 1})).ok()) << "itself";
+  EXPECT_FALSE(session_log.Accept(WaitOf(0, 1, {2, 1})).ok()) << "a stream that never was";
+  EXPECT_TRUE(session_log.Accept(WaitOf(0, 1, {1, 1})).ok());
+  EXPECT_TRUE(session_log.Accept({{1, 2}, DestroyStreamCommand{}}).ok());
+  EXPECT_TRUE(session_log.Accept(WaitOf(0, 2, {1, 2})).ok()) << "a destroyed stream's work counts";
 }
 
 }  // namespace

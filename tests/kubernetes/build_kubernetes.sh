@@ -38,15 +38,15 @@ fetch() {
 
 # Descriptions of the interface, which the release's own makefiles generate before they compile.
 generate_openapi() {
-  local k8s=k8s.io/kubernetes vendor folders
+  local k8s=k8s.io/kubernetes vendor directories
   go build -o "$cache/bin/openapi-gen" $k8s/vendor/k8s.io/kube-openapi/cmd/openapi-gen
   vendor=$k8s/vendor
-  folders=$({
+  directories=$({
     (cd staging/src && grep -rl --include='*.go' '^// +k8s:openapi-gen=' k8s.io) | xargs -n1 dirname |
       grep -vE 'sample|/test' | sed "s,^,$vendor/,"
     grep -rl --include='*.go' '^// +k8s:openapi-gen=' pkg cmd | xargs -r -n1 dirname | sed "s,^,$k8s/,"
   } | sort -u | paste -sd,)
-  "$cache/bin/openapi-gen" -i "$folders" -p $k8s/pkg/generated/openapi -O zz_generated.openapi \
+  "$cache/bin/openapi-gen" -i "$directories" -p $k8s/pkg/generated/openapi -O zz_generated.openapi \
     -h hack/boilerplate/boilerplate.generatego.txt -r "$cache/openapi.violations"
 }
 

@@ -24,11 +24,11 @@ SHARES = 2  # Of each class on each node.
 SYSTEM = "gpushared-system"
 IMAGE = "gpushared:0.1.0"
 # Of each node; of the machine's own nothing is written.
-OWN_FOLDERS = ("/run", "/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers")
+OWN_DIRECTORIES = ("/run", "/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers")
 # What a kubelet sets for its machine, and what it finds here.
 KERNEL_SETTINGS = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1,
                    "kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000}
-# Of a node of this size. The entrances are those of the manifests.
+# Of a node of this size. The endpoints are those of the manifests.
 SERVER_SETTINGS = 'device = ["cpu:0"]\ncpu_threads = 1\nmemory = "1GiB"\nstaging_memory = "256MiB"\n'
 
 KUBECONFIG = """
@@ -70,8 +70,8 @@ class Cluster:
         self.environment = {
             "PATH": f"{cache}/bin:{self.root}/usr/bin:{self.root}/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(work),
             "LANG": "C.UTF-8", "KUBECONFIG": f"{work}/admin.conf"}
-        for folder in ("log", "etcd", "images", "site", *NODES):
-            (work / folder).mkdir()
+        for directory in ("log", "etcd", "images", "site", *NODES):
+            (work / directory).mkdir()
         # Who somebody is, by what it says to the API server.
         tokens = {"admin": ("admin", "system:masters")}
         tokens.update({node: (f"system:node:{node}", "system:nodes") for node in NODES})
@@ -150,7 +150,7 @@ class Cluster:
                 steps += [f"mkdir -p {self.work}/{where}/var {self.work}/{where}/var.work",
                           f"mount -t overlay overlay -o lowerdir=/var,upperdir={self.work}/{where}/var,"
                           f"workdir={self.work}/{where}/var.work /var"]
-                steps += [f"mkdir -p {folder} && mount -t tmpfs -o mode=755 tmpfs {folder}" for folder in OWN_FOLDERS]
+                steps += [f"mkdir -p {directory} && mount -t tmpfs -o mode=755 tmpfs {directory}" for directory in OWN_DIRECTORIES]
                 steps += ["mkdir -p /run/netns", "mount --make-rshared /var/lib/kubelet", "mount --make-rshared /run"]
                 for setting, value in KERNEL_SETTINGS.items():
                     file = f"{self.work}/{where}/settings/{setting}"
@@ -197,13 +197,13 @@ class Cluster:
                    "--controllers=daemonset,nodelifecycle,podgc,garbagecollector,serviceaccount,serviceaccount-token,namespace")
 
     def start_containerd(self, node: str):
-        folder = self.work / node
-        text = CONTAINERD.replace("{node}", str(folder)).replace("{root}", str(self.root))
-        (folder / "containerd.toml").write_text(text)
-        (folder / "cni").mkdir()
+        directory = self.work / node
+        text = CONTAINERD.replace("{node}", str(directory)).replace("{root}", str(self.root))
+        (directory / "containerd.toml").write_text(text)
+        (directory / "cni").mkdir()
         network = json.dumps(NETWORK).replace("SUBNET", f"10.81.{NODES.index(node) + 1}.0/24")
-        (folder / "cni/pods.conflist").write_text(network)
-        self.start(f"containerd.{node}", node, "containerd", "-c", folder / "containerd.toml")
+        (directory / "cni/pods.conflist").write_text(network)
+        self.start(f"containerd.{node}", node, "containerd", "-c", directory / "containerd.toml")
         ctr = ("ctr", "-a", "/run/containerd.sock", "-n", "k8s.io")
         until(f"containerd of {node} answers", lambda: self.run(node, *ctr, "version", check=False).returncode == 0)
         for archive in (self.work / "images").iterdir():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests against the published schemas of Kubernetes, and against what they promise.
 
-Usage: manifests_test.py FOLDER. Needs kubernetes-validate; asks no cluster.
+Usage: manifests_test.py DIRECTORY. Needs kubernetes-validate; asks no cluster.
 """
 import copy
 import pathlib
@@ -12,8 +12,8 @@ import kubernetes_validate
 import yaml
 from kubernetes_validate.utils import all_versions
 
-FOLDER = pathlib.Path(sys.argv.pop(1))
-DOCUMENTS = [(file.name, document) for file in sorted(FOLDER.glob("*.yaml")) if file.name != "kustomization.yaml"
+DIRECTORY = pathlib.Path(sys.argv.pop(1))
+DOCUMENTS = [(file.name, document) for file in sorted(DIRECTORY.glob("*.yaml")) if file.name != "kustomization.yaml"
              for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
 
 
@@ -60,8 +60,8 @@ class Manifests(unittest.TestCase):
         kinds = {document["kind"] for _, document in DOCUMENTS}
         self.assertEqual(kinds, {"Namespace", "ServiceAccount", "DaemonSet", "Pod"})
 
-    def test_resources_of_the_pair_are_entrances(self):
-        config = (FOLDER / "gpushared.toml").read_text(encoding="utf-8")
+    def test_resources_of_the_pair_are_endpoints(self):
+        config = (DIRECTORY / "gpushared.toml").read_text(encoding="utf-8")
         for name, spec in pods():
             for container in spec["containers"]:
                 for resource in container.get("resources", {}).get("limits", {}):

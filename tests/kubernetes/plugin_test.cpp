@@ -18,7 +18,7 @@
 
 #include "gpushared/mutex.h"
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 #include <nlohmann/json.hpp>
 
@@ -36,13 +36,14 @@ using ::testing::Pair;
 // The kubelet's side: takes registrations as the real one does.
 class PlayedKubelet final : public v1beta1::Registration::Service {
  public:
-  // As a kubelet starts: what others left in the folder is removed.
-  explicit PlayedKubelet(const std::string& folder) : folder_(folder) {
-    for (const auto& each : std::filesystem::directory_iterator(folder)) {
+  // As a kubelet starts: what others left in the directory is removed.
+  explicit PlayedKubelet(const std::string& directory) : directory_(directory) {
+    for (const auto& each : std::filesystem::directory_iterator(directory)) {
       std::filesystem::remove_all(each.path());
     }
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix:" + folder + "/kubelet.sock", grpc::InsecureServerCredentials());
+    builder.AddListeningPort("unix:" + directory + "/kubelet.sock",
+                             grpc::InsecureServerCredentials());
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
@@ -51,15 +52,15 @@ class PlayedKubelet final : public v1beta1::Registration::Service {
   grpc::Status Register(grpc::ServerContext*, const v1beta1::RegisterRequest* request,
                         v1beta1::Empty*) override {
     const MutexLock lock(mutex_);
-    if (!refusal_.empty()) return {grpc::StatusCode::UNKNOWN, refusal_};
+    if (!rejection_.empty()) return {grpc::StatusCode::UNKNOWN, rejection_};
     endpoints_[request->resource_name()] = request->endpoint();
     versions_.push_back(request->version());
     return grpc::Status::OK;
   }
 
-  void Refuse(const std::string& why) {
+  void Reject(const std::string& why) {
     const MutexLock lock(mutex_);
-    refusal_ = why;
+    rejection_ = why;
   }
   std::map<std::string, std::string> endpoints() {
     const MutexLock lock(mutex_);
@@ -71,14 +72,14 @@ class PlayedKubelet final : public v1beta1::Registration::Service {
   }
   std::unique_ptr<v1beta1::DevicePlugin::Stub> Dial(const std::string& resource) {
     return v1beta1::DevicePlugin::NewStub(grpc::CreateChannel(
-        "unix:" + folder_ + "/" + endpoints()[resource], grpc::InsecureChannelCredentials()));
+        "unix:" + directory_ + "/" + endpoints()[resource], grpc::InsecureChannelCredentials()));
   }
 
  private:
-  const std::string folder_;
+  const std::string directory_;
   std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;
-  std::string refusal_ GPUSHARED_GUARDED_BY(mutex_);
+  std::string rejection_ GPUSHARED_GUARDED_BY(mutex_);
   std::map<std::string, std::string> endpoints_ GPUSHARED_GUARDED_BY(mutex_);  // By resource.
   std::vector<std::string> versions_ GPUSHARED_GUARDED_BY(mutex_);
 };
@@ -116,43 +117,43 @@ class Follower {
 class PluginTest : public ::testing::Test {
  protected:
   PluginTest() {
-    std::filesystem::create_directory(kubelet_folder_);
-    std::filesystem::create_directory(cdi_folder_);
+    std::filesystem::create_directory(kubelet_directory_);
+    std::filesystem::create_directory(cdi_directory_);
   }
 
   std::unique_ptr<Plugin> Start() {
     return std::make_unique<Plugin>(
-        PluginSettings{.kubelet_folder = kubelet_folder_,
-                       .cdi_folder = cdi_folder_,
-                       .shares = {.usual = 1, .of_entrance = {}}},
+        PluginSettings{.kubelet_directory = kubelet_directory_,
+                       .cdi_directory = cdi_directory_,
+                       .shares = {.usual = 1, .of_endpoint = {}}},
         [this](const ipc::Admin& question) -> Result<json> {
           if (!server_answers_) return Status(StatusCode::kUnavailable, "nobody is there");
           if (question.verb == ipc::AdminVerb::kStatus) return status_;
-          return json{{"entrances", entrances_}};
+          return json{{"endpoints", endpoints_}};
         },
         [this](const std::string& sentence) { said_.push_back(sentence); });
   }
   static json Way(const std::string& name) {
-    return {{"entrance", name},
+    return {{"endpoint", name},
             {"socket", "/run/gpushared/" + name + "/gpushared.sock"},
             {"class", "low"},
             {"open", true},
             {"devices", json::array()}};
   }
 
-  testing::ScratchFolder folder_;
-  const std::string kubelet_folder_ = folder_ / "k", cdi_folder_ = folder_ / "c";
-  const std::string cdi_file_ = cdi_folder_ + "/gpushared.io-entrance.json";
+  testing::ScratchDirectory directory_;
+  const std::string kubelet_directory_ = directory_ / "k", cdi_directory_ = directory_ / "c";
+  const std::string cdi_file_ = cdi_directory_ + "/gpushared.io-endpoint.json";
   bool server_answers_ = true;
-  json entrances_ = json::array({Way("low")});
+  json endpoints_ = json::array({Way("low")});
   json status_ = {{"server", {{"state", "serving"}}},
                   {"devices", json::array({{{"device", "cpu:0"}, {"state", "ready"}}})}};
   std::vector<std::string> said_;
 };
 
-TEST_F(PluginTest, EachEntranceIsRegisteredAndFollowed) {
-  PlayedKubelet kubelet(kubelet_folder_);
-  entrances_.push_back(Way("high"));
+TEST_F(PluginTest, EachEndpointIsRegisteredAndFollowed) {
+  PlayedKubelet kubelet(kubelet_directory_);
+  endpoints_.push_back(Way("high"));
   const auto plugin = Start();
   plugin->Turn();
   EXPECT_THAT(kubelet.endpoints(), ElementsAre(Pair("gpushared.io/high", "gpushared-high.sock"),
@@ -165,7 +166,7 @@ TEST_F(PluginTest, EachEntranceIsRegisteredAndFollowed) {
 }
 
 TEST_F(PluginTest, AServerThatStopsLeavesNoHealthyShareAndComesBack) {
-  PlayedKubelet kubelet(kubelet_folder_);
+  PlayedKubelet kubelet(kubelet_directory_);
   const auto plugin = Start();
   plugin->Turn();
   Follower follower(kubelet);
@@ -179,18 +180,18 @@ TEST_F(PluginTest, AServerThatStopsLeavesNoHealthyShareAndComesBack) {
   status_["devices"][0]["state"] = "drained";
   plugin->Turn();
   EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Unhealthy")));
-  entrances_ = json::array({Way("other")});
+  endpoints_ = json::array({Way("other")});
   plugin->Turn();
-  EXPECT_THAT(follower.Next(), IsEmpty()) << "the entrance is gone";
+  EXPECT_THAT(follower.Next(), IsEmpty()) << "the endpoint is gone";
 }
 
 TEST_F(PluginTest, AKubeletThatStartsAnewHearsOfAllResources) {
-  auto kubelet = std::make_unique<PlayedKubelet>(kubelet_folder_);
+  auto kubelet = std::make_unique<PlayedKubelet>(kubelet_directory_);
   const auto plugin = Start();
   plugin->Turn();
   kubelet.reset();
   plugin->Turn();
-  kubelet = std::make_unique<PlayedKubelet>(kubelet_folder_);
+  kubelet = std::make_unique<PlayedKubelet>(kubelet_directory_);
   EXPECT_THAT(kubelet->endpoints(), IsEmpty());
   plugin->Turn();
   EXPECT_THAT(kubelet->endpoints(), ElementsAre(Pair("gpushared.io/low", "gpushared-low.sock")));
@@ -199,15 +200,15 @@ TEST_F(PluginTest, AKubeletThatStartsAnewHearsOfAllResources) {
 }
 
 TEST_F(PluginTest, AKubeletThatDoesNotFollowIsToldAgain) {
-  PlayedKubelet kubelet(kubelet_folder_);
+  PlayedKubelet kubelet(kubelet_directory_);
   const auto plugin = Start();
   for (int turn = 0; turn < 11; ++turn) plugin->Turn();
   EXPECT_EQ(kubelet.versions().size(), 2U);
 }
 
 TEST_F(PluginTest, AKubeletOfAnotherVersionIsNamedOnceAndAskedAgain) {
-  PlayedKubelet kubelet(kubelet_folder_);
-  kubelet.Refuse("requested API version \"v1beta1\" is not supported by kubelet");
+  PlayedKubelet kubelet(kubelet_directory_);
+  kubelet.Reject("requested API version \"v1beta1\" is not supported by kubelet");
   const auto plugin = Start();
   for (int turn = 0; turn < 3; ++turn) plugin->Turn();
   int times = 0;
@@ -218,13 +219,13 @@ TEST_F(PluginTest, AKubeletOfAnotherVersionIsNamedOnceAndAskedAgain) {
     }
   }
   EXPECT_EQ(times, 1);
-  kubelet.Refuse("");
+  kubelet.Reject("");
   plugin->Turn();
   EXPECT_EQ(kubelet.versions().size(), 1U);
 }
 
-TEST_F(PluginTest, AllocatedContainersGetFolderSocketDeviceAndCdiName) {
-  PlayedKubelet kubelet(kubelet_folder_);
+TEST_F(PluginTest, AllocatedContainersGetDirectorySocketDeviceAndCdiName) {
+  PlayedKubelet kubelet(kubelet_directory_);
   const auto plugin = Start();
   plugin->Turn();
   const auto stub = kubelet.Dial("gpushared.io/low");
@@ -242,17 +243,17 @@ TEST_F(PluginTest, AllocatedContainersGetFolderSocketDeviceAndCdiName) {
   EXPECT_EQ(given.mounts(0).container_path(), "/run/gpushared");
   EXPECT_TRUE(given.mounts(0).read_only());
   ASSERT_EQ(given.cdi_devices_size(), 1);
-  EXPECT_EQ(given.cdi_devices(0).name(), "gpushared.io/entrance=low");
+  EXPECT_EQ(given.cdi_devices(0).name(), "gpushared.io/endpoint=low");
 
   request.add_container_requests()->add_devicesids("cpu:9/0");
   grpc::ClientContext again;
-  const grpc::Status refused = stub->Allocate(&again, request, &response);
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_THAT(refused.error_message(), HasSubstr("'cpu:9/0' is none of the 1 shares"));
+  const grpc::Status rejected = stub->Allocate(&again, request, &response);
+  EXPECT_EQ(rejected.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(rejected.error_message(), HasSubstr("'cpu:9/0' is none of the 1 shares"));
 }
 
-TEST_F(PluginTest, TheCdiFileFollowsTheEntrancesAndEndsWithThePlugin) {
-  PlayedKubelet kubelet(kubelet_folder_);
+TEST_F(PluginTest, TheCdiFileFollowsTheEndpointsAndEndsWithThePlugin) {
+  PlayedKubelet kubelet(kubelet_directory_);
   auto plugin = Start();
   plugin->Turn();
   const auto names = [&] {
@@ -264,33 +265,34 @@ TEST_F(PluginTest, TheCdiFileFollowsTheEntrancesAndEndsWithThePlugin) {
     return found;
   };
   EXPECT_THAT(names(), ElementsAre("low"));
-  entrances_.push_back(Way("batch"));
+  endpoints_.push_back(Way("batch"));
   plugin->Turn();
   EXPECT_THAT(names(), ElementsAre("batch", "low"));
   server_answers_ = false;
   plugin->Turn();
   EXPECT_THAT(names(), ElementsAre("batch", "low")) << "containers may start again meanwhile";
   server_answers_ = true;
-  entrances_ = json::array();
+  endpoints_ = json::array();
   plugin->Turn();
   EXPECT_FALSE(std::filesystem::exists(cdi_file_));
-  entrances_ = json::array({Way("low")});
+  endpoints_ = json::array({Way("low")});
   plugin->Turn();
   plugin.reset();
-  EXPECT_THAT(std::filesystem::is_empty(cdi_folder_), true);
+  EXPECT_THAT(std::filesystem::is_empty(cdi_directory_), true);
   std::vector<std::string> left;
-  for (const auto& each : std::filesystem::directory_iterator(kubelet_folder_)) {
+  for (const auto& each : std::filesystem::directory_iterator(kubelet_directory_)) {
     left.push_back(each.path().filename());
   }
   EXPECT_THAT(left, ElementsAre("kubelet.sock"));
 }
 
-TEST_F(PluginTest, WithoutKubeletOrFolderItSaysSoOnce) {
-  std::filesystem::remove(cdi_folder_);
+TEST_F(PluginTest, WithoutKubeletOrDirectoryItSaysSoOnce) {
+  std::filesystem::remove(cdi_directory_);
   const auto plugin = Start();
   plugin->Turn();
   plugin->Turn();
-  EXPECT_THAT(said_, Contains(HasSubstr("there is no kubelet yet: " + kubelet_folder_)).Times(1));
+  EXPECT_THAT(said_,
+              Contains(HasSubstr("there is no kubelet yet: " + kubelet_directory_)).Times(1));
   EXPECT_THAT(said_, Contains(HasSubstr("cannot write " + cdi_file_)).Times(1));
 }
 

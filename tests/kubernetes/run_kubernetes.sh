@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Kubernetes' own programs and gpushared on two nodes in namespaces. Usage: run_kubernetes.sh FOLDER_OF_PROGRAMS CACHE
+# Kubernetes' own programs and gpushared on two nodes in namespaces. Usage: run_kubernetes.sh DIRECTORY_OF_PROGRAMS CACHE
 # RESULTS [SCENARIO...]. CACHE is what build_kubernetes.sh made. Exit code 77: it cannot be tried here; why is on stdout.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -148,7 +148,7 @@ def deployed(pods: Pods):
         expect(len(plugin) == 1, f"{node}: {plugin}")
         rights = pathlib.Path(f"/proc/{plugin[0]}/status").read_text()
         expect(re.search(r"CapEff:\s+0+\n", rights) and re.search(r"CapBnd:\s+0+\n", rights), rights)
-        cdi = json.loads(pods.cluster.run(node, "cat", "/var/run/cdi/gpushared.io-entrance.json").stdout)
+        cdi = json.loads(pods.cluster.run(node, "cat", "/var/run/cdi/gpushared.io-endpoint.json").stdout)
         expect([each["name"] for each in cdi["devices"]] == sorted(CLASSES), f"{cdi}")
     return f"{SHARES} shares of each class on each node after {took:.0f} s"
 
@@ -167,7 +167,7 @@ def nine(pods: Pods):
     for node in NODES:
         until("all four are the server's clients", lambda: len(pods.clients(node)) == PODS // len(NODES))
         clients = pods.clients(node)
-        found = sorted((client["class"], client["entrance"], client["uid"]) for client in clients)
+        found = sorted((client["class"], client["endpoint"], client["uid"]) for client in clients)
         expect(found == sorted((each, each, USER) for each in CLASSES for _ in range(SHARES)), f"{node}: {found}")
         jobs = pods.processes(node, "train")
         expect(len(jobs) == PODS // len(NODES), f"{node}: {jobs}")
@@ -181,8 +181,8 @@ def nine(pods: Pods):
     return f"all nine ended well, {time.monotonic() - begun:.0f} s"
 
 
-def refused(pods: Pods):
-    """What no node has waits with the reason; what an entrance does not give is refused by its name."""
+def rejected(pods: Pods):
+    """What no node has waits with the reason; what an endpoint does not give is rejected by its name."""
     pods.create(pods.pod("turbo", "low", resources={"gpushared.io/turbo": 1}))
     pods.create(pods.pod("much", "low", resources={"gpushared.io/low": SHARES + 1}))
     for name, resource in (("turbo", "turbo"), ("much", "low")):
@@ -266,7 +266,7 @@ def server_stopped(pods: Pods):
     return f"no shares after {stopped:.0f} s, back after {back:.0f} s"
 
 
-SCENARIOS = (deployed, nine, refused, plugin_restart, kubelet_restart, server_silent, server_stopped)
+SCENARIOS = (deployed, nine, rejected, plugin_restart, kubelet_restart, server_silent, server_stopped)
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ using gpushared::loader::ResultHeader;
     for (char& byte : bytes) byte = static_cast<char>(random());
   }
   if (how == "long") header.bytes = 1u << 30;
-  if (how == "text") {  // A refusal that would break a log.
+  if (how == "text") {  // A rejection that would break a log.
     header.code = 1;
     std::memcpy(bytes.data(), "evil\nline\x1b[2J", 13);
     header.bytes = 13;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loader with real processes: what it reads, what it refuses, and that nobody waits for
+// The loader with real processes: what it reads, what it rejects, and that nobody waits for
 // others'.
 #include "server/modules/loader/module_loader.h"
 
@@ -196,16 +196,16 @@ TEST_F(ModuleLoaderTest, NothingIsReadWhileTooMuchWaitsToBePlaced) {
   EXPECT_EQ(loader_->Facts().unplaced_bytes, 0u);
 }
 
-TEST_F(ModuleLoaderTest, WhatCannotBeCompiledIsRefusedWithTheCompilersWords) {
+TEST_F(ModuleLoaderTest, WhatCannotBeCompiledIsRejectedWithTheCompilersWords) {
   compile_ = [](auto, bool) -> Result<std::shared_ptr<const device::PreparedModule>> {
-    return Status(StatusCode::kInvalidArgument, "module refused: no");
+    return Status(StatusCode::kInvalidArgument, "module rejected: no");
   };
   Start();
-  EXPECT_EQ(Load(kSmall).get().status().message(), "module refused: no");
+  EXPECT_EQ(Load(kSmall).get().status().message(), "module rejected: no");
   EXPECT_EQ(loader_->Facts().crashed, 0u);
 }
 
-TEST_F(ModuleLoaderTest, WhatDoesNotParseIsRefusedWithItsLine) {
+TEST_F(ModuleLoaderTest, WhatDoesNotParseIsRejectedWithItsLine) {
   Start();
   const Loaded loaded = Load(".version 7.8\n.target sm_80\nnonsense\n").get();
   EXPECT_EQ(loaded.status().code(), StatusCode::kInvalidArgument);
@@ -213,7 +213,7 @@ TEST_F(ModuleLoaderTest, WhatDoesNotParseIsRefusedWithItsLine) {
   EXPECT_EQ(loader_->Facts().crashed, 0u);
 }
 
-TEST_F(ModuleLoaderTest, WhatTakesTooLongIsRefused) {
+TEST_F(ModuleLoaderTest, WhatTakesTooLongIsRejected) {
   options_.quick.time = options_.medium.time = milliseconds(10);
   options_.costly.time = milliseconds(100);
   Start();
@@ -222,7 +222,7 @@ TEST_F(ModuleLoaderTest, WhatTakesTooLongIsRefused) {
   EXPECT_THAT(loaded.status().message(), HasSubstr("took more than"));
 }
 
-TEST_F(ModuleLoaderTest, WhatTakesTooMuchMemoryIsRefused) {
+TEST_F(ModuleLoaderTest, WhatTakesTooMuchMemoryIsRejected) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's shadow has no limit";
 #endif
@@ -234,7 +234,7 @@ TEST_F(ModuleLoaderTest, WhatTakesTooMuchMemoryIsRefused) {
   EXPECT_TRUE(Load(kSmall).get().ok());
 }
 
-TEST_F(ModuleLoaderTest, WhatIsTooLargeDecodedIsRefused) {
+TEST_F(ModuleLoaderTest, WhatIsTooLargeDecodedIsRejected) {
   options_.quick.output_bytes = options_.medium.output_bytes = 16 << 10;
   options_.costly.output_bytes = 1 << 20;
   Start();
@@ -253,7 +253,7 @@ TEST_F(ModuleLoaderTest, AChildThatCrashesIsItsClientsErrorAndALine) {
   EXPECT_EQ(loader_->Facts().crashed, 1u);
 }
 
-TEST_F(ModuleLoaderTest, ResultsThatAreNoneAreRefused) {
+TEST_F(ModuleLoaderTest, ResultsThatAreNoneAreRejected) {
   for (const char* how : {"garbage", "nothing", "long"}) {
     Start(how);
     for (int i = 0; i < 10; ++i) EXPECT_FALSE(Load(kSmall).get().ok()) << how;
@@ -261,7 +261,7 @@ TEST_F(ModuleLoaderTest, ResultsThatAreNoneAreRefused) {
   }
 }
 
-TEST_F(ModuleLoaderTest, ARefusalOfAChildHasNoControlCharacters) {
+TEST_F(ModuleLoaderTest, ARejectionOfAChildHasNoControlCharacters) {
   Start("text");
   EXPECT_EQ(Load(kSmall).get().status().message(), "evil?line?[2J");
 }

@@ -94,7 +94,7 @@ TEST_F(MigApply, InstanceThatIsUsedByNowStays) {
 
 TEST_F(MigApply, TenantThatDoesNotLeaveIsNotPushed) {
   Machine(kA100);
-  tenant_.refusal = {StatusCode::kTimedOut, "it has a session"};
+  tenant_.rejection = {StatusCode::kTimedOut, "it has a session"};
   const Change change = To(kBalanced);
   const Status applied = Apply({change});
   EXPECT_THAT(applied.message(), HasSubstr("it has a session"));
@@ -299,7 +299,7 @@ class RandomPlans : public MigCase {
 
   std::mt19937 random_{20261124};
   std::map<std::uint32_t, std::vector<Layout>> layouts_;
-  const testing::ScratchFolder shared_;
+  const testing::ScratchDirectory shared_;
 };
 
 // The stage `long` asks for many.

@@ -19,7 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -42,8 +42,8 @@ class MigCommands : public ::testing::Test {
   MigCommands() {
     ::setenv("LD_LIBRARY_PATH", GPUSHARED_FAKE_DRIVERS, 1);
     ::setenv("FAKE_NVML", machine_.c_str(), 1);
-    ::setenv("CUDA_MPS_PIPE_DIRECTORY", folder_.path().c_str(), 1);
-    ::setenv("GPUSHARED_SOCKET", (folder_ / "none").c_str(), 1);
+    ::setenv("CUDA_MPS_PIPE_DIRECTORY", directory_.path().c_str(), 1);
+    ::setenv("GPUSHARED_SOCKET", (directory_ / "none").c_str(), 1);
   }
   ~MigCommands() override {
     for (const char* name : {"LD_LIBRARY_PATH", "FAKE_NVML", "FAKE_CUDA", "CUDA_MPS_PIPE_DIRECTORY",
@@ -71,17 +71,17 @@ class MigCommands : public ::testing::Test {
     command.insert(command.end(), arguments.begin(), arguments.end());
     const std::string& verb = arguments.front();
     if (verb == "apply" || verb == "restore") {
-      command.insert(command.end(), {"--state", folder_ / "state/state.json"});
+      command.insert(command.end(), {"--state", directory_ / "state/state.json"});
     }
     return RunProgram(command);
   }
   std::string File(const std::string& text) const {
-    std::ofstream(folder_ / "mig.yaml") << text;
-    return folder_ / "mig.yaml";
+    std::ofstream(directory_ / "mig.yaml") << text;
+    return directory_ / "mig.yaml";
   }
 
-  const ScratchFolder folder_;
-  const std::string machine_ = folder_ / "nvml.json";
+  const ScratchDirectory directory_;
+  const std::string machine_ = directory_ / "nvml.json";
 };
 
 TEST_F(MigCommands, PlansWithoutAGpu) {
@@ -166,7 +166,7 @@ TEST_F(MigCommands, RightsAreNamed) {
   Machine(R"({"privileged": false, "gpus": [{"board": "A30", "mig": true}]})");
   EXPECT_THAT(Mig({"apply", "14"}).output,
               AllOf(HasSubstr("Insufficient Permissions"), HasSubstr("root")));
-  ::setenv("LD_LIBRARY_PATH", folder_.path().c_str(), 1);
+  ::setenv("LD_LIBRARY_PATH", directory_.path().c_str(), 1);
   EXPECT_THAT(Mig({"list"}).output, HasSubstr("no NVIDIA driver"));
 }
 
@@ -184,14 +184,14 @@ TEST_F(MigCommands, FilesOfMigPartedAreAppliedAssertedAndWritten) {
   const ProgramOutcome other = Mig({"assert", "--file", published, "--config", "all-disabled"});
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.output, HasSubstr("GPU 2 (NVIDIA H200)"));
-  EXPECT_EQ(Mig({"export", "--name", "here", "--output", folder_ / "here.yaml"}).exit_code, 0);
-  EXPECT_EQ(Mig({"assert", "--file", folder_ / "here.yaml", "--config", "here"}).exit_code, 0);
+  EXPECT_EQ(Mig({"export", "--name", "here", "--output", directory_ / "here.yaml"}).exit_code, 0);
+  EXPECT_EQ(Mig({"assert", "--file", directory_ / "here.yaml", "--config", "here"}).exit_code, 0);
   EXPECT_EQ(Mig({"apply", "--file", published, "--config", "all-disabled"}).exit_code, 0);
-  EXPECT_EQ(Mig({"apply", "--file", folder_ / "here.yaml", "--config", "here"}).exit_code, 0);
+  EXPECT_EQ(Mig({"apply", "--file", directory_ / "here.yaml", "--config", "here"}).exit_code, 0);
   EXPECT_EQ(Mig({"assert", "--file", published, "--config", "all-balanced"}).exit_code, 0);
 }
 
-TEST_F(MigCommands, FilesThatDoNotFitAreRefusedBeforeAnythingChanges) {
+TEST_F(MigCommands, FilesThatDoNotFitAreRejectedBeforeAnythingChanges) {
   Machine(R"({"gpus": [{"board": "A30", "mig": true}, {"board": "A100-40", "mig": true}]})");
   const std::string file = File(
       "version: v1\nmig-configs:\n  a:\n"
@@ -221,7 +221,7 @@ TEST_F(MigCommands, KilledAtAnyCallThereIsAWayBack) {
   };
   unsigned cut_off = 0, at = 150;
   for (; at < 5000; at += 23) {
-    std::filesystem::remove_all(folder_ / "state");
+    std::filesystem::remove_all(directory_ / "state");
     Machine(rules(at, true));
     const ProgramOutcome applied = Mig({"apply", "19,19,14,9"});
     if (applied.exit_code == 0) break;
@@ -230,7 +230,7 @@ TEST_F(MigCommands, KilledAtAnyCallThereIsAWayBack) {
     machine["fail"] = json::array();
     Machine(machine.dump());
     const bool is_under_way =
-        ReadFile(folder_ / "state/state.json").find("\"before\"") != std::string::npos;
+        ReadFile(directory_ / "state/state.json").find("\"before\"") != std::string::npos;
     cut_off += is_under_way ? 1 : 0;
     const ProgramOutcome restored = Mig({"restore"});
     ASSERT_EQ(restored.exit_code, 0) << restored.output;

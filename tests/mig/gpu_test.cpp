@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVML says becomes boards and layouts; its refusals become sentences.
+// What NVML says becomes boards and layouts; its rejections become sentences.
 
 #include "server/tools/mig/gpu.h"
 
@@ -60,7 +60,7 @@ TEST_F(MigGpuTest, InstancesHaveDevicesAndUsers) {
   EXPECT_THAT(users, ElementsAre(5U, 6U));
 }
 
-// The fake driver refuses what NVIDIA's does: the order 19,19,14,9 with the places that it chose.
+// The fake driver rejects what NVIDIA's does: the order 19,19,14,9 with the places that it chose.
 TEST_F(MigGpuTest, NaiveOrderFailsHalfWay) {
   Machine(R"({"gpus": [{"board": "A100-40", "mig": true}]})");
   const MigGpu gpu = Gpu();

@@ -6,13 +6,13 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::mig {
 namespace {
 
 TEST(MigHolders, AreThoseWithTheFileOpen) {
-  const testing::ScratchFolder proc;
+  const testing::ScratchDirectory proc;
   const auto process = [&](const std::string& pid, const std::string& name,
                            const std::string& opened) {
     std::filesystem::create_directories(proc / pid + "/fd");

@@ -147,14 +147,14 @@ TEST(Layouts, SearchEndsWhenNobodyWantsMore) {
 
 TEST(Layouts, CheckNamesWhatMayNotBe) {
   const Board board = FindKnownBoard("A100-40")->board;
-  const auto refusal = [&](const Layout& layout) { return CheckLayout(board, layout).message(); };
-  EXPECT_EQ(refusal({{9, 4, {3}}, {14, 2, {2}}, {19, 0, {1}}, {19, 1, {1}}}), "");
-  EXPECT_EQ(refusal({{9, 2, {3}}}), "layout refused: 3g.20gb at 2 may not begin there");
-  EXPECT_EQ(refusal({{9, 0, {3}}, {19, 3, {1}}}),
-            "layout refused: 1g.5gb at 3 overlaps another instance");
-  EXPECT_EQ(refusal({{20, 0, {1}}, {20, 1, {1}}}),
-            "layout refused: 1g.5gb+me at 0 is one of 2, allowed are 1");
-  EXPECT_THAT(refusal({{77, 0, {1}}}), HasSubstr("is no profile of A100-40"));
+  const auto rejection = [&](const Layout& layout) { return CheckLayout(board, layout).message(); };
+  EXPECT_EQ(rejection({{9, 4, {3}}, {14, 2, {2}}, {19, 0, {1}}, {19, 1, {1}}}), "");
+  EXPECT_EQ(rejection({{9, 2, {3}}}), "layout rejected: 3g.20gb at 2 may not begin there");
+  EXPECT_EQ(rejection({{9, 0, {3}}, {19, 3, {1}}}),
+            "layout rejected: 1g.5gb at 3 overlaps another instance");
+  EXPECT_EQ(rejection({{20, 0, {1}}, {20, 1, {1}}}),
+            "layout rejected: 1g.5gb+me at 0 is one of 2, allowed are 1");
+  EXPECT_THAT(rejection({{77, 0, {1}}}), HasSubstr("is no profile of A100-40"));
 }
 
 // Each division that has room is found, though the first place that is free can be the wrong one:

@@ -16,7 +16,7 @@
 #include "server/tools/mig/gpu.h"
 #include "server/tools/mig/state_file.h"
 #include "tests/support/fake_nvml/fake_nvml.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 #include <nlohmann/json.hpp>
 
@@ -29,7 +29,7 @@ class FakeTenant : public Tenant {
  public:
   Status Leave(const std::string& uuid) override {
     left.push_back(uuid);
-    if (!refusal.ok()) return refusal;
+    if (!rejection.ok()) return rejection;
     nlohmann::json machine = nlohmann::json::parse(fake_nvml_get());
     const auto without_worker = [](nlohmann::json& holder) {
       auto& processes = holder["processes"];
@@ -49,7 +49,7 @@ class FakeTenant : public Tenant {
     now = there;
   }
 
-  Status refusal;
+  Status rejection;
   std::vector<std::string> left;
   int came_back = 0;
   std::optional<std::vector<std::string>> now;  // Devices that are there, as it was told last.
@@ -104,8 +104,8 @@ class MigCase : public ::testing::Test {
     return *saved;
   }
 
-  const testing::ScratchFolder folder_;
-  std::string path_ = folder_ / "state.json";
+  const testing::ScratchDirectory directory_;
+  std::string path_ = directory_ / "state.json";
   std::unique_ptr<const device::nvml::Nvml> nvml_;
   FakeTenant tenant_;
 };

@@ -19,8 +19,8 @@ std::string Published() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The refusal of a file whose only configuration has these lines.
-std::string Refusal(const std::string& entry) {
+// The rejection of a file whose only configuration has these lines.
+std::string Rejection(const std::string& entry) {
   const auto parsed = ParseConfigFile("version: v1\nmig-configs:\n  one:\n" + entry, "mig.yaml");
   EXPECT_FALSE(parsed.ok()) << entry;
   return parsed.status().message();
@@ -100,59 +100,60 @@ mig-configs:
 )");
 }
 
-TEST(MigPartedFile, UnknownKeysAreRefusedWithTheirLine) {
-  EXPECT_EQ(Refusal("  - devices: all\n    mig-enabled: true\n    mig-device: {}\n"),
+TEST(MigPartedFile, UnknownKeysAreRejectedWithTheirLine) {
+  EXPECT_EQ(Rejection("  - devices: all\n    mig-enabled: true\n    mig-device: {}\n"),
             "mig.yaml:6: unknown key 'mig-device', an entry has device-filter, devices, "
             "mig-enabled and mig-devices");
   EXPECT_EQ(ParseConfigFile("version: v1\nmig-confgs: {}\n", "f").status().message(),
             "f:2: unknown key 'mig-confgs', a file has version and mig-configs");
-  EXPECT_EQ(Refusal("  - devices: all\n    mig-enabled: true\n    mig-devices:\n      1g-5gb: 7\n"),
-            "mig.yaml:7: '1g-5gb' is no name of a MIG device, such as 1g.5gb");
+  EXPECT_EQ(
+      Rejection("  - devices: all\n    mig-enabled: true\n    mig-devices:\n      1g-5gb: 7\n"),
+      "mig.yaml:7: '1g-5gb' is no name of a MIG device, such as 1g.5gb");
 }
 
-TEST(MigPartedFile, RefusalsNameLineAndValue) {
+TEST(MigPartedFile, RejectionsNameLineAndValue) {
   const std::string entry = "  - devices: all\n    mig-enabled: true\n";
-  EXPECT_THAT(Refusal("  - mig-enabled: false\n"),
+  EXPECT_THAT(Rejection("  - mig-enabled: false\n"),
               HasSubstr("mig.yaml:4: the entry lacks devices"));
-  EXPECT_THAT(Refusal("  - devices: all\n"), HasSubstr("lacks mig-enabled"));
-  EXPECT_THAT(Refusal(entry), HasSubstr("lacks mig-devices"));
-  EXPECT_THAT(Refusal("  - devices: all\n    mig-enabled: false\n    mig-devices: {1g.5gb: 1}\n"),
+  EXPECT_THAT(Rejection("  - devices: all\n"), HasSubstr("lacks mig-enabled"));
+  EXPECT_THAT(Rejection(entry), HasSubstr("lacks mig-devices"));
+  EXPECT_THAT(Rejection("  - devices: all\n    mig-enabled: false\n    mig-devices: {1g.5gb: 1}\n"),
               HasSubstr("beside mig-enabled: false"));
-  EXPECT_THAT(Refusal("  - devices: some\n    mig-enabled: false\n"),
+  EXPECT_THAT(Rejection("  - devices: some\n    mig-enabled: false\n"),
               HasSubstr("mig.yaml:4: devices must be all or a list of numbers, not 'some'"));
-  EXPECT_THAT(Refusal("  - devices: [0, -1]\n    mig-enabled: false\n"),
+  EXPECT_THAT(Rejection("  - devices: [0, -1]\n    mig-enabled: false\n"),
               HasSubstr("a number from 0 to 256, not '-1'"));
-  EXPECT_THAT(Refusal("  - devices: all\n    mig-enabled: perhaps\n"),
+  EXPECT_THAT(Rejection("  - devices: all\n    mig-enabled: perhaps\n"),
               HasSubstr("mig.yaml:5: mig-enabled must be true or false"));
-  EXPECT_THAT(Refusal(entry + "    mig-devices: {1g.5gb: 1.5}\n"), HasSubstr("not '1.5'"));
-  EXPECT_THAT(Refusal(entry + "    mig-devices: {1g.5gb: 4096}\n"),
+  EXPECT_THAT(Rejection(entry + "    mig-devices: {1g.5gb: 1.5}\n"), HasSubstr("not '1.5'"));
+  EXPECT_THAT(Rejection(entry + "    mig-devices: {1g.5gb: 4096}\n"),
               HasSubstr("a number from 0 to 1024"));
-  EXPECT_THAT(Refusal(entry + "    mig-devices: {1g.5gb: 1, 1g.5gb: 2}\n"),
+  EXPECT_THAT(Rejection(entry + "    mig-devices: {1g.5gb: 1, 1g.5gb: 2}\n"),
               HasSubstr("key '1g.5gb' of mig-devices stands there twice"));
-  EXPECT_THAT(Refusal(entry + "    device-filter: 20B010DE\n    mig-devices: {}\n"),
+  EXPECT_THAT(Rejection(entry + "    device-filter: 20B010DE\n    mig-devices: {}\n"),
               HasSubstr("must be 0x and 8 hex digits, not '20B010DE'"));
-  EXPECT_THAT(Refusal(entry + "    device-filter: [\"0x20B010DG\"]\n    mig-devices: {}\n"),
+  EXPECT_THAT(Rejection(entry + "    device-filter: [\"0x20B010DG\"]\n    mig-devices: {}\n"),
               HasSubstr("hex digits"));
-  EXPECT_THAT(Refusal("    []\n"), HasSubstr("'one' has no entry"));
-  EXPECT_THAT(Refusal("    word\n"), HasSubstr("'one' must be a list"));
+  EXPECT_THAT(Rejection("    []\n"), HasSubstr("'one' has no entry"));
+  EXPECT_THAT(Rejection("    word\n"), HasSubstr("'one' must be a list"));
 }
 
 TEST(MigPartedFile, WholeFilesThatMakeNoSense) {
-  const auto refusal = [](const std::string& text) {
+  const auto rejection = [](const std::string& text) {
     const auto parsed = ParseConfigFile(text, "f");
     EXPECT_FALSE(parsed.ok()) << text;
     return parsed.status().message();
   };
-  EXPECT_THAT(refusal(""), HasSubstr("one document"));
-  EXPECT_THAT(refusal("version: v1\n---\nversion: v1\n"), HasSubstr("one document"));
-  EXPECT_THAT(refusal("mig-configs: {}\n"), HasSubstr("lacks version: v1"));
-  EXPECT_THAT(refusal("version: v2\n"), HasSubstr("f:1: version 'v2' is not known"));
-  EXPECT_THAT(refusal("version: [v1\n"), HasSubstr("no YAML"));
-  EXPECT_THAT(refusal("- a\n"), HasSubstr("must be a map"));
-  EXPECT_THAT(refusal(std::string(kConfigBytesMax + 1, ' ')), HasSubstr("1048577 bytes"));
+  EXPECT_THAT(rejection(""), HasSubstr("one document"));
+  EXPECT_THAT(rejection("version: v1\n---\nversion: v1\n"), HasSubstr("one document"));
+  EXPECT_THAT(rejection("mig-configs: {}\n"), HasSubstr("lacks version: v1"));
+  EXPECT_THAT(rejection("version: v2\n"), HasSubstr("f:1: version 'v2' is not known"));
+  EXPECT_THAT(rejection("version: [v1\n"), HasSubstr("no YAML"));
+  EXPECT_THAT(rejection("- a\n"), HasSubstr("must be a map"));
+  EXPECT_THAT(rejection(std::string(kConfigBytesMax + 1, ' ')), HasSubstr("1048577 bytes"));
   // Deep, and wide by references.
   EXPECT_FALSE(ParseConfigFile(std::string(100000, '['), "f").ok());
-  EXPECT_THAT(refusal("version: v1\nmig-configs: &a {x: [*a]}\n"), HasSubstr("f:"));
+  EXPECT_THAT(rejection("version: v1\nmig-configs: &a {x: [*a]}\n"), HasSubstr("f:"));
 }
 
 }  // namespace

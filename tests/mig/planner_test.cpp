@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans against all layouts of each board, and the sentences of refusals.
+// Plans against all layouts of each board, and the sentences of rejections.
 
 #include "server/tools/mig/planner.h"
 
@@ -143,22 +143,22 @@ TEST_F(A100, LeavesRoomForMore) {
   EXPECT_EQ(From("19:1", "", "19,19")->create, At("19:0"));
 }
 
-TEST_F(A100, RefusalsSayWhatWasAskedAndWhatThereIs) {
-  const auto refusal = [&](const std::string& there, const std::string& used,
-                           const std::string& wanted) {
+TEST_F(A100, RejectionsSayWhatWasAskedAndWhatThereIs) {
+  const auto rejection = [&](const std::string& there, const std::string& used,
+                             const std::string& wanted) {
     const Result<Plan> plan = From(there, used, wanted);
     EXPECT_FALSE(plan.ok());
     return plan.status().message();
   };
-  EXPECT_EQ(refusal("", "", "8x19"),
-            "layout refused: asked for 8 of 1g.5gb, A100-40 has at most 7");
-  EXPECT_EQ(refusal("", "", "3x14,9"),
-            "layout refused: 3 of 2g.10gb, 1 of 3g.20gb need 10 memory slices, A100-40 has 8");
-  EXPECT_THAT(refusal("", "", "9,9,19"), HasSubstr("need 9 memory slices"));
+  EXPECT_EQ(rejection("", "", "8x19"),
+            "layout rejected: asked for 8 of 1g.5gb, A100-40 has at most 7");
+  EXPECT_EQ(rejection("", "", "3x14,9"),
+            "layout rejected: 3 of 2g.10gb, 1 of 3g.20gb need 10 memory slices, A100-40 has 8");
+  EXPECT_THAT(rejection("", "", "9,9,19"), HasSubstr("need 9 memory slices"));
   // Eight slices, but 7g takes them all, and a 4g has one place.
-  EXPECT_THAT(refusal("", "", "4g.20gb,2x14"), HasSubstr("fit A100-40 in no places"));
-  EXPECT_EQ(refusal("9:0,19:4", "9:0", "19,19,14,9"),
-            "layout refused: each of the 2 layouts with 2 of 1g.5gb, 1 of 2g.10gb, 1 of 3g.20gb "
+  EXPECT_THAT(rejection("", "", "4g.20gb,2x14"), HasSubstr("fit A100-40 in no places"));
+  EXPECT_EQ(rejection("9:0,19:4", "9:0", "19,19,14,9"),
+            "layout rejected: each of the 2 layouts with 2 of 1g.5gb, 1 of 2g.10gb, 1 of 3g.20gb "
             "takes an instance away that is used: 3g.20gb at 0, used by process 4711 (python3)");
 }
 

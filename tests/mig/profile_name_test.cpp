@@ -36,15 +36,15 @@ TEST_F(ProfileNames, ListsHaveIdsNamesAndCounts) {
   EXPECT_EQ(wanted->at(0).count, 3U);
   EXPECT_EQ(wanted->at(1).profile, 14U);
   EXPECT_EQ(wanted->at(2).compute, Compute{3});
-  const auto refusal = [&](const char* list) {
+  const auto rejection = [&](const char* list) {
     return ParseInstances(board_, list).status().message();
   };
-  EXPECT_THAT(refusal("19,,14"), HasSubstr("an item of the list is empty"));
-  EXPECT_THAT(refusal("19,"), HasSubstr("an item of the list is empty"));
-  EXPECT_THAT(refusal("0x19"), HasSubstr("'0x19' asks for no instance"));
-  EXPECT_THAT(refusal("x19"), HasSubstr("has no profile 'x19'"));
-  EXPECT_THAT(refusal("21"), HasSubstr("A100-40 has no profile '21', it has 1g.5gb, 1g.5gb+me"));
-  EXPECT_THAT(refusal("4000000000x19"), HasSubstr("asked for 4000000000 instances"));
+  EXPECT_THAT(rejection("19,,14"), HasSubstr("an item of the list is empty"));
+  EXPECT_THAT(rejection("19,"), HasSubstr("an item of the list is empty"));
+  EXPECT_THAT(rejection("0x19"), HasSubstr("'0x19' asks for no instance"));
+  EXPECT_THAT(rejection("x19"), HasSubstr("has no profile 'x19'"));
+  EXPECT_THAT(rejection("21"), HasSubstr("A100-40 has no profile '21', it has 1g.5gb, 1g.5gb+me"));
+  EXPECT_THAT(rejection("4000000000x19"), HasSubstr("asked for 4000000000 instances"));
   EXPECT_TRUE(ParseInstances(board_, "")->empty());
 }
 

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::mig {
 namespace {
@@ -22,8 +22,8 @@ class MigStateFile : public ::testing::Test {
     std::ofstream(path_) << text;
     return StateFile::Open(path_)->Load();
   }
-  const testing::ScratchFolder folder_;
-  const std::string path_ = folder_ / "mig/state.json";
+  const testing::ScratchDirectory directory_;
+  const std::string path_ = directory_ / "mig/state.json";
 };
 
 TEST_F(MigStateFile, KeepsWhatItIsGiven) {
@@ -48,7 +48,7 @@ TEST_F(MigStateFile, KeepsWhatItIsGiven) {
   struct stat told {};
   ASSERT_EQ(::stat(path_.c_str(), &told), 0);
   EXPECT_EQ(told.st_mode & 0777, 0600U);
-  ASSERT_EQ(::stat((folder_ / "mig").c_str(), &told), 0);
+  ASSERT_EQ(::stat((directory_ / "mig").c_str(), &told), 0);
   EXPECT_EQ(told.st_mode & 0777, 0700U);
 }
 
@@ -59,14 +59,14 @@ TEST_F(MigStateFile, OneProgramAtATime) {
   EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
 }
 
-TEST_F(MigStateFile, NonsenseIsRefused) {
+TEST_F(MigStateFile, NonsenseIsRejected) {
   ASSERT_TRUE(StateFile::Open(path_).ok());
   EXPECT_THAT(Read("{").status().message(), HasSubstr("makes no sense"));
   EXPECT_THAT(Read("{}").status().message(), HasSubstr("makes no sense"));
   EXPECT_THAT(Read(R"({"version": 2, "at_boot": [], "under_way": []})").status().message(),
               HasSubstr("another version"));
   EXPECT_THAT(Read(std::string(2 << 20, ' ')).status().message(), HasSubstr("longer than 1 MiB"));
-  const auto nowhere = StateFile::Open(folder_ / "no/such/folder/state.json");
+  const auto nowhere = StateFile::Open(directory_ / "no/such/directory/state.json");
   EXPECT_EQ(nowhere.status().code(), StatusCode::kInternal);
 }
 

@@ -20,16 +20,16 @@ TEST(MpsInput, WordsAreSeparatedByBlanksAndTabs) {
   EXPECT_TRUE(Words("")->empty());
 }
 
-TEST(MpsInput, LinesThatAreNoTextAreRefusedByTheByte) {
+TEST(MpsInput, LinesThatAreNoTextAreRejectedByTheByte) {
   for (const char* line : {"ps\x1b[2J", "ps\r", "p\x7fs", "p\xc3\xa4s", "ps\x01"}) {
     const Result<std::vector<std::string>> words = Words(line);
     EXPECT_FALSE(words.ok()) << line;
-    EXPECT_THAT(words.status().message(), HasSubstr("line refused: byte ")) << line;
+    EXPECT_THAT(words.status().message(), HasSubstr("line rejected: byte ")) << line;
   }
   EXPECT_FALSE(Words(std::string_view("ps\0", 3)).ok());
 }
 
-TEST(MpsInput, ALineThatIsTooLongIsRefusedAndTheNextOneIsRead) {
+TEST(MpsInput, ALineThatIsTooLongIsRejectedAndTheNextOneIsRead) {
   std::istringstream input(std::string(1'000'000, 'a') + "\nps");
   const std::optional<std::string> first = NextLine(input);
   ASSERT_TRUE(first);

@@ -16,7 +16,7 @@
 #include "gpushared/client.h"
 
 #include "tests/support/gpu_server.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -51,10 +51,10 @@ json Told(const ServerProcess& server, const std::string& verb) {
 class MpsControl : public ::testing::Test {
  protected:
   MpsControl() {
-    std::ofstream(folder_ / "gpushared.toml") << "[[entrance]]\nname = 'batch'\nclass = 'low'\n";
+    std::ofstream(directory_ / "gpushared.toml") << "[[endpoint]]\nname = 'batch'\nclass = 'low'\n";
     server_ = std::make_unique<ServerProcess>(
-        std::vector<std::string>{"--config", folder_ / "gpushared.toml", "--device", "cpu:0,cpu:1",
-                                 "--memory", "256MiB", "--cpu-threads", "1"});
+        std::vector<std::string>{"--config", directory_ / "gpushared.toml", "--device",
+                                 "cpu:0,cpu:1", "--memory", "256MiB", "--cpu-threads", "1"});
     const std::string batch =
         std::filesystem::path(server_->socket()).parent_path() / "batch/gpushared.sock";
     first_ = Join(server_->socket(), "first", "cpu:0");
@@ -70,23 +70,23 @@ class MpsControl : public ::testing::Test {
   }
 
   ProgramOutcome Run(const std::string& line) const { return RunMps(server_->socket(), line); }
-  // Its answer; a refusal is a failure.
+  // Its answer; a rejection is a failure.
   std::string Answer(const std::string& line) const {
     const ProgramOutcome outcome = Run(line);
     EXPECT_EQ(outcome.exit_code, 0) << line << ": " << outcome.output;
     return outcome.output;
   }
-  void ExpectRefused(const std::string& line, const std::string& sentence) const {
+  void ExpectRejected(const std::string& line, const std::string& sentence) const {
     const ProgramOutcome outcome = Run(line);
     EXPECT_EQ(outcome.exit_code, 1) << line;
     EXPECT_THAT(outcome.output, AllOf(HasSubstr("gpushared-mps-control: "), HasSubstr(sentence)))
         << line;
   }
   ProgramOutcome FromStdin(const std::string& lines) const {
-    std::ofstream(folder_ / "lines", std::ios::binary) << lines;
+    std::ofstream(directory_ / "lines", std::ios::binary) << lines;
     return RunProgram({"/bin/sh", "-c",
                        GPUSHARED_BIN_DIR "/gpushared-mps-control --socket " + server_->socket() +
-                           " < " + (folder_ / "lines")});
+                           " < " + (directory_ / "lines")});
   }
   json Devices() const { return Told(*server_, "devices").at("devices"); }
   json Clients() const { return Told(*server_, "ps").at("clients"); }
@@ -94,7 +94,7 @@ class MpsControl : public ::testing::Test {
     return std::to_string(Devices().at(device).at("worker_pid").get<int>());
   }
 
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
   std::unique_ptr<ServerProcess> server_;
   std::unique_ptr<Client> first_, second_;
 };
@@ -106,14 +106,14 @@ TEST_F(MpsControl, GetServerListHasTheWorkers) {
 TEST_F(MpsControl, GetServerStatusFollowsTheDevicesState) {
   EXPECT_EQ(Devices().at(0).at("state"), "ready");
   EXPECT_EQ(Answer("get_server_status " + WorkerPid(0)), "ACTIVE\n");
-  ExpectRefused("get_server_status 1", "server 1 is not here; see get_server_list");
+  ExpectRejected("get_server_status 1", "server 1 is not here; see get_server_list");
 }
 
 TEST_F(MpsControl, StartServerHasNothingToDoAndSaysSo) {
   EXPECT_THAT(Answer("start_server -uid 1000"), HasSubstr("nothing to do"));
-  ExpectRefused("start_server -uid 4294967295", "uid refused: asked for '4294967295'");
-  ExpectRefused("start_server -uid 1000 -mlopart", "allowed is -uid UID alone");
-  ExpectRefused("start_server 1000", "it has 1 arguments, allowed is: start_server -uid UID");
+  ExpectRejected("start_server -uid 4294967295", "uid rejected: asked for '4294967295'");
+  ExpectRejected("start_server -uid 1000 -mlopart", "allowed is -uid UID alone");
+  ExpectRejected("start_server 1000", "it has 1 arguments, allowed is: start_server -uid UID");
 }
 
 TEST_F(MpsControl, ClientListsHaveThePidsThatPsHas) {
@@ -122,8 +122,8 @@ TEST_F(MpsControl, ClientListsHaveThePidsThatPsHas) {
             "cpu:0\n" + PidText(Clients().at(0)) + "\ncpu:1\n" + PidText(Clients().at(1)) + "\n");
   EXPECT_EQ(Answer("get_device_client_list " + WorkerPid(1)),
             "cpu:1\n" + PidText(Clients().at(1)) + "\n");
-  ExpectRefused("get_client_list 1", "server 1 is not here");
-  ExpectRefused("get_client_list", "it has 0 arguments");
+  ExpectRejected("get_client_list 1", "server 1 is not here");
+  ExpectRejected("get_client_list", "it has 0 arguments");
 }
 
 TEST_F(MpsControl, PsHasNvidiasColumns) {
@@ -137,21 +137,21 @@ TEST_F(MpsControl, PsHasNvidiasColumns) {
                 ElementsAre(PidText(client), std::to_string(client.at("client").get<int>()),
                             std::to_string(client.at("worker_pid").get<int>()),
                             client.at("device").get<std::string>(),
-                            client.at("entrance").get<std::string>(),
+                            client.at("endpoint").get<std::string>(),
                             client.at("name").get<std::string>()));
   }
-  EXPECT_EQ(Clients().at(1).at("entrance"), "batch");
+  EXPECT_EQ(Clients().at(1).at("endpoint"), "batch");
   EXPECT_FALSE(std::getline(lines, line)) << line;
   EXPECT_THAT(Answer("ps -p " + WorkerPid(1)),
               AllOf(HasSubstr("second"), ::testing::Not(HasSubstr("first"))));
-  ExpectRefused("ps -p 1", "server 1 is not here");
-  ExpectRefused("ps -q " + WorkerPid(0), "allowed is: ps [-p PID]");
+  ExpectRejected("ps -p 1", "server 1 is not here");
+  ExpectRejected("ps -q " + WorkerPid(0), "allowed is: ps [-p PID]");
 }
 
 TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
   const std::string pid = PidText(Clients().at(0));
-  ExpectRefused("terminate_client " + WorkerPid(0) + " 1", "client 1 is not at server");
-  ExpectRefused("terminate_client 1 " + pid, "server 1 is not here");
+  ExpectRejected("terminate_client " + WorkerPid(0) + " 1", "client 1 is not at server");
+  ExpectRejected("terminate_client 1 " + pid, "server 1 is not here");
   EXPECT_EQ(Clients().size(), 2U);
   EXPECT_EQ(Answer("terminate_client " + WorkerPid(0) + " " + pid), "");
   ASSERT_TRUE(Eventually([&] { return Clients().size() == 1; }));
@@ -159,13 +159,13 @@ TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
 }
 
 TEST_F(MpsControl, PercentagesCapClientsThatAreThereAndThatCome) {
-  ExpectRefused("set_default_active_thread_percentage 101", "above 0 and at most 100");
-  ExpectRefused("set_default_active_thread_percentage 0", "above 0 and at most 100");
-  ExpectRefused("set_active_thread_percentage " + WorkerPid(0) + " -1", "above 0");
-  ExpectRefused("set_active_thread_percentage 1 50", "server 1 is not here");
+  ExpectRejected("set_default_active_thread_percentage 101", "above 0 and at most 100");
+  ExpectRejected("set_default_active_thread_percentage 0", "above 0 and at most 100");
+  ExpectRejected("set_active_thread_percentage " + WorkerPid(0) + " -1", "above 0");
+  ExpectRejected("set_active_thread_percentage 1 50", "server 1 is not here");
   EXPECT_EQ(Answer("get_default_active_thread_percentage"), "100.0\n");
   EXPECT_EQ(Answer("get_active_thread_percentage " + WorkerPid(0)), "100.0\n");
-  ExpectRefused("get_active_thread_percentage 1", "server 1 is not here");
+  ExpectRejected("get_active_thread_percentage 1", "server 1 is not here");
 
   EXPECT_THAT(Answer("set_active_thread_percentage " + WorkerPid(0) + " 50"),
               HasSubstr("for the 1 clients that server " + WorkerPid(0) + " has now"));
@@ -187,13 +187,13 @@ TEST_F(MpsControl, PercentagesCapClientsThatAreThereAndThatCome) {
 TEST_F(MpsControl, MemoryLimitsAreThoseOfClientsThatCome) {
   for (const std::string device : {"2", "GPU-0", "cpu:9"}) {
     const std::string missing = "device '" + device + "' is not here; see device_query";
-    ExpectRefused("set_default_device_pinned_mem_limit " + device + " 1G", missing);
-    ExpectRefused("get_default_device_pinned_mem_limit " + device, missing);
-    ExpectRefused("set_device_pinned_mem_limit " + WorkerPid(0) + " " + device + " 1G", missing);
+    ExpectRejected("set_default_device_pinned_mem_limit " + device + " 1G", missing);
+    ExpectRejected("get_default_device_pinned_mem_limit " + device, missing);
+    ExpectRejected("set_device_pinned_mem_limit " + WorkerPid(0) + " " + device + " 1G", missing);
   }
-  ExpectRefused("set_default_device_pinned_mem_limit 0 1T", "a number and G or M");
-  ExpectRefused("set_default_device_pinned_mem_limit 0 1M", "at least 2 MiB is needed");
-  ExpectRefused("set_device_pinned_mem_limit 1 0 1G", "server 1 is not here");
+  ExpectRejected("set_default_device_pinned_mem_limit 0 1T", "a number and G or M");
+  ExpectRejected("set_default_device_pinned_mem_limit 0 1M", "at least 2 MiB is needed");
+  ExpectRejected("set_device_pinned_mem_limit 1 0 1G", "server 1 is not here");
   EXPECT_EQ(Answer("get_default_device_pinned_mem_limit 0"), "256M\n") << "all that there is";
 
   EXPECT_THAT(Answer("set_default_device_pinned_mem_limit 0 64M"),
@@ -211,7 +211,7 @@ TEST_F(MpsControl, MemoryLimitsAreThoseOfClientsThatCome) {
 
 TEST_F(MpsControl, PriorityIsTheClassOfClientsThatSayNone) {
   EXPECT_EQ(Answer("get_default_client_priority"), "0\n");
-  ExpectRefused("set_default_client_priority 2", "asked for '2', allowed is 0 to 1");
+  ExpectRejected("set_default_client_priority 2", "asked for '2', allowed is 0 to 1");
   Answer("set_default_client_priority 1");
   EXPECT_EQ(Answer("get_default_client_priority"), "1\n");
   const auto third = Join(server_->socket(), "third", "cpu:0");
@@ -239,33 +239,33 @@ TEST_F(MpsControl, DeviceQueryHasTheDevices) {
   EXPECT_EQ(Answer("device_query --csv"), expected);
   EXPECT_THAT(Answer("device_query " + WorkerPid(1)),
               AllOf(HasSubstr("cpu:1"), ::testing::Not(HasSubstr("cpu:0"))));
-  ExpectRefused("device_query 1", "server 1 is not here");
-  ExpectRefused("device_query --json", "PID of a server refused");
+  ExpectRejected("device_query 1", "server 1 is not here");
+  ExpectRejected("device_query --json", "PID of a server rejected");
 }
 
-TEST_F(MpsControl, PartitionsAreRefusedByTheOptionThatGivesThem) {
-  ExpectRefused("sm_partition add cpu:0 2", "by --sm-limit when the server starts");
-  ExpectRefused("sm_partition rm cpu:0 1", "by --sm-limit when the server starts");
-  ExpectRefused("sm_partition add GPU-0 2", "device 'GPU-0' is not here");
-  ExpectRefused("sm_partition add cpu:0 0", "allowed is 1 to 4096");
-  ExpectRefused("sm_partition list cpu:0 0", "allowed are add and rm");
+TEST_F(MpsControl, PartitionsAreRejectedByTheOptionThatGivesThem) {
+  ExpectRejected("sm_partition add cpu:0 2", "by --sm-limit when the server starts");
+  ExpectRejected("sm_partition rm cpu:0 1", "by --sm-limit when the server starts");
+  ExpectRejected("sm_partition add GPU-0 2", "device 'GPU-0' is not here");
+  ExpectRejected("sm_partition add cpu:0 0", "allowed is 1 to 4096");
+  ExpectRejected("sm_partition list cpu:0 0", "allowed are add and rm");
   EXPECT_EQ(WordsOf(Answer("lspart")).size(), 4U) << "headings alone: a cpu device has none";
 }
 
-TEST_F(MpsControl, OtherCommandsAndOptionsAreRefusedByName) {
-  ExpectRefused("server list", "command 'server' refused: there is none of this name");
-  EXPECT_THAT(Run("-S").output, HasSubstr("option '-S' refused"));
-  EXPECT_THAT(Run("-d -S").output, HasSubstr("option '-S' refused"));
+TEST_F(MpsControl, OtherCommandsAndOptionsAreRejectedByName) {
+  ExpectRejected("server list", "command 'server' rejected: there is none of this name");
+  EXPECT_THAT(Run("-S").output, HasSubstr("option '-S' rejected"));
+  EXPECT_THAT(Run("-d -S").output, HasSubstr("option '-S' rejected"));
   EXPECT_EQ(Run("-df").exit_code, 2);
   for (const char* start : {"-d", "-f", "-d -multiuser-server", "-multiuser-server -d"}) {
     EXPECT_THAT(Answer(start), HasSubstr("nothing to do, a server answers")) << start;
   }
   EXPECT_EQ(Run("-multiuser-server").exit_code, 2);
   EXPECT_THAT(Answer("help"), AllOf(HasSubstr("get_server_list"), HasSubstr("lspart")));
-  const ProgramOutcome alone = RunMps(folder_ / "nobody.sock", "-d");
+  const ProgramOutcome alone = RunMps(directory_ / "nobody.sock", "-d");
   EXPECT_EQ(alone.exit_code, 3);
   EXPECT_THAT(alone.output, HasSubstr("this program starts no server"));
-  EXPECT_EQ(RunMps(folder_ / "nobody.sock", "get_server_list").exit_code, 3);
+  EXPECT_EQ(RunMps(directory_ / "nobody.sock", "get_server_list").exit_code, 3);
 }
 
 TEST_F(MpsControl, LinesFromStdinAreAnsweredOneByOne) {
@@ -275,7 +275,7 @@ TEST_F(MpsControl, LinesFromStdinAreAnsweredOneByOne) {
       FromStdin("nonsense\nps\x1b[2J\n" + std::string(5000, 'a') + "\nget_server_list\n");
   EXPECT_EQ(mixed.exit_code, 1);
   EXPECT_THAT(mixed.output,
-              AllOf(HasSubstr("command 'nonsense' refused"), HasSubstr("byte 3 is 27"),
+              AllOf(HasSubstr("command 'nonsense' rejected"), HasSubstr("byte 3 is 27"),
                     HasSubstr("longer than 1024 bytes"), ::testing::EndsWith(one)));
 }
 
@@ -292,16 +292,16 @@ TEST_F(MpsControl, QuitDrainsAndReadsNoFurther) {
 }
 
 TEST_F(MpsControl, QuitWithATimeoutEndsWhoIsLeft) {
-  ExpectRefused("quit -t soon", "allowed is 0 to 86400 seconds");
+  ExpectRejected("quit -t soon", "allowed is 0 to 86400 seconds");
   EXPECT_EQ(Answer("quit -t 0"), "");
   EXPECT_EQ(server_->WaitForExit(), 0);
   EXPECT_FALSE(first_->AllocateDevice(4096).ok());
 }
 
 TEST_F(MpsControl, ShutDownServerIsForAllOrForNone) {
-  ExpectRefused("shutdown_server " + WorkerPid(0) + " -f",
-                "is one of 2 that start and end together");
-  ExpectRefused("shutdown_server 1", "server 1 is not here");
+  ExpectRejected("shutdown_server " + WorkerPid(0) + " -f",
+                 "is one of 2 that start and end together");
+  ExpectRejected("shutdown_server 1", "server 1 is not here");
   EXPECT_EQ(Clients().size(), 2U);
   EXPECT_EQ(Answer("shutdown_server -f"), "");
   EXPECT_EQ(server_->WaitForExit(), 0);

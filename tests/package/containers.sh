@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A program in a container of podman, of a user without rights, runs its kernel through an entrance.
+# A program in a container of podman, of a user without rights, runs its kernel through an endpoint.
 # Usage: tests/package/containers.sh BIN
 #
 # BIN has gpushared, gpusharedctl, vector_add_cpp and drop_in_vector_add, and the drop-in lies in ../lib/drop_in. Root makes the user, whom nobody else sees; without root it is
@@ -20,7 +20,7 @@ mkdir -p "$work"
 mount -t tmpfs -o mode=0755,size=512M containers_test "$work"
 trap 'umount -l "$work"; rmdir "$work"' EXIT
 mount --make-rshared "$work"
-# crun refuses a machine that has both versions of control groups.
+# crun rejects a machine that has both versions of control groups.
 umount /sys/fs/cgroup/unified 2>/dev/null || true
 
 # The user, and the devices of containers, seen in here alone.
@@ -46,7 +46,7 @@ for program in vector_add_cpp gpusharedctl drop_in_vector_add; do
 done
 tar -C "$work/image" -cf "$work/image.tar" .
 
-printf '[[entrance]]\nname = "batch"\nclass = "low"\n[[entrance]]\nname = "team"\nclass = "high"\n' >"$work/gpushared.toml"
+printf '[[endpoint]]\nname = "batch"\nclass = "low"\n[[endpoint]]\nname = "team"\nclass = "high"\n' >"$work/gpushared.toml"
 "$bin/gpushared" --config "$work/gpushared.toml" --socket "$work/run/gpushared.sock" --device cpu:0 --memory 256MiB \
   >"$work/log" 2>&1 &
 ctl=("$bin/gpusharedctl" --socket "$work/run/gpushared.sock")
@@ -74,18 +74,18 @@ expect() {  # what, code, text, command ...
     failed=1
   fi
 }
-expect "a kernel runs, by the entrance's name" 0 "sums are right" \
-  "${contained[@]}" --device gpushared.io/entrance=batch vector-add /bin/vector_add_cpp
-expect "a kernel runs, by the entrance's folder" 0 "sums are right" \
+expect "a kernel runs, by the endpoint's name" 0 "sums are right" \
+  "${contained[@]}" --device gpushared.io/endpoint=batch vector-add /bin/vector_add_cpp
+expect "a kernel runs, by the endpoint's directory" 0 "sums are right" \
   "${contained[@]}" --volume "$work/run/batch:/run/gpushared:ro" vector-add /bin/vector_add_cpp
 expect "an unmodified program runs" 0 "added 100000 numbers" \
-  "${contained[@]}" --device gpushared.io/entrance=batch vector-add /bin/gpusharedctl run -- /bin/drop_in_vector_add
-expect "the entrance's class is the highest" 1 "class refused: asked for high, the access rule for entrance 'batch' allows at most low" \
-  "${contained[@]}" --env GPUSHARED_CLASS=high --device gpushared.io/entrance=batch vector-add /bin/vector_add_cpp
-expect "an unknown entrance is refused" 126 "unresolvable CDI devices gpushared.io/entrance=turbo" \
-  "${contained[@]}" --device gpushared.io/entrance=turbo vector-add /bin/vector_add_cpp
-expect "without an entrance there is no server" 1 "" "${contained[@]}" vector-add /bin/vector_add_cpp
-admitted=$("${ctl[@]}" entrances --columns entrance,admitted | awk '{printf "%s=%s ", $1, $2}')
+  "${contained[@]}" --device gpushared.io/endpoint=batch vector-add /bin/gpusharedctl run -- /bin/drop_in_vector_add
+expect "the endpoint's class is the highest" 1 "class rejected: asked for high, the access rule for endpoint 'batch' allows at most low" \
+  "${contained[@]}" --env GPUSHARED_CLASS=high --device gpushared.io/endpoint=batch vector-add /bin/vector_add_cpp
+expect "an unknown endpoint is rejected" 126 "unresolvable CDI devices gpushared.io/endpoint=turbo" \
+  "${contained[@]}" --device gpushared.io/endpoint=turbo vector-add /bin/vector_add_cpp
+expect "without an endpoint there is no server" 1 "" "${contained[@]}" vector-add /bin/vector_add_cpp
+admitted=$("${ctl[@]}" endpoints --columns endpoint,admitted | awk '{printf "%s=%s ", $1, $2}')
 if [[ $admitted == *"main=0 batch=4 team=0"* ]]; then
   echo "  ok: nobody came by another way"
 else

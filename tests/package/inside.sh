@@ -33,7 +33,7 @@ train() { as_nobody ./train --text README.md --steps 0 --seconds "$1"; }
 
 see "the user is there" id gpushared
 see "the configuration is for the group" is "$(stat -c '%U:%G %a' /etc/gpushared/gpushared.toml)" "root:gpushared 640"
-see "others cannot look into its folder" is "$(stat -c '%U:%G %a' /etc/gpushared)" "root:gpushared 750"
+see "others cannot look into its directory" is "$(stat -c '%U:%G %a' /etc/gpushared)" "root:gpushared 750"
 see "MPS's name is not on everybody's PATH" is "$(command -v nvidia-cuda-mps-control)" ""
 
 see "the plugin for Slurm is there" test -e /usr/lib/gpushared/slurm/gpushared_spank.so
@@ -58,7 +58,7 @@ if [[ $1 == booted ]]; then
   see "it started with the machine" is "$(systemctl is-active gpushared) $(systemctl is-enabled gpushared)" "active enabled"
   see "its socket came first" is "$(systemctl is-active gpushared.socket) $(systemctl is-enabled gpushared.socket)" "active enabled"
   systemctl kill --signal=KILL gpushared
-  see "nobody is refused while it starts again" gpusharedctl status
+  see "nobody is rejected while it starts again" gpusharedctl status
   main=$(systemctl show -P MainPID gpushared)
   echo '# The operator was here.' >>/etc/gpushared/gpushared.toml
   chmod 0644 /etc/gpushared/gpushared.toml

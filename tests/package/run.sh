@@ -55,14 +55,14 @@ in_root() { DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }
 
 # The same packages as of a later version.
 make_later() {
-  local deb folder
+  local deb directory
   for deb in "$root"/opt/test/*.deb; do
-    folder=$work/unpacked
-    rm -rf "$folder"
-    dpkg-deb -R "$deb" "$folder"
-    sed -i -E 's/^Version: .*/&+later/; s/\(= ([^)]*)\)/(= \1+later)/g' "$folder/DEBIAN/control"
+    directory=$work/unpacked
+    rm -rf "$directory"
+    dpkg-deb -R "$deb" "$directory"
+    sed -i -E 's/^Version: .*/&+later/; s/\(= ([^)]*)\)/(= \1+later)/g' "$directory/DEBIAN/control"
     mkdir -p "$root/opt/test/later"
-    dpkg-deb -b --root-owner-group "$folder" "$root/opt/test/later/" >/dev/null
+    dpkg-deb -b --root-owner-group "$directory" "$root/opt/test/later/" >/dev/null
   done
 }
 

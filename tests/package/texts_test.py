@@ -82,12 +82,12 @@ class Policies(unittest.TestCase):
 class Completions(unittest.TestCase):
     # Words so far, and what must be offered for the last one.
     CASES = [
-        (["gpusharedctl", ""], {"status", "ps", "doctor", "entrance", "client"}),
+        (["gpusharedctl", ""], {"status", "ps", "doctor", "endpoint", "client"}),
         (["gpusharedctl", "client", ""], {"set", "terminate"}),
         (["gpusharedctl", "client", "set", "4", "--class", ""], {"high", "normal", "low"}),
         (["gpusharedctl", "--socket", "/nowhere", "dr"], {"drain"}),
         (["gpusharedctl", "top", "--e"], {"--every"}),
-        (["gpusharedctl", "entrance", "lease", "--client"], {"--client-memory", "--clients-max"}),
+        (["gpusharedctl", "endpoint", "lease", "--client"], {"--client-memory", "--clients-max"}),
         (["gpusharedctl", "run", "--fall"], {"--fallback"}),
         (["gpusharedctl", "run", "--fallback", ""], {"native"}),
         (["gpusharedctl", "run", "--mode", ""], {"submit", "gate"}),

@@ -68,7 +68,7 @@ TEST_P(Assembly, ClaimedModulesAssembleAndLeaveTheOriginalsAsTheyWere) {
       EXPECT_EQ(after->at(kernel).registers, code.registers) << kernel;
       EXPECT_EQ(after->at(kernel).instructions, code.instructions) << kernel;
     }
-    for (const ptx::ClaimedKernel& kernel : claims.kernels) {
+    for (const ptx::PreemptibleKernel& kernel : claims.kernels) {
       if (!kernel.claimed.empty()) {
         EXPECT_TRUE(after->contains(kernel.claimed)) << kernel.kernel;
       }

@@ -19,7 +19,7 @@ std::string Text(const executor::RunOutcome& outcome) {
   return outcome.fault ? outcome.fault->message : "it did not run to its end";
 }
 
-executor::Launch LaunchOf(const ClaimedLaunch& from, const executor::Program& program) {
+executor::Launch LaunchOf(const PreemptibleLaunch& from, const executor::Program& program) {
   executor::Launch launch;
   launch.program = &program;
   launch.grid = from.grid;
@@ -90,16 +90,16 @@ Result<std::unique_ptr<ClaimedModule>> ClaimedModule::Make(const ptx::Module& mo
   return made;
 }
 
-const ptx::ClaimedKernel* ClaimedModule::Find(std::string_view kernel) const {
-  const auto found = std::ranges::find(kernels_, kernel, &ptx::ClaimedKernel::kernel);
+const ptx::PreemptibleKernel* ClaimedModule::Find(std::string_view kernel) const {
+  const auto found = std::ranges::find(kernels_, kernel, &ptx::PreemptibleKernel::kernel);
   return found == kernels_.end() || found->claimed.empty() ? nullptr : &*found;
 }
 
-const executor::Program& ClaimedModule::Original(const ptx::ClaimedKernel& kernel) const {
+const executor::Program& ClaimedModule::Original(const ptx::PreemptibleKernel& kernel) const {
   return *FindProgram(*image_, kernel.kernel);
 }
 
-const executor::Program& ClaimedModule::Claimed(const ptx::ClaimedKernel& kernel) const {
+const executor::Program& ClaimedModule::Claimed(const ptx::PreemptibleKernel& kernel) const {
   return *FindProgram(*image_, kernel.claimed);
 }
 
@@ -153,7 +153,7 @@ std::uint32_t ScheduleRunner::Claimed() const {
   return __atomic_load_n(&control_.counter, __ATOMIC_RELAXED);
 }
 
-std::string ScheduleRunner::Run(const ClaimedLaunch& launch, std::uint32_t count,
+std::string ScheduleRunner::Run(const PreemptibleLaunch& launch, std::uint32_t count,
                                 std::uint64_t seed) {
   const std::vector<std::byte> before(launch.bytes.begin(), launch.bytes.end());
   executor::BlockExecutor plain;
@@ -178,7 +178,7 @@ std::string ScheduleRunner::Run(const ClaimedLaunch& launch, std::uint32_t count
   return wrong.empty() ? wrong : "one of " + std::to_string(count) + " schedules: " + wrong;
 }
 
-std::string ScheduleRunner::RunSchedule(const ClaimedLaunch& launch, std::uint64_t seed) {
+std::string ScheduleRunner::RunSchedule(const PreemptibleLaunch& launch, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&random](std::uint64_t limit) {
     return static_cast<std::uint32_t>(random() % limit);
@@ -200,7 +200,7 @@ std::string ScheduleRunner::RunSchedule(const ClaimedLaunch& launch, std::uint64
   return {};
 }
 
-std::string ScheduleRunner::RunPart(const ClaimedLaunch& launch, const Part& part,
+std::string ScheduleRunner::RunPart(const PreemptibleLaunch& launch, const Part& part,
                                     std::uint32_t before) {
   const auto total = static_cast<std::uint32_t>(launch.grid.Count());
   ++launches_;

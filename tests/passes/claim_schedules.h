@@ -39,18 +39,18 @@ class ClaimedModule {
       executor::Flavour flavour = executor::BestFlavour());
 
   // Null when there is no such kernel, or no claimed form of it.
-  const ptx::ClaimedKernel* Find(std::string_view kernel) const;
-  const executor::Program& Original(const ptx::ClaimedKernel& kernel) const;
-  const executor::Program& Claimed(const ptx::ClaimedKernel& kernel) const;
-  const std::vector<ptx::ClaimedKernel>& kernels() const { return kernels_; }
+  const ptx::PreemptibleKernel* Find(std::string_view kernel) const;
+  const executor::Program& Original(const ptx::PreemptibleKernel& kernel) const;
+  const executor::Program& Claimed(const ptx::PreemptibleKernel& kernel) const;
+  const std::vector<ptx::PreemptibleKernel>& kernels() const { return kernels_; }
 
  private:
-  std::vector<ptx::ClaimedKernel> kernels_;
+  std::vector<ptx::PreemptibleKernel> kernels_;
   std::unique_ptr<executor::ModuleImage> image_;
 };
 
 // One launch of the client's.
-struct ClaimedLaunch {
+struct PreemptibleLaunch {
   const executor::Program* original = nullptr;
   const executor::Program* claimed = nullptr;
   std::uint32_t parameter_offset = 0;
@@ -99,7 +99,7 @@ class ScheduleRunner {
   // Runs the original once, and the claimed form under `count` schedules that `seed` determines
   // (but for the timing of threads), each from the same memory. Leaves memory as the original
   // does. What went wrong, or "".
-  std::string Run(const ClaimedLaunch& launch, std::uint32_t count, std::uint64_t seed);
+  std::string Run(const PreemptibleLaunch& launch, std::uint32_t count, std::uint64_t seed);
 
   // Since the runner was made.
   std::uint64_t schedules() const { return schedules_; }
@@ -121,8 +121,8 @@ class ScheduleRunner {
     std::uint32_t epoch = 0;
   };
 
-  std::string RunSchedule(const ClaimedLaunch& launch, std::uint64_t seed);
-  std::string RunPart(const ClaimedLaunch& launch, const Part& part, std::uint32_t before);
+  std::string RunSchedule(const PreemptibleLaunch& launch, std::uint64_t seed);
+  std::string RunPart(const PreemptibleLaunch& launch, const Part& part, std::uint32_t before);
   std::uint32_t Claimed() const;
 
   Crew crew_;

@@ -43,10 +43,10 @@ class Bench {
   }
 
   // Fails the test, and returns nothing, when there is no claimed form.
-  std::optional<ClaimedLaunch> Prepare(const Case& what) {
-    const ptx::ClaimedKernel* kernel = module_ ? module_->Find(what.kernel) : nullptr;
+  std::optional<PreemptibleLaunch> Prepare(const Case& what) {
+    const ptx::PreemptibleKernel* kernel = module_ ? module_->Find(what.kernel) : nullptr;
     if (kernel == nullptr) return std::nullopt;
-    ClaimedLaunch launch;
+    PreemptibleLaunch launch;
     launch.original = &module_->Original(*kernel);
     launch.claimed = &module_->Claimed(*kernel);
     EXPECT_EQ(launch.claimed->info().unsupported, "");
@@ -81,7 +81,7 @@ class ClaimedKernels : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(ClaimedKernels, ComputeTheSameUnderEverySchedule) {
   const Case& what = Cases()[GetParam()];
   Bench bench(what.file);
-  const std::optional<ClaimedLaunch> launch = bench.Prepare(what);
+  const std::optional<PreemptibleLaunch> launch = bench.Prepare(what);
   ASSERT_TRUE(launch) << what.kernel << " has no claimed form";
   const std::vector<std::byte> before(launch->bytes.begin(), launch->bytes.end());
   ScheduleRunner runner(kThreads);
@@ -116,7 +116,7 @@ TEST(Schedules, WhatIsWrittenOtherwiseOrElsewhereIsNoticed) {
   const auto base = reinterpret_cast<std::uint64_t>(memory.data());
   const auto run = [&](const ClaimedModule& other) {
     std::ranges::fill(memory, 0);
-    ClaimedLaunch launch;
+    PreemptibleLaunch launch;
     launch.original = &original->Original(*original->Find("k"));
     launch.claimed = &other.Claimed(*other.Find("k"));
     launch.parameter_offset = other.Find("k")->parameter_offset;
@@ -137,7 +137,8 @@ TEST(Schedules, WhatIsWrittenOtherwiseOrElsewhereIsNoticed) {
 TEST(Claimed, KernelsThatWaitForAllBlocksAreNotAndTheReasonSaysSo) {
   Bench bench("claims");
   const auto& kernels = bench.module().kernels();
-  const auto found = std::ranges::find(kernels, "barrier_of_the_grid", &ptx::ClaimedKernel::kernel);
+  const auto found =
+      std::ranges::find(kernels, "barrier_of_the_grid", &ptx::PreemptibleKernel::kernel);
   ASSERT_NE(found, kernels.end());
   EXPECT_EQ(found->claimed, "");
   EXPECT_THAT(found->reason, ::testing::HasSubstr("waiting"));

@@ -51,12 +51,12 @@ class ClaimingBackend : public corpus::Backend {
     corpus::Runtime& runtime = corpus::Runtime::Instance();
     const std::string& name = launch.program->info().name;
     const ClaimedModule* module = ModuleOf(*launch.module);
-    const ptx::ClaimedKernel* kernel = module == nullptr ? nullptr : module->Find(name);
+    const ptx::PreemptibleKernel* kernel = module == nullptr ? nullptr : module->Find(name);
     if (kernel == nullptr) {
       not_claimed_.insert(name);
       return corpus::Runtime::Instance().RunPlain(launch);
     }
-    ClaimedLaunch claimed;
+    PreemptibleLaunch claimed;
     claimed.original = launch.program;
     claimed.claimed = &module->Claimed(*kernel);
     claimed.parameter_offset = kernel->parameter_offset;

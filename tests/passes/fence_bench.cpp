@@ -122,8 +122,8 @@ std::string FenceBench::Passed::Reason(std::string_view kernel) const {
   return found == fenced.kernels.end() ? "no such kernel" : found->reason;
 }
 
-const ptx::ClaimedKernel* FenceBench::Passed::Claim(std::string_view kernel) const {
-  const auto found = std::ranges::find(claims.kernels, kernel, &ptx::ClaimedKernel::kernel);
+const ptx::PreemptibleKernel* FenceBench::Passed::Claim(std::string_view kernel) const {
+  const auto found = std::ranges::find(claims.kernels, kernel, &ptx::PreemptibleKernel::kernel);
   return found != claims.kernels.end() && !found->claimed.empty() ? &*found : nullptr;
 }
 
@@ -183,7 +183,7 @@ std::string FenceBench::Run(Form form, const FenceLaunch& launch) {
 
 std::string FenceBench::RunClaimed(Form form, const FenceLaunch& launch) {
   const Passed& passed = Of(form);
-  const ptx::ClaimedKernel* claim = passed.Claim(launch.kernel);
+  const ptx::PreemptibleKernel* claim = passed.Claim(launch.kernel);
   if (claim == nullptr) return "no claimed form";
   WriteVariables(passed.claimed, &passed);
   words_->counter = words_->stop = 0;

@@ -118,7 +118,7 @@ class FenceBench {
     Image image, claimed;
 
     std::string Reason(std::string_view kernel) const;
-    const ptx::ClaimedKernel* Claim(std::string_view kernel) const;
+    const ptx::PreemptibleKernel* Claim(std::string_view kernel) const;
   };
   // Words that the server shares with kernels.
   struct Words {

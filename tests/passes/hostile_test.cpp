@@ -350,8 +350,8 @@ TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
   EXPECT_EQ(*Out(bench), 0u);
 }
 
-// The fence refuses whatever it cannot bound, and names line and reason.
-TEST(Refused, WhatCannotBeFencedIsNamed) {
+// The fence rejects whatever it cannot bound, and names line and reason.
+TEST(Rejected, WhatCannotBeFencedIsNamed) {
   constexpr std::array<std::array<const char*, 3>, 23> kCases = {{
       {"call through an argument", "call %rd2, P;\nP: .callprototype _ ();", "indirect calls"},
       {"overwritten function pointer",

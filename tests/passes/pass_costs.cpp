@@ -92,7 +92,7 @@ Status MeasureClaim(const ptx::Module& module, const Before& before,
       return {StatusCode::kInternal, "kernel '" + kernel + "' is another one beside claimed ones"};
     }
   }
-  for (const ptx::ClaimedKernel& kernel : claims.kernels) {
+  for (const ptx::PreemptibleKernel& kernel : claims.kernels) {
     if (kernel.claimed.empty()) continue;
     added->claim.push_back(
         Compare(kernel.kernel, code->at(kernel.kernel), code->at(kernel.claimed)));

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::testing {
 namespace {
@@ -90,7 +90,7 @@ void CountInstructions(const std::string& cubin, std::map<std::string, MachineCo
 
 Result<std::map<std::string, MachineCode>> AssembleAnew(const std::string& ptx,
                                                         const std::string& architecture) {
-  const ScratchFolder scratch;
+  const ScratchDirectory scratch;
   const std::string in = scratch / "in.ptx", out = scratch / "out.cubin";
   const std::string report = scratch / "report";
   std::ofstream(in, std::ios::binary) << ptx;

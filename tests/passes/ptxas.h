@@ -21,7 +21,7 @@ struct MachineCode {
 bool HasPtxas();
 
 // Of every kernel, for an architecture such as "sm_90". Fails with what ptxas says. What it made of
-// the same text before is read from the build folder.
+// the same text before is read from the build directory.
 Result<std::map<std::string, MachineCode>> Assemble(const std::string& ptx,
                                                     const std::string& architecture);
 

@@ -217,7 +217,7 @@ TEST(Written, MayBeDeclaredLate) {
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 7u) << static_cast<int>(form);
 }
 
-TEST(UnwrittenRefused, WhatCannotBeZeroedIsNamed) {
+TEST(UnwrittenRejected, WhatCannotBeZeroedIsNamed) {
   constexpr const char* kFunction =
       ".func (.param .b32 r) f(.param .b32 p) { .reg .b32 %u; st.param.b32 [r], 0; ret; }\n";
   const std::vector<Reading> cases = {

@@ -60,7 +60,7 @@ TEST(Aliases, AreFunctionsForOtherModules) {
   EXPECT_THAT(text.substr(text.find("f(")), HasSubstr("mov.b32 r, 3;"));
 }
 
-TEST(Aliases, AreRefusedAsPtxasRefusesThem) {
+TEST(Aliases, AreRejectedAsPtxasRejectsThem) {
   EXPECT_THAT(WhyNoAlias(".func f();\n.alias f, g;\n.func g() { ret; }\n"),
               HasSubstr("line 5: 'g' is no function that an alias can name"));
   EXPECT_THAT(WhyNoAlias(".func g() { ret; }\n.alias f, g;\n"), HasSubstr("'f' is not declared"));

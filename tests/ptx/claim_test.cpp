@@ -24,14 +24,14 @@ Claims ClaimText(const std::string& text, const std::string& target = "sm_75") {
 }
 
 // Of one kernel with these lines as its body; the first of them is line 6.
-ClaimedKernel ClaimBody(const std::string& body) {
+PreemptibleKernel ClaimBody(const std::string& body) {
   const Claims claims = ClaimText(
       ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\n" + body + "\nret;\n}");
   EXPECT_EQ(claims.kernels.size(), 1u);
-  return claims.kernels.empty() ? ClaimedKernel() : claims.kernels[0];
+  return claims.kernels.empty() ? PreemptibleKernel() : claims.kernels[0];
 }
 
-std::string ClaimedText(const Claims& claims) {
+std::string PreemptibleText(const Claims& claims) {
   const Function* function = claims.module.FindFunction(claims.kernels.at(0).claimed);
   EXPECT_NE(function, nullptr);
   if (function == nullptr) return {};
@@ -76,18 +76,18 @@ TEST(Claim, AModuleOfWhichNothingIsClaimedStaysAsItIs) {
 
 TEST(Claim, OneDimensionNeverDividesTwiceAndPublishesOneWord) {
   const std::string one =
-      ClaimedText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.x;\nret;\n}"));
+      PreemptibleText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.x;\nret;\n}"));
   EXPECT_THAT(one, Not(HasSubstr("div.u32")));
   EXPECT_THAT(one, HasSubstr("rem.u32"));
   EXPECT_EQ(one.find("st.shared"), one.rfind("st.shared"));
   const std::string three =
-      ClaimedText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.y;\nret;\n}"));
+      PreemptibleText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.y;\nret;\n}"));
   EXPECT_THAT(three, HasSubstr("div.u32"));
 }
 
 TEST(Claim, AllThreadsWaitUntilTheFirstHasPublished) {
   const std::string text =
-      ClaimedText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.y;\nret;\n}"));
+      PreemptibleText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.y;\nret;\n}"));
   const std::size_t barrier = text.find("bar.sync 0;");
   ASSERT_NE(barrier, std::string::npos);
   EXPECT_LT(text.rfind("st.shared"), barrier);
@@ -99,13 +99,13 @@ TEST(Claim, AllThreadsWaitUntilTheFirstHasPublished) {
 }
 
 TEST(Claim, TheStopWordIsReadStronglyWhereTheTargetCan) {
-  EXPECT_THAT(ClaimedText(ClaimText(".entry k() {\nret;\n}")),
+  EXPECT_THAT(PreemptibleText(ClaimText(".entry k() {\nret;\n}")),
               HasSubstr("ld.relaxed.sys.global.u32"));
-  EXPECT_THAT(ClaimedText(ClaimText(".entry k() {\nret;\n}", "sm_61")),
+  EXPECT_THAT(PreemptibleText(ClaimText(".entry k() {\nret;\n}", "sm_61")),
               HasSubstr("ld.volatile.global.u32"));
 }
 
-TEST(Claim, RefusalsNameLineAndReason) {
+TEST(Claim, RejectionsNameLineAndReason) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"mov.u32 %r0, %envreg2;", "line 6: grid-wide synchronisation"},
       {"barrier.cluster.arrive;", "line 6: clusters of blocks"},
@@ -125,7 +125,7 @@ TEST(Claim, RefusalsNameLineAndReason) {
       {"bra nowhere;", "ptx: line 6: branch to label 'nowhere', which does not exist"},
   };
   for (const auto& [body, reason] : cases) {
-    const ClaimedKernel kernel = ClaimBody(body);
+    const PreemptibleKernel kernel = ClaimBody(body);
     EXPECT_EQ(kernel.reason, reason);
     EXPECT_EQ(kernel.claimed, "");
   }

@@ -23,7 +23,7 @@
 #include "common/ptx/text/parser.h"
 #include "server/ptx/analysis/variable_layout.h"
 #include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kConstantHeader = ".version 8.3\n.target sm_80\n.address_size 64\n";
 
-// The bytes that variable `v` begins with; nothing where the declarations are refused.
+// The bytes that variable `v` begins with; nothing where the declarations are rejected.
 std::optional<std::string> InitialValueOf(const std::string& declarations) {
   const Result<Module> module = Parse(kConstantHeader + declarations);
   if (!module) return std::nullopt;
@@ -97,8 +97,8 @@ TEST(Constants, HaveTheValuesThatPtxasGivesThem) {
   }
 }
 
-TEST(Constants, AreRefusedWherePtxasRefusesThem) {
-  const std::map<std::string, std::vector<const char*>> refused = {
+TEST(Constants, AreRejectedWherePtxasRejectsThem) {
+  const std::map<std::string, std::vector<const char*>> rejected = {
       {"u64",
        {"1/0",  "1 % 0", "0&&1/0",       "1?2:1/0",   "7%4",     "1+1.5",   "1.5&1",  "1.5 % 2.0",
         "~1.5", "!1.5",  "1.5?2:3",      "(.s64)1.5", "(.u32)5", "(.f64)5", "1.5",    "0f3F800000",
@@ -116,7 +116,7 @@ TEST(Constants, AreRefusedWherePtxasRefusesThem) {
       {"u16", {"0xFF(v)"}},
       {"u32", {"0xFFFF(v)"}},
   };
-  for (const auto& [type, expressions] : refused) {
+  for (const auto& [type, expressions] : rejected) {
     for (const char* expression : expressions) {
       EXPECT_EQ(ValueOf(type, expression), std::nullopt) << "." << type << " " << expression;
     }
@@ -216,11 +216,11 @@ TEST(InitialValues, HoldAddressesWithExpressionsAsOffsets) {
 // ---- against ptxas
 
 constexpr std::size_t kRandomConstants = 10000;
-constexpr std::size_t kRefusedOnes = 20;  // ptxas reads one file for each.
+constexpr std::size_t kRejectedOnes = 20;  // ptxas reads one file for each.
 
 class RandomConstants {
  public:
-  // An expression of an integer, or of a double. Both may be refused: division by zero.
+  // An expression of an integer, or of a double. Both may be rejected: division by zero.
   std::string Integer(int depth) {
     if (depth == 0 || Pick(6) == 0) return Literal();
     switch (Pick(9)) {
@@ -312,9 +312,9 @@ std::string BytesOfSymbol(const std::string& cubin, const std::string& name) {
   return {};
 }
 
-// The cubin, or nothing where ptxas refuses the text.
+// The cubin, or nothing where ptxas rejects the text.
 std::optional<std::string> Assembled(const std::string& declarations) {
-  const testing::ScratchFolder scratch;
+  const testing::ScratchDirectory scratch;
   const std::string in = scratch / "in.ptx", out = scratch / "out.cubin";
   std::ofstream(in) << kConstantHeader << declarations;
   const std::string command = std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas -arch=sm_80 " + in +
@@ -331,7 +331,7 @@ TEST(Constants, AgreeWithPtxasOnTenThousandRandomExpressions) {
                                                  "u8",  "f64", "f32", "b32"};
   RandomConstants random;
   std::array<std::vector<std::string>, kTypes.size()> taken;
-  std::vector<std::string> refused;
+  std::vector<std::string> rejected;
   std::size_t count = 0;
   while (count < kRandomConstants) {
     const std::size_t t = count % kTypes.size();
@@ -341,8 +341,8 @@ TEST(Constants, AgreeWithPtxasOnTenThousandRandomExpressions) {
     if (ValueOf(kTypes[t], expression)) {
       taken[t].push_back(expression);
       ++count;
-    } else if (refused.size() < kRefusedOnes) {
-      refused.push_back(std::string(".global .") + kTypes[t] + " v = " + expression + ";\n");
+    } else if (rejected.size() < kRejectedOnes) {
+      rejected.push_back(std::string(".global .") + kTypes[t] + " v = " + expression + ";\n");
     }
   }
   std::string declarations;
@@ -355,7 +355,7 @@ TEST(Constants, AgreeWithPtxasOnTenThousandRandomExpressions) {
     declarations += "};\n";
   }
   const auto cubin = Assembled(declarations);
-  ASSERT_TRUE(cubin) << "ptxas refuses what is taken here";
+  ASSERT_TRUE(cubin) << "ptxas rejects what is taken here";
   const Result<Module> module = Parse(kConstantHeader + declarations);
   ASSERT_TRUE(module) << module.status().message();
   const Result<ModuleLayout> layout = LayOutModule(*module);
@@ -372,7 +372,7 @@ TEST(Constants, AgreeWithPtxasOnTenThousandRandomExpressions) {
           << "." << kTypes[t] << " " << taken[t][i] << " is " << *ValueOf(kTypes[t], taken[t][i]);
     }
   }
-  for (const std::string& each : refused) EXPECT_FALSE(Assembled(each)) << each;
+  for (const std::string& each : rejected) EXPECT_FALSE(Assembled(each)) << each;
 }
 
 }  // namespace

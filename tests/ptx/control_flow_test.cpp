@@ -146,7 +146,7 @@ TEST(ControlFlow, SelectorsAndSignsLeaveTheRegisterItself) {
   EXPECT_EQ(flow.FindRegister("%a@1.b3"), flow.FindRegister("%a@1"));
 }
 
-TEST(ControlFlow, WhatPtxasWouldRefuseIsRefusedWithItsLine) {
+TEST(ControlFlow, WhatPtxasWouldRejectIsRejectedWithItsLine) {
   const auto message = [](const std::string& body) { return Analyse(body).status().message(); };
   EXPECT_EQ(message("ret;\nbra NOWHERE;"),
             "ptx: line 7: branch to label 'NOWHERE', which does not exist");

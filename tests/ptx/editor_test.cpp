@@ -142,14 +142,14 @@ TEST(Editor, AKernelWithoutParametersGetsItsFirst) {
   EXPECT_EQ(added->offset, 0u);
 }
 
-TEST(Editor, ParametersBeyondWhatTheTargetTakesAreRefusedWithBothNumbers) {
+TEST(Editor, ParametersBeyondWhatTheTargetTakesAreRejectedWithBothNumbers) {
   Module module = Parsed(".entry k(.param .align 4 .b8 a[32728]) {\nret;\n}\n");
   Function& kernel = FirstFunction(module);
   ModuleEditor editor(module);
-  const auto refused = editor.AppendParameter(kernel, 40, 8);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.status().code(), StatusCode::kLimitExceeded);
-  EXPECT_THAT(std::string(refused.status().message()),
+  const auto rejected = editor.AppendParameter(kernel, 40, 8);
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.status().code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(std::string(rejected.status().message()),
               AllOf(HasSubstr("32768"), HasSubstr("32764")));
   EXPECT_TRUE(editor.AppendParameter(kernel, 36, 4));
   EXPECT_EQ(ParameterBytes(kernel), 32764u);

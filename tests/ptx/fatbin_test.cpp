@@ -138,7 +138,7 @@ TEST(Fatbin, NewerMachineCodeThanThePtxIsSeen) {
   EXPECT_FALSE(has_newer(FatbinOf(code(90) + ptx).substr(0, 100))) << "it is broken";
 }
 
-TEST(Fatbin, MachineCodeOnlyIsRefusedWithItsArchitectures) {
+TEST(Fatbin, MachineCodeOnlyIsRejectedWithItsArchitectures) {
   const std::string entries = EntryOf({.kind = 2, .architecture = 90, .payload = "x"}) +
                               EntryOf({.kind = 2, .architecture = 80, .payload = "y"});
   const Status status = Extract(FatbinOf(entries)).status();
@@ -151,7 +151,7 @@ TEST(Fatbin, MachineCodeOnlyIsRefusedWithItsArchitectures) {
             StatusCode::kUnsupported);
 }
 
-TEST(Fatbin, WhatIsNeitherTextNorFatbinIsRefused) {
+TEST(Fatbin, WhatIsNeitherTextNorFatbinIsRejected) {
   for (const std::string& image :
        {std::string(), std::string("\0\1\2", 3), std::string(100, '\xff'),
         std::string("\xb1\x43\x62\x46 wrapper")}) {
@@ -205,7 +205,7 @@ TEST(Fatbin, AnEntryIsAtLeastItsHeader) {
   }
 }
 
-TEST(Fatbin, EveryTruncationIsRefused) {
+TEST(Fatbin, EveryTruncationIsRejected) {
   const std::string image = FatbinOf(EntryOf(ZstdSpec(kText)));
   EXPECT_FALSE(Extract(""));
   // The first byte alone is a letter, so it might be text.

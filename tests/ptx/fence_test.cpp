@@ -281,7 +281,7 @@ TEST(Fence, TheServersNamesAreNotTheClients) {
   EXPECT_FALSE(Fence(Parsed(".global .b32 __gs0_x;\n"), kRangeBytes));
 }
 
-TEST(Fence, ModulesThatCannotBeFencedAtAllAreRefused) {
+TEST(Fence, ModulesThatCannotBeFencedAtAllAreRejected) {
   const Result<Module> narrow =
       Parse(".version 8.1\n.target sm_75\n.address_size 32\n.entry k() {\nret;\n}\n");
   ASSERT_TRUE(narrow);

@@ -496,10 +496,10 @@ TEST(KernelScan, WhatAllKernelsReachHasALimit) {
   KernelScanner scanner(*module, calls);
   const Function& kernel = *module->FindFunction("k");
   for (std::size_t i = 0; i + 1 < kKernels; ++i) ASSERT_TRUE(scanner.Scan(kernel)) << i;
-  const auto refused = scanner.Scan(kernel);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.status().code(), StatusCode::kLimitExceeded);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("line 5"));
+  const auto rejected = scanner.Scan(kernel);
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.status().code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(std::string(rejected.status().message()), HasSubstr("line 5"));
   EXPECT_FALSE(scanner.Scan(kernel));
 }
 

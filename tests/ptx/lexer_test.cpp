@@ -157,7 +157,7 @@ TEST(Literal, ReadsEverySpelling) {
   EXPECT_FALSE(ParseLiteral("0b1" + std::string(64, '0')));
 }
 
-TEST(Literal, RefusesWhatIsNoNumberOrTooLarge) {
+TEST(Literal, RejectsWhatIsNoNumberOrTooLarge) {
   for (const char* text :
        {"",         "-1",    "x",          "12abc",      "08",    "0x",    "0b",
         "0b2",      "0f123", "0f3F80000G", "0d3F800000", "1.5.5", "1e999", "1e-999",

@@ -46,7 +46,7 @@ const Variable* FindVariable(const Module& module, std::string_view name) {
   return nullptr;
 }
 
-std::string Refusal(const std::vector<std::string>& texts) {
+std::string Rejection(const std::vector<std::string>& texts) {
   const Result<std::string> text = LinkTexts(texts);
   EXPECT_FALSE(text.ok());
   return text.status().message();
@@ -91,9 +91,9 @@ TEST(Linker, AnExternVariableIsTheOneThatAnotherInputDefines) {
   EXPECT_LT(count, FindVariable(module, "where"));
 }
 
-TEST(Linker, UndefinedReferencesAreRefusedByName) {
-  EXPECT_THAT(Refusal({Text(kCaller)}), HasSubstr("a.ptx: undefined reference to 'twice'"));
-  EXPECT_THAT(Refusal({Text(""), Text(".extern .global .u32 lost;\n")}),
+TEST(Linker, UndefinedReferencesAreRejectedByName) {
+  EXPECT_THAT(Rejection({Text(kCaller)}), HasSubstr("a.ptx: undefined reference to 'twice'"));
+  EXPECT_THAT(Rejection({Text(""), Text(".extern .global .u32 lost;\n")}),
               HasSubstr("b.ptx: undefined reference to 'lost'"));
 }
 
@@ -110,14 +110,14 @@ TEST(Linker, WhatTheDeviceDefinesStaysExtern) {
   EXPECT_EQ(module.items.size(), 2u);
 }
 
-TEST(Linker, TwoStrongDefinitionsAreRefused) {
-  EXPECT_THAT(Refusal({Text(kCallee), Text(kCallee)}),
+TEST(Linker, TwoStrongDefinitionsAreRejected) {
+  EXPECT_THAT(Rejection({Text(kCallee), Text(kCallee)}),
               HasSubstr("b.ptx: 'twice' is defined there and in a.ptx"));
   const std::string kernel = Text(".entry k()\n{\nret;\n}\n");
-  EXPECT_THAT(Refusal({kernel, kernel}), HasSubstr("'k' is defined there and in a.ptx"));
+  EXPECT_THAT(Rejection({kernel, kernel}), HasSubstr("'k' is defined there and in a.ptx"));
   const std::string variable = Text(".visible .global .u32 w;\n");
-  EXPECT_THAT(Refusal({variable, variable}), HasSubstr("'w' is defined there and in a.ptx"));
-  EXPECT_THAT(Refusal({Text(".visible .global .u32 twice;\n"), Text(kCallee)}),
+  EXPECT_THAT(Rejection({variable, variable}), HasSubstr("'w' is defined there and in a.ptx"));
+  EXPECT_THAT(Rejection({Text(".visible .global .u32 twice;\n"), Text(kCallee)}),
               HasSubstr("'twice' is a function there and a variable in a.ptx"));
 }
 
@@ -198,8 +198,8 @@ TEST(Linker, KernelsWithoutALimitOfRegistersGetTheLinks) {
 }
 
 TEST(Linker, BadInputsAreNamed) {
-  EXPECT_THAT(Refusal({Text(""), "nonsense"}), HasSubstr("b.ptx: ptx: line 1"));
-  EXPECT_THAT(Refusal({Text("", ".version 7.0\n.target sm_75\n.address_size 32\n")}),
+  EXPECT_THAT(Rejection({Text(""), "nonsense"}), HasSubstr("b.ptx: ptx: line 1"));
+  EXPECT_THAT(Rejection({Text("", ".version 7.0\n.target sm_75\n.address_size 32\n")}),
               HasSubstr("a.ptx:"));
   EXPECT_EQ(Link({}).status().code(), StatusCode::kLimitExceeded);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every limit of parser.h: what is at it passes, what is beyond it is refused by name.
+// Every limit of parser.h: what is at it passes, what is beyond it is rejected by name.
 #include <string>
 #include <string_view>
 

@@ -267,7 +267,7 @@ TEST(Parser, QuotesTokensSoThatALogStaysALog) {
   EXPECT_LT(ErrorOf(std::string(5000, 'x')).size(), 200u);
 }
 
-TEST(Parser, RefusesWhatMakesNoSense) {
+TEST(Parser, RejectsWhatMakesNoSense) {
   for (const char* items : {".version 8.0\n",
                             ".target sm_80\n",
                             ".address_size 63\n",
@@ -343,7 +343,7 @@ TEST(Parser, ComputesTheAddressOfAnElement) {
   }
 }
 
-// ptxas refuses a target that promises debug information and does not have it.
+// ptxas rejects a target that promises debug information and does not have it.
 TEST(Parser, DebugInformationIsDroppedAndNoLongerPromised) {
   const Result<Module> module = Parse(
       ".version 9.0\n.target sm_75, texmode_independent, debug, map_f64_to_f32\n"

@@ -27,7 +27,7 @@ std::string WhyNot(const std::string& body, const std::string& module_text = "")
   return kernel == nullptr ? "no kernel" : names.WhyNot(*kernel);
 }
 
-TEST(PlainNames, WhatHidesAnotherDeclarationIsRefused) {
+TEST(PlainNames, WhatHidesAnotherDeclarationIsRejected) {
   constexpr const char* kHides = "hides";
   EXPECT_THAT(WhyNot("{ .shared .b64 %rd1; }"), HasSubstr("'%rd1' " + std::string(kHides)));
   EXPECT_THAT(WhyNot("{ .reg .b64 %rd<3>; }"), HasSubstr(kHides));
@@ -79,7 +79,7 @@ TEST(PlainNames, LabelsMeanOnePlace) {
   EXPECT_EQ(WhyNot("bra y; { x: bra x; } { bra x; x: } y:"), "");
 }
 
-TEST(PlainNames, WhatIsNotDeclaredBeforeIsRefused) {
+TEST(PlainNames, WhatIsNotDeclaredBeforeIsRejected) {
   EXPECT_THAT(WhyNot("mov.u64 %rd1, x; .reg .b64 x;"), HasSubstr("not declared here"));
   EXPECT_THAT(WhyNot("{ mov.u64 %rd1, x; .reg .b64 x; }"), HasSubstr("not declared here"));
   EXPECT_THAT(WhyNot("{ .reg .b64 x; } mov.u64 %rd1, x;"), HasSubstr("not declared here"));
@@ -157,7 +157,7 @@ TEST(FenceDirectives, HintsThatCompilersMayDoWithoutDoNotReachThem) {
   }
 }
 
-TEST(FenceDirectives, UnknownOnesAndStringsAreRefused) {
+TEST(FenceDirectives, UnknownOnesAndStringsAreRejected) {
   EXPECT_THAT(FencedText(".entry k() .frobnicate 3 { ret; }\n"),
               HasSubstr("'.frobnicate' is not known"));
   EXPECT_THAT(FencedText(".func f();\n.other f, k;\n.entry k() { ret; }\n"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PTX texts that nvcc makes of the kernels of this folder: as they are, with -lineinfo, with
+// The PTX texts that nvcc makes of the kernels of this directory: as they are, with -lineinfo, with
 // -G. In the stage `long` those of all kernels of the tree.
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@
 #include "common/ptx/text/printer.h"
 #include "server/ptx/analysis/control_flow.h"
 #include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -48,9 +48,9 @@ std::string WithoutDebugInformation(const std::string& source) {
   return text;
 }
 
-// The machine code that ptxas makes of a text; none when it refuses it.
+// The machine code that ptxas makes of a text; none when it rejects it.
 std::optional<std::string> Assemble(const std::string& text, const std::string& architecture) {
-  const testing::ScratchFolder scratch;
+  const testing::ScratchDirectory scratch;
   const std::string in = scratch / "in.ptx", out = scratch / "out.cubin";
   std::ofstream(in, std::ios::binary) << text;
   const std::string command = std::string(GPUSHARED_TEST_CUDA_BIN) +
@@ -103,9 +103,9 @@ TEST_P(RoundTrip, PrintingWhatWasParsedFromPrintedTextGivesTheSameText) {
 
 TEST_P(RoundTrip, PtxasMakesTheSameMachineCodeOfPrintedText) {
   const auto of_source = Assemble(source_, architecture());
-  ASSERT_TRUE(of_source) << "ptxas refuses what nvcc wrote";
+  ASSERT_TRUE(of_source) << "ptxas rejects what nvcc wrote";
   const auto of_printed = Assemble(Print(module_), architecture());
-  ASSERT_TRUE(of_printed) << "ptxas refuses what we print";
+  ASSERT_TRUE(of_printed) << "ptxas rejects what we print";
   EXPECT_TRUE(*of_printed == *of_source) << "the machine code differs";
 }
 

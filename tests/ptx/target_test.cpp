@@ -52,7 +52,7 @@ TEST(PtxTarget, TakesTargetsUpToTheNewest) {
   EXPECT_THAT(CheckOf("9.0", "sm_90", 80).message(), HasSubstr("up to sm_80"));
 }
 
-TEST(PtxTarget, RefusesTargetsThatNobodyKnows) {
+TEST(PtxTarget, RejectsTargetsThatNobodyKnows) {
   for (const char* target :
        {"sm_7", "sm_63", "sm_76", "sm_80a", "sm_90f", "sm_130", "sm_80, fast", "volta"}) {
     EXPECT_THAT(CheckOf("9.0", target).message(), HasSubstr("Unsupported .target")) << target;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that ptxas of CUDA 13.0 takes and refuses. The table holds what it says of each; where
+// Texts that ptxas of CUDA 13.0 takes and rejects. The table holds what it says of each; where
 // there is a ptxas, the table is compared with it, and so are random types of operands.
 #include "server/ptx/analysis/type_check.h"
 
@@ -18,7 +18,7 @@
 
 #include "common/ptx/text/parser.h"
 #include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/video_case.h"
 
 namespace gpushared::ptx {
@@ -45,13 +45,13 @@ bool HasAssembler() {
 }
 // What ptxas says of a text; nothing where it takes it.
 std::string ReportOn(const std::string& text) {
-  const testing::ScratchFolder scratch;
+  const testing::ScratchDirectory scratch;
   const std::string in = scratch / "in.ptx", report = scratch / "report";
   std::ofstream(in, std::ios::binary) << text;
   const int code = std::system((std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas -arch=sm_90 " + in +
                                 " -o /dev/null > " + report + " 2>&1")
                                    .c_str());
-  return code == 0 ? "" : "refused\n" + testing::ReadFile(report);
+  return code == 0 ? "" : "rejected\n" + testing::ReadFile(report);
 }
 
 // Which of these codes ptxas takes, one kernel of four lines each. It names the lines of nearly all
@@ -138,7 +138,7 @@ constexpr Example kTaken[] = {
     {"", ".func f(); .func f() { ret; } .extern .global .u32 e; .extern .global .u32 e;"},
 };
 
-constexpr Example kRefused[] = {
+constexpr Example kRejected[] = {
     {"add.f32 f, f, 1;"},
     {"add.u32 r, r, 1.0;"},
     {"add.u32 r, r, f;"},
@@ -293,8 +293,8 @@ TEST(TypeCheck, TakesWhatPtxasTakes) {
   }
 }
 
-TEST(TypeCheck, RefusesWhatPtxasRefuses) {
-  for (const Example& example : kRefused) {
+TEST(TypeCheck, RejectsWhatPtxasRejects) {
+  for (const Example& example : kRejected) {
     const Status status = CheckOf(TextOf(example.code, example.module_scope));
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << example.module_scope << example.code;
     EXPECT_TRUE(status.message().find("line ") != std::string::npos) << status.message();
@@ -321,7 +321,7 @@ TEST(TypeCheck, TableIsThatOfPtxas) {
     for (std::size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(found[i], is_taken) << codes[i];
   };
   compare(kTaken, true);
-  compare(kRefused, false);
+  compare(kRejected, false);
 }
 
 // The forms whose results tests/executor compares: ptxas takes all of them.
@@ -385,26 +385,26 @@ std::string Vary(std::string_view form, std::mt19937& random) {
   return code + ";";
 }
 
-TEST(TypeCheck, NeverRefusesRandomTypesThatPtxasTakes) {
+TEST(TypeCheck, NeverRejectsRandomTypesThatPtxasTakes) {
   if (!HasAssembler()) GTEST_SKIP() << "no ptxas in " << GPUSHARED_TEST_CUDA_BIN;
   std::mt19937 random(20);
   std::vector<std::string> codes(150);
   for (std::string& code : codes) code = Vary(kForms[random() % kForms.size()], random);
   const std::vector<bool> is_taken = TakenByPtxas(codes);
-  int taken = 0, refused = 0, missed = 0;
+  int taken = 0, rejected = 0, missed = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const Status status = CheckOf(TextOf(codes[i]));
     if (is_taken[i]) {
       ++taken;
       EXPECT_TRUE(status.ok()) << codes[i] << ": " << status.message();
     } else {
-      ++refused;
+      ++rejected;
       missed += status.ok() ? 1 : 0;
     }
   }
   EXPECT_GT(taken, 20);
-  EXPECT_GT(refused, 20);
-  EXPECT_LE(missed * 10, refused) << "nine of ten wrong types are found";
+  EXPECT_GT(rejected, 20);
+  EXPECT_LE(missed * 10, rejected) << "nine of ten wrong types are found";
 }
 
 }  // namespace

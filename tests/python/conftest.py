@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real server on the cpu device for all tests, and one of its own for who ends it.
 
-GPUSHARED_BIN names the folder of the server's programs; run_python.py sets it.
+GPUSHARED_BIN names the directory of the server's programs; run_python.py sets it.
 """
 import os
 import pathlib

@@ -5,7 +5,7 @@
 Usage: run_python.py BIN_DIR CACHE_DIR [pytest's arguments]
 
 The environment stays under CACHE_DIR. Where its packages cannot be had, the tests are skipped with the reason. The job
-beside the sample server has the environment of the stage dropin, in the folder beside CACHE_DIR.
+beside the sample server has the environment of the stage dropin, in the directory beside CACHE_DIR.
 """
 import os
 import pathlib
@@ -13,9 +13,9 @@ import shutil
 import subprocess
 import sys
 
-FOLDER = pathlib.Path(__file__).parent
-ROOT = FOLDER.parents[1]
-sys.path.insert(0, str(FOLDER.parent / "drop_in/programs"))
+DIRECTORY = pathlib.Path(__file__).parent
+ROOT = DIRECTORY.parents[1]
+sys.path.insert(0, str(DIRECTORY.parent / "drop_in/programs"))
 from run_programs import NUMBA, NUMPY, environment_of  # noqa: E402
 
 PACKAGES = ("scikit-build-core==1.1.2", "nanobind==3.1.0", "ninja==1.13.2", "numpy==2.4.6", "pytest==9.2.0",
@@ -24,12 +24,12 @@ PACKAGES = ("scikit-build-core==1.1.2", "nanobind==3.1.0", "ninja==1.13.2", "num
 
 def environment(cache):
     """The Python of the environment, or why there is none."""
-    folder = cache / "venv"
-    python, done = folder / "bin/python", folder / "packages"
+    directory = cache / "venv"
+    python, done = directory / "bin/python", directory / "packages"
     if done.exists() and done.read_text() == "\n".join(PACKAGES):
         return python, None
-    shutil.rmtree(folder, ignore_errors=True)
-    for command in ([sys.executable, "-m", "venv", folder], [python, "-m", "pip", "-q", "install", *PACKAGES]):
+    shutil.rmtree(directory, ignore_errors=True)
+    for command in ([sys.executable, "-m", "venv", directory], [python, "-m", "pip", "-q", "install", *PACKAGES]):
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode != 0:
             said = (made.stderr or made.stdout).strip().splitlines()
@@ -54,7 +54,7 @@ def main(bin_dir, cache, *arguments):
     steps = ([python, "-m", "pip", "-q", "install", "--no-build-isolation", "--no-deps", "--force-reinstall",
               ROOT / "client_lib/python"],
              [python, "-m", "mypy", "--strict", "-p", "gpushared"],
-             [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", FOLDER, *arguments])
+             [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", DIRECTORY, *arguments])
     for step in steps:
         ran = subprocess.run(step, env=surroundings, cwd=cache, check=False)
         if ran.returncode != 0:

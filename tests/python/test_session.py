@@ -59,10 +59,10 @@ def test_no_server_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("option", ({"scheduling_class": "urgent"}, {"weight": -1}, {"weight": 1001}, {"weight": 2**40},
-                                    {"memory_bytes": -1}, {"memory_bytes": 2**64}, {"latency_promise_s": -1.0},
-                                    {"latency_promise_s": float("nan")}, {"name": "x" * 64}, {"name": "a\nb"},
+                                    {"memory_bytes": -1}, {"memory_bytes": 2**64}, {"latency_target_s": -1.0},
+                                    {"latency_target_s": float("nan")}, {"name": "x" * 64}, {"name": "a\nb"},
                                     {"control_timeout_s": float("inf")}, {"device": "cpu:7"}), ids=str)
-def test_an_option_that_makes_no_sense_is_refused(server, option):
+def test_an_option_that_makes_no_sense_is_rejected(server, option):
     with pytest.raises(gpushared.Error) as caught:
         gpushared.connect(**option)
     assert isinstance(caught.value, (gpushared.InvalidArgument, gpushared.NotFound, gpushared.PermissionDenied))
@@ -172,7 +172,7 @@ def test_objects_may_go_in_any_order(server):
         gc.collect()
 
 
-def test_a_forked_child_is_refused_and_may_connect_anew(server):
+def test_a_forked_child_is_rejected_and_may_connect_anew(server):
     with gpushared.connect() as client:
         stream, buffer = client.default_stream, client.allocate(4)
         child = os.fork()
@@ -201,7 +201,7 @@ def test_wild_arguments_are_exceptions(client):
     module = client.load_module(PTX)
     stream, event, buffer = client.create_stream(), client.create_event(), client.allocate(16)
     targets = [client, module, module["busy"], stream, event, buffer, stream.request()]
-    refused = 0
+    rejected = 0
     for target in targets:
         for name, method in inspect.getmembers(target, callable):
             if name in ("close", "free", "__exit__", "__class__", "__init__", "__new__", "__init_subclass__", "__subclasshook__"):
@@ -212,10 +212,10 @@ def test_wild_arguments_are_exceptions(client):
                     try:
                         method(*arguments)
                     except Exception:
-                        refused += 1
+                        rejected += 1
     client.check()
     client.default_stream.synchronize()
-    assert refused > 5000
+    assert rejected > 5000
     numbers = client.to_device(np.zeros(3, np.uint32))
     client.default_stream.launch(module["add_one"], 1, 3, numbers, np.uint32(3))
     assert numbers.to_host().tolist() == [1, 1, 1] if stream.query else True

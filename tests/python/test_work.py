@@ -69,7 +69,7 @@ def test_what_a_module_lacks_is_named(module):
         module.variable("none_such")
 
 
-def test_text_that_is_no_ptx_is_refused_with_its_place(client):
+def test_text_that_is_no_ptx_is_rejected_with_its_place(client):
     with pytest.raises(gpushared.InvalidArgument, match="line 2"):
         client.load_module(".version 7.0\nnonsense")
 
@@ -101,7 +101,7 @@ def test_a_value_without_a_size_is_no_argument(client, module, argument):
         client.default_stream.launch(module["scale"], 1, 32, numbers, argument)
 
 
-def test_arguments_that_do_not_fit_the_kernel_are_refused(client, module):
+def test_arguments_that_do_not_fit_the_kernel_are_rejected(client, module):
     numbers, stream = client.allocate(32, np.float32), client.default_stream
     for wrong in ((numbers,), (numbers, np.float64(2)), (numbers, np.float32(2), np.float32(2)), ()):
         with pytest.raises(gpushared.InvalidArgument, match="scale"):
@@ -111,7 +111,7 @@ def test_arguments_that_do_not_fit_the_kernel_are_refused(client, module):
 
 
 @pytest.mark.parametrize("grid, block", ((0, 1), (1, 0), (1, 1025), (2**32, 1), (-1, 1), ((1, 1, 1, 1), 1), ((), 1)))
-def test_a_shape_beyond_the_limits_is_refused(client, module, grid, block):
+def test_a_shape_beyond_the_limits_is_rejected(client, module, grid, block):
     with pytest.raises(gpushared.InvalidArgument):
         client.default_stream.launch(module["busy"], grid, block, np.uint32(1))
 
@@ -162,18 +162,18 @@ def test_sources_are_buffers_and_arrays_of_other_libraries(client):
 
 
 @pytest.mark.parametrize("source", ([1, 2], 3, "text", None, object()), ids=str)
-def test_a_source_without_a_type_is_refused(client, source):
+def test_a_source_without_a_type_is_rejected(client, source):
     with pytest.raises(TypeError, match="array"):
         client.to_device(source)
 
 
-def test_references_to_python_objects_are_refused(client):
+def test_references_to_python_objects_are_rejected(client):
     for call in (lambda: client.to_device(np.array([object()])), lambda: client.allocate(3, object)):
         with pytest.raises(gpushared.InvalidArgument, match="Python objects"):
             call()
 
 
-def test_a_destination_is_written_in_place_or_refused(client):
+def test_a_destination_is_written_in_place_or_rejected(client):
     buffer, stream = client.to_device(np.arange(6, dtype=np.int32)), client.default_stream
     into = np.zeros((2, 3), np.int32)
     assert stream.copy_to_host(buffer, into) is into and (into.reshape(-1) == np.arange(6)).all()
@@ -218,7 +218,7 @@ def test_freed_memory_answers_with_an_error(client, module):
             call()
 
 
-def test_memory_of_another_client_is_refused(server, client, module):
+def test_memory_of_another_client_is_rejected(server, client, module):
     with gpushared.connect() as other:
         theirs = other.to_device(np.arange(4))
         for call in (lambda: client.default_stream.copy_to_host(theirs),
@@ -301,7 +301,7 @@ def test_host_arrays_are_shared_with_the_server(client, module):
     assert (row == np.arange(301, 401)).all()
 
 
-def test_memory_beyond_the_quota_is_refused(server):
+def test_memory_beyond_the_quota_is_rejected(server):
     with gpushared.connect(memory_bytes=4 << 20) as small:
         assert small.memory_info.total_bytes == 4 << 20
         with pytest.raises(gpushared.OutOfMemory) as caught:
@@ -393,7 +393,7 @@ def of_ps(server, client):
 
 
 def test_the_server_knows_the_client_and_its_requests(server):
-    with gpushared.connect(name="päonie", scheduling_class="high", weight=1, latency_promise_s=10.0) as client:
+    with gpushared.connect(name="päonie", scheduling_class="high", weight=1, latency_target_s=10.0) as client:
         kernel, stream = client.load_module(PTX)["busy"], client.default_stream
         for _ in range(3):
             with stream.request(age_s=0.001):
@@ -402,7 +402,7 @@ def test_the_server_knows_the_client_and_its_requests(server):
         client.expect_request_in(0.5)
         shown = of_ps(server, client)
     assert shown["name"] == "päonie" and shown["class"] == "high"
-    assert shown["requests"] == 3 and shown["requests_kept"] == 3, shown
+    assert shown["requests"] == 3 and shown["requests_target_met"] == 3, shown
 
 
 def test_a_request_ends_with_its_block_also_by_an_exception(client):
@@ -415,7 +415,7 @@ def test_a_request_ends_with_its_block_also_by_an_exception(client):
             pass
 
 
-def test_more_requests_than_may_be_open_are_refused(client):
+def test_more_requests_than_may_be_open_are_rejected(client):
     streams = [client.create_stream() for _ in range(17)]
     requests = [stream.request() for stream in streams]
     for request in requests[:16]:
@@ -426,7 +426,7 @@ def test_more_requests_than_may_be_open_are_refused(client):
         request.__exit__(None, None, None)
 
 
-def test_times_that_make_no_sense_are_refused(client):
+def test_times_that_make_no_sense_are_rejected(client):
     for age_s in (-1.0, float("nan"), float("inf"), 1e300, 7200.0):
         with pytest.raises(gpushared.InvalidArgument), client.default_stream.request(age_s):
             pass

@@ -21,13 +21,13 @@ import demo_report
 
 ROUNDS = 10
 # What users' scripts read; and what is there beside it.
-PROMISED_KEYS = {
+TARGET_KEYS = {
     "device", "results_checked", "serve.load",
-    *(f"serve.{phase}.{key}" for phase in ("alone", "fifo", "priority") for key in ("p50_ms", "p99_ms", "promise_met")),
+    *(f"serve.{phase}.{key}" for phase in ("alone", "fifo", "priority") for key in ("p50_ms", "p99_ms", "target_met")),
     *(f"train.{phase}.steps_per_s" for phase in ("alone", "fifo", "priority")),
     "train.gap_used", "train.loss_first", "train.loss_last"}
 FURTHER_KEYS = {
-    "rounds", "serve.promise_ms", "serve.service_ms", "train.longest_kernel_ms", "train.gap_used_low", "train.gap_used_high",
+    "rounds", "serve.latency_target_ms", "serve.service_ms", "train.longest_kernel_ms", "train.gap_used_low", "train.gap_used_high",
     *(f"serve.{ratio}.{key}" for ratio in ("p99_to_alone.fifo", "p99_to_alone.priority", "p99_priority_to_fifo")
       for key in ("value", "low", "high")),
     *(f"serve.{phase}.requests" for phase in ("alone", "fifo", "priority"))}
@@ -55,20 +55,20 @@ class Report(unittest.TestCase):
         self.wrong_round = None
         # Of a second in which both are there, of the device, under priority; the rest is idle.
         self.device_s = {"serve": 0.3, "train": 0.63}
-        self.host_delay_s = 0.0
+        self.host_steal_s = 0.0
         self.traces = {}  # Events, by phase.
 
     def samples(self):
         """Who had the device: ten seconds, before and after which train or serve is not there."""
-        both = [[100.0 + at, {name: at * share for name, share in self.device_s.items()}, at * self.host_delay_s]
+        both = [[100.0 + at, {name: at * share for name, share in self.device_s.items()}, at * self.host_steal_s]
                 for at in range(11)]
         return [[98.0, {}, None], [99.0, {"train": 0.0}, None], *both, [111.0, {"train": 70.0}, None]]
 
     def report(self, *options):
         """Exit code, what was printed, and the JSON."""
         options = options or ("--requests-min", "600")
-        with tempfile.TemporaryDirectory() as folder:
-            work = pathlib.Path(folder)
+        with tempfile.TemporaryDirectory() as directory:
+            work = pathlib.Path(directory)
 
             def write(name, run):
                 if isinstance(run, dict) and "traceEvents" not in run:
@@ -92,7 +92,7 @@ class Report(unittest.TestCase):
                 write(f"trace.{phase}", {"traceEvents": trace})
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                code = demo_report.main([folder, "--promise-ms", "21", "--json", str(work / "out"),
+                code = demo_report.main([directory, "--latency-target-ms", "21", "--json", str(work / "out"),
                                          "--picture", str(work / "out.svg"), *options])
             self.picture = (work / "out.svg").read_text(encoding="utf-8")
             return int(code), printed.getvalue(), json.loads((work / "out").read_text(encoding="utf-8"))
@@ -128,13 +128,13 @@ class Report(unittest.TestCase):
 
     def test_json_has_the_promised_keys_and_pools_the_rounds(self):
         found = leaves(self.report()[2])
-        self.assertEqual(set(found), PROMISED_KEYS | FURTHER_KEYS)
+        self.assertEqual(set(found), TARGET_KEYS | FURTHER_KEYS)
         self.assertEqual(found["device"], "cpu:0")
         self.assertIs(found["results_checked"], True)
         self.assertEqual(found["serve.alone.p50_ms"], 5)
         self.assertEqual(found["serve.fifo.p99_ms"], 200)
-        self.assertEqual(found["serve.alone.promise_met"], 1)
-        self.assertAlmostEqual(found["serve.priority.promise_met"], 1 - 20 / 1000)
+        self.assertEqual(found["serve.alone.target_met"], 1)
+        self.assertAlmostEqual(found["serve.priority.target_met"], 1 - 20 / 1000)
         self.assertAlmostEqual(found["serve.load"], 0.3)
         self.assertAlmostEqual(found["train.fifo.steps_per_s"], 5)
         self.assertEqual((found["train.loss_first"], found["train.loss_last"]), (4.5, 2.25))
@@ -150,7 +150,7 @@ class Report(unittest.TestCase):
         self.assertAlmostEqual(leaves(self.report()[2])["train.gap_used"], 1)
 
     def test_time_that_the_machine_took_from_the_device_is_in_no_gap(self):
-        self.device_s, self.host_delay_s = {"serve": 0.2, "train": 0.45}, 0.3
+        self.device_s, self.host_steal_s = {"serve": 0.2, "train": 0.45}, 0.3
         self.assertAlmostEqual(leaves(self.report()[2])["train.gap_used"], 0.45 / 0.5)
 
     def test_a_difference_from_the_reference_fails(self):
@@ -285,12 +285,12 @@ class Watch(unittest.TestCase):
     """demo_watch.py beside a gpusharedctl that knows one client."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="two words ")
-        self.addCleanup(folder.cleanup)
-        self.told = pathlib.Path(folder.name) / "told.json"
-        ctl = pathlib.Path(folder.name) / "ctl"
+        directory = tempfile.TemporaryDirectory(prefix="two words ")
+        self.addCleanup(directory.cleanup)
+        self.told = pathlib.Path(directory.name) / "told.json"
+        ctl = pathlib.Path(directory.name) / "ctl"
         ctl.write_text("""#!/bin/sh
-echo '{"clients": [{"name": "serve", "device_time_s": 1.5}, {"name": "new"}], "devices": [{"host_delay_s": 0.25}]}'
+echo '{"clients": [{"name": "serve", "device_time_s": 1.5}, {"name": "new"}], "devices": [{"host_steal_s": 0.25}]}'
 """, encoding="utf-8")
         ctl.chmod(0o755)
         self.program = self.enterContext(subprocess.Popen(
@@ -310,9 +310,9 @@ echo '{"clients": [{"name": "serve", "device_time_s": 1.5}, {"name": "new"}], "d
     def test_a_phase_that_is_over_at_once_is_watched_once(self):
         begin = time.time()
         self.tell(f"{begin}\tsocket\t{self.told}")
-        (at, had, host_delay_s), = self.samples()
+        (at, had, host_steal_s), = self.samples()
         self.assertGreaterEqual(at, begin)
-        self.assertEqual((had, host_delay_s), ({"serve": 1.5}, 0.25))
+        self.assertEqual((had, host_steal_s), ({"serve": 1.5}, 0.25))
 
     def test_a_phase_that_never_began_is_not_watched(self):
         self.tell(f"{time.time() + 3600}\tsocket\t{self.told}")

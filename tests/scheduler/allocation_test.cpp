@@ -25,7 +25,7 @@ constexpr std::uint64_t kClients = 64;
 // 64 clients that always have something queued, and a device that ends what began first.
 class Load {
  public:
-  Load(const PolicyEntry& policy, std::optional<Duration> promise)
+  Load(const PolicyEntry& policy, std::optional<Duration> target)
       : lane_(policy.make({.slice = 100us, .low_floor = 0.1}), LaneOptions{}) {
     in_flight_.reserve(256);
     for (std::uint64_t id = 1; id <= kClients; ++id) {
@@ -33,7 +33,7 @@ class Load {
       // Every fourth one promises nothing: it is what the others' requests are held against.
       lane_.AddClient(ClientId{id},
                       {.scheduling_class = of_class,
-                       .latency_promise = id % 4 == 0 ? std::nullopt : promise,
+                       .latency_target = id % 4 == 0 ? std::nullopt : target,
                        .group = id % 5 == 0 ? std::nullopt : std::optional(id % 7)},
                       now_);
       for (int i = 0; i < 100; ++i) Enqueue(ClientId{id});
@@ -65,12 +65,12 @@ class Load {
     if (round >= kOpen) lane_.EndRequest(client, round - kOpen, now_);
     lane_.BeginRequest(client, {round, now_ - 50us}, now_);
     if (requests_ % 7 == 0) lane_.ExpectRequest(client, now_ + 100us, now_);
-    if (requests_ % 11 == 0) lane_.SetTurnaround(Duration(1000 + requests_ % 50'000));
+    if (requests_ % 11 == 0) lane_.SetLaunchBubble(Duration(1000 + requests_ % 50'000));
   }
 
   std::uint64_t submits() const { return submits_; }
   std::uint64_t stops() const { return stops_; }
-  PromiseReport promises() const { return lane_.promises(); }
+  TargetReport targets() const { return lane_.targets(); }
 
  private:
   void Enqueue(ClientId client) {
@@ -101,8 +101,8 @@ TEST_P(Allocation, DecisionsStopsAndCompletionsAllocateNothing) {
 
 // With promises that are kept, with some of each, and with none that could be.
 TEST_P(Allocation, RequestsHintsAndPlansAllocateNothing) {
-  for (const Duration promise : {Duration(1s), Duration(5ms), Duration(10us)}) {
-    Load load(GetParam(), promise);
+  for (const Duration target : {Duration(1s), Duration(5ms), Duration(10us)}) {
+    Load load(GetParam(), target);
     const std::uint64_t before = testing::AllocationCount();
     for (int i = 0; i < 10'000; ++i) {
       load.Turn();
@@ -112,12 +112,12 @@ TEST_P(Allocation, RequestsHintsAndPlansAllocateNothing) {
     EXPECT_EQ(testing::AllocationCount(), before);
     EXPECT_GT(load.submits(), 5000u);
     if (GetParam().name != "deadline") continue;
-    const PromiseReport promises = load.promises();
-    EXPECT_GT(promises.requests, 5000u);
-    const std::uint64_t given_up =
-        promises.given_up[0] + promises.given_up[1] + promises.given_up[2];
-    EXPECT_GE(given_up, promise == 10us ? 5000u : 0u);
-    EXPECT_LE(given_up, promise == 1s ? 0u : promises.requests + 3 * kClients);
+    const TargetReport targets = load.targets();
+    EXPECT_GT(targets.requests, 5000u);
+    const std::uint64_t abandoned =
+        targets.abandoned[0] + targets.abandoned[1] + targets.abandoned[2];
+    EXPECT_GE(abandoned, target == 10us ? 5000u : 0u);
+    EXPECT_LE(abandoned, target == 1s ? 0u : targets.requests + 3 * kClients);
   }
 }
 

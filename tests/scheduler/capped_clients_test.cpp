@@ -79,8 +79,8 @@ TEST_P(CappedClients, AHeldOneHasNothingUntilItIsReleased) {
   const Duration before = timeline_.Held(held);
   timeline_.RunFor(1s);
   EXPECT_EQ(timeline_.Held(held), before);
-  EXPECT_GE(timeline_.lane().HeldFor(held, timeline_.now()), 1s);
-  EXPECT_EQ(timeline_.lane().BarredFor(held, timeline_.now()), 0s);
+  EXPECT_GE(timeline_.lane().SuspendedFor(held, timeline_.now()), 1s);
+  EXPECT_EQ(timeline_.lane().ThrottledFor(held, timeline_.now()), 0s);
   timeline_.lane().Hold(held, false, timeline_.now());
   EXPECT_GT(ShareOver(1s, {held}), 30.0);
 }
@@ -178,8 +178,8 @@ TEST_P(CappedClients, ARemovedClientsDebtStaysWithTheCapOfItsSuccessor) {
   EXPECT_NEAR(ShareOver(10s, {second}), 18.0, 2.0);
 }
 
-TEST_P(CappedClients, NobodyWaitsForABarredClientsRequest) {
-  const ClientSpec promised{.scheduling_class = SchedulingClass::kHigh, .latency_promise = 50ms};
+TEST_P(CappedClients, NobodyWaitsForAThrottledClientsRequest) {
+  const ClientSpec promised{.scheduling_class = SchedulingClass::kHigh, .latency_target = 50ms};
   const ClientId capped = timeline_.AddClient(promised);
   Cap(capped, 50);
   const ClientId low =
@@ -197,18 +197,18 @@ TEST_P(CappedClients, NobodyWaitsForABarredClientsRequest) {
   EXPECT_GT(timeline_.Held(low), 5s * 88 / 100);
 }
 
-TEST_P(CappedClients, TimeInWhichItWasBarredIsCounted) {
+TEST_P(CappedClients, TimeInWhichItWasThrottledIsCounted) {
   const ClientId capped = timeline_.AddBusyClient({}, stoppable_);
   timeline_.RunFor(100ms);
-  EXPECT_EQ(timeline_.lane().BarredFor(capped, timeline_.now()), 0ms);
+  EXPECT_EQ(timeline_.lane().ThrottledFor(capped, timeline_.now()), 0ms);
   Cap(capped, 250);
   timeline_.RunFor(1s);
-  EXPECT_NEAR(static_cast<double>(timeline_.lane().BarredFor(capped, timeline_.now()).count()),
+  EXPECT_NEAR(static_cast<double>(timeline_.lane().ThrottledFor(capped, timeline_.now()).count()),
               750e6, 20e6);
   timeline_.Sleep(capped);
-  const Duration before = timeline_.lane().BarredFor(capped, timeline_.now());
+  const Duration before = timeline_.lane().ThrottledFor(capped, timeline_.now());
   timeline_.RunFor(1s);
-  EXPECT_EQ(timeline_.lane().BarredFor(capped, timeline_.now()), before);
+  EXPECT_EQ(timeline_.lane().ThrottledFor(capped, timeline_.now()), before);
 }
 
 // Changes at random moments: the lane's own checks and the policy's hold, and so does the cap.
@@ -223,7 +223,7 @@ TEST_P(CappedClients, AtRandom) {
       const ClientSpec spec{
           .scheduling_class = static_cast<SchedulingClass>(number),
           .weight = static_cast<std::uint32_t>(1 + random() % 9),
-          .latency_promise = random() % 3 == 0 ? std::optional<Duration>(5ms) : std::nullopt};
+          .latency_target = random() % 3 == 0 ? std::optional<Duration>(5ms) : std::nullopt};
       const bool stoppable = random() % 3 != 0;
       clients.push_back(
           timeline.AddBusyClient(spec, {.time = Duration(10'000 + random() % 20'000'000),

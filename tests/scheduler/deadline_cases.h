@@ -15,8 +15,8 @@ namespace gpushared::scheduler {
 inline constexpr ClientSpec kHigh{.scheduling_class = SchedulingClass::kHigh};
 inline constexpr ClientSpec kLow{.scheduling_class = SchedulingClass::kLow};
 
-inline ClientSpec Promised(Duration promise, SchedulingClass of_class = SchedulingClass::kHigh) {
-  return {.scheduling_class = of_class, .latency_promise = promise};
+inline ClientSpec Promised(Duration target, SchedulingClass of_class = SchedulingClass::kHigh) {
+  return {.scheduling_class = of_class, .latency_target = target};
 }
 
 inline std::unique_ptr<Policy> Deadline(PolicyOptions options = {}) {

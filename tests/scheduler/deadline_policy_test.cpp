@@ -25,7 +25,7 @@ TEST(DeadlinePolicy, TheRequestThatIsDueFirstRunsFirst) {
 
   EXPECT_EQ(timeline.Latency(first), 900us + 5ms);
   EXPECT_EQ(timeline.Latency(last), 15ms);
-  EXPECT_EQ(timeline.lane().promises().kept, 2u);
+  EXPECT_EQ(timeline.lane().targets().met, 2u);
 }
 
 TEST(DeadlinePolicy, ARequestThatWaitedBeforeItWasMarkedIsDueSooner) {
@@ -77,7 +77,7 @@ TEST(DeadlinePolicy, WorkOutsideOfRequestsHasNoPromise) {
 
 // ---- shares of those that come and go
 
-// Level by level it would be a newcomer each time, and owe nothing.
+// Level by level it would be a new client each time, and owe nothing.
 TEST(DeadlinePolicy, MarkingRequestsShedsNoDebt) {
   PolicyTimeline timeline(Deadline());
   const ClientId marking = timeline.AddBusyClient(Promised(10ms, SchedulingClass::kLow), 1ms);
@@ -283,7 +283,7 @@ TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsOthersNoLongerThanItsPro
   timeline.lane().BeginRequest(high, {.number = 1, .arrived = timeline.now()}, timeline.now());
   timeline.Post(low, {.time = 1ms});
   timeline.RunFor(6ms);
-  EXPECT_TRUE(timeline.lane().promises().is_overloaded);
+  EXPECT_TRUE(timeline.lane().targets().is_overloaded);
   timeline.RunFor(44ms);
 
   EXPECT_EQ(timeline.LastSubmit(low), TimePoint(5ms + 1ns));
@@ -356,7 +356,7 @@ TEST(DeadlinePolicy, WhatIsNotKnownOfARequestHoldsUpAHigherClassForNoLongerThanP
   const ClientId high = timeline.AddBusyClient(kHigh, 1ms);
   timeline.RunFor(1s);
   EXPECT_GE(timeline.Held(high), 998ms);
-  EXPECT_EQ(timeline.lane().promises().given_up[2], 1u);
+  EXPECT_EQ(timeline.lane().targets().abandoned[2], 1u);
 }
 
 TEST(DeadlinePolicy, TheFirstRequestOfALowClientIsKeptBesideTheHighClassWhereItIsShort) {
@@ -388,7 +388,7 @@ TEST(DeadlinePolicy, AKernelThatCannotBeStoppedDoesNotStartWhenTheNextRequestCou
 
   EXPECT_EQ(timeline.Latency(request), 1ms);
   EXPECT_EQ(timeline.Completed(low), 1u) << "patience has an end";
-  EXPECT_EQ(timeline.lane().promises().risked, 1u);
+  EXPECT_EQ(timeline.lane().targets().at_risk, 1u);
 }
 
 TEST(DeadlinePolicy, AShortKernelThatTheNextRequestCanWaitForStartsInAnyPause) {
@@ -401,7 +401,7 @@ TEST(DeadlinePolicy, AShortKernelThatTheNextRequestCanWaitForStartsInAnyPause) {
   timeline.RunFor(5ms);
 
   EXPECT_EQ(timeline.Completed(low), 1u);
-  EXPECT_EQ(timeline.lane().promises().risked, 0u);
+  EXPECT_EQ(timeline.lane().targets().at_risk, 0u);
 }
 
 TEST(DeadlinePolicy, WhereSlowRequestsLeaveNoRoomAPauseIsFilledByWhatTakesNoLongerThanAStop) {
@@ -426,7 +426,7 @@ TEST(DeadlinePolicy, WhereSlowRequestsLeaveNoRoomAPauseIsFilledByWhatTakesNoLong
   timeline.Post(low, {.time = 100us});
   timeline.RunFor(5ms);
   EXPECT_EQ(timeline.Completed(low), 2u);
-  EXPECT_EQ(timeline.lane().promises().risked, 1u);
+  EXPECT_EQ(timeline.lane().targets().at_risk, 1u);
 }
 
 TEST(DeadlinePolicy, WhatTakesNoLongerThanAStopWaitsWhereTheNextRequestHasLessToSpare) {
@@ -560,7 +560,7 @@ TEST(DeadlinePolicy, InOverloadTheLowerClassIsGivenUpFirst) {
   EXPECT_TRUE(timeline.Latency(lesser) && timeline.Latency(better));
   Teach(timeline, high, {.time = 8ms});
   Teach(timeline, normal, {.time = 8ms});
-  const auto given_up = timeline.lane().promises().given_up;
+  const auto abandoned = timeline.lane().targets().abandoned;
 
   const auto first = timeline.PostRequest(normal, {.time = 8ms});
   const auto second = timeline.PostRequest(high, {.time = 8ms});
@@ -569,8 +569,8 @@ TEST(DeadlinePolicy, InOverloadTheLowerClassIsGivenUpFirst) {
 
   EXPECT_EQ(timeline.Latency(second), 8ms);
   EXPECT_EQ(timeline.Latency(first), 16ms + 20us);  // The hold-off is in it.
-  EXPECT_EQ(timeline.lane().promises().given_up[1], given_up[1] + 1);
-  EXPECT_EQ(timeline.lane().promises().given_up[0], given_up[0]);
+  EXPECT_EQ(timeline.lane().targets().abandoned[1], abandoned[1] + 1);
+  EXPECT_EQ(timeline.lane().targets().abandoned[0], abandoned[0]);
 }
 
 TEST(DeadlinePolicy, InsideAClassTheRequestThatNeedsMostIsGivenUp) {
@@ -613,7 +613,7 @@ TEST(DeadlinePolicy, InOverloadNothingIsGivenUpThatIsDueLater) {
   Teach(timeline, first, {.time = 4ms}, 50ms);
   Teach(timeline, second, {.time = 4ms}, 50ms);
   Teach(timeline, later, {.time = 30ms}, 100ms);
-  const auto before = timeline.lane().promises().given_up;
+  const auto before = timeline.lane().targets().abandoned;
 
   timeline.PostRequest(later, {.time = 1ms}, 30);
   timeline.PostRequest(first, {.time = 1ms}, 4);
@@ -621,7 +621,7 @@ TEST(DeadlinePolicy, InOverloadNothingIsGivenUpThatIsDueLater) {
   timeline.RunFor(100ms);
 
   // 8 ms in 7: one of the two. The third needs most, and giving it up would not help.
-  EXPECT_EQ(timeline.lane().promises().given_up[0], before[0] + 1);
+  EXPECT_EQ(timeline.lane().targets().abandoned[0], before[0] + 1);
 }
 
 TEST(DeadlinePolicy, APromisedCommandIsStoppedForWhatIsDueSoonerAndWouldBeLate) {
@@ -647,8 +647,8 @@ TEST(DeadlinePolicy, ARequestGivenUpKeepsItsClass) {
   timeline.RunFor(100ms);
 
   EXPECT_LE(timeline.Latency(request), 30ms + 100us);
-  EXPECT_EQ(timeline.lane().promises().given_up[0], 1u);
-  EXPECT_FALSE(timeline.lane().promises().is_overloaded) << "it has ended";
+  EXPECT_EQ(timeline.lane().targets().abandoned[0], 1u);
+  EXPECT_FALSE(timeline.lane().targets().is_overloaded) << "it has ended";
 }
 
 TEST(DeadlinePolicy, PromisesAreCountedAsKeptOrNot) {
@@ -658,8 +658,8 @@ TEST(DeadlinePolicy, PromisesAreCountedAsKeptOrNot) {
   timeline.RunFor(10ms);
   timeline.PostRequest(high, {.time = 6ms});
   timeline.RunFor(10ms);
-  EXPECT_EQ(timeline.lane().promises().requests, 2u);
-  EXPECT_EQ(timeline.lane().promises().kept, 1u);
+  EXPECT_EQ(timeline.lane().targets().requests, 2u);
+  EXPECT_EQ(timeline.lane().targets().met, 1u);
 }
 
 TEST(DeadlinePolicy, APromiseThatIsTakenBackHoldsNoLonger) {

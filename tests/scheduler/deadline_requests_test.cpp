@@ -29,7 +29,7 @@ class Overlapping : public ::testing::Test {
   }
   Duration LatencyOf(std::uint64_t request) { return timeline_.Latency(request).value_or(1h); }
   std::uint64_t Post() { return timeline_.PostRequest(client_, {.time = 1ms}, 4); }
-  std::uint64_t GivenUp() { return timeline_.lane().promises().given_up[1]; }
+  std::uint64_t GivenUp() { return timeline_.lane().targets().abandoned[1]; }
 
   PolicyTimeline timeline_{Deadline()};
   const ClientId client_ = timeline_.AddClient(Promised(10ms, SchedulingClass::kNormal));
@@ -53,7 +53,7 @@ TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
   for (int i = 0; i < 3; ++i) requests.push_back(Post());
   timeline_.RunFor(5ms);
   EXPECT_EQ(GivenUp(), 1u);
-  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
+  EXPECT_TRUE(timeline_.lane().targets().is_overloaded);
   timeline_.RunFor(4ms);
   EXPECT_LE(LatencyOf(requests[0]), 10ms);
   EXPECT_LE(LatencyOf(requests[1]), 10ms);
@@ -63,7 +63,7 @@ TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
   timeline_.RunFor(20ms);
   EXPECT_LE(LatencyOf(next), 10ms);
   EXPECT_EQ(GivenUp(), 1u);
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
+  EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
 }
 
 TEST_F(Overlapping, WhatTheNextRequestHasBroughtIsNoNeedOfTheFirst) {
@@ -95,9 +95,9 @@ TEST_F(Overlapping, OneThatNeverEndsLeavesTheNextOnesTheirPromise) {
   timeline_.lane().BeginRequest(client_, {999, timeline_.now()}, timeline_.now());
   timeline_.Post(client_, {.time = 4ms});
   timeline_.RunFor(15ms);
-  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
+  EXPECT_TRUE(timeline_.lane().targets().is_overloaded);
   timeline_.RunFor(10ms);
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded) << "it is late by more than a promise";
+  EXPECT_FALSE(timeline_.lane().targets().is_overloaded) << "it is late by more than a target";
   for (int i = 0; i < 20; ++i) {
     const auto request = Post();
     timeline_.RunFor(30ms);
@@ -113,7 +113,7 @@ TEST_F(Overlapping, AnotherPromiseIsNoneThatWasGivenUp) {
   EXPECT_EQ(timeline_.Latency(request), std::nullopt);
   timeline_.lane().ChangeClient(client_, Promised(100ms, SchedulingClass::kNormal),
                                 timeline_.now());
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
+  EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
   timeline_.RunFor(50ms);
   EXPECT_LE(LatencyOf(request), 50ms);
 }
@@ -121,12 +121,12 @@ TEST_F(Overlapping, AnotherPromiseIsNoneThatWasGivenUp) {
 TEST_F(Overlapping, WhoIsGoneIsNoOverload) {
   timeline_.PostRequest(client_, {.time = 1ms}, 20);
   timeline_.RunFor(12ms);
-  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
+  EXPECT_TRUE(timeline_.lane().targets().is_overloaded);
   timeline_.Remove(client_);
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
+  EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
   timeline_.PostRequest(timeline_.AddClient(Promised(50ms)), {.time = 1ms});
   timeline_.RunFor(5ms);
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
+  EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
 }
 
 TEST(DeadlinePolicy, BetweenTwoRequestsOfAClientARivalHasItsTurn) {
@@ -152,12 +152,12 @@ TEST(DeadlinePolicy, NobodyRunsBesideARequestWithOneBehindItThatIsGivenUp) {
   const auto alone = timeline.PostRequest(client, {.time = 4ms});
   timeline.RunFor(50ms);
   EXPECT_GE(timeline.Latency(alone), 5ms) << "it has some time for others";
-  const auto given_up = timeline.lane().promises().given_up[0];
+  const auto abandoned = timeline.lane().targets().abandoned[0];
 
   const auto first = timeline.PostRequest(client, {.time = 4ms});
   const auto second = timeline.PostRequest(client, {.time = 4ms});
   timeline.RunFor(50ms);
-  EXPECT_EQ(timeline.lane().promises().given_up[0], given_up + 1);
+  EXPECT_EQ(timeline.lane().targets().abandoned[0], abandoned + 1);
   EXPECT_LE(timeline.Latency(first).value_or(1h), 4ms + 20us);
   EXPECT_LE(timeline.Latency(second).value_or(1h), 8ms + 20us);
 }

@@ -209,14 +209,14 @@ class Lookahead : public ::testing::Test {
   std::uint64_t last_command_ = 0;
 };
 
-TEST_F(Lookahead, BeforeATurnaroundIsKnownOnlyTheWindowBoundsWhatIsOnTheDevice) {
+TEST_F(Lookahead, BeforeALaunchBubbleIsKnownOnlyTheWindowBoundsWhatIsOnTheDevice) {
   Enqueue(60);
   EXPECT_EQ(SubmitAll(lane_), 50u);
   EXPECT_EQ(lane_.lookahead(), 500us);
 }
 
-TEST_F(Lookahead, BesideAHighClientNoMoreWaitsOnTheDeviceThanTwoTurnaroundsTake) {
-  lane_.SetTurnaround(20us);
+TEST_F(Lookahead, BesideAHighClientNoMoreWaitsOnTheDeviceThanTwoLaunchBubblesTake) {
+  lane_.SetLaunchBubble(20us);
   Enqueue(60);
   EXPECT_EQ(lane_.lookahead(), 40us);
   EXPECT_EQ(SubmitAll(lane_), 1u + 4u);
@@ -225,7 +225,7 @@ TEST_F(Lookahead, BesideAHighClientNoMoreWaitsOnTheDeviceThanTwoTurnaroundsTake)
 }
 
 TEST_F(Lookahead, ALongCommandThatRunsDoesNotKeepTheNextOnesFromFollowingIt) {
-  lane_.SetTurnaround(20us);
+  lane_.SetLaunchBubble(20us);
   Enqueue(1, 300us);
   Enqueue(1, 90us);
   Enqueue(1);
@@ -235,22 +235,22 @@ TEST_F(Lookahead, ALongCommandThatRunsDoesNotKeepTheNextOnesFromFollowingIt) {
 }
 
 TEST_F(Lookahead, TheWindowStaysABound) {
-  lane_.SetTurnaround(400us);
+  lane_.SetLaunchBubble(400us);
   EXPECT_EQ(lane_.lookahead(), 500us);
-  lane_.SetTurnaround(Duration::max());
+  lane_.SetLaunchBubble(Duration::max());
   EXPECT_EQ(lane_.lookahead(), 500us);
-  lane_.SetTurnaround(200us);
+  lane_.SetLaunchBubble(200us);
   Enqueue(4, 180us);
   EXPECT_EQ(SubmitAll(lane_), 2u);
 }
 
 TEST_F(Lookahead, IsNeverTooShortToMatter) {
-  lane_.SetTurnaround(1us);
+  lane_.SetLaunchBubble(1us);
   EXPECT_EQ(lane_.lookahead(), 20us);
 }
 
 TEST_F(Lookahead, StreamsRunSideBySideAndEachIsKeptBusy) {
-  lane_.SetTurnaround(20us);
+  lane_.SetLaunchBubble(20us);
   for (int i = 0; i < 10; ++i) {
     Enqueue(1, 10us, 1);
     Enqueue(1, 10us, 2);
@@ -259,7 +259,7 @@ TEST_F(Lookahead, StreamsRunSideBySideAndEachIsKeptBusy) {
 }
 
 TEST_F(Lookahead, EachClientsStreamsAreItsOwn) {
-  lane_.SetTurnaround(20us);
+  lane_.SetLaunchBubble(20us);
   lane_.AddClient(kC, kLowSpec, kStart);
   Enqueue(10);
   for (std::uint64_t i = 101; i <= 110; ++i) lane_.Enqueue(kC, {i, 10us, false, 0}, kStart);
@@ -267,20 +267,20 @@ TEST_F(Lookahead, EachClientsStreamsAreItsOwn) {
 }
 
 TEST_F(Lookahead, WhatIsAllowedLaterIsSubmittedAtOnce) {
-  lane_.SetTurnaround(10us);
+  lane_.SetLaunchBubble(10us);
   Enqueue(60);
   EXPECT_EQ(SubmitAll(lane_), 1u + 2u);
-  lane_.SetTurnaround(20us);
+  lane_.SetLaunchBubble(20us);
   EXPECT_EQ(SubmitAll(lane_), 2u);
   lane_.RemoveClient(kB, kStart);
   EXPECT_EQ(SubmitAll(lane_), 45u) << "nobody waits any more";
 }
 
 TEST_F(Lookahead, IsForThoseWhoAreOfTheHighClassOrHaveAPromise) {
-  lane_.SetTurnaround(20us);
+  lane_.SetLaunchBubble(20us);
   lane_.ChangeClient(kB, kLowSpec, kStart);
   EXPECT_EQ(lane_.lookahead(), 500us);
-  lane_.ChangeClient(kB, {.latency_promise = 10ms}, kStart);
+  lane_.ChangeClient(kB, {.latency_target = 10ms}, kStart);
   EXPECT_EQ(lane_.lookahead(), 40us);
   lane_.ChangeClient(kB, kHighSpec, kStart);
   lane_.ChangeClient(kB, kHighSpec, kStart);
@@ -290,7 +290,7 @@ TEST_F(Lookahead, IsForThoseWhoAreOfTheHighClassOrHaveAPromise) {
 }
 
 TEST_F(Lookahead, TheHighClassItselfHasNone) {
-  lane_.SetTurnaround(20us);
+  lane_.SetLaunchBubble(20us);
   for (std::uint64_t i = 101; i <= 160; ++i) lane_.Enqueue(kB, {i, 10us, false}, kStart);
   EXPECT_EQ(SubmitAll(lane_), 60u);
 }
@@ -298,7 +298,7 @@ TEST_F(Lookahead, TheHighClassItselfHasNone) {
 TEST_F(Lookahead, WhereClassesDoNotMatterOnlyTheWindowBounds) {
   const auto lane = FifoLane({});
   lane->ChangeClient(kB, kHighSpec, kStart);
-  lane->SetTurnaround(20us);
+  lane->SetLaunchBubble(20us);
   EXPECT_EQ(lane->lookahead(), 500us);
 }
 
@@ -473,7 +473,7 @@ TEST(DeviceLane, ThePolicyIsNotAskedAgainWhileNothingHappens) {
   EXPECT_EQ(lane.policy->asked, asked + 1);
 }
 
-TEST(DeviceLane, ARefusedRunWakesWhenThePolicyWantsToReconsider) {
+TEST(DeviceLane, ARejectedRunWakesWhenThePolicyWantsToReconsider) {
   ScriptedLane lane({.in_flight_max = 1});
   lane.Enqueue(kA, 1, 1us, true);
   lane.Enqueue(kB, 2);
@@ -507,7 +507,7 @@ TEST(DeviceLane, NobodyIsChargedForWhatTheHostDid) {
   const auto lane = FifoLane({});
   lane->Enqueue(kA, {1, 100us, false}, kStart);
   SubmitAll(*lane);
-  lane->SetHostDelay(80ms);
+  lane->SetHostSteal(80ms);
 
   EXPECT_EQ(lane->OnCompleted(1, kStart + 80ms + 120us).held, 120us);
 }

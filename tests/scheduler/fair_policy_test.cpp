@@ -120,7 +120,7 @@ TEST(FairPolicy, ShareIsByMeasuredNotByPredictedTime) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(honest).count()), 400e6, 4e6);
 }
 
-// A newcomer that started at virtual time zero would own the device until it had
+// A new client that started at virtual time zero would own the device until it had
 // caught up with everything its neighbour did before it arrived.
 TEST(FairPolicy, LateJoinerIsNotPaidForTimeBeforeItJoined) {
   PolicyTimeline timeline(Fair());

@@ -18,7 +18,7 @@ class MemoryRequestStatsTest : public ResidencyTest {
   }
   void Request(std::uint64_t pages) {
     const ClientId high = Add(40, SchedulingClass::kHigh);
-    residency_.AskRoom(high, pages * kStep, now_);
+    residency_.RequestMemory(high, pages * kStep, now_);
     Settle();
     EXPECT_EQ(room_for_, high);
     Grow(high, pages);
@@ -43,10 +43,10 @@ TEST_F(MemoryRequestStatsTest, CountRequestsWithTheLongestWait) {
 TEST_F(MemoryRequestStatsTest, AWaitBehindAFailedMoveCountsWhole) {
   Request(8);
   const ClientId high = Add(40, SchedulingClass::kHigh);
-  residency_.AskRoom(high, 10 * kStep, now_);
+  residency_.RequestMemory(high, 10 * kStep, now_);
   const auto move = residency_.Next(Free(), now_);
-  ASSERT_TRUE(move && move->kind == Kind::kMoveOut);
-  residency_.OnMoveFailed(low_, Of(low_), now_);
+  ASSERT_TRUE(move && move->kind == Kind::kSwapOut);
+  residency_.OnSwapFailed(low_, Of(low_), now_);
   EXPECT_FALSE(Settle());
   now_ = residency_.wake_at().value();
   Settle();
@@ -56,7 +56,7 @@ TEST_F(MemoryRequestStatsTest, AWaitBehindAFailedMoveCountsWhole) {
 TEST_F(MemoryRequestStatsTest, RequestsBeyondAGuaranteeDoNotCount) {
   Request(8);
   const ClientId other = Add(0);
-  residency_.AskRoom(other, 20 * kStep, now_);
+  residency_.RequestMemory(other, 20 * kStep, now_);
   now_ += 1s;
   Settle();
   EXPECT_EQ(room_for_, other);

@@ -24,14 +24,14 @@ class ResidencyTest : public ::testing::Test {
   static constexpr std::uint64_t kStep = std::uint64_t{2} << 20;
   static constexpr std::uint64_t kDevice = 100 * kStep;
 
-  explicit ResidencyTest(Duration notice = {}, bool holds_for_moves_in = false)
+  explicit ResidencyTest(Duration notice = {}, bool suspends_for_swap_in = false)
       : residency_({.device_bytes = kDevice,
-                    .holds_for_moves_in = holds_for_moves_in,
-                    .stay_factor = 4,
-                    .stay_min = 10ms,
+                    .suspends_for_swap_in = suspends_for_swap_in,
+                    .residency_factor = 4,
+                    .residency_min = 10ms,
                     .idle_min = 5ms,
                     .notice = notice,
-                    .move_bytes_max = 8 * kStep}) {}
+                    .swap_bytes_max = 8 * kStep}) {}
 
   ClientId Add(std::uint64_t guaranteed_steps,
                SchedulingClass scheduling_class = SchedulingClass::kLow) {
@@ -40,10 +40,10 @@ class ResidencyTest : public ::testing::Test {
                             .scheduling_class = scheduling_class});
     return client;
   }
-  MemoryHeld& Of(ClientId client) { return held_[client.value]; }
+  MemorySuspended& Of(ClientId client) { return held_[client.value]; }
   std::uint64_t Free() const {
     std::uint64_t used = 0;
-    for (const MemoryHeld& held : held_) used += held.resident_bytes + held.pinned_bytes;
+    for (const MemorySuspended& held : held_) used += held.resident_bytes + held.pinned_bytes;
     return kDevice - used;
   }
   // It grows where there is room.
@@ -63,7 +63,7 @@ class ResidencyTest : public ::testing::Test {
   void Busy(ClientId client, bool is_busy = true) { residency_.SetBusy(client, is_busy, now_); }
   // From now on that is all that its next commands touch of what is moved out.
   void Needs(ClientId client, std::uint64_t steps) {
-    MemoryHeld& held = Of(client);
+    MemorySuspended& held = Of(client);
     held.unneeded_bytes = held.absent_bytes() - steps * kStep;
     is_known_[client.value] = true;
     residency_.SetUnneeded(client, held.unneeded_bytes, held.spare_bytes, now_);
@@ -78,35 +78,35 @@ class ResidencyTest : public ::testing::Test {
     std::optional<MemoryAction> last;
     while (const auto action = residency_.Next(Free(), now_)) {
       last = action;
-      MemoryHeld& held = Of(action->client);
+      MemorySuspended& held = Of(action->client);
       switch (action->kind) {
         case Kind::kHold:
           now_ += stop_;
           residency_.OnDrained(action->client);
           break;
-        case Kind::kMoveOut:
-        case Kind::kMoveIn:
+        case Kind::kSwapOut:
+        case Kind::kSwapIn:
           now_ += (action->beneficiary == slowed_ ? 3ms : 1ms) *
                       static_cast<int>(action->bytes / kStep) +
                   std::exchange(delay_, {});
-          if (action->kind == Kind::kMoveOut) {
+          if (action->kind == Kind::kSwapOut) {
             held.resident_bytes -= action->bytes;
             const std::uint64_t spared = std::min(held.spare_bytes, action->bytes);
             held.spare_bytes -= spared;
             held.unneeded_bytes += is_known_[action->client.value] ? action->bytes : spared;
-            moved_out_ += action->bytes / kStep;
+            swapped_out_ += action->bytes / kStep;
           } else {
             held.resident_bytes += action->bytes;
             held.unneeded_bytes = std::min(held.unneeded_bytes, held.absent_bytes());
           }
-          residency_.OnMoved(action->client, held, now_);
+          residency_.OnSwapped(action->client, held, now_);
           break;
-        case Kind::kRoom:
+        case Kind::kMemoryRequest:
           room_for_ = action->client;
           break;
         case Kind::kRelease:
         case Kind::kCut:
-        case Kind::kNoRoom:
+        case Kind::kNoMemory:
           break;
       }
     }
@@ -138,7 +138,7 @@ class ResidencyTest : public ::testing::Test {
 
   Residency residency_;
   TimePoint now_{1s};
-  std::uint64_t moved_out_ = 0;
+  std::uint64_t swapped_out_ = 0;
   ClientId room_for_;  // Made last.
   Duration delay_{};   // The next move takes so much longer.
   ClientId slowed_;    // Moves for it take three times as long.
@@ -146,7 +146,7 @@ class ResidencyTest : public ::testing::Test {
 
  private:
   std::uint64_t last_ = 0;
-  std::array<MemoryHeld, 8> held_{};
+  std::array<MemorySuspended, 8> held_{};
   std::array<bool, 8> is_known_{};  // Its next commands touch nothing of what goes out.
 };
 

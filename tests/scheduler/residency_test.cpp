@@ -27,12 +27,12 @@ TEST_F(ResidencyTest, RoomWithinAGuaranteeIsMadeAtOnceByWhoeverIsBeyondItsOwn) {
   const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(10);
   Grow(low, 90);
   Busy(low);
-  residency_.AskRoom(high, 40 * kStep, now_);
+  residency_.RequestMemory(high, 40 * kStep, now_);
   const auto last = Settle();
   ASSERT_TRUE(last);
-  EXPECT_EQ(last->kind, Kind::kRoom);
+  EXPECT_EQ(last->kind, Kind::kMemoryRequest);
   EXPECT_EQ(last->client, high);
-  EXPECT_EQ(moved_out_, 30u);  // 10 were free.
+  EXPECT_EQ(swapped_out_, 30u);  // 10 were free.
   EXPECT_TRUE(residency_.IsHeld(low));
 }
 
@@ -40,24 +40,24 @@ TEST_F(ResidencyTest, RoomThatWasGrantedIsNobodyElses) {
   const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(10);
   Grow(low, 90);
   Busy(low);
-  residency_.AskRoom(high, 40 * kStep, now_);
+  residency_.RequestMemory(high, 40 * kStep, now_);
   Settle();
   // Freed by the grant; the low client wants it back and is to leave it alone.
   EXPECT_GE(Free(), 40 * kStep);
   EXPECT_FALSE(Settle());
   Grow(high, 40);
-  EXPECT_TRUE(residency_.IsSettled(high));
-  EXPECT_TRUE(residency_.IsShutOut(low));
+  EXPECT_TRUE(residency_.IsWithinGuarantee(high));
+  EXPECT_TRUE(residency_.IsStarved(low));
 }
 
 TEST_F(ResidencyTest, WhoIsWithinItsGuaranteeNeverMoves) {
   const ClientId settled = Add(50, SchedulingClass::kLow), high = Add(0, SchedulingClass::kHigh);
   Grow(settled, 50);
   Grow(high, 50);
-  residency_.AskRoom(high, 1 * kStep, now_);
+  residency_.RequestMemory(high, 1 * kStep, now_);
   const auto last = Settle();
   ASSERT_TRUE(last);
-  EXPECT_EQ(last->kind, Kind::kRoom);
+  EXPECT_EQ(last->kind, Kind::kMemoryRequest);
   EXPECT_EQ(Of(high).resident_bytes, 49 * kStep) << "it makes room for itself";
   EXPECT_TRUE(IsThere(settled));
 }
@@ -68,8 +68,8 @@ TEST_F(ResidencyTest, WhoComesInStaysForAMultipleOfWhatItsWayTook) {
   Busy(one);
   Grow(other, 40);
   Busy(other);
-  residency_.AskRoom(other, 20 * kStep, now_);
-  now_ += 20ms;  // The stay of a newcomer is over.
+  residency_.RequestMemory(other, 20 * kStep, now_);
+  now_ += 20ms;  // The stay of a new client is over.
   Settle();
   Grow(other, 20);
   EXPECT_TRUE(IsThere(other));
@@ -86,7 +86,7 @@ TEST_F(ResidencyTest, BusyClientsTakeTurnsAndNobodyStarves) {
   Grow(clients[1], 40);
   for (const ClientId client : clients) Busy(client);
   now_ += 20ms;
-  residency_.AskRoom(clients[1], 20 * kStep, now_);
+  residency_.RequestMemory(clients[1], 20 * kStep, now_);
   Settle();
   Grow(clients[1], 20);
   Of(clients[2]).movable_bytes = 60 * kStep;  // It was moved out before.
@@ -100,7 +100,7 @@ TEST_F(ResidencyTest, BusyClientsTakeTurnsAndNobodyStarves) {
   }
   EXPECT_EQ(turns, (std::array{10, 10, 10}));
   // Who came in last goes out first: 40 steps a turn. Taking from the oldest would move 60.
-  EXPECT_LE(moved_out_, 30u * 41);
+  EXPECT_LE(swapped_out_, 30u * 41);
 }
 
 // Each comes in by short and long ways in turn, since it is moved out in part and as a whole.
@@ -136,9 +136,9 @@ TEST_F(ResidencyTest, EachStayOfEqualsIsAsLong) {
   std::vector<std::uint64_t> ways;
   for (int turn = 6; turn < 18; ++turn) {
     const TimePoint came_in = now_;
-    const std::uint64_t moved_before = moved_out_;
+    const std::uint64_t moved_before = swapped_out_;
     ASSERT_TRUE(Comes(clients.at((turn + 1) % 3))) << turn;
-    ways.push_back(moved_out_ - moved_before);
+    ways.push_back(swapped_out_ - moved_before);
     // As many steps come in as go out. Of the whole time, these are the moves.
     const Duration way = 2ms * static_cast<int>(ways.back());
     EXPECT_EQ(now_ - came_in - way, 4 * 71ms) << turn;
@@ -205,7 +205,7 @@ TEST_F(ResidencyTest, AnIdleClientMakesRoomBeforeItsStayIsOver) {
   now_ += 20ms;
   Grow(other, 40);
   Busy(other);
-  residency_.AskRoom(other, 20 * kStep, now_);
+  residency_.RequestMemory(other, 20 * kStep, now_);
   Settle();
   Grow(other, 20);
   const TimePoint came_in = now_;
@@ -221,7 +221,7 @@ TEST_F(ResidencyTest, ABusyHigherClassKeepsItsMemoryAndAnIdleOneDoesNot) {
   Grow(low, 40);
   Busy(normal);
   Busy(low);
-  residency_.AskRoom(low, 20 * kStep, now_);
+  residency_.RequestMemory(low, 20 * kStep, now_);
   now_ += 1h;
   EXPECT_FALSE(Settle());
   Busy(normal, false);
@@ -229,7 +229,7 @@ TEST_F(ResidencyTest, ABusyHigherClassKeepsItsMemoryAndAnIdleOneDoesNot) {
   now_ = residency_.wake_at().value();
   const auto last = Settle();
   ASSERT_TRUE(last);
-  EXPECT_EQ(last->kind, Kind::kRoom);
+  EXPECT_EQ(last->kind, Kind::kMemoryRequest);
 }
 
 TEST_F(ResidencyTest, TheLowestClassMakesRoomFirstAndIdleClientsBeforeBusyOnes) {
@@ -241,12 +241,12 @@ TEST_F(ResidencyTest, TheLowestClassMakesRoomFirstAndIdleClientsBeforeBusyOnes) 
   Busy(normal);
   Busy(busy);
   now_ += 1s;
-  residency_.AskRoom(high, 20 * kStep, now_);
+  residency_.RequestMemory(high, 20 * kStep, now_);
   Settle();
   EXPECT_EQ(Of(idle).resident_bytes, 0u);
   EXPECT_TRUE(IsThere(busy));
   Grow(high, 20);
-  residency_.AskRoom(high, 20 * kStep, now_);
+  residency_.RequestMemory(high, 20 * kStep, now_);
   Settle();
   EXPECT_EQ(Of(busy).resident_bytes, 30 * kStep);
   EXPECT_TRUE(IsThere(normal));
@@ -256,7 +256,7 @@ TEST_F(ResidencyTest, AHeldClientThatNobodyNeedsAnyMoreGoesOn) {
   const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(0);
   Grow(low, 100);
   Busy(low);
-  residency_.AskRoom(high, 10 * kStep, now_);
+  residency_.RequestMemory(high, 10 * kStep, now_);
   const auto hold = residency_.Next(Free(), now_);
   ASSERT_TRUE(hold);
   EXPECT_EQ(hold->kind, Kind::kHold);
@@ -274,8 +274,8 @@ TEST_F(ResidencyTest, AMoveInThatFindsNoRoomIsNotTriedAgainAtOnce) {
   residency_.OnMemory(client, Of(client), now_);
   Busy(client);
   const auto first = residency_.Next(Free(), now_);
-  ASSERT_TRUE(first && first->kind == Kind::kMoveIn);
-  residency_.OnMoved(client, Of(client), now_);
+  ASSERT_TRUE(first && first->kind == Kind::kSwapIn);
+  residency_.OnSwapped(client, Of(client), now_);
   EXPECT_FALSE(residency_.Next(Free(), now_));
   EXPECT_EQ(residency_.wake_at(), now_ + 1ms);
   now_ += 1ms;
@@ -288,9 +288,9 @@ TEST_F(ResidencyTest, AMoveThatMovedNothingBuysNoStay) {
   residency_.OnMemory(client, Of(client), now_);
   Busy(client);
   const auto first = residency_.Next(Free(), now_);
-  ASSERT_TRUE(first && first->kind == Kind::kMoveIn);
+  ASSERT_TRUE(first && first->kind == Kind::kSwapIn);
   now_ += 5s;
-  residency_.OnMoved(client, Of(client), now_);
+  residency_.OnSwapped(client, Of(client), now_);
   ASSERT_TRUE(Comes(client));
   const TimePoint came_in = now_;
   Of(other).movable_bytes = 60 * kStep;
@@ -304,7 +304,7 @@ TEST_F(ResidencyTest, AMoveThatMovedNothingBuysNoStay) {
 TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {
   const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(10);
   Grow(low, 90);
-  residency_.AskRoom(high, 40 * kStep, now_);
+  residency_.RequestMemory(high, 40 * kStep, now_);
   Settle();
   Grow(high, 40);
   now_ += 1s;  // Out, and idle.
@@ -312,7 +312,7 @@ TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {
   Busy(low);
   now_ += 3ms;
   EXPECT_EQ(residency_.WaitedFor(low, now_), 3ms);
-  EXPECT_TRUE(residency_.IsShutOut(low));
+  EXPECT_TRUE(residency_.IsStarved(low));
   Of(high) = {};
   residency_.OnMemory(high, Of(high), now_);
   ASSERT_TRUE(Comes(low));
@@ -322,7 +322,7 @@ TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {
 }
 
 TEST_F(MemoryNotice, WhoRunsIsToldAndMayFreeWhatItDoesNotNeed) {
-  residency_.AskRoom(other_, 20 * kStep, now_);
+  residency_.RequestMemory(other_, 20 * kStep, now_);
   EXPECT_FALSE(Settle());
   EXPECT_EQ(residency_.WantedBytes(one_), 20 * kStep);
   EXPECT_EQ(residency_.wake_at(), now_ + 2ms);
@@ -330,44 +330,44 @@ TEST_F(MemoryNotice, WhoRunsIsToldAndMayFreeWhatItDoesNotNeed) {
   Of(one_).movable_bytes -= 20 * kStep;
   Of(one_).resident_bytes -= 20 * kStep;
   residency_.OnMemory(one_, Of(one_), now_);
-  EXPECT_EQ(Expect(Kind::kRoom).client, other_);
+  EXPECT_EQ(Expect(Kind::kMemoryRequest).client, other_);
   EXPECT_FALSE(Settle());
   EXPECT_EQ(residency_.WantedBytes(one_), 0u);
-  EXPECT_EQ(moved_out_, 0u);
+  EXPECT_EQ(swapped_out_, 0u);
   EXPECT_TRUE(IsThere(one_));
 }
 
 TEST_F(MemoryNotice, WhoDoesNothingIsMovedWhenTheNoticeIsOver) {
-  residency_.AskRoom(other_, 20 * kStep, now_);
+  residency_.RequestMemory(other_, 20 * kStep, now_);
   EXPECT_FALSE(Settle());
   now_ += 2ms;
   const auto last = Settle();
   ASSERT_TRUE(last);
-  EXPECT_EQ(last->kind, Kind::kRoom);
-  EXPECT_EQ(moved_out_, 20u);
+  EXPECT_EQ(last->kind, Kind::kMemoryRequest);
+  EXPECT_EQ(swapped_out_, 20u);
 }
 
 TEST_F(MemoryNotice, AGuaranteeWaitsForNoNotice) {
   const ClientId high = Add(50, SchedulingClass::kHigh);
-  residency_.AskRoom(high, 20 * kStep, now_);
+  residency_.RequestMemory(high, 20 * kStep, now_);
   EXPECT_EQ(Expect(Kind::kHold).client, one_);
   EXPECT_EQ(residency_.WantedBytes(one_), 0u) << "it could free nothing in time";
 }
 
 TEST_F(MemoryNotice, AMoveForOneWithoutARightEndsForOneWithARight) {
-  residency_.AskRoom(other_, 20 * kStep, now_);
+  residency_.RequestMemory(other_, 20 * kStep, now_);
   EXPECT_FALSE(residency_.Next(Free(), now_));
   now_ += 2ms;
   EXPECT_EQ(Expect(Kind::kHold).client, one_);
   residency_.OnDrained(one_);
-  EXPECT_EQ(Expect(Kind::kMoveOut).client, one_);
+  EXPECT_EQ(Expect(Kind::kSwapOut).client, one_);
   EXPECT_FALSE(residency_.Next(Free(), now_));
   const ClientId high = Add(50, SchedulingClass::kHigh);
-  residency_.AskRoom(high, 2 * kStep, now_);
+  residency_.RequestMemory(high, 2 * kStep, now_);
   EXPECT_EQ(Expect(Kind::kCut).client, one_);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "once is enough";
   Of(one_).resident_bytes -= kStep;
-  residency_.OnMoved(one_, Of(one_), now_);
+  residency_.OnSwapped(one_, Of(one_), now_);
   const auto next = residency_.Next(Free(), now_);
   ASSERT_TRUE(next);
   EXPECT_EQ(next->beneficiary, high);
@@ -375,11 +375,11 @@ TEST_F(MemoryNotice, AMoveForOneWithoutARightEndsForOneWithARight) {
 
 TEST_F(MemoryNotice, AMoveForAGuaranteeIsNotCutForAnotherOne) {
   const ClientId high = Add(30, SchedulingClass::kHigh), third = Add(30, SchedulingClass::kHigh);
-  residency_.AskRoom(third, 20 * kStep, now_);
+  residency_.RequestMemory(third, 20 * kStep, now_);
   EXPECT_EQ(Expect(Kind::kHold).client, one_);
   residency_.OnDrained(one_);
-  EXPECT_EQ(Expect(Kind::kMoveOut).beneficiary, third);
-  residency_.AskRoom(high, 20 * kStep, now_);
+  EXPECT_EQ(Expect(Kind::kSwapOut).beneficiary, third);
+  residency_.RequestMemory(high, 20 * kStep, now_);
   EXPECT_FALSE(residency_.Next(Free(), now_));
 }
 
@@ -388,14 +388,14 @@ TEST_F(MemoryNotice, AMoveInThatWasCutGoesOnAtOnceAfterwards) {
   residency_.OnMemory(other_, Of(other_), now_);
   Of(one_) = {};
   residency_.OnMemory(one_, Of(one_), now_);
-  EXPECT_EQ(Expect(Kind::kMoveIn).client, other_);
+  EXPECT_EQ(Expect(Kind::kSwapIn).client, other_);
   const ClientId high = Add(50, SchedulingClass::kHigh);
-  residency_.AskRoom(high, 10 * kStep, now_);
+  residency_.RequestMemory(high, 10 * kStep, now_);
   EXPECT_EQ(Expect(Kind::kCut).client, other_);
   Of(other_).resident_bytes += kStep;  // The present step is made.
-  residency_.OnMoved(other_, Of(other_), now_);
-  EXPECT_EQ(Expect(Kind::kRoom).client, high);
-  EXPECT_EQ(Expect(Kind::kMoveIn).client, other_);
+  residency_.OnSwapped(other_, Of(other_), now_);
+  EXPECT_EQ(Expect(Kind::kMemoryRequest).client, high);
+  EXPECT_EQ(Expect(Kind::kSwapIn).client, other_);
 }
 
 // It takes a step of its guarantee and gives it back, and asks whenever others move.
@@ -411,19 +411,19 @@ TEST_F(MemoryNotice, WhoAsksForRoomAllTheTimeKeepsNobodyOut) {
       continue;
     }
     if (action->kind == Kind::kHold) residency_.OnDrained(action->client);
-    if (action->kind == Kind::kRoom) residency_.OnMemory(nagging, {}, now_);
-    if (action->kind != Kind::kMoveOut && action->kind != Kind::kMoveIn) continue;
+    if (action->kind == Kind::kMemoryRequest) residency_.OnMemory(nagging, {}, now_);
+    if (action->kind != Kind::kSwapOut && action->kind != Kind::kSwapIn) continue;
     std::uint64_t moved = action->bytes;
     if (action->beneficiary != nagging) {
-      residency_.AskRoom(nagging, kStep, now_);
+      residency_.RequestMemory(nagging, kStep, now_);
       EXPECT_EQ(Expect(Kind::kCut).client, action->client);
       moved = kStep;  // The present step is made.
       ++cuts;
     }
     now_ += 1ms;
-    MemoryHeld& held = Of(action->client);
-    held.resident_bytes += action->kind == Kind::kMoveIn ? moved : 0 - moved;
-    residency_.OnMoved(action->client, held, now_);
+    MemorySuspended& held = Of(action->client);
+    held.resident_bytes += action->kind == Kind::kSwapIn ? moved : 0 - moved;
+    residency_.OnSwapped(action->client, held, now_);
   }
   EXPECT_TRUE(IsThere(other_));
   EXPECT_GE(cuts, 20);
@@ -432,21 +432,21 @@ TEST_F(MemoryNotice, WhoAsksForRoomAllTheTimeKeepsNobodyOut) {
 class FailingStore : public MemoryNotice {
  protected:
   // The first move out of one_, on whosever behalf.
-  MemoryAction FailToMove() {
+  MemoryAction FailToSwap() {
     if (const auto at = residency_.wake_at()) now_ = *at;
     EXPECT_EQ(Expect(Kind::kHold).client, one_);
     residency_.OnDrained(one_);
-    const MemoryAction move = Expect(Kind::kMoveOut);
-    residency_.OnMoveFailed(move.client, Of(move.client), now_);
+    const MemoryAction move = Expect(Kind::kSwapOut);
+    residency_.OnSwapFailed(move.client, Of(move.client), now_);
     return move;
   }
 };
 
-TEST_F(FailingStore, WhoAskedIsRefusedAndWhoIsThereGoesOn) {
-  residency_.AskRoom(other_, 20 * kStep, now_);
+TEST_F(FailingStore, WhoAskedIsRejectedAndWhoIsThereGoesOn) {
+  residency_.RequestMemory(other_, 20 * kStep, now_);
   EXPECT_FALSE(Settle());
-  EXPECT_FALSE(FailToMove().is_owed);
-  EXPECT_EQ(Expect(Kind::kNoRoom).client, other_);
+  EXPECT_FALSE(FailToSwap().is_guaranteed);
+  EXPECT_EQ(Expect(Kind::kNoMemory).client, other_);
   EXPECT_EQ(Expect(Kind::kRelease).client, one_);
   EXPECT_FALSE(Settle());
   EXPECT_TRUE(IsThere(one_));
@@ -457,14 +457,14 @@ TEST_F(FailingStore, NoMoveIsCutForOneForWhomNobodyCanMakeRoom) {
   Of(other_).movable_bytes = 60 * kStep;  // It was moved out before.
   residency_.OnMemory(other_, Of(other_), now_);
   EXPECT_FALSE(Settle());
-  FailToMove();
+  FailToSwap();
   Of(one_) = {.movable_bytes = 40 * kStep, .resident_bytes = 40 * kStep};  // It gave the rest back.
   residency_.OnMemory(one_, Of(one_), now_);
   while (const auto action = residency_.Next(Free(), now_)) {
-    if (action->kind == Kind::kMoveIn) break;
+    if (action->kind == Kind::kSwapIn) break;
   }
   const ClientId high = Add(90, SchedulingClass::kHigh);
-  residency_.AskRoom(high, 70 * kStep, now_);
+  residency_.RequestMemory(high, 70 * kStep, now_);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "the store has just failed";
   now_ += 1s;
   EXPECT_EQ(Expect(Kind::kCut).client, other_);
@@ -474,7 +474,7 @@ TEST_F(FailingStore, WhoWaitsToComeInTriesAgainAfterAWhile) {
   Of(other_).movable_bytes = 60 * kStep;  // It was moved out before.
   residency_.OnMemory(other_, Of(other_), now_);
   EXPECT_FALSE(Settle());
-  FailToMove();
+  FailToSwap();
   EXPECT_EQ(Expect(Kind::kRelease).client, one_);
   EXPECT_FALSE(Settle());
   EXPECT_TRUE(IsThere(one_));
@@ -488,15 +488,15 @@ TEST_F(FailingStore, WhoWaitsToComeInTriesAgainAfterAWhile) {
 
 TEST_F(FailingStore, AMoveForAGuaranteeSaysSo) {
   const ClientId high = Add(50, SchedulingClass::kHigh);
-  residency_.AskRoom(high, 20 * kStep, now_);
-  EXPECT_TRUE(FailToMove().is_owed);
+  residency_.RequestMemory(high, 20 * kStep, now_);
+  EXPECT_TRUE(FailToSwap().is_guaranteed);
   // Its session ends for it, and nobody else's.
   residency_.Remove(one_);
   EXPECT_FALSE(Settle());
   Of(one_) = {};
   const auto last = Settle();
   ASSERT_TRUE(last);
-  EXPECT_EQ(last->kind, Kind::kRoom);
+  EXPECT_EQ(last->kind, Kind::kMemoryRequest);
   EXPECT_EQ(last->client, high);
   EXPECT_TRUE(IsThere(other_));
 }

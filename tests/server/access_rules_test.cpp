@@ -32,7 +32,7 @@ AccessRule Rule(Subject::Kind kind, std::uint32_t id) {
   return rule;
 }
 
-TEST(AccessRules, RefusalsSayWhoWasRefused) {
+TEST(AccessRules, RejectionsSayWhoWasRejected) {
   EXPECT_EQ((Peer{.uid = 1000, .groups = {}, .pid = 4121}.Who()), "uid 1000 pid 4121");
   EXPECT_EQ((Peer{.uid = 1000, .groups = {}}.Who()), "uid 1000 in another PID namespace");
 }
@@ -42,9 +42,9 @@ TEST(AccessRules, OwnUidAndRootMayHaveEverythingAndOthersNormal) {
   const AccessRequest high = {.scheduling_class = SchedulingClass::kHigh, .weight = 1};
   EXPECT_TRUE(rules.Admit(User(kOwn), high, {}, kGiB).ok());
   EXPECT_TRUE(rules.Admit(User(0), high, {}, kGiB).ok());
-  const Status refused = rules.Admit(User(1000), high, {}, kGiB).status();
-  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(refused.message(),
+  const Status rejected = rules.Admit(User(1000), high, {}, kGiB).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(rejected.message(),
               AllOf(HasSubstr("high"), HasSubstr("normal"), HasSubstr("uid 1000")));
   EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB)->quota_bytes, kGiB);
 }
@@ -55,7 +55,7 @@ TEST(AccessRules, OrdinaryUsersHaveTheirUsualShareUnlessARuleSaysMore) {
   const AccessRules rules({heavy}, kOwn);
   EXPECT_TRUE(rules.Admit(User(1000), {.weight = 1}, {.clients = 31}, kGiB).ok());
   EXPECT_THAT(rules.Admit(User(1000), {.weight = 2}, {}, kGiB).status().message(),
-              AllOf(HasSubstr("weight refused: asked for 2"), HasSubstr("everyone else"),
+              AllOf(HasSubstr("weight rejected: asked for 2"), HasSubstr("everyone else"),
                     HasSubstr("at most 1 [uid 1000")));
   EXPECT_EQ(rules.Admit(User(1000), {}, {.clients = 32}, kGiB).status().code(),
             StatusCode::kLimitExceeded);
@@ -99,7 +99,7 @@ TEST(AccessRules, GroupRulesMatchSupplementaryGroupsToo) {
   EXPECT_TRUE(rules.Admit(member, high, {}, kGiB).ok());
 }
 
-TEST(AccessRules, WeightAboveTheRuleIsRefusedNotLowered) {
+TEST(AccessRules, WeightAboveTheRuleIsRejectedNotLowered) {
   AccessRule light = Rule(Subject::Kind::kEveryone, 0);
   light.max_weight = 5;
   const AccessRules rules({light}, kOwn);
@@ -130,22 +130,22 @@ TEST(AccessRules, AClientHasTheShareOfItsRuleElseTheServers) {
 // A promised request goes before the high class, whatever its own.
 TEST(AccessRules, PromisesAreForThoseWhoMayBeOfTheHighClassUnlessARuleSaysOtherwise) {
   AccessRule trusted = Rule(Subject::Kind::kUser, 1000);
-  trusted.promises = true;
+  trusted.targets = true;
   AccessRule high = Rule(Subject::Kind::kUser, 2000);
   high.highest_class = SchedulingClass::kHigh;
   AccessRule mute = high;
   mute.who.id = 3000;
-  mute.promises = false;
+  mute.targets = false;
   const AccessRules rules({trusted, high, mute}, kOwn);
-  const AccessRequest promised = {.latency_promise = std::chrono::milliseconds(10)};
+  const AccessRequest promised = {.latency_target = std::chrono::milliseconds(10)};
   for (const std::uint32_t uid : {kOwn, 0U, 1000U, 2000U}) {
     EXPECT_TRUE(rules.Admit(User(uid), promised, {}, kGiB).ok()) << uid;
   }
   for (const std::uint32_t uid : {3000U, 4000U}) {
     EXPECT_TRUE(rules.Admit(User(uid), {}, {}, kGiB).ok()) << uid;
-    const Status refused = rules.Admit(User(uid), promised, {}, kGiB).status();
-    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied) << uid;
-    EXPECT_THAT(refused.message(), AllOf(HasSubstr("promise"), HasSubstr("10 ms")));
+    const Status rejected = rules.Admit(User(uid), promised, {}, kGiB).status();
+    EXPECT_EQ(rejected.code(), StatusCode::kPermissionDenied) << uid;
+    EXPECT_THAT(rejected.message(), AllOf(HasSubstr("latency target"), HasSubstr("10 ms")));
   }
 }
 
@@ -208,7 +208,7 @@ TEST(AdminRights, ObserversLookAndOperatorsActToo) {
   observer.groups = {5, 70};
   const std::set<ipc::AdminVerb> looks = {ipc::AdminVerb::kStatus,    ipc::AdminVerb::kClients,
                                           ipc::AdminVerb::kDevices,   ipc::AdminVerb::kExplain,
-                                          ipc::AdminVerb::kEntrances, ipc::AdminVerb::kTrace};
+                                          ipc::AdminVerb::kEndpoints, ipc::AdminVerb::kTrace};
   for (const auto verb : looks) {
     for (const Peer& peer : {User(0), User(kOwn), User(1000), observer}) {
       EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
@@ -223,7 +223,7 @@ TEST(AdminRights, ObserversLookAndOperatorsActToo) {
       EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
     }
     EXPECT_THAT(rights.Check(observer, verb).message(),
-                AllOf(HasSubstr("request '" + std::string(ipc::AdminVerbName(verb)) + "' refused"),
+                AllOf(HasSubstr("request '" + std::string(ipc::AdminVerbName(verb)) + "' rejected"),
                       HasSubstr("the right 'operate'"), HasSubstr("[uid 2000 pid 77]")));
   }
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 gpushared_test(server_parts_test
   SOURCES access_rules_test.cpp config_check_test.cpp config_test.cpp log_rate_test.cpp restart_backoff_test.cpp service_manager_test.cpp
-    session_ledger_test.cpp totals_test.cpp trace_test.cpp usable_memory_test.cpp
+    session_log_test.cpp totals_test.cpp trace_test.cpp usable_memory_test.cpp
   LINK gpushared::broker gpushared::config gpushared::log_rate gpushared::service_manager gpushared::trace
     gpushared::usable_memory
     nlohmann_json::nlohmann_json
@@ -13,7 +13,7 @@ set_target_properties(gpushared_fake_worker_program PROPERTIES RUNTIME_OUTPUT_DI
 target_link_libraries(gpushared_fake_worker_program PRIVATE gpushared::ipc)
 gpushared_target_defaults(gpushared_fake_worker_program)
 gpushared_use_precompiled(gpushared_fake_worker_program gpushared_std_headers)
-gpushared_test(broker_test SOURCES broker_test.cpp broker_inventory_test.cpp entrance_test.cpp kept_counts_test.cpp reload_test.cpp roster_test.cpp
+gpushared_test(broker_test SOURCES broker_test.cpp broker_inventory_test.cpp endpoint_test.cpp kept_counts_test.cpp reload_test.cpp registry_test.cpp
   LINK gpushared::admin gpushared::broker gpushared::server_process nlohmann_json::nlohmann_json
   LABELS process concurrency DEPENDS gpushared_fake_worker_program gpusharedctl
   DEFINITIONS "GPUSHARED_FAKE_WORKER=\"$<TARGET_FILE:gpushared_fake_worker_program>\""

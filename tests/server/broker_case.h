@@ -27,7 +27,7 @@
 #include "server/broker/broker.h"
 #include "server/telemetry/admin/ask.h"
 #include "tests/server/other_user.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -55,8 +55,8 @@ inline ipc::Admin Verb(ipc::AdminVerb verb) {
 class BrokerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ::chmod(folder_.path().c_str(), 0755);
-    options_.socket_path = folder_ / "s";
+    ::chmod(directory_.path().c_str(), 0755);
+    options_.socket_path = directory_ / "s";
     options_.devices = {{.id = "fake:0"}};
     options_.own_uid = ::geteuid();
     options_.policy = "priority";
@@ -114,7 +114,7 @@ class BrokerTest : public ::testing::Test {
     return ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
   }
 
-  // The connection of a client that a worker has, or the refusal.
+  // The connection of a client that a worker has, or the rejection.
   Result<ipc::UniqueFd> Join(const ipc::Hello& hello) {
     return JoinAt(options_.socket_path, hello);
   }
@@ -163,14 +163,14 @@ class BrokerTest : public ::testing::Test {
   }
   // Its exit code for a user who may not go where the build lies. Needs root.
   int CtlOfNobody(const std::vector<std::string>& arguments) {
-    const std::string copy = folder_ / "gpusharedctl";
+    const std::string copy = directory_ / "gpusharedctl";
     std::filesystem::copy_file(GPUSHARED_CTL, copy, std::filesystem::copy_options::skip_existing);
     return testing::AsNobody([&] { return Ctl(arguments, copy).exit_code; });
   }
 
   std::function<std::string(const std::string&, std::uint32_t)> behaviour_ =
       [](const std::string&, std::uint32_t) { return "normal"; };
-  testing::ScratchFolder folder_;
+  testing::ScratchDirectory directory_;
   BrokerOptions options_;
   boost::asio::io_context context_;
   std::ostringstream log_text_;  // Read after WaitForEnd only.
@@ -183,7 +183,7 @@ inline bool AtEof(const ipc::UniqueFd& socket) {
   return !frame.ok() && frame.status().code() == StatusCode::kDisconnected;
 }
 
-inline StatusCode RefusalOn(const ipc::UniqueFd& socket) {
+inline StatusCode RejectionOn(const ipc::UniqueFd& socket) {
   const Result<ipc::Frame> frame = ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
   return frame.ok() ? ipc::DecodeReply<ipc::Done>(*frame).status().code() : frame.status().code();
 }

@@ -23,7 +23,7 @@
 
 #include "ipc/unix_socket.h"
 #include "server/broker/broker.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -54,7 +54,7 @@ struct Machine {
 class BrokerInventory : public ::testing::Test {
  protected:
   void SetUp() override {
-    options_.socket_path = folder_ / "s";
+    options_.socket_path = directory_ / "s";
     options_.own_uid = ::geteuid();
     options_.policy = "priority";
     options_.stop_grace = 200ms;
@@ -159,7 +159,7 @@ class BrokerInventory : public ::testing::Test {
   boost::asio::io_context context_;
 
  private:
-  const testing::ScratchFolder folder_;
+  const testing::ScratchDirectory directory_;
   std::ostringstream log_text_;
   std::unique_ptr<Broker> broker_;
   std::thread thread_;
@@ -180,9 +180,9 @@ TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntil
   EXPECT_EQ(Device("cuda:0").at("generation"), 1) << "nothing is started for what is not there";
 
   // Who names it is told at once; who does not gets what there is.
-  const Status refused = Join("cuda:0").status();
-  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(refused.message(), HasSubstr("device cuda:0 is missing: the driver does not have"));
+  const Status rejected = Join("cuda:0").status();
+  EXPECT_EQ(rejected.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rejected.message(), HasSubstr("device cuda:0 is missing: the driver does not have"));
   EXPECT_TRUE(Join("").ok());
   EXPECT_EQ(Device("cuda:1").at("state"), "ready");
 
@@ -272,17 +272,17 @@ TEST_F(BrokerInventory, WhoWaitsForADeviceThatGoesMissingIsToldSo) {
   StartBroker();
   ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
   AwaitState("cuda:0", "starting");
-  Status refused;
-  std::thread waiting([&] { refused = Join("cuda:0").status(); });
+  Status rejected;
+  std::thread waiting([&] { rejected = Join("cuda:0").status(); });
   ::usleep(20'000);
   SetGpus({GpuOf(0, "GPU-b")});
   waiting.join();
-  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(refused.message(), HasSubstr("is missing: the driver does not have it any more"));
+  EXPECT_EQ(rejected.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rejected.message(), HasSubstr("is missing: the driver does not have it any more"));
 }
 
 TEST_F(BrokerInventory, GpusThatAppearBecomeDevicesWhereAllWereAskedFor) {
-  options_.takes_newcomers = true;
+  options_.takes_new_clients = true;
   StartBroker();
   device::Gpu cut = GpuOf(3, "GPU-d");
   cut.mig_enabled = true;
@@ -309,8 +309,8 @@ TEST_F(BrokerInventory, GpusThatAppearAreOnlyToldWhereDevicesWereNamed) {
   EXPECT_EQ(Devices().at("devices").size(), 2U);
 }
 
-TEST_F(BrokerInventory, ANewcomerThatCannotBeOpenedIsTriedOnceAndEndsNobody) {
-  options_.takes_newcomers = true;
+TEST_F(BrokerInventory, ANewClientThatCannotBeOpenedIsTriedOnceAndEndsNobody) {
+  options_.takes_new_clients = true;
   behaviour_ = [](const std::string& uuid, std::uint32_t) {
     return uuid == "GPU-c" ? "unable" : "normal";
   };

@@ -71,7 +71,8 @@ TEST_F(BrokerTest, ClientsSpreadOverDevicesUnlessTheyNameOne) {
 }
 
 // The kernel busies the core of whoever reaps a process for as long as somebody else, preempted,
-// holds a part of its folder in /proc. The broker's loop stood still for that time, up to its end.
+// holds a part of its directory in /proc. The broker's loop stood still for that time, up to its
+// end.
 TEST_F(BrokerTest, WorkersAreReapedBesideTheLoopAndAtTheEndByWhoeverInheritsThem) {
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
@@ -87,29 +88,29 @@ TEST_F(BrokerTest, WorkersAreReapedBesideTheLoopAndAtTheEndByWhoeverInheritsThem
   EXPECT_EQ(info.si_pid, last) << "the broker did not wait for it";
 }
 
-TEST_F(BrokerTest, ClassAboveTheRuleIsRefusedWithTheReason) {
+TEST_F(BrokerTest, ClassAboveTheRuleIsRejectedWithTheReason) {
   AccessRule rule;
   rule.label = "everyone";
   rule.highest_class = scheduler::SchedulingClass::kLow;
   options_.rules.access = {rule};
   StartBroker();
-  const auto refused = Join(Hello("greedy", "", SchedulingClass::kNormal));
-  EXPECT_EQ(refused.status().code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(refused.status().message(), HasSubstr("at most low"));
+  const auto rejected = Join(Hello("greedy", "", SchedulingClass::kNormal));
+  EXPECT_EQ(rejected.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(rejected.status().message(), HasSubstr("at most low"));
   EXPECT_TRUE(Join(Hello("modest", "", SchedulingClass::kLow)).ok());
   EXPECT_TRUE(Join(Hello("silent about it")).ok());
 }
 
-TEST_F(BrokerTest, APromiseThatTheRuleDoesNotAllowIsRefusedWithTheReason) {
+TEST_F(BrokerTest, APromiseThatTheRuleDoesNotAllowIsRejectedWithTheReason) {
   AccessRule rule;
   rule.label = "everyone";
   options_.rules.access = {rule};
   StartBroker();
   ipc::Hello hello = Hello("pushy");
-  hello.latency_promise_ns = 5'000'000;
-  const auto refused = Join(hello);
-  EXPECT_EQ(refused.status().code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(refused.status().message(), HasSubstr("asked for 5 ms"));
+  hello.latency_target_ns = 5'000'000;
+  const auto rejected = Join(hello);
+  EXPECT_EQ(rejected.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(rejected.status().message(), HasSubstr("asked for 5 ms"));
 }
 
 TEST_F(BrokerTest, ClientsOfOneUidAreBoundedUntilOneLeaves) {
@@ -343,7 +344,7 @@ TEST_F(BrokerTest, ObserversMayLookAndNothingElse) {
   const Result<json> status = Answer(ipc::AdminVerb::kStatus);
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->at("server").at("state"), "serving");
-  EXPECT_EQ(status->at("server").at("refused_requests").dump(),
+  EXPECT_EQ(status->at("server").at("rejected_requests").dump(),
             R"({"client terminate":1,"drain":1})");
 }
 
@@ -369,7 +370,7 @@ TEST_F(BrokerTest, ADrainedDeviceEndsWithItsLastSessionAndIsResumed) {
   EXPECT_EQ(Ctl({"drain", "fake:0"}).output, drained.output) << "asked again it changes nothing";
   EXPECT_THAT(
       Join(Hello("late", "fake:0")).status().message(),
-      HasSubstr("client refused: device fake:0 takes no new clients: an operator drains it"));
+      HasSubstr("client rejected: device fake:0 takes no new clients: an operator drains it"));
   const auto other = Join(Hello("other"));
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(Sessions(1), 1U);
@@ -419,9 +420,9 @@ TEST_F(BrokerTest, ResumeTakesBackADrainOfTheServer) {
   ASSERT_TRUE(client.ok());
   ASSERT_EQ(Ctl({"drain"}).exit_code, 0);
   EXPECT_FALSE(Join(Hello("late")).ok());
-  const auto refused = Ctl({"upgrade"});
-  EXPECT_EQ(refused.exit_code, 1) << refused.output;
-  EXPECT_THAT(refused.output, HasSubstr("`gpusharedctl resume` takes that back"));
+  const auto rejected = Ctl({"upgrade"});
+  EXPECT_EQ(rejected.exit_code, 1) << rejected.output;
+  EXPECT_THAT(rejected.output, HasSubstr("`gpusharedctl resume` takes that back"));
   EXPECT_EQ(Ctl({"resume"}).output, "the server takes clients again, beside 1 sessions\n");
   EXPECT_TRUE(Join(Hello("same", "fake:0")).ok());
   EXPECT_TRUE(Eventually([&] { return Join(Hello("other", "fake:1")).ok(); }));
@@ -429,14 +430,14 @@ TEST_F(BrokerTest, ResumeTakesBackADrainOfTheServer) {
   EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("told to end by a signal"));
 }
 
-TEST_F(BrokerTest, ADrainThatMakesNoSenseIsRefused) {
+TEST_F(BrokerTest, ADrainThatMakesNoSenseIsRejected) {
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
   EXPECT_THAT(Ctl({"drain", "gpu:7"}).output,
               HasSubstr("asked for 'gpu:7', this server has fake:0"));
   EXPECT_THAT(Ctl({"resume", "fake:0"}).output,
-              HasSubstr("resume refused: device fake:0 is ready, not drained"));
-  EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("resume refused: the server does not drain"));
+              HasSubstr("resume rejected: device fake:0 is ready, not drained"));
+  EXPECT_THAT(Ctl({"resume"}).output, HasSubstr("resume rejected: the server does not drain"));
   EXPECT_EQ(Device(0).at("state"), "ready");
 }
 
@@ -453,7 +454,7 @@ TEST_F(BrokerTest, AWorkerThatDoesNotEndByItselfAfterItsLastSessionIsKilled) {
 }
 
 // Who names no device waits for one that comes back rather than for one that is drained.
-TEST_F(BrokerTest, ANewcomerWaitsForADeviceThatIsNotDrained) {
+TEST_F(BrokerTest, ANewClientWaitsForADeviceThatIsNotDrained) {
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   options_.patience = 100ms;
   behaviour_ = [](const std::string&, std::uint32_t generation) {
@@ -465,7 +466,7 @@ TEST_F(BrokerTest, ANewcomerWaitsForADeviceThatIsNotDrained) {
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "drained"; }));
   ::kill(static_cast<pid_t>(Device(1).at("worker_pid")), SIGKILL);
   ASSERT_TRUE(Eventually([&] { return Device(1).at("state") == "starting"; }));
-  EXPECT_THAT(Join(Hello("newcomer")).status().message(), HasSubstr("device fake:1 is starting"));
+  EXPECT_THAT(Join(Hello("new_client")).status().message(), HasSubstr("device fake:1 is starting"));
 }
 
 // Its worker died before it could be told.
@@ -529,12 +530,12 @@ TEST_F(BrokerTest, AWorkerThatDoesNotAnswerGetsNoClientsAndIsKilledInTheEnd) {
   };
   StartBroker();
   ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "silent"; }));
-  const Result<ipc::UniqueFd> refused = Join(Hello("newcomer"));
-  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(refused.status().message(), HasSubstr("is silent, try again later"));
+  const Result<ipc::UniqueFd> rejected = Join(Hello("new_client"));
+  EXPECT_EQ(rejected.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rejected.status().message(), HasSubstr("is silent, try again later"));
   ASSERT_TRUE(Eventually([&] { return Device(0).at("generation") == 2; }));
   EXPECT_THAT(Device(0).at("last_death").get<std::string>(), HasSubstr("it did not answer"));
-  EXPECT_TRUE(Join(Hello("newcomer")).ok());
+  EXPECT_TRUE(Join(Hello("new_client")).ok());
   Stop();
   WaitForEnd();
   EXPECT_THAT(log_text_.str(), ContainsRegex("has not answered for .*: it gets no clients"));
@@ -559,8 +560,8 @@ TEST_F(BrokerTest, ConnectionsThatSayNothingAreBoundedInNumberAndTime) {
   StartBroker();
   std::vector<ipc::UniqueFd> silent;
   for (int i = 0; i < 5; ++i) silent.push_back(ConnectOnly());
-  EXPECT_EQ(RefusalOn(silent[0]), StatusCode::kLimitExceeded);
-  EXPECT_EQ(RefusalOn(silent[1]), StatusCode::kTimedOut);
+  EXPECT_EQ(RejectionOn(silent[0]), StatusCode::kLimitExceeded);
+  EXPECT_EQ(RejectionOn(silent[1]), StatusCode::kTimedOut);
   EXPECT_TRUE(Eventually([&] { return Join(Hello("welcome again")).ok(); }));
 }
 
@@ -588,8 +589,8 @@ TEST_F(BrokerTest, SilentConnectionsOfTheUserWithTheMostGiveWayOldestFirst) {
   std::vector<ipc::UniqueFd> silent;
   for (int i = 0; i < 6; ++i) silent.push_back(ConnectAs(60002));
   for (int i = 0; i < 3; ++i) silent.push_back(ConnectAs(60003));
-  EXPECT_EQ(RefusalOn(silent[0]), StatusCode::kLimitExceeded);
-  EXPECT_EQ(RefusalOn(silent[1]), StatusCode::kLimitExceeded);
+  EXPECT_EQ(RejectionOn(silent[0]), StatusCode::kLimitExceeded);
+  EXPECT_EQ(RejectionOn(silent[1]), StatusCode::kLimitExceeded);
   const Result<ipc::Frame> welcome = Ask(patient, Hello("patient"));
   ASSERT_TRUE(welcome.ok()) << welcome.status().message();
   EXPECT_TRUE(ipc::DecodeReply<ipc::Done>(*welcome).ok());
@@ -603,7 +604,7 @@ TEST_F(BrokerTest, SilentConnectionsOfStrangersLeaveThoseOfRootAlone) {
   std::vector<ipc::UniqueFd> of_root, silent;
   for (int i = 0; i < 4; ++i) of_root.push_back(ConnectOnly());
   for (uid_t uid = 60001; uid <= 60008; ++uid) silent.push_back(ConnectAs(uid));
-  EXPECT_EQ(RefusalOn(silent[0]), StatusCode::kLimitExceeded);
+  EXPECT_EQ(RejectionOn(silent[0]), StatusCode::kLimitExceeded);
   for (const ipc::UniqueFd& each : of_root) EXPECT_TRUE(Ask(each, Hello("of root")).ok());
 }
 
@@ -620,8 +621,8 @@ TEST_F(BrokerTest, OperatorsAreAnsweredInAStormOfConnectionsAndHellos) {
       while (!is_over && user.is_acting()) {
         const auto socket = ipc::ConnectUnix(options_.socket_path, Soon());
         if (!socket.ok()) continue;
-        const ipc::Hello refused = Hello("flood", "", SchedulingClass::kHigh);
-        if (++connected % 2 == 0) (void)ipc::SendMessage(socket->get(), 5, refused, Soon());
+        const ipc::Hello rejected = Hello("flood", "", SchedulingClass::kHigh);
+        if (++connected % 2 == 0) (void)ipc::SendMessage(socket->get(), 5, rejected, Soon());
       }
     });
   }
@@ -641,7 +642,7 @@ TEST_F(BrokerTest, OperatorsAreAnsweredInAStormOfConnectionsAndHellos) {
 }
 
 // 55 MB of such lines were seen.
-TEST_F(BrokerTest, AStormOfRefusedHellosIsHeldBackInTheLogAndCounted) {
+TEST_F(BrokerTest, AStormOfRejectedHellosIsHeldBackInTheLogAndCounted) {
   AccessRule rule;
   rule.label = "everyone";
   rule.highest_class = scheduler::SchedulingClass::kLow;
@@ -649,30 +650,30 @@ TEST_F(BrokerTest, AStormOfRefusedHellosIsHeldBackInTheLogAndCounted) {
   options_.log_limits.report_interval = 1s;
   StartBroker();
   const auto until = std::chrono::steady_clock::now() + 3s;
-  std::size_t refused = 0;
-  for (; refused < 1000 || std::chrono::steady_clock::now() < until; ++refused) {
+  std::size_t rejected = 0;
+  for (; rejected < 1000 || std::chrono::steady_clock::now() < until; ++rejected) {
     ASSERT_FALSE(Join(Hello("flood", "", SchedulingClass::kHigh)).ok());
   }
   Stop();
   WaitForEnd();
   const std::string log = log_text_.str();
-  EXPECT_LT(log.size(), 64U << 10) << refused << " refusals";
+  EXPECT_LT(log.size(), 64U << 10) << rejected << " rejections";
   const bool is_counted = log.find("lines about uid " + std::to_string(::geteuid()) + " in 1 s") !=
                           std::string::npos;  // Matchers would print the whole log.
   EXPECT_TRUE(is_counted);
 }
 
-TEST_F(BrokerTest, GarbageAsFirstFrameIsRefusedAndTheServerGoesOn) {
+TEST_F(BrokerTest, GarbageAsFirstFrameIsRejectedAndTheServerGoesOn) {
   StartBroker();
   for (const std::string& garbage : {std::string(64, 'x'), std::string(4096, '\0')}) {
     const ipc::UniqueFd socket = ConnectOnly();
     ASSERT_GT(::send(socket.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
-    EXPECT_EQ(RefusalOn(socket), StatusCode::kProtocolViolation);
+    EXPECT_EQ(RejectionOn(socket), StatusCode::kProtocolViolation);
   }
   EXPECT_TRUE(Join(Hello("one")).ok());
 }
 
-// From Linux 6.16 on the kernel refuses to send it, before that the broker refuses the frame.
+// From Linux 6.16 on the kernel rejects to send it, before that the broker rejects the frame.
 TEST_F(BrokerTest, ADescriptorThatAClientSendsReachesNobody) {
   StartBroker();
   const auto first = Join(Hello("first"));
@@ -695,13 +696,13 @@ TEST_F(BrokerTest, ADescriptorThatAClientSendsReachesNobody) {
   EXPECT_TRUE(Eventually([&] { return OpenFileDescriptors(::getpid()) <= before; }));
 }
 
-TEST_F(BrokerTest, SecondServerOnTheSocketIsRefused) {
+TEST_F(BrokerTest, SecondServerOnTheSocketIsRejected) {
   StartBroker();
   boost::asio::io_context other_context;
   Broker other(other_context, options_, spdlog::default_logger());
-  const Status refused = other.Start();
-  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(refused.message(), HasSubstr(options_.socket_path));
+  const Status rejected = other.Start();
+  EXPECT_EQ(rejected.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rejected.message(), HasSubstr(options_.socket_path));
   EXPECT_TRUE(Join(Hello("one")).ok());
 }
 
@@ -712,9 +713,9 @@ TEST_F(BrokerTest, DrainWaitsForTheLastSessionAndTakesNoNewOne) {
   const Result<ipc::AdminReply> drain = Admin(Verb(ipc::AdminVerb::kDrain));
   ASSERT_TRUE(drain.ok());
   EXPECT_EQ(json::parse(drain->text).at("sessions"), 1);
-  const auto refused = Join(Hello("late"));
-  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(refused.status().message(), HasSubstr("draining"));
+  const auto rejected = Join(Hello("late"));
+  EXPECT_EQ(rejected.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rejected.status().message(), HasSubstr("draining"));
   EXPECT_EQ(Sessions(0), 1U);
   client->Reset();
   WaitForEnd();
@@ -841,7 +842,7 @@ TEST_F(BrokerTest, CtlsHelpTellsItsExitCodes) {
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(
       help.output,
-      HasSubstr("Exit codes: 0 done; 1 the server, driver or file refused; 2 the command line "
+      HasSubstr("Exit codes: 0 done; 1 the server, driver or file rejected; 2 the command line "
                 "makes no sense; 3 no server answers; 4 the job that advise was asked about does "
                 "not fit."));
 }

@@ -12,7 +12,7 @@
 #include "server/config/config.h"
 #include "server/config/config_syntax.h"
 #include "server/config/read_config.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::server {
 namespace {
@@ -41,7 +41,7 @@ uid = 1
 memory = "4GB"
 [[access]]
 memory = "50%"
-[[entrance]]
+[[endpoint]]
 name = "b"
 class = "royal"
 weight = 0
@@ -61,12 +61,12 @@ TEST(ConfigCheck, SuggestsTheNameThatWasMeant) {
   EXPECT_THAT(OnlyErrorOf("[acess]\nuid = 1"),
               AllOf(HasSubstr("line 1"), HasSubstr("did you mean [[access]]?")));
   EXPECT_THAT(OnlyErrorOf("[[acces]]\nuid = 1"), HasSubstr("did you mean [[access]]?"));
-  EXPECT_THAT(OnlyErrorOf("[[entrances]]\nname = 'b'"), HasSubstr("did you mean [[entrance]]?"));
+  EXPECT_THAT(OnlyErrorOf("[[endpoints]]\nname = 'b'"), HasSubstr("did you mean [[endpoint]]?"));
   EXPECT_THAT(OnlyErrorOf("[server]\npolicy = 'fair'"),
-              HasSubstr("there are [[access]] and [[entrance]]"));
+              HasSubstr("there are [[access]] and [[endpoint]]"));
   EXPECT_THAT(OnlyErrorOf("[[access]]\nuid = 1\nmemroy = '1GiB'"),
               HasSubstr("did you mean 'memory'?"));
-  EXPECT_THAT(OnlyErrorOf("[[entrance]]\nname = 'b'\nmax_shares = '5%'"),
+  EXPECT_THAT(OnlyErrorOf("[[endpoint]]\nname = 'b'\nmax_shares = '5%'"),
               HasSubstr("did you mean 'max_share'?"));
   EXPECT_THAT(OnlyErrorOf("[[access]]\nuid = 1\npolicy = 'fair'"),
               HasSubstr("stands above the first [[access]]"));
@@ -146,7 +146,7 @@ TEST(ConfigCheck, WarnsOfRuleForEveryoneThatTakesHighFromRoot) {
 
 TEST(ConfigCheck, WarnsOfClientLimitsAboveTheRulesOwn) {
   for (const std::string& head :
-       {std::string("[[access]]\nuid = 7\n"), std::string("[[entrance]]\nname = 'b'\n")}) {
+       {std::string("[[access]]\nuid = 7\n"), std::string("[[endpoint]]\nname = 'b'\n")}) {
     const auto warnings = [&](const char* keys) { return ReportOf(head + keys).warnings; };
     EXPECT_THAT(warnings("memory = '10%'\nclient_memory = '50%'"),
                 ElementsAre(AllOf(HasSubstr("line 1"), HasSubstr("client_memory = 50%"),
@@ -170,7 +170,7 @@ TEST(ConfigCheck, BoundsNestingBeforeTheTextIsParsed) {
        {"[" + dotted + "]\n", dotted + " = 1\n", "policy = { " + dotted + " = 1 }\n",
         "policy = " + std::string(20'000, '[') + "\n", "policy = " + std::string(20'000, '{')}) {
     EXPECT_THAT(OnlyErrorOf(text), AllOf(HasSubstr("line 1"), HasSubstr("allowed are")));
-    EXPECT_FALSE(ParseEntranceTerms(text, "lease").ok());
+    EXPECT_FALSE(ParseEndpointTerms(text, "lease").ok());
   }
   std::string lines = "policy = ";
   for (int i = 0; i < 300; ++i) lines += "[{ a.a.a.a.a.a.a.a =\n";
@@ -181,34 +181,35 @@ TEST(ConfigCheck, BoundsNestingBeforeTheTextIsParsed) {
       << "what stands in quotes does not count";
 }
 
-std::string RefusalOfFile(const std::string& file) {
+std::string RejectionOfFile(const std::string& file) {
   const std::vector<const char*> arguments = {"gpushared", "--config", file.c_str()};
   const auto parsed = ParseCommandLine(arguments, {.cores = 2, .memory_bytes = 1U << 30}, "1");
-  const auto* refused = std::get_if<ExitNow>(&parsed);
-  return refused == nullptr ? "(accepted)" : refused->text;
+  const auto* rejected = std::get_if<ExitNow>(&parsed);
+  return rejected == nullptr ? "(accepted)" : rejected->text;
 }
 
-TEST(ConfigCheck, RefusesWhatCannotBeRead) {
-  const ::gpushared::testing::ScratchFolder folder;
-  EXPECT_THAT(RefusalOfFile(folder / "."), HasSubstr("cannot be read: Is a directory"));
-  EXPECT_THAT(RefusalOfFile(folder / "none"), HasSubstr("cannot be opened: No such file"));
-  EXPECT_THAT(RefusalOfFile("/proc/self/mem"), HasSubstr("cannot be read: "));
-  std::ofstream(folder / "large.toml") << std::string(kConfigFileBytesMax + 1, '#');
-  EXPECT_THAT(RefusalOfFile(folder / "large.toml"), HasSubstr("more than 1 MiB"));
+TEST(ConfigCheck, RejectsWhatCannotBeRead) {
+  const ::gpushared::testing::ScratchDirectory directory;
+  EXPECT_THAT(RejectionOfFile(directory / "."), HasSubstr("cannot be read: Is a directory"));
+  EXPECT_THAT(RejectionOfFile(directory / "none"), HasSubstr("cannot be opened: No such file"));
+  EXPECT_THAT(RejectionOfFile("/proc/self/mem"), HasSubstr("cannot be read: "));
+  std::ofstream(directory / "large.toml") << std::string(kConfigFileBytesMax + 1, '#');
+  EXPECT_THAT(RejectionOfFile(directory / "large.toml"), HasSubstr("more than 1 MiB"));
 }
 
 TEST(ConfigCheck, NamesFileAndKeyOfWhatFitsNoOtherOption) {
-  const ::gpushared::testing::ScratchFolder folder;
-  const std::string file = folder / "server.toml";
+  const ::gpushared::testing::ScratchDirectory directory;
+  const std::string file = directory / "server.toml";
   std::ofstream(file)
       << "policy = 'fair'\nlow_floor = '5%'\n[[access]]\nuid = 1\nmemory_limit = '5%'";
-  EXPECT_THAT(RefusalOfFile(file), AllOf(HasSubstr("line 2"), HasSubstr("option low_floor refused"),
-                                         HasSubstr("1 more"), HasSubstr("gpushared.toml(5)")));
+  EXPECT_THAT(RejectionOfFile(file),
+              AllOf(HasSubstr("line 2"), HasSubstr("option low_floor rejected"),
+                    HasSubstr("1 more"), HasSubstr("gpushared.toml(5)")));
 }
 
 TEST(ConfigCheck, OptionOfTheCommandLineReportsAndServesNobody) {
-  const ::gpushared::testing::ScratchFolder folder;
-  const std::string file = folder / "server.toml";
+  const ::gpushared::testing::ScratchDirectory directory;
+  const std::string file = directory / "server.toml";
   std::ofstream(file)
       << "policy = fair\n[[access]]\neveryone = true\n[[access]]\nuid = 1\nmemory_limit = '1%'";
   const std::vector<const char*> arguments = {"gpushared", "--check-config", file.c_str()};
@@ -216,9 +217,10 @@ TEST(ConfigCheck, OptionOfTheCommandLineReportsAndServesNobody) {
   const auto* config = std::get_if<Config>(&parsed);
   ASSERT_NE(config, nullptr);
   ASSERT_TRUE(config->check);
-  EXPECT_THAT(config->check->errors,
-              ElementsAre(HasSubstr("line 1"),
-                          AllOf(HasSubstr("line 4"), HasSubstr("memory_limit refused for uid 1"))));
+  EXPECT_THAT(
+      config->check->errors,
+      ElementsAre(HasSubstr("line 1"),
+                  AllOf(HasSubstr("line 4"), HasSubstr("memory_limit rejected for uid 1"))));
   EXPECT_THAT(config->check->warnings,
               ElementsAre(HasSubstr("takes root"), HasSubstr("never used")));
 }

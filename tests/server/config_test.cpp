@@ -20,7 +20,7 @@
 #include "scheduler/policy_catalog.h"
 #include "server/config/options.h"
 #include "server/config/read_config.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::server {
 namespace {
@@ -40,19 +40,19 @@ std::variant<Config, ExitNow> Parse(std::vector<const char*> options) {
 
 Config Accepted(std::vector<const char*> options) {
   auto parsed = Parse(std::move(options));
-  if (const auto* refused = std::get_if<ExitNow>(&parsed)) {
-    ADD_FAILURE() << refused->text;
+  if (const auto* rejected = std::get_if<ExitNow>(&parsed)) {
+    ADD_FAILURE() << rejected->text;
     return {};
   }
   return std::get<Config>(parsed);
 }
 
-std::string RefusalOf(std::vector<const char*> options) {
+std::string RejectionOf(std::vector<const char*> options) {
   auto parsed = Parse(std::move(options));
-  const auto* refused = std::get_if<ExitNow>(&parsed);
-  if (refused == nullptr) return "(accepted)";
-  EXPECT_EQ(refused->code, 2);
-  return refused->text;
+  const auto* rejected = std::get_if<ExitNow>(&parsed);
+  if (rejected == nullptr) return "(accepted)";
+  EXPECT_EQ(rejected->code, 2);
+  return rejected->text;
 }
 
 // The first error of what the text says.
@@ -60,26 +60,26 @@ Status ApplyConfigText(std::string_view text, std::string_view file, Config& con
   return ReadConfigText(text, file, config).FirstError();
 }
 
-std::string FileRefusalOf(std::string_view text) {
+std::string FileRejectionOf(std::string_view text) {
   Config config;
   const Status status = ApplyConfigText(text, "test.toml", config);
   EXPECT_FALSE(status.ok());
   return status.message();
 }
 
-TEST(Config, OvercommitIsASizeAndMayNameAFolder) {
+TEST(Config, OvercommitIsASizeAndMayNameADirectory) {
   EXPECT_EQ(Accepted({}).overcommit_bytes, 0U);
   EXPECT_EQ(Accepted({"--overcommit", "2GiB"}).overcommit_bytes, std::uint64_t{2} << 30);
-  EXPECT_EQ(Accepted({"--overcommit", "2GiB,/var/tmp"}).overcommit_folder, "/var/tmp");
-  EXPECT_THAT(RefusalOf({"--overcommit", "2GiB,tmp"}), HasSubstr("full path of a folder"));
-  EXPECT_THAT(RefusalOf({"--overcommit", "much"}), HasSubstr("overcommit"));
+  EXPECT_EQ(Accepted({"--overcommit", "2GiB,/var/tmp"}).overcommit_directory, "/var/tmp");
+  EXPECT_THAT(RejectionOf({"--overcommit", "2GiB,tmp"}), HasSubstr("full path of a directory"));
+  EXPECT_THAT(RejectionOf({"--overcommit", "much"}), HasSubstr("overcommit"));
 }
 
 TEST(Config, AMemoryLimitNeedsRoomForWhatIsBeyondTheGuarantee) {
-  const ::gpushared::testing::ScratchFolder folder;
-  const std::string file = folder / "server.toml";
+  const ::gpushared::testing::ScratchDirectory directory;
+  const std::string file = directory / "server.toml";
   std::ofstream(file) << "[[access]]\neveryone = true\nmemory_limit = \"60%\"\n";
-  EXPECT_THAT(RefusalOf({"--config", file.c_str()}), HasSubstr("give overcommit"));
+  EXPECT_THAT(RejectionOf({"--config", file.c_str()}), HasSubstr("give overcommit"));
   const Config config = Accepted({"--config", file.c_str(), "--overcommit", "1GiB"});
   ASSERT_EQ(config.access.size(), 1U);
   EXPECT_EQ(config.access[0].memory_limit->Of(1000), 600U);
@@ -110,7 +110,7 @@ TEST(Config, CommandLineSetsEveryOption) {
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
 }
 
-TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
+TEST(Config, AFloorIsRejectedWhereThePolicyHasNone) {
   EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "10%"}).policy_options.low_floor, 0.1);
   EXPECT_DOUBLE_EQ(
       Accepted({"--low-floor", "12.5%", "--policy", "priority"}).policy_options.low_floor, 0.125);
@@ -118,8 +118,8 @@ TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
     if (entry.name == "priority") continue;
     const std::string name(entry.name);
     const char* const policy = name.c_str();
-    EXPECT_THAT(RefusalOf({"--low-floor", "10%", "--policy", policy}),
-                AllOf(HasSubstr("low-floor refused: asked for 10% under"), HasSubstr(policy),
+    EXPECT_THAT(RejectionOf({"--low-floor", "10%", "--policy", policy}),
+                AllOf(HasSubstr("low-floor rejected: asked for 10% under"), HasSubstr(policy),
                       HasSubstr("more under 'priority'")));
     EXPECT_EQ(Accepted({"--low-floor", "0", "--policy", policy}).policy, policy);
   }
@@ -128,13 +128,13 @@ TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
 TEST(Config, TheMemoryReserveIsAtMostNineTenths) {
   EXPECT_DOUBLE_EQ(Accepted({}).defaults.memory_reserve, 0.1);
   EXPECT_DOUBLE_EQ(Accepted({"--memory-reserve", "25%"}).defaults.memory_reserve, 0.25);
-  EXPECT_THAT(RefusalOf({"--memory-reserve", "95%"}), AllOf(HasSubstr("95%"), HasSubstr("90%")));
+  EXPECT_THAT(RejectionOf({"--memory-reserve", "95%"}), AllOf(HasSubstr("95%"), HasSubstr("90%")));
 }
 
 TEST(Config, UsersOrClientsShare) {
   EXPECT_TRUE(Accepted({}).shares_by_uid);
   EXPECT_FALSE(Accepted({"--share-by", "client"}).shares_by_uid);
-  EXPECT_THAT(RefusalOf({"--share-by", "group"}), AllOf(HasSubstr("group"), HasSubstr("uid or")));
+  EXPECT_THAT(RejectionOf({"--share-by", "group"}), AllOf(HasSubstr("group"), HasSubstr("uid or")));
 }
 
 TEST(Config, CommandLineWinsOverTheFile) {
@@ -147,25 +147,25 @@ TEST(Config, CommandLineWinsOverTheFile) {
   std::remove(path.c_str());
 }
 
-TEST(Config, BadOptionsAreRefusedWithWhatWasAskedAndWhatIsAllowed) {
-  EXPECT_THAT(RefusalOf({"--policy", "magic"}), AllOf(HasSubstr("magic"), HasSubstr("fifo")));
-  EXPECT_THAT(RefusalOf({"--slice", "2"}), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
-  EXPECT_THAT(RefusalOf({"--slice", "9000s"}), HasSubstr("9000s"));
-  EXPECT_THAT(RefusalOf({"--slice", "-2ms"}), HasSubstr("-2ms"));
-  EXPECT_THAT(RefusalOf({"--low-floor", "150%"}), HasSubstr("150%"));
-  EXPECT_THAT(RefusalOf({"--low-floor", "95%"}), HasSubstr("95%"));
-  EXPECT_THAT(RefusalOf({"--cpu-threads", "0"}), AllOf(HasSubstr("'0'"), HasSubstr("1 to")));
-  EXPECT_THAT(RefusalOf({"--memory", "1GB"}), AllOf(HasSubstr("1GB"), HasSubstr("GiB")));
-  EXPECT_THAT(RefusalOf({"--memory", "1MiB"}), AllOf(HasSubstr("1MiB"), HasSubstr("64 MiB")));
-  EXPECT_THAT(RefusalOf({"--staging-memory", "1MiB"}),
+TEST(Config, BadOptionsAreRejectedWithWhatWasAskedAndWhatIsAllowed) {
+  EXPECT_THAT(RejectionOf({"--policy", "magic"}), AllOf(HasSubstr("magic"), HasSubstr("fifo")));
+  EXPECT_THAT(RejectionOf({"--slice", "2"}), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
+  EXPECT_THAT(RejectionOf({"--slice", "9000s"}), HasSubstr("9000s"));
+  EXPECT_THAT(RejectionOf({"--slice", "-2ms"}), HasSubstr("-2ms"));
+  EXPECT_THAT(RejectionOf({"--low-floor", "150%"}), HasSubstr("150%"));
+  EXPECT_THAT(RejectionOf({"--low-floor", "95%"}), HasSubstr("95%"));
+  EXPECT_THAT(RejectionOf({"--cpu-threads", "0"}), AllOf(HasSubstr("'0'"), HasSubstr("1 to")));
+  EXPECT_THAT(RejectionOf({"--memory", "1GB"}), AllOf(HasSubstr("1GB"), HasSubstr("GiB")));
+  EXPECT_THAT(RejectionOf({"--memory", "1MiB"}), AllOf(HasSubstr("1MiB"), HasSubstr("64 MiB")));
+  EXPECT_THAT(RejectionOf({"--staging-memory", "1MiB"}),
               AllOf(HasSubstr("staging-memory"), HasSubstr("1MiB"), HasSubstr("64 MiB")));
-  EXPECT_THAT(RefusalOf({"--log-level", "loud"}), AllOf(HasSubstr("loud"), HasSubstr("debug")));
-  EXPECT_THAT(RefusalOf({"--cost-folder", "here"}),
-              AllOf(HasSubstr("cost-folder"), HasSubstr("here"), HasSubstr("absolute")));
-  EXPECT_THAT(RefusalOf({"--frobnicate"}), HasSubstr("--frobnicate"));
-  EXPECT_THAT(RefusalOf({"--config", "/no/such/file"}), HasSubstr("/no/such/file"));
+  EXPECT_THAT(RejectionOf({"--log-level", "loud"}), AllOf(HasSubstr("loud"), HasSubstr("debug")));
+  EXPECT_THAT(RejectionOf({"--cost-directory", "here"}),
+              AllOf(HasSubstr("cost-directory"), HasSubstr("here"), HasSubstr("absolute")));
+  EXPECT_THAT(RejectionOf({"--frobnicate"}), HasSubstr("--frobnicate"));
+  EXPECT_THAT(RejectionOf({"--config", "/no/such/file"}), HasSubstr("/no/such/file"));
   const std::string long_path(108, 'x');
-  EXPECT_THAT(RefusalOf({"--socket", long_path.c_str()}), HasSubstr("107"));
+  EXPECT_THAT(RejectionOf({"--socket", long_path.c_str()}), HasSubstr("107"));
 }
 
 TEST(Config, VersionAndHelpEndWithCodeZero) {
@@ -206,14 +206,14 @@ const std::map<std::string_view, const char*> kOthers = {
     {"cpu-threads", "2"},
     {"memory", "1GiB,fence"},
     {"staging-memory", "1.5GiB"},
-    {"overcommit", "2GiB,/var/a \\ \"folder\""},
+    {"overcommit", "2GiB,/var/a \\ \"directory\""},
     {"socket", "/tmp/s.sock"},
     {"slice", "1500us"},
     {"share-by", "client"},
     {"client-max-share", "12.5%"},
     {"memory-reserve", "25%"},
     {"low-floor", "12.5%"},
-    {"cost-folder", "/var/lib/gpushared"},
+    {"cost-directory", "/var/lib/gpushared"},
     {"kernel-limit", "low=none,normal=1.5s"},
     {"load-limit", "2GiB,1.5s"},
     {"cpu-affinity", "1,3"},
@@ -260,7 +260,7 @@ TEST(Config, KernelLimitsAreGivenByClass) {
 
   for (const char* bad : {"", "2s", "low", "low=", "low=2", "low=2s,", "low=2s,low=3s", "lowest=2s",
                           "low=0ms", "low=999us", "low=86401s", "low=2s normal=3s"}) {
-    EXPECT_THAT(RefusalOf({"--kernel-limit", bad}), HasSubstr("option kernel-limit refused"))
+    EXPECT_THAT(RejectionOf({"--kernel-limit", bad}), HasSubstr("option kernel-limit rejected"))
         << bad;
   }
   Config of_file;
@@ -278,7 +278,7 @@ TEST(Config, TheLoadLimitIsATimeASizeOrBoth) {
   EXPECT_EQ(both.load_limit.time, 1500ms);
   EXPECT_EQ(both.load_limit.memory_bytes, std::uint64_t{2} << 30);
   for (const char* bad : {"", "10", "none", "500ms", "2h", "64MiB", "65GiB", "10s,", "10s;1GiB"}) {
-    EXPECT_THAT(RefusalOf({"--load-limit", bad}), HasSubstr("option load-limit refused")) << bad;
+    EXPECT_THAT(RejectionOf({"--load-limit", bad}), HasSubstr("option load-limit rejected")) << bad;
   }
 }
 
@@ -314,7 +314,7 @@ TEST(Config, CpuAffinityIsAListOfProcessorsAndBoundsTheExecutorThreads) {
   EXPECT_TRUE(Accepted({}).cpu_affinity.empty());
   EXPECT_EQ(CpuListText(config.cpu_affinity), "0,4,5,6");
   for (const char* bad : {"", ",", "a", "-", "3-1", "1024", "0-1024", "1,,2", "-1", "1-", "0 1"}) {
-    EXPECT_THAT(RefusalOf({"--cpu-affinity", bad}), HasSubstr("option cpu-affinity refused"))
+    EXPECT_THAT(RejectionOf({"--cpu-affinity", bad}), HasSubstr("option cpu-affinity rejected"))
         << bad;
   }
 }
@@ -329,7 +329,7 @@ TEST(Config, MemoryIsASizeOrALevelOrBoth) {
     EXPECT_EQ(Accepted({"--memory", both}).defaults.isolation, Isolation::kOff);
     EXPECT_EQ(Accepted({"--memory", both}).memory_bytes, std::uint64_t{1} << 30);
   }
-  EXPECT_THAT(RefusalOf({"--memory", "fenced"}), HasSubstr("'fenced'"));
+  EXPECT_THAT(RejectionOf({"--memory", "fenced"}), HasSubstr("'fenced'"));
 }
 
 TEST(Config, SmLimitsAreNumbersOrParts) {
@@ -339,13 +339,13 @@ TEST(Config, SmLimitsAreNumbersOrParts) {
   EXPECT_EQ(config.sm_limits[1]->Of(16), 16U);
   EXPECT_EQ(config.sm_limits[2]->Of(132), 66U);
   EXPECT_EQ(config.sm_limits[2]->Of(1), 1U);
-  EXPECT_THAT(RefusalOf({"--sm-limit", "low=0.0000001%"}),
+  EXPECT_THAT(RejectionOf({"--sm-limit", "low=0.0000001%"}),
               AllOf(HasSubstr("'0.0000001%'"), HasSubstr("0.1% to 100%")));
   EXPECT_EQ(Accepted({"--sm-limit", "low=0.1%"}).sm_limits[2]->Of(132), 1U);
   for (const char* bad :
        {"", "50%", "low", "low=0", "low=0%", "low=0.0000001%", "low=0.09%", "low=101%", "low=half",
         "low=1.5", "low=10%,low=10%", "low=5000", "low=-1"}) {
-    EXPECT_THAT(RefusalOf({"--sm-limit", bad}), HasSubstr("option sm-limit refused")) << bad;
+    EXPECT_THAT(RejectionOf({"--sm-limit", bad}), HasSubstr("option sm-limit rejected")) << bad;
   }
 }
 
@@ -354,7 +354,7 @@ TEST(Config, CudaCompletionIsEventsOrWrites) {
   EXPECT_EQ(Accepted({}).cuda_completion, CompletionKind::kEvents);
   const Config config = Accepted({"--cuda-completion", "writes"});
   EXPECT_EQ(config.cuda_completion, CompletionKind::kWrites);
-  EXPECT_THAT(RefusalOf({"--cuda-completion", "guess"}),
+  EXPECT_THAT(RejectionOf({"--cuda-completion", "guess"}),
               AllOf(HasSubstr("'guess'"), HasSubstr("events or writes")));
 }
 
@@ -364,10 +364,10 @@ TEST(Config, CompilerAndItsCacheAreWholePathsOrNone) {
   EXPECT_EQ(config.code_cache, Config::kNone);
   EXPECT_EQ(Accepted({}).ptx_compiler, "");
   EXPECT_EQ(Accepted({"--ptx-compiler", "driver"}).ptx_compiler, Config::kDriver);
-  EXPECT_THAT(RefusalOf({"--code-cache", "driver"}), HasSubstr("begins with '/'"));
+  EXPECT_THAT(RejectionOf({"--code-cache", "driver"}), HasSubstr("begins with '/'"));
   for (const char* option : {"--ptx-compiler", "--code-cache"}) {
     for (const char* path : {"bin/ptxas", "/a\nb", "/a\xff"}) {
-      EXPECT_THAT(RefusalOf({option, path}), HasSubstr("begins with '/'"));
+      EXPECT_THAT(RejectionOf({option, path}), HasSubstr("begins with '/'"));
     }
   }
 }
@@ -390,7 +390,7 @@ highest_class = "low"
 max_weight = 10
 max_share = "40%"
 client_max_share = "10%"
-promises = true
+latency_targets = true
 memory = ["50%", "off"]
 client_memory = "256MiB"
 clients_max = 3
@@ -418,9 +418,9 @@ memory = "fence"
   EXPECT_EQ(group.max_share, 400U);
   EXPECT_EQ(group.client_max_share, 100U);
   EXPECT_FALSE(config.access[0].client_max_share);
-  EXPECT_TRUE(group.AllowsPromises());
-  EXPECT_TRUE(config.access[0].AllowsPromises());
-  EXPECT_FALSE(config.access[2].AllowsPromises());
+  EXPECT_TRUE(group.AllowsLatencyTargets());
+  EXPECT_TRUE(config.access[0].AllowsLatencyTargets());
+  EXPECT_FALSE(config.access[2].AllowsLatencyTargets());
   EXPECT_EQ(group.memory.Of(1000), 500U);
   EXPECT_EQ(group.client_memory->Of(std::uint64_t{1} << 40), std::uint64_t{256} << 20);
   EXPECT_EQ(group.clients_max, 3U);
@@ -438,17 +438,17 @@ TEST(Config, TakesThePoliciesOfVgpuByTheirNames) {
   const Config fixed = Accepted({"--policy", "fixed_share", "--client-max-share", "25%"});
   EXPECT_EQ(fixed.policy, "round_robin");
   EXPECT_EQ(fixed.defaults.client_max_share, 250U);
-  EXPECT_THAT(RefusalOf({"--policy", "fixed_share"}),
+  EXPECT_THAT(RejectionOf({"--policy", "fixed_share"}),
               HasSubstr("'fixed_share' needs --client-max-share below 100%"));
-  EXPECT_THAT(RefusalOf({"--client-max-share", "0%"}), HasSubstr("client-max-share refused"));
+  EXPECT_THAT(RejectionOf({"--client-max-share", "0%"}), HasSubstr("client-max-share rejected"));
 }
 
-TEST(ConfigFile, SetsEntrances) {
+TEST(ConfigFile, SetsEndpoints) {
   Config config;
   const Status status = ApplyConfigText(R"(
 lease_grace = "3s"
 
-[[entrance]]
+[[endpoint]]
 name = "batch"
 class = "low"
 weight = 5
@@ -460,7 +460,7 @@ client_max_share = "2.5%"
 devices = ["cpu:0", "GPU-aa"]
 who = ["user:root", "gid:4242"]
 
-[[entrance]]
+[[endpoint]]
 name = "serve"
 socket = "/srv/serve.sock"
 highest_class = "high"
@@ -468,8 +468,8 @@ highest_class = "high"
                                         "test.toml", config);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(config.lease_grace, std::chrono::seconds(3));
-  ASSERT_EQ(config.entrances.size(), 2U);
-  const EntranceRule& batch = config.entrances[0];
+  ASSERT_EQ(config.endpoints.size(), 2U);
+  const EndpointRule& batch = config.endpoints[0];
   EXPECT_EQ(batch.UsualClass(), scheduler::SchedulingClass::kLow);
   EXPECT_EQ(batch.highest_class, scheduler::SchedulingClass::kLow);
   EXPECT_EQ(batch.usual_weight, 5U);
@@ -481,54 +481,56 @@ highest_class = "high"
   EXPECT_EQ(batch.devices, (std::vector<std::string>{"cpu:0", "GPU-aa"}));
   ASSERT_EQ(batch.who.size(), 2U);
   EXPECT_EQ(batch.who[0].id, 0U);
-  const EntranceRule& serve = config.entrances[1];
+  const EndpointRule& serve = config.endpoints[1];
   EXPECT_EQ(serve.socket, "/srv/serve.sock");
   EXPECT_EQ(serve.UsualClass(), scheduler::SchedulingClass::kNormal);
   EXPECT_EQ(serve.highest_class, scheduler::SchedulingClass::kHigh);
   EXPECT_TRUE(serve.who.empty());
   EXPECT_EQ(serve.max_share, 1000U);
-  EXPECT_THAT(Describe(batch), HasSubstr("entrance 'batch': class low"));
+  EXPECT_THAT(Describe(batch), HasSubstr("endpoint 'batch': class low"));
 }
 
-TEST(ConfigFile, WhatMakesNoSenseAsAnEntranceIsRefusedWithItsPlace) {
-  const auto refusal = [](const std::string& keys) {
+TEST(ConfigFile, WhatMakesNoSenseAsAnEndpointIsRejectedWithItsPlace) {
+  const auto rejection = [](const std::string& keys) {
     Config config;
-    return ApplyConfigText("[[entrance]]\n" + keys, "test.toml", config).message();
+    return ApplyConfigText("[[endpoint]]\n" + keys, "test.toml", config).message();
   };
-  EXPECT_THAT(refusal("class = 'low'"), HasSubstr("line 1 column 1: entrance refused: it has no"));
+  EXPECT_THAT(rejection("class = 'low'"),
+              HasSubstr("line 1 column 1: endpoint rejected: it has no"));
   for (const char* name : {"''", "'main'", "'a/b'", "'..'", "'Batch'"}) {
-    EXPECT_THAT(refusal(std::string("name = ") + name), HasSubstr("key name refused")) << name;
+    EXPECT_THAT(rejection(std::string("name = ") + name), HasSubstr("key name rejected")) << name;
   }
-  EXPECT_THAT(refusal("name = 'b'\nclass = 'royal'"),
-              HasSubstr("line 3 column 9: entrance key class refused: asked for 'royal', allowed"));
-  EXPECT_THAT(refusal("name = 'b'\nclass = 'normal'\nhighest_class = 'low'"),
+  EXPECT_THAT(
+      rejection("name = 'b'\nclass = 'royal'"),
+      HasSubstr("line 3 column 9: endpoint key class rejected: asked for 'royal', allowed"));
+  EXPECT_THAT(rejection("name = 'b'\nclass = 'normal'\nhighest_class = 'low'"),
               HasSubstr("its class is above its highest"));
-  EXPECT_THAT(refusal("name = 'b'\nweight = 1001"), HasSubstr("weight refused"));
-  EXPECT_THAT(refusal("name = 'b'\nclients_max = 0"), HasSubstr("clients_max refused"));
-  EXPECT_THAT(refusal("name = 'b'\nwho = []"), HasSubstr("who refused: it names nobody"));
-  EXPECT_THAT(refusal("name = 'b'\nsocket = 'b.sock'"), HasSubstr("begins with '/'"));
+  EXPECT_THAT(rejection("name = 'b'\nweight = 1001"), HasSubstr("weight rejected"));
+  EXPECT_THAT(rejection("name = 'b'\nclients_max = 0"), HasSubstr("clients_max rejected"));
+  EXPECT_THAT(rejection("name = 'b'\nwho = []"), HasSubstr("who rejected: it names nobody"));
+  EXPECT_THAT(rejection("name = 'b'\nsocket = 'b.sock'"), HasSubstr("begins with '/'"));
   for (const char* share :
        {"'0%'", "'101%'", "'nan%'", "'-1%'", "'30'", "'much'", "30", "''", "'%'"}) {
-    EXPECT_THAT(refusal(std::string("name = 'b'\nmax_share = ") + share),
-                HasSubstr("max_share refused: asked for '"))
+    EXPECT_THAT(rejection(std::string("name = 'b'\nmax_share = ") + share),
+                HasSubstr("max_share rejected: asked for '"))
         << share;
   }
-  EXPECT_THAT(refusal("name = 'b'\n[[entrance]]\nname = 'b'"),
+  EXPECT_THAT(rejection("name = 'b'\n[[endpoint]]\nname = 'b'"),
               HasSubstr("another one has its name"));
   Config config;
-  EXPECT_THAT(ApplyConfigText("entrance = 3", "test.toml", config).message(),
-              HasSubstr("write each one under [[entrance]]"));
+  EXPECT_THAT(ApplyConfigText("endpoint = 3", "test.toml", config).message(),
+              HasSubstr("write each one under [[endpoint]]"));
 }
 
-TEST(ConfigFile, ALeaseHasTheKeysOfAnEntranceButForTheSocket) {
-  const Result<EntranceRule> lease = ParseEntranceTerms("class = 'low'\nwho = 'uid:7'", "lease");
+TEST(ConfigFile, ALeaseHasTheKeysOfAnEndpointButForTheSocket) {
+  const Result<EndpointRule> lease = ParseEndpointTerms("class = 'low'\nwho = 'uid:7'", "lease");
   ASSERT_TRUE(lease.ok()) << lease.status().message();
   EXPECT_EQ(lease->who.at(0).id, 7U);
   EXPECT_EQ(lease->name, "");
-  EXPECT_EQ(ParseEntranceTerms("socket = '/tmp/s'", "lease").status().message(),
-            "lease refused: the server chooses the socket");
-  EXPECT_THAT(ParseEntranceTerms("class =", "lease").status().message(), HasSubstr("lease line 1"));
-  EXPECT_FALSE(ParseEntranceTerms("policy = 'fifo'", "lease").ok());
+  EXPECT_EQ(ParseEndpointTerms("socket = '/tmp/s'", "lease").status().message(),
+            "lease rejected: the server chooses the socket");
+  EXPECT_THAT(ParseEndpointTerms("class =", "lease").status().message(), HasSubstr("lease line 1"));
+  EXPECT_FALSE(ParseEndpointTerms("policy = 'fifo'", "lease").ok());
 }
 
 TEST(ConfigFile, TellsWhatARunningServerDoesNotTakeOver) {
@@ -539,7 +541,7 @@ TEST(ConfigFile, TellsWhatARunningServerDoesNotTakeOver) {
   read.lease_grace = std::chrono::seconds(1);
   read.observers = {Subject{}};
   read.access.emplace_back();
-  read.entrances.emplace_back();
+  read.endpoints.emplace_back();
   EXPECT_THAT(NeedRestart(running, read), ::testing::ElementsAre("policy", "slice"));
 }
 
@@ -557,17 +559,17 @@ operate = ["user:root", "gid:4242"]
   EXPECT_EQ(config.operators[0].label, "user 'root' (uid 0)");
   EXPECT_EQ(config.operators[1].kind, Subject::Kind::kGroup);
   EXPECT_EQ(config.operators[1].id, 4242U);
-  const auto refusal = [&config](const char* text) {
+  const auto rejection = [&config](const char* text) {
     return ApplyConfigText(text, "test.toml", config).message();
   };
   EXPECT_THAT(
-      refusal("operate = 'wheel'"),
+      rejection("operate = 'wheel'"),
       HasSubstr(
-          "test.toml line 1 column 11: option operate refused: asked for 'wheel', allowed are "
+          "test.toml line 1 column 11: option operate rejected: asked for 'wheel', allowed are "
           "everyone and user:NAME"));
-  EXPECT_THAT(refusal("observe = 'user:no such user'"), HasSubstr("does not exist here"));
-  EXPECT_THAT(refusal("observe = 'uid:-1'"), HasSubstr("option observe refused"));
-  EXPECT_THAT(refusal("observe = 'process:1'"), HasSubstr("asked for 'process'"));
+  EXPECT_THAT(rejection("observe = 'user:no such user'"), HasSubstr("does not exist here"));
+  EXPECT_THAT(rejection("observe = 'uid:-1'"), HasSubstr("option observe rejected"));
+  EXPECT_THAT(rejection("observe = 'process:1'"), HasSubstr("asked for 'process'"));
 }
 
 TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {
@@ -589,36 +591,37 @@ TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {
   const Status status = ApplyConfigText(all, "gpushared.toml", config);
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(config.access.size(), 3U);
-  EXPECT_EQ(config.entrances.size(), 1U);
+  EXPECT_EQ(config.endpoints.size(), 1U);
 }
 
-TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {
-  EXPECT_THAT(FileRefusalOf("\npolcy = \"fair\""),
+TEST(ConfigFile, EveryRejectionNamesTheFileAndTheLine) {
+  EXPECT_THAT(FileRejectionOf("\npolcy = \"fair\""),
               AllOf(HasSubstr("test.toml line 2"), HasSubstr("polcy")));
-  EXPECT_THAT(FileRefusalOf("policy = \"fair\"\nslice = \"soon\""),
+  EXPECT_THAT(FileRejectionOf("policy = \"fair\"\nslice = \"soon\""),
               AllOf(HasSubstr("line 2"), HasSubstr("soon"), HasSubstr("2ms")));
-  EXPECT_THAT(FileRefusalOf("slice = 2"), AllOf(HasSubstr("line 1"), HasSubstr("'2'")));
-  EXPECT_THAT(FileRefusalOf("policy = true"), HasSubstr("line 1"));
-  EXPECT_THAT(FileRefusalOf("\n\npolicy = "), HasSubstr("line 3"));
-  EXPECT_THAT(FileRefusalOf("[access]\nuid = 1"), HasSubstr("[[access]]"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nhighest_class = \"high\""), HasSubstr("0 subjects"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\ngid = 1"), HasSubstr("2 subjects"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = -1"), AllOf(HasSubstr("line 2"), HasSubstr("-1")));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nuser = \"no such user\""), HasSubstr("no such user"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\ngroup = \"no such group\""), HasSubstr("no such group"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nhighest_class = \"root\""),
+  EXPECT_THAT(FileRejectionOf("slice = 2"), AllOf(HasSubstr("line 1"), HasSubstr("'2'")));
+  EXPECT_THAT(FileRejectionOf("policy = true"), HasSubstr("line 1"));
+  EXPECT_THAT(FileRejectionOf("\n\npolicy = "), HasSubstr("line 3"));
+  EXPECT_THAT(FileRejectionOf("[access]\nuid = 1"), HasSubstr("[[access]]"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\nhighest_class = \"high\""), HasSubstr("0 subjects"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\ngid = 1"), HasSubstr("2 subjects"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = -1"), AllOf(HasSubstr("line 2"), HasSubstr("-1")));
+  EXPECT_THAT(FileRejectionOf("[[access]]\nuser = \"no such user\""), HasSubstr("no such user"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\ngroup = \"no such group\""), HasSubstr("no such group"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nhighest_class = \"root\""),
               AllOf(HasSubstr("line 3"), HasSubstr("normal")));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemory = \"0%\""), HasSubstr("line 3"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nmemory = \"0%\""), HasSubstr("line 3"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
+  EXPECT_THAT(FileRejectionOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
   for (const std::string value : {"\"10ms\"", "\"true\"", "1"}) {
-    EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\npromises = " + value),
-                AllOf(HasSubstr("line 3"), HasSubstr("promises"), HasSubstr("true or false")));
+    EXPECT_THAT(
+        FileRejectionOf("[[access]]\nuid = 1\npromises = " + value),
+        AllOf(HasSubstr("line 3"), HasSubstr("latency_targets"), HasSubstr("true or false")));
   }
-  EXPECT_THAT(FileRefusalOf("socket = true"), AllOf(HasSubstr("line 1"), HasSubstr("socket")));
+  EXPECT_THAT(FileRejectionOf("socket = true"), AllOf(HasSubstr("line 1"), HasSubstr("socket")));
   for (const std::string value : {"\"\"", "\"fences\"", "[\"50%\", \"on\"]", "\"off,\""}) {
-    EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemory = " + value),
+    EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nmemory = " + value),
                 AllOf(HasSubstr("line 3"), HasSubstr("or off, fence or contain")));
   }
 }

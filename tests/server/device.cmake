@@ -2,14 +2,14 @@
 gpushared_test(device_unit_test
   SOURCES
     device/address_range_test.cpp
-    device/away_steps_test.cpp
+    device/non_resident_pages_test.cpp
     device/cpu_device_test.cpp
     device/device_catalog_test.cpp
     device/flat_module_test.cpp
-    device/host_delay_test.cpp
+    device/host_steal_test.cpp
     device/pause_test.cpp
     device/reach_test.cpp
-    device/step_store_test.cpp
+    device/swap_store_test.cpp
     device/work_queue_test.cpp
   APART device/cpu_device_test.cpp
   LINK gpushared::device
@@ -19,7 +19,7 @@ gpushared_test(device_unit_test
 get_filename_component(cuda_bin "${GPUSHARED_NVCC}" REALPATH)
 get_filename_component(cuda_bin "${cuda_bin}" DIRECTORY)
 find_path(GPUSHARED_CUDA_INCLUDE cudaTypedefs.h HINTS "${cuda_bin}/../include" REQUIRED
-  DOC "Folder of cuda.h, for the test of our own declarations")
+  DOC "Directory of cuda.h, for the test of our own declarations")
 gpushared_test(cuda_driver_abi_test SOURCES device/cuda_driver_abi_test.cpp
   LINK gpushared::cuda_driver LABELS unit)
 target_include_directories(cuda_driver_abi_test SYSTEM PRIVATE "${GPUSHARED_CUDA_INCLUDE}")
@@ -38,7 +38,7 @@ gpushared_test(cuda_device_test
   SOURCES device/cuda_device_test.cpp device/cuda_device_error_test.cpp device/cuda_call_error_test.cpp
     device/cuda_claim_test.cpp device/cuda_contain_test.cpp device/cuda_fence_test.cpp
     device/cuda_graph_test.cpp device/cuda_graph_store_test.cpp device/cuda_late_kernel_test.cpp
-    device/cuda_memory_test.cpp device/cuda_moves_test.cpp device/cuda_prepared_test.cpp
+    device/cuda_memory_test.cpp device/cuda_swaps_test.cpp device/cuda_prepared_test.cpp
     device/cuda_quiet_test.cpp device/cuda_sm_limit_test.cpp device/cuda_times_test.cpp
   GROUP 13
   LINK gpushared::device gpushared::fake_cuda
@@ -66,5 +66,5 @@ gpushared_test(inventory_process_test
   LABELS process
   DEPENDS gpushared gpusharedctl gpushared_fake_nvml gpushared_fake_nvml_broken
   DEFINITIONS
-    "GPUSHARED_FAKE_NVML_FOLDER=\"$<TARGET_FILE_DIR:gpushared_fake_nvml>\""
-    "GPUSHARED_BROKEN_NVML_FOLDER=\"$<TARGET_FILE_DIR:gpushared_fake_nvml_broken>\"")
+    "GPUSHARED_FAKE_NVML_DIRECTORY=\"$<TARGET_FILE_DIR:gpushared_fake_nvml>\""
+    "GPUSHARED_BROKEN_NVML_DIRECTORY=\"$<TARGET_FILE_DIR:gpushared_fake_nvml_broken>\"")

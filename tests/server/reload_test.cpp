@@ -40,14 +40,14 @@ class ReloadTest : public BrokerTest {
     broker_.reset();  // Its threads read from this.
   }
 
-  static EntranceRule Rule(const std::string& name, scheduler::SchedulingClass its_class) {
-    EntranceRule rule;
+  static EndpointRule Rule(const std::string& name, scheduler::SchedulingClass its_class) {
+    EndpointRule rule;
     rule.name = name;
-    rule.label = "entrance '" + name + "'";
+    rule.label = "endpoint '" + name + "'";
     rule.usual_class = rule.highest_class = its_class;
     return rule;
   }
-  std::string Socket(const std::string& name) { return folder_ / (name + "/gpushared.sock"); }
+  std::string Socket(const std::string& name) { return directory_ / (name + "/gpushared.sock"); }
   Status Reload() {
     return admin::Ask(options_.socket_path, Verb(ipc::AdminVerb::kReload)).status();
   }
@@ -61,14 +61,14 @@ class ReloadTest : public BrokerTest {
   Status why_not_;
 };
 
-TEST_F(ReloadTest, EntrancesAndRulesAreThoseOfTheNewFile) {
+TEST_F(ReloadTest, EndpointsAndRulesAreThoseOfTheNewFile) {
   using enum scheduler::SchedulingClass;
-  options_.rules.entrances = {Rule("stays", kLow), Rule("goes", kLow)};
+  options_.rules.endpoints = {Rule("stays", kLow), Rule("goes", kLow)};
   StartBroker();
   const auto early = JoinAt(Socket("stays"), Hello("early"));
   const auto gone = JoinAt(Socket("goes"), Hello("gone"));
   ASSERT_TRUE(early.ok() && gone.ok());
-  next_.entrances = {Rule("stays", kNormal), Rule("comes", kHigh)};
+  next_.endpoints = {Rule("stays", kNormal), Rule("comes", kHigh)};
   AccessRule nobody;
   nobody.clients_max = 0;
   next_.access = {nobody};
@@ -83,7 +83,7 @@ TEST_F(ReloadTest, EntrancesAndRulesAreThoseOfTheNewFile) {
   EXPECT_EQ(ClassOfClient(2), "normal");
   EXPECT_EQ(ClassOfClient(3), "high");
   EXPECT_FALSE(std::filesystem::exists(Socket("goes")));
-  EXPECT_EQ(Sessions(0), 4U) << "sessions outlive their entrance";
+  EXPECT_EQ(Sessions(0), 4U) << "sessions outlive their endpoint";
   EXPECT_EQ(Join(Hello("at the main door")).status().code(), StatusCode::kLimitExceeded);
 }
 
@@ -102,43 +102,43 @@ TEST_F(ReloadTest, WhoMayLookAndActIsWhatTheNewFileSays) {
 
 TEST_F(ReloadTest, AWrongFileChangesNothing) {
   using enum scheduler::SchedulingClass;
-  options_.rules.entrances = {Rule("old", kLow)};
+  options_.rules.endpoints = {Rule("old", kLow)};
   StartBroker();
   why_not_ = {StatusCode::kInvalidArgument, "config file x line 3 column 9: no such class"};
-  const Status refused = Reload();
-  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(refused.message(),
-            "reload refused, everything stays as it is: config file x line 3 column 9: no such "
+  const Status rejected = Reload();
+  EXPECT_EQ(rejected.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(rejected.message(),
+            "reload rejected, everything stays as it is: config file x line 3 column 9: no such "
             "class");
   EXPECT_TRUE(JoinAt(Socket("old"), Hello("job")).ok());
 }
 
-TEST_F(ReloadTest, TwoEntrancesWithOneSocketAreRefused) {
+TEST_F(ReloadTest, TwoEndpointsWithOneSocketAreRejected) {
   using enum scheduler::SchedulingClass;
-  options_.rules.entrances = {Rule("old", kLow)};
+  options_.rules.endpoints = {Rule("old", kLow)};
   StartBroker();
-  EntranceRule same = Rule("same", kHigh);
+  EndpointRule same = Rule("same", kHigh);
   same.socket = Socket("old");
-  next_.entrances = {Rule("old", kLow), same};
-  EXPECT_THAT(Reload().message(), HasSubstr("is that of another entrance"));
-  EntranceRule twin = Rule("twin", kHigh);
+  next_.endpoints = {Rule("old", kLow), same};
+  EXPECT_THAT(Reload().message(), HasSubstr("is that of another endpoint"));
+  EndpointRule twin = Rule("twin", kHigh);
   twin.socket = Socket("new");
-  next_.entrances = {Rule("new", kLow), twin};
-  EXPECT_THAT(Reload().message(), HasSubstr("is that of another entrance"));
+  next_.endpoints = {Rule("new", kLow), twin};
+  EXPECT_THAT(Reload().message(), HasSubstr("is that of another endpoint"));
   EXPECT_FALSE(std::filesystem::exists(Socket("new")));
   const auto client = JoinAt(Socket("old"), Hello("job"));
   ASSERT_TRUE(client.ok());
   EXPECT_EQ(ClassOfClient(0), "low");
 }
 
-TEST_F(ReloadTest, AnEntranceThatCannotBeOpenedLeavesAllAsTheyWere) {
+TEST_F(ReloadTest, AnEndpointThatCannotBeOpenedLeavesAllAsTheyWere) {
   using enum scheduler::SchedulingClass;
-  options_.rules.entrances = {Rule("old", kLow)};
+  options_.rules.endpoints = {Rule("old", kLow)};
   StartBroker();
-  EntranceRule broken = Rule("broken", kLow);
-  broken.socket = folder_ / "no/such/folder/s";
-  next_.entrances = {Rule("old", kHigh), Rule("new", kLow), broken};
-  EXPECT_THAT(Reload().message(), HasSubstr("no/such/folder"));
+  EndpointRule broken = Rule("broken", kLow);
+  broken.socket = directory_ / "no/such/directory/s";
+  next_.endpoints = {Rule("old", kHigh), Rule("new", kLow), broken};
+  EXPECT_THAT(Reload().message(), HasSubstr("no/such/directory"));
   EXPECT_FALSE(std::filesystem::exists(Socket("new")));
   const auto client = JoinAt(Socket("old"), Hello("job"));
   ASSERT_TRUE(client.ok());
@@ -152,7 +152,7 @@ TEST_F(ReloadTest, LeasesAreNotOfTheFileAndKeepTheirNames) {
   ASSERT_TRUE(lease.ok());
   EXPECT_TRUE(Reload().ok());
   EXPECT_TRUE(JoinAt(lease->socket(), Hello("step")).ok());
-  next_.entrances = {Rule("job", scheduler::SchedulingClass::kLow)};
+  next_.endpoints = {Rule("job", scheduler::SchedulingClass::kLow)};
   EXPECT_THAT(Reload().message(), HasSubstr("there is one with the name 'job'"));
 }
 

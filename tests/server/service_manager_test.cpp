@@ -15,13 +15,13 @@
 #include <gtest/gtest.h>
 
 #include "tests/server/other_user.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::server {
 namespace {
 
 using testing::InAProcess;
-using testing::ScratchFolder;
+using testing::ScratchDirectory;
 
 // Each runs in a process of its own: variables and descriptors are the process's.
 std::vector<std::string> warnings;
@@ -55,9 +55,9 @@ TEST(ServiceManager, NobodyThereIsNoMistake) {
 }
 
 TEST(ServiceManager, IsToldAndItsVariablesAreNotPassedOn) {
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   EXPECT_EQ(InAProcess([&] {
-              const std::string path = folder / "notify";
+              const std::string path = directory / "notify";
               const int fd = Listening(SOCK_DGRAM, path);
               ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
               ::setenv("WATCHDOG_USEC", "3000000", 1);
@@ -83,7 +83,7 @@ TEST(ServiceManager, AWatchdogOfAnotherProcessIsNotOurs) {
               ::setenv("WATCHDOG_USEC", "soon", 1);
               GPUSHARED_MUST(!Read().watchdog_interval());
               GPUSHARED_MUST(warnings.size() == 1);
-              GPUSHARED_MUST(warnings[0].find("WATCHDOG_USEC refused: asked for 'soon'") !=
+              GPUSHARED_MUST(warnings[0].find("WATCHDOG_USEC rejected: asked for 'soon'") !=
                              std::string::npos);
               return 0;
             }),
@@ -91,12 +91,12 @@ TEST(ServiceManager, AWatchdogOfAnotherProcessIsNotOurs) {
 }
 
 TEST(ServiceManager, HandsOverSocketsThatListen) {
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   EXPECT_EQ(
       InAProcess([&] {
-        const int good = Listening(SOCK_STREAM, folder / "s");
-        const int datagrams = Listening(SOCK_DGRAM, folder / "d");
-        const int deaf = Listening(SOCK_STREAM, folder / "x", /*listens=*/false);
+        const int good = Listening(SOCK_STREAM, directory / "s");
+        const int datagrams = Listening(SOCK_DGRAM, directory / "d");
+        const int deaf = Listening(SOCK_STREAM, directory / "x", /*listens=*/false);
         ::dup2(good, 103), ::dup2(datagrams, 104), ::dup2(deaf, 105);
         for (int i = 0; i < 3; ++i) ::dup2(103 + i, 3 + i);
         ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
@@ -104,7 +104,7 @@ TEST(ServiceManager, HandsOverSocketsThatListen) {
         ServiceManager manager = Read();
         const std::vector<ipc::InheritedSocket> sockets = manager.TakeSockets();
         GPUSHARED_MUST(sockets.size() == 1);
-        GPUSHARED_MUST(sockets[0].path == folder / "s" && !sockets[0].is_own);
+        GPUSHARED_MUST(sockets[0].path == directory / "s" && !sockets[0].is_own);
         GPUSHARED_MUST((::fcntl(sockets[0].fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
         GPUSHARED_MUST(warnings.size() == 2);
         GPUSHARED_MUST(warnings[0].find("no Unix stream socket that listens") != std::string::npos);
@@ -114,20 +114,20 @@ TEST(ServiceManager, HandsOverSocketsThatListen) {
         ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
         ::setenv("LISTEN_FDS", "4000000000", 1);
         GPUSHARED_MUST(Read().TakeSockets().empty());
-        GPUSHARED_MUST(warnings.back().find("LISTEN_FDS refused") != std::string::npos);
+        GPUSHARED_MUST(warnings.back().find("LISTEN_FDS rejected") != std::string::npos);
         return 0;
       }),
       0);
 }
 
 TEST(ServiceManager, AProgramThatCannotBeExecutedChangesNothing) {
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   EXPECT_EQ(InAProcess([&] {
-              const int fd = Listening(SOCK_STREAM, folder / "s");
+              const int fd = Listening(SOCK_STREAM, directory / "s");
               ::fcntl(fd, F_SETFD, FD_CLOEXEC);
               const ServiceManager manager = Read();
-              const Status status =
-                  manager.Execute(folder / "nothing", {"gpushared"}, {{.fd = fd, .is_own = true}});
+              const Status status = manager.Execute(directory / "nothing", {"gpushared"},
+                                                    {{.fd = fd, .is_own = true}});
               GPUSHARED_MUST(status.message().find("No such file") != std::string::npos);
               GPUSHARED_MUST((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
               GPUSHARED_MUST(::getenv("GPUSHARED_HANDED_OVER") == nullptr);

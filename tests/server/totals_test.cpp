@@ -21,7 +21,7 @@
 #include "server/broker/totals_json.h"
 #include "server/telemetry/totals/device_totals.h"
 #include "server/telemetry/totals/figures.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 #include <nlohmann/json.hpp>
 
@@ -63,8 +63,8 @@ TEST(DeviceTotals, ABoundHoldsTheDurationsUpToItself) {
 }
 
 TEST(DeviceTotals, TheNextWorkerGoesOnWhereOneWasKilled) {
-  const testing::ScratchFolder folder;
-  const std::string path = folder / "totals";
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
   for (int worker = 1; worker <= 3; ++worker) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -83,9 +83,9 @@ TEST(DeviceTotals, TheNextWorkerGoesOnWhereOneWasKilled) {
     EXPECT_DOUBLE_EQ(totals["classes"]["low"]["device_time_s"], 0.5 * worker);
     EXPECT_EQ(totals["classes"]["low"]["queue_wait"]["counts"][2], worker);
     EXPECT_EQ(totals["classes"]["high"]["sessions"], 0);
-    ASSERT_EQ(totals["entrances"].size(), 1U);
-    EXPECT_EQ(totals["entrances"][0]["sessions"], worker);
-    EXPECT_EQ(totals["entrances"][0]["class"], "low");
+    ASSERT_EQ(totals["endpoints"].size(), 1U);
+    EXPECT_EQ(totals["endpoints"][0]["sessions"], worker);
+    EXPECT_EQ(totals["endpoints"][0]["class"], "low");
   }
 }
 
@@ -108,20 +108,20 @@ void ExpectEachOnce(const Figure<Row> (&figures)[kFigures], Row& row,
 }
 
 TEST(DeviceTotals, EachFigureIsToldOnceFromAPlaceOfItsOwn) {
-  const testing::ScratchFolder folder;
-  const std::string path = folder / "totals";
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
   const std::size_t row = totals->Enter("main");
   DeviceTotals::Layout& layout = totals->layout();
   ExpectEachOnce(kDeviceFigures, layout, [&] { return Read(path); });
   ExpectEachOnce(kClassFigures, layout.classes[1], [&] { return Read(path)["classes"]["normal"]; });
-  ExpectEachOnce(kEntranceFigures, layout.entrances[row].classes[2],
-                 [&] { return Read(path)["entrances"][0]; });
+  ExpectEachOnce(kEndpointFigures, layout.endpoints[row].classes[2],
+                 [&] { return Read(path)["endpoints"][0]; });
 }
 
 TEST(DeviceTotals, OneWorkerWritesAtATime) {
-  const testing::ScratchFolder folder;
-  const std::string path = folder / "totals";
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
   std::unique_ptr<DeviceTotals> first = Opened(path);
   EXPECT_THAT(std::string(DeviceTotals::Open(path).status().message()),
               HasSubstr("another worker writes"));
@@ -130,8 +130,8 @@ TEST(DeviceTotals, OneWorkerWritesAtATime) {
 }
 
 TEST(DeviceTotals, AnotherLayoutBeginsAnewAndIsNotRead) {
-  const testing::ScratchFolder folder;
-  const std::string path = folder / "totals";
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
   EXPECT_EQ(DeviceTotals::Read(path).status().code(), StatusCode::kNotFound);
   const auto damage = [&](const std::string& bytes) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -148,21 +148,21 @@ TEST(DeviceTotals, AnotherLayoutBeginsAnewAndIsNotRead) {
   EXPECT_EQ(Opened(path)->layout().workers_started.Get(), 1U);
 }
 
-TEST(DeviceTotals, AFileThatIsNotOursIsRefused) {
-  const testing::ScratchFolder folder;
-  const std::string path = folder / "totals";
+TEST(DeviceTotals, AFileThatIsNotOursIsRejected) {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
   Opened(path).reset();
   ::chmod(path.c_str(), 0644);
   EXPECT_THAT(std::string(DeviceTotals::Open(path).status().message()), HasSubstr("is no file of"));
   EXPECT_THAT(std::string(DeviceTotals::Read(path).status().message()), HasSubstr("is no file of"));
   std::filesystem::remove(path);
-  std::filesystem::create_symlink(folder / "elsewhere", path);
+  std::filesystem::create_symlink(directory / "elsewhere", path);
   EXPECT_THAT(std::string(DeviceTotals::Open(path).status().message()), HasSubstr("opening"));
 }
 
-TEST(DeviceTotals, EntrancesComeAndGoWithoutEnd) {
-  const testing::ScratchFolder folder;
-  const std::string path = folder / "totals";
+TEST(DeviceTotals, EndpointsComeAndGoWithoutEnd) {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
   const std::size_t kept = totals->Enter("main");
   totals->For(SchedulingClass::kHigh, kept).AddDeviceTime(1s);
@@ -177,14 +177,14 @@ TEST(DeviceTotals, EntrancesComeAndGoWithoutEnd) {
     client.AddBytesOnDevice(3);
     totals->Leave(row);
   }
-  // The row of an entrance with clients is nobody else's, and the class has all of them.
+  // The row of an endpoint with clients is nobody else's, and the class has all of them.
   const nlohmann::json read = Read(path, {"main", "lease-1", "lease-1999"});
   EXPECT_DOUBLE_EQ(read["classes"]["normal"]["device_time_s"], 2.0);
-  ASSERT_EQ(read["entrances"].size(), 2U);
-  for (const nlohmann::json& row : read["entrances"]) {
-    EXPECT_EQ(row["device_time_s"], row["entrance"] == "main" ? 1.0 : 0.001);
-    EXPECT_NE(row["entrance"], "lease-1");
-    const int bytes = row["entrance"] == "main" ? 0 : 1;
+  ASSERT_EQ(read["endpoints"].size(), 2U);
+  for (const nlohmann::json& row : read["endpoints"]) {
+    EXPECT_EQ(row["device_time_s"], row["endpoint"] == "main" ? 1.0 : 0.001);
+    EXPECT_NE(row["endpoint"], "lease-1");
+    const int bytes = row["endpoint"] == "main" ? 0 : 1;
     EXPECT_EQ(row["bytes_in"], bytes);
     EXPECT_EQ(row["bytes_out"], 2 * bytes);
     EXPECT_EQ(row["bytes_on_device"], 3 * bytes);
@@ -192,8 +192,8 @@ TEST(DeviceTotals, EntrancesComeAndGoWithoutEnd) {
 }
 
 TEST(DeviceTotals, AReaderNeverSeesARowUnderTwoNames) {
-  const testing::ScratchFolder folder;
-  const std::string path = folder / "totals";
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "totals";
   const std::unique_ptr<DeviceTotals> totals = Opened(path);
   std::atomic<bool> is_over = false;
   std::thread writer([&] {
@@ -201,7 +201,7 @@ TEST(DeviceTotals, AReaderNeverSeesARowUnderTwoNames) {
     for (int i = 0; !is_over; ++i) {
       const bool is_slow = i % 2 == 0;
       const std::size_t row = totals->Enter((is_slow ? "slow-" : "fast-") + std::to_string(i));
-      EntranceTotals& low = totals->layout().entrances[row].classes[2];
+      EndpointTotals& low = totals->layout().endpoints[row].classes[2];
       low.device_time_ns.Add(is_slow ? 1s : 1ns);
       totals->Leave(row);
     }
@@ -209,7 +209,7 @@ TEST(DeviceTotals, AReaderNeverSeesARowUnderTwoNames) {
   for (int read = 0; read < 300; ++read) {
     const Result<std::unique_ptr<DeviceTotals::Layout>> now = DeviceTotals::Read(path);
     ASSERT_TRUE(now.ok());
-    for (const DeviceTotals::Entrance& row : (*now)->entrances) {
+    for (const DeviceTotals::Endpoint& row : (*now)->endpoints) {
       const std::uint64_t ns = row.classes[2].device_time_ns.Get();
       const bool is_slow = std::string(row.name).starts_with("slow");
       EXPECT_TRUE(ns == 0 || ns == (is_slow ? 1'000'000'000U : 1U)) << row.name << " " << ns;

@@ -83,7 +83,7 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
                               .arrived = At(11s),
                               .begun = At(12s),
                               .ended = At(25s),
-                              .promise = 14ms});
+                              .target = 14ms});
   trace.writer->Write(Depth{.session = 9, .at = At(16s), .depths = {.queued = 1000}});
   const std::vector<Event> events = trace.Poll();
   ASSERT_EQ(events.size(), 3U);
@@ -116,8 +116,8 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
   EXPECT_EQ(request.arrived, At(11s));
   EXPECT_EQ(request.begun, At(12s));
   EXPECT_EQ(request.ended, At(25s));
-  EXPECT_EQ(request.promise, 14ms);
-  EXPECT_FALSE(request.is_kept());
+  EXPECT_EQ(request.target, 14ms);
+  EXPECT_FALSE(request.is_target_met());
   EXPECT_EQ(std::get<Depth>(events[2]).depths.queued, 1000U);
   EXPECT_EQ(std::get<Depth>(events[2]).at, At(16s));
   EXPECT_TRUE(trace.Poll().empty()) << "each event once";

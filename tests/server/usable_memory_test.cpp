@@ -11,7 +11,7 @@
 namespace gpushared::testing {
 namespace {
 
-using server::CgroupFolder;
+using server::CgroupDirectory;
 using server::MemoryCgroups;
 using server::MemoryLimitOf;
 using ::testing::ElementsAre;
@@ -21,7 +21,8 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 std::vector<std::string> Paths(std::string_view cgroup, std::string_view mountinfo) {
   std::vector<std::string> paths;
-  for (const CgroupFolder& folder : MemoryCgroups(cgroup, mountinfo)) paths.push_back(folder.path);
+  for (const CgroupDirectory& directory : MemoryCgroups(cgroup, mountinfo))
+    paths.push_back(directory.path);
   return paths;
 }
 
@@ -67,29 +68,30 @@ TEST(MemoryCgroups, OfTextsThatSayNothingAreNone) {
   EXPECT_THAT(Paths("memory\n::\n4:memory\n", "1 2 3\n - \n1 2 0:3 / /m rw - cgroup\n"), IsEmpty());
 }
 
-std::optional<std::uint64_t> LimitOf(const std::vector<CgroupFolder>& folders,
+std::optional<std::uint64_t> LimitOf(const std::vector<CgroupDirectory>& directories,
                                      const std::map<std::string, std::string>& files) {
-  return MemoryLimitOf(folders, [&](const std::string& path) -> std::optional<std::string> {
+  return MemoryLimitOf(directories, [&](const std::string& path) -> std::optional<std::string> {
     const auto found = files.find(path);
     return found == files.end() ? std::nullopt : std::optional(found->second);
   });
 }
 
 TEST(MemoryLimit, IsTheSmallestOfAllGroupsAroundIt) {
-  const std::vector<CgroupFolder> folders = {{"/g/a/b", true}, {"/g/a", true}, {"/g", true}};
-  EXPECT_EQ(LimitOf(folders, {{"/g/a/b/memory.max", "max\n"}, {"/g/a/memory.max", "1610612736\n"}}),
-            1536 * kMiB);
+  const std::vector<CgroupDirectory> directories = {{"/g/a/b", true}, {"/g/a", true}, {"/g", true}};
   EXPECT_EQ(
-      LimitOf(folders, {{"/g/a/b/memory.max", "536870912\n"}, {"/g/memory.max", "1073741824"}}),
+      LimitOf(directories, {{"/g/a/b/memory.max", "max\n"}, {"/g/a/memory.max", "1610612736\n"}}),
+      1536 * kMiB);
+  EXPECT_EQ(
+      LimitOf(directories, {{"/g/a/b/memory.max", "536870912\n"}, {"/g/memory.max", "1073741824"}}),
       512 * kMiB);
 }
 
 TEST(MemoryLimit, OfVersionOneIsNoneWhereItIsTheLargestNumber) {
-  const std::vector<CgroupFolder> folders = {{"/m/jobs", false}, {"/m", false}};
-  EXPECT_EQ(LimitOf(folders, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"}}),
+  const std::vector<CgroupDirectory> directories = {{"/m/jobs", false}, {"/m", false}};
+  EXPECT_EQ(LimitOf(directories, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"}}),
             std::nullopt);
-  EXPECT_EQ(LimitOf(folders, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"},
-                              {"/m/jobs/memory.limit_in_bytes", "1610612736\n"}}),
+  EXPECT_EQ(LimitOf(directories, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"},
+                                  {"/m/jobs/memory.limit_in_bytes", "1610612736\n"}}),
             1536 * kMiB);
 }
 

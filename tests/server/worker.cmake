@@ -10,13 +10,13 @@ if(TARGET gpushared::worker)
   # The parts alone, and whole workers over a device that takes the steps that the test says.
   gpushared_test(worker_test
     SOURCES worker/device_thread/activity_test.cpp worker/device_thread/client_buffers_test.cpp
-      worker/device_thread/parts_test.cpp worker/device_thread/step_use_test.cpp
+      worker/device_thread/parts_test.cpp worker/device_thread/page_use_test.cpp
       worker/device_thread/graphs_test.cpp worker/device_thread/streams_test.cpp worker/device_thread/requests_test.cpp
       worker/device_thread/scheduling_test.cpp worker/device_thread/forms_test.cpp
       worker/device_thread/outlived_test.cpp
       worker/control/parts_test.cpp worker/control/kernel_output_test.cpp numa_test.cpp thread_priority_test.cpp
       worker/control/explain_test.cpp
-      worker/control/session_test.cpp worker/control/session_memory_test.cpp worker/control/session_moves_test.cpp
+      worker/control/session_test.cpp worker/control/session_memory_test.cpp worker/control/session_swaps_test.cpp
       worker/control/cost_file_test.cpp worker/control/device_watch_test.cpp
       worker/control/trace_test.cpp worker/control/slow_calls_test.cpp
     GROUP 7

@@ -13,7 +13,7 @@ must_not() { local what=$1; shift; if "$@" >/tmp/said 2>&1; then bad "$what"; el
 property() { systemctl show -P "$1" gpushared.service; }
 eventually() { local i; for i in $(seq 200); do "$@" >/dev/null 2>&1 && return 0; sleep .1; done; return 1; }
 serves() { [[ $(property ActiveState) == active ]] && gpusharedctl status; }
-jobs_now() { gpusharedctl ps --json | grep -E '"(client|pid|worker_pid|generation|entrance|class|weight|quota_bytes)":'; }
+jobs_now() { gpusharedctl ps --json | grep -E '"(client|pid|worker_pid|generation|endpoint|class|weight|quota_bytes)":'; }
 same_jobs() { [[ "$(jobs_now)" == "$before" ]]; }
 
 finish() {
@@ -31,7 +31,7 @@ cat >>/etc/gpushared/gpushared.toml <<'TOML'
 user = "root"
 highest_class = "high"
 
-[[entrance]]
+[[endpoint]]
 name = "batch"
 class = "low"
 TOML
@@ -92,7 +92,7 @@ must "reload" systemctl reload gpushared.service
 echo 'policy = "chaos"' >/tmp/wrong
 cp /etc/gpushared/gpushared.toml /tmp/right
 cat /tmp/wrong /tmp/right >/etc/gpushared/gpushared.toml
-must_not "a wrong file is refused" systemctl reload gpushared.service
+must_not "a wrong file is rejected" systemctl reload gpushared.service
 must_not "an upgrade that could not read it, too" gpusharedctl upgrade
 cp /tmp/right /etc/gpushared/gpushared.toml
 must "and all is as before" same_jobs
@@ -137,6 +137,6 @@ must "the socket's unit starts" systemctl start gpushared.socket
 must "the first who asks starts the server" gpusharedctl status
 [[ $(property ActiveState) == active ]] && ok "by socket activation" || bad "not active"
 kill -9 "$(property MainPID)"
-must "nobody who asks meanwhile is refused" gpusharedctl status
+must "nobody who asks meanwhile is rejected" gpusharedctl status
 must "it stops" systemctl stop gpushared.socket gpushared.service
 reached_end=yes

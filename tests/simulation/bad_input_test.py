@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpushared-sim refuses what it cannot run in one sentence, and nothing that it is given ends it otherwise.
+"""gpushared-sim rejects what it cannot run in one sentence, and nothing that it is given ends it otherwise.
 
 Usage: bad_input_test.py GPUSHARED_SIM
 """
@@ -15,16 +15,16 @@ JOBS = ["--high", "even:2:100:10", "--low", "even:1:100:10", "--requests", "100"
 
 class BadInput(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
 
     def file(self, name, text):
-        path = self.folder / name
+        path = self.directory / name
         path.write_text(text)
         return str(path)
 
-    def refused(self, arguments, said):
+    def rejected(self, arguments, said):
         with self.subTest(arguments):
             ran = subprocess.run([SIM, *arguments], capture_output=True, text=True, timeout=60)
             self.assertGreater(ran.returncode, 0, "ended by a signal, or not at all")
@@ -32,44 +32,44 @@ class BadInput(unittest.TestCase):
             self.assertNotIn("invariant", ran.stderr)
 
     def test_numbers_out_of_range(self):
-        for option in ("--load", "--promise", "--window", "--turnaround"):
+        for option in ("--load", "--latency-target", "--window", "--launch-bubble"):
             for value in ("-1", "nan", "inf", "1e300", "x", "1x", ""):
-                self.refused(["compare", *JOBS, option, value], option)
+                self.rejected(["compare", *JOBS, option, value], option)
         for option, value in (("--requests", "99"), ("--requests", "99999999999999999999"),
                               ("--high-clients", "0"), ("--low-clients", "65"), ("--block-stretch", "0"),
                               ("--seed", "-1")):
-            self.refused(["compare", *JOBS, option, value], option)
+            self.rejected(["compare", *JOBS, option, value], option)
         for option in ("--sleep", "--seconds"):
-            self.refused(["shares", option, "nan"], option)
-        self.refused(["shares", "--weights", *["1"] * 300], "300 weights")
-        self.refused(["shares", "--weights", "1", "0"], "--weights")
+            self.rejected(["shares", option, "nan"], option)
+        self.rejected(["shares", "--weights", *["1"] * 300], "300 weights")
+        self.rejected(["shares", "--weights", "1", "0"], "--weights")
         for share in ("0", "101", "nan", "-1", "x"):
-            self.refused(["shares", "--max-share", share], "--max-share")
-        self.refused(["shares", "--max-share", "10", "20", "30"], "3 shares at most, of 2 clients")
-        self.refused(["shares", "--max-share", "10", "--policy", "mps"], "'mps' knows no caps")
+            self.rejected(["shares", "--max-share", share], "--max-share")
+        self.rejected(["shares", "--max-share", "10", "20", "30"], "3 shares at most, of 2 clients")
+        self.rejected(["shares", "--max-share", "10", "--policy", "mps"], "'mps' knows no caps")
 
     def test_files(self):
         header = "Name,Profile,Memory_footprint,SM_usage,Duration\n"
-        folder = str(self.folder)
-        for job, said in (("/no/file", "cannot read"), (folder, "no kernels"), (self.file("a", ""), "no kernels"),
+        directory = str(self.directory)
+        for job, said in (("/no/file", "cannot read"), (directory, "no kernels"), (self.file("a", ""), "no kernels"),
                           (self.file("b", header), "no kernels"), (self.file("c", header + "k,1,0,80,nan\n"), "line 2"),
                           (self.file("d", header + "k,1,0,80,-5\n"), "line 2"), ("even:1:1e3:1", "even:"),
                           ("in:nan", "in:US")):
-            self.refused(["compare", *JOBS, "--low", job], said)
-            self.refused(["mix", "/no/file", "--profile", f"a={job}"], said)
+            self.rejected(["compare", *JOBS, "--low", job], said)
+            self.rejected(["mix", "/no/file", "--profile", f"a={job}"], said)
         first = "TIMESTAMP\n2023-11-16 18:17:03.0\n"
-        for trace, said in (("/no/file", "cannot read"), (folder, "cannot read"), (self.file("e", ""), "cannot read"),
+        for trace, said in (("/no/file", "cannot read"), (directory, "cannot read"), (self.file("e", ""), "cannot read"),
                             (self.file("f", first), "fewer than two"), (self.file("g", first * 2), "line 3"),
                             (self.file("h", first + "2023-11-16 18:17:nan\n"), "line 3"),
                             (self.file("i", first + "2023-11-16 18:17:03.0\n"), "same time")):
-            self.refused(["compare", *JOBS, "--arrivals", "poisson", trace], said)
-        self.refused(["compare", *JOBS, "--json", "/no/folder/rows.json"], "cannot write")
-        self.refused(["compare", *JOBS, "--policy", "best"], "gpushared-sim policies")
-        for mix, said in (("/no/file", "cannot read"), (folder, "not a JSON object"), (self.file("j", "{"), "not a JSON"),
+            self.rejected(["compare", *JOBS, "--arrivals", "poisson", trace], said)
+        self.rejected(["compare", *JOBS, "--json", "/no/directory/rows.json"], "cannot write")
+        self.rejected(["compare", *JOBS, "--policy", "best"], "gpushared-sim policies")
+        for mix, said in (("/no/file", "cannot read"), (directory, "not a JSON object"), (self.file("j", "{"), "not a JSON"),
                           (self.file("k", '{"time": 1e400, "tasks": []}'), "not a JSON"),
                           (self.file("l", '{"time": 1, "tasks": [7]}'), "task 1")):
-            self.refused(["mix", mix, "--profile", "a=even:1:100:10"], said)
-        self.refused(["mix", self.file("m", "{}"), "--profile", "nonsense"], "MODEL=JOB")
+            self.rejected(["mix", mix, "--profile", "a=even:1:100:10"], said)
+        self.rejected(["mix", self.file("m", "{}"), "--profile", "nonsense"], "MODEL=JOB")
 
     def test_places(self):
         job = self.file("job", '{"gpushared_profile": 1, "name": "a", "class": "low", "pace": "endless",\n'
@@ -83,17 +83,17 @@ class BadInput(unittest.TestCase):
         late = self.file("late", pathlib.Path(job).read_text().replace('"endless"', '"periodic", "every_ms": 0.01'))
         self.assertEqual(subprocess.run([SIM, "place", "--node", node, "--job", late, "--seeds", "1"],
                                         capture_output=True, timeout=60).returncode, 4)
-        for bad, said in (("/no/file", "cannot read"), (str(self.folder), "cannot read"), (self.file("p", "{"), "line 1"),
+        for bad, said in (("/no/file", "cannot read"), (str(self.directory), "cannot read"), (self.file("p", "{"), "line 1"),
                           (self.file("q", '{\n"gpushared_profile": 1}'), "/q' line "),
                           (self.file("r", "[" * 100_000), "16 deep")):
-            self.refused(["place", "--node", node, "--job", bad], said)
-            self.refused(["place", "--node", bad, "--job", job], said)
+            self.rejected(["place", "--node", node, "--job", bad], said)
+            self.rejected(["place", "--node", bad, "--job", job], said)
         for option, value in (("--seeds", "0"), ("--seeds", "1001"), ("--least-pace", "101"), ("--least-pace", "nan")):
-            self.refused(["place", "--node", node, "--job", job, option, value], option)
+            self.rejected(["place", "--node", node, "--job", job, option, value], option)
 
     def test_no_such_command(self):
         for arguments in ([], ["nonsense"], ["compare"], ["mix"], ["policies", "--x"]):
-            self.refused(arguments, "--help")
+            self.rejected(arguments, "--help")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random clients that hold more memory than there is. GPUSHARED_MEMORY_STEPS=N runs N steps in all;
+// Random clients that hold more memory than there is. GPUSHARED_MEMORY_PAGES=N runs N steps in all;
 // GPUSHARED_MEMORY_SEED=N runs that seed alone.
 
 #include <cstdint>
@@ -22,42 +22,42 @@ std::uint64_t MemoryNumber(const char* name, std::uint64_t otherwise) {
 
 TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
   const std::uint64_t only = MemoryNumber("GPUSHARED_MEMORY_SEED", 0);
-  const std::uint64_t seeds = MemoryNumber("GPUSHARED_MEMORY_STEPS", 100'000) / kStepsPerSeed;
+  const std::uint64_t seeds = MemoryNumber("GPUSHARED_MEMORY_PAGES", 100'000) / kStepsPerSeed;
   MemoryWorld::Outcome sum;
   for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : seeds); ++seed) {
     const MemoryWorld::Outcome outcome = MemoryWorld(seed).Run(kStepsPerSeed);
     ASSERT_EQ(outcome.broken, "") << "replay: GPUSHARED_MEMORY_SEED=" << seed
                                   << " simulation_test --gtest_filter='MemorySimulation.*'";
     sum.launches += outcome.launches;
-    sum.launches_by_step += outcome.launches_by_step;
+    sum.launches_by_page += outcome.launches_by_page;
     sum.beyond += outcome.beyond;
-    sum.own_moves += outcome.own_moves;
-    sum.quiet_moves_in += outcome.quiet_moves_in;
+    sum.own_swaps += outcome.own_swaps;
+    sum.quiet_swaps_in += outcome.quiet_swaps_in;
     sum.moves += outcome.moves;
     sum.cuts += outcome.cuts;
     sum.deaths += outcome.deaths;
-    sum.refused += outcome.refused;
+    sum.rejected += outcome.rejected;
     sum.rooms += outcome.rooms;
     sum.failures += outcome.failures;
   }
   std::printf(
       "%llu launches (%llu by step, %llu of more than the device has), %llu moves (%llu out for "
-      "their own client), %llu deaths, %llu rooms made, %llu refused\n",
+      "their own client), %llu deaths, %llu rooms made, %llu rejected\n",
       static_cast<unsigned long long>(sum.launches),
-      static_cast<unsigned long long>(sum.launches_by_step),
+      static_cast<unsigned long long>(sum.launches_by_page),
       static_cast<unsigned long long>(sum.beyond), static_cast<unsigned long long>(sum.moves),
-      static_cast<unsigned long long>(sum.own_moves), static_cast<unsigned long long>(sum.deaths),
-      static_cast<unsigned long long>(sum.rooms), static_cast<unsigned long long>(sum.refused));
+      static_cast<unsigned long long>(sum.own_swaps), static_cast<unsigned long long>(sum.deaths),
+      static_cast<unsigned long long>(sum.rooms), static_cast<unsigned long long>(sum.rejected));
   // A world in which nothing happens would pass too.
-  EXPECT_GT(sum.launches, sum.launches_by_step);
-  EXPECT_GT(sum.launches_by_step, 0u);
+  EXPECT_GT(sum.launches, sum.launches_by_page);
+  EXPECT_GT(sum.launches_by_page, 0u);
   EXPECT_GT(sum.beyond, 0u);
-  EXPECT_GT(sum.own_moves, 0u);
-  EXPECT_GT(sum.quiet_moves_in, 0u);
+  EXPECT_GT(sum.own_swaps, 0u);
+  EXPECT_GT(sum.quiet_swaps_in, 0u);
   EXPECT_GT(sum.moves, 0u);
   EXPECT_GT(sum.cuts, 0u);
   EXPECT_GT(sum.rooms, 0u);
-  EXPECT_GT(sum.refused, 0u);
+  EXPECT_GT(sum.rejected, 0u);
   EXPECT_GT(sum.failures, 0u);
 }
 

@@ -22,13 +22,13 @@ MemoryWorld::MemoryWorld(std::uint64_t seed)
     : random_(seed),
       holds_for_in_(Draw(2) == 0),
       residency_({.device_bytes = kFrames * kStepBytes,
-                  .holds_for_moves_in = holds_for_in_,
-                  .stay_factor = static_cast<int>(Draw(10)),
-                  .stay_min = 1ms,
-                  .stay_max = 200ms,
+                  .suspends_for_swap_in = holds_for_in_,
+                  .residency_factor = static_cast<int>(Draw(10)),
+                  .residency_min = 1ms,
+                  .residency_max = 200ms,
                   .idle_min = 2ms,
                   .retry_after = 5ms,
-                  .move_bytes_max = (1 + Draw(8)) * kStepBytes}) {
+                  .swap_bytes_max = (1 + Draw(8)) * kStepBytes}) {
   for (std::size_t frame = 0; frame < kFrames; ++frame) free_frames_.push_back(frame);
 }
 
@@ -60,7 +60,7 @@ void MemoryWorld::Break(const std::string& what) {
 // ---- events
 
 void MemoryWorld::Act() {
-  if (move_ && Draw(3) == 0) return EndMove();
+  if (move_ && Draw(3) == 0) return EndSwap();
   if (clients_.empty() || (clients_.size() < kClientsInWorldMax && Draw(200) == 0)) return Come();
   const auto chosen = std::next(clients_.begin(), static_cast<long>(Draw(clients_.size())));
   const ClientId id = chosen->first;
@@ -116,7 +116,7 @@ void MemoryWorld::Grow(ClientId id, Client& client, std::size_t pages) {
     return residency_.OnMemory(id, HeldBy(client), now_);
   }
   client.asked = pages;
-  residency_.AskRoom(id, pages * kStepBytes, now_);
+  residency_.RequestMemory(id, pages * kStepBytes, now_);
 }
 
 void MemoryWorld::Shrink(ClientId id, Client& client) {
@@ -143,7 +143,7 @@ void MemoryWorld::Launch(ClientId id, Client& client) {
     client.is_busy = true;
     residency_.SetBusy(id, true, now_);
   }
-  if (client.is_held || client.on_device > 2) return;
+  if (client.is_suspended || client.on_device > 2) return;
   if (client.is_known && CountMissing(client) > 0) return;
   if (CountMissing(client) > 0) return Break("a client runs without its memory");
   for (std::size_t page = 0; page < client.pages.size(); ++page) {
@@ -154,7 +154,7 @@ void MemoryWorld::Launch(ClientId id, Client& client) {
   }
   ++client.on_device;
   ++outcome_.launches;
-  if (client.resident < client.pages.size()) ++outcome_.launches_by_step;
+  if (client.resident < client.pages.size()) ++outcome_.launches_by_page;
   if (client.pages.size() > kFrames) ++outcome_.beyond;
   Choose(id, client);
 }
@@ -166,7 +166,7 @@ void MemoryWorld::Choose(ClientId id, Client& client) {
   for (std::size_t left = Draw(std::min<std::size_t>(pages, 6) + 1); left > 0; --left) {
     client.needed[Draw(pages)] = true;
   }
-  const scheduler::MemoryHeld held = HeldBy(client);
+  const scheduler::MemorySuspended held = HeldBy(client);
   residency_.SetUnneeded(id, held.unneeded_bytes, held.spare_bytes, now_);
 }
 
@@ -179,7 +179,7 @@ std::size_t MemoryWorld::CountMissing(const Client& client) {
 }
 
 void MemoryWorld::EndLaunch(ClientId id, Client& client) {
-  if (--client.on_device == 0 && client.is_held) residency_.OnDrained(id);
+  if (--client.on_device == 0 && client.is_suspended) residency_.OnDrained(id);
 }
 
 // ---- decisions
@@ -197,34 +197,35 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
   const auto found = clients_.find(action.client);
   if (found == clients_.end()) return Break("a decision about a client that has gone");
   Client& client = found->second;
-  const bool is_settled =
+  const bool is_within_guarantee =
       (client.pages.size() + client.pinned) * kStepBytes <= client.grant.guaranteed_bytes;
   switch (action.kind) {
     case MemoryAction::Kind::kHold:
-      if (is_settled && !(holds_for_in_ && client.resident < client.pages.size())) {
+      if (is_within_guarantee && !(holds_for_in_ && client.resident < client.pages.size())) {
         return Break("a client within its guarantee is held");
       }
-      client.is_held = true;
+      client.is_suspended = true;
       if (client.on_device == 0) residency_.OnDrained(action.client);
       return;
     case MemoryAction::Kind::kRelease:
       if (CountMissing(client) > 0) return Break("a client goes on without what it needs");
-      client.is_held = false;
+      client.is_suspended = false;
       return;
-    case MemoryAction::Kind::kMoveOut:
-      if (is_settled) return Break("memory within a guarantee is moved out");
+    case MemoryAction::Kind::kSwapOut:
+      if (is_within_guarantee) return Break("memory within a guarantee is moved out");
       if (client.on_device > 0) return Break("memory moves under a kernel");
       if (action.beneficiary == action.client) {
-        ++outcome_.own_moves;
+        ++outcome_.own_swaps;
         if (client.is_busy && action.bytes > HeldBy(client).spare_bytes) {
           return Break("a client loses what it is about to touch, for itself");
         }
       }
       [[fallthrough]];
-    case MemoryAction::Kind::kMoveIn:
-      if (holds_for_in_ && action.kind == MemoryAction::Kind::kMoveIn) {
-        if (client.on_device > 0 || !client.is_held) return Break("memory comes in under a kernel");
-        ++outcome_.quiet_moves_in;
+    case MemoryAction::Kind::kSwapIn:
+      if (holds_for_in_ && action.kind == MemoryAction::Kind::kSwapIn) {
+        if (client.on_device > 0 || !client.is_suspended)
+          return Break("memory comes in under a kernel");
+        ++outcome_.quiet_swaps_in;
       }
       if (move_) return Break("two moves at one time");
       move_ = action;
@@ -233,50 +234,50 @@ void MemoryWorld::CarryOut(const MemoryAction& action) {
     case MemoryAction::Kind::kCut:
       if (!move_ || move_->client != action.client) return Break("a move is cut that nobody makes");
       if (std::exchange(is_cut_, true)) return Break("a move is cut twice");
-      if (move_->is_owed) return Break("a move is cut that somebody has a right to");
+      if (move_->is_guaranteed) return Break("a move is cut that somebody has a right to");
       ++outcome_.cuts;
       return;
-    case MemoryAction::Kind::kRoom: {
+    case MemoryAction::Kind::kMemoryRequest: {
       ++outcome_.rooms;
       const std::size_t pages = std::exchange(client.asked, 0);
       if (!AddPages(client, pages)) return Break("the room that was made is not there");
       return residency_.OnMemory(action.client, HeldBy(client), now_);
     }
-    case MemoryAction::Kind::kNoRoom: {
-      ++outcome_.refused;
+    case MemoryAction::Kind::kNoMemory: {
+      ++outcome_.rejected;
       const std::size_t wanted = client.pages.size() + client.pinned + client.asked;
       client.asked = 0;
       if (wanted * kStepBytes <= client.grant.guaranteed_bytes) {
-        return Break("room within a guarantee is refused");
+        return Break("room within a guarantee is rejected");
       }
       return;
     }
   }
 }
 
-void MemoryWorld::EndMove() {
+void MemoryWorld::EndSwap() {
   const MemoryAction move = *std::exchange(move_, std::nullopt);
   Client& client = clients_.at(move.client);
   // Now and then less than what was asked for.
   std::size_t pages = move.bytes / kStepBytes;
   if (Draw(8) == 0) pages = Draw(pages + 1);
   if (is_cut_) pages = std::min<std::size_t>(pages, 1 + Draw(pages + 1));
-  const bool goes_out = move.kind == MemoryAction::Kind::kMoveOut;
-  while (pages > 0 && (goes_out ? MoveOutPage(client) : MoveInPage(client))) --pages;
+  const bool goes_out = move.kind == MemoryAction::Kind::kSwapOut;
+  while (pages > 0 && (goes_out ? SwapOutPage(client) : SwapInPage(client))) --pages;
   // A store that takes no more. The session of a client that owes the room ends.
   if (goes_out && Draw(50) == 0) {
-    residency_.OnMoveFailed(move.client, HeldBy(client), now_);
+    residency_.OnSwapFailed(move.client, HeldBy(client), now_);
     ++outcome_.failures;
-    if (move.is_owed) Leave(move.client);
+    if (move.is_guaranteed) Leave(move.client);
   } else {
-    residency_.OnMoved(move.client, HeldBy(client), now_);
+    residency_.OnSwapped(move.client, HeldBy(client), now_);
   }
   ++outcome_.moves;
 }
 
 // ---- memory
 
-scheduler::MemoryHeld MemoryWorld::HeldBy(const Client& client) const {
+scheduler::MemorySuspended MemoryWorld::HeldBy(const Client& client) const {
   std::size_t spare = 0;
   for (std::size_t page = 0; page < client.pages.size(); ++page) {
     spare += client.pages[page].frame && !Needs(client, page);
@@ -317,7 +318,7 @@ void MemoryWorld::DropPage(Client& client) {
   }
 }
 
-bool MemoryWorld::MoveOutPage(Client& client) {
+bool MemoryWorld::SwapOutPage(Client& client) {
   // Pages go first that the next launch does not touch, then the last one.
   std::optional<std::size_t> chosen;
   for (std::size_t each = 0; each < client.pages.size(); ++each) {
@@ -338,7 +339,7 @@ bool MemoryWorld::MoveOutPage(Client& client) {
   return true;
 }
 
-bool MemoryWorld::MoveInPage(Client& client) {
+bool MemoryWorld::SwapInPage(Client& client) {
   std::optional<std::size_t> chosen;
   for (std::size_t each = client.pages.size(); each-- > 0;) {
     if (client.pages[each].frame) continue;
@@ -362,11 +363,11 @@ void MemoryWorld::CheckAll() {
     if (residency_.WantedBytes(id) > client.resident * kStepBytes) Break("more is wanted than is");
     resident += client.resident;
     out += client.pages.size() - client.resident;
-    if (client.is_held != residency_.IsHeld(id)) Break("who is held is not told");
+    if (client.is_suspended != residency_.IsHeld(id)) Break("who is held is not told");
     if (residency_.ResidentBytes(id) != client.resident * kStepBytes) {
       Break("what is on the device is not told");
     }
-    if (!client.is_held && !client.is_known && client.resident != client.pages.size()) {
+    if (!client.is_suspended && !client.is_known && client.resident != client.pages.size()) {
       Break("a client without all of its memory may run");
     }
   }
@@ -379,13 +380,13 @@ void MemoryWorld::CheckAll() {
 void MemoryWorld::ServeEverybody() {
   for (auto& [id, client] : clients_) {
     client.on_device = 0;
-    if (client.is_held) residency_.OnDrained(id);
+    if (client.is_suspended) residency_.OnDrained(id);
     residency_.SetBusy(id, client.is_busy = false, now_);
   }
   for (auto& [id, client] : clients_) {
     residency_.SetBusy(id, client.is_busy = true, now_);
     Await("a client's memory never comes back", [&, id = id] {
-      return (!client.is_held && CountMissing(client) == 0) || residency_.IsShutOut(id);
+      return (!client.is_suspended && CountMissing(client) == 0) || residency_.IsStarved(id);
     });
     residency_.SetBusy(id, client.is_busy = false, now_);
     Await("a client never grows", [&] { return client.asked == 0; });
@@ -396,7 +397,7 @@ void MemoryWorld::Await(const std::string& broken_otherwise, const std::function
   const scheduler::TimePoint latest = now_ + 60s;
   while (!is_over() && outcome_.broken.empty()) {
     Decide();
-    if (move_) EndMove();
+    if (move_) EndSwap();
     now_ += 100us;
     if (now_ > latest) Break(broken_otherwise);
     CheckAll();

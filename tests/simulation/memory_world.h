@@ -25,19 +25,19 @@ class MemoryWorld {
  public:
   struct Outcome {
     std::string broken;  // The rule that did not hold; empty: all did.
-    std::uint64_t launches = 0, moves = 0, deaths = 0, refused = 0, rooms = 0, failures = 0;
-    std::uint64_t launches_by_step = 0;  // With a part of the client's memory in the store.
+    std::uint64_t launches = 0, moves = 0, deaths = 0, rejected = 0, rooms = 0, failures = 0;
+    std::uint64_t launches_by_page = 0;  // With a part of the client's memory in the store.
     std::uint64_t beyond = 0;            // Launches of a client that held more than the device has.
-    std::uint64_t own_moves = 0;         // A client's, out, for itself.
+    std::uint64_t own_swaps = 0;         // A client's, out, for itself.
     std::uint64_t cuts = 0;
-    std::uint64_t quiet_moves_in = 0;  // By step, while nothing of the client runs.
+    std::uint64_t quiet_swaps_in = 0;  // By step, while nothing of the client runs.
   };
 
   explicit MemoryWorld(std::uint64_t seed);
   Outcome Run(std::uint64_t steps);
 
  private:
-  static constexpr std::uint64_t kStepBytes = kMapStepBytes;
+  static constexpr std::uint64_t kStepBytes = kMapPageBytes;
   static constexpr std::size_t kFrames = 64;  // Steps of the device.
   static constexpr std::uint64_t kZero = 0;
 
@@ -55,7 +55,7 @@ class MemoryWorld {
     std::size_t pinned = 0;
     std::size_t asked = 0;  // Pages of a growth for which there was no room.
     bool is_busy = false;
-    bool is_held = false;
+    bool is_suspended = false;
     std::uint32_t on_device = 0;  // Commands.
   };
 
@@ -69,7 +69,7 @@ class MemoryWorld {
   void Pin(scheduler::ClientId id, Client& client);
   void Launch(scheduler::ClientId id, Client& client);
   void EndLaunch(scheduler::ClientId id, Client& client);
-  void EndMove();
+  void EndSwap();
   void Decide();
   void CarryOut(const scheduler::MemoryAction& action);
   void CheckAll();
@@ -91,14 +91,14 @@ class MemoryWorld {
   static std::size_t CountMissing(const Client& client);
   bool AddPages(Client& client, std::size_t pages);
   void DropPage(Client& client);
-  bool MoveOutPage(Client& client);
-  bool MoveInPage(Client& client);
+  bool SwapOutPage(Client& client);
+  bool SwapInPage(Client& client);
   std::size_t FreeFrames() const { return free_frames_.size() - pinned_; }
-  scheduler::MemoryHeld HeldBy(const Client& client) const;
+  scheduler::MemorySuspended HeldBy(const Client& client) const;
   std::size_t Draw(std::size_t below) { return static_cast<std::size_t>(random_() % below); }
 
   std::mt19937_64 random_;
-  const bool holds_for_in_;  // ResidencyOptions::holds_for_moves_in.
+  const bool holds_for_in_;  // ResidencyOptions::suspends_for_swap_in.
   scheduler::Residency residency_;
   scheduler::TimePoint now_{std::chrono::seconds(1)};
   std::map<scheduler::ClientId, Client> clients_;

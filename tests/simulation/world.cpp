@@ -88,14 +88,14 @@ void World::RandomEvent() {
   } else if (dice < 92) {
     MarkRequest(*client);
   } else if (dice < 94) {
-    SetTurnaround();
+    SetLaunchBubble();
   }
 }
 
 scheduler::ClientSpec World::RandomSpec() {
   return {.scheduling_class = static_cast<SchedulingClass>(Random(3)),
           .weight = static_cast<std::uint32_t>(Chance(20) ? 1000 : 1 + Random(10)),
-          .latency_promise = Chance(40) ? std::optional(RandomTime(500us, 50ms)) : std::nullopt};
+          .latency_target = Chance(40) ? std::optional(RandomTime(500us, 50ms)) : std::nullopt};
 }
 
 void World::AddClient() {
@@ -168,9 +168,9 @@ void World::ChangeSpec(ClientId client) {
   lane_.ChangeClient(client, state.spec, now_);
 }
 
-void World::SetTurnaround() {
-  turnaround_ = RandomTime(1us, 600us);
-  lane_.SetTurnaround(*turnaround_);
+void World::SetLaunchBubble() {
+  launch_bubble_ = RandomTime(1us, 600us);
+  lane_.SetLaunchBubble(*launch_bubble_);
 }
 
 void World::AdvanceTo(TimePoint until) {
@@ -310,13 +310,13 @@ void World::CheckBounds() {
 bool World::HasUrgentClient() const {
   return KnowsClasses() && std::any_of(clients_.begin(), clients_.end(), [](const auto& entry) {
            const scheduler::ClientSpec& spec = entry.second.spec;
-           return spec.scheduling_class == SchedulingClass::kHigh || spec.latency_promise;
+           return spec.scheduling_class == SchedulingClass::kHigh || spec.latency_target;
          });
 }
 
 // Checks the lookahead of `next`, just before it goes to the device.
 void World::CheckLookahead(const Command& next) {
-  if (!next.is_windowed || !turnaround_ || !HasUrgentClient()) return;
+  if (!next.is_windowed || !launch_bubble_ || !HasUrgentClient()) return;
   std::size_t windowed = 0;
   Duration before{};
   const Command* oldest = nullptr;
@@ -329,7 +329,7 @@ void World::CheckLookahead(const Command& next) {
   }
   if (oldest == nullptr || windowed < lane_options_.beyond_window_max) return;
   ++outcome_.looked_ahead;
-  const Duration ahead = std::max<Duration>(2 * *turnaround_, 20us);
+  const Duration ahead = std::max<Duration>(2 * *launch_bubble_, 20us);
   Require(before - oldest->predicted < ahead || ahead >= lane_options_.window,
           "no more waits on the device behind its stream than keeps it busy");
 }

@@ -78,7 +78,7 @@ class World {
   void MarkRequest(ClientId client);
   void Kill(ClientId client);
   void ChangeSpec(ClientId client);
-  void SetTurnaround();
+  void SetLaunchBubble();
   void AdvanceTo(TimePoint until);
   void Drain();
 
@@ -117,7 +117,7 @@ class World {
   std::map<ClientId, Client> clients_;
   std::set<ClientId> dead_;
   std::map<std::uint64_t, Command> commands_;  // Queued or in flight.
-  std::optional<Duration> turnaround_;         // The lane's turnaround.
+  std::optional<Duration> launch_bubble_;      // The lane's launch bubble.
   TimePoint now_{};
   std::uint64_t last_client_ = 0;
   std::uint64_t last_command_ = 0;

@@ -17,7 +17,7 @@ PACKAGING = HERE.parent.parent / "packaging/slurm"
 NODES = ("n1", "n2")
 # The queues of QOS; the first is the one of who says none.
 QOS = {"batch": 10, "prod": 1000, "open": 10}
-RUN_FOLDER = "/run/gpushared"  # Each node has its own.
+RUN_DIRECTORY = "/run/gpushared"  # Each node has its own.
 
 SLURM_CONF = """
 ClusterName=gpushared
@@ -101,11 +101,11 @@ class Cluster:
         self.holders = {}
         self.environment = {"PATH": f"{work}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8",
                             "SLURM_CONF": f"{work}/etc/slurm.conf", "LD_LIBRARY_PATH": f"{work}/lib"}
-        for folder in ("bin", "lib", "etc", "log", "ctl", "db", "dbd", "munge", "jobs", "spool.n1", "spool.n2"):
-            (work / folder).mkdir()
+        for directory in ("bin", "lib", "etc", "log", "ctl", "db", "dbd", "munge", "jobs", "spool.n1", "spool.n2"):
+            (work / directory).mkdir()
         (work / "jobs").chmod(0o777)
-        for folder in ("log", "ctl", "dbd"):
-            shutil.chown(work / folder, "slurm")
+        for directory in ("log", "ctl", "dbd"):
+            shutil.chown(work / directory, "slurm")
         shutil.chown(work / "db", "mysql")
         shutil.chown(work / "munge", "munge")
         for program in ("gpushared", "gpusharedctl", "serve", "train", "vector_add_cpp", "drop_in_vector_add"):
@@ -176,7 +176,7 @@ class Cluster:
 
     def network(self):
         for where in ("ctl", *NODES):
-            command = f"hostname {where}; mkdir -p {RUN_FOLDER}; mount -t tmpfs -o mode=755 tmpfs {RUN_FOLDER}; " \
+            command = f"hostname {where}; mkdir -p {RUN_DIRECTORY}; mount -t tmpfs -o mode=755 tmpfs {RUN_DIRECTORY}; " \
                       "ip link set lo up; exec sleep infinity"
             self.holders[where] = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-c", command])
         for where, holder in self.holders.items():
@@ -194,14 +194,14 @@ class Cluster:
             self.run(node, "ip", "link", "set", "veth0", "up")
 
     def munge(self):
-        folder = self.work / "munge"
-        key = folder / "key"
+        directory = self.work / "munge"
+        key = directory / "key"
         key.write_bytes(secrets.token_bytes(1024))
         key.chmod(0o600)
         shutil.chown(key, "munge")
-        self.start("munged", "ctl", "munged", "--foreground", f"--key-file={key}", f"--socket={folder}/socket",
-                   f"--pid-file={folder}/pid", f"--log-file={folder}/log", f"--seed-file={folder}/seed", user="munge")
-        until("munged answers", lambda: self.run("ctl", "munge", "-S", folder / "socket", "-n", check=False).returncode == 0)
+        self.start("munged", "ctl", "munged", "--foreground", f"--key-file={key}", f"--socket={directory}/socket",
+                   f"--pid-file={directory}/pid", f"--log-file={directory}/log", f"--seed-file={directory}/seed", user="munge")
+        until("munged answers", lambda: self.run("ctl", "munge", "-S", directory / "socket", "-n", check=False).returncode == 0)
 
     def accounting(self):
         database = self.work / "db"
@@ -226,6 +226,6 @@ class Cluster:
 
     def start_server(self, node: str):
         self.start(f"gpushared.{node}", node, "gpushared", "--config", self.work / "etc/gpushared.toml", "--socket",
-                   f"{RUN_FOLDER}/gpushared.sock", *SERVER_OPTIONS)
-        until(f"the server of {node} answers", lambda: self.run(node, "gpusharedctl", "--socket", f"{RUN_FOLDER}/gpushared.sock",
+                   f"{RUN_DIRECTORY}/gpushared.sock", *SERVER_OPTIONS)
+        until(f"the server of {node} answers", lambda: self.run(node, "gpusharedctl", "--socket", f"{RUN_DIRECTORY}/gpushared.sock",
                                                                 "status", check=False).returncode == 0)

@@ -24,7 +24,7 @@ JobRules Rules(const std::string& text) {
   return rules.ok() ? *rules : JobRules();
 }
 
-std::string Refusal(const std::string& text) {
+std::string Rejection(const std::string& text) {
   return ParseJobRules(text, "rules").status().message();
 }
 
@@ -46,24 +46,24 @@ TEST(JobRules, WhatIsNotSaidFollowsFromWhatIs) {
   EXPECT_EQ(rules.of_others->highest_class, SchedulingClass::kNormal);
 }
 
-TEST(JobRules, AWrongFileIsRefusedWithItsLine) {
-  EXPECT_THAT(Refusal("[qos.a]\nclas = 'low'"),
+TEST(JobRules, AWrongFileIsRejectedWithItsLine) {
+  EXPECT_THAT(Rejection("[qos.a]\nclas = 'low'"),
               AllOf(HasSubstr("rules line 2"), HasSubstr("'clas'"), HasSubstr("highest_memory")));
-  EXPECT_THAT(Refusal("[qos.a]\nclass = 'urgent'"), HasSubstr("allowed is high, normal or low"));
-  EXPECT_THAT(Refusal("[qos.a]\nshare = '200%'"), HasSubstr("QOS key 'share' refused"));
-  EXPECT_THAT(Refusal("[qos.a]\nmemory = '4'"), HasSubstr("QOS key 'memory' refused"));
-  EXPECT_THAT(Refusal("[qos.a]\nshare = 5"), HasSubstr("it is no text"));
-  EXPECT_THAT(Refusal("[qos.a]\nclass = 'high'\nhighest_class = 'low'"), HasSubstr("above"));
-  EXPECT_THAT(Refusal("[qos.a]\nshare = '60%'\nhighest_share = '50%'"), HasSubstr("above"));
-  EXPECT_THAT(Refusal("[qos.a]\nmemory = '2GiB'\nhighest_memory = '1GiB'"), HasSubstr("above"));
-  EXPECT_THAT(Refusal("socket = 'here'"), HasSubstr("key 'socket' refused"));
-  EXPECT_THAT(Refusal("needs_gres = 'no'"), HasSubstr("needs_gres = true or false"));
-  EXPECT_THAT(Refusal("qos = 1"), HasSubstr("[qos.NAME]"));
-  EXPECT_THAT(Refusal("[qos]\na = 1"), HasSubstr("[qos.NAME]"));
-  EXPECT_THAT(Refusal("[qos.a"), HasSubstr("rules line 1"));
+  EXPECT_THAT(Rejection("[qos.a]\nclass = 'urgent'"), HasSubstr("allowed is high, normal or low"));
+  EXPECT_THAT(Rejection("[qos.a]\nshare = '200%'"), HasSubstr("QOS key 'share' rejected"));
+  EXPECT_THAT(Rejection("[qos.a]\nmemory = '4'"), HasSubstr("QOS key 'memory' rejected"));
+  EXPECT_THAT(Rejection("[qos.a]\nshare = 5"), HasSubstr("it is no text"));
+  EXPECT_THAT(Rejection("[qos.a]\nclass = 'high'\nhighest_class = 'low'"), HasSubstr("above"));
+  EXPECT_THAT(Rejection("[qos.a]\nshare = '60%'\nhighest_share = '50%'"), HasSubstr("above"));
+  EXPECT_THAT(Rejection("[qos.a]\nmemory = '2GiB'\nhighest_memory = '1GiB'"), HasSubstr("above"));
+  EXPECT_THAT(Rejection("socket = 'here'"), HasSubstr("key 'socket' rejected"));
+  EXPECT_THAT(Rejection("needs_gres = 'no'"), HasSubstr("needs_gres = true or false"));
+  EXPECT_THAT(Rejection("qos = 1"), HasSubstr("[qos.NAME]"));
+  EXPECT_THAT(Rejection("[qos]\na = 1"), HasSubstr("[qos.NAME]"));
+  EXPECT_THAT(Rejection("[qos.a"), HasSubstr("rules line 1"));
   std::string many;
   for (std::size_t qos = 0; qos <= kQosMax; ++qos) many += "[qos.q" + std::to_string(qos) + "]\n";
-  EXPECT_THAT(Refusal(many), HasSubstr("at most 1024"));
+  EXPECT_THAT(Rejection(many), HasSubstr("at most 1024"));
 }
 
 TEST(JobRules, TheExampleIsAccepted) {
@@ -94,7 +94,7 @@ TEST(Allocation, IsReadFromSlurmsList) {
   EXPECT_EQ(Has("gpushared:cuda0(CNT:0),gpushared:cuda1(CNT:5)").device, "cuda:1");
 }
 
-TEST(Allocation, WhatCannotBeOneDevicesIsRefused) {
+TEST(Allocation, WhatCannotBeOneDevicesIsRejected) {
   const auto why = [](const std::string& gres) { return ParseAllocation(gres).status().message(); };
   EXPECT_THAT(why("gpushared:cuda0(CNT:20),gpushared:cuda1(CNT:5)"),
               HasSubstr("on cuda:0 and cuda:1, and a step is on one device"));
@@ -111,7 +111,7 @@ class StepTermsTest : public ::testing::Test {
  protected:
   std::string Terms() {
     const auto terms = StepTerms(rules_, step_, has_, options_);
-    if (!terms.ok()) return "refused: " + terms.status().message();
+    if (!terms.ok()) return "rejected: " + terms.status().message();
     return terms->value_or("nothing");
   }
 
@@ -144,19 +144,19 @@ TEST_F(StepTermsTest, OptionsSayLessForEachClientAndNeverMore) {
                              HasSubstr("client_memory = \"67108864B\"")));
   options_ = {.scheduling_class = "high"};
   EXPECT_EQ(Terms(),
-            "refused: class refused: asked for high, allowed is normal [QOS 'batch', job 7]");
+            "rejected: class rejected: asked for high, allowed is normal [QOS 'batch', job 7]");
   options_ = {.share = "25.1%"};
   EXPECT_THAT(Terms(), HasSubstr("asked for 25.1%, allowed is the job's on this node, 25%"));
   options_ = {.memory = "513MiB"};
   EXPECT_THAT(Terms(), HasSubstr("asked for 513 MiB, allowed is the job's on this node, 512 MiB"));
 }
 
-TEST_F(StepTermsTest, AGresAboveTheQosIsRefused) {
+TEST_F(StepTermsTest, AGresAboveTheQosIsRejected) {
   has_.share = 501;
-  EXPECT_THAT(Terms(), HasSubstr("share refused: asked for 50.1%, allowed is 50%"));
+  EXPECT_THAT(Terms(), HasSubstr("share rejected: asked for 50.1%, allowed is 50%"));
   has_.share = 500;
   has_.memory_bytes = 1025 * kMiB;
-  EXPECT_THAT(Terms(), HasSubstr("memory refused"));
+  EXPECT_THAT(Terms(), HasSubstr("memory rejected"));
 }
 
 TEST_F(StepTermsTest, WhoHasNoShareGetsNothingUnlessTheOperatorSaysSo) {
@@ -173,7 +173,7 @@ TEST_F(StepTermsTest, WhoHasNoShareGetsNothingUnlessTheOperatorSaysSo) {
                              HasSubstr("memory = \"1073741824B\""), Not(HasSubstr("devices"))));
 }
 
-TEST_F(StepTermsTest, AQosWithoutARuleIsRefusedOrHasThatOfOthers) {
+TEST_F(StepTermsTest, AQosWithoutARuleIsRejectedOrHasThatOfOthers) {
   step_.qos = "na\nme";
   EXPECT_THAT(Terms(), HasSubstr("no rule for QOS 'na\\x0ame'"));
   rules_.of_others = QosRule();
@@ -191,9 +191,9 @@ TEST_F(StepTermsTest, NamesDifferForEachStartOfAStep) {
 TEST(StepOptions, AreCheckedWhereTheyAreTyped) {
   EXPECT_TRUE(CheckOptions({}).ok());
   EXPECT_TRUE(CheckOptions({.scheduling_class = "low", .share = "0.5%", .memory = "1KiB"}).ok());
-  EXPECT_THAT(CheckOptions({.scheduling_class = "0"}).message(), HasSubstr("class refused"));
-  EXPECT_THAT(CheckOptions({.share = "0%"}).message(), HasSubstr("share refused"));
-  EXPECT_THAT(CheckOptions({.memory = "12"}).message(), HasSubstr("memory refused"));
+  EXPECT_THAT(CheckOptions({.scheduling_class = "0"}).message(), HasSubstr("class rejected"));
+  EXPECT_THAT(CheckOptions({.share = "0%"}).message(), HasSubstr("share rejected"));
+  EXPECT_THAT(CheckOptions({.memory = "12"}).message(), HasSubstr("memory rejected"));
 }
 
 }  // namespace

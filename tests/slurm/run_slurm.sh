@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Slurm's daemons and gpushared on two nodes in namespaces. Usage: run_slurm.sh FOLDER_OF_PROGRAMS PLUGIN RESULTS
+# Slurm's daemons and gpushared on two nodes in namespaces. Usage: run_slurm.sh DIRECTORY_OF_PROGRAMS PLUGIN RESULTS
 # [SCENARIO...]. Exit code 77: it cannot be tried here; why is on stdout.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -17,7 +17,7 @@ from cluster import NODES, until
 USER = "daemon"
 JOBS, JOBS_A_DEVICE = 100, 4
 END_MAX_S = 5  # After slurmstepd was killed; the servers' lease_grace is 2 s.
-LEDGER_ERROR_MAX = 0.01
+LOG_ERROR_MAX = 0.01
 
 
 def expect(is_so: bool, what: str):
@@ -45,21 +45,21 @@ class Jobs:
         return ["train", "--seconds", seconds, "--text", self.text, "--class", scheduling_class]
 
     def server(self, node: str, command: str) -> dict:
-        return json.loads(self.cluster.run(node, "gpusharedctl", "--socket", f"{slurm.RUN_FOLDER}/gpushared.sock", command,
+        return json.loads(self.cluster.run(node, "gpusharedctl", "--socket", f"{slurm.RUN_DIRECTORY}/gpushared.sock", command,
                                            "--json").stdout)
 
     def clients(self, node: str) -> list:
         return self.server(node, "ps")["clients"]
 
-    def entrances(self, node: str) -> list:
+    def endpoints(self, node: str) -> list:
         """The leased ones through which somebody may come."""
-        return [row for row in self.server(node, "entrances")["entrances"] if "lessee" in row and row["open"]]
+        return [row for row in self.server(node, "endpoints")["endpoints"] if "lessee" in row and row["open"]]
 
     def totals(self) -> dict:
         """What was used on all nodes since their servers began."""
         rows = [row for node in NODES for row in self.server(node, "status")["devices"][0]["totals"]["classes"].values()]
         keys = {"device_s": ("device_time_s",), "bytes": ("bytes_in", "bytes_out", "bytes_on_device"),
-                "requests": ("requests",), "promised": ("requests_promised",), "kept": ("requests_kept",)}
+                "requests": ("requests",), "with_target": ("requests_with_target",), "met": ("requests_target_met",)}
         return {key: sum(row[name] for row in rows for name in names) for key, names in keys.items()}
 
     def accounted(self, job: int) -> dict:
@@ -86,37 +86,37 @@ class Jobs:
         return found
 
     def await_quiet(self):
-        until("nobody is on the nodes", lambda: not any(self.clients(node) or self.entrances(node) for node in NODES))
+        until("nobody is on the nodes", lambda: not any(self.clients(node) or self.endpoints(node) for node in NODES))
 
 
 def classes(jobs: Jobs):
-    """A mixed pair on both nodes: the QOS says the class, and what is above it is refused."""
+    """A mixed pair on both nodes: the QOS says the class, and what is above it is rejected."""
     pair = [jobs.begin("-N2", "-n4", "--ntasks-per-node=2", f"--qos={qos}", "--gres=gpushared:25,gpushared_memory:256M", *jobs.train(4, of_class))
             for qos, of_class in (("prod", "high"), ("batch", "low"))]
     until("both jobs are on both nodes", lambda: all(len(jobs.clients(node)) == 4 for node in NODES), 30)
     for node in NODES:
-        rows = {row["entrance"]: row for row in jobs.entrances(node)}
+        rows = {row["endpoint"]: row for row in jobs.endpoints(node)}
         expect(sorted(row["class"] for row in rows.values()) == ["high", "low"], f"{node}: {rows}")
         for row in rows.values():
             expect(row["max_share_percent"] == 25 and row["memory"] == "256 MiB" and row["client_memory"] == "128 MiB"
-                   and row["devices"] == ["cpu:0"] and row["budget"] == row["entrance"][:-2], f"{node}: {row}")
+                   and row["devices"] == ["cpu:0"] and row["budget"] == row["endpoint"][:-2], f"{node}: {row}")
         for client in jobs.clients(node):
-            expect(client["class"] == rows[client["entrance"]]["class"], f"{node}: {client}")
+            expect(client["class"] == rows[client["endpoint"]]["class"], f"{node}: {client}")
     for job in pair:
         output = job.communicate(timeout=60)[0]
         expect(job.returncode == 0, output)
-    refused = [(["--qos=batch", "--gres=gpushared:25", "--gpushared-class=high"], "class refused: asked for high, allowed is low [QOS 'batch'"),
-               (["--qos=batch", "--gres=gpushared:75"], "share refused: asked for 75%, allowed is 50% [QOS 'batch'"),
-               (["--qos=batch", "--gres=gpushared:25,gpushared_memory:1G"], "memory refused: asked for 1 GiB, allowed is 512 MiB"),
+    rejected = [(["--qos=batch", "--gres=gpushared:25", "--gpushared-class=high"], "class rejected: asked for high, allowed is low [QOS 'batch'"),
+               (["--qos=batch", "--gres=gpushared:75"], "share rejected: asked for 75%, allowed is 50% [QOS 'batch'"),
+               (["--qos=batch", "--gres=gpushared:25,gpushared_memory:1G"], "memory rejected: asked for 1 GiB, allowed is 512 MiB"),
                (["--qos=batch", "--gres=gpushared:25", "--gpushared-share=30%"], "allowed is the job's on this node, 25%"),
                (["--qos=batch", "--gpushared-class=low"], "it has no share of a device here; ask for one with --gres"),
                (["--qos=open", "--gres=gpushared:25"], "there is no rule for QOS 'open'"),
                (["--gpushared-class=turbo"], "allowed is high, normal or low")]
-    for options, sentence in refused:
+    for options, sentence in rejected:
         done = jobs.srun("-n1", *options, "vector_add_cpp")
         expect(done.returncode != 0 and sentence in done.stderr, f"{options}: {done.returncode} {done.stderr}")
     states = jobs.cluster.ask("sinfo", "-h", "-N", "-o", "%t").split()
-    expect(not any("drain" in state for state in states), f"a refusal took a node out of service: {states}")
+    expect(not any("drain" in state for state in states), f"a rejection took a node out of service: {states}")
     lower = jobs.srun("-n1", "--qos=prod", "--gres=gpushared:25", "--gpushared-class=low", "--gpushared-share=10%",
                       "--gpushared-memory=64MiB", "vector_add_cpp")
     expect(lower.returncode == 0, lower.stderr)
@@ -124,12 +124,12 @@ def classes(jobs: Jobs):
 
 def forged(jobs: Jobs):
     """The environment of a user, and of a program, opens nothing."""
-    main_door = {"GPUSHARED_SOCKET": f"{slurm.RUN_FOLDER}/gpushared.sock"}
+    main_door = {"GPUSHARED_SOCKET": f"{slurm.RUN_DIRECTORY}/gpushared.sock"}
     options = ("-n1", "--qos=batch", "--gres=gpushared:25")
     led_back = jobs.srun(*options, "vector_add_cpp", environment=main_door)
     expect(led_back.returncode == 0, f"the plugin leaves a forged socket: {led_back.stderr}")
     cases = [({"GPUSHARED_CLASS": "high"}, ["vector_add_cpp"], "asked for high"),
-             ({}, ["env", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=90", "vector_add_cpp"], "max_share refused: asked for 90%"),
+             ({}, ["env", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=90", "vector_add_cpp"], "max_share rejected: asked for 90%"),
              ({}, ["env", *(f"{key}={value}" for key, value in main_door.items()), "vector_add_cpp"], "allows 0")]
     for environment, command, sentence in cases:
         done = jobs.srun(*options, *command, environment=environment)
@@ -142,7 +142,7 @@ def forged(jobs: Jobs):
 
 
 def unmodified(jobs: Jobs):
-    """A program of the driver's interface runs in a job, through the entrance of its step."""
+    """A program of the driver's interface runs in a job, through the endpoint of its step."""
     command = ("gpusharedctl", "run", "--", "drop_in_vector_add")
     done = jobs.srun("-n1", "--qos=batch", "--gres=gpushared:25", *command)
     expect(done.returncode == 0 and "added 100000 numbers" in done.stdout, f"{done.stdout} {done.stderr}")
@@ -164,14 +164,14 @@ def mps(jobs: Jobs):
 def killed_stepd(jobs: Jobs):
     """The lease ends with slurmstepd, however that ends, and no other does."""
     victim = jobs.begin("-N2", "-n2", "--no-kill", "--qos=batch", "--gres=gpushared:25", *jobs.train(40))
-    until("it is on both nodes", lambda: all(jobs.entrances(node) and jobs.clients(node) for node in NODES), 30)
-    name = jobs.entrances("n1")[0]["entrance"]
+    until("it is on both nodes", lambda: all(jobs.endpoints(node) and jobs.clients(node) for node in NODES), 30)
+    name = jobs.endpoints("n1")[0]["endpoint"]
     job = name.split("-")[1]
     other = jobs.begin("-N2", "-n2", "--qos=batch", "--gres=gpushared:25", *jobs.train(12))
     until("another one, too", lambda: all(len(jobs.clients(node)) == 2 for node in NODES), 30)
     os.kill(jobs.stepds("n1")[f"{job}.0"], signal.SIGKILL)
     killed = time.monotonic()
-    until("its sessions on n1 end", lambda: all(row["entrance"] != name for row in jobs.clients("n1")), END_MAX_S)
+    until("its sessions on n1 end", lambda: all(row["endpoint"] != name for row in jobs.clients("n1")), END_MAX_S)
     took = time.monotonic() - killed
     for node, count in (("n1", 1), ("n2", 2)):
         expect(len(jobs.clients(node)) == count, f"{node}: {jobs.clients(node)}")
@@ -190,7 +190,7 @@ def accounting(jobs: Jobs):
     command = " ".join(map(str, jobs.train(2)))
     model = jobs.cluster.work / "jobs/model"
     script.write_text(f"#!/bin/sh -e\nsrun -N2 -n4 {command}\nsrun -N1 -n1 {command} --model {model}\n"
-                      f"srun -N2 -n2 serve --model {model} --requests 40 --promise-ms 1000\nvector_add_cpp\n")
+                      f"srun -N2 -n2 serve --model {model} --requests 40 --latency-target-ms 1000\nvector_add_cpp\n")
     done = jobs.cluster.run("ctl", "sbatch", "--wait", "-N2", "-n4", "--qos=prod", "--gres=gpushared:50", "--parsable",
                             "-o", jobs.cluster.work / "jobs/steps.out", script, user=USER)
     job = int(done.stdout.split()[0])
@@ -198,7 +198,7 @@ def accounting(jobs: Jobs):
     used = {key: after[key] - before[key] for key in after}
     sums = until("sacct has it", lambda: jobs.accounted(job), 30)
     for key, value in used.items():
-        expect(value > 0 and abs(sums[key] - value) <= LEDGER_ERROR_MAX * value, f"{key}: sacct {sums[key]}, servers {value}")
+        expect(value > 0 and abs(sums[key] - value) <= LOG_ERROR_MAX * value, f"{key}: sacct {sums[key]}, servers {value}")
     return ", ".join(f"{key}: sacct {sums[key]:g}, servers {value:g}" for key, value in used.items())
 
 
@@ -230,7 +230,7 @@ def queue(jobs: Jobs):
     most, looks, begun = dict.fromkeys(NODES, 0), 0, time.monotonic()
     while jobs.cluster.ask("squeue", "-h", "-j", job, check=False):
         for node in NODES:
-            most[node] = max(most[node], len(jobs.entrances(node)))
+            most[node] = max(most[node], len(jobs.endpoints(node)))
         looks += 1
         expect(time.monotonic() - begun < 240, "the queue does not end")
     expect(all(count == JOBS_A_DEVICE for count in most.values()), f"at most at once: {most}")

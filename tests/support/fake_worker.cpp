@@ -137,7 +137,7 @@ class FakeWorker::Session {
     welcome.quota_bytes = worker_.options_.quota_bytes;
     welcome.space_base = kBase;
     welcome.space_bytes = std::uint64_t{1} << 32;
-    welcome.arena_bytes_total_max = worker_.options_.arena_bytes_total_max;
+    welcome.staging_bytes_total_max = worker_.options_.staging_bytes_total_max;
     welcome.mapping_base = kBase + (std::uint64_t{1} << 31);
     welcome.mapping_bytes = std::uint64_t{1} << 30;
     welcome.device = FakeDevice();
@@ -169,7 +169,7 @@ class FakeWorker::Session {
       case ipc::MessageType::kSetKernelMemory:
         return Reply(*frame, ipc::Done{});
       case ipc::MessageType::kAddArena:
-        return AddArena(*frame);
+        return AddStagingBuffer(*frame);
       case ipc::MessageType::kDescribeError: {
         const auto describe = ipc::Decode<ipc::DescribeError>(frame->payload);
         const Failure& failure = failures_[describe->stream];
@@ -186,8 +186,8 @@ class FakeWorker::Session {
   bool Reply(const ipc::Frame& frame, const Message& message, std::span<const int> fds = {}) {
     return ipc::SendMessage(socket_.get(), frame.request, message, Soon(), fds).ok();
   }
-  bool Refuse(const ipc::Frame& frame, StatusCode code, const char* sentence) {
-    return Reply(frame, ipc::Refused{.status = Status(code, sentence)});
+  bool Reject(const ipc::Frame& frame, StatusCode code, const char* sentence) {
+    return Reply(frame, ipc::Rejected{.status = Status(code, sentence)});
   }
 
   bool MakeImage(const ipc::Frame& frame) {
@@ -207,9 +207,9 @@ class FakeWorker::Session {
     image_bytes_ = 0;
     std::this_thread::sleep_for(worker_.load_takes_.load());
     const auto image = SharedSegment::Map(std::move(image_), {.bytes = load->bytes});
-    if (!image.ok()) return Refuse(frame, StatusCode::kInternal, "image cannot be mapped");
+    if (!image.ok()) return Reject(frame, StatusCode::kInternal, "image cannot be mapped");
     if (image->size() >= 3 && std::memcmp(image->bytes().data(), "bad", 3) == 0) {
-      return Refuse(frame, StatusCode::kInvalidArgument, "line 1 column 1: unexpected 'bad'");
+      return Reject(frame, StatusCode::kInvalidArgument, "line 1 column 1: unexpected 'bad'");
     }
     return Reply(
         frame,
@@ -224,26 +224,27 @@ class FakeWorker::Session {
       worker_.resizes_.push_back(resize->bytes);
     }
     if (resize->bytes > worker_.options_.quota_bytes) {
-      return Refuse(frame, StatusCode::kOutOfMemory, "the quota is used up");
+      return Reject(frame, StatusCode::kOutOfMemory, "the quota is used up");
     }
-    memory_.resize((resize->bytes + kMapStepBytes - 1) / kMapStepBytes * kMapStepBytes);
+    memory_.resize((resize->bytes + kMapPageBytes - 1) / kMapPageBytes * kMapPageBytes);
     return Reply(frame, ipc::MemoryResized{.mapped_bytes = memory_.size()});
   }
 
-  bool AddArena(const ipc::Frame& frame) {
-    const auto add = ipc::Decode<ipc::AddArena>(frame.payload);
+  bool AddStagingBuffer(const ipc::Frame& frame) {
+    const auto add = ipc::Decode<ipc::AddStagingBuffer>(frame.payload);
     if (!add.ok()) return false;
-    if (arenas_.size() >= worker_.options_.arenas_max ||
-        arena_bytes_ + add->bytes > worker_.options_.arena_bytes_total_max) {
-      return Refuse(frame, StatusCode::kOutOfMemory, "no more arenas");
+    if (staging_buffers_.size() >= worker_.options_.staging_buffers_max ||
+        staging_bytes_ + add->bytes > worker_.options_.staging_bytes_total_max) {
+      return Reject(frame, StatusCode::kOutOfMemory, "no more staging buffers");
     }
-    arena_bytes_ += add->bytes;
-    arenas_.push_back(MakeSegment(add->bytes, false));
-    ++worker_.arenas_added_;
-    const int fd = arenas_.back().fd();
+    staging_bytes_ += add->bytes;
+    staging_buffers_.push_back(MakeSegment(add->bytes, false));
+    ++worker_.staging_buffers_added_;
+    const int fd = staging_buffers_.back().fd();
     return Reply(frame,
-                 ipc::ArenaAdded{.arena = static_cast<std::uint32_t>(arenas_.size() - 1),
-                                 .bytes = add->bytes},
+                 ipc::StagingBufferAdded{
+                     .staging_buffer = static_cast<std::uint32_t>(staging_buffers_.size() - 1),
+                     .bytes = add->bytes},
                  {&fd, 1});
   }
 
@@ -255,7 +256,7 @@ class FakeWorker::Session {
       did_any = true;
       TakenCommand taken;
       ipc::Violation violation = ipc::ValidateCommand(record_, taken.command);
-      if (violation.ok()) violation = ledger_.Accept(taken.command);
+      if (violation.ok()) violation = session_log_.Accept(taken.command);
       if (result == ipc::ReadResult::kPeerBroken || !violation.ok()) {
         const std::lock_guard lock(worker_.mutex_);
         worker_.violations_.push_back(
@@ -280,9 +281,9 @@ class FakeWorker::Session {
     }
     if (launch != nullptr) {
       const std::byte* first = launch->inline_parameters.data();
-      if (launch->parameters_in_arena) {
-        const ipc::ArenaRange& range = launch->arena_parameters;
-        first = arenas_[range.arena].bytes().data() + range.offset;
+      if (launch->parameters_in_staging_buffer) {
+        const ipc::StagingRange& range = launch->staging_parameters;
+        first = staging_buffers_[range.staging_buffer].bytes().data() + range.offset;
       }
       taken.parameters.assign(first, first + launch->parameter_bytes);
       launch->inline_parameters = {};  // The record will be overwritten.
@@ -344,8 +345,8 @@ class FakeWorker::Session {
   static Status NotMapped() {
     return Status(StatusCode::kInvalidArgument, "range is outside of mapped memory");
   }
-  std::byte* Host(const ipc::ArenaRange& range) {
-    return arenas_[range.arena].bytes().data() + range.offset;
+  std::byte* Host(const ipc::StagingRange& range) {
+    return staging_buffers_[range.staging_buffer].bytes().data() + range.offset;
   }
 
   Status Do(const ipc::MakeGraphCommand& make) {
@@ -373,7 +374,7 @@ class FakeWorker::Session {
     if (device == nullptr) return NotMapped();
     for (std::uint64_t row = 0; row < copy.height; ++row) {
       std::memcpy(device + row * copy.device_pitch_bytes,
-                  Host(copy.arena) + row * copy.arena_pitch_bytes, copy.width_bytes);
+                  Host(copy.staging_buffer) + row * copy.staging_pitch_bytes, copy.width_bytes);
     }
     return Status::Ok();
   }
@@ -381,7 +382,7 @@ class FakeWorker::Session {
     const std::byte* const device = Device(copy.device_address, copy.device_bytes);
     if (device == nullptr) return NotMapped();
     for (std::uint64_t row = 0; row < copy.height; ++row) {
-      std::memcpy(Host(copy.arena) + row * copy.arena_pitch_bytes,
+      std::memcpy(Host(copy.staging_buffer) + row * copy.staging_pitch_bytes,
                   device + row * copy.device_pitch_bytes, copy.width_bytes);
     }
     return Status::Ok();
@@ -427,13 +428,13 @@ class FakeWorker::Session {
   // Nodes by graph and number.
   std::map<std::uint32_t, std::map<std::uint32_t, decltype(ipc::SetGraphNodeCommand::content)>>
       graphs_;
-  ipc::StreamLedger ledger_;
+  ipc::StreamLog session_log_;
   ipc::RecordCopy record_;
   std::array<Failure, ipc::kStreamsMax> failures_;
   std::deque<ipc::Command> queued_;
   std::vector<std::byte> memory_;
-  std::vector<SharedSegment> arenas_;
-  std::uint64_t arena_bytes_ = 0;
+  std::vector<SharedSegment> staging_buffers_;
+  std::uint64_t staging_bytes_ = 0;
   ipc::UniqueFd image_;
   std::uint64_t image_bytes_ = 0;
   std::uint64_t executed_ = 0;
@@ -482,7 +483,7 @@ FakeWorker::FakeWorker(FakeWorkerOptions options)
         const Status died(StatusCode::kDeviceLost, "worker 1 of device fake:0 died");
         static_cast<void>(ipc::SendMessage(socket.get(), 1, ipc::Ended{.status = died}, Soon()));
       }) {
-  path_ = folder_ / "s";
+  path_ = directory_ / "s";
   listening_.Reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -538,9 +539,9 @@ void FakeWorker::Answer(ipc::UniqueFd socket) {
     const std::lock_guard lock(mutex_);
     last_hello_ = *hello;
   }
-  if (!options_.refuse_hello.ok()) {
+  if (!options_.reject_hello.ok()) {
     static_cast<void>(ipc::SendMessage(socket.get(), frame->request,
-                                       ipc::Refused{.status = options_.refuse_hello}, Soon()));
+                                       ipc::Rejected{.status = options_.reject_hello}, Soon()));
     return;
   }
   // On the heap: it holds buffers too large for the frames of a sanitizer.

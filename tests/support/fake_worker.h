@@ -24,11 +24,11 @@
 #include "ipc/unique_fd.h"
 #include "ipc/wire/command.h"
 #include "ipc/wire/control.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::testing {
 
-// A command as the worker took it; parameters copied out of the record or the arena.
+// A command as the worker took it; parameters copied out of the record or the staging buffer.
 struct TakenCommand {
   ipc::Command command;
   std::vector<std::byte> parameters;  // Launches only.
@@ -36,10 +36,10 @@ struct TakenCommand {
 
 struct FakeWorkerOptions {
   std::uint64_t quota_bytes = 64u << 20;
-  std::uint64_t arena_bytes_total_max = 64u << 20;
-  std::uint32_t arenas_max = 8;
+  std::uint64_t staging_bytes_total_max = 64u << 20;
+  std::uint32_t staging_buffers_max = 8;
   std::uint64_t spin_ns = 0;
-  Status refuse_hello;  // Ok: every hello is welcome.
+  Status reject_hello;  // Ok: every hello is welcome.
 };
 
 // Serves any number of sessions, one thread each, all alike.
@@ -56,7 +56,7 @@ class FakeWorker {
   // Modules' variables lie behind all memory that a client can have.
   static constexpr std::uint64_t kVariables = kBase + (std::uint64_t{1} << 32);
   static constexpr std::uint64_t kSession = 7;
-  // Every module that loads has these kernels. An image that begins with "bad" is refused.
+  // Every module that loads has these kernels. An image that begins with "bad" is rejected.
   static std::vector<ipc::KernelDescription> Kernels();
   static std::vector<ipc::VariableDescription> Variables();
 
@@ -98,7 +98,7 @@ class FakeWorker {
   std::size_t taken_count() const { return taken_count_; }
   std::vector<std::uint32_t> unloaded_modules() const;
   std::vector<std::uint64_t> resizes() const;  // Bytes asked for.
-  std::size_t arenas_added() const { return arenas_added_; }
+  std::size_t staging_buffers_added() const { return staging_buffers_added_; }
   std::size_t sessions_ended() const { return sessions_ended_; }
   // Why sessions ended that broke the protocol; empty is what tests want.
   std::vector<std::string> violations() const;
@@ -111,7 +111,7 @@ class FakeWorker {
   void Answer(ipc::UniqueFd socket);
 
   const FakeWorkerOptions options_;
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
   std::string path_;
   ipc::UniqueFd listening_;
   ipc::UniqueFd stop_;
@@ -120,7 +120,7 @@ class FakeWorker {
   std::atomic<bool> taking_{true}, finishing_{true}, answering_{true};
   std::atomic<bool> kill_{false}, stopping_{false}, says_unasked_{false};
   std::atomic<Lie> lie_{Lie::kNone};
-  std::atomic<std::size_t> taken_count_{0}, arenas_added_{0}, sessions_ended_{0};
+  std::atomic<std::size_t> taken_count_{0}, staging_buffers_added_{0}, sessions_ended_{0};
 
   mutable std::mutex mutex_;  // Guards what follows.
   std::map<std::pair<std::uint32_t, std::uint64_t>, Status> failures_;

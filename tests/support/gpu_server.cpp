@@ -19,14 +19,14 @@ constexpr const char* kUuid = "GPU-a0000000-fa4e-4000-8000-000000000000";
 }  // namespace
 
 GpuServer::GpuServer(const GpuServerOptions& options) {
-  std::ofstream(folder_ / "control").flush();
+  std::ofstream(directory_ / "control").flush();
   SetMachine(R"({"gpus": [{"board": "H200"}]})");
   const std::pair<const char*, std::string> variables[] = {
       {"LD_LIBRARY_PATH", GPUSHARED_FAKE_DRIVERS},
-      {"FAKE_NVML", folder_ / "nvml.json"},
-      {"FAKE_CUDA", std::string("uuid 0 ") + kUuid + "; control " + folder_ / "control" + "; log " +
-                        folder_ / "calls" + "; " + options.statements},
-      {"CUDA_MPS_PIPE_DIRECTORY", folder_.path()}};
+      {"FAKE_NVML", directory_ / "nvml.json"},
+      {"FAKE_CUDA", std::string("uuid 0 ") + kUuid + "; control " + directory_ / "control" +
+                        "; log " + directory_ / "calls" + "; " + options.statements},
+      {"CUDA_MPS_PIPE_DIRECTORY", directory_.path()}};
   for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
   std::vector<std::string> arguments = {"--device", "cuda:0", "--code-cache", "none"};
   if (std::ranges::find(options.arguments, "--ptx-compiler") == options.arguments.end()) {
@@ -42,11 +42,11 @@ GpuServer::GpuServer(const GpuServerOptions& options) {
 GpuServer::~GpuServer() { server_.reset(); }
 
 void GpuServer::Say(const std::string& statement) const {
-  std::ofstream(folder_ / "control", std::ios::app) << statement + "\n";
+  std::ofstream(directory_ / "control", std::ios::app) << statement + "\n";
 }
 
 std::vector<std::string> GpuServer::Calls() const {
-  std::ifstream file(folder_ / "calls");
+  std::ifstream file(directory_ / "calls");
   std::vector<std::string> calls;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -58,7 +58,7 @@ std::vector<std::string> GpuServer::Calls() const {
 
 void GpuServer::SetMachine(const std::string& json) const {
   // In one step: the server may be reading it.
-  const std::string path = folder_ / "nvml.json";
+  const std::string path = directory_ / "nvml.json";
   std::ofstream(path + ".new") << json;
   std::filesystem::rename(path + ".new", path);
 }

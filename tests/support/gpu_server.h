@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
@@ -35,10 +35,10 @@ class GpuServer {
   std::vector<std::string> Calls() const;
   // What NVML says from now on (fake_nvml.h).
   void SetMachine(const std::string& json) const;
-  const std::string& folder() const { return folder_.path(); }
+  const std::string& directory() const { return directory_.path(); }
 
  private:
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
   std::unique_ptr<ServerProcess> server_;
 };
 

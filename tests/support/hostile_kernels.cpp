@@ -81,12 +81,12 @@ constexpr HostileKernel kHostile[] = {
     {"endless_loop", "L: bra L;", "", kIsEnded, kIsEnded},
     {"endless_wait", "L: ld.volatile.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0;\n@%p1 bra L;",
      "", kIsEnded, kIsEnded},
-    {"call_through_an_argument", "P: .callprototype _ ();\ncall %rd2, P;", "", kIsRefused,
-     kIsRefused},
+    {"call_through_an_argument", "P: .callprototype _ ();\ncall %rd2, P;", "", kIsRejected,
+     kIsRejected},
     {"overwritten_function_pointer",
      "mov.u64 %rd4, t; st.global.u64 [%rd4], %rd2; ld.global.u64 %rd5, [t];\n"
      "P: .callprototype _ ();\ncall %rd5, P;",
-     ".global .u64 t = 0;", kIsRefused, kIsRefused},
+     ".global .u64 t = 0;", kIsRejected, kIsRejected},
     {"unbounded_branch",
      "T: .branchtargets A, B;\n"
      "cvt.u32.u64 %r1, %rd2; or.b32 %r1, %r1, 0x70000000; brx.idx %r1, T;\n"

@@ -19,7 +19,7 @@ enum class HostilePlace : std::uint8_t {
 // A kernel that means harm, and how it ends as the passes make it. No byte of anybody else's has
 // changed then, and none was seen.
 struct HostileKernel {
-  enum class End : std::uint8_t { kRuns, kFaults, kIsEnded, kIsRefused };
+  enum class End : std::uint8_t { kRuns, kFaults, kIsEnded, kIsRejected };
   const char* name;
   const char* body;
   const char* module = "";

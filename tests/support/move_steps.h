@@ -12,22 +12,22 @@ namespace gpushared::testing {
 // Moves so many bytes of a device::Space, or of a range as one has it, in whole steps: the last
 // ones that are there out, or the first ones that are away in. Ends at the first error.
 template <typename Memory>
-Status MoveOut(Memory& memory, std::uint64_t bytes) {
+Status SwapOut(Memory& memory, std::uint64_t bytes) {
   for (std::uint64_t at = memory.use().mapped_bytes; bytes > 0 && at > 0;) {
-    at -= kMapStepBytes;
-    if (memory.AwayBytes(memory.base() + at, kMapStepBytes) > 0) continue;
-    if (Status moved = memory.MoveStepOut(at); !moved.ok()) return moved;
-    bytes -= kMapStepBytes;
+    at -= kMapPageBytes;
+    if (memory.AwayBytes(memory.base() + at, kMapPageBytes) > 0) continue;
+    if (Status moved = memory.SwapPageOut(at); !moved.ok()) return moved;
+    bytes -= kMapPageBytes;
   }
   return {};
 }
 template <typename Memory>
-Status MoveIn(Memory& memory, std::uint64_t bytes) {
+Status SwapIn(Memory& memory, std::uint64_t bytes) {
   const std::uint64_t end = memory.use().mapped_bytes;
-  for (std::uint64_t at = 0; bytes > 0 && at < end; at += kMapStepBytes) {
-    if (memory.AwayBytes(memory.base() + at, kMapStepBytes) == 0) continue;
-    if (Status moved = memory.MoveStepIn(at); !moved.ok()) return moved;
-    bytes -= kMapStepBytes;
+  for (std::uint64_t at = 0; bytes > 0 && at < end; at += kMapPageBytes) {
+    if (memory.AwayBytes(memory.base() + at, kMapPageBytes) == 0) continue;
+    if (Status moved = memory.SwapPageIn(at); !moved.ok()) return moved;
+    bytes -= kMapPageBytes;
   }
   return {};
 }

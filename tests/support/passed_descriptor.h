@@ -24,7 +24,7 @@
 namespace gpushared::testing {
 
 // Sends the bytes with one descriptor, whose last holder is then the receiver, or rarely, where the
-// receiver is quick, this function. False, with errno: refused.
+// receiver is quick, this function. False, with errno: rejected.
 inline bool SendWithDescriptor(int socket, std::span<const std::byte> bytes, ipc::UniqueFd fd) {
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};

@@ -15,8 +15,8 @@ namespace gpushared::testing {
 inline bool StopsNothing(const scheduler::Policy& policy) {
   const scheduler::ClientSpec low{.scheduling_class = scheduler::SchedulingClass::kLow};
   const scheduler::ClientSpec high{.scheduling_class = scheduler::SchedulingClass::kHigh,
-                                   .latency_promise = std::chrono::milliseconds(1)};
-  return !policy.GivesWay(low, high);
+                                   .latency_target = std::chrono::milliseconds(1)};
+  return !policy.IsPreemptibleBy(low, high);
 }
 
 }  // namespace gpushared::testing

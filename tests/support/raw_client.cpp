@@ -39,10 +39,10 @@ ipc::LaunchRecord LaunchOf(std::uint32_t stream, std::uint32_t module, std::uint
 
 ipc::CopyRecord CopyOf(ipc::Op op, const CopyOptions& options) {
   auto record = RecordOf<ipc::CopyRecord>(op, options.stream);
-  record.arena = options.arena;
-  record.arena_offset = options.offset;
+  record.staging_buffer = options.staging_buffer;
+  record.staging_offset = options.offset;
   record.device_address = options.address;
-  record.width_bytes = record.arena_pitch_bytes = options.bytes;
+  record.width_bytes = record.staging_pitch_bytes = options.bytes;
   record.device_pitch_bytes = options.bytes;
   record.height = 1;
   return record;
@@ -129,7 +129,7 @@ Status RawClient::AwaitEnd() {
     if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
       return ipc::DecodeReply<ipc::Welcome>(*frame).status();
     }
-    if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kRefused)) {
+    if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kRejected)) {
       return ipc::DecodeReply<ipc::Welcome>(*frame).status();
     }
   }
@@ -185,16 +185,17 @@ Result<std::uint64_t> RawClient::Resize(std::uint64_t bytes) {
   return answer->mapped_bytes;
 }
 
-Result<std::uint32_t> RawClient::AddArena(std::uint64_t bytes) {
+Result<std::uint32_t> RawClient::AddStagingBuffer(std::uint64_t bytes) {
   std::vector<ipc::UniqueFd> fds;
-  Result<ipc::ArenaAdded> answer = Ask<ipc::ArenaAdded>(ipc::AddArena{.bytes = bytes}, {}, &fds);
+  Result<ipc::StagingBufferAdded> answer =
+      Ask<ipc::StagingBufferAdded>(ipc::AddStagingBuffer{.bytes = bytes}, {}, &fds);
   if (!answer.ok()) return answer.status();
-  auto arena = ipc::SharedSegment::Map(
+  auto staging_buffer = ipc::SharedSegment::Map(
       std::move(fds.front()),
       {.bytes = answer->bytes, .access = ipc::SharedSegment::Access::kReadWrite});
-  if (!arena.ok()) return arena.status();
-  arenas_[answer->arena] = *std::move(arena);
-  return answer->arena;
+  if (!staging_buffer.ok()) return staging_buffer.status();
+  staging_buffers_[answer->staging_buffer] = *std::move(staging_buffer);
+  return answer->staging_buffer;
 }
 
 // ---- commands
@@ -206,14 +207,16 @@ Sequence RawClient::Launch(std::uint32_t stream, std::uint32_t module, std::uint
   return PublishAndRing(LaunchOf(stream, module, kernel, blocks, parameters.size()), parameters);
 }
 
-Sequence RawClient::CopyToDevice(std::uint32_t stream, std::uint32_t arena, std::uint32_t offset,
-                                 std::uint64_t address, std::uint32_t bytes) {
-  return PublishAndRing(CopyOf(ipc::Op::kCopyToDevice, {stream, arena, offset, address, bytes}));
+Sequence RawClient::CopyToDevice(std::uint32_t stream, std::uint32_t staging_buffer,
+                                 std::uint32_t offset, std::uint64_t address, std::uint32_t bytes) {
+  return PublishAndRing(
+      CopyOf(ipc::Op::kCopyToDevice, {stream, staging_buffer, offset, address, bytes}));
 }
 
-Sequence RawClient::CopyToHost(std::uint32_t stream, std::uint32_t arena, std::uint32_t offset,
-                               std::uint64_t address, std::uint32_t bytes) {
-  return PublishAndRing(CopyOf(ipc::Op::kCopyToHost, {stream, arena, offset, address, bytes}));
+Sequence RawClient::CopyToHost(std::uint32_t stream, std::uint32_t staging_buffer,
+                               std::uint32_t offset, std::uint64_t address, std::uint32_t bytes) {
+  return PublishAndRing(
+      CopyOf(ipc::Op::kCopyToHost, {stream, staging_buffer, offset, address, bytes}));
 }
 
 Sequence RawClient::Fill(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,

@@ -41,7 +41,7 @@ ipc::LaunchRecord LaunchOf(std::uint32_t stream, std::uint32_t module, std::uint
                            Blocks blocks, std::size_t parameter_bytes);
 struct CopyOptions {
   std::uint32_t stream = 0;
-  std::uint32_t arena = 0, offset = 0;
+  std::uint32_t staging_buffer = 0, offset = 0;
   std::uint64_t address = 0;
   std::uint32_t bytes = 0;
 };
@@ -89,7 +89,7 @@ std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view nam
 std::vector<std::byte> ParametersAt(std::uint64_t address, std::size_t bytes);
 
 // Thread-compatible. Waits end after kPatience, with false, an empty value or kTimedOut; what
-// the server refuses comes back as its Status.
+// the server rejects comes back as its Status.
 class RawClient {
  public:
   static constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);
@@ -104,7 +104,7 @@ class RawClient {
   Status AwaitWelcome();
   // The next frame of any type, without asking for anything.
   Result<ipc::Frame> NextFrame(std::chrono::milliseconds limit = kPatience);
-  // The code and sentence with which the server ends the session or refuses it; kDisconnected
+  // The code and sentence with which the server ends the session or rejects it; kDisconnected
   // with no text when the socket closes without a word.
   Status AwaitEnd();
 
@@ -129,17 +129,19 @@ class RawClient {
   Result<ipc::UniqueFd> MakeImage(std::string_view image);
   Result<ipc::ModuleLoaded> LoadModule(std::uint32_t number, std::string_view image);
   Result<std::uint64_t> Resize(std::uint64_t bytes);
-  // Maps the arena; its number on success.
-  Result<std::uint32_t> AddArena(std::uint64_t bytes);
-  std::span<std::byte> arena(std::uint32_t number) const { return arenas_[number].bytes(); }
-  int arena_fd(std::uint32_t number) const { return arenas_[number].fd(); }
+  // Maps the staging buffer; its number on success.
+  Result<std::uint32_t> AddStagingBuffer(std::uint64_t bytes);
+  std::span<std::byte> staging_buffer(std::uint32_t number) const {
+    return staging_buffers_[number].bytes();
+  }
+  int staging_fd(std::uint32_t number) const { return staging_buffers_[number].fd(); }
 
   // ---- commands; each publishes one record, rings, and returns its sequence (0: ring full)
   Sequence Launch(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
                   Blocks blocks = {}, std::span<const std::byte> parameters = {});
-  Sequence CopyToDevice(std::uint32_t stream, std::uint32_t arena, std::uint32_t offset,
+  Sequence CopyToDevice(std::uint32_t stream, std::uint32_t staging_buffer, std::uint32_t offset,
                         std::uint64_t address, std::uint32_t bytes);
-  Sequence CopyToHost(std::uint32_t stream, std::uint32_t arena, std::uint32_t offset,
+  Sequence CopyToHost(std::uint32_t stream, std::uint32_t staging_buffer, std::uint32_t offset,
                       std::uint64_t address, std::uint32_t bytes);
   Sequence Fill(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
                 std::uint32_t value);
@@ -226,7 +228,7 @@ class RawClient {
   std::uint32_t request_ = 0;
   ipc::Welcome welcome_;
   ipc::SharedSegment commands_, completions_, page_;
-  std::array<ipc::SharedSegment, ipc::kArenasMax> arenas_;
+  std::array<ipc::SharedSegment, ipc::kStagingBuffersMax> staging_buffers_;
   std::optional<ipc::TagRingWriter> ring_;
   std::optional<ipc::TagRingReader> completion_ring_;
   std::array<Sequence, ipc::kStreamsMax> sequences_ = {};

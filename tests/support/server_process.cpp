@@ -33,7 +33,7 @@ int ExitCode(int wait_status) {
 }
 
 // Whether that process serves connections there: it ends one that says nothing more. Only then are
-// its other entrances open, too. A child of the server before may have its socket still, until it
+// its other endpoints open, too. A child of the server before may have its socket still, until it
 // executes the worker's program.
 bool Serves(const std::string& socket_path, pid_t server) {
   sockaddr_un address{};
@@ -82,8 +82,8 @@ pid_t StartProgram(const std::vector<std::string>& command, const std::string& l
 }
 
 ProgramOutcome RunProgram(const std::vector<std::string>& command) {
-  const ScratchFolder folder;
-  const std::string log = folder / "output";
+  const ScratchDirectory directory;
+  const std::string log = directory / "output";
   const pid_t pid = StartProgram(command, log);
   int status = 0;
   ::waitpid(pid, &status, 0);
@@ -92,7 +92,7 @@ ProgramOutcome RunProgram(const std::vector<std::string>& command) {
 }
 
 ServerProcess::ServerProcess(std::vector<std::string> arguments)
-    : socket_(folder_ / "gpushared.sock") {
+    : socket_(directory_ / "gpushared.sock") {
   command_ = {GPUSHARED_BIN_DIR "/gpushared", "--socket", socket_};
   command_.insert(command_.end(), arguments.begin(), arguments.end());
   StartAgain();
@@ -104,7 +104,7 @@ void ServerProcess::Crash() {
   pid_ = -1;
 }
 
-void ServerProcess::StartWithoutWaiting() { pid_ = StartProgram(command_, folder_ / "log"); }
+void ServerProcess::StartWithoutWaiting() { pid_ = StartProgram(command_, directory_ / "log"); }
 
 void ServerProcess::ReplaceArgument(const std::string& old, const std::string& wanted) {
   std::ranges::replace(command_, old, wanted);
@@ -146,7 +146,7 @@ std::vector<pid_t> ServerProcess::workers() const {
   return pids;
 }
 
-std::string ServerProcess::Log() const { return ReadFile(folder_ / "log"); }
+std::string ServerProcess::Log() const { return ReadFile(directory_ / "log"); }
 
 ProgramOutcome ServerProcess::Ctl(std::vector<std::string> arguments) const {
   std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", socket_};
@@ -166,11 +166,11 @@ int ServerProcess::WaitForExit() {
 
 namespace {
 
-std::size_t Entries(const std::string& folder) {
+std::size_t Entries(const std::string& directory) {
   std::size_t count = 0;
-  DIR* directory = ::opendir(folder.c_str());
-  while (directory != nullptr && ::readdir(directory) != nullptr) ++count;
-  if (directory != nullptr) ::closedir(directory);
+  DIR* entries = ::opendir(directory.c_str());
+  while (entries != nullptr && ::readdir(entries) != nullptr) ++count;
+  if (entries != nullptr) ::closedir(entries);
   return count;
 }
 

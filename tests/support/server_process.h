@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::testing {
 
@@ -70,7 +70,7 @@ class ServerProcess {
   int WaitForExit();
 
  private:
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
   std::string socket_;
   std::vector<std::string> command_;
   pid_t pid_ = -1;

@@ -14,8 +14,8 @@ namespace {
 constexpr const char* kGdb = "/usr/bin/gdb";
 
 // One file of /proc under its name, if the kernel shows it.
-std::string Section(const std::filesystem::path& folder, const std::string& name) {
-  const std::string text = ReadFile(folder / name);
+std::string Section(const std::filesystem::path& directory, const std::string& name) {
+  const std::string text = ReadFile(directory / name);
   if (text.empty()) return {};
   return name + ": " + text + (text.ends_with('\n') ? "" : "\n");
 }

@@ -17,7 +17,7 @@ namespace gpushared::testing {
 namespace {
 
 constexpr std::uint64_t kRangeBytes = std::uint64_t{4} << 30;
-constexpr std::uint64_t kStepBytes = kMapStepBytes;
+constexpr std::uint64_t kStepBytes = kMapPageBytes;
 constexpr auto kPatience = std::chrono::seconds(30);
 
 device::StreamKey StreamOf(const std::variant<device::LaunchWork, device::CopyWork,
@@ -111,7 +111,7 @@ class StepSpace : public device::Space {
     device_.resizes_.push_back(mapped_bytes);
     if (mapped_bytes < device_.held_below_bytes_) device_.WaitWhileHeld(lock);
     if (wanted > quota_bytes_) return Status(StatusCode::kOutOfMemory, "beyond the quota");
-    if (device_.options_.moves_memory && wanted > memory_.size() &&
+    if (device_.options_.swaps_memory && wanted > memory_.size() &&
         wanted - memory_.size() > device_.FreeBytes()) {
       return Status(StatusCode::kOutOfMemory, "the device is full");
     }
@@ -125,12 +125,12 @@ class StepSpace : public device::Space {
   }
 
   // Its bytes stay where they are: what moves is what they count for.
-  Status MoveStepOut(std::uint64_t offset) override {
+  Status SwapPageOut(std::uint64_t offset) override {
     std::unique_lock lock(device_.mutex_);
-    if (device_.holds_moves_out_) device_.WaitWhileHeld(lock);
+    if (device_.suspends_swaps_out_) device_.WaitWhileHeld(lock);
     return Move(offset, true);
   }
-  Status MoveStepIn(std::uint64_t offset) override {
+  Status SwapPageIn(std::uint64_t offset) override {
     const std::lock_guard lock(device_.mutex_);
     if (device_.FreeBytes() < kStepBytes) return {StatusCode::kOutOfMemory, "the device is full"};
     return Move(offset, false);
@@ -196,7 +196,7 @@ class StepSpace : public device::Space {
   }
   std::uint64_t Resident() const {
     const auto there = std::ranges::count(is_away_, false);
-    return device_.options_.moves_memory ? static_cast<std::uint64_t>(there) * kStepBytes : 0;
+    return device_.options_.swaps_memory ? static_cast<std::uint64_t>(there) * kStepBytes : 0;
   }
 
   StepDevice& device_;
@@ -230,7 +230,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.can_kill = options_.can_kill;
   info_.pci_bus = options_.pci_bus;
   info_.spinning_pays = options_.spinning_pays;
-  info_.can_move_memory = info_.checks_reach = options_.moves_memory;
+  info_.can_move_memory = info_.checks_reach = options_.swaps_memory;
 }
 
 StepDevice::~StepDevice() = default;
@@ -568,9 +568,9 @@ void StepDevice::HoldResizes(std::uint64_t below_bytes) {
   held_below_bytes_ = below_bytes;
 }
 
-void StepDevice::HoldMovesOut() {
+void StepDevice::SuspendSwapsOut() {
   const std::lock_guard lock(mutex_);
-  holds_moves_out_ = true;
+  suspends_swaps_out_ = true;
 }
 
 void StepDevice::WaitWhileHeld(std::unique_lock<std::mutex>& lock) {
@@ -593,7 +593,7 @@ void StepDevice::ReleaseHeldCall() {
 void StepDevice::HoldNothing() {
   const std::lock_guard lock(mutex_);
   held_below_bytes_ = 0;
-  holds_moves_out_ = false;
+  suspends_swaps_out_ = false;
   released_ = held_;
   launches_stand_ = false;
   changed_.notify_all();

@@ -43,7 +43,7 @@ struct StepDeviceOptions {
   bool takes_nodes = false;  // Several nodes of a graph come as one submission.
   std::string pci_bus = {};
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  bool moves_memory = false;  // By step. What is mapped and there is bounded by memory_bytes then.
+  bool swaps_memory = false;  // By step. What is mapped and there is bounded by memory_bytes then.
 };
 
 // Its modules are text, one kernel per line: its name, the bytes of its parameters (8 each), and
@@ -131,7 +131,7 @@ class StepDevice : public device::Device {
   std::vector<MemoryCall> memory_calls() const;
   // From now on calls wait that ask for less than so much, or that move a step out.
   void HoldResizes(std::uint64_t below_bytes);
-  void HoldMovesOut();
+  void SuspendSwapsOut();
   // One of them goes on, once it waits; false if none comes within 30 s.
   bool AwaitHeldCall();
   void ReleaseHeldCall();
@@ -186,7 +186,7 @@ class StepDevice : public device::Device {
   std::uint64_t resident_bytes_ = 0;  // Where memory moves.
   std::vector<MemoryCall> memory_calls_;
   std::uint64_t held_below_bytes_ = 0;
-  bool holds_moves_out_ = false;
+  bool suspends_swaps_out_ = false;
   std::size_t held_ = 0, released_ = 0;
 };
 

@@ -55,15 +55,15 @@ inline void List(MemberList<ipc::LaunchRecord>& list) {
   const ipc::LaunchRecord& r = list.members();
   list.AddHeader().Add("module", r.module, "kernel", r.kernel, "grid", r.grid, "block", r.block,
                        "parameter_bytes", r.parameter_bytes, "dynamic_shared_bytes",
-                       r.dynamic_shared_bytes, "arena", r.arena, "arena_offset", r.arena_offset,
-                       "cluster", r.cluster, "reserved", r.reserved);
+                       r.dynamic_shared_bytes, "staging_buffer", r.staging_buffer, "staging_offset",
+                       r.staging_offset, "cluster", r.cluster, "reserved", r.reserved);
 }
 inline void List(MemberList<ipc::CopyRecord>& list) {
   const ipc::CopyRecord& r = list.members();
-  list.AddHeader().Add("arena", r.arena, "device_address", r.device_address, "device_pitch_bytes",
-                       r.device_pitch_bytes, "arena_offset", r.arena_offset, "arena_pitch_bytes",
-                       r.arena_pitch_bytes, "width_bytes", r.width_bytes, "height", r.height,
-                       "reserved", r.reserved);
+  list.AddHeader().Add("staging_buffer", r.staging_buffer, "device_address", r.device_address,
+                       "device_pitch_bytes", r.device_pitch_bytes, "staging_offset",
+                       r.staging_offset, "staging_pitch_bytes", r.staging_pitch_bytes,
+                       "width_bytes", r.width_bytes, "height", r.height, "reserved", r.reserved);
 }
 inline void List(MemberList<ipc::CopyOnDeviceRecord>& list) {
   const ipc::CopyOnDeviceRecord& r = list.members();

@@ -190,10 +190,10 @@ TEST_P(LaunchCode, ThatIsNotStickyIsTheCallersAlone) {
   ASSERT_TRUE(bad.Launch().ok());
   AwaitCalls("cuLaunchKernel", 2);
   gpu_.Say("go");
-  const Status refused = bad.client.Synchronize();
-  EXPECT_FALSE(refused.ok());
-  EXPECT_NE(refused.code(), StatusCode::kDeviceLost);
-  EXPECT_THAT(refused.message(),
+  const Status rejected = bad.client.Synchronize();
+  EXPECT_FALSE(rejected.ok());
+  EXPECT_NE(rejected.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(rejected.message(),
               AllOf(HasSubstr("launch of kernel 'step' failed: cuLaunchKernel: "),
                     HasSubstr("(" + std::to_string(GetParam()) + ")"), HasSubstr("'bad'")));
   EXPECT_TRUE(good.client.Synchronize().ok());

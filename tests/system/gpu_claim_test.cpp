@@ -114,14 +114,14 @@ TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
     ClaimTenant tenant(gpu, SchedulingClass::kNormal, "reader");
     EXPECT_TRUE(tenant.Launch(8, 1).ok());
     EXPECT_TRUE(tenant.client.Synchronize().ok());
-    const auto refused = tenant.client.LoadModule(".version 8.0\n.target sm_75\nnonsense\n");
-    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("line 3")) << isolation;
+    const auto rejected = tenant.client.LoadModule(".version 8.0\n.target sm_75\nnonsense\n");
+    EXPECT_EQ(rejected.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(rejected.status().message(), ::testing::HasSubstr("line 3")) << isolation;
     const auto status = nlohmann::json::parse(gpu.server().Ctl({"status", "--json"}).output);
     const auto& loader = status["devices"][0]["loader"];
     // Without isolation the driver has the last word on what does not parse here.
     EXPECT_EQ(loader["read"], isolation == "off" ? 2 : 1) << status.dump();
-    EXPECT_EQ(loader["refused"], isolation == "off" ? 0 : 1) << status.dump();
+    EXPECT_EQ(loader["rejected"], isolation == "off" ? 0 : 1) << status.dump();
     EXPECT_EQ(loader["crashed"], 0) << status.dump();
     EXPECT_EQ(loader["unplaced_bytes"], 0) << status.dump();
   }

@@ -94,15 +94,15 @@ TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
   const Status lost = RunStep(client, {});
   EXPECT_EQ(lost.code(), StatusCode::kDeviceLost) << lost.ToString();
   EXPECT_THAT(lost.message(), HasSubstr("the device is gone: "));
-  const Result<Client> refused = Client::Connect({.socket = gpu.socket()});
-  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(refused.status().message(), HasSubstr("device cuda:0 is missing: "));
+  const Result<Client> rejected = Client::Connect({.socket = gpu.socket()});
+  EXPECT_EQ(rejected.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rejected.status().message(), HasSubstr("device cuda:0 is missing: "));
   gpu.SetMachine(R"({"gpus": [{"board": "H200"}]})");
   EXPECT_TRUE(devices_say("ready"));
   EXPECT_TRUE(RunStep(Connect(gpu, SchedulingClass::kNormal), {}).ok());
 }
 
-// 0: the module is loaded. 1: it is refused, and the operator is told what to do.
+// 0: the module is loaded. 1: it is rejected, and the operator is told what to do.
 int LoadAsNobody(const GpuServer& gpu, const std::string& image) {
   // Made for its owner only.
   std::filesystem::permissions(std::filesystem::path(gpu.socket()).parent_path(),
@@ -134,7 +134,7 @@ TEST(GpuOptions, NoDriverCompilesThePtxOfOtherUsersUnlessTheOperatorSaysSo) {
   GpuServer without({.statements = "", .arguments = {"--ptx-compiler", "/nowhere/ptxas"}});
   EXPECT_EQ(LoadAsNobody(without, image), 1);
   EXPECT_THAT(without.server().Log(),
-              AllOf(HasSubstr("modules of other users whose kernels are isolated are refused"),
+              AllOf(HasSubstr("modules of other users whose kernels are isolated are rejected"),
                     HasSubstr("there is no PTX compiler '/nowhere/ptxas'")));
 }
 
@@ -158,12 +158,12 @@ TEST(GpuOptions, WhatKernelsPrintIsInTheLogLineByLine) {
   EXPECT_EQ(lines, 2U) << log;
 }
 
-TEST(GpuOptions, AnSmLimitOfACpuDeviceIsRefusedAtTheStart) {
+TEST(GpuOptions, AnSmLimitOfACpuDeviceIsRejectedAtTheStart) {
   const ProgramOutcome outcome = RunProgram({GPUSHARED_BIN_DIR "/gpushared", "--socket",
                                              ::testing::TempDir() + "sm-limit.sock", "--device",
                                              "cpu:0", "--sm-limit", "low=50%"});
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("option sm-limit refused: a cpu device has no"));
+  EXPECT_THAT(outcome.output, HasSubstr("option sm-limit rejected: a cpu device has no"));
 }
 
 }  // namespace

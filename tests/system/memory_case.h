@@ -15,7 +15,7 @@
 #include "gpushared/client.h"
 
 #include "tests/support/gpu_server.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -74,12 +74,12 @@ class MemoryBeyondTheDevice : public ::testing::Test {
     const auto report = nlohmann::json::parse(server().Ctl({"status", "--json"}).output);
     return report["devices"][0]["overcommit"][figure].get<std::uint64_t>();
   }
-  const std::string& folder() const { return folder_.path(); }
+  const std::string& directory() const { return directory_.path(); }
   ServerProcess& server() { return gpu_ ? gpu_->server() : *cpu_; }
   const ServerProcess& server() const { return gpu_ ? gpu_->server() : *cpu_; }
 
-  const ScratchFolder folder_;
-  const std::string file_ = folder_ / "server.toml";
+  const ScratchDirectory directory_;
+  const std::string file_ = directory_ / "server.toml";
   std::optional<ServerProcess> cpu_;
   mutable std::optional<GpuServer> gpu_;
 };

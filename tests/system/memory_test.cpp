@@ -63,7 +63,7 @@ void MemoryOfThreeClients::TakeTurns() {
   EXPECT_TRUE(Eventually(
       [&] {
         std::uint64_t taken = 0;
-        for (const std::string& name : names) taken += Figure(name, "times_moved_out");
+        for (const std::string& name : names) taken += Figure(name, "swap_outs");
         return taken >= turns;
       },
       std::chrono::seconds(60) + std::chrono::seconds(1) * turns));
@@ -76,7 +76,7 @@ void MemoryOfThreeClients::TakeTurns() {
 
 TEST_F(MemoryOfThreeClients, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) { TakeTurns(); }
 
-TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasMovedOutNeedsItsStepsAlone) {
+TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasSwappedOutNeedsItsStepsAlone) {
   const Client first = Connect("first"), second = Connect("second");
   constexpr std::size_t kPart = 4096;
   const DeviceBuffer buffer = first.AllocateDevice(kMostOfAThird).value();
@@ -87,7 +87,7 @@ TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasMovedOutNeedsItsStepsAlone) {
   ASSERT_TRUE(first.Synchronize().ok());
   Numbers others(second, kMostOfAThird);
   ASSERT_TRUE(others.Step(0).ok());
-  ASSERT_GE(Figure("first", "moved_out_bytes"), 4 * kMebi);
+  ASSERT_GE(Figure("first", "swapped_out_bytes"), 4 * kMebi);
   // A part of each step; the first one that was not there comes in alone.
   bool has_come_in = false;
   for (std::size_t at = kMostOfAThird; at >= 2 * kMebi; at -= 2 * kMebi) {
@@ -96,9 +96,9 @@ TEST_F(MemoryBeyondTheDevice, ACopyOfAClientThatWasMovedOutNeedsItsStepsAlone) {
     ASSERT_TRUE(stream.CopyToHost(read.data(), buffer.address() + begin, kPart).ok());
     ASSERT_TRUE(stream.Synchronize().ok());
     EXPECT_TRUE(std::ranges::equal(read, std::span(written).subspan(begin, kPart))) << begin;
-    if (has_come_in || Figure("first", "moved_in_bytes") == 0) continue;
+    if (has_come_in || Figure("first", "swapped_in_bytes") == 0) continue;
     has_come_in = true;
-    EXPECT_EQ(Figure("first", "moved_in_bytes"), 2 * kMebi);
+    EXPECT_EQ(Figure("first", "swapped_in_bytes"), 2 * kMebi);
     EXPECT_LT(Figure("first", "resident_bytes"), Figure("first", "memory_bytes"));
   }
   EXPECT_TRUE(has_come_in);
@@ -126,7 +126,7 @@ TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
   ASSERT_TRUE(high.Synchronize().ok());
   EXPECT_EQ(bytes, std::vector<std::byte>(bytes.size())) << "bytes of another client";
   EXPECT_EQ(Figure("high", "resident_bytes"), Figure("high", "memory_bytes"));
-  EXPECT_GE(Figure("low", "moved_out_bytes") + Figure("other", "moved_out_bytes"), 4 * kMebi);
+  EXPECT_GE(Figure("low", "swapped_out_bytes") + Figure("other", "swapped_out_bytes"), 4 * kMebi);
   EXPECT_EQ(Figure("high", "guaranteed_bytes"), 64 * kMebi / 5);
   EXPECT_TRUE(numbers.AreRight());
   EXPECT_TRUE(others.AreRight());
@@ -152,7 +152,7 @@ TEST_F(MemoryBeyondTheDevice, HighClientsComeAndGoBesideTwoThatThrash) {
       right += numbers.AreRight();
     });
   }
-  EXPECT_TRUE(Eventually([&] { return Figure("one", "times_moved_out") > 0; }));
+  EXPECT_TRUE(Eventually([&] { return Figure("one", "swap_outs") > 0; }));
   std::vector<double> allocations, requests;
   const auto ms_since = [](Clock::time_point began) {
     return std::chrono::duration<double, std::milli>(Clock::now() - began).count();
@@ -205,7 +205,7 @@ TEST_F(MemoryBeyondTheDevice, AKilledClientLeavesNothingInBothPlaces) {
   close(ready[0]);
   close(ready[1]);
   EXPECT_TRUE(numbers.Step(0).ok());  // Some of the doomed one's is out.
-  EXPECT_TRUE(Eventually([&] { return Figure("doomed", "moved_out_bytes") > 0; }));
+  EXPECT_TRUE(Eventually([&] { return Figure("doomed", "swapped_out_bytes") > 0; }));
   EXPECT_GE(InStore("reserved_bytes"), 2 * kMostOfAThird);
   ASSERT_EQ(kill(child, SIGKILL), 0);
   waitpid(child, nullptr, 0);
@@ -273,17 +273,17 @@ TEST_F(MemoryBeyondTheDevice, ChunksAreForThoseWhoseMemoryNeverMoves) {
   EXPECT_EQ(bytes, std::vector<std::byte>(bytes.size()));
   EXPECT_EQ(mapper->memory_info().guaranteed_bytes, 12 * kMebi);
   EXPECT_EQ(low.mapping_area().bytes, 0u);
-  const Status refused = low.CreateChunk(2 * kMebi).status();
-  EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(refused.message(), ::testing::HasSubstr("memory_limit"));
+  const Status rejected = low.CreateChunk(2 * kMebi).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(rejected.message(), ::testing::HasSubstr("memory_limit"));
   EXPECT_TRUE(numbers.AreRight());
   EXPECT_TRUE(others.AreRight());
 }
 
-class MemoryInAFolder : public MemoryBeyondTheDevice {
+class MemoryInADirectory : public MemoryBeyondTheDevice {
  protected:
-  MemoryInAFolder() : MemoryBeyondTheDevice("256MiB," + Made()) {}
-  ~MemoryInAFolder() override { std::filesystem::remove_all(Path()); }
+  MemoryInADirectory() : MemoryBeyondTheDevice("256MiB," + Made()) {}
+  ~MemoryInADirectory() override { std::filesystem::remove_all(Path()); }
   static std::string Path() { return "/tmp/gpushared-store-" + std::to_string(getpid()); }
   static std::string Made() {
     std::filesystem::create_directories(Path());
@@ -292,7 +292,7 @@ class MemoryInAFolder : public MemoryBeyondTheDevice {
 };
 
 // The worker's store meets errors of the disk, or of the machine.
-class StoreThatFails : public MemoryInAFolder {
+class StoreThatFails : public MemoryInADirectory {
  protected:
   pid_t worker() const { return server().workers().at(0); }
   // Writes behind so many bytes of any file fail.
@@ -314,19 +314,19 @@ class StoreThatFails : public MemoryInAFolder {
   }
 };
 
-TEST_F(StoreThatFails, AWriteErrorRefusesAnAllocationAndLosesNoPage) {
+TEST_F(StoreThatFails, AWriteErrorRejectsAnAllocationAndLosesNoPage) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird);
-  // Growth of the file would be refused, and what comes now has blocks of what was given back.
+  // Growth of the file would be rejected, and what comes now has blocks of what was given back.
   ASSERT_TRUE(second.AllocateDevice(kMostOfAThird).ok());
   ASSERT_TRUE(second.TrimDevice().ok());
   ASSERT_TRUE(Eventually([&] { return InStore("reserved_bytes") <= kMostOfAThird + 4 * kMebi; }));
   ASSERT_TRUE(numbers.Step(0).ok());  // All of it is there again.
-  const std::uint64_t moved = Figure("first", "moved_out_bytes");
+  const std::uint64_t moved = Figure("first", "swapped_out_bytes");
   LimitFiles(kMebi);
-  const Status refused = second.AllocateDevice(kMostOfAThird).status();
-  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory) << refused.ToString();
-  EXPECT_EQ(Figure("first", "moved_out_bytes"), moved);
+  const Status rejected = second.AllocateDevice(kMostOfAThird).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory) << rejected.ToString();
+  EXPECT_EQ(Figure("first", "swapped_out_bytes"), moved);
   EXPECT_THAT(server().Log(), ::testing::HasSubstr("File too large"));
   EXPECT_TRUE(numbers.Step(1).ok());
   EXPECT_TRUE(numbers.AreRight());
@@ -363,7 +363,7 @@ TEST_F(StoreThatFails, APageThatCannotBeReadEndsItsClientAndNobodyElse) {
   EXPECT_TRUE(Eventually([&] { return InStore("used_bytes") == 0; }));
 }
 
-TEST_F(MemoryInAFolder, ADeadWorkerLeavesNoFileAndItsClientsLoseTheDevice) {
+TEST_F(MemoryInADirectory, ADeadWorkerLeavesNoFileAndItsClientsLoseTheDevice) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird), others(second, kMostOfAThird);
   ASSERT_TRUE(Eventually([&] { return InStore("used_bytes") > 0; }));
@@ -384,12 +384,12 @@ class MemoryBeyondASmallStore : public MemoryBeyondTheDevice {
   static std::string ScratchPath() { return "/tmp"; }
 };
 
-TEST_F(MemoryBeyondASmallStore, AFullStoreRefusesAnAllocationAndLosesNothing) {
+TEST_F(MemoryBeyondASmallStore, AFullStoreRejectsAnAllocationAndLosesNothing) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird);
-  const Status refused = second.AllocateDevice(kMostOfAThird).status();
-  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(refused.message(), ::testing::HasSubstr("of 40 MiB are left"));
+  const Status rejected = second.AllocateDevice(kMostOfAThird).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(rejected.message(), ::testing::HasSubstr("of 40 MiB are left"));
   // Its guarantee needs no store.
   EXPECT_TRUE(second.AllocateDevice(12 * kMebi).ok());
   EXPECT_TRUE(numbers.AreRight());

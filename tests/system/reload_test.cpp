@@ -11,7 +11,7 @@
 
 #include "gpushared/client.h"
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
@@ -21,8 +21,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(Reload, ARightFileIsTakenOverAndAWrongOneIsNot) {
-  ScratchFolder folder;
-  const std::string file = folder / "gpushared.toml";
+  ScratchDirectory directory;
+  const std::string file = directory / "gpushared.toml";
   const auto write = [&](const std::string& text) { std::ofstream(file) << text; };
   write("slice = '2ms'\n");
   ServerProcess server({"--config", file, "--memory", "256MiB"});
@@ -31,16 +31,16 @@ TEST(Reload, ARightFileIsTakenOverAndAWrongOneIsNot) {
   const Result<Client> client = Client::Connect({.socket = server.socket()});
   ASSERT_TRUE(client.ok()) << client.status().ToString();
 
-  write("slice = '2ms'\n[[entrance]]\nname = 'batch'\nclass = 'royal'\n");
+  write("slice = '2ms'\n[[endpoint]]\nname = 'batch'\nclass = 'royal'\n");
   server.Signal(SIGHUP);
-  const std::string sentence = "gpushared.toml line 4 column 9: entrance key class refused";
+  const std::string sentence = "gpushared.toml line 4 column 9: endpoint key class rejected";
   EXPECT_TRUE(Eventually([&] { return server.Log().find(sentence) != std::string::npos; }));
-  const ProgramOutcome refused = server.Ctl({"reload"});
-  EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.output, AllOf(HasSubstr("everything stays as it is"), HasSubstr(sentence)));
+  const ProgramOutcome rejected = server.Ctl({"reload"});
+  EXPECT_EQ(rejected.exit_code, 1);
+  EXPECT_THAT(rejected.output, AllOf(HasSubstr("everything stays as it is"), HasSubstr(sentence)));
   EXPECT_FALSE(std::filesystem::exists(batch));
 
-  write("slice = '3ms'\n[[entrance]]\nname = 'batch'\nclass = 'low'\n");
+  write("slice = '3ms'\n[[endpoint]]\nname = 'batch'\nclass = 'low'\n");
   server.Signal(SIGHUP);
   EXPECT_TRUE(Eventually([&] { return Client::Connect({.socket = batch}).ok(); }));
   EXPECT_THAT(server.Ctl({"reload"}).output, HasSubstr("a restart is needed for slice"));
@@ -59,9 +59,9 @@ TEST(Reload, AServerWithoutAFileGoesOn) {
 
 // Here, since it needs a configuration: one client at a time.
 TEST(Admission, WhoeverClosesAndWaitsIsNotInItsOwnWay) {
-  ScratchFolder folder;
-  const std::string file = folder / "gpushared.toml";
-  std::ofstream(file) << "[[entrance]]\nname = 'one'\nclients_max = 1\n";
+  ScratchDirectory directory;
+  const std::string file = directory / "gpushared.toml";
+  std::ofstream(file) << "[[endpoint]]\nname = 'one'\nclients_max = 1\n";
   ServerProcess server({"--config", file, "--memory", "256MiB"});
   const std::string one =
       std::filesystem::path(server.socket()).parent_path() / "one/gpushared.sock";

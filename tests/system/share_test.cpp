@@ -20,7 +20,7 @@
 
 #include "gpushared/client.h"
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -175,10 +175,10 @@ TEST_F(FixedShareOfProcesses, IsNotExceededWhereNobodyElseWantsTheRest) {
   ClientOptions greedy;
   greedy.socket = server_.socket();
   greedy.max_share = 26.0;
-  const Status refused = Client::Connect(greedy).status();
-  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(refused.message(), ::testing::HasSubstr("asked for 26%"));
-  EXPECT_THAT(refused.message(), ::testing::HasSubstr("allows at most 25%"));
+  const Status rejected = Client::Connect(greedy).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(rejected.message(), ::testing::HasSubstr("asked for 26%"));
+  EXPECT_THAT(rejected.message(), ::testing::HasSubstr("allows at most 25%"));
 }
 
 TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
@@ -196,10 +196,10 @@ TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
   EXPECT_NEAR(shares["one"], 0.25, 0.02);
 
   // Nobody is paid for the time before.
-  Start("newcomer", 4);
+  Start("new_client", 4);
   shares = NextShares();
   EXPECT_NEAR(shares["one"], 0.125, 0.02);
-  EXPECT_NEAR(shares["newcomer"], 0.5, 0.02);
+  EXPECT_NEAR(shares["new_client"], 0.5, 0.02);
 }
 
 // On a busy machine a command may hold the device for 20 ms, and the cap pays that back later. The
@@ -236,9 +236,9 @@ TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
 }
 
 // A rule's own cap holds whatever a client of it has.
-TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRefusedAndChangesNothing) {
-  const ScratchFolder folder;
-  const std::string file = folder / "server.toml";
+TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRejectedAndChangesNothing) {
+  const ScratchDirectory directory;
+  const std::string file = directory / "server.toml";
   std::ofstream(file) << "[[access]]\neveryone = true\nmax_share = \"25%\"\n";
   ServerProcess server({"--config", file});
   const Result<Client> client = Client::Connect({.name = "job", .socket = server.socket()});
@@ -247,11 +247,11 @@ TEST(ShareUnderARule, AMaxShareAboveTheRulesIsRefusedAndChangesNothing) {
     return nlohmann::json::parse(server.Ctl({"ps", "--json"}).output)["clients"][0];
   };
   for (const char* share : {"50%", "100%", "25.1%"}) {
-    const ProgramOutcome refused =
+    const ProgramOutcome rejected =
         server.Ctl({"client", "set", "1", "--max-share", share, "--weight", "7"});
-    EXPECT_EQ(refused.exit_code, 1) << refused.output;
-    EXPECT_THAT(refused.output, ::testing::HasSubstr(std::string("asked for ") + share));
-    EXPECT_THAT(refused.output, ::testing::HasSubstr("effective max_share is 25%"));
+    EXPECT_EQ(rejected.exit_code, 1) << rejected.output;
+    EXPECT_THAT(rejected.output, ::testing::HasSubstr(std::string("asked for ") + share));
+    EXPECT_THAT(rejected.output, ::testing::HasSubstr("effective max_share is 25%"));
     EXPECT_EQ(row()["max_share_percent"], 25);
     EXPECT_EQ(row()["weight"], 1);
   }
@@ -278,7 +278,7 @@ TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
   // Work that ran when this began is charged when it ends.
   EXPECT_LE(charged, passed.count() - 0.5);
   const auto status = nlohmann::json::parse(server_.Ctl({"status", "--json"}).output);
-  EXPECT_GE(status["devices"][0]["host_delay_s"], 0.5);
+  EXPECT_GE(status["devices"][0]["host_steal_s"], 0.5);
   EXPECT_GT(status["devices"][0]["executor_bytes"], 0);
 }
 

@@ -196,22 +196,22 @@ TEST_F(System, EventsOrderStreamsAndMeasureTime) {
   EXPECT_GT(*elapsed, 100us);
 }
 
-TEST_F(System, ADeviceRefusesLaunchAttributesThatItLacks) {
+TEST_F(System, ADeviceRejectsLaunchAttributesThatItLacks) {
   const Client client = Connect();
   const Kernel step = Load(client, "step");
   const DeviceBuffer out = Allocate(client, 4);
-  const auto refusal = [&](const LaunchShape& shape) {
+  const auto rejection = [&](const LaunchShape& shape) {
     Stream stream = *client.CreateStream();
     if (Status status = stream.Launch(step, shape, out, 1); !status.ok()) return status;
     return stream.Synchronize();
   };
-  const Status cluster = refusal({.grid = {2, 1, 1}, .cluster = {2, 1, 1}});
+  const Status cluster = rejection({.grid = {2, 1, 1}, .cluster = {2, 1, 1}});
   EXPECT_EQ(cluster.code(), StatusCode::kUnsupported) << cluster.ToString();
   EXPECT_NE(cluster.message().find("kernel 'step' is launched in clusters of blocks, which there "
                                    "are none of on device cpu:0"),
             std::string::npos)
       << cluster.ToString();
-  // Sizes that no device could have are refused on the spot.
+  // Sizes that no device could have are rejected on the spot.
   for (const Dim3 bad : {Dim3{2, 0, 0}, Dim3{17, 1, 1}, Dim3{4, 5, 1}, Dim3{0, 0, 1}}) {
     EXPECT_EQ(client.default_stream().Launch(step, {.cluster = bad}, out, 1).code(),
               StatusCode::kInvalidArgument);
@@ -392,9 +392,9 @@ TEST_F(System, QuotaIsTheTotalAndIsKept) {
   Result<Client> client = Client::Connect({.socket = small.socket()});
   ASSERT_TRUE(client.ok()) << client.status().ToString();
   EXPECT_LE(client->memory_info().total_bytes, 64u << 20);
-  const Result<DeviceBuffer> refused = client->AllocateDevice(65u << 20);
-  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
-  EXPECT_TRUE(client->AllocateDevice(16u << 20).ok()) << "a refusal must not break what fits";
+  const Result<DeviceBuffer> rejected = client->AllocateDevice(65u << 20);
+  EXPECT_EQ(rejected.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_TRUE(client->AllocateDevice(16u << 20).ok()) << "a rejection must not break what fits";
 }
 
 TEST_F(System, ChildOfAForkIsToldSo) {
@@ -463,7 +463,7 @@ TEST_F(System, EndlessKernelOfAKilledClientEnds) {
   EXPECT_TRUE(next.Synchronize().ok());
 }
 
-TEST_F(System, TwoServersOnOneSocketAreRefused) {
+TEST_F(System, TwoServersOnOneSocketAreRejected) {
   const ProgramOutcome second =
       RunProgram({GPUSHARED_BIN_DIR "/gpushared", "--socket", server_.socket()});
   EXPECT_NE(second.exit_code, 0);
@@ -530,7 +530,7 @@ TEST_F(System, OperatorNamesAClientByItsName) {
 
 TEST_F(System, OperatorIsToldWhyARequestTookSoLong) {
   const Client client = Connect({.name = "asked",
-                                 .latency_promise = std::chrono::hours(1),
+                                 .latency_target = std::chrono::hours(1),
                                  .spin = std::chrono::nanoseconds(0)});
   const Kernel step = Load(client, "step");
   const DeviceBuffer out = Allocate(client, 4096);

@@ -25,7 +25,7 @@
 
 #include "ipc/wire/channel.h"
 #include "server/telemetry/admin/ask.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -40,21 +40,21 @@ using ::testing::HasSubstr;
 
 // Fields that a crash must not change.
 constexpr std::array kLasting = {"client", "name",       "pid",        "uid",      "gid",
-                                 "class",  "weight",     "entrance",   "device",   "quota_bytes",
+                                 "class",  "weight",     "endpoint",   "device",   "quota_bytes",
                                  "state",  "generation", "worker_pid", "isolation"};
 
 class Takeover : public ::testing::Test {
  protected:
-  Takeover() : file_(folder_ / "gpushared.toml") {
+  Takeover() : file_(directory_ / "gpushared.toml") {
     std::ofstream(file_) << "lease_grace = '1s'\n"
-                            "[[entrance]]\nname = 'batch'\nclass = 'low'\nmemory = '64MiB'\n"
-                            "[[entrance]]\nname = 'other'\nclass = 'low'\nwho = ['uid:12345']\n";
+                            "[[endpoint]]\nname = 'batch'\nclass = 'low'\nmemory = '64MiB'\n"
+                            "[[endpoint]]\nname = 'other'\nclass = 'low'\nwho = ['uid:12345']\n";
     server_ = std::make_unique<ServerProcess>(
         std::vector<std::string>{"--config", file_, "--memory", "256MiB", "--device", "cpu:0"});
   }
 
   ServerProcess& server() { return *server_; }
-  std::string EntranceSocket(const std::string& name) {
+  std::string EndpointSocket(const std::string& name) {
     return std::filesystem::path(server().socket()).parent_path() / name / "gpushared.sock";
   }
 
@@ -75,7 +75,7 @@ class Takeover : public ::testing::Test {
     }
     return lasting;
   }
-  json Entrances() { return Ask(ipc::AdminVerb::kEntrances).value("entrances", json::array()); }
+  json Endpoints() { return Ask(ipc::AdminVerb::kEndpoints).value("endpoints", json::array()); }
   json Device() { return Ask(ipc::AdminVerb::kDevices)["devices"][0]; }
   json Launches() {
     json launches;
@@ -91,7 +91,7 @@ class Takeover : public ::testing::Test {
     server().StartAgain();
   }
 
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
   const std::string file_;
   std::unique_ptr<ServerProcess> server_;
 };
@@ -194,28 +194,28 @@ TEST_F(Takeover, NextCallNamesTheReasonOfTheEnd) {
               HasSubstr("the server stops"));
 }
 
-TEST_F(Takeover, SessionsEntrancesAndCountersAreThereAgain) {
+TEST_F(Takeover, SessionsEndpointsAndCountersAreThereAgain) {
   Adder main({.name = "main", .weight = 7, .socket = server().socket()});
-  Adder batch({.name = "batch", .memory_bytes = 48 << 20, .socket = EntranceSocket("batch")});
+  Adder batch({.name = "batch", .memory_bytes = 48 << 20, .socket = EndpointSocket("batch")});
   ASSERT_TRUE(main.status().ok() && batch.status().ok());
   ASSERT_EQ(server().Ctl({"client", "set", "1", "--class", "low", "--weight", "3"}).exit_code, 0);
-  EXPECT_FALSE(Adder({.socket = EntranceSocket("other")}).status().ok());
+  EXPECT_FALSE(Adder({.socket = EndpointSocket("other")}).status().ok());
   ASSERT_TRUE(main.Add(1).ok() && batch.Add(2).ok());
-  const json clients = Clients(), entrances = Entrances(), launches = Launches();
+  const json clients = Clients(), endpoints = Endpoints(), launches = Launches();
   ASSERT_EQ(clients.size(), 2U);
   EXPECT_EQ(clients[0]["class"], "low");
-  ASSERT_EQ(entrances.size(), 3U);
-  EXPECT_EQ(entrances[2]["refused"], json({{"PermissionDenied", 1}}));
+  ASSERT_EQ(endpoints.size(), 3U);
+  EXPECT_EQ(endpoints[2]["rejected"], json({{"PermissionDenied", 1}}));
 
   for (int crash = 0; crash < 3; ++crash) {
     CrashAndStart();
     EXPECT_EQ(Clients(), clients);
-    EXPECT_EQ(Entrances(), entrances);
+    EXPECT_EQ(Endpoints(), endpoints);
     EXPECT_EQ(Launches(), launches);
   }
   EXPECT_TRUE(main.Add(3).ok() && batch.Add(4).ok());
-  // The entrance has 64 MiB, and 48 of them are taken.
-  EXPECT_EQ(Adder({.memory_bytes = 32 << 20, .socket = EntranceSocket("batch")}).status().code(),
+  // The endpoint has 64 MiB, and 48 of them are taken.
+  EXPECT_EQ(Adder({.memory_bytes = 32 << 20, .socket = EndpointSocket("batch")}).status().code(),
             StatusCode::kPermissionDenied);
   Adder next({.name = "next", .socket = server().socket()});
   ASSERT_TRUE(next.status().ok()) << next.status().ToString();
@@ -228,18 +228,18 @@ TEST_F(Takeover, SessionsEntrancesAndCountersAreThereAgain) {
 
 TEST_F(Takeover, ALeaseOutlivesTheBrokerAndEndsWithItsHolder) {
   const pid_t holder =
-      StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server().socket(), "entrance",
+      StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server().socket(), "endpoint",
                     "lease", "--who", "uid:" + std::to_string(::geteuid()), "--class", "low"},
-                   folder_ / "lease");
-  ASSERT_TRUE(Eventually([&] { return Entrances().size() == 4; }));
-  const json before = Entrances();
+                   directory_ / "lease");
+  ASSERT_TRUE(Eventually([&] { return Endpoints().size() == 4; }));
+  const json before = Endpoints();
   const std::string socket = before[3]["socket"];
   Adder client({.socket = socket});
   ASSERT_TRUE(client.status().ok()) << client.status().ToString();
-  const json leased = Entrances();
+  const json leased = Endpoints();
 
   CrashAndStart();
-  EXPECT_EQ(Entrances(), leased);
+  EXPECT_EQ(Endpoints(), leased);
   EXPECT_TRUE(client.Add(1).ok());
   EXPECT_TRUE(Adder({.socket = socket}).status().ok());
   // While nobody serves, too.
@@ -251,7 +251,7 @@ TEST_F(Takeover, ALeaseOutlivesTheBrokerAndEndsWithItsHolder) {
   EXPECT_TRUE(Eventually([&] {
     return client.Add(2).message().find("the lease of its") != std::string::npos;
   })) << client.Add(3).ToString();
-  EXPECT_TRUE(Eventually([&] { return Entrances().size() == 3; }));
+  EXPECT_TRUE(Eventually([&] { return Endpoints().size() == 3; }));
   EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok()) << "the device goes on";
 }
 
@@ -310,7 +310,7 @@ TEST_F(Takeover, AWorkerWhoseDeviceIsGoneFromTheOptionsEndsWithItsSessions) {
 }
 
 // The unit kills a broker that takes longer than TimeoutStopSec for its drain.
-TEST_F(Takeover, AWorkerThatDrainedTakesNewcomersUnderTheNextBroker) {
+TEST_F(Takeover, AWorkerThatDrainedTakesNewClientsUnderTheNextBroker) {
   Adder client({.socket = server().socket()});
   ASSERT_TRUE(client.status().ok());
   ASSERT_EQ(server().Ctl({"drain"}).exit_code, 0);
@@ -325,7 +325,7 @@ TEST_F(Takeover, AWorkerThatDrainedTakesNewcomersUnderTheNextBroker) {
 class Upgrade : public Takeover {
  protected:
   // A program of its own, which can be replaced.
-  Upgrade() : program_(folder_ / "gpushared") {
+  Upgrade() : program_(directory_ / "gpushared") {
     std::filesystem::copy_file(kProgram, program_);
     server().Crash();
     server().ReplaceArgument(kProgram, program_);
@@ -333,7 +333,7 @@ class Upgrade : public Takeover {
   }
 
   void Replace(const std::string& script) {
-    const std::string next = folder_ / "next";
+    const std::string next = directory_ / "next";
     std::ofstream(next) << "#!/bin/sh\n" << script << "\n";
     std::filesystem::permissions(next, std::filesystem::perms::owner_all);
     std::filesystem::rename(next, program_);
@@ -343,18 +343,18 @@ class Upgrade : public Takeover {
   const std::string program_;
 };
 
-TEST_F(Upgrade, NobodyWhoConnectsMeanwhileIsRefused) {
+TEST_F(Upgrade, NobodyWhoConnectsMeanwhileIsRejected) {
   constexpr std::size_t kConnecting = 64;
   const pid_t holder =
-      StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server().socket(), "entrance",
+      StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server().socket(), "endpoint",
                     "lease", "--who", "uid:" + std::to_string(::geteuid()), "--class", "low"},
-                   folder_ / "lease");
-  ASSERT_TRUE(Eventually([&] { return Entrances().size() == 4; }));
-  const std::string leased = Entrances()[3]["socket"];
+                   directory_ / "lease");
+  ASSERT_TRUE(Eventually([&] { return Endpoints().size() == 4; }));
+  const std::string leased = Endpoints()[3]["socket"];
   Adder job({.name = "job", .weight = 7, .memory_bytes = 4 << 20, .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
   const json clients = Clients();
-  const std::array sockets = {server().socket(), EntranceSocket("batch"), leased};
+  const std::array sockets = {server().socket(), EndpointSocket("batch"), leased};
 
   std::atomic<bool> is_over = false;
   std::atomic<std::size_t> welcomes = 0;
@@ -400,18 +400,18 @@ TEST_F(Upgrade, NobodyWhoConnectsMeanwhileIsRefused) {
   EXPECT_EQ(Clients(), clients);
   ::kill(holder, SIGKILL);
   ::waitpid(holder, nullptr, 0);
-  EXPECT_TRUE(Eventually([&] { return Entrances().size() == 3; }))
+  EXPECT_TRUE(Eventually([&] { return Endpoints().size() == 3; }))
       << "the lease went over, and ends with its holder";
 }
 
-TEST_F(Upgrade, AProgramThatCannotGoOnIsRefusedAndTheOldOneGoesOn) {
+TEST_F(Upgrade, AProgramThatCannotGoOnIsRejectedAndTheOldOneGoesOn) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
   const json clients = Clients();
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"echo gpushared channel 99 version 7.0", "says 'gpushared channel 99 version 7.0', the"},
-      {"echo option policy >&2; echo refused >&2; exit 2", "refuses: option policy refused"},
-      {"kill -9 $$", "refuses: "},
+      {"echo option policy >&2; echo rejected >&2; exit 2", "rejects: option policy rejected"},
+      {"kill -9 $$", "rejects: "},
       {"head -c 100000 /dev/zero", "does not say in a line"},
       // It answers well, and then is no program.
       {"echo gpushared channel " + std::to_string(ipc::kChannelVersion) + " version 7.0; rm $0",
@@ -429,7 +429,7 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRefusedAndTheOldOneGoesOn) {
 }
 
 // The new program would open it.
-TEST_F(Upgrade, IsRefusedWhileADeviceDrainsWithTheCommandThatHelps) {
+TEST_F(Upgrade, IsRejectedWhileADeviceDrainsWithTheCommandThatHelps) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
   ASSERT_EQ(server().Ctl({"drain", "cpu:0"}).exit_code, 0);
@@ -444,16 +444,16 @@ TEST_F(Upgrade, IsRefusedWhileADeviceDrainsWithTheCommandThatHelps) {
 }
 
 // The new program would not find its workers, and take clients beside them.
-TEST_F(Upgrade, IsRefusedWhereOthersMayEnterTheFolderOfItsWorkers) {
+TEST_F(Upgrade, IsRejectedWhereOthersMayEnterTheDirectoryOfItsWorkers) {
   Adder job({.name = "job", .socket = server().socket()});
   ASSERT_TRUE(job.status().ok());
-  const std::string folder = server().socket() + ".workers";
-  ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
+  const std::string directory = server().socket() + ".workers";
+  ASSERT_EQ(::chmod(directory.c_str(), 0755), 0);
   const ProgramOutcome outcome = server().Ctl({"upgrade"});
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.output, HasSubstr(folder));
+  EXPECT_THAT(outcome.output, HasSubstr(directory));
   EXPECT_THAT(outcome.output, HasSubstr("mode 0700"));
-  ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(directory.c_str(), 0700), 0);
   EXPECT_THAT(server().Ctl({"upgrade"}).output, HasSubstr("1 sessions go on"));
   EXPECT_TRUE(job.Add(1).ok()) << "it lives on";
 }
@@ -480,10 +480,10 @@ TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
     complaints.push_back(what);
   };
   std::atomic<bool> is_over = false;
-  std::atomic<std::size_t> sums = 0, newcomers = 0;
+  std::atomic<std::size_t> sums = 0, new_clients = 0;
   std::vector<std::unique_ptr<Adder>> jobs;
   for (const std::string& socket :
-       {server().socket(), server().socket(), EntranceSocket("batch")}) {
+       {server().socket(), server().socket(), EndpointSocket("batch")}) {
     jobs.push_back(std::make_unique<Adder>(ClientOptions{
         .name = "job" + std::to_string(jobs.size()), .memory_bytes = 16 << 20, .socket = socket}));
     ASSERT_TRUE(jobs.back()->status().ok()) << jobs.back()->status().ToString();
@@ -508,7 +508,7 @@ TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
         const Status status = visitor.Add(1);
         if (!status.ok()) return complain("a visitor: " + status.ToString());
         since = steady_clock::now();
-        ++newcomers;
+        ++new_clients;
       } else if (steady_clock::now() > since + kWelcomeWithin) {
         complain("no visitor is welcome: " + visitor.status().ToString());
         return;
@@ -541,10 +541,10 @@ TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(complaints, ::testing::IsEmpty());
   EXPECT_TRUE(Eventually([&] { return Clients() == before; })) << Clients().dump(1);
-  std::printf("%zu kills, %zu sums of jobs, %zu newcomers\n", WantedKills(), sums.load(),
-              newcomers.load());
+  std::printf("%zu kills, %zu sums of jobs, %zu new clients\n", WantedKills(), sums.load(),
+              new_clients.load());
   EXPECT_GT(sums, 0U);
-  EXPECT_GT(newcomers, 0U);
+  EXPECT_GT(new_clients, 0U);
 }
 
 }  // namespace

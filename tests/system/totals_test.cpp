@@ -51,7 +51,7 @@ std::map<std::string, double> Numbers(const json& totals) {
   return numbers;
 }
 
-// Remembers what it saw; entrances stay in order where none is added.
+// Remembers what it saw; endpoints stay in order where none is added.
 class NeverFalls {
  public:
   void Look(const ServerProcess& server, const std::string& when) {
@@ -107,9 +107,9 @@ TEST(Totals, AreTheSumOverClientsThatAreHereAndThatLeft) {
     EXPECT_GE(waits, fills[of_class]) << of_class;
   }
   EXPECT_EQ(totals["classes"]["low"]["sessions"], 2);
-  ASSERT_EQ(totals["entrances"].size(), 2U) << totals.dump(1);
-  for (const json& row : totals["entrances"]) {
-    EXPECT_EQ(row["entrance"], "main");
+  ASSERT_EQ(totals["endpoints"].size(), 2U) << totals.dump(1);
+  for (const json& row : totals["endpoints"]) {
+    EXPECT_EQ(row["endpoint"], "main");
     EXPECT_NEAR(row["device_time_s"], time_s[row["class"]], 1e-9);
   }
 }
@@ -170,11 +170,11 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
 TEST(Totals, AreGoneWithTheServer) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   (void)Totals(server);
-  const std::string folder = server.socket() + ".workers";
-  ASSERT_TRUE(std::filesystem::exists(folder + "/totals-cpu:0"));
+  const std::string directory = server.socket() + ".workers";
+  ASSERT_TRUE(std::filesystem::exists(directory + "/totals-cpu:0"));
   server.Signal(SIGTERM);
   EXPECT_EQ(server.WaitForExit(), 0);
-  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_FALSE(std::filesystem::exists(directory));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@
 #include "server/telemetry/admin/ask.h"
 #include "server/telemetry/admin/trace_watch.h"
 #include "tests/support/filler.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -170,7 +170,7 @@ TEST(TraceWatch, LastsAsLongAsItsConnectionAndItsWorker) {
   EXPECT_GT(next->generation(), watch->generation());
 }
 
-TEST(TraceWatch, IsRefusedWithAReason) {
+TEST(TraceWatch, IsRejectedWithAReason) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   EXPECT_THAT(std::string(Watch(server, "cpu:7").status().message()),
               AllOf(HasSubstr("asked for 'cpu:7'"), HasSubstr("this server has cpu:0")));
@@ -235,8 +235,8 @@ bool AwaitTraceBehind(std::uint64_t before, pid_t process) {
 
 TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
-  const ScratchFolder folder;
-  const std::string file = folder / "t.json", said = folder / "said";
+  const ScratchDirectory directory;
+  const std::string file = directory / "t.json", said = directory / "said";
   Filler before = ComeToFill(server, "before", SchedulingClass::kLow);
   const pid_t recording =
       StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server.socket(), "trace",
@@ -265,8 +265,8 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
 
 TEST(TraceCommand, AFullFileIsWholeAndSaysSo) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
-  const ScratchFolder folder;
-  const std::string file = folder / "t.json";
+  const ScratchDirectory directory;
+  const std::string file = directory / "t.json";
   ProgramOutcome outcome;
   std::atomic<bool> is_over{false};
   std::thread recording([&] {
@@ -286,11 +286,11 @@ TEST(TraceCommand, AFullFileIsWholeAndSaysSo) {
 
 TEST(TraceCommand, SaysWhyThereIsNoTrace) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
-  const ScratchFolder folder;
-  ProgramOutcome outcome = server.Ctl({"trace", "--out", folder / "no/such/t.json"});
+  const ScratchDirectory directory;
+  ProgramOutcome outcome = server.Ctl({"trace", "--out", directory / "no/such/t.json"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.output, HasSubstr("cannot write"));
-  outcome = server.Ctl({"trace", "--device", "cpu:7", "--out", folder / "t.json"});
+  outcome = server.Ctl({"trace", "--device", "cpu:7", "--out", directory / "t.json"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.output, HasSubstr("this server has cpu:0"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A user without rights tries what he may not have at a real server: requests of operators, other
-// people's entrances, classes above his own, and claims in the environment.
+// people's endpoints, classes above his own, and claims in the environment.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@
 
 #include "server/telemetry/admin/ask.h"
 #include "tests/server/other_user.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -31,18 +31,18 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kConfig = R"(
-[[entrance]]
+[[endpoint]]
 name = "batch"
 class = "low"
 client_memory = "64MiB"
 
-[[entrance]]
+[[endpoint]]
 name = "team"
 class = "high"
 weight = 100
 who = ["uid:4242"]
 
-[[entrance]]
+[[endpoint]]
 name = "closed"
 class = "high"
 )";
@@ -51,9 +51,9 @@ class Unprivileged : public ::testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
-    std::ofstream(folder_ / "gpushared.toml") << kConfig;
+    std::ofstream(directory_ / "gpushared.toml") << kConfig;
     server_ = std::make_unique<ServerProcess>(
-        std::vector<std::string>{"--config", folder_ / "gpushared.toml", "--memory", "256MiB"});
+        std::vector<std::string>{"--config", directory_ / "gpushared.toml", "--memory", "256MiB"});
     place_ = std::filesystem::path(server_->socket()).parent_path();
     // Its own socket is its first: who is answered finds all of them.
     (void)Told(ipc::AdminVerb::kStatus);
@@ -61,12 +61,12 @@ class Unprivileged : public ::testing::Test {
     ::chmod((place_ + "/closed").c_str(), 0700);
   }
 
-  std::string Entrance(const std::string& name) { return place_ + "/" + name + "/gpushared.sock"; }
+  std::string Endpoint(const std::string& name) { return place_ + "/" + name + "/gpushared.sock"; }
 
-  // Counts what is not refused, or not with this sentence, and says so.
+  // Counts what is not rejected, or not with this sentence, and says so.
   static int Expect(const Status& status, StatusCode code, const std::string& sentence) {
     if (status.code() == code && status.message().find(sentence) != std::string::npos) return 0;
-    std::fprintf(stderr, "expected a refusal with '%s', got %s\n", sentence.c_str(),
+    std::fprintf(stderr, "expected a rejection with '%s', got %s\n", sentence.c_str(),
                  status.ToString().c_str());
     return 1;
   }
@@ -82,15 +82,15 @@ class Unprivileged : public ::testing::Test {
   }
 
   json Told(ipc::AdminVerb verb) { return *admin::Ask(server_->socket(), {.verb = verb}); }
-  json EntranceRow(const std::string& name) {
-    const json told = Told(ipc::AdminVerb::kEntrances);
-    for (const json& row : told.at("entrances")) {
-      if (row.at("entrance") == name) return row;
+  json EndpointRow(const std::string& name) {
+    const json told = Told(ipc::AdminVerb::kEndpoints);
+    for (const json& row : told.at("endpoints")) {
+      if (row.at("endpoint") == name) return row;
     }
     return {};
   }
 
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
   std::unique_ptr<ServerProcess> server_;
   std::string place_;
 };
@@ -105,14 +105,14 @@ ipc::Admin Question(ipc::AdminVerb verb) {
   return question;
 }
 
-TEST_F(Unprivileged, RequestsOfOperatorsAreRefusedByNameAndCounted) {
+TEST_F(Unprivileged, RequestsOfOperatorsAreRejectedByNameAndCounted) {
   EXPECT_EQ(AsNobody([&] {
               int wrong = 0;
               for (std::uint8_t number = 1; number <= ipc::kAdminVerbMax; ++number) {
                 const auto verb = static_cast<ipc::AdminVerb>(number);
                 const std::string sentence =
-                    "request '" + std::string(ipc::AdminVerbName(verb)) + "' refused";
-                for (const std::string& socket : {server_->socket(), Entrance("batch")}) {
+                    "request '" + std::string(ipc::AdminVerbName(verb)) + "' rejected";
+                for (const std::string& socket : {server_->socket(), Endpoint("batch")}) {
                   wrong += ExpectDenied(admin::Ask(socket, Question(verb)).status(), sentence);
                 }
               }
@@ -121,60 +121,60 @@ TEST_F(Unprivileged, RequestsOfOperatorsAreRefusedByNameAndCounted) {
             0);
   const json server = Told(ipc::AdminVerb::kStatus).at("server");
   EXPECT_EQ(server.at("state"), "serving");
-  EXPECT_EQ(server.at("refused_requests").size(), ipc::kAdminVerbMax);
-  for (const auto& [verb, count] : server.at("refused_requests").items()) EXPECT_EQ(count, 2);
+  EXPECT_EQ(server.at("rejected_requests").size(), ipc::kAdminVerbMax);
+  for (const auto& [verb, count] : server.at("rejected_requests").items()) EXPECT_EQ(count, 2);
 }
 
-TEST_F(Unprivileged, ClaimsInTheEnvironmentAreRefusedByNameAndCounted) {
+TEST_F(Unprivileged, ClaimsInTheEnvironmentAreRejectedByNameAndCounted) {
   EXPECT_EQ(
       AsNobody([&] {
         const std::string& door = server_->socket();
-        const std::string batch = Entrance("batch");
+        const std::string batch = Endpoint("batch");
         const auto nonsense = [&](const char* variable, const char* value) {
           return Expect(ConnectWith(variable, value, door), StatusCode::kInvalidArgument, variable);
         };
-        return ExpectDenied(ConnectWith("GPUSHARED_CLASS", "high", door), "class refused") +
-               ExpectDenied(ConnectWith("GPUSHARED_WEIGHT", "2", door), "weight refused") +
-               ExpectDenied(ConnectWith("GPUSHARED_PROMISE", "5", door), "promise refused") +
-               ExpectDenied(ConnectWith("GPUSHARED_MEMORY", "1TiB", door), "memory refused") +
+        return ExpectDenied(ConnectWith("GPUSHARED_CLASS", "high", door), "class rejected") +
+               ExpectDenied(ConnectWith("GPUSHARED_WEIGHT", "2", door), "weight rejected") +
+               ExpectDenied(ConnectWith("GPUSHARED_LATENCY_TARGET", "5", door), "target rejected") +
+               ExpectDenied(ConnectWith("GPUSHARED_MEMORY", "1TiB", door), "memory rejected") +
                ExpectDenied(ConnectWith("GPUSHARED_CLASS", "normal", batch),
-                            "class refused: asked for normal, the access rule for entrance "
+                            "class rejected: asked for normal, the access rule for endpoint "
                             "'batch' allows at most low") +
-               ExpectDenied(ConnectWith("CUDA_MPS_CLIENT_PRIORITY", "0", batch), "class refused") +
+               ExpectDenied(ConnectWith("CUDA_MPS_CLIENT_PRIORITY", "0", batch), "class rejected") +
                ExpectDenied(ConnectWith("GPUSHARED_MEMORY", "65MiB", batch),
-                            "memory refused: asked for 65 MiB") +
+                            "memory rejected: asked for 65 MiB") +
                nonsense("GPUSHARED_CLASS", "root") + nonsense("GPUSHARED_WEIGHT", "1e9") +
                nonsense("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "all");
       }),
       0);
-  EXPECT_EQ(EntranceRow("main").at("refused").dump(), R"({"PermissionDenied":4})");
-  EXPECT_EQ(EntranceRow("batch").at("refused").dump(), R"({"PermissionDenied":3})");
+  EXPECT_EQ(EndpointRow("main").at("rejected").dump(), R"({"PermissionDenied":4})");
+  EXPECT_EQ(EndpointRow("batch").at("rejected").dump(), R"({"PermissionDenied":3})");
   EXPECT_EQ(Told(ipc::AdminVerb::kClients).at("clients").size(), 0U);
 }
 
-TEST_F(Unprivileged, OtherPeoplesEntrancesAreClosedAndHisOwnIsOpen) {
+TEST_F(Unprivileged, OtherPeoplesEndpointsAreClosedAndHisOwnIsOpen) {
   EXPECT_EQ(AsNobody([&] {
-              const std::string team = Entrance("team");
+              const std::string team = Endpoint("team");
               return ExpectDenied(Client::Connect({.socket = team}).status(),
-                                  "client refused: entrance 'team' is for uid 4242") +
+                                  "client rejected: endpoint 'team' is for uid 4242") +
                      ExpectDenied(Client::ListDevices({.socket = team}).status(),
-                                  "client refused: entrance 'team' is for uid 4242") +
+                                  "client rejected: endpoint 'team' is for uid 4242") +
                      ExpectDenied(ConnectWith("GPUSHARED_SOCKET", team.c_str(), ""),
-                                  "entrance 'team'") +
+                                  "endpoint 'team'") +
                      // He cannot see it, and so cannot knock.
-                     ExpectDenied(Client::Connect({.socket = Entrance("closed")}).status(),
+                     ExpectDenied(Client::Connect({.socket = Endpoint("closed")}).status(),
                                   "closed/gpushared.sock");
             }),
             0);
-  EXPECT_EQ(EntranceRow("team").at("refused").dump(), R"({"PermissionDenied":3})");
-  EXPECT_EQ(EntranceRow("closed").at("refused").dump(), "{}");
+  EXPECT_EQ(EndpointRow("team").at("rejected").dump(), R"({"PermissionDenied":3})");
+  EXPECT_EQ(EndpointRow("closed").at("rejected").dump(), "{}");
   EXPECT_EQ(AsNobody([&] {
-              const Result<Client> client = Client::Connect({.socket = Entrance("batch")});
+              const Result<Client> client = Client::Connect({.socket = Endpoint("batch")});
               if (!client.ok()) return 1;
               return client->AllocateDevice(4096).ok() ? 0 : 2;
             }),
             0);
-  EXPECT_EQ(EntranceRow("batch").at("admitted"), 1);
+  EXPECT_EQ(EndpointRow("batch").at("admitted"), 1);
 }
 
 }  // namespace

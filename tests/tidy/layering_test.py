@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails when a folder includes what it must not depend on, when files include each other in a circle, or when its own
+"""Fails when a directory includes what it must not depend on, when files include each other in a circle, or when its own
 check is broken."""
 import collections
 import graphlib
@@ -8,9 +8,9 @@ import re
 import sys
 import tempfile
 
-# The device thread's folders; each may include those before it.
+# The device thread's directories; each may include those before it.
 DEVICE_THREAD = ("state", "output", "dispatch", "intake", "loop")
-# Our folders that each folder may include, longest match first. "gpushared" are the public headers.
+# Our directories that each directory may include, longest match first. "gpushared" are the public headers.
 ALLOWED = {
     "common": {"gpushared"},
     "common/command_line": {"common/command_line"},
@@ -35,7 +35,7 @@ ALLOWED = {
     "server/telemetry": {"server/telemetry", "common/command_line", "ipc", "scheduler", "gpushared"},
     "server/telemetry/totals": {"server/telemetry/totals", "ipc", "scheduler", "gpushared"},
     "server/telemetry/trace": {"server/telemetry/trace", "ipc", "scheduler", "gpushared"},
-    # The device thread's folders, from the bottom to the top.
+    # The device thread's directories, from the bottom to the top.
     **{f"server/worker/{room}": {*(f"server/worker/{below}" for below in DEVICE_THREAD[:place + 1]), "server/telemetry/totals",
                                  "server/telemetry/trace", "server/platform/numa", "server/platform/thread_priority", "server/device",
                                  "ipc", "scheduler", "gpushared"}
@@ -55,9 +55,9 @@ ALLOWED = {
                                    "scheduler", "ipc", "gpushared"},
     "samples": {"samples", "gpushared"},
 }
-# Programs inside a folder: its bans do not hold for them, and only who names them may include their files.
+# Programs inside a directory: its bans do not hold for them, and only who names them may include their files.
 PROGRAMS = {"scheduler/sim"}
-# Libraries that a folder must not see at all.
+# Libraries that a directory must not see at all.
 BANNED = {
     "ipc": ("spdlog", "cuda", "nlohmann"),
     "scheduler": ("spdlog", "boost", "thread", "mutex", "condition_variable", "fstream", "random",
@@ -70,9 +70,9 @@ BANNED = {
     # What they have to say, the control thread says for them.
     **{f"server/worker/{room}": ("boost", "spdlog", "nlohmann") for room in DEVICE_THREAD},
 }
-# Libraries that one folder has for all others. CLI11 takes 3 s and 1.9 MB in each file.
+# Libraries that one directory has for all others. CLI11 takes 3 s and 1.9 MB in each file.
 SOLE = {"CLI": "common"}
-# Names that no file of a folder may use: the scheduler is told the time, so that a test can be.
+# Names that no file of a directory may use: the scheduler is told the time, so that a test can be.
 UNSPOKEN = {
     "scheduler": ("steady_clock", "system_clock", "high_resolution_clock", "utc_clock", "clock_gettime", "gettimeofday",
                   "timespec_get", "__rdtsc"),
@@ -159,14 +159,14 @@ INNOCENTS = {
 }
 QUOTED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 ANGLED = re.compile(r'^\s*#\s*include\s+<([^>]+)>', re.M)
-TOPS = sorted({folder.split("/")[0] for folder in ALLOWED})
+TOPS = sorted({directory.split("/")[0] for directory in ALLOWED})
 OURS = {*TOPS, "gpushared", "tests"}
 
 
 def may_include(rule: str, include: str) -> bool:
     if any(include.startswith(program + "/") and rule != program and program not in ALLOWED[rule] for program in PROGRAMS):
         return False
-    return any(re.match(rf"{re.escape(folder)}[/._]", include) for folder in ALLOWED[rule])
+    return any(re.match(rf"{re.escape(directory)}[/._]", include) for directory in ALLOWED[rule])
 
 
 def violations(root: pathlib.Path, top: str):
@@ -229,10 +229,10 @@ def circles(root: pathlib.Path):
 def checks_itself(scratch: pathlib.Path):
     """A layering test that cannot fail is worth nothing: says which offenders it does not notice."""
     for rules, what in ((ALLOWED, '#include "'), (BANNED, "<"), (UNSPOKEN, "")):
-        for folder in rules:
-            if not any(str(pathlib.PurePath(name).parent).startswith(folder) and what in text
+        for directory in rules:
+            if not any(str(pathlib.PurePath(name).parent).startswith(directory) and what in text
                        for name, text in OFFENDERS.items()):
-                yield f"no offender is planted for the rule of {folder}/"
+                yield f"no offender is planted for the rule of {directory}/"
     for library in SOLE:
         if not any(f"<{library}/" in text for text in OFFENDERS.values()):
             yield f"no offender is planted for {library}"

@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("ipc", "server", "client_lib", "samples")
+DIRECTORIES = ("ipc", "server", "client_lib", "samples")
 WRAPPERS = "ipc/include/gpushared/mutex.h"
 # Clang does not follow the ones of the standard library.
 UNCHECKED = re.compile(r"\bstd::(\w*mutex|lock_guard|unique_lock|scoped_lock|shared_lock)\b|\bpthread_(mutex|rwlock)_t\b")
@@ -35,8 +35,8 @@ INNOCENTS = {
 
 
 def findings(root: pathlib.Path):
-    for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*")):
+    for directory in DIRECTORIES:
+        for path in sorted((root / directory).rglob("*")):
             name = str(path.relative_to(root))
             if path.suffix not in {".h", ".cpp"} or name == WRAPPERS:
                 continue
@@ -53,11 +53,11 @@ def check_rules() -> int:
     wrong = 0
     for files, is_wanted in ((OFFENDERS, True), (INNOCENTS, False)):
         for name, text in files.items():
-            with tempfile.TemporaryDirectory() as folder:
-                path = pathlib.Path(folder, name)
+            with tempfile.TemporaryDirectory() as directory:
+                path = pathlib.Path(directory, name)
                 path.parent.mkdir(parents=True)
                 path.write_text(text)
-                found = list(findings(pathlib.Path(folder)))
+                found = list(findings(pathlib.Path(directory)))
             if bool(found) != is_wanted:
                 wrong += 1
                 print(f"the check is broken: {name} gives {found or 'nothing'}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails when a program or a library of the portable preset needs more than another Linux has.
 
-Usage: portable_programs.py FOLDER...
+Usage: portable_programs.py DIRECTORY...
 
 Allowed are the C library and its loader, in versions up to GLIBC_MAX: that of Ubuntu 22.04,
 the oldest system on which the CUDA 13 driver is at home.
@@ -26,7 +26,7 @@ def complaints(program):
 
 
 def main():
-    programs = [path for folder in sys.argv[1:] for path in sorted(pathlib.Path(folder).iterdir())
+    programs = [path for directory in sys.argv[1:] for path in sorted(pathlib.Path(directory).iterdir())
                 if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
     wrong = [f"{program.name} {what}" for program in programs for what in complaints(program)]
     print("\n".join(wrong) or f"{len(programs)} files need the C library only")

@@ -21,9 +21,9 @@ def write_program(path, text):
 
 class Setup(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
         script = self.root / "packaging/setup_debian.sh"
         script.parent.mkdir()
         # Without the machine's own toolkit, which comes before what was fetched.
@@ -116,7 +116,7 @@ class Setup(unittest.TestCase):
         self.assertEqual(asked.returncode, 0, asked.stderr)
         self.assertFalse(policy.exists())
 
-    def test_an_unknown_part_is_refused(self):
+    def test_an_unknown_part_is_rejected(self):
         run, packages = self.installed("everything")
         self.assertNotEqual(run.returncode, 0)
         self.assertIn("unknown part 'everything': product, tests, fuzz, lint", run.stderr)

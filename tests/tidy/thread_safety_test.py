@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clang refuses wrong uses of the mutexes of gpushared/mutex.h, and takes right ones.
+"""Clang rejects wrong uses of the mutexes of gpushared/mutex.h, and takes right ones.
 
 Usage: thread_safety_test.py SOURCE_DIR. Ends with 77, which skips it, where there is no clang.
 """

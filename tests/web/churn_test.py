@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Prometheus scrapes while 200 clients come and go: no counter falls, and in the end its sums are the server's.
 
-Usage: churn_test.py FOLDER_OF_PROGRAMS [SECONDS]. Exit code 77: there is no Prometheus.
+Usage: churn_test.py DIRECTORY_OF_PROGRAMS [SECONDS]. Exit code 77: there is no Prometheus.
 """
 import re
 import subprocess
@@ -16,13 +16,13 @@ AT_ONE_TIME = 8
 OF_CLASS = {
     "class_device_seconds": "device_time_s", "sessions_started": "sessions", "commands": "commands", "launches": "launches",
     "copies": "copies", "fills": "fills", "copied_in_bytes": "bytes_in", "copied_out_bytes": "bytes_out",
-    "copied_on_device_bytes": "bytes_on_device", "commands_refused": "commands_refused", "commands_failed": "commands_failed",
+    "copied_on_device_bytes": "bytes_on_device", "commands_rejected": "commands_rejected", "commands_failed": "commands_failed",
     "commands_skipped": "commands_skipped", "stops": "stops", "wasted_seconds": "wasted_s", "requests": "requests",
-    "requests_promised": "requests_promised", "requests_kept": "requests_kept", "promises_given_up": "promises_given_up",
+    "requests_with_target": "requests_with_target", "requests_target_met": "requests_target_met", "targets_abandoned": "targets_abandoned",
 }
 HISTOGRAMS = {"queue_wait_seconds": "queue_wait", "request_seconds": "request_time", "stop_seconds": "stop_time"}
 OF_DEVICE = {"workers_started": "workers_started", "gap_seconds": "gap_s", "gap_used_seconds": "gap_used_s",
-             "device_host_delay_seconds": "host_delay_s"}
+             "device_host_steal_seconds": "host_steal_s"}
 
 
 def come_and_go(observed, seconds):
@@ -50,7 +50,7 @@ def check_no_counter_fell(observed, seconds):
     print(f"no counter fell: {len(series)} series of {len(names)} names, {samples} scrapes")
 
 
-def ledger(status):
+def session_log(status):
     """What Prometheus must say in the end, by name and class."""
     totals = status["devices"][0]["totals"]
     for name, key in OF_DEVICE.items():
@@ -65,9 +65,9 @@ def ledger(status):
 
 def differences(observed):
     """Lines that say where the two differ; a server that does nothing any more has none after a scrape."""
-    wanted = {(name, of_class): value for name, of_class, value in ledger(observed.status())}
+    wanted = {(name, of_class): value for name, of_class, value in session_log(observed.status())}
     found = {(each["metric"]["__name__"], each["metric"].get("class", "")): float(each["value"][1])
-             for each in observed.ask('{__name__=~"gpushared_.+_(total|count|sum)", device="cpu:0", entrance=""}')}
+             for each in observed.ask('{__name__=~"gpushared_.+_(total|count|sum)", device="cpu:0", endpoint=""}')}
     for key, value in wanted.items():
         # The text has all digits of a double, and so has Prometheus.
         if found.get(key) is None or abs(found[key] - value) > 1e-9 * max(1.0, abs(value)):
@@ -92,13 +92,13 @@ def main():
             until("Prometheus has what the server has", is_equal, not_yet=OSError)
         except SystemExit as late:
             sys.exit(f"{late}\n" + "\n".join(remarks))
-        admitted = observed.ask('gpushared_entrance_admitted_total')
+        admitted = observed.ask('gpushared_endpoint_admitted_total')
         if [float(each["value"][1]) for each in admitted] != [CLIENTS]:
             sys.exit(f"admitted are {admitted}, not {CLIENTS}")
         started = sum(float(each["value"][1]) for each in observed.ask("gpushared_sessions_started_total"))
         if started != CLIENTS:
             sys.exit(f"{started} sessions began, not {CLIENTS}")
-        print(f"{CLIENTS} clients came and went; {len(list(ledger(observed.status())))} sums equal the server's")
+        print(f"{CLIENTS} clients came and went; {len(list(session_log(observed.status())))} sums equal the server's")
         check_no_counter_fell(observed, seconds)
         if not re.search(rb"gpushared_sessions\{[^}]*\} 0\n", observed.text()):
             sys.exit("sessions are left")

@@ -155,26 +155,26 @@ TEST(Metrics, MemoryThatMovesIsCountedWithTheWaitsForIt) {
                   {{"bytes", 64},
                    {"reserved_bytes", 32},
                    {"used_bytes", 16},
-                   {"move_out_bytes_per_s", 15},
-                   {"move_in_bytes_per_s", 14},
+                   {"swap_out_bytes_per_s", 15},
+                   {"swap_in_bytes_per_s", 14},
                    {"memory_requests", 13},
                    {"memory_request_longest_s", 0.5}}}};
   device["classes"]["low"] = {{"resident_bytes", 5}, {"guaranteed_bytes", 6}};
   device["totals"]["classes"]["low"] = {{"memory_out_bytes", 7},
                                         {"memory_in_bytes", 8},
-                                        {"memory_moves", 9},
+                                        {"memory_swaps", 9},
                                         {"memory_waited_s", 1.5}};
   const std::string text =
       MetricsText({{"devices", json::array({device})}}, json(), "h", TextFormat::kOpenMetrics);
   for (const char* const line :
        {"gpushared_class_memory_resident_bytes{C} 5",
         "gpushared_class_memory_guaranteed_bytes{C} 6",
-        "gpushared_memory_moved_out_bytes_total{C} 7", "gpushared_memory_moved_in_bytes_total{C} 8",
-        "gpushared_memory_moves_total{C} 9", "gpushared_memory_waited_seconds_total{C} 1.5",
-        "gpushared_overcommit_bytes{D} 64", "gpushared_overcommit_reserved_bytes{D} 32",
-        "gpushared_overcommit_used_bytes{D} 16",
-        "gpushared_overcommit_move_out_bytes_per_second{D} 15",
-        "gpushared_overcommit_move_in_bytes_per_second{D} 14",
+        "gpushared_memory_swapped_out_bytes_total{C} 7",
+        "gpushared_memory_swapped_in_bytes_total{C} 8", "gpushared_memory_swaps_total{C} 9",
+        "gpushared_memory_waited_seconds_total{C} 1.5", "gpushared_overcommit_bytes{D} 64",
+        "gpushared_overcommit_reserved_bytes{D} 32", "gpushared_overcommit_used_bytes{D} 16",
+        "gpushared_overcommit_swap_out_bytes_per_second{D} 15",
+        "gpushared_overcommit_swap_in_bytes_per_second{D} 14",
         "gpushared_overcommit_memory_requests_total{D} 13",
         "gpushared_overcommit_memory_request_longest_seconds{D} 0.5"}) {
     const std::string pattern = line;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every expression of the dashboard and of the alerts has a series in a Prometheus that scraped a server under load.
 
-Usage: expressions_test.py FOLDER_OF_PROGRAMS SOURCE_DIR. Exit code 77: there is no Prometheus.
+Usage: expressions_test.py DIRECTORY_OF_PROGRAMS SOURCE_DIR. Exit code 77: there is no Prometheus.
 """
 import json
 import pathlib
@@ -15,7 +15,7 @@ SECONDS = 25
 # What Grafana puts in.
 VARIABLES = {"$__rate_interval": "10s", "$host": ".*", "$device": ".*"}
 CONFIG = """
-[[entrance]]
+[[endpoint]]
 name = "narrow"
 class = "low"
 """
@@ -40,37 +40,37 @@ def alert_expressions(observed):
 
 
 def load(observed):
-    programs, text = observed.bin, observed.folder / "text"
+    programs, text = observed.bin, observed.directory / "text"
     text.write_text("All work and no play makes Jack a dull boy.\n" * 500, encoding="utf-8")
     train = [programs / "train", "--text", text, "--batch", "32"]
-    subprocess.run([*train, "--steps", "3", "--model", observed.folder / "model"], env=observed.environment(), check=True,
+    subprocess.run([*train, "--steps", "3", "--model", observed.directory / "model"], env=observed.environment(), check=True,
                    stdout=subprocess.DEVNULL, timeout=120)
     observed.start(*train, "--steps", "0", "--seconds", SECONDS * 4, env=observed.environment())
-    observed.start(programs / "serve", "--model", observed.folder / "model", "--batch", "8", "--requests", "100000",
-                   "--service-ms", "5", "--load", "0.3", "--promise-ms", "25", env=observed.environment())
-    # Somebody is refused, again and again, so that there is a rate: serve is of class high.
-    narrow = {**observed.environment(), "GPUSHARED_SOCKET": str(observed.folder / "narrow/gpushared.sock")}
+    observed.start(programs / "serve", "--model", observed.directory / "model", "--batch", "8", "--requests", "100000",
+                   "--service-ms", "5", "--load", "0.3", "--latency-target-ms", "25", env=observed.environment())
+    # Somebody is rejected, again and again, so that there is a rate: serve is of class high.
+    narrow = {**observed.environment(), "GPUSHARED_SOCKET": str(observed.directory / "narrow/gpushared.sock")}
 
-    def is_refused():
-        told = subprocess.run([programs / "serve", "--model", observed.folder / "model", "--requests", "1"], env=narrow,
+    def is_rejected():
+        told = subprocess.run([programs / "serve", "--model", observed.directory / "model", "--requests", "1"], env=narrow,
                               check=False, capture_output=True, timeout=60)
         return told.returncode != 0
 
-    return is_refused
+    return is_rejected
 
 
 def main():
     skip_without("prometheus")
     source = pathlib.Path(sys.argv[2])
     with Observed(sys.argv[1], config=CONFIG) as observed:
-        is_refused = load(observed)
+        is_rejected = load(observed)
         observed.start_prometheus(source / "packaging/prometheus/gpushared.rules.yml")
         expressions = [*dashboard_expressions(source), *alert_expressions(observed)]
         if len(expressions) < 30:
             sys.exit(f"{len(expressions)} expressions are too few to be all")
         for where, expression in expressions:
             def has_series(question=expression):
-                return is_refused() and observed.ask(question)
+                return is_rejected() and observed.ask(question)
             until(f"{where} has a series: {expression}", has_series, SECONDS, not_yet=OSError)
         print(f"{len(expressions)} expressions of dashboard and alerts have series")
 

@@ -187,7 +187,7 @@ TEST(HttpServer, AStreamThatDoesNotReadIsDropped) {
   EXPECT_TRUE(server.AwaitStreams(1));
 }
 
-TEST(HttpServer, NonsenseIsRefused) {
+TEST(HttpServer, NonsenseIsRejected) {
   const RunningServer server({});
   RawHttp large(server.port());
   // It may be cut off before it was all sent.
@@ -314,20 +314,20 @@ TEST(HttpServer, RequestsThatWaitHaveABoundForEachPeerAndAReserve) {
     EXPECT_TRUE(waiting.back().Send(kAskAndWait));
     return server.AwaitHeld(held);
   };
-  const auto refused = [&](const char* from) {
+  const auto rejected = [&](const char* from) {
     RawHttp http(server.port(), 0, from);
     EXPECT_TRUE(http.Send(kAskAndWait));
     return http.ReadAll();
   };
   ASSERT_TRUE(ask("127.0.0.2", 1) && ask("127.0.0.2", 2));
-  EXPECT_THAT(refused("127.0.0.2"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(rejected("127.0.0.2"), StartsWith("HTTP/1.1 503 "));
   ASSERT_TRUE(ask("127.0.0.3", 3));
-  EXPECT_THAT(refused("127.0.0.4"), HasSubstr("too many requests wait for their answers"));
+  EXPECT_THAT(rejected("127.0.0.4"), HasSubstr("too many requests wait for their answers"));
   EXPECT_THAT(RawHttp::Get(server.port(), "/"), StartsWith("HTTP/1.1 503 "));
   EXPECT_THAT(RawHttp::Get(server.port(), "/reserved"), StartsWith("HTTP/1.1 200 "));
 }
 
-TEST(HttpServer, AnAddressThatIsTakenIsRefused) {
+TEST(HttpServer, AnAddressThatIsTakenIsRejected) {
   const RunningServer server({});
   const Result<std::unique_ptr<HttpServer>> second =
       HttpServer::Listen(*ParseEndpoint("127.0.0.1:" + std::to_string(server.port())), {}, {});

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::web {
 namespace {
@@ -32,7 +32,7 @@ TEST(WebOptions, AddressesAreNumbers) {
   }
 }
 
-std::string RefusalOf(std::vector<const char*> arguments) {
+std::string RejectionOf(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "gpushared-web");
   const auto parsed = ParseOptions(arguments);
   const auto* const stop = std::get_if<ExitNow>(&parsed);
@@ -42,35 +42,35 @@ std::string RefusalOf(std::vector<const char*> arguments) {
 }
 
 TEST(WebOptions, OthersReachItWithATokenOnly) {
-  const testing::ScratchFolder folder;
-  const std::string token = folder / "token";
+  const testing::ScratchDirectory directory;
+  const std::string token = directory / "token";
   std::ofstream(token) << "0123456789abcdef\n";
   ::chmod(token.c_str(), 0640);
-  EXPECT_EQ(RefusalOf({}), "");
-  EXPECT_THAT(RefusalOf({"--listen", "0.0.0.0:9464"}), HasSubstr("option listen refused"));
-  EXPECT_EQ(RefusalOf({"--listen", "0.0.0.0:9464", "--token-file", token.c_str()}), "");
-  EXPECT_THAT(RefusalOf({"--listen", "here"}), HasSubstr("address 'here' refused: allowed are"));
-  EXPECT_THAT(RefusalOf({"--port", "1"}), HasSubstr("--port"));
+  EXPECT_EQ(RejectionOf({}), "");
+  EXPECT_THAT(RejectionOf({"--listen", "0.0.0.0:9464"}), HasSubstr("option listen rejected"));
+  EXPECT_EQ(RejectionOf({"--listen", "0.0.0.0:9464", "--token-file", token.c_str()}), "");
+  EXPECT_THAT(RejectionOf({"--listen", "here"}), HasSubstr("address 'here' rejected: allowed are"));
+  EXPECT_THAT(RejectionOf({"--port", "1"}), HasSubstr("--port"));
 }
 
 TEST(WebOptions, ATokenIsSecretAndLong) {
-  const testing::ScratchFolder folder;
-  const std::string path = folder / "token";
-  const auto refusal = [&](const std::string& content, mode_t mode = 0600) {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory / "token";
+  const auto rejection = [&](const std::string& content, mode_t mode = 0600) {
     std::ofstream(path, std::ios::trunc) << content;
     ::chmod(path.c_str(), mode);
     return std::string(ReadToken(path).status().message());
   };
-  EXPECT_EQ(refusal("0123456789abcdef"), "");
+  EXPECT_EQ(rejection("0123456789abcdef"), "");
   EXPECT_EQ(*ReadToken(path), "0123456789abcdef");
-  EXPECT_THAT(refusal("0123456789abcdef", 0644), HasSubstr("everybody may open it"));
-  EXPECT_THAT(refusal("short\n"), HasSubstr("it has 5 bytes, allowed are 16 to 512"));
-  EXPECT_THAT(refusal(std::string(513, 'x')), HasSubstr("more than 512 bytes"));
-  EXPECT_EQ(refusal(std::string(512, 'x') + "\n"), "");
-  EXPECT_THAT(refusal("0123456789abcdef\nsecond"), HasSubstr("printable ASCII"));
-  EXPECT_THAT(refusal("0123456789 abcdef"), HasSubstr("printable ASCII"));
-  EXPECT_THAT(std::string(ReadToken(folder.path()).status().message()), HasSubstr("no regular"));
-  EXPECT_THAT(std::string(ReadToken(folder / "none").status().message()), HasSubstr("No such"));
+  EXPECT_THAT(rejection("0123456789abcdef", 0644), HasSubstr("everybody may open it"));
+  EXPECT_THAT(rejection("short\n"), HasSubstr("it has 5 bytes, allowed are 16 to 512"));
+  EXPECT_THAT(rejection(std::string(513, 'x')), HasSubstr("more than 512 bytes"));
+  EXPECT_EQ(rejection(std::string(512, 'x') + "\n"), "");
+  EXPECT_THAT(rejection("0123456789abcdef\nsecond"), HasSubstr("printable ASCII"));
+  EXPECT_THAT(rejection("0123456789 abcdef"), HasSubstr("printable ASCII"));
+  EXPECT_THAT(std::string(ReadToken(directory.path()).status().message()), HasSubstr("no regular"));
+  EXPECT_THAT(std::string(ReadToken(directory / "none").status().message()), HasSubstr("No such"));
 }
 
 }  // namespace

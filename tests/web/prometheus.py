@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real server, gpushared-web and a real Prometheus in a folder of their own."""
+"""A real server, gpushared-web and a real Prometheus in a directory of their own."""
 import json
 import pathlib
 import shutil
@@ -41,16 +41,16 @@ class Observed:
 
     def __init__(self, programs, config=""):
         self.bin = pathlib.Path(programs).resolve()
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpushared-"))
-        self.socket = self.folder / "gpushared.sock"
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="gpushared-"))
+        self.socket = self.directory / "gpushared.sock"
         self.processes = []
         self.address = self.prometheus = None
-        (self.folder / "gpushared.toml").write_text(config, encoding="utf-8")
+        (self.directory / "gpushared.toml").write_text(config, encoding="utf-8")
 
     def __enter__(self):
         try:
             self.start(self.bin / "gpushared", "--socket", self.socket, "--device", "cpu:0", "--memory", "256MiB",
-                       "--overcommit", "64MiB", "--policy", "priority", "--config", self.folder / "gpushared.toml")
+                       "--overcommit", "64MiB", "--policy", "priority", "--config", self.directory / "gpushared.toml")
             web = self.start(self.bin / "gpushared-web", "--socket", self.socket, "--listen", "127.0.0.1:0",
                              stderr=subprocess.PIPE, text=True)
             self.address = web.stderr.readline().split("//")[1].split("/")[0]
@@ -69,7 +69,7 @@ class Observed:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self, *command, **more):
         more.setdefault("stderr", subprocess.DEVNULL)
@@ -90,12 +90,12 @@ class Observed:
 
     def start_prometheus(self, rules=None):
         """It scrapes every second."""
-        config = self.folder / "prometheus.yml"
+        config = self.directory / "prometheus.yml"
         named = f"rule_files: ['{pathlib.Path(rules).resolve()}']\n" if rules else ""
         config.write_text(f"global: {{evaluation_interval: 1s}}\n{named}scrape_configs:\n- job_name: gpushared\n"
                           f"  scrape_interval: 1s\n  static_configs: [{{targets: ['{self.address}']}}]\n", encoding="utf-8")
         self.prometheus = f"127.0.0.1:{free_port()}"
-        self.start("prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.folder}/data",
+        self.start("prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.directory}/data",
                    f"--web.listen-address={self.prometheus}")
         until("Prometheus scrapes the server", lambda: self.ask('up{job="gpushared"} == 1'), PATIENCE_S, not_yet=OSError)
 

@@ -17,11 +17,11 @@ def main():
     skip_without("promtool")
     source = pathlib.Path(sys.argv[1])
     rules, cases = source / "packaging/prometheus/gpushared.rules.yml", source / "tests/web/gpushared.rules.test.yml"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         for file in (rules, cases):
-            shutil.copy(file, folder)
-        subprocess.run(["promtool", "check", "rules", rules.name], cwd=folder, check=True, timeout=60)
-        subprocess.run(["promtool", "test", "rules", cases.name], cwd=folder, check=True, timeout=60)
+            shutil.copy(file, directory)
+        subprocess.run(["promtool", "check", "rules", rules.name], cwd=directory, check=True, timeout=60)
+        subprocess.run(["promtool", "test", "rules", cases.name], cwd=directory, check=True, timeout=60)
     tested = cases.read_text(encoding="utf-8")
     for alert in re.findall(r"- alert: (\w+)", rules.read_text(encoding="utf-8")):
         if not re.search(rf"alertname: {alert}\n\s+exp_alerts:", tested):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets others' programs judge the texts of gpushared-web. Exit code 77: they are not installed.
 
-Usage: scrape_test.py FOLDER_OF_PROGRAMS
+Usage: scrape_test.py DIRECTORY_OF_PROGRAMS
 """
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def check_text(text):
     told = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
     remarks = [line for line in told.stderr.decode().splitlines() if line.strip() and not line.endswith(DCGM_STYLE)]
     if told.returncode not in (0, LINT_REMARKS) or remarks:
-        sys.exit(f"promtool refuses the text ({told.returncode}):\n" + "\n".join(remarks))
+        sys.exit(f"promtool rejects the text ({told.returncode}):\n" + "\n".join(remarks))
     print("promtool accepts the text")
 
 

@@ -3,7 +3,7 @@
 
 As root, the storm is of another user (nobody), who then cannot keep a page from its events either.
 
-Usage: storm_test.py FOLDER_OF_PROGRAMS
+Usage: storm_test.py DIRECTORY_OF_PROGRAMS
 """
 import collections
 import contextlib
@@ -65,7 +65,7 @@ def take_streams(address, _path, _is_narrow, opened):
     kept = []
     for _ in range(STREAMS):
         kept.append(connect(address, "/events"))
-        kept[-1].recv(1)  # It has one, or was refused.
+        kept[-1].recv(1)  # It has one, or was rejected.
         opened.value += 1
     time.sleep(600)
 

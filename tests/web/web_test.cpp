@@ -17,7 +17,7 @@
 
 #include "gpushared/client.h"
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 #include "tests/web/raw_http.h"
 
@@ -42,7 +42,7 @@ class WebProcess {
     std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared-web", "--socket", socket,
                                         "--listen", "127.0.0.1:0"};
     command.insert(command.end(), more.begin(), more.end());
-    pid_ = StartProgram(command, folder_ / "log");
+    pid_ = StartProgram(command, directory_ / "log");
     const std::string before = "http://127.0.0.1:";
     EXPECT_TRUE(Eventually([&] { return Log().find("/\n") != std::string::npos; })) << Log();
     const std::size_t at = Log().find(before);
@@ -63,14 +63,14 @@ class WebProcess {
     pid_ = -1;
     return status;
   }
-  std::string Log() const { return Slurp(folder_ / "log"); }
+  std::string Log() const { return Slurp(directory_ / "log"); }
   std::uint16_t port() const { return port_; }
   std::string Get(const std::string& path, const std::string& headers = "Host: localhost\r\n") {
     return RawHttp::Get(port_, path, headers);
   }
 
  private:
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
   pid_t pid_ = -1;
   std::uint16_t port_ = 0;
 };
@@ -132,10 +132,10 @@ TEST(Web, CountersDoNotFallWhileClientsComeAndGo) {
   }
   EXPECT_GT(SumOf(before, "gpushared_device_busy_seconds_total"), 0);
   EXPECT_EQ(SumOf(before, "gpushared_sessions_started_total"), 5);
-  EXPECT_EQ(SumOf(before, "gpushared_entrance_sessions_started_total"), 5);
+  EXPECT_EQ(SumOf(before, "gpushared_endpoint_sessions_started_total"), 5);
   // The broker counts these, and was perhaps asked a moment earlier than the worker.
   EXPECT_TRUE(Eventually([&] {
-    return SumOf(Samples(web.Get("/metrics")), "gpushared_entrance_admitted_total") == 5;
+    return SumOf(Samples(web.Get("/metrics")), "gpushared_endpoint_admitted_total") == 5;
   }));
   const std::string open = web.Get(
       "/metrics", "Host: localhost\r\nAccept: application/openmetrics-text;version=1.0.0\r\n");
@@ -174,10 +174,10 @@ TEST(Web, HostileConnectionsDoNotKeepAGoodOneOut) {
 
 TEST(Web, ATokenIsAskedFor) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
-  const ScratchFolder folder;
-  std::ofstream(folder / "token") << "a-token-of-some-length\n";
-  ::chmod((folder / "token").c_str(), 0600);
-  WebProcess web(server.socket(), {"--token-file", folder / "token"});
+  const ScratchDirectory directory;
+  std::ofstream(directory / "token") << "a-token-of-some-length\n";
+  ::chmod((directory / "token").c_str(), 0600);
+  WebProcess web(server.socket(), {"--token-file", directory / "token"});
   EXPECT_THAT(web.Get("/metrics"), StartsWith("HTTP/1.1 401 "));
   EXPECT_THAT(web.Get("/healthz"), StartsWith("HTTP/1.1 401 "));
   EXPECT_THAT(web.Get("/events"), StartsWith("HTTP/1.1 401 "));
@@ -211,7 +211,7 @@ TEST(Web, TheApiSaysWhatGpusharedctlSays) {
   ASSERT_TRUE(Eventually([&] { return BodyOf(web.Get("/api/ps"))["clients"].size() == 1; }));
   const json ps = BodyOf(web.Get("/api/ps"));
   EXPECT_EQ(ps["clients"][0]["name"], "<b>\u65e5");
-  for (const std::string command : {"status", "devices", "entrances"}) {
+  for (const std::string command : {"status", "devices", "endpoints"}) {
     const json told = json::parse(server.Ctl({command, "--json"}).output);
     const json shown = BodyOf(web.Get("/api/" + command));
     EXPECT_TRUE(shown.is_object() && !shown.empty()) << command;
@@ -259,7 +259,7 @@ TEST(Web, EventsSayWhoRanWhen) {
       [&] { return page.ReadUntil("\n\n").find("\"ran\":[{\"client\":") != std::string::npos; }));
 }
 
-TEST(Web, OptionsThatMakeNoSenseAreRefused) {
+TEST(Web, OptionsThatMakeNoSenseAreRejected) {
   const ProgramOutcome open =
       RunProgram({GPUSHARED_BIN_DIR "/gpushared-web", "--listen", "[::]:0"});
   EXPECT_EQ(open.exit_code, 2);

@@ -9,7 +9,7 @@
 
 namespace gpushared::drop_in {
 
-// Functions of LTO-IR that only PTX calls. nvJitLink refuses PTX where it makes PTX. So it does not
+// Functions of LTO-IR that only PTX calls. nvJitLink rejects PTX where it makes PTX. So it does not
 // know of these calls, and drops the functions. A kernel in LTO-IR of our own, the anchor, takes
 // their addresses. Thread-compatible; no function fails otherwise than it says.
 class LtoAnchor {
@@ -22,7 +22,7 @@ class LtoAnchor {
   // Functions that the PTX inputs call and none of them defines.
   std::set<std::string> called() const;
   // The LTO-IR of the anchor, by the program's NVRTC. None where the process has no NVRTC, or where
-  // it refuses. Requires that called() is not empty.
+  // it rejects. Requires that called() is not empty.
   std::optional<std::string> LtoIr() const;
   // Makes of nvJitLink's PTX what the other inputs can be linked to: the called functions can be
   // seen, and the anchor is gone.

@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-FOLDER = pathlib.Path(__file__).parent
+DIRECTORY = pathlib.Path(__file__).parent
 FORWARD = "kForward"
 HEAD = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -40,7 +40,7 @@ def exports(library):
 
 def table_of(library):
     name, major = re.fullmatch(r"lib(\w+)\.so\.(\d+)", soname(library)).groups()
-    return FOLDER / f"{name.lower()}_{major}.inc"
+    return DIRECTORY / f"{name.lower()}_{major}.inc"
 
 
 def read_table(table):
@@ -81,7 +81,7 @@ def main():
         for library in arguments.libraries:
             write_table(library)
     found = [wrong for library in arguments.libraries for wrong in lacking(library)]
-    found += [wrong for table in sorted(FOLDER.glob("*.inc")) for wrong in contradictions(table)]
+    found += [wrong for table in sorted(DIRECTORY.glob("*.inc")) for wrong in contradictions(table)]
     print("\n".join(found) or f"the tables agree with {len(arguments.libraries)} libraries")
     return bool(found)
 

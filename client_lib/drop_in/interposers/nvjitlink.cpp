@@ -58,7 +58,7 @@ constexpr int kObject = 5;
 constexpr int kLibrary = 6;
 constexpr int kAny = 10;
 
-int Refuse(LinkState& link, int code, std::string sentence) {
+int Reject(LinkState& link, int code, std::string sentence) {
   LogLine("nvJitLink: " + sentence);
   link.error = std::move(sentence);
   return code;
@@ -66,7 +66,7 @@ int Refuse(LinkState& link, int code, std::string sentence) {
 
 int Answer(LinkState& link, const Status& status) {
   if (status.ok()) return kSucceeded;
-  return Refuse(link, status.code() == StatusCode::kUnsupported ? kUnrecognizedInput : kPtxRefused,
+  return Reject(link, status.code() == StatusCode::kUnsupported ? kUnrecognizedInput : kPtxRejected,
                 status.message());
 }
 
@@ -99,8 +99,8 @@ int Add(LinkState& link, int type, std::string_view data, const std::string& nam
   if (type == kLibrary) return Answer(link, link.images.AddLibrary(name, data));
   if (type == kFatbin) return Answer(link, link.images.AddFatbin(name, data));
   if (type == kObject) return Answer(link, link.images.AddObject(name, data));
-  return Refuse(link, kUnrecognizedInput,
-                "link input refused: '" + name + "' has type " + std::to_string(type) +
+  return Reject(link, kUnrecognizedInput,
+                "link input rejected: '" + name + "' has type " + std::to_string(type) +
                     " of nvJitLinkInputType; without -lto only PTX, fatbins, objects and "
                     "libcudadevrt.a are linked where the device takes PTX");
 }
@@ -221,7 +221,7 @@ int AddData(JitLink* link, int type, const void* data, std::size_t bytes, const 
 int AddFile(JitLink* link, int type, const char* path) {
   return With(link, path, [&](LinkState& open) {
     const Result<std::string> bytes = ReadLinkInput(path);
-    if (!bytes.ok()) return Refuse(open, kInvalidInput, bytes.status().message());
+    if (!bytes.ok()) return Reject(open, kInvalidInput, bytes.status().message());
     return Add(open, type, *bytes, path);
   });
 }

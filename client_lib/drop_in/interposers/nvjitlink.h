@@ -16,7 +16,7 @@ namespace gpushared::drop_in {
 // nvJitLinkResult.
 inline constexpr int kSucceeded = 0;
 inline constexpr int kInvalidInput = 3;
-inline constexpr int kPtxRefused = 4;
+inline constexpr int kPtxRejected = 4;
 inline constexpr int kFailed = 6;
 inline constexpr int kNoRealLibrary = kFailed;
 inline constexpr int kUnrecognizedInput = 8;

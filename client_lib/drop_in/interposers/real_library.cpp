@@ -16,10 +16,10 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Folders of NVIDIA's wheels in a folder of Python packages.
-constexpr const char* kWheelFolders[] = {"nvidia/cu13/lib", "nvidia/cu12/lib",
-                                         "nvidia/nvjitlink/lib", "nvidia/cuda_nvrtc/lib"};
-constexpr std::string_view kPackageFolders[] = {"/site-packages/", "/dist-packages/"};
+// Directories of NVIDIA's wheels in a directory of Python packages.
+constexpr const char* kWheelDirectories[] = {"nvidia/cu13/lib", "nvidia/cu12/lib",
+                                             "nvidia/nvjitlink/lib", "nvidia/cuda_nvrtc/lib"};
+constexpr std::string_view kPackageDirectories[] = {"/site-packages/", "/dist-packages/"};
 
 std::string Variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -37,15 +37,15 @@ std::vector<std::string> LoadedObjects() {
   return paths;
 }
 
-// Folders in the order in which they are to be looked at, each once.
-class Folders {
+// Directories in the order in which they are to be looked at, each once.
+class Directories {
  public:
-  void Add(std::string folder) {
-    if (!folder.starts_with('/')) return;
-    for (const std::string& known : folders_) {
-      if (known == folder) return;
+  void Add(std::string directory) {
+    if (!directory.starts_with('/')) return;
+    for (const std::string& known : directories_) {
+      if (known == directory) return;
     }
-    folders_.push_back(std::move(folder));
+    directories_.push_back(std::move(directory));
   }
   void AddList(std::string_view colons) {
     while (!colons.empty()) {
@@ -54,59 +54,59 @@ class Folders {
       colons.remove_prefix(std::min(colons.size(), end + 1));
     }
   }
-  const std::vector<std::string>& all() const { return folders_; }
+  const std::vector<std::string>& all() const { return directories_; }
 
  private:
-  std::vector<std::string> folders_;
+  std::vector<std::string> directories_;
 };
 
-Folders WheelFolders(const std::vector<std::string>& loaded) {
-  Folders folders;
+Directories WheelDirectories(const std::vector<std::string>& loaded) {
+  Directories directories;
   for (const std::string& path : loaded) {
-    for (const std::string_view packages : kPackageFolders) {
+    for (const std::string_view packages : kPackageDirectories) {
       const std::size_t at = path.rfind(packages);
       if (at == std::string::npos) continue;
       const std::string root = path.substr(0, at + packages.size());
-      for (const char* wheel : kWheelFolders) folders.Add(root + wheel);
+      for (const char* wheel : kWheelDirectories) directories.Add(root + wheel);
     }
   }
-  return folders;
+  return directories;
 }
 
-Folders LoaderFolders(const std::vector<std::string>& loaded) {
-  Folders folders;
-  for (const std::string& path : loaded) folders.Add(path.substr(0, path.rfind('/')));
-  folders.AddList(Variable("LD_LIBRARY_PATH"));
-  return folders;
+Directories LoaderDirectories(const std::vector<std::string>& loaded) {
+  Directories directories;
+  for (const std::string& path : loaded) directories.Add(path.substr(0, path.rfind('/')));
+  directories.AddList(Variable("LD_LIBRARY_PATH"));
+  return directories;
 }
 
-Folders ToolkitFolders() {
-  Folders folders;
-  folders.Add(Variable("CONDA_PREFIX") + "/lib");
+Directories ToolkitDirectories() {
+  Directories directories;
+  directories.Add(Variable("CONDA_PREFIX") + "/lib");
   for (const std::string& toolkit :
        {Variable("CUDA_HOME"), Variable("CUDA_PATH"), std::string("/usr/local/cuda")}) {
-    folders.Add(toolkit + "/lib64");
-    folders.Add(toolkit + "/lib");
+    directories.Add(toolkit + "/lib64");
+    directories.Add(toolkit + "/lib");
   }
-  return folders;
+  return directories;
 }
 
-std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
+std::string DirectoryOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 }  // namespace
 
 std::vector<std::string> PlacesOf(std::span<const char* const> names) {
   std::vector<std::string> places;
-  const auto add = [&](const Folders& folders, const char* name) {
-    for (const std::string& folder : folders.all()) places.push_back(folder + "/" + name);
+  const auto add = [&](const Directories& directories, const char* name) {
+    for (const std::string& directory : directories.all()) places.push_back(directory + "/" + name);
   };
   const std::vector<std::string> loaded = LoadedObjects();
-  for (const char* name : names) add(WheelFolders(loaded), name);
+  for (const char* name : names) add(WheelDirectories(loaded), name);
   const auto installed = ipc::LoaderPaths::OfThisMachine();
   for (const char* name : names) {
-    add(LoaderFolders(loaded), name);
+    add(LoaderDirectories(loaded), name);
     std::ranges::move(installed.PathsOf(name), std::back_inserter(places));
-    add(ToolkitFolders(), name);
+    add(ToolkitDirectories(), name);
   }
   return places;
 }
@@ -114,15 +114,18 @@ std::vector<std::string> PlacesOf(std::span<const char* const> names) {
 RealLibrary LoadReal(std::span<const char* const> names, const void* self) {
   RealLibrary real;
   Dl_info own{};
-  struct stat own_folder {};
-  if (::dladdr(self, &own) == 0 || ::stat(FolderOf(own.dli_fname).c_str(), &own_folder) != 0) {
-    real.why_not = "cannot tell which folder this library lies in";
+  struct stat own_directory {};
+  if (::dladdr(self, &own) == 0 ||
+      ::stat(DirectoryOf(own.dli_fname).c_str(), &own_directory) != 0) {
+    real.why_not = "cannot tell which directory this library lies in";
     return real;
   }
   for (const std::string& path : PlacesOf(names)) {
-    struct stat folder {};
-    if (::access(path.c_str(), R_OK) != 0 || ::stat(FolderOf(path).c_str(), &folder) != 0) continue;
-    if (folder.st_dev == own_folder.st_dev && folder.st_ino == own_folder.st_ino) continue;
+    struct stat directory {};
+    if (::access(path.c_str(), R_OK) != 0 || ::stat(DirectoryOf(path).c_str(), &directory) != 0)
+      continue;
+    if (directory.st_dev == own_directory.st_dev && directory.st_ino == own_directory.st_ino)
+      continue;
     // It shall call its own functions where it uses their names, not the interposer's.
     real.handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (real.handle != nullptr) return real;

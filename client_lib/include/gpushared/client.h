@@ -7,7 +7,7 @@
 //
 // Rules for all of it:
 // - Errors. Functions that can fail return Status or Result<T>. Nothing here throws
-//   on purpose, prints, exits, starts a thread or installs a signal handler. A refused
+//   on purpose, prints, exits, starts a thread or installs a signal handler. A rejected
 //   argument (kInvalidArgument, kOutOfMemory, ...) changes nothing. An error of the
 //   *device* is sticky. Every later call on the stream returns its first failed command,
 //   and the stream's later commands are skipped. A session that has ended answers
@@ -65,26 +65,26 @@ using DeviceAddress = std::uint64_t;
 // Every member has an initialiser: naming some of them makes no compiler warn of the others.
 // What is not set here is what the environment says: GPUSHARED_NAME, _CLASS, _WEIGHT,
 // _MAX_SHARE, _PROMISE, _MEMORY, _DEVICE and _SOCKET, then variables of CUDA and MPS (see
-// client_lib/README.md). A variable that makes no sense is refused with kInvalidArgument. What
+// client_lib/README.md). A variable that makes no sense is rejected with kInvalidArgument. What
 // nobody says, the server decides.
 struct ClientOptions {
   // For people: shown by gpusharedctl and in logs. At most 63 bytes of UTF-8, without
   // control characters; empty means the name of the program.
   std::string name = {};
-  // A class or weight above what the server's access rules allow is refused with
+  // A class or weight above what the server's access rules allow is rejected with
   // kPermissionDenied, never lowered silently.
   std::optional<SchedulingClass> scheduling_class = {};
   // Share inside the class, relative to the other clients' weights. 1 to 1000.
   std::optional<std::uint32_t> weight = {};
   // Device time that this client has at most, in percent, 0.1 to 100. What it leaves is for others
-  // or stays idle. More than its access rule or entrance allows is refused.
+  // or stays idle. More than its access rule or endpoint allows is rejected.
   std::optional<double> max_share = {};
-  // Device memory that this client may hold at most. More than the server allows it is refused.
+  // Device memory that this client may hold at most. More than the server allows it is rejected.
   std::optional<std::uint64_t> memory_bytes = {};
   // The time in which this client wants a request served: what is between
   // Stream::BeginRequest and EndRequest, or, while it has marked none, what it submits
   // between two moments at which everything is finished. For policies that know deadlines.
-  std::optional<std::chrono::nanoseconds> latency_promise = {};
+  std::optional<std::chrono::nanoseconds> latency_target = {};
   // "cpu:0", ...; where nobody names one, the server chooses the least loaded device.
   std::string device = {};
   // Path of the server's Unix socket. Empty means: $GPUSHARED_SOCKET, else gpushared.sock in
@@ -166,7 +166,7 @@ struct LaunchShape {
   // ones. All zero: no clusters.
   Dim3 cluster = {0, 0, 0};
   // All blocks run at the same time, as a synchronisation of the whole grid needs it. A grid that
-  // does not fit onto the device at once is refused.
+  // does not fit onto the device at once is rejected.
   bool is_cooperative = false;
 };
 
@@ -291,7 +291,7 @@ class DeviceChunk {
 };
 
 // Host memory that the device reads and writes without a further copy, aligned to 256
-// bytes. It lies in a staging arena shared with the server. Contents are undefined at
+// bytes. It lies in a staging staging buffer shared with the server. Contents are undefined at
 // first. The caller must not touch bytes that an unfinished copy uses. The destructor
 // frees it. The bytes are reused after every command submitted before has finished.
 //
@@ -344,7 +344,7 @@ class Kernel {
   Dim3 required_block() const noexcept;    // Threads.
   Dim3 required_cluster() const noexcept;  // Blocks.
   const KernelAttributes& attributes() const noexcept;
-  // Why launches of this kernel are refused on this device (kUnsupported): all missing
+  // Why launches of this kernel are rejected on this device (kUnsupported): all missing
   // instructions, with their PTX lines. Empty when it runs.
   const std::string& unsupported() const noexcept;
 
@@ -492,7 +492,7 @@ class Stream {
   // event of another client.
   Status Wait(const Event& event) const;
 
-  // Marks a request of this program. latency_promise is about requests; gpusharedctl
+  // Marks a request of this program. latency_target is about requests; gpusharedctl
   // counts and explains them. The request arrived `age` ago (at most an hour). It ends when
   // everything queued on this stream before EndRequest has finished. Work on other streams
   // belongs to it if this stream waits for it. Requests of one stream do not nest, but the
@@ -642,7 +642,7 @@ class Client {
   Result<Stream> CreateStream() const;
   // A stream whose launches, copies and fills are recorded instead of run: at most 4096 of them,
   // for Stream::MakeGraph. Copies to and from the host are of memory of a HostBuffer, which must be
-  // there while the graph is. What asks about progress is refused with kInvalidArgument: events,
+  // there while the graph is. What asks about progress is rejected with kInvalidArgument: events,
   // waits, requests and synchronisation stand before and behind the graph's launch.
   Result<Stream> CreateRecorder() const;
   // Another handle of the stream that exists from the start. Not special otherwise: it
@@ -688,7 +688,7 @@ class Client {
   // answer kDisconnected. Also wakes threads that wait. The server learns of it a moment later.
   void Close() noexcept;
   // As Close, and returns when the server no longer counts this session: whoever connects next is
-  // not refused for what it held. Blocks for 2 s at most. The session is closed in any case; an
+  // not rejected for what it held. Blocks for 2 s at most. The session is closed in any case; an
   // error is the server's: that the session has not ended there within its patience, that too many
   // of this user ask, or that it does not answer. kWrongProcess in a forked child.
   Status CloseAndWait();

@@ -6,7 +6,7 @@
  * What holds everywhere:
  * - Errors. Every function that can fail returns gpushared_status_t; then
  *   gpushared_last_error_message() has the sentence. Output arguments are written
- *   only on success. A call that refuses its arguments changes nothing. An error of
+ *   only on success. A call that rejects its arguments changes nothing. An error of
  *   the device is sticky: the first failed command of a stream is returned by every
  *   later call on that stream, and the stream's later commands are skipped. A session
  *   that has ended answers GPUSHARED_DISCONNECTED or GPUSHARED_DEVICE_LOST; no call
@@ -101,7 +101,7 @@ typedef struct gpushared_client_options {
   const char* name;    /* At most 63 bytes; null or empty: the program's name. */
   gpushared_class_t scheduling_class;
   uint32_t weight;             /* Share inside the class, 1 to 1000; 0: unsaid. */
-  uint64_t latency_promise_ns; /* 0: none. */
+  uint64_t latency_target_ns;  /* 0: none. */
   const char* device;          /* "cpu:0"; null or empty: the least loaded. */
   const char* socket;          /* null or empty: $GPUSHARED_SOCKET, else the default path. */
   int64_t spin_ns;             /* Spin of synchronising calls; negative: as the server says. */
@@ -154,7 +154,7 @@ typedef struct gpushared_launch_shape {
   uint32_t block[3];             /* Threads along x, y, z; each at least 1. */
   uint32_t dynamic_shared_bytes; /* Per block. */
   uint32_t cluster[3];           /* Blocks of one cluster along x, y, z; all 0: no clusters. */
-  uint32_t is_cooperative;       /* 1: all blocks run at the same time, or the launch is refused. */
+  uint32_t is_cooperative; /* 1: all blocks run at the same time, or the launch is rejected. */
 } gpushared_launch_shape;
 
 /* `height` rows of `width_bytes`, whose starts lie one pitch apart (>= width_bytes). */
@@ -185,7 +185,7 @@ typedef struct gpushared_kernel_info {
   uint32_t parameter_bytes;     /* Of the whole argument buffer. */
   uint32_t static_shared_bytes; /* Per block. */
   uint32_t threads_per_block_max;
-  const char* unsupported; /* Why launches are refused on this device; "" when it runs. */
+  const char* unsupported; /* Why launches are rejected on this device; "" when it runs. */
 } gpushared_kernel_info;
 
 /* Facts about a kernel that no launch depends on. */
@@ -329,7 +329,7 @@ gpushared_fault_t gpushared_get_client_fault(gpushared_client* client) GPUSHARED
 gpushared_status_t gpushared_create_event(gpushared_client* client, int timing,
                                           gpushared_event** event) GPUSHARED_NOEXCEPT;
 void gpushared_destroy_event(gpushared_event* event) GPUSHARED_NOEXCEPT;
-/* Marks a request: what latency_promise_ns is about, what gpusharedctl counts and explains.
+/* Marks a request: what latency_target_ns is about, what gpusharedctl counts and explains.
  * It arrived `age_ns` ago (at most an hour) and ends when everything queued on the stream
  * before gpushared_end_request has finished. The requests of one stream do not nest; the
  * next may begin while earlier ones still run. Blocks while 16 are about to end;
@@ -402,7 +402,7 @@ gpushared_status_t gpushared_fill_2d(gpushared_stream* stream, gpushared_address
 
 /* A stream whose launches, copies and fills are recorded instead of run, at most 4096 of them.
  * Copies to and from the host are of memory of gpushared_allocate_host, which must be there while
- * the graph is. Waits, events, requests and synchronisation are refused: they stand before and
+ * the graph is. Waits, events, requests and synchronisation are rejected: they stand before and
  * behind the graph's launch. Destroyed as other streams are. */
 gpushared_status_t gpushared_create_recorder(gpushared_client* client,
                                              gpushared_stream** recorder) GPUSHARED_NOEXCEPT;

@@ -4,7 +4,7 @@
     import gpushared
     import numpy as np
 
-    with gpushared.connect(scheduling_class="high", latency_promise_s=0.025) as client:
+    with gpushared.connect(scheduling_class="high", latency_target_s=0.025) as client:
         add = client.load_module_file("vector_add.ptx")["vector_add"]
         a = client.to_device(np.arange(1000, dtype=np.float32))
         total = client.allocate(1000, np.float32)

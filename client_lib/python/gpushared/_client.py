@@ -123,7 +123,7 @@ class Client:
         extents, element = shape_of(shape), type_of(dtype)
         nbytes = nbytes_of(extents, element)
         if nbytes >= 2**64:
-            raise InvalidArgument(f"allocation refused: an array of shape {extents} and {element} has {nbytes} bytes")
+            raise InvalidArgument(f"allocation rejected: an array of shape {extents} and {element} has {nbytes} bytes")
         return DeviceBuffer(self._core.allocate_device(nbytes), self._core, extents, element)
 
     def to_device(self, source: Any, stream: Stream | None = None) -> DeviceBuffer:
@@ -146,7 +146,7 @@ class Client:
         extents, element = shape_of(shape), type_of(dtype)
         nbytes = nbytes_of(extents, element)
         if nbytes >= 2**64:
-            raise InvalidArgument(f"allocation refused: an array of shape {extents} and {element} has {nbytes} bytes")
+            raise InvalidArgument(f"allocation rejected: an array of shape {extents} and {element} has {nbytes} bytes")
         array: HostArray = self._core.allocate_host(nbytes).array()
         return array.view(element).reshape(extents)
 
@@ -185,7 +185,7 @@ class Client:
 
 
 def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"] | None = None,
-            weight: int | None = None, memory_bytes: int | None = None, latency_promise_s: float | None = None,
+            weight: int | None = None, memory_bytes: int | None = None, latency_target_s: float | None = None,
             device: str = "", socket: str | os.PathLike[str] = "", takes_printed: bool = False,
             spin_s: float | None = None, control_timeout_s: float = _CONTROL_TIMEOUT_S) -> Client:
     """Connects to the server and joins a device.
@@ -197,7 +197,7 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
     scheduling_class: ``high`` is served first, ``low`` fills the gaps.
     weight: Share inside the class, 1 to 1000.
     memory_bytes: Device memory that this client may hold at most.
-    latency_promise_s: Seconds in which this client wants a request served: what lies in the block of
+    latency_target_s: Seconds in which this client wants a request served: what lies in the block of
         ``Stream.request``, or, while it has marked none, what it submits between two moments at which everything is
         finished.
     device: ``cpu:0``, ...
@@ -217,7 +217,7 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
     return Client(_core.connect(
         name=name, scheduling_class=None if scheduling_class is None else _CLASSES.index(scheduling_class),
         weight=weight, memory_bytes=memory_bytes,
-        latency_promise_ns=None if latency_promise_s is None else nanoseconds(latency_promise_s, "latency_promise_s"),
+        latency_target_ns=None if latency_target_s is None else nanoseconds(latency_target_s, "latency_target_s"),
         device=device, socket=os.fspath(socket), takes_printed=takes_printed,
         spin_ns=None if spin_s is None else nanoseconds(spin_s, "spin_s"),
         control_timeout_ns=nanoseconds(control_timeout_s, "control_timeout_s")))

@@ -128,7 +128,7 @@ DeviceMemory: TypeAlias = Union[DeviceBuffer, int, Any]
 
 
 def span_of(memory: DeviceMemory, client: _core.Client) -> tuple[int, int | None]:
-    """Address, and bytes where they are known. A buffer of another client is refused."""
+    """Address, and bytes where they are known. A buffer of another client is rejected."""
     if isinstance(memory, DeviceBuffer):
         if memory._client is not client:
             raise InvalidArgument(f"{memory!r} belongs to another client")

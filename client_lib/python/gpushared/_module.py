@@ -70,7 +70,7 @@ class Kernel:
 
     @property
     def unsupported(self) -> str:
-        """Why this device refuses to launch it, with PTX lines; empty when it runs."""
+        """Why this device rejects to launch it, with PTX lines; empty when it runs."""
         return self._core.unsupported
 
     def __repr__(self) -> str:

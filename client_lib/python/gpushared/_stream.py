@@ -131,10 +131,10 @@ class Stream:
         ``arguments`` are in the order of the kernel's parameters, and each has the size of its
         parameter: NumPy scalars, ctypes values, and device memory (DeviceBuffer or
         ``__cuda_array_interface__``), which stands for its address. Python's own numbers are
-        refused with TypeError: the kernel's PTX does not say whether a parameter is a float.
+        rejected with TypeError: the kernel's PTX does not say whether a parameter is a float.
 
         ``dynamic_shared_bytes`` is per block. ``cluster`` are the blocks of one cluster. With
-        ``cooperative`` all blocks run at the same time, or the launch is refused.
+        ``cooperative`` all blocks run at the same time, or the launch is rejected.
 
         Raises InvalidArgument if number or sizes differ from the kernel's parameters, or if the
         shape exceeds the limits of device or kernel, and Unsupported if the device cannot run it.
@@ -196,7 +196,7 @@ class Stream:
         address, known = span_of(source, self._client)
         count = known if nbytes is None else _size(nbytes, "nbytes")
         if count is None:
-            raise InvalidArgument("copy refused: an address does not say how much to copy: pass nbytes")
+            raise InvalidArgument("copy rejected: an address does not say how much to copy: pass nbytes")
         _require_room(count, room)
         _require_room(count, known)
         self._core.copy_on_device(to, address, count)
@@ -233,7 +233,7 @@ class Stream:
         bits, element_bytes = _element(value, destination)
         if count is None:
             if nbytes is None:
-                raise InvalidArgument("fill refused: an address does not say how much to fill: pass count")
+                raise InvalidArgument("fill rejected: an address does not say how much to fill: pass count")
             count = nbytes // element_bytes
         count = _size(count, "count")
         _require_room(count * element_bytes, nbytes)
@@ -258,7 +258,7 @@ class Stream:
     def request(self, age_s: float = 0.0) -> Request:
         """Marks a request of this program: ``with stream.request(): ...``.
 
-        The client's ``latency_promise_s`` is about requests, and ``gpusharedctl explain`` tells
+        The client's ``latency_target_s`` is about requests, and ``gpusharedctl explain`` tells
         about them. The request arrived ``age_s`` seconds ago (at most an hour). It ends when
         everything that the block queued on this stream has finished. Requests of one stream do not
         nest. At most 16 are open at one time: beginning one waits while 16 are about to end, and
@@ -277,7 +277,7 @@ class Stream:
 
 def _require_room(nbytes: int, room: int | None) -> None:
     if room is not None and nbytes > room:
-        raise InvalidArgument(f"refused: {nbytes} bytes are asked for, the device memory has {room}")
+        raise InvalidArgument(f"rejected: {nbytes} bytes are asked for, the device memory has {room}")
 
 
 def _size(number: int, name: str) -> int:
@@ -297,7 +297,7 @@ def _empty_like(source: DeviceMemory) -> HostArray:
         return np.empty(source.shape, source.dtype)
     interface = getattr(source, "__cuda_array_interface__", None)
     if interface is None:
-        raise InvalidArgument("copy refused: an address does not say how much to copy: pass a destination")
+        raise InvalidArgument("copy rejected: an address does not say how much to copy: pass a destination")
     return np.empty(tuple(interface["shape"]), np.dtype(interface["typestr"]))
 
 
@@ -310,5 +310,5 @@ def _element(value: Any, destination: DeviceMemory) -> tuple[int, int]:
     else:
         raise TypeError("fill takes a NumPy scalar such as numpy.float32(0) where the destination has no dtype")
     if element.ndim != 0 or element.nbytes not in _FILLED:
-        raise InvalidArgument(f"fill refused: a value of {element.nbytes} bytes, allowed are 1, 2 and 4")
+        raise InvalidArgument(f"fill rejected: a value of {element.nbytes} bytes, allowed are 1, 2 and 4")
     return int(element.reshape(1).view(_FILLED[element.nbytes])[0]), element.nbytes

@@ -32,7 +32,7 @@ std::optional<std::chrono::nanoseconds> Nanoseconds(std::optional<std::int64_t> 
 
 Client Connect(std::string name, std::optional<std::uint8_t> scheduling_class,
                std::optional<std::uint32_t> weight, std::optional<std::uint64_t> memory_bytes,
-               std::optional<std::int64_t> latency_promise_ns, std::string device,
+               std::optional<std::int64_t> latency_target_ns, std::string device,
                std::string socket, bool takes_printed, std::optional<std::int64_t> spin_ns,
                std::int64_t control_timeout_ns) {
   ClientOptions options;
@@ -42,7 +42,7 @@ Client Connect(std::string name, std::optional<std::uint8_t> scheduling_class,
   }
   options.weight = weight;
   options.memory_bytes = memory_bytes;
-  options.latency_promise = Nanoseconds(latency_promise_ns);
+  options.latency_target = Nanoseconds(latency_target_ns);
   options.device = std::move(device);
   options.socket = std::move(socket);
   options.takes_printed = takes_printed;
@@ -167,9 +167,9 @@ void BindClient(nb::module_& module) {
 
   module.def("connect", &Connect, WithoutGil(), nb::kw_only(), nb::arg("name"),
              nb::arg("scheduling_class").none(), nb::arg("weight").none(),
-             nb::arg("memory_bytes").none(), nb::arg("latency_promise_ns").none(),
-             nb::arg("device"), nb::arg("socket"), nb::arg("takes_printed"),
-             nb::arg("spin_ns").none(), nb::arg("control_timeout_ns"));
+             nb::arg("memory_bytes").none(), nb::arg("latency_target_ns").none(), nb::arg("device"),
+             nb::arg("socket"), nb::arg("takes_printed"), nb::arg("spin_ns").none(),
+             nb::arg("control_timeout_ns"));
   module.def("list_devices", &ListDevices, nb::arg("socket"), nb::arg("control_timeout_ns"));
   module.def("library_version", &LibraryVersion);
 }

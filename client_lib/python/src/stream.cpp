@@ -86,14 +86,14 @@ void LaunchPacked(const Stream& stream, const Kernel& kernel, const Extents& gri
   Require(stream, stream.LaunchPacked(kernel, shape.ToLaunchShape(), view.bytes()));
 }
 
-// Rows that would leave the bytes of the host are refused: the library trusts the pointer.
+// Rows that would leave the bytes of the host are rejected: the library trusts the pointer.
 void RequireInside(const HostView& view, const CopyShape& shape, std::size_t pitch_bytes) {
   if (shape.height == 0 || shape.width_bytes == 0) return;
   std::size_t last = 0, end = 0;
   if (__builtin_mul_overflow(shape.height - 1, pitch_bytes, &last) ||
       __builtin_add_overflow(last, shape.width_bytes, &end) || end > view.size()) {
     throw Failure(Status(StatusCode::kInvalidArgument,
-                         "copy refused: " + std::to_string(shape.height) + " rows of " +
+                         "copy rejected: " + std::to_string(shape.height) + " rows of " +
                              std::to_string(shape.width_bytes) + " bytes, " +
                              std::to_string(pitch_bytes) + " bytes apart, leave the array of " +
                              std::to_string(view.size()) + " bytes"));

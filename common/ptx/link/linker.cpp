@@ -150,8 +150,8 @@ class Linker {
     std::uint32_t alignment = 0;  // The largest of all of this name.
   };
 
-  static Status Refuse(std::string_view input, const std::string& why) {
-    return {StatusCode::kInvalidArgument, "link refused: " + std::string(input) + ": " + why};
+  static Status Reject(std::string_view input, const std::string& why) {
+    return {StatusCode::kInvalidArgument, "link rejected: " + std::string(input) + ": " + why};
   }
   std::string_view NameOf(std::size_t input) const {
     return input < inputs_.size() ? inputs_[input].name : "the device runtime";
@@ -159,7 +159,7 @@ class Linker {
 
   Status ParseAll() {
     if (inputs_.empty() || inputs_.size() > kLinkInputsMax) {
-      return {StatusCode::kLimitExceeded, "link refused: " + std::to_string(inputs_.size()) +
+      return {StatusCode::kLimitExceeded, "link rejected: " + std::to_string(inputs_.size()) +
                                               " inputs, allowed are 1 to " +
                                               std::to_string(kLinkInputsMax)};
     }
@@ -167,15 +167,15 @@ class Linker {
     for (const LinkInput& input : inputs_) {
       bytes += input.text.size();
       if (bytes > kTextBytesMax) {
-        return {StatusCode::kLimitExceeded, "link refused: the inputs have more than " +
+        return {StatusCode::kLimitExceeded, "link rejected: the inputs have more than " +
                                                 std::to_string(kTextBytesMax) + " bytes together"};
       }
       Result<Module> module = Parse(input.text);
       if (!module) {
         return {module.status().code(),
-                "link refused: " + std::string(input.name) + ": " + module.status().message()};
+                "link rejected: " + std::string(input.name) + ": " + module.status().message()};
       }
-      if (module->address_bits != 64) return Refuse(input.name, "its addresses have 32 bits");
+      if (module->address_bits != 64) return Reject(input.name, "its addresses have 32 bits");
       modules_.push_back(*std::move(module));
     }
     return {};
@@ -276,12 +276,12 @@ class Linker {
     if (is_new) return {};
     Symbol& before = found->second;
     if (before.is_function != symbol.is_function) {
-      return Refuse(NameOf(symbol.input), "'" + name + "' is a function there and a variable in " +
+      return Reject(NameOf(symbol.input), "'" + name + "' is a function there and a variable in " +
                                               std::string(NameOf(before.input)) +
                                               ", or the other way round");
     }
     if (before.strength == Strength::kStrong && symbol.strength == Strength::kStrong) {
-      return Refuse(NameOf(symbol.input),
+      return Reject(NameOf(symbol.input),
                     "'" + name + "' is defined there and in " + std::string(NameOf(before.input)));
     }
     const std::uint32_t alignment = std::max(before.alignment, symbol.alignment);
@@ -344,7 +344,7 @@ class Linker {
         const Symbol& symbol = symbols_.at(*name);
         const bool is_missing = symbol.strength == Strength::kExtern && !symbol.is_dynamic_shared &&
                                 std::ranges::find(kOfTheDevice, *name) == kOfTheDevice.end();
-        if (is_missing) return Refuse(NameOf(i), "undefined reference to '" + *name + "'");
+        if (is_missing) return Reject(NameOf(i), "undefined reference to '" + *name + "'");
       }
     }
     return {};

@@ -25,11 +25,11 @@ inline constexpr std::size_t kLinkInputsMax = 4096;
 // - A `.extern` name is the one that another input defines. What runs everywhere without a
 //   definition stays `.extern`: vprintf, malloc, free, __assertfail, and shared memory of a size
 //   that the launch decides. The synchronisation of a grid (cudaCGGetIntrinsicHandle,
-//   cudaCGSynchronize, of cudadevrt) is defined here. Any other `.extern` name is refused.
+//   cudaCGSynchronize, of cudadevrt) is defined here. Any other `.extern` name is rejected.
 // - So is what kernels that start kernels call (child_kernels.h). A kernel's name as a value is
 //   then a variable that stands for it.
 // - Of several `.weak` definitions the first counts, of `.common` variables the largest, and a
-//   definition that is neither comes before both. Two of those are refused.
+//   definition that is neither comes before both. Two of those are rejected.
 // - A name without linkage is its input's own. Where another input has it, too, it gets a number.
 // - `.version` and `.target` are the newest of all.
 // - Kernels get `.maxnreg registers_most` where they have none; 0: no limit.

@@ -163,7 +163,7 @@ Result<ModuleEditor::Parameter> ModuleEditor::AppendParameter(Function& kernel, 
   const std::uint64_t offset = RoundUp(ParameterBytes(kernel), alignment);
   const std::uint64_t allowed = ParameterBytesMax(module_);
   if (offset > allowed || bytes > allowed - offset) {
-    return Status(StatusCode::kLimitExceeded, "parameter refused: kernel '" + kernel.name +
+    return Status(StatusCode::kLimitExceeded, "parameter rejected: kernel '" + kernel.name +
                                                   "' would have " + std::to_string(offset + bytes) +
                                                   " bytes of parameters, " +
                                                   std::to_string(allowed) + " are allowed");

@@ -7,7 +7,7 @@
 
 namespace gpushared::ptx {
 
-// Beyond these the text is refused with kLimitExceeded. Together they bound a parsed
+// Beyond these the text is rejected with kLimitExceeded. Together they bound a parsed
 // module to about 1 GiB; nvcc writes about 5 bytes per token and 45 per statement.
 inline constexpr std::size_t kTextBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kTokensMax = std::size_t{8} << 20;

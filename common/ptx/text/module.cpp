@@ -99,7 +99,7 @@ std::uint32_t Variable::ElementBytes() const { return TypeBytes(type) * vector_s
 std::uint64_t Variable::Bytes() const {
   std::uint64_t bytes = ElementBytes();
   for (const std::uint64_t extent : extents) {
-    // The parser refuses such sizes; a module made by hand gets the largest number.
+    // The parser rejects such sizes; a module made by hand gets the largest number.
     if (__builtin_mul_overflow(bytes, extent, &bytes)) {
       return std::numeric_limits<std::uint64_t>::max();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every folder but scheduler/, which includes nothing of others; not installed.
+// For every directory but scheduler/, which includes nothing of others; not installed.
 
 #ifndef GPUSHARED_CHECK_H_
 #define GPUSHARED_CHECK_H_

@@ -35,7 +35,7 @@ struct LaunchLimits {
   std::array<std::uint32_t, 3> required_cluster = {};
 };
 
-// The first limit that a launch exceeds, as numbers: refusing costs no more than accepting until
+// The first limit that a launch exceeds, as numbers: rejecting costs no more than accepting until
 // somebody asks for the sentence.
 //
 // Thread-compatible value.
@@ -56,7 +56,7 @@ struct LaunchExcess {
   std::uint64_t allowed = 0;
 
   bool ok() const { return of == Of::kNothing; }
-  // "launch refused: kernel 'k' asks for 201 blocks along y, device cpu:0 allows 1 to 200". The
+  // "launch rejected: kernel 'k' asks for 201 blocks along y, device cpu:0 allows 1 to 200". The
   // names are shown as they are. Not when ok().
   std::string Sentence(std::string_view kernel, std::string_view device) const;
 };

@@ -16,11 +16,11 @@ inline constexpr std::uint32_t kSharePerMilleMax = 1000;
 inline constexpr std::uint32_t kOpenRequestsMax = 16;
 
 // Device memory is mapped, moved and given out as chunks in multiples of this.
-inline constexpr std::uint64_t kMapStepBytes = std::uint64_t{2} << 20;
+inline constexpr std::uint64_t kMapPageBytes = std::uint64_t{2} << 20;
 
 // Of one kernel, as CUDA allows from sm_70 on.
 inline constexpr std::uint32_t kParameterBytesMax = 32764;
-// A module with more variables is refused.
+// A module with more variables is rejected.
 inline constexpr std::uint32_t kVariablesPerModuleMax = 16384;
 
 }  // namespace gpushared

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutexes whose use clang checks as it compiles: -Wthread-safety refuses code that touches a member
+// Mutexes whose use clang checks as it compiles: -Wthread-safety rejects code that touches a member
 // without the mutex that GPUSHARED_GUARDED_BY names. It does not follow std::mutex, whose
 // declarations in libstdc++ say nothing. Other compilers see plain mutexes.
 //
-// For every folder but scheduler/, which has no threads; not installed.
+// For every directory but scheduler/, which has no threads; not installed.
 
 #ifndef GPUSHARED_MUTEX_H_
 #define GPUSHARED_MUTEX_H_

@@ -35,7 +35,7 @@ enum class StatusCode : std::uint32_t {
 // The enumerator without its `k`, for messages: "OutOfMemory". "Unknown" for other values.
 std::string_view StatusCodeName(StatusCode code) noexcept;
 
-// Success, or a code and a sentence that says what was refused, what was asked
+// Success, or a code and a sentence that says what was rejected, what was asked
 // and what is allowed (with units), and who asked.
 //
 // Thread-compatible value.

@@ -6,7 +6,7 @@
 // has to be destroyed. The device reads and checks the record anew for each fetch. So a kernel that
 // invents a handle, or changes a record, reaches what a load could reach: its own client's memory.
 //
-// CUDA devices know no such records, and refuse fenced kernels with textures.
+// CUDA devices know no such records, and reject fenced kernels with textures.
 
 #ifndef GPUSHARED_TEXTURE_RECORD_H_
 #define GPUSHARED_TEXTURE_RECORD_H_

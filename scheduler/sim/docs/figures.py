@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the figures of this folder from runs of gpushared-sim.
+"""Draws the figures of this directory from runs of gpushared-sim.
 
     figures.py --sim build/release/bin/gpushared-sim --traces TRACES [--data DIR] [FIGURE ...]
 
@@ -29,7 +29,7 @@ RUNS = {
                   "deadline", "fair", "fifo", "mps", "mps-priority", "time-slicing", "vgpu-equal",
                   "vgpu-fixed", "orion", "tally", "tgs", "xsched-1"],
     "attainment": ["compare", *PAIR, "--load", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7",
-                   "0.8", "0.9", "--requests", "3000", "--promise", "20", "--seed", "1", "--policy",
+                   "0.8", "0.9", "--requests", "3000", "--latency-target", "20", "--seed", "1", "--policy",
                    "priority", "deadline", "tally", "mps-priority", "mps", "time-slicing"],
     "shares": ["shares", "--weights", "1", "2", "4", "--sleep", "5", "--seconds", "30",
                "--seed", "1", "--policy", "fair"],
@@ -64,7 +64,7 @@ def draw_inflation(rows, axes):
 def draw_attainment(rows, axes):
     for policy in dict.fromkeys(row["policy"] for row in rows):
         mine = [row for row in rows if row["policy"] == policy]
-        axes.plot([row["load"] for row in mine], [100 * row["promise_kept"] for row in mine],
+        axes.plot([row["load"] for row in mine], [100 * row["target_met"] for row in mine],
                   marker=".", linewidth=1.8 if policy in OURS else 0.9, label=policy)
     axes.set_xlabel("load of the high client")
     axes.set_ylabel("requests within 20 ms, %")

@@ -28,7 +28,7 @@ void* Pointer(std::uint64_t address) {
 }
 
 std::span<std::byte> StepAt(std::uint64_t address) {
-  return {static_cast<std::byte*>(Pointer(address)), kMapStepBytes};
+  return {static_cast<std::byte*>(Pointer(address)), kMapPageBytes};
 }
 
 // Drops the pages: the next access finds zeros, and the machine has its memory back.
@@ -46,7 +46,7 @@ void KeepPrivate(std::uint64_t address, std::uint64_t bytes) {
 }
 
 Status NoMapping(std::uint64_t bytes) {
-  return {StatusCode::kOutOfMemory, "mapping refused: the system has no memory mapping left for " +
+  return {StatusCode::kOutOfMemory, "mapping rejected: the system has no memory mapping left for " +
                                         Mebibytes(bytes) + " (" + std::strerror(errno) + ")"};
 }
 
@@ -74,7 +74,7 @@ Result<std::uint64_t> TakeAddresses(std::uint64_t bytes) {
     // a process has fewer addresses.
     if (found != MAP_FAILED) munmap(found, bytes);
   }
-  return Status(StatusCode::kOutOfMemory, "address range refused: the system has no " +
+  return Status(StatusCode::kOutOfMemory, "address range rejected: the system has no " +
                                               Mebibytes(bytes) + " of address space (" +
                                               std::strerror(errno) + ")");
 }
@@ -84,12 +84,12 @@ Result<std::uint64_t> TakeAddresses(std::uint64_t bytes) {
 Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_bytes,
                                                             std::shared_ptr<MemoryBudget> budget,
                                                             std::uint64_t left_free_bytes,
-                                                            std::shared_ptr<StepStore> store) {
+                                                            std::shared_ptr<SwapStore> store) {
   // Memory that can be moved out may be more than the device has.
   const std::uint64_t quota =
       store == nullptr ? std::min(quota_bytes, budget->total_bytes()) : quota_bytes;
   const std::uint64_t bytes = std::bit_ceil(std::max(
-      kRangeBytesMin, RoundUp(quota, kMapStepBytes) + SpareAddresses(quota) + kModuleAreaBytes));
+      kRangeBytesMin, RoundUp(quota, kMapPageBytes) + SpareAddresses(quota) + kModuleAreaBytes));
   const Result<std::uint64_t> taken = TakeAddresses(bytes);
   if (!taken.ok()) return taken.status();
   const std::uint64_t base = *taken;
@@ -106,7 +106,7 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
 
 AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
                            std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes,
-                           std::shared_ptr<StepStore> store)
+                           std::shared_ptr<SwapStore> store)
     : base_(base),
       bytes_(bytes),
       quota_bytes_(quota_bytes),
@@ -123,12 +123,12 @@ AddressRange::~AddressRange() {
 Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   const MutexLock lock(mutex_);
   if (mapped_bytes > account_.quota_bytes()) {
-    return Status(StatusCode::kOutOfMemory, "mapping refused: " + Mebibytes(mapped_bytes) +
+    return Status(StatusCode::kOutOfMemory, "mapping rejected: " + Mebibytes(mapped_bytes) +
                                                 " asked, the quota is " +
                                                 Mebibytes(account_.quota_bytes()));
   }
   const std::uint64_t before = this->mapped_bytes();
-  const std::uint64_t after = RoundUp(mapped_bytes, kMapStepBytes);
+  const std::uint64_t after = RoundUp(mapped_bytes, kMapPageBytes);
   if (after < before) {
     Shrink(before, after);
     return after;
@@ -154,11 +154,11 @@ void AddressRange::Shrink(std::uint64_t before, std::uint64_t after) {
   // First the bound, then the pages: no new work may begin on what goes back.
   mapped_bytes_.store(after, std::memory_order_release);
   std::uint64_t resident = before - after;
-  while (!slots_.empty() && slots_.rbegin()->first * kMapStepBytes >= after) {
+  while (!slots_.empty() && slots_.rbegin()->first * kMapPageBytes >= after) {
     store_->Drop(slots_.rbegin()->second);
     ForgetSlot(slots_.rbegin()->first);
-    account_.ReturnMovedOut(kMapStepBytes);
-    resident -= kMapStepBytes;
+    account_.ReturnSwappedOut(kMapPageBytes);
+    resident -= kMapPageBytes;
   }
   DropPages(base_ + after, before - after);
   account_.Return(resident);
@@ -171,41 +171,41 @@ void AddressRange::ForgetSlot(std::uint32_t step) {
   away_.Set(step, false);
 }
 
-Status AddressRange::PutStep(std::uint32_t step) {
-  const Result<StepStore::Slot> slot = store_->Take(StepAt(base_ + step * kMapStepBytes));
+Status AddressRange::PutPage(std::uint32_t step) {
+  const Result<SwapStore::Slot> slot = store_->Take(StepAt(base_ + step * kMapPageBytes));
   if (!slot.ok()) return slot.status();
   slots_[step] = *slot;
   away_.Set(step, true);
-  account_.MoveOut(kMapStepBytes);
+  account_.SwapOut(kMapPageBytes);
   return {};
 }
 
-Status AddressRange::FetchStep(std::uint32_t step) {
-  if (Status taken = account_.MoveIn(kMapStepBytes); !taken.ok()) return taken;
-  const std::uint64_t address = base_ + step * kMapStepBytes;
+Status AddressRange::FetchPage(std::uint32_t step) {
+  if (Status taken = account_.SwapIn(kMapPageBytes); !taken.ok()) return taken;
+  const std::uint64_t address = base_ + step * kMapPageBytes;
   if (Status returned = store_->Return(slots_.at(step), StepAt(address)); !returned.ok()) {
     // A read that failed has left bytes there.
-    DropPages(address, kMapStepBytes);
-    account_.MoveOut(kMapStepBytes);
+    DropPages(address, kMapPageBytes);
+    account_.SwapOut(kMapPageBytes);
     return returned;
   }
   ForgetSlot(step);
   return {};
 }
 
-Status AddressRange::MoveStepOut(std::uint64_t offset) {
+Status AddressRange::SwapPageOut(std::uint64_t offset) {
   const MutexLock lock(mutex_);
   Check(store_ != nullptr, "memory moves where there is a store");
-  const auto step = static_cast<std::uint32_t>(offset / kMapStepBytes);
+  const auto step = static_cast<std::uint32_t>(offset / kMapPageBytes);
   // It may have gone meanwhile: its client gave it back.
   if (offset >= mapped_bytes() || slots_.contains(step)) return {};
-  return PutStep(step);
+  return PutPage(step);
 }
 
-Status AddressRange::MoveStepIn(std::uint64_t offset) {
+Status AddressRange::SwapPageIn(std::uint64_t offset) {
   const MutexLock lock(mutex_);
-  const auto step = static_cast<std::uint32_t>(offset / kMapStepBytes);
-  return slots_.contains(step) ? FetchStep(step) : Status();
+  const auto step = static_cast<std::uint32_t>(offset / kMapPageBytes);
+  return slots_.contains(step) ? FetchPage(step) : Status();
 }
 
 SpaceUse AddressRange::use() {
@@ -235,7 +235,7 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
     address = taken + taken_bytes;
   }
   if (rounded > base_ + bytes_ - address) {
-    return Status(StatusCode::kOutOfMemory, "module refused: its variables take " +
+    return Status(StatusCode::kOutOfMemory, "module rejected: its variables take " +
                                                 Mebibytes(bytes) +
                                                 ", a client's modules "
                                                 "may take " +
@@ -253,7 +253,7 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
 }
 
 Result<AddressRange::ChunkPlace> AddressRange::TakeChunk(std::uint64_t bytes) {
-  if (store_ != nullptr) return NoChunksWhereMemoryMoves();
+  if (store_ != nullptr) return NoChunksWhereMemorySwaps();
   const MutexLock lock(mutex_);
   if (Status taken = account_.Take(bytes, "memory"); !taken.ok()) return taken;
   if (chunk_file_ < 0) chunk_file_ = memfd_create("gpushared chunks", MFD_CLOEXEC);
@@ -261,7 +261,7 @@ Result<AddressRange::ChunkPlace> AddressRange::TakeChunk(std::uint64_t bytes) {
   if (chunk_file_ < 0 || ftruncate(chunk_file_, static_cast<off_t>(offset + bytes)) != 0) {
     const std::string why = std::strerror(errno);
     account_.Return(bytes);
-    return Status(StatusCode::kOutOfMemory, "memory refused: the system has no file of " +
+    return Status(StatusCode::kOutOfMemory, "memory rejected: the system has no file of " +
                                                 Mebibytes(offset + bytes) + " (" + why + ")");
   }
   chunk_file_bytes_ += bytes;

@@ -11,10 +11,10 @@
 #include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
-#include "server/device/away_steps.h"
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
-#include "server/device/step_store.h"
+#include "server/device/non_resident_pages.h"
+#include "server/device/swap_store.h"
 #include "server/device/work_checks.h"
 
 namespace gpushared::device {
@@ -46,7 +46,7 @@ class AddressRange {
   static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,
                                                        std::shared_ptr<MemoryBudget> budget,
                                                        std::uint64_t left_free_bytes = 0,
-                                                       std::shared_ptr<StepStore> store = nullptr);
+                                                       std::shared_ptr<SwapStore> store = nullptr);
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
   ~AddressRange();
@@ -61,8 +61,8 @@ class AddressRange {
 
   // These as Space has them.
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
-  Status MoveStepOut(std::uint64_t offset);
-  Status MoveStepIn(std::uint64_t offset);
+  Status SwapPageOut(std::uint64_t offset);
+  Status SwapPageIn(std::uint64_t offset);
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
     return away_.BytesIn(mapped(), address, bytes);
   }
@@ -82,7 +82,7 @@ class AddressRange {
   // As Space has them. A chunk is a place in the file.
   MemoryPiece mapping_area() const {
     if (store_ != nullptr) return {};
-    const std::uint64_t begin = base_ + RoundUp(quota_bytes_, kMapStepBytes);
+    const std::uint64_t begin = base_ + RoundUp(quota_bytes_, kMapPageBytes);
     return {.base = begin, .bytes = module_base() - begin};
   }
   struct ChunkPlace {
@@ -106,22 +106,22 @@ class AddressRange {
  private:
   AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
                std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes,
-               std::shared_ptr<StepStore> store);
+               std::shared_ptr<SwapStore> store);
   // `bytes` is not 0.
   Result<Block> TakeBlock(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
   std::uint64_t resident_bytes() const GPUSHARED_REQUIRES(mutex_) {
-    return mapped_bytes() - slots_.size() * kMapStepBytes;
+    return mapped_bytes() - slots_.size() * kMapPageBytes;
   }
   void Shrink(std::uint64_t before, std::uint64_t after) GPUSHARED_REQUIRES(mutex_);
-  Status PutStep(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
-  Status FetchStep(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
+  Status PutPage(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
+  Status FetchPage(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
   // Once its slot is empty: the step is back, or has gone for good.
   void ForgetSlot(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
   const std::uint64_t quota_bytes_;
-  const std::shared_ptr<StepStore> store_;
+  const std::shared_ptr<SwapStore> store_;
   // Stored with release once the memory is accessible; read by executor threads.
   std::atomic<std::uint64_t> mapped_bytes_{0};
 
@@ -129,8 +129,8 @@ class AddressRange {
   MemoryAccount account_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
   // The steps that are moved out, by their number from base_.
-  std::map<std::uint32_t, StepStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
-  AwaySteps away_;  // These, for who submits work. Changed under the mutex.
+  std::map<std::uint32_t, SwapStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
+  NonResidentPages away_;  // These, for who submits work. Changed under the mutex.
   // Address -> bytes.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
   // Made with the first chunk. No place of it is used again; what is returned is punched out.

@@ -29,7 +29,7 @@
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/executor/block_executor.h"
-#include "server/device/cpu/host_delay.h"
+#include "server/device/cpu/host_steal.h"
 #include "server/device/cpu/standing.h"
 #include "server/device/cpu/work_queue.h"
 #include "server/device/work_checks.h"
@@ -202,17 +202,17 @@ class CpuDevice : public Device, private NodeMaker {
   std::size_t TakeCompletions(std::span<Completion> out) override {
     return queue_.TakeCompletions(out);
   }
-  std::chrono::nanoseconds HostDelayUntil(DeviceClock::time_point now) override;
+  std::chrono::nanoseconds HostStealUntil(DeviceClock::time_point now) override;
   std::uint64_t executor_bytes() const override;
 
  private:
   std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph, std::size_t node) const override;
-  // Returns the work, or why it is refused.
+  // Returns the work, or why it is rejected.
   std::shared_ptr<QueuedWork> Checked(const LaunchWork& work) const;
   static std::shared_ptr<QueuedWork> Checked(const CopyWork& work);
   static std::shared_ptr<QueuedWork> Checked(const FillWork& work);
   static std::shared_ptr<QueuedWork> Checked(const GraphNode& work, std::uint64_t units,
-                                             Status refused);
+                                             Status rejected);
   void StartThread(const std::string& name, const std::function<void()>& body);
   // Body of an executor thread.
   void Execute(std::uint32_t multiprocessor);
@@ -244,7 +244,7 @@ class CpuDevice : public Device, private NodeMaker {
   std::vector<std::atomic<std::uint64_t>> executor_bytes_;
   // The device thread's.
   DeviceClock::time_point looked_;
-  HostDelay host_delay_;
+  HostSteal host_steal_;
   std::vector<ExecutorTimes::Totals> totals_;  // Kept for its memory.
   const std::shared_ptr<RunStore> store_ = std::make_shared<RunStore>();
   WorkQueue queue_;
@@ -263,7 +263,7 @@ Status CpuDevice::Start() {
     }
     StartThread("-spare", [this] { ExecuteAsSpare(); });
   } catch (const std::system_error& error) {
-    status = Status(StatusCode::kInternal, info_.id + " refused: executor thread " +
+    status = Status(StatusCode::kInternal, info_.id + " rejected: executor thread " +
                                                std::to_string(threads_.size() + 1) + " of " +
                                                std::to_string(info_.multiprocessors) +
                                                " cannot start: " + error.what());
@@ -274,7 +274,7 @@ Status CpuDevice::Start() {
 
 void CpuDevice::StartThread(const std::string& name, const std::function<void()>& body) {
   threads_.emplace_back(body);
-  // At most 15 characters; longer names would be refused.
+  // At most 15 characters; longer names would be rejected.
   const std::string whole = (info_.id + name).substr(0, 15);
   pthread_setname_np(threads_.back().native_handle(), whole.c_str());
 }
@@ -287,18 +287,18 @@ Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& option
 }
 
 std::shared_ptr<QueuedWork> CpuDevice::Checked(const GraphNode& work, std::uint64_t units,
-                                               Status refused) {
+                                               Status rejected) {
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
-  if (refused.ok() && !std::visit([](const auto& any) { return IsThere(any); }, work)) {
-    refused = Status(StatusCode::kInternal, "work refused: its client's memory is moved out");
+  if (rejected.ok() && !std::visit([](const auto& any) { return IsThere(any); }, work)) {
+    rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is moved out");
   }
-  if (refused.ok() && header.first_unit > units) {
-    refused = Status(StatusCode::kInvalidArgument, "work refused: it resumes at unit " +
-                                                       std::to_string(header.first_unit) + " of " +
-                                                       std::to_string(units));
+  if (rejected.ok() && header.first_unit > units) {
+    rejected = Status(StatusCode::kInvalidArgument, "work rejected: it resumes at unit " +
+                                                        std::to_string(header.first_unit) + " of " +
+                                                        std::to_string(units));
   }
-  return std::make_shared<QueuedWork>(work, units, std::move(refused));
+  return std::make_shared<QueuedWork>(work, units, std::move(rejected));
 }
 
 std::shared_ptr<QueuedWork> CpuDevice::Checked(const LaunchWork& work) const {
@@ -392,14 +392,14 @@ void CpuDevice::RunClaims(std::uint32_t number, std::unique_ptr<executor::BlockE
   }
 }
 
-std::chrono::nanoseconds CpuDevice::HostDelayUntil(DeviceClock::time_point now) {
+std::chrono::nanoseconds CpuDevice::HostStealUntil(DeviceClock::time_point now) {
   if (now - looked_ >= kLookEveryPerThread * std::ssize(clocks_)) {
     looked_ = now;
     totals_.clear();
     for (ExecutorClock& clock : clocks_) totals_.push_back(clock.Totals());
-    host_delay_.Look(totals_);
+    host_steal_.Look(totals_);
   }
-  return host_delay_.total() + queue_.stood_still();
+  return host_steal_.total() + queue_.stood_still();
 }
 
 executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor,
@@ -514,7 +514,7 @@ void CpuDevice::Print(QueuedWork& work, std::string_view text) const {
 Result<std::unique_ptr<Device>> CreateCpuDevice(CpuDeviceOptions options, WakeFunction wake) {
   if (options.executor_threads > kExecutorThreadsMax) {
     return Status(StatusCode::kInvalidArgument,
-                  "cpu device refused: " + std::to_string(options.executor_threads) +
+                  "cpu device rejected: " + std::to_string(options.executor_threads) +
                       " executor threads asked, at most " + std::to_string(kExecutorThreadsMax));
   }
   if (options.executor_threads == 0) options.executor_threads = DefaultThreads();

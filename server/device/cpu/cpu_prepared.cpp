@@ -21,13 +21,13 @@ namespace {
 
 Status CheckAlignment(const ptx::ModuleLayout& layout) {
   if (layout.alignment <= kPageBytes) return {};
-  return {StatusCode::kUnsupported, "module refused: a variable asks for an alignment of " +
+  return {StatusCode::kUnsupported, "module rejected: a variable asks for an alignment of " +
                                         std::to_string(layout.alignment) +
                                         " bytes, the cpu device gives " +
                                         std::to_string(kPageBytes)};
 }
 
-// What the compiler in a GPU's driver refuses: a text that is loaded here loads there.
+// What the compiler in a GPU's driver rejects: a text that is loaded here loads there.
 Status CheckText(const ptx::Module& module) {
   Status status = ptx::CheckTarget(module, executor::kNewestArchitecture);
   return status.ok() ? ptx::CheckTypes(module) : status;
@@ -39,16 +39,16 @@ constexpr std::uint32_t kStaticSharedBytesMax = 48 << 10;
 constexpr std::uint32_t kConstantBytesMax = 64 << 10;
 
 Status CheckSizes(const KernelInfo& kernel) {
-  const auto refused = [&](const char* what, std::uint32_t bytes, std::uint32_t most) {
+  const auto rejected = [&](const char* what, std::uint32_t bytes, std::uint32_t most) {
     return Status(StatusCode::kInvalidArgument,
                   "kernel '" + ShownName(kernel.name) + "' uses too much " + what + ": " +
                       std::to_string(bytes) + " bytes, allowed are " + std::to_string(most));
   };
   if (kernel.static_shared_bytes > kStaticSharedBytesMax) {
-    return refused("static shared memory", kernel.static_shared_bytes, kStaticSharedBytesMax);
+    return rejected("static shared memory", kernel.static_shared_bytes, kStaticSharedBytesMax);
   }
   if (kernel.constant_bytes > kConstantBytesMax) {
-    return refused("constant memory", kernel.constant_bytes, kConstantBytesMax);
+    return rejected("constant memory", kernel.constant_bytes, kConstantBytesMax);
   }
   return {};
 }

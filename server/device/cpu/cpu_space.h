@@ -103,8 +103,8 @@ class CpuSpace : public Space {
   Status Unmap(std::uint64_t address, std::uint64_t bytes) override {
     return range_->Unmap(address, bytes);
   }
-  Status MoveStepOut(std::uint64_t offset) override { return range_->MoveStepOut(offset); }
-  Status MoveStepIn(std::uint64_t offset) override { return range_->MoveStepIn(offset); }
+  Status SwapPageOut(std::uint64_t offset) override { return range_->SwapPageOut(offset); }
+  Status SwapPageIn(std::uint64_t offset) override { return range_->SwapPageIn(offset); }
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
     return range_->AwayBytes(address, bytes);
   }

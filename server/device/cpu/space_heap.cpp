@@ -26,7 +26,7 @@ Status SpaceHeap::SetBytes(std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   if (heap_ != nullptr && bytes == this->bytes()) return {};
   if (used_.load(std::memory_order_relaxed) != nullptr) {
-    return {StatusCode::kInvalidArgument, "heap refused: kernels have allocated from the one of " +
+    return {StatusCode::kInvalidArgument, "heap rejected: kernels have allocated from the one of " +
                                               std::to_string(this->bytes()) + " bytes"};
   }
   const Status made = MakeLocked(bytes);

@@ -9,8 +9,8 @@
 namespace gpushared::device {
 
 QueuedWork::QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
-                       Status refused)
-    : what(std::move(submitted)), units_total(units), status(std::move(refused)) {
+                       Status rejected)
+    : what(std::move(submitted)), units_total(units), status(std::move(rejected)) {
   next_unit.store(header().first_unit, std::memory_order_relaxed);
 }
 

@@ -22,7 +22,7 @@
 #include "gpushared/status.h"
 
 #include "server/device/cpu/executor/block_executor.h"
-#include "server/device/cpu/host_delay.h"
+#include "server/device/cpu/host_steal.h"
 #include "server/device/cpu/run_store.h"
 #include "server/device/cpu/standing.h"
 #include "server/device/device.h"
@@ -34,7 +34,7 @@ struct QueuedWork;
 // Makes works of a graph's nodes. Thread-safe.
 class NodeMaker {
  public:
-  // Ready to be run, or with the reason why it is refused.
+  // Ready to be run, or with the reason why it is rejected.
   virtual std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph, std::size_t node) const = 0;
 
  protected:
@@ -54,7 +54,7 @@ struct GraphRun {
 // queue. As PausedBlocks, it is between two submissions, and nobody else has it.
 struct QueuedWork : PausedBlocks {
   QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
-             Status refused);
+             Status rejected);
   ~QueuedWork() override;
   QueuedWork(const QueuedWork&) = delete;
   QueuedWork& operator=(const QueuedWork&) = delete;

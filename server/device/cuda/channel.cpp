@@ -193,7 +193,7 @@ bool Channel::IssueClaims(Item& item) {
   // Each takes one block of those that are left, whichever group it is of.
   const std::uint64_t blocks = std::min(
       item.units - item.issued, is_behind ? item.claim_ahead_blocks : item.claim_group_blocks);
-  Status status = IssueClaimedGroup(item, blocks);
+  Status status = IssuePreemptibleGroup(item, blocks);
   if (!status.ok()) {
     Fail(item, std::move(status));
     if (item.contained != nullptr) item.contained->Withdraw();
@@ -207,7 +207,7 @@ bool Channel::IssueClaims(Item& item) {
   return true;
 }
 
-Status Channel::IssueClaimedGroup(Item& item, std::uint64_t blocks) {
+Status Channel::IssuePreemptibleGroup(Item& item, std::uint64_t blocks) {
   ClaimWords& words = *environment_.claims;
   const auto& work = std::get<LaunchWork>(item.work);
   if (item.issued == work.first_unit) {
@@ -224,8 +224,8 @@ Status Channel::IssueClaimedGroup(Item& item, std::uint64_t blocks) {
                                   .grid_y = work.grid.y,
                                   .grid_z = work.grid.z,
                                   .base = item.claim_base};
-  return IssueClaimed(environment_.context, work, *item.claimed, claim,
-                      static_cast<std::uint32_t>(blocks), stream_);
+  return IssuePreemptible(environment_.context, work, *item.claimed, claim,
+                          static_cast<std::uint32_t>(blocks), stream_);
 }
 
 void Channel::ReadCounter(Item& item) {

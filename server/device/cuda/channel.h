@@ -16,13 +16,13 @@
 #include "gpushared/status.h"
 
 #include "server/device/cuda/claim_words.h"
-#include "server/device/cuda/claimed_kernel.h"
 #include "server/device/cuda/completion_marks.h"
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/cuda/graph_store.h"
 #include "server/device/cuda/host_memory.h"
 #include "server/device/cuda/issue.h"
+#include "server/device/cuda/preemptible_kernel.h"
 #include "server/device/cuda/stream_table.h"
 #include "server/device/device.h"
 
@@ -42,7 +42,7 @@ struct Item {
   ContainedLaunches* contained = nullptr;
   // The form that a launch runs as; null: as the client wrote it. Its words, while it is with the
   // driver.
-  const ClaimedKernel* claimed = nullptr;
+  const PreemptibleKernel* claimed = nullptr;
   std::optional<ClaimWords::Slot> slot;
   std::uint32_t claim_base = 0;          // The slot's counter at its start.
   std::uint64_t claim_group_blocks = 0;  // Blocks that go to the driver at a time,
@@ -177,7 +177,7 @@ class Channel {
   bool IssueClaims(Item& item);
   // Whether a claimed launch of the same stream, which has begun or soon will, is ahead of it.
   bool IsBehindClaims(const Item& item) const;
-  Status IssueClaimedGroup(Item& item, std::uint64_t blocks);
+  Status IssuePreemptibleGroup(Item& item, std::uint64_t blocks);
   // Behind what has been issued of a claimed launch that was stopped.
   void ReadCounter(Item& item);
   // Around what is issued of a launch of contained kernels. Not entered: it has to wait, or failed.

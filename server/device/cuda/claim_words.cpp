@@ -37,7 +37,7 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
 ClaimWords::~ClaimWords() {
   if (context_->is_dead() || !context_->Bind().ok()) return;
   const Driver& driver = context_->driver();
-  // A stop word may be on its way, or the counter of a launch that the driver refused.
+  // A stop word may be on its way, or the counter of a launch that the driver rejected.
   (void)context_->Call(driver.CtxSynchronize);
   if (device_ != 0) (void)context_->Call(driver.MemFree, device_);
   if (host_ != nullptr) (void)context_->Call(driver.MemFreeHost, static_cast<void*>(host_));

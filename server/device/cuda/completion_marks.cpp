@@ -80,7 +80,7 @@ class EventMarks : public CompletionMarks {
     StreamState& state = streams_[number];
     state.is_idle = is_idle;
     if (is_idle) {
-      // The driver refused the batch that was to follow the last one.
+      // The driver rejected the batch that was to follow the last one.
       state.clock->Free(state.opened);
       state.clock->Free(state.last_end);
       state.opened_at = DeviceClock::now();
@@ -374,7 +374,7 @@ Result<std::unique_ptr<CompletionMarks>> CompletionMarks::Create(
   if (!context->driver().Has(Feature::kStreamMemoryOperations) ||
       context->Attribute(DeviceAttribute::kStreamMemoryOperations64, 0) == 0) {
     return Status(StatusCode::kUnsupported,
-                  "completions by writes refused: this GPU or driver has no memory operations of "
+                  "completions by writes rejected: this GPU or driver has no memory operations of "
                   "64 bits on streams; use events");
   }
   return Started(std::make_unique<WriteMarks>(std::move(context), streams));

@@ -63,18 +63,18 @@ std::uint8_t CudaDevice::LevelOf(const WorkHeader& header) const {
 Status CudaDevice::CheckLaunchHere(const LaunchWork& work) const {
   Status status = CheckLaunch(work, info_);
   if (status.ok() && work.first_unit != 0 && work.first_unit < work.grid.Count() &&
-      ClaimedFormOf(work) == nullptr) {
-    return {StatusCode::kInvalidArgument, "launch refused: it resumes at block " +
+      PreemptibleFormFor(work) == nullptr) {
+    return {StatusCode::kInvalidArgument, "launch rejected: it resumes at block " +
                                               std::to_string(work.first_unit) +
                                               ", this device runs this launch whole"};
   }
   return status;
 }
 
-const ClaimedKernel* CudaDevice::ClaimedFormOf(const LaunchWork& work) const {
+const PreemptibleKernel* CudaDevice::PreemptibleFormFor(const LaunchWork& work) const {
   // A launch that was stopped once goes on in its claimed form.
   if (claims_ == nullptr || (!work.may_be_stopped && work.first_unit == 0)) return nullptr;
-  const ClaimedKernel* const form =
+  const PreemptibleKernel* const form =
       static_cast<const CudaModule*>(work.module)->claimed(work.kernel);
   return form != nullptr && form->Takes(work) ? form : nullptr;
 }
@@ -85,7 +85,7 @@ std::uint32_t CudaDevice::MultiprocessorsFor(const WorkHeader& header) const {
   return partition != nullptr ? partition->multiprocessors() : info_.multiprocessors;
 }
 
-std::uint64_t CudaDevice::BlocksAtOnce(const LaunchWork& work, const ClaimedKernel& form) {
+std::uint64_t CudaDevice::BlocksAtOnce(const LaunchWork& work, const PreemptibleKernel& form) {
   const std::uint64_t threads = work.block.Count();
   const std::uint64_t shared_bytes =
       std::uint64_t{work.dynamic_shared_bytes} + ptx::kClaimSharedBytes;
@@ -103,7 +103,7 @@ std::uint64_t CudaDevice::BlocksAtOnce(const LaunchWork& work, const ClaimedKern
 }
 
 bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) {
-  const ClaimedKernel* const form = ClaimedFormOf(work);
+  const PreemptibleKernel* const form = PreemptibleFormFor(work);
   if (form == nullptr || !Bind()) return false;
   const std::uint64_t at_once = BlocksAtOnce(work, *form);
   const std::uint64_t total = work.grid.Count();
@@ -135,7 +135,7 @@ bool CudaDevice::TakesNode(const GraphNode& node) const {
 Status CudaDevice::CheckNode(const GraphWork& graph, const GraphNode& node) const {
   if (!TakesNode(node)) {
     return {StatusCode::kInvalidArgument,
-            "graph refused: a contained launch, or a copy that is large or of other memory, is "
+            "graph rejected: a contained launch, or a copy that is large or of other memory, is "
             "no node of it"};
   }
   const CudaSpace& space = SpaceOf(graph);
@@ -147,10 +147,10 @@ Status CudaDevice::CheckNode(const GraphWork& graph, const GraphNode& node) cons
 }
 
 void CudaDevice::SubmitGraph(const GraphWork& work) {
-  Status refused;
+  Status rejected;
   const auto check = [&](std::size_t node) {
-    refused = CheckNode(work, *work.nodes[node]);
-    return refused.ok();
+    rejected = CheckNode(work, *work.nodes[node]);
+    return rejected.ok();
   };
   unknown_nodes_.clear();
   if (graphs_ != nullptr && graphs_->FindUnknown(work, unknown_nodes_)) {
@@ -158,32 +158,32 @@ void CudaDevice::SubmitGraph(const GraphWork& work) {
   } else {
     (void)std::ranges::all_of(std::views::iota(std::size_t{0}, work.nodes.size()), check);
   }
-  SubmitChecked(work, work.nodes.size(), std::move(refused));
+  SubmitChecked(work, work.nodes.size(), std::move(rejected));
 }
 
-void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status refused) {
+void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status rejected) {
   std::unique_ptr<Item> item = NewItem();
   item->work = std::move(work);
   item->units = units;
   if (const auto* launch = std::get_if<LaunchWork>(&item->work);
-      launch != nullptr && refused.ok()) {
-    item->claimed = ClaimedFormOf(*launch);
+      launch != nullptr && rejected.ok()) {
+    item->claimed = PreemptibleFormFor(*launch);
     item->contained = static_cast<const CudaModule*>(launch->module)->contained();
   }
   const WorkHeader& header = item->header();
   const CudaSpace& space = SpaceOf(header);
   const bool is_whole = space.IsThere(Reach::Everything());
-  if (refused.ok() && !is_whole && !std::visit(TouchesWhatIsThere{space}, item->work)) {
-    refused = Status(StatusCode::kInternal, "work refused: its client's memory is moved out");
+  if (rejected.ok() && !is_whole && !std::visit(TouchesWhatIsThere{space}, item->work)) {
+    rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is moved out");
   }
-  if (refused.ok() && header.first_unit > units) {
-    refused = Status(StatusCode::kInvalidArgument, "work refused: it resumes at unit " +
-                                                       std::to_string(header.first_unit) + " of " +
-                                                       std::to_string(units));
+  if (rejected.ok() && header.first_unit > units) {
+    rejected = Status(StatusCode::kInvalidArgument, "work rejected: it resumes at unit " +
+                                                        std::to_string(header.first_unit) + " of " +
+                                                        std::to_string(units));
   }
   item->issued = item->done = header.first_unit;
-  item->is_closed = !refused.ok();
-  item->status = std::move(refused);
+  item->is_closed = !rejected.ok();
+  item->status = std::move(rejected);
   const bool is_bound = Bind();
   if (is_bound && item->claimed != nullptr) {
     const std::uint64_t at_once = BlocksAtOnce(std::get<LaunchWork>(item->work), *item->claimed);
@@ -199,7 +199,7 @@ void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, S
     return Recycle(std::move(item));
   }
   ++in_channels_;
-  // Also what is refused: it ends behind the work ahead of it.
+  // Also what is rejected: it ends behind the work ahead of it.
   channels_[streams_.Enter(header.stream, LevelOf(header))]->Add(std::move(item));
 }
 
@@ -299,13 +299,13 @@ Result<std::unique_ptr<Device>> CreateCudaDevice(std::shared_ptr<const Driver> d
                                                  CudaDeviceOptions options, WakeFunction wake) {
   Result<std::shared_ptr<CudaContext>> context =
       CudaContext::Open(std::move(driver), options.ordinal, wake, options.await_quiet);
-  const auto refuse = [id = options.id](const Status& why) {
-    return Status(why.code(), "device " + id + " refused: " + why.message());
+  const auto reject = [id = options.id](const Status& why) {
+    return Status(why.code(), "device " + id + " rejected: " + why.message());
   };
-  if (!context.ok()) return refuse(context.status());
+  if (!context.ok()) return reject(context.status());
   auto device =
       std::make_unique<CudaDevice>(*std::move(context), std::move(options), std::move(wake));
-  if (Status status = device->Start(); !status.ok()) return refuse(status);
+  if (Status status = device->Start(); !status.ok()) return reject(status);
   return std::unique_ptr<Device>(std::move(device));
 }
 

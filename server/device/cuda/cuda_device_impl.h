@@ -86,7 +86,7 @@ class CudaDevice : public Device {
   bool must_be_polled() const override {
     return in_channels_ > 0 || (context_->is_dead() && !loss_);
   }
-  std::chrono::nanoseconds HostDelayUntil(DeviceClock::time_point /*now*/) override {
+  std::chrono::nanoseconds HostStealUntil(DeviceClock::time_point /*now*/) override {
     return context_->quiet().held_back();
   }
   const DeviceLoss* loss() const override { return loss_ ? &*loss_ : nullptr; }
@@ -111,11 +111,11 @@ class CudaDevice : public Device {
   std::uint8_t LevelOf(const WorkHeader& header) const;
   Status CheckLaunchHere(const LaunchWork& work) const;
   // That it could run as; null when it runs as the client wrote it.
-  const ClaimedKernel* ClaimedFormOf(const LaunchWork& work) const;
+  const PreemptibleKernel* PreemptibleFormFor(const LaunchWork& work) const;
   std::uint32_t MultiprocessorsFor(const WorkHeader& header) const;
   // 0 where the driver does not say.
-  std::uint64_t BlocksAtOnce(const LaunchWork& work, const ClaimedKernel& form);
-  void SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status refused);
+  std::uint64_t BlocksAtOnce(const LaunchWork& work, const PreemptibleKernel& form);
+  void SubmitChecked(decltype(Item::work) work, std::uint64_t units, Status rejected);
   Status CheckNode(const GraphWork& graph, const GraphNode& node) const;
   void Stop(WorkId id, bool is_kill);
   // The context is current on the thread that submits and polls; false when it cannot be.

@@ -58,7 +58,7 @@ Status CudaDevice::Start() {
   memory_ = *std::move(memory);
   info_.memory_bytes = memory_->budget()->total_bytes();
   info_.can_move_memory = memory_->can_move();
-  info_.moves_disturb = true;
+  info_.swaps_disturb = true;
   pinned_ = std::make_shared<PinnedRegions>(context_);
   Result<std::unique_ptr<BounceBuffers>> bounces = BounceBuffers::Create(context_);
   if (!bounces.ok()) return bounces.status();
@@ -189,10 +189,10 @@ Status CudaDevice::ReadInfo() {
 
 // Attributes that this driver does not tell are left out, whatever code it has for that: some of
 // the numbers have no name, and what a driver does with those is its own affair. So are the limits
-// of textures and surfaces: kernels that use these are refused, since they could make up handles of
-// the driver's.
+// of textures and surfaces: kernels that use these are rejected, since they could make up handles
+// of the driver's.
 Status CudaDevice::ReadAttributes() {
-  // Beyond those of CUDA 13.5; drivers refuse numbers that they do not know.
+  // Beyond those of CUDA 13.5; drivers reject numbers that they do not know.
   constexpr std::uint32_t kIdMax = 159;
   const Driver& driver = context_->driver();
   for (std::uint32_t id = 1; id <= kIdMax; ++id) {
@@ -258,7 +258,7 @@ Status CudaDevice::TryParts(std::span<const PartStream> streams) {
     if (status.ok()) status = std::move(unloaded);
   }
   if (status.ok()) return status;
-  return {status.code(), "option sm-limit refused: " + status.message()};
+  return {status.code(), "option sm-limit rejected: " + status.message()};
 }
 
 Status CudaDevice::TryPart(const PartStream& part, Function trial) {

@@ -41,7 +41,7 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaConte
                                                        std::uint64_t budget_bytes) {
   const Driver& driver = context->driver();
   const Status without(StatusCode::kUnsupported,
-                       "GPU refused: it has no virtual memory management (driver of CUDA " +
+                       "GPU rejected: it has no virtual memory management (driver of CUDA " +
                            VersionText(driver.version()) + ", 10.2 is needed)");
   if (!driver.Has(Feature::kVirtualMemory)) return without;
   const Result<int> has_it =
@@ -60,7 +60,7 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaConte
   const std::uint64_t budget = budget_bytes == 0 ? spare : std::min(budget_bytes, spare);
   const std::uint64_t zero_bytes = BytesZeroedAtATime(*context);
   std::shared_ptr<CudaMemory> memory(new CudaMemory(
-      std::move(context), std::max<std::uint64_t>(kMapStepBytes, granularity), zero_bytes, budget));
+      std::move(context), std::max<std::uint64_t>(kMapPageBytes, granularity), zero_bytes, budget));
   status = memory->context().Try("making a stream", driver.StreamCreateWithPriority,
                                  &memory->stream_, kStreamNonBlocking, 0);
   if (!status.ok()) return status;
@@ -215,7 +215,7 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
                                                       std::uint64_t quota_bytes,
                                                       Isolation isolation,
                                                       std::uint64_t left_free_bytes,
-                                                      std::shared_ptr<StepStore> store) {
+                                                      std::shared_ptr<SwapStore> store) {
   CudaContext& context = memory->context();
   // Memory that can be moved out may be more than the device has.
   const std::uint64_t total = memory->budget()->total_bytes();
@@ -227,7 +227,7 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
   const std::uint64_t spare = isolation == Isolation::kOff ? SpareAddresses(quota) : 0;
   const std::uint64_t bytes = std::bit_ceil(
       std::max(kRangeBytesMin, RoundUp(quota, step) + tail + spare + kModuleAreaBytes));
-  static_assert(ptx::kFenceMarginBytes <= kMapStepBytes && ptx::kContainTailBytes <= kMapStepBytes);
+  static_assert(ptx::kFenceMarginBytes <= kMapPageBytes && ptx::kContainTailBytes <= kMapPageBytes);
   // Holds an aligned range with a step on both sides, wherever it lies. Addresses cost nothing.
   Block reserved{.address = 0, .bytes = 2 * bytes + 2 * step};
   Status status =
@@ -235,7 +235,7 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
                   &reserved.address, reserved.bytes, std::size_t{0}, DeviceAddress{0}, 0ULL);
   if (status.code() == StatusCode::kOutOfMemory) {
     // Some 128 ranges for a whole large GPU are all addresses that there are.
-    return Status(status.code(), "address range refused: a quota of " + Mebibytes(quota) +
+    return Status(status.code(), "address range rejected: a quota of " + Mebibytes(quota) +
                                      " takes " + Mebibytes(reserved.bytes) +
                                      " of addresses, and the clients of this GPU have left fewer "
                                      "(a smaller quota takes fewer): " +
@@ -243,7 +243,7 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
   }
   if (!status.ok()) {
     return Status(status.code(),
-                  "address range of " + Mebibytes(bytes) + " refused: " + status.message());
+                  "address range of " + Mebibytes(bytes) + " rejected: " + status.message());
   }
   const DeviceAddress base = RoundUp(reserved.address + step, bytes);
   std::unique_ptr<CudaRange> range(new CudaRange(std::move(memory), reserved, base, bytes, quota,
@@ -254,7 +254,7 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
   if (!status.ok()) {
     return Status(status.code(),
                   "address range of " + Mebibytes(bytes) +
-                      " refused: no memory to contain its kernels: " + status.message());
+                      " rejected: no memory to contain its kernels: " + status.message());
   }
   range->tail_ = piece;
   return range;
@@ -286,9 +286,9 @@ MemoryPiece CudaRange::mapping_area() const {
 }
 
 Result<CudaRange::ChunkMemory> CudaRange::TakeChunk(std::uint64_t bytes) {
-  if (store_ != nullptr) return NoChunksWhereMemoryMoves();
+  if (store_ != nullptr) return NoChunksWhereMemorySwaps();
   if (bytes % memory_->step_bytes() != 0) {
-    return Status(StatusCode::kUnsupported, "memory refused: " + Mebibytes(bytes) +
+    return Status(StatusCode::kUnsupported, "memory rejected: " + Mebibytes(bytes) +
                                                 " asked, this GPU maps steps of " +
                                                 Mebibytes(memory_->step_bytes()));
   }
@@ -296,7 +296,7 @@ Result<CudaRange::ChunkMemory> CudaRange::TakeChunk(std::uint64_t bytes) {
   const Result<MemoryHandle> handle = memory_->TakePiece(bytes);
   if (!handle.ok()) {
     account_.Return(bytes);
-    return Status(handle.status().code(), "memory refused: " + handle.status().message());
+    return Status(handle.status().code(), "memory rejected: " + handle.status().message());
   }
   return ChunkMemory{.handle = *handle, .bytes = bytes};
 }
@@ -337,7 +337,7 @@ Result<CudaRange::Block> CudaRange::TakeModuleBlock(std::uint64_t bytes) {
   }
   if (rounded > base_ + bytes_ - address) {
     return Status(StatusCode::kOutOfMemory,
-                  "module refused: its variables take " + Mebibytes(bytes) +
+                  "module rejected: its variables take " + Mebibytes(bytes) +
                       ", a client's modules may take " + Mebibytes(kModuleAreaBytes) + " together");
   }
   const std::uint64_t step_bytes = memory_->step_bytes();
@@ -371,7 +371,7 @@ Status CudaRange::EnterStep(DeviceAddress step) {
   if (Status taken = account_.Take(piece.bytes, "module"); !taken.ok()) return taken;
   if (Status mapped = memory_->MapPieces(std::span(&piece, 1)); !mapped.ok()) {
     account_.Return(piece.bytes);
-    return {mapped.code(), "module refused: " + mapped.message()};
+    return {mapped.code(), "module rejected: " + mapped.message()};
   }
   module_steps_.emplace(step, Step{.piece = piece, .blocks = 1});
   return {};
@@ -387,7 +387,7 @@ void CudaRange::LeaveStep(DeviceAddress step) {
 
 Result<std::uint64_t> CudaRange::Resize(std::uint64_t mapped_bytes) {
   if (mapped_bytes > account_.quota_bytes()) {
-    return Status(StatusCode::kOutOfMemory, "mapping refused: " + Mebibytes(mapped_bytes) +
+    return Status(StatusCode::kOutOfMemory, "mapping rejected: " + Mebibytes(mapped_bytes) +
                                                 " asked, the quota is " +
                                                 Mebibytes(account_.quota_bytes()));
   }
@@ -443,7 +443,7 @@ Status CudaRange::GrowTo(std::uint64_t mapped_bytes) {
   if (tail_) added.push_back({.address = base_ + mapped_bytes, .bytes = tail_bytes});
   if (Status mapped = memory_->MapPieces(added, tail_bytes); !mapped.ok()) {
     account_.Return(mapped_bytes - before);
-    return {mapped.code(), "mapping refused: " + Mebibytes(mapped_bytes - before) +
+    return {mapped.code(), "mapping rejected: " + Mebibytes(mapped_bytes - before) +
                                " more asked: " + mapped.message()};
   }
   if (tail_) {
@@ -487,7 +487,7 @@ Status CudaRange::DropPieces(std::size_t kept) {
     Status returned;
     if (const auto found = slots_.find(step); found != slots_.end()) {
       store_->Drop(found->second);
-      account_.ReturnMovedOut(piece.bytes);
+      account_.ReturnSwappedOut(piece.bytes);
       returned = ForgetSlot(step);
     } else {
       returned = memory_->ReleasePiece(piece.handle);

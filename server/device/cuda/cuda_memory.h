@@ -17,12 +17,12 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
-#include "server/device/away_steps.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/isolation.h"
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
-#include "server/device/step_store.h"
+#include "server/device/non_resident_pages.h"
+#include "server/device/swap_store.h"
 #include "server/device/work_checks.h"
 
 namespace gpushared::device::cuda {
@@ -75,12 +75,12 @@ class CudaMemory {
   Status MakeZero(DeviceAddress address, std::uint64_t bytes);
   Status Write(DeviceAddress address, std::span<const std::byte> bytes);
 
-  // Whether steps can be moved to a store, which has slots of kMapStepBytes.
-  bool can_move() const { return step_bytes_ == kMapStepBytes; }
+  // Whether steps can be moved to a store, which has slots of kMapPageBytes.
+  bool can_move() const { return step_bytes_ == kMapPageBytes; }
   // A mapped step, copied to a store.
-  Result<StepStore::Slot> CopyOut(DeviceAddress from, StepStore& store);
+  Result<SwapStore::Slot> CopyOut(DeviceAddress from, SwapStore& store);
   // Back to a mapped step. The slot stays.
-  Status CopyIn(const StepStore& store, StepStore::Slot slot, DeviceAddress to);
+  Status CopyIn(const SwapStore& store, SwapStore::Slot slot, DeviceAddress to);
 
  private:
   CudaMemory(std::shared_ptr<CudaContext> context, std::uint64_t step_bytes,
@@ -148,7 +148,7 @@ class CudaRange {
                                                     std::uint64_t quota_bytes,
                                                     Isolation isolation = Isolation::kOff,
                                                     std::uint64_t left_free_bytes = 0,
-                                                    std::shared_ptr<StepStore> store = nullptr);
+                                                    std::shared_ptr<SwapStore> store = nullptr);
   CudaRange(const CudaRange&) = delete;
   CudaRange& operator=(const CudaRange&) = delete;
   ~CudaRange();
@@ -161,8 +161,8 @@ class CudaRange {
             .mapped_bytes = mapped_bytes_.load(std::memory_order_acquire)};
   }
   // These as Space has them.
-  Status MoveStepOut(std::uint64_t offset);
-  Status MoveStepIn(std::uint64_t offset);
+  Status SwapPageOut(std::uint64_t offset);
+  Status SwapPageIn(std::uint64_t offset);
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const {
     return away_.BytesIn(mapped(), address, bytes);
   }
@@ -223,7 +223,7 @@ class CudaRange {
   };
   CudaRange(std::shared_ptr<CudaMemory> memory, const Block& reserved, DeviceAddress base,
             std::uint64_t bytes, std::uint64_t quota_bytes, std::uint64_t left_free_bytes,
-            std::shared_ptr<StepStore> store)
+            std::shared_ptr<SwapStore> store)
       : memory_(std::move(memory)),
         store_(std::move(store)),
         reserved_(reserved),
@@ -253,12 +253,12 @@ class CudaRange {
   // Maps other memory in the place of a piece. After a failure it has the former again.
   Status Exchange(const Piece& piece, MemoryHandle former, MemoryHandle other);
   // The stand-in leaves a piece's place, and comes back after a failure.
-  Status FillPiece(Piece& piece, MemoryHandle handle, StepStore::Slot slot);
+  Status FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot slot);
   // Once its slot is empty. The last one takes the stand-in along.
   Status ForgetSlot(std::uint32_t step);
 
   const std::shared_ptr<CudaMemory> memory_;
-  const std::shared_ptr<StepStore> store_;  // Null: memory stays.
+  const std::shared_ptr<SwapStore> store_;  // Null: memory stays.
   const Block reserved_;                    // The range and what is on both sides of it.
   const std::uint64_t quota_bytes_;
   const DeviceAddress base_;
@@ -266,8 +266,8 @@ class CudaRange {
   MemoryAccount account_;
   std::vector<Piece> pieces_;  // By address, without gaps from base_.
   // Of the pieces that are moved out, by their number. Those have no handle.
-  std::map<std::uint32_t, StepStore::Slot> slots_;
-  AwaySteps away_;                        // These, for any thread.
+  std::map<std::uint32_t, SwapStore::Slot> slots_;
+  NonResidentPages away_;                 // These, for any thread.
   std::optional<MemoryHandle> stand_in_;  // Mapped in the place of each of them.
   std::optional<Piece> tail_;             // Behind the pieces.
   std::vector<DeviceAddress> limits_;

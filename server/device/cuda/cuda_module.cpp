@@ -33,7 +33,7 @@ std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
 
 Status NobodyCompiles() {
   return {StatusCode::kUnsupported,
-          "module refused: kernels of this client are rewritten to keep them in its memory, what "
+          "module rejected: kernels of this client are rewritten to keep them in its memory, what "
           "other users than the server's own wrote is compiled outside of the server, and there "
           "is no compiler; the operator can install ptxas (of the CUDA toolkit), name it with "
           "ptx-compiler, or let the GPU's driver compile inside the server with ptx-compiler = "
@@ -69,7 +69,7 @@ CudaModule::~CudaModule() {
   // Behind these: they may wait for threads that wait for a moment.
   const QuietMoment moment(context_.quiet(), Urgency::kAwaited);
   range_->RemoveVariables(variable_memory_);
-  for (const cuda::Module module : {module_, claimed_module_}) {
+  for (const cuda::Module module : {module_, preemptible_module_}) {
     if (module == nullptr || context_.is_dead() || !context_.Bind().ok()) continue;
     (void)context_.Call(context_.driver().ModuleUnload, module);
   }
@@ -89,7 +89,7 @@ Status CudaModule::TakeMemory(const CudaPrepared& prepared, std::shared_ptr<Cont
   }
   if (prepared.is_contained()) {
     Status status = Contain(prepared, std::move(words));
-    if (!status.ok()) return {status.code(), "module refused: " + status.message()};
+    if (!status.ok()) return {status.code(), "module rejected: " + status.message()};
   }
   Status taken = range_->TakeForModule(prepared.driver_variable_bytes());
   if (taken.ok()) variable_bytes_ = prepared.driver_variable_bytes();
@@ -115,14 +115,14 @@ Status CudaModule::FindClaims(const CudaPrepared& prepared) {
   if (!prepared.note().empty()) maker_->Note(prepared.note());
   if (prepared.has_claims()) {
     Status status = TakeClaims(*prepared.claims(), module_);
-    if (!status.ok()) return Status(status.code(), "module refused: " + status.message());
+    if (!status.ok()) return Status(status.code(), "module rejected: " + status.message());
   } else if (prepared.claims() != nullptr) {
     CompileClaims(prepared.claims());
   }
   return {};
 }
 
-void CudaModule::CompileClaims(const std::shared_ptr<const ClaimedText>& claims) {
+void CudaModule::CompileClaims(const std::shared_ptr<const PreemptibleText>& claims) {
   target_ = std::make_shared<Target>(this);
   CodeMaker::Job job{.ptx = claims->text, .target = claims->target};
   job.wanted = [target = target_] {
@@ -136,7 +136,8 @@ void CudaModule::CompileClaims(const std::shared_ptr<const ClaimedText>& claims)
   maker_->CompileLater(std::move(job));
 }
 
-void CudaModule::AddClaims(const ClaimedText& claims, const Result<std::vector<std::byte>>& code) {
+void CudaModule::AddClaims(const PreemptibleText& claims,
+                           const Result<std::vector<std::byte>>& code) {
   if (code.ok() && !claims.can_stand_apart) {
     return maker_->Note("kernels of a module with variables can be stopped from its next load on");
   }
@@ -145,20 +146,20 @@ void CudaModule::AddClaims(const ClaimedText& claims, const Result<std::vector<s
   maker_->Note("kernels of a module cannot be stopped: " + status.message());
 }
 
-Status CudaModule::LoadClaims(const ClaimedText& claims, std::vector<std::byte> code) {
+Status CudaModule::LoadClaims(const PreemptibleText& claims, std::vector<std::byte> code) {
   if (context_.is_dead()) return context_.death();
   if (Status status = context_.Bind(); !status.ok()) return status;
   code.resize(code.size() + CudaPrepared::kZerosBehind);
   Status status = context_.Try("loading claimed forms", context_.driver().ModuleLoadDataEx,
-                               &claimed_module_, static_cast<const void*>(code.data()), 0U,
+                               &preemptible_module_, static_cast<const void*>(code.data()), 0U,
                                static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
-  if (status.ok()) status = WriteFence(claimed_module_);
-  if (status.ok()) status = TakeClaims(claims, claimed_module_);
+  if (status.ok()) status = WriteFence(preemptible_module_);
+  if (status.ok()) status = TakeClaims(claims, preemptible_module_);
   return status;
 }
 
-Status CudaModule::TakeClaims(const ClaimedText& claims, cuda::Module module) {
-  std::vector<ClaimedKernel> forms(kernels_.size());
+Status CudaModule::TakeClaims(const PreemptibleText& claims, cuda::Module module) {
+  std::vector<PreemptibleKernel> forms(kernels_.size());
   Functions late;
   if (late_ != nullptr) {
     Result<Functions> listed = ListFunctions(module);
@@ -166,7 +167,7 @@ Status CudaModule::TakeClaims(const ClaimedText& claims, cuda::Module module) {
     late = *std::move(listed);
     late_claims_ = std::make_unique<Late[]>(kernels_.size());
   }
-  for (const ClaimedText::Form& form : claims.forms) {
+  for (const PreemptibleText::Form& form : claims.forms) {
     const auto kernel = std::ranges::find(kernels_, form.kernel, &KernelInfo::name);
     // A launch fills in what the kernel has, and the words of the claim behind that.
     if (kernel == kernels_.end() || !kernel->unsupported.empty() ||
@@ -174,32 +175,33 @@ Status CudaModule::TakeClaims(const ClaimedText& claims, cuda::Module module) {
         form.parameter_offset > kParameterBytesMax) {
       continue;
     }
-    ClaimedKernel& claim = forms[static_cast<std::size_t>(kernel - kernels_.begin())];
+    PreemptibleKernel& claim = forms[static_cast<std::size_t>(kernel - kernels_.begin())];
     if (late_ != nullptr) {
       const auto found = late.find(form.claimed);
       if (found == late.end()) continue;
       claim = {.function = found->second, .parameter_offset = form.parameter_offset};
       continue;
     }
-    const Result<ClaimedKernel> taken = TakeClaim(form, module);
+    const Result<PreemptibleKernel> taken = TakeClaim(form, module);
     if (!taken.ok()) return taken.status();
     claim = *taken;
   }
-  claimed_kernels_ = std::move(forms);
-  claimed_.store(&claimed_kernels_, std::memory_order_release);
+  preemptible_kernels_ = std::move(forms);
+  claimed_.store(&preemptible_kernels_, std::memory_order_release);
   return {};
 }
 
 // One without a function runs as it was written.
-Result<ClaimedKernel> CudaModule::TakeClaim(const ClaimedText::Form& form, cuda::Module module) {
-  ClaimedKernel taken{.parameter_offset = form.parameter_offset};
+Result<PreemptibleKernel> CudaModule::TakeClaim(const PreemptibleText::Form& form,
+                                                cuda::Module module) {
+  PreemptibleKernel taken{.parameter_offset = form.parameter_offset};
   Status status = FindFunction(module, form.claimed, &taken.function);
   if (!status.ok()) return status;
   return FinishClaim(taken);
 }
 
 // Loads it, and asks what it may be launched with.
-Result<ClaimedKernel> CudaModule::FinishClaim(ClaimedKernel claim) {
+Result<PreemptibleKernel> CudaModule::FinishClaim(PreemptibleKernel claim) {
   const Function function = std::exchange(claim.function, nullptr);
   const Result<Limits> limits = FindLimits(function);
   if (!limits.ok()) return limits.status();
@@ -233,7 +235,7 @@ Status CudaModule::WriteFence(cuda::Module module) {
       range.base, variables_.address, contained_ ? contained_->control() : 0,
       contained_ ? contained_->host_words() : 0);
   if (bytes != fence.size()) {
-    return {StatusCode::kInternal, "module refused: the driver says that its fence has " +
+    return {StatusCode::kInternal, "module rejected: the driver says that its fence has " +
                                        std::to_string(bytes) + " bytes, it has " +
                                        std::to_string(fence.size())};
   }
@@ -262,7 +264,7 @@ Status CudaModule::LoadImage(const CudaPrepared& prepared) {
   Status why = context_.Explain("loading the module", driver.ModuleLoadDataEx.name(), code);
   // Our own words have line and column.
   if (code == Code::kInvalidPtx && !prepared.has_ptx()) why = prepared.why_no_ptx();
-  return {why.code(), "module refused: " + why.message() + LogText(log)};
+  return {why.code(), "module rejected: " + why.message() + LogText(log)};
 }
 
 Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
@@ -270,7 +272,7 @@ Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
   unsigned count = 0;
   Status status = context_.Try("counting kernels", driver.ModuleGetFunctionCount, &count, module_);
   if (!status.ok()) return status;
-  // There is no place to put none, and a driver may refuse to be given none.
+  // There is no place to put none, and a driver may reject to be given none.
   if (count == 0) return {};
   functions_.resize(count);
   status = context_.Try("listing kernels", driver.ModuleEnumerateFunctions, functions_.data(),
@@ -283,7 +285,7 @@ Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
   return status;
 }
 
-// Null where a pass refused the kernel.
+// Null where a pass rejected the kernel.
 Status CudaModule::NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names) {
   for (const KernelInfo& kernel : prepared.kernel_infos()) {
     names.push_back(kernel.name);
@@ -311,7 +313,7 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
   } else if (driver_tells) {
     found = NamesFromDriver(names);
   } else {
-    found = Status(StatusCode::kUnsupported, "module refused: " + prepared.why_no_ptx().message() +
+    found = Status(StatusCode::kUnsupported, "module rejected: " + prepared.why_no_ptx().message() +
                                                  ", and this driver (CUDA " +
                                                  VersionText(driver.version()) +
                                                  ") cannot list the kernels of machine code, "
@@ -330,7 +332,7 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
     Status status = Describe(prepared, functions_[i], info);
     if (!status.ok()) {
       return {status.code(),
-              "module refused: kernel '" + ShownName(info.name) + "': " + status.message()};
+              "module rejected: kernel '" + ShownName(info.name) + "': " + status.message()};
     }
     kernels_.push_back(std::move(info));
   }
@@ -491,14 +493,14 @@ Status CudaSpace::Enter() const {
   return context_->is_dead() ? context_->death() : context_->Bind();
 }
 
-Status CudaSpace::MoveStepOut(std::uint64_t offset) {
+Status CudaSpace::SwapPageOut(std::uint64_t offset) {
   Status entered = Enter();
-  return entered.ok() ? range_->MoveStepOut(offset) : entered;
+  return entered.ok() ? range_->SwapPageOut(offset) : entered;
 }
 
-Status CudaSpace::MoveStepIn(std::uint64_t offset) {
+Status CudaSpace::SwapPageIn(std::uint64_t offset) {
   Status entered = Enter();
-  return entered.ok() ? range_->MoveStepIn(offset) : entered;
+  return entered.ok() ? range_->SwapPageIn(offset) : entered;
 }
 
 namespace {

@@ -15,21 +15,21 @@
 #include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
-#include "server/device/cuda/claimed_kernel.h"
 #include "server/device/cuda/code_maker.h"
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_prepared.h"
 #include "server/device/cuda/kernel_loader.h"
+#include "server/device/cuda/preemptible_kernel.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
 
 // Whoever keeps something that was made of a module's kernels, or of a client's.
-class KernelKeeper {
+class KernelManager {
  public:
-  virtual ~KernelKeeper() = default;
+  virtual ~KernelManager() = default;
   // Before the module is unloaded, when no work uses it. The context is current on this thread.
   virtual void Forget(const device::Module& module) = 0;
   // Before a client's space goes, behind its modules.
@@ -41,11 +41,11 @@ struct ModuleLoading {
   Isolation isolation = Isolation::kOff;
   // Makes claimed forms, and compiles what is isolated. Null: there are none, and the driver does.
   std::shared_ptr<CodeMaker> maker;
-  bool driver_may_compile = true;  // What is isolated; else such a module is refused.
+  bool driver_may_compile = true;  // What is isolated; else such a module is rejected.
   // For what is contained.
   std::shared_ptr<ContainWords> words;
   // Graphs of its kernels; null: there are none.
-  std::shared_ptr<KernelKeeper> graphs;
+  std::shared_ptr<KernelManager> graphs;
   // Null: all kernels are loaded with their module, since the driver cannot do otherwise.
   std::shared_ptr<KernelLoaders> loaders;
 };
@@ -92,7 +92,7 @@ class CudaModule : public device::Module {
   // Null unless its kernels are contained. The device thread's.
   ContainedLaunches* contained() const { return contained_.get(); }
   // Null where there is none, or none yet. Stays what it is.
-  const ClaimedKernel* claimed(std::uint32_t kernel) const {
+  const PreemptibleKernel* claimed(std::uint32_t kernel) const {
     // Acquire, pairs with the release in TakeClaims: the forms have been loaded.
     const auto* const all = claimed_.load(std::memory_order_acquire);
     if (all == nullptr || (*all)[kernel].function == nullptr) return nullptr;
@@ -130,12 +130,12 @@ class CudaModule : public device::Module {
   Status LoadImage(const CudaPrepared& prepared);
   Status WriteVariables(const CudaPrepared& prepared);
   Status FindClaims(const CudaPrepared& prepared);
-  void CompileClaims(const std::shared_ptr<const ClaimedText>& claims);
-  void AddClaims(const ClaimedText& claims, const Result<std::vector<std::byte>>& code);
-  Status LoadClaims(const ClaimedText& claims, std::vector<std::byte> code);
-  Status TakeClaims(const ClaimedText& claims, cuda::Module module);
-  Result<ClaimedKernel> TakeClaim(const ClaimedText::Form& form, cuda::Module module);
-  Result<ClaimedKernel> FinishClaim(ClaimedKernel claim);
+  void CompileClaims(const std::shared_ptr<const PreemptibleText>& claims);
+  void AddClaims(const PreemptibleText& claims, const Result<std::vector<std::byte>>& code);
+  Status LoadClaims(const PreemptibleText& claims, std::vector<std::byte> code);
+  Status TakeClaims(const PreemptibleText& claims, cuda::Module module);
+  Result<PreemptibleKernel> TakeClaim(const PreemptibleText::Form& form, cuda::Module module);
+  Result<PreemptibleKernel> FinishClaim(PreemptibleKernel claim);
   Status WriteFence(cuda::Module module);
   Status FindKernels(const CudaPrepared& prepared);
   Status FindVariables(const CudaPrepared& prepared);
@@ -169,7 +169,7 @@ class CudaModule : public device::Module {
   const std::shared_ptr<CudaRange> range_;
   const std::string fence_constant_;  // Its name; empty: there is no fence.
   const std::shared_ptr<CodeMaker> maker_;
-  const std::shared_ptr<KernelKeeper> graphs_;  // Null: there are no graphs of its kernels.
+  const std::shared_ptr<KernelManager> graphs_;  // Null: there are no graphs of its kernels.
   const std::shared_ptr<KernelLoaders> loaders_;
   Lates late_;                        // By kernel. Null: all are loaded.
   Lates late_claims_;                 // The same of claimed forms; set before claimed_ is.
@@ -180,12 +180,12 @@ class CudaModule : public device::Module {
   std::vector<KernelInfo> kernels_;
   std::vector<VariableInfo> variable_infos_;
   std::vector<MemoryPiece> variable_memory_;
-  std::vector<Function> functions_;  // By kernel; null where a pass refused it.
+  std::vector<Function> functions_;  // By kernel; null where a pass rejected it.
 
-  std::shared_ptr<Target> target_;              // Null when nothing is compiled for it.
-  cuda::Module claimed_module_ = nullptr;       // Where it is not module_. As the next, set before
-  std::vector<ClaimedKernel> claimed_kernels_;  // claimed_ is, by kernel.
-  std::atomic<const std::vector<ClaimedKernel>*> claimed_ = nullptr;
+  std::shared_ptr<Target> target_;             // Null when nothing is compiled for it.
+  cuda::Module preemptible_module_ = nullptr;  // Where it is not module_. As the next, set before
+  std::vector<PreemptibleKernel> preemptible_kernels_;  // claimed_ is, by kernel.
+  std::atomic<const std::vector<PreemptibleKernel>*> claimed_ = nullptr;
 };
 
 // A client's memory and modules on a GPU.
@@ -209,8 +209,8 @@ class CudaSpace : public Space {
   std::uint64_t range_bytes() const override { return range_->mapped().range_bytes; }
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override;
   MemoryPiece mapping_area() const override { return range_->mapping_area(); }
-  Status MoveStepOut(std::uint64_t offset) override;
-  Status MoveStepIn(std::uint64_t offset) override;
+  Status SwapPageOut(std::uint64_t offset) override;
+  Status SwapPageIn(std::uint64_t offset) override;
   std::uint64_t AwayBytes(std::uint64_t address, std::uint64_t bytes) const override {
     return range_->AwayBytes(address, bytes);
   }

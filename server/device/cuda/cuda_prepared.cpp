@@ -40,7 +40,7 @@ bool IsFatbin(std::span<const std::byte> image) {
 Status CheckContainer(std::span<const std::byte> image) {
   if (IsElf(image) && image.size() < kElfHeaderBytes) {
     return {StatusCode::kInvalidArgument,
-            "module refused: a cubin of " + std::to_string(image.size()) + " bytes"};
+            "module rejected: a cubin of " + std::to_string(image.size()) + " bytes"};
   }
   if (!IsFatbin(image)) return {};
   std::uint16_t header_bytes = 0;
@@ -54,7 +54,7 @@ Status CheckContainer(std::span<const std::byte> image) {
     return {};
   }
   return {StatusCode::kInvalidArgument,
-          "module refused: the fatbin claims " + std::to_string(header_bytes) + " + " +
+          "module rejected: the fatbin claims " + std::to_string(header_bytes) + " + " +
               std::to_string(payload_bytes) + " bytes, its image has " +
               std::to_string(image.size())};
 }
@@ -114,7 +114,7 @@ Result<std::optional<PassedModule>> Pass(const ModuleRecipe& recipe, ClientImage
   if (!read.ptx) {
     if (isolation == Isolation::kOff) return std::optional<PassedModule>();
     return Status(read.why_no_ptx.code(),
-                  "module refused: kernels of this client are kept in its memory by rewriting "
+                  "module rejected: kernels of this client are kept in its memory by rewriting "
                   "their PTX, and there is none: " +
                       read.why_no_ptx.message());
   }
@@ -122,10 +122,10 @@ Result<std::optional<PassedModule>> Pass(const ModuleRecipe& recipe, ClientImage
       ApplyPasses(*std::move(read.ptx), {.isolation = isolation}, recipe.range_bytes);
   if (!passed.ok()) return passed.status();
   if (passed->variables.alignment > kPageBytes) {
-    return Status(StatusCode::kUnsupported, "module refused: a variable asks for an alignment of " +
-                                                std::to_string(passed->variables.alignment) +
-                                                " bytes, " + std::to_string(kPageBytes) +
-                                                " are given");
+    return Status(StatusCode::kUnsupported,
+                  "module rejected: a variable asks for an alignment of " +
+                      std::to_string(passed->variables.alignment) + " bytes, " +
+                      std::to_string(kPageBytes) + " are given");
   }
   return std::optional<PassedModule>(*std::move(passed));
 }
@@ -139,14 +139,14 @@ std::string Unclaimed(const PassedModule& passed) {
     if (!kernel.claimed.empty() || !kernel.info.unsupported.empty()) continue;
     if (++count > kNamedMax) continue;
     text += (count == 1 ? "kernels that cannot be stopped: '" : ", '") +
-            ShownName(kernel.info.name) + "' (" + kernel.why_not_claimed + ")";
+            ShownName(kernel.info.name) + "' (" + kernel.why_not_preemptible + ")";
   }
   if (count > kNamedMax) text += " and " + std::to_string(count - kNamedMax) + " more";
   return text;
 }
 
 struct Claiming {
-  std::optional<ClaimedText> claims;
+  std::optional<PreemptibleText> claims;
   std::string note;
 };
 
@@ -173,10 +173,10 @@ Claiming Claim(PassedModule* passed, const ClientImage& read) {
         "its PTX";
     return made;
   }
-  made.claims = ClaimedText{.text = ptx::Print(passed->module),
-                            .target = passed->module.target,
-                            .forms = {},
-                            .can_stand_apart = can_stand_apart};
+  made.claims = PreemptibleText{.text = ptx::Print(passed->module),
+                                .target = passed->module.target,
+                                .forms = {},
+                                .can_stand_apart = can_stand_apart};
   for (const PassedKernel& kernel : passed->kernels) {
     if (kernel.claimed.empty()) continue;
     made.claims->forms.push_back({kernel.info.name, kernel.claimed, kernel.claim_offset});
@@ -201,7 +201,7 @@ void PutClaims(const Claiming& made, FlatWriter& to) {
   to.PutText(made.claims->target);
   to.PutText(made.claims->text);
   to.PutCount(made.claims->forms.size());
-  for (const ClaimedText::Form& form : made.claims->forms) {
+  for (const PreemptibleText::Form& form : made.claims->forms) {
     to.PutText(form.kernel);
     to.PutText(form.claimed);
     to.Put(form.parameter_offset);
@@ -353,13 +353,13 @@ Status CudaPrepared::TakeImage(const ModuleRecipe& recipe, FlatReader& from) {
 Status CudaPrepared::TakeClaims(const ModuleRecipe& recipe, FlatReader& from) {
   if (!TakeSentence(from, &note_)) return WrongModule("a note");
   if (from.Take<std::uint32_t>() == 0) return {};
-  auto claims = std::make_shared<ClaimedText>();
+  auto claims = std::make_shared<PreemptibleText>();
   claims->can_stand_apart = from.Take<std::uint32_t>() != 0;
   claims->target = from.TakeText();
   claims->text = from.TakeText();
-  claims->forms.resize(from.TakeCount(20, sizeof(ClaimedText::Form)));
+  claims->forms.resize(from.TakeCount(20, sizeof(PreemptibleText::Form)));
   bool has_names = true;
-  for (ClaimedText::Form& form : claims->forms) {
+  for (PreemptibleText::Form& form : claims->forms) {
     form.kernel = from.TakeText();
     form.claimed = from.TakeText();
     form.parameter_offset = from.Take<std::uint32_t>();
@@ -395,7 +395,7 @@ std::uint64_t CudaPrepared::bytes() const {
   }
   if (claims_ == nullptr) return bytes;
   bytes += sizeof *claims_ + claims_->text.size();
-  for (const ClaimedText::Form& form : claims_->forms) {
+  for (const PreemptibleText::Form& form : claims_->forms) {
     bytes += sizeof form + form.kernel.size() + form.claimed.size();
   }
   return bytes;
@@ -427,7 +427,7 @@ std::shared_ptr<const CudaPrepared> CudaPrepared::WithCode(std::span<const std::
 Result<std::shared_ptr<const CudaPrepared>> CudaPrepared::Compile(
     std::shared_ptr<const CudaPrepared> module, CodeMaker& maker, bool may_take_long) {
   if (module->is_compiled_) return module;
-  const ClaimedText* const claims = module->claims_.get();
+  const PreemptibleText* const claims = module->claims_.get();
   if (claims != nullptr && (module->is_text_ || module->is_fenced())) {
     if (const auto kept = maker.Find(claims->text, claims->target)) {
       return module->WithCode(*kept, true);
@@ -440,7 +440,7 @@ Result<std::shared_ptr<const CudaPrepared>> CudaPrepared::Compile(
   }
   const Result<std::vector<std::byte>> code = maker.Compile(module->text(), module->target_);
   if (!code.ok()) {
-    return Status(code.status().code(), "module refused: " + code.status().message());
+    return Status(code.status().code(), "module rejected: " + code.status().message());
   }
   return module->WithCode(*code, false);
 }

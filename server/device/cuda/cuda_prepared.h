@@ -25,7 +25,7 @@
 namespace gpushared::device::cuda {
 
 // The module with claimed forms beside its kernels, as text.
-struct ClaimedText {
+struct PreemptibleText {
   struct Form {
     std::string kernel, claimed;         // Names.
     std::uint32_t parameter_offset = 0;  // Of ptx::ClaimParameter.
@@ -74,7 +74,7 @@ class CudaPrepared : public PreparedModule {
   std::vector<std::byte> InitialBytes(std::uint64_t base) const;
   const std::vector<ptx::FaultPlace>& fault_places() const { return fault_places_; }
   // Null where it can have none; why, and for which kernels, is in the note.
-  std::shared_ptr<const ClaimedText> claims() const { return claims_; }
+  std::shared_ptr<const PreemptibleText> claims() const { return claims_; }
   const std::string& note() const { return note_; }
   // The claimed forms are in image().
   bool has_claims() const { return has_claims_; }
@@ -108,7 +108,7 @@ class CudaPrepared : public PreparedModule {
   std::vector<VariableInfo> variables_;  // kElsewhere: the driver places it.
   std::vector<ptx::FaultPlace> fault_places_;
   std::vector<KernelInfo> kernels_;
-  std::shared_ptr<const ClaimedText> claims_;
+  std::shared_ptr<const PreemptibleText> claims_;
   std::string note_;
 };
 

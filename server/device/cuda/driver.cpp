@@ -126,7 +126,7 @@ class Driver::Loader {
     if (driver_.DriverGetVersion(&driver_.version_) != Code::kSuccess) driver_.version_ = 0;
     if (driver_.Has(Feature::kBase)) return {};
     return {StatusCode::kUnsupported,
-            "CUDA driver " + name + " refused: it serves CUDA " +
+            "CUDA driver " + name + " rejected: it serves CUDA " +
                 (driver_.version_ == 0 ? "of an unknown version" : VersionText(driver_.version_)) +
                 " and lacks " + base_missing_ + ", at least " + VersionText(base_version_) +
                 " is needed"};

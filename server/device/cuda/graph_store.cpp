@@ -81,7 +81,7 @@ InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
   }
   Entry& entry = found->second;
   const std::uint64_t used_before = NoteUse(key, entry);
-  if (entry.is_refused || entry.makes_way || entry.is_waited_for()) return nullptr;
+  if (entry.is_rejected || entry.makes_way || entry.is_waited_for()) return nullptr;
   if (entry.graph != nullptr) {
     using enum InstantiatedGraph::Change;
     const auto change = entry.version == work.version ? kDone : entry.graph->Become(work);
@@ -334,7 +334,7 @@ void GraphStore::MakeNext(MutexLock& lock) {
   if (made.ok()) {
     entry.graph = *std::move(made);
   } else {
-    entry.is_refused = true;
+    entry.is_rejected = true;
     Uncount(key.first, count);
   }
 }

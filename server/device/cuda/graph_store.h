@@ -42,7 +42,7 @@ struct GraphStoreLimits {
 // one that is launched less often.
 //
 // FindUnknown, Has, Take and Return are the device thread's, all else is thread-safe.
-class GraphStore : public KernelKeeper {
+class GraphStore : public KernelManager {
  public:
   // A shorter list costs about as much as one launch of a graph.
   static constexpr std::size_t kNodesLeast = 4;
@@ -85,7 +85,7 @@ class GraphStore : public KernelKeeper {
     // Until the thread takes them; then `is_being_made`.
     std::vector<NodeCopy> wanted;
     bool is_being_made = false;
-    bool is_refused = false;  // By the driver, whatever parameters its nodes have.
+    bool is_rejected = false;  // By the driver, whatever parameters its nodes have.
 
     bool is_waited_for() const { return is_being_made || !wanted.empty(); }
   };

@@ -159,7 +159,7 @@ Status CheckFitsAtOnce(CudaContext& context, const LaunchWork& work,
   const std::uint64_t most = static_cast<std::uint64_t>(std::max(blocks, 0)) * multiprocessors;
   if (work.grid.Count() <= most) return {};
   return {StatusCode::kInvalidArgument,
-          "launch refused: kernel '" + ShownName(module.kernels()[work.kernel].name) +
+          "launch rejected: kernel '" + ShownName(module.kernels()[work.kernel].name) +
               "' is launched cooperatively with " + std::to_string(work.grid.Count()) +
               " blocks, " + std::to_string(most) + " fit at once (" + std::to_string(blocks) +
               " on each of " + std::to_string(multiprocessors) + " multiprocessors)"};
@@ -224,8 +224,8 @@ Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t m
   return context.Explain(doing.c_str(), call, code);
 }
 
-Status IssueClaimed(CudaContext& context, const LaunchWork& work, const ClaimedKernel& form,
-                    const ptx::ClaimParameter& claim, std::uint32_t blocks, Stream stream) {
+Status IssuePreemptible(CudaContext& context, const LaunchWork& work, const PreemptibleKernel& form,
+                        const ptx::ClaimParameter& claim, std::uint32_t blocks, Stream stream) {
   std::vector<std::byte> parameters(form.parameter_offset + sizeof claim);
   std::ranges::copy(work.parameters, parameters.begin());
   std::memcpy(parameters.data() + form.parameter_offset, &claim, sizeof claim);

@@ -9,8 +9,8 @@
 
 #include "gpushared/status.h"
 
-#include "server/device/cuda/claimed_kernel.h"
 #include "server/device/cuda/cuda_context.h"
+#include "server/device/cuda/preemptible_kernel.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
@@ -36,12 +36,12 @@ struct Detour {
 
 // These submit to `stream` and return at once; what they name has been checked.
 // `multiprocessors`: what the stream may use. A cooperative launch that does not fit onto them is
-// refused here: kInvalidArgument.
+// rejected here: kInvalidArgument.
 Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t multiprocessors,
                    Stream stream);
 // Issues `blocks` more blocks of the claimed form. `claim` names its words.
-Status IssueClaimed(CudaContext& context, const LaunchWork& work, const ClaimedKernel& form,
-                    const ptx::ClaimParameter& claim, std::uint32_t blocks, Stream stream);
+Status IssuePreemptible(CudaContext& context, const LaunchWork& work, const PreemptibleKernel& form,
+                        const ptx::ClaimParameter& claim, std::uint32_t blocks, Stream stream);
 Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,
                  Stream stream);
 Status IssueFill(CudaContext& context, const FillWork& work, const Group& group, Stream stream);

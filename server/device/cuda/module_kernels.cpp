@@ -55,12 +55,12 @@ Status CudaModule::FindLateKernels(const CudaPrepared& prepared) {
     const auto found = listed->find(told.name);
     if (found == listed->end()) {
       return {StatusCode::kInvalidArgument,
-              "module refused: the driver knows no kernel '" + ShownName(told.name) + "'"};
+              "module rejected: the driver knows no kernel '" + ShownName(told.name) + "'"};
     }
     functions_.back() = found->second;
     if (Status status = DescribeLate(prepared, found->second, info); !status.ok()) {
       return {status.code(),
-              "module refused: kernel '" + ShownName(told.name) + "': " + status.message()};
+              "module rejected: kernel '" + ShownName(told.name) + "': " + status.message()};
     }
   }
   late_ = std::make_unique<Late[]>(kernels_.size());
@@ -85,7 +85,7 @@ Result<int> CudaModule::Ask(const char* doing, FunctionAttribute attribute, Func
 }
 
 // The text says what the driver tells of loaded kernels only. Where that is too much, the driver
-// refuses the launch.
+// rejects the launch.
 Status CudaModule::DescribeLate(const CudaPrepared& prepared, Function function, KernelInfo& info) {
   const Result<int> shared =
       Ask("asking for its shared memory", FunctionAttribute::kSharedBytes, function);
@@ -161,7 +161,7 @@ void CudaModule::LoadLate(std::uint32_t kernel) {
     status = OptIntoSharedMemory(functions_[kernel], kernels_[kernel].static_shared_bytes).status();
   }
   if (!status.ok()) {
-    late.why = {status.code(), "launch refused: kernel '" + ShownName(kernels_[kernel].name) +
+    late.why = {status.code(), "launch rejected: kernel '" + ShownName(kernels_[kernel].name) +
                                    "': " + status.message()};
   }
   // Release, pairs with the acquire in IsLateReady.
@@ -170,12 +170,12 @@ void CudaModule::LoadLate(std::uint32_t kernel) {
 }
 
 void CudaModule::LoadLateClaim(std::uint32_t kernel) {
-  const Result<ClaimedKernel> claim = FinishClaim(claimed_kernels_[kernel]);
+  const Result<PreemptibleKernel> claim = FinishClaim(preemptible_kernels_[kernel]);
   const bool is_usable = claim.ok() && claim->function != nullptr;
   if (is_usable) {
     // Nobody looks at these before the state is kLoaded.
-    claimed_kernels_[kernel].threads_per_block_max = claim->threads_per_block_max;
-    claimed_kernels_[kernel].dynamic_shared_bytes_max = claim->dynamic_shared_bytes_max;
+    preemptible_kernels_[kernel].threads_per_block_max = claim->threads_per_block_max;
+    preemptible_kernels_[kernel].dynamic_shared_bytes_max = claim->dynamic_shared_bytes_max;
   } else if (!claim.ok() && maker_ != nullptr) {
     maker_->Note("kernel '" + ShownName(kernels_[kernel].name) +
                  "' cannot be stopped: " + claim.status().message());

@@ -15,7 +15,7 @@ constexpr std::uint32_t kRoundingMax = 64;
 Status WhyMissing(const Driver& driver) {
   for (const MissingFeature& missing : driver.missing_features()) {
     if (missing.feature == Feature::kGreenContexts) {
-      return {StatusCode::kUnsupported, "option sm-limit refused: " + missing.why};
+      return {StatusCode::kUnsupported, "option sm-limit rejected: " + missing.why};
     }
   }
   return {};

@@ -103,7 +103,7 @@ Status WholeGpuInMigMode(const Gpu& gpu) {
     instances += (instances.empty() ? "" : ", ") + instance.uuid;
   }
   return {StatusCode::kUnavailable,
-          "device refused: " + Named(gpu) +
+          "device rejected: " + Named(gpu) +
               " is in MIG mode, name its instances instead: " + instances};
 }
 
@@ -121,7 +121,7 @@ Result<Candidate> ByUuid(std::string_view item, const Inventory& inventory) {
   if (found.empty()) return NotThere(item, inventory);
   if (found.size() == 1) return found[0];
   return Status(StatusCode::kInvalidArgument,
-                "device list refused: " + Quoted(item) + " is the beginning of " +
+                "device list rejected: " + Quoted(item) + " is the beginning of " +
                     std::to_string(found.size()) + " UUIDs, " + found[0].uuid() + " and " +
                     found[1].uuid() + (found.size() > 2 ? " among them" : ""));
 }
@@ -142,7 +142,7 @@ Result<SelectedDevice> SelectOne(std::string_view item, const Inventory& invento
   }
   if (!found) return found.status();
   if (const auto obstacle = Obstacle(inventory, *found->gpu); obstacle) {
-    return Status(StatusCode::kUnavailable, "device " + Quoted(item) + " refused: " + *obstacle);
+    return Status(StatusCode::kUnavailable, "device " + Quoted(item) + " rejected: " + *obstacle);
   }
   if (found->instance == nullptr && found->gpu->mig_enabled) return WholeGpuInMigMode(*found->gpu);
   return Selected(*found);
@@ -214,18 +214,18 @@ Result<Selection> SelectDevices(std::string_view wanted, const Inventory& invent
     more = comma != std::string_view::npos;
     if (more) wanted.remove_prefix(comma + 1);
     if (item.empty()) {
-      return Status(StatusCode::kInvalidArgument, "device list refused: it has an empty item");
+      return Status(StatusCode::kInvalidArgument, "device list rejected: it has an empty item");
     }
     Result<SelectedDevice> device = SelectOne(item, inventory);
     if (!device) return device.status();
     if (std::ranges::find(selection.devices, device->id, &SelectedDevice::id) !=
         selection.devices.end()) {
       return Status(StatusCode::kInvalidArgument,
-                    "device list refused: " + Quoted(item) + " is named twice");
+                    "device list rejected: " + Quoted(item) + " is named twice");
     }
     if (selection.devices.size() == kDevicesMax) {
       return Status(StatusCode::kInvalidArgument,
-                    "device list refused: more than " + std::to_string(kDevicesMax) + " devices");
+                    "device list rejected: more than " + std::to_string(kDevicesMax) + " devices");
     }
     selection.devices.push_back(std::move(*device));
   }
@@ -260,8 +260,8 @@ Presence PresenceOf(std::string_view uuid, const Inventory& inventory) {
   return otherwise;
 }
 
-std::vector<SelectedDevice> Newcomers(const Inventory& inventory,
-                                      const std::vector<std::string>& uuids) {
+std::vector<SelectedDevice> NewClients(const Inventory& inventory,
+                                       const std::vector<std::string>& uuids) {
   std::vector<SelectedDevice> devices = SelectAuto(inventory).devices;
   std::erase_if(devices, [&](const SelectedDevice& device) {
     return device.uuid.empty() || std::ranges::find(uuids, device.uuid) != uuids.end();

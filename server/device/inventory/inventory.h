@@ -112,8 +112,8 @@ inline constexpr std::size_t kDevicesMax = 64;
 Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory);
 
 // Of a server that runs and has the devices of these UUIDs: what `auto` would take in addition.
-std::vector<SelectedDevice> Newcomers(const Inventory& inventory,
-                                      const std::vector<std::string>& uuids);
+std::vector<SelectedDevice> NewClients(const Inventory& inventory,
+                                       const std::vector<std::string>& uuids);
 // And what it leaves. `why`: of those that nothing else speaks against.
 std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,
                                         const std::vector<std::string>& uuids,

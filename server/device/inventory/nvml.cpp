@@ -35,7 +35,7 @@ Result<std::unique_ptr<const Nvml>> Nvml::Load(const std::string& library) {
   Find(nvml->library_, "nvmlErrorString", nvml->error_string_);
   if (!missing.empty()) {
     return Status(StatusCode::kUnsupported,
-                  "NVIDIA management library " + library + " refused: it lacks " + missing);
+                  "NVIDIA management library " + library + " rejected: it lacks " + missing);
   }
   if (const Code code = nvml->Init(); code != Code::kSuccess) {
     std::string why = "the NVIDIA driver cannot be used: " + nvml->Explain("nvmlInit", code);

@@ -143,7 +143,7 @@ class GpuReader {
       count = static_cast<unsigned>(processes.size());
       code = nvml_.DeviceGetComputeRunningProcesses(device_, &count, processes.data());
     }
-    // Who else is there explains a refusal; not to know it is no trouble.
+    // Who else is there explains a rejection; not to know it is no trouble.
     if (code != Code::kSuccess) return;
     count = std::min(count, static_cast<unsigned>(processes.size()));
     for (unsigned i = 0; i < count; ++i) gpu_.processes.push_back(processes[i].pid);

@@ -64,7 +64,7 @@ class CallFilter {
 
   // For good, of the calling thread. What no rule has decided is allowed,
   bool Enter() { return EnterWith(SECCOMP_RET_ALLOW); }
-  // or refused.
+  // or rejected.
   bool EnterStrictly() { return EnterWith(SECCOMP_RET_ERRNO | EPERM); }
 
  private:

@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ipc/trusted_folder.h"
+#include "ipc/trusted_directory.h"
 
 namespace gpushared::compile {
 namespace {
@@ -37,8 +37,8 @@ Digest DigestOf(std::span<const std::byte> bytes) {
   return hash.Finish();
 }
 
-Status Refused(const fs::path& folder, const std::string& why) {
-  return {StatusCode::kInvalidArgument, "code cache refused: '" + folder.string() + "' " + why};
+Status Rejected(const fs::path& directory, const std::string& why) {
+  return {StatusCode::kInvalidArgument, "code cache rejected: '" + directory.string() + "' " + why};
 }
 
 std::vector<std::byte> ReadFile(const fs::path& path) {
@@ -53,29 +53,30 @@ std::vector<std::byte> ReadFile(const fs::path& path) {
 
 }  // namespace
 
-Result<CodeCache> CodeCache::Open(const fs::path& folder, std::uint64_t bytes_max) {
+Result<CodeCache> CodeCache::Open(const fs::path& directory, std::uint64_t bytes_max) {
   std::error_code error;
-  fs::create_directories(folder.parent_path(), error);
-  if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    return Refused(folder, "cannot be made: " + std::generic_category().message(errno));
+  fs::create_directories(directory.parent_path(), error);
+  if (::mkdir(directory.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    return Rejected(directory, "cannot be made: " + std::generic_category().message(errno));
   }
   struct stat about = {};
-  if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode)) {
-    return Refused(folder, "is no folder");
+  if (::lstat(directory.c_str(), &about) != 0 || !S_ISDIR(about.st_mode)) {
+    return Rejected(directory, "is no directory");
   }
   if (about.st_uid != ::geteuid() || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Refused(folder, "can be written to by others than uid " + std::to_string(::geteuid()));
+    return Rejected(directory,
+                    "can be written to by others than uid " + std::to_string(::geteuid()));
   }
   std::error_code failed;
-  const fs::path whole = fs::absolute(folder, failed);
-  if (const Status above = ipc::CheckTrustedFolder(whole.string()); !above.ok()) {
-    return Refused(folder, "is no place for it: " + std::string(above.message()));
+  const fs::path whole = fs::absolute(directory, failed);
+  if (const Status above = ipc::CheckTrustedDirectory(whole.string()); !above.ok()) {
+    return Rejected(directory, "is no place for it: " + std::string(above.message()));
   }
-  return CodeCache(folder, bytes_max);
+  return CodeCache(directory, bytes_max);
 }
 
 fs::path CodeCache::PathOf(const Digest& key) const {
-  return folder_ / (Hexadecimal(key) + std::string(kSuffix));
+  return directory_ / (Hexadecimal(key) + std::string(kSuffix));
 }
 
 std::optional<std::vector<std::byte>> CodeCache::Find(const Digest& key) {
@@ -130,7 +131,7 @@ void CodeCache::MakeRoom() {
   std::vector<File> files;
   std::uint64_t total = 0;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_, error)) {
     File file{entry.last_write_time(error), entry.file_size(error), entry.path()};
     if (error) continue;  // Another process removed it.
     total += file.bytes;

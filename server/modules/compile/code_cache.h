@@ -17,15 +17,15 @@
 namespace gpushared::compile {
 
 // Compiled code on disk, one file per key. Files appear whole or not at all, so several processes
-// may use one folder; what was damaged since is recognised, removed and not returned. When all of
-// them together have more than `bytes_max`, those that were not used for longest go.
+// may use one directory; what was damaged since is recognised, removed and not returned. When all
+// of them together have more than `bytes_max`, those that were not used for longest go.
 //
 // Thread-compatible.
 class CodeCache {
  public:
-  // Makes the folder where it is missing. Refuses one that others may write to: what lies there is
-  // run as it is.
-  static Result<CodeCache> Open(const std::filesystem::path& folder, std::uint64_t bytes_max);
+  // Makes the directory where it is missing. Rejects one that others may write to: what lies there
+  // is run as it is.
+  static Result<CodeCache> Open(const std::filesystem::path& directory, std::uint64_t bytes_max);
 
   std::optional<std::vector<std::byte>> Find(const Digest& key);
   Status Store(const Digest& key, std::span<const std::byte> code);
@@ -33,12 +33,12 @@ class CodeCache {
   std::uint64_t damaged() const { return damaged_; }
 
  private:
-  CodeCache(std::filesystem::path folder, std::uint64_t bytes_max)
-      : folder_(std::move(folder)), bytes_max_(bytes_max) {}
+  CodeCache(std::filesystem::path directory, std::uint64_t bytes_max)
+      : directory_(std::move(directory)), bytes_max_(bytes_max) {}
   std::filesystem::path PathOf(const Digest& key) const;
   void MakeRoom();
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   std::uint64_t bytes_max_;
   std::uint64_t damaged_ = 0;
 };

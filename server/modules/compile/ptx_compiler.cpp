@@ -49,9 +49,9 @@ Result<std::unique_ptr<PtxCompiler>> PtxCompiler::Create(PtxCompilerOptions opti
   if (abandoned.get() < 0) return Status(StatusCode::kInternal, "compiler: no descriptor is left");
   std::unique_ptr<PtxCompiler> compiler(
       new PtxCompiler(std::move(options), OneLine(asked->text), std::move(abandoned)));
-  if (!compiler->options_.cache_folder.empty()) {
+  if (!compiler->options_.cache_directory.empty()) {
     Result<CodeCache> cache =
-        CodeCache::Open(compiler->options_.cache_folder, compiler->options_.cache_bytes_max);
+        CodeCache::Open(compiler->options_.cache_directory, compiler->options_.cache_bytes_max);
     if (cache.ok()) {
       const MutexLock lock(compiler->mutex_);
       compiler->cache_ = *std::move(cache);
@@ -108,7 +108,7 @@ Result<std::vector<std::byte>> PtxCompiler::Compile(std::string_view ptx,
   if (!run.ok()) return run.status();
   if (run->exit_code != 0 || run->output.empty()) {
     return Status(StatusCode::kInvalidArgument,
-                  "the PTX compiler refuses it: " + OneLine(std::move(run->text)));
+                  "the PTX compiler rejects it: " + OneLine(std::move(run->text)));
   }
   Status stored;
   {

@@ -26,7 +26,7 @@ namespace gpushared::compile {
 struct PtxCompilerOptions {
   std::string program;  // Path of ptxas; empty: where CUDA is usually installed.
   SandboxLimits limits;
-  std::string cache_folder;  // Empty: nothing is kept.
+  std::string cache_directory;  // Empty: nothing is kept.
   std::uint64_t cache_bytes_max = std::uint64_t{1} << 30;
   // What an operator should know; may be empty. Any thread.
   std::function<void(const std::string&)> warn;
@@ -38,7 +38,7 @@ class PtxCompiler {
   // kNotFound when there is no compiler. Starts it once, for its version.
   static Result<std::unique_ptr<PtxCompiler>> Create(PtxCompilerOptions options);
 
-  // `architecture`: "sm_90". kInvalidArgument, with the compiler's words, for PTX that it refuses;
+  // `architecture`: "sm_90". kInvalidArgument, with the compiler's words, for PTX that it rejects;
   // kLimitExceeded for what took too long or too much; kCancelled after Abandon.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view architecture);
   // An earlier result that is still kept.

@@ -247,7 +247,7 @@ Result<std::vector<std::byte>> ReadAll(int fd, std::uint64_t most) {
   if (::fstat(fd, &about) != 0 || about.st_size < 0) return Failed("its output");
   const auto bytes = static_cast<std::uint64_t>(about.st_size);
   if (bytes > most) {
-    return Status(StatusCode::kLimitExceeded, "compiler refused: its output has " +
+    return Status(StatusCode::kLimitExceeded, "compiler rejected: its output has " +
                                                   std::to_string(bytes) + " bytes, allowed are " +
                                                   std::to_string(most));
   }

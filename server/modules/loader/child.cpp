@@ -117,16 +117,16 @@ Status Prepare(const JobRequest& job, std::uint64_t* written) {
   try {
     status = Prepare(job, &written);
   } catch (const std::bad_alloc&) {
-    status = {StatusCode::kLimitExceeded, "module refused: reading it takes more than " +
+    status = {StatusCode::kLimitExceeded, "module rejected: reading it takes more than " +
                                               std::to_string(job.memory_bytes / kMiB) +
                                               " MiB of memory, which is all it may" +
                                               std::string(kRaisedBy)};
   } catch (const std::length_error&) {
-    status = {StatusCode::kLimitExceeded, "module refused: decoded it has more than " +
+    status = {StatusCode::kLimitExceeded, "module rejected: decoded it has more than " +
                                               std::to_string(job.output_bytes / kMiB) +
                                               " MiB, which is all it may" + std::string(kRaisedBy)};
   } catch (const std::exception& error) {
-    status = {StatusCode::kInternal, "module refused: " + std::string(error.what())};
+    status = {StatusCode::kInternal, "module rejected: " + std::string(error.what())};
   }
   ResultHeader header = {.done = ResultHeader::kDone,
                          .code = static_cast<std::uint32_t>(status.code()),

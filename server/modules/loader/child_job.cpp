@@ -30,7 +30,9 @@ using End = JobOutcome::End;
 
 constexpr std::chrono::milliseconds kLookEvery{10};
 
-Status Refused(StatusCode code, const std::string& why) { return {code, "module refused: " + why}; }
+Status Rejected(StatusCode code, const std::string& why) {
+  return {code, "module rejected: " + why};
+}
 
 std::chrono::nanoseconds ProcessorTimeOf(pid_t pid) {
   clockid_t clock = 0;
@@ -59,7 +61,7 @@ class Mapping {
   explicit Mapping(int fd, std::uint64_t most) {
     struct stat about = {};
     constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-    // Refused where somebody could write to it still.
+    // Rejected where somebody could write to it still.
     if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0 || ::fstat(fd, &about) != 0) return;
     const auto bytes = static_cast<std::uint64_t>(std::max<off_t>(about.st_size, 0));
     if (bytes < sizeof(ResultHeader) || bytes > most) return;
@@ -77,8 +79,8 @@ class Mapping {
   std::span<const std::byte> bytes_;
 };
 
-// A status of the child: a text of printable characters with a code that a refusal may have.
-Status TakeRefusal(const ResultHeader& header, std::span<const std::byte> text) {
+// A status of the child: a text of printable characters with a code that a rejection may have.
+Status TakeRejection(const ResultHeader& header, std::span<const std::byte> text) {
   constexpr std::size_t kTextBytesMax = 4096;
   std::string sentence(reinterpret_cast<const char*>(text.data()),
                        std::min(text.size(), kTextBytesMax));
@@ -95,7 +97,7 @@ Status TakeRefusal(const ResultHeader& header, std::span<const std::byte> text) 
 JobOutcome TakeResult(const device::ModuleRecipe& recipe, int output, std::uint64_t most) {
   const auto wrong = [] {
     return JobOutcome{End::kCrashed,
-                      Refused(StatusCode::kInternal, "its reader left no result behind")};
+                      Rejected(StatusCode::kInternal, "its reader left no result behind")};
   };
   const Mapping result(output, most);
   if (result.bytes().empty()) return wrong();
@@ -111,19 +113,19 @@ JobOutcome TakeResult(const device::ModuleRecipe& recipe, int output, std::uint6
   }
   const auto code = static_cast<StatusCode>(header.code);
   const bool beyond = code == StatusCode::kLimitExceeded;
-  return {beyond ? End::kMemory : End::kDone, TakeRefusal(header, bytes)};
+  return {beyond ? End::kMemory : End::kDone, TakeRejection(header, bytes)};
 }
 
 Status WhyDied(int status, const JobLimits& limits) {
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
-    return Refused(StatusCode::kLimitExceeded,
-                   "the machine had no memory left to read it, allowed are " +
-                       std::to_string(limits.memory_bytes / kMiB) + " MiB");
+    return Rejected(StatusCode::kLimitExceeded,
+                    "the machine had no memory left to read it, allowed are " +
+                        std::to_string(limits.memory_bytes / kMiB) + " MiB");
   }
-  return Refused(StatusCode::kInternal,
-                 WIFSIGNALED(status)
-                     ? "reading it crashed with signal " + std::to_string(WTERMSIG(status))
-                     : "its reader ended with code " + std::to_string(WEXITSTATUS(status)));
+  return Rejected(StatusCode::kInternal,
+                  WIFSIGNALED(status)
+                      ? "reading it crashed with signal " + std::to_string(WTERMSIG(status))
+                      : "its reader ended with code " + std::to_string(WEXITSTATUS(status)));
 }
 
 }  // namespace
@@ -141,7 +143,7 @@ JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int
                   std::uint64_t image_bytes, const JobLimits& limits, int abandoned) {
   const ipc::UniqueFd output(::memfd_create("gpushared module", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!output.valid()) {
-    return {End::kCrashed, Refused(StatusCode::kInternal, std::generic_category().message(errno))};
+    return {End::kCrashed, Rejected(StatusCode::kInternal, std::generic_category().message(errno))};
   }
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(limits.time);
   Result<Child> child = loader.Make({.recipe = recipe,
@@ -156,15 +158,15 @@ JobOutcome RunJob(LoaderProcess& loader, const device::ModuleRecipe& recipe, int
   if (end != End::kDone) child->Kill();
   const int status = child->Await();
   if (end == End::kAbandoned) {
-    return {end, Refused(StatusCode::kCancelled, "nobody waits for it any more")};
+    return {end, Rejected(StatusCode::kCancelled, "nobody waits for it any more")};
   }
   if (end == End::kTime || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)) {
     const auto wall = std::chrono::ceil<std::chrono::seconds>(limits.wall);
     return {End::kTime,
-            Refused(StatusCode::kLimitExceeded,
-                    "reading it took more than " + std::to_string(seconds.count()) +
-                        " s of processor time, or " + std::to_string(wall.count()) +
-                        " s by the clock, which is all it may" + std::string(kRaisedBy))};
+            Rejected(StatusCode::kLimitExceeded,
+                     "reading it took more than " + std::to_string(seconds.count()) +
+                         " s of processor time, or " + std::to_string(wall.count()) +
+                         " s by the clock, which is all it may" + std::string(kRaisedBy))};
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;

@@ -38,7 +38,7 @@ struct JobOutcome {
   };
   End end = End::kDone;
   Result<std::shared_ptr<const device::PreparedModule>> module{
-      Status(StatusCode::kInternal, "module refused: it was not read")};
+      Status(StatusCode::kInternal, "module rejected: it was not read")};
 };
 
 // Runs one job and waits for it. `image`: a memory file that nobody may change; `abandoned`: an

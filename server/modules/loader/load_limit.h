@@ -16,7 +16,7 @@ struct LoadLimit {
   std::uint64_t memory_bytes = std::uint64_t{512} << 20;
 };
 
-// Behind what names such a limit in a refusal.
+// Behind what names such a limit in a rejection.
 inline constexpr std::string_view kRaisedBy = " (--load-limit of the server)";
 
 }  // namespace gpushared::loader

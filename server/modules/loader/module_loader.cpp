@@ -23,8 +23,8 @@ using Lane = LoadQueue::Lane;
 using Clock = LoadQueue::Clock;
 using End = JobOutcome::End;
 
-// The threads copy and check what children made; clients' own threads go first. Newcomers wait for
-// small modules, which take less than a slice.
+// The threads copy and check what children made; clients' own threads go first. New clients wait
+// for small modules, which take less than a slice.
 constexpr int kNiceness = 5;
 // Crashes are said in the log at most so often.
 constexpr std::chrono::seconds kWarnEvery{1};
@@ -41,7 +41,7 @@ Result<compile::Digest> HashImage(int fd, std::uint64_t bytes) {
     const ssize_t count = ::pread(fd, piece.data(), wanted, static_cast<off_t>(at));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      return Status(StatusCode::kInternal, "module refused: its memory can't be read");
+      return Status(StatusCode::kInternal, "module rejected: its memory can't be read");
     }
     hash.Add(std::span(piece).first(static_cast<std::size_t>(count)));
     at += static_cast<std::uint64_t>(count);
@@ -49,7 +49,7 @@ Result<compile::Digest> HashImage(int fd, std::uint64_t bytes) {
   return hash.Finish();
 }
 
-Status Cancelled() { return {StatusCode::kCancelled, "module refused: its client has gone"}; }
+Status Cancelled() { return {StatusCode::kCancelled, "module rejected: its client has gone"}; }
 
 }  // namespace
 
@@ -129,7 +129,7 @@ void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::Un
   auto job = std::make_unique<Job>();
   job->abandoned = ipc::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!job->abandoned.valid()) {
-    return done(Status(StatusCode::kInternal, "module refused: no descriptor is left"));
+    return done(Status(StatusCode::kInternal, "module rejected: no descriptor is left"));
   }
   job->owner = std::move(owner);
   job->recipe = recipe;
@@ -293,7 +293,7 @@ JobOutcome ModuleLoader::Attempt(Job& job, Lane lane) {
   }
   auto compiled = job.compile(job.module, lane == Lane::kLong);
   if (compiled.ok() && *compiled == nullptr) {
-    return {End::kTime, Status(StatusCode::kInternal, "module refused: it was not compiled")};
+    return {End::kTime, Status(StatusCode::kInternal, "module rejected: it was not compiled")};
   }
   return {End::kDone, std::move(compiled)};
 }
@@ -327,7 +327,7 @@ std::string ModuleLoader::WarningOf(const Job& job, const Status& why) {
 }
 
 void ModuleLoader::Finish(std::unique_ptr<Job> job, JobOutcome outcome) {
-  if (!outcome.module.ok() && !job->is_cancelled) ++facts_.refused;
+  if (!outcome.module.ok() && !job->is_cancelled) ++facts_.rejected;
   const bool is_cancelled = job->is_cancelled;
   std::string warning;
   if (outcome.end == End::kCrashed) {

@@ -18,8 +18,8 @@ namespace gpushared::loader {
 // For `status`.
 struct LoaderFacts {
   std::uint32_t running = 0, waiting = 0;
-  std::uint64_t read = 0;     // Modules that a child has read.
-  std::uint64_t refused = 0;  // Those that it could not, crashes and limits counted.
+  std::uint64_t read = 0;      // Modules that a child has read.
+  std::uint64_t rejected = 0;  // Those that it could not, crashes and limits counted.
   std::uint64_t crashed = 0;
   std::uint64_t unplaced_bytes = 0;  // Modules that were read and wait to be placed.
   std::uint64_t cache_bytes = 0, cache_hits = 0;

@@ -227,7 +227,7 @@ class Tracer {
     for (const Instruction& instruction : flow().instructions) {
       if (!program_.Count(1)) return;
       const MemoryAccesses accesses = FindMemoryAccesses(instruction);
-      if (!accesses.refusal.empty()) {
+      if (!accesses.rejection.empty()) {
         return FailAt(instruction,
                       "it is not known what memory '" + instruction.Spelling() + "' touches");
       }

@@ -92,15 +92,15 @@ class AccessReader {
     const std::string_view opcode = instruction_.opcode;
     const bool known = std::ranges::binary_search(kWithoutMemory, opcode) || ReadPlain() ||
                        ReadMatrix() || ReadCopy();
-    if (!known) Refuse();
+    if (!known) Reject();
     CheckOperands();
     // Its operands may be others than those, or missing.
-    if (!found_.refusal.empty()) found_.list.clear();
+    if (!found_.rejection.empty()) found_.list.clear();
     return std::move(found_);
   }
 
  private:
-  void Refuse() { found_.refusal = "'" + instruction_.Spelling() + "' is not known"; }
+  void Reject() { found_.rejection = "'" + instruction_.Spelling() + "' is not known"; }
 
   void Add(std::size_t operand, AccessSpace space, std::uint32_t bytes, std::uint32_t alignment) {
     found_.list.push_back({.operand = operand,
@@ -245,18 +245,18 @@ class AccessReader {
   // Every address stands where it was expected, and there is no other: forms that are yet to come,
   // fence.proxy.tensormap.
   void CheckOperands() {
-    if (!found_.refusal.empty()) return;
+    if (!found_.rejection.empty()) return;
     std::size_t addresses = 0;
     ForEachOperand(instruction_, [&](const Operand& operand) {
       addresses += operand.kind == Operand::Kind::kAddress ? 1 : 0;
-      if (operand.kind == Operand::Kind::kAddress && !operand.elements.empty()) Refuse();
+      if (operand.kind == Operand::Kind::kAddress && !operand.elements.empty()) Reject();
     });
     for (const MemoryAccess& access : found_.list) {
       const bool stands = access.operand < instruction_.operands.size() &&
                           instruction_.operands[access.operand].kind == Operand::Kind::kAddress;
-      if (!stands) Refuse();
+      if (!stands) Reject();
     }
-    if (addresses != found_.list.size()) Refuse();
+    if (addresses != found_.list.size()) Reject();
   }
 
   const Instruction& instruction_;

@@ -34,11 +34,11 @@ struct MemoryAccess {
 };
 
 struct MemoryAccesses {
-  std::vector<MemoryAccess> list;  // Of operands that are there; none where it is refused.
-  std::string refusal;             // What is not understood about the instruction; else empty.
+  std::vector<MemoryAccess> list;  // Of operands that are there; none where it is rejected.
+  std::string rejection;           // What is not understood about the instruction; else empty.
 };
 
-// Knows instructions by a list of those that are safe to know: whatever is not on it is refused,
+// Knows instructions by a list of those that are safe to know: whatever is not on it is rejected,
 // since it might touch memory in a way that the list knows nothing of.
 MemoryAccesses FindMemoryAccesses(const Instruction& instruction);
 

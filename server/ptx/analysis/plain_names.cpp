@@ -138,7 +138,7 @@ class NameReader {
   }
 
  private:
-  void Refuse(const SourcePosition& position, std::string_view name, const std::string& what) {
+  void Reject(const SourcePosition& position, std::string_view name, const std::string& what) {
     if (reason_.empty()) reason_ = At(position, name, what);
   }
 
@@ -163,7 +163,7 @@ class NameReader {
     for (const Label* label : labels_of_[next_scope_]) {
       const bool hides = module_.Has(label->name) || IsSpecial(label->name);
       if (hides || !open_labels_.insert(label->name).second) {
-        Refuse(label->position, label->name, "is a label and something else");
+        Reject(label->position, label->name, "is a label and something else");
       }
     }
     scopes_.push_back({.labels = next_scope_, .mark = open_.Mark(), .instructions = instructions_});
@@ -183,7 +183,7 @@ class NameReader {
     if (variable.register_count > 0) {
       // The names of %r1<5> are some of %r<20>, too.
       if (!name.empty() && name.back() >= '0' && name.back() <= '9') {
-        Refuse(variable.position, name, "names registers that others may be named, too");
+        Reject(variable.position, name, "names registers that others may be named, too");
       }
       hides = module_.HasAnyOf(name, variable.register_count) || HasSpecial(name) ||
               labels_.HasAnyOf(name, variable.register_count) ||
@@ -194,7 +194,7 @@ class NameReader {
       hides = module_.Has(name) || IsSpecial(name) || labels_.Has(name) ||
               (!open_.Declare(name, kind, Depth()) && !MayHide(name, kind));
     }
-    if (hides) Refuse(variable.position, name, "hides something of that name");
+    if (hides) Reject(variable.position, name, "hides something of that name");
   }
 
   std::uint32_t Depth() const { return static_cast<std::uint32_t>(scopes_.size()); }
@@ -211,13 +211,13 @@ class NameReader {
   void Check(const Instruction& instruction) {
     ++instructions_;
     if (instruction.guard && !open_.HasRegister(instruction.guard->predicate)) {
-      Refuse(instruction.position, instruction.guard->predicate, "is no register");
+      Reject(instruction.position, instruction.guard->predicate, "is no register");
     }
     ForEachOperand(instruction, [&](const Operand& operand) {
       const bool names =
           operand.kind == Operand::Kind::kName || operand.kind == Operand::Kind::kAddress;
       if (names && !Means(operand.text)) {
-        Refuse(instruction.position, operand.text, "is not declared here");
+        Reject(instruction.position, operand.text, "is not declared here");
       }
     });
     const bool calls = instruction.opcode == "call";
@@ -249,7 +249,7 @@ class NameReader {
     const bool is_parameter =
         of_call && operand.kind == OperandKind::kName && open_.Has(operand.text);
     if (!is_register && !is_parameter) {
-      Refuse(instruction.position, operand.text, "is written and is no register");
+      Reject(instruction.position, operand.text, "is written and is no register");
     }
   }
 
@@ -263,7 +263,7 @@ class NameReader {
     at += 1;
     if (at < operands.size() && operands[at].kind == OperandKind::kList) at += 1;
     if (!named || at != operands.size()) {
-      Refuse(call.position, call.Spelling(), "names no function alone");
+      Reject(call.position, call.Spelling(), "names no function alone");
     }
   }
 

@@ -65,7 +65,7 @@ class FunctionCheck {
       } else if (const auto* label = std::get_if<Label>(&statement)) {
         if (!labels_.back().insert(label->name).second) {
           position_ = label->position;
-          Refuse("label '" + label->name + "' is defined twice");
+          Reject("label '" + label->name + "' is defined twice");
         }
       } else if (const auto* instruction = std::get_if<Instruction>(&statement)) {
         Check(*instruction);
@@ -76,7 +76,7 @@ class FunctionCheck {
   }
 
  private:
-  void Refuse(std::string why) {
+  void Reject(std::string why) {
     if (why_.empty()) why_ = std::move(why);
   }
 
@@ -123,7 +123,7 @@ class FunctionCheck {
     const std::optional<InstructionForm> form = FormOf(instruction);
     if (!form || !why_.empty()) return;
     if (const std::string_view why = WrongModifier(instruction); !why.empty()) {
-      return Refuse(instruction.Spelling() + " " + std::string(why));
+      return Reject(instruction.Spelling() + " " + std::string(why));
     }
     CheckSpace(instruction);
     CheckOperands(instruction, *form);
@@ -133,7 +133,7 @@ class FunctionCheck {
     const std::optional<Meaning> meaning = Find(guard.predicate);
     if (!meaning || meaning->of != Meaning::Of::kRegister ||
         meaning->type.kind != Kind::kPredicate) {
-      Refuse("'" + guard.predicate + "' guards an instruction and is no predicate");
+      Reject("'" + guard.predicate + "' guards an instruction and is no predicate");
     }
   }
 
@@ -145,19 +145,19 @@ class FunctionCheck {
     const Operand& number = bar.operands[first];
     if (number.kind == Operand::Kind::kInteger &&
         (number.integer < 0 || number.integer >= kBarriers)) {
-      Refuse("barrier " + number.text + " does not exist: there are 0 to 15");
+      Reject("barrier " + number.text + " does not exist: there are 0 to 15");
     }
     const bool counts = bar.operands.size() > first + 1 && !bar.Has("red");
     if (counts && bar.operands[first + 1].kind == Operand::Kind::kInteger &&
         bar.operands[first + 1].integer % kWarpThreads != 0) {
-      Refuse("a barrier is for whole warps of 32 threads, not for " + bar.operands[first + 1].text);
+      Reject("a barrier is for whole warps of 32 threads, not for " + bar.operands[first + 1].text);
     }
   }
 
   // All operands are registers of 32 bits, whatever part of them is selected, or numbers.
   void CheckVideo(const Instruction& instruction) {
     if (const Result<VideoForm> form = ReadVideo(instruction); !form) {
-      return Refuse(std::string(form.status().message()));
+      return Reject(std::string(form.status().message()));
     }
     for (std::size_t i = 0; i < instruction.operands.size() && why_.empty(); ++i) {
       const Operand& operand = instruction.operands[i];
@@ -166,29 +166,29 @@ class FunctionCheck {
           operand.kind == Operand::Kind::kName ? Find(VideoRegister(operand)) : std::nullopt;
       const bool is_register = meaning && meaning->of == Meaning::Of::kRegister &&
                                FitsRegister(meaning->type, {Kind::kInteger, 4}, false);
-      if (!is_number && !is_register) RefuseOperand(instruction, i);
+      if (!is_number && !is_register) RejectOperand(instruction, i);
     }
   }
 
-  void RefuseOperand(const Instruction& instruction, std::size_t i) {
-    Refuse("operand " + std::to_string(i + 1) + " of " + instruction.Spelling() +
+  void RejectOperand(const Instruction& instruction, std::size_t i) {
+    Reject("operand " + std::to_string(i + 1) + " of " + instruction.Spelling() +
            " has the wrong type, or is no register");
   }
 
   void CheckSpace(const Instruction& instruction) {
     if (instruction.opcode != "st" || instruction.operands.empty()) return;
-    if (instruction.Has("const")) return Refuse("constants cannot be stored to");
+    if (instruction.Has("const")) return Reject("constants cannot be stored to");
     if (!function_.is_entry || !instruction.Has("param")) return;
     const std::optional<Meaning> base = Find(instruction.operands[0].text);
     if (base && base->of == Meaning::Of::kParameter) {
-      Refuse("parameter '" + instruction.operands[0].text + "' of a kernel cannot be stored to");
+      Reject("parameter '" + instruction.operands[0].text + "' of a kernel cannot be stored to");
     }
   }
 
   void CheckOperands(const Instruction& instruction, const InstructionForm& form) {
     const std::size_t count = instruction.operands.size();
     if (count < form.least || count > form.slots.size()) {
-      return Refuse(instruction.Spelling() + " has " + std::to_string(count) + " operands, " +
+      return Reject(instruction.Spelling() + " has " + std::to_string(count) + " operands, " +
                     std::to_string(form.least) + " to " + std::to_string(form.slots.size()) +
                     " are allowed");
     }
@@ -197,11 +197,11 @@ class FunctionCheck {
       if (const auto type = TypeNamed(modifier)) types.push_back(*type);
     }
     if (!IsAllowed(types.front(), form.kinds)) {
-      return Refuse(instruction.Spelling() + " has a type that it does not take");
+      return Reject(instruction.Spelling() + " has a type that it does not take");
     }
     const Operand::Kind first = instruction.operands.front().kind;
     if (first == Operand::Kind::kInteger || first == Operand::Kind::kFloat) {
-      return Refuse(instruction.Spelling() + " has a constant for its result");
+      return Reject(instruction.Spelling() + " has a constant for its result");
     }
     for (std::size_t i = 0; i < count && why_.empty(); ++i) {
       const auto slot = static_cast<Slot>(form.slots[i]);
@@ -210,7 +210,7 @@ class FunctionCheck {
       if (slot == Slot::kCount) type = {Kind::kInteger, 4};
       if (slot == Slot::kPredicate) type = {Kind::kPredicate, 0};
       if (!Fits(instruction, instruction.operands[i], slot, type)) {
-        RefuseOperand(instruction, i);
+        RejectOperand(instruction, i);
       }
     }
   }

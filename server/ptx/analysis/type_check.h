@@ -8,10 +8,10 @@
 
 namespace gpushared::ptx {
 
-// Finds what a compiler of PTX refuses and an interpreter would run: a name that is defined twice,
+// Finds what a compiler of PTX rejects and an interpreter would run: a name that is defined twice,
 // a register of the wrong type, an operand too many, a store to constants. Judges the instructions
 // of instruction_forms.h and takes all others as they are, so that a text which ptxas takes is
-// never refused. One pass over the text; any thread may call it.
+// never rejected. One pass over the text; any thread may call it.
 //
 // kInvalidArgument with the line of the first finding.
 Status CheckTypes(const Module& module);

@@ -26,7 +26,7 @@ std::uint64_t RoundUp(std::uint64_t value, std::uint64_t step) {
   return (value + step - 1) / step * step;
 }
 
-Status Refuse(const Variable& variable, const std::string& what) {
+Status Reject(const Variable& variable, const std::string& what) {
   return {StatusCode::kInvalidArgument, "ptx: line " + std::to_string(variable.position.line) +
                                             ": initialiser of '" + variable.name + "': " + what};
 }
@@ -69,16 +69,16 @@ class Planner {
  private:
   Status Place(const Variable& variable) {
     const std::uint64_t alignment = std::max<std::uint64_t>(variable.NaturalAlignment(), 1);
-    if (alignment > 4096) return Refuse(variable, "alignment above 4096 bytes");
+    if (alignment > 4096) return Reject(variable, "alignment above 4096 bytes");
     const std::uint64_t offset = RoundUp(layout_.bytes, alignment);
     const std::uint64_t bytes = variable.Bytes();
     if (bytes > kModuleVariableBytesMax || offset + bytes > kModuleVariableBytesMax) {
-      return Refuse(variable, "variables of the module exceed " +
+      return Reject(variable, "variables of the module exceed " +
                                   std::to_string(kModuleVariableBytesMax) + " bytes");
     }
     // Else an initialiser of the one would be written to the place of the other.
     if (!offsets_.emplace(variable.name, offset).second) {
-      return Refuse(variable, "the name is declared twice");
+      return Reject(variable, "the name is declared twice");
     }
     layout_.variables.push_back({variable.name, offset, bytes});
     layout_.bytes = offset + bytes;
@@ -88,12 +88,12 @@ class Planner {
 
   Status Initialise(const Variable& variable) {
     if (!variable.initializer) return {};
-    if (KindOf(variable) == ElementKind::kNone) return Refuse(variable, "type " + variable.type);
-    if (variable.Bytes() == 0) return Refuse(variable, "an array without elements");
+    if (KindOf(variable) == ElementKind::kNone) return Reject(variable, "type " + variable.type);
+    if (variable.Bytes() == 0) return Reject(variable, "an array without elements");
     InitializerReader reader(*variable.initializer);
     std::uint64_t at = offsets_[variable.name];
     Status read = ReadLevel(variable, reader, 0, at);
-    if (read.ok() && !reader.AtEnd()) return Refuse(variable, "has too many braces");
+    if (read.ok() && !reader.AtEnd()) return Reject(variable, "has too many braces");
     return read;
   }
 
@@ -109,23 +109,23 @@ class Planner {
       return read;
     }
     const std::uint64_t count = is_array ? variable.extents[level] : variable.vector_size;
-    if (!reader.Accept("{")) return Refuse(variable, "expected '{'");
+    if (!reader.Accept("{")) return Reject(variable, "expected '{'");
     std::uint64_t done = 0;
-    if (reader.Accept("}")) return is_vector ? Refuse(variable, "has too few elements") : Status();
+    if (reader.Accept("}")) return is_vector ? Reject(variable, "has too few elements") : Status();
     do {
-      if (done == count) return Refuse(variable, "has too many elements");
+      if (done == count) return Reject(variable, "has too many elements");
       Status read = ReadLevel(variable, reader, level + 1, at);
       if (!read.ok()) return read;
       ++done;
     } while (reader.Accept(","));
-    if (!reader.Accept("}")) return Refuse(variable, "expected ',' or '}'");
-    if (is_vector && done < count) return Refuse(variable, "has too few elements");
+    if (!reader.Accept("}")) return Reject(variable, "expected ',' or '}'");
+    if (is_vector && done < count) return Reject(variable, "has too few elements");
     return {};
   }
 
   Status ReadElement(const Variable& variable, InitializerReader& reader, std::uint64_t at) {
     const Result<InitialElement> element = reader.TakeElement();
-    if (!element) return Refuse(variable, std::string(element.status().message()));
+    if (!element) return Reject(variable, std::string(element.status().message()));
     if (!element->symbol.empty()) return WriteAddress(variable, *element, at);
     return WriteConstant(variable, element->value, at);
   }
@@ -134,7 +134,7 @@ class Planner {
     const ElementKind kind = KindOf(variable);
     const bool fits =
         kind == ElementKind::kBits || (kind == ElementKind::kInteger) == value.IsInteger();
-    if (!fits) return Refuse(variable, "a number that is none of type " + variable.type);
+    if (!fits) return Reject(variable, "a number that is none of type " + variable.type);
     const std::uint32_t bytes = TypeBytes(variable.type);
     std::uint64_t bits = value.bits;
     if (value.kind == Constant::Kind::kDouble && bytes == 4) {
@@ -150,7 +150,7 @@ class Planner {
   Status WriteAddress(const Variable& variable, const InitialElement& element, std::uint64_t at) {
     const bool is_word = variable.type == "u32" || variable.type == "u64";
     if (!is_word && !(element.has_mask && variable.type == "u8")) {
-      return Refuse(variable, "an address in type " + variable.type);
+      return Reject(variable, "an address in type " + variable.type);
     }
     const std::uint32_t bytes = element.has_mask ? 1 : TypeBytes(variable.type);
     const auto target = offsets_.find(element.symbol);
@@ -160,7 +160,7 @@ class Planner {
       return WriteFunctionAddress(variable, element.symbol, offset, slot);
     }
     if (!declared_.contains(element.symbol)) {
-      return Refuse(variable, element.symbol + " is not declared before it");
+      return Reject(variable, element.symbol + " is not declared before it");
     }
     layout_.address_slots.push_back(slot);
     layout_.address_slots.back().target_offset = target->second + offset;
@@ -178,7 +178,7 @@ class Planner {
     }
     // Addresses of kernels stay zero: no kernel can be launched through them here.
     if (module_.FindFunction(name) != nullptr) return {};
-    return Refuse(variable, "unknown symbol " + name);
+    return Reject(variable, "unknown symbol " + name);
   }
 
   const Module& module_;

@@ -47,7 +47,7 @@ struct ModuleLayout {
   const VariablePlacement* Find(const std::string& name) const;
 };
 
-// Refuses (kInvalidArgument, with the PTX line) initialisers it cannot read, and
+// Rejects (kInvalidArgument, with the PTX line) initialisers it cannot read, and
 // modules whose variables exceed kModuleVariableBytesMax.
 Result<ModuleLayout> LayOutModule(const Module& module);
 

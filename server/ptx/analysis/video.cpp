@@ -94,7 +94,7 @@ class Reader {
   }
 
  private:
-  void Refuse(std::string why) {
+  void Reject(std::string why) {
     if (why_.empty()) why_ = std::move(why);
   }
   bool Is(Operation operation) const { return form_.operation == operation; }
@@ -124,23 +124,23 @@ class Reader {
       form_.scale = modifier == "shr7" ? 7 : 15;
       ++scales_;
     } else {
-      Refuse("does not take ." + modifier);
+      Reject("does not take ." + modifier);
     }
   }
 
   void CheckModifiers() {
     const std::size_t wanted = Is(Operation::kCompare) ? 2 : 3;
-    if (types_ != wanted) Refuse("names " + std::to_string(wanted) + " types, .u32 or .s32");
+    if (types_ != wanted) Reject("names " + std::to_string(wanted) + " types, .u32 or .s32");
     const bool has_result = wanted == is_signed_.size();
     form_.is_result_signed = has_result && is_signed_[0];
     form_.is_a_signed = is_signed_[has_result ? 1 : 0];
     form_.is_b_signed = is_signed_[has_result ? 2 : 1];
-    if (Is(Operation::kCompare) && relations_ != 1) Refuse("takes one comparison");
-    if (IsShift() && modes_ != 1) Refuse("needs .clamp or .wrap");
-    if (IsShift() && form_.is_b_signed) Refuse("shifts by a distance of type .u32");
-    if (seconds_ > 1) Refuse("takes one second operation");
-    if (scales_ > 1) Refuse("takes one of .shr7 and .shr15");
-    if (form_.elements > 1 && form_.saturates && seconds_ != 0) Refuse("takes no .sat with .add");
+    if (Is(Operation::kCompare) && relations_ != 1) Reject("takes one comparison");
+    if (IsShift() && modes_ != 1) Reject("needs .clamp or .wrap");
+    if (IsShift() && form_.is_b_signed) Reject("shifts by a distance of type .u32");
+    if (seconds_ > 1) Reject("takes one second operation");
+    if (scales_ > 1) Reject("takes one of .shr7 and .shr15");
+    if (form_.elements > 1 && form_.saturates && seconds_ != 0) Reject("takes no .sat with .add");
   }
 
   void ReadOperands() {
@@ -148,24 +148,24 @@ class Reader {
     const bool needs_third =
         form_.elements > 1 || Is(Operation::kMultiplyAdd) || form_.second != Second::kMerge;
     if (count < (needs_third ? 4u : 3u) || count > 4) {
-      return Refuse("has " + std::to_string(count) + " operands");
+      return Reject("has " + std::to_string(count) + " operands");
     }
     const auto& operands = instruction_.operands;
     ReadSigns();
     if (count == 4 && !SelectorOf(operands[3]).empty()) {
-      return Refuse("takes no selector behind its last operand");
+      return Reject("takes no selector behind its last operand");
     }
     if (form_.elements > 1) return ReadElements();
     if (!ReadPart(operands[1], form_.a) || !ReadPart(operands[2], form_.b) ||
         !ReadPart(operands[0], form_.result)) {
-      return Refuse("selects .b0 to .b3, .h0 or .h1");
+      return Reject("selects .b0 to .b3, .h0 or .h1");
     }
     const bool selects = !SelectorOf(operands[0]).empty();
     if (selects && (Is(Operation::kMultiplyAdd) || count == 3)) {
-      return Refuse("takes no selector behind its result");
+      return Reject("takes no selector behind its result");
     }
     if (selects && form_.second != Second::kMerge) {
-      Refuse("takes a selector behind its result, or a second operation");
+      Reject("takes a selector behind its result, or a second operation");
     }
   }
 
@@ -173,10 +173,10 @@ class Reader {
     const auto& operands = instruction_.operands;
     const bool a = IsNegated(operands[1]), b = IsNegated(operands[2]);
     const bool c = operands.size() > 3 && IsNegated(operands[3]);
-    if (IsNegated(operands[0])) return Refuse("has a sign before its result");
-    if (!Is(Operation::kMultiplyAdd) && (a || b || c)) return Refuse("takes no sign");
-    if (form_.adds_one && (a || b || c)) return Refuse("takes no sign with .po");
-    if (a != b && c) return Refuse("negates the product or the last operand");
+    if (IsNegated(operands[0])) return Reject("has a sign before its result");
+    if (!Is(Operation::kMultiplyAdd) && (a || b || c)) return Reject("takes no sign");
+    if (form_.adds_one && (a || b || c)) return Reject("takes no sign with .po");
+    if (a != b && c) return Reject("negates the product or the last operand");
     form_.negates_product = a != b;
     form_.negates_c = c;
   }
@@ -234,11 +234,11 @@ class Reader {
     if (!std::ranges::all_of(operands, [](const Operand& each) {
           return each.kind == Operand::Kind::kName && each.text != "_";
         })) {
-      return Refuse("takes registers alone");
+      return Reject("takes registers alone");
     }
     if (!ReadMask(operands[0]) || !ReadSelection(operands[1], 0, form_.a_elements) ||
         !ReadSelection(operands[2], first_of_b, form_.b_elements)) {
-      Refuse("has a selector that it does not take");
+      Reject("has a selector that it does not take");
     }
   }
 

@@ -314,7 +314,7 @@ Claims Claim(const Module& module) {
     items.push_back(item);
     const auto* kernel = std::get_if<Function>(&item);
     if (kernel == nullptr || !kernel->is_entry || !kernel->body) continue;
-    ClaimedKernel& claimed = claims.kernels.emplace_back();
+    PreemptibleKernel& claimed = claims.kernels.emplace_back();
     claimed.kernel = kernel->name;
     Reads reads;
     claimed.reason =
@@ -335,7 +335,7 @@ Claims Claim(const Module& module) {
   }
   claims.module.items = std::move(items);
   const bool any = std::ranges::any_of(
-      claims.kernels, [](const ClaimedKernel& kernel) { return !kernel.claimed.empty(); });
+      claims.kernels, [](const PreemptibleKernel& kernel) { return !kernel.claimed.empty(); });
   if (any) editor.AddVariable(DynamicShared(shared));
   return claims;
 }

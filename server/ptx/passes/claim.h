@@ -43,7 +43,7 @@ inline constexpr std::uint32_t kClaimSharedBytes = 16;
 // Grids of as many blocks or more are not claimed.
 inline constexpr std::uint64_t kClaimBlocksMax = std::uint64_t{1} << 31;
 
-struct ClaimedKernel {
+struct PreemptibleKernel {
   std::string kernel;
   std::string claimed;  // Name of the claimed form; empty when there is none.
   // Where ClaimParameter lies in the claimed form's parameters; the client's own come before.
@@ -55,7 +55,7 @@ struct Claims {
   // The module as it was, and a claimed form behind each kernel that has one. Both forms share
   // the module's variables.
   Module module;
-  std::vector<ClaimedKernel> kernels;  // Every kernel with a body, in source order.
+  std::vector<PreemptibleKernel> kernels;  // Every kernel with a body, in source order.
 };
 
 // Adds claimed forms. A launch of a claimed form has any number of blocks in x and the client's

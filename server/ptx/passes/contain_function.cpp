@@ -16,7 +16,7 @@
 namespace gpushared::ptx {
 namespace {
 
-std::string RefusalAt(const SourcePosition& position, const std::string& why) {
+std::string RejectionAt(const SourcePosition& position, const std::string& why) {
   return "line " + std::to_string(position.line) + ": " + why;
 }
 
@@ -420,7 +420,7 @@ std::string WhyNotContained(const CallGraph& calls, const std::vector<const Func
       if (instruction == nullptr) continue;
       std::string why = WhyUnsafe(*instruction);
       if (why.empty()) why = barriers.Add(*instruction);
-      if (!why.empty()) return RefusalAt(instruction->position, why) + in(function);
+      if (!why.empty()) return RejectionAt(instruction->position, why) + in(function);
     }
   }
   return {};

@@ -48,7 +48,7 @@ bool IsIn(const List& list, std::string_view name) {
 
 bool HasString(std::string_view text) { return text.find_first_of("\"\\") != text.npos; }
 
-std::string Refusal(const SourcePosition& position, std::string_view what) {
+std::string Rejection(const SourcePosition& position, std::string_view what) {
   return "line " + std::to_string(position.line) + ": " + std::string(what);
 }
 
@@ -91,15 +91,15 @@ std::string WhyTextIsNotKnown(const Module& module) {
     if (const auto* directive = std::get_if<Directive>(&item)) {
       const std::string_view name = NameOf(directive->text);
       if (name != ".pragma") {
-        return Refusal(directive->position, "'" + std::string(name) + "' cannot be fenced");
+        return Rejection(directive->position, "'" + std::string(name) + "' cannot be fenced");
       }
     } else if (const auto* function = std::get_if<Function>(&item)) {
       const Variable* variable = WithString(*function);
       const bool quoted = HasString(function->attributes) || variable != nullptr;
-      if (quoted) return Refusal(function->position, "string in '" + function->name + "'");
+      if (quoted) return Rejection(function->position, "string in '" + function->name + "'");
     } else if (const auto* variable = std::get_if<Variable>(&item)) {
       if (HasString(*variable)) {
-        return Refusal(variable->position, "string in '" + variable->name + "'");
+        return Rejection(variable->position, "string in '" + variable->name + "'");
       }
     }
   }
@@ -110,9 +110,9 @@ std::string WhyTextIsNotKnown(const Module& module) {
 // move registers to shared memory), .abi_preserve, and .noreturn of functions that are here, for
 // they might return. Returns why another directive cannot be fenced, or "".
 std::string KeepKnownDirectives(Function& function) {
-  const auto refuse = [](const Directive& directive) {
-    return Refusal(directive.position,
-                   "'" + std::string(NameOf(directive.text)) + "' is not known");
+  const auto reject = [](const Directive& directive) {
+    return Rejection(directive.position,
+                     "'" + std::string(NameOf(directive.text)) + "' is not known");
   };
   const auto stays = [](const Directive& directive) {
     return !IsIn(kDispensable, NameOf(directive.text)) || IsKnownPragma(directive.text);
@@ -121,7 +121,7 @@ std::string KeepKnownDirectives(Function& function) {
   for (const Directive& directive : function.performance) {
     const bool known = IsKnownPragma(directive.text) ||
                        (IsIn(kOfFunctions, NameOf(directive.text)) && !HasString(directive.text));
-    if (!known) return refuse(directive);
+    if (!known) return reject(directive);
   }
   std::erase_if(*function.body, [&](const Statement& statement) {
     const auto* directive = std::get_if<Directive>(&statement);
@@ -132,7 +132,7 @@ std::string KeepKnownDirectives(Function& function) {
     if (directive == nullptr) continue;
     const bool known = IsKnownPragma(directive->text) ||
                        (IsIn(kOfBodies, NameOf(directive->text)) && !HasString(directive->text));
-    if (!known) return refuse(*directive);
+    if (!known) return reject(*directive);
   }
   return {};
 }
@@ -258,21 +258,21 @@ class ModuleFence {
   }
 
  private:
-  static Status Refuse(const std::string& why) {
+  static Status Reject(const std::string& why) {
     return {StatusCode::kInvalidArgument, "ptx: " + why};
   }
 
   Status Check() const {
     if (range_bytes_ < kFenceRangeBytesMin || !std::has_single_bit(range_bytes_)) {
-      return Refuse("no range has " + std::to_string(range_bytes_) + " bytes");
+      return Reject("no range has " + std::to_string(range_bytes_) + " bytes");
     }
-    if (source_.address_bits != 64) return Refuse("the module has addresses of 32 bits");
+    if (source_.address_bits != 64) return Reject("the module has addresses of 32 bits");
     if (names_.HiddenName("") != kOwnPrefix) {
-      return Refuse("the module has names with '" + std::string(kOwnPrefix) +
+      return Reject("the module has names with '" + std::string(kOwnPrefix) +
                     "', which are the server's own");
     }
     for (const std::string& why : {plain_names_.reason(), WhyTextIsNotKnown(source_)}) {
-      if (!why.empty()) return Refuse(why);
+      if (!why.empty()) return Reject(why);
     }
     return {};
   }

@@ -46,12 +46,12 @@ struct Fenced {
 // declarations, branches by index to their lists. Shared and local memory is zeroed before the
 // kernel sees it. Launches need no more parameters, nor more shared memory.
 //
-// Kernels are refused if they use textures, the device heap, launches by kernels, clusters, grid
+// Kernels are rejected if they use textures, the device heap, launches by kernels, clusters, grid
 // barriers, calls through registers or into other modules, or printing. Every instruction that is
-// not known to be safe is refused, too. __assertfail becomes a trap.
+// not known to be safe is rejected, too. __assertfail becomes a trap.
 //
 // Fails for sizes that no range has, modules of 32-bit addresses, names that begin as the server's
-// own do, and variables that LayOutModule refuses.
+// own do, and variables that LayOutModule rejects.
 Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes);
 
 // Fences the module, and prevents every known way in which a fenced kernel ends the context:
@@ -63,8 +63,8 @@ Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes);
 //   ContainHostWords::stop within bounded work; sleeps are short.
 // A thread that leaves counts as having arrived at all barriers of its block.
 //
-// The pass refuses all that the fence refuses, and also recursion, mbarriers and cache policies. It
-// refuses barriers of a part of the block, and several barriers in one kernel: threads could wait
+// The pass rejects all that the fence rejects, and also recursion, mbarriers and cache policies. It
+// rejects barriers of a part of the block, and several barriers in one kernel: threads could wait
 // at them for ever.
 //
 // Fails as Fence does.

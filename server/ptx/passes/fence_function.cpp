@@ -92,7 +92,7 @@ class FunctionFence {
   }
 
  private:
-  void Refuse(const SourcePosition& position, const std::string& why) {
+  void Reject(const SourcePosition& position, const std::string& why) {
     if (reason_.empty()) reason_ = LineOf(position) + why;
   }
 
@@ -107,10 +107,10 @@ class FunctionFence {
       if (variable == nullptr) continue;
       const bool shared = variable->space == StateSpace::kShared;
       if (variable->space == StateSpace::kGlobal || variable->space == StateSpace::kConstant) {
-        Refuse(variable->position, "declares '" + variable->name + "' in its body");
+        Reject(variable->position, "declares '" + variable->name + "' in its body");
       }
       if (shared && (depth > 0 || !function_.is_entry)) {
-        Refuse(variable->position, "declares shared memory elsewhere than in the kernel's body");
+        Reject(variable->position, "declares shared memory elsewhere than in the kernel's body");
       }
     }
   }
@@ -187,11 +187,11 @@ class FunctionFence {
     KeepContents(At(k));
     if (facts_.contains) DropCachePolicy(At(k));
     const MemoryAccesses accesses = FindMemoryAccesses(At(k));
-    if (!accesses.refusal.empty()) return Refuse(At(k).position, accesses.refusal);
+    if (!accesses.rejection.empty()) return Reject(At(k).position, accesses.rejection);
     const std::string_view opcode = At(k).opcode;
     if (opcode == "brx") ClampIndex(k);
     if (!function_.is_entry && IsGenericParameter(At(k))) {
-      return Refuse(At(k).position, "generic address of a function's parameter");
+      return Reject(At(k).position, "generic address of a function's parameter");
     }
     if (opcode == "call" && CalleeName(At(k)) == "__assertfail" && !facts_.contains) {
       // Its arguments are addresses that code of the driver's would read through.
@@ -266,14 +266,14 @@ class FunctionFence {
     }
     if (found == nullptr || !IsInside(address.offset, access.bytes, found->Bytes()) ||
         !IsAligned(address.offset, access)) {
-      Refuse(At(k).position, "'" + At(k).Spelling() + "' outside of a parameter");
+      Reject(At(k).position, "'" + At(k).Spelling() + "' outside of a parameter");
     }
   }
 
   void ClampParameter(std::uint32_t k, const MemoryAccess& access, std::uint32_t r) {
     const std::uint64_t size = ParameterBytes(function_);
     if (size < access.bytes || TypeBytes(flow_->flow.registers[r].type) != 8) {
-      return Refuse(At(k).position, "'" + At(k).Spelling() + "' outside of a parameter");
+      return Reject(At(k).position, "'" + At(k).Spelling() + "' outside of a parameter");
     }
     Operand& operand = At(k).operands[access.operand];
     operand = Address(code_.ClampParameter(statements_[k], function_.parameters[0].name, size,
@@ -328,15 +328,15 @@ class FunctionFence {
   void FenceAddress(std::uint32_t k, const MemoryAccess& access) {
     Operand& operand = At(k).operands[access.operand];
     if (access.space == AccessSpace::kGeneric && facts_.has_generic_local && !function_.is_entry) {
-      return Refuse(At(k).position, "generic address in function '" + function_.name +
+      return Reject(At(k).position, "generic address in function '" + function_.name +
                                         "', which may be one of its caller's local memory");
     }
     if (access.stride && HasWindows(access)) {
-      return Refuse(At(k).position, "strided access to a generic address");
+      return Reject(At(k).position, "strided access to a generic address");
     }
     const bool clamps = facts_.contains && facts_.has_generic_shared && HasWindows(access);
     if (clamps && access.bytes > kSharedRoomBytes) {
-      return Refuse(At(k).position, "'" + At(k).Spelling() + "' is not known");
+      return Reject(At(k).position, "'" + At(k).Spelling() + "' is not known");
     }
     const std::uint32_t r =
         flow_->flow.FindRegister(flow_->flow.instructions[k].operands[access.operand].text);
@@ -346,7 +346,7 @@ class FunctionFence {
                constant != facts_.constants.end()) {
       if (access.space != AccessSpace::kConstant || !IsAligned(operand.offset, access) ||
           !IsInside(operand.offset, access.bytes, constant->second)) {
-        return Refuse(At(k).position, "access outside of constant '" + operand.text + "'");
+        return Reject(At(k).position, "access outside of constant '" + operand.text + "'");
       }
     } else if (r != kNoRegister) {
       operand = RegisterAddress(k, access, operand, r);
@@ -355,7 +355,7 @@ class FunctionFence {
       Before(k, "mov.u64", {Name(address), Integer(operand.integer + operand.offset)});
       operand = Address(Fence(k, access, address));
     } else {
-      return Refuse(At(k).position, "address of '" + operand.text + "', which is not known");
+      return Reject(At(k).position, "address of '" + operand.text + "', which is not known");
     }
     if (access.stride) BoundStride(k, access);
   }
@@ -430,7 +430,7 @@ class FunctionFence {
                           std::uint32_t r) {
     const Register& base = flow_->flow.registers[r];
     if (TypeBytes(base.type) != 8) {
-      Refuse(At(k).position, "address in a register of type " + base.type);
+      Reject(At(k).position, "address in a register of type " + base.type);
       return operand;
     }
     const bool windows = HasWindows(access);
@@ -481,7 +481,7 @@ class FunctionFence {
     Before(k, "mov.b32", {Name(given), At(k).operands[*access.stride]});
     if (!facts_.contains) return given;
     if (access.stride_bytes == 0 || access.stride_bytes > kStrideAlignment) {
-      Refuse(At(k).position, "'" + At(k).Spelling() + "' is not known");
+      Reject(At(k).position, "'" + At(k).Spelling() + "' is not known");
       return {};
     }
     Before(
@@ -514,7 +514,7 @@ class FunctionFence {
     const std::string& name = flow_->flow.instructions[k].operands[access.operand].text;
     const std::uint32_t r = flow_->flow.FindRegister(name);
     if (access.bytes > kSharedRoomBytes) {
-      return Refuse(At(k).position, "'" + At(k).Spelling() + "' is not known");
+      return Reject(At(k).position, "'" + At(k).Spelling() + "' is not known");
     }
     if (const auto found = FindShared(name);
         found && IsInside(operand.offset, access.bytes, found->bytes) && !access.stride &&
@@ -579,14 +579,14 @@ class FunctionFence {
     if (const FenceLocals::Place* own = locals_->Find(named.text); own != nullptr) {
       const std::int64_t place = own->offset + operand.offset;
       if (!IsInside(operand.offset, access.bytes, own->bytes) || !IsAligned(place, access)) {
-        return Refuse(At(k).position, "access outside of '" + operand.text + "'");
+        return Reject(At(k).position, "access outside of '" + operand.text + "'");
       }
       if (locals_->merges()) operand = Address(array->name, place);
       return;
     }
     const std::uint32_t r = flow_->flow.FindRegister(named.text);
     if (r == kNoRegister || array == nullptr || access.bytes > array->Bytes()) {
-      return Refuse(At(k).position, "local memory that the function does not declare");
+      return Reject(At(k).position, "local memory that the function does not declare");
     }
     const std::optional<std::int64_t> known = locals_->OffsetIn(r, k);
     const bool stays = known && IsInside(*known + operand.offset, access.bytes, array->Bytes()) &&
@@ -609,7 +609,7 @@ class FunctionFence {
       // A written operand stands first, and would become the register that replaces the name.
       const bool is_written = o == 0 && (!calls || named.operands[0].kind == Operand::Kind::kList);
       if (is_written && NamesMoved(instruction.operands[0])) {
-        return Refuse(instruction.position, "writes a variable's address");
+        return Reject(instruction.position, "writes a variable's address");
       }
       replaced |= ReplaceName(k, instruction.operands[o], named.operands[o], true);
     }
@@ -623,7 +623,7 @@ class FunctionFence {
     const bool fits = instruction.modifiers.empty() ||
                       TypeBytes(instruction.modifiers.back()) == 8 || instruction.opcode == "call";
     if (replaced && !fits) {
-      Refuse(instruction.position, "address of a variable in less than 64 bits");
+      Reject(instruction.position, "address of a variable in less than 64 bits");
     }
   }
 
@@ -645,7 +645,7 @@ class FunctionFence {
       return is_whole;
     }
     if (facts_.foreign.contains(operand.text)) {
-      Refuse(At(k).position, "variable '" + operand.text + "' of another module");
+      Reject(At(k).position, "variable '" + operand.text + "' of another module");
     }
     const FenceLocals::Place* local = locals_->Find(named.text);
     if (locals_->merges() && local != nullptr) {

@@ -121,7 +121,7 @@ std::vector<Span> Gaps(std::vector<Span> spans, std::uint64_t bytes) {
   return gaps;
 }
 
-// The part of a variable that a load or store of parameters reaches. Others refuse operands outside
+// The part of a variable that a load or store of parameters reaches. Others reject operands outside
 // of the variable.
 std::optional<MemoryAccess> ParameterAccess(const Instruction& instruction) {
   if (instruction.opcode != "ld" && instruction.opcode != "st") return std::nullopt;
@@ -179,7 +179,7 @@ class UnwrittenZeroes {
   }
 
  private:
-  void Refuse(const SourcePosition& position, const std::string& why) {
+  void Reject(const SourcePosition& position, const std::string& why) {
     if (reason_.empty()) reason_ = LineOf(position) + why;
   }
 
@@ -215,7 +215,7 @@ class UnwrittenZeroes {
       if (!reg.is_read_unwritten) continue;
       const Declaration& declaration = declarations[reg.variable];
       if (!declaration.is_first) {
-        Refuse(flow_.flow.variables[reg.variable].position,
+        Reject(flow_.flow.variables[reg.variable].position,
                "register '" + InText(reg.name) +
                    "', declared behind an instruction, is read where nothing wrote it");
       }
@@ -234,7 +234,7 @@ class UnwrittenZeroes {
     const std::uint32_t bytes = TypeBytes(reg.type);
     const bool moves = reg.type == "pred" || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
     if (!moves) {
-      Refuse(flow_.flow.variables[reg.variable].position,
+      Reject(flow_.flow.variables[reg.variable].position,
              "register '" + name + "' of type " + reg.type + " is read where nothing wrote it");
       return std::nullopt;
     }
@@ -270,11 +270,11 @@ class UnwrittenZeroes {
       }
       if (!reason_.empty()) return;
     }
-    if (!stored.empty()) RefuseStray(block.first + block.count - 1);
+    if (!stored.empty()) RejectStray(block.first + block.count - 1);
   }
 
-  void RefuseStray(std::uint32_t k) {
-    Refuse(flow_.flow.instructions[k].position, "a parameter of a call is not stored right before");
+  void RejectStray(std::uint32_t k) {
+    Reject(flow_.flow.instructions[k].position, "a parameter of a call is not stored right before");
   }
 
   // One bit, which additions of many words pass on.
@@ -308,7 +308,7 @@ class UnwrittenZeroes {
     if (instruction.opcode == "ld") {
       const bool is_unset = passed_.contains(address.text) && !returned.contains(address.text);
       if (is_unset || result != results_.end()) {
-        Refuse(instruction.position,
+        Reject(instruction.position,
                "'" + InText(address.text) + "' is read where no call has set it");
       }
       return;
@@ -334,7 +334,7 @@ class UnwrittenZeroes {
     for (std::size_t a = 0; lists.arguments != nullptr && a < lists.arguments->size(); ++a) {
       const std::string& name = (*lists.arguments)[a].text;
       if (results_.contains(name))
-        return Refuse(call.position, "result '" + name + "' is passed on");
+        return Reject(call.position, "result '" + name + "' is passed on");
       const auto variable = passed_.find(name);
       if (variable == passed_.end() || !arguments.insert(name).second) continue;
       const auto found = stored.find(name);
@@ -346,7 +346,7 @@ class UnwrittenZeroes {
       }
     }
     for (const auto& [name, ignored] : stored) {
-      if (!arguments.contains(name)) RefuseStray(k);
+      if (!arguments.contains(name)) RejectStray(k);
     }
     stored.clear();
     returned.clear();
@@ -355,7 +355,7 @@ class UnwrittenZeroes {
       if (passed_.contains(name)) returned.insert(name);
     }
     if (call.guard && !returned.empty()) {
-      Refuse(call.position, "results of a call that not every thread makes");
+      Reject(call.position, "results of a call that not every thread makes");
     }
   }
 
@@ -368,7 +368,7 @@ class UnwrittenZeroes {
         width = std::clamp<std::uint64_t>(variable.NaturalAlignment(), 1, kWidestStore);
         while (at % width != 0 || width > gap.end - at) width /= 2;
         if (stores_left_ == 0) {
-          Refuse(function_.position, "more bytes of parameters than can be zeroed");
+          Reject(function_.position, "more bytes of parameters than can be zeroed");
           return {};
         }
         --stores_left_;
@@ -395,7 +395,7 @@ class UnwrittenZeroes {
       return result.space == StateSpace::kParameter && result.Bytes() <= kResultBytesMax;
     });
     if (!in_memory || result_bytes_ > kResultBytesMax) {
-      return Refuse(function_.position, "results that cannot be zeroed");
+      return Reject(function_.position, "results that cannot be zeroed");
     }
     // Of each byte: how many times the blocks on the way from the start store it.
     std::vector<std::uint32_t> times(result_bytes_);

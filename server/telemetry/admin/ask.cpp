@@ -40,7 +40,7 @@ Result<Inquiry> Inquiry::Begin(const std::string& path, const ipc::Admin& questi
                                ipc::Deadline deadline) {
   Result<ipc::UniqueFd> connection = ipc::ConnectUnix(path, deadline);
   if (!connection.ok()) return connection.status();
-  // A server that refuses the connection itself answers without reading the question, so a
+  // A server that rejects the connection itself answers without reading the question, so a
   // failed send is not the end of the story.
   Status sent = ipc::SendMessage(connection->get(), 1, question, deadline);
   return Inquiry(std::move(*connection), std::move(sent));
@@ -88,7 +88,7 @@ Result<nlohmann::json> Ask(const std::string& path, const ipc::Admin& question) 
 Result<Lease> Lease::Take(const std::string& path, const std::string& terms) {
   if (terms.size() > ipc::kLeaseTermsBytesMax) {
     return Status(StatusCode::kInvalidArgument,
-                  "lease refused: its terms have " + std::to_string(terms.size()) +
+                  "lease rejected: its terms have " + std::to_string(terms.size()) +
                       " bytes, allowed are " + std::to_string(ipc::kLeaseTermsBytesMax));
   }
   const ipc::Deadline deadline = std::chrono::steady_clock::now() + kAnswerTimeMax;
@@ -97,12 +97,12 @@ Result<Lease> Lease::Take(const std::string& path, const std::string& terms) {
   if (!inquiry.ok()) return inquiry.status();
   const Result<nlohmann::json> answer = Await(*inquiry, deadline);
   if (!answer.ok()) return answer.status();
-  const auto entrance = answer->find("entrance"), socket = answer->find("socket");
-  if (entrance == answer->end() || !entrance->is_string() || socket == answer->end() ||
+  const auto endpoint = answer->find("endpoint"), socket = answer->find("socket");
+  if (endpoint == answer->end() || !endpoint->is_string() || socket == answer->end() ||
       !socket->is_string()) {
-    return Status(StatusCode::kProtocolViolation, "the server's answer names no entrance");
+    return Status(StatusCode::kProtocolViolation, "the server's answer names no endpoint");
   }
-  return Lease(inquiry->TakeConnection(), *entrance, *socket);
+  return Lease(inquiry->TakeConnection(), *endpoint, *socket);
 }
 
 void Lease::AwaitEnd() const {

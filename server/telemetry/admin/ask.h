@@ -57,21 +57,21 @@ class Inquiry {
 };
 
 // Asks the server whose socket is at `path`, and waits for its whole answer, a JSON object. Blocks
-// for kAnswerTimeMax at most; may be called from any thread. A refusal is the server's own Status;
-// kProtocolViolation: what answered is no gpushared server.
+// for kAnswerTimeMax at most; may be called from any thread. A rejection is the server's own
+// Status; kProtocolViolation: what answered is no gpushared server.
 Result<nlohmann::json> Ask(const std::string& path, const ipc::Admin& question);
 
-// An entrance that lasts as long as this object, and no longer than its process. Then nobody comes
+// An endpoint that lasts as long as this object, and no longer than its process. Then nobody comes
 // in any more, and its sessions end after the server's grace.
 //
 // Thread-compatible.
 class Lease {
  public:
-  // `terms`: the keys of an [[entrance]], as TOML; `who` is needed. Blocks as Ask does.
+  // `terms`: the keys of an [[endpoint]], as TOML; `who` is needed. Blocks as Ask does.
   static Result<Lease> Take(const std::string& path, const std::string& terms);
 
-  const std::string& entrance() const { return entrance_; }
-  // Clients connect there. Its folder can be mounted into a container.
+  const std::string& endpoint() const { return endpoint_; }
+  // Clients connect there. Its directory can be mounted into a container.
   const std::string& socket() const { return socket_; }
   // Readable when the server has ended the lease.
   int fd() const { return connection_.get(); }
@@ -79,13 +79,13 @@ class Lease {
   void AwaitEnd() const;
 
  private:
-  Lease(ipc::UniqueFd connection, std::string entrance, std::string socket)
+  Lease(ipc::UniqueFd connection, std::string endpoint, std::string socket)
       : connection_(std::move(connection)),
-        entrance_(std::move(entrance)),
+        endpoint_(std::move(endpoint)),
         socket_(std::move(socket)) {}
 
   ipc::UniqueFd connection_;
-  std::string entrance_, socket_;
+  std::string endpoint_, socket_;
 };
 
 // Whether `why`, of Ask or Take, means that nobody is there to answer.

@@ -15,32 +15,32 @@ namespace {
 using nlohmann::json;
 
 // A row of the server's answer.
-struct EntranceRow {
+struct EndpointRow {
   std::string name;
   std::filesystem::path socket;
   std::vector<std::string> devices;
   bool is_lasting = false;  // It is open, and neither the server's own nor a lease.
 };
 
-Status Refused(const std::string& entrance, const std::string& why) {
-  return {StatusCode::kUnsupported, "entrance '" + entrance + "' refused for containers: " + why};
+Status Rejected(const std::string& endpoint, const std::string& why) {
+  return {StatusCode::kUnsupported, "endpoint '" + endpoint + "' rejected for containers: " + why};
 }
 
 bool IsLetterOrDigit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
-bool LiesIn(const std::filesystem::path& folder, const std::filesystem::path& file) {
-  return file.string().starts_with(folder.string() + "/");
+bool LiesIn(const std::filesystem::path& directory, const std::filesystem::path& file) {
+  return file.string().starts_with(directory.string() + "/");
 }
 
-std::optional<EntranceRow> RowOf(const json& told) {
+std::optional<EndpointRow> RowOf(const json& told) {
   if (!told.is_object()) return std::nullopt;
-  const auto name = told.find("entrance"), socket = told.find("socket");
+  const auto name = told.find("endpoint"), socket = told.find("socket");
   const bool are_texts =
       name != told.end() && name->is_string() && socket != told.end() && socket->is_string();
   if (!are_texts) return std::nullopt;
   const auto open = told.find("open");
   const bool is_closed = open != told.end() && open->is_boolean() && !open->get<bool>();
-  EntranceRow row = {
+  EndpointRow row = {
       .name = *name,
       .socket = std::filesystem::path(socket->get<std::string>()).lexically_normal(),
       .is_lasting = told.contains("class") && !told.contains("lessee") && !is_closed};
@@ -54,48 +54,48 @@ std::optional<EntranceRow> RowOf(const json& told) {
   return row;
 }
 
-Status Fits(const EntranceRow& row, const std::vector<EntranceRow>& rows) {
+Status Fits(const EndpointRow& row, const std::vector<EndpointRow>& rows) {
   if (row.name.empty() || !IsLetterOrDigit(row.name.front()) || !IsLetterOrDigit(row.name.back())) {
-    return Refused(row.name, "a device's name begins and ends with a letter or digit");
+    return Rejected(row.name, "a device's name begins and ends with a letter or digit");
   }
-  for (const EntranceRow& other : rows) {
+  for (const EndpointRow& other : rows) {
     if (&other != &row && LiesIn(row.socket.parent_path(), other.socket)) {
-      return Refused(row.name, "its folder " + row.socket.parent_path().string() +
-                                   " holds the socket of '" + other.name + "', too");
+      return Rejected(row.name, "its directory " + row.socket.parent_path().string() +
+                                    " holds the socket of '" + other.name + "', too");
     }
   }
   return Status::Ok();
 }
 
 json DeviceOf(const ContainerWay& way) {
-  return {{"name", way.entrance},
+  return {{"name", way.endpoint},
           {"containerEdits",
            {{"env", {"GPUSHARED_SOCKET=" + way.socket_inside}},
             {"mounts",
-             {{{"hostPath", way.folder},
-               {"containerPath", kContainerFolder},
+             {{{"hostPath", way.directory},
+               {"containerPath", kContainerDirectory},
                {"options", {"ro", "nosuid", "nodev", "noexec", "bind"}}}}}}}};
 }
 
 }  // namespace
 
 Result<std::vector<ContainerWay>> ContainerWays(const json& answer) {
-  const Status nonsense(StatusCode::kProtocolViolation, "the server's answer has no entrances");
-  const auto told = answer.find("entrances");
+  const Status nonsense(StatusCode::kProtocolViolation, "the server's answer has no endpoints");
+  const auto told = answer.find("endpoints");
   if (told == answer.end() || !told->is_array()) return nonsense;
-  std::vector<EntranceRow> rows;
+  std::vector<EndpointRow> rows;
   for (const json& each : *told) {
-    std::optional<EntranceRow> row = RowOf(each);
+    std::optional<EndpointRow> row = RowOf(each);
     if (!row) return nonsense;
     rows.push_back(*std::move(row));
   }
   std::vector<ContainerWay> ways;
-  for (const EntranceRow& row : rows) {
+  for (const EndpointRow& row : rows) {
     if (!row.is_lasting) continue;
     ways.push_back(
-        {.entrance = row.name,
-         .folder = row.socket.parent_path().string(),
-         .socket_inside = std::string(kContainerFolder) + "/" + row.socket.filename().string(),
+        {.endpoint = row.name,
+         .directory = row.socket.parent_path().string(),
+         .socket_inside = std::string(kContainerDirectory) + "/" + row.socket.filename().string(),
          .devices = row.devices,
          .fits = Fits(row, rows)});
   }
@@ -110,7 +110,7 @@ Result<json> CdiFile(std::span<const ContainerWay> ways) {
   }
   if (devices.empty()) {
     return Status(StatusCode::kNotFound,
-                  "no entrance is for containers: the configuration has none");
+                  "no endpoint is for containers: the configuration has none");
   }
   return json{{"cdiVersion", "0.5.0"}, {"kind", kCdiKind}, {"devices", devices}};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How containers come to entrances, and the file of the Container Device Interface that says so.
+// How containers come to endpoints, and the file of the Container Device Interface that says so.
 
 #ifndef GPUSHARED_SERVER_TELEMETRY_ADMIN_CONTAINERS_H_
 #define GPUSHARED_SERVER_TELEMETRY_ADMIN_CONTAINERS_H_
@@ -17,29 +17,29 @@
 
 namespace gpushared::admin {
 
-// Where a container has the folder of its entrance.
-inline constexpr const char* kContainerFolder = ipc::kSystemSocketFolder;
+// Where a container has the directory of its endpoint.
+inline constexpr const char* kContainerDirectory = ipc::kSystemSocketDirectory;
 // The kind of the devices in the file.
-inline constexpr const char* kCdiKind = "gpushared.io/entrance";
+inline constexpr const char* kCdiKind = "gpushared.io/endpoint";
 
-// An open entrance of the configuration. A container gets its folder, read-only, and nothing else.
-// The server's own socket and leases are none: whoever had the folder of the former would have all,
-// and the latter end.
+// An open endpoint of the configuration. A container gets its directory, read-only, and nothing
+// else. The server's own socket and leases are none: whoever had the directory of the former would
+// have all, and the latter end.
 //
 // Thread-compatible value.
 struct ContainerWay {
-  std::string entrance;
-  std::string folder;                // Holds its socket, on the machine.
+  std::string endpoint;
+  std::string directory;             // Holds its socket, on the machine.
   std::string socket_inside;         // Its socket, as the container sees it.
   std::vector<std::string> devices;  // These alone, by name or UUID; empty: all.
-  // kUnsupported: the folder holds another entrance's socket, or no device may be called so.
+  // kUnsupported: the directory holds another endpoint's socket, or no device may be called so.
   Status fits;
 };
 
-// `answer` is the server's to `entrances`.
+// `answer` is the server's to `endpoints`.
 Result<std::vector<ContainerWay>> ContainerWays(const nlohmann::json& answer);
 
-// A device gpushared.io/entrance=NAME for each way. Refuses ways that do not fit, and none at all.
+// A device gpushared.io/endpoint=NAME for each way. Rejects ways that do not fit, and none at all.
 Result<nlohmann::json> CdiFile(std::span<const ContainerWay> ways);
 
 // Writes a file as a whole or not at all: a container starts at any moment.

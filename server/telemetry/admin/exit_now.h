@@ -8,7 +8,7 @@
 
 namespace gpushared::admin {
 
-inline constexpr int kRefusedArguments = 2;
+inline constexpr int kRejectedArguments = 2;
 
 struct ExitNow {
   int code = 0;

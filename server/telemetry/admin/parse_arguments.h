@@ -17,7 +17,7 @@ inline std::optional<ExitNow> ParseArguments(const command_line::Program& app,
                                              std::span<const char* const> arguments) {
   const auto stop = app.Parse(arguments);
   if (!stop) return std::nullopt;
-  return stop->code == 0 ? ExitNow{0, stop->output} : ExitNow{kRefusedArguments, stop->errors};
+  return stop->code == 0 ? ExitNow{0, stop->output} : ExitNow{kRejectedArguments, stop->errors};
 }
 
 }  // namespace gpushared::admin

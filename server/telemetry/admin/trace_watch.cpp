@@ -16,21 +16,21 @@ Result<TraceWatch> TraceWatch::Begin(const std::string& path, const std::string&
   Result<ipc::UniqueFd> connection = ipc::ConnectUnix(path, deadline);
   if (!connection.ok()) return connection.status();
   const ipc::Admin question = {.verb = ipc::AdminVerb::kTrace, .terms = device};
-  // A server that refuses the connection itself answers without reading the question.
+  // A server that rejects the connection itself answers without reading the question.
   const Status sent = ipc::SendMessage(connection->get(), 1, question, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(connection->get(), ipc::ServerFrameRules, deadline);
   if (!frame.ok() && !sent.ok()) return sent;
   // The server has passed the connection on to a worker that was about to end.
   if (frame.status().code() == StatusCode::kDisconnected) {
     return Status(StatusCode::kNotReady,
-                  "trace refused: the worker of device " + device + " ended before it answered");
+                  "trace rejected: the worker of device " + device + " ended before it answered");
   }
   if (!frame.ok()) return frame.status();
   const Result<ipc::TraceOpened> opened = ipc::DecodeReply<ipc::TraceOpened>(*frame);
   if (!opened.ok()) return opened.status();
   if (opened->layout != trace::kLayoutNumber) {
     return Status(StatusCode::kVersionMismatch,
-                  "trace refused: the server writes another layout than this program reads");
+                  "trace rejected: the server writes another layout than this program reads");
   }
   Result<trace::Reader> reader = trace::Reader::Open(std::move(frame->fds.at(0)));
   if (!reader.ok()) return reader.status();

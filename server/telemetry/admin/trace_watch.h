@@ -21,7 +21,7 @@ namespace gpushared::admin {
 // Thread-compatible.
 class TraceWatch {
  public:
-  // `device`: as `devices` names it. Needs the right to observe. Blocks as Ask does; a refusal is
+  // `device`: as `devices` names it. Needs the right to observe. Blocks as Ask does; a rejection is
   // the server's own Status. kNotReady: the worker has not started, or ended before it answered.
   static Result<TraceWatch> Begin(const std::string& path, const std::string& device);
 

@@ -61,8 +61,8 @@ bool IsOfThisLayout(off_t bytes, const Layout& layout) {
 
 // Copies a row, and again where some row got another name meanwhile. A worker that was killed then
 // leaves an odd number: the row is taken as it is after some attempts.
-void CopyEntrance(const std::atomic<std::uint64_t>& renamed, const DeviceTotals::Entrance& from,
-                  DeviceTotals::Entrance& to) {
+void CopyEndpoint(const std::atomic<std::uint64_t>& renamed, const DeviceTotals::Endpoint& from,
+                  DeviceTotals::Endpoint& to) {
   for (int reads = 0; reads < kReadsMax; ++reads) {
     // Acquire pairs with the release of the second store of Rename: the new name is seen.
     const std::uint64_t before = renamed.load(std::memory_order_acquire);
@@ -101,7 +101,7 @@ Result<std::unique_ptr<DeviceTotals>> DeviceTotals::Open(const std::string& path
   const std::uint64_t renamed = (*layout)->renamed.load(std::memory_order_relaxed);
   (*layout)->renamed.store(renamed + renamed % 2, std::memory_order_relaxed);
   std::unique_ptr<DeviceTotals> totals(new DeviceTotals(*layout, *std::move(file)));
-  for (const Entrance& row : totals->layout_->entrances) {
+  for (const Endpoint& row : totals->layout_->endpoints) {
     totals->uses_ = std::max(totals->uses_, row.number.Get());
   }
   totals->layout_->workers_started.Add(1);
@@ -132,10 +132,10 @@ Result<std::unique_ptr<Layout>> DeviceTotals::Read(const std::string& path) {
     copy->workers_started = now.workers_started;
     copy->gap_ns = now.gap_ns;
     copy->gap_used_ns = now.gap_used_ns;
-    copy->host_delay_ns = now.host_delay_ns;
+    copy->host_steal_ns = now.host_steal_ns;
     copy->classes = now.classes;
-    for (std::size_t row = 0; row < kEntrancesMax; ++row) {
-      CopyEntrance(now.renamed, now.entrances[row], copy->entrances[row]);
+    for (std::size_t row = 0; row < kEndpointsMax; ++row) {
+      CopyEndpoint(now.renamed, now.endpoints[row], copy->endpoints[row]);
     }
   }
   ::munmap(*mapped, sizeof(Layout));
@@ -145,28 +145,28 @@ Result<std::unique_ptr<Layout>> DeviceTotals::Read(const std::string& path) {
 
 DeviceTotals::~DeviceTotals() { ::munmap(layout_, sizeof(Layout)); }
 
-std::size_t DeviceTotals::Enter(std::string_view entrance) {
-  entrance = entrance.substr(0, kEntranceNameBytes - 1);
-  auto& rows = layout_->entrances;
+std::size_t DeviceTotals::Enter(std::string_view endpoint) {
+  endpoint = endpoint.substr(0, kEndpointNameBytes - 1);
+  auto& rows = layout_->endpoints;
   // The first row is that of clients of whom nobody said it.
   std::size_t found = 0;
-  for (std::size_t row = 1; row < kEntrancesMax && !entrance.empty(); ++row) {
+  for (std::size_t row = 1; row < kEndpointsMax && !endpoint.empty(); ++row) {
     const bool is_used = rows[row].number.Get() != 0;
-    if (is_used && entrance == std::string_view(rows[row].name)) {
+    if (is_used && endpoint == std::string_view(rows[row].name)) {
       found = row;
       break;
     }
     if (clients_[row] > 0) continue;
     if (found == 0 || rows[row].number.Get() < rows[found].number.Get()) found = row;
   }
-  Check(entrance.empty() || found != 0, "there are more rows than clients");
-  if (entrance != std::string_view(rows[found].name)) Rename(rows[found], entrance);
+  Check(endpoint.empty() || found != 0, "there are more rows than clients");
+  if (endpoint != std::string_view(rows[found].name)) Rename(rows[found], endpoint);
   rows[found].number.Add(++uses_ - rows[found].number.Get());
   ++clients_[found];
   return found;
 }
 
-void DeviceTotals::Rename(Entrance& row, std::string_view name) {
+void DeviceTotals::Rename(Endpoint& row, std::string_view name) {
   // Relaxed: this thread alone writes it.
   const std::uint64_t renamed = layout_->renamed.load(std::memory_order_relaxed);
   layout_->renamed.store(renamed + 1, std::memory_order_relaxed);
@@ -187,7 +187,7 @@ void DeviceTotals::Leave(std::size_t row) {
 
 ClientTotals DeviceTotals::For(scheduler::SchedulingClass of_class, std::size_t row) {
   const auto index = static_cast<std::size_t>(of_class);
-  return {layout_->classes[index], layout_->entrances[row].classes[index]};
+  return {layout_->classes[index], layout_->endpoints[row].classes[index]};
 }
 
 }  // namespace gpushared::server

@@ -75,70 +75,70 @@ struct ClassTotals {
   Total device_time_ns;
   Total commands, launches, copies, fills;
   Total bytes_in, bytes_out, bytes_on_device;
-  Total commands_refused, commands_failed, commands_skipped;
+  Total commands_rejected, commands_failed, commands_skipped;
   Total stops, wasted_ns;
-  Total requests, requests_promised, requests_kept;
-  Total promises_given_up;
+  Total requests, requests_with_target, requests_target_met;
+  Total targets_abandoned;
   // Where memory moves. A move begins where a client had all of its memory. A client waits while it
   // has commands and not all of its memory.
-  Total memory_out_bytes, memory_in_bytes, memory_moves, memory_waited_ns;
+  Total memory_out_bytes, memory_in_bytes, memory_swaps, memory_waited_ns;
   TotalHistogram queue_wait, request_time, stop_time;
 };
 
-// The part of it that clients did who came through one entrance.
-struct EntranceTotals {
+// The part of it that clients did who came through one endpoint.
+struct EndpointTotals {
   Total sessions;
   Total device_time_ns;
   Total commands;
   Total bytes_in, bytes_out, bytes_on_device;
-  Total requests, requests_promised, requests_kept;
+  Total requests, requests_with_target, requests_target_met;
 };
 
 // Where the work of one client is counted. Copies count in the same place.
 class ClientTotals {
  public:
   ClientTotals() = default;
-  ClientTotals(ClassTotals& of_class, EntranceTotals& of_entrance)
-      : of_class_(&of_class), of_entrance_(&of_entrance) {}
+  ClientTotals(ClassTotals& of_class, EndpointTotals& of_endpoint)
+      : of_class_(&of_class), of_endpoint_(&of_endpoint) {}
 
   void AddSession() {
     of_class_->sessions.Add(1);
-    of_entrance_->sessions.Add(1);
+    of_endpoint_->sessions.Add(1);
   }
   void AddCommand() {
     of_class_->commands.Add(1);
-    of_entrance_->commands.Add(1);
+    of_endpoint_->commands.Add(1);
   }
   void AddDeviceTime(scheduler::Duration held) {
     of_class_->device_time_ns.Add(held);
-    of_entrance_->device_time_ns.Add(held);
+    of_endpoint_->device_time_ns.Add(held);
   }
   void AddBytesIn(std::uint64_t bytes) {
     of_class_->bytes_in.Add(bytes);
-    of_entrance_->bytes_in.Add(bytes);
+    of_endpoint_->bytes_in.Add(bytes);
   }
   void AddBytesOut(std::uint64_t bytes) {
     of_class_->bytes_out.Add(bytes);
-    of_entrance_->bytes_out.Add(bytes);
+    of_endpoint_->bytes_out.Add(bytes);
   }
   void AddBytesOnDevice(std::uint64_t bytes) {
     of_class_->bytes_on_device.Add(bytes);
-    of_entrance_->bytes_on_device.Add(bytes);
+    of_endpoint_->bytes_on_device.Add(bytes);
   }
-  void AddRequest(scheduler::Duration latency, bool is_promised, bool is_kept) {
+  void AddRequest(scheduler::Duration latency, bool has_target, bool is_target_met) {
     of_class_->request_time.Add(latency);
-    for (Total* const requests : {&of_class_->requests, &of_entrance_->requests}) requests->Add(1);
-    of_class_->requests_promised.Add(is_promised);
-    of_entrance_->requests_promised.Add(is_promised);
-    of_class_->requests_kept.Add(is_kept);
-    of_entrance_->requests_kept.Add(is_kept);
+    for (Total* const requests : {&of_class_->requests, &of_endpoint_->requests}) requests->Add(1);
+    of_class_->requests_with_target.Add(has_target);
+    of_endpoint_->requests_with_target.Add(has_target);
+    of_class_->requests_target_met.Add(is_target_met);
+    of_endpoint_->requests_target_met.Add(is_target_met);
   }
-  // The rest is not told apart by entrance.
+  // The rest is not told apart by endpoint.
   ClassTotals& of_class() { return *of_class_; }
 
  private:
   ClassTotals* of_class_ = nullptr;
-  EntranceTotals* of_entrance_ = nullptr;
+  EndpointTotals* of_endpoint_ = nullptr;
 };
 
 // The counters of one device in the memory of a file, which the next worker of the device goes on
@@ -148,23 +148,23 @@ class ClientTotals {
 // Thread-compatible: confined to the device thread once that runs. Rows stay where they are.
 class DeviceTotals {
  public:
-  // Twice as many as clients can be there. So a row is free for every entrance that has one.
-  static constexpr std::size_t kEntrancesMax = 2 * scheduler::kClientsMax;
-  static constexpr std::size_t kEntranceNameBytes = 40;  // Terminator included.
+  // Twice as many as clients can be there. So a row is free for every endpoint that has one.
+  static constexpr std::size_t kEndpointsMax = 2 * scheduler::kClientsMax;
+  static constexpr std::size_t kEndpointNameBytes = 40;  // Terminator included.
 
-  struct Entrance {
-    char name[kEntranceNameBytes];  // Empty, in the first row: nobody said it.
+  struct Endpoint {
+    char name[kEndpointNameBytes];  // Empty, in the first row: nobody said it.
     Total number;                   // Of this use of the row; 0: it is free.
-    std::array<EntranceTotals, scheduler::kSchedulingClasses> classes;
+    std::array<EndpointTotals, scheduler::kSchedulingClasses> classes;
   };
   struct Layout {
     std::uint64_t number;   // Another one for another layout.
     Total workers_started;  // The present one included.
-    Total gap_ns, gap_used_ns, host_delay_ns;
+    Total gap_ns, gap_used_ns, host_steal_ns;
     std::array<ClassTotals, scheduler::kSchedulingClasses> classes;
     // Grows before and after a row gets another name, so it is odd meanwhile.
     std::atomic<std::uint64_t> renamed;
-    std::array<Entrance, kEntrancesMax> entrances;
+    std::array<Endpoint, kEndpointsMax> endpoints;
   };
 
   // Goes on with the file, or makes it. A file of another layout begins anew. kUnavailable:
@@ -182,19 +182,19 @@ class DeviceTotals {
   Layout& layout() { return *layout_; }
   const Layout& layout() const { return *layout_; }
 
-  // The row of that entrance, until Leave is called as often. The longest unused row of another one
+  // The row of that endpoint, until Leave is called as often. The longest unused row of another one
   // is taken where all are in use; that one's counters end.
-  std::size_t Enter(std::string_view entrance);
+  std::size_t Enter(std::string_view endpoint);
   void Leave(std::size_t row);
   ClientTotals For(scheduler::SchedulingClass of_class, std::size_t row);
 
  private:
   DeviceTotals(Layout* layout, ipc::UniqueFd file) : layout_(layout), file_(std::move(file)) {}
-  void Rename(Entrance& row, std::string_view name);
+  void Rename(Endpoint& row, std::string_view name);
 
   Layout* layout_;
   ipc::UniqueFd file_;  // Locked for as long as it is open; invalid in memory.
-  std::array<std::uint32_t, kEntrancesMax> clients_{};  // This worker's, by row.
+  std::array<std::uint32_t, kEndpointsMax> clients_{};  // This worker's, by row.
   std::uint64_t uses_ = 0;
 };
 

@@ -109,9 +109,9 @@ struct Request {
   scheduler::TimePoint arrived{};  // By the client's word.
   scheduler::TimePoint begun{};
   scheduler::TimePoint ended{};
-  scheduler::Duration promise{};  // Zero: none.
+  scheduler::Duration target{};  // Zero: none.
 
-  bool is_kept() const { return !has_failed && ended - arrived <= promise; }
+  bool is_target_met() const { return !has_failed && ended - arrived <= target; }
 };
 
 // What a client had at one moment; written when it has changed, now and then.

@@ -109,7 +109,7 @@ std::optional<Entry> RequestOf(const EventWords& words, scheduler::SchedulingCla
                   .arrived = TimeOf(At(words, 5)),
                   .begun = TimeOf(At(words, 7)),
                   .ended = TimeOf(At(words, 9)),
-                  .promise = DurationOf(At(words, 11))};
+                  .target = DurationOf(At(words, 11))};
   if (Has(head, Bits::kMarked)) request.stream = Get(head, Bits::kStream);
   return request;
 }
@@ -139,7 +139,7 @@ EventWords ToWords(const Request& request) {
   PutAt(words, 5, Ns(request.arrived));
   PutAt(words, 7, Ns(request.begun));
   PutAt(words, 9, Ns(request.ended));
-  PutAt(words, 11, Ns(request.promise));
+  PutAt(words, 11, Ns(request.target));
   return words;
 }
 

@@ -119,11 +119,12 @@ class RingReader {
 
   // Copies records up to `end`, as far as `copies` has room, and returns how many. Records that
   // were overwritten before they were copied are lost.
-  template <std::size_t kRoom>
-  std::size_t Read(std::uint64_t end, std::array<typename R::Words, kRoom>& copies) {
+  template <std::size_t kMemoryRequest>
+  std::size_t Read(std::uint64_t end, std::array<typename R::Words, kMemoryRequest>& copies) {
     SkipLost(Written(*ring_));
     if (next_ >= end) return 0;
-    const std::size_t count = end - next_ < kRoom ? static_cast<std::size_t>(end - next_) : kRoom;
+    const std::size_t count =
+        end - next_ < kMemoryRequest ? static_cast<std::size_t>(end - next_) : kMemoryRequest;
     for (std::size_t i = 0; i < count; ++i) {
       const typename R::Slot& slot = ring_->slots[(next_ + i) % R::kSlotsMax];
       for (std::size_t word = 0; word < copies[i].size(); ++word) {

@@ -25,7 +25,7 @@ Result<Reader> Reader::Open(ipc::UniqueFd memory) {
   if (!mapped.ok()) return mapped.status();
   if (MemoryOf(*mapped).number != kLayoutNumber) {
     return Status(StatusCode::kVersionMismatch,
-                  "trace refused: the server writes another layout than this program reads");
+                  "trace rejected: the server writes another layout than this program reads");
   }
   return Reader(*std::move(mapped));
 }
@@ -49,7 +49,7 @@ Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
       if (!entry) continue;
       ++progress.events;
       if (const auto* const departure = std::get_if<Departure>(&*entry)) {
-        tell(SliceOf(*departure));
+        tell(EventOf(*departure));
       } else if (const auto* const request = std::get_if<Request>(&*entry)) {
         tell(*request);
       } else {
@@ -61,7 +61,7 @@ Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
   return progress;
 }
 
-Slice Reader::SliceOf(const Departure& departure) {
+Slice Reader::EventOf(const Departure& departure) {
   Slice slice{
       .session = departure.session,
       .kernel = departure.kernel,

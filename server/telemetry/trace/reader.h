@@ -58,7 +58,7 @@ class Reader {
   explicit Reader(ipc::SharedSegment memory);
   void ReadNames();
   // Times of a slice in their order, and its charge behind those before.
-  Slice SliceOf(const Departure& departure);
+  Slice EventOf(const Departure& departure);
   void Keep(Name name);
   const Name* Find(Name::Of of, std::uint64_t key) const;
   static Key KeyOf(Name::Of of, std::uint64_t key) {

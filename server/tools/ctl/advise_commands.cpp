@@ -62,14 +62,14 @@ int WriteProfile(const CommandLine& line, const ProfileArguments& asked) {
   return Complain(asked.file, {StatusCode::kInternal, "the profile cannot be written there"});
 }
 
-int RefuseFile(const Status& why) {
+int RejectFile(const Status& why) {
   std::fprintf(stderr, "gpusharedctl: %s\n", why.message().c_str());
-  return kRefused;
+  return kRejected;
 }
 
 int RunAdvise(const CommandLine& line, const AdviseArguments& asked) {
   const Result<simulation::Profile> job = simulation::ReadProfile(asked.profile);
-  if (!job.ok()) return RefuseFile(job.status());
+  if (!job.ok()) return RejectFile(job.status());
   simulation::Node node;
   if (asked.node.empty()) {
     const std::optional<std::string> path = SocketOf(line);
@@ -82,7 +82,7 @@ int RunAdvise(const CommandLine& line, const AdviseArguments& asked) {
     node = std::move(recorded->node);
   } else {
     Result<simulation::Node> read = simulation::ReadNode(asked.node);
-    if (!read.ok()) return RefuseFile(read.status());
+    if (!read.ok()) return RejectFile(read.status());
     node = std::move(*read);
   }
   const simulation::Advice advice = simulation::Advise(node, *job, asked.options);
@@ -107,7 +107,7 @@ void AddProfile(CommandLine& line) {
   AddRecording(command, asked->device, asked->seconds);
   command.OnUse([&line, asked, client, node] {
     if (client.count() + node.count() != 1) {
-      command_line::Refuse("profile: give the ID or name of a client, or --node");
+      command_line::Reject("profile: give the ID or name of a client, or --node");
     }
     line.action = [&line, asked] { return WriteProfile(line, *asked); };
   });

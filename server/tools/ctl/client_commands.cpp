@@ -72,7 +72,7 @@ void AddClientCommands(CommandLine& line) {
     if (arguments->weight > 0) change.weight = arguments->weight;
     if (!arguments->max_share.empty()) change.max_share = *ipc::ParseShare(arguments->max_share);
     if (!change.client_class && !change.weight && !change.max_share) {
-      command_line::Refuse("client set: --class, --weight or --max-share is required");
+      command_line::Reject("client set: --class, --weight or --max-share is required");
     }
     Do(line, arguments->id, change, "changed");
   });

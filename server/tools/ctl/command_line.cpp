@@ -23,7 +23,7 @@ Command AddCommand(const Command& parent, const std::string& name, const std::st
 }
 
 int Print(const std::string& text) {
-  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? kDone : kRefused;
+  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? kDone : kRejected;
 }
 
 std::optional<std::string> SocketOf(const CommandLine& line) {
@@ -40,7 +40,7 @@ int Complain(const std::string& path, const Status& why) {
       stderr,
       nobody ? "gpusharedctl: no gpushared server answers at %s: %s\n" : "gpusharedctl: %s: %s\n",
       path.c_str(), Printable(why.message()).c_str());
-  return nobody ? kNoServer : kRefused;
+  return nobody ? kNoServer : kRejected;
 }
 
 Result<std::uint64_t> ClientNamed(const std::string& socket, const std::string& id_or_name) {

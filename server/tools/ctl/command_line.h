@@ -21,7 +21,7 @@
 namespace gpushared::server {
 
 // kFitsNowhere: the answer of `advise`, and no error.
-enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kNoServer = 3, kFitsNowhere = 4 };
+enum ExitCode : int { kDone = 0, kRejected = 1, kUsage = 2, kNoServer = 3, kFitsNowhere = 4 };
 
 using command_line::Command;
 using command_line::Option;
@@ -36,9 +36,9 @@ struct CommandLine {
 };
 
 // The groups.
-void AddViews(CommandLine& line);             // status, ps, devices, entrances, top, explain
+void AddViews(CommandLine& line);             // status, ps, devices, endpoints, top, explain
 void AddClientCommands(CommandLine& line);    // client terminate, client set
-void AddEntranceCommands(CommandLine& line);  // entrance lease, cdi
+void AddEndpointCommands(CommandLine& line);  // endpoint lease, cdi
 void AddServerCommands(CommandLine& line);    // drain, reload
 void AddTraceCommands(CommandLine& line);     // trace
 void AddAdviseCommands(CommandLine& line);    // profile, advise

@@ -41,7 +41,7 @@ int Main(std::span<char* const> arguments) {
   app.RequireCommand();
   app.FallThrough();  // --json and --socket may stand after the command too.
   app.SetFooter(
-      "Exit codes: 0 done; 1 the server, driver or file refused; 2 the command line makes no "
+      "Exit codes: 0 done; 1 the server, driver or file rejected; 2 the command line makes no "
       "sense; "
       "3 no server answers; 4 the job that advise was asked about does not fit.");
   app.SetVersion(std::string("gpusharedctl ") + GPUSHARED_VERSION);
@@ -51,7 +51,7 @@ int Main(std::span<char* const> arguments) {
   app.AddFlag("--json", line.as_json, "print the server's answer as JSON");
   AddViews(line);
   AddClientCommands(line);
-  AddEntranceCommands(line);
+  AddEndpointCommands(line);
   AddServerCommands(line);
   AddTraceCommands(line);
 #ifdef GPUSHARED_HAS_ADVICE
@@ -112,6 +112,6 @@ int main(int argc, char** argv) {
     return gpushared::server::Main(arguments);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpusharedctl: %s\n", error.what());
-    return gpushared::server::kRefused;
+    return gpushared::server::kRejected;
   }
 }

@@ -36,9 +36,9 @@ struct MigArguments {
   std::uint32_t drain_s = 30;
 };
 
-int Refuse(const Status& why) {
+int Reject(const Status& why) {
   std::fprintf(stderr, "gpusharedctl: %s\n", why.message().c_str());
-  return kRefused;
+  return kRejected;
 }
 
 void Say(const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
@@ -199,7 +199,7 @@ int ListBoard(const std::string& name) {
   if (!known) {
     std::string names;
     for (const mig::KnownBoard& each : mig::KnownBoards()) names += " " + each.board.name;
-    return Refuse({StatusCode::kNotFound, "board '" + name + "' is none of those known:" + names});
+    return Reject({StatusCode::kNotFound, "board '" + name + "' is none of those known:" + names});
   }
   return Print(known->board.name + "\n" + mig::ProfilesText(known->board, {}) +
                "source: " + known->source + "\n");
@@ -208,9 +208,9 @@ int ListBoard(const std::string& name) {
 int List(const CommandLine& line, const MigArguments& asked) {
   if (!asked.board.empty()) return ListBoard(asked.board);
   const Result<Session> session = Begin(line, asked, true);
-  if (!session.ok()) return Refuse(session.status());
+  if (!session.ok()) return Reject(session.status());
   const Result<std::vector<mig::MigGpu>> gpus = session->control().Read();
-  if (!gpus.ok()) return Refuse(gpus.status());
+  if (!gpus.ok()) return Reject(gpus.status());
   json rows = json::array();
   std::string text = gpus->empty() ? "no GPU\n" : "";
   for (const mig::MigGpu& gpu : *gpus) {
@@ -232,38 +232,38 @@ int PlanBoard(const CommandLine& line, const MigArguments& asked) {
                   .is_pending = true,
                   .board = known->board};
   const Result<mig::Layout> have = mig::ParseLayout(gpu.board, asked.have);
-  if (!have.ok()) return Refuse(have.status());
+  if (!have.ok()) return Reject(have.status());
   for (const mig::Instance& instance : *have) gpu.instances.push_back({.instance = instance});
   const Result<std::vector<GpuRequest>> requests = RequestsOf({gpu}, asked);
-  if (!requests.ok()) return Refuse(requests.status());
+  if (!requests.ok()) return Reject(requests.status());
   const Result<mig::GpuPlan> plan =
       mig::PlanFor(gpu, requests->front().request, [](const auto&, const auto&) { return ""; });
-  return plan.ok() ? PrintPlans(line, {*plan}) : Refuse(plan.status());
+  return plan.ok() ? PrintPlans(line, {*plan}) : Reject(plan.status());
 }
 
 int PlanOnly(const CommandLine& line, const MigArguments& asked) {
   if (!asked.board.empty()) return PlanBoard(line, asked);
   const Result<Session> session = Begin(line, asked, true);
-  if (!session.ok()) return Refuse(session.status());
+  if (!session.ok()) return Reject(session.status());
   const Result<std::vector<mig::GpuPlan>> plans = Plans(*session, asked);
-  return plans.ok() ? PrintPlans(line, *plans) : Refuse(plans.status());
+  return plans.ok() ? PrintPlans(line, *plans) : Reject(plans.status());
 }
 
 int Apply(const CommandLine& line, const MigArguments& asked) {
   // Nobody else changes the GPUs between the plan and its end.
   const Result<mig::StateFile> state = mig::StateFile::Open(asked.state);
-  if (!state.ok()) return Refuse(state.status());
+  if (!state.ok()) return Reject(state.status());
   const Result<Session> session = Begin(line, asked, true);
-  if (!session.ok()) return Refuse(session.status());
+  if (!session.ok()) return Reject(session.status());
   const Result<std::vector<mig::GpuPlan>> plans = Plans(*session, asked);
-  if (!plans.ok()) return Refuse(plans.status());
+  if (!plans.ok()) return Reject(plans.status());
   if (const int printed = PrintPlans(line, *plans); printed != kDone) return printed;
   std::vector<mig::Change> changes;
   for (const mig::GpuPlan& plan : *plans) changes.push_back(plan.AsChange());
   const mig::GpuControl control = session->control();
   mig::Mover mover(control, *state, *session->tenant, Say);
   const Status applied = asked.is_at_boot ? mover.SaveForBoot(changes) : mover.Apply(changes);
-  if (!applied.ok()) return Refuse(applied);
+  if (!applied.ok()) return Reject(applied);
   Say(asked.is_at_boot ? "saved for the next boot; nothing is changed now"
                        : "done, and kept for the next boot");
   return kDone;
@@ -271,11 +271,11 @@ int Apply(const CommandLine& line, const MigArguments& asked) {
 
 int Assert(const CommandLine& line, const MigArguments& asked) {
   const Result<Session> session = Begin(line, asked, false);
-  if (!session.ok()) return Refuse(session.status());
+  if (!session.ok()) return Reject(session.status());
   const Result<std::vector<mig::MigGpu>> gpus = session->control().Read();
-  if (!gpus.ok()) return Refuse(gpus.status());
+  if (!gpus.ok()) return Reject(gpus.status());
   const Result<std::vector<GpuRequest>> requests = RequestsOf(*gpus, asked);
-  if (!requests.ok()) return Refuse(requests.status());
+  if (!requests.ok()) return Reject(requests.status());
   int code = kDone;
   for (const auto& [gpu, request] : *requests) {
     // Places that are not given do not count, as for mig-parted.
@@ -288,7 +288,7 @@ int Assert(const CommandLine& line, const MigArguments& asked) {
                                                 mig::DevicesOf(gpu.board, wanted);
     const bool is_so = gpu.trouble.empty() && gpu.is_enabled == request.is_enabled && is_cut_so;
     if (is_so) continue;
-    code = kRefused;
+    code = kRejected;
     Say(gpu.Named() +
         (gpu.trouble.empty() ? " is cut otherwise" : " does not answer: " + gpu.trouble));
   }
@@ -297,13 +297,13 @@ int Assert(const CommandLine& line, const MigArguments& asked) {
 
 int Export(const CommandLine& line, const MigArguments& asked) {
   const Result<Session> session = Begin(line, asked, false);
-  if (!session.ok()) return Refuse(session.status());
+  if (!session.ok()) return Reject(session.status());
   const Result<std::vector<mig::MigGpu>> gpus = session->control().Read();
-  if (!gpus.ok()) return Refuse(gpus.status());
+  if (!gpus.ok()) return Reject(gpus.status());
   mig::NamedConfig config{.name = asked.name};
   for (const mig::MigGpu& gpu : *gpus) {
     if (!gpu.trouble.empty()) {
-      return Refuse({StatusCode::kUnavailable, gpu.Named() + " does not answer: " + gpu.trouble});
+      return Reject({StatusCode::kUnavailable, gpu.Named() + " does not answer: " + gpu.trouble});
     }
     if (!gpu.has_mig) continue;
     const mig::DeviceCounts devices = mig::DevicesOf(gpu.board, gpu.layout());
@@ -318,23 +318,23 @@ int Export(const CommandLine& line, const MigArguments& asked) {
     }
   }
   if (config.entries.empty()) {
-    return Refuse({StatusCode::kNotFound, "no GPU of this machine has MIG"});
+    return Reject({StatusCode::kNotFound, "no GPU of this machine has MIG"});
   }
   const std::string text = mig::WriteConfigFile({config});
   if (asked.output.empty()) return Print(text);
   std::ofstream file(asked.output);
   file << text << std::flush;
-  return file ? kDone : Refuse({StatusCode::kInternal, "cannot write " + asked.output});
+  return file ? kDone : Reject({StatusCode::kInternal, "cannot write " + asked.output});
 }
 
 int Restore(const CommandLine& line, const MigArguments& asked) {
   const Result<mig::StateFile> state = mig::StateFile::Open(asked.state);
-  if (!state.ok()) return Refuse(state.status());
+  if (!state.ok()) return Reject(state.status());
   const Result<Session> session = Begin(line, asked, false);
-  if (!session.ok()) return Refuse(session.status());
+  if (!session.ok()) return Reject(session.status());
   const mig::GpuControl control = session->control();
   const Status restored = mig::Mover(control, *state, *session->tenant, Say).Restore();
-  return restored.ok() ? kDone : Refuse(restored);
+  return restored.ok() ? kDone : Reject(restored);
 }
 
 // ---- their options
@@ -377,10 +377,10 @@ void AddMigCommand(CommandLine& line, const Command& mig, const char* name, cons
   add(command, asked);
   command.OnUse([&line, asked, run, wishes] {
     if (wishes && !HasWish(*asked)) {
-      command_line::Refuse("INSTANCES, --file or --disable is needed");
+      command_line::Reject("INSTANCES, --file or --disable is needed");
     }
     if (!asked->board.empty() && !asked->gpu.empty()) {
-      command_line::Refuse(
+      command_line::Reject(
           "--gpu names a GPU of this machine, and --board one that need not be here");
     }
     line.action = [&line, asked, run] { return run(line, *asked); };

@@ -13,7 +13,7 @@
 
 namespace gpushared::server {
 
-// Files larger than this are refused.
+// Files larger than this are rejected.
 inline constexpr std::size_t kModuleFileBytesMax = std::size_t{2} << 30;
 // Modules (source files, as nvcc links them) that one executable may hold.
 inline constexpr std::size_t kModulesPerFileMax = 65536;

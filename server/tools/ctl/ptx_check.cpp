@@ -45,7 +45,7 @@ Result<Reasons> RunsOnCpu(const ptx::Module& module) {
 
 Result<Reasons> HasClaim(const ptx::Module& module) {
   Reasons reasons;
-  for (const ptx::ClaimedKernel& kernel : ptx::Claim(module).kernels) {
+  for (const ptx::PreemptibleKernel& kernel : ptx::Claim(module).kernels) {
     reasons[kernel.kernel] = kernel.reason;
   }
   return reasons;

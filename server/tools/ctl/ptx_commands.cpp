@@ -23,11 +23,11 @@ int CheckFile(const CommandLine& line, const std::string& path) {
   if (!checked) {
     std::fprintf(stderr, "gpusharedctl: %s: %s\n", path.c_str(),
                  checked.status().message().c_str());
-    return kRefused;
+    return kRejected;
   }
   const int printed = Print(line.as_json ? checked->dump(2) + "\n" : PtxReport(*checked));
   // A script that checks a file means to find kernels in it.
-  return (*checked)["kernels"].empty() ? kRefused : printed;
+  return (*checked)["kernels"].empty() ? kRejected : printed;
 }
 
 }  // namespace

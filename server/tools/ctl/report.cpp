@@ -31,7 +31,7 @@ constexpr std::array kClientColumns = {
     Column{"USER", "user", 0, 0, true},
     Column{"UID", "uid", 0, 0, false, false},
     Column{"DEVICE", "device", 0, 0, true},
-    Column{"ENTRANCE", "entrance", 0, 0, true, false},
+    Column{"ENDPOINT", "endpoint", 0, 0, true, false},
     Column{"CLASS", "class", 0, 0, true},
     Column{"WEIGHT", "weight", 0, 0, false, false},
     Column{"MAX SHARE %", "max_share_percent", 1, 1, false, false},
@@ -50,13 +50,13 @@ constexpr std::array kClientColumns = {
     Column{"ISOLATION", "isolation", 0, 0, true, false},
     Column{.heading = "WAIT p50", .field = "queue_wait_p50_us", .is_usual = false, .time_us = 1},
     Column{.heading = "WAIT p99", .field = "queue_wait_p99_us", .time_us = 1},
-    Column{"OVERRUNS", "slice_overruns", 0, 0, false, false},
+    Column{"OVERRUNS", "event_overruns", 0, 0, false, false},
     Column{"STOPS", "stops", 0, 0, false, false},
-    Column{.heading = "UNCUT", .field = "uncut_s", .is_usual = false, .time_us = 1e6},
-    Column{"UNCUT KERNEL", "uncut_kernel", 0, 0, true, false},
-    Column{"UNCUT SINCE", "uncut_why", 0, 0, true, false},
+    Column{.heading = "UNCUT", .field = "nonpreemptible_s", .is_usual = false, .time_us = 1e6},
+    Column{"UNCUT KERNEL", "nonpreemptible_kernel", 0, 0, true, false},
+    Column{"UNCUT SINCE", "nonpreemptible_why", 0, 0, true, false},
     Column{"SHARE ERROR pp", "share_error_points", 1, 1, false, false},
-    Column{"KEPT %", "promise_kept_percent", 1, 1, false, false},
+    Column{"MET %", "target_met_percent", 1, 1, false, false},
     Column{.heading = "REQUEST p99", .field = "request_p99_us", .is_usual = false, .time_us = 1},
 };
 constexpr std::array kDeviceColumns = {
@@ -73,8 +73,8 @@ constexpr std::array kDeviceColumns = {
     Column{"UUID", "uuid", 0, 0, true, false},
     Column{"NAME", "name", 0, 0, true},
 };
-constexpr std::array kEntranceColumns = {
-    Column{"ENTRANCE", "entrance", 0, 0, true},
+constexpr std::array kEndpointColumns = {
+    Column{"ENDPOINT", "endpoint", 0, 0, true},
     Column{"CLASS", "class", 0, 0, true},
     Column{"HIGHEST", "highest_class", 0, 0, true, false},
     Column{"WEIGHT", "weight"},
@@ -85,7 +85,7 @@ constexpr std::array kEntranceColumns = {
     Column{"CLIENTS", "sessions"},
     Column{"MOST", "clients_max"},
     Column{"ADMITTED", "admitted"},
-    Column{"REFUSED", "refused", 0, 0, true, false},
+    Column{"REJECTED", "rejected", 0, 0, true, false},
     Column{"LESSEE", "lessee", 0, 0, true, false},
     Column{"WHO", "who", 0, 0, true},
     Column{"DEVICES", "devices", 0, 0, true, false},
@@ -98,7 +98,7 @@ constexpr std::array kStatusColumns = {
     Column{.heading = "DEVICE TIME", .field = "device_time_s", .time_us = 1e6},
     Column{"COMMANDS", "commands", 0, 0, false, false},
     Column{"GAP USED %", "gap_used_percent", 1, 1},
-    Column{.heading = "WINDOW", .field = "window_us", .is_usual = false, .time_us = 1},
+    Column{.heading = "WINDOW", .field = "lookahead_us", .is_usual = false, .time_us = 1},
     Column{"OVERLOADED", "overloaded", 0, 0, false, false},
     Column{"USED MiB", "mapped_bytes", kMiB, 1},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 0},
@@ -144,7 +144,7 @@ std::span<const Column> StatusColumns() { return kStatusColumns; }
 std::span<const Column> ClientColumns() { return kClientColumns; }
 std::span<const Column> DeviceColumns() { return kDeviceColumns; }
 
-std::span<const Column> EntranceColumns() { return kEntranceColumns; }
+std::span<const Column> EndpointColumns() { return kEndpointColumns; }
 
 std::string StatusReport(const json& reply, const View& view) {
   const json server = Part(reply, "server");
@@ -191,8 +191,8 @@ void AddShares(json& reply, const json& earlier) {
   }
 }
 
-std::string EntrancesReport(const json& reply, const View& view) {
-  return Table(Part(reply, "entrances"), kEntranceColumns, view);
+std::string EndpointsReport(const json& reply, const View& view) {
+  return Table(Part(reply, "endpoints"), kEndpointColumns, view);
 }
 
 namespace {
@@ -234,9 +234,9 @@ std::string MebibytesText(const char* before, const json& bytes) {
 // "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' moved out, 2048.0 MiB of its own in"
 std::string MemoryText(const json& memory) {
   std::string text = "waited " + Time(memory, "waited_us") + " for memory";
-  const std::string out = MebibytesText(": ", Part(memory, "moved_out_bytes"));
-  if (!out.empty()) text += out + WhoText(Part(memory, "moved_out")) + " moved out";
-  const std::string in = MebibytesText(out.empty() ? ": " : ", ", Part(memory, "moved_in_bytes"));
+  const std::string out = MebibytesText(": ", Part(memory, "swapped_out_bytes"));
+  if (!out.empty()) text += out + WhoText(Part(memory, "swapped_out")) + " moved out";
+  const std::string in = MebibytesText(out.empty() ? ": " : ", ", Part(memory, "swapped_in_bytes"));
   if (!in.empty()) text += in + "its own moved in";
   return text + "\n  ";
 }
@@ -248,7 +248,7 @@ std::string UnchargedText(const json& reply) {
     return found.is_number() ? found.get<double>() : 0.0;
   };
   const double rest = number("on_device_us") - number("device_time_us");
-  const double stolen = std::clamp(number("host_delay_us"), 0.0, std::max(rest, 0.0));
+  const double stolen = std::clamp(number("host_steal_us"), 0.0, std::max(rest, 0.0));
   std::string text;
   if (stolen >= 1) {
     text += "    " + TimeText(stolen) + " of that the machine ran other programs (host steal)\n";
@@ -267,18 +267,18 @@ std::string ExplainReport(const json& reply) {
   std::string text = "request " + TextOf(reply, "request") + " of " + WhoText(reply) +
                      (is_open ? " has not ended: so far it took " : " took ") +
                      Time(reply, "latency_us");
-  if (reply.contains("promise_us")) {
-    const json kept = Part(reply, "kept");
-    text += ", promised " + Time(reply, "promise_us");
-    if (kept.is_boolean()) text += kept.get<bool>() ? ": kept" : ": not kept";
+  if (reply.contains("latency_target_us")) {
+    const json met = Part(reply, "target_met");
+    text += ", target " + Time(reply, "latency_target_us");
+    if (met.is_boolean()) text += met.get<bool>() ? ": met" : ": missed";
   }
   const json failed = Part(reply, "failed");
   if (failed.is_boolean() && failed.get<bool>()) text += "; its stream failed";
   text += "\n  " + Time(reply, "before_us") +
           " in the client's own queue, from its arrival to its begin at the server\n  " +
           Time(reply, "waited_us") + " waiting for the device, with commands ready\n  ";
-  if (reply.contains("barred_us")) {
-    text += "waited " + Time(reply, "barred_us") + ": its max_share of " +
+  if (reply.contains("throttled_us")) {
+    text += "waited " + Time(reply, "throttled_us") + ": its max_share of " +
             TextOf(reply, "max_share_percent") + " %\n  ";
   }
   if (const json memory = Part(reply, "memory"); memory.is_object()) text += MemoryText(memory);

@@ -13,19 +13,19 @@
 
 namespace gpushared::server {
 
-// Replies to status, ps, devices and entrances. Fields a server did not send are shown as "-".
+// Replies to status, ps, devices and endpoints. Fields a server did not send are shown as "-".
 std::string StatusReport(const nlohmann::json& reply, const View& view);
 std::string ClientsReport(const nlohmann::json& reply, const View& view);
 // Sets `device_share_percent` of each client: its part of the device's time since the server gave
 // the earlier answer.
 void AddShares(nlohmann::json& reply, const nlohmann::json& earlier);
 std::string DevicesReport(const nlohmann::json& reply, const View& view);
-std::string EntrancesReport(const nlohmann::json& reply, const View& view);
+std::string EndpointsReport(const nlohmann::json& reply, const View& view);
 // All columns of each.
 std::span<const Column> StatusColumns();
 std::span<const Column> ClientColumns();
 std::span<const Column> DeviceColumns();
-std::span<const Column> EntranceColumns();
+std::span<const Column> EndpointColumns();
 // The reply to explain, as sentences.
 std::string ExplainReport(const nlohmann::json& reply);
 

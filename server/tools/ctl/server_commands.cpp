@@ -15,7 +15,7 @@
 namespace gpushared::server {
 namespace {
 
-// Connections, clients and operators that are being served are waited for, and then rosters.
+// Connections, clients and operators that are being served are waited for, and then registries.
 constexpr std::chrono::seconds kUpgradeTimeMax{20};
 constexpr std::chrono::milliseconds kLookInterval{20};
 
@@ -100,7 +100,7 @@ void AddResume(CommandLine& line) {
 void AddServerCommands(CommandLine& line) {
   AddDrain(line);
   AddResume(line);
-  AddCommand(line.app, "reload", "take over rules and entrances as the configuration has them now")
+  AddCommand(line.app, "reload", "take over rules and endpoints as the configuration has them now")
       .OnUse([&line] {
         line.action = [&line] {
           return AskAndPrint(line, {.verb = ipc::AdminVerb::kReload}, [](const auto& answer) {

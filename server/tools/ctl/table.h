@@ -44,7 +44,7 @@ std::string TimeText(double us);
 // The column of that field or heading, whose case and units do not matter; null: there is none.
 const Column* FindColumn(std::span<const Column> columns, std::string_view name);
 
-// Whether each of the view's fields is a column; else the refusal names those that are.
+// Whether each of the view's fields is a column; else the rejection names those that are.
 Status CheckFields(const View& view, std::span<const Column> columns);
 
 // One field as its cell would show it.

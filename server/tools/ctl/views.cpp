@@ -47,8 +47,8 @@ constexpr TableCommand kTableCommands[] = {
      ClientColumns},
     {"devices", "devices and their workers", ipc::AdminVerb::kDevices, DevicesReport,
      DeviceColumns},
-    {"entrances", "ways in, and who came through them", ipc::AdminVerb::kEntrances, EntrancesReport,
-     EntranceColumns},
+    {"endpoints", "ways in, and who came through them", ipc::AdminVerb::kEndpoints, EndpointsReport,
+     EndpointColumns},
 };
 
 // Of the terminal on stdout; 0: it is none.
@@ -111,7 +111,7 @@ void AddTable(CommandLine& line, const TableCommand& command) {
   app.OnUse([&line, &command, arguments, watch] {
     if (watch.IsBare()) arguments->watch_s = 2;
     if (const Status fields = CheckFields(arguments->view, command.columns()); !fields.ok()) {
-      command_line::Refuse("--columns: " + fields.message());
+      command_line::Reject("--columns: " + fields.message());
     }
     line.action = [&line, &command, arguments] { return Show(line, command, *arguments); };
   });
@@ -144,7 +144,7 @@ void AddTop(CommandLine& line) {
       .Within(0.2, 3600)
       .TypeName("SECONDS");
   app.OnUse([&line, every_s] {
-    if (line.as_json) command_line::Refuse("--json: top has none; status and ps have");
+    if (line.as_json) command_line::Reject("--json: top has none; status and ps have");
     line.action = [&line, every_s] {
       const std::optional<std::string> path = SocketOf(line);
       return path ? top::ShowTop(*path, std::chrono::duration<double>(*every_s)) : kNoServer;

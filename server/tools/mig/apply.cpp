@@ -25,8 +25,8 @@ std::string UsersOfInstance(const LiveInstance& live) {
   return UsersOf(processes);
 }
 
-// The refusal, with advice to the operator.
-Status ModeRefusal(const MigGpu& gpu, const Status& why) {
+// The rejection, with advice to the operator.
+Status ModeRejection(const MigGpu& gpu, const Status& why) {
   if (why.code() == StatusCode::kNotReady) {
     std::string holders;
     for (const Holder& holder : HoldersOf(gpu.minor)) {
@@ -67,7 +67,7 @@ Status Mover::Begin(const std::vector<Change>& changes, SavedState& state) const
   if (!loaded->under_way.empty()) {
     return {
         StatusCode::kUnavailable,
-        "MIG change refused: an earlier one was cut off; gpusharedctl mig restore takes it back"};
+        "MIG change rejected: an earlier one was cut off; gpusharedctl mig restore takes it back"};
   }
   state = std::move(*loaded);
   state.under_way = changes;
@@ -183,7 +183,7 @@ Status Mover::MoveMode(const MigGpu& gpu, const GpuLayout& target) {
     say_(gpu.Named() + ": turning MIG mode " + (target.is_enabled ? "on" : "off"));
   }
   const Status set = control_.SetMode(gpu, target.is_enabled);
-  return set.ok() ? set : ModeRefusal(gpu, set);
+  return set.ok() ? set : ModeRejection(gpu, set);
 }
 
 Status Mover::DestroyOthers(const std::string& uuid, const Layout& target) {

@@ -20,13 +20,13 @@ bool Has(const Layout& layout, const Instance& instance) {
   return std::ranges::find(layout, instance) != layout.end();
 }
 
-Status Refused(const MigGpu& gpu, const Status& why) {
+Status Rejected(const MigGpu& gpu, const Status& why) {
   return {why.code(), gpu.Named() + ": " + why.message()};
 }
 
-Status ModeRefused(const MigGpu& gpu, const std::string& what, const std::string& user) {
+Status ModeRejected(const MigGpu& gpu, const std::string& what, const std::string& user) {
   return {StatusCode::kUnavailable,
-          gpu.Named() + ": change of MIG mode refused: " + what + " is used by " + user};
+          gpu.Named() + ": change of MIG mode rejected: " + what + " is used by " + user};
 }
 
 std::string Count(std::size_t count, const char* what) {
@@ -104,10 +104,10 @@ Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const UserOf&
   }
   if (gpu.is_enabled != request.is_enabled) {
     const std::string user = gpu.is_enabled ? "" : user_of(gpu.uuid, gpu.processes);
-    if (!user.empty()) return ModeRefused(gpu, "the GPU", user);
+    if (!user.empty()) return ModeRejected(gpu, "the GPU", user);
     for (const Present& present : plan.have) {
       if (present.user.empty()) continue;
-      return ModeRefused(gpu, InstanceName(gpu.board, present.instance), present.user);
+      return ModeRejected(gpu, InstanceName(gpu.board, present.instance), present.user);
     }
   }
   if (gpu.is_enabled != request.is_enabled) plan.holders = HoldersOf(gpu.minor);
@@ -117,7 +117,7 @@ Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const UserOf&
   }
   Result<Plan> found = request.places ? MakeExactPlan(gpu.board, plan.have, *request.places)
                                       : MakePlan(gpu.board, plan.have, request.wanted);
-  if (!found.ok()) return Refused(gpu, found.status());
+  if (!found.ok()) return Rejected(gpu, found.status());
   plan.plan = std::move(*found);
   return plan;
 }

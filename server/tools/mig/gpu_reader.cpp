@@ -278,7 +278,7 @@ std::vector<std::uint32_t> GpuReader::ProcessesOf(DeviceHandle device) {
   if (nvml_.DeviceGetComputeRunningProcesses == nullptr) return {};
   std::vector<device::nvml::ProcessInfo> processes(kProcessesMax);
   auto count = static_cast<unsigned>(processes.size());
-  // Not to know them costs a better sentence: NVML itself refuses to destroy what is used.
+  // Not to know them costs a better sentence: NVML itself rejects to destroy what is used.
   if (nvml_.DeviceGetComputeRunningProcesses(device, &count, processes.data()) != Code::kSuccess) {
     return {};
   }

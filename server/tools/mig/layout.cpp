@@ -98,24 +98,24 @@ std::string InstanceName(const Board& board, const Instance& instance) {
 }
 
 Status CheckLayout(const Board& board, const Layout& layout) {
-  const auto refused = [&](const Instance& instance, const std::string& why) {
+  const auto rejected = [&](const Instance& instance, const std::string& why) {
     return Status(StatusCode::kInvalidArgument,
-                  "layout refused: " + InstanceName(board, instance) + " " + why);
+                  "layout rejected: " + InstanceName(board, instance) + " " + why);
   };
   std::uint32_t used = 0;
   for (const Instance& instance : layout) {
     const Profile* const profile = board.Find(instance.profile);
-    if (profile == nullptr) return refused(instance, "is no profile of " + board.name);
+    if (profile == nullptr) return rejected(instance, "is no profile of " + board.name);
     if (std::ranges::find(profile->starts, instance.start) == profile->starts.end()) {
-      return refused(instance, "may not begin there");
+      return rejected(instance, "may not begin there");
     }
     const std::uint32_t slices = SlicesAt(*profile, instance.start);
-    if ((used & slices) != 0) return refused(instance, "overlaps another instance");
+    if ((used & slices) != 0) return rejected(instance, "overlaps another instance");
     used |= slices;
     const auto count = std::ranges::count(layout, instance.profile, &Instance::profile);
     if (count > static_cast<std::ptrdiff_t>(profile->count_max)) {
-      return refused(instance, "is one of " + std::to_string(count) + ", allowed are " +
-                                   Number(profile->count_max));
+      return rejected(instance, "is one of " + std::to_string(count) + ", allowed are " +
+                                    Number(profile->count_max));
     }
   }
   return Status::Ok();

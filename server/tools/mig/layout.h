@@ -69,7 +69,7 @@ std::string KindName(const Board& board, std::uint32_t profile,
 // "2g.10gb at 4"
 std::string InstanceName(const Board& board, const Instance& instance);
 
-// Whether instances may lie so. The refusal names the first that may not.
+// Whether instances may lie so. The rejection names the first that may not.
 Status CheckLayout(const Board& board, const Layout& layout);
 
 // Shows `visit` each layout that has exactly these instances, once, until it returns false. All are

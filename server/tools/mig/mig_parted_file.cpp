@@ -18,8 +18,8 @@ constexpr std::size_t kQuotedMax = 64;
 constexpr const char* kVersion = "v1";
 
 // What is wrong, and in which line; it becomes a Status where the file's name is known.
-struct Refusal : std::runtime_error {
-  Refusal(const YAML::Node& node, const std::string& why)
+struct Rejection : std::runtime_error {
+  Rejection(const YAML::Node& node, const std::string& why)
       : std::runtime_error(why), line(node.Mark().line + 1) {}
   int line;
 };
@@ -27,7 +27,7 @@ struct Refusal : std::runtime_error {
 std::string Quoted(const std::string& text) { return "'" + text.substr(0, kQuotedMax) + "'"; }
 
 std::string Scalar(const YAML::Node& node, const std::string& what) {
-  if (!node.IsScalar()) throw Refusal(node, what + " must be one value");
+  if (!node.IsScalar()) throw Rejection(node, what + " must be one value");
   return node.Scalar();
 }
 
@@ -36,8 +36,8 @@ std::uint32_t Number(const YAML::Node& node, const std::string& what, std::uint3
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number > most) {
-    throw Refusal(node, what + " must be a number from 0 to " + std::to_string(most) + ", not " +
-                            Quoted(text));
+    throw Rejection(node, what + " must be a number from 0 to " + std::to_string(most) + ", not " +
+                              Quoted(text));
   }
   return number;
 }
@@ -45,7 +45,7 @@ std::uint32_t Number(const YAML::Node& node, const std::string& what, std::uint3
 bool Truth(const YAML::Node& node, const std::string& what) {
   bool truth = false;
   if (!node.IsScalar() || !YAML::convert<bool>::decode(node, truth)) {
-    throw Refusal(node, what + " must be true or false");
+    throw Rejection(node, what + " must be true or false");
   }
   return truth;
 }
@@ -59,7 +59,7 @@ std::uint32_t Model(const YAML::Node& node) {
   const auto parsed = is_hex ? std::from_chars(digits, text.data() + text.size(), model, 16)
                              : std::from_chars_result{digits, std::errc::invalid_argument};
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) {
-    throw Refusal(node, "a device-filter must be 0x and 8 hex digits, not " + Quoted(text));
+    throw Rejection(node, "a device-filter must be 0x and 8 hex digits, not " + Quoted(text));
   }
   return model;
 }
@@ -67,26 +67,26 @@ std::uint32_t Model(const YAML::Node& node) {
 // Calls `take(key, value)` for each key of a map, each at most once.
 template <typename Take>
 void ForEachKey(const YAML::Node& map, const std::string& what, std::size_t most, Take&& take) {
-  if (!map.IsMap()) throw Refusal(map, what + " must be a map of keys and values");
+  if (!map.IsMap()) throw Rejection(map, what + " must be a map of keys and values");
   if (map.size() > most) {
-    throw Refusal(map, what + " has " + std::to_string(map.size()) + " keys, allowed are " +
-                           std::to_string(most));
+    throw Rejection(map, what + " has " + std::to_string(map.size()) + " keys, allowed are " +
+                             std::to_string(most));
   }
   std::set<std::string> seen;
   for (const auto& each : map) {
     const std::string key = Scalar(each.first, "a key of " + what);
     if (!seen.insert(key).second) {
-      throw Refusal(each.first, "key " + Quoted(key) + " of " + what + " stands there twice");
+      throw Rejection(each.first, "key " + Quoted(key) + " of " + what + " stands there twice");
     }
     take(key, each.first, each.second);
   }
 }
 
 void CheckLength(const YAML::Node& list, const std::string& what, std::size_t most) {
-  if (!list.IsSequence()) throw Refusal(list, what + " must be a list");
+  if (!list.IsSequence()) throw Rejection(list, what + " must be a list");
   if (list.size() > most) {
-    throw Refusal(list, what + " has " + std::to_string(list.size()) + " items, allowed are " +
-                            std::to_string(most));
+    throw Rejection(list, what + " has " + std::to_string(list.size()) + " items, allowed are " +
+                              std::to_string(most));
   }
 }
 
@@ -101,7 +101,7 @@ std::vector<std::uint32_t> Models(const YAML::Node& node) {
 std::optional<std::vector<std::uint32_t>> Indices(const YAML::Node& node) {
   if (node.IsScalar()) {
     if (node.Scalar() == "all") return std::nullopt;
-    throw Refusal(node, "devices must be all or a list of numbers, not " + Quoted(node.Scalar()));
+    throw Rejection(node, "devices must be all or a list of numbers, not " + Quoted(node.Scalar()));
   }
   CheckLength(node, "devices", kItemsMax);
   std::vector<std::uint32_t> indices;
@@ -114,7 +114,7 @@ DeviceCounts Devices(const YAML::Node& node) {
   ForEachKey(node, "mig-devices", kItemsMax,
              [&](const std::string& key, const YAML::Node& at, const YAML::Node& value) {
                if (!IsDeviceName(key)) {
-                 throw Refusal(at, Quoted(key) + " is no name of a MIG device, such as 1g.5gb");
+                 throw Rejection(at, Quoted(key) + " is no name of a MIG device, such as 1g.5gb");
                }
                devices[key] = Number(value, "the count of " + key, kDeviceCountMax);
              });
@@ -138,18 +138,18 @@ ConfigEntry Entry(const YAML::Node& node) {
                  has_devices = true;
                  entry.devices = Devices(value);
                } else {
-                 throw Refusal(at, "unknown key " + Quoted(key) +
-                                       ", an entry has device-filter, devices, mig-enabled and "
-                                       "mig-devices");
+                 throw Rejection(at, "unknown key " + Quoted(key) +
+                                         ", an entry has device-filter, devices, mig-enabled and "
+                                         "mig-devices");
                }
              });
-  if (!has_indices) throw Refusal(node, "the entry lacks devices");
-  if (!has_enabled) throw Refusal(node, "the entry lacks mig-enabled");
+  if (!has_indices) throw Rejection(node, "the entry lacks devices");
+  if (!has_enabled) throw Rejection(node, "the entry lacks mig-enabled");
   if (entry.is_enabled && !has_devices) {
-    throw Refusal(node, "the entry lacks mig-devices, which mig-enabled: true needs; {} is none");
+    throw Rejection(node, "the entry lacks mig-devices, which mig-enabled: true needs; {} is none");
   }
   if (!entry.is_enabled && !entry.devices.empty()) {
-    throw Refusal(node, "the entry has mig-devices beside mig-enabled: false");
+    throw Rejection(node, "the entry has mig-devices beside mig-enabled: false");
   }
   return entry;
 }
@@ -164,25 +164,26 @@ ConfigFile File(const YAML::Node& root) {
           has_version = true;
           const std::string version = Scalar(value, key);
           if (version == kVersion) return;
-          throw Refusal(value, "version " + Quoted(version) + " is not known, only " + kVersion);
+          throw Rejection(value, "version " + Quoted(version) + " is not known, only " + kVersion);
         }
         if (key != "mig-configs") {
-          throw Refusal(at, "unknown key " + Quoted(key) + ", a file has version and mig-configs");
+          throw Rejection(at,
+                          "unknown key " + Quoted(key) + ", a file has version and mig-configs");
         }
         ForEachKey(value, key, kConfigsMax,
                    [&](const std::string& name, const YAML::Node&, const YAML::Node& entries) {
                      CheckLength(entries, Quoted(name), kEntriesMax);
                      if (entries.size() == 0)
-                       throw Refusal(entries, Quoted(name) + " has no entry");
+                       throw Rejection(entries, Quoted(name) + " has no entry");
                      NamedConfig& config = file.emplace_back(NamedConfig{.name = name});
                      for (const YAML::Node& entry : entries) config.entries.push_back(Entry(entry));
                    });
       });
-  if (!has_version) throw Refusal(root, "the file lacks version: v1");
+  if (!has_version) throw Rejection(root, "the file lacks version: v1");
   return file;
 }
 
-Status Refused(const std::string& name, int line, const std::string& why) {
+Status Rejected(const std::string& name, int line, const std::string& why) {
   return {StatusCode::kInvalidArgument, name + ":" + std::to_string(line) + ": " + why};
 }
 
@@ -225,17 +226,17 @@ bool ConfigEntry::IsAbout(std::uint32_t index, std::uint32_t model) const {
 
 Result<ConfigFile> ParseConfigFile(const std::string& text, const std::string& name) try {
   if (text.size() > kConfigBytesMax) {
-    return Refused(name, 1,
-                   "the file has " + std::to_string(text.size()) + " bytes, allowed are " +
-                       std::to_string(kConfigBytesMax));
+    return Rejected(name, 1,
+                    "the file has " + std::to_string(text.size()) + " bytes, allowed are " +
+                        std::to_string(kConfigBytesMax));
   }
   std::vector<YAML::Node> documents = YAML::LoadAll(text);
-  if (documents.size() != 1) return Refused(name, 1, "the file must have one document");
+  if (documents.size() != 1) return Rejected(name, 1, "the file must have one document");
   return File(documents[0]);
-} catch (const Refusal& refusal) {
-  return Refused(name, refusal.line, refusal.what());
+} catch (const Rejection& rejection) {
+  return Rejected(name, rejection.line, rejection.what());
 } catch (const YAML::Exception& error) {
-  return Refused(name, error.mark.line + 1, "no YAML: " + error.msg);
+  return Rejected(name, error.mark.line + 1, "no YAML: " + error.msg);
 }
 
 std::string WriteConfigFile(const ConfigFile& file) {

@@ -41,8 +41,8 @@ inline constexpr std::size_t kEntriesMax = 256;  // In one configuration.
 inline constexpr std::size_t kItemsMax = 256;    // In one list of an entry.
 inline constexpr std::uint32_t kDeviceCountMax = 1024;
 
-// `name` stands in front of refusals: "mig.yaml:7: ...". Keys that the format does not have are
-// refused, as are keys that stand there twice.
+// `name` stands in front of rejections: "mig.yaml:7: ...". Keys that the format does not have are
+// rejected, as are keys that stand there twice.
 Result<ConfigFile> ParseConfigFile(const std::string& text, const std::string& name);
 std::string WriteConfigFile(const ConfigFile& file);
 

@@ -68,19 +68,19 @@ Status CheckWanted(const Board& board, const std::vector<Wanted>& want) {
     for (const Wanted& one : want) count += one.profile == profile.id ? one.count : 0;
     if (count > profile.count_max) {
       return {StatusCode::kInvalidArgument,
-              "layout refused: asked for " + std::to_string(count) + " of " + profile.name + ", " +
+              "layout rejected: asked for " + std::to_string(count) + " of " + profile.name + ", " +
                   board.name + " has at most " + std::to_string(profile.count_max)};
     }
     slices += count * profile.memory_slices;
   }
   for (const Wanted& one : want) {
     if (board.Find(one.profile) != nullptr) continue;
-    return {StatusCode::kInvalidArgument, "layout refused: " + board.name + " has no profile " +
+    return {StatusCode::kInvalidArgument, "layout rejected: " + board.name + " has no profile " +
                                               std::to_string(one.profile) + ", it has " +
                                               board.Names()};
   }
   if (slices <= board.slices) return Status::Ok();
-  return {StatusCode::kInvalidArgument, "layout refused: " + KindsText(board, want) + " need " +
+  return {StatusCode::kInvalidArgument, "layout rejected: " + KindsText(board, want) + " need " +
                                             std::to_string(slices) + " memory slices, " +
                                             board.name + " has " + std::to_string(board.slices)};
 }
@@ -89,7 +89,7 @@ Status WhyNone(const Board& board, const std::vector<Present>& have,
                const std::vector<Wanted>& want, std::size_t layouts) {
   if (layouts == 0) {
     return {StatusCode::kInvalidArgument,
-            "layout refused: " + KindsText(board, want) + " fit " + board.name +
+            "layout rejected: " + KindsText(board, want) + " fit " + board.name +
                 " in no places: instances begin at certain slices only, see gpusharedctl mig list"};
   }
   std::string used;
@@ -98,7 +98,7 @@ Status WhyNone(const Board& board, const std::vector<Present>& have,
     used += (used.empty() ? "" : "; ") + InstanceName(board, present.instance) + ", used by " +
             present.user;
   }
-  return {StatusCode::kUnavailable, "layout refused: each of the " + std::to_string(layouts) +
+  return {StatusCode::kUnavailable, "layout rejected: each of the " + std::to_string(layouts) +
                                         " layouts with " + KindsText(board, want) +
                                         " takes an instance away that is used: " + used};
 }
@@ -135,7 +135,7 @@ Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
                            const Layout& target) {
   if (Status possible = CheckLayout(board, target); !possible.ok()) return possible;
   if (const Present* const used = UsedAndGone(have, target); used != nullptr) {
-    return Status(StatusCode::kUnavailable, "layout refused: it takes " +
+    return Status(StatusCode::kUnavailable, "layout rejected: it takes " +
                                                 InstanceName(board, used->instance) +
                                                 " away, used by " + used->user);
   }

@@ -34,7 +34,7 @@ struct Plan {
 Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
                       const std::vector<Wanted>& want);
 
-// The plan that leads to exactly this layout. The refusals are the same.
+// The plan that leads to exactly this layout. The rejections are the same.
 Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
                            const Layout& target);
 

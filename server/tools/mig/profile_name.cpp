@@ -54,12 +54,12 @@ std::optional<DeviceName> SplitName(std::string_view name) {
 }
 
 Status NoProfile(const Board& board, std::string_view name) {
-  return {StatusCode::kNotFound, "layout refused: " + board.name + " has no profile " +
+  return {StatusCode::kNotFound, "layout rejected: " + board.name + " has no profile " +
                                      Quoted(name) + ", it has " + board.Names()};
 }
 
 Status TooMany(const Board& board, std::uint64_t count) {
-  return {StatusCode::kLimitExceeded, "layout refused: asked for " + std::to_string(count) +
+  return {StatusCode::kLimitExceeded, "layout rejected: asked for " + std::to_string(count) +
                                           " instances of " + board.name + ", allowed are " +
                                           std::to_string(kInstancesMax)};
 }
@@ -110,13 +110,13 @@ const Profile* FindNamed(const Board& board, std::string_view name) {
   return id ? board.Find(*id) : board.Find(name);
 }
 
-// Calls `take` with each item of a comma list; the first refusal is the answer.
+// Calls `take` with each item of a comma list; the first rejection is the answer.
 Status ForEachItem(std::string_view list, const std::function<Status(std::string_view)>& take) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
     const std::string_view item = list.substr(0, comma);
     if (item.empty() || comma + 1 == list.size()) {
-      return {StatusCode::kInvalidArgument, "layout refused: an item of the list is empty"};
+      return {StatusCode::kInvalidArgument, "layout rejected: an item of the list is empty"};
     }
     if (Status taken = take(item); !taken.ok()) return taken;
     list.remove_prefix(std::min(comma + 1, list.size()));
@@ -174,7 +174,7 @@ Result<std::vector<Wanted>> ParseInstances(const Board& board, std::string_view 
     if (profile == nullptr) return NoProfile(board, name);
     if (count == 0) {
       return Status(StatusCode::kInvalidArgument,
-                    "layout refused: " + Quoted(item) + " asks for no instance");
+                    "layout rejected: " + Quoted(item) + " asks for no instance");
     }
     total += count;
     if (total > kInstancesMax) return TooMany(board, total);
@@ -193,7 +193,7 @@ Result<Layout> ParseLayout(const Board& board, std::string_view list) {
         colon == std::string_view::npos ? std::nullopt : Number(item.substr(colon + 1));
     if (!start) {
       return Status(StatusCode::kInvalidArgument,
-                    "layout refused: " + Quoted(item) + " is not PROFILE:START");
+                    "layout rejected: " + Quoted(item) + " is not PROFILE:START");
     }
     const Profile* const profile = FindNamed(board, item.substr(0, colon));
     if (profile == nullptr) return NoProfile(board, item.substr(0, colon));

@@ -74,10 +74,10 @@ void SavedState::SetAtBoot(const GpuLayout& layout) {
 }
 
 Result<StateFile> StateFile::Open(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const std::string directory = std::filesystem::path(path).parent_path().string();
   std::error_code error;
-  if (!folder.empty() && !std::filesystem::exists(folder, error)) {
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return FailedCall(path, "mkdir");
+  if (!directory.empty() && !std::filesystem::exists(directory, error)) {
+    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return FailedCall(path, "mkdir");
   }
   ipc::UniqueFd lock(::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock.valid()) return FailedCall(path, "open of its lock");
@@ -121,9 +121,9 @@ Status StateFile::Save(const SavedState& state) const {
   if (!file.valid()) return FailedCall(path_, "open");
   if (!WriteAll(file.get(), saved.dump(2) + "\n")) return FailedCall(path_, "write");
   if (::rename(part.c_str(), path_.c_str()) != 0) return FailedCall(path_, "rename");
-  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
   const ipc::UniqueFd kept(
-      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // The new name is on the disk, too.
   if (!kept.valid() || ::fsync(kept.get()) != 0) return FailedCall(path_, "fsync");
   return Status::Ok();

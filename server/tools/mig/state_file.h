@@ -45,7 +45,7 @@ class StateFile {
  public:
   static constexpr const char* kUsualPath = "/var/lib/gpushared-mig/state.json";
 
-  // Makes the folder, for its owner alone. kUnavailable: another program has the lock.
+  // Makes the directory, for its owner alone. kUnavailable: another program has the lock.
   static Result<StateFile> Open(const std::string& path);
 
   // Nothing saved yet is an empty state.

@@ -35,7 +35,7 @@ constexpr Column kPsColumns[] = {
     {.heading = "ID", .field = "client"},
     {.heading = "SERVER", .field = "worker_pid"},
     {.heading = "DEVICE", .field = "device_uuid", .is_text = true},
-    {.heading = "NAMESPACE", .field = "entrance", .is_text = true},
+    {.heading = "NAMESPACE", .field = "endpoint", .is_text = true},
     {.heading = "COMMAND", .field = "name", .is_text = true},
 };
 constexpr Column kDeviceColumns[] = {
@@ -71,8 +71,8 @@ struct Call {
 
   Result<json> Ask(const ipc::Admin& question) const { return admin::Ask(socket, question); }
   Status Read(unsigned reads);
-  Status Refuse(const std::string& why) const {
-    return {StatusCode::kInvalidArgument, command + " refused: " + why};
+  Status Reject(const std::string& why) const {
+    return {StatusCode::kInvalidArgument, command + " rejected: " + why};
   }
 };
 
@@ -220,7 +220,7 @@ Result<Answer> Quit(const Call& call) {
 
 Result<Answer> ShutDownServer(const Call& call) {
   if (!call.server.is_null() && call.devices.size() > 1) {
-    return call.Refuse("server " + std::to_string(NumberOf(call.server, "worker_pid")) +
+    return call.Reject("server " + std::to_string(NumberOf(call.server, "worker_pid")) +
                        " is one of " + std::to_string(call.devices.size()) +
                        " that start and end together; shutdown_server without PID ends all");
   }
@@ -297,7 +297,7 @@ Result<Answer> ListPartitions(const Call& call) {
 Result<Answer> Partition(const Call& call) {
   return Status(StatusCode::kUnsupported,
                 "sm_partition " + call.arguments[0] +
-                    " refused: multiprocessors are given to classes, by --sm-limit when the "
+                    " rejected: multiprocessors are given to classes, by --sm-limit when the "
                     "server starts; see lspart");
 }
 
@@ -384,7 +384,7 @@ struct Command {
   unsigned reads = kNothing;
   bool are_optional = false;
   std::string_view flag = "";     // May stand anywhere, once.
-  std::string_view allowed = "";  // For a refusal of what MPS takes beside `words`.
+  std::string_view allowed = "";  // For a rejection of what MPS takes beside `words`.
 };
 
 constexpr bool kOptional = true;
@@ -433,7 +433,7 @@ Result<Named> Match(const Command& command, Call& call) {
   const std::size_t most =
       words.size() + (command.flag.empty() ? 0 : 1) + (command.allowed.empty() ? 0 : 1);
   if (given.size() > most || (given.size() < words.size() && !command.are_optional)) {
-    return call.Refuse("it has " + std::to_string(given.size()) +
+    return call.Reject("it has " + std::to_string(given.size()) +
                        " arguments, allowed is: " + UsageOf(command));
   }
   const auto flag = std::ranges::find(given, command.flag);
@@ -452,7 +452,7 @@ Result<Named> Match(const Command& command, Call& call) {
     }
   }
   if (fits) return named;
-  return call.Refuse(command.allowed.empty() ? "allowed is: " + UsageOf(command)
+  return call.Reject(command.allowed.empty() ? "allowed is: " + UsageOf(command)
                                              : "allowed is " + std::string(command.allowed));
 }
 
@@ -470,7 +470,7 @@ Result<std::uint64_t> Check(const std::string& name, const std::string& word, bo
   }
   if (name == "add|rm" && word != "add" && word != "rm") {
     return Status(StatusCode::kInvalidArgument,
-                  "sm_partition refused: asked for '" + word + "', allowed are add and rm");
+                  "sm_partition rejected: asked for '" + word + "', allowed are add and rm");
   }
   return 0;
 }
@@ -528,7 +528,7 @@ Result<Answer> Do(const std::string& socket, const std::vector<std::string>& wor
   const auto command = std::ranges::find(kCommands, call.command, &Command::name);
   if (command == std::end(kCommands)) {
     return Status(StatusCode::kInvalidArgument,
-                  "command '" + call.command + "' refused: there is none of this name; see help");
+                  "command '" + call.command + "' rejected: there is none of this name; see help");
   }
   const Result<Named> named = Match(*command, call);
   if (!named.ok()) return named.status();

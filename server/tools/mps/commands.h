@@ -18,10 +18,10 @@ struct Answer {
   bool is_end = false;  // No further lines are read.
 };
 
-// Carries out one command. An MPS server is a worker here, by its pid. An entrance is what MPS
+// Carries out one command. An MPS server is a worker here, by its pid. An endpoint is what MPS
 // calls a namespace. Blocks as admin::Ask does, and for the seconds that `quit -t` names.
-// `socket`: the server's path. `words`: a command and its arguments, at least one. A refusal says
-// what was refused, and what is allowed; admin::NobodyAnswers tells whether there was a server.
+// `socket`: the server's path. `words`: a command and its arguments, at least one. A rejection says
+// what was rejected, and what is allowed; admin::NobodyAnswers tells whether there was a server.
 Result<Answer> Do(const std::string& socket, const std::vector<std::string>& words);
 
 // A line per command, for people.

@@ -8,8 +8,8 @@
 namespace gpushared::server::mps {
 namespace {
 
-Status Refused(std::string_view what, std::string_view asked, const std::string& allowed) {
-  return {StatusCode::kInvalidArgument, std::string(what) + " refused: asked for '" +
+Status Rejected(std::string_view what, std::string_view asked, const std::string& allowed) {
+  return {StatusCode::kInvalidArgument, std::string(what) + " rejected: asked for '" +
                                             std::string(asked) + "', allowed is " + allowed};
 }
 
@@ -33,7 +33,7 @@ std::optional<std::string> NextLine(std::istream& input) {
 Result<std::vector<std::string>> Words(std::string_view line) {
   if (line.size() > kLineBytesMax) {
     return Status(StatusCode::kInvalidArgument,
-                  "line refused: it is longer than " + std::to_string(kLineBytesMax) + " bytes");
+                  "line rejected: it is longer than " + std::to_string(kLineBytesMax) + " bytes");
   }
   std::vector<std::string> words;
   bool in_word = false;
@@ -41,7 +41,7 @@ Result<std::vector<std::string>> Words(std::string_view line) {
     const char c = line[i];
     if (!IsBlank(c) && (c < '!' || c > '~')) {
       return Status(StatusCode::kInvalidArgument,
-                    "line refused: byte " + std::to_string(i + 1) + " is " +
+                    "line rejected: byte " + std::to_string(i + 1) + " is " +
                         std::to_string(static_cast<unsigned char>(c)) +
                         ", allowed are printable ASCII characters, blanks and tabs");
     }
@@ -58,8 +58,8 @@ Result<std::uint64_t> Number(std::string_view word, std::string_view what, std::
   const char* const end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data(), end, value);
   if (error != std::errc() || stop != end || value < least || value > most) {
-    return Refused(what, word,
-                   std::to_string(least) + " to " + std::to_string(most) + std::string(unit));
+    return Rejected(what, word,
+                    std::to_string(least) + " to " + std::to_string(most) + std::string(unit));
   }
   return value;
 }
@@ -70,7 +70,7 @@ Result<double> Percentage(std::string_view word) {
   const auto [stop, error] = std::from_chars(word.data(), end, value, std::chars_format::fixed);
   // Nothing compares with "nan", so the question is what it must be.
   const bool is_one = error == std::errc() && stop == end && value > 0 && value <= 100;
-  if (!is_one) return Refused("active thread percentage", word, "above 0 and at most 100");
+  if (!is_one) return Rejected("active thread percentage", word, "above 0 and at most 100");
   return value;
 }
 
@@ -85,8 +85,8 @@ Result<std::uint64_t> MemoryLimit(std::string_view word) {
   const std::uint64_t per_gib = unit == 'M' ? 1024 : 1;
   const Result<std::uint64_t> count = Number(number, "memory limit", 1, kMemoryMax * per_gib);
   if ((unit != 'G' && unit != 'M') || !count.ok()) {
-    return Refused("memory limit", word,
-                   "a number and G or M, at most " + std::to_string(kMemoryMax) + "G");
+    return Rejected("memory limit", word,
+                    "a number and G or M, at most " + std::to_string(kMemoryMax) + "G");
   }
   return *count << (unit == 'G' ? 30U : 20U);
 }

@@ -27,10 +27,10 @@ inline constexpr std::uint64_t kChunksMax = 4'096;
 // one is known and costs no memory. Nothing: the input has ended.
 std::optional<std::string> NextLine(std::istream& input);
 
-// The words of a line. Refuses lines that are too long or have anything but printable ASCII.
+// The words of a line. Rejects lines that are too long or have anything but printable ASCII.
 Result<std::vector<std::string>> Words(std::string_view line);
 
-// A decimal number, digits alone, from `least` to `most`. `what` and `unit` are for the refusal.
+// A decimal number, digits alone, from `least` to `most`. `what` and `unit` are for the rejection.
 Result<std::uint64_t> Number(std::string_view word, std::string_view what, std::uint64_t least,
                              std::uint64_t most, std::string_view unit = "");
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kName = "gpushared-mps-control";
 
-enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kNoServer = 3 };
+enum ExitCode : int { kDone = 0, kRejected = 1, kUsage = 2, kNoServer = 3 };
 
 void Say(const std::string& what) { std::fprintf(stderr, "%s: %s\n", kName, what.c_str()); }
 
@@ -33,7 +33,7 @@ int Complain(const Status& why) {
   const bool nobody = admin::NobodyAnswers(why);
   // A server's words, which may quote a client's.
   Say((nobody ? "no gpushared server answers: " : "") + ipc::PrintableText(why.message()));
-  return nobody ? kNoServer : kRefused;
+  return nobody ? kNoServer : kRejected;
 }
 
 int Usage() {
@@ -47,7 +47,7 @@ int Usage() {
       "  -d, -f      a server must be there already; it says where not\n"
       "  -v          the version\n"
       "  --socket    the server's socket (default: the usual places)\n"
-      "\nExit codes: 0 done; 1 a command was refused; 2 the command line makes no sense; 3 no "
+      "\nExit codes: 0 done; 1 a command was rejected; 2 the command line makes no sense; 3 no "
       "server answers.\n",
       kName, Help().c_str());
   return kDone;
@@ -67,7 +67,7 @@ Outcome DoLine(const std::string& socket, std::string_view line) {
   if (!answer.ok()) return {Complain(answer.status())};
   if (!answer->note.empty()) Say(answer->note);
   const bool written = std::fputs(answer->text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  return {written ? kDone : kRefused, answer->is_end};
+  return {written ? kDone : kRejected, answer->is_end};
 }
 
 int DoLines(const std::string& socket) {
@@ -89,7 +89,7 @@ int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
   }
   const int code = Complain(servers.status());
   Say(option +
-      " refused: this program starts no server; systemctl start gpushared does, or gpushared");
+      " rejected: this program starts no server; systemctl start gpushared does, or gpushared");
   return code;
 }
 
@@ -119,7 +119,7 @@ int Main(std::span<char* const> given) {
   const bool is_start = wrong == arguments.end() && start != arguments.end();
   if (first.starts_with('-') && !is_start) {
     Say("option '" + (wrong == arguments.end() ? first : *wrong) +
-        "' refused: allowed are --socket PATH, -d or -f with -multiuser-server, and -h or -v "
+        "' rejected: allowed are --socket PATH, -d or -f with -multiuser-server, and -h or -v "
         "alone");
     return kUsage;
   }

@@ -9,15 +9,15 @@
 namespace gpushared::server {
 namespace {
 
-constexpr const char* kPtxFolder = "/ptx";   // In the drop-in's folder.
-constexpr const char* kPathFolder = "/bin";  // In that one.
+constexpr const char* kPtxDirectory = "/ptx";   // In the drop-in's directory.
+constexpr const char* kPathDirectory = "/bin";  // In that one.
 constexpr const char* kCompiler = "/nvcc";
 constexpr const char* kAsanOrder = "verify_asan_link_order";
 
 // Tools that make machine code, and how their own documentation lets them make PTX.
 struct PtxTool {
   const char* variable;
-  const char* value;  // After the folder of these tools when it begins with a slash.
+  const char* value;  // After the directory of these tools when it begins with a slash.
   const char* why;
 };
 constexpr PtxTool kPtxTools[] = {
@@ -32,12 +32,12 @@ std::string InFront(const std::string& first, const std::string& rest) {
   return rest.empty() ? first : first + ":" + rest;
 }
 
-// The first folder of the search path that has nvcc; empty: none has.
-std::string CompilerFolder(const std::string& search_path,
-                           const std::function<bool(const std::string&)>& exists) {
+// The first directory of the search path that has nvcc; empty: none has.
+std::string CompilerDirectory(const std::string& search_path,
+                              const std::function<bool(const std::string&)>& exists) {
   std::string found;
-  ForEachPart(search_path, [&](std::string_view folder) {
-    if (found.empty() && exists(std::string(folder) + kCompiler)) found = folder;
+  ForEachPart(search_path, [&](std::string_view directory) {
+    if (found.empty() && exists(std::string(directory) + kCompiler)) found = directory;
   });
   return found;
 }
@@ -51,8 +51,9 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   const auto set = [&](const char* variable, const std::string& value, const char* why) {
     if (!value.empty()) settings.push_back({variable, value, why});
   };
-  const std::string ptx_folder = wishes.drop_in + kPtxFolder;
-  const std::string first = wishes.wants_ptx ? InFront(wishes.drop_in, ptx_folder) : wishes.drop_in;
+  const std::string ptx_directory = wishes.drop_in + kPtxDirectory;
+  const std::string first =
+      wishes.wants_ptx ? InFront(wishes.drop_in, ptx_directory) : wishes.drop_in;
   set("LD_LIBRARY_PATH", InFront(first, environment("LD_LIBRARY_PATH")),
       "libcuda.so.1 is found there first");
   set("GPUSHARED_RUN", "1", "what cannot work over the drop-in is said on stderr");
@@ -60,7 +61,7 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("GPUSHARED_CLASS", wishes.scheduling_class, "--class");
   set("GPUSHARED_WEIGHT", wishes.weight == 0 ? "" : std::to_string(wishes.weight), "--weight");
   set("GPUSHARED_MAX_SHARE", wishes.max_share, "--max-share");
-  set("GPUSHARED_PROMISE", wishes.promise, "--promise");
+  set("GPUSHARED_LATENCY_TARGET", wishes.target, "--latency-target");
   set("GPUSHARED_NAME", wishes.name, "--name");
   set("GPUSHARED_DEVICE", wishes.device, "--device");
   set("GPUSHARED_INTERRUPT", wishes.is_interruptible ? "1" : "", "--interruptible");
@@ -73,23 +74,23 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   for (const PtxTool& tool : kPtxTools) {
     if (!environment(tool.variable).empty()) continue;
     const bool is_file = tool.value[0] == '/';
-    const std::string value = is_file ? ptx_folder + tool.value : tool.value;
+    const std::string value = is_file ? ptx_directory + tool.value : tool.value;
     if (!is_file || exists(value)) set(tool.variable, value, tool.why);
   }
   // A program that looks for a compiler shall find one only where there is one, and its toolkit.
-  const std::string path_folder = ptx_folder + kPathFolder;
-  const std::string compiler_folder = CompilerFolder(environment("PATH"), exists);
-  if (exists(path_folder + kCompiler) && !compiler_folder.empty()) {
-    set("PATH", InFront(path_folder, environment("PATH")), "nvcc makes PTX in place of cubins");
+  const std::string path_directory = ptx_directory + kPathDirectory;
+  const std::string compiler_directory = CompilerDirectory(environment("PATH"), exists);
+  if (exists(path_directory + kCompiler) && !compiler_directory.empty()) {
+    set("PATH", InFront(path_directory, environment("PATH")), "nvcc makes PTX in place of cubins");
     if (environment("CUDA_ROOT").empty()) {
       set("CUDA_ROOT",
-          std::filesystem::path(compiler_folder + kCompiler).parent_path().parent_path(),
+          std::filesystem::path(compiler_directory + kCompiler).parent_path().parent_path(),
           "PyCUDA finds the toolkit of nvcc");
     }
   }
   std::string preloaded;
   for (const char* library : kInterposers) {
-    const std::string path = ptx_folder + library;
+    const std::string path = ptx_directory + library;
     if (!exists(path)) continue;
     if (!preloaded.empty()) preloaded += ':';
     preloaded += path;

@@ -11,11 +11,11 @@ namespace gpushared::server {
 // What `run` was asked for; empty or zero: not asked.
 struct RunWishes {
   std::string socket;
-  std::string drop_in;  // Folder of libcuda.so.1.
+  std::string drop_in;  // Directory of libcuda.so.1.
   std::string scheduling_class, name, device;
   unsigned weight = 0;
   std::string max_share;  // "25%".
-  std::string promise;    // Milliseconds.
+  std::string target;     // Milliseconds.
   std::string fallback;   // "native".
   std::string mode;       // "submit" or "gate".
   // The device takes PTX only: tools that make machine code are asked for PTX.

@@ -13,14 +13,15 @@
 namespace gpushared::server {
 namespace {
 
-// A folder of the program's own that holds a libcuda; DT_RPATH goes before LD_LIBRARY_PATH, unlike
-// DT_RUNPATH.
-std::string FolderInFront(const ElfFile& file, const std::string& path) {
+// A directory of the program's own that holds a libcuda; DT_RPATH goes before LD_LIBRARY_PATH,
+// unlike DT_RUNPATH.
+std::string DirectoryInFront(const ElfFile& file, const std::string& path) {
   if (!file.DynamicText(DT_RUNPATH).empty()) return "";
   std::string found;
   ForEachPart(file.DynamicText(DT_RPATH), [&](std::string_view part) {
-    const std::string folder = WithOrigin(part, path);
-    if (found.empty() && ::access((folder + "/libcuda.so.1").c_str(), F_OK) == 0) found = folder;
+    const std::string directory = WithOrigin(part, path);
+    if (found.empty() && ::access((directory + "/libcuda.so.1").c_str(), F_OK) == 0)
+      found = directory;
   });
   return found;
 }
@@ -36,8 +37,8 @@ void ForEachPart(std::string_view list, const std::function<void(std::string_vie
   }
 }
 
-std::string WithOrigin(std::string_view folder, const std::string& path) {
-  std::string with(folder);
+std::string WithOrigin(std::string_view directory, const std::string& path) {
+  std::string with(directory);
   for (const char* origin : {"${ORIGIN}", "$ORIGIN"}) {
     const std::size_t at = with.find(origin);
     if (at != std::string::npos) {
@@ -55,8 +56,8 @@ std::string FindProgram(const std::string& program, const std::string& search_pa
   };
   if (program.find('/') != std::string::npos) return is_program(program) ? program : "";
   std::string found;
-  ForEachPart(search_path, [&](std::string_view folder) {
-    const std::string path = (folder.empty() ? "." : std::string(folder)) + "/" + program;
+  ForEachPart(search_path, [&](std::string_view directory) {
+    const std::string path = (directory.empty() ? "." : std::string(directory)) + "/" + program;
     if (found.empty() && is_program(path)) found = path;
   });
   return found;
@@ -81,8 +82,9 @@ std::string WhyNotSeen(const std::string& path) {
   const ElfFile file(path);
   if (!file.IsElf64()) return "";  // A script: its interpreter is found by the system.
   if (!file.Segment(PT_INTERP)) return "it is statically linked, so it loads no libcuda.so.1";
-  const std::string folder = FolderInFront(file, path);
-  if (!folder.empty()) return "its RPATH names " + folder + ", which has a libcuda.so.1 of its own";
+  const std::string directory = DirectoryInFront(file, path);
+  if (!directory.empty())
+    return "its RPATH names " + directory + ", which has a libcuda.so.1 of its own";
   return "";
 }
 

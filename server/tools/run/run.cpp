@@ -28,7 +28,7 @@
 #include "ipc/share.h"
 #include "ipc/socket_path.h"
 #include "ipc/unix_socket.h"
-#include "server/tools/run/drop_in_folder.h"
+#include "server/tools/run/drop_in_directory.h"
 #include "server/tools/run/environment.h"
 #include "server/tools/run/program_file.h"
 
@@ -46,7 +46,7 @@ enum ExitCode : int {
 
 struct RunOptions {
   RunWishes wishes;
-  std::string entrance;
+  std::string endpoint;
   bool asks_for_ptx = false;
   bool explains = false;
 };
@@ -75,7 +75,7 @@ void Declare(const command_line::Command& app, RunOptions& options) {
         const Result<std::uint32_t> share = ipc::ParseShare(text);
         return share.ok() ? std::string() : std::string(share.status().message());
       });
-  app.AddOption("--promise", wishes.promise, "time in which a request shall be served")
+  app.AddOption("--latency-target", wishes.target, "time in which a request shall be served")
       .Check([](const std::string& text) {
         char* end = nullptr;
         const double milliseconds = std::strtod(text.c_str(), &end);
@@ -88,17 +88,17 @@ void Declare(const command_line::Command& app, RunOptions& options) {
   app.AddOption("--device", wishes.device, "cpu:0, ... (default: the least loaded one)");
   app.AddOption("--socket", wishes.socket, "the server's socket (default: the usual places)")
       .TypeName("PATH");
-  app.AddOption("--entrance", options.entrance,
-                "come in through this entrance: NAME/gpushared.sock beside the server's socket")
+  app.AddOption("--endpoint", options.endpoint,
+                "come in through this endpoint: NAME/gpushared.sock beside the server's socket")
       .Check([](const std::string& name) {
-        const bool is_one_folder =
+        const bool is_one_directory =
             !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
-        return is_one_folder ? std::string()
-                             : "'" + name + "' is no entrance's name; --socket takes a path";
+        return is_one_directory ? std::string()
+                                : "'" + name + "' is no endpoint's name; --socket takes a path";
       })
       .TypeName("NAME");
-  app.AddOption("--drop-in", wishes.drop_in, "folder of the drop-in libcuda.so.1")
-      .TypeName("FOLDER");
+  app.AddOption("--drop-in", wishes.drop_in, "directory of the drop-in libcuda.so.1")
+      .TypeName("DIRECTORY");
   app.AddOption("--fallback", wishes.fallback,
                 "native: the installed driver serves the program where no server answers")
       .OneOf({"native"});
@@ -114,7 +114,7 @@ void Declare(const command_line::Command& app, RunOptions& options) {
   app.AddFlag("--explain", options.explains, "say on stderr what is set, and why");
   app.SetFooter(
       "Everything after -- is the program and its arguments. Exit codes: the program's; "
-      "1 the server refuses; 2 the command line makes no sense; 3 no server answers; "
+      "1 the server rejects; 2 the command line makes no sense; 3 no server answers; "
       "126 and 127 as in shells.");
 }
 
@@ -125,11 +125,11 @@ std::string SetForAServer(const RunOptions& options) {
   const std::pair<const char*, bool> all[] = {{"--class", !wishes.scheduling_class.empty()},
                                               {"--weight", wishes.weight != 0},
                                               {"--max-share", !wishes.max_share.empty()},
-                                              {"--promise", !wishes.promise.empty()},
+                                              {"--latency-target", !wishes.target.empty()},
                                               {"--name", !wishes.name.empty()},
                                               {"--device", !wishes.device.empty()},
                                               {"--socket", !wishes.socket.empty()},
-                                              {"--entrance", !options.entrance.empty()},
+                                              {"--endpoint", !options.endpoint.empty()},
                                               {"--fallback", !wishes.fallback.empty()},
                                               {"--interruptible", wishes.is_interruptible},
                                               {"--ptx", options.asks_for_ptx}};
@@ -140,18 +140,19 @@ std::string SetForAServer(const RunOptions& options) {
   return set;
 }
 
-// Where the server makes the socket of an entrance that has no path of its own.
-std::string EntranceBeside(const std::string& socket, const std::string& name) {
+// Where the server makes the socket of an endpoint that has no path of its own.
+std::string EndpointBeside(const std::string& socket, const std::string& name) {
   const std::filesystem::path place = std::filesystem::path(socket).parent_path();
   return place / name / ipc::kSocketFile;
 }
 
-// The folders beside the server's socket in which there is one: endpoints with their usual paths.
-std::vector<std::string> EntrancesBeside(const std::string& socket) {
+// The directories beside the server's socket in which there is one: endpoints with their usual
+// paths.
+std::vector<std::string> EndpointsBeside(const std::string& socket) {
   std::vector<std::string> names;
   std::error_code error;
-  const std::filesystem::path folder = std::filesystem::path(socket).parent_path();
-  for (const auto& each : std::filesystem::directory_iterator(folder, error)) {
+  const std::filesystem::path directory = std::filesystem::path(socket).parent_path();
+  for (const auto& each : std::filesystem::directory_iterator(directory, error)) {
     if (Exists(each.path() / ipc::kSocketFile)) names.push_back(each.path().filename());
   }
   std::ranges::sort(names);
@@ -159,13 +160,13 @@ std::vector<std::string> EntrancesBeside(const std::string& socket) {
 }
 
 // Why the server's own socket answers and that of the endpoint is not there; empty: another reason.
-std::string WhyNoEntrance(const std::string& socket, const std::string& name) {
-  if (name.empty() || !Exists(socket) || Exists(EntranceBeside(socket, name))) return "";
-  const std::vector<std::string> names = EntrancesBeside(socket);
+std::string WhyNoEndpoint(const std::string& socket, const std::string& name) {
+  if (name.empty() || !Exists(socket) || Exists(EndpointBeside(socket, name))) return "";
+  const std::vector<std::string> names = EndpointsBeside(socket);
   const std::vector<std::string_view> known(names.begin(), names.end());
   std::string all;
   for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
-  return "there is no entrance '" + name + "' beside " + socket +
+  return "there is no endpoint '" + name + "' beside " + socket +
          (all.empty() ? "; there is none at all" : "; there are " + all) +
          command_line::DidYouMean(name, known);
 }
@@ -191,13 +192,13 @@ void AwaitStart(const std::string& server, const std::string& socket) {
   }
 }
 
-// Connects for a moment as the program will, and so meets every refusal before it starts. Fills in
-// the socket, and whether PTX is wanted: machine code of a GPU runs on GPUs alone.
+// Connects for a moment as the program will, and so meets every rejection before it starts. Fills
+// in the socket, and whether PTX is wanted: machine code of a GPU runs on GPUs alone.
 Status AskServer(RunOptions& options) {
   RunWishes& wishes = options.wishes;
   const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
   if (!path.ok()) return path.status();
-  wishes.socket = options.entrance.empty() ? *path : EntranceBeside(*path, options.entrance);
+  wishes.socket = options.endpoint.empty() ? *path : EndpointBeside(*path, options.endpoint);
   // Where another driver can serve the program there is nothing to wait for.
   if (wishes.fallback.empty()) AwaitStart(*path, wishes.socket);
   ClientOptions asked;
@@ -207,13 +208,13 @@ Status AskServer(RunOptions& options) {
   if (!wishes.max_share.empty()) asked.max_share = *ipc::ParseShare(wishes.max_share) / 10.0;
   asked.device = wishes.device;
   asked.socket = wishes.socket;
-  if (const std::string why = WhyNoEntrance(*path, options.entrance); !why.empty()) {
+  if (const std::string why = WhyNoEndpoint(*path, options.endpoint); !why.empty()) {
     return {StatusCode::kUnavailable, why};
   }
   Result<Client> client = Client::Connect(asked);
   if (!client.ok()) return client.status();
   wishes.wants_ptx = options.asks_for_ptx || client->device().kind == "cpu";
-  // An entrance for one client at a time would refuse the program while it counts this session. If
+  // An endpoint for one client at a time would reject the program while it counts this session. If
   // the server does not answer now, the program meets that itself.
   (void)client->CloseAndWait();
   return Status::Ok();
@@ -279,10 +280,10 @@ int RunCommand(std::span<char* const> arguments) {
   if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {
     return Complain(kFailed, Exists("/proc/self/exe")
                                  ? "there is no drop-in libcuda.so.1 beside this program; "
-                                   "--drop-in names its folder"
+                                   "--drop-in names its directory"
                                  : "where this program lies, and the drop-in libcuda.so.1 beside "
                                    "it, cannot be found without /proc: mount it, or name the "
-                                   "folder with --drop-in");
+                                   "directory with --drop-in");
   }
   if (const Status status = is_gated ? Status::Ok() : AskServer(options); !status.ok()) {
     const bool is_silent =

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr std::string_view kApi = "/api/";
 
-HttpAnswer Refusal(const Status& why) {
+HttpAnswer Rejection(const Status& why) {
   const std::string text(why.message());
   switch (why.code()) {
     case StatusCode::kNotFound:
@@ -33,7 +33,7 @@ HttpAnswer Refusal(const Status& why) {
 Status TakeNumber(std::string_view name, std::string_view text, std::uint64_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) return Status::Ok();
-  return {StatusCode::kInvalidArgument, std::string(name) + " refused: it is no number"};
+  return {StatusCode::kInvalidArgument, std::string(name) + " rejected: it is no number"};
 }
 
 // "client=7&request=3"; a request may be left out.
@@ -61,12 +61,12 @@ Result<ipc::Admin> ExplainQuestion(std::string_view query) {
 // `name`: as gpusharedctl calls it.
 Result<ipc::Admin> QuestionOf(std::string_view name, std::string_view query) {
   for (const ipc::AdminVerb verb : {ipc::AdminVerb::kStatus, ipc::AdminVerb::kClients,
-                                    ipc::AdminVerb::kDevices, ipc::AdminVerb::kEntrances}) {
+                                    ipc::AdminVerb::kDevices, ipc::AdminVerb::kEndpoints}) {
     if (name == ipc::AdminVerbName(verb)) return ipc::Admin{.verb = verb};
   }
   if (name == ipc::AdminVerbName(ipc::AdminVerb::kExplain)) return ExplainQuestion(query);
   return Status(StatusCode::kNotFound,
-                "there are /api/status, /api/ps, /api/devices, /api/entrances and "
+                "there are /api/status, /api/ps, /api/devices, /api/endpoints and "
                 "/api/explain?client=ID");
 }
 
@@ -95,7 +95,7 @@ void Answers::Handle(const HttpServer::Request& request, HttpServer::Reply reply
   } else if (request.path.starts_with(kApi)) {
     Result<ipc::Admin> question =
         QuestionOf(std::string_view(request.path).substr(kApi.size()), request.query);
-    if (!question.ok()) return reply(Refusal(question.status()));
+    if (!question.ok()) return reply(Rejection(question.status()));
     asked.what = Waiting::What::kJson;
     asked.question = *std::move(question);
   } else if (request.path != "/healthz") {
@@ -139,7 +139,7 @@ const Answers::Told& Answers::AskedFor(const ipc::Admin& question) {
 HttpAnswer Answers::AnswerTo(const Waiting& asked) {
   if (asked.what == Waiting::What::kMetrics) return Metrics(asked.format);
   const Told& told = AskedFor(asked.question);
-  if (!told.answer.ok()) return Refusal(told.answer.status());
+  if (!told.answer.ok()) return Rejection(told.answer.status());
   if (asked.what == Waiting::What::kHealth) return {.body = "ok\n"};
   // Names come from clients.
   return {.content_type = "application/json",
@@ -148,13 +148,13 @@ HttpAnswer Answers::AnswerTo(const Waiting& asked) {
 
 HttpAnswer Answers::Metrics(TextFormat format) {
   const Told& status = AskedFor({.verb = ipc::AdminVerb::kStatus});
-  if (!status.answer.ok()) return Refusal(status.answer.status());
-  const Told& entrances = AskedFor({.verb = ipc::AdminVerb::kEntrances});
-  if (!entrances.answer.ok()) return Refusal(entrances.answer.status());
+  if (!status.answer.ok()) return Rejection(status.answer.status());
+  const Told& endpoints = AskedFor({.verb = ipc::AdminVerb::kEndpoints});
+  if (!endpoints.answer.ok()) return Rejection(endpoints.answer.status());
   if (texts_at_ != status.at) texts_ = {};
   texts_at_ = status.at;
   std::optional<std::string>& text = texts_.at(static_cast<std::size_t>(format));
-  if (!text) text = MetricsText(*status.answer, *entrances.answer, host_, format);
+  if (!text) text = MetricsText(*status.answer, *endpoints.answer, host_, format);
   return {.content_type = std::string(ContentType(format)), .body = *text};
 }
 

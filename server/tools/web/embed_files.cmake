@@ -3,7 +3,7 @@
 string(REPLACE "," ";" names "${NAMES}")
 set(text "// Written by embed_files.cmake.\n#include \"server/tools/web/page_files.h\"\n\nnamespace gpushared::web {\nnamespace {\n\nconstexpr PageFile kFiles[] = {\n")
 foreach(name IN LISTS names)
-  file(READ "${FOLDER}/${name}" content)
+  file(READ "${DIRECTORY}/${name}" content)
   if(content MATCHES "\\)embedded\"")
     message(FATAL_ERROR "${name} holds what ends a text here: )embedded\"")
   endif()

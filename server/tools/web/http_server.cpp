@@ -280,7 +280,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     step_ = server_.PlaceFor(asked.path, peer_);
     if (step_ == Step::kReads) {
       return Answer({.code = 503,
-                     .body = "refused: too many requests wait for their answers\n",
+                     .body = "rejected: too many requests wait for their answers\n",
                      .headers = {{"Retry-After", "1"}}});
     }
     // The handler's own time is bounded by itself; the time of the client begins with the answer.
@@ -299,7 +299,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     const bool is_head = method_ == http::verb::head;
     if (answer.is_stream && !is_head && !server_.MakeStreamPlace(peer_)) {
       answer = {.code = 503,
-                .body = "refused: " + std::to_string(server_.streams_) + " others read events\n"};
+                .body = "rejected: " + std::to_string(server_.streams_) + " others read events\n"};
     }
     if (answer.is_stream && !is_head) {
       step_ = Step::kStreams;

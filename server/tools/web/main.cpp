@@ -97,7 +97,7 @@ int Main(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
-  // Refused where systemd's filter forbids it; the unit has Nice= instead.
+  // Rejected where systemd's filter forbids it; the unit has Nice= instead.
   (void)::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + gpushared::web::kNicer);
   try {
     return gpushared::web::Main({argv, static_cast<std::size_t>(argc)});

@@ -106,11 +106,11 @@ class Writer {
     }
   }
 
-  std::string Write(const json& entrances) {
+  std::string Write(const json& endpoints) {
     AddServer();
     AddDevices();
     AddClasses();
-    AddEntrances(entrances);
+    AddEndpoints(endpoints);
     return text_.Finish();
   }
 
@@ -141,11 +141,11 @@ class Writer {
     AddNumber({}, server, "uptime_s");
     text_.Begin("gpushared_upgrades", Type::kGauge, "How often the broker executed its program.");
     AddNumber({}, server, "upgrades");
-    text_.Begin("gpushared_admin_requests_refused", Type::kCounter,
-                "Requests of operators that were refused for want of a right.");
-    const json& refused = Member(server, "refused_requests");
-    if (!refused.is_object()) return;
-    for (const auto& [verb, count] : refused.items()) {
+    text_.Begin("gpushared_admin_requests_rejected", Type::kCounter,
+                "Requests of operators that were rejected for want of a right.");
+    const json& rejected = Member(server, "rejected_requests");
+    if (!rejected.is_object()) return;
+    for (const auto& [verb, count] : rejected.items()) {
       if (count.is_number()) text_.Add({{"verb", verb}}, count.get<double>());
     }
   }
@@ -233,28 +233,28 @@ class Writer {
     }
   }
 
-  void AddEntrances(const json& entrances) {
-    ForEach(server::kEntranceFigures, [&](const char* key) {
+  void AddEndpoints(const json& endpoints) {
+    ForEach(server::kEndpointFigures, [&](const char* key) {
       for (const Device& device : devices_) {
-        for (const json& row : Rows(Member(*device.facts, "totals"), "entrances")) {
-          AddNumber(With(With(device.labels, "entrance", Text(row, "entrance")), "class",
+        for (const json& row : Rows(Member(*device.facts, "totals"), "endpoints")) {
+          AddNumber(With(With(device.labels, "endpoint", Text(row, "endpoint")), "class",
                          Text(row, "class")),
                     row, key);
         }
       }
     });
-    text_.Begin("gpushared_entrance_admitted", Type::kCounter,
+    text_.Begin("gpushared_endpoint_admitted", Type::kCounter,
                 "Clients that were handed to a worker.");
-    for (const json& row : Rows(entrances, "entrances")) {
-      AddNumber({{"entrance", Text(row, "entrance")}}, row, "admitted");
+    for (const json& row : Rows(endpoints, "endpoints")) {
+      AddNumber({{"endpoint", Text(row, "endpoint")}}, row, "admitted");
     }
-    text_.Begin("gpushared_entrance_refused", Type::kCounter, "Clients that were refused.");
-    for (const json& row : Rows(entrances, "entrances")) {
-      const json& refused = Member(row, "refused");
-      if (!refused.is_object()) continue;
-      for (const auto& [code, count] : refused.items()) {
+    text_.Begin("gpushared_endpoint_rejected", Type::kCounter, "Clients that were rejected.");
+    for (const json& row : Rows(endpoints, "endpoints")) {
+      const json& rejected = Member(row, "rejected");
+      if (!rejected.is_object()) continue;
+      for (const auto& [code, count] : rejected.items()) {
         if (!count.is_number()) continue;
-        text_.Add({{"entrance", Text(row, "entrance")}, {"code", code}}, count.get<double>());
+        text_.Add({{"endpoint", Text(row, "endpoint")}, {"code", code}}, count.get<double>());
       }
     }
   }
@@ -267,9 +267,9 @@ class Writer {
 
 }  // namespace
 
-std::string MetricsText(const json& status, const json& entrances, const std::string& host,
+std::string MetricsText(const json& status, const json& endpoints, const std::string& host,
                         TextFormat format) {
-  return Writer(status, host, format).Write(entrances);
+  return Writer(status, host, format).Write(endpoints);
 }
 
 }  // namespace gpushared::web

@@ -10,9 +10,9 @@
 
 namespace gpushared::web {
 
-// A server's answers to AdminVerb::kStatus and kEntrances as metrics. What an answer does not say
+// A server's answers to AdminVerb::kStatus and kEndpoints as metrics. What an answer does not say
 // is left out, never 0. Thread-safe.
-std::string MetricsText(const nlohmann::json& status, const nlohmann::json& entrances,
+std::string MetricsText(const nlohmann::json& status, const nlohmann::json& endpoints,
                         const std::string& host, TextFormat format);
 
 }  // namespace gpushared::web

@@ -27,12 +27,12 @@ constexpr std::size_t kHostsMax = 16, kHostBytesMax = 253;
 Status NoEndpoint(std::string_view text) {
   return {StatusCode::kInvalidArgument,
           "address '" + std::string(text) +
-              "' refused: allowed are a numeric address and a port, as in 127.0.0.1:9464 or "
+              "' rejected: allowed are a numeric address and a port, as in 127.0.0.1:9464 or "
               "[::1]:9464"};
 }
 
 Status NoToken(const std::string& path, const std::string& why) {
-  return {StatusCode::kInvalidArgument, "token file '" + path + "' refused: " + why};
+  return {StatusCode::kInvalidArgument, "token file '" + path + "' rejected: " + why};
 }
 
 Status CheckHostName(const std::string& name) {
@@ -42,7 +42,7 @@ Status CheckHostName(const std::string& name) {
                (each >= 'A' && each <= 'Z') || each == '-' || each == '.';
       });
   if (is_name) return Status::Ok();
-  return {StatusCode::kInvalidArgument, "host '" + name + "' refused: allowed are 1 to " +
+  return {StatusCode::kInvalidArgument, "host '" + name + "' rejected: allowed are 1 to " +
                                             std::to_string(kHostBytesMax) +
                                             " letters, digits, dots and hyphens, without a port"};
 }
@@ -125,30 +125,31 @@ std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> argumen
       .TypeName("NAME")
       .Expected(1)
       .TakeAll();
-  const auto refused = [](const Status& why) {
-    return ExitNow{admin::kRefusedArguments, "gpushared-web: " + std::string(why.message()) + "\n"};
+  const auto rejected = [](const Status& why) {
+    return ExitNow{admin::kRejectedArguments,
+                   "gpushared-web: " + std::string(why.message()) + "\n"};
   };
   if (auto stop = admin::ParseArguments(app, arguments); stop) return *std::move(stop);
   Result<Endpoint> endpoint = ParseEndpoint(listen);
-  if (!endpoint.ok()) return refused(endpoint.status());
+  if (!endpoint.ok()) return rejected(endpoint.status());
   options.listen = *std::move(endpoint);
   if (!token_file.empty()) {
     Result<std::string> token = ReadToken(token_file);
-    if (!token.ok()) return refused(token.status());
+    if (!token.ok()) return rejected(token.status());
     options.token = *std::move(token);
   }
   for (const std::string& host : options.hosts) {
-    if (const Status named = CheckHostName(host); !named.ok()) return refused(named);
+    if (const Status named = CheckHostName(host); !named.ok()) return rejected(named);
   }
   if (options.hosts.size() > kHostsMax) {
-    return refused({StatusCode::kInvalidArgument,
-                    "option host refused: it is given " + std::to_string(options.hosts.size()) +
-                        " times, allowed are " + std::to_string(kHostsMax)});
+    return rejected({StatusCode::kInvalidArgument,
+                     "option host rejected: it is given " + std::to_string(options.hosts.size()) +
+                         " times, allowed are " + std::to_string(kHostsMax)});
   }
   if (!options.listen.is_loopback && options.token.empty()) {
-    return refused({StatusCode::kInvalidArgument,
-                    "option listen refused: others than this machine may reach " + listen +
-                        "; allowed are loopback addresses, and others with --token-file"});
+    return rejected({StatusCode::kInvalidArgument,
+                     "option listen rejected: others than this machine may reach " + listen +
+                         "; allowed are loopback addresses, and others with --token-file"});
   }
   return options;
 }

@@ -16,7 +16,7 @@ constexpr const char* kOfServer[] = {"version", "policy", "state", "uptime_s", "
 constexpr const char* kOfDevice[] = {
     "device",     "name",         "kind",         "state",         "generation", "sessions",
     "up_s",       "memory_bytes", "mapped_bytes", "device_time_s", "gap_s",      "gap_used_percent",
-    "overloaded", "missing",      "last_death",   "host_delay_s"};
+    "overloaded", "missing",      "last_death",   "host_steal_s"};
 constexpr const char* kOfClient[] = {"client",
                                      "name",
                                      "class",
@@ -27,12 +27,12 @@ constexpr const char* kOfClient[] = {"client",
                                      "commands",
                                      "starved_for_s",
                                      "requests",
-                                     "requests_kept",
+                                     "requests_target_met",
                                      "stops",
                                      "request_p50_us",
                                      "request_p99_us",
-                                     "latency_promise_us",
-                                     "promise_kept_percent",
+                                     "latency_target_us",
+                                     "target_met_percent",
                                      "queue_wait_p99_us"};
 
 double Milliseconds(MonotonicTime time) {

@@ -78,7 +78,7 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.graphs_bytes = graphs_->held();
   facts.graphs_bytes_max = graphs_->total();
   facts.loader = reader_->Facts();
-  if (const device::StepStore* const store = environment_->store.get()) {
+  if (const device::SwapStore* const store = environment_->store.get()) {
     facts.overcommit = {{}, store->total_bytes(), store->reserved_bytes(), store->used_bytes()};
   }
   return facts;

@@ -41,7 +41,7 @@ void Worker::Impl::LoseBroker(const std::string& why) {
   channel_outbox_ = ipc::Outbox(ipc::Outbox::Kind::kSeqpacket);
   is_channel_flushing_ = false;
   ++channel_number_;
-  if (!roster_socket_) {
+  if (!registry_socket_) {
     spdlog::warn("the broker is gone ({}): finishing the sessions that are here", why);
     BeginDrain();
     return CheckDone();
@@ -54,22 +54,22 @@ void Worker::Impl::LoseBroker(const std::string& why) {
 }
 
 void Worker::Impl::OpenDoor() {
-  if (options_.roster_folder.empty()) return;
-  Result<ipc::RosterSocket> socket = ipc::RosterSocket::Open(options_.roster_folder);
+  if (options_.registry_directory.empty()) return;
+  Result<ipc::RegistrySocket> socket = ipc::RegistrySocket::Open(options_.registry_directory);
   Result<ipc::UniqueFd> watched =
       socket.ok() ? ipc::DuplicateFd(socket->fd()) : Result<ipc::UniqueFd>(socket.status());
   if (!watched.ok()) {
     return spdlog::warn("this worker ends with its sessions if its broker dies: {}",
                         watched.status().message());
   }
-  roster_socket_.emplace(*std::move(socket));
+  registry_socket_.emplace(*std::move(socket));
   door_.assign(watched->Release());
 }
 
 void Worker::Impl::WatchDoor() {
   door_.async_wait(Descriptor::wait_read, [this](const boost::system::error_code& error) {
     if (error || has_channel_) return;
-    Result<std::optional<ipc::UniqueFd>> channel = roster_socket_->Accept();
+    Result<std::optional<ipc::UniqueFd>> channel = registry_socket_->Accept();
     if (!channel.ok()) spdlog::warn("{}", channel.status().message());
     if (!channel.ok() || !channel->has_value()) return WatchDoor();
     channel_.assign((*channel)->Release());
@@ -96,7 +96,7 @@ void Worker::Impl::WatchAlone(bool was_deserted) {
 void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
   if (take.version != ipc::kChannelVersion) {
     const std::string why = fmt::format(
-        "take-over refused: the broker speaks version {} of the channel, this worker version {}; "
+        "take-over rejected: the broker speaks version {} of the channel, this worker version {}; "
         "it ends with its last session",
         take.version, ipc::kChannelVersion);
     spdlog::error("{}", why);
@@ -105,7 +105,7 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
     // No further one is waited for.
     boost::system::error_code ignored;
     door_.close(ignored);
-    roster_socket_.reset();
+    registry_socket_.reset();
     return LoseBroker(why);
   }
   has_broker_ = true;
@@ -113,20 +113,20 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
   drain_timer_.cancel();
   is_draining_ = ends_at_once();
   spdlog::info("a broker has taken over, with {} sessions", sessions_.size());
-  TellRoster();
+  TellRegistry();
 }
 
-void Worker::Impl::TellRoster() {
-  Tell(0, ipc::Roster{.generation = options_.generation,
-                      .made_by = options_.made_by,
-                      .last_session = last_session_,
-                      .sessions = static_cast<std::uint32_t>(sessions_.size() + leaving_.size()),
-                      .ends = static_cast<std::uint32_t>(ends_.size()),
-                      .keeps = static_cast<std::uint32_t>(kept_.size())});
+void Worker::Impl::TellRegistry() {
+  Tell(0, ipc::Registry{.generation = options_.generation,
+                        .made_by = options_.made_by,
+                        .last_session = last_session_,
+                        .sessions = static_cast<std::uint32_t>(sessions_.size() + leaving_.size()),
+                        .ends = static_cast<std::uint32_t>(ends_.size()),
+                        .keeps = static_cast<std::uint32_t>(kept_.size())});
   for (const auto& [id, session] : sessions_) Tell(0, session->Row());
   for (const auto& [id, row] : leaving_) Tell(0, row);
-  for (const ipc::RosterEnd& end : ends_) Tell(0, end);
-  for (const auto& [entrance, kept] : kept_) {
+  for (const ipc::RegistryEnd& end : ends_) Tell(0, end);
+  for (const auto& [endpoint, kept] : kept_) {
     Result<ipc::UniqueFd> copy = ipc::DuplicateFd(kept.connection.get());
     if (!copy.ok()) return LoseBroker(copy.status().message());
     std::vector<ipc::UniqueFd> fds;
@@ -175,19 +175,19 @@ void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
   if (is_lost()) {
     return session->End(
         {StatusCode::kUnavailable,
-         fmt::format("connection refused: device {} was lost just now, try again [{}]",
+         fmt::format("connection rejected: device {} was lost just now, try again [{}]",
                      device_->info().id, session->who())});
   }
   if (is_draining_) {
     return session->End(
-        {StatusCode::kUnavailable, fmt::format("connection refused: device {} is draining [{}]",
+        {StatusCode::kUnavailable, fmt::format("connection rejected: device {} is draining [{}]",
                                                device_->info().id, session->who())});
   }
   if (const Status place = CheckPlace(*session); !place.ok()) return session->End(place);
   session->Start();
 }
 
-Status Worker::Impl::CheckPlace(const Session& newcomer) const {
+Status Worker::Impl::CheckPlace(const Session& new_client) const {
   const SessionLimits& limits = options_.limits;
   const auto all =
       std::ranges::count_if(sessions_, [](const auto& each) { return each.second->has_place(); });
@@ -196,13 +196,13 @@ Status Worker::Impl::CheckPlace(const Session& newcomer) const {
   });
   const std::uint32_t kept = std::min(limits.sessions_kept, limits.sessions_max / 2);
   if (all < limits.sessions_max &&
-      (newcomer.MayUseReserve() || ordinary < limits.sessions_max - kept)) {
+      (new_client.MayUseReserve() || ordinary < limits.sessions_max - kept)) {
     return Status::Ok();
   }
   return {StatusCode::kLimitExceeded,
-          fmt::format("connection refused: device {} has {} clients, allowed are {}, {} of these "
+          fmt::format("connection rejected: device {} has {} clients, allowed are {}, {} of these "
                       "for clients that may be of class high [{}]",
-                      device_->info().id, all, limits.sessions_max, kept, newcomer.who())};
+                      device_->info().id, all, limits.sessions_max, kept, new_client.who())};
 }
 
 void Worker::Impl::Handle(const ipc::TerminateSession& session, ipc::Frame& frame) {
@@ -234,9 +234,9 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
         ipc::ChannelReply{
             .code = StatusCode::kLimitExceeded,
             .text = fmt::format(
-                "max_share refused: asked for {}, all clients under the rule of client {} have {} "
+                "max_share rejected: asked for {}, all clients under the rule of client {} have {} "
                 "together at most; nothing is changed, its effective max_share is {}. Raise "
-                "max_share of its access rule or entrance for clients that connect later",
+                "max_share of its access rule or endpoint for clients that connect later",
                 ipc::ShareText(*change.max_share), change.session, ipc::ShareText(caps.rule),
                 ipc::ShareText(caps.Least()))});
   }
@@ -254,16 +254,16 @@ void Worker::Impl::Handle(const ipc::Resume&, ipc::Frame&) {
 }
 
 void Worker::Impl::Handle(const ipc::Keep& keep, ipc::Frame& frame) {
-  if (kept_.size() >= ipc::kKeepsMax && !kept_.contains(keep.entrance)) {
+  if (kept_.size() >= ipc::kKeepsMax && !kept_.contains(keep.endpoint)) {
     return LoseBroker(fmt::format("it keeps more than {} leases here", ipc::kKeepsMax));
   }
-  kept_.insert_or_assign(keep.entrance, KeptLease{keep, std::move(frame.fds[0])});
+  kept_.insert_or_assign(keep.endpoint, KeptLease{keep, std::move(frame.fds[0])});
 }
 
-void Worker::Impl::Handle(const ipc::Forget& forget, ipc::Frame&) { kept_.erase(forget.entrance); }
+void Worker::Impl::Handle(const ipc::Forget& forget, ipc::Frame&) { kept_.erase(forget.endpoint); }
 
 void Worker::Impl::Handle(const ipc::Watch& watch, ipc::Frame& frame) {
-  trace_desk_->Add(watch, std::move(frame.fds[0]));
+  trace_request_handler_->Add(watch, std::move(frame.fds[0]));
 }
 
 }  // namespace gpushared::server

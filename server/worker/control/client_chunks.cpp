@@ -13,7 +13,7 @@ namespace gpushared::server {
 namespace {
 
 Status NoChunk(const char* what, std::uint32_t number) {
-  return {StatusCode::kNotFound, fmt::format("{} refused: there is no chunk {}", what, number)};
+  return {StatusCode::kNotFound, fmt::format("{} rejected: there is no chunk {}", what, number)};
 }
 
 }  // namespace
@@ -21,7 +21,7 @@ Status NoChunk(const char* what, std::uint32_t number) {
 Status ClientChunks::CheckMake(std::uint32_t number) const {
   if (!chunks_.contains(number)) return Status::Ok();
   return {StatusCode::kInvalidArgument,
-          fmt::format("memory refused: chunk {} is there already", number)};
+          fmt::format("memory rejected: chunk {} is there already", number)};
 }
 
 Status ClientChunks::CheckFree(std::uint32_t number) const {
@@ -29,7 +29,7 @@ Status ClientChunks::CheckFree(std::uint32_t number) const {
   if (found == chunks_.end()) return NoChunk("freeing", number);
   if (found->second.mappings == 0) return Status::Ok();
   return {StatusCode::kInvalidArgument,
-          fmt::format("freeing refused: chunk {} is mapped at {} places; unmap it first", number,
+          fmt::format("freeing rejected: chunk {} is mapped at {} places; unmap it first", number,
                       found->second.mappings)};
 }
 
@@ -39,14 +39,14 @@ Status ClientChunks::CheckMap(std::uint32_t number, std::uint64_t address,
   if (found == chunks_.end()) return NoChunk("mapping", number);
   if (mappings_.size() >= ipc::kMappingsMax) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("mapping refused: {} places are mapped, allowed are {}", mappings_.size(),
+            fmt::format("mapping rejected: {} places are mapped, allowed are {}", mappings_.size(),
                         ipc::kMappingsMax)};
   }
   const std::uint64_t bytes = found->second.bytes;
   const std::uint64_t offset = address - area.base;  // Wraps below the area, and is then too large.
   if (offset > area.bytes || bytes > area.bytes - offset) {
     return {StatusCode::kInvalidArgument,
-            fmt::format("mapping refused: {} bytes at {:#x} leave the mapping area, {} bytes at "
+            fmt::format("mapping rejected: {} bytes at {:#x} leave the mapping area, {} bytes at "
                         "{:#x}",
                         bytes, address, area.bytes, area.base)};
   }
@@ -56,14 +56,14 @@ Status ClientChunks::CheckMap(std::uint32_t number, std::uint64_t address,
       next != mappings_.begin() && address - std::prev(next)->first < std::prev(next)->second.bytes;
   if (!meets_next && !meets_before) return Status::Ok();
   return {StatusCode::kInvalidArgument,
-          fmt::format("mapping refused: something is mapped in the {} bytes at {:#x} already",
+          fmt::format("mapping rejected: something is mapped in the {} bytes at {:#x} already",
                       bytes, address)};
 }
 
 Status ClientChunks::CheckUnmap(std::uint64_t address) const {
   if (mappings_.contains(address)) return Status::Ok();
   return {StatusCode::kNotFound,
-          fmt::format("unmapping refused: no mapping begins at {:#x}", address)};
+          fmt::format("unmapping rejected: no mapping begins at {:#x}", address)};
 }
 
 void ClientChunks::Add(std::uint32_t number, std::unique_ptr<device::Chunk> chunk,

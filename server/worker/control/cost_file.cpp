@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ipc/trusted_folder.h"
+#include "ipc/trusted_directory.h"
 #include "ipc/unique_fd.h"
 
 namespace gpushared::server {
@@ -27,8 +27,8 @@ constexpr std::string_view kFirstLine = "gpushared costs 3";
 
 std::string Errno() { return std::generic_category().message(errno); }
 
-Status Refused(const std::string& path, const std::string& why) {
-  return {StatusCode::kInvalidArgument, fmt::format("costs in '{}' refused: {}", path, why)};
+Status Rejected(const std::string& path, const std::string& why) {
+  return {StatusCode::kInvalidArgument, fmt::format("costs in '{}' rejected: {}", path, why)};
 }
 
 // Of whole words, for damage; who may write the file may write another sum, too.
@@ -47,41 +47,41 @@ std::string OneLine(std::string_view text) {
   return line;
 }
 
-// The folder may be anywhere: costs of somebody else would decide who runs when.
-Status CheckFolder(const std::string& path) {
-  const Status folder =
-      ipc::CheckTrustedFolder(path.substr(0, std::max<std::size_t>(1, path.rfind('/'))));
-  return folder.ok() ? folder : Refused(path, std::string(folder.message()));
+// The directory may be anywhere: costs of somebody else would decide who runs when.
+Status CheckDirectory(const std::string& path) {
+  const Status directory =
+      ipc::CheckTrustedDirectory(path.substr(0, std::max<std::size_t>(1, path.rfind('/'))));
+  return directory.ok() ? directory : Rejected(path, std::string(directory.message()));
 }
 
 Result<std::string> ReadText(const std::string& path) {
-  if (Status folder = CheckFolder(path); !folder.ok()) return folder;
+  if (Status directory = CheckDirectory(path); !directory.ok()) return directory;
   const ipc::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) {
     if (errno == ENOENT) return std::string();
-    return Refused(path, "it cannot be opened: " + Errno());
+    return Rejected(path, "it cannot be opened: " + Errno());
   }
   struct stat facts {};
   if (::fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
-    return Refused(path, "it is no regular file");
+    return Rejected(path, "it is no regular file");
   }
   if (facts.st_uid != ::geteuid() || (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Refused(path,
-                   fmt::format("it belongs to uid {} with mode {:03o}, allowed is a file of uid "
-                               "{} that nobody else may write to",
-                               facts.st_uid, facts.st_mode & 0777U, ::geteuid()));
+    return Rejected(path,
+                    fmt::format("it belongs to uid {} with mode {:03o}, allowed is a file of uid "
+                                "{} that nobody else may write to",
+                                facts.st_uid, facts.st_mode & 0777U, ::geteuid()));
   }
   std::string text(kCostFileBytesMax + 1, '\0');
   std::size_t size = 0;
   while (size < text.size()) {
     const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Refused(path, "it cannot be read: " + Errno());
+    if (got < 0) return Rejected(path, "it cannot be read: " + Errno());
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
   if (size > kCostFileBytesMax) {
-    return Refused(
+    return Rejected(
         path, fmt::format("it has more than the {} bytes that are allowed", kCostFileBytesMax));
   }
   text.resize(size);
@@ -183,34 +183,34 @@ Result<std::optional<KeptCosts>> ReadCosts(const std::string& path, std::string_
   if (text->empty()) return std::optional<KeptCosts>();
   Lines lines(*text);
   if (lines.Next() != kFirstLine) {
-    return Refused(path, fmt::format("its first line is not '{}'", kFirstLine));
+    return Rejected(path, fmt::format("its first line is not '{}'", kFirstLine));
   }
   if (lines.Next() != "device " + OneLine(conditions)) {
-    return Refused(path, fmt::format("it is not of this device, '{}'", OneLine(conditions)));
+    return Rejected(path, fmt::format("it is not of this device, '{}'", OneLine(conditions)));
   }
   KeptCosts kept;
-  if (!ParseSeed(lines.Next(), kept.seed)) return Refused(path, "line 3 is not the keys' seed");
+  if (!ParseSeed(lines.Next(), kept.seed)) return Rejected(path, "line 3 is not the keys' seed");
   std::vector<KnownCost>& costs = kept.costs;
   for (;;) {
     const std::size_t before = text->size() - lines.left();
     std::optional<std::string_view> line = lines.Next();
-    if (!line) return Refused(path, "its last line, the sum, is missing");
+    if (!line) return Rejected(path, "its last line, the sum, is missing");
     if (line->starts_with("sum ")) {
       line->remove_prefix(4);
       std::uint64_t sum = 0;
       if (!TakeNumber(*line, 16, '\0', sum) || !lines.empty() ||
           sum != SumOf(std::string_view(*text).substr(0, before))) {
-        return Refused(path, fmt::format("line {}: the sum is wrong", lines.number()));
+        return Rejected(path, fmt::format("line {}: the sum is wrong", lines.number()));
       }
       return std::optional(std::move(kept));
     }
     if (costs.size() == kCostsKeptMax) {
-      return Refused(path,
-                     fmt::format("it has more than the {} costs that are allowed", kCostsKeptMax));
+      return Rejected(path,
+                      fmt::format("it has more than the {} costs that are allowed", kCostsKeptMax));
     }
     KnownCost cost;
     if (!ParseCost(*line, cost)) {
-      return Refused(
+      return Rejected(
           path,
           fmt::format(
               "line {} is not key, kernel, blocks, nanoseconds and samples, of which {} are kept",
@@ -232,7 +232,7 @@ Status WriteCosts(const std::string& path, std::string_view conditions, const Ha
 
   // One worker per device writes, so the name of the next version is ours; what a worker that was
   // killed left there goes.
-  if (Status folder = CheckFolder(path); !folder.ok()) return folder;
+  if (Status directory = CheckDirectory(path); !directory.ok()) return directory;
   const std::string next = path + ".new";
   const auto failed = [&](const char* what) {
     Status status(StatusCode::kUnavailable,

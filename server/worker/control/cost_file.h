@@ -21,7 +21,7 @@ namespace gpushared::server {
 // A worker's knowledge of kernels, kept for the next one on the same device. The file is a text of
 // one line per kernel and shape, with a checksum. It has the seed of their keys, so nobody else
 // may read it. The file is input. A file that is too large, damaged, from another device or of
-// other conditions is refused as a whole, with the line and the reason.
+// other conditions is rejected as a whole, with the line and the reason.
 //
 // Thread-safe; the functions keep no state.
 

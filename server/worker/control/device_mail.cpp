@@ -112,20 +112,20 @@ void Worker::Impl::Handle(const Applied& message) {
   if (Session* const session = Find(message.session)) session->OnApplied();
 }
 
-void Worker::Impl::Handle(const LookAtArenas& message) {
-  if (Session* const session = Find(message.session)) session->LookAtArenas();
+void Worker::Impl::Handle(const CheckStagingBuffers& message) {
+  if (Session* const session = Find(message.session)) session->CheckStagingBuffers();
 }
 
-void Worker::Impl::Handle(const MoveMemory& message) {
-  if (Session* const session = Find(message.session)) session->OnMove(message);
+void Worker::Impl::Handle(const SwapMemory& message) {
+  if (Session* const session = Find(message.session)) session->OnSwap(message);
 }
 
-void Worker::Impl::Handle(const CutMove& message) {
-  if (Session* const session = Find(message.session)) session->CutMove(message.is_urgent);
+void Worker::Impl::Handle(const PreemptSwap& message) {
+  if (Session* const session = Find(message.session)) session->PreemptSwap(message.is_urgent);
 }
 
-void Worker::Impl::Handle(const RoomAnswer& message) {
-  if (Session* const session = Find(message.session)) session->OnRoom(message.is_made);
+void Worker::Impl::Handle(const MemoryAnswer& message) {
+  if (Session* const session = Find(message.session)) session->OnMemory(message.is_made);
 }
 
 void Worker::Impl::Handle(const ModuleReleased& message) {
@@ -136,13 +136,15 @@ void Worker::Impl::Handle(const StreamError& message) {
   if (Session* const session = Find(message.session)) session->OnStreamError(message);
 }
 
-void Worker::Impl::Handle(TraceOver message) { trace_desk_->Free(std::move(message.writer)); }
+void Worker::Impl::Handle(TraceOver message) {
+  trace_request_handler_->Free(std::move(message.writer));
+}
 
 void Worker::Impl::Handle(const Overloaded& message) {
   spdlog::warn(
-      "{}: overloaded: not all latency promises can be kept; given up so far: {} of class high, "
+      "{}: overloaded: not all latency targets can be met; abandoned so far: {} of class high, "
       "{} of class normal, {} of class low",
-      device_->info().id, message.given_up[0], message.given_up[1], message.given_up[2]);
+      device_->info().id, message.abandoned[0], message.abandoned[1], message.abandoned[2]);
 }
 
 void Worker::Impl::Handle(const KernelsEnded& message) {

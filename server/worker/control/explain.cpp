@@ -97,29 +97,29 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   row["open"] = report.is_open;
   if (!report.is_open) row["ended_s_ago"] = SecondsAgo(report.ended, now);
   row["latency_us"] = Us(report.latency());
-  if (report.promise > Duration::zero()) {
-    row["promise_us"] = Us(report.promise);
-    const bool is_kept = report.latency() <= report.promise && !report.has_failed;
-    if (!report.is_open || !is_kept) row["kept"] = is_kept;
+  if (report.target > Duration::zero()) {
+    row["latency_target_us"] = Us(report.target);
+    const bool is_target_met = report.latency() <= report.target && !report.has_failed;
+    if (!report.is_open || !is_target_met) row["target_met"] = is_target_met;
   }
   const Duration taken = report.ended - report.begun;
   row["before_us"] = Us(report.begun - report.arrived);
   row["waited_us"] = Us(report.waited);
-  if (report.barred > Duration::zero()) {
-    row["barred_us"] = Us(report.barred);
+  if (report.throttled > Duration::zero()) {
+    row["throttled_us"] = Us(report.throttled);
     row["max_share_percent"] = report.max_share / 10.0;
   }
   if (report.held > Duration::zero()) {
     ordered_json& memory = row["memory"];
     memory["waited_us"] = Us(report.held);
-    memory["moved_in_bytes"] = report.moved_in_bytes;
-    memory["moved_out_bytes"] = report.made_room_bytes;
-    if (report.made_room_bytes > 0) memory["moved_out"] = Who(report.made_room_by, sessions);
+    memory["swapped_in_bytes"] = report.swapped_in_bytes;
+    memory["swapped_out_bytes"] = report.evicted_bytes;
+    if (report.evicted_bytes > 0) memory["swapped_out"] = Who(report.evicted_for, sessions);
   }
   row["on_device_us"] = Us(report.on_device);
   row["host_us"] = Us(taken - report.waited - report.on_device);
   row["device_time_us"] = Us(report.charged);
-  row["host_delay_us"] = Us(report.host_delay);
+  row["host_steal_us"] = Us(report.host_steal);
   row["commands"] = report.commands;
   row["stops"] = report.stops;
   if (report.commands > 0) {

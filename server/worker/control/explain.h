@@ -11,14 +11,14 @@
 
 namespace gpushared::server {
 
-// {"client":7,"name":"serve","request":812,"latency_us":..,"promise_us":..,"kept":false,
+// {"client":7,"name":"serve","request":812,"latency_us":..,"latency_target_us":..,"target_met":false,
 //  "before_us":..,"waited_us":..,"on_device_us":..,"host_us":..,"longest_wait":{"us":..,
 //  "behind":{"client":3,"what":"kernel 'gemm'",..}},"others":[..],..,"waterfall":[..]}
 // A waterfall's rows are in the order of their begins: {"client":3,"name":"train","class":"low",
 // "kind":"other","what":"kernel 'gemm'","from_us":-120.5,"to_us":840.0,"cut":"was stopped",..}.
-// A request that is "open" has not ended: all is of its time so far, and "kept" is left out while
-// it still may be. Of kind "wait", its client had commands ready and none on the device; "own" are
-// its commands.
+// A request that is "open" has not ended: all is of its time so far, and "target_met" is left out
+// while it still may be. Of kind "wait", its client had commands ready and none on the device;
+// "own" are its commands.
 std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
                         const std::vector<SessionFacts>& sessions, scheduler::TimePoint now);
 

@@ -27,8 +27,8 @@ scheduler::ClientSpec SpecOf(const ipc::Attach& attach, bool shares_by_uid) {
   if (shares_by_uid) spec.group = attach.share_group;
   spec.scheduling_class = attach.client_class;
   spec.weight = attach.weight;
-  if (attach.hello.latency_promise_ns > 0) {
-    spec.latency_promise = std::chrono::nanoseconds(attach.hello.latency_promise_ns);
+  if (attach.hello.latency_target_ns > 0) {
+    spec.latency_target = std::chrono::nanoseconds(attach.hello.latency_target_ns);
   }
   return spec;
 }
@@ -65,7 +65,7 @@ Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::Uniqu
       caps_{attach_.max_share, attach_.rule_cap, attach_.rule_share},
       socket_(environment.context, socket.Release()),
       pidfd_(environment.context, pidfd.Release()),
-      reader_(ipc::ClientFrameRules, ipc::Descriptors::kRefused) {}
+      reader_(ipc::ClientFrameRules, ipc::Descriptors::kRejected) {}
 
 bool SessionMemory::ReturnPart() {
   if (!modules.empty()) {
@@ -97,36 +97,37 @@ Session::~Session() {
   SlowCalls::Caller whose = caller();
   whose.has_left = true;
   // Whatever was posted before on behalf of this session is done by then.
-  environment_.slow_calls.Post(whose, [memory = std::move(memory_), image = std::move(image_),
-                                       socket = std::move(closing_),
-                                       &endings = environment_.endings, home = environment_.home,
-                                       returned = Returned(mappings)]() mutable {
-    if (memory != nullptr && memory->ReturnPart()) return true;
-    std::vector<ipc::SharedSegment> arenas;
-    if (memory != nullptr) {
-      memory->pinned_arenas.clear();
-      arenas = std::move(memory->arenas);
-    }
-    memory.reset();
-    // The kernel empties memory under a lock that its client holds while it writes there.
-    endings.Post([arenas = std::move(arenas), image = std::move(image), socket = std::move(socket),
-                  home = std::move(home), returned = std::move(returned)]() mutable {
-      // A client that keeps its mappings must not keep our pages with them.
-      for (const ipc::SharedSegment& arena : arenas) arena.Discard();
-      arenas.clear();
-      image.Reset();
-      socket.Reset();
-      home.Post(std::move(returned));
-    });
-    return false;
-  });
+  environment_.slow_calls.Post(
+      whose, [memory = std::move(memory_), image = std::move(image_), socket = std::move(closing_),
+              &endings = environment_.endings, home = environment_.home,
+              returned = Returned(mappings)]() mutable {
+        if (memory != nullptr && memory->ReturnPart()) return true;
+        std::vector<ipc::SharedSegment> staging_buffers;
+        if (memory != nullptr) {
+          memory->pinned_staging_buffers.clear();
+          staging_buffers = std::move(memory->staging_buffers);
+        }
+        memory.reset();
+        // The kernel empties memory under a lock that its client holds while it writes there.
+        endings.Post([staging_buffers = std::move(staging_buffers), image = std::move(image),
+                      socket = std::move(socket), home = std::move(home),
+                      returned = std::move(returned)]() mutable {
+          // A client that keeps its mappings must not keep our pages with them.
+          for (const ipc::SharedSegment& staging_buffer : staging_buffers) staging_buffer.Discard();
+          staging_buffers.clear();
+          image.Reset();
+          socket.Reset();
+          home.Post(std::move(returned));
+        });
+        return false;
+      });
 }
 
 std::function<void()> Session::Returned(std::uint32_t mappings) {
   return [&environment = environment_, id = id(), why = std::move(why_ended_),
-          arena_bytes = arena_bytes_, image_bytes = image_bytes_, mappings] {
+          staging_bytes = staging_bytes_, image_bytes = image_bytes_, mappings] {
     environment.mappings -= mappings;
-    environment.staging.GiveBack(arena_bytes, arena_bytes);
+    environment.staging.GiveBack(staging_bytes, staging_bytes);
     environment.images.GiveBack(image_bytes, image_bytes);
     environment.on_memory_returned(id, why);
   };
@@ -162,7 +163,7 @@ void Session::Start() {
 }
 
 std::uint64_t Session::quota_bytes() const {
-  return memory_moves() ? attach_.quota_bytes : attach_.guaranteed_bytes;
+  return memory_swaps() ? attach_.quota_bytes : attach_.guaranteed_bytes;
 }
 
 std::uint64_t Session::LeftFree() const {
@@ -173,7 +174,7 @@ std::uint64_t Session::LeftFree() const {
 
 Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& device,
                                                            const device::SpaceOptions& options,
-                                                           std::shared_ptr<device::StepStore> store,
+                                                           std::shared_ptr<device::SwapStore> store,
                                                            std::uint64_t guaranteed_bytes) {
   using Access = ipc::SharedSegment::Access;
   auto memory = std::make_unique<SessionMemory>();
@@ -192,7 +193,7 @@ Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& devic
   if (!doorbell.ok()) return doorbell.status();
   memory->doorbell = *std::move(doorbell);
   if (store != nullptr) {
-    memory->cover = std::make_unique<MemoryCover>(std::move(store), guaranteed_bytes);
+    memory->cover = std::make_unique<SwapReservation>(std::move(store), guaranteed_bytes);
   }
   auto space = device.CreateSpace(options);
   if (!space.ok()) return space.status();
@@ -205,7 +206,7 @@ void Session::OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory) {
   if (has_ended_) return CheckOver();
   if (!memory.ok()) {
     return End({memory.status().code(),
-                fmt::format("connection refused: {} [{}]", memory.status().message(), who_)});
+                fmt::format("connection rejected: {} [{}]", memory.status().message(), who_)});
   }
   Attach();
   Welcome();
@@ -230,11 +231,11 @@ void Session::Attach() {
                          .limits = environment_.limits,
                          .graphs = environment_.graphs,
                          .printed = printed_,
-                         .entrance = attach_.entrance_name,
+                         .endpoint = attach_.endpoint_name,
                          .name = attach_.hello.name,
                          .pid = attach_.peer.pid});
   // The client sees with its welcome whether its memory may be moved.
-  if (memory_moves()) client->outlet.ShowMemory(attach_.guaranteed_bytes, 0, 0);
+  if (memory_swaps()) client->output.ShowMemory(attach_.guaranteed_bytes, 0, 0);
   attached_ = client.get();
   environment_.device_thread.Post(AttachClient{std::move(client)});
 }
@@ -260,8 +261,8 @@ void Session::Welcome() {
                      .quota_bytes = quota_bytes(),
                      .space_base = memory_->space->base(),
                      .space_bytes = memory_->space->range_bytes(),
-                     .arena_bytes_total_max =
-                         std::min(environment_.limits.arenas_bytes_max,
+                     .staging_bytes_total_max =
+                         std::min(environment_.limits.staging_bytes_total_max,
                                   environment_.staging.session_max(MayUseReserve())),
                      .mapping_base = area.base,
                      .mapping_bytes = area.bytes,
@@ -321,9 +322,9 @@ void Session::OnReadable() {
 
 SlowCalls::Caller Session::CallerOf(bool is_short) {
   SlowCalls::Caller whose = caller();
-  if (is_short && newcomer_calls_ < environment_.slow_calls.rules().newcomer_calls) {
-    ++newcomer_calls_;
-    whose.is_newcomer = true;
+  if (is_short && new_client_calls_ < environment_.slow_calls.rules().new_client_calls) {
+    ++new_client_calls_;
+    whose.is_new_client = true;
   }
   return whose;
 }
@@ -362,7 +363,7 @@ void Session::End(Status why) {
     // may ask the broker why.
     const Status queued = is_welcomed_
                               ? outbox_.Add(0, ipc::Ended{.status = why_ended_})
-                              : outbox_.Add(attach_.request, ipc::Refused{.status = why_ended_});
+                              : outbox_.Add(attach_.request, ipc::Rejected{.status = why_ended_});
     if (queued.ok()) (void)outbox_.Flush(socket_.native_handle());
   }
   // The client sees the end now. A close can take as long as the client likes, so it comes with the
@@ -372,7 +373,7 @@ void Session::End(Status why) {
   boost::system::error_code ignored;
   pidfd_.close(ignored);
   on_applied_ = nullptr;
-  on_room_ = nullptr;
+  on_memory_ = nullptr;
   if (attached_ != nullptr) environment_.device_thread.Post(DetachClient{id()});
   environment_.reader.Cancel(id());
   CheckOver();
@@ -419,14 +420,14 @@ void Session::Change(const scheduler::ClientSpec& spec, const ClientCaps& caps) 
     environment_.device_thread.Post(ChangeClient{id(), spec_, caps_});
 }
 
-ipc::RosterSession Session::Row() const {
+ipc::RegistrySession Session::Row() const {
   return {.session = id(),
           .peer = attach_.peer,
           .name = attach_.hello.name,
           .client_class = spec_.scheduling_class,
           .weight = spec_.weight,
-          .entrance = attach_.entrance,
-          .entrance_name = attach_.entrance_name,
+          .endpoint = attach_.endpoint,
+          .endpoint_name = attach_.endpoint_name,
           .quota_bytes = attach_.quota_bytes,
           .guaranteed_bytes = attach_.guaranteed_bytes,
           .isolation = attach_.isolation,
@@ -445,8 +446,9 @@ SessionFacts Session::Facts() const {
   facts.quota_bytes = quota_bytes();
   facts.guaranteed_bytes = attach_.guaranteed_bytes;
   facts.modules = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->modules.size());
-  facts.arenas = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->arenas.size());
-  facts.arena_bytes = arena_bytes_;
+  facts.staging_buffers =
+      memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->staging_buffers.size());
+  facts.staging_bytes = staging_bytes_;
   facts.chunk_bytes = memory_ == nullptr ? 0 : memory_->chunks.bytes();
   facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
   facts.state = has_ended_ ? "ending" : is_welcomed_ ? "running" : "starting";

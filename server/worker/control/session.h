@@ -31,12 +31,12 @@
 #include "server/modules/loader/module_reader.h"
 #include "server/worker/control/client_chunks.h"
 #include "server/worker/control/client_log.h"
-#include "server/worker/control/home_post.h"
+#include "server/worker/control/home_executor.h"
 #include "server/worker/control/kernel_output.h"
-#include "server/worker/control/memory_cover.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/staging_budget.h"
 #include "server/worker/control/stats.h"
+#include "server/worker/control/swap_reservation.h"
 #include "server/worker/loop/device_signal.h"
 #include "server/worker/output/mailbox.h"
 #include "server/worker/output/messages.h"
@@ -62,9 +62,9 @@ struct SessionMemory {
   ipc::SharedSegment commands;
   ipc::SharedSegment completions;
   ipc::UniqueFd doorbell;
-  std::vector<ipc::SharedSegment> arenas;  // By number; never removed alone.
-  std::vector<std::unique_ptr<device::PinnedMemory>> pinned_arenas;
-  std::unique_ptr<MemoryCover> cover;  // Null where memory does not move. For slow calls.
+  std::vector<ipc::SharedSegment> staging_buffers;  // By number; never removed alone.
+  std::vector<std::unique_ptr<device::PinnedMemory>> pinned_staging_buffers;
+  std::unique_ptr<SwapReservation> cover;  // Null where memory does not move. For slow calls.
   std::unique_ptr<device::Space> space;
   std::uint64_t mapped_bytes = 0;  // In the space, from its bottom.
   ClientChunks chunks;
@@ -84,7 +84,7 @@ struct SessionEnvironment {
   Mailbox<DeviceMessage>& device_thread;
   device::Device& device;
   // Where device memory goes that clients hold beyond their guarantees. Null: nowhere.
-  std::shared_ptr<device::StepStore> store;
+  std::shared_ptr<device::SwapStore> store;
   const DeviceSignal& signal;
   scheduler::LaneRules lane_rules;
   SessionLimits limits;
@@ -92,7 +92,7 @@ struct SessionEnvironment {
   StagingBudget& staging;
   StagingBudget& images;  // For memory that clients write module images into.
   std::shared_ptr<GraphBudget> graphs;
-  HomePost home;                 // For `endings`.
+  HomeExecutor home;             // For `endings`.
   ipc::UnboundedCalls& endings;  // Of what clients hold, too: sockets and memory.
   ClientLog& log;
   KernelOutputLog& kernel_output;
@@ -140,12 +140,12 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnApplied();
   void OnModuleReleased(std::uint32_t number);
   void OnStreamError(const StreamError& error);
-  void OnMove(const MoveMemory& move);
+  void OnSwap(const SwapMemory& move);
   // The last move ends after its present step. `is_urgent`: whose turn it is now.
-  void CutMove(bool is_urgent);
-  void OnRoom(bool is_made);
-  // Ends the client that takes pages of its arenas away.
-  void LookAtArenas();
+  void PreemptSwap(bool is_urgent);
+  void OnMemory(bool is_made);
+  // Ends the client that takes pages of its staging buffers away.
+  void CheckStagingBuffers();
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }
@@ -164,7 +164,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // 'scale' [client 7 'train' pid 4121]". Nothing where it has none there.
   std::optional<std::string> ShownRunning() const;
   // For a broker that does not know it.
-  ipc::RosterSession Row() const;
+  ipc::RegistrySession Row() const;
 
  private:
   using Descriptor = boost::asio::posix::stream_descriptor;
@@ -173,7 +173,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint64_t LeftFree() const;
   static Result<std::unique_ptr<SessionMemory>> MakeMemory(device::Device& device,
                                                            const device::SpaceOptions& options,
-                                                           std::shared_ptr<device::StepStore> store,
+                                                           std::shared_ptr<device::SwapStore> store,
                                                            std::uint64_t guaranteed_bytes);
   void OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory);
   void Attach();
@@ -187,7 +187,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void FlushOutbox();
   template <typename T>
   void Reply(const T& message, std::vector<ipc::UniqueFd> fds = {});
-  void Refuse(const Status& why);
+  void Reject(const Status& why);
   void EndFor(const Status& violation);  // Protocol violations, with who did it.
   bool is_busy() const { return is_request_open_ || !outbox_.empty(); }
 
@@ -199,7 +199,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Handle(const ipc::ResizeMemory& request);
   void Handle(const ipc::ChangeChunk& request);
   void Handle(const ipc::SetKernelMemory& request);
-  void Handle(const ipc::AddArena& request);
+  void Handle(const ipc::AddStagingBuffer& request);
   void Handle(const ipc::DescribeError& request);
   void Handle(const ipc::TakePrinted& request);
   struct IdentifiedModule {
@@ -215,26 +215,26 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<const device::PreparedModule> module;
     std::shared_ptr<void> place;  // Among those that wait.
     std::uint64_t identity = 0;   // See CostModel.
-    int rooms_asked = 0;
+    int memory_requests_open = 0;
     std::uint64_t missing_bytes = 0;  // Device memory that it lacks within the guarantee.
   };
   void Place(const std::shared_ptr<Placing>& placing);
   static Result<std::shared_ptr<const device::Module>> PlaceCovered(device::Space& space,
-                                                                    MemoryCover* cover,
+                                                                    SwapReservation* cover,
                                                                     Placing& placing);
   void OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module);
 
   // Device memory; in session_memory.cpp.
   // Others may take the room that was made before it is used. A client that asks so often in vain
-  // is refused what it asked for.
-  static constexpr int kRoomsAskedMax = 16;
-  bool memory_moves() const { return environment_.store != nullptr; }
+  // is rejected what it asked for.
+  static constexpr int kMemoryRequestsMax = 16;
+  bool memory_swaps() const { return environment_.store != nullptr; }
   // A change of what is mapped, in several slow calls, so that others have their turn in between.
   struct Resizing {
     std::uint64_t asked_bytes = 0;
     std::uint64_t before_bytes = 0;
     bool is_last_step = false;
-    int rooms_asked = 0;
+    int memory_requests_open = 0;
     Status failure;  // Of a step: what was gained goes back.
     std::uint64_t wanted_bytes() const { return failure.ok() ? asked_bytes : before_bytes; }
   };
@@ -244,46 +244,46 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<device::SpaceUse> use;  // Where memory moves.
     std::uint64_t missing_bytes = 0;      // Device memory that would have helped.
   };
-  static ResizeStep MakeResizeStep(device::Space& space, MemoryCover* cover, std::uint64_t bytes,
-                                   std::uint64_t quota_bytes);
+  static ResizeStep MakeResizeStep(device::Space& space, SwapReservation* cover,
+                                   std::uint64_t bytes, std::uint64_t quota_bytes);
   // How much is mapped in one slow call.
   std::uint64_t GrowStep() const;
   void Resize(Resizing resizing);
   void OnResizeStep(Resizing resizing, const ResizeStep& step);
-  bool MayAwaitRoom(const ResizeStep& step) const;
+  bool MayAwaitMemory(const ResizeStep& step) const;
   void OnResized(const Resizing& resizing);
   // Requests about chunks; in session_chunks.cpp.
-  void MakeChunk(std::uint32_t number, std::uint64_t bytes, int rooms_asked = 0);
+  void MakeChunk(std::uint32_t number, std::uint64_t bytes, int memory_requests_open = 0);
   void FreeChunk(std::uint32_t number);
   void MapChunk(std::uint32_t number, std::uint64_t address);
   void UnmapChunk(std::uint64_t address);
   // Runs `then(*this, whether it is there)` once so much more device memory is free.
-  void AwaitRoom(std::uint64_t bytes, std::function<void(Session&, bool)> then);
+  void AwaitMemory(std::uint64_t bytes, std::function<void(Session&, bool)> then);
   // The next step of a move, of which `done` bytes were moved. Of a slow call.
-  void OnMoveEnded(const MoveMemory& move, const Status& status, const device::SpaceUse& use);
+  void OnSwapEnded(const SwapMemory& move, const Status& status, const device::SpaceUse& use);
   // Tells the device thread what the space has now.
   void TellMemory();
 
-  // An arena, and what keeps it ready for copies; the latter may be missing.
-  struct Arena {
+  // A staging buffer, and what keeps it ready for copies; the latter may be missing.
+  struct StagingBuffer {
     ipc::SharedSegment memory;
     std::unique_ptr<device::PinnedMemory> pinned;
     Status why_not_pinned;
   };
   // Made by parts, of a slow call each: the kernel clears the pages of a part while it is made.
-  struct ArenaInMaking {
+  struct StagingBufferInMaking {
     device::Device& device;
     const std::uint64_t bytes;
     ipc::SharedSegment memory{};
     std::uint64_t done = 0;
 
-    std::optional<Result<Arena>> MakePart();  // Empty: there is more to do.
+    std::optional<Result<StagingBuffer>> MakePart();  // Empty: there is more to do.
   };
-  void OnArenaMade(std::uint64_t bytes, Result<Arena> arena);
+  void OnStagingBufferMade(std::uint64_t bytes, Result<StagingBuffer> staging_buffer);
   Status CheckImage(std::uint64_t bytes) const;
   Status CheckNewModule(const ipc::LoadModule& request) const;
   Status TakePrintedBytes(std::uint64_t bytes);
-  Status CheckNewArena(const ipc::AddArena& request) const;
+  Status CheckNewStagingBuffer(const ipc::AddStagingBuffer& request) const;
 
   SlowCalls::Caller caller() const {
     const bool awaits_welcome = !is_welcomed_ && !has_ended_;
@@ -291,7 +291,7 @@ class Session : public std::enable_shared_from_this<Session> {
             .is_urgent = environment_.lane_rules.IsUrgent(spec_),
             .awaits_welcome = awaits_welcome,
             // A range of addresses costs nobody else's work anything where mapping does not.
-            .disturbs = !awaits_welcome || environment_.device.info().moves_disturb};
+            .disturbs = !awaits_welcome || environment_.device.info().swaps_disturb};
   }
   // Runs `work()` as a slow call and then `done(*this, its result)` here.
   template <typename Work, typename Done>
@@ -337,17 +337,17 @@ class Session : public std::enable_shared_from_this<Session> {
   bool is_welcomed_ = false;
   std::uint32_t slow_calls_ = 0;        // That have not ended: a request's, and a move of memory.
   std::atomic<bool> has_ended_{false};  // Of this thread; the steps of a slow call look at it.
-  std::uint32_t newcomer_calls_ = 0;    // Short calls that went before others'.
+  std::uint32_t new_client_calls_ = 0;  // Short calls that went before others'.
   bool has_place_ = false;
   Status why_ended_;
   std::function<void()> on_applied_;
-  std::function<void(Session&, bool)> on_room_;
+  std::function<void(Session&, bool)> on_memory_;
   // Null: no move is made. The slow calls' thread reads it.
   std::shared_ptr<std::atomic<bool>> is_move_cut_;
-  std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
-  std::uint64_t arena_bytes_ = 0;   // Taken from the staging budget, also for one being made.
-  ipc::UniqueFd image_;             // Made for the client to write; the next load takes it.
-  std::uint64_t image_bytes_ = 0;   // Taken from the images' budget, until it is read.
+  std::uint64_t module_bytes_ = 0;   // Sum over loaded modules.
+  std::uint64_t staging_bytes_ = 0;  // Taken from the staging budget, also for one being made.
+  ipc::UniqueFd image_;              // Made for the client to write; the next load takes it.
+  std::uint64_t image_bytes_ = 0;    // Taken from the images' budget, until it is read.
 };
 
 }  // namespace gpushared::server

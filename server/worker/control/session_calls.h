@@ -34,11 +34,11 @@ std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
                          std::uint64_t step_bytes);
 
 // A slow call for no more than so much is short: it takes about a millisecond at most. The pages of
-// an arena are emptied when it is made.
+// a staging buffer are emptied when it is made.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
 inline constexpr std::uint64_t kShortArenaBytes = std::uint64_t{2} << 20;
-// What is made of an arena in one slow call: some milliseconds, for which newcomers wait. More
-// where that would take more than kArenaPartsMax calls.
+// What is made of a staging buffer in one slow call: some milliseconds, for which new clients wait.
+// More where that would take more than kArenaPartsMax calls.
 inline constexpr std::uint64_t kArenaPartBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint64_t kArenaPartsMax = 64;
 

@@ -23,23 +23,23 @@ void Session::Handle(const ipc::ChangeChunk& request) {
   }
 }
 
-void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int rooms_asked) {
-  if (const Status status = memory_->chunks.CheckMake(number); !status.ok()) return Refuse(status);
+void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int memory_requests_open) {
+  if (const Status status = memory_->chunks.CheckMake(number); !status.ok()) return Reject(status);
   // There is no room, and it is within the guarantee. Read after the slow call has ended.
-  const auto is_owed = std::make_shared<bool>(false);
+  const auto is_guaranteed = std::make_shared<bool>(false);
   MakeSlowCallFor(
       bytes,
-      [space = memory_->space.get(), cover = memory_->cover.get(), bytes, is_owed] {
+      [space = memory_->space.get(), cover = memory_->cover.get(), bytes, is_guaranteed] {
         auto chunk = space->MakeChunk(bytes);
         if (cover != nullptr && chunk.status().code() == StatusCode::kOutOfMemory) {
           device::SpaceUse use = space->use();
           use.pinned_bytes += bytes;
-          *is_owed = cover->IsSettled(use);
+          *is_guaranteed = cover->IsWithinGuarantee(use);
         }
         return chunk;
       },
-      [number, bytes, rooms_asked, is_owed](Session& self,
-                                            Result<std::unique_ptr<device::Chunk>> chunk) {
+      [number, bytes, memory_requests_open, is_guaranteed](
+          Session& self, Result<std::unique_ptr<device::Chunk>> chunk) {
         const bool is_made = chunk.ok();
         // Also of a session that has ended: it goes with the rest of the memory.
         if (is_made) self.memory_->chunks.Add(number, std::move(*chunk), bytes);
@@ -48,17 +48,18 @@ void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int rooms_ask
           self.TellMemory();
           return self.Reply(ipc::Done{});
         }
-        if (!*is_owed || rooms_asked == kRoomsAskedMax) return self.Refuse(chunk.status());
-        self.AwaitRoom(bytes, [number, bytes, rooms_asked, why = chunk.status()](Session& again,
-                                                                                 bool is_room) {
-          if (is_room) return again.MakeChunk(number, bytes, rooms_asked + 1);
-          again.Refuse(why);
+        if (!*is_guaranteed || memory_requests_open == kMemoryRequestsMax)
+          return self.Reject(chunk.status());
+        self.AwaitMemory(bytes, [number, bytes, memory_requests_open, why = chunk.status()](
+                                    Session& again, bool is_room) {
+          if (is_room) return again.MakeChunk(number, bytes, memory_requests_open + 1);
+          again.Reject(why);
         });
       });
 }
 
 void Session::FreeChunk(std::uint32_t number) {
-  if (const Status status = memory_->chunks.CheckFree(number); !status.ok()) return Refuse(status);
+  if (const Status status = memory_->chunks.CheckFree(number); !status.ok()) return Reject(status);
   MakeSlowCall(
       [chunk = memory_->chunks.Take(number)]() mutable -> Status {
         chunk.reset();
@@ -74,11 +75,12 @@ void Session::FreeChunk(std::uint32_t number) {
 void Session::MapChunk(std::uint32_t number, std::uint64_t address) {
   ClientChunks& chunks = memory_->chunks;
   const Status status = chunks.CheckMap(number, address, memory_->space->mapping_area());
-  if (!status.ok()) return Refuse(status);
+  if (!status.ok()) return Reject(status);
   if (environment_.mappings >= environment_.limits.mappings_max) {
-    return Refuse({StatusCode::kLimitExceeded,
-                   fmt::format("mapping refused: all clients have {} places mapped, allowed are {}",
-                               environment_.mappings, environment_.limits.mappings_max)});
+    return Reject(
+        {StatusCode::kLimitExceeded,
+         fmt::format("mapping rejected: all clients have {} places mapped, allowed are {}",
+                     environment_.mappings, environment_.limits.mappings_max)});
   }
   const std::uint64_t bytes = chunks.bytes_of(number);
   MakeSlowCallFor(
@@ -92,14 +94,14 @@ void Session::MapChunk(std::uint32_t number, std::uint64_t address) {
           ++self.environment_.mappings;
         }
         if (self.has_ended_) return self.CheckOver();
-        if (!mapped.ok()) return self.Refuse(mapped);
+        if (!mapped.ok()) return self.Reject(mapped);
         self.Apply(AddMapping{self.id(), address, bytes}, [&self] { self.Reply(ipc::Done{}); });
       });
 }
 
 void Session::UnmapChunk(std::uint64_t address) {
   if (const Status status = memory_->chunks.CheckUnmap(address); !status.ok()) {
-    return Refuse(status);
+    return Reject(status);
   }
   // Launches that begin from here on cannot reach it; those that have begun are waited for.
   memory_->space->HideMapping(address);
@@ -115,7 +117,7 @@ void Session::UnmapChunk(std::uint64_t address) {
             --self.environment_.mappings;
           }
           if (self.has_ended_) return self.CheckOver();
-          if (!unmapped.ok()) return self.Refuse(unmapped);
+          if (!unmapped.ok()) return self.Reject(unmapped);
           self.Reply(ipc::Done{});
         });
   });

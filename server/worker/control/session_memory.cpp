@@ -26,11 +26,11 @@ void Session::Handle(const ipc::ResizeMemory& request) {
 
 std::uint64_t Session::GrowStep() const {
   const std::uint64_t most = environment_.limits.grow_step_bytes;
-  if (!memory_moves()) return most;
+  if (!memory_swaps()) return most;
   // More than the device has comes in parts, which make room for each other.
   constexpr std::uint64_t kParts = 8;
-  const std::uint64_t part = environment_.device.info().memory_bytes / kParts / kMapStepBytes;
-  return std::min(most, std::max<std::uint64_t>(part, 1) * kMapStepBytes);
+  const std::uint64_t part = environment_.device.info().memory_bytes / kParts / kMapPageBytes;
+  return std::min(most, std::max<std::uint64_t>(part, 1) * kMapPageBytes);
 }
 
 void Session::Resize(Resizing resizing) {
@@ -49,12 +49,12 @@ void Session::Resize(Resizing resizing) {
       });
 }
 
-Session::ResizeStep Session::MakeResizeStep(device::Space& space, MemoryCover* cover,
+Session::ResizeStep Session::MakeResizeStep(device::Space& space, SwapReservation* cover,
                                             std::uint64_t bytes, std::uint64_t quota_bytes) {
   if (cover == nullptr) return {.mapped = space.Resize(bytes), .use = std::nullopt};
   const device::SpaceUse before = space.use();
   device::SpaceUse wanted = before;
-  wanted.mapped_bytes = device::RoundUp(bytes, kMapStepBytes);
+  wanted.mapped_bytes = device::RoundUp(bytes, kMapPageBytes);
   const bool fits =
       bytes <= quota_bytes && wanted.mapped_bytes <= quota_bytes - before.pinned_bytes;
   if (fits && wanted.mapped_bytes > before.mapped_bytes) {
@@ -64,7 +64,7 @@ Session::ResizeStep Session::MakeResizeStep(device::Space& space, MemoryCover* c
   ResizeStep step{.mapped = space.Resize(bytes), .use = std::nullopt};
   const device::SpaceUse after = space.use();
   step.use = after;
-  (void)cover->Cover(after);  // Less than was reserved is never refused.
+  (void)cover->Cover(after);  // Less than was reserved is never rejected.
   if (fits && step.mapped.status().code() == StatusCode::kOutOfMemory) {
     step.missing_bytes = wanted.mapped_bytes - after.mapped_bytes;
   }
@@ -75,20 +75,20 @@ void Session::OnResizeStep(Resizing resizing, const ResizeStep& step) {
   const std::uint64_t before = memory_->mapped_bytes;
   if (step.mapped.ok()) {
     memory_->mapped_bytes = *step.mapped;
-    resizing.rooms_asked = 0;  // Those that were made in vain are bounded.
+    resizing.memory_requests_open = 0;  // Those that were made in vain are bounded.
   }
   if (step.use && attached_ != nullptr) {
     environment_.device_thread.Post(MemoryChanged{id(), *step.use});
   }
   bool goes_on = memory_->mapped_bytes != before && !resizing.is_last_step;
   if (!step.mapped.ok() && resizing.failure.ok()) {
-    if (MayAwaitRoom(step) && resizing.rooms_asked < kRoomsAskedMax && !has_ended_) {
-      ++resizing.rooms_asked;
-      return AwaitRoom(step.missing_bytes,
-                       [resizing, why = step.mapped.status()](Session& self, bool is_made) mutable {
-                         if (!is_made) resizing.failure = why;
-                         self.Resize(std::move(resizing));
-                       });
+    if (MayAwaitMemory(step) && resizing.memory_requests_open < kMemoryRequestsMax && !has_ended_) {
+      ++resizing.memory_requests_open;
+      return AwaitMemory(step.missing_bytes, [resizing, why = step.mapped.status()](
+                                                 Session& self, bool is_made) mutable {
+        if (!is_made) resizing.failure = why;
+        self.Resize(std::move(resizing));
+      });
     }
     resizing.failure = step.mapped.status();
     // The client was not told of what was gained, and uses none of it.
@@ -99,7 +99,7 @@ void Session::OnResizeStep(Resizing resizing, const ResizeStep& step) {
 }
 
 // Nobody's stay keeps an urgent client waiting: beyond its guarantee it has what is free, or less.
-bool Session::MayAwaitRoom(const ResizeStep& step) const {
+bool Session::MayAwaitMemory(const ResizeStep& step) const {
   if (step.missing_bytes == 0 || !caller().is_urgent) return step.missing_bytes > 0;
   return step.use->mapped_bytes + step.use->pinned_bytes + step.missing_bytes <=
          attach_.guaranteed_bytes;
@@ -107,41 +107,41 @@ bool Session::MayAwaitRoom(const ResizeStep& step) const {
 
 void Session::OnResized(const Resizing& resizing) {
   if (has_ended_) return CheckOver();
-  // Also after a failure: a refused shrink leaves all of the memory mapped.
+  // Also after a failure: a rejected shrink leaves all of the memory mapped.
   Apply(SetMapped{id(), memory_->mapped_bytes}, [this, resizing] {
     const Status& why = resizing.failure;
     if (why.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
-    Refuse({why.code(),
-            fmt::format("memory of {} bytes refused: {}", resizing.asked_bytes, why.message())});
+    Reject({why.code(),
+            fmt::format("memory of {} bytes rejected: {}", resizing.asked_bytes, why.message())});
   });
 }
 
 // ---- room for it
 
-void Session::AwaitRoom(std::uint64_t bytes, std::function<void(Session&, bool)> then) {
-  on_room_ = std::move(then);
-  environment_.device_thread.Post(AskRoom{id(), bytes});
+void Session::AwaitMemory(std::uint64_t bytes, std::function<void(Session&, bool)> then) {
+  on_memory_ = std::move(then);
+  environment_.device_thread.Post(RequestMemory{id(), bytes});
 }
 
-void Session::OnRoom(bool is_made) {
-  if (const auto then = std::exchange(on_room_, nullptr)) then(*this, is_made);
+void Session::OnMemory(bool is_made) {
+  if (const auto then = std::exchange(on_memory_, nullptr)) then(*this, is_made);
 }
 
 Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Space& space,
-                                                                    MemoryCover* cover,
+                                                                    SwapReservation* cover,
                                                                     Placing& placing) {
   auto placed = space.PlaceModule(placing.module);
   if (cover == nullptr) return placed;
   device::SpaceUse use = space.use();
   if (placed.ok()) {
-    // With the module it may be beyond its guarantee, and what is full refuses it.
+    // With the module it may be beyond its guarantee, and what is full rejects it.
     if (Status full = cover->Cover(use); !full.ok()) return full;
   } else if (placed.status().code() == StatusCode::kOutOfMemory) {
     // A GPU's modules take their memory in whole steps. A guarantee may end amid the last one.
     const std::uint64_t bytes = placing.module->bytes(), pinned = use.pinned_bytes;
-    for (const std::uint64_t room : {bytes, device::RoundUp(bytes, kMapStepBytes)}) {
+    for (const std::uint64_t room : {bytes, device::RoundUp(bytes, kMapPageBytes)}) {
       use.pinned_bytes = pinned + room;
-      if (cover->IsSettled(use)) placing.missing_bytes = room;
+      if (cover->IsWithinGuarantee(use)) placing.missing_bytes = room;
     }
   }
   return placed;
@@ -149,12 +149,12 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
 
 // ---- moves
 
-void Session::OnMove(const MoveMemory& move) {
+void Session::OnSwap(const SwapMemory& move) {
   if (has_ended_) return;
   SlowCalls::Caller whose = caller();
   whose.is_urgent = move.is_urgent;
   whose.is_move = true;
-  whose.disturbs = environment_.device.info().moves_disturb;
+  whose.disturbs = environment_.device.info().swaps_disturb;
   ++slow_calls_;
   is_move_cut_ = std::make_shared<std::atomic<bool>>(false);
   // A step at a time: in between others have their turn.
@@ -169,8 +169,8 @@ void Session::OnMove(const MoveMemory& move) {
     // It may have given back what it held beyond its guarantee, and its room in the store.
     if (!ends && done < move.steps.size() &&
         (!move.goes_out || memory.cover->Covers(space.use()))) {
-      const std::uint64_t offset = move.steps[done] * kMapStepBytes;
-      status = move.goes_out ? space.MoveStepOut(offset) : space.MoveStepIn(offset);
+      const std::uint64_t offset = move.steps[done] * kMapPageBytes;
+      status = move.goes_out ? space.SwapPageOut(offset) : space.SwapPageIn(offset);
     }
     ++done;
     if (status.ok() && !ends && done < move.steps.size()) return true;
@@ -182,29 +182,29 @@ void Session::OnMove(const MoveMemory& move) {
     boost::asio::post(context, [self = std::move(self), move, status = std::move(status), use] {
       --self->slow_calls_;
       self->is_move_cut_.reset();
-      self->OnMoveEnded(move, status, use);
+      self->OnSwapEnded(move, status, use);
     });
     return false;
   });
 }
 
-void Session::CutMove(bool is_urgent) {
+void Session::PreemptSwap(bool is_urgent) {
   if (is_move_cut_ == nullptr) return;  // It has ended meanwhile.
   is_move_cut_->store(true, std::memory_order_relaxed);
-  if (is_urgent) environment_.slow_calls.HurryMove(id());
+  if (is_urgent) environment_.slow_calls.HurrySwap(id());
 }
 
-void Session::OnMoveEnded(const MoveMemory& move, const Status& status,
+void Session::OnSwapEnded(const SwapMemory& move, const Status& status,
                           const device::SpaceUse& use) {
   if (has_ended_) return CheckOver();
   // Room that others took meanwhile is made again.
   const bool has_failed = !status.ok() && status.code() != StatusCode::kOutOfMemory;
   if (!has_failed || move.goes_out) {
-    environment_.device_thread.Post(MemoryMoved{id(), use, has_failed});
+    environment_.device_thread.Post(MemorySwapped{id(), use, has_failed});
   }
   if (!has_failed) return;
   // What cannot go out is still here. Only a guarantee of another one is worth a session.
-  if (!move.goes_out || move.is_owed) {
+  if (!move.goes_out || move.is_guaranteed) {
     return End({status.code(), fmt::format("session ended: {} [{}]", status.message(), who_)});
   }
   environment_.log.WriteOf(
@@ -213,7 +213,7 @@ void Session::OnMoveEnded(const MoveMemory& move, const Status& status,
 }
 
 void Session::TellMemory() {
-  if (!memory_moves() || has_ended_) return;
+  if (!memory_swaps() || has_ended_) return;
   MakeSlowCall(
       [space = memory_->space.get(), cover = memory_->cover.get()]() -> Result<device::SpaceUse> {
         const device::SpaceUse use = space->use();

@@ -43,19 +43,20 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
                         std::span<const device::VariableInfo> variables) {
   if (kernels.size() > ipc::kKernelsPerModuleMax) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module refused: it has {} kernels, allowed are {}", kernels.size(),
+            fmt::format("module rejected: it has {} kernels, allowed are {}", kernels.size(),
                         ipc::kKernelsPerModuleMax)};
   }
   for (const device::KernelInfo& kernel : kernels) {
     if (kernel.name.size() > ipc::kSymbolNameBytesMax ||
         kernel.parameters.size() > ipc::kParametersPerKernelMax ||
         kernel.parameter_bytes > kParameterBytesMax) {
-      return {StatusCode::kLimitExceeded,
-              fmt::format("module refused: kernel '{}' has a name of {} bytes and {} parameters of "
-                          "{} bytes, allowed are {}, {} and {}",
-                          kernel.name.substr(0, 64), kernel.name.size(), kernel.parameters.size(),
-                          kernel.parameter_bytes, ipc::kSymbolNameBytesMax,
-                          ipc::kParametersPerKernelMax, kParameterBytesMax)};
+      return {
+          StatusCode::kLimitExceeded,
+          fmt::format("module rejected: kernel '{}' has a name of {} bytes and {} parameters of "
+                      "{} bytes, allowed are {}, {} and {}",
+                      kernel.name.substr(0, 64), kernel.name.size(), kernel.parameters.size(),
+                      kernel.parameter_bytes, ipc::kSymbolNameBytesMax,
+                      ipc::kParametersPerKernelMax, kParameterBytesMax)};
     }
   }
   // How many there may be the devices have checked.
@@ -63,14 +64,14 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
     if (variable.name.size() > ipc::kSymbolNameBytesMax) {
       return {
           StatusCode::kLimitExceeded,
-          fmt::format("module refused: variable '{}' has a name of {} bytes, allowed are {}",
+          fmt::format("module rejected: variable '{}' has a name of {} bytes, allowed are {}",
                       variable.name.substr(0, 64), variable.name.size(), ipc::kSymbolNameBytesMax)};
     }
   }
   if (const std::uint64_t bytes = ReplyBytes(kernels, variables);
       bytes > ipc::kModuleReplyBytesMax) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module refused: the description of its kernels and variables takes {} "
+            fmt::format("module rejected: the description of its kernels and variables takes {} "
                         "bytes, allowed are {}",
                         bytes, ipc::kModuleReplyBytesMax)};
   }
@@ -127,8 +128,8 @@ void Session::Handle(ipc::Frame frame) {
   Check(is_request, "the frame rules let nothing else through");
 }
 
-void Session::Refuse(const Status& why) {
-  Reply(ipc::Refused{.status = Status(why.code(), fmt::format("{} [{}]", why.message(), who_))});
+void Session::Reject(const Status& why) {
+  Reply(ipc::Rejected{.status = Status(why.code(), fmt::format("{} [{}]", why.message(), who_))});
 }
 
 void Session::Apply(DeviceMessage message, std::function<void()> then) {
@@ -152,8 +153,8 @@ void Session::OnStreamError(const StreamError& error) {
 
 void Session::Handle(const ipc::TakePrinted&) {
   if (printed_ == nullptr) {
-    return Refuse({StatusCode::kInvalidArgument,
-                   "printed text refused: the client's hello did not ask for it"});
+    return Reject({StatusCode::kInvalidArgument,
+                   "printed text rejected: the client's hello did not ask for it"});
   }
   PrintedText::Part part = printed_->Take(ipc::kPrintedTextBytesMax);
   Reply(ipc::Printed{.end = part.end, .dropped = part.dropped, .text = std::move(part.text)});
@@ -165,7 +166,7 @@ Status Session::CheckNewModule(const ipc::LoadModule& request) const {
   const auto there = memory_->modules.find(request.module);
   if (there != memory_->modules.end()) {
     return {StatusCode::kInvalidArgument,
-            fmt::format("module refused: number {} is {}", request.module,
+            fmt::format("module rejected: number {} is {}", request.module,
                         there->second.is_leaving
                             ? "still used by commands of the module that was unloaded"
                             : "in use")};
@@ -177,17 +178,17 @@ Status Session::CheckImage(std::uint64_t bytes) const {
   const SessionLimits& limits = environment_.limits;
   if (memory_->modules.size() >= limits.modules_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module refused: {} modules are loaded, allowed are {}",
+            fmt::format("module rejected: {} modules are loaded, allowed are {}",
                         memory_->modules.size(), limits.modules_max)};
   }
   if (bytes > limits.module_bytes_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module refused: its image has {} bytes, allowed are {}", bytes,
+            fmt::format("module rejected: its image has {} bytes, allowed are {}", bytes,
                         limits.module_bytes_max)};
   }
   if (bytes > limits.modules_bytes_max - module_bytes_) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module refused: its image has {} bytes and {} are loaded, allowed are {} "
+            fmt::format("module rejected: its image has {} bytes and {} are loaded, allowed are {} "
                         "together",
                         bytes, module_bytes_, limits.modules_bytes_max)};
   }
@@ -208,10 +209,10 @@ void Session::Handle(const ipc::MakeImage& request) {
           self.Handle(request);
         });
   }
-  if (const Status status = CheckImage(request.bytes); !status.ok()) return Refuse(status);
+  if (const Status status = CheckImage(request.bytes); !status.ok()) return Reject(status);
   if (!environment_.images.TryTake(0, request.bytes, MayUseReserve())) {
-    return Refuse({StatusCode::kOutOfMemory,
-                   fmt::format("module refused: its image has {} bytes, the memory for images of "
+    return Reject({StatusCode::kOutOfMemory,
+                   fmt::format("module rejected: its image has {} bytes, the memory for images of "
                                "all clients has {} left for this one",
                                request.bytes, environment_.images.LeftFor(0, MayUseReserve()))});
   }
@@ -220,7 +221,7 @@ void Session::Handle(const ipc::MakeImage& request) {
   Result<ipc::UniqueFd> copy = memory.ok() ? ipc::DuplicateFd(memory->get()) : memory.status();
   if (!copy.ok()) {
     GiveBackImage();
-    return Refuse(copy.status());
+    return Reject(copy.status());
   }
   image_ = *std::move(memory);
   std::vector<ipc::UniqueFd> fds;
@@ -240,7 +241,7 @@ void Session::Handle(const ipc::LoadModule& request) {
                                "image has {}",
                                request.bytes, image_bytes_)});
   }
-  if (const Status status = CheckNewModule(request); !status.ok()) return Refuse(status);
+  if (const Status status = CheckNewModule(request); !status.ok()) return Reject(status);
   const loader::ModuleReader::Owner whose = {
       .session = id(),
       .uid = attach_.peer.uid,
@@ -278,7 +279,7 @@ void Session::OnModuleRead(const ipc::LoadModule& request,
   }
   if (has_ended_ || !status.ok()) {
     GiveBackImage();
-    return has_ended_ ? CheckOver() : Refuse(status);
+    return has_ended_ ? CheckOver() : Reject(status);
   }
   const std::uint64_t identity =
       CostModel::ModuleIdentity(loaded->content, owner(), environment_.cost_seed);
@@ -302,11 +303,12 @@ void Session::Place(const std::shared_ptr<Placing>& placing) {
       },
       [placing](Session& self, Placed module) {
         const std::uint64_t missing = std::exchange(placing->missing_bytes, 0);
-        if (missing == 0 || self.has_ended_ || placing->rooms_asked == kRoomsAskedMax) {
+        if (missing == 0 || self.has_ended_ ||
+            placing->memory_requests_open == kMemoryRequestsMax) {
           return self.OnModuleParsed(placing->request, std::move(module));
         }
-        ++placing->rooms_asked;
-        self.AwaitRoom(missing, [placing, why = module.status()](Session& again, bool is_made) {
+        ++placing->memory_requests_open;
+        self.AwaitMemory(missing, [placing, why = module.status()](Session& again, bool is_made) {
           if (is_made) return again.Place(placing);
           again.OnModuleParsed(placing->request, why);
         });
@@ -320,7 +322,7 @@ void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedMo
     if (module.ok()) memory_->modules[request.module].module = std::move(module->module);
     return CheckOver();
   }
-  if (!module.ok()) return Refuse(module.status());
+  if (!module.ok()) return Reject(module.status());
   SessionMemory::LoadedModule& entry = memory_->modules[request.module];
   entry.module = std::move(module->module);
   entry.bytes = request.bytes;
@@ -336,8 +338,8 @@ void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedMo
 void Session::Handle(const ipc::UnloadModule& request) {
   const auto there = memory_->modules.find(request.module);
   if (there == memory_->modules.end() || there->second.is_leaving) {
-    return Refuse({StatusCode::kNotFound,
-                   fmt::format("unloading refused: there is no module {}", request.module)});
+    return Reject({StatusCode::kNotFound,
+                   fmt::format("unloading rejected: there is no module {}", request.module)});
   }
   there->second.is_leaving = true;
   Apply(RemoveModule{id(), request.module}, [this] { Reply(ipc::Done{}); });
@@ -360,17 +362,17 @@ Status Session::TakePrintedBytes(std::uint64_t bytes) {
   if (bytes == 0) return {};
   if (printed_ == nullptr) {
     return {StatusCode::kInvalidArgument,
-            "limit refused: the client's hello did not ask for what its kernels print"};
+            "limit rejected: the client's hello did not ask for what its kernels print"};
   }
   const std::uint64_t has = printed_->bytes_max();
   if (bytes <= has) return {};
-  if (!environment_.staging.TryTake(arena_bytes_, bytes - has, MayUseReserve())) {
+  if (!environment_.staging.TryTake(staging_bytes_, bytes - has, MayUseReserve())) {
     return {StatusCode::kOutOfMemory,
-            fmt::format("limit refused: asked for {} bytes of printed text, the staging memory of "
+            fmt::format("limit rejected: asked for {} bytes of printed text, the staging memory of "
                         "all clients has {} left for this one",
-                        bytes, environment_.staging.LeftFor(arena_bytes_, MayUseReserve()))};
+                        bytes, environment_.staging.LeftFor(staging_bytes_, MayUseReserve()))};
   }
-  arena_bytes_ += bytes - has;
+  staging_bytes_ += bytes - has;
   printed_->SetBytesMax(static_cast<std::size_t>(bytes));
   return {};
 }
@@ -386,17 +388,17 @@ void Session::Handle(const ipc::SetKernelMemory& request) {
       [bytes = request.printed_bytes](Session& self, Status set) {
         if (self.has_ended_) return self.CheckOver();
         if (set.ok()) set = self.TakePrintedBytes(bytes);
-        if (!set.ok()) return self.Refuse(set);
+        if (!set.ok()) return self.Reject(set);
         self.Reply(ipc::Done{});
       });
 }
 
-// ---- arenas
+// ---- staging buffers
 
 namespace {
 
 // Half of those that this process may have. The lowest free number is the next one.
-int DescriptorsForArenas() {
+int DescriptorsForStagingBuffers() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max()) / 2);
@@ -404,51 +406,54 @@ int DescriptorsForArenas() {
 
 }  // namespace
 
-Status Session::CheckNewArena(const ipc::AddArena& request) const {
+Status Session::CheckNewStagingBuffer(const ipc::AddStagingBuffer& request) const {
   const SessionLimits& limits = environment_.limits;
-  const std::size_t arenas_max = std::min<std::size_t>(limits.arenas_max, ipc::kArenasMax);
-  if (memory_->arenas.size() >= arenas_max) {
+  const std::size_t staging_buffers_max =
+      std::min<std::size_t>(limits.staging_buffers_max, ipc::kStagingBuffersMax);
+  if (memory_->staging_buffers.size() >= staging_buffers_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("arena refused: there are {} arenas, allowed are {}",
-                        memory_->arenas.size(), arenas_max)};
+            fmt::format("staging buffer rejected: there are {} staging buffers, allowed are {}",
+                        memory_->staging_buffers.size(), staging_buffers_max)};
   }
-  if (request.bytes > limits.arena_bytes_max) {
+  if (request.bytes > limits.staging_bytes_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("arena refused: asked for {} bytes, allowed are {}", request.bytes,
-                        limits.arena_bytes_max)};
+            fmt::format("staging buffer rejected: asked for {} bytes, allowed are {}",
+                        request.bytes, limits.staging_bytes_max)};
   }
-  if (request.bytes > limits.arenas_bytes_max - arena_bytes_) {
+  if (request.bytes > limits.staging_bytes_total_max - staging_bytes_) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("arena refused: asked for {} bytes, {} of {} are in use", request.bytes,
-                        arena_bytes_, limits.arenas_bytes_max)};
+            fmt::format("staging buffer rejected: asked for {} bytes, {} of {} are in use",
+                        request.bytes, staging_bytes_, limits.staging_bytes_total_max)};
   }
   return Status::Ok();
 }
 
-void Session::Handle(const ipc::AddArena& request) {
-  if (const Status status = CheckNewArena(request); !status.ok()) return Refuse(status);
-  if (!environment_.staging.TryTake(arena_bytes_, request.bytes, MayUseReserve())) {
-    return Refuse(
+void Session::Handle(const ipc::AddStagingBuffer& request) {
+  if (const Status status = CheckNewStagingBuffer(request); !status.ok()) return Reject(status);
+  if (!environment_.staging.TryTake(staging_bytes_, request.bytes, MayUseReserve())) {
+    return Reject(
         {StatusCode::kOutOfMemory,
-         fmt::format("arena refused: asked for {} bytes, the staging memory of all "
+         fmt::format("staging buffer rejected: asked for {} bytes, the staging memory of all "
                      "clients has {} left for this one",
-                     request.bytes, environment_.staging.LeftFor(arena_bytes_, MayUseReserve()))});
+                     request.bytes,
+                     environment_.staging.LeftFor(staging_bytes_, MayUseReserve()))});
   }
-  arena_bytes_ += request.bytes;
+  staging_bytes_ += request.bytes;
   MakeSlowSteps(
       CallerOf(request.bytes <= kShortArenaBytes),
-      [making = ArenaInMaking{.device = environment_.device, .bytes = request.bytes}]() mutable {
+      [making =
+           StagingBufferInMaking{.device = environment_.device, .bytes = request.bytes}]() mutable {
         return making.MakePart();
       },
-      [bytes = request.bytes](Session& self, Result<Arena> arena) {
-        self.OnArenaMade(bytes, std::move(arena));
+      [bytes = request.bytes](Session& self, Result<StagingBuffer> staging_buffer) {
+        self.OnStagingBufferMade(bytes, std::move(staging_buffer));
       });
 }
 
-std::optional<Result<Session::Arena>> Session::ArenaInMaking::MakePart() {
+std::optional<Result<Session::StagingBuffer>> Session::StagingBufferInMaking::MakePart() {
   if (!memory.valid()) {
     Result<ipc::SharedSegment> made =
-        ipc::SharedSegment::Create({.name = "gpushared arena",
+        ipc::SharedSegment::Create({.name = "gpushared staging buffer",
                                     .bytes = static_cast<std::size_t>(bytes),
                                     .access = ipc::SharedSegment::Access::kReadWrite,
                                     .reserve = false});
@@ -461,58 +466,63 @@ std::optional<Result<Session::Arena>> Session::ArenaInMaking::MakePart() {
   done += part;
   if (done < bytes) return std::nullopt;
   Result<std::unique_ptr<device::PinnedMemory>> pinned = device.Pin(memory.bytes());
-  Arena arena{.memory = std::move(memory), .pinned = nullptr, .why_not_pinned = pinned.status()};
-  if (pinned.ok()) arena.pinned = *std::move(pinned);
-  return arena;
+  StagingBuffer staging_buffer{
+      .memory = std::move(memory), .pinned = nullptr, .why_not_pinned = pinned.status()};
+  if (pinned.ok()) staging_buffer.pinned = *std::move(pinned);
+  return staging_buffer;
 }
 
-// The library leaves arenas alone, and the worker empties them when it has ended the session. Holes
-// are no protection for the client either: its copies carry zeros.
-void Session::LookAtArenas() {
+// The library leaves staging buffers alone, and the worker empties them when it has ended the
+// session. Holes are no protection for the client either: its copies carry zeros.
+void Session::CheckStagingBuffers() {
   if (has_ended_) return;
-  for (std::size_t number = 0; number < memory_->arenas.size(); ++number) {
-    const ipc::SharedSegment& arena = memory_->arenas[number];
-    const std::size_t missing = arena.MissingBytes();
+  for (std::size_t number = 0; number < memory_->staging_buffers.size(); ++number) {
+    const ipc::SharedSegment& staging_buffer = memory_->staging_buffers[number];
+    const std::size_t missing = staging_buffer.MissingBytes();
     if (missing == 0) continue;
-    return EndFor({StatusCode::kProtocolViolation,
-                   fmt::format("arena {} has holes: {} of {} KiB are missing; its pages stay until "
-                               "the session ends",
-                               number, missing >> 10, arena.size() >> 10)});
+    return EndFor(
+        {StatusCode::kProtocolViolation,
+         fmt::format("staging buffer {} has holes: {} of {} KiB are missing; its pages stay until "
+                     "the session ends",
+                     number, missing >> 10, staging_buffer.size() >> 10)});
   }
 }
 
-void Session::OnArenaMade(std::uint64_t bytes, Result<Arena> arena) {
-  Result<ipc::UniqueFd> copy = arena.ok() ? ipc::DuplicateFd(arena->memory.fd()) : arena.status();
-  if (arena.ok() && (has_ended_ || !copy.ok())) {
+void Session::OnStagingBufferMade(std::uint64_t bytes, Result<StagingBuffer> staging_buffer) {
+  Result<ipc::UniqueFd> copy =
+      staging_buffer.ok() ? ipc::DuplicateFd(staging_buffer->memory.fd()) : staging_buffer.status();
+  if (staging_buffer.ok() && (has_ended_ || !copy.ok())) {
     // The kernel takes as long to free the pages as to clear them, and everybody waits for this
     // thread.
-    environment_.slow_calls.Post(caller(), [dropped = *std::move(arena)] {});
+    environment_.slow_calls.Post(caller(), [dropped = *std::move(staging_buffer)] {});
   }
   if (has_ended_) return CheckOver();
   if (!copy.ok()) {
-    environment_.staging.GiveBack(arena_bytes_, bytes);
-    arena_bytes_ -= bytes;
-    return Refuse({copy.status().code(),
-                   fmt::format("arena of {} bytes refused: {}", bytes, copy.status().message())});
+    environment_.staging.GiveBack(staging_bytes_, bytes);
+    staging_bytes_ -= bytes;
+    return Reject({copy.status().code(), fmt::format("staging buffer of {} bytes rejected: {}",
+                                                     bytes, copy.status().message())});
   }
-  if (!arena->why_not_pinned.ok()) {
-    spdlog::warn("copies of an arena of {} bytes go by way of a buffer: {} [{}]", bytes,
-                 arena->why_not_pinned.message(), who_);
+  if (!staging_buffer->why_not_pinned.ok()) {
+    spdlog::warn("copies of a staging buffer of {} bytes go by way of a buffer: {} [{}]", bytes,
+                 staging_buffer->why_not_pinned.message(), who_);
   }
-  // Its descriptor stays for LookAtArenas and for reading without a fault, as long as there are
-  // plenty for sessions and sockets.
-  if (arena->memory.fd() > DescriptorsForArenas()) arena->memory.CloseFd();
-  const auto number = static_cast<std::uint32_t>(memory_->arenas.size());
-  memory_->arenas.push_back(std::move(arena->memory));
-  memory_->pinned_arenas.push_back(std::move(arena->pinned));
-  const ipc::SharedSegment& kept = memory_->arenas.back();
+  // Its descriptor stays for CheckStagingBuffers and for reading without a fault, as long as there
+  // are plenty for sessions and sockets.
+  if (staging_buffer->memory.fd() > DescriptorsForStagingBuffers())
+    staging_buffer->memory.CloseFd();
+  const auto number = static_cast<std::uint32_t>(memory_->staging_buffers.size());
+  memory_->staging_buffers.push_back(std::move(staging_buffer->memory));
+  memory_->pinned_staging_buffers.push_back(std::move(staging_buffer->pinned));
+  const ipc::SharedSegment& kept = memory_->staging_buffers.back();
   // A std::function must be copyable.
   auto fd = std::make_shared<ipc::UniqueFd>(*std::move(copy));
-  Apply(AddArena{id(), number, kept.bytes(), kept.fd()}, [this, number, bytes, fd = std::move(fd)] {
-    std::vector<ipc::UniqueFd> fds;
-    fds.push_back(std::move(*fd));
-    Reply(ipc::ArenaAdded{.arena = number, .bytes = bytes}, std::move(fds));
-  });
+  Apply(AddStagingBuffer{id(), number, kept.bytes(), kept.fd()},
+        [this, number, bytes, fd = std::move(fd)] {
+          std::vector<ipc::UniqueFd> fds;
+          fds.push_back(std::move(*fd));
+          Reply(ipc::StagingBufferAdded{.staging_buffer = number, .bytes = bytes}, std::move(fds));
+        });
 }
 
 }  // namespace gpushared::server

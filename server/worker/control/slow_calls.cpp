@@ -45,7 +45,7 @@ void SlowCalls::SetUrgent(std::uint64_t session, bool is_urgent) {
   changed_.notify_all();
 }
 
-void SlowCalls::HurryMove(std::uint64_t session) {
+void SlowCalls::HurrySwap(std::uint64_t session) {
   const MutexLock lock(mutex_);
   if (moving_ == session) is_hurried_ = true;
   for (Waiting& each : waiting_) {
@@ -108,8 +108,8 @@ SlowCalls::Clock::time_point SlowCalls::LatestOf(const Waiting& waiting) const {
 }
 
 SlowCalls::Clock::time_point SlowCalls::DueOf(const Waiting& waiting) const {
-  const bool is_new = waiting.caller.awaits_welcome || waiting.caller.is_newcomer;
-  return waiting.posted + (is_new ? rules_.newcomer_held_max : rules_.held_max);
+  const bool is_new = waiting.caller.awaits_welcome || waiting.caller.is_new_client;
+  return waiting.posted + (is_new ? rules_.new_client_held_max : rules_.held_max);
 }
 
 std::deque<SlowCalls::Waiting>::iterator SlowCalls::Oldest() {
@@ -121,7 +121,7 @@ std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
   const auto rank = [](const Waiting& each) {
     return each.caller.is_urgent        ? (each.caller.has_left ? 1 : 0)
            : each.caller.awaits_welcome ? 2
-           : each.caller.is_newcomer    ? 3
+           : each.caller.is_new_client  ? 3
                                         : 4;
   };
   const auto oldest = Oldest();
@@ -143,8 +143,8 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
     }
     const auto next = Choose();
     // Somebody else may be next after the wait.
-    const bool is_held = !next->caller.is_urgent && next->caller.disturbs;
-    if (is_held && !MayBegin(lock, LatestOf(*next))) continue;
+    const bool is_suspended = !next->caller.is_urgent && next->caller.disturbs;
+    if (is_suspended && !MayBegin(lock, LatestOf(*next))) continue;
     oldest_was_passed_ = next != Oldest();
     Waiting taken = std::move(*next);
     waiting_.erase(next);

@@ -31,14 +31,15 @@ struct SlowCallRules {
   // does so pause_factor times its last step's duration after that one, if that is sooner: beside
   // requests that never pause, a call with many steps takes a hundredth of the time.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
-  // Newcomers wait for one short call, and are not held for longer. A client is one until its
-  // welcome and in so many short calls after it: memory, a module and arenas, to begin its work.
-  std::chrono::nanoseconds newcomer_held_max = std::chrono::milliseconds(20);
-  std::uint32_t newcomer_calls = 4;
+  // New clients wait for one short call, and are not held for longer. A client is one until its
+  // welcome and in so many short calls after it: memory, a module and staging buffers, to begin its
+  // work.
+  std::chrono::nanoseconds new_client_held_max = std::chrono::milliseconds(20);
+  std::uint32_t new_client_calls = 4;
 };
 
 // Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go first,
-// then welcomes, then further calls of newcomers. The others keep out of the way of them and of
+// then welcomes, then further calls of new clients. The others keep out of the way of them and of
 // urgent requests for a while, see SlowCallRules. A call that would take long is made in steps:
 // between two of them others have their turn, but for later ones of its session.
 //
@@ -49,15 +50,15 @@ class SlowCalls {
   // Whose calls: they begin in the order in which they were posted.
   struct Caller {
     std::uint64_t session = 0;  // 0: the worker.
-    // The same in all calls of a session, but for moves of its memory: see SetUrgent, HurryMove.
+    // The same in all calls of a session, but for moves of its memory: see SetUrgent, HurrySwap.
     bool is_urgent = false;
     bool is_move = false;  // It moves memory of the session, for whoever waits for that.
     // Its memory goes back. Urgent calls of those that are here go first.
     bool has_left = false;
-    // Of a call without steps: its client waits for its welcome. So a flood of newcomers' further
+    // Of a call without steps: its client waits for its welcome. So a flood of new clients' further
     // calls, which are longer, does not keep others from being let in.
     bool awaits_welcome = false;
-    bool is_newcomer = false;  // The same of one of its client's first short calls.
+    bool is_new_client = false;  // The same of one of its client's first short calls.
     // It may hold up what runs. One that does not begins beside urgent requests, in its turn.
     bool disturbs = true;
   };
@@ -87,7 +88,7 @@ class SlowCalls {
   // Also of the calls that wait.
   void SetUrgent(std::uint64_t session, bool is_urgent);
   // The move of the session's memory that waits or is made is urgent, with its further steps.
-  void HurryMove(std::uint64_t session);
+  void HurrySwap(std::uint64_t session);
   // Until a call that is not urgent and came now might begin, for threads that make their own.
   void AwaitQuiet();
   // Whether an urgent request is open from now on. Of one thread; never waits and wakes nobody:

@@ -7,8 +7,8 @@
 
 namespace gpushared::server {
 
-// The host memory that a worker has for staging arenas. It is taken before the memory is made: a
-// machine without free memory does not refuse, it ends processes.
+// The host memory that a worker has for staging staging buffers. It is taken before the memory is
+// made: a machine without free memory does not reject, it ends processes.
 //
 // Half of it is shared out evenly, so that every session can stage something whatever the
 // others hold. The other half goes to whoever asks first. Ordinary sessions leave a part of that

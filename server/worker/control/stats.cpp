@@ -40,8 +40,8 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   row["age_s"] = facts.age_s;
   row["quota_bytes"] = facts.quota_bytes;
   row["modules"] = facts.modules;
-  row["arenas"] = facts.arenas;
-  row["arena_bytes"] = facts.arena_bytes;
+  row["staging_buffers"] = facts.staging_buffers;
+  row["staging_bytes"] = facts.staging_bytes;
   const ClientSnapshot absent;
   const ClientSnapshot& client = seen == nullptr ? absent : *seen;
   const ClientCounters& count = client.counters;
@@ -54,21 +54,21 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   if (const auto& memory = client.memory) {
     row["resident_bytes"] = memory->resident_bytes;
     row["memory_waited_s"] = Seconds(memory->waited);
-    row["moved_out_bytes"] = memory->moves.out_bytes;
-    row["moved_in_bytes"] = memory->moves.in_bytes;
-    row["times_moved_out"] = memory->moves.times_out;
-    row["is_shut_out"] = memory->is_shut_out;
+    row["swapped_out_bytes"] = memory->moves.out_bytes;
+    row["swapped_in_bytes"] = memory->moves.in_bytes;
+    row["swap_outs"] = memory->moves.times_out;
+    row["is_starved"] = memory->is_starved;
   }
   WriteFigures(count, kClientFigures, row);
   row["queue_wait_p50_us"] = Microseconds(count.queue_wait.Quantile(0.50));
   row["queue_wait_p99_us"] = Microseconds(count.queue_wait.Quantile(0.99));
-  if (facts.spec.latency_promise) {
-    row["latency_promise_us"] =
-        Microseconds(static_cast<std::uint64_t>(facts.spec.latency_promise->count()));
-    row["requests_kept"] = count.requests_kept;
-    row["promise_kept_percent"] = Percent(count.requests_kept, count.requests);
+  if (facts.spec.latency_target) {
+    row["latency_target_us"] =
+        Microseconds(static_cast<std::uint64_t>(facts.spec.latency_target->count()));
+    row["requests_target_met"] = count.requests_target_met;
+    row["target_met_percent"] = Percent(count.requests_target_met, count.requests);
   }
-  if (facts.spec.latency_promise || count.requests > 0) {
+  if (facts.spec.latency_target || count.requests > 0) {
     row["requests"] = count.requests;
     row["request_p50_us"] = Microseconds(count.request_latency.Quantile(0.50));
     row["request_p99_us"] = Microseconds(count.request_latency.Quantile(0.99));
@@ -80,10 +80,12 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
     row["share_error_points"] = client.activity.share_error;
     row["share_error_worst_points"] = client.activity.share_error_worst;
   }
-  if (!count.uncut_kernel.empty()) {
-    row["uncut_kernel"] = count.uncut_kernel;
-    row["uncut_why"] = trace::TextOf(count.uncut_cut).in_column;  // `explain` has the sentence.
-    row["uncut_longest_us"] = Microseconds(static_cast<std::uint64_t>(count.uncut_longest.count()));
+  if (!count.nonpreemptible_kernel.empty()) {
+    row["nonpreemptible_kernel"] = count.nonpreemptible_kernel;
+    row["nonpreemptible_why"] =
+        trace::TextOf(count.uncut_cut).in_column;  // `explain` has the sentence.
+    row["nonpreemptible_longest_us"] =
+        Microseconds(static_cast<std::uint64_t>(count.uncut_longest.count()));
   }
   row["commands_pending"] = client.commands_pending;
   row["commands_in_flight"] = client.commands_in_flight;
@@ -157,17 +159,17 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["memory_bytes"] = info.memory_bytes;
   document["mapped_bytes"] = mapped_bytes;
   WriteFigures(snapshot.thread, kThreadFigures, document);
-  const scheduler::PromiseReport& promises = snapshot.thread.promises;
-  document["promises_given_up"] = {{"high", promises.given_up[0]},
-                                   {"normal", promises.given_up[1]},
-                                   {"low", promises.given_up[2]}};
+  const scheduler::TargetReport& targets = snapshot.thread.targets;
+  document["targets_abandoned"] = {{"high", targets.abandoned[0]},
+                                   {"normal", targets.abandoned[1]},
+                                   {"low", targets.abandoned[2]}};
   const ActivityMeter::Gaps& gaps = snapshot.thread.gaps;
   document["gap_s"] = Seconds(gaps.wanted);
   if (gaps.wanted > scheduler::Duration::zero()) {
     document["gap_used_percent"] = 100.0 * Seconds(gaps.used) / Seconds(gaps.wanted);
   }
-  document["promises_risked"] = promises.risked;
-  document["overloaded"] = promises.is_overloaded;
+  document["targets_at_risk"] = targets.at_risk;
+  document["overloaded"] = targets.is_overloaded;
   const CostModel::Accuracy& predictions = snapshot.thread.predictions;
   document["predictions"] = predictions.predictions;
   document["predictions_exceeded_percent"] =
@@ -176,10 +178,10 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
       static_cast<double>(predictions.error_permille.Quantile(0.50)) / 10.0;
   document["prediction_error_p90_percent"] =
       static_cast<double>(predictions.error_permille.Quantile(0.90)) / 10.0;
-  if (const auto turnaround = snapshot.thread.turnaround) {
-    document["turnaround_us"] = Microseconds(static_cast<std::uint64_t>(turnaround->count()));
+  if (const auto launch_bubble = snapshot.thread.launch_bubble) {
+    document["launch_bubble_us"] = Microseconds(static_cast<std::uint64_t>(launch_bubble->count()));
   }
-  document["window_us"] =
+  document["lookahead_us"] =
       Microseconds(static_cast<std::uint64_t>(snapshot.thread.lookahead.count()));
   document["executor_bytes"] = worker.executor_bytes;
   document["graphs_bytes"] = worker.graphs_bytes;
@@ -194,7 +196,7 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["loader"] = {{"running", loader.running},
                         {"waiting", loader.waiting},
                         {"read", loader.read},
-                        {"refused", loader.refused},
+                        {"rejected", loader.rejected},
                         {"crashed", loader.crashed},
                         {"unplaced_bytes", loader.unplaced_bytes},
                         {"cache_bytes", loader.cache_bytes},

@@ -28,8 +28,8 @@ struct SessionFacts {
   std::uint64_t quota_bytes = 0;
   std::uint64_t guaranteed_bytes = 0;
   std::uint32_t modules = 0;
-  std::uint32_t arenas = 0;
-  std::uint64_t arena_bytes = 0;
+  std::uint32_t staging_buffers = 0;
+  std::uint64_t staging_bytes = 0;
   std::uint64_t chunk_bytes = 0;  // Device memory beside what is mapped from the bottom.
   double age_s = 0;
   std::string state;  // "starting", "running", "ending"

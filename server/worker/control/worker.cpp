@@ -29,16 +29,16 @@ Worker::Impl::~Impl() {
   home_.Close();
 }
 
-Result<std::shared_ptr<device::StepStore>> Worker::Impl::OpenStore() const {
+Result<std::shared_ptr<device::SwapStore>> Worker::Impl::OpenStore() const {
   const WorkerSettings& settings = options_.settings;
-  if (settings.overcommit_bytes == 0) return std::shared_ptr<device::StepStore>();
+  if (settings.overcommit_bytes == 0) return std::shared_ptr<device::SwapStore>();
   if (device_->info().can_move_memory) {
-    return device::StepStore::Create(
-        {.bytes = settings.overcommit_bytes, .folder = settings.overcommit_folder});
+    return device::SwapStore::Create(
+        {.bytes = settings.overcommit_bytes, .directory = settings.overcommit_directory});
   }
   spdlog::warn("{}: overcommit has no effect, this device does not move memory",
                device_->info().id);
-  return std::shared_ptr<device::StepStore>();
+  return std::shared_ptr<device::SwapStore>();
 }
 
 Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
@@ -51,7 +51,7 @@ Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
   if (const std::string_view why = scheduler::WhyInvalid(options_.settings.policy_options);
       !why.empty()) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("policy '{}' refused: {}", options_.settings.policy, why));
+                  fmt::format("policy '{}' rejected: {}", options_.settings.policy, why));
   }
   return entry->make(options_.settings.policy_options);
 }
@@ -63,7 +63,8 @@ std::shared_ptr<DeviceTotals> Worker::Impl::OpenTotals() const {
   return nullptr;
 }
 
-// Rings and arenas are taken by the thread that makes slow calls, so that they are near, too.
+// Rings and staging buffers are taken by the thread that makes slow calls, so that they are near,
+// too.
 void Worker::Impl::FindPlace() {
   place_ = FindNumaPlace(device_->info().pci_bus, options_.sysfs);
   Status tried;
@@ -129,12 +130,12 @@ Status Worker::Impl::Open() {
   thread_options.place = place_;
   const scheduler::LaneRules lane_rules = (*policy)->rules();
   thread_options.spin = options_.spin.value_or(SpinTimes::For(device_->info()));
-  Result<std::shared_ptr<device::StepStore>> store = OpenStore();
+  Result<std::shared_ptr<device::SwapStore>> store = OpenStore();
   if (!store.ok()) return store.status();
   if (*store != nullptr) {
     thread_options.residency = options_.residency;
     thread_options.residency->device_bytes = device_->info().memory_bytes;
-    thread_options.residency->holds_for_moves_in = !device_->info().checks_reach;
+    thread_options.residency->suspends_for_swap_in = !device_->info().checks_reach;
   }
   Result<std::unique_ptr<DeviceThread>> thread =
       DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);
@@ -175,20 +176,20 @@ Status Worker::Impl::Open() {
           },
       .on_memory_returned =
           [this](std::uint64_t session, const Status& why) {
-            const ipc::RosterSession left = leaving_.extract(session).mapped();
+            const ipc::RegistrySession left = leaving_.extract(session).mapped();
             if (environment_->store != nullptr) device_thread_->mailbox().Post(MemoryFreed{});
-            if (ends_.size() == ipc::kRosterEndsMax) ends_.pop_front();
+            if (ends_.size() == ipc::kRegistryEndsMax) ends_.pop_front();
             ends_.push_back({session, left.peer.pid, left.peer.uid, why});
             Tell(0, ipc::SessionEnded{.session = session, .status = why});
             CheckDone();
           }});
-  trace_desk_ = std::make_unique<TraceDesk>(
-      TraceDesk::Surroundings{.context = context_,
-                              .slow_calls = *slow_calls_,
-                              .device_thread = device_thread_->mailbox(),
-                              .home = home_,
-                              .endings = endings_,
-                              .generation = options_.generation});
+  trace_request_handler_ = std::make_unique<TraceRequestHandler>(
+      TraceRequestHandler::Surroundings{.context = context_,
+                                        .slow_calls = *slow_calls_,
+                                        .device_thread = device_thread_->mailbox(),
+                                        .home = home_,
+                                        .endings = endings_,
+                                        .generation = options_.generation});
   return ipc::SetNonBlocking(channel_.native_handle(), true);
 }
 

@@ -69,10 +69,10 @@ struct WorkerOptions {
   // Running work of a session that ended is asked to stop at once, and killed when it
   // has not ended by then.
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
-  // The folder of the socket at which the next broker finds this worker (ipc/roster_socket.h);
+  // The directory of the socket at which the next broker finds this worker (ipc/registry_socket.h);
   // empty: it ends with its last session when its broker dies.
-  std::string roster_folder;
-  std::uint64_t made_by = 0;  // See ipc::Roster.
+  std::string registry_directory;
+  std::uint64_t made_by = 0;  // See ipc::Registry.
   // How long a worker without a broker waits for one after its last client has gone; at most twice
   // that.
   std::chrono::nanoseconds alone_max = std::chrono::seconds(10);

@@ -23,7 +23,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "ipc/roster_socket.h"
+#include "ipc/registry_socket.h"
 #include "ipc/unbounded_calls.h"
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
@@ -33,7 +33,7 @@
 #include "server/worker/control/kernel_output.h"
 #include "server/worker/control/session.h"
 #include "server/worker/control/stats.h"
-#include "server/worker/control/trace_desk.h"
+#include "server/worker/control/trace_request_handler.h"
 #include "server/worker/control/worker.h"
 #include "server/worker/loop/device_signal.h"
 #include "server/worker/loop/device_thread.h"
@@ -71,7 +71,7 @@ class Worker::Impl {
   using Descriptor = boost::asio::posix::stream_descriptor;
 
   Status Open();
-  Result<std::shared_ptr<device::StepStore>> OpenStore() const;  // Null: memory does not move.
+  Result<std::shared_ptr<device::SwapStore>> OpenStore() const;  // Null: memory does not move.
   Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
   void WakeControl();
   // Where none are kept that can be used: nothing, and a seed of its own.
@@ -88,9 +88,9 @@ class Worker::Impl {
   void Handle(ClientDetached message);
   void Handle(ClientBroke message);
   void Handle(const Applied& message);
-  void Handle(const MoveMemory& message);
-  void Handle(const CutMove& message);
-  void Handle(const RoomAnswer& message);
+  void Handle(const SwapMemory& message);
+  void Handle(const PreemptSwap& message);
+  void Handle(const MemoryAnswer& message);
   void Handle(const ModuleReleased& message);
   void Handle(const StreamError& message);
   void Handle(const StatsTaken& message);
@@ -99,7 +99,7 @@ class Worker::Impl {
   void Handle(TraceOver message);
   void Handle(const Overloaded& message);
   void Handle(const KernelsEnded& message);
-  void Handle(const LookAtArenas& message);
+  void Handle(const CheckStagingBuffers& message);
   void Handle(const KernelNoted& message);
   void Handle(const DeviceLost& message);
 
@@ -114,7 +114,7 @@ class Worker::Impl {
   void OnChannelReadable();
   void HandleFrame(ipc::Frame frame);
   void Handle(ipc::Attach attach, ipc::Frame& frame);
-  Status CheckPlace(const Session& newcomer) const;
+  Status CheckPlace(const Session& new_client) const;
   void Handle(const ipc::AdminRequest& request, ipc::Frame& frame);
   void Handle(const ipc::SetSession& change, ipc::Frame& frame);
   void Handle(const ipc::TerminateSession& session, ipc::Frame& frame);
@@ -133,7 +133,7 @@ class Worker::Impl {
   void OpenDoor();
   void WatchDoor();
   void WatchAlone(bool was_deserted);
-  void TellRoster();
+  void TellRegistry();
   bool IsDeserted() const;
 
   // Admin.
@@ -175,20 +175,21 @@ class Worker::Impl {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<DeviceThread> device_thread_;
   ThreadPriority control_priority_, device_priority_;
-  NumaPlace place_;  // The device thread and the one that makes rings and arenas are there.
+  NumaPlace
+      place_;  // The device thread and the one that makes rings and staging buffers are there.
   std::unique_ptr<SessionEnvironment> environment_;
   boost::asio::io_context context_{1};  // Its handlers may hold sessions.
-  HomePost home_{context_};
+  HomeExecutor home_{context_};
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
   // Sessions destroyed whose memory is not back yet.
-  std::map<std::uint64_t, ipc::RosterSession> leaving_;
-  std::uint64_t last_session_ = 0;   // The highest number so far.
-  std::deque<ipc::RosterEnd> ends_;  // The latest ones, for a broker that did not hear of them.
+  std::map<std::uint64_t, ipc::RegistrySession> leaving_;
+  std::uint64_t last_session_ = 0;     // The highest number so far.
+  std::deque<ipc::RegistryEnd> ends_;  // The latest ones, for a broker that did not hear of them.
   struct KeptLease {
     ipc::Keep lease;
     ipc::UniqueFd connection;
   };
-  std::map<std::uint32_t, KeptLease> kept_;  // For the next broker, by entrance.
+  std::map<std::uint32_t, KeptLease> kept_;  // For the next broker, by endpoint.
 
   Descriptor channel_;
   std::uint64_t channel_number_ = 0;  // Counts the channels that there were.
@@ -204,7 +205,7 @@ class Worker::Impl {
   DeviceWatch device_watch_;
   boost::asio::steady_timer watch_timer_;
   boost::asio::steady_timer cost_timer_;
-  std::optional<ipc::RosterSocket> roster_socket_;
+  std::optional<ipc::RegistrySocket> registry_socket_;
   Descriptor door_;  // A duplicate of it.
   boost::asio::steady_timer alone_timer_;
   boost::asio::steady_timer drain_timer_;
@@ -212,7 +213,7 @@ class Worker::Impl {
   HashSeed cost_seed_{};
   std::vector<scheduler::KnownCost> costs_taken_;  // The parts so far.
   std::vector<ControlMessage> taken_;
-  std::unique_ptr<TraceDesk> trace_desk_;
+  std::unique_ptr<TraceRequestHandler> trace_request_handler_;
   std::map<std::uint64_t, Question> questions_;
   std::uint64_t next_token_ = 1;
 };

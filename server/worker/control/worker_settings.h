@@ -33,17 +33,17 @@ struct WorkerSettings {
   // Host memory through which clients of one device copy, all of them together.
   std::uint64_t staging_bytes = 0;
   // Where device memory goes that clients hold beyond their guarantees; 0 bytes: there is no such
-  // memory. In a file of `overcommit_folder`, if that is named.
+  // memory. In a file of `overcommit_directory`, if that is named.
   std::uint64_t overcommit_bytes = 0;
-  std::string overcommit_folder;
+  std::string overcommit_directory;
   // By class: how long one kernel may run; none: as long as it takes. A longer one is ended alone
   // where Device::CanKill. Where it cannot be, only a limit that was given ends the device.
   std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits =
       kKernelLimitsBuiltIn;
   std::array<bool, scheduler::kSchedulingClasses> kernel_limits_given = {};
   loader::LoadLimit load_limit;  // For one module.
-  // Folder in which each device's worker keeps what it learns of kernels; empty: nowhere.
-  std::string cost_folder;
+  // Directory in which each device's worker keeps what it learns of kernels; empty: nowhere.
+  std::string cost_directory;
   device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
   device::SmLimits sm_limits;  // By class; none: all multiprocessors.
   // What compiles rewritten kernels of GPUs, and where its results are kept; empty: the usual

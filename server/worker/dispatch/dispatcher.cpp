@@ -13,7 +13,7 @@
 #include "gpushared/check.h"
 
 #include "ipc/wire/completion.h"
-#include "server/worker/dispatch/step_use.h"
+#include "server/worker/dispatch/page_use.h"
 #include "server/worker/state/device_loss.h"
 
 namespace gpushared::server {
@@ -70,11 +70,11 @@ Dispatcher::Dispatcher(const Parts& parts, scheduler::Duration kill_after)
       totals_(parts.totals),
       kill_after_(kill_after),
       lane_(parts.lane),
-      roster_(parts.roster),
+      registry_(parts.registry),
       requests_(parts.requests),
       limiter_(parts.limiter),
-      arena_watch_(parts.arena_watch),
-      offers_(parts.offers),
+      staging_watch_(parts.staging_watch),
+      submitter_(parts.offers),
       publisher_(parts.publisher),
       completions_(kCompletionsPerCall) {
   unsettled_.reserve(kSessionsLimit);
@@ -83,15 +83,15 @@ Dispatcher::Dispatcher(const Parts& parts, scheduler::Duration kill_after)
 // ---- clients
 
 ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now) {
-  ClientState& added = roster_.Add(std::move(client));
-  const std::size_t row = totals_rows_.Begin(added) = totals_.Enter(added.setup.entrance);
+  ClientState& added = registry_.Add(std::move(client));
+  const std::size_t row = totals_rows_.Begin(added) = totals_.Enter(added.setup.endpoint);
   added.totals = totals_.For(added.spec().scheduling_class, row);
   added.totals.AddSession();
   lane_.AddClient(added.id(), added.spec(), now);
-  offers_.OnClientAdded(added);
+  submitter_.OnClientAdded(added);
   if (added.caps() != ClientCaps{}) LimitClient(added, now);
   requests_.OnClientAdded(added, now);
-  offers_.ReviewGivingWay(now);
+  submitter_.ReviewGivingWay(now);
   SettleAll(now);
   return added;
 }
@@ -117,8 +117,8 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
   lane_.ChangeClient(client.id(), spec, now);
   if (is_limited_anew) LimitClient(client, now);
   requests_.OnClientChanged(client, now);
-  offers_.ReviewGivingWay(now);
-  offers_.Review(client, now);  // One that leaves the high class may be stopped from now on.
+  submitter_.ReviewGivingWay(now);
+  submitter_.Review(client, now);  // One that leaves the high class may be stopped from now on.
   SettleAll(now);
 }
 
@@ -130,7 +130,7 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
   for (const std::uint64_t command : lane_.RemoveClient(client.id(), now)) {
     device_.RequestStop(command);
   }
-  offers_.ReviewGivingWay(now);
+  submitter_.ReviewGivingWay(now);
   SettleAll(now);
   if (client.load.on_device() == 0) Depart(client);
 }
@@ -140,7 +140,7 @@ void Dispatcher::Depart(ClientState& client) {
   publisher_.Forget(client);
   requests_.OnClientGone(client);
   totals_.Leave(totals_rows_[client]);
-  departed_.push_back(roster_.Remove(client));
+  departed_.push_back(registry_.Remove(client));
 }
 
 std::unique_ptr<ClientState> Dispatcher::TakeDeparted() {
@@ -172,17 +172,17 @@ void Dispatcher::Append(ClientState& client, std::uint32_t slot, scheduler::Time
 
 void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
-  while (state.next != kNoSlot && !state.has_failed && offers_.MayFollow(client, state)) {
+  while (state.next != kNoSlot && !state.has_failed && submitter_.MayFollow(client, state)) {
     CommandSlot& command = client.streams.slab()[state.next];
     if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
     if (command.is_device_work()) {
       // Others that are stopped with the one ahead are still leaving.
       if (command.state() == CommandState::kOnDevice && command.submission().has_outlived) return;
       if (command.state() == CommandState::kQueued) {
-        if (client.memory.is_by_step() && !IsThere(*client.setup.space, command)) [[unlikely]]
-          return RefuseBeyondDevice(client, stream, command);
-        if (!offers_.Cut(client, state.next)) return;
-        offers_.Offer(client, state.next, now);
+        if (client.memory.is_by_page() && !IsThere(*client.setup.space, command)) [[unlikely]]
+          return RejectBeyondDevice(client, stream, command);
+        if (!submitter_.Cut(client, state.next)) return;
+        submitter_.Offer(client, state.next, now);
       }
     } else if (command.kind == CommandKind::kWaitFor) {
       const StreamState& target = client.streams[command.target.stream];
@@ -198,28 +198,28 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
   }
 }
 
-void Dispatcher::RefuseBeyondDevice(ClientState& client, std::uint32_t stream,
+void Dispatcher::RejectBeyondDevice(ClientState& client, std::uint32_t stream,
                                     CommandSlot& command) {
   const std::uint64_t bytes = ReachBytes(command, client.scope.mapped_bytes());
   if (bytes <= client.memory.most_bytes()) return;
-  Refusal why{.reason = Refusal::Reason::kBeyondDevice,
-              .what = command.graph != nullptr               ? "graph launch"
-                      : command.kind == CommandKind::kLaunch ? "launch"
-                      : command.kind == CommandKind::kFill   ? "fill"
-                                                             : "copy",
-              .asked = bytes,
-              .allowed = client.memory.most_bytes()};
+  Rejection why{.reason = Rejection::Reason::kBeyondDevice,
+                .what = command.graph != nullptr               ? "graph launch"
+                        : command.kind == CommandKind::kLaunch ? "launch"
+                        : command.kind == CommandKind::kFill   ? "fill"
+                                                               : "copy",
+                .asked = bytes,
+                .allowed = client.memory.most_bytes()};
   if (command.graph == nullptr && command.kind == CommandKind::kLaunch) {
     why.number = command.modules[0];
     why.kernel = std::get<device::LaunchWork>(command.work).kernel;
     why.serial = client.scope.module(command.modules[0]).serial;
   }
-  command.failure = Refuse(why);
+  command.failure = Reject(why);
   client.streams.MarkToSettle(stream);
 }
 
 void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
-  while (!client.streams.is_settled() || client.streams.MarkUncut()) {
+  while (!client.streams.is_within_guarantee() || client.streams.MarkUncut()) {
     const std::uint32_t stream = client.streams.TakeToSettle();
     while (client.streams[stream].front != kNoSlot &&
            SettleFront(client, stream, now) == FrontOutcome::kRetired) {
@@ -228,8 +228,8 @@ void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
   }
 }
 
-void Dispatcher::OfferAnew(ClientState& client, scheduler::TimePoint now) {
-  offers_.TakeAllBack(client, now);
+void Dispatcher::OfferAgain(ClientState& client, scheduler::TimePoint now) {
+  submitter_.TakeAllBack(client, now);
   OnMemoryCame(client, now);
 }
 
@@ -241,7 +241,7 @@ void Dispatcher::OnMemoryCame(ClientState& client, scheduler::TimePoint now) {
 }
 
 void Dispatcher::SettleAll(scheduler::TimePoint now) {
-  for (ClientState* const client : roster_.present()) {
+  for (ClientState* const client : registry_.present()) {
     if (!client->life.is_leaving()) Settle(*client, now);
   }
 }
@@ -305,7 +305,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
   return FrontOutcome::kRetired;
 }
 
-// It took effect when it was taken, or was refused then.
+// It took effect when it was taken, or was rejected then.
 void Dispatcher::SettleChange(ClientState& client, std::uint32_t stream, CommandSlot& command,
                               scheduler::TimePoint now) {
   if (client.streams[stream].has_failed) {
@@ -345,9 +345,9 @@ bool Dispatcher::SettleWait(ClientState& client, std::uint32_t stream, const Com
     return false;
   }
   if (target.HasFailed(command.target.sequence)) {
-    const Refusal why{.reason = Refusal::Reason::kWaitFailed,
-                      .number = command.target.stream,
-                      .at = command.target.sequence};
+    const Rejection why{.reason = Rejection::Reason::kWaitFailed,
+                        .number = command.target.stream,
+                        .at = command.target.sequence};
     FailStream(client, stream, command, CommandFailure(why), now);
   } else {
     state.last_time_ns = std::max(state.last_time_ns, target.last_time_ns);
@@ -364,7 +364,7 @@ void Dispatcher::DestroyStream(ClientState& client, std::uint32_t stream,
     state.failed = {};
     state.has_failed = false;
   } else {
-    client.outlet.GiveBack();  // Its error record was never needed.
+    client.output.GiveBack();  // Its error record was never needed.
   }
 }
 
@@ -377,7 +377,7 @@ void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const Com
   const FaultKind fault = why.fault;
   state.error = std::make_unique<CommandFailure>(std::move(why));
   state.error_sequence = command.sequence;
-  offers_.Withdraw(client, stream, now);
+  submitter_.Withdraw(client, stream, now);
   WriteRecord(client, command,
               {.id = {},
                .kind = ipc::CompletionKind::kError,
@@ -399,7 +399,7 @@ void Dispatcher::WriteRecord(ClientState& client, const CommandSlot& command,
   record.ended_ns = notice.ended_ns;
   publisher_.Mark(client);
   // Room was reserved when the command was taken, so only a lie about credit gets here.
-  if (!client.outlet.Write(record)) {
+  if (!client.output.Write(record)) {
     Break(client, Status(StatusCode::kProtocolViolation,
                          fmt::format("session ended: the number of completions taken is beyond "
                                      "what was written [{}]",
@@ -435,7 +435,7 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
   }
   slab.Free(slot);
   if (slab.empty() && !client.life.is_leaving()) requests_.OnNothingLeft(client, now);
-  client.outlet.Finish(stream, state.finished);
+  client.output.Finish(stream, state.finished);
   publisher_.Mark(client);
   client.streams.WakeWaiters(stream);
 }
@@ -450,7 +450,7 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
         [[unlikely]] {
       DescribeLoss(*loss);
     }
-    offers_.NoteHostDelay(now);
+    submitter_.NoteHostSteal(now);
     for (std::size_t i = 0; i < count; ++i) {
       OnCompleted(completions_[i], now);
       completions_[i].paused.reset();  // Nobody keeps what the command did not take.
@@ -463,11 +463,11 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
 }
 
 void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::TimePoint now) {
-  ClientState* const client = roster_.OnDevice(completion.id);
+  ClientState* const client = registry_.OnDevice(completion.id);
   if (client == nullptr) return;  // A command completes once; what comes twice is nobody's.
   CommandSlot& command = client->streams.slab()[WorkName::Slot(completion.id)];
-  const bool is_part = offers_.TakeOff(*client, command, completion, now);
-  arena_watch_.OnLeft(*client, command, completion);
+  const bool is_part = submitter_.TakeOff(*client, command, completion, now);
+  staging_watch_.OnLeft(*client, command, completion);
   if (client->life.is_leaving()) {
     command.End();
     if (client->load.on_device() == 0) Depart(*client);
@@ -475,7 +475,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   }
   if (is_part) return OnStopped(*client, command, completion, now);
   OnEnded(*client, command, completion, now);
-  offers_.ReviewTrust(*client, command, now);
+  submitter_.ReviewTrust(*client, command, now);
 }
 
 void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
@@ -498,11 +498,11 @@ void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
   // What outlived its prediction is stopped with all that is behind it.
   const bool is_behind =
       stream.chained == slot || (command.submission().has_outlived && stream.front != slot);
-  if (!stream.has_failed && !is_behind) return offers_.OfferRest(client, slot, now);
+  if (!stream.has_failed && !is_behind) return submitter_.OfferRest(client, slot, now);
   if (stream.has_failed) {
     command.End();
   } else {
-    Offers::QueueRest(client, slot);  // The rest of the one ahead goes first.
+    Submitter::QueueRest(client, slot);  // The rest of the one ahead goes first.
   }
   MarkUnsettled(client, command.stream);
 }
@@ -533,19 +533,19 @@ void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
     ++client.counters.commands_failed;
     client.totals.of_class().commands_failed.Add(1);
   } else {
-    offers_.Learn(command, now);
+    submitter_.Learn(command, now);
   }
   MarkUnsettled(client, command.stream);
 }
 
 void Dispatcher::MarkUnsettled(ClientState& client, std::uint32_t stream) {
-  if (client.streams.is_settled()) unsettled_.push_back(&client);
+  if (client.streams.is_within_guarantee()) unsettled_.push_back(&client);
   client.streams.MarkToSettle(stream);
 }
 
 void Dispatcher::KillOverdue(scheduler::TimePoint now) {
   if (leaving_ > 0) {
-    for (ClientState* const client : roster_.present()) {
+    for (ClientState* const client : registry_.present()) {
       if (!client->life.kill_at() || now < *client->life.kill_at()) continue;
       client->life.NoteKilled();
       const CommandSlab& slab = client->streams.slab();
@@ -561,7 +561,7 @@ void Dispatcher::KillOverdue(scheduler::TimePoint now) {
 void Dispatcher::DescribeLoss(const device::DeviceLoss& loss) {
   std::vector<std::string> suspects;
   for (const device::DeviceLoss::Suspect& suspect : loss.suspects) {
-    const ClientState* const client = roster_.OnDevice(suspect.id);
+    const ClientState* const client = registry_.OnDevice(suspect.id);
     if (client == nullptr) continue;
     const CommandSlot& command = client->streams.slab()[WorkName::Slot(suspect.id)];
     suspects.push_back(suspect.what + " " + client->Who(command.stream, command.sequence));
@@ -573,7 +573,7 @@ std::optional<scheduler::TimePoint> Dispatcher::wake_at() const {
   std::optional<scheduler::TimePoint> at = lane_.wake_at();
   if (!loss_) at = scheduler::Earlier(at, limiter_.wake_at());
   if (leaving_ == 0) return at;
-  for (const ClientState* const client : roster_.present()) {
+  for (const ClientState* const client : registry_.present()) {
     at = scheduler::Earlier(at, client->life.kill_at());
   }
   return at;

@@ -15,12 +15,12 @@
 #include "scheduler/device_lane.h"
 #include "server/device/device.h"
 #include "server/telemetry/totals/device_totals.h"
-#include "server/worker/dispatch/arena_watch.h"
 #include "server/worker/dispatch/kernel_limiter.h"
-#include "server/worker/dispatch/offers.h"
+#include "server/worker/dispatch/staging_watch.h"
+#include "server/worker/dispatch/submitter.h"
 #include "server/worker/output/publisher.h"
 #include "server/worker/output/requests.h"
-#include "server/worker/state/client_roster.h"
+#include "server/worker/state/client_registry.h"
 #include "server/worker/state/client_state.h"
 #include "server/worker/state/per_client.h"
 
@@ -34,7 +34,7 @@ namespace gpushared::server {
 // its stream. Later commands are skipped and counted as finished. Waits of other streams recognise
 // them as failed, until the stream is destroyed.
 //
-// Others have the other duties: Offers knows the lane and the device, Requests what clients wait
+// Others have the other duties: Submitter knows the lane and the device, Requests what clients wait
 // for, KernelLimiter which kernels run too long, Publisher what clients see.
 //
 // Confined to the device thread.
@@ -45,11 +45,11 @@ class Dispatcher {
     device::Device& device;
     DeviceTotals& totals;
     scheduler::DeviceLane& lane;
-    ClientRoster& roster;
+    ClientRegistry& registry;
     Requests& requests;
     KernelLimiter& limiter;
-    ArenaWatch& arena_watch;
-    Offers& offers;
+    StagingWatch& staging_watch;
+    Submitter& offers;
     Publisher& publisher;
   };
   Dispatcher(const Parts& parts, scheduler::Duration kill_after);
@@ -61,7 +61,7 @@ class Dispatcher {
   // Memory of the client is back on the device: commands that waited for it may start.
   void OnMemoryCame(ClientState& client, scheduler::TimePoint now);
   // Some has gone: commands that have not started wait for it, whatever was settled about them.
-  void OfferAnew(ClientState& client, scheduler::TimePoint now);
+  void OfferAgain(ClientState& client, scheduler::TimePoint now);
   // Drops what is queued and asks the device to stop what runs. The client shows up in
   // TakeDeparted when nothing of it is left on the device.
   void RemoveClient(ClientState& client, scheduler::TimePoint now);
@@ -95,7 +95,7 @@ class Dispatcher {
   // Kills what leaving clients still have on the device after their time, and kernels beyond their
   // limit.
   void KillOverdue(scheduler::TimePoint now);
-  // When Offers::Dispatch or KillOverdue has something to do even if nothing happens.
+  // When Submitter::Dispatch or KillOverdue has something to do even if nothing happens.
   std::optional<scheduler::TimePoint> wake_at() const;
 
   // Why the device is lost, once it is, and who may have done it.
@@ -118,7 +118,7 @@ class Dispatcher {
   void SettleMark(ClientState& client, const StreamState& state, const CommandSlot& command);
   void SettleAll(scheduler::TimePoint now);
   // A command whose memory is not there: fails it where it can never be.
-  [[gnu::cold]] static void RefuseBeyondDevice(ClientState& client, std::uint32_t stream,
+  [[gnu::cold]] static void RejectBeyondDevice(ClientState& client, std::uint32_t stream,
                                                CommandSlot& command);
   [[gnu::always_inline]] inline void OfferReady(ClientState& client, std::uint32_t stream,
                                                 scheduler::TimePoint now);
@@ -152,11 +152,11 @@ class Dispatcher {
   PerClient<std::size_t> totals_rows_;
   const scheduler::Duration kill_after_;
   scheduler::DeviceLane& lane_;
-  ClientRoster& roster_;
+  ClientRegistry& registry_;
   Requests& requests_;
   KernelLimiter& limiter_;
-  ArenaWatch& arena_watch_;
-  Offers& offers_;
+  StagingWatch& staging_watch_;
+  Submitter& submitter_;
   Publisher& publisher_;
   std::vector<std::unique_ptr<ClientState>> departed_;
   std::vector<Broken> broken_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Offers hands a graph to the lane.
+// How Submitter hands a graph to the lane.
 //
 // A high client's graph is one command: nobody stops it. Another client's is cut into parts, and
 // the lane decides between two of them. So more urgent work waits for one part at most. A part is
@@ -11,7 +11,7 @@
 #include <numeric>
 #include <variant>
 
-#include "server/worker/dispatch/offers.h"
+#include "server/worker/dispatch/submitter.h"
 #include "server/worker/state/scope_checks.h"
 
 namespace gpushared::server {
@@ -24,7 +24,7 @@ bool IsOfHighClass(const ClientState& client) {
 
 }  // namespace
 
-bool Offers::Cut(ClientState& client, std::uint32_t slot) {
+bool Submitter::Cut(ClientState& client, std::uint32_t slot) {
   CommandSlab& slab = client.streams.slab();
   CommandSlot& command = slab[slot];
   if (command.kind != CommandKind::kGraph || command.past() != CommandSlot::Past::kNew) return true;
@@ -48,7 +48,7 @@ bool Offers::Cut(ClientState& client, std::uint32_t slot) {
   return true;
 }
 
-void Offers::Refresh(const ClientState& client, Graph& graph) const {
+void Submitter::Refresh(const ClientState& client, Graph& graph) const {
   // The first ones are those that teach; later ones cost no look-up per node.
   constexpr std::uint64_t kFirst = 4;
   ++graph.cuts_ever;
@@ -68,13 +68,13 @@ void Offers::Refresh(const ClientState& client, Graph& graph) const {
       std::accumulate(graph.predicted.begin(), graph.predicted.end(), scheduler::Duration{});
 }
 
-bool Offers::IsWorthCutting(const ClientState& client, const CommandSlot& command) const {
+bool Submitter::IsWorthCutting(const ClientState& client, const CommandSlot& command) const {
   return command.kind == CommandKind::kGraph && !IsOfHighClass(client) &&
          of_client_[client].must_give_way && command.end_node - command.first_node > 1 &&
          command.past() == CommandSlot::Past::kNew && command.predicted() > kWorthStopping;
 }
 
-std::uint32_t Offers::EndOfPart(const ClientState& client, const CommandSlot& command) const {
+std::uint32_t Submitter::EndOfPart(const ClientState& client, const CommandSlot& command) const {
   std::uint32_t end = command.first_node + 1;
   const Graph& graph = *command.graph;
   if (graph.has_alone && graph.alone[command.first_node]) return end;
@@ -97,7 +97,7 @@ std::uint32_t Offers::EndOfPart(const ClientState& client, const CommandSlot& co
   return end;
 }
 
-void Offers::TakeForm(ClientState& client, CommandSlot& command) const {
+void Submitter::TakeForm(ClientState& client, CommandSlot& command) const {
   const Graph& graph = *command.graph;
   if (command.end_node - command.first_node == 1) {
     const GraphNode& node = graph.node(command.first_node);
@@ -126,7 +126,7 @@ void Offers::TakeForm(ClientState& client, CommandSlot& command) const {
                       graph.predicted.begin() + command.end_node, scheduler::Duration{});
 }
 
-void Offers::LearnGraph(const CommandSlot& command) const {
+void Submitter::LearnGraph(const CommandSlot& command) const {
   if (command.timing != Timing::kSample || command.is_part_of_graph()) return;
   command.graph->whole.Add(std::max(command.measured, scheduler::Duration(1)));
 }

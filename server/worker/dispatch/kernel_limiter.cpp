@@ -30,10 +30,10 @@ std::string ShownWork(const CommandSlot& command) {
 
 }  // namespace
 
-KernelLimiter::KernelLimiter(device::Device& device, const ClientRoster& roster,
+KernelLimiter::KernelLimiter(device::Device& device, const ClientRegistry& registry,
                              const KernelLimiterOptions& options)
     : device_(device),
-      roster_(roster),
+      registry_(registry),
       options_(options),
       has_limits_(std::ranges::any_of(options.limits,
                                       [](const auto& limit) { return limit.has_value(); })) {}
@@ -77,7 +77,7 @@ std::optional<scheduler::TimePoint> KernelLimiter::wake_at() const {
 
 std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue& overdue,
                                                      scheduler::TimePoint now) {
-  ClientState* const client = roster_.OnDevice(overdue.id);
+  ClientState* const client = registry_.OnDevice(overdue.id);
   Check(client != nullptr, "what is watched is on the device");
   CommandSlot& command = client->streams.slab()[WorkName::Slot(overdue.id)];
   const scheduler::SchedulingClass of_class = client->spec().scheduling_class;
@@ -109,7 +109,7 @@ std::optional<device::DeviceLoss> KernelLimiter::End(const KernelWatch::Overdue&
 }
 
 device::DeviceLoss KernelLimiter::EndWithDevice(device::WorkId id, const std::string& why) const {
-  const ClientState* const client = roster_.OnDevice(id);
+  const ClientState* const client = registry_.OnDevice(id);
   Check(client != nullptr, "what is ended is on the device");
   const std::string work = ShownWork(client->streams.slab()[WorkName::Slot(id)]);
   return {.why = Status(StatusCode::kDeviceLost, why), .suspects = {{.id = id, .what = work}}};

@@ -14,7 +14,7 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/worker/output/kernel_watch.h"
-#include "server/worker/state/client_roster.h"
+#include "server/worker/state/client_registry.h"
 #include "server/worker/state/client_state.h"
 
 namespace gpushared::server {
@@ -31,15 +31,15 @@ struct KernelLimiterOptions {
 // Confined to the device thread.
 class KernelLimiter {
  public:
-  // `device` and `roster` outlive it.
-  KernelLimiter(device::Device& device, const ClientRoster& roster,
+  // `device` and `registry` outlive it.
+  KernelLimiter(device::Device& device, const ClientRegistry& registry,
                 const KernelLimiterOptions& options);
 
   void OnSubmitted(const ClientState& client, const CommandSlot& command, std::uint8_t priority,
                    scheduler::TimePoint now);
-  // See Device::HostDelayUntil.
-  void SetHostDelay(scheduler::Duration total, scheduler::TimePoint now) {
-    watch_.SetHostDelay(total, now);
+  // See Device::HostStealUntil.
+  void SetHostSteal(scheduler::Duration total, scheduler::TimePoint now) {
+    watch_.SetHostSteal(total, now);
   }
   // Before the command leaves its state.
   void OnLeft(const ClientState& client, CommandSlot& command, scheduler::TimePoint now);
@@ -58,7 +58,8 @@ class KernelLimiter {
            kernels_noted_.contains(~command.cost_kernel);
   }
   // Notes a kernel that could be stopped and is not to be.
-  void NoteUncut(const ClientState& client, const CommandSlot& command, const std::string& why) {
+  void RecordNonpreemptible(const ClientState& client, const CommandSlot& command,
+                            const std::string& why) {
     Note(client, command, ~command.cost_kernel, why);
   }
   // Notes for the log, one of each kind per kernel; the caller empties it.
@@ -85,7 +86,7 @@ class KernelLimiter {
                                   scheduler::TimePoint now);
 
   device::Device& device_;
-  const ClientRoster& roster_;
+  const ClientRegistry& registry_;
   const KernelLimiterOptions options_;
   const bool has_limits_;
   KernelWatch watch_;

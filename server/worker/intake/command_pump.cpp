@@ -18,7 +18,7 @@
 
 namespace gpushared::server {
 
-using Reason = Refusal::Reason;
+using Reason = Rejection::Reason;
 
 void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   const ipc::Violation malformed = ipc::ValidateCommand(record_, command_);
@@ -37,17 +37,17 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   slot.epoch = client.scope.epoch();
   // Most are launches.
   const auto* const launch = std::get_if<ipc::LaunchCommand>(&command_.body);
-  MaybeRefused refused =
+  MaybeRejected rejected =
       launch != nullptr ? Prepare(client, *launch, slot)
                         : std::visit([&](const auto& body) { return Prepare(client, body, slot); },
                                      command_.body);
   if (in_request && slot.kind == CommandKind::kDestroyStream) {
     slot.kind = CommandKind::kDestroyStreamInRequest;
   }
-  if (refused != nullptr) [[unlikely]] {
-    ++client.counters.commands_refused;
-    client.totals.of_class().commands_refused.Add(1);
-    slot.failure = std::move(refused);
+  if (rejected != nullptr) [[unlikely]] {
+    ++client.counters.commands_rejected;
+    client.totals.of_class().commands_rejected.Add(1);
+    slot.failure = std::move(rejected);
   }
   dispatcher_.Append(client, index, now);
 }
@@ -58,7 +58,7 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
   std::size_t taken = 0;
   nodes_visited_ = 0;
   while (taken < kRecordsPerVisit && nodes_visited_ < kNodesPerVisit && client.MayTake()) {
-    if (!client.outlet.HasRoom()) {
+    if (!client.output.HasRoom()) {
       if (!ring.HasRecord()) client.scope.NoteRingEmpty();
       break;
     }
@@ -101,7 +101,7 @@ void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& comman
   // A stream's first error and a mark make one record each.
   if (std::holds_alternative<ipc::MarkCommand>(command.body) ||
       std::holds_alternative<ipc::CreateStreamCommand>(command.body)) {
-    client.outlet.Reserve();
+    client.output.Reserve();
   }
 }
 
@@ -117,50 +117,51 @@ LaunchExtents ExtentsOf(const ipc::LaunchCommand& launch, const device::KernelIn
           .dynamic_shared_bytes = launch.dynamic_shared_bytes};
 }
 
-[[gnu::cold]] MaybeRefused RefuseLaunch(const ipc::LaunchCommand& launch, const ModuleEntry& module,
-                                        Refusal why) {
+[[gnu::cold]] MaybeRejected RejectLaunch(const ipc::LaunchCommand& launch,
+                                         const ModuleEntry& module, Rejection why) {
   why.number = launch.module;
   why.kernel = launch.kernel;
   why.serial = module.serial;
-  return Refuse(why);
+  return Reject(why);
 }
 
 }  // namespace
 
-MaybeRefused CommandPump::RefuseExcess(const ipc::LaunchCommand& launch, const ModuleEntry& module,
-                                       const device::KernelInfo& kernel) const {
-  Refusal why{.reason = Reason::kBeyondLimits};
+MaybeRejected CommandPump::RejectExcess(const ipc::LaunchCommand& launch, const ModuleEntry& module,
+                                        const device::KernelInfo& kernel) const {
+  Rejection why{.reason = Reason::kBeyondLimits};
   why.excess = FindExcess(ExtentsOf(launch, kernel), device::LimitsOf(kernel, info_));
-  return RefuseLaunch(launch, module, why);
+  return RejectLaunch(launch, module, why);
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kLaunch;
   const ModuleEntry& module = client.scope.module(launch.module);
   if (module.module == nullptr || module.is_leaving) {
-    return Refuse({.reason = Reason::kNoModule, .number = launch.module});
+    return Reject({.reason = Reason::kNoModule, .number = launch.module});
   }
   const std::span<const device::KernelInfo> kernels = module.module->kernels();
   if (launch.kernel >= kernels.size()) {
-    return RefuseLaunch(launch, module, {.reason = Reason::kNoKernel, .allowed = kernels.size()});
+    return RejectLaunch(launch, module, {.reason = Reason::kNoKernel, .allowed = kernels.size()});
   }
   const device::KernelInfo& kernel = kernels[launch.kernel];
   if (!kernel.unsupported.empty()) {
-    return RefuseLaunch(launch, module, {.reason = Reason::kUnsupported});
+    return RejectLaunch(launch, module, {.reason = Reason::kUnsupported});
   }
   if (!IsWithinLaunchLimits(ExtentsOf(launch, kernel), device::LimitsOf(kernel, info_))) {
-    return RefuseExcess(launch, module, kernel);
+    return RejectExcess(launch, module, kernel);
   }
   if (launch.parameter_bytes != kernel.parameter_bytes) {
-    return RefuseLaunch(launch, module,
+    return RejectLaunch(launch, module,
                         {.reason = Reason::kParameterBytes,
                          .asked = launch.parameter_bytes,
                          .allowed = kernel.parameter_bytes});
   }
   device::LaunchWork& work = slot.work.emplace<device::LaunchWork>();
-  if (launch.parameters_in_arena) {
-    if (MaybeRefused why = CheckArena(client, "launch", launch.arena_parameters)) return why;
+  if (launch.parameters_in_staging_buffer) {
+    if (MaybeRejected why = CheckStagingBuffer(client, "launch", launch.staging_parameters))
+      return why;
   }
   work.parameters = TakeParameters(client, launch, slot);
   work.module = module.module;
@@ -185,10 +186,12 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand&
 std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client,
                                                        const ipc::LaunchCommand& launch,
                                                        CommandSlot& slot) {
-  // Our own copy, also out of an arena: the client could change the bytes until the kernel ran.
+  // Our own copy, also out of a staging buffer: the client could change the bytes until the kernel
+  // ran.
   const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
-  if (launch.parameters_in_arena) {
-    client.scope.ReadArena(launch.arena_parameters.arena, launch.arena_parameters.offset, room);
+  if (launch.parameters_in_staging_buffer) {
+    client.scope.ReadStagingBuffer(launch.staging_parameters.staging_buffer,
+                                   launch.staging_parameters.offset, room);
   } else if (!room.empty()) {
     std::memcpy(room.data(), launch.inline_parameters.data(), room.size());
   }
@@ -197,71 +200,72 @@ std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client
 
 // ---- buffers
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::NameBufferCommand& name,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::NameBufferCommand& name,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kChangeBuffers;
-  const Refusal why = client.buffers.Add(name.address, name.bytes, client.scope.mapped_bytes());
-  return why.ok() ? MaybeRefused() : Refuse(why);
+  const Rejection why = client.buffers.Add(name.address, name.bytes, client.scope.mapped_bytes());
+  return why.ok() ? MaybeRejected() : Reject(why);
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::ForgetBufferCommand& forget,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::ForgetBufferCommand& forget,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kChangeBuffers;
-  const Refusal why = client.buffers.Remove(forget.address);
-  return why.ok() ? MaybeRefused() : Refuse(why);
+  const Rejection why = client.buffers.Remove(forget.address);
+  return why.ok() ? MaybeRejected() : Reject(why);
 }
 
 // ---- copies and fills
 
-MaybeRefused CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
-                                          CommandSlot& slot,
-                                          device::CopyWork::Direction direction) {
+MaybeRejected CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
+                                           CommandSlot& slot,
+                                           device::CopyWork::Direction direction) {
   slot.bytes = copy.width_bytes * copy.height;
   slot.units = device::CopyUnits(copy.width_bytes, copy.height);
-  if (MaybeRefused why = CheckArena(client, "copy", copy.arena)) return why;
-  if (MaybeRefused why =
+  if (MaybeRejected why = CheckStagingBuffer(client, "copy", copy.staging_buffer)) return why;
+  if (MaybeRejected why =
           CheckMapped(client, "copy", copy.device_address, copy.device_bytes, slot)) {
     return why;
   }
   device::CopyWork& work = slot.work.emplace<device::CopyWork>();
   work.direction = direction;
-  work.host = client.scope.arena(copy.arena.arena).data() + copy.arena.offset;
+  work.host = client.scope.staging_buffer(copy.staging_buffer.staging_buffer).data() +
+              copy.staging_buffer.offset;
   work.width_bytes = copy.width_bytes;
   work.height = copy.height;
   if (direction == device::CopyWork::Direction::kHostToDevice) {
     work.destination = copy.device_address;
     work.destination_pitch_bytes = copy.device_pitch_bytes;
-    work.source_pitch_bytes = copy.arena_pitch_bytes;
+    work.source_pitch_bytes = copy.staging_pitch_bytes;
   } else {
     work.source = copy.device_address;
     work.source_pitch_bytes = copy.device_pitch_bytes;
-    work.destination_pitch_bytes = copy.arena_pitch_bytes;
+    work.destination_pitch_bytes = copy.staging_pitch_bytes;
   }
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kCopyToDevice;
   return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kHostToDevice);
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::CopyToHostCommand& copy,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::CopyToHostCommand& copy,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kCopyToHost;
   return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kDeviceToHost);
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kCopyOnDevice;
   slot.bytes = copy.width_bytes * copy.height;
   slot.units = device::CopyUnits(copy.width_bytes, copy.height);
-  if (MaybeRefused why =
+  if (MaybeRejected why =
           CheckMapped(client, "copy", copy.destination, copy.destination_bytes, slot)) {
     return why;
   }
-  if (MaybeRefused why = CheckMapped(client, "copy", copy.source, copy.source_bytes, slot)) {
+  if (MaybeRejected why = CheckMapped(client, "copy", copy.source, copy.source_bytes, slot)) {
     return why;
   }
   device::CopyWork& work = slot.work.emplace<device::CopyWork>();
@@ -275,12 +279,12 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCo
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kFill;
   slot.bytes = fill.width_bytes * fill.height;
   slot.units = device::CopyUnits(fill.width_bytes, fill.height);
-  if (MaybeRefused why =
+  if (MaybeRejected why =
           CheckMapped(client, "fill", fill.destination, fill.destination_bytes, slot)) {
     return why;
   }
@@ -296,32 +300,32 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::FillCommand& f
 
 // ---- commands that the device never sees
 
-MaybeRefused CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kWaitFor;
   slot.target = wait.target;
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState&, const ipc::MarkCommand&, CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState&, const ipc::MarkCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kMark;
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kCreateStream;
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kDestroyStream;
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kBeginRequest;
   const Status begun =
       requests_.Begin(client, slot.stream, scheduler::Duration(begin.age_ns), slot.taken);
@@ -329,13 +333,13 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCo
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kEndRequest;
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kExpectRequest;
   requests_.Expect(client, scheduler::Duration(expect.in_ns), slot.taken);
   return {};

@@ -16,7 +16,7 @@
 #include "server/device/device.h"
 #include "server/worker/dispatch/dispatcher.h"
 #include "server/worker/state/client_state.h"
-#include "server/worker/state/refusal.h"
+#include "server/worker/state/rejection.h"
 
 namespace gpushared::server {
 
@@ -49,46 +49,47 @@ class CommandPump {
   void ReserveAnswers(ClientState& client, const ipc::Command& command);
 
   // These fill `slot` or return why the command can't run.
-  MaybeRefused Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
-                       CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::CopyToHostCommand& copy, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
-                       CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::WaitForCommand& wait, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::CreateStreamCommand& create,
-                       CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy,
-                       CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
-                       CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
-                       CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
+                        CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::CopyToHostCommand& copy, CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
+                        CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::WaitForCommand& wait, CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::CreateStreamCommand& create,
+                        CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy,
+                        CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
+                        CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
+                        CommandSlot& slot);
 
-  MaybeRefused Prepare(ClientState& client, const ipc::MakeGraphCommand& make, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
-                       CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
-                       CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::MakeGraphCommand& make, CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set,
+                        CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
+                        CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
+                        CommandSlot& slot);
 
-  MaybeRefused Prepare(ClientState& client, const ipc::NameBufferCommand& name, CommandSlot& slot);
-  MaybeRefused Prepare(ClientState& client, const ipc::ForgetBufferCommand& forget,
-                       CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::NameBufferCommand& name, CommandSlot& slot);
+  MaybeRejected Prepare(ClientState& client, const ipc::ForgetBufferCommand& forget,
+                        CommandSlot& slot);
 
-  [[gnu::cold]] MaybeRefused RefuseExcess(const ipc::LaunchCommand& launch,
-                                          const ModuleEntry& module,
-                                          const device::KernelInfo& kernel) const;
+  [[gnu::cold]] MaybeRejected RejectExcess(const ipc::LaunchCommand& launch,
+                                           const ModuleEntry& module,
+                                           const device::KernelInfo& kernel) const;
   // Looks whether the client may still name all that the graph's nodes do.
-  MaybeRefused CheckGraph(ClientState& client, Graph& graph);
-  MaybeRefused PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
-                               device::CopyWork::Direction direction);
+  MaybeRejected CheckGraph(ClientState& client, Graph& graph);
+  MaybeRejected PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
+                                CommandSlot& slot, device::CopyWork::Direction direction);
   // Notes in the slot of its launch what the graph's nodes may touch together.
   void NoteReach(const ClientState& client, Graph& graph, CommandSlot& slot);
-  // Copies them into the slot. Where they are in an arena, that is checked.
+  // Copies them into the slot. Where they are in a staging buffer, that is checked.
   static std::span<const std::byte> TakeParameters(const ClientState& client,
                                                    const ipc::LaunchCommand& launch,
                                                    CommandSlot& slot);

@@ -15,7 +15,7 @@ namespace gpushared::server {
 
 namespace {
 
-using Reason = Refusal::Reason;
+using Reason = Rejection::Reason;
 
 // Makes a node of the command that was prepared in the slot.
 std::shared_ptr<GraphNode> NodeOf(CommandSlot& slot, const ClientState& client) {
@@ -65,17 +65,17 @@ void ForgetModules(ClientState& client, CommandSlot& slot) {
   }
 }
 
-void NoteNode(CommandFailure& refused, std::uint32_t graph, std::uint32_t node) {
-  refused.refusal.graph = graph;
-  refused.refusal.node = node;
+void NoteNode(CommandFailure& rejected, std::uint32_t graph, std::uint32_t node) {
+  rejected.rejection.graph = graph;
+  rejected.rejection.node = node;
 }
 
 // As for a command alone: the module is the one that was there, and the memory is mapped.
-MaybeRefused CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot) {
+MaybeRejected CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot) {
   if (node.kind == CommandKind::kLaunch) {
     const ModuleEntry& module = client.scope.module(node.module);
     if (module.module == nullptr || module.is_leaving || module.serial != node.module_serial) {
-      return Refuse({.reason = Reason::kNoModule, .number = node.module});
+      return Reject({.reason = Reason::kNoModule, .number = node.module});
     }
     NameModule(client, node.module, slot);
     return {};
@@ -83,14 +83,14 @@ MaybeRefused CheckNode(ClientState& client, const GraphNode& node, CommandSlot& 
   const char* const what = node.kind == CommandKind::kFill ? "fill" : "copy";
   for (const GraphNode::Range& range : node.ranges) {
     if (range.bytes == 0) continue;
-    if (MaybeRefused why = CheckMapped(client, what, range.address, range.bytes, slot)) return why;
+    if (MaybeRejected why = CheckMapped(client, what, range.address, range.bytes, slot)) return why;
   }
   return {};
 }
 
 // Whether the client's graphs may take `more` bytes, with `less` about to come back.
-Refusal CheckBytes(const ClientState& client, const char* what, std::uint64_t more,
-                   std::uint64_t less = 0) {
+Rejection CheckBytes(const ClientState& client, const char* what, std::uint64_t more,
+                     std::uint64_t less = 0) {
   const GraphBytes& bytes = client.graphs.bytes();
   const std::uint64_t then = bytes.held() + more - less;
   const std::uint64_t most = client.setup.limits.graphs_bytes_max;
@@ -133,37 +133,37 @@ device::Reach ReachOfNodes(const ClientState& client, const Graph& graph, std::s
 
 }  // namespace
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::MakeGraphCommand& make,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::MakeGraphCommand& make,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kChangeGraph;
   if (client.graphs.Find(make.graph) != nullptr) {
-    return Refuse({.reason = Reason::kGraphThere, .number = make.graph});
+    return Reject({.reason = Reason::kGraphThere, .number = make.graph});
   }
-  if (Refusal why = CheckBytes(client, "graph", Graph::kFootprint); !why.ok()) return Refuse(why);
+  if (Rejection why = CheckBytes(client, "graph", Graph::kFootprint); !why.ok()) return Reject(why);
   client.graphs.Make(make.graph);
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCommand& set,
+                                   CommandSlot& slot) {
   Graph* graph = client.graphs.Find(set.graph);
-  MaybeRefused refused;
+  MaybeRejected rejected;
   if (graph == nullptr) {
-    refused = Refuse({.reason = Reason::kNoGraph, .what = "node", .number = set.graph});
+    rejected = Reject({.reason = Reason::kNoGraph, .what = "node", .number = set.graph});
   } else if (set.node > graph->size()) {
-    refused = Refuse({.reason = Reason::kNoNode,
-                      .number = set.graph,
-                      .asked = set.node,
-                      .allowed = graph->size()});
+    rejected = Reject({.reason = Reason::kNoNode,
+                       .number = set.graph,
+                       .asked = set.node,
+                       .allowed = graph->size()});
   } else {
-    refused = std::visit([&](const auto& content) { return Prepare(client, content, slot); },
-                         set.content);
-    if (refused != nullptr) NoteNode(*refused, set.graph, set.node);
+    rejected = std::visit([&](const auto& content) { return Prepare(client, content, slot); },
+                          set.content);
+    if (rejected != nullptr) NoteNode(*rejected, set.graph, set.node);
   }
-  if (refused != nullptr) {
+  if (rejected != nullptr) {
     ForgetModules(client, slot);
     slot.kind = CommandKind::kChangeGraph;
-    return refused;
+    return rejected;
   }
   std::shared_ptr<GraphNode> node = NodeOf(slot, client);
   std::visit([&](const auto& content) { NoteRanges(*node, content); }, set.content);
@@ -175,10 +175,10 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCo
   const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
   const std::uint64_t more =
       (replaces ? 0 : Graph::kBytesPerNode) + (graph->launches() > 0 ? graph->copy_bytes() : 0);
-  if (Refusal why = CheckBytes(client, "node", more, replaced); !why.ok()) {
+  if (Rejection why = CheckBytes(client, "node", more, replaced); !why.ok()) {
     why.graph = set.graph;
     why.node = set.node;
-    return Refuse(why);
+    return Reject(why);
   }
   if (graph->launches() > 0) nodes_visited_ += graph->size();
   (void)client.graphs.ToChange(set.graph);
@@ -186,12 +186,12 @@ MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeCo
   return {};
 }
 
-MaybeRefused CommandPump::CheckGraph(ClientState& client, Graph& graph) {
+MaybeRejected CommandPump::CheckGraph(ClientState& client, Graph& graph) {
   std::vector<std::uint16_t> modules;
   nodes_visited_ += graph.size();
   CommandSlot* const slot = &graph_slot_;
   for (std::uint32_t number = 0; number < graph.size(); ++number) {
-    MaybeRefused why = CheckNode(client, graph.node(number), *slot);
+    MaybeRejected why = CheckNode(client, graph.node(number), *slot);
     for (const std::uint16_t module : slot->modules) {
       if (module == CommandSlot::kNoModule) continue;
       if (modules.empty() || modules.back() != module) modules.push_back(module);
@@ -209,18 +209,18 @@ MaybeRefused CommandPump::CheckGraph(ClientState& client, Graph& graph) {
   return {};
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCommand& launch,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kGraph;
   Graph* graph = client.graphs.Find(launch.graph);
-  if (graph == nullptr) return Refuse({.reason = Reason::kNoGraph, .number = launch.graph});
-  if (graph->size() == 0) return Refuse({.reason = Reason::kNoNodes, .number = launch.graph});
+  if (graph == nullptr) return Reject({.reason = Reason::kNoGraph, .number = launch.graph});
+  if (graph->size() == 0) return Reject({.reason = Reason::kNoNodes, .number = launch.graph});
   if (graph->checked_at != client.scope.losses()) {
     // Launches that have it return the modules that it has now.
     const std::uint64_t copied = graph->launches() > 0 ? graph->copy_bytes() : 0;
-    if (Refusal why = CheckBytes(client, "launch", copied); !why.ok()) return Refuse(why);
+    if (Rejection why = CheckBytes(client, "launch", copied); !why.ok()) return Reject(why);
     graph = &client.graphs.ToChange(launch.graph);
-    if (MaybeRefused why = CheckGraph(client, *graph)) return why;
+    if (MaybeRejected why = CheckGraph(client, *graph)) return why;
   }
   slot.graph = client.graphs.Take(launch.graph);
   for (const std::uint16_t module : slot.graph->modules()) client.scope.UseModule(module);
@@ -242,12 +242,12 @@ void CommandPump::NoteReach(const ClientState& client, Graph& graph, CommandSlot
   slot.SetReach(graph.reach);
 }
 
-MaybeRefused CommandPump::Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
-                                  CommandSlot& slot) {
+MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::DestroyGraphCommand& destroy,
+                                   CommandSlot& slot) {
   slot.kind = CommandKind::kChangeGraph;
   const Graph* const graph = client.graphs.Find(destroy.graph);
   if (graph == nullptr) {
-    return Refuse({.reason = Reason::kNoGraph, .what = "end", .number = destroy.graph});
+    return Reject({.reason = Reason::kNoGraph, .what = "end", .number = destroy.graph});
   }
   nodes_visited_ += graph->size();
   client.graphs.Destroy(destroy.graph);

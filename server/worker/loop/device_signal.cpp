@@ -25,7 +25,7 @@ DeviceSignal::DeviceSignal(ipc::SharedSegment page, ipc::UniqueFd eventfd)
     : page_(std::move(page)), eventfd_(std::move(eventfd)) {}
 
 void DeviceSignal::Wake() {
-  ipc::FullFence();
+  ipc::FullMemoryBarrier();
   // Relaxed: ordered after the caller's publication by the fence.
   if (page().sleeping.load(std::memory_order_relaxed) == 0) return;
   const std::uint64_t one = 1;

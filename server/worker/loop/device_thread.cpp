@@ -47,7 +47,7 @@ constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
 // Beside an urgent request the floods of others get half of a core, and an urgent command waits for
 // its turn this much longer.
 constexpr nanoseconds kRest = RingVisits::kOthersPerTurn;
-// A real-time thread rests after so long. Threads of newcomers that were put on its core go on
+// A real-time thread rests after so long. Threads of new clients that were put on its core go on
 // then, and floods lose a tenth of it.
 constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 
@@ -88,27 +88,29 @@ DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Po
       sleep_(signal.page()),
       totals_(options.totals),
       lane_(std::move(policy), ForDevice(options, device.info())),
-      tracer_(roster_),
-      requests_(roster_, lane_, tracer_),
-      limiter_(device, roster_, options.kernels),
-      offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice, options.secret),
+      tracer_(registry_),
+      requests_(registry_, lane_, tracer_),
+      limiter_(device, registry_, options.kernels),
+      submitter_(device, lane_, registry_, requests_, limiter_, tracer_, options.slice,
+                 options.secret),
       dispatcher_({.device = device,
                    .totals = *totals_,
                    .lane = lane_,
-                   .roster = roster_,
+                   .registry = registry_,
                    .requests = requests_,
                    .limiter = limiter_,
-                   .arena_watch = arena_watch_,
-                   .offers = offers_,
+                   .staging_watch = staging_watch_,
+                   .offers = submitter_,
                    .publisher = publisher_},
                   options.kill_after),
       pump_(device.info(), dispatcher_, requests_, publisher_) {
   hot_.reserve(kSessionsLimit);
-  offers_.costs().Learn(options_.known_costs);
-  samples_told_ = offers_.costs().launch_samples();
+  submitter_.costs().Learn(options_.known_costs);
+  samples_told_ = submitter_.costs().launch_samples();
   if (options.residency) {
-    memory_.emplace(MemoryKeeper::Parts{device, lane_, roster_, requests_, publisher_, dispatcher_},
-                    control, *options.residency);
+    memory_.emplace(
+        MemoryManager::Parts{device, lane_, registry_, requests_, publisher_, dispatcher_}, control,
+        *options.residency);
   }
 }
 
@@ -184,14 +186,14 @@ bool DeviceThread::SpinsOn() {
   const auto now = std::chrono::steady_clock::now();
   if (!quiet_since_) quiet_since_ = now;
   quiet_for_ = now - *quiet_since_;
-  const bool is_high_near = offers_.has_high_class_on_device() ||
+  const bool is_high_near = submitter_.has_high_class_on_device() ||
                             (options_.spin.has_spare_cores && lane_.has_urgent_client());
   return quiet_for_ < options_.spin.OfDeviceThread(polls, is_high_near);
 }
 
 // A real-time thread that goes through floods keeps its core from threads that were put there,
 // until the kernel finds them another one: tens of milliseconds. One of these may be there to
-// execute an urgent command, others are of newcomers.
+// execute an urgent command, others are of new clients.
 bool DeviceThread::LeavesItsCore() const {
   if (device_.info().spinning_pays) return false;
   if (visits_.was_cut() && urgent_requests_told_) return true;
@@ -213,7 +215,7 @@ bool DeviceThread::MayHaveEnded() {
 bool DeviceThread::Turn() {
   CountTurnStep();
   scheduler::TimePoint now = Now();
-  offers_.NoteHostDelay(now);
+  submitter_.NoteHostSteal(now);
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
@@ -221,13 +223,13 @@ bool DeviceThread::Turn() {
   const bool ended_late = std::exchange(ended_late_, false);
   if (memory_) memory_->Review(was_busy || ended_late, now);
   if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
-  offers_.Dispatch(now);
+  submitter_.Dispatch(now);
   // Commands that ended at once, or meanwhile, are part of this turn's publication.
   if (MayHaveEnded()) {
     now = Now();  // Or what began in this turn would be charged for no time.
     if (dispatcher_.TakeCompletions(now) > 0) {
       was_busy = ended_late_ = true;
-      offers_.Dispatch(now);
+      submitter_.Dispatch(now);
     }
   }
   dispatcher_.KillOverdue(now);
@@ -266,7 +268,7 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
   const bool visits_all = turns_to_cold_visit_ == 0;
   if (visits_all) {
     turns_to_cold_visit_ = kColdVisitTurns;
-    for (ClientState* const client : roster_.present()) {
+    for (ClientState* const client : registry_.present()) {
       if (!visits_of_[*client].is_hot && HasSomething(*client)) MakeHot(*client);
     }
   }
@@ -323,7 +325,7 @@ void DeviceThread::Handle(StopThread, scheduler::TimePoint) { is_stopping_ = tru
 void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
   ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
   tracer_.OnClientAdded(client);
-  arena_watch_.OnClientAdded(client);
+  staging_watch_.OnClientAdded(client);
   if (memory_) memory_->OnClientAdded(client);
   visits_of_.Begin(client);
   MakeHot(client);
@@ -333,7 +335,7 @@ void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
 }
 
 void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
-  ClientState* const client = roster_.Find(message.session);
+  ClientState* const client = registry_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   if (client->scope.has_barrier()) --barriers_;
   // The session closes the eventfd only when it has its state back; removing it now keeps a
@@ -344,7 +346,7 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
 }
 
 void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
-  ClientState* const client = roster_.Find(message.session);
+  ClientState* const client = registry_.Find(message.session);
   if (client == nullptr) return;
   client->scope.AddModule(
       message.number,
@@ -353,22 +355,22 @@ void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
-  ClientState* const client = roster_.Find(message.session);
+  ClientState* const client = registry_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   client->scope.RemoveModuleAfter(message.number, client->intake.position());
   ++barriers_;
   MakeHot(*client);
 }
 
-void DeviceThread::Handle(AddArena message, scheduler::TimePoint) {
-  ClientState* const client = roster_.Find(message.session);
+void DeviceThread::Handle(AddStagingBuffer message, scheduler::TimePoint) {
+  ClientState* const client = registry_.Find(message.session);
   if (client == nullptr) return;
-  client->scope.AddArena(message.number, message.bytes, message.fd);
+  client->scope.AddStagingBuffer(message.number, message.bytes, message.fd);
   control_.Post(Applied{message.session});
 }
 
 void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
-  ClientState* const client = roster_.Find(message.session);
+  ClientState* const client = registry_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   if (message.bytes >= client->scope.mapped_bytes()) {
     client->scope.GrowTo(message.bytes);
@@ -381,14 +383,14 @@ void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(AddMapping message, scheduler::TimePoint) {
-  ClientState* const client = roster_.Find(message.session);
+  ClientState* const client = registry_.Find(message.session);
   if (client == nullptr) return;
   client->scope.AddMapping(message.address, message.bytes);
   control_.Post(Applied{message.session});
 }
 
 void DeviceThread::Handle(RemoveMapping message, scheduler::TimePoint) {
-  ClientState* const client = roster_.Find(message.session);
+  ClientState* const client = registry_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   client->scope.RemoveMappingAfter(message.address, client->intake.position());
   ++barriers_;
@@ -396,14 +398,14 @@ void DeviceThread::Handle(RemoveMapping message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
-  if (ClientState* const client = roster_.Find(message.session)) {
+  if (ClientState* const client = registry_.Find(message.session)) {
     dispatcher_.ChangeClient(*client, message.spec, message.caps, now);
     if (memory_) memory_->OnClientChanged(*client, now);
   }
 }
 
 ClientState* DeviceThread::FindStaying(std::uint64_t session) const {
-  ClientState* const client = roster_.Find(session);
+  ClientState* const client = registry_.Find(session);
   return client == nullptr || client->life.is_leaving() ? nullptr : client;
 }
 
@@ -415,20 +417,20 @@ void DeviceThread::Handle(MemoryChanged message, scheduler::TimePoint now) {
 
 void DeviceThread::Handle(MemoryFreed, scheduler::TimePoint) { memory_->OnFreed(); }
 
-void DeviceThread::Handle(AskRoom message, scheduler::TimePoint now) {
+void DeviceThread::Handle(RequestMemory message, scheduler::TimePoint now) {
   if (const ClientState* const client = FindStaying(message.session)) {
-    memory_->AskRoom(*client, message.bytes, now);
+    memory_->RequestMemory(*client, message.bytes, now);
   }
 }
 
-void DeviceThread::Handle(MemoryMoved message, scheduler::TimePoint now) {
+void DeviceThread::Handle(MemorySwapped message, scheduler::TimePoint now) {
   if (ClientState* const client = FindStaying(message.session)) {
-    memory_->OnMoved(*client, message, now);
+    memory_->OnSwapped(*client, message, now);
   }
 }
 
 void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
-  const ClientState* const client = roster_.Find(message.session);
+  const ClientState* const client = registry_.Find(message.session);
   if (client == nullptr) return;
   const StreamState& stream = client->streams[message.stream];
   StreamError answer;
@@ -448,13 +450,13 @@ void DeviceThread::Handle(AskStats message, scheduler::TimePoint now) {
 }
 
 std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
-  const std::uint64_t samples = offers_.costs().launch_samples();
+  const std::uint64_t samples = submitter_.costs().launch_samples();
   if (std::exchange(samples_told_, samples) == samples) return {};
-  return offers_.costs().Known();
+  return submitter_.costs().Known();
 }
 
 void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
-  const std::uint64_t samples = offers_.costs().launch_samples();
+  const std::uint64_t samples = submitter_.costs().launch_samples();
   if (costs_told_ || samples == samples_told_) return;
   costs_told_ = 0;
   samples_telling_ = samples;
@@ -467,7 +469,7 @@ void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
 
 // Thousands of them, sorted, would keep a request waiting for longer than a stop does.
 void DeviceThread::TellCosts() {
-  CostsTaken part{.costs = offers_.costs().KnownPart((*costs_told_)++),
+  CostsTaken part{.costs = submitter_.costs().KnownPart((*costs_told_)++),
                   .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
   if (part.is_last) {
     costs_told_.reset();
@@ -478,7 +480,7 @@ void DeviceThread::TellCosts() {
 
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
   auto told = std::make_unique<RequestsTold>();
-  if (const ClientState* const client = roster_.Find(message.session)) {
+  if (const ClientState* const client = registry_.Find(message.session)) {
     const RequestHistory& history = requests_.HistoryOf(*client);
     told->first = history.first_number();
     told->last = history.last_number();
@@ -497,20 +499,20 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
 }
 
 ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
-  offers_.CountRunning(now);
+  submitter_.CountRunning(now);
   ThreadSnapshot snapshot;
   snapshot.thread = counters_;
   snapshot.thread.commands = dispatcher_.commands();
   snapshot.thread.wakes_of_clients = publisher_.wakes();
   snapshot.thread.busy_time = lane_.BusyUntil(now);
-  snapshot.thread.host_delay = lane_.host_delay();
-  snapshot.thread.promises = lane_.promises();
-  snapshot.thread.predictions = offers_.costs().accuracy();
-  snapshot.thread.turnaround = offers_.costs().Turnaround();
+  snapshot.thread.host_steal = lane_.host_steal();
+  snapshot.thread.targets = lane_.targets();
+  snapshot.thread.predictions = submitter_.costs().accuracy();
+  snapshot.thread.launch_bubble = submitter_.costs().LaunchBubble();
   snapshot.thread.lookahead = lane_.lookahead();
   snapshot.thread.gaps = requests_.gaps();
   if (memory_) snapshot.thread.memory_requests = memory_->request_stats();
-  for (const ClientState* const client : roster_.present()) {
+  for (const ClientState* const client : registry_.present()) {
     const ClientActivity& activity = requests_.ActivityOf(*client);
     snapshot.clients.push_back({.session = client->setup.session,
                                 .spec = client->spec(),
@@ -537,18 +539,18 @@ void DeviceThread::CountTotals() {
   const auto ns = [](scheduler::Duration time) { return static_cast<std::uint64_t>(time.count()); };
   follow(totals.gap_ns, counted_.gap_ns, ns(requests_.gaps().wanted));
   follow(totals.gap_used_ns, counted_.gap_used_ns, ns(requests_.gaps().used));
-  follow(totals.host_delay_ns, counted_.host_delay_ns, ns(lane_.host_delay()));
-  const scheduler::PromiseReport promises = lane_.promises();
+  follow(totals.host_steal_ns, counted_.host_steal_ns, ns(lane_.host_steal()));
+  const scheduler::TargetReport targets = lane_.targets();
   for (std::size_t each = 0; each < scheduler::kSchedulingClasses; ++each) {
-    follow(totals.classes[each].promises_given_up, counted_.given_up[each],
-           promises.given_up[each]);
+    follow(totals.classes[each].targets_abandoned, counted_.abandoned[each],
+           targets.abandoned[each]);
   }
 }
 
 // ---- what the control thread is told
 
 void DeviceThread::FinishBarriers() {
-  for (ClientState* const client : roster_.present()) {
+  for (ClientState* const client : registry_.present()) {
     if (!client->scope.has_barrier() || !dispatcher_.TryPassBarrier(*client)) continue;
     --barriers_;
     // Before the answer, after which the client may use a module's number again.
@@ -562,10 +564,10 @@ void DeviceThread::Report() {
     control_.Post(ClientBroke{broken.session, std::move(broken.why)});
   }
   dispatcher_.broken().clear();
-  for (const std::uint64_t session : arena_watch_.suspects()) {
-    control_.Post(LookAtArenas{session});
+  for (const std::uint64_t session : staging_watch_.suspects()) {
+    control_.Post(CheckStagingBuffers{session});
   }
-  arena_watch_.suspects().clear();
+  staging_watch_.suspects().clear();
   ReportReleased();
   while (std::unique_ptr<ClientState> departed = dispatcher_.TakeDeparted()) {
     std::erase(hot_, departed.get());
@@ -574,12 +576,12 @@ void DeviceThread::Report() {
 }
 
 void DeviceThread::ReportOverload(scheduler::TimePoint now) {
-  const scheduler::PromiseReport promises = lane_.promises();
-  if (promises.given_up == given_up_told_) return;
+  const scheduler::TargetReport targets = lane_.targets();
+  if (targets.abandoned == abandoned_reported_) return;
   if (overload_told_ && now - *overload_told_ < kOverloadTellEvery) return;
   overload_told_ = now;
-  given_up_told_ = promises.given_up;
-  control_.Post(Overloaded{promises.given_up});
+  abandoned_reported_ = targets.abandoned;
+  control_.Post(Overloaded{targets.abandoned});
 }
 
 // Clients' kernels must not fill the log.
@@ -601,9 +603,9 @@ void DeviceThread::ReportReleased() {
 bool DeviceThread::HasWork() {
   waits_for_credit_ = false;
   if (mailbox_.has_mail() || signal_.has_completions()) return true;
-  for (ClientState* const client : roster_.present()) {
+  for (ClientState* const client : registry_.present()) {
     if (!client->MayTake() || !client->intake.HasRecord()) continue;
-    if (client->outlet.HasRoom()) return true;
+    if (client->output.HasRoom()) return true;
     waits_for_credit_ = true;
   }
   return false;
@@ -613,7 +615,7 @@ void DeviceThread::Sleep() {
   turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
   std::optional<nanoseconds> timeout;
   std::optional<scheduler::TimePoint> at =
-      scheduler::Earlier(dispatcher_.wake_at(), doorbells_.Choose(roster_.present(), Now()));
+      scheduler::Earlier(dispatcher_.wake_at(), doorbells_.Choose(registry_.present(), Now()));
   if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
   if (limiter_.has_ended()) {
     const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;

@@ -23,11 +23,11 @@
 #include "server/platform/numa.h"
 #include "server/platform/thread_priority.h"
 #include "server/telemetry/totals/device_totals.h"
-#include "server/worker/dispatch/arena_watch.h"
 #include "server/worker/dispatch/dispatcher.h"
 #include "server/worker/dispatch/kernel_limiter.h"
-#include "server/worker/dispatch/memory_keeper.h"
-#include "server/worker/dispatch/offers.h"
+#include "server/worker/dispatch/memory_manager.h"
+#include "server/worker/dispatch/staging_watch.h"
+#include "server/worker/dispatch/submitter.h"
 #include "server/worker/intake/command_pump.h"
 #include "server/worker/intake/ring_visits.h"
 #include "server/worker/loop/device_signal.h"
@@ -38,7 +38,7 @@
 #include "server/worker/output/requests.h"
 #include "server/worker/output/tracer.h"
 #include "server/worker/output/waiter_wakes.h"
-#include "server/worker/state/client_roster.h"
+#include "server/worker/state/client_registry.h"
 #include "server/worker/state/client_state.h"
 #include "server/worker/state/keyed_hash.h"
 #include "server/worker/state/per_client.h"
@@ -142,14 +142,14 @@ class DeviceThread {
   void Handle(DetachClient message, scheduler::TimePoint now);
   void Handle(AddModule message, scheduler::TimePoint now);
   void Handle(RemoveModule message, scheduler::TimePoint now);
-  void Handle(AddArena message, scheduler::TimePoint now);
+  void Handle(AddStagingBuffer message, scheduler::TimePoint now);
   void Handle(SetMapped message, scheduler::TimePoint now);
   void Handle(AddMapping message, scheduler::TimePoint now);
   void Handle(RemoveMapping message, scheduler::TimePoint now);
   void Handle(MemoryChanged message, scheduler::TimePoint now);
   void Handle(MemoryFreed message, scheduler::TimePoint now);
-  void Handle(AskRoom message, scheduler::TimePoint now);
-  void Handle(MemoryMoved message, scheduler::TimePoint now);
+  void Handle(RequestMemory message, scheduler::TimePoint now);
+  void Handle(MemorySwapped message, scheduler::TimePoint now);
   void Handle(ChangeClient message, scheduler::TimePoint now);
   void Handle(AskStreamError message, scheduler::TimePoint now);
   void Handle(AskStats message, scheduler::TimePoint now);
@@ -173,21 +173,21 @@ class DeviceThread {
   const std::shared_ptr<DeviceTotals> totals_;
   // Of what this worker's parts have counted: the part that is in the totals.
   struct Counted {
-    std::uint64_t gap_ns = 0, gap_used_ns = 0, host_delay_ns = 0;
-    std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};
+    std::uint64_t gap_ns = 0, gap_used_ns = 0, host_steal_ns = 0;
+    std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned{};
   };
   Counted counted_;
   scheduler::DeviceLane lane_;
-  ClientRoster roster_;
+  ClientRegistry registry_;
   Tracer tracer_;
   Requests requests_;
   KernelLimiter limiter_;
-  ArenaWatch arena_watch_;
-  Offers offers_;
+  StagingWatch staging_watch_;
+  Submitter submitter_;
   Publisher publisher_;
   Dispatcher dispatcher_;
   CommandPump pump_;
-  std::optional<MemoryKeeper> memory_;
+  std::optional<MemoryManager> memory_;
   WaiterWakes waiter_wakes_;
 
   std::vector<DeviceMessage> mail_;
@@ -207,7 +207,7 @@ class DeviceThread {
   bool has_reported_loss_ = false;
   bool ended_late_ = false;  // Commands ended after the last look at memory.
   bool urgent_requests_told_ = false;
-  std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up_told_{};
+  std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned_reported_{};
   std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;
   bool is_stopping_ = false;
   bool is_realtime_ = false;

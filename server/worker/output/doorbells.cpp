@@ -68,7 +68,7 @@ std::optional<scheduler::TimePoint> Doorbells::Choose(std::span<ClientState* con
     const bool may_take = client->MayTake(), is_heard = may_take && now >= door.heard_from;
     if (may_take && !is_heard) first = scheduler::Earlier(first, door.heard_from);
     if (door.is_heard == is_heard) continue;
-    // Where the kernel refuses, it is as it was, and is tried again.
+    // Where the kernel rejects, it is as it was, and is tried again.
     if (Set(EPOLL_CTL_MOD, client->setup.doorbell, client, is_heard)) {
       door.is_heard = door.may_tell_old_ring = is_heard;
     }

@@ -20,8 +20,8 @@ void KernelWatch::OnSubmitted(device::WorkId id, std::uint8_t priority, schedule
                   {.id = id, .priority = priority, .was_told = false, .ran = ran, .limit = limit});
 }
 
-void KernelWatch::SetHostDelay(scheduler::Duration total, scheduler::TimePoint now) {
-  const scheduler::Duration more = total - std::exchange(host_delay_, total);
+void KernelWatch::SetHostSteal(scheduler::Duration total, scheduler::TimePoint now) {
+  const scheduler::Duration more = total - std::exchange(host_steal_, total);
   if (more == scheduler::Duration::zero() || entries_.empty()) return;
   Charge(now);
   scheduler::Duration& ran = entries_.front().ran;

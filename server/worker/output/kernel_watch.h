@@ -47,7 +47,7 @@ class KernelWatch {
   void OnSubmitted(device::WorkId id, std::uint8_t priority, scheduler::Duration ran,
                    std::optional<scheduler::Duration> limit, scheduler::TimePoint now);
   // Of the time until now the device could not run anything for so long, over all.
-  void SetHostDelay(scheduler::Duration total, scheduler::TimePoint now);
+  void SetHostSteal(scheduler::Duration total, scheduler::TimePoint now);
   // How long it has run, with earlier submissions.
   scheduler::Duration OnCompleted(device::WorkId id, scheduler::TimePoint now);
 
@@ -74,7 +74,7 @@ class KernelWatch {
 
   std::vector<Entry> entries_;  // In the order in which they are served.
   scheduler::TimePoint since_{};
-  scheduler::Duration host_delay_{};
+  scheduler::Duration host_steal_{};
 };
 
 }  // namespace gpushared::server

@@ -51,11 +51,11 @@ struct RemoveModule {
   std::uint64_t session = 0;
   std::uint32_t number = 0;
 };
-struct AddArena {
+struct AddStagingBuffer {
   std::uint64_t session = 0;
   std::uint32_t number = 0;
   std::span<std::byte> bytes;
-  int fd = -1;  // See CommandScope::AddArena.
+  int fd = -1;  // See CommandScope::AddStagingBuffer.
 };
 // A smaller size takes effect after what was submitted before, and is answered when all of
 // that has finished: nothing touches the memory then.
@@ -80,13 +80,14 @@ struct MemoryChanged {
 };
 // Device memory of a session that has gone is free.
 struct MemoryFreed {};
-// It needs so much more device memory than is free. One question at a time; answered by RoomAnswer.
-struct AskRoom {
+// It needs so much more device memory than is free. One question at a time; answered by
+// MemoryAnswer.
+struct RequestMemory {
   std::uint64_t session = 0;
   std::uint64_t bytes = 0;
 };
-// The answer to MoveMemory.
-struct MemoryMoved {
+// The answer to SwapMemory.
+struct MemorySwapped {
   std::uint64_t session = 0;
   device::SpaceUse use;
   bool has_failed = false;  // A move out; nothing is lost.
@@ -121,17 +122,18 @@ struct SetTrace {
 // Ends the thread. No client is attached then.
 struct StopThread {};
 
-using DeviceMessage = std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule,
-                                   AddArena, SetMapped, AddMapping, RemoveMapping, MemoryChanged,
-                                   MemoryFreed, AskRoom, MemoryMoved, ChangeClient, AskStreamError,
-                                   AskStats, AskRequest, AskCosts, SetTrace>;
+using DeviceMessage =
+    std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule, AddStagingBuffer,
+                 SetMapped, AddMapping, RemoveMapping, MemoryChanged, MemoryFreed, RequestMemory,
+                 MemorySwapped, ChangeClient, AskStreamError, AskStats, AskRequest, AskCosts,
+                 SetTrace>;
 
 // ---- to the control thread
 
 struct ClientDetached {
   std::unique_ptr<ClientState> client;  // Nothing of it is on the device or will be.
 };
-// The client's bytes were refused; the session is to be ended.
+// The client's bytes were rejected; the session is to be ended.
 struct ClientBroke {
   std::uint64_t session = 0;
   Status status;
@@ -139,25 +141,25 @@ struct ClientBroke {
 struct Applied {
   std::uint64_t session = 0;
 };
-// Pages of them may be gone, see ArenaWatch.
-struct LookAtArenas {
+// Pages of them may be gone, see StagingWatch.
+struct CheckStagingBuffers {
   std::uint64_t session = 0;
 };
 // Move these steps of the session's memory. Nothing that touches them is on the device, nor will
 // be.
-struct MoveMemory {
+struct SwapMemory {
   std::uint64_t session = 0;
   bool goes_out = false;
   std::vector<std::uint32_t> steps;
-  bool is_owed = false;    // Whoever waits for it has a right to the room.
-  bool is_urgent = false;  // Whoever waits for it is.
+  bool is_guaranteed = false;  // Whoever waits for it has a right to the room.
+  bool is_urgent = false;      // Whoever waits for it is.
 };
 // Its move is to end after the present step: somebody has a right to what it waits for.
-struct CutMove {
+struct PreemptSwap {
   std::uint64_t session = 0;
   bool is_urgent = false;  // Whoever waits for it is.
 };
-struct RoomAnswer {
+struct MemoryAnswer {
   std::uint64_t session = 0;
   bool is_made = false;  // Else it cannot be had.
 };
@@ -191,7 +193,7 @@ struct TraceOver {
 };
 // Not all promises can be kept at this moment. Not told again for a while.
 struct Overloaded {
-  std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};  // Over all, by class.
+  std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned{};  // Over all, by class.
 };
 
 // The device's context is dead: nothing will run any more, for anybody.
@@ -200,8 +202,8 @@ struct DeviceLost {
 };
 
 using ControlMessage =
-    std::variant<ClientDetached, ClientBroke, Applied, LookAtArenas, MoveMemory, CutMove,
-                 RoomAnswer, ModuleReleased, StreamError, StatsTaken, RequestTold, CostsTaken,
+    std::variant<ClientDetached, ClientBroke, Applied, CheckStagingBuffers, SwapMemory, PreemptSwap,
+                 MemoryAnswer, ModuleReleased, StreamError, StatsTaken, RequestTold, CostsTaken,
                  TraceOver, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
 
 }  // namespace gpushared::server

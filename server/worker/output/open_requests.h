@@ -28,9 +28,9 @@ struct OpenRequest {
   std::uint8_t row = 0;  // The first that no other open request of its client has.
   scheduler::TimePoint begun{};
   // Its client's sums when it began.
-  scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{},
-      held_before{}, host_delay_before{};
-  std::uint64_t made_room_before = 0, moved_in_before = 0;
+  scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, throttled_before{},
+      held_before{}, host_steal_before{};
+  std::uint64_t evicted_before = 0, swapped_in_before = 0;
   Wait longest_wait;
   Blocker blocker;  // Who caused that wait, of those who had left the device at its end.
   Largest<Wait, Waterfall::kWaitsMax> waits;

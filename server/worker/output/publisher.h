@@ -55,10 +55,10 @@ class Publisher {
  private:
   void Publish(ClientState& client) {
     is_marked_[client] = false;
-    const ipc::CompletionDoorbell::Rung rung = client.outlet.Publish();
+    const ipc::CompletionDoorbell::Rung rung = client.output.Publish();
     if (rung.has_woken) ++wakes_;
     if (rung.left_asleep > 0) [[unlikely]] {
-      asleep_.push_back({.futex = client.outlet.futex(), .count = rung.left_asleep});
+      asleep_.push_back({.futex = client.output.futex(), .count = rung.left_asleep});
     }
   }
 

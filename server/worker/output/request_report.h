@@ -57,21 +57,21 @@ struct RequestReport {
   scheduler::TimePoint arrived{};  // By the client's word; earlier than or equal to begun.
   scheduler::TimePoint begun{};
   scheduler::TimePoint ended{};
-  scheduler::Duration promise{};  // Zero: none.
+  scheduler::Duration target{};  // Zero: none.
 
   // These two and what is left (the host's part) add up to ended - begun.
   scheduler::Duration waited{};      // Its client had commands ready, and none on the device.
   scheduler::Duration on_device{};   // Its client had commands on the device.
   scheduler::Duration charged{};     // Device time of its client.
-  scheduler::Duration host_delay{};  // The machine kept the device from its work.
-  scheduler::Duration barred{};      // It had commands queued, and its cap was used up.
+  scheduler::Duration host_steal{};  // The machine kept the device from its work.
+  scheduler::Duration throttled{};   // It had commands queued, and its cap was used up.
   scheduler::Duration held{};        // It had commands queued, and its memory was not there.
   // Memory that was moved out for it meanwhile, and whose the last was.
-  std::uint64_t made_room_bytes = 0, made_room_by = 0;
-  std::uint64_t moved_in_bytes = 0;  // Its own memory.
-  std::uint32_t max_share = 0;       // The least of its caps at the end, in thousandths.
-  std::uint64_t commands = 0;        // Its client's, ended meanwhile.
-  std::uint64_t stops = 0;           // Commands taken off unfinished.
+  std::uint64_t evicted_bytes = 0, evicted_for = 0;
+  std::uint64_t swapped_in_bytes = 0;  // Its own memory.
+  std::uint32_t max_share = 0;         // The least of its caps at the end, in thousandths.
+  std::uint64_t commands = 0;          // Its client's, ended meanwhile.
+  std::uint64_t stops = 0;             // Commands taken off unfinished.
 
   scheduler::Duration longest_wait{};  // The longest part of `waited`.
   Blocker blocker;                     // Who was on the device for most of it.

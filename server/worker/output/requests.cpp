@@ -27,7 +27,7 @@ void Requests::OnClientLeaving(ClientState& client, scheduler::TimePoint now) {
 }
 
 void Requests::RefreshShares(scheduler::TimePoint now) {
-  for (ClientState* const client : roster_.present()) {
+  for (ClientState* const client : registry_.present()) {
     meter_.Refresh(Of(*client).activity, now);
   }
 }
@@ -90,7 +90,7 @@ void Requests::NameStay(const Stay& stay, ShortText& name) const {
   const bool is_node = stay.end_node > stay.first_node;
   if (stay.kind == CommandKind::kLaunch) {
     // The session or the module may have gone since.
-    const ClientState* const client = roster_.Find(stay.session);
+    const ClientState* const client = registry_.Find(stay.session);
     if (client == nullptr) return;
     const ModuleEntry& entry = client->scope.module(stay.module);
     if (entry.module == nullptr || entry.serial != stay.module_serial) return;
@@ -107,8 +107,9 @@ void Requests::NameStay(const Stay& stay, ShortText& name) const {
 
 // ---- begin and end
 
-scheduler::Duration Requests::HeldFor(const ClientState& client, scheduler::TimePoint now) const {
-  return lane_.HeldFor(client.id(), now) + client.memory.LackedFor(now);
+scheduler::Duration Requests::SuspendedFor(const ClientState& client,
+                                           scheduler::TimePoint now) const {
+  return lane_.SuspendedFor(client.id(), now) + client.memory.LackedFor(now);
 }
 
 OpenRequest Requests::OpenNow(const ClientState& client, std::uint32_t stream,
@@ -120,11 +121,11 @@ OpenRequest Requests::OpenNow(const ClientState& client, std::uint32_t stream,
           .waited_before = activity.WaitedUntil(now),
           .on_device_before = activity.OnDeviceUntil(now),
           .charged_before = client.counters.device_time,
-          .barred_before = lane_.BarredFor(client.id(), now),
-          .held_before = HeldFor(client, now),
-          .host_delay_before = lane_.host_delay(),
-          .made_room_before = client.memory.made_room_bytes(),
-          .moved_in_before = client.memory.moved_in_bytes(),
+          .throttled_before = lane_.ThrottledFor(client.id(), now),
+          .held_before = SuspendedFor(client, now),
+          .host_steal_before = lane_.host_steal(),
+          .evicted_before = client.memory.evicted_bytes(),
+          .swapped_in_before = client.memory.swapped_in_bytes(),
           .blocker = {}};
 }
 
@@ -144,7 +145,7 @@ void Requests::OnWork(ClientState& client, scheduler::TimePoint now) {
   OfClient& requests = Of(client);
   if (!requests.open.empty() || requests.marks) return;
   OpenRequest& request = requests.open.Add(OpenNow(client, OpenRequest::kAllStreams, now, now));
-  request.is_told = client.spec().latency_promise.has_value();
+  request.is_told = client.spec().latency_target.has_value();
   if (request.is_told) lane_.BeginRequest(client.id(), request.mark, now);
   CountUrgent(client);
 }
@@ -211,16 +212,16 @@ RequestReport Requests::ReportOf(const ClientState& client, const OpenRequest& r
   report.arrived = request.mark.arrived;
   report.begun = request.begun;
   report.ended = now;
-  report.promise = client.spec().latency_promise.value_or(scheduler::Duration::zero());
+  report.target = client.spec().latency_target.value_or(scheduler::Duration::zero());
   report.waited = activity.WaitedUntil(now) - request.waited_before;
   report.on_device = activity.OnDeviceUntil(now) - request.on_device_before;
   report.charged = client.counters.device_time - request.charged_before;
-  report.barred = lane_.BarredFor(client.id(), now) - request.barred_before;
-  report.host_delay = lane_.host_delay() - request.host_delay_before;
-  report.held = HeldFor(client, now) - request.held_before;
-  report.made_room_bytes = client.memory.made_room_bytes() - request.made_room_before;
-  report.made_room_by = client.memory.made_room_by();
-  report.moved_in_bytes = client.memory.moved_in_bytes() - request.moved_in_before;
+  report.throttled = lane_.ThrottledFor(client.id(), now) - request.throttled_before;
+  report.host_steal = lane_.host_steal() - request.host_steal_before;
+  report.held = SuspendedFor(client, now) - request.held_before;
+  report.evicted_bytes = client.memory.evicted_bytes() - request.evicted_before;
+  report.evicted_for = client.memory.evicted_for();
+  report.swapped_in_bytes = client.memory.swapped_in_bytes() - request.swapped_in_before;
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait.length();
   report.blocker = request.blocker;
@@ -238,14 +239,14 @@ RequestReport Requests::ReportOf(const ClientState& client, const OpenRequest& r
 void Requests::Count(ClientState& client, const OpenRequest& request, bool has_failed,
                      scheduler::TimePoint now) {
   const scheduler::Duration latency = now - request.mark.arrived;
-  const std::optional<scheduler::Duration>& promise = client.spec().latency_promise;
+  const std::optional<scheduler::Duration>& target = client.spec().latency_target;
   // The promise behind what was not marked may have been taken back meanwhile.
-  if (!promise && request.stream == OpenRequest::kAllStreams) return;
+  if (!target && request.stream == OpenRequest::kAllStreams) return;
   ClientCounters& count = client.counters;
   ++count.requests;
-  const bool is_kept = promise && latency <= *promise && !has_failed;
-  count.requests_kept += is_kept;
-  client.totals.AddRequest(latency, promise.has_value(), is_kept);
+  const bool is_target_met = target && latency <= *target && !has_failed;
+  count.requests_target_met += is_target_met;
+  client.totals.AddRequest(latency, target.has_value(), is_target_met);
   count.request_latency.Add(static_cast<std::uint64_t>(latency.count()));
 }
 

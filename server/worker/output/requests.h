@@ -17,7 +17,7 @@
 #include "server/worker/output/stay_log.h"
 #include "server/worker/output/tracer.h"
 #include "server/worker/state/activity_meter.h"
-#include "server/worker/state/client_roster.h"
+#include "server/worker/state/client_registry.h"
 #include "server/worker/state/client_state.h"
 #include "server/worker/state/session_limits.h"
 
@@ -30,8 +30,8 @@ namespace gpushared::server {
 class Requests {
  public:
   // All outlive it.
-  Requests(const ClientRoster& roster, scheduler::DeviceLane& lane, Tracer& tracer)
-      : roster_(roster), lane_(lane), tracer_(tracer), meter_(lane.rules().classes_matter) {}
+  Requests(const ClientRegistry& registry, scheduler::DeviceLane& lane, Tracer& tracer)
+      : registry_(registry), lane_(lane), tracer_(tracer), meter_(lane.rules().classes_matter) {}
 
   void OnClientAdded(ClientState& client, scheduler::TimePoint now);
   void OnClientChanged(ClientState& client, scheduler::TimePoint now);
@@ -40,7 +40,7 @@ class Requests {
   void OnClientGone(const ClientState& client) { of_client_[client.index()].reset(); }
 
   // A request that the client marks begins on this stream, where none is begun and not ended.
-  // Refused, as a violation, when the client has as many open as it may.
+  // Rejected, as a violation, when the client has as many open as it may.
   Status Begin(ClientState& client, std::uint32_t stream, scheduler::Duration age,
                scheduler::TimePoint now);
   // The client expects its next request in `in`.
@@ -102,12 +102,12 @@ class Requests {
   static ClientActivity::Phase PhaseOf(const ClientState& client) {
     using Phase = ClientActivity::Phase;
     if (client.load.on_device() > 0) return Phase::kOnDevice;
-    const bool waits = client.load.queued() > 0 || client.memory.lacks_steps();
+    const bool waits = client.load.queued() > 0 || client.memory.lacks_pages();
     return waits ? Phase::kWaiting : Phase::kAway;
   }
   void ChangePhase(ClientState& client, scheduler::TimePoint now);
   // For how long its memory was not there, over all.
-  scheduler::Duration HeldFor(const ClientState& client, scheduler::TimePoint now) const;
+  scheduler::Duration SuspendedFor(const ClientState& client, scheduler::TimePoint now) const;
   OpenRequest OpenNow(const ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,
                       scheduler::TimePoint now);
   // After every change of the client's open requests, or of the client.
@@ -122,7 +122,7 @@ class Requests {
   static void Count(ClientState& client, const OpenRequest& request, bool has_failed,
                     scheduler::TimePoint now);
 
-  const ClientRoster& roster_;
+  const ClientRegistry& registry_;
   scheduler::DeviceLane& lane_;
   Tracer& tracer_;
   ActivityMeter meter_;

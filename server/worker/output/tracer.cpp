@@ -54,7 +54,7 @@ std::unique_ptr<trace::Writer> Tracer::Replace(std::unique_ptr<trace::Writer> wr
   std::swap(writer, writer_);
   if (is_on()) {
     depths_due_ = now;
-    for (const ClientState* const client : roster_.present()) Name(*client);
+    for (const ClientState* const client : registry_.present()) Name(*client);
   }
   return writer;
 }
@@ -131,7 +131,7 @@ void Tracer::OnRequestEnded(const ClientState& client, const OpenRequest& reques
       .arrived = request.mark.arrived,
       .begun = request.begun,
       .ended = now,
-      .promise = client.spec().latency_promise.value_or(scheduler::Duration::zero())};
+      .target = client.spec().latency_target.value_or(scheduler::Duration::zero())};
   if (request.stream != OpenRequest::kAllStreams) {
     ended.stream = static_cast<std::uint8_t>(request.stream);
   }
@@ -140,7 +140,7 @@ void Tracer::OnRequestEnded(const ClientState& client, const OpenRequest& reques
 
 void Tracer::WriteDepths(TimePoint now) {
   depths_due_ = now + kDepthsEvery;
-  for (const ClientState* const client : roster_.present()) {
+  for (const ClientState* const client : registry_.present()) {
     const trace::Depths depths = DepthsOf(*client);
     if (std::exchange(told_[*client], depths) == depths) continue;
     writer_->Write(trace::Depth{.session = client->setup.session,

@@ -10,7 +10,7 @@
 #include "server/device/device.h"
 #include "server/telemetry/trace/writer.h"
 #include "server/worker/output/open_requests.h"
-#include "server/worker/state/client_roster.h"
+#include "server/worker/state/client_registry.h"
 #include "server/worker/state/client_state.h"
 #include "server/worker/state/per_client.h"
 #include "server/worker/state/stay.h"
@@ -22,8 +22,8 @@ namespace gpushared::server {
 // Confined to the device thread.
 class Tracer {
  public:
-  // `roster` outlives it.
-  explicit Tracer(const ClientRoster& roster) : roster_(roster) {}
+  // `registry` outlives it.
+  explicit Tracer(const ClientRegistry& registry) : registry_(registry) {}
 
   bool is_on() const { return writer_ != nullptr; }
   // Writes there from now on, or nothing. Returns the writer before, if there was one.
@@ -68,7 +68,7 @@ class Tracer {
   [[gnu::noinline]] std::uint64_t NodesOf(const ClientState& client, const Stay& stay);
   void WriteDepths(scheduler::TimePoint now);
 
-  const ClientRoster& roster_;
+  const ClientRegistry& registry_;
   std::unique_ptr<trace::Writer> writer_;
   scheduler::TimePoint depths_due_{};
   PerClient<trace::Depths> told_;

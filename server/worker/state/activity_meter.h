@@ -109,7 +109,7 @@ class ActivityMeter {
     std::uint32_t weight = 1;         // The heaviest client's, active or not.
     std::uint64_t active_weight = 0;  // Sum over clients.
     double virtual_ns = 0;            // Time due to them per active weight, summed up until
-    double settled_at = 0;            // this virtual time of the level.
+    double within_guarantee_at = 0;   // this virtual time of the level.
   };
   struct Group {
     std::optional<std::uint64_t> number;

@@ -12,16 +12,17 @@ namespace gpushared::server {
 
 namespace {
 
-using Reason = Refusal::Reason;
+using Reason = Rejection::Reason;
 
 device::MemoryPiece WholeSteps(std::uint64_t address, std::uint64_t bytes) {
-  const std::uint64_t begin = address / kMapStepBytes * kMapStepBytes;
-  return {.base = begin, .bytes = device::RoundUp(address + bytes, kMapStepBytes) - begin};
+  const std::uint64_t begin = address / kMapPageBytes * kMapPageBytes;
+  return {.base = begin, .bytes = device::RoundUp(address + bytes, kMapPageBytes) - begin};
 }
 
 }  // namespace
 
-Refusal ClientBuffers::Add(std::uint64_t address, std::uint64_t bytes, std::uint64_t mapped_bytes) {
+Rejection ClientBuffers::Add(std::uint64_t address, std::uint64_t bytes,
+                             std::uint64_t mapped_bytes) {
   const std::uint64_t base = space_->base();
   if (address < base || !ipc::RangeInside(address - base, bytes, mapped_bytes)) {
     return {.reason = Reason::kNotMapped,
@@ -50,7 +51,7 @@ Refusal ClientBuffers::Add(std::uint64_t address, std::uint64_t bytes, std::uint
   return {};
 }
 
-Refusal ClientBuffers::Remove(std::uint64_t address) {
+Rejection ClientBuffers::Remove(std::uint64_t address) {
   if (bytes_at_.erase(address) == 0) return {.reason = Reason::kNoBuffer, .at = address};
   ++changes_;
   return {};

@@ -9,7 +9,7 @@
 
 #include "server/device/device.h"
 #include "server/device/reach.h"
-#include "server/worker/state/refusal.h"
+#include "server/worker/state/rejection.h"
 
 namespace gpushared::server {
 
@@ -22,9 +22,9 @@ class ClientBuffers {
   // `space` outlives it.
   explicit ClientBuffers(const device::Space* space) : space_(space) {}
 
-  // Why the buffer is refused, or ok.
-  Refusal Add(std::uint64_t address, std::uint64_t bytes, std::uint64_t mapped_bytes);
-  Refusal Remove(std::uint64_t address);
+  // Why the buffer is rejected, or ok.
+  Rejection Add(std::uint64_t address, std::uint64_t bytes, std::uint64_t mapped_bytes);
+  Rejection Remove(std::uint64_t address);
   // The client tells of none, or has none.
   bool empty() const { return bytes_at_.empty(); }
   // While it is the same, launches reach the same by the same parameters.

@@ -11,7 +11,7 @@ ClientState::ClientState(const Setup& of)
       graphs(of.graphs),
       buffers(of.space),
       streams(of.limits.commands_taken_max),
-      outlet(*of.completions, *of.commands, of.printed),
+      output(*of.completions, *of.commands, of.printed),
       spec_(of.spec),
       caps_(of.caps) {}
 

@@ -19,7 +19,7 @@
 #include "server/worker/state/client_buffers.h"
 #include "server/worker/state/client_caps.h"
 #include "server/worker/state/client_graphs.h"
-#include "server/worker/state/client_outlet.h"
+#include "server/worker/state/client_output.h"
 #include "server/worker/state/client_streams.h"
 #include "server/worker/state/command_scope.h"
 #include "server/worker/state/counters.h"
@@ -39,15 +39,15 @@ class ClientIntake {
   std::uint64_t position() const { return ring_.position(); }
   std::uint64_t published() const { return ring_.published(); }
   // The order that its streams, their commands and requests must have.
-  ipc::Violation Accept(const ipc::Command& command) { return ledger_.Accept(command); }
-  bool in_request(std::uint32_t stream) const { return ledger_.in_request(stream); }
+  ipc::Violation Accept(const ipc::Command& command) { return stream_log_.Accept(command); }
+  bool in_request(std::uint32_t stream) const { return stream_log_.in_request(stream); }
 
  private:
   ipc::TagRingReader ring_;
-  ipc::StreamLedger ledger_;
+  ipc::StreamLog stream_log_;
 };
 
-// How many commands it has in the lane and on the device. Offers counts them.
+// How many commands it has in the lane and on the device. Submitter counts them.
 class ClientLoad {
  public:
   std::uint32_t queued() const { return queued_; }  // In the lane.
@@ -68,50 +68,50 @@ class ClientLoad {
   std::uint32_t on_device_ = 0;
 };
 
-// How much of its memory is on the device, and what others gave up for it. MemoryKeeper says so.
+// How much of its memory is on the device, and what others gave up for it. MemoryManager says so.
 class ClientMemory {
  public:
   // A part is moved out: a command starts when all that it may touch is on the device.
-  bool is_by_step() const { return is_by_step_; }
+  bool is_by_page() const { return is_by_page_; }
   // Where that can be: so much of it can be on the device at one time.
   std::uint64_t most_bytes() const { return most_bytes_; }
   // It has commands and is not held, and what they touch is still to come in.
-  bool lacks_steps() const { return lacks_since_.has_value(); }
+  bool lacks_pages() const { return lacks_since_.has_value(); }
   scheduler::Duration LackedFor(scheduler::TimePoint now) const {
     return lacked_ + (lacks_since_ ? now - *lacks_since_ : scheduler::Duration::zero());
   }
-  std::uint64_t moved_in_bytes() const { return moved_in_bytes_; }
-  std::uint64_t made_room_bytes() const { return made_room_bytes_; }
-  std::uint64_t made_room_by() const { return made_room_by_; }  // The last one's session.
+  std::uint64_t swapped_in_bytes() const { return swapped_in_bytes_; }
+  std::uint64_t evicted_bytes() const { return evicted_bytes_; }
+  std::uint64_t evicted_for() const { return evicted_for_; }  // The last one's session.
 
-  void SetByStep(bool is_by_step, std::uint64_t most_bytes) {
-    is_by_step_ = is_by_step;
+  void SetByPage(bool is_by_page, std::uint64_t most_bytes) {
+    is_by_page_ = is_by_page;
     most_bytes_ = most_bytes;
   }
-  void SetLack(bool lacks_steps, scheduler::TimePoint now) {
+  void SetLack(bool lacks_pages, scheduler::TimePoint now) {
     lacked_ = LackedFor(now);
-    lacks_since_ = lacks_steps ? std::optional(now) : std::nullopt;
+    lacks_since_ = lacks_pages ? std::optional(now) : std::nullopt;
   }
-  void SetMovedIn(std::uint64_t bytes) { moved_in_bytes_ = bytes; }
-  void AddRoom(std::uint64_t bytes, std::uint64_t of_session) {
-    made_room_bytes_ += bytes;
-    made_room_by_ = of_session;
+  void SetSwappedIn(std::uint64_t bytes) { swapped_in_bytes_ = bytes; }
+  void AddEvicted(std::uint64_t bytes, std::uint64_t of_session) {
+    evicted_bytes_ += bytes;
+    evicted_for_ = of_session;
   }
 
  private:
-  bool is_by_step_ = false;
+  bool is_by_page_ = false;
   std::uint64_t most_bytes_ = 0;
   std::optional<scheduler::TimePoint> lacks_since_;
   scheduler::Duration lacked_{};  // Before that.
-  std::uint64_t moved_in_bytes_ = 0;
-  std::uint64_t made_room_bytes_ = 0;
-  std::uint64_t made_room_by_ = 0;
+  std::uint64_t swapped_in_bytes_ = 0;
+  std::uint64_t evicted_bytes_ = 0;
+  std::uint64_t evicted_for_ = 0;
 };
 
 // How it leaves. Dispatcher decides.
 class ClientLife {
  public:
-  // Its bytes were refused; the session is about to end.
+  // Its bytes were rejected; the session is about to end.
   bool is_broken() const { return is_broken_; }
   // Detached: waits for what is on the device, nothing else.
   bool is_leaving() const { return is_leaving_; }
@@ -154,7 +154,7 @@ class ClientState {
     SessionLimits limits;
     std::shared_ptr<GraphBudget> graphs;                   // Of all sessions; never null.
     std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
-    std::string entrance;                                  // For DeviceTotals.
+    std::string endpoint;                                  // For DeviceTotals.
     // Its own name for itself, and its process.
     std::string name;
     std::int32_t pid = 0;
@@ -175,7 +175,7 @@ class ClientState {
     spec_ = spec;
     caps_ = caps;
   }
-  // Its place in the roster, which gives it; part of its commands' names.
+  // Its place in the registry, which gives it; part of its commands' names.
   std::uint32_t index() const { return index_; }
   void set_index(std::uint32_t index) { index_ = index; }
 
@@ -192,7 +192,7 @@ class ClientState {
   ClientGraphs graphs;
   ClientBuffers buffers;
   ClientStreams streams;
-  ClientOutlet outlet;
+  ClientOutput output;
   ClientLoad load;
   RunningWork running;
   ClientMemory memory;

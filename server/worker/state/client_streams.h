@@ -12,7 +12,7 @@
 
 #include "ipc/wire/layout.h"
 #include "server/worker/state/command_slab.h"
-#include "server/worker/state/refusal.h"
+#include "server/worker/state/rejection.h"
 
 namespace gpushared::server {
 
@@ -106,8 +106,8 @@ class ClientStreams {
     is_to_settle_.set(stream);
     to_settle_[to_settle_count_++] = static_cast<std::uint8_t>(stream);
   }
-  bool is_settled() const { return to_settle_count_ == 0; }
-  // A stream that is to be settled. Not when is_settled.
+  bool is_within_guarantee() const { return to_settle_count_ == 0; }
+  // A stream that is to be settled. Not when is_within_guarantee.
   std::uint32_t TakeToSettle() {
     const std::uint32_t stream = to_settle_[--to_settle_count_];
     is_to_settle_.reset(stream);

@@ -58,17 +58,18 @@ void CommandScope::RemoveModuleAfter(std::uint32_t number, std::uint64_t positio
   Set({.module = number, .mapping = std::nullopt, .position = position});
 }
 
-void CommandScope::ReadArena(std::uint32_t number, std::uint64_t offset,
-                             std::span<std::byte> into) const {
-  const Arena& arena = arenas_[number];
-  while (arena.fd >= 0 && !into.empty()) {
-    const ssize_t count = ::pread(arena.fd, into.data(), into.size(), static_cast<off_t>(offset));
+void CommandScope::ReadStagingBuffer(std::uint32_t number, std::uint64_t offset,
+                                     std::span<std::byte> into) const {
+  const StagingBuffer& staging_buffer = staging_buffers_[number];
+  while (staging_buffer.fd >= 0 && !into.empty()) {
+    const ssize_t count =
+        ::pread(staging_buffer.fd, into.data(), into.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
     offset += static_cast<std::uint64_t>(count);
     into = into.subspan(static_cast<std::size_t>(count));
   }
-  if (!into.empty()) std::memcpy(into.data(), arena.bytes.data() + offset, into.size());
+  if (!into.empty()) std::memcpy(into.data(), staging_buffer.bytes.data() + offset, into.size());
 }
 
 void CommandScope::AddMapping(std::uint64_t address, std::uint64_t bytes) {

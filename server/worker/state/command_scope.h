@@ -23,7 +23,7 @@ struct ModuleEntry {
   bool is_leaving = false;     // No new commands; released when in_use is 0.
 };
 
-// What a client's commands may name: its modules, arenas, mapped memory and mapped chunks.
+// What a client's commands may name: its modules, staging buffers, mapped memory and mapped chunks.
 //
 // Whatever makes it less takes effect at a barrier: when everything was taken that the client
 // submitted before it asked. One barrier at a time.
@@ -34,8 +34,8 @@ class CommandScope {
   // A number is used once at a time.
   void AddModule(std::uint32_t number, const ModuleEntry& entry);
   // `fd`: of the same memory, open for as long as the client is here; negative: there is none.
-  void AddArena(std::uint32_t number, std::span<std::byte> bytes, int fd) {
-    arenas_[number] = {.bytes = bytes, .fd = fd};
+  void AddStagingBuffer(std::uint32_t number, std::span<std::byte> bytes, int fd) {
+    staging_buffers_[number] = {.bytes = bytes, .fd = fd};
   }
   // Beside all others.
   void AddMapping(std::uint64_t address, std::uint64_t bytes);
@@ -54,10 +54,14 @@ class CommandScope {
   bool IsInMappings(std::uint64_t address, std::uint64_t bytes) const;
   // Stretches of addresses without a gap that the mappings make.
   std::size_t stretches() const { return stretches_.size(); }
-  std::span<std::byte> arena(std::uint32_t number) const { return arenas_[number].bytes; }
-  // Copies from there; the arena has these bytes. Waits for no page that its client has taken away:
-  // an empty one reads as zeros. An arena without a descriptor is touched, which may wait.
-  void ReadArena(std::uint32_t number, std::uint64_t offset, std::span<std::byte> into) const;
+  std::span<std::byte> staging_buffer(std::uint32_t number) const {
+    return staging_buffers_[number].bytes;
+  }
+  // Copies from there; the staging buffer has these bytes. Waits for no page that its client has
+  // taken away: an empty one reads as zeros. A staging buffer without a descriptor is touched,
+  // which may wait.
+  void ReadStagingBuffer(std::uint32_t number, std::uint64_t offset,
+                         std::span<std::byte> into) const;
   // Commands may touch this much, from the space's base.
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
 
@@ -128,11 +132,11 @@ class CommandScope {
   // Ends of stretches of such chunks, by their beginnings. A node of a graph is looked up here, so
   // the cost must not grow with the number of chunks that it reaches across.
   std::map<std::uint64_t, std::uint64_t> stretches_;
-  struct Arena {
+  struct StagingBuffer {
     std::span<std::byte> bytes;
     int fd = -1;
   };
-  std::array<Arena, ipc::kArenasMax> arenas_ = {};
+  std::array<StagingBuffer, ipc::kStagingBuffersMax> staging_buffers_ = {};
   std::uint64_t mapped_bytes_ = 0;
   std::optional<Barrier> barrier_;
   std::uint32_t epoch_ = 0;

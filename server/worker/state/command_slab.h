@@ -22,7 +22,7 @@
 #include "server/device/reach.h"
 #include "server/worker/state/client_graphs.h"
 #include "server/worker/state/command_kind.h"
-#include "server/worker/state/refusal.h"
+#include "server/worker/state/rejection.h"
 #include "server/worker/state/session_limits.h"
 
 namespace gpushared::server {
@@ -111,7 +111,7 @@ class CommandSlot {
   Timing timing = Timing::kSample;
   bool is_among_own = true;       // Nothing of other clients was on the device beside it.
   scheduler::Duration charged{};  // Device time.
-  // Of the submission that has not ended: in the counters already. See Offers::CountRunning.
+  // Of the submission that has not ended: in the counters already. See Submitter::CountRunning.
   scheduler::Duration counted{};
   scheduler::Duration ran{};     // Of launches; see KernelWatch.
   std::uint64_t started_ns = 0;  // Device time; 0 before a completion told it.

@@ -93,9 +93,9 @@ scheduler::Duration CostModel::Store(const CommandSlot& command, scheduler::Dura
   return {};
 }
 
-std::optional<scheduler::Duration> CostModel::Turnaround() const {
-  if (turnarounds_.size() < kTurnaroundsMin) return {};
-  return turnarounds_.Quantile(90);
+std::optional<scheduler::Duration> CostModel::LaunchBubble() const {
+  if (launch_bubbles_.size() < kLaunchBubblesMin) return {};
+  return launch_bubbles_.Quantile(90);
 }
 
 void CostModel::Learn(std::span<const scheduler::KnownCost> costs) {

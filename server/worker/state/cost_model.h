@@ -108,10 +108,10 @@ class CostModel {
 
   // Of a launch that went to an idle device and had it for itself: from its submission until its
   // end was known, less the time that it ran.
-  void AddTurnaround(scheduler::Duration measured) { turnarounds_.Add(measured); }
+  void AddLaunchBubble(scheduler::Duration measured) { launch_bubbles_.Add(measured); }
   // How long the device stands idle between a command and the next one, where that is submitted
   // in answer to its end: nine times of ten no longer than this. Empty before enough is known.
-  std::optional<scheduler::Duration> Turnaround() const;
+  std::optional<scheduler::Duration> LaunchBubble() const;
 
   // Of launches; see scheduler::Predictor. Learn only before the first sample.
   void Learn(std::span<const scheduler::KnownCost> costs);
@@ -132,7 +132,7 @@ class CostModel {
 
  private:
   // Of fewer samples the 0.9 quantile is the largest, whatever that is.
-  static constexpr std::size_t kTurnaroundsMin = 9;
+  static constexpr std::size_t kLaunchBubblesMin = 9;
   static constexpr std::size_t kCopyKinds = 4;
   static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.
 
@@ -201,7 +201,7 @@ class CostModel {
   const HashSeed secret_;
   scheduler::Predictor launches_;
   std::array<std::array<CopySamples, kSizes>, 2 * kCopyKinds> copies_ = {};
-  scheduler::RecentSamples<19> turnarounds_;
+  scheduler::RecentSamples<19> launch_bubbles_;
   Accuracy accuracy_;
 };
 

@@ -27,29 +27,29 @@ struct ClientCounters {
   std::uint64_t copies = 0;
   std::uint64_t fills = 0;
   std::uint64_t marks = 0;
-  std::uint64_t bytes_in = 0;          // Host to device.
-  std::uint64_t bytes_out = 0;         // Device to host.
-  std::uint64_t bytes_on_device = 0;   // Device to device, and filled.
-  std::uint64_t commands_refused = 0;  // Well-formed, but not possible: a stream error each.
-  std::uint64_t commands_failed = 0;   // Ended by the device with an error.
-  std::uint64_t commands_skipped = 0;  // Because of an earlier error of their stream.
-  std::uint64_t stops = 0;             // Times a command was taken off the device unfinished.
-  scheduler::Duration stop_time{};     // From being asked to stop until off the device.
+  std::uint64_t bytes_in = 0;           // Host to device.
+  std::uint64_t bytes_out = 0;          // Device to host.
+  std::uint64_t bytes_on_device = 0;    // Device to device, and filled.
+  std::uint64_t commands_rejected = 0;  // Well-formed, but not possible: a stream error each.
+  std::uint64_t commands_failed = 0;    // Ended by the device with an error.
+  std::uint64_t commands_skipped = 0;   // Because of an earlier error of their stream.
+  std::uint64_t stops = 0;              // Times a command was taken off the device unfinished.
+  scheduler::Duration stop_time{};      // From being asked to stop until off the device.
   // Charged for what left nothing behind: stopped before anything was done, or failed.
   scheduler::Duration wasted{};
   // Commands that could not be stopped had the device for so long beside work of the high class.
   scheduler::Duration uncut{};
   scheduler::Duration uncut_longest{};            // At once,
-  std::string uncut_kernel;                       // by this kernel,
+  std::string nonpreemptible_kernel;              // by this kernel,
   trace::Cut uncut_cut = trace::Cut::kRanAsItIs;  // for this reason.
   // Times a command was charged more than a slice while other clients were present.
-  std::uint64_t slice_overruns = 0;
+  std::uint64_t event_overruns = 0;
   // What it marked as requests; else, of a client with a latency promise, what it asked between
   // two synchronisations.
   std::uint64_t requests = 0;
-  std::uint64_t requests_kept = 0;  // Within the promise, and without an error.
-  LogHistogram request_latency;     // ns.
-  LogHistogram queue_wait;          // From the ring to the device, per command; ns.
+  std::uint64_t requests_target_met = 0;  // Within the promise, and without an error.
+  LogHistogram request_latency;           // ns.
+  LogHistogram queue_wait;                // From the ring to the device, per command; ns.
 };
 // Those of them that `ps --json` tells as they are.
 inline constexpr Figure<ClientCounters> kClientFigures[] = {
@@ -61,23 +61,23 @@ inline constexpr Figure<ClientCounters> kClientFigures[] = {
     {&ClientCounters::bytes_in, "bytes_in"},
     {&ClientCounters::bytes_out, "bytes_out"},
     {&ClientCounters::bytes_on_device, "bytes_on_device"},
-    {&ClientCounters::commands_refused, "commands_refused"},
+    {&ClientCounters::commands_rejected, "commands_rejected"},
     {&ClientCounters::commands_failed, "commands_failed"},
     {&ClientCounters::commands_skipped, "commands_skipped"},
     {&ClientCounters::stops, "stops"},
     {&ClientCounters::stop_time, "stop_time_s"},
     {&ClientCounters::wasted, "wasted_s"},
-    {&ClientCounters::uncut, "uncut_s"},
-    {&ClientCounters::slice_overruns, "slice_overruns"},
+    {&ClientCounters::uncut, "nonpreemptible_s"},
+    {&ClientCounters::event_overruns, "event_overruns"},
 };
 
 // Memory of a client where it moves (scheduler::Residency).
 struct MemorySnapshot {
   std::uint64_t resident_bytes = 0;
-  scheduler::MemoryMoves moves;
+  scheduler::MemorySwaps moves;
   scheduler::Duration waited{};  // With commands, and without its memory.
-  bool is_held = false;
-  bool is_shut_out = false;  // Until guarantees of others are free again.
+  bool is_suspended = false;
+  bool is_starved = false;  // Until guarantees of others are free again.
 };
 
 // One client at one moment, as the device thread sees it.
@@ -102,18 +102,18 @@ struct ThreadCounters {
   std::uint64_t wakes_of_clients = 0;  // Futex calls.
   std::uint64_t commands = 0;
   scheduler::Duration busy_time{};   // In which the device had work.
-  scheduler::Duration host_delay{};  // See Device::HostDelayUntil.
-  scheduler::PromiseReport promises;
+  scheduler::Duration host_steal{};  // See Device::HostStealUntil.
+  scheduler::TargetReport targets;
   CostModel::Accuracy predictions;
-  std::optional<scheduler::Duration> turnaround;  // See CostModel.
-  scheduler::Duration lookahead{};                // See DeviceLane.
+  std::optional<scheduler::Duration> launch_bubble;  // See CostModel.
+  scheduler::Duration lookahead{};                   // See DeviceLane.
   ActivityMeter::Gaps gaps;
   std::optional<scheduler::MemoryRequestStats> memory_requests;  // Where memory moves.
 };
 // The same of `status --json`.
 inline constexpr Figure<ThreadCounters> kThreadFigures[] = {
     {&ThreadCounters::busy_time, "device_time_s"},
-    {&ThreadCounters::host_delay, "host_delay_s"},
+    {&ThreadCounters::host_steal, "host_steal_s"},
     {&ThreadCounters::commands, "commands"},
     {&ThreadCounters::turns, "turns"},
     {&ThreadCounters::spins, "spins"},

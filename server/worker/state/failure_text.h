@@ -8,7 +8,7 @@
 
 #include "server/device/device.h"
 #include "server/worker/state/client_state.h"
-#include "server/worker/state/refusal.h"
+#include "server/worker/state/rejection.h"
 
 namespace gpushared::server {
 

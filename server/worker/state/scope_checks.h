@@ -11,7 +11,7 @@
 #include "ipc/wire/command.h"
 #include "ipc/wire/validate.h"
 #include "server/worker/state/client_state.h"
-#include "server/worker/state/refusal.h"
+#include "server/worker/state/rejection.h"
 
 namespace gpushared::server {
 
@@ -24,8 +24,8 @@ inline void NameModule(ClientState& client, std::uint32_t module, CommandSlot& s
 
 // Whether [address, address + bytes) is memory that the client has mapped, or variables of one of
 // its modules, which `slot` then names.
-inline MaybeRefused CheckMapped(ClientState& client, const char* what, std::uint64_t address,
-                                std::uint64_t bytes, CommandSlot& slot) {
+inline MaybeRejected CheckMapped(ClientState& client, const char* what, std::uint64_t address,
+                                 std::uint64_t bytes, CommandSlot& slot) {
   const std::uint64_t base = client.setup.space->base();
   if (address >= base && ipc::RangeInside(address - base, bytes, client.scope.mapped_bytes()))
       [[likely]] {
@@ -36,7 +36,7 @@ inline MaybeRefused CheckMapped(ClientState& client, const char* what, std::uint
     NameModule(client, *module, slot);
     return {};
   }
-  return Refuse({.reason = Refusal::Reason::kNotMapped,
+  return Reject({.reason = Rejection::Reason::kNotMapped,
                  .what = what,
                  .asked = bytes,
                  .allowed = client.scope.mapped_bytes(),
@@ -44,18 +44,20 @@ inline MaybeRefused CheckMapped(ClientState& client, const char* what, std::uint
                  .base = base});
 }
 
-inline MaybeRefused CheckArena(const ClientState& client, const char* what,
-                               const ipc::ArenaRange& range) {
-  const std::span<std::byte> arena = client.scope.arena(range.arena);
-  if (arena.empty())
-    return Refuse({.reason = Refusal::Reason::kNoArena, .what = what, .number = range.arena});
-  if (ipc::RangeInside(range.offset, range.bytes, arena.size())) [[likely]]
+inline MaybeRejected CheckStagingBuffer(const ClientState& client, const char* what,
+                                        const ipc::StagingRange& range) {
+  const std::span<std::byte> staging_buffer = client.scope.staging_buffer(range.staging_buffer);
+  if (staging_buffer.empty())
+    return Reject({.reason = Rejection::Reason::kNoStagingBuffer,
+                   .what = what,
+                   .number = range.staging_buffer});
+  if (ipc::RangeInside(range.offset, range.bytes, staging_buffer.size())) [[likely]]
     return {};
-  return Refuse({.reason = Refusal::Reason::kOutsideArena,
+  return Reject({.reason = Rejection::Reason::kOutsideStagingBuffer,
                  .what = what,
-                 .number = range.arena,
+                 .number = range.staging_buffer,
                  .asked = range.bytes,
-                 .allowed = arena.size(),
+                 .allowed = staging_buffer.size(),
                  .at = range.offset});
 }
 

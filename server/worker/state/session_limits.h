@@ -6,7 +6,7 @@
 
 namespace gpushared::server {
 
-// What a worker takes on, and what one session of it may use at most. Every refusal names
+// What a worker takes on, and what one session of it may use at most. Every rejection names
 // the limit.
 struct SessionLimits {
   std::uint32_t sessions_max = 128;  // At most kSessionsLimit.
@@ -17,11 +17,12 @@ struct SessionLimits {
   std::uint32_t modules_max = 8192;                            // Loaded at one time.
   std::uint64_t module_bytes_max = std::uint64_t{64} << 20;    // One image.
   std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images together.
-  std::uint32_t arenas_max = 64;
-  std::uint64_t arena_bytes_max = std::uint64_t{256} << 20;  // One arena.
-  std::uint64_t arenas_bytes_max = std::uint64_t{1} << 30;   // All arenas of a session.
-  std::uint64_t staging_bytes = std::uint64_t{4} << 30;      // All arenas of all sessions.
-  std::uint64_t images_bytes = std::uint64_t{1} << 30;  // Images that all sessions write or load.
+  std::uint32_t staging_buffers_max = 64;
+  std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;  // One staging buffer.
+  std::uint64_t staging_bytes_total_max = std::uint64_t{1}
+                                          << 30;         // All staging buffers of a session.
+  std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // All staging buffers of all sessions.
+  std::uint64_t images_bytes = std::uint64_t{1} << 30;   // Images that all sessions write or load.
   std::uint64_t grow_step_bytes = std::uint64_t{1} << 30;  // Memory mapped in one slow call.
   // Chunks that all sessions have mapped. On the cpu device each is one or two mappings of this
   // process, which has 65,530 (vm.max_map_count).

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the client library into a folder of its own and builds a stranger's project against
+# Installs the client library into a directory of its own and builds a stranger's project against
 # it: by CMake (shared and static), and by pkg-config in C and C++. Then moves the installed
 # tree, because nothing in it may know where it was.
 #

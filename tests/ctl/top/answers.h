@@ -52,7 +52,7 @@ inline nlohmann::json ClientRow(unsigned id, const std::string& name, double dev
   return {{"client", id},          {"name", name},
           {"pid", 1000 + id},      {"uid", 33},
           {"class", "low"},        {"weight", 1},
-          {"device", "cpu:0"},     {"entrance", "main"},
+          {"device", "cpu:0"},     {"endpoint", "main"},
           {"memory_bytes", 4096},  {"device_time_s", device_s},
           {"waited_s", 0.5},       {"max_share_percent", 100},
           {"queue_wait_p99_us", 7}};

@@ -77,16 +77,16 @@ TEST(TopFigures, AnotherProcessWithTheSameNumberHasNoRateYet) {
 TEST(TopFigures, ABrokenPromiseIsSeenInTheIntervalInWhichItBroke) {
   const auto promised = [](int requests, int kept) {
     json client = ClientRow(1, "a", 1);
-    client["latency_promise_us"] = 25000;
+    client["latency_target_us"] = 25000;
     client["requests"] = requests;
-    client["requests_kept"] = kept;
+    client["requests_target_met"] = kept;
     return SampleOf({}, {client}, requests);
   };
   const Sample first = promised(10, 10), second = promised(20, 19), third = promised(30, 29);
-  EXPECT_FALSE(Client(Between(nullptr, first), 1).broke_promise);
-  EXPECT_TRUE(Client(Between(&first, second), 1).broke_promise);
-  EXPECT_FALSE(Client(Between(&second, third), 1).broke_promise);
-  EXPECT_EQ(Client(Between(&first, second), 1).kept, 0.95);
+  EXPECT_FALSE(Client(Between(nullptr, first), 1).missed_target);
+  EXPECT_TRUE(Client(Between(&first, second), 1).missed_target);
+  EXPECT_FALSE(Client(Between(&second, third), 1).missed_target);
+  EXPECT_EQ(Client(Between(&first, second), 1).met, 0.95);
   EXPECT_EQ(Client(Between(&first, second), 1).PerSecond("requests"), 1.0);
 }
 

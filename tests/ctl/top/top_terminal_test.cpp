@@ -17,7 +17,7 @@
 
 #include "gpushared/client.h"
 
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -31,10 +31,10 @@ using ::testing::Not;
 
 constexpr const char* kTmux = "/usr/bin/tmux";
 
-// Everybody may look. One user has 64 clients at most through one entrance, a device 128.
+// Everybody may look. One user has 64 clients at most through one endpoint, a device 128.
 constexpr const char* kConfig = R"(
 observe = ["everyone"]
-[[entrance]]
+[[endpoint]]
 name = "second"
 class = "low"
 clients_max = 64
@@ -89,22 +89,22 @@ class TerminalOfTmux {
 
  private:
   std::string Tmux(const std::vector<std::string>& words) const {
-    std::vector<std::string> command = {kTmux, "-u", "-S", folder_ / "tmux", "-f", "/dev/null"};
+    std::vector<std::string> command = {kTmux, "-u", "-S", directory_ / "tmux", "-f", "/dev/null"};
     command.insert(command.end(), words.begin(), words.end());
     return RunProgram(command).output;
   }
 
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
 };
 
 class TopTerminal : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(kTmux)) GTEST_SKIP() << "tmux is not installed";
-    std::ofstream(folder_ / "gpushared.toml") << kConfig;
+    std::ofstream(directory_ / "gpushared.toml") << kConfig;
     server_ = std::make_unique<ServerProcess>(
         std::vector<std::string>{"--device", "cpu:0", "--memory", "256MiB", "--policy", "priority",
-                                 "--config", folder_ / "gpushared.toml"});
+                                 "--config", directory_ / "gpushared.toml"});
   }
 
   Client Come(const std::string& name, SchedulingClass of_class = SchedulingClass::kLow) {
@@ -133,7 +133,7 @@ class TopTerminal : public ::testing::Test {
     return json::object();
   }
 
-  ScratchFolder folder_;
+  ScratchDirectory directory_;
   std::string program_ = GPUSHARED_BIN_DIR "/gpusharedctl";
   std::unique_ptr<ServerProcess> server_;
 };
@@ -209,12 +209,12 @@ TEST_F(TopTerminal, ClassAndWeightAreChangedInPlace) {
   EXPECT_TRUE(top->Shows(" normal   25 ")) << top->Screen();
 }
 
-TEST_F(TopTerminal, WithoutTheRightToOperateTheRefusalIsShown) {
+TEST_F(TopTerminal, WithoutTheRightToOperateTheRejectionIsShown) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
-  // Nobody else may pass through the folder of the build, or those of this test.
-  program_ = folder_ / "gpusharedctl";
+  // Nobody else may pass through the directory of the build, or those of this test.
+  program_ = directory_ / "gpusharedctl";
   std::filesystem::copy_file(GPUSHARED_BIN_DIR "/gpusharedctl", program_);
-  ::chmod(folder_.path().c_str(), 0755);
+  ::chmod(directory_.path().c_str(), 0755);
   ::chmod(std::filesystem::path(server_->socket()).parent_path().c_str(), 0755);
   const Client client = Come("someone");
   const auto top = Top({}, "setpriv --reuid=65534 --regid=65534 --clear-groups");
@@ -240,9 +240,9 @@ TEST_F(TopTerminal, AWindowThatChangesItsSizeIsDrawnAnew) {
   const Client client = Come("someone");
   const auto top = Top();
   ASSERT_TRUE(top->Shows(" someone\n"));
-  EXPECT_THAT(top->Screen(), Not(HasSubstr("ENTRANCE")));
+  EXPECT_THAT(top->Screen(), Not(HasSubstr("ENDPOINT")));
   top->Resize({200, 50});
-  EXPECT_TRUE(top->Shows("ENTRANCE")) << top->Screen();
+  EXPECT_TRUE(top->Shows("ENDPOINT")) << top->Screen();
   top->Resize({30, 5});
   EXPECT_TRUE(top->Shows("too small: needs 40x8")) << top->Screen();
   top->Resize({40, 8});
@@ -326,7 +326,7 @@ TEST_F(TopTerminal, ColoursAreLeftOutWhereTheyAreNotWanted) {
   }
 }
 
-TEST_F(TopTerminal, WhatIsNoTerminalIsRefusedWithASentence) {
+TEST_F(TopTerminal, WhatIsNoTerminalIsRejectedWithASentence) {
   const auto dumb = Top({}, "", "TERM=dumb");
   EXPECT_TRUE(dumb->Shows("ENDED WITH 2")) << dumb->Screen();
   EXPECT_THAT(dumb->Screen(), HasSubstr("needs a terminal that can move its cursor"));

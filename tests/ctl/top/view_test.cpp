@@ -122,7 +122,7 @@ TEST_F(TopView, AWeightIsCheckedBeforeItIsAskedFor) {
   EXPECT_EQ(view_.On({Key::kEnter}).question.weight, 12U);
   Type(view_, "w1001");
   EXPECT_EQ(view_.On({Key::kEnter}).what, Wish::What::kNothing);
-  EXPECT_EQ(view_.sentence(), "weight refused: asked for 1001, allowed is 1 to 1000");
+  EXPECT_EQ(view_.sentence(), "weight rejected: asked for 1001, allowed is 1 to 1000");
   Type(view_, "w0");
   EXPECT_EQ(view_.On({Key::kEnter}).what, Wish::What::kNothing);
   Type(view_, "w99999999");
@@ -184,7 +184,7 @@ TEST_F(TopView, TheTableFits80Columns) {
             " time    [#####-----------     ] 75.0 %  # high 25.0  = normal 0.0  - low 50.0\n"
             " memory  [|||||                ] 25.0 %  256 MiB of 1.0 GiB\n"
             " 69 s                                                                         +\n"
-            "     ID CLASS   WGT vDEV%  WAIT%   MEMORY REQ/s REQ p99  KEPT% NAME\n"
+            "     ID CLASS   WGT vDEV%  WAIT%   MEMORY REQ/s REQ p99   MET% NAME\n"
             "      2 low       1  30.0    0.0  1.0 KiB     -       -      - b\n"
             "      3 low       1  20.0    0.0  2.0 KiB     -       -      - c\n"
             "      1 low       1  10.0    0.0  3.0 KiB     -       -      - a\n"
@@ -219,12 +219,12 @@ TEST_F(TopView, AStarvingClientSaysForHowLong) {
 
 TEST_F(TopView, ADeviceThatTheMachineHeldUpSaysSo) {
   json before = DeviceRow("cpu:0", {}), now = before;
-  before["host_delay_s"] = 10;
-  now["host_delay_s"] = 10.241;
+  before["host_steal_s"] = 10;
+  now["host_steal_s"] = 10.241;
   const Sample first = SampleOf({before}, {}, 1);
   view_.Take(Between(&first, SampleOf({now}, {}, 2)));
   EXPECT_THAT(Screen(), HasSubstr("2 clients  steal 24.1 %  0 launches/s"));
-  now["host_delay_s"] = 10.005;
+  now["host_steal_s"] = 10.005;
   view_.Take(Between(&first, SampleOf({now}, {}, 2)));
   EXPECT_THAT(Screen(), Not(HasSubstr("steal")));
 }
@@ -250,7 +250,7 @@ TEST_F(TopView, NamesStandLastSoThatTheyMoveNoFigure) {
 TEST_F(TopView, WideTerminalsShowMoreColumns) {
   EXPECT_THAT(Screen({80, 24}), Not(HasSubstr("QUOTA")));
   EXPECT_THAT(Screen({180, 24}), HasSubstr("QUOTA"));
-  EXPECT_THAT(Screen({180, 24}), HasSubstr("ENTRANCE"));
+  EXPECT_THAT(Screen({180, 24}), HasSubstr("ENDPOINT"));
   for (std::size_t columns = 1; columns < 200; columns += 7) {
     for (std::size_t rows = 1; rows < 40; rows += 3) {
       const Canvas canvas =
@@ -324,7 +324,7 @@ TEST_F(TopView, ALostServerIsSaidAboveTheLastFigures) {
 }
 
 TEST_F(TopView, LongSentencesAndWordsAreBroken) {
-  view_.Say("refused: " + std::string(100, 'x') + " because the right is missing", true);
+  view_.Say("rejected: " + std::string(100, 'x') + " because the right is missing", true);
   EXPECT_THAT(Screen(), HasSubstr("\nrefused:\n" + std::string(80, 'x') + "\n" +
                                   std::string(20, 'x') + " because the right is missing\n"));
 }
@@ -335,7 +335,7 @@ TEST_F(TopView, HelpNamesEveryKeyAndColumn) {
   for (const SortKey& key : kSortKeys) {
     EXPECT_THAT(help, HasSubstr(std::string(1, key.letter) + " " + std::string(key.what)));
   }
-  for (const char* const each : {"QUEUE p99", "ENTRANCE", "gap used", "space", "quit"}) {
+  for (const char* const each : {"QUEUE p99", "ENDPOINT", "gap used", "space", "quit"}) {
     EXPECT_THAT(help, HasSubstr(each));
   }
   EXPECT_THAT(Screen(), HasSubstr("show the rest"));

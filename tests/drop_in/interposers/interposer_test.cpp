@@ -15,7 +15,7 @@
 #include "client_lib/drop_in/interposers/lto_anchor.h"
 #include "client_lib/drop_in/interposers/real_library.h"
 #include "tests/drop_in/archive.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -116,7 +116,7 @@ TEST_F(NvrtcTest, FunctionsThatTheRealLibraryLacksFail) {
   }
 }
 
-TEST_F(NvrtcTest, NullOptionsAreRefused) {
+TEST_F(NvrtcTest, NullOptionsAreRejected) {
   void* program = nullptr;
   ASSERT_EQ(Create(&program), 0);
   const char* const* const none = nullptr;
@@ -140,7 +140,7 @@ TEST_F(NvrtcTest, ManyThreadsMakeTheFirstCall) {
 }
 
 TEST_F(NvrtcTest, AWheelOfAnotherMajorVersionServesItsPackages) {
-  const gpushared::testing::ScratchFolder scratch;
+  const gpushared::testing::ScratchDirectory scratch;
   const std::string packages = scratch / "site-packages/";
   std::filesystem::create_directories(packages + "nvidia/cu13/lib");
   std::filesystem::copy_file(GPUSHARED_FAKES "/libnvrtc.so.13",
@@ -274,7 +274,7 @@ TEST_F(NvJitLinkTest, WithoutLtoIrTheRealLibraryIsNotAsked) {
   EXPECT_EQ(ErrorLog(), "");
 }
 
-TEST_F(NvJitLinkTest, RefusalsStandInTheErrorLog) {
+TEST_F(NvJitLinkTest, RejectionsStandInTheErrorLog) {
   ASSERT_EQ(Create({"-arch=sm_80"}), 0);
   EXPECT_EQ(Add(kCubin, "ELF", "a.cubin"), 8);
   EXPECT_THAT(ErrorLog(), HasSubstr("'a.cubin'"));
@@ -286,7 +286,7 @@ TEST_F(NvJitLinkTest, RefusalsStandInTheErrorLog) {
   EXPECT_EQ(library_.Call("nvJitLinkGetLinkedCubinSize", link_, &bytes), 3);
 }
 
-TEST_F(NvJitLinkTest, RealLibrarysRefusalsAndLogArePassedOn) {
+TEST_F(NvJitLinkTest, RealLibrarysRejectionsAndLogArePassedOn) {
   ASSERT_EQ(Create({"-lto"}), 0);
   EXPECT_EQ(Add(kCubin, "ELF", "a.cubin"), 12);
   EXPECT_STREQ(ErrorLog().c_str(), "the real log");
@@ -324,7 +324,7 @@ TEST_F(NvJitLinkTest, NullPointersAreErrors) {
 
 constexpr const char* kNames[] = {"libnothing.so.13", "libnothing.so.12"};
 
-TEST(RealLibraryTest, FoldersOfTheUserAreLookedAtInTheirOrder) {
+TEST(RealLibraryTest, DirectoriesOfTheUserAreLookedAtInTheirOrder) {
   ::setenv("LD_LIBRARY_PATH", "/first:relative::/second", 1);
   const std::vector<std::string> places = PlacesOf(kNames);
   const auto place = [&](const std::string& path) {
@@ -337,7 +337,7 @@ TEST(RealLibraryTest, FoldersOfTheUserAreLookedAtInTheirOrder) {
 }
 
 TEST(RealLibraryTest, WheelsBesideAPythonPackageAreLookedAt) {
-  const gpushared::testing::ScratchFolder scratch;
+  const gpushared::testing::ScratchDirectory scratch;
   std::filesystem::create_directories(scratch / "site-packages/cuda");
   const std::string extension = scratch / "site-packages/cuda/extension.so";
   std::filesystem::copy_file(GPUSHARED_FAKES "/libnvrtc.so.13", extension);

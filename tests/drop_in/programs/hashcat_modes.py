@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 
-# Hashcat calls a folder its own that has the program and all of its data.
+# Hashcat calls a directory its own that has the program and all of its data.
 USR = pathlib.Path(sys.prefix) / "debian/usr"
 HOME = USR / "share/hashcat"
 LIBRARIES = (USR / "lib/x86_64-linux-gnu", pathlib.Path(sysconfig.get_path("purelib")) / "nvidia/cu13/lib")
@@ -16,7 +16,7 @@ MODES = (("0", "md5"), ("100", "sha1"), ("1400", "sha256"), ("1700", "sha512"))
 PASSWORD = "gpus7"
 
 shutil.copy(USR / "bin/hashcat", HOME)
-where = os.environ["LD_LIBRARY_PATH"] + "".join(f":{folder}" for folder in LIBRARIES)
+where = os.environ["LD_LIBRARY_PATH"] + "".join(f":{directory}" for directory in LIBRARIES)
 scratch = pathlib.Path(os.environ["HOME"])
 (scratch / "words").write_text(f"first\n{PASSWORD}\nlast\n")
 for mode, name in MODES:

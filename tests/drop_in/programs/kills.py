@@ -18,9 +18,9 @@ import sys
 import tempfile
 import time
 
-FOLDER = pathlib.Path(__file__).parent
-ROOT = FOLDER.parents[2]
-sys.path.insert(0, str(FOLDER))
+DIRECTORY = pathlib.Path(__file__).parent
+ROOT = DIRECTORY.parents[2]
+sys.path.insert(0, str(DIRECTORY))
 from priority import JOBS, asked  # noqa: E402
 from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
 
@@ -87,19 +87,19 @@ def main(bin_dir, cache, kills="200", seed="1"):
     victim_job, steady_job = JOBS
     moments = random.Random(int(seed))
     met = 0  # Kills of a client that the server had.
-    with tempfile.TemporaryDirectory() as folder, Server(bin_dir, folder, "--policy", "priority") as server:
-        scratch = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as directory, Server(bin_dir, directory, "--policy", "priority") as server:
+        scratch = pathlib.Path(directory)
         subprocess.run([bin_dir / "train", "--text", ROOT / "LICENSE", "--model", scratch / "model", "--steps", "10"],
                        env={"GPUSHARED_SOCKET": str(server.socket)}, check=True, stdout=subprocess.DEVNULL)
         generation = [it["generation"] for it in asked(bin_dir, server, "devices")["devices"]]
-        steady = start(steady_job, python, bin_dir, server, folder)
+        steady = start(steady_job, python, bin_dir, server, directory)
         service = Service(bin_dir, server, scratch)
         try:
             until("the steady program launches nothing", lambda: (client(bin_dir, server, steady_job.stem) or {}).get("launches", 0) > 0)
             life_s_max = None
             for number in range(int(kills)):
                 before = client(bin_dir, server, steady_job.stem)["launches"]
-                victim = start(victim_job, python, bin_dir, server, folder)
+                victim = start(victim_job, python, bin_dir, server, directory)
                 if life_s_max is None:
                     begin = time.monotonic()
                     until("the program launches nothing", lambda: (client(bin_dir, server, victim_job.stem) or {}).get("launches", 0) > 0)

@@ -19,16 +19,16 @@ import sys
 import tempfile
 import time
 
-FOLDER = pathlib.Path(__file__).parent
-ROOT = FOLDER.parents[2]
-sys.path[:0] = [str(FOLDER), str(ROOT / "samples")]
+DIRECTORY = pathlib.Path(__file__).parent
+ROOT = DIRECTORY.parents[2]
+sys.path[:0] = [str(DIRECTORY), str(ROOT / "samples")]
 from demo_report import (GAP_USED_MIN, P99_TO_ALONE_MAX, P99_TO_FIFO_MAX, host_share, interval,  # noqa: E402
                          percentile, with_interval)
 from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
 
-JOBS = (ROOT / "samples/python_server/train_numba.py", FOLDER / "numba_heat.py")
+JOBS = (ROOT / "samples/python_server/train_numba.py", DIRECTORY / "numba_heat.py")
 POLICIES = ("fifo", "priority")
-REQUESTS, LOAD, BATCH, PROMISE_MS = 100, 0.3, 16, 25
+REQUESTS, LOAD, BATCH, LATENCY_TARGET_MS = 100, 0.3, 16, 25
 LEAD_S = 0.5  # From starting serve to its first request.
 SECONDS_MAX = 600
 
@@ -81,8 +81,8 @@ def serve(bin_dir, server, scratch, service_ms, seed):
     """The outcome of one phase of serve, as it writes it."""
     outcome = scratch / "serve.json"
     subprocess.run([bin_dir / "serve", "--model", scratch / "model", "--batch", str(BATCH), "--requests", str(REQUESTS),
-                    "--service-ms", f"{service_ms:.3f}", "--load", str(LOAD), "--variation", "1", "--promise-ms",
-                    str(PROMISE_MS), "--seed", str(seed), "--start-at", f"{time.time() + LEAD_S:.3f}", "--json", outcome],
+                    "--service-ms", f"{service_ms:.3f}", "--load", str(LOAD), "--variation", "1", "--latency-target-ms",
+                    str(LATENCY_TARGET_MS), "--seed", str(seed), "--start-at", f"{time.time() + LEAD_S:.3f}", "--json", outcome],
                    env={"GPUSHARED_SOCKET": str(server.socket)}, check=True, stdout=subprocess.DEVNULL)
     return json.loads(outcome.read_text())
 

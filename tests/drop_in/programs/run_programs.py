@@ -5,7 +5,7 @@
 Usage: run_programs.py BIN_DIR CACHE_DIR [PROGRAM ...]
 
 Each program gets a virtual environment with its pinned packages under CACHE_DIR, which is kept. The
-files of Debian packages lie in the environment's folder `debian`; nothing is installed. A program
+files of Debian packages lie in the environment's directory `debian`; nothing is installed. A program
 whose packages cannot be had is skipped, with the reason. So is one that needs nvcc where neither PATH
 nor this tree's cache has it. Fails when a program fails, or when none ran.
 """
@@ -17,8 +17,8 @@ import sys
 import tempfile
 import time
 
-FOLDER = pathlib.Path(__file__).parent
-PATH = os.environ["PATH"] + os.pathsep + str(FOLDER.parents[2] / ".cache/cuda/nvidia/cu13/bin")
+DIRECTORY = pathlib.Path(__file__).parent
+PATH = os.environ["PATH"] + os.pathsep + str(DIRECTORY.parents[2] / ".cache/cuda/nvidia/cu13/bin")
 NUMPY = "numpy==2.4.6"
 CUDA = ("cuda-core==1.2.2", "cuda-bindings==13.5.0", "nvidia-cuda-nvrtc==13.5.37")
 NUMBA = ("numba-cuda==0.30.4", "numba==0.68.1", "cuda-core==1.2.2", "cuda-bindings==13.4.4", "nvidia-nvvm==13.5.37",
@@ -51,20 +51,20 @@ def is_from_source(packages):
     return any(package.startswith(f"{source}==") for package in packages for source in FROM_SOURCE)
 
 
-def unpack_debian(packages, folder):
-    """Unpacks the files of Debian packages under `folder`. Says why it cannot, or nothing."""
+def unpack_debian(packages, directory):
+    """Unpacks the files of Debian packages under `directory`. Says why it cannot, or nothing."""
     if not shutil.which("apt-get"):
         return "there is no apt-get"
-    folder.mkdir()
+    directory.mkdir()
     download = ["apt-get", "-qq", "download", *packages]
-    got = subprocess.run(download, cwd=folder, capture_output=True, text=True)
+    got = subprocess.run(download, cwd=directory, capture_output=True, text=True)
     if got.returncode != 0:  # A fresh machine has no lists of packages.
         subprocess.run(["apt-get", "-qq", "update"], capture_output=True)
-        got = subprocess.run(download, cwd=folder, capture_output=True, text=True)
+        got = subprocess.run(download, cwd=directory, capture_output=True, text=True)
     if got.returncode != 0:
         return got.stderr.strip().splitlines()[-1]
-    for file in folder.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "-x", file, folder], check=True)
+    for file in directory.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", file, directory], check=True)
     return None
 
 
@@ -72,12 +72,12 @@ def environment_of(name, packages, cache, drop_in):
     """The Python of the program's environment, or why there is none."""
     if is_from_source(packages) and not shutil.which("nvcc", path=PATH):
         return None, "there is no nvcc"
-    folder = cache / name
-    python = folder / "bin" / "python"
-    done = folder / "packages"
+    directory = cache / name
+    python = directory / "bin" / "python"
+    done = directory / "packages"
     if done.exists() and done.read_text() == "\n".join(packages):
         return python, None
-    made = subprocess.run([sys.executable, "-m", "venv", "--clear", folder], capture_output=True, text=True)
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", directory], capture_output=True, text=True)
     if made.returncode == 0:
         wheels = [package for package in packages if not package.startswith(DEBIAN)]
         made = subprocess.run([python, "-m", "pip", "-q", "install", "--only-binary", ":all:",
@@ -88,7 +88,7 @@ def environment_of(name, packages, cache, drop_in):
         said = (made.stderr or made.stdout).strip().splitlines()
         return None, said[-1] if said else "pip failed"
     debian = [package.removeprefix(DEBIAN) for package in packages if package.startswith(DEBIAN)]
-    reason = unpack_debian(debian, folder / "debian") if debian else None
+    reason = unpack_debian(debian, directory / "debian") if debian else None
     if reason is not None:
         return None, reason
     done.write_text("\n".join(packages))
@@ -130,7 +130,7 @@ class Server:
 
 
 def run(name, python, extra, bin_dir, server, home):
-    command = [*command_of(bin_dir, server), python, FOLDER / f"{name}.py"]
+    command = [*command_of(bin_dir, server), python, DIRECTORY / f"{name}.py"]
     try:
         ran = subprocess.run(command, env=surroundings_of(extra, home), capture_output=True, text=True,
                              timeout=SECONDS_MAX)

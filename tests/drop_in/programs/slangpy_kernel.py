@@ -20,9 +20,9 @@ void scale_and_add(uint3 thread: SV_DispatchThreadID)
 }
 """
 
-with tempfile.TemporaryDirectory() as folder:
-    pathlib.Path(folder, "kernel.slang").write_text(SOURCE)
-    device = spy.create_device(type=spy.DeviceType.cuda, include_paths=[folder])
+with tempfile.TemporaryDirectory() as directory:
+    pathlib.Path(directory, "kernel.slang").write_text(SOURCE)
+    device = spy.create_device(type=spy.DeviceType.cuda, include_paths=[directory])
     kernel = device.create_compute_kernel(device.load_program("kernel.slang", ["scale_and_add"]))
     usage = spy.BufferUsage.shader_resource | spy.BufferUsage.unordered_access
     values = np.arange(COUNT, dtype=np.float32) / 10

@@ -23,7 +23,7 @@ import typing
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "programs"))
 from run_programs import NUMBA, NUMPY, PATH, Server, command_of, environment_of, surroundings_of  # noqa: E402
 
-FOLDER = pathlib.Path(__file__).parent
+DIRECTORY = pathlib.Path(__file__).parent
 PYTEST = ("pytest==9.2.0", "pytest-timeout==2.4.0")
 TEST_SECONDS_MAX = 150
 
@@ -36,8 +36,8 @@ class Suite(typing.NamedTuple):
     part: str = ""  # Of Numba's tests; else from the sources.
     surroundings: dict = {}
     tag: str = ""  # Of the repository that has the tests, where the published sources have none.
-    folder: str = "test"  # Of the tests, in the sources.
-    plugins: tuple = ()  # Of pytest, in this folder.
+    directory: str = "test"  # Of the tests, in the sources.
+    plugins: tuple = ()  # Of pytest, in this directory.
     too_large: str = ""  # Tests, as pytest's -k names them, that want more memory than the server's machine should give.
 
     def environment(self):
@@ -50,35 +50,35 @@ SUITES = {
     **{f"numba_{part}": Suite(NUMBA_PACKAGES, 400, part) for part in ("cudadrv", "cudapy", "doc_examples", "nrt")},
     "pycuda": Suite(("pycuda==2026.1", NUMPY, *PYTEST), 3000, too_large="8gb or 16gb or big_array_elementwise or big_array_scan"),
     "tinygrad": Suite(("tinygrad==0.14.0", NUMPY, *PYTEST), 600, surroundings={"DEV": "CUDA"}),
-    "drjit": Suite(("drjit==1.5.0", NUMPY, *PYTEST), 900, tag="v1.5.0", folder="tests", plugins=("cuda_types_only",)),
-    "taichi": Suite(("taichi==1.7.4", NUMPY, *PYTEST, "pytest-rerunfailures==16.7", "scipy==1.17.1"), 900, tag="v1.7.4", folder="tests/python",
+    "drjit": Suite(("drjit==1.5.0", NUMPY, *PYTEST), 900, tag="v1.5.0", directory="tests", plugins=("cuda_types_only",)),
+    "taichi": Suite(("taichi==1.7.4", NUMPY, *PYTEST, "pytest-rerunfailures==16.7", "scipy==1.17.1"), 900, tag="v1.7.4", directory="tests/python",
                     surroundings={"TI_WANTED_ARCHS": "cuda", "TI_OFFLINE_CACHE": "0"}),
 }
 
 
-def folder_of(package, cache):
+def directory_of(package, cache):
     return cache / "sources" / package.replace("==", "-")
 
 
 def sources_of(python, package, cache, drop_in):
     """The unpacked sources of a package, as its authors publish them."""
-    folder = folder_of(package, cache)
-    if not folder.exists():
-        subprocess.run([python, "-m", "pip", "-q", "download", "--no-deps", "--no-binary", package.split("==")[0], "-d", folder.parent, package], check=True,
+    directory = directory_of(package, cache)
+    if not directory.exists():
+        subprocess.run([python, "-m", "pip", "-q", "download", "--no-deps", "--no-binary", package.split("==")[0], "-d", directory.parent, package], check=True,
                        env={**os.environ, "PATH": PATH, "LIBRARY_PATH": str(drop_in)})
-        with tarfile.open(folder.parent / f"{folder.name}.tar.gz") as archive:
-            archive.extractall(folder.parent, filter="data")
-    return folder
+        with tarfile.open(directory.parent / f"{directory.name}.tar.gz") as archive:
+            archive.extractall(directory.parent, filter="data")
+    return directory
 
 
 def files_of(suite, python, cache, drop_in):
     if suite.part:
         packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
                                   capture_output=True, text=True, check=True).stdout.strip()
-        folder = pathlib.Path(packages) / NUMBA_TESTS / suite.part
+        directory = pathlib.Path(packages) / NUMBA_TESTS / suite.part
     else:
-        folder = sources_of(python, suite.packages[0], cache, drop_in) / suite.folder
-    return sorted(folder.glob("test_*.py"))
+        directory = sources_of(python, suite.packages[0], cache, drop_in) / suite.directory
+    return sorted(directory.glob("test_*.py"))
 
 
 def counts_of(said):
@@ -111,7 +111,7 @@ def run_file(suite, python, bin_dir, server, file, home):
         some = ["-k", f"not ({suite.too_large})"] if suite.too_large else []
         plugins = [part for plugin in suite.plugins for part in ("-p", plugin)]
         tests = ["-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", *plugins, f"--timeout={TEST_SECONDS_MAX}", *some, file]
-    surroundings = {**suite.surroundings, **({"PYTHONPATH": str(FOLDER)} if suite.plugins else {})}
+    surroundings = {**suite.surroundings, **({"PYTHONPATH": str(DIRECTORY)} if suite.plugins else {})}
     try:
         ran = subprocess.run([*command_of(bin_dir, server), python, *tests], env=surroundings_of(surroundings, home),
                              capture_output=True, text=True, errors="replace", timeout=suite.seconds_max, cwd=home)
@@ -128,8 +128,8 @@ def main(bin_dir, cache, table, *wanted):
             if wanted and not any(want.split("/")[0] == name for want in wanted):
                 continue
             drop_in = bin_dir.parent / "lib/drop_in"
-            if suite.tag and not folder_of(suite.packages[0], cache).exists():
-                print(f"skipped {name}: tag {suite.tag} of its repository is not in {folder_of(suite.packages[0], cache)}", flush=True)
+            if suite.tag and not directory_of(suite.packages[0], cache).exists():
+                print(f"skipped {name}: tag {suite.tag} of its repository is not in {directory_of(suite.packages[0], cache)}", flush=True)
                 continue
             python, reason = environment_of(suite.environment(), suite.packages, cache, drop_in)
             if reason is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs of this folder tell gate_facts.py, by lines on stdout.
+"""What the programs of this directory tell gate_facts.py, by lines on stdout.
 
 Each computes on the first GPU, from numbers of its own, so that two runs have the same results.
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Do unmodified programs compute right through the drop-in libcuda, and what is `serve` worth beside one of them? Are
-# programs with NVIDIA's runtime refused in words?
+# programs with NVIDIA's runtime rejected in words?
 part_drop_in() {
   [[ -n $python ]] || { row "unmodified programs" skipped - fact - "there is no Python"; return 0; }
   load_sizes

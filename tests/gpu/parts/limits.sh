@@ -4,8 +4,8 @@ part_limits() {
   local share grant
   share=$(either 100% 50%)
   if ! try_server priority --sm-limit "low=$share"; then
-    grep -q 'option sm-limit refused' "$logs/$part.gpushared.log" || fail "$why"
-    row "--sm-limit" refused - fact - "$(grep -o 'option sm-limit refused.*' "$logs/$part.gpushared.log" | head -n 1)"
+    grep -q 'option sm-limit rejected' "$logs/$part.gpushared.log" || fail "$why"
+    row "--sm-limit" rejected - fact - "$(grep -o 'option sm-limit rejected.*' "$logs/$part.gpushared.log" | head -n 1)"
     return 0
   fi
   grant=$("$bin/gpusharedctl" devices | sed -n 's/^.*: class low has //p')

@@ -34,10 +34,10 @@ constexpr char kHead[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
 std::string Nothing() { return std::string(kHead) + ".visible .entry nothing()\n{\nret;\n}\n"; }
 
 // A kernel that no device runs: it calls what nobody has, `calls` times.
-std::string Refused(std::size_t name_bytes, int calls) {
+std::string Rejected(std::size_t name_bytes, int calls) {
   const std::string name(name_bytes, 'x');
   std::string text =
-      std::string(kHead) + ".extern .func " + name + "();\n.visible .entry refused()\n{\n";
+      std::string(kHead) + ".extern .func " + name + "();\n.visible .entry rejected()\n{\n";
   for (int i = 0; i < calls; ++i) text += "call " + name + ";\n";
   return text + "ret;\n}\n";
 }
@@ -52,9 +52,9 @@ std::optional<RawClient> Join(const Attacker& attacker, const std::string& modul
   return *std::move(client);
 }
 
-bool AddMemory(const Attacker& attacker, RawClient& client, std::uint64_t arena_bytes) {
+bool AddMemory(const Attacker& attacker, RawClient& client, std::uint64_t staging_bytes) {
   return attacker.Did(client.Resize(kMemoryBytes).status()) &&
-         attacker.Did(client.AddArena(arena_bytes).status());
+         attacker.Did(client.AddStagingBuffer(staging_bytes).status());
 }
 
 bool IsAlive(RawClient& client) {
@@ -81,24 +81,24 @@ void FillRing(const Attacker& attacker, RawClient& client, Fill fill) {
   }
 }
 
-// ---- arenas
+// ---- staging buffers
 
 constexpr std::uint64_t kLargeArenaClients = 2;
 
 // As large as they can be for so many clients.
-std::uint64_t LargeArenaBytes(const RawClient& client) {
-  const std::uint64_t most = client.welcome().arena_bytes_total_max / kLargeArenaClients;
-  return most / ipc::kArenaBytesStep * ipc::kArenaBytesStep;
+std::uint64_t LargeStagingBytes(const RawClient& client) {
+  const std::uint64_t most = client.welcome().staging_bytes_total_max / kLargeArenaClients;
+  return most / ipc::kStagingBytesStep * ipc::kStagingBytesStep;
 }
 
-// Copies out of an arena that is emptied meanwhile.
+// Copies out of a staging buffer that is emptied meanwhile.
 void PunchUntilEnd(const Attacker& attacker, RawClient& client, std::uint64_t bytes) {
   constexpr std::uint32_t kCopyBytes = 4u << 20;
   if (!AddMemory(attacker, client, bytes)) return;
-  const int arena = client.arena_fd(0);
-  std::jthread puncher([arena, bytes](const std::stop_token& stop) {
+  const int staging_buffer = client.staging_fd(0);
+  std::jthread puncher([staging_buffer, bytes](const std::stop_token& stop) {
     while (!stop.stop_requested())
-      (void)::fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+      (void)::fallocate(staging_buffer, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                         static_cast<off_t>(bytes));
   });
   const ipc::CopyRecord copy =
@@ -158,7 +158,7 @@ void CopyStrided(const Attacker& attacker) {
     ipc::CopyRecord copy =
         testing::CopyOf(ipc::Op::kCopyToDevice, {.address = client->base(), .bytes = 4});
     copy.height = kRows;
-    copy.arena_pitch_bytes = kArenaBytes / kRows;
+    copy.staging_pitch_bytes = kArenaBytes / kRows;
     copy.device_pitch_bytes = kMemoryBytes / kRows;
     FillRing(attacker, *client, [&] { return client->Publish(copy) != 0; });
   }
@@ -173,10 +173,10 @@ void FloodLaunches(const Attacker& attacker) {
   }
 }
 
-void FloodRefusedLaunches(const Attacker& attacker) {
+void FloodRejectedLaunches(const Attacker& attacker) {
   constexpr std::uint32_t kStreams = 250;
   for (;;) {
-    std::optional<RawClient> client = Join(attacker, Refused(10, 1));
+    std::optional<RawClient> client = Join(attacker, Rejected(10, 1));
     if (!client) continue;
     std::uint32_t stream = 0;
     FillRing(attacker, *client, [&] {
@@ -203,11 +203,11 @@ void FloodStreams(const Attacker& attacker) {
 }
 
 // Half of the attackers fail stream after stream, each of which keeps its reason. The others queue
-// refused launches behind an endless one, where each may keep its own.
+// rejected launches behind an endless one, where each may keep its own.
 void LaunchMegabyteNames(const Attacker& attacker) {
   constexpr std::uint32_t kStreams = 250, kNothing = 1;
   const std::string module =
-      Refused(std::size_t{1} << 20, 40) + ".visible .entry nothing()\n{\nret;\n}\n";
+      Rejected(std::size_t{1} << 20, 40) + ".visible .entry nothing()\n{\nret;\n}\n";
   for (;;) {
     std::optional<RawClient> client = Join(attacker, module);
     if (!client) continue;
@@ -263,7 +263,7 @@ void RingDoorbell(const Attacker& attacker) {
   }
 }
 
-void PunchArena(const Attacker& attacker) {
+void PunchStagingBuffer(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");
     if (client) PunchUntilEnd(attacker, *client, kArenaBytes);
@@ -271,19 +271,19 @@ void PunchArena(const Attacker& attacker) {
 }
 
 // Such a session ends soon, and its client comes back at once: what the server does is to make and
-// to free large arenas.
-void PunchLargeArenas(const Attacker& attacker) {
+// to free large staging buffers.
+void PunchLargeStagingBuffers(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");
-    if (client) PunchUntilEnd(attacker, *client, LargeArenaBytes(*client));
+    if (client) PunchUntilEnd(attacker, *client, LargeStagingBytes(*client));
   }
 }
 
-// The server notices that the client has left when it has made the arena.
-void AskForArenasAndLeave(const Attacker& attacker) {
+// The server notices that the client has left when it has made the staging buffer.
+void AskForStagingBuffersAndLeave(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, "");
-    if (client) (void)attacker.Did(client->Send(ipc::AddArena{LargeArenaBytes(*client)}));
+    if (client) (void)attacker.Did(client->Send(ipc::AddStagingBuffer{LargeStagingBytes(*client)}));
   }
 }
 

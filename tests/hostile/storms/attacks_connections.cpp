@@ -47,14 +47,14 @@ void ConnectSilently(const Attacker& attacker) {
   }
 }
 
-void SayRefusedHellos(const Attacker& attacker) {
+void SayRejectedHellos(const Attacker& attacker) {
   for (;;) {
     // Strangers may not have this class.
     const Result<Client> client = Client::Connect({.name = std::string(60, 'h'),
                                                    .scheduling_class = SchedulingClass::kHigh,
                                                    .socket = attacker.socket,
                                                    .control_timeout = kPatience});
-    ++(client.ok() ? attacker.board.refused_deeds : attacker.board.deeds);
+    ++(client.ok() ? attacker.board.rejected_deeds : attacker.board.deeds);
   }
 }
 
@@ -102,7 +102,7 @@ void HoldMemory(const Attacker& attacker) {
     if (!attacker.Did(client.status())) continue;
     std::vector<DeviceBuffer> buffers;
     const Stream stream = client->default_stream();
-    // Halves the size where it is refused, and stays at the least one.
+    // Halves the size where it is rejected, and stays at the least one.
     for (std::size_t bytes = std::size_t{1} << 30; client->status().ok();) {
       Result<DeviceBuffer> buffer = client->AllocateDevice(bytes);
       if (attacker.Did(buffer.status())) {

@@ -73,7 +73,7 @@ struct Loaded {
   Kernel kernel;
 };
 
-// A session with the first kernel of a module; what is refused on the way is counted.
+// A session with the first kernel of a module; what is rejected on the way is counted.
 std::optional<Loaded> Load(const Attacker& attacker, SchedulingClass scheduling_class,
                            const std::string& text, std::uint32_t weight = 1) {
   Result<Client> client = Client::Connect({.name = "kernels",

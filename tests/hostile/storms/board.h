@@ -12,9 +12,9 @@ namespace gpushared::storms {
 // What was begun, and how long it took. Lies in shared memory.
 struct Sample {
   std::atomic<std::int64_t> began_ns{0};  // Of the steady clock; 0: not written yet.
-  std::atomic<std::int64_t> took_ns{0};   // 0: not over; kRefused: it failed.
+  std::atomic<std::int64_t> took_ns{0};   // 0: not over; kRejected: it failed.
 
-  static constexpr std::int64_t kRefused = -1;
+  static constexpr std::int64_t kRejected = -1;
 };
 
 // Thread-safe, between processes too. What does not fit is not kept.
@@ -54,12 +54,12 @@ struct Board {
   std::atomic<std::int64_t> first_arrival_ns;  // 0 until it is calibrated.
   std::atomic<std::int64_t> service_ns;        // One request takes it, alone.
   std::atomic<std::uint64_t> wrong_results, reconnects;
-  // ---- newcomers
+  // ---- new clients
   SampleLog welcomes, loads, results;  // Each since its own beginning; results since connecting.
-  std::atomic<std::uint64_t> newcomers_left_out;  // Too many were under way.
+  std::atomic<std::uint64_t> new_clients_left_out;  // Too many were under way.
   // ---- attackers
-  std::atomic<std::uint64_t> deeds, refused_deeds;
-  FirstWords honest_words, newcomer_words, attacker_words;
+  std::atomic<std::uint64_t> deeds, rejected_deeds;
+  FirstWords honest_words, new_client_words, attacker_words;
 };
 
 }  // namespace gpushared::storms

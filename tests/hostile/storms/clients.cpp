@@ -120,7 +120,7 @@ class Service {
   Stream stream_;
 };
 
-// A service, opened until it succeeds. What is refused meanwhile is said once.
+// A service, opened until it succeeds. What is rejected meanwhile is said once.
 Service OpenAtLast(const ClientPlan& plan, const std::string& name, FirstWords& words) {
   for (;;) {
     Result<Service> service = Service::Open(plan, name);
@@ -161,17 +161,17 @@ void SleepUntil(std::int64_t time_ns) {
       std::chrono::steady_clock::time_point(std::chrono::nanoseconds(time_ns)));
 }
 
-// One newcomer, from nothing to its result.
+// One new client, from nothing to its result.
 Status ComeAndGo(const ClientPlan& plan, Board& board) {
   Sample& result = board.results.Begin(NowNs());
   const auto finish = [](Sample& sample, const Status& status) {
     sample.took_ns =
-        status.ok() ? std::max<std::int64_t>(1, NowNs() - sample.began_ns) : Sample::kRefused;
+        status.ok() ? std::max<std::int64_t>(1, NowNs() - sample.began_ns) : Sample::kRejected;
     return status;
   };
   Sample& welcome = board.welcomes.Begin(NowNs());
   Result<Client> client = Client::Connect(
-      {.name = "newcomer", .scheduling_class = plan.scheduling_class, .socket = plan.socket});
+      {.name = "new_client", .scheduling_class = plan.scheduling_class, .socket = plan.socket});
   if (!finish(welcome, client.status()).ok()) return finish(result, client.status());
   Sample& load = board.loads.Begin(NowNs());
   Result<Module> module = client->LoadModule(std::string_view(kWorkPtx));
@@ -186,7 +186,7 @@ Status ComeAndGo(const ClientPlan& plan, Board& board) {
   if (status.ok()) status = stream.CopyToHost(&word, *memory, sizeof word);
   if (status.ok() && word != Generated(7, 3)) {
     ++board.wrong_results;
-    status = {StatusCode::kInternal, "a newcomer's result is wrong"};
+    status = {StatusCode::kInternal, "a new client's result is wrong"};
   }
   return finish(result, status);
 }
@@ -225,18 +225,18 @@ void BeHonest(const ClientPlan& plan, Board& board) {
   }
 }
 
-void SendNewcomers(const ClientPlan& plan, Board& board) {
+void SendNewClients(const ClientPlan& plan, Board& board) {
   std::atomic<int> under_way{0};
-  for (std::int64_t next = NowNs();; next += kNewcomerPeriodNs) {
+  for (std::int64_t next = NowNs();; next += kNewClientPeriodNs) {
     SleepUntil(next);
-    if (under_way >= kNewcomersAtOnce) {
-      ++board.newcomers_left_out;
+    if (under_way >= kNewClientsAtOnce) {
+      ++board.new_clients_left_out;
       continue;
     }
     ++under_way;
     std::thread([&] {
       const Status status = ComeAndGo(plan, board);
-      if (!status.ok()) Say(board.newcomer_words, status.ToString());
+      if (!status.ok()) Say(board.new_client_words, status.ToString());
       --under_way;
     }).detach();
   }

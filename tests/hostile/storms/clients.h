@@ -18,10 +18,10 @@ namespace gpushared::storms {
 // hold the device: a load of 0.3.
 inline constexpr std::int64_t kRequestPeriodNs = 10'000'000;
 inline constexpr std::int64_t kServiceNs = 3'000'000;
-// Nanoseconds between two newcomers.
-inline constexpr std::int64_t kNewcomerPeriodNs = 100'000'000;
-// Newcomers that are under way at one time; further ones are left out and counted.
-inline constexpr int kNewcomersAtOnce = 24;
+// Nanoseconds between two new clients.
+inline constexpr std::int64_t kNewClientPeriodNs = 100'000'000;
+// New clients that are under way at one time; further ones are left out and counted.
+inline constexpr int kNewClientsAtOnce = 24;
 
 struct ClientPlan {
   std::string socket;
@@ -35,9 +35,9 @@ std::int64_t ArrivalNs(std::int64_t first_arrival_ns, std::size_t index);
 // session ends. Does not return.
 [[noreturn]] void BeHonest(const ClientPlan& plan, Board& board);
 
-// Every kNewcomerPeriodNs somebody connects, loads a small module, runs it and reads the result.
+// Every kNewClientPeriodNs somebody connects, loads a small module, runs it and reads the result.
 // Does not return.
-[[noreturn]] void SendNewcomers(const ClientPlan& plan, Board& board);
+[[noreturn]] void SendNewClients(const ClientPlan& plan, Board& board);
 
 // Leaves a sentence, if it is the first.
 void Say(FirstWords& words, const std::string& sentence);

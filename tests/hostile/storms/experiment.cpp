@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kReadyPatience{60};
 constexpr std::chrono::duration<double> kCalmLeast{0.2};
 constexpr std::chrono::milliseconds kLook{100};
 // Users nobody else is.
-constexpr uid_t kNewcomerUser = 41000, kNeighbourUser = 41001, kFirstAttackerUser = 42000;
+constexpr uid_t kNewClientUser = 41000, kNeighbourUser = 41001, kFirstAttackerUser = 42000;
 
 double Quantile(const std::vector<double>& sorted, double fraction) {
   if (sorted.empty()) return 0;
@@ -48,20 +48,20 @@ bool Contains(const Span& span, std::int64_t time_ns) {
 // Latencies of requests begun in any of these spans, as they stand now.
 Latencies Began(const SampleLog& log, const std::vector<Span>& spans) {
   std::vector<double> took;
-  std::size_t unfinished = 0, refused = 0;
+  std::size_t unfinished = 0, rejected = 0;
   const std::int64_t now = NowNs();
   for (std::size_t i = 0; i < log.size(); ++i) {
     const std::int64_t began = log[i].began_ns, length = log[i].took_ns;
     if (began == 0 || std::ranges::none_of(spans, [&](auto& s) { return Contains(s, began); }))
       continue;
-    refused += length == Sample::kRefused;
+    rejected += length == Sample::kRejected;
     unfinished += length == 0;
-    if (length != Sample::kRefused)
+    if (length != Sample::kRejected)
       took.push_back(static_cast<double>(length == 0 ? now - began : length));
   }
   Latencies latencies = LatenciesOf(std::move(took));
   latencies.unfinished = unfinished;
-  latencies.refused = refused;
+  latencies.rejected = rejected;
   return latencies;
 }
 
@@ -155,8 +155,8 @@ class Experiment {
     outcome_.worker_ended = server_.Worker() != worker;
     outcome_.broker_ended = !server_.IsBrokerAlive();
     EvaluateRatios(storm, control, {first, second});
-    if (!plan_.samples_folder.empty()) {
-      WriteSamples(plan_.samples_folder + "/" + storm_.name + ".csv", *board_,
+    if (!plan_.samples_directory.empty()) {
+      WriteSamples(plan_.samples_directory + "/" + storm_.name + ".csv", *board_,
                    {{"alone", first}, {"storm", storm}, {"control", control}, {"alone", second}});
     }
     EndClients();
@@ -181,11 +181,11 @@ class Experiment {
         throw std::runtime_error("the honest client does not start: " + Text(board_->honest_words));
       std::this_thread::sleep_for(10ms);
     }
-    const bool privileged = storm_.newcomers_are_privileged;
-    const ClientPlan newcomer = {server_.socket(),
-                                 privileged ? SchedulingClass::kHigh : SchedulingClass::kNormal};
-    newcomers_.Start(privileged ? std::optional<uid_t>() : kNewcomerUser,
-                     [&] { SendNewcomers(newcomer, *board_); });
+    const bool privileged = storm_.new_clients_are_privileged;
+    const ClientPlan new_client = {server_.socket(),
+                                   privileged ? SchedulingClass::kHigh : SchedulingClass::kNormal};
+    new_clients_.Start(privileged ? std::optional<uid_t>() : kNewClientUser,
+                       [&] { SendNewClients(new_client, *board_); });
   }
 
   void StartAttackers() {
@@ -285,9 +285,9 @@ class Experiment {
     outcome_.welcome = Began(board_->welcomes, {storm});
     outcome_.load = Began(board_->loads, {storm});
     outcome_.result = Began(board_->results, {storm});
-    outcome_.newcomers_left_out = board_->newcomers_left_out;
+    outcome_.new_clients_left_out = board_->new_clients_left_out;
     outcome_.deeds = board_->deeds;
-    outcome_.refused_deeds = board_->refused_deeds;
+    outcome_.rejected_deeds = board_->rejected_deeds;
   }
 
   // An empty `control`: there was none.
@@ -315,15 +315,15 @@ class Experiment {
     outcome_.wrong_results = board_->wrong_results;
     outcome_.reconnects = board_->reconnects;
     outcome_.memory_kills = server_.cage().Kills();
-    outcome_.not_caged = server_.cage().refusal();
+    outcome_.not_caged = server_.cage().rejection();
     outcome_.honest_words = Text(board_->honest_words);
-    outcome_.newcomer_words = Text(board_->newcomer_words);
+    outcome_.new_client_words = Text(board_->new_client_words);
     outcome_.attacker_words = Text(board_->attacker_words);
     outcome_.log_tail = server_.LogTail(kLogTailBytes);
   }
 
   void EndClients() {
-    newcomers_.End();
+    new_clients_.End();
     honest_.End();
   }
 
@@ -347,7 +347,7 @@ class Experiment {
   Shared<Board> board_, aside_;  // `aside_`: of those who are no attackers.
   ServerUnderTest server_;
   LogMinute log_;
-  Processes honest_, newcomers_, neighbour_, attackers_;
+  Processes honest_, new_clients_, neighbour_, attackers_;
 };
 
 }  // namespace
@@ -374,7 +374,7 @@ std::string StormOutcome::Broken() const {
   add(wrong_results > 0, std::to_string(wrong_results) + " wrong results");
   add(reconnects > 0, "the honest client failed " + std::to_string(reconnects) + " times");
   add(honest.count == honest.unfinished, "no request was answered");
-  add(result.count == result.unfinished, "no newcomer was served");
+  add(result.count == result.unfinished, "no new client was served");
   const std::uint64_t held = before.Descriptors(), left = after.Descriptors();
   add(left > held + kDescriptorsLeftMax, std::to_string(left - held) + " descriptors left");
   return text;
@@ -389,7 +389,7 @@ std::string StormOutcome::Missed() const {
   add(p99_ratio > kHonestRatioMax, control_p99_ratio >= p99_ratio ? "(p99)" : "p99");
   add(welcome.p99 > kWelcomeP99MaxNs, control_welcome.p99 >= welcome.p99 ? "(welcome)" : "welcome");
   add(load.p99 > kLoadP99MaxNs, control_load.p99 >= load.p99 ? "(load)" : "load");
-  add(result.refused > 0, "refusals");
+  add(result.rejected > 0, "rejections");
   add(log_bytes_per_minute > kLogBytesPerMinuteMax, "log");
   return text;
 }

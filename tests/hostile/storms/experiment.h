@@ -37,9 +37,9 @@ struct StormPlan {
   std::uint64_t deeds_least = 0;  // A storm lasts until then, too, at most kDeedsPatience.
   std::uint64_t memory_limit_bytes = std::uint64_t{3} << 29;  // 1.5 GiB, for all its processes.
   std::uint64_t log_limit_bytes = std::uint64_t{256} << 20;   // The storm ends there.
-  // Empty, or a folder for a file of each storm: all samples with their times, to be laid beside a
-  // trace of the machine.
-  std::string samples_folder;
+  // Empty, or a directory for a file of each storm: all samples with their times, to be laid beside
+  // a trace of the machine.
+  std::string samples_directory;
 };
 
 // From `begin_ns` until before `end_ns`, of the steady clock.
@@ -50,7 +50,7 @@ struct Span {
 // Of what began in a span. What is not over counts with its age. In ns; 0 without samples.
 struct Latencies {
   double p50 = 0, p99 = 0, p999 = 0, worst = 0;
-  std::size_t count = 0, unfinished = 0, refused = 0;
+  std::size_t count = 0, unfinished = 0, rejected = 0;
 };
 Latencies LatenciesOf(std::vector<double> took_ns);
 
@@ -67,15 +67,15 @@ struct StormOutcome {
   // 0.
   double control_p99_ratio = 0;
   Latencies control, control_welcome, control_load;
-  std::uint64_t newcomers_left_out = 0;
+  std::uint64_t new_clients_left_out = 0;
   double log_bytes_per_minute = 0;  // See LogMinute.
   Holdings before, after;
   std::uint64_t most_bytes = 0;  // All processes of the server together, in the storm.
   std::uint64_t memory_kills = 0;
   std::string not_caged;  // Why no limit on the server's memory could be set; empty: it was.
-  std::uint64_t deeds = 0, refused_deeds = 0, wrong_results = 0, reconnects = 0;
+  std::uint64_t deeds = 0, rejected_deeds = 0, wrong_results = 0, reconnects = 0;
   bool worker_ended = false, broker_ended = false, was_cut_short = false;
-  std::string honest_words, newcomer_words, attacker_words, log_tail;
+  std::string honest_words, new_client_words, attacker_words, log_tail;
   std::string broken_before;  // Of several runs' median: what Broken said of each.
 
   // What must hold whatever the machine: nobody shut out, no process of the server gone, no
@@ -85,7 +85,7 @@ struct StormOutcome {
   std::string Missed() const;
 };
 
-// Starts a server, the honest client and the newcomers, measures them alone, in the storm and
+// Starts a server, the honest client and the new clients, measures them alone, in the storm and
 // alone again. Throws std::runtime_error when the server or the honest client does not start.
 StormOutcome RunStorm(const Storm& storm, const StormPlan& plan);
 

@@ -90,7 +90,7 @@ int Run(const Invocation& asked) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("storms of hostile clients against an honest one and newcomers");
+  CLI::App app("storms of hostile clients against an honest one and new clients");
   Invocation asked{.plan = {.server = ServerBesideThisProgram()}};
   StormPlan& plan = asked.plan;
   std::vector<std::string> names;
@@ -109,9 +109,9 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 100));
   app.add_option("--json", asked.json, "write the outcomes to this file, too");
   app.add_option("--markdown", asked.markdown, "write the figures with goals to this file, too");
-  app.add_option("--samples", plan.samples_folder,
+  app.add_option("--samples", plan.samples_directory,
                  "write when each request, welcome and load began, and how long it took, to a file "
-                 "of each storm in this folder");
+                 "of each storm in this directory");
   app.add_option("SERVER-ARGUMENT", plan.arguments, "further arguments of the server, after --");
   bool lists = false;
   app.add_flag("--list", lists, "name the storms");

@@ -25,7 +25,7 @@ void TakeMedian(const Runs& runs, StormOutcome& into, Latencies StormOutcome::*w
     TakeMedian(runs, into,
                [=](StormOutcome& outcome) -> double& { return outcome.*which.*quantile; });
   }
-  for (const auto count : {&Latencies::count, &Latencies::unfinished, &Latencies::refused}) {
+  for (const auto count : {&Latencies::count, &Latencies::unfinished, &Latencies::rejected}) {
     TakeMedian(runs, into,
                [=](StormOutcome& outcome) -> std::size_t& { return outcome.*which.*count; });
   }
@@ -60,8 +60,8 @@ StormOutcome MedianOf(const Runs& runs) {
         &StormOutcome::log_bytes_per_minute}) {
     TakeMedian(runs, median, [=](StormOutcome& outcome) -> double& { return outcome.*figure; });
   }
-  for (const auto count : {&StormOutcome::newcomers_left_out, &StormOutcome::most_bytes,
-                           &StormOutcome::deeds, &StormOutcome::refused_deeds}) {
+  for (const auto count : {&StormOutcome::new_clients_left_out, &StormOutcome::most_bytes,
+                           &StormOutcome::deeds, &StormOutcome::rejected_deeds}) {
     TakeMedian(runs, median,
                [=](StormOutcome& outcome) -> std::uint64_t& { return outcome.*count; });
   }

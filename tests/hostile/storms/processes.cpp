@@ -127,31 +127,33 @@ std::uint64_t OpenDescriptors(pid_t pid) {
 MemoryCage::MemoryCage(std::uint64_t bytes) {
   const std::string first = "/sys/fs/cgroup/memory", second = "/sys/fs/cgroup";
   is_second_version_ = ::access((first + "/tasks").c_str(), F_OK) != 0;
-  std::string folder = (is_second_version_ ? second : first) + "/gpushared-storm-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) {
-    refusal_ = "no memory cgroup can be made here: " + folder;
+  std::string directory = (is_second_version_ ? second : first) + "/gpushared-storm-XXXXXX";
+  if (::mkdtemp(directory.data()) == nullptr) {
+    rejection_ = "no memory cgroup can be made here: " + directory;
     return;
   }
-  folder_ = folder;
+  directory_ = directory;
   const std::string limit =
-      folder_ + (is_second_version_ ? "/memory.max" : "/memory.limit_in_bytes");
-  if (!Write(limit, std::to_string(bytes))) refusal_ = "no memory limit can be set here: " + limit;
+      directory_ + (is_second_version_ ? "/memory.max" : "/memory.limit_in_bytes");
+  if (!Write(limit, std::to_string(bytes)))
+    rejection_ = "no memory limit can be set here: " + limit;
 }
 
 MemoryCage::~MemoryCage() {
-  if (folder_.empty()) return;
+  if (directory_.empty()) return;
   // Processes that were killed a moment ago still count.
-  for (int i = 0; i < 200 && ::rmdir(folder_.c_str()) != 0; ++i) std::this_thread::sleep_for(10ms);
+  for (int i = 0; i < 200 && ::rmdir(directory_.c_str()) != 0; ++i)
+    std::this_thread::sleep_for(10ms);
 }
 
 void MemoryCage::Join() const {
-  if (refusal_.empty()) (void)Write(folder_ + "/cgroup.procs", std::to_string(::getpid()));
+  if (rejection_.empty()) (void)Write(directory_ + "/cgroup.procs", std::to_string(::getpid()));
 }
 
 std::uint64_t MemoryCage::Kills() const {
-  if (folder_.empty()) return 0;
+  if (directory_.empty()) return 0;
   const std::string file =
-      folder_ + (is_second_version_ ? "/memory.events" : "/memory.oom_control");
+      directory_ + (is_second_version_ ? "/memory.events" : "/memory.oom_control");
   const std::string count = WordAfter(file, "oom_kill");
   return count.empty() ? 0 : std::stoull(count);
 }

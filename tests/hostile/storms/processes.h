@@ -89,7 +89,7 @@ class MemoryCage {
   MemoryCage& operator=(const MemoryCage&) = delete;
 
   // Why there is no limit; empty when there is one.
-  const std::string& refusal() const { return refusal_; }
+  const std::string& rejection() const { return rejection_; }
   // Puts the calling process into the cage. Nothing without a limit.
   void Join() const;
   // How many processes the kernel killed for memory. 0 where the kernel does not say.
@@ -97,7 +97,7 @@ class MemoryCage {
 
  private:
   bool is_second_version_ = false;
-  std::string folder_, refusal_;
+  std::string directory_, rejection_;
 };
 
 }  // namespace gpushared::storms

@@ -16,10 +16,10 @@ std::string Ms(double ns) { return fmt::format("{:.{}f}", ns / 1e6, ns < 9.95e6 
 std::uint64_t MiB(std::uint64_t bytes) { return bytes >> 20; }
 
 nlohmann::json JsonOf(const Latencies& latencies) {
-  return {{"p50_ns", latencies.p50},     {"p99_ns", latencies.p99},
-          {"p999_ns", latencies.p999},   {"worst_ns", latencies.worst},
-          {"count", latencies.count},    {"unfinished", latencies.unfinished},
-          {"refused", latencies.refused}};
+  return {{"p50_ns", latencies.p50},       {"p99_ns", latencies.p99},
+          {"p999_ns", latencies.p999},     {"worst_ns", latencies.worst},
+          {"count", latencies.count},      {"unfinished", latencies.unfinished},
+          {"rejected", latencies.rejected}};
 }
 
 nlohmann::json JsonOf(const Holdings& holdings) {
@@ -47,20 +47,20 @@ nlohmann::json JsonOf(const StormOutcome& outcome) {
           {"control_welcome", JsonOf(outcome.control_welcome)},
           {"control_load", JsonOf(outcome.control_load)},
           {"result", JsonOf(outcome.result)},
-          {"newcomers_left_out", outcome.newcomers_left_out},
+          {"new_clients_left_out", outcome.new_clients_left_out},
           {"log_bytes_per_minute", outcome.log_bytes_per_minute},
           {"before", JsonOf(outcome.before)},
           {"after", JsonOf(outcome.after)},
           {"most_bytes", outcome.most_bytes},
           {"memory_kills", outcome.memory_kills},
           {"deeds", outcome.deeds},
-          {"refused_deeds", outcome.refused_deeds},
+          {"rejected_deeds", outcome.rejected_deeds},
           {"wrong_results", outcome.wrong_results},
           {"reconnects", outcome.reconnects},
           {"broken", outcome.Broken()},
           {"missed", outcome.Missed()},
           {"honest_words", outcome.honest_words},
-          {"newcomer_words", outcome.newcomer_words},
+          {"new_client_words", outcome.new_client_words},
           {"attacker_words", outcome.attacker_words}};
 }
 
@@ -72,15 +72,15 @@ std::string TableHead() {
       "{:<12}|{:>6}{:>7}{:>7}{:>7}{:>9}{:>9}|{:>7}{:>9}{:>8}{:>9}|{:>6}{:>9}{:>9}|{:>9}|{:>9}{:>9}{"
       ":>"
       "9}|{:>8}{:>9}|{:>10}| {}\n",
-      "", "honest client, ms; ratio to alone", "newcomers, ms", "control", "log", "all memory, MiB",
-      "descriptors", "", "storm", "p50", "p99", "p99.9", "worst", "p50 x", "p99 x", "served",
-      "welc p50", "p99", "load p99", "cores", "p99 x", "welc p99", "kB/min", "before", "most",
-      "after", "before", "after", "deeds", "missed goals; BROKEN");
+      "", "honest client, ms; ratio to alone", "new clients, ms", "control", "log",
+      "all memory, MiB", "descriptors", "", "storm", "p50", "p99", "p99.9", "worst", "p50 x",
+      "p99 x", "served", "welc p50", "p99", "load p99", "cores", "p99 x", "welc p99", "kB/min",
+      "before", "most", "after", "before", "after", "deeds", "missed goals; BROKEN");
 }
 
 std::string TableRow(const StormOutcome& o) {
   const std::string broken = o.Broken();
-  const std::size_t begun = o.result.count + o.result.refused;
+  const std::size_t begun = o.result.count + o.result.rejected;
   return fmt::format(
       "{:<12}|{:>6}{:>7}{:>7}{:>7}{:>9.2f}{:>9.2f}|{:>7}{:>9}{:>8}{:>9}|{:>6.2f}{:>9.2f}{:>9}|{:>9."
       "0f}|{:>9}{:>9}{:>9}|"
@@ -98,13 +98,13 @@ std::string Remarks(const StormOutcome& o) {
   text +=
       fmt::format("; alone p50 {} p99 {}, welcome p99 {}, load p99 {} ms", Ms(o.honest_alone.p50),
                   Ms(o.honest_alone.p99), Ms(o.welcome_alone.p99), Ms(o.load_alone.p99));
-  if (o.newcomers_left_out > 0)
-    text += fmt::format("; {} newcomers left out, {} were under way", o.newcomers_left_out,
+  if (o.new_clients_left_out > 0)
+    text += fmt::format("; {} new clients left out, {} were under way", o.new_clients_left_out,
                         o.result.unfinished);
   if (!o.not_caged.empty()) text += "; " + o.not_caged;
-  if (o.refused_deeds > 0) text += fmt::format("; {} deeds refused", o.refused_deeds);
+  if (o.rejected_deeds > 0) text += fmt::format("; {} deeds rejected", o.rejected_deeds);
   for (const auto& [who, words] :
-       {std::pair("honest", o.honest_words), std::pair("newcomer", o.newcomer_words),
+       {std::pair("honest", o.honest_words), std::pair("new_client", o.new_client_words),
         std::pair("attacker", o.attacker_words)}) {
     if (!words.empty()) text += fmt::format("\n    {}: {}", who, words);
   }

@@ -51,16 +51,16 @@ bool Eventually(Condition condition, std::chrono::milliseconds limit) {
 ServerUnderTest::ServerUnderTest(const std::string& program,
                                  const std::vector<std::string>& arguments,
                                  std::uint64_t memory_limit_bytes)
-    : cage_(memory_limit_bytes), socket_(folder_ / "socket") {
-  // Clients of other users reach the socket, and nothing else in the folder.
-  ::chmod(folder_.path().c_str(), 0711);
+    : cage_(memory_limit_bytes), socket_(directory_ / "socket") {
+  // Clients of other users reach the socket, and nothing else in the directory.
+  ::chmod(directory_.path().c_str(), 0711);
   std::vector<std::string> command = {program, "--socket", socket_, "--device", "cpu:0"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("no process for the server");
   if (pid_ == 0) {
     cage_.Join();
-    Become(command, folder_ / "log");
+    Become(command, directory_ / "log");
   }
   const ClientOptions first = {.name = "first", .socket = socket_, .control_timeout = 5s};
   const auto answers = [&] { return Client::Connect(first).ok(); };
@@ -107,12 +107,13 @@ Holdings ServerUnderTest::Measure() const {
 
 std::uint64_t ServerUnderTest::LogBytes() const {
   struct stat facts {};
-  return ::stat((folder_ / "log").c_str(), &facts) == 0 ? static_cast<std::uint64_t>(facts.st_size)
-                                                        : 0;
+  return ::stat((directory_ / "log").c_str(), &facts) == 0
+             ? static_cast<std::uint64_t>(facts.st_size)
+             : 0;
 }
 
 std::string ServerUnderTest::LogTail(std::uint64_t bytes) const {
-  std::ifstream file(folder_ / "log");
+  std::ifstream file(directory_ / "log");
   const std::uint64_t size = LogBytes();
   if (size > bytes) file.seekg(static_cast<std::streamoff>(size - bytes));
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/hostile/storms/processes.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::storms {
 
@@ -49,7 +49,7 @@ class ServerUnderTest {
  private:
   void Stop();
 
-  testing::ScratchFolder folder_;
+  testing::ScratchDirectory directory_;
   MemoryCage cage_;
   std::string socket_;
   pid_t pid_ = -1;

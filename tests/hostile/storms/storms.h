@@ -21,8 +21,8 @@ struct Attacker {
   std::uint32_t number = 0;  // Counts the processes of a storm.
   Board& board;
 
-  // Counts a deed: done, or refused by the server. Pauses a moment after a refusal, since an
-  // attacker that does nothing but be refused is one of the storms and the others are not.
+  // Counts a deed: done, or rejected by the server. Pauses a moment after a rejection, since an
+  // attacker that does nothing but be rejected is one of the storms and the others are not.
   bool Did(const Status& status) const;
 };
 
@@ -43,8 +43,8 @@ struct Storm {
   const char* staging_memory = "256MiB";  // Of all clients.
   SchedulingClass honest_class = SchedulingClass::kHigh;
   // Of the uid that runs the server, and of class high: for storms that take what strangers may
-  // have, so that newcomers of strangers are rightly refused.
-  bool newcomers_are_privileged = false;
+  // have, so that new clients of strangers are rightly rejected.
+  bool new_clients_are_privileged = false;
 };
 
 // In the order in which they are run.
@@ -64,17 +64,17 @@ void UnloadWithoutWaiting(const Attacker& attacker);
 // ---- attacks_commands.cpp
 void CopyStrided(const Attacker& attacker);
 void FloodLaunches(const Attacker& attacker);
-void FloodRefusedLaunches(const Attacker& attacker);
+void FloodRejectedLaunches(const Attacker& attacker);
 void FloodStreams(const Attacker& attacker);
 void LaunchMegabyteNames(const Attacker& attacker);
 void WaitInCrowds(const Attacker& attacker);
 void RingDoorbell(const Attacker& attacker);
-void PunchArena(const Attacker& attacker);
-void PunchLargeArenas(const Attacker& attacker);
-void AskForArenasAndLeave(const Attacker& attacker);
+void PunchStagingBuffer(const Attacker& attacker);
+void PunchLargeStagingBuffers(const Attacker& attacker);
+void AskForStagingBuffersAndLeave(const Attacker& attacker);
 // ---- attacks_connections.cpp
 void ConnectSilently(const Attacker& attacker);
-void SayRefusedHellos(const Attacker& attacker);
+void SayRejectedHellos(const Attacker& attacker);
 void SendDescriptors(const Attacker& attacker);
 void ConnectAndLeave(const Attacker& attacker);
 void HoldSessions(const Attacker& attacker);

@@ -50,8 +50,13 @@ TEST_P(Storms, ShutNobodyOutAndLeaveNothingBehind) {
   EXPECT_LE(outcome.after.Bytes(), outcome.before.Bytes() + kBytesLeftMax);
 }
 
-constexpr ShortStorm kShort[] = {{"launches"}, {"streams"},     {"unloads"},    {"silent"},
-                                 {"hellos"},   {"churn", 1000}, {"left_arenas"}};
+constexpr ShortStorm kShort[] = {{"launches"},
+                                 {"streams"},
+                                 {"unloads"},
+                                 {"silent"},
+                                 {"hellos"},
+                                 {"churn", 1000},
+                                 {"left_staging_buffers"}};
 
 INSTANTIATE_TEST_SUITE_P(Short, Storms, ::testing::ValuesIn(kShort),
                          [](const auto& storm) { return std::string(storm.param.name); });
@@ -61,7 +66,7 @@ class StormsOfMemory : public ::testing::TestWithParam<ShortStorm> {};
 TEST_P(StormsOfMemory, LeaveAWorkerAliveThatMayHaveOneAndAHalfGibibytes) {
   const StormPlan plan = ShortPlan(GetParam());
   const MemoryCage cage(plan.memory_limit_bytes);
-  if (!cage.refusal().empty()) GTEST_SKIP() << cage.refusal();
+  if (!cage.rejection().empty()) GTEST_SKIP() << cage.rejection();
   const StormOutcome outcome = RunStorm(*FindStorm(GetParam().name), plan);
   EXPECT_EQ(outcome.not_caged, "");
   EXPECT_EQ(outcome.memory_kills, 0u) << outcome.log_tail;

@@ -50,9 +50,9 @@ TEST(AddressRange, WhoHasToLeaveMemoryFreeGetsNoneOfThatAndOthersDo) {
   const auto budget = std::make_shared<MemoryBudget>(64 * kMiB);
   const auto ordinary = AddressRange::Reserve(64 * kMiB, budget, 16 * kMiB).value();
   const auto other = AddressRange::Reserve(64 * kMiB, budget).value();
-  const Status refused = ordinary->Resize(50 * kMiB).status();
-  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(refused.message(),
+  const Status rejected = ordinary->Resize(50 * kMiB).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(rejected.message(),
               ::testing::HasSubstr("64 MiB are free, and 16 MiB are to stay free for"));
   EXPECT_TRUE(ordinary->Resize(48 * kMiB).ok());
   EXPECT_FALSE(ordinary->TakeModuleBlock(1).ok());
@@ -109,7 +109,7 @@ TEST(AddressRange, ChunksThatWentCostTheMachineNothing) {
   for (int round = 0; round < 3; ++round) {
     const auto chunk = range->TakeChunk(kTotal);
     ASSERT_TRUE(chunk.ok()) << chunk.status().ToString();
-    EXPECT_FALSE(range->TakeChunk(kMapStepBytes).ok());
+    EXPECT_FALSE(range->TakeChunk(kMapPageBytes).ok());
     ASSERT_TRUE(range->MapChunk(*chunk, at).ok());
     EXPECT_EQ(*Pointer(at + kTotal - 1), std::byte{0});
     *Pointer(at + kTotal - 1) = std::byte{7};
@@ -151,7 +151,7 @@ TEST(AddressRange, FreedModuleBlockIsFoundAgainAndReadsAsZero) {
   EXPECT_EQ(*Pointer(again.address), std::byte{0});
 }
 
-TEST(AddressRange, ModuleBlockBeyondAreaQuotaOrBudgetIsRefused) {
+TEST(AddressRange, ModuleBlockBeyondAreaQuotaOrBudgetIsRejected) {
   const auto budget = std::make_shared<MemoryBudget>(std::uint64_t{2} << 30);
   const auto range = Reserve(std::uint64_t{1} << 30, budget);
   for (const std::uint64_t bytes : {kModuleAreaBytes + 1, ~std::uint64_t{0}}) {
@@ -181,11 +181,11 @@ TEST(AddressRange, EverythingGoesBackWithTheRange) {
 TEST(AddressRange, WriteToReturnedMemoryNeitherCrashesNorShowsUpLater) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
-  ASSERT_TRUE(range->Resize(4 * kMapStepBytes).ok());
-  ASSERT_TRUE(range->Resize(kMapStepBytes).ok());
-  std::memset(Pointer(range->base() + 2 * kMapStepBytes), 9, kMapStepBytes);
-  ASSERT_TRUE(range->Resize(4 * kMapStepBytes).ok());
-  EXPECT_EQ(*Pointer(range->base() + 2 * kMapStepBytes), std::byte{0});
+  ASSERT_TRUE(range->Resize(4 * kMapPageBytes).ok());
+  ASSERT_TRUE(range->Resize(kMapPageBytes).ok());
+  std::memset(Pointer(range->base() + 2 * kMapPageBytes), 9, kMapPageBytes);
+  ASSERT_TRUE(range->Resize(4 * kMapPageBytes).ok());
+  EXPECT_EQ(*Pointer(range->base() + 2 * kMapPageBytes), std::byte{0});
 }
 
 TEST(AddressRange, ReturnedMemoryIsBackWithTheMachineAtOnce) {
@@ -196,7 +196,7 @@ TEST(AddressRange, ReturnedMemoryIsBackWithTheMachineAtOnce) {
     EXPECT_EQ(mincore(Pointer(address), kPageBytes, &page), 0);
     return (page & 1) != 0;
   };
-  ASSERT_TRUE(range->Resize(kMapStepBytes).ok());
+  ASSERT_TRUE(range->Resize(kMapPageBytes).ok());
   const auto block = range->TakeModuleBlock(kPageBytes).value();
   // Some sandboxes call every page resident; then there is nothing to see.
   if (resident(range->base())) GTEST_SKIP() << "this system does not tell what is resident";
@@ -213,22 +213,22 @@ TEST(AddressRange, ReturnedMemoryIsBackWithTheMachineAtOnce) {
 TEST(AddressRange, IsMappedSeesEveryWayOut) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
-  ASSERT_TRUE(range->Resize(kMapStepBytes).ok());
+  ASSERT_TRUE(range->Resize(kMapPageBytes).ok());
   const std::uint64_t base = range->base();
-  EXPECT_TRUE(range->IsMapped(base, kMapStepBytes));
-  EXPECT_TRUE(range->IsMapped(base + kMapStepBytes, 0));
-  EXPECT_FALSE(range->IsMapped(base, kMapStepBytes + 1));
+  EXPECT_TRUE(range->IsMapped(base, kMapPageBytes));
+  EXPECT_TRUE(range->IsMapped(base + kMapPageBytes, 0));
+  EXPECT_FALSE(range->IsMapped(base, kMapPageBytes + 1));
   EXPECT_FALSE(range->IsMapped(base - 1, 1));
   EXPECT_FALSE(range->IsMapped(base - 1, 2));
   EXPECT_FALSE(range->IsMapped(base + 1, ~std::uint64_t{0}));
-  EXPECT_FALSE(range->IsMapped(base + kMapStepBytes, 1));
+  EXPECT_FALSE(range->IsMapped(base + kMapPageBytes, 1));
 }
 
 // Tenants' data belongs neither in a core dump (dd) nor in a child (dc).
 TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
-  ASSERT_TRUE(range->Resize(kMapStepBytes).ok());
+  ASSERT_TRUE(range->Resize(kMapPageBytes).ok());
   std::ifstream maps("/proc/self/smaps");
   char start[32];
   std::snprintf(start, sizeof(start), "%lx-", static_cast<unsigned long>(range->base()));
@@ -248,8 +248,8 @@ TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
 
 // ---- memory that moves
 
-std::shared_ptr<StepStore> Store(std::uint64_t bytes) {
-  auto store = StepStore::Create({.bytes = bytes, .folder = ""});
+std::shared_ptr<SwapStore> Store(std::uint64_t bytes) {
+  auto store = SwapStore::Create({.bytes = bytes, .directory = ""});
   EXPECT_TRUE(store.ok()) << store.status().ToString();
   return *std::move(store);
 }
@@ -257,13 +257,13 @@ std::shared_ptr<StepStore> Store(std::uint64_t bytes) {
 // Each step full of a number of its own.
 void Mark(const AddressRange& range, std::uint64_t steps) {
   for (std::uint64_t step = 0; step < steps; ++step) {
-    std::memset(Pointer(range.base() + step * kMapStepBytes), static_cast<int>(step + 1),
-                kMapStepBytes);
+    std::memset(Pointer(range.base() + step * kMapPageBytes), static_cast<int>(step + 1),
+                kMapPageBytes);
   }
 }
 void ExpectMarks(const AddressRange& range, std::uint64_t steps) {
   for (std::uint64_t step = 0; step < steps; ++step) {
-    const std::span bytes(Pointer(range.base() + step * kMapStepBytes), kMapStepBytes);
+    const std::span bytes(Pointer(range.base() + step * kMapPageBytes), kMapPageBytes);
     EXPECT_THAT(bytes.front(), std::byte(step + 1));
     EXPECT_THAT(bytes.back(), std::byte(step + 1));
   }
@@ -273,25 +273,25 @@ TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto store = Store(kTotal);
   const auto range = AddressRange::Reserve(kTotal, budget, 0, store).value();
-  ASSERT_TRUE(store->Reserve(8 * kMapStepBytes).ok());
-  ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
+  ASSERT_TRUE(store->Reserve(8 * kMapPageBytes).ok());
+  ASSERT_TRUE(range->Resize(8 * kMapPageBytes).ok());
   Mark(*range, 8);
-  ASSERT_TRUE(testing::MoveOut(*range, 5 * kMapStepBytes).ok());
+  ASSERT_TRUE(testing::SwapOut(*range, 5 * kMapPageBytes).ok());
   EXPECT_FALSE(range->is_whole());
-  EXPECT_EQ(range->use().resident_bytes, 3 * kMapStepBytes);
-  EXPECT_EQ(range->use().mapped_bytes, 8 * kMapStepBytes);
-  EXPECT_EQ(budget->free_bytes(), kTotal - 3 * kMapStepBytes);
-  EXPECT_EQ(store->used_bytes(), 5 * kMapStepBytes);
+  EXPECT_EQ(range->use().resident_bytes, 3 * kMapPageBytes);
+  EXPECT_EQ(range->use().mapped_bytes, 8 * kMapPageBytes);
+  EXPECT_EQ(budget->free_bytes(), kTotal - 3 * kMapPageBytes);
+  EXPECT_EQ(store->used_bytes(), 5 * kMapPageBytes);
   // The machine has its memory back, and nothing is left there to be seen.
-  EXPECT_EQ(*Pointer(range->base() + 3 * kMapStepBytes), std::byte{0});
-  ASSERT_TRUE(testing::MoveIn(*range, 2 * kMapStepBytes).ok());
+  EXPECT_EQ(*Pointer(range->base() + 3 * kMapPageBytes), std::byte{0});
+  ASSERT_TRUE(testing::SwapIn(*range, 2 * kMapPageBytes).ok());
   ExpectMarks(*range, 5);
-  ASSERT_TRUE(testing::MoveIn(*range, kTotal).ok());
+  ASSERT_TRUE(testing::SwapIn(*range, kTotal).ok());
   EXPECT_TRUE(range->is_whole());
   ExpectMarks(*range, 8);
   EXPECT_EQ(store->used_bytes(), 0U);
   EXPECT_EQ(store->medium().populated_bytes(), 0U) << "bytes are left in the store";
-  EXPECT_EQ(budget->free_bytes(), kTotal - 8 * kMapStepBytes);
+  EXPECT_EQ(budget->free_bytes(), kTotal - 8 * kMapPageBytes);
 }
 
 // Nothing interrupts the first touch of a page, and others wait until work on such memory stops.
@@ -303,55 +303,55 @@ TEST(AddressRange, AFirstTouchOfMemoryThatMayMoveIsOfOneSmallPage) {
   }
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = AddressRange::Reserve(kTotal, budget, 0, Store(kTotal)).value();
-  ASSERT_TRUE(range->Resize(2 * kMapStepBytes).ok());
-  *Pointer(range->base() + kMapStepBytes) = std::byte{1};
-  std::vector<unsigned char> pages(2 * kMapStepBytes / kPageBytes);
-  ASSERT_EQ(mincore(Pointer(range->base()), 2 * kMapStepBytes, pages.data()), 0);
+  ASSERT_TRUE(range->Resize(2 * kMapPageBytes).ok());
+  *Pointer(range->base() + kMapPageBytes) = std::byte{1};
+  std::vector<unsigned char> pages(2 * kMapPageBytes / kPageBytes);
+  ASSERT_EQ(mincore(Pointer(range->base()), 2 * kMapPageBytes, pages.data()), 0);
   EXPECT_EQ(std::ranges::count_if(pages, [](auto page) { return (page & 1) != 0; }), 1)
       << "they come in huge pages";
 }
 
-TEST(AddressRange, WhatIsMovedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
+TEST(AddressRange, WhatIsSwappedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto store = Store(kTotal);
-  ASSERT_TRUE(store->Reserve(8 * kMapStepBytes).ok());
+  ASSERT_TRUE(store->Reserve(8 * kMapPageBytes).ok());
   {
-    const auto range = AddressRange::Reserve(8 * kMapStepBytes, budget, 0, store).value();
-    ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
-    ASSERT_TRUE(testing::MoveOut(*range, 8 * kMapStepBytes).ok());
+    const auto range = AddressRange::Reserve(8 * kMapPageBytes, budget, 0, store).value();
+    ASSERT_TRUE(range->Resize(8 * kMapPageBytes).ok());
+    ASSERT_TRUE(testing::SwapOut(*range, 8 * kMapPageBytes).ok());
     EXPECT_EQ(budget->free_bytes(), kTotal);
     EXPECT_FALSE(range->TakeModuleBlock(1).ok()) << "the quota is used up";
     // It first gives back the steps that lie last, and out.
-    EXPECT_EQ(range->Resize(6 * kMapStepBytes).value(), 6 * kMapStepBytes);
-    EXPECT_EQ(store->used_bytes(), 6 * kMapStepBytes);
+    EXPECT_EQ(range->Resize(6 * kMapPageBytes).value(), 6 * kMapPageBytes);
+    EXPECT_EQ(store->used_bytes(), 6 * kMapPageBytes);
     EXPECT_TRUE(range->TakeModuleBlock(1).ok());
     EXPECT_EQ(range->use().pinned_bytes, kPageBytes);
     // It grows while parts of it are out, as far as its quota goes.
-    EXPECT_EQ(range->Resize(7 * kMapStepBytes).value(), 7 * kMapStepBytes);
-    EXPECT_EQ(store->used_bytes(), 6 * kMapStepBytes);
-    EXPECT_FALSE(range->Resize(8 * kMapStepBytes).ok()) << "the module has a page of its quota";
+    EXPECT_EQ(range->Resize(7 * kMapPageBytes).value(), 7 * kMapPageBytes);
+    EXPECT_EQ(store->used_bytes(), 6 * kMapPageBytes);
+    EXPECT_FALSE(range->Resize(8 * kMapPageBytes).ok()) << "the module has a page of its quota";
   }
   EXPECT_EQ(budget->free_bytes(), kTotal);
   EXPECT_EQ(store->used_bytes(), 0U);
   EXPECT_EQ(store->medium().populated_bytes(), 0U);
-  store->GiveBack(8 * kMapStepBytes);
+  store->GiveBack(8 * kMapPageBytes);
   EXPECT_EQ(store->reserved_bytes(), 0U);
 }
 
 TEST(AddressRange, MemoryComesInAsFarAsThereIsRoom) {
-  const auto budget = std::make_shared<MemoryBudget>(8 * kMapStepBytes);
+  const auto budget = std::make_shared<MemoryBudget>(8 * kMapPageBytes);
   const auto store = Store(kTotal);
-  ASSERT_TRUE(store->Reserve(8 * kMapStepBytes).ok());
-  const auto range = AddressRange::Reserve(8 * kMapStepBytes, budget, 0, store).value();
-  ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
+  ASSERT_TRUE(store->Reserve(8 * kMapPageBytes).ok());
+  const auto range = AddressRange::Reserve(8 * kMapPageBytes, budget, 0, store).value();
+  ASSERT_TRUE(range->Resize(8 * kMapPageBytes).ok());
   Mark(*range, 8);
-  ASSERT_TRUE(testing::MoveOut(*range, 6 * kMapStepBytes).ok());
+  ASSERT_TRUE(testing::SwapOut(*range, 6 * kMapPageBytes).ok());
   const auto other = Reserve(kTotal, budget);
-  ASSERT_TRUE(other->Resize(4 * kMapStepBytes).ok());
-  EXPECT_EQ(testing::MoveIn(*range, 6 * kMapStepBytes).code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ(range->use().resident_bytes, 4 * kMapStepBytes);
+  ASSERT_TRUE(other->Resize(4 * kMapPageBytes).ok());
+  EXPECT_EQ(testing::SwapIn(*range, 6 * kMapPageBytes).code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(range->use().resident_bytes, 4 * kMapPageBytes);
   ASSERT_TRUE(other->Resize(0).ok());
-  ASSERT_TRUE(testing::MoveIn(*range, 6 * kMapStepBytes).ok());
+  ASSERT_TRUE(testing::SwapIn(*range, 6 * kMapPageBytes).ok());
   ExpectMarks(*range, 8);
 }
 

@@ -23,7 +23,7 @@ namespace gpushared::device {
 // A cpu device with one client and its module.
 class CpuDeviceCase {
  protected:
-  // The test fails when something is refused.
+  // The test fails when something is rejected.
   void Start(const CpuDeviceOptions& options, std::uint64_t quota_bytes, std::string_view text) {
     auto created = CreateCpuDevice(options, [this] {
       const std::lock_guard lock(mutex_);

@@ -73,7 +73,7 @@ class CpuDeviceTest : public ::testing::Test, protected CpuDeviceCase {
   void SetUp() override { Start({.executor_threads = 2, .memory_bytes = 1 << 26}, 1 << 24, kText); }
 };
 
-TEST_F(CpuDeviceTest, LaunchThatDoesNotFitTheKernelIsRefusedInItsCompletion) {
+TEST_F(CpuDeviceTest, LaunchThatDoesNotFitTheKernelIsRejectedInItsCompletion) {
   const std::array<std::byte, 8> eight{};
   std::vector<LaunchWork> wrong;
   wrong.push_back(Work(99));
@@ -103,12 +103,12 @@ TEST_F(CpuDeviceTest, LaunchThatDoesNotFitTheKernelIsRefusedInItsCompletion) {
     const Completion completion = Await();
     EXPECT_EQ(completion.id, work.id);
     EXPECT_EQ(completion.status.code(), StatusCode::kInvalidArgument) << "work " << work.id;
-    EXPECT_NE(completion.status.message().find("refused"), std::string::npos);
+    EXPECT_NE(completion.status.message().find("rejected"), std::string::npos);
   }
 }
 
-TEST_F(CpuDeviceTest, FillThatBreaksItsRulesIsRefusedInItsCompletion) {
-  ASSERT_TRUE(space_->Resize(kMapStepBytes).ok());
+TEST_F(CpuDeviceTest, FillThatBreaksItsRulesIsRejectedInItsCompletion) {
+  ASSERT_TRUE(space_->Resize(kMapPageBytes).ok());
   FillWork good;
   good.space = space_.get();
   good.stream = 1;
@@ -139,7 +139,7 @@ TEST_F(CpuDeviceTest, FillThatBreaksItsRulesIsRefusedInItsCompletion) {
 // nothing for the next one.
 TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
   constexpr std::uint32_t kQuick = 3000, kLong = 400, kThreads = 2;
-  ASSERT_TRUE(space_->Resize(kMapStepBytes).ok());
+  ASSERT_TRUE(space_->Resize(kMapPageBytes).ok());
   struct {
     std::uint64_t begun;
     std::uint32_t quick = kQuick, turns = 300'000;
@@ -170,8 +170,8 @@ TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
   EXPECT_LE(begun.load() - at_stop, 10 * kThreads);
 }
 
-// Memory whose pages come one by one, as the test gives them: an arena that its client empties
-// while it is copied is no quicker.
+// Memory whose pages come one by one, as the test gives them: a staging buffer that its client
+// empties while it is copied is no quicker.
 class SlowPages {
  public:
   static constexpr std::size_t kPageBytes = 4096;
@@ -222,7 +222,7 @@ TEST_F(CpuDeviceTest, AStoppedCopyWaitsForThePagesThatItTouchesOnly) {
   constexpr std::size_t kPages = 64, kThreads = 2;
   const SlowPages pages(kPages);
   if (!pages.is_there()) GTEST_SKIP() << "this kernel lets no process answer its page faults";
-  ASSERT_TRUE(space_->Resize(kMapStepBytes).ok());
+  ASSERT_TRUE(space_->Resize(kMapPageBytes).ok());
   CopyWork copy;
   copy.id = ++last_id_;
   copy.space = space_.get();
@@ -291,7 +291,7 @@ TEST_F(CpuDeviceTest, EndlessWorkLeavesTheOtherThreadToOthers) {
 // More busy threads than cores: each is kept from one for a part of the time.
 TEST_F(CpuDeviceTest, TheHostsDelayGrowsAndIsNeverMoreThanTheTime) {
   const DeviceClock::time_point start = DeviceClock::now();
-  const std::chrono::nanoseconds delay_at_start = device_->HostDelayUntil(start);
+  const std::chrono::nanoseconds delay_at_start = device_->HostStealUntil(start);
   std::atomic<bool> is_over = false;
   std::vector<std::thread> others;
   for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i) {
@@ -306,7 +306,7 @@ TEST_F(CpuDeviceTest, TheHostsDelayGrowsAndIsNeverMoreThanTheTime) {
   std::chrono::nanoseconds delay{};
   while (delay < 20ms && DeviceClock::now() - start < 60s) {
     std::this_thread::sleep_for(1ms);
-    const std::chrono::nanoseconds until_now = device_->HostDelayUntil(DeviceClock::now());
+    const std::chrono::nanoseconds until_now = device_->HostStealUntil(DeviceClock::now());
     const std::chrono::nanoseconds before = std::exchange(delay, until_now - delay_at_start);
     EXPECT_GE(delay, before);
     EXPECT_LE(delay, DeviceClock::now() - start);
@@ -437,7 +437,7 @@ TEST_F(DeviceHeapTest, ThatIsTooLargeLeavesTheOneThereWas) {
   EXPECT_NE(Take(client, 64), 0u);
 }
 
-TEST_F(DeviceHeapTest, WithoutRoomForItKernelsThatAllocateAreRefusedAndOthersRun) {
+TEST_F(DeviceHeapTest, WithoutRoomForItKernelsThatAllocateAreRejectedAndOthersRun) {
   const Client client = MakeClient(4 << 20);
   const std::string& why = client.takes->kernels()[0].unsupported;
   EXPECT_NE(why.find("device heap of 8 MiB"), std::string::npos) << why;

@@ -24,7 +24,7 @@ struct WorkCall {
   // Without it nobody would know when work ends.
   bool is_mark = false;
   CompletionKind completion = CompletionKind::kEvents;
-  bool is_held = false;  // It is made only while work does not end.
+  bool is_suspended = false;  // It is made only while work does not end.
 };
 
 class CallOfWork : public CudaDeviceTest, public ::testing::WithParamInterface<WorkCall> {
@@ -80,7 +80,7 @@ class CallOfWork : public CudaDeviceTest, public ::testing::WithParamInterface<W
     completed_.clear();
     Start({.completion = GetParam().completion});
     const Tenant tenant = NewTenant();
-    if (GetParam().is_held) Say("hold");
+    if (GetParam().is_suspended) Say("hold");
     Say("fail " + std::string(GetParam().call) + " 1 " + std::to_string(code));
     const Completion completion = Await((this->*GetParam().submit)(tenant));
     EXPECT_THAT(completion.status.message(), HasSubstr(GetParam().call));

@@ -518,7 +518,7 @@ TEST_F(Claims, FormThatCannotBeCompiledIsNotedAndTheOriginalGoesOn) {
   EXPECT_EQ(Await(work.id).units_done, 10U);
 }
 
-TEST_F(Claims, FormThatTheDriverRefusesIsNotedAndGivenBack) {
+TEST_F(Claims, FormThatTheDriverRejectsIsNotedAndGivenBack) {
   shop_.keeps_all = false;
   Start(WithCompiler());
   for (const char* call :
@@ -621,15 +621,15 @@ TEST_F(Claims, FencedModuleSharesItsVariablesWithFormsThatComeLater) {
   }
 }
 
-TEST_F(Claims, FencedModuleIsCompiledOutsideOrRefused) {
+TEST_F(Claims, FencedModuleIsCompiledOutsideOrRejected) {
   shop_.keeps_all = false;
-  shop_.failure = Status(StatusCode::kInvalidArgument, "the PTX compiler refuses it: no");
+  shop_.failure = Status(StatusCode::kInvalidArgument, "the PTX compiler rejects it: no");
   Start(WithCompiler());
   auto space = gpu().CreateSpace({.quota_bytes = 64 * kMebibyte, .isolation = Isolation::kFence});
   ASSERT_TRUE(space.ok());
-  const Status refused = Load(**space, kGatedPtx).status();
-  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("module refused: the PTX compiler"));
+  const Status rejected = Load(**space, kGatedPtx).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(rejected.message()), HasSubstr("module rejected: the PTX compiler"));
 }
 
 TEST_F(Claims, ModuleMayGoWhileItsFormsAreCompiled) {
@@ -735,13 +735,13 @@ TEST_F(Claims, CountersGoOnFromLaunchToLaunchAndAreReadOnlyAfterAStop) {
   EXPECT_EQ(extra(), 2U) << "after a stop nobody knows where the counter stands";
 }
 
-TEST_F(Claims, WordsOfARefusedLaunchAreNotGivenBackUnderTheGpu) {
+TEST_F(Claims, WordsOfARejectedLaunchAreNotGivenBackUnderTheGpu) {
   Start(WithCompiler());
   Tenant tenant = NewTenantWith(kGatedPtx);
   Say("hold; fail cuLaunchKernel 1 1");
-  const LaunchWork refused = Gated(tenant, 10, 99);
-  gpu().Submit(refused);
-  EXPECT_FALSE(Await(refused.id).status.ok()) << "its counter is still to be set";
+  const LaunchWork rejected = Gated(tenant, 10, 99);
+  gpu().Submit(rejected);
+  EXPECT_FALSE(Await(rejected.id).status.ok()) << "its counter is still to be set";
   tenant = {};
   std::thread later([] {
     std::this_thread::sleep_for(milliseconds(20));
@@ -751,7 +751,7 @@ TEST_F(Claims, WordsOfARefusedLaunchAreNotGivenBackUnderTheGpu) {
   later.join();
 }
 
-TEST_F(Claims, CompilerWhoseCodeTheDriverRefusesIsNotUsed) {
+TEST_F(Claims, CompilerWhoseCodeTheDriverRejectsIsNotUsed) {
   Say("fail cuModuleLoadDataEx 1 209");
   Start(WithCompiler());
   ASSERT_EQ(shop_.warnings.size(), 1U);

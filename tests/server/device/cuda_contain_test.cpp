@@ -323,7 +323,7 @@ TEST_F(ContainedClient, OnlyContainedLaunchesCanBeKilled) {
   EXPECT_FALSE(gpu().TellKernelsToEnd()) << "none is here that looks";
 }
 
-TEST_F(ContainedClient, ALaunchThatTheDriverRefusesEndsNobodyElse) {
+TEST_F(ContainedClient, ALaunchThatTheDriverRejectsEndsNobodyElse) {
   const WorkId endless = Submit("endless", At(0));
   WaitForWord(0, 1);
   Say("fail cuLaunchKernel 1 2");
@@ -369,9 +369,9 @@ TEST_F(ContainedClient, WordsThatCannotBeZeroedAreTriedAgainAndNeverUsed) {
   EXPECT_EQ(gpu().loss(), nullptr);
   Say("fail cuMemsetD32Async * 2");
   ExpectTrap(Run("traps", At(0), 4));
-  const Status refused = Run("fine", At(64));
-  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("writing device memory failed"));
+  const Status rejected = Run("fine", At(64));
+  EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(std::string(rejected.message()), HasSubstr("writing device memory failed"));
 }
 
 TEST_F(ContainedClient, LaunchesOfAnotherKernelAheadOfAFaultSucceedHoweverLateTheyAreSeen) {
@@ -600,7 +600,7 @@ TEST_F(ContainedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
   }
 }
 
-TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRefuseTheModule) {
+TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRejectTheModule) {
   tenant_ = {};
   device_.reset();
   Start({});
@@ -610,20 +610,21 @@ TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRefuseTheModule) {
         std::pair("cuMemHostGetDevicePointer", "mapping pinned host memory"),
         std::pair("cuMemAlloc", "taking device memory")}) {
     Say(std::string("fail ") + call + " 1 2");
-    const Status refused = Load(*space, kContainedKernels).status();
-    EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-    EXPECT_THAT(std::string(refused.message()), HasSubstr(std::string("module refused: ") + doing));
+    const Status rejected = Load(*space, kContainedKernels).status();
+    EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
+    EXPECT_THAT(std::string(rejected.message()),
+                HasSubstr(std::string("module rejected: ") + doing));
   }
   EXPECT_TRUE(Load(*space, kContainedKernels).ok());
 }
 
-TEST_F(ContainedClient, SpaceWithoutMemoryForItsTailIsRefused) {
+TEST_F(ContainedClient, SpaceWithoutMemoryForItsTailIsRejected) {
   for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
     Say(std::string("fail ") + call + " 1 2");
-    const auto refused =
+    const auto rejected =
         gpu().CreateSpace({.quota_bytes = kMebibyte, .isolation = Isolation::kContain});
-    ASSERT_FALSE(refused.ok()) << call;
-    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("to contain its kernels"));
+    ASSERT_FALSE(rejected.ok()) << call;
+    EXPECT_THAT(std::string(rejected.status().message()), HasSubstr("to contain its kernels"));
   }
 }
 

@@ -359,7 +359,7 @@ TEST_F(CudaCosts, ACopyCanArriveWrongAndAWordNotAtAll) {
   }
 }
 
-TEST_F(CudaCosts, ACostCanBeSetAndOthersAreRefused) {
+TEST_F(CudaCosts, ACostCanBeSetAndOthersAreRejected) {
   ASSERT_EQ(fake_cuda_script("cost timed_event 7000"), nullptr);
   EXPECT_EQ(Between([&] { Do(driver_->EventRecord, timed_, low_); }), 7000U);
   EXPECT_NE(fake_cuda_script("cost frobnication 1"), nullptr);

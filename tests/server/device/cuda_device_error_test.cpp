@@ -64,7 +64,7 @@ TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind
     Say(Failing(call, 2));
     const auto device = CreateCudaDevice(*driver, {}, {});
     ASSERT_FALSE(device.ok());
-    EXPECT_THAT(device.status().message(), HasSubstr("device cuda:0 refused: "));
+    EXPECT_THAT(device.status().message(), HasSubstr("device cuda:0 rejected: "));
     EXPECT_THAT(device.status().message(), HasSubstr(call.name + ": CUDA_ERROR_OUT_OF_MEMORY"));
     EXPECT_STREQ(fake_cuda_take_mistakes(), "");
     for (const char* kind : {"context", "stream", "event", "host allocation"}) {
@@ -195,25 +195,25 @@ TEST_F(CudaDeviceTest, DeathOfTheContextInAnyCallOfASpaceIsTheLossOfTheDevice) {
   }
 }
 
-TEST_F(CudaDeviceTest, LaunchThatTheDriverRefusesFailsAloneAndInItsTurn) {
+TEST_F(CudaDeviceTest, LaunchThatTheDriverRejectsFailsAloneAndInItsTurn) {
   Start();
   const Tenant tenant = NewTenant();
   Say("hold");
   const WorkId first = Store(tenant, tenant.At(0), 1);
   Say("fail cuLaunchKernel 1 701");
-  const WorkId refused = Store(tenant, tenant.At(4), 1);
+  const WorkId rejected = Store(tenant, tenant.At(4), 1);
   const WorkId last = Store(tenant, tenant.At(8), 1);
-  EXPECT_FALSE(IsDone(refused));
+  EXPECT_FALSE(IsDone(rejected));
   Say("go");
   EXPECT_TRUE(Await(last).status.ok());
   EXPECT_TRUE(Await(first).status.ok());
-  const Completion completion = Await(refused);
+  const Completion completion = Await(rejected);
   EXPECT_EQ(completion.status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(completion.status.message(), HasSubstr("launch of kernel 'store' failed: "));
   EXPECT_THAT(completion.status.message(),
               HasSubstr("cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"));
   EXPECT_EQ(completion.units_done, 0U);
-  EXPECT_EQ(order_, (std::vector<WorkId>{first, refused, last}));
+  EXPECT_EQ(order_, (std::vector<WorkId>{first, rejected, last}));
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 

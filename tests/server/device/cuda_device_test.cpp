@@ -37,14 +37,14 @@ TEST_F(CudaDeviceTest, TellsWhatTheGpuTells) {
   EXPECT_FALSE(info.isolates_clients);
 }
 
-TEST_F(CudaDeviceTest, GpuThatIsNotThereIsRefusedWithTheNumberThereAre) {
+TEST_F(CudaDeviceTest, GpuThatIsNotThereIsRejectedWithTheNumberThereAre) {
   const auto device = Create({.id = "cuda:2", .ordinal = 2});
   EXPECT_EQ(device.status().code(), StatusCode::kNotFound);
   EXPECT_EQ(device.status().message(),
-            "device cuda:2 refused: there is no GPU 2, this process sees 1");
+            "device cuda:2 rejected: there is no GPU 2, this process sees 1");
 }
 
-TEST_F(CudaDeviceTest, GpuWithoutVirtualMemoryIsRefused) {
+TEST_F(CudaDeviceTest, GpuWithoutVirtualMemoryIsRejected) {
   Say("missing cuMemMap");
   const auto device = Create();
   EXPECT_EQ(device.status().code(), StatusCode::kUnsupported);
@@ -354,14 +354,14 @@ TEST_F(CudaDeviceTest, ModuleWithoutKernelsCanBeLoaded) {
   EXPECT_TRUE((*module)->kernels().empty());
 }
 
-TEST_F(CudaDeviceTest, ModuleTheCompilerRefusesSaysWhatTheCompilerSaid) {
+TEST_F(CudaDeviceTest, ModuleTheCompilerRejectsSaysWhatTheCompilerSaid) {
   Start();
   const Tenant tenant = NewTenant();
   const auto module = Load(*tenant.space,
                            ".version 8.0\n.target sm_75\n.address_size 64\n"
                            ".visible .entry k()\n{\n  add.u32 %r1 ,, ;\n}\n");
   EXPECT_EQ(module.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(module.status().message(), HasSubstr("module refused: "));
+  EXPECT_THAT(module.status().message(), HasSubstr("module rejected: "));
   EXPECT_THAT(module.status().message(), HasSubstr("line 6 column"));
   EXPECT_THAT(module.status().message(), HasSubstr("; the compiler says: "));
 }
@@ -391,7 +391,7 @@ TEST_F(CudaDeviceTest, SharedMemoryBeyondTheStaticLimitCanBeUsed) {
   EXPECT_TRUE(Await(work.id).status.ok());
 }
 
-// Kernels that use textures are refused, so a client is told of none.
+// Kernels that use textures are rejected, so a client is told of none.
 TEST_F(CudaDeviceTest, LimitsOfTexturesAreNotTold) {
   Start();
   const auto& attributes = gpu().info().attributes;
@@ -444,7 +444,7 @@ TEST_F(CudaDeviceTest, LaunchAttributesReachTheDriver) {
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-TEST_F(CudaDeviceTest, GpusAndDriversWithoutLaunchAttributesRefuseThemByName) {
+TEST_F(CudaDeviceTest, GpusAndDriversWithoutLaunchAttributesRejectThemByName) {
   for (const char* without : {"missing cuLaunchKernelEx", "attribute 95 0; attribute 120 0"}) {
     SCOPED_TRACE(without);
     device_.reset();

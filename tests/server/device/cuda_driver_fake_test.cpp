@@ -168,7 +168,7 @@ TEST_F(FakeCuda, ModulesTellOfTheirFunctionsAndVariables) {
   EXPECT_EQ(driver_->ModuleGetFunction(&none, module_, "subtract"), Code::kNotFound);
 }
 
-TEST_F(FakeCuda, LoadsWhatNvccWritesAndRefusesTheRest) {
+TEST_F(FakeCuda, LoadsWhatNvccWritesAndRejectsTheRest) {
   std::ifstream file(GPUSHARED_VECTOR_ADD_FATBIN, std::ios::binary);
   const std::string fatbin((std::istreambuf_iterator<char>(file)), {});
   ASSERT_FALSE(fatbin.empty());
@@ -189,7 +189,7 @@ TEST_F(FakeCuda, LoadsWhatNvccWritesAndRefusesTheRest) {
             Code::kNoBinaryForGpu);
 }
 
-TEST_F(FakeCuda, RefusesLaunchesThatDoNotFit) {
+TEST_F(FakeCuda, RejectsLaunchesThatDoNotFit) {
   const Function add = Get("add");
   DeviceAddress at = Mapped();
   std::uint32_t step = 1;

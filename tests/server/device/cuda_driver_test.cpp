@@ -55,7 +55,7 @@ TEST_F(CudaDriver, MachineWithoutOneIsToldSo) {
                                                HasSubstr("libcuda-of-no-machine.so.1")));
 }
 
-TEST_F(CudaDriver, LibraryThatIsNoDriverIsRefused) {
+TEST_F(CudaDriver, LibraryThatIsNoDriverIsRejected) {
   const auto driver = Driver::Load("libm.so.6");
   ASSERT_FALSE(driver.ok());
   EXPECT_EQ(driver.status().code(), StatusCode::kUnsupported);
@@ -63,7 +63,7 @@ TEST_F(CudaDriver, LibraryThatIsNoDriverIsRefused) {
               AllOf(HasSubstr("of an unknown version"), HasSubstr("lacks cuInit")));
 }
 
-// Every call of the list, one by one: the base refuses the driver, the others turn off their
+// Every call of the list, one by one: the base rejects the driver, the others turn off their
 // feature, that feature only, and say which call it was.
 TEST_F(CudaDriver, EachMissingCallTurnsOffItsFeatureAndNoOther) {
   for (const SymbolRow& row : Symbols()) {
@@ -109,7 +109,7 @@ TEST_F(CudaDriver, OlderVersionsHaveWhatTheirCudaHad) {
   EXPECT_THAT(Missing(**driver, Feature::kParameterInfo)->why, HasSubstr("12.4"));
 }
 
-TEST_F(CudaDriver, TooOldOneIsRefusedWithBothVersions) {
+TEST_F(CudaDriver, TooOldOneIsRejectedWithBothVersions) {
   Say("version 10020");
   const auto driver = Driver::Load();
   ASSERT_FALSE(driver.ok());

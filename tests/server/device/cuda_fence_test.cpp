@@ -82,29 +82,29 @@ TEST_F(FencedClient, RangeWhoseModulesAreGoneTakesLargerOnes) {
   EXPECT_EQ(Load(*beyond, text(300 * kMebibyte)).status().code(), StatusCode::kInvalidArgument);
   const auto most = Load(*beyond, text(200 * kMebibyte));
   EXPECT_TRUE(most.ok());
-  const Status refused = Load(*beyond, text(100 * kMebibyte)).status();
-  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("256 MiB together"));
+  const Status rejected = Load(*beyond, text(100 * kMebibyte)).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(std::string(rejected.message()), HasSubstr("256 MiB together"));
 }
 
-TEST_F(FencedClient, MachineCodeIsRefusedWithTheReason) {
+TEST_F(FencedClient, MachineCodeIsRejectedWithTheReason) {
   const std::string cubin = std::string("\x7f") + "ELF" + std::string(100, '\0');
-  const Status refused = Load(*space_, cubin).status();
-  EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(std::string(refused.message()),
+  const Status rejected = Load(*space_, cubin).status();
+  EXPECT_EQ(rejected.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(std::string(rejected.message()),
               AllOf(HasSubstr("rewriting their PTX"), HasSubstr("a cubin holds no PTX")));
 }
 
-TEST_F(FencedClient, ModuleThatCannotBeFencedIsRefusedWithTheReason) {
-  const Status refused =
+TEST_F(FencedClient, ModuleThatCannotBeFencedIsRejectedWithTheReason) {
+  const Status rejected =
       Load(*space_, ".version 8.0\n.target sm_75\n.address_size 64\n.global .b8 __gs0_mine[4];\n")
           .status();
-  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("kept in its client's memory"));
+  EXPECT_EQ(rejected.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(rejected.message()), HasSubstr("kept in its client's memory"));
 }
 
 // A compiler inside the process that has everybody's memory is nothing to show a stranger's PTX.
-TEST_F(FencedClient, ModuleThatOnlyTheDriverCouldCompileIsRefusedUnlessItMay) {
+TEST_F(FencedClient, ModuleThatOnlyTheDriverCouldCompileIsRejectedUnlessItMay) {
   const auto load = [&](const SpaceOptions& options) {
     const auto space = gpu().CreateSpace(options);
     return space.ok() ? Load(**space, kStorePtx).status() : space.status();
@@ -113,9 +113,9 @@ TEST_F(FencedClient, ModuleThatOnlyTheDriverCouldCompileIsRefusedUnlessItMay) {
   for (const Isolation isolation : {Isolation::kFence, Isolation::kContain}) {
     stranger.isolation = isolation;
     const std::size_t loaded = fake_cuda_calls("cuModuleLoadDataEx");
-    const Status refused = load(stranger);
-    EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
-    EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("ptxas"), HasSubstr("driver")));
+    const Status rejected = load(stranger);
+    EXPECT_EQ(rejected.code(), StatusCode::kUnsupported);
+    EXPECT_THAT(std::string(rejected.message()), AllOf(HasSubstr("ptxas"), HasSubstr("driver")));
     EXPECT_EQ(fake_cuda_calls("cuModuleLoadDataEx"), loaded);
     SpaceOptions trusted = stranger;
     trusted.driver_may_compile = true;

@@ -317,18 +317,18 @@ TEST_F(CudaGraphStore, WhatIsNewOrTouchesMemoryByItselfIsCheckedAtEachLaunch) {
   fill.width_bytes = 64;
   graph.nodes[3] = fill;
   ASSERT_TRUE(LaunchUntilWhole(graph));
-  const auto refusal = [&] {
+  const auto rejection = [&] {
     const GraphWork work = WorkOf(graph);
     gpu().SubmitGraph(work);
     return Await(work.id).status.message();
   };
   Change(graph, 5);
   std::get<LaunchWork>(graph.nodes[5]).block = {4096, 1, 1};
-  EXPECT_THAT(refusal(), ::testing::HasSubstr("launch refused: kernel 'store'"));
+  EXPECT_THAT(rejection(), ::testing::HasSubstr("launch rejected: kernel 'store'"));
   Change(graph, 5);
   EXPECT_TRUE(Launch(graph));
   ASSERT_TRUE(client.space->Resize(2 * kMebibyte).ok());
-  EXPECT_THAT(refusal(), ::testing::HasSubstr("fill refused"));
+  EXPECT_THAT(rejection(), ::testing::HasSubstr("fill rejected"));
 }
 
 // The module may go while the graph stays: the driver must not have its kernel then.

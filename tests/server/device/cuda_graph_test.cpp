@@ -214,7 +214,7 @@ TEST_F(CudaGraph, OnAPartOfTheMultiprocessorsItGoesNodeByNode) {
   ExpectWords();
 }
 
-TEST_F(CudaGraph, WhatTheDriverRefusesGoesNodeByNodeAndIsNoted) {
+TEST_F(CudaGraph, WhatTheDriverRejectsGoesNodeByNodeAndIsNoted) {
   std::atomic<bool> was_noted = false;
   std::string noted;
   CudaDeviceOptions options;
@@ -241,7 +241,7 @@ TEST_F(CudaGraph, ADriverWithoutGraphsRunsThemNodeByNode) {
   ExpectWords();
 }
 
-TEST_F(CudaGraph, ALaunchThatTheDriverRefusesFailsAlone) {
+TEST_F(CudaGraph, ALaunchThatTheDriverRejectsFailsAlone) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());
   Say("fail cuGraphLaunch 1 2");

@@ -130,7 +130,7 @@ TEST_F(CudaLateKernel, OneThatCannotBeLoadedFailsItsLaunchesAndNoOthers) {
     const Completion failed = Await(work.id);
     EXPECT_EQ(failed.status.code(), StatusCode::kOutOfMemory);
     EXPECT_THAT(failed.status.message(),
-                HasSubstr("launch refused: kernel 'store3': loading it failed: cuFuncLoad: "));
+                HasSubstr("launch rejected: kernel 'store3': loading it failed: cuFuncLoad: "));
   }
   const LaunchWork other = WorkOf("store4", 64);
   gpu().Submit(other);

@@ -124,7 +124,7 @@ TEST_F(CudaDeviceTest, GrowthThatFailsAnywhereGivesAllOfItBack) {
   }
 }
 
-TEST_F(CudaDeviceTest, ShrinkThatTheDriverRefusesKeepsItsMemoryForTheNextOne) {
+TEST_F(CudaDeviceTest, ShrinkThatTheDriverRejectsKeepsItsMemoryForTheNextOne) {
   Start();
   const Tenant tenant = NewTenant(8 * kMebibyte);
   const std::uint64_t used = fake_cuda_memory_used(), free = gpu().free_memory_bytes();
@@ -154,7 +154,7 @@ TEST_F(CudaDeviceTest, SpaceForWhichThereAreTooFewAddressesSaysWhatTakesThem) {
   EXPECT_EQ(space.status().code(), StatusCode::kOutOfMemory);
   EXPECT_THAT(
       space.status().message(),
-      HasSubstr("address range refused: a quota of 512 MiB takes 8196 MiB of addresses, and "
+      HasSubstr("address range rejected: a quota of 512 MiB takes 8196 MiB of addresses, and "
                 "the clients of this GPU have left fewer (a smaller quota takes fewer): "));
 }
 
@@ -167,7 +167,7 @@ std::string PtxWithLocalBytes(std::uint32_t bytes) {
 }
 
 // The driver would stop the GPU for it at the launch, on the thread that all launches come from.
-TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRefusedByName) {
+TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRejectedByName) {
   Start();
   const Tenant tenant = NewTenant();
   const auto launch = [&](const device::Module& module, std::string_view kernel) {
@@ -189,7 +189,7 @@ TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRefusedB
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_EQ(
       status.message(),
-      "launch refused: kernel 'frame' needs 4112 bytes of local memory for each thread, at most "
+      "launch rejected: kernel 'frame' needs 4112 bytes of local memory for each thread, at most "
       "4096 are allowed on this GPU (no option changes that)");
   EXPECT_TRUE(launch(**module, "small").ok());
 }

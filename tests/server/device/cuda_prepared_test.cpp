@@ -111,7 +111,7 @@ TEST(CudaPrepared, AContainerIsAsLongAsItSays) {
   EXPECT_EQ(TakenAs(Isolation::kOff, flat), StatusCode::kInvalidArgument);
 }
 
-TEST(CudaPrepared, BytesThatAreCutOffAreRefused) {
+TEST(CudaPrepared, BytesThatAreCutOffAreRejected) {
   const Bytes good = Prepare(RecipeOf(Isolation::kContain));
   for (std::size_t size = 0; size < good.size(); size += 5) {
     const Bytes cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
@@ -120,7 +120,7 @@ TEST(CudaPrepared, BytesThatAreCutOffAreRefused) {
 }
 
 // Sanitizers say whether what is taken stays in its bounds.
-TEST(CudaPrepared, BytesThatAreChangedAreRefusedOrHarmless) {
+TEST(CudaPrepared, BytesThatAreChangedAreRejectedOrHarmless) {
   const Bytes good = Prepare(RecipeOf(Isolation::kContain));
   std::mt19937 random(20261122);
   std::size_t taken = 0;

@@ -71,14 +71,14 @@ TEST_F(QuietMomentsTest, BesideWorkAllCallsThatWaitBeginWhenTheDeviceIsDrained) 
 }
 
 TEST_F(QuietMomentsTest, AfterOneThatHeldWorkBackTheNextWaitsInProportion) {
-  constexpr milliseconds kHeld(20);
+  constexpr milliseconds kSuspended(20);
   for (const auto& [urgency, factor] :
        {std::pair(Urgency::kHigh, 1), std::pair(Urgency::kAwaited, 4)}) {
-    HoldBackFor(kHeld);
+    HoldBackFor(kSuspended);
     const auto begin = QuietMoments::Clock::now();
     QuietMoment next(moments_, urgency, kLater);
     while (!next.HasCome()) std::this_thread::yield();
-    EXPECT_GE(QuietMoments::Clock::now() - begin, factor * kHeld - milliseconds(1)) << factor;
+    EXPECT_GE(QuietMoments::Clock::now() - begin, factor * kSuspended - milliseconds(1)) << factor;
   }
 }
 

@@ -114,7 +114,7 @@ TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContex
   }
 }
 
-TEST_F(CudaSmLimit, OfAGpuTooSmallForAnyPartIsRefusedByName) {
+TEST_F(CudaSmLimit, OfAGpuTooSmallForAnyPartIsRejectedByName) {
   Say("sms 6");
   const auto device = Create(Limited(kLow, {.multiprocessors = 2}));
   ASSERT_FALSE(device.ok());
@@ -133,7 +133,7 @@ TEST_F(CudaSmLimit, IsGivenBackAtTheEnd) {
   EXPECT_EQ(fake_cuda_live("context"), 0U);
 }
 
-TEST_F(CudaSmLimit, IsRefusedByNameWhereTheDriverLacksWhatItNeeds) {
+TEST_F(CudaSmLimit, IsRejectedByNameWhereTheDriverLacksWhatItNeeds) {
   for (const char* call :
        {"cuGreenCtxCreate", "cuGreenCtxStreamCreate", "cuDevSmResourceSplitByCount"}) {
     fake_cuda_reset();
@@ -141,7 +141,7 @@ TEST_F(CudaSmLimit, IsRefusedByNameWhereTheDriverLacksWhatItNeeds) {
     const auto device = Create(Limited(kLow, {.fraction = 0.5}));
     ASSERT_FALSE(device.ok());
     EXPECT_EQ(device.status().code(), StatusCode::kUnsupported);
-    EXPECT_THAT(device.status().message(), HasSubstr("option sm-limit refused: "));
+    EXPECT_THAT(device.status().message(), HasSubstr("option sm-limit rejected: "));
     EXPECT_THAT(device.status().message(), HasSubstr(std::string(call) + " (CUDA 12."));
     // Nobody who does not ask for it is troubled.
     EXPECT_TRUE(Create().ok());
@@ -150,13 +150,13 @@ TEST_F(CudaSmLimit, IsRefusedByNameWhereTheDriverLacksWhatItNeeds) {
 
 // Whether a function of the whole GPU's context may be launched on a part of it is the driver's
 // affair. It is asked once, before any client is there to hear of it.
-TEST_F(CudaSmLimit, LaunchThatThePartsDoNotTakeRefusesTheOptionByName) {
+TEST_F(CudaSmLimit, LaunchThatThePartsDoNotTakeRejectsTheOptionByName) {
   Say("fail cuLaunchKernel 1 400");
   const auto device = Create(Limited(kLow, {.fraction = 0.5}));
   ASSERT_FALSE(device.ok());
   EXPECT_THAT(
       device.status().message(),
-      HasSubstr("option sm-limit refused: a launch on a part of the multiprocessors failed: "
+      HasSubstr("option sm-limit rejected: a launch on a part of the multiprocessors failed: "
                 "cuLaunchKernel: "));
   Say("fail cuLaunchKernel 1 400");
   EXPECT_TRUE(Create().ok()) << "who does not ask for it is not troubled";

@@ -10,7 +10,7 @@
 namespace gpushared::device {
 namespace {
 
-TEST(DeviceCatalog, NameThatNoKindAnswersToIsRefusedWithThoseThatExist) {
+TEST(DeviceCatalog, NameThatNoKindAnswersToIsRejectedWithThoseThatExist) {
   for (const char* name : {"cpu", "cpu:", "cpu:x", "cpu:-1", "cpu:00", "cpu:1x", "cpu: 1", "gpu:0",
                            ":0", "cpu:99999999999"}) {
     const Status status = CreateDevice(name, {}, {}).status();
@@ -19,7 +19,7 @@ TEST(DeviceCatalog, NameThatNoKindAnswersToIsRefusedWithThoseThatExist) {
   }
 }
 
-TEST(DeviceCatalog, GpuOnAMachineWithoutDriverIsRefusedWithTheReason) {
+TEST(DeviceCatalog, GpuOnAMachineWithoutDriverIsRejectedWithTheReason) {
   if (cuda::Driver::Load().status().code() != StatusCode::kNotFound) {
     GTEST_SKIP() << "this machine has a CUDA driver";
   }
@@ -49,7 +49,7 @@ TEST(DeviceCatalog, DefaultsLeaveACoreAndMemoryToTheRest) {
   EXPECT_GT((*device)->info().memory_bytes, 0U);
 }
 
-TEST(DeviceCatalog, AbsurdNumberOfThreadsIsRefused) {
+TEST(DeviceCatalog, AbsurdNumberOfThreadsIsRejected) {
   EXPECT_EQ(CreateDevice("cpu:0", {.executor_threads = 100000}, {}).status().code(),
             StatusCode::kInvalidArgument);
 }

@@ -14,7 +14,7 @@
 
 #include "server/device/inventory/read_inventory.h"
 #include "tests/support/fake_nvml/fake_nvml.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 namespace gpushared::device {
 namespace {
@@ -37,9 +37,9 @@ class ReadInventoryTest : public ::testing::Test {
   Inventory Read(const std::string& json) {
     const char* wrong = fake_nvml_set(json.c_str());
     EXPECT_EQ(wrong, nullptr) << wrong;
-    return ReadInventory({.mps_directory = folder_.path()});
+    return ReadInventory({.mps_directory = directory_.path()});
   }
-  const testing::ScratchFolder folder_;
+  const testing::ScratchDirectory directory_;
 };
 
 TEST_F(ReadInventoryTest, WholeGpus) {
@@ -115,7 +115,7 @@ TEST_F(ReadInventoryTest, InstancesOfEveryBoard) {
   }
 }
 
-// The fake refuses layouts that no board can have, so no test can rest on one.
+// The fake rejects layouts that no board can have, so no test can rest on one.
 TEST_F(ReadInventoryTest, ImpossibleLayoutsDoNotExist) {
   EXPECT_THAT(fake_nvml_set(R"({"gpus": [{"instances": [{"profile": "3g.71gb", "start": 0},
       {"profile": "1g.18gb", "start": 3}]}]})"),
@@ -247,10 +247,10 @@ TEST_F(ReadInventoryTest, MachineWithoutADriver) {
 }
 
 TEST_F(ReadInventoryTest, OldLibraryTellsLess) {
-  ::setenv("FAKE_NVML", (folder_ / "old.json").c_str(), 1);
-  std::ofstream(folder_ / "old.json") << R"({"gpus": [{"mig": true, "compute_mode": 2}]})";
+  ::setenv("FAKE_NVML", (directory_ / "old.json").c_str(), 1);
+  std::ofstream(directory_ / "old.json") << R"({"gpus": [{"mig": true, "compute_mode": 2}]})";
   const Inventory inventory =
-      ReadInventory({.library = GPUSHARED_FAKE_NVML_OLD, .mps_directory = folder_.path()});
+      ReadInventory({.library = GPUSHARED_FAKE_NVML_OLD, .mps_directory = directory_.path()});
   ::unsetenv("FAKE_NVML");
   EXPECT_EQ(inventory.unavailable, "");
   EXPECT_EQ(inventory.driver_version, "");
@@ -263,7 +263,7 @@ TEST_F(ReadInventoryTest, OldLibraryTellsLess) {
   EXPECT_FALSE(inventory.gpus[0].mig_enabled);
 }
 
-TEST_F(ReadInventoryTest, LibraryWithoutTheRequiredCallsIsRefused) {
+TEST_F(ReadInventoryTest, LibraryWithoutTheRequiredCallsIsRejected) {
   const Inventory inventory = ReadInventory({.library = GPUSHARED_FAKE_NVML_BROKEN});
   EXPECT_THAT(inventory.unavailable,
               AllOf(HasSubstr("lacks nvmlDeviceGetCount_v2, nvmlDeviceGetHandleByIndex_v2, "
@@ -281,7 +281,7 @@ TEST_F(ReadInventoryTest, LibrariesOfTheDriverStayLoaded) {
   for (int i = 0; i < 3; ++i) {
     const Inventory inventory = ReadInventory({.library = GPUSHARED_FAKE_NVML_OLD,
                                                .cuda_library = GPUSHARED_FAKE_CUDA_11_2,
-                                               .mps_directory = folder_.path()});
+                                               .mps_directory = directory_.path()});
     EXPECT_EQ(inventory.unavailable, "");
     EXPECT_EQ(inventory.no_cuda, "");
     EXPECT_TRUE(is_loaded(GPUSHARED_FAKE_NVML_OLD));
@@ -290,36 +290,37 @@ TEST_F(ReadInventoryTest, LibrariesOfTheDriverStayLoaded) {
 }
 
 TEST_F(ReadInventoryTest, CudaDriverThatIsInstalledLaterIsFound) {
-  const testing::ScratchFolder installed;
+  const testing::ScratchDirectory installed;
   const std::string library = installed / "libcuda.so.1";
-  const InventoryOptions options = {
-      .library = GPUSHARED_FAKE_NVML_OLD, .cuda_library = library, .mps_directory = folder_.path()};
+  const InventoryOptions options = {.library = GPUSHARED_FAKE_NVML_OLD,
+                                    .cuda_library = library,
+                                    .mps_directory = directory_.path()};
   EXPECT_THAT(ReadInventory(options).no_cuda, StartsWith("no CUDA driver on this machine: "));
   std::filesystem::copy_file(GPUSHARED_FAKE_CUDA_11_2, library);
   EXPECT_EQ(ReadInventory(options).no_cuda, "");
 }
 
 TEST_F(ReadInventoryTest, MpsIsSeenWhileItsDaemonLives) {
-  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
+  std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
   const Inventory running = Read(R"({"gpus": [{}]})");
   ASSERT_TRUE(running.mps.has_value());
   EXPECT_EQ(running.mps->pid, static_cast<std::uint32_t>(::getpid()));
-  EXPECT_EQ(running.mps->directory, folder_.path());
+  EXPECT_EQ(running.mps->directory, directory_.path());
   // A file that a killed daemon left: no process has the highest number.
-  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << 0x7ffffffe << "\n";
+  std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << 0x7ffffffe << "\n";
   EXPECT_EQ(Read(R"({"gpus": [{}]})").mps, std::nullopt);
-  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << "nonsense\n";
+  std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << "nonsense\n";
   EXPECT_EQ(Read(R"({"gpus": [{}]})").mps, std::nullopt);
 }
 
-TEST_F(ReadInventoryTest, MpsFolderIsTheOneOfTheEnvironment) {
-  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
+TEST_F(ReadInventoryTest, MpsDirectoryIsTheOneOfTheEnvironment) {
+  std::ofstream(directory_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
   fake_nvml_set(R"({"gpus": [{}]})");
-  ::setenv("CUDA_MPS_PIPE_DIRECTORY", folder_.path().c_str(), 1);
+  ::setenv("CUDA_MPS_PIPE_DIRECTORY", directory_.path().c_str(), 1);
   const Inventory inventory = ReadInventory();
   ::unsetenv("CUDA_MPS_PIPE_DIRECTORY");
   ASSERT_TRUE(inventory.mps.has_value());
-  EXPECT_EQ(inventory.mps->directory, folder_.path());
+  EXPECT_EQ(inventory.mps->directory, directory_.path());
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ std::vector<std::string> Ids(const Result<Selection>& selection) {
   return ids;
 }
 
-std::string Refusal(std::string_view wanted, const Inventory& inventory, StatusCode code) {
+std::string Rejection(std::string_view wanted, const Inventory& inventory, StatusCode code) {
   const auto selection = SelectDevices(wanted, inventory);
   if (selection.ok()) return "accepted";
   EXPECT_EQ(selection.status().code(), code) << wanted;
@@ -138,7 +138,7 @@ TEST(NamedSelection, TakesDevicesInTheOrderNamed) {
 TEST(NamedSelection, AcceptsTheBeginningOfAUuid) {
   EXPECT_THAT(Ids(SelectDevices("GPU-aaaa2", ThreeGpus())), ElementsAre("cuda:1"));
   EXPECT_THAT(Ids(SelectDevices("GPU-aaaa1111-0", ThreeGpus())), ElementsAre("cuda:0"));
-  EXPECT_THAT(Refusal("GPU-aaaa", ThreeGpus(), StatusCode::kInvalidArgument),
+  EXPECT_THAT(Rejection("GPU-aaaa", ThreeGpus(), StatusCode::kInvalidArgument),
               AllOf(HasSubstr("'GPU-aaaa' is the beginning of 2 UUIDs"),
                     HasSubstr("GPU-aaaa1111-0"), HasSubstr("GPU-aaaa2222-0")));
   // A whole UUID means its device, also where it is the beginning of another.
@@ -147,51 +147,51 @@ TEST(NamedSelection, AcceptsTheBeginningOfAUuid) {
   EXPECT_THAT(Ids(SelectDevices("GPU-aaaa1111-0", inventory)), ElementsAre("cuda:0"));
 }
 
-TEST(NamedSelection, RefusesWhatIsNotThere) {
+TEST(NamedSelection, RejectsWhatIsNotThere) {
   for (const char* name : {"cuda:3", "cuda:00", "cuda:", "GPU-dddd", "MIG-", "GPU-", "gpu:0",
                            "cpu:x", "cpu:00", "cpu:-1", "cpu", "auto2", "MIG-cc03"}) {
     EXPECT_THAT(
-        Refusal(name, ThreeGpus(), StatusCode::kNotFound),
+        Rejection(name, ThreeGpus(), StatusCode::kNotFound),
         AllOf(HasSubstr("no device is called '" + std::string(name) + "'"),
               HasSubstr("cpu:N, cuda:0 (GPU-aaaa1111-0), cuda:1 (GPU-aaaa2222-0), MIG-cc01, "
                         "MIG-cc02")));
   }
   Inventory none;
   none.unavailable = "no NVIDIA driver on this machine: not there";
-  EXPECT_THAT(Refusal("cuda:0", none, StatusCode::kNotFound),
+  EXPECT_THAT(Rejection("cuda:0", none, StatusCode::kNotFound),
               HasSubstr("this machine has cpu:N; no NVIDIA driver on this machine: not there"));
 }
 
-TEST(NamedSelection, RefusesListsThatCannotBeMeant) {
+TEST(NamedSelection, RejectsListsThatCannotBeMeant) {
   for (const char* list : {"", "cuda:0,", ",cpu:0", "cpu:0,,cpu:1"}) {
-    EXPECT_THAT(Refusal(list, ThreeGpus(), StatusCode::kInvalidArgument),
+    EXPECT_THAT(Rejection(list, ThreeGpus(), StatusCode::kInvalidArgument),
                 HasSubstr("an empty item"));
   }
   // Two names of one device are one device.
-  EXPECT_THAT(Refusal("cuda:0,GPU-aaaa1", ThreeGpus(), StatusCode::kInvalidArgument),
+  EXPECT_THAT(Rejection("cuda:0,GPU-aaaa1", ThreeGpus(), StatusCode::kInvalidArgument),
               HasSubstr("'GPU-aaaa1' is named twice"));
-  EXPECT_THAT(Refusal("cpu:0,cpu:0", ThreeGpus(), StatusCode::kInvalidArgument),
+  EXPECT_THAT(Rejection("cpu:0,cpu:0", ThreeGpus(), StatusCode::kInvalidArgument),
               HasSubstr("'cpu:0' is named twice"));
   std::string list = "cpu:0";
   for (std::size_t i = 1; i < kDevicesMax; ++i) list += ",cpu:" + std::to_string(i);
   EXPECT_TRUE(SelectDevices(list, Inventory()).ok());
-  EXPECT_THAT(Refusal(list + ",cpu:64", Inventory(), StatusCode::kInvalidArgument),
+  EXPECT_THAT(Rejection(list + ",cpu:64", Inventory(), StatusCode::kInvalidArgument),
               HasSubstr("more than 64 devices"));
 }
 
-TEST(NamedSelection, RefusesAWholeGpuThatIsCutIntoInstances) {
+TEST(NamedSelection, RejectsAWholeGpuThatIsCutIntoInstances) {
   for (const char* name : {"cuda:2", "GPU-bbbb"}) {
-    EXPECT_THAT(Refusal(name, ThreeGpus(), StatusCode::kUnavailable),
+    EXPECT_THAT(Rejection(name, ThreeGpus(), StatusCode::kUnavailable),
                 HasSubstr("GPU 2 (NVIDIA H200) is in MIG mode, name its instances instead: "
                           "MIG-cc01, MIG-cc02"));
   }
 }
 
-TEST(NamedSelection, RefusesWhatCannotBeUsedWithTheReason) {
+TEST(NamedSelection, RejectsWhatCannotBeUsedWithTheReason) {
   Inventory inventory = ThreeGpus();
   inventory.gpus[2].mode = GpuMode::kProhibited;
-  EXPECT_THAT(Refusal("MIG-cc01", inventory, StatusCode::kUnavailable),
-              AllOf(HasSubstr("device 'MIG-cc01' refused"), HasSubstr("PROHIBITED")));
+  EXPECT_THAT(Rejection("MIG-cc01", inventory, StatusCode::kUnavailable),
+              AllOf(HasSubstr("device 'MIG-cc01' rejected"), HasSubstr("PROHIBITED")));
 }
 
 // ---- why not
@@ -286,11 +286,11 @@ TEST(Presence, WhatTheDriverDoesNotTellIsUnclearUnlessItSaysThatTheGpuIsLost) {
   EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
 }
 
-TEST(Newcomers, AreWhatAutoWouldTakeAndTheServerDoesNotHave) {
+TEST(NewClients, AreWhatAutoWouldTakeAndTheServerDoesNotHave) {
   Inventory inventory = ThreeGpus();
   const auto ids = [&](const std::vector<std::string>& uuids) {
     std::vector<std::string> found;
-    for (const SelectedDevice& device : Newcomers(inventory, uuids)) found.push_back(device.id);
+    for (const SelectedDevice& device : NewClients(inventory, uuids)) found.push_back(device.id);
     return found;
   };
   EXPECT_THAT(ids({"GPU-aaaa1111-0", "MIG-cc02"}), ElementsAre("cuda:1", "MIG-cc01"));
@@ -298,7 +298,7 @@ TEST(Newcomers, AreWhatAutoWouldTakeAndTheServerDoesNotHave) {
   inventory.gpus[1].mode = GpuMode::kProhibited;
   EXPECT_THAT(ids({"GPU-aaaa1111-0", "MIG-cc01", "MIG-cc02"}), IsEmpty());
   inventory.gpus.clear();
-  EXPECT_THAT(ids({}), IsEmpty()) << "the cpu device is no newcomer";
+  EXPECT_THAT(ids({}), IsEmpty()) << "the cpu device is no new client";
 }
 
 TEST(UnusedDevices, AreToldWithWhatIsInTheirWay) {

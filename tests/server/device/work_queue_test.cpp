@@ -279,13 +279,13 @@ TEST(WorkQueue, KilledWorkCompletesWhenItsLastClaimReturns) {
   EXPECT_EQ(TakeOne(queue).status.code(), StatusCode::kCancelled);
 }
 
-TEST(WorkQueue, RefusedWorkCompletesInItsTurn) {
+TEST(WorkQueue, RejectedWorkCompletesInItsTurn) {
   WorkQueue queue(1, {});
   queue.Submit(Work({.id = 1, .units = 1}));
-  FillWork refused;
-  refused.id = 2;
-  refused.stream = 1;
-  queue.Submit(std::make_unique<QueuedWork>(refused, 5, Status(StatusCode::kUnsupported, "no")));
+  FillWork rejected;
+  rejected.id = 2;
+  rejected.stream = 1;
+  queue.Submit(std::make_unique<QueuedWork>(rejected, 5, Status(StatusCode::kUnsupported, "no")));
   EXPECT_FALSE(HasCompletion(queue));
   Finish(queue, *queue.Next());
   EXPECT_EQ(TakeOne(queue).id, 1U);

@@ -126,7 +126,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.isolation = options.isolation;
   attach.weight_max = kWeightMax;
   attach.client_class = options.client_class;
-  attach.hello.latency_promise_ns = options.latency_promise_ns;
+  attach.hello.latency_target_ns = options.latency_target_ns;
   attach.weight = options.weight;
   attach.hello.name = options.name;
   Send(attach, 0, std::move(fds));
@@ -186,9 +186,9 @@ std::optional<int> WorkerHarness::AwaitExit() {
 
 Holdings Holdings::Now() {
   Holdings holdings;
-  if (DIR* const folder = ::opendir("/proc/self/fd")) {
-    while (::readdir(folder) != nullptr) ++holdings.descriptors;
-    ::closedir(folder);
+  if (DIR* const directory = ::opendir("/proc/self/fd")) {
+    while (::readdir(directory) != nullptr) ++holdings.descriptors;
+    ::closedir(directory);
   }
   std::ifstream map("/proc/self/maps");
   for (std::string line; std::getline(map, line);) {

@@ -39,7 +39,7 @@ class WorkerHarness {
     std::string name = "client";
     SchedulingClass client_class = SchedulingClass::kNormal;
     std::uint32_t weight = 1;
-    std::uint64_t latency_promise_ns = 0;
+    std::uint64_t latency_target_ns = 0;
     std::uint64_t quota_bytes = std::uint64_t{64} << 20;
     std::optional<std::uint64_t> guaranteed_bytes = {};  // All of that, unless said.
     std::uint32_t uid = ::geteuid();

@@ -25,9 +25,9 @@ using ::testing::IsEmpty;
 
 // Requests of `kernels` kernels at even distances.
 Profile Server(const std::string& name, double every_ms, std::size_t kernels, double us,
-               std::chrono::milliseconds promise) {
+               std::chrono::milliseconds target) {
   Profile profile{.name = name,
-                  .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_promise = promise},
+                  .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_target = target},
                   .pace = Profile::Pace::kOpen};
   profile.kernels = {{.name = "k"}};
   for (std::size_t i = 0; i < 200; ++i) {
@@ -65,7 +65,7 @@ TEST(Advice, TrainingFitsBelowAServerAndNotBesideIt) {
   // A request waits for all that the cpu device has ahead of it, and then has it to itself.
   const Profile train = Training(SchedulingClass::kHigh, 5000);
   EXPECT_THAT(Advise(node, train, kOnce).reasons,
-              ElementsAre(HasSubstr("serve would keep its promise of 20.0 ms for 0.00%")));
+              ElementsAre(HasSubstr("serve would keep its target of 20.0 ms for 0.00%")));
   // On a GPU it gets every second kernel: 8 times 6 ms in 40 ms.
   Node gpu = node;
   gpu.kind = "cuda";
@@ -87,7 +87,7 @@ TEST(Advice, ThatAPromiseIsBrokenAlreadyIsSaid) {
 
 TEST(Advice, AClientThatFallsBehindDoesNotFitWithoutAPromiseEither) {
   Profile server = Server("serve", 10, 8, 1000, 5ms);
-  server.spec.latency_promise.reset();
+  server.spec.latency_target.reset();
   Profile other = server;
   other.name = "other";
   const Advice advice = Advise(Device("fair", {server}), other, kOnce);
@@ -126,7 +126,7 @@ TEST(Advice, MemoryThatIsNotThereDoesNotFit) {
   EXPECT_TRUE(Advise(node, job, kOnce).fits());
 }
 
-// A request of kernels that the client waits for: each one costs a turnaround.
+// A request of kernels that the client waits for: each one costs a launch bubble.
 TEST(Advice, TheCostsOfTheDeviceCount) {
   Profile server = Server("serve", 40, 8, 1000, 100ms);
   for (Profile::Request& request : server.requests)
@@ -160,17 +160,17 @@ TEST(Advice, FewMeasurementsAreSaidInWords) {
 TEST(Advice, APromiseWithinTheIntervalIsUnsure) {
   Advice advice;
   advice.clients = {
-      {.name = "a", .promise_ms = 20, .p99_ms = 18, .p99_low_ms = 15, .p99_high_ms = 22}};
+      {.name = "a", .latency_target_ms = 20, .p99_ms = 18, .p99_low_ms = 15, .p99_high_ms = 22}};
   const Profile job = Training(SchedulingClass::kLow, 100);
   Judge(Device("priority", {}), job, {}, advice);
   EXPECT_TRUE(advice.fits());
   EXPECT_EQ(advice.certainty, Advice::Certainty::kUnsure);
-  EXPECT_THAT(advice.doubts, ElementsAre(HasSubstr("on both sides of its promise")));
+  EXPECT_THAT(advice.doubts, ElementsAre(HasSubstr("on both sides of its target")));
 }
 
 // The second half of its requests found the device at half its speed.
-Profile ChangingServer(std::chrono::milliseconds promise) {
-  Profile server = Server("serve", 40, 8, 1000, promise);
+Profile ChangingServer(std::chrono::milliseconds target) {
+  Profile server = Server("serve", 40, 8, 1000, target);
   for (std::size_t i = 100; i < 200; ++i)
     for (Profile::Step& step : server.requests[i].steps) step.us *= 2;
   return server;

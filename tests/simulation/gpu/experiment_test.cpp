@@ -61,7 +61,7 @@ TEST(OrionProfile, LongerBlocksTakeTheSameTimeInAll) {
   EXPECT_EQ(job->kernels[1].block_time, 5us);
 }
 
-TEST(OrionProfile, WhatIsWrongIsRefusedWithItsLine) {
+TEST(OrionProfile, WhatIsWrongIsRejectedWithItsLine) {
   for (const char* line : {"no figures", "k,1,0,80", "k,1,0,80,", "k,1,0,80,1e3", "k,1,0,80,0",
                            "k,1,0,99999999,5", "k,1,0,-1,5", "k,2,0,80,5"}) {
     const ProfileFile file(std::string(kHeader) + "fine,1,0,80,5\n" + line + "\n");
@@ -236,7 +236,7 @@ TEST(Experiment, EveryContestantServesEveryRequest) {
   for (const SetupEntry& entry : SetupCatalog()) {
     const Scenario scenario{
         .clients = {{.name = "high",
-                     .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_promise = 2ms},
+                     .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_target = 2ms},
                      .job = kRequest,
                      .pace = ClientPlan::Pace::kOpen,
                      .times_s = {0.0, 0.001, 0.05},
@@ -274,7 +274,7 @@ TEST(Experiment, WhatIsShortWaitsOnTheDeviceNoLongerThanKeepsItBusy) {
   cell.load = 0.3;
   cell.low.kernels.assign(100, Kernel{80, 30us});
   const Row shallow = RowOf(cell, "priority");
-  cell.front.turnaround = 1s;
+  cell.front.launch_bubble = 1s;
   const Row deep = RowOf(cell, "priority");
   EXPECT_LT(shallow.p99_added_ms, deep.p99_added_ms / 2);
   EXPECT_NEAR(shallow.gap_used, deep.gap_used, 0.02);
@@ -345,27 +345,27 @@ TEST(Experiment, BehindACopyKernelsFindTheDeviceFree) {
 
 TEST(Experiment, APromiseIsKeptByThoseRequestsThatTakeNoLonger) {
   CellOptions cell = Cell();
-  cell.promise = 1s;
-  EXPECT_EQ(RowOf(cell, "priority").promise_kept, 1);
-  cell.promise = 10us;
-  EXPECT_EQ(RowOf(cell, "priority").promise_kept, 0);
-  cell.promise.reset();
+  cell.target = 1s;
+  EXPECT_EQ(RowOf(cell, "priority").target_met, 1);
+  cell.target = 10us;
+  EXPECT_EQ(RowOf(cell, "priority").target_met, 0);
+  cell.target.reset();
   const Row row = RowOf(cell, "priority");
-  EXPECT_NEAR(row.promise_ms, 1.05 * row.p99_alone_ms, 1e-3);
-  EXPECT_GT(row.promise_kept, 0.98);
+  EXPECT_NEAR(row.latency_target_ms, 1.05 * row.p99_alone_ms, 1e-3);
+  EXPECT_GT(row.target_met, 0.98);
 }
 
 TEST(Experiment, DeadlineKeepsItsPromisesAndFillsTheGap) {
   const Row row = RowOf(Cell(), "deadline");
   EXPECT_LE(row.p99_inflation, 0.05);
-  EXPECT_GT(row.promise_kept, 0.98);
+  EXPECT_GT(row.target_met, 0.98);
   EXPECT_GT(row.gap_used, 0.9);
 }
 
 TEST(Experiment, MoreRequestsMayBeOpenThanThePolicyIsToldOf) {
   const Scenario burst{
       .clients = {{.name = "high",
-                   .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_promise = 2ms},
+                   .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_target = 2ms},
                    .job = kRequest,
                    .pace = ClientPlan::Pace::kOpen,
                    .times_s = std::vector<double>(2 * kOpenRequestsMax + 1, 0.0),

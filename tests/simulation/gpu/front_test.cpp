@@ -167,15 +167,15 @@ TEST_F(Fronts, NothingFollowsAKernelThatCanBeStoppedBeforeItHasEnded) {
   EXPECT_EQ(submitted(), Ids({1, 2}));
 }
 
-// 3 + 2.1 + 4 us of turnaround: two of 9 us and one that runs.
-TEST_F(Fronts, TheLaneIsToldTheTurnaroundThatTheCostsSay) {
+// 3 + 2.1 + 4 us of launch bubble: two of 9 us and one that runs.
+TEST_F(Fronts, TheLaneIsToldTheLaunchBubbleThatTheCostsSay) {
   Start("priority");
   for (std::uint64_t id = 1; id <= 9; ++id) Launch(id, 1, {80, 9us});
   EXPECT_EQ(submitted(), Ids({1, 2, 3}));
 }
 
-TEST_F(Fronts, ATurnaroundThatIsGivenIsToldInstead) {
-  Start("priority", {.turnaround = 30us});
+TEST_F(Fronts, ALaunchBubbleThatIsGivenIsToldInstead) {
+  Start("priority", {.launch_bubble = 30us});
   for (std::uint64_t id = 1; id <= 9; ++id) Launch(id, 1, {80, 19us});
   EXPECT_EQ(submitted(), Ids({1, 2, 3, 4}));
 }
@@ -196,7 +196,7 @@ TEST_F(Fronts, APredictionHasTheClaimsOfWhatMayBeCutAndTheGapBetweenKernels) {
 // A request that ends makes room for the lane to be told of another one.
 TEST_F(Fronts, TheLaneIsToldOfEveryRequestHoweverManyThereWere) {
   front_ = FindSetup("deadline")->make_front(gpu_, {});
-  front_->AddClient({.scheduling_class = SchedulingClass::kLow, .latency_promise = 50ms}, now_);
+  front_->AddClient({.scheduling_class = SchedulingClass::kLow, .latency_target = 50ms}, now_);
   front_->AddClient({.scheduling_class = SchedulingClass::kNormal}, now_);
   std::uint64_t request = 0;
   while (++request <= 2 * kOpenRequestsMax) {

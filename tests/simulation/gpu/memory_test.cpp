@@ -52,10 +52,10 @@ TEST(MemorySimulated, ClientsThatWorkInPartsRunLongerAndMoveLess) {
   MemoryScenario scenario{.low_clients = 3, .high_every = 1000h, .length = 1h};
   const MemoryReport whole = SimulateResidency(scenario);
   scenario.low_parts = 10;
-  const MemoryReport by_step = SimulateResidency(scenario);
-  EXPECT_GT(by_step.low_runs, 0.99);
-  EXPECT_GT(by_step.least_runs, 0.3);
-  EXPECT_LT(by_step.moved_bytes, whole.moved_bytes);
+  const MemoryReport by_page = SimulateResidency(scenario);
+  EXPECT_GT(by_page.low_runs, 0.99);
+  EXPECT_GT(by_page.least_runs, 0.3);
+  EXPECT_LT(by_page.moved_bytes, whole.moved_bytes);
 }
 
 }  // namespace

@@ -53,24 +53,24 @@ TEST(Mixes, APeriodicTaskOfPriorityZeroIsHighClassAndContinuousOnesTrain) {
 }
 
 TEST(Mixes, ContinuousLoadAboveTheLowClassIsAClosedLoop) {
-  const Result<Scenario> scenario =
-      Read(Mix(Task(R"("type": "continuous", "class": "normal", "weight": 3, "promise_ms": 2)")));
+  const Result<Scenario> scenario = Read(
+      Mix(Task(R"("type": "continuous", "class": "normal", "weight": 3, "latency_target_ms": 2)")));
   ASSERT_TRUE(scenario.ok()) << scenario.status().ToString();
   const ClientPlan& plan = scenario->clients[0];
   EXPECT_EQ(plan.spec.scheduling_class, SchedulingClass::kNormal);
   EXPECT_EQ(plan.spec.weight, 3U);
-  EXPECT_EQ(plan.spec.latency_promise, 2ms);
+  EXPECT_EQ(plan.spec.latency_target, 2ms);
   EXPECT_EQ(plan.pace, Pace::kClosed);
 }
 
-TEST(Mixes, WhatIsWrongIsRefusedWithItsTask) {
+TEST(Mixes, WhatIsWrongIsRejectedWithItsTask) {
   const std::string good = Task(R"("type": "continuous")");
   for (const std::string& bad :
        {Task(R"("type": "often")"), Task(R"("frequency": 3)"), Task(R"("type": "periodic")"),
         Task(R"("type": "poisson", "frequency": -1)"), Task(R"("type": "continuous", "weight": 0)"),
         Task(R"("type": "continuous", "class": "best")"), Task(R"("type": "continuous")", "gpt"),
         Task(R"("type": "trace", "frequency": 3, "file": "none.csv")"), std::string("7"),
-        std::string("{}"), Task(R"("type": "continuous", "promise_ms": "soon")")}) {
+        std::string("{}"), Task(R"("type": "continuous", "latency_target_ms": "soon")")}) {
     const Result<Scenario> scenario = Read(Mix(good + "," + bad));
     ASSERT_FALSE(scenario.ok()) << bad;
     EXPECT_THAT(scenario.status().message(), HasSubstr("task 2")) << bad;
@@ -83,17 +83,17 @@ TEST(Mixes, WhatIsWrongIsRefusedWithItsTask) {
 }
 
 TEST(Mixes, EveryClientOfAMixIsReported) {
-  const Result<Scenario> scenario =
-      Read(Mix(Task(R"("type": "poisson", "priority": 0, "frequency": 300, "promise_ms": 0.3)") +
-               "," + Task(R"("type": "continuous", "priority": 0)") + "," +
-               Task(R"("type": "continuous")", "bert")));
+  const Result<Scenario> scenario = Read(
+      Mix(Task(R"("type": "poisson", "priority": 0, "frequency": 300, "latency_target_ms": 0.3)") +
+          "," + Task(R"("type": "continuous", "priority": 0)") + "," +
+          Task(R"("type": "continuous")", "bert")));
   ASSERT_TRUE(scenario.ok()) << scenario.status().ToString();
   const std::vector<ClientRow> rows = RunMix(*scenario, {}, {*FindSetup("priority")});
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_GT(rows[0].requests, 500U);
   EXPECT_GE(rows[0].p99_ms, rows[0].p50_ms);
-  EXPECT_GT(rows[0].promise_kept, 0);
-  EXPECT_LT(rows[0].promise_kept, 1);
+  EXPECT_GT(rows[0].target_met, 0);
+  EXPECT_LT(rows[0].target_met, 1);
   EXPECT_NEAR(rows[0].throughput, 1, 0.01);
   EXPECT_GT(rows[1].requests, 5000U);
   EXPECT_LT(rows[1].throughput, 1);

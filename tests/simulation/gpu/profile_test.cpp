@@ -39,7 +39,7 @@ Profile Serve() {
   Profile profile{.name = "serve",
                   .spec = {.scheduling_class = SchedulingClass::kHigh,
                            .weight = 7,
-                           .latency_promise = 25ms,
+                           .latency_target = 25ms,
                            .group = 1000},
                   .max_share_percent = 50,
                   .memory_mib = 12.5,
@@ -58,7 +58,7 @@ TEST_F(ProfileFiles, WhatIsWrittenIsRead) {
   EXPECT_EQ(read->name, "serve");
   EXPECT_EQ(read->spec.scheduling_class, SchedulingClass::kHigh);
   EXPECT_EQ(read->spec.weight, 7U);
-  EXPECT_EQ(read->spec.latency_promise, 25ms);
+  EXPECT_EQ(read->spec.latency_target, 25ms);
   EXPECT_EQ(read->spec.group, 1000U);
   EXPECT_EQ(read->max_share_percent, 50);
   EXPECT_EQ(read->memory_mib, 12.5);
@@ -80,7 +80,8 @@ TEST_F(ProfileFiles, ANodeIsReadWithItsClients) {
       .stops_within_commands = false,
       .memory_mib = 1000,
       .policy = "fair",
-      .costs = {.launch_us = 1, .gap_us = 2, .notice_us = 3, .stop_us = 4, .turnaround_us = 5.5}};
+      .costs = {
+          .launch_us = 1, .gap_us = 2, .notice_us = 3, .stop_us = 4, .launch_bubble_us = 5.5}};
   node.options.slice = 3ms;
   node.costs.launches_us = {1, 2.5};
   node.costs.notices_us = {3};
@@ -90,7 +91,7 @@ TEST_F(ProfileFiles, ANodeIsReadWithItsClients) {
   EXPECT_EQ(NodeText(*read), NodeText(node));
   EXPECT_EQ(read->policy, "fair");
   EXPECT_EQ(read->options.slice, 3ms);
-  EXPECT_EQ(read->costs.turnaround_us, 5.5);
+  EXPECT_EQ(read->costs.launch_bubble_us, 5.5);
   EXPECT_THAT(read->costs.launches_us, ::testing::ElementsAre(1, 2.5));
   EXPECT_FALSE(read->stops_within_commands);
   EXPECT_EQ(read->clients.size(), 2U);
@@ -105,7 +106,7 @@ TEST_F(ProfileFiles, AProfileByHandNeedsLittle) {
   EXPECT_EQ(read->spec.weight, 1U);
 }
 
-TEST_F(ProfileFiles, ARefusalNamesTheLineAndWhatWasExpected) {
+TEST_F(ProfileFiles, ARejectionNamesTheLineAndWhatWasExpected) {
   const std::string head = "{\"gpushared_profile\": 1,\n\"name\": \"a\",\n\"class\": \"low\",\n";
   const std::string kernels = "\"kernels\": [{\"name\": \"k\"}],\n";
   for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{

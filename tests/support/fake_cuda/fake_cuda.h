@@ -3,7 +3,7 @@
 // process and the cpu executor. It records its calls, finds fault with them, and fails on demand.
 //
 // A test either links gpushared::fake_cuda and calls these functions, or starts a program with
-// LD_LIBRARY_PATH at the driver's folder and FAKE_CUDA set to statements.
+// LD_LIBRARY_PATH at the driver's directory and FAKE_CUDA set to statements.
 //
 // Statements are separated by ';':
 //   version 12040         the CUDA version it serves; newer calls are not found.

@@ -94,7 +94,7 @@ class Memory {
   std::map<std::uint64_t, Host> hosts;
 
  private:
-  // A memfd full of garbage; -1 where the system refuses it.
+  // A memfd full of garbage; -1 where the system rejects it.
   int TakeFilled(std::uint64_t bytes);
   void Drop(std::uint64_t handle);
   bool InReservation(std::uint64_t address, std::uint64_t bytes) const;

@@ -495,17 +495,17 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
   }
   if (needs != Needs::kNothing && !world.initialized) {
     world.Mistake(std::string(name) + ": before cuInit");
-    refused_ = Code::kNotInitialized;
+    rejected_ = Code::kNotInitialized;
   } else if (needs == Needs::kContext && world.sticky) {
-    refused_ = world.sticky;
+    rejected_ = world.sticky;
   } else if (needs == Needs::kContext && World::current == 0) {
     world.Mistake(std::string(name) + ": no context is current on this thread");
-    refused_ = Code::kInvalidContext;
+    rejected_ = Code::kInvalidContext;
   } else if (needs == Needs::kContext && world.CurrentContext() == nullptr) {
     world.Mistake(std::string(name) + ": the context that is current was destroyed");
-    refused_ = Code::kContextIsDestroyed;
+    rejected_ = Code::kContextIsDestroyed;
   } else if (rule && !rule->late) {
-    refused_ = rule->code;
+    rejected_ = rule->code;
   } else if (rule) {
     late_ = rule->code;
   }

@@ -297,7 +297,7 @@ class CallFrame {
  public:
   CallFrame(const char* name, Needs needs, std::uintptr_t handle);
   // Set when the call must not do its work.
-  std::optional<device::cuda::Code> refused() const { return refused_; }
+  std::optional<device::cuda::Code> rejected() const { return rejected_; }
   device::cuda::Code Finish(device::cuda::Code code);
   // With the context's lock, which the rest of the call keeps; nothing where there is none. The
   // innermost call of this thread's.
@@ -312,7 +312,7 @@ class CallFrame {
   bool holds_context_lock_ = false;
   const char* name_;
   std::uintptr_t handle_;
-  std::optional<device::cuda::Code> refused_;
+  std::optional<device::cuda::Code> rejected_;
   std::optional<device::cuda::Code> late_;
   // A long call has this; its own work is a part of its time.
   std::optional<Clock::time_point> ends_;
@@ -322,7 +322,7 @@ class CallFrame {
 template <typename Body>
 device::cuda::Code Call(const char* name, Needs needs, std::uintptr_t handle, Body&& body) {
   CallFrame frame(name, needs, handle);
-  if (frame.refused()) return frame.Finish(*frame.refused());
+  if (frame.rejected()) return frame.Finish(*frame.rejected());
   return frame.Finish(body(frame.world, frame.lock));
 }
 

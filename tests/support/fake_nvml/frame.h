@@ -66,7 +66,7 @@ Code OfDevice(const char* name, DeviceHandle handle, Body&& body) {
   });
 }
 
-// Runs `body` on a whole GPU; instances are refused.
+// Runs `body` on a whole GPU; instances are rejected.
 template <typename Body>
 Code OfGpu(const char* name, DeviceHandle handle, Body&& body) {
   return OfDevice(name, handle, [&](const testing::fake_nvml::Target& target) {

@@ -95,13 +95,13 @@ Code nvmlDeviceSetMigMode(DeviceHandle device, unsigned mode, Code* activation) 
     if (mode > 1) return Code::kInvalidArgument;
     if (!g_fake.machine.privileged) return Code::kNoPermission;
     gpu.mig_pending = mode != 0;
-    const bool is_held = !gpu.processes.empty() || !gpu.instances.empty();
+    const bool is_suspended = !gpu.processes.empty() || !gpu.instances.empty();
     *activation = Code::kSuccess;
     if (gpu.mig == gpu.mig_pending) {
       // Nothing is to be activated.
     } else if (gpu.reset_required) {
       *activation = Code::kResetRequired;
-    } else if (is_held) {
+    } else if (is_suspended) {
       *activation = Code::kInUse;
     } else {
       gpu.mig = gpu.mig_pending;

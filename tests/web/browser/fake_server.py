@@ -9,14 +9,14 @@ import threading
 FRAME = struct.Struct("<IHHII")  # Magic, type, reserved, request, bytes; see ipc/README.md.
 PAGE = struct.Struct("<IIB7x")   # Code, bytes, is last.
 TEXT = struct.Struct("<II")      # Code, bytes.
-MAGIC, ADMIN_REPLY, REFUSED = 0x31534747, 19, 17
+MAGIC, ADMIN_REPLY, REJECTED = 0x31534747, 19, 17
 STATUS, CLIENTS, EXPLAIN = 1, 2, 7  # Verbs.
 UNSUPPORTED = 10                 # A code.
 PAGE_BYTES_MAX = 128 * 1024
 
 
 class FakeServer:
-    """Listens at `path` until close. Answers are sent as they are: bytes, what becomes JSON, or a function that makes either. None is a refusal."""
+    """Listens at `path` until close. Answers are sent as they are: bytes, what becomes JSON, or a function that makes either. None is a rejection."""
 
     def __init__(self, path, status, clients, explanation=None):
         self.answers = {STATUS: status, CLIENTS: clients, EXPLAIN: explanation}
@@ -52,7 +52,7 @@ class FakeServer:
             told = told()
         if told is None:
             text = b"this server is not real"
-            return connection.sendall(FRAME.pack(MAGIC, REFUSED, 0, request, TEXT.size + len(text)) +
+            return connection.sendall(FRAME.pack(MAGIC, REJECTED, 0, request, TEXT.size + len(text)) +
                                       TEXT.pack(UNSUPPORTED, len(text)) + text)
         text = told if isinstance(told, bytes) else json.dumps(told).encode()
         pages = [text[at:at + PAGE_BYTES_MAX] for at in range(0, len(text), PAGE_BYTES_MAX)]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of gpushared-web in a real browser, beside a running pair of train and serve.
 
-Usage: run_browser.py BIN_DIR FOLDER_FOR_SCREENSHOTS [TEST ...]
+Usage: run_browser.py BIN_DIR DIRECTORY_FOR_SCREENSHOTS [TEST ...]
 """
 import http.client
 import json
@@ -75,8 +75,8 @@ class Case(unittest.TestCase):
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory(prefix="gpushared-")
         cls.addClassCleanup(scratch.cleanup)
-        cls.folder = pathlib.Path(scratch.name)
-        cls.socket = cls.folder / "gpushared.sock"
+        cls.directory = pathlib.Path(scratch.name)
+        cls.socket = cls.directory / "gpushared.sock"
         cls.programs = Programs()
         cls.addClassCleanup(cls.programs.end)
         cls.browser = Browser()
@@ -108,7 +108,7 @@ class TestPair(Case):
                            stderr=subprocess.DEVNULL)
         until("the server answers", lambda: subprocess.run([BIN / "gpusharedctl", "--socket", cls.socket, "status"],
                                                            capture_output=True, check=False).returncode == 0)
-        model = cls.folder / "model"
+        model = cls.directory / "model"
         subprocess.run([BIN / "train", "--text", "LICENSE", "--model", model, "--batch", "64", "--steps", "20"], check=True,
                        capture_output=True, **run)
         cls.programs.start(BIN / "train", "--text", "LICENSE", "--batch", "64", "--steps", "0", "--seconds", "600", **run)
@@ -144,8 +144,8 @@ class TestPair(Case):
         return int(self.browser.js("return document.documentElement.dataset.updates"))
 
     def test_figures_are_those_of_gpusharedctl(self):
-        fields = {"p50": "request_p50_us", "p99": "request_p99_us", "kept": "promise_kept_percent",
-                  "promise": "latency_promise_us", "wait": "queue_wait_p99_us", "memory": "memory_bytes", "stops": "stops"}
+        fields = {"p50": "request_p50_us", "p99": "request_p99_us", "target_met": "target_met_percent",
+                  "target": "latency_target_us", "wait": "queue_wait_p99_us", "memory": "memory_bytes", "stops": "stops"}
         compared = 0
         for _ in range(5):
             before = {client["name"]: client for client in self.ctl("ps")["clients"]}
@@ -257,12 +257,12 @@ class TestPair(Case):
 
         self.assertGreaterEqual(dropped(), CONNECTIONS - CONNECTIONS_MAX)
 
-    def test_another_host_is_refused(self):
+    def test_another_host_is_rejected(self):
         self.assertEqual(get(self.address, "/", Host="evil.example")[0], 421)
         self.assertEqual(get(self.address, "/events", Host="evil.example:80")[0], 421)
 
     def test_a_token_is_asked_for_once(self):
-        file = self.folder / "token"
+        file = self.directory / "token"
         file.write_text(TOKEN + "\n", encoding="utf-8")
         file.chmod(0o600)
         address = self.programs.web(self.socket, "--token-file", file)
@@ -304,7 +304,7 @@ class TestHostileServer(Case):
         serve = {"client": 2, "name": "serve", "class": "high"}
         train = {"client": 3, "name": HOSTILE_NAMES[2], "class": "low"}
         gone = {"client": 4}
-        return {**serve, "request": 812, "latency_us": 15000, "before_us": 1000, "promise_us": 12000, "kept": False, "failed": False,
+        return {**serve, "request": 812, "latency_us": 15000, "before_us": 1000, "latency_target_us": 12000, "target_met": False, "failed": False,
                 "waited_us": 7000, "on_device_us": 6000, "host_us": 1000, "device_time_us": 5900, "commands": 979, "stops": 0,
                 "longest_wait": {"us": 6500, "behind": {**train, "what": HOSTILE_NAMES[0], "on_device_us": 9000, "predicted_us": 8000,
                                                         "cut": "was stopped", "stop_latency_us": 6000}},
@@ -387,16 +387,16 @@ class TestHostileServer(Case):
                     fake.close()
 
     def test_broken_promises_are_red_at_first_glance(self):
-        bad = """const found = [...document.querySelectorAll('.figure')].find((each) => each.querySelector('dt').textContent === 'Promises kept');
+        bad = """const found = [...document.querySelectorAll('.figure')].find((each) => each.querySelector('dt').textContent === 'Targets met');
             return found && [found.querySelector('.value').textContent, found.classList.contains('bad')]"""
         for kept, shown in ((98, ["98.0 %", True]), (100, ["100 %", False])):
             with self.subTest(kept=kept):
                 rows = self.rows()
-                rows["clients"][0].update({"latency_promise_us": 1000, "requests": 100, "requests_kept": kept, "promise_kept_percent": kept})
+                rows["clients"][0].update({"latency_target_us": 1000, "requests": 100, "requests_target_met": kept, "target_met_percent": kept})
                 fake = self.server(rows)
                 try:
                     self.open(self.programs.web(self.socket))
-                    until(f"kept promises shown as {shown}", lambda wanted=shown: self.browser.js(bad) == wanted)
+                    until(f"kept targets shown as {shown}", lambda wanted=shown: self.browser.js(bad) == wanted)
                 finally:
                     fake.close()
 
@@ -427,7 +427,7 @@ class TestHostileServer(Case):
         starving.update({"name": "nightly", "commands": 7, "starved_for_s": 34.2, "queue_wait_p99_us": 872000})
         rows["clients"][2].update({"starved_for_s": 0.9, "queue_wait_p99_us": 872000})
         told = {"client": 2, "name": "nightly", "class": "low", "request": 1, "open": True, "latency_us": 34.2e6, "before_us": 0,
-                "waited_us": 34.1e6, "on_device_us": 100000, "device_time_us": 30000, "host_delay_us": 50000, "host_us": 0,
+                "waited_us": 34.1e6, "on_device_us": 100000, "device_time_us": 30000, "host_steal_us": 50000, "host_us": 0,
                 "commands": 3, "stops": 2, "others": [{"client": 1, "name": "serve", "class": "high", "device_time_us": 30e6}]}
         fake = self.server(rows, told)
         self.addCleanup(fake.close)
@@ -457,7 +457,7 @@ class TestHostileServer(Case):
 
         def growing():
             passed = time.monotonic() - begun
-            return {**status, "devices": [{**status["devices"][0], "host_delay_s": 0.24 * passed, "device_time_s": 0.6 * passed}]}
+            return {**status, "devices": [{**status["devices"][0], "host_steal_s": 0.24 * passed, "device_time_s": 0.6 * passed}]}
 
         fake.answers[STATUS] = growing
         self.browser.size(*SIZES[0])

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 
 ANSWER_TIME_S = 60
-# Its own sandbox needs rights that root in a container lacks, and refuses root.
+# Its own sandbox needs rights that root in a container lacks, and rejects root.
 ARGUMENTS = ["--headless=new", "--disable-gpu", "--hide-scrollbars"] + (["--no-sandbox"] if os.getuid() == 0 else [])
 
 

@@ -92,7 +92,7 @@ void FunctionDecoder::Decode() {
 }
 
 std::size_t FunctionDecoder::DecodeBlock(const ptx::BasicBlock& block, std::size_t since_look) {
-  // A frame beyond its limit is refused; what would still make it larger is left out.
+  // A frame beyond its limit is rejected; what would still make it larger is left out.
   for (std::uint32_t i = 0; i < block.count && frame_.bytes() <= kRegisterBytesPerWarpMax; ++i) {
     if (since_look >= kOpsPerLook) {
       Emit("look", false);
@@ -229,7 +229,7 @@ std::vector<AreaSlot> FunctionDecoder::OwnArea(const std::vector<ptx::Variable>&
   std::vector<AreaSlot> slots;
   for (const ptx::Variable& variable : variables) {
     const auto symbol = function_.symbols.find(variable.name);
-    if (symbol == function_.symbols.end()) continue;  // Too large, for which it is refused.
+    if (symbol == function_.symbols.end()) continue;  // Too large, for which it is rejected.
     slots.push_back({static_cast<std::uint32_t>(symbol->second.address),
                      static_cast<std::uint32_t>(symbol->second.bytes)});
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix units and the copies that feed them: mma, wmma, ldmatrix, stmatrix, movmatrix and
-// cp.async. Each reads its modifiers one after the other and refuses any it does not expect.
+// cp.async. Each reads its modifiers one after the other and rejects any it does not expect.
 #include <cstdlib>
 #include <string_view>
 #include <utility>

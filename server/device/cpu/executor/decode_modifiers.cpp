@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The modifiers that instructions decoded word by word may carry. A modifier that is
-// not understood might change the result, so it refuses the instruction. (Instructions
+// not understood might change the result, so it rejects the instruction. (Instructions
 // that are looked up by their whole spelling need no list.)
 #include <algorithm>
 #include <array>

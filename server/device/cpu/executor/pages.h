@@ -9,7 +9,7 @@
 namespace gpushared::device::executor {
 
 // Zero when made; the system gives each page when it is first touched, and has all of them back
-// at once when the object ends. Empty when the system refuses.
+// at once when the object ends. Empty when the system rejects.
 class Pages {
  public:
   Pages() = default;

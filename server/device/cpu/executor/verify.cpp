@@ -46,7 +46,7 @@ bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end) {
   return bytes <= end && begin <= end - bytes;
 }
 
-// Checks one program. Refuse returns false, so that checks read as one sentence.
+// Checks one program. Reject returns false, so that checks read as one sentence.
 class Verifier {
  public:
   Verifier(const KernelInfo& info, const Code& code, const std::vector<std::uint16_t>& numbers,

@@ -80,7 +80,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
     MutexLock lock(mutex_);
     if (followers_ >= kFollowersMax) {
       return {grpc::StatusCode::RESOURCE_EXHAUSTED,
-              "refused: " + std::to_string(followers_) + " follow " + offer_.resource +
+              "rejected: " + std::to_string(followers_) + " follow " + offer_.resource +
                   " already, allowed are " + std::to_string(kFollowersMax)};
     }
     ++followers_;
@@ -125,8 +125,8 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
       auto* const given = response->add_container_responses();
       for (const auto& [name, value] : grant->variables) (*given->mutable_envs())[name] = value;
       auto* const mount = given->add_mounts();
-      mount->set_container_path(grant->folder_inside);
-      mount->set_host_path(grant->folder);
+      mount->set_container_path(grant->directory_inside);
+      mount->set_host_path(grant->directory);
       mount->set_read_only(true);
       if (names_cdi_) given->add_cdi_devices()->set_name(grant->cdi_device);
     }
@@ -179,15 +179,15 @@ class Endpoint::Listener {
   std::unique_ptr<grpc::Server> server_;
 };
 
-Endpoint::Endpoint(std::string kubelet_folder, Offer offer, bool names_cdi)
-    : kubelet_folder_(std::move(kubelet_folder)),
-      name_("gpushared-" + offer.way.entrance + ".sock"),
+Endpoint::Endpoint(std::string kubelet_directory, Offer offer, bool names_cdi)
+    : kubelet_directory_(std::move(kubelet_directory)),
+      name_("gpushared-" + offer.way.endpoint + ".sock"),
       service_(std::make_unique<Service>(std::move(offer), names_cdi)) {}
 
 Endpoint::~Endpoint() {
   if (!listener_) return;
   listener_.reset();
-  std::remove((kubelet_folder_ + "/" + name_).c_str());
+  std::remove((kubelet_directory_ + "/" + name_).c_str());
 }
 
 void Endpoint::Publish(Offer offer) { service_->Publish(std::move(offer)); }
@@ -196,23 +196,24 @@ bool Endpoint::IsFollowed() const { return service_->IsFollowed(); }
 
 bool Endpoint::HasSocket() const {
   struct stat facts {};
-  const std::string path = kubelet_folder_ + "/" + name_;
+  const std::string path = kubelet_directory_ + "/" + name_;
   return listener_ && ::lstat(path.c_str(), &facts) == 0 && S_ISSOCK(facts.st_mode);
 }
 
 Status Endpoint::Register() {
-  const std::string path = kubelet_folder_ + "/" + name_;
+  const std::string path = kubelet_directory_ + "/" + name_;
   listener_.reset();
   std::remove(path.c_str());  // An earlier process may have been killed.
   listener_ = std::make_unique<Listener>(path, *service_);
   if (!listener_->is_there()) {
     listener_.reset();
-    return {StatusCode::kInternal, "cannot listen on " + path +
-                                       ": the folder is the kubelet's, which root may write into, "
-                                       "and a path has 107 bytes at most"};
+    return {StatusCode::kInternal,
+            "cannot listen on " + path +
+                ": the directory is the kubelet's, which root may write into, "
+                "and a path has 107 bytes at most"};
   }
   const auto kubelet = v1beta1::Registration::NewStub(grpc::CreateChannel(
-      "unix:" + kubelet_folder_ + "/" + kKubeletSocket, grpc::InsecureChannelCredentials()));
+      "unix:" + kubelet_directory_ + "/" + kKubeletSocket, grpc::InsecureChannelCredentials()));
   v1beta1::RegisterRequest request;
   request.set_version(kVersion);
   request.set_endpoint(name_);
@@ -227,11 +228,11 @@ Status Endpoint::Register() {
                            (answer.error_code() == grpc::StatusCode::UNAVAILABLE ||
                                     answer.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
                                 ? "does not answer: "
-                                : "refused it: ") +
+                                : "rejected it: ") +
                            answer.error_message();
-  const bool is_refusal = answer.error_code() == grpc::StatusCode::UNKNOWN ||
-                          answer.error_code() == grpc::StatusCode::UNIMPLEMENTED;
-  if (!is_refusal) return {StatusCode::kUnavailable, said};
+  const bool is_rejection = answer.error_code() == grpc::StatusCode::UNKNOWN ||
+                            answer.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+  if (!is_rejection) return {StatusCode::kUnavailable, said};
   return {StatusCode::kUnsupported,
           said + "; this plugin speaks " + kVersion + ", which kubelets since 1.10 do"};
 }

@@ -12,7 +12,7 @@ namespace gpushared::kubernetes {
 namespace {
 
 // As the CDI's own tools name files: vendor and class.
-constexpr const char* kCdiFile = "gpushared.io-entrance.json";
+constexpr const char* kCdiFile = "gpushared.io-endpoint.json";
 
 bool IsSameFile(const struct stat& one, const struct stat& other) {
   // A number of a file that is gone is given to the next one.
@@ -32,21 +32,21 @@ Plugin::Plugin(PluginSettings settings, Ask ask, Say say)
     : settings_(std::move(settings)), ask_(std::move(ask)), say_(std::move(say)) {}
 
 Plugin::~Plugin() {
-  if (!cdi_text_.empty()) std::remove((settings_.cdi_folder + "/" + kCdiFile).c_str());
+  if (!cdi_text_.empty()) std::remove((settings_.cdi_directory + "/" + kCdiFile).c_str());
 }
 
 void Plugin::Turn() {
   AskServer();
-  if (!settings_.cdi_folder.empty()) WriteCdi();
+  if (!settings_.cdi_directory.empty()) WriteCdi();
   AttendKubelet();
 }
 
 Result<Offers> Plugin::CurrentOffers() const {
-  const Result<nlohmann::json> entrances = ask_({.verb = ipc::AdminVerb::kEntrances});
-  if (!entrances.ok()) return entrances.status();
+  const Result<nlohmann::json> endpoints = ask_({.verb = ipc::AdminVerb::kEndpoints});
+  if (!endpoints.ok()) return endpoints.status();
   const Result<nlohmann::json> status = ask_({.verb = ipc::AdminVerb::kStatus});
   if (!status.ok()) return status.status();
-  return OffersOf(*entrances, *status, settings_.shares);
+  return OffersOf(*endpoints, *status, settings_.shares);
 }
 
 void Plugin::AskServer() {
@@ -66,10 +66,11 @@ void Plugin::AskServer() {
 }
 
 void Plugin::Take(Offers found) {
-  std::string refusals;
-  for (const std::string& why : found.refusals) refusals += (refusals.empty() ? "" : "; ") + why;
-  if (!refusals.empty()) SayOnce("refusals", refusals);
-  // An entrance that is gone has no shares.
+  std::string rejections;
+  for (const std::string& why : found.rejections)
+    rejections += (rejections.empty() ? "" : "; ") + why;
+  if (!rejections.empty()) SayOnce("rejections", rejections);
+  // An endpoint that is gone has no shares.
   for (const auto& [name, resource] : resources_) {
     if (std::ranges::find(found.offers, name, &Offer::resource) != found.offers.end()) continue;
     found.offers.push_back({.resource = name, .way = resource.offer.way, .shares = {}});
@@ -77,8 +78,8 @@ void Plugin::Take(Offers found) {
   for (Offer& offer : found.offers) {
     Resource& resource = resources_[offer.resource];
     if (resource.endpoint == nullptr) {
-      resource.endpoint = std::make_unique<Endpoint>(settings_.kubelet_folder, offer,
-                                                     !settings_.cdi_folder.empty());
+      resource.endpoint = std::make_unique<Endpoint>(settings_.kubelet_directory, offer,
+                                                     !settings_.cdi_directory.empty());
     } else {
       resource.endpoint->Publish(offer);
     }
@@ -92,7 +93,7 @@ void Plugin::WriteCdi() {
   for (const auto& [name, resource] : resources_) {
     if (!resource.offer.shares.empty()) ways.push_back(resource.offer.way);
   }
-  const std::string file = settings_.cdi_folder + "/" + kCdiFile;
+  const std::string file = settings_.cdi_directory + "/" + kCdiFile;
   const Result<nlohmann::json> devices = admin::CdiFile(ways);
   if (!devices.ok()) {  // There is none.
     if (!cdi_text_.empty()) std::remove(file.c_str());
@@ -109,7 +110,7 @@ void Plugin::WriteCdi() {
 }
 
 void Plugin::AttendKubelet() {
-  const std::string path = settings_.kubelet_folder + "/" + kKubeletSocket;
+  const std::string path = settings_.kubelet_directory + "/" + kKubeletSocket;
   struct stat facts {};
   if (::stat(path.c_str(), &facts) != 0) {
     return SayOnce("kubelet", "there is no kubelet yet: " + path + " is missing");

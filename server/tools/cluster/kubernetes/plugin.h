@@ -12,8 +12,8 @@
 #include "gpushared/result.h"
 
 #include "ipc/wire/control.h"
+#include "server/tools/cluster/kubernetes/devices.h"
 #include "server/tools/cluster/kubernetes/endpoint.h"
-#include "server/tools/cluster/kubernetes/offers.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -21,8 +21,8 @@ namespace gpushared::kubernetes {
 
 // Thread-compatible value.
 struct PluginSettings {
-  std::string kubelet_folder = "/var/lib/kubelet/device-plugins";
-  std::string cdi_folder;  // Empty: no CDI file, and no names of its devices.
+  std::string kubelet_directory = "/var/lib/kubelet/device-plugins";
+  std::string cdi_directory;  // Empty: no CDI file, and no names of its devices.
   ShareCounts shares;
 };
 
@@ -59,8 +59,8 @@ class Plugin {
   Result<Offers> CurrentOffers() const;
   void Take(Offers found);
   void WriteCdi();
-  // Whether there is a kubelet that has not been seen yet, or none: its folder's socket is another
-  // one.
+  // Whether there is a kubelet that has not been seen yet, or none: its directory's socket is
+  // another one.
   void AttendKubelet();
   void Attend(Resource& resource, bool is_new_kubelet);
   // Once, until there is something else to say of that.

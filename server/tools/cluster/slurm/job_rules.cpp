@@ -70,7 +70,7 @@ Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
         text != nullptr ? SetQosKey(key.str(), text->get(), rule) : Invalid("it is no text");
     if (!status.ok()) {
       return Invalid(At(source, node.source()) + "QOS key '" + Escaped(key.str()) +
-                     "' refused: " + status.message());
+                     "' rejected: " + status.message());
     }
   }
   // Keys that are missing follow from the others.
@@ -83,7 +83,7 @@ Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
   if (rule.usual_class < rule.highest_class || rule.share > rule.highest_share ||
       (rule.highest_memory && *rule.memory > *rule.highest_memory)) {
     return Invalid(At(source, table.source()) +
-                   "QOS rule refused: its class, share or memory is above its highest");
+                   "QOS rule rejected: its class, share or memory is above its highest");
   }
   return rule;
 }
@@ -91,13 +91,13 @@ Result<QosRule> ParseQos(const toml::table& table, std::string_view source) {
 Status ApplyQos(const toml::node& node, std::string_view source, JobRules& rules) {
   const toml::table* const table = node.as_table();
   if (table == nullptr || table->size() > kQosMax) {
-    return Invalid(At(source, node.source()) + "qos refused: allowed are at most " +
+    return Invalid(At(source, node.source()) + "qos rejected: allowed are at most " +
                    std::to_string(kQosMax) + " tables [qos.NAME]");
   }
   for (const auto& [name, entry] : *table) {
     const toml::table* const of_qos = entry.as_table();
     if (of_qos == nullptr) {
-      return Invalid(At(source, entry.source()) + "qos refused: write [qos.NAME]");
+      return Invalid(At(source, entry.source()) + "qos rejected: write [qos.NAME]");
     }
     const Result<QosRule> rule = ParseQos(*of_qos, source);
     if (!rule.ok()) return rule.status();
@@ -123,7 +123,7 @@ Status ApplyKey(std::string_view key, const toml::node& node, std::string_view s
     return Status::Ok();
   }
   return Invalid(At(source, node.source()) + "key '" + Escaped(key) +
-                 "' refused: allowed are socket = \"/PATH\", needs_gres = true or false, "
+                 "' rejected: allowed are socket = \"/PATH\", needs_gres = true or false, "
                  "[qos.NAME] and [other_qos]");
 }
 
@@ -170,13 +170,13 @@ Status TakeGres(const GresPart& part, Allocation& has) {
   const std::optional<std::uint64_t> count = Count(part.count);
   if (!count) {
     return {StatusCode::kProtocolViolation,
-            "gres refused: there is no count in '" + Escaped(part.text) + "'"};
+            "gres rejected: there is no count in '" + Escaped(part.text) + "'"};
   }
   if (*count == 0) return Status::Ok();
   if (!part.type.empty()) {
     const std::string device = DeviceOf(part.type);
     if (!has.device.empty() && has.device != device) {
-      return Invalid("gres refused: the job's shares are on " + Escaped(has.device) + " and " +
+      return Invalid("gres rejected: the job's shares are on " + Escaped(has.device) + " and " +
                      Escaped(device) + ", and a step is on one device; ask for one of them, " +
                      std::string(kShareGres) + ":" + std::string(part.type) + ":N");
     }
@@ -189,7 +189,7 @@ Status TakeGres(const GresPart& part, Allocation& has) {
   const std::uint64_t share =
       has.share.value_or(0) + std::min(*count, kSharesOfDevice + 1) * 10;  // To thousandths.
   if (share > kSharePerMilleMax) {
-    return Invalid("gres refused: the job has more than " + std::to_string(kSharesOfDevice) + " " +
+    return Invalid("gres rejected: the job has more than " + std::to_string(kSharesOfDevice) + " " +
                    std::string(kShareGres) + " on this node, and a step is on one device");
   }
   has.share = static_cast<std::uint32_t>(share);
@@ -199,7 +199,7 @@ Status TakeGres(const GresPart& part, Allocation& has) {
 Status Above(const char* what, const std::string& asked, const std::string& allowed,
              const StepFacts& step) {
   return {StatusCode::kPermissionDenied,
-          std::string(what) + " refused: asked for " + asked + ", allowed is " + allowed +
+          std::string(what) + " rejected: asked for " + asked + ", allowed is " + allowed +
               " [QOS '" + Escaped(step.qos) + "', job " + std::to_string(step.job) + "]"};
 }
 
@@ -316,15 +316,15 @@ Status CheckOptions(const StepOptions& options) {
   SchedulingClass scheduling_class;
   if (!options.scheduling_class.empty()) {
     const Status status = TakeClass(options.scheduling_class, scheduling_class);
-    if (!status.ok()) return Invalid("class refused: " + status.message());
+    if (!status.ok()) return Invalid("class rejected: " + status.message());
   }
   if (!options.share.empty()) {
     const Result<std::uint32_t> share = ipc::ParseShare(options.share);
-    if (!share.ok()) return Invalid("share refused: " + share.status().message());
+    if (!share.ok()) return Invalid("share rejected: " + share.status().message());
   }
   if (!options.memory.empty()) {
     const Result<std::uint64_t> memory = server::ParseBytes(options.memory);
-    if (!memory.ok()) return Invalid("memory refused: " + memory.status().message());
+    if (!memory.ok()) return Invalid("memory rejected: " + memory.status().message());
   }
   return Status::Ok();
 }
@@ -338,13 +338,13 @@ Result<std::optional<std::string>> StepTerms(const JobRules& rules, const StepFa
     if (!asks) return std::optional<std::string>();
     return Status(StatusCode::kPermissionDenied,
                   "job " + std::to_string(step.job) +
-                      " refused: it has no share of a device here; ask for one with "
+                      " rejected: it has no share of a device here; ask for one with "
                       "--gres=gpushared:N, hundredths of a device's time");
   }
   const auto found = rules.of_qos.find(step.qos);
   if (found == rules.of_qos.end() && !rules.of_others) {
     return Status(StatusCode::kPermissionDenied,
-                  "job " + std::to_string(step.job) + " refused: there is no rule for QOS '" +
+                  "job " + std::to_string(step.job) + " rejected: there is no rule for QOS '" +
                       Escaped(step.qos) + "' and no [other_qos]; ask the operator");
   }
   const QosRule& rule = found == rules.of_qos.end() ? *rules.of_others : found->second;

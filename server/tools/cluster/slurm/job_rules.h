@@ -39,7 +39,7 @@ struct JobRules {
   std::string socket = "/run/gpushared/gpushared.sock";  // The node's server is there.
   bool needs_gres = true;  // Jobs to which the controller gave no share get nothing.
   std::map<std::string, QosRule, std::less<>> of_qos;
-  std::optional<QosRule> of_others;  // Of QOS that have no rule. Unset: they are refused.
+  std::optional<QosRule> of_others;  // Of QOS that have no rule. Unset: they are rejected.
 };
 inline constexpr std::size_t kRulesBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kQosMax = 1024;
@@ -56,7 +56,7 @@ struct Allocation {
   std::string device;                         // "cuda:0"; empty: the gres names none.
 };
 
-// From Slurm's list of what a job has on one node, "gpushared:cuda0(CNT:25),gpu:1(IDX:0)". Refuses
+// From Slurm's list of what a job has on one node, "gpushared:cuda0(CNT:25),gpu:1(IDX:0)". Rejects
 // shares on more than one device: a share is of one.
 Result<Allocation> ParseAllocation(std::string_view gres);
 
@@ -81,7 +81,7 @@ struct StepFacts {
   std::string qos;
 };
 
-// The terms of the step's entrance (server/telemetry/admin, Lease), or why it is refused. Nothing
+// The terms of the step's endpoint (server/telemetry/admin, Lease), or why it is rejected. Nothing
 // where the step has no part of a device and asks for none. The steps of one job have one budget,
 // so that they never have more together than the controller gave to the job.
 Result<std::optional<std::string>> StepTerms(const JobRules& rules, const StepFacts& step,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The SPANK plugin: options of srun, sbatch and salloc, and in slurmstepd an entrance for the step.
+ * The SPANK plugin: options of srun, sbatch and salloc, and in slurmstepd an endpoint for the step.
  * slurmstepd decides by what the controller says of the job, never by the job's environment. */
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
@@ -20,9 +20,9 @@ static const char kRulesArgument[] = "rules=";
 /* Slurm hands nothing from one callback to the next, so this is where they meet. One process has
  * one step, and calls them from one thread. */
 static struct {
-  char options[3][kOptionBytes];      /* Class, share and memory; empty: not said. */
-  struct gpushared_lease* lease;      /* Of slurmstepd; NULL: the step has none. */
-  char refusal[GPUSHARED_TEXT_BYTES]; /* Why the step may not run; empty: it may. */
+  char options[3][kOptionBytes];        /* Class, share and memory; empty: not said. */
+  struct gpushared_lease* lease;        /* Of slurmstepd; NULL: the step has none. */
+  char rejection[GPUSHARED_TEXT_BYTES]; /* Why the step may not run; empty: it may. */
   uint32_t job;
   uint32_t tasks_running;
 } self;
@@ -38,7 +38,7 @@ static int OnOption(int which, const char* text, int is_remote) {
   const int length = snprintf(self.options[which], kOptionBytes, "%s", text);
   const struct gpushared_options options = Options();
   if (length >= kOptionBytes) {
-    slurm_error("gpushared: option refused: it is longer than %d bytes", kOptionBytes - 1);
+    slurm_error("gpushared: option rejected: it is longer than %d bytes", kOptionBytes - 1);
     return ESPANK_BAD_ARG;
   }
   if (gpushared_check_options(&options, why) == 0) return ESPANK_SUCCESS;
@@ -104,7 +104,7 @@ static void Begin(spank_t spank, const slurm_job_info_t* job, const char* rules)
   uid_t uid = 0;
   if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
       spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS) {
-    snprintf(self.refusal, sizeof self.refusal, "slurmstepd does not say whose step this is");
+    snprintf(self.rejection, sizeof self.rejection, "slurmstepd does not say whose step this is");
     return;
   }
   StepName(step, name);
@@ -116,10 +116,10 @@ static void Begin(spank_t spank, const slurm_job_info_t* job, const char* rules)
                                        .qos = job->qos,
                                        .gres = GresHere(job),
                                        .options = Options()};
-  (void)gpushared_lease_begin(rules, &facts, &self.lease, self.refusal);
+  (void)gpushared_lease_begin(rules, &facts, &self.lease, self.rejection);
 }
 
-/* As root, before there is a task. A step that is refused fails in its tasks, with the sentence
+/* As root, before there is a task. A step that is rejected fails in its tasks, with the sentence
  * where its user looks: slurmd takes a node out of service when this function fails. */
 int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
   uint32_t step = 0;
@@ -138,12 +138,12 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
   if (job != NULL) {
     Begin(spank, job, RulesFile(count, arguments));
   } else {
-    snprintf(self.refusal, sizeof self.refusal, "the controller does not tell about job %u",
+    snprintf(self.rejection, sizeof self.rejection, "the controller does not tell about job %u",
              self.job);
   }
   if (jobs != NULL) slurm_free_job_info_msg(jobs);
-  if (self.refusal[0] != '\0') slurm_error("gpushared: %s", self.refusal);
-  /* Whoever has no entrance has no way in from here, whatever the environment says. */
+  if (self.rejection[0] != '\0') slurm_error("gpushared: %s", self.rejection);
+  /* Whoever has no endpoint has no way in from here, whatever the environment says. */
   if (self.lease == NULL) (void)spank_unsetenv(spank, "GPUSHARED_SOCKET");
   if (self.lease == NULL) return ESPANK_SUCCESS;
   return spank_setenv(spank, "GPUSHARED_SOCKET", gpushared_lease_socket(self.lease), 1);
@@ -154,8 +154,8 @@ int slurm_spank_task_init(spank_t spank, int count, char* arguments[]) {
   (void)spank;
   (void)count;
   (void)arguments;
-  if (self.refusal[0] == '\0') return ESPANK_SUCCESS;
-  (void)dprintf(STDERR_FILENO, "gpushared: %s\n", self.refusal);
+  if (self.rejection[0] == '\0') return ESPANK_SUCCESS;
+  (void)dprintf(STDERR_FILENO, "gpushared: %s\n", self.rejection);
   return -1; /* Slurm 22.05 runs the program after an error above zero, such as ESPANK_ERROR. */
 }
 
@@ -169,10 +169,10 @@ static void Account(bool must_be_over) {
   }
   if (used.device_us == 0 && used.bytes == 0 && used.requests == 0) return;
   snprintf(text, sizeof text,
-           "gpushared+ device_us=%llu bytes=%llu requests=%llu promised=%llu kept=%llu",
+           "gpushared+ device_us=%llu bytes=%llu requests=%llu with_target=%llu met=%llu",
            (unsigned long long)used.device_us, (unsigned long long)used.bytes,
-           (unsigned long long)used.requests, (unsigned long long)used.promised,
-           (unsigned long long)used.kept);
+           (unsigned long long)used.requests, (unsigned long long)used.with_target,
+           (unsigned long long)used.met);
   slurm_info("gpushared: job %u: %s", self.job, text);
   job_desc_msg_t change;
   slurm_init_job_desc_msg(&change);

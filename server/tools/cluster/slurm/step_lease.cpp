@@ -73,30 +73,30 @@ Result<slurm::JobRules> ReadRules(const std::string& file) {
   if (text.size() > slurm::kRulesBytesMax) {
     return Status(
         StatusCode::kInvalidArgument,
-        file + " refused: it has more than " + std::to_string(slurm::kRulesBytesMax) + " bytes");
+        file + " rejected: it has more than " + std::to_string(slurm::kRulesBytesMax) + " bytes");
   }
   return slurm::ParseJobRules(text, file);
 }
 
 std::uint64_t Number(const json& row, const char* key) { return row.at(key).get<std::uint64_t>(); }
 
-// All that came through the entrance so far, on all devices and in all classes.
-Result<gpushared_usage> Sum(const std::string& server, const std::string& entrance) {
+// All that came through the endpoint so far, on all devices and in all classes.
+Result<gpushared_usage> Sum(const std::string& server, const std::string& endpoint) {
   const Result<json> status = admin::Ask(server, {.verb = gpushared::ipc::AdminVerb::kStatus});
   if (!status.ok()) return status.status();
   gpushared_usage sum = {};
   for (const json& device : status->at("devices")) {
     const auto totals = device.find("totals");
     if (totals == device.end()) continue;
-    for (const json& row : totals->at("entrances")) {
-      if (row.at("entrance") != entrance) continue;
+    for (const json& row : totals->at("endpoints")) {
+      if (row.at("endpoint") != endpoint) continue;
       sum.device_us +=
           static_cast<std::uint64_t>(std::llround(row.at("device_time_s").get<double>() * 1e6));
       sum.bytes +=
           Number(row, "bytes_in") + Number(row, "bytes_out") + Number(row, "bytes_on_device");
       sum.requests += Number(row, "requests");
-      sum.promised += Number(row, "requests_promised");
-      sum.kept += Number(row, "requests_kept");
+      sum.with_target += Number(row, "requests_with_target");
+      sum.met += Number(row, "requests_target_met");
     }
   }
   return sum;
@@ -108,20 +108,20 @@ gpushared_usage Difference(const gpushared_usage& now, const gpushared_usage& be
   return {.device_us = less(now.device_us, before.device_us),
           .bytes = less(now.bytes, before.bytes),
           .requests = less(now.requests, before.requests),
-          .promised = less(now.promised, before.promised),
-          .kept = less(now.kept, before.kept)};
+          .with_target = less(now.with_target, before.with_target),
+          .met = less(now.met, before.met)};
 }
 
 // Whether nobody is there any more who could add to the sums.
 Result<bool> IsEmpty(const gpushared_lease& lease) {
   const Result<json> answer =
-      admin::Ask(lease.server, {.verb = gpushared::ipc::AdminVerb::kEntrances});
+      admin::Ask(lease.server, {.verb = gpushared::ipc::AdminVerb::kEndpoints});
   if (!answer.ok()) return answer.status();
-  for (const json& row : answer->at("entrances")) {
+  for (const json& row : answer->at("endpoints")) {
     if (row.at("socket") == lease.lease.socket()) return row.at("sessions") == 0;
   }
-  return Status(StatusCode::kNotFound, "the server knows nothing of entrance '" +
-                                           lease.lease.entrance() + "': it began anew");
+  return Status(StatusCode::kNotFound, "the server knows nothing of endpoint '" +
+                                           lease.lease.endpoint() + "': it began anew");
 }
 
 Status AwaitEmpty(const gpushared_lease& lease) {
@@ -153,7 +153,7 @@ Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_st
   Result<admin::Lease> lease = admin::Lease::Take(rules->socket, **terms);
   if (!lease.ok()) return lease.status();
   // A step of that name may have been here before.
-  const Result<gpushared_usage> before = Sum(rules->socket, lease->entrance());
+  const Result<gpushared_usage> before = Sum(rules->socket, lease->endpoint());
   if (!before.ok()) return before.status();
   return new gpushared_lease{rules->socket, *std::move(lease), *before};
 }
@@ -184,7 +184,7 @@ int gpushared_lease_used(gpushared_lease* lease, int must_be_over, gpushared_usa
   return Guarded(why, [&] {
     Status status = must_be_over != 0 ? AwaitEmpty(*lease) : Status::Ok();
     if (!status.ok()) return status;
-    const Result<gpushared_usage> now = Sum(lease->server, lease->lease.entrance());
+    const Result<gpushared_usage> now = Sum(lease->server, lease->lease.endpoint());
     if (!now.ok()) return now.status();
     *used = Difference(*now, lease->told);
     lease->told = *now;

@@ -41,11 +41,11 @@ struct gpushared_usage {
   uint64_t device_us; /* Device time. */
   uint64_t bytes;     /* Copied and filled. */
   uint64_t requests;
-  uint64_t promised; /* Of these, with a latency promise. */
-  uint64_t kept;     /* Of those, in time. */
+  uint64_t with_target; /* Of these, with a latency promise. */
+  uint64_t met;         /* Of those, in time. */
 };
 
-/* An entrance for one step. It lasts until gpushared_lease_end, and no longer than this process. */
+/* An endpoint for one step. It lasts until gpushared_lease_end, and no longer than this process. */
 struct gpushared_lease;
 
 /* 0, or -1 and a sentence in `why`. */

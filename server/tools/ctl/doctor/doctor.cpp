@@ -14,7 +14,7 @@
 #include "server/tools/ctl/doctor/finding.h"
 #include "server/tools/ctl/doctor/machine.h"
 #include "server/tools/ctl/doctor/program.h"
-#include "server/tools/run/drop_in_folder.h"
+#include "server/tools/run/drop_in_directory.h"
 
 #include <nlohmann/json.hpp>
 
@@ -40,8 +40,8 @@ void Declare(const command_line::Command& app, DoctorOptions& options) {
       .TypeName("PATH");
   app.AddOption("--class", options.scheduling_class, "ask for this class: high, normal or low")
       .OneOf({"high", "normal", "low"});
-  app.AddOption("--drop-in", options.drop_in, "folder of the drop-in libcuda.so.1")
-      .TypeName("FOLDER");
+  app.AddOption("--drop-in", options.drop_in, "directory of the drop-in libcuda.so.1")
+      .TypeName("DIRECTORY");
   app.AddOption("--ptxas", options.ptxas, "the compiler (default: the usual places)")
       .TypeName("PATH");
   app.AddFlag("--json", options.as_json, "print what was found as JSON");

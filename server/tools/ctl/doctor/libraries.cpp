@@ -44,20 +44,20 @@ std::string FirstLibrary(const std::vector<std::string>& paths) {
   return found == paths.end() ? "" : *found;
 }
 
-// The folders that this file and LD_LIBRARY_PATH name, in the loader's order.
-std::vector<std::string> NamedFolders(const ElfFile& file, const std::string& path,
-                                      const std::string& library_path) {
-  std::vector<std::string> folders;
+// The directories that this file and LD_LIBRARY_PATH name, in the loader's order.
+std::vector<std::string> NamedDirectories(const ElfFile& file, const std::string& path,
+                                          const std::string& library_path) {
+  std::vector<std::string> directories;
   const auto add = [&](const std::string& list) {
     ForEachPart(list, [&](std::string_view part) {
-      if (!part.empty()) folders.push_back(WithOrigin(part, path));
+      if (!part.empty()) directories.push_back(WithOrigin(part, path));
     });
   };
   const std::string run_path = file.DynamicText(DT_RUNPATH);
   if (run_path.empty()) add(file.DynamicText(DT_RPATH));
   add(library_path);
   add(run_path);
-  return folders;
+  return directories;
 }
 
 }  // namespace
@@ -70,15 +70,15 @@ LinkedFiles FindLinkedFiles(const std::string& program, const std::string& libra
     const std::string path = found.paths[i];
     const ElfFile file(path);
     if (!file.IsElf64()) continue;
-    const std::vector<std::string> folders = NamedFolders(file, path, library_path);
+    const std::vector<std::string> directories = NamedDirectories(file, path, library_path);
     for (const std::string& name : file.DynamicTexts(DT_NEEDED)) {
       if (name.starts_with("libcuda.so") || !seen.insert(name).second) continue;
       std::vector<std::string> paths;
       if (name.find('/') != std::string::npos) {
         paths.push_back(name);
       } else {
-        for (const std::string& folder : folders)
-          paths.push_back(std::filesystem::path(folder) / name);
+        for (const std::string& directory : directories)
+          paths.push_back(std::filesystem::path(directory) / name);
         std::ranges::move(installed.PathsOf(name), std::back_inserter(paths));
       }
       const std::string library = FirstLibrary(paths);

@@ -99,14 +99,14 @@ Findings LookAtGpus(const device::Inventory& inventory) {
 Findings LookAtCompiler(const std::string& ptxas, bool has_gpus) {
   Findings findings;
   const auto compiler = compile::PtxCompiler::Create(
-      {.program = ptxas, .limits = {}, .cache_folder = {}, .warn = {}});
+      {.program = ptxas, .limits = {}, .cache_directory = {}, .warn = {}});
   if (compiler.ok()) {
     findings.push_back(
         Ok("ptxas", (*compiler)->program() + ", " + Release((*compiler)->version())));
   } else if (has_gpus) {
     findings.push_back(Problem("ptxas", compiler.status().message(),
                                "install CUDA's ptxas, or name it with --ptxas: clients of other "
-                               "users are refused on GPUs without it"));
+                               "users are rejected on GPUs without it"));
   } else {
     findings.push_back(Note("ptxas", compiler.status().message(), "only GPUs need it"));
   }
@@ -168,12 +168,12 @@ ServerLook LookAtServer(const ClientOptions& asked) {
   return look;
 }
 
-Findings LookAtDropIn(const std::string& folder) {
-  if (folder.empty()) {
+Findings LookAtDropIn(const std::string& directory) {
+  if (directory.empty()) {
     return {Problem("drop-in", "there is no drop-in libcuda.so.1 beside this program",
-                    "install the whole package, or name its folder with --drop-in")};
+                    "install the whole package, or name its directory with --drop-in")};
   }
-  const std::string library = folder + "/libcuda.so.1";
+  const std::string library = directory + "/libcuda.so.1";
   const ElfFile file(library);
   if (!file.IsElf64()) {
     return {Problem("drop-in", library + " is no library", "install the package again")};
@@ -181,7 +181,7 @@ Findings LookAtDropIn(const std::string& folder) {
   std::string missing;
   for (const char* part :
        {"ptxas", "libnvJitLink.so.12", "libnvJitLink.so.13", "libnvrtc.so.12", "libnvrtc.so.13"}) {
-    if (::access((folder + "/ptx/" + part).c_str(), R_OK) == 0) continue;
+    if (::access((directory + "/ptx/" + part).c_str(), R_OK) == 0) continue;
     missing += (missing.empty() ? "" : ", ") + std::string(part);
   }
   if (missing.empty()) return {Ok("drop-in", library + " and all that stands beside it")};

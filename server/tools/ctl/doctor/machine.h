@@ -34,8 +34,8 @@ struct ServerLook {
 };
 ServerLook LookAtServer(const ClientOptions& asked);
 
-// The drop-in in this folder; empty: none was found.
-Findings LookAtDropIn(const std::string& folder);
+// The drop-in in this directory; empty: none was found.
+Findings LookAtDropIn(const std::string& directory);
 
 }  // namespace gpushared::server::doctor
 

@@ -54,8 +54,8 @@ Findings LookAtPython(const std::string& python, const std::string& script) {
                                         "driver but NVIDIA's can serve that",
                                "call the driver's interface (cuda.bindings.driver, cuda.core)"));
   }
-  for (const std::string& folder : PackageFolders(python)) {
-    Append(findings, LookAtPackages(folder, imported));
+  for (const std::string& directory : PackageDirectories(python)) {
+    Append(findings, LookAtPackages(directory, imported));
   }
   if (findings.empty()) {
     findings.push_back(Ok("packages", "none beside " + python + " has NVIDIA's runtime in it"));

@@ -55,7 +55,7 @@ void ForEachImport(const std::string& script, const See& see) {
 struct Package {
   std::string name;
   std::set<std::string> top_names;
-  std::vector<std::string> libraries;  // Relative to the folder.
+  std::vector<std::string> libraries;  // Relative to the directory.
 };
 
 Package ReadPackage(const fs::path& list, const std::string& name) {
@@ -73,8 +73,8 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   return package;
 }
 
-// Libraries that others use, in NVIDIA's common folder: what matters is who does. And the bindings,
-// which load the runtime without calling it.
+// Libraries that others use, in NVIDIA's common directory: what matters is who does. And the
+// bindings, which load the runtime without calling it.
 bool IsPassedOver(const Package& package) {
   return package.top_names == std::set<std::string>{"nvidia"} || package.name == "cuda_bindings";
 }
@@ -86,11 +86,11 @@ Finding RuntimeIn(const std::string& package, const std::string& how, bool is_im
   return Problem("package", what, "use another package, or run the program without gpushared");
 }
 
-// The packages in a folder and where pip keeps its facts about each, by name.
-std::map<std::string, fs::path> InstalledIn(const std::string& folder) {
+// The packages in a directory and where pip keeps its facts about each, by name.
+std::map<std::string, fs::path> InstalledIn(const std::string& directory) {
   std::map<std::string, fs::path> installed;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
     const std::string file_name = entry.path().filename().string();
     if (!file_name.ends_with(".dist-info") || installed.size() >= kPackagesMax) continue;
     installed[file_name.substr(0, file_name.find('-'))] = entry.path();
@@ -138,8 +138,8 @@ bool IsPython(const std::string& path) {
   return fs::path(path).filename().string().starts_with("python");
 }
 
-std::vector<std::string> PackageFolders(const std::string& python) {
-  std::vector<std::string> folders;
+std::vector<std::string> PackageDirectories(const std::string& python) {
+  std::vector<std::string> directories;
   const fs::path prefix = fs::path(python).parent_path().parent_path();
   std::error_code error;
   for (const char* lib : {"lib", "lib64", "local/lib"}) {
@@ -147,13 +147,13 @@ std::vector<std::string> PackageFolders(const std::string& python) {
       if (!entry.path().filename().string().starts_with("python3")) continue;
       for (const char* kind : {"site-packages", "dist-packages"}) {
         // lib64 of a virtual environment is its lib under another name.
-        const std::string folder = fs::weakly_canonical(entry.path() / kind, error).string();
-        const bool is_new = std::ranges::find(folders, folder) == folders.end();
-        if (is_new && fs::is_directory(folder, error)) folders.push_back(folder);
+        const std::string directory = fs::weakly_canonical(entry.path() / kind, error).string();
+        const bool is_new = std::ranges::find(directories, directory) == directories.end();
+        if (is_new && fs::is_directory(directory, error)) directories.push_back(directory);
       }
     }
   }
-  return folders;
+  return directories;
 }
 
 std::set<std::string> ImportedBy(const std::string& script) {
@@ -184,14 +184,14 @@ bool CallsRuntime(const std::string& script) {
   return calls;
 }
 
-Findings LookAtPackages(const std::string& folder, const std::set<std::string>& imported) {
+Findings LookAtPackages(const std::string& directory, const std::set<std::string>& imported) {
   Findings findings;
-  const std::map<std::string, fs::path> installed = InstalledIn(folder);
+  const std::map<std::string, fs::path> installed = InstalledIn(directory);
   for (const auto& [name, facts] : installed) {
     const Package package = ReadPackage(facts / "RECORD", name);
     if (IsPassedOver(package)) continue;
     const auto has_runtime = [&](const std::string& library) {
-      return HasCudaRuntime(fs::path(folder) / library);
+      return HasCudaRuntime(fs::path(directory) / library);
     };
     const auto found = std::ranges::find_if(package.libraries, has_runtime);
     const bool is_imported = std::ranges::any_of(

@@ -15,8 +15,8 @@ namespace gpushared::server::doctor {
 // Whether a program by this path is a Python.
 bool IsPython(const std::string& path);
 
-// The folders of packages beside an interpreter, which may be one of a virtual environment.
-std::vector<std::string> PackageFolders(const std::string& python);
+// The directories of packages beside an interpreter, which may be one of a virtual environment.
+std::vector<std::string> PackageDirectories(const std::string& python);
 
 // The names that a script imports first of all: "import a.b, c" and "from d.e import f" are a, c
 // and d. At most 1 MiB of it is read.
@@ -25,9 +25,9 @@ std::set<std::string> ImportedBy(const std::string& script);
 // Whether a script imports the runtime's part of cuda.bindings.
 bool CallsRuntime(const std::string& script);
 
-// Packages in the folder that have NVIDIA's runtime in them, or work through libraries that do: a
-// problem where the script imports them, else a note.
-Findings LookAtPackages(const std::string& folder, const std::set<std::string>& imported);
+// Packages in the directory that have NVIDIA's runtime in them, or work through libraries that do:
+// a problem where the script imports them, else a note.
+Findings LookAtPackages(const std::string& directory, const std::set<std::string>& imported);
 
 }  // namespace gpushared::server::doctor
 

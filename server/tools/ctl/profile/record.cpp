@@ -78,8 +78,9 @@ void Describe(const json& row, Profile& profile) {
   if (row.contains("share_group")) profile.spec.group = row["share_group"].get<std::uint64_t>();
   profile.max_share_percent = row.value("max_share_percent", 100.0);
   profile.memory_mib = row.value("memory_bytes", 0.0) / kMiB;
-  if (const double promise_us = row.value("latency_promise_us", 0.0); promise_us > 0)
-    profile.spec.latency_promise = scheduler::Duration(static_cast<std::int64_t>(1e3 * promise_us));
+  if (const double latency_target_us = row.value("latency_target_us", 0.0); latency_target_us > 0)
+    profile.spec.latency_target =
+        scheduler::Duration(static_cast<std::int64_t>(1e3 * latency_target_us));
 }
 
 Node NodeOf(const json& device, const json& status) {
@@ -149,8 +150,9 @@ Result<RecordedDevice> RecordDevice(const RecordOptions& options) {
   const json* const state = Find(*states, "device", *chosen);
   if (device != nullptr && state != nullptr) recorded.node = NodeOf(*device, *state);
   recorded.node.costs = recorder.costs();
-  if (state != nullptr && state->contains("turnaround_us"))
-    recorded.node.costs.turnaround_us = std::max((*state)["turnaround_us"].get<double>(), 0.001);
+  if (state != nullptr && state->contains("launch_bubble_us"))
+    recorded.node.costs.launch_bubble_us =
+        std::max((*state)["launch_bubble_us"].get<double>(), 0.001);
   AddKeptStops(*clients, *chosen, recorded.node.costs);
   for (const json& row : *clients) {
     const std::uint64_t session = row.value("client", std::uint64_t{0});

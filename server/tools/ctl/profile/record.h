@@ -26,7 +26,7 @@ struct RecordOptions {
 };
 
 // Watches a device for that time, and tells it with its clients. Clients that ran nothing are left
-// out; for one that was named that is kNotReady. A refusal is the server's own. Blocks.
+// out; for one that was named that is kNotReady. A rejection is the server's own. Blocks.
 Result<RecordedDevice> RecordDevice(const RecordOptions& options);
 
 }  // namespace gpushared::server

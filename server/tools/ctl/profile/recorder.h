@@ -38,7 +38,7 @@ class ProfileRecorder {
   // The part of the profile that the trace tells: pace, kernels, requests, what was seen.
   // kNotReady where the client ran nothing.
   Result<simulation::Profile> ProfileOf(std::uint64_t session) const;
-  // Without the turnaround, which the server tells. What was never seen is as in Node::Costs.
+  // Without the launch bubble, which the server tells. What was never seen is as in Node::Costs.
   const simulation::Node::Costs& costs() const { return costs_; }
 
  private:

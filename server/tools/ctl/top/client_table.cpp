@@ -46,12 +46,12 @@ std::string Waits(Client c) {
   const std::string age = AgeText(c.now["starved_for_s"]);
   return age.substr(0, age.find(' ', age.find(' ') + 1));
 }
-std::string Kept(Client c) { return PercentText(c.kept) + (c.broke_promise ? "!" : ""); }
+std::string Met(Client c) { return PercentText(c.met) + (c.missed_target ? "!" : ""); }
 std::string Cap(Client c) {
   const Figure& percent = c.now["max_share_percent"];
   return percent && *percent < 100 ? CountText(percent) : "-";
 }
-std::string Entrance(Client c) { return c.now.entrance; }
+std::string Endpoint(Client c) { return c.now.endpoint; }
 
 constexpr std::string_view kDevice = "DEVICE", kClass = "CLASS", kWeight = "WGT";
 constexpr std::array kColumns = {
@@ -71,8 +71,8 @@ constexpr std::array kColumns = {
                 SortBy::kRequests},
     TableColumn{"REQ p99", 7, 4, Now<"request_p99_us", MicrosecondsText>,
                 "99 of 100 of its requests took no longer", SortBy::kRequestP99},
-    TableColumn{"KEPT%", 6, 4, Kept, "requests within its promise; '!' when one just was not",
-                SortBy::kKept},
+    TableColumn{"MET%", 6, 4, Met, "requests within its target; '!' when one just was not",
+                SortBy::kMet},
     TableColumn{"LAUNCH/s", 8, 7, PerSecond<"launches", CountText>, "kernel launches that ended"},
     TableColumn{"STOPS/s", 7, 8, PerSecond<"stops", CountText>,
                 "commands taken off the device unfinished"},
@@ -84,7 +84,7 @@ constexpr std::array kColumns = {
     TableColumn{"QUOTA", 8, 13, Now<"quota_bytes", BytesText>, "device memory it may have"},
     TableColumn{"IN/s", 8, 14, PerSecond<"bytes_in", BytesText>, "bytes copied to the device"},
     TableColumn{"OUT/s", 8, 15, PerSecond<"bytes_out", BytesText>, "bytes copied from the device"},
-    TableColumn{"ENTRANCE", 10, 16, Entrance, "the way it came in", {}, true},
+    TableColumn{"ENDPOINT", 10, 16, Endpoint, "the way it came in", {}, true},
 };
 constexpr unsigned kLastRank = 99;
 
@@ -113,7 +113,7 @@ Style CellStyle(const TableColumn& column, const ClientFigures& client) {
     return name == "high" ? Style::kHigh : name == "low" ? Style::kLow : Style::kNormal;
   }
   if (column.sort == SortBy::kWaits && IsStarved(client)) return Style::kWarning;
-  if (column.sort == SortBy::kKept && client.broke_promise) return Style::kAlarm;
+  if (column.sort == SortBy::kMet && client.missed_target) return Style::kAlarm;
   return Style::kPlain;
 }
 

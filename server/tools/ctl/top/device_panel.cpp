@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kRowsOfOne = 4;
 constexpr std::size_t kLabelColumns = 9;
 constexpr std::size_t kIdColumns = 9, kStateColumns = 11;
-constexpr double kHostDelayShown = 0.01;
+constexpr double kHostStealShown = 0.01;
 constexpr std::array kClassStyles = {Style::kHigh, Style::kNormal, Style::kLow};
 
 // A bar's characters tell the classes apart where there are no colours.
@@ -95,8 +95,8 @@ void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   if (now.is_overloaded) column = canvas.Put(row, column + 2, "OVERLOADED", Style::kAlarm);
   column = canvas.Put(row, column + 2,
                       WholeText(now.sessions) + (now.sessions == 1 ? " client" : " clients"));
-  if (device.host_delay.value_or(0) >= kHostDelayShown) {
-    column = canvas.Put(row, column + 2, "steal " + PercentText(device.host_delay) + " %",
+  if (device.host_steal.value_or(0) >= kHostStealShown) {
+    column = canvas.Put(row, column + 2, "steal " + PercentText(device.host_steal) + " %",
                         Style::kWarning);
   }
   column = canvas.Put(row, column + 2, CountText(device.launches_per_s) + " launches/s");

@@ -72,7 +72,7 @@ std::string HelpText() {
       "  c      change its class: h, n, l or the arrows, then Enter  (right 'operate')\n"
       "  w      change its weight: digits, then Enter  (right 'operate')\n"
       "  e      explain its slowest request: of the last 64, or one that has not ended\n"
-      "  /      show clients whose name, id, uid, class, device or entrance has a text\n"
+      "  /      show clients whose name, id, uid, class, device or endpoint has a text\n"
       "  space  stop asking, and go on\n"
       "  h      this page\n"
       "  q      quit\n"

@@ -29,7 +29,7 @@ DeviceFigures DeviceBetween(const DeviceSample* before, const DeviceSample& now,
   DeviceFigures figures{.now = now,
                         .busy = {},
                         .gap_used = {},
-                        .host_delay = {},
+                        .host_steal = {},
                         .launches_per_s = {},
                         .stops_per_s = {}};
   if (before == nullptr) return figures;
@@ -38,7 +38,7 @@ DeviceFigures DeviceBetween(const DeviceSample* before, const DeviceSample& now,
   }
   figures.gap_used =
       Part(Added(before->gap_used_s, now.gap_used_s), Added(before->gap_s, now.gap_s));
-  figures.host_delay = Part(Added(before->host_delay_s, now.host_delay_s), elapsed_s);
+  figures.host_steal = Part(Added(before->host_steal_s, now.host_steal_s), elapsed_s);
   figures.launches_per_s = Rate(before->launches, now.launches, elapsed_s);
   figures.stops_per_s = Rate(before->stops, now.stops, elapsed_s);
   return figures;
@@ -47,8 +47,8 @@ DeviceFigures DeviceBetween(const DeviceSample* before, const DeviceSample& now,
 ClientFigures ClientBetween(const ClientSample* before, const ClientSample& now, double elapsed_s) {
   ClientFigures figures;
   figures.now = now;
-  const bool is_promised = now["latency_promise_us"].has_value();
-  if (is_promised) figures.kept = Part(now["requests_kept"], now["requests"]);
+  const bool has_target = now["latency_target_us"].has_value();
+  if (has_target) figures.met = Part(now["requests_target_met"], now["requests"]);
   if (before == nullptr) return figures;
   for (std::size_t each = 0; each < figures.per_s.size(); ++each) {
     figures.per_s[each] = Rate(before->numbers[each], now.numbers[each], elapsed_s);
@@ -56,8 +56,8 @@ ClientFigures ClientBetween(const ClientSample* before, const ClientSample& now,
   const auto added = [&](ClientKey key) { return Added((*before)[key], now[key]); };
   // The server counts to a moment that is not exactly the answer's.
   figures.waits = Part(added("waited_s"), elapsed_s);
-  const Figure requests = added("requests"), kept = added("requests_kept");
-  figures.broke_promise = is_promised && requests && kept && *kept < *requests;
+  const Figure requests = added("requests"), met = added("requests_target_met");
+  figures.missed_target = has_target && requests && met && *met < *requests;
   return figures;
 }
 

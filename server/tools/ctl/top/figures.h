@@ -23,7 +23,7 @@ struct DeviceFigures {
   DeviceSample now;
   Busy busy;
   Figure gap_used;    // Part of the gap that was used; empty without a gap.
-  Figure host_delay;  // Part of the time in which the machine kept it from its work.
+  Figure host_steal;  // Part of the time in which the machine kept it from its work.
   Figure launches_per_s, stops_per_s;
 };
 
@@ -35,8 +35,8 @@ struct ClientFigures {
   ClientSample now;
   ClientNumbers per_s;
   Figure waits;                // Part of the time with commands ready and none on the device.
-  Figure kept;                 // Part of its requests since it came; empty without a promise.
-  bool broke_promise = false;  // Between the two samples.
+  Figure met;                  // Part of its requests since it came; empty without a promise.
+  bool missed_target = false;  // Between the two samples.
 };
 
 struct Figures {

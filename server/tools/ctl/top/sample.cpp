@@ -53,7 +53,7 @@ DeviceSample ReadDevice(const json& row) {
   }
   device.gap_s = Number(totals, "gap_s");
   device.gap_used_s = Number(totals, "gap_used_s");
-  device.host_delay_s = Number(row, "host_delay_s");
+  device.host_steal_s = Number(row, "host_steal_s");
   device.launches = OverClasses(classes, "launches");
   device.stops = OverClasses(classes, "stops");
   const json& overloaded = Member(row, "overloaded");
@@ -69,7 +69,7 @@ std::optional<ClientSample> ReadClient(const json& row) {
   client.name = Text(row, "name");
   client.scheduling_class = Text(row, "class");
   client.device = Text(row, "device");
-  client.entrance = Text(row, "entrance");
+  client.endpoint = Text(row, "endpoint");
   for (std::size_t each = 0; each < kClientKeys.size(); ++each) {
     client.numbers[each] = Number(row, kClientKeys[each]);
   }

@@ -34,7 +34,7 @@ struct DeviceSample {
   std::string missing;  // Why it is not there.
   Figure sessions, memory_bytes, mapped_bytes;
   std::array<Figure, kClassNames.size()> device_s;  // By class.
-  Figure gap_s, gap_used_s, host_delay_s, launches, stops;
+  Figure gap_s, gap_used_s, host_steal_s, launches, stops;
   bool is_overloaded = false;
 };
 
@@ -42,7 +42,7 @@ struct DeviceSample {
 inline constexpr auto kClientKeys = std::to_array<std::string_view>(
     {"pid", "uid", "weight", "max_share_percent", "memory_bytes", "quota_bytes", "device_time_s",
      "waited_s", "starved_for_s", "launches", "stops", "bytes_in", "bytes_out", "requests",
-     "requests_kept", "latency_promise_us", "request_p99_us", "queue_wait_p99_us"});
+     "requests_target_met", "latency_target_us", "request_p99_us", "queue_wait_p99_us"});
 
 // One of them; no other text compiles.
 struct ClientKey {
@@ -58,7 +58,7 @@ struct ClientSample {
   const Figure& operator[](ClientKey key) const { return numbers[key.index]; }
 
   std::uint64_t id = 0;
-  std::string name, scheduling_class, device, entrance;
+  std::string name, scheduling_class, device, endpoint;
   ClientNumbers numbers;
 };
 

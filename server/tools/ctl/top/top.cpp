@@ -49,7 +49,7 @@ bool TakeKeys(Terminal& terminal, View& view, Watch& watch) {
 int ShowTop(const std::string& socket, std::chrono::duration<double> every) {
   View view;
   Watch watch(socket, std::chrono::duration_cast<Clock::duration>(every), view);
-  // Before the screen is taken, so that a refusal stays readable.
+  // Before the screen is taken, so that a rejection stays readable.
   while (!watch.has_figures()) {
     watch.Go(Clock::now());
     if (!watch.first_failure().ok()) return Complain(socket, watch.first_failure());

@@ -31,8 +31,8 @@ Figure SortFigure(const ClientFigures& client, SortBy by) {
       return client.PerSecond("requests");
     case SortBy::kRequestP99:
       return client.now["request_p99_us"];
-    case SortBy::kKept:
-      return less_first(client.kept);
+    case SortBy::kMet:
+      return less_first(client.met);
     case SortBy::kClass: {
       const auto* found = std::ranges::find(kClassNames, client.now.scheduling_class);
       return static_cast<double>(kClassNames.end() - found);
@@ -58,7 +58,7 @@ bool IsBefore(const ClientFigures& a, const ClientFigures& b, SortBy by, bool is
 bool Matches(const ClientFigures& client, const std::string& filter) {
   const ClientSample& now = client.now;
   return std::ranges::any_of(
-      std::initializer_list<std::string>{now.name, now.scheduling_class, now.device, now.entrance,
+      std::initializer_list<std::string>{now.name, now.scheduling_class, now.device, now.endpoint,
                                          std::to_string(now.id), WholeText(now["uid"])},
       [&](const std::string& text) { return text.find(filter) != std::string::npos; });
 }
@@ -289,7 +289,8 @@ Wish View::Finish() {
     std::uint32_t weight = 0;
     std::from_chars(typed_.data(), typed_.data() + typed_.size(), weight);
     if (weight < 1 || weight > kWeightMax) {
-      Say("weight refused: asked for " + typed_ + ", allowed is 1 to " + std::to_string(kWeightMax),
+      Say("weight rejected: asked for " + typed_ + ", allowed is 1 to " +
+              std::to_string(kWeightMax),
           true);
       return {};
     }

@@ -40,7 +40,7 @@ enum class SortBy : std::uint8_t {
   kMemory,
   kRequests,
   kRequestP99,
-  kKept,
+  kMet,
   kId,
   kClass,
   kName,
@@ -53,7 +53,7 @@ struct SortKey {
 inline constexpr SortKey kSortKeys[] = {
     {SortBy::kBusy, 'D', "device time"}, {SortBy::kWaits, 'W', "waiting"},
     {SortBy::kMemory, 'M', "memory"},    {SortBy::kRequests, 'R', "requests"},
-    {SortBy::kRequestP99, 'P', "p99"},   {SortBy::kKept, 'K', "promise kept"},
+    {SortBy::kRequestP99, 'P', "p99"},   {SortBy::kMet, 'K', "target met"},
     {SortBy::kClass, 'C', "class"},      {SortBy::kId, 'I', "id"},
     {SortBy::kName, 'N', "name"},
 };

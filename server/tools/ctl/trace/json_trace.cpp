@@ -57,7 +57,7 @@ void JsonTrace::Name(Thread thread, std::string_view kind, std::string_view name
   text_ += "}}";
 }
 
-void JsonTrace::AddSlice(Thread thread, const TimeSpan& when, std::string_view name, Flow flow,
+void JsonTrace::AddEvent(Thread thread, const TimeSpan& when, std::string_view name, Flow flow,
                          std::span<const Argument> arguments) {
   Begin('X', thread, name);
   PutTime("ts", when.begin.time_since_epoch());

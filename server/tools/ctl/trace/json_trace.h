@@ -51,7 +51,7 @@ class JsonTrace {
 
   Process AddProcess(std::string_view name, std::uint64_t rank);
   Thread AddThread(Process process, std::string_view name, std::uint64_t rank);
-  void AddSlice(Thread thread, const TimeSpan& when, std::string_view name, Flow flow,
+  void AddEvent(Thread thread, const TimeSpan& when, std::string_view name, Flow flow,
                 std::span<const Argument> arguments);
   void AddInstant(Thread thread, scheduler::TimePoint at, std::string_view name);
   // A value of the counter `name` of the process, in commands.

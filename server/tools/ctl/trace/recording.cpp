@@ -54,7 +54,7 @@ Result<std::unique_ptr<Recording>> Recording::Begin(const RecordingOptions& opti
     recording->devices_.push_back(std::move(device));
   }
   if (recording->devices_.empty()) {
-    return Status(StatusCode::kNotFound, "trace refused: this server has no device");
+    return Status(StatusCode::kNotFound, "trace rejected: this server has no device");
   }
   return recording;
 }

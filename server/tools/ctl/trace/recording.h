@@ -34,7 +34,7 @@ struct RecordingOptions {
 // Thread-compatible.
 class Recording {
  public:
-  // Asks the server, and makes the file. A refusal is the server's own.
+  // Asks the server, and makes the file. A rejection is the server's own.
   static Result<std::unique_ptr<Recording>> Begin(const RecordingOptions& options);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;

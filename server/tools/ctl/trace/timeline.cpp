@@ -74,11 +74,11 @@ Timeline::Line& Timeline::StreamOf(Client& client, std::uint8_t stream) {
 }
 
 // Clocks of devices are not exact to the nanosecond, and slices of a thread must not overlap.
-void Timeline::AddSlice(Line& line, TimeSpan when, std::string_view name, Flow flow,
+void Timeline::AddEvent(Line& line, TimeSpan when, std::string_view name, Flow flow,
                         std::span<const Argument> arguments) {
   when.begin = std::max(when.begin, line.until);
   line.until = when.end = std::max(when.end, when.begin);
-  trace_.AddSlice(line.thread, when, name, flow, arguments);
+  trace_.AddEvent(line.thread, when, name, flow, arguments);
 }
 
 void Timeline::TellDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths) {
@@ -97,7 +97,7 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Slic
   const std::string what = names.WhatOf(slice);
   const std::vector<Argument> charged = {
       {"client", slice.session}, {"class", of_class}, {"what", std::string_view(what)}};
-  AddSlice(device.line, {slice.charged_from, slice.charged_from + slice.charged}, client.name, {},
+  AddEvent(device.line, {slice.charged_from, slice.charged_from + slice.charged}, client.name, {},
            charged);
   std::vector<Argument> arguments = {{"class", of_class},
                                      {"device_time_us", Microseconds(slice.charged)},
@@ -107,7 +107,7 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Slic
   if (slice.is_part) arguments.push_back({"left", std::string_view("unfinished")});
   if (slice.has_failed) arguments.push_back({"failed", std::string_view("yes")});
   Line& stream = StreamOf(client, slice.stream);
-  AddSlice(stream, {slice.started, slice.ended}, what,
+  AddEvent(stream, {slice.started, slice.ended}, what,
            {.id = FlowId(slice.session, slice.request), .is_start = false}, arguments);
   if (slice.cut == trace::Cut::kStopped) {
     ++counts_.stops;
@@ -124,12 +124,12 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Requ
       {"class", scheduler::ClassName(request.of_class)},
       {"marked", std::string_view(request.stream ? "by the client" : "by its pauses")},
       {"latency_us", Microseconds(request.ended - request.arrived)}};
-  if (request.promise > Duration::zero()) {
-    arguments.push_back({"promise_us", Microseconds(request.promise)});
-    arguments.push_back({"promise", std::string_view(request.is_kept() ? "kept" : "broken")});
+  if (request.target > Duration::zero()) {
+    arguments.push_back({"latency_target_us", Microseconds(request.target)});
+    arguments.push_back({"target", std::string_view(request.is_target_met() ? "met" : "missed")});
   }
   if (request.has_failed) arguments.push_back({"failed", std::string_view("yes")});
-  AddSlice(
+  AddEvent(
       RowOf(client, request.row), {request.begun, request.ended}, "request",
       {.id = FlowId(request.session, static_cast<std::uint32_t>(request.number)), .is_start = true},
       arguments);

@@ -58,7 +58,7 @@ class Timeline {
   Client& ClientOf(Device& device, const trace::Reader& names, std::uint64_t session);
   Line& StreamOf(Client& client, std::uint8_t stream);
   Line& RowOf(Client& client, std::uint8_t row);
-  void AddSlice(Line& line, TimeSpan when, std::string_view name, Flow flow,
+  void AddEvent(Line& line, TimeSpan when, std::string_view name, Flow flow,
                 std::span<const Argument> arguments);
   void TellDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths);
 

@@ -8,7 +8,7 @@ import {History, Sparkline} from './history.js';
 const kPastMs = 60000;
 const kClasses = ['high', 'normal', 'low'];
 const kStarvedShownS = 1;
-export const kKeptLow = 99;  // Percent; the line of kept promises begins there, unless there were fewer.
+export const kMetLow = 99;  // Percent; the line of met targets begins there, unless there were fewer.
 
 // By class, then by age.
 export function usualOrder(a, b) {
@@ -21,9 +21,9 @@ const kColumns = [
   {key: 'class', heading: 'Class', by: (client) => kClasses.indexOf(client.class), first: 'ascending'},
   {key: 'share', heading: 'Device time', by: (client, shares) => shares.get(client.client) ?? 0, hint: 'Share of the last 10 s'},
   {key: 'p50', heading: 'p50', by: (client) => client.request_p50_us ?? -1, hint: 'Half of its requests took no longer'},
-  {key: 'p99', heading: 'p99', by: (client) => client.request_p99_us ?? -1, hint: 'Of its requests; dashed: its promise; the last minute'},
-  {key: 'promise', heading: 'Promise', by: (client) => client.latency_promise_us ?? -1, hint: 'Its latency goal for each request'},
-  {key: 'kept', heading: 'Kept', by: (client) => -(client.promise_kept_percent ?? 101), hint: 'Requests within their promise; the last minute'},
+  {key: 'p99', heading: 'p99', by: (client) => client.request_p99_us ?? -1, hint: 'Of its requests; dashed: its target; the last minute'},
+  {key: 'target', heading: 'Target', by: (client) => client.latency_target_us ?? -1, hint: 'Its latency goal for each request'},
+  {key: 'met', heading: 'Met', by: (client) => -(client.target_met_percent ?? 101), hint: 'Requests within their target; the last minute'},
   {key: 'wait', heading: 'Wait p99', by: (client) => client.queue_wait_p99_us ?? -1, hint: 'From a command’s arrival to its start; a wait that goes on counts from 1 s on'},
   {key: 'memory', heading: 'Memory', by: (client) => client.memory_bytes ?? -1},
   {key: 'stops', heading: 'Stops', by: (client) => client.stops ?? -1, hint: 'Commands taken off the device unfinished'},
@@ -34,9 +34,9 @@ class Row {
   constructor(client, explain) {
     this.id = client.client;
     this.p99 = new History(kPastMs);
-    this.kept = new History(kPastMs);
+    this.met = new History(kPastMs);
     this.p99Line = new Sparkline();
-    this.keptLine = new Sparkline();
+    this.metLine = new Sparkline();
     this.cells = new Map(kColumns.map(({key, heading}) => [key, element(key === 'client' ? 'th' : 'td', {class: key, 'data-label': heading})]));
     this.cells.get('client').scope = 'row';
     this.name = named('');
@@ -46,14 +46,14 @@ class Row {
     this.cells.get('client').append(element('span', {class: 'chip'}), this.name, ' ', this.number, ' ', this.starved);
     this.bar = element('span', {class: 'share-bar', 'aria-hidden': 'true'});
     this.texts = new Map();
-    for (const key of ['class', 'share', 'p50', 'p99', 'promise', 'kept', 'wait', 'memory', 'stops']) {
+    for (const key of ['class', 'share', 'p50', 'p99', 'target', 'met', 'wait', 'memory', 'stops']) {
       const text = element('span', {class: 'text'});
       this.texts.set(key, text);
       this.cells.get(key).append(text);
     }
     this.cells.get('share').append(this.bar);
     this.cells.get('p99').append(this.p99Line.root);
-    this.cells.get('kept').append(this.keptLine.root);
+    this.cells.get('met').append(this.metLine.root);
     this.button = element('button', {type: 'button', class: 'small'}, 'Explain');
     this.button.addEventListener('click', () => explain(this.client));
     this.cells.get('explain').append(this.button);
@@ -80,7 +80,7 @@ class Row {
     set('wait', isStarved ? `${age(client.starved_for_s)} so far` : microseconds(client.queue_wait_p99_us));
     set('memory', bytes(client.memory_bytes));
     set('stops', number(client.stops));
-    this.showPromise(at, client);
+    this.showTarget(at, client);
     this.button.hidden = !(client.requests > 0 || client.commands > 0);
     setAttribute(this.button, 'aria-label', `Explain the slowest request of ${client.name}`);
   }
@@ -91,21 +91,21 @@ class Row {
     this.cells.get(key).classList.toggle('nothing', text === kNothing);
   }
 
-  showPromise(at, client) {
-    const promise = client.latency_promise_us;
+  showTarget(at, client) {
+    const target = client.latency_target_us;
     const hasRequests = client.requests > 0;
-    this.set('kept', promise !== undefined && hasRequests ? percent(client.promise_kept_percent) : kNothing);
-    this.set('promise', microseconds(promise));
+    this.set('met', target !== undefined && hasRequests ? percent(client.target_met_percent) : kNothing);
+    this.set('target', microseconds(target));
     if (hasRequests) this.p99.add(at, client.request_p99_us);
-    if (hasRequests && promise !== undefined) this.kept.add(at, client.promise_kept_percent);
+    if (hasRequests && target !== undefined) this.met.add(at, client.target_met_percent);
     this.p99Line.root.style.visibility = this.p99.points.length > 1 ? '' : 'hidden';
-    this.keptLine.root.style.visibility = this.kept.points.length > 1 ? '' : 'hidden';
-    const isLate = promise !== undefined && hasRequests && client.request_p99_us > promise;
+    this.metLine.root.style.visibility = this.met.points.length > 1 ? '' : 'hidden';
+    const isLate = target !== undefined && hasRequests && client.request_p99_us > target;
     this.cells.get('p99').classList.toggle('bad', isLate);
-    this.cells.get('kept').classList.toggle('bad', promise !== undefined && hasRequests && client.promise_kept_percent < kKeptLow);
-    this.p99Line.update(this.p99, {limit: promise});
-    const least = Math.min(kKeptLow, ...this.kept.points.map((point) => point.value));
-    this.keptLine.update(this.kept, {low: least - 0.1, high: 100});
+    this.cells.get('met').classList.toggle('bad', target !== undefined && hasRequests && client.target_met_percent < kMetLow);
+    this.p99Line.update(this.p99, {limit: target});
+    const least = Math.min(kMetLow, ...this.met.points.map((point) => point.value));
+    this.metLine.update(this.met, {low: least - 0.1, high: 100});
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device: who runs, its figures, the timeline, and its clients.
 
-import {ClientTable, kKeptLow, usualOrder} from './clients.js';
+import {ClientTable, kMetLow, usualOrder} from './clients.js';
 import {element, keyed, named, setAttribute, setText} from './dom.js';
 import {age, bytes, kNothing, number, percent, perSecond, wholePercent} from './format.js';
 import {History} from './history.js';
@@ -9,7 +9,7 @@ import {Timeline} from './timeline.js';
 
 const kNowMs = 1000, kRecentMs = 10000;
 const kNamedMax = 4;
-const kHeld = 'The machine kept the device from its work: other programs had its cores, or the driver took its time';
+const kSteal = 'The machine kept the device from its work: other programs had its cores, or the driver took its time';
 const kDrained = ['draining', 'drained'];  // States of a device that an operator wanted.
 
 class Figure {
@@ -61,7 +61,7 @@ class NowBar {
       const root = element('span', {class: 'who'}, element('span', {class: 'chip'}), name, ' ', share);
       return {root, update: (each) => {
         root.dataset.class = each.class;
-        root.title = each.client === 'held' ? kHeld : '';
+        root.title = each.client === 'held' ? kSteal : '';
         setText(name, each.name);
         setText(share, wholePercent(100 * each.share));
       }};
@@ -78,7 +78,7 @@ export class DeviceCard {
     this.busy = new Figure('Busy', 'Device time of the last 10 s that anybody used');
     this.gap = new Figure('Gap used', 'Of the time that the high class left and others wanted: with their work on the device, ' +
       'also while the machine kept the device from it');
-    this.kept = new Figure('Promises kept', 'Requests of clients with a latency promise that ended within it');
+    this.met = new Figure('Targets met', 'Requests of clients with a latency target that ended within it');
     this.memory = new Figure('Memory', 'Device memory that clients hold');
     this.stops = new Figure('Stops', 'Commands taken off the device for more urgent ones, in the last 10 s');
     this.timeline = new Timeline();
@@ -86,7 +86,7 @@ export class DeviceCard {
     this.trouble = element('p', {class: 'trouble', hidden: ''});
     this.root = element('section', {class: 'card device'},
       element('header', {}, this.title, this.model, this.state), this.trouble,
-      element('dl', {class: 'figures'}, this.now.root, this.busy.root, this.gap.root, this.kept.root, this.memory.root, this.stops.root),
+      element('dl', {class: 'figures'}, this.now.root, this.busy.root, this.gap.root, this.met.root, this.memory.root, this.stops.root),
       this.timeline.root, this.table.root);
     this.reset(undefined);
   }
@@ -110,13 +110,13 @@ export class DeviceCard {
     this.showTrouble(device);
     this.time.add(at, device.device_time_s);
     this.noteClients(at, clients);
-    this.heldUp.add(at, device.host_delay_s);
+    this.heldUp.add(at, device.host_steal_s);
     this.now.update(this.shares(clients, kNowMs), this.heldUp.rate(kNowMs) ?? 0);
     const busy = this.time.rate(kRecentMs), held = this.heldUp.rate(kRecentMs) ?? 0;
     this.busy.update(wholePercent(busy === undefined ? undefined : 100 * Math.min(1, busy)),
       held < 0.01 ? 'of the last 10 s' : `host steal ${wholePercent(100 * held)}`);
     this.gap.update(percent(device.gap_used_percent), device.gap_s ? `of ${age(device.gap_s)} in all` : 'no gap so far');
-    this.showPromises(device, clients);
+    this.showTargets(device, clients);
     const used = device.mapped_bytes, all = device.memory_bytes;
     this.memory.update(bytes(used), `of ${bytes(all)}`);
     const shares = new Map(this.shares(clients, kRecentMs).map((each) => [each.client, each.share]));
@@ -154,19 +154,19 @@ export class DeviceCard {
       share: Math.min(1, this.of.get(client.client).rate(window_ms) ?? 0)}));
   }
 
-  showPromises(device, clients) {
-    const promised = clients.filter((client) => client.latency_promise_us !== undefined && client.requests > 0);
-    const asked = promised.reduce((sum, client) => sum + client.requests, 0);
-    const kept = promised.reduce((sum, client) => sum + (client.requests_kept ?? 0), 0);
-    if (asked === 0) return this.kept.update(kNothing, 'nobody has one', false);
-    const broken = asked - kept, share = 100 * kept / asked;
-    this.kept.update(percent(share), broken === 0 ? `all ${number(asked)}` : `${number(broken)} broken`,
-      device.overloaded === true || share < kKeptLow);
+  showTargets(device, clients) {
+    const withTarget = clients.filter((client) => client.latency_target_us !== undefined && client.requests > 0);
+    const asked = withTarget.reduce((sum, client) => sum + client.requests, 0);
+    const met = withTarget.reduce((sum, client) => sum + (client.requests_target_met ?? 0), 0);
+    if (asked === 0) return this.met.update(kNothing, 'no client has one', false);
+    const missed = asked - met, share = 100 * met / asked;
+    this.met.update(percent(share), missed === 0 ? `all ${number(asked)}` : `${number(missed)} missed`,
+      device.overloaded === true || share < kMetLow);
   }
 
   showTrouble(device) {
     const words = [];
-    if (device.overloaded) words.push('Overloaded: a promise is given up at this moment.');
+    if (device.overloaded) words.push('Overloaded: a target is given up at this moment.');
     if (device.missing) words.push(`Missing: ${device.missing}`);
     const isDrained = kDrained.includes(device.state);
     if (isDrained) words.push(`An operator has drained it: gpusharedctl resume ${device.device} lets clients in again.`);

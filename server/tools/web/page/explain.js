@@ -19,16 +19,16 @@ function who(told) {
 
 // The parts side by side, and where the promise ended.
 function sum(told) {
-  const whole = Math.max(told.latency_us, told.promise_us ?? 0) || 1;
+  const whole = Math.max(told.latency_us, told.latency_target_us ?? 0) || 1;
   const bar = element('div', {class: 'sum', 'aria-hidden': 'true', 'data-class': told.class ?? ''});
   for (const {key, of} of kParts) {
     const part = element('span', {'data-part': of});
     part.style.width = `${(100 * Math.max(0, told[key] ?? 0) / whole).toFixed(2)}%`;
     bar.append(part);
   }
-  if (told.promise_us !== undefined) {
-    const mark = element('span', {class: 'promise-mark'});
-    mark.style.left = `${(100 * told.promise_us / whole).toFixed(2)}%`;
+  if (told.latency_target_us !== undefined) {
+    const mark = element('span', {class: 'target-mark'});
+    mark.style.left = `${(100 * told.latency_target_us / whole).toFixed(2)}%`;
     bar.append(mark);
   }
   return bar;
@@ -67,7 +67,7 @@ function meanwhile(told) {
 // What its time on the device was besides what it was charged; as gpusharedctl says it.
 function uncharged(told) {
   const rest = Math.max(0, told.on_device_us - told.device_time_us);
-  const stolen = Math.min(told.host_delay_us ?? 0, rest);
+  const stolen = Math.min(told.host_steal_us ?? 0, rest);
   const words = [];
   if (stolen >= 1) words.push(`${microseconds(stolen)} the machine ran other programs (host steal)`);
   if (rest - stolen >= 1) words.push(`${microseconds(rest - stolen)} other clients ran at the same time`);
@@ -78,12 +78,12 @@ function facts(told) {
   const list = element('dl', {class: 'answers'});
   const add = (question, answer) => list.append(element('dt', {}, question), element('dd', {}, answer));
   if (told.longest_wait) add('Its longest wait', wait(told));
-  if (told.barred_us !== undefined) {
-    add('Its cap', `It waited ${microseconds(told.barred_us)} for its max_share of ${told.max_share_percent} %.`);
+  if (told.throttled_us !== undefined) {
+    add('Its cap', `It waited ${microseconds(told.throttled_us)} for its max_share of ${told.max_share_percent} %.`);
   }
   if (told.memory) {
-    const out = told.memory.moved_out;
-    const room = out ? [`: ${bytes(told.memory.moved_out_bytes)} of `, who(out), ' moved out'] : [];
+    const out = told.memory.swapped_out;
+    const room = out ? [`: ${bytes(told.memory.swapped_out_bytes)} of `, who(out), ' moved out'] : [];
     add('Its memory', element('p', {}, `It waited ${microseconds(told.memory.waited_us)} for memory`, ...room, '.'));
   }
   if (told.longest_command) {
@@ -99,9 +99,9 @@ function facts(told) {
 function verdict(told) {
   const words = element('p', {class: 'verdict'}, 
     told.open ? `Request ${told.request} has not ended: so far it took ` : `Request ${told.request} took `, element('b', {}, microseconds(told.latency_us)));
-  if (told.promise_us !== undefined) {
-    words.append(`, promised ${microseconds(told.promise_us)}`);
-    if (told.kept !== undefined) words.append(': ', element('b', {class: told.kept ? 'good' : 'bad'}, told.kept ? 'kept' : 'not kept'));
+  if (told.latency_target_us !== undefined) {
+    words.append(`; target ${microseconds(told.latency_target_us)}`);
+    if (told.target_met !== undefined) words.append(': ', element('b', {class: told.target_met ? 'good' : 'bad'}, told.target_met ? 'met' : 'not kept'));
   }
   words.append(told.failed ? '; its stream failed.' : '.');
   return words;

@@ -43,7 +43,7 @@ class Page {
     };
   }
 
-  // The browser tries again by itself, unless it was refused.
+  // The browser tries again by itself, unless it was rejected.
   async listenAgain() {
     try {
       const answer = await fetch('/healthz');

@@ -20,7 +20,7 @@
 
 #include "tests/server/worker/harness.h"
 #include "tests/support/read_file.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 #include <nlohmann/json.hpp>
 
@@ -47,7 +47,7 @@ class CostFile : public ::testing::Test {
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << text;
     ::chmod(path_.c_str(), 0600);
   }
-  std::string Refusal() const {
+  std::string Rejection() const {
     const auto costs = ReadCosts(path_, "a device");
     return costs.ok() ? "" : costs.status().message();
   }
@@ -68,8 +68,8 @@ class CostFile : public ::testing::Test {
   }
 
   static constexpr server::HashSeed kSeed = {7, ~0ull};
-  ScratchFolder folder_;
-  const std::string path_ = folder_ / "cpu-0.costs";
+  ScratchDirectory directory_;
+  const std::string path_ = directory_ / "cpu-0.costs";
 };
 
 TEST_F(CostFile, CostsComeBackInTheirOrder) {
@@ -97,25 +97,25 @@ TEST_F(CostFile, AsManyAsMayBeKeptFit) {
                                                       .grid = {.kernel = ~0ull, .blocks = ~0ull},
                                                       .predicted = scheduler::kCommandTimeMax});
   ASSERT_TRUE(Keep("a device", many));
-  EXPECT_EQ(Refusal(), "");
+  EXPECT_EQ(Rejection(), "");
   many.push_back(many[0]);
   ASSERT_TRUE(Keep("a device", many));
-  EXPECT_THAT(Refusal(), HasSubstr("more than the 4096 costs"));
+  EXPECT_THAT(Rejection(), HasSubstr("more than the 4096 costs"));
 }
 
 TEST_F(CostFile, NoFileIsNoCosts) {
-  const auto costs = ReadCosts(folder_ / "none", "a device");
+  const auto costs = ReadCosts(directory_ / "none", "a device");
   ASSERT_TRUE(costs.ok());
   EXPECT_FALSE(costs->has_value());
 }
 
-TEST_F(CostFile, AnotherDeviceIsRefused) {
+TEST_F(CostFile, AnotherDeviceIsRejected) {
   ASSERT_TRUE(Keep("another\ndevice", Some()));
-  EXPECT_THAT(Refusal(), HasSubstr("it is not of this device, 'a device'"));
+  EXPECT_THAT(Rejection(), HasSubstr("it is not of this device, 'a device'"));
   EXPECT_TRUE(ReadCosts(path_, "another\ndevice").ok()) << "its name is made one line";
 }
 
-// Whatever byte is changed or missing, the file is refused as a whole.
+// Whatever byte is changed or missing, the file is rejected as a whole.
 TEST_F(CostFile, DamageIsSeenWhereverItIs) {
   ASSERT_TRUE(Keep("a device", Some()));
   const std::string good = ReadFile(path_);
@@ -123,71 +123,71 @@ TEST_F(CostFile, DamageIsSeenWhereverItIs) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 1);
     Write(bad);
-    EXPECT_NE(Refusal(), "") << at;
+    EXPECT_NE(Rejection(), "") << at;
     if (at == 0) continue;  // An empty file is none.
     Write(good.substr(0, at));
-    EXPECT_NE(Refusal(), "") << at << " bytes";
+    EXPECT_NE(Rejection(), "") << at << " bytes";
   }
   Write(good + good);
-  EXPECT_NE(Refusal(), "");
+  EXPECT_NE(Rejection(), "");
 }
 
-TEST_F(CostFile, RefusalsNameTheLine) {
+TEST_F(CostFile, RejectionsNameTheLine) {
   const std::string head = "gpushared costs 3\ndevice a device\nseed 1 2\n";
   Write(head + "1 2 3 4 5\n1 2 3 0 5\n");
-  EXPECT_THAT(Refusal(), HasSubstr("line 5 is not key, kernel, blocks, nanoseconds and samples"));
+  EXPECT_THAT(Rejection(), HasSubstr("line 5 is not key, kernel, blocks, nanoseconds and samples"));
   for (const char* line :
        {"1 2 3 4", "1 2 3 4 5 6", "g 2 3 4 5", "1 2 3 3600000000001 5", "-1 2 3 4 5", "",
         "10000000000000000 2 3 4 5", "1  2 3 4 5", "1 2 3 4 0", "1 2 3 4 20"}) {
     Write(head + line + "\n");
-    EXPECT_THAT(Refusal(), HasSubstr("line 4")) << line;
+    EXPECT_THAT(Rejection(), HasSubstr("line 4")) << line;
   }
   Write(head + "1 2 3 4 5\n");
-  EXPECT_THAT(Refusal(), HasSubstr("the sum, is missing"));
+  EXPECT_THAT(Rejection(), HasSubstr("the sum, is missing"));
   Write(head + "sum 0\n");
-  EXPECT_THAT(Refusal(), HasSubstr("line 4: the sum is wrong"));
+  EXPECT_THAT(Rejection(), HasSubstr("line 4: the sum is wrong"));
   Write("gpushared costs 2\n");
-  EXPECT_THAT(Refusal(), HasSubstr("its first line is not 'gpushared costs 3'"));
+  EXPECT_THAT(Rejection(), HasSubstr("its first line is not 'gpushared costs 3'"));
   for (const char* seed : {"1 2 3 4", "seed 1", "seed 1 2 3", "seed  1 2", "seed 1 g"}) {
     Write(std::string("gpushared costs 3\ndevice a device\n") + seed + "\n");
-    EXPECT_THAT(Refusal(), HasSubstr("line 3 is not the keys' seed")) << seed;
+    EXPECT_THAT(Rejection(), HasSubstr("line 3 is not the keys' seed")) << seed;
   }
 }
 
-TEST_F(CostFile, WhatIsNoSmallRegularFileIsRefused) {
+TEST_F(CostFile, WhatIsNoSmallRegularFileIsRejected) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(Refusal(), HasSubstr("no regular file")) << "and nobody waits for its writer";
+  EXPECT_THAT(Rejection(), HasSubstr("no regular file")) << "and nobody waits for its writer";
   std::filesystem::remove(path_);
   std::filesystem::create_directory(path_);
-  EXPECT_THAT(Refusal(), HasSubstr("no regular file"));
+  EXPECT_THAT(Rejection(), HasSubstr("no regular file"));
   std::filesystem::remove(path_);
-  std::filesystem::create_symlink(folder_ / "elsewhere", path_);
-  EXPECT_THAT(Refusal(), HasSubstr("cannot be opened"));
+  std::filesystem::create_symlink(directory_ / "elsewhere", path_);
+  EXPECT_THAT(Rejection(), HasSubstr("cannot be opened"));
   std::filesystem::remove(path_);
   Write(std::string(server::kCostFileBytesMax + 1, 'x'));
-  EXPECT_THAT(Refusal(), HasSubstr("more than the 524288 bytes"));
+  EXPECT_THAT(Rejection(), HasSubstr("more than the 524288 bytes"));
 }
 
 // Costs decide who runs when.
-TEST_F(CostFile, OfSomebodyElseIsRefused) {
+TEST_F(CostFile, OfSomebodyElseIsRejected) {
   ASSERT_TRUE(Keep("a device", Some()));
-  EXPECT_EQ(Refusal(), "");
+  EXPECT_EQ(Rejection(), "");
   for (const mode_t mode : {0660, 0602, 0666}) {
     ::chmod(path_.c_str(), mode);
-    EXPECT_THAT(Refusal(), HasSubstr("that nobody else may write to"));
+    EXPECT_THAT(Rejection(), HasSubstr("that nobody else may write to"));
   }
   ::chmod(path_.c_str(), 0600);
-  ::chmod(folder_.path().c_str(), 0777);
-  EXPECT_THAT(Refusal(), HasSubstr("may be written to by others"));
+  ::chmod(directory_.path().c_str(), 0777);
+  EXPECT_THAT(Rejection(), HasSubstr("may be written to by others"));
   EXPECT_FALSE(Keep("a device", Some()));
-  ::chmod(folder_.path().c_str(), 0700);
-  EXPECT_EQ(Refusal(), "");
+  ::chmod(directory_.path().c_str(), 0700);
+  EXPECT_EQ(Rejection(), "");
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give files away";
   ASSERT_EQ(::chown(path_.c_str(), 65534, 65534), 0);
-  EXPECT_THAT(Refusal(), HasSubstr("it belongs to uid 65534"));
+  EXPECT_THAT(Rejection(), HasSubstr("it belongs to uid 65534"));
   ASSERT_EQ(::chown(path_.c_str(), 0, 0), 0);
-  ASSERT_EQ(::chown(folder_.path().c_str(), 65534, 65534), 0);
-  EXPECT_THAT(Refusal(), HasSubstr("belongs to uid 65534, allowed are root"));
+  ASSERT_EQ(::chown(directory_.path().c_str(), 65534, 65534), 0);
+  EXPECT_THAT(Rejection(), HasSubstr("belongs to uid 65534, allowed are root"));
   EXPECT_FALSE(Keep("a device", Some()));
 }
 
@@ -201,8 +201,8 @@ TEST_F(CostFile, IsReplacedAsAWholeOrNotAtAll) {
 
   const std::string after = ReadFile(path_);
   std::filesystem::create_directories(path_ + ".new/in the way");
-  const Status refused = WriteCosts(path_, "a device", kSeed, Some());
-  EXPECT_THAT(refused.message(), HasSubstr("costs not kept: "));
+  const Status rejected = WriteCosts(path_, "a device", kSeed, Some());
+  EXPECT_THAT(rejected.message(), HasSubstr("costs not kept: "));
   EXPECT_EQ(ReadFile(path_), after);
 }
 
@@ -401,21 +401,21 @@ nlohmann::json StatusAfter(const StepDeviceOptions& device, int launches) {
   for (int i = 0; i < launches; ++i) {
     EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
   }
-  // The lane looks ahead by turnarounds while somebody of this class is here.
+  // The lane looks ahead by launch bubbles while somebody of this class is here.
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
 }
 
-TEST(Turnaround, IsWhatPassesBetweenSubmissionAndEndWithoutTheRun) {
+TEST(LaunchBubble, IsWhatPassesBetweenSubmissionAndEndWithoutTheRun) {
   const auto slow = StatusAfter({.runs_at_once = true, .submitting_takes = 2ms}, 12);
-  ASSERT_TRUE(slow.contains("turnaround_us"));
-  EXPECT_GE(slow["turnaround_us"], 2000.0);
-  EXPECT_EQ(slow["window_us"], 500.0);
+  ASSERT_TRUE(slow.contains("launch_bubble_us"));
+  EXPECT_GE(slow["launch_bubble_us"], 2000.0);
+  EXPECT_EQ(slow["lookahead_us"], 500.0);
   // By its own account the launch ran for all of the time, and longer.
   const auto quick =
       StatusAfter({.runs_at_once = true, .submitting_takes = 2ms, .ends_later = 3600s}, 12);
-  EXPECT_EQ(quick["turnaround_us"], 0.0);
-  EXPECT_EQ(quick["window_us"], 20.0) << "the lane is told";
+  EXPECT_EQ(quick["launch_bubble_us"], 0.0);
+  EXPECT_EQ(quick["lookahead_us"], 20.0) << "the lane is told";
 }
 
 TEST(Predictions, OfAWorkerAreJudgedInItsStatus) {

@@ -30,7 +30,7 @@ TEST(Explain, NamesTheKernelThatCouldNotBeCutAndTheTimesOfTheRequest) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient low = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
   RawClient high = worker.Client(
-      {.name = "serve", .client_class = SchedulingClass::kHigh, .latency_promise_ns = 20'000'000});
+      {.name = "serve", .client_class = SchedulingClass::kHigh, .latency_target_ns = 20'000'000});
   low.Launch(0, 0, 0, {.x = 100});
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -48,8 +48,8 @@ TEST(Explain, NamesTheKernelThatCouldNotBeCutAndTheTimesOfTheRequest) {
   EXPECT_EQ(why["name"], "serve");
   EXPECT_EQ(why["request"], 1);
   EXPECT_EQ(why["marked"], true);
-  EXPECT_EQ(why["kept"], false);
-  EXPECT_EQ(why["promise_us"], 20'000.0);
+  EXPECT_EQ(why["target_met"], false);
+  EXPECT_EQ(why["latency_target_us"], 20'000.0);
   EXPECT_GE(why["latency_us"], 35'000.0) << "its age counts";
   EXPECT_NEAR(why["before_us"].get<double>(), 5'000.0, 1.0);
   EXPECT_GE(why["on_device_us"], 29'000.0);
@@ -75,7 +75,7 @@ TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
   ASSERT_TRUE(low.AwaitFinished(0, last));
   const json why = Explain(worker, 2, 1);
   EXPECT_EQ(why["marked"], false) << "told from its pauses";
-  EXPECT_FALSE(why.contains("kept"));
+  EXPECT_FALSE(why.contains("target_met"));
   EXPECT_GE(why["waited_us"], 10'000.0);
   const json& wait = why["longest_wait"];
   EXPECT_GE(wait["us"], 10'000.0);
@@ -295,7 +295,7 @@ TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
   WorkerHarness worker;
   RawClient high = worker.Client({.name = "serve", .client_class = SchedulingClass::kHigh});
   RawClient low = worker.Client(
-      {.name = "train", .client_class = SchedulingClass::kLow, .latency_promise_ns = 10'000'000});
+      {.name = "train", .client_class = SchedulingClass::kLow, .latency_target_ns = 10'000'000});
   high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   low.BeginRequest(0);
@@ -312,7 +312,7 @@ TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
   const json waiting = Explain(worker, 2);
   EXPECT_EQ(waiting["open"], true);
   EXPECT_EQ(waiting["request"], 1);
-  EXPECT_EQ(waiting["kept"], false) << "its promise is broken already";
+  EXPECT_EQ(waiting["target_met"], false) << "its target is broken already";
   EXPECT_FALSE(waiting.contains("ended_s_ago"));
   EXPECT_GE(waiting["waited_us"], 50'000.0);
   EXPECT_NEAR(waiting["longest_wait"]["us"].get<double>(), waiting["waited_us"].get<double>(), 1.0);
@@ -333,7 +333,7 @@ TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
   EXPECT_FALSE(Explain(worker, 2, 2).contains("ended_s_ago"));
 }
 
-TEST(Explain, WhatIsNotKnownIsRefusedWithWhatIs) {
+TEST(Explain, WhatIsNotKnownIsRejectedWithWhatIs) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client();
   const auto ask = [&](std::uint64_t request) {

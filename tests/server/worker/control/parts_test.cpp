@@ -86,17 +86,17 @@ TEST(StatusJson, SaysHowGoodPredictionsWereAndWhatTheHostDid) {
   for (int i = 0; i < 6; ++i) predictions.error_permille.Add(4);
   for (int i = 0; i < 3; ++i) predictions.error_permille.Add(7);
   predictions.error_permille.Add(1000);
-  snapshot.thread.turnaround = 12'500ns;
+  snapshot.thread.launch_bubble = 12'500ns;
   snapshot.thread.lookahead = 25us;
-  snapshot.thread.host_delay = 1500ms;
+  snapshot.thread.host_steal = 1500ms;
   const auto status = nlohmann::json::parse(StatusJson({}, {}, {}, snapshot));
   EXPECT_EQ(status["predictions"], 40);
   EXPECT_EQ(status["predictions_exceeded_percent"], 25.0);
   EXPECT_EQ(status["prediction_error_p50_percent"], 0.4);
   EXPECT_EQ(status["prediction_error_p90_percent"], 0.7);
-  EXPECT_EQ(status["turnaround_us"], 12.5);
-  EXPECT_EQ(status["window_us"], 25.0);
-  EXPECT_EQ(status["host_delay_s"], 1.5);
+  EXPECT_EQ(status["launch_bubble_us"], 12.5);
+  EXPECT_EQ(status["lookahead_us"], 25.0);
+  EXPECT_EQ(status["host_steal_s"], 1.5);
 }
 
 TEST(StatusJson, CountsTheSessionsOfEachClass) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of sessions: of the device, arenas, chunks and images.
+// Memory of sessions: of the device, staging buffers, chunks and images.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,8 +36,8 @@ TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
   ASSERT_TRUE(client.Resize(14 * kMiB).ok());
   EXPECT_EQ(worker.device().resizes(),
             (std::vector<std::uint64_t>{4 * kMiB, 8 * kMiB, 12 * kMiB, 14 * kMiB}));
-  const auto refused = client.Resize(40 * kMiB);
-  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  const auto rejected = client.Resize(40 * kMiB);
+  EXPECT_EQ(rejected.status().code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(worker.device().mapped_bytes(), 14 * kMiB);
   EXPECT_TRUE(client.Resize(16 * kMiB).ok());
 }
@@ -59,47 +59,47 @@ TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
   EXPECT_EQ(worker.device().left_free_bytes(), 0U);
 }
 
-// Arenas are host memory, and a machine without any does not refuse but ends processes.
+// Arenas are host memory, and a machine without any does not reject but ends processes.
 TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
   server::WorkerOptions options;
   options.limits.sessions_max = 4;
-  options.limits.arenas_bytes_max = 16 * kMiB;
+  options.limits.staging_bytes_total_max = 16 * kMiB;
   options.limits.staging_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
   WorkerHarness worker(kAtOnce, std::move(options));
   const auto join = [&] {
     RawClient client = worker.Connect({.name = "copies"});
     EXPECT_TRUE(client.AwaitWelcome().ok());
-    EXPECT_EQ(client.welcome().arena_bytes_total_max, 10 * kMiB);
+    EXPECT_EQ(client.welcome().staging_bytes_total_max, 10 * kMiB);
     return client;
   };
   {
     RawClient greedy = join();
-    ASSERT_TRUE(greedy.AddArena(9 * kMiB).ok());
-    const Status refused = greedy.AddArena(2 * kMiB).status();
-    EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-    EXPECT_THAT(refused.message(), HasSubstr("asked for 2097152 bytes"));
-    EXPECT_THAT(refused.message(), HasSubstr("1048576 left"));
-    EXPECT_THAT(refused.message(), HasSubstr("'copies'"));
-    EXPECT_TRUE(greedy.AddArena(1 * kMiB).ok()) << "a refusal takes nothing";
+    ASSERT_TRUE(greedy.AddStagingBuffer(9 * kMiB).ok());
+    const Status rejected = greedy.AddStagingBuffer(2 * kMiB).status();
+    EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
+    EXPECT_THAT(rejected.message(), HasSubstr("asked for 2097152 bytes"));
+    EXPECT_THAT(rejected.message(), HasSubstr("1048576 left"));
+    EXPECT_THAT(rejected.message(), HasSubstr("'copies'"));
+    EXPECT_TRUE(greedy.AddStagingBuffer(1 * kMiB).ok()) << "a rejection takes nothing";
 
     RawClient modest = join();
-    EXPECT_TRUE(modest.AddArena(2 * kMiB).ok()) << "assured";
-    EXPECT_FALSE(modest.AddArena(64 * 1024).ok());
+    EXPECT_TRUE(modest.AddStagingBuffer(2 * kMiB).ok()) << "assured";
+    EXPECT_FALSE(modest.AddStagingBuffer(64 * 1024).ok());
   }
   ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
   ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
-  EXPECT_TRUE(join().AddArena(10 * kMiB).ok()) << "all of it is back";
+  EXPECT_TRUE(join().AddStagingBuffer(10 * kMiB).ok()) << "all of it is back";
 }
 
 // Memory of ended sessions is counted as free, so it must be free.
 TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
-  const Result<std::uint32_t> arena = client.AddArena(1 << 20);
-  ASSERT_TRUE(arena.ok());
+  const Result<std::uint32_t> staging_buffer = client.AddStagingBuffer(1 << 20);
+  ASSERT_TRUE(staging_buffer.ok());
   const auto blocks = [&] {
     struct stat about {};
-    EXPECT_EQ(::fstat(client.arena_fd(*arena), &about), 0);
+    EXPECT_EQ(::fstat(client.staging_fd(*staging_buffer), &about), 0);
     return about.st_blocks;
   };
   ASSERT_EQ(blocks(), (1 << 20) / 512) << "taken when it is made, so that no fault comes later";
@@ -112,16 +112,16 @@ TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
 TEST(WorkerSession, ParametersInAnArenaThatWasEmptiedAreReadWithoutTouchingIt) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
-  const Result<std::uint32_t> arena = client.AddArena(kMiB);
-  ASSERT_TRUE(arena.ok());
-  ASSERT_EQ(::fallocate(client.arena_fd(*arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                        static_cast<off_t>(kMiB)),
+  const Result<std::uint32_t> staging_buffer = client.AddStagingBuffer(kMiB);
+  ASSERT_TRUE(staging_buffer.ok());
+  ASSERT_EQ(::fallocate(client.staging_fd(*staging_buffer),
+                        FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(kMiB)),
             0);
   ipc::LaunchRecord launch = LaunchOf(0, 0, 1, {}, 24);
-  launch.header.flags |= ipc::kFlagParametersInArena;
+  launch.header.flags |= ipc::kFlagParametersInStagingBuffer;
   launch.header.continuations = 0;
-  launch.arena = *arena;
-  launch.arena_offset = 4096;
+  launch.staging_buffer = *staging_buffer;
+  launch.staging_offset = 4096;
   const Sequence sequence = client.Publish(launch);
   client.Ring();
   ASSERT_TRUE(client.AwaitFinished(0, sequence));
@@ -129,7 +129,7 @@ TEST(WorkerSession, ParametersInAnArenaThatWasEmptiedAreReadWithoutTouchingIt) {
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_THAT(seen[0].parameters, ::testing::Each(std::byte{0}));
   struct stat about {};
-  ASSERT_EQ(::fstat(client.arena_fd(*arena), &about), 0);
+  ASSERT_EQ(::fstat(client.staging_fd(*staging_buffer), &about), 0);
   EXPECT_EQ(about.st_blocks, 0) << "a page that is touched is there again";
 }
 
@@ -270,13 +270,13 @@ TEST(WorkerSession, NobodyWaitsForTheWholeOfALargeArena) {
   int welcomed_before = 0;
   for (int i = 0; i < kRounds; ++i) {
     RawClient greedy = worker.Client({.name = "greedy"});
-    ASSERT_TRUE(greedy.Send(ipc::AddArena{.bytes = 128 * kMiB}).ok());
-    RawClient newcomer = worker.Client({.name = "newcomer"});
+    ASSERT_TRUE(greedy.Send(ipc::AddStagingBuffer{.bytes = 128 * kMiB}).ok());
+    RawClient new_client = worker.Client({.name = "new_client"});
     if (greedy.NextFrame(std::chrono::milliseconds(0)).ok()) continue;
     ++welcomed_before;
     EXPECT_TRUE(greedy.NextFrame().ok());
   }
-  // A machine that is busy otherwise may keep the newcomer from its processor for so long.
+  // A machine that is busy otherwise may keep the new client from its processor for so long.
   EXPECT_GE(welcomed_before, kRounds / 2);
 }
 
@@ -288,10 +288,10 @@ TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoO
   WorkerHarness worker(kAtOnce);
   RawClient good = worker.Client({.name = "good"});
   RawClient bad = worker.Client({.name = "bad"});
-  const Result<std::uint32_t> arena = bad.AddArena(kMiB);
-  ASSERT_TRUE(arena.ok());
+  const Result<std::uint32_t> staging_buffer = bad.AddStagingBuffer(kMiB);
+  ASSERT_TRUE(staging_buffer.ok());
   std::jthread writer(
-      [&] { (void)!::pwrite(bad.arena_fd(*arena), page.data(), StuckPage::kBytes, 0); });
+      [&] { (void)!::pwrite(bad.staging_fd(*staging_buffer), page.data(), StuckPage::kBytes, 0); });
   struct AtTheEnd {
     StuckPage& page;
     ~AtTheEnd() { page.Release(); }
@@ -301,9 +301,9 @@ TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoO
 
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < 3; ++i) {
-    RawClient newcomer = worker.Client({.name = "newcomer"});
-    ASSERT_TRUE(newcomer.AddArena(kMiB).ok());
-    newcomer.CloseSocket();
+    RawClient new_client = worker.Client({.name = "new_client"});
+    ASSERT_TRUE(new_client.AddStagingBuffer(kMiB).ok());
+    new_client.CloseSocket();
     const auto ended = worker.Await<ipc::SessionEnded>();
     ASSERT_TRUE(ended);
     EXPECT_EQ(ended->session, worker.last_session()) << "the one before is not over";

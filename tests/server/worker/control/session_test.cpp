@@ -74,10 +74,10 @@ TEST(WorkerSession, ModulesAnswerWithTheirKernels) {
   EXPECT_EQ(loaded->kernels[1].unsupported, "needs tensor cores");
   const auto bad = client.LoadModule(4, "nonsense\n");
   EXPECT_EQ(bad.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(client.LoadModule(4, "c 0\n").ok()) << "a refused module leaves its number free";
+  EXPECT_TRUE(client.LoadModule(4, "c 0\n").ok()) << "a rejected module leaves its number free";
 }
 
-TEST(WorkerSession, TheImageOfARefusedModuleMakesRoomForTheNext) {
+TEST(WorkerSession, TheImageOfARejectedModuleMakesRoomForTheNext) {
   server::WorkerOptions options;
   options.limits.images_bytes = kMiB;
   WorkerHarness worker({}, std::move(options));
@@ -122,30 +122,30 @@ TEST(WorkerSession, CopiesAndFillsReachVariablesOfTheClientsModules) {
   EXPECT_EQ(loaded->variables[1].name, "count");
   EXPECT_EQ(loaded->variables[1].bytes, 4u);
   const std::uint64_t table = loaded->variables[0].address;
-  ASSERT_TRUE(client.AddArena(ipc::kArenaBytesStep).ok());
+  ASSERT_TRUE(client.AddStagingBuffer(ipc::kStagingBytesStep).ok());
 
   client.Fill(0, table, 16, 0x5a);
   const Sequence read = client.CopyToHost(0, 0, 0, table, 16);
   ASSERT_TRUE(client.AwaitFinished(0, read));
   EXPECT_FALSE(client.TakeCompletion());
-  EXPECT_EQ(client.arena(0)[15], std::byte{0x5a});
+  EXPECT_EQ(client.staging_buffer(0)[15], std::byte{0x5a});
 
   RawClient other = worker.Client();
-  ASSERT_TRUE(other.AddArena(ipc::kArenaBytesStep).ok());
-  const auto expect_refused = [](RawClient& asker, std::uint32_t stream, Sequence sequence) {
+  ASSERT_TRUE(other.AddStagingBuffer(ipc::kStagingBytesStep).ok());
+  const auto expect_rejected = [](RawClient& asker, std::uint32_t stream, Sequence sequence) {
     ASSERT_TRUE(asker.AwaitFinished(stream, sequence));
     const auto notice = asker.NextCompletion();
     ASSERT_TRUE(notice);
     EXPECT_EQ(notice->code, StatusCode::kInvalidArgument);
   };
-  expect_refused(other, 0, other.CopyToHost(0, 0, 0, table, 4));
+  expect_rejected(other, 0, other.CopyToHost(0, 0, 0, table, 4));
   client.CreateStream(1);
-  expect_refused(client, 1, client.CopyToHost(1, 0, 0, table, 17));
+  expect_rejected(client, 1, client.CopyToHost(1, 0, 0, table, 17));
   client.CreateStream(2);
-  expect_refused(client, 2, client.Fill(2, table - 1, 4, 0));
+  expect_rejected(client, 2, client.Fill(2, table - 1, 4, 0));
   ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 2}).ok());
   client.CreateStream(3);
-  expect_refused(client, 3, client.Fill(3, table, 4, 0));
+  expect_rejected(client, 3, client.Fill(3, table, 4, 0));
 }
 
 TEST(WorkerSession, ACopyKeepsTheModuleWhoseVariablesItTouches) {
@@ -174,14 +174,14 @@ TEST(WorkerSession, ThousandsOfModulesMayBeLoaded) {
   EXPECT_TRUE(client.LoadModule(ipc::kModulesMax - 1, "k 0\n").ok());
 }
 
-TEST(WorkerSession, EveryLimitRefusesWithItsName) {
+TEST(WorkerSession, EveryLimitRejectsWithItsName) {
   server::WorkerOptions options;
   options.limits.modules_max = 2;
   options.limits.module_bytes_max = 64;
   options.limits.modules_bytes_max = 100;
-  options.limits.arenas_max = 2;
-  options.limits.arena_bytes_max = 256 * 1024;
-  options.limits.arenas_bytes_max = 320 * 1024;
+  options.limits.staging_buffers_max = 2;
+  options.limits.staging_bytes_max = 256 * 1024;
+  options.limits.staging_bytes_total_max = 320 * 1024;
   options.limits.sessions_max = 1;
   WorkerHarness worker(kAtOnce, std::move(options));
   RawClient client = worker.Connect({.quota_bytes = std::uint64_t{4} << 20});
@@ -204,12 +204,13 @@ TEST(WorkerSession, EveryLimitRefusesWithItsName) {
   ASSERT_TRUE(client.LoadModule(1, padded(36)).ok());
   expect(client.LoadModule(2, "d 0\n").status(), StatusCode::kLimitExceeded,
          "2 modules are loaded, allowed are 2");
-  expect(client.AddArena(512 * 1024).status(), StatusCode::kLimitExceeded, "allowed are 262144");
-  ASSERT_TRUE(client.AddArena(256 * 1024).ok());
-  expect(client.AddArena(128 * 1024).status(), StatusCode::kLimitExceeded,
+  expect(client.AddStagingBuffer(512 * 1024).status(), StatusCode::kLimitExceeded,
+         "allowed are 262144");
+  ASSERT_TRUE(client.AddStagingBuffer(256 * 1024).ok());
+  expect(client.AddStagingBuffer(128 * 1024).status(), StatusCode::kLimitExceeded,
          "262144 of 327680 are in use");
-  ASSERT_TRUE(client.AddArena(64 * 1024).ok());
-  expect(client.AddArena(64 * 1024).status(), StatusCode::kLimitExceeded, "allowed are 2");
+  ASSERT_TRUE(client.AddStagingBuffer(64 * 1024).ok());
+  expect(client.AddStagingBuffer(64 * 1024).status(), StatusCode::kLimitExceeded, "allowed are 2");
   expect(client.Resize(std::uint64_t{6} << 20).status(), StatusCode::kOutOfMemory, "quota");
   RawClient second = worker.Connect({});
   expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
@@ -229,9 +230,9 @@ TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
     clients.push_back(worker.Connect(ordinary));
     ASSERT_TRUE(clients.back().AwaitWelcome().ok());
   }
-  const Status refused = worker.Connect(ordinary).AwaitWelcome();
-  EXPECT_EQ(refused.code(), StatusCode::kLimitExceeded);
-  EXPECT_THAT(refused.message(), HasSubstr("4 clients, allowed are 6, 2 of these for clients"));
+  const Status rejected = worker.Connect(ordinary).AwaitWelcome();
+  EXPECT_EQ(rejected.code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(rejected.message(), HasSubstr("4 clients, allowed are 6, 2 of these for clients"));
   RawClient of_root = worker.Connect({.uid = 0, .allowed_class = SchedulingClass::kNormal});
   EXPECT_TRUE(of_root.AwaitWelcome().ok());
   RawClient high = worker.Connect({.uid = kStranger + 1});
@@ -297,7 +298,7 @@ TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) 
   expect_prompt();
 }
 
-TEST(WorkerSession, ANewcomerOutlivesWhoLeavesInTheSameMoment) {
+TEST(WorkerSession, ANewClientOutlivesWhoLeavesInTheSameMoment) {
   for (const bool process_ends_first : {false, true}) {
     SCOPED_TRACE(process_ends_first);
     WorkerHarness worker(kAtOnce);
@@ -307,7 +308,7 @@ TEST(WorkerSession, ANewcomerOutlivesWhoLeavesInTheSameMoment) {
       ::_exit(0);
     }
     RawClient goes = worker.Client({.name = "goes", .process = process});
-    std::optional<RawClient> newcomer;
+    std::optional<RawClient> new_client;
     const auto end_process = [&] {
       ::kill(process, SIGKILL);
       siginfo_t info{};
@@ -316,13 +317,13 @@ TEST(WorkerSession, ANewcomerOutlivesWhoLeavesInTheSameMoment) {
     worker.WhileControlStands([&] {
       if (process_ends_first) end_process();
       if (!process_ends_first) goes.CloseSocket();
-      newcomer.emplace(worker.Connect({.name = "newcomer"}));
+      new_client.emplace(worker.Connect({.name = "new_client"}));
       if (process_ends_first) goes.CloseSocket();
       if (!process_ends_first) end_process();
     });
-    const Status welcome = newcomer->AwaitWelcome();
+    const Status welcome = new_client->AwaitWelcome();
     EXPECT_TRUE(welcome.ok()) << welcome.ToString();
-    EXPECT_TRUE(newcomer->Resize(2 * kMiB).ok());
+    EXPECT_TRUE(new_client->Resize(2 * kMiB).ok());
     ::waitpid(process, nullptr, 0);
   }
 }
@@ -403,7 +404,7 @@ TEST(WorkerSession, EverythingIsReturnedWhenTheClientClosesItsSocket) {
   const Holdings before = Holdings::Now();
   {
     RawClient client = worker.Client();
-    ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+    ASSERT_TRUE(client.AddStagingBuffer(64 * 1024).ok());
     for (int i = 0; i < 50; ++i) client.Launch(0, 0, 0, {.x = 8});
     client.CreateStream(1);
     client.WaitFor(1, 0, 40);
@@ -496,14 +497,14 @@ TEST(WorkerSession, ADrainWaitsForClientsThatAreHere) {
   EXPECT_TRUE(client.AwaitFinished(0, launch));
 }
 
-TEST(WorkerSession, DrainRefusesNewcomersAndEndsWithTheLastSession) {
+TEST(WorkerSession, DrainRejectsNewClientsAndEndsWithTheLastSession) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   worker.Send(ipc::Drain{});
   RawClient late = worker.Connect({});
-  const Status refused = late.AwaitWelcome();
-  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(refused.message(), HasSubstr("draining"));
+  const Status rejected = late.AwaitWelcome();
+  EXPECT_EQ(rejected.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rejected.message(), HasSubstr("draining"));
 
   EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0))) << "those there go on";
   client.CloseSocket();
@@ -537,7 +538,7 @@ TEST(WorkerSession, AClientThatDoesNotReadHoldsUpNobody) {
 TEST(WorkerSession, AdminSeesWhatEachClientDid) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client({.name = "train", .client_class = SchedulingClass::kLow});
-  ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+  ASSERT_TRUE(client.AddStagingBuffer(64 * 1024).ok());
   client.Launch(0, 0, 0);
   client.CopyToDevice(0, 0, 0, client.base(), 1000);
   client.CopyToHost(0, 0, 0, client.base(), 500);
@@ -554,7 +555,7 @@ TEST(WorkerSession, AdminSeesWhatEachClientDid) {
   EXPECT_EQ(row["copies"], 2);
   EXPECT_EQ(row["bytes_in"], 1000);
   EXPECT_EQ(row["bytes_out"], 500);
-  EXPECT_EQ(row["commands_refused"], 1);
+  EXPECT_EQ(row["commands_rejected"], 1);
   EXPECT_EQ(row["memory_bytes"], std::uint64_t{4} << 20);
   EXPECT_EQ(row["modules"], 1);
   EXPECT_GE(row["queue_wait_p99_us"], row["queue_wait_p50_us"]);
@@ -615,7 +616,7 @@ TEST(WorkerSession, TheDeviceThreadIsAtTheDevicesMemoryNode) {
 
 TEST(WorkerSession, ARequestIsFromTheFirstCommandAfterAllWasFinishedUntilAllIs) {
   WorkerHarness worker;
-  RawClient client = worker.Client({.name = "serve", .latency_promise_ns = 3'600'000'000'000});
+  RawClient client = worker.Client({.name = "serve", .latency_target_ns = 3'600'000'000'000});
   for (int request = 0; request < 3; ++request) {
     client.Launch(0, 0, 0);
     const auto last = client.Launch(0, 0, 0);
@@ -636,8 +637,8 @@ TEST(WorkerSession, ARequestIsFromTheFirstCommandAfterAllWasFinishedUntilAllIs) 
   const auto ps = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
   const auto& row = ps["clients"][0];
   EXPECT_EQ(row["requests"], 3);
-  EXPECT_EQ(row["requests_kept"], 3);
-  EXPECT_EQ(row["promise_kept_percent"], 100.0);
+  EXPECT_EQ(row["requests_target_met"], 3);
+  EXPECT_EQ(row["target_met_percent"], 100.0);
   EXPECT_GT(row["request_p50_us"], 0.0);
   EXPECT_GE(row["request_p999_us"], row["request_p50_us"]);
 }

@@ -42,7 +42,7 @@ class SlowCallsTest : public ::testing::Test {
 
   std::promise<void> gate_;
   std::vector<std::string> made_;
-  SlowCalls calls_{{.quiet = 0ns, .held_max = kForGood, .newcomer_held_max = kForGood}};
+  SlowCalls calls_{{.quiet = 0ns, .held_max = kForGood, .new_client_held_max = kForGood}};
 };
 
 using Names = std::vector<std::string>;
@@ -56,24 +56,24 @@ TEST_F(SlowCallsTest, UrgentOnesGoFirst) {
   EXPECT_EQ(Finish(), (Names{"load of 2", "map of 2", "load of 1"}));
 }
 
-TEST_F(SlowCallsTest, NewcomersGoBeforeOthersThatAreNotUrgent) {
+TEST_F(SlowCallsTest, NewClientsGoBeforeOthersThatAreNotUrgent) {
   HoldThread();
   Post({.session = 1}, "load of 1");
-  Post({.session = 2, .is_newcomer = true}, "welcome of 2");
+  Post({.session = 2, .is_new_client = true}, "welcome of 2");
   Post({.session = 3, .is_urgent = true}, "load of 3");
   LetGo();
   EXPECT_EQ(Finish(), (Names{"load of 3", "welcome of 2", "load of 1"}));
 }
 
-// However many newcomers there are already.
-TEST_F(SlowCallsTest, WelcomesGoBeforeFurtherCallsOfNewcomers) {
+// However many new clients there are already.
+TEST_F(SlowCallsTest, WelcomesGoBeforeFurtherCallsOfNewClients) {
   HoldThread();
-  Post({.session = 1, .is_newcomer = true}, "arena of 1");
-  Post({.session = 2, .is_newcomer = true}, "memory of 2");
+  Post({.session = 1, .is_new_client = true}, "staging buffer of 1");
+  Post({.session = 2, .is_new_client = true}, "memory of 2");
   Post({.session = 3, .awaits_welcome = true}, "welcome of 3");
   Post({.session = 4, .is_urgent = true}, "load of 4");
   LetGo();
-  EXPECT_EQ(Finish(), (Names{"load of 4", "welcome of 3", "arena of 1", "memory of 2"}));
+  EXPECT_EQ(Finish(), (Names{"load of 4", "welcome of 3", "staging buffer of 1", "memory of 2"}));
 }
 
 TEST_F(SlowCallsTest, OneThatDisturbsNobodyBeginsBesideUrgentRequests) {
@@ -91,7 +91,7 @@ TEST_F(SlowCallsTest, OthersHaveTheirTurnBetweenTwoSteps) {
   });
   Post({.session = 1}, "next of 1");
   Post({.session = 2}, "map of 2");
-  Post({.session = 3, .is_newcomer = true}, "welcome of 3");
+  Post({.session = 3, .is_new_client = true}, "welcome of 3");
   LetGo();
   EXPECT_EQ(Finish(), (Names{"welcome of 3", "step of 1", "map of 2", "step of 1", "step of 1",
                              "next of 1"}));
@@ -112,7 +112,7 @@ TEST_F(SlowCallsTest, AHurriedMoveGoesFirst) {
   Post({.session = 1}, "load of 1");
   Post({.session = 2}, "load of 2");
   Post({.session = 2, .is_move = true}, "move of 2");
-  calls_.HurryMove(2);
+  calls_.HurrySwap(2);
   LetGo();
   EXPECT_EQ(Finish(), (Names{"move of 2", "load of 1", "load of 2"}));
 }
@@ -136,16 +136,16 @@ TEST_F(SlowCallsTest, StepsOfAHurriedMoveAreNotHeld) {
   calls_.NoteUrgentRequests(false);
   has_begun.wait();
   calls_.NoteUrgentRequests(true);
-  calls_.HurryMove(1);
+  calls_.HurrySwap(1);
   LetGo();
   EXPECT_EQ(over.get_future().wait_for(30s), std::future_status::ready);
 }
 
-TEST(SlowCallsHeld, NewcomersAreNotHeldForLong) {
-  SlowCalls calls({.held_max = kForGood, .newcomer_held_max = 10ms});
+TEST(SlowCallsHeld, NewClientsAreNotHeldForLong) {
+  SlowCalls calls({.held_max = kForGood, .new_client_held_max = 10ms});
   calls.NoteUrgentRequests(true);
   std::promise<void> began;
-  calls.Post({.session = 1, .is_newcomer = true}, [&] { began.set_value(); });
+  calls.Post({.session = 1, .is_new_client = true}, [&] { began.set_value(); });
   EXPECT_EQ(began.get_future().wait_for(20s), std::future_status::ready);
 }
 
@@ -198,28 +198,28 @@ TEST(SlowCallsHeld, FurtherStepsWaitInProportionToWhatTheyTake) {
 }
 
 // However many come, those who came before are served, too.
-TEST(SlowCallsHeld, TakeTurnsWithNewcomersAfterTheBound) {
+TEST(SlowCallsHeld, TakeTurnsWithNewClientsAfterTheBound) {
   std::promise<void> gate;
   Names made;
   SlowCalls calls({.held_max = 0ns});
   calls.Post({.is_urgent = true}, [opened = gate.get_future().share()] { opened.wait(); });
   calls.Post({.session = 1}, [&made] { made.emplace_back("an older one"); });
   for (std::uint64_t session = 2; session < 5; ++session) {
-    calls.Post({.session = session, .is_newcomer = true},
-               [&made] { made.emplace_back("a newcomer"); });
+    calls.Post({.session = session, .is_new_client = true},
+               [&made] { made.emplace_back("a new client"); });
   }
   gate.set_value();
   calls.Finish();
-  EXPECT_EQ(made, (Names{"a newcomer", "an older one", "a newcomer", "a newcomer"}));
+  EXPECT_EQ(made, (Names{"a new client", "an older one", "a new client", "a new client"}));
 }
 
 // Who is in already is not kept waiting by those who come and go.
-TEST(SlowCallsHeld, NewcomersTakeTurnsWithWelcomesAfterTheirBound) {
+TEST(SlowCallsHeld, NewClientsTakeTurnsWithWelcomesAfterTheirBound) {
   std::promise<void> gate;
   Names made;
-  SlowCalls calls({.held_max = kForGood, .newcomer_held_max = 0ns});
+  SlowCalls calls({.held_max = kForGood, .new_client_held_max = 0ns});
   calls.Post({.is_urgent = true}, [opened = gate.get_future().share()] { opened.wait(); });
-  calls.Post({.session = 1, .is_newcomer = true}, [&] { made.emplace_back("memory"); });
+  calls.Post({.session = 1, .is_new_client = true}, [&] { made.emplace_back("memory"); });
   for (std::uint64_t session = 2; session < 5; ++session) {
     calls.Post({.session = session, .awaits_welcome = true},
                [&] { made.emplace_back("a welcome"); });
@@ -298,10 +298,10 @@ struct Urgent {
 };
 
 server::WorkerOptions Options(const char* policy, std::chrono::nanoseconds held_max,
-                              std::uint32_t newcomer_calls) {
+                              std::uint32_t new_client_calls) {
   server::WorkerOptions options;
   options.settings.policy = policy;
-  options.slow_calls = {.quiet = 0ns, .held_max = held_max, .newcomer_calls = newcomer_calls};
+  options.slow_calls = {.quiet = 0ns, .held_max = held_max, .new_client_calls = new_client_calls};
   return options;
 }
 
@@ -311,8 +311,8 @@ class WorkerSlowCalls {
   explicit WorkerSlowCalls(
       std::chrono::nanoseconds held_max = kForGood, const char* policy = "priority",
       const WorkerHarness::ClientOptions& high = {.client_class = SchedulingClass::kHigh},
-      std::uint32_t newcomer_calls = 0)
-      : worker_({}, Options(policy, held_max, newcomer_calls)),
+      std::uint32_t new_client_calls = 0)
+      : worker_({}, Options(policy, held_max, new_client_calls)),
         urgent_(worker_.Client(high)),
         low_(worker_.Client({.client_class = SchedulingClass::kLow})) {}
 
@@ -360,7 +360,7 @@ INSTANTIATE_TEST_SUITE_P(
     SlowCalls, AnUrgentClient,
     ::testing::Values(
         Urgent{"OfTheHighClass", "priority", {.client_class = SchedulingClass::kHigh}},
-        Urgent{"WithAPromise", "deadline", {.latency_promise_ns = 5'000'000}}),
+        Urgent{"WithAPromise", "deadline", {.latency_target_ns = 5'000'000}}),
     [](const auto& test) { return test.param.name; });
 
 TEST(WorkerSlowCalls, ARequestIsOpenFromItsMarkToItsEnd) {
@@ -396,7 +396,7 @@ TEST(WorkerSlowCalls, NobodyWaitsForLongerThanTheBound) {
 }
 
 // Its module and its first memory were two of these calls.
-TEST(WorkerSlowCalls, ANewcomersFirstShortCallsAreHardlyHeld) {
+TEST(WorkerSlowCalls, ANewClientsFirstShortCallsAreHardlyHeld) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
@@ -409,40 +409,40 @@ TEST(WorkerSlowCalls, ANewcomersFirstShortCallsAreHardlyHeld) {
   test.ExpectItGets();
 }
 
-TEST(WorkerSlowCalls, ANewcomersLongCallIsHeldLikeOthers) {
+TEST(WorkerSlowCalls, ANewClientsLongCallIsHeldLikeOthers) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
   EXPECT_TRUE(test.low_.Send(ipc::ResizeMemory{.bytes = 64 * kMiB}).ok());
-  std::this_thread::sleep_for(5 * server::SlowCallRules().newcomer_held_max);
+  std::this_thread::sleep_for(5 * server::SlowCallRules().new_client_held_max);
   EXPECT_EQ(test.worker_.device().mapped_bytes(), 8 * kMiB);
   test.worker_.device().FinishAll();
   test.ExpectItGets();
 }
 
 // Its pages are emptied, which takes longer than other calls for as many bytes.
-TEST(WorkerSlowCalls, ANewcomersLargeArenaIsHeldLikeOthers) {
+TEST(WorkerSlowCalls, ANewClientsLargeArenaIsHeldLikeOthers) {
   const WorkerHarness::ClientOptions high = {.client_class = SchedulingClass::kHigh};
   WorkerSlowCalls test(kForGood, "priority", high, 3);
   test.OpenRequest();
-  EXPECT_TRUE(test.low_.Send(ipc::AddArena{.bytes = 4 * kMiB}).ok());
-  constexpr auto kLong = 5 * server::SlowCallRules().newcomer_held_max;
+  EXPECT_TRUE(test.low_.Send(ipc::AddStagingBuffer{.bytes = 4 * kMiB}).ok());
+  constexpr auto kLong = 5 * server::SlowCallRules().new_client_held_max;
   EXPECT_FALSE(test.low_.NextFrame(std::chrono::ceil<std::chrono::milliseconds>(kLong)).ok());
   test.worker_.device().FinishAll();
   EXPECT_TRUE(test.low_.NextFrame(30s).ok());
 }
 
 // A welcome takes nothing from others' work, so it waits for no request of theirs.
-TEST(WorkerSlowCalls, ANewcomerIsWelcomeBesideAnUrgentRequest) {
+TEST(WorkerSlowCalls, ANewClientIsWelcomeBesideAnUrgentRequest) {
   server::WorkerOptions options = Options("priority", kForGood, 0);
-  options.slow_calls.newcomer_held_max = kForGood;
+  options.slow_calls.new_client_held_max = kForGood;
   WorkerHarness worker({}, options);
   RawClient urgent = worker.Client({.client_class = SchedulingClass::kHigh});
   urgent.Launch(0, 0, 0);
   EXPECT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   EXPECT_NE(worker.AskAdmin(ipc::AdminVerb::kStatus), "");
-  RawClient newcomer = worker.Connect({});
-  const Status welcome = newcomer.AwaitWelcome();
+  RawClient new_client = worker.Connect({});
+  const Status welcome = new_client.AwaitWelcome();
   EXPECT_TRUE(welcome.ok()) << welcome.ToString();
   worker.device().FinishAll();
 }

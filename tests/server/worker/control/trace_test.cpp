@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "server/telemetry/trace/reader.h"
-#include "server/worker/control/trace_desk.h"
+#include "server/worker/control/trace_request_handler.h"
 #include "tests/server/worker/harness.h"
 
 #include <nlohmann/json.hpp>
@@ -153,7 +153,7 @@ TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
 
 TEST(WorkerTrace, ARequestAndItsCommandsAreToldTogether) {
   WorkerHarness worker({.runs_at_once = true});
-  RawClient client = worker.Client({.name = "serve", .latency_promise_ns = 1'000'000'000});
+  RawClient client = worker.Client({.name = "serve", .latency_target_ns = 1'000'000'000});
   Watcher watcher(worker, false);
   ASSERT_TRUE(watcher.why().ok()) << watcher.why().ToString();
   client.CreateStream(4);
@@ -185,8 +185,8 @@ TEST(WorkerTrace, ARequestAndItsCommandsAreToldTogether) {
   EXPECT_EQ(requests[0].stream, std::uint8_t{4});
   EXPECT_EQ(requests[1].number, 1U);
   EXPECT_EQ(requests[1].row, 0);
-  EXPECT_EQ(requests[1].promise, 1s);
-  EXPECT_TRUE(requests[1].is_kept());
+  EXPECT_EQ(requests[1].target, 1s);
+  EXPECT_TRUE(requests[1].is_target_met());
   EXPECT_LE(requests[1].begun, slices[1].submitted);
   EXPECT_GE(requests[1].ended, slices[1].ended);
 }
@@ -250,7 +250,7 @@ TEST(WorkerTrace, ObserversLeaveHalfOfThePlacesToOperators) {
   const auto add = [&](bool is_operator) -> const Status& {
     return watchers.emplace_back(worker, is_operator).why();
   };
-  for (std::size_t i = 0; i < server::TraceDesk::kWatchersMax / 2; ++i) {
+  for (std::size_t i = 0; i < server::TraceRequestHandler::kWatchersMax / 2; ++i) {
     ASSERT_TRUE(add(false).ok()) << i;
   }
   EXPECT_THAT(std::string(add(false).message()),

@@ -315,7 +315,7 @@ TEST_F(Activity, NothingIsDueToWhoAsksForNothing) {
   EXPECT_NEAR(busy.share_error, 0.0, 0.01);
   meter_.Refresh(asleep, now_);
   EXPECT_EQ(asleep.windows, 0u);
-  // A newcomer has no claim to the time before it came.
+  // A new client has no claim to the time before it came.
   meter_.Set(late, Phase::kWaiting, now_);
   for (int i = 0; i < 600; ++i) {
     Run(busy, 1ms);

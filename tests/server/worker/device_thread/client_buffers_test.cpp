@@ -15,9 +15,9 @@
 namespace gpushared::server {
 namespace {
 
-using Reason = Refusal::Reason;
+using Reason = Rejection::Reason;
 
-constexpr std::uint64_t kBufferStep = kMapStepBytes;
+constexpr std::uint64_t kBufferStep = kMapPageBytes;
 constexpr std::uint64_t kBuffersBase = std::uint64_t{1} << 40;
 constexpr std::uint64_t kBuffersMapped = 64 * kBufferStep;
 
@@ -27,7 +27,7 @@ class ClientBuffersTest : public ::testing::Test {
     kernel_.why_reach_unknown.clear();
     kernel_.reach_offsets = {0, 8};
   }
-  Refusal Add(std::uint64_t offset, std::uint64_t bytes) {
+  Rejection Add(std::uint64_t offset, std::uint64_t bytes) {
     return buffers_.Add(kBuffersBase + offset, bytes, kBuffersMapped);
   }
   // The reach of a launch with these two words.
@@ -103,13 +103,13 @@ TEST_F(ClientBuffersTest, WhoKeepsAReachIsToldThatBuffersHaveChanged) {
   EXPECT_NE(with_one, before);
   EXPECT_FALSE(Add(2 * kBufferStep, 256).ok());
   EXPECT_FALSE(buffers_.Remove(kBuffersBase).ok());
-  EXPECT_EQ(buffers_.changes(), with_one) << "what is refused changes nothing";
+  EXPECT_EQ(buffers_.changes(), with_one) << "what is rejected changes nothing";
   ASSERT_TRUE(buffers_.Remove(kBuffersBase + 2 * kBufferStep).ok());
   EXPECT_NE(buffers_.changes(), before);
   EXPECT_NE(buffers_.changes(), with_one);
 }
 
-TEST_F(ClientBuffersTest, WhatIsNoBufferOfTheClientIsRefused) {
+TEST_F(ClientBuffersTest, WhatIsNoBufferOfTheClientIsRejected) {
   ASSERT_TRUE(Add(4 * kBufferStep, 4096).ok());
   EXPECT_EQ(Add(4 * kBufferStep, 4096).reason, Reason::kBufferThere);
   EXPECT_EQ(Add(4 * kBufferStep + 4095, 1).reason, Reason::kBufferThere);

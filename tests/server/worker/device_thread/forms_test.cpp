@@ -10,7 +10,7 @@
 #include "server/worker/state/cost_model.h"
 #include "tests/server/worker/harness.h"
 #include "tests/support/log_text.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/scratch_directory.h"
 
 #include <nlohmann/json.hpp>
 
@@ -175,9 +175,9 @@ TEST(Forms, OfAClientWhoseLaunchWasFarLongerThanPredictedAllAreOnesThatCanBeStop
 }
 
 TEST(Forms, TheNextWorkerKnowsWhichFormIsSlow) {
-  const ScratchFolder folder;
+  const ScratchDirectory directory;
   const server::WorkerOptions options = {.settings = {.policy = "priority"},
-                                         .cost_file = folder / "costs"};
+                                         .cost_file = directory / "costs"};
   {
     WorkerHarness worker(Stopped(microseconds(1200)), options);
     RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -208,8 +208,8 @@ TEST(Forms, ItIsSaidWhyOneThatWasGivenUpWasNotCut) {
   worker.device().FinishOldest();
   ASSERT_TRUE(high.AwaitFinished(0, request));
   const auto row = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][0];
-  EXPECT_EQ(row["uncut_kernel"], "null");
-  EXPECT_EQ(row["uncut_why"], "slow form");
+  EXPECT_EQ(row["nonpreemptible_kernel"], "null");
+  EXPECT_EQ(row["nonpreemptible_why"], "slow form");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs from a client's ring to the device: what is refused, what is cut, what is charged.
+// Graphs from a client's ring to the device: what is rejected, what is cut, what is charged.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -72,9 +72,9 @@ TEST(WorkerGraphs, AHighClientsGraphIsOneCommandOfTheDevice) {
 TEST(WorkerGraphs, CopiesAndFillsOfAGraphMoveBytes) {
   WorkerHarness worker({.runs_at_once = true, .takes_nodes = true});
   RawClient client = worker.Client({.client_class = SchedulingClass::kHigh});
-  ASSERT_TRUE(client.AddArena(ipc::kArenaBytesStep).ok());
+  ASSERT_TRUE(client.AddStagingBuffer(ipc::kStagingBytesStep).ok());
   const std::uint64_t at = client.base();
-  std::ranges::fill(client.arena(0), std::byte{7});
+  std::ranges::fill(client.staging_buffer(0), std::byte{7});
   client.MakeGraph(0);
   client.SetNode({.node = 0}, CopyOf(ipc::Op::kCopyToDevice, {.address = at, .bytes = 64}));
   client.SetNode({.node = 1}, FillOf(0, at + 32, 32, 9));
@@ -82,13 +82,13 @@ TEST(WorkerGraphs, CopiesAndFillsOfAGraphMoveBytes) {
                  CopyOf(ipc::Op::kCopyToHost, {.offset = 4096, .address = at, .bytes = 64}));
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
   EXPECT_EQ(ErrorOf(client), "Ok");
-  EXPECT_EQ(client.arena(0)[4096 + 31], std::byte{7});
-  EXPECT_EQ(client.arena(0)[4096 + 32], std::byte{9});
+  EXPECT_EQ(client.staging_buffer(0)[4096 + 31], std::byte{7});
+  EXPECT_EQ(client.staging_buffer(0)[4096 + 32], std::byte{9});
 }
 
 TEST(WorkerGraphs, ANodeIsCheckedAsTheCommandAlone) {
   WorkerHarness worker(kAtOnce);
-  const auto refusal = [&](const auto& node, std::span<const std::byte> parameters = {}) {
+  const auto rejection = [&](const auto& node, std::span<const std::byte> parameters = {}) {
     RawClient client = worker.Client();
     client.MakeGraph(0);
     client.SetNode({.node = 0}, NullLaunch());
@@ -96,18 +96,19 @@ TEST(WorkerGraphs, ANodeIsCheckedAsTheCommandAlone) {
     return ErrorOf(client);
   };
   const std::uint64_t wild = std::uint64_t{1} << 50;
-  EXPECT_THAT(refusal(LaunchOf(0, 9, 0, {}, 0)), HasSubstr("node 1 of graph 0: launch refused: "
-                                                           "there is no module 9"));
-  EXPECT_THAT(refusal(LaunchOf(0, 0, 77, {}, 0)), HasSubstr("asked for number 77"));
-  EXPECT_THAT(refusal(LaunchOf(0, 0, 0, {.x = 2'000'000}, 0)), HasSubstr("node 1 of graph 0"));
-  EXPECT_THAT(refusal(LaunchOf(0, 0, 1, {}, 8), std::vector<std::byte>(8)),
+  EXPECT_THAT(rejection(LaunchOf(0, 9, 0, {}, 0)), HasSubstr("node 1 of graph 0: launch rejected: "
+                                                             "there is no module 9"));
+  EXPECT_THAT(rejection(LaunchOf(0, 0, 77, {}, 0)), HasSubstr("asked for number 77"));
+  EXPECT_THAT(rejection(LaunchOf(0, 0, 0, {.x = 2'000'000}, 0)), HasSubstr("node 1 of graph 0"));
+  EXPECT_THAT(rejection(LaunchOf(0, 0, 1, {}, 8), std::vector<std::byte>(8)),
               HasSubstr("takes 24 bytes of parameters, got 8"));
-  EXPECT_THAT(refusal(FillOf(0, wild, 16, 1)), HasSubstr("fill refused: 16 bytes at"));
-  EXPECT_THAT(refusal(CopyOf(ipc::Op::kCopyToDevice, {.arena = 5, .address = wild, .bytes = 16})),
-              HasSubstr("there is no arena 5"));
+  EXPECT_THAT(rejection(FillOf(0, wild, 16, 1)), HasSubstr("fill rejected: 16 bytes at"));
+  EXPECT_THAT(rejection(CopyOf(ipc::Op::kCopyToDevice,
+                               {.staging_buffer = 5, .address = wild, .bytes = 16})),
+              HasSubstr("there is no staging buffer 5"));
 }
 
-TEST(WorkerGraphs, NumbersThatAreNotThereAreRefused) {
+TEST(WorkerGraphs, NumbersThatAreNotThereAreRejected) {
   WorkerHarness worker(kAtOnce);
   const auto error_after = [&](auto&& send) {
     RawClient client = worker.Client();
@@ -118,7 +119,7 @@ TEST(WorkerGraphs, NumbersThatAreNotThereAreRefused) {
   EXPECT_THAT(error_after([](auto& client) { return client.MakeGraph(1); }),
               HasSubstr("there is a graph 1 already"));
   EXPECT_THAT(error_after([](auto& client) { return client.LaunchGraph(2); }),
-              HasSubstr("launch refused: there is no graph 2"));
+              HasSubstr("launch rejected: there is no graph 2"));
   EXPECT_THAT(error_after([](auto& client) { return client.LaunchGraph(1); }),
               HasSubstr("graph 1 has no nodes"));
   EXPECT_THAT(error_after([](auto& client) { return client.DestroyGraph(2); }),
@@ -141,7 +142,7 @@ TEST(WorkerGraphs, MemoryThatWasGivenBackIsFoundOutByTheLaunch) {
   ASSERT_TRUE(client.Resize(std::uint64_t{2} << 20).ok());
   const std::size_t before = worker.device().submissions().size();
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
-  EXPECT_THAT(ErrorOf(client), HasSubstr("node 1 of graph 0: fill refused: 64 bytes at"));
+  EXPECT_THAT(ErrorOf(client), HasSubstr("node 1 of graph 0: fill rejected: 64 bytes at"));
   EXPECT_EQ(worker.device().submissions().size(), before) << "no node of it runs";
   // With the memory there again it runs as before.
   ASSERT_TRUE(client.Resize(std::uint64_t{4} << 20).ok());
@@ -163,7 +164,7 @@ TEST(WorkerGraphs, AnUnloadedModuleIsFoundOutByTheLaunch) {
   ASSERT_TRUE(client.AwaitFinished(0, running));
   ASSERT_TRUE(client.AwaitFinished(0, late));
   EXPECT_THAT(ErrorOf(client),
-              HasSubstr("node 0 of graph 0: launch refused: there is no module 0"));
+              HasSubstr("node 0 of graph 0: launch rejected: there is no module 0"));
   EXPECT_TRUE(Eventually([&] { return worker.device().modules_alive() == 0; }));
 }
 

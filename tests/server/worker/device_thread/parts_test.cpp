@@ -221,13 +221,13 @@ TEST_F(KernelWatchTest, WaitingBehindOthersIsNotRunning) {
 }
 
 TEST_F(KernelWatchTest, TimeInWhichTheDeviceCouldRunNothingIsNotRunning) {
-  watch_.SetHostDelay(5ms, At(0ms));
+  watch_.SetHostSteal(5ms, At(0ms));
   watch_.OnSubmitted(1, 0, 0ms, 10ms, At(0ms));
-  watch_.SetHostDelay(12ms, At(8ms));
+  watch_.SetHostSteal(12ms, At(8ms));
   EXPECT_EQ(watch_.wake_at(), At(17ms));
   EXPECT_EQ(OverdueAt(16ms), 0U);
   EXPECT_EQ(OverdueAt(17ms), 1U);
-  watch_.SetHostDelay(1s, At(18ms));
+  watch_.SetHostSteal(1s, At(18ms));
   EXPECT_EQ(watch_.OnCompleted(1, At(20ms)), 2ms) << "never less than nothing";
 }
 
@@ -446,7 +446,7 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   std::vector<std::uint32_t> woken;
   while (streams.MarkUncut()) {
     woken.push_back(streams.TakeToSettle());
-    EXPECT_TRUE(streams.is_settled()) << "one at a time";
+    EXPECT_TRUE(streams.is_within_guarantee()) << "one at a time";
     EXPECT_FALSE(streams.AwaitsSlot(commands[woken.back()]));
   }
   EXPECT_EQ(woken, waiting) << "nobody has taken it, and each was asked once";
@@ -462,27 +462,28 @@ TEST(ClientStreams, AFreeSlotIsOfferedToOneStreamThatAwaitsItAndThenToTheNext) {
   EXPECT_TRUE(streams.AwaitsSlot(commands[60]));
 }
 
-// Who touches a hole waits while its client empties more of the arena.
+// Who touches a hole waits while its client empties more of the staging buffer.
 TEST(CommandScope, BytesOfAnArenaAreReadWithoutTouchingIt) {
   constexpr std::size_t kPage = 4096;
-  Result<ipc::SharedSegment> arena = ipc::SharedSegment::Create({.bytes = 16 * kPage});
-  ASSERT_TRUE(arena.ok());
-  std::ranges::fill(arena->bytes(), std::byte{7});
+  Result<ipc::SharedSegment> staging_buffer = ipc::SharedSegment::Create({.bytes = 16 * kPage});
+  ASSERT_TRUE(staging_buffer.ok());
+  std::ranges::fill(staging_buffer->bytes(), std::byte{7});
   CommandScope scope;
-  scope.AddArena(3, arena->bytes(), arena->fd());
-  ASSERT_EQ(::fallocate(arena->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kPage, 2 * kPage),
+  scope.AddStagingBuffer(3, staging_buffer->bytes(), staging_buffer->fd());
+  ASSERT_EQ(::fallocate(staging_buffer->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kPage,
+                        2 * kPage),
             0);
-  ASSERT_EQ(arena->MissingBytes(), 2 * kPage);
+  ASSERT_EQ(staging_buffer->MissingBytes(), 2 * kPage);
   std::vector<std::byte> read(3 * kPage), expected(read.size(), std::byte{0});
   std::fill_n(expected.begin(), kPage - 100, std::byte{7});
   std::fill_n(expected.end() - 100, 100, std::byte{7});
-  scope.ReadArena(3, 100, read);
+  scope.ReadStagingBuffer(3, 100, read);
   EXPECT_EQ(read, expected);
-  EXPECT_EQ(arena->MissingBytes(), 2 * kPage) << "a page that is touched is there again";
+  EXPECT_EQ(staging_buffer->MissingBytes(), 2 * kPage) << "a page that is touched is there again";
 
-  scope.AddArena(4, arena->bytes(), -1);
+  scope.AddStagingBuffer(4, staging_buffer->bytes(), -1);
   std::ranges::fill(read, std::byte{1});
-  scope.ReadArena(4, 100, read);
+  scope.ReadStagingBuffer(4, 100, read);
   EXPECT_EQ(read, expected);
 }
 
@@ -839,19 +840,19 @@ TEST(CostModel, WhichFormIsSlowIsKnownToWhomItIsTaught) {
   EXPECT_TRUE(third.WantsSample(1, launch)) << "what was learnt is soon replaced";
 }
 
-TEST(CostModel, TheTurnaroundIsWhatNineOfTenDidNotExceed) {
+TEST(CostModel, TheLaunchBubbleIsWhatNineOfTenDidNotExceed) {
   CostModel costs;
-  for (int i = 0; i < 8; ++i) costs.AddTurnaround(10us);
-  EXPECT_FALSE(costs.Turnaround()) << "too few to tell";
-  costs.AddTurnaround(10us);
-  EXPECT_EQ(costs.Turnaround(), 10us);
-  for (int i = 0; i < 9; ++i) costs.AddTurnaround(12us);
-  costs.AddTurnaround(50ms);
-  EXPECT_EQ(costs.Turnaround(), 12us) << "one that was slow";
-  for (int i = 0; i < 2; ++i) costs.AddTurnaround(80us);
-  EXPECT_EQ(costs.Turnaround(), 80us) << "three of nineteen are no accident";
-  for (int i = 0; i < 19; ++i) costs.AddTurnaround(5us);
-  EXPECT_EQ(costs.Turnaround(), 5us) << "nothing is kept for ever";
+  for (int i = 0; i < 8; ++i) costs.AddLaunchBubble(10us);
+  EXPECT_FALSE(costs.LaunchBubble()) << "too few to tell";
+  costs.AddLaunchBubble(10us);
+  EXPECT_EQ(costs.LaunchBubble(), 10us);
+  for (int i = 0; i < 9; ++i) costs.AddLaunchBubble(12us);
+  costs.AddLaunchBubble(50ms);
+  EXPECT_EQ(costs.LaunchBubble(), 12us) << "one that was slow";
+  for (int i = 0; i < 2; ++i) costs.AddLaunchBubble(80us);
+  EXPECT_EQ(costs.LaunchBubble(), 80us) << "three of nineteen are no accident";
+  for (int i = 0; i < 19; ++i) costs.AddLaunchBubble(5us);
+  EXPECT_EQ(costs.LaunchBubble(), 5us) << "nothing is kept for ever";
 }
 
 TEST(CostModel, CopiesArePredictedBySizeAndKind) {

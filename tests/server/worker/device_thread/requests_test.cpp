@@ -29,7 +29,7 @@ nlohmann::json RowOf(WorkerHarness& worker, std::size_t index = 0) {
 
 TEST(WorkerRequests, AMarkedRequestEndsWhenAllBeforeItsEndHasFinished) {
   WorkerHarness worker;
-  RawClient client = worker.Client({.latency_promise_ns = kHourNs});
+  RawClient client = worker.Client({.latency_target_ns = kHourNs});
   client.BeginRequest(0);
   const Sequence launch = client.Launch(0, 0, 0);
   const Sequence end = client.EndRequest(0);
@@ -40,12 +40,12 @@ TEST(WorkerRequests, AMarkedRequestEndsWhenAllBeforeItsEndHasFinished) {
   EXPECT_GT(end, launch);
   const auto row = RowOf(worker);
   EXPECT_EQ(row["requests"], 1);
-  EXPECT_EQ(row["requests_kept"], 1);
+  EXPECT_EQ(row["requests_target_met"], 1);
 }
 
 TEST(WorkerRequests, OnceAClientMarksRequestsItsPausesMeanNothing) {
   WorkerHarness worker({.runs_at_once = true});
-  RawClient client = worker.Client({.latency_promise_ns = kHourNs});
+  RawClient client = worker.Client({.latency_target_ns = kHourNs});
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
   ASSERT_EQ(RowOf(worker)["requests"], 1) << "from pause to pause";
   client.BeginRequest(0);
@@ -65,35 +65,35 @@ TEST(WorkerRequests, RequestsAreCountedWithoutAPromise) {
   const auto row = RowOf(worker);
   EXPECT_EQ(row["requests"], 1);
   EXPECT_GE(row["request_p50_us"], 5000.0) << "its age counts";
-  EXPECT_FALSE(row.contains("requests_kept"));
+  EXPECT_FALSE(row.contains("requests_target_met"));
 }
 
 TEST(WorkerRequests, ARequestIsAsOldAsItsClientSays) {
   WorkerHarness worker({.runs_at_once = true});
-  RawClient client = worker.Client({.latency_promise_ns = 60'000'000'000});
+  RawClient client = worker.Client({.latency_target_ns = 60'000'000'000});
   client.BeginRequest(0, 59'000'000'000);
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
   client.BeginRequest(0, 61'000'000'000);
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
   const auto row = RowOf(worker);
   EXPECT_EQ(row["requests"], 2);
-  EXPECT_EQ(row["requests_kept"], 1);
+  EXPECT_EQ(row["requests_target_met"], 1);
 }
 
 TEST(WorkerRequests, ARequestWhoseStreamFailedIsNotKept) {
   WorkerHarness worker({.runs_at_once = true});
-  RawClient client = worker.Client({.latency_promise_ns = kHourNs});
+  RawClient client = worker.Client({.latency_target_ns = kHourNs});
   client.BeginRequest(0);
   client.Launch(0, 9, 0);
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
   const auto row = RowOf(worker);
   EXPECT_EQ(row["requests"], 1);
-  EXPECT_EQ(row["requests_kept"], 0);
+  EXPECT_EQ(row["requests_target_met"], 0);
 }
 
 TEST(WorkerRequests, ARequestEndsWithItsStreamAndNotWithTheNextOfThatNumber) {
   WorkerHarness worker;
-  RawClient client = worker.Client({.latency_promise_ns = kHourNs});
+  RawClient client = worker.Client({.latency_target_ns = kHourNs});
   client.CreateStream(3);
   client.BeginRequest(3);
   client.Launch(3, 0, 0);
@@ -114,7 +114,7 @@ TEST(WorkerRequests, ARequestEndsWithItsStreamAndNotWithTheNextOfThatNumber) {
 
 TEST(WorkerRequests, AsManyAreOpenAsMayBeAndNoMore) {
   WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "deadline"}});
-  RawClient client = worker.Client({.latency_promise_ns = kHourNs});
+  RawClient client = worker.Client({.latency_target_ns = kHourNs});
   for (std::uint32_t stream = 1; stream <= kOpenRequestsMax; ++stream) {
     client.CreateStream(stream);
     ASSERT_TRUE(client.AwaitFinished(stream, client.BeginRequest(stream)));
@@ -133,18 +133,18 @@ TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
   spdlog::default_logger()->sinks().push_back(sink);
   {
     WorkerHarness worker({.runs_at_once = true}, {.settings = {.policy = "deadline"}});
-    RawClient client = worker.Client({.latency_promise_ns = 1'000'000});
+    RawClient client = worker.Client({.latency_target_ns = 1'000'000});
     for (int i = 0; i < 3; ++i) {
       client.BeginRequest(0, 10'000'000);  // It is lost when it begins.
       client.Launch(0, 0, 0);
       ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
     }
     const auto status = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
-    EXPECT_EQ(status["promises_given_up"]["normal"], 3);
+    EXPECT_EQ(status["targets_abandoned"]["normal"], 3);
   }
   spdlog::default_logger()->sinks().pop_back();
   const std::string text = log.str();
-  const std::size_t line = text.find("overloaded: not all latency promises can be kept");
+  const std::size_t line = text.find("overloaded: not all latency targets can be kept");
   EXPECT_NE(line, std::string::npos) << text;
   EXPECT_NE(text.find("1 of class normal, 0 of class low"), std::string::npos) << text;
   EXPECT_EQ(text.find("overloaded", line + 1), std::string::npos) << text;
@@ -154,7 +154,7 @@ TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
 TEST(WorkerRequests, AHintKeepsTheDeviceFreeForTheRequest) {
   WorkerHarness worker({}, {.settings = {.policy = "deadline"}});
   RawClient high =
-      worker.Client({.client_class = SchedulingClass::kHigh, .latency_promise_ns = 60'000'000'000});
+      worker.Client({.client_class = SchedulingClass::kHigh, .latency_target_ns = 60'000'000'000});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(high.AwaitFinished(0, high.ExpectRequest(0, 0)));
   low.Launch(0, 0, 0, {.x = 100});

@@ -144,8 +144,8 @@ TEST(WorkerScheduling, WhatCouldNotBeStoppedForAHighClientIsCountedWithItsKernel
     worker.device().FinishOldest();
     return alone;
   }()));
-  EXPECT_EQ(row()["uncut_s"], 0) << "nobody was kept waiting";
-  EXPECT_FALSE(row().contains("uncut_kernel"));
+  EXPECT_EQ(row()["nonpreemptible_s"], 0) << "nobody was kept waiting";
+  EXPECT_FALSE(row().contains("nonpreemptible_kernel"));
 
   const Sequence beside = low.Launch(0, 0, 0);
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
@@ -156,9 +156,9 @@ TEST(WorkerScheduling, WhatCouldNotBeStoppedForAHighClientIsCountedWithItsKernel
   ASSERT_TRUE(low.AwaitFinished(0, beside));
   worker.device().FinishOldest();
   ASSERT_TRUE(high.AwaitFinished(0, request));
-  EXPECT_GE(row()["uncut_s"], 0.002);
-  EXPECT_GE(row()["uncut_longest_us"], 2000);
-  EXPECT_EQ(row()["uncut_kernel"], "null");
+  EXPECT_GE(row()["nonpreemptible_s"], 0.002);
+  EXPECT_GE(row()["nonpreemptible_longest_us"], 2000);
+  EXPECT_EQ(row()["nonpreemptible_kernel"], "null");
 }
 
 TEST(WorkerScheduling, WhatEndsInTheTurnInWhichItBeganIsChargedForItsTime) {
@@ -300,7 +300,7 @@ TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndN
   for (const SchedulingClass each : {SchedulingClass::kNormal, SchedulingClass::kLow}) {
     const WorkerHarness::ClientOptions bulk = {.client_class = each};
     const WorkerHarness::ClientOptions promised = {.client_class = each,
-                                                   .latency_promise_ns = kPromiseNs};
+                                                   .latency_target_ns = kPromiseNs};
     EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, bulk, promised));
     EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, promised, promised));
     EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "deadline"}}, promised, bulk));
@@ -309,7 +309,7 @@ TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndN
   const WorkerHarness::ClientOptions normal = {.client_class = SchedulingClass::kNormal};
   const WorkerHarness::ClientOptions low = {.client_class = SchedulingClass::kLow};
   const WorkerHarness::ClientOptions low_promised = {.client_class = SchedulingClass::kLow,
-                                                     .latency_promise_ns = kPromiseNs};
+                                                     .latency_target_ns = kPromiseNs};
   EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, normal, low_promised));
   EXPECT_TRUE(IsStoppableBeside({.settings = {.policy = "deadline"}}, low, normal));
   EXPECT_FALSE(IsStoppableBeside({.settings = {.policy = "deadline"}}, normal, low));
@@ -453,7 +453,7 @@ nlohmann::json DeviceStatus(WorkerHarness& worker) {
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
 }
 
-TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientIsHere) {
+TEST(WorkerScheduling, TheWindowFollowsTheLaunchBubbleOfTheDeviceWhileAHighClientIsHere) {
   WorkerHarness worker({.unstoppable_kernel = "null"}, {.settings = {.policy = "priority"},
                                                         .lane_options = {.beyond_window_max = 8}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
@@ -469,24 +469,24 @@ TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientI
   for (int i = 0; i < 7; ++i) launch(1);
   launch(2);  // One of the two found the device idle.
   nlohmann::json status = DeviceStatus(worker);
-  EXPECT_FALSE(status.contains("turnaround_us")) << "eight are too few";
-  EXPECT_EQ(status["window_us"], 500.0);
+  EXPECT_FALSE(status.contains("launch_bubble_us")) << "eight are too few";
+  EXPECT_EQ(status["lookahead_us"], 500.0);
 
-  for (int i = 0; i < 100 && !status.contains("turnaround_us"); ++i) {
+  for (int i = 0; i < 100 && !status.contains("launch_bubble_us"); ++i) {
     launch(1);
     status = DeviceStatus(worker);
   }
-  ASSERT_TRUE(status.contains("turnaround_us"));
-  EXPECT_EQ(status["window_us"], 500.0) << "nobody of the high class is here";
+  ASSERT_TRUE(status.contains("launch_bubble_us"));
+  EXPECT_EQ(status["lookahead_us"], 500.0) << "nobody of the high class is here";
   {
     RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
     status = DeviceStatus(worker);
-    const double turnaround_us = status["turnaround_us"];
-    EXPECT_GT(turnaround_us, 0.0);
-    EXPECT_NEAR(status["window_us"].get<double>(), std::clamp(2 * turnaround_us, 20.0, 500.0),
+    const double launch_bubble_us = status["launch_bubble_us"];
+    EXPECT_GT(launch_bubble_us, 0.0);
+    EXPECT_NEAR(status["lookahead_us"].get<double>(), std::clamp(2 * launch_bubble_us, 20.0, 500.0),
                 0.01);
   }
-  EXPECT_TRUE(Eventually([&] { return DeviceStatus(worker)["window_us"] == 500.0; }));
+  EXPECT_TRUE(Eventually([&] { return DeviceStatus(worker)["lookahead_us"] == 500.0; }));
 }
 
 TEST(WorkerScheduling, WhereStoppingCostsAndClassesPlayNoPartAnyOtherClientIsReasonEnough) {

@@ -235,14 +235,14 @@ TEST(WorkerStreams, AClientThatRingsForItsCommandsIsAlwaysHeard) {
 TEST(WorkerStreams, CopiesAndFillsMoveTheBytesTheyName) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
-  const Result<std::uint32_t> arena = client.AddArena(64 * 1024);
-  ASSERT_TRUE(arena.ok()) << arena.status().ToString();
-  const std::span<std::byte> bytes = client.arena(*arena);
+  const Result<std::uint32_t> staging_buffer = client.AddStagingBuffer(64 * 1024);
+  ASSERT_TRUE(staging_buffer.ok()) << staging_buffer.status().ToString();
+  const std::span<std::byte> bytes = client.staging_buffer(*staging_buffer);
 
   std::memcpy(bytes.data(), "sixteen bytes it", 16);
-  client.CopyToDevice(0, *arena, 0, client.base() + 4096, 16);
+  client.CopyToDevice(0, *staging_buffer, 0, client.base() + 4096, 16);
   client.Fill(0, client.base() + 4096 + 7, 1, 0x2d);
-  const Sequence last = client.CopyToHost(0, *arena, 1024, client.base() + 4096, 16);
+  const Sequence last = client.CopyToHost(0, *staging_buffer, 1024, client.base() + 4096, 16);
   ASSERT_TRUE(client.AwaitFinished(0, last));
 
   EXPECT_EQ(std::memcmp(bytes.data() + 1024, "sixteen-bytes it", 16), 0);
@@ -497,10 +497,10 @@ TEST(WorkerStreams, MarksWaitForRoomInTheCompletionRing) {
   EXPECT_TRUE(client.AwaitFinished(0, kMarks));
 }
 
-TEST(WorkerStreams, WhatCannotRunIsRefusedWithTheReason) {
+TEST(WorkerStreams, WhatCannotRunIsRejectedWithTheReason) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
-  ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+  ASSERT_TRUE(client.AddStagingBuffer(64 * 1024).ok());
   const std::uint64_t mapped = std::uint64_t{4} << 20;
   struct Case {
     std::function<void(std::uint32_t stream)> submit;
@@ -519,9 +519,9 @@ TEST(WorkerStreams, WhatCannotRunIsRefusedWithTheReason) {
       {[&](std::uint32_t s) { client.Fill(s, client.base() - 1, 1, 0); },
        StatusCode::kInvalidArgument, "not inside"},
       {[&](std::uint32_t s) { client.CopyToDevice(s, 7, 0, client.base(), 8); },
-       StatusCode::kNotFound, "there is no arena 7"},
+       StatusCode::kNotFound, "there is no staging buffer 7"},
       {[&](std::uint32_t s) { client.CopyToHost(s, 0, 65530, client.base(), 8); },
-       StatusCode::kInvalidArgument, "not inside the 65536 bytes of arena 0"},
+       StatusCode::kInvalidArgument, "not inside the 65536 bytes of staging buffer 0"},
   };
   for (std::uint32_t i = 0; i < cases.size(); ++i) {
     const std::uint32_t stream = i + 1;
@@ -538,7 +538,7 @@ TEST(WorkerStreams, WhatCannotRunIsRefusedWithTheReason) {
 }
 
 // With a sentence for each of them, this formats 400 GB.
-TEST(WorkerStreams, RefusedLaunchesCostNoSentenceBeforeSomebodyAsks) {
+TEST(WorkerStreams, RejectedLaunchesCostNoSentenceBeforeSomebodyAsks) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   const std::string name(4000, 'n');
@@ -571,7 +571,7 @@ TEST(WorkerStreams, AKernelThatIsUnloadedByNowIsNamedByItsNumber) {
   const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
   ASSERT_TRUE(text.ok()) << text.status().ToString();
   EXPECT_THAT(text->status.message(),
-              HasSubstr("launch refused: kernel 0 of module 1, which is unloaded by now"));
+              HasSubstr("launch rejected: kernel 0 of module 1, which is unloaded by now"));
 }
 
 // A launch that has left its stream keeps no module loaded.
@@ -589,7 +589,7 @@ TEST(WorkerStreams, AModuleThatIsUnloadedGoesWhenItsLastLaunchHasEnded) {
   EXPECT_TRUE(Eventually([&] { return worker.device().modules_alive() == 1; }));
 }
 
-TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRefused) {
+TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRejected) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
   ASSERT_TRUE(client.LoadModule(1, "small 0\n").ok());
@@ -640,18 +640,18 @@ TEST(WorkerStreams, ParametersInAnArenaAreCopiedWhenTheyAreTaken) {
   RawClient client = worker.Client();
   const std::string kernel = "large 8192\n";
   ASSERT_TRUE(client.LoadModule(1, kernel).ok());
-  const Result<std::uint32_t> arena = client.AddArena(64 * 1024);
-  ASSERT_TRUE(arena.ok());
-  std::memset(client.arena(*arena).data(), 1, 8192);
+  const Result<std::uint32_t> staging_buffer = client.AddStagingBuffer(64 * 1024);
+  ASSERT_TRUE(staging_buffer.ok());
+  std::memset(client.staging_buffer(*staging_buffer).data(), 1, 8192);
 
   ipc::LaunchRecord record;
   record.header.op = static_cast<std::uint8_t>(ipc::Op::kLaunch);
-  record.header.flags = ipc::kFlagParametersInArena;
+  record.header.flags = ipc::kFlagParametersInStagingBuffer;
   record.module = 1;
   for (auto& grid : record.grid) grid = 1;
   for (auto& block : record.block) block = 1;
   record.parameter_bytes = 8192;
-  record.arena = *arena;
+  record.staging_buffer = *staging_buffer;
   // A second one, taken while the first one is on the device.
   client.Publish(record);
   const Sequence last = client.Publish(record);
@@ -660,7 +660,7 @@ TEST(WorkerStreams, ParametersInAnArenaAreCopiedWhenTheyAreTaken) {
   ASSERT_TRUE(Eventually([&] { return client.commands().waiting.load() == 0; }));
   // An answer on the socket proves that the ring was visited.
   ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
-  std::memset(client.arena(*arena).data(), 2, 8192);
+  std::memset(client.staging_buffer(*staging_buffer).data(), 2, 8192);
   worker.device().RunAtOnce();
   ASSERT_TRUE(client.AwaitFinished(0, last));
 

@@ -509,7 +509,7 @@ const MicroOp* End(Warp& w, const MicroOp* op) {
 }
 
 const MicroOp* MemoryFence(Warp& /*w*/, const MicroOp* op) {
-  __builtin_ia32_mfence();  // Not the C++ fence: tsan cannot follow that, and gcc refuses it there.
+  __builtin_ia32_mfence();  // Not the C++ fence: tsan cannot follow that, and gcc rejects it there.
   return op + 1;
 }
 

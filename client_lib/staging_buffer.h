@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_STAGING_BUFFER_H_
+#define GPUSHARED_CLIENT_LIB_STAGING_BUFFER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "client_lib/range_allocator.h"
+#include "ipc/shared_segment.h"
+
+namespace gpushared::client {
+
+// One staging staging buffer: memory that the worker copies from and to. The worker gets offsets
+// only and trusts nothing of the content. The books of its blocks lie beside it: the worker can
+// write to it, and empties it when the session has ended.
+//
+// Thread-compatible.
+class StagingBuffer {
+ public:
+  static constexpr std::size_t kAlignmentBytes = RangeAllocator::kAlignmentBytes;
+
+  // The segment's size is a multiple of kAlignmentBytes.
+  StagingBuffer(std::uint32_t number, ipc::SharedSegment segment);
+  ~StagingBuffer() = default;
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(const StagingBuffer&) = delete;
+
+  std::uint32_t number() const { return number_; }
+  std::size_t size() const { return segment_.size(); }
+
+  // Aligned to kAlignmentBytes; null when no free block is large enough.
+  std::byte* Allocate(std::size_t bytes);
+  void Free(std::byte* block);
+
+  bool Contains(const void* first, std::size_t bytes) const;
+  // The offset of a byte inside the staging buffer.
+  std::uint32_t OffsetOf(const void* byte) const;
+
+ private:
+  const std::uint32_t number_;
+  ipc::SharedSegment segment_;
+  RangeAllocator blocks_;
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_STAGING_BUFFER_H_

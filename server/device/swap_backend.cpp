@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/swap_backend.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "gpushared/check.h"
+
+#include "server/device/memory_budget.h"
+
+namespace gpushared::device {
+namespace {
+
+// Its pages go back to the machine, and it reads as zeros.
+void DropStep(std::byte* step) {
+  // A failure would leave a client's data behind for the next one.
+  Check(::madvise(step, kMapPageBytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
+}
+
+// Steps of a store. Pages that change places bring their own attributes along.
+bool MapSteps(void* at, std::uint64_t bytes, int fixed) {
+  void* const mapped = ::mmap(at, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+  if (mapped != at) return false;
+  // Advice that an old kernel does not know costs nothing else.
+  for (const int advice : {MADV_DONTDUMP, MADV_DONTFORK, MADV_HUGEPAGE}) {
+    ::madvise(at, bytes, advice);
+  }
+  return true;
+}
+
+// Gives `to` the pages of `from`, which has none then. False: nothing has moved.
+bool MovePages(std::byte* from, std::byte* to) {
+  constexpr int kKeepsTheSource = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  if (::mremap(from, kMapPageBytes, kMapPageBytes, kKeepsTheSource, to) == to) return true;
+  // Some failures leave nothing mapped where the pages were to go.
+  Check(MapSteps(to, kMapPageBytes, MAP_FIXED_NOREPLACE) || errno == EEXIST,
+        "a step's place is mapped again");
+  return false;
+}
+
+// ---- in host memory
+
+// Pages change places with those of the cpu device's clients: no byte is copied. Bytes from
+// elsewhere are copied. Such a slot keeps its pages for the next bytes, as zeros: the first touch
+// of new ones takes as long as the copy, or several times that. The machine takes them back when it
+// has no others.
+class StepsInMemory final : public SwapBackend {
+ public:
+  // `reserved` holds the steps from `base` on.
+  StepsInMemory(std::span<std::byte> reserved, std::byte* base, std::uint64_t bytes)
+      : reserved_(reserved), base_(base), bytes_(bytes), has_own_pages_(bytes / kMapPageBytes) {}
+  ~StepsInMemory() override { ::munmap(reserved_.data(), reserved_.size()); }
+
+  // The store's limit is all that can be said ahead: there are pages as they are written.
+  Status Back(Slot /*slot*/) override { return {}; }
+  void Release(Slot /*slot*/) override {}
+  void DropSpare() override {
+    if (std::ranges::find(has_own_pages_, 1) == has_own_pages_.end()) return;
+    Check(::madvise(base_, bytes_, MADV_DONTNEED) == 0, "pages of our own mapping drop");
+    std::ranges::fill(has_own_pages_, 0);
+  }
+  void Empty(Slot slot) override {
+    if (has_own_pages_[slot] == 0) return DropPages(slot);
+    std::memset(At(slot), 0, kMapPageBytes);
+    if (::madvise(At(slot), kMapPageBytes, MADV_FREE) != 0) DropPages(slot);
+  }
+
+  Status Write(Slot slot, std::span<const std::byte> step) override {
+    std::memcpy(At(slot), step.data(), kMapPageBytes);
+    has_own_pages_[slot] = 1;
+    return {};
+  }
+  Status Read(Slot slot, std::span<std::byte> step) const override {
+    std::memcpy(step.data(), At(slot), kMapPageBytes);
+    return {};
+  }
+  // Kernels before 5.7, and those that have no mapping left, do not move pages.
+  Status Take(Slot slot, std::span<std::byte> step) override {
+    if (MovePages(step.data(), At(slot))) {
+      has_own_pages_[slot] = 0;
+      return {};
+    }
+    (void)Write(slot, step);
+    DropStep(step.data());
+    return {};
+  }
+  Status Return(Slot slot, std::span<std::byte> step) override {
+    // Pages of our own would bring another mapping to the client's.
+    if (has_own_pages_[slot] == 0 && MovePages(At(slot), step.data())) {
+      DropPages(slot);
+    } else {
+      (void)Read(slot, step);
+      Empty(slot);
+    }
+    return {};
+  }
+
+  std::uint64_t populated_bytes() const override {
+    std::vector<unsigned char> pages(bytes_ / kPageBytes);
+    Check(::mincore(base_, bytes_, pages.data()) == 0, "our own mapping is there");
+    return kPageBytes * static_cast<std::uint64_t>(std::ranges::count_if(
+                            pages, [](auto page) { return (page & 1) != 0; }));
+  }
+
+ private:
+  std::byte* At(Slot slot) const { return base_ + slot * kMapPageBytes; }
+  void DropPages(Slot slot) {
+    DropStep(At(slot));
+    has_own_pages_[slot] = 0;
+    // Pages that moved here brought a mapping of their own along. A new one joins its neighbours.
+    // Where the kernel has no mapping left, the old one stays, and is as empty.
+    MapSteps(At(slot), kMapPageBytes, MAP_FIXED);
+  }
+
+  const std::span<std::byte> reserved_;  // Its own.
+  std::byte* const base_;
+  const std::uint64_t bytes_;
+  // By slot: its bytes were copied last. Written by the slot's one user.
+  std::vector<std::uint8_t> has_own_pages_;
+};
+
+// ---- in a file
+
+off_t OffsetOf(SwapBackend::Slot slot) { return static_cast<off_t>(slot * kMapPageBytes); }
+
+// All of `bytes`, at `offset`; false with errno.
+template <typename Call, typename Pointer>
+bool Transfer(Call call, int fd, Pointer bytes, std::size_t count, off_t offset) {
+  while (count > 0) {
+    const ssize_t done = call(fd, bytes, count, offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) {
+      if (done == 0) errno = EIO;
+      return false;
+    }
+    bytes += done;
+    count -= static_cast<std::size_t>(done);
+    offset += done;
+  }
+  return true;
+}
+
+class PagesInFile final : public SwapBackend {
+ public:
+  PagesInFile(std::string directory, int fd) : directory_(std::move(directory)), fd_(fd) {}
+  ~PagesInFile() override { ::close(fd_); }
+
+  Status Back(Slot slot) override {
+    if (::fallocate(fd_, 0, OffsetOf(slot), kMapPageBytes) == 0) return {};
+    return {StatusCode::kOutOfMemory, "the file for device memory beyond the guarantees in '" +
+                                          directory_ + "' cannot grow by " +
+                                          Mebibytes(kMapPageBytes) + ": " + std::strerror(errno)};
+  }
+  void Release(Slot slot) override {
+    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, OffsetOf(slot), kMapPageBytes);
+  }
+  // Its blocks stay.
+  void Empty(Slot slot) override {
+    constexpr int kZeroes = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
+    if (::fallocate(fd_, kZeroes, OffsetOf(slot), kMapPageBytes) == 0) return;
+    const std::vector<std::byte> zeros(kMapPageBytes);
+    // What fails here is never read: a slot is read after it was written as a whole.
+    (void)Transfer(::pwrite, fd_, zeros.data(), zeros.size(), OffsetOf(slot));
+  }
+
+  Status Write(Slot slot, std::span<const std::byte> step) override {
+    if (Transfer(::pwrite, fd_, step.data(), step.size(), OffsetOf(slot))) return {};
+    return Failed("moved out to");
+  }
+  Status Read(Slot slot, std::span<std::byte> step) const override {
+    if (Transfer(::pread, fd_, step.data(), step.size(), OffsetOf(slot))) return {};
+    return Failed("read back from");
+  }
+  Status Take(Slot slot, std::span<std::byte> step) override {
+    if (Status written = Write(slot, step); !written.ok()) return written;
+    DropStep(step.data());
+    return {};
+  }
+  Status Return(Slot slot, std::span<std::byte> step) override {
+    if (Status read = Read(slot, step); !read.ok()) return read;
+    Empty(slot);
+    return {};
+  }
+
+  std::uint64_t populated_bytes() const override {
+    struct stat facts {};
+    Check(::fstat(fd_, &facts) == 0, "our own file is there");
+    constexpr std::uint64_t kBlockBytes = 512;  // stat(2) counts so, whatever the disk has.
+    return static_cast<std::uint64_t>(facts.st_blocks) * kBlockBytes;
+  }
+  int fd() const override { return fd_; }
+
+ private:
+  Status Failed(const char* way) const {
+    const int error = errno;
+    return {StatusCode::kInternal, std::string("device memory cannot be ") + way + " a file in '" +
+                                       directory_ + "': " + std::strerror(error)};
+  }
+
+  const std::string directory_;
+  const int fd_;  // Its own.
+};
+
+}  // namespace
+
+Result<std::unique_ptr<SwapBackend>> SwapBackend::InMemory(std::uint64_t bytes) {
+  // A step more holds one that is aligned.
+  const std::uint64_t reserved_bytes = bytes + kMapPageBytes;
+  void* const reserved = ::mmap(nullptr, reserved_bytes, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) {
+    return Status(StatusCode::kInternal, "store rejected: the system has no " +
+                                             Mebibytes(reserved_bytes) + " of address space (" +
+                                             std::strerror(errno) + ")");
+  }
+  auto* const begin = static_cast<std::byte*>(reserved);
+  const std::uint64_t beyond = reinterpret_cast<std::uintptr_t>(reserved) % kMapPageBytes;
+  std::byte* const base = beyond == 0 ? begin : begin + (kMapPageBytes - beyond);
+  Check(MapSteps(base, bytes, MAP_FIXED), "addresses of our own are mapped");
+  return std::unique_ptr<SwapBackend>(
+      std::make_unique<StepsInMemory>(std::span(begin, reserved_bytes), base, bytes));
+}
+
+Result<std::unique_ptr<SwapBackend>> SwapBackend::InFile(const std::string& directory) {
+  constexpr mode_t kOwnerOnly = 0600;
+  int file = ::open(directory.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, kOwnerOnly);
+  if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+    // A file system that has no such files.
+    std::string name = directory + "/gpushared-XXXXXX";
+    file = ::mkostemp(name.data(), O_CLOEXEC);
+    if (file >= 0) ::unlink(name.c_str());
+  }
+  if (file < 0) {
+    return Status(StatusCode::kInvalidArgument, "store rejected: no file can be made in '" +
+                                                    directory + "': " + std::strerror(errno));
+  }
+  return std::unique_ptr<SwapBackend>(std::make_unique<PagesInFile>(directory, file));
+}
+
+}  // namespace gpushared::device

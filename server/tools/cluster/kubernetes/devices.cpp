@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tools/cluster/kubernetes/devices.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
+constexpr const char* kDeviceVariable = "GPUSHARED_DEVICE";
+
+struct DeviceFacts {
+  std::string name, uuid;
+  bool takes_clients = false;
+};
+
+Status Nonsense() {
+  return {StatusCode::kProtocolViolation,
+          "the server's answer to status has no state or no devices"};
+}
+
+std::optional<std::string> TextOf(const json& row, const char* key) {
+  const auto found = row.find(key);  // Its end, too, where it is no object.
+  if (found == row.end() || !found->is_string()) return std::nullopt;
+  return found->get<std::string>();
+}
+
+Result<std::vector<DeviceFacts>> DevicesOf(const json& status) {
+  const auto rows = status.find("devices"), server = status.find("server");
+  const bool are_there = rows != status.end() && rows->is_array() && server != status.end();
+  const std::optional<std::string> phase = are_there ? TextOf(*server, "state") : std::nullopt;
+  if (!phase) return Nonsense();
+  std::vector<DeviceFacts> devices;
+  for (const json& row : *rows) {
+    if (!row.is_object()) return Nonsense();
+    std::optional<std::string> name = TextOf(row, "device"), state = TextOf(row, "state");
+    if (!name || name->empty() || !state) return Nonsense();
+    devices.push_back({.name = *std::move(name),
+                       .uuid = TextOf(row, "uuid").value_or(""),
+                       .takes_clients = *phase == "serving" && *state == "ready"});
+  }
+  return devices;
+}
+
+// An endpoint names devices as clients do: by name, or by a UUID or its beginning.
+bool IsOneOf(const DeviceFacts& device, const std::vector<std::string>& names) {
+  return names.empty() || std::ranges::any_of(names, [&](const std::string& name) {
+           const bool is_uuid =
+               name.size() > 4 && (name.starts_with("GPU-") || name.starts_with("MIG-"));
+           return name == device.name || (is_uuid && device.uuid.starts_with(name));
+         });
+}
+
+std::vector<Share> SharesOf(const admin::ContainerWay& way, std::span<const DeviceFacts> devices,
+                            std::size_t count) {
+  std::vector<Share> shares;
+  for (const DeviceFacts& device : devices) {
+    if (!IsOneOf(device, way.devices)) continue;
+    for (std::size_t number = 0; number < count; ++number) {
+      std::string id = device.name + "/" + std::to_string(number);
+      if (id.size() > kShareIdBytesMax) continue;
+      shares.push_back(
+          {.id = std::move(id), .device = device.name, .is_healthy = device.takes_clients});
+    }
+  }
+  return shares;
+}
+
+Status NoCount(const std::string& word) {
+  return {StatusCode::kInvalidArgument, "option shares rejected: '" + word +
+                                            "'; allowed are a number from 1 to " +
+                                            std::to_string(kSharesMax) + " and ENDPOINT=NUMBER"};
+}
+
+}  // namespace
+
+Result<ShareCounts> ParseShareCounts(std::span<const std::string> words) {
+  ShareCounts counts;
+  for (const std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    const std::string endpoint = equals == std::string::npos ? "" : word.substr(0, equals);
+    if (equals == 0) return NoCount(word);
+    const std::string_view digits =
+        std::string_view(word).substr(equals == std::string::npos ? 0 : equals + 1);
+    std::size_t count = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+    if (error != std::errc() || end != digits.data() + digits.size() || count == 0 ||
+        count > kSharesMax) {
+      return NoCount(word);
+    }
+    if (endpoint.empty()) {
+      counts.usual = count;
+    } else {
+      counts.of_endpoint[endpoint] = count;
+    }
+  }
+  return counts;
+}
+
+Result<Offers> OffersOf(const json& endpoints, const json& status, const ShareCounts& counts) {
+  const Result<std::vector<admin::ContainerWay>> ways = admin::ContainerWays(endpoints);
+  if (!ways.ok()) return ways.status();
+  const Result<std::vector<DeviceFacts>> devices = DevicesOf(status);
+  if (!devices.ok()) return devices.status();
+  Offers found;
+  for (const admin::ContainerWay& way : *ways) {
+    if (!way.fits.ok()) {
+      found.rejections.push_back(way.fits.message());
+      continue;
+    }
+    const auto count = counts.of_endpoint.find(way.endpoint);
+    found.offers.push_back(
+        {.resource = kResourceDomain + way.endpoint,
+         .way = way,
+         .shares = SharesOf(way, *devices,
+                            count == counts.of_endpoint.end() ? counts.usual : count->second)});
+  }
+  return found;
+}
+
+Result<Grant> GrantOf(const Offer& offer, std::span<const std::string> ids) {
+  if (ids.size() != 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "rejected: asked for " + std::to_string(ids.size()) + " of " + offer.resource +
+                      ", allowed is 1 for each container: it is a way to the device, and what "
+                      "comes through it is bounded by the server's endpoint");
+  }
+  const auto share = std::ranges::find(offer.shares, ids.front(), &Share::id);
+  if (share == offer.shares.end()) {
+    return Status(StatusCode::kNotFound, "rejected: '" + ids.front().substr(0, kShareIdBytesMax) +
+                                             "' is none of the " +
+                                             std::to_string(offer.shares.size()) + " shares of " +
+                                             offer.resource + " on this node");
+  }
+  return Grant{
+      .variables = {{kSocketVariable, offer.way.socket_inside}, {kDeviceVariable, share->device}},
+      .directory = offer.way.directory,
+      .directory_inside = admin::kContainerDirectory,
+      .cdi_device = std::string(admin::kCdiKind) + "=" + offer.way.endpoint};
+}
+
+std::vector<std::string> PreferredOf(const Offer& offer, std::span<const std::string> available,
+                                     std::span<const std::string> needed, std::size_t size) {
+  std::vector<std::string> chosen(
+      needed.begin(), needed.begin() + static_cast<std::ptrdiff_t>(std::min(needed.size(), size)));
+  const std::set<std::string_view> free(available.begin(), available.end());
+  const std::set<std::string_view> taken(chosen.begin(), chosen.end());
+  std::map<std::string_view, std::vector<const Share*>> left;  // By device.
+  for (const Share& share : offer.shares) {
+    if (free.contains(share.id) && !taken.contains(share.id)) left[share.device].push_back(&share);
+  }
+  while (chosen.size() < size) {
+    const auto most =
+        std::ranges::max_element(left, {}, [](const auto& device) { return device.second.size(); });
+    if (most == left.end() || most->second.empty()) break;
+    chosen.push_back(most->second.front()->id);
+    most->second.erase(most->second.begin());
+  }
+  return chosen;
+}
+
+}  // namespace gpushared::kubernetes

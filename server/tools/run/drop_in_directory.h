@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_TOOLS_RUN_DROP_IN_DIRECTORY_H_
+#define GPUSHARED_SERVER_TOOLS_RUN_DROP_IN_DIRECTORY_H_
+
+#include <string>
+
+namespace gpushared::server {
+
+// The directory of the drop-in libcuda.so.1 that was built or installed with this program; empty
+// when there is none.
+std::string FindDropIn();
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_TOOLS_RUN_DROP_IN_DIRECTORY_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_
+
+#include <memory>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include "gpushared/mutex.h"
+
+namespace gpushared::server {
+
+// The way back to the control thread for calls that may return after it has gone: copies of this
+// outlive the context, and then drop what they are given.
+//
+// Thread-safe.
+class HomeExecutor {
+ public:
+  explicit HomeExecutor(boost::asio::io_context& context) : shared_(std::make_shared<Shared>()) {
+    shared_->context = &context;
+  }
+
+  template <typename Handler>
+  void Post(Handler handler) const {
+    const MutexLock lock(shared_->mutex);
+    if (shared_->context != nullptr) boost::asio::post(*shared_->context, std::move(handler));
+  }
+  // Before the context goes.
+  void Close() {
+    const MutexLock lock(shared_->mutex);
+    shared_->context = nullptr;
+  }
+
+ private:
+  struct Shared {
+    Mutex mutex;
+    boost::asio::io_context* context GPUSHARED_GUARDED_BY(mutex) = nullptr;
+  };
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_MEMORY_COVER_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_MEMORY_COVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "gpushared/status.h"
+
+#include "server/device/device.h"
+#include "server/device/swap_store.h"
+
+namespace gpushared::server {
+
+// Room in the store for all of a client's memory, while it holds more than its guarantee and may be
+// moved out. So what is full says so when memory is asked for, and no move fails for it.
+//
+// Thread-compatible. Destroyed after the space whose memory it covers.
+class SwapReservation {
+ public:
+  SwapReservation(std::shared_ptr<device::SwapStore> store, std::uint64_t guaranteed_bytes)
+      : store_(std::move(store)), guaranteed_bytes_(guaranteed_bytes) {}
+  SwapReservation(const SwapReservation&) = delete;
+  SwapReservation& operator=(const SwapReservation&) = delete;
+  ~SwapReservation() { store_->GiveBack(reserved_bytes_); }
+
+  // Reserves what memory of that size needs, or gives back what it does not need. An error changes
+  // nothing.
+  Status Cover(const device::SpaceUse& use) {
+    const std::uint64_t needed =
+        IsWithinGuarantee(use) ? use.mapped_bytes - use.resident_bytes : use.mapped_bytes;
+    if (needed > reserved_bytes_) {
+      if (Status full = store_->Reserve(needed - reserved_bytes_); !full.ok()) return full;
+    } else {
+      store_->GiveBack(reserved_bytes_ - needed);
+    }
+    reserved_bytes_ = needed;
+    return {};
+  }
+  // Within the guarantee.
+  bool IsWithinGuarantee(const device::SpaceUse& use) const {
+    return use.mapped_bytes + use.pinned_bytes <= guaranteed_bytes_;
+  }
+  // Whether memory of that size may be moved out.
+  bool Covers(const device::SpaceUse& use) const { return use.mapped_bytes <= reserved_bytes_; }
+
+ private:
+  const std::shared_ptr<device::SwapStore> store_;
+  const std::uint64_t guaranteed_bytes_;
+  std::uint64_t reserved_bytes_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_MEMORY_COVER_H_

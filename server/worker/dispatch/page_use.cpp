@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/dispatch/page_use.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "server/device/memory_budget.h"
+
+namespace gpushared::server {
+
+namespace {
+
+constexpr std::uint64_t kUsePageBytes = kMapPageBytes;
+
+bool IsAway(const device::Space& space, std::size_t step) {
+  return space.AwayBytes(space.base() + step * kUsePageBytes, kUsePageBytes) > 0;
+}
+
+// Whether nothing behind a command that the device never sees may start yet.
+bool Blocks(const ClientStreams& streams, const CommandSlot& command) {
+  if (command.kind != CommandKind::kWaitFor) return command.destroys_stream();
+  return streams[command.target.stream].finished < command.target.sequence;
+}
+
+// By address, none overlapping: however often commands touch a step, it is counted once.
+void Merge(std::vector<device::MemoryPiece>& pieces) {
+  std::ranges::sort(pieces, {}, &device::MemoryPiece::base);
+  std::size_t kept = 0;
+  for (const device::MemoryPiece& piece : pieces) {
+    if (kept > 0 && piece.base <= pieces[kept - 1].base + pieces[kept - 1].bytes) {
+      device::MemoryPiece& last = pieces[kept - 1];
+      last.bytes = std::max(last.bytes, piece.base + piece.bytes - last.base);
+    } else {
+      pieces[kept++] = piece;
+    }
+  }
+  pieces.resize(kept);
+}
+
+}  // namespace
+
+device::Reach ReachOf(const CommandSlot& command) {
+  if (command.graph == nullptr) {
+    if (const auto* const copy = std::get_if<device::CopyWork>(&command.work)) {
+      return device::ReachOf(*copy);
+    }
+    if (const auto* const fill = std::get_if<device::FillWork>(&command.work)) {
+      return device::ReachOf(*fill);
+    }
+  }
+  return command.reach() != nullptr ? *command.reach() : device::Reach::Everything();
+}
+
+std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes) {
+  const device::Reach reach = ReachOf(command);
+  if (reach.is_everything()) return mapped_bytes;
+  std::uint64_t steps = 0, counted = 0;  // Up to that step.
+  for (const device::MemoryPiece& piece : reach.pieces()) {
+    const std::uint64_t begin = std::max(piece.base / kUsePageBytes, counted);
+    counted = (piece.base + piece.bytes - 1) / kUsePageBytes + 1;
+    steps += counted - std::min(begin, counted);
+  }
+  return steps * kUsePageBytes;
+}
+
+bool IsThere(const device::Space& space, const CommandSlot& command) {
+  const device::Reach reach = ReachOf(command);
+  if (reach.is_everything()) return false;
+  return std::ranges::all_of(reach.pieces(), [&](const device::MemoryPiece& piece) {
+    return space.AwayBytes(piece.base, piece.bytes) == 0;
+  });
+}
+
+void PageUse::Add(const device::Reach& reach) {
+  needs_everything_ |= reach.is_everything();
+  if (reach.is_everything()) return;
+  needed_.insert(needed_.end(), reach.pieces().begin(), reach.pieces().end());
+}
+
+void PageUse::Look(const ClientStreams& streams, const device::Space& space,
+                   std::uint64_t mapped_bytes, std::uint64_t requested_bytes) {
+  if (streams.slab().empty()) return;
+  const CommandSlab& slab = streams.slab();
+  bool has_any = false;
+  next_.clear();
+  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+    if (streams[stream].has_failed) continue;
+    for (std::uint32_t slot = streams[stream].front; slot != kNoSlot; slot = slab[slot].next) {
+      const CommandSlot& command = slab[slot];
+      ++looked_at_;
+      if (!command.is_device_work()) {
+        if (Blocks(streams, command)) break;
+        continue;
+      }
+      if (command.failure != nullptr) break;
+      if (command.state() == CommandState::kEnded) continue;
+      if (!std::exchange(has_any, true)) {
+        needed_.clear();
+        needs_everything_ = false;
+      }
+      if (command.state() != CommandState::kOnDevice) {
+        next_.push_back(&command);
+        break;
+      }
+      Add(ReachOf(command));
+    }
+  }
+  looked_at_ += ipc::kStreamsMax;
+  if (!has_any) return;
+  AddWhatFits(space, mapped_bytes, requested_bytes);
+  looked_at_ += needed_.size();
+  Merge(needed_);
+}
+
+void PageUse::AddWhatFits(const device::Space& space, std::uint64_t mapped_bytes,
+                          std::uint64_t requested_bytes) {
+  if (mapped_bytes <= requested_bytes) {
+    for (const CommandSlot* const command : next_) Add(ReachOf(*command));
+    return;
+  }
+  const auto waits_longer = [](const CommandSlot* left, const CommandSlot* right) {
+    return left->taken < right->taken;
+  };
+  const std::size_t looked = std::min(next_.size(), kNextWhereTight);
+  std::partial_sort(next_.begin(), next_.begin() + static_cast<std::ptrdiff_t>(looked), next_.end(),
+                    waits_longer);
+  bool has_one = !needed_.empty() || needs_everything_;
+  for (const CommandSlot* const command : std::span(next_).first(looked)) {
+    const device::Reach reach = ReachOf(*command);
+    const std::size_t before = needed_.size();
+    const bool needed_everything = needs_everything_;
+    Add(reach);
+    const Need need = Count(space, mapped_bytes);
+    if (need.bytes > requested_bytes && has_one) {
+      needed_.resize(before);
+      needs_everything_ = needed_everything;
+    }
+    has_one = true;
+  }
+}
+
+PageUse::Need PageUse::Count(const device::Space& space, std::uint64_t mapped_bytes) {
+  ++count_;
+  touched_at_.resize(mapped_bytes / kUsePageBytes, 0);
+  if (needs_everything_) {
+    looked_at_ += touched_at_.size();
+    return {.bytes = mapped_bytes, .missing_bytes = space.AwayBytes(space.base(), mapped_bytes)};
+  }
+  Need need;
+  for (const device::MemoryPiece& piece : needed_) {
+    // Variables of modules lie behind all that is mapped.
+    const std::uint64_t begin = piece.base - space.base();
+    if (begin >= mapped_bytes) continue;
+    const Need more = Touch(space, begin, begin + std::min(piece.bytes, mapped_bytes - begin));
+    need.bytes += more.bytes;
+    need.missing_bytes += more.missing_bytes;
+  }
+  return need;
+}
+
+PageUse::Need PageUse::Touch(const device::Space& space, std::uint64_t begin, std::uint64_t end) {
+  const bool is_there = space.AwayBytes(space.base() + begin, end - begin) == 0;
+  Need need;
+  for (std::uint64_t step = begin / kUsePageBytes; step * kUsePageBytes < end; ++step) {
+    ++looked_at_;
+    if (touched_at_[step] == count_) continue;
+    touched_at_[step] = count_;
+    need.bytes += kUsePageBytes;
+    if (!is_there && IsAway(space, step)) need.missing_bytes += kUsePageBytes;
+  }
+  return need;
+}
+
+std::vector<std::uint32_t> PageUse::ToSwapOut(const device::Space& space, std::size_t count) const {
+  std::vector<std::uint32_t> steps;
+  for (std::size_t step = 0; step < touched_at_.size(); ++step) {
+    if (!IsAway(space, step)) steps.push_back(static_cast<std::uint32_t>(step));
+  }
+  // The last ones first, of those that are alike.
+  const auto goes_before = [this](std::uint32_t left, std::uint32_t right) {
+    return touched_at_[left] != touched_at_[right] ? touched_at_[left] < touched_at_[right]
+                                                   : left > right;
+  };
+  const auto end = steps.begin() + static_cast<std::ptrdiff_t>(std::min(count, steps.size()));
+  std::partial_sort(steps.begin(), end, steps.end(), goes_before);
+  steps.erase(end, steps.end());
+  return steps;
+}
+
+std::vector<std::uint32_t> PageUse::ToSwapIn(const device::Space& space, std::size_t count) const {
+  std::vector<std::uint32_t> steps;
+  for (const bool is_needed : {true, false}) {
+    for (std::size_t step = 0; step < touched_at_.size() && steps.size() < count; ++step) {
+      if ((touched_at_[step] == count_) != is_needed || !IsAway(space, step)) continue;
+      steps.push_back(static_cast<std::uint32_t>(step));
+    }
+  }
+  return steps;
+}
+
+}  // namespace gpushared::server
