@@ -142,7 +142,7 @@ Status Wrap(Result<T> result, Handle** handle) {
   return Status::Ok();
 }
 
-gpushared::LaunchShape ShapeOf(const gpushared_launch_shape& shape) {
+gpushared::LaunchShape GetShape(const gpushared_launch_shape& shape) {
   return {.grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
           .block = {shape.block[0], shape.block[1], shape.block[2]},
           .dynamic_shared_bytes = shape.dynamic_shared_bytes,
@@ -150,7 +150,7 @@ gpushared::LaunchShape ShapeOf(const gpushared_launch_shape& shape) {
           .is_cooperative = shape.is_cooperative != 0};
 }
 
-gpushared::CopyShape ShapeOf(const gpushared_copy_shape& shape) {
+gpushared::CopyShape GetShape(const gpushared_copy_shape& shape) {
   return {.width_bytes = shape.width_bytes,
           .height = shape.height,
           .destination_pitch_bytes = shape.destination_pitch_bytes,
@@ -158,11 +158,11 @@ gpushared::CopyShape ShapeOf(const gpushared_copy_shape& shape) {
 }
 
 // Values beyond the range are beyond every limit, too.
-std::chrono::nanoseconds TimeOf(std::uint64_t ns) {
+std::chrono::nanoseconds GetTime(std::uint64_t ns) {
   return std::chrono::nanoseconds(std::min<std::uint64_t>(ns, INT64_MAX));
 }
 
-std::string TextOf(const char* text) { return text == nullptr ? std::string() : text; }
+std::string GetText(const char* text) { return text == nullptr ? std::string() : text; }
 
 // The last field of the first version of the options: shorter structs are rejected.
 constexpr std::size_t kOptionsBytesMin = offsetof(gpushared_client_options, memory_bytes);
@@ -183,7 +183,7 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
                       std::to_string(static_cast<int>(given->scheduling_class)) +
                       " is none of -1 (unsaid), 0 (high), 1 (normal), 2 (low)");
   }
-  options.name = TextOf(given->name);
+  options.name = GetText(given->name);
   if (given->scheduling_class != GPUSHARED_CLASS_UNSAID) {
     options.scheduling_class = static_cast<gpushared::SchedulingClass>(given->scheduling_class);
   }
@@ -191,8 +191,8 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
   if (given->latency_target_ns != 0) {
     options.latency_target = std::chrono::nanoseconds(given->latency_target_ns);
   }
-  options.device = TextOf(given->device);
-  options.socket = TextOf(given->socket);
+  options.device = GetText(given->device);
+  options.socket = GetText(given->socket);
   if (given->spin_ns >= 0) options.spin = std::chrono::nanoseconds(given->spin_ns);
   options.control_timeout = std::chrono::nanoseconds(given->control_timeout_ns);
   options.takes_printed = given->takes_printed != 0;
@@ -591,7 +591,7 @@ gpushared_status_t gpushared_synchronize_stream(gpushared_stream* stream) noexce
 
 gpushared_status_t gpushared_begin_request(gpushared_stream* stream, uint64_t age_ns) noexcept {
   if (stream == nullptr) return Reject("begin of a request rejected: `stream` is null");
-  return Guarded([&] { return stream->stream.BeginRequest(TimeOf(age_ns)); });
+  return Guarded([&] { return stream->stream.BeginRequest(GetTime(age_ns)); });
 }
 
 gpushared_status_t gpushared_end_request(gpushared_stream* stream) noexcept {
@@ -601,7 +601,7 @@ gpushared_status_t gpushared_end_request(gpushared_stream* stream) noexcept {
 
 gpushared_status_t gpushared_expect_request_in(gpushared_client* client, uint64_t in_ns) noexcept {
   if (client == nullptr) return Reject("hint rejected: `client` is null");
-  return Guarded([&] { return client->client.ExpectRequestIn(TimeOf(in_ns)); });
+  return Guarded([&] { return client->client.ExpectRequestIn(GetTime(in_ns)); });
 }
 
 gpushared_fault_t gpushared_get_stream_fault(gpushared_stream* stream) noexcept {
@@ -680,7 +680,7 @@ gpushared_status_t gpushared_launch(gpushared_stream* stream, gpushared_kernel* 
   }
   return Guarded([&] {
     return WithArguments(*kernel, arguments, argument_count, [&](auto list) {
-      return stream->stream.LaunchWith(kernel->kernel, ShapeOf(*shape), list);
+      return stream->stream.LaunchWith(kernel->kernel, GetShape(*shape), list);
     });
   });
 }
@@ -693,7 +693,7 @@ gpushared_status_t gpushared_launch_packed(gpushared_stream* stream, gpushared_k
     return Reject("launch rejected: `stream`, `kernel`, `shape` or `parameters` is null");
   }
   return Guarded([&] {
-    return stream->stream.LaunchPacked(kernel->kernel, ShapeOf(*shape),
+    return stream->stream.LaunchPacked(kernel->kernel, GetShape(*shape),
                                        {static_cast<const std::byte*>(parameters), bytes});
   });
 }
@@ -723,7 +723,7 @@ gpushared_status_t gpushared_copy_to_device_2d(gpushared_stream* stream,
     return Reject("copy rejected: `stream` or `shape` is null");
   }
   return Guarded(
-      [&] { return stream->stream.CopyToDevice2d(destination, source, ShapeOf(*shape)); });
+      [&] { return stream->stream.CopyToDevice2d(destination, source, GetShape(*shape)); });
 }
 
 gpushared_status_t gpushared_copy_to_host_2d(gpushared_stream* stream, void* destination,
@@ -732,7 +732,8 @@ gpushared_status_t gpushared_copy_to_host_2d(gpushared_stream* stream, void* des
   if (stream == nullptr || shape == nullptr) {
     return Reject("copy rejected: `stream` or `shape` is null");
   }
-  return Guarded([&] { return stream->stream.CopyToHost2d(destination, source, ShapeOf(*shape)); });
+  return Guarded(
+      [&] { return stream->stream.CopyToHost2d(destination, source, GetShape(*shape)); });
 }
 
 gpushared_status_t gpushared_copy_on_device_2d(gpushared_stream* stream,
@@ -743,7 +744,7 @@ gpushared_status_t gpushared_copy_on_device_2d(gpushared_stream* stream,
     return Reject("copy rejected: `stream` or `shape` is null");
   }
   return Guarded(
-      [&] { return stream->stream.CopyOnDevice2d(destination, source, ShapeOf(*shape)); });
+      [&] { return stream->stream.CopyOnDevice2d(destination, source, GetShape(*shape)); });
 }
 
 gpushared_status_t gpushared_fill(gpushared_stream* stream, gpushared_address destination,
@@ -811,7 +812,7 @@ gpushared_status_t gpushared_set_node_launch(gpushared_graph* graph, size_t node
   }
   return Guarded([&] {
     return WithArguments(*kernel, arguments, argument_count, [&](auto list) {
-      return graph->graph.SetLaunchWith(node, kernel->kernel, ShapeOf(*shape), list);
+      return graph->graph.SetLaunchWith(node, kernel->kernel, GetShape(*shape), list);
     });
   });
 }

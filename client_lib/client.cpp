@@ -270,7 +270,7 @@ Status Event::Synchronize() const {
   const EventState::Point point = state_->point();
   if (point.stream == nullptr) return Status::Ok();
   Status status = state_->session().Await(*point.stream, point.sequence);
-  state_->session().TellWanted();
+  state_->session().ReportWanted();
   return status;
 }
 

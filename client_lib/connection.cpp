@@ -52,7 +52,7 @@ Status CheckOptions(const ClientOptions& options) {
   return Status::Ok();
 }
 
-ipc::Hello HelloOf(const ClientOptions& options) {
+ipc::Hello GetHello(const ClientOptions& options) {
   std::optional<std::uint32_t> max_share;
   if (options.max_share) {
     max_share = static_cast<std::uint32_t>(std::lround(*options.max_share * 10));
@@ -136,7 +136,7 @@ Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
   Connection& connection = *opened.connection;
 
   const int fd = connection.socket_.get();
-  ipc::Hello hello = HelloOf(options);
+  ipc::Hello hello = GetHello(options);
   if (!ipc::IsPrintableText(hello.name)) hello.name = "unnamed";
   // A server that rejects at once may close before our hello is sent: its sentence counts.
   const Status sent = ipc::SendMessage(fd, kFirstRequest, hello, deadline);

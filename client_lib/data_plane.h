@@ -132,9 +132,9 @@ class DataPlane {
           if (!status.ok()) return status;
         }
       if constexpr (std::is_same_v<Record, ipc::BufferRecord>) {
-        progress_.NoteTold(number, sequence);
+        progress_.RecordTold(number, sequence);
       } else {
-        progress_.NoteSubmitted(number, sequence);
+        progress_.RecordSubmitted(number, sequence);
       }
     }
     doorbell_.Ring();

@@ -67,7 +67,7 @@ std::optional<std::uint64_t> ParseBytes(std::string_view text) {
 }
 
 // The device that an entry of kMpsLimit names; its number is that of the server's list.
-std::optional<std::size_t> PlaceOf(std::string_view name, std::span<const KnownDevice> devices) {
+std::optional<std::size_t> GetPlace(std::string_view name, std::span<const KnownDevice> devices) {
   const std::vector<std::size_t> places = VisibleDevices(name, devices);
   return places.size() == 1 ? std::optional(places[0]) : std::nullopt;
 }
@@ -230,7 +230,7 @@ Result<std::optional<std::uint64_t>> Environment::PinnedLimit(std::span<const Kn
     rest.remove_prefix(std::min(comma + 1, rest.size()));
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::string_view name = WithoutBlanks(entry.substr(0, equals));
-    const std::optional<std::size_t> place = PlaceOf(name, devices);
+    const std::optional<std::size_t> place = GetPlace(name, devices);
     const std::optional<std::uint64_t> bytes =
         equals < entry.size() ? ParseBytes(WithoutBlanks(entry.substr(equals + 1))) : std::nullopt;
     if (!place && bytes && IsDeviceName(name)) continue;

@@ -18,7 +18,7 @@ Status Invalid(std::string sentence) {
   return Status(StatusCode::kInvalidArgument, std::move(sentence));
 }
 
-ipc::GraphRecord RecordOf(ipc::Op op, std::uint32_t graph) {
+ipc::GraphRecord GetRecord(ipc::Op op, std::uint32_t graph) {
   return {.header = {.op = static_cast<std::uint8_t>(op)}, .graph = graph};
 }
 
@@ -36,7 +36,7 @@ Result<std::shared_ptr<GraphState>> GraphState::Make(const std::shared_ptr<Sessi
     return stream.status();
   }
   const std::shared_ptr<GraphState> graph(new GraphState(session, *number, nodes.size()));
-  Result<std::uint64_t> sent = session->Submit(*stream, RecordOf(ipc::Op::kMakeGraph, *number));
+  Result<std::uint64_t> sent = session->Submit(*stream, GetRecord(ipc::Op::kMakeGraph, *number));
   Status status = sent.status();
   for (std::size_t node = 0; status.ok() && node < nodes.size(); ++node) {
     status = graph->Send(*stream, node, nodes[node]);
@@ -56,7 +56,7 @@ GraphState::~GraphState() { session_->DestroyGraph(number_); }
 
 Status GraphState::Send(const std::shared_ptr<StreamRecord>& stream, std::size_t number,
                         const RecordedNode& node) const {
-  ipc::GraphRecord record = RecordOf(ipc::Op::kSetGraphNode, number_);
+  ipc::GraphRecord record = GetRecord(ipc::Op::kSetGraphNode, number_);
   record.node = static_cast<std::uint32_t>(number);
   std::vector<std::byte> content(node.head.begin(), node.head.end());
   if (!node.is_launch()) {
@@ -100,7 +100,7 @@ Status GraphState::Launch(const std::shared_ptr<StreamRecord>& stream) {
     kernels_[first->first] = std::move(first->second.kernel);
     changed_.erase(first);
   }
-  return session_->Submit(stream, RecordOf(ipc::Op::kLaunchGraph, number_)).status();
+  return session_->Submit(stream, GetRecord(ipc::Op::kLaunchGraph, number_)).status();
 }
 
 Status GraphState::Replace(std::size_t number, RecordedNode node) {

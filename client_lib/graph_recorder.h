@@ -51,7 +51,7 @@ class GraphRecorder {
     }
   }
   // The next launch is one of this kernel.
-  void NoteKernel(std::shared_ptr<const KernelState> kernel) {
+  void RecordKernel(std::shared_ptr<const KernelState> kernel) {
     const MutexLock lock(mutex_);
     kernel_ = std::move(kernel);
   }

@@ -23,7 +23,7 @@ using Fence = std::vector<StreamPoint>;
 
 // How far each stream number has been submitted (ours) and has ended (the worker's word).
 //
-// Thread-safe; NoteSubmitted and NoteTold are called under the submission lock.
+// Thread-safe; RecordSubmitted and RecordTold are called under the submission lock.
 class Progress {
  public:
   // The words outlive this.
@@ -33,14 +33,14 @@ class Progress {
   std::uint64_t submitted(std::uint32_t stream) const {
     return submitted_[stream].load(std::memory_order_acquire);
   }
-  void NoteSubmitted(std::uint32_t stream, std::uint64_t sequence) {
+  void RecordSubmitted(std::uint32_t stream, std::uint64_t sequence) {
     // Release, pairs with submitted(): who sees the number sees what its command stands for.
     // Before the other one: whoever finds it submitted knows that it works.
     last_working_[stream].store(sequence, std::memory_order_release);
     submitted_[stream].store(sequence, std::memory_order_release);
   }
   // A command that only tells the worker something. It ends as soon as those before it have.
-  void NoteTold(std::uint32_t stream, std::uint64_t sequence) {
+  void RecordTold(std::uint32_t stream, std::uint64_t sequence) {
     submitted_[stream].store(sequence, std::memory_order_release);  // Pairs with submitted().
   }
 
@@ -60,7 +60,7 @@ class Progress {
   // Whether nothing but words to the worker is left of these streams.
   bool IsOnlyTold(const Fence& fence) const {
     for (const StreamPoint point : fence) {
-      // Acquire, pairs with NoteSubmitted.
+      // Acquire, pairs with RecordSubmitted.
       const std::uint64_t last = last_working_[point.stream].load(std::memory_order_acquire);
       if (last != 0 && !HasEnded({point.stream, last})) return false;
     }

@@ -10,7 +10,7 @@ namespace gpushared::client {
 namespace {
 
 // Limits beyond those of the protocol would let a launch through that no record can say.
-DeviceProperties PropertiesOf(const ipc::DeviceDescription& device) {
+DeviceProperties GetProperties(const ipc::DeviceDescription& device) {
   std::vector<DeviceAttribute> attributes;
   for (const ipc::DeviceAttribute& each : device.attributes) {
     attributes.push_back({.id = each.id, .value = each.value});
@@ -38,7 +38,7 @@ Status WrongProcess() {
                 "a forked child cannot use the session of its parent; connect anew in the child");
 }
 
-std::chrono::nanoseconds SpinOf(const ClientOptions& options, const ipc::Welcome& welcome) {
+std::chrono::nanoseconds GetSpin(const ClientOptions& options, const ipc::Welcome& welcome) {
   if (options.spin) return *options.spin;
   // With one core, whoever spins keeps the worker from running.
   if (ipc::UsableCores() < 2) return std::chrono::nanoseconds(0);
@@ -53,7 +53,7 @@ Result<std::shared_ptr<Session>> Session::Connect(const ClientOptions& options) 
   auto data = std::make_unique<SharedData>();
   data->connection = std::move(opened->connection);
   Result<std::unique_ptr<DataPlane>> plane =
-      DataPlane::Make(std::move(opened->fds), SpinOf(options, opened->welcome), *data->connection);
+      DataPlane::Make(std::move(opened->fds), GetSpin(options, opened->welcome), *data->connection);
   if (!plane.ok()) return plane.status();
   data->plane = std::move(*plane);
   // Not make_shared: the constructor is private.
@@ -65,7 +65,7 @@ Result<std::vector<DeviceProperties>> Session::ListDevices(const ClientOptions& 
   if (!list.ok()) return list.status();
   std::vector<DeviceProperties> devices;
   for (const ipc::DeviceDescription& device : list->devices) {
-    devices.push_back(PropertiesOf(device));
+    devices.push_back(GetProperties(device));
   }
   return devices;
 }
@@ -73,7 +73,7 @@ Result<std::vector<DeviceProperties>> Session::ListDevices(const ClientOptions& 
 Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
                  const ClientOptions& options)
     : data_(std::move(data)),
-      device_(PropertiesOf(welcome.device)),
+      device_(GetProperties(welcome.device)),
       id_(welcome.session),
       mapping_area_{.base = welcome.mapping_base, .bytes = welcome.mapping_bytes},
       takes_printed_(options.takes_printed),
@@ -93,9 +93,9 @@ Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
             return resized->mapped_bytes;
           },
           .wait = wait,
-          .name_buffer = NamerOf(welcome),
+          .name_buffer = GetNamer(welcome),
           .forget_buffer =
-              [this](std::uint64_t address) { TellBuffer(ipc::Op::kForgetBuffer, address, 0); }});
+              [this](std::uint64_t address) { ReportBuffer(ipc::Op::kForgetBuffer, address, 0); }});
   staging_buffers_ = std::make_unique<StagingBufferSet>(
       data_->plane->progress(),
       StagingBufferSet::Surroundings{
@@ -104,16 +104,16 @@ Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
   data_->plane->Register(default_stream_);
 }
 
-std::function<void(std::uint64_t, std::uint64_t)> Session::NamerOf(const ipc::Welcome& welcome) {
+std::function<void(std::uint64_t, std::uint64_t)> Session::GetNamer(const ipc::Welcome& welcome) {
   // Only memory beyond a guarantee is moved, and it matters which parts of it launches reach.
   const std::uint64_t guaranteed = data_->plane->guaranteed_bytes();
   if (guaranteed == 0 || guaranteed >= welcome.quota_bytes) return {};
   return [this](std::uint64_t address, std::uint64_t bytes) {
-    TellBuffer(ipc::Op::kNameBuffer, address, bytes);
+    ReportBuffer(ipc::Op::kNameBuffer, address, bytes);
   };
 }
 
-void Session::TellBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes) {
+void Session::ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes) {
   // It fails when the session has ended, and with it all memory.
   (void)data_->plane->Submit(
       *default_stream_,
@@ -158,7 +158,7 @@ Status Session::CloseAndWait() {
 
 Result<DeviceAddress> Session::AllocateDevice(std::size_t bytes, std::uint64_t& used_bytes) {
   if (Status status = Usable(); !status.ok()) return status;
-  TellWanted();
+  ReportWanted();
   ReapModules();
   return memory_->Allocate(bytes, &used_bytes);
 }
@@ -200,7 +200,7 @@ Result<std::uint64_t> Session::TrimDevice() {
   return memory_->Trim();
 }
 
-void Session::TellWantedNow() {
+void Session::ReportWantedNow() {
   if (is_telling_.exchange(true)) return;
   const std::uint64_t wanted = data_->plane->wanted_bytes();
   const bool is_news = wanted_told_.exchange(wanted) != wanted && wanted != 0;
@@ -404,14 +404,14 @@ Result<std::string> Session::TakePrinted() {
 
 Status Session::WhyRejected(StreamRecord& stream) {
   if (Status status = Usable(); !status.ok()) return status;
-  return ErrorOf(stream);
+  return GetError(stream);
 }
 
 Status Session::Await(StreamRecord& stream, std::uint64_t sequence) {
   if (!InOwner()) return WrongProcess();
   Status status = data_->plane->Await(StreamPoint{stream.number(), sequence});
   if (has_retired_modules_.load(std::memory_order_relaxed)) ReapModules();
-  if (stream.FailedAt(sequence)) return ErrorOf(stream);
+  if (stream.FailedAt(sequence)) return GetError(stream);
   return status;
 }
 
@@ -419,7 +419,7 @@ Status Session::Poll(StreamRecord& stream, std::uint64_t sequence) {
   if (!InOwner()) return WrongProcess();
   const bool has_ended = progress().HasEnded(StreamPoint{stream.number(), sequence});
   data_->plane->TakeCompletions();
-  if (stream.FailedAt(sequence)) return ErrorOf(stream);
+  if (stream.FailedAt(sequence)) return GetError(stream);
   if (has_ended) return Status::Ok();
   constexpr std::int64_t kLookEveryNs = 50'000'000;
   const std::int64_t now_ns = std::chrono::steady_clock::now().time_since_epoch().count();
@@ -435,15 +435,15 @@ Status Session::Synchronize() {
   if (!InOwner()) return WrongProcess();
   const std::vector<std::shared_ptr<StreamRecord>> streams = LiveStreams();
   const Status status = data_->plane->Await(progress().Unfinished());
-  TellWanted();
+  ReportWanted();
   if (has_retired_modules_.load(std::memory_order_relaxed)) ReapModules();
   for (const std::shared_ptr<StreamRecord>& stream : streams) {
-    if (stream->failed()) return ErrorOf(*stream);
+    if (stream->failed()) return GetError(*stream);
   }
   return status.ok() ? data_->connection->end_status() : status;
 }
 
-Status Session::ErrorOf(StreamRecord& stream) {
+Status Session::GetError(StreamRecord& stream) {
   if (const std::optional<Status> text = stream.error_text()) return *text;
   const Result<ipc::ErrorText> told =
       data_->connection->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = stream.number()});

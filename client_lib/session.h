@@ -66,13 +66,13 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<std::uint64_t> TrimDevice();
   // Calls on_memory_wanted where there is something new to say. To be called without a lock, and
   // where no call of the program is half done: it may free what that one names.
-  void TellWanted() {
+  void ReportWanted() {
     if (!on_memory_wanted_) [[likely]]
       return;
     // Relaxed: whoever is wrong for a moment tells too late, or twice.
     const bool is_news =
         data_->plane->wanted_bytes() != wanted_told_.load(std::memory_order_relaxed);
-    if (is_news || trim_is_due_.load(std::memory_order_relaxed)) TellWantedNow();
+    if (is_news || trim_is_due_.load(std::memory_order_relaxed)) ReportWantedNow();
   }
   StagingBufferSet& staging_buffers() { return *staging_buffers_; }
   // Waits for retired staging memory rather than adding a staging buffer.
@@ -143,7 +143,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const Progress& progress() const { return data_->plane->progress(); }
   void TakeCompletions() { data_->plane->TakeCompletions(); }
   // The error of a failed stream, with the server's sentence where it can still be had.
-  Status ErrorOf(StreamRecord& stream);
+  Status GetError(StreamRecord& stream);
 
  private:
   // Everything that lies in or refers to shared mappings, so that a forked child can leave it
@@ -160,10 +160,10 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
           const ClientOptions& options);
 
-  void TellWantedNow();
+  void ReportWantedNow();
   // Empty where the server need not know of buffers.
-  std::function<void(std::uint64_t, std::uint64_t)> NamerOf(const ipc::Welcome& welcome);
-  void TellBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes);
+  std::function<void(std::uint64_t, std::uint64_t)> GetNamer(const ipc::Welcome& welcome);
+  void ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes);
   Status WhyRejected(StreamRecord& stream);
   Status Ask(const ipc::ChangeChunk& change);
   std::uint64_t chunk_bytes();

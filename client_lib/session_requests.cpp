@@ -17,7 +17,7 @@ Status CheckTime(const char* what, std::chrono::nanoseconds time) {
                     std::to_string(ipc::kRequestTimeNsMax));
 }
 
-ipc::RequestRecord RecordOf(ipc::Op op, std::chrono::nanoseconds time) {
+ipc::RequestRecord GetRecord(ipc::Op op, std::chrono::nanoseconds time) {
   return {.header = {.op = static_cast<std::uint8_t>(op)},
           .time_ns = static_cast<std::uint64_t>(time.count())};
 }
@@ -38,7 +38,7 @@ Status Session::BeginRequest(const std::shared_ptr<StreamRecord>& stream,
                                                       " has one open, which must be ended first");
     }
     if (requests_.HasRoom(progress())) {
-      const Result<std::uint64_t> begun = Submit(stream, RecordOf(ipc::Op::kBeginRequest, age));
+      const Result<std::uint64_t> begun = Submit(stream, GetRecord(ipc::Op::kBeginRequest, age));
       if (begun.ok()) requests_.Begin(stream->number());
       return begun.status();
     }
@@ -66,14 +66,14 @@ Status Session::EndRequest(const std::shared_ptr<StreamRecord>& stream) {
       *stream, ipc::PlainRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kEndRequest)}});
   if (!ended.ok()) return ended.status();
   requests_.End({.stream = stream->number(), .sequence = *ended});
-  return stream->failed() ? ErrorOf(*stream) : Status::Ok();
+  return stream->failed() ? GetError(*stream) : Status::Ok();
 }
 
 Status Session::ExpectRequestIn(std::chrono::nanoseconds in) {
   if (Status status = CheckTime("hint rejected: the time to the next request", in); !status.ok()) {
     return status;
   }
-  return Submit(default_stream_, RecordOf(ipc::Op::kExpectRequest, in)).status();
+  return Submit(default_stream_, GetRecord(ipc::Op::kExpectRequest, in)).status();
 }
 
 }  // namespace gpushared::client

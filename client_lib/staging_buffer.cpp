@@ -32,7 +32,7 @@ bool StagingBuffer::Contains(const void* first, std::size_t bytes) const {
   return bytes <= static_cast<std::size_t>(end - byte);
 }
 
-std::uint32_t StagingBuffer::OffsetOf(const void* byte) const {
+std::uint32_t StagingBuffer::GetOffset(const void* byte) const {
   return static_cast<std::uint32_t>(static_cast<const std::byte*>(byte) - segment_.bytes().data());
 }
 

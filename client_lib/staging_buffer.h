@@ -34,7 +34,7 @@ class StagingBuffer {
 
   bool Contains(const void* first, std::size_t bytes) const;
   // The offset of a byte inside the staging buffer.
-  std::uint32_t OffsetOf(const void* byte) const;
+  std::uint32_t GetOffset(const void* byte) const;
 
  private:
   const std::uint32_t number_;

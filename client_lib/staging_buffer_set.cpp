@@ -79,7 +79,7 @@ std::optional<StagingPlace> StagingBufferSet::Find(const void* first, std::size_
   for (const std::unique_ptr<StagingBuffer>& staging_buffer : staging_buffers_) {
     if (staging_buffer->Contains(first, bytes)) {
       return StagingPlace{.staging_buffer = staging_buffer->number(),
-                          .offset = staging_buffer->OffsetOf(first)};
+                          .offset = staging_buffer->GetOffset(first)};
     }
   }
   return {};
@@ -105,7 +105,7 @@ std::optional<StagingBlock> StagingBufferSet::AllocateFromExisting(std::size_t b
     if (std::byte* const data = staging_buffer->Allocate(bytes)) {
       return StagingBlock{.data = data,
                           .place = {.staging_buffer = staging_buffer->number(),
-                                    .offset = staging_buffer->OffsetOf(data)}};
+                                    .offset = staging_buffer->GetOffset(data)}};
     }
   }
   return {};

@@ -89,7 +89,7 @@ Status RejectArguments(const KernelState& kernel, std::span<const LaunchArgument
   return Invalid(rejected + "was given an argument without data");
 }
 
-ipc::LaunchRecord RecordOf(const KernelState& kernel, const LaunchShape& shape) {
+ipc::LaunchRecord GetRecord(const KernelState& kernel, const LaunchShape& shape) {
   const std::uint8_t flags = shape.is_cooperative ? ipc::kFlagCooperative : 0;
   return {.header = {.op = Code(ipc::Op::kLaunch), .flags = flags},
           .module = kernel.module_number,
@@ -190,13 +190,13 @@ CopyShape OneRow(std::size_t bytes) {
           .source_pitch_bytes = bytes};
 }
 
-std::uint64_t AddressOf(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+std::uint64_t GetAddress(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
 // The first answer of every call, also when there is nothing to do.
 Status CheckStream(client::StreamState& state) {
   Session& session = state.session();
   if (Status status = session.Usable(); !status.ok()) return status;
-  if (state.record()->failed()) return session.ErrorOf(*state.record());
+  if (state.record()->failed()) return session.GetError(*state.record());
   return Status::Ok();
 }
 
@@ -250,14 +250,14 @@ Status Stream::LaunchPacked(const Kernel& kernel, const LaunchShape& shape,
                    std::to_string(parameters.size()) + " were given");
   }
   if (Status status = CheckShape(session.device(), *state, shape); !status.ok()) return status;
-  const ipc::LaunchRecord record = RecordOf(*state, shape);
+  const ipc::LaunchRecord record = GetRecord(*state, shape);
   if (client::GraphRecorder* const recorder = state_->record()->recorder().get()) [[unlikely]] {
-    recorder->NoteKernel(kernel.state_);
+    recorder->RecordKernel(kernel.state_);
   } else if (parameters.size() > ipc::kInlineParameterBytesMax) {
     return SubmitLargeLaunch(session, state_->record(), record, parameters);
   }
   Status status = session.Submit(state_->record(), record, parameters).status();
-  session.TellWanted();
+  session.ReportWanted();
   return status;
 }
 
@@ -272,7 +272,7 @@ Status Stream::CopyToDevice2d(DeviceAddress destination, const void* source,
   if (Status status = CheckStream(*state_); !status.ok() || IsEmpty(shape)) return status;
   if (source == nullptr) return Invalid("copy rejected: the source is null");
   const CopyShape rows = Normalised(shape);
-  if (Status status = CheckCopy(destination, AddressOf(source), rows); !status.ok()) return status;
+  if (Status status = CheckCopy(destination, GetAddress(source), rows); !status.ok()) return status;
   return Copier(state_->session(), state_->record())
       .ToDevice(destination, static_cast<const std::byte*>(source), rows);
 }
@@ -286,7 +286,7 @@ Status Stream::CopyToHost2d(void* destination, DeviceAddress source, const CopyS
   if (Status status = CheckStream(*state_); !status.ok() || IsEmpty(shape)) return status;
   if (destination == nullptr) return Invalid("copy rejected: the destination is null");
   const CopyShape rows = Normalised(shape);
-  if (Status status = CheckCopy(AddressOf(destination), source, rows); !status.ok()) return status;
+  if (Status status = CheckCopy(GetAddress(destination), source, rows); !status.ok()) return status;
   return Copier(state_->session(), state_->record())
       .ToHost(static_cast<std::byte*>(destination), source, rows);
 }
@@ -414,7 +414,7 @@ Status Stream::Synchronize() const {
   if (Status status = CheckRuns(*state_, "synchronisation"); !status.ok()) return status;
   StreamRecord& stream = *state_->record();
   const Status status = state_->session().Await(stream, state_->session().submitted(stream));
-  state_->session().TellWanted();
+  state_->session().ReportWanted();
   // A call before this one may have failed because the session had ended.
   return status.ok() ? state_->session().Usable() : status;
 }

@@ -59,7 +59,7 @@ std::vector<std::string> LoaderPaths::PathsInCache(std::string_view name) const 
   return paths;
 }
 
-std::vector<std::string> LoaderPaths::PathsOf(std::string_view name) const {
+std::vector<std::string> LoaderPaths::GetPaths(std::string_view name) const {
   std::vector<std::string> paths = PathsInCache(name);
   for (const std::string_view directory : kDirectories)
     paths.push_back(std::string(directory) += name);

@@ -22,8 +22,8 @@ class LoaderPaths {
 
   // Files that may be the library `name` ("libz.so.1"): those of the cache for x86-64, then one in
   // each directory that the loader searches without a cache. None of them need exist.
-  std::vector<std::string> PathsOf(std::string_view name) const;
-  // The first part of PathsOf, in the cache's order.
+  std::vector<std::string> GetPaths(std::string_view name) const;
+  // The first part of GetPaths, in the cache's order.
   std::vector<std::string> PathsInCache(std::string_view name) const;
 
  private:

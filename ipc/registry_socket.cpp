@@ -69,7 +69,7 @@ Result<std::optional<UniqueFd>> RegistrySocket::Accept() {
     }
     return RegistryFailed("accepting on", path_);
   }
-  const Result<PeerIdentity> peer = PeerOf(channel.get());
+  const Result<PeerIdentity> peer = GetPeer(channel.get());
   if (!peer.ok()) return peer.status();
   if (peer->uid != ::geteuid()) {
     return Status(StatusCode::kPermissionDenied, "a broker of uid " + std::to_string(peer->uid) +
@@ -94,7 +94,7 @@ Result<FoundWorker> FindWorker(const std::string& directory, pid_t pid) {
     }
     return RegistryFailed("connecting to", path);
   }
-  const Result<PeerIdentity> peer = PeerOf(socket->get());
+  const Result<PeerIdentity> peer = GetPeer(socket->get());
   if (!peer.ok()) return peer.status();
   if (peer->uid != ::geteuid() || peer->pid != pid) {
     return Status(StatusCode::kPermissionDenied,

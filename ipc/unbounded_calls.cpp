@@ -127,7 +127,7 @@ void UnboundedCalls::CloseSocket(UniqueFd socket) {
   // From now on nothing arrives, so what is found here is all there will be.
   ::shutdown(socket.get(), SHUT_RDWR);
   if (DropBytes(socket.get())) return;
-  const Result<PeerIdentity> peer = PeerOf(socket.get());
+  const Result<PeerIdentity> peer = GetPeer(socket.get());
   Post([socket = std::move(socket)]() mutable { socket.Reset(); }, peer.ok() ? peer->uid : 0);
 }
 

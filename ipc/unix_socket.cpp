@@ -187,7 +187,7 @@ Status CheckFdCount(std::uint16_t type, std::size_t fds, const FrameRule& rule) 
 
 }  // namespace
 
-Result<PeerIdentity> PeerOf(int socket) {
+Result<PeerIdentity> GetPeer(int socket) {
   ucred credentials{};
   socklen_t bytes = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) {
@@ -202,7 +202,7 @@ Result<UniqueFd> OpenPeerPidfd(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, kPeerPidfdOption, &fd, &bytes) == 0 && fd >= 0) {
     return UniqueFd(fd);  // Made with close-on-exec.
   }
-  Result<PeerIdentity> peer = PeerOf(socket);
+  Result<PeerIdentity> peer = GetPeer(socket);
   if (!peer.ok()) return peer.status();
   // 0: the peer lives in a process namespace that we cannot see into.
   if (peer->pid <= 0) {

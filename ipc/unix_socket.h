@@ -31,7 +31,7 @@ namespace gpushared::ipc {
 using Deadline = std::chrono::steady_clock::time_point;
 
 // Who connected, from SO_PEERCRED: as the kernel recorded it at connect, not as the peer says.
-Result<PeerIdentity> PeerOf(int socket);
+Result<PeerIdentity> GetPeer(int socket);
 
 // A pidfd of the process at the other end: readable when it has died. By SO_PEERPIDFD where
 // the kernel has it (6.5), else pidfd_open of the recorded pid, which is why it must be called

@@ -33,21 +33,21 @@ ArrivalPredictor::Prediction ArrivalPredictor::Predict(TimePoint now) const {
   const Duration elapsed = now - *last_;
   std::optional<Duration> next;  // The shortest that is not over.
   for (const Duration gap : gaps_) {
-    if (gap + JitterOf(gap) >= elapsed && (!next || gap < *next)) next = gap;
+    if (gap + GetJitter(gap) >= elapsed && (!next || gap < *next)) next = gap;
   }
   if (!next) return {.earliest = now, .changes_at = {}};
-  const TimePoint from = *last_ + (*next - JitterOf(*next));
+  const TimePoint from = *last_ + (*next - GetJitter(*next));
   if (now < from) return {.earliest = from, .changes_at = from};
-  return {.earliest = now, .changes_at = *last_ + *next + JitterOf(*next) + Duration(1)};
+  return {.earliest = now, .changes_at = *last_ + *next + GetJitter(*next) + Duration(1)};
 }
 
 std::optional<ArrivalPredictor::Span> ArrivalPredictor::NextSpan(TimePoint now) const {
   if (HasHint(now)) return hint_;
   if (gaps_.size() < kGapsMin) return {};
   const Duration shortest = gaps_.Smallest(), longest = gaps_.Largest();
-  if (longest - shortest > 2 * JitterOf(longest)) return {};  // Not periodic.
-  const Span span{.from = *last_ + (shortest - JitterOf(shortest)),
-                  .until = *last_ + longest + JitterOf(longest)};
+  if (longest - shortest > 2 * GetJitter(longest)) return {};  // Not periodic.
+  const Span span{.from = *last_ + (shortest - GetJitter(shortest)),
+                  .until = *last_ + longest + GetJitter(longest)};
   return now < span.until ? std::optional(span) : std::nullopt;
 }
 

@@ -51,7 +51,7 @@ class ArrivalPredictor {
   std::optional<Span> NextSpan(TimePoint now) const;
 
  private:
-  static Duration JitterOf(Duration gap) { return gap / kJitterDivisor; }
+  static Duration GetJitter(Duration gap) { return gap / kJitterDivisor; }
   static Duration Bounded(Duration gap) {
     return std::clamp<Duration>(gap, Duration(1), kCommandTimeMax);
   }

@@ -43,18 +43,18 @@ class ClientTable {
   }
 
   void Remove(ClientId client) {
-    const std::size_t place = PlaceOf(client);
+    const std::size_t place = GetPlace(client);
     Check(place != kNone, "an unknown client was removed");
     items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(place));
     Rebuild();
   }
 
   Value* Find(ClientId client) {
-    const std::size_t place = PlaceOf(client);
+    const std::size_t place = GetPlace(client);
     return place == kNone ? nullptr : &items_[place].value;
   }
   const Value* Find(ClientId client) const {
-    const std::size_t place = PlaceOf(client);
+    const std::size_t place = GetPlace(client);
     return place == kNone ? nullptr : &items_[place].value;
   }
 
@@ -74,7 +74,7 @@ class ClientTable {
   static constexpr std::size_t kBuckets = 4 * kClientsMax;  // Power of two, at most a quarter full.
   static constexpr std::size_t kNone = kClientsMax;
 
-  static std::size_t BucketOf(ClientId client) {
+  static std::size_t GetBucket(ClientId client) {
     // Fibonacci hashing: numbers are handed out in sequence, and this spreads them.
     return static_cast<std::size_t>((client.value * 0x9e3779b97f4a7c15u) >> 32) % kBuckets;
   }
@@ -83,14 +83,14 @@ class ClientTable {
   void Rebuild() {
     buckets_.fill(0);
     for (std::size_t place = 0; place < items_.size(); ++place) {
-      std::size_t bucket = BucketOf(items_[place].client);
+      std::size_t bucket = GetBucket(items_[place].client);
       while (buckets_[bucket] != 0) bucket = (bucket + 1) % kBuckets;
       buckets_[bucket] = static_cast<std::uint16_t>(place + 1);
     }
   }
 
-  std::size_t PlaceOf(ClientId client) const {
-    for (std::size_t bucket = BucketOf(client); buckets_[bucket] != 0;
+  std::size_t GetPlace(ClientId client) const {
+    for (std::size_t bucket = GetBucket(client); buckets_[bucket] != 0;
          bucket = (bucket + 1) % kBuckets) {
       const std::size_t place = buckets_[bucket] - std::size_t{1};
       if (items_[place].client == client) return place;

@@ -108,7 +108,7 @@ void DeviceLane::Enqueue(ClientId client, const LaneCommand& command, TimePoint 
   Client& state = clients_.At(client);
   const bool becomes_head = state.queue.empty();
   state.queue.PushBack({Bounded(command), next_arrival_++});
-  if (becomes_head) TellHead(client, state, now);
+  if (becomes_head) ReportHead(client, state, now);
 }
 
 void DeviceLane::EnqueueFront(ClientId client, const LaneCommand& command, TimePoint now) {
@@ -116,7 +116,7 @@ void DeviceLane::EnqueueFront(ClientId client, const LaneCommand& command, TimeP
   // It arrived before all that is behind it, and must not fall back behind others.
   const std::uint64_t arrival = state.queue.empty() ? next_arrival_++ : state.queue.front().arrival;
   state.queue.PushFront({Bounded(command), arrival});
-  TellHead(client, state, now);
+  ReportHead(client, state, now);
 }
 
 void DeviceLane::BeginRequest(ClientId client, const RequestMark& request, TimePoint now) {
@@ -156,14 +156,14 @@ std::size_t DeviceLane::queued_count(ClientId client) const {
 }
 
 void DeviceLane::OnQueueChanged(ClientId client, TimePoint now) {
-  TellHead(client, clients_.At(client), now);
+  ReportHead(client, clients_.At(client), now);
 }
 
-void DeviceLane::TellHead(ClientId client, Client& state, TimePoint now) {
+void DeviceLane::ReportHead(ClientId client, Client& state, TimePoint now) {
   settled_ = false;
   if (state.is_throttled()) CountKept(state, now);
   if (!state.queue.empty() && !state.is_throttled()) {
-    policy_->OnReady(client, HeadOf(state), now);
+    policy_->OnReady(client, GetHead(state), now);
     state.told_ready = true;
   } else if (state.told_ready) {
     policy_->OnIdle(client, now);
@@ -171,7 +171,7 @@ void DeviceLane::TellHead(ClientId client, Client& state, TimePoint now) {
   }
 }
 
-Head DeviceLane::HeadOf(const Client& state) {
+Head DeviceLane::GetHead(const Client& state) {
   const QueuedCommand& first = state.queue.front();
   return {first.command.predicted, first.arrival, first.command.stoppable};
 }
@@ -239,9 +239,9 @@ void DeviceLane::OnThrottledChanged(ClientId client, Client& state, bool was_thr
   if (state.is_throttled() == was_throttled) return;
   if (was_throttled) {
     policy_->OnThrottled(client, false, now);
-    return TellHead(client, state, now);
+    return ReportHead(client, state, now);
   }
-  TellHead(client, state, now);
+  ReportHead(client, state, now);
   policy_->OnThrottled(client, true, now);
   for (InFlight& command : in_flight_) {
     if (command.client == client && command.stoppable && !command.stop_asked) AskToStop(command);
@@ -374,7 +374,7 @@ Duration DeviceLane::BehindOldest(ClientId client, std::uint32_t stream) const {
 
 Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now) {
   const ClientId client = decision.client;
-  const Head head = HeadOf(state);
+  const Head head = GetHead(state);
   const LaneCommand& first = state.queue.front().command;
   const std::uint64_t command = first.command;
   const bool windowed = IsWindowed(state);
@@ -402,7 +402,7 @@ Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now
   }
   state.queue.PopFront();
   policy_->OnStarted(client, head, now);
-  TellHead(client, state, now);
+  ReportHead(client, state, now);
 
   std::uint8_t priority = 0;
   if (rules_.classes_matter) {

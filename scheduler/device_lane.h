@@ -205,10 +205,10 @@ class DeviceLane {
   };
 
   static LaneCommand Bounded(const LaneCommand& command);
-  static Head HeadOf(const Client& state);
+  static Head GetHead(const Client& state);
   CommandQueue& Queue(ClientId client);
   void OnQueueChanged(ClientId client, TimePoint now);
-  void TellHead(ClientId client, Client& state, TimePoint now);
+  void ReportHead(ClientId client, Client& state, TimePoint now);
   bool Admits(ClientId client, const Client& state) const;
   // For a capped client that the window does not bound. Whatever it has on the device when its cap
   // closes is debt.

@@ -50,7 +50,7 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight, Time
 void FairShares::Remove(ClientId client, TimePoint now) {
   Account& account = accounts_.At(client);
   // Nobody will say how long the device goes on with what it leaves there.
-  Charge(ShareOf(account).charged, ShareOf(account).weight, Duration(account.pending_ns));
+  Charge(ShareFor(account).charged, ShareFor(account).weight, Duration(account.pending_ns));
   Withdraw(account, now);
   const std::size_t slot = account.group;
   // All behind it move up by one place, and the last places become free.
@@ -110,7 +110,7 @@ void FairShares::OnReady(ClientId client) {
   }
   account.ready = true;
   ++level.ready;
-  ++ShareOf(account).ready;
+  ++ShareFor(account).ready;
   Refresh(account);
 }
 
@@ -119,8 +119,8 @@ void FairShares::OnIdle(ClientId client, TimePoint now) {
   LevelState& level = levels_[account.level];
   account.ready = false;
   --level.ready;
-  --ShareOf(account).ready;
-  NoteLess(level, now);
+  --ShareFor(account).ready;
+  RecordLess(level, now);
   if (account.running == 0) Pause(account, now);
   Refresh(account);
 }
@@ -135,9 +135,9 @@ void FairShares::OnStarted(ClientId client, const Head& head, TimePoint now) {
     ++account.stoppable;
     ++level.stoppable;
   }
-  const std::int64_t pending_ns = PendingOf(head.predicted, head.stoppable);
+  const std::int64_t pending_ns = GetPending(head.predicted, head.stoppable);
   account.pending_ns += pending_ns;
-  ShareOf(account).pending_ns += pending_ns;
+  ShareFor(account).pending_ns += pending_ns;
   if (account.counted && !head.stoppable) {
     RefreshGroup(groups_[account.group], account.level);  // All that has changed.
   } else {
@@ -150,15 +150,15 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   LevelState& level = levels_[account.level];
   --account.running;
   --level.running;
-  NoteLess(level, now);
+  RecordLess(level, now);
   if (ended.stoppable && !ended.stop_asked) {
     --account.stoppable;
     --level.stoppable;
   }
   account.uncharged_since = now;
-  const std::int64_t pending_ns = PendingOf(ended.predicted, ended.stoppable);
+  const std::int64_t pending_ns = GetPending(ended.predicted, ended.stoppable);
   account.pending_ns -= pending_ns;
-  ShareOf(account).pending_ns -= pending_ns;
+  ShareFor(account).pending_ns -= pending_ns;
   // Its client may be in another level by now, and would leave the charge behind.
   Group& group = groups_[account.group];
   Charge(account.charged[ended.account], account.weight, ended.held);
@@ -180,7 +180,7 @@ Decision FairShares::Pick(Level level, TimePoint now) {
   const SmallestKey::Found furthest = state.ready_keys.Find();
   if (furthest.key == SmallestKey::kNone) return Decision::Wait();
   const Group& group = groups_[group_at_[furthest.place]];
-  const Item* const best = BestOf(group, level);
+  const Item* const best = GetBest(group, level);
   Check(best != nullptr, "a group that is ready has a client that is");
   const std::optional<TimePoint> held_until = HeldUntil(best->value, group, now);
   const auto run = [&](std::optional<TimePoint> reconsider_at) {
@@ -220,7 +220,7 @@ std::optional<TimePoint> FairShares::DueAt(const Account& account, const Group& 
           std::max<Duration>(slice_, Lead(share.charged.used, share.weight, other_group));
   }
   if (&group != &best) return due;
-  if (const Item* const sibling = BestOf(group, account.level, account.place)) {
+  if (const Item* const sibling = GetBest(group, account.level, account.place)) {
     due = Earlier(due, account.uncharged_since +
                            std::max<Duration>(
                                slice_, Lead(account.used(), account.weight, sibling->value.key())));
@@ -228,8 +228,8 @@ std::optional<TimePoint> FairShares::DueAt(const Account& account, const Group& 
   return due;
 }
 
-const FairShares::Item* FairShares::BestOf(const Group& group, Level level,
-                                           std::size_t except) const {
+const FairShares::Item* FairShares::GetBest(const Group& group, Level level,
+                                            std::size_t except) const {
   const Item* const items = &*accounts_.begin();
   if (group.clients == 1) {
     const Item& only = items[group.first];
@@ -324,7 +324,7 @@ Decision FairShares::Stop(ClientId client) {
   return Decision::Stop(client);
 }
 
-std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
+std::int64_t FairShares::GetPending(Duration predicted, bool stoppable) const {
   // A stoppable launch holds the device no longer than a slice while another one waits.
   return (stoppable ? std::min(predicted, slice_) : predicted).count();
 }
@@ -338,7 +338,7 @@ void FairShares::Charge(Charged& charged, std::uint32_t weight, Duration held) {
 
 void FairShares::Refresh(Account& account) {
   const bool active = account.is_active();
-  Share& share = ShareOf(account);
+  Share& share = ShareFor(account);
   if (active != account.counted) {
     account.counted = active;
     if (active) {
@@ -375,7 +375,7 @@ void FairShares::RefreshAll() {
   for (Item& item : accounts_) Refresh(item.value);
 }
 
-std::int64_t FairShares::ClockOf(LevelState& level) {
+std::int64_t FairShares::GetClock(LevelState& level) {
   const SmallestKey::Found furthest_behind = level.active_used.Find();
   if (furthest_behind.key != SmallestKey::kNone) {
     level.clock = std::max(level.clock, furthest_behind.key);
@@ -385,7 +385,7 @@ std::int64_t FairShares::ClockOf(LevelState& level) {
 
 std::int64_t FairShares::ClockInside(const Account& account) {
   const Group& group = groups_[account.group];
-  Share& share = ShareOf(account);
+  Share& share = ShareFor(account);
   std::int64_t furthest_behind = SmallestKey::kNone;
   if (group.clients > 1) {
     for (const Item& item : accounts_) {
@@ -422,14 +422,14 @@ void FairShares::ExpirePauses(LevelState& level, TimePoint now) {
 
 void FairShares::OnAsleep(const Account& account) {
   LevelState& level = levels_[account.level];
-  Share& share = ShareOf(account);
+  Share& share = ShareFor(account);
   if (share.active > 0) {
     ClockInside(account);
     return;
   }
   share.clock = std::max(share.clock, account.used());
   if (level.ready > 0 || level.running > 0 || level.paused > 0) {
-    ClockOf(level);
+    GetClock(level);
   } else {
     // The last to leave takes the clock along: what it used while alone is no debt.
     level.clock = std::max(level.clock, share.charged.used);
@@ -437,9 +437,9 @@ void FairShares::OnAsleep(const Account& account) {
 }
 
 void FairShares::MoveForward(Account& account) {
-  Share& share = ShareOf(account);
+  Share& share = ShareFor(account);
   if (share.active == 0) {
-    const std::int64_t clock = ClockOf(levels_[account.level]);
+    const std::int64_t clock = GetClock(levels_[account.level]);
     if (share.charged.used < clock) share.charged = {.used = clock, .remainder = 0};
   }
   const std::int64_t clock = ClockInside(account);
@@ -458,7 +458,7 @@ void FairShares::Withdraw(Account& account, TimePoint now) {
 
 void FairShares::Enter(Account& account) {
   LevelState& level = levels_[account.level];
-  Share& share = ShareOf(account);
+  Share& share = ShareFor(account);
   if (account.ready) {
     ++level.ready;
     ++share.ready;
@@ -470,7 +470,7 @@ void FairShares::Enter(Account& account) {
 
 void FairShares::Leave(Account& account, TimePoint now) {
   if (account.paused_since) EndPause(account);
-  Share& share = ShareOf(account);
+  Share& share = ShareFor(account);
   if (account.counted) --share.active;
   account.counted = false;
   share.pending_ns -= account.pending_ns;
@@ -482,10 +482,10 @@ void FairShares::Leave(Account& account, TimePoint now) {
   }
   level.running -= account.running;
   level.stoppable -= account.stoppable;
-  NoteLess(level, now);
+  RecordLess(level, now);
 }
 
-void FairShares::NoteLess(LevelState& level, TimePoint now) {
+void FairShares::RecordLess(LevelState& level, TimePoint now) {
   if (level.ready == 0 && level.running == 0) level.inactive_since = now;
 }
 

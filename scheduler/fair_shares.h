@@ -58,7 +58,7 @@ class FairShares {
   void OnStarted(ClientId client, const Head& head, TimePoint now);
   void OnEnded(ClientId client, const Ended& ended, TimePoint now);
 
-  Level LevelOf(ClientId client) { return accounts_.At(client).level; }
+  Level GetLevel(ClientId client) { return accounts_.At(client).level; }
   bool HasReady(Level level) const { return levels_[level].ready > 0; }
   bool HasRunning(Level level) const { return levels_[level].running > 0; }
   bool IsActive(Level level) const { return HasReady(level) || HasRunning(level); }
@@ -155,7 +155,7 @@ class FairShares {
   };
   using Item = ClientTable<Account>::Item;
 
-  Share& ShareOf(const Account& account) { return groups_[account.group].shares[account.level]; }
+  Share& ShareFor(const Account& account) { return groups_[account.group].shares[account.level]; }
   std::size_t GroupFor(std::optional<std::uint64_t> number);
   // After a client came, left or changed.
   void Reweigh(std::size_t group);
@@ -166,13 +166,13 @@ class FairShares {
   // After accounts were added or removed.
   void RefreshAll();
   static void Charge(Charged& charged, std::uint32_t weight, Duration held);
-  std::int64_t PendingOf(Duration predicted, bool stoppable) const;
+  std::int64_t GetPending(Duration predicted, bool stoppable) const;
   // The level's clock, moved to its active group furthest behind.
-  static std::int64_t ClockOf(LevelState& level);
+  static std::int64_t GetClock(LevelState& level);
   // The same inside a group.
   std::int64_t ClockInside(const Account& account);
   // The ready client of the group that is furthest behind, but `except` (a place).
-  const Item* BestOf(const Group& group, Level level, std::size_t except = kNoPlace) const;
+  const Item* GetBest(const Group& group, Level level, std::size_t except = kNoPlace) const;
   static std::int64_t SmallestBut(std::size_t place, const SmallestKey& keys, std::size_t places);
   // When `account`, of a command that can be stopped, is to give way; none: nobody waits.
   std::optional<TimePoint> DueAt(const Account& account, const Group& best) const;
@@ -188,7 +188,7 @@ class FairShares {
   void Enter(Account& account);
   void Leave(Account& account, TimePoint now);
   // After one of the level's counts went down.
-  static void NoteLess(LevelState& level, TimePoint now);
+  static void RecordLess(LevelState& level, TimePoint now);
   // Until when those who are behind `best`, of group `group`, without being ready are waited for.
   std::optional<TimePoint> HeldUntil(const Account& best, const Group& group, TimePoint now);
   // How long a client or group has to go on until a rival of that key is behind it.

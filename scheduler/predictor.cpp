@@ -35,7 +35,7 @@ bool Predictor::KnowsWell(std::uint64_t key) const {
   return entry != nullptr && entry->samples.size() == kSamplesKept;
 }
 
-Predictor::Middle Predictor::MiddleOf(std::uint64_t key) const {
+Predictor::Middle Predictor::GetMiddle(std::uint64_t key) const {
   const Entry* const entry = Find(key);
   if (entry == nullptr) return {};
   return {.samples = entry->samples.size(), .median = entry->samples.Quantile(50)};

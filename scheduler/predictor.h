@@ -65,7 +65,7 @@ class Predictor {
     std::size_t samples = 0;
     Duration median{};
   };
-  Middle MiddleOf(std::uint64_t key) const;
+  Middle GetMiddle(std::uint64_t key) const;
   // Returns what the key's own samples predicted until now; zero when it had none.
   Duration AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
 

@@ -81,7 +81,7 @@ void PriorityPolicy::OnStarted(ClientId client, const Head& head, TimePoint now)
 
 void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   EarnUpTo(now);
-  if (floor_ppm_ > 0 && shares_.LevelOf(client) == kLowest) {
+  if (floor_ppm_ > 0 && shares_.GetLevel(client) == kLowest) {
     // Gaps it could use count against the floor, up to one slice: a rich gap does not
     // take away what it is entitled to much later.
     owed_ns_ = std::max<std::int64_t>(owed_ns_ - ended.held.count(), -slice_.count());
@@ -99,7 +99,7 @@ void PriorityPolicy::OnRequestBegan(ClientId client, const RequestMark&, TimePoi
 
 void PriorityPolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint now) {
   // Others would be waited for as often as they like.
-  if (shares_.LevelOf(client) != kHighest) return;
+  if (shares_.GetLevel(client) != kHighest) return;
   const TimePoint soonest = std::max(at, now);
   clients_.At(client).expected = Expected{.at = soonest, .until = soonest + kOverdue};
   ReviewExpected(now);
@@ -133,7 +133,7 @@ Decision PriorityPolicy::KeepFree(Decision decision, TimePoint now) {
       if (shares_.HasStoppable(lower)) return shares_.StopOne(lower);
     }
   }
-  if (decision.kind == Decision::Kind::kRun && shares_.LevelOf(decision.client) != kHighest) {
+  if (decision.kind == Decision::Kind::kRun && shares_.GetLevel(decision.client) != kHighest) {
     const Head& head = clients_.At(decision.client).head;
     const TimePoint end = head.stoppable ? now + kStopTime : now + head.predicted;
     if (end >= expected.at) return Decision::Wait(expected.until);

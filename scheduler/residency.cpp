@@ -52,7 +52,7 @@ void Residency::Update(Client& client, const MemorySuspended& held, TimePoint no
 }
 
 void Residency::ComeIn(Client& client, bool goes_on, TimePoint now) {
-  const Duration way = CostOf(std::exchange(client.way, {}), goes_on);
+  const Duration way = GetCost(std::exchange(client.way, {}), goes_on);
   client.replaced_bytes = 0;
   if (goes_on) {
     client.last_way += way;
@@ -103,7 +103,7 @@ void Residency::OnDrained(ClientId client) {
   if (state.is_suspended) state.is_drained = true;
 }
 
-Duration Residency::CostOf(const Way& way, bool goes_on) {
+Duration Residency::GetCost(const Way& way, bool goes_on) {
   const auto mebibytes = static_cast<Duration::rep>(way.bytes / kMebibyte);
   // A short one takes longer for each byte. Many of them would lengthen the stays of all.
   const bool is_telling = way.bytes >= options_.swap_bytes_max;
@@ -184,7 +184,7 @@ std::uint64_t Residency::WantedBytes(ClientId client) const {
   return state == nullptr ? 0 : std::min(state->wanted_bytes, state->movable_now());
 }
 
-MemorySwaps Residency::MovesOf(ClientId client) const {
+MemorySwaps Residency::GetMoves(ClientId client) const {
   const Client* const state = clients_.Find(client);
   return state == nullptr ? MemorySwaps{} : state->moves;
 }
@@ -328,8 +328,8 @@ TimePoint Residency::EvictableAt(const Client& victim, const Client& candidate,
   return std::min(idle_at, std::max(victim.resident_until, told_at + options_.notice));
 }
 
-void Residency::TellWanted(Client& victim, const Client& candidate, std::uint64_t bytes,
-                           TimePoint now) {
+void Residency::ReportWanted(Client& victim, const Client& candidate, std::uint64_t bytes,
+                             TimePoint now) {
   if (candidate.has_right() || victim.movable_now() == 0) return;
   victim.wanted_bytes = std::min(bytes, victim.movable_now());
   if (!victim.told_at) victim.told_at = now;
@@ -373,7 +373,7 @@ Residency::Item* Residency::Victim(const Item& candidate, std::uint64_t bytes, T
     } else {
       const TimePoint at = EvictableAt(each.value, candidate.value, now);
       if (at == TimePoint::max()) continue;
-      if (own < bytes) TellWanted(each.value, candidate.value, bytes, now);
+      if (own < bytes) ReportWanted(each.value, candidate.value, bytes, now);
       if (at > now) {
         more_at = Earlier(more_at, at);
         continue;

@@ -169,7 +169,7 @@ class Residency {
   std::uint64_t ResidentBytes(ClientId client) const;  // MemorySuspended::resident_bytes.
   // Of that, what it should free, since others wait for it; current after Next returned nothing.
   std::uint64_t WantedBytes(ClientId client) const;
-  MemorySwaps MovesOf(ClientId client) const;
+  MemorySwaps GetMoves(ClientId client) const;
   // Time in which it had commands, or asked for room, and its memory was not there.
   Duration WaitedFor(ClientId client, TimePoint now) const;
   // The guarantees of others leave too little for what it needs; it waits until one of them frees.
@@ -269,7 +269,7 @@ class Residency {
   };
 
   // A stay pays this for a way; `goes_on`: for a further part of it.
-  Duration CostOf(const Way& way, bool goes_on);
+  Duration GetCost(const Way& way, bool goes_on);
   static void Charge(Client& beneficiary, const Move& move, std::uint64_t moved, Duration took);
   void CountWait(Client& client, TimePoint now);
   void CountAnswer(const Client& client, TimePoint now);
@@ -289,7 +289,7 @@ class Residency {
   TimePoint IdleAt(const Client& client) const;
   // From when on it makes room for the candidate; never: max.
   TimePoint EvictableAt(const Client& victim, const Client& candidate, TimePoint now) const;
-  void TellWanted(Client& victim, const Client& candidate, std::uint64_t bytes, TimePoint now);
+  void ReportWanted(Client& victim, const Client& candidate, std::uint64_t bytes, TimePoint now);
   void ForgetWanted();
   // Who makes room now; null, with wake_at_ set, where those that may do not have enough.
   Item* Victim(const Item& candidate, std::uint64_t bytes, TimePoint now);

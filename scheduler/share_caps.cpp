@@ -17,7 +17,7 @@ constexpr Duration kEarnedMax = std::chrono::hours(1000);
 // Room for all caps that the clients of a lane may name, and for those in debt.
 constexpr std::size_t kCapsMax = (kCapsPerClientMax + 1) * kClientsMax;
 
-std::int64_t ShareOf(Duration time, std::uint32_t per_mille) {
+std::int64_t ShareFor(Duration time, std::uint32_t per_mille) {
   return time.count() * static_cast<std::int64_t>(per_mille);
 }
 
@@ -26,14 +26,14 @@ std::int64_t ShareOf(Duration time, std::uint32_t per_mille) {
 // ---- one cap
 
 std::int64_t ShareCaps::Cap::most() const {
-  return std::min(ShareOf(kCapWindow, per_mille), ShareOf(kCreditMax, kSharePerMilleMax));
+  return std::min(ShareFor(kCapWindow, per_mille), ShareFor(kCreditMax, kSharePerMilleMax));
 }
 
 void ShareCaps::Cap::EarnUpTo(TimePoint now) {
   if (now <= earned_until) return;
   const Duration span = std::min<Duration>(now - earned_until, kEarnedMax);
   earned_until = now;
-  credit = std::min(credit + ShareOf(span, per_mille), most());
+  credit = std::min(credit + ShareFor(span, per_mille), most());
   if (is_closed && 2 * credit >= most()) is_closed = false;
 }
 
@@ -42,7 +42,7 @@ void ShareCaps::Cap::Change(std::uint32_t wanted, TimePoint now) {
   if (wanted == per_mille) return;
   per_mille = wanted;
   if (per_mille == kWhole) credit = most();
-  credit = std::clamp(credit, -ShareOf(kCapWindow, per_mille), most());
+  credit = std::clamp(credit, -ShareFor(kCapWindow, per_mille), most());
   is_closed = credit <= 0;
 }
 
@@ -114,7 +114,7 @@ void ShareCaps::Bill(const Set& caps, Duration spent, TimePoint now) {
     Cap& cap = caps_[place];
     if (cap.per_mille == kWhole) continue;
     cap.EarnUpTo(now);
-    cap.credit -= ShareOf(spent, kSharePerMilleMax);
+    cap.credit -= ShareFor(spent, kSharePerMilleMax);
     if (cap.is_closed || cap.credit > 0) continue;
     cap.is_closed = true;
     due_at_ = now;

@@ -143,7 +143,7 @@ int ServeDevice(const Config& config) {
                   bool ahead) { ahead ? (void)PreferThread(thread) : MakeThreadNormal(thread); },
       .cuda_completion = config.cuda_completion,
       .sm_limits = config.sm_limits,
-      .make_compiler = CompilerOf(config, warn),
+      .make_compiler = GetCompiler(config, warn),
       .warn = warn,
       .note = [](const std::string& text) { spdlog::info("{}", text); }};
   options.make_device = [id = config.worker->device, device_options](
@@ -178,8 +178,8 @@ int ServeDevice(const Config& config) {
 }
 
 // Reads the file of a server that runs again. Called on a thread that may outlive the broker.
-AsideReader<NewRules>::Read ReaderOf(const Config& running,
-                                     std::span<const char* const> arguments) {
+AsideReader<NewRules>::Read GetReader(const Config& running,
+                                      std::span<const char* const> arguments) {
   return [running, arguments]() -> Result<NewRules> {
     const Result<Config> read = ReadAgain(arguments, Machine::Local());
     if (!read.ok()) return read.status();
@@ -294,7 +294,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   }
   boost::asio::io_context context(1);
   BrokerOptions options = MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection));
-  if (!config.config_file.empty()) options.read_rules = ReaderOf(config, arguments);
+  if (!config.config_file.empty()) options.read_rules = GetReader(config, arguments);
   options.tell_status = [&](const std::string& line) { manager.Tell("STATUS=" + line); };
   options.prefers_thread = true;
   OfferUpgrades(options, arguments, manager);

@@ -13,7 +13,7 @@ namespace {
 // What the device says of arrays with as many dimensions; all 0 where it has no textures.
 bool FitsDevice(const DeviceProperties& device, const ArrayShape3d& shape) {
   const auto within = [&](std::size_t texels, Attribute limit) {
-    return texels <= static_cast<std::size_t>(AttributeOf(device, limit));
+    return texels <= static_cast<std::size_t>(AttributeFor(device, limit));
   };
   if (shape.depth != 0) {
     return within(shape.width, Attribute::kTexture3dWidthMax) &&
@@ -28,7 +28,7 @@ bool FitsDevice(const DeviceProperties& device, const ArrayShape3d& shape) {
 }
 
 Code CheckArrayShape(const DeviceProperties& device, const ArrayShape3d& shape) {
-  if (AttributeOf(device, Attribute::kTexture1dWidthMax) == 0) {
+  if (AttributeFor(device, Attribute::kTexture1dWidthMax) == 0) {
     return Reject(Code::kNotSupported, "array rejected: device " + device.id + " has no textures");
   }
   if (shape.width == 0 || (shape.depth != 0 && shape.height == 0)) return Code::kInvalidValue;
@@ -60,7 +60,7 @@ Code Array3dCreate(ArrayHandle* array, const ArrayShape3d* shape) {
   if (!current.ok()) return current.code();
   const DeviceProperties& device = Driver::Get().DeviceAt(current->ordinal())->properties();
   if (const Code code = CheckArrayShape(device, *shape); code != Code::kSuccess) return code;
-  const std::optional<TexelType> texel = TexelTypeOf(shape->format, shape->channels);
+  const std::optional<TexelType> texel = GetTexelType(shape->format, shape->channels);
   if (!texel) {
     return Reject(Code::kInvalidValue, "array rejected: format " + std::to_string(shape->format) +
                                            " with " + std::to_string(shape->channels) +
@@ -71,7 +71,7 @@ Code Array3dCreate(ArrayHandle* array, const ArrayShape3d* shape) {
   made->shape = *shape;
   made->texel = *texel;
   Result<DeviceBuffer> memory = current->session().client().AllocateDevice(made->bytes());
-  if (!memory.ok()) return current.CodeOf(memory.status());
+  if (!memory.ok()) return current.GetCode(memory.status());
   made->memory = std::move(*memory);
   const ArrayHandle handle = Driver::Get().arrays.Insert(std::move(made));
   if (handle == nullptr) return Code::kOutOfMemory;

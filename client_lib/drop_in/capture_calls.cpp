@@ -58,7 +58,7 @@ Code WithPoint(StreamHandle handle, const Use& use) {
   return use(book, captures.Find(*stream));
 }
 
-CaptureStatus StatusOf(const CapturePoint* point) {
+CaptureStatus StatusFor(const CapturePoint* point) {
   if (point == nullptr) return CaptureStatus::kNone;
   return point->sequence->is_valid ? CaptureStatus::kActive : CaptureStatus::kInvalidated;
 }
@@ -90,7 +90,7 @@ Code StreamEndCapture(StreamHandle handle, GraphHandle* graph) {
     if (captured != nullptr) book.DropHandles(*captured);
     return code;
   }
-  *graph = book.HandleOf(captured);
+  *graph = book.GetHandle(captured);
   return *graph == nullptr ? Code::kOutOfMemory : Code::kSuccess;
 }
 
@@ -114,16 +114,16 @@ Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id,
                             std::size_t* count) {
   if (AnyNull(status)) return Code::kInvalidValue;
   return WithPoint(handle, [&](GraphBook& book, CapturePoint* point) {
-    *status = static_cast<int>(StatusOf(point));
+    *status = static_cast<int>(StatusFor(point));
     if (id != nullptr) *id = point == nullptr ? 0 : point->sequence->id;
     if (graph != nullptr) *graph = nullptr;
     if (needs != nullptr) *needs = nullptr;
     if (edges != nullptr) *edges = nullptr;
     if (count != nullptr) *count = 0;
-    if (StatusOf(point) != CaptureStatus::kActive) return Code::kSuccess;
-    if (graph != nullptr) *graph = book.HandleOf(point->sequence->graph);
+    if (StatusFor(point) != CaptureStatus::kActive) return Code::kSuccess;
+    if (graph != nullptr) *graph = book.GetHandle(point->sequence->graph);
     point->shown.clear();
-    for (const auto& node : point->front) point->shown.push_back(book.HandleOf(*node));
+    for (const auto& node : point->front) point->shown.push_back(book.GetHandle(*node));
     point->shown_edges.assign(point->shown.size(), EdgeData{});
     if (needs != nullptr) *needs = point->shown.data();
     if (edges != nullptr) *edges = point->shown_edges.data();

@@ -95,7 +95,7 @@ class Children {
     }
     const Result<Kernel> kernel =
         module_.GetKernel(found->name.substr(ptx::kChildKernelPrefix.size()));
-    if (!kernel.ok()) return stream_->context().session().CodeOf(kernel.status());
+    if (!kernel.ok()) return stream_->context().session().GetCode(kernel.status());
     if (kernel->parameter_bytes() > parameters.size()) return Code::kInvalidImage;
     const LaunchShape shape{.grid = {record.grid[0], record.grid[1], record.grid[2]},
                             .block = {record.block[0], record.block[1], record.block[2]},

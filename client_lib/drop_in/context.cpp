@@ -218,7 +218,7 @@ Status Context::Order(CudaStream& stream) {
   if (&stream != legacy.get()) {
     // Acquire, pairs with CountSubmission: the commands that are counted are in the queue.
     const std::uint64_t submitted = legacy->submitted_.load(std::memory_order_acquire);
-    std::uint64_t& awaited = WaitsOf(stream).waits_for_legacy;
+    std::uint64_t& awaited = GetWaits(stream).waits_for_legacy;
     if (std::exchange(awaited, submitted) == submitted) return Status::Ok();
     return WaitFor(stream.stream(), legacy->stream());
   }
@@ -226,7 +226,7 @@ Status Context::Order(CudaStream& stream) {
     const std::shared_ptr<CudaStream> other = weak.lock();
     if (other == nullptr) continue;
     const std::uint64_t submitted = other->submitted_.load(std::memory_order_acquire);
-    std::uint64_t& awaited = WaitsOf(*other).awaited_by_legacy;
+    std::uint64_t& awaited = GetWaits(*other).awaited_by_legacy;
     if (std::exchange(awaited, submitted) == submitted) continue;
     if (Status status = WaitFor(legacy->stream(), other->stream()); !status.ok()) return status;
   }

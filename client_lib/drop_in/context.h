@@ -64,7 +64,7 @@ class CudaStream {
     std::uint64_t waits_for_legacy = 0;
     std::uint64_t awaited_by_legacy = 0;
   };
-  LegacyWaits legacy_waits_;  // Context::WaitsOf gives it.
+  LegacyWaits legacy_waits_;  // Context::GetWaits gives it.
 };
 
 // A context: the books of what belongs together in a session, and ends together.
@@ -124,7 +124,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<CudaStream>> Attach(Stream stream, unsigned flags);
   Status WaitFor(const Stream& waiter, const Stream& earlier) const;
   // `stream` is of this context.
-  CudaStream::LegacyWaits& WaitsOf(CudaStream& stream) GPUSHARED_REQUIRES(order_mutex_) {
+  CudaStream::LegacyWaits& GetWaits(CudaStream& stream) GPUSHARED_REQUIRES(order_mutex_) {
     return stream.legacy_waits_;
   }
 

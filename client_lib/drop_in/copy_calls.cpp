@@ -41,7 +41,7 @@ constexpr std::uint64_t kHostAddressLeast = 65536;  // vm.mmap_min_addr, as it c
 constexpr std::uint64_t kHostAddressEnd = std::uint64_t{1} << 47;
 
 void* HostPointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }
-std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
+std::uint64_t GetAddress(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
 // The product and sum of sizes that a program may have made up; empty when they overflow.
 std::optional<std::size_t> Product(std::size_t a, std::size_t b) {
@@ -74,7 +74,7 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   if (extent.height > 1 && side.pitch_bytes < extent.width_bytes) return Code::kInvalidValue;
   if (!extent.is_flat() && !side.is_array) {
     // 0: the device does not say.
-    const auto most = AttributeOf(session.client().device(), Attribute::kPitchBytesMax);
+    const auto most = AttributeFor(session.client().device(), Attribute::kPitchBytesMax);
     if (most != 0 && side.pitch_bytes > static_cast<std::size_t>(most)) {
       return Reject(Code::kInvalidValue, "copy rejected: pitch of " +
                                              std::to_string(side.pitch_bytes) +
@@ -186,7 +186,7 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
   };
   if (waits == HostWaits::kYes) return stream.RunAndWait(submit, use);
   const Code code = stream.Run(submit, use);
-  if (IsPinned(session, to)) session.mirrored().NoteCopyToHost();
+  if (IsPinned(session, to)) session.mirrored().RecordCopyToHost();
   return code;
 }
 
@@ -225,7 +225,7 @@ Code CopyFlat(StreamHandle stream, const Side& to, const Side& from, std::size_t
 }
 
 Side DeviceSide(DevicePointer address) { return {.is_device = true, .address = address}; }
-Side HostSide(const void* address) { return {.is_device = false, .address = AddressOf(address)}; }
+Side HostSide(const void* address) { return {.is_device = false, .address = GetAddress(address)}; }
 
 // A pointer of either kind: what no device memory holds is the host's.
 Side AnySide(DevicePointer address) {
@@ -343,7 +343,7 @@ Code CheckRows(const Copy3d& copy, const CopySide& side, const char* name) {
                                          std::to_string(side.x_bytes) + " bytes");
 }
 
-Copy3d BoxOf(const Copy2d& plane) {
+Copy3d GetBox(const Copy2d& plane) {
   return {.source = {.x_bytes = plane.source_x_bytes,
                      .y = plane.source_y,
                      .type = plane.source_type,
@@ -453,12 +453,12 @@ Code MemcpyHtoAAsync(ArrayHandle destination, std::size_t destination_offset, co
 
 Code Memcpy2d(const Copy2d* copy) {
   if (AnyNull(copy)) return Code::kInvalidValue;
-  const Copy3d box = BoxOf(*copy);
+  const Copy3d box = GetBox(*copy);
   return CopyBox(&box, nullptr, HostWaits::kYes);
 }
 Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream) {
   if (AnyNull(copy)) return Code::kInvalidValue;
-  const Copy3d box = BoxOf(*copy);
+  const Copy3d box = GetBox(*copy);
   return CopyBox(&box, stream, HostWaits::kNo);
 }
 Code Memcpy3d(const Copy3d* copy) { return CopyBox(copy, nullptr, HostWaits::kYes); }

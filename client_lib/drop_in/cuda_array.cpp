@@ -5,7 +5,7 @@
 
 namespace gpushared::drop_in {
 
-std::optional<TexelType> TexelTypeOf(int format, unsigned channels) {
+std::optional<TexelType> GetTexelType(int format, unsigned channels) {
   struct Known {
     int number;  // CUarray_format.
     TexelFormat format;

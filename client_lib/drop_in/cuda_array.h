@@ -28,7 +28,7 @@ struct TexelType {
 };
 // Of a CUarray_format. Nothing for what this library has not: pictures in planes or blocks, three
 // channels.
-std::optional<TexelType> TexelTypeOf(int format, unsigned channels);
+std::optional<TexelType> GetTexelType(int format, unsigned channels);
 
 // An array: device memory in which rows and slices follow each other without gaps.
 //

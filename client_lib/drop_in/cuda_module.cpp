@@ -126,7 +126,7 @@ bool CudaModule::BelongsTo(const Context& context) const {
   return !is_library_ && context_.lock().get() == &context;
 }
 
-FunctionHandle CudaModule::HandleOf(const std::string& kernel) const {
+FunctionHandle CudaModule::GetHandle(const std::string& kernel) const {
   const MutexLock lock(mutex_);
   const auto found = handles_.find(kernel);
   return found == handles_.end() ? nullptr : found->second;

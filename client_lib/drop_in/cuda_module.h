@@ -46,7 +46,7 @@ class CudaModule {
   // The handle of the module itself, and those of its kernels that were looked up; null: none.
   ModuleHandle handle() const { return handle_.load(std::memory_order_relaxed); }
   void set_handle(ModuleHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
-  FunctionHandle HandleOf(const std::string& kernel) const;
+  FunctionHandle GetHandle(const std::string& kernel) const;
   void SetHandleOf(const std::string& kernel, FunctionHandle handle);
   // Whether its kernels start kernels (common/ptx/link/child_kernels.h). Launches of them hold
   // `children_mutex`, since all write into one queue.

@@ -116,7 +116,7 @@ StreamChoice::StreamChoice(const Current& current, StreamHandle handle) : code_(
     if (stream.ok()) {
       stream_ = std::move(*stream);
     } else {
-      code_ = current.CodeOf(stream.status());
+      code_ = current.GetCode(stream.status());
     }
     return;
   }

@@ -52,7 +52,7 @@ class Current {
   Context* operator->() const { return context_->get(); }
   const std::shared_ptr<Context>& shared() const { return *context_; }
   // The number of a status of this context's session.
-  Code CodeOf(const Status& status) const { return (*context_)->session().CodeOf(status); }
+  Code GetCode(const Status& status) const { return (*context_)->session().GetCode(status); }
 
  private:
   const std::shared_ptr<Context>* context_ = nullptr;
@@ -110,7 +110,7 @@ class StreamChoice {
   template <typename Submit>
   Code Run(const Submit& submit, const MirrorUse& use = {}) const {
     const Code code = Allowed();
-    return code == Code::kSuccess ? stream_->context().session().CodeOf(Put(submit, use)) : code;
+    return code == Code::kSuccess ? stream_->context().session().GetCode(Put(submit, use)) : code;
   }
   // The same for what also waits.
   template <typename Submit>

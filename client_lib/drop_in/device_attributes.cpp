@@ -69,7 +69,7 @@ bool IsPassedOn(Attribute id) {
 
 }  // namespace
 
-int AttributeOf(const DeviceProperties& device, Attribute id) {
+int AttributeFor(const DeviceProperties& device, Attribute id) {
   switch (id) {
     // Launches are checked against these.
     case Attribute::kThreadsPerBlockMax:
@@ -109,9 +109,9 @@ int AttributeOf(const DeviceProperties& device, Attribute id) {
   }
 }
 
-Code AttributeOf(const DeviceProperties& device, int id, int& value) {
+Code AttributeFor(const DeviceProperties& device, int id, int& value) {
   if (id < 1 || id > kAttributeLast) return Code::kInvalidValue;
-  value = AttributeOf(device, static_cast<Attribute>(id));
+  value = AttributeFor(device, static_cast<Attribute>(id));
   return Code::kSuccess;
 }
 

@@ -12,9 +12,9 @@ using Attribute = device::cuda::DeviceAttribute;
 
 // What a program is told: of the hardware what the server tells, of the driver what this library
 // does. Zero for everything else. Never negative.
-int AttributeOf(const DeviceProperties& device, Attribute id);
+int AttributeFor(const DeviceProperties& device, Attribute id);
 // The same for any number; kInvalidValue for one that CUDA does not know.
-Code AttributeOf(const DeviceProperties& device, int id, int& value);
+Code AttributeFor(const DeviceProperties& device, int id, int& value);
 
 }  // namespace gpushared::drop_in
 

@@ -83,7 +83,7 @@ Code DeviceGetAttribute(int* value, int attribute, int ordinal) {
   if (AnyNull(value)) return Code::kInvalidValue;
   Code known = Code::kSuccess;
   const Code code = Ask(ordinal, [&](const DeviceProperties& device) {
-    known = AttributeOf(device, attribute, *value);
+    known = AttributeFor(device, attribute, *value);
     if (attribute == static_cast<int>(Attribute::kPciDomain)) *value = kPciDomainOfOurs;
     if (attribute == static_cast<int>(Attribute::kPciBus)) *value = ordinal;
     if (attribute == static_cast<int>(Attribute::kVirtualMemory))
@@ -95,15 +95,15 @@ Code DeviceGetAttribute(int* value, int attribute, int ordinal) {
 Code DeviceComputeCapability(int* major, int* minor, int ordinal) {
   if (AnyNull(major, minor)) return Code::kInvalidValue;
   return Ask(ordinal, [&](const DeviceProperties& device) {
-    *major = AttributeOf(device, Attribute::kComputeCapabilityMajor);
-    *minor = AttributeOf(device, Attribute::kComputeCapabilityMinor);
+    *major = AttributeFor(device, Attribute::kComputeCapabilityMajor);
+    *minor = AttributeFor(device, Attribute::kComputeCapabilityMinor);
   });
 }
 
 Code DeviceGetProperties(LegacyDeviceProperties* properties, int ordinal) {
   if (AnyNull(properties)) return Code::kInvalidValue;
   return Ask(ordinal, [&](const DeviceProperties& device) {
-    const auto attribute = [&](Attribute id) { return AttributeOf(device, id); };
+    const auto attribute = [&](Attribute id) { return AttributeFor(device, id); };
     *properties = {.threads_per_block_max = attribute(Attribute::kThreadsPerBlockMax),
                    .block_max = {attribute(Attribute::kBlockXMax), attribute(Attribute::kBlockYMax),
                                  attribute(Attribute::kBlockZMax)},

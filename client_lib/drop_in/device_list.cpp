@@ -9,14 +9,14 @@
 namespace gpushared::drop_in {
 namespace {
 
-client::KnownDevice KnownOf(const DeviceProperties& device) {
+client::KnownDevice GetKnown(const DeviceProperties& device) {
   return {.id = device.id, .kind = device.kind, .uuid = device.uuid};
 }
 
 }  // namespace
 
 Uuid DeviceUuid(const DeviceProperties& device) {
-  const client::DeviceUuid shown = KnownOf(device).ShownUuid();
+  const client::DeviceUuid shown = GetKnown(device).ShownUuid();
   Uuid uuid;
   static_assert(sizeof uuid == sizeof shown);
   std::memcpy(uuid.bytes, shown.data(), sizeof uuid);
@@ -31,7 +31,7 @@ Result<std::vector<DeviceProperties>> ListDevices() {
   Result<std::vector<DeviceProperties>> devices = Client::ListDevices({});
   if (!devices.ok()) return devices;
   std::vector<client::KnownDevice> known;
-  for (const DeviceProperties& device : *devices) known.push_back(KnownOf(device));
+  for (const DeviceProperties& device : *devices) known.push_back(GetKnown(device));
   const Result<std::vector<std::size_t>> places = environment.Shown(known);
   if (!places.ok()) return places.status();
   std::vector<DeviceProperties> shown;

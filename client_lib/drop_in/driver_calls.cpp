@@ -99,18 +99,18 @@ Code GetExportTable(const void** table, const Uuid* id) {
       "this program has in it or loads, works with no driver but NVIDIA's: its calls fail. "
       "gpusharedctl doctor -- PROGRAM says where it is";
   static std::atomic<bool> has_told{false};
-  TellUser(kSentence, has_told);
+  ReportUser(kSentence, has_told);
   return Reject(Code::kNotFound, kSentence);
 }
 
 Code GetErrorName(Code code, const char** name) {
   if (AnyNull(name)) return Code::kInvalidValue;
-  return device::cuda::TellText(code, &device::cuda::ErrorText::name, name);
+  return device::cuda::ReportText(code, &device::cuda::ErrorText::name, name);
 }
 
 Code GetErrorString(Code code, const char** text) {
   if (AnyNull(text)) return Code::kInvalidValue;
-  return device::cuda::TellText(code, &device::cuda::ErrorText::text, text);
+  return device::cuda::ReportText(code, &device::cuda::ErrorText::text, text);
 }
 
 // Nothing is profiled; programs bracket their work with these.

@@ -63,7 +63,7 @@ Code EventCreate(EventHandle* event, unsigned flags) {
   const bool has_timing = (flags & kDisableTiming) == 0;
   Result<Event> made =
       current->session().client().CreateEvent(has_timing ? EventTiming::kOn : EventTiming::kOff);
-  if (!made.ok()) return current.CodeOf(made.status());
+  if (!made.ok()) return current.GetCode(made.status());
   auto object = std::make_shared<CudaEvent>();
   object->context = current.shared();
   object->event = std::move(*made);
@@ -127,7 +127,7 @@ Code EventElapsedTime(float* milliseconds, EventHandle start_handle, EventHandle
     }
   }
   const Result<std::chrono::nanoseconds> elapsed = Event::ElapsedTime(start->event, end->event);
-  if (!elapsed.ok()) return start->context->session().CodeOf(elapsed.status());
+  if (!elapsed.ok()) return start->context->session().GetCode(elapsed.status());
   *milliseconds = std::chrono::duration<float, std::milli>(*elapsed).count();
   return Code::kSuccess;
 }

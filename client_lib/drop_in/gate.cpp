@@ -50,7 +50,7 @@ struct Hooked<kHook, kIndex> {
 };
 
 // Null: the function is forwarded.
-const void* HookOf(std::size_t index) {
+const void* GetHook(std::size_t index) {
   static const void* const kHooks[] = {
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler, hook) \
   Hooked<gate::hook, kIndexOf_##symbol>::Target(),
@@ -85,12 +85,12 @@ void SetTargets(void* library) {
       continue;
     }
     exports[export_count++] = {native, i};
-    const void* const hook = HookOf(i);
+    const void* const hook = GetHook(i);
     gpushared_gate_targets[i] = hook == nullptr ? native : hook;
   }
   // Of functions with one address a hooked one stands for all.
   std::ranges::sort(std::span(exports.data(), export_count), {}, [](const Export& one) {
-    return std::tuple(one.address, HookOf(one.index) == nullptr, one.index);
+    return std::tuple(one.address, GetHook(one.index) == nullptr, one.index);
   });
 }
 
@@ -112,7 +112,7 @@ bool OpenGate() {
   const std::string sentence = "gate mode: " + std::string(driver.status().message());
   LogLine(sentence);
   static std::atomic<bool> has_told{false};
-  TellUser(sentence, has_told);
+  ReportUser(sentence, has_told);
   std::fill_n(gpushared_gate_targets, kFunctionCount, reinterpret_cast<const void*>(&SayNoDriver));
   return RedirectCalls(JumpTo);
 }

@@ -27,7 +27,7 @@ std::uint64_t NextNodeId() {
   return ++last;
 }
 
-const Graph* ChildOf(const GraphNode& node) {
+const Graph* GetChild(const GraphNode& node) {
   const auto* const child = std::get_if<ChildWork>(node.work.get());
   return child == nullptr ? nullptr : child->graph.get();
 }
@@ -36,7 +36,7 @@ void AddTo(GraphExec::Plan& plan, const Graph& graph) {
   const std::optional<std::vector<GraphNode*>> order = graph.Order();
   for (const GraphNode* node : *order) {
     if (!node->is_enabled) continue;
-    if (const Graph* const child = ChildOf(*node)) {
+    if (const Graph* const child = GetChild(*node)) {
       AddTo(plan, *child);
     } else {
       plan.push_back(node->work);
@@ -51,7 +51,7 @@ UserObject::~UserObject() {
   HostCalls::Get().AddLoose([destroy = destroy_, data = data_](Code) { destroy(data); });
 }
 
-int TypeOf(const Work& work) {
+int GetType(const Work& work) {
   const int index = static_cast<int>(work.index());
   return std::holds_alternative<AllocateWork>(work) || std::holds_alternative<FreeWork>(work)
              ? index + (kTypeAllocate - 8)
@@ -67,14 +67,14 @@ Graph::~Graph() {
 std::size_t Graph::depth() const {
   std::size_t deepest = 0;
   for (const auto& node : nodes_) {
-    if (const Graph* const child = ChildOf(*node)) deepest = std::max(deepest, child->depth());
+    if (const Graph* const child = GetChild(*node)) deepest = std::max(deepest, child->depth());
   }
   return deepest + 1;
 }
 
 bool Graph::has_memory() const {
-  return std::ranges::any_of(nodes_,
-                             [](const auto& node) { return TypeOf(*node->work) >= kTypeAllocate; });
+  return std::ranges::any_of(
+      nodes_, [](const auto& node) { return GetType(*node->work) >= kTypeAllocate; });
 }
 
 bool Graph::Frees(DevicePointer address) const {
@@ -115,7 +115,7 @@ std::shared_ptr<Graph> Graph::Clone() const {
     copy->graph = clone.get();
     copy->work = node->work;
     copy->is_enabled = node->is_enabled;
-    if (const Graph* const child = ChildOf(*node)) {
+    if (const Graph* const child = GetChild(*node)) {
       std::shared_ptr<Graph> own = child->Clone();
       own->is_suspended = true;
       copy->work = std::make_shared<const Work>(ChildWork{std::move(own)});
@@ -132,7 +132,7 @@ std::shared_ptr<Graph> Graph::Clone() const {
 GraphNode* Graph::FindOriginal(std::uint64_t id) const {
   for (const auto& node : nodes_) {
     if (node->original_id == id) return node.get();
-    if (const Graph* const child = ChildOf(*node)) {
+    if (const Graph* const child = GetChild(*node)) {
       if (GraphNode* const found = child->FindOriginal(id)) return found;
     }
   }
@@ -163,7 +163,7 @@ std::optional<std::vector<GraphNode*>> Graph::Order() const {
     missing[i] = nodes_[i]->needs.size();
     for (const GraphNode* need : nodes_[i]->needs) followers[places[need]].push_back(i);
     if (missing[i] == 0) ready.push(i);
-    const Graph* const child = ChildOf(*nodes_[i]);
+    const Graph* const child = GetChild(*nodes_[i]);
     if (child != nullptr && !child->Order()) return std::nullopt;
   }
   std::vector<GraphNode*> order;
@@ -204,11 +204,11 @@ Graph::Updated Graph::Compare(const Graph& other) const {
       }
     }
     // The address of memory stays.
-    if (TypeOf(*own.work) >= kTypeAllocate && own.work != theirs.work) {
+    if (GetType(*own.work) >= kTypeAllocate && own.work != theirs.work) {
       return {UpdateOutcome::kParametersChanged, &theirs};
     }
-    if (const Graph* const child = ChildOf(own)) {
-      const Updated inside = child->Compare(*ChildOf(theirs));
+    if (const Graph* const child = GetChild(own)) {
+      const Updated inside = child->Compare(*GetChild(theirs));
       if (inside.outcome != UpdateOutcome::kSuccess) return {inside.outcome, &theirs};
     }
   }

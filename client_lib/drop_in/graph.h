@@ -96,7 +96,7 @@ using Work = std::variant<KernelWork, CopyWork, FillWork, HostWork, ChildWork, E
 // CUgraphNodeType of these.
 inline constexpr int kTypeAllocate = 10;
 inline constexpr int kTypeFree = 11;
-int TypeOf(const Work& work);
+int GetType(const Work& work);
 
 // CUgraphExecUpdateResult.
 enum class UpdateOutcome : int {

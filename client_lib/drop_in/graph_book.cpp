@@ -39,12 +39,12 @@ Code GraphBook::FindNodes(const Graph& graph, const Needs& needs,
   return CheckEdges(needs.edges, needs.count);
 }
 
-GraphHandle GraphBook::HandleOf(const std::shared_ptr<Graph>& graph) {
+GraphHandle GraphBook::GetHandle(const std::shared_ptr<Graph>& graph) {
   if (graph->handle == nullptr) graph->handle = driver_.graphs.Insert(graph);
   return graph->handle;
 }
 
-GraphNodeHandle GraphBook::HandleOf(GraphNode& node) {
+GraphNodeHandle GraphBook::GetHandle(GraphNode& node) {
   if (node.handle == nullptr) node.handle = driver_.graph_nodes.Insert(node.shared_from_this());
   return node.handle;
 }
@@ -67,7 +67,7 @@ Code GraphBook::Show(std::span<GraphNode* const> nodes, GraphNodeHandle* list, s
   if (list != nullptr) {
     // What does not fit is left out; places that are left over are null.
     for (std::size_t i = 0; i < nodes.size() && i < *count; ++i) {
-      list[i] = HandleOf(*nodes[i]);
+      list[i] = GetHandle(*nodes[i]);
       if (list[i] == nullptr) return Code::kOutOfMemory;
     }
     for (std::size_t i = nodes.size(); i < *count; ++i) list[i] = nullptr;

@@ -51,8 +51,8 @@ class GPUSHARED_SCOPED_CAPABILITY GraphBook {
   Code FindNodes(const Graph& graph, const Needs& needs, std::vector<GraphNode*>& nodes) const;
 
   // The handle that programs know it by, made when it is needed; null: there is no room.
-  GraphHandle HandleOf(const std::shared_ptr<Graph>& graph);
-  GraphNodeHandle HandleOf(GraphNode& node);
+  GraphHandle GetHandle(const std::shared_ptr<Graph>& graph);
+  GraphNodeHandle GetHandle(GraphNode& node);
   // Takes back the handles of a graph that ends, its nodes, and the graphs inside.
   void DropHandles(Graph& graph);
   void DropHandle(GraphNode& node);

@@ -69,7 +69,7 @@ constexpr const char* kTypeNames[] = {"KERNEL",    "MEMCPY",  "MEMSET",     "HOS
                                       "MEM_ALLOC", "MEM_FREE"};
 
 // The node's box and its edges, for Graphviz.
-std::string DotOf(const GraphNode& node) {
+std::string GetDot(const GraphNode& node) {
   const std::string name = "\"node " + std::to_string(node.id) + "\"";
   std::string label = kTypeNames[node.work->index()];
   if (const auto* const launch = std::get_if<KernelWork>(node.work.get())) {
@@ -91,7 +91,7 @@ Code GraphCreate(GraphHandle* handle, unsigned flags) {
   if (AnyNull(handle) || flags != 0) return Code::kInvalidValue;
   GraphBook book;
   if (!book.ok()) return book.code();
-  *handle = book.HandleOf(std::make_shared<Graph>());
+  *handle = book.GetHandle(std::make_shared<Graph>());
   return *handle == nullptr ? Code::kOutOfMemory : Code::kSuccess;
 }
 
@@ -109,7 +109,7 @@ Code GraphClone(GraphHandle* clone, GraphHandle handle) {
   if (AnyNull(clone)) return Code::kInvalidValue;
   return WithGraph(handle, [&](GraphBook& book, const std::shared_ptr<Graph>& graph) {
     if (graph->has_memory()) return RejectCopyWithMemory();
-    *clone = book.HandleOf(graph->Clone());
+    *clone = book.GetHandle(graph->Clone());
     return *clone == nullptr ? Code::kOutOfMemory : Code::kSuccess;
   });
 }
@@ -120,7 +120,7 @@ Code GraphNodeFindInClone(GraphNodeHandle* found, GraphNodeHandle original, Grap
     const std::shared_ptr<GraphNode> node = book.Find(original);
     GraphNode* const copy = node == nullptr ? nullptr : graph->FindOriginal(node->id);
     if (copy == nullptr) return Code::kInvalidValue;
-    *found = book.HandleOf(*copy);
+    *found = book.GetHandle(*copy);
     return *found == nullptr ? Code::kOutOfMemory : Code::kSuccess;
   });
 }
@@ -130,7 +130,7 @@ Code GraphDebugDotPrint(GraphHandle handle, const char* path, unsigned) {
   if (AnyNull(path)) return Code::kInvalidValue;
   std::string text = "digraph {\n";
   const Code code = WithGraph(handle, [&](GraphBook&, const std::shared_ptr<Graph>& graph) {
-    for (const auto& node : graph->nodes()) text += DotOf(*node);
+    for (const auto& node : graph->nodes()) text += GetDot(*node);
     return Code::kSuccess;
   });
   if (code != Code::kSuccess) return code;
@@ -222,7 +222,7 @@ Code GraphNodeGetDependentNodes(GraphNodeHandle node, GraphNodeHandle* list, std
 Code GraphNodeGetType(GraphNodeHandle handle, int* type) {
   if (AnyNull(type)) return Code::kInvalidValue;
   return WithNode(handle, [&](GraphBook&, const GraphNode& node) {
-    *type = TypeOf(*node.work);
+    *type = GetType(*node.work);
     return Code::kSuccess;
   });
 }
@@ -230,7 +230,7 @@ Code GraphNodeGetType(GraphNodeHandle handle, int* type) {
 Code GraphNodeGetContainingGraph(GraphNodeHandle handle, GraphHandle* graph) {
   if (AnyNull(graph)) return Code::kInvalidValue;
   return WithNode(handle, [&](GraphBook& book, const GraphNode& node) {
-    *graph = book.HandleOf(node.graph->shared_from_this());
+    *graph = book.GetHandle(node.graph->shared_from_this());
     return *graph == nullptr ? Code::kOutOfMemory : Code::kSuccess;
   });
 }

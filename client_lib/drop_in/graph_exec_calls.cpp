@@ -87,9 +87,9 @@ Code WaitFor(const std::weak_ptr<CudaStream>& last_stream, const StreamChoice& s
     return last->context().session().AfterWork(last->stream().Synchronize());
   }
   const Result<Event> end = session.client().CreateEvent();
-  if (!end.ok()) return session.CodeOf(end.status());
+  if (!end.ok()) return session.GetCode(end.status());
   const Status recorded = last->stream().Record(*end);
-  if (!recorded.ok()) return session.CodeOf(recorded);
+  if (!recorded.ok()) return session.GetCode(recorded);
   return stream.Run([&](const Stream& queue) { return queue.Wait(*end); });
 }
 
@@ -178,7 +178,7 @@ Code GraphExecUpdate(GraphExecHandle handle, GraphHandle graph_handle, UpdateRes
     exec.ForgetPlan();
     info->result = static_cast<int>(updated.outcome);
     if (updated.outcome == UpdateOutcome::kSuccess) return Code::kSuccess;
-    if (updated.node != nullptr) info->error_node = book.HandleOf(*updated.node);
+    if (updated.node != nullptr) info->error_node = book.GetHandle(*updated.node);
     return Code::kGraphExecUpdateFailure;
   });
 }

@@ -75,7 +75,7 @@ Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work) {
     }
     Result<std::shared_ptr<GraphMemory>> memory =
         session->graph_memories()->Make(session->client(), given.bytes);
-    if (!memory.ok()) return session->CodeOf(memory.status());
+    if (!memory.ok()) return session->GetCode(memory.status());
     work.parameters = given;
     work.parameters.access = nullptr;  // The program's, and of no further use.
     work.parameters.access_count = 0;

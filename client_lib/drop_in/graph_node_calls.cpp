@@ -149,7 +149,7 @@ Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Needs& needs,
   std::vector<GraphNode*> nodes;
   if (const Code code = book.FindNodes(*graph, needs, nodes); code != Code::kSuccess) return code;
   const std::shared_ptr<GraphNode> node = graph->Add(std::move(work), std::move(nodes));
-  *handle = book.HandleOf(*node);
+  *handle = book.GetHandle(*node);
   if (*handle != nullptr) return Code::kSuccess;
   graph->Remove(*node);
   return Code::kOutOfMemory;
@@ -414,7 +414,7 @@ Code GraphExecChildGraphNodeSetParams(GraphExecHandle exec, GraphNodeHandle node
 }
 Code GraphChildGraphNodeGetGraph(GraphNodeHandle handle, GraphHandle* graph) {
   return Get<ChildWork>(handle, graph, [&](GraphBook& book, auto&, const ChildWork& work) {
-    *graph = book.HandleOf(work.graph);
+    *graph = book.GetHandle(work.graph);
   });
 }
 
@@ -488,7 +488,7 @@ void Show(GraphBook&, GraphNode&, const CopyWork& work, NodeParameters& to) {
 void Show(GraphBook&, GraphNode&, const FillWork& work, NodeParameters& to) { to.fill = work.fill; }
 void Show(GraphBook&, GraphNode&, const HostWork& work, NodeParameters& to) { to.host = work.host; }
 void Show(GraphBook& book, GraphNode&, const ChildWork& work, NodeParameters& to) {
-  to.child.graph = book.HandleOf(work.graph);
+  to.child.graph = book.GetHandle(work.graph);
 }
 void Show(GraphBook&, GraphNode&, const EmptyWork&, NodeParameters&) {}
 void Show(GraphBook&, GraphNode&, const EventWaitWork& work, NodeParameters& to) {
@@ -513,7 +513,7 @@ Code GraphNodeGetParams(GraphNodeHandle handle, NodeParameters* parameters) {
   const std::shared_ptr<GraphNode> node = book.Find(handle);
   if (node == nullptr) return Code::kInvalidValue;
   *parameters = {};
-  parameters->type = TypeOf(*node->work);
+  parameters->type = GetType(*node->work);
   std::visit([&](const auto& work) { Show(book, *node, work, *parameters); }, *node->work);
   return Code::kSuccess;
 }

@@ -55,20 +55,20 @@ class HandleTable {
   // Null for a handle that is wild, stale or of another kind.
   std::shared_ptr<Object> Find(Handle handle) const {
     const ReaderLock lock(mutex_);
-    const Slot* const slot = SlotOf(slots_, handle);
+    const Slot* const slot = GetSlot(slots_, handle);
     return slot == nullptr ? nullptr : slot->object;
   }
 
   std::shared_ptr<Object> Remove(Handle handle) {
     const WriterLock lock(mutex_);
-    const Slot* const slot = SlotOf(slots_, handle);
+    const Slot* const slot = GetSlot(slots_, handle);
     return slot == nullptr ? nullptr : Empty(static_cast<std::uint32_t>(slot - slots_.data()));
   }
 
   // The handle stands for another object from now on. False: there is no such handle.
   bool Replace(Handle handle, std::shared_ptr<Object> object) {
     const WriterLock lock(mutex_);
-    const Slot* const slot = SlotOf(slots_, handle);
+    const Slot* const slot = GetSlot(slots_, handle);
     if (slot == nullptr) return false;
     std::swap(slots_[static_cast<std::size_t>(slot - slots_.data())].object, object);
     return true;
@@ -100,7 +100,7 @@ class HandleTable {
     return reinterpret_cast<Handle>((kTag << (kIndexBits + kGenerationBits)) |
                                     (std::uint64_t{generation} << kIndexBits) | index);
   }
-  static const Slot* SlotOf(const std::vector<Slot>& slots, Handle handle) {
+  static const Slot* GetSlot(const std::vector<Slot>& slots, Handle handle) {
     const auto value = reinterpret_cast<std::uint64_t>(handle);
     const std::uint64_t index = value & (kObjectsMax - 1);
     if (index >= slots.size()) return nullptr;

@@ -39,7 +39,7 @@ Status ImageLink::AddFatbin(std::string_view name, std::string_view fatbin) {
 }
 
 Status ImageLink::AddObject(std::string_view name, std::string_view object) {
-  const std::vector<std::string_view> fatbins = FatbinsOf(object);
+  const std::vector<std::string_view> fatbins = GetFatbins(object);
   if (fatbins.empty()) {
     return {StatusCode::kUnsupported, "link input rejected: '" + std::string(name) +
                                           "' is no object file with code for a device in it"};

@@ -35,7 +35,7 @@ Code WithLoaded(FunctionHandle handle, const Use& use) {
     const Current current;
     if (!current.ok()) return current.code();
     const Result<Kernel> loaded = kernel->In(*current);
-    return loaded.ok() ? use(current, *kernel, *loaded) : current.CodeOf(loaded.status());
+    return loaded.ok() ? use(current, *kernel, *loaded) : current.GetCode(loaded.status());
   });
 }
 
@@ -47,7 +47,7 @@ Code WithFacts(FunctionHandle handle, const Use& use) {
     if (current.code() == Code::kInvalidContext) return use(*kernel, kernel->first());
     if (!current.ok()) return current.code();
     const Result<Kernel> loaded = kernel->In(*current);
-    return loaded.ok() ? use(*kernel, *loaded) : current.CodeOf(loaded.status());
+    return loaded.ok() ? use(*kernel, *loaded) : current.GetCode(loaded.status());
   });
 }
 
@@ -89,7 +89,7 @@ int Fact(const DeviceProperties& device, const CudaKernel& of, const Kernel& ker
 Code SetAttribute(const DeviceProperties& device, CudaKernel& kernel, const Kernel& loaded,
                   int attribute, int value) {
   if (attribute == static_cast<int>(FunctionAttribute::kDynamicSharedBytesMax)) {
-    const auto most = std::int64_t{AttributeOf(device, Attribute::kSharedBytesPerBlockOptIn)} -
+    const auto most = std::int64_t{AttributeFor(device, Attribute::kSharedBytesPerBlockOptIn)} -
                       loaded.static_shared_bytes();
     if (value < 0 || value > most) return Code::kInvalidValue;
   }

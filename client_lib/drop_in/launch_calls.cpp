@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kLegacyParameterBytesMax = 4096;
 
 // The argument buffer that `extra` names, or kInvalidValue.
-Code BufferOf(void** extra, std::span<const std::byte>& packed) {
+Code GetBuffer(void** extra, std::span<const std::byte>& packed) {
   const void* data = nullptr;
   const std::size_t* bytes = nullptr;
   for (; *extra != reinterpret_cast<void*>(device::cuda::kLaunchEnd); extra += 2) {
@@ -62,7 +62,7 @@ class PackedParameters {
 // A buffer may be padded at its end, or lack the padding that the kernel's layout has.
 Code CopyBuffer(const Kernel& kernel, void** extra, std::span<std::byte> packed) {
   std::span<const std::byte> given;
-  if (const Code code = BufferOf(extra, given); code != Code::kSuccess) return code;
+  if (const Code code = GetBuffer(extra, given); code != Code::kSuccess) return code;
   const std::span<const KernelParameter> parameters = kernel.parameters();
   if (!parameters.empty() && given.size() < parameters.back().offset + parameters.back().bytes) {
     return Reject(Code::kInvalidValue, "launch rejected: kernel '" + kernel.name() + "' takes " +
@@ -98,7 +98,7 @@ Code Pack(const Kernel& kernel, void** values, void** extra, std::span<std::byte
   return Code::kSuccess;
 }
 
-std::uint64_t CountOf(const Dim3& extent) { return std::uint64_t{extent.x} * extent.y * extent.z; }
+std::uint64_t GetCount(const Dim3& extent) { return std::uint64_t{extent.x} * extent.y * extent.z; }
 
 std::string ShownExtent(const Dim3& extent) {
   return std::to_string(extent.x) + "x" + std::to_string(extent.y) + "x" + std::to_string(extent.z);
@@ -126,14 +126,14 @@ Code CheckCluster(const Kernel& kernel, const LaunchShape& shape) {
 // All blocks of a cooperative launch are on the device at a time.
 Code CheckCooperative(const DeviceProperties& device, const Kernel& kernel,
                       const LaunchShape& shape) {
-  const std::uint64_t threads = CountOf(shape.block);
+  const std::uint64_t threads = GetCount(shape.block);
   // The client library rejects such blocks, with what they exceed.
   if (threads == 0 || threads > kernel.threads_per_block_max()) return Code::kSuccess;
-  const OccupancyLimits limits = OccupancyLimitsOf(device, kernel);
+  const OccupancyLimits limits = GetOccupancyLimits(device, kernel);
   const int fitting = BlocksFitting(limits, static_cast<int>(threads), shape.dynamic_shared_bytes);
   const auto most =
       static_cast<std::uint64_t>(fitting) * static_cast<std::uint64_t>(limits.multiprocessors);
-  if (CountOf(shape.grid) <= most) return Code::kSuccess;
+  if (GetCount(shape.grid) <= most) return Code::kSuccess;
   return Reject(Code::kCooperativeLaunchTooLarge,
                 "launch rejected: kernel '" + kernel.name() + "' asks for a cooperative grid of " +
                     ShownExtent(shape.grid) + " blocks, device " + device.id + " allows " +
@@ -159,7 +159,7 @@ Code CheckLaunchShape(const DeviceProperties& device, const CudaKernel& kernel,
   if (loaded.required_cluster().x != 0) [[unlikely]] {
     if (const Code code = CheckCluster(loaded, shape); code != Code::kSuccess) return code;
   }
-  if (CountOf(shape.cluster) == 1) shape.cluster = {0, 0, 0};
+  if (GetCount(shape.cluster) == 1) shape.cluster = {0, 0, 0};
   return shape.is_cooperative ? CheckCooperative(device, loaded, shape) : Code::kSuccess;
 }
 
@@ -175,7 +175,7 @@ Code ReachHost(Session& session, std::uint64_t address, MirrorUse& use, std::uin
     void* const host = reinterpret_cast<void*>(block->address);
     Result<std::shared_ptr<Mirror>> made =
         Mirror::Of(session.client(), host, block->bytes, Sharing::kOnDemand);
-    if (!made.ok()) return session.CodeOf(made.status());
+    if (!made.ok()) return session.GetCode(made.status());
     // Known before another thread may find it.
     session.mirrored().Add(*made);
     twin = addresses.SetTwin(block->address, *made);
@@ -229,7 +229,7 @@ Code SubmitLoaded(const StreamChoice& stream, const Kernel& kernel, const Launch
 Code SubmitParent(const StreamChoice& stream, CudaModule& module, const Kernel& kernel,
                   const LaunchShape& shape, void** parameters, void** extra) {
   const Result<Module> loaded = module.In(stream->context().shared_session());
-  if (!loaded.ok()) return stream->context().session().CodeOf(loaded.status());
+  if (!loaded.ok()) return stream->context().session().GetCode(loaded.status());
   const MutexLock lock(module.children_mutex);
   MirrorUse use;
   const Code code = SubmitLoaded(stream, kernel, shape, parameters, extra, use);
@@ -246,7 +246,7 @@ Code Submit(FunctionHandle function, LaunchShape shape, StreamHandle handle, voi
   const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
   if (kernel == nullptr) return Code::kInvalidHandle;
   const Result<Kernel> loaded = kernel->In(*current);
-  if (!loaded.ok()) return current.CodeOf(loaded.status());
+  if (!loaded.ok()) return current.GetCode(loaded.status());
   const DeviceProperties& device = current->session().client().device();
   if (const Code code = CheckLaunchShape(device, *kernel, *loaded, shape); code != Code::kSuccess) {
     return code;
@@ -329,7 +329,7 @@ Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** pa
   const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
   if (kernel == nullptr) return Code::kInvalidHandle;
   const Result<Kernel> loaded = kernel->In(*current);
-  if (!loaded.ok()) return current.CodeOf(loaded.status());
+  if (!loaded.ok()) return current.GetCode(loaded.status());
   for (const Dim3& size : {shape.grid, shape.block}) {
     if (size.x == 0 || size.y == 0 || size.z == 0) return Code::kInvalidValue;
   }

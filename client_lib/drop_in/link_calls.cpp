@@ -42,7 +42,7 @@ Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_vi
   if (type < 0 || type > kLastType) return Code::kInvalidValue;
   const std::string name = given_name == nullptr ? "an input without a name" : given_name;
   Status added;
-  if (const std::string_view version = ptx::VersionOf(data);
+  if (const std::string_view version = ptx::GetVersion(data);
       type == kPtx && !version.empty() && !ptx::IsKnownVersion(version)) {
     return RejectInLog(link, Code::kUnsupportedPtxVersion,
                        "link input rejected: '" + name + "' has .version " + std::string(version) +

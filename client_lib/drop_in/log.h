@@ -20,7 +20,7 @@ void LogLine(std::string_view line);
 
 // The line to stderr, where `gpusharedctl run` has started the program. Once for each `has_told`,
 // which it sets.
-void TellUser(std::string_view line, std::atomic<bool>& has_told);
+void ReportUser(std::string_view line, std::atomic<bool>& has_told);
 
 // Returns `code`; `sentence` will stand beside it in the log when the call has ended.
 Code Reject(Code code, std::string_view sentence);

@@ -41,7 +41,7 @@ constexpr int kHostNuma = 3;         // CU_MEM_LOCATION_TYPE_HOST_NUMA.
 constexpr int kHostNumaCurrent = 4;
 constexpr std::size_t kBatchMax = std::size_t{1} << 20;  // A longer list is no list.
 
-MemoryLocation LocationOf(int device) {
+MemoryLocation GetLocation(int device) {
   if (device == kHostOrdinal) return {LocationType::kHost, 0};
   return {LocationType::kDevice, device};
 }
@@ -60,7 +60,7 @@ Code CheckLocation(const MemoryLocation& location) {
 }
 
 // The name of a place in the older attributes.
-int OrdinalOf(const MemoryLocation& location) {
+int GetOrdinal(const MemoryLocation& location) {
   if (location.type == LocationType::kDevice) return location.id;
   return static_cast<int>(location.type) == 0 ? kInvalidOrdinal : kHostOrdinal;
 }
@@ -79,8 +79,8 @@ void Take(Advice advice, const MemoryLocation& location, ManagedHints& hints) {
       break;
     case kSetAccessedBy:
     case kUnsetAccessedBy:
-      std::erase(hints.accessed_by, OrdinalOf(location));
-      if (advice == kSetAccessedBy) hints.accessed_by.push_back(OrdinalOf(location));
+      std::erase(hints.accessed_by, GetOrdinal(location));
+      if (advice == kSetAccessedBy) hints.accessed_by.push_back(GetOrdinal(location));
       break;
   }
 }
@@ -132,11 +132,11 @@ Code PutAttribute(void* data, std::size_t data_bytes, int attribute, const Manag
     case kReadMostly:
       return PutNumber(data, data_bytes, hints.is_read_mostly ? 1 : 0);
     case kPreferredLocation:
-      return PutNumber(data, data_bytes, OrdinalOf(hints.preferred));
+      return PutNumber(data, data_bytes, GetOrdinal(hints.preferred));
     case kAccessedBy:
       return PutOrdinals(data, data_bytes, hints.accessed_by);
     case kLastPrefetchLocation:
-      return PutNumber(data, data_bytes, OrdinalOf(hints.prefetched));
+      return PutNumber(data, data_bytes, GetOrdinal(hints.prefetched));
     case kPreferredLocationType:
       return PutNumber(data, data_bytes, static_cast<int>(hints.preferred.type));
     case kPreferredLocationId:
@@ -164,7 +164,7 @@ Code MemAdvise(DevicePointer address, std::size_t bytes, int advice, MemoryLocat
 }
 
 Code MemAdviseV1(DevicePointer address, std::size_t bytes, int advice, int device) {
-  return MemAdvise(address, bytes, advice, LocationOf(device));
+  return MemAdvise(address, bytes, advice, GetLocation(device));
 }
 
 Code MemPrefetchAsync(DevicePointer address, std::size_t bytes, MemoryLocation location,
@@ -178,7 +178,7 @@ Code MemPrefetchAsync(DevicePointer address, std::size_t bytes, MemoryLocation l
 }
 
 Code MemPrefetchAsyncV1(DevicePointer address, std::size_t bytes, int device, StreamHandle stream) {
-  return MemPrefetchAsync(address, bytes, LocationOf(device), 0, stream);
+  return MemPrefetchAsync(address, bytes, GetLocation(device), 0, stream);
 }
 
 // Ranges in front of a wrong one keep their hint.

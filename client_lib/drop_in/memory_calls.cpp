@@ -25,7 +25,7 @@ constexpr unsigned kHostRegisterMapped = 0x02;
 constexpr unsigned kHostRegisterIo = 0x04;
 constexpr unsigned kHostRegisterReadOnly = 0x08;
 
-std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
+std::uint64_t GetAddress(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
 // The session with the memory at an address.
 struct Holder {
@@ -51,7 +51,7 @@ Holder OnlyHolder(std::uint64_t address, const Session* except) {
 
 // As in NVIDIA's driver, an address alone says whose memory it is, whichever context is current, or
 // none.
-Holder HolderOf(std::uint64_t address, const Current& current) {
+Holder GetHolder(std::uint64_t address, const Current& current) {
   if (!current.ok()) return OnlyHolder(address, nullptr);
   const std::shared_ptr<Session>& here = current->shared_session();
   if (here->addresses().Find(address)) return {.session = here, .ordinal = current->ordinal()};
@@ -92,7 +92,7 @@ Code AllocateMirrored(Session& session, const Context& context, std::size_t byte
   const Sharing sharing =
       block.kind == BlockKind::kManaged ? Sharing::kInTurns : Sharing::kAtAnyTime;
   Result<std::shared_ptr<Mirror>> mirror = Mirror::Make(session.client(), bytes, sharing);
-  if (!mirror.ok()) return session.CodeOf(mirror.status());
+  if (!mirror.ok()) return session.GetCode(mirror.status());
   block.address = address = (*mirror)->address();
   block.bytes = bytes;
   block.context_id = context.id();
@@ -137,9 +137,9 @@ Code MemAlloc(DevicePointer* address, std::size_t bytes) {
   if (!current.ok()) return current.code();
   Session& session = current->session();
   Result<DeviceBuffer> buffer = session.client().AllocateDevice(bytes);
-  if (!buffer.ok()) return session.CodeOf(buffer.status());
+  if (!buffer.ok()) return session.GetCode(buffer.status());
   if (Status cleared = Clear(session.client(), *buffer); !cleared.ok()) {
-    return session.CodeOf(cleared);
+    return session.GetCode(cleared);
   }
   const std::uint64_t begin = buffer->address();
   if (!session.addresses().Insert({.address = begin,
@@ -228,9 +228,9 @@ Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
     return code;
   }
   Result<HostBuffer> buffer = session.client().AllocateHost(bytes);
-  if (!buffer.ok()) return session.CodeOf(buffer.status());
+  if (!buffer.ok()) return session.GetCode(buffer.status());
   void* const data = buffer->data();
-  if (!session.addresses().Insert({.address = AddressOf(data),
+  if (!session.addresses().Insert({.address = GetAddress(data),
                                    .bytes = bytes,
                                    .kind = BlockKind::kHost,
                                    .context_id = current->id(),
@@ -246,19 +246,19 @@ Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
 Code MemAllocHost(void** address, std::size_t bytes) { return MemHostAlloc(address, bytes, 0); }
 
 Code MemFreeHost(void* address) {
-  return Free(AddressOf(address), {BlockKind::kHost, BlockKind::kMapped}, Code::kInvalidValue);
+  return Free(GetAddress(address), {BlockKind::kHost, BlockKind::kMapped}, Code::kInvalidValue);
 }
 
 Code MemHostGetDevicePointer(DevicePointer* address, void* host, unsigned flags) {
   if (AnyNull(address, host) || flags != 0) return Code::kInvalidValue;
   const Current current;
   if (!current.ok()) return current.code();
-  const std::optional<Block> block = current->session().addresses().Find(AddressOf(host));
+  const std::optional<Block> block = current->session().addresses().Find(GetAddress(host));
   if (!block || block->kind == BlockKind::kManaged) return Code::kInvalidValue;
-  if (!block->OnHost(AddressOf(host)) || !block->OnDevice(AddressOf(host))) {
+  if (!block->OnHost(GetAddress(host)) || !block->OnDevice(GetAddress(host))) {
     return Code::kInvalidValue;
   }
-  *address = *block->OnDevice(AddressOf(host));
+  *address = *block->OnDevice(GetAddress(host));
   return Code::kSuccess;
 }
 
@@ -266,7 +266,7 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
   if (AnyNull(flags)) return Code::kInvalidValue;
   const Current current;
   if (!current.ok()) return current.code();
-  const std::optional<Block> block = current->session().addresses().Find(AddressOf(address));
+  const std::optional<Block> block = current->session().addresses().Find(GetAddress(address));
   if (!block || !block->is_host_memory()) return Code::kInvalidValue;
   *flags = block->flags;
   return Code::kSuccess;
@@ -298,18 +298,18 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   if (AnyNull(address) || bytes == 0 || (flags & ~kHostRegisterFlags) != 0) {
     return Code::kInvalidValue;
   }
-  if (bytes - 1 > std::numeric_limits<std::uint64_t>::max() - AddressOf(address)) {
+  if (bytes - 1 > std::numeric_limits<std::uint64_t>::max() - GetAddress(address)) {
     return Code::kInvalidValue;
   }
   const Current current;
   if (!current.ok()) return current.code();
-  if (const Code code = CheckRegistration(AddressOf(address), bytes, flags);
+  if (const Code code = CheckRegistration(GetAddress(address), bytes, flags);
       code != Code::kSuccess) {
     return code;
   }
   Session& session = current->session();
   AddressBook& addresses = session.addresses();
-  Block block = {.address = AddressOf(address),
+  Block block = {.address = GetAddress(address),
                  .bytes = bytes,
                  .kind = BlockKind::kRegistered,
                  .context_id = current->id(),
@@ -320,7 +320,7 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   }
   Result<std::shared_ptr<Mirror>> mirror =
       Mirror::Of(session.client(), address, bytes, Sharing::kAtAnyTime);
-  if (!mirror.ok()) return session.CodeOf(mirror.status());
+  if (!mirror.ok()) return session.GetCode(mirror.status());
   block.counterpart = (*mirror)->address();
   if (!addresses.Insert(block, {})) return Code::kHostMemoryAlreadyRegistered;
   std::swap(block.address, block.counterpart);
@@ -338,22 +338,22 @@ Code MemHostUnregister(void* address) {
   if (AnyNull(address)) return Code::kInvalidValue;
   const auto unregister = [&](Session& session) -> std::optional<Code> {
     AddressBook& addresses = session.addresses();
-    const std::optional<Block> block = addresses.Find(AddressOf(address));
+    const std::optional<Block> block = addresses.Find(GetAddress(address));
     const bool is_here =
-        block && block->kind == BlockKind::kRegistered && block->address == AddressOf(address);
+        block && block->kind == BlockKind::kRegistered && block->address == GetAddress(address);
     if (!is_here) return std::nullopt;
     // The program gets what kernels wrote before it has the memory for itself again.
     const std::shared_ptr<Mirror> mirror = block->is_reached_on_demand()
-                                               ? addresses.Twin(AddressOf(address))
-                                               : addresses.MirrorAt(AddressOf(address));
+                                               ? addresses.Twin(GetAddress(address))
+                                               : addresses.MirrorAt(GetAddress(address));
     Status written;
     if (mirror != nullptr) written = session.mirrored().AwaitToHost(*mirror);
     if (block->counterpart != 0) addresses.Remove(block->counterpart, BlockKind::kReached);
-    addresses.Remove(AddressOf(address), BlockKind::kRegistered);
-    if (!written.ok() || IsMapped(block->address, block->bytes)) return session.CodeOf(written);
+    addresses.Remove(GetAddress(address), BlockKind::kRegistered);
+    if (!written.ok() || IsMapped(block->address, block->bytes)) return session.GetCode(written);
     return Reject(Code::kInvalidValue, "the program has unmapped memory that was registered");
   };
-  return FreeAnywhere(AddressOf(address), unregister, Code::kHostMemoryNotRegistered);
+  return FreeAnywhere(GetAddress(address), unregister, Code::kHostMemoryNotRegistered);
 }
 
 // ---- attributes of pointers
@@ -441,7 +441,7 @@ Code PointerGetAttribute(void* value, int attribute, DevicePointer address) {
   if (AnyNull(value)) return Code::kInvalidValue;
   const Current current;
   if (!current.ok() && current.code() != Code::kInvalidContext) return current.code();
-  const Holder holder = HolderOf(address, current);
+  const Holder holder = GetHolder(address, current);
   if (holder.session == nullptr) return Code::kInvalidValue;
   const std::optional<Block> block = holder.session->addresses().Find(address);
   return block ? PutAttribute(current, holder, *block, attribute, address, value)
@@ -453,7 +453,7 @@ Code PointerGetAttributes(unsigned count, int* attributes, void** values, Device
   if (count == 0 || AnyNull(attributes, values)) return Code::kInvalidValue;
   const Current current;
   if (!current.ok() && current.code() != Code::kInvalidContext) return current.code();
-  const Holder holder = HolderOf(address, current);
+  const Holder holder = GetHolder(address, current);
   const std::optional<Block> block =
       holder.session == nullptr ? std::nullopt : holder.session->addresses().Find(address);
   for (unsigned i = 0; i < count; ++i) {

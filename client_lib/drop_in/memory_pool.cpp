@@ -118,7 +118,7 @@ void MemoryPool::SetAccess(int device, int access) {
   access_[device] = access;
 }
 
-int MemoryPool::AccessOf(int device) const {
+int MemoryPool::GetAccess(int device) const {
   const MutexLock lock(mutex_);
   const auto found = access_.find(device);
   return found == access_.end() ? 0 : found->second;

@@ -49,7 +49,7 @@ class MemoryPool {
   // What the program has said about devices and a pool of host memory. It changes nothing: all of
   // them reach it.
   void SetAccess(int device, int access);
-  int AccessOf(int device) const;  // 0: the program has said nothing.
+  int GetAccess(int device) const;  // 0: the program has said nothing.
 
   // Whether memory may change streams as soon as the work in front of its free has ended.
   bool is_opportunistic() const { return reuse_[1].load(std::memory_order_relaxed) != 0; }

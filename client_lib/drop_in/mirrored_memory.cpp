@@ -175,7 +175,7 @@ bool MirroredMemory::HaveCommandsEnded() {
 Status MirroredMemory::Submit(const MirrorUse& use, const Stream& stream, std::uint64_t stream_id,
                               const std::function<Status()>& submit) {
   const MutexLock lock(mutex_);
-  // Acquire, pairs with NoteCopyToHost: the copy has been submitted.
+  // Acquire, pairs with RecordCopyToHost: the copy has been submitted.
   if (!use.named.empty() && has_copies_to_host_.exchange(false, std::memory_order_acquire)) {
     if (Status status = client_.Synchronize(); !status.ok()) return status;
   }

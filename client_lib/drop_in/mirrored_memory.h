@@ -111,7 +111,7 @@ class MirroredMemory {
   Status Submit(const MirrorUse& use, const Stream& stream, std::uint64_t stream_id,
                 const std::function<Status()>& submit);
   // A copy to page-locked memory has been submitted, which is there some time later.
-  void NoteCopyToHost() { has_copies_to_host_.store(true, std::memory_order_release); }
+  void RecordCopyToHost() { has_copies_to_host_.store(true, std::memory_order_release); }
   // After work that the caller has seen end: the program gets what it has written.
   Status ToHost();
   // The same for all that has been submitted, which it waits for. kInvalidArgument: the program has

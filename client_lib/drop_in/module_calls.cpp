@@ -30,7 +30,7 @@ namespace {
 bool HasUnknownVersion(std::span<const std::byte> image) {
   const Result<std::string> text = ptx::ExtractPtx(image);
   if (!text.ok()) return false;
-  const std::string_view version = ptx::VersionOf(*text);
+  const std::string_view version = ptx::GetVersion(*text);
   return !version.empty() && !ptx::IsKnownVersion(version);
 }
 
@@ -42,7 +42,7 @@ Code LoadCode(Session& session, const Status& status, std::span<const std::byte>
     return Reject(Code::kInvalidPtx, status.message());
   }
   if (status.code() != StatusCode::kInvalidArgument && status.code() != StatusCode::kUnsupported) {
-    return session.CodeOf(status);
+    return session.GetCode(status);
   }
   const bool is_text = image.size() < 4 || std::memcmp(image.data(),
                                                        "\x7f"
@@ -140,16 +140,16 @@ Code WithModule(ModuleHandle handle, Needs needs, const Use& use) {
   std::shared_ptr<Session> session;
   if (const Code code = FindSession(needs, session); code != Code::kSuccess) return code;
   const Result<Module> loaded = module->In(session);
-  if (!loaded.ok()) return session->CodeOf(loaded.status());
+  if (!loaded.ok()) return session->GetCode(loaded.status());
   return use(session, module, *loaded);
 }
 
 Code AddKernel(const std::shared_ptr<Session>& session, const std::shared_ptr<CudaModule>& module,
                const Result<Kernel>& kernel, FunctionHandle* function) {
-  if (!kernel.ok()) return session->CodeOf(kernel.status());
+  if (!kernel.ok()) return session->GetCode(kernel.status());
   // One handle for one kernel: programs compare them.
   auto& kernels = Driver::Get().kernels;
-  const FunctionHandle known = module->HandleOf(kernel->name());
+  const FunctionHandle known = module->GetHandle(kernel->name());
   if (kernels.Find(known) != nullptr) {
     *function = known;
     return Code::kSuccess;
@@ -234,7 +234,7 @@ Code ModuleGetGlobal(DevicePointer* address, std::size_t* bytes, ModuleHandle ha
   return WithModule(handle, Needs::kContext,
                     [&](const auto& session, const auto&, const Module& loaded) {
                       const Result<ModuleVariable> variable = loaded.GetVariable(name);
-                      if (!variable.ok()) return session->CodeOf(variable.status());
+                      if (!variable.ok()) return session->GetCode(variable.status());
                       if (address != nullptr) *address = variable->address;
                       if (bytes != nullptr) *bytes = variable->bytes;
                       return Code::kSuccess;

@@ -68,7 +68,7 @@ std::vector<std::string> PathsOfDrivers() {
     if (colon != 0) add(rest.substr(0, colon));
     rest.remove_prefix(std::min(colon + 1, rest.size()));
   }
-  std::ranges::move(ipc::LoaderPaths::OfThisMachine().PathsOf(kName), std::back_inserter(paths));
+  std::ranges::move(ipc::LoaderPaths::OfThisMachine().GetPaths(kName), std::back_inserter(paths));
   for (const char* const directory : kGuestDirectories) add(directory);
   return paths;
 }

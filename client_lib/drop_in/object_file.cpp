@@ -55,7 +55,7 @@ void AddFatbins(std::string_view section, std::vector<std::string_view>& fatbins
 
 }  // namespace
 
-std::vector<std::string_view> FatbinsOf(std::string_view object) {
+std::vector<std::string_view> GetFatbins(std::string_view object) {
   std::vector<std::string_view> fatbins;
   const auto header = PartAt<Elf64_Ehdr>(object, 0);
   if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||

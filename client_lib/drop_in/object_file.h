@@ -9,7 +9,7 @@ namespace gpushared::drop_in {
 
 // The fatbins in an object file of the host, as nvcc -dc writes it: one for each source. They point
 // into `object`. Empty when it is no object file of x86-64, is broken, or has none.
-std::vector<std::string_view> FatbinsOf(std::string_view object);
+std::vector<std::string_view> GetFatbins(std::string_view object);
 
 }  // namespace gpushared::drop_in
 

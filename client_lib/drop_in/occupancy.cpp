@@ -24,24 +24,24 @@ int WarpsByRegisters(int registers_per_thread, int registers_per_multiprocessor)
 
 }  // namespace
 
-OccupancyLimits OccupancyLimitsOf(const DeviceProperties& device, const Kernel& kernel) {
+OccupancyLimits GetOccupancyLimits(const DeviceProperties& device, const Kernel& kernel) {
   const auto bytes = [&](Attribute id) {
-    return static_cast<std::uint64_t>(AttributeOf(device, id));
+    return static_cast<std::uint64_t>(AttributeFor(device, id));
   };
   return {
       .threads_per_block = static_cast<int>(kernel.threads_per_block_max()),
-      .warp_threads = AttributeOf(device, Attribute::kWarpThreads),
-      .threads_per_multiprocessor = AttributeOf(device, Attribute::kThreadsPerMultiprocessorMax),
-      .blocks_per_multiprocessor = AttributeOf(device, Attribute::kBlocksPerMultiprocessorMax),
+      .warp_threads = AttributeFor(device, Attribute::kWarpThreads),
+      .threads_per_multiprocessor = AttributeFor(device, Attribute::kThreadsPerMultiprocessorMax),
+      .blocks_per_multiprocessor = AttributeFor(device, Attribute::kBlocksPerMultiprocessorMax),
       .shared_per_multiprocessor = bytes(Attribute::kSharedBytesPerMultiprocessor),
       .shared_per_block = bytes(Attribute::kSharedBytesPerBlockOptIn),
       .static_shared = kernel.static_shared_bytes(),
       .warps_by_registers =
           WarpsByRegisters(static_cast<int>(std::min(kernel.attributes().registers, 255U)),
-                           AttributeOf(device, Attribute::kRegistersPerMultiprocessor)),
-      .multiprocessors = AttributeOf(device, Attribute::kMultiprocessors),
+                           AttributeFor(device, Attribute::kRegistersPerMultiprocessor)),
+      .multiprocessors = AttributeFor(device, Attribute::kMultiprocessors),
       .cluster_blocks_max =
-          AttributeOf(device, Attribute::kClusterLaunch) == 0 ? 1 : kPortableClusterBlocks};
+          AttributeFor(device, Attribute::kClusterLaunch) == 0 ? 1 : kPortableClusterBlocks};
 }
 
 int BlocksFitting(const OccupancyLimits& limits, int block_threads, std::uint64_t dynamic_shared) {
@@ -68,7 +68,7 @@ int DynamicSharedMax(const DeviceProperties& device, const CudaKernel& kernel,
       static_cast<std::size_t>(device::cuda::FunctionAttribute::kDynamicSharedBytesMax);
   const int set = kernel.set_attributes[kIndex].load();
   if (set != CudaKernel::kUnset) return set;
-  const int rest = AttributeOf(device, Attribute::kSharedBytesPerBlockMax) -
+  const int rest = AttributeFor(device, Attribute::kSharedBytesPerBlockMax) -
                    static_cast<int>(loaded.static_shared_bytes());
   return std::max(rest, 0);
 }

@@ -28,7 +28,7 @@ struct OccupancyLimits {
   int cluster_blocks_max;  // 1: no clusters.
 };
 
-OccupancyLimits OccupancyLimitsOf(const DeviceProperties& device, const Kernel& kernel);
+OccupancyLimits GetOccupancyLimits(const DeviceProperties& device, const Kernel& kernel);
 
 // Blocks of so many threads and bytes of dynamic shared memory that are on one multiprocessor at a
 // time. `block_threads` is at least 1.

@@ -18,8 +18,8 @@ Code FindLimits(FunctionHandle function, OccupancyLimits& limits) {
   const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
   if (kernel == nullptr) return Code::kInvalidHandle;
   const Result<Kernel> loaded = kernel->In(*current);
-  if (!loaded.ok()) return current.CodeOf(loaded.status());
-  limits = OccupancyLimitsOf(current->session().client().device(), *loaded);
+  if (!loaded.ok()) return current.GetCode(loaded.status());
+  limits = GetOccupancyLimits(current->session().client().device(), *loaded);
   return Code::kSuccess;
 }
 

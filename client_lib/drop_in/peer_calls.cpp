@@ -40,7 +40,7 @@ Code FindContext(ContextHandle handle, std::shared_ptr<Context>& context) {
   return context == nullptr || context->has_ended() ? Code::kInvalidContext : Code::kSuccess;
 }
 
-Copy3d OrdinaryOf(const PeerCopy3d& peer) {
+Copy3d GetOrdinary(const PeerCopy3d& peer) {
   Copy3d copy = peer;
   copy.source.context = copy.destination.context = nullptr;
   return copy;
@@ -211,7 +211,7 @@ Code MemcpyPeerAsync(DevicePointer destination, ContextHandle to, DevicePointer 
 
 Code Memcpy3dPeer(const PeerCopy3d* peer) {
   if (AnyNull(peer)) return Code::kInvalidValue;
-  const Copy3d copy = OrdinaryOf(*peer);
+  const Copy3d copy = GetOrdinary(*peer);
   const ContextHandle to = peer->destination.context, from = peer->source.context;
   return Serialised(
       to, from, [&] { return Memcpy3d(&copy); }, [&] { return CopyAcross(copy, to, from); });
@@ -219,7 +219,7 @@ Code Memcpy3dPeer(const PeerCopy3d* peer) {
 
 Code Memcpy3dPeerAsync(const PeerCopy3d* peer, StreamHandle stream) {
   if (AnyNull(peer)) return Code::kInvalidValue;
-  const Copy3d copy = OrdinaryOf(*peer);
+  const Copy3d copy = GetOrdinary(*peer);
   const ContextHandle to = peer->destination.context, from = peer->source.context;
   return InStream(
       to, from, stream, [&] { return Memcpy3dAsync(&copy, stream); },

@@ -73,7 +73,7 @@ Code WithPlace(const MemoryLocation& location, AllocationType type, const Use& u
                 "are pools of device memory and of any host memory");
 }
 
-PoolChoice& PlaceOf(const MemoryPool& pool) {
+PoolChoice& GetPlace(const MemoryPool& pool) {
   Driver& driver = Driver::Get();
   return pool.is_host() ? driver.host_pools : driver.DeviceAt(pool.ordinal())->pools;
 }
@@ -102,7 +102,7 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
   }
   Result<std::unique_ptr<PooledMemory>> memory =
       session.kept_memory().Take(pool, bytes, stream->id());
-  if (!memory.ok()) return session.CodeOf(memory.status());
+  if (!memory.ok()) return session.GetCode(memory.status());
   const std::uint64_t begin = (*memory)->address();
   // As cuMemAlloc clears large memory, but in the order of the stream.
   if (const std::size_t used_bytes = (*memory)->TakeUsedBytes(); bytes >= kLargeBytes) {
@@ -196,7 +196,7 @@ Code MemFreeAsync(DevicePointer address, StreamHandle handle) {
   std::unique_ptr<PooledMemory> memory = session.addresses().TakePooled(address);
   if (memory == nullptr) return MemFree(address);
   Result<Event> freed = session.client().CreateEvent();
-  if (!freed.ok()) return session.CodeOf(freed.status());
+  if (!freed.ok()) return session.GetCode(freed.status());
   const Code code = stream.Run([&](const Stream& queue) { return queue.Record(*freed); });
   if (code != Code::kSuccess) return code;
   session.kept_memory().Keep(std::move(memory), stream->id(), std::move(*freed));
@@ -226,7 +226,7 @@ Code MemPoolCreate(PoolHandle* handle, const PoolProperties* properties) {
 // Allocations of it live on until they are freed.
 Code MemPoolDestroy(PoolHandle handle) {
   return WithPool(handle, [&](const std::shared_ptr<MemoryPool>& pool) {
-    PoolChoice& place = PlaceOf(*pool);
+    PoolChoice& place = GetPlace(*pool);
     if (pool == place.Default()) {
       return Reject(Code::kInvalidValue, "the default pool of a place stays");
     }
@@ -266,7 +266,7 @@ Code MemPoolGetAccess(int* access, PoolHandle handle, MemoryLocation* location) 
     if (IsOwn(*pool, *location)) {
       *access = kReadWrite;
     } else {
-      *access = pool->is_host() && is_device ? pool->AccessOf(location->id) : kNoAccess;
+      *access = pool->is_host() && is_device ? pool->GetAccess(location->id) : kNoAccess;
     }
     return Code::kSuccess;
   });

@@ -28,7 +28,7 @@ Status WithLaunch(const CudaKernel& kernel, const KernelWork& work, const Contex
 
 }  // namespace
 
-std::shared_ptr<CudaKernel> ServerGraphs::KernelOf(const Work& work) {
+std::shared_ptr<CudaKernel> ServerGraphs::KernelFor(const Work& work) {
   const auto* const launch = std::get_if<KernelWork>(&work);
   if (launch == nullptr) return nullptr;
   std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(launch->function);
@@ -38,7 +38,7 @@ std::shared_ptr<CudaKernel> ServerGraphs::KernelOf(const Work& work) {
 std::size_t ServerGraphs::LengthOfRun(const Works& plan, std::size_t at) {
   std::size_t length = 0;
   while (at + length < plan.size() && length < kLaunchesMax &&
-         KernelOf(*plan[at + length]) != nullptr) {
+         KernelFor(*plan[at + length]) != nullptr) {
     ++length;
   }
   return length;
@@ -68,7 +68,7 @@ bool ServerGraphs::Follow(const Works& plan, const Context& context) {
     if (run.first + run.works.size() > plan.size()) return false;
     for (std::size_t i = 0; i < run.works.size(); ++i) {
       const std::shared_ptr<const Work>& work = plan[run.first + i];
-      std::shared_ptr<CudaKernel> kernel = KernelOf(*work);
+      std::shared_ptr<CudaKernel> kernel = KernelFor(*work);
       if (kernel == nullptr) return false;
       if (work == run.works[i] && kernel == run.kernels[i]) continue;
       const auto& launch = std::get<KernelWork>(*work);
@@ -95,7 +95,7 @@ void ServerGraphs::Make(const Works& plan, const Context& context) {
     Status status = recorder.status();
     Run run{.first = at, .works = {}, .kernels = {}, .graph = {}};
     for (std::size_t i = at; status.ok() && i < at + length; ++i) {
-      std::shared_ptr<CudaKernel> kernel = KernelOf(*plan[i]);
+      std::shared_ptr<CudaKernel> kernel = KernelFor(*plan[i]);
       const auto& launch = std::get<KernelWork>(*plan[i]);
       if (kernel == nullptr) break;
       status = WithLaunch(*kernel, launch, context, [&](const auto& loaded, auto packed) {

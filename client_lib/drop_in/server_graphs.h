@@ -48,7 +48,7 @@ class ServerGraphs {
   };
 
   // The kernel of a work that a graph of the server can hold; null: it is another work.
-  static std::shared_ptr<CudaKernel> KernelOf(const Work& work);
+  static std::shared_ptr<CudaKernel> KernelFor(const Work& work);
   static std::size_t LengthOfRun(const Works& plan, std::size_t at);
   bool Follow(const Works& plan, const Context& context) GPUSHARED_REQUIRES(mutex_);
   void Make(const Works& plan, const Context& context) GPUSHARED_REQUIRES(mutex_);

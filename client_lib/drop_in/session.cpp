@@ -70,7 +70,7 @@ Code Session::SetKernelLimit(int limit, std::size_t value) {
   (limit == 0 ? memory.stack_bytes : limit == 1 ? memory.printed_bytes : memory.heap_bytes) = value;
   const Status set = client_.SetKernelMemory(memory);
   if (set.code() == StatusCode::kUnsupported) return Reject(Code::kInvalidValue, set.message());
-  if (!set.ok()) return CodeOf(set);
+  if (!set.ok()) return GetCode(set);
   is = value;
   return Code::kSuccess;
 }
@@ -122,8 +122,8 @@ Code Session::AfterWork(const Status& status) {
     std::fflush(stdout);
   }
   kept_memory_.GiveBack();
-  if (!status.ok() || !mirrored_.has_any()) return CodeOf(status);
-  return CodeOf(mirrored_.ToHost());
+  if (!status.ok() || !mirrored_.has_any()) return GetCode(status);
+  return GetCode(mirrored_.ToHost());
 }
 
 Code Session::TakeBack(std::uint64_t address) {
@@ -131,10 +131,10 @@ Code Session::TakeBack(std::uint64_t address) {
   const std::optional<Block> block = addresses_.Find(address);
   if (!block || block->kind != BlockKind::kHost) return Code::kSuccess;
   const std::shared_ptr<Mirror> twin = addresses_.Twin(block->address);
-  return twin == nullptr ? Code::kSuccess : CodeOf(mirrored_.AwaitToHost(*twin));
+  return twin == nullptr ? Code::kSuccess : GetCode(mirrored_.AwaitToHost(*twin));
 }
 
-Code Session::CodeOf(const Status& status) {
+Code Session::GetCode(const Status& status) {
   if (status.ok()) return Code::kSuccess;
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
@@ -160,7 +160,7 @@ Code Session::CodeOf(const Status& status) {
     case StatusCode::kDeviceLost:
     case StatusCode::kDisconnected:
       // The driver's number says nothing of the reason.
-      TellUser(status.message(), has_told_end_);
+      ReportUser(status.message(), has_told_end_);
       return Reject(Stick(Code::kMpsClientTerminated), status.message());
     case StatusCode::kTimedOut:
     case StatusCode::kProtocolViolation:

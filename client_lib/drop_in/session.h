@@ -43,7 +43,7 @@ class Session {
 
   // The driver's number for a status of this session, with its sentence for the log. A fault of a
   // kernel, and the end of the session, stay: sticky() then answers every later call.
-  Code CodeOf(const Status& status);
+  Code GetCode(const Status& status);
   // The same for a call that may have seen work end. Then what kernels have printed is written to
   // stdout, mirrored memory comes back, and pools give back what no work needs.
   Code AfterWork(const Status& status);

@@ -48,7 +48,7 @@ Code StreamCreateWithPriority(StreamHandle* stream, unsigned flags, int) {
   const Current current;
   if (!current.ok()) return current.code();
   Result<std::shared_ptr<CudaStream>> made = current->NewStream(flags);
-  if (!made.ok()) return current.CodeOf(made.status());
+  if (!made.ok()) return current.GetCode(made.status());
   *stream = Driver::Get().streams.Insert(std::move(*made));
   return *stream == nullptr ? Code::kOutOfMemory : Code::kSuccess;
 }
@@ -158,7 +158,7 @@ Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& ca
   if (calls.AddBehindOthers(stream.shared(), call)) return Code::kSuccess;
   Session& session = stream->context().session();
   Result<Event> front = session.client().CreateEvent();
-  if (!front.ok()) return session.CodeOf(front.status());
+  if (!front.ok()) return session.GetCode(front.status());
   const Code code = stream.Run([&](const Stream& queue) { return queue.Record(*front); });
   if (code != Code::kSuccess) return code;
   if (calls.Add(stream.shared(), std::move(*front), call)) return Code::kSuccess;

@@ -18,7 +18,7 @@ namespace {
 
 std::size_t Limit(const Current& current, Attribute id) {
   const DeviceProperties& device = Driver::Get().DeviceAt(current->ordinal())->properties();
-  return static_cast<std::size_t>(AttributeOf(device, id));
+  return static_cast<std::size_t>(AttributeFor(device, id));
 }
 
 Code CheckDevice(const Current& current) {
@@ -34,7 +34,7 @@ bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t b
 // Where the texels lie, as a record says it.
 Code PlaceLinear(const Current& current, const TextureResource::Linear& linear,
                  TextureRecord& record, TexelType& texel) {
-  const std::optional<TexelType> type = TexelTypeOf(linear.format, linear.channels);
+  const std::optional<TexelType> type = GetTexelType(linear.format, linear.channels);
   if (!type || linear.address % type->bytes() != 0) return Code::kInvalidValue;
   const std::size_t texels = linear.bytes / type->bytes();
   if (texels == 0 || texels > Limit(current, Attribute::kTexture1dLinearWidthMax)) {
@@ -49,7 +49,7 @@ Code PlaceLinear(const Current& current, const TextureResource::Linear& linear,
 
 Code PlacePitched(const Current& current, const TextureResource::Pitched& pitched,
                   TextureRecord& record, TexelType& texel) {
-  const std::optional<TexelType> type = TexelTypeOf(pitched.format, pitched.channels);
+  const std::optional<TexelType> type = GetTexelType(pitched.format, pitched.channels);
   if (!type || pitched.address % type->bytes() != 0) return Code::kInvalidValue;
   const auto within = [](std::size_t value, std::size_t most) {
     return value >= 1 && value <= most;
@@ -142,7 +142,7 @@ Code CheckMode(const TextureMode& mode) {
 }
 
 // CUresourceViewFormat of one channel; those of two and four channels follow it.
-int ViewFormatOf(const TexelType& texel) {
+int GetViewFormat(const TexelType& texel) {
   switch (texel.format) {
     case TexelFormat::kUint8:
       return 0x01;
@@ -168,7 +168,7 @@ int ViewFormatOf(const TexelType& texel) {
 Code CheckView(const TextureView& view, const TextureResource& resource,
                const TextureRecord& record, const TexelType& texel) {
   if (resource.type != TextureResource::kArray) return Code::kInvalidValue;
-  const int format = ViewFormatOf(texel) + static_cast<int>(texel.channels / 2);
+  const int format = GetViewFormat(texel) + static_cast<int>(texel.channels / 2);
   const std::size_t extents[] = {view.width, view.height, view.depth};
   bool is_same = view.format == 0 || view.format == format;
   for (int axis = 0; axis < 3; ++axis) {
@@ -186,11 +186,11 @@ Code Make(const Current& current, const TextureRecord& record, TextureObject obj
           TextureHandle& handle) {
   const Client& client = current->session().client();
   Result<DeviceBuffer> memory = client.AllocateDevice(sizeof record);
-  if (!memory.ok()) return current.CodeOf(memory.status());
+  if (!memory.ok()) return current.GetCode(memory.status());
   const Stream stream = client.default_stream();
   Status status = stream.CopyToDevice(memory->address(), &record, sizeof record);
   if (status.ok()) status = stream.Synchronize();
-  if (!status.ok()) return current.CodeOf(status);
+  if (!status.ok()) return current.GetCode(status);
   object.context_id = current->id();
   object.record = std::move(*memory);
   handle = current->session().textures().Insert(
@@ -302,7 +302,7 @@ Code SurfObjectGetResourceDesc(TextureResource* resource, TextureHandle surface)
 
 Code DeviceGetTexture1dLinearMaxWidth(std::size_t* texels, int format, unsigned channels,
                                       int device) {
-  if (AnyNull(texels) || !TexelTypeOf(format, channels)) return Code::kInvalidValue;
+  if (AnyNull(texels) || !GetTexelType(format, channels)) return Code::kInvalidValue;
   int most = 0;
   const Code code =
       DeviceGetAttribute(&most, static_cast<int>(Attribute::kTexture1dLinearWidthMax), device);

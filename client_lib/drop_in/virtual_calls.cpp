@@ -60,7 +60,7 @@ Code CheckHere(const Current& current, int ordinal) {
 
 // A status that a call of VirtualMemory left, in the driver's terms.
 Code Answer(const Current& current, Code code, const Status& why) {
-  return why.ok() ? code : current.CodeOf(why);
+  return why.ok() ? code : current.GetCode(why);
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ Code MemCreate(std::uint64_t* handle, std::size_t bytes, const AllocationPropert
   const int ordinal = properties->location.id;
   if (const Code code = CheckHere(current, ordinal); code != Code::kSuccess) return code;
   const Result<AllocationHandle> made = current->session().virtual_memory().Create(ordinal, bytes);
-  if (!made.ok()) return current.CodeOf(made.status());
+  if (!made.ok()) return current.GetCode(made.status());
   *handle = reinterpret_cast<std::uint64_t>(*made);
   return Code::kSuccess;
 }

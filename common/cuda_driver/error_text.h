@@ -23,7 +23,7 @@ inline constexpr ErrorText kErrorTexts[] = {
 };
 
 // Passes on one of the two; kInvalidValue, as the driver has it, for a number that is no code.
-inline Code TellText(Code code, const char* ErrorText::*which, const char** to) {
+inline Code ReportText(Code code, const char* ErrorText::*which, const char** to) {
   const auto* const found = std::ranges::find(kErrorTexts, code, &ErrorText::code);
   const bool is_known = found != std::end(kErrorTexts);
   *to = is_known ? found->*which : nullptr;

@@ -42,7 +42,7 @@ void Admin::Visit(Fields& f) {
   const std::uint32_t text_bytes = f.Length("text_bytes", terms, kLeaseTermsBytesMax);
   f.Number("client", client);
   f.Number("request", request);
-  const AdminVerbFacts& facts = FactsOf(verb);
+  const AdminVerbFacts& facts = GetFacts(verb);
   const bool sets = verb == AdminVerb::kSet;
   const bool is_of_new_clients = sets && text_bytes > 0;
   const bool names_client = facts.names_client && !is_of_new_clients;
@@ -96,7 +96,7 @@ void DeviceList::Visit(Fields& f) {
   devices.resize(std::min<std::size_t>(devices.size(), kDevicesListedMax));
   const std::uint32_t count = f.Count("devices", devices.size(), kDevicesListedMax);
   f.Reserved<std::uint32_t>();
-  f.TailAtMost(kDevicesListedMax * LayoutOf<DeviceDescription>().bytes);
+  f.TailAtMost(kDevicesListedMax * GetLayout<DeviceDescription>().bytes);
   f.Elements("devices", devices, count);
 }
 
@@ -259,7 +259,7 @@ std::string_view MessageTypeName(std::uint16_t type) {
   return "unknown";
 }
 
-const AdminVerbFacts& FactsOf(AdminVerb verb) {
+const AdminVerbFacts& GetFacts(AdminVerb verb) {
   const auto number = static_cast<std::size_t>(verb);
   return kVerbFacts[number <= kAdminVerbMax ? number : 0];
 }

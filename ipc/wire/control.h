@@ -135,8 +135,8 @@ struct AdminVerbFacts {
   std::uint32_t text_bytes_max = 0;  // Of Admin::terms.
   std::uint32_t text_bytes_min = 0;
 };
-const AdminVerbFacts& FactsOf(AdminVerb verb);  // "unknown" for other numbers.
-inline std::string_view AdminVerbName(AdminVerb verb) { return FactsOf(verb).name; }
+const AdminVerbFacts& GetFacts(AdminVerb verb);  // "unknown" for other numbers.
+inline std::string_view AdminVerbName(AdminVerb verb) { return GetFacts(verb).name; }
 
 struct Admin {
   static constexpr MessageType kType = MessageType::kAdmin;

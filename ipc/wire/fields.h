@@ -42,7 +42,7 @@ struct MessageLayout {
 
 // The shape of a message, or of a struct within messages.
 template <typename T>
-const MessageLayout& LayoutOf();
+const MessageLayout& GetLayout();
 
 // The visitor of a message's fields. It writes them into a payload, reads them from one, or lists
 // them, as its constructor says. The methods of the first group take a field each; `value` is read
@@ -112,7 +112,7 @@ class Fields {
   // A struct with a Visit of its own.
   template <typename T>
   void Struct(const char* name, T& value) {
-    if (mode_ == Mode::kList) return List(name, LayoutOf<T>().bytes, LayoutOf<T>().bytes);
+    if (mode_ == Mode::kList) return List(name, GetLayout<T>().bytes, GetLayout<T>().bytes);
     path_.push_back({name, kNoIndex});
     value.Visit(*this);
     path_.pop_back();
@@ -188,7 +188,7 @@ class Fields {
 };
 
 template <typename T>
-const MessageLayout& LayoutOf() {
+const MessageLayout& GetLayout() {
   static const MessageLayout layout = [] {
     MessageLayout made;
     Fields fields(made);

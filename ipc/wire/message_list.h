@@ -25,7 +25,7 @@ std::optional<FrameRule> RuleIn(MessageList<Messages...>, std::uint16_t type) {
     const MessageLayout& layout = layout_of();
     rule = {layout.bytes, layout.bytes + layout.tail_bytes_max, layout.fds};
   };
-  (look(Messages::kType, LayoutOf<Messages>), ...);
+  (look(Messages::kType, GetLayout<Messages>), ...);
   return rule;
 }
 

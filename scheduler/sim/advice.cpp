@@ -32,7 +32,7 @@ constexpr std::int64_t kPiecesMost = 512;
 Duration Microseconds(double us) {
   return Duration(static_cast<Duration::rep>(std::llround(us * 1e3)));
 }
-std::vector<Duration> DurationsOf(const std::vector<double>& times_us) {
+std::vector<Duration> GetDurations(const std::vector<double>& times_us) {
   std::vector<Duration> times;
   for (const double us : times_us) times.push_back(Microseconds(us));
   return times;
@@ -40,8 +40,8 @@ std::vector<Duration> DurationsOf(const std::vector<double>& times_us) {
 double Milliseconds(Duration time) { return 1e3 * Seconds(time); }
 
 // Pieces of a kernel that has the device alone for its time.
-Kernel KernelOf(const Profile::Step& step, const Profile& profile, const Node& node,
-                std::uint64_t cost_keys) {
+Kernel KernelFor(const Profile::Step& step, const Profile& profile, const Node& node,
+                 std::uint64_t cost_keys) {
   const Duration time = Microseconds(step.us);
   const std::int64_t pieces = std::clamp<std::int64_t>(time / kPiece, 1, kPiecesMost);
   Kernel kernel{.blocks = static_cast<std::uint32_t>(pieces) * node.multiprocessors,
@@ -58,7 +58,7 @@ Kernel KernelOf(const Profile::Step& step, const Profile& profile, const Node& n
 }
 
 // From one arrival to the next, also from the last one to the first.
-std::vector<double> DistancesOf(const Profile& profile) {
+std::vector<double> GetDistances(const Profile& profile) {
   const std::size_t count = profile.requests.size();
   std::vector<double> distances;
   for (std::size_t i = 0; i + 1 < count; ++i)
@@ -69,17 +69,17 @@ std::vector<double> DistancesOf(const Profile& profile) {
   return distances;
 }
 
-double LengthOf(const Profile& profile) {
+double GetLength(const Profile& profile) {
   if (profile.is_drawn()) return kDrawnRequests * profile.every_ms / 1e3;
   if (!profile.has_requests()) return 0;
   if (profile.pace == Profile::Pace::kClosed) return profile.seen.seconds;
-  const std::vector<double> distances = DistancesOf(profile);
+  const std::vector<double> distances = GetDistances(profile);
   return std::accumulate(distances.begin(), distances.end(), 0.0);
 }
 
 // Ascending, up to `seconds`.
-std::vector<double> TimesOf(const Profile& profile, double seconds, std::size_t first,
-                            double offset_s, std::uint32_t seed) {
+std::vector<double> GetTimes(const Profile& profile, double seconds, std::size_t first,
+                             double offset_s, std::uint32_t seed) {
   if (profile.is_drawn()) {
     const double every_s = profile.every_ms / 1e3;
     const std::string kind = profile.pace == Profile::Pace::kPoisson  ? "poisson"
@@ -105,7 +105,7 @@ std::vector<double> TimesOf(const Profile& profile, double seconds, std::size_t 
     }
     return times;
   }
-  const std::vector<double> distances = DistancesOf(profile);
+  const std::vector<double> distances = GetDistances(profile);
   double at = offset_s;
   for (std::size_t i = first; at < seconds && times.size() < kArrivalsMost; ++i) {
     times.push_back(at);
@@ -114,7 +114,7 @@ std::vector<double> TimesOf(const Profile& profile, double seconds, std::size_t 
   return times;
 }
 
-ClientPlan::Pace PaceOf(const Profile& profile) {
+ClientPlan::Pace GetPace(const Profile& profile) {
   switch (profile.pace) {
     case Profile::Pace::kEndless:
       return ClientPlan::Pace::kEndless;
@@ -169,7 +169,7 @@ void SetInterval(const Tally& tally, ClientAdvice& advice) {
   advice.p99_high_ms = std::max(*high, above);
 }
 
-ClientAdvice AdviceOf(const Profile& profile, const Tally& with, const Tally& now) {
+ClientAdvice GetAdvice(const Profile& profile, const Tally& with, const Tally& now) {
   ClientAdvice advice{
       .name = profile.name,
       .scheduling_class = std::string(scheduler::ClassName(profile.spec.scheduling_class)),
@@ -204,7 +204,7 @@ std::string Shown(double value) {
   return text;
 }
 
-std::vector<std::string> ReasonsOf(const Advice& advice, const AdviceOptions& options) {
+std::vector<std::string> GetReasons(const Advice& advice, const AdviceOptions& options) {
   std::vector<std::string> reasons;
   if (advice.memory_mib > advice.memory_free_mib && advice.memory_free_mib > 0) {
     reasons.push_back("it needs " + Shown(advice.memory_mib) + " MiB, and " +
@@ -255,7 +255,7 @@ std::vector<std::string> DoubtsAbout(const Profile& profile) {
     doubts.push_back(name + " was measured beside others for " +
                      Shown(profile.seen.shared_percent) + "% of its device time");
   }
-  if (const DeviceSpeed speed = DeviceSpeedOf(profile); speed.has_changed()) {
+  if (const DeviceSpeed speed = GetDeviceSpeed(profile); speed.has_changed()) {
     doubts.push_back("the device's speed changed while " + name +
                      " was measured: its kernels took " + Shown(speed.fast) + " to " +
                      Shown(speed.slow) + " times as long as on the average");
@@ -278,17 +278,17 @@ struct Company {
     Scenario scenario{.clients = {}, .length = Microseconds(1e6 * seconds)};
     for (std::size_t i = 0; i < profiles.size(); ++i) {
       const auto seed = static_cast<std::uint32_t>(options.seed + turn * 1'000'003 + i * 7'919);
-      scenario.clients.push_back(PlanOf(profiles[i], node, seconds, turn, seed));
+      scenario.clients.push_back(GetPlan(profiles[i], node, seconds, turn, seed));
     }
     return scenario;
   }
 };
 
-Company CompanyOf(const Node& node, const Profile& job) {
+Company GetCompany(const Node& node, const Profile& job) {
   Company company{.profiles = node.clients, .seconds = kSecondsLeast};
   company.profiles.push_back(job);
   for (const Profile& profile : company.profiles)
-    company.seconds = std::max(company.seconds, LengthOf(profile));
+    company.seconds = std::max(company.seconds, GetLength(profile));
   company.seconds = std::min(company.seconds, kSecondsMost);
   return company;
 }
@@ -297,7 +297,7 @@ Company CompanyOf(const Node& node, const Profile& job) {
 void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions& options,
                   std::vector<ClientAdvice>& clients) {
   std::vector<DeviceSpeed> speeds;
-  for (const Profile& profile : company.profiles) speeds.push_back(DeviceSpeedOf(profile));
+  for (const Profile& profile : company.profiles) speeds.push_back(GetDeviceSpeed(profile));
   if (std::none_of(speeds.begin(), speeds.end(),
                    [](const DeviceSpeed& speed) { return speed.has_changed(); }))
     return;
@@ -307,7 +307,7 @@ void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions&
     for (std::size_t i = 0; i < speeds.size(); ++i)
       other.profiles[i] = AtSpeed(company.profiles[i], speeds[i], speeds[i].*end);
     const Scenario together = other.InTurn(0, node, options);
-    const Outcome outcome = RunScenario(setup, FrontOptionsOf(node), together);
+    const Outcome outcome = RunScenario(setup, GetFrontOptions(node), together);
     for (std::size_t i = 0; i < clients.size(); ++i) {
       Tally tally;
       Count(together.clients[i], outcome, i, tally);
@@ -319,7 +319,7 @@ void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions&
 }
 
 // How near a promise is to being broken, and who loses most of its pace.
-std::tuple<bool, double, double> RankOf(const Advice& advice) {
+std::tuple<bool, double, double> GetRank(const Advice& advice) {
   double nearest = 0, pace = 100;
   for (const ClientAdvice& client : advice.clients) {
     if (client.latency_target_ms)
@@ -331,7 +331,7 @@ std::tuple<bool, double, double> RankOf(const Advice& advice) {
 
 }  // namespace
 
-FrontOptions FrontOptionsOf(const Node& node) {
+FrontOptions GetFrontOptions(const Node& node) {
   const Node::Costs& costs = node.costs;
   FrontOptions options;
   options.multiprocessors = node.multiprocessors;
@@ -343,9 +343,9 @@ FrontOptions FrontOptionsOf(const Node& node) {
                    // Half a piece passes until one ends.
                    .drain = std::max(Microseconds(costs.stop_us) - kPiece / 2, Duration()),
                    .claim = {}};
-  options.costs.launch_delays = DurationsOf(costs.launches_us);
-  options.costs.kernel_gaps = DurationsOf(costs.gaps_us);
-  options.costs.notices = DurationsOf(costs.notices_us);
+  options.costs.launch_delays = GetDurations(costs.launches_us);
+  options.costs.kernel_gaps = GetDurations(costs.gaps_us);
+  options.costs.notices = GetDurations(costs.notices_us);
   if (node.kind == "cpu") options.order = StreamOrder::kSubmitted;
   options.policy = node.options;
   options.claims = node.stops_within_commands;
@@ -353,15 +353,15 @@ FrontOptions FrontOptionsOf(const Node& node) {
   return options;
 }
 
-ClientPlan PlanOf(const Profile& profile, const Node& node, double seconds, std::size_t turn,
-                  std::uint32_t seed) {
+ClientPlan GetPlan(const Profile& profile, const Node& node, double seconds, std::size_t turn,
+                   std::uint32_t seed) {
   std::mt19937_64 random(seed);
   const std::size_t count = profile.requests.size();
   const std::size_t first = turn == 0 ? 0 : random() % count;
   ClientPlan plan{.name = profile.name,
                   .spec = profile.spec,
                   .job = {},
-                  .pace = PaceOf(profile),
+                  .pace = GetPace(profile),
                   .times_s = {},
                   .awake = {}};
   if (profile.max_share_percent < 100)
@@ -371,18 +371,18 @@ ClientPlan PlanOf(const Profile& profile, const Node& node, double seconds, std:
   for (std::size_t i = 0; i < count; ++i) {
     Job job{.name = profile.name, .kernels = {}};
     for (const Profile::Step& step : profile.requests[(first + i) % count].steps)
-      job.kernels.push_back(KernelOf(step, profile, node, cost_keys));
+      job.kernels.push_back(KernelFor(step, profile, node, cost_keys));
     plan.jobs.push_back(std::move(job));
   }
   if (profile.has_requests()) {
     double offset_s = 0;
     if (turn > 0) {
-      const double mean_s = LengthOf(profile) / static_cast<double>(count);
+      const double mean_s = GetLength(profile) / static_cast<double>(count);
       offset_s = mean_s * std::uniform_real_distribution<double>(0, 1)(random);
     } else if (profile.pace != Profile::Pace::kClosed) {
       offset_s = profile.requests.front().at_ms / 1e3;
     }
-    plan.times_s = TimesOf(profile, seconds, first, offset_s, seed);
+    plan.times_s = GetTimes(profile, seconds, first, offset_s, seed);
   } else if (!plan.jobs.front().kernels.front().after) {
     plan.depth = 2;
   }
@@ -391,7 +391,7 @@ ClientPlan PlanOf(const Profile& profile, const Node& node, double seconds, std:
 
 void Judge(const Node& node, const Profile& job, const AdviceOptions& options, Advice& advice) {
   constexpr std::uint64_t kSamplesLeast = 9;
-  advice.reasons = ReasonsOf(advice, options);
+  advice.reasons = GetReasons(advice, options);
   bool is_near = false;
   for (const ClientAdvice& client : advice.clients) {
     if (!client.latency_target_ms || client.falls_behind) continue;
@@ -420,10 +420,10 @@ void Judge(const Node& node, const Profile& job, const AdviceOptions& options, A
 }
 
 Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options) {
-  const Company company = CompanyOf(node, job);
+  const Company company = GetCompany(node, job);
   const std::vector<Profile>& profiles = company.profiles;
   const SetupEntry setup = *FindSetup(node.policy);
-  FrontOptions front = FrontOptionsOf(node);
+  FrontOptions front = GetFrontOptions(node);
   std::vector<Tally> with(profiles.size()), now(profiles.size());
   double gap_s = 0, total_s = 0, lower_s = 0;
   for (std::size_t turn = 0; turn < options.seeds; ++turn) {
@@ -450,7 +450,7 @@ Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options
 
   Advice advice{.node = node.name, .job = job.name, .policy = node.policy};
   for (std::size_t i = 0; i < profiles.size(); ++i)
-    advice.clients.push_back(AdviceOf(profiles[i], with[i], now[i]));
+    advice.clients.push_back(GetAdvice(profiles[i], with[i], now[i]));
   advice.clients.back().is_job = true;
   WidenBySpeed(company, node, options, advice.clients);
   advice.gap_percent = 100 * gap_s / total_s;
@@ -474,7 +474,7 @@ std::vector<std::vector<Advice>> Place(std::vector<Node> nodes, const std::vecto
       ranked.back().node_number = i;
     }
     std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const Advice& a, const Advice& b) { return RankOf(a) < RankOf(b); });
+                     [](const Advice& a, const Advice& b) { return GetRank(a) < GetRank(b); });
     if (ranked.front().fits()) nodes[ranked.front().node_number].clients.push_back(job);
   }
   return placed;

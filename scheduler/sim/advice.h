@@ -74,11 +74,11 @@ std::vector<std::vector<Advice>> Place(std::vector<Node> nodes, const std::vecto
 double SmallestShare(const Node& node, const Profile& job, const AdviceOptions& options);
 
 // The parts of the above; for tests.
-FrontOptions FrontOptionsOf(const Node& node);
+FrontOptions GetFrontOptions(const Node& node);
 // Its requests as recorded for the first of all `turns`, and begun elsewhere in the recording for
 // the others.
-ClientPlan PlanOf(const Profile& profile, const Node& node, double seconds, std::size_t turn,
-                  std::uint32_t seed);
+ClientPlan GetPlan(const Profile& profile, const Node& node, double seconds, std::size_t turn,
+                   std::uint32_t seed);
 // How sure, from the figures and from what they rest on.
 void Judge(const Node& node, const Profile& job, const AdviceOptions& options, Advice& advice);
 

@@ -24,7 +24,7 @@ std::string Format(const char* format, Values... values) {
   return text;
 }
 
-std::string_view CertaintyOf(const Advice& advice) {
+std::string_view GetCertainty(const Advice& advice) {
   return kCertainties.at(static_cast<std::size_t>(advice.certainty));
 }
 
@@ -54,7 +54,7 @@ std::string RowText(const ClientAdvice& client) {
 
 std::string VerdictText(const Advice& advice) {
   std::string text = Printable(advice.job) + (advice.fits() ? " fits" : " does not fit") + " on " +
-                     Printable(advice.node) + "; " + std::string(CertaintyOf(advice)) + "\n";
+                     Printable(advice.node) + "; " + std::string(GetCertainty(advice)) + "\n";
   for (const std::string& reason : advice.reasons) text += "  " + Printable(reason) + "\n";
   for (const std::string& doubt : advice.doubts) text += "  not sure: " + Printable(doubt) + "\n";
   return text;
@@ -86,7 +86,7 @@ nlohmann::ordered_json AdviceJson(const Advice& advice) {
                                      {"job", advice.job},
                                      {"policy", advice.policy},
                                      {"fits", advice.fits()},
-                                     {"certainty", CertaintyOf(advice)},
+                                     {"certainty", GetCertainty(advice)},
                                      {"reasons", advice.reasons},
                                      {"doubts", advice.doubts},
                                      {"gap_percent", advice.gap_percent},

@@ -13,14 +13,14 @@ constexpr std::size_t kStepsLeast = 9;
 // Pieces of an even device differ by less.
 constexpr double kChange = 0.1;
 
-std::vector<Profile::Step> StepsOf(const Profile& profile) {
+std::vector<Profile::Step> GetSteps(const Profile& profile) {
   std::vector<Profile::Step> steps;
   for (const Profile::Request& request : profile.requests)
     steps.insert(steps.end(), request.steps.begin(), request.steps.end());
   return steps;
 }
 
-std::vector<double> MeansOf(const std::vector<Profile::Step>& steps, std::size_t kernels) {
+std::vector<double> GetMeans(const std::vector<Profile::Step>& steps, std::size_t kernels) {
   std::vector<double> means(kernels), counts(kernels);
   for (const Profile::Step& step : steps) {
     means[step.kernel] += step.us;
@@ -34,11 +34,11 @@ std::vector<double> MeansOf(const std::vector<Profile::Step>& steps, std::size_t
 
 bool DeviceSpeed::has_changed() const { return fast < 1 - kChange || slow > 1 + kChange; }
 
-DeviceSpeed DeviceSpeedOf(const Profile& profile) {
+DeviceSpeed GetDeviceSpeed(const Profile& profile) {
   DeviceSpeed speed;
-  const std::vector<Profile::Step> steps = StepsOf(profile);
+  const std::vector<Profile::Step> steps = GetSteps(profile);
   if (steps.size() < kPieces * kStepsLeast) return speed;
-  const std::vector<double> means = MeansOf(steps, profile.kernels.size());
+  const std::vector<double> means = GetMeans(steps, profile.kernels.size());
   double total_us = 0;
   for (const Profile::Step& step : steps) total_us += step.us;
   std::vector<double> pieces;

@@ -25,7 +25,7 @@ struct DeviceSpeed {
   bool has_changed() const;
 };
 
-DeviceSpeed DeviceSpeedOf(const Profile& profile);
+DeviceSpeed GetDeviceSpeed(const Profile& profile);
 
 // The profile as if the device had had this speed all the time. The client's own time stays.
 Profile AtSpeed(Profile profile, const DeviceSpeed& speed, double wanted);

@@ -50,7 +50,7 @@ bool ParseRow(std::string_view line, ProfileRow& row) {
   return whole(fields[2], row.multiprocessors) && whole(fields[3], row.duration_ns);
 }
 
-Kernel KernelOf(const ProfileRow& row, const ProfileOptions& options) {
+Kernel KernelFor(const ProfileRow& row, const ProfileOptions& options) {
   const std::uint64_t needed = std::max<std::uint64_t>(row.multiprocessors, 1);
   const std::uint64_t waves = (needed + options.multiprocessors - 1) / options.multiprocessors;
   // Longer blocks make fewer waves of the same total, and no more than one of everything.
@@ -173,7 +173,7 @@ Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& opti
                         " does not end in class, footprint, multiprocessors (at most " +
                         std::to_string(kBlocksMax) + ") and a duration of 1 ns to 10 s");
     }
-    job.kernels.push_back(KernelOf(row, options));
+    job.kernels.push_back(KernelFor(row, options));
   }
   if (job.kernels.empty())
     return Status(StatusCode::kInvalidArgument, "profile '" + path + "' has no kernels");

@@ -8,7 +8,7 @@
 namespace gpushared::simulation {
 namespace {
 
-scheduler::ClientId IdOf(std::size_t number) { return {number + 1}; }
+scheduler::ClientId GetId(std::size_t number) { return {number + 1}; }
 
 }  // namespace
 
@@ -21,13 +21,13 @@ LaneFront::LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> polic
 }
 
 void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
-  lane_.AddClient(IdOf(clients_.size()), spec, now);
+  lane_.AddClient(GetId(clients_.size()), spec, now);
   clients_.push_back({.spec = spec, .waiting = {}, .unmarked = {}});
 }
 
 void LaneFront::LimitClient(std::size_t number, std::uint32_t per_mille, TimePoint now) {
   const std::array caps{scheduler::ShareCap{.number = number, .per_mille = per_mille}};
-  lane_.LimitClient(IdOf(number), caps, now);
+  lane_.LimitClient(GetId(number), caps, now);
 }
 
 LaneFront::Duration LaneFront::Predicted(const Kernel& kernel) const {
@@ -104,7 +104,7 @@ void LaneFront::Feed(std::size_t number, TimePoint now) {
     client.waiting.erase(client.waiting.begin(), end);
     for (const Launch& node : known.behind) command_of_.emplace(node.id, launch.id);
     client.is_blocked = known.stoppable;
-    lane_.Enqueue(IdOf(number), CommandFor(known), now);
+    lane_.Enqueue(GetId(number), CommandFor(known), now);
     known_.emplace(launch.id, std::move(known));
   }
 }
@@ -116,7 +116,7 @@ void LaneFront::OnRequestBegan(std::size_t number, std::uint64_t request, TimePo
 }
 
 void LaneFront::OnRequestEnded(std::size_t number, std::uint64_t request, TimePoint now) {
-  lane_.EndRequest(IdOf(number), request, now);
+  lane_.EndRequest(GetId(number), request, now);
   --clients_[number].marked;
   Mark(number, now);
 }
@@ -124,7 +124,7 @@ void LaneFront::OnRequestEnded(std::size_t number, std::uint64_t request, TimePo
 void LaneFront::Mark(std::size_t number, TimePoint now) {
   Client& client = clients_[number];
   for (; !client.unmarked.empty() && client.marked < kOpenRequestsMax; ++client.marked) {
-    lane_.BeginRequest(IdOf(number), client.unmarked.front(), now);
+    lane_.BeginRequest(GetId(number), client.unmarked.front(), now);
     client.unmarked.pop_front();
   }
 }
@@ -141,7 +141,7 @@ bool LaneFront::OnFinished(const Finished& finished, TimePoint now) {
   clients_[client].charged += charge.held;
   known.blocks_done = finished.blocks_done;
   if (known.behind.empty() && known.blocks_done < known.launch.kernel.blocks) {
-    lane_.EnqueueFront(IdOf(client), CommandFor(known), now);
+    lane_.EnqueueFront(GetId(client), CommandFor(known), now);
     return false;
   }
   const Kernel& kernel = known.launch.kernel;

@@ -124,8 +124,8 @@ void Print(const Row& row) {
               row.gap_used, row.low_throughput);
 }
 
-CellOptions CellOf(const Arguments& arguments, const Job& high, const Job& low, double load,
-                   const std::string& arrivals) {
+CellOptions GetCell(const Arguments& arguments, const Job& high, const Job& low, double load,
+                    const std::string& arrivals) {
   CellOptions cell{.high = high,
                    .low = low,
                    .high_clients = arguments.high_clients,
@@ -170,7 +170,7 @@ Status Compare(const Arguments& arguments) {
       for (const double load : arguments.loads) {
         for (const std::string& arrivals : arguments.arrivals) {
           const Result<std::vector<Row>> rows =
-              RunCell(CellOf(arguments, high_job, low_job, load, arrivals), *contestants);
+              RunCell(GetCell(arguments, high_job, low_job, load, arrivals), *contestants);
           if (!rows.ok()) return rows.status();
           for (const Row& row : *rows) {
             Print(row);

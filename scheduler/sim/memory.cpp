@@ -81,7 +81,7 @@ class ResidencyWorld {
   }
   // Where the bytes of a move go, or come from.
   void SwapParts(Held& client, bool goes_out, std::uint64_t bytes) const;
-  void NoteNeed(Held& client) const;
+  void RecordNeed(Held& client) const;
   std::size_t CountRunning() const;
 
   const MemoryScenario scenario_;
@@ -116,7 +116,7 @@ void ResidencyWorld::Begin() {
     low.left = scenario_.part_takes;
     low.memory.resident_bytes = std::min(low.memory.movable_bytes, Free());
     SwapParts(low, false, low.memory.resident_bytes);
-    NoteNeed(low);
+    RecordNeed(low);
     clients_.push_back(std::move(low));
     residency_.OnMemory(client, clients_.back().memory, now_);
     residency_.SetBusy(client, true, now_);
@@ -147,7 +147,7 @@ void ResidencyWorld::SwapParts(Held& client, bool goes_out, std::uint64_t bytes)
   }
 }
 
-void ResidencyWorld::NoteNeed(Held& client) const {
+void ResidencyWorld::RecordNeed(Held& client) const {
   if (client.parts.empty()) return;
   const std::uint64_t there = client.parts[client.part].resident_bytes;
   const std::uint64_t missing = PartBytes(client) - there;
@@ -234,7 +234,7 @@ void ResidencyWorld::OnEvent() {
     const bool goes_out = move.kind == MemoryAction::Kind::kSwapOut;
     memory.resident_bytes += goes_out ? 0 - move.bytes : move.bytes;
     SwapParts(client, goes_out, move.bytes);
-    NoteNeed(client);
+    RecordNeed(client);
     report_.moved_bytes += static_cast<double>(move.bytes);
     residency_.OnSwapped(move.client, memory, now_);
   }
@@ -245,7 +245,7 @@ void ResidencyWorld::OnEvent() {
     client.part = (client.part + 1) % client.parts.size();
     client.parts[client.part].used = now_;
     client.left = scenario_.part_takes;
-    NoteNeed(client);
+    RecordNeed(client);
     residency_.SetUnneeded({i + 1}, client.memory.unneeded_bytes, client.memory.spare_bytes, now_);
   }
   if (hold_ && now_ >= hold_ends_) residency_.OnDrained(std::exchange(hold_, {})->client);

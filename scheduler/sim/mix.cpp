@@ -33,7 +33,7 @@ constexpr std::size_t kClosedRequestsMax = 1'000'000;
 // Of a text, or of what is missing; caught by ReadMix.
 [[noreturn]] void Reject(const std::string& what) { throw std::invalid_argument(what); }
 
-double NumberOf(const Json& object, const char* name, double least, double most) {
+double GetNumber(const Json& object, const char* name, double least, double most) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_number()) Reject(std::string("no number '") + name + "'");
   const double value = found->get<double>();
@@ -44,47 +44,47 @@ double NumberOf(const Json& object, const char* name, double least, double most)
   return value;
 }
 
-std::string TextOf(const Json& object, const char* name) {
+std::string GetText(const Json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_string()) Reject(std::string("no text '") + name + "'");
   return found->get<std::string>();
 }
 
-const Json& ObjectOf(const Json& object, const char* name) {
+const Json& GetObject(const Json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_object()) Reject(std::string("no object '") + name + "'");
   return *found;
 }
 
-scheduler::ClientSpec SpecOf(const Json& load) {
+scheduler::ClientSpec GetSpec(const Json& load) {
   scheduler::ClientSpec spec{.scheduling_class = SchedulingClass::kLow};
-  if (load.contains("priority") && NumberOf(load, "priority", 0, 1000) == 0)
+  if (load.contains("priority") && GetNumber(load, "priority", 0, 1000) == 0)
     spec.scheduling_class = SchedulingClass::kHigh;
   if (load.contains("class")) {
-    const std::string name = TextOf(load, "class");
+    const std::string name = GetText(load, "class");
     const auto found = std::find(kClassNames.begin(), kClassNames.end(), name);
     if (found == kClassNames.end()) Reject("class '" + name + "', not high, normal or low");
     spec.scheduling_class = static_cast<SchedulingClass>(found - kClassNames.begin());
   }
   if (load.contains("weight"))
-    spec.weight = static_cast<std::uint32_t>(NumberOf(load, "weight", 1, kWeightMax));
+    spec.weight = static_cast<std::uint32_t>(GetNumber(load, "weight", 1, kWeightMax));
   if (load.contains("latency_target_ms")) {
     spec.latency_target = Duration(static_cast<Duration::rep>(
-        1e6 * NumberOf(load, "latency_target_ms", 0.001, 1e3 * kSecondsMax)));
+        1e6 * GetNumber(load, "latency_target_ms", 0.001, 1e3 * kSecondsMax)));
   }
   return spec;
 }
 
 // Arrivals up to the end of the experiment.
-std::vector<double> ArrivalsOf(const Json& load, const std::string& type, double length_s,
-                               const std::filesystem::path& directory, std::uint32_t seed) {
-  const double frequency = NumberOf(load, "frequency", 1 / kSecondsMax, kFrequencyMax);
+std::vector<double> GetArrivals(const Json& load, const std::string& type, double length_s,
+                                const std::filesystem::path& directory, std::uint32_t seed) {
+  const double frequency = GetNumber(load, "frequency", 1 / kSecondsMax, kFrequencyMax);
   if (frequency * length_s > kArrivalsMax) {
     Reject(std::to_string(frequency * length_s) + " requests, at most " +
            std::to_string(kArrivalsMax));
   }
   std::string kind = type == "uniform" ? "periodic" : type;
-  if (type == "trace") kind = (directory / TextOf(load, "file")).string();
+  if (type == "trace") kind = (directory / GetText(load, "file")).string();
   const auto count = static_cast<std::size_t>(frequency * length_s * 1.5) + 16;
   Result<std::vector<double>> arrivals = MakeArrivals(kind, count, 1 / frequency, seed);
   if (!arrivals.ok()) Reject(arrivals.status().message());
@@ -92,18 +92,18 @@ std::vector<double> ArrivalsOf(const Json& load, const std::string& type, double
   return {arrivals->begin(), end};
 }
 
-ClientPlan PlanOf(const Json& task, const std::map<std::string, Job>& profiles, double length_s,
-                  const std::filesystem::path& directory, std::uint32_t seed) {
-  const Json& load = ObjectOf(task, "load");
-  const std::string model = TextOf(ObjectOf(task, "client"), "model_name");
+ClientPlan GetPlan(const Json& task, const std::map<std::string, Job>& profiles, double length_s,
+                   const std::filesystem::path& directory, std::uint32_t seed) {
+  const Json& load = GetObject(task, "load");
+  const std::string model = GetText(GetObject(task, "client"), "model_name");
   const auto profile = profiles.find(model);
   if (profile == profiles.end()) Reject("no kernel profile for its model '" + model + "'");
-  ClientPlan plan{.name = TextOf(task, "id"),
-                  .spec = SpecOf(load),
+  ClientPlan plan{.name = GetText(task, "id"),
+                  .spec = GetSpec(load),
                   .job = profile->second,
                   .times_s = {},
                   .awake = {}};
-  const std::string type = TextOf(load, "type");
+  const std::string type = GetText(load, "type");
   constexpr std::array<std::string_view, 5> kOpen = {"periodic", "uniform", "poisson", "bursty",
                                                      "trace"};
   if (type == "continuous") {
@@ -113,7 +113,7 @@ ClientPlan PlanOf(const Json& task, const std::map<std::string, Job>& profiles, 
     }
   } else if (std::find(kOpen.begin(), kOpen.end(), type) != kOpen.end()) {
     plan.pace = ClientPlan::Pace::kOpen;
-    plan.times_s = ArrivalsOf(load, type, length_s, directory, seed);
+    plan.times_s = GetArrivals(load, type, length_s, directory, seed);
   } else {
     Reject("load of type '" + type +
            "', not continuous, periodic, uniform, poisson, bursty or trace");
@@ -121,8 +121,8 @@ ClientPlan PlanOf(const Json& task, const std::map<std::string, Job>& profiles, 
   return plan;
 }
 
-ClientRow RowOf(const ClientPlan& plan, const ClientOutcome& shared, double shared_s,
-                const ClientOutcome& alone, double alone_s) {
+ClientRow GetRow(const ClientPlan& plan, const ClientOutcome& shared, double shared_s,
+                 const ClientOutcome& alone, double alone_s) {
   ClientRow row;
   row.client = plan.name;
   row.scheduling_class = kClassNames[static_cast<std::size_t>(plan.spec.scheduling_class)];
@@ -158,7 +158,7 @@ Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Jo
   Scenario scenario;
   std::string where;
   try {
-    const double length_s = NumberOf(document, "time", 1e-3, kSecondsMax);
+    const double length_s = GetNumber(document, "time", 1e-3, kSecondsMax);
     scenario.length = Duration(static_cast<Duration::rep>(1e9 * length_s));
     const auto tasks = document.find("tasks");
     if (tasks == document.end() || !tasks->is_array() || tasks->empty() ||
@@ -168,9 +168,9 @@ Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Jo
       const std::size_t number = scenario.clients.size() + 1;
       where = " task " + std::to_string(number);
       if (!task.is_object()) Reject("not an object");
-      scenario.clients.push_back(PlanOf(task, profiles, length_s,
-                                        std::filesystem::path(path).parent_path(),
-                                        seed + static_cast<std::uint32_t>(number)));
+      scenario.clients.push_back(GetPlan(task, profiles, length_s,
+                                         std::filesystem::path(path).parent_path(),
+                                         seed + static_cast<std::uint32_t>(number)));
     }
   } catch (const std::invalid_argument& rejected) {
     return Status(StatusCode::kInvalidArgument, "'" + path + "'" + where + ": " + rejected.what());
@@ -189,8 +189,8 @@ std::vector<ClientRow> RunMix(const Scenario& scenario, const FrontOptions& opti
   for (const SetupEntry& contestant : contestants) {
     const Outcome shared = RunScenario(contestant, options, scenario);
     for (std::size_t i = 0; i < scenario.clients.size(); ++i) {
-      rows.push_back(RowOf(scenario.clients[i], shared.clients[i], shared.seconds,
-                           alone[i].clients.front(), alone[i].seconds));
+      rows.push_back(GetRow(scenario.clients[i], shared.clients[i], shared.seconds,
+                            alone[i].clients.front(), alone[i].seconds));
       rows.back().policy = contestant.name;
     }
   }

@@ -58,7 +58,7 @@ scheduler::Duration Milliseconds(double ms) {
 }
 double InMilliseconds(scheduler::Duration time) { return static_cast<double>(time.count()) / 1e6; }
 
-Profile::Kernel KernelOf(const LinedJson& value) {
+Profile::Kernel KernelFor(const LinedJson& value) {
   value.AllowOnly({"name", "work"});
   Profile::Kernel kernel{.name = value.At("name").Text(kProfileNameBytesMax)};
   if (const LinedJson* const work = value.Find("work"))
@@ -66,7 +66,7 @@ Profile::Kernel KernelOf(const LinedJson& value) {
   return kernel;
 }
 
-Profile::Step StepOf(const LinedJson& value, std::size_t kernels) {
+Profile::Step GetStep(const LinedJson& value, std::size_t kernels) {
   const std::vector<LinedJson>& parts = value.Items(2, 3);
   Profile::Step step{.kernel = parts[0].Count(0, kernels - 1),
                      .us = parts[1].Number(0.001, kStepUsMax),
@@ -75,7 +75,7 @@ Profile::Step StepOf(const LinedJson& value, std::size_t kernels) {
   return step;
 }
 
-std::vector<Profile::Request> RequestsOf(const LinedJson& value, const Profile& profile) {
+std::vector<Profile::Request> GetRequests(const LinedJson& value, const Profile& profile) {
   const bool needs_time = profile.has_requests() && !profile.is_drawn();
   std::vector<Profile::Request> requests;
   std::size_t left = kProfileStepsMax;
@@ -87,14 +87,14 @@ std::vector<Profile::Request> RequestsOf(const LinedJson& value, const Profile& 
                          request.at_ms >= requests.back().at_ms;
     if (!ascends) each.At("at_ms").Reject("as late as that of the request before");
     for (const LinedJson& step : each.At("steps").Items(1, left))
-      request.steps.push_back(StepOf(step, profile.kernels.size()));
+      request.steps.push_back(GetStep(step, profile.kernels.size()));
     left -= request.steps.size();
     requests.push_back(std::move(request));
   }
   return requests;
 }
 
-Profile ProfileOf(const LinedJson& value) {
+Profile GetProfile(const LinedJson& value) {
   value.AllowOnly({"gpushared_profile", "name", "class", "weight", "share_group",
                    "max_share_percent", "latency_target_ms", "memory_mib", "pace", "every_ms",
                    "kernels", "requests", "seen"});
@@ -113,8 +113,8 @@ Profile ProfileOf(const LinedJson& value) {
   profile.pace = static_cast<Profile::Pace>(IndexIn(value.At("pace"), kPaceNames));
   if (profile.is_drawn()) profile.every_ms = value.At("every_ms").Number(0.001, kDayMs);
   for (const LinedJson& kernel : value.At("kernels").Items(1, kProfileKernelsMax))
-    profile.kernels.push_back(KernelOf(kernel));
-  profile.requests = RequestsOf(value.At("requests"), profile);
+    profile.kernels.push_back(KernelFor(kernel));
+  profile.requests = GetRequests(value.At("requests"), profile);
   if (const LinedJson* const seen = value.Find("seen")) {
     seen->AllowOnly({"seconds", "shared_percent", "lost", "streams"});
     profile.seen = {.seconds = NumberOr(*seen, "seconds", 0, 0, kDayMs),
@@ -125,7 +125,7 @@ Profile ProfileOf(const LinedJson& value) {
   return profile;
 }
 
-std::vector<double> QuantilesOf(const LinedJson& value, const char* name, double most) {
+std::vector<double> GetQuantiles(const LinedJson& value, const char* name, double most) {
   std::vector<double> quantiles;
   const LinedJson* const found = value.Find(name);
   if (found == nullptr) return quantiles;
@@ -134,7 +134,7 @@ std::vector<double> QuantilesOf(const LinedJson& value, const char* name, double
   return quantiles;
 }
 
-Node::Costs CostsOf(const LinedJson& value) {
+Node::Costs GetCosts(const LinedJson& value) {
   constexpr double kUsMax = 1e6;
   value.AllowOnly({"launch_us", "gap_us", "notice_us", "stop_us", "launch_bubble_us", "samples",
                    "stops", "launches_us", "gaps_us", "notices_us"});
@@ -145,15 +145,15 @@ Node::Costs CostsOf(const LinedJson& value) {
   costs.stop_us = NumberOr(value, "stop_us", costs.stop_us, 0, kUsMax);
   if (const LinedJson* const launch_bubble = value.Find("launch_bubble_us"))
     costs.launch_bubble_us = launch_bubble->Number(0.001, kUsMax);
-  costs.launches_us = QuantilesOf(value, "launches_us", kUsMax);
-  costs.gaps_us = QuantilesOf(value, "gaps_us", kUsMax);
-  costs.notices_us = QuantilesOf(value, "notices_us", kUsMax);
+  costs.launches_us = GetQuantiles(value, "launches_us", kUsMax);
+  costs.gaps_us = GetQuantiles(value, "gaps_us", kUsMax);
+  costs.notices_us = GetQuantiles(value, "notices_us", kUsMax);
   costs.samples = CountOr(value, "samples", 0, 0, kCountMax);
   costs.stops = CountOr(value, "stops", 0, 0, kCountMax);
   return costs;
 }
 
-Node NodeOf(const LinedJson& value) {
+Node GetNode(const LinedJson& value) {
   value.AllowOnly({"gpushared_node", "name", "kind", "multiprocessors", "stops_within_commands",
                    "memory_mib", "policy", "slice_ms", "low_floor", "costs", "clients"});
   value.At("gpushared_node").Count(1, 1);
@@ -172,9 +172,9 @@ Node NodeOf(const LinedJson& value) {
   node.options.low_floor = NumberOr(value, "low_floor", 0, 0, 0.9);
   if (const std::string_view why = scheduler::WhyInvalid(node.options); !why.empty())
     value.Reject("a node whose policy can run: " + std::string(why));
-  if (const LinedJson* const costs = value.Find("costs")) node.costs = CostsOf(*costs);
+  if (const LinedJson* const costs = value.Find("costs")) node.costs = GetCosts(*costs);
   for (const LinedJson& client : value.At("clients").Items(0, kNodeClientsMax))
-    node.clients.push_back(ProfileOf(client));
+    node.clients.push_back(GetProfile(client));
   return node;
 }
 
@@ -192,7 +192,7 @@ Result<T> ReadAs(const std::string& path, T (*make)(const LinedJson&)) {
 // A nanosecond is enough, and shorter to read.
 double Rounded(double value) { return std::round(value * 1e3) / 1e3; }
 
-OrderedJson StepsOf(const Profile::Request& request) {
+OrderedJson GetSteps(const Profile::Request& request) {
   OrderedJson steps = OrderedJson::array();
   for (const Profile::Step& step : request.steps) {
     OrderedJson row = {step.kernel, std::max(Rounded(step.us), 0.001)};
@@ -202,7 +202,7 @@ OrderedJson StepsOf(const Profile::Request& request) {
   return steps;
 }
 
-OrderedJson HeadOf(const Profile& profile) {
+OrderedJson GetHead(const Profile& profile) {
   OrderedJson head = {{"gpushared_profile", 1},
                       {"name", profile.name},
                       {"class", scheduler::ClassName(profile.spec.scheduling_class)},
@@ -233,8 +233,8 @@ std::string Dump(const OrderedJson& value) {
 }
 
 // A line for each member, and for each item of the list that ends the object.
-std::string LinesOf(const OrderedJson& head, const std::string& list,
-                    const std::vector<std::string>& items) {
+std::string GetLines(const OrderedJson& head, const std::string& list,
+                     const std::vector<std::string>& items) {
   std::string text = "{";
   for (const auto& [name, value] : head.items())
     text += "\n " + Dump(name) + ": " + Dump(value) + ",";
@@ -243,24 +243,24 @@ std::string LinesOf(const OrderedJson& head, const std::string& list,
   return text + "]}";
 }
 
-std::string TextOf(const Profile& profile) {
+std::string GetText(const Profile& profile) {
   std::vector<std::string> requests;
   for (const Profile::Request& request : profile.requests) {
     OrderedJson row = OrderedJson::object();
     if (profile.has_requests() && !profile.is_drawn()) row["at_ms"] = Rounded(request.at_ms);
-    row["steps"] = StepsOf(request);
+    row["steps"] = GetSteps(request);
     requests.push_back(Dump(row));
   }
-  return LinesOf(HeadOf(profile), "requests", requests);
+  return GetLines(GetHead(profile), "requests", requests);
 }
 
 }  // namespace
 
-Result<Profile> ReadProfile(const std::string& path) { return ReadAs<Profile>(path, ProfileOf); }
+Result<Profile> ReadProfile(const std::string& path) { return ReadAs<Profile>(path, GetProfile); }
 
-Result<Node> ReadNode(const std::string& path) { return ReadAs<Node>(path, NodeOf); }
+Result<Node> ReadNode(const std::string& path) { return ReadAs<Node>(path, GetNode); }
 
-std::string ProfileText(const Profile& profile) { return TextOf(profile) + "\n"; }
+std::string ProfileText(const Profile& profile) { return GetText(profile) + "\n"; }
 
 std::string NodeText(const Node& node) {
   OrderedJson head = {{"gpushared_node", 1},
@@ -287,8 +287,8 @@ std::string NodeText(const Node& node) {
   add("gaps_us", node.costs.gaps_us);
   add("notices_us", node.costs.notices_us);
   std::vector<std::string> clients;
-  for (const Profile& client : node.clients) clients.push_back(TextOf(client));
-  return LinesOf(head, "clients", clients) + "\n";
+  for (const Profile& client : node.clients) clients.push_back(GetText(client));
+  return GetLines(head, "clients", clients) + "\n";
 }
 
 }  // namespace gpushared::simulation

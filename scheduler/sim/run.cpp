@@ -56,7 +56,7 @@ class Run {
     outcome_.seconds = std::chrono::duration<double>(now_.time_since_epoch()).count();
     for (std::size_t number = 0; number < clients_.size(); ++number) {
       const Client& client = clients_[number];
-      outcome_.clients[number].jobs = JobsOf(client);
+      outcome_.clients[number].jobs = GetJobs(client);
       outcome_.clients[number].charged = front_->charged(number);
     }
     CountGap();
@@ -236,7 +236,7 @@ class Run {
   }
 
   // Whole ones, and the part of the first open one that is done.
-  static double JobsOf(const Client& client) {
+  static double GetJobs(const Client& client) {
     const auto whole = static_cast<double>(client.jobs_done);
     if (client.open.empty()) return whole;
     const Request& first = client.open.front();

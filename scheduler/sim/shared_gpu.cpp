@@ -89,7 +89,7 @@ void SharedGpu::OnEvent(const Event& event, std::vector<Finished>& finished) {
     return;
   }
   const Kernel kernel = stream.items.front().work.kernel;
-  const Engine engine = EngineOf(kernel);
+  const Engine engine = GetEngine(kernel);
   if (event.kind == Event::Kind::kEligible) {
     MakeEligible(stream);
   } else {
@@ -118,7 +118,7 @@ void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
   if (!stream.items.empty()) PrepareNext(number, end, now);
 }
 
-SharedGpu::Engine SharedGpu::EngineOf(const Kernel& kernel) {
+SharedGpu::Engine SharedGpu::GetEngine(const Kernel& kernel) {
   switch (kernel.kind) {
     case Kernel::Kind::kCopyToDevice:
       return kToDevice;
@@ -132,7 +132,7 @@ SharedGpu::Engine SharedGpu::EngineOf(const Kernel& kernel) {
 bool SharedGpu::IsWaiting(const Stream& stream, Engine engine) {
   if (!stream.is_eligible || stream.is_stopped) return false;
   const Kernel& kernel = stream.items.front().work.kernel;
-  return stream.next_block < kernel.blocks && EngineOf(kernel) == engine;
+  return stream.next_block < kernel.blocks && GetEngine(kernel) == engine;
 }
 
 bool SharedGpu::GoesBefore(const Stream& stream, const Stream& other) {

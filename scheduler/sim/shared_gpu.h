@@ -70,7 +70,7 @@ class SharedGpu final : public GpuDevice {
     }
   };
 
-  static Engine EngineOf(const Kernel& kernel);
+  static Engine GetEngine(const Kernel& kernel);
   static std::uint64_t RoomOfBlock(const Kernel& kernel) {
     return kWhole / kernel.blocks_per_multiprocessor;
   }

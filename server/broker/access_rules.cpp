@@ -64,7 +64,7 @@ const AccessRule& AccessRules::RuleFor(const Peer& peer) const {
   return found != rules_.end() ? *found : rules_.back();
 }
 
-device::Isolation AccessRules::IsolationOf(const Peer& peer) const {
+device::Isolation AccessRules::GetIsolation(const Peer& peer) const {
   if (const AccessRule& rule = RuleFor(peer); rule.isolation) return *rule.isolation;
   if (defaults_.isolation) return *defaults_.isolation;
   return peer.uid == own_uid_ ? device::Isolation::kOff : device::kIsolationOfStrangers;
@@ -139,7 +139,7 @@ Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claiman
     guaranteed = std::min(guaranteed, all - std::min(all, held.granted_bytes));
   }
   std::uint64_t quota = rule.memory_limit
-                            ? std::max(guaranteed, rule.memory_limit->LimitOf(device_bytes))
+                            ? std::max(guaranteed, rule.memory_limit->LimitFor(device_bytes))
                             : guaranteed;
   if (!rule.MayUseReserve() && !claimant.is_trusted) {
     const MemoryQuota open = {.bytes = 0, .fraction = 1 - defaults_.memory_reserve};

@@ -79,7 +79,7 @@ class AccessRules {
 
   const AccessRule& RuleFor(const Peer& peer) const;
   // How the kernels of a client of theirs are kept in its memory.
-  device::Isolation IsolationOf(const Peer& peer) const;
+  device::Isolation GetIsolation(const Peer& peer) const;
 
   // For somebody who came through an endpoint, whose own uid says nothing: a container has a root.
   device::Isolation IsolationUnder(const Allowance& allowance) const;

@@ -122,7 +122,7 @@ void AdminRequestHandler::Serve(Arrival arrival, const ipc::Admin& asked, bool i
   const auto [at, added] =
       rounds_.emplace(number, std::make_unique<Round>(context_, std::move(arrival), asked, number));
   Round& round = *at->second;
-  if (ipc::FactsOf(asked.verb).names_client) {
+  if (ipc::GetFacts(asked.verb).names_client) {
     AskOne(round);
   } else if (asked.verb != ipc::AdminVerb::kEndpoints) {
     AskAll(round);
@@ -227,7 +227,7 @@ void AdminRequestHandler::Conclude(std::uint32_t number) {
   const std::unique_ptr<Round> round = std::move(found->second);
   rounds_.erase(found);
   round->timer.cancel();
-  if (!ipc::FactsOf(round->asked.verb).names_client) {
+  if (!ipc::GetFacts(round->asked.verb).names_client) {
     return Answer(std::move(round->arrival), Status::Ok(), Compose(*round));
   }
   if (!round->done) {

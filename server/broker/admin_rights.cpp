@@ -22,7 +22,7 @@ bool AdminRights::MayObserve(const Peer& peer) const {
 }
 
 Status AdminRights::Check(const Peer& peer, ipc::AdminVerb verb) const {
-  const bool looks = ipc::FactsOf(verb).only_looks;
+  const bool looks = ipc::GetFacts(verb).only_looks;
   if (looks ? MayObserve(peer) : MayOperate(peer)) return Status::Ok();
   return {StatusCode::kPermissionDenied,
           "request '" + std::string(ipc::AdminVerbName(verb)) + "' rejected: it needs the right '" +

@@ -25,29 +25,29 @@ std::string ClassText(SchedulingClass client_class) {
 
 // Clients under one rule, or of one budget, share its cap. The text stays when the rules are read
 // again, or by another broker; numbers of sessions, which have caps, too, are smaller.
-std::uint64_t NumberOf(const std::string& label) {
+std::uint64_t GetNumber(const std::string& label) {
   std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a.
   for (const char c : label) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   return hash | std::uint64_t{1} << 63;
 }
 
-std::uint64_t BudgetNumberOf(const Endpoint& endpoint) {
-  return NumberOf("budget '" + endpoint.rule.budget + "'");
+std::uint64_t GetBudgetNumber(const Endpoint& endpoint) {
+  return GetNumber("budget '" + endpoint.rule.budget + "'");
 }
 
 // Beside those of users, which are their uids.
-std::uint64_t ShareGroupOf(const Endpoint& endpoint) {
-  if (!endpoint.rule.budget.empty()) return BudgetNumberOf(endpoint);
+std::uint64_t GetShareGroup(const Endpoint& endpoint) {
+  if (!endpoint.rule.budget.empty()) return GetBudgetNumber(endpoint);
   return std::uint64_t{endpoint.number} << 32;
 }
 
-std::uint64_t CapNumberOf(const Endpoint& endpoint, const Allowance& rule) {
-  return endpoint.rule.budget.empty() ? NumberOf(rule.label) : BudgetNumberOf(endpoint);
+std::uint64_t GetCapNumber(const Endpoint& endpoint, const Allowance& rule) {
+  return endpoint.rule.budget.empty() ? GetNumber(rule.label) : GetBudgetNumber(endpoint);
 }
 
 }  // namespace
 
-const Allowance& Broker::AllowanceOf(const Arrival& arrival) const {
+const Allowance& Broker::GetAllowance(const Arrival& arrival) const {
   if (arrival.endpoint->IsMain()) return rules_.RuleFor(arrival.peer);
   return arrival.endpoint->rule;
 }
@@ -110,7 +110,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   if (hello.client_class) {
     asked.scheduling_class = *hello.client_class;
   }
-  const Allowance& allowance = AllowanceOf(arrival);
+  const Allowance& allowance = GetAllowance(arrival);
   if (!device.TakesClients()) {
     // A request that no worker would change is rejected at once.
     const Status share = rules_.CheckShare(allowance, asked, arrival.peer.Who());
@@ -145,7 +145,7 @@ void Broker::OnListDevices(Arrival arrival) {
     return RejectArrival(std::move(arrival), may);
   }
   if (!AreDevicesKnown() && MayPark(arrival)) return Park(std::move(arrival), std::nullopt);
-  TellDevices(std::move(arrival));
+  ReportDevices(std::move(arrival));
 }
 
 // Whether each device has been described, or will not be.
@@ -155,7 +155,7 @@ bool Broker::AreDevicesKnown() const {
   });
 }
 
-void Broker::TellDevices(Arrival arrival) {
+void Broker::ReportDevices(Arrival arrival) {
   ipc::DeviceList list;
   for (const DeviceEntry& device : devices_.entries()) {
     const bool is_here = !device.IsAway() && device.state != DeviceEntry::State::kLeaving &&
@@ -180,14 +180,14 @@ bool Broker::MayPark(const Arrival& arrival) const {
 
 void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
                       const MemoryGrant& memory) {
-  const Allowance& rule = AllowanceOf(arrival);
+  const Allowance& rule = GetAllowance(arrival);
   const Endpoint& endpoint = *arrival.endpoint;
   const device::Isolation isolation =
-      endpoint.IsMain() ? rules_.IsolationOf(arrival.peer) : rules_.IsolationUnder(rule);
+      endpoint.IsMain() ? rules_.GetIsolation(arrival.peer) : rules_.IsolationUnder(rule);
   LiveSession session = {.id = session_log_.NextId(),
                          .peer = arrival.peer,
                          .name = hello.name,
-                         .client_class = hello.client_class.value_or(new_clients_.ClassOf(rule)),
+                         .client_class = hello.client_class.value_or(new_clients_.GetClass(rule)),
                          .weight = hello.weight.value_or(rule.usual_weight),
                          .endpoint = endpoint.number,
                          .endpoint_name = endpoint.rule.name,
@@ -203,8 +203,8 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .request = arrival.frame.request,
       .quota_bytes = memory.quota_bytes,
       .guaranteed_bytes = memory.guaranteed_bytes,
-      .share_group = endpoint.IsMain() ? arrival.peer.uid : ShareGroupOf(endpoint),
-      .rule_cap = CapNumberOf(endpoint, rule),
+      .share_group = endpoint.IsMain() ? arrival.peer.uid : GetShareGroup(endpoint),
+      .rule_cap = GetCapNumber(endpoint, rule),
       .rule_share = rule.max_share,
       .max_share =
           hello.max_share.value_or(std::min(rules_.ClientShareUnder(rule), new_clients_.max_share)),
@@ -257,7 +257,7 @@ void Broker::AdmitParked(std::uint64_t number) {
   if (found == parked_hellos_.end()) return;
   const std::unique_ptr<ParkedHello> parked = std::move(found->second);
   parked_hellos_.erase(found);
-  if (!parked->hello) return TellDevices(std::move(parked->arrival));
+  if (!parked->hello) return ReportDevices(std::move(parked->arrival));
   Admit(std::move(parked->arrival), *parked->hello, /*may_wait=*/false);
 }
 

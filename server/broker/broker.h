@@ -125,7 +125,7 @@ class Broker {
   void TakeOverSurvivors();
   void Adopt(Survivor survivor);
   DeviceEntry& RowFor(const Survivor& survivor);
-  WorkerProcess::Events EventsOf(DeviceEntry& device);
+  WorkerProcess::Events GetEvents(DeviceEntry& device);
   // Ends the worker of an earlier broker's options or version if nobody is on it: the next one has
   // this broker's.
   void RenewIfEmpty(DeviceEntry& device);
@@ -174,7 +174,7 @@ class Broker {
   Status TakeBackDrainOfServer();
   void OnResume(Arrival arrival, const std::string& name);
   // What counts for it: the rule of its endpoint, or the access rule for its user.
-  const Allowance& AllowanceOf(const Arrival& arrival) const;
+  const Allowance& GetAllowance(const Arrival& arrival) const;
   // Whether it may come through its endpoint.
   static Status CheckEndpoint(const Arrival& arrival);
   void EndSessionsOf(const Endpoint& endpoint, const std::string& why);
@@ -184,7 +184,7 @@ class Broker {
                 const MemoryGrant& memory);
   void OnListDevices(Arrival arrival);
   bool AreDevicesKnown() const;
-  void TellDevices(Arrival arrival);
+  void ReportDevices(Arrival arrival);
   bool MayPark(const Arrival& arrival) const;
   // `hello`: none of one who asked for the list of devices.
   void Park(Arrival arrival, std::optional<ipc::Hello> hello);

@@ -38,7 +38,7 @@ void Broker::StartWorker(DeviceEntry& device) {
          std::to_string(launch.made_by), kTotalsFileOption, TotalsFile(device)});
   }
   Result<std::shared_ptr<WorkerProcess>> worker =
-      WorkerProcess::Start(context_, launch, EventsOf(device));
+      WorkerProcess::Start(context_, launch, GetEvents(device));
   if (!worker.ok()) {
     log_->error("device {}: {}", device.id, worker.status().message());
     device.last_death = worker.status().message();
@@ -111,7 +111,7 @@ void Broker::OnWorkerReady(DeviceEntry& device, ipc::Ready ready) {
     (void)device.worker->Send(0, ipc::Drain{});
     return;
   }
-  endpoints_->TellLeases(
+  endpoints_->ReportLeases(
       [&](const ipc::Keep& lease, int connection) { KeepAt(device, lease, connection); });
   RetryParked();
 }
@@ -205,7 +205,7 @@ void Broker::OnInventory(const device::Inventory& inventory) {
   if (phase_ != Phase::kServing) return;
   for (DeviceEntry& device : devices_.entries()) {
     const std::string& uuid = device.selected.uuid;
-    if (!uuid.empty()) Compare(device, device::PresenceOf(uuid, inventory));
+    if (!uuid.empty()) Compare(device, device::GetPresence(uuid, inventory));
   }
   if (!inventory.unavailable.empty()) return;
   if (options_.takes_new_clients) TakeNewClients(inventory);

@@ -33,7 +33,7 @@ Status DirectoryFailed(const std::string& what, const std::string& directory) {
           what + " '" + directory + "' failed: " + std::generic_category().message(errno)};
 }
 
-std::string DirectoryOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
+std::string GetDirectory(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
 // One level. A directory that is there stays as it is.
 Status MakeDirectory(const std::string& directory) {
@@ -118,10 +118,10 @@ void EndpointTable::KeepCounts(KeptCounts& counts) {
   for (const auto& [name, number] : counts.Numbers()) {
     Expect(name, static_cast<std::uint32_t>(number));
   }
-  for (const auto& [number, endpoint] : endpoints_) endpoint->counts = &RowOf(*endpoint);
+  for (const auto& [number, endpoint] : endpoints_) endpoint->counts = &GetRow(*endpoint);
 }
 
-EndpointCounts& EndpointTable::RowOf(const Endpoint& endpoint) {
+EndpointCounts& EndpointTable::GetRow(const Endpoint& endpoint) {
   if (counts_ == nullptr) return uncounted_;
   // An endpoint of the configuration may have the name of the server's own.
   return counts_->Claim(endpoint.IsMain() ? "" : endpoint.rule.name, endpoint.number);
@@ -184,14 +184,14 @@ Status EndpointTable::Listen(const std::shared_ptr<Endpoint>& endpoint) {
       },
       around_.on_rejection);
   if (Status status = listener->Start(); !status.ok()) return status;
-  endpoint->counts = &RowOf(*endpoint);
+  endpoint->counts = &GetRow(*endpoint);
   endpoints_.emplace(endpoint->number, endpoint);
   listeners_.emplace(endpoint->number, std::move(listener));
   return Status::Ok();
 }
 
-std::string EndpointTable::SocketOf(const EndpointRule& rule) const {
-  return rule.socket.empty() ? DirectoryOf(main_path_) + "/" + rule.name + kSocketName
+std::string EndpointTable::GetSocket(const EndpointRule& rule) const {
+  return rule.socket.empty() ? GetDirectory(main_path_) + "/" + rule.name + kSocketName
                              : rule.socket;
 }
 
@@ -199,8 +199,8 @@ Status EndpointTable::Open(const EndpointRule& rule, std::uint32_t number) {
   auto endpoint = std::make_shared<Endpoint>();
   endpoint->number = number;
   endpoint->rule = rule;
-  endpoint->socket = SocketOf(rule);
-  const std::string directory = DirectoryOf(endpoint->socket);
+  endpoint->socket = GetSocket(rule);
+  const std::string directory = GetDirectory(endpoint->socket);
   Status status = MakeDirectory(directory);
   if (status.ok()) status = CheckDirectory(directory);
   return status.ok() ? Listen(endpoint) : status;
@@ -215,14 +215,15 @@ Status EndpointTable::Replace(const std::vector<EndpointRule>& rules) {
   for (const EndpointRule& rule : rules) {
     const auto same = std::ranges::find_if(endpoints_, [&](const auto& each) {
       return !each.second->IsMain() && each.second->lessee.empty() &&
-             each.second->socket == SocketOf(rule);
+             each.second->socket == GetSocket(rule);
     });
     Status status = CheckName(rule, /*among_leases=*/true);
     // Two rules of one call may not have the same socket.
     if (status.ok() && same != endpoints_.end() &&
         (staying.contains(same->first) || opened.contains(same->first))) {
       status = {StatusCode::kInvalidArgument, rule.label + " rejected: its socket '" +
-                                                  SocketOf(rule) + "' is that of another endpoint"};
+                                                  GetSocket(rule) +
+                                                  "' is that of another endpoint"};
     }
     if (status.ok() && same != endpoints_.end()) {
       staying.emplace(same->first, &rule);
@@ -316,7 +317,7 @@ Status EndpointTable::Lease(const std::string& terms, Arrival& asker) {
   }
   if (!status.ok()) {
     Forget(lease.endpoint);
-    RemoveDirectory(DirectoryOf((*endpoint)->socket));
+    RemoveDirectory(GetDirectory((*endpoint)->socket));
     return status;
   }
   around_.keep(lease, asker.socket.get());
@@ -332,7 +333,7 @@ Status EndpointTable::Restore(const ipc::Keep& lease, ipc::UniqueFd connection) 
   return endpoint.status();
 }
 
-void EndpointTable::TellLeases(
+void EndpointTable::ReportLeases(
     const std::function<void(const ipc::Keep& lease, int connection)>& keep) const {
   for (const auto& [number, hold] : leases_) {
     // One whose grace runs has no connection any more, and ends with this broker.
@@ -375,7 +376,7 @@ void EndpointTable::EndLease(std::uint32_t number, const std::string& how) {
   endpoint->is_open = false;
   hold.Close();
   listeners_.at(number)->Stop();
-  RemoveDirectory(DirectoryOf(endpoint->socket));
+  RemoveDirectory(GetDirectory(endpoint->socket));
   around_.log(endpoint->rule.label + ": " + endpoint->lessee + " " + how +
               "; sessions that are left end in " + FormatDuration(lease_grace_));
   hold.grace.expires_after(lease_grace_);

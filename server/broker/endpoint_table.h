@@ -83,7 +83,7 @@ class EndpointTable {
   // After all leases are restored: removes the directories of those that are over.
   void RemoveDeadLeases();
   // For one more who keeps them.
-  void TellLeases(const std::function<void(const ipc::Keep& lease, int connection)>& keep) const;
+  void ReportLeases(const std::function<void(const ipc::Keep& lease, int connection)>& keep) const;
   // The endpoints of the configuration from now on: all of them, or as before where one cannot be
   // opened. One that keeps its socket keeps its sessions, and gives new clients what the new rule
   // says. One that is gone lets nobody in any more. Directories are made where they are not there.
@@ -114,11 +114,11 @@ class EndpointTable {
   struct LeaseHold;
 
   std::string LeasesDirectory() const;
-  std::string SocketOf(const EndpointRule& rule) const;
+  std::string GetSocket(const EndpointRule& rule) const;
   Status Open(const EndpointRule& rule, std::uint32_t number);
   std::uint32_t NumberFor(const std::string& name);
   std::optional<ipc::InheritedSocket> TakeInherited(const std::string& path);
-  EndpointCounts& RowOf(const Endpoint& endpoint);
+  EndpointCounts& GetRow(const Endpoint& endpoint);
   Result<std::shared_ptr<Endpoint>> OpenLease(const ipc::Keep& lease);
   // What ParseEndpointTerms cannot know. A lease of an earlier broker stays in any case.
   Status CheckTerms(const std::string& terms) const;

@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kAcceptRetry{100};
 constexpr std::size_t kGroupsMax = 65536;
 
 // The supplementary groups that the kernel recorded at connect.
-std::vector<std::uint32_t> GroupsOf(int socket) {
+std::vector<std::uint32_t> GetGroups(int socket) {
   std::vector<std::uint32_t> groups(32);
   while (true) {
     auto bytes = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
@@ -135,7 +135,7 @@ void Listener::AcceptSome() {
 }
 
 void Listener::Admit(ipc::ClientSocket socket) {
-  const Result<ipc::PeerIdentity> identity = ipc::PeerOf(socket.get());
+  const Result<ipc::PeerIdentity> identity = ipc::GetPeer(socket.get());
   // At once: until the pidfd is open, the process number could come to mean another process.
   Result<ipc::UniqueFd> pidfd = ipc::OpenPeerPidfd(socket.get());
   if (!identity.ok() || !pidfd.ok()) {
@@ -146,7 +146,7 @@ void Listener::Admit(ipc::ClientSocket socket) {
   }
   Peer peer = {.uid = identity->uid,
                .gid = identity->gid,
-               .groups = GroupsOf(socket.get()),
+               .groups = GetGroups(socket.get()),
                .pid = identity->pid};
   MakeRoomFor(peer.uid);
   const std::uint64_t number = ++last_number_;

@@ -25,7 +25,7 @@ struct NewClients {
   std::uint32_t max_share = kSharePerMilleMax;
   std::map<std::string, MemoryQuota> memory;  // By device.
 
-  scheduler::SchedulingClass ClassOf(const Allowance& rule) const {
+  scheduler::SchedulingClass GetClass(const Allowance& rule) const {
     return std::max(rule.UsualClass(), usual_class.value_or(rule.UsualClass()));
   }
   // `asked_bytes`: 0 where the client did not say.

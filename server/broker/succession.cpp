@@ -97,7 +97,7 @@ void Broker::Adopt(Survivor survivor) {
   const pid_t pid = survivor.worker.pid;
   device.generation = survivor.registry.generation;
   device.started = std::chrono::steady_clock::now();
-  device.worker = WorkerProcess::Adopt(context_, std::move(survivor.worker), EventsOf(device));
+  device.worker = WorkerProcess::Adopt(context_, std::move(survivor.worker), GetEvents(device));
   for (const ipc::RegistrySession& each : survivor.sessions) {
     session_log_.Add(
         {.id = each.session,
@@ -151,7 +151,7 @@ void Broker::RenewIfEmpty(DeviceEntry& device) {
   ExpectEnd(device, options_.drain_grace);
 }
 
-WorkerProcess::Events Broker::EventsOf(DeviceEntry& device) {
+WorkerProcess::Events Broker::GetEvents(DeviceEntry& device) {
   return {
       .message = [this, &device](ipc::Frame frame) { OnWorkerMessage(device, std::move(frame)); },
       .exited = [this, &device](const std::string& how) { OnWorkerExited(device, how); }};

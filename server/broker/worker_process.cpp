@@ -67,7 +67,7 @@ int Prepare(SpawnPlan& plan, int channel) {
 }
 
 // The broker's environment with the launch's own variables in place of its.
-std::vector<std::string> EnvironmentOf(const WorkerProcess::Launch& launch) {
+std::vector<std::string> GetEnvironment(const WorkerProcess::Launch& launch) {
   std::vector<std::string> variables = launch.environment;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string_view variable(*at);
@@ -92,7 +92,7 @@ Result<pid_t> Spawn(const WorkerProcess::Launch& launch, int channel) {
   arguments.reserve(copies.size() + 2);
   for (std::string& argument : copies) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
-  std::vector<std::string> variables = EnvironmentOf(launch);
+  std::vector<std::string> variables = GetEnvironment(launch);
   std::vector<char*> environment;
   environment.reserve(variables.size() + 1);
   for (std::string& variable : variables) environment.push_back(variable.data());

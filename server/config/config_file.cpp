@@ -384,7 +384,7 @@ void Reader::ReadUnknownKey(std::string_view key, const toml::node& node) {
                                    : "did you mean [[" + std::string(meant) + "]]?"));
   }
   std::vector<std::string> keys;
-  for (const Option& option : Options()) keys.push_back(KeyOf(option.name));
+  for (const Option& option : Options()) keys.push_back(GetKey(option.name));
   std::vector<std::string_view> known(keys.begin(), keys.end());
   if (const std::string meant = command_line::DidYouMean(key, known); !meant.empty()) {
     return Fail(node.source(), "option " + Escaped(key) + " is unknown" + meant);
@@ -439,7 +439,7 @@ std::optional<toml::table> Parse(std::string text, const std::string& source, Re
     toml::parse_result parsed = toml::parse(text, source);
     if (parsed) return std::move(parsed).table();
     const toml::source_position at = parsed.error().source().begin;
-    const std::string_view line = LineOf(text, at.line);
+    const std::string_view line = GetLine(text, at.line);
     const std::optional<UnquotedValue> unquoted = FindUnquotedValue(line);
     if (!unquoted || mistakes == kMistakesMax) {
       reader.Fail(parsed.error().source(), std::string(parsed.error().description()));

@@ -33,7 +33,7 @@ struct Punctuation {
   std::size_t dots = 0, opened = 0, closed = 0;
 };
 
-Punctuation PunctuationOf(std::string_view line) {
+Punctuation GetPunctuation(std::string_view line) {
   Punctuation found;
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -94,7 +94,7 @@ Status CheckNesting(std::string_view text, std::string_view source) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     ++number;
-    const Punctuation found = PunctuationOf(line);
+    const Punctuation found = GetPunctuation(line);
     const auto reject = [&](std::size_t count, std::string_view what, std::size_t allowed) {
       return WrongText(std::string(source) + " line " + std::to_string(number) +
                        " rejected: " + std::to_string(count) + " " + std::string(what) +
@@ -134,7 +134,7 @@ std::optional<UnquotedValue> FindUnquotedValue(std::string_view line) {
                   ", write " + shown + "\"" + Escaped(bare) + "\""};
 }
 
-std::string_view LineOf(std::string_view text, std::size_t number) {
+std::string_view GetLine(std::string_view text, std::size_t number) {
   for (; number > 1; --number) {
     const std::size_t end = text.find('\n');
     if (end == std::string_view::npos) return {};

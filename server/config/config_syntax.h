@@ -33,7 +33,7 @@ struct UnquotedValue {
 std::optional<UnquotedValue> FindUnquotedValue(std::string_view line);
 
 // Line `number`, from 1; empty beyond the last.
-std::string_view LineOf(std::string_view text, std::size_t number);
+std::string_view GetLine(std::string_view text, std::size_t number);
 
 }  // namespace gpushared::server
 

@@ -195,7 +195,7 @@ std::uint64_t MemoryQuota::Of(std::uint64_t device_bytes) const {
   return static_cast<std::uint64_t>(static_cast<double>(device_bytes) * fraction);
 }
 
-std::uint64_t MemoryQuota::LimitOf(std::uint64_t device_bytes) const {
+std::uint64_t MemoryQuota::LimitFor(std::uint64_t device_bytes) const {
   return fraction == 0 ? bytes : Of(device_bytes);
 }
 

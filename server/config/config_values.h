@@ -55,7 +55,7 @@ struct MemoryQuota {
   // No more than the device has.
   std::uint64_t Of(std::uint64_t device_bytes) const;
   // Of memory that need not all be on the device: a size counts as it is.
-  std::uint64_t LimitOf(std::uint64_t device_bytes) const;
+  std::uint64_t LimitFor(std::uint64_t device_bytes) const;
   std::string ToString() const;
   friend bool operator==(const MemoryQuota&, const MemoryQuota&) = default;
 };

@@ -24,9 +24,9 @@ std::string KeysPage() {
   std::string page;
   for (const Option& option : Options()) {
     if (option.key_page.empty()) continue;
-    page += "*" + KeyOf(option.name) + "*";
+    page += "*" + GetKey(option.name) + "*";
     for (const Option& other : Options()) {
-      if (other.key_page_of == option.name) page += ", *" + KeyOf(other.name) + "*";
+      if (other.key_page_of == option.name) page += ", *" + GetKey(other.name) + "*";
     }
     page += "\n\t" + std::string(option.key_page) + "\n\n";
   }
@@ -36,7 +36,7 @@ std::string KeysPage() {
 std::string LiveKeys() {
   std::vector<std::string> keys;
   for (const Option& option : Options()) {
-    if (option.effect == Effect::kAtReload) keys.push_back("*" + KeyOf(option.name) + "*");
+    if (option.effect == Effect::kAtReload) keys.push_back("*" + GetKey(option.name) + "*");
   }
   return Listed(std::vector<std::string_view>(keys.begin(), keys.end()));
 }

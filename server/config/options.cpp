@@ -43,16 +43,16 @@ Status Set(std::string_view value, Config& config) {
   return Take(kParse(value), (config.*....*kField));
 }
 
-std::string TextOf(const std::string& text) { return text; }
-std::string TextOf(std::uint32_t count) { return std::to_string(count); }
-std::string TextOf(double fraction) { return PercentText(fraction); }
-std::string TextOf(nanoseconds duration) { return DurationText(duration); }
-std::string TextOf(const std::vector<std::uint32_t>& list) { return CpuListText(list); }
-std::string TextOf(const std::vector<Subject>& subjects) { return SubjectsText(subjects); }
+std::string GetText(const std::string& text) { return text; }
+std::string GetText(std::uint32_t count) { return std::to_string(count); }
+std::string GetText(double fraction) { return PercentText(fraction); }
+std::string GetText(nanoseconds duration) { return DurationText(duration); }
+std::string GetText(const std::vector<std::uint32_t>& list) { return CpuListText(list); }
+std::string GetText(const std::vector<Subject>& subjects) { return SubjectsText(subjects); }
 
 template <auto... kField>
 std::string Text(const Config& config) {
-  return TextOf((config.*....*kField));
+  return GetText((config.*....*kField));
 }
 
 // One of a list of names, by its place.
@@ -549,7 +549,7 @@ Status Apply(const Option& option, std::string_view value, Config& config) {
   return status.ok() ? status : Rejected(option.name, status.message());
 }
 
-std::string KeyOf(std::string_view option) {
+std::string GetKey(std::string_view option) {
   std::string key(option);
   std::ranges::replace(key, '-', '_');
   return key;
@@ -564,7 +564,7 @@ std::string WorkersPart(const Config& config) {
       if (each == '"' || each == '\\') quoted += '\\';
       quoted += each;
     }
-    if (!quoted.empty()) part += KeyOf(option.name) + " = \"" + quoted + "\"\n";
+    if (!quoted.empty()) part += GetKey(option.name) + " = \"" + quoted + "\"\n";
   }
   return part;
 }

@@ -55,7 +55,7 @@ Status Apply(const Option& option, std::string_view value, Config& config);
 Status Rejected(std::string_view option, std::string_view why);
 
 // The name as the file has it: "low_floor".
-std::string KeyOf(std::string_view option);
+std::string GetKey(std::string_view option);
 
 // What a worker is told of the configuration, as text of a configuration file.
 std::string WorkersPart(const Config& config);

@@ -497,7 +497,7 @@ class Device {
   // Tells all kernels that look for it to end, as RequestKill would tell one, without any call of
   // the device's driver: the device thread may be inside of one that waits for such a kernel. Their
   // launches fail with FaultKind::kLaunchTimeout. False: no kernel looks. Any thread.
-  virtual bool TellKernelsToEnd() { return false; }
+  virtual bool ReportKernelsToEnd() { return false; }
 
   // Whether RequestKill would end this launch while it runs. Where DeviceInfo::can_kill it ends
   // any, and for certain; elsewhere those whose kernels look for it, if they do.

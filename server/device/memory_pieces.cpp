@@ -3,8 +3,8 @@
 
 namespace gpushared::device {
 
-std::vector<MemoryPiece> PiecesOf(std::span<const VariableInfo> variables,
-                                  std::uint64_t gap_bytes_max) {
+std::vector<MemoryPiece> GetPieces(std::span<const VariableInfo> variables,
+                                   std::uint64_t gap_bytes_max) {
   std::vector<MemoryPiece> all;
   for (const VariableInfo& variable : variables) {
     if (variable.bytes > 0) all.push_back({.base = variable.address, .bytes = variable.bytes});

@@ -24,8 +24,8 @@ inline const MemoryPiece* PieceAt(std::span<const MemoryPiece> pieces, std::uint
 
 // What the variables take, by address. Two are in one piece if at most `gap_bytes_max` lie between
 // them.
-std::vector<MemoryPiece> PiecesOf(std::span<const VariableInfo> variables,
-                                  std::uint64_t gap_bytes_max);
+std::vector<MemoryPiece> GetPieces(std::span<const VariableInfo> variables,
+                                   std::uint64_t gap_bytes_max);
 
 // Memory of one client beside the part that it maps from the bottom: blocks of its modules, and
 // mapped chunks. A reader takes all that there is at one moment, and keeps it as long as it likes.

@@ -28,7 +28,7 @@ void LayOutParameters(const ptx::Function& kernel, KernelInfo& info) {
   }
 }
 
-std::vector<PassedKernel> KernelsOf(const ptx::Module& module) {
+std::vector<PassedKernel> GetKernels(const ptx::Module& module) {
   std::vector<PassedKernel> kernels;
   const ptx::CallGraph calls(module);
   ptx::ReachFinder reaches(module, calls);
@@ -38,7 +38,7 @@ std::vector<PassedKernel> KernelsOf(const ptx::Module& module) {
     PassedKernel& kernel = kernels.emplace_back();
     kernel.info.name = function->name;
     LayOutParameters(*function, kernel.info);
-    const ptx::LaunchBounds bounds = ptx::LaunchBoundsOf(*function);
+    const ptx::LaunchBounds bounds = ptx::GetLaunchBounds(*function);
     kernel.info.required_block = bounds.block;
     kernel.info.required_cluster = bounds.cluster;
     SetReach(kernel.info, reaches.Find(*function));
@@ -74,7 +74,7 @@ Status FenceModule(PassedModule& passed, std::uint64_t range_bytes, bool contain
 
 }  // namespace
 
-std::vector<VariableInfo> VariablesOf(const ptx::Module& module) {
+std::vector<VariableInfo> GetVariables(const ptx::Module& module) {
   std::vector<VariableInfo> variables;
   for (const ptx::Item& item : module.items) {
     const auto* variable = std::get_if<ptx::Variable>(&item);
@@ -103,8 +103,8 @@ std::vector<std::byte> PassedModule::ConstantBytes(std::uint64_t range_base,
 Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
                                  std::uint64_t range_bytes) {
   PassedModule passed;
-  passed.kernels = KernelsOf(module);
-  passed.declared = VariablesOf(module);
+  passed.kernels = GetKernels(module);
+  passed.declared = GetVariables(module);
   passed.module = std::move(module);
   if (passes.isolation != Isolation::kOff) {
     const bool contains = passes.isolation == Isolation::kContain;

@@ -31,7 +31,7 @@ struct PassedKernel {
 };
 
 // Variables that a module declares in device memory, without addresses.
-std::vector<VariableInfo> VariablesOf(const ptx::Module& module);
+std::vector<VariableInfo> GetVariables(const ptx::Module& module);
 
 struct PassedModule {
   ptx::Module module;

@@ -7,12 +7,12 @@ namespace gpushared::device {
 
 namespace {
 
-std::uint64_t EndOf(const MemoryPiece& piece) { return piece.base + piece.bytes; }
+std::uint64_t GetEnd(const MemoryPiece& piece) { return piece.base + piece.bytes; }
 
 }  // namespace
 
 void Reach::Join(std::size_t left) {
-  const std::uint64_t end = std::max(EndOf(pieces_[left]), EndOf(pieces_[left + 1]));
+  const std::uint64_t end = std::max(GetEnd(pieces_[left]), GetEnd(pieces_[left + 1]));
   pieces_[left].bytes = end - pieces_[left].base;
   std::copy(pieces_.begin() + static_cast<std::ptrdiff_t>(left) + 2,
             pieces_.begin() + static_cast<std::ptrdiff_t>(count_),
@@ -30,14 +30,14 @@ void Reach::Add(const MemoryPiece& piece) {
   *place = piece;
   ++count_;
   for (std::size_t left = 0; left + 1 < count_;) {
-    if (EndOf(pieces_[left]) >= pieces_[left + 1].base) {
+    if (GetEnd(pieces_[left]) >= pieces_[left + 1].base) {
       Join(left);
     } else {
       ++left;
     }
   }
   if (count_ <= kPiecesMax) return;
-  const auto gap = [&](std::size_t left) { return pieces_[left + 1].base - EndOf(pieces_[left]); };
+  const auto gap = [&](std::size_t left) { return pieces_[left + 1].base - GetEnd(pieces_[left]); };
   std::size_t closest = 0;
   for (std::size_t left = 1; left + 1 < count_; ++left) {
     if (gap(left) < gap(closest)) closest = left;

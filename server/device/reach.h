@@ -44,10 +44,10 @@ class Reach {
 
 // Copies and fills say what they touch: from the first byte of their first row to the last one of
 // their last row. Launches, alone and in graphs, carry theirs, or may touch everything.
-Reach ReachOf(const CopyWork& work);
-Reach ReachOf(const FillWork& work);
-Reach ReachOf(const LaunchWork& work);
-Reach ReachOf(const GraphWork& work);
+Reach GetReach(const CopyWork& work);
+Reach GetReach(const FillWork& work);
+Reach GetReach(const LaunchWork& work);
+Reach GetReach(const GraphWork& work);
 
 }  // namespace gpushared::device
 

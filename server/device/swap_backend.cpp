@@ -131,7 +131,7 @@ class StepsInMemory final : public SwapBackend {
 
 // ---- in a file
 
-off_t OffsetOf(SwapBackend::Slot slot) { return static_cast<off_t>(slot * kMapPageBytes); }
+off_t GetOffset(SwapBackend::Slot slot) { return static_cast<off_t>(slot * kMapPageBytes); }
 
 // All of `bytes`, at `offset`; false with errno.
 template <typename Call, typename Pointer>
@@ -156,29 +156,29 @@ class PagesInFile final : public SwapBackend {
   ~PagesInFile() override { ::close(fd_); }
 
   Status Back(Slot slot) override {
-    if (::fallocate(fd_, 0, OffsetOf(slot), kMapPageBytes) == 0) return {};
+    if (::fallocate(fd_, 0, GetOffset(slot), kMapPageBytes) == 0) return {};
     return {StatusCode::kOutOfMemory, "the file for device memory beyond the guarantees in '" +
                                           directory_ + "' cannot grow by " +
                                           Mebibytes(kMapPageBytes) + ": " + std::strerror(errno)};
   }
   void Release(Slot slot) override {
-    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, OffsetOf(slot), kMapPageBytes);
+    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, GetOffset(slot), kMapPageBytes);
   }
   // Its blocks stay.
   void Empty(Slot slot) override {
     constexpr int kZeroes = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
-    if (::fallocate(fd_, kZeroes, OffsetOf(slot), kMapPageBytes) == 0) return;
+    if (::fallocate(fd_, kZeroes, GetOffset(slot), kMapPageBytes) == 0) return;
     const std::vector<std::byte> zeros(kMapPageBytes);
     // What fails here is never read: a slot is read after it was written as a whole.
-    (void)Transfer(::pwrite, fd_, zeros.data(), zeros.size(), OffsetOf(slot));
+    (void)Transfer(::pwrite, fd_, zeros.data(), zeros.size(), GetOffset(slot));
   }
 
   Status Write(Slot slot, std::span<const std::byte> step) override {
-    if (Transfer(::pwrite, fd_, step.data(), step.size(), OffsetOf(slot))) return {};
+    if (Transfer(::pwrite, fd_, step.data(), step.size(), GetOffset(slot))) return {};
     return Failed("moved out to");
   }
   Status Read(Slot slot, std::span<std::byte> step) const override {
-    if (Transfer(::pread, fd_, step.data(), step.size(), OffsetOf(slot))) return {};
+    if (Transfer(::pread, fd_, step.data(), step.size(), GetOffset(slot))) return {};
     return Failed("read back from");
   }
   Status Take(Slot slot, std::span<std::byte> step) override {

@@ -98,7 +98,7 @@ Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
                          .cluster = {work.cluster.x, work.cluster.y, work.cluster.z},
                          .static_shared_bytes = kernel.static_shared_bytes,
                          .dynamic_shared_bytes = work.dynamic_shared_bytes},
-                        LimitsOf(kernel, device));
+                        GetLimits(kernel, device));
   if (!excess.ok()) {
     return {StatusCode::kInvalidArgument, excess.Sentence(ShownName(kernel.name), device.id)};
   }

@@ -28,7 +28,7 @@ struct MappedRange {
 };
 
 // What the device allows a launch of that kernel. A kernel may allow fewer threads than the device.
-inline LaunchLimits LimitsOf(const KernelInfo& kernel, const DeviceInfo& device) {
+inline LaunchLimits GetLimits(const KernelInfo& kernel, const DeviceInfo& device) {
   const std::uint32_t threads_max =
       kernel.threads_per_block_max == 0
           ? device.threads_per_block_max

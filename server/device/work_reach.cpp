@@ -5,38 +5,38 @@ namespace gpushared::device {
 
 namespace {
 
-MemoryPiece RowsOf(std::uint64_t base, std::uint64_t pitch_bytes, std::uint64_t width_bytes,
-                   std::uint64_t height) {
+MemoryPiece GetRows(std::uint64_t base, std::uint64_t pitch_bytes, std::uint64_t width_bytes,
+                    std::uint64_t height) {
   if (width_bytes == 0 || height == 0) return {};
   return {.base = base, .bytes = (height - 1) * pitch_bytes + width_bytes};
 }
 
 }  // namespace
 
-Reach ReachOf(const CopyWork& work) {
+Reach GetReach(const CopyWork& work) {
   using Direction = CopyWork::Direction;
   Reach reach;
   if (work.direction != Direction::kHostToDevice) {
-    reach.Add(RowsOf(work.source, work.source_pitch_bytes, work.width_bytes, work.height));
+    reach.Add(GetRows(work.source, work.source_pitch_bytes, work.width_bytes, work.height));
   }
   if (work.direction != Direction::kDeviceToHost) {
     reach.Add(
-        RowsOf(work.destination, work.destination_pitch_bytes, work.width_bytes, work.height));
+        GetRows(work.destination, work.destination_pitch_bytes, work.width_bytes, work.height));
   }
   return reach;
 }
 
-Reach ReachOf(const FillWork& work) {
+Reach GetReach(const FillWork& work) {
   Reach reach;
-  reach.Add(RowsOf(work.destination, work.pitch_bytes, work.width_bytes, work.height));
+  reach.Add(GetRows(work.destination, work.pitch_bytes, work.width_bytes, work.height));
   return reach;
 }
 
-Reach ReachOf(const LaunchWork& work) {
+Reach GetReach(const LaunchWork& work) {
   return work.reach == nullptr ? Reach::Everything() : *work.reach;
 }
 
-Reach ReachOf(const GraphWork& work) {
+Reach GetReach(const GraphWork& work) {
   return work.reach == nullptr ? Reach::Everything() : *work.reach;
 }
 

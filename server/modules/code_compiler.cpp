@@ -42,18 +42,18 @@ std::string CacheDirectory(const Config& config) {
 }
 
 // Compiling takes more than reading does, for most modules.
-compile::SandboxLimits LimitsOf(const loader::LoadLimit& load) {
+compile::SandboxLimits GetLimits(const loader::LoadLimit& load) {
   return {.time = std::chrono::ceil<std::chrono::seconds>(3 * load.time),
           .memory_bytes = 4 * load.memory_bytes};
 }
 
 }  // namespace
 
-device::MakeCodeCompiler CompilerOf(const Config& config,
-                                    std::function<void(const std::string&)> warn) {
+device::MakeCodeCompiler GetCompiler(const Config& config,
+                                     std::function<void(const std::string&)> warn) {
   if (config.ptx_compiler == Config::kNone || config.ptx_compiler == Config::kDriver) return {};
   compile::PtxCompilerOptions options = {.program = config.ptx_compiler,
-                                         .limits = LimitsOf(config.load_limit),
+                                         .limits = GetLimits(config.load_limit),
                                          .cache_directory = CacheDirectory(config),
                                          .warn = std::move(warn)};
   return [options]() -> std::unique_ptr<device::CodeCompiler> {

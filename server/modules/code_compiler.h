@@ -12,8 +12,8 @@ namespace gpushared::server {
 
 // What the configuration says about compiling: server/modules/compile as devices see it. `warn` is
 // told why where there is no compiler; any thread.
-device::MakeCodeCompiler CompilerOf(const Config& config,
-                                    std::function<void(const std::string&)> warn);
+device::MakeCodeCompiler GetCompiler(const Config& config,
+                                     std::function<void(const std::string&)> warn);
 
 }  // namespace gpushared::server
 

@@ -55,7 +55,7 @@ std::optional<std::vector<std::uint32_t>> ListIn(std::string_view text, std::uin
   return numbers;
 }
 
-std::string TextOf(const std::vector<std::uint32_t>& numbers) {
+std::string GetText(const std::vector<std::uint32_t>& numbers) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t end = i + 1;
@@ -68,7 +68,7 @@ std::string TextOf(const std::vector<std::uint32_t>& numbers) {
 }
 
 // Both the driver's way of writing it and NVML's, which has a longer domain.
-std::string BusOf(std::string_view pci_bus) {
+std::string GetBus(std::string_view pci_bus) {
   constexpr std::size_t kShort = 12;  // "0000:17:00.0"
   std::string bus(pci_bus.substr(pci_bus.size() - std::min(pci_bus.size(), kShort)));
   std::ranges::transform(bus, bus.begin(), [](unsigned char letter) {
@@ -87,7 +87,7 @@ bool IsBus(std::string_view bus) {
 
 std::string NumaPlace::ToString() const {
   if (!node) return why_none;
-  return "node " + std::to_string(*node) + ", processors " + TextOf(processors);
+  return "node " + std::to_string(*node) + ", processors " + GetText(processors);
 }
 
 NumaPlace FindNumaPlace(std::string_view pci_bus, const std::string& sysfs) {
@@ -98,7 +98,7 @@ NumaPlace FindNumaPlace(std::string_view pci_bus, const std::string& sysfs) {
     place.why_none = "the machine has one memory node: nothing to choose";
     return place;
   }
-  const std::string bus = BusOf(pci_bus);
+  const std::string bus = GetBus(pci_bus);
   std::optional<std::uint32_t> node;
   if (IsBus(bus)) {
     node = NumberIn(ReadLine(sysfs + "/bus/pci/devices/" + bus + "/numa_node"), kNodesMax);

@@ -114,8 +114,8 @@ std::vector<CgroupDirectory> MemoryCgroups(std::string_view cgroup, std::string_
   return directories;
 }
 
-std::optional<std::uint64_t> MemoryLimitOf(const std::vector<CgroupDirectory>& directories,
-                                           const ReadText& read) {
+std::optional<std::uint64_t> GetMemoryLimit(const std::vector<CgroupDirectory>& directories,
+                                            const ReadText& read) {
   std::optional<std::uint64_t> smallest;
   for (const CgroupDirectory& directory : directories) {
     const auto text =
@@ -141,7 +141,7 @@ std::optional<std::uint64_t> OwnMemoryLimit() {
   };
   const auto cgroup = read("/proc/self/cgroup"), mountinfo = read("/proc/self/mountinfo");
   if (!cgroup || !mountinfo) return std::nullopt;
-  return MemoryLimitOf(MemoryCgroups(*cgroup, *mountinfo), read);
+  return GetMemoryLimit(MemoryCgroups(*cgroup, *mountinfo), read);
 }
 
 std::uint64_t UsableMemoryBytes() {

@@ -27,8 +27,8 @@ std::vector<CgroupDirectory> MemoryCgroups(std::string_view cgroup, std::string_
 using ReadText = std::function<std::optional<std::string>(const std::string& path)>;
 
 // The smallest memory limit of these directories, in bytes; empty where there is none.
-std::optional<std::uint64_t> MemoryLimitOf(const std::vector<CgroupDirectory>& directories,
-                                           const ReadText& read);
+std::optional<std::uint64_t> GetMemoryLimit(const std::vector<CgroupDirectory>& directories,
+                                            const ReadText& read);
 
 // The same for this process: the limit of a container, or MemoryMax= of a systemd unit or slice.
 std::optional<std::uint64_t> OwnMemoryLimit();

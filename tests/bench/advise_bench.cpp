@@ -134,7 +134,7 @@ Json ToJson(const MixOutcome& outcome) {
   return {{"worker_waited", outcome.worker_waited}, {"latencies_ns", std::move(clients)}};
 }
 
-MixOutcome OutcomeOf(const Json& kept) {
+MixOutcome GetOutcome(const Json& kept) {
   MixOutcome outcome;
   outcome.worker_waited = kept.at("worker_waited").get<double>();
   for (const Json& times : kept.at("latencies_ns")) {
@@ -190,8 +190,8 @@ Recording Load(const MixFiles& files) {
   if (!file) throw std::runtime_error("cannot read " + files.ran);
   const Json kept = Json::parse(file);
   Recording recording{
-      .job = OutcomeOf(kept.at("job")), .node = OutcomeOf(kept.at("node")), .together = {}};
-  for (const Json& run : kept.at("together")) recording.together.push_back(OutcomeOf(run));
+      .job = GetOutcome(kept.at("job")), .node = GetOutcome(kept.at("node")), .together = {}};
+  for (const Json& run : kept.at("together")) recording.together.push_back(GetOutcome(run));
   if (recording.together.empty()) throw std::runtime_error(files.ran + " has no run of all");
   return recording;
 }
@@ -248,8 +248,8 @@ void AddRun(const MixClient& client, std::vector<nanoseconds> latencies, ClientR
 }
 
 // `number`: of the client in the runs of all.
-ClientRow RowOf(const MixClient& client, std::size_t number, std::vector<nanoseconds> before,
-                const Recording& recording, const Answers& answers) {
+ClientRow GetRow(const MixClient& client, std::size_t number, std::vector<nanoseconds> before,
+                 const Recording& recording, const Answers& answers) {
   ClientRow row{.name = client.name,
                 .p50s_ms = {},
                 .p99s_ms = {},
@@ -280,9 +280,9 @@ MixRow Compare(std::size_t number, const AdviseMix& mix, const Recording& record
   for (std::size_t i = 0; i < clients.size(); ++i) {
     if (!clients[i].has_requests()) continue;
     const bool is_job = i == mix.residents.size();
-    row.clients.push_back(RowOf(clients[i], i,
-                                is_job ? recording.job.latencies[0] : recording.node.latencies[i],
-                                recording, answers));
+    row.clients.push_back(GetRow(clients[i], i,
+                                 is_job ? recording.job.latencies[0] : recording.node.latencies[i],
+                                 recording, answers));
     const ClientRow& client = row.clients.back();
     if (client.latency_target_ms && client.p99_ms() > *client.latency_target_ms) row.fits = false;
   }

@@ -117,7 +117,7 @@ Clock::time_point AwaitMixStart(MixBoard& board) {
   return Clock::time_point(nanoseconds(board.start_ns));
 }
 
-std::vector<double> ArrivalsOf(const MixRun& run, std::size_t number) {
+std::vector<double> GetArrivals(const MixRun& run, std::size_t number) {
   const MixClient& told = run.clients[number];
   const auto count = static_cast<std::size_t>(1.5e3 * run.seconds / told.every_ms) + 16;
   std::vector<double> times = Must(
@@ -133,7 +133,7 @@ std::vector<double> ArrivalsOf(const MixRun& run, std::size_t number) {
                                 MixBoard& board) {
   const MixClient& told = run.clients[number];
   const WorkingClient working(told, socket);
-  const std::vector<double> times = ArrivalsOf(run, number);
+  const std::vector<double> times = GetArrivals(run, number);
   std::vector<Event> ends;
   for (std::size_t i = 0; i < times.size(); ++i) ends.push_back(Must(working.client.CreateEvent()));
   MixBoard::Client& mine = board.clients[number];
@@ -211,14 +211,14 @@ ServerProcess StartMixServer(const std::string& policy) {
       {"--log-level", "warn", "--device", "cpu:0", "--cpu-threads", "1", "--policy", policy});
 }
 
-std::string TextOf(const std::string& path) {
+std::string GetText(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
 }
 
 // The number of the client with that name, as `ps` lists it.
-std::string NumberOf(const ServerProcess& server, const std::string& name) {
+std::string GetNumber(const ServerProcess& server, const std::string& name) {
   const std::string listed = server.Ctl({"ps", "--columns", "client,name"}).output;
   std::istringstream lines(listed);
   for (std::string line; std::getline(lines, line);) {
@@ -333,7 +333,7 @@ MixOutcome RunMix(const MixRun& run) {
   pid_t profiler = -1;
   if (!run.profile_of.empty()) {
     const std::string whom =
-        run.profile_of == "--node" ? "--node" : NumberOf(server, run.profile_of);
+        run.profile_of == "--node" ? "--node" : GetNumber(server, run.profile_of);
     profiler = StartProgram({GPUSHARED_CTL, "--socket", server.socket(), "profile", whom, "--out",
                              file, "--seconds", std::to_string(run.seconds + kBeforeS + kAfterS)},
                             file + ".log");
@@ -358,8 +358,8 @@ MixOutcome RunMix(const MixRun& run) {
   if (profiler > 0) {
     int status = 0;
     ::waitpid(profiler, &status, 0);
-    if (status != 0) throw std::runtime_error("profile failed: " + TextOf(file + ".log"));
-    outcome.profile = TextOf(file);
+    if (status != 0) throw std::runtime_error("profile failed: " + GetText(file + ".log"));
+    outcome.profile = GetText(file);
   }
   return outcome;
 }

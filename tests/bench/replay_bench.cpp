@@ -55,7 +55,7 @@ Job OnOneMultiprocessor(Job job, unsigned scale) {
   return job;
 }
 
-nanoseconds TimeOf(const Job& job) {
+nanoseconds GetTime(const Job& job) {
   nanoseconds time{};
   for (const simulation::Kernel& kernel : job.kernels) time += simulation::SoloTime(kernel, 1);
   return time;
@@ -187,7 +187,7 @@ ReplayPlan MakePlan(const Arguments& arguments) {
                   .arrivals_s = {},
                   .target = {},
                   .length = kLowAlone};
-  const double service_s = Milliseconds(TimeOf(plan.high)) / 1e3;
+  const double service_s = Milliseconds(GetTime(plan.high)) / 1e3;
   for (std::size_t i = 0; i < kWarmUp; ++i)
     plan.arrivals_s.push_back(3 * service_s * static_cast<double>(i));
   const double first_s = 3 * service_s * static_cast<double>(kWarmUp);
@@ -205,8 +205,8 @@ class Comparison {
                 1e3 * Milliseconds(costs_.round_trip), 1e3 * Milliseconds(costs_.kernel_gap),
                 1e3 * Milliseconds(costs_.block));
     std::printf("request %.1f ms in %zu kernels, low step %.1f ms in %zu, load %.2f\n",
-                Milliseconds(TimeOf(plan_.high)), plan_.high.kernels.size(),
-                Milliseconds(TimeOf(plan_.low)), plan_.low.kernels.size(), arguments.load);
+                Milliseconds(GetTime(plan_.high)), plan_.high.kernels.size(),
+                Milliseconds(GetTime(plan_.low)), plan_.low.kernels.size(), arguments.load);
     std::printf("%-12s %9s %9s   %9s %9s %8s   %6s %6s   %7s\n", "POLICY", "p50 ms", "SIM",
                 "p99 ms", "SIM", "ERROR", "GAP", "SIM", "WAITED");
   }

@@ -115,7 +115,7 @@ class Measurement {
         kernel.block_time *= arguments.scale;
       }
       const ClientOptions options{
-          .name = NameOf(i), .weight = weights_[i], .socket = server_.socket()};
+          .name = GetName(i), .weight = weights_[i], .socket = server_.socket()};
       const Hold hold = arguments.sleeps ? Hold::kAsleep : Hold::kAwake;
       processes_.Start([&] { LaunchWithoutEnd(options, hold, job); });
     }
@@ -150,7 +150,7 @@ class Measurement {
   }
 
  private:
-  static std::string NameOf(std::size_t client) { return "client-" + std::to_string(client); }
+  static std::string GetName(std::size_t client) { return "client-" + std::to_string(client); }
 
   static nanoseconds Total(const std::vector<nanoseconds>& times) {
     return std::accumulate(times.begin(), times.end(), nanoseconds());
@@ -189,7 +189,7 @@ class Measurement {
     std::map<std::string, nanoseconds> times;
     Collect(nlohmann::json::parse(server_.Ctl({"ps", "--json"}).output, nullptr, false), times);
     std::vector<nanoseconds> held;
-    for (std::size_t i = 0; i < weights_.size(); ++i) held.push_back(times[NameOf(i)]);
+    for (std::size_t i = 0; i < weights_.size(); ++i) held.push_back(times[GetName(i)]);
     return held;
   }
 

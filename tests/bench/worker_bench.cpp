@@ -160,7 +160,7 @@ class Bench {
         scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kHigh,
         std::chrono::nanoseconds launch_time = {})
       : signal_(Must(server::DeviceSignal::Create())),
-        device_([this] { signal_->NoteCompletions(); }, launch_time),
+        device_([this] { signal_->RecordCompletions(); }, launch_time),
         control_([] {}) {
     server::DeviceThreadOptions options;
     options.spin = server::SpinTimes{.budget = 50us};
@@ -355,7 +355,7 @@ class Pairs {
 };
 
 // How many commands fewer the device thread gets done while somebody traces, in pairs as below.
-void TellFewer(Bench& bench, const std::string& what, Report& report) {
+void ReportFewer(Bench& bench, const std::string& what, Report& report) {
   constexpr int kRates = 121;
   Pairs fewer;
   const auto rate = [&](bool on) {
@@ -376,7 +376,7 @@ void MeasureTraceOfShortest(std::size_t clients, Report& report) {
   Bench bench("priority", clients, 0, scheduler::SchedulingClass::kHigh, 2100ns);
   bench.OpenTrace();
   const std::string what = "traced, launches of 2.1 us, " + std::to_string(clients) + " clients: ";
-  TellFewer(bench, what, report);
+  ReportFewer(bench, what, report);
   bench.TurnTrace(true);
   report.AddValue(what + "commands/s", bench.Throughput(1s) / 1e6, "M");
 }
@@ -406,7 +406,7 @@ void MeasureTrace(std::size_t clients, Report& report) {
   percent.Tell(what + "time per command more by", "%", report);
   ns.Tell(what + "the same", "ns", report);
   nothing.Tell(what + "the same without a difference", "%", report);
-  TellFewer(bench, what, report);
+  ReportFewer(bench, what, report);
   bench.TurnTrace(true);
   bench.Throughput(1s);
   std::this_thread::sleep_for(50ms);  // The reader's last look.

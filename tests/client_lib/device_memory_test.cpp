@@ -42,7 +42,7 @@ class DeviceMemoryTest : public ::testing::Test {
 
   // One command on its way, that has not ended.
   void Submit(std::uint32_t stream) {
-    progress_.NoteSubmitted(stream, progress_.submitted(stream) + 1);
+    progress_.RecordSubmitted(stream, progress_.submitted(stream) + 1);
   }
   void FinishAll(std::uint32_t stream) { timelines_[stream] = progress_.submitted(stream); }
 
@@ -195,8 +195,8 @@ TEST_F(DeviceMemoryTest, TrimAwaitsWordsAboutBuffersAndNoWork) {
              for (const StreamPoint point : fence) timelines_[point.stream] = point.sequence;
              return Status::Ok();
            },
-       .name_buffer = [&](std::uint64_t, std::uint64_t) { progress_.NoteTold(0, ++told); },
-       .forget_buffer = [&](std::uint64_t) { progress_.NoteTold(0, ++told); }});
+       .name_buffer = [&](std::uint64_t, std::uint64_t) { progress_.RecordTold(0, ++told); },
+       .forget_buffer = [&](std::uint64_t) { progress_.RecordTold(0, ++told); }});
   memory.Free(memory.Allocate(4 * kMiB).value());
   EXPECT_EQ(*memory.Trim(), 4 * kMiB);
   EXPECT_EQ(waits_, 1);

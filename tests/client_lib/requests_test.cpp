@@ -33,7 +33,7 @@ class RequestsTest : public ::testing::Test {
   ~RequestsTest() override { EXPECT_THAT(worker_.violations(), ::testing::IsEmpty()); }
 
   template <typename Command>
-  std::size_t TakenOf() const {
+  std::size_t GetTaken() const {
     const auto taken = worker_.taken();
     return static_cast<std::size_t>(std::ranges::count_if(taken, [](const auto& each) {
       return std::holds_alternative<Command>(each.command.body);
@@ -55,8 +55,8 @@ TEST_F(RequestsTest, RequestsOfAStreamDoNotNestAndEndOnce) {
   EXPECT_EQ(stream_.EndRequest().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(stream_.BeginRequest().ok());
   EXPECT_TRUE(stream_.Synchronize().ok());
-  EXPECT_EQ(TakenOf<ipc::BeginRequestCommand>(), 2u);
-  EXPECT_EQ(TakenOf<ipc::EndRequestCommand>(), 1u);
+  EXPECT_EQ(GetTaken<ipc::BeginRequestCommand>(), 2u);
+  EXPECT_EQ(GetTaken<ipc::EndRequestCommand>(), 1u);
 }
 
 TEST_F(RequestsTest, TimesAreBetweenNowAndAnHour) {
@@ -69,8 +69,8 @@ TEST_F(RequestsTest, TimesAreBetweenNowAndAnHour) {
   EXPECT_TRUE(stream_.BeginRequest(hours(1)).ok());
   EXPECT_TRUE(client_.ExpectRequestIn(hours(1)).ok());
   EXPECT_TRUE(client_.Synchronize().ok());
-  EXPECT_EQ(TakenOf<ipc::BeginRequestCommand>(), 1u);
-  EXPECT_EQ(TakenOf<ipc::ExpectRequestCommand>(), 1u);
+  EXPECT_EQ(GetTaken<ipc::BeginRequestCommand>(), 1u);
+  EXPECT_EQ(GetTaken<ipc::ExpectRequestCommand>(), 1u);
 }
 
 TEST_F(RequestsTest, NoMoreAreBegunThanMayBeOpen) {
@@ -92,9 +92,9 @@ TEST_F(RequestsTest, BeginBlocksWhileAsManyAsMayBeOpenAreAboutToEnd) {
     EXPECT_TRUE(stream_.BeginRequest().ok());
     EXPECT_TRUE(stream_.EndRequest().ok());
   }
-  while (TakenOf<ipc::EndRequestCommand>() < kOpenRequestsMax) std::this_thread::yield();
+  while (GetTaken<ipc::EndRequestCommand>() < kOpenRequestsMax) std::this_thread::yield();
   std::thread later = testing::OnceAsleep([this] {
-    EXPECT_EQ(TakenOf<ipc::BeginRequestCommand>(), kOpenRequestsMax);
+    EXPECT_EQ(GetTaken<ipc::BeginRequestCommand>(), kOpenRequestsMax);
     worker_.set_finishing(true);
   });
   EXPECT_TRUE(stream_.BeginRequest().ok());
@@ -110,7 +110,7 @@ TEST_F(RequestsTest, TheRequestOfAFailedStreamEndsAllTheSame) {
   EXPECT_EQ(stream_.EndRequest().code(), StatusCode::kKernelFault);
   EXPECT_EQ(stream_.EndRequest().code(), StatusCode::kInvalidArgument) << "it has ended";
   EXPECT_EQ(stream_.BeginRequest().code(), StatusCode::kKernelFault);
-  while (TakenOf<ipc::EndRequestCommand>() < 1) std::this_thread::yield();
+  while (GetTaken<ipc::EndRequestCommand>() < 1) std::this_thread::yield();
 }
 
 TEST_F(RequestsTest, EmptyHandlesAreRejected) {

@@ -291,7 +291,7 @@ TEST(Session, WorkThatWasDoneBeforeTheEndStaysDone) {
 }
 
 // What a forked child sees. Returns an exit code, 0 when all is as it should be.
-int ChildOf(const Client& client, const Stream& stream, const DeviceBuffer& buffer) {
+int GetChild(const Client& client, const Stream& stream, const DeviceBuffer& buffer) {
   const auto rejected = [](const Status& status) {
     return status.code() == StatusCode::kWrongProcess;
   };
@@ -317,7 +317,7 @@ TEST(Session, ForkedChildIsRejectedAndTheParentGoesOn) {
   auto host = std::make_unique<HostBuffer>(std::move(*client->AllocateHost(100)));
   const pid_t child = ::fork();
   if (child == 0) {
-    int code = ChildOf(*client, *stream, *buffer);
+    int code = GetChild(*client, *stream, *buffer);
     // Destructors do nothing to the parent's session, and nothing to our memory.
     buffer.reset();
     host.reset();

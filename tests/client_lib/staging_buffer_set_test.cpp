@@ -122,7 +122,7 @@ TEST_F(StagingBufferSetTest, StagingGrowsToTheUsualArenaBeforeItWaits) {
   StagingBufferSet staging_buffers = Make(2);
   const auto small = staging_buffers.TryAllocateStaging(4096);
   ASSERT_TRUE(small.ok() && *small);
-  progress_.NoteSubmitted(1, 1);
+  progress_.RecordSubmitted(1, 1);
   staging_buffers.Retire((*small)->data, {{1, 1}});
   const auto large = staging_buffers.TryAllocateStaging(4u << 20);
   ASSERT_TRUE(large.ok() && *large);
@@ -133,7 +133,7 @@ TEST_F(StagingBufferSetTest, StagingThatCannotGrowWaitsForRetiredBytes) {
   StagingBufferSet staging_buffers = Make(1);
   const auto small = staging_buffers.TryAllocateStaging(200'000);
   ASSERT_TRUE(small.ok() && *small);
-  progress_.NoteSubmitted(1, 1);
+  progress_.RecordSubmitted(1, 1);
   staging_buffers.Retire((*small)->data, {{1, 1}});
   const auto none = staging_buffers.TryAllocateStaging(900'000);
   ASSERT_TRUE(none.ok());
@@ -147,7 +147,7 @@ TEST_F(StagingBufferSetTest, StagingWaitsForRetiredBytesInsteadOfAddingAnArena) 
   StagingBufferSet staging_buffers = Make(2);
   const auto block = staging_buffers.TryAllocateStaging(15u << 20);
   ASSERT_TRUE(block.ok() && *block);
-  progress_.NoteSubmitted(1, 1);
+  progress_.RecordSubmitted(1, 1);
   staging_buffers.Retire((*block)->data, {{1, 1}});
   const auto none = staging_buffers.TryAllocateStaging(15u << 20);
   ASSERT_TRUE(none.ok());
@@ -162,7 +162,7 @@ TEST_F(StagingBufferSetTest, HostBuffersAddAnArenaInsteadOfWaiting) {
   StagingBufferSet staging_buffers = Make(2);
   const auto block = staging_buffers.Allocate(15u << 20);
   ASSERT_TRUE(block.ok());
-  progress_.NoteSubmitted(1, 1);
+  progress_.RecordSubmitted(1, 1);
   staging_buffers.Retire(block->data, {{1, 1}});
   EXPECT_TRUE(staging_buffers.Allocate(15u << 20).ok());
   EXPECT_EQ(added_.size(), 2u);
@@ -173,7 +173,7 @@ TEST_F(StagingBufferSetTest, WithoutFurtherArenasHostBuffersWaitForRetiredBytes)
   StagingBufferSet staging_buffers = Make(1);
   const auto block = staging_buffers.Allocate(15u << 20);
   ASSERT_TRUE(block.ok());
-  progress_.NoteSubmitted(1, 1);
+  progress_.RecordSubmitted(1, 1);
   staging_buffers.Retire(block->data, {{1, 1}});
   EXPECT_TRUE(staging_buffers.Allocate(15u << 20).ok());
   EXPECT_EQ(waits_, 1);
@@ -182,7 +182,7 @@ TEST_F(StagingBufferSetTest, WithoutFurtherArenasHostBuffersWaitForRetiredBytes)
 TEST_F(StagingBufferSetTest, BytesInUseAreNeverGivenOutAgain) {
   StagingBufferSet staging_buffers = Make(1);
   const auto first = staging_buffers.Allocate(4096);
-  progress_.NoteSubmitted(1, 1);
+  progress_.RecordSubmitted(1, 1);
   staging_buffers.Retire(first->data, {{1, 1}});
   EXPECT_NE(staging_buffers.Allocate(4096)->data, first->data);
 }

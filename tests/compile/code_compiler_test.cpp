@@ -16,7 +16,7 @@ TEST(CodeCompiler, ACompilerThatIsMissingIsToldToTheLogAndEndsNobody) {
   config.code_cache = Config::kNone;
   std::vector<std::string> told;
   const device::MakeCodeCompiler make =
-      CompilerOf(config, [&](const std::string& line) { told.push_back(line); });
+      GetCompiler(config, [&](const std::string& line) { told.push_back(line); });
   ASSERT_TRUE(make);
   EXPECT_EQ(make(), nullptr);
   ASSERT_EQ(told.size(), 1u);

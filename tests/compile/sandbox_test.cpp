@@ -171,7 +171,7 @@ TEST(Sandbox, HasThreadsAndKnowsItsLimits) {
   }
 }
 
-std::string LinkOf(const char* path) {
+std::string GetLink(const char* path) {
   std::array<char, 64> target = {};
   return ::readlink(path, target.data(), target.size() - 1) > 0 ? target.data() : "";
 }
@@ -186,7 +186,7 @@ bool MayHaveOwnUsers() {
 
 TEST(Sandbox, HasUsersOfItsOwnWhereTheKernelAllows) {
   if (!MayHaveOwnUsers()) GTEST_SKIP() << "this kernel lets nobody make a user namespace";
-  const auto run = Perform({"own users", LinkOf("/proc/self/ns/user")});
+  const auto run = Perform({"own users", GetLink("/proc/self/ns/user")});
   ASSERT_TRUE(run.ok()) << run.status().ToString();
   EXPECT_EQ(run->exit_code, 0) << run->text;
 }
@@ -214,7 +214,7 @@ TEST(Sandbox, LeavesThisProcessItsRightsLimitsAndSignals) {
     Facts now = {};
     EXPECT_EQ(::getrlimit(RLIMIT_AS, &now.memory), 0);
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &now.descriptors), 0);
-    now.users = LinkOf("/proc/self/ns/user");
+    now.users = GetLink("/proc/self/ns/user");
     EXPECT_EQ(::pthread_sigmask(SIG_SETMASK, nullptr, &now.blocked), 0);
     EXPECT_EQ(::sigaction(SIGUSR1, nullptr, &now.handler), 0);
     now.dumpable = ::prctl(PR_GET_DUMPABLE);

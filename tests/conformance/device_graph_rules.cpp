@@ -27,8 +27,8 @@ TEST_P(DeviceConformance, NodesOfAGraphRunOneAfterTheOther) {
   std::vector<device::GraphNode> nodes;
   for (std::uint32_t tag = 0; tag < kNodes; ++tag) {
     // Several blocks, so that two nodes that overlapped would interleave.
-    nodes.push_back(NodeOf(client, "append", {.grid = {5, 1, 1}, .block = {1, 1, 1}},
-                           Arguments::Pack(client.At(kCursor), client.At(kList), tag)));
+    nodes.push_back(GetNode(client, "append", {.grid = {5, 1, 1}, .block = {1, 1, 1}},
+                            Arguments::Pack(client.At(kCursor), client.At(kList), tag)));
   }
   const std::vector<const device::GraphNode*> pointers = PointersTo(nodes);
   if (SkipsUnlessItTakes(pointers)) return;
@@ -47,8 +47,8 @@ TEST_P(DeviceConformance, AGraphRunsWhatItHoldsAtEachLaunch) {
   constexpr std::uint32_t kRounds = 60;
   std::vector<device::GraphNode> nodes;
   const auto node = [&](std::uint32_t tag) {
-    return NodeOf(client, "append", {.block = {1, 1, 1}},
-                  Arguments::Pack(client.At(kCursor), client.At(kList), tag));
+    return GetNode(client, "append", {.block = {1, 1, 1}},
+                   Arguments::Pack(client.At(kCursor), client.At(kList), tag));
   };
   for (std::uint32_t tag = 0; tag < kNodes; ++tag) nodes.push_back(node(tag));
   const std::vector<const device::GraphNode*> pointers = PointersTo(nodes);
@@ -72,8 +72,8 @@ TEST_P(DeviceConformance, AGraphGoesOnWhereItIsResumed) {
   const TestClient client = NewClientWithKernels();
   std::vector<device::GraphNode> nodes;
   for (std::uint32_t tag = 0; tag < 8; ++tag) {
-    nodes.push_back(NodeOf(client, "append", {.block = {1, 1, 1}},
-                           Arguments::Pack(client.At(kCursor), client.At(kList), tag + 1)));
+    nodes.push_back(GetNode(client, "append", {.block = {1, 1, 1}},
+                            Arguments::Pack(client.At(kCursor), client.At(kList), tag + 1)));
   }
   const std::vector<const device::GraphNode*> pointers = PointersTo(nodes);
   if (SkipsUnlessItTakes(pointers)) return;
@@ -112,8 +112,8 @@ TEST_P(DeviceConformance, AStoppedGraphHasRunAPrefixOfItsNodes) {
   const TestClient client = NewClientWithKernels();
   std::vector<device::GraphNode> nodes;
   for (std::uint32_t tag = 0; tag < 6; ++tag) {
-    nodes.push_back(NodeOf(client, "append", {.block = {1, 1, 1}},
-                           Arguments::Pack(client.At(kCursor), client.At(kList), tag + 1)));
+    nodes.push_back(GetNode(client, "append", {.block = {1, 1, 1}},
+                            Arguments::Pack(client.At(kCursor), client.At(kList), tag + 1)));
   }
   const std::vector<const device::GraphNode*> pointers = PointersTo(nodes);
   if (SkipsUnlessItTakes(pointers)) return;
@@ -136,7 +136,7 @@ TEST_P(DeviceConformance, AGraphEndsAtTheNodeThatFails) {
   const TestClient client = NewClientWithKernels();
   const std::uint32_t value = 9;
   const auto write = [&](std::uint64_t address) {
-    return NodeOf(client, "write_at", {.block = {1, 1, 1}}, Arguments::Pack(address, value));
+    return GetNode(client, "write_at", {.block = {1, 1, 1}}, Arguments::Pack(address, value));
   };
   const std::vector<device::GraphNode> nodes = {write(client.At(kList)),
                                                 write(client.At(0) + (std::uint64_t{1} << 44)),
@@ -153,9 +153,9 @@ TEST_P(DeviceConformance, AKilledGraphRunsNoFurtherNode) {
   if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const std::vector<device::GraphNode> nodes = {
-      NodeOf(client, "spin_for_ever", {.block = {1, 1, 1}}, Arguments::Pack(client.At(kStays0))),
-      NodeOf(client, "append", {.block = {1, 1, 1}},
-             Arguments::Pack(client.At(kCursor), client.At(kList), std::uint32_t{1}))};
+      GetNode(client, "spin_for_ever", {.block = {1, 1, 1}}, Arguments::Pack(client.At(kStays0))),
+      GetNode(client, "append", {.block = {1, 1, 1}},
+              Arguments::Pack(client.At(kCursor), client.At(kList), std::uint32_t{1}))};
   const std::vector<const device::GraphNode*> pointers = PointersTo(nodes);
   if (SkipsUnlessItTakes(pointers)) return;
   const device::WorkId graph = SubmitGraph(client, pointers, {});

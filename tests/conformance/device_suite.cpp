@@ -93,10 +93,10 @@ std::uint32_t DeviceConformance::KernelNamed(const device::Module& module, std::
   return 0;
 }
 
-device::GraphNode DeviceConformance::NodeOf(const TestClient& client, std::string_view kernel,
-                                            const LaunchSpec& spec,
-                                            std::vector<std::byte> arguments) {
-  return WorkOf(client, kernel, spec, std::move(arguments));
+device::GraphNode DeviceConformance::GetNode(const TestClient& client, std::string_view kernel,
+                                             const LaunchSpec& spec,
+                                             std::vector<std::byte> arguments) {
+  return GetWork(client, kernel, spec, std::move(arguments));
 }
 
 device::WorkId DeviceConformance::SubmitGraph(const TestClient& client,
@@ -120,14 +120,14 @@ device::WorkId DeviceConformance::SubmitGraph(const TestClient& client,
 
 device::WorkId DeviceConformance::Launch(const TestClient& client, std::string_view kernel,
                                          const LaunchSpec& spec, std::vector<std::byte> arguments) {
-  const device::LaunchWork work = WorkOf(client, kernel, spec, std::move(arguments));
+  const device::LaunchWork work = GetWork(client, kernel, spec, std::move(arguments));
   device_->Submit(work);
   return work.id;
 }
 
-device::LaunchWork DeviceConformance::WorkOf(const TestClient& client, std::string_view kernel,
-                                             const LaunchSpec& spec,
-                                             std::vector<std::byte> arguments) {
+device::LaunchWork DeviceConformance::GetWork(const TestClient& client, std::string_view kernel,
+                                              const LaunchSpec& spec,
+                                              std::vector<std::byte> arguments) {
   device::LaunchWork work;
   work.id = next_id();
   work.space = client.space.get();

@@ -117,8 +117,8 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
                              std::span<const device::GraphNode* const> nodes,
                              const LaunchSpec& spec);
   // A launch as a node of a graph. Arguments live until TearDown.
-  device::GraphNode NodeOf(const TestClient& client, std::string_view kernel,
-                           const LaunchSpec& spec, std::vector<std::byte> arguments);
+  device::GraphNode GetNode(const TestClient& client, std::string_view kernel,
+                            const LaunchSpec& spec, std::vector<std::byte> arguments);
   bool SkipsUnlessItTakes(std::span<const device::GraphNode* const> nodes) {
     const auto is_taken = [&](const device::GraphNode* node) { return gpu().TakesNode(*node); };
     return Skips(std::all_of(nodes.begin(), nodes.end(), is_taken), "take these nodes in a graph");
@@ -172,8 +172,8 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
 
  private:
   void Collect();
-  device::LaunchWork WorkOf(const TestClient& client, std::string_view kernel,
-                            const LaunchSpec& spec, std::vector<std::byte> arguments);
+  device::LaunchWork GetWork(const TestClient& client, std::string_view kernel,
+                             const LaunchSpec& spec, std::vector<std::byte> arguments);
 
   std::mutex mutex_;
   std::condition_variable woken_;

@@ -201,8 +201,8 @@ TestClient DeviceSwaps::ComeWithSomeAway() {
   return client;
 }
 
-device::Reach DeviceSwaps::StepsOf(const TestClient& client,
-                                   std::initializer_list<std::uint64_t> steps) {
+device::Reach DeviceSwaps::GetSteps(const TestClient& client,
+                                    std::initializer_list<std::uint64_t> steps) {
   device::Reach reach;
   for (const std::uint64_t step : steps) {
     reach.Add({.base = client.At(step * kMoveStep), .bytes = kMoveStep});
@@ -219,25 +219,25 @@ device::Completion DeviceSwaps::WriteTo(const TestClient& client, std::uint64_t 
 TEST_P(DeviceSwaps, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
-  const device::Reach there = StepsOf(client, {0, 2});
+  const device::Reach there = GetSteps(client, {0, 2});
   for (const std::uint64_t step : {0, 2}) {
     const device::Completion ended = WriteTo(client, step, 70, &there);
     EXPECT_TRUE(ended.status.ok()) << ended.status.ToString();
     EXPECT_EQ(ReadWords(client, step * kMoveStep + 8, 1).at(0), 70U);
   }
   const device::GraphNode node =
-      NodeOf(client, "write_at", {.reach = &there},
-             Arguments::Pack(client.At(2 * kMoveStep + 8), std::uint32_t{71}));
+      GetNode(client, "write_at", {.reach = &there},
+              Arguments::Pack(client.At(2 * kMoveStep + 8), std::uint32_t{71}));
   if (gpu().TakesNode(node)) {
     const device::GraphNode* const nodes[] = {&node};
     AwaitOk(SubmitGraph(client, nodes, {}));
     EXPECT_EQ(ReadWords(client, 2 * kMoveStep + 8, 1).at(0), 71U);
     const device::GraphNode other =
-        NodeOf(client, "write_at", {}, Arguments::Pack(client.At(8), std::uint32_t{72}));
+        GetNode(client, "write_at", {}, Arguments::Pack(client.At(8), std::uint32_t{72}));
     const device::GraphNode* const others[] = {&other};
     AwaitOk(SubmitGraph(client, others, {.reach = &there}));
     EXPECT_EQ(ReadWords(client, 8, 1).at(0), 72U);
-    const device::Reach partly = StepsOf(client, {0, 1});
+    const device::Reach partly = GetSteps(client, {0, 1});
     EXPECT_EQ(Await(SubmitGraph(client, others, {.reach = &partly})).status.code(),
               StatusCode::kInternal);
   }
@@ -247,7 +247,7 @@ TEST_P(DeviceSwaps, LaunchesTouchTheirReachWhileOtherMemoryIsAway) {
 TEST_P(DeviceSwaps, LaunchesAreRejectedWhereTheirReachIsAway) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
-  const device::Reach partly = StepsOf(client, {0, 1});
+  const device::Reach partly = GetSteps(client, {0, 1});
   EXPECT_EQ(WriteTo(client, 0, 70, &partly).status.code(), StatusCode::kInternal);
   EXPECT_EQ(WriteTo(client, 0, 70, nullptr).status.code(), StatusCode::kInternal);
   EXPECT_EQ(ReadWords(client, 8, 1).at(0), 0U);
@@ -260,7 +260,7 @@ TEST_P(DeviceSwaps, LaunchesAreRejectedWhereTheirReachIsAway) {
 TEST_P(DeviceSwaps, WhatIsAwayStaysAsItIsWhateverLaunchesTouch) {
   if (Skips(gpu().info().can_move_memory, "move memory")) return;
   const TestClient client = ComeWithSomeAway();
-  const device::Reach first = StepsOf(client, {0});
+  const device::Reach first = GetSteps(client, {0});
   for (const std::uint64_t step : {1, 3}) (void)WriteTo(client, step, 73, &first);
   EXPECT_EQ(gpu().loss(), nullptr);
   EXPECT_TRUE(WriteTo(client, 0, 74, &first).status.ok());
@@ -275,7 +275,7 @@ TEST_P(DeviceSwaps, WhatIsAwayStaysAsItIsWhateverLaunchesTouch) {
 TEST_P(DeviceSwaps, LaunchesFaultBeyondTheirReach) {
   if (Skips(gpu().info().checks_reach, "check what launches reach")) return;
   const TestClient client = ComeWithSomeAway();
-  const device::Reach first = StepsOf(client, {0});
+  const device::Reach first = GetSteps(client, {0});
   // One is away, and one is there.
   for (const std::uint64_t step : {1, 2}) {
     const device::Completion ended = WriteTo(client, step, 73, &first);

@@ -55,8 +55,8 @@ class DeviceSwaps : public DeviceConformance {
   static constexpr std::uint64_t kFewSteps = 4;
   // A client with kernels. Each of its few steps begins with its number; steps 1 and 3 are away.
   TestClient ComeWithSomeAway();
-  static device::Reach StepsOf(const TestClient& client,
-                               std::initializer_list<std::uint64_t> steps);
+  static device::Reach GetSteps(const TestClient& client,
+                                std::initializer_list<std::uint64_t> steps);
   // Of a launch that writes to the third word of a step. It may touch the reach; null: everything.
   device::Completion WriteTo(const TestClient& client, std::uint64_t step, std::uint32_t value,
                              const device::Reach* reach);

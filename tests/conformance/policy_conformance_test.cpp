@@ -104,7 +104,7 @@ class Driver {
         policy_->OnClientChanged(client, SpecFor(client), now_);
         break;
       case Call::kReady:
-        if (++clients_.at(client).ready == 1) TellHead(client);
+        if (++clients_.at(client).ready == 1) ReportHead(client);
         break;
       case Call::kIdle:
         clients_.at(client).ready = 0;
@@ -193,7 +193,7 @@ class Driver {
             .group = client.value % 3 == 0 ? std::nullopt : std::optional<std::uint64_t>(7)};
   }
 
-  void TellHead(ClientId client) {
+  void ReportHead(ClientId client) {
     State& state = clients_.at(client);
     ++arrivals_;
     state.head = {.predicted = Duration(1000 + arrivals_ * 700'001 % 5'000'000),
@@ -274,7 +274,7 @@ class Driver {
     state.running.push_back({state.head, false, now_, decision.account});
     policy_->OnStarted(decision.client, state.head, now_);
     if (--state.ready > 0) {
-      TellHead(decision.client);
+      ReportHead(decision.client);
     } else {
       policy_->OnIdle(decision.client, now_);
     }

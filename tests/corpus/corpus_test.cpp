@@ -46,14 +46,14 @@ TEST(CorpusReach, IsKnownOfManyKernels) {
   EXPECT_GT(Runtime::Instance().bound_launches(), before);
 }
 
-std::string NameOf(const ::testing::TestParamInfo<Program>& info) { return info.param.name; }
+std::string GetName(const ::testing::TestParamInfo<Program>& info) { return info.param.name; }
 
 // The stage `long` builds this file once more, for the programs over CUB and Thrust.
 #ifdef GPUSHARED_CORPUS_CUB
-INSTANTIATE_TEST_SUITE_P(Cub, CorpusProgram, ::testing::ValuesIn(CubPrograms()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Cub, CorpusProgram, ::testing::ValuesIn(CubPrograms()), GetName);
 #else
-INSTANTIATE_TEST_SUITE_P(Own, CorpusProgram, ::testing::ValuesIn(OwnPrograms()), NameOf);
-INSTANTIATE_TEST_SUITE_P(Toolkit, CorpusProgram, ::testing::ValuesIn(ToolkitPrograms()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Own, CorpusProgram, ::testing::ValuesIn(OwnPrograms()), GetName);
+INSTANTIATE_TEST_SUITE_P(Toolkit, CorpusProgram, ::testing::ValuesIn(ToolkitPrograms()), GetName);
 #endif
 
 }  // namespace

@@ -29,7 +29,7 @@ T Need(Result<T> result, const char* what) {
   return std::move(result).value();
 }
 
-std::span<const std::byte> FatbinOf(const void* wrapper) {
+std::span<const std::byte> ToFatbin(const void* wrapper) {
   FatbinWrapper header{};
   std::memcpy(&header, wrapper, sizeof header);
   if (header.magic != kWrapperMagic) throw std::runtime_error("no fatbin wrapper");
@@ -61,7 +61,7 @@ Runtime::~Runtime() { munmap(reserved_, 2 * kMemoryBytes); }
 
 LoadedModule* Runtime::Register(const void* fatbin_wrapper) {
   auto loaded = std::make_unique<LoadedModule>();
-  loaded->text = Need(ptx::ExtractPtx(FatbinOf(fatbin_wrapper)), "fatbin: ");
+  loaded->text = Need(ptx::ExtractPtx(ToFatbin(fatbin_wrapper)), "fatbin: ");
   loaded->module = Need(ptx::Parse(loaded->text), "parse: ");
   loaded->layout = Need(executor::LayOutModule(loaded->module), "layout: ");
   loaded->variables_base = reinterpret_cast<std::uint64_t>(Allocate(loaded->layout.bytes));
@@ -94,7 +94,7 @@ void Runtime::Reset() {
   }
 }
 
-const LoadedModule* Runtime::ModuleOf(const void* host_function) const {
+const LoadedModule* Runtime::GetModule(const void* host_function) const {
   const auto found = functions_.find(host_function);
   return found == functions_.end() ? nullptr : found->second.module;
 }
@@ -124,7 +124,7 @@ void* Runtime::Allocate(std::uint64_t bytes) {
   return memory_ + at;
 }
 
-device::Reach Runtime::ReachOf(const KernelLaunch& launch) const {
+device::Reach Runtime::GetReach(const KernelLaunch& launch) const {
   const device::KernelInfo& info = launch.program->info();
   if (!info.why_reach_unknown.empty()) return device::Reach::Everything();
   device::Reach reach;
@@ -139,7 +139,7 @@ device::Reach Runtime::ReachOf(const KernelLaunch& launch) const {
   return reach;
 }
 
-void Runtime::NoteError(const std::string& error) {
+void Runtime::RecordError(const std::string& error) {
   if (error_.empty()) error_ = error;
 }
 
@@ -151,7 +151,7 @@ Status Runtime::RunPlain(const KernelLaunch& launch) {
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
   work.parameters = launch.parameters;
   work.memory = window();
-  const device::Reach reach = ReachOf(launch);
+  const device::Reach reach = GetReach(launch);
   work.memory.reach = &reach;
   work.memory.variables_base = launch.module->variables_base;
   work.memory.variables_bytes = launch.module->layout.bytes;
@@ -167,7 +167,7 @@ bool Runtime::Launch(const void* host_function, device::Dim3 grid, device::Dim3 
   const auto function = functions_.find(host_function);
   const executor::Program* program = FindFunction(host_function);
   if (program == nullptr) {
-    NoteError("launch of an unknown kernel");
+    RecordError("launch of an unknown kernel");
     return false;
   }
   const device::KernelInfo& info = program->info();
@@ -175,7 +175,7 @@ bool Runtime::Launch(const void* host_function, device::Dim3 grid, device::Dim3 
   ++history.launches;
   if (!info.unsupported.empty()) {
     history.rejection = info.unsupported;
-    NoteError("kernel '" + info.name + "' needs " + info.unsupported);
+    RecordError("kernel '" + info.name + "' needs " + info.unsupported);
     return false;
   }
   KernelLaunch launch;
@@ -190,7 +190,7 @@ bool Runtime::Launch(const void* host_function, device::Dim3 grid, device::Dim3 
     std::memcpy(launch.parameters.data() + parameter.offset, arguments[i], parameter.bytes);
   }
   const Status status = backend_ == nullptr ? RunPlain(launch) : backend_->Run(launch);
-  if (!status.ok()) NoteError(status.message());
+  if (!status.ok()) RecordError(status.message());
   return status.ok();
 }
 

@@ -96,20 +96,20 @@ class Runtime {
   LoadedModule* Register(const void* fatbin_wrapper);
   void RegisterFunction(LoadedModule* module, const void* host_function, const char* name);
   void RegisterVariable(LoadedModule* module, const void* host_variable, const char* name);
-  const LoadedModule* ModuleOf(const void* host_function) const;
+  const LoadedModule* GetModule(const void* host_function) const;
   const executor::Program* FindFunction(const void* host_function) const;
   void* FindVariable(const void* host_variable, std::uint64_t* bytes) const;
   void* Allocate(std::uint64_t bytes);
   bool Launch(const void* host_function, device::Dim3 grid, device::Dim3 block, void** arguments,
               std::uint64_t shared_bytes);
-  void NoteError(const std::string& error);
+  void RecordError(const std::string& error);
 
  private:
   Runtime();
   ~Runtime();
   std::uint64_t Base() const { return reinterpret_cast<std::uint64_t>(memory_); }
   // Everything, where nothing is known.
-  device::Reach ReachOf(const KernelLaunch& launch) const;
+  device::Reach GetReach(const KernelLaunch& launch) const;
 
   struct Function {
     LoadedModule* module = nullptr;

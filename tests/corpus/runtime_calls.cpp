@@ -44,7 +44,7 @@ struct CallConfiguration {
 };
 CallConfiguration pending;
 
-int AttributeOf(cudaDeviceAttr attribute) {
+int AttributeFor(cudaDeviceAttr attribute) {
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
       return 9;
@@ -181,12 +181,12 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
-  *value = AttributeOf(attribute);
+  *value = AttributeFor(attribute);
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   *attributes = {};
-  const LoadedModule* module = Runtime::Instance().ModuleOf(function);
+  const LoadedModule* module = Runtime::Instance().GetModule(function);
   const auto* program = Runtime::Instance().FindFunction(function);
   if (module == nullptr || program == nullptr) return Noted(cudaErrorInvalidDeviceFunction);
   // "sm_75" is 75.

@@ -111,7 +111,7 @@ class DyingClient {
 
   void PublishLaunch(std::string_view kernel, std::size_t parameter_bytes) {
     const std::vector<std::byte> parameters = ParametersAt(client_.base(), parameter_bytes);
-    client_.Publish(LaunchOf(0, kModule, KernelNumber(module_, kernel), {}, parameters.size()),
+    client_.Publish(GetLaunch(0, kModule, KernelNumber(module_, kernel), {}, parameters.size()),
                     parameters);
   }
 
@@ -122,12 +122,12 @@ class DyingClient {
       std::fill_n(next.data, ipc::kContinuationDataBytes, std::byte{2});
     }
     DieAt("record written without its tag");
-    client_.Publish(FillOf(0, client_.base(), 4096, 0));
+    client_.Publish(GetFill(0, client_.base(), 4096, 0));
     DieAt("record published without the doorbell");
     client_.Ring();
     DieAt("doorbell rung");
     for (int i = 0; i < 8; ++i) {
-      client_.Publish(CopyOf(
+      client_.Publish(GetCopy(
           ipc::Op::kCopyToDevice,
           {.staging_buffer = staging_buffer, .address = client_.base(), .bytes = kCopyBytes}));
     }
@@ -136,13 +136,13 @@ class DyingClient {
     Graphs(staging_buffer);
     if (death_ == "command ring full") {
       // The worker takes a bounded number ahead, so behind an endless kernel the ring fills.
-      for (int i = 0; i < 100'000 && client_.Publish(FillOf(0, client_.base(), 4096, 0)) != 0;
+      for (int i = 0; i < 100'000 && client_.Publish(GetFill(0, client_.base(), 4096, 0)) != 0;
            ++i) {
       }
       client_.Ring();
     }
     DieAt("command ring full");
-    for (int i = 0; i < 16; ++i) client_.Publish(PlainOf(ipc::Op::kMark, 0));
+    for (int i = 0; i < 16; ++i) client_.Publish(GetPlain(ipc::Op::kMark, 0));
     client_.Ring();
     std::this_thread::sleep_for(1ms);
     DieAt("completions unread");
@@ -167,14 +167,14 @@ class DyingClient {
   void SetNode(std::uint32_t node, std::uint32_t staging_buffer) {
     const NodePlace place{.graph = 0, .node = node, .stream = 1};
     if (node % 8 == 0) {
-      client_.SetNode(place, CopyOf(ipc::Op::kCopyToDevice, {.staging_buffer = staging_buffer,
-                                                             .address = client_.base(),
-                                                             .bytes = 4096}));
+      client_.SetNode(place, GetCopy(ipc::Op::kCopyToDevice, {.staging_buffer = staging_buffer,
+                                                              .address = client_.base(),
+                                                              .bytes = 4096}));
       return;
     }
     const std::vector<std::byte> parameters = ParametersAt(client_.base(), 12);
     client_.SetNode(place,
-                    LaunchOf(0, kModule, KernelNumber(module_, "step"), {}, parameters.size()),
+                    GetLaunch(0, kModule, KernelNumber(module_, "step"), {}, parameters.size()),
                     parameters);
   }
 

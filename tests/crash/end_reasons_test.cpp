@@ -64,7 +64,7 @@ TEST_F(EndReasons, TheBrokerStillKnowsAProtocolViolation) {
   Result<RawClient> client = RawClient::Connect(server_.socket());
   ASSERT_TRUE(client.ok());
   ASSERT_TRUE(client->Join({}).ok());
-  client->Publish(LaunchOf(0, 0, 0, {.x = 0}, 0));
+  client->Publish(GetLaunch(0, 0, 0, {.x = 0}, 0));
   client->Ring();
   ASSERT_EQ(client->AwaitEnd().code(), StatusCode::kProtocolViolation);
   const std::uint64_t session = client->welcome().session;

@@ -24,7 +24,7 @@ json Way(const std::string& name, const std::string& socket) {
 json Answer(const json& ways) { return {{"endpoints", ways}}; }
 
 // The file that `gpusharedctl cdi` makes of an answer.
-Result<json> FileOf(const json& answer) {
+Result<json> GetFile(const json& answer) {
   const Result<std::vector<ContainerWay>> ways = ContainerWays(answer);
   if (!ways.ok()) return ways.status();
   return CdiFile(*ways);
@@ -33,9 +33,9 @@ Result<json> FileOf(const json& answer) {
 TEST(Cdi, EachEndpointOfTheConfigurationIsADevice) {
   json lease = Way("lease-1", "/run/gpushared/gpushared.sock.leases/1/gpushared.sock");
   lease["lessee"] = "uid 0";
-  const Result<json> file = FileOf(Answer({Way("main", "/run/gpushared/gpushared.sock"),
-                                           Way("batch", "/run/gpushared/batch/gpushared.sock"),
-                                           Way("team", "/srv/team/own.sock"), lease}));
+  const Result<json> file = GetFile(Answer({Way("main", "/run/gpushared/gpushared.sock"),
+                                            Way("batch", "/run/gpushared/batch/gpushared.sock"),
+                                            Way("team", "/srv/team/own.sock"), lease}));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(file->at("kind"), "gpushared.io/endpoint");
   const json& devices = file->at("devices");
@@ -50,34 +50,34 @@ TEST(Cdi, EachEndpointOfTheConfigurationIsADevice) {
 }
 
 TEST(Cdi, ADirectoryWithAnotherSocketIsRejected) {
-  const Status beside = FileOf(Answer({Way("main", "/run/gpushared/gpushared.sock"),
-                                       Way("batch", "/run/gpushared/batch.sock")}))
+  const Status beside = GetFile(Answer({Way("main", "/run/gpushared/gpushared.sock"),
+                                        Way("batch", "/run/gpushared/batch.sock")}))
                             .status();
   EXPECT_EQ(beside.code(), StatusCode::kUnsupported);
   EXPECT_THAT(beside.message(), HasSubstr("/run/gpushared holds the socket of 'main', too"));
   // A name that another one begins with is no directory of it.
-  EXPECT_TRUE(FileOf(Answer({Way("a", "/run/a/s"), Way("ab", "/run/ab/s")})).ok());
-  EXPECT_FALSE(FileOf(Answer({Way("a", "/run/x/../a/s"), Way("b", "/run/a/b/s")})).ok());
+  EXPECT_TRUE(GetFile(Answer({Way("a", "/run/a/s"), Way("ab", "/run/ab/s")})).ok());
+  EXPECT_FALSE(GetFile(Answer({Way("a", "/run/x/../a/s"), Way("b", "/run/a/b/s")})).ok());
 }
 
 TEST(Cdi, NamesAreThoseThatDevicesMayHave) {
   for (const std::string name : {"-a", "a_", ""}) {
-    EXPECT_FALSE(FileOf(Answer({Way(name, "/run/x/s")})).ok()) << name;
+    EXPECT_FALSE(GetFile(Answer({Way(name, "/run/x/s")})).ok()) << name;
   }
 }
 
 TEST(Cdi, AnEndpointThatIsClosedIsNone) {
   json closed = Way("batch", "/run/gpushared/batch/gpushared.sock");
   closed["open"] = false;
-  EXPECT_EQ(FileOf(Answer(json::array({closed}))).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(GetFile(Answer(json::array({closed}))).status().code(), StatusCode::kNotFound);
   closed["open"] = true;
-  EXPECT_TRUE(FileOf(Answer(json::array({closed}))).ok());
+  EXPECT_TRUE(GetFile(Answer(json::array({closed}))).ok());
 }
 
 TEST(Cdi, NonsenseAndNothingAreRejected) {
   for (const json& answer : {json::object(), Answer("x"), Answer({"x"}), Answer({json::object()}),
                              Answer(json::array()), Answer({Way("main", "/run/s")})}) {
-    EXPECT_FALSE(FileOf(answer).ok()) << answer.dump();
+    EXPECT_FALSE(GetFile(answer).ok()) << answer.dump();
   }
 }
 

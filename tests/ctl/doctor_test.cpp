@@ -31,9 +31,9 @@ namespace {
 
 using nlohmann::json;
 using State = Finding::State;
-using testing::BytesOf;
 using ::testing::ElementsAre;
 using testing::ElfWith;
+using testing::GetBytes;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -60,7 +60,7 @@ void Write(const std::string& path, const std::vector<std::byte>& bytes) {
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
 }
-void Write(const std::string& path, const std::string& text) { Write(path, BytesOf(text)); }
+void Write(const std::string& path, const std::string& text) { Write(path, GetBytes(text)); }
 
 // The number by which the runtime asks for its table.
 const std::string kFft = "\x21\x31\x8c\x60\x97\x14\x32\x48\x8c\xa6\x41\xff\x73\x24\xc8\xf2";
@@ -72,42 +72,42 @@ TEST(DoctorMachineTest, GpusThatCannotBeSharedAreProblems) {
   device::Inventory inventory{.driver_version = "580.65.06", .cuda_version = 13000};
   device::Gpu gpu{.index = 0, .name = "H200", .memory_bytes = std::uint64_t{141} << 30};
   inventory.gpus = {gpu};
-  EXPECT_THAT(Brief(LookAtGpus(inventory)), ElementsAre("driver ok", "MPS daemon ok", "GPU 0 ok"));
+  EXPECT_THAT(Brief(CheckGpus(inventory)), ElementsAre("driver ok", "MPS daemon ok", "GPU 0 ok"));
   inventory.gpus[0].mig_enabled = true;
-  EXPECT_THAT(Brief(LookAtGpus(inventory)),
+  EXPECT_THAT(Brief(CheckGpus(inventory)),
               ElementsAre("driver ok", "MPS daemon ok", "GPU 0 problem"));
   inventory.gpus[0].instances.resize(2);
-  const Findings mig = LookAtGpus(inventory);
+  const Findings mig = CheckGpus(inventory);
   EXPECT_THAT(mig[2].what, HasSubstr("MIG mode with 2 instances"));
   EXPECT_THAT(mig[0].what, HasSubstr("580.65.06, CUDA 13.0"));
   inventory.mps = device::MpsDaemon{.pid = 7, .directory = "/tmp/nvidia-mps"};
-  EXPECT_THAT(Brief(LookAtGpus(inventory)),
+  EXPECT_THAT(Brief(CheckGpus(inventory)),
               ElementsAre("driver ok", "MPS daemon problem", "GPU 0 problem"));
   inventory = {.unavailable = "no NVIDIA driver on this machine"};
-  EXPECT_THAT(Brief(LookAtGpus(inventory)), ElementsAre("driver note"));
+  EXPECT_THAT(Brief(CheckGpus(inventory)), ElementsAre("driver note"));
 }
 
 TEST(DoctorMachineTest, CompilerIsNeededByGpusAlone) {
-  EXPECT_EQ(Brief(LookAtCompiler("/nonexistent/ptxas", true))[0], "ptxas problem");
-  EXPECT_EQ(Brief(LookAtCompiler("/nonexistent/ptxas", false))[0], "ptxas note");
+  EXPECT_EQ(Brief(CheckCompiler("/nonexistent/ptxas", true))[0], "ptxas problem");
+  EXPECT_EQ(Brief(CheckCompiler("/nonexistent/ptxas", false))[0], "ptxas note");
 }
 
 TEST(DoctorMachineTest, LittleMemoryIsAProblem) {
-  EXPECT_EQ(LookAtMemory(std::uint64_t{8} << 30).state, State::kOk);
-  EXPECT_EQ(LookAtMemory(100 << 20).state, State::kProblem);
-  EXPECT_EQ(LookAtMemory(0).state, State::kNote);
+  EXPECT_EQ(CheckMemory(std::uint64_t{8} << 30).state, State::kOk);
+  EXPECT_EQ(CheckMemory(100 << 20).state, State::kProblem);
+  EXPECT_EQ(CheckMemory(0).state, State::kNote);
   EXPECT_GT(AvailableMemory(), 0u);
 }
 
 TEST(DoctorMachineTest, DropInIsLookedAtWithItsParts) {
   const ScratchDirectory directory;
-  EXPECT_THAT(Brief(LookAtDropIn("")), ElementsAre("drop-in problem"));
-  EXPECT_THAT(Brief(LookAtDropIn(directory.path())), ElementsAre("drop-in problem"));
+  EXPECT_THAT(Brief(CheckDropIn("")), ElementsAre("drop-in problem"));
+  EXPECT_THAT(Brief(CheckDropIn(directory.path())), ElementsAre("drop-in problem"));
   Write(directory / "libcuda.so.1", "no library");
-  EXPECT_THAT(Brief(LookAtDropIn(directory.path())), ElementsAre("drop-in problem"));
+  EXPECT_THAT(Brief(CheckDropIn(directory.path())), ElementsAre("drop-in problem"));
   std::filesystem::remove(directory / "libcuda.so.1");
   std::filesystem::create_symlink("/proc/self/exe", directory / "libcuda.so.1");
-  const Findings findings = LookAtDropIn(directory.path());
+  const Findings findings = CheckDropIn(directory.path());
   EXPECT_THAT(Brief(findings), ElementsAre("drop-in note"));
   EXPECT_THAT(findings[0].what, HasSubstr("without ptxas, libnvJitLink.so.12"));
 }
@@ -149,18 +149,18 @@ TEST(DoctorFilesTest, MachineCodeAloneIsAProblemWhereOnlyPtxRuns) {
   const auto code = ReadWholeFile(GPUSHARED_MACHINE_CODE);
   ASSERT_TRUE(ptx.ok() && code.ok());
   Write(directory / "both", ElfWith(*ptx, ptx->size()));
-  EXPECT_THAT(Brief(LookAtKernels(directory / "both", true)), ElementsAre("kernels ok"));
+  EXPECT_THAT(Brief(CheckKernels(directory / "both", true)), ElementsAre("kernels ok"));
   Write(directory / "code", ElfWith(*code, code->size()));
-  const Findings findings = LookAtKernels(directory / "code", true);
+  const Findings findings = CheckKernels(directory / "code", true);
   EXPECT_THAT(Brief(findings), ElementsAre("kernels problem"));
   EXPECT_THAT(findings[0].what, HasSubstr("1 of 1 modules"));
   // nvcc's linker leaves one without a kernel beside it.
-  EXPECT_THAT(Brief(LookAtKernels(GPUSHARED_NVCC_PROGRAM, true)), ElementsAre("kernels ok"));
-  EXPECT_THAT(Brief(LookAtKernels(directory / "code", false)), ElementsAre("kernels note"));
+  EXPECT_THAT(Brief(CheckKernels(GPUSHARED_NVCC_PROGRAM, true)), ElementsAre("kernels ok"));
+  EXPECT_THAT(Brief(CheckKernels(directory / "code", false)), ElementsAre("kernels note"));
   Write(directory / "cut", ElfWith(*code, code->size() + 4096));
-  EXPECT_THAT(Brief(LookAtKernels(directory / "cut", true)), ElementsAre("kernels problem"));
-  EXPECT_THAT(LookAtKernels("/proc/self/exe", true), IsEmpty());
-  EXPECT_THAT(LookAtKernels("/nonexistent", true), IsEmpty());
+  EXPECT_THAT(Brief(CheckKernels(directory / "cut", true)), ElementsAre("kernels problem"));
+  EXPECT_THAT(CheckKernels("/proc/self/exe", true), IsEmpty());
+  EXPECT_THAT(CheckKernels("/nonexistent", true), IsEmpty());
 }
 
 TEST(DoctorFilesTest, BrokenProgramsAreInput) {
@@ -179,7 +179,7 @@ TEST(DoctorFilesTest, BrokenProgramsAreInput) {
     if (round % 5 == 0) bytes.resize(random() % bytes.size());
     Write(path, bytes);
     ASSERT_EQ(::chmod(path.c_str(), 0700), 0);
-    EXPECT_THAT(LookAtProgram(command, {.search_path = "", .library_path = ""}), Not(IsEmpty()));
+    EXPECT_THAT(CheckProgram(command, {.search_path = "", .library_path = ""}), Not(IsEmpty()));
   }
 }
 
@@ -213,7 +213,7 @@ class DoctorPackagesTest : public ::testing::Test {
     Write(job, script);
     char* const command[] = {const_cast<char*>(python.c_str()), const_cast<char*>("-u"),
                              const_cast<char*>(job.c_str())};
-    return LookAtProgram(command, {.search_path = "", .library_path = ""});
+    return CheckProgram(command, {.search_path = "", .library_path = ""});
   }
 
   ScratchDirectory directory_;
@@ -297,10 +297,10 @@ TEST_F(DoctorPackagesTest, ScriptsLeadToTheirInterpreter) {
   ASSERT_EQ(::chmod(tool.c_str(), 0700), 0);
   Install("torch", "torch/lib/libtorch_cuda.so", kRuntime);
   char* const command[] = {const_cast<char*>(tool.c_str())};
-  EXPECT_THAT(Brief(LookAtProgram(command, {.search_path = "", .library_path = ""})),
+  EXPECT_THAT(Brief(CheckProgram(command, {.search_path = "", .library_path = ""})),
               ElementsAre("program ok", "runtime ok", "package problem"));
   Write(tool, "#!/usr/bin/env sh\n");
-  EXPECT_THAT(Brief(LookAtProgram(command, {.search_path = "/bin", .library_path = ""})),
+  EXPECT_THAT(Brief(CheckProgram(command, {.search_path = "/bin", .library_path = ""})),
               ElementsAre("program ok", "program note", "runtime ok"));
 }
 

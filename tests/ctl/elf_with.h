@@ -12,7 +12,7 @@
 
 namespace gpushared::testing {
 
-inline std::vector<std::byte> BytesOf(const std::string& text) {
+inline std::vector<std::byte> GetBytes(const std::string& text) {
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
   return {data, data + text.size()};
 }
@@ -41,7 +41,7 @@ inline std::vector<std::byte> ElfWith(const std::vector<std::byte>& content,
   std::memcpy(file.data(), &header, sizeof header);
   std::memcpy(file.data() + sizeof header, sections, sizeof sections);
   file.insert(file.end(), content.begin(), content.end());
-  const auto text = BytesOf(names);
+  const auto text = GetBytes(names);
   file.insert(file.end(), text.begin(), text.end());
   return file;
 }

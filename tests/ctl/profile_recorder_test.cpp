@@ -58,7 +58,7 @@ class Recorder : public ::testing::Test {
   }
   Profile Finish(std::uint64_t session) {
     recorder_.Finish(Moment(100ms));
-    Result<Profile> profile = recorder_.ProfileOf(session);
+    Result<Profile> profile = recorder_.GetProfile(session);
     EXPECT_TRUE(profile.ok()) << profile.status().message();
     return profile.ok() ? *profile : Profile();
   }
@@ -159,7 +159,7 @@ TEST_F(Recorder, OneStepThatCameLateDoesNotWaitForTheOneBefore) {
 TEST_F(Recorder, WhatBeganBeforeIsLeftOut) {
   Add(Slice(7, 900us, 1010us, 1500us));
   recorder_.Finish(Moment(100ms));
-  EXPECT_THAT(recorder_.ProfileOf(7).status().message(),
+  EXPECT_THAT(recorder_.GetProfile(7).status().message(),
               HasSubstr("client 7 ran nothing meanwhile"));
 }
 
@@ -173,17 +173,17 @@ std::vector<trace::Request> Requests(
 }
 
 TEST(Paces, RequestsOfALoopHavePausesThatDifferLessThanTheirDistances) {
-  EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {20ms, 35ms}, {40ms, 42ms}, {47ms, 60ms}})),
+  EXPECT_EQ(GetPace(Requests({{10ms, 15ms}, {20ms, 35ms}, {40ms, 42ms}, {47ms, 60ms}})),
             Profile::Pace::kClosed);
-  EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {30ms, 45ms}, {50ms, 52ms}, {70ms, 81ms}})),
+  EXPECT_EQ(GetPace(Requests({{10ms, 15ms}, {30ms, 45ms}, {50ms, 52ms}, {70ms, 81ms}})),
             Profile::Pace::kInTurn)
       << "even distances";
-  EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {15ms, 20ms}, {20ms, 25ms}})), Profile::Pace::kClosed)
+  EXPECT_EQ(GetPace(Requests({{10ms, 15ms}, {15ms, 20ms}, {20ms, 25ms}})), Profile::Pace::kClosed)
       << "one behind the other";
-  EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {12ms, 20ms}})), Profile::Pace::kOpen);
+  EXPECT_EQ(GetPace(Requests({{10ms, 15ms}, {12ms, 20ms}})), Profile::Pace::kOpen);
   std::vector<trace::Request> late = Requests({{10ms, 15ms}, {12ms, 20ms}});
   late[1].begun = Moment(15ms);
-  EXPECT_EQ(PaceOf(late), Profile::Pace::kInTurn);
+  EXPECT_EQ(GetPace(late), Profile::Pace::kInTurn);
 }
 
 }  // namespace

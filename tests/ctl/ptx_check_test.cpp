@@ -25,8 +25,8 @@ namespace gpushared::server {
 namespace {
 
 using nlohmann::json;
-using testing::BytesOf;
 using testing::ElfWith;
+using testing::GetBytes;
 using ::testing::HasSubstr;
 
 constexpr const char* kTwoKernels =
@@ -50,7 +50,7 @@ std::vector<std::byte> Fatbin() {
 }
 
 TEST(PtxCheck, EachKernelHasItsAnswersAndReasons) {
-  const json checked = Checked(BytesOf(kTwoKernels));
+  const json checked = Checked(GetBytes(kTwoKernels));
   ASSERT_EQ(checked["kernels"].size(), 2u);
   const json &plain = checked["kernels"][0], &textured = checked["kernels"][1];
   EXPECT_EQ(plain["name"], "plain");
@@ -114,7 +114,7 @@ TEST(PtxCheck, FilesWithoutKernelsSayWhatTheyAre) {
   constexpr std::uint16_t kCudaMachine = 190;
   std::memcpy(elf.data() + offsetof(Elf64_Ehdr, e_machine), &kCudaMachine, sizeof kCudaMachine);
   EXPECT_THAT(why(elf), HasSubstr("machine code (a cubin) without PTX"));
-  EXPECT_THAT(why(BytesOf("!<arch>\nfile.o/  0")), HasSubstr("'ar x'"));
+  EXPECT_THAT(why(GetBytes("!<arch>\nfile.o/  0")), HasSubstr("'ar x'"));
 }
 
 TEST(PtxCheck, BrokenContainersAreRejectedWithTheOffset) {
@@ -131,11 +131,11 @@ TEST(PtxCheck, BrokenContainersAreRejectedWithTheOffset) {
   EXPECT_THAT(why(elf), HasSubstr("section headers"));
   elf.resize(20);
   EXPECT_THAT(why(elf), HasSubstr("header is cut off"));
-  EXPECT_THAT(why(BytesOf(std::string("\1\2\3\4", 4))), HasSubstr("neither PTX"));
+  EXPECT_THAT(why(GetBytes(std::string("\1\2\3\4", 4))), HasSubstr("neither PTX"));
 }
 
 TEST(PtxCheck, ModulesThatCannotBeParsedAreProblemsNotFailures) {
-  const json checked = Checked(BytesOf(".version 8.0\n.target sm_75\n.visible .entry k( {"));
+  const json checked = Checked(GetBytes(".version 8.0\n.target sm_75\n.visible .entry k( {"));
   EXPECT_EQ(checked["kernels"].size(), 0u);
   ASSERT_EQ(checked["problems"].size(), 1u);
   EXPECT_THAT(checked["problems"][0].get<std::string>(), HasSubstr("line 3"));

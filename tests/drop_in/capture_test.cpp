@@ -47,7 +47,7 @@ class CaptureTest : public DropInCase {
     EXPECT_EQ(StreamEndCapture(stream, &graph), why);
     EXPECT_EQ(graph, nullptr);
   }
-  int StatusOf(StreamHandle stream) {
+  int StatusFor(StreamHandle stream) {
     int status = -1;
     EXPECT_EQ(StreamIsCapturing(stream, &status), Code::kSuccess);
     return status;
@@ -95,9 +95,9 @@ class CaptureTest : public DropInCase {
 TEST_F(CaptureTest, CallsBecomeNodesInTheirOrder) {
   char host[16] = {};
   const auto function = [](void* data) { ++*static_cast<char*>(data); };
-  EXPECT_EQ(StatusOf(a_), 0);
+  EXPECT_EQ(StatusFor(a_), 0);
   Begin(a_);
-  EXPECT_EQ(StatusOf(a_), 1);
+  EXPECT_EQ(StatusFor(a_), 1);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   EXPECT_EQ(MemcpyHtoDAsync(memory_, host, 16, a_), Code::kSuccess);
   EXPECT_EQ(MemsetD32Async(memory_, 1, 4, a_), Code::kSuccess);
@@ -108,7 +108,7 @@ TEST_F(CaptureTest, CallsBecomeNodesInTheirOrder) {
   EXPECT_THAT(Types(graph), ElementsAre(0, 1, 2, 3, 7, 6));
   EXPECT_THAT(Edges(graph), ElementsAre(std::pair(0, 1), std::pair(1, 2), std::pair(2, 3),
                                         std::pair(3, 4), std::pair(4, 5)));
-  EXPECT_EQ(StatusOf(a_), 0);
+  EXPECT_EQ(StatusFor(a_), 0);
   EXPECT_EQ(host[0], 0) << "nothing has run";
   EXPECT_EQ(Launches(), 0u);
 }
@@ -118,7 +118,7 @@ TEST_F(CaptureTest, EventsTakeOtherStreamsInAndBackAgain) {
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
   EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kSuccess);
-  EXPECT_EQ(StatusOf(b_), 1);
+  EXPECT_EQ(StatusFor(b_), 1);
   EXPECT_EQ(LaunchOn(b_), Code::kSuccess);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   EXPECT_EQ(EventRecord(other_event_, b_), Code::kSuccess);
@@ -127,7 +127,7 @@ TEST_F(CaptureTest, EventsTakeOtherStreamsInAndBackAgain) {
   const GraphHandle graph = End(a_);
   EXPECT_THAT(Edges(graph),
               ElementsAre(std::pair(0, 1), std::pair(0, 2), std::pair(2, 3), std::pair(1, 3)));
-  EXPECT_EQ(StatusOf(b_), 0) << "it leaves with the first stream";
+  EXPECT_EQ(StatusFor(b_), 0) << "it leaves with the first stream";
 }
 
 TEST_F(CaptureTest, WorkThatIsNotJoinedSpoilsTheGraph) {
@@ -136,7 +136,7 @@ TEST_F(CaptureTest, WorkThatIsNotJoinedSpoilsTheGraph) {
   EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kSuccess);
   EXPECT_EQ(LaunchOn(b_), Code::kSuccess);
   EndBadly(a_, Code::kCaptureUnjoined);
-  EXPECT_EQ(StatusOf(b_), 0);
+  EXPECT_EQ(StatusFor(b_), 0);
   EXPECT_EQ(LaunchOn(b_), Code::kSuccess);
 }
 
@@ -144,7 +144,7 @@ TEST_F(CaptureTest, CallsThatNoGraphCanHoldSpoilIt) {
   Begin(a_, kRelaxed);
   EXPECT_EQ(LaunchOn(a_), Code::kSuccess);
   EXPECT_EQ(StreamSynchronize(a_), Code::kCaptureUnsupported);
-  EXPECT_EQ(StatusOf(a_), 2);
+  EXPECT_EQ(StatusFor(a_), 2);
   EXPECT_EQ(LaunchOn(a_), Code::kCaptureInvalidated);
   EXPECT_EQ(StreamQuery(a_), Code::kCaptureInvalidated);
   EndBadly(a_, Code::kCaptureInvalidated);
@@ -163,9 +163,9 @@ TEST_F(CaptureTest, LegacyStreamWouldWaitForABlockingStream) {
   Begin(blocking, kRelaxed);
   int status = -1;
   EXPECT_EQ(StreamIsCapturing(nullptr, &status), Code::kCaptureImplicit);
-  EXPECT_EQ(StatusOf(blocking), 1) << "a question does not spoil it";
+  EXPECT_EQ(StatusFor(blocking), 1) << "a question does not spoil it";
   EXPECT_EQ(MemcpyDtoDAsync(memory_, memory_ + 64, 64, LegacyStream()), Code::kCaptureImplicit);
-  EXPECT_EQ(StatusOf(blocking), 2);
+  EXPECT_EQ(StatusFor(blocking), 2);
   EndBadly(blocking, Code::kCaptureInvalidated);
   EXPECT_EQ(StreamBeginCapture(nullptr, kGlobal), Code::kCaptureUnsupported);
 }
@@ -193,7 +193,7 @@ TEST_F(CaptureTest, CapturedEventStandsInAGraph) {
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
   EXPECT_EQ(EventQuery(event_), Code::kCapturedEvent);
   EXPECT_EQ(EventSynchronize(event_), Code::kCapturedEvent);
-  EXPECT_EQ(StatusOf(a_), 1) << "a question about the event does not spoil it";
+  EXPECT_EQ(StatusFor(a_), 1) << "a question about the event does not spoil it";
   End(a_);
   EXPECT_EQ(EventQuery(event_), Code::kCapturedEvent);
   EXPECT_EQ(StreamWaitEvent(b_, event_, 0), Code::kCapturedEvent);
@@ -263,7 +263,7 @@ TEST_F(CaptureTest, StreamThatIsDestroyedTakesItsCaptureAlong) {
   EXPECT_EQ(StreamDestroy(a_), Code::kSuccess);
   DevicePointer memory = 0;
   EXPECT_EQ(MemAlloc(&memory, 64), Code::kSuccess);
-  EXPECT_EQ(StatusOf(b_), 0);
+  EXPECT_EQ(StatusFor(b_), 0);
 }
 
 // cuda-core destroys the streams of a fork when it has joined them.

@@ -38,7 +38,7 @@ const std::map<int, const char*> kNotHad = {
 
 using Lines = std::vector<std::string>;
 
-Lines LinesOf(const std::string& text) {
+Lines GetLines(const std::string& text) {
   std::istringstream stream(text);
   Lines lines;
   for (std::string line; std::getline(stream, line) && !line.starts_with(kMistakes);) {
@@ -83,7 +83,7 @@ class DriverConformance : public ::testing::TestWithParam<const char*> {
     std::vector<std::string> command = {"/usr/bin/env", "LD_LIBRARY_PATH=" + library, variable,
                                         GPUSHARED_DRIVER_CALLS};
     if (*GetParam() != 0) command.emplace_back(GetParam());
-    return LinesOf(RunProgram(command).output);
+    return GetLines(RunProgram(command).output);
   }
 };
 

@@ -15,7 +15,7 @@ namespace gpushared {
 namespace {
 
 // A number that the enumeration does not have, as a program in C passes it.
-CUmemorytype TypeOf(int number) {
+CUmemorytype GetType(int number) {
   CUmemorytype type{};
   std::memcpy(&type, &number, sizeof number);
   return type;
@@ -131,8 +131,8 @@ TEST_F(CopyShapesTest, HeightHoldsTheRowsAndThoseInFrontOfThem) {
       {"the last slice", kRight, [](auto& it) { it.Depth = 1, it.dstZ = 15; }},
       {"source level", kWrong, [](auto& it) { it.srcLOD = 1; }},
       {"destination level", kWrong, [](auto& it) { it.dstLOD = 1; }},
-      {"type 9", kWrong, [](auto& it) { it.srcMemoryType = TypeOf(9); }},
-      {"type 0", kWrong, [](auto& it) { it.dstMemoryType = TypeOf(0); }},
+      {"type 9", kWrong, [](auto& it) { it.srcMemoryType = GetType(9); }},
+      {"type 0", kWrong, [](auto& it) { it.dstMemoryType = GetType(0); }},
   };
   ExpectAll(Box(), cases);
   CUDA_MEMCPY3D box = Box();

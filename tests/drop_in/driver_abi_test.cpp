@@ -60,14 +60,14 @@ using testing::SameCall;
                 #handler " is declared otherwise than " #theirs);
 // A hook gets the driver's function first.
 template <typename Hook>
-struct CallOf;
+struct GetCall;
 template <typename Native, typename... Arguments>
-struct CallOf<Code(Native, Arguments...)> {
+struct GetCall<Code(Native, Arguments...)> {
   using Type = Code(Arguments...);
   static_assert(std::is_same_v<Native, Type*>);
 };
-#define GPUSHARED_HOOK_SIGNATURE(theirs, hook)                               \
-  static_assert(SameCall<CallOf<decltype(gate::hook)>::Type, theirs>::value, \
+#define GPUSHARED_HOOK_SIGNATURE(theirs, hook)                                \
+  static_assert(SameCall<GetCall<decltype(gate::hook)>::Type, theirs>::value, \
                 "the hook " #hook " is declared otherwise than " #theirs);
 #include "signatures.inc"
 #undef GPUSHARED_HOOK_SIGNATURE

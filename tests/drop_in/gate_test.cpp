@@ -55,7 +55,7 @@ ProgramOutcome Gated(const std::string& driver, Words variables, const Words& pr
   return Start(variables, program);
 }
 
-Words LinesOf(const std::string& text) {
+Words GetLines(const std::string& text) {
   std::istringstream stream(text);
   Words lines;
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
@@ -63,7 +63,7 @@ Words LinesOf(const std::string& text) {
 }
 
 void ExpectSameLines(const std::string& native, const std::string& gated) {
-  const Words of_driver = LinesOf(native), of_gate = LinesOf(gated);
+  const Words of_driver = GetLines(native), of_gate = GetLines(gated);
   ASSERT_EQ(of_driver.size(), of_gate.size()) << gated.substr(0, 2000);
   for (std::size_t i = 0, told = 0; i < of_driver.size() && told < 10; ++i) {
     EXPECT_EQ(of_driver[i], of_gate[i]) << "line " << i + 1;
@@ -102,7 +102,7 @@ void ExpectSameLookups(const std::string& directory) {
   // The fake driver ends the program with 86: it takes look-ups in other versions than the server's
   // for mistakes.
   EXPECT_EQ(native.exit_code, gated.exit_code);
-  EXPECT_GT(LinesOf(native.output).size(), 20'000U);
+  EXPECT_GT(GetLines(native.output).size(), 20'000U);
   ExpectSameLines(native.output, gated.output);
 }
 
@@ -152,7 +152,7 @@ TEST(GateTest, ProgramOfTheDriversInterfaceSaysTheSameOverTheFakeDriver) {
         *what == 0 ? Words{GPUSHARED_DRIVER_CALLS} : Words{GPUSHARED_DRIVER_CALLS, what};
     const auto native = Start({"LD_LIBRARY_PATH=" + kFakeDriver, kFakeGpu}, program);
     const auto gated = Gated(kFakeDriver, {kFakeGpu}, program);
-    EXPECT_GT(LinesOf(native.output).size(), 700U);
+    EXPECT_GT(GetLines(native.output).size(), 700U);
     EXPECT_EQ(native.exit_code, gated.exit_code);
     ExpectSameLines(native.output, gated.output);
   }
@@ -210,7 +210,7 @@ TEST(GateTest, WithoutAnInstalledDriverEveryCallSaysStub) {
 
 TEST(GateTest, LogSaysOnceThatNoServerIsAsked) {
   const auto log = Gated(kFewFunctions, {"GPUSHARED_LOG=1"}, {GPUSHARED_WHO_SERVES});
-  EXPECT_EQ(LinesOf(log.output).size(), 2U) << log.output;
+  EXPECT_EQ(GetLines(log.output).size(), 2U) << log.output;
   EXPECT_THAT(log.output, HasSubstr("gate mode: " + kFewFunctions + "/libcuda.so.1"));
 }
 
@@ -240,11 +240,11 @@ TEST(GateTest, RunStartsTheProgramBehindTheGate) {
 
 // ---- the trace
 
-std::map<std::string, long> TraceOf(const ScratchDirectory& directory) {
+std::map<std::string, long> GetTrace(const ScratchDirectory& directory) {
   std::map<std::string, long> counts;
   for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
     EXPECT_THAT(file.path().filename(), HasSubstr("trace."));
-    for (const std::string& line : LinesOf(ReadFile(file.path()))) {
+    for (const std::string& line : GetLines(ReadFile(file.path()))) {
       const std::size_t tab = line.rfind('\t');
       counts[line.substr(0, tab)] += std::atol(line.c_str() + tab);
     }
@@ -257,7 +257,7 @@ TEST(GateTest, TraceCountsCallsAndLookUps) {
   const Words variables = {"GPUSHARED_GATE_TRACE=" + (directory / "trace")};
   const auto traced = Gated(kFewFunctions, variables, {GPUSHARED_FIRST_CALLS, "threads"});
   EXPECT_EQ(traced.output, "succeeded 8\n");
-  EXPECT_EQ(TraceOf(directory), (std::map<std::string, long>{{"calls\tcuLaunchKernel", 8}}));
+  EXPECT_EQ(GetTrace(directory), (std::map<std::string, long>{{"calls\tcuLaunchKernel", 8}}));
 }
 
 TEST(GateTest, TraceCountsLookUps) {
@@ -266,7 +266,7 @@ TEST(GateTest, TraceCountsLookUps) {
   const auto run = Gated(installed.directory(), {"GPUSHARED_GATE_TRACE=" + (directory / "trace")},
                          {GPUSHARED_LOOKUPS, kGate + "/libcuda.so.1"});
   EXPECT_EQ(run.exit_code, 0);
-  const auto counts = TraceOf(directory);
+  const auto counts = GetTrace(directory);
   EXPECT_TRUE(counts.contains("fetched\tcuLaunchKernelEx"));
   EXPECT_TRUE(counts.contains("fetched\tcuLaunchKernelEx_ptsz"));
   EXPECT_TRUE(counts.contains("absent\tcuLaunchKernelEx@11050"));
@@ -282,7 +282,7 @@ TEST(GateTest, TraceChangesNothingForAProgramOfManyThreads) {
       {"GPUSHARED_SOCKET=" + server.socket(), "GPUSHARED_GATE_TRACE=" + (directory / "trace")},
       {GPUSHARED_THREADS_PROGRAM});
   EXPECT_EQ(run.exit_code, 0) << run.output;
-  const auto counts = TraceOf(directory);
+  const auto counts = GetTrace(directory);
   // 8 threads, 4 streams, 5 rounds; of two launches one is captured.
   EXPECT_EQ(counts.at("calls\tcuLaunchKernel"), 320);
   EXPECT_EQ(counts.at("calls\tcuGraphLaunch"), 160);

@@ -30,7 +30,7 @@ class GraphTest : public DropInCase {
     EXPECT_EQ(MemAlloc(&memory_, 4096), Code::kSuccess);
   }
 
-  FillNodeParameters FillOf(unsigned value) {
+  FillNodeParameters GetFill(unsigned value) {
     return {.destination = memory_,
             .pitch_bytes = 0,
             .value = value,
@@ -54,7 +54,7 @@ class GraphTest : public DropInCase {
   }
   // A fill, which commands tell apart by its value.
   GraphNodeHandle AddFill(unsigned value, std::vector<GraphNodeHandle> needs = {}) {
-    const FillNodeParameters fill = FillOf(value);
+    const FillNodeParameters fill = GetFill(value);
     GraphNodeHandle node = nullptr;
     EXPECT_EQ(GraphAddMemsetNode(&node, graph_, needs.data(), needs.size(), &fill, context_),
               Code::kSuccess);
@@ -139,7 +139,7 @@ TEST_F(GraphTest, EdgesAreShownFromBothEnds) {
 TEST_F(GraphTest, ExecChangesByTheNodesOfItsOriginal) {
   const GraphNodeHandle first = AddFill(1), second = AddFill(2, {first});
   const GraphExecHandle exec = Instantiate();
-  FillNodeParameters fill = FillOf(9);
+  FillNodeParameters fill = GetFill(9);
   EXPECT_EQ(GraphExecMemsetNodeSetParams(exec, second, &fill, context_), Code::kSuccess);
   EXPECT_THAT(Launch(exec), ElementsAre(1, 9));
   EXPECT_EQ(GraphMemsetNodeGetParams(second, &fill), Code::kSuccess);
@@ -192,7 +192,7 @@ TEST_F(GraphTest, GraphsInsideAreCopies) {
   GraphNodeHandle node = nullptr, found = nullptr;
   ASSERT_EQ(GraphAddChildGraphNode(&node, graph_, &before, 1, child), Code::kSuccess);
   AddFill(2, {node});
-  const FillNodeParameters fill = FillOf(8);
+  const FillNodeParameters fill = GetFill(8);
   EXPECT_EQ(GraphMemsetNodeSetParams(inner, &fill), Code::kSuccess);
   const GraphExecHandle exec = Instantiate();
   EXPECT_THAT(Launch(exec), ElementsAre(0, 1, 2));
@@ -346,7 +346,7 @@ TEST_F(GraphTest, LaunchInACaptureIsAGraphInside) {
 TEST_F(GraphTest, AnyKindOfNodeIsMadeByOneCall) {
   NodeParameters node{};
   node.type = 2;
-  node.fill = FillOf(4);
+  node.fill = GetFill(4);
   GraphNodeHandle fill = nullptr, event_node = nullptr;
   ASSERT_EQ(GraphAddNode(&fill, graph_, nullptr, 0, &node), Code::kSuccess);
   EventHandle event = nullptr, got = nullptr;

@@ -21,7 +21,7 @@ using testing::kCount;
 // What kernels of many threads find and leave there is mirrored_memory_test's.
 class HostMemoryTest : public testing::DropInServerCase {
  protected:
-  static CUmemorytype TypeOf(CUdeviceptr address) {
+  static CUmemorytype GetType(CUdeviceptr address) {
     CUmemorytype type{};
     EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
               CUDA_SUCCESS);
@@ -37,7 +37,7 @@ TEST_F(HostMemoryTest, PageLockedMemoryIsThereWhenASynchronousCopyReturns) {
   ASSERT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
   ASSERT_EQ(cuMemcpyDtoH(host, numbers, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(std::memcmp(host, All(1).data(), kBytes), 0);
-  EXPECT_EQ(TypeOf(numbers), CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(GetType(numbers), CU_MEMORYTYPE_DEVICE);
   ASSERT_EQ(AddOne(reinterpret_cast<CUdeviceptr>(host), nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS) << "with work under way";
   EXPECT_EQ(cuMemFreeHost(host), CUDA_ERROR_INVALID_VALUE);
@@ -110,7 +110,7 @@ TEST_F(HostMemoryTest, CopiesAndFillsTakeAllOfItAsDeviceMemory) {
     EXPECT_EQ(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address + 4),
               CUDA_SUCCESS);
     EXPECT_EQ(found, address + 4);
-    EXPECT_EQ(TypeOf(address), address == managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+    EXPECT_EQ(GetType(address), address == managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
     std::memset(bytes, 1, kBytes);
     EXPECT_EQ(cuMemsetD8(address, 2, 64), CUDA_SUCCESS);
     EXPECT_EQ(bytes[63], 2);
@@ -161,7 +161,7 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsMappedAtAnyByte) {
   void* host = nullptr;
   EXPECT_EQ(cuMemHostGetFlags(&flags, part), CUDA_SUCCESS);
   EXPECT_EQ(flags, unsigned{CU_MEMHOSTREGISTER_DEVICEMAP});
-  EXPECT_EQ(TypeOf(address), CU_MEMORYTYPE_HOST);
+  EXPECT_EQ(GetType(address), CU_MEMORYTYPE_HOST);
   EXPECT_EQ(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, again), CUDA_SUCCESS);
   EXPECT_EQ(host, part + 5);
   // A copy of it by its host address sees what kernels before it wrote.
@@ -214,7 +214,7 @@ TEST_F(HostMemoryTest, PoolsOfItAreReachedByTheProgramAndByKernels) {
   ASSERT_EQ(AddOne(address, stream), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(std::vector<std::uint32_t>(numbers, numbers + kCount), All(5));
-  EXPECT_EQ(TypeOf(address), CU_MEMORYTYPE_HOST);
+  EXPECT_EQ(GetType(address), CU_MEMORYTYPE_HOST);
   EXPECT_EQ(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address),
             CUDA_SUCCESS);
   EXPECT_EQ(found, pool);

@@ -139,7 +139,7 @@ std::string KernelOfManyRegisters(const std::string& name, const std::string& li
          "mov.u32 %r60, 0;\n" + sums + "st.global.u32 [%rd1], %r60; ret; }\n";
 }
 
-int RegistersOf(CUmodule module, const char* name) {
+int GetRegisters(CUmodule module, const char* name) {
   CUfunction function = nullptr;
   int registers = 0;
   EXPECT_EQ(cuModuleGetFunction(&function, module, name), CUDA_SUCCESS);
@@ -152,14 +152,14 @@ TEST_F(LinkTest, RegistersAreLimitedWhereTheTextSaysNothing) {
       (KernelOfManyRegisters("plain", "") + KernelOfManyRegisters("own", ".maxnreg 50 ")).c_str());
   CUmodule module = nullptr;
   ASSERT_EQ(cuModuleLoadData(&module, text.c_str()), CUDA_SUCCESS);
-  EXPECT_GE(RegistersOf(module, "plain"), 60);
-  EXPECT_EQ(RegistersOf(module, "own"), 50);
+  EXPECT_GE(GetRegisters(module, "plain"), 60);
+  EXPECT_EQ(GetRegisters(module, "own"), 50);
 
   CUjit_option option = CU_JIT_MAX_REGISTERS;
   void* most = reinterpret_cast<void*>(32);
   ASSERT_EQ(cuModuleLoadDataEx(&module, text.c_str(), 1, &option, &most), CUDA_SUCCESS);
-  EXPECT_EQ(RegistersOf(module, "plain"), 32);
-  EXPECT_EQ(RegistersOf(module, "own"), 50) << "what a kernel says itself counts";
+  EXPECT_EQ(GetRegisters(module, "plain"), 32);
+  EXPECT_EQ(GetRegisters(module, "own"), 50) << "what a kernel says itself counts";
 
   CUlinkState link = nullptr;
   ASSERT_EQ(cuLinkCreate(1, &option, &most, &link), CUDA_SUCCESS);
@@ -168,7 +168,7 @@ TEST_F(LinkTest, RegistersAreLimitedWhereTheTextSaysNothing) {
             CUDA_SUCCESS);
   ASSERT_EQ(cuLinkComplete(link, &image_, &bytes_), CUDA_SUCCESS);
   ASSERT_EQ(cuModuleLoadData(&module, image_), CUDA_SUCCESS);
-  EXPECT_EQ(RegistersOf(module, "plain"), 32);
+  EXPECT_EQ(GetRegisters(module, "plain"), 32);
   EXPECT_EQ(cuLinkDestroy(link), CUDA_SUCCESS);
   // The driver says what is wrong with a module, whatever its options are.
   EXPECT_EQ(cuModuleLoadDataEx(&module, "no PTX", 1, &option, &most), CUDA_ERROR_INVALID_PTX);

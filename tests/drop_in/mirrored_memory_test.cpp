@@ -42,13 +42,13 @@ constexpr char kMirrorKernels[] = R"(
 }
 )";
 
-CUfunction FunctionOf(CUmodule module, const char* name) {
+CUfunction FunctionFor(CUmodule module, const char* name) {
   CUfunction function = nullptr;
   EXPECT_EQ(cuModuleGetFunction(&function, module, name), CUDA_SUCCESS);
   return function;
 }
 
-std::uint64_t NumberOf(const char* name, std::uint64_t otherwise) {
+std::uint64_t GetNumber(const char* name, std::uint64_t otherwise) {
   const char* const text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
@@ -78,7 +78,7 @@ class MirroredMemoryTest : public testing::DropInServerCase {
   void Load() {
     UsePrimary();
     ASSERT_EQ(cuModuleLoadData(&module_, kMirrorKernels), CUDA_SUCCESS);
-    store_ = FunctionOf(module_, "store");
+    store_ = FunctionFor(module_, "store");
   }
   // One address of each kind of memory.
   std::vector<std::pair<std::string, CUdeviceptr>> OneOfEach() {
@@ -150,7 +150,7 @@ TEST_F(MirroredMemoryTest, KeepsWhatTheProgramWritesWhileOtherWorkRuns) {
 // A copy to page-locked memory is there before a kernel behind it reads that memory.
 TEST_F(MirroredMemoryTest, KernelsSeeCopiesBeforeThemInTheStream) {
   Load();
-  const CUfunction mix = FunctionOf(module_, "mix");
+  const CUfunction mix = FunctionFor(module_, "mix");
   constexpr std::size_t kMany = 8 << 20;
   void* memory = nullptr;
   CUdeviceptr device = 0;
@@ -380,9 +380,9 @@ class RandomMirrorTest : public MirroredMemoryTest {
 
 TEST_F(RandomMirrorTest, EightThreadsSeeWhatOneMachineWouldHave) {
   Load();
-  const CUfunction mix = FunctionOf(module_, "mix");
-  const std::uint64_t seed = NumberOf("GPUSHARED_MIRROR_SEED", 1);
-  const auto steps = static_cast<unsigned>(NumberOf("GPUSHARED_MIRROR_PAGES", 12'000) / kThreads);
+  const CUfunction mix = FunctionFor(module_, "mix");
+  const std::uint64_t seed = GetNumber("GPUSHARED_MIRROR_SEED", 1);
+  const auto steps = static_cast<unsigned>(GetNumber("GPUSHARED_MIRROR_PAGES", 12'000) / kThreads);
   const std::vector<Memory> memories = MakeMemories();
   std::vector<std::unique_ptr<RandomProgram>> programs;
   std::vector<std::thread> threads;

@@ -154,25 +154,25 @@ TEST(ObjectFileTest, FatbinsOfAllSourcesAreFound) {
   const std::string first = SmallFatbin('a', 13), second = SmallFatbin('b', 8);
   const std::string both = first + std::string(3, '\0') + second;
   const std::string object = Object("__nv_relfatbin", both);
-  EXPECT_THAT(FatbinsOf(object), ElementsAre(first, second));
-  EXPECT_THAT(FatbinsOf(Object(".nv_fatbin", second)), ElementsAre(second));
-  EXPECT_THAT(FatbinsOf(Object(".data", second)), IsEmpty());
+  EXPECT_THAT(GetFatbins(object), ElementsAre(first, second));
+  EXPECT_THAT(GetFatbins(Object(".nv_fatbin", second)), ElementsAre(second));
+  EXPECT_THAT(GetFatbins(Object(".data", second)), IsEmpty());
 }
 
 TEST(ObjectFileTest, BrokenObjectsHaveNone) {
   const std::string fatbin = SmallFatbin('a', 8);
   const std::string object = Object("__nv_relfatbin", fatbin);
   for (std::size_t bytes = 0; bytes < object.size(); ++bytes) {
-    EXPECT_THAT(FatbinsOf(std::string_view(object).substr(0, bytes)), IsEmpty()) << bytes;
+    EXPECT_THAT(GetFatbins(std::string_view(object).substr(0, bytes)), IsEmpty()) << bytes;
   }
   for (std::size_t at = 0; at < sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Shdr); at += 4) {
     std::string wild = object;
     wild.replace(at, 4, 4, '\xff');
-    EXPECT_LE(FatbinsOf(wild).size(), 1u) << at;
+    EXPECT_LE(GetFatbins(wild).size(), 1u) << at;
   }
   std::string long_body = fatbin;
   long_body.replace(8, 8, 8, '\xff');
-  EXPECT_THAT(FatbinsOf(Object("__nv_relfatbin", long_body)), IsEmpty());
+  EXPECT_THAT(GetFatbins(Object("__nv_relfatbin", long_body)), IsEmpty());
 }
 
 // A GPU has much that this library does not hand on: a program that believed in it would fail
@@ -188,15 +188,15 @@ TEST(DeviceAttributesTest, HardwareIsToldAndWhatTheLibraryHasNotIsZero) {
                        {.id = 102, .value = 1},
                        {.id = 106, .value = -5},
                        {.id = 115, .value = 1}};
-  EXPECT_EQ(AttributeOf(device, Attribute::kComputeCapabilityMajor), 9);
-  EXPECT_EQ(AttributeOf(device, Attribute::kMultiprocessors), 132);
-  EXPECT_EQ(AttributeOf(device, Attribute::kSharedBytesPerBlockMax), 49152);
-  EXPECT_EQ(AttributeOf(device, Attribute::kSharedBytesPerBlockOptIn), 227 * 1024);
-  EXPECT_EQ(AttributeOf(device, kConcurrentManagedAccess), 0);
-  EXPECT_EQ(AttributeOf(device, kMemoryPools), 1);
-  EXPECT_EQ(AttributeOf(device, Attribute::kVirtualMemory), 1);
-  EXPECT_EQ(AttributeOf(device, Attribute::kBlocksPerMultiprocessorMax), 0) << "never negative";
-  EXPECT_EQ(AttributeOf(device, Attribute::kWarpThreads), 32) << "also where nothing is told";
+  EXPECT_EQ(AttributeFor(device, Attribute::kComputeCapabilityMajor), 9);
+  EXPECT_EQ(AttributeFor(device, Attribute::kMultiprocessors), 132);
+  EXPECT_EQ(AttributeFor(device, Attribute::kSharedBytesPerBlockMax), 49152);
+  EXPECT_EQ(AttributeFor(device, Attribute::kSharedBytesPerBlockOptIn), 227 * 1024);
+  EXPECT_EQ(AttributeFor(device, kConcurrentManagedAccess), 0);
+  EXPECT_EQ(AttributeFor(device, kMemoryPools), 1);
+  EXPECT_EQ(AttributeFor(device, Attribute::kVirtualMemory), 1);
+  EXPECT_EQ(AttributeFor(device, Attribute::kBlocksPerMultiprocessorMax), 0) << "never negative";
+  EXPECT_EQ(AttributeFor(device, Attribute::kWarpThreads), 32) << "also where nothing is told";
 }
 
 }  // namespace

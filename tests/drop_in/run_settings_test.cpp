@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 class RunSettingsTest : public ::testing::Test {
  protected:
-  std::map<std::string, std::string> SettingsOf(const RunWishes& wishes) {
+  std::map<std::string, std::string> GetSettings(const RunWishes& wishes) {
     std::map<std::string, std::string> found;
     for (const server::Setting& setting : Settings(
              wishes, [&](const char* name) { return environment_[name]; },
@@ -34,29 +34,29 @@ class RunSettingsTest : public ::testing::Test {
 };
 
 TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersDirectories) {
-  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d");
+  EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d");
   environment_["LD_LIBRARY_PATH"] = "/u:/v";
-  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
+  EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
 }
 
 // Some programs open "libnvrtc.so" at run time, which nothing preloaded answers to.
 TEST_F(RunSettingsTest, PtxToolsAreFoundByNameOnlyWhereTheDeviceWantsPtx) {
   environment_["LD_LIBRARY_PATH"] = "/u";
-  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_LIBRARY_PATH"], "/d:/d/ptx:/u");
-  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u");
+  EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["LD_LIBRARY_PATH"], "/d:/d/ptx:/u");
+  EXPECT_EQ(GetSettings({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u");
 }
 
 TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
-  EXPECT_EQ(SettingsOf({.drop_in = "/d"}).size(), 2u)
+  EXPECT_EQ(GetSettings({.drop_in = "/d"}).size(), 2u)
       << "the library's directory, and who started it";
-  const auto all = SettingsOf({.socket = "/s",
-                               .drop_in = "/d",
-                               .scheduling_class = "low",
-                               .name = "job",
-                               .device = "cpu:0",
-                               .weight = 7,
-                               .target = "2.5",
-                               .is_interruptible = true});
+  const auto all = GetSettings({.socket = "/s",
+                                .drop_in = "/d",
+                                .scheduling_class = "low",
+                                .name = "job",
+                                .device = "cpu:0",
+                                .weight = 7,
+                                .target = "2.5",
+                                .is_interruptible = true});
   EXPECT_EQ(all.at("GPUSHARED_SOCKET"), "/s");
   EXPECT_EQ(all.at("GPUSHARED_CLASS"), "low");
   EXPECT_EQ(all.at("GPUSHARED_NAME"), "job");
@@ -68,41 +68,41 @@ TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
 
 TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
   files_["/d/ptx/ptxas"] = true;
-  EXPECT_FALSE(SettingsOf({.drop_in = "/d"}).contains("TRITON_PTXAS_PATH"));
-  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptx/ptxas");
+  EXPECT_FALSE(GetSettings({.drop_in = "/d"}).contains("TRITON_PTXAS_PATH"));
+  EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptx/ptxas");
   environment_["TRITON_PTXAS_PATH"] = "/mine";
-  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("TRITON_PTXAS_PATH"));
-  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("LD_PRELOAD"));
+  EXPECT_FALSE(GetSettings({.drop_in = "/d", .wants_ptx = true}).contains("TRITON_PTXAS_PATH"));
+  EXPECT_FALSE(GetSettings({.drop_in = "/d", .wants_ptx = true}).contains("LD_PRELOAD"));
   files_["/d/ptx/libnvrtc.so.13"] = true;
   environment_["LD_PRELOAD"] = "/u.so";
-  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_PRELOAD"],
+  EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["LD_PRELOAD"],
             "/u.so:/d/ptx/libnvrtc.so.13")
       << "a sanitizer's runtime that the user preloads has to be the first library";
 }
 
 TEST_F(RunSettingsTest, AsanIsToldThatLibrariesComeBeforeIt) {
   const RunWishes wishes{.drop_in = "/d", .wants_ptx = true, .needs_asan = true};
-  EXPECT_FALSE(SettingsOf(wishes).contains("ASAN_OPTIONS")) << "nothing is preloaded";
+  EXPECT_FALSE(GetSettings(wishes).contains("ASAN_OPTIONS")) << "nothing is preloaded";
   files_["/d/ptx/libnvrtc.so.13"] = true;
-  EXPECT_EQ(SettingsOf(wishes)["ASAN_OPTIONS"], "verify_asan_link_order=0");
+  EXPECT_EQ(GetSettings(wishes)["ASAN_OPTIONS"], "verify_asan_link_order=0");
   environment_["ASAN_OPTIONS"] = "detect_leaks=0";
-  EXPECT_EQ(SettingsOf(wishes)["ASAN_OPTIONS"], "detect_leaks=0:verify_asan_link_order=0");
+  EXPECT_EQ(GetSettings(wishes)["ASAN_OPTIONS"], "detect_leaks=0:verify_asan_link_order=0");
   environment_["ASAN_OPTIONS"] = "verify_asan_link_order=1";
-  EXPECT_FALSE(SettingsOf(wishes).contains("ASAN_OPTIONS")) << "the user has chosen";
-  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("ASAN_OPTIONS"));
+  EXPECT_FALSE(GetSettings(wishes).contains("ASAN_OPTIONS")) << "the user has chosen";
+  EXPECT_FALSE(GetSettings({.drop_in = "/d", .wants_ptx = true}).contains("ASAN_OPTIONS"));
 }
 
 TEST_F(RunSettingsTest, NvccIsStoodInForWhereThereIsOne) {
   files_["/d/ptx/bin/nvcc"] = true;
   environment_["PATH"] = "/usr/bin:/cuda/bin";
-  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("PATH"));
+  EXPECT_FALSE(GetSettings({.drop_in = "/d", .wants_ptx = true}).contains("PATH"));
   files_["/cuda/bin/nvcc"] = true;
-  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["PATH"],
+  EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["PATH"],
             "/d/ptx/bin:/usr/bin:/cuda/bin");
-  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["CUDA_ROOT"], "/cuda");
+  EXPECT_EQ(GetSettings({.drop_in = "/d", .wants_ptx = true})["CUDA_ROOT"], "/cuda");
   environment_["CUDA_ROOT"] = "/mine";
-  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("CUDA_ROOT"));
-  EXPECT_FALSE(SettingsOf({.drop_in = "/d"}).contains("PATH"));
+  EXPECT_FALSE(GetSettings({.drop_in = "/d", .wants_ptx = true}).contains("CUDA_ROOT"));
+  EXPECT_FALSE(GetSettings({.drop_in = "/d"}).contains("PATH"));
 }
 
 // ---- who would not see it

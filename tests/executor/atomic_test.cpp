@@ -80,7 +80,7 @@ class Atomics : public PerFlavour {};
 TEST_P(Atomics, EveryOperationInEverySpace) {
   for (const AtomicForm& form : AllForms()) {
     const std::string& type = form.type;
-    const std::string bits = ".b" + std::to_string(BitsOf(type));
+    const std::string bits = ".b" + std::to_string(GetBits(type));
     const bool compares = form.operation == "cas";
     for (const std::string place : {"global", "shared", "generic", "shared, 64-bit address"}) {
       const std::string space = place.substr(0, place.find(','));

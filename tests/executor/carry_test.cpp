@@ -102,7 +102,7 @@ class CarryChains : public PerFlavour {};
 
 TEST_P(CarryChains, KeepOneCarryThroughAdditionsSubtractionsAndProducts) {
   std::mt19937 random(41);
-  for (u32 i = 0; i < SweepOf(kChains) && !HasFailure(); ++i) {
+  for (u32 i = 0; i < GetSweep(kChains) && !HasFailure(); ++i) {
     const std::vector<CarryStep> chain = RandomChain(random);
     std::string code = "$g mov.u64 $d, 0;\n";
     for (const CarryStep& step : chain) code += CarryStepText(step);

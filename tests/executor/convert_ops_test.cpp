@@ -24,13 +24,13 @@ struct IntegerType {
   Real Highest() const {
     return std::ldexp(1.0L, static_cast<int>(bits) - (is_signed ? 1 : 0)) - 1;
   }
-  s128 ValueOf(Word word) const {
+  s128 ValueFor(Word word) const {
     const u32 shift = 64 - bits;
     return is_signed ? s128{static_cast<s64>(word << shift) >> shift}
                      : s128{word << shift >> shift};
   }
   // As a register of 64 bits holds it: filled by sign or by zeros.
-  Word WordOf(s128 value) const { return static_cast<Word>(ValueOf(static_cast<Word>(value))); }
+  Word GetWord(s128 value) const { return static_cast<Word>(ValueFor(static_cast<Word>(value))); }
 };
 const IntegerType kIntegers[] = {{"u8", 8, false},   {"s8", 8, true},    {"u16", 16, false},
                                  {"s16", 16, true},  {"u32", 32, false}, {"s32", 32, true},
@@ -84,7 +84,7 @@ TEST_P(ConvertOps, IntegersWrapOrSaturate) {
     for (const IntegerType& from : kIntegers) {
       CheckWidening(
           to, {"cvt." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
-                 return Outputs{to.WordOf(from.ValueOf(in[0])), 0};
+                 return Outputs{to.GetWord(from.ValueFor(in[0])), 0};
                }});
       // .sat only where some value is out of range.
       if (from.Lowest() >= to.Lowest() && from.Highest() <= to.Highest()) continue;
@@ -92,8 +92,8 @@ TEST_P(ConvertOps, IntegersWrapOrSaturate) {
           to, {"cvt.sat." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
                  const s128 low = to.is_signed ? -(s128{1} << (to.bits - 1)) : s128{0};
                  const s128 high = (s128{1} << (to.bits - (to.is_signed ? 1 : 0))) - 1;
-                 const s128 value = from.ValueOf(in[0]);
-                 return Outputs{to.WordOf(std::min(std::max(value, low), high)), 0};
+                 const s128 value = from.ValueFor(in[0]);
+                 return Outputs{to.GetWord(std::min(std::max(value, low), high)), 0};
                }});
     }
   }
@@ -107,7 +107,7 @@ TEST_P(ConvertOps, IntegersToFloatsRoundAsAsked) {
              {from.name},
              [=](const Inputs& in) {
                return Outputs{
-                   ToWord(RoundTo<float>(static_cast<Real>(from.ValueOf(in[0])), rounding.mode)),
+                   ToWord(RoundTo<float>(static_cast<Real>(from.ValueFor(in[0])), rounding.mode)),
                    0};
              }});
       Check({std::string("cvt.") + rounding.ptx + ".f64." + from.name,
@@ -115,12 +115,12 @@ TEST_P(ConvertOps, IntegersToFloatsRoundAsAsked) {
              {from.name},
              [=](const Inputs& in) {
                return Outputs{
-                   ToWord(RoundTo<double>(static_cast<Real>(from.ValueOf(in[0])), rounding.mode)),
+                   ToWord(RoundTo<double>(static_cast<Real>(from.ValueFor(in[0])), rounding.mode)),
                    0};
              }});
     }
     const auto clamped = [=](const Inputs& in) {
-      return Clamp(static_cast<Real>(from.ValueOf(in[0])));
+      return Clamp(static_cast<Real>(from.ValueFor(in[0])));
     };
     Check({"cvt.rn.sat.f32." + from.name, "f32", {from.name}, [=](const Inputs& in) {
              return Outputs{ToWord(static_cast<float>(clamped(in))), 0};
@@ -136,12 +136,12 @@ TEST_P(ConvertOps, IntegersToFloatsRoundAsAsked) {
 Outputs ToInteger(const IntegerType& to, Real value, int mode, bool from_double) {
   if (std::isnan(value)) {
     const bool highest_bit = from_double || to.bits == 64;
-    return {highest_bit ? to.WordOf(s128{1} << (to.bits - 1)) : 0, 0};
+    return {highest_bit ? to.GetWord(s128{1} << (to.bits - 1)) : 0, 0};
   }
   const Real rounded = ToIntegral(value, mode);
-  if (rounded <= to.Lowest()) return {to.WordOf(static_cast<s128>(to.Lowest())), 0};
-  if (rounded >= to.Highest()) return {to.WordOf(static_cast<s128>(to.Highest())), 0};
-  return {to.WordOf(static_cast<s128>(rounded)), 0};
+  if (rounded <= to.Lowest()) return {to.GetWord(static_cast<s128>(to.Lowest())), 0};
+  if (rounded >= to.Highest()) return {to.GetWord(static_cast<s128>(to.Highest())), 0};
+  return {to.GetWord(static_cast<s128>(rounded)), 0};
 }
 
 TEST_P(ConvertOps, FloatsToIntegersRoundAndClamp) {
@@ -275,7 +275,7 @@ TEST_P(ConvertOps, HalvesFromEveryType) {
     for (const IntegerType& from : kIntegers) {
       Check(
           {"cvt.rn." + half.name + "." + from.name, half.name, {from.name}, [=](const Inputs& in) {
-             return Outputs{half.FromReal(static_cast<Real>(from.ValueOf(in[0]))), 0};
+             return Outputs{half.FromReal(static_cast<Real>(from.ValueFor(in[0]))), 0};
            }});
     }
   }

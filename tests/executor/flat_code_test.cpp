@@ -61,7 +61,7 @@ class FlatCode : public ::testing::Test {
   static Status Check(const device::KernelInfo& info, const Code& code) {
     std::vector<std::uint16_t> numbers;
     for (const MicroOp& op : code.ops) {
-      numbers.push_back(static_cast<std::uint16_t>(NumberOf(kFlavour, op.handler)));
+      numbers.push_back(static_cast<std::uint16_t>(GetNumber(kFlavour, op.handler)));
     }
     return Verify(info, code, numbers, kFlavour);
   }

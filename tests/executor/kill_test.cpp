@@ -231,7 +231,7 @@ constexpr u64 kAround = 64;
 TEST_P(Killed, AnyKernelRunsFewMoreOperations) {
   std::mt19937 random(1);
   u64 most = 0;
-  for (u32 i = 0; i < SweepOf(kKernels); ++i) {
+  for (u32 i = 0; i < GetSweep(kKernels); ++i) {
     const Endless kernel = RandomKernel(random);
     const u64 operations = OperationsAfterKill(kernel.rest, 32u << Draw(random, 3));
     ASSERT_LE(operations, executor::kOpsPerLook + kAround) << i << ":\n" << kernel.rest;
@@ -290,7 +290,7 @@ TEST_P(Killed, LoopsThatLanesLeaveOneByOneLookToo) {
 TEST_P(Killed, AnyKernelEndsSoon) {
   std::mt19937 random(2);
   std::vector<microseconds> latencies;
-  for (u32 i = 0; i < SweepOf(kKernels); ++i) {
+  for (u32 i = 0; i < GetSweep(kKernels); ++i) {
     const Endless kernel = RandomKernel(random);
     Launcher launcher(std::uint64_t{1} << 20, GetParam());
     launcher.Load(KernelText("", kernel.rest));

@@ -160,7 +160,7 @@ class Members : public PerFlavour {
   void Check(const std::vector<MemberForm>& forms) {
     std::mt19937 random(15);
     for (const auto& [shape, cases] : kCasesOfShape) {
-      CheckShape(forms, shape, SweepOf(cases), random);
+      CheckShape(forms, shape, GetSweep(cases), random);
     }
   }
 

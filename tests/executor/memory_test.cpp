@@ -610,7 +610,7 @@ TEST(SharedMemory, IsThereInStepsAsOnAGpu) {
   }
   const auto outcome = launcher.Run("wide", {1, 1, 1}, {1, 1, 1}, out, 128u);
   ASSERT_TRUE(outcome.fault);
-  EXPECT_EQ(executor::KindOf(outcome.fault->kind), FaultKind::kIllegalAddress);
+  EXPECT_EQ(executor::GetKind(outcome.fault->kind), FaultKind::kIllegalAddress);
 }
 
 // Dynamic shared memory begins behind the static part; both read 0 when a block begins.

@@ -30,9 +30,9 @@ bool IsFloat(const std::string& type) {
 }
 
 // Width of the register that holds a type: 8-bit types live in 16-bit registers.
-u32 RegisterBits(const std::string& type) { return std::max(BitsOf(type), 16u); }
+u32 RegisterBits(const std::string& type) { return std::max(GetBits(type), 16u); }
 
-Word MaskOf(u32 bits) { return bits >= 64 ? ~Word{0} : (Word{1} << bits) - 1; }
+Word GetMask(u32 bits) { return bits >= 64 ? ~Word{0} : (Word{1} << bits) - 1; }
 
 void Replace(std::string* text, const std::string& what, const std::string& with) {
   for (std::size_t at = 0; (at = text->find(what, at)) != std::string::npos; at += with.size()) {
@@ -162,7 +162,7 @@ class KernelText {
 };
 
 // A floating-point value of a type, as double; f16 and bf16 too.
-double ValueOf(const std::string& type, Word word) {
+double ValueFor(const std::string& type, Word word) {
   if (type == "f64") return FromWord<double>(word);
   if (type == "f32") return FromWord<float>(word);
   if (type == "bf16") return FromWord<float>((word & 0xffff) << 16);
@@ -171,20 +171,20 @@ double ValueOf(const std::string& type, Word word) {
 
 // Maps float bits to integers whose order and distance are those of the values.
 s64 Ordered(const std::string& type, Word word) {
-  const u32 bits = BitsOf(type);
-  const s64 magnitude = static_cast<s64>(word & MaskOf(bits - 1));
+  const u32 bits = GetBits(type);
+  const s64 magnitude = static_cast<s64>(word & GetMask(bits - 1));
   return (word >> (bits - 1) & 1) != 0 ? -magnitude : magnitude;
 }
 
 bool SameValue(const std::string& type, Word expected, Word actual, double ulps, u32 bits) {
-  if (((expected ^ actual) & MaskOf(bits)) == 0) return true;
+  if (((expected ^ actual) & GetMask(bits)) == 0) return true;
   if (!IsFloat(type)) return false;
   if (type.ends_with("x2")) {
     const std::string half = type.substr(0, type.size() - 2);
     return SameValue(half, expected & 0xffff, actual & 0xffff, ulps, 16) &&
            SameValue(half, expected >> 16 & 0xffff, actual >> 16 & 0xffff, ulps, 16);
   }
-  const double x = ValueOf(type, expected), y = ValueOf(type, actual);
+  const double x = ValueFor(type, expected), y = ValueFor(type, actual);
   if (std::isnan(x) || std::isnan(y)) return std::isnan(x) && std::isnan(y);
   const double distance =
       std::abs(static_cast<double>(Ordered(type, expected) - Ordered(type, actual)));
@@ -237,7 +237,7 @@ std::vector<Word> IntegerEdges(u32 bits) {
                               63,
                               64,
                               65,
-                              255 & MaskOf(bits),
+                              255 & GetMask(bits),
                               100,
                               127,
                               128,
@@ -252,7 +252,7 @@ std::vector<Word> IntegerEdges(u32 bits) {
                               0xfedcba9876543210,
                               0x5555555555555555,
                               0xaaaaaaaaaaaaaaaa};
-  for (Word& value : values) value &= MaskOf(bits);
+  for (Word& value : values) value &= GetMask(bits);
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
@@ -260,9 +260,9 @@ std::vector<Word> IntegerEdges(u32 bits) {
 
 }  // namespace
 
-u32 BitsOf(const std::string& type) {
+u32 GetBits(const std::string& type) {
   if (type == "pred") return 1;
-  if (type.ends_with("x2")) return 2 * BitsOf(type.substr(0, type.size() - 2));
+  if (type.ends_with("x2")) return 2 * GetBits(type.substr(0, type.size() - 2));
   const std::size_t digits = type.find_first_of("0123456789");
   return static_cast<u32>(std::stoul(type.substr(digits)));
 }
@@ -281,7 +281,7 @@ std::vector<Word> EdgeValues(const std::string& type) {
   if (type == "bf16") return FloatEdges(7, 8);
   if (type == "f32") return FloatEdges(23, 8);
   if (type == "f64") return FloatEdges(52, 11);
-  return IntegerEdges(BitsOf(type));
+  return IntegerEdges(GetBits(type));
 }
 
 std::vector<Inputs> EdgeTuples(const std::vector<std::string>& types) {
@@ -294,8 +294,8 @@ std::vector<Inputs> EdgeTuples(const std::vector<std::string>& types) {
   std::mt19937_64 random(types.size());
   // Values anywhere, of every magnitude: a random pattern shifted by a random amount.
   const auto anywhere = [&](const std::string& type) {
-    const u32 bits = BitsOf(type);
-    return IsFloat(type) ? random() & MaskOf(bits) : (random() & MaskOf(bits)) >> random() % bits;
+    const u32 bits = GetBits(type);
+    return IsFloat(type) ? random() & GetMask(bits) : (random() & GetMask(bits)) >> random() % bits;
   };
   std::vector<Inputs> tuples;
   if (combinations <= kTuplesMax) {
@@ -375,8 +375,8 @@ void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inp
       for (std::size_t which = 0; which < (kernel.HasSecond() ? 2u : 1u); ++which) {
         const std::string& type = which == 0 ? form.result : form.second_result;
         const u32 bits = type == "pred" ? 1 : kernel.ResultBits(which);
-        const Word actual = run.outputs[(i * kVariants + v) * 2 + which] & MaskOf(bits);
-        const Word wanted = (runs ? expected[which] : kUntouched) & MaskOf(bits);
+        const Word actual = run.outputs[(i * kVariants + v) * 2 + which] & GetMask(bits);
+        const Word wanted = (runs ? expected[which] : kUntouched) & GetMask(bits);
         if (SameValue(type, wanted, actual, runs ? form.ulps : 0, bits)) continue;
         ADD_FAILURE() << name << " of " << Hex(tuples[i][0]) << ", " << Hex(tuples[i][1]) << ", "
                       << Hex(tuples[i][2]) << ", " << Hex(tuples[i][3]) << " gives " << Hex(actual)
@@ -399,7 +399,7 @@ std::vector<Outputs> RunForm(executor_flavour flavour, const Form& form,
   return results;
 }
 
-u32 SweepOf(u32 cases) {
+u32 GetSweep(u32 cases) {
   return std::getenv("GPUSHARED_WHOLE_SWEEPS") != nullptr ? cases : cases / 8;
 }
 

@@ -93,7 +93,7 @@ std::vector<Word> EdgeValues(const std::string& type);
 std::vector<Inputs> EdgeTuples(const std::vector<std::string>& types);
 inline constexpr std::size_t kTuplesMax = 1500;
 
-u32 BitsOf(const std::string& type);
+u32 GetBits(const std::string& type);
 
 // Runs the form on the tuples, EdgeTuples of its sources by default. There is room for 9,000. The
 // first difference is a test failure.
@@ -106,7 +106,7 @@ std::vector<Outputs> RunForm(executor_flavour flavour, const Form& form,
 
 // How many of a sweep's random cases are run: an eighth. All of them where
 // GPUSHARED_WHOLE_SWEEPS is set, as in the stage `long`.
-u32 SweepOf(u32 cases);
+u32 GetSweep(u32 cases);
 
 // Tests that run once per compilation of the operations.
 class PerFlavour : public ::testing::TestWithParam<executor_flavour> {

@@ -169,7 +169,7 @@ struct Subject {
   Status Check() const {
     std::vector<std::uint16_t> numbers;
     for (const MicroOp& each : code.ops) {
-      numbers.push_back(static_cast<std::uint16_t>(NumberOf(kFlavour, each.handler)));
+      numbers.push_back(static_cast<std::uint16_t>(GetNumber(kFlavour, each.handler)));
     }
     return Verify(info, code, numbers, kFlavour);
   }
@@ -275,7 +275,7 @@ std::vector<Harm> EveryHarm() {
 
 char running[128];  // Told where it does harm.
 
-void TellWhatRuns(int /*signal*/) {
+void ReportWhatRuns(int /*signal*/) {
   // Returns to the instruction at fault, which then ends the process.
   [[maybe_unused]] const auto written = write(STDERR_FILENO, running, std::strlen(running));
 }
@@ -291,7 +291,7 @@ class OpRules : public ::testing::Test {
                       .extents = {4, 4, 4},
                       .format = TexelFormat::kUint32};
     struct sigaction action = {};
-    action.sa_handler = TellWhatRuns;
+    action.sa_handler = ReportWhatRuns;
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     for (const int signal : {SIGSEGV, SIGBUS}) sigaction(signal, &action, &usual_[signal]);
   }

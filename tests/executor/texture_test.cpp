@@ -179,7 +179,7 @@ class Reference {
   }
 
  private:
-  Mode ModeOf(u32 axis) const {
+  Mode GetMode(u32 axis) const {
     const Mode mode = record_.address_modes[axis];
     const bool for_fractions = mode == Mode::kWrap || mode == Mode::kMirror;
     return for_fractions && record_.normalised_coordinates == 0 ? Mode::kClamp : mode;
@@ -190,16 +190,16 @@ class Reference {
     if (record_.normalised_coordinates == 0) return at;
     const long double whole = std::floor(at);
     const bool is_even = std::fmod(whole, 2.0L) == 0;
-    if (ModeOf(axis) == Mode::kWrap) at = at - whole;
-    if (ModeOf(axis) == Mode::kMirror) at = is_even ? at - whole : 1 - (at - whole);
+    if (GetMode(axis) == Mode::kWrap) at = at - whole;
+    if (GetMode(axis) == Mode::kMirror) at = is_even ? at - whole : 1 - (at - whole);
     return at * record_.extents[axis];
   }
   // Null: the border.
   const u8* TexelAt(std::array<s64, 3> at, u32 c) const {
     for (u32 axis = 0; axis < 3; ++axis) {
       const s64 n = record_.extents[axis];
-      if (ModeOf(axis) == Mode::kBorder && (at[axis] < 0 || at[axis] > n - 1)) return nullptr;
-      if (ModeOf(axis) == Mode::kWrap) {
+      if (GetMode(axis) == Mode::kBorder && (at[axis] < 0 || at[axis] > n - 1)) return nullptr;
+      if (GetMode(axis) == Mode::kWrap) {
         while (at[axis] < 0) at[axis] += n;
         while (at[axis] >= n) at[axis] -= n;
       }

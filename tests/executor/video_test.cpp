@@ -13,7 +13,7 @@ class VideoOps : public PerFlavour {};
 
 TEST_P(VideoOps, RandomFormsAgreeWithThePseudoCode) {
   std::mt19937 random(20261127);
-  const u32 forms = SweepOf(4000);
+  const u32 forms = GetSweep(4000);
   for (u32 i = 0; i < forms && !HasFailure(); ++i) {
     constexpr std::array<u32, 3> kSizes = {1, 2, 4};
     const VideoCase video(i % VideoCase::kOpcodes.size(), kSizes[i / 10 % 3], random);

@@ -39,7 +39,7 @@ u32 Stride(const MatrixLayout& layout) {
 }
 
 // Byte at which element (row, k) begins, of `size` bytes.
-u32 PlaceOf(const MatrixLayout& layout, u32 rows, u32 row, u32 k, u32 size) {
+u32 GetPlace(const MatrixLayout& layout, u32 rows, u32 row, u32 k, u32 size) {
   const u32 line = layout.transposed ? k : row;
   const u32 along = (layout.transposed ? row : k) * size + layout.k_offset;
   const u32 width = layout.swizzle_bytes == 0 ? 16 : layout.swizzle_bytes;
@@ -162,7 +162,7 @@ class Wgmma : public PerFlavour {
     for (u32 k = 0; k < depth; ++k) {
       for (u32 row = 0; row < 64; ++row) {
         const int value = ElementA(row, k, product.a == "u8");
-        put(PlaceOf(product.layout_a, 64, row, k, size), product.a, value);
+        put(GetPlace(product.layout_a, 64, row, k, size), product.a, value);
         // Figures of the fragment: thread by row, pairs along K, then rows 8 further, then K.
         const u32 per = 4 / size, r = (row % 16 >= 8 ? 1 : 0) + (k >= 4 * per ? 2 : 0);
         const u32 thread = row / 16 * 32 + row % 8 * 4 + k % (4 * per) / per;
@@ -170,7 +170,7 @@ class Wgmma : public PerFlavour {
         std::memcpy(image + kImageBytes + thread * 16 + r * 4 + k % per * size, &bits, size);
       }
       for (u32 column = 0; column < product.n; ++column) {
-        put(kImageBytes / 2 + PlaceOf(product.layout_b, product.n, column, k, size), product.b,
+        put(kImageBytes / 2 + GetPlace(product.layout_b, product.n, column, k, size), product.b,
             ElementB(k, column, product.b == "u8"));
       }
     }

@@ -30,7 +30,7 @@ class Window : public PerFlavour {
   }
 
   u64 Piece(u32 i) const { return reinterpret_cast<u64>(words_) + 2 * i * kPieceSize; }
-  device::Reach ReachOf(std::initializer_list<u32> pieces) const {
+  device::Reach GetReach(std::initializer_list<u32> pieces) const {
     device::Reach reach;
     for (const u32 i : pieces) reach.Add({.base = Piece(i), .bytes = kPieceSize});
     return reach;
@@ -107,7 +107,7 @@ TEST_P(Window, WhatLiesInAnyPieceIsReachedInEveryWay) {
       const std::vector<u32> wanted(words_, words_ + before.size());
       EXPECT_NE(wanted, before) << way;
       std::copy(before.begin(), before.end(), words_);
-      launcher_->reaches = {ReachOf({0, 1, 2})};
+      launcher_->reaches = {GetReach({0, 1, 2})};
       launcher_->pause_always = pauses;
       const executor::RunOutcome outcome = RunCode(way);
       ASSERT_EQ(outcome.end, executor::RunOutcome::End::kFinished) << way << outcome.fault->message;
@@ -117,7 +117,7 @@ TEST_P(Window, WhatLiesInAnyPieceIsReachedInEveryWay) {
 }
 
 TEST_P(Window, WhatLiesBetweenThePiecesIsAFault) {
-  launcher_->reaches = {ReachOf({0, 2})};
+  launcher_->reaches = {GetReach({0, 2})};
   const std::vector<u32> before(words_, words_ + 2 * kPieces * kPieceWords);
   const std::string says =
       "are outside of what the launch may touch: 2 pieces to which its "
@@ -144,7 +144,7 @@ TEST_P(Window, WhatLiesBetweenThePiecesIsAFault) {
 }
 
 TEST_P(Window, AnAccessMustLieInOnePieceAndBeAligned) {
-  launcher_->reaches = {ReachOf({0, 1, 2})};
+  launcher_->reaches = {GetReach({0, 1, 2})};
   launcher_->reaches[0].Add({.base = Piece(1) + kPieceSize, .bytes = 4});
   ExpectFault("ld.global.u32 %r1, [%a]; ld.global.u64 %d1, [%b0+2048];", Kind::kGlobalAddress,
               Piece(1) + kPieceSize, "4 bytes too far");
@@ -199,15 +199,15 @@ constexpr const char* kTwoHalves =
 
 TEST_P(Window, ARunThatWasPausedMayTouchWhatItsNewSubmissionSays) {
   launcher_->pause_always = true;
-  launcher_->reaches = {ReachOf({0}), ReachOf({0, 1})};
+  launcher_->reaches = {GetReach({0}), GetReach({0, 1})};
   EXPECT_EQ(RunCode(kTwoHalves).end, executor::RunOutcome::End::kFinished);
   EXPECT_GT(launcher_->pauses, 1u);
   EXPECT_EQ(words_[2 * kPieceWords], 100u);
-  launcher_->reaches = {ReachOf({0}), device::Reach::Everything()};
+  launcher_->reaches = {GetReach({0}), device::Reach::Everything()};
   EXPECT_EQ(RunCode(kTwoHalves).end, executor::RunOutcome::End::kFinished);
-  launcher_->reaches = {device::Reach::Everything(), ReachOf({0})};
+  launcher_->reaches = {device::Reach::Everything(), GetReach({0})};
   ExpectFault(kTwoHalves, Kind::kGlobalAddress, Piece(1), "may touch");
-  launcher_->reaches = {ReachOf({0, 1}), ReachOf({0})};
+  launcher_->reaches = {GetReach({0, 1}), GetReach({0})};
   ExpectFault(kTwoHalves, Kind::kGlobalAddress, Piece(1), "may touch");
 }
 

@@ -60,7 +60,7 @@ const std::vector<WmmaProduct> kProducts = {
 
 // Matrices a, b, c and d lie one behind the other, kMatrixBytes each, in global memory. Where the
 // place is in shared memory they are copied there first, and all are copied back.
-std::string KernelOf(const WmmaProduct& p, const OperandPlace& place) {
+std::string KernelFor(const WmmaProduct& p, const OperandPlace& place) {
   const std::string bits = p.product == "f64" ? "64" : "32";
   const auto at = [&](u32 matrix) {
     return "[" + std::string(place.address) + "+" + std::to_string(matrix * kMatrixBytes) + "], ";
@@ -105,7 +105,7 @@ class WmmaOps : public PerFlavour {
  protected:
   void Check(const WmmaProduct& p, const OperandPlace& place) {
     Launcher launcher(1 << 20, GetParam());
-    launcher.Load(KernelOf(p, place));
+    launcher.Load(KernelFor(p, place));
     auto* memory = launcher.Allocate<u8>(4 * kMatrixBytes);
     const auto put = [&](u32 matrix, u32 index, const std::string& type, int value) {
       const Word word = Encoded(type, value);

@@ -51,7 +51,7 @@ const Rules& UnusualRules() {
 }
 
 // Names an operation and is not called.
-Handler NameOf(std::uint32_t number) {
+Handler GetName(std::uint32_t number) {
   return reinterpret_cast<Handler>(std::uintptr_t{16} * (number + 1));
 }
 
@@ -64,16 +64,16 @@ Handler FindHandler(Flavour /*flavour*/, std::string_view key) {
   const auto rule = UnusualRules().find(key);
   if (is_new) {
     list.entries.push_back(
-        {found->first, NameOf(number), rule == UnusualRules().end() ? kRows : rule->second});
+        {found->first, GetName(number), rule == UnusualRules().end() ? kRows : rule->second});
   }
-  return NameOf(found->second);
+  return GetName(found->second);
 }
 
 const OpEntry* OpOfNumber(Flavour /*flavour*/, std::uint64_t number) {
   return number < List().entries.size() ? &List().entries[number] : nullptr;
 }
 
-std::uint32_t NumberOf(Flavour /*flavour*/, Handler handler) {
+std::uint32_t GetNumber(Flavour /*flavour*/, Handler handler) {
   return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(handler) / 16 - 1);
 }
 

@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto input = std::as_bytes(std::span(data, size));
-  const auto* target = gpushared::testing::TargetOf(input);
+  const auto* target = gpushared::testing::GetTarget(input);
   if (target != nullptr) (void)target->accepts(input.subspan(1));
   return 0;
 }

@@ -38,7 +38,7 @@ void Append(Bytes& bytes, const Bytes& more) {
 
 template <typename T>
 Bytes Message(const T& message) {
-  Bytes bytes = {std::byte{SelectorOf(T::kType)}};
+  Bytes bytes = {std::byte{GetSelector(T::kType)}};
   const Result<Bytes> encoded = ipc::Encode(message);
   Append(bytes, encoded.value());
   return bytes;
@@ -314,7 +314,7 @@ int Check(const std::filesystem::path& directory) {
   std::set<std::uint8_t> seeded, known;
   for (const auto& [name, made] : AllSeeds()) {
     const Bytes seed = Read(directory / name);
-    const WireTarget* target = TargetOf(seed);
+    const WireTarget* target = GetTarget(seed);
     if (target == nullptr) {
       complain("seed " + name + " is missing, or of no target");
     } else if (target->selector != std::to_integer<std::uint8_t>(made[0])) {

@@ -192,7 +192,7 @@ bool FuzzFrames(Input input) {
 
 template <typename... Messages>
 void AddTargets(ipc::MessageList<Messages...>, std::vector<WireTarget>& targets) {
-  (targets.push_back({SelectorOf(Messages::kType), Messages::kName, FuzzMessage<Messages>}), ...);
+  (targets.push_back({GetSelector(Messages::kType), Messages::kName, FuzzMessage<Messages>}), ...);
 }
 
 std::vector<WireTarget> AllTargets() {
@@ -217,7 +217,7 @@ std::span<const WireTarget> WireTargets() {
   return targets;
 }
 
-const WireTarget* TargetOf(Input input) {
+const WireTarget* GetTarget(Input input) {
   if (input.empty()) return nullptr;
   const auto selector = std::to_integer<std::uint8_t>(input[0]);
   const auto found = std::ranges::find(WireTargets(), selector, &WireTarget::selector);

@@ -23,8 +23,10 @@ inline constexpr std::uint8_t kRingSelector = 0;
 inline constexpr std::uint8_t kFirstFramesSelector = 192;
 inline constexpr std::uint8_t kClientFramesSelector = 193;
 inline constexpr std::uint8_t kServerFramesSelector = 194;
-constexpr std::uint8_t SelectorOf(ipc::MessageType type) { return static_cast<std::uint8_t>(type); }
-constexpr std::uint8_t SelectorOf(ipc::ChannelType type) {
+constexpr std::uint8_t GetSelector(ipc::MessageType type) {
+  return static_cast<std::uint8_t>(type);
+}
+constexpr std::uint8_t GetSelector(ipc::ChannelType type) {
   return static_cast<std::uint8_t>(128 + static_cast<unsigned>(type));
 }
 
@@ -38,7 +40,7 @@ struct WireTarget {
 
 std::span<const WireTarget> WireTargets();
 // Null for an input of none.
-const WireTarget* TargetOf(Input input);
+const WireTarget* GetTarget(Input input);
 
 }  // namespace gpushared::testing
 

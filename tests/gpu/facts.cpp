@@ -66,7 +66,7 @@ void Facts::HoldContext() {
 
 void Facts::Open() {
   Do(driver_->DeviceGet, &number_, 0);
-  context_took_ = TimeOf([&] { Do(driver_->DevicePrimaryCtxRetain, &context_, number_); });
+  context_took_ = GetTime([&] { Do(driver_->DevicePrimaryCtxRetain, &context_, number_); });
   Do(driver_->CtxSetCurrent, context_);
   used_bare_ = UsedBytes();
   Do(driver_->DeviceGetAttribute, &multiprocessors_, DeviceAttribute::kMultiprocessors, number_);
@@ -184,7 +184,7 @@ void Facts::LaunchSpin(const Spin& spin, const Words& words, std::size_t number,
   if (spin_ == nullptr) spin_ = FactKernel("spin");
   Spin parameters = spin;
   // Each number has 64 bytes of its own after the word that kernels write their results to.
-  DeviceAddress first = out_ + 64 * (number + 1), begun = words.AddressOf(number);
+  DeviceAddress first = out_ + 64 * (number + 1), begun = words.GetAddress(number);
   Do(driver_->MemsetD32Async, first, 0u, std::size_t{2}, stream);
   std::array<void*, 5> pointers = {&first, &begun, &parameters.ns, &parameters.rounds, &out_};
   Do(driver_->LaunchKernel, spin_, spin.blocks, 1u, 1u, 1u, 1u, 1u, 0u, stream, pointers.data(),
@@ -195,7 +195,7 @@ Samples Facts::Repeat(const std::function<void()>& action, FactsClock::duration 
   Samples samples;
   const auto end = FactsClock::now() + limit;
   do {
-    samples.Add(TimeOf(action));
+    samples.Add(GetTime(action));
   } while (FactsClock::now() < end);
   return samples;
 }
@@ -247,7 +247,7 @@ unsigned Facts::LongIterations() {
   if (long_iterations_ > 0) return long_iterations_;
   unsigned iterations = 100;
   const auto time = [&] {
-    return TimeOf([&] {
+    return GetTime([&] {
       Launch(occupy_, LongBlocks(), 32, iterations, low_);
       Do(driver_->StreamSynchronize, low_);
     });

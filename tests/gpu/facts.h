@@ -122,7 +122,7 @@ class Facts {
   void Launch(device::cuda::Function kernel, unsigned blocks, unsigned threads, unsigned iterations,
               device::cuda::Stream stream);
   template <typename Action>
-  static FactsClock::duration TimeOf(const Action& action) {
+  static FactsClock::duration GetTime(const Action& action) {
     const auto begin = FactsClock::now();
     action();
     return FactsClock::now() - begin;
@@ -146,7 +146,7 @@ class Facts {
     std::atomic_ref<std::uint32_t> operator[](std::size_t i) const {
       return std::atomic_ref(bytes_[i * kLine]);
     }
-    device::cuda::DeviceAddress AddressOf(std::size_t i) const {
+    device::cuda::DeviceAddress GetAddress(std::size_t i) const {
       return address_ + i * kLine * sizeof(std::uint32_t);
     }
 
@@ -240,7 +240,7 @@ struct Question {
   std::function<bool(const Question& self, const FactsOptions& options)> answer;
 };
 template <typename T>
-Question QuestionOf(const char* name, void (T::*ask)()) {
+Question GetQuestion(const char* name, void (T::*ask)()) {
   return {name, [ask](const Question& self, const FactsOptions& options) {
             T facts(options);
             return facts.Ask(self.name, [&] { (facts.*ask)(); });

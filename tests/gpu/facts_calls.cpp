@@ -398,7 +398,7 @@ class CallFacts : public Facts {
   double Alone(const Call& call) {
     if (call.prepare) call.prepare();
     Code code = Code::kSuccess;
-    const auto took = TimeOf([&] { code = call.make(); });
+    const auto took = GetTime([&] { code = call.make(); });
     Check(call.name.c_str(), code);
     GiveBack();
     return Ns(took);
@@ -411,7 +411,7 @@ class CallFacts : public Facts {
     {
       Caller caller(*driver_, context_, call.make);
       Poller poller(*driver_, context_, event_, high_, (*words_)[kPolled],
-                    words_->AddressOf(kPolled));
+                    words_->GetAddress(kPolled));
       try {
         Await([&] { return caller.is_ready() && poller.rounds() > 0; }, "two threads");
         times = BesideTheKernel(caller, poller);
@@ -430,7 +430,7 @@ class CallFacts : public Facts {
   Times BesideTheKernel(Caller& caller, Poller& poller) {
     LaunchSpin(spin_, *words_, kBegun, low_);
     Do(driver_->EventRecord, event_, low_);
-    Do(driver_->StreamWriteValue32, low_, words_->AddressOf(kEnded), 1u, kWriteValueDefault);
+    Do(driver_->StreamWriteValue32, low_, words_->GetAddress(kEnded), 1u, kWriteValueDefault);
     Await([&] { return (*words_)[kBegun].load(std::memory_order_acquire) != 0; },
           "the beginning of a kernel");
     const std::uint64_t rounds = poller.rounds();

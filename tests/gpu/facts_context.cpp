@@ -41,7 +41,7 @@ class ContextFacts : public Facts {
     unsigned iterations = 0;
     parameters = {&wild, &iterations};
     Code code = Code::kSuccess;
-    const auto took = TimeOf([&] {
+    const auto took = GetTime([&] {
       Do(driver_->LaunchKernel, step_, 1u, 1u, 1u, 1u, 1u, 1u, 0u, high_, parameters.data(),
          nullptr);
       code = driver_->StreamSynchronize(high_);
@@ -52,7 +52,7 @@ class ContextFacts : public Facts {
     Rule("what it says is known to end a context", EndsContext(code),
          "code " + std::to_string(static_cast<int>(code)));
     std::optional<OtherContext> other;
-    const auto again = TimeOf([&] { other.emplace(); });
+    const auto again = GetTime([&] { other.emplace(); });
     Row("until another process has a context after that", Ns(again) / 1e6, "ms", "once");
   }
 
@@ -78,7 +78,7 @@ class ContextFacts : public Facts {
     const std::size_t asked = ServersStackBytes();
     Do(driver_->CtxGetLimit, &was, Limit::kStackBytes);
     const double before = UsedBytes();
-    const auto took = TimeOf([&] { Do(driver_->CtxSetLimit, Limit::kStackBytes, asked); });
+    const auto took = GetTime([&] { Do(driver_->CtxSetLimit, Limit::kStackBytes, asked); });
     const double after = UsedBytes();
     Do(driver_->CtxGetLimit, &given, Limit::kStackBytes);
     Row("local memory of a thread, as the server sets it", static_cast<double>(given), "bytes",
@@ -88,7 +88,7 @@ class ContextFacts : public Facts {
         "all threads have " + std::to_string((given * ThreadsAtOnce()) >> 20U) + " MiB");
     int bytes = 0;
     Do(driver_->FuncGetAttribute, &bytes, FunctionAttribute::kLocalBytes, deep);
-    const auto first = TimeOf([&] {
+    const auto first = GetTime([&] {
       Launch(deep, WaveBlocks(), 32, 1, high_);
       Do(driver_->StreamSynchronize, high_);
     });
@@ -169,9 +169,9 @@ class ContextFacts : public Facts {
     Samples loads, unloads;
     const auto end = FactsClock::now() + limit_ / 4;
     do {
-      loads.Add(TimeOf(
+      loads.Add(GetTime(
           [&] { Do(driver_->ModuleLoadDataEx, &module, KernelImage(), 0u, nullptr, nullptr); }));
-      unloads.Add(TimeOf([&] { Do(driver_->ModuleUnload, module); }));
+      unloads.Add(GetTime([&] { Do(driver_->ModuleUnload, module); }));
     } while (FactsClock::now() < end);
     Row("loading a module", loads);
     Row("unloading it", unloads);
@@ -286,7 +286,7 @@ class ContextFacts : public Facts {
   void UseParts(const std::vector<Resource>& groups) {
     std::optional<Part> part, other;
     const double before = UsedBytes();
-    const auto took = TimeOf([&] { part.emplace(*this, groups[0]); });
+    const auto took = GetTime([&] { part.emplace(*this, groups[0]); });
     Row("making a green context", Ns(took) / 1e3, "us", "once, with a stream");
     Row("memory of a green context", (UsedBytes() - before) / (1 << 20), "MiB", "");
     const double alone = TimeIn(part->stream());
@@ -307,7 +307,7 @@ class ContextFacts : public Facts {
   double TimeIn(Stream stream) {
     Launch(occupy_, PartBlocks(), 32, kIterations, stream);
     Do(driver_->StreamSynchronize, stream);
-    return Ns(TimeOf([&] {
+    return Ns(GetTime([&] {
       Launch(occupy_, PartBlocks(), 32, kIterations, stream);
       Do(driver_->StreamSynchronize, stream);
     }));
@@ -317,13 +317,13 @@ class ContextFacts : public Facts {
 }  // namespace
 
 std::vector<Question> ContextQuestions() {
-  return {QuestionOf("local memory", &ContextFacts::LocalMemory),
-          QuestionOf("events on green contexts' streams", &ContextFacts::GreenEvents),
-          QuestionOf("attributes", &ContextFacts::Attributes),
-          QuestionOf("a context", &ContextFacts::AContext),
-          QuestionOf("address windows", &ContextFacts::AddressWindows),
-          QuestionOf("green contexts", &ContextFacts::GreenContexts),
-          QuestionOf("a fault", &ContextFacts::AFault)};
+  return {GetQuestion("local memory", &ContextFacts::LocalMemory),
+          GetQuestion("events on green contexts' streams", &ContextFacts::GreenEvents),
+          GetQuestion("attributes", &ContextFacts::Attributes),
+          GetQuestion("a context", &ContextFacts::AContext),
+          GetQuestion("address windows", &ContextFacts::AddressWindows),
+          GetQuestion("green contexts", &ContextFacts::GreenContexts),
+          GetQuestion("a fault", &ContextFacts::AFault)};
 }
 
 }  // namespace gpushared::testing

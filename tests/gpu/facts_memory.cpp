@@ -31,7 +31,7 @@ class MemoryFacts : public Facts {
     for (std::size_t i = 0; i < kSharedBytes; ++i)
       memory.bytes()[i] = static_cast<std::byte>(i * 7 + i / 4096);
     const auto registering =
-        TimeOf([&] { Do(driver_->MemHostRegister, memory.bytes(), kSharedBytes, kHostPortable); });
+        GetTime([&] { Do(driver_->MemHostRegister, memory.bytes(), kSharedBytes, kHostPortable); });
     Row("registering 16 MiB of a sealed memfd", Ns(registering) / 1e3, "us", "once");
     const double registered = CopyRate(memory.bytes());
     std::vector<std::byte> back(kSharedBytes);
@@ -39,7 +39,7 @@ class MemoryFacts : public Facts {
     Do(driver_->StreamSynchronize, high_);
     const bool is_right = std::memcmp(back.data(), memory.bytes(), kSharedBytes) == 0;
     Rule("bytes that another process wrote meanwhile arrive", SeesOtherProcess(memory));
-    const auto returning = TimeOf([&] { Do(driver_->MemHostUnregister, memory.bytes()); });
+    const auto returning = GetTime([&] { Do(driver_->MemHostUnregister, memory.bytes()); });
     Row("taking the registration back", Ns(returning) / 1e3, "us", "once");
     RegisterReadOnly(memory);
     void* pinned = nullptr;
@@ -132,7 +132,7 @@ class MemoryFacts : public Facts {
     MemoryHandle handle = 0;
     Do(driver_->MemAddressReserve, &at, bytes, std::size_t{0}, DeviceAddress{0}, 0ULL);
     Samples create, map, open, unmap, release;
-    const auto timed = [](Samples& samples, const auto& call) { samples.Add(TimeOf(call)); };
+    const auto timed = [](Samples& samples, const auto& call) { samples.Add(GetTime(call)); };
     const auto end = FactsClock::now() + limit_ / 4;
     do {
       timed(create, [&] { Do(driver_->MemCreate, &handle, bytes, &properties, 0ULL); });
@@ -156,9 +156,9 @@ class MemoryFacts : public Facts {
   void RegisterCosts(unsigned mebibytes) {
     const Memfd memory(std::size_t{mebibytes} << 20U);
     std::fill_n(memory.bytes(), memory.size(), std::byte{1});  // Its pages are there.
-    const auto registering =
-        TimeOf([&] { Do(driver_->MemHostRegister, memory.bytes(), memory.size(), kHostPortable); });
-    const auto returning = TimeOf([&] { Do(driver_->MemHostUnregister, memory.bytes()); });
+    const auto registering = GetTime(
+        [&] { Do(driver_->MemHostRegister, memory.bytes(), memory.size(), kHostPortable); });
+    const auto returning = GetTime([&] { Do(driver_->MemHostUnregister, memory.bytes()); });
     const std::string of = std::to_string(mebibytes) + " MiB of a sealed memfd";
     Row("registering " + of, Ns(registering) / 1e3, "us", "once; its pages are there");
     Row("taking the registration back, " + of, Ns(returning) / 1e3, "us", "once");
@@ -192,8 +192,8 @@ class MemoryFacts : public Facts {
     const auto end = FactsClock::now() + limit_ / 4;
     do {
       Mapping made;
-      maps.Add(TimeOf([&] { made = Map(std::size_t{mebibytes} << 20); }));
-      unmaps.Add(TimeOf([&] { Unmap(made); }));
+      maps.Add(GetTime([&] { made = Map(std::size_t{mebibytes} << 20); }));
+      unmaps.Add(GetTime([&] { Unmap(made); }));
     } while (FactsClock::now() < end);
     const std::string size = std::to_string(mebibytes) + " MiB";
     Row("mapping " + size, maps);
@@ -208,10 +208,10 @@ class MemoryFacts : public Facts {
     do {
       Mapping made;
       Launch(occupy_, LongBlocks(), 32, iterations, low_);
-      maps.Add(TimeOf([&] { made = Map(kMappedBytes); }));
+      maps.Add(GetTime([&] { made = Map(kMappedBytes); }));
       Do(driver_->StreamSynchronize, low_);
       Launch(occupy_, LongBlocks(), 32, iterations, low_);
-      unmaps.Add(TimeOf([&] { Unmap(made); }));
+      unmaps.Add(GetTime([&] { Unmap(made); }));
       Do(driver_->StreamSynchronize, low_);
     } while (FactsClock::now() < end);
     const std::string beside =
@@ -224,8 +224,8 @@ class MemoryFacts : public Facts {
 }  // namespace
 
 std::vector<Question> MemoryQuestions() {
-  return {QuestionOf("sealed shared memory", &MemoryFacts::SharedMemory),
-          QuestionOf("mapping memory", &MemoryFacts::MappedMemory)};
+  return {GetQuestion("sealed shared memory", &MemoryFacts::SharedMemory),
+          GetQuestion("mapping memory", &MemoryFacts::MappedMemory)};
 }
 
 }  // namespace gpushared::testing

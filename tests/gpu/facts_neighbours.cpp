@@ -97,14 +97,14 @@ class NeighbourFacts : public Facts {
     // The driver makes what a stream needs at its first work.
     for (const Stream stream : streams) {
       Launch(step_, 1, 1, 1, stream);
-      Do(driver_->StreamWriteValue32, stream, words.AddressOf(kQueues), 0u, kWriteValueDefault);
+      Do(driver_->StreamWriteValue32, stream, words.GetAddress(kQueues), 0u, kWriteValueDefault);
       Do(driver_->StreamSynchronize, stream);
     }
     // Any two may share a queue, so the others are tried as well while there is time.
     const auto end = FactsClock::now() + limit_;
     std::vector<WordSeen> seen;
     do {
-      seen.push_back(WordOf(kQueues - 1 - seen.size(), streams, spin, words));
+      seen.push_back(GetWord(kQueues - 1 - seen.size(), streams, spin, words));
     } while (seen.size() < kQueues && FactsClock::now() < end);
     Row("31 busy streams: a word of another one is seen after", seen[0].us, "us", seen[0].note);
     const WordSeen& worst = *std::ranges::max_element(seen, {}, &WordSeen::us);
@@ -170,8 +170,8 @@ class NeighbourFacts : public Facts {
   };
 
   // Stream number `of` writes the word, the others run a kernel each.
-  WordSeen WordOf(std::size_t of, const std::vector<Stream>& streams, const Spin& spin,
-                  const Words& words) {
+  WordSeen GetWord(std::size_t of, const std::vector<Stream>& streams, const Spin& spin,
+                   const Words& words) {
     words[kQueues].store(0);
     for (std::size_t i = 0; i < streams.size(); ++i) {
       words[i].store(0);
@@ -186,8 +186,8 @@ class NeighbourFacts : public Facts {
     while (begun() < streams.size() - 1 && FactsClock::now() < latest) {
     }
     const std::size_t running = begun();
-    const auto took = TimeOf([&] {
-      Do(driver_->StreamWriteValue32, streams[of], words.AddressOf(kQueues), 1u,
+    const auto took = GetTime([&] {
+      Do(driver_->StreamWriteValue32, streams[of], words.GetAddress(kQueues), 1u,
          kWriteValueDefault);
       SpinUntil([&] { return words[kQueues].load(std::memory_order_acquire) != 0; },
                 "a word of a stream beside busy ones");
@@ -209,7 +209,7 @@ class NeighbourFacts : public Facts {
     do {
       Launch(occupy_, blocks, 32, iterations, low_);
       SpinFor(head_start);
-      samples.Add(TimeOf([&] {
+      samples.Add(GetTime([&] {
         Launch(step_, 1, 1, 0, stream);
         Do(driver_->StreamSynchronize, stream);
       }));
@@ -242,7 +242,7 @@ class NeighbourFacts : public Facts {
     do {
       launch();
       SpinFor(Wanted() / 4);
-      stops.Add(TimeOf([&] {
+      stops.Add(GetTime([&] {
         set(1);
         Do(driver_->StreamSynchronize, low_);
       }));
@@ -287,10 +287,10 @@ class NeighbourFacts : public Facts {
 }  // namespace
 
 std::vector<Question> NeighbourQuestions() {
-  return {QuestionOf("busy streams", &NeighbourFacts::Queues),
-          QuestionOf("stream priority", &NeighbourFacts::StreamPriority),
-          QuestionOf("a word that stops", &NeighbourFacts::StopWord),
-          QuestionOf("slow calls", &NeighbourFacts::SlowCalls)};
+  return {GetQuestion("busy streams", &NeighbourFacts::Queues),
+          GetQuestion("stream priority", &NeighbourFacts::StreamPriority),
+          GetQuestion("a word that stops", &NeighbourFacts::StopWord),
+          GetQuestion("slow calls", &NeighbourFacts::SlowCalls)};
 }
 
 }  // namespace gpushared::testing

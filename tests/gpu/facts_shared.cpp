@@ -131,10 +131,10 @@ class SharedFacts : public Facts {
 }  // namespace
 
 std::vector<Question> SharedQuestions() {
-  return {QuestionOf("dynamic shared memory", &SharedFacts::Sizes),
-          QuestionOf("the last byte of dynamic shared memory", &SharedFacts::LastBytes),
-          QuestionOf("a store to shared address 0", &SharedFacts::StoreTo<0>),
-          QuestionOf("a store to shared address 0x3fc", &SharedFacts::StoreTo<0x3fc>)};
+  return {GetQuestion("dynamic shared memory", &SharedFacts::Sizes),
+          GetQuestion("the last byte of dynamic shared memory", &SharedFacts::LastBytes),
+          GetQuestion("a store to shared address 0", &SharedFacts::StoreTo<0>),
+          GetQuestion("a store to shared address 0x3fc", &SharedFacts::StoreTo<0x3fc>)};
 }
 
 }  // namespace gpushared::testing

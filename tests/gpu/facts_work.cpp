@@ -128,7 +128,7 @@ class WorkFacts : public Facts {
       Samples samples;
       const auto end = FactsClock::now() + limit_ / 8;
       do {
-        samples.Add(Ns(TimeOf([&] {
+        samples.Add(Ns(GetTime([&] {
                       for (int i = 0; i < kBurst; ++i) make();
                     })) /
                     kBurst);
@@ -246,15 +246,15 @@ class WorkFacts : public Facts {
     }
     GraphTimes times;
     times.instantiation =
-        Ns(TimeOf([&] { Do(driver_->GraphInstantiateWithFlags, &exec, graph, 0ULL); }));
+        Ns(GetTime([&] { Do(driver_->GraphInstantiateWithFlags, &exec, graph, 0ULL); }));
     Do(driver_->GraphUpload, exec, low_);
     Do(driver_->StreamSynchronize, low_);
     for (int i = 0; i < kTries; ++i) {
-      times.ends.Add(TimeOf([&] {
-        times.calls.Add(TimeOf([&] { Do(driver_->GraphLaunch, exec, low_); }));
+      times.ends.Add(GetTime([&] {
+        times.calls.Add(GetTime([&] { Do(driver_->GraphLaunch, exec, low_); }));
         Do(driver_->StreamSynchronize, low_);
       }));
-      times.changes.Add(TimeOf(
+      times.changes.Add(GetTime(
           [&] { Do(driver_->GraphExecKernelNodeSetParams, exec, nodes[count / 2], &kernel); }));
     }
     Do(driver_->GraphExecDestroy, exec);
@@ -296,7 +296,7 @@ class WorkFacts : public Facts {
   double ChainNs(unsigned iterations, std::size_t kernels, const std::function<void()>& between) {
     Samples samples;
     for (int i = 0; i < kTries; ++i) {
-      samples.Add(TimeOf([&] {
+      samples.Add(GetTime([&] {
         for (std::size_t k = 0; k < kernels; ++k) {
           Launch(step_, 1, 1, iterations, low_);
           between();
@@ -324,11 +324,11 @@ class WorkFacts : public Facts {
 }  // namespace
 
 std::vector<Question> WorkQuestions() {
-  return {QuestionOf("end of work", &WorkFacts::EndOfWork),
-          QuestionOf("chains of kernels", &WorkFacts::Chains),
-          QuestionOf("costs of calls", &WorkFacts::Calls),
-          QuestionOf("a graph", &WorkFacts::AGraph),
-          QuestionOf("pending launches", &WorkFacts::PendingLaunches)};
+  return {GetQuestion("end of work", &WorkFacts::EndOfWork),
+          GetQuestion("chains of kernels", &WorkFacts::Chains),
+          GetQuestion("costs of calls", &WorkFacts::Calls),
+          GetQuestion("a graph", &WorkFacts::AGraph),
+          GetQuestion("pending launches", &WorkFacts::PendingLaunches)};
 }
 
 }  // namespace gpushared::testing

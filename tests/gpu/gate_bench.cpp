@@ -90,7 +90,7 @@ std::string Number(double value) {
   return text.data();
 }
 
-double NumberOf(const Measured& measured, const std::string& name) {
+double GetNumber(const Measured& measured, const std::string& name) {
   const auto found = measured.find(name);
   if (found == measured.end()) throw std::runtime_error("no answer to '" + name + "'");
   return std::strtod(found->second.c_str(), nullptr);
@@ -229,13 +229,13 @@ class Bench {
   }
 
   void Launches() {
-    const double alone = NumberOf(Run("launches"), "p50");
+    const double alone = GetNumber(Run("launches"), "p50");
     std::vector<double> native, gated, more;
     std::string library;
     for (int i = 0; i < kRounds; ++i) {
       Measured through = Run("launches", Gated());
-      native.push_back(NumberOf(through, "native p50"));
-      gated.push_back(NumberOf(through, "p50"));
+      native.push_back(GetNumber(through, "native p50"));
+      gated.push_back(GetNumber(through, "p50"));
       more.push_back(gated.back() - native.back());
       library = through["library"];
     }
@@ -260,7 +260,7 @@ class Bench {
     const auto row = [&](const std::string& what, const std::string& name, double per,
                          const std::string& unit) {
       if (measured.contains(name)) {
-        rows_.Add(what, Number(NumberOf(measured, name) / per), unit, "p50");
+        rows_.Add(what, Number(GetNumber(measured, name) / per), unit, "p50");
       } else {
         rows_.Add(what, "none", unit, "the driver lacks the call");
       }
@@ -289,11 +289,11 @@ class Bench {
     const std::string note =
         alone.at("mps") == "1" ? "clients of MPS" : "no clients of MPS, as the driver says";
     const auto rows = [&](const std::string& what, const Measured& pair, const char* name) {
-      const double p50 = NumberOf(pair, "p50") / 1e3;
+      const double p50 = GetNumber(pair, "p50") / 1e3;
       rows_.Add(what + ", p50", Number(p50), "us", note);
-      rows_.Add(what + ", p99", Number(NumberOf(pair, "p99") / 1e3), "us");
-      rows_.Add(what + ", p50: more than alone", Number(p50 - NumberOf(alone, name) / 1e3), "us",
-                "alone " + Number(NumberOf(alone, name) / 1e3));
+      rows_.Add(what + ", p99", Number(GetNumber(pair, "p99") / 1e3), "us");
+      rows_.Add(what + ", p50: more than alone", Number(p50 - GetNumber(alone, name) / 1e3), "us",
+                "alone " + Number(GetNumber(alone, name) / 1e3));
     };
     rows("20 us kernels of two processes in turns, " + options_.under, RunPair("turns"), "kernel");
     rows("null kernel beside another process's 20 us kernels, " + options_.under, RunPair("beside"),

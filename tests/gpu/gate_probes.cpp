@@ -244,7 +244,7 @@ void* NativeDriver() {
                               : ::dlopen(search.found.c_str(), RTLD_NOW | RTLD_NOLOAD);
 }
 
-LaunchFunction* LaunchOf(void* library) {
+LaunchFunction* GetLaunch(void* library) {
   auto* const launch = reinterpret_cast<LaunchFunction*>(::dlsym(library, "cuLaunchKernel"));
   if (launch == nullptr) throw std::runtime_error("no cuLaunchKernel");
   return launch;
@@ -263,8 +263,8 @@ bool IsOver(const Pair& pair) { return pair.is_over.load(std::memory_order_acqui
 
 Measured ProbeLaunches(ProbeTime time) {
   Gpu gpu;
-  LaunchFunction* const ours = LaunchOf(LoadedDriver());
-  LaunchFunction* const native = LaunchOf(NativeDriver());
+  LaunchFunction* const ours = GetLaunch(LoadedDriver());
+  LaunchFunction* const native = GetLaunch(NativeDriver());
   // In turns in one process: the same launches of two processes differ by more than a gate takes.
   Samples through, beside;
   const auto end = Clock::now() + time;

@@ -125,7 +125,7 @@ class Bench {
     for (std::size_t bytes = first; bytes <= std::min(last, options_.bytes_max); bytes *= 16) {
       for (const char* direction : {"to_device", "to_host"}) {
         for (const char* memory : {"pinned", "pageable"}) {
-          for (const char* mode : {"sync", "async"}) CopyOf(direction, memory, mode, bytes);
+          for (const char* mode : {"sync", "async"}) GetCopy(direction, memory, mode, bytes);
         }
       }
     }
@@ -284,8 +284,8 @@ class Bench {
     std::filesystem::rename(begun, options_.json);
   }
 
-  void CopyOf(const std::string& direction, const std::string& memory, const std::string& mode,
-              std::size_t bytes) {
+  void GetCopy(const std::string& direction, const std::string& memory, const std::string& mode,
+               std::size_t bytes) {
     const std::size_t promised = std::size_t{mode == "sync" ? 16U : 1U} << 20;
     Compare("copy " + direction + ", " + memory + ", " + mode + ", " + SizeText(bytes),
             "copy " + direction + ' ' + memory + ' ' + mode + ' ' + std::to_string(bytes) + ' ' +

@@ -134,7 +134,7 @@ class Gpu {
     if (!one[0].status.ok()) throw std::runtime_error(one[0].status.message());
     return one[0];
   }
-  std::chrono::nanoseconds TimeOf(LaunchWork& work) {
+  std::chrono::nanoseconds GetTime(LaunchWork& work) {
     Submit(work);
     const Completion completion = Await();
     return completion.ended - completion.started;
@@ -213,7 +213,7 @@ class Claims {
         "fact", "-",
         "from stops of launches in groups of 16 thousand and of " +
             std::to_string(large_group_blocks_) + " blocks");
-    for (const char* kernel : {"busy", "stream"}) CostsOf(kernel);
+    for (const char* kernel : {"busy", "stream"}) GetCosts(kernel);
     Grids();
     Corpus();
   }
@@ -289,8 +289,8 @@ class Claims {
     for (parameters.rounds = 64; parameters.rounds < (1U << 24); parameters.rounds *= 2) {
       LaunchWork work = gpu.Work(module, kernel, {1, 1, 1}, {kThreads, 1, 1}, parameters.bytes());
       work.may_be_stopped = false;
-      (void)gpu.TimeOf(work);
-      const auto took = gpu.TimeOf(work);
+      (void)gpu.GetTime(work);
+      const auto took = gpu.GetTime(work);
       if (took < wanted && took < limit_) continue;
       return static_cast<std::uint32_t>(static_cast<double>(parameters.rounds) *
                                         std::min(1.0, static_cast<double>(wanted.count()) /
@@ -351,15 +351,15 @@ class Claims {
   double Median(Gpu& gpu, LaunchWork work, bool claimed) const {
     work.may_be_stopped = claimed;
     Samples samples;
-    (void)gpu.TimeOf(work);
+    (void)gpu.GetTime(work);
     const auto end = Clock::now() + limit_ / 4;
     do {
-      samples.Add(gpu.TimeOf(work));
+      samples.Add(gpu.GetTime(work));
     } while (Clock::now() < end);
     return samples.Percentile(0.5);
   }
 
-  void CostsOf(const char* kernel) {
+  void GetCosts(const char* kernel) {
     Gpu plain(0, device::Isolation::kOff);
     const device::Module& module = plain.Load(Text());
     Gpu fenced(0, device::Isolation::kFence);

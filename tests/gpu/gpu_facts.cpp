@@ -61,7 +61,7 @@ std::vector<Question> AllQuestions() {
 }
 
 // Says why a question was not answered.
-void NoteNoAnswer(const std::string& rows, const Question& question, const std::string& why) {
+void RecordNoAnswer(const std::string& rows, const Question& question, const std::string& why) {
   std::fprintf(stderr, "gpu_facts: %s: %s\n", question.name, why.c_str());
   if (rows.empty()) return;
   std::ofstream(rows, std::ios::app)
@@ -80,7 +80,7 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
     try {
       status = question.answer(question, options) ? 0 : 1;
     } catch (const std::exception& error) {
-      NoteNoAnswer(rows, question, error.what());
+      RecordNoAnswer(rows, question, error.what());
     }
     std::exit(status);
   }
@@ -90,16 +90,16 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
     if (Clock::now() > end) {
       // One that hangs inside of the driver may outlive even this: it is not waited for.
       ::kill(child, SIGKILL);
-      NoteNoAnswer(rows, question, "none after " + std::to_string(limit.count()) + " s");
+      RecordNoAnswer(rows, question, "none after " + std::to_string(limit.count()) + " s");
       return Answer::kNever;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Answer::kYes;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return Answer::kNo;  // It has said why.
-  NoteNoAnswer(rows, question,
-               WIFEXITED(status) ? "exit status " + std::to_string(WEXITSTATUS(status))
-                                 : "signal " + std::to_string(WTERMSIG(status)));
+  RecordNoAnswer(rows, question,
+                 WIFEXITED(status) ? "exit status " + std::to_string(WEXITSTATUS(status))
+                                   : "signal " + std::to_string(WTERMSIG(status)));
   return Answer::kNo;
 }
 
@@ -112,7 +112,7 @@ bool AskAll(const FactsOptions& options, std::chrono::seconds limit, const std::
   for (const Question& question : AllQuestions()) {
     if (std::string_view(question.name).find(only) == std::string_view::npos) continue;
     if (silent == kSilentMax) {
-      NoteNoAnswer(options.rows, question, "not asked: the GPU no longer answers");
+      RecordNoAnswer(options.rows, question, "not asked: the GPU no longer answers");
       continue;
     }
     const Answer answer = AskInChild(question, options, limit);

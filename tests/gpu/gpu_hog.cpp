@@ -258,12 +258,12 @@ samples::Options KnownOptions() {
   });
 }
 
-SchedulingClass ClassOf(const samples::Options& options, bool is_hog) {
+SchedulingClass GetClass(const samples::Options& options, bool is_hog) {
   if (!options.Text("--class").empty()) return options.Class("--class");
   return is_hog ? SchedulingClass::kLow : SchedulingClass::kHigh;
 }
 
-Calibration CalibrationOf(const samples::Options& options, Launcher& launcher) {
+Calibration GetCalibration(const samples::Options& options, Launcher& launcher) {
   const Calibration given{
       .wave_blocks = static_cast<unsigned>(options.Integer("--wave-blocks", 0, 1 << 20)),
       .iterations_per_us = options.Number("--iterations-per-us", 0, 4000)};
@@ -272,8 +272,8 @@ Calibration CalibrationOf(const samples::Options& options, Launcher& launcher) {
   return given.wave_blocks != 0 ? given : Calibrate(launcher);
 }
 
-Shape ShapeOf(const std::string& load, const samples::Options& options,
-              const Calibration& calibration) {
+Shape GetShape(const std::string& load, const samples::Options& options,
+               const Calibration& calibration) {
   if (load == "null") return {};
   if (load == "kernel_1ms")
     return {calibration.wave_blocks, calibration.Iterations(kMeasuredKernelUs)};
@@ -306,13 +306,13 @@ bool RunLoad(const samples::Options& options, std::optional<Launcher>& client) {
   const std::string& name = options.Text("--name");
   if (!client) {
     client.emplace(ClientOptions{.name = name.empty() ? load : name,
-                                 .scheduling_class = ClassOf(options, load == "hog"),
+                                 .scheduling_class = GetClass(options, load == "hog"),
                                  .device = options.Text("--device")});
   }
   Launcher& launcher = *client;
   launcher.Clear();
   const DeviceProperties& device = launcher.client().device();
-  const Calibration calibration = CalibrationOf(options, launcher);
+  const Calibration calibration = GetCalibration(options, launcher);
   const std::string head = Joined("{\"device\": \"", device.id, "\", \"load\": \"", load,
                                   "\", \"wave_blocks\": ", calibration.wave_blocks,
                                   ", \"iterations_per_us\": ", calibration.iterations_per_us);
@@ -320,7 +320,7 @@ bool RunLoad(const samples::Options& options, std::optional<Launcher>& client) {
     Report(options, Joined(head, ", \"multiprocessors\": ", device.multiprocessors, "}"));
     return true;
   }
-  const Shape shape = ShapeOf(load, options, calibration);
+  const Shape shape = GetShape(load, options, calibration);
   const double seconds_max = options.Number("--seconds", 0, 1e6);
   const double given_pause_ms = options.Number("--pause-ms", 0, 1e6);
   const double pause_ms = given_pause_ms > 0 ? given_pause_ms : load == "null" ? 1 : 3;

@@ -334,8 +334,9 @@ std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan
   device::cuda::CudaDeviceOptions options;
   options.completion = worker.completion;
   options.make_compiler = [] { return std::make_unique<PlainCompiler>(); };
-  const auto device = Must(device::cuda::CreateCudaDevice(
-      Must(device::cuda::Driver::Load()), std::move(options), [&] { signal->NoteCompletions(); }));
+  const auto device =
+      Must(device::cuda::CreateCudaDevice(Must(device::cuda::Driver::Load()), std::move(options),
+                                          [&] { signal->RecordCompletions(); }));
   std::vector<std::unique_ptr<PlayedClient>> clients;
   for (const ClientPlan& plan : plans) {
     clients.push_back(std::make_unique<PlayedClient>(clients.size() + 1, *device, plan));
@@ -401,9 +402,9 @@ class Model {
       rounds_per_us_ = native.RoundsPerUs();
       for (const int us : {5, 20, 50, 100, 300}) natives_.push_back(OfNative(native, us));
       for (const int us : {0, 100, 1000, 5000}) {
-        round_trips_.emplace_back(us, native.RoundTrips(ShapeOf(us), 20).Percentile(0.5));
+        round_trips_.emplace_back(us, native.RoundTrips(GetShape(us), 20).Percentile(0.5));
       }
-      long_native_ = native.BackToBack(ShapeOf(5000, 250), 20).ns_each;
+      long_native_ = native.BackToBack(GetShape(5000, 250), 20).ns_each;
     }
     for (const NativeRate& native : natives_) Rates(native);
     LongKernelsAlone();
@@ -422,20 +423,20 @@ class Model {
     Outcome in_waves;  // Blocks of 20 us.
   };
 
-  Shape ShapeOf(int us, std::uint32_t waves = 1) const {
+  Shape GetShape(int us, std::uint32_t waves = 1) const {
     return {.rounds = static_cast<std::uint32_t>(rounds_per_us_ * us / waves), .waves = waves};
   }
-  static std::uint32_t WavesOf(int us) { return static_cast<std::uint32_t>(std::max(1, us / 20)); }
-  static int LaunchesOf(int us) { return std::max(100, 10'000 / std::max(us, 1)); }
+  static std::uint32_t GetWaves(int us) { return static_cast<std::uint32_t>(std::max(1, us / 20)); }
+  static int GetLaunches(int us) { return std::max(100, 10'000 / std::max(us, 1)); }
 
   NativeRate OfNative(Native& native, int us) const {
     return {.us = us,
-            .outcome = native.BackToBack(ShapeOf(us), LaunchesOf(us)),
-            .in_waves = native.BackToBack(ShapeOf(us, WavesOf(us)), LaunchesOf(us))};
+            .outcome = native.BackToBack(GetShape(us), GetLaunches(us)),
+            .in_waves = native.BackToBack(GetShape(us, GetWaves(us)), GetLaunches(us))};
   }
 
   ClientPlan LowPlan(int us, std::uint32_t waves) const {
-    return {.shape = ShapeOf(us, waves), .launches = LaunchesOf(us), .warm_up = 40};
+    return {.shape = GetShape(us, waves), .launches = GetLaunches(us), .warm_up = 40};
   }
 
   void Rates(const NativeRate& native) {
@@ -451,9 +452,9 @@ class Model {
     const Outcome inside = Play({}, {contained, kIdleHigh})[0];
     Row(of + "contained beside it, use of the GPU / native", inside.busy / native.outcome.busy, "-",
         native.us >= 20 ? ">= 0.93" : "-", Us("each", inside.ns_each));
-    if (WavesOf(native.us) < 2) return;
+    if (GetWaves(native.us) < 2) return;
     Ratio(of + "in blocks of 20 us beside it", native.in_waves.ns_each,
-          Play({}, {LowPlan(native.us, WavesOf(native.us)), kIdleHigh})[0].ns_each,
+          Play({}, {LowPlan(native.us, GetWaves(native.us)), kIdleHigh})[0].ns_each,
           native.us >= 300 ? ">= 0.95" : "-");
   }
 
@@ -465,7 +466,7 @@ class Model {
   }
 
   void HighRoundTrip(int us, double native) {
-    ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = ShapeOf(us), .launches = 100};
+    ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = GetShape(us), .launches = 100};
     high.warm_up = 40;
     high.depth = 1;
     const Samples samples = Play({}, {high})[0].round_trips;
@@ -476,11 +477,11 @@ class Model {
   }
 
   void HighBeside(int us) {
-    ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = ShapeOf(20), .launches = 300};
+    ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = GetShape(20), .launches = 300};
     high.warm_up = 40;
     high.depth = 1;
     high.think_ns = 400'000;
-    ClientPlan low = LowPlan(us, WavesOf(us));
+    ClientPlan low = LowPlan(us, GetWaves(us));
     low.launches = kEndless;
     const Samples samples = Play({}, {high, low})[0].round_trips;
     Row("high client's round trip of 20 us beside low kernels of " + std::to_string(us) +
@@ -490,11 +491,11 @@ class Model {
 
   // A high client beside a low one, while modules are loaded and unloaded for a third.
   void BesideLoads(const std::string& how, std::uint64_t pause_ns) {
-    ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = ShapeOf(20), .launches = 300};
+    ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = GetShape(20), .launches = 300};
     high.warm_up = 40;
     high.depth = 1;
     high.think_ns = 400'000;
-    const ClientPlan low{.shape = ShapeOf(1000, 50), .launches = kEndless, .warm_up = 10};
+    const ClientPlan low{.shape = GetShape(1000, 50), .launches = kEndless, .warm_up = 10};
     const double without = Play({}, {high, low})[1].ns_each;
     for (const Loads loads : {Loads::kAsTheyCome, Loads::kInQuietMoments}) {
       const std::vector<Outcome> outcomes =
@@ -553,7 +554,7 @@ class Model {
 };
 
 // Lines "name ns  # what" as statements of the fake driver.
-std::string CostsOf(const std::string& path) {
+std::string GetCosts(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot read '" + path + "'");
   std::string statements;
@@ -576,7 +577,7 @@ int Main(int argc, char** argv) {
     if (option == "--rows") {
       rows = argv[i + 1];
     } else if (option == "--costs") {
-      script += CostsOf(argv[i + 1]);
+      script += GetCosts(argv[i + 1]);
     } else {
       script += std::string("; cost ") + argv[i + 1];
     }

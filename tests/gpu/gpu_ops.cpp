@@ -164,7 +164,7 @@ Samples RoundTrip(Launcher& launcher, unsigned iterations, Clock::duration limit
   return samples;
 }
 
-Samples RateOf(Launcher& launcher, const std::function<void()>& launch, Clock::duration limit) {
+Samples GetRate(Launcher& launcher, const std::function<void()>& launch, Clock::duration limit) {
   constexpr int kBatches = 5;
   const auto wait = [&] { launcher.Wait(); };
   const double each = NsPer(launch, wait, kBurst);
@@ -176,7 +176,7 @@ Samples RateOf(Launcher& launcher, const std::function<void()>& launch, Clock::d
 }
 
 Samples Rate(Launcher& launcher, unsigned iterations, Clock::duration limit) {
-  Samples samples = RateOf(
+  Samples samples = GetRate(
       launcher, [&] { launcher.Launch(iterations); }, limit);
   launcher.Check(iterations);
   return samples;
@@ -184,7 +184,7 @@ Samples Rate(Launcher& launcher, unsigned iterations, Clock::duration limit) {
 
 Samples RateOfWaves(Launcher& launcher, unsigned waves, unsigned iterations,
                     Clock::duration limit) {
-  Samples samples = RateOf(
+  Samples samples = GetRate(
       launcher, [&] { launcher.Occupy(waves, iterations); }, limit);
   launcher.Clear();
   return samples;

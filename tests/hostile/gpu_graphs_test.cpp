@@ -68,9 +68,9 @@ class GpuGraphs : public ::testing::Test {
     for (std::uint32_t node = 0; node < kNodes; ++node) {
       const NodePlace place{.graph = kGraph, .node = node};
       const ipc::GraphRecord record =
-          node % 2 == 0 ? NodeOf(place, LaunchOf(0, kModule, step_, {}, 12),
-                                 ParametersAt(client.base(), 12), content)
-                        : NodeOf(place, FillOf(0, client.base(), 4096, 1), {}, content);
+          node % 2 == 0 ? GetNode(place, GetLaunch(0, kModule, step_, {}, 12),
+                                  ParametersAt(client.base(), 12), content)
+                        : GetNode(place, GetFill(0, client.base(), 4096, 1), {}, content);
       if (is_spoiled && random_() % 3 == 0) {
         const std::size_t record_bytes = std::min(content.size(), ipc::kGranuleBytes);
         content[random_() % record_bytes] = static_cast<std::byte>(random_());
@@ -81,7 +81,7 @@ class GpuGraphs : public ::testing::Test {
   }
 
   // What the server said at the session's end, or nothing when all that it sent has ended.
-  static std::string OutcomeOf(RawClient& client) {
+  static std::string GetOutcome(RawClient& client) {
     for (int wait = 0; wait < 500; ++wait) {
       if (client.AwaitFinished(0, client.published(0), 10ms)) return "";
       const Result<ipc::Frame> frame = client.NextFrame(1ms);
@@ -94,7 +94,7 @@ class GpuGraphs : public ::testing::Test {
     return "neither an end nor a sentence";
   }
 
-  std::ptrdiff_t CallsOf(const std::string& name) const {
+  std::ptrdiff_t GetCalls(const std::string& name) const {
     const std::vector<std::string> calls = gpu_.Calls();
     return std::ranges::count(calls, name);
   }
@@ -120,7 +120,7 @@ TEST_F(GpuGraphs, SpoiledOnesHarmTheirClientAlone) {
       NeighbourGoesOn();
       continue;
     }
-    const std::string outcome = OutcomeOf(client);
+    const std::string outcome = GetOutcome(client);
     EXPECT_TRUE(outcome.empty() || outcome.find("ProtocolViolation") != std::string::npos)
         << outcome;
     ++(outcome.empty() ? lived : ended);
@@ -137,17 +137,17 @@ TEST_F(GpuGraphs, NothingIsLeftOfAnInstantiatedOne) {
   EXPECT_TRUE(Eventually([&] {
     client.LaunchGraph(kGraph);
     EXPECT_TRUE(client.AwaitFinished(0, client.published(0)));
-    return CallsOf("cuGraphLaunch") > 0;
+    return GetCalls("cuGraphLaunch") > 0;
   })) << "the driver never got it whole";
   for (int launch = 0; launch < 16; ++launch) client.LaunchGraph(kGraph);
   // A node in it whose command no client sends.
-  ipc::FillRecord fill = FillOf(0, client.base(), 4096, 1);
+  ipc::FillRecord fill = GetFill(0, client.base(), 4096, 1);
   fill.header.flags = 0xff;
   client.SetNode({.graph = kGraph, .node = 1}, fill);
   client.LaunchGraph(kGraph);
-  EXPECT_NE(OutcomeOf(client).find("ProtocolViolation"), std::string::npos);
+  EXPECT_NE(GetOutcome(client).find("ProtocolViolation"), std::string::npos);
   NeighbourGoesOn();
-  EXPECT_TRUE(Eventually([&] { return CallsOf("cuGraphExecDestroy") > 0; }))
+  EXPECT_TRUE(Eventually([&] { return GetCalls("cuGraphExecDestroy") > 0; }))
       << "its graph stayed with the driver";
   NeighbourGoesOn();
 }

@@ -34,9 +34,10 @@ TEST_F(Hostile, MutatedNodesHarmTheirClientAlone) {
     for (std::uint32_t node = 0; node < 12; ++node) {
       ipc::GraphRecord record =
           random() % 2 == 0
-              ? NodeOf({.graph = 1, .node = node}, LaunchOf(0, kModule, step_kernel_, {}, 12),
-                       ParametersAt(client.base(), 12), content)
-              : NodeOf({.graph = 1, .node = node}, FillOf(0, client.base(), 4096, 1), {}, content);
+              ? GetNode({.graph = 1, .node = node}, GetLaunch(0, kModule, step_kernel_, {}, 12),
+                        ParametersAt(client.base(), 12), content)
+              : GetNode({.graph = 1, .node = node}, GetFill(0, client.base(), 4096, 1), {},
+                        content);
       // One in two lists is whole but for the bytes that are the kernel's own.
       const std::size_t first = round % 2 == 0 ? ipc::kGranuleBytes : 16;
       if (random() % 3 == 0 && content.size() > first) {
@@ -206,7 +207,7 @@ TEST_F(Hostile, RecordsThatChangeWhileTheyAreRead) {
     }
   });
   for (int i = 0; i < 2000; ++i) {
-    client.Publish(FillOf(0, client.base(), 4096, 0));
+    client.Publish(GetFill(0, client.base(), 4096, 0));
     client.Ring();
   }
   std::this_thread::sleep_for(20ms);
@@ -218,7 +219,7 @@ TEST_F(Hostile, LiesAboutCredit) {
     RawClient client = Join();
     client.commands().completions_taken.store(lie);
     client.commands().waiting.store(~0u);
-    for (int i = 0; i < 2000; ++i) client.Publish(PlainOf(ipc::Op::kMark, 0));
+    for (int i = 0; i < 2000; ++i) client.Publish(GetPlain(ipc::Op::kMark, 0));
     client.Ring();
     std::this_thread::sleep_for(5ms);
   }
@@ -239,7 +240,7 @@ TEST_F(Hostile, SharedMemoryCannotBeShrunkGrownOrForged) {
 TEST_F(Hostile, HolesInSharedMemory) {
   RawClient client = Join();
   for (int i = 0; i < 50; ++i) {
-    client.Publish(CopyOf(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = 1u << 20}));
+    client.Publish(GetCopy(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = 1u << 20}));
     client.Ring();
     (void)::fallocate(client.staging_fd(0), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20);
     (void)::fallocate(client.commands_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
@@ -258,7 +259,7 @@ TEST_F(Hostile, WhoKeepsPunchingAnArenaThatIsCopiedIsEndedAndToldWhy) {
   });
   std::string ending;
   for (int i = 0; i < 2000 && ending.empty(); ++i) {
-    client.Publish(CopyOf(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = 1u << 20}));
+    client.Publish(GetCopy(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = 1u << 20}));
     client.Ring();
     while (client.TakeCompletion()) {
     }
@@ -351,7 +352,7 @@ TEST_F(Hostile, FloodOfCommandsLeavesTheNeighbourItsTurn) {
   RawClient client = Join();
   std::jthread flood([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      client.Publish(FillOf(0, client.base(), 64, 0));
+      client.Publish(GetFill(0, client.base(), 64, 0));
       client.Ring();
     }
   });
@@ -371,7 +372,7 @@ TEST_F(Hostile, DoorbellAbuse) {
     (void)!::write(client.doorbell(), &most, sizeof most);
     (void)!::read(client.doorbell(), &drained, sizeof drained);
   }
-  client.Publish(FillOf(0, client.base(), 64, 0));
+  client.Publish(GetFill(0, client.base(), 64, 0));
   client.Ring();
   EXPECT_TRUE(client.AwaitFinished(0, 1, 20s))
       << "a client that reads its own doorbell harms at most itself";

@@ -214,7 +214,7 @@ class Lying : public Hostile {
       EXPECT_TRUE(client.AwaitFinished(0, client.published(0))) << "without a lie";
       EXPECT_EQ(StreamError(client), StatusCode::kOk) << "without a lie";
     }
-    for (const ipc::Field& field : FieldsOf<Record>()) {
+    for (const ipc::Field& field : GetFields<Record>()) {
       const auto found = cases.find(field.name);
       ASSERT_NE(found, cases.end())
           << "no case for field '" << field.name << "': what must come of it?";
@@ -305,10 +305,10 @@ class Lying : public Hostile {
   template <typename Message, typename Try>
   static void LieInEveryField(const std::vector<std::byte>& right, const Lies& lies, Try&& tries,
                               Verdict of_right = Verdict::kHarmless) {
-    const ipc::Field& last = FieldsOf<Message>().back();
+    const ipc::Field& last = GetFields<Message>().back();
     ASSERT_EQ(right.size(), last.offset + last.bytes);
     EXPECT_EQ(tries(right), of_right) << "without a lie";
-    for (const ipc::Field& field : FieldsOf<Message>()) {
+    for (const ipc::Field& field : GetFields<Message>()) {
       const auto found = lies.find(field.name);
       ASSERT_NE(found, lies.end()) << "no lie for field '" << field.name << "'";
       for (const Lie& lie : found->second) {
@@ -357,13 +357,13 @@ TEST_F(Lying, LaunchRecords) {
   LieInEveryField<ipc::LaunchRecord>(kLaunchCases,
                                      [](const RawClient& client, std::vector<std::byte>& tail) {
                                        tail = ParametersAt(client.base(), 12);
-                                       return LaunchOf(0, kModule, step_kernel_, {}, tail.size());
+                                       return GetLaunch(0, kModule, step_kernel_, {}, tail.size());
                                      });
 }
 TEST_F(Lying, CopyRecords) {
   for (const ipc::Op op : {ipc::Op::kCopyToDevice, ipc::Op::kCopyToHost}) {
     LieInEveryField<ipc::CopyRecord>(kCopyCases, [op](const RawClient& client, auto&) {
-      return CopyOf(op, {.address = client.base(), .bytes = 4096});
+      return GetCopy(op, {.address = client.base(), .bytes = 4096});
     });
   }
 }
@@ -379,8 +379,9 @@ TEST_F(Lying, CopyOnDeviceRecords) {
   });
 }
 TEST_F(Lying, FillRecords) {
-  LieInEveryField<ipc::FillRecord>(
-      kFillCases, [](const RawClient& client, auto&) { return FillOf(0, client.base(), 4096, 0); });
+  LieInEveryField<ipc::FillRecord>(kFillCases, [](const RawClient& client, auto&) {
+    return GetFill(0, client.base(), 4096, 0);
+  });
 }
 TEST_F(Lying, WaitForRecords) {
   LieInEveryField<ipc::WaitForRecord>(kWaitForCases, [](RawClient& client, auto&) {
@@ -388,31 +389,32 @@ TEST_F(Lying, WaitForRecords) {
   });
 }
 TEST_F(Lying, RequestRecords) {
-  LieInEveryField<ipc::RequestRecord>(
-      kRequestCases, [](const auto&, auto&) { return RequestOf(ipc::Op::kBeginRequest, 0, 1000); });
+  LieInEveryField<ipc::RequestRecord>(kRequestCases, [](const auto&, auto&) {
+    return GetRequest(ipc::Op::kBeginRequest, 0, 1000);
+  });
 }
 TEST_F(Lying, BufferRecords) {
   LieInEveryField<ipc::BufferRecord>(kBufferCases, [](const RawClient& client, auto&) {
-    return BufferOf(0, client.base(), 4096);
+    return GetBuffer(0, client.base(), 4096);
   });
   LieInEveryField<ipc::BufferRecord>(kBufferCases, [](RawClient& client, auto&) {
     client.NameBuffer(client.base(), 4096);
-    return BufferOf(0, client.base(), 0);
+    return GetBuffer(0, client.base(), 0);
   });
 }
 TEST_F(Lying, GraphRecords) {
   LieInEveryField<ipc::GraphRecord>(
-      kGraphCases, [](const auto&, auto&) { return GraphOf(ipc::Op::kMakeGraph, 0, 1); });
+      kGraphCases, [](const auto&, auto&) { return GetGraph(ipc::Op::kMakeGraph, 0, 1); });
   LieInEveryField<ipc::GraphRecord>(
       kGraphCases, [](RawClient& client, std::vector<std::byte>& tail) {
         client.MakeGraph(1);
-        return NodeOf({.graph = 1}, LaunchOf(0, kModule, step_kernel_, {}, 12),
-                      ParametersAt(client.base(), 12), tail);
+        return GetNode({.graph = 1}, GetLaunch(0, kModule, step_kernel_, {}, 12),
+                       ParametersAt(client.base(), 12), tail);
       });
 }
 TEST_F(Lying, PlainRecords) {
   LieInEveryField<ipc::PlainRecord>(kPlainCases,
-                                    [](const auto&, auto&) { return PlainOf(ipc::Op::kMark, 0); });
+                                    [](const auto&, auto&) { return GetPlain(ipc::Op::kMark, 0); });
 }
 
 TEST_F(Lying, FieldsOfFirstMessages) {

@@ -17,7 +17,7 @@ namespace {
 
 using ::gpushared::testing::AnyValue;
 using ::gpushared::testing::FieldCase;
-using ::gpushared::testing::FieldsOf;
+using ::gpushared::testing::GetFields;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Bytes = std::vector<std::byte>;
@@ -119,7 +119,7 @@ ModuleLoaded GoodModule() {
 // The cases, and one for each element of each reserved field.
 template <typename T>
 std::vector<FieldCase> WithReserved(std::vector<FieldCase> cases) {
-  for (const Field& field : FieldsOf<T>()) {
+  for (const Field& field : GetFields<T>()) {
     if (!gpushared::testing::IsReserved(field)) continue;
     for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
       cases.push_back({field.name, 1, field.name + " is 1, allowed 0", i});
@@ -161,7 +161,7 @@ void ExpectInnerCases(const Bytes& good, std::string_view member,
                       const std::vector<FieldCase>& cases) {
   const Field* outer = gpushared::testing::FindField<T>(member);
   ASSERT_NE(outer, nullptr);
-  ASSERT_EQ(outer->bytes, LayoutOf<Inner>().bytes);
+  ASSERT_EQ(outer->bytes, GetLayout<Inner>().bytes);
   ExpectVerdicts<T, Inner>(good, outer->offset, cases);
 }
 
@@ -604,11 +604,11 @@ TEST(ServerMessages, FieldsOfAKernelAreBounded) {
   const ModuleLoaded module = GoodModule();
   const KernelDescription& first = module.kernels[0];
   const Bytes good = *Encode(module);
-  const std::size_t name = LayoutOf<ModuleLoaded>().bytes;
+  const std::size_t name = GetLayout<ModuleLoaded>().bytes;
   const std::size_t unsupported = name + sizeof(std::uint32_t) + first.name.size();
   const std::size_t parameter_bytes = unsupported + sizeof(std::uint32_t);
   const std::size_t parameters =
-      name + first.name.size() + LayoutOf<KernelDescription>().bytes - sizeof(std::uint32_t);
+      name + first.name.size() + GetLayout<KernelDescription>().bytes - sizeof(std::uint32_t);
   const auto rejection = [&](std::size_t at, std::uint32_t value) {
     Bytes payload = good;
     std::memcpy(payload.data() + at, &value, sizeof value);
@@ -809,17 +809,18 @@ TEST(FrameRules, EveryMessageFitsTheRuleOfItsReceiver) {
     return rule && bytes >= rule->payload_bytes_min && bytes <= rule->payload_bytes_max;
   };
   const auto type = [](auto t) { return static_cast<std::uint16_t>(t); };
-  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kHello)), LayoutOf<Hello>().bytes));
-  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kAdmin)), LayoutOf<Admin>().bytes));
-  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kWhy)), LayoutOf<Why>().bytes));
-  EXPECT_TRUE(fits(ServerFrameRules(type(MessageType::kWelcome)), LayoutOf<Welcome>().bytes));
+  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kHello)), GetLayout<Hello>().bytes));
+  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kAdmin)), GetLayout<Admin>().bytes));
+  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kWhy)), GetLayout<Why>().bytes));
+  EXPECT_TRUE(fits(ServerFrameRules(type(MessageType::kWelcome)), GetLayout<Welcome>().bytes));
   EXPECT_TRUE(
       fits(ServerFrameRules(type(MessageType::kModuleLoaded)), Encode(GoodModule())->size()));
-  EXPECT_TRUE(fits(ClientFrameRules(type(MessageType::kMakeImage)), LayoutOf<MakeImage>().bytes));
-  EXPECT_TRUE(fits(ServerFrameRules(type(MessageType::kImageMade)), LayoutOf<ImageMade>().bytes));
-  EXPECT_TRUE(fits(ClientFrameRules(type(MessageType::kLoadModule)), LayoutOf<LoadModule>().bytes));
-  EXPECT_TRUE(fits(ChannelToWorkerRules(type(ChannelType::kAttach)), LayoutOf<Attach>().bytes));
-  EXPECT_TRUE(fits(ChannelToBrokerRules(type(ChannelType::kReady)), LayoutOf<Ready>().bytes));
+  EXPECT_TRUE(fits(ClientFrameRules(type(MessageType::kMakeImage)), GetLayout<MakeImage>().bytes));
+  EXPECT_TRUE(fits(ServerFrameRules(type(MessageType::kImageMade)), GetLayout<ImageMade>().bytes));
+  EXPECT_TRUE(
+      fits(ClientFrameRules(type(MessageType::kLoadModule)), GetLayout<LoadModule>().bytes));
+  EXPECT_TRUE(fits(ChannelToWorkerRules(type(ChannelType::kAttach)), GetLayout<Attach>().bytes));
+  EXPECT_TRUE(fits(ChannelToBrokerRules(type(ChannelType::kReady)), GetLayout<Ready>().bytes));
   for (std::uint16_t t = 0; t < 200; ++t) {
     const int receivers = FirstFrameRules(t).has_value() + ClientFrameRules(t).has_value() +
                           ServerFrameRules(t).has_value();

@@ -38,7 +38,7 @@ inline void Poke(std::byte* wire, const ipc::Field& field, std::size_t element,
 
 template <typename T>
 const ipc::Field* FindField(std::string_view name) {
-  for (const ipc::Field& field : FieldsOf<T>()) {
+  for (const ipc::Field& field : GetFields<T>()) {
     if (field.name == name) return &field;
   }
   return nullptr;
@@ -50,7 +50,7 @@ template <typename T>
 std::vector<std::string> FieldsWithoutCase(const std::vector<FieldCase>& cases,
                                            const std::vector<std::string_view>& elsewhere) {
   std::vector<std::string> missing;
-  for (const ipc::Field& field : FieldsOf<T>()) {
+  for (const ipc::Field& field : GetFields<T>()) {
     bool excused = IsReserved(field);
     for (const std::string_view name : elsewhere) excused = excused || name == field.name;
     if (excused) continue;

@@ -82,7 +82,7 @@ std::string Rejection(const Library& library) {
 
 TEST(Fields, WhatIsWrittenComesBack) {
   const Bytes bytes = Encode(Good());
-  EXPECT_EQ(bytes.size(), LayoutOf<Library>().bytes + 4 + (4 + 3 + 4) + (4 + 4));
+  EXPECT_EQ(bytes.size(), GetLayout<Library>().bytes + 4 + (4 + 3 + 4) + (4 + 4));
   const Result<Library> library = Decode<Library>(bytes);
   ASSERT_TRUE(library.ok()) << library.status().ToString();
   EXPECT_EQ(library->kind, Kind::kPrivate);
@@ -99,7 +99,7 @@ TEST(Fields, WhatIsWrittenComesBack) {
 }
 
 TEST(Fields, AreListedWithOffsetsAndLimits) {
-  const MessageLayout& layout = LayoutOf<Library>();
+  const MessageLayout& layout = GetLayout<Library>();
   std::vector<std::string> limits;
   for (const Field& field : layout.fields) limits.push_back(field.limits);
   EXPECT_THAT(limits, ElementsAre("1 to 2", "0 to 1", "0 to 100 or 65535", "text", "",

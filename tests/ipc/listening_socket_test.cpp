@@ -141,7 +141,7 @@ TEST_F(ListeningSocketTest, PeerIsWhoTheKernelSays) {
   Result<UniqueFd> client = ConnectUnix(path_, Soon());
   Result<std::optional<UniqueFd>> accepted = server->Accept();
   ASSERT_TRUE(client.ok() && accepted.ok() && accepted->has_value());
-  Result<PeerIdentity> peer = PeerOf((*accepted)->get());
+  Result<PeerIdentity> peer = GetPeer((*accepted)->get());
   ASSERT_TRUE(peer.ok());
   EXPECT_EQ(peer->pid, ::getpid());
   EXPECT_EQ(peer->uid, ::getuid());

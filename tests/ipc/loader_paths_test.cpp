@@ -38,13 +38,13 @@ TEST(LoaderPathsTest, LibrariesOfThisMachinesKindAreFoundInOrder) {
   const LoaderPaths paths(Cache());
   EXPECT_THAT(paths.PathsInCache("name"), ElementsAre("/64", "/b"));
   EXPECT_THAT(paths.PathsInCache("nam"), IsEmpty());
-  EXPECT_EQ(paths.PathsOf("name").front(), "/64") << "the cache goes before the directories";
+  EXPECT_EQ(paths.GetPaths("name").front(), "/64") << "the cache goes before the directories";
 }
 
 TEST(LoaderPathsTest, DirectoriesAreSearchedWithoutACache) {
   const LoaderPaths none("");
   EXPECT_THAT(none.PathsInCache("name"), IsEmpty());
-  EXPECT_THAT(none.PathsOf("name"), Contains("/usr/lib/x86_64-linux-gnu/name"));
+  EXPECT_THAT(none.GetPaths("name"), Contains("/usr/lib/x86_64-linux-gnu/name"));
 }
 
 TEST(LoaderPathsTest, BrokenCacheHasNoLibraries) {
@@ -57,7 +57,7 @@ TEST(LoaderPathsTest, BrokenCacheHasNoLibraries) {
 }
 
 TEST(LoaderPathsTest, ThisMachinesCacheHasTheCLibrary) {
-  const std::vector<std::string> paths = LoaderPaths::OfThisMachine().PathsOf("libc.so.6");
+  const std::vector<std::string> paths = LoaderPaths::OfThisMachine().GetPaths("libc.so.6");
   EXPECT_THAT(paths, Contains(::testing::EndsWith("/x86_64-linux-gnu/libc.so.6")));
 }
 

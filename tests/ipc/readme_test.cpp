@@ -13,13 +13,13 @@
 namespace gpushared::ipc {
 namespace {
 
-using ::gpushared::testing::FieldsOf;
+using ::gpushared::testing::GetFields;
 
 // "`first` 0+8, `second` 8+16: 1 to 4": offset, bytes and limits of each field.
 template <typename T>
 std::string FieldsText() {
   std::string text;
-  for (const Field& field : FieldsOf<T>()) {
+  for (const Field& field : GetFields<T>()) {
     if (!text.empty()) text += ", ";
     text +=
         "`" + field.name + "` " + std::to_string(field.offset) + "+" + std::to_string(field.bytes);
@@ -44,7 +44,7 @@ class Readme : public ::testing::Test {
   }
   template <typename Message>
   void ExpectMessage(const std::string& name) const {
-    const MessageLayout& layout = LayoutOf<Message>();
+    const MessageLayout& layout = GetLayout<Message>();
     std::string bytes = std::to_string(layout.bytes);
     if (layout.tail_bytes_max > 0) bytes += " + " + std::to_string(layout.tail_bytes_max);
     ExpectRow("| `" + name + "` | " + bytes + " | " + std::to_string(layout.fds) + " | " +

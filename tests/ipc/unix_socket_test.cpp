@@ -121,7 +121,7 @@ TEST(FrameReader, EveryHeaderFieldIsChecked) {
     const Pair pair = MakePair();
     FrameHeader header;
     header.type = static_cast<std::uint16_t>(MessageType::kUnloadModule);
-    header.payload_bytes = LayoutOf<UnloadModule>().bytes;
+    header.payload_bytes = GetLayout<UnloadModule>().bytes;
     change(header);
     SendRaw(pair.theirs.get(), std::as_bytes(std::span<FrameHeader, 1>(&header, 1)));
     FrameReader reader(ClientFrameRules);
@@ -463,7 +463,7 @@ TEST(Channel, WrongDirectionAndBrokenMessagesAreRejectedWithoutALeak) {
     FrameHeader header;
     header.magic = kChannelMagic;
     header.type = static_cast<std::uint16_t>(ChannelType::kSessionStarted);
-    header.payload_bytes = LayoutOf<SessionStarted>().bytes;
+    header.payload_bytes = GetLayout<SessionStarted>().bytes;
     const auto with = [&](std::size_t bytes) {
       Bytes raw(bytes);
       std::memcpy(raw.data(), &header, std::min(bytes, sizeof header));

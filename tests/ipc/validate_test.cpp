@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 63;
 
 template <typename Record>
-RecordCopy CopyOf(const Record& record) {
+RecordCopy GetCopy(const Record& record) {
   RecordCopy copy{};
   std::memcpy(copy.head.data(), &record, sizeof record);
   return copy;
@@ -178,7 +178,7 @@ void ExpectVerdicts(const Record& good, const std::vector<FieldCase>& cases,
   for (const FieldCase& c : cases) {
     const Field* field = gpushared::testing::FindField<Record>(c.field);
     ASSERT_NE(field, nullptr) << c.field;
-    RecordCopy copy = CopyOf(good);
+    RecordCopy copy = GetCopy(good);
     gpushared::testing::Poke(copy.head.data(), *field, c.element, c.value);
     const Status status = judge(copy);
     if (c.rejection.empty()) {
@@ -194,10 +194,10 @@ void ExpectVerdicts(const Record& good, const std::vector<FieldCase>& cases,
 template <typename Record>
 void ExpectCases(const Record& good, std::vector<FieldCase> cases,
                  Status (*judge)(const RecordCopy&) = Judge) {
-  ASSERT_TRUE(judge(CopyOf(good)).ok()) << judge(CopyOf(good)).ToString();
+  ASSERT_TRUE(judge(GetCopy(good)).ok()) << judge(GetCopy(good)).ToString();
   EXPECT_THAT(gpushared::testing::FieldsWithoutCase<Record>(cases, {"tag"}), ::testing::IsEmpty())
       << "a field has no hostile case";
-  for (const Field& field : gpushared::testing::FieldsOf<Record>()) {
+  for (const Field& field : gpushared::testing::GetFields<Record>()) {
     if (!gpushared::testing::IsReserved(field)) continue;
     for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
       cases.push_back({field.name, 1, "reserved is 1, allowed 0", i});
@@ -260,7 +260,7 @@ TEST(ValidateCommand, ClustersHaveUpToSixteenBlocks) {
   record.cluster[2] = 2;
   record.header.flags = kFlagCooperative;
   Command command;
-  ASSERT_TRUE(ValidateCommand(CopyOf(record), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(record), command).ok());
   const auto& launch = std::get<LaunchCommand>(command.body);
   EXPECT_EQ(launch.cluster, (std::array<std::uint32_t, 3>{4, 2, 2}));
   EXPECT_TRUE(launch.is_cooperative);
@@ -272,7 +272,7 @@ TEST(ValidateCommand, ClustersHaveUpToSixteenBlocks) {
                           {"reserved", 255, "launch reserved is 255, allowed 0"}});
 
   record = GoodLaunch();
-  ASSERT_TRUE(ValidateCommand(CopyOf(record), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(record), command).ok());
   EXPECT_EQ(std::get<LaunchCommand>(command.body).cluster, (std::array<std::uint32_t, 3>{0, 0, 0}));
   EXPECT_FALSE(std::get<LaunchCommand>(command.body).is_cooperative);
 }
@@ -414,11 +414,11 @@ TEST(ValidateCommand, EveryFieldOfARequestMarkIsBounded) {
 
 TEST(ValidateCommand, RequestMarksBecomeTheirTypedValues) {
   Command command;
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodRequest(Op::kBeginRequest)), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodRequest(Op::kBeginRequest)), command).ok());
   EXPECT_EQ(std::get<BeginRequestCommand>(command.body).age_ns, 5000u);
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodRequest(Op::kExpectRequest)), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodRequest(Op::kExpectRequest)), command).ok());
   EXPECT_EQ(std::get<ExpectRequestCommand>(command.body).in_ns, 5000u);
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodPlain(Op::kEndRequest)), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodPlain(Op::kEndRequest)), command).ok());
   EXPECT_TRUE(std::holds_alternative<EndRequestCommand>(command.body));
 }
 
@@ -444,11 +444,11 @@ TEST(ValidateCommand, EveryFieldOfABufferIsBounded) {
 
 TEST(ValidateCommand, BuffersBecomeTheirTypedValues) {
   Command command;
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodBuffer(Op::kNameBuffer)), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodBuffer(Op::kNameBuffer)), command).ok());
   const auto& named = std::get<NameBufferCommand>(command.body);
   EXPECT_EQ(named.address, std::uint64_t{1} << 40);
   EXPECT_EQ(named.bytes, 4096u);
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodBuffer(Op::kForgetBuffer)), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodBuffer(Op::kForgetBuffer)), command).ok());
   EXPECT_EQ(std::get<ForgetBufferCommand>(command.body).address, std::uint64_t{1} << 40);
 }
 
@@ -483,25 +483,25 @@ TEST(ValidateCompletion, AFaultHasAKindThatIsKnown) {
   record.header.op = static_cast<std::uint8_t>(CompletionKind::kError);
   record.code = static_cast<std::uint32_t>(StatusCode::kKernelFault);
   record.fault = 716;
-  EXPECT_TRUE(JudgeCompletion(CopyOf(record)).ok());
+  EXPECT_TRUE(JudgeCompletion(GetCopy(record)).ok());
   record.fault = 0;
-  EXPECT_TRUE(JudgeCompletion(CopyOf(record)).ok()) << "a device may not tell";
+  EXPECT_TRUE(JudgeCompletion(GetCopy(record)).ok()) << "a device may not tell";
   for (const std::uint32_t fault : {1U, 699U, 720U, 65536U + 700U}) {
     record.fault = fault;
-    EXPECT_FALSE(JudgeCompletion(CopyOf(record)).ok()) << fault;
+    EXPECT_FALSE(JudgeCompletion(GetCopy(record)).ok()) << fault;
   }
 }
 
 TEST(ValidateCommand, RejectionNamesStreamAndCommand) {
   LaunchRecord record = GoodLaunch();
   record.grid[0] = 0;
-  EXPECT_EQ(Judge(CopyOf(record)).ToString(),
+  EXPECT_EQ(Judge(GetCopy(record)).ToString(),
             "ProtocolViolation: record rejected: launch grid x is 0, allowed 1 to 2147483647 "
             "[stream 3 command 41]");
 }
 
 TEST(ValidateCommand, LaunchBecomesItsTypedValue) {
-  const auto copy = std::make_unique<RecordCopy>(CopyOf(GoodLaunch()));
+  const auto copy = std::make_unique<RecordCopy>(GetCopy(GoodLaunch()));
   Command command;
   ASSERT_TRUE(ValidateCommand(*copy, command).ok());
   EXPECT_EQ(command.id, (CommandId{3, 41}));
@@ -518,7 +518,7 @@ TEST(ValidateCommand, LaunchBecomesItsTypedValue) {
 
 TEST(ValidateCommand, ArenaParametersBecomeARange) {
   Command command;
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodArenaLaunch()), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodArenaLaunch()), command).ok());
   const auto& launch = std::get<LaunchCommand>(command.body);
   EXPECT_TRUE(launch.parameters_in_staging_buffer);
   EXPECT_TRUE(launch.inline_parameters.empty());
@@ -529,15 +529,15 @@ TEST(ValidateCommand, ArenaParametersBecomeARange) {
 
 TEST(ValidateCommand, RectanglesKnowTheirExtent) {
   Command command;
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodCopy(Op::kCopyToHost)), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodCopy(Op::kCopyToHost)), command).ok());
   const auto& copy = std::get<CopyToHostCommand>(command.body);
   EXPECT_EQ(copy.staging_buffer.bytes, 3u * 128 + 100);
   EXPECT_EQ(copy.device_bytes, 3u * 512 + 100);
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodCopyOnDevice()), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodCopyOnDevice()), command).ok());
   const auto& on_device = std::get<CopyOnDeviceCommand>(command.body);
   EXPECT_EQ(on_device.destination_bytes, 3u * 200 + 100);
   EXPECT_EQ(on_device.source_bytes, 3u * 300 + 100);
-  ASSERT_TRUE(ValidateCommand(CopyOf(GoodFill()), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(GoodFill()), command).ok());
   EXPECT_EQ(std::get<FillCommand>(command.body).destination_bytes, 3u * 200 + 100);
 }
 
@@ -548,7 +548,7 @@ TEST(ValidateCommand, PlainRangeMayEndWhereMemoryEnds) {
   record.destination = kAddressEnd - 100;
   record.destination_pitch_bytes = kAddressEnd;
   Command command;
-  ASSERT_TRUE(ValidateCommand(CopyOf(record), command).ok());
+  ASSERT_TRUE(ValidateCommand(GetCopy(record), command).ok());
   EXPECT_EQ(std::get<CopyOnDeviceCommand>(command.body).destination_bytes, 100u);
 }
 
@@ -564,31 +564,31 @@ TEST(RangeInside, HoldsAtTheEdgesAndNeverOverflows) {
   EXPECT_TRUE(RangeInside(kMax, 0, kMax));
 }
 
-Command CommandOf(std::uint32_t stream, std::uint64_t sequence) {
+Command GetCommand(std::uint32_t stream, std::uint64_t sequence) {
   return {{stream, sequence}, MarkCommand{}};
 }
-Command WaitOf(std::uint32_t stream, std::uint64_t sequence, CommandId target) {
+Command GetWait(std::uint32_t stream, std::uint64_t sequence, CommandId target) {
   return {{stream, sequence}, WaitForCommand{target}};
 }
 
 TEST(StreamLog, SequencesCountFromOneWithoutGaps) {
   StreamLog session_log;
-  EXPECT_FALSE(session_log.Accept(CommandOf(0, 2)).ok());
-  EXPECT_TRUE(session_log.Accept(CommandOf(0, 1)).ok());
-  EXPECT_FALSE(session_log.Accept(CommandOf(0, 1)).ok());
-  EXPECT_FALSE(session_log.Accept(CommandOf(0, 3)).ok());
-  EXPECT_TRUE(session_log.Accept(CommandOf(0, 2)).ok());
+  EXPECT_FALSE(session_log.Accept(GetCommand(0, 2)).ok());
+  EXPECT_TRUE(session_log.Accept(GetCommand(0, 1)).ok());
+  EXPECT_FALSE(session_log.Accept(GetCommand(0, 1)).ok());
+  EXPECT_FALSE(session_log.Accept(GetCommand(0, 3)).ok());
+  EXPECT_TRUE(session_log.Accept(GetCommand(0, 2)).ok());
   EXPECT_EQ(session_log.last(0), 2u);
 }
 
 TEST(StreamLog, StreamsMustBeCreatedAndNumbersGoOnAfterDestruction) {
   StreamLog session_log;
-  EXPECT_FALSE(session_log.Accept(CommandOf(5, 1)).ok());
+  EXPECT_FALSE(session_log.Accept(GetCommand(5, 1)).ok());
   EXPECT_TRUE(session_log.Accept({{5, 1}, CreateStreamCommand{}}).ok());
   EXPECT_FALSE(session_log.Accept({{5, 2}, CreateStreamCommand{}}).ok());
-  EXPECT_TRUE(session_log.Accept(CommandOf(5, 2)).ok());
+  EXPECT_TRUE(session_log.Accept(GetCommand(5, 2)).ok());
   EXPECT_TRUE(session_log.Accept({{5, 3}, DestroyStreamCommand{}}).ok());
-  EXPECT_FALSE(session_log.Accept(CommandOf(5, 4)).ok());
+  EXPECT_FALSE(session_log.Accept(GetCommand(5, 4)).ok());
   EXPECT_FALSE(session_log.Accept({{5, 4}, DestroyStreamCommand{}}).ok());
   EXPECT_FALSE(session_log.Accept({{5, 1}, CreateStreamCommand{}}).ok());
   EXPECT_TRUE(session_log.Accept({{5, 4}, CreateStreamCommand{}}).ok());
@@ -619,12 +619,12 @@ TEST(StreamLog, ARequestOfAStreamEndsOncePerBegin) {
 TEST(StreamLog, WaitsNameEarlierWorkOnly) {
   StreamLog session_log;
   EXPECT_TRUE(session_log.Accept({{1, 1}, CreateStreamCommand{}}).ok());
-  EXPECT_FALSE(session_log.Accept(WaitOf(0, 1, {1, 2})).ok()) << "not submitted yet";
-  EXPECT_FALSE(session_log.Accept(WaitOf(0, 1, {0, 1})).ok()) << "itself";
-  EXPECT_FALSE(session_log.Accept(WaitOf(0, 1, {2, 1})).ok()) << "a stream that never was";
-  EXPECT_TRUE(session_log.Accept(WaitOf(0, 1, {1, 1})).ok());
+  EXPECT_FALSE(session_log.Accept(GetWait(0, 1, {1, 2})).ok()) << "not submitted yet";
+  EXPECT_FALSE(session_log.Accept(GetWait(0, 1, {0, 1})).ok()) << "itself";
+  EXPECT_FALSE(session_log.Accept(GetWait(0, 1, {2, 1})).ok()) << "a stream that never was";
+  EXPECT_TRUE(session_log.Accept(GetWait(0, 1, {1, 1})).ok());
   EXPECT_TRUE(session_log.Accept({{1, 2}, DestroyStreamCommand{}}).ok());
-  EXPECT_TRUE(session_log.Accept(WaitOf(0, 2, {1, 2})).ok()) << "a destroyed stream's work counts";
+  EXPECT_TRUE(session_log.Accept(GetWait(0, 2, {1, 2})).ok()) << "a destroyed stream's work counts";
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ json Server(const Rows& devices, const std::string& state = "serving") {
 json Endpoints(const Rows& rows) { return {{"endpoints", rows}}; }
 
 Offers Found(const Rows& endpoints, const json& status, const ShareCounts& counts = {}) {
-  const Result<Offers> offers = OffersOf(Endpoints(endpoints), status, counts);
+  const Result<Offers> offers = GetOffers(Endpoints(endpoints), status, counts);
   EXPECT_TRUE(offers.ok()) << offers.status().ToString();
   return offers.ok() ? *offers : Offers();
 }
@@ -107,12 +107,12 @@ TEST(Offers, NonsenseOfTheServerIsRejected) {
        {json(json::object()), json(json::array()), no_list,
         json{{"server", "x"}, {"devices", json::array()}}, Server({json("x")}),
         Server({without_name}), Server({DeviceRow("")}), json{{"devices", json::array()}}}) {
-    EXPECT_FALSE(OffersOf(Endpoints({EndpointRow("low")}), status, {}).ok()) << status.dump();
+    EXPECT_FALSE(GetOffers(Endpoints({EndpointRow("low")}), status, {}).ok()) << status.dump();
   }
   json odd = EndpointRow("low");
   odd["devices"] = json::array({7});
-  EXPECT_FALSE(OffersOf(Endpoints({odd}), fine, {}).ok());
-  EXPECT_FALSE(OffersOf(json::object(), fine, {}).ok());
+  EXPECT_FALSE(GetOffers(Endpoints({odd}), fine, {}).ok());
+  EXPECT_FALSE(GetOffers(json::object(), fine, {}).ok());
 }
 
 TEST(Shares, CountsAreForAllEndpointsOrForOne) {
@@ -135,10 +135,10 @@ class GrantTest : public ::testing::Test {
       Found({EndpointRow("low")}, Server({DeviceRow("cuda:0"), DeviceRow("cuda:1")}), {.usual = 2})
           .offers.at(0);
 
-  Result<Grant> For(const std::vector<std::string>& ids) const { return GrantOf(offer_, ids); }
+  Result<Grant> For(const std::vector<std::string>& ids) const { return GetGrant(offer_, ids); }
   std::vector<std::string> Preferred(const std::vector<std::string>& available, std::size_t size,
                                      const std::vector<std::string>& needed = {}) const {
-    return PreferredOf(offer_, available, needed, size);
+    return GetPreferred(offer_, available, needed, size);
   }
 };
 

@@ -58,7 +58,7 @@ std::string Costly(int instructions, int seed = 0) {
   return text + "ret;\n}\n";
 }
 
-ipc::UniqueFd ImageOf(const std::string& text) {
+ipc::UniqueFd ImageFor(const std::string& text) {
   ipc::UniqueFd fd(::memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   return fd;
@@ -87,8 +87,9 @@ class ModuleLoaderTest : public ::testing::Test {
     auto promise = std::make_shared<std::promise<Loaded>>();
     std::future<Loaded> future = promise->get_future();
     loader_->Load({.session = session, .uid = uid, .rank = rank, .who = "client 1"},
-                  {.passes = {}, .range_bytes = std::uint64_t{4} << 30}, ImageOf(text), text.size(),
-                  compile_, [promise](Loaded loaded) { promise->set_value(std::move(loaded)); });
+                  {.passes = {}, .range_bytes = std::uint64_t{4} << 30}, ImageFor(text),
+                  text.size(), compile_,
+                  [promise](Loaded loaded) { promise->set_value(std::move(loaded)); });
     return future;
   }
   static bool IsOver(std::future<Loaded>& future) {

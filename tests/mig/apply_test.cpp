@@ -183,7 +183,7 @@ class RandomPlans : public MigCase {
   std::size_t Below(std::size_t bound) {
     return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random_);
   }
-  const std::vector<Layout>& LayoutsOf(const Board& board) {
+  const std::vector<Layout>& GetLayouts(const Board& board) {
     std::vector<Layout>& layouts = layouts_[board.slices];
     if (layouts.empty()) layouts = AllLayouts(board);
     return layouts;
@@ -198,7 +198,7 @@ class RandomPlans : public MigCase {
     const Board board = Gpu().board;
     json gpu = {{"board", name}, {"mig", Below(5) != 0}, {"instances", json::array()}};
     if (!gpu["mig"]) return gpu;
-    const std::vector<Layout>& layouts = LayoutsOf(board);
+    const std::vector<Layout>& layouts = GetLayouts(board);
     for (const Instance& instance : layouts[Below(layouts.size())]) {
       static const json kUsers[] = {json::array(), json::array(), {77}, {4711}};
       gpu["instances"].push_back({{"profile", board.Find(instance.profile)->name},
@@ -210,14 +210,14 @@ class RandomPlans : public MigCase {
 
   // Nothing when its used instances do not allow what was drawn.
   std::optional<Change> RandomChange(const MigGpu& gpu) {
-    const std::vector<Layout>& layouts = LayoutsOf(gpu.board);
-    const Counts counts = CountsOf(layouts[Below(layouts.size())]);
+    const std::vector<Layout>& layouts = GetLayouts(gpu.board);
+    const Counts counts = GetCounts(layouts[Below(layouts.size())]);
     std::vector<Present> have;
     for (const LiveInstance& live : gpu.instances) {
-      have.push_back(
-          {.instance = live.instance, .user = UsersOf(live.compute.at(0).processes, {kWorkerPid})});
+      have.push_back({.instance = live.instance,
+                      .user = GetUsers(live.compute.at(0).processes, {kWorkerPid})});
     }
-    const Result<Plan> plan = MakePlan(gpu.board, have, WantedOf(gpu.board, counts));
+    const Result<Plan> plan = MakePlan(gpu.board, have, GetWanted(gpu.board, counts));
     if (!plan.ok()) return std::nullopt;
     return Change{.before = AsIs(gpu),
                   .after = {.gpu = gpu.uuid, .is_enabled = true, .layout = plan->After()}};
@@ -230,7 +230,7 @@ class RandomPlans : public MigCase {
     for (const MigGpu& gpu : *gpus) {
       for (const LiveInstance& live : gpu.instances) {
         for (const LiveCompute& compute : live.compute) {
-          if (!UsersOf(compute.processes, {kWorkerPid}).empty()) used.insert(compute.uuid);
+          if (!GetUsers(compute.processes, {kWorkerPid}).empty()) used.insert(compute.uuid);
         }
       }
     }

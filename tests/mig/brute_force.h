@@ -18,7 +18,7 @@ namespace gpushared::mig {
 
 using Counts = std::map<std::uint32_t, std::uint32_t>;  // By profile id.
 
-inline Counts CountsOf(const Layout& layout) {
+inline Counts GetCounts(const Layout& layout) {
   Counts counts;
   for (const Instance& instance : layout) ++counts[instance.profile];
   return counts;
@@ -56,7 +56,7 @@ inline std::vector<Layout> AllLayouts(const Board& board) {
   return layouts;
 }
 
-inline std::vector<Wanted> WantedOf(const Board& board, const Counts& counts) {
+inline std::vector<Wanted> GetWanted(const Board& board, const Counts& counts) {
   std::vector<Wanted> wanted;
   for (const auto& [profile, count] : counts) {
     wanted.push_back(

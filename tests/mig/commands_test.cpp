@@ -272,7 +272,7 @@ class MigServer : public MigCommands {
         "--device", "auto", "--code-cache", "none", "--ptx-compiler", "none"});
     ::setenv("GPUSHARED_SOCKET", server_->socket().c_str(), 1);
   }
-  std::string StateOf(const std::string& uuid) const {
+  std::string GetState(const std::string& uuid) const {
     const json answer = json::parse(server_->Ctl({"devices", "--json"}).output, nullptr, false);
     if (!answer.is_object()) return "";
     for (const json& device : answer.at("devices")) {
@@ -283,7 +283,7 @@ class MigServer : public MigCommands {
   bool Becomes(const std::string& uuid, const std::string& state) const {
     const auto is_so = [&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // Asking starts a program.
-      return StateOf(uuid) == state;
+      return GetState(uuid) == state;
     };
     return Eventually(is_so, std::chrono::seconds(60));
   }
@@ -299,7 +299,7 @@ TEST_F(MigServer, InstancesBecomeItsDevicesByThemselves) {
   EXPECT_TRUE(Becomes(Uuid(3, 4), "ready"));
   EXPECT_TRUE(Becomes(Uuid(1, 2), "ready"));
   EXPECT_TRUE(Becomes(Uuid(0, 6), "missing"));
-  EXPECT_EQ(StateOf(Uuid(0, 0)), "ready");
+  EXPECT_EQ(GetState(Uuid(0, 0)), "ready");
   // The one that stays was not touched.
   EXPECT_THAT(server_->Log(), Not(HasSubstr("device " + Uuid(0, 0) + " is drained")));
   EXPECT_THAT(server_->Log(), HasSubstr("device " + Uuid(0, 4) + " is drained"));

@@ -24,12 +24,12 @@ TEST(MigHolders, AreThoseWithTheFileOpen) {
   process("7", "evil\033[2J", "/dev/nvidia1");
   process("8", "other", "/dev/nvidia10");
   std::filesystem::create_directories(proc / "self/fd");
-  const std::vector<Holder> holders = HoldersOf(1, proc.path());
+  const std::vector<Holder> holders = GetHolders(1, proc.path());
   ASSERT_EQ(holders.size(), 2U);
   EXPECT_EQ(holders[0].pid, 7);
   EXPECT_EQ(holders[0].name, "evil?[2J");
   EXPECT_EQ(holders[1].name, "dcgm");
-  EXPECT_TRUE(HoldersOf(1, proc / "none").empty());
+  EXPECT_TRUE(GetHolders(1, proc / "none").empty());
   EXPECT_EQ(ProcessText(12, proc.path()), "process 12 (dcgm)");
   EXPECT_EQ(ProcessText(99, proc.path()), "process 99");
 }

@@ -89,11 +89,11 @@ TEST(Layouts, SearchFindsAllOfEveryTable) {
   for (const KnownBoard& known : KnownBoards()) {
     std::map<Counts, std::vector<Layout>> by_counts;
     for (const Layout& layout : AllLayouts(known.board)) {
-      by_counts[CountsOf(layout)].push_back(layout);
+      by_counts[GetCounts(layout)].push_back(layout);
     }
     std::size_t layouts = 0;
     for (const auto& [counts, expected] : by_counts) {
-      EXPECT_EQ(Found(known.board, WantedOf(known.board, counts)), expected);
+      EXPECT_EQ(Found(known.board, GetWanted(known.board, counts)), expected);
       layouts += expected.size();
     }
     EXPECT_EQ(layouts, known.board.name == "A30" ? 84U : 2319U) << known.board.name;
@@ -105,14 +105,14 @@ TEST(Layouts, SearchFindsNoneWhereThereIsNone) {
   for (const char* name : {"A30", "A100-40"}) {
     const Board board = FindKnownBoard(name)->board;
     std::map<Counts, bool> possible;
-    for (const Layout& layout : AllLayouts(board)) possible[CountsOf(layout)] = true;
+    for (const Layout& layout : AllLayouts(board)) possible[GetCounts(layout)] = true;
     Counts counts;
     std::size_t impossible = 0;
     const std::function<void(std::size_t)> count_up = [&](std::size_t i) {
       if (i == board.profiles.size()) {
         if (possible.contains(counts)) return;
         ++impossible;
-        EXPECT_TRUE(Found(board, WantedOf(board, counts)).empty());
+        EXPECT_TRUE(Found(board, GetWanted(board, counts)).empty());
         return;
       }
       const Profile& profile = board.profiles[i];

@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::vector<Present> PresentOf(const Layout& layout) {
+std::vector<Present> GetPresent(const Layout& layout) {
   std::vector<Present> have;
   for (const Instance& instance : layout) have.push_back({.instance = instance});
   return have;
@@ -34,7 +34,7 @@ std::size_t Common(const Layout& one, const Layout& other) {
 // All layouts of one board, by what they have.
 struct Known {
   explicit Known(const Board& of) : board(of), all(AllLayouts(of)) {
-    for (const Layout& layout : all) by_counts[CountsOf(layout)].push_back(layout);
+    for (const Layout& layout : all) by_counts[GetCounts(layout)].push_back(layout);
     for (const auto& [counts, layouts] : by_counts) kinds.push_back(counts);
   }
   // The most that can stay of `have`, if all that is used does; -1: none is possible.
@@ -53,7 +53,7 @@ struct Known {
   }
   void Check(const std::vector<Present>& have, const Counts& counts) const {
     const int most = MostKept(have, counts);
-    const Result<Plan> plan = MakePlan(board, have, WantedOf(board, counts));
+    const Result<Plan> plan = MakePlan(board, have, GetWanted(board, counts));
     ASSERT_EQ(plan.ok(), most >= 0) << plan.status().message();
     if (!plan.ok()) {
       EXPECT_EQ(plan.status().code(), StatusCode::kUnavailable);
@@ -61,7 +61,7 @@ struct Known {
     }
     EXPECT_EQ(plan->keep.size(), static_cast<std::size_t>(most));
     EXPECT_EQ(plan->keep.size() + plan->destroy.size(), have.size());
-    EXPECT_EQ(CountsOf(plan->After()), counts);
+    EXPECT_EQ(GetCounts(plan->After()), counts);
     EXPECT_TRUE(CheckLayout(board, plan->After()).ok());
     for (const Present& present : have) {
       EXPECT_TRUE(present.user.empty() || Common({present.instance}, plan->keep) == 1);
@@ -79,7 +79,7 @@ TEST(Planner, MovesTheFewestOnAnA30) {
   const Known known(FindKnownBoard("A30")->board);
   for (const Layout& from : known.all) {
     for (const Counts& counts : known.kinds) {
-      std::vector<Present> have = PresentOf(from);
+      std::vector<Present> have = GetPresent(from);
       known.Check(have, counts);
       for (Present& present : have) {
         present.user = "process 1";
@@ -102,7 +102,7 @@ TEST(Planner, MovesTheFewestOnEveryBoard) {
       return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
     };
     for (int i = 0; i < pairs && !HasFailure(); ++i) {
-      std::vector<Present> have = PresentOf(known.all[below(known.all.size())]);
+      std::vector<Present> have = GetPresent(known.all[below(known.all.size())]);
       for (Present& present : have) {
         if (below(4) == 0) present.user = "process 1";
       }
@@ -119,7 +119,7 @@ class A100 : public ::testing::Test {
     return *layout;
   }
   Result<Plan> From(const std::string& there, const std::string& used, const std::string& wanted) {
-    std::vector<Present> have = PresentOf(At(there));
+    std::vector<Present> have = GetPresent(At(there));
     for (Present& present : have) {
       if (Common({present.instance}, At(used)) == 1) present.user = "process 4711 (python3)";
     }
@@ -163,7 +163,7 @@ TEST_F(A100, RejectionsSayWhatWasAskedAndWhatThereIs) {
 }
 
 TEST_F(A100, ExactPlansGoWhereTheyAreTold) {
-  const Result<Plan> plan = MakeExactPlan(board_, PresentOf(At("9:0,14:4")), At("9:4,14:0"));
+  const Result<Plan> plan = MakeExactPlan(board_, GetPresent(At("9:0,14:4")), At("9:4,14:0"));
   ASSERT_TRUE(plan.ok());
   EXPECT_THAT(plan->keep, IsEmpty());
   EXPECT_EQ(plan->create, At("9:4,14:0"));
@@ -178,7 +178,7 @@ TEST_F(A100, ExactPlansGoWhereTheyAreTold) {
 TEST_F(A100, DivisionsMatter) {
   const Result<std::vector<Wanted>> want = InstancesFor(board_, {{"1c.3g.20gb", 3}});
   ASSERT_TRUE(want.ok());
-  const Result<Plan> plan = MakePlan(board_, PresentOf(At("9:0")), *want);
+  const Result<Plan> plan = MakePlan(board_, GetPresent(At("9:0")), *want);
   ASSERT_TRUE(plan.ok());
   EXPECT_THAT(plan->keep, IsEmpty());
   EXPECT_EQ(plan->create.at(0).compute, (std::vector<std::uint32_t>{1, 1, 1}));

@@ -82,7 +82,7 @@ TEST_F(ProfileNames, ComputeInstancesShareFewGpuInstances) {
 
 TEST_F(ProfileNames, LayoutsAreCountedByDevice) {
   const Layout layout = {{9, 0, {2, 1}}, {19, 4, {1}}, {19, 5, {1}}};
-  EXPECT_EQ(DevicesOf(board_, layout),
+  EXPECT_EQ(GetDevices(board_, layout),
             (DeviceCounts{{"1c.3g.20gb", 1}, {"2c.3g.20gb", 1}, {"1g.5gb", 2}}));
 }
 

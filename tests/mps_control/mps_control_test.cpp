@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 
 std::string PidText(const json& row) { return std::to_string(row.at("pid").get<int>()); }
 
-std::vector<std::string> WordsOf(const std::string& line) {
+std::vector<std::string> GetWords(const std::string& line) {
   std::istringstream stream(line);
   return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
 }
@@ -39,7 +39,7 @@ std::vector<std::string> WordsOf(const std::string& line) {
 ProgramOutcome RunMps(const std::string& socket, const std::string& line) {
   std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared-mps-control", "--socket",
                                       socket};
-  for (const std::string& word : WordsOf(line)) command.push_back(word);
+  for (const std::string& word : GetWords(line)) command.push_back(word);
   return RunProgram(command);
 }
 
@@ -130,10 +130,10 @@ TEST_F(MpsControl, PsHasNvidiasColumns) {
   std::istringstream lines(Answer("ps"));
   std::string line;
   std::getline(lines, line);
-  EXPECT_THAT(WordsOf(line), ElementsAre("PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"));
+  EXPECT_THAT(GetWords(line), ElementsAre("PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"));
   for (const json& client : Clients()) {
     std::getline(lines, line);
-    EXPECT_THAT(WordsOf(line),
+    EXPECT_THAT(GetWords(line),
                 ElementsAre(PidText(client), std::to_string(client.at("client").get<int>()),
                             std::to_string(client.at("worker_pid").get<int>()),
                             client.at("device").get<std::string>(),
@@ -249,7 +249,7 @@ TEST_F(MpsControl, PartitionsAreRejectedByTheOptionThatGivesThem) {
   ExpectRejected("sm_partition add GPU-0 2", "device 'GPU-0' is not here");
   ExpectRejected("sm_partition add cpu:0 0", "allowed is 1 to 4096");
   ExpectRejected("sm_partition list cpu:0 0", "allowed are add and rm");
-  EXPECT_EQ(WordsOf(Answer("lspart")).size(), 4U) << "headings alone: a cpu device has none";
+  EXPECT_EQ(GetWords(Answer("lspart")).size(), 4U) << "headings alone: a cpu device has none";
 }
 
 TEST_F(MpsControl, OtherCommandsAndOptionsAreRejectedByName) {
@@ -313,7 +313,7 @@ TEST(MpsControlOfGpus, PartitionsAreWhatClassesWereGiven) {
       [&] { return Told(gpu.server(), "devices").at("devices").at(0).contains("sm_limits"); }));
   const json device = Told(gpu.server(), "devices").at("devices").at(0);
   const json limit = device.at("sm_limits").at(0);
-  const std::vector<std::string> words = WordsOf(RunMps(gpu.socket(), "lspart").output);
+  const std::vector<std::string> words = GetWords(RunMps(gpu.socket(), "lspart").output);
   EXPECT_THAT(words, ElementsAre("GPU", "CLASS", "ASKED", "SMS", device.at("uuid"), "low",
                                  std::to_string(limit.at("asked").get<int>()),
                                  std::to_string(limit.at("granted").get<int>())));

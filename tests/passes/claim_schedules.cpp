@@ -19,7 +19,7 @@ std::string Text(const executor::RunOutcome& outcome) {
   return outcome.fault ? outcome.fault->message : "it did not run to its end";
 }
 
-executor::Launch LaunchOf(const PreemptibleLaunch& from, const executor::Program& program) {
+executor::Launch GetLaunch(const PreemptibleLaunch& from, const executor::Program& program) {
   executor::Launch launch;
   launch.program = &program;
   launch.grid = from.grid;
@@ -158,7 +158,7 @@ std::string ScheduleRunner::Run(const PreemptibleLaunch& launch, std::uint32_t c
   const std::vector<std::byte> before(launch.bytes.begin(), launch.bytes.end());
   executor::BlockExecutor plain;
   const executor::RunOutcome outcome =
-      plain.Run(LaunchOf(launch, *launch.original), 0, launch.grid.Count(), kNever, kNever);
+      plain.Run(GetLaunch(launch, *launch.original), 0, launch.grid.Count(), kNever, kNever);
   if (outcome.end != executor::RunOutcome::End::kFinished) return "original: " + Text(outcome);
   const std::vector<std::byte> after(launch.bytes.begin(), launch.bytes.end());
   // Copying and comparing all memory each time would take longer than the kernel does.
@@ -214,7 +214,7 @@ std::string ScheduleRunner::RunPart(const PreemptibleLaunch& launch, const Part&
   std::vector<std::byte> parameters = launch.parameters;
   parameters.resize(launch.parameter_offset + sizeof parameter);
   std::memcpy(parameters.data() + launch.parameter_offset, &parameter, sizeof parameter);
-  executor::Launch form = LaunchOf(launch, *launch.claimed);
+  executor::Launch form = GetLaunch(launch, *launch.claimed);
   form.grid = {part.blocks, 1, 1};
   form.dynamic_shared_bytes += ptx::kClaimSharedBytes;
   form.parameters = parameters;

@@ -242,7 +242,7 @@ TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
 }
 
 // How a kernel ends, and what the record says of it.
-std::string FaultOf(FenceBench& bench, const FenceLaunch& launch, Form form = Form::kContained) {
+std::string GetFault(FenceBench& bench, const FenceLaunch& launch, Form form = Form::kContained) {
   EXPECT_EQ(bench.Run(form, launch), "");
   return bench.fault().place == 0
              ? ""
@@ -274,7 +274,7 @@ TEST(Contained, TrapsAreWrittenDownAndEndTheirThread) {
       FenceLaunch launch = Prepare(bench);
       launch.grid = {3, 1, 1};
       launch.block = {64, 1, 1};
-      const std::string fault = FaultOf(bench, launch, form);
+      const std::string fault = GetFault(bench, launch, form);
       EXPECT_THAT(fault, StartsWith(wanted));
       EXPECT_THAT(fault, HasSubstr("[block (1,0,0) thread (5,0,0)]"));
       EXPECT_EQ(Out(bench, 104), 1u);
@@ -291,9 +291,9 @@ TEST(Contained, GuardedTrapsEndOnlyThreadsThatMeanIt) {
                  "@!%p2 bra ON; trap; ON: st.global.u32 [%rd1], 1;"));
   FenceLaunch launch = Prepare(bench);
   launch.block = {7, 1, 1};
-  EXPECT_EQ(FaultOf(bench, launch), "");
+  EXPECT_EQ(GetFault(bench, launch), "");
   launch.block = {8, 1, 1};
-  EXPECT_THAT(FaultOf(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (7,0,0)]"));
+  EXPECT_THAT(GetFault(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (7,0,0)]"));
   EXPECT_EQ(Out(bench), 1u);
 }
 
@@ -301,7 +301,7 @@ TEST(Contained, TheFirstFaultIsKept) {
   FenceBench bench(KernelText("setp.eq.u32 %p1, %r30, 40; @%p1 trap;\nbar.sync 0;\ntrap;"));
   FenceLaunch launch = Prepare(bench);
   launch.block = {64, 1, 1};
-  EXPECT_THAT(FaultOf(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (40,0,0)]"));
+  EXPECT_THAT(GetFault(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (40,0,0)]"));
   const std::uint32_t other = bench.fault().other_place;
   ASSERT_NE(other, 0u) << "that it was not the only one is told, too";
   EXPECT_EQ(bench.contained().places.at(other - 1).line, 16u);
@@ -311,14 +311,14 @@ TEST(Contained, ManyThreadsAtOnePlaceAreOneFault) {
   FenceBench bench(KernelText("trap;"));
   FenceLaunch launch = Prepare(bench);
   launch.grid = launch.block = {4, 1, 1};
-  EXPECT_THAT(FaultOf(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (0,0,0)]"));
+  EXPECT_THAT(GetFault(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (0,0,0)]"));
   EXPECT_EQ(bench.fault().other_place, 0u);
 }
 
 TEST(Contained, FunctionsEndTheThreadToo) {
   FenceBench bench(KernelText("call f; st.global.u32 [%rd1], 1;", ".func f() { trap; ret; }"));
   FenceLaunch launch = Prepare(bench);
-  EXPECT_THAT(FaultOf(bench, launch), StartsWith("trap at line 4 of 'f' [thread (0,0,0)]"));
+  EXPECT_THAT(GetFault(bench, launch), StartsWith("trap at line 4 of 'f' [thread (0,0,0)]"));
   EXPECT_EQ(Out(bench), 0u);
 }
 
@@ -350,7 +350,7 @@ TEST_P(Loops, EndWhenTheServerSaysSo) {
   launch.grid = {2, 1, 1};
   launch.block = {loop.threads, 1, 1};
   bench.SetStop(1);
-  EXPECT_THAT(FaultOf(bench, launch), StartsWith("stopped"));
+  EXPECT_THAT(GetFault(bench, launch), StartsWith("stopped"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Loops, ::testing::Range<std::size_t>(0, std::size(kLoops)),
@@ -445,7 +445,7 @@ TEST_P(TurnsOfLoops, AreFewOnceTheyAreToStop) {
     bench.SetStop(1);
     seen = count.load();
   });
-  const std::string fault = FaultOf(bench, launch);
+  const std::string fault = GetFault(bench, launch);
   server.join();
   EXPECT_THAT(fault, StartsWith("stopped"));
   EXPECT_LE(Out(bench) - seen, turns.turns_max);
@@ -484,7 +484,7 @@ TEST(Contained, BlocksThatHaveNotBegunEndWithTheFirstThatLooks) {
     while (Out(bench) == 0) std::this_thread::yield();
     bench.SetStop(1);
   });
-  EXPECT_THAT(FaultOf(bench, launch), StartsWith("stopped"));
+  EXPECT_THAT(GetFault(bench, launch), StartsWith("stopped"));
   EXPECT_EQ(Out(bench), 1u);
 }
 
@@ -492,10 +492,10 @@ TEST(Contained, KernelsThatAreToStopDoNotBegin) {
   FenceBench bench(KernelText("st.global.u32 [%rd1], 1;"));
   const FenceLaunch launch = Prepare(bench);
   bench.SetStopAtEntry(1);
-  EXPECT_THAT(FaultOf(bench, launch), HasSubstr("line 5 of 'k'"));
+  EXPECT_THAT(GetFault(bench, launch), HasSubstr("line 5 of 'k'"));
   EXPECT_EQ(Out(bench), 0u);
   bench.SetStopAtEntry(0);
-  EXPECT_EQ(FaultOf(bench, launch), "");
+  EXPECT_EQ(GetFault(bench, launch), "");
   EXPECT_EQ(Out(bench), 1u);
 }
 

@@ -50,7 +50,7 @@ class ClaimingBackend : public corpus::Backend {
   Status Run(const corpus::KernelLaunch& launch) override {
     corpus::Runtime& runtime = corpus::Runtime::Instance();
     const std::string& name = launch.program->info().name;
-    const ClaimedModule* module = ModuleOf(*launch.module);
+    const ClaimedModule* module = GetModule(*launch.module);
     const ptx::PreemptibleKernel* kernel = module == nullptr ? nullptr : module->Find(name);
     if (kernel == nullptr) {
       not_claimed_.insert(name);
@@ -78,7 +78,7 @@ class ClaimingBackend : public corpus::Backend {
   const std::set<std::string>& not_claimed() const { return not_claimed_; }
 
  private:
-  const ClaimedModule* ModuleOf(const corpus::LoadedModule& loaded) {
+  const ClaimedModule* GetModule(const corpus::LoadedModule& loaded) {
     std::unique_ptr<ClaimedModule>& module = modules_[&loaded];
     if (module == nullptr) {
       auto made = ClaimedModule::Make(loaded.module, loaded.layout, loaded.variables_base);
@@ -114,16 +114,16 @@ TEST_P(ClaimedCorpus, ComputesTheSameUnderEverySchedule) {
   }
 }
 
-std::string NameOf(const ::testing::TestParamInfo<corpus::Program>& info) {
+std::string GetName(const ::testing::TestParamInfo<corpus::Program>& info) {
   return info.param.name;
 }
 // The stage `long` builds this file once more, for the programs over CUB and Thrust.
 #ifdef GPUSHARED_CORPUS_CUB
-INSTANTIATE_TEST_SUITE_P(Cub, ClaimedCorpus, ::testing::ValuesIn(corpus::CubPrograms()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Cub, ClaimedCorpus, ::testing::ValuesIn(corpus::CubPrograms()), GetName);
 #else
-INSTANTIATE_TEST_SUITE_P(Own, ClaimedCorpus, ::testing::ValuesIn(corpus::OwnPrograms()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Own, ClaimedCorpus, ::testing::ValuesIn(corpus::OwnPrograms()), GetName);
 INSTANTIATE_TEST_SUITE_P(Toolkit, ClaimedCorpus, ::testing::ValuesIn(corpus::ToolkitPrograms()),
-                         NameOf);
+                         GetName);
 #endif
 
 }  // namespace

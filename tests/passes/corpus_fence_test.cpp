@@ -56,7 +56,7 @@ class FencingBackend : public corpus::Backend {
  public:
   Status Run(const corpus::KernelLaunch& launch) override {
     const std::string& name = launch.program->info().name;
-    Modules& passed = ModulesOf(*launch.module);
+    Modules& passed = GetModules(*launch.module);
     const std::vector<std::byte> before = Memory();
     if (Status status = RunProgram(launch, *launch.program); !status.ok()) return status;
     const std::vector<std::byte> wanted = Memory();
@@ -141,7 +141,7 @@ class FencingBackend : public corpus::Backend {
     return {StatusCode::kKernelFault, outcome.fault ? outcome.fault->message : "it stopped"};
   }
 
-  Modules& ModulesOf(const corpus::LoadedModule& loaded) {
+  Modules& GetModules(const corpus::LoadedModule& loaded) {
     const auto [found, is_new] = modules_.try_emplace(&loaded);
     if (is_new) {
       Make(ptx::Fence(loaded.module, kRangeBytes), found->second.fenced);
@@ -233,16 +233,16 @@ TEST_P(FencedCorpus, ComputesTheSame) {
   }
 }
 
-std::string NameOf(const ::testing::TestParamInfo<corpus::Program>& info) {
+std::string GetName(const ::testing::TestParamInfo<corpus::Program>& info) {
   return info.param.name;
 }
 // The stage `long` builds this file once more, for the programs over CUB and Thrust.
 #ifdef GPUSHARED_CORPUS_CUB
-INSTANTIATE_TEST_SUITE_P(Cub, FencedCorpus, ::testing::ValuesIn(corpus::CubPrograms()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Cub, FencedCorpus, ::testing::ValuesIn(corpus::CubPrograms()), GetName);
 #else
-INSTANTIATE_TEST_SUITE_P(Own, FencedCorpus, ::testing::ValuesIn(corpus::OwnPrograms()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Own, FencedCorpus, ::testing::ValuesIn(corpus::OwnPrograms()), GetName);
 INSTANTIATE_TEST_SUITE_P(Toolkit, FencedCorpus, ::testing::ValuesIn(corpus::ToolkitPrograms()),
-                         NameOf);
+                         GetName);
 #endif
 
 }  // namespace

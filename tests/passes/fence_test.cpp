@@ -24,7 +24,7 @@ std::string Ptx(const std::string& file) {
 }
 
 // Reaching 12 GiB of addresses takes no memory, but a moment; modules are shared by cases.
-FenceBench& BenchOf(const std::string& file) {
+FenceBench& GetBench(const std::string& file) {
   static std::map<std::string, std::unique_ptr<FenceBench>> benches;
   std::unique_ptr<FenceBench>& bench = benches[file];
   if (!bench) bench = std::make_unique<FenceBench>(Ptx(file));
@@ -38,7 +38,7 @@ class FencedKernels : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(FencedKernels, ComputeTheSameAsTheirOriginals) {
   const Case& what = Cases()[GetParam()];
-  FenceBench& bench = BenchOf(what.file);
+  FenceBench& bench = GetBench(what.file);
   ASSERT_EQ(bench.Reason(what.kernel), "");
   // Barriers of a part of the block could hang, recursion overflow the stack.
   const bool may_hang = std::ranges::find(kNotContained, what.kernel) != kNotContained.end();

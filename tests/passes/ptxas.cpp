@@ -105,7 +105,7 @@ Result<std::map<std::string, MachineCode>> AssembleAnew(const std::string& ptx,
 }
 
 // Two hashes that have nothing in common: 128 bits.
-std::string HashOf(std::string_view text) {
+std::string GetHash(std::string_view text) {
   std::uint64_t other = 0xcbf29ce484222325;  // FNV-1a.
   for (const char c : text) other = (other ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   char name[33];
@@ -124,7 +124,7 @@ std::filesystem::path KeptAt(const std::string& ptx, const std::string& architec
            std::to_string(changed.count());
   }();
   return std::filesystem::path(GPUSHARED_TEST_PTXAS_KEPT) /
-         HashOf(tool + '\n' + architecture + '\n' + ptx);
+         GetHash(tool + '\n' + architecture + '\n' + ptx);
 }
 
 std::optional<std::map<std::string, MachineCode>> ReadKept(const std::filesystem::path& path) {

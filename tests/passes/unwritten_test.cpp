@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kLeftByOthers = 0xab;  // In every byte.
 
-std::string TextOf(const std::string& body, const std::string& module) {
+std::string GetText(const std::string& body, const std::string& module) {
   return ".version 8.0\n.target sm_80\n.address_size 64\n" + module +
          "\n.visible .entry k(.param .u64 out)\n{\n"
          ".reg .b64 %rd<8>;\n.reg .b32 %r<8>;\n.reg .b16 %h<4>;\n.reg .pred %p<4>;\n"
@@ -178,7 +178,7 @@ class Unwritten : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Unwritten, IsZeroInFencedKernels) {
   const Reading& reading = kReadings[GetParam()];
-  FenceBench bench(TextOf(reading.body, reading.module), LeaveInEveryVariable);
+  FenceBench bench(GetText(reading.body, reading.module), LeaveInEveryVariable);
   ASSERT_EQ(bench.Reason("k"), "");
   ASSERT_EQ(bench.ReasonOfContained("k"), "");
   EXPECT_NE(Seen(bench, Form::kPlain), 0u) << "it never saw anything";
@@ -191,17 +191,17 @@ INSTANTIATE_TEST_SUITE_P(All, Unwritten, ::testing::Range<std::size_t>(0, std::s
 // Zeroes come before whatever may be written, never over it.
 TEST(Written, IsAsItWasWritten) {
   FenceBench bench(
-      TextOf("mov.u32 %r5, 1; @%p2 mov.u32 %r5, 7; setp.ne.u64 %p1, %rd1, 0;\n"
-             "{ .param .align 4 .b8 a[8]; .param .align 4 .b8 r[8];\n"
-             "@%p1 st.param.b32 [a], 2; st.param.b16 [a+4], 3; call (r), f, (a);\n"
-             "ld.param.b32 %r1, [r]; ld.param.b32 %r2, [r+4]; }\n"
-             "mad.lo.u32 %r1, %r1, 100, %r2; mad.lo.u32 %r1, %r5, 10000, %r1;\n"
-             "add.cc.u32 %r2, 0xffffffff, 1; @%p1 bra NEXT;\nNEXT: addc.u32 %r1, %r1, 0;\n"
-             "st.global.u32 [%rd1], %r1;",
-             ".func (.param .align 4 .b8 q[8]) f(.param .align 4 .b8 p[8]) {\n"
-             ".reg .b32 %a<2>; .reg .pred %u; ld.param.b32 %a0, [p]; ld.param.b32 %a1, [p+4];\n"
-             "st.param.b32 [q+4], %a1; setp.ne.u32 %u, %a0, 0; @%u st.param.b32 [q], %a0;\n"
-             "ret; }"),
+      GetText("mov.u32 %r5, 1; @%p2 mov.u32 %r5, 7; setp.ne.u64 %p1, %rd1, 0;\n"
+              "{ .param .align 4 .b8 a[8]; .param .align 4 .b8 r[8];\n"
+              "@%p1 st.param.b32 [a], 2; st.param.b16 [a+4], 3; call (r), f, (a);\n"
+              "ld.param.b32 %r1, [r]; ld.param.b32 %r2, [r+4]; }\n"
+              "mad.lo.u32 %r1, %r1, 100, %r2; mad.lo.u32 %r1, %r5, 10000, %r1;\n"
+              "add.cc.u32 %r2, 0xffffffff, 1; @%p1 bra NEXT;\nNEXT: addc.u32 %r1, %r1, 0;\n"
+              "st.global.u32 [%rd1], %r1;",
+              ".func (.param .align 4 .b8 q[8]) f(.param .align 4 .b8 p[8]) {\n"
+              ".reg .b32 %a<2>; .reg .pred %u; ld.param.b32 %a0, [p]; ld.param.b32 %a1, [p+4];\n"
+              "st.param.b32 [q+4], %a1; setp.ne.u32 %u, %a0, 0; @%u st.param.b32 [q], %a0;\n"
+              "ret; }"),
       LeaveInEveryVariable);
   ASSERT_EQ(bench.Reason("k"), "");
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 10204u) << static_cast<int>(form);
@@ -209,9 +209,9 @@ TEST(Written, IsAsItWasWritten) {
 
 // Only the reading of what nothing wrote needs a zero that no branch leads around.
 TEST(Written, MayBeDeclaredLate) {
-  FenceBench bench(TextOf("bra L; .reg .b32 late;\n"
-                          "L: mov.u32 late, 7; st.global.u32 [%rd1], late;",
-                          ""),
+  FenceBench bench(GetText("bra L; .reg .b32 late;\n"
+                           "L: mov.u32 late, 7; st.global.u32 [%rd1], late;",
+                           ""),
                    LeaveInEveryVariable);
   ASSERT_EQ(bench.Reason("k"), "");
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 7u) << static_cast<int>(form);
@@ -255,7 +255,7 @@ TEST(UnwrittenRejected, WhatCannotBeZeroedIsNamed) {
        ".func g(.param .align 8 .b8 p[4096]) { ret; }\n"},
   };
   for (const auto& [reason, body, module] : cases) {
-    const std::string text = TextOf(body, std::string(kFunction) + module);
+    const std::string text = GetText(body, std::string(kFunction) + module);
     const Result<ptx::Module> parsed = ptx::Parse(text);
     ASSERT_TRUE(parsed) << parsed.status().message() << body;
     const Result<ptx::Fenced> fenced = ptx::Fence(*parsed, kRangeBytes);

@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 constexpr const char* kConstantHeader = ".version 8.3\n.target sm_80\n.address_size 64\n";
 
 // The bytes that variable `v` begins with; nothing where the declarations are rejected.
-std::optional<std::string> InitialValueOf(const std::string& declarations) {
+std::optional<std::string> GetInitialValue(const std::string& declarations) {
   const Result<Module> module = Parse(kConstantHeader + declarations);
   if (!module) return std::nullopt;
   const Result<ModuleLayout> layout = LayOutModule(*module);
@@ -44,8 +44,8 @@ std::optional<std::string> InitialValueOf(const std::string& declarations) {
   return std::string(reinterpret_cast<const char*>(bytes.data()) + v->offset, v->bytes);
 }
 
-std::optional<std::uint64_t> ValueOf(const std::string& type, const std::string& expression) {
-  const auto bytes = InitialValueOf(".global ." + type + " v = " + expression + ";");
+std::optional<std::uint64_t> ValueFor(const std::string& type, const std::string& expression) {
+  const auto bytes = GetInitialValue(".global ." + type + " v = " + expression + ";");
   if (!bytes) return std::nullopt;
   std::uint64_t value = 0;
   std::memcpy(&value, bytes->data(), std::min(bytes->size(), sizeof value));
@@ -92,7 +92,7 @@ constexpr Example kExamples[] = {
 
 TEST(Constants, HaveTheValuesThatPtxasGivesThem) {
   for (const Example& example : kExamples) {
-    EXPECT_EQ(ValueOf(example.type, example.expression), std::optional(example.value))
+    EXPECT_EQ(ValueFor(example.type, example.expression), std::optional(example.value))
         << "." << example.type << " " << example.expression;
   }
 }
@@ -118,7 +118,7 @@ TEST(Constants, AreRejectedWherePtxasRejectsThem) {
   };
   for (const auto& [type, expressions] : rejected) {
     for (const char* expression : expressions) {
-      EXPECT_EQ(ValueOf(type, expression), std::nullopt) << "." << type << " " << expression;
+      EXPECT_EQ(ValueFor(type, expression), std::nullopt) << "." << type << " " << expression;
     }
   }
 }
@@ -129,9 +129,9 @@ TEST(Constants, NestOnlySoDeep) {
     for (std::size_t i = 0; i < times; ++i) all += part;
     return all;
   };
-  EXPECT_EQ(ValueOf("u64", repeat("(", 60) + "7" + repeat(")", 60)),
+  EXPECT_EQ(ValueFor("u64", repeat("(", 60) + "7" + repeat(")", 60)),
             std::optional<std::uint64_t>(7));
-  EXPECT_EQ(ValueOf("u64", repeat("1+", 100000) + "1"), std::optional<std::uint64_t>(100001));
+  EXPECT_EQ(ValueFor("u64", repeat("1+", 100000) + "1"), std::optional<std::uint64_t>(100001));
   for (const char* part :
        {"(", "-", "!", "(.s64)", "1?", "1?2:", "1+(", "1||1&&1|1^1&1==1<1<<1+1*("}) {
     const std::string deep = repeat(part, 100000) + "1";
@@ -179,7 +179,7 @@ TEST(InitialValues, FillTheElementsThatTheirBracesName) {
       {".u8 v[2] = {1}}", {}},
   };
   for (const Shape& shape : shapes) {
-    const auto value = InitialValueOf(std::string(".global ") + shape.declarations + ";");
+    const auto value = GetInitialValue(std::string(".global ") + shape.declarations + ";");
     EXPECT_EQ(value.has_value(), !shape.bytes.empty()) << shape.declarations;
     const std::string wanted(shape.bytes.begin(), shape.bytes.end());
     EXPECT_EQ(value.value_or(""), wanted) << shape.declarations;
@@ -205,7 +205,7 @@ TEST(InitialValues, HoldAddressesWithExpressionsAsOffsets) {
            {".u8 v = 0xFF00(generic(w)+0x123)", 1},
            {".u32 v = 0xFF(w+0x123)", 0x23},
            {".u8 v = 255(w+3)", 3}}) {
-    const auto bytes = InitialValueOf(w + ".global " + declaration + ";");
+    const auto bytes = GetInitialValue(w + ".global " + declaration + ";");
     ASSERT_TRUE(bytes) << declaration;
     std::uint64_t found = 0;
     std::memcpy(&found, bytes->data(), bytes->size());
@@ -338,7 +338,7 @@ TEST(Constants, AgreeWithPtxasOnTenThousandRandomExpressions) {
     const bool is_real = std::string(kTypes[t]).starts_with('f');
     const std::string expression = is_real ? random.Double(4) : random.Integer(5);
     if (MayEndPtxas(expression)) continue;
-    if (ValueOf(kTypes[t], expression)) {
+    if (ValueFor(kTypes[t], expression)) {
       taken[t].push_back(expression);
       ++count;
     } else if (rejected.size() < kRejectedOnes) {
@@ -369,7 +369,7 @@ TEST(Constants, AgreeWithPtxasOnTenThousandRandomExpressions) {
       ASSERT_EQ(std::memcmp(theirs.data() + i * bytes,
                             layout->initial.data() + ours.offset + i * bytes, bytes),
                 0)
-          << "." << kTypes[t] << " " << taken[t][i] << " is " << *ValueOf(kTypes[t], taken[t][i]);
+          << "." << kTypes[t] << " " << taken[t][i] << " is " << *ValueFor(kTypes[t], taken[t][i]);
     }
   }
   for (const std::string& each : rejected) EXPECT_FALSE(Assembled(each)) << each;

@@ -27,13 +27,13 @@ std::vector<std::uint32_t> PostDominators(const ControlFlow& flow) {
 }
 
 TEST(ControlFlow, AnEmptyBodyHasNoBlocks) {
-  EXPECT_THAT(FlowOf("").blocks, IsEmpty());
-  EXPECT_THAT(FlowOf("L: { }").blocks, IsEmpty());
+  EXPECT_THAT(GetFlow("").blocks, IsEmpty());
+  EXPECT_THAT(GetFlow("L: { }").blocks, IsEmpty());
 }
 
 TEST(ControlFlow, BothWaysOfABranchMeetBehindIt) {
   const ControlFlow flow =
-      FlowOf("@%p1 bra ELSE; mov.b32 %r1, 1; bra.uni DONE; ELSE: mov.b32 %r1, 2; DONE: ret;");
+      GetFlow("@%p1 bra ELSE; mov.b32 %r1, 1; bra.uni DONE; ELSE: mov.b32 %r1, 2; DONE: ret;");
   ASSERT_EQ(flow.blocks.size(), 4u);
   EXPECT_EQ(flow.blocks[0].end, End::kConditionalBranch);
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(2, 1));
@@ -46,13 +46,13 @@ TEST(ControlFlow, BothWaysOfABranchMeetBehindIt) {
 }
 
 TEST(ControlFlow, ABranchToTheNextInstructionKeepsBothSuccessors) {
-  const ControlFlow flow = FlowOf("@%p1 bra L; L: ret;");
+  const ControlFlow flow = GetFlow("@%p1 bra L; L: ret;");
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1, 1));
   EXPECT_EQ(flow.blocks[0].immediate_post_dominator, 1u);
 }
 
 TEST(ControlFlow, ThreadsThatLeaveOnTheWayMeetTheOthersOnlyAtTheEnd) {
-  const ControlFlow flow = FlowOf("@%p1 ret; add.s32 %r1, %r1, 1; @!%p2 exit; ret;");
+  const ControlFlow flow = GetFlow("@%p1 ret; add.s32 %r1, %r1, 1; @!%p2 exit; ret;");
   ASSERT_EQ(flow.blocks.size(), 3u);
   EXPECT_EQ(flow.blocks[0].end, End::kConditionalLeave);
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1));
@@ -60,31 +60,31 @@ TEST(ControlFlow, ThreadsThatLeaveOnTheWayMeetTheOthersOnlyAtTheEnd) {
 }
 
 TEST(ControlFlow, RunningOffTheEndLeaves) {
-  const ControlFlow flow = FlowOf("@%p1 bra END; add.s32 %r1, %r1, 1; END:");
+  const ControlFlow flow = GetFlow("@%p1 bra END; add.s32 %r1, %r1, 1; END:");
   ASSERT_EQ(flow.blocks.size(), 2u);
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(kNoBlock, 1));
   EXPECT_THAT(flow.blocks[1].successors, ElementsAre(kNoBlock));
 }
 
 TEST(ControlFlow, EndlessLoopsStillHaveMeetingPoints) {
-  const ControlFlow flow = FlowOf(
+  const ControlFlow flow = GetFlow(
       "LOOP: @%p1 bra ODD; add.s32 %r1, %r1, 1; bra JOIN; ODD: add.s32 %r1, %r1, 2;\n"
       "JOIN: bra LOOP;");
   ASSERT_EQ(flow.blocks.size(), 4u);
   EXPECT_THAT(PostDominators(flow), ElementsAre(3, 3, 3, kNoBlock));
-  EXPECT_THAT(PostDominators(FlowOf("L: bra L;")), ElementsAre(kNoBlock));
+  EXPECT_THAT(PostDominators(GetFlow("L: bra L;")), ElementsAre(kNoBlock));
   // One way ends, the other never does.
-  const ControlFlow mixed = FlowOf("@%p1 bra SPIN; ret; SPIN: bra SPIN;");
+  const ControlFlow mixed = GetFlow("@%p1 bra SPIN; ret; SPIN: bra SPIN;");
   EXPECT_EQ(mixed.blocks[0].immediate_post_dominator, kNoBlock);
 }
 
 TEST(ControlFlow, CodeThatNothingReachesIsAnalysedToo) {
-  const ControlFlow flow = FlowOf("ret; add.s32 %r1, %r1, 1; bra L; L: ret;");
+  const ControlFlow flow = GetFlow("ret; add.s32 %r1, %r1, 1; bra L; L: ret;");
   EXPECT_THAT(PostDominators(flow), ElementsAre(kNoBlock, 2, kNoBlock));
 }
 
 TEST(ControlFlow, IndexedBranchesKeepTheirTable) {
-  const ControlFlow flow = FlowOf(
+  const ControlFlow flow = GetFlow(
       "list: .branchtargets A, B, A;\n"
       "brx.idx %r1, list; A: add.s32 %r1, %r1, 1; bra DONE; B: add.s32 %r1, %r1, 2; DONE: ret;");
   ASSERT_EQ(flow.blocks.size(), 4u);
@@ -95,12 +95,12 @@ TEST(ControlFlow, IndexedBranchesKeepTheirTable) {
 }
 
 TEST(ControlFlow, AGuardedIndexedBranchMayGoOn) {
-  const ControlFlow flow = FlowOf("list: .branchtargets A; @%p1 brx.idx %r1, list; ret; A: ret;");
+  const ControlFlow flow = GetFlow("list: .branchtargets A; @%p1 brx.idx %r1, list; ret; A: ret;");
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1, 2));
 }
 
 TEST(ControlFlow, NamesOfInnerScopesAreMadeUnique) {
-  const ControlFlow flow = FlowOf(
+  const ControlFlow flow = GetFlow(
       "mov.b32 %r1, 0;\n"
       "{ .reg .b32 %r<4>, t; mov.b32 %r1, %r7; st.b32 [t+4], t;\n"
       "  { .reg .pred t; @t mov.b32 %r2, 1; } }\n"
@@ -118,7 +118,7 @@ TEST(ControlFlow, NamesOfInnerScopesAreMadeUnique) {
 
 TEST(ControlFlow, LabelsOfInnerScopesDoNotClash) {
   const std::string once = "{ @%p1 bra DONE; add.s32 %r1, %r1, 1; DONE: }\n";
-  const ControlFlow flow = FlowOf(once + once + "ret;");
+  const ControlFlow flow = GetFlow(once + once + "ret;");
   ASSERT_EQ(flow.blocks.size(), 5u);
   EXPECT_THAT(flow.blocks[0].successors, ElementsAre(2, 1));
   EXPECT_THAT(flow.blocks[2].successors, ElementsAre(4, 3));
@@ -128,7 +128,7 @@ TEST(ControlFlow, LabelsOfInnerScopesDoNotClash) {
 }
 
 TEST(ControlFlow, DirectivesBehindLabelsAreKept) {
-  const ControlFlow flow = FlowOf(
+  const ControlFlow flow = GetFlow(
       "{ .param .b32 r; .param .b64 p;\n"
       "proto: .callprototype (.param .b32 _) _ (.param .b64 _); call (r), %r2, (p), proto; }");
   ASSERT_EQ(flow.directives.size(), 1u);
@@ -137,7 +137,7 @@ TEST(ControlFlow, DirectivesBehindLabelsAreKept) {
 }
 
 TEST(ControlFlow, SelectorsAndSignsLeaveTheRegisterItself) {
-  const ControlFlow flow = FlowOf(
+  const ControlFlow flow = GetFlow(
       ".reg .b32 %a; vmad.s32.s32.s32 %a, -%a.h1, %a.b2, -%a; { .reg .b32 %a; "
       "vadd.s32.s32.s32 %a.b3, %a.b1, %a, %a; }");
   ASSERT_NE(flow.FindRegister("%a"), kNoRegister);

@@ -23,7 +23,7 @@ Function& FirstFunction(Module& module) {
   return none;
 }
 
-std::string BodyOf(const Module& module) {
+std::string GetBody(const Module& module) {
   const std::string text = Print(module);
   return text.substr(text.find("{\n"));
 }
@@ -76,7 +76,7 @@ TEST(Editor, InsertsStandInOrderBehindLabelsAndAroundTheirInstruction) {
   editor.InsertAfter(3, Make("mov.b32", {Name("%r1"), Integer(4)}));
   editor.InsertAtEntry(Make("mov.b32", {Name("%r1"), Integer(0)}));
   editor.Apply();
-  EXPECT_EQ(BodyOf(module),
+  EXPECT_EQ(GetBody(module),
             "{\n\t.reg .b32 %r<2>;\n\tmov.b32 %r1, 0;\nL:\n\tmov.b32 %r1, 1;\n\tmov.b32 %r1, 2;\n"
             "\tadd.u32 %r0, %r0, 1;\n\tmov.b32 %r1, 3;\n\tret;\n\tmov.b32 %r1, 4;\n}\n");
 }
@@ -102,7 +102,7 @@ TEST(Editor, RegistersOfATypeAreOneFamilyAndDeclaredForTheWholeFunction) {
   editor.InsertBefore(1, MakeIf(p, "mov.b32", {Name(a), Name(b)}));
   editor.Apply();
   EXPECT_NE(a, b);
-  const std::string text = BodyOf(module);
+  const std::string text = GetBody(module);
   EXPECT_THAT(text, HasSubstr(".reg .b32 " + a.substr(0, a.size() - 1) + "<2>;"));
   EXPECT_THAT(text, HasSubstr(".reg .pred " + p.substr(0, p.size() - 1) + "<1>;"));
   EXPECT_THAT(text, HasSubstr("\t{\n\t@" + p + " mov.b32 " + a + ", " + b + ";\n\tret;"));

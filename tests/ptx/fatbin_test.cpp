@@ -42,7 +42,7 @@ struct EntrySpec {
   std::uint64_t raw_bytes = 0;
 };
 
-std::string EntryOf(const EntrySpec& spec) {
+std::string GetEntry(const EntrySpec& spec) {
   std::string bytes(kEntryBytes, '\0');
   Store(bytes, 0, spec.kind);
   Store(bytes, 4, std::uint32_t{kEntryBytes});
@@ -54,7 +54,7 @@ std::string EntryOf(const EntrySpec& spec) {
   return bytes + spec.payload;
 }
 
-std::string FatbinOf(const std::string& entries) {
+std::string ToFatbin(const std::string& entries) {
   std::string bytes(kHeaderBytes, '\0');
   Store(bytes, 0, std::uint32_t{0xBA55ED50});
   Store(bytes, 4, std::uint16_t{1});
@@ -109,39 +109,39 @@ TEST(Fatbin, PtxOfNvccsOwnFatbinIsFound) {
 
 TEST(Fatbin, EveryCompressionIsUndone) {
   for (const EntrySpec& spec : {EntrySpec{.payload = kText}, ZstdSpec(kText), Lz4Spec(kText)}) {
-    const Result<std::string> text = Extract(FatbinOf(EntryOf(spec)));
+    const Result<std::string> text = Extract(ToFatbin(GetEntry(spec)));
     ASSERT_TRUE(text) << text.status().message();
     EXPECT_EQ(*text, kText);
   }
 }
 
 TEST(Fatbin, PtxOfTheNewestArchitectureWins) {
-  const std::string entries = EntryOf(ZstdSpec("old one", 70)) +
-                              EntryOf(ZstdSpec("the newest", 90)) +
-                              EntryOf({.kind = 2, .architecture = 100, .payload = "machine code"}) +
-                              EntryOf(ZstdSpec("middle", 80));
-  EXPECT_EQ(*Extract(FatbinOf(entries)), "the newest");
+  const std::string entries =
+      GetEntry(ZstdSpec("old one", 70)) + GetEntry(ZstdSpec("the newest", 90)) +
+      GetEntry({.kind = 2, .architecture = 100, .payload = "machine code"}) +
+      GetEntry(ZstdSpec("middle", 80));
+  EXPECT_EQ(*Extract(ToFatbin(entries)), "the newest");
 }
 
 TEST(Fatbin, NewerMachineCodeThanThePtxIsSeen) {
   const auto has_newer = [](std::string_view image) {
     return HasNewerMachineCode(std::as_bytes(std::span(image)));
   };
-  const std::string ptx = EntryOf({.architecture = 80, .payload = kText});
+  const std::string ptx = GetEntry({.architecture = 80, .payload = kText});
   const auto code = [](std::uint32_t architecture) {
-    return EntryOf({.kind = 2, .architecture = architecture, .payload = "code"});
+    return GetEntry({.kind = 2, .architecture = architecture, .payload = "code"});
   };
   EXPECT_FALSE(has_newer(kText));
-  EXPECT_FALSE(has_newer(FatbinOf(ptx)));
-  EXPECT_FALSE(has_newer(FatbinOf(code(75) + ptx + code(80))));
-  EXPECT_TRUE(has_newer(FatbinOf(code(75) + code(90) + ptx)));
-  EXPECT_FALSE(has_newer(FatbinOf(code(90) + ptx).substr(0, 100))) << "it is broken";
+  EXPECT_FALSE(has_newer(ToFatbin(ptx)));
+  EXPECT_FALSE(has_newer(ToFatbin(code(75) + ptx + code(80))));
+  EXPECT_TRUE(has_newer(ToFatbin(code(75) + code(90) + ptx)));
+  EXPECT_FALSE(has_newer(ToFatbin(code(90) + ptx).substr(0, 100))) << "it is broken";
 }
 
 TEST(Fatbin, MachineCodeOnlyIsRejectedWithItsArchitectures) {
-  const std::string entries = EntryOf({.kind = 2, .architecture = 90, .payload = "x"}) +
-                              EntryOf({.kind = 2, .architecture = 80, .payload = "y"});
-  const Status status = Extract(FatbinOf(entries)).status();
+  const std::string entries = GetEntry({.kind = 2, .architecture = 90, .payload = "x"}) +
+                              GetEntry({.kind = 2, .architecture = 80, .payload = "y"});
+  const Status status = Extract(ToFatbin(entries)).status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("machine code only: sm_80 sm_90"));
   EXPECT_EQ(Extract("\x7f"
@@ -162,51 +162,51 @@ TEST(Fatbin, WhatIsNeitherTextNorFatbinIsRejected) {
 TEST(Fatbin, SizesAreBoundedBeforeMemoryIsTaken) {
   EntrySpec bomb = ZstdSpec(kText);
   bomb.raw_bytes = UINT64_MAX;
-  EXPECT_FALSE(Extract(FatbinOf(EntryOf(bomb))));
+  EXPECT_FALSE(Extract(ToFatbin(GetEntry(bomb))));
   bomb.raw_bytes = kPtxBytesMax + 1;
-  EXPECT_THAT(Extract(FatbinOf(EntryOf(bomb))).status().message(),
+  EXPECT_THAT(Extract(ToFatbin(GetEntry(bomb))).status().message(),
               HasSubstr("67108865 bytes, allowed are 67108864"));
   const EntrySpec plain = {.payload = std::string(kPtxBytesMax + 1, 'x')};
-  EXPECT_THAT(Extract(FatbinOf(EntryOf(plain))).status().message(),
+  EXPECT_THAT(Extract(ToFatbin(GetEntry(plain))).status().message(),
               HasSubstr("67108865 bytes, allowed are 67108864"));
   EntrySpec liar = ZstdSpec(kText);
   liar.raw_bytes = kText.size() - 1;
-  EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
+  EXPECT_FALSE(Extract(ToFatbin(GetEntry(liar))));
   liar.raw_bytes = kText.size() + 1;
-  EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
+  EXPECT_FALSE(Extract(ToFatbin(GetEntry(liar))));
   liar = Lz4Spec(kText);
   liar.raw_bytes = kText.size() - 1;
-  EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
+  EXPECT_FALSE(Extract(ToFatbin(GetEntry(liar))));
   liar.raw_bytes = kText.size() + 1;
-  EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
+  EXPECT_FALSE(Extract(ToFatbin(GetEntry(liar))));
   for (EntrySpec reader : {Lz4Spec(kText), ZstdSpec(kText)}) {
     reader.compressed_bytes += 1;
     // The bytes behind it are not its own.
-    const auto text = Extract(FatbinOf(EntryOf(reader) + EntryOf({.kind = 2, .payload = "a"})));
+    const auto text = Extract(ToFatbin(GetEntry(reader) + GetEntry({.kind = 2, .payload = "a"})));
     EXPECT_THAT(text.status().message(), HasSubstr("compressed bytes"));
   }
   std::string many;
-  for (std::size_t i = 0; i <= kFatbinEntriesMax; ++i) many += EntryOf({.payload = "a"});
-  EXPECT_THAT(Extract(FatbinOf(many)).status().message(), HasSubstr("more than 256 entries"));
+  for (std::size_t i = 0; i <= kFatbinEntriesMax; ++i) many += GetEntry({.payload = "a"});
+  EXPECT_THAT(Extract(ToFatbin(many)).status().message(), HasSubstr("more than 256 entries"));
 }
 
 TEST(Fatbin, AHeaderIsAtLeastAHeader) {
-  std::string image = FatbinOf(EntryOf({.payload = kText}));
+  std::string image = ToFatbin(GetEntry({.payload = kText}));
   Store(image, 6, std::uint16_t{15});
   EXPECT_THAT(Extract(image).status().message(), HasSubstr("header size 15"));
 }
 
 TEST(Fatbin, AnEntryIsAtLeastItsHeader) {
   for (const std::uint32_t bytes : {0u, 1u, 63u}) {
-    std::string entry = EntryOf({.payload = kText});
+    std::string entry = GetEntry({.payload = kText});
     Store(entry, 4, bytes);
-    EXPECT_THAT(Extract(FatbinOf(entry)).status().message(),
+    EXPECT_THAT(Extract(ToFatbin(entry)).status().message(),
                 HasSubstr("entry header of " + std::to_string(bytes) + " bytes"));
   }
 }
 
 TEST(Fatbin, EveryTruncationIsRejected) {
-  const std::string image = FatbinOf(EntryOf(ZstdSpec(kText)));
+  const std::string image = ToFatbin(GetEntry(ZstdSpec(kText)));
   EXPECT_FALSE(Extract(""));
   // The first byte alone is a letter, so it might be text.
   for (std::size_t size = 2; size < image.size(); ++size) {
@@ -215,8 +215,8 @@ TEST(Fatbin, EveryTruncationIsRejected) {
 }
 
 TEST(Fatbin, NoDamagedByteOfAHeaderIsReadBeyondTheImage) {
-  for (const std::string& good : {FatbinOf(EntryOf(ZstdSpec(kText)) + EntryOf(Lz4Spec(kText))),
-                                  FatbinOf(EntryOf({.payload = kText})), NvccFatbin()}) {
+  for (const std::string& good : {ToFatbin(GetEntry(ZstdSpec(kText)) + GetEntry(Lz4Spec(kText))),
+                                  ToFatbin(GetEntry({.payload = kText})), NvccFatbin()}) {
     for (std::size_t at = 0; at < std::min<std::size_t>(good.size(), kHeaderBytes + kEntryBytes);
          ++at) {
       for (const unsigned flip : {0x01u, 0x80u, 0xffu}) {

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::set<Feature> FeaturesOf(const std::string& file, const std::string& kernel) {
+std::set<Feature> GetFeatures(const std::string& file, const std::string& kernel) {
   std::ifstream in(std::filesystem::path(GPUSHARED_TEST_PTX_DIR) / (file + ".ptx"));
   std::stringstream text;
   text << in.rdbuf();
@@ -33,15 +33,15 @@ std::set<Feature> FeaturesOf(const std::string& file, const std::string& kernel)
 }
 
 TEST(Features, AreFoundInWhatNvccMakesOfThem) {
-  EXPECT_THAT(FeaturesOf("vectors", "pack"), IsEmpty());
+  EXPECT_THAT(GetFeatures("vectors", "pack"), IsEmpty());
   EXPECT_THAT(
-      FeaturesOf("print_assert", "report"),
+      GetFeatures("print_assert", "report"),
       ElementsAre(Feature::kDeviceHeap, Feature::kPrint, Feature::kAssertion, Feature::kTrap));
-  EXPECT_THAT(FeaturesOf("tensor_texture", "sample"), ElementsAre(Feature::kTextures));
-  EXPECT_THAT(FeaturesOf("newer_architecture", "exchange"), ElementsAre(Feature::kClusters));
-  EXPECT_THAT(FeaturesOf("newer_architecture", "whole_grid"),
+  EXPECT_THAT(GetFeatures("tensor_texture", "sample"), ElementsAre(Feature::kTextures));
+  EXPECT_THAT(GetFeatures("newer_architecture", "exchange"), ElementsAre(Feature::kClusters));
+  EXPECT_THAT(GetFeatures("newer_architecture", "whole_grid"),
               ElementsAre(Feature::kGridSynchronisation, Feature::kTrap));
-  EXPECT_THAT(FeaturesOf("calls", "call"), ElementsAre(Feature::kIndirectCall));
+  EXPECT_THAT(GetFeatures("calls", "call"), ElementsAre(Feature::kIndirectCall));
 }
 
 TEST(Features, AreListedOnceWithTheirFirstLine) {

@@ -81,8 +81,8 @@ TEST(CallGraph, AnIndirectCallReachesEveryFunctionWhoseAddressIsTaken) {
     names.push_back(function->name);
   }
   EXPECT_THAT(names, ElementsAre("k", "a", "c", "masked", "d"));
-  ASSERT_EQ(graph.CallsOf(*module->FindFunction("k")).size(), 1u);
-  EXPECT_EQ(graph.CallsOf(*module->FindFunction("k"))[0].kind, Call::Kind::kIndirect);
+  ASSERT_EQ(graph.GetCalls(*module->FindFunction("k")).size(), 1u);
+  EXPECT_EQ(graph.GetCalls(*module->FindFunction("k"))[0].kind, Call::Kind::kIndirect);
 }
 
 TEST(KernelScan, NamesLineAndFunctionOfWhatACalleeUses) {

@@ -37,7 +37,7 @@ inline Result<ControlFlow> Analyse(const std::string& body) {
       *Parsed(".entry k() {\n.reg .b32 %r<99>; .reg .pred %p<9>;\n" + body + "\n}\n")
            .FindFunction("k"));
 }
-inline ControlFlow FlowOf(const std::string& body) {
+inline ControlFlow GetFlow(const std::string& body) {
   Result<ControlFlow> flow = Analyse(body);
   EXPECT_TRUE(flow) << flow.status().message();
   return flow ? *std::move(flow) : ControlFlow();

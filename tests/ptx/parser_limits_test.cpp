@@ -23,11 +23,11 @@ std::string Repeat(std::string_view piece, std::size_t count) {
   return text;
 }
 
-Status StatusOf(const std::string& items) {
+Status StatusFor(const std::string& items) {
   return Parse(std::string(kLimitsHeader) + items).status();
 }
 
-Status StatusOfBody(const std::string& body) { return StatusOf(".entry k() {" + body + "}"); }
+Status StatusOfBody(const std::string& body) { return StatusFor(".entry k() {" + body + "}"); }
 
 void ExpectLimit(const Status& status, const std::string& sentence) {
   EXPECT_EQ(status.code(), StatusCode::kLimitExceeded);
@@ -41,7 +41,7 @@ TEST(ParserLimits, TextBytes) {
 }
 
 TEST(ParserLimits, Tokens) {
-  ExpectLimit(StatusOf(Repeat(";", kTokensMax)), "more than 8388608 tokens");
+  ExpectLimit(StatusFor(Repeat(";", kTokensMax)), "more than 8388608 tokens");
 }
 
 TEST(ParserLimits, Statements) {
@@ -53,8 +53,8 @@ TEST(ParserLimits, Statements) {
 // Short text becomes several instructions.
 TEST(ParserLimits, StatementsOfIndexedElements) {
   const auto status = [](std::size_t count) {
-    return StatusOf(".global .u32 t[4];.entry k() {.reg .b32 %r;" + Repeat("a t[%r];", count) +
-                    "}");
+    return StatusFor(".global .u32 t[4];.entry k() {.reg .b32 %r;" + Repeat("a t[%r];", count) +
+                     "}");
   };
   EXPECT_TRUE(status(1000).ok());
   ExpectLimit(status(kStatementsMax / 6), "more than 1048576 statements");
@@ -78,20 +78,20 @@ TEST(ParserLimits, OperandDepth) {
 
 TEST(ParserLimits, BracketsInVerbatimTextCostNoStack) {
   const std::size_t depth = 1000000;
-  EXPECT_TRUE(StatusOf(".global .u32 a = " + Repeat("{", depth) + Repeat("}", depth) + ";").ok());
-  EXPECT_FALSE(StatusOf(".global .u32 a = " + Repeat("{", depth)).ok());
-  EXPECT_FALSE(StatusOf(".novel " + Repeat("(", depth)).ok());
-  EXPECT_FALSE(StatusOf(".section .x " + Repeat("{", depth)).ok());
+  EXPECT_TRUE(StatusFor(".global .u32 a = " + Repeat("{", depth) + Repeat("}", depth) + ";").ok());
+  EXPECT_FALSE(StatusFor(".global .u32 a = " + Repeat("{", depth)).ok());
+  EXPECT_FALSE(StatusFor(".novel " + Repeat("(", depth)).ok());
+  EXPECT_FALSE(StatusFor(".section .x " + Repeat("{", depth)).ok());
 }
 
 TEST(ParserLimits, SizesOfVariables) {
-  EXPECT_TRUE(StatusOf(".global .b8 a[1099511627776];").ok());
-  ExpectLimit(StatusOf(".global .b8 a[1099511627777];"), "an extent above");
-  ExpectLimit(StatusOf(".global .b16 a[1099511627776];"), "a variable of more than");
-  ExpectLimit(StatusOf(".global .b8 a[1099511627776][1099511627776];"), "a variable of more than");
-  ExpectLimit(StatusOf(".global .b8 a[][1099511627776][2];"), "a variable of more than");
-  ExpectLimit(StatusOf(".global .b8 a" + Repeat("[1]", 9) + ";"), "more than 8 dimensions");
-  ExpectLimit(StatusOf(".global .align 2097152 .b8 a;"), "an alignment in bytes above");
+  EXPECT_TRUE(StatusFor(".global .b8 a[1099511627776];").ok());
+  ExpectLimit(StatusFor(".global .b8 a[1099511627777];"), "an extent above");
+  ExpectLimit(StatusFor(".global .b16 a[1099511627776];"), "a variable of more than");
+  ExpectLimit(StatusFor(".global .b8 a[1099511627776][1099511627776];"), "a variable of more than");
+  ExpectLimit(StatusFor(".global .b8 a[][1099511627776][2];"), "a variable of more than");
+  ExpectLimit(StatusFor(".global .b8 a" + Repeat("[1]", 9) + ";"), "more than 8 dimensions");
+  ExpectLimit(StatusFor(".global .align 2097152 .b8 a;"), "an alignment in bytes above");
   ExpectLimit(StatusOfBody(".reg .b32 %r<16777217>;"), "a number of registers above");
   EXPECT_FALSE(StatusOfBody(".reg .b32 %r<99999999999999999999>;").ok());
 }

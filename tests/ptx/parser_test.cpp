@@ -27,7 +27,7 @@ Module ParseOrFail(const std::string& items) {
   return module ? *std::move(module) : Module();
 }
 
-std::string ErrorOf(const std::string& items) {
+std::string GetError(const std::string& items) {
   const Result<Module> module = Parse(std::string(kParserHeader) + items);
   EXPECT_FALSE(module) << items;
   return module.status().message();
@@ -48,7 +48,7 @@ T Statement1(const std::string& text) {
   return std::get<T>(kernel->body->front());
 }
 
-Operand OperandOf(const std::string& text) {
+Operand GetOperand(const std::string& text) {
   const Instruction instruction = Statement1<Instruction>("op " + text + ";");
   EXPECT_EQ(instruction.operands.size(), 1u) << text;
   return instruction.operands.empty() ? Operand() : instruction.operands[0];
@@ -74,24 +74,24 @@ TEST(Parser, ReadsGuardOpcodeModifiersAndOperands) {
 }
 
 TEST(Parser, ReadsEveryKindOfOperand) {
-  EXPECT_EQ(OperandOf("%tid.x").text, "%tid.x");
-  EXPECT_EQ(OperandOf("-5").integer, -5);
-  EXPECT_EQ(OperandOf("0xffffffffffffffff").integer, -1);
-  EXPECT_EQ(OperandOf("0f3F800000").kind, Operand::Kind::kFloat);
-  EXPECT_EQ(OperandOf("-0d3FF0000000000000").integer,
+  EXPECT_EQ(GetOperand("%tid.x").text, "%tid.x");
+  EXPECT_EQ(GetOperand("-5").integer, -5);
+  EXPECT_EQ(GetOperand("0xffffffffffffffff").integer, -1);
+  EXPECT_EQ(GetOperand("0f3F800000").kind, Operand::Kind::kFloat);
+  EXPECT_EQ(GetOperand("-0d3FF0000000000000").integer,
             static_cast<std::int64_t>(0xBFF0000000000000u));
-  EXPECT_EQ(OperandOf("-1.5").integer, static_cast<std::int64_t>(0xBFF8000000000000u));
-  EXPECT_EQ(OperandOf("4+8").integer, 12);
-  EXPECT_EQ(OperandOf("symbol+8").offset, 8);
-  EXPECT_EQ(OperandOf("symbol+8-3").offset, 5);
-  EXPECT_EQ(OperandOf("symbol+-4").offset, -4);
-  EXPECT_EQ(OperandOf("symbol--4").offset, 4);
-  EXPECT_TRUE(OperandOf("!%p3").negated);
-  EXPECT_EQ(OperandOf("%p1|%p2").kind, Operand::Kind::kPair);
-  EXPECT_EQ(OperandOf("[16]").integer, 16);
-  EXPECT_EQ(OperandOf("[tex, {%f1, %f2}]").elements.size(), 1u);
-  EXPECT_EQ(OperandOf("()").kind, Operand::Kind::kList);
-  EXPECT_EQ(OperandOf("-%r1").text, "-%r1");
+  EXPECT_EQ(GetOperand("-1.5").integer, static_cast<std::int64_t>(0xBFF8000000000000u));
+  EXPECT_EQ(GetOperand("4+8").integer, 12);
+  EXPECT_EQ(GetOperand("symbol+8").offset, 8);
+  EXPECT_EQ(GetOperand("symbol+8-3").offset, 5);
+  EXPECT_EQ(GetOperand("symbol+-4").offset, -4);
+  EXPECT_EQ(GetOperand("symbol--4").offset, 4);
+  EXPECT_TRUE(GetOperand("!%p3").negated);
+  EXPECT_EQ(GetOperand("%p1|%p2").kind, Operand::Kind::kPair);
+  EXPECT_EQ(GetOperand("[16]").integer, 16);
+  EXPECT_EQ(GetOperand("[tex, {%f1, %f2}]").elements.size(), 1u);
+  EXPECT_EQ(GetOperand("()").kind, Operand::Kind::kList);
+  EXPECT_EQ(GetOperand("-%r1").text, "-%r1");
 }
 
 // The whole language is in constant_test.
@@ -109,20 +109,20 @@ TEST(Parser, ReadsConstantExpressionsAsOperands) {
                                                                    {"(.s64)5", 5},
                                                                    {"1.5>1.0", 1},
                                                                    {"1?2:3", 2}}) {
-    const Operand operand = OperandOf(text);
+    const Operand operand = GetOperand(text);
     EXPECT_EQ(operand.kind, Operand::Kind::kInteger) << text;
     EXPECT_EQ(operand.integer, value) << text;
     EXPECT_EQ(operand.text, std::to_string(value)) << text;
   }
-  EXPECT_EQ(OperandOf("1.5*2.0").text, "0d4008000000000000");
-  EXPECT_EQ(OperandOf("(0f3F800000)").text, "0f3F800000");
-  EXPECT_EQ(OperandOf("[4*2]").integer, 8);
+  EXPECT_EQ(GetOperand("1.5*2.0").text, "0d4008000000000000");
+  EXPECT_EQ(GetOperand("(0f3F800000)").text, "0f3F800000");
+  EXPECT_EQ(GetOperand("[4*2]").integer, 8);
   for (const char* address : {"[a+4*2]", "[a+(8)]", "[a+16-8]", "[a-8+16]", "[a+1?8:4]", "[a+1<<3]",
                               "[a+8|8]", "[a+WARP_SZ-24]", "[a- -8]"}) {
-    EXPECT_EQ(OperandOf(address).text, "a") << address;
-    EXPECT_EQ(OperandOf(address).offset, 8) << address;
+    EXPECT_EQ(GetOperand(address).text, "a") << address;
+    EXPECT_EQ(GetOperand(address).offset, 8) << address;
   }
-  const Operand vector = OperandOf("{1+1, %r1, ~0}");
+  const Operand vector = GetOperand("{1+1, %r1, ~0}");
   EXPECT_EQ(vector.elements[0].integer, 2);
   EXPECT_EQ(vector.elements[2].integer, -1);
   const auto call = Statement1<Instruction>("call (%r1), f, (1, (2+3)*4, %r2);");
@@ -253,18 +253,18 @@ TEST(Parser, StopsAtTheFirstNul) {
 }
 
 TEST(Parser, NamesLineColumnAndToken) {
-  EXPECT_EQ(ErrorOf(KernelWith("mov.u32 %r1 %r2;")),
+  EXPECT_EQ(GetError(KernelWith("mov.u32 %r1 %r2;")),
             "ptx: line 6 column 13: expected ',', near '%r2'");
   EXPECT_EQ(Parse("hello").status().message(),
             "ptx: line 1 column 1: a module begins with .version, near 'hello'");
-  EXPECT_THAT(ErrorOf(".entry k() { ret;"), HasSubstr("near end of text"));
-  EXPECT_THAT(ErrorOf(".pragma (a"), HasSubstr("bracket has no end"));
+  EXPECT_THAT(GetError(".entry k() { ret;"), HasSubstr("near end of text"));
+  EXPECT_THAT(GetError(".pragma (a"), HasSubstr("bracket has no end"));
 }
 
 TEST(Parser, QuotesTokensSoThatALogStaysALog) {
-  EXPECT_THAT(ErrorOf("\x1b[31m"), HasSubstr("near '?'"));
-  EXPECT_THAT(ErrorOf(std::string(5000, 'x')), HasSubstr("xxx...'"));
-  EXPECT_LT(ErrorOf(std::string(5000, 'x')).size(), 200u);
+  EXPECT_THAT(GetError("\x1b[31m"), HasSubstr("near '?'"));
+  EXPECT_THAT(GetError(std::string(5000, 'x')), HasSubstr("xxx...'"));
+  EXPECT_LT(GetError(std::string(5000, 'x')).size(), 200u);
 }
 
 TEST(Parser, RejectsWhatMakesNoSense) {
@@ -309,7 +309,7 @@ TEST(Parser, RejectsWhatMakesNoSense) {
                             ".entry k(.param .u64 .ptr .ptr a) {}",
                             "\"text\"",
                             ".entry k() { op a,, b; }"}) {
-    ErrorOf(items);
+    GetError(items);
   }
   EXPECT_FALSE(Parse(""));
   EXPECT_FALSE(Parse(".version 9.0"));
@@ -339,7 +339,7 @@ TEST(Parser, ComputesTheAddressOfAnElement) {
         "ld.u64 %rd1, table[0f3f800000];", "ld.u64 %rd1, table[];", "ld.u64 %rd1, table[1;",
         "ld.u64 %rd1, table[table[table[1]]];", "ld.u64 {%rd1, table[%r1]}, table;",
         "ld.u64 table[%r1], table[%r2];"}) {
-    ErrorOf(table + KernelWith(registers + wrong));
+    GetError(table + KernelWith(registers + wrong));
   }
 }
 

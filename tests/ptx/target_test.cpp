@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Status CheckOf(const std::string& version, const std::string& target, std::uint32_t newest = 90) {
+Status GetCheck(const std::string& version, const std::string& target, std::uint32_t newest = 90) {
   const Result<Module> module =
       Parse(".version " + version + "\n.target " + target + "\n.address_size 64\n");
   return module ? CheckTarget(*module, newest) : module.status();
@@ -33,41 +33,41 @@ TEST(PtxTarget, KnowsTheVersionsOfCuda) {
 }
 
 TEST(PtxTarget, FindsTheVersionBehindComments) {
-  EXPECT_EQ(VersionOf("// by hand\n/* more */ .version 99.9\n.target"), "99.9");
-  EXPECT_EQ(VersionOf(".target sm_80\n.version 7.0"), "");
-  EXPECT_EQ(VersionOf(".version next"), "");
-  EXPECT_EQ(VersionOf(""), "");
+  EXPECT_EQ(GetVersion("// by hand\n/* more */ .version 99.9\n.target"), "99.9");
+  EXPECT_EQ(GetVersion(".target sm_80\n.version 7.0"), "");
+  EXPECT_EQ(GetVersion(".version next"), "");
+  EXPECT_EQ(GetVersion(""), "");
 }
 
 TEST(PtxTarget, TakesTargetsUpToTheNewest) {
   for (const char* target :
        {"sm_10", "sm_30", "sm_52", "sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "compute_80",
         "sm_80, debug", "sm_80, texmode_independent", "sm_75, sm_80"}) {
-    EXPECT_TRUE(CheckOf("9.0", target).ok()) << target;
+    EXPECT_TRUE(GetCheck("9.0", target).ok()) << target;
   }
   for (const char* target : {"sm_100", "sm_100a", "sm_103f", "sm_110", "sm_120", "sm_121a"}) {
-    EXPECT_THAT(CheckOf("9.0", target).message(), HasSubstr("newer")) << target;
-    EXPECT_TRUE(CheckOf("9.0", target, 121).ok()) << target;
+    EXPECT_THAT(GetCheck("9.0", target).message(), HasSubstr("newer")) << target;
+    EXPECT_TRUE(GetCheck("9.0", target, 121).ok()) << target;
   }
-  EXPECT_THAT(CheckOf("9.0", "sm_90", 80).message(), HasSubstr("up to sm_80"));
+  EXPECT_THAT(GetCheck("9.0", "sm_90", 80).message(), HasSubstr("up to sm_80"));
 }
 
 TEST(PtxTarget, RejectsTargetsThatNobodyKnows) {
   for (const char* target :
        {"sm_7", "sm_63", "sm_76", "sm_80a", "sm_90f", "sm_130", "sm_80, fast", "volta"}) {
-    EXPECT_THAT(CheckOf("9.0", target).message(), HasSubstr("Unsupported .target")) << target;
+    EXPECT_THAT(GetCheck("9.0", target).message(), HasSubstr("Unsupported .target")) << target;
   }
 }
 
 TEST(PtxTarget, VersionHasTheTarget) {
-  EXPECT_TRUE(CheckOf("6.3", "sm_75").ok());
-  EXPECT_TRUE(CheckOf("7.8", "sm_90").ok());
-  EXPECT_TRUE(CheckOf("8.10", "sm_90a").ok());
-  EXPECT_THAT(CheckOf("6.2", "sm_75").message(), HasSubstr("does not support .target sm_75"));
-  EXPECT_FALSE(CheckOf("6.5", "sm_80").ok());
-  EXPECT_FALSE(CheckOf("7.0", "sm_90").ok());
-  EXPECT_FALSE(CheckOf("7.8", "sm_90a").ok());
-  EXPECT_EQ(CheckOf("99.9", "sm_75").message(),
+  EXPECT_TRUE(GetCheck("6.3", "sm_75").ok());
+  EXPECT_TRUE(GetCheck("7.8", "sm_90").ok());
+  EXPECT_TRUE(GetCheck("8.10", "sm_90a").ok());
+  EXPECT_THAT(GetCheck("6.2", "sm_75").message(), HasSubstr("does not support .target sm_75"));
+  EXPECT_FALSE(GetCheck("6.5", "sm_80").ok());
+  EXPECT_FALSE(GetCheck("7.0", "sm_90").ok());
+  EXPECT_FALSE(GetCheck("7.8", "sm_90a").ok());
+  EXPECT_EQ(GetCheck("99.9", "sm_75").message(),
             "Unsupported .version 99.9; current version is '9.5'");
 }
 

@@ -30,12 +30,12 @@ constexpr const char* kRegisters =
     ".reg .s64 l; .reg .b64 z; .reg .f16 e; .reg .f16x2 v; .reg .f32 f; .reg .f64 d; "
     ".reg .b32 %a<3>;\n";
 
-std::string TextOf(const std::string& code, const std::string& module_scope = "") {
+std::string GetText(const std::string& code, const std::string& module_scope = "") {
   return kHeader + module_scope + "\n.visible .entry k(.param .u64 o) {\n" + kRegisters + code +
          "\nret; }\n";
 }
 
-Status CheckOf(const std::string& text) {
+Status GetCheck(const std::string& text) {
   const Result<Module> module = Parse(text);
   return module ? CheckTypes(*module) : module.status();
 }
@@ -75,7 +75,7 @@ std::vector<bool> TakenByPtxas(const std::vector<std::string>& codes) {
     }
   }
   for (std::size_t i = 0; i < codes.size(); ++i) {
-    is_taken[i] = is_taken[i] && ReportOn(TextOf(codes[i])).empty();
+    is_taken[i] = is_taken[i] && ReportOn(GetText(codes[i])).empty();
   }
   return is_taken;
 }
@@ -288,21 +288,21 @@ constexpr Example kRejected[] = {
 
 TEST(TypeCheck, TakesWhatPtxasTakes) {
   for (const Example& example : kTaken) {
-    const Status status = CheckOf(TextOf(example.code, example.module_scope));
+    const Status status = GetCheck(GetText(example.code, example.module_scope));
     EXPECT_TRUE(status.ok()) << example.module_scope << example.code << ": " << status.message();
   }
 }
 
 TEST(TypeCheck, RejectsWhatPtxasRejects) {
   for (const Example& example : kRejected) {
-    const Status status = CheckOf(TextOf(example.code, example.module_scope));
+    const Status status = GetCheck(GetText(example.code, example.module_scope));
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << example.module_scope << example.code;
     EXPECT_TRUE(status.message().find("line ") != std::string::npos) << status.message();
   }
 }
 
 TEST(TypeCheck, NamesLineAndInstruction) {
-  EXPECT_EQ(CheckOf(TextOf("add.u32 r, r, r;\nadd.u32 r, f, r;")).message(),
+  EXPECT_EQ(GetCheck(GetText("add.u32 r, r, r;\nadd.u32 r, f, r;")).message(),
             "line 8: operand 2 of add.u32 has the wrong type, or is no register");
 }
 
@@ -314,7 +314,7 @@ TEST(TypeCheck, TableIsThatOfPtxas) {
       if (*module_scope == '\0') {
         codes.push_back(code);
       } else {
-        EXPECT_EQ(ReportOn(TextOf(code, module_scope)).empty(), is_taken) << module_scope << code;
+        EXPECT_EQ(ReportOn(GetText(code, module_scope)).empty(), is_taken) << module_scope << code;
       }
     }
     const std::vector<bool> found = TakenByPtxas(codes);
@@ -334,8 +334,8 @@ TEST(TypeCheck, TakesRandomVideoInstructionsThatPtxasTakes) {
                                    random);
     code += video.Text("w", "r", "i", "%a1") + "\n";
   }
-  const std::string text = TextOf(code);
-  EXPECT_EQ(CheckOf(text).message(), "");
+  const std::string text = GetText(code);
+  EXPECT_EQ(GetCheck(text).message(), "");
   if (!HasAssembler()) GTEST_SKIP() << "no ptxas in " << GPUSHARED_TEST_CUDA_BIN;
   EXPECT_EQ(ReportOn(text), "");
 }
@@ -393,7 +393,7 @@ TEST(TypeCheck, NeverRejectsRandomTypesThatPtxasTakes) {
   const std::vector<bool> is_taken = TakenByPtxas(codes);
   int taken = 0, rejected = 0, missed = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
-    const Status status = CheckOf(TextOf(codes[i]));
+    const Status status = GetCheck(GetText(codes[i]));
     if (is_taken[i]) {
       ++taken;
       EXPECT_TRUE(status.ok()) << codes[i] << ": " << status.message();

@@ -92,7 +92,7 @@ TEST(SamplesWithoutServer, SayThatNoServerAnswers) {
 }
 
 // The standard deviation of the distances, divided by their mean.
-double VariationOf(const std::vector<double>& arrivals) {
+double GetVariation(const std::vector<double>& arrivals) {
   double sum = 0, squares = 0;
   for (std::size_t i = 1; i < arrivals.size(); ++i) {
     const double gap = arrivals[i] - arrivals[i - 1];
@@ -111,8 +111,8 @@ TEST(Arrivals, HaveTheAskedMeanAndAreTheSameForTheSameSeed) {
 }
 
 TEST(Arrivals, VaryAsMuchAsAsked) {
-  EXPECT_NEAR(VariationOf(samples::BurstyArrivals(20000, 0.01, 3)), 1.5, 0.1);
-  EXPECT_NEAR(VariationOf(samples::BurstyArrivals(20000, 0.01, 3, 1)), 1.0, 0.1);
+  EXPECT_NEAR(GetVariation(samples::BurstyArrivals(20000, 0.01, 3)), 1.5, 0.1);
+  EXPECT_NEAR(GetVariation(samples::BurstyArrivals(20000, 0.01, 3, 1)), 1.0, 0.1);
 }
 
 TEST(Arrivals, OfATraceKeepItsProportions) {

@@ -264,11 +264,11 @@ TEST_P(CappedClients, AtRandom) {
   }
 }
 
-std::string NameOf(const ::testing::TestParamInfo<PolicyEntry>& info) {
+std::string GetName(const ::testing::TestParamInfo<PolicyEntry>& info) {
   return std::string(info.param.name);
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryPolicy, CappedClients, ::testing::ValuesIn(PolicyCatalog()), NameOf);
+INSTANTIATE_TEST_SUITE_P(EveryPolicy, CappedClients, ::testing::ValuesIn(PolicyCatalog()), GetName);
 
 }  // namespace
 }  // namespace gpushared::scheduler

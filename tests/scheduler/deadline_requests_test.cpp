@@ -27,7 +27,7 @@ class Overlapping : public ::testing::Test {
     timeline_.AddBusyClient(kHigh, {.time = 1ms, .unit = 10us});
     timeline_.RunFor(100us);
   }
-  Duration LatencyOf(std::uint64_t request) { return timeline_.Latency(request).value_or(1h); }
+  Duration GetLatency(std::uint64_t request) { return timeline_.Latency(request).value_or(1h); }
   std::uint64_t Post() { return timeline_.PostRequest(client_, {.time = 1ms}, 4); }
   std::uint64_t GivenUp() { return timeline_.lane().targets().abandoned[1]; }
 
@@ -43,7 +43,7 @@ TEST_F(Overlapping, EachRequestIsDueByItself) {
   }
   AddHigh();
   timeline_.RunFor(50ms);
-  for (const auto each : requests) EXPECT_LE(LatencyOf(each), 10ms);
+  for (const auto each : requests) EXPECT_LE(GetLatency(each), 10ms);
   EXPECT_EQ(GivenUp(), 0u);
 }
 
@@ -55,13 +55,13 @@ TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
   EXPECT_EQ(GivenUp(), 1u);
   EXPECT_TRUE(timeline_.lane().targets().is_overloaded);
   timeline_.RunFor(4ms);
-  EXPECT_LE(LatencyOf(requests[0]), 10ms);
-  EXPECT_LE(LatencyOf(requests[1]), 10ms);
+  EXPECT_LE(GetLatency(requests[0]), 10ms);
+  EXPECT_LE(GetLatency(requests[1]), 10ms);
 
   // The next one has a promise again, and those before it are in its way.
   const auto next = timeline_.PostRequest(client_, {.time = 1ms}, 1);
   timeline_.RunFor(20ms);
-  EXPECT_LE(LatencyOf(next), 10ms);
+  EXPECT_LE(GetLatency(next), 10ms);
   EXPECT_EQ(GivenUp(), 1u);
   EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
 }
@@ -75,8 +75,8 @@ TEST_F(Overlapping, WhatTheNextRequestHasBroughtIsNoNeedOfTheFirst) {
   timeline_.RunFor(20ms);
 
   // The last of equal ones is given up.
-  EXPECT_LE(LatencyOf(rivals), 9ms);
-  EXPECT_LE(LatencyOf(first), 10ms);
+  EXPECT_LE(GetLatency(rivals), 9ms);
+  EXPECT_LE(GetLatency(first), 10ms);
   EXPECT_EQ(GivenUp(), 1u);
 }
 
@@ -101,7 +101,7 @@ TEST_F(Overlapping, OneThatNeverEndsLeavesTheNextOnesTheirPromise) {
   for (int i = 0; i < 20; ++i) {
     const auto request = Post();
     timeline_.RunFor(30ms);
-    EXPECT_LE(LatencyOf(request), 10ms) << i;
+    EXPECT_LE(GetLatency(request), 10ms) << i;
   }
 }
 
@@ -115,7 +115,7 @@ TEST_F(Overlapping, AnotherPromiseIsNoneThatWasGivenUp) {
                                 timeline_.now());
   EXPECT_FALSE(timeline_.lane().targets().is_overloaded);
   timeline_.RunFor(50ms);
-  EXPECT_LE(LatencyOf(request), 50ms);
+  EXPECT_LE(GetLatency(request), 50ms);
 }
 
 TEST_F(Overlapping, WhoIsGoneIsNoOverload) {

@@ -116,14 +116,14 @@ TEST_F(ByPageTest, WhatComesInTakesThePlaceOfWhatItsClientDoesNotTouch) {
   const ClientId client = Add(0);
   GrowTo(client, 296);
   const std::uint64_t before = swapped_out_;
-  const std::uint64_t times_out = residency_.MovesOf(client).times_out;
+  const std::uint64_t times_out = residency_.GetMoves(client).times_out;
   Works(client, 40, 10);
   EXPECT_FALSE(Runs(client));
   Settle();
   EXPECT_TRUE(Runs(client));
   EXPECT_EQ(swapped_out_ - before, 30u);
-  EXPECT_EQ(residency_.MovesOf(client).in_bytes, 30 * kStep);
-  EXPECT_EQ(residency_.MovesOf(client).times_out, times_out) << "it lost nothing that it needs";
+  EXPECT_EQ(residency_.GetMoves(client).in_bytes, 30 * kStep);
+  EXPECT_EQ(residency_.GetMoves(client).times_out, times_out) << "it lost nothing that it needs";
 }
 
 TEST_F(ByPageTest, OthersKeepWhatTheyWorkOnWhileAClientHasRoomOfItsOwn) {

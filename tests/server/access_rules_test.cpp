@@ -188,17 +188,17 @@ TEST(AccessRules, KernelsOfStrangersAreFencedUnlessARuleOrTheDefaultSaysOtherwis
   lab.isolation = Isolation::kOff;
   AccessRule mine = Rule(Subject::Kind::kUser, 2000);
   const AccessRules built_in({lab, mine}, kOwn);
-  EXPECT_EQ(built_in.IsolationOf(User(kOwn)), Isolation::kOff);
-  EXPECT_EQ(built_in.IsolationOf(User(0)), Isolation::kFence) << "root is another user";
-  EXPECT_EQ(built_in.IsolationOf(User(1000)), Isolation::kOff);
-  EXPECT_EQ(built_in.IsolationOf(User(2000)), Isolation::kFence);
-  EXPECT_EQ(built_in.IsolationOf(User(3000)), Isolation::kFence);
+  EXPECT_EQ(built_in.GetIsolation(User(kOwn)), Isolation::kOff);
+  EXPECT_EQ(built_in.GetIsolation(User(0)), Isolation::kFence) << "root is another user";
+  EXPECT_EQ(built_in.GetIsolation(User(1000)), Isolation::kOff);
+  EXPECT_EQ(built_in.GetIsolation(User(2000)), Isolation::kFence);
+  EXPECT_EQ(built_in.GetIsolation(User(3000)), Isolation::kFence);
 
   const AccessRules all_fenced({lab}, kOwn, {.isolation = Isolation::kFence});
-  EXPECT_EQ(all_fenced.IsolationOf(User(kOwn)), Isolation::kFence);
-  EXPECT_EQ(all_fenced.IsolationOf(User(1000)), Isolation::kOff);
+  EXPECT_EQ(all_fenced.GetIsolation(User(kOwn)), Isolation::kFence);
+  EXPECT_EQ(all_fenced.GetIsolation(User(1000)), Isolation::kOff);
   const AccessRules none_fenced({mine}, kOwn, {.isolation = Isolation::kOff});
-  EXPECT_EQ(none_fenced.IsolationOf(User(3000)), Isolation::kOff);
+  EXPECT_EQ(none_fenced.GetIsolation(User(3000)), Isolation::kOff);
 }
 
 TEST(AdminRights, ObserversLookAndOperatorsActToo) {

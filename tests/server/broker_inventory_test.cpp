@@ -40,7 +40,7 @@ using ::testing::HasSubstr;
 
 ipc::Deadline InTime() { return std::chrono::steady_clock::now() + 20s; }
 
-device::Gpu GpuOf(std::uint32_t index, const std::string& uuid) {
+device::Gpu GetGpu(std::uint32_t index, const std::string& uuid) {
   return {.index = index, .uuid = uuid, .name = "NVIDIA H200"};
 }
 
@@ -69,7 +69,7 @@ class BrokerInventory : public ::testing::Test {
           .program = GPUSHARED_FAKE_WORKER,
           .arguments = {std::to_string(generation), behaviour_(device.uuid, generation)}};
     };
-    SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b")});
+    SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b")});
   }
   void TearDown() override {
     for (int i = 0; i < 2 && broker_; ++i) {
@@ -169,7 +169,7 @@ TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntil
   StartBroker();
   const auto client = Join("cuda:0");
   ASSERT_TRUE(client.ok());
-  SetGpus({GpuOf(0, "GPU-b")});
+  SetGpus({GetGpu(0, "GPU-b")});
   AwaitState("cuda:0", "missing");
   EXPECT_EQ(Device("cuda:0").at("missing"), "the driver does not have it any more");
   EXPECT_EQ(Device("cuda:0").at("worker_pid"), 0);
@@ -186,7 +186,7 @@ TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntil
   EXPECT_TRUE(Join("").ok());
   EXPECT_EQ(Device("cuda:1").at("state"), "ready");
 
-  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b")});
+  SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b")});
   AwaitState("cuda:0", "ready");
   EXPECT_EQ(Device("cuda:0").at("generation"), 2);
   EXPECT_FALSE(Device("cuda:0").contains("missing"));
@@ -206,9 +206,9 @@ TEST_F(BrokerInventory, ADrainedDeviceThatGoesAwayComesBackByItself) {
   AwaitState("cuda:0", "drained");
   AwaitLooks(10);
   EXPECT_EQ(Device("cuda:0").at("state"), "drained") << "it is there, and nobody resumed it";
-  SetGpus({GpuOf(0, "GPU-b")});
+  SetGpus({GetGpu(0, "GPU-b")});
   AwaitState("cuda:0", "missing");
-  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b")});
+  SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b")});
   AwaitState("cuda:0", "ready");
 }
 
@@ -234,9 +234,9 @@ TEST_F(BrokerInventory, ADriverThatDoesNotAnswerEndsNoWorkerButIsWaitedForAfterA
     return uuid == "GPU-a" && generation > 1 ? "unable" : "normal";
   };
   StartBroker();
-  device::Gpu silent = GpuOf(0, "GPU-a");
+  device::Gpu silent = GetGpu(0, "GPU-a");
   silent.trouble = "nvmlDeviceGetName: Unknown Error (999)";
-  SetGpus({silent, GpuOf(1, "GPU-b")});
+  SetGpus({silent, GetGpu(1, "GPU-b")});
   AwaitLooks(10);
   EXPECT_EQ(Device("cuda:0").at("state"), "ready");
   ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
@@ -258,7 +258,7 @@ TEST_F(BrokerInventory, AWorkerWhoseTimeHasComeIsNotStartedOnceItsDeviceIsMissin
   AwaitState("cuda:0", "restarting");
   // While the broker is busy its wait for generation 5 ends, and the look does.
   boost::asio::post(context_, [] { ::usleep(1'000'000); });
-  machine_->inventory.gpus = {GpuOf(0, "GPU-b")};
+  machine_->inventory.gpus = {GetGpu(0, "GPU-b")};
   look_is_held.unlock();
   AwaitState("cuda:0", "missing");
   EXPECT_EQ(Device("cuda:0").at("generation"), 4);
@@ -275,7 +275,7 @@ TEST_F(BrokerInventory, WhoWaitsForADeviceThatGoesMissingIsToldSo) {
   Status rejected;
   std::thread waiting([&] { rejected = Join("cuda:0").status(); });
   ::usleep(20'000);
-  SetGpus({GpuOf(0, "GPU-b")});
+  SetGpus({GetGpu(0, "GPU-b")});
   waiting.join();
   EXPECT_EQ(rejected.code(), StatusCode::kUnavailable);
   EXPECT_THAT(rejected.message(), HasSubstr("is missing: the driver does not have it any more"));
@@ -284,13 +284,13 @@ TEST_F(BrokerInventory, WhoWaitsForADeviceThatGoesMissingIsToldSo) {
 TEST_F(BrokerInventory, GpusThatAppearBecomeDevicesWhereAllWereAskedFor) {
   options_.takes_new_clients = true;
   StartBroker();
-  device::Gpu cut = GpuOf(3, "GPU-d");
+  device::Gpu cut = GetGpu(3, "GPU-d");
   cut.mig_enabled = true;
   cut.instances = {{.uuid = "MIG-d1"}};
-  device::Gpu closed = GpuOf(4, "GPU-e");
+  device::Gpu closed = GetGpu(4, "GPU-e");
   closed.mode = device::GpuMode::kProhibited;
   // The numbers move: what is number 1 now was not when the server started.
-  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-c"), GpuOf(2, "GPU-b"), cut, closed});
+  SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-c"), GetGpu(2, "GPU-b"), cut, closed});
   AwaitState("MIG-d1", "ready");
   AwaitState("cuda:2", "ready");
   EXPECT_EQ(Device("cuda:2").at("uuid"), "GPU-c");
@@ -303,7 +303,7 @@ TEST_F(BrokerInventory, GpusThatAppearBecomeDevicesWhereAllWereAskedFor) {
 
 TEST_F(BrokerInventory, GpusThatAppearAreOnlyToldWhereDevicesWereNamed) {
   StartBroker();
-  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b"), GpuOf(2, "GPU-c")});
+  SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b"), GetGpu(2, "GPU-c")});
   EXPECT_TRUE(Eventually([&] { return Devices().at("unused_devices").size() == 1; }));
   EXPECT_EQ(Devices().at("unused_devices")[0].at("why"), "not named by the device option");
   EXPECT_EQ(Devices().at("devices").size(), 2U);
@@ -315,7 +315,8 @@ TEST_F(BrokerInventory, ANewClientThatCannotBeOpenedIsTriedOnceAndEndsNobody) {
     return uuid == "GPU-c" ? "unable" : "normal";
   };
   StartBroker();
-  const std::vector<device::Gpu> with = {GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b"), GpuOf(2, "GPU-c")};
+  const std::vector<device::Gpu> with = {GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b"),
+                                         GetGpu(2, "GPU-c")};
   SetGpus(with);
   AwaitState("cuda:2", "missing");
   EXPECT_THAT(Device("cuda:2").at("missing"),
@@ -324,7 +325,7 @@ TEST_F(BrokerInventory, ANewClientThatCannotBeOpenedIsTriedOnceAndEndsNobody) {
   EXPECT_EQ(Device("cuda:2").at("generation"), 1);
   EXPECT_TRUE(Join("cuda:1").ok());
   // When it has been away it is a new one.
-  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b")});
+  SetGpus({GetGpu(0, "GPU-a"), GetGpu(1, "GPU-b")});
   AwaitLooks(5);
   SetGpus(with);
   EXPECT_TRUE(Eventually([&] { return Device("cuda:2").at("generation") == 2; }));

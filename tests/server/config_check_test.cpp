@@ -22,19 +22,19 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-ConfigReport ReportOf(std::string_view text) {
+ConfigReport GetReport(std::string_view text) {
   Config config;
   return ReadConfigText(text, "test.toml", config);
 }
 
-std::string OnlyErrorOf(std::string_view text) {
-  const ConfigReport report = ReportOf(text);
+std::string GetOnlyError(std::string_view text) {
+  const ConfigReport report = GetReport(text);
   EXPECT_EQ(report.errors.size(), 1U) << text;
   return report.errors.empty() ? "" : report.errors.front();
 }
 
 TEST(ConfigCheck, NamesAllErrorsInTheOrderOfTheFile) {
-  const ConfigReport report = ReportOf(R"(slice = "soon"
+  const ConfigReport report = GetReport(R"(slice = "soon"
 polcy = "fair"
 [[access]]
 uid = 1
@@ -56,26 +56,26 @@ weight = 0
 }
 
 TEST(ConfigCheck, SuggestsTheNameThatWasMeant) {
-  EXPECT_THAT(OnlyErrorOf("polcy = 'fair'"), HasSubstr("did you mean 'policy'?"));
-  EXPECT_THAT(OnlyErrorOf("low-flor = '1%'"), HasSubstr("did you mean 'low_floor'?"));
-  EXPECT_THAT(OnlyErrorOf("[acess]\nuid = 1"),
+  EXPECT_THAT(GetOnlyError("polcy = 'fair'"), HasSubstr("did you mean 'policy'?"));
+  EXPECT_THAT(GetOnlyError("low-flor = '1%'"), HasSubstr("did you mean 'low_floor'?"));
+  EXPECT_THAT(GetOnlyError("[acess]\nuid = 1"),
               AllOf(HasSubstr("line 1"), HasSubstr("did you mean [[access]]?")));
-  EXPECT_THAT(OnlyErrorOf("[[acces]]\nuid = 1"), HasSubstr("did you mean [[access]]?"));
-  EXPECT_THAT(OnlyErrorOf("[[endpoints]]\nname = 'b'"), HasSubstr("did you mean [[endpoint]]?"));
-  EXPECT_THAT(OnlyErrorOf("[server]\npolicy = 'fair'"),
+  EXPECT_THAT(GetOnlyError("[[acces]]\nuid = 1"), HasSubstr("did you mean [[access]]?"));
+  EXPECT_THAT(GetOnlyError("[[endpoints]]\nname = 'b'"), HasSubstr("did you mean [[endpoint]]?"));
+  EXPECT_THAT(GetOnlyError("[server]\npolicy = 'fair'"),
               HasSubstr("there are [[access]] and [[endpoint]]"));
-  EXPECT_THAT(OnlyErrorOf("[[access]]\nuid = 1\nmemroy = '1GiB'"),
+  EXPECT_THAT(GetOnlyError("[[access]]\nuid = 1\nmemroy = '1GiB'"),
               HasSubstr("did you mean 'memory'?"));
-  EXPECT_THAT(OnlyErrorOf("[[endpoint]]\nname = 'b'\nmax_shares = '5%'"),
+  EXPECT_THAT(GetOnlyError("[[endpoint]]\nname = 'b'\nmax_shares = '5%'"),
               HasSubstr("did you mean 'max_share'?"));
-  EXPECT_THAT(OnlyErrorOf("[[access]]\nuid = 1\npolicy = 'fair'"),
+  EXPECT_THAT(GetOnlyError("[[access]]\nuid = 1\npolicy = 'fair'"),
               HasSubstr("stands above the first [[access]]"));
-  EXPECT_THAT(OnlyErrorOf("highest_class = 'high'"), HasSubstr("a key of [[access]]"));
-  EXPECT_THAT(OnlyErrorOf("unheard_of_thing = 1"), AllOf(HasSubstr("policy"), HasSubstr("slice")));
+  EXPECT_THAT(GetOnlyError("highest_class = 'high'"), HasSubstr("a key of [[access]]"));
+  EXPECT_THAT(GetOnlyError("unheard_of_thing = 1"), AllOf(HasSubstr("policy"), HasSubstr("slice")));
 }
 
 TEST(ConfigCheck, ShowsTheQuotesThatAreMissing) {
-  const ConfigReport report = ReportOf(
+  const ConfigReport report = GetReport(
       "policy = fair\nslice = 2ms  # short\nmemory = 4GiB\nsocket = /run/g.sock\n"
       "log_level = \xe2\x80\x9cinfo\xe2\x80\x9d\n[[access]]\neveryone = yes\n");
   EXPECT_THAT(
@@ -92,25 +92,25 @@ TEST(ConfigCheck, ShowsTheQuotesThatAreMissing) {
 TEST(ConfigCheck, KnowsTheUnitsThatOthersWrite) {
   for (const char* text :
        {"memory = '4GB'", "memory = '4G'", "memory = '4 GiB'", "memory = '4gb'"}) {
-    EXPECT_THAT(OnlyErrorOf(text), HasSubstr("did you mean 4GiB?")) << text;
+    EXPECT_THAT(GetOnlyError(text), HasSubstr("did you mean 4GiB?")) << text;
   }
-  EXPECT_THAT(OnlyErrorOf("slice = '2 ms'"), HasSubstr("did you mean 2ms?"));
-  EXPECT_THAT(OnlyErrorOf("lease_grace = '10sec'"), HasSubstr("did you mean 10s?"));
-  EXPECT_THAT(OnlyErrorOf("slice = '500\xc2\xb5s'"), HasSubstr("did you mean 500us?"));
+  EXPECT_THAT(GetOnlyError("slice = '2 ms'"), HasSubstr("did you mean 2ms?"));
+  EXPECT_THAT(GetOnlyError("lease_grace = '10sec'"), HasSubstr("did you mean 10s?"));
+  EXPECT_THAT(GetOnlyError("slice = '500\xc2\xb5s'"), HasSubstr("did you mean 500us?"));
 }
 
 TEST(ConfigCheck, SharesHaveOneNotation) {
   for (const char* key : {"client_max_share", "low_floor", "memory_reserve"}) {
     const std::string begin = std::string(key) + " = ";
-    EXPECT_THAT(ReportOf(begin + "'25%'").errors, IsEmpty()) << key;
-    EXPECT_THAT(ReportOf(begin + "'12.5%'").errors, IsEmpty()) << key;
-    EXPECT_THAT(OnlyErrorOf(begin + "0.25"), HasSubstr("25%")) << key;
-    EXPECT_THAT(OnlyErrorOf(begin + "'0.25'"), HasSubstr("25%")) << key;
+    EXPECT_THAT(GetReport(begin + "'25%'").errors, IsEmpty()) << key;
+    EXPECT_THAT(GetReport(begin + "'12.5%'").errors, IsEmpty()) << key;
+    EXPECT_THAT(GetOnlyError(begin + "0.25"), HasSubstr("25%")) << key;
+    EXPECT_THAT(GetOnlyError(begin + "'0.25'"), HasSubstr("25%")) << key;
   }
 }
 
 TEST(ConfigCheck, WarnsOfRulesThatNoClientReaches) {
-  const ConfigReport report = ReportOf(
+  const ConfigReport report = GetReport(
       "[[access]]\nuid = 7\n[[access]]\nuid = 7\n[[access]]\neveryone = true\nhighest_class = "
       "'high'\n[[access]]\ngid = 7\n");
   EXPECT_THAT(report.errors, IsEmpty());
@@ -119,8 +119,8 @@ TEST(ConfigCheck, WarnsOfRulesThatNoClientReaches) {
       ElementsAre(AllOf(HasSubstr("line 3"), HasSubstr("uid 7 is never used"), HasSubstr("line 1")),
                   AllOf(HasSubstr("line 8"), HasSubstr("gid 7 is never used"),
                         HasSubstr("everyone in line 5"))));
-  EXPECT_THAT(ReportOf("[[access]]\nuid = 7\n[[access]]\ngid = 7\n[[access]]\neveryone = true\n"
-                       "highest_class = 'high'\n")
+  EXPECT_THAT(GetReport("[[access]]\nuid = 7\n[[access]]\ngid = 7\n[[access]]\neveryone = true\n"
+                        "highest_class = 'high'\n")
                   .warnings,
               IsEmpty());
 }
@@ -128,26 +128,26 @@ TEST(ConfigCheck, WarnsOfRulesThatNoClientReaches) {
 // A rule for nobody known is an error, and not one for everyone.
 TEST(ConfigCheck, SaysOfAnUnknownUserOnlyThatItIsUnknown) {
   const ConfigReport report =
-      ReportOf("[[access]]\nuser = 'nobody-here'\n[[access]]\nuid = 7\nhighest_class = 'high'\n");
+      GetReport("[[access]]\nuser = 'nobody-here'\n[[access]]\nuid = 7\nhighest_class = 'high'\n");
   EXPECT_THAT(report.errors, ElementsAre(HasSubstr("nobody-here")));
   EXPECT_THAT(report.warnings, IsEmpty());
 }
 
 TEST(ConfigCheck, WarnsOfRuleForEveryoneThatTakesHighFromRoot) {
   const std::string everyone = "[[access]]\neveryone = true\n";
-  EXPECT_THAT(ReportOf(everyone).warnings,
+  EXPECT_THAT(GetReport(everyone).warnings,
               ElementsAre(AllOf(HasSubstr("line 1"), HasSubstr("takes root"),
                                 HasSubstr("at most class normal"))));
-  EXPECT_THAT(ReportOf(everyone + "highest_class = 'low'").warnings,
+  EXPECT_THAT(GetReport(everyone + "highest_class = 'low'").warnings,
               ElementsAre(HasSubstr("at most class low")));
-  EXPECT_THAT(ReportOf(everyone + "highest_class = 'high'").warnings, IsEmpty());
-  EXPECT_THAT(ReportOf("[[access]]\nuid = 0\n" + everyone).warnings, IsEmpty());
+  EXPECT_THAT(GetReport(everyone + "highest_class = 'high'").warnings, IsEmpty());
+  EXPECT_THAT(GetReport("[[access]]\nuid = 0\n" + everyone).warnings, IsEmpty());
 }
 
 TEST(ConfigCheck, WarnsOfClientLimitsAboveTheRulesOwn) {
   for (const std::string& head :
        {std::string("[[access]]\nuid = 7\n"), std::string("[[endpoint]]\nname = 'b'\n")}) {
-    const auto warnings = [&](const char* keys) { return ReportOf(head + keys).warnings; };
+    const auto warnings = [&](const char* keys) { return GetReport(head + keys).warnings; };
     EXPECT_THAT(warnings("memory = '10%'\nclient_memory = '50%'"),
                 ElementsAre(AllOf(HasSubstr("line 1"), HasSubstr("client_memory = 50%"),
                                   HasSubstr("memory = 10%"))));
@@ -159,8 +159,9 @@ TEST(ConfigCheck, WarnsOfClientLimitsAboveTheRulesOwn) {
     EXPECT_THAT(warnings("memory = '50%'\nclient_memory = '10%'\nmax_share = '50%'"), IsEmpty());
     EXPECT_THAT(warnings("memory = '10%'\nclient_memory = '2GiB'"), IsEmpty());  // Who knows.
   }
-  EXPECT_THAT(ReportOf("client_max_share = '50%'\n[[access]]\nuid = 7\nmax_share = '25%'").warnings,
-              ElementsAre(AllOf(HasSubstr("line 2"), HasSubstr("client_max_share = 50%"))));
+  EXPECT_THAT(
+      GetReport("client_max_share = '50%'\n[[access]]\nuid = 7\nmax_share = '25%'").warnings,
+      ElementsAre(AllOf(HasSubstr("line 2"), HasSubstr("client_max_share = 50%"))));
 }
 
 TEST(ConfigCheck, BoundsNestingBeforeTheTextIsParsed) {
@@ -169,14 +170,14 @@ TEST(ConfigCheck, BoundsNestingBeforeTheTextIsParsed) {
   for (const std::string& text :
        {"[" + dotted + "]\n", dotted + " = 1\n", "policy = { " + dotted + " = 1 }\n",
         "policy = " + std::string(20'000, '[') + "\n", "policy = " + std::string(20'000, '{')}) {
-    EXPECT_THAT(OnlyErrorOf(text), AllOf(HasSubstr("line 1"), HasSubstr("allowed are")));
+    EXPECT_THAT(GetOnlyError(text), AllOf(HasSubstr("line 1"), HasSubstr("allowed are")));
     EXPECT_FALSE(ParseEndpointTerms(text, "lease").ok());
   }
   std::string lines = "policy = ";
   for (int i = 0; i < 300; ++i) lines += "[{ a.a.a.a.a.a.a.a =\n";
-  EXPECT_THAT(OnlyErrorOf(lines), HasSubstr("brackets"));
+  EXPECT_THAT(GetOnlyError(lines), HasSubstr("brackets"));
   EXPECT_THAT(
-      OnlyErrorOf("socket = '" + std::string(90, '.') + "\"[[" + std::string(90, '.') + "'"),
+      GetOnlyError("socket = '" + std::string(90, '.') + "\"[[" + std::string(90, '.') + "'"),
       HasSubstr("socket"))
       << "what stands in quotes does not count";
 }

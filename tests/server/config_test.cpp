@@ -47,7 +47,7 @@ Config Accepted(std::vector<const char*> options) {
   return std::get<Config>(parsed);
 }
 
-std::string RejectionOf(std::vector<const char*> options) {
+std::string GetRejection(std::vector<const char*> options) {
   auto parsed = Parse(std::move(options));
   const auto* rejected = std::get_if<ExitNow>(&parsed);
   if (rejected == nullptr) return "(accepted)";
@@ -60,7 +60,7 @@ Status ApplyConfigText(std::string_view text, std::string_view file, Config& con
   return ReadConfigText(text, file, config).FirstError();
 }
 
-std::string FileRejectionOf(std::string_view text) {
+std::string GetFileRejection(std::string_view text) {
   Config config;
   const Status status = ApplyConfigText(text, "test.toml", config);
   EXPECT_FALSE(status.ok());
@@ -71,15 +71,15 @@ TEST(Config, OvercommitIsASizeAndMayNameADirectory) {
   EXPECT_EQ(Accepted({}).overcommit_bytes, 0U);
   EXPECT_EQ(Accepted({"--overcommit", "2GiB"}).overcommit_bytes, std::uint64_t{2} << 30);
   EXPECT_EQ(Accepted({"--overcommit", "2GiB,/var/tmp"}).overcommit_directory, "/var/tmp");
-  EXPECT_THAT(RejectionOf({"--overcommit", "2GiB,tmp"}), HasSubstr("full path of a directory"));
-  EXPECT_THAT(RejectionOf({"--overcommit", "much"}), HasSubstr("overcommit"));
+  EXPECT_THAT(GetRejection({"--overcommit", "2GiB,tmp"}), HasSubstr("full path of a directory"));
+  EXPECT_THAT(GetRejection({"--overcommit", "much"}), HasSubstr("overcommit"));
 }
 
 TEST(Config, AMemoryLimitNeedsRoomForWhatIsBeyondTheGuarantee) {
   const ::gpushared::testing::ScratchDirectory directory;
   const std::string file = directory / "server.toml";
   std::ofstream(file) << "[[access]]\neveryone = true\nmemory_limit = \"60%\"\n";
-  EXPECT_THAT(RejectionOf({"--config", file.c_str()}), HasSubstr("give overcommit"));
+  EXPECT_THAT(GetRejection({"--config", file.c_str()}), HasSubstr("give overcommit"));
   const Config config = Accepted({"--config", file.c_str(), "--overcommit", "1GiB"});
   ASSERT_EQ(config.access.size(), 1U);
   EXPECT_EQ(config.access[0].memory_limit->Of(1000), 600U);
@@ -118,7 +118,7 @@ TEST(Config, AFloorIsRejectedWhereThePolicyHasNone) {
     if (entry.name == "priority") continue;
     const std::string name(entry.name);
     const char* const policy = name.c_str();
-    EXPECT_THAT(RejectionOf({"--low-floor", "10%", "--policy", policy}),
+    EXPECT_THAT(GetRejection({"--low-floor", "10%", "--policy", policy}),
                 AllOf(HasSubstr("low-floor rejected: asked for 10% under"), HasSubstr(policy),
                       HasSubstr("more under 'priority'")));
     EXPECT_EQ(Accepted({"--low-floor", "0", "--policy", policy}).policy, policy);
@@ -128,13 +128,14 @@ TEST(Config, AFloorIsRejectedWhereThePolicyHasNone) {
 TEST(Config, TheMemoryReserveIsAtMostNineTenths) {
   EXPECT_DOUBLE_EQ(Accepted({}).defaults.memory_reserve, 0.1);
   EXPECT_DOUBLE_EQ(Accepted({"--memory-reserve", "25%"}).defaults.memory_reserve, 0.25);
-  EXPECT_THAT(RejectionOf({"--memory-reserve", "95%"}), AllOf(HasSubstr("95%"), HasSubstr("90%")));
+  EXPECT_THAT(GetRejection({"--memory-reserve", "95%"}), AllOf(HasSubstr("95%"), HasSubstr("90%")));
 }
 
 TEST(Config, UsersOrClientsShare) {
   EXPECT_TRUE(Accepted({}).shares_by_uid);
   EXPECT_FALSE(Accepted({"--share-by", "client"}).shares_by_uid);
-  EXPECT_THAT(RejectionOf({"--share-by", "group"}), AllOf(HasSubstr("group"), HasSubstr("uid or")));
+  EXPECT_THAT(GetRejection({"--share-by", "group"}),
+              AllOf(HasSubstr("group"), HasSubstr("uid or")));
 }
 
 TEST(Config, CommandLineWinsOverTheFile) {
@@ -148,24 +149,24 @@ TEST(Config, CommandLineWinsOverTheFile) {
 }
 
 TEST(Config, BadOptionsAreRejectedWithWhatWasAskedAndWhatIsAllowed) {
-  EXPECT_THAT(RejectionOf({"--policy", "magic"}), AllOf(HasSubstr("magic"), HasSubstr("fifo")));
-  EXPECT_THAT(RejectionOf({"--slice", "2"}), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
-  EXPECT_THAT(RejectionOf({"--slice", "9000s"}), HasSubstr("9000s"));
-  EXPECT_THAT(RejectionOf({"--slice", "-2ms"}), HasSubstr("-2ms"));
-  EXPECT_THAT(RejectionOf({"--low-floor", "150%"}), HasSubstr("150%"));
-  EXPECT_THAT(RejectionOf({"--low-floor", "95%"}), HasSubstr("95%"));
-  EXPECT_THAT(RejectionOf({"--cpu-threads", "0"}), AllOf(HasSubstr("'0'"), HasSubstr("1 to")));
-  EXPECT_THAT(RejectionOf({"--memory", "1GB"}), AllOf(HasSubstr("1GB"), HasSubstr("GiB")));
-  EXPECT_THAT(RejectionOf({"--memory", "1MiB"}), AllOf(HasSubstr("1MiB"), HasSubstr("64 MiB")));
-  EXPECT_THAT(RejectionOf({"--staging-memory", "1MiB"}),
+  EXPECT_THAT(GetRejection({"--policy", "magic"}), AllOf(HasSubstr("magic"), HasSubstr("fifo")));
+  EXPECT_THAT(GetRejection({"--slice", "2"}), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
+  EXPECT_THAT(GetRejection({"--slice", "9000s"}), HasSubstr("9000s"));
+  EXPECT_THAT(GetRejection({"--slice", "-2ms"}), HasSubstr("-2ms"));
+  EXPECT_THAT(GetRejection({"--low-floor", "150%"}), HasSubstr("150%"));
+  EXPECT_THAT(GetRejection({"--low-floor", "95%"}), HasSubstr("95%"));
+  EXPECT_THAT(GetRejection({"--cpu-threads", "0"}), AllOf(HasSubstr("'0'"), HasSubstr("1 to")));
+  EXPECT_THAT(GetRejection({"--memory", "1GB"}), AllOf(HasSubstr("1GB"), HasSubstr("GiB")));
+  EXPECT_THAT(GetRejection({"--memory", "1MiB"}), AllOf(HasSubstr("1MiB"), HasSubstr("64 MiB")));
+  EXPECT_THAT(GetRejection({"--staging-memory", "1MiB"}),
               AllOf(HasSubstr("staging-memory"), HasSubstr("1MiB"), HasSubstr("64 MiB")));
-  EXPECT_THAT(RejectionOf({"--log-level", "loud"}), AllOf(HasSubstr("loud"), HasSubstr("debug")));
-  EXPECT_THAT(RejectionOf({"--cost-directory", "here"}),
+  EXPECT_THAT(GetRejection({"--log-level", "loud"}), AllOf(HasSubstr("loud"), HasSubstr("debug")));
+  EXPECT_THAT(GetRejection({"--cost-directory", "here"}),
               AllOf(HasSubstr("cost-directory"), HasSubstr("here"), HasSubstr("absolute")));
-  EXPECT_THAT(RejectionOf({"--frobnicate"}), HasSubstr("--frobnicate"));
-  EXPECT_THAT(RejectionOf({"--config", "/no/such/file"}), HasSubstr("/no/such/file"));
+  EXPECT_THAT(GetRejection({"--frobnicate"}), HasSubstr("--frobnicate"));
+  EXPECT_THAT(GetRejection({"--config", "/no/such/file"}), HasSubstr("/no/such/file"));
   const std::string long_path(108, 'x');
-  EXPECT_THAT(RejectionOf({"--socket", long_path.c_str()}), HasSubstr("107"));
+  EXPECT_THAT(GetRejection({"--socket", long_path.c_str()}), HasSubstr("107"));
 }
 
 TEST(Config, VersionAndHelpEndWithCodeZero) {
@@ -260,7 +261,7 @@ TEST(Config, KernelLimitsAreGivenByClass) {
 
   for (const char* bad : {"", "2s", "low", "low=", "low=2", "low=2s,", "low=2s,low=3s", "lowest=2s",
                           "low=0ms", "low=999us", "low=86401s", "low=2s normal=3s"}) {
-    EXPECT_THAT(RejectionOf({"--kernel-limit", bad}), HasSubstr("option kernel-limit rejected"))
+    EXPECT_THAT(GetRejection({"--kernel-limit", bad}), HasSubstr("option kernel-limit rejected"))
         << bad;
   }
   Config of_file;
@@ -278,7 +279,8 @@ TEST(Config, TheLoadLimitIsATimeASizeOrBoth) {
   EXPECT_EQ(both.load_limit.time, 1500ms);
   EXPECT_EQ(both.load_limit.memory_bytes, std::uint64_t{2} << 30);
   for (const char* bad : {"", "10", "none", "500ms", "2h", "64MiB", "65GiB", "10s,", "10s;1GiB"}) {
-    EXPECT_THAT(RejectionOf({"--load-limit", bad}), HasSubstr("option load-limit rejected")) << bad;
+    EXPECT_THAT(GetRejection({"--load-limit", bad}), HasSubstr("option load-limit rejected"))
+        << bad;
   }
 }
 
@@ -314,7 +316,7 @@ TEST(Config, CpuAffinityIsAListOfProcessorsAndBoundsTheExecutorThreads) {
   EXPECT_TRUE(Accepted({}).cpu_affinity.empty());
   EXPECT_EQ(CpuListText(config.cpu_affinity), "0,4,5,6");
   for (const char* bad : {"", ",", "a", "-", "3-1", "1024", "0-1024", "1,,2", "-1", "1-", "0 1"}) {
-    EXPECT_THAT(RejectionOf({"--cpu-affinity", bad}), HasSubstr("option cpu-affinity rejected"))
+    EXPECT_THAT(GetRejection({"--cpu-affinity", bad}), HasSubstr("option cpu-affinity rejected"))
         << bad;
   }
 }
@@ -329,7 +331,7 @@ TEST(Config, MemoryIsASizeOrALevelOrBoth) {
     EXPECT_EQ(Accepted({"--memory", both}).defaults.isolation, Isolation::kOff);
     EXPECT_EQ(Accepted({"--memory", both}).memory_bytes, std::uint64_t{1} << 30);
   }
-  EXPECT_THAT(RejectionOf({"--memory", "fenced"}), HasSubstr("'fenced'"));
+  EXPECT_THAT(GetRejection({"--memory", "fenced"}), HasSubstr("'fenced'"));
 }
 
 TEST(Config, SmLimitsAreNumbersOrParts) {
@@ -339,13 +341,13 @@ TEST(Config, SmLimitsAreNumbersOrParts) {
   EXPECT_EQ(config.sm_limits[1]->Of(16), 16U);
   EXPECT_EQ(config.sm_limits[2]->Of(132), 66U);
   EXPECT_EQ(config.sm_limits[2]->Of(1), 1U);
-  EXPECT_THAT(RejectionOf({"--sm-limit", "low=0.0000001%"}),
+  EXPECT_THAT(GetRejection({"--sm-limit", "low=0.0000001%"}),
               AllOf(HasSubstr("'0.0000001%'"), HasSubstr("0.1% to 100%")));
   EXPECT_EQ(Accepted({"--sm-limit", "low=0.1%"}).sm_limits[2]->Of(132), 1U);
   for (const char* bad :
        {"", "50%", "low", "low=0", "low=0%", "low=0.0000001%", "low=0.09%", "low=101%", "low=half",
         "low=1.5", "low=10%,low=10%", "low=5000", "low=-1"}) {
-    EXPECT_THAT(RejectionOf({"--sm-limit", bad}), HasSubstr("option sm-limit rejected")) << bad;
+    EXPECT_THAT(GetRejection({"--sm-limit", bad}), HasSubstr("option sm-limit rejected")) << bad;
   }
 }
 
@@ -354,7 +356,7 @@ TEST(Config, CudaCompletionIsEventsOrWrites) {
   EXPECT_EQ(Accepted({}).cuda_completion, CompletionKind::kEvents);
   const Config config = Accepted({"--cuda-completion", "writes"});
   EXPECT_EQ(config.cuda_completion, CompletionKind::kWrites);
-  EXPECT_THAT(RejectionOf({"--cuda-completion", "guess"}),
+  EXPECT_THAT(GetRejection({"--cuda-completion", "guess"}),
               AllOf(HasSubstr("'guess'"), HasSubstr("events or writes")));
 }
 
@@ -364,10 +366,10 @@ TEST(Config, CompilerAndItsCacheAreWholePathsOrNone) {
   EXPECT_EQ(config.code_cache, Config::kNone);
   EXPECT_EQ(Accepted({}).ptx_compiler, "");
   EXPECT_EQ(Accepted({"--ptx-compiler", "driver"}).ptx_compiler, Config::kDriver);
-  EXPECT_THAT(RejectionOf({"--code-cache", "driver"}), HasSubstr("begins with '/'"));
+  EXPECT_THAT(GetRejection({"--code-cache", "driver"}), HasSubstr("begins with '/'"));
   for (const char* option : {"--ptx-compiler", "--code-cache"}) {
     for (const char* path : {"bin/ptxas", "/a\nb", "/a\xff"}) {
-      EXPECT_THAT(RejectionOf({option, path}), HasSubstr("begins with '/'"));
+      EXPECT_THAT(GetRejection({option, path}), HasSubstr("begins with '/'"));
     }
   }
 }
@@ -438,9 +440,9 @@ TEST(Config, TakesThePoliciesOfVgpuByTheirNames) {
   const Config fixed = Accepted({"--policy", "fixed_share", "--client-max-share", "25%"});
   EXPECT_EQ(fixed.policy, "round_robin");
   EXPECT_EQ(fixed.defaults.client_max_share, 250U);
-  EXPECT_THAT(RejectionOf({"--policy", "fixed_share"}),
+  EXPECT_THAT(GetRejection({"--policy", "fixed_share"}),
               HasSubstr("'fixed_share' needs --client-max-share below 100%"));
-  EXPECT_THAT(RejectionOf({"--client-max-share", "0%"}), HasSubstr("client-max-share rejected"));
+  EXPECT_THAT(GetRejection({"--client-max-share", "0%"}), HasSubstr("client-max-share rejected"));
 }
 
 TEST(ConfigFile, SetsEndpoints) {
@@ -595,33 +597,35 @@ TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {
 }
 
 TEST(ConfigFile, EveryRejectionNamesTheFileAndTheLine) {
-  EXPECT_THAT(FileRejectionOf("\npolcy = \"fair\""),
+  EXPECT_THAT(GetFileRejection("\npolcy = \"fair\""),
               AllOf(HasSubstr("test.toml line 2"), HasSubstr("polcy")));
-  EXPECT_THAT(FileRejectionOf("policy = \"fair\"\nslice = \"soon\""),
+  EXPECT_THAT(GetFileRejection("policy = \"fair\"\nslice = \"soon\""),
               AllOf(HasSubstr("line 2"), HasSubstr("soon"), HasSubstr("2ms")));
-  EXPECT_THAT(FileRejectionOf("slice = 2"), AllOf(HasSubstr("line 1"), HasSubstr("'2'")));
-  EXPECT_THAT(FileRejectionOf("policy = true"), HasSubstr("line 1"));
-  EXPECT_THAT(FileRejectionOf("\n\npolicy = "), HasSubstr("line 3"));
-  EXPECT_THAT(FileRejectionOf("[access]\nuid = 1"), HasSubstr("[[access]]"));
-  EXPECT_THAT(FileRejectionOf("[[access]]\nhighest_class = \"high\""), HasSubstr("0 subjects"));
-  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\ngid = 1"), HasSubstr("2 subjects"));
-  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = -1"), AllOf(HasSubstr("line 2"), HasSubstr("-1")));
-  EXPECT_THAT(FileRejectionOf("[[access]]\nuser = \"no such user\""), HasSubstr("no such user"));
-  EXPECT_THAT(FileRejectionOf("[[access]]\ngroup = \"no such group\""), HasSubstr("no such group"));
-  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nhighest_class = \"root\""),
+  EXPECT_THAT(GetFileRejection("slice = 2"), AllOf(HasSubstr("line 1"), HasSubstr("'2'")));
+  EXPECT_THAT(GetFileRejection("policy = true"), HasSubstr("line 1"));
+  EXPECT_THAT(GetFileRejection("\n\npolicy = "), HasSubstr("line 3"));
+  EXPECT_THAT(GetFileRejection("[access]\nuid = 1"), HasSubstr("[[access]]"));
+  EXPECT_THAT(GetFileRejection("[[access]]\nhighest_class = \"high\""), HasSubstr("0 subjects"));
+  EXPECT_THAT(GetFileRejection("[[access]]\nuid = 1\ngid = 1"), HasSubstr("2 subjects"));
+  EXPECT_THAT(GetFileRejection("[[access]]\nuid = -1"),
+              AllOf(HasSubstr("line 2"), HasSubstr("-1")));
+  EXPECT_THAT(GetFileRejection("[[access]]\nuser = \"no such user\""), HasSubstr("no such user"));
+  EXPECT_THAT(GetFileRejection("[[access]]\ngroup = \"no such group\""),
+              HasSubstr("no such group"));
+  EXPECT_THAT(GetFileRejection("[[access]]\nuid = 1\nhighest_class = \"root\""),
               AllOf(HasSubstr("line 3"), HasSubstr("normal")));
-  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nmemory = \"0%\""), HasSubstr("line 3"));
-  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
-  EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
-  EXPECT_THAT(FileRejectionOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
+  EXPECT_THAT(GetFileRejection("[[access]]\nuid = 1\nmemory = \"0%\""), HasSubstr("line 3"));
+  EXPECT_THAT(GetFileRejection("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
+  EXPECT_THAT(GetFileRejection("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
+  EXPECT_THAT(GetFileRejection("[[access]]\neveryone = false"), HasSubstr("everyone"));
   for (const std::string value : {"\"10ms\"", "\"true\"", "1"}) {
     EXPECT_THAT(
-        FileRejectionOf("[[access]]\nuid = 1\npromises = " + value),
+        GetFileRejection("[[access]]\nuid = 1\npromises = " + value),
         AllOf(HasSubstr("line 3"), HasSubstr("latency_targets"), HasSubstr("true or false")));
   }
-  EXPECT_THAT(FileRejectionOf("socket = true"), AllOf(HasSubstr("line 1"), HasSubstr("socket")));
+  EXPECT_THAT(GetFileRejection("socket = true"), AllOf(HasSubstr("line 1"), HasSubstr("socket")));
   for (const std::string value : {"\"\"", "\"fences\"", "[\"50%\", \"on\"]", "\"off,\""}) {
-    EXPECT_THAT(FileRejectionOf("[[access]]\nuid = 1\nmemory = " + value),
+    EXPECT_THAT(GetFileRejection("[[access]]\nuid = 1\nmemory = " + value),
                 AllOf(HasSubstr("line 3"), HasSubstr("or off, fence or contain")));
   }
 }

@@ -110,7 +110,7 @@ class FakeWorker {
       case ipc::ChannelType::kSetSession:
       case ipc::ChannelType::kAdminRequest: {
         if (behaviour_ == "silent") return;
-        if (behaviour_ == "verbose" || behaviour_ == "endless") return TellPages(frame.request);
+        if (behaviour_ == "verbose" || behaviour_ == "endless") return ReportPages(frame.request);
         ipc::ChannelReply reply;
         reply.text = R"({"clients":[{"client":1,"launches":77}]})";
         return Tell(frame.request, reply);
@@ -121,7 +121,7 @@ class FakeWorker {
   }
 
   // A row of each session as long as real ones are.
-  void TellPages(std::uint32_t request) {
+  void ReportPages(std::uint32_t request) {
     std::string text = R"({"padding":")";
     text.append((behaviour_ == "endless" ? 100 : 3) * ipc::kPageTextBytesMax, 'p');
     text += R"(","clients":[)";

@@ -32,7 +32,7 @@ std::size_t Burst(LogRate& rate, LogRate::Cause cause, std::size_t count, LogRat
   return allowed;
 }
 
-std::size_t BytesOf(std::size_t lines) {
+std::size_t GetBytes(std::size_t lines) {
   return lines * (kText + static_cast<std::size_t>(LogRate::kLineBytes));
 }
 
@@ -46,7 +46,7 @@ TEST(LogRateTest, FewLinesAreAllWrittenAndNothingIsReported) {
 TEST(LogRateTest, AProcessThatFloodsIsHeldBackAndOthersOfItsUidAreNot) {
   LogRate rate(kOwnUid);
   const std::size_t written = Burst(rate, {.uid = 1000, .pid = 7}, 10'000, kStart);
-  EXPECT_LE(BytesOf(written), (24U << 10) + BytesOf(1));
+  EXPECT_LE(GetBytes(written), (24U << 10) + GetBytes(1));
   EXPECT_TRUE(rate.Allow({.uid = 1000, .pid = 8}, kText, kStart));
 }
 
@@ -56,17 +56,17 @@ TEST(LogRateTest, AUidThatFloodsFromManyProcessesIsHeldBackAndOthersAreNot) {
   for (int pid = 1; pid <= 10'000; ++pid) {
     written += Burst(rate, {.uid = 1000, .pid = pid}, 10, kStart);
   }
-  EXPECT_LE(BytesOf(written), (32U << 10) + BytesOf(1));
+  EXPECT_LE(GetBytes(written), (32U << 10) + GetBytes(1));
   EXPECT_TRUE(rate.Allow({.uid = 1001, .pid = 8}, kText, kStart));
 }
 
 // Bytes written in a minute in which these uids flood, each from many processes.
-std::size_t MinuteOf(LogRate& rate, const std::vector<std::uint32_t>& uids) {
+std::size_t GetMinute(LogRate& rate, const std::vector<std::uint32_t>& uids) {
   std::size_t bytes = 0;
   std::int32_t pid = 0;
   for (LogRate::TimePoint now = kStart; now < kStart + 60s; now += 100ms) {
     for (const std::uint32_t uid : uids) {
-      for (int i = 0; i < 4; ++i) bytes += BytesOf(Burst(rate, {uid, ++pid % 900}, 10, now));
+      for (int i = 0; i < 4; ++i) bytes += GetBytes(Burst(rate, {uid, ++pid % 900}, 10, now));
     }
     if (const auto report = rate.Report(now)) bytes += report->size();
   }
@@ -77,13 +77,13 @@ TEST(LogRateTest, AMinuteOfAnyStormIsLessThanHalfAMegabyte) {
   std::vector<std::uint32_t> strangers(40);
   std::iota(strangers.begin(), strangers.end(), 1000);
   LogRate rate(kOwnUid);
-  const std::size_t bytes = MinuteOf(rate, strangers);
+  const std::size_t bytes = GetMinute(rate, strangers);
   EXPECT_LT(bytes, 500'000U);
   EXPECT_GT(bytes, 300'000U);  // And it does not fall silent.
   std::vector<std::uint32_t> all = strangers;
   all.insert(all.end(), {0, kOwnUid});
   LogRate of_all(kOwnUid);
-  EXPECT_LT(MinuteOf(of_all, all), 500'000U) << "also when root and the server's uid flood";
+  EXPECT_LT(GetMinute(of_all, all), 500'000U) << "also when root and the server's uid flood";
 }
 
 TEST(LogRateTest, NoStrangersStormHidesLinesOfRootAndOfTheServersUid) {
@@ -100,8 +100,8 @@ TEST(LogRateTest, LinesComeAgainAsTimePasses) {
   const LogRate::Cause cause = {.uid = 1000, .pid = 7};
   Burst(rate, cause, 10'000, kStart);
   EXPECT_FALSE(rate.Allow(cause, kText, kStart + 1ms));
-  const std::size_t bytes = BytesOf(Burst(rate, cause, 1000, kStart + 10s));
-  EXPECT_NEAR(static_cast<double>(bytes), 10'240, 2.0 * static_cast<double>(BytesOf(1)));
+  const std::size_t bytes = GetBytes(Burst(rate, cause, 1000, kStart + 10s));
+  EXPECT_NEAR(static_cast<double>(bytes), 10'240, 2.0 * static_cast<double>(GetBytes(1)));
 }
 
 TEST(LogRateTest, AskingOftenTakesNothingAwayFromTheRate) {
@@ -112,7 +112,7 @@ TEST(LogRateTest, AskingOftenTakesNothingAwayFromTheRate) {
   for (auto now = kStart; now < kStart + 10s; now += 100us) {
     written += rate.Allow(cause, kText, now) ? 1 : 0;
   }
-  EXPECT_GE(BytesOf(written), 9U << 10);
+  EXPECT_GE(GetBytes(written), 9U << 10);
 }
 
 TEST(LogRateTest, WhatWasHeldBackIsReportedOnceInOneLine) {

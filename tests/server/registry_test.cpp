@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ipc::Ready ReadyOf(std::uint32_t generation) {
+ipc::Ready GetReady(std::uint32_t generation) {
   ipc::Ready ready;
   ready.generation = generation;
   ready.device.name = "a device that is here already";
@@ -63,7 +63,7 @@ class OldWorker {
   }
 
   template <typename T>
-  void Say(const T& message) {
+  void Send(const T& message) {
     ipc::Outbox outbox(ipc::Outbox::Kind::kSeqpacket);
     ASSERT_TRUE(outbox.Add(0, message).ok());
     (void)outbox.Flush(channel_.get());
@@ -140,10 +140,10 @@ TEST_F(RegistryTest, SessionsEndsAndNumbersOfAnOldWorkerGoOn) {
   const ipc::RegistryEnd end{8, ::getpid(), ::geteuid(),
                              Status(StatusCode::kLimitExceeded, "it ran long")};
   OldWorker old(options_.registry_directory, [&](OldWorker& worker) {
-    worker.Say(ipc::Registry{.generation = 7, .last_session = 9, .sessions = 1, .ends = 1});
-    worker.Say(Row(6));
-    worker.Say(end);
-    worker.Say(ReadyOf(7));
+    worker.Send(ipc::Registry{.generation = 7, .last_session = 9, .sessions = 1, .ends = 1});
+    worker.Send(Row(6));
+    worker.Send(end);
+    worker.Send(GetReady(7));
   });
   StartBroker();
   EXPECT_EQ(WorkerPid(), ::getpid());
@@ -156,8 +156,8 @@ TEST_F(RegistryTest, SessionsEndsAndNumbersOfAnOldWorkerGoOn) {
   // It never ends its session: the broker kills what does not drain.
   options_.stop_grace = std::chrono::milliseconds(100);
   EXPECT_FALSE(old.was_let_go());
-  old.Say(ipc::SessionEnded{6, Status::Ok()});
-  old.Say(ipc::SessionEnded{10, Status::Ok()});
+  old.Send(ipc::SessionEnded{6, Status::Ok()});
+  old.Send(ipc::SessionEnded{10, Status::Ok()});
   EXPECT_TRUE(testing::Eventually([&] { return Sessions(0) == 0; }));
   // Not by Stop: the worker that would be killed is this process.
   context_.stop();
@@ -170,8 +170,8 @@ TEST_F(RegistryTest, OfTwoWorkersOfOneNumberTheOneWithSessionsStays) {
   const pid_t idle = ::fork();
   if (idle == 0) {
     const OldWorker worker(options_.registry_directory, [](OldWorker& self) {
-      self.Say(ipc::Registry{.generation = 1});
-      self.Say(ReadyOf(1));
+      self.Send(ipc::Registry{.generation = 1});
+      self.Send(GetReady(1));
     });
     for (;;) ::pause();
   }
@@ -181,9 +181,9 @@ TEST_F(RegistryTest, OfTwoWorkersOfOneNumberTheOneWithSessionsStays) {
   // The other one answers first.
   OldWorker old(options_.registry_directory, [](OldWorker& self) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    self.Say(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1});
-    self.Say(Row(6));
-    self.Say(ReadyOf(1));
+    self.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1});
+    self.Send(Row(6));
+    self.Send(GetReady(1));
   });
   StartBroker();
   EXPECT_EQ(WorkerPid(), ::getpid());
@@ -199,7 +199,7 @@ TEST_F(RegistryTest, OfTwoWorkersOfOneNumberTheOneWithSessionsStays) {
 TEST_F(RegistryTest, AWorkerOfAnotherVersionIsLeftToItsSessions) {
   ExpectRejected(
       [](OldWorker& worker) {
-        worker.Say(ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = "too new"});
+        worker.Send(ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = "too new"});
       },
       "too new");
 }
@@ -211,9 +211,9 @@ TEST_F(RegistryTest, ASilentWorkerHoldsUpNobodyForLong) {
 TEST_F(RegistryTest, AMessageOutOfTurnIsNoRegistry) {
   ExpectRejected(
       [](OldWorker& worker) {
-        worker.Say(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 2});
-        worker.Say(Row(1));
-        worker.Say(ReadyOf(1));
+        worker.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 2});
+        worker.Send(Row(1));
+        worker.Send(GetReady(1));
       },
       "it sent a Ready message out of turn");
 }
@@ -225,10 +225,10 @@ TEST_F(RegistryTest, GarbageIsNoRegistry) {
 TEST_F(RegistryTest, OneSessionIsNotTwo) {
   ExpectRejected(
       [](OldWorker& worker) {
-        worker.Say(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 2});
-        worker.Say(Row(4));
-        worker.Say(Row(4));
-        worker.Say(ReadyOf(1));
+        worker.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 2});
+        worker.Send(Row(4));
+        worker.Send(Row(4));
+        worker.Send(GetReady(1));
       },
       "its registry is rejected: session 4 is there twice");
 }
@@ -236,9 +236,9 @@ TEST_F(RegistryTest, OneSessionIsNotTwo) {
 TEST_F(RegistryTest, ASessionIsNotAboveTheLast) {
   ExpectRejected(
       [](OldWorker& worker) {
-        worker.Say(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1});
-        worker.Say(Row(10));
-        worker.Say(ReadyOf(1));
+        worker.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1});
+        worker.Send(Row(10));
+        worker.Send(GetReady(1));
       },
       "its registry is rejected: session 10 is above the last one, 9");
 }
@@ -248,9 +248,9 @@ TEST_F(RegistryTest, AGuaranteeIsNotAboveTheDevice) {
       [](OldWorker& worker) {
         ipc::RegistrySession row = Row(1);
         row.quota_bytes = row.guaranteed_bytes = std::uint64_t{2} << 30;
-        worker.Say(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1});
-        worker.Say(row);
-        worker.Say(ReadyOf(1));
+        worker.Send(ipc::Registry{.generation = 1, .last_session = 9, .sessions = 1});
+        worker.Send(row);
+        worker.Send(GetReady(1));
       },
       "its registry is rejected: the guarantee of session 1 is 2 GiB, the device has 1 GiB");
 }
@@ -258,8 +258,8 @@ TEST_F(RegistryTest, AGuaranteeIsNotAboveTheDevice) {
 TEST_F(RegistryTest, OneGenerationIsNotTwo) {
   ExpectRejected(
       [](OldWorker& worker) {
-        worker.Say(ipc::Registry{.generation = 1});
-        worker.Say(ReadyOf(2));
+        worker.Send(ipc::Registry{.generation = 1});
+        worker.Send(GetReady(2));
       },
       "its registry is rejected: it names two generations");
 }

@@ -45,7 +45,7 @@ struct Pair {
 };
 
 // The slices that a reader makes of departures, where it began before them.
-std::vector<Slice> SlicesOf(const std::vector<Departure>& departures) {
+std::vector<Slice> GetSlices(const std::vector<Departure>& departures) {
   Pair trace;
   for (const Departure& departure : departures) trace.writer->Write(departure);
   std::vector<Slice> slices;
@@ -125,7 +125,7 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
 
 // A worker writes times as it has them, each with 32 bits.
 TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
-  const auto back = [](const Departure& departure) { return SlicesOf({departure})[0]; };
+  const auto back = [](const Departure& departure) { return GetSlices({departure})[0]; };
   for (const auto left_at : {At(4'294'967'296ns), At(4'294'967'297ns), At(23h + 7ns)}) {
     const Slice exact = back({.queued = left_at - 2'147'483'647ns,
                               .submitted = left_at - 2s,
@@ -161,7 +161,7 @@ TEST(Trace, TimesAreExactWithin2SecondsAndCloseBeyond) {
 
 // The device has a clock of its own, and what is charged depends on what else was there.
 TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
-  const std::vector<Slice> slices = SlicesOf({
+  const std::vector<Slice> slices = GetSlices({
       {.queued = At(3s),
        .submitted = At(2s),
        .started = At(1s),
@@ -194,7 +194,7 @@ TEST(Trace, AReaderPutsTimesInOrderAndChargesOneBehindTheOther) {
 TEST(Trace, ChargesThatPushEachOtherBeyondAllTimesStayTimes) {
   constexpr auto kLong = 500'000h;  // Nearly 2^61 ns.
   const std::vector<Slice> slices =
-      SlicesOf(std::vector<Departure>(9, {.left_at = At(kLong), .charged = kLong}));
+      GetSlices(std::vector<Departure>(9, {.left_at = At(kLong), .charged = kLong}));
   EXPECT_TRUE(std::ranges::is_sorted(slices, {}, &Slice::charged_from));
   EXPECT_GT(slices.back().charged_from, At(kLong));
 }
@@ -224,13 +224,13 @@ TEST(Trace, AReaderThatComesLateKnowsTheNamesAndNothingThatWas) {
   trace.writer->Write(Departure{.session = 7, .kernel = KernelKey(1, 2)});
   Slice seen;
   EXPECT_EQ(late.Poll([&](const Event& event) { seen = std::get<Slice>(event); }).events, 1U);
-  ASSERT_NE(late.ClientOf(seen.session), nullptr);
-  EXPECT_EQ(late.ClientOf(seen.session)->text, "serve");
-  EXPECT_EQ(late.ClientOf(seen.session)->pid, 4121);
-  EXPECT_EQ(late.WhatOf(seen), "gemm");
-  EXPECT_EQ(late.WhatOf(Slice{.kernel = KernelKey(1, 3)}), "kernel") << "nobody has named it";
-  EXPECT_EQ(late.WhatOf(Slice{.work = Work::kFill}), "fill");
-  EXPECT_EQ(late.ClientOf(KernelKey(1, 2)), nullptr) << "a kernel is no client";
+  ASSERT_NE(late.GetClient(seen.session), nullptr);
+  EXPECT_EQ(late.GetClient(seen.session)->text, "serve");
+  EXPECT_EQ(late.GetClient(seen.session)->pid, 4121);
+  EXPECT_EQ(late.GetWhat(seen), "gemm");
+  EXPECT_EQ(late.GetWhat(Slice{.kernel = KernelKey(1, 3)}), "kernel") << "nobody has named it";
+  EXPECT_EQ(late.GetWhat(Slice{.work = Work::kFill}), "fill");
+  EXPECT_EQ(late.GetClient(KernelKey(1, 2)), nullptr) << "a kernel is no client";
 }
 
 TEST(Trace, AKernelIsNamedOnceUntilManyOthersWere) {
@@ -261,10 +261,10 @@ TEST(Trace, NamesAreBoundedAndFitToBeShown) {
   trace.writer->NameKernel(2, "two\nlines \xff\x1b[31m");
   trace.writer->NameClient(3, 1, "");
   trace.Poll();
-  EXPECT_EQ(trace.reader.KernelOf(1)->text, std::string(95, 'k')) << "cut at a character";
-  EXPECT_EQ(trace.reader.KernelOf(2)->text, "two?lines ??[31m");
-  EXPECT_TRUE(ipc::IsPrintableText(trace.reader.KernelOf(2)->text));
-  EXPECT_EQ(trace.reader.ClientOf(3)->text, "");
+  EXPECT_EQ(trace.reader.KernelFor(1)->text, std::string(95, 'k')) << "cut at a character";
+  EXPECT_EQ(trace.reader.KernelFor(2)->text, "two?lines ??[31m");
+  EXPECT_TRUE(ipc::IsPrintableText(trace.reader.KernelFor(2)->text));
+  EXPECT_EQ(trace.reader.GetClient(3)->text, "");
 }
 
 TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {

@@ -12,8 +12,8 @@ namespace gpushared::testing {
 namespace {
 
 using server::CgroupDirectory;
+using server::GetMemoryLimit;
 using server::MemoryCgroups;
-using server::MemoryLimitOf;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -68,9 +68,9 @@ TEST(MemoryCgroups, OfTextsThatSayNothingAreNone) {
   EXPECT_THAT(Paths("memory\n::\n4:memory\n", "1 2 3\n - \n1 2 0:3 / /m rw - cgroup\n"), IsEmpty());
 }
 
-std::optional<std::uint64_t> LimitOf(const std::vector<CgroupDirectory>& directories,
-                                     const std::map<std::string, std::string>& files) {
-  return MemoryLimitOf(directories, [&](const std::string& path) -> std::optional<std::string> {
+std::optional<std::uint64_t> LimitFor(const std::vector<CgroupDirectory>& directories,
+                                      const std::map<std::string, std::string>& files) {
+  return GetMemoryLimit(directories, [&](const std::string& path) -> std::optional<std::string> {
     const auto found = files.find(path);
     return found == files.end() ? std::nullopt : std::optional(found->second);
   });
@@ -79,26 +79,26 @@ std::optional<std::uint64_t> LimitOf(const std::vector<CgroupDirectory>& directo
 TEST(MemoryLimit, IsTheSmallestOfAllGroupsAroundIt) {
   const std::vector<CgroupDirectory> directories = {{"/g/a/b", true}, {"/g/a", true}, {"/g", true}};
   EXPECT_EQ(
-      LimitOf(directories, {{"/g/a/b/memory.max", "max\n"}, {"/g/a/memory.max", "1610612736\n"}}),
+      LimitFor(directories, {{"/g/a/b/memory.max", "max\n"}, {"/g/a/memory.max", "1610612736\n"}}),
       1536 * kMiB);
-  EXPECT_EQ(
-      LimitOf(directories, {{"/g/a/b/memory.max", "536870912\n"}, {"/g/memory.max", "1073741824"}}),
-      512 * kMiB);
+  EXPECT_EQ(LimitFor(directories,
+                     {{"/g/a/b/memory.max", "536870912\n"}, {"/g/memory.max", "1073741824"}}),
+            512 * kMiB);
 }
 
 TEST(MemoryLimit, OfVersionOneIsNoneWhereItIsTheLargestNumber) {
   const std::vector<CgroupDirectory> directories = {{"/m/jobs", false}, {"/m", false}};
-  EXPECT_EQ(LimitOf(directories, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"}}),
+  EXPECT_EQ(LimitFor(directories, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"}}),
             std::nullopt);
-  EXPECT_EQ(LimitOf(directories, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"},
-                                  {"/m/jobs/memory.limit_in_bytes", "1610612736\n"}}),
+  EXPECT_EQ(LimitFor(directories, {{"/m/memory.limit_in_bytes", "9223372036854771712\n"},
+                                   {"/m/jobs/memory.limit_in_bytes", "1610612736\n"}}),
             1536 * kMiB);
 }
 
 TEST(MemoryLimit, IsNoneWhereNothingIsSaid) {
-  EXPECT_EQ(LimitOf({{"/g", true}}, {{"/g/memory.max", "max\n"}}), std::nullopt);
-  EXPECT_EQ(LimitOf({{"/g", true}}, {{"/g/memory.max", ""}}), std::nullopt);
-  EXPECT_EQ(LimitOf({}, {}), std::nullopt);
+  EXPECT_EQ(LimitFor({{"/g", true}}, {{"/g/memory.max", "max\n"}}), std::nullopt);
+  EXPECT_EQ(LimitFor({{"/g", true}}, {{"/g/memory.max", ""}}), std::nullopt);
+  EXPECT_EQ(LimitFor({}, {}), std::nullopt);
   EXPECT_GT(server::UsableMemoryBytes(), 0u);
 }
 

@@ -18,12 +18,12 @@ namespace {
 constexpr std::size_t kClientsAtOnce = 12;
 constexpr std::size_t kQueuedMax = 200;  // Per client.
 
-const scheduler::PolicyEntry& PolicyOf(std::uint64_t seed) {
+const scheduler::PolicyEntry& GetPolicy(std::uint64_t seed) {
   const auto catalog = scheduler::PolicyCatalog();
   return catalog[seed % catalog.size()];
 }
 
-scheduler::PolicyOptions PolicyOptionsOf(std::uint64_t seed) {
+scheduler::PolicyOptions GetPolicyOptions(std::uint64_t seed) {
   std::mt19937_64 random(seed ^ 0x706f6c696379u);
   scheduler::PolicyOptions options;
   options.slice = 500us * static_cast<int>(1 + random() % 8);
@@ -32,7 +32,7 @@ scheduler::PolicyOptions PolicyOptionsOf(std::uint64_t seed) {
   return options;
 }
 
-scheduler::LaneOptions LaneOptionsOf(std::uint64_t seed) {
+scheduler::LaneOptions GetLaneOptions(std::uint64_t seed) {
   std::mt19937_64 random(seed ^ 0x6c616e65u);
   scheduler::LaneOptions options;
   options.in_flight_max = 1 + random() % 16;
@@ -46,9 +46,9 @@ scheduler::LaneOptions LaneOptionsOf(std::uint64_t seed) {
 
 World::World(std::uint64_t seed)
     : random_(seed),
-      policy_(PolicyOf(seed)),
-      policy_options_(PolicyOptionsOf(seed)),
-      lane_options_(LaneOptionsOf(seed)),
+      policy_(GetPolicy(seed)),
+      policy_options_(GetPolicyOptions(seed)),
+      lane_options_(GetLaneOptions(seed)),
       rules_(policy_.make(policy_options_)->rules()),
       stops_nothing_(StopsNothing(*policy_.make(policy_options_))),
       lane_(policy_.make(policy_options_), lane_options_) {}

@@ -41,7 +41,7 @@ GpuServer::GpuServer(const GpuServerOptions& options) {
 
 GpuServer::~GpuServer() { server_.reset(); }
 
-void GpuServer::Say(const std::string& statement) const {
+void GpuServer::Script(const std::string& statement) const {
   std::ofstream(directory_ / "control", std::ios::app) << statement + "\n";
 }
 

@@ -30,7 +30,7 @@ class GpuServer {
   ServerProcess& server() { return *server_; }
   const std::string& socket() const { return server_->socket(); }
   // Holds in the workers that run now, as of their next call of the driver.
-  void Say(const std::string& statement) const;
+  void Script(const std::string& statement) const;
   // The calls of the driver that the workers have made so far, in order: "cuInit", ...
   std::vector<std::string> Calls() const;
   // What NVML says from now on (fake_nvml.h).

@@ -16,7 +16,7 @@ namespace gpushared::testing {
 namespace {
 
 template <typename Record>
-Record RecordOf(ipc::Op op, std::uint32_t stream) {
+Record GetRecord(ipc::Op op, std::uint32_t stream) {
   Record record;
   record.header.op = static_cast<std::uint8_t>(op);
   record.stream = stream;
@@ -25,9 +25,9 @@ Record RecordOf(ipc::Op op, std::uint32_t stream) {
 
 }  // namespace
 
-ipc::LaunchRecord LaunchOf(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
-                           Blocks blocks, std::size_t parameter_bytes) {
-  auto record = RecordOf<ipc::LaunchRecord>(ipc::Op::kLaunch, stream);
+ipc::LaunchRecord GetLaunch(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
+                            Blocks blocks, std::size_t parameter_bytes) {
+  auto record = GetRecord<ipc::LaunchRecord>(ipc::Op::kLaunch, stream);
   record.module = module;
   record.kernel = kernel;
   record.grid[0] = blocks.x;
@@ -37,8 +37,8 @@ ipc::LaunchRecord LaunchOf(std::uint32_t stream, std::uint32_t module, std::uint
   return record;
 }
 
-ipc::CopyRecord CopyOf(ipc::Op op, const CopyOptions& options) {
-  auto record = RecordOf<ipc::CopyRecord>(op, options.stream);
+ipc::CopyRecord GetCopy(ipc::Op op, const CopyOptions& options) {
+  auto record = GetRecord<ipc::CopyRecord>(op, options.stream);
   record.staging_buffer = options.staging_buffer;
   record.staging_offset = options.offset;
   record.device_address = options.address;
@@ -48,9 +48,9 @@ ipc::CopyRecord CopyOf(ipc::Op op, const CopyOptions& options) {
   return record;
 }
 
-ipc::FillRecord FillOf(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
-                       std::uint32_t value) {
-  auto record = RecordOf<ipc::FillRecord>(ipc::Op::kFill, stream);
+ipc::FillRecord GetFill(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
+                        std::uint32_t value) {
+  auto record = GetRecord<ipc::FillRecord>(ipc::Op::kFill, stream);
   record.destination = address;
   record.width_bytes = record.pitch_bytes = bytes;
   record.height = 1;
@@ -61,34 +61,34 @@ ipc::FillRecord FillOf(std::uint32_t stream, std::uint64_t address, std::uint64_
 
 ipc::WaitForRecord WaitForOf(std::uint32_t stream, std::uint32_t wait_stream,
                              Sequence wait_sequence) {
-  auto record = RecordOf<ipc::WaitForRecord>(ipc::Op::kWaitFor, stream);
+  auto record = GetRecord<ipc::WaitForRecord>(ipc::Op::kWaitFor, stream);
   record.wait_stream = wait_stream;
   record.wait_sequence = wait_sequence;
   return record;
 }
 
-ipc::GraphRecord GraphOf(ipc::Op op, std::uint32_t stream, std::uint32_t graph) {
-  auto record = RecordOf<ipc::GraphRecord>(op, stream);
+ipc::GraphRecord GetGraph(ipc::Op op, std::uint32_t stream, std::uint32_t graph) {
+  auto record = GetRecord<ipc::GraphRecord>(op, stream);
   record.graph = graph;
   return record;
 }
 
-ipc::BufferRecord BufferOf(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes) {
-  auto record = RecordOf<ipc::BufferRecord>(
+ipc::BufferRecord GetBuffer(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes) {
+  auto record = GetRecord<ipc::BufferRecord>(
       bytes == 0 ? ipc::Op::kForgetBuffer : ipc::Op::kNameBuffer, stream);
   record.address = address;
   record.bytes = bytes;
   return record;
 }
 
-ipc::RequestRecord RequestOf(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns) {
-  auto record = RecordOf<ipc::RequestRecord>(op, stream);
+ipc::RequestRecord GetRequest(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns) {
+  auto record = GetRecord<ipc::RequestRecord>(op, stream);
   record.time_ns = time_ns;
   return record;
 }
 
-ipc::PlainRecord PlainOf(ipc::Op op, std::uint32_t stream) {
-  return RecordOf<ipc::PlainRecord>(op, stream);
+ipc::PlainRecord GetPlain(ipc::Op op, std::uint32_t stream) {
+  return GetRecord<ipc::PlainRecord>(op, stream);
 }
 
 std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view name) {
@@ -204,24 +204,24 @@ void RawClient::Ring() { ipc::ClientDoorbell(page_.As<ipc::WorkerPage>(), doorbe
 
 Sequence RawClient::Launch(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
                            Blocks blocks, std::span<const std::byte> parameters) {
-  return PublishAndRing(LaunchOf(stream, module, kernel, blocks, parameters.size()), parameters);
+  return PublishAndRing(GetLaunch(stream, module, kernel, blocks, parameters.size()), parameters);
 }
 
 Sequence RawClient::CopyToDevice(std::uint32_t stream, std::uint32_t staging_buffer,
                                  std::uint32_t offset, std::uint64_t address, std::uint32_t bytes) {
   return PublishAndRing(
-      CopyOf(ipc::Op::kCopyToDevice, {stream, staging_buffer, offset, address, bytes}));
+      GetCopy(ipc::Op::kCopyToDevice, {stream, staging_buffer, offset, address, bytes}));
 }
 
 Sequence RawClient::CopyToHost(std::uint32_t stream, std::uint32_t staging_buffer,
                                std::uint32_t offset, std::uint64_t address, std::uint32_t bytes) {
   return PublishAndRing(
-      CopyOf(ipc::Op::kCopyToHost, {stream, staging_buffer, offset, address, bytes}));
+      GetCopy(ipc::Op::kCopyToHost, {stream, staging_buffer, offset, address, bytes}));
 }
 
 Sequence RawClient::Fill(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
                          std::uint32_t value) {
-  return PublishAndRing(FillOf(stream, address, bytes, value));
+  return PublishAndRing(GetFill(stream, address, bytes, value));
 }
 
 Sequence RawClient::WaitFor(std::uint32_t stream, std::uint32_t wait_stream,

@@ -37,8 +37,8 @@ struct Blocks {
 
 // ---- records that a server accepts, for the client to send or for tests to spoil
 
-ipc::LaunchRecord LaunchOf(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
-                           Blocks blocks, std::size_t parameter_bytes);
+ipc::LaunchRecord GetLaunch(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
+                            Blocks blocks, std::size_t parameter_bytes);
 struct CopyOptions {
   std::uint32_t stream = 0;
   std::uint32_t staging_buffer = 0, offset = 0;
@@ -46,20 +46,20 @@ struct CopyOptions {
   std::uint32_t bytes = 0;
 };
 // kCopyToDevice or kCopyToHost.
-ipc::CopyRecord CopyOf(ipc::Op op, const CopyOptions& options);
-ipc::FillRecord FillOf(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
-                       std::uint32_t value);
+ipc::CopyRecord GetCopy(ipc::Op op, const CopyOptions& options);
+ipc::FillRecord GetFill(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
+                        std::uint32_t value);
 ipc::WaitForRecord WaitForOf(std::uint32_t stream, std::uint32_t wait_stream,
                              Sequence wait_sequence);
-ipc::PlainRecord PlainOf(ipc::Op op, std::uint32_t stream);
+ipc::PlainRecord GetPlain(ipc::Op op, std::uint32_t stream);
 // kBeginRequest or kExpectRequest.
-ipc::RequestRecord RequestOf(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns);
+ipc::RequestRecord GetRequest(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns);
 
 // kNameBuffer or, without bytes, kForgetBuffer.
-ipc::BufferRecord BufferOf(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes);
+ipc::BufferRecord GetBuffer(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes);
 
 // kMakeGraph, kLaunchGraph or kDestroyGraph.
-ipc::GraphRecord GraphOf(ipc::Op op, std::uint32_t stream, std::uint32_t graph);
+ipc::GraphRecord GetGraph(ipc::Op op, std::uint32_t stream, std::uint32_t graph);
 // The node, the graph and the stream that a record names.
 struct NodePlace {
   std::uint32_t graph = 0;
@@ -69,15 +69,15 @@ struct NodePlace {
 // The record that sets a node, and what goes into its continuation granules. `node`: as for the
 // command alone.
 template <typename Record>
-ipc::GraphRecord NodeOf(const NodePlace& place, Record node, std::span<const std::byte> parameters,
-                        std::vector<std::byte>& content) {
+ipc::GraphRecord GetNode(const NodePlace& place, Record node, std::span<const std::byte> parameters,
+                         std::vector<std::byte>& content) {
   node.stream = 0;
   node.header.continuations = static_cast<std::uint16_t>(
       (parameters.size() + ipc::kContinuationDataBytes - 1) / ipc::kContinuationDataBytes);
   const auto head = std::as_bytes(std::span(&node, 1));
   content.assign(head.begin(), head.end());
   content.insert(content.end(), parameters.begin(), parameters.end());
-  ipc::GraphRecord record = GraphOf(ipc::Op::kSetGraphNode, place.stream, place.graph);
+  ipc::GraphRecord record = GetGraph(ipc::Op::kSetGraphNode, place.stream, place.graph);
   record.node = place.node;
   record.content_bytes = static_cast<std::uint32_t>(content.size());
   return record;
@@ -150,32 +150,32 @@ class RawClient {
   Sequence CreateStream(std::uint32_t stream) { return Plain(ipc::Op::kCreateStream, stream); }
   Sequence DestroyStream(std::uint32_t stream) { return Plain(ipc::Op::kDestroyStream, stream); }
   Sequence BeginRequest(std::uint32_t stream, std::uint64_t age_ns = 0) {
-    return PublishAndRing(RequestOf(ipc::Op::kBeginRequest, stream, age_ns));
+    return PublishAndRing(GetRequest(ipc::Op::kBeginRequest, stream, age_ns));
   }
   Sequence EndRequest(std::uint32_t stream) { return Plain(ipc::Op::kEndRequest, stream); }
   Sequence ExpectRequest(std::uint32_t stream, std::uint64_t in_ns) {
-    return PublishAndRing(RequestOf(ipc::Op::kExpectRequest, stream, in_ns));
+    return PublishAndRing(GetRequest(ipc::Op::kExpectRequest, stream, in_ns));
   }
   Sequence NameBuffer(std::uint64_t address, std::uint64_t bytes, std::uint32_t stream = 0) {
-    return PublishAndRing(BufferOf(stream, address, bytes));
+    return PublishAndRing(GetBuffer(stream, address, bytes));
   }
   Sequence MakeGraph(std::uint32_t graph, std::uint32_t stream = 0) {
-    return PublishAndRing(GraphOf(ipc::Op::kMakeGraph, stream, graph));
+    return PublishAndRing(GetGraph(ipc::Op::kMakeGraph, stream, graph));
   }
   Sequence LaunchGraph(std::uint32_t graph, std::uint32_t stream = 0) {
-    return PublishAndRing(GraphOf(ipc::Op::kLaunchGraph, stream, graph));
+    return PublishAndRing(GetGraph(ipc::Op::kLaunchGraph, stream, graph));
   }
   Sequence DestroyGraph(std::uint32_t graph, std::uint32_t stream = 0) {
-    return PublishAndRing(GraphOf(ipc::Op::kDestroyGraph, stream, graph));
+    return PublishAndRing(GetGraph(ipc::Op::kDestroyGraph, stream, graph));
   }
   template <typename Record>
   Sequence SetNode(const NodePlace& place, const Record& node,
                    std::span<const std::byte> parameters = {}) {
     std::vector<std::byte> content;
-    const ipc::GraphRecord record = NodeOf(place, node, parameters, content);
+    const ipc::GraphRecord record = GetNode(place, node, parameters, content);
     return PublishAndRing(record, content);
   }
-  Sequence Plain(ipc::Op op, std::uint32_t stream) { return PublishAndRing(PlainOf(op, stream)); }
+  Sequence Plain(ipc::Op op, std::uint32_t stream) { return PublishAndRing(GetPlain(op, stream)); }
 
   // Publishes without ringing; sequence and tag are set here. Zero when the ring is full.
   template <typename Record>

@@ -20,8 +20,8 @@ constexpr std::uint64_t kRangeBytes = std::uint64_t{4} << 30;
 constexpr std::uint64_t kStepBytes = kMapPageBytes;
 constexpr auto kPatience = std::chrono::seconds(30);
 
-device::StreamKey StreamOf(const std::variant<device::LaunchWork, device::CopyWork,
-                                              device::FillWork, device::GraphWork>& work) {
+device::StreamKey GetStream(const std::variant<device::LaunchWork, device::CopyWork,
+                                               device::FillWork, device::GraphWork>& work) {
   return std::visit([](const device::WorkHeader& each) { return each.stream; }, work);
 }
 
@@ -34,7 +34,7 @@ class StepModule : public device::Module {
       : device_(device),
         kernels_(std::move(kernels)),
         variables_(std::move(variables)),
-        variable_memory_(device::PiecesOf(variables_, 0)) {
+        variable_memory_(device::GetPieces(variables_, 0)) {
     const std::lock_guard lock(device_.mutex_);
     ++device_.modules_alive_;
   }
@@ -399,9 +399,9 @@ void StepDevice::RequestStop(device::WorkId id) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [&](const Work& work) { return work.id == id; });
   if (found == running_.end()) return;
-  const device::StreamKey stream = StreamOf(found->what);
+  const device::StreamKey stream = GetStream(found->what);
   for (auto each = found; each != running_.end();) {
-    if (each != found && (!options_.stopping_costs || StreamOf(each->what) != stream)) {
+    if (each != found && (!options_.stopping_costs || GetStream(each->what) != stream)) {
       ++each;
       continue;
     }
@@ -412,7 +412,7 @@ void StepDevice::RequestStop(device::WorkId id) {
   }
 }
 
-bool StepDevice::TellKernelsToEnd() {
+bool StepDevice::ReportKernelsToEnd() {
   const std::lock_guard lock(mutex_);
   if (!options_.may_be_killed) return false;
   ++times_told_to_end_;

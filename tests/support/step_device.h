@@ -79,7 +79,7 @@ class StepDevice : public device::Device {
   bool TakesNode(const device::GraphNode&) const override { return options_.takes_nodes; }
   void SubmitGraph(const device::GraphWork& work) override;
   bool CanStop(const device::LaunchWork& work, std::chrono::nanoseconds expected) override;
-  bool TellKernelsToEnd() override;
+  bool ReportKernelsToEnd() override;
   bool CanKill(const device::LaunchWork&) const override {
     return options_.can_kill || options_.may_be_killed;
   }

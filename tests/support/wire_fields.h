@@ -113,9 +113,9 @@ inline void List(MemberList<ipc::FrameHeader>& list) {
 
 // The fields of T in the order of their offsets.
 template <typename T>
-const std::vector<ipc::Field>& FieldsOf() {
+const std::vector<ipc::Field>& GetFields() {
   if constexpr (requires(T value, ipc::Fields & fields) { value.Visit(fields); }) {
-    return ipc::LayoutOf<T>().fields;
+    return ipc::GetLayout<T>().fields;
   } else {
     static const std::vector<ipc::Field> fields = [] {
       MemberList<T> list;

@@ -87,7 +87,7 @@ TEST_P(StickyCode, OfAKernelNamesItsClientToAllAndTheyComeBackAtOnce) {
   const Tenant bad = Join("bad");
   EXPECT_TRUE(good.Run().ok());
   const std::string code = std::to_string(GetParam());
-  gpu_.Say("fault 1 " + code);
+  gpu_.Script("fault 1 " + code);
   EXPECT_EQ(bad.Run().code(), StatusCode::kDeviceLost);
 
   ExpectLost(bad, "caused by kernel 'step' [client 2 'bad' pid ");
@@ -112,10 +112,10 @@ class StickyCodeAtLaunch : public DeviceLoss, public ::testing::WithParamInterfa
 TEST_P(StickyCodeAtLaunch, IsBlamedOnWhatWasRunningAndNotOnTheLaunchThatWasTold) {
   const Tenant messenger = Join("messenger", SchedulingClass::kHigh);
   const Tenant culprit = Join("culprit");
-  gpu_.Say("hold");
+  gpu_.Script("hold");
   ASSERT_TRUE(culprit.Launch().ok());
   AwaitCalls("cuLaunchKernel", 1);
-  gpu_.Say("fail cuLaunchKernel 1 " + std::to_string(GetParam()));
+  gpu_.Script("fail cuLaunchKernel 1 " + std::to_string(GetParam()));
   ASSERT_TRUE(messenger.Launch().ok());
 
   ExpectLost(messenger, "caused by kernel 'step' [client 2 'culprit' pid ");
@@ -132,12 +132,12 @@ INSTANTIATE_TEST_SUITE_P(Codes, StickyCodeAtLaunch,
 TEST_F(DeviceLoss, EveryKernelThatMayHaveDoneItIsNamed) {
   const Tenant first = Join("first"), second = Join("second", SchedulingClass::kHigh),
                idle = Join("idle");
-  gpu_.Say("hold");
+  gpu_.Script("hold");
   ASSERT_TRUE(first.Launch().ok());
   AwaitCalls("cuLaunchKernel", 1);  // The high class would keep it from starting.
   ASSERT_TRUE(second.Launch().ok());
   AwaitCalls("cuLaunchKernel", 2);
-  gpu_.Say("sticky 716");
+  gpu_.Script("sticky 716");
   for (const Tenant* tenant : {&first, &second, &idle}) {
     ExpectLost(*tenant, "caused by one of kernel 'step' [client ");
     EXPECT_THAT(tenant->Run().message(), AllOf(HasSubstr("'first'"), HasSubstr("'second'")));
@@ -146,7 +146,7 @@ TEST_F(DeviceLoss, EveryKernelThatMayHaveDoneItIsNamed) {
 
 TEST_F(DeviceLoss, WithNothingRunningNobodyIsBlamed) {
   const Tenant tenant = Join("alone");
-  gpu_.Say("fail cuLaunchKernel 1 700");
+  gpu_.Script("fail cuLaunchKernel 1 700");
   EXPECT_EQ(tenant.Run().code(), StatusCode::kDeviceLost);
   ExpectLost(tenant, "nothing of any client was running");
 }
@@ -158,7 +158,7 @@ TEST_F(DeviceLoss, TheReasonIsKeptForThoseWhoAskLater) {
   ASSERT_TRUE(deaf.ok());
   ASSERT_TRUE(deaf->Join({}).ok());
   const std::uint64_t session = deaf->welcome().session;
-  gpu_.Say("fault 1 700");
+  gpu_.Script("fault 1 700");
   EXPECT_EQ(bad.Run().code(), StatusCode::kDeviceLost);
 
   Result<RawClient> asker = RawClient::Connect(gpu_.socket());
@@ -183,13 +183,13 @@ class LaunchCode : public DeviceLoss, public ::testing::WithParamInterface<int> 
 
 TEST_P(LaunchCode, ThatIsNotStickyIsTheCallersAlone) {
   const Tenant good = Join("good"), bad = Join("bad", SchedulingClass::kHigh);
-  gpu_.Say("hold");
+  gpu_.Script("hold");
   ASSERT_TRUE(good.Launch().ok());
   AwaitCalls("cuLaunchKernel", 1);
-  gpu_.Say("fail cuLaunchKernel 1 " + std::to_string(GetParam()));
+  gpu_.Script("fail cuLaunchKernel 1 " + std::to_string(GetParam()));
   ASSERT_TRUE(bad.Launch().ok());
   AwaitCalls("cuLaunchKernel", 2);
-  gpu_.Say("go");
+  gpu_.Script("go");
   const Status rejected = bad.client.Synchronize();
   EXPECT_FALSE(rejected.ok());
   EXPECT_NE(rejected.code(), StatusCode::kDeviceLost);

@@ -42,7 +42,7 @@ struct ClaimTenant {
   }
 };
 
-std::uint64_t StopsOf(GpuServer& gpu, const std::string& name) {
+std::uint64_t GetStops(GpuServer& gpu, const std::string& name) {
   const auto clients = nlohmann::json::parse(gpu.server().Ctl({"ps", "--json"}).output)["clients"];
   for (const auto& client : clients) {
     if (client["name"] == name) return client["stops"];
@@ -58,7 +58,7 @@ void StopsForHigh(const std::vector<std::string>& arguments) {
   std::vector<std::uint32_t> zeros(kBlocks);
   std::uint32_t launches = 0;
   // The claimed form is compiled in the background, and a stop may come too late: several tries.
-  for (; launches < 100 && StopsOf(gpu, "patient") < 2; ++launches) {
+  for (; launches < 100 && GetStops(gpu, "patient") < 2; ++launches) {
     ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ASSERT_TRUE(high.Launch(1, 1).ok());
@@ -67,8 +67,8 @@ void StopsForHigh(const std::vector<std::string>& arguments) {
     const Status patient = low.client.Synchronize();
     ASSERT_TRUE(patient.ok()) << patient.ToString();
   }
-  EXPECT_GE(StopsOf(gpu, "patient"), 2U) << gpu.server().Log();
-  EXPECT_EQ(StopsOf(gpu, "urgent"), 0U);
+  EXPECT_GE(GetStops(gpu, "patient"), 2U) << gpu.server().Log();
+  EXPECT_EQ(GetStops(gpu, "urgent"), 0U);
   std::vector<std::uint32_t> runs(kBlocks);
   ASSERT_TRUE(
       low.client.default_stream().CopyToHost(runs.data(), low.runs.address(), kBlocks * 4).ok());
@@ -90,7 +90,7 @@ TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
       {.name = "loader", .scheduling_class = SchedulingClass::kNormal, .socket = gpu.socket()});
   std::uint32_t launches = 0;
   // The claimed form is compiled in the background, and a load may come too late: several tries.
-  for (; launches < 100 && StopsOf(gpu, "patient") < 2; ++launches) {
+  for (; launches < 100 && GetStops(gpu, "patient") < 2; ++launches) {
     ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     const Result<Module> module = loader.LoadModuleFile(GPUSHARED_CLAIM_KERNELS);
@@ -98,7 +98,7 @@ TEST(GpuClaims, AreStoppedForLoadsThatWaitForTheGpuAndLoseNoBlock) {
     const Status patient = low.client.Synchronize();
     ASSERT_TRUE(patient.ok()) << patient.ToString();
   }
-  EXPECT_GE(StopsOf(gpu, "patient"), 2U) << gpu.server().Log();
+  EXPECT_GE(GetStops(gpu, "patient"), 2U) << gpu.server().Log();
   std::vector<std::uint32_t> runs(kBlocks);
   ASSERT_TRUE(
       low.client.default_stream().CopyToHost(runs.data(), low.runs.address(), kBlocks * 4).ok());
@@ -135,7 +135,7 @@ TEST(GpuClaims, WithoutACompilerKernelsRunToTheirEndAndTheLogSaysWhy) {
   ASSERT_TRUE(high.Launch(1, 1).ok());
   EXPECT_TRUE(high.client.Synchronize().ok());
   EXPECT_TRUE(low.client.Synchronize().ok());
-  EXPECT_EQ(StopsOf(gpu, "patient"), 0U);
+  EXPECT_EQ(GetStops(gpu, "patient"), 0U);
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ TEST_P(BusyDriver, IsALostDeviceThatNamesTheKernelAndTheNextWorkerServes) {
   const DeviceBuffer flag = *bad.AllocateDevice(4);
   ASSERT_TRUE(bad.default_stream().Launch(*module->GetKernel("endless"), {}, flag).ok());
   // The device thread asks for the end of what runs again and again.
-  gpu.Say("slow cuEventQuery 60000");
+  gpu.Script("slow cuEventQuery 60000");
   EXPECT_EQ(bad.Synchronize().code(), StatusCode::kDeviceLost);
   const char* const in_vain =
       contains ? "for 7 s and did not come back when kernels were told to end; " : "for 5 s; ";

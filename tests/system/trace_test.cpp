@@ -84,7 +84,7 @@ TEST(TraceWatch, SlicesAreWhatClientsAreCharged) {
     EXPECT_NEAR(charged_s[session], row["device_time_s"], 1e-9) << row.dump(1);
     EXPECT_EQ(slices[session], row["fills"].get<int>() + row["stops"].get<int>());
     EXPECT_GE(requests[session], 1);
-    const trace::Name* const name = watch->reader().ClientOf(session);
+    const trace::Name* const name = watch->reader().GetClient(session);
     ASSERT_NE(name, nullptr);
     EXPECT_EQ(name->text, row["name"]);
     EXPECT_EQ(name->pid, row["pid"]);
@@ -199,7 +199,7 @@ std::vector<std::string> Recorded(const std::string& file) {
 }
 
 // Which memory of a trace a program reads: its inode, 0 for none.
-std::uint64_t TraceOf(pid_t process) {
+std::uint64_t GetTrace(pid_t process) {
   std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
   std::string range, rights, offset, device, rest;
   std::uint64_t inode = 0;
@@ -225,7 +225,7 @@ std::uint64_t TimesSlept(pid_t process) {
 // from its core there.
 bool AwaitTraceBehind(std::uint64_t before, pid_t process) {
   const auto is_there = [&] {
-    const std::uint64_t now = TraceOf(process);
+    const std::uint64_t now = GetTrace(process);
     return now != 0 && now != before;
   };
   if (!Eventually(is_there)) return false;
@@ -244,7 +244,7 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
                    said);
   ASSERT_TRUE(AwaitTraceBehind(0, recording));
   Fill(before, 3);
-  const std::uint64_t first = TraceOf(recording);
+  const std::uint64_t first = GetTrace(recording);
   ASSERT_EQ(::kill(server.workers().at(0), SIGKILL), 0);
   // The next one may be there before anybody has seen the recording without one.
   ASSERT_TRUE(AwaitTraceBehind(first, recording));

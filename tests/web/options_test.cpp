@@ -32,7 +32,7 @@ TEST(WebOptions, AddressesAreNumbers) {
   }
 }
 
-std::string RejectionOf(std::vector<const char*> arguments) {
+std::string GetRejection(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "gpushared-web");
   const auto parsed = ParseOptions(arguments);
   const auto* const stop = std::get_if<ExitNow>(&parsed);
@@ -46,11 +46,12 @@ TEST(WebOptions, OthersReachItWithATokenOnly) {
   const std::string token = directory / "token";
   std::ofstream(token) << "0123456789abcdef\n";
   ::chmod(token.c_str(), 0640);
-  EXPECT_EQ(RejectionOf({}), "");
-  EXPECT_THAT(RejectionOf({"--listen", "0.0.0.0:9464"}), HasSubstr("option listen rejected"));
-  EXPECT_EQ(RejectionOf({"--listen", "0.0.0.0:9464", "--token-file", token.c_str()}), "");
-  EXPECT_THAT(RejectionOf({"--listen", "here"}), HasSubstr("address 'here' rejected: allowed are"));
-  EXPECT_THAT(RejectionOf({"--port", "1"}), HasSubstr("--port"));
+  EXPECT_EQ(GetRejection({}), "");
+  EXPECT_THAT(GetRejection({"--listen", "0.0.0.0:9464"}), HasSubstr("option listen rejected"));
+  EXPECT_EQ(GetRejection({"--listen", "0.0.0.0:9464", "--token-file", token.c_str()}), "");
+  EXPECT_THAT(GetRejection({"--listen", "here"}),
+              HasSubstr("address 'here' rejected: allowed are"));
+  EXPECT_THAT(GetRejection({"--port", "1"}), HasSubstr("--port"));
 }
 
 TEST(WebOptions, ATokenIsSecretAndLong) {

@@ -49,33 +49,33 @@ const std::string& Me() {
   return name;
 }
 
-TEST(Peer, OfThisMachineIsItsUser) { EXPECT_EQ(PeerOf(Pair(AF_INET).server.get()), Me()); }
+TEST(Peer, OfThisMachineIsItsUser) { EXPECT_EQ(GetPeer(Pair(AF_INET).server.get()), Me()); }
 
 TEST(Peer, OfThisMachineIsItsUserOverIpv6) {
   const Pair v6(AF_INET6), dual(AF_INET, true);
   if (!v6.server.valid()) GTEST_SKIP() << "there is no IPv6 on this machine";
-  EXPECT_EQ(PeerOf(v6.server.get()), Me());
-  EXPECT_EQ(PeerOf(dual.server.get()), Me());
+  EXPECT_EQ(GetPeer(v6.server.get()), Me());
+  EXPECT_EQ(GetPeer(dual.server.get()), Me());
 }
 
 TEST(Peer, ThatIsAtItsEndStillIsAUsersUntilItHasClosed) {
   Pair pair(AF_INET);
   ::shutdown(pair.client.get(), SHUT_WR);
-  EXPECT_EQ(PeerOf(pair.server.get()), Me());
+  EXPECT_EQ(GetPeer(pair.server.get()), Me());
   // The kernel says that such a socket is root's.
   pair.client = ipc::UniqueFd();
-  EXPECT_EQ(PeerOf(pair.server.get()), "127.0.0.1");
+  EXPECT_EQ(GetPeer(pair.server.get()), "127.0.0.1");
 }
 
 TEST(Peer, OfIpv6IsItsNetwork) {
   Pair pair(AF_INET6);
   if (!pair.server.valid()) GTEST_SKIP() << "there is no IPv6 on this machine";
   pair.client = ipc::UniqueFd();
-  EXPECT_EQ(PeerOf(pair.server.get()), "::/64");
+  EXPECT_EQ(GetPeer(pair.server.get()), "::/64");
 }
 
 TEST(Peer, OfASocketThatIsNotConnectedIsNobody) {
-  EXPECT_EQ(PeerOf(ipc::UniqueFd(::socket(AF_INET, SOCK_STREAM, 0)).get()), "");
+  EXPECT_EQ(GetPeer(ipc::UniqueFd(::socket(AF_INET, SOCK_STREAM, 0)).get()), "");
 }
 
 }  // namespace

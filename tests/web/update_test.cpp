@@ -100,8 +100,8 @@ TEST(GrowthTimelines, SayHowMuchEachClientsTimeGrew) {
   EXPECT_TRUE(growth.Take(json("nonsense"), kNow + 500ms).empty());
 }
 
-trace::Slice SliceOf(std::uint64_t session, std::chrono::nanoseconds from,
-                     std::chrono::nanoseconds to) {
+trace::Slice GetSlice(std::uint64_t session, std::chrono::nanoseconds from,
+                      std::chrono::nanoseconds to) {
   trace::Slice slice;
   slice.session = session;
   slice.started = scheduler::TimePoint(from);
@@ -112,10 +112,10 @@ trace::Slice SliceOf(std::uint64_t session, std::chrono::nanoseconds from,
 TEST(SliceBins, SayHowLongEachClientRan) {
   SliceBins bins;
   EXPECT_TRUE(bins.Take().is_null());
-  bins.Add(SliceOf(7, 1'004ms, 1'023ms));
-  bins.Add(SliceOf(7, 1'025ms, 1'026ms));
-  bins.Add(SliceOf(9, 2'000ms, 2'010ms));
-  bins.Add(SliceOf(9, 2'010ms, 2'010ms));  // It took no time.
+  bins.Add(GetSlice(7, 1'004ms, 1'023ms));
+  bins.Add(GetSlice(7, 1'025ms, 1'026ms));
+  bins.Add(GetSlice(9, 2'000ms, 2'010ms));
+  bins.Add(GetSlice(9, 2'010ms, 2'010ms));  // It took no time.
   EXPECT_EQ(bins.Take(),
             (json{{"bin_ms", 10},
                   {"ran",
@@ -126,11 +126,11 @@ TEST(SliceBins, SayHowLongEachClientRan) {
 
 TEST(SliceBins, AreBoundedWhateverAWorkerSays) {
   SliceBins bins;
-  bins.Add(SliceOf(1, 0s, 1'000'000h));
-  bins.Add(SliceOf(1, 5s, 6s));
-  bins.Add(SliceOf(2, 6s, 5s));
-  bins.Add(SliceOf(2, -6s, 5s));
-  for (std::uint64_t client = 3; client < 1000; ++client) bins.Add(SliceOf(client, 1s, 2s));
+  bins.Add(GetSlice(1, 0s, 1'000'000h));
+  bins.Add(GetSlice(1, 5s, 6s));
+  bins.Add(GetSlice(2, 6s, 5s));
+  bins.Add(GetSlice(2, -6s, 5s));
+  for (std::uint64_t client = 3; client < 1000; ++client) bins.Add(GetSlice(client, 1s, 2s));
   const json taken = bins.Take();
   EXPECT_LE(taken["ran"].size(), SliceBins::kClientsMax);
   for (const json& client : taken["ran"]) {

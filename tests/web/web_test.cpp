@@ -196,7 +196,7 @@ TEST(Web, ATokenIsAskedFor) {
               HasSubstr("<!doctype html>"));
 }
 
-json BodyOf(const std::string& answer) {
+json GetBody(const std::string& answer) {
   const std::size_t at = answer.find("\r\n\r\n");
   return at == std::string::npos
              ? json()
@@ -208,12 +208,12 @@ TEST(Web, TheApiSaysWhatGpusharedctlSays) {
   WebProcess web(server.socket());
   Result<Client> client = Client::Connect({.name = "<b>\u65e5", .socket = server.socket()});
   ASSERT_TRUE(client.ok()) << client.status().ToString();
-  ASSERT_TRUE(Eventually([&] { return BodyOf(web.Get("/api/ps"))["clients"].size() == 1; }));
-  const json ps = BodyOf(web.Get("/api/ps"));
+  ASSERT_TRUE(Eventually([&] { return GetBody(web.Get("/api/ps"))["clients"].size() == 1; }));
+  const json ps = GetBody(web.Get("/api/ps"));
   EXPECT_EQ(ps["clients"][0]["name"], "<b>\u65e5");
   for (const std::string command : {"status", "devices", "endpoints"}) {
     const json told = json::parse(server.Ctl({command, "--json"}).output);
-    const json shown = BodyOf(web.Get("/api/" + command));
+    const json shown = GetBody(web.Get("/api/" + command));
     EXPECT_TRUE(shown.is_object() && !shown.empty()) << command;
     for (const auto& [key, value] : told.items())
       EXPECT_TRUE(shown.contains(key)) << command << key;

@@ -71,7 +71,7 @@ int Answer(LinkState& link, const Status& status) {
 }
 
 // The type of an input that the program leaves open.
-int TypeOf(std::string_view data) {
+int GetType(std::string_view data) {
   if (data.starts_with("\x50\xed\x55\xba")) return kFatbin;
   if (data.starts_with("!<arch>\n")) return kLibrary;
   const bool is_text = std::ranges::none_of(
@@ -86,7 +86,7 @@ int AddReal(void* real, const RealInput& input) {
 }
 
 int Add(LinkState& link, int type, std::string_view data, const std::string& name) {
-  if (type == kAny) type = TypeOf(data);
+  if (type == kAny) type = GetType(data);
   if (type == kPtx) {
     if (link.real != nullptr) link.anchor.SeePtx(data);
     return Answer(link, link.images.AddPtx(name, data));

@@ -91,11 +91,11 @@ Directories ToolkitDirectories() {
   return directories;
 }
 
-std::string DirectoryOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
+std::string GetDirectory(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 }  // namespace
 
-std::vector<std::string> PlacesOf(std::span<const char* const> names) {
+std::vector<std::string> GetPlaces(std::span<const char* const> names) {
   std::vector<std::string> places;
   const auto add = [&](const Directories& directories, const char* name) {
     for (const std::string& directory : directories.all()) places.push_back(directory + "/" + name);
@@ -105,7 +105,7 @@ std::vector<std::string> PlacesOf(std::span<const char* const> names) {
   const auto installed = ipc::LoaderPaths::OfThisMachine();
   for (const char* name : names) {
     add(LoaderDirectories(loaded), name);
-    std::ranges::move(installed.PathsOf(name), std::back_inserter(places));
+    std::ranges::move(installed.GetPaths(name), std::back_inserter(places));
     add(ToolkitDirectories(), name);
   }
   return places;
@@ -116,13 +116,13 @@ RealLibrary LoadReal(std::span<const char* const> names, const void* self) {
   Dl_info own{};
   struct stat own_directory {};
   if (::dladdr(self, &own) == 0 ||
-      ::stat(DirectoryOf(own.dli_fname).c_str(), &own_directory) != 0) {
+      ::stat(GetDirectory(own.dli_fname).c_str(), &own_directory) != 0) {
     real.why_not = "cannot tell which directory this library lies in";
     return real;
   }
-  for (const std::string& path : PlacesOf(names)) {
+  for (const std::string& path : GetPlaces(names)) {
     struct stat directory {};
-    if (::access(path.c_str(), R_OK) != 0 || ::stat(DirectoryOf(path).c_str(), &directory) != 0)
+    if (::access(path.c_str(), R_OK) != 0 || ::stat(GetDirectory(path).c_str(), &directory) != 0)
       continue;
     if (directory.st_dev == own_directory.st_dev && directory.st_ino == own_directory.st_ino)
       continue;

@@ -12,14 +12,14 @@ namespace gpushared::drop_in {
 // Python packages that the process has loaded: preloaded symbols serve a program of another major
 // version, too. Then, for one name after another, beside loaded libraries, in $LD_LIBRARY_PATH,
 // where the loader finds the machine's, and in conda's and the toolkit's directories. Thread-safe.
-std::vector<std::string> PlacesOf(std::span<const char* const> names);
+std::vector<std::string> GetPlaces(std::span<const char* const> names);
 
 struct RealLibrary {
   void* handle = nullptr;  // dlopen gave it.
   std::string why_not;     // Why there is none.
 };
 
-// Loads the first library of PlacesOf(names) that loads and lies in another directory than the
+// Loads the first library of GetPlaces(names) that loads and lies in another directory than the
 // library that has the address `self`: interposers lie beside each other. Neither gives its symbols
 // to others, nor takes symbols of its names from others.
 RealLibrary LoadReal(std::span<const char* const> names, const void* self);

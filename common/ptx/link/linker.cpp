@@ -115,7 +115,7 @@ class Renaming {
 // How much a definition counts against others of its name.
 enum class Strength : std::uint8_t { kExtern, kCommon, kWeak, kStrong };
 
-Strength StrengthOf(const std::string& linkage, bool is_definition) {
+Strength GetStrength(const std::string& linkage, bool is_definition) {
   if (!is_definition || linkage == ".extern") return Strength::kExtern;
   if (linkage == ".common") return Strength::kCommon;
   return linkage == ".weak" ? Strength::kWeak : Strength::kStrong;
@@ -153,7 +153,7 @@ class Linker {
   static Status Reject(std::string_view input, const std::string& why) {
     return {StatusCode::kInvalidArgument, "link rejected: " + std::string(input) + ": " + why};
   }
-  std::string_view NameOf(std::size_t input) const {
+  std::string_view GetName(std::size_t input) const {
     return input < inputs_.size() ? inputs_[input].name : "the device runtime";
   }
 
@@ -181,7 +181,7 @@ class Linker {
     return {};
   }
 
-  static std::pair<int, int> VersionOf(const Module& module) {
+  static std::pair<int, int> GetVersion(const Module& module) {
     const std::size_t dot = module.version.find('.');
     const auto number = [](std::string_view text) {
       int value = 0;
@@ -197,14 +197,14 @@ class Linker {
   }
 
   void TakeVersions() {
-    const auto newest = std::ranges::max_element(modules_, {}, VersionOf);
+    const auto newest = std::ranges::max_element(modules_, {}, GetVersion);
     const auto target = std::ranges::max_element(modules_, {}, TargetArchitecture);
     merged_.version = newest->version;
     merged_.target = target->target;
     merged_.address_bits = 64;
   }
 
-  static const std::string* NameOf(const Item& item, std::string* linkage) {
+  static const std::string* GetName(const Item& item, std::string* linkage) {
     if (const auto* function = std::get_if<Function>(&item)) {
       // Kernels are looked up by name, whatever their linkage.
       *linkage = function->is_entry ? ".visible" : function->linkage;
@@ -224,7 +224,7 @@ class Linker {
       std::unordered_set<std::string> seen;
       std::string linkage;
       for (const Item& item : module.items) {
-        const std::string* const name = NameOf(item, &linkage);
+        const std::string* const name = GetName(item, &linkage);
         if (name != nullptr && seen.insert(*name).second) ++users[*name];
       }
     }
@@ -233,7 +233,7 @@ class Linker {
       std::unordered_map<std::string, std::string> names;
       std::string linkage;
       for (const Item& item : module.items) {
-        const std::string* const name = NameOf(item, &linkage);
+        const std::string* const name = GetName(item, &linkage);
         if (name == nullptr || !linkage.empty() || users[*name] < 2 || names.contains(*name)) {
           continue;
         }
@@ -255,12 +255,12 @@ class Linker {
       if (const auto* function = std::get_if<Function>(&module.items[i])) {
         name = &function->name;
         symbol.is_function = true;
-        symbol.strength = StrengthOf(function->linkage, function->body.has_value());
+        symbol.strength = GetStrength(function->linkage, function->body.has_value());
       } else if (const auto* variable = std::get_if<Variable>(&module.items[i])) {
         name = &variable->name;
         symbol.is_dynamic_shared =
             variable->space == StateSpace::kShared && variable->linkage == ".extern";
-        symbol.strength = StrengthOf(variable->linkage, true);
+        symbol.strength = GetStrength(variable->linkage, true);
         symbol.bytes = variable->Bytes();
         symbol.alignment = variable->NaturalAlignment();
       } else {
@@ -276,13 +276,13 @@ class Linker {
     if (is_new) return {};
     Symbol& before = found->second;
     if (before.is_function != symbol.is_function) {
-      return Reject(NameOf(symbol.input), "'" + name + "' is a function there and a variable in " +
-                                              std::string(NameOf(before.input)) +
-                                              ", or the other way round");
+      return Reject(GetName(symbol.input), "'" + name + "' is a function there and a variable in " +
+                                               std::string(GetName(before.input)) +
+                                               ", or the other way round");
     }
     if (before.strength == Strength::kStrong && symbol.strength == Strength::kStrong) {
-      return Reject(NameOf(symbol.input),
-                    "'" + name + "' is defined there and in " + std::string(NameOf(before.input)));
+      return Reject(GetName(symbol.input),
+                    "'" + name + "' is defined there and in " + std::string(GetName(before.input)));
     }
     const std::uint32_t alignment = std::max(before.alignment, symbol.alignment);
     const bool is_larger = symbol.strength == Strength::kCommon &&
@@ -339,12 +339,12 @@ class Linker {
     std::string linkage;
     for (std::size_t i = 0; i < modules_.size(); ++i) {
       for (const Item& item : modules_[i].items) {
-        const std::string* const name = NameOf(item, &linkage);
+        const std::string* const name = GetName(item, &linkage);
         if (name == nullptr) continue;
         const Symbol& symbol = symbols_.at(*name);
         const bool is_missing = symbol.strength == Strength::kExtern && !symbol.is_dynamic_shared &&
                                 std::ranges::find(kOfTheDevice, *name) == kOfTheDevice.end();
-        if (is_missing) return Reject(NameOf(i), "undefined reference to '" + *name + "'");
+        if (is_missing) return Reject(GetName(i), "undefined reference to '" + *name + "'");
       }
     }
     return {};

@@ -75,7 +75,7 @@ class Resolver {
     FindFunctions();
     for (const Alias& alias : aliases_) {
       if (std::string why = Add(alias); !why.empty()) {
-        return {StatusCode::kInvalidArgument, "ptx: " + LineOf(alias.position) + why};
+        return {StatusCode::kInvalidArgument, "ptx: " + GetLine(alias.position) + why};
       }
     }
     for (Item& item : module_.items) {

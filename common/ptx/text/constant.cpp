@@ -215,7 +215,7 @@ class ConstantParser {
     const auto literal = ParseLiteral(token.text);
     if (!literal) return Invalid("not a number of 64 bits");
     tokens_.Advance();
-    return ConstantOf(*literal);
+    return GetConstant(*literal);
   }
 
   // (value), or the cast (.s64) value.
@@ -246,7 +246,7 @@ class ConstantParser {
 
 }  // namespace
 
-Constant ConstantOf(const Literal& literal) {
+Constant GetConstant(const Literal& literal) {
   if (literal.is_float) {
     const bool single = literal.float_bytes == 4;
     return {single ? Constant::Kind::kFloatBits : Constant::Kind::kDouble, literal.bits};

@@ -34,7 +34,7 @@ struct Constant {
 inline constexpr std::uint32_t kConstantDepthMax = 64;
 
 // Signed, unless it has a U or does not fit; ptxas keeps the low 64 bits of longer ones.
-Constant ConstantOf(const Literal& literal);
+Constant GetConstant(const Literal& literal);
 
 // What ParseConstant reads. The caller owns the tokens and reports where an error is.
 class TokenSource {

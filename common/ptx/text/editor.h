@@ -23,7 +23,7 @@ Operand Name(std::string text);
 Operand Integer(std::int64_t value);
 Operand Address(std::string base, std::int64_t offset = 0);
 // The offset of a member, as an operand has it.
-constexpr std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
+constexpr std::int64_t GetOffset(std::size_t member) { return static_cast<std::int64_t>(member); }
 Operand Vector(std::vector<Operand> elements);
 // `spelling` as in PTX, without operands: "ld.param.u32".
 Instruction Make(std::string_view spelling, std::vector<Operand> operands = {});

@@ -9,14 +9,14 @@ namespace {
 constexpr const char* kNumberName = "%gpushared_number";
 constexpr const char* kElementName = "%gpushared_element";
 
-void NoteBytes(std::map<std::string, std::uint32_t>& all, const std::string& name,
-               std::uint32_t bytes) {
+void RecordBytes(std::map<std::string, std::uint32_t>& all, const std::string& name,
+                 std::uint32_t bytes) {
   const auto [known, is_new] = all.try_emplace(name, bytes);
   if (!is_new && known->second != bytes) known->second = 0;
 }
 
-std::optional<std::uint32_t> BytesOf(const std::map<std::string, std::uint32_t>& all,
-                                     const std::string& name) {
+std::optional<std::uint32_t> GetBytes(const std::map<std::string, std::uint32_t>& all,
+                                      const std::string& name) {
   const auto found = all.find(name);
   if (found == all.end() || found->second == 0) return std::nullopt;
   return found->second;
@@ -32,24 +32,24 @@ Operand Number(std::int64_t value) {
 
 void IndexedArrays::Note(const Variable& variable) {
   if (variable.space == StateSpace::kRegister) {
-    NoteBytes(register_bytes_, variable.name, TypeBytes(variable.type));
+    RecordBytes(register_bytes_, variable.name, TypeBytes(variable.type));
   } else if (!variable.extents.empty()) {
-    NoteBytes(element_bytes_, variable.name, variable.ElementBytes());
+    RecordBytes(element_bytes_, variable.name, variable.ElementBytes());
   }
 }
 
 std::optional<std::uint32_t> IndexedArrays::ElementBytes(const std::string& array) const {
-  return BytesOf(element_bytes_, array);
+  return GetBytes(element_bytes_, array);
 }
 
 std::optional<std::string> IndexedArrays::Address(const IndexedElement& element,
                                                   SourcePosition position,
                                                   std::vector<Statement>& body) const {
-  std::optional<std::uint32_t> index_bytes = BytesOf(register_bytes_, element.index);
+  std::optional<std::uint32_t> index_bytes = GetBytes(register_bytes_, element.index);
   if (!index_bytes) {
     const std::string family =
         element.index.substr(0, element.index.find_last_not_of("0123456789") + 1);
-    index_bytes = BytesOf(register_bytes_, family);
+    index_bytes = GetBytes(register_bytes_, family);
   }
   if (index_bytes != 4u && index_bytes != 8u) return std::nullopt;
   const std::int64_t bytes = *ElementBytes(element.array);

@@ -34,7 +34,7 @@ Result<InitialElement> InitializerReader::TakeElement() {
     if (!literal) return Unreadable(token_, "a number of 64 bits");
     Advance();
     if (Accept("(")) return TakeMasked(*literal);
-    start.literal = ConstantOf(*literal);
+    start.literal = GetConstant(*literal);
   }
   const Result<Constant> value = ParseConstant(*this, start);
   if (!value) return value.status();

@@ -9,7 +9,7 @@
 namespace gpushared::ptx {
 namespace {
 
-int DigitOf(char c) {
+int GetDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -21,7 +21,7 @@ std::optional<std::uint64_t> ParseDigits(std::string_view digits, int base) {
   if (digits.empty()) return std::nullopt;
   std::uint64_t value = 0;
   for (const char c : digits) {
-    const int digit = DigitOf(c);
+    const int digit = GetDigit(c);
     if (digit >= base) return std::nullopt;
     value = value * static_cast<std::uint64_t>(base) + static_cast<std::uint64_t>(digit);
   }

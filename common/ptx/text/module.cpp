@@ -67,7 +67,7 @@ std::string KeptReason(std::string reason, std::size_t& bytes_left) {
   return reason;
 }
 
-std::string LineOf(const SourcePosition& position) {
+std::string GetLine(const SourcePosition& position) {
   return "line " + std::to_string(position.line) + ": ";
 }
 

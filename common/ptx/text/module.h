@@ -21,7 +21,7 @@ struct SourcePosition {
   std::uint32_t column = 0;  // 1-based.
 };
 // "line 12: ", before what is said of it.
-std::string LineOf(const SourcePosition& position);
+std::string GetLine(const SourcePosition& position);
 
 // Of what is said of all kernels of a module: each may be told a name of megabytes.
 inline constexpr std::size_t kReasonBytesMax = std::size_t{64} << 20;

@@ -83,7 +83,7 @@ struct CallParts {
   const Operand* prototype = nullptr;
 };
 
-CallParts PartsOf(Instruction& call) {
+CallParts GetParts(Instruction& call) {
   CallParts parts;
   for (Operand& operand : call.operands) {
     const bool is_list = operand.kind == Operand::Kind::kList;
@@ -184,7 +184,7 @@ class Lowering {
     };
     return std::ranges::any_of(*function.body, [&](Statement& statement) {
       if (!is_call(statement)) return false;
-      const CallParts parts = PartsOf(std::get<Instruction>(statement));
+      const CallParts parts = GetParts(std::get<Instruction>(statement));
       return (parts.results && std::ranges::any_of(parts.results->elements, is_register)) ||
              (parts.arguments && std::ranges::any_of(parts.arguments->elements, is_register));
     });
@@ -226,7 +226,7 @@ class Lowering {
       names.Follow(statement);
       has_returned = false;
       if (const auto* named = std::get_if<Label>(&statement)) label = named->name;
-      if (auto* directive = std::get_if<Directive>(&statement)) NoteTargets(*directive, label);
+      if (auto* directive = std::get_if<Directive>(&statement)) RecordTargets(*directive, label);
       if (auto* instruction = std::get_if<Instruction>(&statement)) {
         position_ = instruction->position;
         if (instruction->opcode == "call") {
@@ -280,7 +280,7 @@ class Lowering {
   }
 
   // What a label names for calls through registers.
-  void NoteTargets(Directive& directive, const std::string& label) {
+  void RecordTargets(Directive& directive, const std::string& label) {
     if (directive.text.starts_with(kPrototype)) {
       Result<Function> prototype = ParsePrototype(directive.text);
       if (!prototype || !CanLower(*prototype)) return;
@@ -309,7 +309,7 @@ class Lowering {
   }
 
   void LowerCall(Instruction& call, const ParameterNames& names) {
-    const CallParts parts = PartsOf(call);
+    const CallParts parts = GetParts(call);
     const Function* const called = CalledBy(parts);
     const auto passes_any = [&](const Operand* list, const std::vector<Variable>& formal) {
       for (std::size_t i = 0; list != nullptr && i < formal.size(); ++i) {

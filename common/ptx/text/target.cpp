@@ -36,7 +36,7 @@ constexpr auto kTargets = std::to_array<KnownTarget>({
 static_assert(std::ranges::is_sorted(kTargets, {}, &KnownTarget::name));
 
 // 78 for "7.8" and "7.80"; nothing for what is no version.
-std::optional<std::uint32_t> NumberOf(std::string_view version) {
+std::optional<std::uint32_t> GetNumber(std::string_view version) {
   const std::size_t dot = version.find('.');
   const bool is_number = dot != std::string_view::npos && dot != 0 && dot + 1 < version.size() &&
                          version.find_first_not_of("0123456789.") == std::string_view::npos;
@@ -55,12 +55,12 @@ Status Invalid(std::string sentence) { return {StatusCode::kInvalidArgument, std
 }  // namespace
 
 bool IsKnownVersion(std::string_view version) {
-  const std::optional<std::uint32_t> number = NumberOf(version);
+  const std::optional<std::uint32_t> number = GetNumber(version);
   return number && *number >= 10 && *number / 10 < kLastMinors.size() &&
          *number % 10 <= kLastMinors[*number / 10];
 }
 
-std::string_view VersionOf(std::string_view text) {
+std::string_view GetVersion(std::string_view text) {
   Lexer lexer(text);
   if (lexer.Next().text != ".version") return {};
   const Token version = lexer.Next();
@@ -72,7 +72,7 @@ Status CheckTarget(const Module& module, std::uint32_t newest_architecture) {
     return Invalid("Unsupported .version " + module.version + "; current version is '" +
                    std::string(kNewestVersion) + "'");
   }
-  const std::uint32_t version = NumberOf(module.version).value_or(0);
+  const std::uint32_t version = GetNumber(module.version).value_or(0);
   std::string_view rest = module.target;
   while (!rest.empty()) {
     const std::size_t comma = std::min(rest.find(','), rest.size());

@@ -22,7 +22,7 @@ bool IsKnownVersion(std::string_view version);
 
 // The version that a text begins with, after comments; empty when it begins with something else.
 // Reads no further. Borrows the text.
-std::string_view VersionOf(std::string_view text);
+std::string_view GetVersion(std::string_view text);
 
 // kInvalidArgument, with what a driver's compiler says: an unknown version, an unknown target, one
 // that the version does not have, or one newer than `newest_architecture` (90 for sm_90).

@@ -148,7 +148,7 @@ class Splitter {
     const Found found = Find(std::string_view(text).substr(0, dot));
     if (found.size == 1) return;
     if (dot != text.size()) {
-      const auto component = ComponentOf(std::string_view(text).substr(dot + 1), found.size);
+      const auto component = GetComponent(std::string_view(text).substr(dot + 1), found.size);
       if (component) operand.text = ComponentName(found.name, found.number, *component);
     } else if (!is_address) {
       Operand vector{.kind = Operand::Kind::kVector};
@@ -161,7 +161,7 @@ class Splitter {
     }
   }
 
-  static std::optional<std::size_t> ComponentOf(std::string_view text, std::size_t size) {
+  static std::optional<std::size_t> GetComponent(std::string_view text, std::size_t size) {
     if (text.size() != 1) return std::nullopt;
     const std::size_t component = std::min(kComponents.find(text), kColours.find(text));
     return component < size ? std::optional(component) : std::nullopt;

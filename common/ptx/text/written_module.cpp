@@ -89,7 +89,7 @@ class Parser final : private TokenSource {
   Operand ParseConstantOperand(ConstantStart start);
   void ParseOffset(Operand& operand);
   bool AtName() const;
-  bool AtListOf(std::uint32_t depth) const;
+  bool GetAtList(std::uint32_t depth) const;
   Operand ParseElement(Operand array);
 
   Lexer lexer_;
@@ -652,7 +652,7 @@ Operand Parser::ParseSingleOperand(std::uint32_t depth) {
     operand.kind = Operand::Kind::kVector;
     ParseElements(operand, "}", depth);
   } else if (Accept("(")) {
-    if (!AtListOf(depth)) return ParseConstantOperand({.in_parentheses = true});
+    if (!GetAtList(depth)) return ParseConstantOperand({.in_parentheses = true});
     operand.kind = Operand::Kind::kList;
     ParseElements(operand, ")", depth);
   } else if (Accept("[")) {
@@ -674,7 +674,7 @@ Operand Parser::ParseSingleOperand(std::uint32_t depth) {
 
 // Whether what follows a '(' is the list of a call, or of an instruction that nobody here knows.
 // Else it is a constant expression.
-bool Parser::AtListOf(std::uint32_t depth) const {
+bool Parser::GetAtList(std::uint32_t depth) const {
   return (is_call_ && depth == 1) || AtName() || At("{") || At("[") || At(")");
 }
 
@@ -750,7 +750,7 @@ Operand Parser::ParseConstantOperand(ConstantStart start) {
       Fail("not a number of 64 bits");
       return operand;
     }
-    start.literal = ConstantOf(*literal);
+    start.literal = GetConstant(*literal);
     if (start.sign != '\0') operand.text = start.sign;
     operand.text += token_.text;
     Advance();

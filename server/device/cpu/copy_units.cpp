@@ -15,7 +15,7 @@ struct Piece {
   std::uint64_t bytes = 0;
 };
 
-Piece PieceOf(std::uint64_t unit, std::uint64_t width_bytes) {
+Piece GetPiece(std::uint64_t unit, std::uint64_t width_bytes) {
   const std::uint64_t per_row = CopyUnits(width_bytes, 1);
   Piece piece;
   piece.row = unit / per_row;
@@ -38,7 +38,7 @@ void FillElements(std::byte* destination, std::uint32_t value, std::uint64_t byt
 }  // namespace
 
 void RunCopyUnit(const CopyWork& work, std::uint64_t unit) {
-  const Piece piece = PieceOf(unit, work.width_bytes);
+  const Piece piece = GetPiece(unit, work.width_bytes);
   const std::uint64_t to = piece.row * work.destination_pitch_bytes + piece.column_bytes;
   const std::uint64_t from = piece.row * work.source_pitch_bytes + piece.column_bytes;
   switch (work.direction) {
@@ -56,7 +56,7 @@ void RunCopyUnit(const CopyWork& work, std::uint64_t unit) {
 }
 
 void RunFillUnit(const FillWork& work, std::uint64_t unit) {
-  const Piece piece = PieceOf(unit, work.width_bytes);
+  const Piece piece = GetPiece(unit, work.width_bytes);
   std::byte* const to =
       Pointer(work.destination + piece.row * work.pitch_bytes + piece.column_bytes);
   switch (work.element_bytes) {

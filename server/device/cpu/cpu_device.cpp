@@ -61,7 +61,7 @@ std::uint32_t DefaultThreads() {
 // What is not here a program takes for 0. Of a GPU of compute capability 8.0, whose instructions
 // the executor has; but nothing that it has not: layers and cubes of textures, memory shared with
 // the host, launches in clusters. `%clock` counts nanoseconds.
-std::vector<NumberedAttribute> AttributesOf(const CpuDeviceOptions& options) {
+std::vector<NumberedAttribute> GetAttributes(const CpuDeviceOptions& options) {
   using Id = cuda::DeviceAttribute;
   const auto threads = static_cast<std::int32_t>(options.executor_threads);
   const auto number = static_cast<std::int32_t>(options.number);
@@ -133,7 +133,7 @@ std::vector<NumberedAttribute> AttributesOf(const CpuDeviceOptions& options) {
 }
 
 // The same for a device of this number on every machine: it names nothing outside of one server.
-std::array<std::uint8_t, 16> UuidOf(std::uint32_t number) {
+std::array<std::uint8_t, 16> GetUuid(std::uint32_t number) {
   std::array<std::uint8_t, 16> uuid = {'g', 'p', 'u', 's', 'h', 'a', 'r', 'e', 'd', ' ', 'c', 'p'};
   std::memcpy(uuid.data() + 12, &number, sizeof number);
   return uuid;
@@ -156,8 +156,8 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.checks_reach = true;
   info.isolates_clients = true;
   info.spinning_pays = false;
-  info.uuid = UuidOf(options.number);
-  info.attributes = AttributesOf(options);
+  info.uuid = GetUuid(options.number);
+  info.attributes = GetAttributes(options);
   return info;
 }
 
@@ -165,7 +165,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
 template <typename Work>
 bool IsThere(const Work& work) {
   const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
-  return range.is_whole() || range.IsThere(ReachOf(work));
+  return range.is_whole() || range.IsThere(GetReach(work));
 }
 
 class CpuDevice : public Device, private NodeMaker {
@@ -222,8 +222,8 @@ class CpuDevice : public Device, private NodeMaker {
   void RunClaims(std::uint32_t number, std::unique_ptr<executor::BlockExecutor>& blocks,
                  const std::function<std::optional<Claim>()>& next);
   // `further`: as CpuModule::window takes it.
-  executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor,
-                            const MemoryPieces::List& further) const;
+  executor::Launch GetLaunch(const LaunchWork& work, std::uint32_t multiprocessor,
+                             const MemoryPieces::List& further) const;
   // `blocks` is an executor of the thread before. It is none behind a run that was paused.
   void RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>& blocks,
                  std::uint32_t number);
@@ -402,8 +402,8 @@ std::chrono::nanoseconds CpuDevice::HostStealUntil(DeviceClock::time_point now) 
   return host_steal_.total() + queue_.stood_still();
 }
 
-executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor,
-                                     const MemoryPieces::List& further) const {
+executor::Launch CpuDevice::GetLaunch(const LaunchWork& work, std::uint32_t multiprocessor,
+                                      const MemoryPieces::List& further) const {
   const auto& module = static_cast<const CpuModule&>(*work.module);
   executor::Launch launch;
   launch.program = &module.program(work.kernel);
@@ -429,7 +429,7 @@ void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>
   const auto& what = std::get<LaunchWork>(work.what);
   const auto further = static_cast<const CpuModule&>(*what.module).further();
   // Kernels see as many multiprocessors as there are threads but the spare one.
-  executor::Launch launch = LaunchOf(what, number % info_.multiprocessors, *further);
+  executor::Launch launch = GetLaunch(what, number % info_.multiprocessors, *further);
   executor::PrintFunction print;
   if (output_) {
     // Two words, which a function holds without allocating.
@@ -452,7 +452,7 @@ void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>
     reserved = bytes;
     return store_->Reserve(what.space, bytes);
   };
-  const executor::PauseTerms terms = queue_.TermsOf(claim, may_pause);
+  const executor::PauseTerms terms = queue_.GetTerms(claim, may_pause);
   if (what.may_be_paused) launch.pause = &terms;
   executor::RunOutcome outcome;
   if (claim.paused.empty()) {
@@ -471,7 +471,7 @@ void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>
   CountMemory(number, blocks.get());
   if (!outcome.fault) return queue_.Finish(claim, Status());
   queue_.Finish(claim, Status(StatusCode::kKernelFault, std::move(outcome.fault->message)),
-                executor::KindOf(outcome.fault->kind));
+                executor::GetKind(outcome.fault->kind));
 }
 
 std::uint64_t CpuDevice::executor_bytes() const {

@@ -71,7 +71,7 @@ Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to) {
   to.Put(layout->bytes);
   const LayoutPart parts[] = {{*layout, 0}};
   PutContents(parts, to);
-  PutVariables(VariablesOf(*module), parts, to);
+  PutVariables(GetVariables(*module), parts, to);
   // One after the other, so that no more than one is in memory.
   Status sizes;
   Status decoded =

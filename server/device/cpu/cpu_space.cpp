@@ -37,7 +37,7 @@ Result<std::shared_ptr<const Module>> CpuModule::Place(std::shared_ptr<const Cpu
 void CpuModule::WriteVariables() {
   variable_infos_.assign(prepared_->variable_infos().begin(), prepared_->variable_infos().end());
   for (VariableInfo& variable : variable_infos_) variable.address += variables_.address;
-  variable_memory_ = PiecesOf(variable_infos_, variables_.bytes);
+  variable_memory_ = GetPieces(variable_infos_, variables_.bytes);
   for (const VariableContents::Piece& piece : prepared_->contents().pieces) {
     WriteAt(variables_.address + piece.offset, piece.bytes);
   }

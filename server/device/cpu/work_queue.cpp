@@ -51,7 +51,7 @@ WorkQueue::WorkQueue(std::uint32_t threads, WakeFunction wake,
                      std::chrono::nanoseconds spare_patience)
     : threads_(threads), wake_(std::move(wake)), spare_patience_(spare_patience) {}
 
-std::uint64_t WorkQueue::RankOf(std::uint8_t priority, std::uint64_t sequence) {
+std::uint64_t WorkQueue::GetRank(std::uint8_t priority, std::uint64_t sequence) {
   constexpr unsigned kSequenceBits = 56;  // At a work each nanosecond they last two years.
   constexpr std::uint64_t kPriorityMax = std::numeric_limits<std::uint8_t>::max();
   return (kPriorityMax - priority) << kSequenceBits | sequence;
@@ -59,8 +59,8 @@ std::uint64_t WorkQueue::RankOf(std::uint8_t priority, std::uint64_t sequence) {
 
 void WorkQueue::Submit(std::shared_ptr<QueuedWork> work) {
   MutexLock lock(mutex_);
-  NoteAsked(work->header().priority);
-  work->rank = RankOf(work->header().priority, ++sequence_);
+  RecordAsked(work->header().priority);
+  work->rank = GetRank(work->header().priority, ++sequence_);
   const StreamKey key = work->header().stream;  // Work without units ends here already.
   Check(works_.emplace(work->header().id, work.get()).second, "work on the device has a unique id");
   Stream& stream = streams_[key];
@@ -170,7 +170,7 @@ void WorkQueue::Enlist(Standing& standing) {
   standings_.push_back(&standing);
 }
 
-void WorkQueue::NoteAsked(std::uint8_t priority) {
+void WorkQueue::RecordAsked(std::uint8_t priority) {
   if (priority == 0 && asked_priority_ == 0) return;
   const DeviceClock::time_point now = DeviceClock::now();
   if (priority < asked_priority_ && now - asked_at_ < kStandBackFor) return;
@@ -189,7 +189,7 @@ void WorkQueue::Stand(const Claim& claim, bool is_below_others) const {
   // More urgent work may have come after the claim, or a stop or a kill. Either that has seen that
   // the thread is back, or it is seen here: both store before they look, sequentially consistent.
   const QueuedWork& work = *claim.work;
-  if (first_rank_.load() < RankOf(work.header().priority, 0) || work.stop || work.is_killed) {
+  if (first_rank_.load() < GetRank(work.header().priority, 0) || work.stop || work.is_killed) {
     claim.standing->StepForward();
   }
 }
@@ -257,7 +257,7 @@ std::optional<Claim> WorkQueue::NextOfSpare(ExecutorClock* clock) {
 
 bool WorkQueue::IsHeldUp() const {
   if (claimable_.empty() || threads_idle_ != 0 || claims_by_priority_.empty()) return false;
-  return claimable_.begin()->first < RankOf(claims_by_priority_.begin()->first, 0);
+  return claimable_.begin()->first < GetRank(claims_by_priority_.begin()->first, 0);
 }
 
 Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* standing) {
@@ -272,7 +272,7 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* st
     if (!work.paused.empty()) {
       claim.paused = std::move(work.paused.front());
       work.paused.pop_front();
-      work.NotePaused();
+      work.RecordPaused();
     } else if (const std::optional<std::uint64_t> unit = work.Deal()) {
       claim.unit = *unit;
     } else {  // Its last ones run, dealt by Continue.
@@ -301,11 +301,11 @@ void WorkQueue::EndClaim(const Claim& claim) {
   if (!claim.is_of_spare) are_threads_stuck_ = false;
 }
 
-executor::PauseTerms WorkQueue::TermsOf(
+executor::PauseTerms WorkQueue::GetTerms(
     const Claim& claim, const std::function<bool(std::uint64_t bytes)>& may_pause) const {
   return {.stop = claim.work->stop,
           .first_rank = first_rank_,
-          .own_rank = RankOf(claim.work->header().priority, 0),
+          .own_rank = GetRank(claim.work->header().priority, 0),
           .paused_runs = claim.work->paused_runs,
           .may_pause = may_pause};
 }
@@ -314,11 +314,11 @@ void WorkQueue::Pause(const Claim& claim, PausedRun run) {
   MutexLock lock(mutex_);
   QueuedWork& work = *claim.work;
   work.paused.push_back(std::move(run));
-  work.NotePaused();
+  work.RecordPaused();
   EndClaim(claim);
   if (!MustEnd(work) && !work.is_claimable) MakeClaimable(work);
   if (work.is_claimable && threads_idle_ != 0) work_arrived_.notify_one();
-  EndIfDone(work, HelpersOf(claim));
+  EndIfDone(work, GetHelpers(claim));
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
   WakeIfAsked(lock);
 }
@@ -352,7 +352,7 @@ void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {
     work.abandon.store(true, std::memory_order_relaxed);
   }
   EndClaim(claim);
-  EndIfDone(work, HelpersOf(claim));
+  EndIfDone(work, GetHelpers(claim));
   // A thread woken now may take this core.
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
   WakeIfAsked(lock);
@@ -447,7 +447,7 @@ void WorkQueue::MakeClaimable(QueuedWork& work) {
   if (claimable_.empty()) claimable_since_ = DeviceClock::now();
   claimable_.emplace(work.rank, &work);
   work.is_claimable = true;
-  NoteFirstRank();
+  RecordFirstRank();
   if (is_spare_asleep_ && IsHeldUp()) spare_wanted_.notify_one();
 }
 
@@ -455,11 +455,11 @@ void WorkQueue::MakeUnclaimable(QueuedWork& work) {
   if (!work.is_claimable) return;
   work.is_claimable = false;
   claimable_.erase(work.rank);
-  NoteFirstRank();
+  RecordFirstRank();
   if (claimable_.empty()) EndStandstill();
 }
 
-void WorkQueue::NoteFirstRank() {
+void WorkQueue::RecordFirstRank() {
   first_rank_.store(claimable_.empty() ? kNoRank : claimable_.begin()->first);
 }
 

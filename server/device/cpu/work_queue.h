@@ -88,7 +88,7 @@ struct QueuedWork : PausedBlocks {
   friend class WorkQueue;
   // The next unit, which the caller then runs; none when all are dealt. Thread-safe.
   std::optional<std::uint64_t> Deal();
-  void NotePaused() {
+  void RecordPaused() {
     paused_runs.store(static_cast<std::uint32_t>(paused.size()), std::memory_order_relaxed);
   }
   // The prefix that is dealt, counted from unit 0.
@@ -178,8 +178,8 @@ class WorkQueue {
   // The same for the spare thread: sleeps until work waits behind a thread that does not leave.
   std::optional<Claim> NextOfSpare(ExecutorClock* clock = nullptr);
   // When what runs of the claim is to leave inside of a block; see executor::PauseTerms.
-  executor::PauseTerms TermsOf(const Claim& claim,
-                               const std::function<bool(std::uint64_t bytes)>& may_pause) const;
+  executor::PauseTerms GetTerms(const Claim& claim,
+                                const std::function<bool(std::uint64_t bytes)>& may_pause) const;
   // The claim's run has left inside of a block. It goes on before further units of the work, or in
   // a later submission.
   void Pause(const Claim& claim, PausedRun run);
@@ -199,7 +199,7 @@ class WorkQueue {
 
   using Stream = std::deque<std::shared_ptr<QueuedWork>>;
   // Highest priority first, then oldest.
-  static std::uint64_t RankOf(std::uint8_t priority, std::uint64_t sequence);
+  static std::uint64_t GetRank(std::uint8_t priority, std::uint64_t sequence);
   // All units are dealt, and none is paused.
   static bool IsDone(const QueuedWork& work);
   // Nothing further of it is to be dealt.
@@ -211,16 +211,16 @@ class WorkQueue {
   void EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
   // How many threads may help the one that has ended the claim. That one looks for more itself, but
   // for the spare one, which takes nothing else.
-  std::uint32_t HelpersOf(const Claim& claim) const { return threads_ - !claim.is_of_spare; }
+  std::uint32_t GetHelpers(const Claim& claim) const { return threads_ - !claim.is_of_spare; }
   void Report(const std::shared_ptr<QueuedWork>& work) GPUSHARED_REQUIRES(mutex_);
   void MakeClaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   void MakeUnclaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
-  void NoteFirstRank() GPUSHARED_REQUIRES(mutex_);
+  void RecordFirstRank() GPUSHARED_REQUIRES(mutex_);
   // Takes a paused run or a unit of the first work that has one; null when none has.
   Claim TakeFirst(ExecutorClock* clock, bool is_for_spare, Standing* standing)
       GPUSHARED_REQUIRES(mutex_);
   // Work of this priority has come.
-  void NoteAsked(std::uint8_t priority) GPUSHARED_REQUIRES(mutex_);
+  void RecordAsked(std::uint8_t priority) GPUSHARED_REQUIRES(mutex_);
   // Whether more urgent work than this came lately.
   bool IsBelowOthers(std::uint8_t priority) const GPUSHARED_REQUIRES(mutex_);
   // Puts the thread of the claim where its work lets it be.

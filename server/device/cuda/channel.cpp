@@ -216,8 +216,8 @@ Status Channel::IssuePreemptibleGroup(Item& item, std::uint64_t blocks) {
     if (!base.ok()) return base.status();
     item.claim_base = *base;
   }
-  const ptx::ClaimParameter claim{.counter = words.CounterOf(*item.slot),
-                                  .stop = words.StopOf(*item.slot),
+  const ptx::ClaimParameter claim{.counter = words.GetCounter(*item.slot),
+                                  .stop = words.GetStop(*item.slot),
                                   .epoch = item.slot->epoch,
                                   .blocks = static_cast<std::uint32_t>(item.units),
                                   .grid_x = work.grid.x,
@@ -423,8 +423,8 @@ void Channel::FinishClaims(Item& item) {
   if (!item.status.ok() || item.issued == work.first_unit) return;
   if (!item.is_stopped && !item.is_killed) {
     // Each block has claimed one: else it would have ended with a fault, or been stopped.
-    environment_.claims->NoteClaimed(*item.slot, item.claim_base,
-                                     static_cast<std::uint32_t>(item.issued));
+    environment_.claims->RecordClaimed(*item.slot, item.claim_base,
+                                       static_cast<std::uint32_t>(item.issued));
     return;
   }
   // A kernel that is not fenced may have written to the counter: nobody is deceived but its client.

@@ -120,7 +120,7 @@ class Channel {
           std::uint32_t multiprocessors, bool is_of_part)
       : environment_(environment),
         number_(number),
-        is_high_(StreamTable::LevelOf(number) == kHighestPriority),
+        is_high_(StreamTable::GetLevel(number) == kHighestPriority),
         stream_(stream),
         multiprocessors_(multiprocessors),
         is_of_part_(is_of_part) {}
@@ -146,7 +146,7 @@ class Channel {
   // Stops the claimed launches that the driver has.
   void StopClaims();
   // What the driver has now is a blocker until it has ended.
-  void NoteBlockers() { blockers_end_ = ended_parts_ + parts_.size(); }
+  void RecordBlockers() { blockers_end_ = ended_parts_ + parts_.size(); }
   bool has_blockers() const { return ended_parts_ < blockers_end_; }
 
   // Of a dead context: the kernels that the driver had and that may have run, and all that is here,

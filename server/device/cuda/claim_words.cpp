@@ -58,20 +58,20 @@ void ClaimWords::Return(const Slot& slot) { taken_[slot.number] = false; }
 Result<std::uint32_t> ClaimWords::Begin(const Slot& slot, std::uint32_t first_block,
                                         Stream stream) {
   // On the stream of the stops, lest it undo one that comes before the launch has begun.
-  if (slot.epoch % kRenewalEpochs == 0) (void)stops_->Write(StopOf(slot), slot.epoch - 1);
+  if (slot.epoch % kRenewalEpochs == 0) (void)stops_->Write(GetStop(slot), slot.epoch - 1);
   // Until the launch is known to have claimed all of its blocks.
   const auto counter = std::exchange(counters_[slot.number], std::nullopt);
   if (counter) return *counter - first_block;
   Status status =
       context_->Try("setting the counter of a launch", context_->driver().MemsetD32Async,
-                    CounterOf(slot), first_block, std::size_t{1}, stream);
+                    GetCounter(slot), first_block, std::size_t{1}, stream);
   if (!status.ok()) return status;
   return 0U;
 }
 
 Status ClaimWords::Read(const Slot& slot, Stream stream) {
   return context_->Try("reading the counter of a launch", context_->driver().MemcpyDtoHAsync,
-                       static_cast<void*>(&host_[slot.number]), CounterOf(slot), sizeof *host_,
+                       static_cast<void*>(&host_[slot.number]), GetCounter(slot), sizeof *host_,
                        stream);
 }
 

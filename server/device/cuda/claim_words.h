@@ -48,14 +48,14 @@ class ClaimWords {
   // When nothing of the launch is left but what its stream may still do to the words.
   void Return(const Slot& slot);
 
-  DeviceAddress CounterOf(const Slot& slot) const { return device_ + slot.number * kSlotBytes; }
-  DeviceAddress StopOf(const Slot& slot) const { return CounterOf(slot) + kStopOffset; }
+  DeviceAddress GetCounter(const Slot& slot) const { return device_ + slot.number * kSlotBytes; }
+  DeviceAddress GetStop(const Slot& slot) const { return GetCounter(slot) + kStopOffset; }
 
   // Ahead of the launch, on its stream. Returns the base of the counter, for which the first block
   // is the next to be claimed. Sets the counter only where nobody knows what it says.
   Result<std::uint32_t> Begin(const Slot& slot, std::uint32_t first_block, Stream stream);
   // All of the launch has ended, and each of its blocks up to `blocks` has claimed one.
-  void NoteClaimed(const Slot& slot, std::uint32_t base, std::uint32_t blocks) {
+  void RecordClaimed(const Slot& slot, std::uint32_t base, std::uint32_t blocks) {
     counters_[slot.number] = base + blocks;
   }
   // Behind a launch that was stopped: copies the counter, for Claimed to read once that is known to
@@ -65,7 +65,7 @@ class ClaimWords {
     return host_[slot.number] - base;
   }
   // Blocks that have not begun end at once, soon. What fails here stops nothing and breaks nothing.
-  void Stop(const Slot& slot) { (void)stops_->Write(StopOf(slot), slot.epoch); }
+  void Stop(const Slot& slot) { (void)stops_->Write(GetStop(slot), slot.epoch); }
 
  private:
   // Counter and stop word in sectors of their own: one is written all the time, the other read.

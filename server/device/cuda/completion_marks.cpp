@@ -119,7 +119,7 @@ class EventMarks : public CompletionMarks {
     if (code != Code::kSuccess) {
       return context_->Explain("following work", driver.EventQuery.name(), code);
     }
-    Result<BatchTimes> times = batch.is_timed ? TimesOf(state, batch) : HostTimesOf(state, batch);
+    Result<BatchTimes> times = batch.is_timed ? GetTimes(state, batch) : GetHostTimes(state, batch);
     if (!times.ok()) return times.status();
     state.batches.pop_front();
     return std::optional(*times);
@@ -133,9 +133,9 @@ class EventMarks : public CompletionMarks {
   };
   // The events of a context, and the relation of its clock to the host's.
   struct Clock {
-    std::vector<Event>& FreeOf(Pool pool) { return free[pool == Pool::kTimed ? 0 : 1]; }
+    std::vector<Event>& GetFree(Pool pool) { return free[pool == Pool::kTimed ? 0 : 1]; }
     void Free(Mark& mark) {
-      if (mark.event != nullptr) FreeOf(mark.pool).push_back(std::exchange(mark.event, nullptr));
+      if (mark.event != nullptr) GetFree(mark.pool).push_back(std::exchange(mark.event, nullptr));
     }
 
     Context context = nullptr;                    // Null: the GPU's own.
@@ -178,7 +178,7 @@ class EventMarks : public CompletionMarks {
   }
 
   // Of a batch that has ended. Takes its marks.
-  Result<BatchTimes> TimesOf(StreamState& state, Batch& batch) {
+  Result<BatchTimes> GetTimes(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
     Clock& clock = *state.clock;
     const bool has_start = batch.start.event != nullptr;
@@ -198,7 +198,7 @@ class EventMarks : public CompletionMarks {
   }
   // From its submission to an idle stream, or the end of the one ahead, to the look that saw its
   // end.
-  BatchTimes HostTimesOf(StreamState& state, Batch& batch) {
+  BatchTimes GetHostTimes(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
     state.clock->Free(batch.start);
     state.clock->Free(batch.end);
@@ -249,13 +249,13 @@ class EventMarks : public CompletionMarks {
     if (status.ok()) status = context_->Try("making an event", driver.EventCreate, &made, flags);
     if (made != nullptr) {
       all_.push_back(made);
-      clock.FreeOf(pool).push_back(made);
+      clock.GetFree(pool).push_back(made);
     }
     Status back = is_green ? context_->Bind() : Status();
     return status.ok() ? back : status;
   }
   Status Record(Clock& clock, Stream stream, Pool pool, Mark& mark) {
-    std::vector<Event>& free = clock.FreeOf(pool);
+    std::vector<Event>& free = clock.GetFree(pool);
     if (free.empty()) {
       if (Status status = Make(clock, pool); !status.ok()) return status;
     }
@@ -317,7 +317,7 @@ class WriteMarks : public CompletionMarks {
     StreamState& state = streams_[number];
     if (state.batches.empty()) return std::optional<BatchTimes>();
     const TimePoint now = DeviceClock::now();
-    if (WordOf(number).load(std::memory_order_acquire) < state.batches.front().sequence) {
+    if (GetWord(number).load(std::memory_order_acquire) < state.batches.front().sequence) {
       // A dead context writes nothing: only a call finds out.
       if (now - state.last_check < kCheckInterval) return std::optional<BatchTimes>();
       state.last_check = now;
@@ -348,7 +348,7 @@ class WriteMarks : public CompletionMarks {
     StreamTimes times;
   };
 
-  std::atomic_ref<std::uint64_t> WordOf(std::size_t number) const {
+  std::atomic_ref<std::uint64_t> GetWord(std::size_t number) const {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(memory_ + number * kWordStride));
   }
 

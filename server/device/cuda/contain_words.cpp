@@ -45,7 +45,7 @@ void ContainWords::Return(const Slot& slot) {
 }
 
 // Also of modules that have nothing on the device: their next launch clears the word.
-bool ContainWords::TellAllToEnd() {
+bool ContainWords::ReportAllToEnd() {
   const MutexLock lock(mutex_);
   for (std::byte* const chunk : hosts_) {
     for (std::size_t i = 0; i < kSlotsPerChunk; ++i) {

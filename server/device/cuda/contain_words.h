@@ -27,8 +27,8 @@ namespace gpushared::device::cuda {
 // because only a fault writes to it: a copy behind each launch would make the GPU wait. So does the
 // stop word of loops, which is to be written while the driver takes no call.
 //
-// Thread-safe in what modules need, and TellAllToEnd; the rest is confined to the device thread.
-// The context is current on the calling thread, except for TellAllToEnd.
+// Thread-safe in what modules need, and ReportAllToEnd; the rest is confined to the device thread.
+// The context is current on the calling thread, except for ReportAllToEnd.
 class ContainWords {
  public:
   // The words of one module.
@@ -51,7 +51,7 @@ class ContainWords {
 
   // Sets the stop words of all modules: what runs of them, and looks, ends. Waits for no call of
   // the driver. False: there is no module.
-  bool TellAllToEnd();
+  bool ReportAllToEnd();
 
   UrgentWrites& writes() { return *writes_; }
   const CudaContext& context() const { return *context_; }

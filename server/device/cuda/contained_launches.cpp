@@ -22,7 +22,7 @@ void ContainedLaunches::ZeroHostWords() {
 
 // One that sets the word meanwhile ends a launch that has just begun, at worst: the word is found
 // set when that leaves.
-void ContainedLaunches::NoteTold() {
+void ContainedLaunches::RecordTold() {
   if (state_ != State::kClean) return;
   if (std::atomic_ref(slot_.host->stop).load(std::memory_order_relaxed) == 0) return;
   state_ = State::kMustEnd;
@@ -30,7 +30,7 @@ void ContainedLaunches::NoteTold() {
 }
 
 Result<bool> ContainedLaunches::Enter() {
-  NoteTold();
+  RecordTold();
   if (state_ == State::kMustEnd) {
     if (launches_ > 0) return false;
     if (Status status = Clear(); !status.ok()) return status;
@@ -41,15 +41,15 @@ Result<bool> ContainedLaunches::Enter() {
     state_ = State::kClean;
   }
   ++launches_;
-  range_.NoteLaunch();
+  range_.RecordLaunch();
   return true;
 }
 
 ContainedLaunches::Left ContainedLaunches::Leave(std::span<const KernelInfo> kernels,
                                                  std::size_t kernel) {
   --launches_;
-  range_.NoteEnd();
-  NoteTold();
+  range_.RecordEnd();
+  RecordTold();
   const std::optional<ptx::FaultRecord> record = Record();
   // Before the stop word is written only a fault of its own ends a launch early.
   const bool is_clean = !record || (state_ == State::kClean && !MayBeOf(*record, kernels, kernel));
@@ -67,7 +67,7 @@ ContainedLaunches::Left ContainedLaunches::Leave(std::span<const KernelInfo> ker
 
 void ContainedLaunches::Withdraw() {
   --launches_;
-  range_.NoteEnd();
+  range_.RecordEnd();
   GoOn();
 }
 

@@ -29,7 +29,7 @@ namespace gpushared::device::cuda {
 // them end, early, and the next one waits until they have. They are one client's.
 //
 // Confined to the device thread, made and destroyed elsewhere, when no launch is left. But any
-// thread may set the stop word (ContainWords::TellAllToEnd), which is found at the next occasion.
+// thread may set the stop word (ContainWords::ReportAllToEnd), which is found at the next occasion.
 class ContainedLaunches {
  public:
   // Takes the slot, which has to be zeroed before the first launch. `range`: the client's, which
@@ -73,7 +73,7 @@ class ContainedLaunches {
                std::size_t kernel) const;
   void GoOn();
   void EndAll();
-  void NoteTold();
+  void RecordTold();
   Status Clear();
 
   CudaRange& range_;
@@ -82,7 +82,7 @@ class ContainedLaunches {
   const std::vector<ptx::FaultPlace> places_;
   std::size_t launches_ = 0;  // Entered and not left.
   State state_ = State::kClean;
-  bool was_told_ = false;     // By another thread, see NoteTold. Within kMustEnd.
+  bool was_told_ = false;     // By another thread, see RecordTold. Within kMustEnd.
   bool was_written_ = false;  // By our own stream, ever.
 };
 

@@ -72,10 +72,10 @@ Status CudaContext::Bind() const {
 }
 
 Status CudaContext::Explain(const char* doing, std::string_view call, Code code) const {
-  return {StatusCodeOf(code), std::string(doing) + " failed: " + driver_->Explain(call, code)};
+  return {ToStatusCode(code), std::string(doing) + " failed: " + driver_->Explain(call, code)};
 }
 
-void CudaContext::NoteDeath(const char* call, Code code) {
+void CudaContext::RecordDeath(const char* call, Code code) {
   GiveUp({StatusCode::kDeviceLost, driver_->Explain(call, code)});
 }
 

@@ -50,7 +50,7 @@ class CudaContext {
   Code Call(const DriverCall<Code(Parameters...)>& call, Arguments... arguments) {
     const Code code = call(arguments...);
     if (code != Code::kSuccess && EndsContext(code)) [[unlikely]]
-      NoteDeath(call.name(), code);
+      RecordDeath(call.name(), code);
     return code;
   }
   // The status says what was being done ("zeroing 2 MiB"), by which call, and what came of it.
@@ -99,7 +99,7 @@ class CudaContext {
         wake_(std::move(wake)),
         quiet_(wake_, std::move(await_unhurried)) {}
   Status Retain(int ordinal);
-  void NoteDeath(const char* call, Code code);
+  void RecordDeath(const char* call, Code code);
 
   const std::shared_ptr<const Driver> driver_;
   const WakeFunction wake_;

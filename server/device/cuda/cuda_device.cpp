@@ -30,7 +30,7 @@ struct TouchesWhatIsThere {
     return std::ranges::all_of(graph.nodes,
                                [this](const GraphNode* node) { return std::visit(*this, *node); });
   }
-  bool operator()(const auto& work) const { return space.IsThere(ReachOf(work)); }
+  bool operator()(const auto& work) const { return space.IsThere(GetReach(work)); }
 };
 
 }  // namespace
@@ -54,7 +54,7 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
 // ---- work
 
 // With limits a class has channels of its own, whatever priority the policy gives its work.
-std::uint8_t CudaDevice::LevelOf(const WorkHeader& header) const {
+std::uint8_t CudaDevice::GetLevel(const WorkHeader& header) const {
   if (info_.sm_grants.empty()) return header.priority;
   const std::size_t of_class = std::min<std::size_t>(header.of_class, kDeviceClasses - 1);
   return static_cast<std::uint8_t>(kDeviceClasses - 1 - of_class);
@@ -138,7 +138,7 @@ Status CudaDevice::CheckNode(const GraphWork& graph, const GraphNode& node) cons
             "graph rejected: a contained launch, or a copy that is large or of other memory, is "
             "no node of it"};
   }
-  const CudaSpace& space = SpaceOf(graph);
+  const CudaSpace& space = GetSpace(graph);
   if (const auto* const launch = std::get_if<LaunchWork>(&node)) return CheckLaunch(*launch, info_);
   if (const auto* const copy = std::get_if<CopyWork>(&node)) {
     return CheckCopy(*copy, space.mapped(), space.variables());
@@ -171,7 +171,7 @@ void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, S
     item->contained = static_cast<const CudaModule*>(launch->module)->contained();
   }
   const WorkHeader& header = item->header();
-  const CudaSpace& space = SpaceOf(header);
+  const CudaSpace& space = GetSpace(header);
   const bool is_whole = space.IsThere(Reach::Everything());
   if (rejected.ok() && !is_whole && !std::visit(TouchesWhatIsThere{space}, item->work)) {
     rejected = Status(StatusCode::kInternal, "work rejected: its client's memory is moved out");
@@ -200,7 +200,7 @@ void CudaDevice::SubmitChecked(decltype(Item::work) work, std::uint64_t units, S
   }
   ++in_channels_;
   // Also what is rejected: it ends behind the work ahead of it.
-  channels_[streams_.Enter(header.stream, LevelOf(header))]->Add(std::move(item));
+  channels_[streams_.Enter(header.stream, GetLevel(header))]->Add(std::move(item));
 }
 
 void CudaDevice::Stop(WorkId id, bool is_kill) {

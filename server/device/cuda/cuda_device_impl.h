@@ -62,7 +62,7 @@ class CudaDevice : public Device {
   void Submit(const LaunchWork& work) override {
     SubmitChecked(work, work.grid.Count(), CheckLaunchHere(work));
   }
-  static const CudaSpace& SpaceOf(const WorkHeader& work) {
+  static const CudaSpace& GetSpace(const WorkHeader& work) {
     return static_cast<const CudaSpace&>(*work.space);
   }
   bool CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) override;
@@ -71,17 +71,17 @@ class CudaDevice : public Device {
   }
   void Submit(const CopyWork& work) override {
     SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                  CheckCopy(work, SpaceOf(work).mapped(), SpaceOf(work).variables()));
+                  CheckCopy(work, GetSpace(work).mapped(), GetSpace(work).variables()));
   }
   void Submit(const FillWork& work) override {
     SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                  CheckFill(work, SpaceOf(work).mapped(), SpaceOf(work).variables()));
+                  CheckFill(work, GetSpace(work).mapped(), GetSpace(work).variables()));
   }
   bool TakesNode(const GraphNode& node) const override;
   void SubmitGraph(const GraphWork& work) override;
   void RequestStop(WorkId id) override { Stop(id, false); }
   void RequestKill(WorkId id) override { Stop(id, true); }
-  bool TellKernelsToEnd() override { return contain_->TellAllToEnd(); }
+  bool ReportKernelsToEnd() override { return contain_->ReportAllToEnd(); }
   std::size_t TakeCompletions(std::span<Completion> out) override;
   bool must_be_polled() const override {
     return in_channels_ > 0 || (context_->is_dead() && !loss_);
@@ -108,7 +108,7 @@ class CudaDevice : public Device {
   Status TryParts(std::span<const PartStream> streams);
   Status TryPart(const PartStream& part, Function trial);
   // The level of channels that the work may use.
-  std::uint8_t LevelOf(const WorkHeader& header) const;
+  std::uint8_t GetLevel(const WorkHeader& header) const;
   Status CheckLaunchHere(const LaunchWork& work) const;
   // That it could run as; null when it runs as the client wrote it.
   const PreemptibleKernel* PreemptibleFormFor(const LaunchWork& work) const;

@@ -297,7 +297,7 @@ Status CudaDevice::MakeChannels() {
                                           .limits = options_.limits});
   std::vector<PartStream> of_parts;
   for (std::size_t i = 0; i < StreamTable::kChannelsTotal; ++i) {
-    const std::size_t level = StreamTable::LevelOf(i);
+    const std::size_t level = StreamTable::GetLevel(i);
     const Result<Stream> stream = MakeStream(level, priorities.at(level));
     if (!stream.ok()) return stream.status();
     const auto& partition = partitions_.at(kDeviceClasses - 1 - level);

@@ -140,7 +140,7 @@ class CudaMemory {
 // That covers what other processes and dead workers left, and nothing can come between. Nobody
 // reaches unmapped memory until then.
 //
-// Any thread may call mapped(). NoteLaunch and NoteEnd are the device thread's. One thread at a
+// Any thread may call mapped(). RecordLaunch and RecordEnd are the device thread's. One thread at a
 // time, not the device thread, may call the rest.
 class CudaRange {
  public:
@@ -197,8 +197,8 @@ class CudaRange {
   void ForgetLimit(DeviceAddress word) { std::erase(limits_, word); }
   // Around each launch of kernels that know the limit. In one order with what ShrinkTo does: it
   // sees the launch, or the launch begins after the new limit has been written.
-  void NoteLaunch() { launches_.fetch_add(1, std::memory_order_seq_cst); }
-  void NoteEnd() { launches_.fetch_sub(1, std::memory_order_seq_cst); }
+  void RecordLaunch() { launches_.fetch_add(1, std::memory_order_seq_cst); }
+  void RecordEnd() { launches_.fetch_sub(1, std::memory_order_seq_cst); }
   // Memory that the driver takes for a module's variables, outside of the range.
   Status TakeForModule(std::uint64_t bytes) { return account_.Take(bytes, "module"); }
   void ReturnFromModule(std::uint64_t bytes) { account_.Return(bytes); }

@@ -371,7 +371,7 @@ Status CudaModule::FindVariables(const CudaPrepared& prepared) {
     return false;
   });
   if (!status.ok()) return status;
-  const std::vector<MemoryPiece> pieces = PiecesOf(outside, kPaddingBytesMax);
+  const std::vector<MemoryPiece> pieces = GetPieces(outside, kPaddingBytesMax);
   variable_memory_.insert(variable_memory_.end(), pieces.begin(), pieces.end());
   range_->AddVariables(variable_memory_);
   return {};

@@ -19,10 +19,10 @@ void Drain::Begin() {
 }
 
 void Drain::GiveUp(QuietMoments::TimePoint now) {
-  moments_.NoteVainDrain(*std::exchange(began_, std::nullopt), now);
+  moments_.RecordVainDrain(*std::exchange(began_, std::nullopt), now);
   moments_.SetHold(Hold::kNothing);
   patience_ = std::min(2 * patience_, kPatienceMax);
-  for (const std::unique_ptr<Channel>& channel : channels_) channel->NoteBlockers();
+  for (const std::unique_ptr<Channel>& channel : channels_) channel->RecordBlockers();
 }
 
 void Drain::Review() {

@@ -61,7 +61,7 @@ std::string VersionText(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-StatusCode StatusCodeOf(Code code) {
+StatusCode ToStatusCode(Code code) {
   if (EndsContext(code)) return StatusCode::kDeviceLost;
   switch (code) {
     case Code::kSuccess:
@@ -208,7 +208,7 @@ std::string Driver::Explain(std::string_view call, Code code) const {
 
 Status Driver::ToStatus(std::string_view call, Code code) const {
   if (code == Code::kSuccess) return {};
-  return {StatusCodeOf(code), Explain(call, code)};
+  return {ToStatusCode(code), Explain(call, code)};
 }
 
 }  // namespace gpushared::device::cuda

@@ -97,7 +97,7 @@ class Driver {
 
   // "cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"
   std::string Explain(std::string_view call, Code code) const;
-  // Ok for kSuccess, else what StatusCodeOf and Explain say.
+  // Ok for kSuccess, else what ToStatusCode and Explain say.
   Status ToStatus(std::string_view call, Code code) const;
   // Calls and says what came of it: driver.Try(driver.MemRelease, handle).
   template <typename... Parameters, typename... Arguments>
@@ -117,7 +117,7 @@ class Driver {
 std::string VersionText(int version);  // 12040: "12.4"
 
 // The kind of failure that a code is to a client.
-StatusCode StatusCodeOf(Code code);
+StatusCode ToStatusCode(Code code);
 
 // Whether the context is dead after this code, with everything in it: from then on every call
 // returns the same code, until the process ends. Such a code may come from any later call, not

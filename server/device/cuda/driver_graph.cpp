@@ -34,9 +34,9 @@ bool IsSame(const FillWork& a, const FillWork& b) {
 }
 
 // A launch as the driver takes it. Points into itself and into the launch.
-class KernelOf {
+class KernelFor {
  public:
-  explicit KernelOf(const LaunchWork& work) : bytes_(work.parameters.size()) {
+  explicit KernelFor(const LaunchWork& work) : bytes_(work.parameters.size()) {
     const auto key = [](std::uintptr_t value) { return reinterpret_cast<void*>(value); };
     extra_ = {key(kLaunchBuffer), const_cast<std::byte*>(work.parameters.data()),
               key(kLaunchBufferBytes), &bytes_, key(kLaunchEnd)};
@@ -51,8 +51,8 @@ class KernelOf {
              .shared_bytes = work.dynamic_shared_bytes,
              .extra = bytes_ == 0 ? nullptr : extra_.data()};
   }
-  KernelOf(const KernelOf&) = delete;
-  KernelOf& operator=(const KernelOf&) = delete;
+  KernelFor(const KernelFor&) = delete;
+  KernelFor& operator=(const KernelFor&) = delete;
 
   const KernelNode* node() const { return &node_; }
 
@@ -62,7 +62,7 @@ class KernelOf {
   KernelNode node_;
 };
 
-CopyNode CopyOf(const CopyWork& work) {
+CopyNode GetCopy(const CopyWork& work) {
   const auto on_device = [&](std::uint64_t address, std::uint64_t pitch) {
     return CopyNodeSide{.type = MemoryType::kDevice, .device = address, .pitch = pitch};
   };
@@ -81,7 +81,7 @@ CopyNode CopyOf(const CopyWork& work) {
   return node;
 }
 
-FillNode FillOf(const FillWork& work) {
+FillNode GetFill(const FillWork& work) {
   return {.destination = work.destination,
           .pitch_bytes = work.pitch_bytes,
           .value = work.value,
@@ -147,15 +147,15 @@ Status InstantiatedGraph::AddNodes() {
     const DriverNode* const after = handles_.empty() ? nullptr : &handles_.back();
     const std::size_t count = handles_.empty() ? 0 : 1;
     if (const auto* const launch = std::get_if<LaunchWork>(&node.work)) {
-      const KernelOf kernel(*launch);
+      const KernelFor kernel(*launch);
       status = context_.Try("adding a launch to a graph", driver.GraphAddKernelNode, &handle,
                             graph_, after, count, kernel.node());
     } else if (const auto* const copy = std::get_if<CopyWork>(&node.work)) {
-      const CopyNode what = CopyOf(*copy);
+      const CopyNode what = GetCopy(*copy);
       status = context_.Try("adding a copy to a graph", driver.GraphAddMemcpyNode, &handle, graph_,
                             after, count, &what, current);
     } else {
-      const FillNode what = FillOf(std::get<FillWork>(node.work));
+      const FillNode what = GetFill(std::get<FillWork>(node.work));
       status = context_.Try("adding a fill to a graph", driver.GraphAddMemsetNode, &handle, graph_,
                             after, count, &what, current);
     }
@@ -198,7 +198,7 @@ InstantiatedGraph::Change InstantiatedGraph::ChangeNode(std::size_t number, cons
   if (launch == nullptr || launch->module != std::get<LaunchWork>(before).module) {
     return Change::kOther;
   }
-  const KernelOf kernel(*launch);
+  const KernelFor kernel(*launch);
   const Code code = context_.Call(context_.driver().GraphExecKernelNodeSetParams, exec_,
                                   handles_[number], kernel.node());
   if (code != Code::kSuccess) return Change::kOther;

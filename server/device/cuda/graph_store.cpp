@@ -80,7 +80,7 @@ InstantiatedGraph* GraphStore::Take(const GraphWork& work) {
     return nullptr;
   }
   Entry& entry = found->second;
-  const std::uint64_t used_before = NoteUse(key, entry);
+  const std::uint64_t used_before = RecordUse(key, entry);
   if (entry.is_rejected || entry.makes_way || entry.is_waited_for()) return nullptr;
   if (entry.graph != nullptr) {
     using enum InstantiatedGraph::Change;
@@ -115,7 +115,7 @@ void GraphStore::Remember(const Key& key) {
   Entry& entry = entries_[key];
   std::list<std::uint32_t>& graphs = clients_[key.first].graphs;
   entry.place = graphs.insert(graphs.end(), key.second);
-  (void)NoteUse(key, entry);
+  (void)RecordUse(key, entry);
 }
 
 bool GraphStore::EraseOldest(const std::pair<const Space* const, Client>& of) {
@@ -128,7 +128,7 @@ bool GraphStore::EraseOldest(const std::pair<const Space* const, Client>& of) {
   return false;
 }
 
-std::uint64_t GraphStore::NoteUse(const Key& key, Entry& entry) {
+std::uint64_t GraphStore::RecordUse(const Key& key, Entry& entry) {
   std::list<std::uint32_t>& graphs = clients_[key.first].graphs;
   graphs.splice(graphs.end(), graphs, entry.place);
   return std::exchange(entry.last_use, ++uses_);

@@ -102,7 +102,7 @@ class GraphStore : public KernelManager {
   void Remember(const Key& key) GPUSHARED_REQUIRES(mutex_);
   bool EraseOldest(const std::pair<const Space* const, Client>& of) GPUSHARED_REQUIRES(mutex_);
   // When it was launched before, and notes that it is launched now.
-  std::uint64_t NoteUse(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
+  std::uint64_t RecordUse(const Key& key, Entry& entry) GPUSHARED_REQUIRES(mutex_);
   void Want(const Key& key, Entry& entry, const GraphWork& work) GPUSHARED_REQUIRES(mutex_);
   // The client that has most, if `asking` had `more`.
   const Space* LargestByGraphs(const Space* asking) GPUSHARED_REQUIRES(mutex_);

@@ -30,7 +30,7 @@ struct Side {
 using HostSide = Side<std::byte*>;
 using DeviceSide = Side<DeviceAddress>;
 
-HostSide HostOf(const CopyWork& work, const Group& group, Detour detour) {
+HostSide GetHost(const CopyWork& work, const Group& group, Detour detour) {
   if (detour.buffer != nullptr) return {.start = detour.buffer, .pitch = group.width_bytes};
   const std::uint64_t pitch = work.direction == Direction::kHostToDevice
                                   ? work.source_pitch_bytes
@@ -38,12 +38,12 @@ HostSide HostOf(const CopyWork& work, const Group& group, Detour detour) {
   return {.start = work.host + group.row * pitch + group.column_bytes, .pitch = pitch};
 }
 
-DeviceSide SourceOf(const CopyWork& work, const Group& group) {
+DeviceSide GetSource(const CopyWork& work, const Group& group) {
   return {.start = work.source + group.row * work.source_pitch_bytes + group.column_bytes,
           .pitch = work.source_pitch_bytes};
 }
 
-DeviceSide DestinationOf(const CopyWork& work, const Group& group) {
+DeviceSide GetDestination(const CopyWork& work, const Group& group) {
   return {.start = work.destination + group.row * work.destination_pitch_bytes + group.column_bytes,
           .pitch = work.destination_pitch_bytes};
 }
@@ -246,9 +246,9 @@ Status IssuePreemptible(CudaContext& context, const LaunchWork& work, const Pree
 
 Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,
                  Stream stream) {
-  const HostSide host = HostOf(work, group, detour);
-  const DeviceSide from = SourceOf(work, group);
-  const DeviceSide to = DestinationOf(work, group);
+  const HostSide host = GetHost(work, group, detour);
+  const DeviceSide from = GetSource(work, group);
+  const DeviceSide to = GetDestination(work, group);
   if (group.rows == 1) {
     return CopyRow(context, work.direction, host, from, to, group.width_bytes, stream);
   }
@@ -284,14 +284,14 @@ Status IssueFill(CudaContext& context, const FillWork& work, const Group& group,
 }
 
 void FillDetour(const CopyWork& work, const Group& group, Detour detour) {
-  const HostSide own = HostOf(work, group, {});
+  const HostSide own = GetHost(work, group, {});
   for (std::uint64_t row = 0; row < group.rows; ++row) {
     std::memcpy(detour.buffer + row * group.width_bytes, own.Row(row).start, group.width_bytes);
   }
 }
 
 void EmptyDetour(const CopyWork& work, const Group& group, Detour detour) {
-  const HostSide own = HostOf(work, group, {});
+  const HostSide own = GetHost(work, group, {});
   for (std::uint64_t row = 0; row < group.rows; ++row) {
     std::memcpy(own.Row(row).start, detour.buffer + row * group.width_bytes, group.width_bytes);
   }

@@ -18,14 +18,14 @@ void QuietMoments::Ask(Waiter& waiter) {
   const MutexLock lock(mutex_);
   if (TryEnter(waiter)) return;
   waiting_.push_back(&waiter);
-  NoteWanted();
+  RecordWanted();
 }
 
 bool QuietMoments::HasCome(Waiter& waiter) {
   const MutexLock lock(mutex_);
   if (!waiter.is_in && TryEnter(waiter)) {
     waiting_.remove(&waiter);
-    NoteWanted();
+    RecordWanted();
   }
   return waiter.is_in;
 }
@@ -35,7 +35,7 @@ void QuietMoments::Await(Waiter& waiter) {
   while (!waiter.is_in) {
     if (TryEnter(waiter)) {
       waiting_.remove(&waiter);
-      NoteWanted();
+      RecordWanted();
     } else if (is_working_ || inside_ > 0) {
       changed_.wait(lock.waitable());
     } else {
@@ -50,7 +50,7 @@ void QuietMoments::Leave(Waiter& waiter) {
     const MutexLock lock(mutex_);
     if (!waiter.is_in) {
       waiting_.remove(&waiter);
-      return NoteWanted();
+      return RecordWanted();
     }
     if (--inside_ > 0) return;
     const TimePoint now = Clock::now();
@@ -61,7 +61,7 @@ void QuietMoments::Leave(Waiter& waiter) {
       held_back_ns_.fetch_add((now - std::max(*held_since, opened_at_)).count(),
                               std::memory_order_relaxed);
     }
-    NoteWanted();
+    RecordWanted();
     changed_.notify_all();
     if (!held_since) return;
   }
@@ -95,7 +95,7 @@ void QuietMoments::AdmitAll(TimePoint now) {
   inside_ += waiting_.size();
   for (Waiter* const waiter : waiting_) waiter->is_in = true;
   waiting_.clear();
-  NoteWanted();
+  RecordWanted();
   changed_.notify_all();
 }
 
@@ -104,7 +104,7 @@ QuietMoments::TimePoint QuietMoments::DueAt(Urgency urgency) const {
   return last_end_ + std::min<Clock::duration>(factor * last_took_, kPauseMax);
 }
 
-void QuietMoments::NoteWanted() {
+void QuietMoments::RecordWanted() {
   Clock::rep at = kNever;
   for (const Waiter* const waiter : waiting_) {
     at = std::min(at, DueAt(waiter->urgency).time_since_epoch().count());
@@ -142,11 +142,11 @@ void QuietMoments::EndWork(std::optional<TimePoint> drained_since) {
   held_since_ = drained_since;
 }
 
-void QuietMoments::NoteVainDrain(TimePoint began, TimePoint ended) {
+void QuietMoments::RecordVainDrain(TimePoint began, TimePoint ended) {
   const MutexLock lock(mutex_);
   last_end_ = ended;
   last_took_ = ended - began;
-  NoteWanted();
+  RecordWanted();
 }
 
 // ---- a moment

@@ -82,7 +82,7 @@ class QuietMoments {
   // only if their time has come.
   void EndWork(std::optional<TimePoint> drained_since = {});
   // A drain did not come to its end.
-  void NoteVainDrain(TimePoint began, TimePoint ended);
+  void RecordVainDrain(TimePoint began, TimePoint ended);
 
  private:
   friend class QuietMoment;
@@ -102,7 +102,7 @@ class QuietMoments {
   bool TryEnter(Waiter& waiter) GPUSHARED_REQUIRES(mutex_);
   void AdmitAll(TimePoint now) GPUSHARED_REQUIRES(mutex_);
   TimePoint DueAt(Urgency urgency) const GPUSHARED_REQUIRES(mutex_);
-  void NoteWanted() GPUSHARED_REQUIRES(mutex_);
+  void RecordWanted() GPUSHARED_REQUIRES(mutex_);
 
   const std::function<void()> wake_;
   const std::function<void()> await_unhurried_;

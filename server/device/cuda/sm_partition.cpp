@@ -22,7 +22,7 @@ Status WhyMissing(const Driver& driver) {
 }
 
 // The largest part of at most `asked` multiprocessors, or the smallest that there is.
-Result<Resource> PartOf(CudaContext& context, const Resource& whole, std::uint32_t asked) {
+Result<Resource> GetPart(CudaContext& context, const Resource& whole, std::uint32_t asked) {
   if (asked >= whole.sm.multiprocessors) return whole;
   const auto& split = context.driver().DevSmResourceSplitByCount;
   std::optional<Resource> best;
@@ -58,7 +58,7 @@ Result<std::unique_ptr<SmPartition>> SmPartition::Create(std::shared_ptr<CudaCon
   Status status = context->Try("asking for the multiprocessors", driver.DeviceGetDevResource,
                                context->number(), &whole, ResourceType::kMultiprocessors);
   if (!status.ok()) return status;
-  Result<Resource> part = PartOf(*context, whole, asked);
+  Result<Resource> part = GetPart(*context, whole, asked);
   if (!part.ok()) return part.status();
   ResourceDescription description = nullptr;
   status = context->Try("describing the multiprocessors", driver.DevResourceGenerateDesc,

@@ -35,7 +35,7 @@ void StreamTable::Leave(StreamKey stream) {
   spare_.push_back(entries_.extract(found));
 }
 
-std::size_t StreamTable::ChannelOf(StreamKey stream) const {
+std::size_t StreamTable::GetChannel(StreamKey stream) const {
   const auto found = entries_.find(stream);
   return found == entries_.end() ? kChannelsTotal : found->second.channel;
 }

@@ -33,7 +33,7 @@ class StreamTable {
   static_assert(kChannelsTotal + kOtherStreams <= kConnections);
 
   // The index into kChannels that a channel belongs to.
-  static std::size_t LevelOf(std::size_t channel) {
+  static std::size_t GetLevel(std::size_t channel) {
     return channel < kChannels[0] ? 0 : channel < kChannels[0] + kChannels[1] ? 1 : 2;
   }
 
@@ -42,7 +42,7 @@ class StreamTable {
   // One work of the stream has ended.
   void Leave(StreamKey stream);
   // The channel of a stream that has work; kChannelsTotal for others.
-  std::size_t ChannelOf(StreamKey stream) const;
+  std::size_t GetChannel(StreamKey stream) const;
 
  private:
   struct Entry {

@@ -39,7 +39,7 @@ struct Candidate {
   const std::string& uuid() const { return instance != nullptr ? instance->uuid : gpu->uuid; }
 };
 
-std::string NameOf(const Candidate& one) {
+std::string GetName(const Candidate& one) {
   if (one.instance == nullptr) return one.gpu->name;
   return one.gpu->name + " MIG " +
          (one.instance->profile.empty() ? "instance" : one.instance->profile);
@@ -61,7 +61,7 @@ SelectedDevice Selected(const Candidate& one) {
   const Gpu& gpu = *one.gpu;
   return {.id = one.id(),
           .uuid = one.uuid(),
-          .name = NameOf(one),
+          .name = GetName(one),
           .pci_bus = gpu.pci_bus,
           .memory_bytes = one.instance != nullptr ? one.instance->memory_bytes : gpu.memory_bytes,
           .multiprocessors =
@@ -157,7 +157,7 @@ Selection SelectAuto(const Inventory& inventory) {
       why = "a server has at most " + std::to_string(kDevicesMax) + " devices";
     }
     if (why) {
-      selection.unused.push_back({.id = one.id(), .name = NameOf(one), .why = *why});
+      selection.unused.push_back({.id = one.id(), .name = GetName(one), .why = *why});
     } else {
       selection.devices.push_back(Selected(one));
     }
@@ -237,7 +237,7 @@ Result<Selection> SelectDevices(std::string_view wanted, const Inventory& invent
   return selection;
 }
 
-Presence PresenceOf(std::string_view uuid, const Inventory& inventory) {
+Presence GetPresence(std::string_view uuid, const Inventory& inventory) {
   using enum Presence::Kind;
   if (!inventory.unavailable.empty()) return {.kind = kUnclear, .why = inventory.unavailable};
   Presence otherwise{.kind = kGone, .why = "the driver does not have it any more"};
@@ -276,7 +276,7 @@ std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,
   for (const Candidate& one : Candidates(inventory)) {
     if (std::ranges::find(uuids, one.uuid()) != uuids.end()) continue;
     const auto obstacle = Obstacle(inventory, *one.gpu);
-    unused.push_back({.id = one.id(), .name = NameOf(one), .why = obstacle.value_or(why)});
+    unused.push_back({.id = one.id(), .name = GetName(one), .why = obstacle.value_or(why)});
   }
   return unused;
 }

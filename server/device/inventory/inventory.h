@@ -87,7 +87,7 @@ struct Presence {
   Kind kind = Kind::kThere;
   std::string why;  // Unless it is there.
 };
-Presence PresenceOf(std::string_view uuid, const Inventory& inventory);
+Presence GetPresence(std::string_view uuid, const Inventory& inventory);
 
 // A GPU or instance that is there and was not selected.
 struct UnusedDevice {

@@ -37,7 +37,7 @@ std::string WhyNoCuda(const std::string& name) {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 // NVML's numbers of the compute mode.
-GpuMode ModeOf(int mode) {
+GpuMode GetMode(int mode) {
   switch (mode) {
     case 2:
       return GpuMode::kProhibited;
@@ -87,7 +87,7 @@ class GpuReader {
       gpu_.pci_bus = pci.bus_id;
     int mode = 0;
     if (Has("nvmlDeviceGetComputeMode", nvml_.DeviceGetComputeMode, device_, &mode)) {
-      gpu_.mode = ModeOf(mode);
+      gpu_.mode = GetMode(mode);
     }
     ReadMultiprocessors();
     ReadProcesses();
@@ -187,12 +187,12 @@ class GpuReader {
               &instance.gpu_instance);
     (void)Has("nvmlDeviceGetComputeInstanceId", nvml_.DeviceGetComputeInstanceId, handle,
               &instance.compute_instance);
-    instance.profile = ProfileOf(handle);
+    instance.profile = GetProfile(handle);
     gpu_.instances.push_back(std::move(instance));
   }
 
   // "NVIDIA H200 MIG 1g.18gb" ends in the profile.
-  std::string ProfileOf(DeviceHandle handle) const {
+  std::string GetProfile(DeviceHandle handle) const {
     std::array<char, kTextBytes> text{};
     if (nvml_.DeviceGetName(handle, text.data(), text.size() - 1) != Code::kSuccess) return "";
     const std::string name = text.data();

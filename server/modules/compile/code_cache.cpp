@@ -31,7 +31,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 80);
 
-Digest DigestOf(std::span<const std::byte> bytes) {
+Digest GetDigest(std::span<const std::byte> bytes) {
   Sha256 hash;
   hash.Add(bytes);
   return hash.Finish();
@@ -75,12 +75,12 @@ Result<CodeCache> CodeCache::Open(const fs::path& directory, std::uint64_t bytes
   return CodeCache(directory, bytes_max);
 }
 
-fs::path CodeCache::PathOf(const Digest& key) const {
+fs::path CodeCache::GetPath(const Digest& key) const {
   return directory_ / (Hexadecimal(key) + std::string(kSuffix));
 }
 
 std::optional<std::vector<std::byte>> CodeCache::Find(const Digest& key) {
-  const fs::path path = PathOf(key);
+  const fs::path path = GetPath(key);
   std::vector<std::byte> bytes = ReadFile(path);
   if (bytes.empty() && !fs::exists(path)) return std::nullopt;
   Header header;
@@ -90,7 +90,7 @@ std::optional<std::vector<std::byte>> CodeCache::Find(const Digest& key) {
     std::memcpy(&header, bytes.data(), sizeof header);
     bytes.erase(bytes.begin(), bytes.begin() + sizeof header);
     is_whole = header.magic == expected.magic && header.key == key &&
-               header.bytes == bytes.size() && header.content == DigestOf(bytes);
+               header.bytes == bytes.size() && header.content == GetDigest(bytes);
   }
   std::error_code error;
   if (!is_whole) {
@@ -104,9 +104,9 @@ std::optional<std::vector<std::byte>> CodeCache::Find(const Digest& key) {
 
 Status CodeCache::Store(const Digest& key, std::span<const std::byte> code) {
   if (code.size() + sizeof(Header) > bytes_max_) return {};  // It would go at once.
-  const fs::path path = PathOf(key);
+  const fs::path path = GetPath(key);
   const fs::path unfinished = path.string() + "." + std::to_string(::getpid());
-  const Header header = {.key = key, .content = DigestOf(code), .bytes = code.size()};
+  const Header header = {.key = key, .content = GetDigest(code), .bytes = code.size()};
   std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
   file.write(reinterpret_cast<const char*>(&header), sizeof header);
   file.write(reinterpret_cast<const char*>(code.data()), static_cast<std::streamsize>(code.size()));

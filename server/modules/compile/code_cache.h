@@ -35,7 +35,7 @@ class CodeCache {
  private:
   CodeCache(std::filesystem::path directory, std::uint64_t bytes_max)
       : directory_(std::move(directory)), bytes_max_(bytes_max) {}
-  std::filesystem::path PathOf(const Digest& key) const;
+  std::filesystem::path GetPath(const Digest& key) const;
   void MakeRoom();
 
   std::filesystem::path directory_;

@@ -62,7 +62,7 @@ Result<std::unique_ptr<PtxCompiler>> PtxCompiler::Create(PtxCompilerOptions opti
   return compiler;
 }
 
-Digest PtxCompiler::KeyOf(std::string_view ptx, std::string_view architecture) const {
+Digest PtxCompiler::GetKey(std::string_view ptx, std::string_view architecture) const {
   Sha256 hash;
   for (const std::string_view field : {std::string_view(version_), architecture, ptx}) {
     hash.AddField(field);
@@ -92,14 +92,14 @@ std::optional<std::vector<std::byte>> PtxCompiler::FindKept(const Digest& key) {
 
 std::optional<std::vector<std::byte>> PtxCompiler::Find(std::string_view ptx,
                                                         std::string_view architecture) {
-  return FindKept(KeyOf(ptx, architecture));
+  return FindKept(GetKey(ptx, architecture));
 }
 
 void PtxCompiler::Abandon() { (void)::eventfd_write(abandoned_.get(), 1); }
 
 Result<std::vector<std::byte>> PtxCompiler::Compile(std::string_view ptx,
                                                     std::string_view architecture) {
-  const Digest key = KeyOf(ptx, architecture);
+  const Digest key = GetKey(ptx, architecture);
   if (std::optional<std::vector<std::byte>> found = FindKept(key)) return *std::move(found);
   Result<SandboxResult> run =
       RunSandboxed({options_.program, "--gpu-name=" + std::string(architecture), "-O3",

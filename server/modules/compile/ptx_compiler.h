@@ -55,7 +55,7 @@ class PtxCompiler {
         version_(std::move(version)),
         abandoned_(std::move(abandoned)) {}
   std::optional<std::vector<std::byte>> FindKept(const Digest& key);
-  Digest KeyOf(std::string_view ptx, std::string_view architecture) const;
+  Digest GetKey(std::string_view ptx, std::string_view architecture) const;
   void Warn(const Status& why) const;
 
   const PtxCompilerOptions options_;

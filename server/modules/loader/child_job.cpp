@@ -34,7 +34,7 @@ Status Rejected(StatusCode code, const std::string& why) {
   return {code, "module rejected: " + why};
 }
 
-std::chrono::nanoseconds ProcessorTimeOf(pid_t pid) {
+std::chrono::nanoseconds GetProcessorTime(pid_t pid) {
   clockid_t clock = 0;
   timespec time = {};
   if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &time) != 0) return {};
@@ -51,7 +51,7 @@ End Watch(const Child& child, const JobLimits& limits, int abandoned) {
     if (ready < 0) continue;
     if (waiting[0].revents != 0) return End::kDone;
     if (waiting[1].revents != 0) return End::kAbandoned;
-    if (Clock::now() >= until || ProcessorTimeOf(child.pid()) >= limits.time) return End::kTime;
+    if (Clock::now() >= until || GetProcessorTime(child.pid()) >= limits.time) return End::kTime;
   }
 }
 

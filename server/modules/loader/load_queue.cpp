@@ -34,7 +34,7 @@ void LoadQueue::Forget(std::map<Key, Usage>& usages, Clock::time_point now) {
   std::erase_if(usages, [&](const auto& each) { return each.second.Now(now) < kLeastSeconds; });
 }
 
-std::uint32_t LoadQueue::ReadersOf(Lane lane) const {
+std::uint32_t LoadQueue::GetReaders(Lane lane) const {
   std::uint32_t sum = 0;
   for (const auto& [uid, count] : at_work_[static_cast<std::size_t>(lane)]) sum += count;
   return sum;
@@ -43,7 +43,7 @@ std::uint32_t LoadQueue::ReadersOf(Lane lane) const {
 std::optional<LoadQueue::Entry> LoadQueue::Take(Lane lane, Clock::time_point now,
                                                 std::uint32_t readers) {
   const auto& at_work = at_work_[static_cast<std::size_t>(lane)];
-  const bool is_last = readers > 1 && ReadersOf(lane) + 1 >= readers;
+  const bool is_last = readers > 1 && GetReaders(lane) + 1 >= readers;
   const auto key = [&](const Entry& entry) {
     return std::tuple(entry.rank, Of(by_uid_, entry.uid, now), Of(by_session_, entry.session, now),
                       entry.bytes, entry.number);
@@ -56,7 +56,7 @@ std::optional<LoadQueue::Entry> LoadQueue::Take(Lane lane, Clock::time_point now
   if (best == waiting_.end()) return std::nullopt;
   const Entry taken = *best;
   waiting_.erase(best);
-  ++ReadersOf(lane, taken.uid);
+  ++GetReaders(lane, taken.uid);
   return taken;
 }
 

@@ -60,8 +60,8 @@ class LoadQueue {
   template <typename Key>
   static void Forget(std::map<Key, Usage>& usages, Clock::time_point now);
 
-  std::uint32_t ReadersOf(Lane lane) const;  // At work.
-  std::uint32_t& ReadersOf(Lane lane, std::uint32_t uid) {
+  std::uint32_t GetReaders(Lane lane) const;  // At work.
+  std::uint32_t& GetReaders(Lane lane, std::uint32_t uid) {
     return at_work_[static_cast<std::size_t>(lane)][uid];
   }
 

@@ -65,7 +65,7 @@ Status ModuleLoader::Start() {
   process_ = *std::move(process);
   StartReader(Lane::kLong);
   for (const Lane lane : {Lane::kMedium, Lane::kQuick, Lane::kSmall}) {
-    for (std::uint32_t i = 0; i < ReadersOf(lane); ++i) StartReader(lane);
+    for (std::uint32_t i = 0; i < GetReaders(lane); ++i) StartReader(lane);
   }
   return {};
 }
@@ -82,7 +82,7 @@ void ModuleLoader::StartReader(Lane lane) {
   });
 }
 
-Lane ModuleLoader::LaneOf(std::uint64_t image_bytes) const {
+Lane ModuleLoader::GetLane(std::uint64_t image_bytes) const {
   if (image_bytes <= options_.small_image_bytes_max) return Lane::kSmall;
   if (image_bytes <= options_.quick_image_bytes_max) return Lane::kQuick;
   return image_bytes <= options_.medium_image_bytes_max ? Lane::kMedium : Lane::kLong;
@@ -94,14 +94,14 @@ Lane ModuleLoader::NextLane(const Job& job) {
   return job.entry.lane == Lane::kSmall ? Lane::kQuick : Lane::kMedium;
 }
 
-const JobLimits& ModuleLoader::LimitsOf(Lane lane) const {
+const JobLimits& ModuleLoader::GetLimits(Lane lane) const {
   return lane == Lane::kSmall    ? options_.small
          : lane == Lane::kQuick  ? options_.quick
          : lane == Lane::kMedium ? options_.medium
                                  : options_.costly;
 }
 
-std::uint32_t ModuleLoader::ReadersOf(Lane lane) const {
+std::uint32_t ModuleLoader::GetReaders(Lane lane) const {
   return lane == Lane::kSmall    ? options_.small_readers
          : lane == Lane::kQuick  ? options_.quick_readers
          : lane == Lane::kMedium ? options_.medium_readers
@@ -143,7 +143,7 @@ void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::Un
                 .uid = job->owner.uid,
                 .rank = job->owner.rank,
                 .bytes = bytes,
-                .lane = LaneOf(bytes)};
+                .lane = GetLane(bytes)};
   queue_.Add(job->entry);
   MakeWayFor(*job);
   waiting_.emplace(job->entry.number, std::move(job));
@@ -162,7 +162,7 @@ void ModuleLoader::MakeWayFor(const Job& job) {
       least_urgent = running;
     }
   }
-  if (at_work < ReadersOf(job.entry.lane) || least_urgent->entry.rank <= job.entry.rank) return;
+  if (at_work < GetReaders(job.entry.lane) || least_urgent->entry.rank <= job.entry.rank) return;
   least_urgent->gives_way = true;
   Abandon(*least_urgent);
 }
@@ -218,7 +218,7 @@ void ModuleLoader::Read(Lane lane) {
       changed_.wait_for(lock.waitable(), kPlacedLookEvery);
       continue;
     }
-    const std::optional<LoadQueue::Entry> next = queue_.Take(lane, Clock::now(), ReadersOf(lane));
+    const std::optional<LoadQueue::Entry> next = queue_.Take(lane, Clock::now(), GetReaders(lane));
     if (!next) {
       changed_.wait(lock.waitable());
       continue;
@@ -243,7 +243,7 @@ std::shared_ptr<void> ModuleLoader::TakePlace(std::uint64_t bytes) {
   return {nullptr, [count = unplaced_bytes_, bytes](void*) { *count -= bytes; }};
 }
 
-PreparedCache::Key ModuleLoader::KeyOf(const Job& job) {
+PreparedCache::Key ModuleLoader::GetKey(const Job& job) {
   const device::ModuleRecipe& recipe = job.recipe;
   const std::uint64_t how[] = {static_cast<std::uint64_t>(recipe.form),
                                static_cast<std::uint64_t>(recipe.passes.isolation),
@@ -302,19 +302,19 @@ JobOutcome ModuleLoader::ReadImage(Job& job, Lane lane) {
   if (Status copied = CopyImage(job); !copied.ok()) return {End::kDone, copied};
   {
     const MutexLock lock(mutex_);
-    if (auto found = cache_.Find(KeyOf(job))) return {End::kDone, std::move(found)};
+    if (auto found = cache_.Find(GetKey(job))) return {End::kDone, std::move(found)};
   }
-  JobOutcome outcome = RunJob(*process_, job.recipe, job.image.get(), job.bytes, LimitsOf(lane),
+  JobOutcome outcome = RunJob(*process_, job.recipe, job.image.get(), job.bytes, GetLimits(lane),
                               job.abandoned.get());
   if (!outcome.module.ok()) return outcome;
   std::list<std::shared_ptr<const device::PreparedModule>> freed_unlocked;
   const MutexLock lock(mutex_);
   ++facts_.read;
-  freed_unlocked = cache_.Keep(KeyOf(job), *outcome.module);
+  freed_unlocked = cache_.Keep(GetKey(job), *outcome.module);
   return outcome;
 }
 
-std::string ModuleLoader::WarningOf(const Job& job, const Status& why) {
+std::string ModuleLoader::GetWarning(const Job& job, const Status& why) {
   const Clock::time_point now = Clock::now();
   if (now < warns_again_) {
     ++not_warned_;
@@ -332,7 +332,7 @@ void ModuleLoader::Finish(std::unique_ptr<Job> job, JobOutcome outcome) {
   std::string warning;
   if (outcome.end == End::kCrashed) {
     ++facts_.crashed;
-    warning = WarningOf(*job, outcome.module.status());
+    warning = GetWarning(*job, outcome.module.status());
   }
   const MutexUnlock unlock(mutex_);
   if (!warning.empty() && options_.warn) options_.warn(warning);

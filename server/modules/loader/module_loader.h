@@ -105,11 +105,11 @@ class ModuleLoader : public ModuleReader {
   Status Start();
   void StartReader(LoadQueue::Lane lane);
   void Read(LoadQueue::Lane lane);  // Body of a thread.
-  LoadQueue::Lane LaneOf(std::uint64_t image_bytes) const;
+  LoadQueue::Lane GetLane(std::uint64_t image_bytes) const;
   // Where a job goes that went beyond the limits of its lane.
   static LoadQueue::Lane NextLane(const Job& job);
-  const JobLimits& LimitsOf(LoadQueue::Lane lane) const;
-  std::uint32_t ReadersOf(LoadQueue::Lane lane) const;
+  const JobLimits& GetLimits(LoadQueue::Lane lane) const;
+  std::uint32_t GetReaders(LoadQueue::Lane lane) const;
   // Both tell how the job ended.
   JobOutcome Attempt(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
   JobOutcome ReadImage(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
@@ -117,13 +117,13 @@ class ModuleLoader : public ModuleReader {
   void Settle(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
   void Finish(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
   static Status CopyImage(Job& job);
-  static PreparedCache::Key KeyOf(const Job& job);
+  static PreparedCache::Key GetKey(const Job& job);
   std::shared_ptr<void> TakePlace(std::uint64_t bytes);
   // Where all readers of its lane are at work, a job of a less urgent class is ended for it.
   void MakeWayFor(const Job& job) GPUSHARED_REQUIRES(mutex_);
   static void Abandon(const Job& job);
   // Empty when one was said just before.
-  std::string WarningOf(const Job& job, const Status& why) GPUSHARED_REQUIRES(mutex_);
+  std::string GetWarning(const Job& job, const Status& why) GPUSHARED_REQUIRES(mutex_);
 
   const ModuleLoaderOptions options_;
   std::unique_ptr<LoaderProcess> process_;

@@ -122,11 +122,11 @@ class WaitFinder {
     Number(std::string(kMemory));
     effects_.reserve(flow.instructions.size());
     for (const Instruction& instruction : flow.instructions) {
-      effects_.push_back(EffectsOf(instruction));
+      effects_.push_back(GetEffects(instruction));
       const auto index = static_cast<std::uint32_t>(effects_.size() - 1);
       for (const std::uint32_t name : effects_.back().reads) readers_[name].push_back(index);
     }
-    NoteZeros();
+    RecordZeros();
   }
 
   std::vector<BlockWait> Run() {
@@ -169,7 +169,7 @@ class WaitFinder {
   }
 
   // All memory is one name here, but parameters of calls have theirs.
-  Effects EffectsOf(const Instruction& instruction) {
+  Effects GetEffects(const Instruction& instruction) {
     Effects effects;
     if (instruction.guard) effects.reads.push_back(Number(instruction.guard->predicate));
     const bool writes = WritesFirstOperand(instruction);
@@ -192,7 +192,7 @@ class WaitFinder {
     return effects;
   }
 
-  void NoteZeros() {
+  void RecordZeros() {
     holds_.assign(readers_.size(), Holds::kNothing);
     for (std::size_t i = 0; i < effects_.size(); ++i) {
       const Instruction& writer = flow_.instructions[i];
@@ -248,7 +248,7 @@ class WaitFinder {
 
   // From what `source` returns to everything inside its loop that depends on it; without
   // `also_decisions` through registers alone.
-  Dependents DependentsOf(std::uint32_t source, bool also_decisions) {
+  Dependents GetDependents(std::uint32_t source, bool also_decisions) {
     Dependents found{.names = std::vector<bool>(readers_.size(), false),
                      .blocks = std::vector<bool>(flow_.blocks.size(), false)};
     steps_ += (found.names.size() + found.blocks.size()) / 64;
@@ -286,7 +286,7 @@ class WaitFinder {
   bool IsRepeatedByItsValue(std::uint32_t source) {
     if (loops_[flow_.block_of[source]] == kNoLoop) return false;
     if (steps_ > kBlockWaitStepsMax) return true;
-    const bool repeats = DependentsOf(source, true).blocks[flow_.block_of[source]];
+    const bool repeats = GetDependents(source, true).blocks[flow_.block_of[source]];
     if (steps_ > kBlockWaitStepsMax) return true;
     return repeats && !IsRetry(source);
   }
@@ -297,7 +297,7 @@ class WaitFinder {
     if (!atomic.Has("cas") || atomic.operands.size() < 4) return false;
     const std::uint32_t expected = flow_.FindRegister(atomic.operands[2].text);
     if (expected == kNoRegister) return false;
-    return DependentsOf(source, false).names[Number(flow_.registers[expected].name)];
+    return GetDependents(source, false).names[Number(flow_.registers[expected].name)];
   }
 
   static constexpr std::string_view kMemory = "@memory";  // No PTX name.

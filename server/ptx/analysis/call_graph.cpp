@@ -123,7 +123,7 @@ CallGraph::CallGraph(const Module& module) {
   if (calls_any) address_taken_ = FunctionsWithAddressTaken(module);
 }
 
-const std::vector<Call>& CallGraph::CallsOf(const Function& function) const {
+const std::vector<Call>& CallGraph::GetCalls(const Function& function) const {
   static const std::vector<Call> kNone;
   const auto found = calls_.find(&function);
   return found == calls_.end() ? kNone : found->second;
@@ -142,7 +142,7 @@ std::vector<const Function*> CallGraph::Reachable(const Function& function) cons
   };
   bool reaches_all = false;
   for (std::size_t i = 0; i < reached.size(); ++i) {
-    for (const Call& call : CallsOf(*reached[i])) {
+    for (const Call& call : GetCalls(*reached[i])) {
       if (call.kind == Call::Kind::kBody) reach(declared_.at(call.name));
       if (call.kind != Call::Kind::kIndirect || reaches_all) continue;
       for (const Function* any : address_taken_) reach(any);

@@ -38,7 +38,7 @@ class CallGraph {
   explicit CallGraph(const Module& module);
 
   // Calls of a function's own body, each callee once, in order of first call.
-  const std::vector<Call>& CallsOf(const Function& function) const;
+  const std::vector<Call>& GetCalls(const Function& function) const;
 
   // The function of this name that has a body; null when there is none.
   const Function* FindBody(std::string_view name) const;

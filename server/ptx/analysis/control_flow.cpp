@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint32_t kRootScope = 0;
 
 Status Invalid(const SourcePosition& position, const std::string& what) {
-  return {StatusCode::kInvalidArgument, "ptx: " + LineOf(position) + what};
+  return {StatusCode::kInvalidArgument, "ptx: " + GetLine(position) + what};
 }
 
 bool IsLeave(const Instruction& instruction) {
@@ -53,7 +53,7 @@ class Analysis {
     if (Status s = FindBlocks(); !s.ok()) return s;
     if (!FindPostDominators(flow_.blocks)) {
       return Status(StatusCode::kLimitExceeded,
-                    "ptx: " + LineOf(function_.position) + "the branches of '" + function_.name +
+                    "ptx: " + GetLine(function_.position) + "the branches of '" + function_.name +
                         "' are too entangled: finding where threads meet again takes more than " +
                         std::to_string(kDominatorStepsMax) + " steps");
     }
@@ -102,7 +102,7 @@ class Analysis {
 
   Status TooLarge(const SourcePosition& position) const {
     return {StatusCode::kLimitExceeded,
-            "ptx: " + LineOf(position) + "'" + function_.name + "' has more than " +
+            "ptx: " + GetLine(position) + "'" + function_.name + "' has more than " +
                 std::to_string(kFunctionInstructionsMax) + " instructions"};
   }
 
@@ -215,7 +215,7 @@ class Analysis {
   }
 
   Status TooManyTargets(const SourcePosition& position) const {
-    return {StatusCode::kLimitExceeded, "ptx: " + LineOf(position) + "'" + function_.name +
+    return {StatusCode::kLimitExceeded, "ptx: " + GetLine(position) + "'" + function_.name +
                                             "' has more than " + std::to_string(kBranchTargetsMax) +
                                             " branch targets"};
   }

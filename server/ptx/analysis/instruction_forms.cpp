@@ -11,7 +11,7 @@ namespace {
 
 using Kind = OperandType::Kind;
 
-// In order of opcodes. What a modifier changes, FormOf says.
+// In order of opcodes. What a modifier changes, GetForm says.
 constexpr auto kForms = std::to_array<InstructionForm>({
     {"abs", "TT", 2, "if"},        {"add", "TTT", 3, "if"},    {"addc", "TTT", 3, "i"},
     {"alloca", "TT.", 2, "i"},     {"and", "TTT", 3, "bp"},    {"atom", "TaTT", 3, "bif"},
@@ -44,7 +44,7 @@ struct NamedTypes {
   std::array<OperandType, 2> found = {};
   std::size_t count = 0;
 };
-NamedTypes TypesOf(const Instruction& instruction) {
+NamedTypes GetTypes(const Instruction& instruction) {
   NamedTypes types;
   for (const std::string& modifier : instruction.modifiers) {
     const std::optional<OperandType> type = TypeNamed(modifier);
@@ -155,7 +155,7 @@ std::optional<OperandType> TypeNamed(std::string_view name) {
   return found->type;
 }
 
-std::optional<InstructionForm> FormOf(const Instruction& instruction) {
+std::optional<InstructionForm> GetForm(const Instruction& instruction) {
   const std::string_view opcode = instruction.opcode;
   const auto* const found = std::ranges::lower_bound(kForms, opcode, {}, &InstructionForm::opcode);
   if (found == kForms.end() || found->opcode != opcode) return std::nullopt;
@@ -163,9 +163,9 @@ std::optional<InstructionForm> FormOf(const Instruction& instruction) {
   if (opcode == "cvt" && instruction.Has("pack")) {
     form.slots = "cRRc";
     form.least = 3;
-    if (TypesOf(instruction).count == 3) form.types = 3;
+    if (GetTypes(instruction).count == 3) form.types = 3;
   }
-  if (TypesOf(instruction).count != form.types) return std::nullopt;
+  if (GetTypes(instruction).count != form.types) return std::nullopt;
   if (instruction.Has("wide")) form.slots = opcode == "mad" ? "WTTW" : "WTT";
   // A policy of caching follows.
   if (instruction.Has("L2::cache_hint")) form.slots = opcode == "atom" ? "TaT.." : form.slots;
@@ -174,7 +174,7 @@ std::optional<InstructionForm> FormOf(const Instruction& instruction) {
 }
 
 std::string_view WrongModifier(const Instruction& instruction) {
-  const NamedTypes types = TypesOf(instruction);
+  const NamedTypes types = GetTypes(instruction);
   if (types.count == 0) return {};
   const std::string_view opcode = instruction.opcode;
   if (opcode == "cvt" && instruction.Has("pack")) return WrongPack(instruction);

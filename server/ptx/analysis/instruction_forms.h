@@ -50,7 +50,7 @@ struct InstructionForm {
 };
 
 // Nothing for an instruction that is not judged: one that is unknown, or has types of its own.
-std::optional<InstructionForm> FormOf(const Instruction& instruction);
+std::optional<InstructionForm> GetForm(const Instruction& instruction);
 
 // Why the modifiers do not go together; empty when they do.
 std::string_view WrongModifier(const Instruction& instruction);

@@ -35,7 +35,7 @@ bool IsFloat(const Instruction& instruction) {
   return !instruction.modifiers.empty() && instruction.modifiers.back().starts_with('f');
 }
 
-std::optional<std::int64_t> LiteralOf(const Operand& operand) {
+std::optional<std::int64_t> ToLiteral(const Operand& operand) {
   if (operand.kind != Operand::Kind::kInteger) return std::nullopt;
   return operand.integer;
 }
@@ -95,7 +95,7 @@ class Tracer {
   }
   void FailAt(const Instruction& at, const std::string& why) { FailAt(at, current_, why); }
   void FailAt(const Instruction& at, std::size_t function, const std::string& why) {
-    std::string text = LineOf(at.position) + why;
+    std::string text = GetLine(at.position) + why;
     if (function != 0) text += ", in function '" + functions_[function].function->name + "'";
     Fail(text);
   }
@@ -109,7 +109,7 @@ class Tracer {
                   .sources = std::move(sources)});
   }
 
-  std::size_t AreaOf(const std::string& name) { return program_.AreaOf(current_, name); }
+  std::size_t GetArea(const std::string& name) { return program_.GetArea(current_, name); }
 
   // ---- names
 
@@ -122,7 +122,7 @@ class Tracer {
     kArea,
     kUnknown,
   };
-  static NameKind KindOf(StateSpace space) {
+  static NameKind GetKind(StateSpace space) {
     switch (space) {
       case StateSpace::kGlobal:
       case StateSpace::kConstant:
@@ -137,13 +137,13 @@ class Tracer {
     }
     return NameKind::kUnknown;
   }
-  NameKind KindOf(const std::string& name) const {
+  NameKind GetKind(const std::string& name) const {
     if (flow().FindRegister(name) != kNoRegister) return NameKind::kRegister;
     const auto local = local_names_.find(name);
-    if (local != local_names_.end()) return KindOf(local->second);
+    if (local != local_names_.end()) return GetKind(local->second);
     if (is_kernel() && parameters_.Has(name)) return NameKind::kParameter;
     const auto variable = variables_.find(name);
-    if (variable != variables_.end()) return KindOf(variable->second->space);
+    if (variable != variables_.end()) return GetKind(variable->second->space);
     return name.starts_with('%') ? NameKind::kNumber : NameKind::kUnknown;
   }
 
@@ -151,9 +151,9 @@ class Tracer {
   std::uint32_t RegisterBytes(std::uint32_t r) const { return TypeBytes(flow().registers[r].type); }
 
   // The value of a name or a literal.
-  Node ValueOf(const Operand& operand, std::uint32_t line) {
+  Node ValueFor(const Operand& operand, std::uint32_t line) {
     if (operand.kind != Operand::Kind::kName) return number_;
-    switch (KindOf(operand.text)) {
+    switch (GetKind(operand.text)) {
       case NameKind::kRegister:
         return RegisterNode(flow().FindRegister(operand));
       case NameKind::kNumber:
@@ -163,10 +163,10 @@ class Tracer {
       case NameKind::kOwn:
         return own_;
       case NameKind::kParameter:
-        return NewNode(parameters_.AddressOf(operand.text));
+        return NewNode(parameters_.GetAddress(operand.text));
       case NameKind::kArea: {
         // Whoever has its address may write anything there.
-        const Node any = program_.AnyWord(AreaOf(operand.text));
+        const Node any = program_.AnyWord(GetArea(operand.text));
         AddStep(Rule::kForeign, any, {number_}, line, AddressValue::Foreign::kMemory);
         return own_;
       }
@@ -182,7 +182,7 @@ class Tracer {
     if (operand.kind != Operand::Kind::kName) return;
     const std::uint32_t r = flow().FindRegister(operand);
     if (r != kNoRegister && RegisterBytes(r) == 0) return;
-    nodes->push_back(ValueOf(operand, line));
+    nodes->push_back(ValueFor(operand, line));
   }
   std::vector<Node> Sources(const Instruction& instruction, std::size_t first) {
     std::vector<Node> nodes;
@@ -258,7 +258,7 @@ class Tracer {
     if (r != kNoRegister && RegisterBytes(r) < kWordBytes) return number_;
     const bool is_literal =
         address.text.empty() || (address.text.front() >= '0' && address.text.front() <= '9');
-    return is_literal ? number_ : ValueOf(base, line);
+    return is_literal ? number_ : ValueFor(base, line);
   }
 
   void BuildValues(const Instruction& instruction, const std::vector<MemoryAccess>& accesses) {
@@ -292,7 +292,7 @@ class Tracer {
                                          "min", "mov", "or", "rem", "selp", "shl", "shr"});
     const bool multiplies = instruction.opcode == "mul" || instruction.opcode == "mad";
     if (multiplies && instruction.operands.size() > 2) {
-      const auto factor = LiteralOf(instruction.operands[2]);
+      const auto factor = ToLiteral(instruction.operands[2]);
       return factor && *factor < 0;
     }
     return std::ranges::find(kAdd, instruction.opcode) == kAdd.end();
@@ -306,7 +306,7 @@ class Tracer {
     const auto give_up = [&](AddressValue::Foreign how) {
       AddStep(Rule::kForeign, to, Sources(instruction, 1), line, how);
     };
-    const auto value = [&](std::size_t i) { return ValueOf(operands[i], line); };
+    const auto value = [&](std::size_t i) { return ValueFor(operands[i], line); };
     const bool is_plain = std::ranges::none_of(operands, [](const Operand& operand) {
       return operand.kind == Operand::Kind::kVector || operand.kind == Operand::Kind::kPair;
     });
@@ -325,7 +325,7 @@ class Tracer {
       return AddStep(Rule::kCopy, to, {value(1), value(2)});
     }
     if (opcode == "and") {
-      const auto mask = LiteralOf(operands[2]);
+      const auto mask = ToLiteral(operands[2]);
       const bool is_small = mask && *mask >= 0 && *mask < kSmallMask;
       return AddStep(is_small ? Rule::kReduced : Rule::kSum, to, {value(1), value(2)});
     }
@@ -333,7 +333,7 @@ class Tracer {
     if (opcode == "xor") return give_up(AddressValue::Foreign::kBits);
     if (opcode == "shr") return AddStep(Rule::kMixed, to, {value(1), number_});
     if (opcode == "shl") {
-      const auto distance = LiteralOf(operands[2]);
+      const auto distance = ToLiteral(operands[2]);
       if (!distance || *distance < 0 || *distance >= kShiftMax) {
         return give_up(AddressValue::Foreign::kParts);
       }
@@ -354,9 +354,9 @@ class Tracer {
   // mul, and the product of mad.
   void BuildProduct(const Instruction& instruction, Node to) {
     const std::uint32_t line = instruction.position.line;
-    const Node a = ValueOf(instruction.operands[1], line);
-    const Node b = ValueOf(instruction.operands[2], line);
-    const auto factor = LiteralOf(instruction.operands[2]);
+    const Node a = ValueFor(instruction.operands[1], line);
+    const Node b = ValueFor(instruction.operands[2], line);
+    const auto factor = ToLiteral(instruction.operands[2]);
     if (!factor || instruction.Has("hi")) return AddStep(Rule::kReduced, to, {a, b});
     if (*factor == 1) return AddStep(Rule::kCopy, to, {a});
     if (*factor == -1) return AddStep(Rule::kNegative, to, {a});
@@ -370,7 +370,7 @@ class Tracer {
 
   // cvta: between generic addresses and those of a space.
   void BuildConversion(const Instruction& instruction, Node to) {
-    const Node from = ValueOf(instruction.operands[1], instruction.position.line);
+    const Node from = ValueFor(instruction.operands[1], instruction.position.line);
     if (instruction.Has("global")) return AddStep(Rule::kAsPointer, to, {from});
     if (instruction.Has("param") || instruction.Has("param::entry")) {
       return AddStep(Rule::kCopy, to, {from});
@@ -381,7 +381,7 @@ class Tracer {
 
   void BuildConvert(const Instruction& instruction, Node to) {
     const std::string& from = instruction.modifiers.back();
-    const Node value = ValueOf(instruction.operands[1], instruction.position.line);
+    const Node value = ValueFor(instruction.operands[1], instruction.position.line);
     const bool is_address = TypeBytes(from) == kWordBytes && !from.starts_with('f');
     AddStep(is_address ? Rule::kCopy : Rule::kReduced, to, {value});
   }
@@ -410,10 +410,10 @@ class Tracer {
 
   void BuildParameterLoad(const Written& to, std::uint32_t bytes, const Operand& address,
                           std::int64_t offset, std::uint32_t line) {
-    const NameKind kind = KindOf(address.text);
+    const NameKind kind = GetKind(address.text);
     const bool is_whole = bytes == kWordBytes && to.bytes == kWordBytes;
     if (kind == NameKind::kArea) {
-      const std::size_t area = AreaOf(address.text);
+      const std::size_t area = GetArea(address.text);
       const bool is_inside = offset >= 0;
       const Node word =
           program_.AreaWord(area, is_inside ? static_cast<std::uint64_t>(offset) / kWordBytes : 0);
@@ -425,7 +425,7 @@ class Tracer {
     if (bytes < kWordBytes) return AddStep(Rule::kReduced, to.node, {number_});
     if (kind == NameKind::kParameter && is_whole) {
       return AddStep(Rule::kCopy, to.node,
-                     {NewNode(parameters_.WordOf(address.text, offset, line))});
+                     {NewNode(parameters_.GetWord(address.text, offset, line))});
     }
     if (kind == NameKind::kRegister && is_whole) {
       return AddStep(Rule::kLoaded, to.node, {ValueOfAddress(address, line)}, line);
@@ -439,16 +439,16 @@ class Tracer {
     if (!is_parameter || instruction.operands.size() < 2) return;
     const std::uint32_t line = instruction.position.line;
     const Operand& address = instruction.operands[0];
-    if (KindOf(address.text) != NameKind::kArea) {
+    if (GetKind(address.text) != NameKind::kArea) {
       return FailAt(instruction, instruction.Spelling() + " to a place that is not followed");
     }
     const std::uint32_t bytes = TypeBytes(instruction.modifiers.back());
     const Operand& value = instruction.operands[1];
     const bool is_vector = value.kind == Operand::Kind::kVector;
     const std::size_t count = is_vector ? value.elements.size() : 1;
-    const std::size_t area = AreaOf(address.text);
+    const std::size_t area = GetArea(address.text);
     for (std::size_t i = 0; i < count; ++i) {
-      const Node from = ValueOf(is_vector ? value.elements[i] : value, line);
+      const Node from = ValueFor(is_vector ? value.elements[i] : value, line);
       const std::int64_t offset = address.offset + static_cast<std::int64_t>(i * bytes);
       const bool is_word =
           bytes == kWordBytes && offset >= 0 && offset % std::int64_t{kWordBytes} == 0;
@@ -498,23 +498,24 @@ class Tracer {
     }
     for (std::size_t i = 0; i < argument_count; ++i) {
       PassArgument(arguments->elements[i],
-                   program_.AreaOf(numbers_.at(callee), callee->parameters[i].name),
+                   program_.GetArea(numbers_.at(callee), callee->parameters[i].name),
                    instruction.position.line);
     }
     for (std::size_t i = 0; i < result_count; ++i) {
       TakeResult(results->elements[i],
-                 program_.AreaOf(numbers_.at(callee), callee->returns[i].name));
+                 program_.GetArea(numbers_.at(callee), callee->returns[i].name));
     }
   }
 
   void PassArgument(const Operand& argument, std::size_t to, std::uint32_t line) {
-    if (KindOf(argument.text) == NameKind::kArea && argument.kind == Operand::Kind::kName) {
-      return program_.CopyArea(AreaOf(argument.text), to);
+    if (GetKind(argument.text) == NameKind::kArea && argument.kind == Operand::Kind::kName) {
+      return program_.CopyArea(GetArea(argument.text), to);
     }
-    AddStep(Rule::kCopy, program_.AreaWord(to, 0), {ValueOf(argument, line)});
+    AddStep(Rule::kCopy, program_.AreaWord(to, 0), {ValueFor(argument, line)});
   }
   void TakeResult(const Operand& result, std::size_t from) {
-    if (KindOf(result.text) == NameKind::kArea) return program_.CopyArea(from, AreaOf(result.text));
+    if (GetKind(result.text) == NameKind::kArea)
+      return program_.CopyArea(from, GetArea(result.text));
     const std::uint32_t r = flow().FindRegister(result.text);
     if (r != kNoRegister) AddStep(Rule::kCopy, RegisterNode(r), {program_.AreaWord(from, 0)});
   }
@@ -533,9 +534,9 @@ class Tracer {
     for (std::size_t i = 0; i < arguments->elements.size() && i <= kLineArgument + 1; ++i) {
       if (i == kLineArgument) continue;
       const Operand& text = arguments->elements[i];
-      const bool is_area = KindOf(text.text) == NameKind::kArea;
-      AddUse(is_area ? program_.AreaWord(AreaOf(text.text), 0)
-                     : ValueOf(text, instruction.position.line),
+      const bool is_area = GetKind(text.text) == NameKind::kArea;
+      AddUse(is_area ? program_.AreaWord(GetArea(text.text), 0)
+                     : ValueFor(text, instruction.position.line),
              instruction);
     }
   }
@@ -562,7 +563,7 @@ class Tracer {
       reaches_variables_ |= address.is_variable;
     }
     reach.reaches_variables = reaches_variables_;
-    reach.offsets = parameters_.OffsetsOf(found, kReachOffsetsMax);
+    reach.offsets = parameters_.GetOffsets(found, kReachOffsetsMax);
     if (reach.offsets.size() <= kReachOffsetsMax) return;
     reach.offsets.clear();
     Fail("more than " + std::to_string(kReachOffsetsMax) +
@@ -594,7 +595,7 @@ ReachFinder::ReachFinder(const Module& module, const CallGraph& calls)
   }
 }
 
-const Result<ControlFlow>& ReachFinder::FlowOf(const Function& function) {
+const Result<ControlFlow>& ReachFinder::GetFlow(const Function& function) {
   const auto known = flows_.find(&function);
   if (known != flows_.end()) return known->second;
   return flows_.emplace(&function, AnalyseControlFlow(function)).first->second;
@@ -614,13 +615,13 @@ KernelReach ReachFinder::Find(std::span<const AnalysedFunction> functions) {
 }
 
 KernelReach ReachFinder::Find(const Function& kernel) {
-  // Nobody asks twice about a kernel, so FlowOf need not keep its flow.
+  // Nobody asks twice about a kernel, so GetFlow need not keep its flow.
   const Result<ControlFlow> own = AnalyseControlFlow(kernel);
   if (!own) return Unknown(std::string(own.status().message()));
   std::vector<AnalysedFunction> functions = {{.function = &kernel, .flow = &*own}};
   for (const Function* function : calls_.Reachable(kernel)) {
     if (function == &kernel) continue;
-    const Result<ControlFlow>& flow = FlowOf(*function);
+    const Result<ControlFlow>& flow = GetFlow(*function);
     if (!flow) return Unknown(std::string(flow.status().message()));
     functions.push_back({.function = function, .flow = &*flow});
   }

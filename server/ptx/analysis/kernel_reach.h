@@ -56,7 +56,7 @@ class ReachFinder {
   KernelReach Find(const Function& kernel);
 
   // Of a function that kernels call: analysed once, whichever of them reach it. Stays.
-  const Result<ControlFlow>& FlowOf(const Function& function);
+  const Result<ControlFlow>& GetFlow(const Function& function);
 
  private:
   KernelReach Unknown(std::string why);

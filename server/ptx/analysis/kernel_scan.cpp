@@ -35,9 +35,9 @@ class FunctionScan {
 
   Result<std::vector<Finding>> Run(WaitSteps& steps) {
     for (const FeatureUse& use : FindFeatures(function_)) Note(use.feature, use.line, "");
-    NoteCalls();
-    NoteNames();
-    if (Status status = NoteWaits(steps); !status.ok()) return status;
+    RecordCalls();
+    RecordNames();
+    if (Status status = RecordWaits(steps); !status.ok()) return status;
     return std::move(found_);
   }
 
@@ -51,7 +51,7 @@ class FunctionScan {
     found_.push_back({.feature = feature, .line = line, .detail = std::move(detail)});
   }
 
-  void NoteCalls() {
+  void RecordCalls() {
     for (const Call& call : calls_) {
       const bool built_in = std::ranges::find(kBuiltIns, call.name) != kBuiltIns.end();
       if (call.kind == Call::Kind::kIndirect) {
@@ -62,7 +62,7 @@ class FunctionScan {
     }
   }
 
-  void NoteNames() {
+  void RecordNames() {
     for (const Statement& statement : *function_.body) {
       const auto* instruction = std::get_if<Instruction>(&statement);
       if (instruction == nullptr) continue;
@@ -81,7 +81,7 @@ class FunctionScan {
     }
   }
 
-  Status NoteWaits(WaitSteps& steps) {
+  Status RecordWaits(WaitSteps& steps) {
     const Result<ControlFlow> flow = AnalyseControlFlow(function_);
     if (!flow) return flow.status();
     std::unordered_set<std::string_view> indirect;
@@ -116,7 +116,7 @@ Polling FindPolling(const Module& module, const CallGraph& calls) {
     const auto* function = std::get_if<Function>(&item);
     if (function == nullptr || !function->body) continue;
     functions.push_back(function);
-    for (const Call& call : calls.CallsOf(*function)) callers[call.name].push_back(function);
+    for (const Call& call : calls.GetCalls(*function)) callers[call.name].push_back(function);
   }
   std::vector<const Function*> open;
   const auto add = [&](const Function* function) {
@@ -128,7 +128,7 @@ Polling FindPolling(const Module& module, const CallGraph& calls) {
     polling.is_any |= !function->is_entry;
   }
   for (const Function* function : functions) {
-    const bool calls_any = std::ranges::any_of(calls.CallsOf(*function), [](const Call& call) {
+    const bool calls_any = std::ranges::any_of(calls.GetCalls(*function), [](const Call& call) {
       return call.kind == Call::Kind::kIndirect;
     });
     if (calls_any && polling.is_any) add(function);
@@ -194,7 +194,7 @@ Result<std::vector<Finding>> KernelScanner::Scan(const Function& kernel) {
 const Result<std::vector<Finding>>& KernelScanner::ScanFunction(const Function& function) {
   const auto known = functions_.find(&function);
   if (known != functions_.end()) return known->second;
-  FunctionScan scan(function, calls_.CallsOf(function), names_, polling_);
+  FunctionScan scan(function, calls_.GetCalls(function), names_, polling_);
   return functions_.emplace(&function, scan.Run(wait_steps_)).first->second;
 }
 

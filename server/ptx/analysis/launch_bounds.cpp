@@ -42,7 +42,7 @@ std::uint32_t ExtentProduct(const std::array<std::uint32_t, 3>& extents) {
 
 }  // namespace
 
-LaunchBounds LaunchBoundsOf(const Function& kernel) {
+LaunchBounds GetLaunchBounds(const Function& kernel) {
   LaunchBounds bounds;
   for (const Directive& directive : kernel.performance) {
     const auto [name, extents] = ReadExtents(directive);

@@ -21,7 +21,7 @@ struct LaunchBounds {
 };
 
 // Reads the directives of a kernel. Pure.
-LaunchBounds LaunchBoundsOf(const Function& kernel);
+LaunchBounds GetLaunchBounds(const Function& kernel);
 
 }  // namespace gpushared::ptx
 

@@ -37,10 +37,10 @@ void AddTimes(Sum& to, const Sum& from, std::uint64_t factor) {
 }
 
 // Names are as long as the client likes, and are compared and copied again and again.
-std::size_t StepsOf(const std::string& name) { return 1 + name.size() / 64; }
-std::size_t StepsOf(const Sum& sum) {
+std::size_t GetSteps(const std::string& name) { return 1 + name.size() / 64; }
+std::size_t GetSteps(const Sum& sum) {
   std::size_t steps = 1;
-  for (const auto& [name, times] : sum.factors) steps += StepsOf(name);
+  for (const auto& [name, times] : sum.factors) steps += GetSteps(name);
   return steps;
 }
 
@@ -50,12 +50,12 @@ class Evaluator {
   Evaluator(const ControlFlow& flow, std::size_t& steps) : flow_(flow), steps_(steps) {
     for (std::uint32_t i = 0; i < flow.instructions.size(); ++i) {
       const Instruction& instruction = flow.instructions[i];
-      if (WritesFirstOperand(instruction)) NoteWrites(instruction.operands[0], i);
+      if (WritesFirstOperand(instruction)) RecordWrites(instruction.operands[0], i);
     }
   }
 
   // The address operand of an access.
-  std::optional<Sum> AddressOf(const Instruction& instruction) {
+  std::optional<Sum> GetAddress(const Instruction& instruction) {
     const auto address =
         std::ranges::find(instruction.operands, Operand::Kind::kAddress, &Operand::kind);
     if (address == instruction.operands.end()) return std::nullopt;
@@ -65,9 +65,9 @@ class Evaluator {
   }
 
  private:
-  void NoteWrites(const Operand& operand, std::uint32_t i) {
+  void RecordWrites(const Operand& operand, std::uint32_t i) {
     if (operand.elements.empty()) writers_[operand.text].push_back(i);
-    for (const Operand& element : operand.elements) NoteWrites(element, i);
+    for (const Operand& element : operand.elements) RecordWrites(element, i);
   }
 
   static Sum Named(const std::string& name) {
@@ -87,10 +87,10 @@ class Evaluator {
   }
 
   std::optional<Sum> Value(const std::string& name, std::uint32_t depth) {
-    steps_ += StepsOf(name);
+    steps_ += GetSteps(name);
     if (steps_ > kLookBackStepsMax) return std::nullopt;
     std::optional<Sum> value = Evaluate(name, depth);
-    if (value) steps_ += StepsOf(*value);
+    if (value) steps_ += GetSteps(*value);
     return value;
   }
 
@@ -141,7 +141,7 @@ class Evaluator {
     if (instruction.guard || operands.size() < 2) return std::nullopt;
     if (opcode == "mov" || opcode == "cvt" || opcode == "cvta") return Value(operands[1], depth);
     if (opcode == "ld" && instruction.Has("param")) {
-      steps_ += StepsOf(operands[1].text);
+      steps_ += GetSteps(operands[1].text);
       return Named("param " + operands[1].text + "+" + std::to_string(operands[1].offset));
     }
     if (opcode == "not") return Combined(operands[1], ~std::uint64_t{0}, nullptr, 0, ~0ull, depth);
@@ -231,14 +231,14 @@ std::vector<bool> ReadEarlierBlocks(const ControlFlow& flow,
   std::vector<Sum> own;
   for (const Instruction& instruction : flow.instructions) {
     if (!StoresForOthers(instruction)) continue;
-    if (std::optional<Sum> sum = evaluator.AddressOf(instruction)) own.push_back(std::move(*sum));
+    if (std::optional<Sum> sum = evaluator.GetAddress(instruction)) own.push_back(std::move(*sum));
   }
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const Instruction& load = flow.instructions[accesses[i]];
     if (load.opcode != "ld") continue;
-    const std::optional<Sum> read = evaluator.AddressOf(load);
+    const std::optional<Sum> read = evaluator.GetAddress(load);
     earlier[i] = read && std::ranges::any_of(own, [&](const Sum& address) {
-                   steps += StepsOf(*read) + StepsOf(address);
+                   steps += GetSteps(*read) + GetSteps(address);
                    return steps <= kLookBackStepsMax && IsBelow(*read, address);
                  });
   }

@@ -61,7 +61,7 @@ bool HasAddress(const Instruction& instruction) {
 }
 
 // The state space that the modifiers name; nothing when it is one that no pass knows.
-std::optional<AccessSpace> SpaceOf(const Instruction& instruction) {
+std::optional<AccessSpace> GetSpace(const Instruction& instruction) {
   for (const std::string& modifier : instruction.modifiers) {
     if (modifier == "global") return AccessSpace::kGlobal;
     if (modifier == "shared" || modifier == "shared::cta") return AccessSpace::kShared;
@@ -131,7 +131,7 @@ class AccessReader {
     const bool hints = opcode == "prefetch" || opcode == "prefetchu" || opcode == "discard" ||
                        opcode == "applypriority";
     if (!loads && !stores && !hints && opcode != "createpolicy") return false;
-    const std::optional<AccessSpace> space = SpaceOf(instruction_);
+    const std::optional<AccessSpace> space = GetSpace(instruction_);
     if (opcode == "createpolicy") {
       if (space && instruction_.Has("range")) Add(1, *space, 0, 1);
       return space.has_value();
@@ -156,7 +156,7 @@ class AccessReader {
 
   bool ReadMatrix() {
     const std::string_view opcode = instruction_.opcode;
-    const std::optional<AccessSpace> space = SpaceOf(instruction_);
+    const std::optional<AccessSpace> space = GetSpace(instruction_);
     if (opcode == "ldmatrix" || opcode == "stmatrix") {
       if (space != AccessSpace::kShared) return false;
       Add(opcode == "ldmatrix" ? 1 : 0, *space, kMatrixRowBytes, kMatrixRowBytes);
@@ -218,7 +218,7 @@ class AccessReader {
   bool ReadCopy() {
     const std::string_view opcode = instruction_.opcode;
     if (opcode == "mbarrier") {
-      if (SpaceOf(instruction_) != AccessSpace::kShared) return false;
+      if (GetSpace(instruction_) != AccessSpace::kShared) return false;
       for (std::size_t i = 0; i < instruction_.operands.size(); ++i) {
         if (instruction_.operands[i].kind == Operand::Kind::kAddress) {
           Add(i, AccessSpace::kShared, 8, 8);

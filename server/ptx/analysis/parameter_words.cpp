@@ -29,7 +29,7 @@ ParameterWords::ParameterWords(const Function& kernel) {
   }
 }
 
-AddressWords ParameterWords::NumberOf(std::uint64_t offset, std::uint64_t bytes) {
+AddressWords ParameterWords::GetNumber(std::uint64_t offset, std::uint64_t bytes) {
   AddressWords words;
   const auto known = std::ranges::find_if(
       words_, [&](const Word& word) { return word.offset == offset && word.bytes == bytes; });
@@ -42,8 +42,8 @@ AddressWords ParameterWords::NumberOf(std::uint64_t offset, std::uint64_t bytes)
   return words;
 }
 
-AddressValue ParameterWords::WordOf(const std::string& parameter, std::int64_t offset,
-                                    std::uint32_t line) {
+AddressValue ParameterWords::GetWord(const std::string& parameter, std::int64_t offset,
+                                     std::uint32_t line) {
   const Variable& variable = *parameters_.at(parameter).variable;
   const auto inside = static_cast<std::uint64_t>(offset);
   const std::uint64_t place = parameters_.at(parameter).offset + inside;
@@ -53,20 +53,20 @@ AddressValue ParameterWords::WordOf(const std::string& parameter, std::int64_t o
     return AddressValue::FromElsewhere(AddressValue::Foreign::kOther, line);
   }
   AddressValue value = AddressValue::Number();
-  value.others = NumberOf(place, kParameterWord);
+  value.others = GetNumber(place, kParameterWord);
   return IsGlobalPointer(variable) ? AddressValue::AsPointer(value) : value;
 }
 
-AddressValue ParameterWords::AddressOf(const std::string& parameter) {
+AddressValue ParameterWords::GetAddress(const std::string& parameter) {
   const auto& [offset, variable] = parameters_.at(parameter);
   AddressValue value;
   value.kind = AddressValue::Kind::kPointer;
-  value.parameters = NumberOf(offset, variable->Bytes());
+  value.parameters = GetNumber(offset, variable->Bytes());
   return value;
 }
 
-std::vector<std::uint32_t> ParameterWords::OffsetsOf(const AddressWords& words,
-                                                     std::size_t most) const {
+std::vector<std::uint32_t> ParameterWords::GetOffsets(const AddressWords& words,
+                                                      std::size_t most) const {
   std::vector<std::uint32_t> offsets;
   for (std::size_t number = 0; number < words_.size(); ++number) {
     if (!words[number]) continue;

@@ -23,13 +23,13 @@ class ParameterWords {
 
   bool Has(const std::string& parameter) const { return parameters_.contains(parameter); }
   // Eight bytes at an offset of a parameter. `line`: of who loads them.
-  AddressValue WordOf(const std::string& parameter, std::int64_t offset, std::uint32_t line);
-  AddressValue AddressOf(const std::string& parameter);
+  AddressValue GetWord(const std::string& parameter, std::int64_t offset, std::uint32_t line);
+  AddressValue GetAddress(const std::string& parameter);
   // More were asked for than kAddressWordsMax: the values are not right.
   bool is_full() const { return is_full_; }
 
   // Byte offsets of the words, ascending; one more than `most` at least, where there are more.
-  std::vector<std::uint32_t> OffsetsOf(const AddressWords& words, std::size_t most) const;
+  std::vector<std::uint32_t> GetOffsets(const AddressWords& words, std::size_t most) const;
 
  private:
   struct Parameter {
@@ -41,7 +41,7 @@ class ParameterWords {
     std::uint64_t bytes = 0;
   };
 
-  AddressWords NumberOf(std::uint64_t offset, std::uint64_t bytes);
+  AddressWords GetNumber(std::uint64_t offset, std::uint64_t bytes);
 
   std::unordered_map<std::string, Parameter> parameters_;
   std::vector<Word> words_;

@@ -14,7 +14,7 @@ void ReachProgram::Add(Step step) {
   if (Count(1 + step.sources.size())) program_.push_back(std::move(step));
 }
 
-std::size_t ReachProgram::AreaOf(std::size_t function, const std::string& name) {
+std::size_t ReachProgram::GetArea(std::size_t function, const std::string& name) {
   const auto [found, is_new] = area_numbers_.emplace(std::pair(function, name), areas_.size());
   if (is_new) areas_.push_back({.words = {}, .any = NewNode({}), .from = {}});
   return found->second;

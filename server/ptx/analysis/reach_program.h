@@ -55,7 +55,7 @@ class ReachProgram {
   void Add(Step step);
 
   // .param variables of functions: what calls hand over.
-  std::size_t AreaOf(std::size_t function, const std::string& name);
+  std::size_t GetArea(std::size_t function, const std::string& name);
   Node AreaWord(std::size_t area, std::uint64_t number);             // A word has 8 bytes.
   Node AnyWord(std::size_t area) const { return areas_[area].any; }  // Each word may be this, too.
   void CopyArea(std::size_t from, std::size_t to);

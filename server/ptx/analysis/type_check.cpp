@@ -33,7 +33,7 @@ struct Meaning {
 };
 using RegisterScope = std::unordered_map<std::string_view, Meaning>;
 
-std::string_view DigitsOf(std::string_view name) {
+std::string_view GetDigits(std::string_view name) {
   std::size_t begin = name.size();
   while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9') --begin;
   return name.substr(begin);
@@ -70,7 +70,7 @@ class FunctionCheck {
       } else if (const auto* instruction = std::get_if<Instruction>(&statement)) {
         Check(*instruction);
       }
-      if (!why_.empty()) return {StatusCode::kInvalidArgument, LineOf(position_) + why_};
+      if (!why_.empty()) return {StatusCode::kInvalidArgument, GetLine(position_) + why_};
     }
     return {};
   }
@@ -99,7 +99,7 @@ class FunctionCheck {
 
   // The meaning in the innermost scope; nothing for a name that none declares.
   std::optional<Meaning> Find(std::string_view name) const {
-    const std::string_view digits = DigitsOf(name);
+    const std::string_view digits = GetDigits(name);
     const std::string_view stem = name.substr(0, name.size() - digits.size());
     const bool is_member =
         !digits.empty() && digits.size() < 10 && (digits.size() == 1 || digits.front() != '0');
@@ -120,7 +120,7 @@ class FunctionCheck {
     if (instruction.guard) CheckGuard(*instruction.guard);
     if (instruction.opcode == "bar" || instruction.opcode == "barrier") CheckBarrier(instruction);
     if (IsVideo(instruction.opcode)) return CheckVideo(instruction);
-    const std::optional<InstructionForm> form = FormOf(instruction);
+    const std::optional<InstructionForm> form = GetForm(instruction);
     if (!form || !why_.empty()) return;
     if (const std::string_view why = WrongModifier(instruction); !why.empty()) {
       return Reject(instruction.Spelling() + " " + std::string(why));
@@ -271,7 +271,7 @@ class FunctionCheck {
     if (meaning) {
       if (meaning->of != Meaning::Of::kRegister) return FitsSymbol(instruction, type);
       const bool is_access = instruction.opcode == "ld" || instruction.opcode == "st";
-      if (is_access && !in_vector && ValuesOf(instruction) != 1 && is_loose) return false;
+      if (is_access && !in_vector && GetValues(instruction) != 1 && is_loose) return false;
       return FitsRegister(meaning->type, type, is_loose);
     }
     if (symbols_.contains(name)) return FitsSymbol(instruction, type);
@@ -299,7 +299,7 @@ class FunctionCheck {
   // Special registers are %clock and %envreg3. An undeclared %r3 is none.
   static bool IsPerhapsSpecial(std::string_view name) {
     if (!name.starts_with('%')) return false;
-    const std::string_view digits = DigitsOf(name);
+    const std::string_view digits = GetDigits(name);
     if (digits.empty()) return true;
     const std::string_view stem = name.substr(0, name.size() - digits.size());
     return stem == "%envreg" || stem == "%pm" || stem == "%clock" || stem.ends_with('_');
@@ -361,7 +361,7 @@ class FunctionCheck {
   }
 
   // How many values a load or a store has by its .v2, .v4 or .v8.
-  static std::size_t ValuesOf(const Instruction& instruction) {
+  static std::size_t GetValues(const Instruction& instruction) {
     return instruction.Has("v2") ? 2 : instruction.Has("v4") ? 4 : instruction.Has("v8") ? 8 : 1;
   }
 
@@ -378,7 +378,7 @@ class FunctionCheck {
       const std::size_t count = vector.elements.size();
       if (type.kind != Kind::kBits || (count != 2 && count != 4)) return false;
       element = {Kind::kBits, static_cast<std::uint8_t>(type.bytes / vector.elements.size())};
-    } else if (vector.elements.size() != ValuesOf(instruction)) {
+    } else if (vector.elements.size() != GetValues(instruction)) {
       return false;
     }
     std::optional<std::uint8_t> bytes;  // Of all registers alike.
@@ -429,12 +429,12 @@ class NameTable {
     const auto [known, is_new] = known_.try_emplace(name, Known{what, is_defined});
     if (is_new) return {};
     if (known->second.what != what) {
-      return {StatusCode::kInvalidArgument, LineOf(at) + "'" + name + "' is " + std::string(what) +
+      return {StatusCode::kInvalidArgument, GetLine(at) + "'" + name + "' is " + std::string(what) +
                                                 " and " + std::string(known->second.what)};
     }
     if (known->second.is_defined && is_defined) {
       return {StatusCode::kInvalidArgument,
-              LineOf(at) + std::string(what) + " '" + name + "' is defined twice"};
+              GetLine(at) + std::string(what) + " '" + name + "' is defined twice"};
     }
     known->second.is_defined = known->second.is_defined || is_defined;
     return {};

@@ -34,7 +34,7 @@ Status Reject(const Variable& variable, const std::string& what) {
 // What may be written to an element (PTX ISA, Initializers; ptxas).
 enum class ElementKind : std::uint8_t { kNone, kInteger, kReal, kBits };
 
-ElementKind KindOf(const Variable& variable) {
+ElementKind GetKind(const Variable& variable) {
   const std::uint32_t bytes = TypeBytes(variable.type);
   const std::string bits = std::to_string(bytes * 8);
   if (variable.type == "b" + bits) return ElementKind::kBits;
@@ -88,7 +88,7 @@ class Planner {
 
   Status Initialise(const Variable& variable) {
     if (!variable.initializer) return {};
-    if (KindOf(variable) == ElementKind::kNone) return Reject(variable, "type " + variable.type);
+    if (GetKind(variable) == ElementKind::kNone) return Reject(variable, "type " + variable.type);
     if (variable.Bytes() == 0) return Reject(variable, "an array without elements");
     InitializerReader reader(*variable.initializer);
     std::uint64_t at = offsets_[variable.name];
@@ -131,7 +131,7 @@ class Planner {
   }
 
   Status WriteConstant(const Variable& variable, const Constant& value, std::uint64_t at) {
-    const ElementKind kind = KindOf(variable);
+    const ElementKind kind = GetKind(variable);
     const bool fits =
         kind == ElementKind::kBits || (kind == ElementKind::kInteger) == value.IsInteger();
     if (!fits) return Reject(variable, "a number that is none of type " + variable.type);

@@ -70,7 +70,7 @@ std::optional<std::pair<Opcode, std::uint32_t>> Find(std::string_view opcode) {
   return std::pair(*found, elements);
 }
 
-std::string_view SelectorOf(const Operand& operand) {
+std::string_view GetSelector(const Operand& operand) {
   const std::size_t dot = operand.text.rfind('.');
   if (operand.kind != Operand::Kind::kName || dot == std::string::npos) return {};
   return std::string_view(operand.text).substr(dot + 1);
@@ -152,7 +152,7 @@ class Reader {
     }
     const auto& operands = instruction_.operands;
     ReadSigns();
-    if (count == 4 && !SelectorOf(operands[3]).empty()) {
+    if (count == 4 && !GetSelector(operands[3]).empty()) {
       return Reject("takes no selector behind its last operand");
     }
     if (form_.elements > 1) return ReadElements();
@@ -160,7 +160,7 @@ class Reader {
         !ReadPart(operands[0], form_.result)) {
       return Reject("selects .b0 to .b3, .h0 or .h1");
     }
-    const bool selects = !SelectorOf(operands[0]).empty();
+    const bool selects = !GetSelector(operands[0]).empty();
     if (selects && (Is(Operation::kMultiplyAdd) || count == 3)) {
       return Reject("takes no selector behind its result");
     }
@@ -182,7 +182,7 @@ class Reader {
   }
 
   static bool ReadPart(const Operand& operand, RegisterPart& part) {
-    const std::string_view selector = SelectorOf(operand);
+    const std::string_view selector = GetSelector(operand);
     if (selector.empty()) return true;
     if (selector.size() != 2) return false;
     const int number = selector[1] - '0';
@@ -196,7 +196,7 @@ class Reader {
   // Digits of "b7654", the last for the lowest element. The lowest is element `first` where there
   // is no selector.
   bool ReadSelection(const Operand& operand, std::uint8_t first, std::array<std::uint8_t, 4>& to) {
-    const std::string_view selector = SelectorOf(operand);
+    const std::string_view selector = GetSelector(operand);
     for (std::uint8_t i = 0; i < form_.elements; ++i) to[i] = static_cast<std::uint8_t>(first + i);
     if (selector.empty()) return true;
     if (selector.size() != form_.elements + 1 || selector[0] != Letter()) return false;
@@ -210,7 +210,7 @@ class Reader {
 
   // Of "b320", digits that fall.
   bool ReadMask(const Operand& operand) {
-    const std::string_view selector = SelectorOf(operand);
+    const std::string_view selector = GetSelector(operand);
     if (selector.empty()) {
       std::fill_n(form_.is_kept.begin(), form_.elements, true);
       return true;

@@ -48,8 +48,8 @@ bool IsOneOf(std::string_view text, const std::array<std::string_view, 3>& names
   return std::ranges::find(names, text) != names.end();
 }
 
-void NoteRead(const Function& function, const Instruction& instruction, const Operand& operand,
-              Reads& reads) {
+void RecordRead(const Function& function, const Instruction& instruction, const Operand& operand,
+                Reads& reads) {
   const std::string_view text = operand.text;
   const std::size_t at = text.find('%');
   if (at == std::string_view::npos || !reads.reason.empty()) return;
@@ -57,10 +57,10 @@ void NoteRead(const Function& function, const Instruction& instruction, const Op
       IsOneOf(text, kBlockIndex) || IsOneOf(text, kGridSize) || text == kDynamicShared;
   if (replaced) {
     if (!function.is_entry) {
-      reads.reason = LineOf(instruction.position) + "reads " + std::string(text) +
+      reads.reason = GetLine(instruction.position) + "reads " + std::string(text) +
                      " in function '" + function.name + "'";
     } else if (!Takes32Bits(instruction, operand) || operand.kind != Operand::Kind::kName) {
-      reads.reason = LineOf(instruction.position) + "reads " + std::string(text) +
+      reads.reason = GetLine(instruction.position) + "reads " + std::string(text) +
                      " otherwise than as a register of 32 bits";
     }
     for (std::size_t d = 0; d < 3; ++d) reads.index[d] |= text == kBlockIndex[d];
@@ -74,7 +74,7 @@ void NoteRead(const Function& function, const Instruction& instruction, const Op
                            return name.starts_with(special);
                          });
   if (place || of_launch) {
-    reads.reason = LineOf(instruction.position) + "reads " + std::string(text) +
+    reads.reason = GetLine(instruction.position) + "reads " + std::string(text) +
                    ", which claiming would change";
   }
 }
@@ -95,7 +95,7 @@ Reads FindReads(const Function& function) {
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
     ForEachOperand(*instruction, [&](const Operand& operand) {
-      NoteRead(function, *instruction, operand, reads);
+      RecordRead(function, *instruction, operand, reads);
     });
   }
   return reads;
@@ -133,7 +133,7 @@ class KernelClaim {
   }
   std::string LoadParameter(std::string_view type, std::size_t member) {
     std::string loaded = editor_.NewRegister(type);
-    Add("ld.param." + std::string(type), {Name(loaded), Address(parameter_, OffsetOf(member))});
+    Add("ld.param." + std::string(type), {Name(loaded), Address(parameter_, GetOffset(member))});
     return loaded;
   }
 
@@ -168,7 +168,7 @@ class KernelClaim {
     Add("bar.sync", {Integer(0)});
     for (std::size_t d = 0; d < 3; ++d) {
       if (index_[d].empty()) continue;
-      Add("ld.shared.u32", {Name(index_[d]), Address(word, 4 * OffsetOf(d))});
+      Add("ld.shared.u32", {Name(index_[d]), Address(word, 4 * GetOffset(d))});
     }
     const std::string none = editor_.NewRegister("pred");
     Add("setp.lt.s32", {Name(none), Name(index_[0]), Integer(0)});
@@ -206,7 +206,7 @@ class KernelClaim {
     editor_.InsertAtEntry(Label{.position = {}, .name = publish});
     for (std::size_t d = 0; d < 3; ++d) {
       if (index[d].empty()) continue;
-      Add("st.shared.u32", {Address(word, 4 * OffsetOf(d)), Name(index[d])});
+      Add("st.shared.u32", {Address(word, 4 * GetOffset(d)), Name(index[d])});
     }
   }
 
@@ -251,7 +251,7 @@ class KernelClaim {
         operand.text = editor_.NewRegister("b32");
         const std::size_t member = offsetof(ClaimParameter, grid_x) + 4 * d;
         editor_.InsertBefore(
-            i, Make("ld.param.u32", {Name(operand.text), Address(parameter_, OffsetOf(member))}));
+            i, Make("ld.param.u32", {Name(operand.text), Address(parameter_, GetOffset(member))}));
       }
       if (operand.text != kDynamicShared) return;
       const std::string bytes = editor_.NewRegister("b32");

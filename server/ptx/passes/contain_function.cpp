@@ -37,7 +37,7 @@ class Recursion {
     state_[&from] = State::kOpen;
     while (!stack.empty()) {
       Step& step = stack.back();
-      const std::vector<Call>& callees = calls_.CallsOf(*step.function);
+      const std::vector<Call>& callees = calls_.GetCalls(*step.function);
       if (step.next == callees.size()) {
         state_[step.function] = State::kDone;
         stack.pop_back();
@@ -187,7 +187,7 @@ class FunctionContainment {
       ++k;
     }
     if (looks_last) LookBeforeReturn(editor_.size(), function_.position.line);
-    if (function_.is_entry) LookAtEntry();
+    if (function_.is_entry) CheckEntry();
     if (!left_.empty()) WriteExit();
     editor_.Apply();
     return {};
@@ -285,7 +285,7 @@ class FunctionContainment {
   void Look(std::size_t i, std::uint32_t line) {
     const std::string stops = editor_.NewRegister("pred");
     for (Instruction& instruction :
-         LookAtStop(stops, offsetof(FenceConstant, host_words), offsetof(ContainHostWords, stop))) {
+         CheckStop(stops, offsetof(FenceConstant, host_words), offsetof(ContainHostWords, stop))) {
       Before(i, std::move(instruction));
     }
     LeaveAt(i, FaultPlace::Kind::kStopped, line == 0 ? function_.position.line : line);
@@ -296,19 +296,19 @@ class FunctionContainment {
   // `stops`: whether the word at `member` of what `pointer` of the FenceConstant points to is set.
   // Others write it while kernels run; a volatile load takes it from no cache that they do not
   // reach.
-  std::array<Instruction, 3> LookAtStop(const std::string& stops, std::size_t pointer,
-                                        std::size_t member) {
+  std::array<Instruction, 3> CheckStop(const std::string& stops, std::size_t pointer,
+                                       std::size_t member) {
     const std::string words = editor_.NewRegister("b64"), stop = editor_.NewRegister("b32");
-    return {Make("ld.const.u64", {Name(words), Address(constant_, OffsetOf(pointer))}),
-            Make("ld.volatile.global.u32", {Name(stop), Address(words, OffsetOf(member))}),
+    return {Make("ld.const.u64", {Name(words), Address(constant_, GetOffset(pointer))}),
+            Make("ld.volatile.global.u32", {Name(stop), Address(words, GetOffset(member))}),
             Make("setp.ne.u32", {Name(stops), Name(stop), Integer(0)})};
   }
 
   // The blocks of a large grid that are still to come end at once.
-  void LookAtEntry() {
+  void CheckEntry() {
     const std::string stops = editor_.NewRegister("pred");
     for (Instruction& instruction :
-         LookAtStop(stops, offsetof(FenceConstant, control), offsetof(ContainControl, stop))) {
+         CheckStop(stops, offsetof(FenceConstant, control), offsetof(ContainControl, stop))) {
       editor_.InsertAtEntry(std::move(instruction));
     }
     editor_.InsertAtEntry(SayPlace(FaultPlace::Kind::kStopped, function_.position.line));
@@ -327,10 +327,10 @@ class FunctionContainment {
     const std::string tells = editor_.NewLabel(), is_later = editor_.NewLabel();
     for (const auto& [to, member] : {std::pair(control, offsetof(FenceConstant, control)),
                                      std::pair(record, offsetof(FenceConstant, host_words))}) {
-      Before(end, Make("ld.const.u64", {Name(to), Address(constant_, OffsetOf(member))}));
+      Before(end, Make("ld.const.u64", {Name(to), Address(constant_, GetOffset(member))}));
     }
     const auto word = [](const std::string& base, std::size_t member) {
-      return Address(base, OffsetOf(member));
+      return Address(base, GetOffset(member));
     };
     static_assert(offsetof(ContainHostWords, fault) == 0);
     Before(end, Make("atom.global.cas.b32",
@@ -340,13 +340,13 @@ class FunctionContainment {
     Before(end, MakeIf(is_known, "bra", {Name(is_later)}));
     WriteIndices(end, record);
     editor_.InsertBefore(end, Label{.position = {}, .name = tells});
-    TellPlace(end, word(record, offsetof(FaultRecord, place)),
-              word(control, offsetof(ContainControl, has_place)));
+    ReportPlace(end, word(record, offsetof(FaultRecord, place)),
+                word(control, offsetof(ContainControl, has_place)));
     editor_.InsertBefore(end, Label{.position = {}, .name = is_later});
     Before(end, Make("setp.eq.u32", {Name(is_same), Name(known), Name(place_)}));
     Before(end, MakeIf(is_same, "bra", {Name(tells)}));
-    TellPlace(end, word(record, offsetof(FaultRecord, other_place)),
-              word(control, offsetof(ContainControl, has_other_place)));
+    ReportPlace(end, word(record, offsetof(FaultRecord, other_place)),
+                word(control, offsetof(ContainControl, has_other_place)));
   }
 
   // Threads that looked, and were told to end, have blocks that have not begun end, too.
@@ -355,10 +355,10 @@ class FunctionContainment {
     editor_.InsertBefore(end, Label{.position = {}, .name = told_});
     Before(end,
            Make("ld.const.u64",
-                {Name(control), Address(constant_, OffsetOf(offsetof(FenceConstant, control)))}));
+                {Name(control), Address(constant_, GetOffset(offsetof(FenceConstant, control)))}));
     Before(end, Make("mov.u32", {Name(one), Integer(1)}));
     Before(end, Make("st.volatile.global.u32",
-                     {Address(control, OffsetOf(offsetof(ContainControl, stop))), Name(one)}));
+                     {Address(control, GetOffset(offsetof(ContainControl, stop))), Name(one)}));
   }
 
   // The first thread's, ahead of its place.
@@ -367,7 +367,7 @@ class FunctionContainment {
       const std::string copy = editor_.NewRegister("b32");
       Before(end, Make("mov.u32", {Name(copy), std::move(value)}));
       Before(end, Make("st.volatile.global.u32",
-                       {Address(record, OffsetOf(member + 4 * d)), Name(copy)}));
+                       {Address(record, GetOffset(member + 4 * d)), Name(copy)}));
     };
     constexpr std::array<std::string_view, 3> kDimensions = {"x", "y", "z"};
     for (std::size_t d = 0; d < 3; ++d) {
@@ -382,7 +382,7 @@ class FunctionContainment {
 
   // Writes the place to `word` of the record, unless `known` says that it is there, and leaves. Who
   // finds `known` set may end its kernel: the host finds the place.
-  void TellPlace(std::size_t end, const Operand& word, const Operand& known) {
+  void ReportPlace(std::size_t end, const Operand& word, const Operand& known) {
     const std::string value = editor_.NewRegister("b32"), is_told = editor_.NewRegister("pred");
     Before(end, Make("ld.volatile.global.u32", {Name(value), known}));
     Before(end, Make("setp.ne.u32", {Name(is_told), Name(value), Integer(0)}));

@@ -54,7 +54,7 @@ class BackBranches {
 
 }  // namespace
 
-std::uint32_t WorkOf(const Instruction& instruction) {
+std::uint32_t GetWork(const Instruction& instruction) {
   const std::string_view opcode = instruction.opcode;
   if (opcode == "nanosleep") return kSleepWork;
   if (opcode == "membar" || opcode == "fence") return kFenceWork;
@@ -66,7 +66,7 @@ std::uint32_t WorkOf(const Instruction& instruction) {
 }
 
 std::uint32_t FunctionWork::Of(const Instruction& instruction) {
-  const std::uint32_t own = WorkOf(instruction);
+  const std::uint32_t own = GetWork(instruction);
   const Function* callee =
       instruction.opcode == "call" ? calls_.FindBody(CalleeName(instruction)) : nullptr;
   return callee == nullptr ? own : own + Find(*callee).work;
@@ -82,7 +82,7 @@ const FunctionWork::Known& FunctionWork::Find(const Function& function) {
   if (known_.try_emplace(&function).second) stack.push_back({&function});
   while (!stack.empty()) {
     Step& step = stack.back();
-    const std::vector<Call>& calls = calls_.CallsOf(*step.function);
+    const std::vector<Call>& calls = calls_.GetCalls(*step.function);
     if (step.next == calls.size()) {
       known_[step.function] = Measure(*step.function);
       stack.pop_back();
@@ -107,7 +107,7 @@ FunctionWork::Known FunctionWork::Measure(const Function& function) const {
     }
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
-    work += WorkOf(*instruction);
+    work += GetWork(*instruction);
     if (instruction->opcode != "call") continue;
     const Function* callee = calls_.FindBody(CalleeName(*instruction));
     if (callee != nullptr) work += known_.at(callee).work;

@@ -19,7 +19,7 @@ inline constexpr std::uint32_t kSleepNsMax = 32768;
 
 // Of one instruction, 1 for those that are quickest; calls without what they call. Chosen for a GPU
 // full of threads that all go different ways: there 65,536 are less than a second (an estimate).
-std::uint32_t WorkOf(const Instruction& instruction);
+std::uint32_t GetWork(const Instruction& instruction);
 
 // A function with loops that has done more than this in them since it last looked looks before it
 // returns. So its caller can count it as this and what it does outside of loops.

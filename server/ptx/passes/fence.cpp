@@ -37,7 +37,7 @@ constexpr auto kDispensable = std::to_array<std::string_view>(
     {".abi_preserve", ".abi_preserve_control", ".noreturn", ".pragma"});
 
 // ".maxntid" of ".maxntid 256, 1, 1".
-std::string_view NameOf(std::string_view directive) {
+std::string_view GetName(std::string_view directive) {
   return directive.substr(0, directive.find_first_of(" \t\r\n;\"("));
 }
 
@@ -74,7 +74,7 @@ const Variable* WithString(const Function& function) {
 // Whether it is a .pragma that stays.
 bool IsKnownPragma(std::string_view directive) {
   constexpr std::string_view kNoUnroll = "\"nounroll\"", kUsedBytes = "\"used_bytes_mask ";
-  if (NameOf(directive) != ".pragma") return false;
+  if (GetName(directive) != ".pragma") return false;
   const std::size_t begin = directive.find('"'), end = directive.rfind('"');
   if (begin == std::string_view::npos || end == begin) return false;
   const std::string_view text = directive.substr(begin, end + 1 - begin);
@@ -89,7 +89,7 @@ std::string WhyTextIsNotKnown(const Module& module) {
   if (HasString(module.version) || HasString(module.target)) return "line 1: string in .target";
   for (const Item& item : module.items) {
     if (const auto* directive = std::get_if<Directive>(&item)) {
-      const std::string_view name = NameOf(directive->text);
+      const std::string_view name = GetName(directive->text);
       if (name != ".pragma") {
         return Rejection(directive->position, "'" + std::string(name) + "' cannot be fenced");
       }
@@ -112,15 +112,15 @@ std::string WhyTextIsNotKnown(const Module& module) {
 std::string KeepKnownDirectives(Function& function) {
   const auto reject = [](const Directive& directive) {
     return Rejection(directive.position,
-                     "'" + std::string(NameOf(directive.text)) + "' is not known");
+                     "'" + std::string(GetName(directive.text)) + "' is not known");
   };
   const auto stays = [](const Directive& directive) {
-    return !IsIn(kDispensable, NameOf(directive.text)) || IsKnownPragma(directive.text);
+    return !IsIn(kDispensable, GetName(directive.text)) || IsKnownPragma(directive.text);
   };
   std::erase_if(function.performance, [&](const Directive& each) { return !stays(each); });
   for (const Directive& directive : function.performance) {
     const bool known = IsKnownPragma(directive.text) ||
-                       (IsIn(kOfFunctions, NameOf(directive.text)) && !HasString(directive.text));
+                       (IsIn(kOfFunctions, GetName(directive.text)) && !HasString(directive.text));
     if (!known) return reject(directive);
   }
   std::erase_if(*function.body, [&](const Statement& statement) {
@@ -131,7 +131,7 @@ std::string KeepKnownDirectives(Function& function) {
     const auto* directive = std::get_if<Directive>(&statement);
     if (directive == nullptr) continue;
     const bool known = IsKnownPragma(directive->text) ||
-                       (IsIn(kOfBodies, NameOf(directive->text)) && !HasString(directive->text));
+                       (IsIn(kOfBodies, GetName(directive->text)) && !HasString(directive->text));
     if (!known) return reject(*directive);
   }
   return {};
@@ -164,7 +164,7 @@ bool NamesSomething(const std::string& initializer) {
   return false;
 }
 
-Variable ConstantOf(std::string name) {
+Variable GetConstant(std::string name) {
   Variable variable;
   variable.linkage = ".visible";
   variable.space = StateSpace::kConstant;
@@ -177,8 +177,8 @@ Variable ConstantOf(std::string name) {
 
 // Adds to the facts what a body shows. `constants` are the module's .const variables, `memory`
 // those and its .global ones.
-void NoteAddresses(const Function& function, const std::unordered_set<std::string>& constants,
-                   const std::unordered_set<std::string>& memory, FenceFacts& facts) {
+void RecordAddresses(const Function& function, const std::unordered_set<std::string>& constants,
+                     const std::unordered_set<std::string>& memory, FenceFacts& facts) {
   for (const Statement& statement : *function.body) {
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
@@ -293,7 +293,7 @@ class ModuleFence {
     }
     for (const Item& item : source_.items) {
       if (const auto* function = std::get_if<Function>(&item)) {
-        if (function->body) NoteAddresses(*function, constants, memory, facts_);
+        if (function->body) RecordAddresses(*function, constants, memory, facts_);
       } else if (const auto* variable = std::get_if<Variable>(&item)) {
         const bool holds_address = variable->initializer && NamesSomething(*variable->initializer);
         // The address of what has moved is known to the server only.
@@ -349,7 +349,7 @@ class ModuleFence {
     for (const Function* function : reachable) {
       if (function == &kernel) continue;
       if (generic_parameter != nullptr && LoadsGenerically(*function)) {
-        return LineOf(generic_parameter->position) +
+        return GetLine(generic_parameter->position) +
                "generic address of a parameter, and function '" + function->name +
                "' may read through it";
       }
@@ -357,7 +357,7 @@ class ModuleFence {
       if (!reason.empty()) return reason + " (in function '" + function->name + "')";
     }
     Made& form = Form(kernel);
-    if (form.reason.empty()) ZeroSharedOf(form, reachable);
+    if (form.reason.empty()) GetZeroShared(form, reachable);
     if (form.reason.empty()) {
       for (const Function* function : reachable) kept_.insert(function);
     }
@@ -388,7 +388,7 @@ class ModuleFence {
     return found->second;
   }
 
-  void ZeroSharedOf(Made& form, const std::vector<const Function*>& reachable) {
+  void GetZeroShared(Made& form, const std::vector<const Function*>& reachable) {
     std::uint32_t widest = 0;
     for (const Function* function : reachable) {
       widest = std::max(widest, WidestShared(*function, facts_));
@@ -484,7 +484,7 @@ class ModuleFence {
     result_.constant = facts_.constant;
     if (needs_dynamic_) names_.AddVariable(DynamicShared());
     if (needs_room_) names_.AddVariable(SharedRoom());
-    names_.AddVariable(ConstantOf(facts_.constant));
+    names_.AddVariable(GetConstant(facts_.constant));
   }
 
   const Module& source_;

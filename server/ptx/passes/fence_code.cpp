@@ -256,7 +256,7 @@ const std::string& FenceCode::SharedEnd() {
 void FenceCode::LoadConstant(const std::string& name, std::string_view type, std::size_t member) {
   if (name.empty()) return;
   editor_.InsertAtEntry(Make("ld.const." + std::string(type),
-                             {Name(name), Address(facts_.constant, OffsetOf(member))}));
+                             {Name(name), Address(facts_.constant, GetOffset(member))}));
 }
 
 // ptxas rather loads a constant again, or moves it from a uniform register, than to keep it in one
@@ -284,7 +284,7 @@ void FenceCode::Finish() {
     LoadConstant(control, "u64", offsetof(FenceConstant, control));
     // The server may change it while kernels run.
     enter("ld.volatile.global.u64",
-          {Name(limit_), Address(control, OffsetOf(offsetof(ContainControl, limit)))});
+          {Name(limit_), Address(control, GetOffset(offsetof(ContainControl, limit)))});
   }
   if (!shared_last_.empty() || !shared_end_.empty()) {
     const std::string start = NewWord(), end = SharedEnd();

@@ -59,7 +59,7 @@ class FunctionFence {
     if (!reason_.empty()) return std::move(reason_);
     flow_.emplace(*std::move(flow));
     if (flow_->dominators.empty() && !flow_->flow.blocks.empty()) {
-      return LineOf(function_.position) + "the branches are too entangled";
+      return GetLine(function_.position) + "the branches are too entangled";
     }
     for (std::size_t i = 0; i < editor_.size(); ++i) {
       if (std::holds_alternative<Instruction>(editor_.At(i))) statements_.push_back(i);
@@ -67,7 +67,7 @@ class FunctionFence {
     has_scopes_ = std::ranges::any_of(flow_->flow.registers, [](const Register& known) {
       return known.name.find('@') != std::string::npos;
     });
-    NoteVariables();
+    RecordVariables();
     if (function_.is_entry) code_.SetKernel();
     locals_.emplace(*flow_);
     locals_->Merge(names_, editor_, facts_.contains ? kWidestAccess : 1);
@@ -93,7 +93,7 @@ class FunctionFence {
 
  private:
   void Reject(const SourcePosition& position, const std::string& why) {
-    if (reason_.empty()) reason_ = LineOf(position) + why;
+    if (reason_.empty()) reason_ = GetLine(position) + why;
   }
 
   // --- Declarations -------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class FunctionFence {
     }
   }
 
-  void NoteVariables() {
+  void RecordVariables() {
     const auto note = [this](const std::vector<Variable>& variables) {
       for (const Variable& variable : variables) {
         if (variable.space == StateSpace::kParameter) {
@@ -236,11 +236,11 @@ class FunctionFence {
   }
 
   // Of addresses, as far as it matters: a fence may leave them wrong.
-  std::uint32_t AlignmentOf(const MemoryAccess& access) const {
+  std::uint32_t GetAlignment(const MemoryAccess& access) const {
     return facts_.contains ? access.alignment : 1;
   }
   bool IsAligned(std::int64_t offset, const MemoryAccess& access) const {
-    return offset % AlignmentOf(access) == 0;
+    return offset % GetAlignment(access) == 0;
   }
 
   // What the list of brx.idx does not have is its last entry.
@@ -278,7 +278,7 @@ class FunctionFence {
     Operand& operand = At(k).operands[access.operand];
     operand = Address(code_.ClampParameter(statements_[k], function_.parameters[0].name, size,
                                            operand.text, operand.offset, access.bytes,
-                                           AlignmentOf(access)));
+                                           GetAlignment(access)));
   }
 
   // --- Global and generic addresses -----------------------------------------------------------
@@ -361,7 +361,7 @@ class FunctionFence {
   }
 
   std::string Fence(std::uint32_t k, const MemoryAccess& access, const std::string& address) {
-    const std::uint32_t alignment = AlignmentOf(access);
+    const std::uint32_t alignment = GetAlignment(access);
     return HasWindows(access) ? code_.MaskOutsideWindows(statements_[k], address, access, alignment)
                               : code_.Mask(statements_[k], address, alignment);
   }
@@ -371,11 +371,11 @@ class FunctionFence {
     const std::int64_t immediate = static_cast<std::int64_t>(variable.offset) + offset;
     const bool stays = IsInside(offset, access.bytes, variable.bytes) && !access.stride &&
                        IsAligned(immediate, access) &&
-                       AlignmentOf(access) <= facts_.variables_alignment;
+                       GetAlignment(access) <= facts_.variables_alignment;
     const std::string& start = code_.Variables();
     if (stays && Fits(immediate)) return Address(start, immediate);
     const std::string address = code_.Sum(statements_[k], start, immediate);
-    return Address(stays ? address : code_.Mask(statements_[k], address, AlignmentOf(access)));
+    return Address(stays ? address : code_.Mask(statements_[k], address, GetAlignment(access)));
   }
 
   // The result of `make` for register `r`, made once.
@@ -440,7 +440,7 @@ class FunctionFence {
             .space = windows ? AccessSpace::kGeneric : AccessSpace::kGlobal,
             .immediate = folds ? operand.offset : 0,
             .bytes = 0,
-            .alignment = AlignmentOf(access),
+            .alignment = GetAlignment(access),
             .local = windows && access.takes_local,
             .parameter = windows && has_generic_parameter_ && access.takes_parameter};
     const bool bounds = facts_.has_generic_local || has_generic_parameter_ || facts_.contains;
@@ -457,7 +457,7 @@ class FunctionFence {
     const std::string end = code_.NewAddress();
     const std::string given = Stride(k, access);
     if (given.empty()) return;
-    Before(k, "add.s64", {Name(end), Name(LengthOf(k, access, given)), Name(address)});
+    Before(k, "add.s64", {Name(end), Name(GetLength(k, access, given)), Name(address)});
     const std::string inside = editor_.NewRegister("pred");
     Before(k, "setp.eq.s64", {Name(inside), Name(code_.Mask(statements_[k], end, 1)), Name(end)});
     if (facts_.contains && facts_.variables_escape) EndWhereItBegins(k, address, end, inside);
@@ -491,7 +491,7 @@ class FunctionFence {
   }
 
   // From the first row to the last one.
-  std::string LengthOf(std::uint32_t k, const MemoryAccess& access, const std::string& stride) {
+  std::string GetLength(std::uint32_t k, const MemoryAccess& access, const std::string& stride) {
     std::string length = code_.NewAddress();
     const std::uint32_t bytes = std::max(access.stride_bytes, 1U);
     Before(k, "mul.wide.u32",
@@ -562,7 +562,7 @@ class FunctionFence {
     if (given.empty()) return;
     Before(k, "cvt.u64.u32", {Name(end), Name(first)});
     Before(k, "cvt.u64.u32", {Name(limit), Name(code_.SharedEnd())});
-    Before(k, "add.s64", {Name(end), Name(end), Name(LengthOf(k, access, given))});
+    Before(k, "add.s64", {Name(end), Name(end), Name(GetLength(k, access, given))});
     Before(k, "add.s64", {Name(end), Name(end), Integer(access.bytes)});
     const std::string inside = editor_.NewRegister("pred");
     Before(k, "setp.le.u64", {Name(inside), Name(end), Name(limit)});
@@ -595,7 +595,7 @@ class FunctionFence {
     const bool is_wide = TypeBytes(flow_->flow.registers[r].type) == 8;
     const std::string word = is_wide ? code_.Narrow(statements_[k], operand.text) : operand.text;
     operand = Address(
-        code_.ClampLocal(statements_[k], word, operand.offset, access.bytes, AlignmentOf(access)));
+        code_.ClampLocal(statements_[k], word, operand.offset, access.bytes, GetAlignment(access)));
   }
 
   // --- Names outside of addresses -------------------------------------------------------------

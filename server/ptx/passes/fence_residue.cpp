@@ -24,7 +24,7 @@ constexpr std::uint64_t kWidest = kZeroedBytes;
 constexpr std::uint64_t kUnrolledMax = 8;
 
 // The widest store that divides a variable evenly and is aligned in it.
-std::uint64_t WidthOf(const Variable& variable) {
+std::uint64_t GetWidth(const Variable& variable) {
   std::uint64_t width = kWidest;
   while (width > 1 && (variable.Bytes() % width != 0 || variable.NaturalAlignment() % width != 0)) {
     width /= 2;
@@ -131,7 +131,7 @@ std::optional<MemoryAccess> ParameterAccess(const Instruction& instruction) {
   return access.space == AccessSpace::kParameter ? std::optional(access) : std::nullopt;
 }
 
-Span SpanOf(const Operand& address, const MemoryAccess& access) {
+Span GetSpan(const Operand& address, const MemoryAccess& access) {
   if (address.offset < 0) return {};
   const auto begin = static_cast<std::uint64_t>(address.offset);
   return {begin, begin + access.bytes};
@@ -142,7 +142,7 @@ struct CallLists {
   const std::vector<Operand>* results = nullptr;
   const std::vector<Operand>* arguments = nullptr;
 };
-CallLists ListsOf(const Instruction& call) {
+CallLists GetLists(const Instruction& call) {
   CallLists lists;
   for (std::size_t o = 0; o < call.operands.size(); ++o) {
     if (call.operands[o].kind != Operand::Kind::kList) continue;
@@ -180,7 +180,7 @@ class UnwrittenZeroes {
 
  private:
   void Reject(const SourcePosition& position, const std::string& why) {
-    if (reason_.empty()) reason_ = LineOf(position) + why;
+    if (reason_.empty()) reason_ = GetLine(position) + why;
   }
 
   // --- Registers ----------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class UnwrittenZeroes {
       }
       return;
     }
-    const Span span = instruction.guard ? Span() : SpanOf(address, access);
+    const Span span = instruction.guard ? Span() : GetSpan(address, access);
     if (result != results_.end()) {
       const auto [begin, end] = result->second;
       result_stores_[b].push_back(
@@ -327,9 +327,9 @@ class UnwrittenZeroes {
   void FollowCall(std::uint32_t k, StoredParameters& stored,
                   std::unordered_set<std::string_view>& returned) {
     const Instruction& call = flow_.flow.instructions[k];
-    const CallLists lists = ListsOf(call);
+    const CallLists lists = GetLists(call);
     // Names as the text has them.
-    const CallLists written = ListsOf(std::get<Instruction>(editor_.At(statements_[k])));
+    const CallLists written = GetLists(std::get<Instruction>(editor_.At(statements_[k])));
     std::unordered_set<std::string_view> arguments;
     for (std::size_t a = 0; lists.arguments != nullptr && a < lists.arguments->size(); ++a) {
       const std::string& name = (*lists.arguments)[a].text;
@@ -441,7 +441,7 @@ class UnwrittenZeroes {
 
 void ZeroLocal(FunctionEditor& editor, const Variable& local) {
   Writer writer(editor);
-  const std::uint64_t width = WidthOf(local);
+  const std::uint64_t width = GetWidth(local);
   if (local.Bytes() <= width * kUnrolledMax) {
     for (std::uint64_t at = 0; at < local.Bytes(); at += width) {
       writer.Add(Store("local", width, Address(local.name, static_cast<std::int64_t>(at))));

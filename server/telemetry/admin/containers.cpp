@@ -32,7 +32,7 @@ bool LiesIn(const std::filesystem::path& directory, const std::filesystem::path&
   return file.string().starts_with(directory.string() + "/");
 }
 
-std::optional<EndpointRow> RowOf(const json& told) {
+std::optional<EndpointRow> GetRow(const json& told) {
   if (!told.is_object()) return std::nullopt;
   const auto name = told.find("endpoint"), socket = told.find("socket");
   const bool are_texts =
@@ -67,7 +67,7 @@ Status Fits(const EndpointRow& row, const std::vector<EndpointRow>& rows) {
   return Status::Ok();
 }
 
-json DeviceOf(const ContainerWay& way) {
+json GetDevice(const ContainerWay& way) {
   return {{"name", way.endpoint},
           {"containerEdits",
            {{"env", {"GPUSHARED_SOCKET=" + way.socket_inside}},
@@ -85,7 +85,7 @@ Result<std::vector<ContainerWay>> ContainerWays(const json& answer) {
   if (told == answer.end() || !told->is_array()) return nonsense;
   std::vector<EndpointRow> rows;
   for (const json& each : *told) {
-    std::optional<EndpointRow> row = RowOf(each);
+    std::optional<EndpointRow> row = GetRow(each);
     if (!row) return nonsense;
     rows.push_back(*std::move(row));
   }
@@ -106,7 +106,7 @@ Result<json> CdiFile(std::span<const ContainerWay> ways) {
   json devices = json::array();
   for (const ContainerWay& way : ways) {
     if (!way.fits.ok()) return way.fits;
-    devices.push_back(DeviceOf(way));
+    devices.push_back(GetDevice(way));
   }
   if (devices.empty()) {
     return Status(StatusCode::kNotFound,

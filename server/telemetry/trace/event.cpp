@@ -21,7 +21,7 @@ std::string_view WorkText(Work work) {
   return "";
 }
 
-CutText TextOf(Cut cut) {
+CutText GetText(Cut cut) {
   switch (cut) {
     case Cut::kStopped:
       return {"", "asked to stop", "was stopped"};

@@ -160,7 +160,7 @@ std::string_view WorkText(Work work);
 struct CutText {
   std::string_view in_column, in_slice, in_sentence;
 };
-CutText TextOf(Cut cut);
+CutText GetText(Cut cut);
 
 }  // namespace gpushared::trace
 

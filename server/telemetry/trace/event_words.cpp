@@ -25,8 +25,8 @@ std::uint64_t Ns(TimePoint at) {
   return static_cast<std::uint64_t>(Duration(at.time_since_epoch()).count());
 }
 std::uint64_t Ns(Duration time) { return static_cast<std::uint64_t>(time.count()); }
-Duration DurationOf(std::uint64_t ns) { return Duration(static_cast<std::int64_t>(ns)); }
-TimePoint TimeOf(std::uint64_t ns) { return TimePoint(DurationOf(ns)); }
+Duration GetDuration(std::uint64_t ns) { return Duration(static_cast<std::int64_t>(ns)); }
+TimePoint GetTime(std::uint64_t ns) { return TimePoint(GetDuration(ns)); }
 
 constexpr std::uint8_t Get(Word word, unsigned bit) {
   return static_cast<std::uint8_t>(word >> bit);
@@ -53,7 +53,7 @@ bool AreTimes(const EventWords& words, std::size_t first, std::size_t end) {
   return true;
 }
 
-std::optional<Entry> DepartureOf(const EventWords& words, scheduler::SchedulingClass of_class) {
+std::optional<Entry> GetDeparture(const EventWords& words, scheduler::SchedulingClass of_class) {
   const Word head = words[0];
   const std::uint8_t work = Get(head, Bits::kWork) & 0xf, cut = Get(head, Bits::kCut) & 0xf;
   const unsigned shift = Get(head, Bits::kShift);
@@ -63,7 +63,7 @@ std::optional<Entry> DepartureOf(const EventWords& words, scheduler::SchedulingC
   if (!is_known) return {};
   const std::uint64_t left_at = At(words, 5) >> shift;
   const auto length = [&](std::size_t word) {
-    return DurationOf(std::uint64_t{words[word]} << shift);
+    return GetDuration(std::uint64_t{words[word]} << shift);
   };
   // The time with that lower half that is nearest to when it left.
   const auto time = [&](std::size_t word) {
@@ -85,7 +85,7 @@ std::optional<Entry> DepartureOf(const EventWords& words, scheduler::SchedulingC
                       .submitted = time(10),
                       .started = time(11),
                       .ended = time(12),
-                      .left_at = TimePoint(DurationOf(left_at << shift)),
+                      .left_at = TimePoint(GetDuration(left_at << shift)),
                       .stop_asked = time(15),
                       .charged = length(13),
                       .uncharged = length(14),
@@ -97,7 +97,7 @@ std::optional<Entry> DepartureOf(const EventWords& words, scheduler::SchedulingC
   return departure;
 }
 
-std::optional<Entry> RequestOf(const EventWords& words, scheduler::SchedulingClass of_class) {
+std::optional<Entry> GetRequest(const EventWords& words, scheduler::SchedulingClass of_class) {
   if (!AreTimes(words, 5, 13)) return {};
   const Word head = words[0];
   Request request{.session = At(words, 1),
@@ -106,10 +106,10 @@ std::optional<Entry> RequestOf(const EventWords& words, scheduler::SchedulingCla
                   .row = Get(head, Bits::kRow),
                   .stream = {},
                   .has_failed = Has(head, Bits::kFailed),
-                  .arrived = TimeOf(At(words, 5)),
-                  .begun = TimeOf(At(words, 7)),
-                  .ended = TimeOf(At(words, 9)),
-                  .target = DurationOf(At(words, 11))};
+                  .arrived = GetTime(At(words, 5)),
+                  .begun = GetTime(At(words, 7)),
+                  .ended = GetTime(At(words, 9)),
+                  .target = GetDuration(At(words, 11))};
   if (Has(head, Bits::kMarked)) request.stream = Get(head, Bits::kStream);
   return request;
 }
@@ -121,7 +121,7 @@ EventWords ShiftedWords(Departure departure) {
   departure.submitted = std::min(departure.submitted, departure.left_at);
   departure.queued = std::min(departure.queued, departure.submitted);
   EventWords words;
-  const unsigned bits = static_cast<unsigned>(std::bit_width(LongestOf(departure)));
+  const unsigned bits = static_cast<unsigned>(std::bit_width(GetLongest(departure)));
   PutShifted(departure, std::max(bits, 31U) - 31,
              [&](std::size_t word, Word value) { words[word] = value; });
   return words;
@@ -159,14 +159,14 @@ std::optional<Entry> FromWords(const EventWords& words) {
   const auto of_class = static_cast<scheduler::SchedulingClass>(class_bits);
   switch (static_cast<Kind>(words[0] & 3)) {
     case Kind::kDeparture:
-      return DepartureOf(words, of_class);
+      return GetDeparture(words, of_class);
     case Kind::kRequest:
-      return RequestOf(words, of_class);
+      return GetRequest(words, of_class);
     case Kind::kDepth:
       if (!AreTimes(words, 3, 5)) return {};
       return Depth{.session = At(words, 1),
                    .of_class = of_class,
-                   .at = TimeOf(At(words, 3)),
+                   .at = GetTime(At(words, 3)),
                    .depths = {.queued = words[5], .on_device = words[6]}};
     case Kind::kNone:
       break;

@@ -83,7 +83,7 @@ template <typename Put>
 }
 // Not shorter than what is to fit: started and ended are between these, but for the device's word.
 // Huge where it left before the others.
-inline std::uint64_t LongestOf(const Departure& departure) {
+inline std::uint64_t GetLongest(const Departure& departure) {
   return static_cast<std::uint64_t>((departure.left_at - departure.queued).count() |
                                     (departure.left_at - departure.submitted).count() |
                                     departure.charged.count() | departure.uncharged.count());
@@ -93,7 +93,7 @@ inline std::uint64_t LongestOf(const Departure& departure) {
 [[gnu::cold]] EventWords ShiftedWords(Departure departure);
 template <typename Make, typename Put>
 [[gnu::always_inline]] inline void PutWords(Make make, Put put) {
-  if (LongestOf(make()) >> 31 == 0) [[likely]]
+  if (GetLongest(make()) >> 31 == 0) [[likely]]
     return PutShifted(make(), 0, put);
   const EventWords words = ShiftedWords(make());
   for (std::size_t word = 0; word < words.size(); ++word) put(word, words[word]);

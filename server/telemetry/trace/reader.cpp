@@ -10,7 +10,7 @@
 namespace gpushared::trace {
 namespace {
 
-const Memory& MemoryOf(const ipc::SharedSegment& memory) { return memory.As<Memory>(); }
+const Memory& MemoryFor(const ipc::SharedSegment& memory) { return memory.As<Memory>(); }
 
 // The oldest names that may still be there.
 std::uint64_t FirstName(std::uint64_t written) {
@@ -23,7 +23,7 @@ Result<Reader> Reader::Open(ipc::UniqueFd memory) {
   Result<ipc::SharedSegment> mapped =
       ipc::SharedSegment::Map(std::move(memory), {.bytes = kMemoryBytes, .what = "trace"});
   if (!mapped.ok()) return mapped.status();
-  if (MemoryOf(*mapped).number != kLayoutNumber) {
+  if (MemoryFor(*mapped).number != kLayoutNumber) {
     return Status(StatusCode::kVersionMismatch,
                   "trace rejected: the server writes another layout than this program reads");
   }
@@ -33,15 +33,15 @@ Result<Reader> Reader::Open(ipc::UniqueFd memory) {
 Reader::Reader(ipc::SharedSegment memory)
     : memory_(std::move(memory)),
       copies_(std::make_unique<Copies>()),
-      events_(MemoryOf(memory_).events, RingReader<EventRing>::Written(MemoryOf(memory_).events)),
-      names_(MemoryOf(memory_).names,
-             FirstName(RingReader<NameRing>::Written(MemoryOf(memory_).names))) {}
+      events_(MemoryFor(memory_).events, RingReader<EventRing>::Written(MemoryFor(memory_).events)),
+      names_(MemoryFor(memory_).names,
+             FirstName(RingReader<NameRing>::Written(MemoryFor(memory_).names))) {}
 
 Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
   Progress progress;
   const std::uint64_t lost_before = events_.lost();
   // First, so that the names of all these events are there.
-  const std::uint64_t end = RingReader<EventRing>::Written(MemoryOf(memory_).events);
+  const std::uint64_t end = RingReader<EventRing>::Written(MemoryFor(memory_).events);
   ReadNames();
   while (const std::size_t count = events_.Read(end, copies_->events)) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -49,7 +49,7 @@ Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
       if (!entry) continue;
       ++progress.events;
       if (const auto* const departure = std::get_if<Departure>(&*entry)) {
-        tell(EventOf(*departure));
+        tell(GetEvent(*departure));
       } else if (const auto* const request = std::get_if<Request>(&*entry)) {
         tell(*request);
       } else {
@@ -61,7 +61,7 @@ Reader::Progress Reader::Poll(const std::function<void(const Event&)>& tell) {
   return progress;
 }
 
-Slice Reader::EventOf(const Departure& departure) {
+Slice Reader::GetEvent(const Departure& departure) {
   Slice slice{
       .session = departure.session,
       .kernel = departure.kernel,
@@ -90,7 +90,7 @@ Slice Reader::EventOf(const Departure& departure) {
 }
 
 void Reader::ReadNames() {
-  const std::uint64_t end = RingReader<NameRing>::Written(MemoryOf(memory_).names);
+  const std::uint64_t end = RingReader<NameRing>::Written(MemoryFor(memory_).names);
   while (const std::size_t count = names_.Read(end, copies_->names)) {
     for (std::size_t i = 0; i < count; ++i) {
       if (std::optional<Name> name = FromWords(copies_->names[i])) Keep(*std::move(name));
@@ -99,7 +99,7 @@ void Reader::ReadNames() {
 }
 
 void Reader::Keep(Name name) {
-  const Key key = KeyOf(name.of, name.key);
+  const Key key = GetKey(name.of, name.key);
   if (!known_.insert_or_assign(key, std::move(name)).second) return;
   known_since_.push_back(key);
   if (known_since_.size() <= kNamesKeptMax) return;
@@ -108,13 +108,13 @@ void Reader::Keep(Name name) {
 }
 
 const Name* Reader::Find(Name::Of of, std::uint64_t key) const {
-  const auto found = known_.find(KeyOf(of, key));
+  const auto found = known_.find(GetKey(of, key));
   return found == known_.end() ? nullptr : &found->second;
 }
 
-std::string Reader::WhatOf(const Slice& slice) const {
+std::string Reader::GetWhat(const Slice& slice) const {
   if (slice.work == Work::kLaunch || slice.work == Work::kGraph) {
-    if (const Name* const kernel = KernelOf(slice.kernel)) return kernel->text;
+    if (const Name* const kernel = KernelFor(slice.kernel)) return kernel->text;
   }
   return std::string(WorkText(slice.work));
 }

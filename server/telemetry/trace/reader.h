@@ -41,10 +41,10 @@ class Reader {
 
   // What is known of a session; null: nothing, or not any more. Names come from clients: they are
   // printable UTF-8 of at most kNameBytesMax bytes, and nothing else is certain of them.
-  const Name* ClientOf(std::uint64_t session) const { return Find(Name::Of::kClient, session); }
-  const Name* KernelOf(std::uint64_t kernel) const { return Find(Name::Of::kKernel, kernel); }
+  const Name* GetClient(std::uint64_t session) const { return Find(Name::Of::kClient, session); }
+  const Name* KernelFor(std::uint64_t kernel) const { return Find(Name::Of::kKernel, kernel); }
   // "gemm", "copy to device", or "kernel" where its name is not known.
-  std::string WhatOf(const Slice& slice) const;
+  std::string GetWhat(const Slice& slice) const;
 
  private:
   static constexpr std::size_t kCopiesMax = 256;
@@ -58,10 +58,10 @@ class Reader {
   explicit Reader(ipc::SharedSegment memory);
   void ReadNames();
   // Times of a slice in their order, and its charge behind those before.
-  Slice EventOf(const Departure& departure);
+  Slice GetEvent(const Departure& departure);
   void Keep(Name name);
   const Name* Find(Name::Of of, std::uint64_t key) const;
-  static Key KeyOf(Name::Of of, std::uint64_t key) {
+  static Key GetKey(Name::Of of, std::uint64_t key) {
     return key << 1 | static_cast<std::uint64_t>(of);
   }
 

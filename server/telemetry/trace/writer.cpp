@@ -23,18 +23,18 @@ Writer::Writer(ipc::SharedSegment memory)
 Result<ipc::UniqueFd> Writer::ShareMemory() const { return ipc::DuplicateFd(memory_.fd()); }
 
 bool Writer::LookUpKernel(std::uint64_t key) {
-  const Set& set = known_[IndexOf(key)];
+  const Set& set = known_[GetIndex(key)];
   if (std::ranges::find(set, key) == set.end()) return false;
-  asked_[AskedIndexOf(key)] = key;
+  asked_[GetAskedIndex(key)] = key;
   return true;
 }
 
 void Writer::NameKernel(std::uint64_t key, std::string_view name) {
-  Set& set = known_[IndexOf(key)];
+  Set& set = known_[GetIndex(key)];
   std::rotate(set.begin(), set.end() - 1, set.end());  // The oldest one is forgotten.
-  std::uint64_t& asked = asked_[AskedIndexOf(set[0])];
+  std::uint64_t& asked = asked_[GetAskedIndex(set[0])];
   if (asked == set[0]) asked = 0;
-  set[0] = asked_[AskedIndexOf(key)] = key;
+  set[0] = asked_[GetAskedIndex(key)] = key;
   names_.Write(ToWords(Name::Of::kKernel, key, 0, name));
 }
 

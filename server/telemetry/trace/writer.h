@@ -44,7 +44,7 @@ class Writer {
   // Whether a kernel's name was written and not forgotten since. It is to be written before the
   // first departure that means it.
   bool KnowsKernel(std::uint64_t key) {
-    if (asked_[AskedIndexOf(key)] == key) [[likely]]
+    if (asked_[GetAskedIndex(key)] == key) [[likely]]
       return true;
     return LookUpKernel(key);
   }
@@ -62,9 +62,9 @@ class Writer {
   static constexpr std::size_t kAskedMax = 256;
 
   explicit Writer(ipc::SharedSegment memory);
-  static std::size_t AskedIndexOf(std::uint64_t key) { return (key + (key >> 20)) % kAskedMax; }
+  static std::size_t GetAskedIndex(std::uint64_t key) { return (key + (key >> 20)) % kAskedMax; }
   bool LookUpKernel(std::uint64_t key);
-  static std::size_t IndexOf(std::uint64_t key) {
+  static std::size_t GetIndex(std::uint64_t key) {
     return static_cast<std::size_t>((key * 0x9e37'79b9'7f4a'7c15U) >> 54) % kSets;
   }
 

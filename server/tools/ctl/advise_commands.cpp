@@ -42,7 +42,7 @@ void AddRecording(const Command& command, std::string& device, double& seconds) 
 }
 
 int WriteProfile(const CommandLine& line, const ProfileArguments& asked) {
-  const std::optional<std::string> path = SocketOf(line);
+  const std::optional<std::string> path = GetSocket(line);
   if (!path) return kNoServer;
   const Result<std::uint64_t> client =
       asked.of_node ? Result<std::uint64_t>(std::uint64_t{0}) : ClientNamed(*path, asked.client);
@@ -72,7 +72,7 @@ int RunAdvise(const CommandLine& line, const AdviseArguments& asked) {
   if (!job.ok()) return RejectFile(job.status());
   simulation::Node node;
   if (asked.node.empty()) {
-    const std::optional<std::string> path = SocketOf(line);
+    const std::optional<std::string> path = GetSocket(line);
     if (!path) return kNoServer;
     Result<RecordedDevice> recorded =
         RecordDevice({.socket = *path,

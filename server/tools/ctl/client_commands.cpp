@@ -33,7 +33,7 @@ std::string IsShare(const std::string& text) {
 
 void Do(CommandLine& line, const std::string& whom, ipc::Admin question, const std::string& what) {
   line.action = [&line, whom, question, what]() mutable -> int {
-    const std::optional<std::string> path = SocketOf(line);
+    const std::optional<std::string> path = GetSocket(line);
     if (!path) return kNoServer;
     const Result<std::uint64_t> client = ClientNamed(*path, whom);
     if (!client.ok()) return Complain(*path, client.status());

@@ -26,7 +26,7 @@ int Print(const std::string& text) {
   return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? kDone : kRejected;
 }
 
-std::optional<std::string> SocketOf(const CommandLine& line) {
+std::optional<std::string> GetSocket(const CommandLine& line) {
   Result<std::string> path = ipc::ClientSocketPath(line.socket);
   if (path.ok()) return std::move(*path);
   std::fprintf(stderr, "gpusharedctl: no gpushared server answers: %s\n",
@@ -79,7 +79,7 @@ Result<std::uint64_t> ClientNamed(const std::string& socket, const std::string& 
 }
 
 int AskAndPrint(const CommandLine& line, const ipc::Admin& question, const Report& report) {
-  const std::optional<std::string> path = SocketOf(line);
+  const std::optional<std::string> path = GetSocket(line);
   if (!path) return kNoServer;
   const Result<nlohmann::json> answer = admin::Ask(*path, question);
   if (!answer.ok()) return Complain(*path, answer.status());

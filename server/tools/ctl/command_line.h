@@ -52,7 +52,7 @@ Command AddCommand(const Command& parent, const std::string& name, const std::st
 using Report = std::function<std::string(const nlohmann::json& answer)>;
 
 // The server's socket. Says on stderr when there is none.
-std::optional<std::string> SocketOf(const CommandLine& line);
+std::optional<std::string> GetSocket(const CommandLine& line);
 // Says on stderr why the server at `path` did not do it. The exit code.
 int Complain(const std::string& path, const Status& why);
 

@@ -53,7 +53,7 @@ std::string Terms(const LeaseArguments& asked) {
 }
 
 int HoldLease(const CommandLine& line, const LeaseArguments& asked) {
-  const std::optional<std::string> path = SocketOf(line);
+  const std::optional<std::string> path = GetSocket(line);
   if (!path) return kNoServer;
   const Result<admin::Lease> lease = admin::Lease::Take(*path, Terms(asked));
   if (!lease.ok()) return Complain(*path, lease.status());
@@ -64,7 +64,7 @@ int HoldLease(const CommandLine& line, const LeaseArguments& asked) {
 }
 
 int WriteCdi(const CommandLine& line, const std::string& file) {
-  const std::optional<std::string> path = SocketOf(line);
+  const std::optional<std::string> path = GetSocket(line);
   if (!path) return kNoServer;
   const Result<nlohmann::json> answer = admin::Ask(*path, {.verb = ipc::AdminVerb::kEndpoints});
   if (!answer.ok()) return Complain(*path, answer.status());

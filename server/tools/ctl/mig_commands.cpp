@@ -41,7 +41,7 @@ int Reject(const Status& why) {
   return kRejected;
 }
 
-void Say(const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
+void PrintError(const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); }
 
 // What a command works with; it lasts as long as the command.
 struct Session {
@@ -49,9 +49,9 @@ struct Session {
   std::unique_ptr<ServerTenant> tenant;
 
   mig::GpuControl control() const { return mig::GpuControl(*nvml); }
-  mig::UserOf user_of() const {
+  mig::GetUser user_of() const {
     return [this](const std::string& uuid, const std::vector<std::uint32_t>& processes) {
-      return tenant->UserOf(uuid, processes);
+      return tenant->GetUser(uuid, processes);
     };
   }
 };
@@ -142,8 +142,8 @@ Result<mig::Request> RequestFor(const mig::Board& board, const std::string& inst
   return request;
 }
 
-Result<std::vector<GpuRequest>> RequestsOf(const std::vector<mig::MigGpu>& gpus,
-                                           const MigArguments& asked) {
+Result<std::vector<GpuRequest>> GetRequests(const std::vector<mig::MigGpu>& gpus,
+                                            const MigArguments& asked) {
   if (!asked.file.empty()) return RequestsOfFile(gpus, asked);
   std::vector<const mig::MigGpu*> meant;
   for (const mig::MigGpu& gpu : gpus) {
@@ -171,7 +171,7 @@ Result<std::vector<GpuRequest>> RequestsOf(const std::vector<mig::MigGpu>& gpus,
 Result<std::vector<mig::GpuPlan>> Plans(const Session& session, const MigArguments& asked) {
   const Result<std::vector<mig::MigGpu>> gpus = session.control().Read();
   if (!gpus.ok()) return gpus.status();
-  const Result<std::vector<GpuRequest>> requests = RequestsOf(*gpus, asked);
+  const Result<std::vector<GpuRequest>> requests = GetRequests(*gpus, asked);
   if (!requests.ok()) return requests.status();
   std::vector<mig::GpuPlan> plans;
   for (const GpuRequest& each : *requests) {
@@ -234,7 +234,7 @@ int PlanBoard(const CommandLine& line, const MigArguments& asked) {
   const Result<mig::Layout> have = mig::ParseLayout(gpu.board, asked.have);
   if (!have.ok()) return Reject(have.status());
   for (const mig::Instance& instance : *have) gpu.instances.push_back({.instance = instance});
-  const Result<std::vector<GpuRequest>> requests = RequestsOf({gpu}, asked);
+  const Result<std::vector<GpuRequest>> requests = GetRequests({gpu}, asked);
   if (!requests.ok()) return Reject(requests.status());
   const Result<mig::GpuPlan> plan =
       mig::PlanFor(gpu, requests->front().request, [](const auto&, const auto&) { return ""; });
@@ -261,11 +261,11 @@ int Apply(const CommandLine& line, const MigArguments& asked) {
   std::vector<mig::Change> changes;
   for (const mig::GpuPlan& plan : *plans) changes.push_back(plan.AsChange());
   const mig::GpuControl control = session->control();
-  mig::Mover mover(control, *state, *session->tenant, Say);
+  mig::Mover mover(control, *state, *session->tenant, PrintError);
   const Status applied = asked.is_at_boot ? mover.SaveForBoot(changes) : mover.Apply(changes);
   if (!applied.ok()) return Reject(applied);
-  Say(asked.is_at_boot ? "saved for the next boot; nothing is changed now"
-                       : "done, and kept for the next boot");
+  PrintError(asked.is_at_boot ? "saved for the next boot; nothing is changed now"
+                              : "done, and kept for the next boot");
   return kDone;
 }
 
@@ -274,7 +274,7 @@ int Assert(const CommandLine& line, const MigArguments& asked) {
   if (!session.ok()) return Reject(session.status());
   const Result<std::vector<mig::MigGpu>> gpus = session->control().Read();
   if (!gpus.ok()) return Reject(gpus.status());
-  const Result<std::vector<GpuRequest>> requests = RequestsOf(*gpus, asked);
+  const Result<std::vector<GpuRequest>> requests = GetRequests(*gpus, asked);
   if (!requests.ok()) return Reject(requests.status());
   int code = kDone;
   for (const auto& [gpu, request] : *requests) {
@@ -284,13 +284,13 @@ int Assert(const CommandLine& line, const MigArguments& asked) {
       wanted.insert(wanted.end(), one.count, {.profile = one.profile, .compute = one.compute});
     }
     const bool is_cut_so = request.places ? gpu.layout() == *request.places
-                                          : mig::DevicesOf(gpu.board, gpu.layout()) ==
-                                                mig::DevicesOf(gpu.board, wanted);
+                                          : mig::GetDevices(gpu.board, gpu.layout()) ==
+                                                mig::GetDevices(gpu.board, wanted);
     const bool is_so = gpu.trouble.empty() && gpu.is_enabled == request.is_enabled && is_cut_so;
     if (is_so) continue;
     code = kRejected;
-    Say(gpu.Named() +
-        (gpu.trouble.empty() ? " is cut otherwise" : " does not answer: " + gpu.trouble));
+    PrintError(gpu.Named() +
+               (gpu.trouble.empty() ? " is cut otherwise" : " does not answer: " + gpu.trouble));
   }
   return code;
 }
@@ -306,7 +306,7 @@ int Export(const CommandLine& line, const MigArguments& asked) {
       return Reject({StatusCode::kUnavailable, gpu.Named() + " does not answer: " + gpu.trouble});
     }
     if (!gpu.has_mig) continue;
-    const mig::DeviceCounts devices = mig::DevicesOf(gpu.board, gpu.layout());
+    const mig::DeviceCounts devices = mig::GetDevices(gpu.board, gpu.layout());
     const auto same = std::ranges::find_if(config.entries, [&](const mig::ConfigEntry& entry) {
       return entry.is_enabled == gpu.is_enabled && entry.devices == devices;
     });
@@ -333,7 +333,7 @@ int Restore(const CommandLine& line, const MigArguments& asked) {
   const Result<Session> session = Begin(line, asked, false);
   if (!session.ok()) return Reject(session.status());
   const mig::GpuControl control = session->control();
-  const Status restored = mig::Mover(control, *state, *session->tenant, Say).Restore();
+  const Status restored = mig::Mover(control, *state, *session->tenant, PrintError).Restore();
   return restored.ok() ? kDone : Reject(restored);
 }
 

@@ -51,7 +51,7 @@ Result<Reasons> HasClaim(const ptx::Module& module) {
   return reasons;
 }
 
-Reasons ReasonsOf(const ptx::Module& module, const Result<ptx::Fenced>& fenced) {
+Reasons GetReasons(const ptx::Module& module, const Result<ptx::Fenced>& fenced) {
   Reasons reasons;
   if (!fenced) {
     for (const ptx::Item& item : module.items) {
@@ -65,13 +65,13 @@ Reasons ReasonsOf(const ptx::Module& module, const Result<ptx::Fenced>& fenced) 
 }
 
 Result<Reasons> HasFence(const ptx::Module& module) {
-  return ReasonsOf(module, ptx::Fence(module, ptx::kFenceRangeBytesMin));
+  return GetReasons(module, ptx::Fence(module, ptx::kFenceRangeBytesMin));
 }
 Result<Reasons> HasContainment(const ptx::Module& module) {
-  return ReasonsOf(module, ptx::Contain(module, ptx::kFenceRangeBytesMin));
+  return GetReasons(module, ptx::Contain(module, ptx::kFenceRangeBytesMin));
 }
 
-std::map<std::string, ptx::KernelReach> ReachesOf(const ptx::Module& module) {
+std::map<std::string, ptx::KernelReach> GetReaches(const ptx::Module& module) {
   const ptx::CallGraph calls(module);
   ptx::ReachFinder finder(module, calls);
   std::map<std::string, ptx::KernelReach> reaches;
@@ -85,7 +85,7 @@ std::map<std::string, ptx::KernelReach> ReachesOf(const ptx::Module& module) {
 
 Result<Reasons> HasReach(const ptx::Module& module) {
   Reasons reasons;
-  for (const auto& [name, reach] : ReachesOf(module)) reasons[name] = reach.why_unknown;
+  for (const auto& [name, reach] : GetReaches(module)) reasons[name] = reach.why_unknown;
   return reasons;
 }
 
@@ -116,7 +116,7 @@ json CheckModule(const FoundModule& found, json* kernels) {
     if (!reasons) return found.place + ": " + reasons.status().message();
     results.emplace_back(&check, *std::move(reasons));
   }
-  const std::map<std::string, ptx::KernelReach> reaches = ReachesOf(*module);
+  const std::map<std::string, ptx::KernelReach> reaches = GetReaches(*module);
   for (const ptx::Item& item : module->items) {
     const auto* kernel = std::get_if<ptx::Function>(&item);
     if (kernel == nullptr || !kernel->is_entry || !kernel->body) continue;

@@ -111,7 +111,7 @@ json Part(const json& reply, std::string_view name) {
   return found == reply.end() ? json() : *found;
 }
 
-std::string TextOf(const json& object, std::string_view name) {
+std::string GetText(const json& object, std::string_view name) {
   return Cell(object, Column{.heading = name, .field = name});
 }
 
@@ -152,10 +152,10 @@ std::string StatusReport(const json& reply, const View& view) {
   if (server.is_object()) {
     const std::string uptime =
         Cell(server, Column{.heading = "", .field = "uptime_s", .time_us = 1e6});
-    text += "gpushared " + TextOf(server, "version") + " at " + TextOf(server, "socket") +
-            " (pid " + TextOf(server, "pid") + "): " + TextOf(server, "state") + ", policy " +
-            TextOf(server, "policy") + ", up " + uptime + ", clients " +
-            TextOf(server, "sessions") + "\n\n";
+    text += "gpushared " + GetText(server, "version") + " at " + GetText(server, "socket") +
+            " (pid " + GetText(server, "pid") + "): " + GetText(server, "state") + ", policy " +
+            GetText(server, "policy") + ", up " + uptime + ", clients " +
+            GetText(server, "sessions") + "\n\n";
   }
   return text + Table(Part(reply, "devices"), kStatusColumns, view) + Caveats(reply);
 }
@@ -205,9 +205,9 @@ std::string Time(const json& object, std::string_view field) {
 }
 
 std::string WhoText(const json& object) {
-  std::string text = "client " + TextOf(object, "client");
+  std::string text = "client " + GetText(object, "client");
   if (!object.contains("name")) return text + " (it has left)";
-  return text + " '" + TextOf(object, "name") + "' (" + TextOf(object, "class") + ")";
+  return text + " '" + GetText(object, "name") + "' (" + GetText(object, "class") + ")";
 }
 
 std::string WaitText(const json& wait) {
@@ -216,9 +216,9 @@ std::string WaitText(const json& wait) {
   if (!behind.is_object()) {
     return text + "behind no command of another client that had left the device by then\n";
   }
-  text += "behind " + (behind.contains("what") ? TextOf(behind, "what") : "a command") + " of " +
+  text += "behind " + (behind.contains("what") ? GetText(behind, "what") : "a command") + " of " +
           WhoText(behind) + ": " + Time(behind, "on_device_us") + " on the device, predicted " +
-          Time(behind, "predicted_us") + "; it " + TextOf(behind, "cut");
+          Time(behind, "predicted_us") + "; it " + GetText(behind, "cut");
   if (behind.contains("stop_latency_us")) text += ", which took " + Time(behind, "stop_latency_us");
   return text + "\n";
 }
@@ -264,7 +264,7 @@ std::string UnchargedText(const json& reply) {
 std::string ExplainReport(const json& reply) {
   const json open = Part(reply, "open");
   const bool is_open = open.is_boolean() && open.get<bool>();
-  std::string text = "request " + TextOf(reply, "request") + " of " + WhoText(reply) +
+  std::string text = "request " + GetText(reply, "request") + " of " + WhoText(reply) +
                      (is_open ? " has not ended: so far it took " : " took ") +
                      Time(reply, "latency_us");
   if (reply.contains("latency_target_us")) {
@@ -279,15 +279,16 @@ std::string ExplainReport(const json& reply) {
           Time(reply, "waited_us") + " waiting for the device, with commands ready\n  ";
   if (reply.contains("throttled_us")) {
     text += "waited " + Time(reply, "throttled_us") + ": its max_share of " +
-            TextOf(reply, "max_share_percent") + " %\n  ";
+            GetText(reply, "max_share_percent") + " %\n  ";
   }
   if (const json memory = Part(reply, "memory"); memory.is_object()) text += MemoryText(memory);
-  text += Time(reply, "on_device_us") + " on the device: " + TextOf(reply, "commands") +
+  text += Time(reply, "on_device_us") + " on the device: " + GetText(reply, "commands") +
           " commands, charged " + Time(reply, "device_time_us") + "\n" + UnchargedText(reply) +
           "  " + Time(reply, "host_us") + " with nothing ready: the client's own time\n";
   if (const json wait = Part(reply, "longest_wait"); wait.is_object()) text += WaitText(wait);
   if (const json longest = Part(reply, "longest_command"); longest.is_object()) {
-    text += "  its longest command: " + TextOf(longest, "what") + ", " + Time(longest, "us") + "\n";
+    text +=
+        "  its longest command: " + GetText(longest, "what") + ", " + Time(longest, "us") + "\n";
   }
   const json others = Part(reply, "others");
   for (const json& other : others) {
@@ -306,19 +307,19 @@ std::string DevicesReport(const json& reply, const View& view) {
   std::string text = Table(Part(reply, "devices"), kDeviceColumns, view);
   for (const json& device : Part(reply, "devices")) {
     for (const json& limit : Part(device, "sm_limits")) {
-      text += TextOf(device, "device") + ": class " + TextOf(limit, "class") + " has " +
-              TextOf(limit, "granted") + " of " + TextOf(device, "multiprocessors") +
-              " multiprocessors, asked for " + TextOf(limit, "asked") + "\n";
+      text += GetText(device, "device") + ": class " + GetText(limit, "class") + " has " +
+              GetText(limit, "granted") + " of " + GetText(device, "multiprocessors") +
+              " multiprocessors, asked for " + GetText(limit, "asked") + "\n";
     }
   }
   for (const json& device : Part(reply, "devices")) {
     if (!device.is_object() || !device.contains("missing")) continue;
-    text += "missing: " + TextOf(device, "device") + ": " + TextOf(device, "missing") + "\n";
+    text += "missing: " + GetText(device, "device") + ": " + GetText(device, "missing") + "\n";
   }
   for (const json& device : Part(reply, "unused_devices")) {
     if (!device.is_object()) continue;
-    text += "not used: " + TextOf(device, "device") + ", " + TextOf(device, "name") + ": " +
-            TextOf(device, "why") + "\n";
+    text += "not used: " + GetText(device, "device") + ", " + GetText(device, "name") + ": " +
+            GetText(device, "why") + "\n";
   }
   return text + Caveats(reply);
 }

@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kLookInterval{20};
 
 // The server answers before it gives way. Whether it did is seen by its count.
 int Upgrade(const CommandLine& line) {
-  const std::optional<std::string> path = SocketOf(line);
+  const std::optional<std::string> path = GetSocket(line);
   if (!path) return kNoServer;
   const Result<nlohmann::json> begun = admin::Ask(*path, {.verb = ipc::AdminVerb::kUpgrade});
   if (!begun.ok()) return Complain(*path, begun.status());

@@ -84,7 +84,7 @@ std::string Sentence(const nlohmann::json& summary) {
 }
 
 int Record(const CommandLine& line, const TraceArguments& asked) {
-  const std::optional<std::string> path = SocketOf(line);
+  const std::optional<std::string> path = GetSocket(line);
   if (!path) return kNoServer;
   LetOthersGoFirst();
   const Interrupts interrupts;

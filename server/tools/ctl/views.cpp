@@ -126,7 +126,7 @@ void AddExplain(CommandLine& line) {
       .TypeName("REQUEST");
   app.OnUse([&line, question, whom] {
     line.action = [&line, question, whom]() -> int {
-      const std::optional<std::string> path = SocketOf(line);
+      const std::optional<std::string> path = GetSocket(line);
       if (!path) return kNoServer;
       const Result<std::uint64_t> client = ClientNamed(*path, *whom);
       if (!client.ok()) return Complain(*path, client.status());
@@ -146,7 +146,7 @@ void AddTop(CommandLine& line) {
   app.OnUse([&line, every_s] {
     if (line.as_json) command_line::Reject("--json: top has none; status and ps have");
     line.action = [&line, every_s] {
-      const std::optional<std::string> path = SocketOf(line);
+      const std::optional<std::string> path = GetSocket(line);
       return path ? top::ShowTop(*path, std::chrono::duration<double>(*every_s)) : kNoServer;
     };
   });

@@ -22,26 +22,26 @@ constexpr std::size_t kLineWidth = 80;  // Characters, as are the next three.
 constexpr std::size_t kBarWidth = 28;
 constexpr std::size_t kWhoWidth = 12, kWhatWidth = 23;
 
-double NumberOf(const json& row, const char* field) {
+double GetNumber(const json& row, const char* field) {
   const auto found = row.find(field);
   return found != row.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-std::string TextOf(const json& row, const char* field) {
+std::string GetText(const json& row, const char* field) {
   const auto found = row.find(field);
   return found != row.end() && found->is_string() ? Printable(found->get<std::string>()) : "";
 }
 
 std::string RowWho(const json& row) {
-  const std::string name = TextOf(row, "name");
+  const std::string name = GetText(row, "name");
   if (!name.empty()) return name;
   const auto found = row.find("client");
   return "client " + (found != row.end() && found->is_number() ? found->dump() : "?");
 }
 
 std::string WhatText(const json& row) {
-  if (TextOf(row, "kind") == "wait") return "(waits)";
-  const std::string what = TextOf(row, "what");
+  if (GetText(row, "kind") == "wait") return "(waits)";
+  const std::string what = GetText(row, "what");
   return what.empty() ? "a command" : what;
 }
 
@@ -50,9 +50,9 @@ struct Bar {
   std::size_t from = 0, to = 0;
 };
 
-Bar BarOf(const json& row, double total_us) {
+Bar GetBar(const json& row, double total_us) {
   const auto place = [&](const char* field) {
-    const double part = NumberOf(row, field) / total_us * static_cast<double>(kBarWidth);
+    const double part = GetNumber(row, field) / total_us * static_cast<double>(kBarWidth);
     return std::clamp(part, 0.0, static_cast<double>(kBarWidth));
   };
   const auto from = std::min(static_cast<std::size_t>(place("from_us")), kBarWidth - 1);
@@ -61,9 +61,9 @@ Bar BarOf(const json& row, double total_us) {
 }
 
 std::string BarText(const json& row, double total_us) {
-  const std::string kind = TextOf(row, "kind");
+  const std::string kind = GetText(row, "kind");
   const char fill = kind == "wait" ? '.' : kind == "own" ? '=' : '#';
-  const Bar bar = BarOf(row, total_us);
+  const Bar bar = GetBar(row, total_us);
   std::string text(kBarWidth, ' ');
   std::fill_n(text.begin() + static_cast<std::ptrdiff_t>(bar.from), bar.to - bar.from, fill);
   const auto asked = row.find("stop_asked_us");
@@ -91,15 +91,15 @@ std::string Wrapped(std::string_view words) {
 }
 
 std::string RowText(const json& row, double total_us) {
-  const double took_us = NumberOf(row, "to_us") - NumberOf(row, "from_us");
+  const double took_us = GetNumber(row, "to_us") - GetNumber(row, "from_us");
   const std::string time = TimeText(took_us);
   std::string text = "    " + Fitted(RowWho(row), kWhoWidth) + " " +
                      Fitted(WhatText(row), kWhatWidth) + " |" + BarText(row, total_us) + "|" +
                      std::string(time.size() < 9 ? 9 - time.size() : 1, ' ') + time + "\n";
-  if (TextOf(row, "kind") != "other") return text;
-  std::string cut = "it " + TextOf(row, "cut");
+  if (GetText(row, "kind") != "other") return text;
+  std::string cut = "it " + GetText(row, "cut");
   if (row.contains("stop_latency_us")) {
-    cut += ", which took " + TimeText(NumberOf(row, "stop_latency_us"));
+    cut += ", which took " + TimeText(GetNumber(row, "stop_latency_us"));
   }
   return text + Wrapped(cut);
 }
@@ -109,7 +109,7 @@ std::string RowText(const json& row, double total_us) {
 std::string WaterfallText(const json& reply) {
   const auto rows = reply.find("waterfall");
   if (rows == reply.end() || !rows->is_array() || rows->empty()) return "";
-  const double total_us = NumberOf(reply, "latency_us") - NumberOf(reply, "before_us");
+  const double total_us = GetNumber(reply, "latency_us") - GetNumber(reply, "before_us");
   if (total_us <= 0) return "";
   std::string text = "  since the server began it, " + TimeText(total_us) +
                      ":\n    . waits   = has the device   # others have it   ! told to stop\n";
@@ -118,13 +118,13 @@ std::string WaterfallText(const json& reply) {
   }
   const auto rest = reply.find("waterfall_rest");
   if (rest == reply.end() || !rest->is_object()) return text;
-  if (NumberOf(*rest, "commands") > 0) {
+  if (GetNumber(*rest, "commands") > 0) {
     text += "    and " + (*rest)["commands"].dump() + " shorter commands, " +
-            TimeText(NumberOf(*rest, "on_device_us")) + " in all\n";
+            TimeText(GetNumber(*rest, "on_device_us")) + " in all\n";
   }
-  if (NumberOf(*rest, "waits") > 0) {
+  if (GetNumber(*rest, "waits") > 0) {
     text += "    and " + (*rest)["waits"].dump() + " shorter waits, " +
-            TimeText(NumberOf(*rest, "waited_us")) + " in all\n";
+            TimeText(GetNumber(*rest, "waited_us")) + " in all\n";
   }
   return text;
 }

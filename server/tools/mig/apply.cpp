@@ -22,14 +22,14 @@ std::string UsersOfInstance(const LiveInstance& live) {
   for (const LiveCompute& compute : live.compute) {
     processes.insert(processes.end(), compute.processes.begin(), compute.processes.end());
   }
-  return UsersOf(processes);
+  return GetUsers(processes);
 }
 
 // The rejection, with advice to the operator.
 Status ModeRejection(const MigGpu& gpu, const Status& why) {
   if (why.code() == StatusCode::kNotReady) {
     std::string holders;
-    for (const Holder& holder : HoldersOf(gpu.minor)) {
+    for (const Holder& holder : GetHolders(gpu.minor)) {
       holders +=
           (holders.empty() ? "" : ", ") + std::to_string(holder.pid) + " (" + holder.name + ")";
     }
@@ -48,8 +48,8 @@ Status ModeRejection(const MigGpu& gpu, const Status& why) {
 
 }  // namespace
 
-std::string UsersOf(const std::vector<std::uint32_t>& processes,
-                    const std::vector<std::uint32_t>& not_counted) {
+std::string GetUsers(const std::vector<std::uint32_t>& processes,
+                     const std::vector<std::uint32_t>& not_counted) {
   std::string users;
   std::size_t count = 0;
   for (const std::uint32_t pid : processes) {

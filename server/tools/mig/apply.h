@@ -70,8 +70,8 @@ class Mover {
 
 // Who uses an instance or a GPU, but for the processes `not_counted`: "process 4711 (python3)".
 // Empty when nobody does.
-std::string UsersOf(const std::vector<std::uint32_t>& processes,
-                    const std::vector<std::uint32_t>& not_counted = {});
+std::string GetUsers(const std::vector<std::uint32_t>& processes,
+                     const std::vector<std::uint32_t>& not_counted = {});
 
 }  // namespace gpushared::mig
 

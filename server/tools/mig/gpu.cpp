@@ -19,7 +19,7 @@ using device::nvml::MigPlacement;
 constexpr unsigned kGpusMax = 256;
 constexpr const char* kComputeProfileCall = "nvmlGpuInstanceGetComputeInstanceProfileInfo";
 
-StatusCode CodeOf(Code code) {
+StatusCode GetCode(Code code) {
   switch (code) {
     case Code::kNoPermission:
       return StatusCode::kPermissionDenied;
@@ -42,7 +42,7 @@ Status GpuControl::Failed(const std::string& what, const char* call, Code code) 
   std::string why = what + ": " + nvml_.Explain(call, code);
   if (code == Code::kNoPermission) why += "; it is for root";
   if (code == Code::kFunctionNotFound) why += "; the driver is too old for it";
-  return {CodeOf(code), std::move(why)};
+  return {GetCode(code), std::move(why)};
 }
 
 Result<std::vector<MigGpu>> GpuControl::Read() const {
@@ -114,7 +114,7 @@ Status GpuControl::CreateCompute(GpuInstanceHandle made, const std::string& what
   Layout places;
   for (const std::uint32_t slices : compute) places.push_back({.profile = slices});
   Layout placed;
-  ForEachLayout(ComputeBoard(whole), KindsOf(places), [&](const Layout& layout) {
+  ForEachLayout(ComputeBoard(whole), GetKinds(places), [&](const Layout& layout) {
     placed = layout;
     return false;
   });

@@ -34,7 +34,7 @@ std::string Count(std::size_t count, const char* what) {
 }
 
 // How many more of a profile have room. Places of one profile do not overlap.
-std::uint32_t FreeOf(const Board& board, const Profile& profile, const Layout& layout) {
+std::uint32_t GetFree(const Board& board, const Profile& profile, const Layout& layout) {
   std::uint32_t used = 0, same = 0, free = 0;
   for (const Instance& instance : layout) {
     const Profile* const other = board.Find(instance.profile);
@@ -80,7 +80,7 @@ Change GpuPlan::AsChange() const {
           .after = {.gpu = gpu.uuid, .is_enabled = is_enabled, .layout = plan.After()}};
 }
 
-std::vector<Present> PresentOn(const MigGpu& gpu, const UserOf& user_of) {
+std::vector<Present> PresentOn(const MigGpu& gpu, const GetUser& user_of) {
   std::vector<Present> have;
   for (const LiveInstance& live : gpu.instances) {
     Present present{.instance = live.instance};
@@ -93,7 +93,7 @@ std::vector<Present> PresentOn(const MigGpu& gpu, const UserOf& user_of) {
   return have;
 }
 
-Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const UserOf& user_of) {
+Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const GetUser& user_of) {
   if (!gpu.trouble.empty()) {
     return Status(StatusCode::kUnavailable, gpu.Named() + " does not answer: " + gpu.trouble);
   }
@@ -110,7 +110,7 @@ Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const UserOf&
       return ModeRejected(gpu, InstanceName(gpu.board, present.instance), present.user);
     }
   }
-  if (gpu.is_enabled != request.is_enabled) plan.holders = HoldersOf(gpu.minor);
+  if (gpu.is_enabled != request.is_enabled) plan.holders = GetHolders(gpu.minor);
   if (!request.is_enabled) {
     plan.plan.destroy = gpu.layout();
     return plan;
@@ -173,7 +173,7 @@ std::string ProfilesText(const Board& board, const Layout& layout) {
     char line[128];
     const auto shown = [](std::uint64_t value) { return value > 0 ? std::to_string(value) : "-"; };
     std::snprintf(line, sizeof line, "%-12s %3u %5u %5u  %10s %5s ", profile.name.c_str(),
-                  profile.id, profile.count_max, FreeOf(board, profile, layout),
+                  profile.id, profile.count_max, GetFree(board, profile, layout),
                   shown(profile.memory_mib).c_str(), shown(profile.multiprocessors).c_str());
     text += line;
     for (const std::uint32_t start : profile.starts) text += " " + std::to_string(start);
@@ -213,7 +213,7 @@ json GpuJson(const MigGpu& gpu, const std::vector<Present>& have) {
     row["profiles"].push_back({{"profile", profile.name},
                                {"profile_id", profile.id},
                                {"most", profile.count_max},
-                               {"free", FreeOf(gpu.board, profile, gpu.layout())},
+                               {"free", GetFree(gpu.board, profile, gpu.layout())},
                                {"memory_mib", profile.memory_mib},
                                {"multiprocessors", profile.multiprocessors},
                                {"memory_slices", profile.memory_slices},

@@ -28,8 +28,8 @@ struct Request {
 };
 
 // Who uses a device, for a sentence; empty: nobody. Without MIG mode it is the GPU's own.
-using UserOf = std::function<std::string(const std::string& uuid,
-                                         const std::vector<std::uint32_t>& processes)>;
+using GetUser = std::function<std::string(const std::string& uuid,
+                                          const std::vector<std::uint32_t>& processes)>;
 
 struct GpuPlan {
   MigGpu gpu;
@@ -43,8 +43,8 @@ struct GpuPlan {
 };
 
 // kUnavailable: somebody uses what would go. kUnsupported: the GPU cannot be cut.
-Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const UserOf& user_of);
-std::vector<Present> PresentOn(const MigGpu& gpu, const UserOf& user_of);
+Result<GpuPlan> PlanFor(const MigGpu& gpu, const Request& request, const GetUser& user_of);
+std::vector<Present> PresentOn(const MigGpu& gpu, const GetUser& user_of);
 
 // Pictures before and after, and what is lost. Each ends with a line's end.
 std::string PlanText(const GpuPlan& plan);

@@ -32,8 +32,8 @@ constexpr std::array<const char*, device::nvml::kGpuInstanceProfiles> kSuffixes 
 
 // Drivers tell names only in MIG mode. NVIDIA's go-nvlib has this rule for their gigabytes: the
 // GPU's own, by eighths of its memory.
-std::string NameOf(unsigned number, std::uint32_t slices, std::uint64_t mib,
-                   std::uint64_t whole_mib) {
+std::string GetName(unsigned number, std::uint32_t slices, std::uint64_t mib,
+                    std::uint64_t whole_mib) {
   const double eighths =
       std::ceil(8.0 * static_cast<double>(mib) / static_cast<double>(std::max(whole_mib, mib)));
   const auto whole_gb = static_cast<double>((whole_mib + 1023) / 1024);
@@ -67,7 +67,7 @@ MigGpu GpuReader::Read() {
   if (gpu_.has_mig && gpu_.trouble.empty()) ReadProfiles();
   if (gpu_.is_enabled && gpu_.trouble.empty()) ReadInstances();
   if (gpu_.is_enabled && gpu_.trouble.empty()) ReadDevices();
-  gpu_.processes = ProcessesOf(device_);
+  gpu_.processes = GetProcesses(device_);
   return std::move(gpu_);
 }
 
@@ -149,7 +149,7 @@ bool GpuReader::ReadProfile(unsigned number, Profile& profile) {
   const Code code = nvml_.DeviceGetGpuInstanceProfileInfo(device_, number, &info);
   if (IsAbsent(code) || !Ok("nvmlDeviceGetGpuInstanceProfileInfo", code)) return false;
   take(info);
-  profile.name = NameOf(number, info.slice_count, info.memory_mib, memory_mib_);
+  profile.name = GetName(number, info.slice_count, info.memory_mib, memory_mib_);
   return true;
 }
 
@@ -270,11 +270,11 @@ void GpuReader::ReadDevices() {
       return;
     }
     compute->uuid = uuid.data();
-    compute->processes = ProcessesOf(handle);
+    compute->processes = GetProcesses(handle);
   }
 }
 
-std::vector<std::uint32_t> GpuReader::ProcessesOf(DeviceHandle device) {
+std::vector<std::uint32_t> GpuReader::GetProcesses(DeviceHandle device) {
   if (nvml_.DeviceGetComputeRunningProcesses == nullptr) return {};
   std::vector<device::nvml::ProcessInfo> processes(kProcessesMax);
   auto count = static_cast<unsigned>(processes.size());

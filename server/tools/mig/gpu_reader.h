@@ -44,7 +44,7 @@ class GpuReader {
   void ReadInstance(device::nvml::GpuInstanceHandle handle);
   // The UUIDs of compute instances, and who is on them.
   void ReadDevices();
-  std::vector<std::uint32_t> ProcessesOf(device::nvml::DeviceHandle device);
+  std::vector<std::uint32_t> GetProcesses(device::nvml::DeviceHandle device);
 
   const device::nvml::Nvml& nvml_;
   device::nvml::DeviceHandle device_ = nullptr;

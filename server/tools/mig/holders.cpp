@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kHoldersMax = 32;
 
-std::string NameOf(pid_t pid, const std::string& proc) {
+std::string GetName(pid_t pid, const std::string& proc) {
   std::ifstream file(proc + "/" + std::to_string(pid) + "/comm");
   std::string name;
   std::getline(file, name);
@@ -27,7 +27,7 @@ std::string NameOf(pid_t pid, const std::string& proc) {
   return name;
 }
 
-std::optional<pid_t> PidOf(const std::string& text) {
+std::optional<pid_t> GetPid(const std::string& text) {
   pid_t pid = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
   if (error != std::errc() || end != text.data() + text.size() || pid <= 0) return std::nullopt;
@@ -46,14 +46,14 @@ bool HasOpen(const fs::path& descriptors, const std::string& device) {
 
 }  // namespace
 
-std::vector<Holder> HoldersOf(std::uint32_t minor, const std::string& proc) {
+std::vector<Holder> GetHolders(std::uint32_t minor, const std::string& proc) {
   const std::string device = "/dev/nvidia" + std::to_string(minor);
   std::vector<Holder> holders;
   std::error_code error;
   for (fs::directory_iterator at(proc, error), end; !error && at != end; at.increment(error)) {
-    const auto pid = PidOf(at->path().filename().string());
+    const auto pid = GetPid(at->path().filename().string());
     if (!pid || *pid == ::getpid() || !HasOpen(at->path() / "fd", device)) continue;
-    holders.push_back({.pid = *pid, .name = NameOf(*pid, proc)});
+    holders.push_back({.pid = *pid, .name = GetName(*pid, proc)});
     if (holders.size() == kHoldersMax) break;
   }
   std::ranges::sort(holders, {}, &Holder::pid);
@@ -61,7 +61,7 @@ std::vector<Holder> HoldersOf(std::uint32_t minor, const std::string& proc) {
 }
 
 std::string ProcessText(pid_t pid, const std::string& proc) {
-  const std::string name = NameOf(pid, proc);
+  const std::string name = GetName(pid, proc);
   return "process " + std::to_string(pid) + (name.empty() ? "" : " (" + name + ")");
 }
 

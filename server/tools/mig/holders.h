@@ -18,7 +18,7 @@ struct Holder {
 // The processes, but for this one, that have the GPU's file open: any of them keeps the driver from
 // resetting it. `proc` is where the process directories are. Processes of others are seen by root
 // only.
-std::vector<Holder> HoldersOf(std::uint32_t minor, const std::string& proc = "/proc");
+std::vector<Holder> GetHolders(std::uint32_t minor, const std::string& proc = "/proc");
 
 // "process 4711 (python3)", with its name where it is known.
 std::string ProcessText(pid_t pid, const std::string& proc = "/proc");

@@ -19,7 +19,7 @@ std::string Label(const Board& board, const Drawn& drawn) {
   return drawn.mark == ' ' ? name : name + " " + drawn.mark;
 }
 
-std::size_t SlicesOf(const Board& board, const Drawn& drawn) {
+std::size_t GetSlices(const Board& board, const Drawn& drawn) {
   const Profile* const profile = board.Find(drawn.instance.profile);
   return profile == nullptr ? 1 : profile->memory_slices;
 }
@@ -32,7 +32,7 @@ std::string Picture(const Board& board, const std::vector<PictureRow>& rows) {
   for (const PictureRow& row : rows) {
     margin = std::max(margin, row.label.size());
     for (const Drawn& drawn : row.drawn) {
-      const std::size_t slices = SlicesOf(board, drawn);
+      const std::size_t slices = GetSlices(board, drawn);
       cell = std::max(cell, (Label(board, drawn).size() + slices) / slices - 1);
     }
   }
@@ -47,7 +47,7 @@ std::string Picture(const Board& board, const std::vector<PictureRow>& rows) {
     for (std::size_t slice = 0; slice < board.slices;) {
       const auto drawn = std::ranges::find_if(
           row.drawn, [&](const Drawn& one) { return one.instance.start == slice; });
-      const std::size_t slices = drawn == row.drawn.end() ? 1 : SlicesOf(board, *drawn);
+      const std::size_t slices = drawn == row.drawn.end() ? 1 : GetSlices(board, *drawn);
       const std::string label = drawn == row.drawn.end() ? "" : Label(board, *drawn);
       text += Padded(label, slices * (cell + 1) - 1) + "|";
       slice += slices;

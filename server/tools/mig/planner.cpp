@@ -142,7 +142,7 @@ Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
   return PlanTo(have, target);
 }
 
-std::vector<Wanted> KindsOf(const Layout& layout) {
+std::vector<Wanted> GetKinds(const Layout& layout) {
   std::vector<Wanted> kinds;
   for (const Instance& instance : layout) {
     const auto same = std::ranges::find_if(kinds, [&](const Wanted& kind) {

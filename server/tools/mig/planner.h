@@ -39,7 +39,7 @@ Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
                            const Layout& target);
 
 // Counts the instances of a layout by kind.
-std::vector<Wanted> KindsOf(const Layout& layout);
+std::vector<Wanted> GetKinds(const Layout& layout);
 
 }  // namespace gpushared::mig
 

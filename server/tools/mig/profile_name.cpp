@@ -80,7 +80,7 @@ bool FitInOne(const Profile& profile, const std::vector<std::uint32_t>& compute)
   Layout layout;
   for (const std::uint32_t slices : compute) layout.push_back({.profile = slices});
   bool fit = false;
-  ForEachLayout(inside, KindsOf(layout), [&](const Layout&) {
+  ForEachLayout(inside, GetKinds(layout), [&](const Layout&) {
     fit = true;
     return false;
   });
@@ -153,7 +153,7 @@ Result<std::vector<Wanted>> InstancesFor(const Board& board, const DeviceCounts&
   return all;
 }
 
-DeviceCounts DevicesOf(const Board& board, const Layout& layout) {
+DeviceCounts GetDevices(const Board& board, const Layout& layout) {
   DeviceCounts devices;
   for (const Instance& instance : layout) {
     for (const std::uint32_t slices : instance.compute) {

@@ -26,7 +26,7 @@ bool IsDeviceName(std::string_view name);
 // Instances with these devices. Compute instances of a profile share as few GPU instances as
 // possible. kNotFound for a name that this board does not have; kLimitExceeded for too many.
 Result<std::vector<Wanted>> InstancesFor(const Board& board, const DeviceCounts& devices);
-DeviceCounts DevicesOf(const Board& board, const Layout& layout);
+DeviceCounts GetDevices(const Board& board, const Layout& layout);
 
 // "19,19,14,9", "1g.5gb,1g.5gb,2g.10gb,3g.20gb" or "2x1g.5gb,14,9": ids and names, in any order.
 Result<std::vector<Wanted>> ParseInstances(const Board& board, std::string_view list);

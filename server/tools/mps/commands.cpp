@@ -76,31 +76,31 @@ struct Call {
   }
 };
 
-std::uint64_t NumberOf(const json& row, const char* field) {
+std::uint64_t GetNumber(const json& row, const char* field) {
   const auto found = row.find(field);
   const bool is_one = found != row.end() && found->is_number_integer() && *found >= 0;
   return is_one ? found->get<std::uint64_t>() : 0;
 }
 
-double RealOf(const json& row, const char* field, double otherwise) {
+double GetReal(const json& row, const char* field, double otherwise) {
   const auto found = row.find(field);
   return found != row.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
-std::string TextOf(const json& row, const char* field) {
+std::string GetText(const json& row, const char* field) {
   const auto found = row.find(field);
   return found != row.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // A cpu device has none: its name identifies it.
-std::string UuidOf(const json& device) {
-  const std::string uuid = TextOf(device, "uuid");
-  return uuid.empty() ? TextOf(device, "device") : uuid;
+std::string GetUuid(const json& device) {
+  const std::string uuid = GetText(device, "uuid");
+  return uuid.empty() ? GetText(device, "device") : uuid;
 }
 
 bool AreAtOneWorker(const json& one, const json& other) {
-  const std::uint64_t worker = NumberOf(one, "worker_pid");
-  return worker != 0 && worker == NumberOf(other, "worker_pid");
+  const std::uint64_t worker = GetNumber(one, "worker_pid");
+  return worker != 0 && worker == GetNumber(other, "worker_pid");
 }
 
 // The clients of the server that was named.
@@ -117,7 +117,7 @@ std::string PidLines(const json& clients) {
   std::string text;
   std::set<std::uint64_t> told;
   for (const json& client : clients) {
-    const std::uint64_t pid = NumberOf(client, "pid");
+    const std::uint64_t pid = GetNumber(client, "pid");
     if (told.insert(pid).second) text += std::to_string(pid) + "\n";
   }
   return text;
@@ -160,14 +160,14 @@ std::string LimitText(std::uint64_t bytes) {
 Result<Answer> ListServers(const Call& call) {
   Answer answer;
   for (const json& device : call.devices) {
-    const std::uint64_t pid = NumberOf(device, "worker_pid");
+    const std::uint64_t pid = GetNumber(device, "worker_pid");
     if (pid > 0) answer.text += std::to_string(pid) + "\n";
   }
   return answer;
 }
 
-Result<Answer> TellStatus(const Call& call) {
-  const std::string state = TextOf(call.server, "state");
+Result<Answer> ReportStatus(const Call& call) {
+  const std::string state = GetText(call.server, "state");
   return Answer{.text = state == "ready"      ? "ACTIVE\n"
                         : state == "starting" ? "INITIALIZING\n"
                                               : "FAULT\n"};
@@ -182,7 +182,7 @@ Result<Answer> StartServer(const Call&) {
 // It may have left by itself meanwhile.
 Status Terminate(const Call& call, const json& client) {
   const Result<json> ended =
-      call.Ask({.verb = ipc::AdminVerb::kTerminate, .client = NumberOf(client, "client")});
+      call.Ask({.verb = ipc::AdminVerb::kTerminate, .client = GetNumber(client, "client")});
   const bool is_gone = ended.ok() || ended.status().code() == StatusCode::kNotFound;
   return is_gone ? Status::Ok() : ended.status();
 }
@@ -209,7 +209,7 @@ Result<Answer> Drain(const Call& call) {
   const Result<json> drained = call.Ask({.verb = ipc::AdminVerb::kDrain});
   if (!drained.ok()) return drained.status();
   return Answer{.note = "quit: no new clients; the server ends with the last of " +
-                        std::to_string(NumberOf(*drained, "sessions")) + " sessions",
+                        std::to_string(GetNumber(*drained, "sessions")) + " sessions",
                 .is_end = true};
 }
 
@@ -220,7 +220,7 @@ Result<Answer> Quit(const Call& call) {
 
 Result<Answer> ShutDownServer(const Call& call) {
   if (!call.server.is_null() && call.devices.size() > 1) {
-    return call.Reject("server " + std::to_string(NumberOf(call.server, "worker_pid")) +
+    return call.Reject("server " + std::to_string(GetNumber(call.server, "worker_pid")) +
                        " is one of " + std::to_string(call.devices.size()) +
                        " that start and end together; shutdown_server without PID ends all");
   }
@@ -238,7 +238,7 @@ Result<Answer> ListClientsByDevice(const Call& call) {
   Answer answer;
   for (const json& device : call.devices) {
     if (!call.server.is_null() && device != call.server) continue;
-    answer.text += Printable(UuidOf(device)) + "\n" + PidLines(ClientsAt(call, device));
+    answer.text += Printable(GetUuid(device)) + "\n" + PidLines(ClientsAt(call, device));
   }
   return answer;
 }
@@ -246,10 +246,10 @@ Result<Answer> ListClientsByDevice(const Call& call) {
 Result<Answer> ShowClients(const Call& call) {
   json rows = call.server.is_null() ? call.clients : ClientsAt(call, call.server);
   for (json& client : rows) {
-    client["device_uuid"] = TextOf(client, "device");
+    client["device_uuid"] = GetText(client, "device");
     for (const json& device : call.devices) {
-      if (TextOf(device, "device") == TextOf(client, "device")) {
-        client["device_uuid"] = UuidOf(device);
+      if (GetText(device, "device") == GetText(client, "device")) {
+        client["device_uuid"] = GetUuid(device);
       }
     }
   }
@@ -259,7 +259,7 @@ Result<Answer> ShowClients(const Call& call) {
 Result<Answer> TerminateClient(const Call& call) {
   bool any = false;
   for (const json& client : ClientsAt(call, call.server)) {
-    if (NumberOf(client, "pid") != call.number) continue;
+    if (GetNumber(client, "pid") != call.number) continue;
     any = true;
     if (Status status = Terminate(call, client); !status.ok()) return status;
   }
@@ -275,7 +275,7 @@ Result<Answer> QueryDevices(const Call& call) {
     json device = call.devices[i];
     if (!call.server.is_null() && device != call.server) continue;
     device["ordinal"] = i;
-    device["shown_uuid"] = UuidOf(device);
+    device["shown_uuid"] = GetUuid(device);
     rows.push_back(std::move(device));
   }
   return Answer{.text = call.has_flag ? CommaSeparated(rows, kDeviceColumns)
@@ -287,7 +287,7 @@ Result<Answer> ListPartitions(const Call& call) {
   for (const json& device : call.devices) {
     for (json limit : device.value("sm_limits", json::array())) {
       if (!limit.is_object()) continue;
-      limit["gpu"] = UuidOf(device);
+      limit["gpu"] = GetUuid(device);
       rows.push_back(std::move(limit));
     }
   }
@@ -315,7 +315,7 @@ Result<Answer> SetDefaultShare(const Call& call) {
 }
 
 Result<Answer> GetDefaultShare(const Call& call) {
-  return Answer{.text = PercentText(RealOf(call.new_clients, "max_share_percent", 100))};
+  return Answer{.text = PercentText(GetReal(call.new_clients, "max_share_percent", 100))};
 }
 
 // MPS has a percentage of each server for clients that come. The clients that are there have one
@@ -326,7 +326,7 @@ Result<Answer> SetShare(const Call& call) {
   std::size_t changed = 0;
   for (const json& client : ClientsAt(call, call.server)) {
     const Result<json> set = call.Ask(
-        {.verb = ipc::AdminVerb::kSet, .client = NumberOf(client, "client"), .max_share = *share});
+        {.verb = ipc::AdminVerb::kSet, .client = GetNumber(client, "client"), .max_share = *share});
     // It may leave by itself meanwhile.
     if (!set.ok() && set.status().code() != StatusCode::kNotFound) return set.status();
     changed += set.ok() ? 1 : 0;
@@ -341,7 +341,7 @@ Result<Answer> GetShare(const Call& call) {
   if (clients.empty()) return GetDefaultShare(call);
   double least = 100;
   for (const json& client : clients) {
-    least = std::min(least, RealOf(client, "max_share_percent", 100));
+    least = std::min(least, GetReal(client, "max_share_percent", 100));
   }
   return Answer{.text = PercentText(least)};
 }
@@ -357,9 +357,9 @@ Result<Answer> SetMemory(const Call& call) {
 // Without a limit a client may have what the device has.
 Result<Answer> GetMemory(const Call& call) {
   const json limits = call.new_clients.value("memory_bytes", json::object());
-  const double most = RealOf(call.device, "memory_bytes", 0);
+  const double most = GetReal(call.device, "memory_bytes", 0);
   return Answer{.text = LimitText(static_cast<std::uint64_t>(
-                    RealOf(limits, TextOf(call.device, "device").c_str(), most)))};
+                    GetReal(limits, GetText(call.device, "device").c_str(), most)))};
 }
 
 Result<Answer> SetPriority(const Call& call) {
@@ -368,7 +368,7 @@ Result<Answer> SetPriority(const Call& call) {
 }
 
 Result<Answer> GetPriority(const Call& call) {
-  return Answer{.text = TextOf(call.new_clients, "class") == "low" ? "1\n" : "0\n"};
+  return Answer{.text = GetText(call.new_clients, "class") == "low" ? "1\n" : "0\n"};
 }
 
 Result<Answer> ShowHelp(const Call&) { return Answer{.text = Help()}; }
@@ -390,7 +390,7 @@ struct Command {
 constexpr bool kOptional = true;
 constexpr Command kCommands[] = {
     {"get_server_list", "", ListServers, kDevices},
-    {"get_server_status", "PID", TellStatus},
+    {"get_server_status", "PID", ReportStatus},
     {"start_server", "-uid UID", StartServer, kDevices, false, "",
      "-uid UID alone; devices are not divided"},
     {"shutdown_server", "PID", ShutDownServer, kNothing, kOptional, "-f"},
@@ -415,7 +415,7 @@ constexpr Command kCommands[] = {
     {"help", "", ShowHelp},
 };
 
-std::string UsageOf(const Command& command) {
+std::string GetUsage(const Command& command) {
   std::string usage(command.name);
   if (!command.words.empty()) {
     const std::string words(command.words);
@@ -434,7 +434,7 @@ Result<Named> Match(const Command& command, Call& call) {
       words.size() + (command.flag.empty() ? 0 : 1) + (command.allowed.empty() ? 0 : 1);
   if (given.size() > most || (given.size() < words.size() && !command.are_optional)) {
     return call.Reject("it has " + std::to_string(given.size()) +
-                       " arguments, allowed is: " + UsageOf(command));
+                       " arguments, allowed is: " + GetUsage(command));
   }
   const auto flag = std::ranges::find(given, command.flag);
   if (flag != given.end()) {
@@ -452,7 +452,7 @@ Result<Named> Match(const Command& command, Call& call) {
     }
   }
   if (fits) return named;
-  return call.Reject(command.allowed.empty() ? "allowed is: " + UsageOf(command)
+  return call.Reject(command.allowed.empty() ? "allowed is: " + GetUsage(command)
                                              : "allowed is " + std::string(command.allowed));
 }
 
@@ -484,9 +484,10 @@ Status Find(const Named& named, Call& call) {
     json& found = is_server ? call.server : call.device;
     for (std::size_t i = 0; i < call.devices.size(); ++i) {
       const json& device = call.devices[i];
-      const bool is_it = is_server    ? NumberOf(device, "worker_pid") == std::stoull(word)
-                         : is_ordinal ? word == std::to_string(i)
-                                      : word == UuidOf(device) || word == TextOf(device, "device");
+      const bool is_it = is_server ? GetNumber(device, "worker_pid") == std::stoull(word)
+                         : is_ordinal
+                             ? word == std::to_string(i)
+                             : word == GetUuid(device) || word == GetText(device, "device");
       if (is_it && found.is_null()) found = device;
     }
     if (!found.is_null()) continue;
@@ -546,7 +547,7 @@ Result<Answer> Do(const std::string& socket, const std::vector<std::string>& wor
 
 std::string Help() {
   std::string text;
-  for (const Command& command : kCommands) text += "  " + UsageOf(command) + "\n";
+  for (const Command& command : kCommands) text += "  " + GetUsage(command) + "\n";
   return text;
 }
 

@@ -27,12 +27,12 @@ constexpr const char* kName = "gpushared-mps-control";
 
 enum ExitCode : int { kDone = 0, kRejected = 1, kUsage = 2, kNoServer = 3 };
 
-void Say(const std::string& what) { std::fprintf(stderr, "%s: %s\n", kName, what.c_str()); }
+void PrintError(const std::string& what) { std::fprintf(stderr, "%s: %s\n", kName, what.c_str()); }
 
 int Complain(const Status& why) {
   const bool nobody = admin::NobodyAnswers(why);
   // A server's words, which may quote a client's.
-  Say((nobody ? "no gpushared server answers: " : "") + ipc::PrintableText(why.message()));
+  PrintError((nobody ? "no gpushared server answers: " : "") + ipc::PrintableText(why.message()));
   return nobody ? kNoServer : kRejected;
 }
 
@@ -65,7 +65,7 @@ Outcome DoLine(const std::string& socket, std::string_view line) {
   if (words->empty()) return {};
   const Result<Answer> answer = Do(socket, *words);
   if (!answer.ok()) return {Complain(answer.status())};
-  if (!answer->note.empty()) Say(answer->note);
+  if (!answer->note.empty()) PrintError(answer->note);
   const bool written = std::fputs(answer->text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   return {written ? kDone : kRejected, answer->is_end};
 }
@@ -84,11 +84,12 @@ int DoLines(const std::string& socket) {
 int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
   const Result<Answer> servers = Do(socket, {"get_server_list"});
   if (servers.ok()) {
-    Say(option + ": nothing to do, a server answers at " + socket);
+    PrintError(option + ": nothing to do, a server answers at " + socket);
     return kDone;
   }
   const int code = Complain(servers.status());
-  Say(option +
+  PrintError(
+      option +
       " rejected: this program starts no server; systemctl start gpushared does, or gpushared");
   return code;
 }
@@ -118,14 +119,15 @@ int Main(std::span<char* const> given) {
       arguments, [](const std::string& each) { return each == "-d" || each == "-f"; });
   const bool is_start = wrong == arguments.end() && start != arguments.end();
   if (first.starts_with('-') && !is_start) {
-    Say("option '" + (wrong == arguments.end() ? first : *wrong) +
+    PrintError(
+        "option '" + (wrong == arguments.end() ? first : *wrong) +
         "' rejected: allowed are --socket PATH, -d or -f with -multiuser-server, and -h or -v "
         "alone");
     return kUsage;
   }
   const Result<std::string> socket = ipc::ClientSocketPath(asked);
   if (!socket.ok()) {
-    Say("no gpushared server answers: " + socket.status().message());
+    PrintError("no gpushared server answers: " + socket.status().message());
     return kNoServer;
   }
   if (is_start) return SeeWhetherItRuns(*start, *socket);

@@ -56,7 +56,7 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::optional<SchedulingClass> ClassOf(std::string_view name) {
+std::optional<SchedulingClass> GetClass(std::string_view name) {
   if (name == "high") return SchedulingClass::kHigh;
   if (name == "normal") return SchedulingClass::kNormal;
   if (name == "low") return SchedulingClass::kLow;
@@ -203,7 +203,7 @@ Status AskServer(RunOptions& options) {
   if (wishes.fallback.empty()) AwaitStart(*path, wishes.socket);
   ClientOptions asked;
   asked.name = wishes.name.empty() ? "gpusharedctl run" : wishes.name;
-  asked.scheduling_class = ClassOf(wishes.scheduling_class);
+  asked.scheduling_class = GetClass(wishes.scheduling_class);
   if (wishes.weight != 0) asked.weight = wishes.weight;
   if (!wishes.max_share.empty()) asked.max_share = *ipc::ParseShare(wishes.max_share) / 10.0;
   asked.device = wishes.device;

@@ -59,7 +59,7 @@ Result<ipc::Admin> ExplainQuestion(std::string_view query) {
 }
 
 // `name`: as gpusharedctl calls it.
-Result<ipc::Admin> QuestionOf(std::string_view name, std::string_view query) {
+Result<ipc::Admin> GetQuestion(std::string_view name, std::string_view query) {
   for (const ipc::AdminVerb verb : {ipc::AdminVerb::kStatus, ipc::AdminVerb::kClients,
                                     ipc::AdminVerb::kDevices, ipc::AdminVerb::kEndpoints}) {
     if (name == ipc::AdminVerbName(verb)) return ipc::Admin{.verb = verb};
@@ -94,7 +94,7 @@ void Answers::Handle(const HttpServer::Request& request, HttpServer::Reply reply
     asked.what = Waiting::What::kMetrics;
   } else if (request.path.starts_with(kApi)) {
     Result<ipc::Admin> question =
-        QuestionOf(std::string_view(request.path).substr(kApi.size()), request.query);
+        GetQuestion(std::string_view(request.path).substr(kApi.size()), request.query);
     if (!question.ok()) return reply(Rejection(question.status()));
     asked.what = Waiting::What::kJson;
     asked.question = *std::move(question);

@@ -55,12 +55,12 @@ std::string_view TypeName(Exposition::Type type, TextFormat format) {
   return "gauge";
 }
 
-std::string_view SuffixOf(Exposition::Type type) {
+std::string_view GetSuffix(Exposition::Type type) {
   if (type == Exposition::Type::kCounter) return "_total";
   return type == Exposition::Type::kInfo ? "_info" : "";
 }
 
-std::string_view UnitOf(std::string_view name) {
+std::string_view GetUnit(std::string_view name) {
   for (const std::string_view unit : {"seconds", "bytes"}) {
     if (name.ends_with(unit)) return unit;
   }
@@ -128,16 +128,16 @@ void Exposition::Begin(std::string_view name, Type type, std::string_view help) 
   type_ = type;
   // OpenMetrics names the family, the other text the samples.
   const bool is_open = format_ == TextFormat::kOpenMetrics;
-  const std::string shown = name_ + std::string(is_open ? "" : SuffixOf(type));
+  const std::string shown = name_ + std::string(is_open ? "" : GetSuffix(type));
   text_ += "# HELP " + shown + " " + Escaped(help, is_open) + "\n";
   text_ += "# TYPE " + shown + " " + std::string(TypeName(type, format_)) + "\n";
-  const std::string_view unit = UnitOf(name);
+  const std::string_view unit = GetUnit(name);
   if (is_open && !unit.empty()) text_ += "# UNIT " + shown + " " + std::string(unit) + "\n";
 }
 
 void Exposition::Add(const Labels& labels, double value) {
   Check(type_ != Type::kHistogram, "a histogram has more than one number");
-  AddSample(SuffixOf(type_), labels, "", value);
+  AddSample(GetSuffix(type_), labels, "", value);
 }
 
 void Exposition::AddHistogram(const Labels& labels, std::span<const double> bounds,

@@ -57,7 +57,7 @@ constexpr std::pair<const char*, const char*> kSafety[] = {
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
 // Up to the body. By hand: Beast's own writer takes longer to compile than this whole file.
-std::string HeadOf(const HttpAnswer& answer) {
+std::string GetHead(const HttpAnswer& answer) {
   std::string head = "HTTP/1.1 " + std::to_string(answer.code) + ' ' +
                      std::string(View(http::obsolete_reason(http::int_to_status(answer.code)))) +
                      "\r\n";
@@ -149,7 +149,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   template <typename Test>
   Peers ByPeer(const Test& is_wanted) const;
   // Of the peer that has most; of one at least.
-  static const Peers::mapped_type& MostOf(const Peers& peers) {
+  static const Peers::mapped_type& GetMost(const Peers& peers) {
     return std::ranges::max_element(peers, {}, [](const auto& peer) { return peer.second.size(); })
         ->second;
   }
@@ -305,7 +305,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       step_ = Step::kStreams;
       server_.CountStreams(server_.streams_ + 1);
     }
-    answer_ = HeadOf(answer);
+    answer_ = GetHead(answer);
     if (!is_head) answer_ += answer.body;
     stream_.expires_after(server_.limits_.answer_time_max);
     Write(answer_, [self = shared_from_this()](const error_code& error, std::size_t) {
@@ -393,7 +393,7 @@ bool HttpServer::Impl::MakePlace() {
     return step == Step::kAsks || step == Step::kReads || step == Step::kLingers;
   });
   if (by_peer.empty()) return false;
-  const auto& most = MostOf(by_peer);
+  const auto& most = GetMost(by_peer);
   const auto answered = std::ranges::find(most, Step::kLingers, &Connection::step);
   (answered == most.end() ? most.front() : *answered)->Drop();
   return true;
@@ -403,7 +403,7 @@ bool HttpServer::Impl::MakeStreamPlace(const std::string& peer) {
   if (streams_ < limits_.streams_max) return true;
   auto by_peer = ByPeer([](Step step) { return step == Step::kStreams; });
   const std::size_t own = by_peer[peer].size();
-  const auto& most = MostOf(by_peer);
+  const auto& most = GetMost(by_peer);
   if (most.size() < own + 2) return false;
   most.front()->Drop();
   return true;

@@ -53,7 +53,7 @@ struct HttpAnswer {
 // Listens and answers GET, HEAD and POST, a request per connection. A client that is slow to ask or
 // to read is dropped.
 //
-// What there is too little of goes to the peer (see PeerOf) that has least of it. Where all
+// What there is too little of goes to the peer (see GetPeer) that has least of it. Where all
 // connections are taken, a new one takes the place of one of the peer that has most of those that
 // neither wait for an answer nor are streams: one that has been answered, otherwise its oldest. A
 // further stream takes the place of one of a peer that has at least two more.
@@ -76,7 +76,7 @@ class HttpServer {
     std::function<void(const Request& request, Reply reply)> on_request;
     // So many clients read what is published. May be empty.
     std::function<void(std::size_t streams)> on_streams;
-    std::function<std::string(int socket)> peer_of = PeerOf;
+    std::function<std::string(int socket)> peer_of = GetPeer;
   };
 
   // kUnavailable when the address cannot be had.

@@ -30,7 +30,7 @@ struct End {
   std::array<std::uint32_t, 4> address{};
 };
 
-End EndOf(int socket, decltype(::getpeername)* name_of) {
+End GetEnd(int socket, decltype(::getpeername)* name_of) {
   sockaddr_storage at{};
   socklen_t bytes = sizeof at;
   End end;
@@ -51,7 +51,7 @@ End EndOf(int socket, decltype(::getpeername)* name_of) {
 }
 
 // The user of the socket whose own end is `of` and whose peer is `to`, if it is of this machine.
-std::optional<std::uint32_t> UserOf(const End& of, const End& to) {
+std::optional<std::uint32_t> GetUser(const End& of, const End& to) {
   struct {
     nlmsghdr header;
     inet_diag_req_v2 request;
@@ -86,10 +86,10 @@ std::optional<std::uint32_t> UserOf(const End& of, const End& to) {
 
 }  // namespace
 
-std::string PeerOf(int socket) {
-  End peer = EndOf(socket, ::getpeername);
+std::string GetPeer(int socket) {
+  End peer = GetEnd(socket, ::getpeername);
   if (peer.family == AF_UNSPEC) return {};
-  if (const auto user = UserOf(peer, EndOf(socket, ::getsockname))) {
+  if (const auto user = GetUser(peer, GetEnd(socket, ::getsockname))) {
     return "uid " + std::to_string(*user);
   }
   const bool is_v6 = peer.family == AF_INET6;

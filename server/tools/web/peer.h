@@ -11,7 +11,7 @@ namespace gpushared::web {
 // the network ("2001:db8:0:1::/64"), which one host has for itself. A local process also counts as
 // its address where the kernel does not tell the user, as for a peer that has closed already. Empty
 // when the socket is not connected.
-std::string PeerOf(int socket);
+std::string GetPeer(int socket);
 
 }  // namespace gpushared::web
 

@@ -39,7 +39,7 @@ double Milliseconds(MonotonicTime time) {
   return std::chrono::duration<double, std::milli>(time.time_since_epoch()).count();
 }
 
-const json& PartOf(const json& object, const char* key) {
+const json& GetPart(const json& object, const char* key) {
   static const json kNothing;
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found == object.end() ? kNothing : *found;
@@ -49,20 +49,20 @@ template <std::size_t kSize>
 json Picked(const json& object, const char* const (&keys)[kSize]) {
   json picked = json::object();
   for (const char* const key : keys) {
-    if (const json& value = PartOf(object, key); !value.is_null()) picked[key] = value;
+    if (const json& value = GetPart(object, key); !value.is_null()) picked[key] = value;
   }
   return picked;
 }
 
-int RankOf(const json& client) {
-  const json& name = PartOf(client, "class");
+int GetRank(const json& client) {
+  const json& name = GetPart(client, "class");
   return name == "high" ? 0 : name == "normal" ? 1 : 2;
 }
 
 // Of all devices; a row that is no object is no client.
 std::vector<const json*> ClientRows(const json& clients) {
   std::vector<const json*> rows;
-  for (const json& row : PartOf(clients, "clients")) {
+  for (const json& row : GetPart(clients, "clients")) {
     if (row.is_object()) rows.push_back(&row);
   }
   return rows;
@@ -79,19 +79,19 @@ std::string UpdateText(const json& status, const json& clients, const Timelines&
                        const std::string& host, MonotonicTime now) {
   json update = {{"at_ms", Milliseconds(now)},
                  {"host", host},
-                 {"server", Picked(PartOf(status, "server"), kOfServer)},
+                 {"server", Picked(GetPart(status, "server"), kOfServer)},
                  {"devices", json::array()},
                  {"clients", json::array()}};
-  for (const json& row : PartOf(status, "devices")) {
+  for (const json& row : GetPart(status, "devices")) {
     json device = Picked(row, kOfDevice);
-    const json& id = PartOf(device, "device");
+    const json& id = GetPart(device, "device");
     if (!id.is_string()) continue;
     const auto timeline = timelines.find(id.get_ref<const std::string&>());
     if (timeline != timelines.end()) device["timeline"] = timeline->second;
     update["devices"].push_back(std::move(device));
   }
   std::vector<const json*> rows = ClientRows(clients);
-  std::ranges::stable_sort(rows, {}, [](const json* row) { return RankOf(*row); });
+  std::ranges::stable_sort(rows, {}, [](const json* row) { return GetRank(*row); });
   const std::size_t shown = std::min(rows.size(), kClientsShownMax);
   for (std::size_t each = 0; each < shown; ++each) {
     update["clients"].push_back(Picked(*rows[each], kOfClient));
@@ -111,8 +111,8 @@ Timelines GrowthTimelines::Take(const json& clients, MonotonicTime now) {
   std::map<std::uint64_t, Seen> seen;
   const double from_ms = Milliseconds(at_), bin_ms = Milliseconds(now) - from_ms;
   for (const json* const row : ClientRows(clients)) {
-    const json &id = PartOf(*row, "client"), &device = PartOf(*row, "device"),
-               &time = PartOf(*row, "device_time_s");
+    const json &id = GetPart(*row, "client"), &device = GetPart(*row, "device"),
+               &time = GetPart(*row, "device_time_s");
     if (!id.is_number_unsigned() || !device.is_string() || !time.is_number()) continue;
     const Seen now_seen = {device.get<std::string>(), time.get<double>()};
     const auto before = before_.find(id.get<std::uint64_t>());

@@ -113,10 +113,10 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
   drain_timer_.cancel();
   is_draining_ = ends_at_once();
   spdlog::info("a broker has taken over, with {} sessions", sessions_.size());
-  TellRegistry();
+  ReportRegistry();
 }
 
-void Worker::Impl::TellRegistry() {
+void Worker::Impl::ReportRegistry() {
   Tell(0, ipc::Registry{.generation = options_.generation,
                         .made_by = options_.made_by,
                         .last_session = last_session_,

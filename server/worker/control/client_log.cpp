@@ -36,8 +36,8 @@ bool ClientLog::Write(spdlog::level::level_enum level, LogRate::Cause cause,
   return true;
 }
 
-bool ClientLog::WriteOf(spdlog::level::level_enum level, std::uint64_t session,
-                        const std::string& text) {
+bool ClientLog::GetWrite(spdlog::level::level_enum level, std::uint64_t session,
+                         const std::string& text) {
   LogRate::Cause cause = kStranger;
   {
     const MutexLock lock(mutex_);

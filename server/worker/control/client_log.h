@@ -30,7 +30,7 @@ class ClientLog {
 
   // False when the line was held back.
   bool Write(spdlog::level::level_enum level, LogRate::Cause cause, const std::string& text);
-  bool WriteOf(spdlog::level::level_enum level, std::uint64_t session, const std::string& text);
+  bool GetWrite(spdlog::level::level_enum level, std::uint64_t session, const std::string& text);
   // Says how many lines were held back, when it is time to. To be called now and then.
   void Report();
 

@@ -154,8 +154,8 @@ void Worker::Impl::Handle(const KernelsEnded& message) {
 }
 
 void Worker::Impl::Handle(const KernelNoted& message) {
-  client_log_.WriteOf(spdlog::level::warn, message.session,
-                      fmt::format("{}: {}", device_->info().id, message.text));
+  client_log_.GetWrite(spdlog::level::warn, message.session,
+                       fmt::format("{}: {}", device_->info().id, message.text));
 }
 
 // ---- a device thread that stands
@@ -176,7 +176,7 @@ void Worker::Impl::WatchDevice() {
       case DeviceWatch::Verdict::kFine:
         break;
       case DeviceWatch::Verdict::kTellKernels:
-        TellKernelsToEnd();
+        ReportKernelsToEnd();
         break;
       case DeviceWatch::Verdict::kLost:
         LoseStandingDevice(" and did not come back when kernels were told to end");
@@ -188,8 +188,8 @@ void Worker::Impl::WatchDevice() {
 
 // All of them: since the device thread stands, each has been with the driver for longer than a
 // kernel may run, and which one the driver waits for nobody can tell.
-void Worker::Impl::TellKernelsToEnd() {
-  if (!device_->TellKernelsToEnd()) return LoseStandingDevice("");
+void Worker::Impl::ReportKernelsToEnd() {
+  if (!device_->ReportKernelsToEnd()) return LoseStandingDevice("");
   spdlog::error(
       "{}: the device thread has been inside of one call of the driver for {}: kernels that can be "
       "ended without the driver are told to end",

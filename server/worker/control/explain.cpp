@@ -44,7 +44,7 @@ ordered_json BehindJson(const Blocker& blocker, const std::vector<SessionFacts>&
   behind["on_device_us"] = Us(blocker.on_device);
   behind["predicted_us"] = Us(blocker.predicted);
   behind["was_stopped"] = blocker.cut == Blocker::Cut::kStopped;
-  behind["cut"] = trace::TextOf(blocker.cut).in_sentence;
+  behind["cut"] = trace::GetText(blocker.cut).in_sentence;
   if (blocker.cut == Blocker::Cut::kStopped) behind["stop_latency_us"] = Us(blocker.stop_took);
   return behind;
 }
@@ -72,7 +72,7 @@ ordered_json WaterfallJson(std::uint64_t session, const RequestsTold& told,
     row["to_us"] = since(stay.ended);
     row["device_time_us"] = Us(stay.charged);
     row["unfinished"] = stay.was_stopped;
-    row["cut"] = trace::TextOf(stay.cut).in_sentence;
+    row["cut"] = trace::GetText(stay.cut).in_sentence;
     if (stay.cut == Blocker::Cut::kStopped) {
       row["stop_asked_us"] = since(stay.stop_asked);
       row["stop_latency_us"] = Us(stay.ended - stay.stop_asked);

@@ -20,7 +20,7 @@ void KernelOutputLog::Forget(std::uint64_t session) {
 }
 
 void KernelOutputLog::Write(const device::KernelOutput& output) {
-  const std::uint64_t session = ClientState::SessionOf(output.stream);
+  const std::uint64_t session = ClientState::GetSession(output.stream);
   {
     const MutexLock lock(mutex_);
     const auto found = kept_.find(session);
@@ -50,7 +50,7 @@ void KernelOutputLog::Write(std::uint64_t session, std::string_view who, std::st
         },
         '?');
     const std::string told = std::string(who) + " prints: " + line;
-    if (!log_.WriteOf(spdlog::level::info, session, told)) return;
+    if (!log_.GetWrite(spdlog::level::info, session, told)) return;
   }
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 static_assert(ipc::kIsolationMax + 1 == device::kIsolations);
 
-scheduler::ClientSpec SpecOf(const ipc::Attach& attach, bool shares_by_uid) {
+scheduler::ClientSpec GetSpec(const ipc::Attach& attach, bool shares_by_uid) {
   scheduler::ClientSpec spec;
   if (shares_by_uid) spec.group = attach.share_group;
   spec.scheduling_class = attach.client_class;
@@ -61,7 +61,7 @@ Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::Uniqu
       attach_(std::move(attach)),
       who_(fmt::format("client {} '{}' pid {}", attach_.session, attach_.hello.name,
                        attach_.peer.pid)),
-      spec_(SpecOf(attach_, environment.shares_by_uid)),
+      spec_(GetSpec(attach_, environment.shares_by_uid)),
       caps_{attach_.max_share, attach_.rule_cap, attach_.rule_share},
       socket_(environment.context, socket.Release()),
       pidfd_(environment.context, pidfd.Release()),
@@ -320,7 +320,7 @@ void Session::OnReadable() {
   ReadOn();
 }
 
-SlowCalls::Caller Session::CallerOf(bool is_short) {
+SlowCalls::Caller Session::GetCaller(bool is_short) {
   SlowCalls::Caller whose = caller();
   if (is_short && new_client_calls_ < environment_.slow_calls.rules().new_client_calls) {
     ++new_client_calls_;

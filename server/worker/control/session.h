@@ -262,7 +262,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The next step of a move, of which `done` bytes were moved. Of a slow call.
   void OnSwapEnded(const SwapMemory& move, const Status& status, const device::SpaceUse& use);
   // Tells the device thread what the space has now.
-  void TellMemory();
+  void ReportMemory();
 
   // A staging buffer, and what keeps it ready for copies; the latter may be missing.
   struct StagingBuffer {
@@ -301,7 +301,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void MakeSlowCallFor(std::uint64_t bytes, Work work, Done done);
   template <typename Work, typename Done>
   void MakeShortOrLongCall(bool is_short, Work work, Done done);
-  SlowCalls::Caller CallerOf(bool is_short);
+  SlowCalls::Caller GetCaller(bool is_short);
   // `work` returns an optional result; it is called again, as a slow call of its own, while that is
   // empty.
   template <typename Work, typename Done>

@@ -66,7 +66,7 @@ void Session::MakeSlowCallFor(std::uint64_t bytes, Work work, Done done) {
 
 template <typename Work, typename Done>
 void Session::MakeShortOrLongCall(bool is_short, Work work, Done done) {
-  MakeSlowCallAs(CallerOf(is_short), std::move(work), std::move(done));
+  MakeSlowCallAs(GetCaller(is_short), std::move(work), std::move(done));
 }
 
 template <typename Work, typename Done>

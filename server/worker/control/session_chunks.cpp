@@ -45,7 +45,7 @@ void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int memory_re
         if (is_made) self.memory_->chunks.Add(number, std::move(*chunk), bytes);
         if (self.has_ended_) return self.CheckOver();
         if (is_made) {
-          self.TellMemory();
+          self.ReportMemory();
           return self.Reply(ipc::Done{});
         }
         if (!*is_guaranteed || memory_requests_open == kMemoryRequestsMax)
@@ -67,7 +67,7 @@ void Session::FreeChunk(std::uint32_t number) {
       },
       [](Session& self, const Status&) {
         if (self.has_ended_) return self.CheckOver();
-        self.TellMemory();
+        self.ReportMemory();
         self.Reply(ipc::Done{});
       });
 }

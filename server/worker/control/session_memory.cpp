@@ -207,12 +207,12 @@ void Session::OnSwapEnded(const SwapMemory& move, const Status& status,
   if (!move.goes_out || move.is_guaranteed) {
     return End({status.code(), fmt::format("session ended: {} [{}]", status.message(), who_)});
   }
-  environment_.log.WriteOf(
+  environment_.log.GetWrite(
       spdlog::level::warn, id(),
       fmt::format("memory stays where it is, and others wait: {} [{}]", status.message(), who_));
 }
 
-void Session::TellMemory() {
+void Session::ReportMemory() {
   if (!memory_swaps() || has_ended_) return;
   MakeSlowCall(
       [space = memory_->space.get(), cover = memory_->cover.get()]() -> Result<device::SpaceUse> {

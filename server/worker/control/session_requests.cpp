@@ -27,14 +27,14 @@ namespace {
 // Upper bound of what ModuleLoaded takes on the wire.
 std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels,
                          std::span<const device::VariableInfo> variables) {
-  std::uint64_t bytes = ipc::LayoutOf<ipc::ModuleLoaded>().bytes;
+  std::uint64_t bytes = ipc::GetLayout<ipc::ModuleLoaded>().bytes;
   for (const device::VariableInfo& variable : variables) {
-    bytes += ipc::LayoutOf<ipc::VariableDescription>().bytes + variable.name.size();
+    bytes += ipc::GetLayout<ipc::VariableDescription>().bytes + variable.name.size();
   }
   for (const device::KernelInfo& kernel : kernels) {
-    bytes += ipc::LayoutOf<ipc::KernelDescription>().bytes + kernel.name.size() +
+    bytes += ipc::GetLayout<ipc::KernelDescription>().bytes + kernel.name.size() +
              std::min<std::size_t>(kernel.unsupported.size(), ipc::kTextBytesMax) +
-             kernel.parameters.size() * ipc::LayoutOf<ipc::ParameterDescription>().bytes;
+             kernel.parameters.size() * ipc::GetLayout<ipc::ParameterDescription>().bytes;
   }
   return bytes;
 }
@@ -327,7 +327,7 @@ void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedMo
   entry.module = std::move(module->module);
   entry.bytes = request.bytes;
   module_bytes_ += request.bytes;
-  TellMemory();
+  ReportMemory();
   // The client may name it as soon as it has our answer, so the device thread hears of it first.
   Apply(AddModule{id(), request.module, entry.module.get(), module->identity},
         [this, number = request.module, loaded = entry.module.get()] {
@@ -352,7 +352,7 @@ void Session::OnModuleReleased(std::uint32_t number) {
   // A session's calls keep their order: the module is gone before the space can be.
   environment_.slow_calls.Post(caller(), [module = std::move(there->second.module)] {});
   memory_->modules.erase(there);
-  TellMemory();
+  ReportMemory();
 }
 
 // ---- what kernels have
@@ -440,7 +440,7 @@ void Session::Handle(const ipc::AddStagingBuffer& request) {
   }
   staging_bytes_ += request.bytes;
   MakeSlowSteps(
-      CallerOf(request.bytes <= kShortArenaBytes),
+      GetCaller(request.bytes <= kShortArenaBytes),
       [making =
            StagingBufferInMaking{.device = environment_.device, .bytes = request.bytes}]() mutable {
         return making.MakePart();

@@ -54,7 +54,7 @@ void SlowCalls::HurrySwap(std::uint64_t session) {
   changed_.notify_all();
 }
 
-void SlowCalls::NoteUrgentRequests(bool are_open) {
+void SlowCalls::RecordUrgentRequests(bool are_open) {
   quiet_since_.store(are_open ? kNever : Clock::now().time_since_epoch().count(),
                      std::memory_order_relaxed);
 }
@@ -100,14 +100,14 @@ bool SlowCalls::IsBlocked(const Waiting& waiting) const {
          });
 }
 
-SlowCalls::Clock::time_point SlowCalls::LatestOf(const Waiting& waiting) const {
+SlowCalls::Clock::time_point SlowCalls::GetLatest(const Waiting& waiting) const {
   if (waiting.has_begun) {
     return waiting.posted + std::min(rules_.held_max, rules_.pause_factor * waiting.step_took);
   }
-  return DueOf(waiting);
+  return GetDue(waiting);
 }
 
-SlowCalls::Clock::time_point SlowCalls::DueOf(const Waiting& waiting) const {
+SlowCalls::Clock::time_point SlowCalls::GetDue(const Waiting& waiting) const {
   const bool is_new = waiting.caller.awaits_welcome || waiting.caller.is_new_client;
   return waiting.posted + (is_new ? rules_.new_client_held_max : rules_.held_max);
 }
@@ -125,7 +125,7 @@ std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
                                         : 4;
   };
   const auto oldest = Oldest();
-  if (oldest_was_passed_ && Clock::now() >= DueOf(*oldest)) return oldest;
+  if (oldest_was_passed_ && Clock::now() >= GetDue(*oldest)) return oldest;
   auto first = oldest;
   for (auto each = oldest; each != waiting_.end(); ++each) {
     if (rank(*each) < rank(*first) && !IsBlocked(*each)) first = each;
@@ -144,7 +144,7 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
     const auto next = Choose();
     // Somebody else may be next after the wait.
     const bool is_suspended = !next->caller.is_urgent && next->caller.disturbs;
-    if (is_suspended && !MayBegin(lock, LatestOf(*next))) continue;
+    if (is_suspended && !MayBegin(lock, GetLatest(*next))) continue;
     oldest_was_passed_ = next != Oldest();
     Waiting taken = std::move(*next);
     waiting_.erase(next);

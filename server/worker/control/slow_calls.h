@@ -93,7 +93,7 @@ class SlowCalls {
   void AwaitQuiet();
   // Whether an urgent request is open from now on. Of one thread; never waits and wakes nobody:
   // who is held looks again by himself.
-  void NoteUrgentRequests(bool are_open);
+  void RecordUrgentRequests(bool are_open);
   // Makes all calls that were posted, without holding any back, and ends the thread. Idempotent;
   // of one thread.
   void Finish();
@@ -115,9 +115,9 @@ class SlowCalls {
   std::deque<Waiting>::iterator Oldest() GPUSHARED_REQUIRES(mutex_);  // Among those not blocked.
   bool IsBlocked(const Waiting& waiting) const GPUSHARED_REQUIRES(mutex_);
   // When it begins at the latest.
-  Clock::time_point LatestOf(const Waiting& waiting) const;
+  Clock::time_point GetLatest(const Waiting& waiting) const;
   // From when on it takes turns with those that go before it.
-  Clock::time_point DueOf(const Waiting& waiting) const;
+  Clock::time_point GetDue(const Waiting& waiting) const;
   std::optional<Waiting> Next();  // Empty at the end.
   void PauseIfMet(Clock::time_point began);
   // Whether what is held until `latest` may begin; waits for a while where it may not.

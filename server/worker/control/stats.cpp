@@ -83,7 +83,7 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   if (!count.nonpreemptible_kernel.empty()) {
     row["nonpreemptible_kernel"] = count.nonpreemptible_kernel;
     row["nonpreemptible_why"] =
-        trace::TextOf(count.uncut_cut).in_column;  // `explain` has the sentence.
+        trace::GetText(count.uncut_cut).in_column;  // `explain` has the sentence.
     row["nonpreemptible_longest_us"] =
         Microseconds(static_cast<std::uint64_t>(count.uncut_longest.count()));
   }

@@ -99,7 +99,7 @@ Status Worker::Impl::Open() {
     driver_output_ = *std::move(output);
   }
   Result<std::unique_ptr<device::Device>> device = options_.make_device(
-      [this] { signal_->NoteCompletions(); },
+      [this] { signal_->RecordCompletions(); },
       [this](const device::KernelOutput& output) { kernel_output_.Write(output); },
       [this] { slow_calls_->AwaitQuiet(); });
   if (!device.ok()) return device.status();
@@ -124,7 +124,7 @@ Status Worker::Impl::Open() {
         if (prefers) PreferThisThread();
       });
   thread_options.on_urgent_requests = [this](bool are_open) {
-    slow_calls_->NoteUrgentRequests(are_open);
+    slow_calls_->RecordUrgentRequests(are_open);
   };
   thread_options.is_realtime = options_.prefers_threads;
   thread_options.place = place_;

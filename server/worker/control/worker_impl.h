@@ -106,7 +106,7 @@ class Worker::Impl {
   // A device thread that sends none, because it stands inside of a call.
   static DeviceWatch::Limits WatchLimits(const WorkerOptions& options);
   void WatchDevice();
-  void TellKernelsToEnd();
+  void ReportKernelsToEnd();
   void LoseStandingDevice(const std::string& in_vain);
 
   // The broker.
@@ -133,7 +133,7 @@ class Worker::Impl {
   void OpenDoor();
   void WatchDoor();
   void WatchAlone(bool was_deserted);
-  void TellRegistry();
+  void ReportRegistry();
   bool IsDeserted() const;
 
   // Admin.

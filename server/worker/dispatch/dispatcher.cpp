@@ -416,7 +416,7 @@ void Dispatcher::ReturnModule(ClientState& client, std::uint16_t module) {
 void Dispatcher::EndCommand(ClientState& client, StreamState& state, const CommandSlot& command) {
   ++commands_;
   state.finished = command.sequence;
-  client.scope.NoteFinished(command.epoch);
+  client.scope.RecordFinished(command.epoch);
   if (command.graph == nullptr) return;
   for (const std::uint16_t module : command.graph->modules()) ReturnModule(client, module);
   client.graphs.Return(*command.graph);
@@ -450,7 +450,7 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
         [[unlikely]] {
       DescribeLoss(*loss);
     }
-    submitter_.NoteHostSteal(now);
+    submitter_.RecordHostSteal(now);
     for (std::size_t i = 0; i < count; ++i) {
       OnCompleted(completions_[i], now);
       completions_[i].paused.reset();  // Nobody keeps what the command did not take.
@@ -507,8 +507,8 @@ void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
   MarkUnsettled(client, command.stream);
 }
 
-CommandFailure Dispatcher::FailureOf(const CommandSlot& command,
-                                     const device::Completion& completion) const {
+CommandFailure Dispatcher::GetFailure(const CommandSlot& command,
+                                      const device::Completion& completion) const {
   const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
   const Status& why = is_lost ? *loss_ : completion.status;
   std::string sentence(why.message());
@@ -527,7 +527,7 @@ void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
   // A kernel that was to end by force, and ended by itself before.
   if (completion.status.ok() && !completion.stopped) command.failure.reset();
   if (command.failure == nullptr && !completion.status.ok()) [[unlikely]] {
-    command.failure = std::make_unique<CommandFailure>(FailureOf(command, completion));
+    command.failure = std::make_unique<CommandFailure>(GetFailure(command, completion));
   }
   if (command.failure != nullptr) [[unlikely]] {
     ++client.counters.commands_failed;
@@ -547,7 +547,7 @@ void Dispatcher::KillOverdue(scheduler::TimePoint now) {
   if (leaving_ > 0) {
     for (ClientState* const client : registry_.present()) {
       if (!client->life.kill_at() || now < *client->life.kill_at()) continue;
-      client->life.NoteKilled();
+      client->life.RecordKilled();
       const CommandSlab& slab = client->streams.slab();
       for (std::uint32_t slot = 0; slot < slab.size(); ++slot) {
         if (slab[slot].state() == CommandState::kOnDevice) device_.RequestKill(slab[slot].name());

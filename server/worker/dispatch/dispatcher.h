@@ -140,8 +140,8 @@ class Dispatcher {
   // It left with units to do.
   [[gnu::noinline]] void OnStopped(ClientState& client, CommandSlot& command,
                                    const device::Completion& completion, scheduler::TimePoint now);
-  [[gnu::cold]] CommandFailure FailureOf(const CommandSlot& command,
-                                         const device::Completion& completion) const;
+  [[gnu::cold]] CommandFailure GetFailure(const CommandSlot& command,
+                                          const device::Completion& completion) const;
   void MarkUnsettled(ClientState& client, std::uint32_t stream);
   // While the suspects' commands can still be told by their names.
   [[gnu::cold]] void DescribeLoss(const device::DeviceLoss& loss);

@@ -51,7 +51,7 @@ void KernelLimiter::OnSubmitted(const ClientState& client, const CommandSlot& co
 
 void KernelLimiter::OnLeft(const ClientState& client, CommandSlot& command,
                            scheduler::TimePoint now) {
-  if (command.submission().stop_asked) NoteSlowStop(client, command, now);
+  if (command.submission().stop_asked) RecordSlowStop(client, command, now);
   if (!has_limits_) return;
   command.ran = watch_.OnCompleted(command.name(), now);
   std::erase_if(told_, [&](const Told& told) { return told.id == command.name(); });
@@ -124,8 +124,8 @@ void KernelLimiter::Note(const ClientState& client, const CommandSlot& command, 
                                         client.Who(command.stream, command.sequence))});
 }
 
-void KernelLimiter::NoteSlowStop(const ClientState& client, const CommandSlot& command,
-                                 scheduler::TimePoint now) {
+void KernelLimiter::RecordSlowStop(const ClientState& client, const CommandSlot& command,
+                                   scheduler::TimePoint now) {
   const scheduler::Duration took = now - *command.submission().stop_asked;
   if (took < kSlowStop || command.kind != CommandKind::kLaunch) return;
   Note(client, command, command.cost_kernel,

@@ -82,8 +82,8 @@ class KernelLimiter {
   // Unless it was said under this key before.
   void Note(const ClientState& client, const CommandSlot& command, std::uint64_t key,
             const std::string& what);
-  [[gnu::cold]] void NoteSlowStop(const ClientState& client, const CommandSlot& command,
-                                  scheduler::TimePoint now);
+  [[gnu::cold]] void RecordSlowStop(const ClientState& client, const CommandSlot& command,
+                                    scheduler::TimePoint now);
 
   device::Device& device_;
   const ClientRegistry& registry_;

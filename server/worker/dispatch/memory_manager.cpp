@@ -10,16 +10,16 @@
 
 namespace gpushared::server {
 
-scheduler::MemorySuspended MemoryManager::HeldOf(const ClientState& client,
-                                                 const device::SpaceUse& use) {
+scheduler::MemorySuspended MemoryManager::GetHeld(const ClientState& client,
+                                                  const device::SpaceUse& use) {
   scheduler::MemorySuspended held{.movable_bytes = use.mapped_bytes,
                                   .resident_bytes = use.resident_bytes,
                                   .pinned_bytes = use.pinned_bytes};
-  NoteNeed(client, held);
+  RecordNeed(client, held);
   return held;
 }
 
-void MemoryManager::NoteNeed(const ClientState& client, scheduler::MemorySuspended& held) {
+void MemoryManager::RecordNeed(const ClientState& client, scheduler::MemorySuspended& held) {
   const PageUse::Need need = of_client_[client].use.Count(*client.setup.space, held.movable_bytes);
   const std::uint64_t missing = std::min(need.missing_bytes, held.absent_bytes());
   const std::uint64_t there = std::min(need.bytes - need.missing_bytes, held.resident_bytes);
@@ -27,7 +27,7 @@ void MemoryManager::NoteNeed(const ClientState& client, scheduler::MemorySuspend
   held.spare_bytes = held.resident_bytes - there;
 }
 
-scheduler::MemoryGrant MemoryManager::GrantOf(const ClientState& client) const {
+scheduler::MemoryGrant MemoryManager::GetGrant(const ClientState& client) const {
   const bool classes_matter = lane_.rules().classes_matter;
   return {.guaranteed_bytes = client.setup.guaranteed_bytes,
           .left_free_bytes = client.setup.left_free_bytes,
@@ -37,12 +37,12 @@ scheduler::MemoryGrant MemoryManager::GrantOf(const ClientState& client) const {
 
 void MemoryManager::OnClientAdded(const ClientState& client) {
   of_client_.Begin(client);
-  residency_.Add(client.id(), GrantOf(client));
+  residency_.Add(client.id(), GetGrant(client));
 }
 
 void MemoryManager::OnClientChanged(const ClientState& client, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
-  residency_.Change(client.id(), GrantOf(client), now);
+  residency_.Change(client.id(), GetGrant(client), now);
   is_due_ = true;
 }
 
@@ -54,7 +54,7 @@ void MemoryManager::OnClientLeaving(ClientState& client, scheduler::TimePoint no
 
 void MemoryManager::OnMemory(ClientState& client, const device::SpaceUse& use,
                              scheduler::TimePoint now) {
-  residency_.OnMemory(client.id(), HeldOf(client, use), now);
+  residency_.OnMemory(client.id(), GetHeld(client, use), now);
   OnPagesSwapped(client, use, now);
   is_due_ = true;
 }
@@ -66,10 +66,10 @@ void MemoryManager::OnPagesSwapped(ClientState& client, const device::SpaceUse& 
   const bool was_away = client.memory.is_by_page();
   client.memory.SetByPage(use.resident_bytes < use.mapped_bytes, all - std::min(all, taken));
   if (was_away) dispatcher_.OnMemoryCame(client, now);
-  NoteLack(client, now);
+  RecordLack(client, now);
 }
 
-void MemoryManager::NoteLack(ClientState& client, scheduler::TimePoint now) {
+void MemoryManager::RecordLack(ClientState& client, scheduler::TimePoint now) {
   const bool lacks = client.memory.is_by_page() && !client.streams.slab().empty() &&
                      !residency_.IsHeld(client.id()) &&
                      residency_.HeldBy(client.id()).missing_bytes() > 0;
@@ -81,9 +81,9 @@ void MemoryManager::NoteLack(ClientState& client, scheduler::TimePoint now) {
 void MemoryManager::OnSwapped(ClientState& client, const MemorySwapped& moved,
                               scheduler::TimePoint now) {
   if (moved.has_failed) {
-    residency_.OnSwapFailed(client.id(), HeldOf(client, moved.use), now);
+    residency_.OnSwapFailed(client.id(), GetHeld(client, moved.use), now);
   } else {
-    residency_.OnSwapped(client.id(), HeldOf(client, moved.use), now);
+    residency_.OnSwapped(client.id(), GetHeld(client, moved.use), now);
   }
   OnPagesSwapped(client, moved.use, now);
   Count(client, now);
@@ -100,12 +100,12 @@ void MemoryManager::Review(bool was_busy, scheduler::TimePoint now) {
   if (was_busy && !look_at_) look_at_ = std::max(now, looked_ + look_pause_);
   const std::optional<scheduler::TimePoint> at = wake_at();
   const bool looks = is_due_ || (at && now >= *at);
-  if (!TellWhoHasDrained() && !looks) return;
+  if (!ReportWhoHasDrained() && !looks) return;
   if (looks) {
     is_due_ = false;
     look_at_.reset();
     looked_ = now;
-    TellWhoIsBusy(now);
+    ReportWhoIsBusy(now);
   }
   while (const auto action = residency_.Next(device_.free_memory_bytes(), now)) {
     CarryOut(*action, now);
@@ -123,7 +123,7 @@ void MemoryManager::Show(ClientState& client) {
 }
 
 void MemoryManager::Count(ClientState& client, scheduler::TimePoint now) {
-  const scheduler::MemorySwaps moves = residency_.MovesOf(client.id());
+  const scheduler::MemorySwaps moves = residency_.GetMoves(client.id());
   OfClient& mine = of_client_[client];
   const scheduler::MemorySwaps before = std::exchange(mine.counted_swaps, moves);
   client.memory.SetSwappedIn(moves.in_bytes);
@@ -145,7 +145,7 @@ bool MemoryManager::HadWork(ClientState& client, scheduler::TimePoint now) {
   return true;
 }
 
-void MemoryManager::TellWhoIsBusy(scheduler::TimePoint now) {
+void MemoryManager::ReportWhoIsBusy(scheduler::TimePoint now) {
   std::uint64_t looked_at = 0;
   for (ClientState* const client : registry_.present()) {
     if (client->life.is_leaving()) continue;
@@ -157,7 +157,7 @@ void MemoryManager::TellWhoIsBusy(scheduler::TimePoint now) {
   look_pause_ = std::max(look_every_, kPausePerItem * static_cast<std::int64_t>(looked_at));
 }
 
-bool MemoryManager::TellWhoHasDrained() {
+bool MemoryManager::ReportWhoHasDrained() {
   bool has_drained = false;
   std::erase_if(draining_, [&](scheduler::ClientId id) {
     const ClientState* const client = registry_.Find(id.value);
@@ -174,9 +174,9 @@ void MemoryManager::Look(ClientState& client, scheduler::TimePoint now) {
   scheduler::MemorySuspended held = residency_.HeldBy(client.id());
   of_client_[client].use.Look(client.streams, *client.setup.space, held.movable_bytes,
                               residency_.RoomFor(client.id()));
-  NoteNeed(client, held);
+  RecordNeed(client, held);
   residency_.SetUnneeded(client.id(), held.unneeded_bytes, held.spare_bytes, now);
-  NoteLack(client, now);
+  RecordLack(client, now);
 }
 
 void MemoryManager::Move(ClientState& client, const scheduler::MemoryAction& action) {
@@ -211,7 +211,7 @@ void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::T
       if (std::ranges::find(draining_, action.client) == draining_.end()) {
         draining_.push_back(action.client);
       }
-      TellWhoHasDrained();
+      ReportWhoHasDrained();
       return;
     case Kind::kRelease:
       if (client->memory.is_by_page()) dispatcher_.OfferAgain(*client, now);
@@ -235,10 +235,10 @@ std::optional<scheduler::TimePoint> MemoryManager::wake_at() const {
   return scheduler::Earlier(look_at_, residency_.wake_at());
 }
 
-MemorySnapshot MemoryManager::SnapshotOf(const ClientState& client,
-                                         scheduler::TimePoint now) const {
+MemorySnapshot MemoryManager::GetSnapshot(const ClientState& client,
+                                          scheduler::TimePoint now) const {
   return {.resident_bytes = residency_.ResidentBytes(client.id()),
-          .moves = residency_.MovesOf(client.id()),
+          .moves = residency_.GetMoves(client.id()),
           .waited = residency_.WaitedFor(client.id(), now),
           .is_suspended = residency_.IsHeld(client.id()),
           .is_starved = residency_.IsStarved(client.id())};

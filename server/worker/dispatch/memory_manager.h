@@ -64,7 +64,7 @@ class MemoryManager {
   std::optional<scheduler::TimePoint> wake_at() const;
 
   scheduler::MemoryRequestStats request_stats() const { return residency_.request_stats(); }
-  MemorySnapshot SnapshotOf(const ClientState& client, scheduler::TimePoint now) const;
+  MemorySnapshot GetSnapshot(const ClientState& client, scheduler::TimePoint now) const;
 
  private:
   // The more there is to look at, the less often: what clients hold and queue does not decide how
@@ -72,27 +72,27 @@ class MemoryManager {
   // 2-core AMD EPYC): about a hundredth.
   static constexpr scheduler::Duration kPausePerItem = std::chrono::nanoseconds(800);
 
-  scheduler::MemoryGrant GrantOf(const ClientState& client) const;
-  scheduler::MemorySuspended HeldOf(const ClientState& client, const device::SpaceUse& use);
+  scheduler::MemoryGrant GetGrant(const ClientState& client) const;
+  scheduler::MemorySuspended GetHeld(const ClientState& client, const device::SpaceUse& use);
   // Says in `held` what its next commands do not touch.
-  void NoteNeed(const ClientState& client, scheduler::MemorySuspended& held);
+  void RecordNeed(const ClientState& client, scheduler::MemorySuspended& held);
   // Finds out what its next commands touch.
   void Look(ClientState& client, scheduler::TimePoint now);
   // Whether its next commands wait for steps, from now on.
-  void NoteLack(ClientState& client, scheduler::TimePoint now);
+  void RecordLack(ClientState& client, scheduler::TimePoint now);
   // Steps may be there that were not.
   void OnPagesSwapped(ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
   // Brings its totals up to date.
   void Count(ClientState& client, scheduler::TimePoint now);
   // Shows the client what it has, and how much of that others want.
   void Show(ClientState& client);
-  void TellWhoIsBusy(scheduler::TimePoint now);
+  void ReportWhoIsBusy(scheduler::TimePoint now);
   // Work of it has ended since the look before, or shortly before that: short commands come and go
   // between two looks.
   bool HadWork(ClientState& client, scheduler::TimePoint now);
   // Whether nothing is on the device any more of one whose end others wait for. Costs nothing while
   // there is none, so it needs no pause.
-  bool TellWhoHasDrained();
+  bool ReportWhoHasDrained();
   void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
   void Move(ClientState& client, const scheduler::MemoryAction& action);
   bool IsUrgent(scheduler::ClientId client) const;

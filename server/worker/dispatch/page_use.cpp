@@ -41,20 +41,20 @@ void Merge(std::vector<device::MemoryPiece>& pieces) {
 
 }  // namespace
 
-device::Reach ReachOf(const CommandSlot& command) {
+device::Reach GetReach(const CommandSlot& command) {
   if (command.graph == nullptr) {
     if (const auto* const copy = std::get_if<device::CopyWork>(&command.work)) {
-      return device::ReachOf(*copy);
+      return device::GetReach(*copy);
     }
     if (const auto* const fill = std::get_if<device::FillWork>(&command.work)) {
-      return device::ReachOf(*fill);
+      return device::GetReach(*fill);
     }
   }
   return command.reach() != nullptr ? *command.reach() : device::Reach::Everything();
 }
 
 std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes) {
-  const device::Reach reach = ReachOf(command);
+  const device::Reach reach = GetReach(command);
   if (reach.is_everything()) return mapped_bytes;
   std::uint64_t steps = 0, counted = 0;  // Up to that step.
   for (const device::MemoryPiece& piece : reach.pieces()) {
@@ -66,7 +66,7 @@ std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes)
 }
 
 bool IsThere(const device::Space& space, const CommandSlot& command) {
-  const device::Reach reach = ReachOf(command);
+  const device::Reach reach = GetReach(command);
   if (reach.is_everything()) return false;
   return std::ranges::all_of(reach.pieces(), [&](const device::MemoryPiece& piece) {
     return space.AwayBytes(piece.base, piece.bytes) == 0;
@@ -104,7 +104,7 @@ void PageUse::Look(const ClientStreams& streams, const device::Space& space,
         next_.push_back(&command);
         break;
       }
-      Add(ReachOf(command));
+      Add(GetReach(command));
     }
   }
   looked_at_ += ipc::kStreamsMax;
@@ -117,7 +117,7 @@ void PageUse::Look(const ClientStreams& streams, const device::Space& space,
 void PageUse::AddWhatFits(const device::Space& space, std::uint64_t mapped_bytes,
                           std::uint64_t requested_bytes) {
   if (mapped_bytes <= requested_bytes) {
-    for (const CommandSlot* const command : next_) Add(ReachOf(*command));
+    for (const CommandSlot* const command : next_) Add(GetReach(*command));
     return;
   }
   const auto waits_longer = [](const CommandSlot* left, const CommandSlot* right) {
@@ -128,7 +128,7 @@ void PageUse::AddWhatFits(const device::Space& space, std::uint64_t mapped_bytes
                     waits_longer);
   bool has_one = !needed_.empty() || needs_everything_;
   for (const CommandSlot* const command : std::span(next_).first(looked)) {
-    const device::Reach reach = ReachOf(*command);
+    const device::Reach reach = GetReach(*command);
     const std::size_t before = needed_.size();
     const bool needed_everything = needs_everything_;
     Add(reach);

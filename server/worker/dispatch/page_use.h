@@ -14,7 +14,7 @@
 namespace gpushared::server {
 
 // Memory that the command may touch.
-device::Reach ReachOf(const CommandSlot& command);
+device::Reach GetReach(const CommandSlot& command);
 
 // Bytes of the mapping steps of that, of `mapped_bytes`.
 std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes);

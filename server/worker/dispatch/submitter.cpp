@@ -18,12 +18,12 @@ namespace gpushared::server {
 
 namespace {
 
-std::uint64_t NsOf(device::DeviceClock::time_point time) {
+std::uint64_t ToNs(device::DeviceClock::time_point time) {
   return static_cast<std::uint64_t>(
       std::max<std::int64_t>(0, std::chrono::nanoseconds(time.time_since_epoch()).count()));
 }
 
-scheduler::TimePoint TimeOf(device::DeviceClock::time_point at) {
+scheduler::TimePoint GetTime(device::DeviceClock::time_point at) {
   return scheduler::TimePoint(std::chrono::nanoseconds(at.time_since_epoch()));
 }
 
@@ -56,9 +56,9 @@ void Submitter::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePo
   const bool is_stoppable = IsWorthStopping(client, command, predicted);
   if (has_forms_ && command.kind == CommandKind::kLaunch && !has_begun) {
     command.has_slow_form = !is_stoppable && IsToGiveWay(client, command, predicted) &&
-                            costs_.FormsOf(command).is_stoppable_slow();
+                            costs_.GetForms(command).is_stoppable_slow();
     if (command.has_slow_form && !limiter_.HasNotedUncut(command)) [[unlikely]]
-      NoteSlowForm(client, command);
+      RecordSlowForm(client, command);
     if (is_stoppable) {
       command.runs_stoppable_form = true;
       predicted = costs_.Predict(command);
@@ -132,7 +132,7 @@ bool Submitter::IsWorthStopping(const ClientState& client, const CommandSlot& co
   if (command.kind != CommandKind::kLaunch) return true;
   const bool is_trusted = of_client_[client].distrusted_launches == 0;
   if (has_forms_ && is_trusted && command.past() != CommandSlot::Past::kStopped) {
-    const CostModel::Forms forms = costs_.FormsOf(command);
+    const CostModel::Forms forms = costs_.GetForms(command);
     if (forms.is_stoppable_slow()) return false;
     if (forms.lacks_original() && TriesOriginal(client, command, predicted)) return false;
   }
@@ -164,8 +164,8 @@ bool Submitter::TriesOriginal(const ClientState& client, const CommandSlot& comm
   });
 }
 
-void Submitter::NoteSlowForm(const ClientState& client, const CommandSlot& command) {
-  const CostModel::Forms forms = costs_.FormsOf(command);
+void Submitter::RecordSlowForm(const ClientState& client, const CommandSlot& command) {
+  const CostModel::Forms forms = costs_.GetForms(command);
   using Us = std::chrono::duration<double, std::micro>;
   limiter_.RecordNonpreemptible(
       client, command,
@@ -280,7 +280,7 @@ void Submitter::TakeBack(ClientState& client, std::span<const std::uint64_t> nam
 
 // ---- to the device
 
-void Submitter::NoteHostSteal(scheduler::TimePoint now) {
+void Submitter::RecordHostSteal(scheduler::TimePoint now) {
   using Clock = device::DeviceClock;
   const Clock::time_point at(std::chrono::duration_cast<Clock::duration>(now.time_since_epoch()));
   const scheduler::Duration total = device_.HostStealUntil(at);
@@ -351,7 +351,7 @@ void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now
         if constexpr (requires { work.reach; }) work.reach = reach;
         work.id = command.name();
         work.space = client->setup.space;
-        work.stream = client->KeyOf(command.stream);
+        work.stream = client->GetKey(command.stream);
         work.of_class = static_cast<std::uint8_t>(client->spec().scheduling_class);
         work.priority = action.priority;
         work.first_unit = command.units_done;
@@ -424,7 +424,7 @@ void Submitter::NameNextRunning(ClientState& client, const CommandSlot& left) {
 }
 
 void Submitter::CountRunning(scheduler::TimePoint now) {
-  NoteHostSteal(now);
+  RecordHostSteal(now);
   lane_.ForEachHeld(now, [&](device::WorkId name, scheduler::Duration held) {
     ClientState* const client = registry_.OnDevice(name);
     if (client == nullptr) return;
@@ -467,7 +467,7 @@ bool Submitter::TakeOff(ClientState& client, CommandSlot& command,
     client.totals.of_class().wasted_ns.Add(charge.held);
   }
   const Stay& stay = requests_.OnStay(
-      client, [&] { return StayOf(client, command, completion, charge, is_part, now); }, now);
+      client, [&] { return GetStay(client, command, completion, charge, is_part, now); }, now);
   if (high_on_device_ > 0 && !submission.counts_as_high)
     RecordNonpreemptible(client, command, stay);
   limiter_.OnLeft(client, command, now);
@@ -503,15 +503,15 @@ void Submitter::RecordNonpreemptible(ClientState& client, const CommandSlot& com
   count.nonpreemptible_kernel = device::ShownName(launch->module->kernels()[launch->kernel].name);
 }
 
-Stay Submitter::StayOf(const ClientState& client, const CommandSlot& command,
-                       const device::Completion& completion, const scheduler::Charge& charge,
-                       bool is_part, scheduler::TimePoint now) const {
+Stay Submitter::GetStay(const ClientState& client, const CommandSlot& command,
+                        const device::Completion& completion, const scheduler::Charge& charge,
+                        bool is_part, scheduler::TimePoint now) const {
   using Cut = Blocker::Cut;
   const bool is_launch = command.kind == CommandKind::kLaunch;
   const Submission& submission = command.submission();
   Stay stay{.session = client.setup.session,
             .submitted = submission.at,
-            .started = std::clamp(TimeOf(completion.started), submission.at, now),
+            .started = std::clamp(GetTime(completion.started), submission.at, now),
             .ended = now,
             .charged = charge.held,
             .predicted = command.predicted(),
@@ -548,8 +548,8 @@ Stay Submitter::StayOf(const ClientState& client, const CommandSlot& command,
 void Submitter::Measure(CommandSlot& command, const device::Completion& completion) const {
   command.measured += std::max(scheduler::Duration(completion.ended - completion.started),
                                scheduler::Duration::zero());
-  if (command.started_ns == 0) command.started_ns = NsOf(completion.started);
-  command.ended_ns = NsOf(completion.ended);
+  if (command.started_ns == 0) command.started_ns = ToNs(completion.started);
+  command.ended_ns = ToNs(completion.ended);
   // What it is stopped for may be beside it while it leaves, which takes a block or a piece.
   const Submission& submission = command.submission();
   const bool had_device_alone =

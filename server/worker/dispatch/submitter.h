@@ -69,7 +69,7 @@ class Submitter {
   // A command that ran to its end is a lesson for the cost model.
   void Learn(const CommandSlot& command, scheduler::TimePoint now);
   // So that nobody is charged for what the device's host did until now.
-  void NoteHostSteal(scheduler::TimePoint now);
+  void RecordHostSteal(scheduler::TimePoint now);
 
   // Counts the device time of work that has not ended, for whoever is about to look at counters: a
   // kernel may run for minutes.
@@ -108,7 +108,7 @@ class Submitter {
                        scheduler::Duration predicted);
   bool TriesOriginal(const ClientState& client, const CommandSlot& command,
                      scheduler::Duration predicted) const;
-  [[gnu::cold]] void NoteSlowForm(const ClientState& client, const CommandSlot& command);
+  [[gnu::cold]] void RecordSlowForm(const ClientState& client, const CommandSlot& command);
   // Whether commands of the client are to give way, by who else is here.
   bool MustGiveWay(const ClientState& client) const;
   // Whether what the command has of a graph is to go to the lane in smaller parts.
@@ -133,9 +133,9 @@ class Submitter {
   // Notes what leaves the device while work of the high class is there.
   void RecordNonpreemptible(ClientState& client, const CommandSlot& command,
                             const Stay& stay) const;
-  Stay StayOf(const ClientState& client, const CommandSlot& command,
-              const device::Completion& completion, const scheduler::Charge& charge, bool is_part,
-              scheduler::TimePoint now) const;
+  Stay GetStay(const ClientState& client, const CommandSlot& command,
+               const device::Completion& completion, const scheduler::Charge& charge, bool is_part,
+               scheduler::TimePoint now) const;
   // Whether no other stream has been on the device since the command came.
   bool IsAlone(const Submission& submission) const {
     return submission.was_alone() && submission.overlaps == overlaps_;

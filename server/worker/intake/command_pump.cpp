@@ -59,12 +59,12 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
   nodes_visited_ = 0;
   while (taken < kRecordsPerVisit && nodes_visited_ < kNodesPerVisit && client.MayTake()) {
     if (!client.output.HasRoom()) {
-      if (!ring.HasRecord()) client.scope.NoteRingEmpty();
+      if (!ring.HasRecord()) client.scope.RecordRingEmpty();
       break;
     }
     const ipc::ReadResult result = ring.TryRead(record_);
     if (result == ipc::ReadResult::kEmpty) {
-      client.scope.NoteRingEmpty();
+      client.scope.RecordRingEmpty();
       break;
     }
     if (result == ipc::ReadResult::kPeerBroken) {
@@ -73,7 +73,7 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
     }
     ++taken;
     Take(client, now);
-    client.scope.NoteTakenUpTo(ring.position());
+    client.scope.RecordTakenUpTo(ring.position());
   }
   // Credit that was published because the ring ran empty interests nobody: a producer that
   // waits for credit has a full ring before it. Only credit handed out in steps wakes one.
@@ -109,7 +109,7 @@ void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& comman
 
 namespace {
 
-LaunchExtents ExtentsOf(const ipc::LaunchCommand& launch, const device::KernelInfo& kernel) {
+LaunchExtents GetExtents(const ipc::LaunchCommand& launch, const device::KernelInfo& kernel) {
   return {.grid = launch.grid,
           .block = launch.block,
           .cluster = launch.cluster,
@@ -130,7 +130,7 @@ LaunchExtents ExtentsOf(const ipc::LaunchCommand& launch, const device::KernelIn
 MaybeRejected CommandPump::RejectExcess(const ipc::LaunchCommand& launch, const ModuleEntry& module,
                                         const device::KernelInfo& kernel) const {
   Rejection why{.reason = Reason::kBeyondLimits};
-  why.excess = FindExcess(ExtentsOf(launch, kernel), device::LimitsOf(kernel, info_));
+  why.excess = FindExcess(GetExtents(launch, kernel), device::GetLimits(kernel, info_));
   return RejectLaunch(launch, module, why);
 }
 
@@ -149,7 +149,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand
   if (!kernel.unsupported.empty()) {
     return RejectLaunch(launch, module, {.reason = Reason::kUnsupported});
   }
-  if (!IsWithinLaunchLimits(ExtentsOf(launch, kernel), device::LimitsOf(kernel, info_))) {
+  if (!IsWithinLaunchLimits(GetExtents(launch, kernel), device::GetLimits(kernel, info_))) {
     return RejectExcess(launch, module, kernel);
   }
   if (launch.parameter_bytes != kernel.parameter_bytes) {
@@ -174,7 +174,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
   NameModule(client, launch.module, slot);
   if (!client.buffers.empty()) [[unlikely]] {
-    slot.SetReach(client.buffers.ReachOf(kernel, work.parameters));
+    slot.SetReach(client.buffers.GetReach(kernel, work.parameters));
     nodes_visited_ += kernel.reach_offsets.size();
   }
   slot.units = work.grid.Count();

@@ -88,7 +88,7 @@ class CommandPump {
   MaybeRejected PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
                                 CommandSlot& slot, device::CopyWork::Direction direction);
   // Notes in the slot of its launch what the graph's nodes may touch together.
-  void NoteReach(const ClientState& client, Graph& graph, CommandSlot& slot);
+  void RecordReach(const ClientState& client, Graph& graph, CommandSlot& slot);
   // Copies them into the slot. Where they are in a staging buffer, that is checked.
   static std::span<const std::byte> TakeParameters(const ClientState& client,
                                                    const ipc::LaunchCommand& launch,

@@ -18,7 +18,7 @@ namespace {
 using Reason = Rejection::Reason;
 
 // Makes a node of the command that was prepared in the slot.
-std::shared_ptr<GraphNode> NodeOf(CommandSlot& slot, const ClientState& client) {
+std::shared_ptr<GraphNode> GetNode(CommandSlot& slot, const ClientState& client) {
   auto node = std::make_shared<GraphNode>();
   node->kind = slot.kind;
   node->units = slot.units;
@@ -45,14 +45,14 @@ std::shared_ptr<GraphNode> NodeOf(CommandSlot& slot, const ClientState& client) 
   return node;
 }
 
-void NoteRanges(GraphNode& node, const ipc::LaunchCommand&) { node.ranges = {}; }
-void NoteRanges(GraphNode& node, const ipc::CopyCommand& copy) {
+void RecordRanges(GraphNode& node, const ipc::LaunchCommand&) { node.ranges = {}; }
+void RecordRanges(GraphNode& node, const ipc::CopyCommand& copy) {
   node.ranges[0] = {copy.device_address, copy.device_bytes};
 }
-void NoteRanges(GraphNode& node, const ipc::CopyOnDeviceCommand& copy) {
+void RecordRanges(GraphNode& node, const ipc::CopyOnDeviceCommand& copy) {
   node.ranges = {{{copy.destination, copy.destination_bytes}, {copy.source, copy.source_bytes}}};
 }
-void NoteRanges(GraphNode& node, const ipc::FillCommand& fill) {
+void RecordRanges(GraphNode& node, const ipc::FillCommand& fill) {
   node.ranges[0] = {fill.destination, fill.destination_bytes};
 }
 
@@ -65,7 +65,7 @@ void ForgetModules(ClientState& client, CommandSlot& slot) {
   }
 }
 
-void NoteNode(CommandFailure& rejected, std::uint32_t graph, std::uint32_t node) {
+void RecordNode(CommandFailure& rejected, std::uint32_t graph, std::uint32_t node) {
   rejected.rejection.graph = graph;
   rejected.rejection.node = node;
 }
@@ -97,7 +97,7 @@ Rejection CheckBytes(const ClientState& client, const char* what, std::uint64_t 
   if (then > most) {
     return {.reason = Reason::kGraphBytes, .what = what, .asked = then, .allowed = most};
   }
-  if (const std::uint64_t excess = bytes.budget().ExcessOf(bytes.held(), then); excess > 0) {
+  if (const std::uint64_t excess = bytes.budget().GetExcess(bytes.held(), then); excess > 0) {
     return {.reason = Reason::kGraphBytesOfAll,
             .what = what,
             .asked = then,
@@ -121,9 +121,9 @@ device::Reach ReachOfNodes(const ClientState& client, const Graph& graph, std::s
       const device::KernelInfo& kernel = launch->module->kernels()[launch->kernel];
       looked_up += 1 + kernel.reach_offsets.size();
       if (looked_up > kReachLookUpsMax) return device::Reach::Everything();
-      reach = client.buffers.ReachOf(kernel, launch->parameters);
+      reach = client.buffers.GetReach(kernel, launch->parameters);
     } else {
-      reach = std::visit([](const auto& any) { return device::ReachOf(any); }, work);
+      reach = std::visit([](const auto& any) { return device::GetReach(any); }, work);
     }
     if (reach.is_everything()) return reach;
     for (const device::MemoryPiece& piece : reach.pieces()) all.Add(piece);
@@ -158,15 +158,15 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeC
   } else {
     rejected = std::visit([&](const auto& content) { return Prepare(client, content, slot); },
                           set.content);
-    if (rejected != nullptr) NoteNode(*rejected, set.graph, set.node);
+    if (rejected != nullptr) RecordNode(*rejected, set.graph, set.node);
   }
   if (rejected != nullptr) {
     ForgetModules(client, slot);
     slot.kind = CommandKind::kChangeGraph;
     return rejected;
   }
-  std::shared_ptr<GraphNode> node = NodeOf(slot, client);
-  std::visit([&](const auto& content) { NoteRanges(*node, content); }, set.content);
+  std::shared_ptr<GraphNode> node = GetNode(slot, client);
+  std::visit([&](const auto& content) { RecordRanges(*node, content); }, set.content);
   ForgetModules(client, slot);
   slot.kind = CommandKind::kChangeGraph;
   client.graphs.Count(*node);
@@ -198,7 +198,7 @@ MaybeRejected CommandPump::CheckGraph(ClientState& client, Graph& graph) {
     }
     ForgetModules(client, *slot);
     if (why == nullptr) continue;
-    NoteNode(*why, graph.number(), number);
+    RecordNode(*why, graph.number(), number);
     return why;
   }
   std::ranges::sort(modules);
@@ -227,11 +227,11 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCo
   slot.first_node = 0;
   slot.end_node = slot.graph->size();
   slot.units = slot.end_node;
-  NoteReach(client, *slot.graph, slot);
+  RecordReach(client, *slot.graph, slot);
   return {};
 }
 
-void CommandPump::NoteReach(const ClientState& client, Graph& graph, CommandSlot& slot) {
+void CommandPump::RecordReach(const ClientState& client, Graph& graph, CommandSlot& slot) {
   if (client.buffers.empty()) return;
   if (graph.reach_as_of != client.buffers.changes()) {
     std::size_t looked_up = 0;

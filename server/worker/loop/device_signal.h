@@ -15,7 +15,7 @@ namespace gpushared::server {
 
 // How anything wakes the device thread: the page on which it tells clients that it sleeps, and
 // an eventfd for the threads of its own process. Made before the device, which gets
-// NoteCompletions as its wake function, and outlives it.
+// RecordCompletions as its wake function, and outlives it.
 //
 // Thread-safe.
 class DeviceSignal {
@@ -23,7 +23,7 @@ class DeviceSignal {
   static Result<std::unique_ptr<DeviceSignal>> Create();
 
   // For the device: completions wait to be taken.
-  void NoteCompletions() {
+  void RecordCompletions() {
     completions_.store(true, std::memory_order_release);
     Wake();
   }

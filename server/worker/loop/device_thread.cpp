@@ -215,7 +215,7 @@ bool DeviceThread::MayHaveEnded() {
 bool DeviceThread::Turn() {
   CountTurnStep();
   scheduler::TimePoint now = Now();
-  submitter_.NoteHostSteal(now);
+  submitter_.RecordHostSteal(now);
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
@@ -245,7 +245,7 @@ bool DeviceThread::Turn() {
   for (KernelNoted& note : noted) control_.Post(std::move(note));
   noted.clear();
   if (costs_told_) {
-    TellCosts();
+    ReportCosts();
     was_busy = true;
   }
   if (barriers_ > 0) FinishBarriers();
@@ -468,7 +468,7 @@ void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
 }
 
 // Thousands of them, sorted, would keep a request waiting for longer than a stop does.
-void DeviceThread::TellCosts() {
+void DeviceThread::ReportCosts() {
   CostsTaken part{.costs = submitter_.costs().KnownPart((*costs_told_)++),
                   .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
   if (part.is_last) {
@@ -481,7 +481,7 @@ void DeviceThread::TellCosts() {
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
   auto told = std::make_unique<RequestsTold>();
   if (const ClientState* const client = registry_.Find(message.session)) {
-    const RequestHistory& history = requests_.HistoryOf(*client);
+    const RequestHistory& history = requests_.GetHistory(*client);
     told->first = history.first_number();
     told->last = history.last_number();
     const RequestReport* const report =
@@ -513,7 +513,7 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
   snapshot.thread.gaps = requests_.gaps();
   if (memory_) snapshot.thread.memory_requests = memory_->request_stats();
   for (const ClientState* const client : registry_.present()) {
-    const ClientActivity& activity = requests_.ActivityOf(*client);
+    const ClientActivity& activity = requests_.GetActivity(*client);
     snapshot.clients.push_back({.session = client->setup.session,
                                 .spec = client->spec(),
                                 .counters = client->counters,
@@ -525,7 +525,7 @@ ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) {
                                 .waited = activity.WaitedUntil(now),
                                 .starved_for = activity.StarvedFor(now)});
     if (memory_ && !client->life.is_leaving()) {
-      snapshot.clients.back().memory = memory_->SnapshotOf(*client, now);
+      snapshot.clients.back().memory = memory_->GetSnapshot(*client, now);
     }
   }
   return snapshot;

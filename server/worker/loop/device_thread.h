@@ -125,7 +125,7 @@ class DeviceThread {
   void ReportOverload(scheduler::TimePoint now);
   void ReportKernelsEnded(scheduler::TimePoint now);
   // One part of them.
-  void TellCosts();
+  void ReportCosts();
   void Sleep();
   // Looks at all rings; sets waits_for_credit_ where it finds nothing.
   bool HasWork();

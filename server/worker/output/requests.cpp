@@ -37,18 +37,19 @@ void Requests::RefreshShares(scheduler::TimePoint now) {
 void Requests::ChangePhase(ClientState& client, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
   ClientActivity& activity = Of(client).activity;
-  if (activity.phase == ClientActivity::Phase::kWaiting) NoteWait(client, activity.since, now);
-  meter_.Set(activity, PhaseOf(client), now);
+  if (activity.phase == ClientActivity::Phase::kWaiting) RecordWait(client, activity.since, now);
+  meter_.Set(activity, GetPhase(client), now);
 }
 
-void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now) {
+void Requests::RecordWait(ClientState& client, scheduler::TimePoint from,
+                          scheduler::TimePoint now) {
   for (OpenRequest& request : Of(client).open.all()) {
-    NoteWaitOf(request, client.setup.session, from, now);
+    RecordWaitOf(request, client.setup.session, from, now);
   }
 }
 
-void Requests::NoteWaitOf(OpenRequest& request, std::uint64_t session, scheduler::TimePoint from,
-                          scheduler::TimePoint now) const {
+void Requests::RecordWaitOf(OpenRequest& request, std::uint64_t session, scheduler::TimePoint from,
+                            scheduler::TimePoint now) const {
   const scheduler::TimePoint begin = std::max(from, request.begun);
   if (now > begin) request.waits.Add({begin, now}, now - begin);
   if (now - begin <= request.longest_wait.length()) return;
@@ -181,7 +182,7 @@ void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoi
   if (request->is_told) lane_.EndRequest(client.id(), request->mark.number, now);
   const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
   Count(client, *request, has_failed, now);
-  Of(client).history.Add(ReportOf(client, *request, has_failed, now));
+  Of(client).history.Add(GetReport(client, *request, has_failed, now));
   if (tracer_.is_on()) [[unlikely]]
     tracer_.OnRequestEnded(client, *request, has_failed, now);
   Of(client).open.Remove(request);
@@ -195,15 +196,15 @@ std::optional<RequestReport> Requests::ReportOfOpen(const ClientState& client, s
   OpenRequest request = *found;
   const ClientActivity& activity = Of(client).activity;
   if (activity.phase == ClientActivity::Phase::kWaiting) {
-    NoteWaitOf(request, client.setup.session, activity.since, now);
+    RecordWaitOf(request, client.setup.session, activity.since, now);
   }
-  RequestReport report = ReportOf(client, request, false, now);
+  RequestReport report = GetReport(client, request, false, now);
   report.is_open = true;
   return report;
 }
 
-RequestReport Requests::ReportOf(const ClientState& client, const OpenRequest& request,
-                                 bool has_failed, scheduler::TimePoint now) {
+RequestReport Requests::GetReport(const ClientState& client, const OpenRequest& request,
+                                  bool has_failed, scheduler::TimePoint now) {
   const ClientActivity& activity = Of(client).activity;
   RequestReport report;
   report.number = request.mark.number;

@@ -56,7 +56,7 @@ class Requests {
 
   // After every change of whether the client has commands in the lane or on the device.
   void OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
-    if (PhaseOf(client) != Of(client).activity.phase) ChangePhase(client, now);
+    if (GetPhase(client) != Of(client).activity.phase) ChangePhase(client, now);
   }
   // A command of the client left the device: keeps the stay that `make()` returns. Before
   // OnOffersChanged.
@@ -75,8 +75,8 @@ class Requests {
   // "kernel 'gemm'"; leaves `name` empty when that is not known any more.
   void NameStay(const Stay& stay, ShortText& name) const;
 
-  const RequestHistory& HistoryOf(const ClientState& client) const { return Of(client).history; }
-  const ClientActivity& ActivityOf(const ClientState& client) const { return Of(client).activity; }
+  const RequestHistory& GetHistory(const ClientState& client) const { return Of(client).history; }
+  const ClientActivity& GetActivity(const ClientState& client) const { return Of(client).activity; }
   // The number of the open one that a command of that stream belongs to, when it ends; 0: to none.
   std::uint64_t OpenNumber(const ClientState& client, std::uint32_t stream) const {
     return Of(client).open.NumberFor(stream);
@@ -99,7 +99,7 @@ class Requests {
   OfClient& Of(const ClientState& client) { return *of_client_[client.index()]; }
   const OfClient& Of(const ClientState& client) const { return *of_client_[client.index()]; }
 
-  static ClientActivity::Phase PhaseOf(const ClientState& client) {
+  static ClientActivity::Phase GetPhase(const ClientState& client) {
     using Phase = ClientActivity::Phase;
     if (client.load.on_device() > 0) return Phase::kOnDevice;
     const bool waits = client.load.queued() > 0 || client.memory.lacks_pages();
@@ -112,13 +112,13 @@ class Requests {
                       scheduler::TimePoint now);
   // After every change of the client's open requests, or of the client.
   void CountUrgent(ClientState& client);
-  void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
-  void NoteWaitOf(OpenRequest& request, std::uint64_t session, scheduler::TimePoint from,
-                  scheduler::TimePoint now) const;
+  void RecordWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
+  void RecordWaitOf(OpenRequest& request, std::uint64_t session, scheduler::TimePoint from,
+                    scheduler::TimePoint now) const;
   // Of other sessions, if one was on the device for longer in the wait than what is there.
   void FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blocker) const;
-  RequestReport ReportOf(const ClientState& client, const OpenRequest& request, bool has_failed,
-                         scheduler::TimePoint now);
+  RequestReport GetReport(const ClientState& client, const OpenRequest& request, bool has_failed,
+                          scheduler::TimePoint now);
   static void Count(ClientState& client, const OpenRequest& request, bool has_failed,
                     scheduler::TimePoint now);
 

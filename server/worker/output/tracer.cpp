@@ -15,7 +15,7 @@ namespace {
 using scheduler::TimePoint;
 
 // Of work for the device. The first kinds are the same there and here.
-trace::Work WorkOf(CommandKind kind) { return static_cast<trace::Work>(kind); }
+trace::Work GetWork(CommandKind kind) { return static_cast<trace::Work>(kind); }
 constexpr bool IsSame(CommandKind kind, trace::Work work) {
   return static_cast<int>(kind) == static_cast<int>(work);
 }
@@ -31,12 +31,12 @@ TimePoint DeviceTime(device::DeviceClock::time_point at) {
   return TimePoint(std::chrono::nanoseconds(at.time_since_epoch()));
 }
 
-trace::Depths DepthsOf(const ClientState& client) {
+trace::Depths GetDepths(const ClientState& client) {
   return {.queued = client.load.queued(), .on_device = client.load.on_device()};
 }
 
 // The key of its costs is a hash of what decides about them. 0 for work that is no launch.
-std::uint16_t ShapeOf(const CommandSlot& command) {
+std::uint16_t GetShape(const CommandSlot& command) {
   return static_cast<std::uint16_t>(command.cost_key >> (64 - trace::kShapeBits));
 }
 
@@ -64,7 +64,7 @@ void Tracer::Name(const ClientState& client) {
   writer_->NameClient(client.setup.session, client.setup.pid, client.setup.name);
 }
 
-std::uint64_t Tracer::NodesOf(const ClientState& client, const Stay& stay) {
+std::uint64_t Tracer::GetNodes(const ClientState& client, const Stay& stay) {
   if (stay.kind != CommandKind::kLaunch && stay.kind != CommandKind::kGraph) return 0;
   const std::uint64_t key =
       trace::GraphKey(stay.session, stay.graph_serial, stay.first_node, stay.end_node);
@@ -92,15 +92,15 @@ void Tracer::NameKernel(const ClientState& client, const Stay& stay, std::uint64
 void Tracer::OnLeft(const ClientState& client, const CommandSlot& command,
                     const device::Completion& completion, const Stay& stay, std::uint64_t request,
                     scheduler::Duration uncharged) {
-  const trace::Depths left = DepthsOf(client);
+  const trace::Depths left = GetDepths(client);
   told_[client] = left;
-  const std::uint64_t kernel = KernelOf(client, stay);
+  const std::uint64_t kernel = KernelFor(client, stay);
   const auto departure = [&] {
     return trace::Departure{.session = stay.session,
                             .kernel = kernel,
                             .request = request,
-                            .shape = ShapeOf(command),
-                            .work = WorkOf(stay.kind),
+                            .shape = GetShape(command),
+                            .work = GetWork(stay.kind),
                             .cut = stay.cut,
                             .of_class = client.spec().scheduling_class,
                             .stream = command.stream,
@@ -141,7 +141,7 @@ void Tracer::OnRequestEnded(const ClientState& client, const OpenRequest& reques
 void Tracer::WriteDepths(TimePoint now) {
   depths_due_ = now + kDepthsEvery;
   for (const ClientState* const client : registry_.present()) {
-    const trace::Depths depths = DepthsOf(*client);
+    const trace::Depths depths = GetDepths(*client);
     if (std::exchange(told_[*client], depths) == depths) continue;
     writer_->Write(trace::Depth{.session = client->setup.session,
                                 .of_class = client->spec().scheduling_class,

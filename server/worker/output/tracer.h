@@ -55,9 +55,9 @@ class Tracer {
 
   void Name(const ClientState& client);
   // Its key, and its name where that is not known. 0 for work that has no name of its own.
-  std::uint64_t KernelOf(const ClientState& client, const Stay& stay) {
+  std::uint64_t KernelFor(const ClientState& client, const Stay& stay) {
     if (stay.kind != CommandKind::kLaunch || stay.end_node != stay.first_node) [[unlikely]]
-      return NodesOf(client, stay);
+      return GetNodes(client, stay);
     const std::uint64_t key = trace::KernelKey(stay.module_serial, stay.kernel);
     if (!writer_->KnowsKernel(key)) [[unlikely]]
       NameKernel(client, stay, key);
@@ -65,7 +65,7 @@ class Tracer {
   }
   [[gnu::noinline]] void NameKernel(const ClientState& client, const Stay& stay, std::uint64_t key);
   // The same of nodes of a graph, and of what is no launch.
-  [[gnu::noinline]] std::uint64_t NodesOf(const ClientState& client, const Stay& stay);
+  [[gnu::noinline]] std::uint64_t GetNodes(const ClientState& client, const Stay& stay);
   void WriteDepths(scheduler::TimePoint now);
 
   const ClientRegistry& registry_;

@@ -62,7 +62,7 @@ void ActivityMeter::Reweigh(std::size_t group) {
   std::array<std::uint32_t, scheduler::kSchedulingClasses> heaviest{};
   for (const ClientActivity* const client : clients_) {
     if (client == nullptr || client->group != group) continue;
-    std::uint32_t& weight = heaviest[IndexOf(*client)];
+    std::uint32_t& weight = heaviest[GetIndex(*client)];
     weight = std::max(weight, client->weight);
   }
   for (std::size_t i = 0; i < levels_.size(); ++i) {
@@ -109,14 +109,14 @@ void ActivityMeter::Set(ClientActivity& client, Phase phase, scheduler::TimePoin
     Count(client, -1);
   } else {
     Count(client, 1);
-    client.virtual_since = ShareOf(client).virtual_ns;
-    client.charged_since = LevelOf(client).charged_ns;
+    client.virtual_since = ShareFor(client).virtual_ns;
+    client.charged_since = GetLevel(client).charged_ns;
   }
 }
 
 void ActivityMeter::Count(const ClientActivity& client, int sign) {
-  Level& level = LevelOf(client);
-  Share& share = ShareOf(client);
+  Level& level = GetLevel(client);
+  Share& share = ShareFor(client);
   Settle(share, level);
   if (share.active_weight > 0) level.active_weight -= share.weight;
   share.active_weight += static_cast<std::uint64_t>(std::int64_t{sign} * client.weight);
@@ -135,7 +135,7 @@ void ActivityMeter::CountGap(scheduler::TimePoint now) {
 
 void ActivityMeter::OnCharged(ClientActivity& client, scheduler::Duration charged,
                               scheduler::TimePoint now) {
-  Level& level = LevelOf(client);
+  Level& level = GetLevel(client);
   const auto ns = static_cast<double>(charged.count());
   level.charged_ns += ns;
   if (level.active_weight > 0) level.virtual_ns += ns / static_cast<double>(level.active_weight);
@@ -144,8 +144,8 @@ void ActivityMeter::OnCharged(ClientActivity& client, scheduler::Duration charge
 }
 
 void ActivityMeter::Earn(ClientActivity& client) {
-  const Level& level = LevelOf(client);
-  Share& share = ShareOf(client);
+  const Level& level = GetLevel(client);
+  Share& share = ShareFor(client);
   Settle(share, level);
   client.due_ns += (share.virtual_ns - client.virtual_since) * client.weight;
   client.class_ns += level.charged_ns - client.charged_since;

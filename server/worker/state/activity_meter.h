@@ -118,12 +118,12 @@ class ActivityMeter {
   };
 
   static bool IsActive(Phase phase) { return phase != Phase::kAway; }
-  std::size_t IndexOf(const ClientActivity& client) const {
+  std::size_t GetIndex(const ClientActivity& client) const {
     return classes_matter_ ? static_cast<std::size_t>(client.of_class) : 0;
   }
-  Level& LevelOf(const ClientActivity& client) { return levels_[IndexOf(client)]; }
-  Share& ShareOf(const ClientActivity& client) {
-    return groups_[client.group].shares[IndexOf(client)];
+  Level& GetLevel(const ClientActivity& client) { return levels_[GetIndex(client)]; }
+  Share& ShareFor(const ClientActivity& client) {
+    return groups_[client.group].shares[GetIndex(client)];
   }
   static void Settle(Share& share, const Level& level);
   std::size_t GroupFor(std::optional<std::uint64_t> number) const;

@@ -75,8 +75,8 @@ bool ClientBuffers::AddPointedTo(std::uint64_t address, device::Reach& reach) co
   return offset >= space_->range_bytes() - device::kModuleAreaBytes;
 }
 
-device::Reach ClientBuffers::ReachOf(const device::KernelInfo& kernel,
-                                     std::span<const std::byte> parameters) const {
+device::Reach ClientBuffers::GetReach(const device::KernelInfo& kernel,
+                                      std::span<const std::byte> parameters) const {
   if (!kernel.why_reach_unknown.empty()) return device::Reach::Everything();
   device::Reach reach;
   for (const std::uint32_t offset : kernel.reach_offsets) {

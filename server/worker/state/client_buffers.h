@@ -32,8 +32,8 @@ class ClientBuffers {
 
   // What a launch of the kernel touches that has these parameters: the buffers that its pointers
   // point into, in whole mapping steps. Everything where that is not known.
-  device::Reach ReachOf(const device::KernelInfo& kernel,
-                        std::span<const std::byte> parameters) const;
+  device::Reach GetReach(const device::KernelInfo& kernel,
+                         std::span<const std::byte> parameters) const;
 
  private:
   // Adds the buffers that the address points into, or behind the last byte of. False: it points to

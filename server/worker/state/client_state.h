@@ -125,7 +125,7 @@ class ClientLife {
     kill_at_ = kill_at;
     return true;
   }
-  void NoteKilled() { kill_at_.reset(); }
+  void RecordKilled() { kill_at_.reset(); }
 
  private:
   bool is_broken_ = false;
@@ -164,10 +164,10 @@ class ClientState {
   ClientState& operator=(const ClientState&) = delete;
 
   scheduler::ClientId id() const { return {setup.session}; }
-  device::StreamKey KeyOf(std::uint32_t stream) const {
+  device::StreamKey GetKey(std::uint32_t stream) const {
     return setup.session * ipc::kStreamsMax + stream;
   }
-  static std::uint64_t SessionOf(device::StreamKey key) { return key / ipc::kStreamsMax; }
+  static std::uint64_t GetSession(device::StreamKey key) { return key / ipc::kStreamsMax; }
   // As they are now.
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }

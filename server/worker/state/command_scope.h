@@ -81,10 +81,10 @@ class CommandScope {
   bool has_barrier() const { return barrier_.has_value(); }
   bool awaits_barrier() const { return barrier_ && !barrier_->is_reached; }
   // What the pump finds: an empty ring, or how far it has come.
-  void NoteRingEmpty() {
+  void RecordRingEmpty() {
     if (barrier_) barrier_->is_reached = true;
   }
-  void NoteTakenUpTo(std::uint64_t position) {
+  void RecordTakenUpTo(std::uint64_t position) {
     if (barrier_ && position - barrier_->position >= kBarrierGranules) barrier_->is_reached = true;
   }
   // A reached barrier passes at once for a module; for less memory, when all commands have finished
@@ -99,7 +99,7 @@ class CommandScope {
   std::uint32_t epoch() const { return epoch_; }
   // Another number whenever commands may name less than before.
   std::uint64_t losses() const { return losses_; }
-  void NoteFinished(std::uint32_t epoch) {
+  void RecordFinished(std::uint32_t epoch) {
     if (epoch != epoch_) --of_earlier_epochs_;
   }
 

@@ -87,7 +87,7 @@ void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measure
 
 scheduler::Duration CostModel::Store(const CommandSlot& command, scheduler::Duration sample) {
   if (command.kind == CommandKind::kLaunch) {
-    return launches_.AddSample(FormKey(command), sample, GridOf(command));
+    return launches_.AddSample(FormKey(command), sample, GetGrid(command));
   }
   CopiesLike(command).Add(sample);
   return {};

@@ -89,9 +89,9 @@ class CostModel {
       return stoppable.samples >= kFormSamplesMin && original.samples < kFormSamplesMin;
     }
   };
-  Forms FormsOf(const CommandSlot& command) const {
-    return {.original = launches_.MiddleOf(command.cost_key),
-            .stoppable = launches_.MiddleOf(StoppableKey(command.cost_key))};
+  Forms GetForms(const CommandSlot& command) const {
+    return {.original = launches_.GetMiddle(command.cost_key),
+            .stoppable = launches_.GetMiddle(StoppableKey(command.cost_key))};
   }
 
   // Whether a sample of it is worth what exact times cost: until its key has enough of them, and
@@ -152,7 +152,7 @@ class CostModel {
     return const_cast<CopySamples&>(std::as_const(*this).CopiesLike(work));
   }
   template <typename Work>
-  static scheduler::KernelGrid GridOf(const Work& work) {
+  static scheduler::KernelGrid GetGrid(const Work& work) {
     return {.kernel = work.cost_kernel, .blocks = work.units};
   }
   static constexpr std::uint64_t StoppableKey(std::uint64_t cost_key) {
@@ -176,7 +176,7 @@ class CostModel {
     }
     const auto other = launches_.PredictKnown(OtherFormKey(own, work.cost_key));
     if (other > scheduler::Duration::zero()) return other;
-    return launches_.Predict(work.cost_key, GridOf(work));
+    return launches_.Predict(work.cost_key, GetGrid(work));
   }
   template <typename Work>
   bool HasSample(const Work& work) const {

@@ -46,7 +46,8 @@ std::string SayBeyondDevice(const Rejection& why, const ClientState& client) {
                      device::ShownName(kernel.why_reach_unknown, kSaidReasonBytesMax));
 }
 
-std::string Say(const Rejection& why, const ClientState& client, const device::DeviceInfo& info) {
+std::string Describe(const Rejection& why, const ClientState& client,
+                     const device::DeviceInfo& info) {
   switch (why.reason) {
     case Reason::kNone:
       return {};
@@ -117,7 +118,7 @@ std::string Say(const Rejection& why, const ClientState& client, const device::D
 Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,
                 std::uint64_t sequence, const device::DeviceInfo& info) {
   const Rejection& rejection = failure.rejection;
-  std::string sentence = rejection.ok() ? failure.sentence : Say(rejection, client, info);
+  std::string sentence = rejection.ok() ? failure.sentence : Describe(rejection, client, info);
   if (rejection.node != Rejection::kNoNodeNumber) {
     sentence = fmt::format("node {} of graph {}: {}", rejection.node, rejection.graph, sentence);
   }

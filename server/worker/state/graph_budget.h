@@ -29,7 +29,7 @@ class GraphBudget {
     shared_held_.fetch_add(OfShared(now) - OfShared(held), std::memory_order_relaxed);
   }
   // How many of a client's bytes would be too many if its `held` ones became `then`.
-  std::uint64_t ExcessOf(std::uint64_t held, std::uint64_t then) const {
+  std::uint64_t GetExcess(std::uint64_t held, std::uint64_t then) const {
     // Relaxed: a count. Nobody else takes meanwhile.
     const std::uint64_t all =
         shared_held_.load(std::memory_order_relaxed) + OfShared(then) - OfShared(held);

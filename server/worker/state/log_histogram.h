@@ -16,7 +16,7 @@ namespace gpushared::server {
 class LogHistogram {
  public:
   void Add(std::uint64_t ns) {
-    ++counts_[BucketOf(ns)];
+    ++counts_[GetBucket(ns)];
     ++total_;
   }
 
@@ -43,7 +43,7 @@ class LogHistogram {
   // Values below kSteps have a bucket each.
   static constexpr std::size_t kBuckets = (64 - kStepBits + 1) * kSteps;
 
-  static std::size_t BucketOf(std::uint64_t value) {
+  static std::size_t GetBucket(std::uint64_t value) {
     if (value < kSteps) return static_cast<std::size_t>(value);
     const auto power = static_cast<unsigned>(std::bit_width(value)) - 1;  // >= kStepBits
     const auto step = static_cast<std::size_t>(value >> (power - kStepBits)) & (kSteps - 1);

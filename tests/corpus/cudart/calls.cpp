@@ -40,13 +40,13 @@ cudaError_t Launch(const void* function, gpushared::LaunchShape shape, void** ar
   return error == cudaErrorInvalidValue ? Noted(cudaErrorInvalidConfiguration) : error;
 }
 
-gpushared::LaunchShape ShapeOf(dim3 grid, dim3 block, std::size_t shared_bytes) {
+gpushared::LaunchShape GetShape(dim3 grid, dim3 block, std::size_t shared_bytes) {
   return {.grid = Of(grid),
           .block = Of(block),
           .dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes)};
 }
 
-int AttributeOf(const Client& client, cudaDeviceAttr attribute) {
+int AttributeFor(const Client& client, cudaDeviceAttr attribute) {
   const gpushared::DeviceProperties& device = client.device();
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
@@ -133,7 +133,7 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host_function) {
 }
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
                              std::size_t shared_bytes, cudaStream_t stream) {
-  return Launch(function, ShapeOf(grid, block, shared_bytes), arguments, stream);
+  return Launch(function, GetShape(grid, block, shared_bytes), arguments, stream);
 }
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                                std::size_t shared_bytes, cudaStream_t stream) {
@@ -142,14 +142,14 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block,
                                         void** arguments, std::size_t shared_bytes,
                                         cudaStream_t stream) {
-  gpushared::LaunchShape shape = ShapeOf(grid, block, shared_bytes);
+  gpushared::LaunchShape shape = GetShape(grid, block, shared_bytes);
   shape.is_cooperative = true;
   return Launch(function, shape, arguments, stream);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                 void** arguments) {
   gpushared::LaunchShape shape =
-      ShapeOf(config->gridDim, config->blockDim, config->dynamicSmemBytes);
+      GetShape(config->gridDim, config->blockDim, config->dynamicSmemBytes);
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
     if (attribute.id == cudaLaunchAttributeCooperative)
@@ -223,7 +223,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(ve
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
   const Client* const client = Runtime::Instance().Connected();
   if (client == nullptr) return cudaErrorInitializationError;
-  *value = AttributeOf(*client, attribute);
+  *value = AttributeFor(*client, attribute);
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
@@ -231,7 +231,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
   const Client* const client = Runtime::Instance().Connected();
   if (client == nullptr) return cudaErrorInitializationError;
   if (device != 0) return Noted(cudaErrorInvalidDevice);
-  const auto attribute = [&](cudaDeviceAttr which) { return AttributeOf(*client, which); };
+  const auto attribute = [&](cudaDeviceAttr which) { return AttributeFor(*client, which); };
   std::strncpy(out->name, client->device().name.c_str(), sizeof out->name - 1);
   out->totalGlobalMem = client->memory_info().total_bytes;
   out->sharedMemPerBlock = kSharedBytes;

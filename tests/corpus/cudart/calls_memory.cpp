@@ -40,7 +40,7 @@ cudaError_t Fill(const Rows& rows, int value, cudaStream_t handle) {
 CopyShape OneRow(std::size_t bytes) { return {bytes, 1, bytes, bytes}; }
 
 // The address of a part of a variable. Null, with the error noted, when it has no such part.
-char* PartOf(const void* symbol, std::size_t bytes, std::size_t offset) {
+char* GetPart(const void* symbol, std::size_t bytes, std::size_t offset) {
   const Result<Runtime::Variable> variable = Runtime::Instance().FindVariable(symbol);
   if (!variable.ok()) {
     Noted(variable.status());
@@ -141,7 +141,7 @@ cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
 }
 
 cudaError_t cudaGetSymbolAddress(void** out, const void* symbol) {
-  *out = PartOf(symbol, 0, 0);
+  *out = GetPart(symbol, 0, 0);
   return *out == nullptr ? cudaErrorInvalidSymbol : cudaSuccess;
 }
 cudaError_t cudaGetSymbolSize(std::size_t* bytes, const void* symbol) {
@@ -152,13 +152,13 @@ cudaError_t cudaGetSymbolSize(std::size_t* bytes, const void* symbol) {
 }
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, std::size_t bytes,
                                     std::size_t offset, cudaMemcpyKind kind, cudaStream_t stream) {
-  char* const to = PartOf(symbol, bytes, offset);
+  char* const to = GetPart(symbol, bytes, offset);
   return to == nullptr ? cudaPeekAtLastError() : cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, std::size_t bytes,
                                       std::size_t offset, cudaMemcpyKind kind,
                                       cudaStream_t stream) {
-  const char* const from = PartOf(symbol, bytes, offset);
+  const char* const from = GetPart(symbol, bytes, offset);
   return from == nullptr ? cudaPeekAtLastError() : cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t bytes,

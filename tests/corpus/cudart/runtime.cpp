@@ -22,7 +22,7 @@ struct FatbinWrapper {
   const std::byte* fatbin;
 };
 
-std::span<const std::byte> FatbinOf(const void* wrapper) {
+std::span<const std::byte> ToFatbin(const void* wrapper) {
   FatbinWrapper header{};
   std::memcpy(&header, wrapper, sizeof header);
   std::uint16_t header_bytes = 0;
@@ -61,7 +61,7 @@ again:
 }
 )";
 
-cudaError_t ErrorOf(StatusCode code) {
+cudaError_t GetError(StatusCode code) {
   switch (code) {
     case StatusCode::kOk:
       return cudaSuccess;
@@ -154,7 +154,7 @@ cudaError_t Noted(const Status& status) {
   static std::atomic<int> sentences{0};
   if (!status.ok() && status.code() != StatusCode::kNotReady && sentences++ < kSentencesMax)
     std::fprintf(stderr, "cudart: %s\n", status.ToString().c_str());
-  return Noted(ErrorOf(status.code()));
+  return Noted(GetError(status.code()));
 }
 
 cudaError_t LastError(bool takes) {
@@ -209,7 +209,7 @@ Status Runtime::Load(Module& module) {
   if (module.loaded.valid()) return {};
   const Client* const client = Connected();
   if (client == nullptr) return {StatusCode::kUnavailable, "no server"};
-  Result<std::string> text = ptx::ExtractPtx(FatbinOf(module.wrapper));
+  Result<std::string> text = ptx::ExtractPtx(ToFatbin(module.wrapper));
   if (!text.ok()) return text.status();
   const std::size_t target = text->find(".target sm_");
   if (target != std::string::npos) module.target = std::atoi(text->c_str() + target + 11);

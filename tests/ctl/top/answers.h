@@ -58,8 +58,8 @@ inline nlohmann::json ClientRow(unsigned id, const std::string& name, double dev
           {"queue_wait_p99_us", 7}};
 }
 
-inline Sample SampleOf(const std::vector<nlohmann::json>& devices,
-                       const std::vector<nlohmann::json>& clients, double at_s) {
+inline Sample GetSample(const std::vector<nlohmann::json>& devices,
+                        const std::vector<nlohmann::json>& clients, double at_s) {
   Sample sample;
   ReadDevices({{"server", {{"version", "1.2.3"}, {"policy", "fair"}, {"uptime_s", 61}}},
                {"devices", devices}},

@@ -13,7 +13,7 @@ namespace {
 
 std::string Shown(std::string_view text, Charset charset = Charset::kUtf8) {
   std::string shown;
-  for (const Cell& cell : CellsOf(text, charset, Style::kPlain)) shown += cell.text;
+  for (const Cell& cell : GetCells(text, charset, Style::kPlain)) shown += cell.text;
   return shown;
 }
 
@@ -44,7 +44,7 @@ TEST(TopCanvas, WhatTurnsTheDirectionOrIsInvisibleIsLeftOut) {
 
 TEST(TopCanvas, WideCharactersTakeTwoCells) {
   const Utf8Locale locale;
-  EXPECT_EQ(WidthOf("日本", Charset::kUtf8), 4U);
+  EXPECT_EQ(GetWidth("日本", Charset::kUtf8), 4U);
   Canvas canvas({7, 1}, Charset::kUtf8);
   EXPECT_EQ(canvas.Put(0, 0, "日本日本"), 7U);
   EXPECT_EQ(canvas.Text(), "日本日…\n");
@@ -57,7 +57,7 @@ TEST(TopCanvas, WideCharactersTakeTwoCells) {
 
 TEST(TopCanvas, ACharacterCarriesTwoMarksAtMost) {
   const Utf8Locale locale;
-  EXPECT_EQ(WidthOf("e\u0301\u0301\u0301\u0301x", Charset::kUtf8), 2U);
+  EXPECT_EQ(GetWidth("e\u0301\u0301\u0301\u0301x", Charset::kUtf8), 2U);
   EXPECT_EQ(Shown("e\u0301\u0301\u0301\u0301x"), "e\u0301\u0301x");
   EXPECT_EQ(Shown("\u0301x"), "x") << "nothing to carry it";
 }

@@ -25,13 +25,13 @@ const ClientFigures& Client(const Figures& figures, std::uint64_t id) {
 
 TEST(TopFigures, RatesAreOfTheTimeBetweenTwoSamples) {
   const Sample before =
-      SampleOf({DeviceRow("cpu:0", {.high = 1, .low = 2})}, {ClientRow(1, "a", 1)}, 100);
+      GetSample({DeviceRow("cpu:0", {.high = 1, .low = 2})}, {ClientRow(1, "a", 1)}, 100);
   json later = ClientRow(1, "a", 2);
   later["waited_s"] = 1.5;
   json device = DeviceRow("cpu:0", {.high = 2, .low = 2.5});
   device["totals"]["gap_s"] = 12;
   device["totals"]["gap_used_s"] = 6;
-  const Figures figures = Between(&before, SampleOf({device}, {later}, 102));
+  const Figures figures = Between(&before, GetSample({device}, {later}, 102));
   EXPECT_EQ(Client(figures, 1).PerSecond("device_time_s"), 0.5);
   EXPECT_EQ(Client(figures, 1).waits, 0.5);
   const DeviceFigures& now = figures.devices.at(0);
@@ -44,33 +44,33 @@ TEST(TopFigures, RatesAreOfTheTimeBetweenTwoSamples) {
 }
 
 TEST(TopFigures, NobodyWaitsForMoreThanAllOfTheTime) {
-  const Sample before = SampleOf({}, {ClientRow(1, "a", 1)}, 100);
+  const Sample before = GetSample({}, {ClientRow(1, "a", 1)}, 100);
   json later = ClientRow(1, "a", 1);
   later["waited_s"] = 2.503;  // 2.003 s more.
-  EXPECT_EQ(Client(Between(&before, SampleOf({}, {later}, 102)), 1).waits, 1.0);
+  EXPECT_EQ(Client(Between(&before, GetSample({}, {later}, 102)), 1).waits, 1.0);
 }
 
 TEST(TopFigures, TheFirstSampleHasNoRates) {
   const Figures figures =
-      Between(nullptr, SampleOf({DeviceRow("cpu:0", {.high = 1})}, {ClientRow(1, "a", 1)}, 100));
+      Between(nullptr, GetSample({DeviceRow("cpu:0", {.high = 1})}, {ClientRow(1, "a", 1)}, 100));
   EXPECT_THAT(figures.devices.at(0).busy, Each(Eq(std::nullopt)));
   EXPECT_EQ(Client(figures, 1).PerSecond("device_time_s"), std::nullopt);
   EXPECT_EQ(Client(figures, 1).now.name, "a");
 }
 
 TEST(TopFigures, ACounterThatFellHasNoRate) {
-  const Sample before = SampleOf({DeviceRow("cpu:0", {.high = 9})}, {ClientRow(1, "a", 9)}, 100);
+  const Sample before = GetSample({DeviceRow("cpu:0", {.high = 9})}, {ClientRow(1, "a", 9)}, 100);
   const Figures figures =
-      Between(&before, SampleOf({DeviceRow("cpu:0", {.high = 1})}, {ClientRow(1, "a", 1)}, 101));
+      Between(&before, GetSample({DeviceRow("cpu:0", {.high = 1})}, {ClientRow(1, "a", 1)}, 101));
   EXPECT_EQ(figures.devices.at(0).busy[0], std::nullopt);
   EXPECT_EQ(Client(figures, 1).PerSecond("device_time_s"), std::nullopt);
 }
 
 TEST(TopFigures, AnotherProcessWithTheSameNumberHasNoRateYet) {
-  const Sample before = SampleOf({}, {ClientRow(1, "a", 1)}, 100);
+  const Sample before = GetSample({}, {ClientRow(1, "a", 1)}, 100);
   json other = ClientRow(1, "b", 5);
   other["pid"] = 4711;
-  EXPECT_EQ(Client(Between(&before, SampleOf({}, {other}, 101)), 1).PerSecond("device_time_s"),
+  EXPECT_EQ(Client(Between(&before, GetSample({}, {other}, 101)), 1).PerSecond("device_time_s"),
             std::nullopt);
 }
 
@@ -80,7 +80,7 @@ TEST(TopFigures, ABrokenPromiseIsSeenInTheIntervalInWhichItBroke) {
     client["latency_target_us"] = 25000;
     client["requests"] = requests;
     client["requests_target_met"] = kept;
-    return SampleOf({}, {client}, requests);
+    return GetSample({}, {client}, requests);
   };
   const Sample first = promised(10, 10), second = promised(20, 19), third = promised(30, 29);
   EXPECT_FALSE(Client(Between(nullptr, first), 1).missed_target);
@@ -92,7 +92,7 @@ TEST(TopFigures, ABrokenPromiseIsSeenInTheIntervalInWhichItBroke) {
 
 TEST(TopSample, AbsentFiguresAreNotZero) {
   const Sample sample =
-      SampleOf({json::object({{"device", "cpu:0"}})}, {json::object({{"client", 1U}})}, 1);
+      GetSample({json::object({{"device", "cpu:0"}})}, {json::object({{"client", 1U}})}, 1);
   EXPECT_EQ(sample.devices.at(0).memory_bytes, std::nullopt);
   EXPECT_EQ(sample.devices.at(0).device_s[0], std::nullopt);
   EXPECT_EQ(sample.devices.at(0).launches, std::nullopt);
@@ -134,16 +134,16 @@ TEST(TopSample, RowsHaveABound) {
 
 TEST(TopHistory, RemembersTheLastMomentsOfDevicesThatAreThere) {
   History history;
-  const Sample before = SampleOf({DeviceRow("cpu:0", {.high = 1})}, {}, 1);
+  const Sample before = GetSample({DeviceRow("cpu:0", {.high = 1})}, {}, 1);
   for (std::size_t i = 0; i < History::kMomentsMax + 5; ++i) {
-    history.Add(Between(&before, SampleOf({DeviceRow("cpu:0", {.high = 2})}, {}, 2)));
+    history.Add(Between(&before, GetSample({DeviceRow("cpu:0", {.high = 2})}, {}, 2)));
   }
   history.AddHole();
   ASSERT_THAT(history.Of("cpu:0"), SizeIs(History::kMomentsMax));
   EXPECT_EQ(Sum(history.Of("cpu:0").back()), std::nullopt);
   EXPECT_EQ(Sum(history.Of("cpu:0").front()), 1.0);
   EXPECT_THAT(history.Of("cpu:1"), SizeIs(0));
-  history.Add(Between(nullptr, SampleOf({DeviceRow("cpu:1", {})}, {}, 3)));
+  history.Add(Between(nullptr, GetSample({DeviceRow("cpu:1", {})}, {}, 3)));
   EXPECT_THAT(history.Of("cpu:0"), SizeIs(0));
 }
 

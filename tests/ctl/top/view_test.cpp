@@ -45,8 +45,8 @@ class TopView : public ::testing::Test {
       row["memory_bytes"] = id == 1 ? 3072 : id == 2 ? 1024 : 2048;
       now.push_back(row);
     }
-    const Sample first = SampleOf({DeviceRow("cpu:0", {})}, before, 1);
-    const Sample second = SampleOf({DeviceRow("cpu:0", {.high = 0.25, .low = 0.5})}, now, 2);
+    const Sample first = GetSample({DeviceRow("cpu:0", {})}, before, 1);
+    const Sample second = GetSample({DeviceRow("cpu:0", {.high = 0.25, .low = 0.5})}, now, 2);
     Figures figures = Between(&first, second);
     history_.Add(figures);
     view_.Take(std::move(figures));
@@ -74,8 +74,8 @@ TEST_F(TopView, CapitalsSortAndTurnTheOrderAround) {
 }
 
 TEST_F(TopView, ClientsWithoutTheFigureComeLastInBothOrders) {
-  const Sample before = SampleOf({}, {ClientRow(1, "a", 1)}, 1);
-  view_.Take(Between(&before, SampleOf({}, {ClientRow(1, "a", 2), ClientRow(2, "new", 9)}, 2)));
+  const Sample before = GetSample({}, {ClientRow(1, "a", 1)}, 1);
+  view_.Take(Between(&before, GetSample({}, {ClientRow(1, "a", 2), ClientRow(2, "new", 9)}, 2)));
   EXPECT_THAT(Names(view_), ElementsAre("a", "new"));
   Type(view_, "D");
   EXPECT_THAT(Names(view_), ElementsAre("a", "new"));
@@ -202,8 +202,8 @@ TEST_F(TopView, AStarvingClientSaysForHowLong) {
     row["starved_for_s"] = starved_for_s[i];
     now.push_back(row);
   }
-  const Sample first = SampleOf({}, before, 1);
-  view_.Take(Between(&first, SampleOf({}, now, 2)));
+  const Sample first = GetSample({}, before, 1);
+  view_.Take(Between(&first, GetSample({}, now, 2)));
   Type(view_, "W");
   const std::string screen = Screen();
   // Those who wait for longest come first.
@@ -221,11 +221,11 @@ TEST_F(TopView, ADeviceThatTheMachineHeldUpSaysSo) {
   json before = DeviceRow("cpu:0", {}), now = before;
   before["host_steal_s"] = 10;
   now["host_steal_s"] = 10.241;
-  const Sample first = SampleOf({before}, {}, 1);
-  view_.Take(Between(&first, SampleOf({now}, {}, 2)));
+  const Sample first = GetSample({before}, {}, 1);
+  view_.Take(Between(&first, GetSample({now}, {}, 2)));
   EXPECT_THAT(Screen(), HasSubstr("2 clients  steal 24.1 %  0 launches/s"));
   now["host_steal_s"] = 10.005;
-  view_.Take(Between(&first, SampleOf({now}, {}, 2)));
+  view_.Take(Between(&first, GetSample({now}, {}, 2)));
   EXPECT_THAT(Screen(), Not(HasSubstr("steal")));
 }
 
@@ -235,7 +235,7 @@ TEST_F(TopView, NamesStandLastSoThatTheyMoveNoFigure) {
   const std::vector<std::string> names = {"日本語の名前がとても長い", "\u05e9\u05dc\u05d5\u05dd 12",
                                           "\x1b[31m\xff", "plain"};
   for (unsigned i = 0; i < names.size(); ++i) clients.push_back(ClientRow(i + 1, names[i], 1));
-  view_.Take(Between(nullptr, SampleOf({DeviceRow("cpu:0", {})}, clients, 1)));
+  view_.Take(Between(nullptr, GetSample({DeviceRow("cpu:0", {})}, clients, 1)));
   const Canvas canvas = Draw(view_, {.history = history_, .every_s = 1}, {80, 24}, Charset::kUtf8);
   const auto begin = [&](std::size_t row) {
     std::string text;
@@ -264,7 +264,7 @@ TEST_F(TopView, WideTerminalsShowMoreColumns) {
 TEST_F(TopView, ManyClientsScrollWithTheSelection) {
   std::vector<json> clients;
   for (unsigned i = 1; i <= 128; ++i) clients.push_back(ClientRow(i, "c" + std::to_string(i), 1));
-  view_.Take(Between(nullptr, SampleOf({DeviceRow("cpu:0", {})}, clients, 1)));
+  view_.Take(Between(nullptr, GetSample({DeviceRow("cpu:0", {})}, clients, 1)));
   EXPECT_THAT(Screen(), HasSubstr(" c17\n"));
   EXPECT_THAT(Screen(), Not(HasSubstr(" c18\n")));
   view_.On({Key::kEnd});
@@ -281,7 +281,7 @@ TEST_F(TopView, ManyDevicesTakeALineEach) {
   for (unsigned i = 0; i < 20; ++i) devices.push_back(DeviceRow("cuda:" + std::to_string(i), {}));
   devices[1]["state"] = "missing";
   devices[1]["missing"] = "it fell off the bus";
-  view_.Take(Between(nullptr, SampleOf(devices, {ClientRow(1, "a", 1)}, 1)));
+  view_.Take(Between(nullptr, GetSample(devices, {ClientRow(1, "a", 1)}, 1)));
   const std::string screen = Screen();
   EXPECT_THAT(screen, HasSubstr("cuda:7   ready"));
   EXPECT_THAT(screen, HasSubstr("missing    it fell off the bus"));
@@ -294,7 +294,7 @@ TEST_F(TopView, ADrainedDeviceIsNoAlarm) {
     std::vector<json> devices = {DeviceRow("cpu:0", {})};
     devices[0]["state"] = state;
     devices.resize(size.rows < 20 ? 8 : 1, devices[0]);  // Where there is little room, a line each.
-    view_.Take(Between(nullptr, SampleOf(devices, {}, 1)));
+    view_.Take(Between(nullptr, GetSample(devices, {}, 1)));
     const Canvas canvas = Draw(view_, {.history = history_, .every_s = 1}, size, Charset::kAscii);
     std::istringstream lines(canvas.Text());
     std::string line;
@@ -324,7 +324,7 @@ TEST_F(TopView, ALostServerIsSaidAboveTheLastFigures) {
 }
 
 TEST_F(TopView, LongSentencesAndWordsAreBroken) {
-  view_.Say("rejected: " + std::string(100, 'x') + " because the right is missing", true);
+  view_.ShowMessage("rejected: " + std::string(100, 'x') + " because the right is missing", true);
   EXPECT_THAT(Screen(), HasSubstr("\nrefused:\n" + std::string(80, 'x') + "\n" +
                                   std::string(20, 'x') + " because the right is missing\n"));
 }

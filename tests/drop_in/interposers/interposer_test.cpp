@@ -326,7 +326,7 @@ constexpr const char* kNames[] = {"libnothing.so.13", "libnothing.so.12"};
 
 TEST(RealLibraryTest, DirectoriesOfTheUserAreLookedAtInTheirOrder) {
   ::setenv("LD_LIBRARY_PATH", "/first:relative::/second", 1);
-  const std::vector<std::string> places = PlacesOf(kNames);
+  const std::vector<std::string> places = GetPlaces(kNames);
   const auto place = [&](const std::string& path) {
     return std::ranges::find(places, path) - places.begin();
   };
@@ -342,7 +342,7 @@ TEST(RealLibraryTest, WheelsBesideAPythonPackageAreLookedAt) {
   const std::string extension = scratch / "site-packages/cuda/extension.so";
   std::filesystem::copy_file(GPUSHARED_FAKES "/libnvrtc.so.13", extension);
   ASSERT_NE(::dlopen(extension.c_str(), RTLD_NOW), nullptr) << ::dlerror();
-  const std::vector<std::string> places = PlacesOf(kNames);
+  const std::vector<std::string> places = GetPlaces(kNames);
   // Other tests of this process may have loaded packages, too.
   const auto wheel =
       std::ranges::find(places, scratch / "site-packages/nvidia/cu13/lib/libnothing.so.13");

@@ -102,7 +102,7 @@ void PunchUntilEnd(const Attacker& attacker, RawClient& client, std::uint64_t by
                         static_cast<off_t>(bytes));
   });
   const ipc::CopyRecord copy =
-      testing::CopyOf(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = kCopyBytes});
+      testing::GetCopy(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = kCopyBytes});
   FillRing(attacker, client, [&] { return client.Publish(copy) != 0; });
 }
 
@@ -156,7 +156,7 @@ void CopyStrided(const Attacker& attacker) {
     std::optional<RawClient> client = Join(attacker, "");
     if (!client || !AddMemory(attacker, *client, kArenaBytes)) continue;
     ipc::CopyRecord copy =
-        testing::CopyOf(ipc::Op::kCopyToDevice, {.address = client->base(), .bytes = 4});
+        testing::GetCopy(ipc::Op::kCopyToDevice, {.address = client->base(), .bytes = 4});
     copy.height = kRows;
     copy.staging_pitch_bytes = kArenaBytes / kRows;
     copy.device_pitch_bytes = kMemoryBytes / kRows;
@@ -168,7 +168,7 @@ void FloodLaunches(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, Nothing());
     if (!client) continue;
-    const ipc::LaunchRecord launch = testing::LaunchOf(0, kModule, kKernel, {}, 0);
+    const ipc::LaunchRecord launch = testing::GetLaunch(0, kModule, kKernel, {}, 0);
     FillRing(attacker, *client, [&] { return client->Publish(launch) != 0; });
   }
 }
@@ -181,9 +181,9 @@ void FloodRejectedLaunches(const Attacker& attacker) {
     std::uint32_t stream = 0;
     FillRing(attacker, *client, [&] {
       stream = stream % kStreams + 1;
-      return client->Publish(testing::PlainOf(ipc::Op::kCreateStream, stream)) != 0 &&
-             client->Publish(testing::LaunchOf(stream, kModule, kKernel, {}, 0)) != 0 &&
-             client->Publish(testing::PlainOf(ipc::Op::kDestroyStream, stream)) != 0;
+      return client->Publish(testing::GetPlain(ipc::Op::kCreateStream, stream)) != 0 &&
+             client->Publish(testing::GetLaunch(stream, kModule, kKernel, {}, 0)) != 0 &&
+             client->Publish(testing::GetPlain(ipc::Op::kDestroyStream, stream)) != 0;
     });
   }
 }
@@ -196,8 +196,8 @@ void FloodStreams(const Attacker& attacker) {
     std::uint32_t stream = 0;
     FillRing(attacker, *client, [&] {
       stream = stream % kStreams + 1;
-      return client->Publish(testing::PlainOf(ipc::Op::kCreateStream, stream)) != 0 &&
-             client->Publish(testing::PlainOf(ipc::Op::kDestroyStream, stream)) != 0;
+      return client->Publish(testing::GetPlain(ipc::Op::kCreateStream, stream)) != 0 &&
+             client->Publish(testing::GetPlain(ipc::Op::kDestroyStream, stream)) != 0;
     });
   }
 }
@@ -216,12 +216,12 @@ void LaunchMegabyteNames(const Attacker& attacker) {
     std::uint32_t stream = 0;
     bool is_new = false;
     FillRing(attacker, *client, [&] {
-      if (queues) return client->Publish(testing::LaunchOf(0, kModule, kKernel, {}, 0)) != 0;
+      if (queues) return client->Publish(testing::GetLaunch(0, kModule, kKernel, {}, 0)) != 0;
       stream = stream % kStreams + 1;
       if (stream == 1) is_new = !is_new;
-      if (!is_new) return client->Publish(testing::PlainOf(ipc::Op::kDestroyStream, stream)) != 0;
-      return client->Publish(testing::PlainOf(ipc::Op::kCreateStream, stream)) != 0 &&
-             client->Publish(testing::LaunchOf(stream, kModule, kKernel, {}, 0)) != 0;
+      if (!is_new) return client->Publish(testing::GetPlain(ipc::Op::kDestroyStream, stream)) != 0;
+      return client->Publish(testing::GetPlain(ipc::Op::kCreateStream, stream)) != 0 &&
+             client->Publish(testing::GetLaunch(stream, kModule, kKernel, {}, 0)) != 0;
     });
   }
 }
@@ -237,7 +237,8 @@ void WaitInCrowds(const Attacker& attacker) {
       crowd.event = &client->completions().event;
       const int threads = StartCrowd(&crowd);
       if (threads < kWaiterThreads)
-        Say(attacker.board.attacker_words, std::to_string(threads) + " threads wait, no more");
+        AddSentence(attacker.board.attacker_words,
+                    std::to_string(threads) + " threads wait, no more");
     }
     while (IsAlive(*client)) {
       attacker.Did(client->Mark(0) != 0 ? Status()

@@ -100,7 +100,7 @@ const std::vector<std::string>& CostlyModules() {
   return texts;
 }
 
-ClientOptions OptionsOf(const Attacker& attacker) {
+ClientOptions GetOptions(const Attacker& attacker) {
   return {.name = "loader", .socket = attacker.socket};
 }
 
@@ -111,7 +111,7 @@ void MakeCostlyModules() { (void)CostlyModules(); }
 void LoadCostlyModules(const Attacker& attacker) {
   const std::vector<std::string>& texts = CostlyModules();
   for (std::uint32_t round = 0;;) {
-    const Result<Client> client = Client::Connect(OptionsOf(attacker));
+    const Result<Client> client = Client::Connect(GetOptions(attacker));
     if (!attacker.Did(client.status())) continue;
     for (bool goes_on = true; goes_on; ++round) {
       // New each time, so that no cache helps.
@@ -126,7 +126,7 @@ void LoadCostlyModules(const Attacker& attacker) {
 
 void LoadBombs(const Attacker& attacker) {
   for (;;) {
-    const Result<Client> client = Client::Connect(OptionsOf(attacker));
+    const Result<Client> client = Client::Connect(GetOptions(attacker));
     if (!attacker.Did(client.status())) continue;
     std::vector<Module> kept;
     while (client->status().ok()) {
@@ -142,7 +142,7 @@ void UnloadWithoutWaiting(const Attacker& attacker) {
   constexpr std::size_t kAtOnce = 200;
   const std::string text = std::string(kHead) + ".entry k(){ret;}\n";
   for (;;) {
-    const Result<Client> client = Client::Connect(OptionsOf(attacker));
+    const Result<Client> client = Client::Connect(GetOptions(attacker));
     if (!attacker.Did(client.status())) continue;
     while (client->status().ok()) {
       std::vector<Module> modules;

@@ -125,7 +125,7 @@ Service OpenAtLast(const ClientPlan& plan, const std::string& name, FirstWords& 
   for (;;) {
     Result<Service> service = Service::Open(plan, name);
     if (service.ok()) return *std::move(service);
-    Say(words, service.status().ToString());
+    AddSentence(words, service.status().ToString());
     std::this_thread::sleep_for(20ms);
   }
 }
@@ -193,7 +193,7 @@ Status ComeAndGo(const ClientPlan& plan, Board& board) {
 
 }  // namespace
 
-void Say(FirstWords& words, const std::string& sentence) {
+void AddSentence(FirstWords& words, const std::string& sentence) {
   if (words.taken.exchange(true)) return;
   std::strncpy(words.text.data(), sentence.c_str(), words.text.size() - 1);
 }
@@ -216,7 +216,7 @@ void BeHonest(const ClientPlan& plan, Board& board) {
     SleepUntil(arrival);
     Sample& sample = board.requests.Begin(arrival);
     for (Status status = service.Answer(rounds); !status.ok(); status = service.Answer(rounds)) {
-      Say(board.honest_words, status.ToString());
+      AddSentence(board.honest_words, status.ToString());
       ++board.reconnects;
       service = OpenAtLast(plan, "honest", board.honest_words);
     }
@@ -236,7 +236,7 @@ void SendNewClients(const ClientPlan& plan, Board& board) {
     ++under_way;
     std::thread([&] {
       const Status status = ComeAndGo(plan, board);
-      if (!status.ok()) Say(board.new_client_words, status.ToString());
+      if (!status.ok()) AddSentence(board.new_client_words, status.ToString());
       --under_way;
     }).detach();
   }

@@ -40,7 +40,7 @@ std::int64_t ArrivalNs(std::int64_t first_arrival_ns, std::size_t index);
 [[noreturn]] void SendNewClients(const ClientPlan& plan, Board& board);
 
 // Leaves a sentence, if it is the first.
-void Say(FirstWords& words, const std::string& sentence);
+void AddSentence(FirstWords& words, const std::string& sentence);
 
 }  // namespace gpushared::storms
 

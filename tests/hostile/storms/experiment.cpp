@@ -59,7 +59,7 @@ Latencies Began(const SampleLog& log, const std::vector<Span>& spans) {
     if (length != Sample::kRejected)
       took.push_back(static_cast<double>(length == 0 ? now - began : length));
   }
-  Latencies latencies = LatenciesOf(std::move(took));
+  Latencies latencies = GetLatencies(std::move(took));
   latencies.unfinished = unfinished;
   latencies.rejected = rejected;
   return latencies;
@@ -78,12 +78,12 @@ Latencies Arrived(const Board& board, const std::vector<Span>& spans) {
     unfinished += length == 0;
     took.push_back(static_cast<double>(length == 0 ? now - arrival : length));
   }
-  Latencies latencies = LatenciesOf(std::move(took));
+  Latencies latencies = GetLatencies(std::move(took));
   latencies.unfinished = unfinished;
   return latencies;
 }
 
-std::vector<Span> SlicesOf(const Span& span, int count) {
+std::vector<Span> GetSlices(const Span& span, int count) {
   std::vector<Span> slices;
   const std::int64_t length = (span.end_ns - span.begin_ns) / count;
   for (int i = 0; i < count; ++i)
@@ -140,7 +140,7 @@ class Experiment {
     AwaitCatchUp(NowNs());
     outcome_.before = server_.Measure();
     const pid_t worker = server_.Worker();
-    LookAtLog();
+    CheckLog();
     StartAttackers();
     const Span storm = WatchStorm(2 * half);
     WatchLog();
@@ -247,7 +247,7 @@ class Experiment {
     };
     while (!is_over() && !outcome_.was_cut_short) {
       std::this_thread::sleep_for(kLook);
-      LookAtLog();
+      CheckLog();
       const std::uint64_t bytes = server_.Measure().Bytes();
       outcome_.most_bytes = std::max(outcome_.most_bytes, bytes);
       // A cage has its own way; twice the limit is for machines without one.
@@ -261,13 +261,13 @@ class Experiment {
     return span;
   }
 
-  void LookAtLog() { log_.Add(NowNs(), server_.LogBytes()); }
+  void CheckLog() { log_.Add(NowNs(), server_.LogBytes()); }
 
   // The storm goes on for its log alone until that keeps within the goal, or a minute is over.
   void WatchLog() {
     while (log_.Bytes() > kLogBytesPerMinuteMax && !log_.is_whole() && !outcome_.was_cut_short) {
       std::this_thread::sleep_for(kLook);
-      LookAtLog();
+      CheckLog();
     }
   }
 
@@ -294,11 +294,11 @@ class Experiment {
   void EvaluateRatios(const Span& storm, const Span& control, const std::vector<Span>& alone) {
     std::vector<Span> alone_slices;
     for (const Span& span : alone) {
-      for (const Span& slice : SlicesOf(span, kSlicesPerHalf)) alone_slices.push_back(slice);
+      for (const Span& slice : GetSlices(span, kSlicesPerHalf)) alone_slices.push_back(slice);
     }
     const auto ratio = [&](const Span& span, double Latencies::*quantile) {
       const double base = MedianOfSlices(*board_, alone_slices, quantile);
-      const std::vector<Span> slices = SlicesOf(span, 2 * kSlicesPerHalf);
+      const std::vector<Span> slices = GetSlices(span, 2 * kSlicesPerHalf);
       return base == 0 ? 0 : MedianOfSlices(*board_, slices, quantile) / base;
     };
     outcome_.p50_ratio = ratio(storm, &Latencies::p50);
@@ -352,7 +352,7 @@ class Experiment {
 
 }  // namespace
 
-Latencies LatenciesOf(std::vector<double> took_ns) {
+Latencies GetLatencies(std::vector<double> took_ns) {
   std::ranges::sort(took_ns);
   return {.p50 = Quantile(took_ns, 0.5),
           .p99 = Quantile(took_ns, 0.99),

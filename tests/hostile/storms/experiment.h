@@ -52,7 +52,7 @@ struct Latencies {
   double p50 = 0, p99 = 0, p999 = 0, worst = 0;
   std::size_t count = 0, unfinished = 0, rejected = 0;
 };
-Latencies LatenciesOf(std::vector<double> took_ns);
+Latencies GetLatencies(std::vector<double> took_ns);
 
 struct StormOutcome {
   std::string name, what;

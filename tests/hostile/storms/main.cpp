@@ -75,7 +75,7 @@ int Run(const Invocation& asked) {
               TableHead().c_str());
   std::vector<StormOutcome> medians;
   for (const std::vector<StormOutcome>& runs : RunAll(asked, &is_sound)) {
-    if (!runs.empty()) medians.push_back(MedianOf(runs));
+    if (!runs.empty()) medians.push_back(GetMedian(runs));
   }
   if (asked.runs > 1) std::printf("\nmedian of %d runs\n%s", asked.runs, TableHead().c_str());
   std::string remarks;

@@ -41,7 +41,7 @@ void TakeMedian(const Runs& runs, StormOutcome& into, Holdings StormOutcome::*wh
 
 }  // namespace
 
-StormOutcome MedianOf(const Runs& runs) {
+StormOutcome GetMedian(const Runs& runs) {
   StormOutcome median = runs.front();
   if (runs.size() == 1) return median;
   for (const auto which :

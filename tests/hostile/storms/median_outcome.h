@@ -11,7 +11,7 @@ namespace gpushared::storms {
 // Several runs of one storm, at least one, as one outcome: of each figure the median (the lower one
 // of two), by itself. Deaths and wrong results are summed up, and what was broken in one run is
 // broken here.
-StormOutcome MedianOf(const std::vector<StormOutcome>& runs);
+StormOutcome GetMedian(const std::vector<StormOutcome>& runs);
 
 }  // namespace gpushared::storms
 

@@ -90,7 +90,7 @@ std::chrono::nanoseconds Processes::ProcessorTime() const {
   return time;
 }
 
-std::vector<pid_t> DescendantsOf(pid_t pid) {
+std::vector<pid_t> GetDescendants(pid_t pid) {
   std::vector<pid_t> found;
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   DIR* const directory = ::opendir(tasks.c_str());
@@ -104,7 +104,7 @@ std::vector<pid_t> DescendantsOf(pid_t pid) {
   ::closedir(directory);
   const std::vector<pid_t> children = found;
   for (const pid_t child : children) {
-    const std::vector<pid_t> further = DescendantsOf(child);
+    const std::vector<pid_t> further = GetDescendants(child);
     found.insert(found.end(), further.begin(), further.end());
   }
   return found;

@@ -71,7 +71,7 @@ class Processes {
 };
 
 // Children, their children and so on; without `pid` itself.
-std::vector<pid_t> DescendantsOf(pid_t pid);
+std::vector<pid_t> GetDescendants(pid_t pid);
 // 0 for a process that is gone.
 std::uint64_t ResidentBytes(pid_t pid);
 // Open descriptors; 0 for a process that is gone.

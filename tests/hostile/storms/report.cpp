@@ -15,42 +15,42 @@ namespace {
 std::string Ms(double ns) { return fmt::format("{:.{}f}", ns / 1e6, ns < 9.95e6 ? 1 : 0); }
 std::uint64_t MiB(std::uint64_t bytes) { return bytes >> 20; }
 
-nlohmann::json JsonOf(const Latencies& latencies) {
+nlohmann::json JsonFor(const Latencies& latencies) {
   return {{"p50_ns", latencies.p50},       {"p99_ns", latencies.p99},
           {"p999_ns", latencies.p999},     {"worst_ns", latencies.worst},
           {"count", latencies.count},      {"unfinished", latencies.unfinished},
           {"rejected", latencies.rejected}};
 }
 
-nlohmann::json JsonOf(const Holdings& holdings) {
+nlohmann::json JsonFor(const Holdings& holdings) {
   return {{"broker_bytes", holdings.broker_bytes},
           {"workers_bytes", holdings.workers_bytes},
           {"broker_descriptors", holdings.broker_descriptors},
           {"workers_descriptors", holdings.workers_descriptors}};
 }
 
-nlohmann::json JsonOf(const StormOutcome& outcome) {
+nlohmann::json JsonFor(const StormOutcome& outcome) {
   return {{"name", outcome.name},
           {"what", outcome.what},
           {"seconds", outcome.seconds},
-          {"honest", JsonOf(outcome.honest)},
-          {"honest_alone", JsonOf(outcome.honest_alone)},
+          {"honest", JsonFor(outcome.honest)},
+          {"honest_alone", JsonFor(outcome.honest_alone)},
           {"p50_ratio", outcome.p50_ratio},
           {"p99_ratio", outcome.p99_ratio},
-          {"welcome", JsonOf(outcome.welcome)},
-          {"welcome_alone", JsonOf(outcome.welcome_alone)},
-          {"load", JsonOf(outcome.load)},
-          {"load_alone", JsonOf(outcome.load_alone)},
+          {"welcome", JsonFor(outcome.welcome)},
+          {"welcome_alone", JsonFor(outcome.welcome_alone)},
+          {"load", JsonFor(outcome.load)},
+          {"load_alone", JsonFor(outcome.load_alone)},
           {"attackers_cores", outcome.attackers_cores},
-          {"control", JsonOf(outcome.control)},
+          {"control", JsonFor(outcome.control)},
           {"control_p99_ratio", outcome.control_p99_ratio},
-          {"control_welcome", JsonOf(outcome.control_welcome)},
-          {"control_load", JsonOf(outcome.control_load)},
-          {"result", JsonOf(outcome.result)},
+          {"control_welcome", JsonFor(outcome.control_welcome)},
+          {"control_load", JsonFor(outcome.control_load)},
+          {"result", JsonFor(outcome.result)},
           {"new_clients_left_out", outcome.new_clients_left_out},
           {"log_bytes_per_minute", outcome.log_bytes_per_minute},
-          {"before", JsonOf(outcome.before)},
-          {"after", JsonOf(outcome.after)},
+          {"before", JsonFor(outcome.before)},
+          {"after", JsonFor(outcome.after)},
           {"most_bytes", outcome.most_bytes},
           {"memory_kills", outcome.memory_kills},
           {"deeds", outcome.deeds},
@@ -135,7 +135,7 @@ std::string MarkdownTable(const std::vector<StormOutcome>& outcomes) {
 
 bool WriteJson(const std::string& path, const std::vector<StormOutcome>& outcomes) {
   nlohmann::json json = nlohmann::json::array();
-  for (const StormOutcome& outcome : outcomes) json.push_back(JsonOf(outcome));
+  for (const StormOutcome& outcome : outcomes) json.push_back(JsonFor(outcome));
   std::ofstream file(path);
   // Words of others may have any bytes.
   file << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';

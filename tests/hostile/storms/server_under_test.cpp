@@ -73,7 +73,7 @@ ServerUnderTest::ServerUnderTest(const std::string& program,
 ServerUnderTest::~ServerUnderTest() { Stop(); }
 
 void ServerUnderTest::Stop() {
-  const std::vector<pid_t> others = DescendantsOf(pid_);
+  const std::vector<pid_t> others = GetDescendants(pid_);
   const auto ended = [&] {
     ::kill(pid_, SIGTERM);
     return ::waitpid(pid_, nullptr, WNOHANG) != 0;
@@ -98,7 +98,7 @@ pid_t ServerUnderTest::Worker() const {
 Holdings ServerUnderTest::Measure() const {
   Holdings holdings{.broker_bytes = ResidentBytes(pid_),
                     .broker_descriptors = OpenDescriptors(pid_)};
-  for (const pid_t pid : DescendantsOf(pid_)) {
+  for (const pid_t pid : GetDescendants(pid_)) {
     holdings.workers_bytes += ResidentBytes(pid);
     holdings.workers_descriptors += OpenDescriptors(pid);
   }

@@ -137,7 +137,7 @@ bool Attacker::Did(const Status& status) const {
     return true;
   }
   ++board.rejected_deeds;
-  Say(board.attacker_words, status.ToString());
+  AddSentence(board.attacker_words, status.ToString());
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return false;
 }

@@ -114,12 +114,12 @@ TEST(StormProcesses, EndWithTheirParentThatIsKilled) {
 TEST(StormLatencies, AreNearestRanks) {
   std::vector<double> values;
   for (int i = 1; i <= 1000; ++i) values.push_back(i);
-  const Latencies latencies = LatenciesOf(values);
+  const Latencies latencies = GetLatencies(values);
   EXPECT_EQ(latencies.p50, 500);
   EXPECT_EQ(latencies.p99, 990);
   EXPECT_EQ(latencies.p999, 999);
   EXPECT_EQ(latencies.worst, 1000);
-  EXPECT_EQ(LatenciesOf({}).worst, 0);
+  EXPECT_EQ(GetLatencies({}).worst, 0);
 }
 
 TEST(LogMinute, OfAShortStormIsItsBurstAndTheRateOfItsEnd) {
@@ -210,13 +210,13 @@ TEST(StormMedian, TakesEachFigureByItselfAndForgetsNothingThatBroke) {
     runs[i].p99_ratio = ratios[i];
     runs[i].welcome.p99 = welcomes[i];
   }
-  EXPECT_EQ(MedianOf(runs).p99_ratio, 2);
-  EXPECT_EQ(MedianOf(runs).welcome.p99, 30);
-  EXPECT_EQ(MedianOf(runs).Broken(), "");
+  EXPECT_EQ(GetMedian(runs).p99_ratio, 2);
+  EXPECT_EQ(GetMedian(runs).welcome.p99, 30);
+  EXPECT_EQ(GetMedian(runs).Broken(), "");
   runs[3].worker_ended = true;
-  EXPECT_EQ(MedianOf(runs).Broken(), "run 4: the worker ended");
+  EXPECT_EQ(GetMedian(runs).Broken(), "run 4: the worker ended");
   runs.resize(2);
-  EXPECT_EQ(MedianOf(runs).p99_ratio, 1) << "the lower one of two";
+  EXPECT_EQ(GetMedian(runs).p99_ratio, 1) << "the lower one of two";
 }
 
 TEST(StormTable, HasMissedFiguresInBold) {

@@ -80,12 +80,12 @@ class CallOfWork : public CudaDeviceTest, public ::testing::WithParamInterface<W
     completed_.clear();
     Start({.completion = GetParam().completion});
     const Tenant tenant = NewTenant();
-    if (GetParam().is_suspended) Say("hold");
-    Say("fail " + std::string(GetParam().call) + " 1 " + std::to_string(code));
+    if (GetParam().is_suspended) Script("hold");
+    Script("fail " + std::string(GetParam().call) + " 1 " + std::to_string(code));
     const Completion completion = Await((this->*GetParam().submit)(tenant));
     EXPECT_THAT(completion.status.message(), HasSubstr(GetParam().call));
     check(tenant, completion);
-    Say("go");
+    Script("go");
   }
 
  private:
@@ -98,7 +98,7 @@ TEST_P(CallOfWork, ThatFailsIsTheErrorOfItsWorkAloneUnlessItIsTheMark) {
       EXPECT_EQ(completion.status.code(), StatusCode::kDeviceLost);
       EXPECT_NE(gpu().loss(), nullptr);
       // The driver is well; what it still has is simply left.
-      Say("leaks ignored");
+      Script("leaks ignored");
       return;
     }
     EXPECT_EQ(completion.status.code(), StatusCode::kOutOfMemory);
@@ -155,7 +155,7 @@ TEST_F(CudaDeviceTest, DeathOfTheContextSeenAtRegistrationIsTheLossWhateverTheCo
       device_.reset();
       fake_cuda_reset();
       Start();
-      Say("fail " + call + " 1 " + std::to_string(code));
+      Script("fail " + call + " 1 " + std::to_string(code));
       const int wakes = wakes_;
       {
         const auto pinned = gpu().Pin(host);

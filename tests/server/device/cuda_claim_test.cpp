@@ -228,7 +228,7 @@ class Claims : public CudaDeviceTest {
 TEST_F(Claims, StopEndsTheLaunchBehindItsRunningBlockAndItResumesThere) {
   for (const bool has_writes : {true, false}) {
     fake_cuda_reset();
-    if (!has_writes) Say("missing cuStreamWriteValue32");
+    if (!has_writes) Script("missing cuStreamWriteValue32");
     Start(WithCompiler());
     EXPECT_EQ(gpu().info().preemption, Preemption::kWithinCommand);
     EXPECT_TRUE(gpu().info().stopping_costs);
@@ -348,7 +348,7 @@ TEST_F(Claims, WhatCannotBeStoppedWaitsForTheLaunchAheadThatCan) {
 TEST_F(Claims, MoreLaunchesThanThereAreWordsForWaitForTheirTurn) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
-  Say("hold");
+  Script("hold");
   std::vector<WorkId> ids;
   for (std::size_t i = 0; i < 3 * ClaimWords::kSlotsPerChannel; ++i) {
     const LaunchWork work = Gated(tenant, 7, 9);
@@ -356,7 +356,7 @@ TEST_F(Claims, MoreLaunchesThanThereAreWordsForWaitForTheirTurn) {
     ids.push_back(work.id);
   }
   EXPECT_FALSE(IsDone(ids[0]));
-  Say("go");
+  Script("go");
   for (const WorkId id : ids) EXPECT_TRUE(Await(id).status.ok());
   EXPECT_EQ(Runs(tenant, 6), ids.size());
 }
@@ -430,7 +430,7 @@ TEST_F(Claims, TheDriverIsAskedOnceHowManyBlocksOfAShapeFit) {
   const Tenant tenant = NewTenantWith(kGatedPtx);
   LaunchWork work = Gated(tenant, 2 * kBlocksAtOnce, 2);
   fake_cuda_forget_calls();
-  Say(std::string("fail ") + kAsk + " 1 1");
+  Script(std::string("fail ") + kAsk + " 1 1");
   EXPECT_FALSE(CanStop(work));
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(CanStop(work));
   EXPECT_EQ(fake_cuda_calls(kAsk), 2U) << "a failure is not an answer";
@@ -526,7 +526,7 @@ TEST_F(Claims, FormThatTheDriverRejectsIsNotedAndGivenBack) {
     shop_.Change([this] { shop_.is_shut = true; });
     const Tenant tenant = NewTenantWith(kGatedPtx);
     shop_.WaitUntil([this] { return shop_.waiting == 1; });
-    Say(std::string("fail ") + call + " 1 2");
+    Script(std::string("fail ") + call + " 1 2");
     shop_.Change([this] {
       shop_.is_shut = false;
       shop_.notes.clear();
@@ -685,16 +685,16 @@ TEST_F(Claims, FailuresOfTheDriverAreTheLaunchesOwn) {
   };
   // The first group, or the second one: then nobody knows what the counter says, and it is set.
   for (const char* which : {"1", "2"}) {
-    Say(std::string("fail cuLaunchKernel ") + which + " 1");
+    Script(std::string("fail cuLaunchKernel ") + which + " 1");
     EXPECT_FALSE(run().ok()) << which;
     // Slots take turns only while they are in use: the next launch has the same one.
-    Say("fail cuMemsetD32Async 1 1");
+    Script("fail cuMemsetD32Async 1 1");
     EXPECT_FALSE(run().ok()) << which;
     EXPECT_TRUE(run().ok()) << which;
   }
   Shut(tenant);
   const LaunchWork stopped = Gated(tenant, 10, 2);
-  Say("fail cuMemcpyDtoHAsync 1 1");
+  Script("fail cuMemcpyDtoHAsync 1 1");
   gpu().Submit(stopped);
   WaitForBlock(tenant, 2);
   gpu().RequestStop(stopped.id);
@@ -738,21 +738,21 @@ TEST_F(Claims, CountersGoOnFromLaunchToLaunchAndAreReadOnlyAfterAStop) {
 TEST_F(Claims, WordsOfARejectedLaunchAreNotGivenBackUnderTheGpu) {
   Start(WithCompiler());
   Tenant tenant = NewTenantWith(kGatedPtx);
-  Say("hold; fail cuLaunchKernel 1 1");
+  Script("hold; fail cuLaunchKernel 1 1");
   const LaunchWork rejected = Gated(tenant, 10, 99);
   gpu().Submit(rejected);
   EXPECT_FALSE(Await(rejected.id).status.ok()) << "its counter is still to be set";
   tenant = {};
   std::thread later([] {
     std::this_thread::sleep_for(milliseconds(20));
-    Say("go");
+    Script("go");
   });
   device_.reset();
   later.join();
 }
 
 TEST_F(Claims, CompilerWhoseCodeTheDriverRejectsIsNotUsed) {
-  Say("fail cuModuleLoadDataEx 1 209");
+  Script("fail cuModuleLoadDataEx 1 209");
   Start(WithCompiler());
   ASSERT_EQ(shop_.warnings.size(), 1U);
   EXPECT_THAT(shop_.warnings[0], AllOf(HasSubstr("no kernel of a GPU can be stopped"),
@@ -805,13 +805,13 @@ TEST_F(Claims, EpochsMayWrapRoundWithoutStoppingWhatNobodyStopped) {
     }
     ASSERT_TRUE((*context)->Try("", (*driver)->CtxSynchronize).ok());
     const auto ahead =
-        static_cast<std::int32_t>(Word((*words)->StopOf(*slot)).load() - slot->epoch);
+        static_cast<std::int32_t>(Word((*words)->GetStop(*slot)).load() - slot->epoch);
     EXPECT_LT(ahead, 0) << "it would be taken for stopped";
     EXPECT_GT(ahead, -3) << "it is renewed now and then";
-    EXPECT_EQ(Word((*words)->CounterOf(*slot)).load(), 0x10001U);
+    EXPECT_EQ(Word((*words)->GetCounter(*slot)).load(), 0x10001U);
     (*words)->Stop(*slot);
     ASSERT_TRUE((*context)->Try("", (*driver)->CtxSynchronize).ok());
-    EXPECT_EQ(Word((*words)->StopOf(*slot)).load(), slot->epoch);
+    EXPECT_EQ(Word((*words)->GetStop(*slot)).load(), slot->epoch);
   }
   ASSERT_TRUE((*context)->Try("", (*driver)->StreamDestroy, stream).ok());
 }

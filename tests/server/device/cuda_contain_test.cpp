@@ -102,10 +102,10 @@ class ContainedClient : public CudaDeviceTest {
   }
   std::uint32_t Word(std::uint64_t offset) const { return WordAt(tenant_.At(offset)).load(); }
   std::uint64_t At(std::uint64_t offset) const { return tenant_.At(offset); }
-  static const ContainedLaunches& LaunchesOf(const Tenant& tenant) {
+  static const ContainedLaunches& GetLaunches(const Tenant& tenant) {
     return *static_cast<const CudaModule&>(*tenant.module).contained();
   }
-  static std::uint64_t LimitOf(const device::Module& module) {
+  static std::uint64_t LimitFor(const device::Module& module) {
     std::uint64_t limit = 0;
     const auto address = static_cast<const CudaModule&>(module).contained()->control();
     std::memcpy(&limit, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)), 8);
@@ -138,12 +138,12 @@ TEST_F(ContainedClient, AFaultFailsItsLaunchAloneAndIsForgotten) {
 }
 
 TEST_F(ContainedClient, LaunchesAheadOfAFaultHaveRunAndThoseBehindItFailWithItsSentence) {
-  Say("hold");
+  Script("hold");
   const WorkId ahead = Submit("fine", At(0));
   const WorkId fault = Submit("traps", At(0), 1, 4);
   const WorkId behind = Submit("fine", At(64));
   EXPECT_FALSE(IsDone(ahead)) << "all three are in one batch";
-  Say("go");
+  Script("go");
   ExpectOk(Await(ahead).status);
   ExpectTrap(Await(fault).status);
   ExpectTrap(Await(behind).status, "fine");
@@ -151,11 +151,11 @@ TEST_F(ContainedClient, LaunchesAheadOfAFaultHaveRunAndThoseBehindItFailWithItsS
 }
 
 TEST_F(ContainedClient, WhatElseRunsOfTheModuleEndsWithAFaultAndTheNextWaitsForThat) {
-  Say("hold");
+  Script("hold");
   const WorkId fault = Submit("traps", At(0), 1, 4);
   const WorkId endless = Submit("endless", At(0), 2);
   EXPECT_FALSE(IsDone(fault));
-  Say("go");
+  Script("go");
   ExpectTrap(Await(fault).status);
   const WorkId next = Submit("fine", At(64), 3);
   ExpectOk(Await(next).status);
@@ -169,7 +169,7 @@ TEST_F(ContainedClient, AKilledKernelLeavesByItsPollAndIsForgotten) {
       tenant_ = {};
       device_.reset();
       fake_cuda_reset();
-      Say("missing cuStreamWriteValue32");
+      Script("missing cuStreamWriteValue32");
       Begin({});
     }
     const WorkId endless = Submit("endless", At(0), 1, 4);
@@ -191,7 +191,7 @@ TEST_F(ContainedClient, AKilledKernelLeavesByItsPollAndIsForgotten) {
 
 TEST_F(ContainedClient, AKillEndsNothingOfOtherModulesAndNothingThatComesLater) {
   const Tenant other = NewContained();
-  Say("hold");
+  Script("hold");
   const WorkId endless = Submit("endless", At(0));
   const LaunchWork beside = Work(other, "fine", other.At(0), 2);
   gpu().Submit(beside);
@@ -199,7 +199,7 @@ TEST_F(ContainedClient, AKillEndsNothingOfOtherModulesAndNothingThatComesLater) 
   gpu().RequestKill(endless);
   const WorkId later = Submit("fine", At(64), 3);
   EXPECT_FALSE(IsDone(later)) << "waits for the one that has to end";
-  Say("go");
+  Script("go");
   EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
   ExpectOk(Await(beside.id).status);
   ExpectOk(Await(later).status);
@@ -264,7 +264,7 @@ TEST_F(ContainedClient, EndlessKernelsOfAllEndWhenToldAlthoughTheDriverTakesNoCa
     std::jthread watcher([&] {
       std::this_thread::sleep_for(milliseconds(50));
       EXPECT_FALSE(driver.has_returned());
-      EXPECT_TRUE(gpu().TellKernelsToEnd());
+      EXPECT_TRUE(gpu().ReportKernelsToEnd());
     });
     // This thread stands in the driver until that.
     (void)Await(endless);
@@ -298,7 +298,7 @@ TEST_F(ContainedClient, AKillEndsAKernelForWhichTheDriverWaits) {
 TEST_F(ContainedClient, WhatKernelsWereToldEndsNothingThatComesLater) {
   const Tenant other = NewContained();
   ExpectOk(Run("fine", At(0)));
-  EXPECT_TRUE(gpu().TellKernelsToEnd());
+  EXPECT_TRUE(gpu().ReportKernelsToEnd());
   ExpectOk(Run("fine", At(64)));
   EXPECT_EQ(Word(64), 7U);
   const LaunchWork beside = Work(other, "fine", other.At(0), 2);
@@ -320,13 +320,13 @@ TEST_F(ContainedClient, OnlyContainedLaunchesCanBeKilled) {
   const Tenant free = NewTenant();
   EXPECT_FALSE(gpu().CanKill(StoreWork(free, free.At(0), 1)));
   tenant_ = {};
-  EXPECT_FALSE(gpu().TellKernelsToEnd()) << "none is here that looks";
+  EXPECT_FALSE(gpu().ReportKernelsToEnd()) << "none is here that looks";
 }
 
 TEST_F(ContainedClient, ALaunchThatTheDriverRejectsEndsNobodyElse) {
   const WorkId endless = Submit("endless", At(0));
   WaitForWord(0, 1);
-  Say("fail cuLaunchKernel 1 2");
+  Script("fail cuLaunchKernel 1 2");
   EXPECT_EQ(Await(Submit("fine", At(64), 2)).status.code(), StatusCode::kOutOfMemory);
   std::this_thread::sleep_for(milliseconds(5));
   EXPECT_FALSE(IsDone(endless));
@@ -344,12 +344,12 @@ TEST_F(ContainedClient, WhatALaunchEndedWithTakesNoCallOfTheDriver) {
 TEST_F(ContainedClient, AFaultThatIsNotTheFirstIsNotTakenForASuccess) {
   // Both have ended before anybody looks. The record is of the first to get there.
   for (const bool is_first : {true, false}) {
-    Say("hold");
+    Script("hold");
     const WorkId one = Submit(is_first ? "traps" : "traps_too", At(0), 1, 4);
     const WorkId other = Submit(is_first ? "traps_too" : "traps", At(0), 2, 4);
     const WorkId beside = Submit("fine", At(64), 3);
     EXPECT_FALSE(IsDone(one));
-    Say("go");
+    Script("go");
     WaitForWord(64, 7);
     std::this_thread::sleep_for(milliseconds(20));
     EXPECT_EQ(Await(one).status.code(), StatusCode::kKernelFault);
@@ -363,11 +363,11 @@ TEST_F(ContainedClient, AFaultThatIsNotTheFirstIsNotTakenForASuccess) {
 
 TEST_F(ContainedClient, WordsThatCannotBeZeroedAreTriedAgainAndNeverUsed) {
   const WorkId fault = Submit("traps", At(0), 1, 4);
-  Say("fail cuMemsetD32Async 1 2");
+  Script("fail cuMemsetD32Async 1 2");
   ExpectTrap(Await(fault).status);
   ExpectOk(Run("fine", At(64)));
   EXPECT_EQ(gpu().loss(), nullptr);
-  Say("fail cuMemsetD32Async * 2");
+  Script("fail cuMemsetD32Async * 2");
   ExpectTrap(Run("traps", At(0), 4));
   const Status rejected = Run("fine", At(64));
   EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
@@ -376,14 +376,14 @@ TEST_F(ContainedClient, WordsThatCannotBeZeroedAreTriedAgainAndNeverUsed) {
 
 TEST_F(ContainedClient, LaunchesOfAnotherKernelAheadOfAFaultSucceedHoweverLateTheyAreSeen) {
   constexpr std::size_t kLaunches = 260;
-  Say("hold");
+  Script("hold");
   std::vector<WorkId> ids;
   for (std::size_t i = 0; i < kLaunches; ++i) ids.push_back(Submit("fine", At(4 * i)));
   const WorkId fault = Submit("traps", At(0), 1, 4);
   fake_cuda_forget_calls();
   EXPECT_FALSE(IsDone(ids[0]));
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 0U);
-  Say("go");
+  Script("go");
   // All that the driver has ends before anybody looks.
   WaitForWord(4 * (kLaunches - 1), 7);
   std::this_thread::sleep_for(milliseconds(50));
@@ -423,7 +423,7 @@ TEST_F(ContainedClient, NothingIsGivenBackWhileAKernelRuns) {
   WaitForWord(0, 1);
   EXPECT_EQ(tenant_.space->Resize(2 * kMebibyte).value(), 4 * kMebibyte);
   EXPECT_EQ(fake_cuda_memory_used(), used);
-  EXPECT_EQ(LimitOf(*tenant_.module), At(4 * kMebibyte));
+  EXPECT_EQ(LimitFor(*tenant_.module), At(4 * kMebibyte));
   EXPECT_EQ(tenant_.space->Resize(6 * kMebibyte).value(), 6 * kMebibyte) << "more it may have";
   EXPECT_EQ(other.space->Resize(2 * kMebibyte).value(), 2 * kMebibyte) << "so may others";
   gpu().RequestKill(endless);
@@ -435,18 +435,18 @@ TEST_F(ContainedClient, EveryModuleOfTheClientKnowsTheLimitAndNoOther) {
   auto second = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(second.ok());
   const Tenant other = NewContained();
-  EXPECT_EQ(LimitOf(**second), At(4 * kMebibyte));
+  EXPECT_EQ(LimitFor(**second), At(4 * kMebibyte));
   ASSERT_TRUE(tenant_.space->Resize(10 * kMebibyte).ok());
   for (const auto& module : {tenant_.module, *second}) {
-    EXPECT_EQ(LimitOf(*module), At(10 * kMebibyte));
+    EXPECT_EQ(LimitFor(*module), At(10 * kMebibyte));
   }
-  EXPECT_EQ(LimitOf(*other.module), other.At(4 * kMebibyte));
+  EXPECT_EQ(LimitFor(*other.module), other.At(4 * kMebibyte));
   second->reset();
   const auto third = Load(*other.space, kContainedKernels);
   ASSERT_TRUE(third.ok());
   ASSERT_TRUE(tenant_.space->Resize(2 * kMebibyte).ok());
-  EXPECT_EQ(LimitOf(*tenant_.module), At(2 * kMebibyte));
-  EXPECT_EQ(LimitOf(**third), other.At(4 * kMebibyte)) << "whose words were the second one's";
+  EXPECT_EQ(LimitFor(*tenant_.module), At(2 * kMebibyte));
+  EXPECT_EQ(LimitFor(**third), other.At(4 * kMebibyte)) << "whose words were the second one's";
 }
 
 TEST_F(ContainedClient, EachTakesOneStepMoreThanItsMemoryAndGivesItBack) {
@@ -464,7 +464,7 @@ TEST_F(ContainedClient, EachTakesOneStepMoreThanItsMemoryAndGivesItBack) {
 // Where quota and modules would fill the range, the tail would lie among the modules' variables.
 TEST_F(ContainedClient, TheTailNeverMeetsTheModules) {
   constexpr std::uint64_t kQuota = (std::uint64_t{4} << 30) - kModuleAreaBytes;
-  Say("memory 8G");
+  Script("memory 8G");
   Begin({});
   auto fenced = gpu().CreateSpace({.quota_bytes = kQuota, .isolation = Isolation::kFence});
   ASSERT_TRUE(fenced.ok());
@@ -478,10 +478,10 @@ TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEn
   for (const char* call : {"cuMemCreate 1", "cuMemCreate 2", "cuMemMap 1", "cuMemMap 2",
                            "cuMemSetAccess 1", "cuMemsetD8Async 1"}) {
     SCOPED_TRACE(call);
-    Say(std::string("fail ") + call + " 2");
+    Script(std::string("fail ") + call + " 2");
     EXPECT_EQ(tenant_.space->Resize(8 * kMebibyte).status().code(), StatusCode::kOutOfMemory);
     EXPECT_EQ(fake_cuda_memory_used(), used);
-    EXPECT_EQ(LimitOf(*tenant_.module), At(4 * kMebibyte));
+    EXPECT_EQ(LimitFor(*tenant_.module), At(4 * kMebibyte));
     ExpectOk(Run("fine", At(12 * kMebibyte)));
   }
   EXPECT_EQ(tenant_.space->Resize(8 * kMebibyte).value(), 8 * kMebibyte);
@@ -493,13 +493,13 @@ TEST_F(ContainedClient, MemoryIsZeroBeforeKernelsLearnThatTheyMayReachIt) {
   ExpectOk(Run("fine", At(12 * kMebibyte)));
   ASSERT_EQ(Word(4 * kMebibyte), 7U);
   fake_cuda_forget_calls();
-  Say("hold");
+  Script("hold");
   std::thread grows([&] { ExpectOk(tenant_.space->Resize(8 * kMebibyte).status()); });
   while (fake_cuda_calls("cuMemsetD8Async") == 0) std::this_thread::sleep_for(microseconds(50));
-  EXPECT_EQ(LimitOf(*tenant_.module), At(4 * kMebibyte));
-  Say("go");
+  EXPECT_EQ(LimitFor(*tenant_.module), At(4 * kMebibyte));
+  Script("go");
   grows.join();
-  EXPECT_EQ(LimitOf(*tenant_.module), At(8 * kMebibyte));
+  EXPECT_EQ(LimitFor(*tenant_.module), At(8 * kMebibyte));
   for (const std::uint64_t step : {4, 6, 8}) EXPECT_EQ(Word(step * kMebibyte), 0U);
   EXPECT_EQ(fake_cuda_calls("cuMemsetD8Async"), 1U);
 }
@@ -507,20 +507,20 @@ TEST_F(ContainedClient, MemoryIsZeroBeforeKernelsLearnThatTheyMayReachIt) {
 TEST_F(ContainedClient, ALimitThatCannotBeWrittenIsAnErrorAndIsWrittenTheNextTime) {
   for (const std::uint64_t bytes : {8 * kMebibyte, 2 * kMebibyte}) {
     const std::uint64_t before = tenant_.space->Resize(4 * kMebibyte).value();
-    Say("fail cuMemcpyHtoDAsync 1 2");
+    Script("fail cuMemcpyHtoDAsync 1 2");
     EXPECT_FALSE(tenant_.space->Resize(bytes).ok());
     ExpectOk(Run("fine", At(12 * kMebibyte)));
     EXPECT_EQ(tenant_.space->Resize(before).value(), before);
-    EXPECT_EQ(LimitOf(*tenant_.module), At(before));
+    EXPECT_EQ(LimitFor(*tenant_.module), At(before));
     EXPECT_EQ(tenant_.space->Resize(bytes).value(), bytes);
-    EXPECT_EQ(LimitOf(*tenant_.module), At(bytes));
+    EXPECT_EQ(LimitFor(*tenant_.module), At(bytes));
   }
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
 TEST_F(ContainedClient, ATailThatIsNowhereIsALoss) {
   // Unmapping 4 MiB, then the tail.
-  Say("fail cuMemMap 1 2; leaks ignored");
+  Script("fail cuMemMap 1 2; leaks ignored");
   EXPECT_FALSE(tenant_.space->Resize(0).ok());
   Poll();
   EXPECT_NE(gpu().loss(), nullptr);
@@ -552,7 +552,7 @@ st.global.u64 [%rd1+50000], 9; ret; }
 }
 
 TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
-  const ContainedLaunches& launches = LaunchesOf(tenant_);
+  const ContainedLaunches& launches = GetLaunches(tenant_);
   for (const std::uint64_t word :
        {launches.control() + offsetof(ptx::ContainControl, stop), launches.host_words(),
         launches.host_words() + offsetof(ptx::ContainHostWords, stop)}) {
@@ -573,14 +573,14 @@ TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
 TEST_F(ContainedClient, ModulesHaveWordsOfTheirOwnWhichTheNextFindsClean) {
   auto second = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(second.ok());
-  const DeviceAddress control = LaunchesOf(tenant_).control();
+  const DeviceAddress control = GetLaunches(tenant_).control();
   EXPECT_NE(static_cast<const CudaModule&>(**second).contained()->control(), control);
   ExpectTrap(Run("traps", At(0), 4));
   tenant_.module = nullptr;
   auto third = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(third.ok());
   tenant_.module = *third;
-  EXPECT_EQ(LaunchesOf(tenant_).control(), control);
+  EXPECT_EQ(GetLaunches(tenant_).control(), control);
   ExpectOk(Run("fine", At(0)));
 }
 
@@ -591,7 +591,7 @@ TEST_F(ContainedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
     const std::uint64_t before = fake_cuda_memory_used();
     for (const int which : {1, 2, 3}) {
       if (which > 1 && std::string(call) != "cuMemcpyHtoDAsync") continue;
-      Say(std::string("fail ") + call + " " + std::to_string(which) + " 2");
+      Script(std::string("fail ") + call + " " + std::to_string(which) + " 2");
       EXPECT_FALSE(Load(*space, kContainedKernels).ok()) << call;
       EXPECT_EQ(fake_cuda_memory_used(), before) << call;
     }
@@ -609,7 +609,7 @@ TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRejectTheModule) {
        {std::pair("cuMemHostAlloc", "taking pinned host memory"),
         std::pair("cuMemHostGetDevicePointer", "mapping pinned host memory"),
         std::pair("cuMemAlloc", "taking device memory")}) {
-    Say(std::string("fail ") + call + " 1 2");
+    Script(std::string("fail ") + call + " 1 2");
     const Status rejected = Load(*space, kContainedKernels).status();
     EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
     EXPECT_THAT(std::string(rejected.message()),
@@ -620,7 +620,7 @@ TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRejectTheModule) {
 
 TEST_F(ContainedClient, SpaceWithoutMemoryForItsTailIsRejected) {
   for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
-    Say(std::string("fail ") + call + " 1 2");
+    Script(std::string("fail ") + call + " 1 2");
     const auto rejected =
         gpu().CreateSpace({.quota_bytes = kMebibyte, .isolation = Isolation::kContain});
     ASSERT_FALSE(rejected.ok()) << call;

@@ -88,14 +88,14 @@ class CudaCosts : public ::testing::Test {
     Do(driver_->LaunchKernel, spin_, blocks, 1U, 1U, 32U, 1U, 1U, 0U, stream, given.data(),
        static_cast<void**>(nullptr));
   }
-  std::uint64_t TimeOf(const std::function<void()>& what) {
+  std::uint64_t GetTime(const std::function<void()>& what) {
     const std::uint64_t begin = virtual_time_now();
     what();
     return virtual_time_now() - begin;
   }
   // From an idle GPU until the end is known.
   std::uint64_t TimeOfWork(const std::function<void()>& what) {
-    return TimeOf([&] {
+    return GetTime([&] {
       what();
       Do(driver_->CtxSynchronize);
     });
@@ -125,10 +125,10 @@ class CudaCosts : public ::testing::Test {
 };
 
 TEST_F(CudaCosts, ACallTakesItsTimeOfItsThreadAndTheWorkFollowsBehindIt) {
-  EXPECT_EQ(TimeOf([&] { Launch(low_, 1); }), costs_.call_launch);
+  EXPECT_EQ(GetTime([&] { Launch(low_, 1); }), costs_.call_launch);
   EXPECT_EQ(driver_->StreamQuery(low_), Code::kNotReady);
   virtual_time_spend(costs_.launch_delay + 1000 + costs_.notice);
-  EXPECT_EQ(TimeOf([&] { Do(driver_->StreamQuery, low_); }), costs_.call_query);
+  EXPECT_EQ(GetTime([&] { Do(driver_->StreamQuery, low_); }), costs_.call_query);
 }
 
 TEST_F(CudaCosts, KernelsOfAStreamHaveAGapAndEveryThingBetweenThemMakesItLonger) {
@@ -165,7 +165,7 @@ TEST_F(CudaCosts, BlocksRunInWavesAsTheyHaveRoom) {
 TEST_F(CudaCosts, TheBlocksOfTheBetterPriorityGoFirst) {
   Launch(low_, kLong, 400);
   virtual_time_spend(1'000'000);  // It is well on its way.
-  const std::uint64_t time = TimeOf([&] {
+  const std::uint64_t time = GetTime([&] {
     Launch(high_, 1, 4);
     Do(driver_->StreamSynchronize, high_);
   });
@@ -192,7 +192,7 @@ TEST_F(CudaCosts, ACallThatWaitsForTheGpuKeepsOtherThreadsCallsWaiting) {
   Launch(low_, kLong);
   Module other = nullptr;
   fake_cuda_elsewhere(1);
-  const std::uint64_t own = TimeOf([&] {
+  const std::uint64_t own = GetTime([&] {
     Do(driver_->ModuleLoadDataEx, &other, static_cast<const void*>(kSpinPtx), 0U,
        static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
   });
@@ -206,7 +206,7 @@ TEST_F(CudaCosts, ACallThatWaitsForTheGpuKeepsOtherThreadsCallsWaiting) {
   EXPECT_EQ(fake_cuda_lock_free_at(), 0U);
   Launch(low_, kLong);
   // On its own thread it waits as well, and needs the lock as others do.
-  EXPECT_GT(TimeOf([&] { Do(driver_->ModuleUnload, other); }), kernel / 2);
+  EXPECT_GT(GetTime([&] { Do(driver_->ModuleUnload, other); }), kernel / 2);
 }
 
 TEST_F(CudaCosts, CodeIsLoadedUnderTheLockOnceAndCallsThatLoadNothingDoNotWait) {
@@ -216,9 +216,9 @@ TEST_F(CudaCosts, CodeIsLoadedUnderTheLockOnceAndCallsThatLoadNothingDoNotWait) 
   Do(driver_->ModuleLoadDataEx, &other, static_cast<const void*>(kSpinPtx), 0U,
      static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
   Launch(low_, kLong);
-  EXPECT_GT(TimeOf([&] { Do(driver_->ModuleGetFunction, &found, other, "spin"); }), 100'000U);
+  EXPECT_GT(GetTime([&] { Do(driver_->ModuleGetFunction, &found, other, "spin"); }), 100'000U);
   Launch(low_, kLong);
-  EXPECT_LT(TimeOf([&] {
+  EXPECT_LT(GetTime([&] {
               Do(driver_->ModuleGetFunction, &found, other, "spin");
               Do(driver_->FuncLoad, found);
             }),
@@ -243,15 +243,15 @@ TEST_F(CudaCosts, AGraphTakesItsCallerAHundredthOfItsLaunches) {
   }
   DriverExec exec = nullptr;
   const std::uint64_t made =
-      TimeOf([&] { Do(driver_->GraphInstantiateWithFlags, &exec, graph, 0ULL); });
+      GetTime([&] { Do(driver_->GraphInstantiateWithFlags, &exec, graph, 0ULL); });
   const auto list = [&] {
     for (std::size_t i = 0; i < kNodes; ++i) Launch(low_, rounds);
   };
-  const std::uint64_t by_list = TimeOf(list);
+  const std::uint64_t by_list = GetTime(list);
   Do(driver_->CtxSynchronize);
-  const std::uint64_t by_graph = TimeOf([&] { Do(driver_->GraphLaunch, exec, low_); });
+  const std::uint64_t by_graph = GetTime([&] { Do(driver_->GraphLaunch, exec, low_); });
   Do(driver_->CtxSynchronize);
-  const std::uint64_t changed = TimeOf([&] {
+  const std::uint64_t changed = GetTime([&] {
     for (std::size_t i = 0; i < kNodes; i += 10) {
       Do(driver_->GraphExecKernelNodeSetParams, exec, nodes.at(i), &kernel);
     }
@@ -291,7 +291,7 @@ TEST_F(CudaCosts, AModuleOfWhichFewKernelsAreUsedIsLoadedByTheKernel) {
     std::vector<Function> functions(kKernels);
     const std::uint64_t before = fake_cuda_memory_used();
     Loaded took;
-    took.ns = TimeOf([&] {
+    took.ns = GetTime([&] {
       Do(driver_->ModuleLoadDataEx, &module, static_cast<const void*>(text.c_str()), 0U,
          static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
       Do(driver_->ModuleEnumerateFunctions, functions.data(), kKernels, module);

@@ -61,7 +61,7 @@ TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind
     fake_cuda_reset();
     driver = Driver::Load();
     ASSERT_TRUE(driver.ok());
-    Say(Failing(call, 2));
+    Script(Failing(call, 2));
     const auto device = CreateCudaDevice(*driver, {}, {});
     ASSERT_FALSE(device.ok());
     EXPECT_THAT(device.status().message(), HasSubstr("device cuda:0 rejected: "));
@@ -81,7 +81,7 @@ TEST_F(CudaDeviceTest, AttributeThatTheDriverDoesNotTellIsLeftOutUnlessTheDevice
                                              {76, "compute capability (attribute 76)"},
                                              {102, "virtual memory management (attribute 102)"}};
   for (int id = 1; id <= 159; ++id) {
-    if (!needed.contains(id)) Say("attribute " + std::to_string(id) + " fails 999");
+    if (!needed.contains(id)) Script("attribute " + std::to_string(id) + " fails 999");
   }
   const CudaDeviceOptions options{
       .make_compiler = [] { return std::make_unique<testing::PlainCompiler>(); }};
@@ -99,7 +99,7 @@ TEST_F(CudaDeviceTest, AttributeThatTheDriverDoesNotTellIsLeftOutUnlessTheDevice
   device_.reset();
   for (const auto& [id, name] : needed) {
     fake_cuda_reset();
-    Say("attribute " + std::to_string(id) + " fails 999");
+    Script("attribute " + std::to_string(id) + " fails 999");
     const auto device = Create(options);
     ASSERT_FALSE(device.ok());
     EXPECT_THAT(device.status().message(), HasSubstr("asking for its " + name + " failed: "));
@@ -109,7 +109,7 @@ TEST_F(CudaDeviceTest, AttributeThatTheDriverDoesNotTellIsLeftOutUnlessTheDevice
 }
 
 TEST_F(CudaDeviceTest, UnderMpsItIsNotOpenedAndSaysWhatToDo) {
-  Say("attribute 133 1");
+  Script("attribute 133 1");
   const auto device = Create();
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.status().code(), StatusCode::kUnavailable);
@@ -143,7 +143,7 @@ TEST_F(CudaDeviceTest, CallThatFailsForOneSpaceIsItsErrorAloneAndLeavesNothingBe
     if (IsForgiven(call.name) || call.nth > 3 || call.name == "cuStreamSynchronize") continue;
     SCOPED_TRACE(Failing(call, 2));
     const Tenant other = NewTenant();
-    Say(Failing(call, 2));
+    Script(Failing(call, 2));
     const Status status = UseSpace(gpu());
     EXPECT_EQ(status.code(), StatusCode::kOutOfMemory) << status.ToString();
     EXPECT_THAT(status.message(), HasSubstr(call.name + ": CUDA_ERROR_OUT_OF_MEMORY"));
@@ -152,20 +152,20 @@ TEST_F(CudaDeviceTest, CallThatFailsForOneSpaceIsItsErrorAloneAndLeavesNothingBe
     const bool returns = call.name == "cuMemUnmap" || call.name == "cuMemRelease";
     if (returns) {
       // What the driver did not take back stays; it is told, and that is all.
-      Say("leaks ignored");
+      Script("leaks ignored");
       (void)fake_cuda_take_mistakes();
     }
   }
-  Say("leaks ignored");
+  Script("leaks ignored");
 }
 
 TEST_F(CudaDeviceTest, ZeroingThatCannotBeWaitedForIsALoss) {
   Start();
-  Say("fail_late cuStreamSynchronize 1 999");
+  Script("fail_late cuStreamSynchronize 1 999");
   EXPECT_EQ(UseSpace(gpu()).code(), StatusCode::kDeviceLost);
   Poll();
   EXPECT_NE(gpu().loss(), nullptr);
-  Say("leaks ignored");
+  Script("leaks ignored");
 }
 
 TEST_F(CudaDeviceTest, DeathOfTheContextInAnyCallOfASpaceIsTheLossOfTheDevice) {
@@ -180,7 +180,7 @@ TEST_F(CudaDeviceTest, DeathOfTheContextInAnyCallOfASpaceIsTheLossOfTheDevice) {
     device_.reset();
     fake_cuda_reset();
     Start();
-    Say(Failing(call, 700));
+    Script(Failing(call, 700));
     const int wakes = wakes_;
     const Status status = UseSpace(gpu());
     EXPECT_EQ(status.code(), StatusCode::kDeviceLost) << status.ToString();
@@ -198,13 +198,13 @@ TEST_F(CudaDeviceTest, DeathOfTheContextInAnyCallOfASpaceIsTheLossOfTheDevice) {
 TEST_F(CudaDeviceTest, LaunchThatTheDriverRejectsFailsAloneAndInItsTurn) {
   Start();
   const Tenant tenant = NewTenant();
-  Say("hold");
+  Script("hold");
   const WorkId first = Store(tenant, tenant.At(0), 1);
-  Say("fail cuLaunchKernel 1 701");
+  Script("fail cuLaunchKernel 1 701");
   const WorkId rejected = Store(tenant, tenant.At(4), 1);
   const WorkId last = Store(tenant, tenant.At(8), 1);
   EXPECT_FALSE(IsDone(rejected));
-  Say("go");
+  Script("go");
   EXPECT_TRUE(Await(last).status.ok());
   EXPECT_TRUE(Await(first).status.ok());
   const Completion completion = Await(rejected);
@@ -222,7 +222,7 @@ TEST_F(CudaDeviceTest, KernelThatWasAloneIsTheCulprit) {
   const Tenant bad = NewTenant();
   const Tenant good = NewTenant();
   EXPECT_TRUE(Await(Store(good, good.At(0), 2)).status.ok());
-  Say("fault 1 700");
+  Script("fault 1 700");
   const WorkId culprit = Store(bad, bad.At(0), 1);
   const Completion completion = Await(culprit);
   EXPECT_EQ(completion.status.code(), StatusCode::kDeviceLost);
@@ -241,12 +241,12 @@ TEST_F(CudaDeviceTest, EveryKernelThatMayHaveRunIsASuspectAndNoCopyIs) {
   const Tenant a = NewTenant();
   const Tenant b = NewTenant();
   std::vector<std::byte> host(4096);
-  Say("hold");
+  Script("hold");
   const WorkId of_a = Store(a, a.At(0), 10);
   const WorkId of_b = Store(b, b.At(0), 20);
   const WorkId copy = Copy(a, CopyWork::Direction::kHostToDevice, host, 0);
   EXPECT_FALSE(IsDone(of_a));
-  Say("fault 1 716; go");
+  Script("fault 1 716; go");
   for (const WorkId id : {of_a, of_b}) {
     EXPECT_EQ(Await(id).status.code(), StatusCode::kDeviceLost);
   }

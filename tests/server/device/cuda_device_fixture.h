@@ -68,7 +68,7 @@ class CudaDeviceTest : public ::testing::Test {
     fake_cuda_reset();
   }
 
-  static void Say(const std::string& statements) {
+  static void Script(const std::string& statements) {
     const char* const wrong = fake_cuda_script(statements.c_str());
     ASSERT_EQ(wrong, nullptr) << wrong;
   }

@@ -21,7 +21,7 @@ using Direction = CopyWork::Direction;
 // ---- facts
 
 TEST_F(CudaDeviceTest, TellsWhatTheGpuTells) {
-  Say("memory 1G; sms 114");
+  Script("memory 1G; sms 114");
   Start({.id = "cuda:3"});
   const DeviceInfo& info = gpu().info();
   EXPECT_EQ(info.name, "NVIDIA Fake H200");
@@ -45,14 +45,14 @@ TEST_F(CudaDeviceTest, GpuThatIsNotThereIsRejectedWithTheNumberThereAre) {
 }
 
 TEST_F(CudaDeviceTest, GpuWithoutVirtualMemoryIsRejected) {
-  Say("missing cuMemMap");
+  Script("missing cuMemMap");
   const auto device = Create();
   EXPECT_EQ(device.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(device.status().message(), HasSubstr("no virtual memory management"));
 }
 
 TEST_F(CudaDeviceTest, WhatTheDriverLacksIsToldOnce) {
-  Say("missing cuGreenCtxCreate; missing cuMemHostRegister");
+  Script("missing cuGreenCtxCreate; missing cuMemHostRegister");
   std::vector<std::string> warnings;
   Start({.warn = [&](const std::string& text) { warnings.push_back(text); }});
   EXPECT_THAT(warnings,
@@ -61,7 +61,7 @@ TEST_F(CudaDeviceTest, WhatTheDriverLacksIsToldOnce) {
 }
 
 TEST_F(CudaDeviceTest, CompletionsByWritesNeedTheirCalls) {
-  Say("attribute 122 0");
+  Script("attribute 122 0");
   const auto device = Create({.completion = CompletionKind::kWrites});
   EXPECT_EQ(device.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(device.status().message(), HasSubstr("use events"));
@@ -72,14 +72,14 @@ TEST_F(CudaDeviceTest, CompletionsByWritesNeedTheirCalls) {
 TEST(CudaStreamTable, StreamKeepsItsChannelWhileItHasWorkWhateverItsPriority) {
   StreamTable table;
   const std::size_t channel = table.Enter(7, 0);
-  EXPECT_EQ(StreamTable::LevelOf(channel), 0U);
+  EXPECT_EQ(StreamTable::GetLevel(channel), 0U);
   EXPECT_EQ(table.Enter(7, 2), channel);
   table.Leave(7);
   EXPECT_EQ(table.Enter(7, 2), channel);
   table.Leave(7);
   table.Leave(7);
-  EXPECT_EQ(table.ChannelOf(7), StreamTable::kChannelsTotal);
-  EXPECT_EQ(StreamTable::LevelOf(table.Enter(7, 2)), 2U);
+  EXPECT_EQ(table.GetChannel(7), StreamTable::kChannelsTotal);
+  EXPECT_EQ(StreamTable::GetLevel(table.Enter(7, 2)), 2U);
 }
 
 TEST(CudaStreamTable, StreamsSpreadOverTheChannelsOfTheirPriority) {
@@ -90,7 +90,7 @@ TEST(CudaStreamTable, StreamsSpreadOverTheChannelsOfTheirPriority) {
     for (std::size_t i = 0; i < 2 * StreamTable::kChannels[level]; ++i) {
       const StreamKey stream = priority * 1000 + i;
       const std::size_t channel = table.Enter(stream, priority);
-      EXPECT_EQ(StreamTable::LevelOf(channel), level);
+      EXPECT_EQ(StreamTable::GetLevel(channel), level);
       ++streams[channel];
     }
     EXPECT_EQ(streams.size(), StreamTable::kChannels[level]);
@@ -132,12 +132,12 @@ TEST_F(CudaDeviceTest, FewerConnectionsThanStreamsAreToldToTheOperator) {
 TEST_F(CudaDeviceTest, MoreUrgentWorkGoesFirstWhereTheGpuHasTheChoice) {
   Start();
   const Tenant tenant = NewTenant();
-  Say("kernels 5; hold");
+  Script("kernels 5; hold");
   std::vector<WorkId> expected(3);
   expected[2] = Store(tenant, tenant.At(0), 1, 0);
   expected[1] = Store(tenant, tenant.At(0), 2, 1);
   expected[0] = Store(tenant, tenant.At(0), 3, 2);
-  Say("go");
+  Script("go");
   for (const WorkId id : expected) EXPECT_TRUE(Await(id).status.ok());
   for (std::size_t i = 1; i < expected.size(); ++i) {
     EXPECT_LE(Await(expected[i - 1]).ended, Await(expected[i]).ended);
@@ -147,7 +147,7 @@ TEST_F(CudaDeviceTest, MoreUrgentWorkGoesFirstWhereTheGpuHasTheChoice) {
 TEST_F(CudaDeviceTest, WhatTheDriverHoldsOfAStreamIsBounded) {
   Start();
   const Tenant tenant = NewTenant();
-  Say("hold");
+  Script("hold");
   std::vector<WorkId> works;
   for (int i = 0; i < 600; ++i) works.push_back(Store(tenant, tenant.At(4 * (i % 64)), 1));
   EXPECT_FALSE(IsDone(works.front()));
@@ -156,7 +156,7 @@ TEST_F(CudaDeviceTest, WhatTheDriverHoldsOfAStreamIsBounded) {
   gpu().RequestStop(works[550]);
   gpu().RequestKill(works[551]);
   gpu().RequestStop(works[0]);
-  Say("go");
+  Script("go");
   for (std::size_t i = 0; i < works.size(); ++i) {
     const Completion completion = Await(works[i]);
     EXPECT_EQ(completion.status.code(), i == 551 ? StatusCode::kCancelled : StatusCode::kOk);
@@ -206,12 +206,12 @@ TEST_F(CudaDeviceTest, LessUrgentCopyStopsBehindTheTwoGroupsThatTheDriverHas) {
   std::vector<std::byte> host(16 * kMebibyte, std::byte{7});
   auto pinned = gpu().Pin(host);
   ASSERT_TRUE(pinned.ok()) << pinned.status().ToString();
-  Say("hold");
+  Script("hold");
   const WorkId copy = Copy(tenant, Direction::kHostToDevice, host, 0);
   EXPECT_EQ(fake_cuda_calls("cuMemcpyHtoDAsync"), 2U);
   EXPECT_FALSE(IsDone(copy));
   gpu().RequestStop(copy);
-  Say("go");
+  Script("go");
   const Completion completion = Await(copy);
   EXPECT_TRUE(completion.stopped);
   EXPECT_TRUE(completion.status.ok());
@@ -284,7 +284,7 @@ TEST_F(CudaDeviceTest, PinnedMemoryIsForgottenWithItsOwner) {
 TEST_F(CudaDeviceTest, MemoryThatCannotBePinnedSaysWhy) {
   Start();
   std::vector<std::byte> host(kMebibyte);
-  Say("fail cuMemHostRegister 1 801");
+  Script("fail cuMemHostRegister 1 801");
   const auto pinned = gpu().Pin(host);
   EXPECT_EQ(pinned.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(pinned.status().message(), HasSubstr("cuMemHostRegister"));
@@ -296,7 +296,7 @@ TEST_F(CudaDeviceTest, RowsThatTheDriverDislikesAreCopiedOneByOne) {
   std::vector<std::byte> host(1000);
   for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i);
   EXPECT_TRUE(Await(Copy(tenant, Direction::kHostToDevice, host, 0)).status.ok());
-  Say("fail cuMemcpy2DAsync * 1");
+  Script("fail cuMemcpy2DAsync * 1");
   CopyWork work;
   work.id = ++last_id_;
   work.space = tenant.space.get();
@@ -324,7 +324,7 @@ TEST_F(CudaDeviceTest, KernelsAreDescribedAlikeByANewDriverAndAnOldOne) {
   for (const char* version : {"version 13000", "version 12000"}) {
     device_.reset();
     fake_cuda_reset();
-    Say(version);
+    Script(version);
     Start();
     const Tenant tenant = NewTenant();
     const auto kernels = tenant.module->kernels();
@@ -449,7 +449,7 @@ TEST_F(CudaDeviceTest, GpusAndDriversWithoutLaunchAttributesRejectThemByName) {
     SCOPED_TRACE(without);
     device_.reset();
     fake_cuda_reset();
-    Say(without);
+    Script(without);
     Start();
     const Tenant tenant = NewTenant();
     LaunchWork work = StoreWork(tenant, tenant.At(0), 1);

@@ -71,7 +71,7 @@ class FakeCuda : public ::testing::Test {
   }
 
   static void Ok(Code code) { EXPECT_EQ(code, Code::kSuccess); }
-  static void Say(const char* statements) {
+  static void Script(const char* statements) {
     const char* wrong = fake_cuda_script(statements);
     ASSERT_EQ(wrong, nullptr) << wrong;
   }
@@ -268,7 +268,7 @@ TEST_F(FakeCuda, VirtualMemoryKeepsToItsRules) {
 }
 
 TEST_F(FakeCuda, MemoryRunsOut) {
-  Say("memory 8M");
+  Script("memory 8M");
   const AllocationProperties here;
   MemoryHandle first = 0, second = 0;
   Ok(driver_->MemCreate(&first, 6 * kMiB, &here, 0));
@@ -319,7 +319,7 @@ TEST_F(FakeCuda, StreamsKeepTheirOrderAndEventsTieThem) {
   const Stream other = NewStream();
   Event event = nullptr;
   Ok(driver_->EventCreate(&event, kEventDisableTiming));
-  Say("hold");
+  Script("hold");
   std::uint32_t step = 1;
   Ok(driver_->MemsetD32Async(at, 10, 1, stream_));
   Ok(Launch(Get("add"), {&at, &step}));
@@ -333,7 +333,7 @@ TEST_F(FakeCuda, StreamsKeepTheirOrderAndEventsTieThem) {
   Ok(driver_->EventRecord(event, other));
   EXPECT_EQ(driver_->EventQuery(event), Code::kNotReady);
   EXPECT_EQ(driver_->StreamQuery(stream_), Code::kNotReady);
-  Say("go");
+  Script("go");
   Ok(driver_->EventSynchronize(event));
   EXPECT_EQ(seen, 11U);
   Ok(driver_->StreamQuery(stream_));
@@ -379,10 +379,10 @@ TEST_F(FakeCuda, WaitIsForWhatWasRecordedWhenItWasAskedFor) {
   Ok(driver_->StreamSynchronize(stream_));
   Ok(driver_->StreamWaitValue32(blocked, reinterpret_cast<DeviceAddress>(&word), 1,
                                 kWaitValueEqual));
-  Say("hold");
+  Script("hold");
   Ok(driver_->StreamWaitEvent(waiting, event, 0));
   Ok(driver_->EventRecord(event, blocked));
-  Say("go");
+  Script("go");
   Ok(driver_->StreamSynchronize(waiting));
   EXPECT_EQ(driver_->EventQuery(event), Code::kNotReady);
   std::atomic_ref(word).store(1);
@@ -394,13 +394,13 @@ TEST_F(FakeCuda, UrgentStreamsGoFirstAndHostFunctionsInOrder) {
   static std::vector<int> order;
   order.clear();
   const Stream low = NewStream(0), high = NewStream(-5);
-  Say("hold");
+  Script("hold");
   const auto note = [](void* number) { order.push_back(*static_cast<int*>(number)); };
   int numbers[] = {1, 2, 3};
   Ok(driver_->LaunchHostFunc(low, note, &numbers[0]));
   Ok(driver_->LaunchHostFunc(low, note, &numbers[1]));
   Ok(driver_->LaunchHostFunc(high, note, &numbers[2]));
-  Say("go");
+  Script("go");
   Ok(driver_->StreamSynchronize(low));
   Ok(driver_->StreamSynchronize(high));
   EXPECT_EQ(order, (std::vector<int>{3, 1, 2}));
@@ -475,7 +475,7 @@ TEST_F(FakeCuda, MisalignedKernelsFaultOtherwise) {
 }
 
 TEST_F(FakeCuda, FailuresComeAtTheCallTheyAreOrderedFor) {
-  Say("fail cuMemAlloc 2 2; fail cuStreamCreateWithPriority * 999");
+  Script("fail cuMemAlloc 2 2; fail cuStreamCreateWithPriority * 999");
   DeviceAddress a = 0, b = 0;
   Ok(driver_->MemAlloc(&a, 4096));
   EXPECT_EQ(driver_->MemAlloc(&b, 4096), Code::kOutOfMemory);
@@ -485,14 +485,14 @@ TEST_F(FakeCuda, FailuresComeAtTheCallTheyAreOrderedFor) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(driver_->StreamCreateWithPriority(&stream, kStreamNonBlocking, 0), Code::kUnknown);
   }
-  Say("fail_late cuMemAlloc 1 999");
+  Script("fail_late cuMemAlloc 1 999");
   EXPECT_EQ(driver_->MemAlloc(&a, 4096), Code::kUnknown);
   EXPECT_EQ(fake_cuda_live("allocation"), 1U);
   Ok(driver_->MemFree(a));
 }
 
 TEST_F(FakeCuda, StickyFailuresStay) {
-  Say("fail cuMemGetInfo 1 719");
+  Script("fail cuMemGetInfo 1 719");
   std::size_t free = 0, total = 0;
   EXPECT_EQ(driver_->MemGetInfo(&free, &total), Code::kLaunchFailed);
   EXPECT_EQ(driver_->StreamQuery(stream_), Code::kLaunchFailed);
@@ -504,7 +504,7 @@ TEST_F(FakeCuda, StickyFailuresStay) {
 TEST_F(FakeCuda, OrderedFaultsStrikeTheRightKernel) {
   DeviceAddress at = Mapped();
   std::uint32_t step = 1;
-  Say("fault 2 716");
+  Script("fault 2 716");
   Ok(Launch(Get("add"), {&at, &step}));
   Ok(driver_->StreamSynchronize(stream_));
   Ok(Launch(Get("add"), {&at, &step}));
@@ -512,7 +512,7 @@ TEST_F(FakeCuda, OrderedFaultsStrikeTheRightKernel) {
 }
 
 TEST_F(FakeCuda, ComputeModesForbid) {
-  Say("attribute 20 2");
+  Script("attribute 20 2");
   Context context = nullptr;
   EXPECT_EQ(driver_->DevicePrimaryCtxRetain(&context, 0), Code::kDeviceUnavailable);
 }
@@ -544,7 +544,7 @@ TEST_F(FakeCuda, MemoryTakenFromUnderPendingWorkIsSeen) {
   const DeviceAddress at = Mapped();
   static std::uint32_t host[4];
   Ok(driver_->MemHostRegister(host, sizeof host, 0));
-  Say("hold");
+  Script("hold");
   Ok(driver_->MemcpyDtoHAsync(host, at, sizeof host, stream_));
   Ok(driver_->MemHostUnregister(host));
   EXPECT_THAT(Mistakes(), HasSubstr("cuMemHostUnregister: takes memory away that a pending "
@@ -597,7 +597,7 @@ TEST_F(FakeCuda, GreenContextsTakeMultiprocessorsInEights) {
 
 TEST_F(FakeCuda, DevicesAreThoseThatTheEnvironmentShows) {
   fake_cuda_reset();
-  Say("devices 3; uuid 2 MIG-0a0b0c0d-1111-2222-3333-444455556666");
+  Script("devices 3; uuid 2 MIG-0a0b0c0d-1111-2222-3333-444455556666");
   ::setenv("CUDA_VISIBLE_DEVICES", "MIG-0a0b0c0d-1111-2222-3333-444455556666", 1);
   Ok(driver_->Init(0));
   int count = 0;

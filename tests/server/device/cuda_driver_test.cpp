@@ -23,7 +23,7 @@ class CudaDriver : public ::testing::Test {
   CudaDriver() { fake_cuda_reset(); }
   ~CudaDriver() override { fake_cuda_reset(); }
 
-  static void Say(const char* statements) {
+  static void Script(const char* statements) {
     const char* wrong = fake_cuda_script(statements);
     ASSERT_EQ(wrong, nullptr) << wrong;
   }
@@ -69,7 +69,7 @@ TEST_F(CudaDriver, EachMissingCallTurnsOffItsFeatureAndNoOther) {
   for (const SymbolRow& row : Symbols()) {
     SCOPED_TRACE(row.name);
     fake_cuda_reset();
-    Say((std::string("missing ") + row.name).c_str());
+    Script((std::string("missing ") + row.name).c_str());
     const auto driver = Driver::Load();
     if (row.feature == Feature::kBase) {
       ASSERT_FALSE(driver.ok());
@@ -88,7 +88,7 @@ TEST_F(CudaDriver, EachMissingCallTurnsOffItsFeatureAndNoOther) {
 }
 
 TEST_F(CudaDriver, CallThatTheDriverLacksSaysNotSupported) {
-  Say("missing cuGreenCtxCreate");
+  Script("missing cuGreenCtxCreate");
   const auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok());
   GreenContext context = nullptr;
@@ -97,7 +97,7 @@ TEST_F(CudaDriver, CallThatTheDriverLacksSaysNotSupported) {
 }
 
 TEST_F(CudaDriver, OlderVersionsHaveWhatTheirCudaHad) {
-  Say("version 12030");
+  Script("version 12030");
   const auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok());
   EXPECT_TRUE((*driver)->Has(Feature::kVirtualMemory));
@@ -110,14 +110,14 @@ TEST_F(CudaDriver, OlderVersionsHaveWhatTheirCudaHad) {
 }
 
 TEST_F(CudaDriver, TooOldOneIsRejectedWithBothVersions) {
-  Say("version 10020");
+  Script("version 10020");
   const auto driver = Driver::Load();
   ASSERT_FALSE(driver.ok());
   EXPECT_EQ(driver.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(driver.status().message(),
               AllOf(HasSubstr("serves CUDA 10.2"), HasSubstr("at least 11.0 is needed")));
   // The newest of what is missing counts, not the last in the list.
-  Say("version 6000");
+  Script("version 6000");
   EXPECT_THAT(Driver::Load().status().message(),
               AllOf(HasSubstr("serves CUDA 6.0"), HasSubstr("at least 11.0 is needed")));
 }
@@ -148,7 +148,7 @@ TEST_F(CudaDriver, OlderWaysOfFindingCallsWork) {
 }
 
 TEST_F(CudaDriver, FailureToInitialiseIsExplained) {
-  Say("fail cuInit 1 803");
+  Script("fail cuInit 1 803");
   const auto mismatch = Driver::Load();
   ASSERT_FALSE(mismatch.ok());
   EXPECT_EQ(mismatch.status().code(), StatusCode::kUnavailable);
@@ -158,7 +158,7 @@ TEST_F(CudaDriver, FailureToInitialiseIsExplained) {
             "driver combination");
 
   fake_cuda_reset();
-  Say("devices 0");
+  Script("devices 0");
   const auto none = Driver::Load();
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.status().message(), HasSubstr("CUDA_ERROR_NO_DEVICE (100)"));
@@ -172,7 +172,7 @@ TEST_F(CudaDriver, ErrorsNameCallAndCode) {
             "encountered");
   // A code that this driver has no name for.
   EXPECT_EQ((*driver)->Explain("cuInit", static_cast<Code>(31337)), "cuInit: CUDA error (31337)");
-  Say("fail cuDeviceGetCount 1 999");
+  Script("fail cuDeviceGetCount 1 999");
   int count = 0;
   const Status tried = (*driver)->Try((*driver)->DeviceGetCount, &count);
   EXPECT_EQ(tried.code(), StatusCode::kInternal);
@@ -186,23 +186,23 @@ TEST(CudaCodes, ThoseThatEndTheContextAreTheHeadersList) {
   for (int number = 0; number < 1000; ++number) {
     const bool ends = std::ranges::find(ending, number) != std::end(ending);
     EXPECT_EQ(EndsContext(static_cast<Code>(number)), ends) << number;
-    EXPECT_EQ(StatusCodeOf(static_cast<Code>(number)) == StatusCode::kDeviceLost, ends) << number;
+    EXPECT_EQ(ToStatusCode(static_cast<Code>(number)) == StatusCode::kDeviceLost, ends) << number;
   }
 }
 
 TEST(CudaCodes, AreFailuresOfTheRightKind) {
-  EXPECT_EQ(StatusCodeOf(Code::kSuccess), StatusCode::kOk);
-  EXPECT_EQ(StatusCodeOf(Code::kOutOfMemory), StatusCode::kOutOfMemory);
-  EXPECT_EQ(StatusCodeOf(Code::kNotReady), StatusCode::kNotReady);
-  EXPECT_EQ(StatusCodeOf(Code::kInvalidPtx), StatusCode::kInvalidArgument);
-  EXPECT_EQ(StatusCodeOf(Code::kLaunchOutOfResources), StatusCode::kInvalidArgument);
-  EXPECT_EQ(StatusCodeOf(Code::kNoBinaryForGpu), StatusCode::kUnsupported);
-  EXPECT_EQ(StatusCodeOf(Code::kNotSupported), StatusCode::kUnsupported);
-  EXPECT_EQ(StatusCodeOf(Code::kDeviceUnavailable), StatusCode::kUnavailable);
-  EXPECT_EQ(StatusCodeOf(Code::kMpsServerNotReady), StatusCode::kUnavailable);
-  EXPECT_EQ(StatusCodeOf(Code::kNotPermitted), StatusCode::kPermissionDenied);
-  EXPECT_EQ(StatusCodeOf(Code::kInvalidValue), StatusCode::kInternal);
-  EXPECT_EQ(StatusCodeOf(Code::kUnknown), StatusCode::kInternal);
+  EXPECT_EQ(ToStatusCode(Code::kSuccess), StatusCode::kOk);
+  EXPECT_EQ(ToStatusCode(Code::kOutOfMemory), StatusCode::kOutOfMemory);
+  EXPECT_EQ(ToStatusCode(Code::kNotReady), StatusCode::kNotReady);
+  EXPECT_EQ(ToStatusCode(Code::kInvalidPtx), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ToStatusCode(Code::kLaunchOutOfResources), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ToStatusCode(Code::kNoBinaryForGpu), StatusCode::kUnsupported);
+  EXPECT_EQ(ToStatusCode(Code::kNotSupported), StatusCode::kUnsupported);
+  EXPECT_EQ(ToStatusCode(Code::kDeviceUnavailable), StatusCode::kUnavailable);
+  EXPECT_EQ(ToStatusCode(Code::kMpsServerNotReady), StatusCode::kUnavailable);
+  EXPECT_EQ(ToStatusCode(Code::kNotPermitted), StatusCode::kPermissionDenied);
+  EXPECT_EQ(ToStatusCode(Code::kInvalidValue), StatusCode::kInternal);
+  EXPECT_EQ(ToStatusCode(Code::kUnknown), StatusCode::kInternal);
 }
 
 TEST(CudaVersions, ReadAsPeopleWriteThem) {

@@ -139,7 +139,7 @@ TEST_F(FencedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
   for (const char* call : {"cuModuleGetGlobal", "cuMemcpyHtoDAsync", "cuModuleGetFunction",
                            "cuModuleLoadDataEx", "cuMemCreate", "cuMemMap"}) {
     const std::uint64_t before = fake_cuda_memory_used();
-    Say(std::string("fail ") + call + " 1 2");
+    Script(std::string("fail ") + call + " 1 2");
     EXPECT_FALSE(Load(*space_, kStorePtx).ok()) << call;
     EXPECT_EQ(fake_cuda_memory_used(), before) << call;
     EXPECT_TRUE(Load(*space_, kStorePtx).ok()) << call;

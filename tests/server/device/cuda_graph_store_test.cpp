@@ -56,7 +56,7 @@ class CudaGraphStore : public CudaDeviceTest {
     graph.nodes[node] = NewLaunch(graph, node);
     graph.versions[node] = ++last_version_;
   }
-  GraphWork WorkOf(Graph& graph) {
+  GraphWork GetWork(Graph& graph) {
     GraphWork work;
     work.id = ++last_id_;
     work.space = graph.of->space.get();
@@ -70,7 +70,7 @@ class CudaGraphStore : public CudaDeviceTest {
   // Whether it went to the driver as one.
   bool Launch(Graph& graph) {
     const std::size_t before = fake_cuda_calls("cuGraphLaunch");
-    const GraphWork work = WorkOf(graph);
+    const GraphWork work = GetWork(graph);
     gpu().SubmitGraph(work);
     const Completion ended = Await(work.id);
     EXPECT_TRUE(ended.status.ok()) << ended.status.ToString();
@@ -184,14 +184,14 @@ TEST_F(CudaGraphStore, OneThatIsBusyMakesWayWhenItsLaunchHasEnded) {
   ASSERT_TRUE(LaunchUntilWhole(first));
   ASSERT_TRUE(LaunchUntilWhole(second));
   EXPECT_FALSE(Launch(mine));
-  Say("hold");
+  Script("hold");
   std::vector<WorkId> held;
   for (Graph* const each : {&first, &second, &mine}) {
-    const GraphWork work = WorkOf(*each);
+    const GraphWork work = GetWork(*each);
     gpu().SubmitGraph(work);
     held.push_back(work.id);
   }
-  Say("go");
+  Script("go");
   for (const WorkId id : held) EXPECT_TRUE(Await(id).status.ok());
   EXPECT_FALSE(Launch(first));
   EXPECT_TRUE(Launch(second));
@@ -318,7 +318,7 @@ TEST_F(CudaGraphStore, WhatIsNewOrTouchesMemoryByItselfIsCheckedAtEachLaunch) {
   graph.nodes[3] = fill;
   ASSERT_TRUE(LaunchUntilWhole(graph));
   const auto rejection = [&] {
-    const GraphWork work = WorkOf(graph);
+    const GraphWork work = GetWork(graph);
     gpu().SubmitGraph(work);
     return Await(work.id).status.message();
   };

@@ -124,7 +124,7 @@ TEST_F(CudaGraph, NewParametersCostACallForEachNodeThatHasThem) {
 TEST_F(CudaGraph, ALaunchBeforeTheChangeRunsWhatItWas) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());
-  Say("hold");
+  Script("hold");
   // The first launch's nodes stay what they are.
   const std::deque<GraphNode> kept = nodes_;
   std::vector<const GraphNode*> pointers;
@@ -137,7 +137,7 @@ TEST_F(CudaGraph, ALaunchBeforeTheChangeRunsWhatItWas) {
   Set(0);
   const GraphWork second = Work();
   gpu().SubmitGraph(second);
-  Say("go");
+  Script("go");
   EXPECT_TRUE(Await(first.id).status.ok());
   EXPECT_TRUE(Await(second.id).status.ok());
   ExpectWords();
@@ -223,7 +223,7 @@ TEST_F(CudaGraph, WhatTheDriverRejectsGoesNodeByNodeAndIsNoted) {
     was_noted = true;
   };
   Begin(std::move(options));
-  Say("fail cuGraphInstantiateWithFlags * 801");
+  Script("fail cuGraphInstantiateWithFlags * 801");
   for (int i = 0; i < 5 || !was_noted; ++i) Run(Work());
   EXPECT_THAT(noted, HasSubstr("a graph of 10 nodes goes to the driver node by node: "));
   fake_cuda_forget_calls();
@@ -234,7 +234,7 @@ TEST_F(CudaGraph, WhatTheDriverRejectsGoesNodeByNodeAndIsNoted) {
 }
 
 TEST_F(CudaGraph, ADriverWithoutGraphsRunsThemNodeByNode) {
-  Say("missing cuGraphInstantiateWithFlags");
+  Script("missing cuGraphInstantiateWithFlags");
   Begin();
   for (int i = 0; i < 20; ++i) Run(Work());
   EXPECT_EQ(fake_cuda_calls("cuGraphLaunch"), 0U);
@@ -244,7 +244,7 @@ TEST_F(CudaGraph, ADriverWithoutGraphsRunsThemNodeByNode) {
 TEST_F(CudaGraph, ALaunchThatTheDriverRejectsFailsAlone) {
   Begin();
   ASSERT_TRUE(RunUntilInstantiated());
-  Say("fail cuGraphLaunch 1 2");
+  Script("fail cuGraphLaunch 1 2");
   const GraphWork work = Work();
   gpu().SubmitGraph(work);
   const Completion failed = Await(work.id);

@@ -49,7 +49,7 @@ class CudaLateKernel : public CudaDeviceTest {
     ASSERT_TRUE(module.ok()) << module.status().ToString();
     tenant_.module = *std::move(module);
   }
-  LaunchWork WorkOf(const std::string& kernel, std::uint64_t offset) {
+  LaunchWork GetWork(const std::string& kernel, std::uint64_t offset) {
     LaunchWork work = StoreWork(tenant_, tenant_.At(offset), 1);
     work.kernel = KernelNamed(*tenant_.module, kernel);
     return work;
@@ -71,7 +71,7 @@ TEST_F(CudaLateKernel, OnlyThoseThatAreLaunchedAreLoadedAndEachOnce) {
   const std::uint64_t own = static_cast<std::uint64_t>(::gettid());
   for (int round = 0; round < 3; ++round) {
     for (const char* name : {"store3", "store7"}) {
-      const LaunchWork work = WorkOf(name, 64);
+      const LaunchWork work = GetWork(name, 64);
       gpu().Submit(work);
       EXPECT_TRUE(Await(work.id).status.ok());
       EXPECT_EQ(WordAt(64), static_cast<std::uint32_t>(work.id));
@@ -99,9 +99,9 @@ TEST_F(CudaLateKernel, WhereTheOperatorWantsThemLoadedNoneIsLate) {
 }
 
 TEST_F(CudaLateKernel, WhereTheDriverListsNoKernelsNoneIsLate) {
-  Say("missing cuModuleEnumerateFunctions");
+  Script("missing cuModuleEnumerateFunctions");
   Begin(kMany);
-  const LaunchWork work = WorkOf("store3", 64);
+  const LaunchWork work = GetWork("store3", 64);
   gpu().Submit(work);
   EXPECT_TRUE(Await(work.id).status.ok());
 }
@@ -123,16 +123,16 @@ TEST_F(CudaLateKernel, WhatItMayBeLaunchedWithIsKnownBefore) {
 
 TEST_F(CudaLateKernel, OneThatCannotBeLoadedFailsItsLaunchesAndNoOthers) {
   Begin(kMany);
-  Say("fail cuFuncLoad 1 2");
+  Script("fail cuFuncLoad 1 2");
   for (int i = 0; i < 2; ++i) {
-    const LaunchWork work = WorkOf("store3", 64);
+    const LaunchWork work = GetWork("store3", 64);
     gpu().Submit(work);
     const Completion failed = Await(work.id);
     EXPECT_EQ(failed.status.code(), StatusCode::kOutOfMemory);
     EXPECT_THAT(failed.status.message(),
                 HasSubstr("launch rejected: kernel 'store3': loading it failed: cuFuncLoad: "));
   }
-  const LaunchWork other = WorkOf("store4", 64);
+  const LaunchWork other = GetWork("store4", 64);
   gpu().Submit(other);
   EXPECT_TRUE(Await(other.id).status.ok());
 }
@@ -140,8 +140,8 @@ TEST_F(CudaLateKernel, OneThatCannotBeLoadedFailsItsLaunchesAndNoOthers) {
 // The stop comes while the driver loads it; the module may go before that ends.
 TEST_F(CudaLateKernel, OneThatIsStoppedAndUnloadedMeanwhileIsNoMistake) {
   Begin(kMany);
-  Say("slow cuFuncLoad 20");
-  const LaunchWork work = WorkOf("store3", 64);
+  Script("slow cuFuncLoad 20");
+  const LaunchWork work = GetWork("store3", 64);
   gpu().Submit(work);
   gpu().RequestStop(work.id);
   EXPECT_TRUE(Await(work.id).stopped);
@@ -154,7 +154,7 @@ TEST_F(CudaLateKernel, WaitsForNoQuietMomentWhereALaunchWaitsForIt) {
   CudaDeviceOptions options;
   options.await_quiet = [&asked] { ++asked; };
   Begin(kMany, std::move(options));
-  const LaunchWork work = WorkOf("store3", 64);
+  const LaunchWork work = GetWork("store3", 64);
   gpu().Submit(work);
   EXPECT_TRUE(Await(work.id).status.ok());
   EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), 1U);
@@ -220,9 +220,9 @@ TEST(KernelLoader, ForgetsAtOnceWhatWaitsForAQuietMoment) {
 
 TEST_F(CudaLateKernel, WorkBehindItInItsStreamKeepsItsPlace) {
   Begin(kMany);
-  Say("slow cuFuncLoad 5");
-  const LaunchWork first = WorkOf("store3", 64);
-  const LaunchWork second = WorkOf("store4", 64);
+  Script("slow cuFuncLoad 5");
+  const LaunchWork first = GetWork("store3", 64);
+  const LaunchWork second = GetWork("store4", 64);
   gpu().Submit(first);
   gpu().Submit(second);
   EXPECT_EQ(WordAt(64), static_cast<std::uint32_t>(second.id));
@@ -233,7 +233,7 @@ TEST_F(CudaLateKernel, AGraphWaitsForAllOfItsKernels) {
   std::deque<GraphNode> nodes;
   std::vector<const GraphNode*> pointers;
   for (std::uint64_t i = 2; i < kMany; ++i) {
-    nodes.emplace_back(WorkOf("store" + std::to_string(i), 4 * i));
+    nodes.emplace_back(GetWork("store" + std::to_string(i), 4 * i));
     pointers.push_back(&nodes.back());
   }
   const std::vector<std::uint64_t> versions(nodes.size(), 1);

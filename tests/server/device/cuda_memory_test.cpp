@@ -44,7 +44,7 @@ TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
     SCOPED_TRACE(memory);
     device_.reset();
     fake_cuda_reset();
-    Say(memory);
+    Script(memory);
     Start();
     auto space = gpu().CreateSpace({.quota_bytes = 8 * kMebibyte});
     ASSERT_TRUE(space.ok()) << space.status().ToString();
@@ -84,18 +84,18 @@ TEST_F(CudaDeviceTest, MemoryOfManyPiecesIsOpenedAndWaitedForByThePortionAndUnma
 }
 
 TEST_F(CudaDeviceTest, MemoryCannotBeCopiedBeforeItIsZeroedAndIsNotOpenAheadOfItsPortion) {
-  Say("attribute 36 50000; attribute 37 64");  // Portions of 1 MiB, less than a piece.
+  Script("attribute 36 50000; attribute 37 64");  // Portions of 1 MiB, less than a piece.
   Start();
   const Tenant tenant = NewTenant();
   fake_cuda_forget_calls();
-  Say("hold");
+  Script("hold");
   std::thread grows([&] { EXPECT_TRUE(tenant.space->Resize(12 * kMebibyte).ok()); });
   while (fake_cuda_calls("cuMemsetD8Async") == 0) std::this_thread::yield();
   EXPECT_EQ(fake_cuda_calls("cuMemMap"), 4U);
   EXPECT_EQ(fake_cuda_calls("cuMemSetAccess"), 1U);
   std::vector<std::byte> host(4, std::byte{1});
   const WorkId early = Copy(tenant, Direction::kDeviceToHost, host, 4 * kMebibyte);
-  Say("go");
+  Script("go");
   grows.join();
   EXPECT_EQ(Await(early).status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(fake_cuda_calls("cuMemSetAccess"), 4U);
@@ -104,7 +104,8 @@ TEST_F(CudaDeviceTest, MemoryCannotBeCopiedBeforeItIsZeroedAndIsNotOpenAheadOfIt
 }
 
 TEST_F(CudaDeviceTest, GrowthThatFailsAnywhereGivesAllOfItBack) {
-  Say("attribute 36 50000; attribute 37 64");  // Each piece is opened, and zeroed in two portions.
+  Script(
+      "attribute 36 50000; attribute 37 64");  // Each piece is opened, and zeroed in two portions.
   Start();
   const Tenant tenant = NewTenant();
   const std::uint64_t used = fake_cuda_memory_used();
@@ -112,7 +113,7 @@ TEST_F(CudaDeviceTest, GrowthThatFailsAnywhereGivesAllOfItBack) {
   for (const std::string call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
     for (const std::string which : {"1", "2", "4"}) {
       SCOPED_TRACE(call + " " + which);
-      Say("fail " + call + " " + which + " 2");
+      Script("fail " + call + " " + which + " 2");
       const auto resized = tenant.space->Resize(12 * kMebibyte);
       EXPECT_EQ(resized.status().code(), StatusCode::kOutOfMemory);
       EXPECT_THAT(resized.status().message(), HasSubstr("8 MiB more asked"));
@@ -128,7 +129,7 @@ TEST_F(CudaDeviceTest, ShrinkThatTheDriverRejectsKeepsItsMemoryForTheNextOne) {
   Start();
   const Tenant tenant = NewTenant(8 * kMebibyte);
   const std::uint64_t used = fake_cuda_memory_used(), free = gpu().free_memory_bytes();
-  Say("fail cuMemUnmap 1 2");
+  Script("fail cuMemUnmap 1 2");
   EXPECT_THAT(tenant.space->Resize(2 * kMebibyte).status().message(), HasSubstr("cuMemUnmap"));
   EXPECT_EQ(fake_cuda_memory_used(), used);
   EXPECT_EQ(gpu().free_memory_bytes(), free);
@@ -137,7 +138,7 @@ TEST_F(CudaDeviceTest, ShrinkThatTheDriverRejectsKeepsItsMemoryForTheNextOne) {
 }
 
 TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
-  Say("memory 141G; local at_once");
+  Script("memory 141G; local at_once");
   Start();
   const std::uint64_t shared = (std::uint64_t{140} << 30) - fake_cuda_memory_used();
   EXPECT_EQ(gpu().info().memory_bytes, shared);
@@ -149,7 +150,7 @@ TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
 // A GPU has 128 TiB of them.
 TEST_F(CudaDeviceTest, SpaceForWhichThereAreTooFewAddressesSaysWhatTakesThem) {
   Start();
-  Say("fail cuMemAddressReserve 1 2");
+  Script("fail cuMemAddressReserve 1 2");
   const auto space = gpu().CreateSpace({.quota_bytes = 512 * kMebibyte});
   EXPECT_EQ(space.status().code(), StatusCode::kOutOfMemory);
   EXPECT_THAT(
@@ -202,7 +203,7 @@ TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBoundsOrTheUsualWhereTha
     SCOPED_TRACE(gpu_is);
     device_.reset();
     fake_cuda_reset();
-    Say(gpu_is);
+    Script(gpu_is);
     Start();
     auto space = gpu().CreateSpace({.quota_bytes = kMebibyte});
     ASSERT_TRUE(space.ok());
@@ -218,14 +219,14 @@ constexpr std::uint64_t kLocalBytes = std::uint64_t{132} * 2048 * (8192 - 1024);
 
 TEST_F(CudaDeviceTest, LocalMemoryThatTheDriverHasYetToTakeIsKeptBack) {
   constexpr std::uint64_t kGibibyte = std::uint64_t{1} << 30;
-  Say("memory 80G; local at_once");
+  Script("memory 80G; local at_once");
   Start();
   const std::uint64_t free = 80 * kGibibyte - fake_cuda_memory_used();
   EXPECT_EQ(fake_cuda_memory_used(), std::uint64_t{132} * 2048 * 8192);
   EXPECT_EQ(gpu().info().memory_bytes, free - kGibibyte);
   device_.reset();
   fake_cuda_reset();
-  Say("memory 80G; local lazily");
+  Script("memory 80G; local lazily");
   Start();
   EXPECT_EQ(fake_cuda_memory_used(), 0U);
   EXPECT_EQ(gpu().info().memory_bytes, 80 * kGibibyte - kGibibyte - kLocalBytes);
@@ -236,13 +237,13 @@ TEST_F(CudaDeviceTest, KernelWithLocalMemoryRunsOnAGpuWhoseMemoryClientsHaveFill
     SCOPED_TRACE(local);
     device_.reset();
     fake_cuda_reset();
-    Say("memory 80G; local " + local);
+    Script("memory 80G; local " + local);
     Start();
     const auto space = gpu().CreateSpace({.quota_bytes = 16 * kMebibyte}).value();
     const auto module = Load(*space, PtxWithLocalBytes(4096)).value();
     // As much memory as is left to the driver: what clients may have is as good as gone.
     const std::uint64_t kept = (std::uint64_t{80} << 30) - gpu().info().memory_bytes;
-    Say("memory " + std::to_string(kept));
+    Script("memory " + std::to_string(kept));
     LaunchWork work;
     work.id = ++last_id_;
     work.space = space.get();

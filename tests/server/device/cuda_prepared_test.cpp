@@ -22,7 +22,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::string_view kElfMagic("\x7f\x45LF", 4);
 constexpr std::string_view kFatbinMagic("\x50\xed\x55\xba\x01\x00", 6);
 
-ModuleRecipe RecipeOf(Isolation isolation) {
+ModuleRecipe GetRecipe(Isolation isolation) {
   return {.form = ModuleRecipe::Form::kForDriver,
           .passes = {.isolation = isolation, .claims = true},
           .range_bytes = std::uint64_t{4} << 30};
@@ -50,12 +50,12 @@ void Forge(Bytes& flat, std::string_view what, std::string_view instead,
 }
 
 StatusCode TakenAs(Isolation isolation, const Bytes& flat) {
-  return TakePrepared(RecipeOf(isolation), flat).status().code();
+  return TakePrepared(GetRecipe(isolation), flat).status().code();
 }
 
 TEST(CudaPrepared, WhatWasPreparedIsTaken) {
   for (const Isolation isolation : {Isolation::kOff, Isolation::kFence, Isolation::kContain}) {
-    const auto taken = TakePrepared(RecipeOf(isolation), Prepare(RecipeOf(isolation)));
+    const auto taken = TakePrepared(GetRecipe(isolation), Prepare(GetRecipe(isolation)));
     ASSERT_TRUE(taken.ok()) << taken.status().message();
     const auto& module = static_cast<const CudaPrepared&>(**taken);
     EXPECT_EQ(module.kernel_infos().size(), 2U);
@@ -70,7 +70,7 @@ TEST(CudaPrepared, WhatWasPreparedIsTaken) {
 }
 
 TEST(CudaPrepared, AnIsolatedClientsCodeIsText) {
-  const Bytes good = Prepare(RecipeOf(Isolation::kFence));
+  const Bytes good = Prepare(GetRecipe(Isolation::kFence));
   // The first text is the module's, the last that of its claimed forms.
   for (const Which which : {Which::kFirst, Which::kLast}) {
     for (const std::string_view instead :
@@ -85,7 +85,7 @@ TEST(CudaPrepared, AnIsolatedClientsCodeIsText) {
 TEST(CudaPrepared, ACompilerIsGivenAKernel) {
   constexpr std::string_view kVariable =
       ".version 8.0\n.target sm_80\n.address_size 64\n.global .u32 lonely;\n";
-  const ModuleRecipe recipe = RecipeOf(Isolation::kFence);
+  const ModuleRecipe recipe = GetRecipe(Isolation::kFence);
   const Bytes flat = Prepare(recipe, kVariable);
   const auto taken = TakePrepared(recipe, flat);
   ASSERT_TRUE(taken.ok()) << taken.status().message();
@@ -95,15 +95,15 @@ TEST(CudaPrepared, ACompilerIsGivenAKernel) {
 }
 
 TEST(CudaPrepared, WhatIsNotFencedIsNotTakenForAClientThatIs) {
-  EXPECT_EQ(TakenAs(Isolation::kFence, Prepare(RecipeOf(Isolation::kOff))),
+  EXPECT_EQ(TakenAs(Isolation::kFence, Prepare(GetRecipe(Isolation::kOff))),
             StatusCode::kInvalidArgument);
-  EXPECT_EQ(TakenAs(Isolation::kContain, Prepare(RecipeOf(Isolation::kFence))),
+  EXPECT_EQ(TakenAs(Isolation::kContain, Prepare(GetRecipe(Isolation::kFence))),
             StatusCode::kInvalidArgument);
 }
 
 TEST(CudaPrepared, AContainerIsAsLongAsItSays) {
   std::string image(kStorePtx);
-  Bytes flat = Prepare(RecipeOf(Isolation::kOff), image);
+  Bytes flat = Prepare(GetRecipe(Isolation::kOff), image);
   // A header of 16 bytes, and 2^40 bytes behind it.
   std::string lie(kFatbinMagic);
   lie += std::string("\x10\x00\x00\x00\x00\x00\x00\x01\x00\x00", 10);
@@ -112,7 +112,7 @@ TEST(CudaPrepared, AContainerIsAsLongAsItSays) {
 }
 
 TEST(CudaPrepared, BytesThatAreCutOffAreRejected) {
-  const Bytes good = Prepare(RecipeOf(Isolation::kContain));
+  const Bytes good = Prepare(GetRecipe(Isolation::kContain));
   for (std::size_t size = 0; size < good.size(); size += 5) {
     const Bytes cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_NE(TakenAs(Isolation::kContain, cut), StatusCode::kOk) << size;
@@ -121,7 +121,7 @@ TEST(CudaPrepared, BytesThatAreCutOffAreRejected) {
 
 // Sanitizers say whether what is taken stays in its bounds.
 TEST(CudaPrepared, BytesThatAreChangedAreRejectedOrHarmless) {
-  const Bytes good = Prepare(RecipeOf(Isolation::kContain));
+  const Bytes good = Prepare(GetRecipe(Isolation::kContain));
   std::mt19937 random(20261122);
   std::size_t taken = 0;
   for (int round = 0; round < 3000; ++round) {
@@ -129,7 +129,7 @@ TEST(CudaPrepared, BytesThatAreChangedAreRejectedOrHarmless) {
     for (std::uint32_t i = 1 + random() % 4; i != 0; --i) {
       flat[random() % flat.size()] = static_cast<std::byte>(random());
     }
-    const auto module = TakePrepared(RecipeOf(Isolation::kContain), flat);
+    const auto module = TakePrepared(GetRecipe(Isolation::kContain), flat);
     if (!module.ok()) continue;
     ++taken;
     const auto& one = static_cast<const CudaPrepared&>(**module);

@@ -133,7 +133,7 @@ class QuietDevice : public CudaDeviceTest {
  protected:
   void SetUp() override {
     CudaDeviceTest::SetUp();
-    Say("lock on");
+    Script("lock on");
     Start();
     tenant_ = NewTenant();
     space_ = gpu()
@@ -195,7 +195,7 @@ TEST_F(QuietDevice, ALoadBesideAnEndlessKernelWaitsAndKeepsNobodyElseWaiting) {
 
 // Whatever a client has its worker do while others' kernels run.
 TEST_F(QuietDevice, NoCallThatWaitsForTheGpuFindsWorkThere) {
-  Say("kernels 1");
+  Script("kernels 1");
   const auto chores = [this] {
     for (int i = 0; i < 3; ++i) {
       auto space =
@@ -226,7 +226,7 @@ TEST_F(QuietDevice, NoCallThatWaitsForTheGpuFindsWorkThere) {
 }
 
 TEST_F(QuietDevice, WorkOfAllClassesGoesOnAfterALoad) {
-  Say("kernels 2");
+  Script("kernels 2");
   std::vector<WorkId> works;
   auto loaded = LoadElsewhere();
   for (std::uint64_t i = 0; i < 30; ++i) {
@@ -241,7 +241,7 @@ TEST_F(QuietDevice, TheEndOfTheContextEndsTheWaitOfALoad) {
   BeginEndless();
   auto loaded = LoadElsewhere();
   AwaitVainDrain();
-  Say("sticky 700");
+  Script("sticky 700");
   while (loaded.wait_for(milliseconds(0)) != std::future_status::ready) Poll();
   EXPECT_FALSE(loaded.get());
 }

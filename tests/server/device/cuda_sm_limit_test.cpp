@@ -25,14 +25,14 @@ class CudaSmLimit : public CudaDeviceTest {
   std::uint32_t Granted(std::uint32_t all, SmLimit limit) {
     device_.reset();
     fake_cuda_reset();
-    Say("sms " + std::to_string(all));
+    Script("sms " + std::to_string(all));
     Start(Limited(kLow, limit));
     EXPECT_EQ(gpu().info().sm_grants.size(), 1U);
     return gpu().info().sm_grants.at(0).granted;
   }
   // How many multiprocessors a kernel of this class gets, seen by what fits at once.
-  std::uint64_t MultiprocessorsOf(const Tenant& tenant, std::size_t of_class,
-                                  std::uint8_t priority) {
+  std::uint64_t GetMultiprocessors(const Tenant& tenant, std::size_t of_class,
+                                   std::uint8_t priority) {
     LaunchWork work = StoreWork(tenant, tenant.At(0), 100 + of_class, priority);
     work.of_class = static_cast<std::uint8_t>(of_class);
     work.is_cooperative = true;
@@ -63,9 +63,9 @@ TEST_F(CudaSmLimit, BoundsTheKernelsOfItsClassAndNoOthers) {
   const Tenant tenant = NewTenant();
   for (const auto priority : {std::uint8_t{0}, std::uint8_t{2}}) {
     // Also under a policy that gives all classes one priority.
-    EXPECT_EQ(MultiprocessorsOf(tenant, kLow, priority), 40U);
-    EXPECT_EQ(MultiprocessorsOf(tenant, kNormal, priority), 132U);
-    EXPECT_EQ(MultiprocessorsOf(tenant, kHigh, priority), 132U);
+    EXPECT_EQ(GetMultiprocessors(tenant, kLow, priority), 40U);
+    EXPECT_EQ(GetMultiprocessors(tenant, kNormal, priority), 132U);
+    EXPECT_EQ(GetMultiprocessors(tenant, kHigh, priority), 132U);
   }
   // Memory and modules are those of the whole GPU.
   LaunchWork work = StoreWork(tenant, tenant.At(0), 5);
@@ -87,14 +87,14 @@ TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContex
     device_.reset();
     fake_cuda_reset();
     completed_.clear();
-    Say(driver);
+    Script(driver);
     CudaDeviceOptions options = Limited(kLow, {.multiprocessors = 40});
     options.sm_limits.at(kNormal) = SmLimit{.multiprocessors = 64};
     Start(options);
     const Tenant tenant = NewTenant();
-    Say("kernels 1");
+    Script("kernels 1");
     for (const std::size_t of_class : {kLow, kHigh, kNormal, kLow}) {
-      Say("hold");  // Several batches, more than there are events yet.
+      Script("hold");  // Several batches, more than there are events yet.
       std::vector<LaunchWork> works;
       for (int i = 0; i < 5; ++i) {
         works.push_back(StoreWork(tenant, tenant.At(0), 10 * of_class + i));
@@ -102,7 +102,7 @@ TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContex
         gpu().Submit(works.back());
       }
       Poll();
-      Say("go");
+      Script("go");
       for (const LaunchWork& work : works) {
         const Completion completion = Await(work.id);
         ASSERT_TRUE(completion.status.ok()) << completion.status.ToString();
@@ -115,7 +115,7 @@ TEST_F(CudaSmLimit, TheEndsOfItsWorkAreSeenWhetherOrNotEventsAreOfTheGreenContex
 }
 
 TEST_F(CudaSmLimit, OfAGpuTooSmallForAnyPartIsRejectedByName) {
-  Say("sms 6");
+  Script("sms 6");
   const auto device = Create(Limited(kLow, {.multiprocessors = 2}));
   ASSERT_FALSE(device.ok());
   EXPECT_THAT(device.status().message(),
@@ -137,7 +137,7 @@ TEST_F(CudaSmLimit, IsRejectedByNameWhereTheDriverLacksWhatItNeeds) {
   for (const char* call :
        {"cuGreenCtxCreate", "cuGreenCtxStreamCreate", "cuDevSmResourceSplitByCount"}) {
     fake_cuda_reset();
-    Say("missing " + std::string(call));
+    Script("missing " + std::string(call));
     const auto device = Create(Limited(kLow, {.fraction = 0.5}));
     ASSERT_FALSE(device.ok());
     EXPECT_EQ(device.status().code(), StatusCode::kUnsupported);
@@ -151,14 +151,14 @@ TEST_F(CudaSmLimit, IsRejectedByNameWhereTheDriverLacksWhatItNeeds) {
 // Whether a function of the whole GPU's context may be launched on a part of it is the driver's
 // affair. It is asked once, before any client is there to hear of it.
 TEST_F(CudaSmLimit, LaunchThatThePartsDoNotTakeRejectsTheOptionByName) {
-  Say("fail cuLaunchKernel 1 400");
+  Script("fail cuLaunchKernel 1 400");
   const auto device = Create(Limited(kLow, {.fraction = 0.5}));
   ASSERT_FALSE(device.ok());
   EXPECT_THAT(
       device.status().message(),
       HasSubstr("option sm-limit rejected: a launch on a part of the multiprocessors failed: "
                 "cuLaunchKernel: "));
-  Say("fail cuLaunchKernel 1 400");
+  Script("fail cuLaunchKernel 1 400");
   EXPECT_TRUE(Create().ok()) << "who does not ask for it is not troubled";
 }
 
@@ -176,7 +176,7 @@ TEST_F(CudaSmLimit, EveryCallThatFailsIsNamedAndLeavesNothingBehind) {
         "cuEventElapsedTime"}) {
     SCOPED_TRACE(call);
     fake_cuda_reset();
-    Say("fail " + std::string(call) + " 1 2");
+    Script("fail " + std::string(call) + " 1 2");
     const auto device = Create(Limited(kLow, {.fraction = 0.5}));
     ASSERT_FALSE(device.ok());
     EXPECT_THAT(device.status().message(),

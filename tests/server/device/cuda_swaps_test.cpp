@@ -105,7 +105,7 @@ class CallOfAMove : public CudaMoves, public ::testing::WithParamInterface<const
 
 TEST_P(CallOfAMove, ThatFailsLeavesTheStepInTheStoreAndMemoryInItsPlace) {
   const Tenant tenant = NewTenantWithSomeAway();
-  Say("fail " + std::string(GetParam()) + " 1 2");
+  Script("fail " + std::string(GetParam()) + " 1 2");
   EXPECT_EQ(tenant.space->SwapPageIn(At(1)).code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(gpu().loss(), nullptr);
   EXPECT_TRUE(IsAway(tenant, 1));
@@ -124,10 +124,10 @@ INSTANTIATE_TEST_SUITE_P(In, CallOfAMove,
 // Whether the memory is still there is unknown then.
 TEST_F(CudaMoves, AnAddressThatMayHaveNoMemoryEndsTheContext) {
   const Tenant tenant = NewTenantWithSomeAway();
-  Say("fail cuMemUnmap 1 2");
+  Script("fail cuMemUnmap 1 2");
   EXPECT_EQ(tenant.space->SwapPageIn(At(1)).code(), StatusCode::kDeviceLost);
   EXPECT_EQ(Await(Store(tenant, tenant.At(0), 1)).status.code(), StatusCode::kDeviceLost);
-  Say("leaks ignored");
+  Script("leaks ignored");
   (void)fake_cuda_take_mistakes();
 }
 

@@ -62,7 +62,7 @@ TEST_F(CudaDeviceTest, KernelAfterAnIdleTimeTookAsLongAsTheGpuSays) {
   const Tenant tenant = NewTenant();
   Await(Store(tenant, tenant.At(0), 1));
   for (const char* clock : {"clock 1 10", "clock 600000 10", "clock -600000 -10"}) {
-    Say(std::string(clock) + "; kernels 3");
+    Script(std::string(clock) + "; kernels 3");
     const auto before = DeviceClock::now();
     const Completion completion = Await(Store(tenant, tenant.At(0), 1));
     EXPECT_TRUE(completion.times_are_exact);
@@ -75,14 +75,14 @@ TEST_F(CudaDeviceTest, KernelAfterAnIdleTimeTookAsLongAsTheGpuSays) {
 TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
   Start();
   const Tenant tenant = NewTenant();
-  Say("clock 600000 10; kernels 3; hold");
+  Script("clock 600000 10; kernels 3; hold");
   std::vector<WorkId> works;
   for (int i = 0; i < 2; ++i) {
     works.push_back(Store(tenant, tenant.At(0), 1));
     // A batch each.
     EXPECT_FALSE(IsDone(works.back()));
   }
-  Say("go");
+  Script("go");
   DeviceClock::time_point last;
   for (const WorkId id : works) {
     const Completion completion = Await(id);
@@ -119,7 +119,7 @@ TEST_F(CudaDeviceTest, WorkWhoseTimesAreOfNoUseHasAMarkWithoutATime) {
 TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
   Start();
   const Tenant tenant = NewTenant();
-  Say("kernels 3; hold");
+  Script("kernels 3; hold");
   LaunchWork untimed = StoreWork(tenant, tenant.At(0), 1);
   untimed.wants_times = false;
   gpu().Submit(untimed);
@@ -128,7 +128,7 @@ TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
   EXPECT_FALSE(IsDone(timed));
   // Long against what the machine may take from the kernel: a beginning before it would show.
   std::this_thread::sleep_for(milliseconds(300));
-  Say("go");
+  Script("go");
   EXPECT_FALSE(Await(untimed.id).times_are_exact);
   const Completion completion = Await(timed);
   EXPECT_TRUE(completion.times_are_exact);
@@ -142,7 +142,7 @@ TEST_F(CudaDeviceTest, TwoMarksAreOutAndWorkBehindThemWaitsForItsMark) {
   Start();
   const Tenant tenant = NewTenant();
   Await(Store(tenant, tenant.At(0), 1));
-  Say("hold");
+  Script("hold");
   fake_cuda_forget_calls();
   std::vector<WorkId> works;
   const auto marks = [&](std::size_t count) {
@@ -158,7 +158,7 @@ TEST_F(CudaDeviceTest, TwoMarksAreOutAndWorkBehindThemWaitsForItsMark) {
   EXPECT_EQ(marks(1), 1U);
   EXPECT_EQ(marks(10), 2U);
   EXPECT_EQ(marks(10), 2U);
-  Say("go");
+  Script("go");
   for (const WorkId id : works) Await(id);
   EXPECT_EQ(fake_cuda_calls("cuEventRecord"), 3U);
 }
@@ -166,12 +166,12 @@ TEST_F(CudaDeviceTest, TwoMarksAreOutAndWorkBehindThemWaitsForItsMark) {
 TEST_F(CudaDeviceTest, WorkDidNotEndBeforeItWasSeenRunning) {
   Start();
   const Tenant tenant = NewTenant();
-  Say("hold; clock -600000 0");
+  Script("hold; clock -600000 0");
   const WorkId work = Store(tenant, tenant.At(0), 1);
   std::this_thread::sleep_for(milliseconds(20));
   const auto seen = DeviceClock::now();
   EXPECT_FALSE(IsDone(work));
-  Say("go");
+  Script("go");
   const Completion completion = Await(work);
   EXPECT_GE(completion.ended, seen);
   EXPECT_LE(completion.ended, DeviceClock::now());
@@ -182,7 +182,7 @@ TEST_F(CudaDeviceTest, WorkThatWasNeverSeenRunningDidNotBeginBeforeItWasSubmitte
   const Tenant tenant = NewTenant();
   std::vector<std::byte> host(4096);
   for (const char* clock : {"clock 0 0", "clock 600000 0", "clock -600000 0"}) {
-    Say(clock);
+    Script(clock);
     const auto before = DeviceClock::now();
     const WorkId copy = Copy(tenant, CopyWork::Direction::kHostToDevice, host, 0);
     std::this_thread::sleep_for(milliseconds(5));
@@ -197,11 +197,11 @@ TEST_F(CudaDeviceTest, WorkThatTheGpuBeganLateIsTimedWhereItRan) {
   const Tenant tenant = NewTenant();
   std::vector<std::byte> host(4096);
   Await(Copy(tenant, CopyWork::Direction::kHostToDevice, host, 0));
-  Say("hold");
+  Script("hold");
   const auto before = DeviceClock::now();
   const WorkId copy = Copy(tenant, CopyWork::Direction::kHostToDevice, host, 0);
   std::this_thread::sleep_for(milliseconds(100));
-  Say("go");
+  Script("go");
   std::this_thread::sleep_for(milliseconds(5));
   // The relation of the clocks is known as well as a busy machine lets it be.
   EXPECT_GE(Await(copy).ended, before + milliseconds(50));
@@ -213,12 +213,12 @@ TEST_F(CudaDeviceTest, EventsAreUsedAgain) {
   const Tenant tenant = NewTenant();
   std::size_t events = 0;
   for (int i = 0; i < 20; ++i) {
-    Say("hold");
+    Script("hold");
     const WorkId first = Store(tenant, tenant.At(0), 1);
     EXPECT_FALSE(IsDone(first));
     const WorkId second = Store(tenant, tenant.At(0), 1);
     EXPECT_FALSE(IsDone(second));
-    Say("go");
+    Script("go");
     Await(second);
     if (i == 1) events = fake_cuda_live("event");
   }

@@ -235,24 +235,24 @@ TEST(Obstacles, MpsIsNamedWithItsProcess) {
                     HasSubstr("echo quit | nvidia-cuda-mps-control")));
 }
 
-Presence::Kind KindOf(std::string_view uuid, const Inventory& inventory) {
-  return PresenceOf(uuid, inventory).kind;
+Presence::Kind GetKind(std::string_view uuid, const Inventory& inventory) {
+  return GetPresence(uuid, inventory).kind;
 }
 
 TEST(Presence, OfGpusAndInstancesThatTheDriverLists) {
   const Inventory inventory = ThreeGpus();
   for (const char* uuid : {"GPU-aaaa1111-0", "GPU-aaaa2222-0", "MIG-cc01", "MIG-cc02"}) {
-    EXPECT_EQ(KindOf(uuid, inventory), Presence::Kind::kThere) << uuid;
-    EXPECT_EQ(PresenceOf(uuid, inventory).why, "");
+    EXPECT_EQ(GetKind(uuid, inventory), Presence::Kind::kThere) << uuid;
+    EXPECT_EQ(GetPresence(uuid, inventory).why, "");
   }
   for (const char* uuid : {"GPU-aaaa1111", "GPU-dddd0000-0", "MIG-cc03"}) {
-    EXPECT_EQ(KindOf(uuid, inventory), Presence::Kind::kGone) << uuid;
-    EXPECT_EQ(PresenceOf(uuid, inventory).why, "the driver does not have it any more");
+    EXPECT_EQ(GetKind(uuid, inventory), Presence::Kind::kGone) << uuid;
+    EXPECT_EQ(GetPresence(uuid, inventory).why, "the driver does not have it any more");
   }
 }
 
 TEST(Presence, AGpuThatBecameManyIsGone) {
-  const Presence presence = PresenceOf("GPU-bbbb0000-0", ThreeGpus());
+  const Presence presence = GetPresence("GPU-bbbb0000-0", ThreeGpus());
   EXPECT_EQ(presence.kind, Presence::Kind::kGone);
   EXPECT_THAT(presence.why, HasSubstr("GPU 2 (NVIDIA H200) is in MIG mode now"));
 }
@@ -260,30 +260,30 @@ TEST(Presence, AGpuThatBecameManyIsGone) {
 TEST(Presence, WhatTheDriverDoesNotTellIsUnclearUnlessItSaysThatTheGpuIsLost) {
   Inventory silent = ThreeGpus();
   silent.unavailable = "no NVML";
-  EXPECT_EQ(KindOf("GPU-aaaa1111-0", silent), Presence::Kind::kUnclear);
-  EXPECT_EQ(PresenceOf("GPU-aaaa1111-0", silent).why, "no NVML");
+  EXPECT_EQ(GetKind("GPU-aaaa1111-0", silent), Presence::Kind::kUnclear);
+  EXPECT_EQ(GetPresence("GPU-aaaa1111-0", silent).why, "no NVML");
 
   Inventory troubled = ThreeGpus();
   troubled.gpus[0].trouble = "code 999";
-  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
-  EXPECT_EQ(KindOf("GPU-aaaa2222-0", troubled), Presence::Kind::kThere);
+  EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
+  EXPECT_EQ(GetKind("GPU-aaaa2222-0", troubled), Presence::Kind::kThere);
   troubled.gpus[0].is_lost = true;
-  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
-  EXPECT_THAT(PresenceOf("GPU-aaaa1111-0", troubled).why,
+  EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
+  EXPECT_THAT(GetPresence("GPU-aaaa1111-0", troubled).why,
               HasSubstr("GPU 0 (NVIDIA H200) does not answer: code 999"));
   // A GPU that does not even tell its name may be the one that is looked for.
   troubled.gpus[0].uuid.clear();
-  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
-  EXPECT_THAT(PresenceOf("GPU-aaaa1111-0", troubled).why, HasSubstr("code 999"));
+  EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
+  EXPECT_THAT(GetPresence("GPU-aaaa1111-0", troubled).why, HasSubstr("code 999"));
   troubled.gpus[0].is_lost = false;
-  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
+  EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
   // One of two is lost, the other only silent: which of them it was nobody knows.
   troubled.gpus[0].is_lost = true;
   troubled.gpus[1] = {.index = 1, .trouble = "code 999"};
-  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
+  EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
   troubled.gpus[0].is_lost = false;
   troubled.gpus[1].is_lost = true;
-  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
+  EXPECT_EQ(GetKind("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
 }
 
 TEST(NewClients, AreWhatAutoWouldTakeAndTheServerDoesNotHave) {

@@ -67,18 +67,18 @@ TEST(Reach, ACopyTouchesItsRowsAndWhatLiesBetweenThem) {
   work.height = 3;
   work.source_pitch_bytes = 1000;
   work.destination_pitch_bytes = 20;
-  const Reach both = ReachOf(work);
+  const Reach both = GetReach(work);
   ASSERT_EQ(both.pieces().size(), 2u);
   EXPECT_EQ(both.pieces()[0].bytes, 50u);
   EXPECT_EQ(both.pieces()[1].base, 1'000'000u);
   EXPECT_EQ(both.pieces()[1].bytes, 2010u);
   work.direction = CopyWork::Direction::kHostToDevice;
-  EXPECT_EQ(ReachOf(work).pieces().size(), 1u);
-  EXPECT_EQ(ReachOf(work).pieces()[0].base, 100u);
+  EXPECT_EQ(GetReach(work).pieces().size(), 1u);
+  EXPECT_EQ(GetReach(work).pieces()[0].base, 100u);
   work.direction = CopyWork::Direction::kDeviceToHost;
-  EXPECT_EQ(ReachOf(work).pieces()[0].base, 1'000'000u);
+  EXPECT_EQ(GetReach(work).pieces()[0].base, 1'000'000u);
   work.height = 0;
-  EXPECT_TRUE(ReachOf(work).pieces().empty());
+  EXPECT_TRUE(GetReach(work).pieces().empty());
 }
 
 TEST(Reach, AFillTouchesItsRows) {
@@ -87,9 +87,9 @@ TEST(Reach, AFillTouchesItsRows) {
   work.width_bytes = 4;
   work.pitch_bytes = 16;
   work.height = 2;
-  ASSERT_EQ(ReachOf(work).pieces().size(), 1u);
-  EXPECT_EQ(ReachOf(work).pieces()[0].bytes, 20u);
-  EXPECT_FALSE(ReachOf(work).is_everything());
+  ASSERT_EQ(GetReach(work).pieces().size(), 1u);
+  EXPECT_EQ(GetReach(work).pieces()[0].bytes, 20u);
+  EXPECT_FALSE(GetReach(work).is_everything());
   EXPECT_TRUE(Reach::Everything().is_everything());
 }
 

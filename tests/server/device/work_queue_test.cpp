@@ -347,7 +347,7 @@ class Nodes : public NodeMaker {
   }
 };
 
-GraphWork GraphOf(std::span<const GraphNode* const> nodes) {
+GraphWork GetGraph(std::span<const GraphNode* const> nodes) {
   GraphWork graph;
   graph.id = 1;
   graph.stream = 1;
@@ -360,7 +360,7 @@ TEST(WorkQueue, AGraphThatIsStoppedWhileANodeRunsEndsBehindIt) {
   const GraphNode fill = FillWork();
   const std::vector<const GraphNode*> nodes(5, &fill);
   WorkQueue queue(1, {});
-  queue.Submit(GraphOf(nodes), maker);
+  queue.Submit(GetGraph(nodes), maker);
   Finish(queue, *queue.Next());
   const Claim second = *queue.Next();
   queue.RequestStop(1);
@@ -376,7 +376,7 @@ TEST(WorkQueue, AGraphThatIsStoppedInItsLastNodeIsDone) {
   const GraphNode fill = FillWork();
   const std::vector<const GraphNode*> nodes(2, &fill);
   WorkQueue queue(1, {});
-  queue.Submit(GraphOf(nodes), maker);
+  queue.Submit(GetGraph(nodes), maker);
   Finish(queue, *queue.Next());
   const Claim last = *queue.Next();
   queue.RequestStop(1);

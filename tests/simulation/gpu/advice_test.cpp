@@ -181,10 +181,10 @@ TEST(Speeds, HaveChangedWhereKernelsTookLongerForAWhile) {
   Profile even = Server("serve", 40, 8, 1000, 30ms);
   for (Profile::Request& request : even.requests)
     for (std::size_t i = 0; i < 8; ++i) request.steps[i].us = i % 2 == 0 ? 500 : 1500;
-  EXPECT_FALSE(DeviceSpeedOf(even).has_changed());
+  EXPECT_FALSE(GetDeviceSpeed(even).has_changed());
 
   Profile changing = ChangingServer(30ms);
-  const DeviceSpeed speed = DeviceSpeedOf(changing);
+  const DeviceSpeed speed = GetDeviceSpeed(changing);
   EXPECT_TRUE(speed.has_changed());
   EXPECT_NEAR(speed.fast, 1000 / 1500.0, 0.01);
   EXPECT_NEAR(speed.slow, 2000 / 1500.0, 0.01);
@@ -193,7 +193,7 @@ TEST(Speeds, HaveChangedWhereKernelsTookLongerForAWhile) {
   EXPECT_NEAR(slow.requests.back().steps.back().us, 2000, 20);
 
   changing.requests.resize(10);
-  EXPECT_FALSE(DeviceSpeedOf(changing).has_changed()) << "80 kernels say too little";
+  EXPECT_FALSE(GetDeviceSpeed(changing).has_changed()) << "80 kernels say too little";
 }
 
 TEST(Advice, ADeviceThatChangedItsSpeedMayKeepEitherOne) {
@@ -264,11 +264,11 @@ TEST(Plans, ARecordingIsTakenAsItWasAndThenFromOtherPlaces) {
   for (std::size_t i = 0; i < server.requests.size(); ++i)
     server.requests[i].steps[0].us = 1000 + static_cast<double>(i);
   const Node node = Device("priority", {});
-  const ClientPlan first = PlanOf(server, node, 8, 0, 1);
+  const ClientPlan first = GetPlan(server, node, 8, 0, 1);
   EXPECT_EQ(first.times_s.size(), 200U);
   EXPECT_DOUBLE_EQ(first.times_s.at(1), 0.04);
   EXPECT_EQ(SoloTime(first.jobs.at(3).kernels.at(0), 1), 1003us);
-  const ClientPlan other = PlanOf(server, node, 8, 1, 7);
+  const ClientPlan other = GetPlan(server, node, 8, 1, 7);
   EXPECT_NE(SoloTime(other.jobs.at(3).kernels.at(0), 1), 1003us);
   EXPECT_EQ(other.jobs.size(), 200U);
 }

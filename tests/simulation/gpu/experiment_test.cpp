@@ -216,20 +216,20 @@ CellOptions Cell() {
           .front = {}};
 }
 
-Row RowOf(const CellOptions& cell, std::string_view policy) {
+Row GetRow(const CellOptions& cell, std::string_view policy) {
   const Result<std::vector<Row>> rows = RunCell(cell, {*FindSetup(policy)});
   EXPECT_TRUE(rows.ok());
   return rows->front();
 }
 
 TEST(Experiment, SameSeedSameFigures) {
-  const Row first = RowOf(Cell(), "priority");
-  const Row again = RowOf(Cell(), "priority");
+  const Row first = GetRow(Cell(), "priority");
+  const Row again = GetRow(Cell(), "priority");
   EXPECT_EQ(first.p99_inflation, again.p99_inflation);
   EXPECT_EQ(first.gap_used, again.gap_used);
   CellOptions other = Cell();
   other.seed = 6;
-  EXPECT_NE(RowOf(other, "priority").p99_added_ms, first.p99_added_ms);
+  EXPECT_NE(GetRow(other, "priority").p99_added_ms, first.p99_added_ms);
 }
 
 TEST(Experiment, EveryContestantServesEveryRequest) {
@@ -256,14 +256,14 @@ TEST(Experiment, EveryContestantServesEveryRequest) {
 
 TEST(Experiment, LoadIsTheShareOfTimeThatRequestsTake) {
   // A policy that wastes nothing gives low all that high leaves.
-  EXPECT_NEAR(RowOf(Cell(), "priority").low_throughput, 0.5, 0.06);
+  EXPECT_NEAR(GetRow(Cell(), "priority").low_throughput, 0.5, 0.06);
 }
 
 TEST(Experiment, ClaimsKeepRequestsFromWaitingForWholeKernels) {
   CellOptions cell = Cell();
-  const Row with = RowOf(cell, "priority");
+  const Row with = GetRow(cell, "priority");
   cell.front.claims = false;
-  const Row without = RowOf(cell, "priority");
+  const Row without = GetRow(cell, "priority");
   // A low kernel takes 2 ms; a block of it 40 us.
   EXPECT_LT(with.p99_added_ms, 0.2);
   EXPECT_GT(without.p99_added_ms, 1.5);
@@ -273,9 +273,9 @@ TEST(Experiment, WhatIsShortWaitsOnTheDeviceNoLongerThanKeepsItBusy) {
   CellOptions cell = Cell();
   cell.load = 0.3;
   cell.low.kernels.assign(100, Kernel{80, 30us});
-  const Row shallow = RowOf(cell, "priority");
+  const Row shallow = GetRow(cell, "priority");
   cell.front.launch_bubble = 1s;
-  const Row deep = RowOf(cell, "priority");
+  const Row deep = GetRow(cell, "priority");
   EXPECT_LT(shallow.p99_added_ms, deep.p99_added_ms / 2);
   EXPECT_NEAR(shallow.gap_used, deep.gap_used, 0.02);
 }
@@ -284,17 +284,17 @@ TEST(Experiment, SeveralClientsOfAClassShareItsLoad) {
   CellOptions cell = Cell();
   cell.high_clients = 3;
   cell.low_clients = 2;
-  const Row row = RowOf(cell, "priority");
+  const Row row = GetRow(cell, "priority");
   EXPECT_NEAR(row.low_throughput, 0.5, 0.08);
   EXPECT_LT(row.p99_added_ms, 0.3);
   // Three queues of a third of the load each are not one client's.
-  EXPECT_NE(row.p99_alone_ms, RowOf(Cell(), "priority").p99_alone_ms);
+  EXPECT_NE(row.p99_alone_ms, GetRow(Cell(), "priority").p99_alone_ms);
 }
 
 TEST(Experiment, AClosedLoopNeverHasTwoRequestsOpen) {
   CellOptions cell = Cell();
   cell.arrivals = "closed";
-  const Row row = RowOf(cell, "priority");
+  const Row row = GetRow(cell, "priority");
   // Ten kernels of 100 us: no request waits behind another one.
   EXPECT_LT(row.p99_alone_ms, 1.1);
   EXPECT_NEAR(row.low_throughput, 0.5, 0.06);
@@ -304,9 +304,9 @@ TEST(Experiment, AClosedLoopNeverHasTwoRequestsOpen) {
 TEST(Experiment, OneByOneARequestIsTimedFromTheEndOfTheOneBefore) {
   CellOptions cell = Cell();
   cell.load = 0.9;
-  EXPECT_GT(RowOf(cell, "priority").p99_alone_ms, 5);
+  EXPECT_GT(GetRow(cell, "priority").p99_alone_ms, 5);
   cell.one_by_one = true;
-  const Row row = RowOf(cell, "priority");
+  const Row row = GetRow(cell, "priority");
   EXPECT_LT(row.p99_alone_ms, 1.1);
   // It does not come before it arrives, and none is left out.
   EXPECT_NEAR(row.low_throughput, 0.1, 0.06);
@@ -316,7 +316,7 @@ TEST(Experiment, OneByOneARequestIsTimedFromTheEndOfTheOneBefore) {
 TEST(Experiment, FixedSharesAreOfAllClients) {
   CellOptions cell = Cell();
   cell.low_clients = 3;
-  const Row row = RowOf(cell, "vgpu-fixed");
+  const Row row = GetRow(cell, "vgpu-fixed");
   EXPECT_NEAR(row.low_throughput, 0.75, 0.05);
 }
 
@@ -325,11 +325,11 @@ TEST(Experiment, CopiesDelayOnlyCopiesOfTheirDirection) {
   cell.load = 0.1;
   cell.high = *ReadJob("in:400+even:10:50:10", {});
   cell.low = *ReadJob("out:4000", {});
-  EXPECT_EQ(RowOf(cell, "mps").p99_added_ms, 0);
+  EXPECT_EQ(GetRow(cell, "mps").p99_added_ms, 0);
   cell.low = *ReadJob("in:4000", {});
-  EXPECT_GT(RowOf(cell, "mps").p99_added_ms, 3);
+  EXPECT_GT(GetRow(cell, "mps").p99_added_ms, 3);
   // One piece of 40 us of a stopped low copy is still under way.
-  EXPECT_LT(RowOf(cell, "priority").p99_added_ms, 0.1);
+  EXPECT_LT(GetRow(cell, "priority").p99_added_ms, 0.1);
 }
 
 // A copy is a command of its client: what is in the way of the kernels behind it is stopped for it.
@@ -338,25 +338,25 @@ TEST(Experiment, BehindACopyKernelsFindTheDeviceFree) {
   cell.load = 0.3;
   cell.low = *ReadJob("even:20:1000:200", {});
   cell.high = *ReadJob("even:10:40:10", {});
-  EXPECT_GT(RowOf(cell, "priority").p99_added_ms, 0.1);
+  EXPECT_GT(GetRow(cell, "priority").p99_added_ms, 0.1);
   cell.high = *ReadJob("in:200+even:10:40:10", {});
-  EXPECT_LT(RowOf(cell, "priority").p99_added_ms, 0.01);
+  EXPECT_LT(GetRow(cell, "priority").p99_added_ms, 0.01);
 }
 
 TEST(Experiment, APromiseIsKeptByThoseRequestsThatTakeNoLonger) {
   CellOptions cell = Cell();
   cell.target = 1s;
-  EXPECT_EQ(RowOf(cell, "priority").target_met, 1);
+  EXPECT_EQ(GetRow(cell, "priority").target_met, 1);
   cell.target = 10us;
-  EXPECT_EQ(RowOf(cell, "priority").target_met, 0);
+  EXPECT_EQ(GetRow(cell, "priority").target_met, 0);
   cell.target.reset();
-  const Row row = RowOf(cell, "priority");
+  const Row row = GetRow(cell, "priority");
   EXPECT_NEAR(row.latency_target_ms, 1.05 * row.p99_alone_ms, 1e-3);
   EXPECT_GT(row.target_met, 0.98);
 }
 
 TEST(Experiment, DeadlineKeepsItsPromisesAndFillsTheGap) {
-  const Row row = RowOf(Cell(), "deadline");
+  const Row row = GetRow(Cell(), "deadline");
   EXPECT_LE(row.p99_inflation, 0.05);
   EXPECT_GT(row.target_met, 0.98);
   EXPECT_GT(row.gap_used, 0.9);
@@ -377,15 +377,15 @@ TEST(Experiment, MoreRequestsMayBeOpenThanThePolicyIsToldOf) {
 TEST(Experiment, LongBlocksBreakThePromiseWhateverThePolicy) {
   CellOptions cell = Cell();
   cell.low.kernels.assign(20, Kernel{160, 4ms});
-  EXPECT_GT(RowOf(cell, "priority").p99_added_ms, 3);
+  EXPECT_GT(GetRow(cell, "priority").p99_added_ms, 3);
 }
 
 TEST(Experiment, PriorityBeatsWhatUsersWouldPickInstead) {
-  const Row ours = RowOf(Cell(), "priority");
+  const Row ours = GetRow(Cell(), "priority");
   for (const char* name : {"mps", "mps-priority", "time-slicing", "fifo"}) {
-    EXPECT_LT(ours.p99_added_ms * 5, RowOf(Cell(), name).p99_added_ms) << name;
+    EXPECT_LT(ours.p99_added_ms * 5, GetRow(Cell(), name).p99_added_ms) << name;
   }
-  EXPECT_GT(ours.gap_used, RowOf(Cell(), "tally").gap_used);
+  EXPECT_GT(ours.gap_used, GetRow(Cell(), "tally").gap_used);
 }
 
 // What is hard for a scheduler: requests as short as one low kernel, at a load at which they
@@ -406,7 +406,7 @@ class HardCells : public ::testing::TestWithParam<std::tuple<const char*, HardCe
     cell.load = 0.3;
     cell.requests = 1000;
     cell.front.claims = claims;
-    return RowOf(cell, policy);
+    return GetRow(cell, policy);
   }
 };
 

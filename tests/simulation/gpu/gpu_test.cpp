@@ -208,36 +208,36 @@ TEST(SharedGpu, WhoIsFirstInLineWaitsForRoomAndOthersBehindIt) {
   EXPECT_EQ(ends.at(3).at, 110us) << "when all blocks of the one before have begun";
 }
 
-Kernel CopyOf(std::uint32_t pieces, Kernel::Kind direction = Kernel::Kind::kCopyToDevice) {
+Kernel GetCopy(std::uint32_t pieces, Kernel::Kind direction = Kernel::Kind::kCopyToDevice) {
   return {pieces, 40us, direction};
 }
 
 TEST(SharedGpu, CopiesRunBesideKernelsAndOneEachWay) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 400us}}, At(0us));
-  gpu.Submit({.id = 2, .stream = 1, .kernel = CopyOf(5)}, At(0us));
-  gpu.Submit({.id = 3, .stream = 2, .kernel = CopyOf(3, Kernel::Kind::kCopyToHost)}, At(0us));
-  gpu.Submit({.id = 4, .stream = 3, .kernel = CopyOf(1)}, At(0us));
+  gpu.Submit({.id = 2, .stream = 1, .kernel = GetCopy(5)}, At(0us));
+  gpu.Submit({.id = 3, .stream = 2, .kernel = GetCopy(3, Kernel::Kind::kCopyToHost)}, At(0us));
+  gpu.Submit({.id = 4, .stream = 3, .kernel = GetCopy(1)}, At(0us));
   const auto ends = Drain(gpu);
   EXPECT_EQ(ends.at(1).at, 400us);
   EXPECT_EQ(ends.at(2).at, 200us);
   EXPECT_EQ(ends.at(3).at, 120us);
   EXPECT_EQ(ends.at(4).at, 240us);
-  EXPECT_EQ(SoloTime(CopyOf(5), 10), 200us);
+  EXPECT_EQ(SoloTime(GetCopy(5), 10), 200us);
 }
 
 TEST(SharedGpu, PriorityHasNoEffectOnCopies) {
   SharedGpu gpu(10, kFree);
-  gpu.Submit({.id = 1, .stream = 0, .kernel = CopyOf(5)}, At(0us));
+  gpu.Submit({.id = 1, .stream = 0, .kernel = GetCopy(5)}, At(0us));
   std::vector<Finished> finished;
   gpu.Advance(At(20us), finished);
-  gpu.Submit({.id = 2, .stream = 1, .kernel = CopyOf(1), .priority = 1}, At(20us));
+  gpu.Submit({.id = 2, .stream = 1, .kernel = GetCopy(1), .priority = 1}, At(20us));
   EXPECT_EQ(Drain(gpu).at(2).at, 240us);
 }
 
 TEST(SharedGpu, ACopyIsStoppedBetweenItsPiecesAndPaysForNoClaims) {
   SharedGpu gpu(10, {.launch_delay = {}, .notice = {}, .stop_flag = {}});
-  gpu.Submit({.id = 1, .kernel = CopyOf(5), .stoppable = true}, At(0us));
+  gpu.Submit({.id = 1, .kernel = GetCopy(5), .stoppable = true}, At(0us));
   std::vector<Finished> finished;
   gpu.Advance(At(50us), finished);
   gpu.RequestStop(1, At(50us));

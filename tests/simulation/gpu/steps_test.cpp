@@ -20,7 +20,7 @@ FrontOptions FreeDevice() {
   return options;
 }
 
-std::vector<scheduler::Duration> TimesOf(const ClientPlan& plan) {
+std::vector<scheduler::Duration> GetTimes(const ClientPlan& plan) {
   const Scenario scenario{.clients = {plan}};
   return RunScenario(*FindSetup("fifo"), FreeDevice(), scenario).clients.at(0).request_times;
 }
@@ -41,19 +41,19 @@ TEST(Steps, AKernelThatIsWaitedForComesAfterTheOneBefore) {
   const Job job{
       "job",
       {{.block_time = 1ms, .after = 2ms}, {.block_time = 1ms, .after = 3ms}, {.block_time = 1ms}}};
-  EXPECT_EQ(TimesOf(PlanWith({job}, Pace::kOpen, {0.0, 1.0})), Times({8ms, 8ms}));
+  EXPECT_EQ(GetTimes(PlanWith({job}, Pace::kOpen, {0.0, 1.0})), Times({8ms, 8ms}));
 }
 
 TEST(Steps, RequestsRunTheirOwnJobsInTurn) {
   const Job brief{"brief", {{.block_time = 1ms}}},
       slow{"slow", {{.block_time = 5ms}, {.block_time = 2ms}}};
-  EXPECT_EQ(TimesOf(PlanWith({brief, slow}, Pace::kOpen, {0, 1, 2})), Times({1ms, 7ms, 1ms}));
+  EXPECT_EQ(GetTimes(PlanWith({brief, slow}, Pace::kOpen, {0, 1, 2})), Times({1ms, 7ms, 1ms}));
 }
 
 TEST(Steps, RequestsInTurnWaitInTheClientAndAreTimedFromTheirArrival) {
   const Job job{"job", {{.block_time = 3ms, .after = 1ms}}};
-  EXPECT_EQ(TimesOf(PlanWith({job}, Pace::kInTurn, {0, 0.001, 0.1})), Times({4ms, 7ms, 4ms}));
-  EXPECT_EQ(TimesOf(PlanWith({job}, Pace::kOneByOne, {0, 0.001, 0.1})), Times({4ms, 4ms, 4ms}));
+  EXPECT_EQ(GetTimes(PlanWith({job}, Pace::kInTurn, {0, 0.001, 0.1})), Times({4ms, 7ms, 4ms}));
+  EXPECT_EQ(GetTimes(PlanWith({job}, Pace::kOneByOne, {0, 0.001, 0.1})), Times({4ms, 4ms, 4ms}));
 }
 
 TEST(Steps, TheGapIsTheTimeWithoutHighWork) {

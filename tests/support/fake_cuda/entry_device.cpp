@@ -45,7 +45,7 @@ Code OfGpu(const char* name, DeviceNumber device, auto&& body) {
   });
 }
 
-int ValueOf(const World& world, DeviceAttribute which) {
+int ValueFor(const World& world, DeviceAttribute which) {
   const auto found = world.settings.attributes.find(static_cast<int>(which));
   return found == world.settings.attributes.end() ? 0 : found->second;
 }
@@ -98,9 +98,11 @@ Code cuDriverGetVersion(int* version) {
   });
 }
 
-Code cuGetErrorName(Code code, const char** name) { return TellText(code, &ErrorText::name, name); }
+Code cuGetErrorName(Code code, const char** name) {
+  return ReportText(code, &ErrorText::name, name);
+}
 Code cuGetErrorString(Code code, const char** text) {
-  return TellText(code, &ErrorText::text, text);
+  return ReportText(code, &ErrorText::text, text);
 }
 
 Code cuDeviceGetCount(int* count) {
@@ -149,7 +151,7 @@ Code cuDeviceGetAttribute(int* value, DeviceAttribute which, DeviceNumber device
     const auto fails = world.settings.attribute_fails.find(static_cast<int>(which));
     if (fails != world.settings.attribute_fails.end()) return fails->second;
     if (!world.settings.attributes.contains(static_cast<int>(which))) return Code::kInvalidValue;
-    *value = ValueOf(world, which);
+    *value = ValueFor(world, which);
     return Code::kSuccess;
   });
 }
@@ -166,7 +168,7 @@ Code cuDeviceGetPCIBusId(char* text, int bytes, DeviceNumber device) {
 Code cuDevicePrimaryCtxRetain(Context* context, DeviceNumber device) {
   return OfGpu("cuDevicePrimaryCtxRetain", device, [&](World& world, Gpu& gpu) {
     if (world.sticky) return *world.sticky;
-    const auto mode = static_cast<ComputeMode>(ValueOf(world, DeviceAttribute::kComputeMode));
+    const auto mode = static_cast<ComputeMode>(ValueFor(world, DeviceAttribute::kComputeMode));
     if (mode == ComputeMode::kProhibited) return Code::kDeviceUnavailable;
     if (gpu.retained++ == 0) {
       gpu.primary = world.contexts.Add(std::make_shared<FakeContext>(FakeContext{.gpu = &gpu}));
@@ -255,7 +257,7 @@ Code cuCtxGetLimit(std::size_t* value, Limit limit) {
 
 Code cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return Call("cuCtxGetStreamPriorityRange", Needs::kContext, 0, [&](World& world, Lock&) {
-    const bool has = ValueOf(world, DeviceAttribute::kStreamPriorities) != 0;
+    const bool has = ValueFor(world, DeviceAttribute::kStreamPriorities) != 0;
     *least = 0;
     *greatest = has ? -5 : 0;
     return Code::kSuccess;
@@ -277,10 +279,10 @@ Code cuDeviceGetDevResource(DeviceNumber device, Resource* resource, ResourceTyp
     if (type != ResourceType::kMultiprocessors) return Code::kInvalidResourceType;
     *resource = {};
     resource->type = type;
-    resource->sm = {
-        .multiprocessors = static_cast<unsigned>(ValueOf(world, DeviceAttribute::kMultiprocessors)),
-        .partition_least = kSplitMultiple,
-        .coscheduled_multiple = kSplitMultiple};
+    resource->sm = {.multiprocessors =
+                        static_cast<unsigned>(ValueFor(world, DeviceAttribute::kMultiprocessors)),
+                    .partition_least = kSplitMultiple,
+                    .coscheduled_multiple = kSplitMultiple};
     return Code::kSuccess;
   });
 }

@@ -76,7 +76,7 @@ Code AddNode(const char* name, DriverNode* out, DriverGraph handle, const Driver
   });
 }
 
-Side SideOf(const CopyNodeSide& side) {
+Side GetSide(const CopyNodeSide& side) {
   const std::size_t skipped = side.y * side.pitch + side.x_bytes;
   Side made = side.type == MemoryType::kHost ? OnHost(side.host, side.pitch)
                                              : OnDevice(side.device, side.pitch);
@@ -136,8 +136,8 @@ Code cuGraphAddMemcpyNode(DriverNode* node, DriverGraph graph, const DriverNode*
     Work checked;
     bool is_pageable = false;
     const auto make = [&world, what = *what](Work& work, bool& pageable) {
-      return testing::fake_cuda::MakeCopy(world, "cuGraphLaunch", SideOf(what.destination),
-                                          SideOf(what.source), {what.width_bytes, what.height},
+      return testing::fake_cuda::MakeCopy(world, "cuGraphLaunch", GetSide(what.destination),
+                                          GetSide(what.source), {what.width_bytes, what.height},
                                           work, pageable);
     };
     const Code code = make(checked, is_pageable);

@@ -64,7 +64,7 @@ bool IsHere(const AllocationProperties* properties) {
 }
 
 // "cluster 2x1x1", "cooperative"; nothing for plain launches.
-std::string AttributesOf(const LaunchConfig& config) {
+std::string GetAttributes(const LaunchConfig& config) {
   std::string text;
   for (unsigned i = 0; i < config.attribute_count; ++i) {
     const LaunchAttribute& attribute = config.attributes[i];
@@ -122,7 +122,7 @@ Code Launch(const char* name, Function handle, const LaunchConfig& config, void*
         return Code::kCooperativeLaunchTooLarge;
       }
     }
-    world.last_attributes = AttributesOf(config);
+    world.last_attributes = GetAttributes(config);
     const LaunchShape shape = {
         .grid = {config.grid_x, config.grid_y, config.grid_z},
         .block = {config.block_x, config.block_y, config.block_z},

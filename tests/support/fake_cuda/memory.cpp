@@ -18,7 +18,7 @@ constexpr int kGarbage = 0xA5;
 void* Pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
-std::uint64_t AddressOf(const void* pointer) {
+std::uint64_t GetAddress(const void* pointer) {
   return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(pointer));
 }
 
@@ -65,7 +65,7 @@ Code Memory::Reserve(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t
   void* mapped =
       ::mmap(nullptr, with_slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return Code::kOutOfMemory;
-  const std::uint64_t base = (AddressOf(mapped) + alignment - 1) / alignment * alignment;
+  const std::uint64_t base = (GetAddress(mapped) + alignment - 1) / alignment * alignment;
   reservations[base] = {.bytes = bytes, .mapped = mapped, .mapped_bytes = with_slack};
   *address = base;
   return Code::kSuccess;
@@ -106,7 +106,7 @@ int Memory::TakeFilled(std::uint64_t bytes) {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   void* whole = MAP_FAILED;
   if (around != MAP_FAILED && ::ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
-    whole = ::mmap(Pointer((AddressOf(around) + kGranule - 1) / kGranule * kGranule), bytes,
+    whole = ::mmap(Pointer((GetAddress(around) + kGranule - 1) / kGranule * kGranule), bytes,
                    PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
   }
   if (whole != MAP_FAILED) {
@@ -213,7 +213,7 @@ Code Memory::Allocate(std::uint64_t bytes, std::uint64_t* address) {
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return Code::kOutOfMemory;
   std::memset(mapped, kGarbage, bytes);
-  *address = AddressOf(mapped);
+  *address = GetAddress(mapped);
   allocations[*address] = bytes;
   used_ += bytes;
   return Code::kSuccess;
@@ -232,13 +232,13 @@ Code Memory::AllocateHost(std::uint64_t bytes, void** address) {
   if (bytes == 0) return Code::kInvalidValue;
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return Code::kOutOfMemory;
-  hosts[AddressOf(mapped)] = {.bytes = bytes, .ours = true};
+  hosts[GetAddress(mapped)] = {.bytes = bytes, .ours = true};
   *address = mapped;
   return Code::kSuccess;
 }
 
 Code Memory::FreeHost(void* address) {
-  const auto found = hosts.find(AddressOf(address));
+  const auto found = hosts.find(GetAddress(address));
   if (found == hosts.end() || !found->second.ours) return Code::kInvalidValue;
   ::munmap(address, found->second.bytes);
   hosts.erase(found);
@@ -246,7 +246,7 @@ Code Memory::FreeHost(void* address) {
 }
 
 Code Memory::Register(void* address, std::uint64_t bytes) {
-  const std::uint64_t first = AddressOf(address);
+  const std::uint64_t first = GetAddress(address);
   if (address == nullptr || bytes == 0) return Code::kInvalidValue;
   const auto next = hosts.lower_bound(first);
   const auto before = At(hosts, first);
@@ -259,14 +259,14 @@ Code Memory::Register(void* address, std::uint64_t bytes) {
 }
 
 Code Memory::Unregister(void* address) {
-  const auto found = hosts.find(AddressOf(address));
+  const auto found = hosts.find(GetAddress(address));
   if (found == hosts.end() || found->second.ours) return Code::kHostMemoryNotRegistered;
   hosts.erase(found);
   return Code::kSuccess;
 }
 
 bool Memory::Pinned(const void* address, std::uint64_t bytes) const {
-  const std::uint64_t first = AddressOf(address);
+  const std::uint64_t first = GetAddress(address);
   const auto found = At(hosts, first);
   return found != hosts.end() && first - found->first < found->second.bytes &&
          bytes <= found->second.bytes - (first - found->first);

@@ -49,11 +49,11 @@ std::span<const std::byte> Extent(const void* image) {
 }
 
 // Kinds of faults have the driver's numbers. What waits for ever runs into its time limit.
-Code CodeOf(const executor::Fault& fault) {
+Code GetCode(const executor::Fault& fault) {
   using Kind = executor::Fault::Kind;
   const bool waits = fault.kind == Kind::kDeadlock || fault.kind == Kind::kMissingLanes ||
                      fault.kind == Kind::kStalled;
-  return waits ? Code::kLaunchTimeout : static_cast<Code>(executor::KindOf(fault.kind));
+  return waits ? Code::kLaunchTimeout : static_cast<Code>(executor::GetKind(fault.kind));
 }
 
 // The arguments as one buffer, from either way of passing them; false when they are incomplete.
@@ -82,7 +82,7 @@ bool GatherParameters(const device::KernelInfo& info, void** parameters, void** 
 }
 
 // Where the executor looks first: the piece that the first pointer among the arguments points into.
-Memory::Piece WindowOf(const Memory& memory, const std::vector<std::byte>& parameters) {
+Memory::Piece GetWindow(const Memory& memory, const std::vector<std::byte>& parameters) {
   for (std::size_t at = 0; at + 8 <= parameters.size(); at += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, parameters.data() + at, sizeof word);
@@ -111,7 +111,7 @@ Code Prepare(World& world, const Running& running, Prepared& prepared) {
   executor::Launch& launch = prepared.launch;
   launch.leftover = world.settings.leftover;
   if (const auto rule = Strike(world.settings.faults, ""); rule) return rule->code;
-  const Memory::Piece window = WindowOf(world.memory, running.parameters);
+  const Memory::Piece window = GetWindow(world.memory, running.parameters);
   prepared.mapped = window.bytes;
   // Kernels of one context reach all of its memory.
   for (const Memory::Piece& piece : world.memory.Reachable()) {
@@ -151,7 +151,7 @@ Code Execute(World& world, const Running& running) {
   executor::BlockExecutor blocks;
   const executor::RunOutcome outcome =
       blocks.Run(prepared.launch, 0, prepared.launch.grid.Count(), never, world.kill_kernels);
-  return outcome.fault ? CodeOf(*outcome.fault) : Code::kSuccess;
+  return outcome.fault ? GetCode(*outcome.fault) : Code::kSuccess;
 }
 
 // The same, for a costed GPU.
@@ -173,7 +173,7 @@ class Blocks : public BlockRun {
         executor_.RunCounted(prepared_.launch, block, 1, never, world_.kill_kernels, &counts);
     const std::uint64_t ran = next_ - block;
     const auto warps = static_cast<double>((threads() + 31) / 32 * ran);
-    return {.code = outcome.fault ? CodeOf(*outcome.fault) : Code::kSuccess,
+    return {.code = outcome.fault ? GetCode(*outcome.fault) : Code::kSuccess,
             .blocks = ran,
             .instructions = static_cast<double>(counts.warp_instructions) / warps};
   }

@@ -11,21 +11,21 @@ namespace {
 using device::cuda::Code;
 using device::cuda::DeviceAttribute;
 
-std::optional<long long> NumberOf(const std::string& text) {
+std::optional<long long> GetNumber(const std::string& text) {
   char* end = nullptr;
   const long long value = std::strtoll(text.c_str(), &end, 10);
   if (end == text.c_str() || *end != 0) return std::nullopt;
   return value;
 }
 
-std::optional<std::uint64_t> BytesOf(std::string text) {
+std::optional<std::uint64_t> GetBytes(std::string text) {
   int shift = 0;
   if (!text.empty()) {
     const char last = text.back();
     shift = last == 'K' ? 10 : last == 'M' ? 20 : last == 'G' ? 30 : 0;
     if (shift != 0) text.pop_back();
   }
-  const auto value = NumberOf(text);
+  const auto value = GetNumber(text);
   if (!value || *value < 0) return std::nullopt;
   return static_cast<std::uint64_t>(*value) << shift;
 }
@@ -92,7 +92,7 @@ bool Settings::ApplyOne(std::string_view statement) {
   if (words.empty()) return true;
   const std::string& verb = words[0];
   const auto number = [&](std::size_t index) {
-    return index < words.size() ? NumberOf(words[index]) : std::nullopt;
+    return index < words.size() ? GetNumber(words[index]) : std::nullopt;
   };
   const auto code = [&](std::size_t index) {
     return static_cast<Code>(number(index).value_or(999));
@@ -105,8 +105,8 @@ bool Settings::ApplyOne(std::string_view statement) {
     devices = static_cast<int>(*number(1));
   } else if (words.size() == 3 && verb == "uuid" && number(1)) {
     uuids[static_cast<int>(*number(1))] = words[2];
-  } else if (words.size() == 2 && verb == "memory" && BytesOf(words[1])) {
-    memory_bytes = *BytesOf(words[1]);
+  } else if (words.size() == 2 && verb == "memory" && GetBytes(words[1])) {
+    memory_bytes = *GetBytes(words[1]);
   } else if (words.size() == 2 && verb == "local" &&
              (words[1] == "at_once" || words[1] == "lazily")) {
     local_memory = words[1] == "lazily" ? LocalMemory::kLazily : LocalMemory::kAtOnce;
@@ -129,8 +129,8 @@ bool Settings::ApplyOne(std::string_view statement) {
   } else if (words.size() == 3 && verb == "cost" && number(2) && *number(2) >= 0 && costs &&
              costs->Named(words[1]) != nullptr) {
     *costs->Named(words[1]) = static_cast<std::uint64_t>(*number(2));
-  } else if (words.size() == 3 && verb == "copies" && words[1] == "wrong" && BytesOf(words[2])) {
-    wrong_copy_bytes = BytesOf(words[2]);
+  } else if (words.size() == 3 && verb == "copies" && words[1] == "wrong" && GetBytes(words[2])) {
+    wrong_copy_bytes = GetBytes(words[2]);
   } else if (words.size() == 2 && verb == "green" && words[1] == "strict") {
     green_strict = true;
   } else if (words.size() == 2 && verb == "words" && words[1] == "lost") {

@@ -96,7 +96,7 @@ const Board* FindBoard(std::string_view name) {
   return found == std::end(kBoards) ? nullptr : found;
 }
 
-std::vector<ComputeProfile> ComputeProfilesOf(const Profile& profile) {
+std::vector<ComputeProfile> GetComputeProfiles(const Profile& profile) {
   // Those of one slice with twice the memory have a number of their own.
   constexpr unsigned kOneSlice = 0, kOneSliceAlone = 7, kTwice = 9;
   switch (profile.compute_slices()) {

@@ -30,7 +30,7 @@ struct ComputeProfile {
   unsigned slices = 0;
   std::vector<unsigned> starts;
 };
-std::vector<ComputeProfile> ComputeProfilesOf(const Profile& profile);
+std::vector<ComputeProfile> GetComputeProfiles(const Profile& profile);
 
 struct Board {
   std::string_view name;     // The board's name here.

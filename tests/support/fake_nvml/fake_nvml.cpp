@@ -180,7 +180,7 @@ Code nvmlDeviceGetHandleByIndex_v2(unsigned index, DeviceHandle* device) {
 
 Code nvmlDeviceGetUUID(DeviceHandle device, char* text, unsigned bytes) {
   return OfDevice("nvmlDeviceGetUUID", device,
-                  [&](const Target& target) { return Say(UuidOf(target), text, bytes); });
+                  [&](const Target& target) { return Say(GetUuid(target), text, bytes); });
 }
 
 Code nvmlDeviceGetName(DeviceHandle device, char* text, unsigned bytes) {

@@ -101,7 +101,7 @@ unsigned FakeInstance::id() const {
 }
 
 bool FakeInstance::HasRoom(unsigned compute_start, unsigned slices) const {
-  for (const ComputeProfile& offered : ComputeProfilesOf(*profile)) {
+  for (const ComputeProfile& offered : GetComputeProfiles(*profile)) {
     if (offered.slices != slices ||
         std::ranges::find(offered.starts, compute_start) == offered.starts.end()) {
       continue;
@@ -143,7 +143,7 @@ FakeInstance& FakeGpu::Add(const Profile& profile, unsigned start, unsigned inst
   return added;
 }
 
-std::string UuidOf(const Target& target) {
+std::string GetUuid(const Target& target) {
   char text[64];
   const unsigned generation = target.instance != nullptr ? target.instance->generation : 0;
   const unsigned place =

@@ -77,7 +77,7 @@ struct Machine {
   std::vector<FailRule> fails;
 };
 
-std::string UuidOf(const Target& target);
+std::string GetUuid(const Target& target);
 // Empty, or what is wrong with the text.
 std::string ReadMachine(const std::string& text, Machine& machine);
 std::string WriteMachine(const Machine& machine);

@@ -13,21 +13,21 @@ namespace gpushared::device::nvml {
 namespace {
 
 using testing::fake_nvml::ComputeProfile;
-using testing::fake_nvml::ComputeProfilesOf;
 using testing::fake_nvml::FakeCompute;
 using testing::fake_nvml::FakeGpu;
 using testing::fake_nvml::FakeInstance;
+using testing::fake_nvml::GetComputeProfiles;
 using testing::fake_nvml::Profile;
 
-const Profile* ProfileOf(const FakeGpu& gpu, unsigned Profile::*key, unsigned value) {
+const Profile* GetProfile(const FakeGpu& gpu, unsigned Profile::*key, unsigned value) {
   const auto found = std::ranges::find(gpu.board->profiles, value, key);
   return found == gpu.board->profiles.end() ? nullptr : &*found;
 }
 
-GpuInstanceHandle HandleOf(FakeInstance& instance) {
+GpuInstanceHandle GetHandle(FakeInstance& instance) {
   return reinterpret_cast<GpuInstanceHandle>(&instance);
 }
-ComputeInstanceHandle HandleOf(FakeCompute& compute) {
+ComputeInstanceHandle GetHandle(FakeCompute& compute) {
   return reinterpret_cast<ComputeInstanceHandle>(&compute);
 }
 
@@ -61,7 +61,7 @@ Code OfInstance(const char* name, GpuInstanceHandle handle, bool for_all, Body&&
 
 Code MakeCompute(FakeInstance& instance, unsigned profile_id, const MigPlacement* placement,
                  ComputeInstanceHandle* made) {
-  const std::vector<ComputeProfile> profiles = ComputeProfilesOf(*instance.profile);
+  const std::vector<ComputeProfile> profiles = GetComputeProfiles(*instance.profile);
   const auto profile = std::ranges::find(profiles, profile_id, &ComputeProfile::number);
   if (profile == profiles.end()) return Code::kNotSupported;
   if (placement != nullptr &&
@@ -72,7 +72,7 @@ Code MakeCompute(FakeInstance& instance, unsigned profile_id, const MigPlacement
   for (const unsigned start : profile->starts) {
     if (placement != nullptr && placement->start != start) continue;
     if (!instance.HasRoom(start, profile->slices)) continue;
-    *made = HandleOf(instance.AddCompute(start, profile->slices));
+    *made = GetHandle(instance.AddCompute(start, profile->slices));
     g_fake.Keep();
     return Code::kSuccess;
   }
@@ -115,7 +115,7 @@ Code nvmlDeviceGetGpuInstanceProfileInfo(DeviceHandle device, unsigned number,
                                          GpuInstanceProfile* info) {
   return OfGpu("nvmlDeviceGetGpuInstanceProfileInfo", device, [&](const FakeGpu& gpu) {
     if (number >= kGpuInstanceProfiles) return Code::kInvalidArgument;
-    const Profile* const profile = ProfileOf(gpu, &Profile::number, number);
+    const Profile* const profile = GetProfile(gpu, &Profile::number, number);
     if (profile == nullptr) return Code::kNotSupported;
     *info = {};
     Fill(*info, *profile);
@@ -128,7 +128,7 @@ Code nvmlDeviceGetGpuInstanceProfileInfoV(DeviceHandle device, unsigned number,
   return OfGpu("nvmlDeviceGetGpuInstanceProfileInfoV", device, [&](const FakeGpu& gpu) {
     const bool is_version = info->version == GpuInstanceProfileV2::kVersion;
     if (number >= kGpuInstanceProfiles || !is_version) return Code::kInvalidArgument;
-    const Profile* const profile = ProfileOf(gpu, &Profile::number, number);
+    const Profile* const profile = GetProfile(gpu, &Profile::number, number);
     if (profile == nullptr || !gpu.mig) return Code::kNotSupported;
     *info = {};
     Fill(*info, *profile);
@@ -141,7 +141,7 @@ Code nvmlDeviceGetGpuInstancePossiblePlacements_v2(DeviceHandle device, unsigned
                                                    MigPlacement* placements, unsigned* count) {
   return OfGpu("nvmlDeviceGetGpuInstancePossiblePlacements", device, [&](const FakeGpu& gpu) {
     if (!g_fake.machine.privileged) return Code::kNoPermission;
-    const Profile* const profile = ProfileOf(gpu, &Profile::id, profile_id);
+    const Profile* const profile = GetProfile(gpu, &Profile::id, profile_id);
     if (profile == nullptr) return Code::kNotSupported;
     *count = static_cast<unsigned>(profile->starts.size());
     for (unsigned i = 0; placements != nullptr && i < *count; ++i) {
@@ -155,13 +155,13 @@ Code nvmlDeviceCreateGpuInstanceWithPlacement(DeviceHandle device, unsigned prof
                                               const MigPlacement* placement,
                                               GpuInstanceHandle* made) {
   return OfMigGpu("nvmlDeviceCreateGpuInstanceWithPlacement", device, [&](FakeGpu& gpu) {
-    const Profile* const profile = ProfileOf(gpu, &Profile::id, profile_id);
+    const Profile* const profile = GetProfile(gpu, &Profile::id, profile_id);
     if (profile == nullptr || placement->size != profile->slices ||
         std::ranges::find(profile->starts, placement->start) == profile->starts.end()) {
       return Code::kInvalidArgument;
     }
     if (!gpu.WhyNot(*profile, placement->start).empty()) return Code::kInsufficientResources;
-    *made = HandleOf(gpu.Add(*profile, placement->start, ++gpu.generation));
+    *made = GetHandle(gpu.Add(*profile, placement->start, ++gpu.generation));
     g_fake.Keep();
     return Code::kSuccess;
   });
@@ -170,11 +170,11 @@ Code nvmlDeviceCreateGpuInstanceWithPlacement(DeviceHandle device, unsigned prof
 Code nvmlDeviceGetGpuInstances(DeviceHandle device, unsigned profile_id,
                                GpuInstanceHandle* instances, unsigned* count) {
   return OfMigGpu("nvmlDeviceGetGpuInstances", device, [&](FakeGpu& gpu) {
-    const Profile* const profile = ProfileOf(gpu, &Profile::id, profile_id);
+    const Profile* const profile = GetProfile(gpu, &Profile::id, profile_id);
     if (profile == nullptr) return Code::kInvalidArgument;
     *count = 0;
     for (auto& [start, instance] : gpu.instances) {
-      if (instance.profile == profile) instances[(*count)++] = HandleOf(instance);
+      if (instance.profile == profile) instances[(*count)++] = GetHandle(instance);
     }
     return Code::kSuccess;
   });
@@ -184,7 +184,7 @@ Code nvmlDeviceGetGpuInstanceById(DeviceHandle device, unsigned id, GpuInstanceH
   return OfMigGpu("nvmlDeviceGetGpuInstanceById", device, [&](FakeGpu& gpu) {
     for (auto& [start, instance] : gpu.instances) {
       if (instance.id() != id) continue;
-      *found = HandleOf(instance);
+      *found = GetHandle(instance);
       return Code::kSuccess;
     }
     return Code::kNotFound;
@@ -216,7 +216,7 @@ Code nvmlGpuInstanceGetComputeInstanceProfileInfo(GpuInstanceHandle handle, unsi
   constexpr const char* kCall = "nvmlGpuInstanceGetComputeInstanceProfileInfo";
   return OfInstance(kCall, handle, true, [&](FakeInstance& instance) {
     if (number >= kComputeInstanceProfiles || engine_profile != 0) return Code::kInvalidArgument;
-    for (const ComputeProfile& profile : ComputeProfilesOf(*instance.profile)) {
+    for (const ComputeProfile& profile : GetComputeProfiles(*instance.profile)) {
       if (profile.number != number) continue;
       *info = {.id = profile.number,
                .slice_count = profile.slices,
@@ -247,12 +247,12 @@ Code nvmlGpuInstanceGetComputeInstances(GpuInstanceHandle handle, unsigned profi
                                         ComputeInstanceHandle* computes, unsigned* count) {
   constexpr const char* kCall = "nvmlGpuInstanceGetComputeInstances";
   return OfInstance(kCall, handle, false, [&](FakeInstance& instance) {
-    const std::vector<ComputeProfile> profiles = ComputeProfilesOf(*instance.profile);
+    const std::vector<ComputeProfile> profiles = GetComputeProfiles(*instance.profile);
     const auto profile = std::ranges::find(profiles, profile_id, &ComputeProfile::number);
     if (profile == profiles.end()) return Code::kNotSupported;
     *count = 0;
     for (FakeCompute& compute : instance.compute) {
-      if (compute.slices == profile->slices) computes[(*count)++] = HandleOf(compute);
+      if (compute.slices == profile->slices) computes[(*count)++] = GetHandle(compute);
     }
     return Code::kSuccess;
   });
@@ -263,10 +263,10 @@ Code nvmlComputeInstanceGetInfo_v2(ComputeInstanceHandle handle, ComputeInstance
     FakeCompute* const compute = FindCompute(handle);
     if (compute == nullptr) return Code::kInvalidArgument;
     *info = {.device = reinterpret_cast<DeviceHandle>(&compute->target.gpu->self),
-             .gpu_instance = HandleOf(*compute->target.instance),
+             .gpu_instance = GetHandle(*compute->target.instance),
              .id = compute->id,
              .placement = {.start = compute->start, .size = compute->slices}};
-    for (const ComputeProfile& profile : ComputeProfilesOf(*compute->target.instance->profile)) {
+    for (const ComputeProfile& profile : GetComputeProfiles(*compute->target.instance->profile)) {
       if (profile.slices == compute->slices) info->profile_id = profile.number;
     }
     return Code::kSuccess;

@@ -32,7 +32,7 @@ std::uint64_t RealNow() {
 }
 
 // The time of the next thing that happens by itself.
-std::uint64_t LookAtWorld() {
+std::uint64_t CheckWorld() {
   if (g_world == nullptr || t_is_in_world) return kNever;
   t_is_in_world = true;
   const std::uint64_t next = g_world(virtual_time_now(), g_context);
@@ -74,7 +74,7 @@ int clock_gettime(clockid_t clock, timespec* time) noexcept {
   }
   if (!t_is_in_world) {
     virtual_time_spend(VIRTUAL_TIME_LOOK_NS);
-    LookAtWorld();
+    CheckWorld();
   }
   time->tv_sec = static_cast<time_t>(virtual_time_now() / kSecond);
   time->tv_nsec = static_cast<long>(virtual_time_now() % kSecond);
@@ -94,7 +94,7 @@ int epoll_pwait2(int epoll, epoll_event* events, int count, const timespec* time
                                         static_cast<std::uint64_t>(timeout->tv_sec) * kSecond +
                                         static_cast<std::uint64_t>(timeout->tv_nsec);
   for (;;) {
-    const std::uint64_t next = LookAtWorld();
+    const std::uint64_t next = CheckWorld();
     const int ready = ::epoll_wait(epoll, events, count, 0);
     const std::uint64_t then = std::min(until, next);
     if (ready != 0 || virtual_time_now() >= until || then == kNever) {

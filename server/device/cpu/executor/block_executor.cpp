@@ -99,7 +99,7 @@ struct BlockExecutor::State {
                  ExecutionCounts* counts);
   RunOutcome Resume(const Launch& launch, const std::atomic<bool>& kill);
 
-  LaunchState& StateOf(const Launch& launch) {
+  LaunchState& GetState(const Launch& launch) {
     return launch.state == nullptr ? own_state : *launch.state;
   }
 };
@@ -276,7 +276,7 @@ RunOutcome BlockExecutor::State::Run(const Launch& launch, std::uint64_t first_b
                                      const std::atomic<bool>& kill, ExecutionCounts* counts) {
   own_state.Reset();
   progress = {.next = first_block, .end = first_block + count};
-  Task task{launch, StateOf(launch), stop, kill, counts};
+  Task task{launch, GetState(launch), stop, kill, counts};
   blocks.resize(std::min<std::size_t>(blocks.size(), 1));
   if (blocks.empty()) blocks.push_back(std::make_unique<ResidentBlock>());
   if (!blocks.front()->Prepare(launch, &task.state, kill, &fault)) {
@@ -290,7 +290,7 @@ RunOutcome BlockExecutor::State::Run(const Launch& launch, std::uint64_t first_b
 
 RunOutcome BlockExecutor::State::Resume(const Launch& launch, const std::atomic<bool>& kill) {
   static constexpr std::atomic<bool> kNeverStopped{false};
-  Task task{launch, StateOf(launch), kNeverStopped, kill, nullptr};
+  Task task{launch, GetState(launch), kNeverStopped, kill, nullptr};
   const std::chrono::nanoseconds paused = Clock::now() - progress.paused_at;
   for (const auto& block : blocks) block->Resume(launch, &task.state, paused);
   if (progress.together) progress.together->Skip(paused);

@@ -39,8 +39,8 @@ bool IsPairOrOne(const Operand& operand) {
 
 }  // namespace
 
-std::optional<std::uint32_t> FunctionDecoder::HalfOf(const Operand& operand,
-                                                     std::uint32_t reg) const {
+std::optional<std::uint32_t> FunctionDecoder::GetHalf(const Operand& operand,
+                                                      std::uint32_t reg) const {
   if (operand.text.ends_with(kLow)) return frame_.RegisterOffset(reg);
   if (operand.text.ends_with(kHigh)) return frame_.UpperOffset(reg);
   return std::nullopt;
@@ -88,7 +88,7 @@ bool FunctionDecoder::DecodeB128Move() {
   const Operand& from = instruction_->operands[1];
   const bool packs = IsVectorOf(from, 4);
   if (packs == IsVectorOf(to, 4) || !IsB128(packs ? to : from)) return false;
-  const OperandType word = TypeOf("b32"), half = TypeOf("b64");
+  const OperandType word = GetType("b32"), half = GetType("b64");
   const Operand whole = Pair(packs ? to : from);
   for (std::size_t i = 0; i < 2; ++i) {
     std::array<std::uint32_t, 4> rows = {};
@@ -121,7 +121,7 @@ bool FunctionDecoder::DecodeB128Atomic() {
     if (modifier == "shared" || modifier == "shared::cta") space = "shared";
     if (modifier == "shared::cluster") return false;
   }
-  const OperandType half = TypeOf("b64");
+  const OperandType half = GetType("b64");
   std::uint32_t base = 0;
   std::int64_t immediate = 0;
   const std::string index = AddressRow(operands[1], space, &base, &immediate);

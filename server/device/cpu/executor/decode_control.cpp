@@ -135,7 +135,7 @@ bool FunctionDecoder::DecodeControl() {
   } else if (opcode == "exit") {
     Emit(opcode, true);
   } else if (opcode == "nanosleep") {
-    const std::uint32_t time = Source(*OperandAt(0), TypeOf("u32"));
+    const std::uint32_t time = Source(*OperandAt(0), GetType("u32"));
     Emit(opcode, true).a = time;
   } else if (opcode == "trap" || opcode == "brkpt") {
     Emit("trap", true);
@@ -174,7 +174,7 @@ bool FunctionDecoder::DecodeStack() {
     }
     alignment = std::max(alignment, asked);
   }
-  const OperandType wide = TypeOf("u64");
+  const OperandType wide = GetType("u64");
   const std::uint32_t source = allocates  ? Source(operands[1], wide)
                                : restores ? Source(operands[0], wide)
                                           : 0;
@@ -203,7 +203,7 @@ void FunctionDecoder::DecodeBranch() {
 
 void FunctionDecoder::DecodeIndexedBranch() {
   const ptx::BasicBlock& block = flow_.blocks[flow_.block_of[position_]];
-  const std::uint32_t index = Source(*OperandAt(0), TypeOf("u32"));
+  const std::uint32_t index = Source(*OperandAt(0), GetType("u32"));
   const std::uint32_t table = static_cast<std::uint32_t>(code_.branch_tables.size());
   code_.branch_tables.emplace_back();
   table_fixes_.push_back({table, block.branch_table});
@@ -302,7 +302,7 @@ void FunctionDecoder::ReadTargets(const std::string& directive, IndirectTargets*
   }
 }
 
-const FunctionDecoder::IndirectTargets& FunctionDecoder::TargetsOf(const std::string& list) {
+const FunctionDecoder::IndirectTargets& FunctionDecoder::GetTargets(const std::string& list) {
   if (!are_targets_read_) {
     for (const ptx::NamedDirective& named : flow_.directives) {
       ReadTargets(named.directive.text, &indirect_targets_[named.name]);
@@ -315,7 +315,7 @@ const FunctionDecoder::IndirectTargets& FunctionDecoder::TargetsOf(const std::st
 // Through a register: each lane to the function whose address it holds.
 void FunctionDecoder::DecodeIndirectCall(const Operand& callee, const Operand* results,
                                          const Operand* arguments, const Operand* list) {
-  const IndirectTargets& targets = TargetsOf(list == nullptr ? "" : list->text);
+  const IndirectTargets& targets = GetTargets(list == nullptr ? "" : list->text);
   if (targets.prototype == nullptr) {
     Missing("indirect call without a prototype");
     return;
@@ -325,7 +325,7 @@ void FunctionDecoder::DecodeIndirectCall(const Operand& callee, const Operand* r
   site.results = MatchArguments(results, targets.prototype->returns);
   site.target_list = targets.target_list;
   code_.calls = true;
-  const std::uint32_t address = Source(callee, TypeOf("u64"));
+  const std::uint32_t address = Source(callee, GetType("u64"));
   MicroOp& op = Emit("call.indirect", true);
   op.a = address;
   op.immediate = static_cast<std::int64_t>(code_.call_sites.size());

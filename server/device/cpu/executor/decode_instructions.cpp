@@ -89,10 +89,10 @@ bool FunctionDecoder::DecodeSimple() {
   const auto first_type = std::find_if(modifiers.begin(), modifiers.end(),
                                        [](const std::string& m) { return IsType(m); });
   if (first_type == modifiers.end()) return false;
-  const OperandType type = TypeOf(*first_type);
+  const OperandType type = GetType(*first_type);
   OperandType last_type = type;
   for (const std::string& modifier : modifiers) {
-    if (IsType(modifier)) last_type = TypeOf(modifier);
+    if (IsType(modifier)) last_type = GetType(modifier);
   }
   std::string operands(form->operands);
   const bool wide = instruction_->Has("wide") && IsType(modifiers.back());
@@ -105,8 +105,8 @@ bool FunctionDecoder::DecodeSimple() {
   if (instruction_->operands.size() != operands.size()) return false;
 
   const auto type_of = [&](char letter) {
-    return letter == 'w'   ? WideTypeOf(type.name)
-           : letter == 'u' ? TypeOf("u32")
+    return letter == 'w'   ? GetWideType(type.name)
+           : letter == 'u' ? GetType("u32")
            : letter == 's' ? last_type
                            : type;
   };
@@ -146,7 +146,7 @@ bool FunctionDecoder::DecodeMove() {
     return true;
   }
   const std::uint32_t bytes = ptx::TypeBytes(name);
-  const OperandType type = TypeOf(name);
+  const OperandType type = GetType(name);
   const std::string whole = "b" + std::to_string(bytes * 8);
   if (instruction_->Has("v2") || instruction_->Has("v4")) return DecodeVectorMove();
   if (bytes > 8) return false;
@@ -163,7 +163,7 @@ bool FunctionDecoder::DecodeMove() {
   const std::size_t count = parts.size();
   if (count < 2 || count > 4 || bytes % count != 0) return false;
   const OperandType part =
-      TypeOf("b" + std::to_string(bytes * 8 / static_cast<std::uint32_t>(count)));
+      GetType("b" + std::to_string(bytes * 8 / static_cast<std::uint32_t>(count)));
   std::array<std::uint32_t, 4> rows = {};
   for (std::size_t i = 0; i < count; ++i) {
     rows[i] = packs ? Source(parts[i], part) : Destination(parts[i], part);
@@ -180,7 +180,7 @@ bool FunctionDecoder::DecodeVectorMove() {
   const Operand& to = instruction_->operands[0];
   const Operand& from = instruction_->operands[1];
   const std::size_t count = instruction_->Has("v2") ? 2 : 4;
-  const OperandType type = TypeOf(instruction_->modifiers.back());
+  const OperandType type = GetType(instruction_->modifiers.back());
   const std::uint32_t bytes = ptx::TypeBytes(type.name);
   if (to.kind != Operand::Kind::kVector || to.elements.size() != count) return false;
   if (from.kind != Operand::Kind::kVector || from.elements.size() != count) return false;
@@ -239,7 +239,7 @@ bool FunctionDecoder::DecodeConvertAddress() {
                                : space == "local" ? kLocalWindow
                                : space == "param" ? kParameterWindow
                                                   : 0;
-  const OperandType wide = TypeOf("u64");
+  const OperandType wide = GetType("u64");
   const std::uint32_t source = Source(instruction_->operands[1], wide);
   if (tests) {
     const std::uint32_t destination = PredicateDestination(instruction_->operands[0]);
@@ -261,7 +261,7 @@ bool FunctionDecoder::DecodeConvertAddress() {
 namespace {
 
 // Of setp and set: the modifier that is neither how it is combined nor a type.
-std::string RelationOf(const std::vector<std::string>& modifiers) {
+std::string GetRelation(const std::vector<std::string>& modifiers) {
   const auto relation = std::ranges::find_if(modifiers, [](const std::string& m) {
     return m != "and" && m != "or" && m != "xor" && m != "ftz" && !IsType(m);
   });
@@ -293,9 +293,9 @@ bool FunctionDecoder::DecodeCompare() {
     return false;
   const auto& modifiers = instruction_->modifiers;
   if (modifiers.size() < 2) return false;
-  const OperandType type = TypeOf(modifiers.back());
+  const OperandType type = GetType(modifiers.back());
   const std::string ftz = instruction_->Has("ftz") ? ".ftz" : "";
-  const std::string key = CompareKey(RelationOf(modifiers), ftz, type.name);
+  const std::string key = CompareKey(GetRelation(modifiers), ftz, type.name);
   const Operand& to = instruction_->operands[0];
   const bool pair = to.kind == Operand::Kind::kPair && to.elements.size() == 2;
   const bool combines = instruction_->operands.size() == 4;
@@ -348,10 +348,10 @@ bool FunctionDecoder::DecodeSet() {
   const auto& modifiers = instruction_->modifiers;
   if (std::string_view(instruction_->opcode) != "set" || modifiers.size() < 3) return false;
   if (instruction_->operands.size() < 3) return false;
-  const OperandType source = TypeOf(modifiers.back());
-  const OperandType result = TypeOf(modifiers[modifiers.size() - 2]);
+  const OperandType source = GetType(modifiers.back());
+  const OperandType result = GetType(modifiers[modifiers.size() - 2]);
   const std::string ftz = instruction_->Has("ftz") ? ".ftz" : "";
-  const std::string key = CompareKey(RelationOf(modifiers), ftz, source.name);
+  const std::string key = CompareKey(GetRelation(modifiers), ftz, source.name);
   std::uint64_t one = 0xffffffff;
   if (result.name == "f32") one = 0x3f800000;
   if (result.name.starts_with("f16")) one = 0x3c00;
@@ -392,7 +392,7 @@ bool FunctionDecoder::DecodeSelect() {
   const std::string_view opcode = instruction_->opcode;
   const auto& operands = instruction_->operands;
   if (instruction_->modifiers.empty()) return false;
-  const OperandType last = TypeOf(instruction_->modifiers.back());
+  const OperandType last = GetType(instruction_->modifiers.back());
   if (opcode == "testp" && operands.size() == 2) {
     const std::uint32_t source = Source(operands[1], last);
     const std::uint32_t destination = PredicateDestination(operands[0]);
@@ -408,7 +408,7 @@ bool FunctionDecoder::DecodeSelect() {
   if (opcode == "selp") {
     choice = PredicateSource(operands[3]);
   } else {
-    type = TypeOf(instruction_->modifiers[instruction_->modifiers.size() - 2]);
+    type = GetType(instruction_->modifiers[instruction_->modifiers.size() - 2]);
     choice = frame_.ScratchPredicate();
     const std::uint32_t c = Source(operands[3], last), zero = frame_.ConstantRow(0, 4);
     const std::string ftz = instruction_->Has("ftz") ? "ftz." : "";
@@ -428,7 +428,7 @@ bool FunctionDecoder::DecodeSelect() {
 bool FunctionDecoder::DecodeWarpWide() {
   const std::string_view opcode = instruction_->opcode;
   const auto& operands = instruction_->operands;
-  const OperandType word = TypeOf("b32");
+  const OperandType word = GetType("b32");
   const bool shuffles = opcode == "shfl", votes = opcode == "vote", elects = opcode == "elect";
   const bool matches = opcode == "match", reduces = opcode == "redux";
   if (opcode == "activemask" && operands.size() == 1) {
@@ -445,7 +445,7 @@ bool FunctionDecoder::DecodeWarpWide() {
                                                     (sync ? 1 : 0)) {
     return false;
   }
-  const OperandType last = TypeOf(instruction_->modifiers.back());
+  const OperandType last = GetType(instruction_->modifiers.back());
   // Forms without .sync mean the lanes that are here.
   std::uint32_t members = frame_.ScratchRow(4);
   if (sync)
@@ -486,7 +486,7 @@ bool FunctionDecoder::DecodeBarrier() {
   const std::string_view opcode = instruction_->opcode;
   if (opcode != "bar" && opcode != "barrier") return false;
   const auto& operands = instruction_->operands;
-  const OperandType word = TypeOf("b32");
+  const OperandType word = GetType("b32");
   if (operands.empty() || instruction_->Has("cluster")) return false;
   if (instruction_->Has("warp")) {
     const std::uint32_t members = Source(operands[0], word);

@@ -16,7 +16,7 @@ bool FunctionDecoder::DecodeCarry() {
   const bool known = opcode == "add" || opcode == "sub" || opcode == "mad" || opcode == "addc" ||
                      opcode == "subc" || opcode == "madc";
   if (!known || (!reads && !writes) || instruction_->modifiers.empty()) return false;
-  const OperandType type = TypeOf(instruction_->modifiers.back());
+  const OperandType type = GetType(instruction_->modifiers.back());
   const bool product = opcode.starts_with("mad");
   if (instruction_->operands.size() != (product ? 4u : 3u)) return false;
   const std::uint32_t a = Source(instruction_->operands[1], type);
@@ -45,7 +45,7 @@ bool FunctionDecoder::DecodePack() {
       operands.size() != (fills ? 3u : 4u)) {
     return false;
   }
-  const OperandType word = TypeOf("s32");
+  const OperandType word = GetType("s32");
   const std::uint32_t a = Source(operands[1], word), b = Source(operands[2], word);
   const std::uint32_t rest = fills ? 0 : Source(operands[3], word);
   const std::uint32_t destination = Destination(operands[0], word);
@@ -63,7 +63,7 @@ bool FunctionDecoder::DecodeLogicTest() {
   const bool has_pair = operands.size() == 6 && operands[0].kind == Operand::Kind::kPair &&
                         operands[0].elements.size() == 2;
   if (!has_pair || operands[4].kind != Operand::Kind::kInteger) return false;
-  const OperandType word = TypeOf("b32");
+  const OperandType word = GetType("b32");
   const std::uint32_t a = Source(operands[1], word), b = Source(operands[2], word);
   const std::uint32_t c = Source(operands[3], word), with = PredicateSource(operands[5]);
   const std::uint32_t value = frame_.ScratchRow(4), holds = frame_.ScratchPredicate();

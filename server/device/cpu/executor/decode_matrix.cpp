@@ -50,7 +50,7 @@ bool FunctionDecoder::FragmentRows(const Operand& operand, const std::string& ty
                                    std::size_t count, std::vector<std::uint32_t>* rows) {
   const bool vector = operand.kind == Operand::Kind::kVector;
   if ((vector ? operand.elements.size() : 1) != count) return false;
-  const OperandType word = TypeOf(type == "f64" ? "b64" : "b32");
+  const OperandType word = GetType(type == "f64" ? "b64" : "b32");
   for (std::size_t i = 0; i < count; ++i) {
     const Operand& element = vector ? operand.elements[i] : operand;
     rows->push_back(writes ? Destination(element, word) : Source(element, word));
@@ -125,7 +125,7 @@ bool FunctionDecoder::DecodeWmmaMemory(bool load) {
   std::int64_t immediate = 0;
   const std::string index = AddressRow(operands[load ? 1 : 0], space, &base, &immediate);
   const std::uint32_t stride = operands.size() == 3
-                                   ? Source(operands[2], TypeOf("u32"))
+                                   ? Source(operands[2], GetType("u32"))
                                    : frame_.ConstantRow(call.columns ? rows : columns, 4);
   if (!FragmentRows(operands[load ? 0 : 1], type, load, WmmaRegisters(call, which[0], type),
                     &call.d)) {
@@ -229,7 +229,7 @@ bool FunctionDecoder::DecodeAsyncCopy() {
   }
   const std::int64_t bytes = operands[2].integer;
   if (bytes != 16 && (!through_l1 || (bytes != 4 && bytes != 8))) return false;
-  const OperandType word = TypeOf("u32");
+  const OperandType word = GetType("u32");
   const std::uint32_t all = frame_.ConstantRow(static_cast<std::uint64_t>(bytes), 4);
   std::uint32_t wanted = all;
   if (operands.size() == 4) {
@@ -269,7 +269,7 @@ bool FunctionDecoder::DecodeMatrix() {
       instruction_->operands.size() != 2) {
     return false;
   }
-  const OperandType word = TypeOf("b32");
+  const OperandType word = GetType("b32");
   const std::uint32_t source = Source(instruction_->operands[1], word);
   const std::uint32_t destination = Destination(instruction_->operands[0], word);
   MicroOp& op = Emit("movmatrix", true);

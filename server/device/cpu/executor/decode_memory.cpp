@@ -11,7 +11,7 @@ namespace {
 
 // The state space named by the modifiers, "::cta" and the like cut off; "generic" when
 // there is none. Constant memory is global memory here.
-std::string SpaceOf(const ptx::Instruction& instruction) {
+std::string GetSpace(const ptx::Instruction& instruction) {
   for (const std::string& modifier : instruction.modifiers) {
     if (modifier == "shared::cluster") return "cluster";
     std::string base = modifier.substr(0, modifier.find(':'));
@@ -29,7 +29,7 @@ bool IsStrong(const ptx::Instruction& instruction) {
   return false;
 }
 
-std::string VectorOf(const ptx::Instruction& instruction) {
+std::string GetVector(const ptx::Instruction& instruction) {
   if (instruction.Has("v2")) return ".v2";
   if (instruction.Has("v4")) return ".v4";
   return instruction.Has("v8") ? ".v8" : "";
@@ -64,7 +64,7 @@ bool FunctionDecoder::DecodeMemory() {
   if (opcode == "createpolicy") {
     // Whatever it is, it changes no result.
     const std::uint32_t policy = frame_.ConstantRow(0, 8);
-    const std::uint32_t destination = Destination(*OperandAt(0), TypeOf("b64"));
+    const std::uint32_t destination = Destination(*OperandAt(0), GetType("b64"));
     MicroOp& op = Emit("mov.b64", true);
     op.a = policy;
     op.destination = destination;
@@ -92,7 +92,7 @@ std::string FunctionDecoder::AddressRow(const Operand& address, const std::strin
                   : Resized(frame_.RegisterOffset(reg), width == 4 ? 4 : 8, 8, false);
     return narrow ? "a32" : "a64";
   }
-  const OperandType wide = TypeOf("u64");
+  const OperandType wide = GetType("u64");
   if (const auto symbol = FindSymbol(address.text)) {
     Operand base;
     base.text = address.text;
@@ -133,7 +133,7 @@ void FunctionDecoder::BindElements(const Operand& operand, const OperandType& ty
 }
 
 void FunctionDecoder::DecodeLoadStore(bool load) {
-  const std::string space = SpaceOf(*instruction_);
+  const std::string space = GetSpace(*instruction_);
   const Operand& value = *OperandAt(load ? 0 : 1);
   const Operand& address = *OperandAt(load ? 1 : 0);
   const bool unshared = space == "local" || space == "param" || instruction_->Has("const");
@@ -147,13 +147,13 @@ void FunctionDecoder::DecodeLoadStore(bool load) {
     DecodeParameter(address, load);
     return;
   }
-  const OperandType type = TypeOf(instruction_->modifiers.back());
+  const OperandType type = GetType(instruction_->modifiers.back());
   std::uint32_t base = 0, count = 0;
   std::int64_t immediate = 0;
   const std::string index = AddressRow(address, space, &base, &immediate);
   std::array<std::uint32_t, 4> rows = {};
   BindElements(value, type, load, &rows, &count);
-  const std::string vector = VectorOf(*instruction_);
+  const std::string vector = GetVector(*instruction_);
   if ((count == 1) != vector.empty()) Missing(instruction_->Spelling() + " with this vector");
   const bool strong = IsStrong(*instruction_) && (space == "global" || space == "generic");
   // One thread executes all warps of a block, so shared memory needs no atomics. A strong load
@@ -179,7 +179,7 @@ void FunctionDecoder::DecodeParameter(const Operand& address, bool load) {
     return;
   }
   const std::string& name = instruction_->modifiers.back();
-  const OperandType type = TypeOf(name);
+  const OperandType type = GetType(name);
   const std::uint32_t bytes = ptx::TypeBytes(name);
   std::uint32_t count = 0;
   std::array<std::uint32_t, 4> rows = {};
@@ -203,11 +203,11 @@ void FunctionDecoder::DecodeParameter(const Operand& address, bool load) {
 
 void FunctionDecoder::DecodeKernelParameter(const Operand& address) {
   const std::string& name = instruction_->modifiers.back();
-  const OperandType type = TypeOf(name);
+  const OperandType type = GetType(name);
   std::uint32_t count = 0;
   std::array<std::uint32_t, 4> rows = {};
   BindElements(*OperandAt(0), type, true, &rows, &count);
-  const std::string form = VectorOf(*instruction_) + "." + ElementType(name, true);
+  const std::string form = GetVector(*instruction_) + "." + ElementType(name, true);
   const std::uint64_t bytes = std::uint64_t{ptx::TypeBytes(name)} * count;
   const auto symbol = FindSymbol(address.text);
   if (symbol && symbol->kind == Symbol::Kind::kParameter) {
@@ -233,8 +233,8 @@ void FunctionDecoder::DecodeKernelParameter(const Operand& address) {
 // atom.global.v2.f32.add {d, e}, [a], {b, c}: an atomic operation for each element, which is all
 // that PTX promises. That the whole is in memory and aligned, a load of it finds out first.
 void FunctionDecoder::DecodeAtomicVector(bool wants_result) {
-  const std::string vector = VectorOf(*instruction_);
-  const std::string space = SpaceOf(*instruction_);
+  const std::string vector = GetVector(*instruction_);
+  const std::string space = GetSpace(*instruction_);
   const std::size_t first = wants_result ? 1 : 0;
   const auto count = static_cast<std::size_t>(vector[2] - '0');
   const auto type = std::ranges::find_if(
@@ -251,7 +251,7 @@ void FunctionDecoder::DecodeAtomicVector(bool wants_result) {
     Missing(instruction_->Spelling());
     return;
   }
-  const OperandType element = TypeOf(*type);
+  const OperandType element = GetType(*type);
   std::uint32_t base = 0;
   std::int64_t immediate = 0;
   const std::string index = AddressRow(instruction_->operands[first], space, &base, &immediate);
@@ -287,10 +287,10 @@ void FunctionDecoder::DecodeAtomicVector(bool wants_result) {
 
 // atom[.sem][.scope][.space].op[.level].type d, [a], b[, c]; red without d.
 void FunctionDecoder::DecodeAtomic(bool wants_result) {
-  if (!VectorOf(*instruction_).empty()) return DecodeAtomicVector(wants_result);
+  if (!GetVector(*instruction_).empty()) return DecodeAtomicVector(wants_result);
   static constexpr std::array<const char*, 10> kOperations = {"add", "and", "or",  "xor", "exch",
                                                               "cas", "min", "max", "inc", "dec"};
-  const std::string space = SpaceOf(*instruction_);
+  const std::string space = GetSpace(*instruction_);
   const std::size_t first = wants_result ? 1 : 0;
   const std::string& name = instruction_->modifiers.back();
   const auto operation = std::find_if(kOperations.begin(), kOperations.end(),
@@ -302,7 +302,7 @@ void FunctionDecoder::DecodeAtomic(bool wants_result) {
     Missing(instruction_->Spelling());
     return;
   }
-  const OperandType type = TypeOf(name);
+  const OperandType type = GetType(name);
   std::uint32_t base = 0;
   std::int64_t immediate = 0;
   const std::string index = AddressRow(*OperandAt(first), space, &base, &immediate);
@@ -322,7 +322,7 @@ bool FunctionDecoder::DecodeMbarrier() {
   const auto& operands = instruction_->operands;
   if (modifiers.empty() || modifiers.back() != "b64") return false;
   std::string operation = modifiers.front();
-  const OperandType word = TypeOf("u32"), state = TypeOf("u64");
+  const OperandType word = GetType("u32"), state = GetType("u64");
   if (operation == "pending_count" && operands.size() == 2) {
     const std::uint32_t source = Source(operands[1], state);
     const std::uint32_t destination = Destination(operands[0], word);
@@ -336,7 +336,7 @@ bool FunctionDecoder::DecodeMbarrier() {
   const bool arrives = operation == "arrive" || operation == "arrive_drop";
   const bool waits = operation == "test_wait";
   const bool by_parity = instruction_->Has("parity");
-  const std::string space = SpaceOf(*instruction_);
+  const std::string space = GetSpace(*instruction_);
   if ((!begins && !arrives && !waits) || (by_parity && !waits)) return false;
   if (space != "shared" && space != "generic") return false;
   // Behind the address: a count, a state or parity, and of try_wait how long it may wait.

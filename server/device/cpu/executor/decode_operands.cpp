@@ -73,13 +73,13 @@ bool IsPerformanceMonitor(std::string_view name) {
 
 }  // namespace
 
-FunctionDecoder::OperandType FunctionDecoder::TypeOf(std::string_view name) {
+FunctionDecoder::OperandType FunctionDecoder::GetType(std::string_view name) {
   return {std::string(name), ptx::TypeBytes(name) > 4 ? 8u : 4u, name.starts_with('s')};
 }
 
-FunctionDecoder::OperandType FunctionDecoder::WideTypeOf(std::string_view name) {
+FunctionDecoder::OperandType FunctionDecoder::GetWideType(std::string_view name) {
   const std::string letter(1, name.front());
-  return TypeOf(letter + std::to_string(ptx::TypeBytes(name) * 16));
+  return GetType(letter + std::to_string(ptx::TypeBytes(name) * 16));
 }
 
 MicroOp& FunctionDecoder::Emit(std::string_view key, bool guarded) {
@@ -140,7 +140,7 @@ std::uint32_t FunctionDecoder::Source(const Operand& operand, const OperandType&
   switch (operand.kind) {
     case Operand::Kind::kInteger:
     case Operand::Kind::kFloat:
-      return ConstantOf(operand, type);
+      return GetConstant(operand, type);
     case Operand::Kind::kName:
       return SourceName(operand, type);
     default:
@@ -149,7 +149,7 @@ std::uint32_t FunctionDecoder::Source(const Operand& operand, const OperandType&
   }
 }
 
-std::uint32_t FunctionDecoder::ConstantOf(const Operand& operand, const OperandType& type) {
+std::uint32_t FunctionDecoder::GetConstant(const Operand& operand, const OperandType& type) {
   std::uint64_t value = static_cast<std::uint64_t>(operand.integer);
   if (operand.kind == Operand::Kind::kFloat) {
     std::string_view spelling = operand.text;
@@ -171,7 +171,7 @@ std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandT
   if (reg != ptx::kNoRegister) {
     // Of a register of 128 bits, a store may want less: what it takes is of the lower half.
     const std::uint32_t width = std::min(frame_.RegisterWidth(reg), 8u);
-    const auto half = HalfOf(operand, reg);
+    const auto half = GetHalf(operand, reg);
     const bool is_cut = frame_.RegisterWidth(reg) == 16 && !half;
     if (width == 0 || (is_cut && instruction_->opcode != "st")) {
       Missing(instruction_->Spelling() + " with operand " + operand.text);
@@ -259,7 +259,7 @@ std::uint32_t FunctionDecoder::Destination(const Operand& operand, const Operand
     Missing("unknown register '" + operand.text + "'");
     return frame_.ScratchRow(type.width);
   }
-  if (const auto half = HalfOf(operand, reg)) return *half;
+  if (const auto half = GetHalf(operand, reg)) return *half;
   if (frame_.RegisterWidth(reg) == 16) {
     Missing(instruction_->Spelling() + " into a register of 128 bits");
     return frame_.ScratchRow(type.width);

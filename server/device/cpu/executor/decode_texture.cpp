@@ -14,14 +14,14 @@ namespace gpushared::device::executor {
 namespace {
 
 // "2d" is 2; 0 for cubes, layers and samples.
-std::size_t DimensionsOf(std::string_view geometry) {
+std::size_t GetDimensions(std::string_view geometry) {
   if (geometry == "1d") return 1;
   if (geometry == "2d") return 2;
   return geometry == "3d" ? 3 : 0;
 }
 
 // .trap and the like, from the end of a surface's instruction.
-std::optional<SurfaceBounds> BoundsOf(std::string_view word) {
+std::optional<SurfaceBounds> GetBounds(std::string_view word) {
   if (word == "trap") return SurfaceBounds::kTrap;
   if (word == "clamp") return SurfaceBounds::kClamp;
   if (word == "zero") return SurfaceBounds::kZero;
@@ -48,7 +48,7 @@ bool FunctionDecoder::TextureRows(const Operand& address, std::size_t dimensions
   if ((is_vector ? coordinates.elements.size() : 1) != wanted) return false;
   Operand handle;
   handle.text = address.text;
-  place->handle = Source(handle, TypeOf("u64"));
+  place->handle = Source(handle, GetType("u64"));
   for (std::size_t i = 0; i < dimensions; ++i) {
     place->coordinates[i] = Source(is_vector ? coordinates.elements[i] : coordinates, type);
   }
@@ -61,17 +61,17 @@ bool FunctionDecoder::DecodeSample() {
   const bool has_level = !words.empty() && words.front() == "level";
   if (has_level) words.erase(words.begin());
   if (words.size() != 4 || words[1] != "v4") return false;
-  const std::size_t dimensions = DimensionsOf(words[0]);
+  const std::size_t dimensions = GetDimensions(words[0]);
   const bool is_known = (words[2] == "f32" || words[2] == "s32" || words[2] == "u32") &&
                         (words[3] == "f32" || words[3] == "s32");
   const auto& operands = instruction_->operands;
   if (dimensions == 0 || !is_known || operands.size() != (has_level ? 3u : 2u)) return false;
   if (operands[0].kind != Operand::Kind::kVector || operands[0].elements.size() != 4) return false;
   TexturePlace place;
-  if (!TextureRows(operands[1], dimensions, TypeOf(words[3]), &place)) return false;
+  if (!TextureRows(operands[1], dimensions, GetType(words[3]), &place)) return false;
   std::array<std::uint32_t, 4> rows = {};
   std::uint32_t count = 0;
-  BindElements(operands[0], TypeOf("b32"), true, &rows, &count);
+  BindElements(operands[0], GetType("b32"), true, &rows, &count);
   EmitTexture("tex." + words[0] + "." + words[3], place).rows = rows;
   return true;
 }
@@ -89,10 +89,10 @@ bool FunctionDecoder::DecodeGather() {
   if (!is_known || operands.size() != 2) return false;
   if (operands[0].kind != Operand::Kind::kVector || operands[0].elements.size() != 4) return false;
   TexturePlace place;
-  if (!TextureRows(operands[1], 2, TypeOf("f32"), &place)) return false;
+  if (!TextureRows(operands[1], 2, GetType("f32"), &place)) return false;
   std::array<std::uint32_t, 4> rows = {};
   std::uint32_t count = 0;
-  BindElements(operands[0], TypeOf("b32"), true, &rows, &count);
+  BindElements(operands[0], GetType("b32"), true, &rows, &count);
   MicroOp& op = EmitTexture("tld4.2d", place);
   op.rows = rows;
   op.immediate = static_cast<std::int64_t>(component);
@@ -104,10 +104,10 @@ bool FunctionDecoder::DecodeSurface(bool load) {
   std::vector<std::string> words = instruction_->modifiers;
   std::erase_if(words, IsCacheHint);
   if (words.size() < 4 || words.size() > 5 || words[0] != "b") return false;
-  const std::size_t dimensions = DimensionsOf(words[1]);
+  const std::size_t dimensions = GetDimensions(words[1]);
   const std::string& type = words[words.size() - 2];
   const bool is_vector = words.size() == 5;
-  const auto bounds = BoundsOf(words.back());
+  const auto bounds = GetBounds(words.back());
   const auto& operands = instruction_->operands;
   if (dimensions == 0 || !bounds || !type.starts_with('b') || operands.size() != 2) return false;
   if (is_vector && words[2] != "v2" && words[2] != "v4") return false;
@@ -118,10 +118,10 @@ bool FunctionDecoder::DecodeSurface(bool load) {
   if (!access.IsPossible() || (is_list ? value.elements.size() : 1) != access.elements)
     return false;
   TexturePlace place;
-  if (!TextureRows(operands[load ? 1 : 0], dimensions, TypeOf("s32"), &place)) return false;
+  if (!TextureRows(operands[load ? 1 : 0], dimensions, GetType("s32"), &place)) return false;
   std::array<std::uint32_t, 4> rows = {};
   std::uint32_t count = 0;
-  BindElements(value, TypeOf(type), load, &rows, &count);
+  BindElements(value, GetType(type), load, &rows, &count);
   MicroOp& op = EmitTexture(instruction_->opcode + "." + words[1], place);
   op.rows = rows;
   op.immediate = access.Number();

@@ -14,7 +14,7 @@ std::uint64_t PartNumber(const ptx::RegisterPart& part) {
   return part.bits == 8 ? part.position / 8u : 4 + part.position / 16u;
 }
 
-std::int64_t NumberOf(const ptx::VideoForm& form) {
+std::int64_t GetNumber(const ptx::VideoForm& form) {
   std::uint64_t number = 0;
   const auto put = [&](std::uint32_t position, std::uint64_t value) {
     number |= value << position;
@@ -53,7 +53,7 @@ bool FunctionDecoder::DecodeVideo() {
     Missing(std::string(form.status().message()));
     return true;
   }
-  const OperandType word = TypeOf("u32");
+  const OperandType word = GetType("u32");
   std::array<std::uint32_t, 3> sources = {};
   for (std::size_t i = 1; i < instruction_->operands.size(); ++i) {
     Operand plain = instruction_->operands[i];
@@ -66,7 +66,7 @@ bool FunctionDecoder::DecodeVideo() {
   MicroOp& op = Emit(instruction_->opcode, true);
   op.a = sources[0], op.b = sources[1], op.c = sources[2];
   op.destination = destination;
-  op.immediate = NumberOf(*form);
+  op.immediate = GetNumber(*form);
   return true;
 }
 

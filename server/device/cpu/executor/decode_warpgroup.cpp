@@ -107,7 +107,7 @@ bool FunctionDecoder::DecodeWarpgroupProduct() {
   const std::size_t sums = call.n / (form->d == "f16" ? 4 : 2);
   if (!AccumulatorRows(operands[0], sums, &call.d)) return false;
   if (a_in_registers && !FragmentRows(operands[1], form->a, false, 4, &call.a)) return false;
-  const OperandType wide = TypeOf("u64");
+  const OperandType wide = GetType("u64");
   const std::uint32_t a = a_in_registers ? 0 : Source(operands[1], wide);
   const std::uint32_t b = Source(operands[2], wide);
   const std::uint32_t adds = PredicateSource(operands[3]);

@@ -33,7 +33,7 @@ std::uint64_t RoundUp(std::uint64_t value, std::uint64_t step) {
   return (value + step - 1) / step * step;
 }
 
-std::uint64_t AlignmentOf(const ptx::Variable& variable) {
+std::uint64_t GetAlignment(const ptx::Variable& variable) {
   return std::max<std::uint64_t>(variable.NaturalAlignment(), 1);
 }
 
@@ -43,7 +43,7 @@ class Placer {
   explicit Placer(std::uint64_t limit) : limit_(limit) {}
   // Offset of the variable; nothing when the limit is passed.
   std::optional<std::uint64_t> Place(const ptx::Variable& variable) {
-    const std::uint64_t alignment = AlignmentOf(variable);
+    const std::uint64_t alignment = GetAlignment(variable);
     const std::uint64_t size = variable.Bytes();
     if (alignment > 4096 || size > limit_) return std::nullopt;
     const std::uint64_t offset = RoundUp(bytes_, alignment);
@@ -69,7 +69,7 @@ void CollectUsed(const ptx::Operand& operand, const SharedVariables& variables,
 }
 
 // The name that a call instruction calls; empty when it is a register or missing.
-std::string CalleeOf(const ptx::Instruction& instruction) {
+std::string GetCallee(const ptx::Instruction& instruction) {
   if (std::string_view(instruction.opcode) != "call") return "";
   for (const ptx::Operand& operand : instruction.operands) {
     if (operand.kind != ptx::Operand::Kind::kList) return operand.text;
@@ -78,7 +78,7 @@ std::string CalleeOf(const ptx::Instruction& instruction) {
 }
 
 // As Module::FindFunction, the first that has a body, be it a kernel, which cannot be called.
-ModuleIndex IndexOf(const ptx::Module& module) {
+ModuleIndex GetIndex(const ptx::Module& module) {
   ModuleIndex index;
   index.module = &module;
   for (const ptx::Item& item : module.items) {
@@ -134,7 +134,7 @@ class ProgramBuilder {
       const ptx::Function& function = *plan_.functions[i].function;
       if (Status counted = Count(kernel, function); !counted.ok()) return counted;
       if (i == 0) own_flow_ = ptx::AnalyseControlFlow(function);
-      const Result<ptx::ControlFlow>& flow = i == 0 ? *own_flow_ : reaches_.FlowOf(function);
+      const Result<ptx::ControlFlow>& flow = i == 0 ? *own_flow_ : reaches_.GetFlow(function);
       if (!flow.ok()) return flow.status();
       plan_.functions[i].flow = &*flow;
       std::vector<std::uint32_t> calls;
@@ -142,7 +142,7 @@ class ProgramBuilder {
         const std::string_view opcode = instruction.opcode;
         plan_.functions[i].has_stack |=
             opcode == "alloca" || opcode == "stacksave" || opcode == "stackrestore";
-        const std::string name = CalleeOf(instruction);
+        const std::string name = GetCallee(instruction);
         if (name.empty()) continue;
         const auto callee = plan_.module->functions.find(name);
         if (callee != plan_.module->functions.end()) {
@@ -184,7 +184,7 @@ class ProgramBuilder {
     plan_.module->statements += 1 + function.body->size();
     if (plan_.module->statements <= kDecodedStatementsMax) return {};
     return {StatusCode::kLimitExceeded,
-            "ptx: " + ptx::LineOf(kernel.position) + "with kernel '" + ShownName(kernel.name) +
+            "ptx: " + ptx::GetLine(kernel.position) + "with kernel '" + ShownName(kernel.name) +
                 "' the module has " + std::to_string(plan_.module->statements) +
                 " statements to decode, those of functions counted for each kernel; " +
                 std::to_string(kDecodedStatementsMax) + " are decoded"};
@@ -210,7 +210,7 @@ class ProgramBuilder {
       if (variable.Bytes() == 0) {
         dynamic.push_back({table, &variable});
         dynamic_alignment =
-            std::max(dynamic_alignment, std::min<std::uint64_t>(AlignmentOf(variable), 4096));
+            std::max(dynamic_alignment, std::min<std::uint64_t>(GetAlignment(variable), 4096));
         return;
       }
       const auto offset = placer.Place(variable);
@@ -277,7 +277,7 @@ class ProgramBuilder {
       info_.parameters.push_back(layout);
       info_.parameter_bytes = layout.offset + layout.bytes;
     }
-    const ptx::LaunchBounds bounds = ptx::LaunchBoundsOf(kernel);
+    const ptx::LaunchBounds bounds = ptx::GetLaunchBounds(kernel);
     info_.threads_per_block_max = kThreadsPerBlockMax;
     if (bounds.threads_per_block_max != 0) {
       info_.threads_per_block_max = std::min(kThreadsPerBlockMax, bounds.threads_per_block_max);
@@ -327,7 +327,7 @@ class ProgramBuilder {
 
   // Call number `number` of a function; nothing behind the last. Calls through registers go to
   // a node behind all functions, which calls whatever they may reach.
-  std::optional<std::uint32_t> CallOf(std::uint32_t function, std::size_t number) const {
+  std::optional<std::uint32_t> GetCall(std::uint32_t function, std::size_t number) const {
     const auto any = static_cast<std::uint32_t>(plan_.functions.size());
     const auto& calls = function == any ? plan_.callable : plan_.functions[function].calls;
     if (number < calls.size()) return calls[number];
@@ -350,7 +350,7 @@ class ProgramBuilder {
     while (!path.empty()) {
       Visit& visit = path.back();
       const std::uint32_t function = visit.function;
-      if (const auto callee = CallOf(function, visit.next_call)) {
+      if (const auto callee = GetCall(function, visit.next_call)) {
         ++visit.next_call;
         recursive |= state[*callee] == 1;
         if (state[*callee] == 2) below[function] = std::max(below[function], below[*callee]);
@@ -428,7 +428,7 @@ Flavour BestFlavour() {
 Status DecodeKernels(const ptx::Module& module, const ModuleLayout& layout,
                      std::uint64_t variables_base, Flavour flavour,
                      const std::function<void(std::unique_ptr<const Program>)>& take) {
-  ModuleIndex index = IndexOf(module);
+  ModuleIndex index = GetIndex(module);
   const ptx::CallGraph calls(module);
   ptx::ReachFinder reaches(module, calls);
   for (const VariablePlacement& variable : layout.variables) {

@@ -159,8 +159,8 @@ class FunctionDecoder {
     std::uint32_t width = 4;  // Bytes per lane in its row.
     bool is_signed = false;
   };
-  static OperandType TypeOf(std::string_view name);
-  static OperandType WideTypeOf(std::string_view name);
+  static OperandType GetType(std::string_view name);
+  static OperandType GetWideType(std::string_view name);
 
   // decode_operands.cpp
   MicroOp& Emit(std::string_view key, bool guarded);
@@ -170,7 +170,7 @@ class FunctionDecoder {
   std::uint32_t SumSource(std::uint32_t row, std::int64_t addend, const OperandType& type);
   std::uint32_t SpecialSource(const std::string& name, const OperandType& type);
   std::uint32_t SymbolSource(const Operand& operand, const Symbol& symbol, const OperandType& type);
-  std::uint32_t ConstantOf(const Operand& operand, const OperandType& type);
+  std::uint32_t GetConstant(const Operand& operand, const OperandType& type);
   std::uint32_t Resized(std::uint32_t row, std::uint32_t from, std::uint32_t to, bool is_signed);
   // Row to write; when it is not the register's own, FinishDestinations moves it there.
   std::uint32_t Destination(const Operand& operand, const OperandType& type);
@@ -221,7 +221,7 @@ class FunctionDecoder {
   bool IsB128(const Operand& operand) const;
   std::optional<Instruction> InHalves(const Instruction& instruction) const;
   // The row, where the operand names half of a register of 128 bits.
-  std::optional<std::uint32_t> HalfOf(const Operand& operand, std::uint32_t reg) const;
+  std::optional<std::uint32_t> GetHalf(const Operand& operand, std::uint32_t reg) const;
   bool DecodeB128();
   bool DecodeB128Move();
   bool DecodeB128Atomic();
@@ -277,7 +277,7 @@ class FunctionDecoder {
     const ptx::Function* prototype = nullptr;  // Null for a list that cannot be read.
     std::uint32_t target_list = 0;             // Its place in Code.
   };
-  const IndirectTargets& TargetsOf(const std::string& list);
+  const IndirectTargets& GetTargets(const std::string& list);
   void ReadTargets(const std::string& directive, IndirectTargets* targets);
   std::uint32_t AreaOffset(const Operand& operand, std::uint32_t bytes);
   void ResolveBranches();

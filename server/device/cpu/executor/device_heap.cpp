@@ -13,7 +13,7 @@ DeviceHeap::DeviceHeap(std::uint64_t base, std::uint64_t bytes)
   Link(0);
 }
 
-std::size_t DeviceHeap::ListOf(Granule size) {
+std::size_t DeviceHeap::GetList(Granule size) {
   return static_cast<std::size_t>(std::bit_width(size)) - 1;
 }
 
@@ -23,7 +23,7 @@ void DeviceHeap::Mark(Granule first, Granule size, bool is_used) {
 }
 
 void DeviceHeap::Link(Granule first) {
-  Granule& head = lists_[ListOf(places_[first].size)];
+  Granule& head = lists_[GetList(places_[first].size)];
   places_[first].previous = kNone;
   places_[first].next = head;
   if (head != kNone) places_[head].previous = first;
@@ -36,13 +36,13 @@ void DeviceHeap::Unlink(Granule first) {
   if (place.previous != kNone) {
     places_[place.previous].next = place.next;
   } else {
-    lists_[ListOf(place.size)] = place.next;
+    lists_[GetList(place.size)] = place.next;
   }
 }
 
 // The first that fits of a few in the list of its size, else one of the lists in which all fit.
 DeviceHeap::Granule DeviceHeap::FindFree(Granule size) const {
-  const std::size_t own = ListOf(size);
+  const std::size_t own = GetList(size);
   Granule at = lists_[own];
   for (int looks = 0; at != kNone && looks < kLooks; ++looks, at = places_[at].next) {
     if (places_[at].size >= size) return at;

@@ -56,7 +56,7 @@ class DeviceHeap {
     Granule previous = kNone;
   };
 
-  static std::size_t ListOf(Granule size);
+  static std::size_t GetList(Granule size);
   Granule FindFree(Granule size) const GPUSHARED_REQUIRES(mutex_);
   void Mark(Granule first, Granule size, bool is_used) GPUSHARED_REQUIRES(mutex_);
   void Link(Granule first) GPUSHARED_REQUIRES(mutex_);

@@ -135,7 +135,7 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
   return "unknown fault";
 }
 
-Dim3 ThreadOf(const Warp& warp, std::uint32_t lane) {
+Dim3 GetThread(const Warp& warp, std::uint32_t lane) {
   const Dim3& size = warp.block->launch->block;
   const std::uint32_t thread = warp.index * kLanes + lane;
   return {thread % size.x, thread / size.x % size.y, thread / (size.x * size.y)};
@@ -143,7 +143,7 @@ Dim3 ThreadOf(const Warp& warp, std::uint32_t lane) {
 
 }  // namespace
 
-FaultKind KindOf(Fault::Kind kind) {
+FaultKind GetKind(Fault::Kind kind) {
   switch (kind) {
     case Fault::Kind::kGlobalAddress:
     case Fault::Kind::kSharedAddress:
@@ -184,7 +184,7 @@ const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::
   Fault& fault = *warp.block->fault;
   fault.kind = kind;
   fault.block = warp.block->index;
-  fault.thread = ThreadOf(warp, lane);
+  fault.thread = GetThread(warp, lane);
   fault.line = source.line;
   fault.instruction = code.spellings[source.spelling];
   fault.address = address;

@@ -158,7 +158,7 @@ void PutOps(const Code& code, Flavour flavour, FlatWriter& to) {
   to.PutCount(code.ops.size());
   for (const MicroOp& op : code.ops) {
     FlatOp flat;
-    flat.number = NumberOf(flavour, op.handler);
+    flat.number = GetNumber(flavour, op.handler);
     std::memcpy(flat.rest.data(), &op.destination, flat.rest.size());
     to.Put(flat);
   }
@@ -195,7 +195,7 @@ struct FlatCode {
 };
 
 template <typename T>
-std::uint64_t BytesOf(const std::vector<T>& values) {
+std::uint64_t GetBytes(const std::vector<T>& values) {
   return values.capacity() * sizeof(T);
 }
 
@@ -207,25 +207,25 @@ bool IsPlainText(std::string_view text) {
 
 std::uint64_t MemoryBytes(const Program& program) {
   const Code& code = program.code();
-  std::uint64_t bytes = sizeof(Program) + sizeof(Code) + program.info().unsupported.size() +
-                        program.info().why_reach_unknown.size() +
-                        BytesOf(program.info().reach_offsets) + BytesOf(program.info().parameters) +
-                        BytesOf(code.ops) + BytesOf(code.sources) + BytesOf(code.spellings) +
-                        BytesOf(code.functions) + BytesOf(code.call_sites) +
-                        BytesOf(code.branch_tables) + BytesOf(code.matrix_calls) +
-                        BytesOf(code.callable) + BytesOf(code.target_lists);
+  std::uint64_t bytes =
+      sizeof(Program) + sizeof(Code) + program.info().unsupported.size() +
+      program.info().why_reach_unknown.size() + GetBytes(program.info().reach_offsets) +
+      GetBytes(program.info().parameters) + GetBytes(code.ops) + GetBytes(code.sources) +
+      GetBytes(code.spellings) + GetBytes(code.functions) + GetBytes(code.call_sites) +
+      GetBytes(code.branch_tables) + GetBytes(code.matrix_calls) + GetBytes(code.callable) +
+      GetBytes(code.target_lists);
   for (const std::string& spelling : code.spellings) bytes += spelling.capacity();
   for (const FunctionCode& f : code.functions) {
-    bytes += f.name.capacity() + BytesOf(f.image) + BytesOf(f.special_rows) +
-             BytesOf(f.address_rows) + BytesOf(f.scratch_rows) + BytesOf(f.arguments) +
-             BytesOf(f.results);
+    bytes += f.name.capacity() + GetBytes(f.image) + GetBytes(f.special_rows) +
+             GetBytes(f.address_rows) + GetBytes(f.scratch_rows) + GetBytes(f.arguments) +
+             GetBytes(f.results);
   }
   for (const CallSite& site : code.call_sites)
-    bytes += BytesOf(site.arguments) + BytesOf(site.results);
-  for (const auto& table : code.branch_tables) bytes += BytesOf(table);
-  for (const auto& list : code.target_lists) bytes += BytesOf(list);
+    bytes += GetBytes(site.arguments) + GetBytes(site.results);
+  for (const auto& table : code.branch_tables) bytes += GetBytes(table);
+  for (const auto& list : code.target_lists) bytes += GetBytes(list);
   for (const MatrixCall& call : code.matrix_calls) {
-    bytes += BytesOf(call.a) + BytesOf(call.b) + BytesOf(call.c) + BytesOf(call.d);
+    bytes += GetBytes(call.a) + GetBytes(call.b) + GetBytes(call.c) + GetBytes(call.d);
   }
   return bytes;
 }

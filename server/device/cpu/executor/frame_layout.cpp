@@ -18,9 +18,9 @@ std::uint32_t RoundUp(std::uint32_t value, std::uint32_t step) {
 }
 
 // 0 predicate, 1 narrow row, 2 wide row, or two of them.
-std::uint32_t ClassOf(std::uint32_t width) { return width == 0 ? 0 : width == 4 ? 1 : 2; }
+std::uint32_t GetClass(std::uint32_t width) { return width == 0 ? 0 : width == 4 ? 1 : 2; }
 
-std::uint32_t WidthOf(const ptx::Register& reg) {
+std::uint32_t GetWidth(const ptx::Register& reg) {
   if (reg.type == "pred") return 0;
   const std::uint32_t bytes = ptx::TypeBytes(reg.type);
   return bytes <= 4 ? 4 : bytes <= 8 ? 8 : 16;
@@ -32,7 +32,7 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
   const std::size_t count = flow.registers.size();
   register_widths_.resize(count);
   std::vector<std::uint32_t> order(count), slot(count), upper_slot(count);
-  for (std::size_t i = 0; i < count; ++i) register_widths_[i] = WidthOf(flow.registers[i]);
+  for (std::size_t i = 0; i < count; ++i) register_widths_[i] = GetWidth(flow.registers[i]);
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return flow.registers[a].live_begin < flow.registers[b].live_begin;
@@ -44,7 +44,7 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
   constexpr std::uint32_t kNeverNeeded = 0xffffffff;
   for (const std::uint32_t i : order) {
     const ptx::Register& reg = flow.registers[i];
-    const std::uint32_t kind = ClassOf(register_widths_[i]);
+    const std::uint32_t kind = GetClass(register_widths_[i]);
     if (reg.live_begin > reg.live_end) {
       slot[i] = kNeverNeeded;
       continue;
@@ -72,7 +72,7 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
   register_offsets_.resize(count);
   upper_offsets_.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t kind = ClassOf(register_widths_[i]);
+    const std::uint32_t kind = GetClass(register_widths_[i]);
     const bool is_needed = slot[i] != kNeverNeeded;
     const std::uint32_t at = is_needed ? slot[i] : slots[kind];
     register_offsets_[i] = kind == 0   ? kFirstPredicate + 4 * at

@@ -82,7 +82,7 @@ struct Fault {
 };
 
 // A client is told this of it.
-FaultKind KindOf(Fault::Kind kind);
+FaultKind GetKind(Fault::Kind kind);
 
 // Receives each formatted line (or part of one) of a kernel's printf, in the order in
 // which this executor ran it. Called on the executing thread.

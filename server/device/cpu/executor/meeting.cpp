@@ -76,7 +76,7 @@ std::uint32_t Meeting::Add(const Path& path) {
   return lanes;
 }
 
-Meeting::Group Meeting::GroupOf(std::uint32_t lane, std::uint32_t among) const {
+Meeting::Group Meeting::GetGroup(std::uint32_t lane, std::uint32_t among) const {
   const Place& first = places_[lane];
   Group group;
   for (std::uint32_t rest = among; rest != 0; rest &= rest - 1) {
@@ -94,7 +94,7 @@ Meeting::Group Meeting::GroupOf(std::uint32_t lane, std::uint32_t among) const {
 std::uint32_t Meeting::Act() {
   std::uint32_t acted = 0;
   for (std::uint32_t left = waiting_; left != 0;) {
-    const Group group = GroupOf(static_cast<std::uint32_t>(__builtin_ctz(left)), left);
+    const Group group = GetGroup(static_cast<std::uint32_t>(__builtin_ctz(left)), left);
     left &= ~group.lanes;
     if (group.missing != 0) continue;
     ActTogether(group.lanes);
@@ -106,7 +106,7 @@ std::uint32_t Meeting::Act() {
 
 std::optional<Meeting::Group> Meeting::Incomplete() const {
   for (std::uint32_t left = waiting_; left != 0;) {
-    const Group group = GroupOf(static_cast<std::uint32_t>(__builtin_ctz(left)), left);
+    const Group group = GetGroup(static_cast<std::uint32_t>(__builtin_ctz(left)), left);
     if (group.missing != 0) return group;
     left &= ~group.lanes;
   }

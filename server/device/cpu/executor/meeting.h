@@ -42,7 +42,7 @@ class Meeting {
     std::uint32_t members = 0;
   };
 
-  Group GroupOf(std::uint32_t lane, std::uint32_t among) const;
+  Group GetGroup(std::uint32_t lane, std::uint32_t among) const;
   void ActTogether(std::uint32_t lanes);
 
   Warp& warp_;

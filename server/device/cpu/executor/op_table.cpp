@@ -55,7 +55,7 @@ constexpr bool kHasBoth = true;
 #endif
 
 // Immutable after the first call, which is why it may be shared by every thread.
-const Table& TableOf(Flavour flavour) {
+const Table& GetTable(Flavour flavour) {
   static const Table kBaseline = Build(Flavour::kBaseline);
   static const Table kV3 = BestFlavour() == Flavour::kV3 ? Build(Flavour::kV3) : Table();
   return flavour == Flavour::kV3 ? kV3 : kBaseline;
@@ -76,9 +76,9 @@ Numbers NumberAll(const Table& table) {
   return numbers;
 }
 
-const Numbers& NumbersOf(Flavour flavour) {
-  static const Numbers kBaseline = NumberAll(TableOf(Flavour::kBaseline));
-  static const Numbers kV3 = NumberAll(TableOf(Flavour::kV3));
+const Numbers& GetNumbers(Flavour flavour) {
+  static const Numbers kBaseline = NumberAll(GetTable(Flavour::kBaseline));
+  static const Numbers kV3 = NumberAll(GetTable(Flavour::kV3));
   return flavour == Flavour::kV3 ? kV3 : kBaseline;
 }
 
@@ -87,16 +87,16 @@ const Numbers& NumbersOf(Flavour flavour) {
 bool HasFlavour(Flavour flavour) { return kHasBoth || flavour == BestFlavour(); }
 
 const OpEntry* OpOfNumber(Flavour flavour, std::uint64_t number) {
-  const std::vector<OpEntry>& entries = NumbersOf(flavour).entries;
+  const std::vector<OpEntry>& entries = GetNumbers(flavour).entries;
   return number < entries.size() ? &entries[number] : nullptr;
 }
 
-std::uint32_t NumberOf(Flavour flavour, Handler handler) {
-  return NumbersOf(flavour).by_handler.at(handler);
+std::uint32_t GetNumber(Flavour flavour, Handler handler) {
+  return GetNumbers(flavour).by_handler.at(handler);
 }
 
 Handler FindHandler(Flavour flavour, std::string_view key) {
-  const Table& table = TableOf(flavour);
+  const Table& table = GetTable(flavour);
   const auto found = table.find(key);
   return found == table.end() ? nullptr : found->second.handler;
 }

@@ -28,7 +28,7 @@ struct OpEntry {
 const OpEntry* OpOfNumber(Flavour flavour, std::uint64_t number);
 // Of a handler in the table of the flavour; of several keys with one handler, any: they have one
 // rule.
-std::uint32_t NumberOf(Flavour flavour, Handler handler);
+std::uint32_t GetNumber(Flavour flavour, Handler handler);
 
 // Op files enter their handlers through it. It is a plain function pointer: op files are compiled
 // for a machine that may not be this one. So nothing in them may instantiate a template that the

@@ -29,24 +29,24 @@ Status Nonsense() {
           "the server's answer to status has no state or no devices"};
 }
 
-std::optional<std::string> TextOf(const json& row, const char* key) {
+std::optional<std::string> GetText(const json& row, const char* key) {
   const auto found = row.find(key);  // Its end, too, where it is no object.
   if (found == row.end() || !found->is_string()) return std::nullopt;
   return found->get<std::string>();
 }
 
-Result<std::vector<DeviceFacts>> DevicesOf(const json& status) {
+Result<std::vector<DeviceFacts>> GetDevices(const json& status) {
   const auto rows = status.find("devices"), server = status.find("server");
   const bool are_there = rows != status.end() && rows->is_array() && server != status.end();
-  const std::optional<std::string> phase = are_there ? TextOf(*server, "state") : std::nullopt;
+  const std::optional<std::string> phase = are_there ? GetText(*server, "state") : std::nullopt;
   if (!phase) return Nonsense();
   std::vector<DeviceFacts> devices;
   for (const json& row : *rows) {
     if (!row.is_object()) return Nonsense();
-    std::optional<std::string> name = TextOf(row, "device"), state = TextOf(row, "state");
+    std::optional<std::string> name = GetText(row, "device"), state = GetText(row, "state");
     if (!name || name->empty() || !state) return Nonsense();
     devices.push_back({.name = *std::move(name),
-                       .uuid = TextOf(row, "uuid").value_or(""),
+                       .uuid = GetText(row, "uuid").value_or(""),
                        .takes_clients = *phase == "serving" && *state == "ready"});
   }
   return devices;
@@ -61,8 +61,8 @@ bool IsOneOf(const DeviceFacts& device, const std::vector<std::string>& names) {
          });
 }
 
-std::vector<Share> SharesOf(const admin::ContainerWay& way, std::span<const DeviceFacts> devices,
-                            std::size_t count) {
+std::vector<Share> GetShares(const admin::ContainerWay& way, std::span<const DeviceFacts> devices,
+                             std::size_t count) {
   std::vector<Share> shares;
   for (const DeviceFacts& device : devices) {
     if (!IsOneOf(device, way.devices)) continue;
@@ -107,10 +107,10 @@ Result<ShareCounts> ParseShareCounts(std::span<const std::string> words) {
   return counts;
 }
 
-Result<Offers> OffersOf(const json& endpoints, const json& status, const ShareCounts& counts) {
+Result<Offers> GetOffers(const json& endpoints, const json& status, const ShareCounts& counts) {
   const Result<std::vector<admin::ContainerWay>> ways = admin::ContainerWays(endpoints);
   if (!ways.ok()) return ways.status();
-  const Result<std::vector<DeviceFacts>> devices = DevicesOf(status);
+  const Result<std::vector<DeviceFacts>> devices = GetDevices(status);
   if (!devices.ok()) return devices.status();
   Offers found;
   for (const admin::ContainerWay& way : *ways) {
@@ -122,13 +122,13 @@ Result<Offers> OffersOf(const json& endpoints, const json& status, const ShareCo
     found.offers.push_back(
         {.resource = kResourceDomain + way.endpoint,
          .way = way,
-         .shares = SharesOf(way, *devices,
-                            count == counts.of_endpoint.end() ? counts.usual : count->second)});
+         .shares = GetShares(way, *devices,
+                             count == counts.of_endpoint.end() ? counts.usual : count->second)});
   }
   return found;
 }
 
-Result<Grant> GrantOf(const Offer& offer, std::span<const std::string> ids) {
+Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids) {
   if (ids.size() != 1) {
     return Status(StatusCode::kInvalidArgument,
                   "rejected: asked for " + std::to_string(ids.size()) + " of " + offer.resource +
@@ -149,8 +149,8 @@ Result<Grant> GrantOf(const Offer& offer, std::span<const std::string> ids) {
       .cdi_device = std::string(admin::kCdiKind) + "=" + offer.way.endpoint};
 }
 
-std::vector<std::string> PreferredOf(const Offer& offer, std::span<const std::string> available,
-                                     std::span<const std::string> needed, std::size_t size) {
+std::vector<std::string> GetPreferred(const Offer& offer, std::span<const std::string> available,
+                                      std::span<const std::string> needed, std::size_t size) {
   std::vector<std::string> chosen(
       needed.begin(), needed.begin() + static_cast<std::ptrdiff_t>(std::min(needed.size(), size)));
   const std::set<std::string_view> free(available.begin(), available.end());

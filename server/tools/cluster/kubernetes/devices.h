@@ -62,8 +62,8 @@ struct Offers {
 
 // `endpoints` and `status` are the server's answers. A share is healthy while the server takes
 // clients for its device.
-Result<Offers> OffersOf(const nlohmann::json& endpoints, const nlohmann::json& status,
-                        const ShareCounts& counts);
+Result<Offers> GetOffers(const nlohmann::json& endpoints, const nlohmann::json& status,
+                         const ShareCounts& counts);
 
 // What a container gets that was given a share.
 //
@@ -74,12 +74,12 @@ struct Grant {
   std::string cdi_device;  // The same mount and socket, as the CDI file names them.
 };
 // `ids` are a kubelet's. Rejects all but one share of this offer: a second one would give nothing.
-Result<Grant> GrantOf(const Offer& offer, std::span<const std::string> ids);
+Result<Grant> GetGrant(const Offer& offer, std::span<const std::string> ids);
 
 // `size` of the `available` ids, those of `needed` first, and then those of the device that has
 // most of them left. Fewer if there are no more.
-std::vector<std::string> PreferredOf(const Offer& offer, std::span<const std::string> available,
-                                     std::span<const std::string> needed, std::size_t size);
+std::vector<std::string> GetPreferred(const Offer& offer, std::span<const std::string> available,
+                                      std::span<const std::string> needed, std::size_t size);
 
 }  // namespace gpushared::kubernetes
 

@@ -91,7 +91,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
         continue;
       }
       told = version_;
-      const v1beta1::ListAndWatchResponse list = ListOf(offer_.shares);
+      const v1beta1::ListAndWatchResponse list = GetList(offer_.shares);
       lock.Unlock();
       const bool is_there = writer->Write(list);
       lock.Lock();
@@ -108,8 +108,8 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
     for (const auto& asked : request->container_requests()) {
       const auto size = static_cast<std::size_t>(std::max(asked.allocation_size(), 0));
       auto* const chosen = response->add_container_responses();
-      for (const std::string& id : PreferredOf(offer_, Copy(asked.available_deviceids()),
-                                               Copy(asked.must_include_deviceids()), size)) {
+      for (const std::string& id : GetPreferred(offer_, Copy(asked.available_deviceids()),
+                                                Copy(asked.must_include_deviceids()), size)) {
         chosen->add_deviceids(id);
       }
     }
@@ -120,7 +120,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
                         v1beta1::AllocateResponse* response) override {
     const MutexLock lock(mutex_);
     for (const auto& asked : request->container_requests()) {
-      const Result<Grant> grant = GrantOf(offer_, Copy(asked.devicesids()));
+      const Result<Grant> grant = GetGrant(offer_, Copy(asked.devicesids()));
       if (!grant.ok()) return ToGrpc(grant.status());
       auto* const given = response->add_container_responses();
       for (const auto& [name, value] : grant->variables) (*given->mutable_envs())[name] = value;
@@ -134,7 +134,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
   }
 
  private:
-  static v1beta1::ListAndWatchResponse ListOf(const std::vector<Share>& shares) {
+  static v1beta1::ListAndWatchResponse GetList(const std::vector<Share>& shares) {
     v1beta1::ListAndWatchResponse list;
     for (const Share& share : shares) {
       auto* const device = list.add_devices();

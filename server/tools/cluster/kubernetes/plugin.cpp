@@ -46,7 +46,7 @@ Result<Offers> Plugin::CurrentOffers() const {
   if (!endpoints.ok()) return endpoints.status();
   const Result<nlohmann::json> status = ask_({.verb = ipc::AdminVerb::kStatus});
   if (!status.ok()) return status.status();
-  return OffersOf(*endpoints, *status, settings_.shares);
+  return GetOffers(*endpoints, *status, settings_.shares);
 }
 
 void Plugin::AskServer() {

@@ -136,7 +136,7 @@ std::optional<std::uint64_t> Count(std::string_view text) {
 }
 
 // "cuda0", as a gres has it, is cuda:0.
-std::string DeviceOf(std::string_view type) {
+std::string GetDevice(std::string_view type) {
   const std::size_t digits = type.find_last_not_of("0123456789") + 1;
   return std::string(type.substr(0, digits)) + ":" + std::string(type.substr(digits));
 }
@@ -174,7 +174,7 @@ Status TakeGres(const GresPart& part, Allocation& has) {
   }
   if (*count == 0) return Status::Ok();
   if (!part.type.empty()) {
-    const std::string device = DeviceOf(part.type);
+    const std::string device = GetDevice(part.type);
     if (!has.device.empty() && has.device != device) {
       return Invalid("gres rejected: the job's shares are on " + Escaped(has.device) + " and " +
                      Escaped(device) + ", and a step is on one device; ask for one of them, " +

@@ -39,13 +39,13 @@ constexpr std::chrono::milliseconds kLookAgain{20};
 
 std::string Text(const char* text) { return text == nullptr ? std::string() : text; }
 
-slurm::StepOptions OptionsOf(const gpushared_options& options) {
+slurm::StepOptions GetOptions(const gpushared_options& options) {
   return {.scheduling_class = Text(options.scheduling_class),
           .share = Text(options.share),
           .memory = Text(options.memory)};
 }
 
-void Say(const std::string& what, char* why) {
+void SetReason(const std::string& what, char* why) {
   std::snprintf(why, GPUSHARED_TEXT_BYTES, "%s", what.c_str());
 }
 
@@ -55,7 +55,7 @@ int Guarded(char* why, Work work) noexcept {
   try {
     const Status status = work();
     if (status.ok()) return 0;
-    Say(status.message(), why);
+    SetReason(status.message(), why);
   } catch (const std::exception& error) {
     std::snprintf(why, GPUSHARED_TEXT_BYTES, "%s", error.what());
   } catch (...) {
@@ -147,7 +147,7 @@ Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_st
                                   .tasks = step.tasks,
                                   .qos = Text(step.qos)};
   const Result<std::optional<std::string>> terms =
-      slurm::StepTerms(*rules, facts, *has, OptionsOf(step.options));
+      slurm::StepTerms(*rules, facts, *has, GetOptions(step.options));
   if (!terms.ok()) return terms.status();
   if (!*terms) return nullptr;
   Result<admin::Lease> lease = admin::Lease::Take(rules->socket, **terms);
@@ -161,7 +161,7 @@ Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_st
 }  // namespace
 
 int gpushared_check_options(const gpushared_options* options, char* why) {
-  return Guarded(why, [&] { return slurm::CheckOptions(OptionsOf(*options)); });
+  return Guarded(why, [&] { return slurm::CheckOptions(GetOptions(*options)); });
 }
 
 int gpushared_lease_begin(const char* rules_file, const gpushared_step* step,

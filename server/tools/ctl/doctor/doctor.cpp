@@ -50,7 +50,7 @@ void Declare(const command_line::Command& app, DoctorOptions& options) {
       "Exit codes: 0 all is well; 1 something will not work; 2 the command line makes no sense.");
 }
 
-ClientOptions AskedOf(const DoctorOptions& options) {
+ClientOptions GetAsked(const DoctorOptions& options) {
   ClientOptions asked;
   asked.name = "gpusharedctl doctor";
   asked.socket = options.socket;
@@ -67,16 +67,16 @@ Findings Look(const DoctorOptions& options, std::span<char* const> program) {
     findings.insert(findings.end(), more.begin(), more.end());
   };
   const device::Inventory inventory = device::ReadInventory();
-  add(doctor::LookAtGpus(inventory));
-  add(doctor::LookAtCompiler(options.ptxas, !inventory.gpus.empty()));
-  findings.push_back(doctor::LookAtMemory(doctor::AvailableMemory()));
-  const doctor::ServerLook server = doctor::LookAtServer(AskedOf(options));
+  add(doctor::CheckGpus(inventory));
+  add(doctor::CheckCompiler(options.ptxas, !inventory.gpus.empty()));
+  findings.push_back(doctor::CheckMemory(doctor::AvailableMemory()));
+  const doctor::ServerLook server = doctor::CheckServer(GetAsked(options));
   add(server.findings);
   const std::string drop_in = options.drop_in.empty() ? FindDropIn() : options.drop_in;
-  add(doctor::LookAtDropIn(drop_in));
+  add(doctor::CheckDropIn(drop_in));
   if (program.empty()) return findings;
   const std::string library_path = Variable("LD_LIBRARY_PATH");
-  add(doctor::LookAtProgram(
+  add(doctor::CheckProgram(
       program, {.search_path = Variable("PATH"),
                 .library_path = library_path.empty() ? drop_in : drop_in + ":" + library_path,
                 .takes_ptx_only = server.takes_ptx_only}));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kAboutWidth = 14;
 
-const char* NameOf(Finding::State state) {
+const char* GetName(Finding::State state) {
   switch (state) {
     case Finding::State::kOk:
       return "ok";
@@ -45,7 +45,7 @@ std::string Report(const Findings& findings) {
   std::string text;
   for (const Finding& finding : findings) {
     const bool is_problem = finding.state == Finding::State::kProblem;
-    text += Padded(is_problem ? "PROBLEM" : NameOf(finding.state), 8) +
+    text += Padded(is_problem ? "PROBLEM" : GetName(finding.state), 8) +
             Padded(finding.about, kAboutWidth) + Printable(finding.what) + "\n";
     if (!finding.advice.empty()) {
       text += std::string(8 + kAboutWidth, ' ') + "-> " + Printable(finding.advice) + "\n";
@@ -58,7 +58,7 @@ nlohmann::json AsJson(const Findings& findings) {
   nlohmann::json checks = nlohmann::json::array();
   for (const Finding& finding : findings) {
     checks.push_back({{"about", finding.about},
-                      {"state", NameOf(finding.state)},
+                      {"state", GetName(finding.state)},
                       {"what", Printable(finding.what)},
                       {"advice", Printable(finding.advice)}});
   }

@@ -79,7 +79,7 @@ LinkedFiles FindLinkedFiles(const std::string& program, const std::string& libra
       } else {
         for (const std::string& directory : directories)
           paths.push_back(std::filesystem::path(directory) / name);
-        std::ranges::move(installed.PathsOf(name), std::back_inserter(paths));
+        std::ranges::move(installed.GetPaths(name), std::back_inserter(paths));
       }
       const std::string library = FirstLibrary(paths);
       if (library.empty()) {
@@ -112,7 +112,7 @@ bool HasCudaRuntime(const std::string& path) {
   }
 }
 
-Findings LookAtKernels(const std::string& path, bool takes_ptx_only) {
+Findings CheckKernels(const std::string& path, bool takes_ptx_only) {
   std::error_code error;
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error) return {};

@@ -25,7 +25,7 @@ bool HasCudaRuntime(const std::string& path);
 
 // What the kernels in the file mean for programs over the drop-in; nothing where there are none.
 // `takes_ptx_only`: machine code runs on no device of the server.
-Findings LookAtKernels(const std::string& path, bool takes_ptx_only);
+Findings CheckKernels(const std::string& path, bool takes_ptx_only);
 
 }  // namespace gpushared::server::doctor
 

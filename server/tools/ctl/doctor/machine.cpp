@@ -27,7 +27,7 @@ std::string CudaVersion(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-Finding LookAtGpu(const device::Inventory& inventory, const device::Gpu& gpu) {
+Finding CheckGpu(const device::Inventory& inventory, const device::Gpu& gpu) {
   const std::string about = "GPU " + std::to_string(gpu.index);
   if (const auto obstacle = device::Obstacle(inventory, gpu)) {
     return Problem(about, *obstacle, "do what the sentence says; a server passes this GPU over");
@@ -46,7 +46,7 @@ std::string Release(const std::string& version) {
   return version.substr(begin, version.find(" Build", begin) - begin);
 }
 
-Finding LookAtSandbox() {
+Finding CheckSandbox() {
   compile::SandboxLimits limits;
   limits.time = std::chrono::seconds(5);
   const Result<compile::SandboxResult> run = compile::RunSandboxed({"/bin/true"}, {}, limits);
@@ -68,7 +68,7 @@ Finding LookAtSandbox() {
 
 }  // namespace
 
-Findings LookAtGpus(const device::Inventory& inventory) {
+Findings CheckGpus(const device::Inventory& inventory) {
   Findings findings;
   if (!inventory.unavailable.empty()) {
     findings.push_back(Note("driver", inventory.unavailable,
@@ -89,14 +89,14 @@ Findings LookAtGpus(const device::Inventory& inventory) {
                                        " has the GPUs, with pipes in " + inventory.mps->directory,
                                    "end it with 'echo quit | nvidia-cuda-mps-control'")
                          : Ok("MPS daemon", "none has the GPUs"));
-  for (const device::Gpu& gpu : inventory.gpus) findings.push_back(LookAtGpu(inventory, gpu));
+  for (const device::Gpu& gpu : inventory.gpus) findings.push_back(CheckGpu(inventory, gpu));
   if (inventory.gpus.empty()) {
     findings.push_back(Note("GPUs", "the driver sees none", "the cpu device runs kernels, too"));
   }
   return findings;
 }
 
-Findings LookAtCompiler(const std::string& ptxas, bool has_gpus) {
+Findings CheckCompiler(const std::string& ptxas, bool has_gpus) {
   Findings findings;
   const auto compiler = compile::PtxCompiler::Create(
       {.program = ptxas, .limits = {}, .cache_directory = {}, .warn = {}});
@@ -110,7 +110,7 @@ Findings LookAtCompiler(const std::string& ptxas, bool has_gpus) {
   } else {
     findings.push_back(Note("ptxas", compiler.status().message(), "only GPUs need it"));
   }
-  findings.push_back(LookAtSandbox());
+  findings.push_back(CheckSandbox());
   return findings;
 }
 
@@ -124,7 +124,7 @@ std::uint64_t AvailableMemory() {
   return 0;
 }
 
-Finding LookAtMemory(std::uint64_t available_bytes) {
+Finding CheckMemory(std::uint64_t available_bytes) {
   if (available_bytes == 0) return Note("memory", "the kernel does not say how much is available");
   if (available_bytes < kMemoryLeast) {
     return Problem("memory", Mebibytes(available_bytes) + " are available",
@@ -135,7 +135,7 @@ Finding LookAtMemory(std::uint64_t available_bytes) {
                           "/dev/shm does not matter");
 }
 
-ServerLook LookAtServer(const ClientOptions& asked) {
+ServerLook CheckServer(const ClientOptions& asked) {
   ServerLook look;
   const Result<std::vector<DeviceProperties>> devices = Client::ListDevices(asked);
   if (!devices.ok()) {
@@ -168,7 +168,7 @@ ServerLook LookAtServer(const ClientOptions& asked) {
   return look;
 }
 
-Findings LookAtDropIn(const std::string& directory) {
+Findings CheckDropIn(const std::string& directory) {
   if (directory.empty()) {
     return {Problem("drop-in", "there is no drop-in libcuda.so.1 beside this program",
                     "install the whole package, or name its directory with --drop-in")};

@@ -15,14 +15,14 @@
 namespace gpushared::server::doctor {
 
 // NVIDIA's driver, the GPUs with their MIG and compute modes, and an MPS daemon in the way.
-Findings LookAtGpus(const device::Inventory& inventory);
+Findings CheckGpus(const device::Inventory& inventory);
 
 // The compiler for fenced modules, and the sandbox that it runs in. `ptxas`: its path; empty: where
 // CUDA is usually installed. `has_gpus`: without one nothing is compiled.
-Findings LookAtCompiler(const std::string& ptxas, bool has_gpus);
+Findings CheckCompiler(const std::string& ptxas, bool has_gpus);
 
 // `available_bytes`: what MemAvailable says; 0: unknown.
-Finding LookAtMemory(std::uint64_t available_bytes);
+Finding CheckMemory(std::uint64_t available_bytes);
 std::uint64_t AvailableMemory();
 
 // The server at the socket of `asked`, and whether it takes this user as a client of that class.
@@ -32,10 +32,10 @@ struct ServerLook {
   // Every device of it takes PTX alone.
   bool takes_ptx_only = true;
 };
-ServerLook LookAtServer(const ClientOptions& asked);
+ServerLook CheckServer(const ClientOptions& asked);
 
 // The drop-in in this directory; empty: none was found.
-Findings LookAtDropIn(const std::string& directory);
+Findings CheckDropIn(const std::string& directory);
 
 }  // namespace gpushared::server::doctor
 

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kFirstLineBytesMax = 4096;
 
 // The interpreter that a script's first line names; empty: the file is no script.
-std::string InterpreterOf(const std::string& path, const std::string& search_path) {
+std::string GetInterpreter(const std::string& path, const std::string& search_path) {
   std::ifstream file(path);
   std::string line(kFirstLineBytesMax, '\0');
   file.read(line.data(), static_cast<std::streamsize>(line.size()));
@@ -31,7 +31,7 @@ std::string InterpreterOf(const std::string& path, const std::string& search_pat
 }
 
 // The script among a Python's arguments; empty: there is none, or it cannot be told.
-std::string ScriptOf(std::span<char* const> arguments) {
+std::string GetScript(std::span<char* const> arguments) {
   for (const char* argument : arguments) {
     const std::string_view text(argument);
     if (text == "-c" || text == "-m" || text == "-") return "";
@@ -44,7 +44,7 @@ void Append(Findings& findings, const Findings& more) {
   findings.insert(findings.end(), more.begin(), more.end());
 }
 
-Findings LookAtPython(const std::string& python, const std::string& script) {
+Findings CheckPython(const std::string& python, const std::string& script) {
   const std::set<std::string> imported =
       script.empty() ? std::set<std::string>() : ImportedBy(script);
   Findings findings;
@@ -55,7 +55,7 @@ Findings LookAtPython(const std::string& python, const std::string& script) {
                                "call the driver's interface (cuda.bindings.driver, cuda.core)"));
   }
   for (const std::string& directory : PackageDirectories(python)) {
-    Append(findings, LookAtPackages(directory, imported));
+    Append(findings, CheckPackages(directory, imported));
   }
   if (findings.empty()) {
     findings.push_back(Ok("packages", "none beside " + python + " has NVIDIA's runtime in it"));
@@ -63,7 +63,7 @@ Findings LookAtPython(const std::string& python, const std::string& script) {
   return findings;
 }
 
-Findings LookAtLinked(const std::string& program, const ProgramLook& look) {
+Findings CheckLinked(const std::string& program, const ProgramLook& look) {
   Findings findings;
   const LinkedFiles linked = FindLinkedFiles(program, look.library_path);
   bool has_runtime = false;
@@ -76,7 +76,7 @@ Findings LookAtLinked(const std::string& program, const ProgramLook& look) {
                          "serve",
                   "link the program against the driver's interface (libcuda) instead of cudart"));
     }
-    Append(findings, LookAtKernels(path, look.takes_ptx_only));
+    Append(findings, CheckKernels(path, look.takes_ptx_only));
   }
   if (!has_runtime) {
     findings.push_back(Ok("runtime", "none of the program's " +
@@ -91,17 +91,17 @@ Findings LookAtLinked(const std::string& program, const ProgramLook& look) {
 
 }  // namespace
 
-Findings LookAtProgram(std::span<char* const> command, const ProgramLook& look) {
+Findings CheckProgram(std::span<char* const> command, const ProgramLook& look) {
   const std::string found = FindProgram(command[0], look.search_path);
   if (found.empty()) {
     return {Problem("program", "there is no program '" + std::string(command[0]) + "'",
                     "give its path")};
   }
   std::string script;
-  std::string binary = InterpreterOf(found, look.search_path);
+  std::string binary = GetInterpreter(found, look.search_path);
   if (binary.empty()) {
     binary = found;
-    if (IsPython(found)) script = ScriptOf(command.subspan(1));
+    if (IsPython(found)) script = GetScript(command.subspan(1));
   } else {
     script = found;
   }
@@ -122,8 +122,8 @@ Findings LookAtProgram(std::span<char* const> command, const ProgramLook& look) 
     findings.push_back(Note("program", found + " is a script of " + binary,
                             "ask about the program that it starts"));
   }
-  Append(findings, LookAtLinked(binary, look));
-  if (IsPython(binary)) Append(findings, LookAtPython(binary, script));
+  Append(findings, CheckLinked(binary, look));
+  if (IsPython(binary)) Append(findings, CheckPython(binary, script));
   return findings;
 }
 

@@ -18,7 +18,7 @@ struct ProgramLook {
 
 // Whether a program, with its arguments, would run over the drop-in, as far as its files say. The
 // program is not run.
-Findings LookAtProgram(std::span<char* const> command, const ProgramLook& look);
+Findings CheckProgram(std::span<char* const> command, const ProgramLook& look);
 
 }  // namespace gpushared::server::doctor
 

@@ -31,7 +31,7 @@ std::string FirstName(std::string_view dotted) {
   return std::string(dotted.substr(0, dotted.find_first_of(". \t,;(#")));
 }
 
-std::string TextOf(const std::string& script) {
+std::string GetText(const std::string& script) {
   std::ifstream file(script);
   std::string text(kScriptBytesMax, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -42,7 +42,7 @@ std::string TextOf(const std::string& script) {
 // Calls `see` with each line of the script that begins with `from` or `import`.
 template <typename See>
 void ForEachImport(const std::string& script, const See& see) {
-  const std::string text = TextOf(script);
+  const std::string text = GetText(script);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = Trimmed(std::string_view(text).substr(at, end - at));
@@ -184,7 +184,7 @@ bool CallsRuntime(const std::string& script) {
   return calls;
 }
 
-Findings LookAtPackages(const std::string& directory, const std::set<std::string>& imported) {
+Findings CheckPackages(const std::string& directory, const std::set<std::string>& imported) {
   Findings findings;
   const std::map<std::string, fs::path> installed = InstalledIn(directory);
   for (const auto& [name, facts] : installed) {

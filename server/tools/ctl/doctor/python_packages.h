@@ -27,7 +27,7 @@ bool CallsRuntime(const std::string& script);
 
 // Packages in the directory that have NVIDIA's runtime in them, or work through libraries that do:
 // a problem where the script imports them, else a note.
-Findings LookAtPackages(const std::string& directory, const std::set<std::string>& imported);
+Findings CheckPackages(const std::string& directory, const std::set<std::string>& imported);
 
 }  // namespace gpushared::server::doctor
 

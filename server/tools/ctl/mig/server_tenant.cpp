@@ -43,13 +43,13 @@ Status ServerTenant::Look() {
   return Status::Ok();
 }
 
-std::string ServerTenant::UserOf(const std::string& uuid,
-                                 const std::vector<std::uint32_t>& processes) const {
+std::string ServerTenant::GetUser(const std::string& uuid,
+                                  const std::vector<std::uint32_t>& processes) const {
   std::vector<std::uint32_t> workers;
   for (const auto& [ignored, device] : seen_) {
     if (device.worker != 0) workers.push_back(device.worker);
   }
-  std::string user = mig::UsersOf(processes, workers);
+  std::string user = mig::GetUsers(processes, workers);
   const auto device = seen_.find(uuid);
   if (device != seen_.end() && device->second.sessions > 0) {
     user += (user.empty() ? "" : ", ") + std::to_string(device->second.sessions) +

@@ -30,7 +30,7 @@ class ServerTenant : public mig::Tenant {
   // Who uses a device, as plans want it: sessions of the server, and processes that are not its.
   // kUnavailable and others: the server is there and does not tell.
   Status Look();
-  std::string UserOf(const std::string& uuid, const std::vector<std::uint32_t>& processes) const;
+  std::string GetUser(const std::string& uuid, const std::vector<std::uint32_t>& processes) const;
 
   // Drains the device, and waits for its worker's end.
   Status Leave(const std::string& uuid) override;

@@ -36,7 +36,7 @@ std::string HostName() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
 }
 
-Result<json> RowsOf(const std::string& socket, ipc::AdminVerb verb, const char* list) {
+Result<json> GetRows(const std::string& socket, ipc::AdminVerb verb, const char* list) {
   Result<json> answer = admin::Ask(socket, {.verb = verb});
   if (!answer.ok()) return answer.status();
   return answer->value(list, json::array());
@@ -83,7 +83,7 @@ void Describe(const json& row, Profile& profile) {
         scheduler::Duration(static_cast<std::int64_t>(1e3 * latency_target_us));
 }
 
-Node NodeOf(const json& device, const json& status) {
+Node GetNode(const json& device, const json& status) {
   Node node;
   const std::string id = device.value("device", "");
   node.name = (HostName() + " " + id).substr(0, simulation::kProfileNameBytesMax);
@@ -115,9 +115,9 @@ void AddKeptStops(const json& clients, const std::string& device, Node::Costs& c
 
 Result<RecordedDevice> RecordDevice(const RecordOptions& options) {
   const std::string& socket = options.socket;
-  const Result<json> devices = RowsOf(socket, ipc::AdminVerb::kDevices, "devices");
+  const Result<json> devices = GetRows(socket, ipc::AdminVerb::kDevices, "devices");
   if (!devices.ok()) return devices.status();
-  const Result<json> before = RowsOf(socket, ipc::AdminVerb::kClients, "clients");
+  const Result<json> before = GetRows(socket, ipc::AdminVerb::kClients, "clients");
   if (!before.ok()) return before.status();
   const Result<std::string> chosen = Choose(options, *devices, *before);
   if (!chosen.ok()) return chosen.status();
@@ -126,7 +126,8 @@ Result<RecordedDevice> RecordDevice(const RecordOptions& options) {
   const json* const device = Find(*devices, "device", *chosen);
 
   RecordedDevice recorded{
-      .node = NodeOf(device == nullptr ? json::object() : *device, json::object()), .sessions = {}};
+      .node = GetNode(device == nullptr ? json::object() : *device, json::object()),
+      .sessions = {}};
   ProfileRecorder recorder(recorded.node.multiprocessors, Now());
   const Clock::time_point end =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(options.time);
@@ -143,12 +144,12 @@ Result<RecordedDevice> RecordDevice(const RecordOptions& options) {
   recorder.Finish(Now());
 
   // Afterwards: by now the server has measured what this is about.
-  const Result<json> clients = RowsOf(socket, ipc::AdminVerb::kClients, "clients");
+  const Result<json> clients = GetRows(socket, ipc::AdminVerb::kClients, "clients");
   if (!clients.ok()) return clients.status();
-  const Result<json> states = RowsOf(socket, ipc::AdminVerb::kStatus, "devices");
+  const Result<json> states = GetRows(socket, ipc::AdminVerb::kStatus, "devices");
   if (!states.ok()) return states.status();
   const json* const state = Find(*states, "device", *chosen);
-  if (device != nullptr && state != nullptr) recorded.node = NodeOf(*device, *state);
+  if (device != nullptr && state != nullptr) recorded.node = GetNode(*device, *state);
   recorded.node.costs = recorder.costs();
   if (state != nullptr && state->contains("launch_bubble_us"))
     recorded.node.costs.launch_bubble_us =
@@ -158,7 +159,7 @@ Result<RecordedDevice> RecordDevice(const RecordOptions& options) {
     const std::uint64_t session = row.value("client", std::uint64_t{0});
     if (row.value("device", "") != *chosen) continue;
     if (options.client != 0 && options.client != session) continue;
-    Result<Profile> profile = recorder.ProfileOf(session);
+    Result<Profile> profile = recorder.GetProfile(session);
     if (!profile.ok() && options.client != 0) return profile.status();
     if (!profile.ok() || recorded.sessions.size() == simulation::kNodeClientsMax) continue;
     Describe(row, *profile);

@@ -26,7 +26,7 @@ TimePoint TakenAt(const trace::Slice& slice) { return slice.submitted - slice.wa
 // When the server knew its end, if nothing else was there.
 TimePoint KnownAt(const trace::Slice& slice) { return slice.charged_from + slice.charged; }
 
-Profile::Work WorkOf(trace::Work work) {
+Profile::Work GetWork(trace::Work work) {
   switch (work) {
     case trace::Work::kCopyToDevice:
       return Profile::Work::kCopyToDevice;
@@ -96,7 +96,7 @@ void ProfileRecorder::Add(const trace::Reader& names, const trace::Event& event)
   if (const auto* const slice = std::get_if<trace::Slice>(&event)) {
     if (IsFull() || slice->has_failed) return;
     slices_.push_back(*slice);
-    if (!kernels_.contains(slice->kernel)) kernels_[slice->kernel] = names.WhatOf(*slice);
+    if (!kernels_.contains(slice->kernel)) kernels_[slice->kernel] = names.GetWhat(*slice);
   } else if (const auto* const request = std::get_if<trace::Request>(&event)) {
     if (requests_.size() < kRequestsMax) requests_.push_back(*request);
   }
@@ -143,7 +143,7 @@ std::vector<ProfileRecorder::Run> ProfileRecorder::Runs() const {
   return runs;
 }
 
-std::vector<ProfileRecorder::Command> ProfileRecorder::CommandsOf(std::uint64_t session) const {
+std::vector<ProfileRecorder::Command> ProfileRecorder::GetCommands(std::uint64_t session) const {
   std::vector<Command> commands;
   std::map<std::uint8_t, Command> parts;  // Stopped commands, by stream.
   for (std::size_t i = 0; i < slices_.size(); ++i) {
@@ -179,7 +179,7 @@ std::size_t ProfileRecorder::KernelNumber(const Command& command, Profile& profi
   std::string shown = is_named && name != kernels_.end()
                           ? name->second
                           : std::string(trace::WorkText(command.work));
-  profile.kernels.push_back({.name = std::move(shown), .work = WorkOf(command.work)});
+  profile.kernels.push_back({.name = std::move(shown), .work = GetWork(command.work)});
   return numbers[key] = profile.kernels.size() - 1;
 }
 
@@ -245,8 +245,8 @@ void ProfileRecorder::FillEndless(const std::vector<Command>& commands, Profile&
   profile.requests.push_back(std::move(all));
 }
 
-Result<Profile> ProfileRecorder::ProfileOf(std::uint64_t session) const {
-  const std::vector<Command> commands = CommandsOf(session);
+Result<Profile> ProfileRecorder::GetProfile(std::uint64_t session) const {
+  const std::vector<Command> commands = GetCommands(session);
   if (commands.empty()) {
     return Status(StatusCode::kNotReady, "client " + std::to_string(session) +
                                              " ran nothing meanwhile: record for longer, or while "
@@ -261,7 +261,7 @@ Result<Profile> ProfileRecorder::ProfileOf(std::uint64_t session) const {
                    [](const auto& a, const auto& b) { return a.arrived < b.arrived; });
   Profile profile;
   if (!requests.empty()) {
-    profile.pace = PaceOf(requests);
+    profile.pace = GetPace(requests);
     FillRequests(commands, requests, profile);
   }
   if (profile.requests.empty()) {
@@ -346,7 +346,7 @@ std::vector<Duration> ProfileRecorder::Gaps() const {
 
 // The pauses of a client that waits for its requests differ less than the distances of their
 // arrivals: the requests' own times add to those. Arrivals from elsewhere are the other way round.
-Profile::Pace PaceOf(const std::vector<trace::Request>& requests) {
+Profile::Pace GetPace(const std::vector<trace::Request>& requests) {
   constexpr double kDiffer = 0.95;      // Times as much, at least.
   constexpr double kBackToBack = 0.05;  // Pauses of a loop, as a part of its requests' times.
   bool are_open_together = false, waited = false;

@@ -37,7 +37,7 @@ class ProfileRecorder {
   void Finish(scheduler::TimePoint until);
   // The part of the profile that the trace tells: pace, kernels, requests, what was seen.
   // kNotReady where the client ran nothing.
-  Result<simulation::Profile> ProfileOf(std::uint64_t session) const;
+  Result<simulation::Profile> GetProfile(std::uint64_t session) const;
   // Without the launch bubble, which the server tells. What was never seen is as in Node::Costs.
   const simulation::Node::Costs& costs() const { return costs_; }
 
@@ -55,7 +55,7 @@ class ProfileRecorder {
     scheduler::Duration shared{};  // The part of it in which others had work there, too.
   };
 
-  std::vector<Command> CommandsOf(std::uint64_t session) const;
+  std::vector<Command> GetCommands(std::uint64_t session) const;
   // The time that a slice ran, and how much of it beside others: of each slice.
   struct Run {
     scheduler::Duration time{}, shared{};
@@ -84,7 +84,7 @@ class ProfileRecorder {
 };
 
 // How a client takes up its requests, from how they lie in time; ascending by arrival.
-simulation::Profile::Pace PaceOf(const std::vector<trace::Request>& requests);
+simulation::Profile::Pace GetPace(const std::vector<trace::Request>& requests);
 
 }  // namespace gpushared::server
 

@@ -63,7 +63,7 @@ bool IsControl(char32_t c) { return c < 0x20 || (c >= 0x7f && c < 0xa0); }
 
 }  // namespace
 
-std::vector<Cell> CellsOf(std::string_view text, Charset charset, Style style) {
+std::vector<Cell> GetCells(std::string_view text, Charset charset, Style style) {
   std::vector<Cell> cells;
   std::size_t marks = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -87,8 +87,8 @@ std::vector<Cell> CellsOf(std::string_view text, Charset charset, Style style) {
   return cells;
 }
 
-std::size_t WidthOf(std::string_view text, Charset charset) {
-  return CellsOf(text, charset, Style::kPlain).size();
+std::size_t GetWidth(std::string_view text, Charset charset) {
+  return GetCells(text, charset, Style::kPlain).size();
 }
 
 Canvas::Canvas(Size size, Charset charset)
@@ -99,7 +99,7 @@ std::size_t Canvas::Put(std::size_t row, std::size_t column, std::string_view te
   if (row >= size_.rows || column >= size_.columns) return column;
   width = std::min(width, size_.columns - column);
   if (width == 0) return column;
-  std::vector<Cell> cells = CellsOf(text, charset_, style);
+  std::vector<Cell> cells = GetCells(text, charset_, style);
   if (cells.size() > width) {
     // The first half of a wide character whose second one is cut off goes, too.
     const bool splits = width > 1 && cells[width - 1].text.empty();
@@ -112,7 +112,7 @@ std::size_t Canvas::Put(std::size_t row, std::size_t column, std::string_view te
 }
 
 void Canvas::PutRight(std::size_t row, std::size_t end, std::string_view text, Style style) {
-  const std::size_t width = WidthOf(text, charset_);
+  const std::size_t width = GetWidth(text, charset_);
   Put(row, end - std::min(end, width), text, style, std::min(end, width));
 }
 

@@ -44,10 +44,10 @@ struct Cell {
 // A text in cells, of which each takes one column. Input may be any bytes: control characters and
 // broken UTF-8 become "?", and what is invisible or turns the direction of a line is left out. Wide
 // characters take two cells. Widths are those of the process's locale (wcwidth).
-std::vector<Cell> CellsOf(std::string_view text, Charset charset, Style style);
+std::vector<Cell> GetCells(std::string_view text, Charset charset, Style style);
 
 // Columns that the text takes.
-std::size_t WidthOf(std::string_view text, Charset charset);
+std::size_t GetWidth(std::string_view text, Charset charset);
 
 // Thread-compatible.
 class Canvas {

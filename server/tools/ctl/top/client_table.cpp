@@ -119,7 +119,7 @@ Style CellStyle(const TableColumn& column, const ClientFigures& client) {
 
 void PutCell(Canvas& canvas, std::size_t row, std::size_t at, const TableColumn& column,
              std::string_view text, Style style) {
-  const std::size_t width = WidthOf(text, canvas.charset());
+  const std::size_t width = GetWidth(text, canvas.charset());
   const std::size_t blanks = column.is_text || width >= column.width ? 0 : column.width - width;
   canvas.Put(row, at + blanks, text, style, column.width - blanks);
 }

@@ -42,15 +42,15 @@ constexpr std::array kLooks = {
     Look{Style::kAlarm, COLOR_RED, COLOR_RED, A_BOLD | A_REVERSE, A_BOLD | A_REVERSE},
 };
 
-short PairOf(Style style) { return static_cast<short>(static_cast<int>(style) + 1); }
+short GetPair(Style style) { return static_cast<short>(static_cast<int>(style) + 1); }
 
-attr_t AttributesOf(Style style, bool has_colours) {
+attr_t GetAttributes(Style style, bool has_colours) {
   const Look& look = kLooks.at(static_cast<std::size_t>(style));
   if (!has_colours) return look.plain;
-  return look.coloured | static_cast<attr_t>(COLOR_PAIR(PairOf(style)));
+  return look.coloured | static_cast<attr_t>(COLOR_PAIR(GetPair(style)));
 }
 
-std::optional<Key> KeyOf(int code) {
+std::optional<Key> GetKey(int code) {
   switch (code) {
     case KEY_UP:
       return Key::kUp;
@@ -124,7 +124,7 @@ Terminal::Terminal(screen* owned)
                  ::start_color() == OK && ::use_default_colors() == OK;
   if (!has_colours_) return;
   for (const Look& look : kLooks) {
-    ::init_pair(PairOf(look.style), COLORS >= 256 ? look.of_256 : look.colour, -1);
+    ::init_pair(GetPair(look.style), COLORS >= 256 ? look.of_256 : look.colour, -1);
   }
 }
 
@@ -151,7 +151,7 @@ void Terminal::Show(const Canvas& canvas) {
       const Style style = cells[begin].style;
       std::string run;
       for (; at < cells.size() && cells[at].style == style; ++at) run += cells[at].text;
-      ::wattrset(stdscr, static_cast<int>(AttributesOf(style, has_colours_)));
+      ::wattrset(stdscr, static_cast<int>(GetAttributes(style, has_colours_)));
       // By place, so that a character whose width ncurses sees differently moves nothing else.
       ::mvwaddnstr(stdscr, static_cast<int>(row), static_cast<int>(begin), run.c_str(), -1);
     }
@@ -168,7 +168,7 @@ std::optional<KeyPress> Terminal::ReadKey() {
           ::poll(&input, 1, 0) == 1 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
       return std::nullopt;
     }
-    if (const std::optional<Key> key = KeyOf(code)) {
+    if (const std::optional<Key> key = GetKey(code)) {
       const bool is_character = *key == Key::kCharacter;
       return KeyPress{*key, is_character ? static_cast<char>(code) : '\0'};
     }

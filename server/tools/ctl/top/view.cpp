@@ -95,11 +95,11 @@ void View::Take(Figures figures) {
   selected_.reset();
   if (edit_ == Edit::kClass || edit_ == Edit::kWeight) {
     edit_ = Edit::kNothing;
-    Say(who + " has left; nothing was changed", true);
+    ShowMessage(who + " has left; nothing was changed", true);
   }
 }
 
-void View::Say(std::string sentence, bool is_bad) {
+void View::ShowMessage(std::string sentence, bool is_bad) {
   sentence_ = std::move(sentence);
   is_bad_ = is_bad;
 }
@@ -206,7 +206,7 @@ Wish View::OnLetter(char letter) {
     case 'w':
     case 'e':
       if (Selected() == nullptr) {
-        Say("choose a client with the arrow keys first", true);
+        ShowMessage("choose a client with the arrow keys first", true);
       } else if (letter == 'e') {
         return {.what = Wish::What::kAsk,
                 .question = {.verb = ipc::AdminVerb::kExplain, .client = *selected_}};
@@ -289,14 +289,14 @@ Wish View::Finish() {
     std::uint32_t weight = 0;
     std::from_chars(typed_.data(), typed_.data() + typed_.size(), weight);
     if (weight < 1 || weight > kWeightMax) {
-      Say("weight rejected: asked for " + typed_ + ", allowed is 1 to " +
-              std::to_string(kWeightMax),
-          true);
+      ShowMessage("weight rejected: asked for " + typed_ + ", allowed is 1 to " +
+                      std::to_string(kWeightMax),
+                  true);
       return {};
     }
     question.weight = weight;
   }
-  Say("asking the server ...", false);
+  ShowMessage("asking the server ...", false);
   return {.what = Wish::What::kAsk, .question = question};
 }
 

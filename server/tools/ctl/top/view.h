@@ -78,7 +78,7 @@ class View {
   // New figures. A client that is being changed and has left is said to have left.
   void Take(Figures figures);
   // An answer to a question of a key.
-  void Say(std::string sentence, bool is_bad);
+  void ShowMessage(std::string sentence, bool is_bad);
   void ShowText(std::string title, std::string text);
   // Since when nobody answers, and why; nothing: the server answers.
   void SetLost(std::optional<std::string> why) { lost_ = std::move(why); }

@@ -25,8 +25,8 @@ double Seconds(Watch::Clock::duration duration) {
 
 void Watch::AskFor(const ipc::Admin& question) {
   if (keys_waiting_.size() < kKeysWaitingMax) return keys_waiting_.push_back(question);
-  view_.Say("rejected: " + std::to_string(kKeysWaitingMax) + " questions wait for the server",
-            true);
+  view_.ShowMessage(
+      "rejected: " + std::to_string(kKeysWaitingMax) + " questions wait for the server", true);
 }
 
 Watch::Clock::time_point Watch::Wait(std::vector<pollfd>& fds) const {
@@ -122,15 +122,15 @@ bool Watch::GoKeys(Clock::time_point now) {
     const ipc::Admin question = keys_waiting_.front();
     keys_waiting_.erase(keys_waiting_.begin());
     key_ = Begin(question, now, why);
-    if (!key_) view_.Say(std::string(why.message()), true);
+    if (!key_) view_.ShowMessage(std::string(why.message()), true);
     return !key_;
   }
   const Result<std::optional<nlohmann::json>> answer = key_->inquiry.Receive();
   if (answer.ok() && !*answer) {
     if (now < key_->overdue) return false;
-    view_.Say("the server did not answer in time", true);
+    view_.ShowMessage("the server did not answer in time", true);
   } else if (!answer.ok()) {
-    view_.Say(std::string(answer.status().message()), true);
+    view_.ShowMessage(std::string(answer.status().message()), true);
   } else {
     SayDone(key_->question, **answer);
   }
@@ -144,11 +144,12 @@ void Watch::SayDone(const ipc::Admin& question, const nlohmann::json& answer) {
     view_.ShowText("why the slowest request of " + who + " took so long", ExplainReport(answer));
     return;
   }
-  view_.Say(question.client_class
-                ? who + " has now class " +
-                      std::string(kClassNames.at(static_cast<std::size_t>(*question.client_class)))
-                : who + " has now weight " + std::to_string(question.weight.value_or(0)),
-            false);
+  view_.ShowMessage(
+      question.client_class
+          ? who + " has now class " +
+                std::string(kClassNames.at(static_cast<std::size_t>(*question.client_class)))
+          : who + " has now weight " + std::to_string(question.weight.value_or(0)),
+      false);
   // The table shows it at once.
   if (!figures_) next_ = {};
 }

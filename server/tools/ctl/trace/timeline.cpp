@@ -38,13 +38,13 @@ std::size_t Timeline::AddDevice(const std::string& id, const std::string& name) 
   return number;
 }
 
-Timeline::Client& Timeline::ClientOf(Device& device, const trace::Reader& names,
-                                     std::uint64_t session) {
+Timeline::Client& Timeline::GetClient(Device& device, const trace::Reader& names,
+                                      std::uint64_t session) {
   const auto found = device.clients.find(session);
   if (found != device.clients.end()) return found->second;
   ++counts_.clients;
   Client& client = device.clients[session];
-  const trace::Name* const known = names.ClientOf(session);
+  const trace::Name* const known = names.GetClient(session);
   client.name = known != nullptr && !known->text.empty() ? known->text : "?";
   client.process = trace_.AddProcess(
       client.name + " (client " + std::to_string(session) +
@@ -54,7 +54,7 @@ Timeline::Client& Timeline::ClientOf(Device& device, const trace::Reader& names,
 }
 
 // Requests stand above streams.
-Timeline::Line& Timeline::RowOf(Client& client, std::uint8_t row) {
+Timeline::Line& Timeline::GetRow(Client& client, std::uint8_t row) {
   const auto [line, is_new] = client.request_rows.try_emplace(row);
   if (is_new) {
     const std::string name = row == 0 ? "requests" : "requests " + std::to_string(row + 1);
@@ -63,7 +63,7 @@ Timeline::Line& Timeline::RowOf(Client& client, std::uint8_t row) {
   return line->second;
 }
 
-Timeline::Line& Timeline::StreamOf(Client& client, std::uint8_t stream) {
+Timeline::Line& Timeline::GetStream(Client& client, std::uint8_t stream) {
   constexpr std::uint64_t kRowsMax = 256;
   const auto [line, is_new] = client.streams.try_emplace(stream);
   if (is_new) {
@@ -81,7 +81,7 @@ void Timeline::AddEvent(Line& line, TimeSpan when, std::string_view name, Flow f
   trace_.AddEvent(line.thread, when, name, flow, arguments);
 }
 
-void Timeline::TellDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths) {
+void Timeline::ReportDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths) {
   if (std::exchange(client.told, depths).queued == depths.queued) return;
   trace_.AddCount(client.process, at, "queued", depths.queued);
 }
@@ -92,9 +92,9 @@ void Timeline::Add(std::size_t device, const trace::Reader& names, const trace::
 
 void Timeline::Add(Device& device, const trace::Reader& names, const trace::Slice& slice) {
   ++counts_.slices;
-  Client& client = ClientOf(device, names, slice.session);
+  Client& client = GetClient(device, names, slice.session);
   const std::string_view of_class = scheduler::ClassName(slice.of_class);
-  const std::string what = names.WhatOf(slice);
+  const std::string what = names.GetWhat(slice);
   const std::vector<Argument> charged = {
       {"client", slice.session}, {"class", of_class}, {"what", std::string_view(what)}};
   AddEvent(device.line, {slice.charged_from, slice.charged_from + slice.charged}, client.name, {},
@@ -102,23 +102,23 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Slic
   std::vector<Argument> arguments = {{"class", of_class},
                                      {"device_time_us", Microseconds(slice.charged)},
                                      {"queue_wait_us", Microseconds(slice.waited)},
-                                     {"cut", trace::TextOf(slice.cut).in_slice}};
+                                     {"cut", trace::GetText(slice.cut).in_slice}};
   if (slice.request != 0) arguments.push_back({"request", slice.request});
   if (slice.is_part) arguments.push_back({"left", std::string_view("unfinished")});
   if (slice.has_failed) arguments.push_back({"failed", std::string_view("yes")});
-  Line& stream = StreamOf(client, slice.stream);
+  Line& stream = GetStream(client, slice.stream);
   AddEvent(stream, {slice.started, slice.ended}, what,
            {.id = FlowId(slice.session, slice.request), .is_start = false}, arguments);
   if (slice.cut == trace::Cut::kStopped) {
     ++counts_.stops;
     trace_.AddInstant(stream.thread, slice.stop_asked, "asked to stop");
   }
-  TellDepths(client, slice.ended, slice.left);
+  ReportDepths(client, slice.ended, slice.left);
 }
 
 void Timeline::Add(Device& device, const trace::Reader& names, const trace::Request& request) {
   ++counts_.requests;
-  Client& client = ClientOf(device, names, request.session);
+  Client& client = GetClient(device, names, request.session);
   std::vector<Argument> arguments = {
       {"request", request.number},
       {"class", scheduler::ClassName(request.of_class)},
@@ -130,13 +130,13 @@ void Timeline::Add(Device& device, const trace::Reader& names, const trace::Requ
   }
   if (request.has_failed) arguments.push_back({"failed", std::string_view("yes")});
   AddEvent(
-      RowOf(client, request.row), {request.begun, request.ended}, "request",
+      GetRow(client, request.row), {request.begun, request.ended}, "request",
       {.id = FlowId(request.session, static_cast<std::uint32_t>(request.number)), .is_start = true},
       arguments);
 }
 
 void Timeline::Add(Device& device, const trace::Reader& names, const trace::Depth& depth) {
-  TellDepths(ClientOf(device, names, depth.session), depth.at, depth.depths);
+  ReportDepths(GetClient(device, names, depth.session), depth.at, depth.depths);
 }
 
 }  // namespace gpushared::server

@@ -55,12 +55,12 @@ class Timeline {
   void Add(Device& device, const trace::Reader& names, const trace::Slice& slice);
   void Add(Device& device, const trace::Reader& names, const trace::Request& request);
   void Add(Device& device, const trace::Reader& names, const trace::Depth& depth);
-  Client& ClientOf(Device& device, const trace::Reader& names, std::uint64_t session);
-  Line& StreamOf(Client& client, std::uint8_t stream);
-  Line& RowOf(Client& client, std::uint8_t row);
+  Client& GetClient(Device& device, const trace::Reader& names, std::uint64_t session);
+  Line& GetStream(Client& client, std::uint8_t stream);
+  Line& GetRow(Client& client, std::uint8_t row);
   void AddEvent(Line& line, TimeSpan when, std::string_view name, Flow flow,
                 std::span<const Argument> arguments);
-  void TellDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths);
+  void ReportDepths(Client& client, scheduler::TimePoint at, const trace::Depths& depths);
 
   JsonTrace& trace_;
   std::map<std::size_t, Device> devices_;

@@ -309,8 +309,8 @@ class Learning : public CostFile {
   }
   // Both reach the device before either has ended.
   static void LaunchTwo(RawClient& client) {
-    client.Publish(LaunchOf(0, 0, 0, {.x = 3}, 0));
-    client.Publish(LaunchOf(1, 0, 0, {.x = 5}, 0));
+    client.Publish(GetLaunch(0, 0, 0, {.x = 3}, 0));
+    client.Publish(GetLaunch(1, 0, 0, {.x = 5}, 0));
     client.Ring();
   }
 

@@ -96,7 +96,7 @@ TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
 }
 
 // Rows of a waterfall, by kind and client.
-std::vector<json> RowsOf(const json& why, const std::string& kind, std::uint64_t client) {
+std::vector<json> GetRows(const json& why, const std::string& kind, std::uint64_t client) {
   std::vector<json> rows;
   for (const json& row : why["waterfall"]) {
     if (row["kind"] == kind && row["client"] == client) rows.push_back(row);
@@ -119,8 +119,8 @@ TEST(Explain, AWaterfallShowsWaitsAndWhoHadTheDeviceMeanwhile) {
   worker.device().FinishOldest();
   ASSERT_TRUE(low.AwaitFinished(0, last));
   const json why = Explain(worker, 2, 1);
-  const std::vector<json> waits = RowsOf(why, "wait", 2), others = RowsOf(why, "other", 1),
-                          own = RowsOf(why, "own", 2);
+  const std::vector<json> waits = GetRows(why, "wait", 2), others = GetRows(why, "other", 1),
+                          own = GetRows(why, "own", 2);
   ASSERT_EQ(waits.size(), 1u) << why.dump(1);
   ASSERT_EQ(others.size(), 1u);
   ASSERT_EQ(own.size(), 1u);
@@ -152,7 +152,7 @@ TEST(Explain, AWaterfallKeepsTheLongestAndCountsTheRest) {
   }
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
   const json why = Explain(worker, 1);
-  const std::vector<json> own = RowsOf(why, "own", 1);
+  const std::vector<json> own = GetRows(why, "own", 1);
   EXPECT_EQ(own.size() + why["waterfall_rest"]["commands"].get<std::size_t>(), 40u);
   EXPECT_EQ(own.size(), 16u);
   EXPECT_TRUE(std::ranges::any_of(own, [](const json& row) {
@@ -175,7 +175,7 @@ TEST(Explain, AWaterfallSaysWhoWasStopped) {
   worker.device().RunAtOnce();
   ASSERT_TRUE(high.AwaitFinished(0, end));
   const json why = Explain(worker, 2);
-  const std::vector<json> others = RowsOf(why, "other", 1);
+  const std::vector<json> others = GetRows(why, "other", 1);
   ASSERT_EQ(others.size(), 1u) << why.dump(1);
   EXPECT_EQ(others[0]["cut"], "was stopped");
   EXPECT_EQ(others[0]["unfinished"], true);
@@ -316,7 +316,7 @@ TEST(Explain, ARequestThatHasNotEndedIsExplainedWhenItIsTheSlowest) {
   EXPECT_FALSE(waiting.contains("ended_s_ago"));
   EXPECT_GE(waiting["waited_us"], 50'000.0);
   EXPECT_NEAR(waiting["longest_wait"]["us"].get<double>(), waiting["waited_us"].get<double>(), 1.0);
-  EXPECT_EQ(RowsOf(waiting, "wait", 2).size(), 1u);
+  EXPECT_EQ(GetRows(waiting, "wait", 2).size(), 1u);
 
   worker.device().FinishOldest();
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);

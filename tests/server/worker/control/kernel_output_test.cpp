@@ -100,7 +100,7 @@ TEST(ClientLog, WhatWasHeldBackIsCountedInOneLine) {
   log.Know(7, {.uid = 1000, .pid = 70});
   std::uint64_t held_back = 0;
   for (int i = 0; i < 50; ++i) {
-    held_back += log.WriteOf(spdlog::level::info, 7, std::string(100, 'x')) ? 0 : 1;
+    held_back += log.GetWrite(spdlog::level::info, 7, std::string(100, 'x')) ? 0 : 1;
   }
   EXPECT_GE(held_back, 40U);
   EXPECT_THAT(told.text(), Not(HasSubstr("held back")));

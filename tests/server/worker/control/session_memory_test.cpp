@@ -117,7 +117,7 @@ TEST(WorkerSession, ParametersInAnArenaThatWasEmptiedAreReadWithoutTouchingIt) {
   ASSERT_EQ(::fallocate(client.staging_fd(*staging_buffer),
                         FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(kMiB)),
             0);
-  ipc::LaunchRecord launch = LaunchOf(0, 0, 1, {}, 24);
+  ipc::LaunchRecord launch = GetLaunch(0, 0, 1, {}, 24);
   launch.header.flags |= ipc::kFlagParametersInStagingBuffer;
   launch.header.continuations = 0;
   launch.staging_buffer = *staging_buffer;

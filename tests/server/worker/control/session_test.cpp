@@ -571,7 +571,7 @@ TEST(WorkerSession, AdminSeesWhatEachClientDid) {
 }
 
 // Processors that the threads of this process may use that have the name.
-int ProcessorsOf(const std::string& thread) {
+int GetProcessors(const std::string& thread) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm"), name);
@@ -604,7 +604,7 @@ TEST(WorkerSession, TheDeviceThreadIsAtTheDevicesMemoryNode) {
   const auto where = [&](int processors) {
     WorkerHarness worker({.pci_bus = "0000:10:00.0"}, {.sysfs = root});
     const RawClient client = worker.Client();
-    EXPECT_EQ(ProcessorsOf("gpushared-dev"), processors);
+    EXPECT_EQ(GetProcessors("gpushared-dev"), processors);
     const auto device = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kDevices));
     return device["numa"].get<std::string>();
   };

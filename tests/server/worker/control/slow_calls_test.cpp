@@ -77,7 +77,7 @@ TEST_F(SlowCallsTest, WelcomesGoBeforeFurtherCallsOfNewClients) {
 }
 
 TEST_F(SlowCallsTest, OneThatDisturbsNobodyBeginsBesideUrgentRequests) {
-  calls_.NoteUrgentRequests(true);
+  calls_.RecordUrgentRequests(true);
   std::promise<void> made;
   calls_.Post({.session = 1, .disturbs = false}, [&] { made.set_value(); });
   EXPECT_EQ(made.get_future().wait_for(30s), std::future_status::ready);
@@ -119,7 +119,7 @@ TEST_F(SlowCallsTest, AHurriedMoveGoesFirst) {
 
 // Also one that was about to say that it has further steps.
 TEST_F(SlowCallsTest, StepsOfAHurriedMoveAreNotHeld) {
-  calls_.NoteUrgentRequests(true);
+  calls_.RecordUrgentRequests(true);
   std::promise<void> began, over;
   const std::future<void> has_begun = began.get_future();
   calls_.Post({.session = 1, .is_move = true},
@@ -133,9 +133,9 @@ TEST_F(SlowCallsTest, StepsOfAHurriedMoveAreNotHeld) {
                 return false;
               });
   EXPECT_EQ(has_begun.wait_for(20ms), std::future_status::timeout) << "it is held";
-  calls_.NoteUrgentRequests(false);
+  calls_.RecordUrgentRequests(false);
   has_begun.wait();
-  calls_.NoteUrgentRequests(true);
+  calls_.RecordUrgentRequests(true);
   calls_.HurrySwap(1);
   LetGo();
   EXPECT_EQ(over.get_future().wait_for(30s), std::future_status::ready);
@@ -143,7 +143,7 @@ TEST_F(SlowCallsTest, StepsOfAHurriedMoveAreNotHeld) {
 
 TEST(SlowCallsHeld, NewClientsAreNotHeldForLong) {
   SlowCalls calls({.held_max = kForGood, .new_client_held_max = 10ms});
-  calls.NoteUrgentRequests(true);
+  calls.RecordUrgentRequests(true);
   std::promise<void> began;
   calls.Post({.session = 1, .is_new_client = true}, [&] { began.set_value(); });
   EXPECT_EQ(began.get_future().wait_for(20s), std::future_status::ready);
@@ -164,7 +164,7 @@ TEST(SlowCallsHeld, TakeTurnsWithUrgentOnesAfterTheBound) {
   std::promise<void> gate;
   Names made;
   SlowCalls calls({.held_max = 0ns});
-  calls.NoteUrgentRequests(true);
+  calls.RecordUrgentRequests(true);
   calls.Post({.is_urgent = true}, [opened = gate.get_future().share()] { opened.wait(); });
   for (const char* name : {"a low one", "a further low one"}) {
     calls.Post({.session = 1}, [&made, name] { made.emplace_back(name); });
@@ -191,7 +191,7 @@ TEST(SlowCallsHeld, FurtherStepsWaitInProportionToWhatTheyTake) {
     return left > 0;
   });
   begun.get_future().wait();
-  calls.NoteUrgentRequests(true);
+  calls.RecordUrgentRequests(true);
   noted.set_value();
   EXPECT_EQ(ended.get_future().wait_for(60s), std::future_status::ready);
   calls.Finish();
@@ -230,13 +230,13 @@ TEST(SlowCallsHeld, NewClientsTakeTurnsWithWelcomesAfterTheirBound) {
 }
 
 TEST_F(SlowCallsTest, AreAllMadeAtTheEnd) {
-  calls_.NoteUrgentRequests(true);
+  calls_.RecordUrgentRequests(true);
   Post({.session = 1}, "load of 1");
   EXPECT_EQ(Finish(), Names{"load of 1"});
 }
 
 TEST_F(SlowCallsTest, ThreadsWithCallsOfTheirOwnAreHeldToo) {
-  calls_.NoteUrgentRequests(true);
+  calls_.RecordUrgentRequests(true);
   std::atomic<bool> is_quiet = false;
   std::thread other([&] {
     calls_.AwaitQuiet();
@@ -244,12 +244,12 @@ TEST_F(SlowCallsTest, ThreadsWithCallsOfTheirOwnAreHeldToo) {
   });
   std::this_thread::sleep_for(20ms);
   is_quiet = true;
-  calls_.NoteUrgentRequests(false);
+  calls_.RecordUrgentRequests(false);
   other.join();
 }
 
 TEST_F(SlowCallsTest, NobodyIsHeldAtTheEnd) {
-  calls_.NoteUrgentRequests(true);
+  calls_.RecordUrgentRequests(true);
   std::thread other([this] { calls_.AwaitQuiet(); });
   calls_.Finish();
   other.join();
@@ -257,11 +257,11 @@ TEST_F(SlowCallsTest, NobodyIsHeldAtTheEnd) {
 
 TEST(SlowCallsQuiet, MustLastBeforeACallBegins) {
   SlowCalls calls({.quiet = 50ms, .held_max = kForGood});
-  calls.NoteUrgentRequests(true);
+  calls.RecordUrgentRequests(true);
   std::promise<SlowCalls::Clock::time_point> began;
   calls.Post({.session = 1}, [&] { began.set_value(SlowCalls::Clock::now()); });
   const SlowCalls::Clock::time_point quiet = SlowCalls::Clock::now();
-  calls.NoteUrgentRequests(false);
+  calls.RecordUrgentRequests(false);
   EXPECT_GE(began.get_future().get() - quiet, 50ms);
 }
 
@@ -269,9 +269,9 @@ TEST(SlowCallsPause, FollowsACallThatAnUrgentRequestMet) {
   SlowCalls calls({.quiet = 0ns, .pause_factor = 2, .held_max = kForGood});
   SlowCalls::Clock::time_point ended;
   calls.Post({.session = 1}, [&] {
-    calls.NoteUrgentRequests(true);
+    calls.RecordUrgentRequests(true);
     std::this_thread::sleep_for(50ms);
-    calls.NoteUrgentRequests(false);
+    calls.RecordUrgentRequests(false);
     ended = SlowCalls::Clock::now();
   });
   std::promise<SlowCalls::Clock::time_point> began;
@@ -281,8 +281,8 @@ TEST(SlowCallsPause, FollowsACallThatAnUrgentRequestMet) {
 
 TEST(SlowCallsPause, FollowsNoOther) {
   SlowCalls calls({.quiet = 0ns, .pause_factor = 1'000'000, .held_max = kForGood});
-  calls.NoteUrgentRequests(true);
-  calls.NoteUrgentRequests(false);
+  calls.RecordUrgentRequests(true);
+  calls.RecordUrgentRequests(false);
   calls.Post({.session = 1}, [] { std::this_thread::sleep_for(1ms); });
   std::promise<void> began;
   calls.Post({.session = 1}, [&] { began.set_value(); });

@@ -97,9 +97,9 @@ TEST(WorkerTrace, ChargesOfCommandsSideBySideAreLaidOneBehindTheOther) {
   worker.device().FinishAll();
   for (const trace::Slice& each : watcher.Await<trace::Slice>(1)) slices.push_back(each);
   ASSERT_EQ(slices.size(), 2U);
-  EXPECT_EQ(watcher.reader().ClientOf(slices[0].session)->text, "two");
-  EXPECT_EQ(watcher.reader().WhatOf(slices[0]), "three");
-  EXPECT_EQ(watcher.reader().WhatOf(slices[1]), "null");
+  EXPECT_EQ(watcher.reader().GetClient(slices[0].session)->text, "two");
+  EXPECT_EQ(watcher.reader().GetWhat(slices[0]), "three");
+  EXPECT_EQ(watcher.reader().GetWhat(slices[1]), "null");
   EXPECT_LT(slices[0].charged, slices[0].ended - slices[0].submitted)
       << "half of it is the other's";
   EXPECT_EQ(slices[0].charged_from + slices[0].charged, slices[1].charged_from);
@@ -116,7 +116,7 @@ TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
   ASSERT_TRUE(watcher.why().ok()) << watcher.why().ToString();
   client.MakeGraph(5);
   for (std::uint32_t node = 0; node < 3; ++node) {
-    client.SetNode({.graph = 5, .node = node}, LaunchOf(0, 0, 0, {}, 0));
+    client.SetNode({.graph = 5, .node = node}, GetLaunch(0, 0, 0, {}, 0));
   }
   const Sequence launch = client.LaunchGraph(5);
   for (std::size_t part = 1; part <= 3; ++part) {
@@ -131,7 +131,7 @@ TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
   ASSERT_EQ(slices.size(), 6U) << "3 ms are longer than a part";
   scheduler::Duration charged{};
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    EXPECT_EQ(watcher.reader().WhatOf(slices[i]),
+    EXPECT_EQ(watcher.reader().GetWhat(slices[i]),
               "graph 5 node " + std::to_string(i % 3) + ": null");
     charged += slices[i].charged;
   }
@@ -143,12 +143,12 @@ TEST(WorkerTrace, PartsOfAGraphAreNamedAndChargedOnce) {
   RawClient high = worker.Client({.name = "answer", .client_class = SchedulingClass::kHigh});
   high.MakeGraph(1);
   for (std::uint32_t node = 0; node < 3; ++node) {
-    high.SetNode({.graph = 1, .node = node}, LaunchOf(0, 0, 0, {}, 0));
+    high.SetNode({.graph = 1, .node = node}, GetLaunch(0, 0, 0, {}, 0));
   }
   ASSERT_TRUE(high.AwaitFinished(0, high.LaunchGraph(1)));
   const std::vector<trace::Slice> whole = watcher.Await<trace::Slice>(1);
   ASSERT_EQ(whole.size(), 1U);
-  EXPECT_EQ(watcher.reader().WhatOf(whole[0]), "graph 1 nodes 0 to 2");
+  EXPECT_EQ(watcher.reader().GetWhat(whole[0]), "graph 1 nodes 0 to 2");
 }
 
 TEST(WorkerTrace, ARequestAndItsCommandsAreToldTogether) {

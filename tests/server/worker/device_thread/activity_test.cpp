@@ -27,7 +27,7 @@ TimePoint At(scheduler::Duration since_start) { return TimePoint(since_start); }
 
 // ---- the log of what was on the device
 
-Stay StayOf(std::uint64_t session, TimePoint submitted, TimePoint ended) {
+Stay GetStay(std::uint64_t session, TimePoint submitted, TimePoint ended) {
   return {.session = session,
           .submitted = submitted,
           .started = submitted,
@@ -37,10 +37,10 @@ Stay StayOf(std::uint64_t session, TimePoint submitted, TimePoint ended) {
 
 TEST(StayLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
   StayLog log;
-  log.Add(StayOf(2, At(0us), At(150us)));    // 50 us of the wait.
-  log.Add(StayOf(3, At(140us), At(220us)));  // 80 us.
-  log.Add(StayOf(1, At(0us), At(230us)));    // The one who waits.
-  log.Add(StayOf(4, At(230us), At(290us)));
+  log.Add(GetStay(2, At(0us), At(150us)));    // 50 us of the wait.
+  log.Add(GetStay(3, At(140us), At(220us)));  // 80 us.
+  log.Add(GetStay(1, At(0us), At(230us)));    // The one who waits.
+  log.Add(GetStay(4, At(230us), At(290us)));
   const Stay* const found = log.LongestOfOthers(1, At(100us), At(300us));
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->session, 3u);
@@ -49,16 +49,16 @@ TEST(StayLog, TheBlockerIsWhoWasThereForMostOfTheWait) {
 
 TEST(StayLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
   StayLog log;
-  log.Add(StayOf(9, At(0us), At(100us)));  // Before.
+  log.Add(GetStay(9, At(0us), At(100us)));  // Before.
   for (std::uint64_t other = 2; other <= 7; ++other) {
-    log.Add(StayOf(other, At(200us), At(200us + (9 - other) * 10us)));
+    log.Add(GetStay(other, At(200us), At(200us + (9 - other) * 10us)));
   }
-  log.Add(StayOf(2, At(300us), At(400us)));
-  log.Add(StayOf(1, At(400us), At(430us)));
-  Stay stopped = StayOf(1, At(430us), At(480us));
+  log.Add(GetStay(2, At(300us), At(400us)));
+  log.Add(GetStay(1, At(400us), At(430us)));
+  Stay stopped = GetStay(1, At(430us), At(480us));
   stopped.was_stopped = true;
   log.Add(stopped);
-  Stay behind = StayOf(1, At(400us), At(490us));  // All of them on the device at one time.
+  Stay behind = GetStay(1, At(400us), At(490us));  // All of them on the device at one time.
   behind.started = At(480us);
   log.Add(behind);
   RequestReport report;
@@ -82,7 +82,7 @@ TEST(StayLog, ARequestKnowsItsCommandsAndWhoElseHadTheDeviceMostFirst) {
 TEST(StayLog, SaysWhenItDoesNotGoBackFarEnough) {
   StayLog log;
   for (std::size_t i = 0; i < StayLog::kStaysMax; ++i) {
-    log.Add(StayOf(1, At(i * 10us), At((i + 1) * 10us)));
+    log.Add(GetStay(1, At(i * 10us), At((i + 1) * 10us)));
   }
   RequestReport whole, cut;
   whole.begun = At(10us);
@@ -102,7 +102,7 @@ TEST(StayLog, DeviceTimeOfManyOthersIsExactAlsoWhereTheirNumbersShareAPlace) {
   for (std::uint64_t round = 0; round < 3; ++round) {
     for (std::uint64_t other = 1; other <= kOthers; ++other) {
       const auto charged = std::chrono::microseconds(other * 7919 % 1009);
-      log.Add(StayOf(5 + other % 2 + other * kApart, At(1ms), At(1ms + charged)));
+      log.Add(GetStay(5 + other % 2 + other * kApart, At(1ms), At(1ms + charged)));
       all += charged;
     }
   }

@@ -31,14 +31,14 @@ class ClientBuffersTest : public ::testing::Test {
     return buffers_.Add(kBuffersBase + offset, bytes, kBuffersMapped);
   }
   // The reach of a launch with these two words.
-  device::Reach ReachOf(std::uint64_t first, std::uint64_t second) const {
+  device::Reach GetReach(std::uint64_t first, std::uint64_t second) const {
     std::vector<std::byte> parameters(16);
     std::memcpy(parameters.data(), &first, sizeof first);
     std::memcpy(parameters.data() + 8, &second, sizeof second);
-    return buffers_.ReachOf(kernel_, parameters);
+    return buffers_.GetReach(kernel_, parameters);
   }
   // Numbers of the steps where its pieces begin, and of those behind their ends.
-  static std::vector<std::uint64_t> StepsOf(const device::Reach& reach) {
+  static std::vector<std::uint64_t> GetSteps(const device::Reach& reach) {
     std::vector<std::uint64_t> steps;
     for (const device::MemoryPiece& piece : reach.pieces()) {
       steps.push_back((piece.base - kBuffersBase) / kBufferStep);
@@ -56,34 +56,35 @@ TEST_F(ClientBuffersTest, ALaunchReachesTheStepsOfTheBuffersThatItPointsInto) {
   ASSERT_TRUE(Add(4 * kBufferStep + 512, 3 * kBufferStep).ok());
   ASSERT_TRUE(Add(20 * kBufferStep, 256).ok());
   const std::uint64_t inside = kBuffersBase + 6 * kBufferStep;
-  EXPECT_THAT(StepsOf(ReachOf(inside, kBuffersBase + 20 * kBufferStep)),
+  EXPECT_THAT(GetSteps(GetReach(inside, kBuffersBase + 20 * kBufferStep)),
               ::testing::ElementsAre(4, 8, 20, 21));
-  EXPECT_THAT(StepsOf(ReachOf(inside, 12345)), ::testing::ElementsAre(4, 8)) << "a number";
-  EXPECT_THAT(StepsOf(ReachOf(0, inside)), ::testing::ElementsAre(4, 8)) << "a null pointer";
+  EXPECT_THAT(GetSteps(GetReach(inside, 12345)), ::testing::ElementsAre(4, 8)) << "a number";
+  EXPECT_THAT(GetSteps(GetReach(0, inside)), ::testing::ElementsAre(4, 8)) << "a null pointer";
 }
 
 TEST_F(ClientBuffersTest, APointerBehindTheLastElementIsItsBuffers) {
   ASSERT_TRUE(Add(2 * kBufferStep, 2 * kBufferStep).ok());
   ASSERT_TRUE(Add(4 * kBufferStep, 2 * kBufferStep).ok());
   ASSERT_TRUE(Add(10 * kBufferStep, 2 * kBufferStep).ok());
-  EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 4 * kBufferStep, 0)), ::testing::ElementsAre(2, 6));
-  EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 12 * kBufferStep, 0)), ::testing::ElementsAre(10, 12));
-  EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 4 * kBufferStep + 1, 0)),
+  EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 4 * kBufferStep, 0)), ::testing::ElementsAre(2, 6));
+  EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 12 * kBufferStep, 0)),
+              ::testing::ElementsAre(10, 12));
+  EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 4 * kBufferStep + 1, 0)),
               ::testing::ElementsAre(4, 6));
 }
 
 TEST_F(ClientBuffersTest, WhatIsNotKnownIsEverything) {
   ASSERT_TRUE(Add(2 * kBufferStep, 2 * kBufferStep).ok());
   const std::uint64_t inside = kBuffersBase + 3 * kBufferStep;
-  EXPECT_FALSE(ReachOf(inside, 0).is_everything());
-  EXPECT_TRUE(ReachOf(inside, kBuffersBase + 30 * kBufferStep).is_everything()) << "no buffer";
-  EXPECT_TRUE(ReachOf(inside, kBuffersBase).is_everything()) << "in front of one";
-  EXPECT_TRUE(ReachOf(0, 7).is_everything()) << "it touches memory, and none that is known";
+  EXPECT_FALSE(GetReach(inside, 0).is_everything());
+  EXPECT_TRUE(GetReach(inside, kBuffersBase + 30 * kBufferStep).is_everything()) << "no buffer";
+  EXPECT_TRUE(GetReach(inside, kBuffersBase).is_everything()) << "in front of one";
+  EXPECT_TRUE(GetReach(0, 7).is_everything()) << "it touches memory, and none that is known";
   const std::uint64_t variables = kBuffersBase + space_.range_bytes() - device::kModuleAreaBytes;
-  EXPECT_THAT(StepsOf(ReachOf(inside, variables)), ::testing::ElementsAre(2, 4));
-  EXPECT_TRUE(buffers_.ReachOf(kernel_, std::vector<std::byte>(15)).is_everything());
+  EXPECT_THAT(GetSteps(GetReach(inside, variables)), ::testing::ElementsAre(2, 4));
+  EXPECT_TRUE(buffers_.GetReach(kernel_, std::vector<std::byte>(15)).is_everything());
   kernel_.why_reach_unknown = "line 3: an address comes from memory";
-  EXPECT_TRUE(ReachOf(inside, 0).is_everything());
+  EXPECT_TRUE(GetReach(inside, 0).is_everything());
 }
 
 TEST_F(ClientBuffersTest, AFreedBufferIsNoneAnyMore) {
@@ -92,8 +93,8 @@ TEST_F(ClientBuffersTest, AFreedBufferIsNoneAnyMore) {
   EXPECT_TRUE(buffers_.empty());
   // The buffer that lies there now is smaller.
   ASSERT_TRUE(Add(2 * kBufferStep, kBufferStep).ok());
-  EXPECT_THAT(StepsOf(ReachOf(kBuffersBase + 2 * kBufferStep, 0)), ::testing::ElementsAre(2, 3));
-  EXPECT_TRUE(ReachOf(kBuffersBase + 5 * kBufferStep, 0).is_everything());
+  EXPECT_THAT(GetSteps(GetReach(kBuffersBase + 2 * kBufferStep, 0)), ::testing::ElementsAre(2, 3));
+  EXPECT_TRUE(GetReach(kBuffersBase + 5 * kBufferStep, 0).is_everything());
 }
 
 TEST_F(ClientBuffersTest, WhoKeepsAReachIsToldThatBuffersHaveChanged) {

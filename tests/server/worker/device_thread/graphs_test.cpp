@@ -19,10 +19,10 @@ namespace {
 using ::testing::HasSubstr;
 
 ipc::LaunchRecord NullLaunch(std::uint32_t blocks = 1) {
-  return LaunchOf(0, 0, 0, {.x = blocks}, 0);
+  return GetLaunch(0, 0, 0, {.x = blocks}, 0);
 }
 
-std::string ErrorOf(RawClient& client, std::uint32_t stream = 0) {
+std::string GetError(RawClient& client, std::uint32_t stream = 0) {
   const Result<ipc::ErrorText> text = client.Ask<ipc::ErrorText>(ipc::DescribeError{stream});
   return text.ok() ? text->status.ToString() : text.status().ToString();
 }
@@ -43,11 +43,11 @@ TEST(WorkerGraphs, NodesRunInOrderWithTheirParameters) {
   std::vector<std::byte> parameters(24);
   for (std::uint32_t node = 0; node < 5; ++node) {
     parameters[0] = std::byte(node);
-    client.SetNode({.graph = 3, .node = node}, LaunchOf(0, 0, 1, {.x = node + 1}, 24), parameters);
+    client.SetNode({.graph = 3, .node = node}, GetLaunch(0, 0, 1, {.x = node + 1}, 24), parameters);
   }
   client.LaunchGraph(3);
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(3)));
-  EXPECT_EQ(ErrorOf(client), "Ok");
+  EXPECT_EQ(GetError(client), "Ok");
   const auto seen = worker.device().submissions();
   ASSERT_EQ(seen.size(), 10u);
   for (std::uint32_t i = 0; i < seen.size(); ++i) {
@@ -76,12 +76,12 @@ TEST(WorkerGraphs, CopiesAndFillsOfAGraphMoveBytes) {
   const std::uint64_t at = client.base();
   std::ranges::fill(client.staging_buffer(0), std::byte{7});
   client.MakeGraph(0);
-  client.SetNode({.node = 0}, CopyOf(ipc::Op::kCopyToDevice, {.address = at, .bytes = 64}));
-  client.SetNode({.node = 1}, FillOf(0, at + 32, 32, 9));
+  client.SetNode({.node = 0}, GetCopy(ipc::Op::kCopyToDevice, {.address = at, .bytes = 64}));
+  client.SetNode({.node = 1}, GetFill(0, at + 32, 32, 9));
   client.SetNode({.node = 2},
-                 CopyOf(ipc::Op::kCopyToHost, {.offset = 4096, .address = at, .bytes = 64}));
+                 GetCopy(ipc::Op::kCopyToHost, {.offset = 4096, .address = at, .bytes = 64}));
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
-  EXPECT_EQ(ErrorOf(client), "Ok");
+  EXPECT_EQ(GetError(client), "Ok");
   EXPECT_EQ(client.staging_buffer(0)[4096 + 31], std::byte{7});
   EXPECT_EQ(client.staging_buffer(0)[4096 + 32], std::byte{9});
 }
@@ -93,18 +93,18 @@ TEST(WorkerGraphs, ANodeIsCheckedAsTheCommandAlone) {
     client.MakeGraph(0);
     client.SetNode({.node = 0}, NullLaunch());
     EXPECT_TRUE(client.AwaitFinished(0, client.SetNode({.node = 1}, node, parameters)));
-    return ErrorOf(client);
+    return GetError(client);
   };
   const std::uint64_t wild = std::uint64_t{1} << 50;
-  EXPECT_THAT(rejection(LaunchOf(0, 9, 0, {}, 0)), HasSubstr("node 1 of graph 0: launch rejected: "
-                                                             "there is no module 9"));
-  EXPECT_THAT(rejection(LaunchOf(0, 0, 77, {}, 0)), HasSubstr("asked for number 77"));
-  EXPECT_THAT(rejection(LaunchOf(0, 0, 0, {.x = 2'000'000}, 0)), HasSubstr("node 1 of graph 0"));
-  EXPECT_THAT(rejection(LaunchOf(0, 0, 1, {}, 8), std::vector<std::byte>(8)),
+  EXPECT_THAT(rejection(GetLaunch(0, 9, 0, {}, 0)), HasSubstr("node 1 of graph 0: launch rejected: "
+                                                              "there is no module 9"));
+  EXPECT_THAT(rejection(GetLaunch(0, 0, 77, {}, 0)), HasSubstr("asked for number 77"));
+  EXPECT_THAT(rejection(GetLaunch(0, 0, 0, {.x = 2'000'000}, 0)), HasSubstr("node 1 of graph 0"));
+  EXPECT_THAT(rejection(GetLaunch(0, 0, 1, {}, 8), std::vector<std::byte>(8)),
               HasSubstr("takes 24 bytes of parameters, got 8"));
-  EXPECT_THAT(rejection(FillOf(0, wild, 16, 1)), HasSubstr("fill rejected: 16 bytes at"));
-  EXPECT_THAT(rejection(CopyOf(ipc::Op::kCopyToDevice,
-                               {.staging_buffer = 5, .address = wild, .bytes = 16})),
+  EXPECT_THAT(rejection(GetFill(0, wild, 16, 1)), HasSubstr("fill rejected: 16 bytes at"));
+  EXPECT_THAT(rejection(GetCopy(ipc::Op::kCopyToDevice,
+                                {.staging_buffer = 5, .address = wild, .bytes = 16})),
               HasSubstr("there is no staging buffer 5"));
 }
 
@@ -114,7 +114,7 @@ TEST(WorkerGraphs, NumbersThatAreNotThereAreRejected) {
     RawClient client = worker.Client();
     client.MakeGraph(1);
     EXPECT_TRUE(client.AwaitFinished(0, send(client)));
-    return ErrorOf(client);
+    return GetError(client);
   };
   EXPECT_THAT(error_after([](auto& client) { return client.MakeGraph(1); }),
               HasSubstr("there is a graph 1 already"));
@@ -136,18 +136,18 @@ TEST(WorkerGraphs, MemoryThatWasGivenBackIsFoundOutByTheLaunch) {
   client.CreateStream(1);
   client.MakeGraph(0);
   client.SetNode({.node = 0}, NullLaunch());
-  client.SetNode({.node = 1}, FillOf(0, client.base() + (std::uint64_t{3} << 20), 64, 1));
+  client.SetNode({.node = 1}, GetFill(0, client.base() + (std::uint64_t{3} << 20), 64, 1));
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
-  EXPECT_EQ(ErrorOf(client), "Ok");
+  EXPECT_EQ(GetError(client), "Ok");
   ASSERT_TRUE(client.Resize(std::uint64_t{2} << 20).ok());
   const std::size_t before = worker.device().submissions().size();
   ASSERT_TRUE(client.AwaitFinished(0, client.LaunchGraph(0)));
-  EXPECT_THAT(ErrorOf(client), HasSubstr("node 1 of graph 0: fill rejected: 64 bytes at"));
+  EXPECT_THAT(GetError(client), HasSubstr("node 1 of graph 0: fill rejected: 64 bytes at"));
   EXPECT_EQ(worker.device().submissions().size(), before) << "no node of it runs";
   // With the memory there again it runs as before.
   ASSERT_TRUE(client.Resize(std::uint64_t{4} << 20).ok());
   ASSERT_TRUE(client.AwaitFinished(1, client.LaunchGraph(0, 1)));
-  EXPECT_EQ(ErrorOf(client, 1), "Ok");
+  EXPECT_EQ(GetError(client, 1), "Ok");
 }
 
 TEST(WorkerGraphs, AnUnloadedModuleIsFoundOutByTheLaunch) {
@@ -163,7 +163,7 @@ TEST(WorkerGraphs, AnUnloadedModuleIsFoundOutByTheLaunch) {
   worker.device().RunAtOnce();
   ASSERT_TRUE(client.AwaitFinished(0, running));
   ASSERT_TRUE(client.AwaitFinished(0, late));
-  EXPECT_THAT(ErrorOf(client),
+  EXPECT_THAT(GetError(client),
               HasSubstr("node 0 of graph 0: launch rejected: there is no module 0"));
   EXPECT_TRUE(Eventually([&] { return worker.device().modules_alive() == 0; }));
 }
@@ -174,7 +174,7 @@ TEST(WorkerGraphs, AChangedNodeIsNotThatOfALaunchTakenBefore) {
   std::vector<std::byte> parameters(24);
   const auto set = [&](std::byte value) {
     parameters[0] = value;
-    return client.SetNode({.node = 1}, LaunchOf(0, 0, 1, {}, 24), parameters);
+    return client.SetNode({.node = 1}, GetLaunch(0, 0, 1, {}, 24), parameters);
   };
   client.MakeGraph(0);
   client.SetNode({.node = 0}, NullLaunch());
@@ -217,7 +217,7 @@ TEST(WorkerGraphs, GraphsHaveABoundOnTheirBytes) {
   RawClient client = worker.Client();
   MakeGraphOfLaunches(client, 0, 40);
   ASSERT_TRUE(client.AwaitFinished(0, client.Mark(0)));
-  EXPECT_THAT(ErrorOf(client), HasSubstr("at most 4096 are allowed"));
+  EXPECT_THAT(GetError(client), HasSubstr("at most 4096 are allowed"));
 }
 
 TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
@@ -231,7 +231,7 @@ TEST(WorkerGraphs, NodesThatOnlyLaunchesStillHaveCount) {
   ASSERT_NE(worker.device().WaitForSubmissions(1).size(), 0u);
   worker.device().RunAtOnce();
   ASSERT_TRUE(client.AwaitFinished(0, last));
-  EXPECT_THAT(ErrorOf(client), HasSubstr("at most 4352 are allowed"));
+  EXPECT_THAT(GetError(client), HasSubstr("at most 4352 are allowed"));
 }
 
 // Without a bound on the graphs of all clients, many of them would take the machine's memory.
@@ -242,11 +242,11 @@ TEST(WorkerGraphs, GraphsOfAllClientsHaveABoundAndEachClientItsPart) {
   RawClient greedy = worker.Client();
   MakeGraphOfLaunches(greedy, 0, 200);
   ASSERT_TRUE(greedy.AwaitFinished(0, greedy.Mark(0)));
-  EXPECT_THAT(ErrorOf(greedy), HasSubstr("of the 32768 for graphs on this device"));
+  EXPECT_THAT(GetError(greedy), HasSubstr("of the 32768 for graphs on this device"));
   RawClient other = worker.Client();
   MakeGraphOfLaunches(other, 0, 10);
   ASSERT_TRUE(other.AwaitFinished(0, other.LaunchGraph(0)));
-  EXPECT_EQ(ErrorOf(other), "Ok") << "its part is there whatever others hold";
+  EXPECT_EQ(GetError(other), "Ok") << "its part is there whatever others hold";
   const auto device = [&] {
     return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
   };
@@ -262,7 +262,7 @@ TEST(WorkerGraphs, GraphsOfAllClientsHaveABoundAndEachClientItsPart) {
     last = other.SetNode({.graph = 0, .node = node, .stream = 1}, NullLaunch());
   }
   ASSERT_TRUE(other.AwaitFinished(1, last));
-  EXPECT_EQ(ErrorOf(other, 1), "Ok") << "what the other one had is there for this one";
+  EXPECT_EQ(GetError(other, 1), "Ok") << "what the other one had is there for this one";
 }
 
 // The lists of a graph are copied when it is changed while a launch has it.
@@ -278,7 +278,7 @@ TEST(WorkerGraphs, CopiesOfAGraphThatLaunchesHaveCount) {
   ASSERT_NE(worker.device().WaitForSubmissions(1).size(), 0u);
   worker.device().RunAtOnce();
   ASSERT_TRUE(client.AwaitFinished(0, last));
-  EXPECT_THAT(ErrorOf(client), HasSubstr("at most 12000 are allowed"));
+  EXPECT_THAT(GetError(client), HasSubstr("at most 12000 are allowed"));
 }
 
 // The device does not stop what it runs. The lane decides before each node.
@@ -300,7 +300,7 @@ TEST(WorkerGraphs, HighWorkDoesNotWaitForTheRestOfALowClientsGraph) {
     worker.device().RunAtOnce();
     ASSERT_TRUE(high.AwaitFinished(0, request));
     ASSERT_TRUE(low.AwaitFinished(0, training));
-    EXPECT_EQ(ErrorOf(low), "Ok");
+    EXPECT_EQ(GetError(low), "Ok");
   }
 }
 
@@ -331,7 +331,7 @@ TEST(WorkerGraphs, AFailedNodeFailsTheStreamByItsNumber) {
   worker.device().RunUnits(6);
   worker.device().FinishOldest(Status(StatusCode::kKernelFault, "kernel 'null' faulted"));
   ASSERT_TRUE(client.AwaitFinished(0, launch));
-  EXPECT_THAT(ErrorOf(client), HasSubstr("node 6 of graph 4: kernel 'null' faulted"));
+  EXPECT_THAT(GetError(client), HasSubstr("node 6 of graph 4: kernel 'null' faulted"));
 }
 
 // More parts than there are slots for them, on more streams than slots.
@@ -387,7 +387,7 @@ TEST(WorkerGraphs, RandomChangesAndLaunchesRunWhatTheListHolds) {
           static_cast<std::uint32_t>(random() % std::min<std::size_t>(model.size() + 1, 12));
       const auto value = static_cast<std::uint8_t>(random());
       parameters[0] = std::byte{value};
-      last = client.SetNode({.node = node}, LaunchOf(0, 0, 1, {}, 24), parameters);
+      last = client.SetNode({.node = node}, GetLaunch(0, 0, 1, {}, 24), parameters);
       if (node == model.size()) model.push_back(0);
       model[node] = value;
     } else {
@@ -400,7 +400,7 @@ TEST(WorkerGraphs, RandomChangesAndLaunchesRunWhatTheListHolds) {
     }
   }
   ASSERT_TRUE(client.AwaitFinished(0, last));
-  EXPECT_EQ(ErrorOf(client), "Ok");
+  EXPECT_EQ(GetError(client), "Ok");
   std::vector<std::uint8_t> ran;
   for (const auto& submission : worker.device().submissions()) {
     ran.push_back(std::to_integer<std::uint8_t>(submission.parameters[0]));

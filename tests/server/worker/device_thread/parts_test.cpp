@@ -339,7 +339,7 @@ TEST(CommandScope, AModuleIsReleasedWhenItsLastCommandHasFinished) {
   scope.UseModule(3);
   scope.RemoveModuleAfter(3, 0);
   EXPECT_FALSE(scope.TryPassBarrier(2)) << "the client may have submitted more before";
-  scope.NoteRingEmpty();
+  scope.RecordRingEmpty();
   const auto passed = scope.TryPassBarrier(2);
   ASSERT_TRUE(passed);
   EXPECT_FALSE(passed->released);
@@ -355,12 +355,12 @@ TEST(CommandScope, LessMemoryIsWaitedForByCommandsOfBeforeOnly) {
   const std::uint32_t before = scope.epoch();
   scope.ShrinkAfter(40, 0);
   EXPECT_EQ(scope.mapped_bytes(), 100u);
-  scope.NoteRingEmpty();
+  scope.RecordRingEmpty();
   EXPECT_FALSE(scope.TryPassBarrier(1)) << "a command of before has not finished";
   EXPECT_EQ(scope.mapped_bytes(), 40u) << "no new command may touch the rest";
-  scope.NoteFinished(scope.epoch());
+  scope.RecordFinished(scope.epoch());
   EXPECT_FALSE(scope.TryPassBarrier(1));
-  scope.NoteFinished(before);
+  scope.RecordFinished(before);
   EXPECT_TRUE(scope.TryPassBarrier(1));
   EXPECT_FALSE(scope.has_barrier());
 }
@@ -377,10 +377,10 @@ TEST(CommandScope, AMappingGoesWhenCommandsOfBeforeHaveEnded) {
   EXPECT_FALSE(scope.IsInMappings(1050, ~std::uint64_t{0}));
   const std::uint32_t before = scope.epoch();
   scope.RemoveMappingAfter(1100, 0);
-  scope.NoteRingEmpty();
+  scope.RecordRingEmpty();
   EXPECT_FALSE(scope.TryPassBarrier(1)) << "a command of before has not finished";
   EXPECT_FALSE(scope.IsInMappings(1100, 1)) << "no new command may touch it";
-  scope.NoteFinished(before);
+  scope.RecordFinished(before);
   EXPECT_TRUE(scope.TryPassBarrier(0));
   EXPECT_TRUE(scope.IsInMappings(1000, 100));
 }
@@ -414,7 +414,7 @@ TEST(CommandScope, MappingsWithoutAGapAreLookedUpAsOne) {
   std::ranges::shuffle(places, random);
   for (const std::uint64_t place : places) {
     scope.RemoveMappingAfter(place, 0);
-    scope.NoteRingEmpty();
+    scope.RecordRingEmpty();
     ASSERT_TRUE(scope.TryPassBarrier(0));
     is_mapped[place / 100] = false;
     if (place % 7 == 0) expect_right();
@@ -490,9 +490,9 @@ TEST(CommandScope, BytesOfAnArenaAreReadWithoutTouchingIt) {
 TEST(CommandScope, AFullRingPutsABarrierOffForItsLengthAtMost) {
   CommandScope scope;
   scope.ShrinkAfter(0, 1000);
-  scope.NoteTakenUpTo(1000 + ipc::kCommandGranules - 1);
+  scope.RecordTakenUpTo(1000 + ipc::kCommandGranules - 1);
   EXPECT_TRUE(scope.awaits_barrier());
-  scope.NoteTakenUpTo(1000 + ipc::kCommandGranules);
+  scope.RecordTakenUpTo(1000 + ipc::kCommandGranules);
   EXPECT_FALSE(scope.awaits_barrier());
   EXPECT_TRUE(scope.TryPassBarrier(0));
 }
@@ -776,7 +776,7 @@ TEST(CostModel, AFormIsSlowByTheMediansOfEnoughSamplesOfBoth) {
     CostModel costs;
     for (std::size_t i = 0; i < CostModel::kFormSamplesMin; ++i) costs.AddSample(launch, original);
     for (std::size_t i = 0; i < samples; ++i) costs.AddSample(stoppable, other);
-    return costs.FormsOf(launch).is_stoppable_slow();
+    return costs.GetForms(launch).is_stoppable_slow();
   };
   EXPECT_TRUE(is_slow(1000us, 1151us, 5));
   EXPECT_FALSE(is_slow(1000us, 1150us, 5));
@@ -788,7 +788,7 @@ TEST(CostModel, AFormIsSlowByTheMediansOfEnoughSamplesOfBoth) {
   for (const auto sample : {1010us, 9000us, 1020us, 9000us, 1030us}) {
     costs.AddSample(stoppable, sample);
   }
-  EXPECT_FALSE(costs.FormsOf(launch).is_stoppable_slow()) << "outliers decide nothing";
+  EXPECT_FALSE(costs.GetForms(launch).is_stoppable_slow()) << "outliers decide nothing";
 }
 
 // A client that knew which of its launches are sampled could make those short, and be predicted so.
@@ -832,11 +832,11 @@ TEST(CostModel, WhichFormIsSlowIsKnownToWhomItIsTaught) {
     if (i < 4) first.AddSample(stoppable, 1300us);
   }
   second.Learn(first.Known());
-  EXPECT_FALSE(second.FormsOf(launch).is_stoppable_slow()) << "the first did not know it either";
+  EXPECT_FALSE(second.GetForms(launch).is_stoppable_slow()) << "the first did not know it either";
   first.AddSample(stoppable, 1300us);
   CostModel third;
   third.Learn(first.Known());
-  EXPECT_TRUE(third.FormsOf(launch).is_stoppable_slow());
+  EXPECT_TRUE(third.GetForms(launch).is_stoppable_slow());
   EXPECT_TRUE(third.WantsSample(1, launch)) << "what was learnt is soon replaced";
 }
 

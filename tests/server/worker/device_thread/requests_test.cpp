@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr std::uint64_t kHourNs = 3'600'000'000'000;
 
 // The row of ps for the `index`-th client.
-nlohmann::json RowOf(WorkerHarness& worker, std::size_t index = 0) {
+nlohmann::json GetRow(WorkerHarness& worker, std::size_t index = 0) {
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][index];
 }
 
@@ -34,11 +34,11 @@ TEST(WorkerRequests, AMarkedRequestEndsWhenAllBeforeItsEndHasFinished) {
   const Sequence launch = client.Launch(0, 0, 0);
   const Sequence end = client.EndRequest(0);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
-  EXPECT_EQ(RowOf(worker)["requests"], 0);
+  EXPECT_EQ(GetRow(worker)["requests"], 0);
   worker.device().FinishOldest();
   ASSERT_TRUE(client.AwaitFinished(0, end));
   EXPECT_GT(end, launch);
-  const auto row = RowOf(worker);
+  const auto row = GetRow(worker);
   EXPECT_EQ(row["requests"], 1);
   EXPECT_EQ(row["requests_target_met"], 1);
 }
@@ -47,14 +47,14 @@ TEST(WorkerRequests, OnceAClientMarksRequestsItsPausesMeanNothing) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client({.latency_target_ns = kHourNs});
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
-  ASSERT_EQ(RowOf(worker)["requests"], 1) << "from pause to pause";
+  ASSERT_EQ(GetRow(worker)["requests"], 1) << "from pause to pause";
   client.BeginRequest(0);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
-  EXPECT_EQ(RowOf(worker)["requests"], 1);
+  EXPECT_EQ(GetRow(worker)["requests"], 1);
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
-  EXPECT_EQ(RowOf(worker)["requests"], 2);
+  EXPECT_EQ(GetRow(worker)["requests"], 2);
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
-  EXPECT_EQ(RowOf(worker)["requests"], 2) << "what is between two requests is none";
+  EXPECT_EQ(GetRow(worker)["requests"], 2) << "what is between two requests is none";
 }
 
 TEST(WorkerRequests, RequestsAreCountedWithoutAPromise) {
@@ -62,7 +62,7 @@ TEST(WorkerRequests, RequestsAreCountedWithoutAPromise) {
   RawClient client = worker.Client();
   client.BeginRequest(0, 5'000'000);
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
-  const auto row = RowOf(worker);
+  const auto row = GetRow(worker);
   EXPECT_EQ(row["requests"], 1);
   EXPECT_GE(row["request_p50_us"], 5000.0) << "its age counts";
   EXPECT_FALSE(row.contains("requests_target_met"));
@@ -75,7 +75,7 @@ TEST(WorkerRequests, ARequestIsAsOldAsItsClientSays) {
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
   client.BeginRequest(0, 61'000'000'000);
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
-  const auto row = RowOf(worker);
+  const auto row = GetRow(worker);
   EXPECT_EQ(row["requests"], 2);
   EXPECT_EQ(row["requests_target_met"], 1);
 }
@@ -86,7 +86,7 @@ TEST(WorkerRequests, ARequestWhoseStreamFailedIsNotKept) {
   client.BeginRequest(0);
   client.Launch(0, 9, 0);
   ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
-  const auto row = RowOf(worker);
+  const auto row = GetRow(worker);
   EXPECT_EQ(row["requests"], 1);
   EXPECT_EQ(row["requests_target_met"], 0);
 }
@@ -102,14 +102,14 @@ TEST(WorkerRequests, ARequestEndsWithItsStreamAndNotWithTheNextOfThatNumber) {
   client.BeginRequest(3);
   const Sequence end = client.EndRequest(3);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
-  EXPECT_EQ(RowOf(worker)["requests"], 0) << "the second waits for the first one's launch";
+  EXPECT_EQ(GetRow(worker)["requests"], 0) << "the second waits for the first one's launch";
   worker.device().FinishOldest();
   ASSERT_TRUE(client.AwaitFinished(3, end));
-  EXPECT_EQ(RowOf(worker)["requests"], 2);
+  EXPECT_EQ(GetRow(worker)["requests"], 2);
   client.DestroyStream(3);
   client.CreateStream(3);
   ASSERT_TRUE(client.AwaitFinished(3, client.Launch(3, 9, 0)));
-  EXPECT_EQ(RowOf(worker)["requests"], 2);
+  EXPECT_EQ(GetRow(worker)["requests"], 2);
 }
 
 TEST(WorkerRequests, AsManyAreOpenAsMayBeAndNoMore) {

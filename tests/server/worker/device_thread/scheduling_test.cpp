@@ -24,7 +24,7 @@ namespace gpushared::testing {
 namespace {
 
 // The session a submission belongs to; streams are numbered within it.
-std::uint64_t SessionOf(const StepDevice::Submission& submission) {
+std::uint64_t GetSession(const StepDevice::Submission& submission) {
   return submission.stream / ipc::kStreamsMax;
 }
 
@@ -550,7 +550,7 @@ TEST(WorkerScheduling, AFloodDoesNotKeepAnotherClientWaiting) {
   stop = true;
   flooding.join();
   std::map<std::uint64_t, int> launches;
-  for (const auto& submission : worker.device().submissions()) ++launches[SessionOf(submission)];
+  for (const auto& submission : worker.device().submissions()) ++launches[GetSession(submission)];
   EXPECT_EQ(launches[2], 50);
 }
 
@@ -567,7 +567,7 @@ TEST(WorkerScheduling, NothingOfAClientIsSubmittedOnceItIsGone) {
   worker.device().RunAtOnce();
   ASSERT_TRUE(good.AwaitFinished(0, good.Launch(0, 0, 0)));
   std::map<std::uint64_t, int> launches;
-  for (const auto& submission : worker.device().submissions()) ++launches[SessionOf(submission)];
+  for (const auto& submission : worker.device().submissions()) ++launches[GetSession(submission)];
   EXPECT_EQ(launches[2], 1);
   EXPECT_EQ(launches[1], 1);
 }

@@ -79,7 +79,7 @@ TEST(WorkerStreams, AllThreadsThatWaitForACommandAreWoken) {
   EXPECT_EQ(seen.load(), kThreads) << "who is forgotten waits for 30 s";
 }
 
-std::uint64_t SleepsOf(WorkerHarness& worker) {
+std::uint64_t GetSleeps(WorkerHarness& worker) {
   const auto status = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
   return status.at("sleeps").get<std::uint64_t>();
 }
@@ -91,12 +91,12 @@ std::uint64_t SleepsAmidPauses(SchedulingClass of, std::chrono::milliseconds pau
   options.spin = server::SpinTimes{.budget = std::chrono::milliseconds(1), .has_spare_cores = true};
   WorkerHarness worker(kAtOnce, std::move(options));
   RawClient client = worker.Client({.client_class = of});
-  const std::uint64_t before = SleepsOf(worker);
+  const std::uint64_t before = GetSleeps(worker);
   for (int i = 0; i < commands; ++i) {
     EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
     std::this_thread::sleep_for(pause);
   }
-  return SleepsOf(worker) - before;
+  return GetSleeps(worker) - before;
 }
 
 // It spins for 20 ms, and for 120 ms while a client of the high class is connected.
@@ -151,12 +151,12 @@ TEST(WorkerStreams, AClientWhoseCommandsFillAllSlotsWakesNobody) {
   Sequence last = 0;
   while (const Sequence sequence = client.Launch(0, 0, 0)) last = sequence;
 
-  const std::uint64_t before = SleepsOf(worker);
+  const std::uint64_t before = GetSleeps(worker);
   for (std::uint64_t i = 0; i < kRings; ++i) {
     ASSERT_TRUE(RingInVain(client));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_LT(SleepsOf(worker) - before, kRings / 4);
+  EXPECT_LT(GetSleeps(worker) - before, kRings / 4);
 
   // It is heard again when it may go on: first all that is in the ring, then one that finds it
   // empty, and the thread asleep.
@@ -172,7 +172,7 @@ TEST(WorkerStreams, AClientThatRingsInVainIsNotHeardForAWhile) {
   RawClient client = worker.Client();
   ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
   const auto begun = std::chrono::steady_clock::now();
-  const std::uint64_t before = SleepsOf(worker);
+  const std::uint64_t before = GetSleeps(worker);
   for (std::uint64_t i = 0; i < kRings; ++i) {
     ASSERT_TRUE(RingInVain(client));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -180,7 +180,7 @@ TEST(WorkerStreams, AClientThatRingsInVainIsNotHeardForAWhile) {
   // A pause has an end, at which one more ring is heard.
   const auto pauses = static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begun) /
                                                  std::chrono::milliseconds(64));
-  EXPECT_LT(SleepsOf(worker) - before, kRings / 4 + 3 * pauses);
+  EXPECT_LT(GetSleeps(worker) - before, kRings / 4 + 3 * pauses);
 
   // Its commands run all the same.
   constexpr int kCommands = 20;
@@ -199,9 +199,9 @@ TEST(WorkerStreams, AClientThatIsQuietAgainWakesNobody) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // The last pause.
-  const std::uint64_t before = SleepsOf(worker);
+  const std::uint64_t before = GetSleeps(worker);
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  EXPECT_LT(SleepsOf(worker) - before, 6U);
+  EXPECT_LT(GetSleeps(worker) - before, 6U);
 }
 
 // It rings for each answer that it takes: that may have made room.
@@ -618,7 +618,7 @@ TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRejected) {
     const Case& each = cases[i];
     const std::uint32_t stream = i + 1;
     client.CreateStream(stream);
-    ipc::LaunchRecord record = LaunchOf(stream, each.module, 0, {}, 0);
+    ipc::LaunchRecord record = GetLaunch(stream, each.module, 0, {}, 0);
     for (std::size_t axis = 0; axis < 3; ++axis) {
       record.grid[axis] = each.grid[axis];
       record.block[axis] = each.block[axis];

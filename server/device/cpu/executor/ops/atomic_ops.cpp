@@ -38,8 +38,8 @@ struct Pair {
 };
 template <typename H>
 GPUSHARED_INLINE Pair<H> AddValues(Pair<H> a, Pair<H> b) {
-  return {PairOf(AddValues(HalfOf<H>(a.bits, 0), HalfOf<H>(b.bits, 0)),
-                 AddValues(HalfOf<H>(a.bits, 1), HalfOf<H>(b.bits, 1)))};
+  return {GetPair(AddValues(GetHalf<H>(a.bits, 0), GetHalf<H>(b.bits, 0)),
+                  AddValues(GetHalf<H>(a.bits, 1), GetHalf<H>(b.bits, 1)))};
 }
 
 template <Atomic A, typename T>
@@ -59,14 +59,14 @@ GPUSHARED_INLINE T Next(T old, T b, T c) {
 }
 
 template <typename T>
-struct WordOf {
+struct GetWord {
   using Type =
       std::conditional_t<sizeof(T) == 8, u64, std::conditional_t<sizeof(T) == 4, u32, u16>>;
 };
 
 template <Atomic A, typename T>
 GPUSHARED_INLINE T Apply(std::byte* at, T b, T c) {
-  using Word = typename WordOf<T>::Type;
+  using Word = typename GetWord<T>::Type;
   Word* word = reinterpret_cast<Word*>(at);
   if constexpr (A == Atomic::kAdd && std::is_integral_v<T>) {
     return static_cast<T>(__atomic_fetch_add(word, static_cast<Word>(b), __ATOMIC_ACQ_REL));

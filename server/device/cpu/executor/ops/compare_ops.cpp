@@ -62,7 +62,7 @@ const MicroOp* CompareOrder(Warp& w, const MicroOp* op) {
 
 template <typename H, u32 Outcomes>
 const MicroOp* CompareHalves(Warp& w, const MicroOp* op) {
-  const Order order = OrderOf<H, false>(Words(w, op->a), Words(w, op->b));
+  const Order order = GetOrder<H, false>(Words(w, op->a), Words(w, op->b));
   SetPredicate(w, op->destination, Lanes(w, op), LanesWith<Outcomes>(order));
   return op + 1;
 }

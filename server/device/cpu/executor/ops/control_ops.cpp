@@ -30,11 +30,11 @@ using std::uint64_t;
 // What other things than a branch take of a turn: kOpsPerLook operations, and a printed line.
 constexpr std::int32_t kLookBranches = 64, kPrintBranches = 16;
 
-uint32_t IndexOf(const Warp& w, const MicroOp* op) { return static_cast<uint32_t>(op - w.code); }
+uint32_t GetIndex(const Warp& w, const MicroOp* op) { return static_cast<uint32_t>(op - w.code); }
 
 // Ends the warp's turn; it goes on at `next` when it has its next one.
 const MicroOp* EndTurn(Warp& w, const MicroOp* next) {
-  w.pc = IndexOf(w, next);
+  w.pc = GetIndex(w, next);
   w.pause = Pause::kRunnable;
   return nullptr;
 }
@@ -78,14 +78,14 @@ const MicroOp* BranchIf(Warp& w, const MicroOp* op) {
   const uint32_t point = op->reconvergence;
   // The side that goes back runs when the stack is popped, which looks at nothing: loops that a
   // lane leaves in each round would never see a kill.
-  if (target <= op && IndexOf(w, op + 1) != point && IsTurnOver(w)) return EndTurn(w, op);
+  if (target <= op && GetIndex(w, op + 1) != point && IsTurnOver(w)) return EndTurn(w, op);
   const uint32_t others = w.active & ~taken;
   MeetAt(w, point);
   if (op->target == point) {
     w.active = others;
     return op + 1;
   }
-  if (IndexOf(w, op + 1) == point) {
+  if (GetIndex(w, op + 1) == point) {
     w.active = taken;
     return Jump(w, op, target);
   }
@@ -106,7 +106,7 @@ const MicroOp* BranchIndexed(Warp& w, const MicroOp* op) {
   }
   const uint32_t idle = w.active & ~rest;
   MeetAt(w, op->reconvergence);
-  if (idle != 0) w.stack.push_back({IndexOf(w, op + 1), op->reconvergence, idle, false});
+  if (idle != 0) w.stack.push_back({GetIndex(w, op + 1), op->reconvergence, idle, false});
   while (rest != 0) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint32_t index = Get<uint32_t>(w.frame + op->a, lane);
@@ -125,7 +125,7 @@ const MicroOp* BranchIndexed(Warp& w, const MicroOp* op) {
 }
 
 const MicroOp* Reconverge(Warp& w, const MicroOp* op) {
-  return w.reconvergence == IndexOf(w, op) ? PopStack(w) : op + 1;
+  return w.reconvergence == GetIndex(w, op) ? PopStack(w) : op + 1;
 }
 
 const MicroOp* Exit(Warp& w, const MicroOp* op) {
@@ -137,8 +137,8 @@ const MicroOp* Exit(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-std::byte* AreaOf(const Warp& w, const FunctionCode& function, uint64_t frame_offset,
-                  uint32_t lane) {
+std::byte* GetArea(const Warp& w, const FunctionCode& function, uint64_t frame_offset,
+                   uint32_t lane) {
   return w.registers + frame_offset + function.area_offset + uint64_t{lane} * function.area_bytes;
 }
 
@@ -150,8 +150,8 @@ void CopyArguments(const Warp& w, const std::vector<AreaSlot>& outer_slots,
   const Code& code = *w.block->code;
   for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
-    std::byte* outer = AreaOf(w, code.functions[caller.function], caller.frame_offset, lane);
-    std::byte* inner = AreaOf(w, code.functions[callee.function], callee.frame_offset, lane);
+    std::byte* outer = GetArea(w, code.functions[caller.function], caller.frame_offset, lane);
+    std::byte* inner = GetArea(w, code.functions[callee.function], callee.frame_offset, lane);
     for (std::size_t i = 0; i < outer_slots.size(); ++i) {
       std::byte* in_caller = outer + outer_slots[i].offset;
       std::byte* in_callee = inner + inner_slots[i].offset;
@@ -164,14 +164,14 @@ void CopyArguments(const Warp& w, const std::vector<AreaSlot>& outer_slots,
   }
 }
 
-const CallSite& SiteOf(const Warp& w, const MicroOp* op) {
+const CallSite& GetSite(const Warp& w, const MicroOp* op) {
   return w.block->code->call_sites[static_cast<std::size_t>(op->immediate)];
 }
 
 // Lets `lanes` enter the function; the other active lanes wait behind the call.
 const MicroOp* Enter(Warp& w, const MicroOp* op, uint32_t target, uint32_t lanes) {
   const Code& code = *w.block->code;
-  const CallSite& site = SiteOf(w, op);
+  const CallSite& site = GetSite(w, op);
   const FunctionCode& function = code.functions[target];
   const Activation caller = w.activations.back();
   const FunctionCode& from = code.functions[caller.function];
@@ -182,7 +182,7 @@ const MicroOp* Enter(Warp& w, const MicroOp* op, uint32_t target, uint32_t lanes
       !EnsureRegisters(w, callee.frame_offset + function.frame_bytes)) {
     return RaiseFault(w, op, Fault::Kind::kCallDepth, first, w.activations.size(), 0);
   }
-  w.stack.push_back({IndexOf(w, op + 1), w.reconvergence, w.active, true});
+  w.stack.push_back({GetIndex(w, op + 1), w.reconvergence, w.active, true});
   w.activations.push_back(callee);
   w.active = lanes;
   w.reconvergence = kNoReconvergence;
@@ -197,7 +197,7 @@ const MicroOp* Call(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
   if (IsTurnOver(w)) return EndTurn(w, op);
-  return Enter(w, op, SiteOf(w, op).function, lanes);
+  return Enter(w, op, GetSite(w, op).function, lanes);
 }
 
 bool SameSizes(const std::vector<AreaSlot>& a, const std::vector<AreaSlot>& b) {
@@ -205,9 +205,9 @@ bool SameSizes(const std::vector<AreaSlot>& a, const std::vector<AreaSlot>& b) {
 }
 
 // The function that a lane's address names; nothing after raising a fault.
-std::optional<uint32_t> TargetOf(Warp& w, const MicroOp* op, uint32_t lane, uint64_t address) {
+std::optional<uint32_t> GetTarget(Warp& w, const MicroOp* op, uint32_t lane, uint64_t address) {
   const Code& code = *w.block->code;
-  const CallSite& site = SiteOf(w, op);
+  const CallSite& site = GetSite(w, op);
   const auto found =
       std::ranges::lower_bound(code.callable, address, {}, &CallableFunction::address);
   const auto& listed = code.target_lists[site.target_list];
@@ -244,15 +244,15 @@ const MicroOp* CallIndirect(Warp& w, const MicroOp* op) {
   for (uint32_t rest = lanes; rest != 0;) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint64_t address = Get<uint64_t>(w.frame + op->a, lane);
-    const std::optional<uint32_t> target = TargetOf(w, op, lane, address);
+    const std::optional<uint32_t> target = GetTarget(w, op, lane, address);
     if (!target) return nullptr;
     const uint32_t same = LanesAt(w, op, rest, address);
     if (first_lanes == 0) first_target = *target, first_lanes = same;
     rest &= ~same;
   }
   if (first_lanes != lanes) {
-    MeetAt(w, IndexOf(w, op + 1));
-    w.stack.push_back({IndexOf(w, op), w.reconvergence, lanes & ~first_lanes, false});
+    MeetAt(w, GetIndex(w, op + 1));
+    w.stack.push_back({GetIndex(w, op), w.reconvergence, lanes & ~first_lanes, false});
     w.active = first_lanes;
   }
   return Enter(w, op, first_target, first_lanes);
@@ -268,7 +268,7 @@ const MicroOp* Return(Warp& w, const MicroOp* op) {
   for (; !w.stack[entry].is_call; --entry) w.stack[entry].mask &= ~lanes;
   const MicroOp* call = w.code + w.stack[entry].pc - 1;
   const FunctionCode& function = w.block->code->functions[callee.function];
-  CopyArguments(w, SiteOf(w, call).results, function.results, caller, callee, lanes, false);
+  CopyArguments(w, GetSite(w, call).results, function.results, caller, callee, lanes, false);
   if (lanes == w.active) return PopStack(w);
   w.active &= ~lanes;
   return op + 1;
@@ -279,7 +279,7 @@ const MicroOp* Return(Warp& w, const MicroOp* op) {
 // what programs make of it.
 
 // Functions that are called later may not reach into the stack of any lane.
-void NoteLowestStack(Warp& w) {
+void RecordLowestStack(Warp& w) {
   w.lowest_stack =
       std::min(w.block->local_bytes_per_thread, *std::ranges::min_element(w.stack_pointers));
 }
@@ -297,7 +297,7 @@ const MicroOp* RestoreStack(Warp& w, const MicroOp* op) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     w.stack_pointers[lane] = Get<uint64_t>(w.frame + op->a, lane);
   }
-  NoteLowestStack(w);
+  RecordLowestStack(w);
   return op + 1;
 }
 
@@ -316,7 +316,7 @@ const MicroOp* AllocateStack(Warp& w, const MicroOp* op) {
     w.stack_pointers[lane] = pointer;
     Put<uint64_t>(w.frame + op->destination, lane, pointer);
   }
-  NoteLowestStack(w);
+  RecordLowestStack(w);
   return op + 1;
 }
 
@@ -331,7 +331,7 @@ struct AreaAccess {
 
 std::byte* AreaAt(Warp& w, const MicroOp* op, uint32_t lane) {
   const Activation& here = w.activations.back();
-  return AreaOf(w, w.block->code->functions[here.function], here.frame_offset, lane) +
+  return GetArea(w, w.block->code->functions[here.function], here.frame_offset, lane) +
          op->immediate;
 }
 
@@ -476,7 +476,7 @@ const MicroOp* BarrierSync(Warp& w, const MicroOp* op) {
   if (!w.together) {
     const uint32_t predicate = R == BarrierResult::kNone ? 0 : Predicate(w, op->c);
     if (!Arrive(w, op, lanes, predicate)) return nullptr;
-    w.pc = IndexOf(w, op);
+    w.pc = GetIndex(w, op);
     w.pause = Pause::kAtBarrier;
     return nullptr;
   }

@@ -103,7 +103,7 @@ GPUSHARED_INLINE T Extreme(T a, T b) {
 }
 
 template <typename T, bool Ftz, bool Minimum, bool PropagateNan>
-T ExtremeOf(T a, T b) {
+T GetExtreme(T a, T b) {
   using M = Mode<T, Ftz, false>;
   return Extreme<T, Minimum, PropagateNan>(M::In(a), M::In(b));
 }
@@ -118,7 +118,7 @@ GPUSHARED_INLINE T SignedMagnitude(T a, T b) {
                             : Bits<T>(Bits<typename B::Word>(extreme) | ((x ^ y) & B::kSign));
 }
 template <typename T, bool Ftz, bool Minimum, bool PropagateNan>
-T SignedMagnitudeOf(T a, T b) {
+T GetSignedMagnitude(T a, T b) {
   using M = Mode<T, Ftz, false>;
   return SignedMagnitude<T, Minimum, PropagateNan>(M::In(a), M::In(b));
 }
@@ -166,19 +166,19 @@ void AddFloatCommon(const OpSink& sink, const char* ftz, const char* type) {
   AddRounded<T, Rounding::kZero, Ftz, false>(sink, "rz", ftz, "", type);
   AddRounded<T, Rounding::kDown, Ftz, false>(sink, "rm", ftz, "", type);
   AddRounded<T, Rounding::kUp, Ftz, false>(sink, "rp", ftz, "", type);
-  AddOp(sink, kRows, Binary<T, T, T, ExtremeOf<T, Ftz, true, false>>, "min", ftz, type);
-  AddOp(sink, kRows, Binary<T, T, T, ExtremeOf<T, Ftz, false, false>>, "max", ftz, type);
+  AddOp(sink, kRows, Binary<T, T, T, GetExtreme<T, Ftz, true, false>>, "min", ftz, type);
+  AddOp(sink, kRows, Binary<T, T, T, GetExtreme<T, Ftz, false, false>>, "max", ftz, type);
   if constexpr (sizeof(T) == 4) {
-    AddOp(sink, kRows, Binary<T, T, T, ExtremeOf<T, Ftz, true, true>>, "min", ftz, "NaN", type);
-    AddOp(sink, kRows, Binary<T, T, T, ExtremeOf<T, Ftz, false, true>>, "max", ftz, "NaN", type);
+    AddOp(sink, kRows, Binary<T, T, T, GetExtreme<T, Ftz, true, true>>, "min", ftz, "NaN", type);
+    AddOp(sink, kRows, Binary<T, T, T, GetExtreme<T, Ftz, false, true>>, "max", ftz, "NaN", type);
     const char* const magnitude = "xorsign.abs";
-    AddOp(sink, kRows, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, true, false>>, "min", ftz,
+    AddOp(sink, kRows, Binary<T, T, T, GetSignedMagnitude<T, Ftz, true, false>>, "min", ftz,
           magnitude, type);
-    AddOp(sink, kRows, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, false, false>>, "max", ftz,
+    AddOp(sink, kRows, Binary<T, T, T, GetSignedMagnitude<T, Ftz, false, false>>, "max", ftz,
           magnitude, type);
-    AddOp(sink, kRows, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, true, true>>, "min", ftz, "NaN",
+    AddOp(sink, kRows, Binary<T, T, T, GetSignedMagnitude<T, Ftz, true, true>>, "min", ftz, "NaN",
           magnitude, type);
-    AddOp(sink, kRows, Binary<T, T, T, SignedMagnitudeOf<T, Ftz, false, true>>, "max", ftz, "NaN",
+    AddOp(sink, kRows, Binary<T, T, T, GetSignedMagnitude<T, Ftz, false, true>>, "max", ftz, "NaN",
           magnitude, type);
   }
   AddOp(sink, kRows, Unary<T, T, FloatNeg<T, Ftz>>, "neg", ftz, type);

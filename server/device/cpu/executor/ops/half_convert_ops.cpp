@@ -87,7 +87,7 @@ H Same(H a) {
 // cvt.rn.f16x2.f32 d, a, b: a becomes the upper half.
 template <typename H, Rounding R, bool Relu>
 u32 FromTwo(float a, float b) {
-  return PairOf(FromFloat<H, R, Relu>(b), FromFloat<H, R, Relu>(a));
+  return GetPair(FromFloat<H, R, Relu>(b), FromFloat<H, R, Relu>(a));
 }
 
 template <typename H, typename I>

@@ -210,7 +210,7 @@ GPUSHARED_INLINE u32 LanesWith(const Order& order) {
 
 // Compares halves in words whose upper halves do not matter.
 template <typename H, bool Ftz>
-__attribute__((noinline)) Order OrderOf(const u32* a, const u32* b) {
+__attribute__((noinline)) Order GetOrder(const u32* a, const u32* b) {
   const auto value = [](u32 word) {
     const H half = Bits<H>(static_cast<u16>(word));
     return ToFloat(Ftz ? FlushSubnormalHalf(half) : half);
@@ -226,11 +226,11 @@ __attribute__((noinline)) Order OrderOf(const u32* a, const u32* b) {
 }
 
 template <typename H>
-GPUSHARED_INLINE H HalfOf(u32 pair, u32 which) {
+GPUSHARED_INLINE H GetHalf(u32 pair, u32 which) {
   return Bits<H>(static_cast<u16>(pair >> (16 * which)));
 }
 template <typename H>
-GPUSHARED_INLINE u32 PairOf(H low, H high) {
+GPUSHARED_INLINE u32 GetPair(H low, H high) {
   return u32{Bits<u16>(high)} << 16 | Bits<u16>(low);
 }
 

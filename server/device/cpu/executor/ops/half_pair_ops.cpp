@@ -27,18 +27,18 @@ struct PairOrder {
   Order low, high;
 };
 template <typename H, bool Ftz>
-PairOrder PairOrderOf(const Warp& w, const MicroOp* op) {
+PairOrder GetPairOrder(const Warp& w, const MicroOp* op) {
   const u32 *a = Words(w, op->a), *b = Words(w, op->b);
   alignas(64) u32 upper_a[kLanes], upper_b[kLanes];
   UpperHalves(a, upper_a);
   UpperHalves(b, upper_b);
-  return {OrderOf<H, Ftz>(a, b), OrderOf<H, Ftz>(upper_a, upper_b)};
+  return {GetOrder<H, Ftz>(a, b), GetOrder<H, Ftz>(upper_a, upper_b)};
 }
 
 // setp on pairs: `destination` for the low halves, rows[0] for the high ones.
 template <typename H, bool Ftz, u32 Outcomes>
 const MicroOp* ComparePairs(Warp& w, const MicroOp* op) {
-  const PairOrder order = PairOrderOf<H, Ftz>(w, op);
+  const PairOrder order = GetPairOrder<H, Ftz>(w, op);
   const u32 lanes = Lanes(w, op);
   SetPredicate(w, op->destination, lanes, LanesWith<Outcomes>(order.low));
   SetPredicate(w, op->rows[0], lanes, LanesWith<Outcomes>(order.high));
@@ -56,7 +56,7 @@ __attribute__((noinline)) const MicroOp* StorePairs(Warp& w, const MicroOp* op, 
 }
 template <typename H, bool Ftz, u32 Outcomes>
 const MicroOp* SetPairs(Warp& w, const MicroOp* op) {
-  const PairOrder order = PairOrderOf<H, Ftz>(w, op);
+  const PairOrder order = GetPairOrder<H, Ftz>(w, op);
   return StorePairs(w, op, LanesWith<Outcomes>(order.low), LanesWith<Outcomes>(order.high));
 }
 

@@ -14,17 +14,17 @@ inline constexpr u32 kBits = sizeof(T) * 8;
 
 // The type of twice the width.
 template <typename T>
-struct WideOf;
+struct GetWide;
 // clang-format off
-template <> struct WideOf<u16> { using Type = u32; };
-template <> struct WideOf<s16> { using Type = s32; };
-template <> struct WideOf<u32> { using Type = u64; };
-template <> struct WideOf<s32> { using Type = s64; };
-__extension__ template <> struct WideOf<u64> { using Type = unsigned __int128; };
-__extension__ template <> struct WideOf<s64> { using Type = __int128; };
+template <> struct GetWide<u16> { using Type = u32; };
+template <> struct GetWide<s16> { using Type = s32; };
+template <> struct GetWide<u32> { using Type = u64; };
+template <> struct GetWide<s32> { using Type = s64; };
+__extension__ template <> struct GetWide<u64> { using Type = unsigned __int128; };
+__extension__ template <> struct GetWide<s64> { using Type = __int128; };
 // clang-format on
 template <typename T>
-using Wide = typename WideOf<T>::Type;
+using Wide = typename GetWide<T>::Type;
 
 template <typename T>
 T Add(T a, T b) {

@@ -73,7 +73,7 @@ GPUSHARED_INLINE bool AllInside(Warp& w, const MicroOp* op, const std::byte* add
   bool outside = false;
   Index low_bits = 0;
   for (u32 l = 0; l < kLanes; ++l) {
-    const Index address = static_cast<Index>(AddressOf<Index>(addresses, op, l));
+    const Index address = static_cast<Index>(GetAddress<Index>(addresses, op, l));
     outside |= static_cast<Index>(address - static_cast<Index>(base)) >= static_cast<Index>(limit);
     low_bits |= address;
   }
@@ -85,9 +85,9 @@ template <typename T, Space S, typename Index, u32 N>
 GPUSHARED_INLINE bool LoadAll(Warp& w, const MicroOp* op) {
   constexpr u32 kBytes = sizeof(T) * N;
   const std::byte* addresses = w.frame + op->a;
-  const u64 first = AddressOf<Index>(addresses, op, 0);
+  const u64 first = GetAddress<Index>(addresses, op, 0);
   if (Consecutive<T, Index, N>(addresses)) {
-    const u64 last = AddressOf<Index>(addresses, op, kLanes - 1);
+    const u64 last = GetAddress<Index>(addresses, op, kLanes - 1);
     if (first > last || !Inside<S>(w, first, kBytes) || !Inside<S>(w, last, kBytes)) return false;
     CopyConsecutive<T, N>(w, op, HostAddress<S>(w, 0, first));
     return true;
@@ -101,7 +101,7 @@ GPUSHARED_INLINE bool LoadAll(Warp& w, const MicroOp* op) {
   std::byte* row = w.frame + op->rows[0];
   // An address row of 4-byte words may be the destination: read before write, lane by lane.
   for (u32 l = 0; l < kLanes; ++l) {
-    Put<T>(row, l, Read<T>(HostAddress<S>(w, l, AddressOf<Index>(addresses, op, l))));
+    Put<T>(row, l, Read<T>(HostAddress<S>(w, l, GetAddress<Index>(addresses, op, l))));
   }
   return true;
 }
@@ -187,7 +187,7 @@ const MicroOp* LoadParameterAt(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    offset[l] = AddressOf<u64>(addresses, op, l);
+    offset[l] = GetAddress<u64>(addresses, op, l);
     const bool outside = offset[l] >= StartLimit(w.block->parameter_bytes, kBytes);
     if (outside || (offset[l] & (kBytes - 1)) != 0) {
       return RaiseFault(w, op, outside ? Fault::Kind::kParameterAddress : Fault::Kind::kMisaligned,

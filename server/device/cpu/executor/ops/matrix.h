@@ -37,7 +37,7 @@ GPUSHARED_INLINE bool MustMeet(Warp& w, const MicroOp* op) {
   return true;
 }
 
-inline const MatrixCall& CallOf(const Warp& w, const MicroOp* op) {
+inline const MatrixCall& GetCall(const Warp& w, const MicroOp* op) {
   return w.block->code->matrix_calls[static_cast<std::size_t>(op->immediate)];
 }
 
@@ -80,7 +80,7 @@ T Rounded(Sum<T> value) {
 }
 
 template <typename T>
-T ElementOf(const Warp& w, const std::vector<u32>& rows, u32 r, u32 s, u32 lane) {
+T GetElement(const Warp& w, const std::vector<u32>& rows, u32 r, u32 s, u32 lane) {
   return Element<T>(Get<Register<T>>(w.frame + rows[r], lane), s);
 }
 template <typename T>

@@ -43,7 +43,7 @@ __attribute__((noinline)) void ReadA(const Warp& w, const MatrixCall& call, Sum<
     for (u32 s = 0; s < kPack; ++s) {
       for (u32 r = 0; r < call.a.size(); ++r) {
         const u32 row = g + 8 * (r % halves), k = t * kPack + s + 4 * kPack * (r / halves);
-        a[row * call.k + k] = Value(ElementOf<A>(w, call.a, r, s, lane));
+        a[row * call.k + k] = Value(GetElement<A>(w, call.a, r, s, lane));
       }
     }
   }
@@ -56,7 +56,7 @@ __attribute__((noinline)) void ReadB(const Warp& w, const MatrixCall& call, Sum<
     for (u32 s = 0; s < kPack; ++s) {
       for (u32 r = 0; r < call.b.size(); ++r) {
         b[(t * kPack + s + 4 * kPack * r) * call.n + g] =
-            Value(ElementOf<B>(w, call.b, r, s, lane));
+            Value(GetElement<B>(w, call.b, r, s, lane));
       }
     }
   }
@@ -64,7 +64,7 @@ __attribute__((noinline)) void ReadB(const Warp& w, const MatrixCall& call, Sum<
 template <typename D>
 __attribute__((noinline)) void ReadC(const Warp& w, const MatrixCall& call, Sum<D>* c) {
   VisitResult<D>(call.c, [&](u32 r, u32 s, u32 lane, u32 row, u32 column) {
-    c[row * call.n + column] = Value(ElementOf<D>(w, call.c, r, s, lane));
+    c[row * call.n + column] = Value(GetElement<D>(w, call.c, r, s, lane));
   });
 }
 // Adds the product to c.
@@ -91,7 +91,7 @@ const MicroOp* MultiplyOp(Warp& w, const MicroOp* op) {
   static_assert(std::is_same_v<Sum<A>, Sum<B>> && std::is_same_v<Sum<A>, Sum<D>>);
   if (Lanes(w, op) == 0) return op + 1;
   if (MustMeet(w, op)) return nullptr;
-  const MatrixCall& call = CallOf(w, op);
+  const MatrixCall& call = GetCall(w, op);
   std::array<Sum<A>, kElementsMax> a, b, c;
   ReadA<A>(w, call, a.data());
   ReadB<B>(w, call, b.data());
@@ -115,7 +115,7 @@ template <typename T>
 __attribute__((noinline)) void ReadSlots(const Warp& w, const std::vector<u32>& rows, u32 elements,
                                          Sum<T>* out) {
   VisitSlots<T>(rows, elements, [&](u32 r, u32 s, u32 lane, u32 element) {
-    out[element] = Value(ElementOf<T>(w, rows, r, s, lane));
+    out[element] = Value(GetElement<T>(w, rows, r, s, lane));
   });
 }
 template <typename D, bool Saturates>
@@ -130,7 +130,7 @@ const MicroOp* WmmaOp(Warp& w, const MicroOp* op) {
   static_assert(std::is_same_v<Sum<A>, Sum<C>> && std::is_same_v<Sum<A>, Sum<D>>);
   if (Lanes(w, op) == 0) return op + 1;
   if (MustMeet(w, op)) return nullptr;
-  const MatrixCall& call = CallOf(w, op);
+  const MatrixCall& call = GetCall(w, op);
   std::array<Sum<A>, kElementsMax> a, b, c;
   ReadSlots<A>(w, call.a, call.m * call.k, a.data());
   ReadSlots<A>(w, call.b, call.k * call.n, b.data());
@@ -145,7 +145,7 @@ const MicroOp* WmmaOp(Warp& w, const MicroOp* op) {
 template <Space S, typename Index>
 __attribute__((noinline)) bool FragmentAddresses(Warp& w, const MicroOp* op, u32 bytes,
                                                  std::byte** host) {
-  const MatrixCall& call = CallOf(w, op);
+  const MatrixCall& call = GetCall(w, op);
   const u32 first = static_cast<u32>(__builtin_ctz(Lanes(w, op)));
   const u64 base =
       static_cast<Index>(Get<Index>(w.frame + op->a, first) +
@@ -168,7 +168,7 @@ __attribute__((noinline)) void MoveFragment(Warp& w, const MatrixCall& call,
     if constexpr (Load) {
       SetElement<T>(w, call.d, r, s, lane, Read<T>(host[element]));
     } else {
-      Write<T>(host[element], ElementOf<T>(w, call.d, r, s, lane));
+      Write<T>(host[element], GetElement<T>(w, call.d, r, s, lane));
     }
   });
 }
@@ -178,7 +178,7 @@ const MicroOp* WmmaMemory(Warp& w, const MicroOp* op) {
   if (MustMeet(w, op)) return nullptr;
   std::array<std::byte*, kElementsMax> host;
   if (!FragmentAddresses<S, Index>(w, op, sizeof(T), host.data())) return nullptr;
-  MoveFragment<T, Load>(w, CallOf(w, op), host.data());
+  MoveFragment<T, Load>(w, GetCall(w, op), host.data());
   return Charged(w, op, kFragmentBranches);
 }
 
@@ -198,7 +198,7 @@ const MicroOp* MatrixMove(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
   if (MustMeet(w, op)) return nullptr;
-  const MatrixCall& call = CallOf(w, op);
+  const MatrixCall& call = GetCall(w, op);
   std::array<std::byte*, kLanes> rows = {};
   for (u32 lane = 0; lane < call.d.size() * 8; ++lane) {
     if ((lanes & kBit[lane]) == 0) continue;
@@ -257,7 +257,7 @@ const MicroOp* AsyncCopy(Warp& w, const MicroOp* op) {
   for (const bool checks : {true, false}) {
     for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
       const u32 l = static_cast<u32>(__builtin_ctz(rest));
-      const u64 to = AddressOf<Index>(w.frame + op->a, op, l);
+      const u64 to = GetAddress<Index>(w.frame + op->a, op, l);
       const u64 from = Get<u64>(w.frame + op->b, l) +
                        static_cast<u64>(static_cast<s64>(static_cast<s32>(op->rows[0])));
       const u32 wanted = Get<u32>(w.frame + op->c, l);

@@ -36,7 +36,7 @@ bool VisitPlaces(Warp& w, const MicroOp* op, u32 lanes, Visit visit) {
   std::byte* places[kLanes] = {};
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    places[l] = Checked<Space::kShared>(w, op, l, AddressOf<u64>(w.frame + op->a, op, l), 8);
+    places[l] = Checked<Space::kShared>(w, op, l, GetAddress<u64>(w.frame + op->a, op, l), 8);
     if (places[l] == nullptr) return false;
   }
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {

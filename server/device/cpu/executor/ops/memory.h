@@ -17,7 +17,7 @@ enum class Space { kGlobal, kGeneric, kShared, kLocal };
 // Lanes' addresses with the immediate added. Index is the width of the address
 // register; 32-bit addresses wrap.
 template <typename Index>
-GPUSHARED_INLINE u64 AddressOf(const std::byte* row, const MicroOp* op, u32 lane) {
+GPUSHARED_INLINE u64 GetAddress(const std::byte* row, const MicroOp* op, u32 lane) {
   return static_cast<Index>(Get<Index>(row, lane) + static_cast<Index>(op->immediate));
 }
 
@@ -82,7 +82,7 @@ __attribute__((noinline)) bool WindowMoved(Warp& w, const MicroOp* op, u32 lanes
   if constexpr (S == Space::kGlobal || S == Space::kGeneric) {
     if (__builtin_expect(!w.block->has_reach, 1)) return false;
     const u32 first = static_cast<u32>(__builtin_ctz(lanes));
-    return MoveWindow(*w.block, AddressOf<Index>(w.frame + op->a, op, first));
+    return MoveWindow(*w.block, GetAddress<Index>(w.frame + op->a, op, first));
   } else {
     return false;
   }
@@ -113,7 +113,7 @@ __attribute__((noinline)) bool HostAddresses(Warp& w, const MicroOp* op, u32 lan
   const std::byte* addresses = w.frame + op->a;
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    host[l] = Checked<S, A>(w, op, l, AddressOf<Index>(addresses, op, l), bytes);
+    host[l] = Checked<S, A>(w, op, l, GetAddress<Index>(addresses, op, l), bytes);
     if (host[l] == nullptr) return false;
   }
   return true;

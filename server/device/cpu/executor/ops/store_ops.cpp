@@ -35,8 +35,8 @@ GPUSHARED_INLINE bool StoreAll(Warp& w, const MicroOp* op) {
   for (u32 l = 0; l < kLanes; ++l) {
     difference |= Get<Index>(addresses, l) ^ (first_index + static_cast<Index>(l * kBytes));
   }
-  const u64 first = AddressOf<Index>(addresses, op, 0);
-  const u64 last = AddressOf<Index>(addresses, op, kLanes - 1);
+  const u64 first = GetAddress<Index>(addresses, op, 0);
+  const u64 last = GetAddress<Index>(addresses, op, kLanes - 1);
   if (difference != 0 || first > last || !Inside<S>(w, first, kBytes) ||
       !Inside<S>(w, last, kBytes)) {
     return false;

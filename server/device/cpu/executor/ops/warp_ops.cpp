@@ -8,7 +8,7 @@ namespace {
 // Does its part for `lanes`, which are all that name the same members and will come.
 using GroupFunction = void (*)(Warp& w, const MicroOp* op, u32 lanes);
 
-GPUSHARED_INLINE const u32* MembersOf(const Warp& w, const MicroOp* op) {
+GPUSHARED_INLINE const u32* GetMembers(const Warp& w, const MicroOp* op) {
   return reinterpret_cast<const u32*>(w.frame + op->rows[1]);
 }
 
@@ -21,7 +21,7 @@ u32 LanesThatName(const u32* named, u32 lanes, u32 members) {
 // Lanes of one instruction name different members, or some that are elsewhere.
 __attribute__((noinline)) const MicroOp* InGroups(Warp& w, const MicroOp* op, u32 lanes,
                                                   GroupFunction group) {
-  const u32* named = MembersOf(w, op);
+  const u32* named = GetMembers(w, op);
   bool waits = false;
   for (u32 left = lanes; left != 0;) {
     const u32 members = named[__builtin_ctz(left)];
@@ -49,7 +49,7 @@ template <GroupFunction Group>
 const MicroOp* Together(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
-  const u32* named = MembersOf(w, op);
+  const u32* named = GetMembers(w, op);
   const u32 members = named[__builtin_ctz(lanes)];
   u32 different = 0;
   if (__builtin_expect(lanes == kAllLanes, 1)) {

@@ -101,7 +101,7 @@ __attribute__((noinline)) void ReadRegisters(const Warp& w, const std::vector<u3
     for (u32 i = 0; i < rows.size() * kPack; ++i) {
       const u32 r = i / kPack, s = i % kPack;
       const u32 row = g + 8 * (r % 2), k = t * kPack + s + 4 * kPack * (r / 2);
-      out[row * depth + k] = Value(ElementOf<T>(w, rows, r, s, lane));
+      out[row * depth + k] = Value(GetElement<T>(w, rows, r, s, lane));
     }
   }
 }
@@ -110,7 +110,7 @@ __attribute__((noinline)) void ReadRegisters(const Warp& w, const std::vector<u3
 template <typename D, bool Saturates>
 __attribute__((noinline)) void MultiplyTo(Warp& w, const MicroOp* op, const Sum<D>* a,
                                           const Sum<D>* b, bool adds) {
-  const MatrixCall& call = CallOf(w, op);
+  const MatrixCall& call = GetCall(w, op);
   const bool negates = (op->extra & kNegates) != 0;
   constexpr u32 kPack = kPacked<D>;
   for (u32 lane = 0; lane < kLanes; ++lane) {
@@ -119,7 +119,7 @@ __attribute__((noinline)) void MultiplyTo(Warp& w, const MicroOp* op, const Sum<
       Sum<D> sum = 0;
       for (u32 k = 0; k < call.k; ++k) sum += a[row * call.k + k] * b[column * call.k + k];
       if (negates) sum = -sum;
-      if (adds) sum += Value(ElementOf<D>(w, call.d, i / kPack, i % kPack, lane));
+      if (adds) sum += Value(GetElement<D>(w, call.d, i / kPack, i % kPack, lane));
       SetElement<D>(w, call.d, i / kPack, i % kPack, lane, Rounded<D, Saturates>(sum));
     }
   }
@@ -133,7 +133,7 @@ const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;
   if (MustMeet(w, op)) return nullptr;
-  const MatrixCall& call = CallOf(w, op);
+  const MatrixCall& call = GetCall(w, op);
   const u32 first = static_cast<u32>(__builtin_ctz(lanes));
   alignas(64) std::array<Sum<A>, std::size_t{kWarpRows} * kWarpgroupDepthMax> a;
   alignas(64) std::array<Sum<B>, std::size_t{kWarpgroupColumnsMax} * kWarpgroupDepthMax> b;
