@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "client_lib/streaming_copy.h"
+
 namespace gpushared::client {
 
 namespace {
@@ -58,6 +60,7 @@ Status Copier::ToHost(std::byte* destination, DeviceAddress source, const CopySh
     return SubmitCopy(ipc::Op::kCopyToHost, *place, whole.host_pitch_bytes, whole).status();
   }
   if (stream_->recorder() != nullptr) return NotInGraph();
+  is_streamed_ = whole.width_bytes * whole.height >= kStreamedBytes;
   Status status =
       ForEachPiece(whole, [this](const Rectangle& piece) { return StageToHost(piece); });
   while (status.ok() && !in_flight_.empty()) status = FinishOldest();
@@ -168,8 +171,12 @@ Status Copier::FinishOldest() {
   if (Status status = session_.Await(*stream_, oldest.sequence); !status.ok()) return status;
   in_flight_.pop_front();
   const Rectangle& piece = oldest.piece;
-  CopyRows(piece.host, piece.host_pitch_bytes, oldest.block.data, piece.width_bytes,
-           piece.width_bytes, piece.height);
+  if (is_streamed_ && piece.height == 1) {
+    StreamingCopy(piece.host, oldest.block.data, piece.width_bytes);
+  } else {
+    CopyRows(piece.host, piece.host_pitch_bytes, oldest.block.data, piece.width_bytes,
+             piece.width_bytes, piece.height);
+  }
   session_.staging_buffers().Free(oldest.block.data);
   return Status::Ok();
 }
