@@ -53,9 +53,13 @@ scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
 }
 
 bool CostModel::WantsSample(std::uint64_t session, const CommandSlot& command) const {
-  if (command.kind == CommandKind::kGraph && command.is_part_of_graph()) return false;
-  return command.kind != CommandKind::kLaunch || IsSampled(session, command.sequence) ||
-         !launches_.KnowsWell(FormKey(command));
+  if (command.kind == CommandKind::kGraph) return !command.is_part_of_graph();
+  return IsSampled(session, command.sequence) || !KnowsWell(command);
+}
+
+bool CostModel::KnowsWell(const CommandSlot& command) const {
+  if (command.kind == CommandKind::kLaunch) return launches_.KnowsWell(FormKey(command));
+  return CopiesLike(command).size() == kCopySamplesKept;
 }
 
 bool CostModel::IsSampled(std::uint64_t session, std::uint64_t number) const {

@@ -94,8 +94,9 @@ class CostModel {
             .stoppable = launches_.GetMiddle(StoppableKey(command.cost_key))};
   }
 
-  // Whether a sample of it is worth what exact times cost: until its key has enough of them, and
-  // of one in kSampleEvery from then on, since kernels change what they do.
+  // Whether a sample of it is worth what exact times cost: until its key, or copies and fills of
+  // about its size, have enough of them, and of one in kSampleEvery from then on, since kernels
+  // change what they do. Of a graph always.
   bool WantsSample(std::uint64_t session, const CommandSlot& command) const;
 
   // Only for commands that ran to their end, and next to nothing else.
@@ -136,7 +137,8 @@ class CostModel {
   static constexpr std::size_t kCopyKinds = 4;
   static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.
 
-  using CopySamples = scheduler::RecentSamples<19>;
+  static constexpr std::size_t kCopySamplesKept = 19;
+  using CopySamples = scheduler::RecentSamples<kCopySamplesKept>;
   static std::size_t CopyKind(CommandKind kind);
   // `Work` is a command or a node of a graph. What has more pieces than its bytes fill, in rows
   // that lie apart, is sampled by those: each may touch a page that nothing has touched before.
@@ -196,6 +198,7 @@ class CostModel {
   }
   // Returns what samples of launches predicted until now, as the predictor does.
   scheduler::Duration Store(const CommandSlot& command, scheduler::Duration sample);
+  bool KnowsWell(const CommandSlot& command) const;
   void Judge(scheduler::Duration predicted, scheduler::Duration measured);
 
   const HashSeed secret_;

@@ -871,5 +871,29 @@ TEST(CostModel, CopiesArePredictedBySizeAndKind) {
   EXPECT_LT(costs.Predict(copy), 50us);
 }
 
+TEST(CostModel, OfCopiesThatAreKnownWellOneInSixteenIsMeasured) {
+  CostModel costs;
+  CommandSlot copy;
+  copy.kind = CommandKind::kCopyToDevice;
+  copy.bytes = 1 << 20;
+  copy.units = 256;
+  for (int i = 0; i < 19; ++i) {
+    copy.sequence = static_cast<std::uint64_t>(i);
+    EXPECT_TRUE(costs.WantsSample(1, copy)) << i;
+    costs.AddSample(copy, 90us);
+  }
+  std::uint64_t wanted = 0;
+  for (copy.sequence = 0; copy.sequence < 160; ++copy.sequence) {
+    wanted += costs.WantsSample(1, copy) ? 1 : 0;
+  }
+  EXPECT_EQ(wanted, 160 / CostModel::kSampleEvery);
+  copy.bytes = 4 << 20;
+  copy.units = 1024;
+  EXPECT_TRUE(costs.WantsSample(1, copy)) << "none of its size was seen";
+  copy.kind = CommandKind::kFill;
+  copy.bytes = 1 << 20;
+  EXPECT_TRUE(costs.WantsSample(1, copy)) << "no fill was seen";
+}
+
 }  // namespace
 }  // namespace gpushared::server
