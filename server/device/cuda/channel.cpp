@@ -295,8 +295,8 @@ bool Channel::IssueGroup(Item& item) {
   item.issued = part.group.end_unit;
   if (item.issued == item.units) item.is_closed = true;
   AddPart(part);
-  // Each group's end is what the next one waits for.
-  if (!is_whole) CloseBatch();
+  // The next group waits for the end of this one, or for its buffer.
+  if (!item.is_closed || has_detour) CloseBatch();
   return true;
 }
 

@@ -229,6 +229,28 @@ TEST_F(CudaDeviceTest, MostUrgentCopyGoesWhole) {
   EXPECT_EQ(fake_cuda_calls("cuMemcpyHtoDAsync"), 1U);
 }
 
+// Nothing waits for the end of a copy's only group but its client.
+TEST_F(CudaDeviceTest, CopiesOfOneGroupEachShareAMarkWhateverTheirPriority) {
+  Start();
+  const Tenant tenant = NewTenant();
+  std::vector<std::byte> host(kMebibyte);
+  auto pinned = gpu().Pin(host);
+  ASSERT_TRUE(pinned.ok());
+  for (const std::uint8_t priority : {std::uint8_t{0}, kHighestPriority}) {
+    Say("hold");
+    fake_cuda_forget_calls();
+    std::vector<WorkId> copies;
+    for (int i = 0; i < 10; ++i) {
+      copies.push_back(Copy(tenant, Direction::kHostToDevice, host, 0, priority));
+    }
+    EXPECT_FALSE(IsDone(copies.front()));
+    EXPECT_EQ(fake_cuda_calls("cuMemcpyHtoDAsync"), 10U);
+    EXPECT_EQ(fake_cuda_calls("cuEventRecord"), 3U) << "around the first, and behind the last";
+    Say("go");
+    for (const WorkId copy : copies) EXPECT_TRUE(Await(copy).status.ok());
+  }
+}
+
 TEST_F(CudaDeviceTest, UnpinnedMemoryIsCopiedByWayOfABufferByteForByte) {
   Start();
   const Tenant tenant = NewTenant(8 * kMebibyte);
