@@ -20,9 +20,10 @@ namespace gpushared::client {
 // Confined to the calling thread; lives for one call.
 class Copier {
  public:
-  // One piece. It is large enough to hide the cost of a command. It is small enough to stay in the
-  // cache, and to let host and device side of a copy overlap early.
-  static constexpr std::size_t kPieceBytes = std::size_t{512} * 1024;
+  // One piece. It is large enough to hide the cost of a command. It is small enough for the few
+  // that are under way to stay in a core's cache, and to let host and device side of a copy overlap
+  // early.
+  static constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
   // Pieces of a copy to the host that are under way at one time.
   static constexpr std::size_t kPiecesInFlight = 8;
   // A copy to the host of this much or more bypasses the caches, which would keep little of it.

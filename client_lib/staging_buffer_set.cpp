@@ -10,8 +10,8 @@
 namespace gpushared::client {
 namespace {
 
-// A staging buffer for so much or less is as large as all before it together, and the first one as
-// this.
+// A staging buffer for less than that is as large as all before it together, and the first one as
+// this. A piece of a large copy is no less.
 constexpr std::size_t kLittleBytes = std::size_t{256} << 10;
 constexpr std::uint64_t kFirstArenaBytes = std::uint64_t{1} << 20;
 
@@ -124,7 +124,7 @@ Result<StagingBlock> StagingBufferSet::AllocateFromNew(std::size_t bytes) {
   // Whoever needs little begins with little: taking memory costs the server 0.4 ms for each MiB,
   // which others wait for. Where memory is short, as much as there is.
   std::uint64_t asked = std::max<std::uint64_t>(rounded, ipc::kArenaBytesDefault);
-  if (bytes <= kLittleBytes) {
+  if (bytes < kLittleBytes) {
     asked = std::clamp(total_bytes_, kFirstArenaBytes, std::uint64_t{ipc::kArenaBytesDefault});
   }
   Result<std::unique_ptr<StagingBuffer>> added = surroundings_.add(asked);
