@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared: the broker, or, with the hidden option --worker, the worker of one device. Every
-// part of the program is made here.
+// gpushared: the broker or, with the hidden option --worker, the worker of one device. Composition
+// root: constructs all parts of the program.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -49,10 +49,10 @@
 namespace gpushared::server {
 namespace {
 
-// Hidden: what a worker starts to have modules read (server/modules/loader).
+// Hidden option with which a worker starts the process that reads modules (server/modules/loader).
 constexpr const char* kLoaderOption = "--loader";
 
-// The prefix by which the journal knows how urgent a line is (syslog's numbers).
+// Prefix from which the journal takes the priority of a line (syslog numbers).
 class JournalPriority : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -77,7 +77,7 @@ std::shared_ptr<spdlog::logger> MakeLog(const Config& config) {
   auto log =
       std::make_shared<spdlog::logger>(who, std::make_shared<spdlog::sinks::stderr_sink_mt>());
   if (StderrIsJournal()) {
-    // The journal has the time.
+    // Without a time, which the journal adds.
     auto formatter = std::make_unique<spdlog::pattern_formatter>();
     formatter->add_flag<JournalPriority>('*').set_pattern("%*%n: %v");
     log->set_formatter(std::move(formatter));
@@ -86,13 +86,13 @@ std::shared_ptr<spdlog::logger> MakeLog(const Config& config) {
   }
   log->set_level(spdlog::level::from_str(std::string(LogLevelName(config.log_level))));
   log->flush_on(spdlog::level::trace);
-  // The worker's parts log to the default logger.
+  // Parts of the worker log to the default logger.
   spdlog::set_default_logger(log);
   return log;
 }
 
-// Every client costs the worker a handful of descriptors; the soft limit of 1024 that shells
-// give is for programs that use select().
+// Raises the soft limit of 1024 that shells set for programs that use select(), because every
+// client costs the worker a handful of descriptors.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -100,7 +100,8 @@ void RaiseDescriptorLimit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A descriptor we open must never become 0, 1 or 2, where something would write to it.
+// Ensures that no descriptor opened later becomes 0, 1 or 2, because code that writes to these
+// would then corrupt it.
 void OpenMissingStandardDescriptors() {
   while (true) {
     const int fd = ::open("/dev/null", O_RDWR);
@@ -109,14 +110,14 @@ void OpenMissingStandardDescriptors() {
   }
 }
 
-// The workers that it starts inherit them.
+// Sets the CPU affinity, which the workers inherit.
 Status UseOnlyProcessors(const std::vector<std::uint32_t>& processors) {
   if (processors.empty()) return Status::Ok();
   cpu_set_t allowed, asked;
   CPU_ZERO(&allowed);
   CPU_ZERO(&asked);
   for (const std::uint32_t each : processors) CPU_SET(each, &asked);
-  // The kernel would take what it can have of them, and say nothing.
+  // Checked explicitly, because the kernel silently ignores processors that are not allowed.
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
   cpu_set_t both;
   CPU_AND(&both, &allowed, &asked);
@@ -177,7 +178,8 @@ int ServeDevice(const Config& config) {
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }
 
-// Reads the file of a server that runs again. Called on a thread that may outlive the broker.
+// Returns a function that reads the configuration file of a running server again. It is called on a
+// thread that may outlive the broker.
 AsideReader<NewRules>::Read GetReader(const Config& running,
                                       std::span<const char* const> arguments) {
   return [running, arguments]() -> Result<NewRules> {
@@ -187,13 +189,13 @@ AsideReader<NewRules>::Read GetReader(const Config& running,
   };
 }
 
-// Another number for other options, or another version: FNV-1a of both.
+// Identifies the options and version with which a worker was started: FNV-1a hash of both.
 std::uint64_t MadeBy(const Config& config, const device::SelectedDevice& device) {
   std::vector<std::string> texts = WorkerArguments(config, {.device = device.id, .generation = 0});
   texts.emplace_back(GPUSHARED_VERSION);
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const std::string& text : texts) {
-    // With the terminator, which keeps one text from the next.
+    // Includes the terminator, which separates the texts.
     for (const char each : std::string_view(text.c_str(), text.size() + 1)) {
       hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001b3;
     }
@@ -212,9 +214,10 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   options.policy = config.policy;
   options.version = GPUSHARED_VERSION;
   Config shared = config;
-  shared.defaults.isolation.reset();  // The broker's, and no reason for another worker.
+  // Used only by the broker, so a change does not require new workers.
+  shared.defaults.isolation.reset();
   if (!config.memory_given) {
-    // A GPU has memory of its own.
+    // Divided among the cpu devices only, because GPUs have their own memory.
     const auto cpus = std::ranges::count_if(
         selection.devices, [](const auto& device) { return device.visible_devices.empty(); });
     const auto sharers = static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(1, cpus));
@@ -230,7 +233,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
     WorkerProcess::Launch launch{.program = "/proc/self/exe",
                                  .arguments = WorkerArguments(shared, role),
                                  .made_by = MadeBy(shared, device)};
-    // A worker sees its own GPU or instance alone, as number 0.
+    // A worker sees only its own GPU or instance, as number 0.
     if (!device.visible_devices.empty()) {
       launch.environment = {"CUDA_VISIBLE_DEVICES=" + device.visible_devices};
     }
@@ -246,7 +249,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   return options;
 }
 
-// Not where the program's path is unknown.
+// Configures hot upgrades, unless the program's path is unknown.
 void OfferUpgrades(BrokerOptions& options, std::span<const char* const> arguments,
                    const ServiceManager& manager) {
   const std::string program = ProgramPath();
@@ -262,7 +265,7 @@ void OfferUpgrades(BrokerOptions& options, std::span<const char* const> argument
   };
 }
 
-// Tells the manager in time that this thread is not stuck.
+// Periodically tells the service manager that this thread is not stuck.
 void FeedWatchdog(boost::asio::steady_timer& timer, const ServiceManager& manager) {
   if (!manager.watchdog_interval()) return;
   manager.Tell("WATCHDOG=1");
@@ -304,7 +307,8 @@ int Serve(const Config& config, std::span<const char* const> arguments,
       [&](const boost::system::error_code& error, int signal) {
         if (error) return;
         if (signal == SIGHUP) {
-          broker.Reload([](const Result<std::vector<std::string>>&) {});  // The log has it.
+          // The broker logs the result.
+          broker.Reload([](const Result<std::vector<std::string>>&) {});
         } else {
           broker.Stop(signal == SIGINT ? "SIGINT" : "SIGTERM");
         }
@@ -323,7 +327,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   return broker.exit_code();
 }
 
-// What only this machine knows of a configuration.
+// Adds the checks of a configuration that depend on this machine.
 void CheckHere(const Config& config, ConfigReport& report) {
   const auto place = [&](std::string_view option) {
     const auto found = report.places.find(option);
@@ -344,7 +348,7 @@ void CheckHere(const Config& config, ConfigReport& report) {
   }
 }
 
-// All that is wrong goes to stderr, a sentence on what is right to stdout.
+// Prints errors and warnings to stderr, or to stdout a message that the configuration is valid.
 int ReportCheck(const Config& config) {
   ConfigReport report = *config.check;
   CheckHere(config, report);
@@ -413,7 +417,8 @@ int Main(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
-  // Boost and the standard library may throw; what nobody below could act on ends here.
+  // Boost and the standard library may throw; exceptions that no caller below could handle end
+  // here.
   try {
     return gpushared::server::Main({argv, arguments.size()});
   } catch (const std::exception& error) {

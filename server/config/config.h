@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operator asked for, typed and checked. See read_config.h for how it comes here.
+// The operator's settings, typed and validated. See read_config.h for how they are read.
 
 #ifndef GPUSHARED_SERVER_CONFIG_CONFIG_H_
 #define GPUSHARED_SERVER_CONFIG_CONFIG_H_
@@ -38,7 +38,8 @@ inline std::string_view LogLevelName(LogLevel level) {
 inline constexpr std::uint64_t kMemoryLeast = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kStagingLeast = std::uint64_t{64} << 20;
 inline constexpr std::uint32_t kClientsPerUidMax = 64;
-// Where no rule says it: a quarter of a device's places, and no more of its time than others have.
+// Defaults without a rule: a quarter of a device's sessions, and the same share of device time as
+// other clients.
 inline constexpr std::uint32_t kClientsPerUidUsual = 32;
 inline constexpr std::uint32_t kWeightUsual = 1;
 inline constexpr std::size_t kAccessRulesMax = 256;
@@ -46,81 +47,75 @@ inline constexpr std::size_t kEndpointsMax = 64;  // In the configuration.
 inline constexpr std::uint32_t kEndpointClientsMax = 8192;
 inline constexpr std::size_t kEndpointNameBytesMax = 32;
 
-// What a client may ask for.
-//
-// Thread-compatible value.
+// Limits of a client's requests.
 struct Allowance {
-  std::string label;       // Whose it is, for people: "user 'alice' (uid 1000)".
-  std::uint32_t line = 0;  // Of the configuration file; 0: it is not from there.
+  std::string label;       // Owner, human-readable: "user 'alice' (uid 1000)".
+  std::uint32_t line = 0;  // In the configuration file; 0 if it is not from there.
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = kWeightUsual;
-  // Clients have these who do not ask.
-  std::optional<scheduler::SchedulingClass> usual_class;  // Unset: normal, if that is allowed.
+  // Defaults for clients that request neither.
+  std::optional<scheduler::SchedulingClass> usual_class;  // Unset: normal, if allowed.
   std::uint32_t usual_weight = kWeightUsual;
   scheduler::SchedulingClass UsualClass() const {
     return usual_class.value_or(std::max(highest_class, scheduler::SchedulingClass::kNormal));
   }
-  // Under `deadline` what is promised goes before all classes. Unset: who may be of class high.
+  // Whether latency targets are allowed, which under `deadline` take precedence over all classes.
+  // Unset: only if class high is allowed.
   std::optional<bool> targets;
   bool AllowsLatencyTargets() const {
     return targets.value_or(highest_class == scheduler::SchedulingClass::kHigh);
   }
-  // Who may be of the high class may use the places and the memory that ordinary users must leave.
+  // Clients that may be of class high may use the sessions and the memory that ordinary users must
+  // leave free.
   bool MayUseReserve() const { return highest_class == scheduler::SchedulingClass::kHigh; }
-  // Of each device: what all live sessions of one uid may hold together, and one of them alone.
+  // Limit of each device's memory for all sessions of one uid together, and hence for each of them.
   MemoryQuota memory;
   // Device time of all its clients together, in thousandths of each device.
   std::uint32_t max_share = kSharePerMilleMax;
-  // The same of each client. Unset: as Config::client_max_share says.
+  // Device time of each client. Unset: Config::client_max_share.
   std::optional<std::uint32_t> client_max_share;
   std::optional<MemoryQuota> client_memory;  // Unset: as much as `memory` leaves.
-  // A client may hold so much of each device, beyond what is guaranteed to it by the two above.
-  // Unset: no more than that.
+  // Limit of each device's memory for one client, including memory beyond its guarantee, which
+  // follows from the two settings above. Unset: the guarantee.
   std::optional<MemoryQuota> memory_limit;
-  std::uint32_t clients_max = kClientsPerUidUsual;  // Live sessions of one uid, over all devices.
-  // Unset: as Config::isolation says.
+  std::uint32_t clients_max = kClientsPerUidUsual;  // Sessions of one uid, over all devices.
+  // Unset: Config::isolation.
   std::optional<device::Isolation> isolation;
 };
 
-// What holds where no rule says otherwise.
-//
-// Thread-compatible value.
+// Defaults for clients without a rule.
 struct AccessDefaults {
-  // How kernels are kept in their client's memory. Unset: those of the server's own uid not at all,
-  // others as kIsolationOfStrangers.
+  // Memory isolation of kernels. Unset: none for the server's own uid, kIsolationOfStrangers for
+  // others.
   std::optional<device::Isolation> isolation;
-  // Part of each device's memory that ordinary users leave to those who may be of the high class.
-  // The same part of the shared half of its staging memory.
+  // Fraction of each device's memory, and of the shared half of its staging memory, that ordinary
+  // users must leave to clients that may be of class high.
   double memory_reserve = 0;
-  // Device time of each client at most, in thousandths.
+  // Maximum device time of each client, in thousandths.
   std::uint32_t client_max_share = kSharePerMilleMax;
 };
 
-// A further socket, and what all who come through it have together.
-//
-// Thread-compatible value.
+// An additional socket, and the limits that apply to all clients connecting through it together.
 struct EndpointRule : Allowance {
   std::string name;
   std::string socket;  // Empty: see Endpoints in server/broker.
-  // Endpoints of one budget share memory, max_share and clients_max, as if they were one. Empty: it
-  // is the endpoint's own.
+  // Endpoints with the same budget share memory, max_share and clients_max as if they were one.
+  // Empty: a budget of its own.
   std::string budget;
-  std::vector<Subject> who;          // May come; empty: everyone.
-  std::vector<std::string> devices;  // Names or UUIDs; empty: all of the server's.
+  std::vector<Subject> who;          // Allowed to connect; empty for everyone.
+  std::vector<std::string> devices;  // Names or UUIDs; empty for all of the server's devices.
 };
 
-// The allowance of one user or group. The first rule that matches a client counts.
-//
-// Thread-compatible value.
+// Allowance of one user or group. The first rule that matches a client applies.
 struct AccessRule : Allowance {
   Subject who;
 };
 
-// Which part of the program this process is. The broker starts workers with the hidden options
-// that fill this.
+// Role of this process in the program. The broker starts workers with the hidden options that set
+// this.
 struct WorkerRole {
   int channel_fd = -1;
-  std::string device;  // "cpu:0".
+  std::string device;  // For example "cpu:0".
   std::uint32_t generation = 1;
   std::string registry_directory;  // See WorkerOptions; and made_by.
   std::uint64_t made_by = 0;
@@ -130,66 +125,65 @@ inline constexpr const char* kRegistryDirectoryOption = "--worker-registries";
 inline constexpr const char* kMadeByOption = "--worker-made-by";
 inline constexpr const char* kTotalsFileOption = "--worker-totals";
 
-// The part of the configuration that a running server takes over.
-//
-// Thread-compatible value.
+// The part of the configuration that a running server reloads.
 struct LiveRules {
-  std::vector<AccessRule> access;  // In order; the built-in rules come after these.
+  std::vector<AccessRule> access;  // In order; the default rules come after these.
   std::vector<EndpointRule> endpoints;
-  // How long the sessions of a leased endpoint live on after its lease.
+  // How long the sessions of a leased endpoint continue after the end of its lease.
   std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
-  // Who may look at the server, and who may act on it, besides root and the server's own uid. Who
-  // may act may look, too.
+  // Subjects with read-only admin rights, and those with full admin rights, in addition to root and
+  // the server's own uid. Operators have the rights of observers as well.
   std::vector<Subject> observers, operators;
 };
 
-// The same of a configuration that was read again.
+// LiveRules of a configuration that was read again.
 struct NewRules : LiveRules {
-  std::vector<std::string> need_restart;  // Options that were changed, and are not taken over.
+  // Options that were changed but take effect only after a restart.
+  std::vector<std::string> need_restart;
 };
 
-// What is wrong with a configuration, and what is allowed but does not do what it seems to. Each
-// begins with its file and line, if it has any, and they are in the order of the file.
-//
-// Thread-compatible value.
+// Errors of a configuration, and warnings about settings that are valid but do not have the effect
+// they seem to have. Each begins with its file and line, if it has any. Ordered by their position
+// in the file.
 struct ConfigReport {
   std::vector<std::string> errors, warnings;
-  // By option as on the command line: where the file sets it, "config file x line 2 column 7: ".
+  // Position of each option that the file sets, as in "config file x line 2 column 7: ". Keys as on
+  // the command line.
   std::map<std::string, std::string, std::less<>> places;
 
-  Status FirstError() const;  // And how many more there are.
+  Status FirstError() const;  // Includes the number of further errors.
 };
 
 // Thread-compatible value; constant after parsing.
 struct Config : WorkerSettings, LiveRules {
-  std::string device = "auto";  // As device::SelectDevices reads it.
-  // The only processors that broker and workers use, ascending; empty: all that they may.
+  std::string device = "auto";  // In the syntax of device::SelectDevices.
+  // Processors that broker and workers may use, ascending; empty for all that are allowed.
   std::vector<std::uint32_t> cpu_affinity;
-  bool memory_given = false;   // Else memory_bytes is for all cpu devices together,
-  bool staging_given = false;  // and staging_bytes for all devices.
+  bool memory_given = false;   // If false, memory_bytes is divided among the cpu devices.
+  bool staging_given = false;  // If false, staging_bytes is divided among all devices.
   AccessDefaults defaults = {.memory_reserve = 0.1};
-  // Named `--policy fixed_share`, which is nothing without a share.
+  // Configured as `--policy fixed_share`, which requires a share.
   bool has_fixed_shares = false;
-  std::string socket;  // Empty: the usual places (ipc/socket_path.h).
+  std::string socket;  // Empty: the default locations (ipc/socket_path.h).
   LogLevel log_level = LogLevel::kInfo;
-  std::string config_file;           // Empty: none was given.
-  std::optional<WorkerRole> worker;  // Set: this process is a worker.
-  // Set: --check-config asks for this alone. Where it has errors, the rest is as far as it could be
-  // read.
+  std::string config_file;           // Empty if none was given.
+  std::optional<WorkerRole> worker;  // Set if this process is a worker.
+  // Set by --check-config, which only requests this report. If it has errors, the other settings
+  // are those that could be read.
   std::optional<ConfigReport> check;
 };
 
-// Sets what the TOML text names. Messages carry `file` and the line.
+// Applies the settings of a TOML text. Messages begin with `file` and the line.
 ConfigReport ReadConfigText(std::string_view text, std::string_view file, Config& config);
 
-// The rule of an endpoint, from the keys that an [[endpoint]] has but for `socket`. `source` is
-// named in messages.
+// Parses the rule of an endpoint from the keys of an [[endpoint]] other than `socket`. `source`
+// appears in messages.
 Result<EndpointRule> ParseEndpointTerms(std::string_view text, std::string_view source);
 
-// A message about an option, which it names as the file does: "low_floor".
+// Returns a message about an option with the option's name as in the file: "low_floor".
 std::string InKeys(std::string_view message, std::string_view option);
 
-// For people, in one line.
+// Returns a human-readable description in one line.
 std::string Describe(const Allowance& allowance);
 
 }  // namespace gpushared::server

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TOML side of the configuration. Values become the same text that the command line has, so
-// that both sources are judged by one set of rules.
+// TOML form of the configuration. Values are converted to the text that the command line would
+// have, so that both sources are validated by the same rules.
 
 #include <algorithm>
 #include <array>
@@ -26,7 +26,7 @@
 namespace gpushared::server {
 namespace {
 
-// Where a message points: "config file /etc/gpushared.toml line 4 column 1: ".
+// Returns the position for a message: "config file /etc/gpushared.toml line 4 column 1: ".
 std::string At(std::string_view source, const toml::source_region& where) {
   return std::string(source) + " line " + std::to_string(where.begin.line) + " column " +
          std::to_string(where.begin.column) + ": ";
@@ -34,7 +34,8 @@ std::string At(std::string_view source, const toml::source_region& where) {
 
 Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 
-// What would have been typed on the command line; nothing for kinds that have no such form.
+// Returns the value as it would be written on the command line; nothing for types without such a
+// form.
 std::optional<std::string> AsText(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
@@ -54,7 +55,7 @@ std::optional<std::string> AsText(const toml::node& node) {
   return joined;
 }
 
-// A quota, a level of isolation, or both.
+// Parses a quota, an isolation level, or both.
 Status SetMemory(std::string_view value, Allowance& rule) {
   for (const std::string_view part : SplitAtCommas(value)) {
     if (const auto isolation = device::ParseIsolation(part)) {
@@ -127,7 +128,7 @@ bool IsOneOf(std::string_view key, std::span<const std::string_view> keys) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-// As the key is, or with the dashes of the command line.
+// Finds the option of a key, whether written with underscores or with dashes.
 const Option* OptionOfKey(std::string_view key) {
   std::string name(key);
   std::ranges::replace(name, '_', '-');
@@ -136,7 +137,7 @@ const Option* OptionOfKey(std::string_view key) {
 
 std::uint32_t LineNumber(const toml::node& node) { return node.source().begin.line; }
 
-// Reads one text into a Config, and goes on after what is wrong in it.
+// Reads one text into a Config, and continues after errors.
 class Reader {
  public:
   Reader(std::string source, Config& config) : source_(std::move(source)), config_(config) {}
@@ -158,7 +159,8 @@ class Reader {
   void ReadAccess(const toml::node& node);
   void ReadAccessEntry(const toml::table& table);
   void ReadEndpoints(const toml::node& node);
-  // Those of `kind`, which is "access" or "endpoint"; false where the key is none of `known`.
+  // Handles the keys that are common to all tables of `kind`, which is "access" or "endpoint".
+  // Returns false if the key is not one of `known`.
   bool CheckKey(std::string_view kind, std::string_view key, const toml::node& node,
                 std::span<const std::string_view> known);
   bool ReadPromises(std::string_view kind, const toml::node& node, Allowance& rule);
@@ -196,7 +198,7 @@ void Reader::ReadAccessEntry(const toml::table& table) {
   AccessRule rule;
   rule.line = LineNumber(table);
   int subjects = 0;
-  bool is_known = true;  // The subject.
+  bool is_known = true;  // Whether the subject is known.
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
     if (!CheckKey("access", name, node, kAccessKeys)) continue;
@@ -255,7 +257,7 @@ void Reader::ReadAccess(const toml::node& node) {
   }
 }
 
-// Names are directories, too.
+// Restricted, because names are also used as directories.
 Status CheckEndpointName(const std::string& value) {
   const bool is_name =
       !value.empty() && value.size() <= kEndpointNameBytesMax && value != "main" &&
@@ -356,7 +358,7 @@ void Reader::ReadEndpoints(const toml::node& node) {
     if (table == nullptr) return Fail(entry.source(), misplaced);
     EndpointRule rule = ReadEndpoint(*table);
     if (rule.name.empty()) {
-      // A name that is rejected has been named.
+      // An invalid name has already been reported.
       if (!table->contains("name")) Fail(table->source(), "endpoint rejected: it has no name");
       continue;
     }
@@ -372,7 +374,7 @@ void Reader::ReadEndpoints(const toml::node& node) {
   }
 }
 
-// A table whose name is no setting either.
+// Handles an unknown key, which may be the name of an unknown table.
 void Reader::ReadUnknownKey(std::string_view key, const toml::node& node) {
   constexpr std::array<std::string_view, 2> kTables = {"access", "endpoint"};
   const bool is_table = node.is_table() || node.is_array_of_tables();
@@ -431,8 +433,8 @@ ConfigReport Reader::Finish() && {
   return report;
 }
 
-// The parser ends at its first mistake. A value that only lacks its quotes is blanked, so that what
-// follows is read, too.
+// The parser stops at the first mistake. If a value merely lacks quotes, it is blanked so that the
+// rest of the text is checked as well.
 std::optional<toml::table> Parse(std::string text, const std::string& source, Reader& reader) {
   constexpr int kMistakesMax = 64;
   for (int mistakes = 0;; ++mistakes) {

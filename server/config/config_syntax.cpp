@@ -16,7 +16,7 @@
 namespace gpushared::server {
 namespace {
 
-// No setting has more than one of either.
+// Far more than any setting has.
 constexpr std::size_t kDotsMax = 16, kBracketsMax = 16;
 
 Status WrongText(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
@@ -28,7 +28,7 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// What a line has outside of strings and comments.
+// Punctuation of a line outside strings and comments.
 struct Punctuation {
   std::size_t dots = 0, opened = 0, closed = 0;
 };
@@ -52,7 +52,7 @@ Punctuation GetPunctuation(std::string_view line) {
   return found;
 }
 
-// Text in the quotes that a word processor writes.
+// Returns the text without the quotes that word processors write.
 std::string_view WithoutCurlyQuotes(std::string_view text) {
   for (const std::string_view quote : {"\xe2\x80\x9c", "\xe2\x80\x9d", "\xe2\x80\x9e",
                                        "\xe2\x80\x98", "\xe2\x80\x99", "\xc2\xab", "\xc2\xbb"}) {

@@ -22,7 +22,7 @@ struct Unit {
   double factor;
 };
 
-// The largest unit of which `amount` has a whole number.
+// Formats `amount` in the largest unit that divides it.
 std::string Exactly(std::uint64_t amount, std::span<const Unit> units) {
   std::string text;
   for (const Unit& unit : units) {
@@ -39,7 +39,8 @@ constexpr std::array kByteUnits = {Unit{"B", 1}, Unit{"KiB", 1024.0}, Unit{"MiB"
                                    Unit{"TiB", 1024.0 * 1024 * 1024 * 1024}};
 constexpr std::size_t kDigitsMax = 18;
 
-// Splits "1.5ms" into 1.5 and "ms". False when there is no plain non-negative number in front.
+// Splits "1.5ms" into 1.5 and "ms". Returns false if the text does not start with a plain
+// non-negative number.
 bool SplitNumber(std::string_view text, double& number, std::string_view& unit) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   if (digits == 0 || digits > kDigitsMax) return false;
@@ -50,7 +51,7 @@ bool SplitNumber(std::string_view text, double& number, std::string_view& unit) 
   return true;
 }
 
-// `value` with at most two decimals and no trailing zeros.
+// Formats `value` with at most two decimals and no trailing zeros.
 std::string Decimal(double value) {
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), "%.2f", value);
@@ -60,8 +61,8 @@ std::string Decimal(double value) {
   return result;
 }
 
-// Where `text` has a unit that others write: "; did you mean 4GiB?". The factors of `others` are
-// the places of what is meant in `units`.
+// Returns a suggestion such as "; did you mean 4GiB?" if `text` has a unit of a different notation.
+// The factors of `others` are indices into `units`.
 std::string OwnUnit(std::string_view text, std::span<const Unit> others,
                     std::span<const Unit> units) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
@@ -70,7 +71,7 @@ std::string OwnUnit(std::string_view text, std::span<const Unit> others,
   if (digits == 0 || digits > kDigitsMax) return "";
   const std::string meant = "; did you mean " + std::string(text.substr(0, digits));
   if (std::ranges::find(units, unit, &Unit::name) != units.end()) {
-    return meant + std::string(unit) + "?";  // A blank was between them.
+    return meant + std::string(unit) + "?";  // There was a blank before the unit.
   }
   const auto found = std::ranges::find(others, unit, &Unit::name);
   if (found == others.end()) return "";

@@ -17,7 +17,8 @@ namespace {
 // By line.
 using Warnings = std::vector<std::pair<std::uint32_t, std::string>>;
 
-// Whether every client of `later` is one of `earlier`. Who is in which group is not known here.
+// Whether `earlier` is known to match every client of `later`. Memberships of groups are not known
+// here.
 bool Covers(const Subject& earlier, const Subject& later) {
   return earlier.kind == Subject::Kind::kEveryone ||
          (earlier.kind == later.kind && earlier.id == later.id);
@@ -36,7 +37,8 @@ void FindUnreachable(std::span<const AccessRule> rules, Warnings& warnings) {
   }
 }
 
-// Most mean strangers by everyone.
+// Warns about a rule for everyone that also restricts root, since operators usually mean it for
+// other users only.
 void FindLoweredRoot(std::span<const AccessRule> rules, Warnings& warnings) {
   for (const AccessRule& rule : rules) {
     if (rule.who.kind == Subject::Kind::kUser && rule.who.id == 0) return;  // Root.
@@ -52,7 +54,7 @@ void FindLoweredRoot(std::span<const AccessRule> rules, Warnings& warnings) {
   }
 }
 
-// Nothing where one is a size and the other a part of a device that is not known here.
+// False if one is a size and the other a fraction of a device, whose size is not known here.
 bool IsAbove(const MemoryQuota& one, const MemoryQuota& other) {
   if ((one.fraction == 0) != (other.fraction == 0)) return false;
   return one.fraction == 0 ? one.bytes > other.bytes : one.fraction > other.fraction;

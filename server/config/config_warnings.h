@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a configuration says and does not mean: rules that no client reaches, and limits that
-// others make void.
+// Warnings about settings without effect: rules that match no client, and limits that other
+// settings make void.
 
 #ifndef GPUSHARED_SERVER_CONFIG_CONFIG_WARNINGS_H_
 #define GPUSHARED_SERVER_CONFIG_CONFIG_WARNINGS_H_
@@ -13,7 +13,7 @@
 
 namespace gpushared::server {
 
-// In the order of the file that `source` names.
+// In the order of the file; `source` is its name.
 std::vector<std::string> FindWarnings(const Config& config, std::string_view source);
 
 }  // namespace gpushared::server

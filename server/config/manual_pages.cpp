@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What manual pages say of the options.
+// The options' sections of the manual pages.
 #include <vector>
 
 #include "server/config/config_values.h"

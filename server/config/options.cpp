@@ -37,7 +37,8 @@ Status Take(Result<T> parsed, Field& field) {
   return Status::Ok();
 }
 
-// The setters and texts of options that are one field: a member of Config, or one of its members.
+// Setter and formatter of options that correspond to one field: a member of Config, or a member of
+// such a member.
 template <auto kParse, auto... kField>
 Status Set(std::string_view value, Config& config) {
   return Take(kParse(value), (config.*....*kField));
@@ -55,7 +56,7 @@ std::string Text(const Config& config) {
   return GetText((config.*....*kField));
 }
 
-// One of a list of names, by its place.
+// Parses one of a list of names; the value is its index.
 template <const auto& kNames, auto kField>
 Status SetNamed(std::string_view value, Config& config) {
   const auto found = std::ranges::find(kNames, value);
@@ -70,8 +71,8 @@ std::string NameText(const Config& config) {
   return std::string(kNames.at(static_cast<std::size_t>(config.*kField)));
 }
 
-// The names that NVIDIA's vGPU scheduler has for what it does. Both take turns; under fixed shares
-// every client has a cap, too, and its time stays idle while it has nothing to do.
+// Names used by NVIDIA's vGPU scheduler. Under both, clients take turns. Under fixed shares every
+// client has a cap as well, and its time remains unused while it is idle.
 constexpr std::string_view kEqualShare = "equal_share";
 
 Status SetPolicy(std::string_view value, Config& config) {
@@ -118,7 +119,7 @@ Status SetBytes(std::string_view value, std::uint64_t least, std::uint64_t& byte
   return Status::Ok();
 }
 
-// A size, a level of isolation, or both.
+// Parses a size, an isolation level, or both.
 Status SetMemory(std::string_view value, Config& config) {
   for (const std::string_view part : SplitAtCommas(value)) {
     if (const auto isolation = device::ParseIsolation(part)) {
@@ -131,12 +132,12 @@ Status SetMemory(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
-// Paths are logged, and workers are told them in a text of their own.
+// Restricted to printable text, because paths are logged and are passed to workers within a text.
 bool IsFullPath(std::string_view value) {
   return value.starts_with('/') && ipc::IsPrintableText(value);
 }
 
-// A size, and the directory of a file: "64GiB,/var/tmp".
+// Parses a size and the directory of a file: "64GiB,/var/tmp".
 Status SetOvercommit(std::string_view value, Config& config) {
   const std::size_t comma = value.find(',');
   const Result<std::uint64_t> bytes = ParseBytes(value.substr(0, comma));
@@ -193,7 +194,7 @@ std::string ClientMaxShareText(const Config& config) {
 }
 
 Status SetSocket(std::string_view value, Config& config) {
-  // sun_path holds 108 bytes with its terminating zero.
+  // sun_path holds 108 bytes, including the terminating zero.
   constexpr std::size_t kPathBytesMax = 107;
   if (value.empty() || value.size() > kPathBytesMax) {
     return NotAllowed(value, "a path of 1 to " + std::to_string(kPathBytesMax) + " bytes");
@@ -203,7 +204,7 @@ Status SetSocket(std::string_view value, Config& config) {
 }
 
 Status SetCostDirectory(std::string_view value, Config& config) {
-  constexpr std::size_t kPathBytesMax = 4000;  // A file name follows.
+  constexpr std::size_t kPathBytesMax = 4000;  // Leaves space for a file name.
   if (!IsFullPath(value) || value.size() > kPathBytesMax) {
     return NotAllowed(value,
                       "an absolute path of up to " + std::to_string(kPathBytesMax) + " bytes");
@@ -212,7 +213,8 @@ Status SetCostDirectory(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
-// A worker runs in the directory of its broker, but whoever reads the log may be elsewhere.
+// Must be absolute so that it is unambiguous in the log, although a worker runs in the directory of
+// its broker.
 Status SetPath(std::string_view value, std::string& path) {
   if (value != Config::kNone && !IsFullPath(value)) {
     return NotAllowed(value, "a path that begins with '/', or none");
@@ -272,7 +274,7 @@ std::string KernelLimitText(const Config& config) {
   });
 }
 
-// "30s", "2GiB" or both.
+// Parses "30s", "2GiB" or both.
 Status SetLoadLimit(std::string_view value, Config& config) {
   loader::LoadLimit limit;
   for (const std::string_view part : SplitAtCommas(value)) {

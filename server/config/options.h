@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings that both the command line and the configuration file have. Each is one row of a
-// table, and everything that is said or done of it follows from the row.
+// Table of the settings that can be given on the command line and in the configuration file. Each
+// is one row, from which the help, the manual pages and the handling of the setting are derived.
 
 #ifndef GPUSHARED_SERVER_CONFIG_OPTIONS_H_
 #define GPUSHARED_SERVER_CONFIG_OPTIONS_H_
@@ -16,52 +16,55 @@
 
 namespace gpushared::server {
 
-// A policy that is nothing without a share for each client.
+// Policy that requires a share for each client.
 inline constexpr std::string_view kFixedShare = "fixed_share";
 
 // When a change of the setting takes effect.
 enum class Effect : std::uint8_t {
-  kAtReload,   // A running server takes it over: it is one of LiveRules.
-  kAtStart,    // With the next start of the server.
-  kForWorkers  // The same, and the server's workers are told.
+  kAtReload,   // On reload, as one of LiveRules.
+  kAtStart,    // At the next start of the server.
+  kForWorkers  // As kAtStart; the setting is passed to the workers.
 };
 
 struct Option {
   std::string_view name;  // As on the command line, without dashes: "low-floor".
   std::string_view metavariable;
   std::string_view help;
-  // Its paragraph in gpushared(8), in scdoc; empty: it shares that of the option after it.
+  // Its paragraph in gpushared(8), in scdoc. Empty: it shares the paragraph of the next option.
   std::string_view page;
-  // Its paragraph in gpushared.toml(5); empty: it has none.
+  // Its paragraph in gpushared.toml(5). Empty: it has none.
   std::string_view key_page = {};
-  // Or it shares the paragraph of this option, which comes earlier in the table.
+  // Earlier option of the table whose paragraph it shares instead.
   std::string_view key_page_of = {};
   Effect effect = Effect::kForWorkers;
   struct {
-    // Takes a text from whichever source. An error says what was asked and what is allowed.
+    // Applies a text from either source. An error says what was given and what is allowed.
     Status (*set)(std::string_view value, Config& config);
-    // As `set` takes it where workers are told, else for people. Empty: the built-in one.
+    // Formats the value: in the syntax of `set` if workers get it, otherwise human-readable. Empty:
+    // the default value.
     std::string (*text)(const Config& config);
   } value;
 };
 
 std::span<const Option> Options();
 
-// Null for unknown names.
+// Null if the name is unknown.
 const Option* FindOption(std::string_view name);
 
-// Sets it; an error begins with "option <name> rejected: ".
+// Applies the option; errors begin with "option <name> rejected: ".
 Status Apply(const Option& option, std::string_view value, Config& config);
 Status Rejected(std::string_view option, std::string_view why);
 
-// The name as the file has it: "low_floor".
+// Returns the name as in the file: "low_floor".
 std::string GetKey(std::string_view option);
 
-// What a worker is told of the configuration, as text of a configuration file.
+// Returns the part of the configuration that is passed to a worker, as text of a configuration
+// file.
 std::string WorkersPart(const Config& config);
 
-// What manual pages say of the options, in scdoc: "options" of gpushared(8), "keys" of
-// gpushared.toml(5), and the names of those keys that are "live". Empty for other parts.
+// Returns a part of the manual pages, in scdoc: "options" for gpushared(8), "keys" for
+// gpushared.toml(5), or "live" for the names of the keys that take effect on reload. Empty for
+// unknown parts.
 std::string ManualPart(std::string_view part);
 
 }  // namespace gpushared::server

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t kCpuThreadsUnset = 0;
 constexpr std::string_view kFloorPolicy = "priority";
 
-// Once all options are known.
+// Must be called once all options are known.
 Status CheckFloor(const Config& config) {
   const double floor = config.policy_options.low_floor;
   if (floor == 0 || config.policy == kFloorPolicy) return Status::Ok();
@@ -27,7 +27,8 @@ Status CheckFloor(const Config& config) {
                                    "more under '" + std::string(kFloorPolicy) + "'");
 }
 
-// Once all options are known: a limit beyond the guarantee needs a place for what is beyond it.
+// Checks that swap space is configured if any memory_limit exceeds the guarantee. Must be called
+// once all options are known.
 void CheckMemoryLimits(const Config& config, ConfigReport& report) {
   if (config.overcommit_bytes > 0) return;
   const auto check = [&](const Allowance& rule) {
@@ -63,7 +64,7 @@ ExitNow Usage(const std::string& message) {
   return {.code = 2, .text = "gpushared: " + message + "\n" + where + "\n"};
 }
 
-// The texts given on the command line, before any is judged.
+// Texts given on the command line, before validation.
 struct Given {
   std::vector<std::string> values = std::vector<std::string>(Options().size());
   std::vector<command_line::Option> options;
@@ -97,7 +98,7 @@ void Declare(const command_line::Command& app, Given& given) {
   app.AddOption("--manual", given.manual_part, "").Hidden();
 }
 
-// Where the option's error is: in the file, unless the command line sets it.
+// Adds an error with its position in the file, unless the command line overrides the option.
 void AddError(const Status& status, std::string_view option, const Given& given,
               ConfigReport& report) {
   if (status.ok()) return;
@@ -111,7 +112,7 @@ void AddError(const Status& status, std::string_view option, const Given& given,
   }
 }
 
-// Command line over file over built-in values.
+// Command-line options override the file, which overrides the defaults.
 Config Assemble(const Given& given, const Machine& machine, ConfigReport& report) {
   Config config;
   config.cpu_threads = kCpuThreadsUnset;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the command line and the file to a Config, and from there to a worker.
+// Reads the command line and the file into a Config, and passes the Config on to workers.
 
 #ifndef GPUSHARED_SERVER_CONFIG_READ_CONFIG_H_
 #define GPUSHARED_SERVER_CONFIG_READ_CONFIG_H_
@@ -17,34 +17,35 @@
 
 namespace gpushared::server {
 
-// Options that end the program before it serves: --help, --version, and rejections.
+// Result of options that end the program before it serves: --help, --version, and invalid ones.
 struct ExitNow {
   int code = 0;
-  std::string text;  // For stdout when code is 0, else for stderr.
+  std::string text;  // For stdout if code is 0, otherwise for stderr.
 };
 
-// The machine's resources, handed in so that tests choose them.
+// Resources of the machine, passed in so that tests can choose them.
 struct Machine {
   std::uint32_t cores = 1;
   std::uint64_t memory_bytes = 0;
   static Machine Local();
 };
 
-// Command line over file over built-in values. Exit code 2 for everything that is rejected.
+// Command-line options override the file, which overrides the defaults. Invalid input results in
+// exit code 2.
 std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
                                                const Machine& machine, std::string_view version);
 
-// The same for a server that runs: reads its file again. The arguments were accepted at its start.
+// Reads the file of a running server again. The arguments were accepted when it started.
 // kUnsupported: they name no file.
 Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& machine);
 
-// The options that differ and that a running server does not take over.
+// Returns the options that differ and require a restart to take effect.
 std::vector<std::string> NeedRestart(const Config& running, const Config& read);
 
-// The options that start a worker with the same settings: ParseCommandLine reads them back.
+// Returns the options that start a worker with the same settings. ParseCommandLine parses them.
 std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole& role);
 
-// One "name = value" per line, for the log at start.
+// Returns lines of the form "name = value", for the log at start.
 std::vector<std::string> Describe(const Config& config);
 
 }  // namespace gpushared::server

@@ -11,26 +11,25 @@
 
 namespace gpushared::server {
 
-inline constexpr std::size_t kSubjectsMax = 64;  // A list has at most so many.
+inline constexpr std::size_t kSubjectsMax = 64;  // Maximum length of a list.
 
-// Whom a rule is about.
-//
-// Thread-compatible value.
+// The clients to which a rule applies.
 struct Subject {
   enum class Kind : std::uint8_t { kUser, kGroup, kEveryone };
   Kind kind = Kind::kEveryone;
   std::uint32_t id = 0;            // uid or gid; unused for kEveryone.
-  std::string label = "everyone";  // For people: "user 'alice' (uid 1000)".
+  std::string label = "everyone";  // Human-readable: "user 'alice' (uid 1000)".
 };
 
-// The subject that `kind` ("user", "uid", "group" or "gid") and `value` name. Names are looked up
+// Returns the subject for `kind` ("user", "uid", "group" or "gid") and `value`. Names are looked up
 // on this machine.
 Result<Subject> SubjectNamed(std::string_view kind, const std::string& value);
 
-// "user:alice,gid:4242" has two; "everyone" is one, too. Empty: nobody.
+// Parses "user:alice,gid:4242" into two subjects; "everyone" is also one. An empty list matches no
+// client.
 Result<std::vector<Subject>> ParseSubjects(std::string_view list);
 
-// Their labels, for people; "nobody" for none.
+// Returns human-readable labels; "nobody" if there are none.
 std::string SubjectsText(const std::vector<Subject>& subjects);
 
 }  // namespace gpushared::server

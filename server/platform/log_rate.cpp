@@ -19,10 +19,10 @@ std::string Lines(std::uint64_t count) {
 
 void LogRate::Fill(Bucket& bucket, const Bound& bound, TimePoint now) {
   const auto passed = std::chrono::duration_cast<std::chrono::microseconds>(now - bucket.filled_at);
-  // Longer pauses fill every bucket; the cut keeps the product in 64 bits.
+  // An hour fills every bucket; the limit keeps the product within 64 bits.
   const std::int64_t us = std::min<std::int64_t>(passed.count(), 3'600'000'000);
   const std::int64_t added = us * bound.bytes_per_second / 1'000'000;
-  if (added <= 0) return;  // The fraction of a byte is kept, as time that was not used.
+  if (added <= 0) return;  // `filled_at` stays unchanged so that fractions of a byte accumulate.
   bucket.left_bytes = std::min(bound.burst_bytes, bucket.left_bytes + added);
   bucket.filled_at = now;
 }
@@ -32,7 +32,7 @@ bool LogRate::IsFull(Bucket bucket, const Bound& bound, TimePoint now) {
   return bucket.left_bytes >= bound.burst_bytes;
 }
 
-// Null: there are too many.
+// Null if too many processes are tracked.
 LogRate::Bucket* LogRate::OfProcess(Cause cause, TimePoint now) {
   const std::uint64_t key = std::uint64_t{cause.uid} << 32 | static_cast<std::uint32_t>(cause.pid);
   if (const auto found = processes_.find(key); found != processes_.end()) return &found->second;
@@ -64,7 +64,7 @@ bool LogRate::Allow(Cause cause, std::size_t bytes, TimePoint now) {
   Fill(*all_, limits_.all, now);
   Fill(of_uid.bucket, limits_.uid, now);
   if (process != nullptr) Fill(*process, limits_.process, now);
-  // A line that begins within the bounds is written whole; its excess is paid back first.
+  // A line is written whole if any budget is left; the excess is made up before the next one.
   const bool allowed = (process == nullptr || process->left_bytes > 0) &&
                        of_uid.bucket.left_bytes > 0 && (is_trusted || all_->left_bytes > 0);
   if (!allowed) {

@@ -11,33 +11,33 @@
 
 namespace gpushared::server {
 
-// Bounds the log lines that clients cause: those of one process, of one uid, and all together.
-// Lines beyond a bound are held back and counted; Report says in one sentence how many they were.
-// Lines of root and of the server's own uid count among all. But only their own bounds hold them
-// back, so that no stranger hides them.
+// Rate limiter for the log lines that clients cause: per process, per uid and in total. Lines
+// beyond a limit are suppressed and counted, and Report returns a message with the counts. Lines of
+// root and of the server's own uid count toward the total, but are only subject to the limits of
+// their own process and uid, so that other users cannot suppress them.
 //
-// It knows a bounded number of processes and uids. A process beyond it is bounded with its uid
-// alone, and uids beyond it share one bound.
+// Tracks a bounded number of processes and uids. Further processes are limited only by their uid,
+// and further uids share one limit.
 //
-// Told the time, which must not go back. Thread-compatible.
+// The caller passes the time, which must not go back. Thread-compatible.
 class LogRate {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // Bytes that may come at once, and what is added to that each second.
+  // Bytes allowed in one burst, and bytes added per second.
   struct Bound {
     std::int64_t burst_bytes = 0;
     std::int64_t bytes_per_second = 0;
   };
-  // Two processes with the built-in bounds, a broker and a worker, write less than 1 MB in any
-  // minute, whoever fills their logs.
+  // With the default limits, two processes, a broker and a worker, together write less than 1 MB in
+  // any minute, regardless of which clients cause the lines.
   struct Limits {
     Bound process{.burst_bytes = 24 << 10, .bytes_per_second = 1 << 10};
     Bound uid{.burst_bytes = 32 << 10, .bytes_per_second = 2 << 10};
     Bound all{.burst_bytes = 48 << 10, .bytes_per_second = 6 << 10};
     std::chrono::seconds report_interval{10};
   };
-  // Who causes a line. pid 0: not known, or of no matter.
+  // Client that causes a line. pid 0: unknown or irrelevant.
   struct Cause {
     std::uint32_t uid = 0;
     std::int32_t pid = 0;
@@ -46,17 +46,18 @@ class LogRate {
   static constexpr std::size_t kProcessesMax = 256;
   static constexpr std::size_t kUidsMax = 256;
   static constexpr std::size_t kUidsNamedMax = 8;  // In one report.
-  static constexpr std::int64_t kLineBytes = 64;   // Time, level and name before each text.
+  // Time, level and name that precede the text of each line.
+  static constexpr std::int64_t kLineBytes = 64;
 
   explicit LogRate(std::uint32_t own_uid) : LogRate(own_uid, Limits()) {}
   LogRate(std::uint32_t own_uid, const Limits& limits) : own_uid_(own_uid), limits_(limits) {}
 
-  // Whether a line with `bytes` of text may be written now. If not, it is counted.
+  // Returns whether a line with `bytes` of text may be written now. If not, it is counted.
   bool Allow(Cause cause, std::size_t bytes, TimePoint now);
 
-  // When Report has something to say; empty: nothing is held back.
+  // Time at which Report will return a message; empty if no lines were suppressed.
   std::optional<TimePoint> report_due() const;
-  // "held back 41231 lines about uid 1000 in 10 s", once it is due; then counts from zero.
+  // If due, returns "held back 41231 lines about uid 1000 in 10 s" and resets the counts.
   std::optional<std::string> Report(TimePoint now);
 
  private:
@@ -66,7 +67,7 @@ class LogRate {
   };
   struct OfUid {
     Bucket bucket;
-    std::uint64_t held_back = 0;  // Lines since the last report.
+    std::uint64_t held_back = 0;  // Lines suppressed since the last report.
   };
 
   static void Fill(Bucket& bucket, const Bound& bound, TimePoint now);
@@ -78,7 +79,7 @@ class LogRate {
   Limits limits_;
   std::map<std::uint64_t, Bucket> processes_;  // By uid and pid.
   std::map<std::uint32_t, OfUid> uids_;
-  std::optional<OfUid> other_uids_;  // All beyond kUidsMax.
+  std::optional<OfUid> other_uids_;  // Shared by all beyond kUidsMax.
   std::optional<Bucket> all_;
   std::optional<TimePoint> held_back_since_;
 };

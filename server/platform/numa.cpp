@@ -19,8 +19,8 @@ namespace gpushared::server {
 
 namespace {
 
-constexpr std::uint32_t kNodesMax = 1024;  // The most that a kernel is built for.
-// A file of sysfs that is longer is none that we know.
+constexpr std::uint32_t kNodesMax = 1024;  // The largest number for which a kernel is built.
+// Longer sysfs files do not have a format that is known here.
 constexpr std::size_t kTextMax = 4096;
 
 std::string ReadLine(const std::string& path) {
@@ -38,7 +38,7 @@ std::optional<std::uint32_t> NumberIn(std::string_view text, std::uint32_t most)
   return value;
 }
 
-// "0-15,32-47"; none where it is written otherwise.
+// Parses a list such as "0-15,32-47"; none if it has a different format.
 std::optional<std::vector<std::uint32_t>> ListIn(std::string_view text, std::uint32_t most) {
   std::vector<std::uint32_t> numbers;
   while (!text.empty()) {
@@ -67,7 +67,7 @@ std::string GetText(const std::vector<std::uint32_t>& numbers) {
   return text;
 }
 
-// Both the driver's way of writing it and NVML's, which has a longer domain.
+// Accepts both the driver's notation and NVML's, which has a longer domain.
 std::string GetBus(std::string_view pci_bus) {
   constexpr std::size_t kShort = 12;  // "0000:17:00.0"
   std::string bus(pci_bus.substr(pci_bus.size() - std::min(pci_bus.size(), kShort)));
@@ -137,7 +137,7 @@ Status KeepThisThreadAt(const NumaPlace& place) {
   constexpr std::size_t kBits = sizeof(unsigned long) * CHAR_BIT;
   std::array<unsigned long, kNodesMax / kBits + 1> nodes = {};
   nodes.at(*place.node / kBits) = 1UL << (*place.node % kBits);
-  // "Preferred": a node without free memory ends no process.
+  // Preferred instead of strict, so that no process is killed when the node has no free memory.
   if (::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(), nodes.size() * kBits) != 0) {
     return {StatusCode::kUnavailable, "memory cannot be taken at node " +
                                           std::to_string(*place.node) + ": " +

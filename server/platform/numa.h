@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which part of the machine a worker's threads and memory lie.
+// NUMA placement of a worker's threads and memory.
 
 #ifndef GPUSHARED_SERVER_PLATFORM_NUMA_H_
 #define GPUSHARED_SERVER_PLATFORM_NUMA_H_
@@ -14,23 +14,23 @@
 
 namespace gpushared::server {
 
-// The memory node that a device is attached to, and what this process may use of its processors.
+// NUMA node that a device is attached to, and the processors of that node that this process may
+// use.
 struct NumaPlace {
-  std::optional<std::uint32_t> node;  // None: threads and memory stay where they are.
+  std::optional<std::uint32_t> node;  // None: threads and memory are not placed.
   std::vector<std::uint32_t> processors;
-  std::string why_none;  // Empty where there is a node, and for what lies on no bus.
+  std::string why_none;  // Empty if there is a node, or if the device is not on a bus.
 
-  // "node 1, processors 16-31", or why there is none.
+  // Returns "node 1, processors 16-31", or the reason why there is no node.
   std::string ToString() const;
 };
 
-// `pci_bus`: "0000:17:00.0"; empty for a device that lies on none. `sysfs`: where the kernel's
-// description of the machine is mounted.
+// `pci_bus`: "0000:17:00.0"; empty for a device that is not on a bus. `sysfs`: mount point of the
+// kernel's description of the machine.
 NumaPlace FindNumaPlace(std::string_view pci_bus, const std::string& sysfs = "/sys");
 
-// From now on the calling thread runs on processors of the place's node, and memory that it takes
-// comes from there while there is any. Threads that it starts do so, too. Nothing where the place
-// has no node.
+// Restricts the calling thread, and threads that it starts, to the processors of the node, and
+// makes them allocate memory there as long as it has any free. Does nothing if `place` has no node.
 Status KeepThisThreadAt(const NumaPlace& place);
 
 }  // namespace gpushared::server

@@ -25,7 +25,8 @@ namespace {
 
 constexpr int kFirstSocket = 3;  // SD_LISTEN_FDS_START
 constexpr std::uint32_t kSocketsMax = 1024, kFdMax = 1 << 20;
-// From a program that executed us in its place: how often that has happened, and its sockets.
+// Variable set by a program that executed this one in its place: the number of such executions, and
+// its sockets.
 constexpr const char* kHandedOver = "GPUSHARED_HANDED_OVER";
 constexpr int kHandledSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
@@ -44,7 +45,7 @@ std::optional<Number> NumberIn(std::string_view text) {
   return number;
 }
 
-// Where a variable says no process, or this one, it is meant.
+// Whether a variable is meant for this process: it names no process, or this one.
 bool IsForUs(const std::string& pid) {
   return pid.empty() || NumberIn<std::int64_t>(pid) == std::int64_t{::getpid()};
 }
@@ -94,7 +95,7 @@ std::vector<std::string> ServiceManager::Read() {
   }
   const std::string listen_pid = TakeVariable("LISTEN_PID");
   const std::string count_text = TakeVariable("LISTEN_FDS");
-  (void)TakeVariable("LISTEN_FDNAMES");  // A socket is known by its path.
+  (void)TakeVariable("LISTEN_FDNAMES");  // Sockets are identified by their paths.
   if (count_text.empty() || listen_pid.empty() || !IsForUs(listen_pid)) return warnings;
   const auto count = NumberIn<std::uint32_t>(count_text);
   if (!count || *count > kSocketsMax) {

@@ -15,36 +15,39 @@
 
 namespace gpushared::server {
 
-// Whoever started this process and looks after it: systemd, or another program that speaks its
-// protocol of environment variables (sd_notify(3), sd_listen_fds(3)). There may be nobody.
+// Connection to the service manager that started this process: systemd, or another program that
+// uses its protocol of environment variables (sd_notify(3), sd_listen_fds(3)). Does nothing if
+// there is no manager.
 //
 // Thread-compatible.
 class ServiceManager {
  public:
-  // Reads the variables and removes them: workers must not think that they are meant. `warn` gets
-  // sentences about variables that make no sense. Before there are other threads.
+  // Reads the variables and removes them, so that workers do not take them for their own. Calls
+  // `warn` with a message for each invalid variable. Must be called before other threads are
+  // started.
   template <typename Warn>
   explicit ServiceManager(const Warn& warn) {
     for (const std::string& what : Read()) warn(what);
   }
 
-  // One or more lines such as "READY=1". A manager that does not listen is not waited for.
+  // Sends one or more lines such as "READY=1". Never blocks.
   void Tell(std::string_view lines) const;
 
-  // How often it wants to hear "WATCHDOG=1"; unset: never. Half of what it waits for.
+  // Interval for sending "WATCHDOG=1", half of the manager's timeout; unset if it has none.
   std::optional<std::chrono::microseconds> watchdog_interval() const { return watchdog_interval_; }
 
-  // The listening sockets that came with the start, once.
+  // Returns the inherited listening sockets; may be called once.
   std::vector<ipc::InheritedSocket> TakeSockets() { return std::move(sockets_); }
 
-  // Executes a program in place of this process: same number, same children. It finds the same
-  // manager, and the sockets, which are borrowed. Returns only where that fails, with everything as
-  // before. The signals that a server handles are blocked until the successor can handle them.
+  // Executes a program in place of this process, which keeps its process id and its children. The
+  // program gets the same manager and the sockets, which are borrowed. Returns only on failure,
+  // with everything unchanged. The signals that a server handles are blocked until the successor
+  // can handle them.
   Status Execute(const std::string& program, const std::vector<std::string>& arguments,
                  const std::vector<ipc::BorrowedSocket>& sockets) const;
-  // After the handlers are there.
+  // Must be called after the signal handlers are installed.
   static void UnblockSignals();
-  // How often this process was executed so.
+  // Number of times this process was executed in this way.
   std::uint32_t executions() const { return executions_; }
 
  private:
@@ -58,7 +61,8 @@ class ServiceManager {
   std::vector<ipc::InheritedSocket> sockets_;
 };
 
-// Whether stderr goes into systemd's journal, which takes a line's priority from "<4>" before it.
+// Whether stderr is connected to systemd's journal, which takes a line's priority from a prefix
+// such as "<4>".
 bool StderrIsJournal();
 
 }  // namespace gpushared::server

@@ -30,7 +30,7 @@ Status CheckFailed(const std::string& program, const std::string& what) {
   return {StatusCode::kInternal, "'" + program + "' " + what};
 }
 
-// Its stdout and stderr are `output`.
+// `output` becomes the program's stdout and stderr.
 Result<pid_t> SpawnCheck(const std::string& program, const std::vector<std::string>& arguments,
                          int output) {
   std::vector<std::string> copies = {"gpushared", kCheckOption};
@@ -54,7 +54,7 @@ Result<pid_t> SpawnCheck(const std::string& program, const std::vector<std::stri
   return CheckFailed(program, "cannot be started: " + std::generic_category().message(error));
 }
 
-// To its end. False: it did not come in time, or too much.
+// Reads until end of file. Returns false if that took too long or the text is too long.
 bool ReadToEnd(int fd, std::string& text, steady_clock::time_point deadline) {
   while (text.size() < kAnswerBytesMax) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());

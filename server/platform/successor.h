@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a newer program can go on in place of a running broker.
+// Checks whether a newer program can replace a running broker.
 
 #ifndef GPUSHARED_SERVER_PLATFORM_SUCCESSOR_H_
 #define GPUSHARED_SERVER_PLATFORM_SUCCESSOR_H_
@@ -12,21 +12,22 @@
 
 namespace gpushared::server {
 
-// Hidden: with it, the program says whether it could be started with the other arguments, and goes.
+// Hidden option: the program reports whether it could be started with the other arguments, and
+// exits.
 inline constexpr const char* kCheckOption = "--check-successor";
 
-// The path of this process's program. To be asked at the start: the file may be replaced later.
-// Empty: unknown.
+// Returns the path of this process's program, or an empty string if it is unknown. Must be called
+// at the start, because the file may be replaced later.
 std::string ProgramPath();
 
 // Starts the program with kCheckOption and these arguments (without its name), and waits for it.
-// Its version, or its own sentence of rejection. kVersionMismatch: it could not talk to the workers
-// that are here. Blocks for `wait_max` at most; any thread may call it.
+// Returns its version, or its own message if it rejects the arguments. kVersionMismatch: it cannot
+// communicate with the running workers. Blocks for at most `wait_max`; any thread may call it.
 Result<std::string> CheckSuccessor(const std::string& program,
                                    const std::vector<std::string>& arguments,
                                    std::chrono::milliseconds wait_max = std::chrono::seconds(10));
 
-// The other side of that: what such a program prints when all is well.
+// Returns what the checked program prints on success.
 std::string SuccessorAnswer(const std::string& version);
 
 }  // namespace gpushared::server

@@ -15,7 +15,7 @@ namespace gpushared::server {
 
 namespace {
 
-// As the kernel has it; the C library does not declare it.
+// Kernel structure that the C library does not declare.
 struct SchedulingAttributes {
   std::uint32_t size = sizeof(SchedulingAttributes);
   std::uint32_t policy = SCHED_OTHER;
@@ -26,9 +26,9 @@ struct SchedulingAttributes {
 };
 constexpr std::uint64_t kResetOnFork = 1;
 constexpr unsigned kLeastRealtime = 1;
-constexpr int kRlimitOfNiceZero = 20;  // RLIMIT_NICE is 20 less the lowest niceness.
+constexpr int kRlimitOfNiceZero = 20;  // RLIMIT_NICE is 20 minus the lowest niceness.
 
-// 0, or the error number.
+// Returns 0 or the error number.
 int SetThread(pid_t thread, const SchedulingAttributes& attributes) {
   return ::syscall(SYS_sched_setattr, thread, &attributes, 0) == 0 ? 0 : errno;
 }
@@ -43,7 +43,7 @@ int CoresHere() {
   return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-// The lowest niceness that a process without privileges may take.
+// Returns the lowest niceness that an unprivileged process may set.
 int NiceAllowed() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NICE, &limit) != 0) return 0;
@@ -90,7 +90,7 @@ ThreadPriority MakeThisThreadRealtime() {
     return got;
   };
   if (CoresHere() < 2) return instead("real-time not asked for: there is one core for everybody");
-  // A hard limit that is lower already stays.
+  // Keeps a hard limit that is already lower.
   rlimit limit{};
   constexpr auto kMost = static_cast<rlim_t>(std::chrono::microseconds(kRealtimeMost).count());
   if (::getrlimit(RLIMIT_RTTIME, &limit) == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What threads of a worker get of the machine's cores, beside busy threads of its clients.
+// Scheduling priority of a worker's threads, relative to busy threads of its clients.
 
 #ifndef GPUSHARED_SERVER_PLATFORM_THREAD_PRIORITY_H_
 #define GPUSHARED_SERVER_PLATFORM_THREAD_PRIORITY_H_
@@ -14,39 +14,40 @@
 
 namespace gpushared::server {
 
-// A thread's standing with the machine's scheduler.
+// Scheduling parameters that a thread has got.
 struct ThreadPriority {
-  bool is_realtime = false;  // SCHED_RR, the lowest priority of it.
+  bool is_realtime = false;  // SCHED_RR with its lowest priority.
   int nice = 0;
-  std::string why_not_more;  // Empty when it has what was wished.
+  std::string why_not_more;  // Empty if it has the desired priority.
 
-  // "real-time", "nice -10", "normal (nice -10 rejected: Operation not permitted)".
+  // Returns "real-time", "nice -10" or "normal (nice -10 rejected: Operation not permitted)".
   std::string ToString() const;
 };
 
-// Niceness that is wished for threads on which requests wait.
+// Desired niceness of threads that requests wait for.
 inline constexpr int kPreferredNice = -10;
-// Processor time that a real-time thread may use without once waiting; the kernel then ends the
-// process. Only a thread that has lost its way gets there: see RealtimeBudget.
+// Processor time that a real-time thread may use without blocking once, after which the kernel
+// kills the process. Only a malfunctioning thread reaches it: see RealtimeBudget.
 inline constexpr std::chrono::seconds kRealtimeMost{10};
 
-// Puts a thread ahead of normal ones: kPreferredNice, or as near as this process may. Threads and
-// processes that it starts are normal. 0: the calling thread.
+// Gives a thread precedence over normal ones: kPreferredNice, or the closest niceness that this
+// process may set. Threads and processes that it starts have normal priority. 0: the calling
+// thread.
 ThreadPriority PreferThread(pid_t thread);
 inline ThreadPriority PreferThisThread() { return PreferThread(0); }
 
-// Makes it a normal thread again. Those that it starts are normal, too.
+// Restores normal priority. Threads that it starts have normal priority as well.
 void MakeThreadNormal(pid_t thread);
 inline void MakeThisThreadNormal() { MakeThreadNormal(0); }
 
-// Processor time that the calling thread has used.
+// Returns the processor time used by the calling thread.
 std::chrono::nanoseconds TimeOfThisThread();
 
-// When a preferred thread that serves strangers is to be one: while it takes little of a core. One
-// that they keep busy is a normal thread until they stop. So no flood takes a core from everybody
-// else by it.
+// Decides when a preferred thread that serves other users may keep its priority: only while it uses
+// little processor time. A thread that they keep busy has normal priority until the load ends, so
+// that a flood of requests cannot use it to take a core from all other threads.
 //
-// Told the time, and the processor time that the thread has used. Thread-compatible.
+// The caller passes the time, and the processor time used by the thread. Thread-compatible.
 class PreferredBudget {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -55,7 +56,7 @@ class PreferredBudget {
   static constexpr int kPartMax = 5;  // A fifth of a core.
 
   bool IsDue(TimePoint now) const { return now >= looked_ + kWindow; }
-  // Once it is due.
+  // Must be called only when IsDue.
   Change Look(TimePoint now, std::chrono::nanoseconds used) {
     const bool is_normal = looked_ != TimePoint() && (used - used_) * kPartMax > now - looked_;
     looked_ = now;
@@ -70,27 +71,27 @@ class PreferredBudget {
   bool is_normal_ = false;
 };
 
-// Puts the calling thread ahead of all normal ones. Where that is rejected, or the machine has one
-// core for everybody: as PreferThisThread.
+// Gives the calling thread precedence over all normal ones. Same as PreferThisThread if that is
+// rejected, or if the machine has only one core.
 ThreadPriority MakeThisThreadRealtime();
 
-// How often the calling thread has waited for something.
+// Returns how often the calling thread has blocked.
 std::uint64_t TimesThisThreadBlocked();
 
-// When a real-time thread is to be one: while it waits for something now and then. A thread that
-// ran for kStint without a wait is an ordinary thread until it waits. So no flood of commands takes
-// a core from everybody else.
+// Decides when a real-time thread may keep its priority: only while it blocks from time to time. A
+// thread that ran for kStint without blocking has normal priority until it blocks, so that a flood
+// of commands cannot take a core from all other threads.
 //
-// Told the time. Thread-compatible.
+// The caller passes the time. Thread-compatible.
 class RealtimeBudget {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   enum class Change : std::uint8_t { kNone, kOrdinary, kRealtime };
-  // Twice that, and a margin, is below kRealtimeMost.
+  // Twice kStint, plus a margin, is less than kRealtimeMost.
   static constexpr std::chrono::milliseconds kStint{500};
 
   bool IsDue(TimePoint now) const { return now >= due_; }
-  // Once it is due; `blocked`: as TimesThisThreadBlocked says it.
+  // Must be called only when IsDue. `blocked`: result of TimesThisThreadBlocked.
   Change Look(TimePoint now, std::uint64_t blocked) {
     due_ = now + kStint;
     const bool is_ordinary = blocked_ == blocked;

@@ -12,7 +12,7 @@ namespace gpushared::server {
 
 namespace {
 
-// Version 1 says the largest multiple of a page that it can hold where there is no limit.
+// Version 1 represents "no limit" by the largest multiple of the page size that it can store.
 constexpr std::uint64_t kUnlimitedV1 = std::uint64_t{1} << 62;
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {
@@ -29,7 +29,7 @@ bool HasWord(std::string_view list, std::string_view word) {
   return std::ranges::count(Split(list, ','), word) > 0;
 }
 
-// The kernel writes blanks in paths as octal numbers: "\040".
+// Decodes blanks in paths, which the kernel writes as octal numbers: "\040".
 std::string Unescaped(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -45,8 +45,8 @@ std::string Unescaped(std::string_view text) {
   return plain;
 }
 
-// Paths of the group of this process: in the hierarchy of version 2, and in that of version 1 that
-// has the memory controller.
+// Paths of this process's group in the version 2 hierarchy, and in the version 1 hierarchy with the
+// memory controller.
 struct OwnGroups {
   std::optional<std::string> v1, v2;
 };
@@ -66,7 +66,7 @@ OwnGroups ReadGroups(std::string_view cgroup) {
   return groups;
 }
 
-// `group` seen from a mount that shows `root` of the hierarchy; empty where it lies outside.
+// Returns the path of `group` relative to a mount of the subtree `root`; empty if it is outside.
 std::optional<std::string> Below(std::string_view group, std::string_view root) {
   if (root == "/") return std::string(group);
   if (!group.starts_with(root)) return std::nullopt;
@@ -120,7 +120,7 @@ std::optional<std::uint64_t> GetMemoryLimit(const std::vector<CgroupDirectory>& 
   for (const CgroupDirectory& directory : directories) {
     const auto text =
         read(directory.path + (directory.is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
-    // Without a limit version 2 says "max", which is no number.
+    // Version 2 represents "no limit" by "max", which is not a number.
     std::uint64_t limit = 0;
     if (!text ||
         std::from_chars(text->data(), text->data() + text->size(), limit).ec != std::errc())

@@ -11,29 +11,30 @@
 
 namespace gpushared::server {
 
-// A directory of a control group hierarchy as this process sees it, and which version it is of.
+// Directory of a control group hierarchy as seen by this process, and the version of the hierarchy.
 struct CgroupDirectory {
   std::string path;
   bool is_v2 = false;
   friend bool operator==(const CgroupDirectory&, const CgroupDirectory&) = default;
 };
 
-// The directories whose memory limits apply to a process: its own group's and those of all groups
-// around it, as far as they are mounted here. `cgroup` and `mountinfo` are the texts of
+// Returns the directories whose memory limits apply to a process: those of its own group and of all
+// enclosing groups, as far as they are mounted here. `cgroup` and `mountinfo` are the contents of
 // /proc/PID/cgroup and /proc/PID/mountinfo.
 std::vector<CgroupDirectory> MemoryCgroups(std::string_view cgroup, std::string_view mountinfo);
 
 // Returns the text of a file, or nothing if it cannot be read.
 using ReadText = std::function<std::optional<std::string>(const std::string& path)>;
 
-// The smallest memory limit of these directories, in bytes; empty where there is none.
+// Returns the smallest memory limit of these directories, in bytes; empty if there is none.
 std::optional<std::uint64_t> GetMemoryLimit(const std::vector<CgroupDirectory>& directories,
                                             const ReadText& read);
 
-// The same for this process: the limit of a container, or MemoryMax= of a systemd unit or slice.
+// Returns the memory limit of this process, such as that of a container, or MemoryMax= of a systemd
+// unit or slice.
 std::optional<std::uint64_t> OwnMemoryLimit();
 
-// The memory that this process may use: the machine's, or less where a limit says so.
+// Returns the memory that this process may use: that of the machine, or less if a limit applies.
 std::uint64_t UsableMemoryBytes();
 
 }  // namespace gpushared::server

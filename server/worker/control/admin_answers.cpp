@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators' questions, which the broker hands on.
+// Requests of operators, forwarded by the broker.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 namespace gpushared::server {
 namespace {
 
-// The device thread answers within a turn; an operator is told when it does not.
+// The device thread answers within a loop iteration; the operator is told if it does not.
 constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -28,7 +28,7 @@ std::optional<Worker::Impl::Question> Worker::Impl::TakeQuestion(std::uint64_t t
 
 void Worker::Impl::Handle(const StatsTaken& message) {
   const std::optional<Question> asked = TakeQuestion(message.token);
-  if (!asked) return;  // Answered already: it took too long.
+  if (!asked) return;  // Already answered with a timeout.
   const std::string text =
       asked->admin.verb == ipc::AdminVerb::kStatus
           ? StatusJson(device_->info(), Facts(), SessionRows(), message.snapshot)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The link to the broker: its messages, its loss, and the life without one.
+// Link to the broker: its messages, its loss, and operation without a broker.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace gpushared::server {
 
 void Worker::Impl::WatchChannel() {
-  // A handler may come late, when there is another channel.
+  // The handler may run late, when a different channel is in use.
   channel_.async_wait(Descriptor::wait_read,
                       [this, number = channel_number_](const boost::system::error_code& error) {
                         if (!error && has_channel_ && number == channel_number_)
@@ -102,7 +102,7 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
     spdlog::error("{}", why);
     has_broker_ = true;
     Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = why});
-    // No further one is waited for.
+    // The worker does not wait for another broker.
     boost::system::error_code ignored;
     door_.close(ignored);
     registry_socket_.reset();
@@ -138,7 +138,7 @@ void Worker::Impl::ReportRegistry() {
 
 void Worker::Impl::HandleFrame(ipc::Frame frame) {
   const auto type = static_cast<ipc::ChannelType>(frame.type);
-  // A broker that finds us takes over first, and once.
+  // A broker that finds this worker sends TakeOver as its first message, and only once.
   if (has_broker_ == (type == ipc::ChannelType::kTakeOver)) {
     return LoseBroker(fmt::format("it sent a {} message", ipc::ChannelTypeName(frame.type)));
   }
@@ -170,7 +170,7 @@ void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
   client_log_.Know(id, {.uid = attach.peer.uid, .pid = attach.peer.pid});
   auto session = std::make_shared<Session>(*environment_, std::move(attach),
                                            std::move(frame.fds[0]), std::move(frame.fds[1]));
-  // A number that comes twice is the broker's mistake; ours would be to mix up two clients.
+  // A duplicate number is a bug of the broker. Aborting is better than confusing two clients.
   Check(sessions_.emplace(id, session).second, "the broker numbers sessions once");
   if (is_lost()) {
     return session->End(

@@ -43,7 +43,8 @@ Status ClientChunks::CheckMap(std::uint32_t number, std::uint64_t address,
                         ipc::kMappingsMax)};
   }
   const std::uint64_t bytes = found->second.bytes;
-  const std::uint64_t offset = address - area.base;  // Wraps below the area, and is then too large.
+  // Wraps around for an address below the area, which makes it too large.
+  const std::uint64_t offset = address - area.base;
   if (offset > area.bytes || bytes > area.bytes - offset) {
     return {StatusCode::kInvalidArgument,
             fmt::format("mapping rejected: {} bytes at {:#x} leave the mapping area, {} bytes at "
@@ -96,7 +97,7 @@ bool ClientChunks::ReturnPart(device::Space& space) {
   if (!mappings_.empty()) {
     const auto [address, mapping] = *mappings_.begin();
     space.HideMapping(address);
-    // A device that cannot unmap is lost, or keeps it until its space goes.
+    // If this fails, the device is lost, or it keeps the mapping until its space is destroyed.
     (void)space.Unmap(address, mapping.bytes);
     RemoveMapping(address);
     return true;

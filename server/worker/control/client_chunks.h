@@ -12,8 +12,8 @@
 
 namespace gpushared::server {
 
-// A session's chunks, by the numbers that its client gave them, and where they are mapped. Checks
-// what the client asks for; the caller makes the calls of the device.
+// A session's memory chunks, by the numbers that the client assigned, and their mappings. Validates
+// the client's requests; the caller makes the device calls.
 //
 // Thread-compatible.
 class ClientChunks {
@@ -23,7 +23,7 @@ class ClientChunks {
     std::uint64_t bytes = 0;
   };
 
-  // kOutOfMemory comes from the device; these know numbers and places only.
+  // Check numbers and addresses only; running out of memory is reported by the device.
   Status CheckMake(std::uint32_t number) const;
   Status CheckFree(std::uint32_t number) const;
   Status CheckMap(std::uint32_t number, std::uint64_t address,
@@ -31,10 +31,10 @@ class ClientChunks {
   Status CheckUnmap(std::uint64_t address) const;
 
   void Add(std::uint32_t number, std::unique_ptr<device::Chunk> chunk, std::uint64_t bytes);
-  // The following require that the check before them was passed.
+  // The following functions require that the corresponding check has passed.
   device::Chunk& chunk(std::uint32_t number) const { return *chunks_.at(number).chunk; }
   std::uint64_t bytes_of(std::uint32_t number) const { return chunks_.at(number).bytes; }
-  // To be destroyed where that may be slow.
+  // Removes the chunk and returns it, to be destroyed where that may be slow.
   std::unique_ptr<device::Chunk> Take(std::uint32_t number);
   void AddMapping(std::uint64_t address, std::uint32_t number);
   const Mapping& mapping(std::uint64_t address) const { return mappings_.at(address); }
@@ -42,7 +42,8 @@ class ClientChunks {
 
   std::uint64_t bytes() const { return bytes_; }
   std::uint32_t mappings() const { return static_cast<std::uint32_t>(mappings_.size()); }
-  // Unmaps one, or else gives one back, when no work is left. False: there is none.
+  // Unmaps one mapping or, if none remains, frees one chunk. Must not be called while work may use
+  // them. Returns false if nothing remains.
   bool ReturnPart(device::Space& space);
 
  private:
@@ -52,8 +53,8 @@ class ClientChunks {
     std::uint32_t mappings = 0;
   };
   std::map<std::uint32_t, Entry> chunks_;      // By number.
-  std::map<std::uint64_t, Mapping> mappings_;  // By address, none overlapping.
-  std::uint64_t bytes_ = 0;                    // All chunks together.
+  std::map<std::uint64_t, Mapping> mappings_;  // By address; disjoint.
+  std::uint64_t bytes_ = 0;                    // Sum over all chunks.
 };
 
 }  // namespace gpushared::server

@@ -14,8 +14,8 @@
 
 namespace gpushared::server {
 
-// The lines of a worker's log that its clients cause, within the bounds of LogRate: per client,
-// per uid and in all.
+// Writes the log lines of a worker that its clients cause, limited by LogRate per client, per uid
+// and in total.
 //
 // Thread-safe: executor threads call it.
 class ClientLog {
@@ -23,21 +23,21 @@ class ClientLog {
   explicit ClientLog(std::uint32_t own_uid) : rate_(own_uid) {}
   ClientLog(std::uint32_t own_uid, const LogRate::Limits& limits) : rate_(own_uid, limits) {}
 
-  // Whose session it is, until Forget. Lines about sessions that are not known count as those of
-  // one stranger.
+  // Records who is behind a session, until Forget. All lines about unknown sessions are counted as
+  // those of one other user.
   void Know(std::uint64_t session, LogRate::Cause cause);
   void Forget(std::uint64_t session);
 
-  // False when the line was held back.
+  // Return false if the line was suppressed.
   bool Write(spdlog::level::level_enum level, LogRate::Cause cause, const std::string& text);
   bool GetWrite(spdlog::level::level_enum level, std::uint64_t session, const std::string& text);
-  // Says how many lines were held back, when it is time to. To be called now and then.
+  // Logs how many lines were suppressed, if that is due. Must be called periodically.
   void Report();
 
  private:
   Mutex mutex_;
   LogRate rate_ GPUSHARED_GUARDED_BY(mutex_);
-  // By session: at most as many as there are.
+  // By session; bounded by the number of sessions.
   std::map<std::uint64_t, LogRate::Cause> causes_ GPUSHARED_GUARDED_BY(mutex_);
 };
 

@@ -31,14 +31,14 @@ Status Rejected(const std::string& path, const std::string& why) {
   return {StatusCode::kInvalidArgument, fmt::format("costs in '{}' rejected: {}", path, why)};
 }
 
-// Of whole words, for damage; who may write the file may write another sum, too.
+// Checksum against damage only: anyone who can write the file can also write a matching checksum.
 std::uint64_t SumOf(std::string_view text) {
   std::uint64_t sum = 0xcbf29ce484222325u;
   for (const char c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return sum;
 }
 
-// Line breaks in a device's name would be lines of the file.
+// Keeps line breaks in a device's name from becoming lines of the file.
 std::string OneLine(std::string_view text) {
   std::string line(text.substr(0, 1024));
   for (char& c : line) {
@@ -47,7 +47,8 @@ std::string OneLine(std::string_view text) {
   return line;
 }
 
-// The directory may be anywhere: costs of somebody else would decide who runs when.
+// Rejects a directory that another user could replace, because that user's costs would then
+// influence the schedule.
 Status CheckDirectory(const std::string& path) {
   const Status directory =
       ipc::CheckTrustedDirectory(path.substr(0, std::max<std::size_t>(1, path.rfind('/'))));
@@ -88,7 +89,7 @@ Result<std::string> ReadText(const std::string& path) {
   return text;
 }
 
-// Takes lines off a text, and numbers off a line.
+// Splits a text into lines, and a line into numbers.
 class Lines {
  public:
   explicit Lines(std::string_view text) : rest_(text) {}
@@ -101,7 +102,7 @@ class Lines {
     ++number_;
     return line;
   }
-  std::size_t number() const { return number_; }  // Of the line taken last, from 1.
+  std::size_t number() const { return number_; }  // Number of the last line taken, from 1.
   bool empty() const { return rest_.empty(); }
   std::size_t left() const { return rest_.size(); }
 
@@ -141,7 +142,7 @@ bool ParseSeed(std::optional<std::string_view> line, HashSeed& seed) {
   return TakeNumber(*line, 16, ' ', seed[0]) && TakeNumber(*line, 16, '\0', seed[1]);
 }
 
-// A GPU's driver compiles its kernels. Empty where there is none.
+// Version of the NVIDIA driver, which matters because it compiles kernels. Empty if there is none.
 std::string DriverVersion() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;
@@ -230,8 +231,8 @@ Status WriteCosts(const std::string& path, std::string_view conditions, const Ha
   }
   text += fmt::format("sum {:x}\n", SumOf(text));
 
-  // One worker per device writes, so the name of the next version is ours; what a worker that was
-  // killed left there goes.
+  // The name of the temporary file needs no random part, because only one worker per device writes
+  // it. A leftover of a killed worker is replaced.
   if (Status directory = CheckDirectory(path); !directory.ok()) return directory;
   const std::string next = path + ".new";
   const auto failed = [&](const char* what) {
@@ -250,7 +251,7 @@ Status WriteCosts(const std::string& path, std::string_view conditions, const Ha
     if (put <= 0) return failed("written");
     rest.remove_prefix(static_cast<std::size_t>(put));
   }
-  // Else a machine that loses power could be left with the new name and no bytes.
+  // Otherwise a power failure could leave the new name with no contents.
   if (::fsync(fd.get()) != 0) return failed("written");
   if (::rename(next.c_str(), path.c_str()) != 0) return failed("renamed");
   return Status::Ok();

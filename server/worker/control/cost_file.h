@@ -18,10 +18,10 @@
 
 namespace gpushared::server {
 
-// A worker's knowledge of kernels, kept for the next one on the same device. The file is a text of
-// one line per kernel and shape, with a checksum. It has the seed of their keys, so nobody else
-// may read it. The file is input. A file that is too large, damaged, from another device or of
-// other conditions is rejected as a whole, with the line and the reason.
+// Persistence of a worker's kernel costs for the next worker of the same device. The file is a text
+// of one line per kernel and shape, with a checksum. Only the server's user may read it, because it
+// contains the seed of the keys. The file is untrusted input: if it is too large, damaged, or from
+// a different device or other conditions, it is rejected as a whole, with the line and the reason.
 //
 // Thread-safe; the functions keep no state.
 
@@ -33,17 +33,18 @@ struct KeptCosts {
   HashSeed seed{};
 };
 
-// What decides how long a kernel takes, besides the kernel: costs of other conditions say
-// nothing. The device as it says it is, its parts that classes get, and a GPU's driver.
+// Returns the conditions under which costs are valid, because kernel times depend on more than the
+// kernel: the device's description, the parts of it that each class gets, and a GPU's driver
+// version.
 std::string CostConditions(const device::DeviceInfo& info);
 
-// The name of that device's file. No two devices have the same.
+// Returns the file name for this device, unique among devices.
 std::string CostFileName(std::string_view device);
 
-// Empty where there is no file.
+// Returns an empty optional if the file does not exist.
 Result<std::optional<KeptCosts>> ReadCosts(const std::string& path, std::string_view conditions);
 
-// Replaces the file as a whole: whoever reads it sees the old costs or the new ones.
+// Replaces the file atomically: a reader sees either the old costs or the new ones.
 Status WriteCosts(const std::string& path, std::string_view conditions, const HashSeed& seed,
                   std::span<const scheduler::KnownCost> costs);
 

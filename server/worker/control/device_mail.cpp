@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mail of the device thread, and its silence; costs of kernels, which come with it, are kept on
-// disk.
+// Messages of the device thread, detection of a device thread that is blocked, and persistence of
+// kernel costs, which arrive as messages.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ void Worker::Impl::WatchLog() {
 void Worker::Impl::Handle(CostsTaken message) {
   costs_taken_.insert(costs_taken_.end(), message.costs.begin(), message.costs.end());
   if (!message.is_last) return;
-  // No call of the driver: no request meets it.
+  // Urgent, since it makes no call of the driver and so cannot delay a request.
   slow_calls_->Post({.is_urgent = true}, [this, costs = std::exchange(costs_taken_, {})]() mutable {
     KeepCosts(std::move(costs));
   });
@@ -76,7 +76,7 @@ void Worker::Impl::KeepCosts(std::vector<scheduler::KnownCost> costs) const {
 
 void Worker::Impl::WakeControl() {
   const std::uint64_t one = 1;
-  // A full counter is as good as a write: the eventfd is readable either way.
+  // If the counter is full, the write fails, but the eventfd is readable all the same.
   [[maybe_unused]] const ssize_t written = ::write(mail_eventfd_.get(), &one, sizeof one);
 }
 
@@ -158,11 +158,11 @@ void Worker::Impl::Handle(const KernelNoted& message) {
                        fmt::format("{}: {}", device_->info().id, message.text));
 }
 
-// ---- a device thread that stands
+// ---- blocked device thread
 
 DeviceWatch::Limits Worker::Impl::WatchLimits(const WorkerOptions& options) {
   std::chrono::nanoseconds longest = options.call_max;
-  // A call may wait for a kernel, which may run for so long.
+  // A device call may have to wait for a kernel that runs up to its limit.
   for (const auto& limit : options.settings.kernel_limits)
     longest = std::max(longest, limit.value_or(longest));
   return DeviceWatch::LimitsFor(longest, options.leaves_within);
@@ -186,8 +186,9 @@ void Worker::Impl::WatchDevice() {
   });
 }
 
-// All of them: since the device thread stands, each has been with the driver for longer than a
-// kernel may run, and which one the driver waits for nobody can tell.
+// Tells all kernels to end, because the worker cannot determine which one the driver is waiting
+// for. The device thread has been blocked for longer than any kernel limit, so each of them has
+// been on the device for longer than a kernel may run.
 void Worker::Impl::ReportKernelsToEnd() {
   if (!device_->ReportKernelsToEnd()) return LoseStandingDevice("");
   spdlog::error(
@@ -211,9 +212,10 @@ void Worker::Impl::LoseStandingDevice(const std::string& in_vain) {
 }
 
 void Worker::Impl::Handle(const DeviceLost& message) {
-  if (is_lost()) return;  // A device thread that came back after all may say it, too.
-  // The clients hear it from us, those who ask later from the broker, and what is left goes with
-  // this process. The broker first: who comes back at once is to meet our successor.
+  if (is_lost()) return;  // A device thread that returned after all may report it, too.
+  // Connected clients are told by this worker, and later ones by the broker; all remaining
+  // resources end with this process. The broker is told first, so that a client that reconnects
+  // immediately is given to the next worker.
   spdlog::critical("{}", message.status.message());
   exit_code_ = kWorkerLostDevice;
   Tell(0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = message.status.message()});

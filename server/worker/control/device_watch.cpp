@@ -9,7 +9,7 @@ namespace gpushared::server {
 using std::chrono::nanoseconds;
 
 DeviceWatch::Limits DeviceWatch::LimitsFor(nanoseconds turn_max, nanoseconds leaves_within) {
-  // An idle worker wakes up once a second for it.
+  // At most a second, at the cost of one wake-up per second of an idle worker.
   constexpr nanoseconds kIntervalMin = std::chrono::milliseconds(1);
   constexpr nanoseconds kIntervalMax = std::chrono::seconds(1);
   return {.interval = std::clamp(turn_max / 10, kIntervalMin, kIntervalMax),

@@ -7,41 +7,44 @@
 
 namespace gpushared::server {
 
-// Finds a device thread that stands inside of a call of the device: it cannot find that itself, and
-// while it stands nobody's work starts, ends or is stopped.
+// Watchdog that detects a device thread blocked in a device call. The thread cannot detect this
+// itself, and while it is blocked no client's work can start, finish or be preempted.
 //
-// A driver may make a call wait for a kernel that runs, however long that takes. So kernels that
-// can be ended without the driver are told to end first. If that does not help, the device is lost.
+// A driver may make a call wait for a running kernel, however long that takes. Therefore kernels
+// that can be ended without the driver are told to end first. If that does not help, the device is
+// considered lost.
 //
-// What counts is the watcher's own time: each look adds one interval, whatever a clock says, so
-// neither a machine that slept nor a process that a debugger has stopped is taken for a loss.
+// Time is counted in intervals between polls instead of being read from a clock, so that neither a
+// suspended machine nor a process stopped by a debugger is mistaken for a lost device.
 //
 // Thread-compatible.
 class DeviceWatch {
  public:
   struct Limits {
-    std::chrono::nanoseconds interval;       // Between two looks.
-    std::chrono::nanoseconds turn_max;       // Then kernels are told to end.
-    std::chrono::nanoseconds leaves_within;  // So long they may take for that.
+    std::chrono::nanoseconds interval;  // Between two polls.
+    // Limit of one loop iteration, after which kernels are told to end.
+    std::chrono::nanoseconds turn_max;
+    std::chrono::nanoseconds leaves_within;  // Time that they have to do so.
   };
   enum class Verdict : std::uint8_t { kFine, kTellKernels, kLost };
 
-  // `turn_max` after the calls that may rightly wait for a kernel; looks a tenth of it apart.
+  // `turn_max` must exceed the time of calls that may legitimately wait for a kernel. The interval
+  // is a tenth of it.
   static Limits LimitsFor(std::chrono::nanoseconds turn_max,
                           std::chrono::nanoseconds leaves_within);
 
   explicit DeviceWatch(const Limits& limits) : limits_(limits) {}
 
-  // Once per interval, with DeviceThread::turn_steps. kTellKernels and kLost are each returned once
-  // per turn that stands.
+  // Called once per interval, with DeviceThread::turn_steps. Returns kTellKernels and kLost at most
+  // once per blocked iteration.
   Verdict Look(std::uint64_t turn_steps);
-  // For how long at least the present turn had run by the last look.
+  // Lower bound of the current iteration's duration at the last poll.
   std::chrono::nanoseconds stood() const { return stood_; }
   const Limits& limits() const { return limits_; }
 
  private:
   const Limits limits_;
-  std::uint64_t turn_steps_ = 0;  // At the last look.
+  std::uint64_t turn_steps_ = 0;  // At the last poll.
   std::chrono::nanoseconds stood_{0};
   bool has_told_ = false;
   bool is_lost_ = false;

@@ -26,7 +26,7 @@ Result<std::unique_ptr<DriverOutput>> DriverOutput::TakeStdout(boost::asio::io_c
     return Status(StatusCode::kInternal,
                   "replacing stdout failed: " + std::generic_category().message(errno));
   }
-  // Into a pipe stdio would write 4 KiB at a time, long after the kernel.
+  // Into a pipe, stdio would by default write 4 KiB at a time, long after the kernel printed.
   (void)std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   std::unique_ptr<DriverOutput> output(new DriverOutput(context, log, std::move(from)));
   output->Wait();

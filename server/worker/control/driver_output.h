@@ -15,16 +15,17 @@
 
 namespace gpushared::server {
 
-// Output of kernels on a GPU. The driver writes it to the process's stdout at a launch, a wait or
-// the unloading of a module. It does not say whose it is. Here stdout is a pipe. Its lines go to
-// the log like other output of kernels, bounded and without control characters. The driver's writes
-// never wait: bytes that the pipe (64 KiB) cannot take are lost.
+// Forwards the printed output of GPU kernels to the log. The driver writes that output to the
+// process's stdout during a launch, a wait or the unloading of a module, without saying which
+// kernel printed it. Here stdout is a pipe, whose lines go to the log like other kernel output,
+// limited and without control characters. The driver's writes never block: bytes that do not fit
+// the pipe (64 KiB) are lost.
 //
 // Confined to the thread that runs `context`.
 class DriverOutput {
  public:
-  // From then on stdout of this process comes here. Nothing was written to it before. `log`
-  // outlives the object.
+  // Redirects the stdout of this process to the log. Must be called before any output is written to
+  // stdout. `log` must outlive the object.
   static Result<std::unique_ptr<DriverOutput>> TakeStdout(boost::asio::io_context& context,
                                                           KernelOutputLog& log);
   DriverOutput(const DriverOutput&) = delete;
@@ -39,7 +40,7 @@ class DriverOutput {
 
   KernelOutputLog& log_;
   boost::asio::posix::stream_descriptor pipe_;
-  std::string line_;  // Its beginning.
+  std::string line_;  // Incomplete last line.
 };
 
 }  // namespace gpushared::server

@@ -27,7 +27,7 @@ const SessionFacts* Find(const std::vector<SessionFacts>& sessions, std::uint64_
   return found == sessions.end() ? nullptr : &*found;
 }
 
-// Clients that have left have a number only.
+// Clients that have left are described by their number only.
 ordered_json Who(std::uint64_t session, const std::vector<SessionFacts>& sessions) {
   ordered_json who;
   who["client"] = session;
@@ -49,8 +49,8 @@ ordered_json BehindJson(const Blocker& blocker, const std::vector<SessionFacts>&
   return behind;
 }
 
-// Times of a waterfall are microseconds since the request began. What was there before has a
-// negative one.
+// Times of a waterfall are in microseconds since the request began, so earlier events have negative
+// times.
 ordered_json WaterfallJson(std::uint64_t session, const RequestsTold& told,
                            const std::vector<SessionFacts>& sessions) {
   const RequestReport& report = told.report;
@@ -145,7 +145,7 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
                            {"waited_us", Us(waterfall.waits.rest)},
                            {"commands", waterfall.stays.rest_count},
                            {"on_device_us", Us(waterfall.stays.rest)}};
-  // Kernel names come from clients' modules.
+  // Replaces invalid UTF-8, because kernel names come from clients' modules.
   return row.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 

@@ -12,8 +12,8 @@
 
 namespace gpushared::server {
 
-// The way back to the control thread for calls that may return after it has gone: copies of this
-// outlive the context, and then drop what they are given.
+// Posts results to the control thread from calls that may outlast it. Copies of this object may
+// outlive the io_context; they then drop whatever is posted.
 //
 // Thread-safe.
 class HomeExecutor {
@@ -27,7 +27,7 @@ class HomeExecutor {
     const MutexLock lock(shared_->mutex);
     if (shared_->context != nullptr) boost::asio::post(*shared_->context, std::move(handler));
   }
-  // Before the context goes.
+  // Must be called before the context is destroyed.
   void Close() {
     const MutexLock lock(shared_->mutex);
     shared_->context = nullptr;

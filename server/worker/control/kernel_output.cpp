@@ -41,7 +41,7 @@ void KernelOutputLog::Write(std::uint64_t session, std::string_view who, std::st
     std::string line(rest.substr(0, end));
     rest.remove_prefix(end);
     if (!rest.empty() && rest.front() == '\n') rest.remove_prefix(1);
-    // Bytes of a client: nothing that a terminal would obey.
+    // The bytes come from a client, so anything that a terminal might interpret is replaced.
     std::replace_if(
         line.begin(), line.end(),
         [](char c) {

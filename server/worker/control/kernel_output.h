@@ -16,28 +16,28 @@
 
 namespace gpushared::server {
 
-// Where what kernels print goes: to the client that keeps it, or else into the server's log. There
-// it stands line by line, with the client's number and without control characters. It stays within
-// the bounds of ClientLog, so that no kernel fills a disk.
+// Destination of kernels' printed output: the client if it reads printed text, otherwise the
+// server's log. In the log it appears line by line, with the client's number and without control
+// characters, within the limits of ClientLog, so that no kernel can fill a disk.
 //
 // Thread-safe: executor threads call it.
 class KernelOutputLog {
  public:
-  static constexpr std::size_t kLineBytesMax = 1024;  // Longer lines are cut in pieces.
+  static constexpr std::size_t kLineBytesMax = 1024;  // Longer lines are split.
 
-  // `log` outlives it.
+  // `log` must outlive this.
   explicit KernelOutputLog(ClientLog& log) : log_(log) {}
 
-  // Text of the session's kernels goes there from now on, until Forget.
+  // Directs the output of the session's kernels to `text`, until Forget.
   void Keep(std::uint64_t session, std::shared_ptr<PrintedText> text);
   void Forget(std::uint64_t session);
 
   void Write(const device::KernelOutput& output);
-  // Writes text of a kernel whose client nobody knows.
+  // Writes output of a kernel whose client is unknown.
   void Write(std::string_view text);
 
  private:
-  // If a line is held back, the rest of the text is dropped with it.
+  // If a line is suppressed, the rest of the text is dropped with it.
   void Write(std::uint64_t session, std::string_view who, std::string_view text);
 
   ClientLog& log_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a session; what it does for its client is in session_requests.cpp.
+// Lifetime of a session. Requests are handled in session_requests.cpp.
 #include "server/worker/control/session.h"
 
 #include <fmt/format.h>
@@ -96,7 +96,7 @@ Session::~Session() {
   const std::uint32_t mappings = memory_ == nullptr ? 0 : memory_->chunks.mappings();
   SlowCalls::Caller whose = caller();
   whose.has_left = true;
-  // Whatever was posted before on behalf of this session is done by then.
+  // By then, all calls posted earlier for this session have been made.
   environment_.slow_calls.Post(
       whose, [memory = std::move(memory_), image = std::move(image_), socket = std::move(closing_),
               &endings = environment_.endings, home = environment_.home,
@@ -108,11 +108,12 @@ Session::~Session() {
           staging_buffers = std::move(memory->staging_buffers);
         }
         memory.reset();
-        // The kernel empties memory under a lock that its client holds while it writes there.
+        // Clearing the memory may block, because the kernel holds a lock for it that a client also
+        // holds while it writes there.
         endings.Post([staging_buffers = std::move(staging_buffers), image = std::move(image),
                       socket = std::move(socket), home = std::move(home),
                       returned = std::move(returned)]() mutable {
-          // A client that keeps its mappings must not keep our pages with them.
+          // Frees the pages even if the client keeps its mappings.
           for (const ipc::SharedSegment& staging_buffer : staging_buffers) staging_buffer.Discard();
           staging_buffers.clear();
           image.Reset();
@@ -147,7 +148,7 @@ void Session::Start() {
   WatchDeath();
   const device::SpaceOptions space = {
       .quota_bytes = quota_bytes(),
-      // Within its guarantee a client's memory never moves.
+      // Memory within a client's guarantee is never swapped.
       .store = quota_bytes() > attach_.guaranteed_bytes ? environment_.store : nullptr,
       .left_free_bytes = LeftFree(),
       .isolation = static_cast<device::Isolation>(attach_.isolation),
@@ -234,7 +235,7 @@ void Session::Attach() {
                          .endpoint = attach_.endpoint_name,
                          .name = attach_.hello.name,
                          .pid = attach_.peer.pid});
-  // The client sees with its welcome whether its memory may be moved.
+  // The client learns with the handshake whether its memory may be swapped.
   if (memory_swaps()) client->output.ShowMemory(attach_.guaranteed_bytes, 0, 0);
   attached_ = client.get();
   environment_.device_thread.Post(AttachClient{std::move(client)});
@@ -274,19 +275,19 @@ void Session::Welcome() {
 
 void Session::WatchDeath() {
   WatchForDeath(pidfd_, Descriptor::wait_read);
-  // Reading stops while a request is open; a hang-up must be seen then too.
+  // Reading is suspended while a request is open, but a hang-up must be noticed even then.
   WatchForDeath(socket_, Descriptor::wait_error);
 }
 
-// Asio may wake a new descriptor with the events of one that was closed in the same round of its
-// loop. So a wake-up alone is no death.
+// Asio may wake a new descriptor with events of one that was closed in the same loop iteration, so
+// a wake-up alone does not prove that the client died.
 void Session::WatchForDeath(Descriptor& watched, Descriptor::wait_type wait) {
   watched.async_wait(
       wait, [weak = weak_from_this(), &watched, wait](const boost::system::error_code& error) {
         const auto self = weak.lock();
         if (self == nullptr || error || self->has_ended_) return;
-        // wait_error comes for urgent bytes, too, and without an end of the session it would for
-        // ever.
+        // wait_error also reports urgent bytes, for which the session must not end, or it would
+        // report them forever.
         const short events = wait == Descriptor::wait_read ? POLLIN : POLLPRI;
         pollfd look{.fd = watched.native_handle(), .events = events, .revents = 0};
         if (::poll(&look, 1, 0) > 0) return self->End(Status::Ok());
@@ -307,7 +308,8 @@ void Session::ReadOn() {
 }
 
 void Session::OnReadable() {
-  // One frame per call: the others' sockets get their turn, and an open request stops reading.
+  // At most one frame per call, so that other sessions' sockets are served, and because an open
+  // request suspends reading.
   if (has_ended_ || is_busy()) return;
   ipc::Frame frame;
   const Result<ipc::FrameReader::Progress> progress = reader_.Read(socket_.native_handle(), frame);
@@ -332,7 +334,7 @@ SlowCalls::Caller Session::GetCaller(bool is_short) {
 void Session::FlushOutbox() {
   if (has_ended_ || is_flushing_) return;
   const Result<bool> done = outbox_.Flush(socket_.native_handle());
-  if (!done.ok()) return End(Status::Ok());  // It does not want to hear any more.
+  if (!done.ok()) return End(Status::Ok());  // The client no longer reads.
   if (*done) return ReadOn();
   is_flushing_ = true;
   socket_.async_wait(Descriptor::wait_write,
@@ -344,7 +346,7 @@ void Session::FlushOutbox() {
                      });
 }
 
-// ---- the end
+// ---- end of the session
 
 void Session::EndFor(const Status& violation) {
   End({violation.code(), fmt::format("session ended: {} [{}]", violation.message(), who_)});
@@ -359,15 +361,15 @@ void Session::End(Status why) {
                            fmt::format("session ended: the client left [{}]", who_));
   } else {
     environment_.log.Write(spdlog::level::warn, cause, why_ended_.message());
-    // Told if the socket takes it at once; a client that does not read learns it from EOF, and
-    // may ask the broker why.
+    // Sent only if the socket accepts it immediately. A client that does not read learns of the end
+    // from EOF and may ask the broker for the reason.
     const Status queued = is_welcomed_
                               ? outbox_.Add(0, ipc::Ended{.status = why_ended_})
                               : outbox_.Add(attach_.request, ipc::Rejected{.status = why_ended_});
     if (queued.ok()) (void)outbox_.Flush(socket_.native_handle());
   }
-  // The client sees the end now. A close can take as long as the client likes, so it comes with the
-  // return of the memory: until then the session counts as the client's.
+  // The client sees the end now. The socket is closed together with the memory, because a client
+  // can make a close take arbitrarily long; until then the session counts as the client's.
   closing_ = ipc::UniqueFd(socket_.release());
   ::shutdown(closing_.get(), SHUT_RDWR);
   boost::system::error_code ignored;
@@ -392,7 +394,7 @@ std::optional<std::string> Session::ShownRunning() const {
   if (work.kind == RunningWork::Kind::kNothing) return std::nullopt;
   if (work.kind == RunningWork::Kind::kGraph) what = fmt::format("graph {}", work.number);
   if (work.kind == RunningWork::Kind::kKernel) {
-    // It may have ended since, and its module with it.
+    // The kernel may have ended since, and its module may have been unloaded.
     const auto module = memory_->modules.find(work.module);
     const bool is_known =
         module != memory_->modules.end() && work.number < module->second.module->kernels().size();
@@ -406,7 +408,7 @@ std::optional<std::string> Session::ShownRunning() const {
 
 void Session::CheckOver() {
   if (!has_ended_ || attached_ != nullptr || slow_calls_ > 0) return;
-  // Not from within: the caller may be one of our own functions.
+  // Posted, because the caller may be one of our own member functions.
   boost::asio::post(environment_.context,
                     [&environment = environment_, id = id()] { environment.on_over(id); });
 }

@@ -48,79 +48,86 @@
 
 namespace gpushared::server {
 
-// All memory of one session: what the client shares with us and what it has on the device.
-// Members are destroyed last to first, so modules go before the space they were loaded into.
+// All memory of one session: the segments shared with the client, and the client's device memory.
+// Members are destroyed last to first, so that modules are destroyed before the space into which
+// they were loaded.
 struct SessionMemory {
   SessionMemory() = default;
   SessionMemory(const SessionMemory&) = delete;
   SessionMemory& operator=(const SessionMemory&) = delete;
   ~SessionMemory() = default;
-  // Gives back a module, a mapping, a chunk or a part of the rest, in about a millisecond. False
-  // when little is left, for the destructor.
+  // Frees one module, mapping, chunk or part of the remaining memory, which takes about a
+  // millisecond. Returns false when the rest is small enough for the destructor.
   bool ReturnPart();
 
   ipc::SharedSegment commands;
   ipc::SharedSegment completions;
   ipc::UniqueFd doorbell;
-  std::vector<ipc::SharedSegment> staging_buffers;  // By number; never removed alone.
+  std::vector<ipc::SharedSegment> staging_buffers;  // By number; never removed individually.
   std::vector<std::unique_ptr<device::PinnedMemory>> pinned_staging_buffers;
-  std::unique_ptr<SwapReservation> cover;  // Null where memory does not move. For slow calls.
+  // Null unless memory is oversubscribed. Used by slow calls.
+  std::unique_ptr<SwapReservation> cover;
   std::unique_ptr<device::Space> space;
-  std::uint64_t mapped_bytes = 0;  // In the space, from its bottom.
+  std::uint64_t mapped_bytes = 0;  // From the bottom of the space.
   ClientChunks chunks;
   struct LoadedModule {
     std::shared_ptr<const device::Module> module;
     std::uint64_t bytes = 0;  // Size of its image.
-    bool is_leaving = false;  // Unloaded; commands may still use it.
+    bool is_leaving = false;  // Unloaded, but commands may still use it.
   };
   std::map<std::uint32_t, LoadedModule> modules;  // By the client's number.
 };
 
-// What a session uses of its worker; outlives all sessions.
+// Parts of the worker that sessions use. Outlives all sessions.
 struct SessionEnvironment {
-  boost::asio::io_context& context;  // The control thread's.
+  boost::asio::io_context& context;  // Of the control thread.
   SlowCalls& slow_calls;
   loader::ModuleReader& reader;
   Mailbox<DeviceMessage>& device_thread;
   device::Device& device;
-  // Where device memory goes that clients hold beyond their guarantees. Null: nowhere.
+  // Swap space for device memory that clients hold beyond their guarantees. Null if memory is not
+  // oversubscribed.
   std::shared_ptr<device::SwapStore> store;
   const DeviceSignal& signal;
   scheduler::LaneRules lane_rules;
   SessionLimits limits;
   bool shares_by_uid = true;  // See WorkerSettings.
   StagingBudget& staging;
-  StagingBudget& images;  // For memory that clients write module images into.
+  StagingBudget& images;  // For the memory into which clients write module images.
   std::shared_ptr<GraphBudget> graphs;
-  HomeExecutor home;             // For `endings`.
-  ipc::UnboundedCalls& endings;  // Of what clients hold, too: sockets and memory.
+  HomeExecutor home;  // For `endings`.
+  // Releases sockets and memory that clients hold as well, which may block.
+  ipc::UnboundedCalls& endings;
   ClientLog& log;
   KernelOutputLog& kernel_output;
-  std::uint32_t mappings =
-      0;  // Of all sessions, at most limits.mappings_max; the control thread's.
+  // Mapped chunks of all sessions, at most limits.mappings_max; control thread only.
+  std::uint32_t mappings = 0;
   std::uint32_t generation = 1;
   SpinTimes spin;
   HashSeed cost_seed{};                  // See CostModel.
   bool driver_compiles_for_all = false;  // See WorkerOptions.
   std::function<void(std::uint64_t session)> on_started;
-  // It has ended and nothing of it is left on any other thread: destroy it.
+  // Called when the session has ended and no other thread uses it. The callee destroys it.
   std::function<void(std::uint64_t session)> on_over;
-  // After its destruction: its memory is free again. kOk: the client went by itself.
+  // Called after the session's destruction, when its memory is free again. kOk: the client
+  // disconnected.
   std::function<void(std::uint64_t session, const Status& why)> on_memory_returned;
 };
 
-// One client, from its handshake until the last byte it owned is freed.
+// One client session, from the handshake until the last byte that it owned is freed.
 //
-// It owns everything that the client can name. It ends for one of four reasons: the socket closes,
-// the process dies (a forked child may hold the socket), the client breaks the protocol, or the
-// broker says so. All of them go through End, which takes the client away from the device thread.
-// When that has nothing of it left, the destructor runs, the only place where anything is freed.
+// It owns all objects that the client can name. A session ends for one of four reasons: the socket
+// closes, the process dies (a forked child may still hold the socket), the client violates the
+// protocol, or the broker terminates it. In all cases End detaches the client from the device
+// thread. Once that has released it, the destructor runs, which is the only place where memory is
+// freed.
 //
-// It never waits for the client. Requests are handled one at a time. The next one is read when the
-// answer to the last one has left. A client that does not read holds up nobody else.
+// A session never waits for its client. It handles one request at a time, and reads the next one
+// when the previous reply has been sent, so a client that does not read its replies delays only
+// itself.
 //
-// Confined to the control thread. Its slow calls work on values of their own and on the space,
-// one at a time.
+// Confined to the control thread. Its slow calls operate on copies of values and on the space, one
+// at a time.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(SessionEnvironment& environment, ipc::Attach attach, ipc::UniqueFd socket,
@@ -129,41 +136,41 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Makes its memory, welcomes the client and starts to serve it.
+  // Allocates its memory, completes the handshake and starts serving the client.
   void Start();
-  // Idempotent. kOk: the client went by itself; anything else is told to it.
+  // Idempotent. kOk: the client disconnected; any other status is sent to it.
   void End(Status why);
   void Change(const scheduler::ClientSpec& spec, const ClientCaps& caps);
 
-  // From the device thread.
+  // Messages from the device thread.
   void OnDetached(std::unique_ptr<ClientState> client);
   void OnApplied();
   void OnModuleReleased(std::uint32_t number);
   void OnStreamError(const StreamError& error);
   void OnSwap(const SwapMemory& move);
-  // The last move ends after its present step. `is_urgent`: whose turn it is now.
+  // Ends the latest swap after its current page. `is_urgent`: an urgent client is waiting for it.
   void PreemptSwap(bool is_urgent);
   void OnMemory(bool is_made);
-  // Ends the client that takes pages of its staging buffers away.
+  // Ends the session if the client has removed pages of its staging buffers.
   void CheckStagingBuffers();
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }
-  // It was started, and has one of the device's places until it is destroyed.
+  // Started, and counted among the device's sessions until it is destroyed.
   bool has_place() const { return has_place_; }
-  // It may use places and memory that others must leave.
+  // May use the sessions and memory that are reserved for some clients.
   bool MayUseReserve() const;
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
-  // Most device memory that it may hold. Where memory does not move, it is no more than its
-  // guarantee. Where all of it moves together, it is no more than fits on the device at one time.
+  // Maximum device memory of the session. Without oversubscription, at most its guarantee. If its
+  // memory can only be swapped as a whole, at most what the device can hold at the same time.
   std::uint64_t quota_bytes() const;
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
   SessionFacts Facts() const;
-  // Its work on the device, as far as that is known without asking the device thread: "kernel
-  // 'scale' [client 7 'train' pid 4121]". Nothing where it has none there.
+  // Returns the work that it has on the device as far as it is known without asking the device
+  // thread, as in "kernel 'scale' [client 7 'train' pid 4121]", or nothing if it has none.
   std::optional<std::string> ShownRunning() const;
-  // For a broker that does not know it.
+  // Describes the session to a new broker.
   ipc::RegistrySession Row() const;
 
  private:
@@ -188,7 +195,7 @@ class Session : public std::enable_shared_from_this<Session> {
   template <typename T>
   void Reply(const T& message, std::vector<ipc::UniqueFd> fds = {});
   void Reject(const Status& why);
-  void EndFor(const Status& violation);  // Protocol violations, with who did it.
+  void EndFor(const Status& violation);  // Ends the session because of a protocol violation.
   bool is_busy() const { return is_request_open_ || !outbox_.empty(); }
 
   // Requests; in session_requests.cpp.
@@ -213,10 +220,10 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Placing {
     ipc::LoadModule request;
     std::shared_ptr<const device::PreparedModule> module;
-    std::shared_ptr<void> place;  // Among those that wait.
+    std::shared_ptr<void> place;  // Its entry among the waiting calls.
     std::uint64_t identity = 0;   // See CostModel.
     int memory_requests_open = 0;
-    std::uint64_t missing_bytes = 0;  // Device memory that it lacks within the guarantee.
+    std::uint64_t missing_bytes = 0;  // Missing device memory that is within the guarantee.
   };
   void Place(const std::shared_ptr<Placing>& placing);
   static Result<std::shared_ptr<const device::Module>> PlaceCovered(device::Space& space,
@@ -225,28 +232,30 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module);
 
   // Device memory; in session_memory.cpp.
-  // Others may take the room that was made before it is used. A client that asks so often in vain
-  // is rejected what it asked for.
+  //
+  // Another client may take the free memory that was requested for this one before it is used. A
+  // memory request is rejected after this many fruitless attempts.
   static constexpr int kMemoryRequestsMax = 16;
   bool memory_swaps() const { return environment_.store != nullptr; }
-  // A change of what is mapped, in several slow calls, so that others have their turn in between.
+  // A change of the mapped size, split into several slow calls so that other clients' calls are not
+  // delayed.
   struct Resizing {
     std::uint64_t asked_bytes = 0;
     std::uint64_t before_bytes = 0;
     bool is_last_step = false;
     int memory_requests_open = 0;
-    Status failure;  // Of a step: what was gained goes back.
+    Status failure;  // Of a step. On failure, the memory gained so far is returned.
     std::uint64_t wanted_bytes() const { return failure.ok() ? asked_bytes : before_bytes; }
   };
   // One slow call of it.
   struct ResizeStep {
     Result<std::uint64_t> mapped;
-    std::optional<device::SpaceUse> use;  // Where memory moves.
-    std::uint64_t missing_bytes = 0;      // Device memory that would have helped.
+    std::optional<device::SpaceUse> use;  // Set if memory is oversubscribed.
+    std::uint64_t missing_bytes = 0;      // Device memory that was missing.
   };
   static ResizeStep MakeResizeStep(device::Space& space, SwapReservation* cover,
                                    std::uint64_t bytes, std::uint64_t quota_bytes);
-  // How much is mapped in one slow call.
+  // Bytes mapped in one slow call.
   std::uint64_t GrowStep() const;
   void Resize(Resizing resizing);
   void OnResizeStep(Resizing resizing, const ResizeStep& step);
@@ -257,27 +266,30 @@ class Session : public std::enable_shared_from_this<Session> {
   void FreeChunk(std::uint32_t number);
   void MapChunk(std::uint32_t number, std::uint64_t address);
   void UnmapChunk(std::uint64_t address);
-  // Runs `then(*this, whether it is there)` once so much more device memory is free.
+  // Calls `then(*this, is_made)` once `bytes` more of device memory are free, or have turned out to
+  // be unobtainable.
   void AwaitMemory(std::uint64_t bytes, std::function<void(Session&, bool)> then);
-  // The next step of a move, of which `done` bytes were moved. Of a slow call.
+  // Called when a swap has ended.
   void OnSwapEnded(const SwapMemory& move, const Status& status, const device::SpaceUse& use);
-  // Tells the device thread what the space has now.
+  // Reports the space's memory use to the device thread.
   void ReportMemory();
 
-  // A staging buffer, and what keeps it ready for copies; the latter may be missing.
+  // A staging buffer and its registration with the device, which speeds up copies; the latter may
+  // be missing.
   struct StagingBuffer {
     ipc::SharedSegment memory;
     std::unique_ptr<device::PinnedMemory> pinned;
     Status why_not_pinned;
   };
-  // Made by parts, of a slow call each: the kernel clears the pages of a part while it is made.
+  // Staging buffer being created. Each part takes one slow call, because the kernel clears its
+  // pages.
   struct StagingBufferInMaking {
     device::Device& device;
     const std::uint64_t bytes;
     ipc::SharedSegment memory{};
     std::uint64_t done = 0;
 
-    std::optional<Result<StagingBuffer>> MakePart();  // Empty: there is more to do.
+    std::optional<Result<StagingBuffer>> MakePart();  // Empty if parts remain.
   };
   void OnStagingBufferMade(std::uint64_t bytes, Result<StagingBuffer> staging_buffer);
   Status CheckImage(std::uint64_t bytes) const;
@@ -290,40 +302,42 @@ class Session : public std::enable_shared_from_this<Session> {
     return {.session = id(),
             .is_urgent = environment_.lane_rules.IsUrgent(spec_),
             .awaits_welcome = awaits_welcome,
-            // A range of addresses costs nobody else's work anything where mapping does not.
+            // Before the handshake, only a range of addresses is reserved. That does not delay
+            // other clients' work unless mapping does.
             .disturbs = !awaits_welcome || environment_.device.info().swaps_disturb};
   }
-  // Runs `work()` as a slow call and then `done(*this, its result)` here.
+  // Runs `work()` as a slow call and then `done(*this, result)` on the control thread.
   template <typename Work, typename Done>
   void MakeSlowCall(Work work, Done done);
-  // The same with a call that is short if it places, maps or makes no more than so many bytes.
+  // As above, with a call that is short if it places, maps or allocates at most kShortCallBytes.
   template <typename Work, typename Done>
   void MakeSlowCallFor(std::uint64_t bytes, Work work, Done done);
   template <typename Work, typename Done>
   void MakeShortOrLongCall(bool is_short, Work work, Done done);
   SlowCalls::Caller GetCaller(bool is_short);
-  // `work` returns an optional result; it is called again, as a slow call of its own, while that is
-  // empty.
+  // `work` returns an optional result. While that is empty, it is called again, each time as a
+  // separate slow call.
   template <typename Work, typename Done>
   void MakeSlowSteps(const SlowCalls::Caller& whose, Work work, Done done);
   template <typename Work, typename Done>
   void MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done done);
-  // Tells the device thread and runs `then` when it has done it.
+  // Posts the message to the device thread and runs `then` when it has been applied.
   void Apply(DeviceMessage message, std::function<void()> then);
   void CheckOver();
-  // This thread calls it when all memory is back. `mappings`: places where chunks were mapped.
+  // Returns the function that the control thread calls when all memory is free. `mappings`: mapped
+  // chunks.
   std::function<void()> Returned(std::uint32_t mappings);
 
   SessionEnvironment& environment_;
   const ipc::Attach attach_;
   const std::string who_;
-  std::shared_ptr<PrintedText> printed_;  // Null: the client takes none.
+  std::shared_ptr<PrintedText> printed_;  // Null if the client does not read printed text.
   scheduler::ClientSpec spec_;
   ClientCaps caps_;
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   Descriptor socket_;
   Descriptor pidfd_;
-  ipc::UniqueFd closing_;  // The socket of a session that has ended.
+  ipc::UniqueFd closing_;  // Socket of a session that has ended.
   ipc::FrameReader reader_;
   ipc::Outbox outbox_;
   std::unique_ptr<SessionMemory> memory_;
@@ -332,22 +346,24 @@ class Session : public std::enable_shared_from_this<Session> {
   bool is_request_open_ = false;
   bool is_reading_ = false;   // A wait for readability is pending.
   bool is_flushing_ = false;  // A wait for writability is pending.
-  // The device thread has it: but for `running` it is not to be read. Null: it has none.
+  // State owned by the device thread; only `running` may be read here. Null if not attached.
   const ClientState* attached_ = nullptr;
   bool is_welcomed_ = false;
-  std::uint32_t slow_calls_ = 0;        // That have not ended: a request's, and a move of memory.
-  std::atomic<bool> has_ended_{false};  // Of this thread; the steps of a slow call look at it.
-  std::uint32_t new_client_calls_ = 0;  // Short calls that went before others'.
+  std::uint32_t slow_calls_ = 0;  // Unfinished slow calls: those of a request, and a swap.
+  // Written by this thread; polled by the steps of slow calls.
+  std::atomic<bool> has_ended_{false};
+  std::uint32_t new_client_calls_ = 0;  // Short calls that had precedence as a new client's.
   bool has_place_ = false;
   Status why_ended_;
   std::function<void()> on_applied_;
   std::function<void(Session&, bool)> on_memory_;
-  // Null: no move is made. The slow calls' thread reads it.
+  // Null if no swap is running. Read by the slow calls' thread.
   std::shared_ptr<std::atomic<bool>> is_move_cut_;
-  std::uint64_t module_bytes_ = 0;   // Sum over loaded modules.
-  std::uint64_t staging_bytes_ = 0;  // Taken from the staging budget, also for one being made.
-  ipc::UniqueFd image_;              // Made for the client to write; the next load takes it.
-  std::uint64_t image_bytes_ = 0;    // Taken from the images' budget, until it is read.
+  std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
+  // Taken from the staging budget, including a buffer being created.
+  std::uint64_t staging_bytes_ = 0;
+  ipc::UniqueFd image_;            // Created for the client to write; used by the next load.
+  std::uint64_t image_bytes_ = 0;  // Taken from the images' budget until the image is read.
 };
 
 }  // namespace gpushared::server

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Templates of Session; included by its own files only.
+// Templates of Session; included only by its own source files.
 
 #ifndef GPUSHARED_SERVER_WORKER_CONTROL_SESSION_CALLS_H_
 #define GPUSHARED_SERVER_WORKER_CONTROL_SESSION_CALLS_H_
@@ -20,29 +20,29 @@
 
 namespace gpushared::server {
 
-// The description in the handshake and in the worker's ready message.
+// Device description for the handshake and for the worker's ready message.
 ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info);
 
-// What a mapped part of so many bytes shrinks to in one slow call on its way to `wanted_bytes`.
+// Returns the size to which mapped memory shrinks in one slow call on the way to `wanted_bytes`.
 inline constexpr std::uint64_t kReturnStepBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kReturnStepsMax = 64;
 std::uint64_t LessMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes);
-// What it grows to: by `step_bytes`, or by more where that would take more than kGrowStepsMax
-// steps.
+// Returns the size to which mapped memory grows in one slow call: larger by `step_bytes`, or by
+// more if that would take more than kGrowStepsMax steps.
 inline constexpr std::uint64_t kGrowStepsMax = 64;
 std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
                          std::uint64_t step_bytes);
 
-// A slow call for no more than so much is short: it takes about a millisecond at most. The pages of
-// a staging buffer are emptied when it is made.
+// Size up to which a slow call counts as short, that is, takes at most about a millisecond. Smaller
+// for staging buffers, because their pages are cleared when they are created.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
 inline constexpr std::uint64_t kShortArenaBytes = std::uint64_t{2} << 20;
-// What is made of a staging buffer in one slow call: some milliseconds, for which new clients wait.
-// More where that would take more than kArenaPartsMax calls.
+// Size of a staging buffer that is created in one slow call. That takes some milliseconds, during
+// which new clients wait. Larger if it would take more than kArenaPartsMax calls.
 inline constexpr std::uint64_t kArenaPartBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint64_t kArenaPartsMax = 64;
 
-// What `work` returns, a Result; exceptions of the libraries below become its Status.
+// Returns the Result of `work`; exceptions of libraries are converted to a Status.
 template <typename Work>
 auto CallGuarded(Work& work) -> decltype(work()) {
   try {
@@ -78,7 +78,7 @@ void Session::MakeSlowSteps(const SlowCalls::Caller& whose, Work work, Done done
        done = std::move(done)]() mutable -> bool {
         auto result = CallGuarded(work);
         if (!result && !self->has_ended_) return true;
-        // Nobody wants the rest.
+        // The session has ended, so the result is no longer needed.
         if (!result) result = Status(StatusCode::kDisconnected, "the client has left");
         boost::asio::io_context& context = self->environment_.context;
         boost::asio::post(context, [self = std::move(self), result = *std::move(result),
@@ -93,7 +93,8 @@ void Session::MakeSlowSteps(const SlowCalls::Caller& whose, Work work, Done done
 template <typename Work, typename Done>
 void Session::MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done done) {
   ++slow_calls_;
-  // Moved on, never dropped on that thread: the last reference goes on the control thread.
+  // `self` is moved and never released on that thread, because the last reference must be dropped
+  // on the control thread.
   environment_.slow_calls.Post(
       whose, [self = shared_from_this(), work = std::move(work), done = std::move(done)]() mutable {
         auto result = CallGuarded(work);

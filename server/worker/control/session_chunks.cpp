@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session's answers to requests about chunks.
+// Requests about chunks.
 #include <fmt/format.h>
 
 #include <memory>
@@ -25,7 +25,8 @@ void Session::Handle(const ipc::ChangeChunk& request) {
 
 void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int memory_requests_open) {
   if (const Status status = memory_->chunks.CheckMake(number); !status.ok()) return Reject(status);
-  // There is no room, and it is within the guarantee. Read after the slow call has ended.
+  // Set if the device has no free memory although the chunk is within the guarantee. Read after the
+  // slow call has ended.
   const auto is_guaranteed = std::make_shared<bool>(false);
   MakeSlowCallFor(
       bytes,
@@ -41,7 +42,7 @@ void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes, int memory_re
       [number, bytes, memory_requests_open, is_guaranteed](
           Session& self, Result<std::unique_ptr<device::Chunk>> chunk) {
         const bool is_made = chunk.ok();
-        // Also of a session that has ended: it goes with the rest of the memory.
+        // Added even if the session has ended; it is then freed with the rest of the memory.
         if (is_made) self.memory_->chunks.Add(number, std::move(*chunk), bytes);
         if (self.has_ended_) return self.CheckOver();
         if (is_made) {
@@ -111,7 +112,7 @@ void Session::UnmapChunk(std::uint64_t address) {
         bytes,
         [space = memory_->space.get(), address, bytes] { return space->Unmap(address, bytes); },
         [address](Session& self, const Status& unmapped) {
-          // After a failure it stays where it is, out of everybody's reach.
+          // On failure the chunk stays mapped, but no launch can reach it.
           if (unmapped.ok()) {
             self.memory_->chunks.RemoveMapping(address);
             --self.environment_.mappings;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of a session: how it grows and shrinks, and moves off the device and back.
+// Device memory of a session: resizing, and swapping out and in.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,19 +15,19 @@
 
 namespace gpushared::server {
 
-// ---- its size
+// ---- size
 
 void Session::Handle(const ipc::ResizeMemory& request) {
   Resizing resizing{.asked_bytes = request.bytes, .before_bytes = memory_->mapped_bytes};
   if (request.bytes >= memory_->mapped_bytes) return Resize(std::move(resizing));
-  // First nothing may touch what is given back.
+  // Before memory is given back, it must become inaccessible to commands.
   Apply(SetMapped{id(), request.bytes}, [this, resizing] { Resize(resizing); });
 }
 
 std::uint64_t Session::GrowStep() const {
   const std::uint64_t most = environment_.limits.grow_step_bytes;
   if (!memory_swaps()) return most;
-  // More than the device has comes in parts, which make room for each other.
+  // Memory larger than the device is mapped in parts, each of which evicts earlier ones.
   constexpr std::uint64_t kParts = 8;
   const std::uint64_t part = environment_.device.info().memory_bytes / kParts / kMapPageBytes;
   return std::min(most, std::max<std::uint64_t>(part, 1) * kMapPageBytes);
@@ -64,7 +64,7 @@ Session::ResizeStep Session::MakeResizeStep(device::Space& space, SwapReservatio
   ResizeStep step{.mapped = space.Resize(bytes), .use = std::nullopt};
   const device::SpaceUse after = space.use();
   step.use = after;
-  (void)cover->Cover(after);  // Less than was reserved is never rejected.
+  (void)cover->Cover(after);  // Reserving less than before always succeeds.
   if (fits && step.mapped.status().code() == StatusCode::kOutOfMemory) {
     step.missing_bytes = wanted.mapped_bytes - after.mapped_bytes;
   }
@@ -75,7 +75,7 @@ void Session::OnResizeStep(Resizing resizing, const ResizeStep& step) {
   const std::uint64_t before = memory_->mapped_bytes;
   if (step.mapped.ok()) {
     memory_->mapped_bytes = *step.mapped;
-    resizing.memory_requests_open = 0;  // Those that were made in vain are bounded.
+    resizing.memory_requests_open = 0;  // Only consecutive fruitless requests are limited.
   }
   if (step.use && attached_ != nullptr) {
     environment_.device_thread.Post(MemoryChanged{id(), *step.use});
@@ -91,14 +91,16 @@ void Session::OnResizeStep(Resizing resizing, const ResizeStep& step) {
       });
     }
     resizing.failure = step.mapped.status();
-    // The client was not told of what was gained, and uses none of it.
+    // Memory gained by earlier steps is returned, because the client was not told of it and does
+    // not use it.
     goes_on = before > resizing.before_bytes;
   }
   if (goes_on && !has_ended_) return Resize(std::move(resizing));
   OnResized(resizing);
 }
 
-// Nobody's stay keeps an urgent client waiting: beyond its guarantee it has what is free, or less.
+// An urgent client does not wait for another client's residency period to end: beyond its guarantee
+// it only gets memory that is free now.
 bool Session::MayAwaitMemory(const ResizeStep& step) const {
   if (step.missing_bytes == 0 || !caller().is_urgent) return step.missing_bytes > 0;
   return step.use->mapped_bytes + step.use->pinned_bytes + step.missing_bytes <=
@@ -107,7 +109,7 @@ bool Session::MayAwaitMemory(const ResizeStep& step) const {
 
 void Session::OnResized(const Resizing& resizing) {
   if (has_ended_) return CheckOver();
-  // Also after a failure: a rejected shrink leaves all of the memory mapped.
+  // Also after a failure, because a rejected shrink leaves all of the memory mapped.
   Apply(SetMapped{id(), memory_->mapped_bytes}, [this, resizing] {
     const Status& why = resizing.failure;
     if (why.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
@@ -116,7 +118,7 @@ void Session::OnResized(const Resizing& resizing) {
   });
 }
 
-// ---- room for it
+// ---- free memory
 
 void Session::AwaitMemory(std::uint64_t bytes, std::function<void(Session&, bool)> then) {
   on_memory_ = std::move(then);
@@ -134,10 +136,12 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
   if (cover == nullptr) return placed;
   device::SpaceUse use = space.use();
   if (placed.ok()) {
-    // With the module it may be beyond its guarantee, and what is full rejects it.
+    // The module may take the client beyond its guarantee, in which case the load is rejected if
+    // the swap space is full.
     if (Status full = cover->Cover(use); !full.ok()) return full;
   } else if (placed.status().code() == StatusCode::kOutOfMemory) {
-    // A GPU's modules take their memory in whole steps. A guarantee may end amid the last one.
+    // A GPU's modules take their memory in whole pages, and a guarantee may end within the last
+    // one.
     const std::uint64_t bytes = placing.module->bytes(), pinned = use.pinned_bytes;
     for (const std::uint64_t room : {bytes, device::RoundUp(bytes, kMapPageBytes)}) {
       use.pinned_bytes = pinned + room;
@@ -147,7 +151,7 @@ Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Spac
   return placed;
 }
 
-// ---- moves
+// ---- swaps
 
 void Session::OnSwap(const SwapMemory& move) {
   if (has_ended_) return;
@@ -157,16 +161,17 @@ void Session::OnSwap(const SwapMemory& move) {
   whose.disturbs = environment_.device.info().swaps_disturb;
   ++slow_calls_;
   is_move_cut_ = std::make_shared<std::atomic<bool>>(false);
-  // A step at a time: in between others have their turn.
+  // One page per call, so that other clients' calls are made in between.
   environment_.slow_calls.Post(whose, [self = shared_from_this(), done = std::size_t{0}, move,
                                        is_cut = is_move_cut_]() mutable {
     SessionMemory& memory = *self->memory_;
     device::Space& space = *memory.space;
-    // A step at least: whoever cuts all moves of others holds them up, and does not end them.
-    // Relaxed: advice, nothing is read because of it.
+    // Swaps at least one page, so that a client that preempts all swaps of others delays them but
+    // does not prevent them. Relaxed: advisory, nothing else depends on it.
     const bool ends = done > 0 && is_cut->load(std::memory_order_relaxed);
     Status status;
-    // It may have given back what it held beyond its guarantee, and its room in the store.
+    // The client may meanwhile have freed what it held beyond its guarantee, and with it its
+    // reservation in the swap store.
     if (!ends && done < move.steps.size() &&
         (!move.goes_out || memory.cover->Covers(space.use()))) {
       const std::uint64_t offset = move.steps[done] * kMapPageBytes;
@@ -176,7 +181,7 @@ void Session::OnSwap(const SwapMemory& move) {
     if (status.ok() && !ends && done < move.steps.size()) return true;
     const device::SpaceUse use = space.use();
     if (status.ok() || status.code() == StatusCode::kOutOfMemory) {
-      (void)memory.cover->Cover(use);  // Less than before.
+      (void)memory.cover->Cover(use);  // Reserving less than before always succeeds.
     }
     boost::asio::io_context& context = self->environment_.context;
     boost::asio::post(context, [self = std::move(self), move, status = std::move(status), use] {
@@ -189,7 +194,7 @@ void Session::OnSwap(const SwapMemory& move) {
 }
 
 void Session::PreemptSwap(bool is_urgent) {
-  if (is_move_cut_ == nullptr) return;  // It has ended meanwhile.
+  if (is_move_cut_ == nullptr) return;  // The swap has ended meanwhile.
   is_move_cut_->store(true, std::memory_order_relaxed);
   if (is_urgent) environment_.slow_calls.HurrySwap(id());
 }
@@ -197,13 +202,14 @@ void Session::PreemptSwap(bool is_urgent) {
 void Session::OnSwapEnded(const SwapMemory& move, const Status& status,
                           const device::SpaceUse& use) {
   if (has_ended_) return CheckOver();
-  // Room that others took meanwhile is made again.
+  // If other clients took the free memory meanwhile, it is requested again.
   const bool has_failed = !status.ok() && status.code() != StatusCode::kOutOfMemory;
   if (!has_failed || move.goes_out) {
     environment_.device_thread.Post(MemorySwapped{id(), use, has_failed});
   }
   if (!has_failed) return;
-  // What cannot go out is still here. Only a guarantee of another one is worth a session.
+  // Memory that cannot be swapped out is still resident. Only another client's guarantee justifies
+  // ending this session for it.
   if (!move.goes_out || move.is_guaranteed) {
     return End({status.code(), fmt::format("session ended: {} [{}]", status.message(), who_)});
   }

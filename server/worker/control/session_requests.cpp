@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session's answers to requests over the socket.
+// Handlers for requests over the session's socket.
 #include <errno.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ namespace gpushared::server {
 
 namespace {
 
-// Upper bound of what ModuleLoaded takes on the wire.
+// Upper bound of the size of ModuleLoaded on the wire.
 std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels,
                          std::span<const device::VariableInfo> variables) {
   std::uint64_t bytes = ipc::GetLayout<ipc::ModuleLoaded>().bytes;
@@ -59,7 +59,7 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
                       ipc::kParametersPerKernelMax, kParameterBytesMax)};
     }
   }
-  // How many there may be the devices have checked.
+  // The devices have already checked the number of variables.
   for (const device::VariableInfo& variable : variables) {
     if (variable.name.size() > ipc::kSymbolNameBytesMax) {
       return {
@@ -197,7 +197,7 @@ Status Session::CheckImage(std::uint64_t bytes) const {
 
 void Session::Handle(const ipc::MakeImage& request) {
   if (image_.valid()) {
-    // Freeing what the client wrote takes time.
+    // Freeing the pages that the client wrote takes time.
     return MakeSlowCall(
         [old = std::move(image_)]() mutable -> Result<std::uint64_t> {
           old.Reset();
@@ -249,10 +249,11 @@ void Session::Handle(const ipc::LoadModule& request) {
       .rank = static_cast<std::uint8_t>(spec_.scheduling_class),
       .who = who_};
   using Loaded = Result<loader::ModuleReader::Loaded>;
-  // In two steps: read by the reader, then placed as a slow call.
+  // In two steps: the reader reads the module, then a slow call places it.
   ++slow_calls_;
-  // Moved on, never dropped on the reader's thread: the last reference goes on the control thread.
-  // The space stays until the module is done: a session's memory waits for its slow call.
+  // `self` is moved and never released on the reader's thread, because the last reference must be
+  // dropped on the control thread. The space outlives the module's compilation, since a session's
+  // memory waits for its slow calls.
   const auto compile = [space = memory_->space.get()](auto module, bool may_take_long) {
     return space->CompileModule(std::move(module), may_take_long);
   };
@@ -297,7 +298,7 @@ void Session::Place(const std::shared_ptr<Placing>& placing) {
         Result<std::shared_ptr<const device::Module>> placed =
             PlaceCovered(*space, cover, *placing);
         if (!placed.ok()) return placed.status();
-        // Where a driver has said more of its kernels.
+        // Checked again, because a driver may have reported more about its kernels.
         if (Status wrong = CheckDescribable(**placed); !wrong.ok()) return wrong;
         return IdentifiedModule{*std::move(placed), placing->identity};
       },
@@ -318,7 +319,8 @@ void Session::Place(const std::shared_ptr<Placing>& placing) {
 void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module) {
   GiveBackImage();
   if (has_ended_) {
-    // Modules die before their space: this one goes with the rest of the memory.
+    // Modules must be destroyed before their space, so this one is freed with the rest of the
+    // memory.
     if (module.ok()) memory_->modules[request.module].module = std::move(module->module);
     return CheckOver();
   }
@@ -328,7 +330,8 @@ void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedMo
   entry.bytes = request.bytes;
   module_bytes_ += request.bytes;
   ReportMemory();
-  // The client may name it as soon as it has our answer, so the device thread hears of it first.
+  // The device thread is told first, because the client may name the module as soon as it has the
+  // reply.
   Apply(AddModule{id(), request.module, entry.module.get(), module->identity},
         [this, number = request.module, loaded = entry.module.get()] {
           Reply(DescribeModule(number, *loaded));
@@ -349,15 +352,15 @@ void Session::OnModuleReleased(std::uint32_t number) {
   const auto there = memory_->modules.find(number);
   if (there == memory_->modules.end()) return;
   module_bytes_ -= there->second.bytes;
-  // A session's calls keep their order: the module is gone before the space can be.
+  // The calls of a session are made in order, so the module is destroyed before the space can be.
   environment_.slow_calls.Post(caller(), [module = std::move(there->second.module)] {});
   memory_->modules.erase(there);
   ReportMemory();
 }
 
-// ---- what kernels have
+// ---- kernel output and memory
 
-// Printed text beyond what every client has counts as its staging memory does.
+// Printed text beyond the default limit is charged like staging memory.
 Status Session::TakePrintedBytes(std::uint64_t bytes) {
   if (bytes == 0) return {};
   if (printed_ == nullptr) {
@@ -397,7 +400,7 @@ void Session::Handle(const ipc::SetKernelMemory& request) {
 
 namespace {
 
-// Half of those that this process may have. The lowest free number is the next one.
+// Half of the descriptors that this process may have. New descriptors use the lowest free number.
 int DescriptorsForStagingBuffers() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
@@ -472,8 +475,9 @@ std::optional<Result<Session::StagingBuffer>> Session::StagingBufferInMaking::Ma
   return staging_buffer;
 }
 
-// The library leaves staging buffers alone, and the worker empties them when it has ended the
-// session. Holes are no protection for the client either: its copies carry zeros.
+// Ends a session whose client has punched holes in its staging buffers. The client library never
+// does, and the worker itself does so only after the session has ended. Holes would not protect the
+// client's data either, since its copies would then transfer zeros.
 void Session::CheckStagingBuffers() {
   if (has_ended_) return;
   for (std::size_t number = 0; number < memory_->staging_buffers.size(); ++number) {
@@ -492,8 +496,8 @@ void Session::OnStagingBufferMade(std::uint64_t bytes, Result<StagingBuffer> sta
   Result<ipc::UniqueFd> copy =
       staging_buffer.ok() ? ipc::DuplicateFd(staging_buffer->memory.fd()) : staging_buffer.status();
   if (staging_buffer.ok() && (has_ended_ || !copy.ok())) {
-    // The kernel takes as long to free the pages as to clear them, and everybody waits for this
-    // thread.
+    // Freed by a slow call, because freeing the pages takes the kernel as long as clearing them,
+    // and would delay all sessions of this thread.
     environment_.slow_calls.Post(caller(), [dropped = *std::move(staging_buffer)] {});
   }
   if (has_ended_) return CheckOver();
@@ -507,8 +511,8 @@ void Session::OnStagingBufferMade(std::uint64_t bytes, Result<StagingBuffer> sta
     spdlog::warn("copies of a staging buffer of {} bytes go by way of a buffer: {} [{}]", bytes,
                  staging_buffer->why_not_pinned.message(), who_);
   }
-  // Its descriptor stays for CheckStagingBuffers and for reading without a fault, as long as there
-  // are plenty for sessions and sockets.
+  // The descriptor is kept for CheckStagingBuffers and for reads without page faults, as long as
+  // enough descriptors remain for sessions and sockets.
   if (staging_buffer->memory.fd() > DescriptorsForStagingBuffers())
     staging_buffer->memory.CloseFd();
   const auto number = static_cast<std::uint32_t>(memory_->staging_buffers.size());

@@ -142,7 +142,7 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
       continue;
     }
     const auto next = Choose();
-    // Somebody else may be next after the wait.
+    // Chosen again after the wait, because a different call may be next.
     const bool is_suspended = !next->caller.is_urgent && next->caller.disturbs;
     if (is_suspended && !MayBegin(lock, GetLatest(*next))) continue;
     oldest_was_passed_ = next != Oldest();
@@ -160,7 +160,7 @@ bool SlowCalls::MayBegin(MutexLock& lock, Clock::time_point latest) {
   const Clock::rep since = quiet_since_.load(std::memory_order_relaxed);
   if (since == kNever) {
     if (now >= latest) return true;
-    // The request whose end we wait for does not stop to tell us.
+    // Polls, because the thread that ends the request does not notify this one.
     changed_.wait_until(lock.waitable(), std::min(latest, now + std::max(rules_.quiet, kLookMin)));
     return false;
   }

@@ -7,12 +7,12 @@
 
 namespace gpushared::server {
 
-// The host memory that a worker has for staging staging buffers. It is taken before the memory is
-// made: a machine without free memory does not reject, it ends processes.
+// Budget of a worker's host memory for staging buffers. Memory is charged before it is allocated,
+// because a machine without free memory does not fail the allocation but kills processes.
 //
-// Half of it is shared out evenly, so that every session can stage something whatever the
-// others hold. The other half goes to whoever asks first. Ordinary sessions leave a part of that
-// half to those that may use the reserve.
+// Half of the budget is divided evenly among the sessions, so that every session can stage data no
+// matter how much others use. The other half is first come, first served, except that ordinary
+// sessions must leave a part of it to those that may use the reserve.
 //
 // Confined to the control thread.
 class StagingBudget {
@@ -23,19 +23,21 @@ class StagingBudget {
         kept_(static_cast<std::uint64_t>(static_cast<double>(shared_) * kept)),
         shared_left_(shared_) {}
 
-  // For a session that holds `held` bytes. False changes nothing.
+  // Takes `bytes` for a session that has `held` bytes. Returns false, without effect, if they are
+  // not available.
   bool TryTake(std::uint64_t held, std::uint64_t bytes, bool may_use_reserve) {
     const std::uint64_t more = OfShared(held + bytes) - OfShared(held);
     if (more > SharedLeft(may_use_reserve)) return false;
     shared_left_ -= more;
     return true;
   }
-  // `bytes` of the `held` ones.
+  // Returns `bytes` of the session's `held` bytes.
   void GiveBack(std::uint64_t held, std::uint64_t bytes) {
     shared_left_ += OfShared(held) - OfShared(held - bytes);
   }
 
-  // What a session that holds `held` bytes could get now, and what one alone could ever hold.
+  // LeftFor returns the bytes available now to a session that has `held` bytes, and session_max
+  // those that a session could have if it were the only one.
   std::uint64_t LeftFor(std::uint64_t held, bool may_use_reserve) const {
     return SharedLeft(may_use_reserve) + (assured_ - std::min(assured_, held));
   }
@@ -49,7 +51,7 @@ class StagingBudget {
   }
   std::uint64_t OfShared(std::uint64_t held) const { return held - std::min(held, assured_); }
 
-  const std::uint64_t assured_;  // To each session.
+  const std::uint64_t assured_;  // Per session.
   const std::uint64_t shared_;
   const std::uint64_t kept_;
   std::uint64_t shared_left_;

@@ -19,15 +19,15 @@ double Seconds(scheduler::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// 100 % of nothing.
+// 100 % if `whole` is 0.
 double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 100.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
 double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
-// Names come from clients. The handshake checked them for UTF-8. `replace` keeps the rest of the
-// document if that check is ever wrong.
+// Names come from clients. The handshake has validated them as UTF-8; `replace` preserves the rest
+// of the document in case that check is ever wrong.
 std::string Dump(const ordered_json& document) {
   return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
@@ -83,7 +83,7 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   if (!count.nonpreemptible_kernel.empty()) {
     row["nonpreemptible_kernel"] = count.nonpreemptible_kernel;
     row["nonpreemptible_why"] =
-        trace::GetText(count.uncut_cut).in_column;  // `explain` has the sentence.
+        trace::GetText(count.uncut_cut).in_column;  // `explain` has the full message.
     row["nonpreemptible_longest_us"] =
         Microseconds(static_cast<std::uint64_t>(count.uncut_longest.count()));
   }
@@ -97,7 +97,7 @@ const ClientSnapshot* Find(const ThreadSnapshot& snapshot, std::uint64_t session
   return found == snapshot.clients.end() ? nullptr : &*found;
 }
 
-// The sessions that are here, by class.
+// Counts connected sessions by class.
 ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
                              const ThreadSnapshot& snapshot) {
   std::array<ClassNow, scheduler::kClassNames.size()> classes;
@@ -110,7 +110,7 @@ ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
     if (client->commands_pending > 0 && client->commands_in_flight == 0) ++of_class.waiting;
     const std::uint64_t bytes = client->mapped_bytes + facts.chunk_bytes;
     of_class.memory_bytes += bytes;
-    // Chunks stay on the device.
+    // Chunks are always resident.
     of_class.resident_bytes +=
         client->memory ? client->memory->resident_bytes + facts.chunk_bytes : bytes;
     if (facts.quota_bytes == 0) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON that admin requests are answered with.
+// JSON replies to admin requests.
 
 #ifndef GPUSHARED_SERVER_WORKER_CONTROL_STATS_H_
 #define GPUSHARED_SERVER_WORKER_CONTROL_STATS_H_
@@ -18,7 +18,7 @@
 
 namespace gpushared::server {
 
-// The control thread's knowledge of a session.
+// Facts about a session that the control thread knows.
 struct SessionFacts {
   std::uint64_t session = 0;
   std::string name;
@@ -30,7 +30,8 @@ struct SessionFacts {
   std::uint32_t modules = 0;
   std::uint32_t staging_buffers = 0;
   std::uint64_t staging_bytes = 0;
-  std::uint64_t chunk_bytes = 0;  // Device memory beside what is mapped from the bottom.
+  // Chunks, in addition to the memory mapped from the bottom of the space.
+  std::uint64_t chunk_bytes = 0;
   double age_s = 0;
   std::string state;  // "starting", "running", "ending"
 };
@@ -42,14 +43,15 @@ struct WorkerFacts {
   scheduler::PolicyOptions policy_options;
   double age_s = 0;
   bool is_draining = false;
-  // Their standing with the machine's scheduler, see ThreadPriority.
+  // Their scheduling parameters in the operating system, see ThreadPriority.
   std::string device_thread, control_thread;
   std::uint64_t executor_bytes = 0;  // Device::executor_bytes.
-  std::string numa;                  // See NumaPlace; empty: the device lies on no bus.
+  std::string numa;                  // See NumaPlace; empty if the device is not on a bus.
   std::uint64_t graphs_bytes = 0;    // Host memory of all graphs.
   std::uint64_t graphs_bytes_max = 0;
   loader::LoaderFacts loader;
-  std::optional<OvercommitNow> overcommit;  // Empty where there is none. Without how it moves.
+  // Empty without oversubscription. Lacks the swap statistics.
+  std::optional<OvercommitNow> overcommit;
 };
 
 // {"device":"cpu:0","clients":[{"client":7,"name":"train","state":..,"class":"low",

@@ -13,10 +13,11 @@
 
 namespace gpushared::server {
 
-// Room in the store for all of a client's memory, while it holds more than its guarantee and may be
-// moved out. So what is full says so when memory is asked for, and no move fails for it.
+// Reservation in the swap store for all of a client's memory, as long as the client holds more than
+// its guarantee and can be evicted. Because of it, a full store is reported when memory is
+// requested, and never makes a swap fail.
 //
-// Thread-compatible. Destroyed after the space whose memory it covers.
+// Thread-compatible. Must be destroyed after the space that it covers.
 class SwapReservation {
  public:
   SwapReservation(std::shared_ptr<device::SwapStore> store, std::uint64_t guaranteed_bytes)
@@ -25,8 +26,7 @@ class SwapReservation {
   SwapReservation& operator=(const SwapReservation&) = delete;
   ~SwapReservation() { store_->GiveBack(reserved_bytes_); }
 
-  // Reserves what memory of that size needs, or gives back what it does not need. An error changes
-  // nothing.
+  // Adjusts the reservation to memory of this size. On error nothing changes.
   Status Cover(const device::SpaceUse& use) {
     const std::uint64_t needed =
         IsWithinGuarantee(use) ? use.mapped_bytes - use.resident_bytes : use.mapped_bytes;
@@ -38,11 +38,10 @@ class SwapReservation {
     reserved_bytes_ = needed;
     return {};
   }
-  // Within the guarantee.
   bool IsWithinGuarantee(const device::SpaceUse& use) const {
     return use.mapped_bytes + use.pinned_bytes <= guaranteed_bytes_;
   }
-  // Whether memory of that size may be moved out.
+  // Whether memory of this size may be swapped out.
   bool Covers(const device::SpaceUse& use) const { return use.mapped_bytes <= reserved_bytes_; }
 
  private:

@@ -16,7 +16,7 @@ namespace gpushared::server {
 
 namespace {
 
-// For a short answer: the send buffer of a new connection is empty.
+// Sends a reply that is short enough for the empty send buffer of a new connection.
 template <typename T>
 bool SendAtOnce(int connection, std::uint32_t request, const T& message,
                 std::vector<ipc::UniqueFd> fds = {}) {
@@ -52,7 +52,7 @@ void TraceRequestHandler::Add(const ipc::Watch& watch, ipc::UniqueFd connection)
 }
 
 void TraceRequestHandler::Make() {
-  // No call of the driver: no request meets it.
+  // Urgent, since it makes no call of the driver and so cannot delay a request.
   around_.slow_calls.Post({.is_urgent = true}, [this, home = around_.home] {
     auto made = std::make_shared<Result<std::unique_ptr<trace::Writer>>>(trace::Writer::Create());
     home.Post([this, made] { OnMade(std::move(*made)); });
@@ -86,7 +86,7 @@ void TraceRequestHandler::Answer(std::uint64_t number) {
   AwaitEnd(number);
 }
 
-// Whoever says anything more ends it, too.
+// Watchers send nothing after their request: any further byte ends the connection, too.
 void TraceRequestHandler::AwaitEnd(std::uint64_t number) {
   watchers_.at(number).connection.async_wait(
       Descriptor::wait_read, [this, number](const boost::system::error_code& error) {

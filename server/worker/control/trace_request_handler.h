@@ -24,13 +24,13 @@
 
 namespace gpushared::server {
 
-// Those who watch what runs on the device, each for as long as its connection lasts. There is a
-// trace, and memory for it, while there is a watcher.
+// Connections that watch the work on the device. The trace and its memory exist only while at least
+// one watcher is connected.
 //
 // Confined to the control thread.
 class TraceRequestHandler {
  public:
-  // Half of them are for operators alone.
+  // Half of them are reserved for operators.
   static constexpr std::size_t kWatchersMax = 16;
 
   struct Surroundings {
@@ -38,7 +38,8 @@ class TraceRequestHandler {
     SlowCalls& slow_calls;
     Mailbox<DeviceMessage>& device_thread;
     const HomeExecutor& home;
-    ipc::UnboundedCalls& endings;  // Closes what others may have left descriptors in.
+    // Closes descriptors that other processes may have shared, which may block.
+    ipc::UnboundedCalls& endings;
     std::uint32_t generation = 0;
   };
   explicit TraceRequestHandler(const Surroundings& around) : around_(around) {}
@@ -46,9 +47,9 @@ class TraceRequestHandler {
   TraceRequestHandler(const TraceRequestHandler&) = delete;
   TraceRequestHandler& operator=(const TraceRequestHandler&) = delete;
 
-  // Answers on the connection.
+  // Replies on the connection.
   void Add(const ipc::Watch& watch, ipc::UniqueFd connection);
-  // Frees what the device thread has given back.
+  // Frees a writer that the device thread has given back.
   void Free(std::unique_ptr<trace::Writer> writer) const;
 
  private:
@@ -69,7 +70,7 @@ class TraceRequestHandler {
   const Surroundings around_;
   std::map<std::uint64_t, Watcher> watchers_;
   std::uint64_t last_number_ = 0;
-  ipc::UniqueFd memory_;  // Of the present trace; invalid where there is none.
+  ipc::UniqueFd memory_;  // Of the current trace; invalid if none exists.
   bool is_making_ = false;
 };
 

@@ -20,8 +20,9 @@
 namespace gpushared::server {
 
 Worker::Impl::~Impl() {
-  // After a drain all of this is empty; when Run failed or never was called, it is not made. When
-  // the device was lost, the device thread still knows the sessions: it ends before them.
+  // After a drain all of this is empty; if Run failed or was never called, it was not created. If
+  // the device was lost, the device thread still refers to the sessions, so it must end before
+  // them.
   device_thread_.reset();
   sessions_.clear();
   reader_.reset();  // Its last reports are dropped with context_.
@@ -63,8 +64,8 @@ std::shared_ptr<DeviceTotals> Worker::Impl::OpenTotals() const {
   return nullptr;
 }
 
-// Rings and staging buffers are taken by the thread that makes slow calls, so that they are near,
-// too.
+// The thread that makes slow calls also allocates rings and staging buffers, so it is placed near
+// the device as well.
 void Worker::Impl::FindPlace() {
   place_ = FindNumaPlace(device_->info().pci_bus, options_.sysfs);
   Status tried;
@@ -79,7 +80,7 @@ Status Worker::Impl::Open() {
   Check(options_.limits.sessions_max <= kSessionsLimit, "sessions_max fits its limit");
   Result<std::unique_ptr<scheduler::Policy>> policy = MakePolicy();
   if (!policy.ok()) return policy.status();
-  // Before there is a client, and before there are other threads.
+  // Before any client exists and before other threads are started.
   Result<std::unique_ptr<loader::ModuleReader>> reader = options_.make_reader();
   if (!reader.ok()) return reader.status();
   reader_ = *std::move(reader);
@@ -221,10 +222,10 @@ int Worker::Impl::Run() {
   WatchLog();
   WatchDevice();
   context_.run();
-  // Threads may never come back then, see RunWorker.
+  // Otherwise threads may never return, see RunWorker.
   if (!ends_at_once()) {
     device_thread_->Stop();
-    TakeMail();  // Its last words.
+    TakeMail();  // Its last messages.
     slow_calls_->Finish();
     KeepCosts(device_thread_->TakeCosts());
   }
@@ -246,7 +247,7 @@ void Worker::Impl::BeginDrain() {
 void Worker::Impl::WatchDrain(bool was_deserted) {
   drain_timer_.expires_after(options_.left_behind_max / 2);
   drain_timer_.async_wait([this, was_deserted](const boost::system::error_code& error) {
-    // A timer that is cancelled after it ran out does not know of it.
+    // A timer that was cancelled after it expired still reports success.
     if (error || !is_draining_) return;
     const bool is_deserted = IsDeserted();
     if (!is_deserted || !was_deserted) return WatchDrain(is_deserted);
@@ -265,7 +266,7 @@ void Worker::Impl::WatchDrain(bool was_deserted) {
 void Worker::Impl::CheckDone() {
   const bool is_over = is_draining_ && sessions_.empty() && leaving_.empty();
   if (!is_over && !ends_at_once()) return;
-  // The last words (sessions that ended) are worth waiting for, as long as somebody listens.
+  // The last messages (sessions that ended) are worth waiting for as long as a broker is connected.
   if (has_broker_ && !channel_outbox_.empty()) return;
   context_.stop();
 }
@@ -278,16 +279,18 @@ Worker::~Worker() = default;
 int Worker::Run() { return impl_->Run(); }
 
 int RunWorker(WorkerOptions options, ipc::UniqueFd channel) {
-  // Ctrl-C and service managers signal all processes of a group at once. The broker answers
-  // such a signal by draining its workers, which must live to do it.
-  // SIGXFSZ: a file that may not grow is an error of the store, and no reason to die.
+  // Ctrl-C and service managers signal all processes of a group at the same time. The broker
+  // responds to such a signal by draining its workers, which must stay alive for that.
+  //
+  // SIGXFSZ is ignored so that a file that may not grow is an error of the swap store instead of
+  // killing the worker.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
   options.takes_stdout = true;
   Worker worker(std::move(options), std::move(channel));
   const int code = worker.Run();
   if (code == kWorkerLostDevice || code == kWorkerStuck) {
-    // Nothing of such a device is put in order: its driver, and threads that are inside it, may
-    // wait for a kernel that never ends.
+    // No cleanup: the driver, and threads blocked in it, may be waiting for a kernel that never
+    // ends.
     std::fflush(nullptr);
     ::_exit(code);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device, one context, its sessions: the process that does the work.
+// Worker process: one device, one context and its sessions.
 
 #ifndef GPUSHARED_SERVER_WORKER_CONTROL_WORKER_H_
 #define GPUSHARED_SERVER_WORKER_CONTROL_WORKER_H_
@@ -28,9 +28,9 @@
 namespace gpushared::server {
 
 struct WorkerOptions {
-  // Makes the device; called once, on the thread that calls Run. Any thread may call the functions
-  // handed in until the device is destroyed. `await_quiet` waits for a moment without urgent
-  // requests (SlowCallRules); it may be called once there is a session.
+  // Creates the device; called once, on the thread that calls Run. Until the device is destroyed,
+  // any thread may call the functions passed to it. `await_quiet` waits for a moment without urgent
+  // requests (SlowCallRules); it may be called once a session exists.
   std::function<Result<std::unique_ptr<device::Device>>(
       device::WakeFunction wake, device::OutputFunction output, std::function<void()> await_quiet)>
       make_device;
@@ -40,55 +40,56 @@ struct WorkerOptions {
   SessionLimits limits;
   scheduler::ResidencyOptions residency;
   SlowCallRules slow_calls;
-  // Makes what reads modules; called once, on the thread that calls Run.
+  // Creates the module reader; called once, on the thread that calls Run.
   std::function<Result<std::unique_ptr<loader::ModuleReader>>()> make_reader;
-  // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
+  // File in which kernel costs are persisted for the next worker of this device; empty if they are
+  // not.
   std::string cost_file;
-  // Where the device's totals are, see DeviceTotals; empty: nobody reads them.
+  // File of the device's totals, see DeviceTotals; empty if they are not recorded.
   std::string totals_file;
   std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
-  // How long a kernel beyond its limit may take to end by itself where the device can only tell it
-  // to; then the worker
-  // ends all the same. It looks once in thousands of turns of its loops.
+  // Time that a kernel beyond its limit has to end if the device can only ask it to, which a kernel
+  // checks once in thousands of iterations of its loops. After that the worker ends.
   std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
-  // How long the device thread may be inside of one call of the device: so long, or as long as the
-  // longest kernel limit. Then kernels that look for it are told to end, and if that does not bring
-  // it back, the worker ends as for a lost device.
+  // Maximum time of one device call on the device thread, unless the longest kernel limit is
+  // longer. After that, kernels that poll for it are told to end. If that does not unblock the
+  // thread, the worker ends as for a lost device.
   std::chrono::nanoseconds call_max = std::chrono::seconds(5);
-  // Without an own compiler: whether the device's driver compiles for every client. Otherwise it
-  // compiles only for root and the server's own user, who could harm this process anyway.
+  // Without a separate compiler: whether the device's driver compiles for every client. Otherwise
+  // it compiles only for root and the server's own user, who could harm this process in any case.
   bool driver_compiles_for_all = false;
-  // stdout of this process is a GPU driver's alone: what comes there is what kernels print.
+  // Only a GPU driver uses stdout of this process, so all of stdout is kernel output.
   bool takes_stdout = false;
-  std::optional<SpinTimes> spin;  // Unset: what this machine can afford.
-  // Whether the threads on which requests wait go before other threads of the machine, as far as it
-  // allows that (server/platform/thread_priority.h).
+  std::optional<SpinTimes> spin;  // Default: what this machine can afford.
+  // Whether threads that requests wait for get priority over other threads of the machine, as far
+  // as it allows (server/platform/thread_priority.h).
   bool prefers_threads = false;
-  // Where the kernel describes the machine: threads and memory are kept near the device.
+  // Where the kernel describes the machine's topology, so that threads and memory can be placed
+  // near the device.
   std::string sysfs = "/sys";
-  // Running work of a session that ended is asked to stop at once, and killed when it
-  // has not ended by then.
+  // When a session ends, its running work is asked to stop immediately, and killed if it has not
+  // ended within this time.
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
-  // The directory of the socket at which the next broker finds this worker (ipc/registry_socket.h);
-  // empty: it ends with its last session when its broker dies.
+  // Directory of the socket at which the next broker finds this worker (ipc/registry_socket.h). If
+  // empty, the worker ends with its last session after its broker has died.
   std::string registry_directory;
   std::uint64_t made_by = 0;  // See ipc::Registry.
-  // How long a worker without a broker waits for one after its last client has gone; at most twice
-  // that.
+  // How long a worker without a broker waits for one after its last client has left. The actual
+  // wait is at most twice as long.
   std::chrono::nanoseconds alone_max = std::chrono::seconds(10);
-  // In a drain, the worker ends within this time after its last client has gone, whatever that
-  // one's kernels and the driver do.
+  // When draining, the worker ends within this time after its last client has left, even if kernels
+  // of clients or the driver never return.
   std::chrono::nanoseconds left_behind_max = std::chrono::seconds(5);
 };
 
 inline constexpr int kWorkerLostDevice = 3;
 inline constexpr int kWorkerStuck = 4;
 
-// Runs until it was told to drain and the last session has ended. When its broker dies it serves
-// its sessions on, and waits for another broker, which takes it over with them. Without one it ends
-// some time after its last session (WorkerOptions::alone_max).
+// Runs until it has been drained, that is, told to drain and left by its last session. If its
+// broker dies, it keeps serving its sessions and waits for another broker, which adopts it together
+// with them. If none comes, it ends some time after its last session (WorkerOptions::alone_max).
 //
-// Run is called once. The channel speaks ipc/wire/channel.h with the broker.
+// Run is called once. The channel to the broker uses ipc/wire/channel.h.
 class Worker {
  public:
   Worker(WorkerOptions options, ipc::UniqueFd channel);
@@ -96,9 +97,9 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // The process's exit code. 0 after a drain. 1 if the device or the policy could not be made; the
-  // reason is logged, and told to the broker if it listens. kWorkerLostDevice when the device died,
-  // kWorkerStuck when a drain would never have ended.
+  // Returns the exit code of the process: 0 after a drain; 1 if the device or the policy could not
+  // be created, in which case the reason is logged and sent to the broker; kWorkerLostDevice if the
+  // device was lost; kWorkerStuck if a drain would never have ended.
   int Run();
 
  private:
@@ -106,8 +107,8 @@ class Worker {
   std::unique_ptr<Impl> impl_;
 };
 
-// What `gpushared --worker` does: a Worker in a process of its own. Ignores SIGINT, SIGTERM,
-// SIGPIPE and SIGXFSZ: the broker decides when a worker ends, by the channel or by SIGKILL.
+// Body of `gpushared --worker`: runs a Worker in this process. Ignores SIGINT, SIGTERM, SIGPIPE and
+// SIGXFSZ, because the broker decides when a worker ends, through the channel or with SIGKILL.
 int RunWorker(WorkerOptions options, ipc::UniqueFd channel);
 
 }  // namespace gpushared::server

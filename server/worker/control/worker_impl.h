@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control thread of a worker. Each duty has a file: worker.cpp begins and ends it,
-// broker_link.cpp serves the broker, device_mail.cpp hears the device thread and notices when it
-// stands, and admin_answers.cpp answers operators.
+// Control thread of a worker. Each duty has a file: worker.cpp starts and stops it, broker_link.cpp
+// serves the broker, device_mail.cpp handles messages of the device thread and detects that it is
+// blocked, and admin_answers.cpp answers operators.
 
 #ifndef GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
 #define GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
@@ -42,13 +42,13 @@
 
 namespace gpushared::server {
 
-// Calls that may not return: one for the socket and one for the memory of each session.
+// Calls that may block forever: one for the socket and one for the memory of each session.
 inline constexpr std::size_t kEndingsMax = std::size_t{2} * kSessionsLimit;
 
-// Runs the control thread and owns the two others. Members are destroyed last to first: the
-// sessions before the threads that work for them, those before the device.
+// Runs the control thread and owns the other two threads. Members are destroyed last to first:
+// sessions before the threads that work for them, and those before the device.
 //
-// Confined to the thread that calls Run, except control_, which all post to.
+// Confined to the thread that calls Run, except control_, to which any thread may post.
 class Worker::Impl {
  public:
   Impl(WorkerOptions options, ipc::UniqueFd channel)
@@ -71,18 +71,19 @@ class Worker::Impl {
   using Descriptor = boost::asio::posix::stream_descriptor;
 
   Status Open();
-  Result<std::shared_ptr<device::SwapStore>> OpenStore() const;  // Null: memory does not move.
+  // Null if memory is not oversubscribed.
+  Result<std::shared_ptr<device::SwapStore>> OpenStore() const;
   Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
   void WakeControl();
-  // Where none are kept that can be used: nothing, and a seed of its own.
+  // Returns no costs and a new seed if there are no usable persisted costs.
   KeptCosts ReadKeptCosts() const;
-  // Null where the file cannot be used.
+  // Null if the file cannot be used.
   std::shared_ptr<DeviceTotals> OpenTotals() const;
   void WatchCosts();
   void WatchLog();
   void KeepCosts(std::vector<scheduler::KnownCost> costs) const;
 
-  // Mail of the device thread.
+  // Messages of the device thread.
   void WatchMail();
   void TakeMail();
   void Handle(ClientDetached message);
@@ -103,13 +104,13 @@ class Worker::Impl {
   void Handle(const KernelNoted& message);
   void Handle(const DeviceLost& message);
 
-  // A device thread that sends none, because it stands inside of a call.
+  // Detection of a blocked device thread.
   static DeviceWatch::Limits WatchLimits(const WorkerOptions& options);
   void WatchDevice();
   void ReportKernelsToEnd();
   void LoseStandingDevice(const std::string& in_vain);
 
-  // The broker.
+  // Broker.
   void WatchChannel();
   void OnChannelReadable();
   void HandleFrame(ipc::Frame frame);
@@ -129,14 +130,14 @@ class Worker::Impl {
   void FlushChannel();
   void LoseBroker(const std::string& why);
 
-  // Without a broker.
+  // Operation without a broker.
   void OpenDoor();
   void WatchDoor();
   void WatchAlone(bool was_deserted);
   void ReportRegistry();
   bool IsDeserted() const;
 
-  // Admin.
+  // Admin requests.
   struct Question {
     std::uint32_t request = 0;
     ipc::Admin admin;
@@ -150,7 +151,7 @@ class Worker::Impl {
   void FindPlace();
   Session* Find(std::uint64_t session) const;
   void BeginDrain();
-  // Ends the worker when clients that have gone leave something behind that does not end.
+  // Ends the worker if disconnected clients leave work behind that never ends.
   void WatchDrain(bool was_deserted);
   void CheckDone();
   bool is_lost() const { return exit_code_ == kWorkerLostDevice; }
@@ -175,16 +176,16 @@ class Worker::Impl {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<DeviceThread> device_thread_;
   ThreadPriority control_priority_, device_priority_;
-  NumaPlace
-      place_;  // The device thread and the one that makes rings and staging buffers are there.
+  // Of the device thread and of the thread that allocates rings and staging buffers.
+  NumaPlace place_;
   std::unique_ptr<SessionEnvironment> environment_;
   boost::asio::io_context context_{1};  // Its handlers may hold sessions.
   HomeExecutor home_{context_};
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
-  // Sessions destroyed whose memory is not back yet.
+  // Destroyed sessions whose memory is not free yet.
   std::map<std::uint64_t, ipc::RegistrySession> leaving_;
   std::uint64_t last_session_ = 0;     // The highest number so far.
-  std::deque<ipc::RegistryEnd> ends_;  // The latest ones, for a broker that did not hear of them.
+  std::deque<ipc::RegistryEnd> ends_;  // The latest ones, for a broker that was not told of them.
   struct KeptLease {
     ipc::Keep lease;
     ipc::UniqueFd connection;
@@ -192,26 +193,26 @@ class Worker::Impl {
   std::map<std::uint32_t, KeptLease> kept_;  // For the next broker, by endpoint.
 
   Descriptor channel_;
-  std::uint64_t channel_number_ = 0;  // Counts the channels that there were.
+  std::uint64_t channel_number_ = 0;  // Number of the current channel.
   ipc::Outbox channel_outbox_{ipc::Outbox::Kind::kSeqpacket};
   bool is_channel_flushing_ = false;
   bool has_channel_ = true;
-  bool has_broker_ = true;  // Not yet, where one has not said what it wants.
+  bool has_broker_ = true;  // False until a newly connected broker has sent its first message.
   bool is_draining_ = false;
   int exit_code_ = 0;
 
-  std::unique_ptr<DriverOutput> driver_output_;  // Null where stdout is not the driver's.
+  std::unique_ptr<DriverOutput> driver_output_;  // Null if stdout does not belong to the driver.
   Descriptor mail_;
   DeviceWatch device_watch_;
   boost::asio::steady_timer watch_timer_;
   boost::asio::steady_timer cost_timer_;
   std::optional<ipc::RegistrySocket> registry_socket_;
-  Descriptor door_;  // A duplicate of it.
+  Descriptor door_;  // Duplicate of its descriptor.
   boost::asio::steady_timer alone_timer_;
   boost::asio::steady_timer drain_timer_;
   boost::asio::steady_timer report_timer_;  // Writes the reports of client_log_.
   HashSeed cost_seed_{};
-  std::vector<scheduler::KnownCost> costs_taken_;  // The parts so far.
+  std::vector<scheduler::KnownCost> costs_taken_;  // Parts received so far.
   std::vector<ControlMessage> taken_;
   std::unique_ptr<TraceRequestHandler> trace_request_handler_;
   std::map<std::uint64_t, Question> questions_;

@@ -118,7 +118,8 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
   if (is_limited_anew) LimitClient(client, now);
   requests_.OnClientChanged(client, now);
   submitter_.ReviewGivingWay(now);
-  submitter_.Review(client, now);  // One that leaves the high class may be stopped from now on.
+  // Commands of a client that leaves the high class become preemptible.
+  submitter_.Review(client, now);
   SettleAll(now);
 }
 
@@ -174,9 +175,10 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
   StreamState& state = client.streams[stream];
   while (state.next != kNoSlot && !state.has_failed && submitter_.MayFollow(client, state)) {
     CommandSlot& command = client.streams.slab()[state.next];
-    if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
+    if (command.failure != nullptr) return;  // Makes the stream fail once it is at the front.
     if (command.is_device_work()) {
-      // Others that are stopped with the one ahead are still leaving.
+      // Other commands that were preempted together with an earlier one have not left the device
+      // yet.
       if (command.state() == CommandState::kOnDevice && command.submission().has_outlived) return;
       if (command.state() == CommandState::kQueued) {
         if (client.memory.is_by_page() && !IsThere(*client.setup.space, command)) [[unlikely]]
@@ -192,7 +194,9 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
       }
       if (target.HasFailed(command.target.sequence)) return;
     } else if (command.destroys_stream()) {
-      return;  // The rest belongs to another incarnation, which an error must not reach.
+      // The commands after it belong to the stream's next incarnation, which an error must not
+      // reach.
+      return;
     }
     client.streams.PassNext(stream);
   }
@@ -305,7 +309,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
   return FrontOutcome::kRetired;
 }
 
-// It took effect when it was taken, or was rejected then.
+// The change took effect, or was rejected, when the command was taken.
 void Dispatcher::SettleChange(ClientState& client, std::uint32_t stream, CommandSlot& command,
                               scheduler::TimePoint now) {
   if (client.streams[stream].has_failed) {
@@ -330,8 +334,8 @@ void Dispatcher::SettleMark(ClientState& client, const StreamState& state,
                .ended_ns = time});
 }
 
-// Whether the wait is over. Later commands may have been offered already, earlier ones have
-// all finished.
+// Returns whether the wait is over. All earlier commands have finished; later ones may already be
+// in the lane.
 bool Dispatcher::SettleWait(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                             scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
@@ -359,12 +363,12 @@ void Dispatcher::DestroyStream(ClientState& client, std::uint32_t stream,
                                const CommandSlot& command) {
   StreamState& state = client.streams[stream];
   if (state.has_failed) {
-    // Waits that name commands of this incarnation may still come.
+    // Later waits may still name commands of this incarnation.
     state.failed_before = {state.failed.first, command.sequence};
     state.failed = {};
     state.has_failed = false;
   } else {
-    client.output.GiveBack();  // Its error record was never needed.
+    client.output.GiveBack();  // The record reserved for an error was not needed.
   }
 }
 
@@ -398,7 +402,8 @@ void Dispatcher::WriteRecord(ClientState& client, const CommandSlot& command,
   record.started_ns = notice.started_ns;
   record.ended_ns = notice.ended_ns;
   publisher_.Mark(client);
-  // Room was reserved when the command was taken, so only a lie about credit gets here.
+  // Space was reserved when the command was taken, so this fails only if the client lied about its
+  // credit.
   if (!client.output.Write(record)) {
     Break(client, Status(StatusCode::kProtocolViolation,
                          fmt::format("session ended: the number of completions taken is beyond "
@@ -412,7 +417,7 @@ void Dispatcher::ReturnModule(ClientState& client, std::uint16_t module) {
     released_.push_back({client.setup.session, module});
 }
 
-// All parts of a command have left its stream.
+// Called when all parts of a command have left its stream.
 void Dispatcher::EndCommand(ClientState& client, StreamState& state, const CommandSlot& command) {
   ++commands_;
   state.finished = command.sequence;
@@ -440,7 +445,7 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
   client.streams.WakeWaiters(stream);
 }
 
-// ---- ends
+// ---- completions
 
 std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
   std::size_t taken = 0;
@@ -453,7 +458,7 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
     submitter_.RecordHostSteal(now);
     for (std::size_t i = 0; i < count; ++i) {
       OnCompleted(completions_[i], now);
-      completions_[i].paused.reset();  // Nobody keeps what the command did not take.
+      completions_[i].paused.reset();  // Releases paused state that the command did not take.
     }
     for (ClientState* const client : unsettled_) Settle(*client, now);
     unsettled_.clear();
@@ -464,7 +469,8 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
 
 void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::TimePoint now) {
   ClientState* const client = registry_.OnDevice(completion.id);
-  if (client == nullptr) return;  // A command completes once; what comes twice is nobody's.
+  // A command completes only once; a duplicate completion has no owner.
+  if (client == nullptr) return;
   CommandSlot& command = client->streams.slab()[WorkName::Slot(completion.id)];
   const bool is_part = submitter_.TakeOff(*client, command, completion, now);
   staging_watch_.OnLeft(*client, command, completion);
@@ -480,7 +486,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
 
 void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
                            const device::Completion& completion, scheduler::TimePoint now) {
-  // Units that are paused count as one that is not done.
+  // Paused units count as one unit that is not done.
   const bool has_paused = completion.paused != nullptr;
   const std::uint64_t done = std::min(completion.units_done, command.units - has_paused);
   command.units_done = std::max(command.units_done, done);
@@ -495,14 +501,15 @@ void Dispatcher::OnStopped(ClientState& client, CommandSlot& command,
   client.totals.of_class().stops.Add(1);
   const StreamState& stream = client.streams[command.stream];
   const std::uint32_t slot = WorkName::Slot(completion.id);
-  // What outlived its prediction is stopped with all that is behind it.
+  // A command that outlived its prediction is preempted together with all later commands of its
+  // stream.
   const bool is_behind =
       stream.chained == slot || (command.submission().has_outlived && stream.front != slot);
   if (!stream.has_failed && !is_behind) return submitter_.OfferRest(client, slot, now);
   if (stream.has_failed) {
     command.End();
   } else {
-    Submitter::QueueRest(client, slot);  // The rest of the one ahead goes first.
+    Submitter::QueueRest(client, slot);  // The rest of the earlier command goes first.
   }
   MarkUnsettled(client, command.stream);
 }
@@ -524,7 +531,7 @@ CommandFailure Dispatcher::GetFailure(const CommandSlot& command,
 void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
                          const device::Completion& completion, scheduler::TimePoint now) {
   command.End();
-  // A kernel that was to end by force, and ended by itself before.
+  // The kernel was to be killed but ended normally before.
   if (completion.status.ok() && !completion.stopped) command.failure.reset();
   if (command.failure == nullptr && !completion.status.ok()) [[unlikely]] {
     command.failure = std::make_unique<CommandFailure>(GetFailure(command, completion));

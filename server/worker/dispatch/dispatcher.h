@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a stream's queue to the device and back.
+// Path of commands from a stream's queue to the device and back.
 
 #ifndef GPUSHARED_SERVER_WORKER_DISPATCH_DISPATCHER_H_
 #define GPUSHARED_SERVER_WORKER_DISPATCH_DISPATCHER_H_
@@ -26,21 +26,21 @@
 
 namespace gpushared::server {
 
-// The order of commands in their streams: which are ready, what becomes of those that have ended,
-// and what of their clients when they leave.
+// Maintains the order of commands in their streams: determines which are ready, and handles
+// commands that have ended and clients that leave.
 //
-// A command is ready when three things hold. All before it in its stream were submitted, none of
-// those can be stopped half way without it, and its waits have finished. A command that fails fails
-// its stream. Later commands are skipped and counted as finished. Waits of other streams recognise
-// them as failed, until the stream is destroyed.
+// A command is ready when all earlier commands of its stream were submitted, none of those can be
+// preempted without preempting it as well, and its waits have finished. A command that fails makes
+// its stream fail. Later commands of the stream are skipped and counted as finished. Until the
+// stream is destroyed, waits of other streams treat them as failed.
 //
-// Others have the other duties: Submitter knows the lane and the device, Requests what clients wait
-// for, KernelLimiter which kernels run too long, Publisher what clients see.
+// The other duties belong to Submitter (lane and device), Requests (clients' requests),
+// KernelLimiter (kernels that run too long) and Publisher (output to clients).
 //
 // Confined to the device thread.
 class Dispatcher {
  public:
-  // All outlive the dispatcher.
+  // All references must outlive the dispatcher.
   struct Parts {
     device::Device& device;
     DeviceTotals& totals;
@@ -54,21 +54,21 @@ class Dispatcher {
   };
   Dispatcher(const Parts& parts, scheduler::Duration kill_after);
 
-  // There is room: the control thread counts sessions.
+  // A free index always exists, because the control thread limits the number of sessions.
   ClientState& AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now);
   void ChangeClient(ClientState& client, const scheduler::ClientSpec& spec, const ClientCaps& caps,
                     scheduler::TimePoint now);
-  // Memory of the client is back on the device: commands that waited for it may start.
+  // Parts of the client's memory became resident, so commands that waited for them may start.
   void OnMemoryCame(ClientState& client, scheduler::TimePoint now);
-  // Some has gone: commands that have not started wait for it, whatever was settled about them.
+  // Parts of the client's memory were swapped out: takes queued commands back from the lane so that
+  // they wait for it.
   void OfferAgain(ClientState& client, scheduler::TimePoint now);
-  // Drops what is queued and asks the device to stop what runs. The client shows up in
-  // TakeDeparted when nothing of it is left on the device.
+  // Drops the client's queued commands and asks the device to stop its running ones. Once none
+  // remains on the device, TakeDeparted returns the client.
   void RemoveClient(ClientState& client, scheduler::TimePoint now);
-  std::unique_ptr<ClientState> TakeDeparted();  // Null when there is none.
+  std::unique_ptr<ClientState> TakeDeparted();  // Null if none has departed.
 
-  // The client's bytes can't come from an honest client: nothing more is taken from it. Once
-  // per client; shows up in broken().
+  // Ends the intake from a client whose data violates the protocol. It appears in broken() once.
   [[gnu::cold]] void Break(ClientState& client, Status why);
   struct Broken {
     std::uint64_t session = 0;
@@ -76,39 +76,39 @@ class Dispatcher {
   };
   // The caller empties it.
   std::vector<Broken>& broken() { return broken_; }
-  // Modules whose last command has finished, by session; the caller empties it.
+  // Modules whose last command has finished, by session. The caller empties it.
   struct Released {
     std::uint64_t session = 0;
     std::uint32_t module = 0;
   };
   std::vector<Released>& released() { return released_; }
-  // What the client asked for behind its commands takes effect, if it can. True: it has.
+  // Applies the client's pending barrier if possible. Returns whether it did.
   bool TryPassBarrier(ClientState& client);
 
-  // A slot filled by the pump, in ring order. The caller then calls Settle.
+  // Appends a slot filled by the pump, in ring order. The caller must then call Settle.
   void Append(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
-  // Moves the marked streams of a client on as far as they go.
+  // Advances the client's marked streams as far as possible.
   void Settle(ClientState& client, scheduler::TimePoint now);
 
   // Returns how many commands left the device.
   std::size_t TakeCompletions(scheduler::TimePoint now);
-  // Kills what leaving clients still have on the device after their time, and kernels beyond their
-  // limit.
+  // Kills the remaining commands of leaving clients whose time is up, and kernels that have
+  // exceeded their limits.
   void KillOverdue(scheduler::TimePoint now);
-  // When Submitter::Dispatch or KillOverdue has something to do even if nothing happens.
+  // Time at which Submitter::Dispatch or KillOverdue has work to do even if no event occurs.
   std::optional<scheduler::TimePoint> wake_at() const;
 
-  // Why the device is lost, once it is, and who may have done it.
+  // Set once the device is lost: the reason, and the clients that may have caused it.
   const std::optional<Status>& loss() const { return loss_; }
   std::uint64_t commands() const { return commands_; }  // Finished.
 
  private:
   void LimitClient(const ClientState& client, scheduler::TimePoint now);
-  // The next step of a stream's front.
+  // Tries to finish the stream's front command.
   enum class FrontOutcome { kRetired, kStays };
 
   FrontOutcome SettleFront(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  // Out of line: most commands are for the device.
+  // Out of line, because most commands are device commands.
   [[gnu::noinline]] FrontOutcome SettleHostCommand(ClientState& client, std::uint32_t stream,
                                                    CommandSlot& command, scheduler::TimePoint now);
   bool SettleWait(ClientState& client, std::uint32_t stream, const CommandSlot& command,
@@ -117,7 +117,8 @@ class Dispatcher {
                     scheduler::TimePoint now);
   void SettleMark(ClientState& client, const StreamState& state, const CommandSlot& command);
   void SettleAll(scheduler::TimePoint now);
-  // A command whose memory is not there: fails it where it can never be.
+  // Called if the command's memory is not resident. Fails the command if the device can never hold
+  // it.
   [[gnu::cold]] static void RejectBeyondDevice(ClientState& client, std::uint32_t stream,
                                                CommandSlot& command);
   [[gnu::always_inline]] inline void OfferReady(ClientState& client, std::uint32_t stream,
@@ -128,22 +129,22 @@ class Dispatcher {
   void ReturnModule(ClientState& client, std::uint16_t module);
   void EndCommand(ClientState& client, StreamState& state, const CommandSlot& command);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  // About `command`, whatever `notice.id` says.
+  // Writes a record for `command`, regardless of `notice.id`.
   void WriteRecord(ClientState& client, const CommandSlot& command,
                    const ipc::CompletionNotice& notice);
   static void DestroyStream(ClientState& client, std::uint32_t stream, const CommandSlot& command);
 
-  // Leaves the client in unsettled_ if its stream may move on.
+  // Adds the client to unsettled_ if its stream may advance.
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
   void OnEnded(ClientState& client, CommandSlot& command, const device::Completion& completion,
                scheduler::TimePoint now);
-  // It left with units to do.
+  // Handles a command that left the device with units left.
   [[gnu::noinline]] void OnStopped(ClientState& client, CommandSlot& command,
                                    const device::Completion& completion, scheduler::TimePoint now);
   [[gnu::cold]] CommandFailure GetFailure(const CommandSlot& command,
                                           const device::Completion& completion) const;
   void MarkUnsettled(ClientState& client, std::uint32_t stream);
-  // While the suspects' commands can still be told by their names.
+  // Must be called while the suspects' commands can still be identified by their names.
   [[gnu::cold]] void DescribeLoss(const device::DeviceLoss& loss);
   [[gnu::cold]] void Depart(ClientState& client);
 
@@ -162,7 +163,8 @@ class Dispatcher {
   std::vector<Broken> broken_;
   std::vector<Released> released_;
   std::vector<device::Completion> completions_;
-  std::vector<ClientState*> unsettled_;  // Have streams to settle, within TakeCompletions.
+  // Clients with streams to settle; used within TakeCompletions.
+  std::vector<ClientState*> unsettled_;
   std::optional<Status> loss_;
   std::uint32_t leaving_ = 0;
   std::uint64_t commands_ = 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Submitter hands a graph to the lane.
+// Splitting of graphs into parts for the lane.
 //
-// A high client's graph is one command: nobody stops it. Another client's is cut into parts, and
-// the lane decides between two of them. So more urgent work waits for one part at most. A part is
-// predicted to be too short to be worth stopping while somebody is here for whom the client gives
-// way. Otherwise it takes a slice. A node that takes longer, or whose time is unknown, is on its
-// own, like the same command without a graph: it may be stopped, and teaches the cost model. Now
-// and then all nodes are, so that predictions keep up.
+// A graph of a high-class client is a single command, because it is never preempted. Other clients'
+// graphs are split into parts, so that the lane can schedule other work between two parts and more
+// urgent work waits for at most one part. If a client is connected for which the graph must be
+// preemptible, a part is predicted to be too short to be worth preempting; otherwise it may take a
+// time slice. A node that takes longer, or whose time is unknown, forms a part of its own and is
+// treated like the same command outside a graph: it can be preempted, and the cost model learns
+// from it. Periodically every node forms its own part, which keeps the predictions current.
 #include <algorithm>
 #include <numeric>
 #include <variant>
@@ -31,7 +32,7 @@ bool Submitter::Cut(ClientState& client, std::uint32_t slot) {
   if (client.streams.AwaitsSlot(slot)) return false;
   if (command.first_node == 0) {
     Refresh(client, *command.graph);
-    // Unknown nodes of the first launches go alone anyway.
+    // In the first launches, nodes with unknown times are separate in any case.
     command.goes_singly = command.graph->cuts >= CostModel::kSampleEvery &&
                           costs_.IsSampled(client.setup.session, command.graph->cuts_ever);
   }
@@ -49,7 +50,7 @@ bool Submitter::Cut(ClientState& client, std::uint32_t slot) {
 }
 
 void Submitter::Refresh(const ClientState& client, Graph& graph) const {
-  // The first ones are those that teach; later ones cost no look-up per node.
+  // Predictions change mainly during the first launches, so later ones avoid a lookup per node.
   constexpr std::uint64_t kFirst = 4;
   ++graph.cuts_ever;
   if (++graph.cuts > kFirst && !costs_.IsSampled(client.setup.session, graph.cuts_ever)) return;

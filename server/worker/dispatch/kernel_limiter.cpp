@@ -20,7 +20,7 @@ std::string Seconds(scheduler::Duration time) {
   return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
 }
 
-// "kernel 'scale'", "graph 3"
+// Returns, for example, "kernel 'scale'" or "graph 3".
 std::string ShownWork(const CommandSlot& command) {
   if (command.kind == CommandKind::kGraph) return fmt::format("graph {}", command.graph->number());
   const auto& launch = std::get<device::LaunchWork>(command.work);
@@ -43,7 +43,7 @@ void KernelLimiter::OnSubmitted(const ClientState& client, const CommandSlot& co
   if (!has_limits_) return;
   const auto of_class = static_cast<std::size_t>(client.spec().scheduling_class);
   std::optional<scheduler::Duration> limit = options_.limits.at(of_class);
-  // A graph may take the time of all its nodes, and one of them the limit.
+  // A graph may take the predicted time of all its nodes plus the limit of one.
   if (limit && command.kind == CommandKind::kGraph) *limit += command.predicted();
   if (command.kind != CommandKind::kLaunch && command.kind != CommandKind::kGraph) limit.reset();
   watch_.OnSubmitted(command.name(), priority, command.ran, limit, now);

@@ -22,16 +22,17 @@ namespace gpushared::server {
 struct KernelLimiterOptions {
   KernelLimits limits;
   LimitEndsDevice ends_device = {true, true, true};
-  // How long a kernel may take to leave that can only be told to.
+  // Time that a kernel has to end if it can only be asked to.
   scheduler::Duration leaves_within = std::chrono::seconds(2);
 };
 
-// Ends kernels that run longer than their class may, and notes those that keep others waiting.
+// Ends kernels that run longer than their class allows, and reports kernels that delay other
+// clients.
 //
 // Confined to the device thread.
 class KernelLimiter {
  public:
-  // `device` and `registry` outlive it.
+  // `device` and `registry` must outlive this.
   KernelLimiter(device::Device& device, const ClientRegistry& registry,
                 const KernelLimiterOptions& options);
 
@@ -41,36 +42,36 @@ class KernelLimiter {
   void SetHostSteal(scheduler::Duration total, scheduler::TimePoint now) {
     watch_.SetHostSteal(total, now);
   }
-  // Before the command leaves its state.
+  // Must be called before the command's state changes.
   void OnLeft(const ClientState& client, CommandSlot& command, scheduler::TimePoint now);
-  // Ends what is beyond its limit: alone where the device can do that and does. Otherwise returns
-  // why the device is lost, with that kernel as the culprit.
+  // Ends work that has exceeded its limit, individually if the device supports and performs that.
+  // Otherwise returns why the device is lost, with that kernel as the culprit.
   std::optional<device::DeviceLoss> Enforce(scheduler::TimePoint now);
-  // When Enforce has something to do even if nothing happens.
+  // Time at which Enforce has work to do even if no event occurs.
   std::optional<scheduler::TimePoint> wake_at() const;
 
-  // Those that were told to end since the last call.
+  // Returns the kernels told to end since the last call.
   KernelsEnded TakeEnded() { return std::exchange(ended_, {}); }
   bool has_ended() const { return ended_.count > 0; }
-  // Whether nothing more is noted of such a kernel.
+  // Whether a further report that this kernel is non-preemptible would be ignored.
   bool HasNotedUncut(const CommandSlot& command) const {
     return kernels_noted_.size() >= kKernelsNotedMax ||
            kernels_noted_.contains(~command.cost_kernel);
   }
-  // Notes a kernel that could be stopped and is not to be.
+  // Reports a kernel that could be preempted but is not going to be.
   void RecordNonpreemptible(const ClientState& client, const CommandSlot& command,
                             const std::string& why) {
     Note(client, command, ~command.cost_kernel, why);
   }
-  // Notes for the log, one of each kind per kernel; the caller empties it.
+  // Reports for the log, at most one of each kind per kernel; the caller empties it.
   std::vector<KernelNoted>& noted() { return noted_; }
 
  private:
-  // A kernel that others waited for so long after it was asked to stop is worth a line in the log.
+  // A kernel that takes longer than this to stop is reported in the log.
   static constexpr scheduler::Duration kSlowStop = std::chrono::milliseconds(50);
   static constexpr std::size_t kKernelsNotedMax = 1024;
 
-  // A kernel that was told to end by itself.
+  // A kernel that was asked to end.
   struct Told {
     device::WorkId id = 0;
     scheduler::TimePoint until;
@@ -79,7 +80,7 @@ class KernelLimiter {
   std::optional<device::DeviceLoss> End(const KernelWatch::Overdue& overdue,
                                         scheduler::TimePoint now);
   device::DeviceLoss EndWithDevice(device::WorkId id, const std::string& why) const;
-  // Unless it was said under this key before.
+  // Adds a report unless one was made under this key before.
   void Note(const ClientState& client, const CommandSlot& command, std::uint64_t key,
             const std::string& what);
   [[gnu::cold]] void RecordSlowStop(const ClientState& client, const CommandSlot& command,

@@ -18,13 +18,14 @@ bool IsAway(const device::Space& space, std::size_t step) {
   return space.AwayBytes(space.base() + step * kUsePageBytes, kUsePageBytes) > 0;
 }
 
-// Whether nothing behind a command that the device never sees may start yet.
+// Whether a command that the device never sees keeps the commands after it from starting.
 bool Blocks(const ClientStreams& streams, const CommandSlot& command) {
   if (command.kind != CommandKind::kWaitFor) return command.destroys_stream();
   return streams[command.target.stream].finished < command.target.sequence;
 }
 
-// By address, none overlapping: however often commands touch a step, it is counted once.
+// Sorts by address and merges overlaps, so that a page is counted once no matter how many commands
+// touch it.
 void Merge(std::vector<device::MemoryPiece>& pieces) {
   std::ranges::sort(pieces, {}, &device::MemoryPiece::base);
   std::size_t kept = 0;
@@ -56,7 +57,7 @@ device::Reach GetReach(const CommandSlot& command) {
 std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes) {
   const device::Reach reach = GetReach(command);
   if (reach.is_everything()) return mapped_bytes;
-  std::uint64_t steps = 0, counted = 0;  // Up to that step.
+  std::uint64_t steps = 0, counted = 0;  // Pages before this one are counted.
   for (const device::MemoryPiece& piece : reach.pieces()) {
     const std::uint64_t begin = std::max(piece.base / kUsePageBytes, counted);
     counted = (piece.base + piece.bytes - 1) / kUsePageBytes + 1;
@@ -150,7 +151,7 @@ PageUse::Need PageUse::Count(const device::Space& space, std::uint64_t mapped_by
   }
   Need need;
   for (const device::MemoryPiece& piece : needed_) {
-    // Variables of modules lie behind all that is mapped.
+    // Module variables are located beyond all mapped memory.
     const std::uint64_t begin = piece.base - space.base();
     if (begin >= mapped_bytes) continue;
     const Need more = Touch(space, begin, begin + std::min(piece.bytes, mapped_bytes - begin));
@@ -178,7 +179,7 @@ std::vector<std::uint32_t> PageUse::ToSwapOut(const device::Space& space, std::s
   for (std::size_t step = 0; step < touched_at_.size(); ++step) {
     if (!IsAway(space, step)) steps.push_back(static_cast<std::uint32_t>(step));
   }
-  // The last ones first, of those that are alike.
+  // Among pages of the same age, those with the highest addresses go first.
   const auto goes_before = [this](std::uint32_t left, std::uint32_t right) {
     return touched_at_[left] != touched_at_[right] ? touched_at_[left] < touched_at_[right]
                                                    : left > right;

@@ -13,61 +13,64 @@
 
 namespace gpushared::server {
 
-// Memory that the command may touch.
+// Access set of the command.
 device::Reach GetReach(const CommandSlot& command);
 
-// Bytes of the mapping steps of that, of `mapped_bytes`.
+// Size of the access set in whole pages, at most `mapped_bytes`.
 std::uint64_t ReachBytes(const CommandSlot& command, std::uint64_t mapped_bytes);
 
-// Whether all of that is on the device, where a part of the client's memory is not.
+// Whether the whole access set is resident, given that a part of the client's memory is not.
 bool IsThere(const device::Space& space, const CommandSlot& command);
 
-// Which steps of a client's memory its next commands touch, and which of the others were touched
-// longest ago: who asks seldom enough, asks for a sample.
+// Tracks which pages of a client's memory its next commands touch, and which of the others were
+// touched longest ago. Both are based on samples, because the commands are examined only from time
+// to time.
 //
 // Confined to the device thread.
 class PageUse {
  public:
-  // Where there is no room for all that the next commands touch, at most so many are looked at.
+  // Number of next commands examined if their memory does not fit together.
   static constexpr std::size_t kNextWhereTight = 8;
 
-  // Looks at the commands of each stream that are on the device, and at the next one. A client
-  // without commands will need what it needed last. Of what the next ones touch no more is needed
-  // than fits into `requested_bytes` at one time: those go first that wait longest, and the first
-  // of them whatever it touches.
+  // Examines each stream's commands on the device, and its next one. A client without commands is
+  // assumed to need what it needed last. Of the next commands, only as many are included as fit
+  // into `requested_bytes` together. Those that have waited longest go first, and the first one is
+  // included regardless of its size.
   void Look(const ClientStreams& streams, const device::Space& space, std::uint64_t mapped_bytes,
             std::uint64_t requested_bytes);
 
-  // Bytes of steps, of `mapped_bytes`.
+  // In whole pages, at most `mapped_bytes`.
   struct Need {
     std::uint64_t bytes = 0;
-    std::uint64_t missing_bytes = 0;  // Of those: moved out.
+    std::uint64_t missing_bytes = 0;  // Part of `bytes` that is swapped out.
   };
-  // They were touched now.
+  // Returns the current need, and marks its pages as touched now.
   Need Count(const device::Space& space, std::uint64_t mapped_bytes);
   bool needs_everything() const { return needs_everything_; }
 
-  // Streams, commands, pieces and steps since the last call: about what looks and counts have cost.
+  // Returns the number of streams, commands, pieces and pages examined since the last call, which
+  // approximates the cost.
   std::uint64_t TakeLookedAt() { return std::exchange(looked_at_, 0); }
 
-  // Numbers of steps, at most so many, of those that are on the device: untouched ones first.
+  // Returns up to `count` resident pages to swap out, untouched ones first.
   std::vector<std::uint32_t> ToSwapOut(const device::Space& space, std::size_t count) const;
-  // Of those that are not: what is needed first.
+  // Returns up to `count` swapped-out pages to swap in, needed ones first.
   std::vector<std::uint32_t> ToSwapIn(const device::Space& space, std::size_t count) const;
 
  private:
   void Add(const device::Reach& reach);
-  // Adds of `next_` what fits.
+  // Adds those commands of `next_` that fit.
   void AddWhatFits(const device::Space& space, std::uint64_t mapped_bytes,
                    std::uint64_t requested_bytes);
   Need Touch(const device::Space& space, std::uint64_t begin, std::uint64_t end);
 
   bool needs_everything_ = true;
   std::vector<device::MemoryPiece> needed_;
-  std::vector<const CommandSlot*> next_;  // During a look: of each stream, not on the device.
+  // During Look: the next command of each stream that is not on the device.
+  std::vector<const CommandSlot*> next_;
   std::uint64_t looked_at_ = 0;
   std::uint64_t count_ = 0;
-  std::vector<std::uint64_t> touched_at_;  // By step: the last count that found it needed.
+  std::vector<std::uint64_t> touched_at_;  // By page: the last count that found it needed.
 };
 
 }  // namespace gpushared::server

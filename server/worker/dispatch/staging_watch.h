@@ -13,24 +13,25 @@
 
 namespace gpushared::server {
 
-// Finds clients whose copies took so long that pages of their staging buffers may be gone. While a
-// client empties its staging buffer, whoever copies out of it waits for milliseconds in the kernel.
-// The control thread then looks at the staging buffers: time alone accuses nobody.
+// Finds clients whose copies took so long that they may have removed pages of their staging
+// buffers. While a client removes pages, a copy out of the buffer blocks in the kernel for
+// milliseconds. Slowness alone proves nothing, so the control thread then checks the staging
+// buffers.
 //
 // Confined to the device thread.
 class StagingWatch {
  public:
-  // No copy of whole pages is as slow, on any machine that computes.
+  // Slower than any copy of resident pages on a machine that is running.
   static constexpr std::uint64_t kSlowestBytesPerUs = 256;
   static constexpr scheduler::Duration kPauseMax = std::chrono::milliseconds(2);
-  // A client's staging buffers are looked at no more often.
+  // Minimum interval between two checks of a client's staging buffers.
   static constexpr scheduler::Duration kLookEvery = std::chrono::milliseconds(10);
 
   void OnClientAdded(const ClientState& client) { look_again_at_.Begin(client); }
-  // A part of the command has left the device, or all that was left of it.
+  // Called when the command or a part of it has left the device.
   void OnLeft(const ClientState& client, const CommandSlot& command,
               const device::Completion& completion);
-  // Sessions whose staging buffers are to be looked at; the caller empties it.
+  // Sessions whose staging buffers must be checked; the caller empties it.
   std::vector<std::uint64_t>& suspects() { return suspects_; }
 
  private:

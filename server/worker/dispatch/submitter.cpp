@@ -101,7 +101,7 @@ void Submitter::QueueRest(ClientState& client, std::uint32_t slot) {
   StreamState& state = client.streams[command.stream];
   state.Release(slot);
   command.QueueRest();
-  // Others that are stopped with it may be queued already.
+  // Other commands that were preempted together with it may already be queued.
   const CommandSlab& slab = client.streams.slab();
   state.next = state.front;
   while (slab[state.next].state() != CommandState::kQueued) state.next = slab[state.next].next;
@@ -146,7 +146,7 @@ void Submitter::ReviewTrust(ClientState& client, const CommandSlot& command,
       command.submission().counts_as_high || command.timing == Timing::kUnknown) {
     return;
   }
-  // By the device's own times: others may have held the one that was charged.
+  // Uses the device's own times, because other work may have prolonged the charged time.
   if (command.measured < std::max(slice_, kFarLonger * command.predicted())) return;
   OfClient& mine = of_client_[client];
   mine.distrusted_launches = std::max(mine.distrusted_launches, mine.next_distrust);
@@ -154,8 +154,9 @@ void Submitter::ReviewTrust(ClientState& client, const CommandSlot& command,
   Review(client, now);
 }
 
-// Its original has run too seldom to be compared: somebody more urgent has always been connected.
-// One launch in kSampleEvery runs as that, if no other client has anything to do then.
+// Called when the original form has run too seldom to be compared, because a more urgent client was
+// always connected. Runs one launch in kSampleEvery in that form if no other client has work at
+// that moment.
 bool Submitter::TriesOriginal(const ClientState& client, const CommandSlot& command,
                               scheduler::Duration predicted) const {
   if (!costs_.IsSampled(client.setup.session, command.sequence) || predicted > slice_) return false;
@@ -258,7 +259,7 @@ void Submitter::Withdraw(ClientState& client, std::uint32_t stream, scheduler::T
     has_offered |= slab[slot].state() == CommandState::kOffered;
     if (slab[slot].state() == CommandState::kOnDevice) device_.RequestStop(slab[slot].name());
   }
-  // Drop looks at all that the client has queued, on all its streams.
+  // Only if needed, because Drop examines all queued commands of the client, on all of its streams.
   if (has_offered) {
     const auto is_of_stream = [&](std::uint64_t name) {
       return slab[WorkName::Slot(name)].stream == stream;
@@ -344,7 +345,8 @@ void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now
   CommandSlot& command = client->streams.slab()[WorkName::Slot(action.command)];
   Check(command.name() == action.command, "the lane submits commands that were offered");
   CountSubmission(*client, command, now);
-  // Where all of its client's memory is there, nothing else can be met than what is its own.
+  // If all of the client's memory is resident, the command cannot access memory that is swapped
+  // out.
   const device::Reach* const reach = client->memory.is_by_page() ? command.reach() : nullptr;
   std::visit(
       [&](auto& work) {
@@ -362,7 +364,7 @@ void Submitter::Submit(const scheduler::Action& action, scheduler::TimePoint now
         } else {
           device_.Submit(work);
         }
-        if constexpr (requires { work.paused; }) work.paused.reset();  // The device has them now.
+        if constexpr (requires { work.paused; }) work.paused.reset();  // The device owns them now.
       },
       command.work);
 }
@@ -412,7 +414,8 @@ void Submitter::NameRunning(ClientState& client, const CommandSlot& command) {
   }
 }
 
-// Of other streams' work nobody knows which is the oldest: it has no name until the next comes.
+// Work on other streams is not considered, because it is unknown which of it is the oldest. It
+// stays unnamed until the next submission.
 void Submitter::NameNextRunning(ClientState& client, const CommandSlot& left) {
   const CommandSlab& slab = client.streams.slab();
   if (left.next != kNoSlot && slab[left.next].state() == CommandState::kOnDevice) {
@@ -434,14 +437,14 @@ void Submitter::CountRunning(scheduler::TimePoint now) {
 
 void Submitter::CountDeviceTime(ClientState& client, CommandSlot& command,
                                 scheduler::Duration held) {
-  // Host delay that was noticed late takes back some of what was counted.
+  // Host steal that is detected late reduces `held`, so it may be less than what was counted.
   const scheduler::Duration more = std::max(held - command.counted, scheduler::Duration::zero());
   command.counted += more;
   client.counters.device_time += more;
   client.totals.AddDeviceTime(more);
 }
 
-// ---- and off it
+// ---- off the device
 
 bool Submitter::TakeOff(ClientState& client, CommandSlot& command,
                         const device::Completion& completion, scheduler::TimePoint now) {
@@ -450,7 +453,7 @@ bool Submitter::TakeOff(ClientState& client, CommandSlot& command,
   CountDeviceTime(client, command, charge.held);
   command.counted = {};
   if (charge.held > slice_ && registry_.present().size() > 1) ++count.event_overruns;
-  // One that was to end by force does not run on, even if it ended in another way before.
+  // A command that is to be killed does not continue, even if it was preempted before.
   const bool is_part = completion.stopped && completion.status.ok() &&
                        (completion.units_done < command.units || completion.paused != nullptr) &&
                        command.failure == nullptr;
@@ -550,7 +553,8 @@ void Submitter::Measure(CommandSlot& command, const device::Completion& completi
                                scheduler::Duration::zero());
   if (command.started_ns == 0) command.started_ns = ToNs(completion.started);
   command.ended_ns = ToNs(completion.ended);
-  // What it is stopped for may be beside it while it leaves, which takes a block or a piece.
+  // Work that it was preempted for may overlap with it while it leaves, but only for the time of
+  // one block or piece.
   const Submission& submission = command.submission();
   const bool had_device_alone =
       IsAlone(submission) || (completion.stopped && submission.was_alone_at_stop);
@@ -564,7 +568,7 @@ void Submitter::Measure(CommandSlot& command, const device::Completion& completi
 void Submitter::Learn(const CommandSlot& command, scheduler::TimePoint now) {
   if (command.timing == Timing::kUnknown) return;
   if (command.kind == CommandKind::kGraph) return LearnGraph(command);
-  // Its parts begin and end with what no whole launch has: that would make its form look slow.
+  // A launch that ran in parts has additional starts and ends, which would make its form look slow.
   const bool has_parts =
       command.runs_stoppable_form && command.past() == CommandSlot::Past::kStopped;
   if (command.timing == Timing::kBound || has_parts) {

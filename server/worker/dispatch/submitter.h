@@ -24,55 +24,61 @@
 
 namespace gpushared::server {
 
-// Ready commands in the lane and on the device: how each is offered, submitted, stopped, charged
+// Manages ready commands in the lane and on the device: how each is submitted, preempted, charged
 // and measured.
 //
 // Confined to the device thread.
 class Submitter {
  public:
-  // All but `slice` and `secret`, which is CostModel's, outlive it.
+  // All references must outlive this. `secret` is passed to CostModel.
   Submitter(device::Device& device, scheduler::DeviceLane& lane, const ClientRegistry& registry,
             Requests& requests, KernelLimiter& limiter, Tracer& tracer, scheduler::Duration slice,
             const HashSeed& secret);
 
   void OnClientAdded(const ClientState& client) { of_client_.Begin(client); }
 
-  // Makes the stream's next command one that may be offered: a graph's launch gives up what is to
-  // be offered behind it. False: it waits for a free slot.
+  // Prepares the stream's next command for the lane: splits off the part of a graph launch that is
+  // submitted later. Returns false if the stream must wait for a free slot.
   bool Cut(ClientState& client, std::uint32_t slot);
-  // A command whose turn has come goes to the lane.
+  // Submits a command that is ready to the lane.
   void Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
-  // Nothing of the stream's commands in the lane is to run; those on the device are asked to stop.
+  // Removes the stream's queued commands from the lane and requests preemption of its running ones.
   void Withdraw(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  // Commands that were offered as unstoppable, and are worth stopping now, are taken back with
-  // everything behind them. Their streams are to be settled: that offers them anew.
+  // Withdraws commands that were submitted to the lane as non-preemptible but are now worth
+  // preempting, together with all later commands of their streams. Their streams are to be settled,
+  // which submits the commands again.
   void Review(ClientState& client, scheduler::TimePoint now);
-  // So is all that was offered.
+  // Withdraws all of the client's queued commands; their streams submit them again.
   void TakeAllBack(ClientState& client, scheduler::TimePoint now);
-  // The first for all for whose sake somebody came, left or changed.
+  // Calls Review for all clients that must be preemptible since some client connected, left or
+  // changed.
   void ReviewGivingWay(scheduler::TimePoint now);
 
-  // Carries out what the lane decides.
+  // Carries out the lane's decisions.
   void Dispatch(scheduler::TimePoint now);
-  // A command left the device; is charged and measured. True: with units left to do.
+  // Charges and measures a command that has left the device. Returns true if it has units left.
   bool TakeOff(ClientState& client, CommandSlot& command, const device::Completion& completion,
                scheduler::TimePoint now);
-  // The lane has the rest of a stopped command again.
+  // Returns the rest of a preempted command to the lane.
   void OfferRest(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
-  // The same of one behind a launch that was stopped with it: its stream offers it anew.
+  // Requeues a command that was preempted together with the launch before it. Its stream submits it
+  // again.
   static void QueueRest(ClientState& client, std::uint32_t slot);
-  // Whether the stream's next command may be offered, as far as one that may be stopped is ahead.
+  // Whether the stream's next command may be submitted, as far as earlier preemptible commands
+  // permit.
   bool MayFollow(const ClientState& client, const StreamState& state);
-  // A launch has left the device that could not be stopped and was far longer than predicted. The
-  // next ones of its client are not believed to be short; what was offered as short is taken back.
+  // Called when a non-preemptible launch that took far longer than predicted has left the device.
+  // Disregards short predictions for the client's next launches, and withdraws those already
+  // submitted as short.
   void ReviewTrust(ClientState& client, const CommandSlot& command, scheduler::TimePoint now);
-  // A command that ran to its end is a lesson for the cost model.
+  // Updates the cost model after a command that ran to completion.
   void Learn(const CommandSlot& command, scheduler::TimePoint now);
-  // So that nobody is charged for what the device's host did until now.
+  // Updates the host steal, so that clients are not charged for time that the host withheld from
+  // the device.
   void RecordHostSteal(scheduler::TimePoint now);
 
-  // Counts the device time of work that has not ended, for whoever is about to look at counters: a
-  // kernel may run for minutes.
+  // Adds the device time of running work to the counters. Called before the counters are read,
+  // because a kernel may run for minutes.
   void CountRunning(scheduler::TimePoint now);
 
   bool has_high_class_on_device() const { return high_on_device_ > 0; }
@@ -82,65 +88,69 @@ class Submitter {
  private:
   static constexpr std::uint32_t kDistrustMin = 4096, kDistrustMax = std::uint32_t{1} << 20;
   struct OfClient {
-    // Its launches are better stoppable: somebody is here for whom the policy would stop them.
+    // Its launches should be preemptible, because a client is connected for which the policy would
+    // preempt them.
     bool must_give_way = false;
-    // Of so many further launches no prediction is believed that says they are too short to be
-    // worth stopping; and of how many after the next one that is far longer than predicted.
+    // Number of further launches for which a prediction that they are too short to be worth
+    // preempting is disregarded, and the number that applies after the next launch that takes far
+    // longer than predicted.
     std::uint32_t distrusted_launches = 0;
     std::uint32_t next_distrust = kDistrustMin;
-    device::WorkId running = 0;  // The work that ClientState::running names; 0: none.
+    device::WorkId running = 0;  // The work named by ClientState::running; 0 if none.
     std::array<std::uint32_t, ipc::kStreamsMax> on_device_of_stream = {};
   };
 
-  // Shorter commands go to the device back to back, also those that could be stopped: waiting
-  // for each to end would cost more than what stopping it could save.
+  // Shorter commands are submitted to the device back to back even if they are preemptible, because
+  // waiting for each to end would cost more than preemption could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
-  // A launch that takes so many times its prediction, and a slice, was no exception of a quantile.
+  // A launch that takes kFarLonger times its prediction, and a time slice, cannot be explained by
+  // the quantile.
   static constexpr int kFarLonger = 4;
 
-  // Whether the device can stop it as it runs, if it turns out to be longer than predicted.
+  // Whether the device can preempt the command in its current form if it takes longer than
+  // predicted.
   bool CanStopLate(const ClientState& client, const CommandSlot& command) const;
-  // Whether somebody may want it stopped, and it is long enough for that.
+  // Whether another client may need the command preempted, and it is long enough for that.
   bool IsToGiveWay(const ClientState& client, const CommandSlot& command,
                    scheduler::Duration predicted) const;
-  // Whether the command is to run so that it can be stopped.
+  // Whether the command should run in a preemptible way.
   bool IsWorthStopping(const ClientState& client, const CommandSlot& command,
                        scheduler::Duration predicted);
   bool TriesOriginal(const ClientState& client, const CommandSlot& command,
                      scheduler::Duration predicted) const;
   [[gnu::cold]] void RecordSlowForm(const ClientState& client, const CommandSlot& command);
-  // Whether commands of the client are to give way, by who else is here.
+  // Whether the client's commands must be preemptible, given the connected clients.
   bool MustGiveWay(const ClientState& client) const;
-  // Whether what the command has of a graph is to go to the lane in smaller parts.
+  // Whether the command's part of a graph should be split further.
   bool IsWorthCutting(const ClientState& client, const CommandSlot& command) const;
-  // One past the last node of the part that is to be offered next.
+  // Returns the end of the node range of the part to be submitted next.
   std::uint32_t EndOfPart(const ClientState& client, const CommandSlot& command) const;
-  // Looks up what the nodes of a graph take, if that may have changed.
+  // Updates the predictions of the graph's nodes, if they may have changed.
   void Refresh(const ClientState& client, Graph& graph) const;
   void TakeForm(ClientState& client, CommandSlot& command) const;
   void LearnGraph(const CommandSlot& command) const;
   static void TakeBack(ClientState& client, std::span<const std::uint64_t> names);
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
-  // `held`: by a submission of the command, from its beginning.
+  // `held`: device time of the current submission since its beginning.
   static void CountDeviceTime(ClientState& client, CommandSlot& command, scheduler::Duration held);
-  // Names the work to the control thread; the first of those of a client that are on the device.
+  // Publish the work that the control thread names for the client: its oldest one on the device.
   void NameRunning(ClientState& client, const CommandSlot& command);
   void NameNextRunning(ClientState& client, const CommandSlot& left);
-  // Nothing follows what the stream of that work has on the device, until that has left.
+  // Keeps the stream from submitting further work until its work on the device has left.
   [[gnu::cold]] void HoldOutlived(device::WorkId name, scheduler::TimePoint now);
   [[gnu::noinline]] void AskToStop(device::WorkId name, scheduler::TimePoint now);
-  // Notes what leaves the device while work of the high class is there.
+  // Records a command that leaves the device while the high class has work there.
   void RecordNonpreemptible(ClientState& client, const CommandSlot& command,
                             const Stay& stay) const;
   Stay GetStay(const ClientState& client, const CommandSlot& command,
                const device::Completion& completion, const scheduler::Charge& charge, bool is_part,
                scheduler::TimePoint now) const;
-  // Whether no other stream has been on the device since the command came.
+  // Whether no other stream has had work on the device since the command was submitted.
   bool IsAlone(const Submission& submission) const {
     return submission.was_alone() && submission.overlaps == overlaps_;
   }
-  // The same of other clients.
+  // As IsAlone, but for other clients.
   bool IsAmongOwn(const Submission& submission) const {
     return !submission.is_beside_clients && submission.client_overlaps == client_overlaps_;
   }
@@ -154,16 +164,16 @@ class Submitter {
   Tracer& tracer_;
   const scheduler::Duration slice_;
   const bool can_stop_launches_;
-  const bool has_forms_;  // Launches that can be stopped run as something else.
+  const bool has_forms_;  // Preemptible launches run a different form of the kernel.
   CostModel costs_;
   PerClient<OfClient> of_client_;
   std::uint64_t next_serial_ = 1;
   std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
-  std::uint32_t streams_on_device_ = 0;  // With work there.
-  std::uint64_t client_overlaps_ = 0;    // The same of clients.
+  std::uint32_t streams_on_device_ = 0;  // Streams with work on the device.
+  std::uint64_t client_overlaps_ = 0;    // Like overlaps_, for clients.
   std::uint32_t clients_on_device_ = 0;
   std::uint32_t high_on_device_ = 0;
-  scheduler::TimePoint high_since_{};  // While that is not 0.
+  scheduler::TimePoint high_since_{};  // Valid while high_on_device_ is not 0.
 };
 
 }  // namespace gpushared::server

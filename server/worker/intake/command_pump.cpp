@@ -35,7 +35,7 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   slot.sequence = command_.id.sequence;
   slot.taken = now;
   slot.epoch = client.scope.epoch();
-  // Most are launches.
+  // Checked first, because most commands are launches.
   const auto* const launch = std::get_if<ipc::LaunchCommand>(&command_.body);
   MaybeRejected rejected =
       launch != nullptr ? Prepare(client, *launch, slot)
@@ -75,8 +75,8 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
     Take(client, now);
     client.scope.RecordTakenUpTo(ring.position());
   }
-  // Credit that was published because the ring ran empty interests nobody: a producer that
-  // waits for credit has a full ring before it. Only credit handed out in steps wakes one.
+  // Credit published because the ring ran empty needs no wake-up: a producer that waits for credit
+  // faces a full ring. Only credit that is handed out in steps wakes one.
   if (ring.published() - published >= ipc::kCommandGranules / 8) {
     publisher_.Mark(client);
   }
@@ -98,7 +98,7 @@ void CommandPump::BreakForDamage(ClientState& client) {
 }
 
 void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& command) {
-  // A stream's first error and a mark make one record each.
+  // A stream's first error and a mark take one completion record each.
   if (std::holds_alternative<ipc::MarkCommand>(command.body) ||
       std::holds_alternative<ipc::CreateStreamCommand>(command.body)) {
     client.output.Reserve();
@@ -168,7 +168,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand
   work.kernel = launch.kernel;
   work.grid = {launch.grid[0], launch.grid[1], launch.grid[2]};
   work.block = {launch.block[0], launch.block[1], launch.block[2]};
-  // Whether the device has such launches it says itself, when the launch's turn comes.
+  // The device itself checks whether it supports such launches when it runs one.
   work.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
   work.is_cooperative = launch.is_cooperative;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
@@ -186,8 +186,8 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand
 std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client,
                                                        const ipc::LaunchCommand& launch,
                                                        CommandSlot& slot) {
-  // Our own copy, also out of a staging buffer: the client could change the bytes until the kernel
-  // ran.
+  // Copied even from a staging buffer, because the client could otherwise change the bytes until
+  // the kernel runs.
   const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
   if (launch.parameters_in_staging_buffer) {
     client.scope.ReadStagingBuffer(launch.staging_parameters.staging_buffer,

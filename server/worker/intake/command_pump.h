@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a client's ring to a stream's queue.
+// Path of commands from a client's ring to a stream's queue.
 
 #ifndef GPUSHARED_SERVER_WORKER_INTAKE_COMMAND_PUMP_H_
 #define GPUSHARED_SERVER_WORKER_INTAKE_COMMAND_PUMP_H_
@@ -20,20 +20,20 @@
 
 namespace gpushared::server {
 
-// Takes records: copies, validates the copy, and checks what depends on the session. A record
-// that no honest client writes breaks the session. A well-formed but impossible record becomes
-// a command that fails its stream when its turn comes.
+// Takes records from the ring: copies each, validates the copy, and checks it against the session's
+// state. A record that a correct client cannot write ends the session. A well-formed but invalid
+// record becomes a command that makes its stream fail when it is reached.
 //
 // Confined to the device thread.
 class CommandPump {
  public:
-  // Records taken per visit, so that no ring keeps the others waiting.
+  // Limit of records per visit, so that no ring delays the others.
   static constexpr std::size_t kRecordsPerVisit = 32;
-  // A visit ends when this many nodes of graphs were copied or checked, or words of parameters
-  // looked up in the client's buffers.
+  // Limits a visit by the number of graph nodes copied or checked, plus parameter words looked up
+  // in the client's buffers.
   static constexpr std::size_t kNodesPerVisit = 1024;
 
-  // All outlive the pump.
+  // All references must outlive the pump.
   CommandPump(const device::DeviceInfo& info, Dispatcher& dispatcher, Requests& requests,
               Publisher& publisher)
       : info_(info), dispatcher_(dispatcher), requests_(requests), publisher_(publisher) {}
@@ -43,12 +43,12 @@ class CommandPump {
 
  private:
   [[gnu::always_inline]] inline void Take(ClientState& client, scheduler::TimePoint now);
-  // The record that was read last is `violation`, or the ring is damaged.
+  // End the session because of `violation` in the last record, or because of a damaged ring.
   [[gnu::cold]] void BreakFor(ClientState& client, const ipc::Violation& violation);
   [[gnu::cold]] void BreakForDamage(ClientState& client);
   void ReserveAnswers(ClientState& client, const ipc::Command& command);
 
-  // These fill `slot` or return why the command can't run.
+  // Each fills `slot`, or returns the reason for rejecting the command.
   MaybeRejected Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
   MaybeRejected Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
                         CommandSlot& slot);
@@ -83,13 +83,14 @@ class CommandPump {
   [[gnu::cold]] MaybeRejected RejectExcess(const ipc::LaunchCommand& launch,
                                            const ModuleEntry& module,
                                            const device::KernelInfo& kernel) const;
-  // Looks whether the client may still name all that the graph's nodes do.
+  // Checks whether the client may still name everything that the graph's nodes name.
   MaybeRejected CheckGraph(ClientState& client, Graph& graph);
   MaybeRejected PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
                                 CommandSlot& slot, device::CopyWork::Direction direction);
-  // Notes in the slot of its launch what the graph's nodes may touch together.
+  // Stores the access set of all nodes in the slot of the graph launch.
   void RecordReach(const ClientState& client, Graph& graph, CommandSlot& slot);
-  // Copies them into the slot. Where they are in a staging buffer, that is checked.
+  // Copies the parameters into the slot. A staging buffer that contains them must have been
+  // checked.
   static std::span<const std::byte> TakeParameters(const ClientState& client,
                                                    const ipc::LaunchCommand& launch,
                                                    CommandSlot& slot);
@@ -100,8 +101,8 @@ class CommandPump {
   Publisher& publisher_;
   ipc::RecordCopy record_;
   ipc::Command command_;
-  std::size_t nodes_visited_ = 0;  // This visit has gone over so many nodes.
-  CommandSlot graph_slot_;         // Takes the modules that a node names, while it is checked.
+  std::size_t nodes_visited_ = 0;  // In the current visit.
+  CommandSlot graph_slot_;         // Collects the modules of a node while it is checked.
 };
 
 }  // namespace gpushared::server

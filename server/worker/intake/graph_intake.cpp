@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CommandPump's part about graphs.
+// The part of CommandPump that handles graphs.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -30,7 +30,8 @@ std::shared_ptr<GraphNode> GetNode(CommandSlot& slot, const ClientState& client)
     node->parameters = std::make_unique_for_overwrite<std::byte[]>(node->parameter_bytes);
     std::ranges::copy(launch->parameters, node->parameters.get());
     launch->parameters = {node->parameters.get(), node->parameter_bytes};
-    // As far as the device can: what more urgent work waits for is one block's part, not a node.
+    // Set where the device supports it, so that more urgent work waits for a part of one block
+    // instead of a node.
     launch->may_be_paused = true;
     launch->may_be_stopped = false;
     launch->paused.reset();
@@ -59,7 +60,7 @@ void RecordRanges(GraphNode& node, const ipc::FillCommand& fill) {
 // Only a command that runs keeps its modules loaded.
 void ForgetModules(ClientState& client, CommandSlot& slot) {
   for (std::uint16_t& module : slot.modules) {
-    // One that leaves can't be named, so this releases none.
+    // Never releases a module, because one that is being unloaded cannot be named.
     if (module != CommandSlot::kNoModule) (void)client.scope.ReturnModule(module);
     module = CommandSlot::kNoModule;
   }
@@ -70,7 +71,7 @@ void RecordNode(CommandFailure& rejected, std::uint32_t graph, std::uint32_t nod
   rejected.rejection.node = node;
 }
 
-// As for a command alone: the module is the one that was there, and the memory is mapped.
+// As for a single command: the module must be the same one, and the memory must be mapped.
 MaybeRejected CheckNode(ClientState& client, const GraphNode& node, CommandSlot& slot) {
   if (node.kind == CommandKind::kLaunch) {
     const ModuleEntry& module = client.scope.module(node.module);
@@ -88,7 +89,7 @@ MaybeRejected CheckNode(ClientState& client, const GraphNode& node, CommandSlot&
   return {};
 }
 
-// Whether the client's graphs may take `more` bytes, with `less` about to come back.
+// Checks whether the client's graphs may take `more` bytes while `less` are about to be returned.
 Rejection CheckBytes(const ClientState& client, const char* what, std::uint64_t more,
                      std::uint64_t less = 0) {
   const GraphBytes& bytes = client.graphs.bytes();
@@ -107,11 +108,11 @@ Rejection CheckBytes(const ClientState& client, const char* what, std::uint64_t 
   return {};
 }
 
-// A client changes its buffers and launches the same graph, again and again: what is looked up each
-// time takes less than a millisecond.
+// Limits the lookups of a visit to less than a millisecond, because a client may change its buffers
+// before every launch of the same graph.
 constexpr std::size_t kReachLookUpsMax = 8192;
 
-// What a graph's nodes may touch together. Adds to `looked_up`.
+// Returns the access set of all nodes of a graph. Adds to `looked_up`.
 device::Reach ReachOfNodes(const ClientState& client, const Graph& graph, std::size_t& looked_up) {
   device::Reach all;
   for (std::uint32_t number = 0; number < graph.size(); ++number) {
@@ -170,7 +171,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::SetGraphNodeC
   ForgetModules(client, slot);
   slot.kind = CommandKind::kChangeGraph;
   client.graphs.Count(*node);
-  // A replaced node goes now, unless a launch has it. So this may be wrong by one node.
+  // The replaced node is freed immediately unless a launch uses it, so this may be off by one node.
   const bool replaces = set.node < graph->size();
   const std::uint64_t replaced = replaces ? graph->node(set.node).footprint() : 0;
   const std::uint64_t more =
@@ -216,7 +217,7 @@ MaybeRejected CommandPump::Prepare(ClientState& client, const ipc::LaunchGraphCo
   if (graph == nullptr) return Reject({.reason = Reason::kNoGraph, .number = launch.graph});
   if (graph->size() == 0) return Reject({.reason = Reason::kNoNodes, .number = launch.graph});
   if (graph->checked_at != client.scope.losses()) {
-    // Launches that have it return the modules that it has now.
+    // The graph must not change, because launches that use it will return the modules it has now.
     const std::uint64_t copied = graph->launches() > 0 ? graph->copy_bytes() : 0;
     if (Rejection why = CheckBytes(client, "launch", copied); !why.ok()) return Reject(why);
     graph = &client.graphs.ToChange(launch.graph);

@@ -10,19 +10,20 @@
 
 namespace gpushared::server {
 
-// Which clients' rings one turn of the device thread looks at: those of all urgent clients, then
-// those of others until they have taken kOthersPerTurn. The next turn goes on behind the last of
-// these. So floods of others cost an urgent client at most that time and one visit, and none of
-// the others is shut out.
+// Selects the rings that are visited in one iteration of the device thread: first those of all
+// urgent clients, then others until these have taken kOthersPerTurn. The next iteration continues
+// after the last one visited. Hence floods of other clients delay an urgent client by at most that
+// time and one visit, and none of the others is starved.
 //
 // Confined to the device thread.
 class RingVisits {
  public:
-  // Long against a visit (32 records, about 10 us), short against a kernel.
+  // Long compared with a visit (32 records, about 10 us), short compared with a kernel.
   static constexpr scheduler::Duration kOthersPerTurn = std::chrono::microseconds(100);
 
-  // `visit(client)` says whether it took anything, `is_urgent(client)` who goes first, `now()` the
-  // time, asked once and after each visit that took something. Returns whether any did.
+  // `visit(client)` returns whether it took any record, `is_urgent(client)` whether the client goes
+  // first, and `now()` the time, which is called once and after each visit that took a record.
+  // Returns whether any visit took one.
   template <typename Client, typename IsUrgent, typename Visit, typename Now>
   bool Turn(std::span<Client* const> clients, IsUrgent is_urgent, Visit visit, Now now) {
     bool took = false;
@@ -44,12 +45,14 @@ class RingVisits {
     }
     return took;
   }
-  // Whether the last turn ended with kOthersPerTurn: the others may have more.
+  // Whether the last iteration was ended by kOthersPerTurn, so that other clients may have more
+  // records.
   bool was_cut() const { return was_cut_; }
 
  private:
   bool was_cut_ = false;
-  std::size_t first_ = 0;  // The first of the others, in this turn or the last one.
+  // The first non-urgent client to visit, in this iteration or the last one.
+  std::size_t first_ = 0;
 };
 
 }  // namespace gpushared::server

@@ -26,10 +26,10 @@ DeviceSignal::DeviceSignal(ipc::SharedSegment page, ipc::UniqueFd eventfd)
 
 void DeviceSignal::Wake() {
   ipc::FullMemoryBarrier();
-  // Relaxed: ordered after the caller's publication by the fence.
+  // Relaxed, because the full memory barrier orders it after the caller's publication.
   if (page().sleeping.load(std::memory_order_relaxed) == 0) return;
   const std::uint64_t one = 1;
-  // A full counter (EAGAIN) is as good as a write: the eventfd is readable either way.
+  // If the counter is full (EAGAIN), the eventfd is readable all the same.
   [[maybe_unused]] const ssize_t written = ::write(eventfd_.get(), &one, sizeof one);
 }
 

@@ -13,27 +13,27 @@
 
 namespace gpushared::server {
 
-// How anything wakes the device thread: the page on which it tells clients that it sleeps, and
-// an eventfd for the threads of its own process. Made before the device, which gets
-// RecordCompletions as its wake function, and outlives it.
+// Wakes the device thread. Consists of the page on which it announces to clients that it sleeps,
+// and an eventfd for threads of this process. Created before the device, which gets
+// RecordCompletions as its wake function, and must outlive it.
 //
 // Thread-safe.
 class DeviceSignal {
  public:
   static Result<std::unique_ptr<DeviceSignal>> Create();
 
-  // For the device: completions wait to be taken.
+  // Called by the device when completions can be taken.
   void RecordCompletions() {
     completions_.store(true, std::memory_order_release);
     Wake();
   }
-  // For mailboxes: something was posted. A system call only while the device thread sleeps;
-  // the argument of ipc/doorbell.h, with this process as the waker.
+  // Called by mailboxes when a message was posted. Makes a system call only while the device thread
+  // sleeps; the argument of ipc/doorbell.h applies, with this process as the waker.
   void Wake();
 
-  // Device thread only. Whether completions were noted since the last call.
+  // Returns whether completions were reported since the last call. Device thread only.
   bool TakeCompletionsNote() {
-    // Relaxed look first: the exchange costs a locked instruction in every pass.
+    // Relaxed check first, because the exchange costs a locked instruction in every iteration.
     if (!completions_.load(std::memory_order_relaxed)) return false;
     return completions_.exchange(false, std::memory_order_acq_rel);
   }

@@ -20,35 +20,38 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// A ring that had nothing for this many turns in a row is looked at every kColdVisitTurns only.
+// A ring that was empty for kQuietVisitsMax iterations in a row is visited only every
+// kColdVisitTurns iterations.
 constexpr std::uint32_t kQuietVisitsMax = 256;
 constexpr std::uint32_t kColdVisitTurns = 32;
 
-// So is that of a client that has this much for the device to choose from: what waits in the
-// ring lies in one place, what was taken is spread over more memory than the caches hold. Not
-// left to wait for longer, because a stream that is not busy may have something to say.
+// A client with this many commands in the lane is also visited only every kColdVisitTurns
+// iterations: records in the ring are contiguous, whereas commands that were taken are spread over
+// more memory than the caches hold. The interval is not longer, because an idle stream of the
+// client may have new commands.
 constexpr std::uint32_t kPlentyOffered = 32;
 
-// A client takes its completions without telling us. When records wait only for that, we look
-// again after this time.
+// A client takes its completions without ringing a doorbell. If records are waiting only for that,
+// the thread checks again after this time.
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 
-// A device that must be polled is asked without pause while the thread spins. Then naps follow,
-// each 1/128 of the quiet time so far. So its answer comes less than 1 % late. Naps below the
-// shortest cost more than they save.
+// A device that must be polled is polled continuously while the thread spins, and then between
+// naps, each of 1/128 of the quiet time so far, so that a completion is noticed less than 1 % late.
+// Naps shorter than the minimum cost more than they save.
 constexpr int kNapDivisor = 128;
 constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
 constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
 
-// An overload that goes on is a line in the log now and then.
+// Minimum interval between two log lines about an ongoing overload, and between two about ended
+// kernels.
 constexpr nanoseconds kOverloadTellEvery = std::chrono::seconds(10);
 constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
 
-// Beside an urgent request the floods of others get half of a core, and an urgent command waits for
-// its turn this much longer.
+// Time for which the thread rests while an urgent request is open and other clients flood their
+// rings. The floods thereby get half of a core, and an urgent command waits this much longer.
 constexpr nanoseconds kRest = RingVisits::kOthersPerTurn;
-// A real-time thread rests after so long. Threads of new clients that were put on its core go on
-// then, and floods lose a tenth of it.
+// A real-time thread rests after being busy for this long, so that other threads that were placed
+// on its core, such as those of new clients, can run. Floods lose a tenth of the core by this.
 constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 
 scheduler::LaneOptions ForDevice(const DeviceThreadOptions& options,
@@ -127,9 +130,10 @@ ThreadPriority DeviceThread::Start() {
   std::future<ThreadPriority> priority = begun.get_future();
   thread_ = std::thread([this, begun = std::move(begun)]() mutable {
     ::pthread_setname_np(::pthread_self(), "gpushared-dev");
-    // Naps are shorter than the 50 µs by which the kernel may prolong them.
+    // Naps are shorter than the default timer slack of 50 µs, by which the kernel may prolong them.
     ::prctl(PR_SET_TIMERSLACK, 1UL);
-    (void)KeepThisThreadAt(options_.place);  // Whoever gave it has tried it.
+    // The caller that determined the place has already tried it.
+    (void)KeepThisThreadAt(options_.place);
     const ThreadPriority got = options_.is_realtime ? MakeThisThreadRealtime() : ThreadPriority{};
     is_realtime_ = got.is_realtime;
     begun.set_value(got);
@@ -142,10 +146,11 @@ scheduler::TimePoint DeviceThread::Now() {
   return scheduler::TimePoint(nanoseconds(std::chrono::steady_clock::now().time_since_epoch()));
 }
 
-// ---- turns
+// ---- loop
 
 void DeviceThread::Run() {
-  dispatcher_.TakeCompletions(Now());  // From now on the device wakes us for the next one.
+  // From now on the device wakes this thread for the next completion.
+  dispatcher_.TakeCompletions(Now());
   while (!is_stopping_) {
     if (is_realtime_) KeepWithinBudget();
     if (Turn()) {
@@ -157,7 +162,7 @@ void DeviceThread::Run() {
       ipc::SpinPause();
     } else {
       Sleep();
-      // A nap is no end of the quiet.
+      // A nap does not end the quiet time.
       if (!device_.must_be_polled()) quiet_since_.reset();
     }
   }
@@ -191,16 +196,16 @@ bool DeviceThread::SpinsOn() {
   return quiet_for_ < options_.spin.OfDeviceThread(polls, is_high_near);
 }
 
-// A real-time thread that goes through floods keeps its core from threads that were put there,
-// until the kernel finds them another one: tens of milliseconds. One of these may be there to
-// execute an urgent command, others are of new clients.
+// A real-time thread that processes floods keeps its core from other threads that were placed there
+// until the kernel migrates them, which takes tens of milliseconds. Among those may be a thread
+// that is to execute an urgent command, or threads of new clients.
 bool DeviceThread::LeavesItsCore() const {
   if (device_.info().spinning_pays) return false;
   if (visits_.was_cut() && urgent_requests_told_) return true;
   return is_realtime_ && Now() - waited_at_ >= kBusyMax;
 }
 
-// Nobody ends the rest early: a client may write its doorbell as often as it likes.
+// Does not react to doorbells, because a client can write to its doorbell as often as it likes.
 void DeviceThread::Rest() {
   timespec left{.tv_sec = 0, .tv_nsec = kRest.count()};
   while (::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
@@ -219,14 +224,15 @@ bool DeviceThread::Turn() {
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
-  // Who has left the device late in the last turn may be what a move waits for.
+  // A swap may be waiting for commands that ended late in the last iteration.
   const bool ended_late = std::exchange(ended_late_, false);
   if (memory_) memory_->Review(was_busy || ended_late, now);
-  if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
+  // Otherwise work that begins now would be charged for the time up to here.
+  if (was_busy) now = Now();
   submitter_.Dispatch(now);
-  // Commands that ended at once, or meanwhile, are part of this turn's publication.
+  // Commands that ended immediately or meanwhile are part of this iteration's publication.
   if (MayHaveEnded()) {
-    now = Now();  // Or what began in this turn would be charged for no time.
+    now = Now();  // Otherwise work that began in this iteration would be charged for no time.
     if (dispatcher_.TakeCompletions(now) > 0) {
       was_busy = ended_late_ = true;
       submitter_.Dispatch(now);
@@ -338,8 +344,8 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
   ClientState* const client = registry_.Find(message.session);
   if (client == nullptr || client->life.is_leaving()) return;
   if (client->scope.has_barrier()) --barriers_;
-  // The session closes the eventfd only when it has its state back; removing it now keeps a
-  // client that goes on ringing from waking us.
+  // The session closes the eventfd only after its state was handed back. Removing it now keeps a
+  // client that continues to ring from waking this thread.
   doorbells_.Remove(*client);
   if (memory_) memory_->OnClientLeaving(*client, now);
   dispatcher_.RemoveClient(*client, now);
@@ -467,7 +473,8 @@ void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
   if (before != nullptr) control_.Post(TraceOver{std::move(before)});
 }
 
-// Thousands of them, sorted, would keep a request waiting for longer than a stop does.
+// Reports one part at a time, because sorting thousands of costs would delay a request for longer
+// than a preemption does.
 void DeviceThread::ReportCosts() {
   CostsTaken part{.costs = submitter_.costs().KnownPart((*costs_told_)++),
                   .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
@@ -487,7 +494,8 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint now) {
     const RequestReport* const report =
         message.request == 0 ? history.Slowest() : history.Find(message.request);
     if (report != nullptr) told->report = *report;
-    // Who has been waiting for longer than ever before has no better answer.
+    // A request that is still open and has already taken longer than all completed ones is the
+    // better answer.
     const auto open = requests_.ReportOfOpen(*client, message.request, now);
     if (open && (report == nullptr || open->latency() > report->latency())) told->report = *open;
     const std::span<const Stay> stays = told->report.waterfall.stays.items();
@@ -547,13 +555,13 @@ void DeviceThread::CountTotals() {
   }
 }
 
-// ---- what the control thread is told
+// ---- reports to the control thread
 
 void DeviceThread::FinishBarriers() {
   for (ClientState* const client : registry_.present()) {
     if (!client->scope.has_barrier() || !dispatcher_.TryPassBarrier(*client)) continue;
     --barriers_;
-    // Before the answer, after which the client may use a module's number again.
+    // Before the answer, because after it the client may reuse a module's number.
     ReportReleased();
     control_.Post(Applied{client->setup.session});
   }
@@ -584,7 +592,7 @@ void DeviceThread::ReportOverload(scheduler::TimePoint now) {
   control_.Post(Overloaded{targets.abandoned});
 }
 
-// Clients' kernels must not fill the log.
+// Rate-limited, because clients' kernels must not fill the log.
 void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
   if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
   kernels_ended_told_ = now;
@@ -612,7 +620,7 @@ bool DeviceThread::HasWork() {
 }
 
 void DeviceThread::Sleep() {
-  turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
+  turns_to_cold_visit_ = 0;  // The client that wakes this thread may not have been hot.
   std::optional<nanoseconds> timeout;
   std::optional<scheduler::TimePoint> at =
       scheduler::Earlier(dispatcher_.wake_at(), doorbells_.Choose(registry_.present(), Now()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread through which every command passes, from the ring to the device and back.
+// The thread that every command passes through, from the ring to the device and back.
 
 #ifndef GPUSHARED_SERVER_WORKER_LOOP_DEVICE_THREAD_H_
 #define GPUSHARED_SERVER_WORKER_LOOP_DEVICE_THREAD_H_
@@ -51,52 +51,53 @@ struct DeviceThreadOptions {
   scheduler::Duration slice = std::chrono::milliseconds(2);
   scheduler::Duration kill_after = std::chrono::milliseconds(100);
   KernelLimiterOptions kernels;
-  std::shared_ptr<DeviceTotals> totals;  // Null: kept nowhere.
+  std::shared_ptr<DeviceTotals> totals;  // Null if totals are not recorded.
   HashSeed secret{};                     // See CostModel.
   SpinTimes spin;
-  // Whether it is a real-time thread where the machine allows that, see RealtimeBudget.
+  // Whether to run as a real-time thread if the machine allows it, see RealtimeBudget.
   bool is_realtime = false;
-  NumaPlace place;                                // Where it runs.
+  NumaPlace place;                                // Processors on which it runs.
   std::vector<scheduler::KnownCost> known_costs;  // Learnt by another worker.
-  // Where clients may hold more memory than there is.
+  // Set if memory is oversubscribed.
   std::optional<scheduler::ResidencyOptions> residency;
-  // Called on the thread when urgent clients have a request open, and when they have none.
+  // Called on the thread when the first urgent request begins (true) and when the last one ends
+  // (false).
   std::function<void(bool are_open)> on_urgent_requests = [](bool) {};
 };
 
-// Runs in turns: mail, completions, a bounded batch of records from each ring, the lane's
-// decisions, and at the end one publication per client. A turn takes microseconds whatever the
-// clients do, and waits for nobody. With nothing to do the thread spins for its budget and then
-// sleeps, announced on the worker page. A client's eventfd, the device, mail, or the lane's time
-// wakes it.
+// Runs a loop. Each iteration handles mail, completions, a bounded batch of records from each ring
+// and the lane's decisions, and ends with one publication per client. An iteration takes
+// microseconds regardless of the clients' behaviour, and never blocks. Without work, the thread
+// spins for its budget and then sleeps, which it announces on the worker page. It is woken by a
+// client's eventfd, the device, mail, or a deadline of the lane.
 //
-// All but the constructor, Start, Join, mailbox() and turn_steps() is confined to the thread
-// itself.
+// Confined to the thread itself, except the constructor, Start, Join, mailbox() and turn_steps().
 class DeviceThread {
  public:
-  // `device`, `signal` and `control` outlive it.
+  // `device`, `signal` and `control` must outlive it.
   static Result<std::unique_ptr<DeviceThread>> Create(device::Device& device,
                                                       std::unique_ptr<scheduler::Policy> policy,
                                                       DeviceSignal& signal,
                                                       Mailbox<ControlMessage>& control,
                                                       const DeviceThreadOptions& options);
-  // Tells the thread to stop and joins it.
+  // Stops and joins the thread.
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
 
-  // Returns what the thread has of the machine's cores.
+  // Returns the scheduling priority that the thread got.
   ThreadPriority Start();
-  // Instead of Start: on the calling thread, until StopThread is in the mailbox.
+  // Alternative to Start: runs on the calling thread until StopThread is received.
   void Run();
-  // Idempotent; the destructor does it too.
+  // Idempotent; also called by the destructor.
   void Stop();
-  // Once it is stopped: what was learnt since it last told that; empty when nothing.
+  // Returns the costs learnt since they were last reported; empty if there are none. Must be called
+  // after Stop.
   std::vector<scheduler::KnownCost> TakeCosts();
   static scheduler::TimePoint Now();
   Mailbox<DeviceMessage>& mailbox() { return mailbox_; }
-  // Counts the beginnings and ends of turns: odd while one runs. One that stays odd is that of a
-  // thread that stands inside of a call.
+  // Number of beginnings and ends of iterations, so it is odd during an iteration. If it stays odd
+  // at the same value, the thread is blocked in a call.
   std::uint64_t turn_steps() const { return turn_steps_.load(std::memory_order_relaxed); }
 
  private:
@@ -105,36 +106,37 @@ class DeviceThread {
                const DeviceThreadOptions& options, Doorbells doorbells);
 
   void KeepWithinBudget();
-  // This thread alone writes it: a load and a store, no atomic addition.
+  // A load and a store instead of an atomic addition, because only this thread writes it.
   void CountTurnStep() { turn_steps_.store(turn_steps() + 1, std::memory_order_relaxed); }
   bool Turn();
   bool TakeMail(scheduler::TimePoint now);
-  // Something on the device; the device says so once.
+  // Whether commands may have ended: the device must be polled, or has reported completions since
+  // the last call.
   bool MayHaveEnded();
   bool VisitRings(scheduler::TimePoint now);
   void MakeHot(ClientState& client);
   static bool HasSomething(ClientState& client);
   bool VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now);
-  // Whether the policy lets nobody else go before the client without need.
+  // Whether the policy never lets another client go first without need.
   bool IsUrgent(const ClientState& client) const { return lane_.rules().IsUrgent(client.spec()); }
-  // Brings the totals of the whole device up to date.
+  // Updates the totals of the whole device.
   void CountTotals();
   void FinishBarriers();
   void Report();
   void ReportReleased();
   void ReportOverload(scheduler::TimePoint now);
   void ReportKernelsEnded(scheduler::TimePoint now);
-  // One part of them.
+  // Sends the next batch of kernel costs to the control thread.
   void ReportCosts();
   void Sleep();
-  // Looks at all rings; sets waits_for_credit_ where it finds nothing.
+  // Checks all rings. Sets waits_for_credit_ if all work found is waiting for credit.
   bool HasWork();
   bool SpinsOn();
-  // Whether it rests after a turn that was busy.
+  // Whether the thread rests after an iteration that found work.
   bool LeavesItsCore() const;
   void Rest();
   ThreadSnapshot TakeSnapshot(scheduler::TimePoint now);
-  // Null unless the client is here and stays.
+  // Null unless the client is connected and not leaving.
   ClientState* FindStaying(std::uint64_t session) const;
 
   void Handle(StopThread message, scheduler::TimePoint now);
@@ -157,10 +159,10 @@ class DeviceThread {
   void Handle(AskCosts message, scheduler::TimePoint now);
   void Handle(SetTrace message, scheduler::TimePoint now);
 
-  // How often a client's ring is looked at.
+  // How often a client's ring is visited.
   struct Visits {
     bool is_hot = false;
-    std::uint32_t quiet = 0;  // In a row, while hot.
+    std::uint32_t quiet = 0;  // Visits in a row without a record, while hot.
   };
 
   const DeviceThreadOptions options_;
@@ -171,7 +173,7 @@ class DeviceThread {
   Doorbells doorbells_;
   ipc::WorkerSleep sleep_;
   const std::shared_ptr<DeviceTotals> totals_;
-  // Of what this worker's parts have counted: the part that is in the totals.
+  // The parts of this worker's counts that are already in the totals.
   struct Counted {
     std::uint64_t gap_ns = 0, gap_used_ns = 0, host_steal_ns = 0;
     std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned{};
@@ -191,27 +193,29 @@ class DeviceThread {
   WaiterWakes waiter_wakes_;
 
   std::vector<DeviceMessage> mail_;
-  std::vector<ClientState*> hot_;  // Visited in every turn; the others now and then.
+  // Visited in every iteration; the other clients are visited less often.
+  std::vector<ClientState*> hot_;
   PerClient<Visits> visits_of_;
   RingVisits visits_;
   std::uint32_t turns_to_cold_visit_ = 0;
-  std::uint32_t barriers_ = 0;  // Clients that have one.
-  // A client has a record whose answer has no room.
+  std::uint32_t barriers_ = 0;  // Clients with a pending barrier.
+  // A client has a record whose completion would not fit.
   bool waits_for_credit_ = false;
   std::uint64_t next_module_serial_ = 1;
-  std::uint64_t samples_told_ = 0;         // The cost model's count at the last telling.
-  std::optional<std::size_t> costs_told_;  // Parts of them, while they are told.
-  std::uint64_t samples_telling_ = 0;      // The cost model's count when that began.
+  std::uint64_t samples_told_ = 0;         // The cost model's sample count at the last report.
+  std::optional<std::size_t> costs_told_;  // Next part to report, during a report.
+  // The cost model's sample count at the beginning of the report.
+  std::uint64_t samples_telling_ = 0;
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
   std::chrono::nanoseconds quiet_for_{0};  // Set by SpinsOn.
   bool has_reported_loss_ = false;
-  bool ended_late_ = false;  // Commands ended after the last look at memory.
+  bool ended_late_ = false;  // Commands ended after memory was last reviewed.
   bool urgent_requests_told_ = false;
   std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned_reported_{};
   std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;
   bool is_stopping_ = false;
   bool is_realtime_ = false;
-  scheduler::TimePoint waited_at_;  // The end of its last sleep or rest.
+  scheduler::TimePoint waited_at_;  // End of the last sleep or rest.
   RealtimeBudget realtime_budget_;
   ThreadCounters counters_;
   std::atomic<std::uint64_t> turn_steps_ = 0;

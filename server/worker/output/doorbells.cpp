@@ -15,11 +15,11 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// A client rings for a command, and once more when it has taken its answer, which may have made
-// room. So who has sent commands may ring twice as often, whenever that is.
+// A client rings for a command, and again after it has taken the completion, which may have freed
+// space. Hence the budget allows two rings per command, at any time.
 constexpr std::uint32_t kRingsPerCommand = 2, kRingsMax = kRingsPerCommand * kCommandsTakenLimit;
-// Each ring beyond that doubles the pause after it, unless the last one is long over. The commands
-// of its client wait for the rest of a pause at most.
+// Each ring beyond the budget doubles the pause that follows, unless the last pause ended long ago.
+// The client's commands are delayed by at most the rest of a pause.
 constexpr nanoseconds kPauseMin = std::chrono::milliseconds(1);
 constexpr nanoseconds kPauseMax = std::chrono::milliseconds(64);
 constexpr nanoseconds kForgottenAfter = std::chrono::seconds(1);
@@ -38,7 +38,7 @@ Result<Doorbells> Doorbells::Create(int signal) {
 
 bool Doorbells::Set(int change, int fd, ClientState* client, bool is_heard) {
   epoll_event event{};
-  // Edge-triggered, so that nobody has to read the counter: every write is an edge.
+  // Edge-triggered, so that the counter need not be read: every write is an edge.
   event.events = (is_heard ? std::uint32_t{EPOLLIN} : 0) | EPOLLET;
   event.data.ptr = client;
   return ::epoll_ctl(epoll_.get(), change, fd, &event) == 0;
@@ -63,12 +63,12 @@ std::optional<scheduler::TimePoint> Doorbells::Choose(std::span<ClientState* con
                                                       scheduler::TimePoint now) {
   std::optional<scheduler::TimePoint> first;
   for (ClientState* const client : clients) {
-    if (client->life.is_leaving()) continue;  // Removed.
+    if (client->life.is_leaving()) continue;  // Already removed.
     Door& door = doors_[*client];
     const bool may_take = client->MayTake(), is_heard = may_take && now >= door.heard_from;
     if (may_take && !is_heard) first = scheduler::Earlier(first, door.heard_from);
     if (door.is_heard == is_heard) continue;
-    // Where the kernel rejects, it is as it was, and is tried again.
+    // If the kernel rejects the change, the doorbell keeps its state and the change is tried again.
     if (Set(EPOLL_CTL_MOD, client->setup.doorbell, client, is_heard)) {
       door.is_heard = door.may_tell_old_ring = is_heard;
     }
@@ -85,7 +85,8 @@ void Doorbells::Wait(std::optional<nanoseconds> timeout) {
   wait.tv_nsec = static_cast<long>(timeout->count() % 1'000'000'000);
   const int count = ::epoll_pwait2(epoll_.get(), events_.data(), most, &wait, nullptr);
   if (count >= 0 || errno != ENOSYS) return end(count);
-  // Before Linux 5.11: whole milliseconds, rounded up so that we do not spin on a short one.
+  // Kernels before Linux 5.11 only support whole milliseconds. Rounded up to avoid spinning on
+  // short timeouts.
   const auto ms = (timeout->count() + 999'999) / 1'000'000;
   end(::epoll_wait(epoll_.get(), events_.data(), most,
                    static_cast<int>(std::min<std::int64_t>(ms, 1 << 30))));

@@ -20,53 +20,56 @@
 
 namespace gpushared::server {
 
-// What ends a sleep of the device thread: the worker's own signal, and the doorbells of clients. A
-// client has its eventfd, too, and may write it as often as it likes. Each write would cost a wake
-// that takes a core for a moment and finds nothing to do. So not everybody is heard.
+// Events that end a sleep of the device thread: the worker's own signal and the clients' doorbells.
+// A client can write to its eventfd as often as it likes, and each write would cost a wake-up that
+// briefly occupies a core and finds no work. Therefore doorbells that ring too often are muted.
 //
 // Confined to the device thread.
 class Doorbells {
  public:
-  // `signal`: an eventfd that is always heard, and outlives this.
+  // `signal`: an eventfd that is never muted. It must outlive this.
   static Result<Doorbells> Create(int signal);
 
-  // Until Remove, where this succeeds.
+  // On success, the doorbell stays registered until Remove.
   Status Add(ClientState& client);
   void Remove(const ClientState& client);
 
-  // Call it before each sleep, and before the last look at the rings: a record that is published
-  // between the two has to wake somebody. Returns when one that is not heard will be.
+  // Mutes and unmutes doorbells. Must be called before each sleep and before the final check of the
+  // rings, so that a record published between the two causes a wake-up. Returns the time at which
+  // the next muted doorbell is unmuted, if any.
   //
-  // A client whose commands fill all slots is not heard: its slots come free by what this thread
-  // does. One that rings far more often than it has commands is not heard for a while. Who is heard
-  // again may wake us once for an old ring. Nobody reads the counter: whether that may wait is up
-  // to the client.
+  // A client whose commands fill all slots is muted, because only this thread can free its slots. A
+  // client that rings far more often than it sends commands is muted for a while. An unmuted
+  // doorbell may cause one wake-up for an old ring, because the counter is never read: reading
+  // could block, depending on flags that the client controls.
   std::optional<scheduler::TimePoint> Choose(std::span<ClientState* const> clients,
                                              scheduler::TimePoint now);
-  // Empty: no matter how long it takes.
+  // Without a timeout, waits indefinitely.
   void Wait(std::optional<std::chrono::nanoseconds> timeout);
-  // Those that ended the last Wait. Before anybody is removed.
+  // Counts the rings that ended the last Wait. Must be called before any client is removed.
   void CountRings(scheduler::TimePoint now);
-  // So many commands came out of its ring.
+  // Reports how many commands were taken from the client's ring.
   void OnTaken(const ClientState& client, std::size_t commands);
 
  private:
-  // Whether its doorbell ends a sleep.
+  // State of one doorbell.
   struct Door {
     bool is_heard = true;
-    bool may_tell_old_ring = false;     // It is heard again, and has not rung since.
-    std::uint32_t rings_left = 16;      // Before it is not heard for a while. Commands add some.
-    scheduler::Duration pause{};        // The last such while,
-    scheduler::TimePoint heard_from{};  // and its end.
+    bool may_tell_old_ring = false;     // Unmuted, and has not rung since.
+    std::uint32_t rings_left = 16;      // Until the doorbell is muted. Replenished by commands.
+    scheduler::Duration pause{};        // Duration of the last mute.
+    scheduler::TimePoint heard_from{};  // End of the last mute.
   };
 
   explicit Doorbells(ipc::UniqueFd epoll) : epoll_(std::move(epoll)) {}
-  // `change`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. `client`: whose doorbell it is; null: nobody's.
+  // `change`: EPOLL_CTL_ADD or EPOLL_CTL_MOD. `client`: owner of the doorbell; null for the
+  // worker's signal.
   bool Set(int change, int fd, ClientState* client, bool is_heard);
   Status Watch(int fd, ClientState* client);
 
   ipc::UniqueFd epoll_;
-  std::array<epoll_event, 64> events_{};  // Those of the last wait; more come with the next one.
+  // Of the last wait; further events are reported by the next one.
+  std::array<epoll_event, 64> events_{};
   std::size_t count_ = 0;
   PerClient<Door> doors_;
 };

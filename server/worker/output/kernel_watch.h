@@ -13,42 +13,44 @@
 
 namespace gpushared::server {
 
-// By class; none: as long as it takes.
+// By class; none if unlimited.
 using KernelLimits = std::array<std::optional<scheduler::Duration>, scheduler::kSchedulingClasses>;
-// By class: whether a kernel beyond its limit that cannot be ended alone is ended with its device,
-// and so with every session on it. Else it goes on, and the log says so.
+// By class: whether a kernel that exceeds its limit and cannot be ended individually is ended
+// together with its device, and hence with every session on it. If not, it continues, and this is
+// logged.
 using LimitEndsDevice = std::array<bool, scheduler::kSchedulingClasses>;
 
-// What an operator is told of them now and then: how many were ended since the last time, and what
-// the client of the latest was told.
+// Periodic report to the operator: the number of kernels ended since the last report, and the
+// message sent to the client of the latest one.
 struct KernelsEnded {
   std::uint64_t count = 0;
   std::string latest;
 };
 
-// What an operator is to know of a kernel of that session, as a sentence; of each kernel once.
+// Message to the operator about a kernel of that session; sent once per kernel.
 struct KernelNoted {
   std::uint64_t session = 0;
   std::string text;
 };
 
-// How long the work on a device has had it, against the limits of the kernels among it.
+// Measures how long work has occupied the device, and compares the time of kernels with their
+// limits.
 //
-// A device serves what has the highest priority first, then what came first. The clock of that one
-// work runs; the clocks of all others stand still. So a kernel is never blamed for the time that
-// it waited behind somebody else's, and of two endless ones the first is ended first. Where work
-// runs side by side the time of the later ones counts from when they are alone: they get more than
-// their limit, never less.
+// A device serves work of the highest priority first and, within a priority, in the order of
+// submission. Only the clock of the work being served runs, so a kernel is never blamed for time
+// that it spent waiting for another client's work, and of two endless kernels the first is ended
+// first. If work runs concurrently, the time of the later work counts only from when it is alone,
+// so it gets more than its limit but never less.
 //
 // Confined to the device thread.
 class KernelWatch {
  public:
-  // `ran`: in earlier submissions. No `limit`: it may run for ever.
+  // `ran`: time of earlier submissions. Without a `limit` it may run indefinitely.
   void OnSubmitted(device::WorkId id, std::uint8_t priority, scheduler::Duration ran,
                    std::optional<scheduler::Duration> limit, scheduler::TimePoint now);
-  // Of the time until now the device could not run anything for so long, over all.
+  // Reports the total time up to now for which the host kept the device from running.
   void SetHostSteal(scheduler::Duration total, scheduler::TimePoint now);
-  // How long it has run, with earlier submissions.
+  // Returns how long the work has run, including earlier submissions.
   scheduler::Duration OnCompleted(device::WorkId id, scheduler::TimePoint now);
 
   struct Overdue {
@@ -56,9 +58,9 @@ class KernelWatch {
     scheduler::Duration ran{};
     scheduler::Duration limit{};
   };
-  // A work whose limit is over; each is told once.
+  // Returns work that has exceeded its limit; each is returned only once.
   std::optional<Overdue> TakeOverdue(scheduler::TimePoint now);
-  // When TakeOverdue has something to tell if nothing happens until then.
+  // Time at which TakeOverdue returns work if nothing else happens.
   std::optional<scheduler::TimePoint> wake_at() const;
 
  private:
@@ -66,10 +68,10 @@ class KernelWatch {
     device::WorkId id = 0;
     std::uint8_t priority = 0;
     bool was_told = false;
-    scheduler::Duration ran{};  // Without the time since `since_` of the one that is served.
+    scheduler::Duration ran{};  // Excludes the time since `since_` of the work being served.
     std::optional<scheduler::Duration> limit;
   };
-  // Charges the time up to now to the one that is served.
+  // Charges the time up to now to the work being served.
   void Charge(scheduler::TimePoint now);
 
   std::vector<Entry> entries_;  // In the order in which they are served.

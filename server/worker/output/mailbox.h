@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the threads of a worker meet.
+// Message queues between the threads of a worker.
 
 #ifndef GPUSHARED_SERVER_WORKER_OUTPUT_MAILBOX_H_
 #define GPUSHARED_SERVER_WORKER_OUTPUT_MAILBOX_H_
@@ -13,14 +13,15 @@
 
 namespace gpushared::server {
 
-// Messages for one thread, in the order in which they were posted. Nothing here waits for the
-// receiver, and what senders can post is bounded by what they are allowed to have open.
+// Messages for one thread, in the order in which they were posted. Posting never waits for the
+// receiver. The queue is bounded because the number of requests that a sender may have open is.
 //
-// Thread-safe; TakeAll belongs to the receiving thread.
+// Thread-safe; only the receiving thread may call TakeAll.
 template <typename Message>
 class Mailbox {
  public:
-  // `wake` makes the receiver look; called on the posting thread, once per empty mailbox.
+  // `wake` notifies the receiver. It is called on the posting thread when a message enters an empty
+  // mailbox.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   void Post(Message message) {
@@ -34,10 +35,10 @@ class Mailbox {
     if (was_empty) wake_();
   }
 
-  // Without the lock, for a receiver that looks often.
+  // Lock-free check for a receiver that polls frequently.
   bool has_mail() const { return has_mail_.load(std::memory_order_acquire); }
 
-  // Puts all messages into `out`, which must be empty.
+  // Moves all messages into `out`, which must be empty.
   void TakeAll(std::vector<Message>& out) {
     const MutexLock lock(mutex_);
     out.swap(messages_);

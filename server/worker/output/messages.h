@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the control thread and the device thread tell each other. A session is named by its
-// number: a message about one that has gone meanwhile is dropped by its receiver.
+// Messages between the control thread and the device thread. They name sessions by number; a
+// message about a session that no longer exists is dropped by its receiver.
 
 #ifndef GPUSHARED_SERVER_WORKER_OUTPUT_MESSAGES_H_
 #define GPUSHARED_SERVER_WORKER_OUTPUT_MESSAGES_H_
@@ -30,23 +30,24 @@ namespace gpushared::server {
 
 // ---- to the device thread
 
-// Takes its commands from now on.
+// Starts taking the client's commands.
 struct AttachClient {
   std::unique_ptr<ClientState> client;
 };
-// Drops what is queued, ends what runs; answered by ClientDetached.
+// Drops the client's queued commands and ends its running ones; answered by ClientDetached.
 struct DetachClient {
   std::uint64_t session = 0;
 };
-// These six change what the client's commands may name and are answered by Applied. One at a
-// time per session.
+// The following six messages change the objects that the client's commands may name. Each is
+// answered by Applied, and at most one per session is pending.
 struct AddModule {
   std::uint64_t session = 0;
   std::uint32_t number = 0;
-  const device::Module* module = nullptr;  // Good until ModuleReleased or ClientDetached.
+  const device::Module* module = nullptr;  // Valid until ModuleReleased or ClientDetached.
   std::uint64_t identity = 0;              // See CostModel.
 };
-// After what was submitted before. Followed by ModuleReleased once no command uses it.
+// Takes effect after the commands submitted before it. Followed by ModuleReleased once no command
+// uses the module.
 struct RemoveModule {
   std::uint64_t session = 0;
   std::uint32_t number = 0;
@@ -57,8 +58,8 @@ struct AddStagingBuffer {
   std::span<std::byte> bytes;
   int fd = -1;  // See CommandScope::AddStagingBuffer.
 };
-// A smaller size takes effect after what was submitted before, and is answered when all of
-// that has finished: nothing touches the memory then.
+// A smaller size takes effect after the commands submitted before it, and is answered when all of
+// these have finished, so that none can access the memory any more.
 struct SetMapped {
   std::uint64_t session = 0;
   std::uint64_t bytes = 0;
@@ -68,29 +69,30 @@ struct AddMapping {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
 };
-// Of the mapping that begins there. As a smaller size of SetMapped.
+// Removes the mapping that begins at `address`; ordered like a smaller size in SetMapped.
 struct RemoveMapping {
   std::uint64_t session = 0;
   std::uint64_t address = 0;
 };
-// These four come where memory moves (scheduler::Residency). What the client has in the space now.
+// The following four messages are sent only if memory is oversubscribed (scheduler::Residency).
+// This one reports the client's current memory use.
 struct MemoryChanged {
   std::uint64_t session = 0;
   device::SpaceUse use;
 };
-// Device memory of a session that has gone is free.
+// Device memory of a session that has ended is free.
 struct MemoryFreed {};
-// It needs so much more device memory than is free. One question at a time; answered by
-// MemoryAnswer.
+// Asks for device memory beyond what is free. At most one request per session is pending; answered
+// by MemoryAnswer.
 struct RequestMemory {
   std::uint64_t session = 0;
   std::uint64_t bytes = 0;
 };
-// The answer to SwapMemory.
+// Answer to SwapMemory.
 struct MemorySwapped {
   std::uint64_t session = 0;
   device::SpaceUse use;
-  bool has_failed = false;  // A move out; nothing is lost.
+  bool has_failed = false;  // A swap-out failed; no data is lost.
 };
 struct ChangeClient {
   std::uint64_t session = 0;
@@ -110,16 +112,15 @@ struct AskStats {
 struct AskRequest {
   std::uint64_t token = 0;
   std::uint64_t session = 0;
-  std::uint64_t request = 0;  // 0: the slowest of those that are known.
+  std::uint64_t request = 0;  // 0: the slowest known one.
 };
-// Answered by CostsTaken, if anything was learnt since the last time.
+// Answered by CostsTaken if costs were learnt since the last time.
 struct AskCosts {};
-// What runs is written there from now on; null: nowhere. The writer before it comes back with
-// TraceOver.
+// Directs the trace to `writer`; null stops it. The previous writer is returned with TraceOver.
 struct SetTrace {
   std::unique_ptr<trace::Writer> writer;
 };
-// Ends the thread. No client is attached then.
+// Ends the thread. No client may be attached.
 struct StopThread {};
 
 using DeviceMessage =
@@ -131,9 +132,9 @@ using DeviceMessage =
 // ---- to the control thread
 
 struct ClientDetached {
-  std::unique_ptr<ClientState> client;  // Nothing of it is on the device or will be.
+  std::unique_ptr<ClientState> client;  // Has no work on the device and never will.
 };
-// The client's bytes were rejected; the session is to be ended.
+// The client sent invalid data; its session must be ended.
 struct ClientBroke {
   std::uint64_t session = 0;
   Status status;
@@ -141,27 +142,28 @@ struct ClientBroke {
 struct Applied {
   std::uint64_t session = 0;
 };
-// Pages of them may be gone, see StagingWatch.
+// The client may have removed pages of its staging buffers, see StagingWatch.
 struct CheckStagingBuffers {
   std::uint64_t session = 0;
 };
-// Move these steps of the session's memory. Nothing that touches them is on the device, nor will
-// be.
+// Swaps these pages of the session's memory. No work that touches them is on the device or will be
+// submitted.
 struct SwapMemory {
   std::uint64_t session = 0;
   bool goes_out = false;
   std::vector<std::uint32_t> steps;
-  bool is_guaranteed = false;  // Whoever waits for it has a right to the room.
-  bool is_urgent = false;      // Whoever waits for it is.
+  bool is_guaranteed = false;  // The client waiting for it is within its guarantee.
+  bool is_urgent = false;      // The client waiting for it is urgent.
 };
-// Its move is to end after the present step: somebody has a right to what it waits for.
+// Asks to end the session's swap after the current page, because a client within its guarantee is
+// waiting.
 struct PreemptSwap {
   std::uint64_t session = 0;
-  bool is_urgent = false;  // Whoever waits for it is.
+  bool is_urgent = false;  // That client is urgent.
 };
 struct MemoryAnswer {
   std::uint64_t session = 0;
-  bool is_made = false;  // Else it cannot be had.
+  bool is_made = false;  // If false, the memory is unobtainable.
 };
 struct ModuleReleased {
   std::uint64_t session = 0;
@@ -180,23 +182,24 @@ struct StatsTaken {
 
 struct RequestTold {
   std::uint64_t token = 0;
-  std::unique_ptr<const RequestsTold> told;  // Large.
+  std::unique_ptr<const RequestsTold> told;  // Allocated separately because it is large.
 };
-// In parts, in no order.
+// Sent in parts, in no particular order.
 struct CostsTaken {
   std::vector<scheduler::KnownCost> costs;
   bool is_last = true;
 };
-// Nothing is written there any more; to be freed where that may take long.
+// The writer is no longer used, and is to be freed where that may take long.
 struct TraceOver {
   std::unique_ptr<trace::Writer> writer;
 };
-// Not all promises can be kept at this moment. Not told again for a while.
+// Some latency targets cannot be met at the moment. Rate-limited.
 struct Overloaded {
-  std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned{};  // Over all, by class.
+  // Abandoned latency targets since the start, by class.
+  std::array<std::uint64_t, scheduler::kSchedulingClasses> abandoned{};
 };
 
-// The device's context is dead: nothing will run any more, for anybody.
+// The device's context is lost: no work of any client will run any more.
 struct DeviceLost {
   Status status;
 };

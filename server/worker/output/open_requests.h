@@ -16,28 +16,29 @@
 
 namespace gpushared::server {
 
-// A request that the client waits for.
+// A request in progress.
 struct OpenRequest {
-  // Of requests that the client did not mark: from the first command after everything was
-  // finished to when everything is again.
+  // Stream of a request that the client did not mark. Such a request spans all streams, from the
+  // first command after an idle period until all commands have finished.
   static constexpr std::uint32_t kAllStreams = 0xffffffff;
 
   scheduler::RequestMark mark;
   std::uint32_t stream = kAllStreams;
-  bool is_told = false;  // The policy knows of it.
-  std::uint8_t row = 0;  // The first that no other open request of its client has.
+  bool is_told = false;  // The policy was notified of it.
+  std::uint8_t row = 0;  // Lowest row that no other open request of the client uses.
   scheduler::TimePoint begun{};
-  // Its client's sums when it began.
+  // The client's totals at the beginning of the request.
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, throttled_before{},
       held_before{}, host_steal_before{};
   std::uint64_t evicted_before = 0, swapped_in_before = 0;
   Wait longest_wait;
-  Blocker blocker;  // Who caused that wait, of those who had left the device at its end.
+  // The command that caused the longest wait, among those that had left the device when it ended.
+  Blocker blocker;
   Largest<Wait, Waterfall::kWaitsMax> waits;
 };
 
-// A client's open requests, the one begun first first. Of a stream they end in the order in
-// which they began.
+// A client's open requests, ordered by their beginnings. The requests of one stream end in the
+// order in which they began.
 //
 // Thread-compatible value; allocates nothing.
 class OpenRequests {
@@ -46,7 +47,7 @@ class OpenRequests {
   bool full() const { return count_ == list_.size(); }
   std::span<OpenRequest> all() { return std::span(list_).first(count_); }
 
-  // Not when full. Gives it its row.
+  // Assigns the row. Must not be called if full.
   OpenRequest& Add(const OpenRequest& request) {
     Check(!full(), "a client's open requests are bounded");
     std::uint8_t row = 0;
@@ -55,12 +56,13 @@ class OpenRequests {
     list_[count_].row = row;
     return list_[count_++];
   }
-  // The oldest of that stream; null when there is none.
+  // Returns the oldest request of that stream; null if there is none.
   OpenRequest* Find(std::uint32_t stream) {
     const auto found = std::ranges::find(all(), stream, &OpenRequest::stream);
     return found == all().end() ? nullptr : &*found;
   }
-  // The one that arrived first for 0; null when there is none.
+  // Returns the request with that number or, for 0, the one that arrived first; null if there is
+  // none.
   const OpenRequest* FindNumber(std::uint64_t number) const {
     const std::span<const OpenRequest> open = std::span(list_).first(count_);
     const auto found =
@@ -71,7 +73,8 @@ class OpenRequests {
                       });
     return found == open.end() ? nullptr : &*found;
   }
-  // The number of the one that a command of that stream belongs to, when it ends; 0: to none.
+  // Returns the number of the request to which a command that ends on that stream belongs; 0 if
+  // none.
   std::uint64_t NumberFor(std::uint32_t stream) const {
     for (const OpenRequest& each : std::span(list_).first(count_)) {
       if (each.stream == stream || each.stream == OpenRequest::kAllStreams) {
@@ -86,7 +89,8 @@ class OpenRequests {
   }
 
  private:
-  std::size_t count_ = 0;  // First, beside the one request that most clients have.
+  // First, so that it is adjacent to the single request that most clients have.
+  std::size_t count_ = 0;
   std::array<OpenRequest, kOpenRequestsMax> list_;
 };
 

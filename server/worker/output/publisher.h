@@ -14,14 +14,14 @@
 
 namespace gpushared::server {
 
-// Writes everything that clients can see, once per batch. Completion records are written as they
-// come, timelines at the end. So a client that sees a timeline advance finds the record that
-// belongs to it.
+// Publishes everything that clients can see, once per batch. Completion records are written
+// immediately and timelines at the end, so that a client that sees a timeline advance also finds
+// the corresponding record.
 //
 // Confined to the device thread.
 class Publisher {
  public:
-  // What is left to be done by threads that sleep on a publication: wake them, on another thread.
+  // Client threads that a publication has left asleep, to be woken by another thread.
   struct Asleep {
     const std::atomic<std::uint32_t>* futex = nullptr;
     std::uint32_t count = 0;
@@ -32,7 +32,7 @@ class Publisher {
     asleep_.reserve(kSessionsLimit);
   }
 
-  // The client has something to see.
+  // Marks the client for the next Publish.
   void Mark(ClientState& client) {
     if (std::exchange(is_marked_[client], true)) return;
     marked_.push_back(&client);
@@ -41,7 +41,7 @@ class Publisher {
     std::erase(marked_, &client);
     is_marked_[client] = false;
   }
-  // Clients for whom `is_urgent(client)` holds are published first. Fills asleep().
+  // Publishes first to clients for which `is_urgent(client)` holds. Fills asleep().
   template <typename IsUrgent>
   void Publish(IsUrgent is_urgent) {
     std::partition(marked_.begin(), marked_.end(), is_urgent);
@@ -62,8 +62,8 @@ class Publisher {
     }
   }
 
-  std::vector<ClientState*> marked_;  // Each once.
-  PerClient<char> is_marked_;         // A vector of bool has no references.
+  std::vector<ClientState*> marked_;  // Without duplicates.
+  PerClient<char> is_marked_;         // Not bool, because a vector of bool has no references.
   std::vector<Asleep> asleep_;
   std::uint64_t wakes_ = 0;
 };

@@ -12,7 +12,7 @@
 
 namespace gpushared::server {
 
-// The last requests of a client that have ended. A fixed number; adding one allocates nothing.
+// The latest completed requests of a client. Fixed size; adding one allocates nothing.
 //
 // Thread-compatible.
 class RequestHistory {
@@ -23,17 +23,17 @@ class RequestHistory {
 
   void Add(const RequestReport& report) { reports_[added_++ % kReportsMax] = report; }
 
-  // Null when it is not here (any more, or yet).
+  // Null if the request is unknown: too old, or not completed.
   const RequestReport* Find(std::uint64_t number) const {
     const auto found = std::ranges::find(Known(), number, &RequestReport::number);
     return found == Known().end() ? nullptr : &*found;
   }
-  // Null when there is none.
+  // Null if no request is known.
   const RequestReport* Slowest() const {
     if (added_ == 0) return nullptr;
     return &*std::ranges::max_element(Known(), {}, &RequestReport::latency);
   }
-  // In the order of their ends. Zero when there is none.
+  // Oldest and latest known number, in the order of completion. Zero if no request is known.
   std::uint64_t first_number() const {
     if (added_ <= kReportsMax) return reports_[0].number;
     return reports_[added_ % kReportsMax].number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a request took as long as it did: what is kept of each, and how it is told.
+// Reports that explain why a request took as long as it did.
 
 #ifndef GPUSHARED_SERVER_WORKER_OUTPUT_REQUEST_REPORT_H_
 #define GPUSHARED_SERVER_WORKER_OUTPUT_REQUEST_REPORT_H_
@@ -17,7 +17,7 @@
 
 namespace gpushared::server {
 
-// A short text without an allocation; cut off where it does not fit.
+// A short text that needs no allocation; truncated if it does not fit.
 class ShortText {
  public:
   ShortText& operator=(std::string_view text) {
@@ -32,72 +32,75 @@ class ShortText {
   std::uint8_t size_ = 0;
 };
 
-// A command of another client that had the device while one waited for it.
+// A command of another client that occupied the device while a command waited for it.
 struct Blocker {
   using Cut = trace::Cut;
 
-  std::uint64_t session = 0;  // 0: nobody was on the device, or left it before the request ended.
-  ShortText what;             // "kernel 'gemm'", "copy to device"; empty when no longer known.
-  scheduler::Duration on_device{};  // All of it, not only while the other waited.
-  scheduler::Duration together{};   // While it waited.
+  // 0 if no command occupied the device, or none left it before the request ended.
+  std::uint64_t session = 0;
+  ShortText what;                   // "kernel 'gemm'", "copy to device"; empty if no longer known.
+  scheduler::Duration on_device{};  // In total, including time when no command waited.
+  scheduler::Duration together{};   // Part of it during the wait.
   scheduler::Duration predicted{};
-  scheduler::Duration stop_took{};  // From asking to its end.
+  scheduler::Duration stop_took{};  // From the stop request to the end.
   Cut cut = Cut::kNotAsked;
 };
 
-// One request that has ended. "Its client" because a client's open requests share what the
-// client has on the device.
+// Report on one request that has ended. Some figures cover the whole client, because a client's
+// open requests share its work on the device.
 struct RequestReport {
   static constexpr std::size_t kOthersMax = 4;
 
-  std::uint64_t number = 0;  // Counts the requests of its client from 1. 0: no report.
-  bool is_marked = false;    // By the client; else told from its pauses.
+  std::uint64_t number = 0;  // Counts the client's requests from 1. 0: no report.
+  bool is_marked = false;    // By the client; otherwise inferred from its pauses.
   bool has_failed = false;
-  bool is_open = false;            // It has not ended: the report is of its time so far.
-  scheduler::TimePoint arrived{};  // By the client's word; earlier than or equal to begun.
+  bool is_open = false;            // Has not ended; the report covers the time so far.
+  scheduler::TimePoint arrived{};  // As reported by the client; not later than `begun`.
   scheduler::TimePoint begun{};
   scheduler::TimePoint ended{};
-  scheduler::Duration target{};  // Zero: none.
+  scheduler::Duration target{};  // Zero if none.
 
-  // These two and what is left (the host's part) add up to ended - begun.
-  scheduler::Duration waited{};      // Its client had commands ready, and none on the device.
-  scheduler::Duration on_device{};   // Its client had commands on the device.
-  scheduler::Duration charged{};     // Device time of its client.
-  scheduler::Duration host_steal{};  // The machine kept the device from its work.
-  scheduler::Duration throttled{};   // It had commands queued, and its cap was used up.
-  scheduler::Duration held{};        // It had commands queued, and its memory was not there.
-  // Memory that was moved out for it meanwhile, and whose the last was.
+  // The sum of these two and of the remainder, which is the host's part, is ended - begun.
+  scheduler::Duration waited{};      // The client had commands ready, but none on the device.
+  scheduler::Duration on_device{};   // The client had commands on the device.
+  scheduler::Duration charged{};     // Device time charged to the client.
+  scheduler::Duration host_steal{};  // Time that the host withheld from the device.
+  scheduler::Duration throttled{};   // The client had commands queued, but had used up its cap.
+  scheduler::Duration held{};  // The client had commands queued, but its memory was not resident.
+  // Memory evicted for the client during the request, and the session whose memory was evicted
+  // last.
   std::uint64_t evicted_bytes = 0, evicted_for = 0;
-  std::uint64_t swapped_in_bytes = 0;  // Its own memory.
-  std::uint32_t max_share = 0;         // The least of its caps at the end, in thousandths.
-  std::uint64_t commands = 0;          // Its client's, ended meanwhile.
-  std::uint64_t stops = 0;             // Commands taken off unfinished.
+  std::uint64_t swapped_in_bytes = 0;  // The client's own memory.
+  std::uint32_t max_share = 0;         // The client's smallest cap at the end, in thousandths.
+  std::uint64_t commands = 0;          // Commands of the client that ended during the request.
+  std::uint64_t stops = 0;             // Times a command was preempted.
 
-  scheduler::Duration longest_wait{};  // The longest part of `waited`.
-  Blocker blocker;                     // Who was on the device for most of it.
+  scheduler::Duration longest_wait{};  // The longest interval of `waited`.
+  Blocker blocker;                     // The command that was on the device for most of it.
   scheduler::Duration longest_command{};
   ShortText longest_what;
 
-  // Who else was charged for device time meanwhile, the most first, and the rest.
+  // Other clients charged for device time during the request, in descending order, and the sum of
+  // the remaining ones.
   struct Other {
     std::uint64_t session = 0;
     scheduler::Duration charged{};
   };
   std::array<Other, kOthersMax> others{};
   scheduler::Duration charged_to_rest{};
-  // More went on than the worker remembers: the parts about commands are of the last part only.
+  // The request exceeds the execution log, so the figures about commands cover only its last part.
   bool is_cut = false;
   Waterfall waterfall;
 
   scheduler::Duration latency() const { return ended - arrived; }
 };
 
-// The device thread's knowledge of a client's requests.
+// Reply about a client's requests.
 struct RequestsTold {
-  RequestReport report;  // Of the one that was asked about; number 0: it is not known.
-  // What its stays are called; empty where that is not known any more.
+  RequestReport report;  // Of the requested one; number 0 if it is unknown.
+  // Names of the report's execution records; empty if no longer known.
   std::array<ShortText, Waterfall::kStaysMax> stay_names;
-  // Of those known, in the order of their ends; 0: none.
+  // First and last known number, in the order of completion; 0 if none.
   std::uint64_t first = 0, last = 0;
 };
 

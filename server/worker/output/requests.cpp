@@ -32,7 +32,7 @@ void Requests::RefreshShares(scheduler::TimePoint now) {
   }
 }
 
-// ---- what clients wait for
+// ---- waits
 
 void Requests::ChangePhase(ClientState& client, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
@@ -90,7 +90,7 @@ void Requests::NameStay(const Stay& stay, ShortText& name) const {
   }
   const bool is_node = stay.end_node > stay.first_node;
   if (stay.kind == CommandKind::kLaunch) {
-    // The session or the module may have gone since.
+    // The session may have ended and the module may have been unloaded since.
     const ClientState* const client = registry_.Find(stay.session);
     if (client == nullptr) return;
     const ModuleEntry& entry = client->scope.module(stay.module);
@@ -155,7 +155,7 @@ Status Requests::Begin(ClientState& client, std::uint32_t stream, scheduler::Dur
                        scheduler::TimePoint now) {
   OfClient& requests = Of(client);
   requests.marks = true;
-  // Its work so far is seldom a request, and counts as none.
+  // Work before the first marked request is rarely a request, so the inferred one is discarded.
   if (OpenRequest* const guess = requests.open.Find(OpenRequest::kAllStreams)) {
     if (guess->is_told) lane_.EndRequest(client.id(), guess->mark.number, now);
     requests.open.Remove(guess);
@@ -178,7 +178,7 @@ void Requests::Expect(ClientState& client, scheduler::Duration in, scheduler::Ti
 
 void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   OpenRequest* const request = Of(client).open.Find(stream);
-  if (request == nullptr) return;  // Its begin broke the session.
+  if (request == nullptr) return;  // Its begin was rejected, which ended the session.
   if (request->is_told) lane_.EndRequest(client.id(), request->mark.number, now);
   const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
   Count(client, *request, has_failed, now);
@@ -226,7 +226,7 @@ RequestReport Requests::GetReport(const ClientState& client, const OpenRequest& 
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait.length();
   report.blocker = request.blocker;
-  // What could not be cut may have been on the device beyond the wait, and has left it by now.
+  // A non-preemptible command may have outlasted the wait, and has left the device by now.
   if (report.longest_wait > scheduler::Duration::zero()) {
     FindBlocker(client.setup.session, request.longest_wait, report.blocker);
   }
@@ -241,7 +241,7 @@ void Requests::Count(ClientState& client, const OpenRequest& request, bool has_f
                      scheduler::TimePoint now) {
   const scheduler::Duration latency = now - request.mark.arrived;
   const std::optional<scheduler::Duration>& target = client.spec().latency_target;
-  // The promise behind what was not marked may have been taken back meanwhile.
+  // The latency target that made this inferred request count may have been removed meanwhile.
   if (!target && request.stream == OpenRequest::kAllStreams) return;
   ClientCounters& count = client.counters;
   ++count.requests;

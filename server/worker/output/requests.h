@@ -23,43 +23,44 @@
 
 namespace gpushared::server {
 
-// The requests of clients, marked by them or told from their pauses: when they begin and end, what
-// the policy knows of them, and what each waited for.
+// Tracks the requests of clients, whether marked by the client or inferred from its pauses: their
+// beginnings and ends, notifications to the policy, and the causes of their waits.
 //
 // Confined to the device thread.
 class Requests {
  public:
-  // All outlive it.
+  // All references must outlive this.
   Requests(const ClientRegistry& registry, scheduler::DeviceLane& lane, Tracer& tracer)
       : registry_(registry), lane_(lane), tracer_(tracer), meter_(lane.rules().classes_matter) {}
 
   void OnClientAdded(ClientState& client, scheduler::TimePoint now);
   void OnClientChanged(ClientState& client, scheduler::TimePoint now);
   void OnClientLeaving(ClientState& client, scheduler::TimePoint now);
-  // Nothing of it is left: the last call about it.
+  // Must be the last call for this client, after all of its work has ended.
   void OnClientGone(const ClientState& client) { of_client_[client.index()].reset(); }
 
-  // A request that the client marks begins on this stream, where none is begun and not ended.
-  // Rejected, as a violation, when the client has as many open as it may.
+  // Begins a request that the client has marked on this stream, which must not have one open.
+  // Rejected as a violation if the client has the maximum number open.
   Status Begin(ClientState& client, std::uint32_t stream, scheduler::Duration age,
                scheduler::TimePoint now);
-  // The client expects its next request in `in`.
+  // Reports that the client expects its next request in `in`.
   void Expect(ClientState& client, scheduler::Duration in, scheduler::TimePoint now);
-  // The oldest of that stream, when there is one.
+  // Ends the oldest request of that stream, if there is one.
   void End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  // The client has work for the device, or nothing any more: where it marks no requests, that is
-  // one.
+  // The client has work for the device, or has none left. If it does not mark requests, these
+  // delimit an inferred one.
   void OnWork(ClientState& client, scheduler::TimePoint now);
   void OnNothingLeft(ClientState& client, scheduler::TimePoint now) {
     End(client, OpenRequest::kAllStreams, now);
   }
 
-  // After every change of whether the client has commands in the lane or on the device.
+  // Must be called after every change of whether the client has commands in the lane or on the
+  // device.
   void OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
     if (GetPhase(client) != Of(client).activity.phase) ChangePhase(client, now);
   }
-  // A command of the client left the device: keeps the stay that `make()` returns. Before
-  // OnOffersChanged.
+  // Records the execution that `make()` returns, after a command of the client has left the device.
+  // Must be called before OnOffersChanged.
   template <typename Make>
   const Stay& OnStay(ClientState& client, Make make, scheduler::TimePoint now) {
     const Stay& stay = stays_.Add(make);
@@ -67,31 +68,32 @@ class Requests {
     return stay;
   }
 
-  // Of its time so far; the oldest of those that are open for the number 0. Empty where it is not
-  // open.
+  // Returns the report of an open request up to now, of the oldest one if `number` is 0. Empty if
+  // it is not open.
   std::optional<RequestReport> ReportOfOpen(const ClientState& client, std::uint64_t number,
                                             scheduler::TimePoint now);
 
-  // "kernel 'gemm'"; leaves `name` empty when that is not known any more.
+  // Sets `name`, as in "kernel 'gemm'". Leaves it unchanged if the name is no longer known.
   void NameStay(const Stay& stay, ShortText& name) const;
 
   const RequestHistory& GetHistory(const ClientState& client) const { return Of(client).history; }
   const ClientActivity& GetActivity(const ClientState& client) const { return Of(client).activity; }
-  // The number of the open one that a command of that stream belongs to, when it ends; 0: to none.
+  // Returns the number of the open request to which a command that ends on that stream belongs; 0
+  // if none.
   std::uint64_t OpenNumber(const ClientState& client, std::uint32_t stream) const {
     return Of(client).open.NumberFor(stream);
   }
   bool has_urgent() const { return clients_with_urgent_ > 0; }
   const ActivityMeter::Gaps& gaps() const { return meter_.gaps(); }
-  // Brings share errors up to date.
+  // Updates the share errors.
   void RefreshShares(scheduler::TimePoint now);
 
  private:
   struct OfClient {
     OpenRequests open;
-    std::uint64_t last_number = 0;  // The one begun last has it.
+    std::uint64_t last_number = 0;  // Number of the request begun last.
     bool has_urgent = false;        // One is open, and the client is urgent.
-    // It has marked a request: from then on all that it asks for are marked.
+    // The client has marked a request, so from now on only marked requests count.
     bool marks = false;
     RequestHistory history;
     ClientActivity activity;
@@ -106,16 +108,17 @@ class Requests {
     return waits ? Phase::kWaiting : Phase::kAway;
   }
   void ChangePhase(ClientState& client, scheduler::TimePoint now);
-  // For how long its memory was not there, over all.
+  // Total time for which its memory was not resident.
   scheduler::Duration SuspendedFor(const ClientState& client, scheduler::TimePoint now) const;
   OpenRequest OpenNow(const ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,
                       scheduler::TimePoint now);
-  // After every change of the client's open requests, or of the client.
+  // Must be called after every change of the client or of its open requests.
   void CountUrgent(ClientState& client);
   void RecordWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
   void RecordWaitOf(OpenRequest& request, std::uint64_t session, scheduler::TimePoint from,
                     scheduler::TimePoint now) const;
-  // Of other sessions, if one was on the device for longer in the wait than what is there.
+  // Replaces `blocker` if a command of another session occupied the device for longer during the
+  // wait.
   void FindBlocker(std::uint64_t session, const Wait& wait, Blocker& blocker) const;
   RequestReport GetReport(const ClientState& client, const OpenRequest& request, bool has_failed,
                           scheduler::TimePoint now);
@@ -127,7 +130,7 @@ class Requests {
   Tracer& tracer_;
   ActivityMeter meter_;
   StayLog stays_;
-  // By ClientState::index; of tens of kilobytes each, so null where nobody is.
+  // By ClientState::index. Allocated separately, because each takes tens of kilobytes.
   std::array<std::unique_ptr<OfClient>, kSessionsLimit> of_client_;
   std::uint32_t clients_with_urgent_ = 0;
 };

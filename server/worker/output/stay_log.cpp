@@ -12,7 +12,7 @@ namespace {
 using scheduler::Duration;
 using Others = std::array<RequestReport::Other, RequestReport::kOthersMax>;
 
-// The list is sorted, the most first. What does not get into it goes to the rest.
+// Inserts into a list in descending order; the entry that drops out is added to the rest.
 void Insert(Others& others, Duration& rest, const RequestReport::Other& other) {
   auto place = others.end() - 1;
   if (place->session != 0 && place->charged >= other.charged) {
@@ -47,13 +47,13 @@ const Stay* StayLog::LongestOfOthers(std::uint64_t session, scheduler::TimePoint
 const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) {
   const Stay* longest = nullptr;
   auto& largest = report.waterfall.stays;
-  // Most stays get no further than these: copies, so that nothing is read again for each.
+  // Local copies, because most records need only these.
   const scheduler::TimePoint begun = report.begun, ended = report.ended;
   Duration least = largest.least();
   std::uint64_t rest_count = 0;
   Duration rest{};
   const bool is_whole = VisitSince(begun, [&](const Stay& stay) {
-    // The log is ordered by ends; what ended before the request is not visited.
+    // The log is ordered by end times, so records that ended before the request are not visited.
     const Duration inside = std::min(stay.ended, ended) - std::max(stay.started, begun);
     if (inside > least) {
       largest.Add(stay, inside);
@@ -65,7 +65,7 @@ const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) {
     if (stay.session != session) return charged_.Add(stay.session, stay.charged);
     ++report.commands;
     if (stay.was_stopped) ++report.stops;
-    // A client's commands wait for each other on the device, which is nobody's length.
+    // Excludes the time for which a command waited on the device for another one of its client.
     const Duration took = stay.ended - stay.started;
     if (longest != nullptr && took <= report.longest_command) return;
     report.longest_command = took;

@@ -15,8 +15,8 @@
 
 namespace gpushared::server {
 
-// The last commands that left the device, in the order in which they did. A fixed number:
-// adding one allocates nothing, and what is asked of it is bounded.
+// Execution log: the latest commands that left the device, in that order. Fixed size, so that
+// adding a record allocates nothing and queries take bounded time.
 //
 // Confined to the device thread.
 class StayLog {
@@ -28,24 +28,25 @@ class StayLog {
   void Add(const Stay& stay) {
     Add([&] { return stay; });
   }
-  // The same. `make()` returns the stay, and makes it where it is kept.
+  // Adds the record that `make()` returns, constructing it in place.
   template <typename Make>
   const Stay& Add(Make make) requires std::is_invocable_r_v<Stay, Make> {
     return *::new (static_cast<void*>(&stays_[added_++ % kStaysMax])) Stay(make());
   }
 
-  // Of other sessions than this, the one that was on the device for most of the time between
-  // the two; null when there was none.
+  // Returns the record of another session that occupied the device for most of the interval; null
+  // if there is none.
   const Stay* LongestOfOthers(std::uint64_t session, scheduler::TimePoint from,
                               scheduler::TimePoint to) const;
 
-  // Fills in what the log knows of a request of that session: commands, stops, others, stays, and
-  // of the longest command all but its name; that one is returned, null when there was none.
+  // Fills in the parts of a report that come from the log: commands, stops, other clients,
+  // execution records, and the longest command except for its name. Returns the record of that
+  // command, or null if there is none.
   const Stay* Summarise(std::uint64_t session, RequestReport& report);
 
  private:
-  // Calls `visit` with those that ended after `from`, the last first. False when the log does not
-  // go back that far.
+  // Calls `visit` for each record that ended after `from`, latest first. Returns false if the log
+  // does not go back that far.
   template <typename Visit>
   bool VisitSince(scheduler::TimePoint from, Visit visit) const {
     const std::uint64_t known = added_ < kStaysMax ? added_ : kStaysMax;
@@ -61,7 +62,7 @@ class StayLog {
   }
 
   std::vector<Stay> stays_;
-  SessionTally<kStaysMax> charged_;  // Within Summarise.
+  SessionTally<kStaysMax> charged_;  // Used by Summarise.
   std::uint64_t added_ = 0;
 };
 

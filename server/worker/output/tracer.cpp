@@ -14,7 +14,7 @@ namespace {
 
 using scheduler::TimePoint;
 
-// Of work for the device. The first kinds are the same there and here.
+// Only for device work, whose kinds have the same values in both enumerations.
 trace::Work GetWork(CommandKind kind) { return static_cast<trace::Work>(kind); }
 constexpr bool IsSame(CommandKind kind, trace::Work work) {
   return static_cast<int>(kind) == static_cast<int>(work);
@@ -35,12 +35,13 @@ trace::Depths GetDepths(const ClientState& client) {
   return {.queued = client.load.queued(), .on_device = client.load.on_device()};
 }
 
-// The key of its costs is a hash of what decides about them. 0 for work that is no launch.
+// The upper bits of the cost key, which is a hash of everything that determines a launch's cost. 0
+// for work other than launches.
 std::uint16_t GetShape(const CommandSlot& command) {
   return static_cast<std::uint16_t>(command.cost_key >> (64 - trace::kShapeBits));
 }
 
-// Since when it was in the queue: it was taken, or its last stay on the device ended.
+// Time at which the command entered the queue: when it was taken, or when its last execution ended.
 TimePoint QueuedSince(const CommandSlot& command) {
   if (command.past() != CommandSlot::Past::kStopped || command.ended_ns == 0) [[likely]]
     return command.taken;

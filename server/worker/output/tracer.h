@@ -17,44 +17,48 @@
 
 namespace gpushared::server {
 
-// Writes what runs for those who watch; nothing while nobody does.
+// Writes execution events to the trace while at least one watcher is connected.
 //
 // Confined to the device thread.
 class Tracer {
  public:
-  // `registry` outlives it.
+  // `registry` must outlive this.
   explicit Tracer(const ClientRegistry& registry) : registry_(registry) {}
 
   bool is_on() const { return writer_ != nullptr; }
-  // Writes there from now on, or nothing. Returns the writer before, if there was one.
+  // Directs events to `writer`; null turns the trace off. Returns the previous writer, if any.
   std::unique_ptr<trace::Writer> Replace(std::unique_ptr<trace::Writer> writer,
                                          scheduler::TimePoint now);
 
-  // Also while it is off, before any of its commands leave the device.
+  // Must be called before any of the client's commands leave the device, even while the trace is
+  // off.
   void OnClientAdded(const ClientState& client) {
     told_.Begin(client);
     if (is_on()) Name(client);
   }
-  // The next two: while it is on. A command has left the device, and is not measured yet.
-  // `request`: the number of the open one that it belongs to; 0: none. `uncharged`: of those that
-  // are there (DeviceLane).
+  // The next two functions may be called only while the trace is on. OnLeft reports a command that
+  // has left the device, before it is measured. `request`: number of the open request to which it
+  // belongs; 0 if none. `uncharged`: device time not yet charged to the commands on the device
+  // (DeviceLane).
   void OnLeft(const ClientState& client, const CommandSlot& command,
               const device::Completion& completion, const Stay& stay, std::uint64_t request,
               scheduler::Duration uncharged);
   void OnRequestEnded(const ClientState& client, const OpenRequest& request, bool has_failed,
                       scheduler::TimePoint now);
-  // A turn that did something is over.
+  // Called at the end of a loop iteration that found work.
   void OnTurn(scheduler::TimePoint now) {
     if (is_on() && now >= depths_due_) [[unlikely]]
       WriteDepths(now);
   }
 
  private:
-  // Queues that grow while nothing of their client runs are seen this often.
+  // Interval at which queue depths are written, so that queues of clients without running commands
+  // are visible.
   static constexpr scheduler::Duration kDepthsEvery = std::chrono::milliseconds(1);
 
   void Name(const ClientState& client);
-  // Its key, and its name where that is not known. 0 for work that has no name of its own.
+  // Returns the kernel's key, after writing its name if the trace does not have it. 0 for work
+  // without a name.
   std::uint64_t KernelFor(const ClientState& client, const Stay& stay) {
     if (stay.kind != CommandKind::kLaunch || stay.end_node != stay.first_node) [[unlikely]]
       return GetNodes(client, stay);
@@ -64,7 +68,7 @@ class Tracer {
     return key;
   }
   [[gnu::noinline]] void NameKernel(const ClientState& client, const Stay& stay, std::uint64_t key);
-  // The same of nodes of a graph, and of what is no launch.
+  // As above, for graph nodes and for work other than launches.
   [[gnu::noinline]] std::uint64_t GetNodes(const ClientState& client, const Stay& stay);
   void WriteDepths(scheduler::TimePoint now);
 

@@ -50,10 +50,10 @@ void WaiterWakes::Run() {
     lock.Unlock();
     const bool are_more = ipc::FutexWake(futex, batch) == batch;
     lock.Lock();
-    // Still the first one: others are only added behind it.
+    // Still the first entry, because others are only appended.
     const Crowd rest = crowds_.front();
     crowds_.pop_front();
-    // Who fell asleep behind this batch was asked for meanwhile.
+    // More threads may have fallen asleep since the batch; Wake was then called for them.
     if (rest.left > 0 && (are_more || rest.asked_again)) crowds_.push_back(rest);
   }
 }

@@ -12,39 +12,41 @@
 
 namespace gpushared::server {
 
-// Wakes those threads of clients that ipc::CompletionDoorbell left asleep, on a thread of its own:
-// in small batches and in turns over clients, so that no crowd keeps another client's waiting.
+// Wakes client threads that ipc::CompletionDoorbell left asleep. Uses a separate thread, with small
+// batches in round-robin order over clients, so that a client with many sleeping threads does not
+// delay the wake-ups of others.
 //
-// An address is only handed to the kernel, which looks whether it is mapped. So a client may leave
-// while its threads are woken, and nobody waits for that.
+// The futex address is only passed to the kernel, which checks whether it is mapped. A client may
+// therefore leave while its threads are being woken.
 //
 // Thread-safe.
 class WaiterWakes {
  public:
-  // The kernel holds a lock for so long that other wakes may meet: about 30 us.
+  // The kernel holds a lock for a whole batch, which may delay other wakes by about 30 us.
   static constexpr std::uint32_t kBatch = 32;
 
   WaiterWakes();
-  // Leaves asleep who is not woken yet.
+  // Threads not woken yet stay asleep.
   ~WaiterWakes();
   WaiterWakes(const WaiterWakes&) = delete;
   WaiterWakes& operator=(const WaiterWakes&) = delete;
 
-  // Wakes up to `count` sleepers on `futex`; where it does so already, in all as many as the larger
-  // of both.
+  // Wakes up to `count` threads that sleep on `futex`. If a wake-up is already pending for it, the
+  // larger count applies.
   void Wake(const std::atomic<std::uint32_t>* futex, std::uint32_t count);
 
  private:
   struct Crowd {
     const std::atomic<std::uint32_t>* futex = nullptr;
     std::uint32_t left = 0;
-    bool asked_again = false;  // Since its last batch began.
+    bool asked_again = false;  // Wake was called again after the last batch began.
   };
   void Run();
 
-  Mutex mutex_;  // Not held over the calls that wake.
+  Mutex mutex_;  // Not held during wake calls.
   std::condition_variable changed_;
-  std::deque<Crowd> crowds_ GPUSHARED_GUARDED_BY(mutex_);  // In turns; each futex once.
+  // Served round-robin; at most one entry per futex.
+  std::deque<Crowd> crowds_ GPUSHARED_GUARDED_BY(mutex_);
   bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -14,8 +14,9 @@
 
 namespace gpushared::server {
 
-// The kItemsMax largest of the items that were added, in no order, and what the others come to.
-// Only items that are there are made and copied, since each request has some of these lists.
+// The kItemsMax largest items added, in no particular order, and the number and sum of the others.
+// Items are constructed and copied only when present, because each request has several of these
+// lists.
 //
 // Thread-compatible value; allocates nothing.
 template <typename Item, std::size_t kItemsMax>
@@ -23,7 +24,7 @@ class Largest {
   static_assert(std::is_trivially_copyable_v<Item>);
 
  public:
-  Largest() {}  // Leaves the items unmade.
+  Largest() {}  // Leaves the items uninitialised.
   Largest(const Largest& other) { *this = other; }
   Largest& operator=(const Largest& other) {
     if (this == &other) return *this;
@@ -37,7 +38,7 @@ class Largest {
   }
   ~Largest() = default;
 
-  // Not in line: most items of a long list are no larger than least(), and are not added.
+  // Out of line, because most items of a long list do not exceed least() and are not added.
   [[gnu::noinline]] void Add(const Item& item, scheduler::Duration size) {
     if (count_ == kItemsMax) return Replace(item, size);
     sizes_[count_] = size;
@@ -45,7 +46,7 @@ class Largest {
     if (count_ == kItemsMax) FindLeast();
   }
   std::span<const Item> items() const { return std::span(items_).first(count_); }
-  // What is not larger than this goes to the rest. Zero while there is room.
+  // Items up to this size are added to the rest. Zero while the list is not full.
   scheduler::Duration least() const {
     return count_ == kItemsMax ? sizes_[least_] : scheduler::Duration::zero();
   }
@@ -54,7 +55,7 @@ class Largest {
   scheduler::Duration rest{};
 
  private:
-  // Most are no larger than the least one.
+  // Most items do not exceed the smallest one in the list.
   void Replace(const Item& item, scheduler::Duration size) {
     scheduler::Duration& least = sizes_[least_];
     ++rest_count;
@@ -69,7 +70,7 @@ class Largest {
     least_ = static_cast<std::size_t>(std::ranges::min_element(sizes_) - sizes_.begin());
   }
 
-  // The first `count_` of both are made.
+  // Only the first `count_` elements of both are initialised.
   union {
     std::array<Item, kItemsMax> items_;
   };
@@ -77,24 +78,24 @@ class Largest {
     std::array<scheduler::Duration, kItemsMax> sizes_;
   };
   std::size_t count_ = 0;
-  std::size_t least_ = 0;  // The least one's place, once all kItemsMax are there.
+  std::size_t least_ = 0;  // Index of the smallest item, once the list is full.
 };
 
-// A time in which a client had commands ready and none on the device.
+// An interval in which a client had commands ready but none on the device.
 struct Wait {
   scheduler::TimePoint from{};
   scheduler::TimePoint to{};
   scheduler::Duration length() const { return to - from; }
 };
 
-// What went on in the time of one request: the longest waits of its client, and who had the device
-// for longest, its client among them.
+// Timeline of one request: the client's longest waits, and the commands of all clients that
+// occupied the device for longest.
 struct Waterfall {
   static constexpr std::size_t kWaitsMax = 4;
   static constexpr std::size_t kStaysMax = 16;
 
   Largest<Wait, kWaitsMax> waits;
-  Largest<Stay, kStaysMax> stays;  // Sized by their part within the request.
+  Largest<Stay, kStaysMax> stays;  // Sized by the part of each that is within the request.
 };
 
 }  // namespace gpushared::server

@@ -43,7 +43,7 @@ void ActivityMeter::OnChanged(ClientActivity& client, const scheduler::ClientSpe
   client.of_class = spec.scheduling_class;
   client.weight = spec.weight;
   Reweigh(client.group);
-  // Earlier dues say nothing of present ones.
+  // What was due under the old weight does not apply to the new one.
   client.window_begin = now;
   client.received_ns = client.due_ns = client.class_ns = 0;
   Set(client, phase, now);
@@ -102,7 +102,7 @@ void ActivityMeter::Set(ClientActivity& client, Phase phase, scheduler::TimePoin
     if (before == Phase::kOnDevice) --others_on_device_;
     if (phase == Phase::kOnDevice) ++others_on_device_;
   }
-  // Most changes are between the phases of an active client, which shares as before.
+  // Most changes are between the phases of an active client and do not affect its share.
   if (IsActive(before) == IsActive(phase)) return;
   if (IsActive(before)) {
     Earn(client);

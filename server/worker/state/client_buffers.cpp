@@ -60,8 +60,8 @@ Rejection ClientBuffers::Remove(std::uint64_t address) {
 bool ClientBuffers::AddPointedTo(std::uint64_t address, device::Reach& reach) const {
   auto last = bytes_at_.upper_bound(address);
   bool is_known = false;
-  // The one that begins there or before, and the one that ends there: a pointer behind the last
-  // element is none of the next buffer.
+  // Both the buffer that begins at or before the address and the one that ends there are added,
+  // because a pointer past the last element does not refer to the next buffer.
   for (int looked = 0; looked < 2 && last != bytes_at_.begin(); ++looked) {
     --last;
     const auto [begin, bytes] = *last;
@@ -70,7 +70,7 @@ bool ClientBuffers::AddPointedTo(std::uint64_t address, device::Reach& reach) co
     is_known = true;
   }
   if (is_known) return true;
-  // Variables of modules are always there, and lie at the end of the range.
+  // Module variables are always resident, and are placed at the end of the range.
   const std::uint64_t offset = address - space_->base();
   return offset >= space_->range_bytes() - device::kModuleAreaBytes;
 }
@@ -87,7 +87,7 @@ device::Reach ClientBuffers::GetReach(const device::KernelInfo& kernel,
     std::memcpy(&value, parameters.data() + offset, sizeof value);
     if (!AddPointedTo(value, reach)) return device::Reach::Everything();
   }
-  // A kernel that touches memory, and was given none that is known.
+  // A kernel that touches memory although none of its pointers points to a declared buffer.
   const bool is_lost = !kernel.reach_offsets.empty() && reach.pieces().empty();
   return is_lost ? device::Reach::Everything() : reach;
 }

@@ -13,35 +13,38 @@
 
 namespace gpushared::server {
 
-// The buffers that a client has told of, and what a launch can reach by its parameters. A client
-// that lies about them makes its own launches fault, or wait for all of its memory.
+// Buffers that a client has declared, and the memory that a launch can reach through its
+// parameters. A client that declares them incorrectly makes only its own launches fault or wait for
+// all of its memory.
 //
-// Confined to the device thread. Lets allocate: a client tells of buffers when it makes them.
+// Confined to the device thread. May allocate, because a client declares buffers when it creates
+// them.
 class ClientBuffers {
  public:
-  // `space` outlives it.
+  // `space` must outlive this.
   explicit ClientBuffers(const device::Space* space) : space_(space) {}
 
-  // Why the buffer is rejected, or ok.
+  // Returns the reason why the buffer is rejected, or ok.
   Rejection Add(std::uint64_t address, std::uint64_t bytes, std::uint64_t mapped_bytes);
   Rejection Remove(std::uint64_t address);
-  // The client tells of none, or has none.
+  // True if no buffer is declared.
   bool empty() const { return bytes_at_.empty(); }
-  // While it is the same, launches reach the same by the same parameters.
+  // Number of changes so far. As long as it stays the same, equal parameters give a launch the same
+  // access set.
   std::uint64_t changes() const { return changes_; }
 
-  // What a launch of the kernel touches that has these parameters: the buffers that its pointers
-  // point into, in whole mapping steps. Everything where that is not known.
+  // Returns the memory that a launch of `kernel` with these parameters may touch: the declared
+  // buffers that its pointers point into, in whole pages. Everything if that is not known.
   device::Reach GetReach(const device::KernelInfo& kernel,
                          std::span<const std::byte> parameters) const;
 
  private:
-  // Adds the buffers that the address points into, or behind the last byte of. False: it points to
-  // what may be the client's, and to no buffer.
+  // Adds the buffers that contain the address or end right before it. Returns false if the address
+  // may belong to the client and points to no buffer.
   bool AddPointedTo(std::uint64_t address, device::Reach& reach) const;
 
   const device::Space* const space_;
-  std::map<std::uint64_t, std::uint64_t> bytes_at_;  // By address; none overlapping.
+  std::map<std::uint64_t, std::uint64_t> bytes_at_;  // By address; disjoint.
   std::uint64_t changes_ = 0;
 };
 

@@ -9,7 +9,8 @@
 
 namespace gpushared::server {
 
-// Caps of a client's device time, in thousandths: its own, and one that it shares.
+// Caps of a client's device time, in thousandths: its own cap, and that of its access rule, which
+// all clients of the rule share.
 struct ClientCaps {
   std::uint32_t own = kSharePerMilleMax;
   std::uint64_t rule_number = 0;

@@ -4,7 +4,8 @@
 namespace gpushared::server {
 
 void Graph::Set(std::uint32_t number, std::shared_ptr<const GraphNode> node, std::uint64_t serial) {
-  // New parameters alone change no prediction. Another copy may be one that the device takes alone.
+  // New parameters alone do not change a prediction, but a different copy may be one that the
+  // device executes separately.
   const bool is_like_before = number < nodes_.size() && node->kind == CommandKind::kLaunch &&
                               nodes_[number]->kind == node->kind &&
                               nodes_[number]->cost_key == node->cost_key;

@@ -14,27 +14,27 @@
 
 namespace gpushared::server {
 
-// Who is here, by session and by the names of commands.
+// Connected clients, by session and by the names of commands.
 //
 // Confined to the device thread.
 class ClientRegistry {
  public:
   ClientRegistry() { present_.reserve(kSessionsLimit); }
 
-  // There is room: the control thread counts sessions.
+  // A free index always exists, because the control thread limits the number of sessions.
   ClientState& Add(std::unique_ptr<ClientState> client);
   std::unique_ptr<ClientState> Remove(ClientState& client);
 
-  // In no order.
+  // In no particular order.
   const std::vector<ClientState*>& present() const { return present_; }
-  // Null when it has gone.
+  // Null if the client has left.
   ClientState* Find(std::uint64_t session) const;
-  // The client of a command that the lane or the device names; null when it has gone.
+  // Returns the client of a command named by the lane or the device; null if it has left.
   ClientState* Of(device::WorkId name) const {
     const std::uint32_t index = WorkName::Client(name);
     return index < table_.size() ? table_[index].get() : nullptr;
   }
-  // Null also for names of commands that are not on the device.
+  // As Of, but also null if the command is not on the device.
   ClientState* OnDevice(device::WorkId name) const {
     ClientState* const client = Of(name);
     if (client == nullptr) return nullptr;

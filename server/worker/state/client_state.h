@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session as the parts of the device thread see it. What only one of them needs stands there,
-// in a PerClient.
+// One session as seen by all parts of the device thread. State that only one part needs is kept
+// there, in a PerClient.
 
 #ifndef GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
 #define GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
@@ -28,7 +28,7 @@
 
 namespace gpushared::server {
 
-// Where its records come from.
+// Source of the client's command records.
 class ClientIntake {
  public:
   ClientIntake(const ipc::CommandSegment& commands, ipc::CompletionSegment& completions)
@@ -38,7 +38,7 @@ class ClientIntake {
   ipc::ReadResult TryRead(ipc::RecordCopy& record) { return ring_.TryRead(record); }
   std::uint64_t position() const { return ring_.position(); }
   std::uint64_t published() const { return ring_.published(); }
-  // The order that its streams, their commands and requests must have.
+  // Validates the order of streams, their commands and requests.
   ipc::Violation Accept(const ipc::Command& command) { return stream_log_.Accept(command); }
   bool in_request(std::uint32_t stream) const { return stream_log_.in_request(stream); }
 
@@ -47,7 +47,7 @@ class ClientIntake {
   ipc::StreamLog stream_log_;
 };
 
-// How many commands it has in the lane and on the device. Submitter counts them.
+// Number of the client's commands in the lane and on the device. Counted by Submitter.
 class ClientLoad {
  public:
   std::uint32_t queued() const { return queued_; }  // In the lane.
@@ -55,12 +55,12 @@ class ClientLoad {
 
   void Queue() { ++queued_; }
   void TakeBack(std::uint32_t commands) { queued_ -= commands; }
-  // Whether it is the only one there.
+  // Returns whether it is now the client's only command on the device.
   bool Submit() {
     --queued_;
     return ++on_device_ == 1;
   }
-  // Whether it was the only one there.
+  // Returns whether it was the client's only command on the device.
   bool Leave() { return --on_device_ == 0; }
 
  private:
@@ -68,21 +68,24 @@ class ClientLoad {
   std::uint32_t on_device_ = 0;
 };
 
-// How much of its memory is on the device, and what others gave up for it. MemoryManager says so.
+// Memory figures of a client: its resident bytes, and the bytes evicted from other clients for it.
+// Maintained by MemoryManager.
 class ClientMemory {
  public:
-  // A part is moved out: a command starts when all that it may touch is on the device.
+  // Parts of its memory are swapped out, so a command starts once its access set is resident.
   bool is_by_page() const { return is_by_page_; }
-  // Where that can be: so much of it can be on the device at one time.
+  // If is_by_page: the most bytes that can be resident at the same time.
   std::uint64_t most_bytes() const { return most_bytes_; }
-  // It has commands and is not held, and what they touch is still to come in.
+  // True if it has commands and is not suspended, but the memory that they touch is not yet
+  // resident.
   bool lacks_pages() const { return lacks_since_.has_value(); }
   scheduler::Duration LackedFor(scheduler::TimePoint now) const {
     return lacked_ + (lacks_since_ ? now - *lacks_since_ : scheduler::Duration::zero());
   }
   std::uint64_t swapped_in_bytes() const { return swapped_in_bytes_; }
   std::uint64_t evicted_bytes() const { return evicted_bytes_; }
-  std::uint64_t evicted_for() const { return evicted_for_; }  // The last one's session.
+  // Session whose memory was last evicted for this client.
+  std::uint64_t evicted_for() const { return evicted_for_; }
 
   void SetByPage(bool is_by_page, std::uint64_t most_bytes) {
     is_by_page_ = is_by_page;
@@ -102,23 +105,23 @@ class ClientMemory {
   bool is_by_page_ = false;
   std::uint64_t most_bytes_ = 0;
   std::optional<scheduler::TimePoint> lacks_since_;
-  scheduler::Duration lacked_{};  // Before that.
+  scheduler::Duration lacked_{};  // Before lacks_since_.
   std::uint64_t swapped_in_bytes_ = 0;
   std::uint64_t evicted_bytes_ = 0;
   std::uint64_t evicted_for_ = 0;
 };
 
-// How it leaves. Dispatcher decides.
+// How the client leaves. Decided by Dispatcher.
 class ClientLife {
  public:
-  // Its bytes were rejected; the session is about to end.
+  // Its records were invalid; the session is about to end.
   bool is_broken() const { return is_broken_; }
-  // Detached: waits for what is on the device, nothing else.
+  // Detached: waits only for its commands on the device.
   bool is_leaving() const { return is_leaving_; }
-  // What it has on the device then is killed, once.
+  // Time at which its remaining commands on the device are killed, once.
   const std::optional<scheduler::TimePoint>& kill_at() const { return kill_at_; }
 
-  // The first call returns true.
+  // Returns true on the first call.
   bool Break() { return !std::exchange(is_broken_, true); }
   bool Leave(scheduler::TimePoint kill_at) {
     if (std::exchange(is_leaving_, true)) return false;
@@ -133,10 +136,10 @@ class ClientLife {
   std::optional<scheduler::TimePoint> kill_at_;
 };
 
-// Set up by the control thread, then confined to the device thread until that hands it back, except
-// `running`, which the control thread may read at any time.
+// State of one client. Set up by the control thread, then confined to the device thread until that
+// hands it back, except `running`, which the control thread may read at any time.
 //
-// What the pointers name belongs to the session, which outlives this.
+// The objects that its pointers refer to belong to the session, which outlives this.
 class ClientState {
  public:
   struct Setup {
@@ -148,14 +151,16 @@ class ClientState {
     ipc::CompletionSegment* completions = nullptr;
     int doorbell = -1;  // Borrowed.
     device::Space* space = nullptr;
-    // Device memory that is there for it at any time, and that it leaves free for others.
+    // Device memory that the client can have at any time, and that it must leave free for other
+    // clients.
     std::uint64_t guaranteed_bytes = 0;
     std::uint64_t left_free_bytes = 0;
     SessionLimits limits;
-    std::shared_ptr<GraphBudget> graphs;                   // Of all sessions; never null.
-    std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
-    std::string endpoint;                                  // For DeviceTotals.
-    // Its own name for itself, and its process.
+    std::shared_ptr<GraphBudget> graphs;  // Of all sessions; never null.
+    // Null if the client does not read printed text.
+    std::shared_ptr<const PrintedText> printed = nullptr;
+    std::string endpoint;  // For DeviceTotals.
+    // The name that the client gave itself, and its process.
     std::string name;
     std::int32_t pid = 0;
   };
@@ -168,18 +173,18 @@ class ClientState {
     return setup.session * ipc::kStreamsMax + stream;
   }
   static std::uint64_t GetSession(device::StreamKey key) { return key / ipc::kStreamsMax; }
-  // As they are now.
+  // Current values; an administrator may change them.
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
   void Change(const scheduler::ClientSpec& spec, const ClientCaps& caps) {
     spec_ = spec;
     caps_ = caps;
   }
-  // Its place in the registry, which gives it; part of its commands' names.
+  // Index in the registry, which assigns it; part of the names of the client's commands.
   std::uint32_t index() const { return index_; }
   void set_index(std::uint32_t index) { index_ = index; }
 
-  // Whether the next record may be taken, if its answers have room.
+  // Whether the next record may be taken, provided that its completion records fit.
   bool MayTake() const {
     return !life.is_broken() && !life.is_leaving() && !streams.slab().full() && graphs.MayTake();
   }
@@ -197,7 +202,7 @@ class ClientState {
   RunningWork running;
   ClientMemory memory;
   ClientLife life;
-  // Each count here is in the totals, too, and both are made where it happens.
+  // Each of these counts is in the totals as well, and both are updated at the same place.
   ClientCounters counters;
   ClientTotals totals;
 

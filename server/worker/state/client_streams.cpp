@@ -64,7 +64,7 @@ void ClientStreams::AddWaiter(std::uint32_t target, std::uint32_t waiter) {
   StreamState& waiting = streams_[waiter];
   if (waiting.waits_on == target) return;
   if (waiting.waits_on != kNoStream) {
-    // The wait it was linked for was skipped when its stream failed.
+    // The command that it waited for was skipped because its stream failed.
     std::uint32_t* link = &streams_[waiting.waits_on].first_waiter;
     while (*link != waiter) link = &streams_[*link].next_waiter;
     *link = waiting.next_waiter;

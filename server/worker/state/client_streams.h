@@ -18,7 +18,7 @@ namespace gpushared::server {
 
 inline constexpr std::uint32_t kNoStream = 0xffffffff;
 
-// A failed command, and all of its stream up to `last`.
+// A failed command and all later commands of its stream up to `last`.
 struct FailedRange {
   std::uint64_t first = 0;  // 0: none.
   std::uint64_t last = 0;
@@ -27,35 +27,37 @@ struct FailedRange {
   }
 };
 
-// The commands of one stream, in order: [front .. next) were offered to the lane or need not
-// be, [next .. back] wait.
+// Commands of one stream, in order: [front .. next) were submitted to the lane or do not have to
+// be, [next .. back] are waiting.
 struct StreamState {
   std::uint32_t front = kNoSlot;
   std::uint32_t back = kNoSlot;
-  std::uint32_t next = kNoSlot;  // First not offered yet.
-  // An offered command that may be stopped. What follows it must not be on the device before
-  // it has ended, or it would run between the two halves: but for one that is stopped with it.
+  std::uint32_t next = kNoSlot;  // First command not yet submitted to the lane.
+  // A preemptible command in the lane or on the device. The commands after it must not reach the
+  // device before it has ended, because they would otherwise run between its two halves. The
+  // exception is a command that is preempted together with it.
   std::uint32_t holding = kNoSlot;
   std::uint32_t chained = kNoSlot;
-  // Commands on the device that can be stopped together since one of them outlived its prediction.
+  // Number of commands on the device that became preemptible because one of them outlived its
+  // prediction.
   std::uint32_t outlived = 0;
-  std::uint64_t finished = 0;      // The timeline's value, now or soon.
-  std::uint64_t last_time_ns = 0;  // When the last finished command ended.
-  // Set while the stream skips everything because a command failed.
+  std::uint64_t finished = 0;      // Value of the timeline, published or about to be.
+  std::uint64_t last_time_ns = 0;  // End of the last finished command.
+  // Set while the stream skips all commands because one has failed.
   bool has_failed = false;
-  FailedRange failed;         // Of the present incarnation; `last` counts as endless.
-  FailedRange failed_before;  // The latest earlier incarnation's.
+  FailedRange failed;         // Of the current incarnation; `last` is unbounded.
+  FailedRange failed_before;  // Of the latest incarnation before it.
   std::uint64_t error_sequence = 0;
   std::unique_ptr<CommandFailure> error;  // Until the stream number is created again.
 
   void Hold(std::uint32_t slot) { (holding == kNoSlot ? holding : chained) = slot; }
-  // No longer offered, or ended.
+  // Called when the command is no longer in the lane, or has ended.
   void Release(std::uint32_t slot) {
     if (chained == slot) chained = kNoSlot;
     if (holding == slot) holding = std::exchange(chained, kNoSlot);
   }
 
-  // Whether command `sequence`, which has finished, did so without having run.
+  // Whether command `sequence`, which has finished, was failed or skipped.
   bool HasFailed(std::uint64_t sequence) const {
     return failed.Contains(sequence) || failed_before.Contains(sequence);
   }
@@ -65,13 +67,15 @@ struct StreamState {
   // Streams whose next command waits for one of this stream, linked by next_waiter.
   std::uint32_t first_waiter = kNoStream;
   std::uint32_t next_waiter = kNoStream;
-  std::uint32_t waits_on = kNoStream;  // In whose list it is.
-  std::uint32_t uncut = kNoSlot;       // This command awaits a slot for its rest.
+  std::uint32_t waits_on = kNoStream;  // The stream whose list contains this one.
+  std::uint32_t uncut = kNoSlot;       // Command that is waiting for a slot for its rest.
 };
 
-// One client's streams, their commands, and which of them may have something to do.
+// One client's streams, their commands, and the set of streams to be settled, that is, which may be
+// able to make progress.
 //
-// Confined to the device thread. The pump takes slots; all else is the dispatcher's.
+// Confined to the device thread. The pump allocates slots; everything else is done by the
+// dispatcher.
 class ClientStreams {
  public:
   explicit ClientStreams(std::uint32_t commands_max)
@@ -83,19 +87,19 @@ class ClientStreams {
   const StreamState& operator[](std::uint32_t stream) const { return streams_[stream]; }
 
   void Append(std::uint32_t slot);
-  // Unlinks the front and returns it; it is no longer in the queue but not yet freed.
+  // Unlinks the front command and returns it. Its slot is not freed yet.
   std::uint32_t PopFront(std::uint32_t stream);
-  // Cuts a command in two: the slot behind it has the rest. False without a free slot: its stream
-  // is to be settled when there is one.
+  // Splits a command in two; the next slot holds the rest. If no slot is free, returns false, and
+  // the stream is to be settled once there is one.
   bool Cut(std::uint32_t slot);
-  // Cut has found no free slot for the command, and there is still none.
+  // True if Cut found no free slot for the command and none has become free.
   bool AwaitsSlot(std::uint32_t slot) const {
     return streams_[slab_[slot].stream].uncut == slot && !slab_.has_free();
   }
-  // Marks a stream whose command awaits a slot, if one is free now. One at a time: each looks at
-  // all nodes of a graph before it takes the slot.
+  // If a slot is free, marks one stream whose command is waiting for a slot. Only one, because each
+  // examines all nodes of a graph before it takes the slot.
   bool MarkUncut() { return uncut_ > 0 && slab_.has_free() && MarkNextUncut(); }
-  // The next command was offered, or has nothing to offer.
+  // Called when the next command was submitted to the lane, or needs no submission.
   void PassNext(std::uint32_t stream) {
     StreamState& state = streams_[stream];
     state.next = slab_[state.next].next;
@@ -107,16 +111,16 @@ class ClientStreams {
     to_settle_[to_settle_count_++] = static_cast<std::uint8_t>(stream);
   }
   bool is_within_guarantee() const { return to_settle_count_ == 0; }
-  // A stream that is to be settled. Not when is_within_guarantee.
+  // Removes and returns a stream to be settled. There must be one.
   std::uint32_t TakeToSettle() {
     const std::uint32_t stream = to_settle_[--to_settle_count_];
     is_to_settle_.reset(stream);
     return stream;
   }
 
-  // Links `waiter` into the list of streams that `target` wakes when it advances.
+  // Adds `waiter` to the list of streams that `target` wakes when it advances.
   void AddWaiter(std::uint32_t target, std::uint32_t waiter);
-  // Empties that list; all in it are to be settled.
+  // Empties that list and marks all of its streams to be settled.
   void WakeWaiters(std::uint32_t target) {
     if (streams_[target].first_waiter != kNoStream) WakeThem(target);
   }
@@ -126,8 +130,8 @@ class ClientStreams {
   [[gnu::cold]] bool MarkNextUncut();
 
   CommandSlab slab_;
-  std::uint32_t uncut_ = 0;         // Streams with a command that awaits a slot.
-  std::uint32_t uncut_marked_ = 0;  // The last of them that was marked: they take turns.
+  std::uint32_t uncut_ = 0;         // Streams with a command that is waiting for a slot.
+  std::uint32_t uncut_marked_ = 0;  // The last such stream marked, so that they take turns.
   std::vector<StreamState> streams_;
   std::bitset<ipc::kStreamsMax> is_to_settle_;
   std::array<std::uint8_t, ipc::kStreamsMax> to_settle_;

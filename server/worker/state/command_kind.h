@@ -12,13 +12,13 @@ enum class CommandKind : std::uint8_t {
   kCopyToHost,
   kCopyOnDevice,
   kFill,
-  kGraph,  // Several nodes of a graph; a single one is as it is alone.
-  // Below: never seen by the device.
+  kGraph,  // Several nodes of a graph; a single node has the kind of its work.
+  // The device never sees the kinds below.
   kWaitFor,
   kMark,
   kCreateStream,
   kDestroyStream,
-  kDestroyStreamInRequest,  // It ends the stream's oldest request, too.
+  kDestroyStreamInRequest,  // Also ends the oldest request of the stream.
   kBeginRequest,
   kEndRequest,
   kExpectRequest,

@@ -134,7 +134,8 @@ std::optional<CommandScope::Passed> CommandScope::TryPassBarrier(std::uint32_t t
     if (TryRelease(*barrier_->module)) passed.released = barrier_->module;
   } else {
     if (MakeLess(*barrier_)) {
-      // From here on nothing is accepted that names what goes; what was is waited for.
+      // From here on no command that names the removed memory is accepted, and the barrier waits
+      // for those already accepted.
       ++epoch_;
       ++losses_;
       of_earlier_epochs_ = taken;

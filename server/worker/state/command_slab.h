@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a client's commands live between the ring and their end.
+// Storage of a client's commands from the ring to their end.
 
 #ifndef GPUSHARED_SERVER_WORKER_STATE_COMMAND_SLAB_H_
 #define GPUSHARED_SERVER_WORKER_STATE_COMMAND_SLAB_H_
@@ -29,8 +29,8 @@ namespace gpushared::server {
 
 inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 
-// A command's name on the device and in the lane. The serial makes it unlike every other one,
-// so a completion that names a slot which has moved on is recognised.
+// Name of a command on the device and in the lane. The serial makes it unique, so a completion for
+// an earlier use of the slot is recognised.
 struct WorkName {
   static constexpr unsigned kSlotBits = 16;
   static constexpr unsigned kSerialBits = 40;
@@ -50,91 +50,97 @@ struct WorkName {
 };
 
 enum class CommandState : std::uint8_t {
-  kQueued,    // Waits for its turn in its stream.
+  kQueued,    // Waiting for earlier commands of its stream.
   kOffered,   // In the lane's queue.
-  kOnDevice,  // Submitted, and its completion has not come.
-  kEnded,     // Left the device, waits for earlier commands of its stream.
+  kOnDevice,  // Submitted to the device, and not completed.
+  kEnded,     // Has left the device, and waits for earlier commands of its stream.
 };
 
-// One stay of a command on the device.
+// One execution of a command on the device, from its submission.
 struct Submission {
   enum class Company : std::uint8_t { kNobody, kOwnStream, kOtherStreams };
 
   scheduler::TimePoint at{};
-  Company company = Company::kNobody;  // Work on the device when it came.
-  bool is_beside_clients = false;      // Other clients' work was there when it came.
-  bool counts_as_high = false;         // In the count of high-class work on the device.
-  bool was_alone_at_stop = false;      // No other stream's work was there when it was told to stop.
-  // The device's counts of overlaps, of streams and of clients, when it came.
+  Company company = Company::kNobody;  // Other work on the device at submission.
+  bool is_beside_clients = false;      // Other clients had work on the device at submission.
+  bool counts_as_high = false;         // Counted among the high-class work on the device.
+  // No other stream had work on the device when the stop was requested.
+  bool was_alone_at_stop = false;
+  // The device's overlap counts of streams and of clients at submission.
   std::uint64_t overlaps = 0;
   std::uint64_t client_overlaps = 0;
-  // It, or another one of its stream, has taken longer than predicted, so that it can be stopped.
+  // This command, or another one of its stream, has taken longer than predicted, which makes it
+  // preemptible.
   bool has_outlived = false;
-  std::optional<scheduler::TimePoint> stop_asked;  // By the policy, since then.
+  std::optional<scheduler::TimePoint> stop_asked;  // Requested by the policy.
 
   bool was_alone() const { return company != Company::kOtherStreams; }
 };
 
-// What the cost model may learn from a command. Each submission can make it less, none more.
+// What the cost model may learn from a command. A later submission can only reduce it.
 enum class Timing : std::uint8_t {
-  kSample,   // Its time, and it had the device alone.
-  kBound,    // Its time, beside others.
-  kUnknown,  // The device does not know its time exactly.
+  kSample,   // Its time, with exclusive use of the device.
+  kBound,    // Its time, concurrent with other work.
+  kUnknown,  // The device does not know its exact time.
 };
 
 class CommandSlot {
  public:
-  // How far it has come over all its submissions.
+  // Progress over all submissions.
   enum class Past : std::uint8_t { kNew, kSubmitted, kStopped };
   static constexpr std::uint16_t kNoModule = 0xffff;
   static_assert(kNoModule >= ipc::kModulesMax);
 
   std::uint64_t sequence = 0;
-  std::uint32_t next = kNoSlot;  // Of the same stream; of the free list when free.
+  std::uint32_t next = kNoSlot;  // In its stream, or in the free list.
   std::uint8_t stream = 0;
   CommandKind kind = CommandKind::kMark;
-  // Counted as in use: that of a launch, or those whose variables a copy or fill touches. A launch
-  // of a graph counts those of the graph, until its last part has ended.
+  // Modules counted as in use: that of a launch, or those whose variables a copy or fill touches. A
+  // graph launch counts the modules of the graph until its last part has ended.
   std::array<std::uint16_t, 2> modules = {kNoModule, kNoModule};
-  std::uint32_t epoch = 0;  // CommandScope::epoch when it was taken.
+  std::uint32_t epoch = 0;  // CommandScope::epoch when the command was taken.
   std::uint64_t units = 0;
   std::uint64_t bytes = 0;        // Copied or filled.
   std::uint64_t cost_key = 0;     // Of launches; see CostModel.
   std::uint64_t cost_kernel = 0;  // Of launches; see CostModel.
-  // A launch on a device that stops another form than the client's: it runs as that one.
+  // Whether the launch runs as the preemptible form of its kernel. Set only on devices that preempt
+  // a different form from the client's.
   bool runs_stoppable_form = false;
-  // It would, if that took no longer.
+  // It would run as the preemptible form if that were not slower.
   bool has_slow_form = false;
   scheduler::TimePoint taken{};
-  // Over the submissions that have ended.
-  scheduler::Duration measured{};  // From the begin of the first unit to the end of the last.
+  // Totals over all completed submissions.
+  scheduler::Duration measured{};  // From the start of the first unit to the end of the last.
   Timing timing = Timing::kSample;
-  bool is_among_own = true;       // Nothing of other clients was on the device beside it.
+  bool is_among_own = true;       // No other client had work on the device at the same time.
   scheduler::Duration charged{};  // Device time.
-  // Of the submission that has not ended: in the counters already. See Submitter::CountRunning.
+  // Device time of the running submission that is already in the counters. See
+  // Submitter::CountRunning.
   scheduler::Duration counted{};
-  scheduler::Duration ran{};     // Of launches; see KernelWatch.
-  std::uint64_t started_ns = 0;  // Device time; 0 before a completion told it.
+  scheduler::Duration ran{};     // Launches only; see KernelWatch.
+  std::uint64_t started_ns = 0;  // Device time; 0 until a completion reported it.
   std::uint64_t ended_ns = 0;
   std::uint64_t units_done = 0;
   ipc::CommandId target;  // kWaitFor.
-  // Why it can't run or how it failed; null when neither.
+  // Why the command was rejected or how it failed; null if neither.
   std::unique_ptr<CommandFailure> failure;
   std::variant<device::LaunchWork, device::CopyWork, device::FillWork, device::GraphWork> work;
-  // A launch of a graph, or the part of it that is on its own here: nodes [first_node, end_node).
-  std::shared_ptr<Graph> graph;  // Null: of none.
+  // Graph whose nodes [first_node, end_node) this command runs: all of them or one part. Null for
+  // other commands.
+  std::shared_ptr<Graph> graph;
   std::uint32_t first_node = 0;
   std::uint32_t end_node = 0;
-  bool is_cut = false;                    // The slot behind it has the rest of its command.
-  bool goes_singly = false;               // Each node of the command is a part, to be measured.
-  scheduler::Duration nodes_predicted{};  // The command is several nodes.
+  bool is_cut = false;       // The next slot holds the rest of its command.
+  bool goes_singly = false;  // Each node becomes a part of its own, so that it can be measured.
+  scheduler::Duration nodes_predicted{};  // Set if the command covers several nodes.
 
   CommandState state() const { return state_; }
   Past past() const { return past_; }
-  device::WorkId name() const { return name_; }  // Of this offer; 0: it has none.
+  // Of its latest submission to the lane; 0 if it has none.
+  device::WorkId name() const { return name_; }
   bool is_stoppable() const { return is_stoppable_; }
   scheduler::Duration predicted() const { return predicted_; }
-  // Its latest; of commands that have been on the device.
+  // Its latest submission to the device. Only for commands that have had one.
   const Submission& submission() const { return submission_; }
 
   // kQueued -> kOffered.
@@ -147,7 +153,7 @@ class CommandSlot {
   // kOffered -> kQueued.
   void TakeBack() {
     Move(CommandState::kOffered, CommandState::kQueued);
-    // Its form is chosen anew, unless it has begun.
+    // The form is chosen again, unless the command has begun.
     if (past_ != Past::kStopped) runs_stoppable_form = false;
   }
   // kOffered -> kOnDevice.
@@ -156,19 +162,20 @@ class CommandSlot {
     submission_ = submission;
     if (past_ == Past::kNew) past_ = Past::kSubmitted;
   }
-  // On the device: it outlived its prediction.
+  // The command is on the device and has outlived its prediction.
   void BecomeStoppable() { is_stoppable_ = submission_.has_outlived = true; }
-  // On the device: the policy wants it off.
+  // The command is on the device and the policy wants to preempt it.
   void AskToStop(bool is_alone, scheduler::TimePoint now) {
     submission_.stop_asked = now;
     submission_.was_alone_at_stop = is_alone;
   }
-  // kOnDevice -> kOffered: it left with units to do, which the lane has again.
+  // kOnDevice -> kOffered: preempted with units left, which the lane has again.
   void OfferRest() {
     Move(CommandState::kOnDevice, CommandState::kOffered);
     past_ = Past::kStopped;
   }
-  // kOnDevice -> kQueued: it left with units to do, and is to be offered behind another.
+  // kOnDevice -> kQueued: preempted with units left, to be submitted to the lane after another
+  // command.
   void QueueRest() {
     Move(CommandState::kOnDevice, CommandState::kQueued);
     past_ = Past::kStopped;
@@ -177,16 +184,16 @@ class CommandSlot {
   void End() { Move(CommandState::kOnDevice, CommandState::kEnded); }
 
   bool is_device_work() const { return kind <= CommandKind::kGraph; }
-  // Of a graph's launch: others run the rest of it.
+  // True if other slots run the rest of the graph.
   bool is_part_of_graph() const { return end_node - first_node != graph->size(); }
   bool destroys_stream() const {
     return kind == CommandKind::kDestroyStream || kind == CommandKind::kDestroyStreamInRequest;
   }
 
-  // Of launches and graphs, and of all parts of a graph's launch: memory that they may touch. Null
-  // where nobody knows it. Others say it themselves.
+  // Access set of launches and graph launches, including all parts of one. Null if unknown. For
+  // other kinds the work itself names the memory.
   const device::Reach* reach() const { return has_reach_ ? reach_.get() : nullptr; }
-  // The slot keeps the place for it, so a steady state allocates nothing.
+  // The slot keeps the allocation, so the steady state allocates nothing.
   void SetReach(const device::Reach& reach) {
     has_reach_ = true;
     if (reach_ == nullptr) reach_ = std::make_unique<device::Reach>();
@@ -195,9 +202,9 @@ class CommandSlot {
 
   static constexpr std::size_t kSmallBytes = 256;
   static constexpr std::size_t kBlockBytes = ipc::kInlineParameterBytesMax;
-  // Room for the bytes of the parameters, until the slot is freed. A slot that once needed a
-  // block keeps it, so a steady state allocates nothing; what is larger than any inline
-  // record is given back.
+  // Returns space for the parameters, valid until the slot is freed. A slot that once needed a
+  // block keeps it, so the steady state allocates nothing; a block larger than any inline record is
+  // given back.
   std::span<std::byte> ParameterRoom(std::size_t wanted) {
     if (wanted <= kSmallBytes) return {small_.data(), wanted};
     if (block_bytes_ < wanted) {
@@ -248,13 +255,14 @@ class CommandSlot {
   alignas(16) std::array<std::byte, kSmallBytes> small_;
 };
 
-// A fixed number of slots. The one freed last is used next: it is still in the cache.
+// Fixed number of command slots. The slot freed last is reused first because it is still in the
+// cache.
 //
-// Commands that are taken fill `commands` slots. A few more are there for parts of those that are
-// cut. Each part goes to the lane as soon as it has its slot, so these slots come free again
-// whatever else waits.
+// Commands taken from the ring use up to `commands` slots. A few more slots are reserved for the
+// parts of commands that are split. Each part goes to the lane as soon as it has its slot, so these
+// slots become free again no matter what else is waiting.
 //
-// Thread-compatible. References stay good as long as the slab.
+// Thread-compatible. References remain valid as long as the slab.
 class CommandSlab {
  public:
   static constexpr std::uint32_t kPartsMax = 16;
@@ -269,19 +277,19 @@ class CommandSlab {
   }
 
   bool empty() const { return used_ == 0; }
-  // For further commands.
+  // No slot is free for another command.
   bool full() const { return used_ >= commands_max_; }
-  // For parts, too.
+  // A slot is free for a command or a part.
   bool has_free() const { return first_free_ != kNoSlot; }
   std::uint32_t used() const { return used_ - parts_; }  // Commands.
   std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
 
-  // Not when full.
+  // Must not be called if full.
   std::uint32_t Allocate() {
     Check(!full(), "a command slot is free");
     return Take();
   }
-  // Where has_free: a slot for the rest of a command, which is cut.
+  // Takes a slot for the rest of a command that is split. Requires has_free.
   std::uint32_t Cut(std::uint32_t whole) {
     Check(has_free(), "a command is cut where a slot is free");
     const std::uint32_t rest = Take();
@@ -319,7 +327,7 @@ class CommandSlab {
   std::vector<CommandSlot> slots_;
   std::uint32_t first_free_ = kNoSlot;
   std::uint32_t used_ = 0;
-  std::uint32_t parts_ = 0;  // Used, and not the last one of their commands.
+  std::uint32_t parts_ = 0;  // Slots in use other than the last one of each command.
 };
 
 }  // namespace gpushared::server

@@ -9,9 +9,10 @@ namespace gpushared::server {
 
 namespace {
 
-// A round of MurmurHash3's finaliser: bijective in each argument, and every input bit reaches
-// the upper half, which the next round folds down. For shapes: modules, which begin the row, are
-// numbers that nobody outside can know. For samples: so is what they begin with.
+// A round of MurmurHash3's finaliser: bijective in each argument, and every input bit reaches the
+// upper half, which the next round folds down. That suffices for shapes because their chain begins
+// with the module's identity, and for samples because theirs begins with the secret: clients know
+// neither.
 std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0xff51afd7ed558ccdu;
   return hash ^ hash >> 33;
@@ -46,7 +47,7 @@ std::size_t CostModel::CopyKind(CommandKind kind) {
 scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
   const scheduler::Duration whole =
       command.kind == CommandKind::kGraph ? command.nodes_predicted : PredictWhole(command);
-  // What has outlived its prediction is expected to take as much again.
+  // A command that has outlived its prediction is expected to take the same time again.
   if (command.charged > whole) return command.charged;
   if (command.units_done == 0) return whole;
   return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
@@ -64,7 +65,8 @@ bool CostModel::KnowsWell(const CommandSlot& command) const {
 
 bool CostModel::IsSampled(std::uint64_t session, std::uint64_t number) const {
   static_assert(kSampleEvery == 16, "four bits of a hash");
-  // The last round is for the bits of the secret, which the one ahead puts into the lower half.
+  // The last round spreads the bits of the secret, which the previous round leaves in the lower
+  // half.
   const std::uint64_t hash =
       Mix(Mix(Mix(Mix(secret_[0], session), number / kSampleEvery), secret_[1]), 0);
   return number % kSampleEvery == hash >> 60;
@@ -83,8 +85,9 @@ void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measure
     Store(command, std::min(command.charged, measured));
     return;
   }
-  // What takes longer beside others is a sample, too, of what is predicted: if only the shorter
-  // ones were kept, the prediction would follow the shortest instead of the 0.9 quantile.
+  // A command that takes longer than predicted while others run still counts as a sample of the
+  // predicted time, because if only shorter ones were kept, the prediction would follow the minimum
+  // instead of the 0.9 quantile.
   if (measured >= predicted && !HasSample(command)) return;
   Store(command, std::clamp(measured, scheduler::Duration(1), predicted));
 }
@@ -104,7 +107,7 @@ std::optional<scheduler::Duration> CostModel::LaunchBubble() const {
 
 void CostModel::Learn(std::span<const scheduler::KnownCost> costs) {
   for (const scheduler::KnownCost& cost : costs) {
-    // Enough to compare forms, and few enough to be forgotten soon.
+    // Enough samples to compare the forms, and few enough to be displaced soon.
     const auto count = std::clamp<std::size_t>(cost.samples, 1, kFormSamplesMin);
     for (std::size_t i = 0; i < count; ++i) {
       launches_.AddSample(cost.key, cost.predicted, cost.grid);

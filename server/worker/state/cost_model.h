@@ -22,36 +22,39 @@
 
 namespace gpushared::server {
 
-// How long a command will hold the device. Launches by (module, kernel, grid, block, shared
-// memory): what else decides is in the client's data. Copies and fills by kind and size, for
-// all clients together: they all run the same code.
+// Predicts how long a command will occupy the device. Launches are keyed by (module, kernel, grid,
+// block, shared memory), because everything else that matters is in the client's data. Copies and
+// fills are keyed by kind and size across all clients, because they all run the same code.
 //
-// Some devices stop another form of a kernel than the one that its client wrote. Each form has
-// samples of its own, and one that is known for neither is predicted from the other.
+// Some devices preempt a different form of a kernel from the one the client wrote. Each form has
+// its own samples; a form without samples is predicted from the other one.
 //
 // Confined to the device thread.
 class CostModel {
  public:
-  // Of so many commands one is sampled, or runs otherwise than the others. Which one nobody outside
-  // knows: a client that did could make that one short, and so all its predictions.
+  // One command in kSampleEvery is sampled, or runs differently from the others. The choice must be
+  // unpredictable, because a client that could foresee it could make just that command short, and
+  // so all of its predictions.
   static constexpr std::uint64_t kSampleEvery = 16;
-  // Forms are compared when each has so many samples. The one that can be stopped is given up when
-  // it takes so much of the other one's time.
+  // The forms are compared once each has kFormSamplesMin samples. The preemptible form is abandoned
+  // if it takes more than kFormPermilleMax thousandths of the original's time.
   static constexpr std::size_t kFormSamplesMin = 5;
   static constexpr std::int64_t kFormPermilleMax = 1150;
 
-  // `secret` decides which of each kSampleEvery is sampled.
+  // `secret` determines which command in each kSampleEvery is sampled.
   explicit CostModel(const HashSeed& secret = {}) : secret_(secret) {}
 
-  // Of a session's command by its sequence, of a graph's launches by how many there were.
+  // `number` is the sequence of a session's command, or the number of launches of a graph.
   bool IsSampled(std::uint64_t session, std::uint64_t number) const;
 
-  // A module's identity in keys: its content, its owner and its isolation, which decides about its
-  // code. So one program of a user teaches the next one, also in the next worker with this seed.
-  // Nobody who does not know the seed can bring a module with another user's key.
+  // Identity of a module in keys: its content, its owner, and its isolation, which changes its
+  // code. The costs learnt from one program of a user therefore also serve the user's next program,
+  // and the next worker with this seed. Without the seed, no client can construct a module that has
+  // another user's key.
   //
-  // The tables are shared all the same. A user with thousands of kernels makes those of others
-  // forgotten; they are at the first guess again. Copies are those of all users.
+  // The tables are nevertheless shared. A user with thousands of kernels can displace the costs of
+  // other users' kernels, whose predictions then restart at the first guess. Copy costs are common
+  // to all users.
   struct Owner {
     std::uint32_t uid = 0;
     device::Isolation isolation = device::Isolation::kOff;
@@ -61,30 +64,30 @@ class CostModel {
 
   static std::uint64_t LaunchKey(std::uint64_t module, const device::LaunchWork& work);
 
-  // The same for all grids of the kernel with blocks of one size.
+  // The same for all grids of the kernel with one block size.
   static std::uint64_t KernelKey(std::uint64_t module, const device::LaunchWork& work);
 
-  // Predicts a node of a graph, and says whether it was ever measured.
+  // Predict returns the predicted time of a graph node; Knows returns whether it was ever measured.
   scheduler::Duration Predict(const GraphNode& node) const { return PredictWhole(node); }
   bool Knows(const GraphNode& node) const { return HasSample(node); }
 
-  // Predicts the rest of the command.
+  // Predicts the remainder of the command.
   scheduler::Duration Predict(const CommandSlot& command) const;
 
-  // What both forms of the launch take; a launch that has only one form has no samples of another.
+  // Times of both forms of the launch. A launch with a single form has no samples of the other.
   struct Forms {
     scheduler::Predictor::Middle original, stoppable;
 
     bool are_known() const {
       return original.samples >= kFormSamplesMin && stoppable.samples >= kFormSamplesMin;
     }
-    // Stopping it costs more than it is worth.
+    // The preemptible form costs more than preemption is worth.
     bool is_stoppable_slow() const {
       return are_known() && stoppable.median.count() >
                                 original.median.count() / 1000 * kFormPermilleMax +
                                     original.median.count() % 1000 * kFormPermilleMax / 1000;
     }
-    // Nobody would ever know whether it is.
+    // The forms could never be compared, because the original is not being sampled.
     bool lacks_original() const {
       return stoppable.samples >= kFormSamplesMin && original.samples < kFormSamplesMin;
     }
@@ -94,27 +97,29 @@ class CostModel {
             .stoppable = launches_.GetMiddle(StoppableKey(command.cost_key))};
   }
 
-  // Whether a sample of it is worth what exact times cost: until its key, or copies and fills of
-  // about its size, have enough of them, and of one in kSampleEvery from then on, since kernels
-  // change what they do. Of a graph always.
+  // Whether a sample of the command is worth the cost of exact timing: until its key (or copies and
+  // fills of about its size) has enough samples, and for one command in kSampleEvery from then on,
+  // because kernels change their behaviour. Always for a graph.
   bool WantsSample(std::uint64_t session, const CommandSlot& command) const;
 
-  // Only for commands that ran to their end, and next to nothing else.
+  // Only for commands that ran to completion with the device essentially to themselves.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);
-  // Of one that ran to its end beside others: alone it would have taken no longer. That makes a
-  // prediction shorter where it was too long. Beside other clients it says nothing where it was too
-  // short: they could make it longer. Beside work of its own client the launch is taken to need
-  // what it was charged, or a client could hide for ever what its kernels take.
+  // Adds the time of a command that ran to completion concurrently with other work. Alone it would
+  // have taken no longer, so the time shortens a prediction that was too long. If other clients'
+  // work was running, it cannot lengthen a prediction that was too short, because that work may
+  // have slowed the command down. If only its own client's work was running, a launch is taken to
+  // need what it was charged; otherwise a client could permanently hide the cost of its kernels.
   void AddBound(const CommandSlot& command, scheduler::Duration measured);
 
-  // Of a launch that went to an idle device and had it for itself: from its submission until its
-  // end was known, less the time that it ran.
+  // Adds the launch bubble of a launch that was submitted to an idle device and had it to itself:
+  // the time from its submission until its end was known, minus its running time.
   void AddLaunchBubble(scheduler::Duration measured) { launch_bubbles_.Add(measured); }
-  // How long the device stands idle between a command and the next one, where that is submitted
-  // in answer to its end: nine times of ten no longer than this. Empty before enough is known.
+  // Returns an upper estimate (90th percentile) of the time the device is idle between the end of a
+  // command and the start of one submitted in answer to it. Empty until there are enough samples.
   std::optional<scheduler::Duration> LaunchBubble() const;
 
-  // Of launches; see scheduler::Predictor. Learn only before the first sample.
+  // Persisted costs of launches; see scheduler::Predictor. Learn may only be called before the
+  // first sample.
   void Learn(std::span<const scheduler::KnownCost> costs);
   std::vector<scheduler::KnownCost> Known() const { return launches_.Known(); }
   std::vector<scheduler::KnownCost> KnownPart(std::size_t part) const {
@@ -122,8 +127,9 @@ class CostModel {
   }
   std::uint64_t launch_samples() const { return launches_.samples(); }
 
-  // How good predictions of launches were that had a sample before: of how many, how many took
-  // longer, and by which part of the measured time they were off, in thousandths.
+  // Accuracy of predictions of launches whose key had a sample: how many there were, how many
+  // launches took longer, and the relative error of the prediction in thousandths of the measured
+  // time.
   struct Accuracy {
     std::uint64_t predictions = 0;
     std::uint64_t exceeded = 0;
@@ -132,7 +138,7 @@ class CostModel {
   const Accuracy& accuracy() const { return accuracy_; }
 
  private:
-  // Of fewer samples the 0.9 quantile is the largest, whatever that is.
+  // With fewer samples the 0.9 quantile would simply be the largest one.
   static constexpr std::size_t kLaunchBubblesMin = 9;
   static constexpr std::size_t kCopyKinds = 4;
   static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.
@@ -140,8 +146,9 @@ class CostModel {
   static constexpr std::size_t kCopySamplesKept = 19;
   using CopySamples = scheduler::RecentSamples<kCopySamplesKept>;
   static std::size_t CopyKind(CommandKind kind);
-  // `Work` is a command or a node of a graph. What has more pieces than its bytes fill, in rows
-  // that lie apart, is sampled by those: each may touch a page that nothing has touched before.
+  // `Work` is a command or a graph node. A copy in separate rows that has more pieces than its
+  // bytes would fill is keyed by the number of pieces, because each piece may touch a page for the
+  // first time.
   template <typename Work>
   const CopySamples& CopiesLike(const Work& work) const {
     const bool has_rows = work.units > work.bytes / device::kCopyPieceBytes + 1;
@@ -160,7 +167,7 @@ class CostModel {
   static constexpr std::uint64_t StoppableKey(std::uint64_t cost_key) {
     return cost_key ^ 0x9e3779b97f4a7c15u;
   }
-  // The key of the form that the launch runs as.
+  // Key of the form that the launch runs as.
   static std::uint64_t FormKey(const GraphNode& node) { return node.cost_key; }
   static std::uint64_t FormKey(const CommandSlot& command) {
     return command.runs_stoppable_form ? StoppableKey(command.cost_key) : command.cost_key;
@@ -168,7 +175,8 @@ class CostModel {
   static constexpr std::uint64_t OtherFormKey(std::uint64_t form_key, std::uint64_t cost_key) {
     return form_key == cost_key ? StoppableKey(cost_key) : cost_key;
   }
-  // From samples of its own form, else of the other one, else of its kin.
+  // Predicts from samples of the launch's own form, else of the other form, else of other grids of
+  // its kernel.
   template <typename Work>
   scheduler::Duration PredictLaunch(const Work& work) const {
     const std::uint64_t own = FormKey(work);
@@ -191,12 +199,12 @@ class CostModel {
     if (work.kind == CommandKind::kLaunch) return PredictLaunch(work);
     const CopySamples& seen = CopiesLike(work);
     if (!seen.empty()) return seen.Quantile(90);
-    // A copy that was never seen: 1 GB/s, which all devices of interest exceed.
+    // No such copy was ever measured: assume 1 GB/s, which all relevant devices exceed.
     const auto guess = static_cast<std::int64_t>(
         std::min<std::uint64_t>(work.bytes, std::uint64_t{1} << 40) + 10'000);
     return scheduler::Duration(guess);
   }
-  // Returns what samples of launches predicted until now, as the predictor does.
+  // Returns what the predictor predicted for the launch before this sample.
   scheduler::Duration Store(const CommandSlot& command, scheduler::Duration sample);
   bool KnowsWell(const CommandSlot& command) const;
   void Judge(scheduler::Duration predicted, scheduler::Duration measured);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts of the device thread, and a copy of them for other threads.
+// Counters of the device thread, and snapshots of them for other threads.
 
 #ifndef GPUSHARED_SERVER_WORKER_STATE_COUNTERS_H_
 #define GPUSHARED_SERVER_WORKER_STATE_COUNTERS_H_
@@ -19,39 +19,39 @@
 
 namespace gpushared::server {
 
-// Of one client since its session began. Counted by the device thread.
+// Counters of one client since its session began. Updated by the device thread.
 struct ClientCounters {
-  scheduler::Duration device_time{};  // Charged by the lane, running work included.
+  scheduler::Duration device_time{};  // Charged by the lane, including running work.
   std::uint64_t commands_taken = 0;
-  std::uint64_t launches = 0;  // Finished, with or without success; as the next three.
+  std::uint64_t launches = 0;  // Finished, with or without success; so are the next three.
   std::uint64_t copies = 0;
   std::uint64_t fills = 0;
   std::uint64_t marks = 0;
   std::uint64_t bytes_in = 0;           // Host to device.
   std::uint64_t bytes_out = 0;          // Device to host.
   std::uint64_t bytes_on_device = 0;    // Device to device, and filled.
-  std::uint64_t commands_rejected = 0;  // Well-formed, but not possible: a stream error each.
+  std::uint64_t commands_rejected = 0;  // Well-formed but invalid, each a stream error.
   std::uint64_t commands_failed = 0;    // Ended by the device with an error.
   std::uint64_t commands_skipped = 0;   // Because of an earlier error of their stream.
-  std::uint64_t stops = 0;              // Times a command was taken off the device unfinished.
-  scheduler::Duration stop_time{};      // From being asked to stop until off the device.
-  // Charged for what left nothing behind: stopped before anything was done, or failed.
+  std::uint64_t stops = 0;              // Times a command was preempted.
+  scheduler::Duration stop_time{};      // From the stop request until the command left the device.
+  // Charged for commands without a result: preempted before any unit was done, or failed.
   scheduler::Duration wasted{};
-  // Commands that could not be stopped had the device for so long beside work of the high class.
+  // Time for which non-preemptible commands occupied the device while the high class had work.
   scheduler::Duration uncut{};
-  scheduler::Duration uncut_longest{};            // At once,
-  std::string nonpreemptible_kernel;              // by this kernel,
-  trace::Cut uncut_cut = trace::Cut::kRanAsItIs;  // for this reason.
-  // Times a command was charged more than a slice while other clients were present.
+  scheduler::Duration uncut_longest{};            // Longest such time of one command.
+  std::string nonpreemptible_kernel;              // The kernel of that command.
+  trace::Cut uncut_cut = trace::Cut::kRanAsItIs;  // Why it was not preempted.
+  // Times a command was charged more than a time slice while other clients were connected.
   std::uint64_t event_overruns = 0;
-  // What it marked as requests; else, of a client with a latency promise, what it asked between
-  // two synchronisations.
+  // Requests that the client marked or, for a client with a latency target that marks none, its
+  // commands between two synchronisations.
   std::uint64_t requests = 0;
-  std::uint64_t requests_target_met = 0;  // Within the promise, and without an error.
+  std::uint64_t requests_target_met = 0;  // Met their latency target without an error.
   LogHistogram request_latency;           // ns.
   LogHistogram queue_wait;                // From the ring to the device, per command; ns.
 };
-// Those of them that `ps --json` tells as they are.
+// The counters that `ps --json` reports unchanged.
 inline constexpr Figure<ClientCounters> kClientFigures[] = {
     {&ClientCounters::device_time, "device_time_s"},
     {&ClientCounters::commands_taken, "commands"},
@@ -71,46 +71,46 @@ inline constexpr Figure<ClientCounters> kClientFigures[] = {
     {&ClientCounters::event_overruns, "event_overruns"},
 };
 
-// Memory of a client where it moves (scheduler::Residency).
+// Memory of a client on an oversubscribed device (scheduler::Residency).
 struct MemorySnapshot {
   std::uint64_t resident_bytes = 0;
   scheduler::MemorySwaps moves;
-  scheduler::Duration waited{};  // With commands, and without its memory.
+  scheduler::Duration waited{};  // With commands but without its memory.
   bool is_suspended = false;
-  bool is_starved = false;  // Until guarantees of others are free again.
+  bool is_starved = false;  // Until other clients' guarantees are free again.
 };
 
-// One client at one moment, as the device thread sees it.
+// Snapshot of one client, taken by the device thread.
 struct ClientSnapshot {
   std::uint64_t session = 0;
   scheduler::ClientSpec spec;
   ClientCounters counters;
-  std::uint32_t commands_pending = 0;  // Taken and not finished.
+  std::uint32_t commands_pending = 0;  // Taken but not finished.
   std::uint32_t commands_in_flight = 0;
   std::uint64_t mapped_bytes = 0;
   std::optional<MemorySnapshot> memory;
   bool is_ending = false;
   ClientActivity activity;
-  // Of the activity, up to this moment.
+  // From `activity`, up to the snapshot.
   scheduler::Duration waited{}, starved_for{};
 };
 
 struct ThreadCounters {
-  std::uint64_t turns = 0;  // Passes that found something to do.
-  std::uint64_t spins = 0;  // Passes that found nothing while the spin budget lasted.
+  std::uint64_t turns = 0;  // Loop iterations that found work.
+  std::uint64_t spins = 0;  // Iterations that found no work within the spin budget.
   std::uint64_t sleeps = 0;
-  std::uint64_t wakes_of_clients = 0;  // Futex calls.
+  std::uint64_t wakes_of_clients = 0;  // Futex wake calls.
   std::uint64_t commands = 0;
-  scheduler::Duration busy_time{};   // In which the device had work.
+  scheduler::Duration busy_time{};   // Time in which the device had work.
   scheduler::Duration host_steal{};  // See Device::HostStealUntil.
   scheduler::TargetReport targets;
   CostModel::Accuracy predictions;
   std::optional<scheduler::Duration> launch_bubble;  // See CostModel.
   scheduler::Duration lookahead{};                   // See DeviceLane.
   ActivityMeter::Gaps gaps;
-  std::optional<scheduler::MemoryRequestStats> memory_requests;  // Where memory moves.
+  std::optional<scheduler::MemoryRequestStats> memory_requests;  // If memory is oversubscribed.
 };
-// The same of `status --json`.
+// The counters that `status --json` reports unchanged.
 inline constexpr Figure<ThreadCounters> kThreadFigures[] = {
     {&ThreadCounters::busy_time, "device_time_s"},
     {&ThreadCounters::host_steal, "host_steal_s"},

@@ -10,8 +10,9 @@
 
 namespace gpushared::server {
 
-// What clients and operators are told of a lost device. `suspects`: work that was on it, with its
-// client, as in "kernel 'scale' [client 7 'train' pid 4121]"; of many the first few are named.
+// Returns the status that clients and operators are told about a lost device. `suspects` describes
+// the work that was running, with its client, as in "kernel 'scale' [client 7 'train' pid 4121]";
+// only the first few are named.
 Status DescribeDeviceLoss(std::string_view device, std::string_view why,
                           std::span<const std::string> suspects);
 

@@ -13,10 +13,10 @@ namespace {
 
 using Reason = Rejection::Reason;
 
-// Leaves room for the rest in the 8 KiB of a text on the wire.
+// Leaves space for the rest of the message in a text of at most 8 KiB on the wire.
 constexpr std::size_t kSaidReasonBytesMax = std::size_t{7} * 1024;
 
-// Says what is wrong with a launch whose module is still there.
+// Describes a rejected launch whose module is still loaded.
 std::string SayOfKernel(const Rejection& why, const device::KernelInfo& kernel,
                         const device::DeviceInfo& info) {
   const std::string name = device::ShownName(kernel.name);

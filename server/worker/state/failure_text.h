@@ -12,7 +12,7 @@
 
 namespace gpushared::server {
 
-// The failure of a client's command in words, with who it was.
+// Returns the message for a failed command, including its client, stream and number.
 Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,
                 std::uint64_t sequence, const device::DeviceInfo& info);
 

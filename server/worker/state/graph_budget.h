@@ -10,11 +10,12 @@
 
 namespace gpushared::server {
 
-// The host memory that a worker has for the graphs of all its clients. Half of it is shared out
-// evenly, so that every session can have a graph whatever the others hold. The other half goes to
-// whoever asks first.
+// Host memory of a worker for the graphs of all clients. Half of it is divided evenly among the
+// sessions, so that every session can have a graph no matter how much others use. The other half is
+// first come, first served.
 //
-// Only the device thread takes. Any thread gives back: a session ends on another one.
+// Only the device thread takes bytes. Any thread may return them, because a session ends on another
+// thread.
 class GraphBudget {
  public:
   GraphBudget(std::uint64_t bytes, std::uint32_t sessions_max)
@@ -22,36 +23,37 @@ class GraphBudget {
         assured_(bytes / 2 / std::max(1u, sessions_max)),
         shared_(bytes - assured_ * sessions_max) {}
 
-  // A client's `held` bytes become `now`.
+  // Changes a client's `held` bytes to `now`.
   void Note(std::uint64_t held, std::uint64_t now) {
     held_.fetch_add(now - held, std::memory_order_relaxed);  // Relaxed: a count.
-    // Relaxed: it orders nothing.
+    // Relaxed: a count.
     shared_held_.fetch_add(OfShared(now) - OfShared(held), std::memory_order_relaxed);
   }
-  // How many of a client's bytes would be too many if its `held` ones became `then`.
+  // Returns by how many bytes the budget would be exceeded if a client's `held` bytes became
+  // `then`.
   std::uint64_t GetExcess(std::uint64_t held, std::uint64_t then) const {
-    // Relaxed: a count. Nobody else takes meanwhile.
+    // Relaxed, because only this thread takes bytes; others can merely return some.
     const std::uint64_t all =
         shared_held_.load(std::memory_order_relaxed) + OfShared(then) - OfShared(held);
     return std::min(all - std::min(all, shared_), OfShared(then));
   }
 
-  std::uint64_t held() const { return held_.load(std::memory_order_relaxed); }  // As above.
+  std::uint64_t held() const { return held_.load(std::memory_order_relaxed); }  // Relaxed: a count.
   std::uint64_t total() const { return total_; }
 
  private:
   std::uint64_t OfShared(std::uint64_t held) const { return held - std::min(held, assured_); }
 
   const std::uint64_t total_;
-  const std::uint64_t assured_;  // To each session.
+  const std::uint64_t assured_;  // Per session.
   const std::uint64_t shared_;
   std::atomic<std::uint64_t> held_ = 0;
   std::atomic<std::uint64_t> shared_held_ = 0;
 };
 
-// What the graphs of one client take of it.
+// Bytes of one client's graphs.
 //
-// Confined to whoever has the client's state.
+// Confined to the thread that owns the client's state.
 class GraphBytes {
  public:
   explicit GraphBytes(std::shared_ptr<GraphBudget> budget) : budget_(std::move(budget)) {}
@@ -70,10 +72,11 @@ class GraphBytes {
   std::uint64_t held_ = 0;
 };
 
-// The bytes of one object, for as long as it is there. A copy of the object takes as many.
+// Charge for one object, held for as long as the object exists. A copy of the object is charged the
+// same amount.
 class GraphCharge {
  public:
-  GraphCharge() = default;  // Nobody's.
+  GraphCharge() = default;  // Charges nothing.
   GraphCharge(std::shared_ptr<GraphBytes> of, std::uint64_t bytes) : of_(std::move(of)) {
     Add(bytes);
   }

@@ -59,7 +59,7 @@ std::uint64_t KeyedHash(std::span<const std::byte> bytes, const HashSeed& seed) 
 
 HashSeed MakeHashSeed() {
   HashSeed seed{};
-  // So few bytes come at once and whole, or not at all.
+  // A request this small is answered completely or not at all.
   const ssize_t got = ::getrandom(seed.data(), sizeof seed, 0);
   Check(got == static_cast<ssize_t>(sizeof seed), "the system has random numbers");
   return seed;

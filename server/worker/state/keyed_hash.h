@@ -11,11 +11,11 @@ namespace gpushared::server {
 
 using HashSeed = std::array<std::uint64_t, 2>;
 
-// SipHash-2-4 (Aumasson and Bernstein, INDOCRYPT 2012): whoever does not know the seed cannot
-// choose bytes that have the hash of others.
+// SipHash-2-4 (Aumasson and Bernstein, INDOCRYPT 2012). Without the seed it is infeasible to choose
+// bytes that collide with others.
 std::uint64_t KeyedHash(std::span<const std::byte> bytes, const HashSeed& seed);
 
-// From the system's source of random numbers.
+// Returns a seed from the system's random number generator.
 HashSeed MakeHashSeed();
 
 }  // namespace gpushared::server

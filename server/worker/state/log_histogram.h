@@ -9,8 +9,8 @@
 
 namespace gpushared::server {
 
-// Counts durations in buckets an eighth of a power of two wide. So a quantile is at most 12.5 %
-// above the truth and never below it. Fixed size, no allocation.
+// Histogram of durations with eight buckets per power of two, so a quantile is at most 12.5 % above
+// the true value and never below it. Fixed size, no allocation.
 //
 // Thread-compatible value.
 class LogHistogram {
@@ -25,7 +25,7 @@ class LogHistogram {
   // Upper end of the bucket that holds the `fraction` quantile (0..1); 0 when empty.
   std::uint64_t Quantile(double fraction) const {
     if (total_ == 0) return 0;
-    // The smallest rank that is at least the fraction, counted from 1.
+    // Rank of the quantile, counted from 1 and rounded up.
     auto rank = static_cast<std::uint64_t>(fraction * static_cast<double>(total_));
     if (static_cast<double>(rank) < fraction * static_cast<double>(total_)) ++rank;
     if (rank == 0) rank = 1;
@@ -40,7 +40,7 @@ class LogHistogram {
  private:
   static constexpr unsigned kStepBits = 3;  // Eight buckets per power of two.
   static constexpr std::size_t kSteps = std::size_t{1} << kStepBits;
-  // Values below kSteps have a bucket each.
+  // Values below kSteps have one bucket each.
   static constexpr std::size_t kBuckets = (64 - kStepBits + 1) * kSteps;
 
   static std::size_t GetBucket(std::uint64_t value) {

@@ -9,14 +9,13 @@
 
 namespace gpushared::server {
 
-// What one part of the device thread keeps about each client, and no other part sees. It begins
-// with Begin.
+// Per-client state that is private to one part of the device thread. An entry starts with Begin.
 //
-// Confined to the device thread. References stay good as long as this.
+// Confined to the device thread. References remain valid as long as this object.
 template <typename T>
 class PerClient {
  public:
-  // The client has come, and may have the place of one that has gone.
+  // Resets the entry for a new client, whose index may have belonged to another one.
   T& Begin(const ClientState& client) { return entries_[client.index()] = T{}; }
   T& operator[](const ClientState& client) { return entries_[client.index()]; }
   const T& operator[](const ClientState& client) const { return entries_[client.index()]; }

@@ -14,13 +14,13 @@
 
 namespace gpushared::server {
 
-// What one client's kernels printed and the client has not taken. What does not fit is dropped and
-// counted, as CUDA does.
+// Text printed by one client's kernels and not yet taken by the client. Text that does not fit is
+// dropped and counted, as in CUDA.
 //
-// Thread-safe: executor threads add, the control thread takes, the device thread asks total().
+// Thread-safe: executor threads add, the control thread takes, and the device thread reads total().
 class PrintedText {
  public:
-  // Until the client asks for more.
+  // Limit until the client asks for more.
   static constexpr std::size_t kBytesMax = std::size_t{1} << 20;
 
   void SetBytesMax(std::size_t bytes) {
@@ -37,21 +37,21 @@ class PrintedText {
     const std::string_view kept = text.substr(0, bytes_max_ - held());
     text_ += kept;
     dropped_ += text.size() - kept.size();
-    // Release, pairs with total(): who publishes the number has added the text.
+    // Release, pairs with total(): a thread that publishes the number also sees the text.
     total_.fetch_add(text.size(), std::memory_order_release);
   }
 
   struct Part {
     std::string text;
-    std::uint64_t dropped = 0;  // Over all, so far.
-    std::uint64_t end = 0;      // Bytes ever added, less those that are still here.
+    std::uint64_t dropped = 0;  // Since the start.
+    std::uint64_t end = 0;      // Bytes ever added, minus those still buffered.
   };
-  // The oldest `bytes_max` bytes, or fewer.
+  // Removes and returns the oldest bytes, at most `bytes_max`.
   Part Take(std::size_t bytes_max) {
     const MutexLock lock(mutex_);
     Part part{.text = text_.substr(taken_, bytes_max), .dropped = dropped_, .end = 0};
     taken_ += part.text.size();
-    // Not each time: it moves what is still here.
+    // Not on every call, because erasing moves the remaining text.
     if (taken_ >= held()) text_.erase(0, std::exchange(taken_, 0));
     part.end = total_.load(std::memory_order_relaxed) - held();
     return part;
@@ -65,7 +65,7 @@ class PrintedText {
 
   mutable Mutex mutex_;
   std::string text_ GPUSHARED_GUARDED_BY(mutex_);
-  std::size_t taken_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Of it, from its start.
+  std::size_t taken_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Bytes taken from the front of text_.
   std::size_t bytes_max_ GPUSHARED_GUARDED_BY(mutex_) = kBytesMax;
   std::uint64_t dropped_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> total_ = 0;  // Written under mutex_.

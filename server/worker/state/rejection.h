@@ -13,12 +13,12 @@
 
 namespace gpushared::server {
 
-// Why a command can't run, as numbers. A sentence is made of them when somebody asks. So a
-// rejected command costs the device thread no more than an accepted one, whatever names and
-// reasons its module has.
+// Reason for rejecting a command, as numbers. The message is formatted only on demand, so that a
+// rejected command costs the device thread no more than an accepted one, regardless of the names
+// and reasons in its module.
 struct Rejection {
   enum class Reason : std::uint8_t {
-    kNone,  // It can.
+    kNone,  // Not rejected.
     kNoModule,
     kNoKernel,
     kUnsupported,
@@ -41,17 +41,17 @@ struct Rejection {
   };
   static constexpr std::uint32_t kNoNodeNumber = 0xffffffff;
   Reason reason = Reason::kNone;
-  const char* what = "launch";  // "copy", "fill".
-  std::uint32_t number =
-      0;  // The module, staging buffer or graph, or the stream that was waited for.
+  const char* what = "launch";  // Or "copy", "fill".
+  // The module, staging buffer or graph, or the stream that was waited for.
+  std::uint32_t number = 0;
   std::uint32_t kernel = 0;
-  std::uint64_t serial = 0;  // The module's; its number may come to mean another.
+  std::uint64_t serial = 0;  // The module's, because its number may be reused.
   std::uint64_t asked = 0;
   std::uint64_t allowed = 0;
-  std::uint64_t at = 0;    // Address or offset; with kGraphBytesOfAll, bytes for all clients.
-  std::uint64_t base = 0;  // Where mapped memory begins, or another buffer.
+  std::uint64_t at = 0;    // Address or offset; with kGraphBytesOfAll, the bytes for all clients.
+  std::uint64_t base = 0;  // Start of mapped memory, or another buffer.
   LaunchExcess excess;     // With kBeyondLimits.
-  // Of a graph's node: which one.
+  // The node, if the rejected command is a node of a graph.
   std::uint32_t graph = 0;
   std::uint32_t node = kNoNodeNumber;
 
@@ -59,21 +59,21 @@ struct Rejection {
   StatusCode code() const;
 };
 
-// Why a stream failed: a rejection, or what the device said.
+// Reason why a stream failed: a rejection, or an error reported by the device.
 struct CommandFailure {
   explicit CommandFailure(const Rejection& why) : code(why.code()), rejection(why) {}
   CommandFailure(StatusCode of, std::string says, FaultKind kind = FaultKind::kNone)
       : code(of), fault(kind), sentence(std::move(says)) {}
 
   StatusCode code;
-  FaultKind fault = FaultKind::kNone;  // Only a code of kKernelFault has one.
+  FaultKind fault = FaultKind::kNone;  // Set only with code kKernelFault.
   Rejection rejection;
-  std::string sentence;  // Empty: of the rejection.
+  std::string sentence;  // Empty if the message is that of the rejection.
 };
 
-// Of a command that can't run; null: it can. One word, since each command has one.
+// Null unless the command was rejected. A single word, because every command has one.
 using MaybeRejected = std::unique_ptr<CommandFailure>;
-// Out of line, so that code for commands that run stays together.
+// Out of line to keep the code for valid commands compact.
 [[gnu::cold]] MaybeRejected Reject(const Rejection& why);
 
 }  // namespace gpushared::server

@@ -7,20 +7,20 @@
 
 namespace gpushared::server {
 
-// Work of one client on the device, in one word, so that the control thread can name it while the
-// device thread stands inside of a call and cannot be asked.
+// Work of one client on the device, packed into one word so that the control thread can name it
+// while the device thread is blocked in a device call and cannot answer.
 //
-// The device thread writes it; any thread may read it.
+// Written by the device thread; any thread may read it.
 class RunningWork {
  public:
   enum class Kind : std::uint8_t { kNothing, kUnnamed, kKernel, kGraph };
   struct Work {
     Kind kind = Kind::kNothing;
-    std::uint16_t module = 0;  // A kernel's, by the client's number.
-    std::uint32_t number = 0;  // Of the kernel in its module, or of the graph.
+    std::uint16_t module = 0;  // Of a kernel, by the client's number.
+    std::uint32_t number = 0;  // Of the kernel within its module, or of the graph.
   };
 
-  // One store without a barrier: nothing else is read on the strength of it.
+  // Relaxed, because no other data is read on the strength of this value.
   void Set(const Work& work) {
     word_.store(static_cast<std::uint64_t>(work.kind) << 48 |
                     static_cast<std::uint64_t>(work.module) << 32 | work.number,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a command may name what it names. CommandPump's.
+// Checks of whether a command may access the objects that it names. Used by CommandPump.
 
 #ifndef GPUSHARED_SERVER_WORKER_STATE_SCOPE_CHECKS_H_
 #define GPUSHARED_SERVER_WORKER_STATE_SCOPE_CHECKS_H_
@@ -15,15 +15,15 @@
 
 namespace gpushared::server {
 
-// From now until the command has ended the module stays loaded.
+// Keeps the module loaded until the command has ended.
 inline void NameModule(ClientState& client, std::uint32_t module, CommandSlot& slot) {
   std::uint16_t& place = slot.modules[slot.modules[0] == CommandSlot::kNoModule ? 0 : 1];
   place = static_cast<std::uint16_t>(module);
   client.scope.UseModule(module);
 }
 
-// Whether [address, address + bytes) is memory that the client has mapped, or variables of one of
-// its modules, which `slot` then names.
+// Checks that [address, address + bytes) is memory that the client has mapped, or variables of one
+// of its modules. In the latter case `slot` names the module.
 inline MaybeRejected CheckMapped(ClientState& client, const char* what, std::uint64_t address,
                                  std::uint64_t bytes, CommandSlot& slot) {
   const std::uint64_t base = client.setup.space->base();

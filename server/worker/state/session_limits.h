@@ -6,33 +6,33 @@
 
 namespace gpushared::server {
 
-// What a worker takes on, and what one session of it may use at most. Every rejection names
-// the limit.
+// Limits of a worker and of one of its sessions. Every rejection names the limit.
 struct SessionLimits {
   std::uint32_t sessions_max = 128;  // At most kSessionsLimit.
-  // Places that clients leave to root, the own uid and those who may be of the high class. The
-  // part of device memory and of the shared half of staging memory that they leave to them.
+  // Sessions reserved for root, the server's uid and clients that may use the high class.
+  // memory_kept is the fraction of device memory, and of the shared half of staging memory, that
+  // other clients must leave to these.
   std::uint32_t sessions_kept = 16;
   double memory_kept = 0.1;
-  std::uint32_t modules_max = 8192;                            // Loaded at one time.
+  std::uint32_t modules_max = 8192;                            // Loaded at the same time.
   std::uint64_t module_bytes_max = std::uint64_t{64} << 20;    // One image.
-  std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images together.
+  std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images of a session.
   std::uint32_t staging_buffers_max = 64;
   std::uint64_t staging_bytes_max = std::uint64_t{256} << 20;  // One staging buffer.
-  std::uint64_t staging_bytes_total_max = std::uint64_t{1}
-                                          << 30;         // All staging buffers of a session.
+  // All staging buffers of a session.
+  std::uint64_t staging_bytes_total_max = std::uint64_t{1} << 30;
   std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // All staging buffers of all sessions.
   std::uint64_t images_bytes = std::uint64_t{1} << 30;   // Images that all sessions write or load.
   std::uint64_t grow_step_bytes = std::uint64_t{1} << 30;  // Memory mapped in one slow call.
-  // Chunks that all sessions have mapped. On the cpu device each is one or two mappings of this
-  // process, which has 65,530 (vm.max_map_count).
+  // Chunks mapped by all sessions. Limited because on the cpu device each is one or two mappings of
+  // this process, which may have 65,530 (vm.max_map_count).
   std::uint32_t mappings_max = 16384;
-  std::uint32_t commands_taken_max = 1024;                   // Taken and not finished.
-  std::uint64_t graphs_bytes_max = std::uint64_t{16} << 20;  // Host memory of a session's graphs.
+  std::uint32_t commands_taken_max = 1024;                   // Taken but not finished.
+  std::uint64_t graphs_bytes_max = std::uint64_t{16} << 20;  // Host memory of one session's graphs.
   std::uint64_t graphs_bytes = std::uint64_t{512} << 20;     // All graphs of all sessions.
 };
 
-// Fits the client index inside a WorkId; see command_slab.h.
+// Fits the client index into a WorkId; see command_slab.h.
 inline constexpr std::uint32_t kSessionsLimit = 255;
 inline constexpr std::uint32_t kCommandsTakenLimit = 65535;
 

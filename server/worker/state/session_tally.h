@@ -11,8 +11,9 @@
 
 namespace gpushared::server {
 
-// Adds up time by session. Sessions count from 1, so those that are here have mostly places of
-// their own, and adding costs the same however many there are.
+// Sums of time per session, in an open-addressing hash table. Sessions are numbered consecutively
+// from 1, so concurrent sessions rarely collide, and adding takes the same time for any number of
+// sessions.
 //
 // Thread-compatible; allocates on construction only.
 template <std::size_t kSessionsMax>
@@ -20,13 +21,14 @@ class SessionTally {
  public:
   SessionTally() : sums_(kPlaces) { used_.reserve(kSessionsMax); }
 
-  // At most kSessionsMax different ones until TakeAll.
+  // At most kSessionsMax different sessions until TakeAll.
   void Add(std::uint64_t session, scheduler::Duration time) {
     Sum& sum = sums_[PlaceFor(session)];
     (sum.session == session ? sum : Find(session)).time += time;
   }
 
-  // Calls `tell(session, time)` for each, the one that was added first first, and forgets them.
+  // Calls `tell(session, time)` for each session, in the order in which they were first added, and
+  // clears the sums.
   template <typename Tell>
   void TakeAll(Tell tell) {
     for (const std::size_t place : used_) {
@@ -41,8 +43,8 @@ class SessionTally {
     std::uint64_t session = 0;  // 0: none.
     scheduler::Duration time{};
   };
-  // Where it is, or the first free place behind the one that it should have. Apart from Add, which
-  // a walk over many stays calls.
+  // Returns the session's sum, or the first free slot after its preferred one. Separate from Add to
+  // keep that small, because Add is called for each of many execution records.
   [[gnu::noinline]] Sum& Find(std::uint64_t session) {
     std::size_t place = PlaceFor(session);
     while (sums_[place].session != session && sums_[place].session != 0) {

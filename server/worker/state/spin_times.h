@@ -11,16 +11,16 @@
 
 namespace gpushared::server {
 
-// How long threads look for news before they sleep.
+// How long threads poll before they sleep.
 struct SpinTimes {
-  // About what it costs to wake a thread; 0 where spinning takes the core that executes.
+  // About the cost of waking a thread; 0 where spinning would take a core that executes kernels.
   std::chrono::nanoseconds budget{0};
-  // The machine can do without the cores of spinning threads, so they spin for milliseconds: on the
-  // 16 cores of an H100's virtual machine, waking the device thread and its client cost a null
-  // launch 28 µs at p50 and more than 400 µs at p99.
+  // The machine has enough cores for threads to spin for milliseconds. That pays because waking the
+  // device thread and its client cost a null launch 28 µs at p50 and more than 400 µs at p99 on the
+  // 16 cores of an H100 virtual machine.
   bool has_spare_cores = false;
 
-  // For this machine and its device.
+  // Returns the values for this machine and its device.
   static SpinTimes For(const device::DeviceInfo& info) {
     constexpr unsigned kSpareFrom = 8;
     const unsigned cores = ipc::UsableCores();
@@ -29,15 +29,15 @@ struct SpinTimes {
             .has_spare_cores = cores >= kSpareFrom};
   }
 
-  // The device thread's, with nothing to do. `polls`: the device has work and tells of its end only
-  // when asked. `is_high_near`: a command of the high class is on the device or, with cores to
-  // spare, such a client is connected.
+  // Spin time of an idle device thread. `polls`: the device has work and reports its end only when
+  // polled. `is_high_near`: a command of the high class is on the device or, with cores to spare,
+  // such a client is connected.
   std::chrono::nanoseconds OfDeviceThread(bool polls, bool is_high_near) const {
     if (polls || has_spare_cores) return is_high_near ? kLongest * budget : kLong * budget;
     return is_high_near ? kHighFactor * budget : budget;
   }
-  // A client's that waits for its commands. The driver's own waits spin, too, where a machine has
-  // more cores than contexts.
+  // Spin time of a client that waits for its commands. The driver's own waits also spin on a
+  // machine that has more cores than contexts.
   std::chrono::nanoseconds OfClient(SchedulingClass of) const {
     if (!has_spare_cores) return budget;
     return of == SchedulingClass::kHigh ? kLongest * budget : kLong * budget;
