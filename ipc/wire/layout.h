@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, limits and the memory that two processes share. Every number here is part of protocol
-// version 10; ipc/README.md lists each shared byte with its one writer and its check.
+// version 10; docs/protocol.md lists each shared byte with its one writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 
-FRAME = struct.Struct("<IHHII")  # Magic, type, reserved, request, bytes; see ipc/README.md.
+FRAME = struct.Struct("<IHHII")  # Magic, type, reserved, request, bytes; see docs/protocol.md.
 PAGE = struct.Struct("<IIB7x")   # Code, bytes, is last.
 TEXT = struct.Struct("<II")      # Code, bytes.
 MAGIC, ADMIN_REPLY, REJECTED = 0x31534747, 19, 17

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ipc/README.md promises every shared byte; so its tables are the descriptions of the messages, and
-// the members of the ring records.
+// docs/protocol.md lists every shared byte, so its tables must equal the descriptions of the
+// messages and the members of the ring records.
 
 #include <fstream>
 #include <iterator>
@@ -28,7 +28,7 @@ std::string FieldsText() {
   return text;
 }
 
-class Readme : public ::testing::Test {
+class ProtocolPage : public ::testing::Test {
  protected:
   void ExpectRow(const std::string& row) const {
     EXPECT_TRUE(text_.find("\n" + row) != std::string::npos) << "there is no row\n" << row;
@@ -52,11 +52,11 @@ class Readme : public ::testing::Test {
   }
 
  private:
-  std::ifstream file_{GPUSHARED_README};
+  std::ifstream file_{GPUSHARED_PROTOCOL_PAGE};
   const std::string text_{std::istreambuf_iterator<char>(file_), std::istreambuf_iterator<char>()};
 };
 
-TEST_F(Readme, ListsEveryFieldOfEveryRecord) {
+TEST_F(ProtocolPage, ListsEveryFieldOfEveryRecord) {
   ExpectStruct<LaunchRecord>("LaunchRecord");
   ExpectStruct<CopyRecord>("CopyRecord");
   ExpectStruct<CopyOnDeviceRecord>("CopyOnDeviceRecord");
@@ -70,7 +70,7 @@ TEST_F(Readme, ListsEveryFieldOfEveryRecord) {
   ExpectStruct<FrameHeader>("FrameHeader");
 }
 
-TEST_F(Readme, ListsEveryFieldOfEveryMessage) {
+TEST_F(ProtocolPage, ListsEveryFieldOfEveryMessage) {
   ExpectMessage<DeviceDescription>("DeviceDescription");
   ExpectMessages(FirstMessages());
   ExpectMessages(ClientMessages());
