@@ -109,8 +109,7 @@ class Facts(unittest.TestCase):
         the fake GPU executes them while it holds up all calls."""
         script = "sms 1; attribute 39 256; costs on; cost instruction 2000; lock on"
         waiting = {"cuModuleLoadDataEx of PTX in the cache", "cuModuleLoadDataEx of machine code", "cuModuleUnload",
-                   "cuMemAlloc of 16 MiB", "cuMemFree of 16 MiB", "cuMemHostAlloc of 16 MiB",
-                   "cuMemHostRegister of 16 MiB", "cuMemHostUnregister of 16 MiB", "cuMemSetAccess of 16 MiB",
+                   "cuMemFree of 16 MiB", "cuMemHostUnregister of 16 MiB", "cuMemSetAccess of 16 MiB",
                    "cuMemUnmap of 16 MiB"}
         # The fake GPU's memory is filled when it is created, which takes long on a busy machine.
         unclear = {"cuMemCreate of 16 MiB"}

@@ -243,8 +243,8 @@ class BusyDriver {
     EXPECT_EQ((*driver)->DevicePrimaryCtxRetain(&context, 0), Code::kSuccess);
     EXPECT_EQ((*driver)->CtxSetCurrent(context), Code::kSuccess);
     EXPECT_EQ((*driver)->MemAlloc(&address, 4096), Code::kSuccess);
-    has_returned_ = true;
     EXPECT_EQ((*driver)->MemFree(address), Code::kSuccess);
+    has_returned_ = true;
     EXPECT_EQ((*driver)->CtxSetCurrent(nullptr), Code::kSuccess);
     EXPECT_EQ((*driver)->DevicePrimaryCtxRelease(0), Code::kSuccess);
   }

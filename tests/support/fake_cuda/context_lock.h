@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lock of a context, held by the calls that wait for the GPU ("lock on").
+// The lock of a context, held by the calls that keep others waiting ("lock on").
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_CONTEXT_LOCK_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_CONTEXT_LOCK_H_
@@ -16,9 +16,14 @@ namespace gpushared::testing::fake_cuda {
 class World;
 struct Gpu;
 
-// Whether the call waits for the GPU whatever it is about. The others of this kind wait when they
-// load the code of a kernel (LoadFunction).
-bool WaitsForGpu(std::string_view call);
+// What a call does with the lock, whatever it is about. Others wait for the GPU when they load the
+// code of a kernel (LoadFunction).
+enum class LockUse : std::uint8_t {
+  kShort,   // It has the lock for no longer than it takes by itself, which is short.
+  kHolds,   // It takes long, and holds the lock meanwhile.
+  kDrains,  // It holds the lock, and waits for the GPU first.
+};
+LockUse LockUseOf(std::string_view call);
 
 // One GPU's. A call that waits for the GPU takes the lock, waits until all work that was submitted
 // before has ended, does what it is for, and returns the lock. Every other thread's call on the
@@ -35,8 +40,8 @@ class ContextLock {
 
   // Until no call of another thread holds it.
   void Enter(Lock& lock);
-  // Takes it, and waits until all that was submitted has ended.
-  void TakeAndDrain(Lock& lock);
+  // Takes it. `use`: kHolds or kDrains, which waits until all that was submitted has ended.
+  void Take(Lock& lock, LockUse use);
   // The call that took it is over; a call elsewhere is when it has taken `cost` after the wait.
   void Return(std::chrono::nanoseconds cost);
   // Calls that found work to wait for.
@@ -47,6 +52,7 @@ class ContextLock {
  private:
   struct Holder {
     bool is_elsewhere = false;
+    LockUse use = LockUse::kDrains;
     std::uint64_t last_order = 0;  // Of the work that it waits for.
     TimePoint began;
     std::chrono::nanoseconds cost{};  // Elsewhere.

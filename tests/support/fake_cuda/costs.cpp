@@ -21,13 +21,21 @@ constexpr Name kNames[] = {
     {"call_query", &Costs::call_query},
     {"call_elapsed", &Costs::call_elapsed},
     {"call_fits", &Costs::call_fits},
-    {"call_slow", &Costs::call_slow},
+    {"call_load", &Costs::call_load},
+    {"call_unload", &Costs::call_unload},
+    {"call_allocate", &Costs::call_allocate},
+    {"call_free", &Costs::call_free},
     {"call_create", &Costs::call_create},
     {"call_map", &Costs::call_map},
     {"call_access", &Costs::call_access},
     {"call_unmap", &Costs::call_unmap},
     {"call_release", &Costs::call_release},
     {"call_other", &Costs::call_other},
+    {"call_register", &Costs::call_register},
+    {"register_mebibyte", &Costs::register_mebibyte},
+    {"call_unregister", &Costs::call_unregister},
+    {"unregister_mebibyte", &Costs::unregister_mebibyte},
+    {"host_alloc_mebibyte", &Costs::host_alloc_mebibyte},
     {"kernel_load", &Costs::kernel_load},
     {"kernel_code_bytes", &Costs::kernel_code_bytes},
     {"call_graph_launch", &Costs::call_graph_launch},
@@ -68,19 +76,27 @@ constexpr Name kCalls[] = {
     {"cuStreamQuery", &Costs::call_query},
     {"cuEventElapsedTime", &Costs::call_elapsed},
     {"cuOccupancy", &Costs::call_fits},
-    {"cuModuleLoad", &Costs::call_slow},
-    {"cuModuleUnload", &Costs::call_slow},
-    {"cuMemHostRegister", &Costs::call_slow},
-    {"cuMemHostUnregister", &Costs::call_slow},
-    {"cuMemHostAlloc", &Costs::call_slow},
-    {"cuMemFreeHost", &Costs::call_slow},
-    {"cuMemAlloc", &Costs::call_slow},
-    {"cuMemFree", &Costs::call_slow},
+    {"cuModuleLoad", &Costs::call_load},
+    {"cuModuleUnload", &Costs::call_unload},
+    {"cuMemHostRegister", &Costs::call_register},
+    {"cuMemHostUnregister", &Costs::call_unregister},
+    {"cuMemHostAlloc", &Costs::call_register},
+    {"cuMemFreeHost", &Costs::call_unregister},
+    {"cuMemAlloc", &Costs::call_allocate},
+    {"cuMemFree", &Costs::call_free},
     {"cuMemCreate", &Costs::call_create},
     {"cuMemMap", &Costs::call_map},
     {"cuMemUnmap", &Costs::call_unmap},
     {"cuMemSetAccess", &Costs::call_access},
     {"cuMemRelease", &Costs::call_release},
+};
+
+// What a MiB adds to a call.
+constexpr Name kMebibytes[] = {
+    {"cuMemHostRegister", &Costs::register_mebibyte},
+    {"cuMemHostUnregister", &Costs::unregister_mebibyte},
+    {"cuMemHostAlloc", &Costs::host_alloc_mebibyte},
+    {"cuMemFreeHost", &Costs::unregister_mebibyte},
 };
 
 }  // namespace
@@ -94,6 +110,11 @@ std::uint64_t Costs::OfCall(std::string_view call) const {
   const auto* const found =
       std::ranges::find_if(kCalls, [&](const Name& each) { return call.starts_with(each.name); });
   return found == std::end(kCalls) ? call_other : this->*found->cost;
+}
+
+std::uint64_t Costs::OfBytes(std::string_view call, std::uint64_t bytes) const {
+  const auto* const found = std::ranges::find(kMebibytes, call, &Name::name);
+  return found == std::end(kMebibytes) ? 0 : (this->*found->cost * bytes) >> 20;
 }
 
 }  // namespace gpushared::testing::fake_cuda

@@ -2,6 +2,7 @@
 // Memory, modules and launches.
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 
@@ -36,6 +37,18 @@ Code Returned(World& world, const char* name, Code code) {
                   std::to_string(static_cast<int>(code)) + ")");
   }
   return code;
+}
+
+// What the bytes add to the call's own time.
+void SpendOnBytes(const World& world, const char* name, std::uint64_t bytes) {
+  if (!world.settings.costs) return;
+  World::Spend(std::chrono::nanoseconds(world.settings.costs->OfBytes(name, bytes)));
+}
+
+// Of host memory that the driver knows.
+std::uint64_t HostBytes(const World& world, const void* address) {
+  const auto found = world.memory.hosts.find(Number(address));
+  return found == world.memory.hosts.end() ? 0 : found->second.bytes;
 }
 
 void CheckUnused(World& world, const char* name, DeviceAddress address, std::uint64_t bytes) {
@@ -155,13 +168,16 @@ Code cuMemFree_v2(DeviceAddress address) {
 }
 
 Code cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {
-  return Call("cuMemHostAlloc", Needs::kContext, 0,
-              [&](World& world, Lock&) { return world.memory.AllocateHost(bytes, address); });
+  return Call("cuMemHostAlloc", Needs::kContext, 0, [&](World& world, Lock&) {
+    SpendOnBytes(world, "cuMemHostAlloc", bytes);
+    return world.memory.AllocateHost(bytes, address);
+  });
 }
 
 Code cuMemFreeHost(void* address) {
   return Call("cuMemFreeHost", Needs::kContext, Number(address), [&](World& world, Lock&) {
     CheckUnused(world, "cuMemFreeHost", Number(address), 1);
+    SpendOnBytes(world, "cuMemFreeHost", HostBytes(world, address));
     return Returned(world, "cuMemFreeHost", world.memory.FreeHost(address));
   });
 }
@@ -178,16 +194,17 @@ Code cuMemHostGetDevicePointer_v2(DeviceAddress* address, void* host, unsigned) 
 Code cuMemHostRegister_v2(void* host, std::size_t bytes, unsigned flags) {
   return Call("cuMemHostRegister", Needs::kContext, Number(host), [&](World& world, Lock&) {
     constexpr unsigned kKnown = kHostPortable | kHostDeviceMap | kHostRegisterReadOnly;
-    return (flags & ~kKnown) != 0 ? Code::kInvalidValue : world.memory.Register(host, bytes);
+    if ((flags & ~kKnown) != 0) return Code::kInvalidValue;
+    SpendOnBytes(world, "cuMemHostRegister", bytes);
+    return world.memory.Register(host, bytes);
   });
 }
 
 Code cuMemHostUnregister(void* host) {
   return Call("cuMemHostUnregister", Needs::kContext, Number(host), [&](World& world, Lock&) {
-    const auto found = world.memory.hosts.find(Number(host));
-    if (found != world.memory.hosts.end()) {
-      CheckUnused(world, "cuMemHostUnregister", Number(host), found->second.bytes);
-    }
+    const std::uint64_t bytes = HostBytes(world, host);
+    if (bytes > 0) CheckUnused(world, "cuMemHostUnregister", Number(host), bytes);
+    SpendOnBytes(world, "cuMemHostUnregister", bytes);
     return Returned(world, "cuMemHostUnregister", world.memory.Unregister(host));
   });
 }

@@ -20,10 +20,9 @@
 //   costs on              calls and work take a real driver's and GPU's time (costs.h); before the
 //                         first call.
 //   cost kernel_gap 900   one of these times, in ns.
-//   lock on               as public reports say: loads, unmaps and the like wait until all work
-//   that
-//                         was submitted before has ended, and calls of other threads on the context
-//                         wait for them (context_lock.cpp lists the calls, with sources); or off.
+//   lock on               loads, unmaps and the like wait until all work that was submitted before
+//                         has ended, calls of other threads on the context wait for them, and for
+//                         calls that pin memory (context_lock.cpp has the sources); or off.
 //   copies wrong 4K       the last byte of each copy of so many bytes and more is one too great.
 //   green strict          events are of the green context in which they were made: on streams of
 //                         another, or compared with its events, they are invalid handles.

@@ -480,7 +480,7 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
       needs == Needs::kContext && world.settings.has_lock && context != nullptr) {
     context_lock_ = &context->gpu->context_lock;
     context_lock_->Enter(lock);
-    if (WaitsForGpu(name)) WaitForGpu();
+    if (const LockUse use = LockUseOf(name); use != LockUse::kShort) HoldLock(use);
   }
   if (world.settings.costs) {
     const std::chrono::nanoseconds cost(world.settings.costs->OfCall(name));
@@ -512,9 +512,11 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
   if (rule && device::cuda::EndsContext(rule->code)) world.sticky = rule->code;
 }
 
-void CallFrame::WaitForGpu() {
-  if (here_->context_lock_ == nullptr || std::exchange(here_->holds_context_lock_, true)) return;
-  here_->context_lock_->TakeAndDrain(here_->lock);
+void CallFrame::WaitForGpu() { here_->HoldLock(LockUse::kDrains); }
+
+void CallFrame::HoldLock(LockUse use) {
+  if (context_lock_ == nullptr || std::exchange(holds_context_lock_, true)) return;
+  context_lock_->Take(lock, use);
 }
 
 Code CallFrame::Finish(Code code) {

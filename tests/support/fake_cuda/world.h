@@ -307,6 +307,8 @@ class CallFrame {
   World& world;
 
  private:
+  void HoldLock(LockUse use);
+
   static thread_local CallFrame* here_;
   ContextLock* context_lock_ = nullptr;  // Null: "lock" is off, or the call needs no context.
   bool holds_context_lock_ = false;
