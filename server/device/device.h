@@ -413,7 +413,7 @@ struct SpaceOptions {
   std::uint64_t left_free_bytes = 0;  // Free device memory below which it maps no more.
   Isolation isolation = Isolation::kOff;
   // Where no compiler stands outside of this process: whether the device's driver may compile what
-  // the client wrote inside it. Matters where kernels are isolated; others the driver compiles
+  // the client wrote inside it. Matters where kernels are isolated; others the driver may compile
   // anyway.
   bool driver_may_compile = true;
 };

@@ -324,6 +324,8 @@ struct WorkerPlan {
   const char* policy = "priority";
   Loads loads = Loads::kNone;
   std::uint64_t loads_pause_ns = 0;
+  Image loaded = Image::kKept;
+  std::chrono::nanoseconds spins = std::chrono::microseconds(50);
   device::cuda::CompletionKind completion = device::cuda::CompletionKind::kEvents;
 };
 
@@ -343,15 +345,15 @@ std::vector<Outcome> Play(const WorkerPlan& worker, const std::vector<ClientPlan
   }
   server::Mailbox<server::ControlMessage> control([] {});
   server::DeviceThreadOptions thread_options;
-  thread_options.spin.budget = std::chrono::microseconds(50);
+  thread_options.spin.budget = worker.spins;
   const auto thread = Must(server::DeviceThread::Create(
       *device, scheduler::FindPolicy(worker.policy)->make({}), *signal, control, thread_options));
   for (const auto& client : clients) client->Attach(*thread);
   std::optional<PlayedLoader> loader;
   if (worker.loads != Loads::kNone) {
     auto& quiet = static_cast<device::cuda::CudaDevice&>(*device).quiet();
-    loader.emplace(worker.loads == Loads::kInQuietMoments ? &quiet : nullptr,
-                   gpu_modelled_ptx_begin, worker.loads_pause_ns);
+    loader.emplace(worker.loads == Loads::kInQuietMoments ? &quiet : nullptr, KernelText(),
+                   worker.loaded, worker.loads_pause_ns);
   }
   bool is_leaving = false;
   const std::function<std::uint64_t(std::uint64_t)> look = [&](std::uint64_t now) {
@@ -412,6 +414,7 @@ class Model {
     for (const int us : {20, 100, 300, 1000}) HighBeside(us);
     BesideLoads("one after the other", 0);
     BesideLoads("5 ms apart", 5'000'000);
+    BesideNewClients();
     std::printf("%zu of %zu rows hold\n", held_, judged_);
     return held_ == judged_;
   }
@@ -512,6 +515,30 @@ class Model {
           is_quiet ? ">= 0.75" : "-",
           std::to_string(took.count()) + " loads, each " + Us("p50", took.Percentile(0.5)) + ", " +
               Us("p99", took.Percentile(0.99)));
+    }
+  }
+
+  // A high client as `serve` beside one as `gpu_churn`, which loads modules that nobody has loaded
+  // before.
+  void BesideNewClients() {
+    ClientPlan high{.of_class = SchedulingClass::kHigh, .shape = GetShape(20), .launches = 150};
+    high.warm_up = 40;
+    high.depth = 1;
+    high.think_ns = 8'000'000;
+    // A thread that sleeps would do so in the time of the machine.
+    WorkerPlan worker{.spins = std::chrono::seconds(1)};
+    const double alone = Play(worker, {high})[0].round_trips.Percentile(0.99);
+    worker.loads = Loads::kInQuietMoments;
+    worker.loads_pause_ns = 100'000'000;
+    for (const Image loaded : {Image::kFreshText, Image::kFreshCode}) {
+      worker.loaded = loaded;
+      const Samples trips = Play(worker, {high})[0].round_trips;
+      const bool is_code = loaded == Image::kFreshCode;
+      Row(std::string("high client's round trip of 20 us beside loads of fresh texts, ") +
+              (is_code ? "compiled before" : "which the driver compiles") + ", p99 / alone",
+          trips.Percentile(0.99) / alone, "-", is_code ? "<= 1.2" : "-",
+          Us("alone", alone) + ", " + Us("p50", trips.Percentile(0.5)) + ", " +
+              Us("p99", trips.Percentile(0.99)) + ", " + Us("longest", trips.Percentile(1.0)));
     }
   }
 

@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "gpushared/result.h"
@@ -29,14 +31,23 @@ inline void Must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
+// What a played loader loads.
+enum class Image : std::uint8_t {
+  kKept,       // A text that the driver has compiled before.
+  kFreshText,  // One that it has not, each time.
+  kFreshCode,  // What a compiler has made of such a text, outside of the driver.
+};
+
 // Another thread of the worker: again and again it loads a module and one of its kernels, and
 // unloads it, as a client has it do. Calls of a client's thread would wait for the moment; here the
 // device thread plays it, too.
 class PlayedLoader {
  public:
   // `moments` null: it makes its calls as they come.
-  PlayedLoader(device::cuda::QuietMoments* moments, const void* image, std::uint64_t pause_ns)
+  PlayedLoader(device::cuda::QuietMoments* moments, std::string_view text, Image image,
+               std::uint64_t pause_ns)
       : moments_(moments),
+        text_(text),
         image_(image),
         pause_ns_(pause_ns),
         driver_(Must(device::cuda::Driver::Load())) {}
@@ -90,9 +101,10 @@ class PlayedLoader {
     fake_cuda_elsewhere(1);
     switch (calls_++) {
       case 0:
-        Must(driver_->Try(driver_->ModuleLoadDataEx, &module_, image_, 0U,
-                          static_cast<device::cuda::JitOption*>(nullptr),
-                          static_cast<void**>(nullptr)));
+        MakeImage();
+        Must(driver_->Try(
+            driver_->ModuleLoadDataEx, &module_, static_cast<const void*>(loaded_.c_str()), 0U,
+            static_cast<device::cuda::JitOption*>(nullptr), static_cast<void**>(nullptr)));
         break;
       case 1:
         Must(driver_->Try(driver_->ModuleGetFunction, &function_, module_, "busy"));
@@ -103,11 +115,18 @@ class PlayedLoader {
     fake_cuda_elsewhere(0);
   }
 
+  void MakeImage() {
+    loaded_ = image_ == Image::kFreshCode ? FAKE_CUDA_CODE + text_ : text_;
+    if (image_ != Image::kKept) loaded_ += "// " + std::to_string(took_.count()) + "\n";
+  }
+
   device::cuda::QuietMoments* const moments_;
-  const void* const image_;
+  const std::string text_;
+  const Image image_;
   const std::uint64_t pause_ns_;
   const std::shared_ptr<const device::cuda::Driver> driver_;
   std::optional<device::cuda::QuietMoment> moment_;
+  std::string loaded_;
   device::cuda::Module module_ = nullptr;
   device::cuda::Function function_ = nullptr;
   bool has_asked_ = false;

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "server/device/code_compiler.h"
+#include "tests/support/fake_cuda/fake_cuda.h"
 
 namespace gpushared::testing {
 
@@ -18,7 +20,8 @@ class PlainCompiler : public device::CodeCompiler {
  public:
   Result<std::vector<std::byte>> Compile(std::string_view ptx,
                                          std::string_view /*architecture*/) override {
-    const auto bytes = std::as_bytes(std::span(ptx));
+    const std::string code = FAKE_CUDA_CODE + std::string(ptx);
+    const auto bytes = std::as_bytes(std::span(code));
     return std::vector<std::byte>(bytes.begin(), bytes.end());
   }
   std::optional<std::vector<std::byte>> Find(std::string_view ptx,

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for ptxas where the driver is the fake one, which takes text for code: copies its input
-// to its output, and like ptxas 13.0 wants to write a temporary file for a text without kernels.
+// to its output, marked as compiled, and like ptxas 13.0 wants to write a temporary file for a text
+// without kernels.
 #include <cstdio>
 #include <cstring>
 #include <string>
+
+#include "tests/support/fake_cuda/fake_cuda.h"
 
 int main(int count, char** arguments) {
   const char* output = nullptr;
@@ -23,7 +26,7 @@ int main(int count, char** arguments) {
   std::FILE* const from = std::fopen(input, "rb");
   std::FILE* const to = std::fopen(output, "wb");
   if (from == nullptr || to == nullptr) return 3;
-  std::string text;
+  std::string text = FAKE_CUDA_CODE;
   char bytes[4096];
   for (std::size_t got; (got = std::fread(bytes, 1, sizeof bytes, from)) > 0;) {
     text.append(bytes, got);

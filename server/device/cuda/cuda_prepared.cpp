@@ -381,7 +381,9 @@ void CudaPrepared::Assign(std::span<const std::byte> image) {
 }
 
 std::string_view CudaPrepared::text() const {
-  return {reinterpret_cast<const char*>(image_.data()), image_.size() - kZerosBehind};
+  const std::string_view all(reinterpret_cast<const char*>(image_.data()),
+                             image_.size() - kZerosBehind);
+  return all.substr(0, all.find('\0'));
 }
 
 std::uint64_t CudaPrepared::bytes() const {
@@ -426,23 +428,24 @@ std::shared_ptr<const CudaPrepared> CudaPrepared::WithCode(std::span<const std::
 
 Result<std::shared_ptr<const CudaPrepared>> CudaPrepared::Compile(
     std::shared_ptr<const CudaPrepared> module, CodeMaker& maker, bool may_take_long) {
-  if (module->is_compiled_) return module;
-  const PreemptibleText* const claims = module->claims_.get();
-  if (claims != nullptr && (module->is_text_ || module->is_fenced())) {
+  if (module->is_compiled_ || !module->has_ptx() || !module->runs_text()) return module;
+  if (const PreemptibleText* const claims = module->claims_.get()) {
     if (const auto kept = maker.Find(claims->text, claims->target)) {
       return module->WithCode(*kept, true);
     }
   }
-  if (!module->is_fenced()) return module;
   if (!may_take_long) {
     const auto kept = maker.Find(module->text(), module->target_);
     return kept ? module->WithCode(*kept, false) : nullptr;
   }
   const Result<std::vector<std::byte>> code = maker.Compile(module->text(), module->target_);
-  if (!code.ok()) {
+  if (code.ok()) return module->WithCode(*code, false);
+  if (module->is_fenced() || code.status().code() == StatusCode::kCancelled) {
     return Status(code.status().code(), "module rejected: " + code.status().message());
   }
-  return module->WithCode(*code, false);
+  // The driver's compiler may be newer, and it may have what this client wrote.
+  maker.Note("all work waits while the driver compiles a module: " + code.status().message());
+  return module;
 }
 
 }  // namespace gpushared::device::cuda

@@ -79,7 +79,9 @@ class CudaPrepared : public PreparedModule {
   // The claimed forms are in image().
   bool has_claims() const { return has_claims_; }
 
-  // Its code, where a compiler stands outside of this process. Null when making it takes long and
+  // Its code, where a compiler stands outside of this process: what is isolated is given to no
+  // other one, and a driver would compile within the load, for which all work waits. As it is where
+  // the compiler rejects what may be the driver's. Null when making it takes long and
   // `may_take_long` is false.
   static Result<std::shared_ptr<const CudaPrepared>> Compile(
       std::shared_ptr<const CudaPrepared> module, CodeMaker& maker, bool may_take_long);
@@ -93,7 +95,7 @@ class CudaPrepared : public PreparedModule {
   Status TakeClaims(const ModuleRecipe& recipe, FlatReader& from);
   Status TakeImage(const ModuleRecipe& recipe, FlatReader& from);
   void Assign(std::span<const std::byte> image);
-  std::string_view text() const;
+  std::string_view text() const;  // Up to a zero, as the driver reads it.
   std::shared_ptr<const CudaPrepared> WithCode(std::span<const std::byte> code,
                                                bool has_claims) const;
 

@@ -81,10 +81,10 @@ struct Workshop {
   std::mutex mutex;
   std::condition_variable changed;
   bool keeps_all = true;  // Find gives everything.
-  bool is_shut = false;   // Compile waits while it is.
+  bool is_shut = false;   // Compile waits while it is, for texts with claimed forms.
   bool is_abandoned = false;
-  Status failure;  // Result of Compile, except for the trial at start.
-  std::size_t compiled = 0, waiting = 0;
+  Status failure;                         // Result of Compile, except for the trial at start.
+  std::size_t compiled = 0, waiting = 0;  // Such texts.
   std::vector<std::string> architectures;
   std::vector<std::string> warnings, notes;
 
@@ -113,13 +113,16 @@ class SlowCompiler : public testing::PlainCompiler {
     if (ptx.find("gpushared_trial") != std::string_view::npos) {
       return PlainCompiler::Compile(ptx, architecture);
     }
-    ++shop_.waiting;
-    shop_.changed.notify_all();
-    shop_.changed.wait(lock, [this] { return !shop_.is_shut || shop_.is_abandoned; });
-    --shop_.waiting;
+    const bool has_forms = ptx.find(".entry") != ptx.rfind(".entry");
+    if (has_forms) {
+      ++shop_.waiting;
+      shop_.changed.notify_all();
+      shop_.changed.wait(lock, [this] { return !shop_.is_shut || shop_.is_abandoned; });
+      --shop_.waiting;
+    }
     if (shop_.is_abandoned) return Status(StatusCode::kCancelled, "abandoned");
     if (!shop_.failure.ok()) return shop_.failure;
-    ++shop_.compiled;
+    if (has_forms) ++shop_.compiled;
     return PlainCompiler::Compile(ptx, architecture);
   }
   std::optional<std::vector<std::byte>> Find(std::string_view ptx,
@@ -510,8 +513,10 @@ TEST_F(Claims, FormThatCannotBeCompiledIsNotedAndTheOriginalGoesOn) {
   shop_.failure = Status(StatusCode::kLimitExceeded, "compiler ended: it ran 30 s");
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
-  shop_.WaitUntil([this] { return !shop_.notes.empty(); });
+  shop_.WaitUntil([this] { return shop_.notes.size() == 2; });
+  EXPECT_THAT(shop_.Notes(), Contains(AllOf(HasSubstr("the driver compiles"), HasSubstr("30 s"))));
   EXPECT_THAT(shop_.Notes(), Contains(AllOf(HasSubstr("cannot be stopped"), HasSubstr("30 s"))));
+  EXPECT_EQ(fake_cuda_compiled_texts(), 1U) << "it may understand what the compiler does not";
   const LaunchWork work = Gated(tenant, 10, 99);
   EXPECT_FALSE(CanStop(work));
   gpu().Submit(work);
@@ -619,6 +624,24 @@ TEST_F(Claims, FencedModuleSharesItsVariablesWithFormsThatComeLater) {
     EXPECT_TRUE(Await(work.id).status.ok());
     EXPECT_EQ(Word(tenant.At(0)).load(), i);
   }
+}
+
+// A driver would compile it within the load, for which everybody's work waits.
+TEST_F(Claims, ATextIsCompiledOutsideOfTheDriverAlsoWithoutAFence) {
+  shop_.keeps_all = false;
+  Start(WithCompiler());
+  const std::string with_zero(kGatedPtx.data(), kGatedPtx.size() + 1);
+  for (const std::string& text : {std::string(kGatedPtx), with_zero}) {
+    const Tenant tenant = NewTenantWith(text);
+    while (!CanStop(Gated(tenant, 10, 99))) std::this_thread::sleep_for(microseconds(100));
+    const LaunchWork work = Gated(tenant, 10, 99);
+    gpu().Submit(work);
+    EXPECT_EQ(Await(work.id).units_done, 10U);
+    EXPECT_EQ(fake_cuda_compiled_texts(), 0U);
+  }
+  Start({});
+  const Tenant without = NewTenantWith(kGatedPtx);
+  EXPECT_EQ(fake_cuda_compiled_texts(), 1U) << "there is no compiler";
 }
 
 TEST_F(Claims, FencedModuleIsCompiledOutsideOrRejected) {

@@ -31,6 +31,7 @@ constexpr Name kNames[] = {
     {"call_unmap", &Costs::call_unmap},
     {"call_release", &Costs::call_release},
     {"call_other", &Costs::call_other},
+    {"compile_text", &Costs::compile_text},
     {"call_register", &Costs::call_register},
     {"register_mebibyte", &Costs::register_mebibyte},
     {"call_unregister", &Costs::call_unregister},

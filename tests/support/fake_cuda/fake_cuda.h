@@ -56,6 +56,10 @@ extern "C" {
 
 #define FAKE_CUDA_EXIT_CODE 86
 
+// What a compiler has made of a text begins with this. It is text all the same, for this driver and
+// for real ones.
+#define FAKE_CUDA_CODE "// compiled\n"
+
 // Forgets everything: objects, log, mistakes, statements; then reads FAKE_CUDA again. Only while no
 // other thread is inside a call and no Device is alive.
 void fake_cuda_reset(void);
@@ -102,6 +106,9 @@ size_t fake_cuda_live(const char* kind);
 
 // Bytes of device memory in use on GPU 0, by whatever means.
 uint64_t fake_cuda_memory_used(void);
+
+// Texts that no compiler has seen before this driver; each counts once, as drivers keep the code.
+size_t fake_cuda_compiled_texts(void);
 
 // Copies from or to host memory that the driver had not pinned.
 size_t fake_cuda_pageable_copies(void);

@@ -222,6 +222,9 @@ Code LoadModule(World& world, const void* image, std::uintptr_t* handle, std::st
     return text.status().code() == StatusCode::kUnsupported ? Code::kNoBinaryForGpu
                                                             : Code::kInvalidImage;
   }
+  // A container has code, and begins otherwise than its text.
+  const bool is_text = text->starts_with(*static_cast<const char*>(image));
+  if (is_text && !text->starts_with(FAKE_CUDA_CODE)) world.CompileText(*text);
   Result<ptx::Module> parsed = ptx::Parse(*text);
   if (!parsed) {
     *log = parsed.status().message();

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -99,6 +100,7 @@ void World::Reset(Lock& lock) {
   call_counts.clear();
   mistakes_.clear();
   pageable_copies = 0;
+  compiled_texts.clear();
   limits = kLimits;
   local_bytes = 0;
   last_attributes.clear();
@@ -405,6 +407,11 @@ std::size_t World::Live(std::string_view kind) {
   return 0;
 }
 
+void World::CompileText(std::string_view text) {
+  const bool is_new = compiled_texts.insert(std::hash<std::string_view>()(text)).second;
+  if (is_new && settings.costs) Spend(std::chrono::nanoseconds(settings.costs->compile_text));
+}
+
 bool World::TakeLocalMemory() {
   const auto attribute = [&](device::cuda::DeviceAttribute which) {
     return static_cast<std::uint64_t>(settings.attributes.at(static_cast<int>(which)));
@@ -645,6 +652,12 @@ const char* fake_cuda_last_attributes(void) {
   World& world = World::Get();
   const Lock lock(world.mutex);
   return Keep(world.last_attributes);
+}
+
+size_t fake_cuda_compiled_texts(void) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  return world.compiled_texts.size();
 }
 
 size_t fake_cuda_pageable_copies(void) {

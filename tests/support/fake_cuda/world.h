@@ -243,6 +243,8 @@ class World {
   // Takes memory for as much local memory as the limit allows each thread, unless it has been
   // taken. False: there is none.
   bool TakeLocalMemory();
+  // Takes its time, unless it did before.
+  void CompileText(std::string_view text);
   // Ends a context and names what still lives in it.
   void EndContext(std::uintptr_t context, const char* call);
   void ReportLeaks(const char* when);
@@ -266,6 +268,7 @@ class World {
   std::vector<LoggedCall> log;
   std::map<std::string, std::size_t, std::less<>> call_counts;
   std::size_t pageable_copies = 0;
+  std::set<std::size_t> compiled_texts;         // By their hash.
   std::array<std::size_t, 3> limits = kLimits;  // By Limit.
   std::uint64_t local_bytes = 0;                // Taken for local memory.
   std::string last_attributes;                  // The latest launch's.
