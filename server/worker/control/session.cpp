@@ -72,6 +72,11 @@ bool SessionMemory::ReturnPart() {
     modules.erase(modules.begin());
     return true;
   }
+  // Each may hold up launches for a third of a millisecond at 16 MiB.
+  if (!pinned_staging_buffers.empty()) {
+    pinned_staging_buffers.pop_back();
+    return true;
+  }
   if (space == nullptr) return false;
   if (chunks.ReturnPart(*space)) return true;
   if (mapped_bytes == 0) return false;
@@ -103,10 +108,7 @@ Session::~Session() {
               returned = Returned(mappings)]() mutable {
         if (memory != nullptr && memory->ReturnPart()) return true;
         std::vector<ipc::SharedSegment> staging_buffers;
-        if (memory != nullptr) {
-          memory->pinned_staging_buffers.clear();
-          staging_buffers = std::move(memory->staging_buffers);
-        }
+        if (memory != nullptr) staging_buffers = std::move(memory->staging_buffers);
         memory.reset();
         // Clearing the memory may block, because the kernel holds a lock for it that a client also
         // holds while it writes there.

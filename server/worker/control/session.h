@@ -56,8 +56,9 @@ struct SessionMemory {
   SessionMemory(const SessionMemory&) = delete;
   SessionMemory& operator=(const SessionMemory&) = delete;
   ~SessionMemory() = default;
-  // Frees one module, mapping, chunk or part of the remaining memory, which takes about a
-  // millisecond. Returns false when the rest is small enough for the destructor.
+  // Frees one module, registration of a staging buffer, mapping, chunk or part of the remaining
+  // memory, which takes about a millisecond. Returns false when the rest is small enough for the
+  // destructor.
   bool ReturnPart();
 
   ipc::SharedSegment commands;

@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/worker/control/session.h"
 #include "tests/server/worker/harness.h"
 #include "tests/support/stuck_page.h"
 
@@ -261,6 +263,30 @@ TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
   EXPECT_TRUE(make(third, 10 * kMiB).ok()) << "a session's memory goes with it";
   EXPECT_TRUE(make(third, 4096).ok());
   EXPECT_FALSE(make(third, 65 * kMiB).ok());
+}
+
+// Taking a registration back holds up launches, and all of a client's at once would for long.
+TEST(WorkerSession, RegistrationsOfArenasGoBackOneByOne) {
+  class Pinned : public device::PinnedMemory {
+   public:
+    explicit Pinned(int& live) : live_(live) { ++live_; }
+    Pinned(const Pinned&) = delete;
+    Pinned& operator=(const Pinned&) = delete;
+    ~Pinned() override { --live_; }
+
+   private:
+    int& live_;
+  };
+  int live = 0;
+  server::SessionMemory memory;
+  for (int i = 0; i < 3; ++i)
+    memory.pinned_staging_buffers.push_back(std::make_unique<Pinned>(live));
+  memory.pinned_staging_buffers.push_back(nullptr);  // One that could not be registered.
+  for (const int left : {3, 2, 1, 0}) {
+    EXPECT_TRUE(memory.ReturnPart());
+    EXPECT_EQ(live, left);
+  }
+  EXPECT_FALSE(memory.ReturnPart());
 }
 
 // The kernel clears its pages for tens of milliseconds, and there is one thread for such calls.
