@@ -12,8 +12,9 @@
 namespace gpushared::simulation {
 
 // What the hardware and driver cost. Sources: native null launch 2.1 us, `field` reproduction of
-// LithOS; the two of graphs: NVIDIA blogs (tests/support/fake_cuda/costs.h names them). The rest
-// are round figures of the same order, the same for every policy and baseline.
+// LithOS; the two of graphs: NVIDIA blogs "Constant Time Launch for Straight-Line CUDA Graphs"
+// (2.5 us) and "Getting Started with CUDA Graphs". The rest are round figures of the same order,
+// the same for every policy and baseline.
 struct GpuCosts {
   scheduler::Duration launch_call{2'100};   // CPU time of the thread that launches.
   scheduler::Duration launch_delay{4'000};  // From the end of that call to the first block.

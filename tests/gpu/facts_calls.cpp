@@ -209,6 +209,12 @@ class CallFacts : public Facts {
     return calls;
   }
 
+  // A driver keeps what it has compiled, from run to run: a kernel that no text has had.
+  static std::string NewText() {
+    return std::string(FactText()) + ".visible .entry new_" + std::to_string(NowNs()) +
+           "()\n{\nret;\n}\n";
+  }
+
   std::vector<Call> ModuleCalls() {
     const auto load = [this](const char* image) {
       return driver_->ModuleLoadDataEx(&made_.module, image, 0, nullptr, nullptr);
@@ -223,6 +229,11 @@ class CallFacts : public Facts {
              Feature::kBase,
              {},
              [load] { return load(FactText()); }},
+            {"cuModuleLoadDataEx of PTX that is new",
+             Feature::kBase,
+             {},
+             [load] { return load(NewText().c_str()); },
+             "compile_text"},
             {"cuModuleLoadDataEx of machine code", Feature::kBase,
              [this] {
                if (Attribute(DeviceAttribute::kComputeCapabilityMajor) != 9 ||

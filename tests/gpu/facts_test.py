@@ -81,7 +81,7 @@ class Facts(unittest.TestCase):
         for only in ("end of work", "calls beside a kernel, lazy"):
             run = self.ask(only, "sms 2")
             self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertEqual(self.costs().keys(), {"wake", "kernel_load"})
+        self.assertEqual(self.costs().keys(), {"wake", "kernel_load", "compile_text"})
 
     def test_calls_that_hold_up_another_thread_are_named(self):
         """This driver holds all other calls up while it gets a function or makes a graph."""
@@ -108,9 +108,9 @@ class Facts(unittest.TestCase):
         """This driver waits with the context's lock held (`lock on`). A block takes its time in few instructions, because
         the fake GPU executes them while it holds up all calls."""
         script = "sms 1; attribute 39 256; costs on; cost instruction 2000; lock on"
-        waiting = {"cuModuleLoadDataEx of PTX in the cache", "cuModuleLoadDataEx of machine code", "cuModuleUnload",
-                   "cuMemFree of 16 MiB", "cuMemHostUnregister of 16 MiB", "cuMemSetAccess of 16 MiB",
-                   "cuMemUnmap of 16 MiB"}
+        waiting = {"cuModuleLoadDataEx of PTX in the cache", "cuModuleLoadDataEx of PTX that is new",
+                   "cuModuleLoadDataEx of machine code", "cuModuleUnload", "cuMemFree of 16 MiB",
+                   "cuMemHostUnregister of 16 MiB", "cuMemSetAccess of 16 MiB", "cuMemUnmap of 16 MiB"}
         # The fake GPU's memory is filled when it is created, which takes long on a busy machine.
         unclear = {"cuMemCreate of 16 MiB"}
         loading = {"cuModuleGetFunction", "cuFuncLoad"}

@@ -41,8 +41,8 @@ struct Costs {
   std::uint64_t call_release = 11'446;   // [h100]
   std::uint64_t call_other = 100;        // [guess]
   // Of a text that nobody has compiled, on top of its load. [guess] By "p99 of serve beside it", of
-  // the part churn: 18.3 ms, where every fifth of a second such a text is loaded. No call has been
-  // measured that compiles.
+  // the part churn: 18.3 ms, where every fifth of a second such a text is loaded. gpu_facts asks
+  // for it as "cuModuleLoadDataEx of PTX that is new", which no run has had yet.
   std::uint64_t compile_text = 18'000'000;
   // Pinned host memory: a call, and what each MiB adds. [h100] The line through 1 MiB and 256 MiB
   // of "registering" and "taking the registration back". By it 16 MiB are registered in 835 µs;
