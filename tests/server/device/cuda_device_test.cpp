@@ -237,7 +237,7 @@ TEST_F(CudaDeviceTest, CopiesOfOneGroupEachShareAMarkWhateverTheirPriority) {
   auto pinned = gpu().Pin(host);
   ASSERT_TRUE(pinned.ok());
   for (const std::uint8_t priority : {std::uint8_t{0}, kHighestPriority}) {
-    Say("hold");
+    Script("hold");
     fake_cuda_forget_calls();
     std::vector<WorkId> copies;
     for (int i = 0; i < 10; ++i) {
@@ -246,7 +246,7 @@ TEST_F(CudaDeviceTest, CopiesOfOneGroupEachShareAMarkWhateverTheirPriority) {
     EXPECT_FALSE(IsDone(copies.front()));
     EXPECT_EQ(fake_cuda_calls("cuMemcpyHtoDAsync"), 10U);
     EXPECT_EQ(fake_cuda_calls("cuEventRecord"), 3U) << "around the first, and behind the last";
-    Say("go");
+    Script("go");
     for (const WorkId copy : copies) EXPECT_TRUE(Await(copy).status.ok());
   }
 }
