@@ -8,7 +8,7 @@ namespace gpushared::scheduler {
 void ArrivalPredictor::OnArrival(TimePoint at) {
   hint_.reset();
   if (last_ && at < *last_) {
-    // It divides the last gap; one that came even earlier says nothing of the gaps since.
+    // The arrival divides the last gap. If it is even older, its gap has already been recorded.
     if (before_last_ && at <= *before_last_) return;
     if (before_last_) gaps_.ReplaceLast(Bounded(at - *before_last_));
     gaps_.Add(Bounded(*last_ - at));
@@ -31,7 +31,7 @@ ArrivalPredictor::Prediction ArrivalPredictor::Predict(TimePoint now) const {
   }
   if (gaps_.size() < kGapsMin) return {.earliest = now, .changes_at = {}};
   const Duration elapsed = now - *last_;
-  std::optional<Duration> next;  // The shortest that is not over.
+  std::optional<Duration> next;  // The shortest gap that has not passed.
   for (const Duration gap : gaps_) {
     if (gap + GetJitter(gap) >= elapsed && (!next || gap < *next)) next = gap;
   }

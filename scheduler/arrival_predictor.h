@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a client's next request may come, from when its last ones did.
+// Predicts when a client's next request may come, from its last arrivals or from a hint.
 
 #ifndef GPUSHARED_SCHEDULER_ARRIVAL_PREDICTOR_H_
 #define GPUSHARED_SCHEDULER_ARRIVAL_PREDICTOR_H_
@@ -13,37 +13,37 @@
 
 namespace gpushared::scheduler {
 
-// Predicts the earliest next arrival: the last one plus the shortest recent gap that is not
-// over yet. For a periodic client the gap is its period. For a bursty one it is the short gap
-// inside a burst, and after that the pause between bursts. For a client without memory the
-// prediction is about now at all times, that is, no prediction.
+// Predicts the earliest next arrival: the last arrival plus the shortest recent gap that has not
+// passed yet. For a periodic client the gap is its period. For a bursty client it is the short gap
+// inside a burst, and after that the pause between bursts. For a client with memoryless arrivals
+// the prediction is about `now` at all times, that is, no prediction.
 //
-// A hint by the client itself takes the place of the prediction, until it is overdue.
+// A hint from the client replaces the prediction until it is overdue.
 //
-// Thread-compatible value; allocates nothing.
+// Thread-compatible value; never allocates.
 class ArrivalPredictor {
  public:
-  // Fewer gaps than this say nothing.
+  // Minimum number of gaps for a prediction.
   static constexpr std::size_t kGapsMin = 4;
-  // A gap may turn out this part shorter or longer than one that was seen.
+  // A gap may be shorter or longer than an observed one by this fraction.
   static constexpr int kJitterDivisor = 16;
 
   struct Prediction {
     TimePoint earliest{};  // `now` when it may come at any time.
-    // The prediction changes by itself then, if nothing arrives: never if empty.
+    // When the prediction changes without an arrival; never if empty.
     std::optional<TimePoint> changes_at;
   };
 
-  // Told out of order, `at` is before one that was told already.
+  // Arrivals may be reported out of order.
   void OnArrival(TimePoint at);
-  // The client expects its next request at `at`. Believed until `overdue` after that.
+  // The client expects its next request at `at`. Trusted until `overdue` after that.
   void OnHint(TimePoint at, Duration overdue);
   bool HasHint(TimePoint now) const { return hint_ && now < hint_->until; }
 
   Prediction Predict(TimePoint now) const;
 
-  // The next arrival lies between the two, as far as its regularity or its own word tells;
-  // empty when it does not. `until` is later than now.
+  // Bounds of the next arrival, from regular arrivals or from a hint; empty when neither exists.
+  // `until` is later than now.
   struct Span {
     TimePoint from{};
     TimePoint until{};

@@ -58,7 +58,8 @@ Duration ChargeMeter::End(const Entry& entry, TimePoint now) {
 void ChargeMeter::Advance(TimePoint now) {
   const TimePoint counted = now - excluded_;
   if (in_flight_ == 0) {
-    // Also back: what was excluded while nothing was in flight is nobody's advantage.
+    // It also moves backward, because time excluded while nothing was in flight must not reduce any
+    // charge.
     last_ = counted;
     return;
   }
@@ -67,7 +68,7 @@ void ChargeMeter::Advance(TimePoint now) {
   last_ = counted;
   busy_total_ += left;
   while (left > Duration::zero()) {
-    // In parts, so that the shifted length stays within 64 bits.
+    // In parts, so that the shifted length fits into 64 bits.
     const Duration part = std::min<Duration>(left, kCommandTimeMax);
     left -= part;
     const std::uint64_t total =

@@ -7,8 +7,8 @@
 
 namespace gpushared::scheduler {
 
-// Ends the process when one of our own invariants is false. Always on. A copy of
-// gpushared/check.h, on purpose: this directory includes nothing but itself and std.
+// Terminates the process when one of our own invariants is false. Always enabled. Duplicates
+// gpushared/check.h because this directory includes only itself and the standard library.
 inline void Check(bool holds, const char* invariant, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (holds) [[likely]]

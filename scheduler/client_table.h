@@ -14,11 +14,11 @@
 
 namespace gpushared::scheduler {
 
-// Up to kClientsMax values by client number, packed so that a scan over all of them
-// touches nothing else. Allocates on construction only (Value may on its own).
+// Up to kClientsMax values by client number, packed so that a scan touches nothing else. Allocates
+// on construction only (Value may allocate separately).
 //
-// A scan goes in the order of client numbers: whoever looks for the first smallest has
-// broken ties the way all policies do. References are good until the next Add or Remove.
+// Scans are in order of client numbers, so that a search for the first smallest value breaks ties
+// as all policies do. References are valid until the next Add or Remove.
 //
 // Thread-compatible.
 template <typename Value>
@@ -75,11 +75,12 @@ class ClientTable {
   static constexpr std::size_t kNone = kClientsMax;
 
   static std::size_t GetBucket(ClientId client) {
-    // Fibonacci hashing: numbers are handed out in sequence, and this spreads them.
+    // Fibonacci hashing, which spreads the numbers because these are assigned in sequence.
     return static_cast<std::size_t>((client.value * 0x9e3779b97f4a7c15u) >> 32) % kBuckets;
   }
 
-  // Clients come and go rarely; starting afresh keeps the probe chains free of tombstones.
+  // Clients are added and removed rarely, so a rebuild is affordable, and keeps the probe chains
+  // free of tombstones.
   void Rebuild() {
     buckets_.fill(0);
     for (std::size_t place = 0; place < items_.size(); ++place) {

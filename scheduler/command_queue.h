@@ -11,14 +11,14 @@
 
 namespace gpushared::scheduler {
 
-// A ready command: the caller could submit it now as far as its own order goes.
+// A ready command: as far as its client's own order is concerned, it could be submitted now.
 struct LaneCommand {
-  std::uint64_t command = 0;  // Names it in actions; unique among what is queued or in flight.
+  std::uint64_t command = 0;  // Unique among queued commands and those in flight.
   Duration predicted{};       // For the remaining units; see Predictor.
-  bool stoppable = false;     // It, and the device, can stop within the command.
-  std::uint32_t stream = 0;   // Those of one stream of its client run one after the other.
-  // Not worth stopping by its prediction, but the device can: it becomes stoppable when it outlives
-  // its prediction.
+  bool stoppable = false;     // The command and the device support a stop within the command.
+  std::uint32_t stream = 0;   // Commands of one stream of a client run in order.
+  // Predicted to be too short to be worth stopping; becomes stoppable when it outlives its
+  // prediction.
   bool stops_late = false;
 };
 
@@ -27,8 +27,8 @@ struct QueuedCommand {
   std::uint64_t arrival = 0;
 };
 
-// Double-ended ring of one client's ready commands. Grows to the most it ever held
-// and then allocates no more.
+// Double-ended ring of one client's ready commands. Grows to its largest size, and does not
+// allocate after that.
 //
 // Thread-compatible.
 class CommandQueue {
@@ -78,7 +78,7 @@ class CommandQueue {
     first_ = 0;
   }
 
-  static constexpr std::size_t kFirstCapacity = 64;  // Power of two, as all later ones.
+  static constexpr std::size_t kFirstCapacity = 64;  // A power of two, as are all later ones.
 
   std::vector<QueuedCommand> slots_;
   std::size_t first_ = 0;

@@ -8,21 +8,22 @@ namespace gpushared::scheduler {
 
 namespace {
 
-// Before a stop was seen: what a device with all multiprocessors busy takes to drain.
+// Initial estimate: the time in which a fully occupied device drains.
 constexpr Duration kStopTimeFirst = std::chrono::microseconds(100);
-// Commands that had not begun stop at once. If that counted, work would come and go for nothing.
+// Lower bound, because commands that had not started stop immediately. Counting these would admit
+// work only to stop it again.
 constexpr Duration kStopTimeMin = std::chrono::microseconds(20);
-// Long stops keep work waiting. After this time it is tried again, and after longer times, up to
-// the second one, while each trial is as slow. So one request in a minute may wait for a stop.
+// Interval between probes of the preemption latency. It doubles up to the maximum while the
+// estimate is confirmed, so that at most one request in about a minute is delayed by a probe.
 constexpr Duration kStopTrialGapMin = std::chrono::seconds(1);
 constexpr Duration kStopTrialGapMax = std::chrono::seconds(64);
-// Stoppable work is not started for less than this many stops.
+// Stoppable work must be able to run for this many preemption latencies.
 constexpr int kStopsPerTurn = 4;
-// This part of a promise is kept in hand for errors of predictions.
+// This part of a target is reserved for prediction errors.
 constexpr int kReserveDivisor = 16;
-// No plan is made anew sooner than this because time passes.
+// A plan is not remade sooner merely because time passes.
 constexpr Duration kPlanMin = std::chrono::microseconds(20);
-// A hint is believed for this part of the promise after its time, and no shorter than that.
+// A hint is trusted for this part of the target after its time, and at least this long.
 constexpr int kOverdueDivisor = 4;
 constexpr Duration kOverdueMin = std::chrono::microseconds(500);
 
@@ -31,7 +32,7 @@ constexpr Duration kOverdueMin = std::chrono::microseconds(500);
 DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
     : hold_off_(options.hold_off),
       patience_(options.patience),
-      // Nothing holds back the high class, as under `priority`.
+      // The high class is never suspended for others, as under `priority`.
       shares_(options.slice, options.hold_off, kHighest + 1),
       stop_time_(kStopTimeFirst),
       stop_trial_gap_(kStopTrialGapMin) {
@@ -39,7 +40,7 @@ DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
   stop_times_.Add(kStopTimeFirst);
 }
 
-// ---- what happens
+// ---- events
 
 void DeadlinePolicy::AdvanceTo(TimePoint now) {
   if (now <= counted_until_) return;
@@ -61,7 +62,7 @@ void DeadlinePolicy::OnClientChanged(ClientId client, const ClientSpec& spec, Ti
   const bool is_same_target = state.spec.latency_target == spec.latency_target;
   state.spec = spec;
   state.account.target = spec.latency_target.value_or(Duration::zero());
-  // Requests given up under the former promise may be kept under the new one.
+  // Requests abandoned under the former target may be feasible under the new one.
   if (!is_same_target) abandoned_now_ -= state.account.TakeBack();
   Place(state, now);
 }
@@ -174,13 +175,13 @@ void DeadlinePolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint 
   State& state = clients_.At(client);
   const bool may_hint =
       state.account.has_target() || state.spec.scheduling_class == SchedulingClass::kHigh;
-  if (!may_hint) return;  // Others would wait for it as often as it likes.
+  if (!may_hint) return;  // Otherwise any client could idle the device with hints.
   const Duration overdue = state.account.target / kOverdueDivisor;
   state.account.OnHint(at, std::max(overdue, kOverdueMin));
   pause_is_dirty_ = true;
 }
 
-// ---- how long a stop takes
+// ---- preemption latency
 
 void DeadlinePolicy::LearnStopTime(Duration took) {
   if (is_stop_tried_) {
@@ -207,7 +208,7 @@ void DeadlinePolicy::WantStopTrial(TimePoint now) {
   if (is_too_long || stop_time_ > kStopTimeFirst) stop_trial_at_ = now + stop_trial_gap_;
 }
 
-// ---- where clients belong
+// ---- levels
 
 void DeadlinePolicy::CountOthers(const State& state, int sign) {
   others_running_ += static_cast<std::uint32_t>(sign) * state.running;
@@ -240,7 +241,8 @@ void DeadlinePolicy::Enlist(State& state) {
   const std::optional<Duration> own = account.Headroom();
   const std::size_t unknown_from =
       own ? kSchedulingClasses : static_cast<std::size_t>(state.spec.scheduling_class);
-  // A delay of a request also delays each request behind it, whether or not theirs is given up.
+  // A delay of a request also delays each later request of its client, whether or not that one is
+  // abandoned.
   const bool is_waited_behind = account.open_count() > 1;
   const Duration headroom =
       own && is_waited_behind ? Duration::zero() : own.value_or(kCommandTimeMax);
@@ -256,7 +258,7 @@ void DeadlinePolicy::Enlist(State& state) {
                   .is_first = counted == 0,
                   .unknown_from = static_cast<std::uint8_t>(unknown_from)};
     counted = open + 1;
-    // Behind what is due at the same time, but for clients that came later.
+    // After entries with the same deadline, except those of clients that were added later.
     const auto place = std::find_if(due_.begin(), due_.end(), [&](const Due& each) {
       return each.deadline > due.deadline ||
              (each.deadline == due.deadline && each.state->client > state.client);
@@ -321,9 +323,10 @@ bool DeadlinePolicy::IsOverdrawn(const State& state) const {
   return false;
 }
 
-// One pass over all open requests, as it is made for most decisions.
+// Makes a single pass over all open requests, because most decisions need a plan.
 const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
-  // In variables of its own, which no account can be, so that nothing is read twice.
+  // Local variables, because the compiler cannot prove that members do not alias an account and
+  // would reload them.
   TimePoint holds_until = TimePoint::max(), idle_until = holds_until, latest_start = holds_until;
   Duration likely{}, safe{};
   for (const Due& due : due_) {
@@ -351,7 +354,7 @@ const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
   }
   idle_until_ = idle_until;
   latest_start_ = latest_start;
-  // A request that gets on just as it must leaves a plan that ends now at any time.
+  // A request that is exactly on schedule makes the plan expire at once, hence the minimum.
   plan_holds_until_ = std::max(std::min(holds_until, idle_until - Duration(1)), now + kPlanMin);
   return nullptr;
 }
@@ -398,8 +401,8 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
       is_waiting_ = true;
       const Duration fresh = account.FreshSlack();
       fresh_slack_ = std::min(fresh_slack_, fresh);
-      // An unstoppable command no longer than a stop costs a request no more than the stop. It is
-      // too long where a stop would be.
+      // A non-preemptible command that takes at most the preemption latency delays a request at
+      // most as long as a stop would. It is admitted only where the stop itself is short enough.
       const Duration like_a_stop = fresh >= stop_time_ ? stop_time_ : Duration::zero();
       const Duration spare = std::max(account.Headroom().value_or(fresh), like_a_stop);
       tolerance_ = std::min({tolerance_, fresh, spare});
@@ -453,7 +456,8 @@ bool DeadlinePolicy::MustStopOthers(TimePoint now) const {
   const Level lowest = LowestStoppable();
   if (lowest == kWithTarget) return false;
   if (!due_.empty()) {
-    // How long it takes is what is to be seen, and not at the cost of who is here.
+    // During a probe the preemption latency is unknown, so the open requests are protected by
+    // stopping immediately.
     if (is_stop_tried_ || IsKeptOut(lowest) || now + stop_time_ >= BesideUntil(now)) return true;
   }
   const bool is_quiet = quiet_ && now + stop_time_ >= quiet_->from && now < quiet_->until;
@@ -471,10 +475,10 @@ std::optional<Decision> DeadlinePolicy::PickWithTarget(TimePoint now) {
   const auto first =
       std::find_if(due_.begin(), due_.end(), [](const Due& each) { return each.state->ready; });
   if (first == due_.end()) return {};
-  // Later requests give way when the first one would be late otherwise.
+  // Requests with later deadlines are preempted when the first one would be late otherwise.
   const TargetAccount& account = first->state->account;
   const TimePoint end = now + account.Need(first->open + std::size_t{1}, now).safe;
-  // Mostly all that is on the device together does not matter, and need not be looked at.
+  // Usually all running commands together leave enough slack, so they need not be examined.
   if (end + on_device_ <= first->latest_end) return Decision::Run(first->state->client);
   Duration in_the_way{};
   for (auto later = due_.end(); later != first; --later) {
@@ -496,7 +500,7 @@ std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint n
     const bool is_kept_out = is_stop_tried_ || IsKeptOut(LevelFor(state));
     if (is_kept_out || now + hold > BesideUntil(now)) return Decision::Wait();
   }
-  // A request that may come is no reason to hold back the high class.
+  // The high class is never delayed for an expected request.
   if (state.spec.scheduling_class == SchedulingClass::kHigh) return {};
   if (due_.empty() && last_end_ && *last_end_ + hold_off_ > now) {
     return Decision::Wait(*last_end_ + hold_off_);
@@ -534,7 +538,7 @@ std::optional<Decision> DeadlinePolicy::HoldBackInPause(const Head& head, Durati
   return Decision::Wait(std::min(*changes_at, patient_until));
 }
 
-// When a decision may change though nothing happens.
+// Returns when a decision may change without an event.
 std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
   std::optional<TimePoint> next;
   const auto consider = [&](TimePoint at) {
@@ -542,7 +546,7 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
   };
   if (!due_.empty()) {
     consider(plan_holds_until_ + Duration(1));
-    // The headroom shrinks only while others are in the way.
+    // The headroom shrinks only while other work runs alongside the requests.
     consider((IsDisturbed() ? BesideUntil(now) : latest_start_) - stop_time_);
   }
   if (quiet_) {
@@ -555,7 +559,7 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
 
 TargetReport DeadlinePolicy::targets() const {
   TargetReport report = report_;
-  // One that is open for ever, of a client that does not say when it ends, is no news.
+  // A request that is never ended must not report overload forever.
   report.is_overloaded =
       abandoned_now_ > 0 && std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
         return item.value.account.IsOverloaded(counted_until_);

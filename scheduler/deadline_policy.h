@@ -16,27 +16,31 @@
 
 namespace gpushared::scheduler {
 
-// Keeps latency promises, and gives the device to others as far as that allows.
+// Earliest-deadline-first for requests with a latency target; admits all other work into the
+// remaining slack.
 //
-// A client with a promise stands above all classes while it has a request open. Among such
-// clients the earliest deadline runs first (Liu and Layland, Journal of the ACM 20(1), 1973).
-// All other work is shared as under `priority`, by class and weight. It may start in two cases:
-//   * Beside promised work, if two things hold. It can leave the device before any promised
-//     request needs it. And it adds no more to this busy time than the recent slow requests left
-//     of the promise. The first rule alone would spend slack that later requests will need.
-//   * In a pause, if one of three things holds. A request in the middle would still be kept, and
-//     slow ones have as much left, or the work is no longer than a stop. Or none is expected so
-//     soon. Or none has been open for `patience`.
+// A client with a latency target ranks above all classes while it has a request open. Among such
+// clients the earliest deadline runs first (Liu and Layland, Journal of the ACM 20(1), 1973). All
+// other work is shared as under `priority`, by class and weight. It is admitted in two cases:
+//   * Alongside requests with a target, if it can leave the device before any of them needs it, and
+//     if it does not exhaust the headroom: the time that recent slow requests left of the target.
+//     The first condition alone would spend slack that later requests will need.
+//   * While no such request is open, if one of these holds:
+//       - A request that arrived in the middle of the work would still meet its target, and either
+//         slow requests leave the same slack or the work takes at most the preemption latency.
+//       - No request is expected before the work ends.
+//       - No request has been open for `patience`.
 //
-// When not all promises can be kept, the policy gives up those that are lost anyway. Then it gives
-// up as many as it takes: lowest class first, and inside a class the one that needs most, which
-// gives up the fewest (Moore, Management Science 15(1), 1968). Among one client's requests it gives
-// up the last. A client whose open requests are all given up is served by its class.
+// When not all targets can be met, the policy first abandons the requests that would be late in any
+// case, and then further ones until the rest is feasible: the lowest class first, and inside a
+// class the one with the largest need, because that abandons the fewest (Moore, Management Science
+// 15(1), 1968). Among one client's requests it abandons the last. A client whose open requests are
+// all abandoned is served by its class.
 //
-// A request that brings nothing keeps nobody waiting for longer than `patience`, or than such a
-// request takes altogether. Its promise holds again when it brings something. A client whose
-// requests are not known yet holds back no higher class by what they might need. By what they do
-// need it does so for `patience` at most.
+// A request without commands delays others for at most `patience`, or for as long as such a request
+// takes in all if that is longer; its target counts again once it has a command. A client whose
+// requests are still unknown delays higher classes for at most `patience`, and only while it has
+// commands, because their needs can only be guessed.
 class DeadlinePolicy final : public Policy {
  public:
   explicit DeadlinePolicy(const PolicyOptions& options);
@@ -72,13 +76,13 @@ class DeadlinePolicy final : public Policy {
     ClientSpec spec;
     Head head{};
     bool ready = false;
-    bool has_target = false;    // Is in due_.
-    bool is_set_aside = false;  // Its requests have brought nothing for too long.
+    bool has_target = false;    // Has entries in due_.
+    bool is_set_aside = false;  // Its open requests have had no commands for too long.
     bool is_throttled = false;
     std::uint32_t running = 0;
-    Duration unstoppable{};  // Predicted time of what it has on the device and cannot stop.
+    Duration unstoppable{};  // Predicted time of its running commands that cannot be stopped.
     std::optional<TimePoint> stop_asked{};
-    // Behind the others: what decisions read of it lies at its start.
+    // Last, so that the fields that each decision reads share the first cache line.
     TargetAccount account{};
 
     bool is_waited_for() const {
@@ -86,16 +90,17 @@ class DeadlinePolicy final : public Policy {
     }
   };
 
-  // An open request whose promise is to be kept.
+  // An open request whose target is to be met.
   struct Due {
     TimePoint deadline{};
-    TimePoint latest_end{};  // Leaves a reserve for errors of predictions.
-    Duration headroom{};     // Time that it leaves to others.
+    TimePoint latest_end{};  // The deadline less a reserve for prediction errors.
+    Duration headroom{};     // Time that other work may take from it.
     State* state = nullptr;
-    std::uint8_t open = 0;      // Its number among its client's.
-    std::uint8_t requests = 0;  // It and those before it that are of no other entry.
-    bool is_first = false;      // Among its client's requests.
-    std::uint8_t unknown_from = kSchedulingClasses;  // Its class while too little is known of it.
+    std::uint8_t open = 0;      // Index among its client's open requests.
+    std::uint8_t requests = 0;  // Requests that this entry adds to the client's previous entry.
+    bool is_first = false;      // First entry of its client.
+    // Its class while its need or its slow requests are unknown.
+    std::uint8_t unknown_from = kSchedulingClasses;
 
     std::size_t counted_before() const { return open + std::size_t{1} - requests; }
   };
@@ -105,29 +110,31 @@ class DeadlinePolicy final : public Policy {
     return kHighest + static_cast<Level>(state.spec.scheduling_class);
   }
 
-  // Before every event: counts the time in which others were beside promised work.
+  // Accounts for the time that others spent alongside requests with a target. Called before every
+  // event.
   void AdvanceTo(TimePoint now);
-  // After a change of what decides where a client belongs.
+  // Moves the client to its level after a change that affects it.
   void Place(State& state, TimePoint now);
   void Enlist(State& state);
   void Delist(const State& state);
   void Reindex();
-  // Sums up the part of the plan that no command changes.
+  // Sums up the part of the plan that does not depend on commands.
   void SumUp();
-  // A client's commands on the device change sides together with it.
+  // Adds the client's running commands to, or removes them from, those without a target.
   void CountOthers(const State& state, int sign);
 
   void Replan(TimePoint now);
   void SetAsideIdle(TimePoint now);
-  // Until when an idle client's requests are waited for.
+  // Time until which an idle client's requests delay others.
   TimePoint WaitedForUntil(const TargetAccount& account) const {
     return account.idle_since() + std::max(patience_, account.Whole());
   }
-  // Nothing is known of its requests, and they have held up a higher class for long enough.
+  // Its requests are unknown, and have delayed a higher class for long enough.
   bool IsOverdrawn(const State& state) const;
-  // Null when all open requests can be kept, and then the plan for them; else one to give up.
+  // Makes the plan and returns null if all open targets can be met; otherwise returns a request to
+  // abandon.
   const Due* Plan(TimePoint now);
-  // Looks among the requests up to `last`, which cannot all be kept.
+  // Chooses among the requests up to `last`, which cannot all meet their targets.
   const Due* FindVictim(const Due& last, TimePoint now) const;
   void Abandon(const Due& due, TimePoint now);
   void ReviewPause(TimePoint now);
@@ -135,19 +142,21 @@ class DeadlinePolicy final : public Policy {
   std::optional<Decision> PickWithTarget(TimePoint now);
   bool MustStopOthers(TimePoint now) const;
   Decision StopOther();
-  // The lowest level that has anything of what is not promised; kWithTarget if none.
+  // The lowest level with stoppable commands that have no target; kWithTarget if none.
   Level LowestStoppable() const;
-  // Nobody of that level may be beside promised work, of which too little is known.
+  // Whether work of that level may not run alongside the open requests, because too little is known
+  // of them.
   bool IsKeptOut(Level level) const { return level >= kHighest + unknown_from_; }
   bool IsDisturbed() const { return others_running_ > 0 && shares_.IsActive(kWithTarget); }
-  // Until when others, if they are not kept out, may be beside promised work.
+  // Time until which admitted work may run alongside the open requests.
   TimePoint BesideUntil(TimePoint now) const;
-  // Empty when the head of an unpromised client may start.
+  // Empty when the head of a client without a target may start.
   std::optional<Decision> HoldBack(const State& state, TimePoint now);
   std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now);
   void LearnStopTime(Duration took);
   void BeginStopTrial();
-  // Stoppable work waits, maybe only because a stop is taken to be long.
+  // Schedules a probe of the preemption latency when stoppable work waits, maybe only because that
+  // latency is overestimated.
   void WantStopTrial(TimePoint now);
   std::optional<TimePoint> NextChange(TimePoint now) const;
 
@@ -155,42 +164,45 @@ class DeadlinePolicy final : public Policy {
   const Duration patience_;
   FairShares shares_;
   ClientTable<State> clients_;
-  std::vector<Due> due_;  // By deadline.
-  // Open requests that are given up.
+  std::vector<Due> due_;  // Sorted by deadline.
+  // Open requests that are abandoned.
   std::size_t abandoned_now_ = 0;
 
-  // Commands on the device that are not promised.
+  // Running commands without a target.
   std::uint32_t others_running_ = 0;
   Duration others_unstoppable_{};
-  // Time in which it was beside promised work, over all and before this busy time.
+  // Time that these ran alongside requests with a target: in total, and before this busy period.
   Duration disturbed_{}, disturbed_before_{};
   TimePoint counted_until_{};
-  Duration on_device_{};  // Predicted time of all that is there.
+  Duration on_device_{};  // Predicted time of all running commands.
 
-  // The plan for open requests; made anew when dirty, or when it no longer holds.
+  // The plan for open requests, remade when it is dirty or has expired.
   bool plan_is_dirty_ = false;
   TimePoint plan_holds_until_ = TimePoint::max();
-  TimePoint idle_until_ = TimePoint::max();    // Then the first idle client is set aside.
-  TimePoint latest_start_ = TimePoint::max();  // Promised work needs the device from here on.
+  TimePoint idle_until_ = TimePoint::max();  // Then the first idle client is set aside.
+  // From here on the requests with a target need the device.
+  TimePoint latest_start_ = TimePoint::max();
   Duration headroom_{};
-  // The highest class of which there is a request whose need or whose slow ones are not known.
+  // The highest class with a request whose need or whose slow requests are unknown.
   std::uint8_t unknown_from_ = kSchedulingClasses;
 
   // The same for the pause until the next request.
   bool pause_is_dirty_ = false;
   std::optional<TimePoint> pause_holds_until_;
-  bool is_waiting_ = false;  // Clients are idle whose next request must be kept.
-  Duration fresh_slack_{};   // The least of all clients'.
-  Duration tolerance_{};     // fresh_slack_, bounded by the least headroom or the time of a stop.
-  std::optional<ArrivalPredictor::Span> quiet_;  // The device is to be free of others then.
-  std::optional<TimePoint> last_end_;            // When a promised request ended.
+  bool is_waiting_ = false;  // Idle clients exist whose next request must meet its target.
+  Duration fresh_slack_{};   // The smallest slack of a request of any client.
+  // fresh_slack_, bounded by the smallest headroom or by the preemption latency.
+  Duration tolerance_{};
+  std::optional<ArrivalPredictor::Span> quiet_;  // The device must then be free of other work.
+  std::optional<TimePoint> last_end_;            // When the last request with a target ended.
 
-  RecentSamples<19> stop_times_;  // The first one is a guess.
-  Duration stop_time_;            // From asking to the end, seldom longer.
-  // While stops are taken to last for too long none is made, and nobody would ever know better.
-  // So when work was kept from starting for a while, it may, until a stop of it is seen.
+  RecentSamples<19> stop_times_;  // Starts with one guess.
+  Duration stop_time_;            // Preemption latency: from the stop to the end, seldom longer.
+  // While the estimate is too long, no work starts that would have to be stopped, so the estimate
+  // could never improve. Therefore work that has waited for a while is admitted until one stop is
+  // observed.
   std::optional<TimePoint> stop_trial_at_;
-  Duration stop_trial_gap_;  // Longer after each trial that has shown nothing new.
+  Duration stop_trial_gap_;  // Grows after each probe that found no improvement.
   bool is_stop_tried_ = false;
 
   TargetReport report_;

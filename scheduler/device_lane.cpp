@@ -12,14 +12,14 @@ namespace gpushared::scheduler {
 
 namespace {
 
-// The device is to have work for this many launch bubbles: one would do if every prediction were
-// true and every launch bubble the same.
+// The device should have work for this many launch bubbles. A single one would suffice if
+// predictions and launch bubbles were exact.
 constexpr int kLaunchBubblesAhead = 2;
 // A prediction is a 0.9 quantile, so one command in ten exceeds it, mostly by little.
 constexpr int kOutlivedTimes = 2;
-// A command that shares the device is looked at so many times before it outlives its prediction.
+// How often a command that shares the device is checked before it outlives its prediction.
 constexpr int kLooksPerOutlived = 8;
-// Less would save no request anything that it could notice.
+// A smaller lookahead would not shorten any request noticeably.
 constexpr Duration kLookaheadMin = std::chrono::microseconds(20);
 
 void CheckSpec(const ClientSpec& spec) {
@@ -60,7 +60,7 @@ void DeviceLane::ChangeClient(ClientId client, const ClientSpec& spec, TimePoint
 
 void DeviceLane::LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now) {
   Client& state = clients_.At(client);
-  // Joined before it leaves the former ones, so that none of both is forgotten.
+  // Joined before it leaves the former caps, so that a cap that is in both sets keeps its state.
   const ShareCaps::Set joined = caps_.Join(caps, now);
   for (InFlight& command : in_flight_) {
     if (command.client != client) continue;
@@ -113,7 +113,8 @@ void DeviceLane::Enqueue(ClientId client, const LaneCommand& command, TimePoint 
 
 void DeviceLane::EnqueueFront(ClientId client, const LaneCommand& command, TimePoint now) {
   Client& state = clients_.At(client);
-  // It arrived before all that is behind it, and must not fall back behind others.
+  // Its arrival precedes the commands queued after it, so it must not be ordered after other
+  // clients'.
   const std::uint64_t arrival = state.queue.empty() ? next_arrival_++ : state.queue.front().arrival;
   state.queue.PushFront({Bounded(command), arrival});
   ReportHead(client, state, now);
@@ -130,7 +131,7 @@ void DeviceLane::EndRequest(ClientId client, std::uint64_t number, TimePoint now
 }
 
 void DeviceLane::ExpectRequest(ClientId client, TimePoint at, TimePoint now) {
-  // It could not begin then, and nobody waits for it.
+  // The request could not start then, so the policy must not keep the device free for it.
   if (clients_.At(client).is_throttled()) return;
   policy_->OnRequestExpected(client, at, now);
   settled_ = false;
@@ -249,7 +250,7 @@ void DeviceLane::OnThrottledChanged(ClientId client, Client& state, bool was_thr
 }
 
 Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
-  // Mostly the first one.
+  // Usually the first one.
   InFlight* found = in_flight_.begin();
   while (found != in_flight_.end() && found->command != command) ++found;
   Check(found != in_flight_.end(), "a command completed that is not in flight");
@@ -291,7 +292,7 @@ std::optional<Action> DeviceLane::Next(TimePoint now) {
   }
 
   Decision decision = policy_->Pick(now);
-  // Its cap may have stopped the client before.
+  // The lane may have stopped the client before because of its cap.
   while (decision.kind == Decision::Kind::kStop && !MarkStops(decision.client)) {
     decision = policy_->Pick(now);
   }
@@ -321,7 +322,7 @@ bool DeviceLane::IsWindowed(const Client& state) const {
 }
 
 bool DeviceLane::Admits(ClientId client, const Client& state) const {
-  // All in flight are of one client then, so any of them tells.
+  // All commands in flight are of one client then, so the first one suffices.
   if (rules_.one_client_at_a_time && !in_flight_.empty() && in_flight_.front().client != client) {
     return false;
   }
@@ -330,8 +331,8 @@ bool DeviceLane::Admits(ClientId client, const Client& state) const {
     return state.caps.empty() || IsWithinOwnWindow(client, state);
   }
   if (windowed_count_ >= options_.in_flight_max) return false;
-  // A lone client's next command keeps nobody waiting, and runs while the end of the one ahead is
-  // noticed.
+  // A lone client's next command delays no other client, and runs while the end of the previous one
+  // is being reported.
   const std::size_t for_the_lone = clients_.size() == 1 && urgent_count_ == 0 ? 1 : 0;
   if (windowed_count_ < options_.beyond_window_max + for_the_lone) return true;
   const LaneCommand& next = state.queue.front().command;
@@ -412,21 +413,21 @@ Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now
   return {Action::Kind::kSubmit, client, command, priority};
 }
 
-// ---- beyond their prediction
+// ---- outlived predictions
 
 bool DeviceLane::HasOutlived(const InFlight& command, TimePoint now) const {
   if (now - command.since < options_.outlived_after ||
       meter_.SoFar(command.charge, now) < kOutlivedTimes * command.predicted) {
     return false;
   }
-  // It may only have waited behind another client's command that is leaving for that reason.
+  // It may only have waited for another client's command that is leaving for the same reason.
   return std::none_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
     return each.has_outlived && each.stop_asked && each.client != command.client;
   });
 }
 
 TimePoint DeviceLane::NextLookAt(const InFlight& command, TimePoint now) const {
-  // It may be charged for all time from now on, and others may stay on the device beside it.
+  // From now on it may be charged for all the time, or others may stay on the device alongside it.
   const Duration left = kOutlivedTimes * command.predicted - meter_.SoFar(command.charge, now);
   const Duration look = std::max(left, options_.outlived_after / kLooksPerOutlived);
   return std::max(command.since + options_.outlived_after, now + look);
@@ -453,31 +454,32 @@ std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
     const auto is_of_stream = [&](const InFlight& each) {
       return each.client == command.client && each.stream == command.stream;
     };
-    // What is behind it on the device would run between its halves.
+    // A later command of its stream on the device would run between its two parts.
     const bool can_all_stop =
         std::all_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
           return !is_of_stream(each) || each.stoppable || each.stops_late;
         });
     command.stops_late = can_all_stop;
     if (!can_all_stop) continue;
-    // Its prediction gave it its place beside others. It comes back as what it is.
+    // It was admitted alongside others because of its prediction. Its remainder is queued as a long
+    // stoppable command.
     const bool leaves = IsBesideOthers(command) || clients_.At(command.client).is_throttled();
     for (InFlight& each : in_flight_) {
       if (!is_of_stream(each)) continue;
       if (each.stops_late) BecomeStoppable(each, now);
       if (leaves && !each.stop_asked) AskToStop(each);
     }
-    outlived_at_ = now;  // There may be more.
+    outlived_at_ = now;  // Other streams may be due as well.
     settled_ = false;
     return Action{Action::Kind::kOutlived, command.client, command.command, 0};
   }
   return {};
 }
 
-// To the policy one command has ended, and another one that can be stopped has started.
+// For the policy one command has ended, and another one, which can be stopped, has started.
 void DeviceLane::BecomeStoppable(InFlight& command, TimePoint now) {
   const Duration held = meter_.End(command.charge, now);
-  // A command that outlives its prediction is expected to take as much again.
+  // A command that outlives its prediction is expected to take the same time again.
   const Duration predicted = std::min<Duration>(std::max(command.predicted, held), kCommandTimeMax);
   policy_->OnStarted(command.client, Head{.predicted = predicted, .stoppable = true}, now);
   policy_->OnEnded(command.client,
@@ -512,7 +514,7 @@ void DeviceLane::AskToStop(InFlight& command) {
 }
 
 Action DeviceLane::TakePendingStop() {
-  // Latest first: stopping an earlier command could let the device begin a later one.
+  // Latest first, because stopping an earlier command could let the device begin a later one.
   InFlight* found = in_flight_.end();
   do {
     Check(found != in_flight_.begin(), "a pending stop has no command");

@@ -22,22 +22,22 @@
 namespace gpushared::scheduler {
 
 struct LaneOptions {
-  // Commands on the device. Where classes matter the high class has its own count.
+  // Commands on the device. Where classes matter, the high class has a separate limit.
   std::size_t in_flight_max = 64;
   std::size_t high_in_flight_max = 64;
-  // Predicted time of commands on the device, so that its own queue, out of which
-  // nothing can be taken back, stays shallow. Not applied to the high class where
-  // classes matter. See also DeviceLane::lookahead.
+  // Predicted time of commands on the device, which keeps the device's own queue shallow because
+  // nothing can be removed from it. Does not apply to the high class where classes matter. See also
+  // DeviceLane::lookahead.
   Duration window = std::chrono::microseconds(500);
-  // This many may be on the device whatever the window says; a command longer than the window
-  // could never run otherwise. One more of a client that has the device to itself. Larger values
-  // let long commands of one class run side by side.
+  // Commands admitted regardless of the window, because a command longer than the window could
+  // never run otherwise. A client that has the device to itself gets one more. Larger values let
+  // long commands of one class run side by side.
   std::size_t beyond_window_max = 1;
-  // A command that can be stopped may have one more such command of its stream behind it on the
-  // device, which is stopped with it.
+  // A stoppable command may have one more stoppable command of its stream after it on the device,
+  // which is stopped with it.
   bool chains_stops = false;
-  // A command that can be stopped late outlives its prediction when it has been charged twice that,
-  // and not before it has been on the device for this long.
+  // A command that can be stopped late outlives its prediction once it has been charged twice that,
+  // and has been on the device for at least this long.
   Duration outlived_after = std::chrono::milliseconds(1);
 };
 
@@ -45,58 +45,59 @@ struct Action {
   enum class Kind : std::uint8_t {
     kSubmit,
     kStop,
-    // The command, and all that its stream has on the device, can be stopped from now on. The
-    // caller takes back what it queued behind them (Drop): that would run between two halves.
+    // The command and its stream's other commands on the device can be stopped from now on. The
+    // caller removes the commands queued after them (Drop), because these would run between the
+    // command's two parts.
     kOutlived,
   };
   Kind kind = Kind::kSubmit;
   ClientId client;
   std::uint64_t command = 0;
-  // For kSubmit: larger is served first where the device has a choice. 0 for all
-  // commands when the policy does not look at classes.
+  // For kSubmit: where the device has a choice, the larger priority is served first. 0 for all
+  // commands when the policy ignores classes.
   std::uint8_t priority = 0;
 };
 
 struct Charge {
   ClientId client;
-  Duration held{};          // Device time this command is charged for.
+  Duration held{};          // Device time charged to the command.
   bool stop_asked = false;  // By an action, or by the removal of its client.
 };
 
-// One device's queues and the commands it holds.
+// Queues of one device, and the commands in flight on it.
 //
-// After each event, and when wake_at() is reached, the caller takes actions from
-// Next() until there is none, and carries each out before anything else. All
-// charges add up to the time in which at least one command was in flight.
+// After each event, and when wake_at() is reached, the caller takes actions from Next() until none
+// is left, and carries out each before it makes any other call. All charges add up to the time in
+// which at least one command was in flight.
 //
-// Allocates when clients are added, and when a client has more queued or dropped than
-// ever before, and at no other time. How much a client may queue is the caller's to bound.
+// Allocates only when clients are added, and when a client has more queued or dropped commands than
+// ever before. The caller must bound how much a client can queue.
 //
 // Confined to the thread that drives it.
 class DeviceLane {
  public:
   explicit DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& options = {});
 
-  // The caller rejects a client beyond kClientsMax or a weight out of range before it
-  // comes here.
+  // The caller must reject clients beyond kClientsMax and weights out of range before this call.
   void AddClient(ClientId client, const ClientSpec& spec, TimePoint now);
   void ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now);
-  // Puts the client under these caps instead of its former ones; see ShareCaps::Join. A client
-  // whose cap is used up is throttled: the policy is not told of its commands, and those on the
-  // device are stopped if they can be. Commands on the device count under the new caps from now on.
+  // Replaces the client's caps; see ShareCaps::Join. A client whose cap is used up is throttled:
+  // its commands are hidden from the policy, and those on the device are stopped where possible.
+  // Commands on the device count under the new caps from now on.
   void LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now);
-  // A held client is throttled, too, until it is released.
+  // Suspends or resumes the client. A suspended client is throttled, too.
   void Hold(ClientId client, bool is_suspended, TimePoint now);
-  // Drops the client's queued commands and returns those in flight. The caller asks the
-  // device to stop these, and reports them to OnCompleted like any other command. The span is
-  // good until the next call.
+  // Drops the client's queued commands and returns those in flight. The caller asks the device to
+  // stop these, and reports them to OnCompleted like any other command. The span is valid until the
+  // next call.
   std::span<const std::uint64_t> RemoveClient(ClientId client, TimePoint now);
 
   void Enqueue(ClientId client, const LaneCommand& command, TimePoint now);
-  // For what is left of a stopped command: goes before all else of its client.
+  // Requeues the remainder of a preempted command at the head of its client's queue.
   void EnqueueFront(ClientId client, const LaneCommand& command, TimePoint now);
-  // Takes back queued commands for which `doomed(command)` holds (a stream that failed, say);
-  // returns them in their order. `doomed` changes nothing. The span is good until the next call.
+  // Removes the queued commands for which `doomed(command)` holds, such as those of a failed
+  // stream, and returns them in order. `doomed` must not change anything. The span is valid until
+  // the next call.
   template <typename Predicate>
   std::span<const std::uint64_t> Drop(ClientId client, Predicate doomed, TimePoint now) {
     dropped_.clear();
@@ -109,35 +110,35 @@ class DeviceLane {
     return dropped_;
   }
 
-  // A request of the client begins or ends; see Policy. Numbers are the caller's choice.
+  // A request of the client begins or ends; see Policy. The caller chooses the number.
   void BeginRequest(ClientId client, const RequestMark& request, TimePoint now);
   void EndRequest(ClientId client, std::uint64_t number, TimePoint now);
   // The client expects its next request at that time.
   void ExpectRequest(ClientId client, TimePoint at, TimePoint now);
 
-  // Sets the launch bubble: the idle time between the end of a command and the start of one that is
-  // submitted in answer to it. Until the first call it is as long as the window.
+  // Sets the launch bubble: device idle time between the end of a command and the start of one that
+  // is submitted in answer. Equals the window until the first call.
   void SetLaunchBubble(Duration launch_bubble);
 
-  // Sets host delay in all, never less than before. The host kept the device from running during
-  // that time, and nobody is charged for it.
+  // Sets the total host steal, which never decreases: time in which the host kept the device from
+  // running. It is charged to no client.
   void SetHostSteal(Duration total) { meter_.Exclude(total); }
   Duration host_steal() const { return meter_.excluded(); }
 
-  // A submitted command left the device, by itself or stopped.
+  // Reports that a submitted command left the device, completed or stopped.
   Charge OnCompleted(std::uint64_t command, TimePoint now);
 
-  // The next action; empty when there is none before the next event or wake_at().
+  // The next action; empty when none is due before the next event or wake_at().
   std::optional<Action> Next(TimePoint now);
-  // When to call Next again if nothing happens. Current after Next returned nothing.
+  // Time at which to call Next again without an event. Valid after Next returned nothing.
   std::optional<TimePoint> wake_at() const { return wake_at_; }
 
   std::size_t in_flight_count() const { return in_flight_.size(); }
   std::size_t queued_count(ClientId client) const;
   bool IsCapped(ClientId client) const;
-  // Time in which its caps throttled the client with commands queued, up to `now`.
+  // Time in which its caps throttled the client while it had commands queued, up to `now`.
   Duration ThrottledFor(ClientId client, TimePoint now) const;
-  // The same while it was held.
+  // The same while it was suspended.
   Duration SuspendedFor(ClientId client, TimePoint now) const;
   Duration charged_total() const { return meter_.charged_total(); }
   // Calls `call(command, held)` with what each command on the device would be charged if it left
@@ -146,15 +147,15 @@ class DeviceLane {
   void ForEachHeld(TimePoint now, Call call) const {
     for (const InFlight& each : in_flight_) call(each.command, HeldSoFar(each, now));
   }
-  // Time in which the device had work, up to `now`: what has been charged, and what would be.
+  // Time in which the device had work, up to `now`: all charges, including pending ones.
   Duration BusyUntil(TimePoint now) const { return meter_.BusyUntil(now); }
   // See ChargeMeter.
   Duration uncharged() const { return meter_.uncharged(); }
   // Predicted time in flight that counts against the window.
   Duration window_used() const { return window_used_; }
-  // Predicted time that a windowed stream may have on the device behind its oldest command. While
-  // an urgent client is here, it is just enough to keep the device busy until more can come.
-  // Otherwise only the window bounds it.
+  // Predicted time that a windowed stream may have on the device after its oldest command. While an
+  // urgent client is connected, it is just long enough to keep the device busy until more can be
+  // submitted. Otherwise only the window bounds it.
   Duration lookahead() const { return urgent_count_ > 0 ? lookahead_ : options_.window; }
   bool has_urgent_client() const { return urgent_count_ > 0; }
   const LaneOptions& options() const { return options_; }
@@ -165,7 +166,7 @@ class DeviceLane {
   }
 
  private:
-  // Time during which something was so.
+  // Accumulates the time for which a condition has been true.
   struct KeptTime {
     std::optional<TimePoint> since{};
     Duration before{};
@@ -176,10 +177,10 @@ class DeviceLane {
     ClientSpec spec;
     CommandQueue queue;
     bool told_ready = false;
-    bool is_capped_out = false;  // A cap of it is closed.
+    bool is_capped_out = false;  // One of its caps is closed.
     bool is_suspended = false;
     ShareCaps::Set caps;
-    // With commands queued.
+    // Only while commands are queued.
     KeptTime capped_out_for, suspended_for;
     bool is_throttled() const { return is_capped_out || is_suspended; }
   };
@@ -188,20 +189,20 @@ class DeviceLane {
     ClientId client;
     TimePoint since;
     Duration predicted{};
-    Duration told{};  // Charged to its policy so far, before `charge` began.
+    Duration told{};  // Charged to its policy before `charge` began.
     std::uint32_t stream = 0;
     std::uint8_t account = 0;  // Chosen by the policy.
     ChargeMeter::Entry charge;
     bool stoppable = false;
-    bool stops_late = false;  // Not stoppable, but becomes it when it outlives its prediction.
+    bool stops_late = false;  // Not stoppable until it outlives its prediction.
     bool has_outlived = false;
     bool stop_asked = false;
-    bool policy_asked = false;  // To stop it.
-    bool stop_pending = false;  // Decided, the action not yet handed out.
+    bool policy_asked = false;  // The policy stopped it.
+    bool stop_pending = false;  // Decided, but the action has not been returned yet.
     bool windowed = false;
-    bool orphan = false;  // Its client was removed; the policy does not know it.
+    bool orphan = false;  // Its client was removed, so the policy does not know it.
     ShareCaps::Set caps;
-    Duration billed{};  // To its caps.
+    Duration billed{};  // Time billed to its caps so far.
   };
 
   static LaneCommand Bounded(const LaneCommand& command);
@@ -210,16 +211,17 @@ class DeviceLane {
   void OnQueueChanged(ClientId client, TimePoint now);
   void ReportHead(ClientId client, Client& state, TimePoint now);
   bool Admits(ClientId client, const Client& state) const;
-  // For a capped client that the window does not bound. Whatever it has on the device when its cap
-  // closes is debt.
+  // For a capped client that the window does not bound, because its commands on the device become
+  // debt when its cap closes.
   bool IsWithinOwnWindow(ClientId client, const Client& state) const;
-  // Whether the client's next command can be stopped with the only one that the window counts.
+  // Whether the client's next command can be stopped together with the only windowed command in
+  // flight.
   bool IsChained(ClientId client, const LaneCommand& next) const;
-  // Predicted time on the device behind the oldest windowed command of that stream.
+  // Predicted time on the device after the oldest windowed command of that stream.
   Duration BehindOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;
   Action Submit(const Decision& decision, Client& state, TimePoint now);
-  // The policy stops the client. False when everything had been asked to stop already.
+  // Marks the client's commands for a stop. False if all of them had been stopped already.
   bool MarkStops(ClientId client);
   void AskToStop(InFlight& command);
   Duration HeldSoFar(const InFlight& command, TimePoint now) const {
@@ -227,16 +229,16 @@ class DeviceLane {
   }
   bool HasOutlived(const InFlight& command, TimePoint now) const;
   TimePoint NextLookAt(const InFlight& command, TimePoint now) const;
-  // Commands of other clients, of no lower class, are on the device.
+  // Whether commands of other clients, of no lower class, are on the device.
   bool IsBesideOthers(const InFlight& command);
-  // The next stream with a command that has outlived its prediction becomes stoppable, and leaves
-  // the device if others are there.
+  // Makes the next stream stoppable that has a command that outlived its prediction, and stops it
+  // if other clients have commands on the device.
   std::optional<Action> TakeOutlived(TimePoint now);
   void BecomeStoppable(InFlight& command, TimePoint now);
-  // Bills what is on the device, and bars clients or lets them go on.
+  // Bills the commands on the device, and throttles or resumes clients.
   void ReviewCaps(TimePoint now);
   void BillSoFar(InFlight& command, TimePoint now);
-  // The client was throttled, or was not, before a change of it.
+  // Reports a change of the client's throttling to the policy.
   void OnThrottledChanged(ClientId client, Client& state, bool was_throttled, TimePoint now);
   static void CountKept(Client& state, TimePoint now);
   Action TakePendingStop();
@@ -258,7 +260,7 @@ class DeviceLane {
   // No command outlives its prediction before; empty while none can.
   std::optional<TimePoint> outlived_at_;
   std::uint64_t next_arrival_ = 1;
-  bool settled_ = false;  // Nothing has happened since Next returned nothing.
+  bool settled_ = false;  // No event since Next returned nothing.
   std::optional<TimePoint> wake_at_;
 };
 

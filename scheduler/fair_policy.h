@@ -7,10 +7,10 @@
 
 namespace gpushared::scheduler {
 
-// Shares device time among all clients that want it, in proportion to their weights.
+// Shares device time among all clients with work, in proportion to their weights.
 //
-// Time counts, as charged, not the number of commands. A client that is behind waits
-// at most a slice for one that runs a stoppable command. Classes play no part.
+// Shares are measured in charged time, not in commands. A client with a smaller share so far waits
+// at most a slice for another one's stoppable command. Ignores classes.
 class FairPolicy final : public Policy {
  public:
   explicit FairPolicy(const PolicyOptions& options)

@@ -49,11 +49,12 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight, Time
 
 void FairShares::Remove(ClientId client, TimePoint now) {
   Account& account = accounts_.At(client);
-  // Nobody will say how long the device goes on with what it leaves there.
+  // Charged by prediction, because no event will report the end of the commands it leaves on the
+  // device.
   Charge(ShareFor(account).charged, ShareFor(account).weight, Duration(account.pending_ns));
   Withdraw(account, now);
   const std::size_t slot = account.group;
-  // All behind it move up by one place, and the last places become free.
+  // All accounts after it move up by one place, and the last places become free.
   for (LevelState& level : levels_) {
     level.ForgetAccount(accounts_.size() - 1);
     level.ForgetGroup(groups_here_ - 1);
@@ -71,7 +72,7 @@ std::size_t FairShares::GroupFor(std::optional<std::uint64_t> number) {
     if (number && group.number == number) return slot;
     if (group.clients == 0) (group.number ? left : free) = slot;
   }
-  // One that all its clients have left keeps its debt for as long as there is room.
+  // A group without clients keeps its debt for as long as slots are free.
   if (free == kNoPlace && groups_.size() < kClientsMax) {
     free = groups_.size();
     groups_.emplace_back();
@@ -139,7 +140,7 @@ void FairShares::OnStarted(ClientId client, const Head& head, TimePoint now) {
   account.pending_ns += pending_ns;
   ShareFor(account).pending_ns += pending_ns;
   if (account.counted && !head.stoppable) {
-    RefreshGroup(groups_[account.group], account.level);  // All that has changed.
+    RefreshGroup(groups_[account.group], account.level);  // Nothing else has changed.
   } else {
     Refresh(account);
   }
@@ -159,7 +160,8 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   const std::int64_t pending_ns = GetPending(ended.predicted, ended.stoppable);
   account.pending_ns -= pending_ns;
   ShareFor(account).pending_ns -= pending_ns;
-  // Its client may be in another level by now, and would leave the charge behind.
+  // Charged to the level in which it started, because a client that has changed levels since would
+  // escape the charge.
   Group& group = groups_[account.group];
   Charge(account.charged[ended.account], account.weight, ended.held);
   Charge(group.shares[ended.account].charged, group.shares[ended.account].weight, ended.held);
@@ -167,7 +169,7 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   account.last_held = ended.held;
   const bool stays_active = account.counted && (account.ready || account.running > 0);
   if (stays_active && account.stoppable == 0 && !ended.stoppable) {
-    RefreshGroup(group, account.level);  // All that has changed.
+    RefreshGroup(group, account.level);  // Nothing else has changed.
     return;
   }
   if (!account.ready && account.running == 0) Pause(account, now);
@@ -192,7 +194,7 @@ Decision FairShares::Pick(Level level, TimePoint now) {
     return Decision::Wait(reconsider_at ? std::min(*reconsider_at, *held_until) : *held_until);
   };
   if (state.stoppable == 0) return run({});
-  // Most of the time no slice is over yet, and nobody needs to be looked at.
+  // Most of the time no slice is over yet, so the accounts need not be examined.
   const TimePoint first_slice_end = TimePoint(Duration(state.uncharged.Find().key)) + slice_;
   if (first_slice_end > now) return run(first_slice_end);
 
@@ -261,7 +263,7 @@ Decision FairShares::PickByLevel(Level highest, Level lowest, Duration hold_off,
       }
       return held_off_until > now ? Decision::Wait(held_off_until) : Pick(level, now);
     }
-    // Lower work waits for what is on the device of this level.
+    // Lower work waits for this level's commands on the device.
     if (HasRunning(level)) return Decision::Wait();
   }
   return Decision::Wait();
@@ -282,7 +284,7 @@ std::optional<TimePoint> FairShares::HeldUntil(const Account& best, const Group&
     if (account.level != level || account.ready || !account.is_active()) continue;
     const Group& other = groups_[account.group];
     const bool is_sibling = &other == &group;
-    // Groups that are ready compete by themselves.
+    // Ready groups compete through their keys, so only absent ones matter here.
     if (!is_sibling && state.absent_keys.at(other.place) >= group_key) continue;
     if (is_sibling && account.key() >= client_key) continue;
     const Share& others = other.shares[level];
@@ -325,7 +327,7 @@ Decision FairShares::Stop(ClientId client) {
 }
 
 std::int64_t FairShares::GetPending(Duration predicted, bool stoppable) const {
-  // A stoppable launch holds the device no longer than a slice while another one waits.
+  // A stoppable command holds the device for at most a slice while another client waits.
   return (stoppable ? std::min(predicted, slice_) : predicted).count();
 }
 
@@ -431,7 +433,8 @@ void FairShares::OnAsleep(const Account& account) {
   if (level.ready > 0 || level.running > 0 || level.paused > 0) {
     GetClock(level);
   } else {
-    // The last to leave takes the clock along: what it used while alone is no debt.
+    // The last client to leave takes the clock along, because time used while alone must not become
+    // debt.
     level.clock = std::max(level.clock, share.charged.used);
   }
 }
@@ -452,7 +455,7 @@ void FairShares::Withdraw(Account& account, TimePoint now) {
   Leave(account, now);
   levels_[account.level].ForgetAccount(account.place);
   RefreshGroup(groups_[account.group], account.level);
-  // The level has no time that a sleeper owes.
+  // Otherwise the level's clock would include time that a sleeper owes.
   if (was_active) OnAsleep(account);
 }
 
@@ -491,7 +494,7 @@ void FairShares::RecordLess(LevelState& level, TimePoint now) {
 
 Duration FairShares::Lead(std::int64_t used, std::uint32_t weight, std::int64_t rival_key) {
   if (rival_key <= used) return Duration::zero();
-  // Rounded up, and bounded so that the product stays within 64 bits.
+  // Rounded up, and bounded so that the product fits into 64 bits.
   constexpr std::int64_t kAheadMax = std::numeric_limits<std::int64_t>::max() / kWeightMax;
   const std::int64_t ahead = std::min(rival_key - used, kAheadMax);
   return Duration((ahead * weight) / kVirtualScale + 1);

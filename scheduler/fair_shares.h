@@ -14,34 +14,34 @@
 
 namespace gpushared::scheduler {
 
-// Accounts that share device time by weight, in up to kLevelsMax levels that know nothing
-// of each other. What the fair, priority and deadline policies have in common.
+// Accounts that share device time by weight, in up to kLevelsMax independent levels. Used by the
+// fair, priority and deadline policies.
 //
-// Each client carries a virtual time: device time it was charged for, divided by its
-// weight. The ready client of a level that is furthest behind runs next. Its work on the
-// device counts as if it had taken the predicted time already. A client that was asleep is
-// moved forward to the virtual time of its level, which never goes back. So nobody is paid
-// for time they did not ask for. A client that is ahead stays ahead, so nobody sheds a debt
-// by sleeping. In a level that it left for another one, a client is asleep. It finds its
-// debt there again when it comes back.
+// Each client has a virtual time: the device time charged to it, divided by its weight. In each
+// level the ready client with the smallest virtual time runs next; its work on the device counts
+// with its predicted time until it is charged. A client is behind another one if its virtual time
+// is smaller, and ahead of it if larger. A client that was asleep is moved forward to the virtual
+// time of its level, which never decreases, because it must not be paid for time that it did not
+// request. A client that is ahead stays ahead, so that sleeping sheds no debt. A client is asleep
+// in a level that it left for another one, and finds its debt there when it returns.
 //
-// Clients of one group share in two steps. The group has a virtual time of its own, of all that its
-// clients were charged for. It has the weight of the heaviest of them. It competes with the other
-// groups of the level by the rules above, and its clients among themselves. So who opens more
-// clients has more clients to share with, and nobody else has less. A client without a group is
-// one by itself.
+// Clients of one group share in two steps. The group has its own virtual time, charged for all its
+// clients, and the weight of the heaviest of them. It competes with the other groups of the level
+// by the rules above, as do its clients among themselves. A user with more clients therefore has no
+// larger share: only the clients of that user get less. A client without a group forms a group
+// alone.
 //
-// A client that queues one command at a time is not ready while that command runs. Nor is
-// it in the moment before the next one, which is up to `hold_off` long. It keeps its place
-// meanwhile, and from level `suspended_from` on nobody who is ahead of it starts: others would
-// take the time that is due to it, however great its weight. After a command it is waited
-// for if it came back in time before and its commands are no shorter than the wait.
+// A client that queues one command at a time is not ready while that command runs, nor for a moment
+// of up to `hold_off` before the next one. It keeps its place meanwhile, and from level
+// `suspended_from` on no client that is ahead of it starts, because these would otherwise take the
+// time due to it, regardless of its weight. It is waited for after a command only if it returned in
+// time after the one before, and if its commands take at least as long as the wait.
 //
 // Thread-compatible.
 class FairShares {
  public:
   using Level = std::size_t;
-  // A level per class, and one for what is above all classes.
+  // A level per class, and one above all classes.
   static constexpr Level kLevelsMax = kSchedulingClasses + 1;
 
   static constexpr Level kNoLevel = static_cast<Level>(-1);
@@ -49,7 +49,8 @@ class FairShares {
   explicit FairShares(Duration slice, Duration hold_off = {}, Level suspended_from = kNoLevel)
       : slice_(slice), hold_off_(hold_off), suspended_from_(suspended_from) {}
 
-  // Clients with the same `group` share what one has; none: the client is alone in its group.
+  // Clients with the same `group` share what one client would have. Without a value the client is
+  // alone in its group.
   void Add(ClientId client, Level level, std::uint32_t weight, std::optional<std::uint64_t> group);
   void Change(ClientId client, Level level, std::uint32_t weight, TimePoint now);
   void Remove(ClientId client, TimePoint now);
@@ -62,29 +63,30 @@ class FairShares {
   bool HasReady(Level level) const { return levels_[level].ready > 0; }
   bool HasRunning(Level level) const { return levels_[level].running > 0; }
   bool IsActive(Level level) const { return HasReady(level) || HasRunning(level); }
-  // Something runs that can be stopped and was not asked to.
+  // Whether a stoppable command runs that has not been stopped yet.
   bool HasStoppable(Level level) const { return levels_[level].stoppable > 0; }
   bool HasStoppable(ClientId client) { return accounts_.At(client).stoppable > 0; }
 
-  // What the level would do if it had the device to itself: stop a client whose slice
-  // is over while another one is behind it, else run the one furthest behind.
+  // The decision if the level had the device to itself: stops a client whose slice is over while
+  // another client is behind it, otherwise runs the one furthest behind.
   Decision Pick(Level level, TimePoint now);
-  // What levels `highest` to `lowest`, numbered downwards, would do if they had it. A lower one
-  // starts work only while no higher one has anything ready or on the device, and not before
-  // `hold_off` has passed since. When higher work becomes ready, stoppable lower work is stopped
-  // at once.
+  // The decision of levels `highest` to `lowest`, in ascending order, if they had the device. A
+  // lower level starts work only while no higher one has anything ready or on the device, and not
+  // before `hold_off` has passed since. When higher work becomes ready, stoppable lower work is
+  // stopped immediately.
   Decision PickByLevel(Level highest, Level lowest, Duration hold_off, TimePoint now);
   // Stops a client of the level; HasStoppable must hold.
   Decision StopOne(Level level);
-  // Stops that one; HasStoppable must hold for it.
+  // Stops the client; HasStoppable must hold for it.
   Decision Stop(ClientId client);
 
  private:
-  // Virtual time is in units of nanoseconds / kVirtualScale at weight 1: fine enough to
-  // order short commands of heavy clients, and good for four years of device time.
+  // Virtual time is in units of nanoseconds / kVirtualScale at weight 1: fine enough to order short
+  // commands of heavy clients, and sufficient for four years of device time.
   static constexpr std::int64_t kVirtualScale = 64;
 
-  // Most weights are 1, and each command takes some of these divisions.
+  // Skips the division at weight 1, because most weights are 1 and each command takes several of
+  // these.
   static std::int64_t Weighed(std::int64_t scaled, std::uint32_t weight) {
     return weight == 1 ? scaled : scaled / weight;
   }
@@ -94,40 +96,40 @@ class FairShares {
     std::int64_t remainder = 0;  // Of the division by weight; carried, so that no time is lost.
   };
   struct Account {
-    std::size_t place = 0;  // In accounts_.
-    std::size_t group = 0;  // In groups_.
+    std::size_t place = 0;  // Index in accounts_.
+    std::size_t group = 0;  // Index in groups_.
     std::uint8_t level = 0;
     bool ready = false;
-    bool counted = false;  // Among its group's active ones.
+    bool counted = false;  // Counted in its group's `active`.
     std::uint32_t running = 0;
     std::uint32_t stoppable = 0;
     std::uint32_t weight = 1;
-    std::array<Charged, kLevelsMax> charged{};  // By the level in which it was started.
-    std::int64_t pending_ns = 0;                // Predicted device time of what is on the device.
-    TimePoint uncharged_since{};                // The running command is charged up to here.
-    // With nothing ready or running, and maybe for a moment only.
+    std::array<Charged, kLevelsMax> charged{};  // By the level in which the command was started.
+    std::int64_t pending_ns = 0;  // Predicted device time of the commands on the device.
+    TimePoint uncharged_since{};  // The running command is charged up to here.
+    // Since when no command is ready or running, possibly only for a moment.
     std::optional<TimePoint> paused_since;
-    bool returns_soon = false;  // Did so after its last pause.
-    Duration last_held{};       // By its last command.
+    bool returns_soon = false;  // It returned in time after its last pause.
+    Duration last_held{};       // Device time of its last command.
 
     std::int64_t used() const { return charged[level].used; }
     std::int64_t key() const { return used() + Weighed(pending_ns * kVirtualScale, weight); }
     bool is_active() const { return ready || running > 0 || paused_since.has_value(); }
   };
-  // The clients of one group have this together in one level.
+  // State that the clients of a group share in one level.
   struct Share {
-    std::uint32_t weight = 1;  // Of the heaviest; the last one's when there is none any more.
+    std::uint32_t weight = 1;  // Of the heaviest client, or of the last one after all have left.
     std::uint32_t ready = 0, active = 0;  // Clients.
     Charged charged;
     std::int64_t pending_ns = 0;
-    std::int64_t clock = 0;  // Virtual time inside: of its client furthest behind.
+    std::int64_t clock = 0;  // Virtual time inside the group: of its client furthest behind.
 
     std::int64_t key() const { return charged.used + Weighed(pending_ns * kVirtualScale, weight); }
   };
   struct Group {
-    std::optional<std::uint64_t> number;  // None: for one client alone.
-    std::size_t clients = 0;              // 0: all have left, and this slot can be taken.
-    std::size_t place = 0;                // Ascending with its first client's.
+    std::optional<std::uint64_t> number;  // None for a client without a group.
+    std::size_t clients = 0;              // 0: all have left, and this slot can be reused.
+    std::size_t place = 0;                // Ascends with the place of its first client.
     std::size_t first = 0;                // Place of that client.
     std::array<Share, kLevelsMax> shares{};
   };
@@ -135,14 +137,14 @@ class FairShares {
     std::size_t ready = 0, running = 0, stoppable = 0;  // Clients, commands, commands.
     std::size_t paused = 0;                             // Clients.
     std::int64_t clock = 0;  // Virtual time of the level: of its group furthest behind.
-    std::optional<TimePoint> inactive_since;  // Came to have nothing ready or running.
-    // Its groups' keys, by place.
-    SmallestKey ready_keys;   // Virtual time used plus what is on the device, if a client is ready.
+    std::optional<TimePoint> inactive_since;  // Since when nothing is ready or running.
+    // Keys of its groups, by place.
+    SmallestKey ready_keys;   // Virtual time used plus work on the device, if a client is ready.
     SmallestKey absent_keys;  // The same if none is ready, but one runs or pauses.
-    SmallestKey active_used;  // Virtual time used, if one is ready, running or pausing.
-    // Its accounts' keys, by place.
+    SmallestKey active_used;  // Virtual time used, if a client is ready, running or pausing.
+    // Keys of its accounts, by place.
     SmallestKey pauses;     // paused_since in ns.
-    SmallestKey uncharged;  // uncharged_since in ns, if it can be stopped.
+    SmallestKey uncharged;  // uncharged_since in ns, if its command can be stopped.
 
     void ForgetGroup(std::size_t place) {
       for (SmallestKey* keys : {&ready_keys, &absent_keys, &active_used}) {
@@ -157,41 +159,42 @@ class FairShares {
 
   Share& ShareFor(const Account& account) { return groups_[account.group].shares[account.level]; }
   std::size_t GroupFor(std::optional<std::uint64_t> number);
-  // After a client came, left or changed.
+  // Updates the group's weight after a client was added, removed or changed.
   void Reweigh(std::size_t group);
-  // After every change of an account.
+  // Updates the keys after every change of an account.
   void Refresh(Account& account);
-  // In line: each command does this twice.
+  // Inlined, because each command does this twice.
   [[gnu::always_inline]] inline void RefreshGroup(const Group& group, Level level);
   // After accounts were added or removed.
   void RefreshAll();
   static void Charge(Charged& charged, std::uint32_t weight, Duration held);
   std::int64_t GetPending(Duration predicted, bool stoppable) const;
-  // The level's clock, moved to its active group furthest behind.
+  // Moves the level's clock to its active group furthest behind, and returns it.
   static std::int64_t GetClock(LevelState& level);
   // The same inside a group.
   std::int64_t ClockInside(const Account& account);
-  // The ready client of the group that is furthest behind, but `except` (a place).
+  // The ready client of the group that is furthest behind, other than the one at place `except`.
   const Item* GetBest(const Group& group, Level level, std::size_t except = kNoPlace) const;
   static std::int64_t SmallestBut(std::size_t place, const SmallestKey& keys, std::size_t places);
-  // When `account`, of a command that can be stopped, is to give way; none: nobody waits.
+  // When the stoppable command of `account` is to be stopped; empty if no client waits.
   std::optional<TimePoint> DueAt(const Account& account, const Group& best) const;
   void Pause(Account& account, TimePoint now);
   void EndPause(Account& account);
-  // Those who pause for longer than a moment are asleep.
+  // Clients that pause for longer than the hold-off are asleep.
   void ExpirePauses(LevelState& level, TimePoint now);
   void OnAsleep(const Account& account);
-  // Whoever was asleep is paid for nothing.
+  // Moves a client that was asleep to the present virtual time, so that it is not paid for its
+  // sleep.
   void MoveForward(Account& account);
-  // It was in its level for the last time, or for now.
+  // Removes the account from its level's counts, whether it leaves or changes levels.
   void Withdraw(Account& account, TimePoint now);
   void Enter(Account& account);
   void Leave(Account& account, TimePoint now);
-  // After one of the level's counts went down.
+  // After one of the level's counts decreased.
   static void RecordLess(LevelState& level, TimePoint now);
-  // Until when those who are behind `best`, of group `group`, without being ready are waited for.
+  // Until when clients behind `best`, of group `group`, are waited for although they are not ready.
   std::optional<TimePoint> HeldUntil(const Account& best, const Group& group, TimePoint now);
-  // How long a client or group has to go on until a rival of that key is behind it.
+  // How long a client or group can continue until a rival with that key is behind it.
   static Duration Lead(std::int64_t used, std::uint32_t weight, std::int64_t rival_key);
 
   static constexpr std::size_t kNoPlace = kClientsMax;

@@ -9,10 +9,10 @@
 
 namespace gpushared::scheduler {
 
-// Runs commands in the order of their arrival, whoever they belong to.
+// Runs commands in order of arrival, regardless of their clients.
 //
-// A plain shared context does the same, so it is the baseline of the other policies. It never
-// stops anything.
+// Equivalent to a plain shared context, and therefore the baseline of the other policies. Never
+// preempts.
 class FifoPolicy final : public Policy {
  public:
   void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
@@ -28,7 +28,7 @@ class FifoPolicy final : public Policy {
  private:
   static constexpr std::uint64_t kNotReady = UINT64_MAX;
 
-  ClientTable<std::uint64_t> arrivals_;  // When each client's head arrived.
+  ClientTable<std::uint64_t> arrivals_;  // Arrival of each client's head.
 };
 
 }  // namespace gpushared::scheduler

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between mechanism and policy.
+// Interface between mechanism (the device lane) and policy.
 
 #ifndef GPUSHARED_SCHEDULER_POLICY_H_
 #define GPUSHARED_SCHEDULER_POLICY_H_
@@ -8,56 +8,57 @@
 
 namespace gpushared::scheduler {
 
-// Rules that a policy sets for its lane, constant for its life.
+// Rules that a policy sets for its lane, constant for its lifetime.
 struct LaneRules {
-  // Commands of two clients are never on the device together.
+  // Commands of two clients are never on the device at the same time.
   bool one_client_at_a_time = false;
-  // High-class commands are not held back by the window, and the device is told
-  // the class of each command as its priority.
+  // High-class commands are exempt from the window, and each command's class is passed to the
+  // device as its priority.
   bool classes_matter = false;
 
-  // Whether others keep out of this client's way for the sake of its latency.
+  // Whether other clients' work is kept short for the sake of this client's latency.
   bool IsUrgent(const ClientSpec& spec) const {
     return classes_matter &&
            (spec.scheduling_class == SchedulingClass::kHigh || spec.latency_target.has_value());
   }
 };
 
-// Decides whose command a device lane submits next, and whose it stops.
+// Decides whose command a device lane submits next, and whose commands it stops.
 //
-// A policy is a deterministic state machine: equal calls in equal order give equal
-// decisions. It owns no thread, reads no clock, file or environment variable, and
-// never blocks or allocates except in OnClientAdded. That is what lets the same
-// object run in the worker, in a simulation of a week, and in a test of three lines.
+// A policy is a deterministic state machine: equal calls in equal order give equal decisions. It
+// owns no thread, reads no clock, file or environment variable, and never blocks or allocates
+// except in OnClientAdded. Because of that the same object runs in the worker, in the simulation of
+// a week, and in a test of three lines.
 //
-// The caller keeps these promises (tests/conformance/policy_conformance_test.cpp
-// runs every policy under all legal call orders up to a fixed length):
+// The caller guarantees (tests/conformance/policy_conformance_test.cpp runs every policy under all
+// legal call orders up to a fixed length):
 //   * `now` never decreases from one call to the next.
-//   * OnClientAdded comes first and OnClientRemoved last for each client. Its number is
-//     not used again. At most kClientsMax clients are present.
-//   * A client is ready from OnReady to OnIdle. OnReady is called again whenever its
-//     head changes, so OnReady or OnIdle follows each OnStarted.
-//   * OnStarted follows a Decision that said kRun, for that client and head.
+//   * OnClientAdded comes first and OnClientRemoved last for each client. A client's number is not
+//     reused. At most kClientsMax clients are present.
+//   * A client is ready from OnReady to OnIdle. OnReady is called again whenever its head changes,
+//     so OnReady or OnIdle follows each OnStarted.
+//   * OnStarted follows a Decision of kind kRun, for that client and head.
 //   * OnEnded is called once per OnStarted, unless the client was removed before.
-//   * A command that outlives its prediction and can be stopped from then on is told as two: an
-//     OnStarted without Decision and without OnReady or OnIdle after it, then the OnEnded of what
-//     it has taken so far.
+//   * A command that becomes stoppable because it outlived its prediction is reported as two: an
+//     OnStarted without a Decision before it and without an OnReady or OnIdle after it, then the
+//     OnEnded for its time so far.
 //   * A client is throttled from OnThrottled(true) to OnThrottled(false), and is not ready
-//   meanwhile.
-//   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed
-//     before. At most kOpenRequestsMax requests of a client are open, with different
-//     numbers, and none arrived later than `now`.
-//   * The lane may stop commands on its own. `stop_asked` says only what the policy asked for.
-// A client may be removed with commands ready or on the device; the policy must
-// forget it, and is not told of its commands again.
+//     meanwhile.
+//   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed before. At
+//     most kOpenRequestsMax requests of a client are open, with distinct numbers, and none arrived
+//     later than `now`.
+//   * The lane may stop commands on its own; `stop_asked` is set only for stops that the policy
+//     decided.
 //
-// The policy keeps these:
-//   * kRun names a ready client. kStop names a client with a stoppable command on the
-//     device that was not asked to stop. The lane ends the process otherwise.
-//   * A decision changes only by an event or by reaching its reconsider_at. The lane's
-//     bounds may forbid what kRun names. It then asks again after the next event, or at
+// A client may be removed with commands ready or on the device. The policy must forget it, because
+// it receives no further events about its commands.
+//
+// The policy guarantees:
+//   * kRun names a ready client. kStop names a client with a stoppable command on the device that
+//     has not been stopped yet. The lane terminates the process otherwise.
+//   * A decision changes only by an event or by reaching its reconsider_at. If the lane's bounds do
+//     not admit the command that kRun names, the lane asks again after the next event or at
 //     reconsider_at.
-//
 // Thread-compatible: the device lane that owns the policy makes all calls.
 class Policy {
  public:
@@ -75,8 +76,8 @@ class Policy {
   virtual void OnStarted(ClientId client, const Head& head, TimePoint now) = 0;
   virtual void OnEnded(ClientId client, const Ended& ended, TimePoint now) = 0;
 
-  // The client's cap lets it have no time for now. Nobody is to be kept waiting for it, whatever it
-  // promised or expects.
+  // The client has used up its cap for now. No other client may be delayed for it, whatever its
+  // latency target or hint.
   virtual void OnThrottled(ClientId, bool /*is_throttled*/, TimePoint) {}
 
   // For policies that look at requests. `at` is when the client expects its next one.
@@ -86,15 +87,15 @@ class Policy {
 
   virtual Decision Pick(TimePoint now) = 0;
 
-  // Whether `waiting` makes work of `running` leave the device before its end. If no present client
-  // does, work is better started unstoppable where stopping has a price. The end of a slice
-  // inside a class is no reason under policies that look at classes. Their shares come out right
-  // without it, only later.
+  // Whether work of `running` is preemptible by `waiting`. If it is preemptible by no present
+  // client, it is better started in its non-preemptible form where preemption has a price. Under
+  // policies with classes the end of a slice inside a class does not count, because shares even out
+  // without preemption, only later.
   virtual bool IsPreemptibleBy(const ClientSpec& /*running*/, const ClientSpec& /*waiting*/) const {
     return true;
   }
 
-  // All zero where promises play no part.
+  // All zero for policies that ignore latency targets.
   virtual TargetReport targets() const { return {}; }
 };
 

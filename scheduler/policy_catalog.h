@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every policy there is, by name.
+// Catalog of all policies by name.
 
 #ifndef GPUSHARED_SCHEDULER_POLICY_CATALOG_H_
 #define GPUSHARED_SCHEDULER_POLICY_CATALOG_H_
@@ -15,20 +15,20 @@ namespace gpushared::scheduler {
 
 struct PolicyEntry {
   std::string_view name;         // The value of `--policy`.
-  std::string_view description;  // One line for people.
+  std::string_view description;  // One human-readable line.
   std::unique_ptr<Policy> (*make)(const PolicyOptions& options);
 };
 
 std::span<const PolicyEntry> PolicyCatalog();
 
-// Null when there is no policy of that name.
+// Returns null if no policy has that name.
 const PolicyEntry* FindPolicy(std::string_view name);
 
-// "fifo, round_robin, …", for the message that rejects an unknown name.
+// Returns "fifo, round_robin, …", for the message that rejects an unknown name.
 std::string PolicyNames();
 
-// Why these options cannot be used, as a lower-case sentence with the bounds; empty
-// when they can. Policies may be made only from options that pass.
+// Returns why these options are invalid, as a lower-case message with the bounds; empty if they are
+// valid. Policies may be created only from valid options.
 std::string_view WhyInvalid(const PolicyOptions& options);
 
 }  // namespace gpushared::scheduler

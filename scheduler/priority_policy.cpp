@@ -10,17 +10,17 @@ namespace gpushared::scheduler {
 namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
-// The floor's debt to the low class is cut off at this many slices. Otherwise the class could own
-// the device after a long wait behind commands that cannot be stopped.
+// The floor's debt to the low class is capped at this many slices. Otherwise the class could own
+// the device after a long wait for commands that cannot be stopped.
 constexpr std::int64_t kOwedSlicesMax = 4;
-// Before an expected request: what a device with all multiprocessors busy takes to drain.
+// Lead time before an expected request: a fully occupied device drains in this time.
 constexpr Duration kStopTime = std::chrono::microseconds(100);
-// After its time a hint is believed for this long. Two that follow each other leave the lower
-// classes what is between them.
+// A hint is trusted for this long after its time. Between two consecutive hints lower classes may
+// run.
 constexpr Duration kOverdue = std::chrono::microseconds(500);
 
-// Time between two turns of the low class: at least a slice, or half of what a large floor leaves
-// to the others. The debt decides when the turn comes.
+// Minimum time between two turns of the low class: at least a slice, or half of what a large floor
+// leaves to the others. The debt decides when the turn comes.
 Duration FloorGap(Duration slice, std::int64_t floor_ppm) {
   if (floor_ppm * 3 <= kMillion) return slice;
   return slice * (kMillion - floor_ppm) / floor_ppm / 2;
@@ -33,7 +33,7 @@ PriorityPolicy::PriorityPolicy(const PolicyOptions& options)
       hold_off_(options.hold_off),
       floor_ppm_(std::llround(options.low_floor * static_cast<double>(kMillion))),
       floor_gap_(FloorGap(options.slice, floor_ppm_)),
-      // Nothing holds back the high class.
+      // The high class is never suspended for others.
       shares_(options.slice, options.hold_off,
               LevelFor({.scheduling_class = SchedulingClass::kNormal})) {}
 
@@ -60,8 +60,7 @@ void PriorityPolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
   EarnUpTo(now);
   State& state = clients_.At(client);
   state.head = head;
-  // The next one of those that it has queued is nothing that it could have expected, and changes no
-  // share.
+  // A further queued command is not the expected one, and changes no share.
   if (state.ready) return;
   ForgetExpected(client);
   state.ready = true;
@@ -82,8 +81,8 @@ void PriorityPolicy::OnStarted(ClientId client, const Head& head, TimePoint now)
 void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   EarnUpTo(now);
   if (floor_ppm_ > 0 && shares_.GetLevel(client) == kLowest) {
-    // Gaps it could use count against the floor, up to one slice: a rich gap does not
-    // take away what it is entitled to much later.
+    // Device time that it had in gaps counts against the floor, up to one slice, because an idle
+    // period of the others must not cost the class its floor much later.
     owed_ns_ = std::max<std::int64_t>(owed_ns_ - ended.held.count(), -slice_.count());
   }
   shares_.OnEnded(client, ended, now);
@@ -98,7 +97,7 @@ void PriorityPolicy::OnRequestBegan(ClientId client, const RequestMark&, TimePoi
 }
 
 void PriorityPolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint now) {
-  // Others would be waited for as often as they like.
+  // Otherwise any client could idle the device with hints.
   if (shares_.GetLevel(client) != kHighest) return;
   const TimePoint soonest = std::max(at, now);
   clients_.At(client).expected = Expected{.at = soonest, .until = soonest + kOverdue};
@@ -183,8 +182,8 @@ std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
     }
     floor_turn_ = FloorTurn::kLeaving;
   }
-  // A device that serves higher work first would keep what is left here for ever, and it
-  // could not be charged.
+  // Under a full load of higher work the low work left on the device would never finish, and
+  // unfinished work cannot be charged.
   if (IsHigherActive() && shares_.HasRunning(kLowest)) {
     return shares_.HasStoppable(kLowest) ? shares_.StopOne(kLowest) : Decision::Wait();
   }

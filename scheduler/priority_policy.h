@@ -11,18 +11,18 @@
 
 namespace gpushared::scheduler {
 
-// Serves the high class before the normal one and that before the low one; inside a
-// class, device time is shared by weight.
+// Serves the high class before the normal class, and that before the low class. Inside a class
+// device time is shared by weight.
 //
-// A lower class fills gaps. It starts work only while no higher class has anything ready or on
-// the device. It waits for the hold-off, too, so that short pauses inside one request do not
-// let it in. When higher work becomes ready, stoppable lower work is stopped at once. With a
-// floor, the low class earns that part of the time in which it has work. Whenever it is owed a
-// slice it gets one, and the device is first emptied of higher work.
+// A lower class fills gaps: its work starts only while no higher class has anything ready or on the
+// device, and after the hold-off, so that short pauses inside one request do not admit it. When
+// higher work becomes ready, stoppable lower work is stopped immediately. With a floor, the low
+// class earns that share of the time in which it has work. Whenever it has earned a slice it gets
+// one, and the device is first drained of higher work.
 //
-// A client of the high class may say that it expects a request. Then stoppable lower work is
-// stopped in time for it, and unstoppable work that would last longer does not start. That ends
-// with the client's next command or request, or shortly after the time it named.
+// A client of the high class may announce a request. Stoppable lower work is then stopped in time
+// for it, and non-preemptible work that would last longer does not start. This ends with the
+// client's next command or request, or shortly after the announced time.
 class PriorityPolicy final : public Policy {
  public:
   explicit PriorityPolicy(const PolicyOptions& options);
@@ -50,35 +50,35 @@ class PriorityPolicy final : public Policy {
   static constexpr Level kHighest = 0;
   static constexpr Level kLowest = kSchedulingClasses - 1;
 
-  // The low class's slice against higher work.
+  // A slice of the low class that takes precedence over higher work.
   enum class FloorTurn : std::uint8_t { kNone, kEmptying, kRunning, kLeaving };
 
   static Level LevelFor(const ClientSpec& spec) {
     return static_cast<Level>(spec.scheduling_class);
   }
-  // Every event passes through this before it takes effect.
+  // Brings the floor's account up to date; called before every event takes effect.
   void EarnUpTo(TimePoint now) {
     if (floor_ppm_ > 0) Earn(now);
   }
   void Earn(TimePoint now);
-  // Empty when the low class is not to have the device against higher work now.
+  // Empty unless the low class is to have the device against higher work now.
   std::optional<Decision> PickFloorTurn(TimePoint now);
-  // Narrows the decision while a high-class request is expected.
+  // Restricts the decision while a high-class request is expected.
   Decision KeepFree(Decision decision, TimePoint now);
-  // It has come, or it will not.
+  // The expected request has come, or will not come.
   void ForgetExpected(ClientId client);
   void ReviewExpected(TimePoint now);
-  // When the low class will be owed a slice, if it goes on waiting.
+  // When the low class will be owed a slice if it keeps waiting.
   std::optional<TimePoint> FloorTurnDue(TimePoint now) const;
   bool IsHigherActive() const;
 
   const Duration slice_;
   const Duration hold_off_;
-  const std::int64_t floor_ppm_;  // Integers keep decisions the same on every machine.
+  const std::int64_t floor_ppm_;  // An integer, so that decisions are the same on every machine.
   const Duration floor_gap_;
   FairShares shares_;
 
-  // When a high-class client expects a request, and until when that is believed.
+  // When a high-class client expects a request, and until when the hint is trusted.
   struct Expected {
     TimePoint at{};
     TimePoint until{};

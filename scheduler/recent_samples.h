@@ -13,13 +13,13 @@ namespace gpushared::scheduler {
 
 // The last kCapacity samples of a duration, and their quantiles.
 //
-// The k-th smallest of n samples estimates the k/(n + 1) quantile without bias, whatever the
-// distribution. Source: Hyndman and Fan, Sample Quantiles in Statistical Packages, The
-// American Statistician 50(4), 1996, definition 6. A window forgets by count: after kCapacity more
-// samples nothing is left of a former behaviour, and one outlier of 19 does not show in
-// their 0.9 quantile at all. Both can be said of no estimator of constant size that decays.
+// The k-th smallest of n samples estimates the k/(n + 1) quantile without bias for any
+// distribution. Source: Hyndman and Fan, Sample Quantiles in Statistical Packages, The American
+// Statistician 50(4), 1996, definition 6. A window forgets by count: after kCapacity more samples
+// nothing remains of former behaviour, and one outlier of 19 does not affect their 0.9 quantile. No
+// estimator of constant size with exponential decay has both properties.
 //
-// Thread-compatible value; allocates nothing.
+// Thread-compatible value; never allocates.
 template <std::size_t kCapacity>
 class RecentSamples {
  public:
@@ -28,15 +28,15 @@ class RecentSamples {
     next_ = (next_ + 1) % kCapacity;
     size_ = std::min(size_ + 1, kCapacity);
   }
-  // In place of the one that was added last; there must be one.
+  // Replaces the sample that was added last; there must be one.
   void ReplaceLast(Duration sample) { samples_[(next_ + kCapacity - 1) % kCapacity] = sample; }
   void Clear() { size_ = next_ = 0; }
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
 
-  // The smallest sample that is at least the quantile percent/100; the largest while there
-  // are too few to tell. Zero when empty.
+  // The smallest sample that is at least the quantile percent/100; the largest if there are too few
+  // samples for that quantile. Zero when empty.
   Duration Quantile(unsigned percent) const {
     if (size_ == 0) return {};
     const std::size_t rank = std::clamp<std::size_t>(((size_ + 1) * percent + 99) / 100, 1, size_);
@@ -46,8 +46,9 @@ class RecentSamples {
     return *place;
   }
 
-  // Whether a quantile of these samples stays what it is when `next` is added: the one that `next`
-  // replaces is on the same side of it. Costs less than to find it again; false when in doubt.
+  // Whether a quantile of these samples is unchanged after `next` is added, because `next` and the
+  // sample that it replaces are on the same side of it. Cheaper than finding the quantile again;
+  // false when in doubt.
   bool KeepsQuantile(Duration quantile, Duration next) const {
     if (size_ < kCapacity) return false;
     const Duration replaced = samples_[next_];
@@ -62,7 +63,7 @@ class RecentSamples {
     return empty() ? Duration{} : *std::max_element(samples_.begin(), end());
   }
 
-  // One outlier does not show in it, however few the samples are. The sample when there is one.
+  // Unaffected by one outlier, however few the samples are. The sample if there is only one.
   Duration LargestButOne() const {
     Duration largest{}, second{};
     for (const Duration sample : *this) {

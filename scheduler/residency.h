@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose memory is on the device when there is not enough for all, and who makes room for whom.
+// Memory oversubscription: which clients' memory is resident on the device, and which memory is
+// evicted when it does not fit.
 
 #ifndef GPUSHARED_SCHEDULER_RESIDENCY_H_
 #define GPUSHARED_SCHEDULER_RESIDENCY_H_
@@ -18,302 +19,317 @@ namespace gpushared::scheduler {
 
 struct ResidencyOptions {
   std::uint64_t device_bytes = 0;  // All memory of the device.
-  // Steps come in while nothing of their client runs.
+  // A client is suspended, and its running commands end, before its pages are swapped in.
   bool suspends_for_swap_in = false;
-  // A client that came in stays this many times as long as the moves for it take. So 9 spends a
-  // tenth of the time on moves. They count with what their bytes usually take: the median of the
-  // last 15 clients that came in with swap_bytes_max or more. So what a machine does to the moves
-  // for one of them gives it no longer stay than its equals have. A stay counts the mean of its own
-  // way and the one before. So clients that come in by long and short ways in turn stay equally
-  // long each time. What a way buys in all is the same.
+  // Residency period of a client, as a multiple of its swap-in cost: 9 spends a tenth of the time
+  // on swaps. The cost is the number of bytes times the usual time per byte, which is the median of
+  // the last 15 swap-ins of at least swap_bytes_max, because a client whose swaps happened to be
+  // slow must not get a longer period than clients of the same class. A period counts the mean of
+  // the last two costs, so that alternating cheap and expensive swap-ins get equal periods while
+  // the total stays the same.
   int residency_factor = 9;
   Duration residency_min = std::chrono::milliseconds(20);
   Duration residency_max = std::chrono::seconds(60);
-  // An idle client makes room before its stay is over: after this time, and after as long as its
-  // own way back would take.
+  // An idle client can be evicted before its residency period ends, once it has been idle for this
+  // long and for as long as swapping it in again would take.
   Duration idle_min = std::chrono::milliseconds(20);
-  // A client that runs is told this long before it makes room for an equal. So it can free memory
-  // that it does not need, and nobody waits longer for it.
+  // Advance notice that a running client gets before a client of the same class evicts it, so that
+  // it can free memory that it does not need. The notice overlaps the residency period, so it
+  // delays the other client only if that period has already ended.
   Duration notice = std::chrono::milliseconds(2);
-  // When moves are tried again after one failed. Meanwhile a client that had to end for it gives
-  // its memory back.
+  // Delay before swapping out again after a swap failed. Meanwhile a client that was terminated
+  // because of the failure returns its memory.
   Duration retry_after = std::chrono::seconds(1);
-  // When a move in is tried again that found no room: others of the machine may have it.
+  // Delay before repeating a swap-in for which the device had no memory, because other programs on
+  // this machine may hold it.
   Duration rest = std::chrono::milliseconds(1);
-  // One move at most.
+  // Size of one swap, at most.
   std::uint64_t swap_bytes_max = std::uint64_t{16} << 20;
-  // A move that is cut ends after so much: whoever has a guarantee waits for that.
+  // Unit in which a swap can be preempted: a client with a guarantee waits for at most this much.
   std::uint64_t step_bytes = kMapPageBytes;
-  // The caller's: it looks for who is busy so often at most. Commands come and go in microseconds,
-  // and memory in milliseconds.
+  // For the caller: the minimum interval between two checks for which clients are busy. Commands
+  // start and end within microseconds, whereas swaps take milliseconds.
   Duration look_every = std::chrono::microseconds(100);
 };
 
-// Memory that a client was granted.
+// A client's memory guarantee, and the memory that it must leave to others.
 struct MemoryGrant {
   std::uint64_t guaranteed_bytes = 0;
-  std::uint64_t left_free_bytes = 0;  // Free device memory that it leaves to others.
+  std::uint64_t left_free_bytes = 0;  // Free device memory that the client must leave to others.
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
 };
 
-// Memory that a client has.
+// A client's memory usage, as last reported.
 struct MemorySuspended {
-  std::uint64_t movable_bytes = 0;   // Its mapped memory, on the device or moved out.
-  std::uint64_t resident_bytes = 0;  // The part of it that is on the device.
-  std::uint64_t pinned_bytes = 0;    // Its modules', always on the device.
-  // The part of what is not resident that its next commands do not touch, as far as that is known.
+  std::uint64_t movable_bytes = 0;   // Mapped memory, resident or swapped out.
+  std::uint64_t resident_bytes = 0;  // The part of movable_bytes that is on the device.
+  std::uint64_t pinned_bytes = 0;    // Modules, which always stay on the device.
+  // Non-resident memory that the client's next commands are known not to touch.
   std::uint64_t unneeded_bytes = 0;
-  // The same of what is resident.
+  // Resident memory that the client's next commands are known not to touch.
   std::uint64_t spare_bytes = 0;
 
   bool is_whole() const { return resident_bytes == movable_bytes; }
   std::uint64_t absent_bytes() const { return movable_bytes - resident_bytes; }
-  // To run its next commands.
+  // Bytes that must be swapped in before the next commands can run.
   std::uint64_t missing_bytes() const { return absent_bytes() - unneeded_bytes; }
   friend bool operator==(const MemorySuspended&, const MemorySuspended&) = default;
 };
 
 struct MemoryAction {
   enum class Kind : std::uint8_t {
-    kHold,     // None of its commands starts; those that run are stopped. Answered by OnDrained.
-    kRelease,  // Its commands may start again.
-    kSwapOut,  // `bytes` at most go off the device. Answered by OnSwapped.
-    kSwapIn,   // `bytes` at most come back. Answered by OnSwapped.
-    kCut,      // Its move, which has begun, is to end after the present step.
-    kMemoryRequest,  // The room that it asked for is free. Answered by OnMemory.
-    kNoMemory,       // It cannot be had, whoever makes room.
+    kHold,           // Suspend: start no command, preempt the running ones. Answered by OnDrained.
+    kRelease,        // Resume the client's commands.
+    kSwapOut,        // Swap out at most `bytes`. Answered by OnSwapped.
+    kSwapIn,         // Swap in at most `bytes`. Answered by OnSwapped.
+    kCut,            // End the swap in progress after its current page.
+    kMemoryRequest,  // Grants the requested memory, which is now free. Answered by OnMemory.
+    kNoMemory,       // Denies the request: no eviction could free enough memory.
   };
   Kind kind = Kind::kHold;
   ClientId client;
   std::uint64_t bytes = 0;
-  // On whose behalf a move is made, and whether that one has a right to it.
+  // The client that a swap is made for, and whether its guarantee covers its need.
   ClientId beneficiary;
   bool is_guaranteed = false;
 };
 
-// Memory of a client that moved since it came.
+// Swap counters of one client since it was added.
 struct MemorySwaps {
   std::uint64_t out_bytes = 0;
   std::uint64_t in_bytes = 0;
-  std::uint64_t times_out = 0;  // It could run, and a part went that it needs.
+  std::uint64_t times_out = 0;  // Times it lost memory that its next commands need.
 };
 
-// How fast memory moves, and how long clients waited for memory within their guarantees.
+// Swap bandwidth, and the wait of memory requests that a guarantee covers.
 struct MemoryRequestStats {
-  // The median of the last 15 moves of 1 MiB or more; 0 before the first one.
+  // Median over the last 15 swaps of at least 1 MiB; 0 before the first one.
   std::uint64_t out_bytes_per_s = 0;
   std::uint64_t in_bytes_per_s = 0;
-  // Since the device began: requests within a guarantee that were answered, and the longest wait.
+  // Answered requests within a guarantee since the device started, and their longest wait.
   std::uint64_t requests = 0;
   Duration longest_wait{};
 };
 
-// Decides whose memory is on a device whose clients may hold more than there is.
+// Decides which memory is resident on a device whose clients may hold more memory than the device
+// has.
 //
-// A client that holds no more than its guarantee is *settled*: its memory never moves, and room
-// within the guarantee is made for it at once. Whoever holds more may be moved out, step by step as
-// others need it, and may grow meanwhile. So it may hold more than the device has, and its own
-// memory makes room for what it needs next. It runs while all that its next commands touch is on
-// the device: all of its memory, where nobody knows what they touch. What they do not touch goes
-// first, also for what they do: so a client that works on its memory in parts keeps to itself. Such
-// clients take turns: the one that waits longest comes in as soon as those that are there have had
-// their stay. During its stay a client goes before its equals with what further commands touch. The
-// stay grows with the way, except for what takes the place of its own memory.
+// Memory of a client that is *within its guarantee* is never evicted, and memory requests that the
+// guarantee covers are served immediately by evicting other clients. The memory of a client above
+// its guarantee may be swapped out page by page, and the client may allocate more than the device
+// has. It can run while the memory that its next commands touch is resident, or all of its memory
+// where that access set is not known.
 //
-// Room is taken from the lowest class first. Within a class those go first that have nothing to do,
-// the longest idle one before others. Of the busy ones the one goes first whose next turn is
-// furthest: it came in last.
+// Memory outside the access set is evicted first, including the client's own: a client that works
+// through its memory in parts therefore disturbs no other client. Clients above their guarantees
+// take turns. The one that has waited longest is swapped in as soon as the residency periods of
+// others have ended. During its own period a client is served before others of its class when its
+// next commands touch further memory. A period is proportional to the swap-in cost, without what
+// only replaced the client's own memory, because those swaps delayed no other client.
 //
-// One move is made at a time. It is cut where somebody asks for room that is his right, unless it
-// is made for such a one. After each event, and when wake_at() is reached, the caller takes actions
-// from Next until there is none, and carries each out before anything else.
+// Eviction order: the lowest class first. Within a class idle clients come first, the one idle for
+// longest before the others. Among busy clients the victim is the one swapped in last, because its
+// next turn is the furthest in the future.
 //
-// Allocates when clients are added. Thread-compatible.
+// At most one swap is in progress. It is preempted when a request within a guarantee arrives,
+// unless it serves such a request itself. After each event, and when wake_at() is reached, the
+// caller takes actions from Next until none is left, and carries out each before it makes any other
+// call.
+//
+// Allocates only when clients are added. Thread-compatible.
 class Residency {
  public:
   explicit Residency(const ResidencyOptions& options) : options_(options) {}
 
   void Add(ClientId client, const MemoryGrant& grant);
   void Change(ClientId client, const MemoryGrant& grant, TimePoint now);
-  // Nothing about it is answered any more.
+  // Drops the client with its pending request, which is not answered.
   void Remove(ClientId client);
 
-  // The client grew, shrank, or loaded or unloaded a module.
-  void OnMemory(ClientId client, const MemorySuspended& held, TimePoint now);
-  // Its next commands are others: MemorySuspended::unneeded_bytes and spare_bytes are now these.
+  // Reports a client's memory after it grew, shrank, or loaded or unloaded a module.
+  void OnMemory(ClientId client, const MemorySuspended& memory, TimePoint now);
+  // Reports MemorySuspended::unneeded_bytes and spare_bytes for the client's next commands.
   void SetUnneeded(ClientId client, std::uint64_t unneeded_bytes, std::uint64_t spare_bytes,
                    TimePoint now);
-  // It has commands, or has none.
+  // Reports whether the client has commands.
   void SetBusy(ClientId client, bool is_busy, TimePoint now);
-  // It needs so much more than is free. One question at a time; answered by kMemoryRequest or
+  // Requests `bytes` more than are free, one request at a time. Answered by kMemoryRequest or
   // kNoMemory.
   void RequestMemory(ClientId client, std::uint64_t bytes, TimePoint now);
 
-  // Nothing of a held client is on the device any more. Said at once: others wait for it.
+  // Reports that no command of a suspended client is left on the device. To be called immediately,
+  // because other clients wait for it.
   void OnDrained(ClientId client);
-  // The move is over; less than it was for may have been moved.
-  void OnSwapped(ClientId client, const MemorySuspended& held, TimePoint now);
-  // The same of a move out that met an error: nothing goes out for a while. A question for room
-  // that nobody has a right to, and on whose behalf it was, is answered by kNoMemory.
-  void OnSwapFailed(ClientId client, const MemorySuspended& held, TimePoint now);
+  // Reports the end of a swap, which may have moved less than was requested.
+  void OnSwapped(ClientId client, const MemorySuspended& memory, TimePoint now);
+  // Reports the end of a swap-out that failed: nothing is swapped out for `retry_after`. If it
+  // served a request that no guarantee covers, that request is answered by kNoMemory.
+  void OnSwapFailed(ClientId client, const MemorySuspended& memory, TimePoint now);
 
-  // `free_bytes`: of the device, at this moment.
+  // Returns the next action. `free_bytes` is the device's free memory at this moment.
   std::optional<MemoryAction> Next(std::uint64_t free_bytes, TimePoint now);
-  // When to call Next again if nothing happens. Current after Next returned nothing.
+  // Time at which to call Next again without an event. Valid after Next returned nothing.
   std::optional<TimePoint> wake_at() const { return wake_at_; }
 
-  // Within its guarantee.
+  // Whether the client holds no more than its guarantee.
   bool IsWithinGuarantee(ClientId client) const;
   bool IsHeld(ClientId client) const;
-  MemorySuspended HeldBy(ClientId client) const;       // The last that was told.
+  MemorySuspended HeldBy(ClientId client) const;       // As last reported.
   std::uint64_t ResidentBytes(ClientId client) const;  // MemorySuspended::resident_bytes.
-  // Of that, what it should free, since others wait for it; current after Next returned nothing.
+  // Resident bytes that the client should free because others wait for them. Valid after Next
+  // returned nothing.
   std::uint64_t WantedBytes(ClientId client) const;
   MemorySwaps GetMoves(ClientId client) const;
-  // Time in which it had commands, or asked for room, and its memory was not there.
+  // Total time in which the client had commands or a memory request while its memory was not
+  // resident.
   Duration WaitedFor(ClientId client, TimePoint now) const;
-  // The guarantees of others leave too little for what it needs; it waits until one of them frees.
+  // Whether the guarantees of others leave too little for what the client needs, so that it must
+  // wait until one of them frees memory.
   bool IsStarved(ClientId client) const;
   MemoryRequestStats request_stats() const;
-  // The most of its memory that can be on the device, whoever else makes room.
+  // Upper bound of the client's resident memory, even if all evictable memory were evicted.
   std::uint64_t RoomFor(ClientId client) const;
 
  private:
-  // Moves on behalf of a client. What keeps no others waiting, since its own memory made room, is
-  // no part of it.
-  struct Way {
+  // Swaps made for a client since it could last run, without swaps that only replaced its own
+  // memory.
+  struct SwapWork {
     std::uint64_t bytes = 0;
     Duration took{};
   };
 
   struct Client {
     MemoryGrant grant;
-    MemorySuspended held;
-    std::uint64_t asked_bytes = 0;  // Room.
-    TimePoint asked_at{};
-    std::uint64_t granted_bytes = 0;  // Room that is kept for it until it says what it holds.
+    MemorySuspended memory;
+    std::uint64_t requested_bytes = 0;  // Pending memory request.
+    TimePoint requested_at{};
+    std::uint64_t granted_bytes = 0;  // Reserved for the client until it reports its memory again.
     bool is_busy = false;
     bool is_suspended = false;
     bool is_drained = false;
-    bool is_rejected = false;          // The room is not to be had; not answered yet.
-    std::uint64_t wanted_bytes = 0;    // Others wait for so much of its memory,
-    std::optional<TimePoint> told_at;  // and it knows since then.
+    bool is_rejected = false;              // The pending request is to be denied.
+    std::uint64_t wanted_bytes = 0;        // Bytes that others wait for.
+    std::optional<TimePoint> notified_at;  // Time of the advance notice of an eviction.
     TimePoint idle_since{};
-    // It came in, and nothing that it needs has been moved out since.
-    bool is_in = false;
-    TimePoint came_in{};
+    // Has been swapped in, and nothing that it needs has been evicted since.
+    bool is_resident = false;
+    TimePoint resident_since{};
     TimePoint resident_until{};
-    Way way;                           // Since it last could run.
-    std::uint64_t replaced_bytes = 0;  // Its own went so far for what comes in.
-    Duration last_way{};               // For all that it has in this stay,
-    Duration way_before{};             // and in the one before.
+    SwapWork swap_work;
+    std::uint64_t own_evicted_bytes = 0;  // Own memory evicted for what is to be swapped in.
+    Duration swap_in_cost{};              // Of the current residency period,
+    Duration previous_swap_in_cost{};     // and of the one before.
     std::optional<TimePoint> waits_since{};
-    Duration waited{};  // Before that.
-    MemorySwaps moves;
+    Duration waited{};  // Without the current wait.
+    MemorySwaps swaps;
 
-    // Nothing of it is on the device, and nothing comes.
+    // No command of the client runs or will start.
     bool is_quiet() const { return is_suspended && is_drained; }
     bool is_within_guarantee() const {
-      return held.movable_bytes + held.pinned_bytes <= grant.guaranteed_bytes;
+      return memory.movable_bytes + memory.pinned_bytes <= grant.guaranteed_bytes;
     }
-    // What it lacks to run: within its guarantee, anything that is not there.
+    // Bytes to swap in before it can run: within its guarantee, all non-resident bytes.
     std::uint64_t missing_bytes() const {
-      return is_within_guarantee() ? held.absent_bytes() : held.missing_bytes();
+      return is_within_guarantee() ? memory.absent_bytes() : memory.missing_bytes();
     }
     bool can_run() const { return missing_bytes() == 0; }
-    // What is to come in.
-    std::uint64_t coming_bytes() const {
-      return asked_bytes == 0 || is_busy || is_within_guarantee() ? missing_bytes() : 0;
+    // Bytes to swap in for it now.
+    std::uint64_t swap_in_bytes() const {
+      return requested_bytes == 0 || is_busy || is_within_guarantee() ? missing_bytes() : 0;
     }
-    // It grows once its commands have what they need, so the two need not fit together.
+    // Growth comes after the swap-in of what its commands need, so the two need not fit together.
     std::uint64_t needed_bytes() const {
-      const std::uint64_t coming = coming_bytes();
-      return coming > 0 ? coming : asked_bytes;
+      const std::uint64_t coming = swap_in_bytes();
+      return coming > 0 ? coming : requested_bytes;
     }
-    // Bytes of its own that it can give up for what it needs.
-    std::uint64_t own_memory_bytes() const {
+    // Own memory that can be evicted now for its needs.
+    std::uint64_t own_evictable_bytes() const {
       if (is_within_guarantee()) return 0;
-      return is_busy ? held.spare_bytes : held.resident_bytes;
+      return is_busy ? memory.spare_bytes : memory.resident_bytes;
     }
-    // Sooner or later: once its commands have run, where it is to grow.
-    std::uint64_t own_memory_ever_bytes() const {
-      const bool grows = !is_within_guarantee() && coming_bytes() == 0;
-      return grows ? held.resident_bytes : own_memory_bytes();
+    // Own memory that can be evicted once its commands have run, in case it is to grow.
+    std::uint64_t own_evictable_later_bytes() const {
+      const bool grows = !is_within_guarantee() && swap_in_bytes() == 0;
+      return grows ? memory.resident_bytes : own_evictable_bytes();
     }
-    // Whether something should be done for it.
+    // Whether it waits for memory.
     bool wants_memory() const {
-      return asked_bytes > 0 || (!can_run() && (is_busy || is_within_guarantee()));
+      return requested_bytes > 0 || (!can_run() && (is_busy || is_within_guarantee()));
     }
-    bool is_in_residency_period(TimePoint now) const { return is_in && now < resident_until; }
-    // Its next commands touch more than what it came in with.
+    bool is_in_residency_period(TimePoint now) const { return is_resident && now < resident_until; }
+    // Whether its next commands touch more than was swapped in.
     bool wants_more(TimePoint now) const { return is_in_residency_period(now) && !can_run(); }
-    // Room for it is its right.
-    bool has_right() const {
-      return held.movable_bytes + held.pinned_bytes + asked_bytes <= grant.guaranteed_bytes;
+    // Whether the guarantee covers its memory including the request.
+    bool is_guaranteed() const {
+      return memory.movable_bytes + memory.pinned_bytes + requested_bytes <= grant.guaranteed_bytes;
     }
-    // Bytes that nobody can take from it.
-    std::uint64_t fixed_bytes() const {
-      return held.pinned_bytes + (is_within_guarantee() ? held.movable_bytes : 0);
+    // Bytes that cannot be evicted.
+    std::uint64_t unevictable_bytes() const {
+      return memory.pinned_bytes + (is_within_guarantee() ? memory.movable_bytes : 0);
     }
-    std::uint64_t movable_now() const { return is_within_guarantee() ? 0 : held.resident_bytes; }
+    std::uint64_t evictable_bytes() const {
+      return is_within_guarantee() ? 0 : memory.resident_bytes;
+    }
   };
   using Item = ClientTable<Client>::Item;
 
-  struct Move {
+  struct Swap {
     ClientId client;
     ClientId beneficiary;
     TimePoint since{};
-    bool goes_in = false;
+    bool is_swap_in = false;
     bool is_guaranteed = false;
-    bool is_cut = false;
+    bool is_preempted = false;
   };
 
-  // A stay pays this for a way; `goes_on`: for a further part of it.
-  Duration GetCost(const Way& way, bool goes_on);
-  static void Charge(Client& beneficiary, const Move& move, std::uint64_t moved, Duration took);
-  void CountWait(Client& client, TimePoint now);
+  // Swap-in cost that counts for the residency period. A continuation is a further swap-in within
+  // the same period.
+  Duration SwapInCostFor(const SwapWork& work, bool is_continuation);
+  static void Charge(Client& beneficiary, const Swap& swap, std::uint64_t moved, Duration took);
+  void UpdateWait(Client& client, TimePoint now);
   void CountAnswer(const Client& client, TimePoint now);
   std::optional<MemoryAction> PreemptSwap(std::uint64_t free_bytes, TimePoint now);
-  void Update(Client& client, const MemorySuspended& held, TimePoint now);
-  void ComeIn(Client& client, bool goes_on, TimePoint now);
-  bool CanEverHave(ClientId id, const Client& client) const;
-  // The client that is served next.
-  const Item* Choose(std::uint64_t free_bytes, TimePoint now) const;
-  static bool GoesBefore(const Item& left, const Item& right, TimePoint now);
+  void Update(Client& client, const MemorySuspended& memory, TimePoint now);
+  void BeginResidency(Client& client, bool is_continuation, TimePoint now);
+  bool IsFeasible(ClientId id, const Client& client) const;
+  // The client to serve next, or null.
+  const Item* ChooseCandidate(std::uint64_t free_bytes, TimePoint now) const;
+  static bool IsServedBefore(const Item& left, const Item& right, TimePoint now);
   std::uint64_t AvailableTo(const Client& client, std::uint64_t free_bytes) const;
-  // It waits for its own commands to end, so that what it needs can come in.
+  // Whether a swap-in for it waits only for its own commands to end.
   bool IsDraining(const Client& client, std::uint64_t free_bytes) const;
-  // Whether the time alone could make enough room for it.
-  bool MayCome(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const;
+  // Whether enough memory for it will become evictable without further events.
+  bool CanEventuallyServe(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const;
   bool IsIdle(const Client& client, TimePoint now) const;
   TimePoint IdleAt(const Client& client) const;
-  // From when on it makes room for the candidate; never: max.
+  // Time from which `victim` can be evicted for `candidate`; TimePoint::max() if never.
   TimePoint EvictableAt(const Client& victim, const Client& candidate, TimePoint now) const;
-  void ReportWanted(Client& victim, const Client& candidate, std::uint64_t bytes, TimePoint now);
-  void ForgetWanted();
-  // Who makes room now; null, with wake_at_ set, where those that may do not have enough.
-  Item* Victim(const Item& candidate, std::uint64_t bytes, TimePoint now);
-  bool GoesOutBefore(const Item& left, const Item& right, ClientId candidate, TimePoint now) const;
-  // Bytes that nobody can take, of all clients but one.
-  std::uint64_t FixedBytes(ClientId but) const;
-  // Until the client is quiet.
-  std::optional<MemoryAction> Hold(ClientId client, ClientId beneficiary);
-  // Bytes of the victim that go before the next look at who makes room.
-  static std::uint64_t GivesBytes(const Item& victim, ClientId candidate);
+  void NotifyWanted(Client& victim, const Client& candidate, std::uint64_t bytes, TimePoint now);
+  void ClearWanted();
+  // The client to evict now. Null while the evictable clients do not hold enough; then sets
+  // wake_at_.
+  Item* ChooseVictim(const Item& candidate, std::uint64_t bytes, TimePoint now);
+  bool IsEvictedBefore(const Item& left, const Item& right, ClientId candidate,
+                       TimePoint now) const;
+  std::uint64_t UnevictableBytesExcept(ClientId excluded) const;
+  // Suspends the client until it is quiet.
+  std::optional<MemoryAction> Suspend(ClientId client, ClientId beneficiary);
+  // Bytes to evict before the victim is chosen again.
+  static std::uint64_t EvictionBytes(const Item& victim, ClientId candidate);
   std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,
                                     ClientId* victim);
 
   const ResidencyOptions options_;
   ClientTable<Client> clients_;
-  std::optional<Move> move_;
-  // A MiB took so long: of the ways of clients that came in,
-  RecentSamples<15> ways_;
-  // and of moves out and in.
+  std::optional<Swap> swap_;
+  // Time per MiB of recent swap-ins that count for residency periods.
+  RecentSamples<15> swap_in_times_;
+  // Time per MiB of recent single swaps: out, in.
   std::array<RecentSamples<15>, 2> per_mebibyte_;
   TimePoint swaps_fail_until_{};
-  TimePoint rests_until_{};
+  TimePoint swap_in_backoff_until_{};
   std::optional<TimePoint> wake_at_;
-  MemoryRequestStats request_stats_;  // Counts alone.
+  MemoryRequestStats request_stats_;  // Counters only; request_stats() computes the rates.
 };
 
 }  // namespace gpushared::scheduler

@@ -25,7 +25,8 @@ void RoundRobinPolicy::OnReady(ClientId client, const Head&, TimePoint now) {
   if (account.ready) return;
   if (holder_ && *holder_ != client && turn_end_ && *turn_end_ <= now &&
       !OthersReady(accounts_.At(*holder_))) {
-    // The holder had the device to itself until now: its slice starts with the contest.
+    // The holder had the device to itself until now, so its slice starts when the second client
+    // arrives.
     turn_end_ = now + slice_;
   }
   account.ready = true;
@@ -62,13 +63,15 @@ std::optional<Decision> RoundRobinPolicy::KeepHolder(TimePoint now) {
   Account& holder = accounts_.At(*holder_);
   const bool others_wait = OthersReady(holder);
   if (!turn_end_) {
-    // Nothing started yet: the lane may still be waiting for what a removed client left.
+    // Its first command has not started yet, because the lane may still be waiting for commands of
+    // a removed client.
     if (holder.ready) return Decision::Run(*holder_);
     return {};
   }
   const bool is_over = now >= *turn_end_ && others_wait;
   if (!is_over) {
-    if (now >= *turn_end_) turn_end_ = now + slice_;  // Nobody else wants it: the next slice.
+    // No other client waits, so the next slice begins.
+    if (now >= *turn_end_) turn_end_ = now + slice_;
     if (holder.ready) {
       return Decision::Run(*holder_, others_wait ? turn_end_ : std::optional<TimePoint>());
     }
@@ -86,8 +89,8 @@ std::optional<Decision> RoundRobinPolicy::KeepHolder(TimePoint now) {
 }
 
 Decision RoundRobinPolicy::NextHolder() {
-  // Whoever owes a whole slice or more is passed over. The rounds in which everybody
-  // would be passed over are not walked: the client with the fewest to go is next.
+  // A client that owes at least a whole slice is passed over. Rounds that would pass over all
+  // clients are skipped by choosing the client with the fewest rounds to go.
   const auto rounds = [this](const Account& account) { return account.debt / slice_; };
   const auto order = [&](const Account& account) {
     return std::tuple(rounds(account), account.place <= cursor_place_, account.place);

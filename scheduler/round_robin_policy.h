@@ -13,10 +13,10 @@ namespace gpushared::scheduler {
 
 // Gives the device to one client after the other, for equal slices of time.
 //
-// The holder keeps the device until its slice has passed or it has nothing left to run. At
-// the end of the slice its stoppable command is stopped. An unstoppable command overruns, and
-// the client pays the overrun back: its following slices are shorter or left out. Nothing is
-// owed for time in which nobody else wanted the device. Classes and weights play no part.
+// The holder keeps the device until its slice has passed or it has nothing left to run. At the end
+// of the slice its stoppable command is stopped. A non-preemptible command overruns, and the client
+// pays the overrun back through shorter or skipped slices. Time in which no other client wanted the
+// device is not owed. Ignores classes and weights.
 class RoundRobinPolicy final : public Policy {
  public:
   explicit RoundRobinPolicy(const PolicyOptions& options);
@@ -34,24 +34,24 @@ class RoundRobinPolicy final : public Policy {
 
  private:
   struct Account {
-    std::uint64_t place = 0;  // In the circle; ascending with arrival, never changed.
-    Duration debt{};          // Overrun not yet paid back.
+    std::uint64_t place = 0;  // In the circle; ascends with arrival and never changes.
+    Duration debt{};          // Overrun not paid back yet.
     std::size_t running = 0;
-    std::size_t stoppable = 0;  // Running, can be stopped, not asked to.
+    std::size_t stoppable = 0;  // Running stoppable commands that have not been stopped.
     bool ready = false;
   };
 
   bool OthersReady(const Account& holder) const {
     return ready_count_ > (holder.ready ? std::size_t{1} : std::size_t{0});
   }
-  // The holder's part of Pick; empty when its turn is over.
+  // The holder's part of Pick; empty when its slice is over.
   std::optional<Decision> KeepHolder(TimePoint now);
   Decision NextHolder();
 
   const Duration slice_;
   ClientTable<Account> accounts_;
   std::size_t ready_count_ = 0;
-  std::uint64_t last_place_ = 0;    // Handed out.
+  std::uint64_t last_place_ = 0;    // The last one assigned.
   std::uint64_t cursor_place_ = 0;  // The latest holder's place.
 
   std::optional<ClientId> holder_;

@@ -10,11 +10,12 @@ namespace gpushared::scheduler {
 namespace {
 
 constexpr std::uint32_t kWhole = kSharePerMilleMax;
-// The credit of an open cap in use is reviewed no more often. A command may overdraw it by as much.
+// Minimum interval between reviews of an open cap's credit. A command may overdraw the cap by this
+// much.
 constexpr Duration kReviewMin = std::chrono::microseconds(100);
-// Longer times are cut off, which keeps products in 64 bits.
+// Upper bound of times, so that products fit into 64 bits.
 constexpr Duration kEarnedMax = std::chrono::hours(1000);
-// Room for all caps that the clients of a lane may name, and for those in debt.
+// Capacity for all caps that the clients of a lane may name, and for those in debt.
 constexpr std::size_t kCapsMax = (kCapsPerClientMax + 1) * kClientsMax;
 
 std::int64_t ShareFor(Duration time, std::uint32_t per_mille) {
@@ -56,7 +57,7 @@ TimePoint ShareCaps::Cap::ChangesAt(TimePoint now) const {
   return now + std::max(Duration(credit / (kWhole - per_mille)), kReviewMin);
 }
 
-// ---- all of them
+// ---- all caps
 
 std::uint16_t ShareCaps::PlaceFor(std::uint64_t number, TimePoint now) {
   Cap* free = nullptr;

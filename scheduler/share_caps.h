@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caps of device time: how much their clients have used, and whether they may go on.
+// Caps of device time: accounting, throttling and resumption of their clients.
 
 #ifndef GPUSHARED_SCHEDULER_SHARE_CAPS_H_
 #define GPUSHARED_SCHEDULER_SHARE_CAPS_H_
@@ -17,32 +17,32 @@
 namespace gpushared::scheduler {
 
 inline constexpr std::size_t kCapsPerClientMax = 3;
-// A cap's share is kept over times of this length and longer.
+// A cap's share holds over intervals of at least this length.
 inline constexpr Duration kCapWindow = std::chrono::milliseconds(100);
 
-// At most this part of the device's time, for all clients together that are under the same number.
-// The cap of the whole device bars nobody.
+// Upper bound of the share of device time, for all clients under the same number together. A cap of
+// the whole device throttles no client.
 struct ShareCap {
   std::uint64_t number = 0;
-  std::uint32_t per_mille = kSharePerMilleMax;  // 1..kSharePerMilleMax. What was said last counts.
+  std::uint32_t per_mille = kSharePerMilleMax;  // 1..kSharePerMilleMax. The latest setting counts.
 };
 
 // The caps of one lane.
 //
-// A cap earns credit at its share of the time, and its clients' commands spend it. At zero it
-// closes: its clients are throttled until it has earned half of the most that it can save. The most
-// is the share of a window, and at most kCreditMax, so that a client that slept is never much
-// above its share. A command that cannot be stopped may run up debt, which is paid back in full.
+// A cap earns credit at its share of wall time, and its clients' commands spend it. At zero it
+// closes: its clients are throttled until it has earned half of its credit limit. The limit is the
+// share of one window, but at most kCreditMax, so that a client that slept is never far above its
+// share. A command that cannot be stopped may run up debt, which is paid back in full.
 //
-// Time within caps is wall time: a device that was kept from running by its host gives a capped
-// client no less.
+// Credit is earned in wall time, so host steal does not reduce a capped client's share.
 //
 // Allocates when a cap is named for the first time. Thread-compatible.
 class ShareCaps {
  public:
   static constexpr Duration kCreditMax = std::chrono::milliseconds(10);
 
-  // The caps that a client is under, or under which a command runs. One word: each command has one.
+  // The caps of a client or of a running command. Packed into one word, because every command has a
+  // set.
   class alignas(std::uint64_t) Set {
    public:
     bool empty() const { return count_ == 0; }
@@ -55,23 +55,24 @@ class ShareCaps {
     std::uint8_t count_ = 0;
   };
 
-  // Puts a client under these caps. A share that differs from the cap's present one replaces it.
-  // Debt beyond a window's share is forgiven then, so that a new share counts within a window.
-  // At most kCapsPerClientMax, each with another number.
+  // Puts a client under these caps. A share that differs from a cap's present one replaces it and
+  // forgives debt beyond a window's share, so that the new share takes effect within a window. At
+  // most kCapsPerClientMax, with distinct numbers.
   Set Join(std::span<const ShareCap> caps, TimePoint now);
-  // The client leaves, or gets others. A cap outlives its clients while it is in debt.
+  // The client leaves, or gets other caps. A cap outlives its clients while it is in debt.
   void Leave(const Set& caps);
 
-  // A command of these caps begins or ends; caps are not forgotten in between.
+  // A command under these caps begins or ends; caps are not dropped in between.
   void OnStarted(const Set& caps, TimePoint now);
   void OnEnded(const Set& caps);
-  // Device time of a command. Negative when less was charged in the end than billed before.
+  // Bills device time of a command. Negative when the final charge is smaller than the time billed
+  // before.
   void Bill(const Set& caps, Duration spent, TimePoint now);
 
-  // Something may change now: the owner bills what is on the device, then calls Review.
+  // Whether a cap may change now: the owner bills the commands on the device, then calls Review.
   bool IsDue(TimePoint now) const { return now >= due_at_; }
   void Review(TimePoint now);
-  // When to review next; never while there is no cap.
+  // When to review next; empty without caps.
   std::optional<TimePoint> due_at() const {
     return due_at_ == TimePoint::max() ? std::nullopt : std::optional(due_at_);
   }
@@ -92,7 +93,8 @@ class ShareCaps {
     std::int64_t most() const;
     void EarnUpTo(TimePoint now);
     void Change(std::uint32_t wanted, TimePoint now);
-    // When it opens, or would close if its clients had the device alone; never while it is at rest.
+    // When the cap opens, or would close if its clients had the device alone; never while it is
+    // idle.
     TimePoint ChangesAt(TimePoint now) const;
   };
 

@@ -13,12 +13,12 @@
 
 namespace gpushared::scheduler {
 
-// Finds the first of the smallest among up to kClientsMax keys, one per place.
+// Finds the first smallest among up to kClientsMax keys, one per place.
 //
-// Keys lie in groups. Setting a key marks its group. Finding looks through the marked groups (one
-// after one event), and then at one key per group.
+// Keys are divided into groups. Setting a key marks its group. Find searches the marked groups (one
+// after a single event), and then one key per group.
 //
-// Thread-compatible value; allocates nothing.
+// Thread-compatible value; never allocates.
 class SmallestKey {
  public:
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
@@ -62,7 +62,7 @@ class SmallestKey {
   static constexpr std::size_t kGroups = kClientsMax / kGroup;
   static_assert(kClientsMax % kGroup == 0 && kGroups <= 32);
 
-  // Two selections and no branch: which one is smaller can't be foreseen.
+  // Two conditional moves instead of a branch, because the outcome is unpredictable.
   static Found Smaller(const Found& first, const Found& second) {
     const bool takes_second = second.key < first.key;
     return {takes_second ? second.place : first.place, takes_second ? second.key : first.key};
@@ -71,7 +71,7 @@ class SmallestKey {
   std::array<std::int64_t, kClientsMax> keys_;
   std::array<Found, kGroups> found_{};
   std::uint32_t marked_ = 0;  // One bit per group.
-  std::size_t places_ = 0;    // Up to the last one that ever had a key.
+  std::size_t places_ = 0;    // One past the last place that ever had a key.
 };
 
 }  // namespace gpushared::scheduler

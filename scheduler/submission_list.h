@@ -10,15 +10,15 @@
 
 namespace gpushared::scheduler {
 
-// Up to `limit` entries in the order in which they were added. Made for removal near the front:
-// what went to the device first mostly comes back first, and is then found and removed at once.
-// Allocates on construction only.
+// Up to `limit` entries in order of addition. Optimized for removal near the front, because
+// commands mostly complete in the order in which they were submitted. Allocates on construction
+// only.
 //
-// Thread-compatible. Pointers are good until the next Add or Remove.
+// Thread-compatible. Pointers are valid until the next Add or Remove.
 template <typename Entry>
 class SubmissionList {
  public:
-  // Twice the room, so that the entries are moved back to its start once per `limit` additions.
+  // Twice the capacity, so that the entries are moved to the start only once per `limit` additions.
   explicit SubmissionList(std::size_t limit) : slots_(2 * limit) {}
 
   bool empty() const { return first_ == end_; }
@@ -29,7 +29,7 @@ class SubmissionList {
   const Entry* end() const { return slots_.data() + end_; }
   const Entry& front() const { return slots_[first_]; }
 
-  // Not beyond the limit. `make()` returns the entry, and makes it where it stays: a large one that
+  // Must not exceed the limit. `make()` constructs the entry in place, because a large entry that
   // was just written is slow to copy.
   template <typename Make>
   void Add(Make make) {

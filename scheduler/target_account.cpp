@@ -10,13 +10,14 @@ namespace gpushared::scheduler {
 
 namespace {
 
-// Below this many requests nothing is said of the slow ones.
+// Minimum number of requests for a statement about slow ones.
 constexpr std::size_t kLatenciesMin = 16;
-// A request this many times slower than the next slowest is an outlier: its host was stopped, by a
-// debugger or another host.
+// A request this many times slower than the next slowest is an outlier: its host was suspended, by
+// a debugger or by its hypervisor.
 constexpr int kOutlier = 2;
-// So many overlapping requests make one sample of a request's need. Work of one for the next stays
-// inside the sample. Their work for open requests evens out with earlier work for them.
+// Number of overlapping requests that make one sample of a request's need. Work that one of them
+// does for the next stays inside the sample, and work for requests that are still open cancels out
+// with work done before the sample.
 constexpr int kOverlapping = 4;
 
 }  // namespace
@@ -46,7 +47,7 @@ TargetAccount::Ending TargetAccount::End(std::uint64_t number, Duration disturbe
   --open_count_;
   if (ended.abandoned_at) --abandoned_count_;
   Learn(ended, disturbed, now);
-  // The rest was done for the requests behind it, and cannot exceed their need.
+  // The remainder was done for later requests, and cannot exceed their need.
   done_ = std::clamp<Duration>(done_ - need_likely_, Duration::zero(),
                                static_cast<int>(open_count_) * need_likely_);
   return {.was_met = now - ended.arrived <= target,
@@ -89,7 +90,7 @@ void TargetAccount::Learn(const Open& request, Duration disturbed, TimePoint now
   }
   knows_ = !needs_.empty();
   if (added == Duration::zero()) {
-    // Nothing of it was on the device, nor of those that overlap it.
+    // No command of this request or of one that overlaps it was on the device.
     const Duration on_device = done_ever_ - request.done_before;
     host_times_.Add(std::max<Duration>(now - request.began - on_device, Duration::zero()));
   }

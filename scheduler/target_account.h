@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's latency promise: its open requests, what they need, and how they ended.
+// Accounting of one client's requests with a latency target: their needs, slack and outcomes.
 
-#ifndef GPUSHARED_SCHEDULER_PROMISE_ACCOUNT_H_
-#define GPUSHARED_SCHEDULER_PROMISE_ACCOUNT_H_
+#ifndef GPUSHARED_SCHEDULER_TARGET_ACCOUNT_H_
+#define GPUSHARED_SCHEDULER_TARGET_ACCOUNT_H_
 
 #include <algorithm>
 #include <array>
@@ -16,24 +16,25 @@
 
 namespace gpushared::scheduler {
 
-// Keeps what is known about one client's requests. Each open request has its own deadline. They are
-// taken to be served in the order of their arrival. Promises are given up request by request.
+// Statistics and deadlines of one client's requests. Each open request has its own deadline.
+// Requests are assumed to be served in order of arrival, and targets are abandoned request by
+// request.
 //
-// A request's need is counted in predicted device time of its commands, which does not depend on
-// who else was on the device. The host's time between them is learnt from undisturbed requests.
-// Nobody knows which command belongs to which request. So overlapping requests are taken, a few
-// in a row, to have needed the same.
+// A request's need is the predicted device time of its commands, because that does not depend on
+// other clients' work on the device. The host's time between commands is learned from undisturbed
+// requests. Commands are not labelled with their request, so several consecutive overlapping
+// requests are assumed to have had equal needs.
 //
-// Thread-compatible value; allocates nothing.
+// Thread-compatible value; never allocates.
 class TargetAccount {
  public:
-  // Zero where the client promised nothing.
+  // Zero for a client without a latency target.
   Duration target{};
 
   bool has_target() const { return target > Duration::zero(); }
   bool is_open() const { return open_count_ > 0; }
 
-  // `disturbed`: time, over all, in which others were on the device beside promised work.
+  // `disturbed`: total time in which others were on the device alongside requests with a target.
   void Begin(const RequestMark& request, Duration disturbed, TimePoint now);
   struct Ending {
     bool was_met = false;
@@ -46,53 +47,53 @@ class TargetAccount {
   TimePoint deadline(std::size_t open) const { return open_[open].arrived + target; }
   bool IsAbandoned(std::size_t open) const { return open_[open].abandoned_at.has_value(); }
   void Abandon(std::size_t open, TimePoint now);
-  // All of them are promised again; returns how many were not.
+  // Restores all abandoned targets, and returns how many there were.
   std::size_t TakeBack();
   std::size_t abandoned_count() const { return abandoned_count_; }
-  // One was given up no longer ago than a promise takes.
+  // Whether a request was abandoned within the last period of one target.
   bool IsOverloaded(TimePoint now) const;
 
   void OnStarted(Duration predicted, TimePoint now);
   void OnEnded(Duration predicted, TimePoint now);
-  // Predicted time of the client's head command, empty when there is none.
+  // Predicted time of the client's head command, empty without one.
   void SetHead(std::optional<Duration> predicted, TimePoint now);
 
-  // Time that its first `requests` open ones need from now.
+  // Time that the first `requests` open requests need from now.
   struct Needs {
-    Duration likely{};  // The median; in all no less than was brought.
-    Duration safe{};    // Seldom more. The whole promise while nothing is known.
+    Duration likely{};  // The median; in total at least the submitted work.
+    Duration safe{};    // Seldom exceeded. The whole target while nothing is known.
   };
   Needs Need(std::size_t requests, TimePoint now) const {
     const Duration progress = Progress(now);
-    // With others behind them, what is brought may be theirs.
+    // With later requests open, the submitted work may be theirs.
     const Duration brought = requests < open_count_ ? progress : running_ + head_;
     const auto count = static_cast<Duration::rep>(requests);
     const Duration safe = std::max<Duration>(brought, count * need_safe_ - done_) - progress;
     return {.likely = std::max<Duration>(brought, count * need_likely_ - done_) - progress,
             .safe = knows_ ? safe : std::max<Duration>(brought, target)};
   }
-  // It has requests open and nothing that could run for them.
+  // Requests are open, but no command of the client is queued or running.
   bool IsIdle() const { return running_ + head_ == Duration::zero(); }
   TimePoint idle_since() const { return idle_since_; }
   // Work for the open requests that is on the device or has ended.
   Duration Begun() const { return running_ + done_; }
-  // Time that one request seldom needs more than. Zero while nothing is known.
+  // Device time that one request seldom exceeds. Zero while nothing is known.
   Duration Whole() const { return need_safe_; }
 
-  // Predicted time of what it has on the device.
+  // Predicted time of the client's commands on the device.
   Duration Running() const { return running_; }
 
   const ArrivalPredictor& arrivals() const { return arrivals_; }
   // The client expects its next request; see ArrivalPredictor.
   void OnHint(TimePoint at, Duration overdue) { arrivals_.OnHint(at, overdue); }
 
-  // A request has ended, so that something is known.
+  // Whether a request has ended, so that needs can be estimated.
   bool knows() const { return knows_; }
-  // How much later a request may start that comes to an idle device.
+  // How much later a request may start that arrives at an idle device.
   Duration FreshSlack() const;
-  // How much others may add to its requests without making the slow ones late: half of what
-  // the slowest of the last ones, undisturbed, left of the promise, but for a single one that is
-  // not like the others. Unknown at first.
+  // Time that others may add to its requests without making slow ones late: half of the slack of
+  // the slowest recent request, without the time added by others and without a single outlier.
+  // Empty until enough requests have ended.
   std::optional<Duration> Headroom() const {
     if (!knows_slow_) return {};
     return std::max<Duration>(target - slowest_, Duration::zero()) / 2;
@@ -104,29 +105,29 @@ class TargetAccount {
     TimePoint arrived{};
     TimePoint began{};
     Duration disturbed_before{};
-    Duration done_before{};  // done_ever_ at its begin.
+    Duration done_before{};  // done_ever_ when it began.
     std::optional<TimePoint> abandoned_at;
   };
 
-  // A command counts as something, however short.
+  // Counts even the shortest command.
   static Duration Counted(Duration predicted) { return std::max(predicted, Duration(1)); }
-  // Work on the device is taken to proceed as predicted.
+  // Assumes that work on the device proceeds as predicted.
   Duration Progress(TimePoint now) const {
     return std::clamp<Duration>(now - running_since_, Duration::zero(), running_);
   }
   void Learn(const Open& request, Duration disturbed, TimePoint now);
 
-  // Every plan reads these, so they lie together and next to the promise.
-  Duration done_{};  // Predicted time of what has ended for the open ones.
+  // Adjacent to each other and to `target`, because every plan reads them.
+  Duration done_{};  // Predicted time of commands that ended for the open requests.
   Duration running_{};
-  TimePoint running_since_{};  // Or when the last command before ended.
+  TimePoint running_since_{};  // Or when the previous command ended.
   Duration head_{};
   Duration need_likely_{}, need_safe_{};
   Duration slowest_{};       // The largest of latencies_ without an outlier.
-  bool knows_ = false;       // Whether needs_ has any.
-  bool knows_slow_ = false;  // Whether latencies_ has enough.
+  bool knows_ = false;       // Whether needs_ has samples.
+  bool knows_slow_ = false;  // Whether latencies_ has enough samples.
 
-  bool was_alone_ = false;  // The open request had no other beside it.
+  bool was_alone_ = false;  // The open request has not overlapped with another.
   std::size_t open_count_ = 0;
   std::size_t abandoned_count_ = 0;
   TimePoint idle_since_{};
@@ -135,13 +136,13 @@ class TargetAccount {
   Duration overlapping_done_{};
   int overlapping_ended_ = 0;
 
-  std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, as they arrived.
+  std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_ entries, by arrival.
   RecentSamples<19> needs_;
   RecentSamples<19> host_times_;
-  RecentSamples<64> latencies_;  // Less what others added.
+  RecentSamples<64> latencies_;  // Without the time added by others.
   ArrivalPredictor arrivals_;
 };
 
 }  // namespace gpushared::scheduler
 
-#endif  // GPUSHARED_SCHEDULER_PROMISE_ACCOUNT_H_
+#endif  // GPUSHARED_SCHEDULER_TARGET_ACCOUNT_H_

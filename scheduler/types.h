@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words that mechanism and policy share.
+// Vocabulary shared by the device lane (mechanism) and the policies.
 
 #ifndef GPUSHARED_SCHEDULER_TYPES_H_
 #define GPUSHARED_SCHEDULER_TYPES_H_
@@ -19,8 +19,8 @@ namespace gpushared::scheduler {
 
 using Duration = std::chrono::nanoseconds;
 
-// Time since the scheduler was created. It has no `now()`: whoever drives the
-// scheduler (the worker's device thread, or a simulation) says what time it is.
+// Time since the scheduler was created. It has no `now()`: the driver of the scheduler (the
+// worker's device thread, or a simulation) passes the current time.
 struct VirtualClock {
   using rep = Duration::rep;
   using period = Duration::period;
@@ -30,8 +30,8 @@ struct VirtualClock {
 };
 using TimePoint = VirtualClock::time_point;
 
-// Never reused while the worker lives, so that a late event about a dead client
-// cannot be mistaken for news about its successor.
+// Not reused during the worker's life, because otherwise a late event about a removed client could
+// be attributed to its successor.
 struct ClientId {
   std::uint64_t value = 0;
   friend auto operator<=>(const ClientId&, const ClientId&) = default;
@@ -41,54 +41,55 @@ using gpushared::SchedulingClass;
 inline constexpr std::size_t kSchedulingClasses = 3;
 
 inline constexpr std::size_t kClientsMax = 256;  // Present in one lane.
-// Predicted and measured times are cut off here, which keeps all sums in 64 bits.
+// Upper bound of predicted and measured times, so that all sums fit into 64 bits.
 inline constexpr Duration kCommandTimeMax = std::chrono::hours(1);
 
 struct ClientSpec {
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;                // Relative share of device time, 1..kWeightMax.
-  std::optional<Duration> latency_target;  // Per request, as told by the client.
-  // Under policies with groups (`FairShares`), clients with the same number share what one would
-  // have: a group has the weight of its heaviest client. Constant. None: a group of its own.
+  std::optional<Duration> latency_target;  // Per request, as set by the client.
+  // Under policies with groups (`FairShares`), clients with the same number share what one client
+  // would have: a group has the weight of its heaviest client. Constant. Without a value the client
+  // forms a group alone.
   std::optional<std::uint64_t> group = std::nullopt;
 };
 
-// A request as its client marked it: what its latency promise is about.
+// A request with a latency target, as marked by its client.
 struct RequestMark {
-  std::uint64_t number = 0;  // Names it among its client's open requests.
-  // When it reached the client, which may be before the client said so.
+  std::uint64_t number = 0;  // Unique among its client's open requests.
+  // Arrival at the client, which may be earlier than the client's report.
   TimePoint arrived{};
 };
 
 struct PolicyOptions {
   // How long a client keeps the device while another one waits.
   Duration slice = std::chrono::milliseconds(2);
-  // Part of device time, 0..0.9, that the low class gets while it has work, whatever
-  // the other classes ask for. 0: low runs in gaps only.
+  // Minimum share of device time, 0..0.9, of the low class while it has work, regardless of higher
+  // classes. 0: the low class runs only in gaps.
   double low_floor = 0.0;
   // A lower class resumes when the higher ones have been idle this long.
   Duration hold_off = std::chrono::microseconds(20);
-  // Under `deadline`: when no promised request was open for this long, work that may make the
-  // next one late runs all the same.
+  // Under `deadline`: once no request with a target has been open for this long, work that may
+  // delay the next one is admitted.
   Duration patience = std::chrono::milliseconds(20);
 };
 
-// A policy's report about promises. Counts run from its creation.
+// Statistics about latency targets since the policy was created.
 struct TargetReport {
-  std::uint64_t requests = 0;  // Ended, of clients with a promise.
-  std::uint64_t met = 0;       // Ended within their promise.
-  // Requests whose promise was given up, by class: they could not all be kept.
+  std::uint64_t requests = 0;  // Ended requests of clients with a target.
+  std::uint64_t met = 0;       // Ended requests that met their target.
+  // Abandoned requests by class, because not all targets could be met.
   std::array<std::uint64_t, kSchedulingClasses> abandoned{};
-  // Times something was started that cannot be stopped in time for the next request.
+  // Number of times work started that could not be stopped in time for the next request.
   std::uint64_t at_risk = 0;
-  // A request that was given up is open, since no longer than its promise.
+  // An open request was abandoned within the last period of its target.
   bool is_overloaded = false;
 };
 
 // A client's next command, as far as a policy may know it.
 struct Head {
-  Duration predicted{};       // Device time it is expected to take.
-  std::uint64_t arrival = 0;  // Ascending over all clients of the lane.
+  Duration predicted{};       // Expected device time.
+  std::uint64_t arrival = 0;  // Ascends over all clients of the lane.
   bool stoppable = false;     // Once started it can be stopped at its next unit.
 };
 
@@ -97,7 +98,7 @@ struct Ended {
   Duration held{};         // Device time charged to it.
   Duration predicted{};    // Head::predicted.
   bool stoppable = false;  // Head::stoppable.
-  // The policy had it stopped (and it may have ended by itself).
+  // The policy stopped it; it may have ended normally nevertheless.
   bool stop_asked = false;
   std::uint8_t account = 0;  // Decision::account of its start.
 };
@@ -105,14 +106,14 @@ struct Ended {
 struct Decision {
   enum class Kind : std::uint8_t {
     kWait,  // Nothing to do before reconsider_at or the next event.
-    kRun,   // Submit the head of `client`, as soon as the lane's bounds allow.
-    kStop,  // Stop all stoppable commands of `client` that were not asked before.
+    kRun,   // Submit the head of `client` as soon as the lane's bounds allow.
+    kStop,  // Stop all stoppable commands of `client` that have not been stopped yet.
   };
   Kind kind = Kind::kWait;
   ClientId client;
-  // Ask again then even if nothing happens. Later than the `now` of the question.
+  // Time of the next Pick without an event; later than the current `now`.
   std::optional<TimePoint> reconsider_at;
-  // For kRun, and the policy's own: under what it is to be charged, whatever happens meanwhile.
+  // For kRun: the account to charge, chosen by the policy and unaffected by later changes.
   std::uint8_t account = 0;
 
   static Decision Wait(std::optional<TimePoint> until = {}) { return {.reconsider_at = until}; }

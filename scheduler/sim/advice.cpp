@@ -19,13 +19,13 @@ namespace {
 
 using scheduler::Duration;
 
-// Simulated time: a whole recording, or enough requests that are drawn.
+// Simulated time: a whole recording, or enough drawn requests.
 constexpr double kSecondsLeast = 10, kSecondsMost = 300;
 constexpr double kDrawnRequests = 1000;
 constexpr std::size_t kArrivalsMost = 1'000'000;
-// The predictor knows nothing at first; a real one has learnt long ago.
+// Warm-up requests, because the predictor has no samples at first, unlike a real one.
 constexpr std::size_t kWarmUp = 20;
-// Of a kernel that can be stopped anywhere: what is left between two looks at whether it must.
+// Interval at which a preemptible kernel checks for a stop.
 constexpr Duration kPiece = std::chrono::microseconds(50);
 constexpr std::int64_t kPiecesMost = 512;
 
@@ -39,7 +39,7 @@ std::vector<Duration> GetDurations(const std::vector<double>& times_us) {
 }
 double Milliseconds(Duration time) { return 1e3 * Seconds(time); }
 
-// Pieces of a kernel that has the device alone for its time.
+// The kernel as pieces that have the device alone for its time.
 Kernel KernelFor(const Profile::Step& step, const Profile& profile, const Node& node,
                  std::uint64_t cost_keys) {
   const Duration time = Microseconds(step.us);
@@ -57,7 +57,7 @@ Kernel KernelFor(const Profile::Step& step, const Profile& profile, const Node& 
   return kernel;
 }
 
-// From one arrival to the next, also from the last one to the first.
+// From each arrival to the next, including from the last one to the first.
 std::vector<double> GetDistances(const Profile& profile) {
   const std::size_t count = profile.requests.size();
   std::vector<double> distances;
@@ -77,7 +77,7 @@ double GetLength(const Profile& profile) {
   return std::accumulate(distances.begin(), distances.end(), 0.0);
 }
 
-// Ascending, up to `seconds`.
+// Arrivals, ascending, up to `seconds`.
 std::vector<double> GetTimes(const Profile& profile, double seconds, std::size_t first,
                              double offset_s, std::uint32_t seed) {
   if (profile.is_drawn()) {
@@ -85,7 +85,7 @@ std::vector<double> GetTimes(const Profile& profile, double seconds, std::size_t
     const std::string kind = profile.pace == Profile::Pace::kPoisson  ? "poisson"
                              : profile.pace == Profile::Pace::kBursty ? "bursty"
                                                                       : "periodic";
-    // Drawn distances may add up to less.
+    // Drawn intervals may add up to less.
     const auto count = static_cast<std::size_t>(
         std::min(1.5 * seconds / every_s + 16, static_cast<double>(kArrivalsMost)));
     Result<std::vector<double>> drawn = MakeArrivals(kind, count, every_s, seed);
@@ -127,10 +127,10 @@ ClientPlan::Pace GetPace(const Profile& profile) {
   }
 }
 
-// The sum over all seeds for one client.
+// Totals of one client over all seeds.
 struct Tally {
   std::vector<Duration> times;
-  std::vector<double> p99_ms;  // One per seed that has requests.
+  std::vector<double> p99_ms;  // One per seed with requests.
   double jobs = 0, seconds = 0, charged_s = 0, arrived = 0, ended = 0;
 };
 
@@ -154,9 +154,9 @@ double P99(const Tally& tally) {
   return tally.times.empty() ? 0 : Milliseconds(Percentile(tally.times, 0.99));
 }
 
-// The interval of the p99 spans what the seeds differ by. It also spans the quantiles where the p99
-// of so few requests lies in 95 cases of 100. Source: David and Nagaraja, Order Statistics,
-// 2003, 7.1.
+// The interval of the p99 spans the differences between seeds, and the order statistics that bound
+// the p99 of this number of requests with 95 % confidence. Source: David and Nagaraja, Order
+// Statistics, 2003, 7.1.
 void SetInterval(const Tally& tally, ClientAdvice& advice) {
   if (tally.times.empty()) return;
   const double half =
@@ -191,7 +191,7 @@ ClientAdvice GetAdvice(const Profile& profile, const Tally& with, const Tally& n
   const double rate_now = now.seconds > 0 ? now.jobs / now.seconds : 0;
   if (rate_now > 0) advice.pace_percent = 100 * with.jobs / with.seconds / rate_now;
   advice.device_percent = 100 * with.charged_s / with.seconds;
-  // A closed loop has more requests than it comes to.
+  // A closed loop has more planned requests than it can reach.
   constexpr double kEndedLeast = 0.95;
   advice.falls_behind = profile.has_requests() && profile.pace != Profile::Pace::kClosed &&
                         with.ended < kEndedLeast * with.arrived - 2;
@@ -230,7 +230,7 @@ std::vector<std::string> GetReasons(const Advice& advice, const AdviceOptions& o
   return reasons;
 }
 
-// What a profile says too little about; empty: nothing.
+// Weaknesses of the profile's data; empty if none.
 std::vector<std::string> DoubtsAbout(const Profile& profile) {
   constexpr std::size_t kRequestsLeast = 100;
   constexpr std::size_t kSamplesLeast = 9;
@@ -269,7 +269,7 @@ std::vector<std::string> DoubtsAbout(const Profile& profile) {
   return doubts;
 }
 
-// The clients in a run, the job as the last one.
+// Clients of a run, with the job as the last one.
 struct Company {
   std::vector<Profile> profiles;
   double seconds = 0;
@@ -293,7 +293,7 @@ Company GetCompany(const Node& node, const Profile& job) {
   return company;
 }
 
-// The device may keep the least speed that was seen, or the greatest one.
+// Widens the intervals, because the device may retain the lowest or the highest speed observed.
 void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions& options,
                   std::vector<ClientAdvice>& clients) {
   std::vector<DeviceSpeed> speeds;
@@ -318,7 +318,7 @@ void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions&
   }
 }
 
-// How near a promise is to being broken, and who loses most of its pace.
+// Ranks by the largest ratio of p99 to latency target, then by the largest loss of pace.
 std::tuple<bool, double, double> GetRank(const Advice& advice) {
   double nearest = 0, pace = 100;
   for (const ClientAdvice& client : advice.clients) {
@@ -340,7 +340,7 @@ FrontOptions GetFrontOptions(const Node& node) {
                    .kernel_gap = Microseconds(costs.gap_us),
                    .notice = Microseconds(costs.notice_us),
                    .stop_flag = {},
-                   // Half a piece passes until one ends.
+                   // On average half a piece passes until one ends.
                    .drain = std::max(Microseconds(costs.stop_us) - kPiece / 2, Duration()),
                    .claim = {}};
   options.costs.launch_delays = GetDurations(costs.launches_us);
@@ -366,7 +366,7 @@ ClientPlan GetPlan(const Profile& profile, const Node& node, double seconds, std
                   .awake = {}};
   if (profile.max_share_percent < 100)
     plan.max_share = static_cast<std::uint32_t>(std::lround(10 * profile.max_share_percent));
-  // Clients share no kernels.
+  // Kernels of different clients have different keys.
   const std::uint64_t cost_keys = std::uint64_t{seed} << 16 | 1;
   for (std::size_t i = 0; i < count; ++i) {
     Job job{.name = profile.name, .kernels = {}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a job fits beside those that a device has, with the promises of all of them.
+// Advice on whether a job fits onto a device alongside its present clients, with all latency
+// targets met.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_ADVICE_H_
 #define GPUSHARED_SCHEDULER_SIM_ADVICE_H_
@@ -18,27 +19,27 @@ namespace gpushared::simulation {
 
 struct AdviceOptions {
   std::size_t seeds = 5;
-  std::uint32_t seed = 1;  // The first one.
-  // A client that keeps less than this of its pace does not fit.
+  std::uint32_t seed = 1;  // The first seed.
+  // A client that retains less than this percentage of its pace does not fit.
   double least_pace_percent = 0;
 };
 
-// How one client would fare. Figures are of all seeds together.
+// Predicted figures of one client, over all seeds together.
 struct ClientAdvice {
   std::string name, scheduling_class;
   bool is_job = false;
   std::optional<double> latency_target_ms;
-  std::size_t requests = 0;  // On which p99_ms rests: of its profile.
-  // Of its requests, from arrival to end. Zero for a client without.
-  double p99_now_ms = 0;  // Without the job; of the job, alone on this device.
+  std::size_t requests = 0;  // Sample size of p99_ms: the requests of its profile.
+  // Latency from arrival to end. Zero for a client without requests.
+  double p99_now_ms = 0;  // Without the job; for the job itself, alone on this device.
   double p99_ms = 0;
-  // 95 of 100 such recordings would have led to a p99 in here, as far as can be told: from seeds,
-  // the number of recorded requests, and the device's changes of speed.
+  // 95 % confidence interval of p99_ms, as far as it can be estimated from the seeds, the number of
+  // recorded requests and the changes of the device's speed.
   double p99_low_ms = 0, p99_high_ms = 0;
   double met_percent = 100;
-  double pace_percent = 100;  // Requests or work per second, of what it does now.
-  double device_percent = 0;  // Device time.
-  bool falls_behind = false;  // Requests come faster than they are answered.
+  double pace_percent = 100;  // Requests or work per second, relative to now.
+  double device_percent = 0;  // Share of device time.
+  bool falls_behind = false;  // Requests arrive faster than they are served.
 
   bool is_late() const { return latency_target_ms && p99_ms > *latency_target_ms; }
 };
@@ -47,39 +48,38 @@ struct Advice {
   enum class Certainty : std::uint8_t { kSure, kLikely, kUnsure };
 
   std::string node, job, policy;
-  std::size_t node_number = 0;        // Among those that Place was given.
-  std::vector<ClientAdvice> clients;  // The job is the last one.
-  // Time in which no client of the high class has anything open, and device time of the others.
+  std::size_t node_number = 0;        // Index of the node in the argument of Place.
+  std::vector<ClientAdvice> clients;  // The job is the last element.
+  // Time in which no high-class client has anything open, and device time of the other classes.
   double gap_percent = 0, lower_percent = 0;
-  double memory_mib = 0, memory_free_mib = 0;  // Of the job; zero where it is not known.
-  std::vector<std::string> reasons;            // Why it does not fit; empty: it fits.
+  double memory_mib = 0, memory_free_mib = 0;  // Memory of the job; zero if unknown.
+  std::vector<std::string> reasons;            // Why the job does not fit; empty if it fits.
   Certainty certainty = Certainty::kSure;
-  std::vector<std::string> doubts;  // Why it is not sure.
+  std::vector<std::string> doubts;  // Why the advice is uncertain.
 
   bool fits() const { return reasons.empty(); }
 };
 
-// Deterministic by seed.
+// Predicts the latency and pace of `job` and of the node's clients. Deterministic by seed.
 Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options);
 
-// Places each job, in their order, on the node where it fits best, beside those that were placed
-// before. Tells for each job the advice about every node, the best one first. Nodes where it fits
-// come first. Among them the promise that is nearest to being broken decides, then the client that
-// loses most of its pace.
+// Places each job, in order, on the node where it fits best, alongside the jobs placed before it.
+// Returns for each job the advice for all nodes, best first: nodes where it fits come first, then
+// the smallest ratio of p99 to latency target decides, then the client that loses most of its pace.
 std::vector<std::vector<Advice>> Place(std::vector<Node> nodes, const std::vector<Profile>& jobs,
                                        const AdviceOptions& options);
 
-// The smallest cap, in percent of device time and steps of 10, that a job which fits can bear. It
-// still fits then, and keeps 95 % of its pace.
+// The smallest cap, in percent of device time and in steps of 10, under which a job that fits still
+// fits and retains 95 % of its pace.
 double SmallestShare(const Node& node, const Profile& job, const AdviceOptions& options);
 
-// The parts of the above; for tests.
+// Parts of the above, declared for tests.
 FrontOptions GetFrontOptions(const Node& node);
-// Its requests as recorded for the first of all `turns`, and begun elsewhere in the recording for
-// the others.
+// The client's requests as recorded for the first of all `turns`; for the others starting elsewhere
+// in the recording.
 ClientPlan GetPlan(const Profile& profile, const Node& node, double seconds, std::size_t turn,
                    std::uint32_t seed);
-// How sure, from the figures and from what they rest on.
+// Sets the certainty of the advice, from its figures and their sample sizes.
 void Judge(const Node& node, const Profile& job, const AdviceOptions& options, Advice& advice);
 
 }  // namespace gpushared::simulation

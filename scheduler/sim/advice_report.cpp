@@ -28,7 +28,8 @@ std::string_view GetCertainty(const Advice& advice) {
   return kCertainties.at(static_cast<std::size_t>(advice.certainty));
 }
 
-// Names come from clients and files: what is no printable ASCII could move the terminal's cursor.
+// Replaces everything but printable ASCII, because names come from clients and files, and could
+// move the terminal's cursor.
 std::string Printable(const std::string& name) {
   std::string text = name;
   std::replace_if(

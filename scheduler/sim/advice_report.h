@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Advice as text for people and as JSON for programs.
+// Human-readable and JSON output of advice.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_ADVICE_REPORT_H_
 #define GPUSHARED_SCHEDULER_SIM_ADVICE_REPORT_H_
@@ -13,17 +13,18 @@
 
 namespace gpushared::simulation {
 
-// "gpushared-sim place", "gpusharedctl advise": the exit code where a job fits nowhere. No error
-// has it.
+// Exit code of `gpushared-sim place` and `gpusharedctl advise` when a job fits on no node. Distinct
+// from all exit codes of errors.
 inline constexpr int kFitsNowhere = 4;
 
-// A table of all clients, the verdict, and how sure it is.
+// A table of all clients, the verdict, and its certainty.
 std::string AdviceText(const Advice& advice);
-// The nodes of one job, the best one first.
+// The nodes of one job, best first.
 std::string RankingText(const std::vector<Advice>& ranked);
 nlohmann::ordered_json AdviceJson(const Advice& advice);
 
-// What the job asks Slurm and Kubernetes for, a line each. `share_percent`: SmallestShare.
+// Resource requests of the job for Slurm and Kubernetes, one per line. `share_percent`: see
+// SmallestShare.
 std::string HintText(const Profile& job, double share_percent);
 
 }  // namespace gpushared::simulation

@@ -10,7 +10,7 @@ using scheduler::SchedulingClass;
 
 namespace {
 
-// Its DUR_THRESHOLD, which is chosen per workload there.
+// Orion's DUR_THRESHOLD, which its authors choose per workload.
 constexpr scheduler::Duration kOrionLowTimeMax = std::chrono::microseconds(250);
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alternatives that users could pick, each reduced to its rule.
+// Alternatives to our policies, each reduced to its rule.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_BASELINES_H_
 #define GPUSHARED_SCHEDULER_SIM_BASELINES_H_
@@ -14,10 +14,11 @@
 
 namespace gpushared::simulation {
 
-// Every process launches by itself: MPS, a shared context, time slicing. The device does the rest.
+// Every process launches independently: MPS, a shared context, time slicing. The device does the
+// rest.
 class NativeFront final : public Front {
  public:
-  // `high_first`: the high class on streams of higher priority.
+  // `high_first`: the high class uses streams of higher priority.
   NativeFront(GpuDevice& device, const FrontOptions& options, bool high_first)
       : device_(device), options_(options), high_first_(high_first) {}
 
@@ -38,13 +39,13 @@ class NativeFront final : public Front {
 };
 
 struct GateRules {
-  std::size_t low_in_flight_max = 1;  // Launches of one low client with the GPU.
+  std::size_t low_in_flight_max = 1;  // Per low client.
   bool stops_blocks = false;          // Kernels in flight end at their next block.
-  double low_cost = 1;                // Low blocks take this many times as long.
-  scheduler::Duration idle_least{};   // High has to be idle for this long before low starts.
+  double low_cost = 1;                // Factor on the time of low blocks.
+  scheduler::Duration idle_least{};   // High must be idle for this long before low starts.
 };
 
-// Low work starts only while the high class has nothing: Tally and XSched, which differ in what
+// Low work starts only while the high class is idle: Tally and XSched, which differ in the work
 // they leave in flight and in how that ends.
 class GateFront final : public Front {
  public:
@@ -66,7 +67,7 @@ class GateFront final : public Front {
   struct Client {
     bool is_high = false;
     std::deque<Item> waiting;
-    std::deque<Item> in_flight;  // In order of submission, which is the order of their ends.
+    std::deque<Item> in_flight;  // In order of submission, in which they also end.
     TimePoint thread_free{};
   };
 
@@ -78,12 +79,13 @@ class GateFront final : public Front {
   const GateRules rules_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint64_t, std::size_t> client_of_;
-  std::optional<TimePoint> idle_since_ = TimePoint();  // Of the high class; empty: busy.
+  // Since when the high class is idle; empty while it is busy.
+  std::optional<TimePoint> idle_since_ = TimePoint();
   std::optional<TimePoint> wake_at_;
 };
 
-// Orion. A low kernel runs beside high ones that are bound by something else. It must need few
-// enough multiprocessors, and not too many low kernels may be under way. Copies are let through.
+// Orion: a low kernel runs alongside high ones that are bound by another resource, if it needs few
+// enough multiprocessors and not too much low work is in flight. Copies are always admitted.
 class OrionFront final : public Front {
  public:
   OrionFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}
@@ -97,7 +99,7 @@ class OrionFront final : public Front {
   struct Client {
     bool is_high = false;
     std::deque<Launch> waiting;
-    std::deque<Launch> in_flight;  // The front is what runs.
+    std::deque<Launch> in_flight;  // The front is the running one.
     TimePoint thread_free{};
   };
 
@@ -108,7 +110,7 @@ class OrionFront final : public Front {
   const FrontOptions options_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint64_t, std::size_t> client_of_;
-  // The low class's blocks that are with the GPU.
+  // Blocks of the low class on the GPU.
   std::uint32_t low_blocks_ = 0;
   Duration low_time_{};
 };

@@ -8,9 +8,9 @@ namespace gpushared::simulation {
 namespace {
 
 constexpr std::size_t kPieces = 20;
-// Kernels in a piece, on the average. Fewer do not even out.
+// Mean number of kernels in a piece; fewer do not average out.
 constexpr std::size_t kStepsLeast = 9;
-// Pieces of an even device differ by less.
+// Pieces of a device with constant speed differ by less.
 constexpr double kChange = 0.1;
 
 std::vector<Profile::Step> GetSteps(const Profile& profile) {

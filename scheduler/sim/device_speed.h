@@ -8,18 +8,18 @@
 
 namespace gpushared::simulation {
 
-// How the speed of a device changed while a profile was taken. Figures are times of kernels as
-// parts of the kernels' means.
+// Change of a device's speed while a profile was taken. Figures are kernel times relative to the
+// kernel's mean.
 //
-// A core of a virtual machine runs at half its speed while another machine uses its twin, for
-// seconds. What kernels differ by from one launch to the next is no change of speed: in a twentieth
-// of a recording that evens out.
+// A core of a virtual machine runs at half its speed, for seconds at a time, while another machine
+// uses the sibling hyperthread. Differences between launches of a kernel are not a change of speed,
+// because they average out within a twentieth of a recording.
 struct DeviceSpeed {
-  // Of the fastest and the slowest twentieth, the extreme one at either end apart. Both are 1 where
-  // too few kernels were measured.
+  // Values of the fastest and the slowest twentieth, without the one extreme at either end. Both
+  // are 1 if too few kernels were measured.
   double fast = 1, slow = 1;
-  // By step, through all requests: what the twentieth has in which it lies. Empty where too few
-  // kernels were measured.
+  // By step, through all requests: the value of its twentieth. Empty if too few kernels were
+  // measured.
   std::vector<double> of_steps;
 
   bool has_changed() const;
@@ -27,7 +27,7 @@ struct DeviceSpeed {
 
 DeviceSpeed GetDeviceSpeed(const Profile& profile);
 
-// The profile as if the device had had this speed all the time. The client's own time stays.
+// The profile as if the device had had this speed all the time. The client's own time is unchanged.
 Profile AtSpeed(Profile profile, const DeviceSpeed& speed, double wanted);
 
 }  // namespace gpushared::simulation

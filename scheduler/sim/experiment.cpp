@@ -20,7 +20,7 @@ Outcome RunNative(const FrontOptions& options, const Scenario& scenario) {
   return RunScenario(*FindSetup("mps"), options, scenario);
 }
 
-// Pauses that leave the client busy for `load` of the time when requests take `service_s`.
+// Pauses with which the client is busy for `load` of the time if requests take `service_s`.
 std::vector<double> ClosedPauses(std::size_t count, double service_s, double load,
                                  std::uint32_t seed) {
   std::mt19937_64 random(seed);
@@ -58,7 +58,7 @@ Result<Scenario> HighAlone(const CellOptions& options) {
   return scenario;
 }
 
-// Sums over all clients.
+// Totals over all clients.
 struct Totals {
   std::vector<Duration> times;
   double jobs_per_s = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between clients and the GPU: nothing, our scheduler, or a rule of somebody else's.
+// Layer between clients and the GPU: none, our scheduler, or another system's rule.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_FRONT_H_
 #define GPUSHARED_SCHEDULER_SIM_FRONT_H_
@@ -25,8 +25,8 @@ struct Launch {
   Kernel kernel;
 };
 
-// Confined to the experiment that drives it. Clients are added before anything else, numbered
-// from 0; their launches run in order.
+// Confined to the experiment that drives it. Clients are added before any other call, numbered from
+// 0; launches of a client run in order.
 class Front {
  public:
   using Duration = scheduler::Duration;
@@ -34,21 +34,21 @@ class Front {
 
   virtual ~Front() = default;
   virtual void AddClient(const scheduler::ClientSpec& spec, TimePoint now) = 0;
-  // Caps the client's device time, in thousandths, where the front can.
+  // Caps the client's device time, in thousandths, if the front supports caps.
   virtual void LimitClient(std::size_t /*client*/, std::uint32_t /*per_mille*/, TimePoint) {}
   virtual void Enqueue(const Launch& launch, TimePoint now) = 0;
-  // True when the launch is complete; false when what is left of it will be submitted again.
+  // True when the launch is complete; false when its remainder will be submitted again.
   virtual bool OnFinished(const Finished& finished, TimePoint now) = 0;
-  // Marks of a client with requests, numbered from 0, around their launches.
+  // Begin and end of a client's requests, numbered from 0, around their launches.
   virtual void OnRequestBegan(std::size_t /*client*/, std::uint64_t /*number*/,
                               TimePoint /*arrived*/, TimePoint) {}
   virtual void OnRequestEnded(std::size_t /*client*/, std::uint64_t /*number*/, TimePoint) {}
-  // After the events of one time.
+  // Called after the events of one moment.
   virtual void Act(TimePoint) {}
   virtual std::optional<TimePoint> wake_at() const { return {}; }
-  // Device time charged to the client so far; empty where nobody charges.
+  // Device time charged to the client so far; empty for fronts that do not charge.
   virtual std::optional<Duration> charged(std::size_t /*client*/) const { return {}; }
-  // Of a policy, to submit something; 0 where none decides.
+  // Submissions decided by a policy; 0 without a policy.
   virtual std::uint64_t decisions() const { return 0; }
 };
 
@@ -58,27 +58,28 @@ struct FrontOptions {
   StreamOrder order = StreamOrder::kEligible;
   scheduler::PolicyOptions policy;
   scheduler::LaneOptions lane;
-  // Kernels and copies shorter than this are never cut, as in the worker. Parts of a graph are no
-  // longer.
+  // Kernels and copies shorter than this are non-preemptible, as in the worker. Parts of a graph
+  // are at most this long.
   scheduler::Duration stop_least = std::chrono::microseconds(100);
-  bool claims = true;  // Without them kernels are not cut, and copies are.
-  // What the lane is told; as long as the costs say when empty.
+  // Whether kernels run in their preemptible form. Without it only copies can be stopped.
+  bool claims = true;
+  // Launch bubble reported to the lane; derived from the costs when empty.
   std::optional<scheduler::Duration> launch_bubble;
 };
 
-// A contestant.
+// A scheduler or baseline to compare.
 struct SetupEntry {
   std::string_view name;         // The value of `--policy`.
   std::string_view description;  // One line, with the source of the rule.
   std::function<std::unique_ptr<GpuDevice>(const FrontOptions& options, std::size_t clients)>
       make_device;
-  // The device outlives the front.
+  // The device must outlive the front.
   std::function<std::unique_ptr<Front>(GpuDevice& device, const FrontOptions& options)> make_front;
 };
 
-// Our policies through the production lane, then the baselines.
+// Our policies in the production lane, then the baselines.
 std::vector<SetupEntry> SetupCatalog();
-// Ready to run, or empty when the name is unknown.
+// Returns the setup with that name, or empty if the name is unknown.
 std::optional<SetupEntry> FindSetup(std::string_view name);
 
 }  // namespace gpushared::simulation

@@ -11,44 +11,45 @@
 
 namespace gpushared::simulation {
 
-// What the hardware and driver cost. Sources: native null launch 2.1 us, `field` reproduction of
-// LithOS; the two of graphs: NVIDIA blogs "Constant Time Launch for Straight-Line CUDA Graphs"
-// (2.5 us) and "Getting Started with CUDA Graphs". The rest are round figures of the same order,
-// the same for every policy and baseline.
+// Costs of hardware and driver. Sources: native null launch 2.1 us, `field` reproduction of LithOS;
+// the two of graphs: NVIDIA blogs "Constant Time Launch for Straight-Line CUDA Graphs" (2.5 us) and
+// "Getting Started with CUDA Graphs". The rest are round figures of the same order, equal for all
+// policies and baselines.
 struct GpuCosts {
-  scheduler::Duration launch_call{2'100};   // CPU time of the thread that launches.
+  scheduler::Duration launch_call{2'100};   // CPU time of the launching thread.
   scheduler::Duration launch_delay{4'000};  // From the end of that call to the first block.
-  scheduler::Duration kernel_gap{1'000};    // Between kernels of a stream that wait for each other.
+  scheduler::Duration kernel_gap{1'000};    // Between dependent kernels of a stream.
   scheduler::Duration graph_call{2'500};    // CPU time to launch all nodes of a graph.
-  scheduler::Duration graph_gap{500};       // In place of kernel_gap, inside of a graph.
-  scheduler::Duration notice{3'000};        // From the end of a kernel until a CPU knows it.
+  scheduler::Duration graph_gap{500};       // Replaces kernel_gap inside a graph.
+  scheduler::Duration notice{3'000};        // From the end of a kernel until a CPU thread sees it.
   scheduler::Duration stop_flag{2'000};     // Until blocks that start see a stop.
   scheduler::Duration drain{5'000};         // For blocks that start only to see the stop.
-  scheduler::Duration claim{1'000};         // Per block of a kernel that can be stopped.
+  scheduler::Duration claim{1'000};         // Per block of a kernel in its preemptible form.
   scheduler::Duration context_switch{50'000};
-  // Times that launch_delay, kernel_gap and notice were seen to take, one as likely as another,
-  // where a thread may wait for a core. Empty: they always take as long as above.
+  // Observed values of launch_delay, kernel_gap and notice, all equally likely, because a thread
+  // may have to wait for a core. Empty: the values above are exact.
   std::vector<scheduler::Duration> launch_delays = {}, kernel_gaps = {}, notices = {};
-  std::uint32_t seed = 1;  // Draws from these begin with it.
+  std::uint32_t seed = 1;  // Seed of the draws from these.
 };
 
-// CPU time of the call that launches it: of a graph the first node's call launches all of them.
+// CPU time of the call that launches the kernel. The call for a graph's first node launches all
+// nodes.
 inline scheduler::Duration CallFor(const Kernel& kernel, const GpuCosts& costs) {
   if (kernel.follows_in_graph) return {};
   return kernel.graph_nodes > 0 ? costs.graph_call : costs.launch_call;
 }
 
-// It says whose turn it is among streams with the same priority.
+// Order among streams of the same priority.
 enum class StreamOrder : std::uint8_t {
-  kEligible,   // Whose kernel could begin first: the streams of a GPU take turns.
-  kSubmitted,  // Whose kernel was submitted first, as on the cpu device. There the gap between two
-               // kernels of a stream is time of the thread, in which nothing younger begins.
+  kEligible,   // By the time at which a kernel could begin: the streams of a GPU take turns.
+  kSubmitted,  // By submission, as on the cpu device, where the gap between two kernels of a
+               // stream occupies the executor thread, so that no later work begins in it.
 };
 
-// Works of one stream run one after the other, in the order of their submission.
+// Work items of one stream run in order of submission.
 struct Work {
   std::uint64_t id = 0;
-  std::size_t stream = 0;  // Small: streams are a table.
+  std::size_t stream = 0;  // Small, because streams are a table.
   Kernel kernel;
   std::uint32_t first_block = 0;
   std::uint8_t priority = 0;  // Larger is served first.
@@ -57,10 +58,10 @@ struct Work {
 
 struct Finished {
   std::uint64_t id = 0;
-  std::uint32_t blocks_done = 0;  // Counted from block 0; all of them unless it was stopped.
+  std::uint32_t blocks_done = 0;  // Counted from block 0; all blocks unless it was stopped.
 };
 
-// A GPU on a virtual clock. The caller goes from next_event() to next_event(), and may submit
+// A GPU on a virtual clock. The caller advances from one next_event() to the next, and may submit
 // and stop at the time to which it advanced last.
 //
 // Thread-compatible.
@@ -70,12 +71,12 @@ class GpuDevice {
   using TimePoint = scheduler::TimePoint;
 
   virtual ~GpuDevice() = default;
-  // The launching thread has made its call at `called`, which is not before now.
+  // The launching thread's call ends at `called`, which is not before now.
   virtual void Submit(const Work& work, TimePoint called) = 0;
-  // Ends a stoppable work before its next block; others run to their end.
+  // Ends stoppable work before its next block; other work runs to its end.
   virtual void RequestStop(std::uint64_t id, TimePoint now) = 0;
   virtual std::optional<TimePoint> next_event() const = 0;
-  // Appends what is known to have finished by `now`.
+  // Appends the work that the server knows by `now` to have finished.
   virtual void Advance(TimePoint now, std::vector<Finished>& finished) = 0;
 };
 

@@ -18,7 +18,7 @@ constexpr std::uint64_t kBlocksMax = 1'000'000;
 constexpr std::uint64_t kKernelsMax = 10'000;
 constexpr std::uint64_t kDurationMaxNs = 10'000'000'000;
 constexpr std::uint64_t kDurationMaxUs = kDurationMaxNs / 1000;
-// The CUDA device's copies of normal and low clients: groups of 2 MiB, over PCIe 5.
+// Copy pieces of normal and low clients on the CUDA device: groups of 2 MiB, over PCIe 5.
 constexpr Duration kCopyPiece = std::chrono::microseconds(40);
 
 struct ProfileRow {
@@ -27,7 +27,7 @@ struct ProfileRow {
   std::uint64_t duration_ns = 0;
 };
 
-// False when the line does not end in four figures.
+// False unless the line ends in four numbers.
 bool ParseRow(std::string_view line, ProfileRow& row) {
   std::array<std::string_view, 4> fields;
   for (std::size_t i = fields.size(); i-- > 0;) {
@@ -53,7 +53,7 @@ bool ParseRow(std::string_view line, ProfileRow& row) {
 Kernel KernelFor(const ProfileRow& row, const ProfileOptions& options) {
   const std::uint64_t needed = std::max<std::uint64_t>(row.multiprocessors, 1);
   const std::uint64_t waves = (needed + options.multiprocessors - 1) / options.multiprocessors;
-  // Longer blocks make fewer waves of the same total, and no more than one of everything.
+  // Longer blocks make fewer waves of the same total time, at least one.
   const std::uint64_t stretch = std::min<std::uint64_t>(options.block_stretch, waves);
   const std::uint64_t fewer_waves = (waves + stretch - 1) / stretch;
   const std::uint64_t blocks =
@@ -62,7 +62,7 @@ Kernel KernelFor(const ProfileRow& row, const ProfileOptions& options) {
           Duration(static_cast<Duration::rep>(row.duration_ns / fewer_waves)), row.kind};
 }
 
-// Whole numbers joined with ':', exactly as many; empty when there is anything else.
+// Parses exactly kCount whole numbers joined with ':'; empty for anything else.
 template <std::size_t kCount>
 std::optional<std::array<std::uint64_t, kCount>> ParseFigures(std::string_view text) {
   std::array<std::uint64_t, kCount> figures{};

@@ -48,7 +48,7 @@ bool LaneFront::MustGiveWay(std::size_t number) const {
   });
 }
 
-// As the worker cuts graphs: the high class's go whole, others in parts.
+// Splits graphs as the worker does: those of the high class are one command, others are split.
 std::size_t LaneFront::NextPart(std::size_t number) const {
   const Client& client = clients_[number];
   const bool is_node = client.waiting.front().kernel.follows_in_graph ||
@@ -87,7 +87,7 @@ scheduler::LaneCommand LaneFront::CommandFor(const Known& known) const {
 void LaneFront::Enqueue(const Launch& launch, TimePoint now) {
   Client& client = clients_[launch.client];
   client.waiting.push_back(launch);
-  // A graph comes whole.
+  // A graph is enqueued as a whole.
   if (launch.kernel.graph_nodes > 0) client.nodes_to_come = launch.kernel.graph_nodes;
   if (client.nodes_to_come > 0 && --client.nodes_to_come > 0) return;
   Feed(launch.client, now);
@@ -134,7 +134,7 @@ bool LaneFront::OnFinished(const Finished& finished, TimePoint now) {
   const auto found = known_.find(node == command_of_.end() ? finished.id : node->second);
   Known& known = found->second;
   if (node != command_of_.end()) command_of_.erase(node);
-  // Nobody hears of the others' ends.
+  // The lane is notified of the last node only.
   if (!known.behind.empty() && known.nodes_done++ < known.behind.size()) return true;
   const scheduler::Charge charge = lane_.OnCompleted(found->first, now);
   const std::size_t client = known.launch.client;
@@ -170,7 +170,7 @@ void LaneFront::Act(TimePoint now) {
               .first_block = known.blocks_done,
               .priority = action->priority,
               .stoppable = known.stoppable};
-    // The first node of a later part follows no other.
+    // The first node of a later part does not follow another one.
     work.kernel.follows_in_graph = false;
     device_.Submit(work, thread_free_);
     for (const Launch& node : known.behind) {

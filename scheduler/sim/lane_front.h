@@ -14,9 +14,9 @@
 
 namespace gpushared::simulation {
 
-// The worker: one thread that launches for all clients, and the production lane and policy.
-// Kernels with a cost key are predicted by the production predictor, from those that have ended;
-// others exactly. The launch bubble is exact unless the options say another one.
+// The worker: one thread that launches for all clients, with the production lane and policy.
+// Kernels with a cost key are predicted by the production predictor from completed ones; others
+// exactly. The launch bubble is exact unless the options set it.
 class LaneFront final : public Front {
  public:
   LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,
@@ -26,7 +26,8 @@ class LaneFront final : public Front {
   void LimitClient(std::size_t number, std::uint32_t per_mille, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished& finished, TimePoint now) override;
-  // The lane is told of kOpenRequestsMax at a time; of later ones when those have ended.
+  // Forwards at most kOpenRequestsMax requests to the lane; later ones follow when these have
+  // ended.
   void OnRequestBegan(std::size_t number, std::uint64_t request, TimePoint arrived,
                       TimePoint now) override;
   void OnRequestEnded(std::size_t number, std::uint64_t request, TimePoint now) override;
@@ -40,10 +41,10 @@ class LaneFront final : public Front {
  private:
   struct Client {
     scheduler::ClientSpec spec;
-    std::deque<Launch> waiting;       // Not yet the lane's.
-    std::uint32_t nodes_to_come = 0;  // Nodes of the graph that is being launched.
-    bool is_blocked = false;  // The lane has one that can be stopped: nothing may follow it.
-    std::deque<scheduler::RequestMark> unmarked;  // Requests of which the lane does not know.
+    std::deque<Launch> waiting;       // Not in the lane yet.
+    std::uint32_t nodes_to_come = 0;  // Remaining nodes of the graph that is being launched.
+    bool is_blocked = false;  // A stoppable launch is in the lane, so no other may follow it.
+    std::deque<scheduler::RequestMark> unmarked;  // Requests not forwarded to the lane yet.
     std::size_t marked = 0;
     scheduler::Duration charged{};
   };
@@ -51,7 +52,7 @@ class LaneFront final : public Front {
     Launch launch;
     bool stoppable = false;
     std::uint32_t blocks_done = 0;
-    // Nodes of the same part of a graph, which the lane has as one command.
+    // Further nodes of the same part of a graph, which the lane sees as one command.
     std::vector<Launch> behind = {};
     std::size_t nodes_done = 0;
   };
@@ -60,7 +61,7 @@ class LaneFront final : public Front {
   // The time of the whole kernel, as if it could not be stopped.
   Duration Predicted(const Kernel& kernel) const;
   scheduler::LaneCommand CommandFor(const Known& known) const;
-  // How many of the client's waiting launches are the next command: several of a graph.
+  // Number of the client's waiting launches that form the next command: several for a graph.
   std::size_t NextPart(std::size_t number) const;
   bool MustGiveWay(std::size_t number) const;
   void Feed(std::size_t number, TimePoint now);
@@ -71,8 +72,9 @@ class LaneFront final : public Front {
   scheduler::DeviceLane lane_;
   scheduler::Predictor predictor_;
   std::vector<Client> clients_;
-  std::unordered_map<std::uint64_t, Known> known_;               // The lane's commands.
-  std::unordered_map<std::uint64_t, std::uint64_t> command_of_;  // By nodes behind the first one.
+  std::unordered_map<std::uint64_t, Known> known_;  // Commands of the lane.
+  // Command of each node after the first one of its part.
+  std::unordered_map<std::uint64_t, std::uint64_t> command_of_;
   std::uint64_t decisions_ = 0;
   TimePoint thread_free_{};
 };

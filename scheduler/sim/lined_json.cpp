@@ -15,11 +15,11 @@
 namespace gpushared::simulation {
 namespace {
 
-// Values within values; a file of brackets alone would fill the stack otherwise.
+// Nesting limit, because a file of nothing but brackets would exhaust the stack otherwise.
 constexpr std::size_t kDepthMax = 16;
 
-// Goes through a text and knows the line of the last character that was no white space: there the
-// token ends that the parser has just read.
+// Iterates over a text and tracks the line of the last character that was not white space, which is
+// where the token ends that the parser has just read.
 class LineCounter {
  public:
   using difference_type = std::ptrdiff_t;
@@ -30,7 +30,7 @@ class LineCounter {
 
   struct Place {
     std::size_t line = 1;
-    std::size_t last = 1;  // The line of the last character that is no white space.
+    std::size_t last = 1;  // Line of the last character that is not white space.
   };
 
   LineCounter(const char* at, Place* place) : at_(at), place_(place) {}
@@ -65,7 +65,7 @@ std::string NumberText(double number) {
 
 }  // namespace
 
-// Builds the value as the parser comes to its parts.
+// Builds the value while the parser reports its parts.
 class LinedJsonReader {
  public:
   using number_integer_t = std::int64_t;
@@ -99,7 +99,7 @@ class LinedJsonReader {
     return false;
   }
 
-  // Empty: the text is no JSON.
+  // Empty if the text is not JSON.
   const std::string& why() const { return why_; }
   LinedJson Take() { return std::move(root_); }
 
@@ -125,7 +125,7 @@ class LinedJsonReader {
     return true;
   }
 
-  // Pointers to open values stay good: only the last one of a list or object grows.
+  // Pointers to open values stay valid, because only the last element of a list or object grows.
   LinedJson* Add(LinedJson::Kind kind) {
     LinedJson* added = &root_;
     if (!open_.empty() && open_.back()->kind_ == LinedJson::Kind::kObject) {

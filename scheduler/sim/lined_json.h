@@ -14,26 +14,26 @@
 
 namespace gpushared::simulation {
 
-// A value of a JSON file that knows on which line it ends. Files are input: each question says what
-// it expects, and throws Rejected with that line where it finds something else.
+// A value of a JSON file with the line on which it ends. Files are untrusted input: each accessor
+// states the expected value, and throws Rejected with that line on anything else.
 //
-// Value; immutable once it was read.
+// Value; immutable once read.
 class LinedJson {
  public:
   struct Rejected : std::runtime_error {
     using std::runtime_error::runtime_error;
   };
 
-  // A whole file of at most `bytes_max`. Rejects with path and line.
+  // Reads a file of at most `bytes_max`. Rejects with path and line.
   static Result<LinedJson> Read(const std::string& path, std::size_t bytes_max);
   static Result<LinedJson> Parse(const std::string& text);
 
-  // The member of an object; null where it has none.
+  // The member of an object; null if it has no such member.
   const LinedJson* Find(const std::string& name) const;
   const LinedJson& At(const std::string& name) const;
-  // Rejects a member that is none of these: a misspelt one would mean nothing.
+  // Rejects any other member, because a misspelt member would be ignored silently.
   void AllowOnly(const std::vector<std::string>& names) const;
-  // The items of a list of `least` to `most`.
+  // The items of a list of `least` to `most` items.
   const std::vector<LinedJson>& Items(std::size_t least, std::size_t most) const;
   double Number(double least, double most) const;
   // A number without a fraction.
@@ -47,7 +47,7 @@ class LinedJson {
 
   Kind kind_ = Kind::kNull;
   std::size_t line_ = 1;
-  std::string name_;  // The member that it is, or that it is in.
+  std::string name_;  // Name of this member, or of the member that contains it.
   double number_ = 0;
   std::string text_;
   std::vector<LinedJson> items_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared-sim: what a mix of jobs would do to each other, before a GPU is at hand.
+// gpushared-sim: predicts how the jobs of a mix affect each other, without a GPU.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -31,7 +31,7 @@ namespace {
 using scheduler::Duration;
 using Document = nlohmann::ordered_json;
 
-// The arguments of all subcommands.
+// Arguments of all subcommands.
 struct Arguments {
   std::vector<std::string> policies;
   std::string json;
@@ -43,7 +43,7 @@ struct Arguments {
   std::vector<std::string> arrivals = {"poisson"};
   std::vector<double> loads = {0.5};
   std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
-  double latency_target_ms = 0, lookahead_us = 0, launch_bubble_us = 0;
+  double latency_target_ms = 0, window_us = 0, launch_bubble_us = 0;
 
   std::string mix;
   std::vector<std::string> profiles;
@@ -61,7 +61,7 @@ struct Arguments {
 
 Duration Nanoseconds(double count) { return Duration(static_cast<Duration::rep>(count)); }
 
-// Checks the file of --json before a run that may take hours.
+// Checks the file of --json in advance, because a run may take hours.
 Status CheckWritable(const std::string& path) {
   if (path.empty() || std::ofstream(path, std::ios::app)) return {};
   return Status(StatusCode::kInvalidArgument, "cannot write '" + path + "'");
@@ -138,8 +138,7 @@ CellOptions GetCell(const Arguments& arguments, const Job& high, const Job& low,
                    .target = {},
                    .front = {}};
   cell.front.claims = !arguments.no_claims;
-  if (arguments.lookahead_us > 0)
-    cell.front.lane.window = Nanoseconds(1e3 * arguments.lookahead_us);
+  if (arguments.window_us > 0) cell.front.lane.window = Nanoseconds(1e3 * arguments.window_us);
   if (arguments.launch_bubble_us > 0) {
     cell.front.launch_bubble = Nanoseconds(1e3 * arguments.launch_bubble_us);
   }
@@ -363,7 +362,7 @@ void AddCompare(const command_line::Command& app, Arguments& arguments) {
                  "latency of a request, ms (1.05 x p99 alone)")
       .Within(0.001, 1e6);
   command
-      .AddOption("--window", arguments.lookahead_us,
+      .AddOption("--window", arguments.window_us,
                  "predicted time that normal and low work may have on the device, us (500)")
       .Within(1, 1e6);
   command
@@ -487,7 +486,7 @@ int RunTool(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return gpushared::simulation::RunTool(argc, argv);
-  } catch (const std::exception& error) {  // Out of memory, say.
+  } catch (const std::exception& error) {  // Such as memory exhaustion.
     std::fprintf(stderr, "gpushared-sim: %s\n", error.what());
     return 1;
   }

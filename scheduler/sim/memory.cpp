@@ -26,7 +26,7 @@ Duration SwapTime(const MemoryScenario& scenario, std::uint64_t bytes) {
       static_cast<std::int64_t>(static_cast<double>(bytes) / scenario.bytes_per_s * 1e9));
 }
 
-// When the high client comes, from the end of its last visit.
+// Arrivals of the high client, counted from the end of its previous visit.
 class Visits {
  public:
   explicit Visits(const MemoryScenario& scenario)
@@ -53,7 +53,7 @@ class ResidencyWorld {
   MemoryReport Run();
 
  private:
-  // Memory in parts of equal size.
+  // A part of a client's memory; all parts have equal size.
   struct PartHeld {
     std::uint64_t resident_bytes = 0;
     TimePoint used{};
@@ -61,9 +61,9 @@ class ResidencyWorld {
   struct Held {
     scheduler::MemorySuspended memory;
     bool is_suspended = false;
-    std::vector<PartHeld> parts;  // None: the high one.
-    std::size_t part = 0;         // It works on that,
-    Duration left{};              // for so long as it runs.
+    std::vector<PartHeld> parts;  // Empty for the high client.
+    std::size_t part = 0;         // The part in use,
+    Duration left{};              // and the running time left in it.
 
     bool runs() const { return memory.missing_bytes() == 0 && !is_suspended; }
   };
@@ -79,7 +79,7 @@ class ResidencyWorld {
   std::uint64_t PartBytes(const Held& client) const {
     return client.memory.movable_bytes / client.parts.size();
   }
-  // Where the bytes of a move go, or come from.
+  // Distributes the bytes of a swap over the client's parts.
   void SwapParts(Held& client, bool goes_out, std::uint64_t bytes) const;
   void RecordNeed(Held& client) const;
   std::size_t CountRunning() const;
@@ -105,7 +105,7 @@ std::uint64_t ResidencyWorld::Free() const {
   return scenario_.device_bytes - used;
 }
 
-// Low clients that came one after the other: the first ones have what there is.
+// Low clients arrive one after the other, so the first ones get the available memory.
 void ResidencyWorld::Begin() {
   for (std::size_t i = 0; i < scenario_.low_clients; ++i) {
     const ClientId client{i + 1};
@@ -125,7 +125,7 @@ void ResidencyWorld::Begin() {
   high_changes_ = visits_.After(now_);
 }
 
-// What it works on comes in first; what it worked on longest ago goes out first.
+// Swaps in the part in use first, and swaps out the least recently used part first.
 void ResidencyWorld::SwapParts(Held& client, bool goes_out, std::uint64_t bytes) const {
   const std::uint64_t whole = PartBytes(client);
   while (bytes > 0) {
@@ -240,7 +240,7 @@ void ResidencyWorld::OnEvent() {
   }
   for (std::size_t i = 0; i < scenario_.low_clients && scenario_.low_parts > 1; ++i) {
     Held& client = clients_[i];
-    // Rounded down, so the last share of it may be a nanosecond.
+    // Rounded down, so its last fraction may be a nanosecond.
     if (!client.runs() || client.left > scenario_.low_clients * Duration(1)) continue;
     client.part = (client.part + 1) % client.parts.size();
     client.parts[client.part].used = now_;
@@ -296,13 +296,13 @@ MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario, Duration t
   std::vector<Duration> ran(scenario.low_clients);
   for (std::size_t next = 0; now < TimePoint{} + scenario.length;
        next = (next + 1) % scenario.low_clients) {
-    // Its pages come in while as many of others go out.
+    // Its pages are swapped in while pages of the same size are swapped out.
     const Duration swap = std::min(turn, 2 * SwapTime(scenario, of_low));
     ran[next] += turn - swap;
     report.moved_bytes += 2 * static_cast<double>(of_low);
     now += turn;
     if (comes > now) continue;
-    // It asked during this turn, and the queue has all the low clients that asked before it.
+    // It requested its turn during this one, after all low clients.
     for (std::size_t i = 1; i < scenario.low_clients; ++i) {
       ran[(next + i) % scenario.low_clients] += turn - swap;
       report.moved_bytes += 2 * static_cast<double>(of_low);
@@ -335,7 +335,8 @@ MemoryReport SimulatePageFaults(const MemoryScenario& scenario, Duration pass) {
   report.low_runs = std::min(1.0, report.least_runs * static_cast<double>(low));
   const double length_s = std::chrono::duration<double>(scenario.length).count();
   if (!fits) report.moved_bytes = scenario.bytes_per_s * length_s;
-  // Its pages are fresh, so as many of others go out, beside the traffic of the low ones.
+  // Its pages are new, so the same amount of other clients' is evicted, in addition to the low
+  // clients' traffic.
   const Duration first_touch = (low + 1) * SwapTime(scenario, Part(scenario, scenario.high_part));
   const Duration between = scenario.high_every + scenario.high_residency + first_touch;
   report.waits.assign(static_cast<std::size_t>(scenario.length / between), first_touch);

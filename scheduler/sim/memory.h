@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that hold more memory than there is: what moving it costs them, and those with
+// Memory oversubscription: the cost of swapping for low-class clients and for those with
 // guarantees.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_MEMORY_H_
@@ -14,46 +14,49 @@
 
 namespace gpushared::simulation {
 
-// Low clients that always have work, and a high one that comes with its memory and leaves again.
+// Low clients that always have work, and a high one that arrives with its memory and leaves again.
 struct MemoryScenario {
   std::uint64_t device_bytes = std::uint64_t{80} << 30;
   std::size_t low_clients = 2;
-  double low_part = 0.6;  // Each holds so much of the device.
-  // Each works on its memory in so many parts, on one for so long as it runs, then on the next. 1:
-  // nobody knows what it touches.
+  double low_part = 0.6;  // Memory of each, relative to the device's.
+  // Equal parts of each client's memory, on which it works in turn, for part_takes of its running
+  // time each. 1: the access set is unknown.
   std::size_t low_parts = 1;
   scheduler::Duration part_takes = std::chrono::seconds(10);
-  double high_part = 0.25;                                        // Of the device; guaranteed.
-  scheduler::Duration high_every = std::chrono::seconds(60);      // On average.
-  scheduler::Duration high_residency = std::chrono::seconds(10);  // Once it has its memory.
-  double bytes_per_s = 25e9;                                      // In one direction at a time.
-  scheduler::Duration stop = std::chrono::milliseconds(1);        // Until a held client is off.
+  double high_part = 0.25;  // Memory relative to the device's; guaranteed.
+  scheduler::Duration high_every = std::chrono::seconds(60);  // Mean interval.
+  // Counted from when it has its memory.
+  scheduler::Duration high_residency = std::chrono::seconds(10);
+  double bytes_per_s = 25e9;  // In one direction at a time.
+  // Until a suspended client has left the device.
+  scheduler::Duration stop = std::chrono::milliseconds(1);
   scheduler::Duration length = std::chrono::hours(10);
   std::uint32_t seed = 1;
 };
 
 struct MemoryReport {
-  // Of the time: a low client had its memory and could run. The least of them had this alone.
+  // Fraction of the time in which a low client had its memory and could run; `least_runs` of the
+  // worst one.
   double low_runs = 0;
   double least_runs = 0;
   std::vector<scheduler::Duration> waits;  // For its memory, by the high client; ascending.
   double moved_bytes = 0;
 };
 
-// scheduler::Residency decides.
+// Under scheduler::Residency.
 MemoryReport SimulateResidency(const MemoryScenario& scenario);
 
-// One client has the whole device for a turn, in the order in which they ask. The pages of the
-// others go out as its own come in: nvshare's way. Its README (github.com/grgalex/nvshare) names
-// turns of 30 s, given back early by whoever has nothing to do.
+// Clients have the whole device in turn, in order of request. The pages of the
+// others are swapped out while its own are swapped in, as in nvshare, whose README
+// (github.com/grgalex/nvshare) names turns of 30 s that an idle client ends early.
 MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario,
                                       scheduler::Duration turn = std::chrono::seconds(30));
 
-// Pages come as they are touched, and those go that were touched longest ago: unified memory
-// without turns. Each low client touches all that it has once in `pass` of its time. Together that
-// is more than there is, so a page has gone by the time it is touched again. Clients share the link
-// alike. A fault costs its bytes in and out and nothing else, which flatters it: published
-// slowdowns are up to 78 times (arXiv 2512.24637, abstract).
+// Pages are swapped in on access, and the least recently used are evicted: unified memory without
+// turns. Each low client touches all its memory once in `pass` of its running time. Because all of
+// that exceeds the device's memory, a page has been evicted by the time it is touched again.
+// Clients share the link equally. A fault costs only its bytes in and out, which is optimistic:
+// published slowdowns reach 78 times (arXiv 2512.24637, abstract).
 MemoryReport SimulatePageFaults(const MemoryScenario& scenario,
                                 scheduler::Duration pass = std::chrono::seconds(1));
 

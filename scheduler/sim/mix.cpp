@@ -30,7 +30,7 @@ constexpr double kFrequencyMax = 1e6;
 constexpr double kArrivalsMax = 1e7;
 constexpr std::size_t kClosedRequestsMax = 1'000'000;
 
-// Of a text, or of what is missing; caught by ReadMix.
+// Rejects the text; caught by ReadMix.
 [[noreturn]] void Reject(const std::string& what) { throw std::invalid_argument(what); }
 
 double GetNumber(const Json& object, const char* name, double least, double most) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any mix of clients, read from a file, and how each of them fares.
+// Arbitrary mixes of clients, read from a file, with a report per client.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_MIX_H_
 #define GPUSHARED_SCHEDULER_SIM_MIX_H_
@@ -15,22 +15,22 @@
 
 namespace gpushared::simulation {
 
-// A client list of the DISB benchmark (JSON; SJTU-IPADS/disb): `time` in seconds and `tasks`, each
-// with an `id`, `load` {`type`: continuous, periodic, uniform (the same), poisson, bursty, or
+// Reads a client list of the DISB benchmark (JSON; SJTU-IPADS/disb): `time` in seconds and `tasks`,
+// each with an `id`, `load` {`type`: continuous, periodic, uniform (the same), poisson, bursty, or
 // trace with a `file`; `frequency` in 1/s; `priority`} and `client` {`model_name`}. A task with
-// priority 0 is high class and its continuous load a closed loop; one without is low class and
-// trains. Ours besides, in `load`: `class` (high, normal, low), `weight`, `latency_target_ms`.
+// priority 0 is high class and its continuous load a closed loop; a task without is low class and
+// trains. Our extensions in `load`: `class` (high, normal, low), `weight`, `latency_target_ms`.
 //
-// `profiles` names the kernel profile of each model. Rejects with file and task.
+// `profiles` maps each model to its kernel profile. Rejects with file and task.
 Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Job>& profiles,
                          std::uint32_t seed);
 
 struct ClientRow {
   std::string policy, client;
   std::string scheduling_class;
-  std::size_t requests = 0;  // Ended; 0 for clients without requests.
+  std::size_t requests = 0;  // Ended requests; 0 for clients without requests.
   double p50_ms = 0, p99_ms = 0, p99_alone_ms = 0;
-  double target_met = 0;  // Part of the requests; 1 without a promise.
+  double target_met = 0;  // Fraction of the requests; 1 without a latency target.
   double throughput = 0;  // Jobs/s ÷ jobs/s of the same client alone, natively.
 };
 

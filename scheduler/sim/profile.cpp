@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 7> kPaceNames = {"endless", "open",   "in
                                                         "poisson", "bursty", "periodic"};
 constexpr std::array<std::string_view, 3> kWorkNames = {"kernel", "copy to device", "copy to host"};
 
-// The number of the name that the value is.
+// Index of the value in the list of names.
 template <std::size_t kSize>
 std::size_t IndexIn(const LinedJson& value, const std::array<std::string_view, kSize>& names) {
   const std::string text = value.Text(kProfileNameBytesMax);
@@ -189,7 +189,7 @@ Result<T> ReadAs(const std::string& path, T (*make)(const LinedJson&)) {
   }
 }
 
-// A nanosecond is enough, and shorter to read.
+// Rounds to nanoseconds, to shorten the files.
 double Rounded(double value) { return std::round(value * 1e3) / 1e3; }
 
 OrderedJson GetSteps(const Profile::Request& request) {
@@ -227,7 +227,7 @@ OrderedJson GetHead(const Profile& profile) {
   return head;
 }
 
-// Names come from clients.
+// Replaces invalid UTF-8, because names come from clients.
 std::string Dump(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }

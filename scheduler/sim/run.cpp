@@ -16,7 +16,7 @@ using scheduler::Duration;
 using scheduler::TimePoint;
 using Pace = ClientPlan::Pace;
 
-// A launch's number has its client in the low bits.
+// The low bits of a launch's number are its client.
 constexpr std::uint64_t kClientBits = 8;
 static_assert(scheduler::kClientsMax <= std::uint64_t{1} << kClientBits);
 
@@ -70,22 +70,22 @@ class Run {
     TimePoint arrival;
     const Job* job = nullptr;
     std::size_t enqueued = 0, done = 0;  // Counts of its kernels.
-    TimePoint since{};                   // Its begin, or the end of the last kernel that is done.
+    TimePoint since{};                   // Its start, or the end of its last completed kernel.
   };
   struct Client {
     const ClientPlan* plan = nullptr;
-    std::size_t begun = 0;            // Used up of times_s, or of its spans awake.
+    std::size_t begun = 0;            // Consumed elements of times_s, or of its awake spans.
     std::optional<TimePoint> next{};  // Arrival, or the end of sleep.
     std::deque<Request> open{};       // Or steps.
     std::uint64_t jobs = 0;
     std::uint64_t jobs_done = 0;
     std::uint64_t launches = 0;
-    std::optional<TimePoint> step{};  // When it submits the next kernel, unless that waits.
+    std::optional<TimePoint> step{};  // When it submits the next kernel, unless that one waits.
     Duration work{};
     bool is_active = false;  // Has something open.
   };
 
-  // Moves on to the time of the next event; false when all is over.
+  // Advances to the next event; false at the end of the scenario.
   bool GoOn() {
     if (scenario_.length == Duration() && unfinished_ == 0) return false;
     std::optional<TimePoint> next = device_->next_event();
@@ -174,12 +174,12 @@ class Run {
     Submit(number);
   }
 
-  // Submits kernels in their order, up to one that is to come later.
+  // Submits kernels in order, up to the first one whose time has not come.
   void Submit(std::size_t number) {
     Client& client = clients_[number];
     const bool had_step = client.step.has_value();
     client.step.reset();
-    // Those before it have all of their kernels queued.
+    // Earlier requests have all of their kernels queued.
     const auto first = std::ranges::partition_point(
         client.open, [](const Request& each) { return each.enqueued == each.job->kernels.size(); });
     for (Request& request : std::ranges::subrange(first, client.open.end())) {
@@ -235,7 +235,7 @@ class Run {
     if (client.open.empty()) SetActive(number, false);
   }
 
-  // Whole ones, and the part of the first open one that is done.
+  // Complete jobs, and the completed fraction of the first open one.
   static double GetJobs(const Client& client) {
     const auto whole = static_cast<double>(client.jobs_done);
     if (client.open.empty()) return whole;
@@ -291,8 +291,8 @@ class Run {
   TimePoint now_{};
   std::vector<Client> clients_;
   std::optional<TimePoint> next_arrival_;  // The first of all clients'.
-  std::optional<TimePoint> next_step_;     // The same of their next kernels.
-  std::size_t unfinished_ = 0;             // Clients with requests to come or open.
+  std::optional<TimePoint> next_step_;     // The first of all clients' next kernels.
+  std::size_t unfinished_ = 0;             // Clients with future or open requests.
   std::vector<Finished> finished_;
   std::uint64_t active_weight_ = 0;  // Sum over clients with work.
   TimePoint accrued_until_{}, next_sample_{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients, what they run and when, a GPU, and what stands before it.
+// Simulation of one scenario: clients, their work and arrivals, a GPU, and the front between them.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_RUN_H_
 #define GPUSHARED_SCHEDULER_SIM_RUN_H_
@@ -17,12 +17,13 @@ namespace gpushared::simulation {
 
 struct ClientPlan {
   enum class Pace : std::uint8_t {
-    kEndless,  // The next step as soon as one has ended.
-    kOpen,     // Requests arrive, whatever became of those before.
-    kClosed,   // The next request some time after the one before has ended.
-    // Requests arrive, wait in the client until the one before has ended, and are timed from there.
+    kEndless,  // The next step starts as soon as one has ended.
+    kOpen,     // Requests arrive independently of earlier ones.
+    kClosed,   // The next request starts some time after the previous one has ended.
+    // Requests arrive and wait in the client until the previous one has ended; latency counts from
+    // there.
     kOneByOne,
-    // The same, but timed from their arrival.
+    // The same, but latency counts from the arrival.
     kInTurn,
   };
   struct Span {
@@ -33,21 +34,21 @@ struct ClientPlan {
   scheduler::ClientSpec spec;
   std::optional<std::uint32_t> max_share = {};  // In thousandths of device time.
   Job job;
-  // Unless empty: request i runs number i mod size of these, not `job`.
+  // If not empty, request i runs jobs[i mod size] instead of `job`.
   std::vector<Job> jobs = {};
   Pace pace = Pace::kEndless;
   // kOpen, kOneByOne, kInTurn: arrivals, seconds from the start, ascending. kClosed: the pause
   // before each request.
   std::vector<double> times_s;
-  // kEndless: steps enqueued ahead, at least one, and when it is awake, ascending; empty: always.
-  // A step that has begun is brought to its end.
+  // kEndless: steps enqueued ahead, at least one, and the spans in which the client is awake,
+  // ascending; empty: always. A step that has begun is completed.
   std::size_t depth = 1;
   std::vector<Span> awake;
 };
 
 struct Scenario {
   std::vector<ClientPlan> clients;
-  // Zero: until all requests have ended. What is open then counts as far as it came.
+  // Zero: until all requests have ended. Otherwise requests open at the end count partially.
   scheduler::Duration length{};
   // Zero: shares are not sampled.
   scheduler::Duration sample_every{};
@@ -55,16 +56,17 @@ struct Scenario {
 
 // Cumulative, per client.
 struct ShareSample {
-  std::vector<scheduler::Duration> held;  // Device time charged; work done where nobody charges.
-  std::vector<scheduler::Duration> due;   // By weight, of the time in which it had work.
+  // Device time charged, or work done under fronts that do not charge.
+  std::vector<scheduler::Duration> held;
+  std::vector<scheduler::Duration> due;  // By weight, of the time in which it had work.
 };
 
 struct ClientOutcome {
-  // From its arrival, or as its pace says, to the client knowing its end, per request in order of
-  // arrival.
+  // Latency per request in order of arrival: from its arrival, or as its pace says, until the
+  // client knows of its end.
   std::vector<scheduler::Duration> request_times;
-  double jobs = 0;  // Requests or steps, whole and broken.
-  // Device time charged; empty where nobody charges.
+  double jobs = 0;  // Requests or steps, including fractions.
+  // Device time charged; empty under fronts that do not charge.
   std::optional<scheduler::Duration> charged;
 };
 
@@ -74,11 +76,11 @@ struct Outcome {
   // Time in which no high client had anything open.
   scheduler::Duration gap{};
   std::uint64_t launches = 0;
-  std::uint64_t decisions = 0;  // How often our policies chose to submit something.
+  std::uint64_t decisions = 0;  // Submissions decided by our policies.
   std::vector<ShareSample> samples;
 };
 
-// Deterministic. Throws std::logic_error when requests are open and nothing will ever happen.
+// Deterministic. Throws std::logic_error if requests are open and no event is left.
 Outcome RunScenario(const SetupEntry& setup, const FrontOptions& options, const Scenario& scenario);
 
 }  // namespace gpushared::simulation

@@ -41,7 +41,7 @@ void SharedGpu::PrepareNext(std::size_t number, TimePoint end, TimePoint now) {
   PrepareFront(number, end);
   Stream& stream = streams_[number];
   stream.gap = gap;
-  // In the same breath, before a younger one is looked at.
+  // At the same moment, before later work is considered.
   if (std::max(stream.items.front().ready, end) <= now) MakeEligible(stream);
 }
 
@@ -81,8 +81,8 @@ void SharedGpu::OnEvent(const Event& event, std::vector<Finished>& finished) {
   }
   Stream& stream = streams_[event.stream];
   if (event.kind == Event::Kind::kStop) {
-    // Only its front can be stoppable and known to the server as running; one that has ended
-    // meanwhile is not there any more.
+    // Only the stream's front can be stoppable and known to the server as running. If it has ended
+    // in the meantime, the stop has no effect.
     if (stream.items.empty() || stream.items.front().work.id != event.id) return;
     stream.is_stopped = true;
     EndFrontIfDone(event.stream, event.at);
@@ -106,7 +106,7 @@ void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
   const Work& work = stream.items.front().work;
   const bool has_more = stream.next_block < work.kernel.blocks;
   if (has_more && !stream.is_stopped) return;
-  // The server issues no further piece of a copy; blocks have to begin to see that they must not.
+  // Copies end here, because the server issues no further piece; blocks must start to see the stop.
   const TimePoint end = has_more && !IsCopy(work.kernel) ? now + costs_.drain : now;
   last_notice_ = std::max(last_notice_, end + Draw(costs_.notices, costs_.notice));
   Add({.at = last_notice_,

@@ -15,13 +15,14 @@
 
 namespace gpushared::simulation {
 
-// One context, or several under MPS: blocks of all streams share the multiprocessors. Room goes to
-// the kernel of the highest priority, among equals to the first by the order of streams. Others get
-// room when all its blocks have begun (Amert et al., RTSS 2017). A block that has begun is never
-// interrupted. Room is summed over all multiprocessors: none is wasted between them. Copies run
-// beside kernels, one at a time in each direction, in order of arrival. Stream priority has no
-// effect on them (CUDA driver API, cuStreamCreateWithPriority). Contention for caches and memory
-// bandwidth is not modelled.
+// A single context, or several under MPS: blocks of all streams share the multiprocessors. Space
+// goes to the kernel of the highest priority, and among kernels of the same priority to the first
+// in the order of streams. Other kernels get space when all its blocks have begun (Amert et al.,
+// RTSS 2017). A block that has begun is never interrupted. Space is summed over all
+// multiprocessors, so fragmentation between them is ignored. Copies run concurrently with kernels,
+// one at a time in each direction, in order of arrival, because stream priority does not affect
+// them (CUDA driver API, cuStreamCreateWithPriority). Contention for caches and memory bandwidth is
+// not modelled.
 class SharedGpu final : public GpuDevice {
  public:
   SharedGpu(std::uint32_t multiprocessors, const GpuCosts& costs,
@@ -37,21 +38,21 @@ class SharedGpu final : public GpuDevice {
   void Advance(TimePoint now, std::vector<Finished>& finished) override;
 
  private:
-  // What runs independently of the rest: all multiprocessors, and what copies in each direction.
+  // Independent engines: all multiprocessors, and one copy engine per direction.
   enum Engine : std::uint8_t { kMultiprocessors, kToDevice, kToHost, kEngines };
-  // Room of one multiprocessor or copy engine. Blocks of a kernel may not divide it. The rest, over
-  // all multiprocessors, is less than one block of any kernel.
+  // Space of one multiprocessor or copy engine. It need not be a multiple of a kernel's block; the
+  // remainder, over all multiprocessors, is less than one block of any kernel.
   static constexpr std::uint64_t kWhole = std::uint64_t{1} << 20;
 
   struct Item {
     Work work;
-    TimePoint ready;               // Not before, whatever is ahead of it.
-    std::uint64_t submission = 0;  // Its number.
+    TimePoint ready;               // Earliest start.
+    std::uint64_t submission = 0;  // Submission number.
   };
   struct Stream {
     std::deque<Item> items;  // The front may be on its engine.
     bool is_eligible = false;
-    std::uint64_t turn = 0;  // The front's place, as the order says.
+    std::uint64_t turn = 0;  // Position of the front in the order of streams.
     Duration gap{};          // Before its first block, on its engine.
     std::uint32_t next_block = 0;
     std::uint32_t running = 0;
@@ -63,7 +64,7 @@ class SharedGpu final : public GpuDevice {
     std::uint64_t order = 0;  // Among events of the same time.
     Kind kind = Kind::kEligible;
     std::size_t stream = 0;
-    std::uint32_t blocks = 0;  // kBlocksEnd: that end; kNotice: done.
+    std::uint32_t blocks = 0;  // kBlocksEnd: blocks that end; kNotice: blocks done.
     std::uint64_t id = 0;      // kStop, kNotice.
     bool operator>(const Event& other) const {
       return at != other.at ? at > other.at : order > other.order;
@@ -74,7 +75,8 @@ class SharedGpu final : public GpuDevice {
   static std::uint64_t RoomOfBlock(const Kernel& kernel) {
     return kWhole / kernel.blocks_per_multiprocessor;
   }
-  // Whether blocks of its front may begin there, and whether they go before those of the other.
+  // Whether blocks of the stream's front may begin on the engine, and whether they precede those of
+  // the other stream.
   static bool IsWaiting(const Stream& stream, Engine engine);
   static bool GoesBefore(const Stream& stream, const Stream& other);
 
@@ -95,7 +97,7 @@ class SharedGpu final : public GpuDevice {
   std::uint64_t orders_ = 0;
   std::uint64_t turns_ = 0, submissions_ = 0;
   std::minstd_rand random_;
-  TimePoint last_notice_{};  // One thread learns of all ends, in their order.
+  TimePoint last_notice_{};  // One thread is notified of all ends, in order.
 };
 
 }  // namespace gpushared::simulation

@@ -12,7 +12,7 @@ constexpr scheduler::Duration kPeriod = std::chrono::milliseconds(5);
 constexpr double kBoundFirst = 20'000;
 constexpr double kBoundStep = 1'000;
 constexpr double kUnbounded = 1e12;
-// Less than this in a period counts as nothing.
+// A period with fewer blocks counts as idle.
 constexpr double kIdleBlocks = 1'000;
 constexpr int kFarPeriodsMax = 20;
 

@@ -13,11 +13,11 @@
 
 namespace gpushared::simulation {
 
-// Everything is launched at once, but the low class only so many blocks per period. The bound
-// rises while the high class launches at the rate it has alone and falls when it does not: TGS,
-// NSDI'23, with the constants of its code (3 %, 9 % and 12 % of deviation; a report per 5 ms).
-// It counts the blocks of grids; in a profile several of them are one block, which fills a
-// multiprocessor. Copies do not count.
+// TGS: everything is launched immediately, but the low class is limited to a number of blocks per
+// period. The limit rises while the high class launches at the rate that it has alone, and falls
+// when it does not: NSDI'23, with the constants of its code (3 %, 9 % and 12 % of deviation; a
+// report per 5 ms). It counts the blocks of grids, whereas a profile counts several of them as one
+// block, which fills a multiprocessor. Copies do not count.
 class TgsFront final : public Front {
  public:
   TgsFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}
@@ -36,7 +36,7 @@ class TgsFront final : public Front {
   };
 
   void Submit(Client& client, const Launch& launch, TimePoint now);
-  // One period is over: what the high class launched in it sets the bound of the next.
+  // Ends a period: the high class's launches in it set the limit of the next.
   void Report();
   void Adapt(double deviation);
 
@@ -46,11 +46,11 @@ class TgsFront final : public Front {
   TimePoint next_report_{};
   std::uint64_t high_blocks_ = 0;  // Launched in this period.
   double low_blocks_ = 0;
-  std::array<double, 5> recent_{};  // Blocks of the high class in the last periods.
-  double rate_alone_ = 0;           // Believed launches per period, alone.
+  std::array<double, 5> recent_{};  // Blocks of the high class in recent periods.
+  double rate_alone_ = 0;           // Estimated launches per period when alone.
   double bound_ = 0;                // Low blocks per period.
   bool is_slow_start_ = true;
-  int far_periods_ = 0;  // In a row in which it was far from that.
+  int far_periods_ = 0;  // Consecutive periods in which it was far from that.
 };
 
 }  // namespace gpushared::simulation

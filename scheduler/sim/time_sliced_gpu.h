@@ -11,10 +11,10 @@
 
 namespace gpushared::simulation {
 
-// A context per stream, as a driver treats several processes without MPS. One context at a time has
-// the whole GPU, and keeps it for a slice while another waits. Its work is saved and goes on in its
-// next slice. Copies wait for their context's slice as kernels do; hardware is more complicated.
-// With fixed shares each of `fixed_contexts` has its slices from time 0 on, used or not.
+// A context per stream, as a driver treats several processes without MPS. Contexts have the whole
+// GPU in turn, for one slice while another one waits. Its work is saved and resumes in its next
+// slice. Copies wait for their context's slice as kernels do, which simplifies the hardware. With
+// fixed shares each of `fixed_contexts` has its slices from time 0 on, whether used or not.
 class TimeSlicedGpu final : public GpuDevice {
  public:
   TimeSlicedGpu(std::uint32_t multiprocessors, const GpuCosts& costs, Duration slice,
@@ -26,7 +26,8 @@ class TimeSlicedGpu final : public GpuDevice {
         contexts_(fixed_contexts) {}
 
   void Submit(const Work& work, TimePoint called) override;
-  void RequestStop(std::uint64_t, TimePoint) override {}  // Nothing is stoppable here.
+  // No work is stoppable under time slicing.
+  void RequestStop(std::uint64_t, TimePoint) override {}
   std::optional<TimePoint> next_event() const override;
   void Advance(TimePoint now, std::vector<Finished>& finished) override;
 
@@ -47,12 +48,12 @@ class TimeSlicedGpu final : public GpuDevice {
   bool HasReady(const Context& context, TimePoint now) const {
     return !context.items.empty() && context.items.front().ready <= now;
   }
-  // The next context after the active one that has work now; empty when there is none.
+  // The next context after the active one that has work now; empty if none has.
   std::optional<std::size_t> NextReady(TimePoint now) const;
-  // When something happens to the contexts, notices aside.
+  // Time of the next event of the contexts, without notices.
   std::optional<TimePoint> next_turn() const;
   void Step(TimePoint now);
-  // Chooses the context that has the slice, and runs.
+  // Chooses the context that has the slice, and runs it.
   void Choose(TimePoint now);
   void ChooseFixed(TimePoint now);
   void Begin(std::size_t number, TimePoint now);
@@ -60,12 +61,12 @@ class TimeSlicedGpu final : public GpuDevice {
   const std::uint32_t multiprocessors_;
   const GpuCosts costs_;
   const Duration slice_;
-  const std::size_t fixed_contexts_;  // 0: shares are lent.
+  const std::size_t fixed_contexts_;  // 0: unused shares are lent.
   std::vector<Context> contexts_;
   std::deque<Notice> notices_;  // By time.
   std::size_t active_ = 0;
   TimePoint slice_end_{};
-  TimePoint running_since_{};  // Of the active context's front; later than now during a switch.
+  TimePoint running_since_{};  // Of the active context's front; in the future during a switch.
   bool is_running_ = false;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules on a real driver. Where there is none every case is skipped, which is not passed.
+// The device conformance suite on a real driver. Without one every case is skipped, which is not a
+// pass.
 
 #include <cstdio>
 #include <cstdlib>
@@ -15,12 +16,12 @@ namespace {
 
 using device::cuda::CompletionKind;
 
-// The exit status after a rule that left the context dead. No call of this process succeeds after
-// it, so the remaining rules need another process: tests/gpu/parts/conformance.sh starts one.
+// Exit status after a rule that left the context unusable. All further calls of this process fail,
+// so the remaining rules need another process, which tests/gpu/parts/conformance.sh starts.
 constexpr int kContextIsDead = 3;
 
-// Keeps the context from being made and destroyed for each rule, which takes longer than most rules
-// do: a device finds the one that exists. After a rule that failed there is a new one.
+// Keeps the primary context alive between rules, because its creation takes longer than most rules
+// do: each device finds the existing one. After a failed rule the context is created again.
 class KeptContext : public ::testing::EmptyTestEventListener {
  public:
   void OnTestProgramStart(const ::testing::UnitTest& /*program*/) override { Retain(); }
@@ -33,13 +34,13 @@ class KeptContext : public ::testing::EmptyTestEventListener {
   void OnTestProgramEnd(const ::testing::UnitTest& /*program*/) override { Release(); }
 
  private:
-  // Where this fails, the rules' devices say why.
+  // If this fails, the rules' devices report why.
   void Retain() {
     device::cuda::PrepareEnvironment();
     const auto driver = device::cuda::Driver::Load();
     if (!driver.ok()) return;
     driver_ = *driver;
-    // The flags that a device uses.
+    // The same flags as a device's.
     const unsigned flags =
         device::cuda::kContextBlockingSync | device::cuda::kContextKeepLocalMemory;
     Status status = driver_->Try(driver_->DeviceGet, &number_, 0);
@@ -47,12 +48,13 @@ class KeptContext : public ::testing::EmptyTestEventListener {
     if (status.ok()) status = driver_->Try(driver_->DevicePrimaryCtxRetain, &context_, number_);
     is_kept_ = status.ok();
   }
-  // A device's context is the primary one, so a sticky error of the rule's is found here, too.
+  // A device uses the primary context, so a sticky error of the rule is visible here, too.
   void EndWithDeadContext(const ::testing::TestInfo& test) {
     if (!is_kept_ || driver_->CtxSetCurrent(context_) != device::cuda::Code::kSuccess) return;
     const device::cuda::Code code = driver_->CtxSynchronize();
     if (!device::cuda::EndsContext(code)) return;
-    // The framework's own line comes after the listeners', which is too late.
+    // Printed here, because the framework prints its own line after the listeners' and would come
+    // too late.
     std::printf("the context is dead: %s\n[  FAILED  ] %s.%s (%lld ms)\n",
                 driver_->Explain("cuCtxSynchronize", code).c_str(), test.test_suite_name(),
                 test.name(), static_cast<long long>(test.result()->elapsed_time()));
@@ -70,7 +72,7 @@ class KeptContext : public ::testing::EmptyTestEventListener {
   bool is_kept_ = false;
 };
 
-// The framework owns it.
+// Owned by the framework.
 [[maybe_unused]] const bool kIsContextKept = [] {
   ::testing::UnitTest::GetInstance()->listeners().Append(new KeptContext);
   return true;
@@ -91,7 +93,7 @@ auto Rows() {
       Real(CudaRow("cuda_writes", CompletionKind::kWrites)),
       Real(CudaRow("cuda_fenced", CompletionKind::kEvents, device::Isolation::kFence)),
       Real(CudaRow("cuda_contained", CompletionKind::kEvents, device::Isolation::kContain)),
-      // The driver compiles what the passes made: it is our own text.
+      // The driver compiles the text that the passes produce.
       Real(ClaimedCudaRow("cuda_claimed")),
       Real(ClaimedCudaRow("cuda_fenced_claimed", device::Isolation::kFence)),
       Real(ClaimedCudaRow("cuda_contained_claimed", device::Isolation::kContain)));

@@ -10,11 +10,11 @@
 
 namespace gpushared::testing {
 
-// The CUDA device on GPU 0 of whichever driver the dynamic linker finds first.
+// The CUDA device on GPU 0 of the first driver that the dynamic linker finds.
 ConformanceDevice CudaRow(const std::string& name, device::cuda::CompletionKind completion,
                           device::Isolation isolation = device::Isolation::kOff);
-// With the claimed forms of all kernels, at once, for a driver that takes text for code. Launches
-// go in groups of few blocks.
+// With the preemptible forms of all kernels, prepared immediately, for a driver that accepts PTX as
+// code. Launches are issued in groups of few blocks.
 ConformanceDevice ClaimedCudaRow(const std::string& name,
                                  device::Isolation isolation = device::Isolation::kOff);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices keep the rules: one line each. The rules are in device_*_rules.cpp.
+// The devices that must pass the conformance suite, one line each. The rules are in
+// device_*_rules.cpp.
 
 #include <utility>
 

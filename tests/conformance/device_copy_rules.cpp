@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of copies and fills.
+// Rules for copies and fills.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,14 +24,14 @@ std::vector<std::byte> Pattern(std::uint64_t bytes, std::uint32_t seed) {
   return pattern;
 }
 
-// By memcmp: a loop over megabytes takes long where tests are not optimised.
+// Uses memcmp, because a loop over megabytes is slow in unoptimised tests.
 bool AllAre(std::uint32_t value, std::span<const std::uint32_t> words) {
   return words.empty() ||
          (words.front() == value &&
           std::memcmp(words.data(), words.data() + 1, words.size_bytes() - sizeof value) == 0);
 }
 
-// A rectangle that no power of two divides, wider than a piece.
+// A rectangle with odd dimensions, wider than a piece.
 struct Shape {
   std::uint64_t width = device::kCopyPieceBytes + 777, height = 5;
   std::uint64_t wide_pitch = device::kCopyPieceBytes + 1111;
@@ -40,7 +40,7 @@ struct Shape {
   std::uint64_t NarrowBytes() const { return narrow_pitch * height; }
 };
 
-// Does to `to` what a 2-D copy must do.
+// Reference implementation of a 2-D copy.
 void CopyRows(std::vector<std::byte>& to, std::uint64_t to_pitch,
               const std::vector<std::byte>& from, std::uint64_t from_pitch, const Shape& shape) {
   for (std::uint64_t row = 0; row < shape.height; ++row) {
@@ -210,8 +210,8 @@ TEST_P(DeviceConformance, StoppedFillHasFilledExactlyAPrefixAndResumes) {
     work.element_bytes = 4;
     work.width_bytes = kBytes;
     bool is_stopped = true;
-    // Later and later, so that a fill beside this thread gets to its end. A device that works only
-    // while it is asked gains nothing by longer turns.
+    // Stops later in each round, so that a fill running in parallel with this thread eventually
+    // completes. A device that works only while it is polled gains nothing by longer rounds.
     constexpr std::uint64_t kTurnsMax = 1'000'000;
     for (std::uint64_t turns = 2000; is_stopped; turns = std::min(2 * turns, kTurnsMax)) {
       const device::WorkId id = Submit(work);
@@ -234,7 +234,7 @@ TEST_P(DeviceConformance, StoppedFillHasFilledExactlyAPrefixAndResumes) {
   }
 }
 
-// The caller checks addresses; its mistake must not become another client's damage.
+// The caller must check addresses, but its mistake must not damage another client's memory.
 TEST_P(DeviceConformance, CopyOutsideMappedMemoryIsRejectedInItsCompletion) {
   const TestClient client = NewClient(16 * kMebibyte, 2 * kMebibyte);
   std::vector<std::byte> host(4096);

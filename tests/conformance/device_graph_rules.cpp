@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of graphs, where a device runs them.
+// Rules for graphs, on devices that run them.
 #include <array>
 #include <cstdint>
 #include <numeric>
@@ -26,7 +26,7 @@ TEST_P(DeviceConformance, NodesOfAGraphRunOneAfterTheOther) {
   constexpr std::uint32_t kNodes = 100;
   std::vector<device::GraphNode> nodes;
   for (std::uint32_t tag = 0; tag < kNodes; ++tag) {
-    // Several blocks, so that two nodes that overlapped would interleave.
+    // Several blocks, so that overlapping nodes would interleave.
     nodes.push_back(GetNode(client, "append", {.grid = {5, 1, 1}, .block = {1, 1, 1}},
                             Arguments::Pack(client.At(kCursor), client.At(kList), tag)));
   }
@@ -40,7 +40,7 @@ TEST_P(DeviceConformance, NodesOfAGraphRunOneAfterTheOther) {
   for (std::uint32_t i = 0; i < list.size(); ++i) ASSERT_EQ(list[i], i / 5 % kNodes) << i;
 }
 
-// A device may keep what it made of a graph, and change that when nodes have other parameters.
+// A device may cache an instantiated graph, and must update it when nodes get other parameters.
 TEST_P(DeviceConformance, AGraphRunsWhatItHoldsAtEachLaunch) {
   const TestClient client = NewClientWithKernels();
   constexpr std::uint32_t kNodes = 6;

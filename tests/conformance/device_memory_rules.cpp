@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of address ranges and mapped memory.
+// Rules for address ranges and mapped memory.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kStep = 2 * kMebibyte;
 
-// In these, memcmp and memcpy: loops over megabytes take long where tests are not optimised.
+// These use memcmp and memcpy, because loops over megabytes are slow in unoptimised tests.
 bool AllZero(const std::vector<std::byte>& bytes) {
   return bytes.empty() || (bytes.front() == std::byte{0} &&
                            std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
@@ -39,7 +39,7 @@ std::vector<std::byte> Garbage(std::uint64_t bytes) {
   return garbage;
 }
 
-// Fencing masks one address word: that needs a power of two at its own multiple.
+// Fencing masks one address word, which needs a size that is a power of two and an equal alignment.
 TEST_P(DeviceConformance, RangeIsAPowerOfTwoOfAtLeast4GiBAlignedToItself) {
   for (const std::uint64_t quota : {std::uint64_t{1}, kMebibyte, kDeviceBytes}) {
     const TestClient client = NewClient(quota, 0);
@@ -64,7 +64,7 @@ TEST_P(DeviceConformance, FreshMemoryReadsAsZero) {
 
 TEST_P(DeviceConformance, MemoryOfADepartedClientReadsAsZeroForTheNext) {
   for (int round = 0; round < 4; ++round) {
-    // The whole device, so that the next one gets the same memory.
+    // The whole device, so that the next client gets the same memory.
     const TestClient client = NewClient(kDeviceBytes, kDeviceBytes);
     EXPECT_TRUE(AllZero(Read(client, 0, 4 * kMebibyte)));
     EXPECT_TRUE(AllZero(Read(client, kDeviceBytes - kStep, kStep)));
@@ -166,7 +166,7 @@ TEST_P(DeviceConformance, KernelsReachMappedChunksAndCopiesCrossTheirBorders) {
   ASSERT_TRUE(client.space->MapChunk(**low, client.At(at)).ok());
   Write(client, at, Garbage(2 * kStep));
   EXPECT_EQ(Read(client, at, 2 * kStep), Garbage(2 * kStep));
-  // What the threads of a block write lies half in each; what they count lies in the first.
+  // Half of what the threads of a block write is in each chunk; their counters are in the first.
   const std::uint64_t out = at + kStep - 128;
   WriteWords(client, at, std::vector<std::uint32_t>(4, 0));
   AwaitOk(Launch(client, "mix", {}, Arguments::Pack(client.At(out), client.At(at), 3u)));
@@ -218,12 +218,12 @@ TEST_P(DeviceConformance, AChunkOfADepartedClientReadsAsZeroForTheNext) {
     const std::uint64_t at = area.base - client.space->base();
     EXPECT_TRUE(AllZero(Read(client, at, kStep)));
     Write(client, at, Garbage(kStep));
-    chunk->reset();  // Though it is mapped: it goes with the space.
+    chunk->reset();  // Although it is mapped, because it is released with the space.
   }
 }
 
 TEST_P(DeviceConformance, DestroyedSpaceReturnsAllItsMemory) {
-  constexpr std::uint64_t kEach = 16 * kMebibyte - 2 * kStep;  // The rest: its modules.
+  constexpr std::uint64_t kEach = 16 * kMebibyte - 2 * kStep;  // The rest is for its modules.
   for (std::uint64_t taken = 0; taken <= 2 * kDeviceBytes; taken += kEach) {
     const TestClient client = NewClientWithKernels();
     ASSERT_TRUE(client.space->Resize(kEach).ok());
@@ -262,7 +262,7 @@ TEST_P(DeviceConformance, MemoryThatIsSwappedOutIsOthersToUseAndComesBackAsItWas
   EXPECT_EQ(Read(client, 0, 8 * kMebibyte), Garbage(8 * kMebibyte));
 }
 
-// Writes behind so many bytes of any file fail, for as long as it lives.
+// Makes writes beyond this size fail for every file, for the lifetime of the object.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of modules, their variables, and what kernels can reach.
+// Rules for modules, their variables, and the memory that kernels can access.
 
 #include <algorithm>
 #include <cstdint>
@@ -36,7 +36,7 @@ TEST_P(DeviceConformance, BytesThatAreNoModuleAreRejected) {
   for (const std::string& image : {std::string(), std::string(1000, '\xff'), std::string(64, '\0'),
                                    std::string("\x50\xed\x55\xba\x01\x00\x10\x00", 8)}) {
     const auto module = Load(*client.space, image);
-    // Some make an empty module; none makes a kernel.
+    // Some devices create an empty module from it, but none creates a kernel.
     if (module.ok()) {
       EXPECT_TRUE((*module)->kernels().empty());
     }
@@ -169,7 +169,7 @@ TEST_P(DeviceConformance, VariablesAreToldAndCopiesAndFillsReachThem) {
 
 TEST_P(DeviceConformance, KernelsReachVariablesOfTheirClientsOtherModules) {
   if (Skips(gpu().info().kind != "fake", "load PTX")) return;
-  // Contained kernels reach something harmless instead.
+  // Contained kernels access harmless memory instead.
   if (SkipsWhereNoAddressFaults()) return;
   const TestClient client = NewClientWithKernels();
   const auto other =
@@ -189,7 +189,7 @@ TEST_P(DeviceConformance, VariablesOfAnotherClientAreOutOfReach) {
   const TestClient client = NewClientWithKernels();
   const TestClient other = NewClientWithKernels();
   const std::uint64_t address = FindVariable(*other.module, "variable")->address;
-  // Fenced, it reaches its own memory in place of foreign addresses.
+  // With fencing it accesses its own memory instead of foreign addresses.
   (void)Await(Launch(client, "write_at", {}, Arguments::Pack(address, 0xbadU)));
   device::FillWork fill;
   fill.id = next_id();
@@ -258,7 +258,7 @@ TEST_P(DeviceConformance, AKernelsFaultHasAKind) {
        }) {
     if (each.kind == FaultKind::kIllegalAddress &&
         GetParam().isolation != device::Isolation::kOff) {
-      continue;  // Fenced, it reaches its own memory.
+      continue;  // With fencing it accesses its own memory.
     }
     const auto module = Load(*client.space, std::string(kHeader) +
                                                 ".visible .entry k(.param .u64 p)\n{\n"
@@ -347,7 +347,7 @@ TEST_P(DeviceConformance, KernelThatCannotBeFencedLoadsAndSaysWhy) {
 
 TEST_P(DeviceConformance, KernelReachesNeitherUnmappedNorForeignMemory) {
   if (SkipsUnlessItIsolates()) return;
-  // Fenced, it reaches its own memory in place of foreign addresses.
+  // With fencing it accesses its own memory instead of foreign addresses.
   if (Skips(GetParam().isolation == device::Isolation::kOff, "let kernels fault there")) return;
   const TestClient client = NewClientWithKernels();
   const TestClient other = NewClientWithKernels();

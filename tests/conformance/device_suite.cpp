@@ -12,9 +12,9 @@
 namespace gpushared::testing {
 namespace {
 
-// Far beyond anything legitimate; only turns a hang into a failure that names the work.
+// Far beyond any legitimate time; only turns a hang into a failure that names the work.
 constexpr std::chrono::minutes kHangs{4};
-// How often a device that has to be asked is asked.
+// Polling interval for devices that must be polled.
 constexpr std::chrono::microseconds kPoll{20};
 
 }  // namespace
@@ -172,7 +172,7 @@ bool DeviceConformance::IsServedFirst(device::WorkId first, device::WorkId secon
   return one.started <= other.started || position(first) < position(second);
 }
 
-// Takes in odd portions, so that both full and partial answers occur.
+// Collects in odd portions, so that both full and partial answers occur.
 void DeviceConformance::Collect() {
   std::array<device::Completion, 3> portion;
   for (std::size_t count = portion.size(); count == portion.size();) {

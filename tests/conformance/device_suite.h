@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules that every device keeps, whatever it is made of. A further device is one
-// line in device_conformance_test.cpp; real GPUs are in cuda_conformance_test.cpp.
+// Rules for all devices, regardless of their implementation. A new device is one line in
+// device_conformance_test.cpp; real GPUs are in cuda_conformance_test.cpp.
 
 #ifndef GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_
 #define GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_
@@ -31,28 +31,29 @@
 namespace gpushared::testing {
 
 inline constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
-// Sizes with which every device of the suite is created.
+// Size with which every device of the suite is created.
 inline constexpr std::uint64_t kDeviceBytes = 64 * kMebibyte;
 
 struct ConformanceDevice {
   std::string name;
   std::uint32_t multiprocessors = 1;
-  // It interprets PTX itself: knows which instructions it lacks, and gets at printed text.
+  // It interprets PTX itself, so it knows which instructions it lacks, and has access to printed
+  // text.
   bool interprets_ptx = true;
   bool is_polled = false;                                 // must_be_polled() while it has work.
   device::Isolation isolation = device::Isolation::kOff;  // For every space.
-  // Kernels run as their claimed forms: the block that a fault names is not the kernel's.
+  // Kernels run in their preemptible form, so a fault does not name the kernel's own block.
   bool claims = false;
   std::function<Result<std::unique_ptr<device::Device>>(const device::DeviceOptions&,
                                                         device::WakeFunction)>
       create;
-  // Why this machine cannot have the device; empty, or no function, where it can.
+  // Why this machine lacks the device; empty, or no function, if it has it.
   std::function<std::string()> why_skipped = {};
 };
 
 std::ostream& operator<<(std::ostream& out, const ConformanceDevice& device);
 
-// Arguments of a kernel, each at the next offset its type allows.
+// Arguments of a kernel, each at the next offset that its type allows.
 class Arguments {
  public:
   template <typename... Values>
@@ -72,10 +73,11 @@ class Arguments {
   }
 };
 
-// A space with some memory, and the suite's kernels when they were asked for.
+// A space with some memory, and the suite's kernels if they were requested.
 struct TestClient {
   std::unique_ptr<device::Space> space;
-  std::shared_ptr<const device::Module> module;  // Declared after, so destroyed before it.
+  // Declared after the space, and so destroyed before it.
+  std::shared_ptr<const device::Module> module;
   std::uint64_t At(std::uint64_t offset) const { return space->base() + offset; }
 };
 
@@ -98,7 +100,7 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   void Start(std::uint64_t memory_bytes);
   device::Device& gpu() { return *device_; }
 
-  // Fails the test, and returns an empty client, when the device rejects.
+  // Fails the test, and returns an empty client, if the device rejects the request.
   TestClient NewClient(std::uint64_t quota_bytes = 16 * kMebibyte,
                        std::uint64_t mapped_bytes = 8 * kMebibyte);
   // With the module of kernels/rules.cu.
@@ -107,12 +109,12 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
                                                             std::string_view text);
   static std::uint32_t KernelNamed(const device::Module& module, std::string_view name);
 
-  // Each returns the id of what it submitted. Arguments live until TearDown.
+  // Each returns the id of the submitted work. Arguments live until TearDown.
   device::WorkId Launch(const TestClient& client, std::string_view kernel, const LaunchSpec& spec,
                         std::vector<std::byte> arguments);
   device::WorkId Submit(device::CopyWork work);
   device::WorkId Submit(device::FillWork work);
-  // A graph of these nodes, which outlive it.
+  // Submits a graph of these nodes, which must outlive it.
   device::WorkId SubmitGraph(const TestClient& client,
                              std::span<const device::GraphNode* const> nodes,
                              const LaunchSpec& spec);
@@ -123,13 +125,13 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
     const auto is_taken = [&](const device::GraphNode* node) { return gpu().TakesNode(*node); };
     return Skips(std::all_of(nodes.begin(), nodes.end(), is_taken), "take these nodes in a graph");
   }
-  // Whether the rule at hand is beyond the device, as its facts say; then it is skipped.
+  // Skips the test if the device reports that it cannot do what the rule needs.
   bool Skips(bool can, const char* what);
   bool SkipsUnlessLaunchesStop() {
     return Skips(gpu().info().preemption == device::Preemption::kWithinCommand, "stop launches");
   }
   bool SkipsUnlessItKills() { return Skips(gpu().info().can_kill, "end running kernels"); }
-  // Contained kernels end by themselves.
+  // Contained kernels end without a kill.
   bool SkipsUnlessItEndsKernels() {
     return Skips(gpu().info().can_kill || GetParam().isolation == device::Isolation::kContain,
                  "end running kernels");
@@ -137,24 +139,24 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   bool SkipsUnlessItIsolates() {
     return Skips(gpu().info().isolates_clients, "isolate its clients");
   }
-  // Contained kernels reach something harmless instead.
+  // Contained kernels access harmless memory instead.
   bool SkipsWhereNoAddressFaults() {
     return Skips(GetParam().isolation != device::Isolation::kContain, "fault at an address");
   }
   bool SkipsUnlessItInterprets() { return Skips(GetParam().interprets_ptx, "interpret PTX"); }
 
-  // A launch that occupies every multiprocessor until it is killed, ahead of all that
-  // is submitted after it. Uses the word at `offset`, which must stay zero.
+  // A launch that occupies every multiprocessor, before all work submitted later, until it is
+  // killed. Uses the word at `offset`, which must remain zero.
   device::WorkId Plug(const TestClient& client, std::uint64_t offset);
 
-  // Waits for that work, and keeps what else completes meanwhile.
+  // Waits for the work, and stores other completions that arrive meanwhile.
   device::Completion Await(device::WorkId id);
-  // Await, and the test fails unless the status is ok and nothing was stopped.
+  // Await, and fails the test unless the status is ok and nothing was stopped.
   void AwaitOk(device::WorkId id);
-  // Whether the device chose `first`; both end well. The thread that has it may be kept from a core
-  // until the other one has begun or ended.
+  // Whether the device served `first` before `second`; both must succeed. The executing thread may
+  // be descheduled until the other work has begun or ended.
   bool IsServedFirst(device::WorkId first, device::WorkId second);
-  // Ids in the order in which they were handed out, so far.
+  // Ids in order of completion so far.
   const std::vector<device::WorkId>& order() const { return order_; }
   std::uint64_t wakes();
   void WaitForWake(std::uint64_t more_than);
@@ -165,7 +167,7 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
                   std::span<const std::uint32_t> words);
   std::vector<std::uint32_t> ReadWords(const TestClient& client, std::uint64_t offset,
                                        std::size_t count);
-  // All text printed by that work.
+  // All text printed by the work.
   std::string Printed(device::WorkId id);
 
   device::WorkId next_id() { return ++last_id_; }

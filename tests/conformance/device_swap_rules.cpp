@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that moves to a store and back. GPUSHARED_SWAP_PAGES=N makes N random steps.
+// Rules for swapping memory to a store and back. GPUSHARED_SWAP_PAGES=N makes N random steps.
 
 #include <algorithm>
 #include <cstdlib>
@@ -179,7 +179,7 @@ TEST_P(DeviceSwaps, NoByteIsLostAndNoneOfAnotherIsSeen) {
   End();
 }
 
-// ---- launches while a part of the memory is away
+// ---- launches while a part of the memory is swapped out
 
 TestClient DeviceSwaps::ComeWithSomeAway() {
   store_ = device::SwapStore::Create({.bytes = kFewSteps * kMoveStep, .directory = ""}).value();
@@ -276,7 +276,7 @@ TEST_P(DeviceSwaps, LaunchesFaultBeyondTheirReach) {
   if (Skips(gpu().info().checks_reach, "check what launches reach")) return;
   const TestClient client = ComeWithSomeAway();
   const device::Reach first = GetSteps(client, {0});
-  // One is away, and one is there.
+  // The first page is swapped out, the second one is resident.
   for (const std::uint64_t step : {1, 2}) {
     const device::Completion ended = WriteTo(client, step, 73, &first);
     EXPECT_EQ(ended.status.code(), StatusCode::kKernelFault);

@@ -17,7 +17,7 @@
 
 namespace gpushared::testing {
 
-// Clients that together may hold twice the device, and a model of what is where.
+// Clients that together may hold twice the device's memory, and a model of where each page is.
 class DeviceSwaps : public DeviceConformance {
  protected:
   static constexpr std::size_t kClients = 3;
@@ -26,8 +26,8 @@ class DeviceSwaps : public DeviceConformance {
 
   struct Client {
     TestClient real;
-    std::vector<std::uint32_t> words;  // By step: its first and its last word.
-    std::vector<bool> is_out;          // By step.
+    std::vector<std::uint32_t> words;  // By page: its first and its last word.
+    std::vector<bool> is_out;          // By page.
     std::uint64_t out_steps() const {
       return static_cast<std::uint64_t>(std::ranges::count(is_out, true));
     }
@@ -36,28 +36,30 @@ class DeviceSwaps : public DeviceConformance {
 
   void Begin();
   void End();
-  // One random thing that happens to one of them.
+  // A random event of a random client.
   void Act();
   void Come(Client& client);
   void Grow(Client& client, std::uint64_t steps);
   void Shrink(Client& client, std::uint64_t steps);
   void SwapOut(Client& client, std::uint64_t steps);
   void SwapIn(Client& client, std::uint64_t steps);
-  // One that is there goes, or the other way round.
+  // Swaps the page out if it is resident, and in otherwise.
   void MoveStep(Client& client, std::uint64_t step);
-  // Whether a work may touch the step now.
+  // Whether work may access the page now.
   static bool MayTouch(const Client& client, std::uint64_t step) { return !client.is_out[step]; }
-  // A new value for a step, or a look at it.
+  // Writes a new value to a page, or checks its value.
   void Work(Client& client);
   void ExpectRight(Client& client, std::uint64_t step);
   void CheckAccounts();
 
   static constexpr std::uint64_t kFewSteps = 4;
-  // A client with kernels. Each of its few steps begins with its number; steps 1 and 3 are away.
+  // A client with kernels. Each of its few pages begins with its index; pages 1 and 3 are swapped
+  // out.
   TestClient ComeWithSomeAway();
   static device::Reach GetSteps(const TestClient& client,
                                 std::initializer_list<std::uint64_t> steps);
-  // Of a launch that writes to the third word of a step. It may touch the reach; null: everything.
+  // Completion of a launch that writes to the third word of a page. `reach` is its access set;
+  // null: all memory.
   device::Completion WriteTo(const TestClient& client, std::uint64_t step, std::uint32_t value,
                              const device::Reach* reach);
 

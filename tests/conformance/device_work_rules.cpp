@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of streams, stops, kills and completions.
+// Rules for streams, stops, kills and completions.
 
 #include <algorithm>
 #include <array>
@@ -16,11 +16,12 @@
 namespace gpushared::testing {
 namespace {
 
-// Where kernels of these tests put things, in bytes from the base.
+// Locations that kernels of these tests write, in bytes from the base.
 constexpr std::uint64_t kOut = 0;
 constexpr std::uint64_t kRuns = 4 * kMebibyte;
-constexpr std::uint64_t kGate = 7 * kMebibyte;  // Stays zero.
-// Where streams must not share, of `out` one half and of `runs` the other.
+constexpr std::uint64_t kGate = 7 * kMebibyte;  // Remains zero.
+// Distance between streams that must not share these locations: half of `out`, and the other half
+// of `runs`.
 constexpr std::uint64_t kBytesPerStream = std::uint64_t{16} << 10;
 
 void Spin(std::uint64_t turns) {
@@ -56,7 +57,7 @@ TEST_P(DeviceConformance, WorkOfAStreamRunsInSubmissionOrder) {
   constexpr std::uint32_t kCommands = 60;
   std::vector<device::WorkId> ids;
   for (std::uint32_t tag = 0; tag < kCommands; ++tag) {
-    // Several blocks, so that two commands that overlapped would interleave.
+    // Several blocks, so that overlapping commands would interleave.
     ids.push_back(Launch(client, "append", {.grid = {5, 1, 1}, .block = {1, 1, 1}},
                          Arguments::Pack(client.At(kRuns), client.At(kOut), tag)));
   }
@@ -105,7 +106,8 @@ TEST_P(DeviceConformance, AllStreamsOfAllClientsProgress) {
   EXPECT_EQ(ReadWords(b, kRuns, 1)[0], 80U);
 }
 
-// The prefix is what makes a stopped launch resumable: no block twice, none left out.
+// Because blocks run as a prefix, a stopped launch can resume: no block runs twice, and none is
+// left out.
 TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameResult) {
   if (SkipsUnlessLaunchesStop()) return;
   const TestClient client = NewClientWithKernels();
@@ -115,11 +117,11 @@ TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameRe
   std::vector<std::uint32_t> mixed(kBlocks * 64);
   for (std::uint32_t i = 0; i < mixed.size(); ++i) mixed[i] = Mixed(i + 1, kRounds);
   int partial = 0;
-  // Whether a stop falls into a run is chance: a busy machine needs more tries.
+  // Whether a stop hits a running launch is a matter of chance, so a busy machine needs more tries.
   for (std::uint32_t round = 1; round <= 8 || (partial == 0 && round <= 500); ++round) {
     LaunchSpec spec{.grid = {kBlocks, 1, 1}};
     bool is_stopped = true;
-    // Later and later, so that the launch gets to its end at last.
+    // Stops later in each round, so that the launch completes eventually.
     for (std::uint64_t turns = 100000; is_stopped; turns *= 2) {
       const device::WorkId id = Launch(client, "mix", spec, MixArguments(client, kRounds));
       Spin(random() % turns);
@@ -195,14 +197,14 @@ TEST_P(DeviceConformance, EveryWorkCompletesExactlyOnceWhateverIsAskedOfIt) {
   std::vector<device::WorkId> ids;
   for (int i = 0; i < 300; ++i) {
     const device::StreamKey stream = random() % 7;
-    // Streams run beside each other, so each has words of its own.
+    // Streams run concurrently, so each has separate words.
     const std::uint64_t words = client.At(kOut + stream * kBytesPerStream);
     ids.push_back(Launch(client, "mix",
                          {.grid = {static_cast<std::uint32_t>(1 + random() % 20), 1, 1},
                           .stream = stream,
                           .priority = static_cast<std::uint8_t>(random() % 3)},
                          Arguments::Pack(words, words + kBytesPerStream / 2, 1U)));
-    // Also ids that have completed, and again the same.
+    // Including ids that have completed, and repeated requests.
     if (random() % 2 == 0) gpu().RequestStop(ids[random() % ids.size()]);
     if (random() % 8 == 0) gpu().RequestKill(ids[random() % ids.size()]);
   }
@@ -210,12 +212,12 @@ TEST_P(DeviceConformance, EveryWorkCompletesExactlyOnceWhateverIsAskedOfIt) {
   for (const device::WorkId id : ids) {
     const Status status = Await(id).status;
     if (status.ok() || status.code() == StatusCode::kCancelled) continue;
-    // One of its module that ran beside it was killed.
+    // A launch of its module that ran at the same time was killed.
     EXPECT_TRUE(contains && status.code() == StatusCode::kKernelFault &&
                 status.message().find("stopped by the server") != std::string::npos)
         << status.ToString();
   }
-  // Await has counted each; a second completion would have failed the test.
+  // Await has counted each completion; a second one would have failed the test.
   AwaitOk(Launch(client, "mix", {}, MixArguments(client, 1)));
 }
 
@@ -328,7 +330,7 @@ TEST_P(DeviceConformance, FaultEndsItsWorkAndNothingElse) {
   }
   for (const device::WorkId id : fine) AwaitOk(id);
   EXPECT_EQ(ReadWords(good, kRuns, 50), std::vector<std::uint32_t>(50, 10));
-  // The client whose kernel faulted is not lost either.
+  // The client of the faulting kernel continues to work, too.
   AwaitOk(Launch(bad, "mix", {}, MixArguments(bad, 1)));
 }
 
@@ -352,7 +354,7 @@ TEST_P(DeviceConformance, FaultNamesKernelBlockThreadLineAndAddress) {
   }
 }
 
-// A waiting thread is woken when there is something to take, and not for every piece.
+// A waiting thread is woken when completions become available, and not for each of them.
 TEST_P(DeviceConformance, OneWakePerEmptyingIsEnough) {
   if (Skips(!GetParam().is_polled, "wake anyone")) return;
   const TestClient client = NewClientWithKernels();
@@ -360,7 +362,7 @@ TEST_P(DeviceConformance, OneWakePerEmptyingIsEnough) {
   ASSERT_EQ(gpu().TakeCompletions(out), 0U);
   const std::uint64_t before = wakes();
   for (int i = 0; i < 5; ++i) Launch(client, "mix", {.grid = {3, 1, 1}}, MixArguments(client, 1));
-  // Another five after the wake, and no call in between: no further wake may come.
+  // Another five after the wake, without a call in between: no further wake may follow.
   WaitForWake(before);
   for (int i = 0; i < 5; ++i) Launch(client, "mix", {.grid = {3, 1, 1}}, MixArguments(client, 1));
   std::size_t taken = 0;

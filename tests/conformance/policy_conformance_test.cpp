@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules for every policy of the catalog, whatever its purpose.
+// Rules for every policy of the catalog, regardless of its purpose.
 //
-// Method: all legal call orders up to a fixed length on two clients, and long random
-// ones on many. A model of ready clients and running commands checks every decision.
+// Method: all legal call orders up to a fixed length with two clients, and long random ones with
+// many. A model of ready clients and running commands checks every decision.
 
 #include <algorithm>
 #include <chrono>
@@ -33,7 +33,7 @@ bool Equal(const Decision& left, const Decision& right) {
          left.reconsider_at == right.reconsider_at;
 }
 
-// A policy together with what it was told. Makes only legal calls.
+// A policy with a record of its calls. Makes legal calls only.
 class Driver {
  public:
   enum class Call {
@@ -42,14 +42,14 @@ class Driver {
     kChange,
     kReady,
     kIdle,
-    kEnd,       // The client's command that started first.
+    kEnd,       // Ends the client's oldest running command.
     kBegin,     // A request.
-    kEndBegun,  // The client's request that began first.
+    kEndBegun,  // Ends the client's oldest request.
     kExpect,    // A request, soon.
-    kBar,       // Its cap is used up: what it has is no longer ready.
+    kBar,       // Its cap is used up, so it is no longer ready.
     kUnbar,
-    kObey,      // Ask and do as it says, until it says nothing new (client ignored).
-    kAskOnly,   // Ask; the lane's bounds keep it from running (client ignored).
+    kObey,      // Pick, and carry out the decisions until there is no new one (client ignored).
+    kAskOnly,   // Pick only, because the lane's bounds do not admit the command (client ignored).
     kTimeGoes,  // By a little more than a slice (client ignored).
   };
   static constexpr int kCalls = 14;
@@ -150,7 +150,7 @@ class Driver {
     }
   }
 
-  // With nothing on the device, following the policy's own times leads to a run.
+  // With an idle device, following the policy's own times must lead to a run.
   void CheckLiveness() {
     const auto any = [&](auto holds) {
       return std::any_of(clients_.begin(), clients_.end(),
@@ -253,7 +253,7 @@ class Driver {
     EXPECT_TRUE(stopped == 0 || MayHaveToGiveWay(client)) << "it said that it never would";
   }
 
-  // By what the policy says of those who are here.
+  // According to the policy and the present clients.
   bool MayHaveToGiveWay(ClientId client) const {
     const ClientSpec& running = clients_.at(client).spec;
     return std::any_of(clients_.begin(), clients_.end(), [&](const auto& entry) {
@@ -311,7 +311,7 @@ std::string Describe(const std::vector<Step>& steps) {
 
 class PolicyConformance : public ::testing::TestWithParam<PolicyEntry> {};
 
-// Depth-first; a policy cannot be copied, so each order is played from its beginning.
+// Depth-first. A policy cannot be copied, so each order is replayed from its beginning.
 class AllOrders {
  public:
   AllOrders(const PolicyEntry& entry, std::vector<Step> opening, std::size_t length,
@@ -341,7 +341,8 @@ class AllOrders {
       if (::testing::Test::HasFailure()) ADD_FAILURE() << "after" << Describe(steps_);
       return;
     }
-    // The first one goes on from here; a policy cannot be copied for the others.
+    // The first order continues from here; for the others the policy is created again, because it
+    // cannot be copied.
     for (const Step& step : NextSteps(*driver)) {
       steps_.push_back(step);
       if (driver != nullptr) {
@@ -369,7 +370,7 @@ class AllOrders {
     return steps;
   }
 
-  // Asking twice in a row and two leaps in time add orders, but no new situations.
+  // Two consecutive questions or leaps in time add orders, but no new situations.
   bool IsPointless(const Step& step) const {
     return !steps_.empty() && !Driver::IsOfAClient(step.call) && steps_.back().call == step.call;
   }
@@ -383,7 +384,7 @@ class AllOrders {
 };
 
 // Each further call takes ten times as long, so orders are one call shorter than in the stage
-// `long`. They reach the same code.
+// `long`, which covers the same code.
 std::size_t CallsLeftOut() { return std::getenv("GPUSHARED_ALL_ORDERS") != nullptr ? 0 : 1; }
 
 TEST_P(PolicyConformance, AllLegalCallOrdersFromTheStart) {
@@ -424,7 +425,7 @@ std::vector<Step> RandomSteps(const PolicyEntry& entry, std::uint64_t seed, int 
   std::mt19937_64 random(seed);
   Driver driver(entry);
   std::vector<Step> steps;
-  std::uint64_t first = 1;  // Clients are drawn from a range that moves on.
+  std::uint64_t first = 1;  // Clients are drawn from a range that advances.
   while (steps.size() < static_cast<std::size_t>(count)) {
     if (random() % 50 == 0) ++first;
     const Step step{static_cast<Driver::Call>(random() % Driver::kCalls),
@@ -445,7 +446,7 @@ TEST_P(PolicyConformance, LongRandomCallOrders) {
   }
 }
 
-// Decisions must follow from the calls alone: not from addresses, hashes or clocks.
+// Decisions must depend only on the calls: not on addresses, hashes or clocks.
 TEST_P(PolicyConformance, EqualCallsGiveEqualDecisions) {
   const std::vector<Step> steps = RandomSteps(GetParam(), 99, 2000);
   Driver first(GetParam()), second(GetParam());
@@ -461,7 +462,7 @@ TEST_P(PolicyConformance, EqualCallsGiveEqualDecisions) {
 TEST_P(PolicyConformance, ARemovedClientIsForgottenHoweverManyThereWere) {
   using enum Driver::Call;
   Driver driver(GetParam());
-  // More clients than fit at one time, each gone with work ready and on the device.
+  // More clients than fit at the same time, each removed with work ready and on the device.
   for (std::uint64_t id = 1; id <= 4 * kClientsMax; ++id) {
     const ClientId client{id};
     driver.Make(kAdd, client);

@@ -6,7 +6,8 @@
 
 namespace gpushared::testing {
 
-// kernels/rules.cu as PTX text and as a fatbin, inside the program: it runs wherever it is copied.
+// kernels/rules.cu as PTX text and as a fatbin, embedded so that the program can be copied without
+// other files.
 std::string_view RulesPtx();
 std::string_view RulesFatbin();
 

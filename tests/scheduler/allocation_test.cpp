@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decision allocates nothing. Counted by a replaced operator new, hence a program of
-// its own.
+// Verifies that decisions do not allocate. A separate program, because it replaces operator new.
 
 #include <chrono>
 #include <cstddef>
@@ -22,7 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kClients = 64;
 
-// 64 clients that always have something queued, and a device that ends what began first.
+// 64 clients that always have commands queued, and a device that completes commands in order.
 class Load {
  public:
   Load(const PolicyEntry& policy, std::optional<Duration> target)
@@ -30,7 +29,8 @@ class Load {
     in_flight_.reserve(256);
     for (std::uint64_t id = 1; id <= kClients; ++id) {
       const auto of_class = static_cast<SchedulingClass>(id % 3);
-      // Every fourth one promises nothing: it is what the others' requests are held against.
+      // Every fourth client has no target, because its work must be held back for the others'
+      // requests.
       lane_.AddClient(ClientId{id},
                       {.scheduling_class = of_class,
                        .latency_target = id % 4 == 0 ? std::nullopt : target,
@@ -57,7 +57,7 @@ class Load {
     }
   }
 
-  // A few requests of each client are open at all times.
+  // Keeps a few requests of each client open at all times.
   void GoOnWithRequests() {
     const ClientId client{1 + requests_ % kClients};
     const std::uint64_t round = requests_++ / kClients;
@@ -99,7 +99,7 @@ TEST_P(Allocation, DecisionsStopsAndCompletionsAllocateNothing) {
   EXPECT_GT(load.submits(), 5000u);
 }
 
-// With promises that are kept, with some of each, and with none that could be.
+// With targets that are all met, partly met, and impossible.
 TEST_P(Allocation, RequestsHintsAndPlansAllocateNothing) {
   for (const Duration target : {Duration(1s), Duration(5ms), Duration(10us)}) {
     Load load(GetParam(), target);

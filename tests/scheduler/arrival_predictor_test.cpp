@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Tells of `count` arrivals whose gaps `gap(i)` gives; returns the last.
+// Reports `count` arrivals whose gaps `gap(i)` returns; returns the last one.
 template <typename Gap>
 TimePoint Arrive(ArrivalPredictor& predictor, int count, Gap gap) {
   TimePoint at = TimePoint(1s);
@@ -53,16 +53,16 @@ TEST(ArrivalPredictor, BetweenTwoBurstsThePauseIsPredictedOnceTheBurstIsOver) {
   const TimePoint last =
       Arrive(predictor, 24, [](int i) -> Duration { return i % 4 == 3 ? 100ms : 1ms; });
 
-  // The burst may go on ...
+  // The burst may continue ...
   EXPECT_LT(predictor.Predict(last + 500us).earliest, last + 1ms);
-  // ... and when it did not, it is over.
+  // ... and once it has not, it is over.
   const auto pause = predictor.Predict(last + 2ms);
   EXPECT_EQ(pause.earliest, last + 100ms - Duration(100ms) / ArrivalPredictor::kJitterDivisor);
   EXPECT_FALSE(predictor.NextSpan(last + 2ms)) << "bursts are no period";
 }
 
-// The prediction may cost a promise, so it must be early rather than late: of a client
-// without memory nearly all requests come after it.
+// Must be early rather than late, because a late prediction may cost a latency target: nearly all
+// requests of a client with memoryless arrivals come after it.
 TEST(ArrivalPredictor, OfAClientWithoutMemoryFewRequestsComeBeforeTheyArePredicted) {
   ArrivalPredictor predictor;
   std::mt19937_64 random(7);
@@ -88,7 +88,7 @@ TEST(ArrivalPredictor, AHintTakesThePlaceOfThePredictionUntilItIsOverdueOrMet) {
   ASSERT_TRUE(span);
   EXPECT_EQ(span->from, last + 4ms);
   EXPECT_EQ(span->until, last + 5ms);
-  // Overdue: back to what the past tells.
+  // The hint is overdue, so the prediction is based on past arrivals again.
   EXPECT_EQ(predictor.Predict(last + 5ms).earliest, last + 15ms);
 
   predictor.OnHint(last + 20ms, 1ms);
@@ -99,7 +99,7 @@ TEST(ArrivalPredictor, AHintTakesThePlaceOfThePredictionUntilItIsOverdueOrMet) {
 TEST(ArrivalPredictor, ArrivalsToldInAnotherOrderKeepTheirRhythm) {
   ArrivalPredictor predictor;
   const TimePoint first(1s);
-  // 1 0 3 2 5 4 ...
+  // Arrivals 1 0 3 2 5 4 ...
   for (int i = 0; i < 24; ++i) predictor.OnArrival(first + (i ^ 1) * 16ms);
   const TimePoint last = first + 23 * 16ms;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caps of device time hold under every policy of the catalog, and cost nobody but the capped.
+// Caps of device time hold under every policy of the catalog, and cost only the capped clients.
 
 #include <array>
 #include <chrono>
@@ -25,7 +25,8 @@ using testing::PolicyTimeline;
 class CappedClients : public ::testing::TestWithParam<PolicyEntry> {
  protected:
   PolicyTimeline timeline_{GetParam().make({.slice = 2ms})};
-  // Where nobody stops it, a client behind longer ones could not use what its cap allows.
+  // Under a policy that stops nothing, a client that waits for longer commands could not use its
+  // cap.
   const PolicyTimeline::Command stoppable_{
       .time = testing::StopsNothing(*GetParam().make({})) ? Duration(400us) : 40ms, .unit = 100us};
 
@@ -34,7 +35,7 @@ class CappedClients : public ::testing::TestWithParam<PolicyEntry> {
     const std::array caps{ShareCap{.number = number, .per_mille = per_mille}};
     timeline_.lane().LimitClient(client, caps, timeline_.now());
   }
-  // In percent of the next `span`.
+  // Percentage of the next `span`.
   double ShareOver(Duration span, const std::vector<ClientId>& clients) {
     const auto held = [&] {
       Duration sum{};
@@ -56,7 +57,7 @@ TEST_P(CappedClients, AStoppableOneKeepsItsShareAndTheOtherHasTheRest) {
     for (int second = 0; second < 5; ++second) {
       const Duration before = timeline_.Held(free);
       EXPECT_NEAR(ShareOver(1s, {capped}), per_mille / 10.0, 2.0) << "second " << second;
-      // Each ends with a command of up to a slice or more that is not charged yet.
+      // Each ends with a command of a slice or more that is not charged yet.
       EXPECT_GT(timeline_.Held(free) - before, 1s - Duration(1ms) * per_mille - 60ms);
     }
     timeline_.Remove(capped);
@@ -75,7 +76,7 @@ TEST_P(CappedClients, AHeldOneHasNothingUntilItIsReleased) {
   timeline_.AddBusyClient({}, stoppable_);
   timeline_.RunFor(100ms);
   timeline_.lane().Hold(held, true, timeline_.now());
-  timeline_.RunFor(50ms);  // Its commands leave the device.
+  timeline_.RunFor(50ms);  // Waits until its commands have left the device.
   const Duration before = timeline_.Held(held);
   timeline_.RunFor(1s);
   EXPECT_EQ(timeline_.Held(held), before);
@@ -94,7 +95,7 @@ TEST_P(CappedClients, CommandsThatCannotBeStoppedArePaidBack) {
   for (int second = 0; second < 5; ++second) {
     const Duration before = timeline_.Held(short_ones);
     EXPECT_NEAR(ShareOver(1s, {lengthy}), 25.0, 2.0) << "second " << second;
-    // fifo serves one of each in turn, and so no short one to its cap.
+    // fifo serves one command of each in turn, so a client with short ones does not reach its cap.
     EXPECT_LE(timeline_.Held(short_ones) - before, 220ms);
   }
 }
@@ -125,7 +126,7 @@ TEST_P(CappedClients, TheLeastOfAClientsCapsHolds) {
 TEST_P(CappedClients, ALiveChangeTakesEffectWithin200Milliseconds) {
   const ClientId changed = timeline_.AddBusyClient({}, {.time = 10s, .unit = 100us});
   const ClientId other = timeline_.AddBusyClient({}, stoppable_);
-  timeline_.RunFor(30ms);  // Each may have a command on the device that began without a cap.
+  timeline_.RunFor(30ms);  // Each may have a command on the device that began before the cap.
   for (const std::uint32_t per_mille : {250u, 400u, 20u, 450u, 100u}) {
     Cap(changed, per_mille);
     timeline_.RunFor(200ms);
@@ -147,7 +148,7 @@ TEST_P(CappedClients, ALiveChangeTakesEffectWithin200Milliseconds) {
 TEST_P(CappedClients, ADebtOfLongAgoDoesNotOutliveAChange) {
   const ClientId capped = timeline_.AddBusyClient({}, 3s);
   Cap(capped, 100);
-  timeline_.RunFor(4s);  // It owes 2.7 s, which takes 27 s at that share.
+  timeline_.RunFor(4s);  // The debt is 2.7 s, which takes 27 s at that share.
   Cap(capped, 500);
   const auto changed = timeline_.now();
   timeline_.RunFor(200ms);
@@ -184,7 +185,7 @@ TEST_P(CappedClients, NobodyWaitsForAThrottledClientsRequest) {
   Cap(capped, 50);
   const ClientId low =
       timeline_.AddBusyClient({.scheduling_class = SchedulingClass::kLow}, stoppable_);
-  // Requests of 10 ms, of which 5 in a second are within the cap.
+  // Requests of 10 ms, of which the cap allows 5 per second.
   for (int round = 0; round < 200; ++round) {
     if (timeline_.Completed(capped) == timeline_.Posted(capped)) {
       timeline_.PostRequest(capped, {.time = 1ms}, 10);
@@ -193,7 +194,7 @@ TEST_P(CappedClients, NobodyWaitsForAThrottledClientsRequest) {
     timeline_.RunFor(25ms);
   }
   EXPECT_NEAR(static_cast<double>(timeline_.Held(capped).count()) / 5e7, 5.0, 2.0);
-  // The low one has the rest but for hold-offs, and for what is kept free for open requests.
+  // The low client gets the rest, except hold-offs and time reserved for open requests.
   EXPECT_GT(timeline_.Held(low), 5s * 88 / 100);
 }
 
@@ -211,7 +212,7 @@ TEST_P(CappedClients, TimeInWhichItWasThrottledIsCounted) {
   EXPECT_EQ(timeline_.lane().ThrottledFor(capped, timeline_.now()), before);
 }
 
-// Changes at random moments: the lane's own checks and the policy's hold, and so does the cap.
+// Random changes, under the checks of the lane, of the policy's contract, and of the cap.
 TEST_P(CappedClients, AtRandom) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -255,7 +256,7 @@ TEST_P(CappedClients, AtRandom) {
       timeline.lane().LimitClient(client, caps, timeline.now());
       timeline.Wake(client);
     }
-    // A high client without a cap may have had 64 commands of 20 ms on the device.
+    // An uncapped high client may have had 64 commands of 20 ms on the device.
     timeline.RunFor(15s);
     const Duration before = timeline.lane().charged_total();
     timeline.RunFor(2s);

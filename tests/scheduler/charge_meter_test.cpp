@@ -30,7 +30,7 @@ TEST(ChargeMeter, TimeTogetherIsSplitByPredictedTime) {
   EXPECT_EQ(meter.End(longer, At(6ms)), 3ms + 2ms);
 }
 
-// Without the mark at the start, the second command would pay for time before it came.
+// Without the mark at the start, the second command would pay for time before it started.
 TEST(ChargeMeter, NobodyPaysForTimeBeforeTheirStart) {
   ChargeMeter meter;
   const auto early = meter.Start(1ms, At(0ms));
@@ -89,7 +89,7 @@ TEST(ChargeMeter, ExcludedTimeIsChargedToNobody) {
   EXPECT_EQ(meter.busy_total(), 10ms);
 }
 
-// The clock of what is excluded is looked at now and then.
+// Excluded time is reported occasionally, and therefore late.
 TEST(ChargeMeter, WhatIsExcludedLateComesOffTheTimeAfterIt) {
   ChargeMeter meter;
   const auto first = meter.Start(1ms, At(0ms));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that lies about its requests, beside three honest ones. Each attack lasts for a second.
-// What it may cost the others is bounded. Every rule against liars is needed by one of these.
+// A client with false claims about its requests, alongside three honest ones. Each attack lasts a
+// second, and its cost to the others is bounded. Every rule against lying clients is needed by at
+// least one of these tests.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -22,8 +23,8 @@ class DeadlineAttacks : public ::testing::Test {
  protected:
   DeadlineAttacks() { Teach(timeline_, promised_, kRequest, 10ms, 70); }
 
-  // Calls `attack` each millisecond. Meanwhile a request comes each 10 ms, and halfway between two
-  // of them a command of the high class.
+  // Calls `attack` every millisecond. Meanwhile a request arrives every 10 ms, and halfway between
+  // two requests a command of the high class.
   void Suffer(const std::function<void()>& attack, Duration length = 1s) {
     std::vector<std::uint64_t> requests, commands;
     const Duration low_before = timeline_.Held(low_);
@@ -38,7 +39,7 @@ class DeadlineAttacks : public ::testing::Test {
     low_time_ = timeline_.Held(low_) - low_before;
   }
 
-  // The request of a liar, `waited` ago by its own word.
+  // Begins a request that, according to the lying client, arrived `waited` ago.
   std::uint64_t Begin(ClientId client, Duration waited = {}) {
     timeline_.lane().BeginRequest(client, {++last_request_, timeline_.now() - waited},
                                   timeline_.now());

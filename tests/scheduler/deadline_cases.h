@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common parts of the deadline policy's tests.
+// Shared parts of the deadline policy's tests.
 
 #ifndef GPUSHARED_TESTS_SCHEDULER_DEADLINE_CASES_H_
 #define GPUSHARED_TESTS_SCHEDULER_DEADLINE_CASES_H_
@@ -23,8 +23,8 @@ inline std::unique_ptr<Policy> Deadline(PolicyOptions options = {}) {
   return std::make_unique<DeadlinePolicy>(options);
 }
 
-// Requests at equal distances, until their needs and their headroom are known. What is posted
-// meanwhile by others runs too.
+// Posts requests at equal intervals until their needs and their headroom are known. Commands that
+// other clients have posted run in the meantime.
 inline void Teach(testing::PolicyTimeline& timeline, ClientId client,
                   const testing::PolicyTimeline::Command& command,
                   Duration gap = std::chrono::milliseconds(20), int count = 20) {

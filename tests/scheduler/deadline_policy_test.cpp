@@ -75,9 +75,9 @@ TEST(DeadlinePolicy, WorkOutsideOfRequestsHasNoPromise) {
   EXPECT_EQ(timeline.Held(low), 0ms);
 }
 
-// ---- shares of those that come and go
+// ---- shares of clients that come and go
 
-// Level by level it would be a new client each time, and owe nothing.
+// With independent levels it would be a new client each time, without debt.
 TEST(DeadlinePolicy, MarkingRequestsShedsNoDebt) {
   PolicyTimeline timeline(Deadline());
   const ClientId marking = timeline.AddBusyClient(Promised(10ms, SchedulingClass::kLow), 1ms);
@@ -102,7 +102,7 @@ TEST(DeadlinePolicy, WhatEndsInsideOfARequestThatBeganLaterIsChargedToTheShare) 
   for (int i = 0; i < 400; ++i) {
     if (timeline.lane().queued_count(marking) == 0) timeline.Post(marking, {.time = 1ms});
     timeline.RunFor(500us);
-    // While its command runs, and never while it has one ready.
+    // Only while its command runs, and never while it has one ready.
     const bool runs = timeline.Posted(marking) > timeline.Completed(marking);
     if (is_open) timeline.lane().EndRequest(marking, request, timeline.now());
     is_open = runs && timeline.lane().queued_count(marking) == 0;
@@ -120,7 +120,7 @@ TEST(DeadlinePolicy, ARequestLeavesNoCreditInTheShare) {
   Teach(timeline, away, {.time = 1ms});
   timeline.lane().BeginRequest(away, {1000, timeline.now()}, timeline.now());
   timeline.RunFor(100ms);
-  // It comes back with work, and not as one that wakes.
+  // It returns with work, so it does not count as waking up.
   timeline.Wake(away);
   timeline.lane().EndRequest(away, 1000, timeline.now());
   const Duration before = timeline.Held(away);
@@ -160,7 +160,8 @@ TEST(DeadlinePolicy, WhatItsShareTookAloneIsNoDebtAfterARequest) {
   EXPECT_NEAR(static_cast<double>((timeline.Held(early) - before).count()), 10e6, 1.1e6);
 }
 
-// A sleeper's debt is none of its level's time: those that come would be taken for as far ahead.
+// The level's clock must not include a sleeper's debt, because new clients would start with the
+// same lead.
 TEST(DeadlinePolicy, ARequestOfASleeperShedsNoDebtWhileNobodyElseIsThere) {
   PolicyTimeline timeline(Deadline());
   const ClientId greedy = timeline.AddClient(Promised(10ms, SchedulingClass::kLow));
@@ -183,7 +184,7 @@ TEST(DeadlinePolicy, ARequestOfASleeperShedsNoDebtWhileNobodyElseIsThere) {
   EXPECT_GE(timeline.Latency(again).value_or(0ms), 30ms);
 }
 
-// ---- beside promised work
+// ---- alongside requests with a target
 
 TEST(DeadlinePolicy, LowWorkRunsBesideARequestWithSlackAndThePromiseIsKept) {
   PolicyTimeline timeline(Deadline());
@@ -218,12 +219,12 @@ TEST(DeadlinePolicy, ATightPromiseStopsLowWorkAtOnce) {
   EXPECT_EQ(timeline.CountStops(low), stops + 1);
 }
 
-// The slack of one request is that of the requests behind it, too.
+// Slack of one request is also slack of the requests after it.
 TEST(DeadlinePolicy, SlackThatSlowRequestsNeedIsNotGivenAway) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(10ms));
   timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
-  // Every tenth request takes nearly all of the promise.
+  // Every tenth request takes nearly all of its target.
   for (int i = 0; i < 40; ++i) {
     timeline.PostRequest(high, {.time = i % 10 == 9 ? 9500us : 1ms});
     timeline.RunFor(20ms);
@@ -234,8 +235,8 @@ TEST(DeadlinePolicy, SlackThatSlowRequestsNeedIsNotGivenAway) {
   EXPECT_LE(timeline.Latency(request), 1ms + 500us);
 }
 
-// One of five takes 3.9 ms of the 4 that are promised, and nobody knows which.
-TEST(DeadlinePolicy, BeforeRequestsThatMayBeLongNobodyStartsWhoseStopTakesTheirSlack) {
+// Every fifth request takes 3.9 ms of the target of 4 ms, and the policy cannot tell which one.
+TEST(DeadlinePolicy, WorkWithLongPreemptionLatencyWaitsForRequestsOfUncertainLength) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(4ms));
   timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 300us});
@@ -248,7 +249,7 @@ TEST(DeadlinePolicy, BeforeRequestsThatMayBeLongNobodyStartsWhoseStopTakesTheirS
   EXPECT_LE(late, 2);
 }
 
-// Each request is on the host for most of its time, and the next one comes before it ends.
+// Each request spends most of its time on the host, and the next one arrives before it ends.
 TEST(DeadlinePolicy, BesideRequestsThatAlwaysOverlapOthersRunOnceTheyAreKnown) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(100ms));
@@ -313,7 +314,7 @@ TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingIsWaitedForAsLongAsPatienceLa
   timeline.RunFor(100ms);
   EXPECT_EQ(timeline.LastSubmit(other), began + 20ms);
 
-  // Its promise holds as soon as it has something to run.
+  // Its target counts as soon as it has something to run.
   const auto first = timeline.Post(idle, {.time = 1ms});
   timeline.RunFor(2ms);
   EXPECT_LE(timeline.Latency(first).value_or(1h), 1ms + 20us);
@@ -330,7 +331,7 @@ TEST(DeadlinePolicy, AKnownRequestIsWaitedForAsLongAsItMayTake) {
     timeline.lane().BeginRequest(idle, {number, timeline.now()}, timeline.now());
     timeline.Post(idle, {.time = 1ms});
   };
-  // Their host takes its time.
+  // Their host takes long.
   for (std::uint64_t number = 1; number <= 20; ++number) {
     begin(number);
     timeline.RunFor(60ms);
@@ -343,7 +344,7 @@ TEST(DeadlinePolicy, AKnownRequestIsWaitedForAsLongAsItMayTake) {
   timeline.Post(other, {.time = 5s});
   timeline.RunFor(200ms);
 
-  // From the end of its command.
+  // Counted from the end of its command.
   EXPECT_EQ(timeline.LastSubmit(other), began + 1ms + 60ms);
 }
 
@@ -377,7 +378,7 @@ TEST(DeadlinePolicy, AKernelThatCannotBeStoppedDoesNotStartWhenTheNextRequestCou
   const ClientId high = timeline.AddClient(Promised(4ms));
   const ClientId low = timeline.AddClient(kLow);
   Teach(timeline, high, {.time = 1ms}, 10ms);
-  // Any time now.
+  // The next request may come at any time.
   timeline.RunFor(10ms);
   timeline.Post(low, {.time = 5ms});
   timeline.RunFor(5ms);
@@ -409,12 +410,12 @@ TEST(DeadlinePolicy, WhereSlowRequestsLeaveNoRoomAPauseIsFilledByWhatTakesNoLong
   const ClientId high = timeline.AddClient(Promised(4ms));
   const ClientId low = timeline.AddClient(kLow);
   Teach(timeline, high, {.time = 2500us}, 10ms);
-  // The second of two is late whatever anybody does: slow requests have no headroom at all.
+  // The second of two is late in any case, so slow requests leave no headroom.
   timeline.PostRequest(high, {.time = 2500us});
   timeline.PostRequest(high, {.time = 2500us});
   timeline.RunFor(20ms);
 
-  // A stop takes 100 us as long as none was seen.
+  // Preemption is assumed to take 100 us until a stop has been observed.
   timeline.Post(low, {.time = 101us});
   timeline.RunFor(5ms);
   EXPECT_EQ(timeline.Completed(low), 0u);
@@ -493,7 +494,7 @@ TEST(DeadlinePolicy, AnAnnouncedRequestThatDoesNotComeHoldsNobodyForLong) {
   EXPECT_EQ(timeline.LastSubmit(low), TimePoint(4ms)) << "it is overdue after 1 ms";
 }
 
-TEST(DeadlinePolicy, WhoHasNoPromiseAndIsNotOfTheHighClassAnnouncesInVain) {
+TEST(DeadlinePolicy, HintsFromBestEffortClientsAreIgnored) {
   PolicyTimeline timeline(Deadline());
   const ClientId other = timeline.AddClient(kLow);
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 90us});
@@ -516,7 +517,7 @@ TEST(DeadlinePolicy, AHighClientWithoutAPromiseAnnouncesToo) {
   EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
 }
 
-TEST(DeadlinePolicy, WhatARemovedClientHadOnTheDeviceIsInNobodysWay) {
+TEST(DeadlinePolicy, RemovedClientDoesNotBlockOthers) {
   PolicyTimeline timeline(Deadline({.patience = 1s}));
   const ClientId high = timeline.AddClient(Promised(4ms));
   const ClientId gone = timeline.AddClient(kLow);
@@ -527,7 +528,7 @@ TEST(DeadlinePolicy, WhatARemovedClientHadOnTheDeviceIsInNobodysWay) {
   timeline.RunFor(100us);
   timeline.Remove(gone);
   timeline.RunFor(2ms);
-  // With 1 ms of another's it would be too much.
+  // Together with 1 ms of another client it would be too much.
   timeline.Post(low, {.time = 1ms});
   timeline.RunFor(2ms);
 
@@ -552,11 +553,11 @@ TEST(DeadlinePolicy, InOverloadTheLowerClassIsGivenUpFirst) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(10ms));
   const ClientId normal = timeline.AddClient(Promised(9ms, SchedulingClass::kNormal));
-  // 8 ms each: not both within 10 ms.
+  // 8 ms each, so that only one fits into 10 ms.
   const auto lesser = timeline.PostRequest(normal, {.time = 1ms}, 8);
   const auto better = timeline.PostRequest(high, {.time = 1ms}, 8);
   timeline.RunFor(50ms);
-  // Nothing was known of them. From now on their needs are.
+  // Their needs were unknown before, and are known from now on.
   EXPECT_TRUE(timeline.Latency(lesser) && timeline.Latency(better));
   Teach(timeline, high, {.time = 8ms});
   Teach(timeline, normal, {.time = 8ms});
@@ -568,7 +569,7 @@ TEST(DeadlinePolicy, InOverloadTheLowerClassIsGivenUpFirst) {
   timeline.RunFor(50ms);
 
   EXPECT_EQ(timeline.Latency(second), 8ms);
-  EXPECT_EQ(timeline.Latency(first), 16ms + 20us);  // The hold-off is in it.
+  EXPECT_EQ(timeline.Latency(first), 16ms + 20us);  // Includes the hold-off.
   EXPECT_EQ(timeline.lane().targets().abandoned[1], abandoned[1] + 1);
   EXPECT_EQ(timeline.lane().targets().abandoned[0], abandoned[0]);
 }
@@ -597,7 +598,7 @@ TEST(DeadlinePolicy, WhatIsLostAnywayDoesNotTakeAnotherPromiseWithIt) {
   Teach(timeline, hopeless, {.time = 12ms}, 50ms);
   Teach(timeline, other, {.time = 2ms}, 50ms);
 
-  // Due in 5 ms, and needs 12.
+  // Due in 5 ms, with a need of 12 ms.
   timeline.PostRequest(hopeless, {.time = 1ms}, 12, 10ms);
   const auto kept = timeline.PostRequest(other, {.time = 2ms});
   timeline.RunFor(100ms);
@@ -620,7 +621,7 @@ TEST(DeadlinePolicy, InOverloadNothingIsGivenUpThatIsDueLater) {
   timeline.PostRequest(second, {.time = 1ms}, 4);
   timeline.RunFor(100ms);
 
-  // 8 ms in 7: one of the two. The third needs most, and giving it up would not help.
+  // 8 ms in 7: one of the two is abandoned. The third needs most, but abandoning it would not help.
   EXPECT_EQ(timeline.lane().targets().abandoned[0], before[0] + 1);
 }
 

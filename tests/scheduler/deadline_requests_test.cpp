@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The deadline policy over several requests, and over what it learns between them.
+// The deadline policy with several requests, and learning between them.
 
 #include <chrono>
 #include <cstddef>
@@ -19,7 +19,8 @@ using testing::PolicyTimeline;
 
 // ---- several open requests of a client
 
-// Requests of 4 ms that may take 10, of a normal client, and a high one that is never idle.
+// Requests of 4 ms with a target of 10 ms, of a normal client, alongside a high client that is
+// never idle.
 class Overlapping : public ::testing::Test {
  protected:
   Overlapping() { Teach(timeline_, client_, {.time = 4ms}, 50ms); }
@@ -58,7 +59,7 @@ TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
   EXPECT_LE(GetLatency(requests[0]), 10ms);
   EXPECT_LE(GetLatency(requests[1]), 10ms);
 
-  // The next one has a promise again, and those before it are in its way.
+  // The next one has a target again, and the earlier ones delay it.
   const auto next = timeline_.PostRequest(client_, {.time = 1ms}, 1);
   timeline_.RunFor(20ms);
   EXPECT_LE(GetLatency(next), 10ms);
@@ -74,7 +75,7 @@ TEST_F(Overlapping, WhatTheNextRequestHasBroughtIsNoNeedOfTheFirst) {
   timeline_.PostRequest(client_, {.time = 4ms});
   timeline_.RunFor(20ms);
 
-  // The last of equal ones is given up.
+  // Among equal requests the last one is abandoned.
   EXPECT_LE(GetLatency(rivals), 9ms);
   EXPECT_LE(GetLatency(first), 10ms);
   EXPECT_EQ(GivenUp(), 1u);
@@ -143,7 +144,7 @@ TEST(DeadlinePolicy, BetweenTwoRequestsOfAClientARivalHasItsTurn) {
   EXPECT_EQ(timeline.Latency(last), 12ms);
 }
 
-// A delay of the first request delays the other one too, which is late already.
+// A delay of the first request also delays the other one, which is late already.
 TEST(DeadlinePolicy, NobodyRunsBesideARequestWithOneBehindItThatIsGivenUp) {
   PolicyTimeline timeline(Deadline());
   const ClientId client = timeline.AddClient(Promised(7ms));
@@ -203,20 +204,19 @@ TEST(DeadlinePolicy, OfTwoThatAreDueAtOneTimeTheFirstClientIsServedFirst) {
   EXPECT_EQ(timeline.Latency(later), 8ms);
 }
 
-// ---- how long a stop takes
+// ---- preemption latency
 
-// Requests of 1 ms that may take 10, one each 15 ms, and low work beside them whose blocks are
-// short.
+// Requests of 1 ms with a target of 10 ms, one every 15 ms, alongside low work with short blocks.
 class StopTimes : public ::testing::Test {
  protected:
   StopTimes() { Teach(timeline_, high_, kRequest, 15ms); }
-  // The low client's time while that many requests come.
+  // Device time of the low client while this number of requests arrives.
   Duration LowTime(int requests) {
     const Duration before = timeline_.Held(low_);
     Teach(timeline_, high_, kRequest, 15ms, requests);
     return timeline_.Held(low_) - before;
   }
-  // Beside a client whose stops take up to 11 ms, which is gone then.
+  // Adds a client whose stops take up to 11 ms, and removes it afterwards.
   void SeeSlowStops(int requests) {
     const ClientId slow = timeline_.AddBusyClient(kLow, {.time = 33ms, .unit = 11ms});
     Teach(timeline_, high_, kRequest, 15ms, requests);
@@ -257,7 +257,7 @@ TEST_F(StopTimes, WhereStopsStaySlowTheyAreTriedEverMoreSeldom) {
 TEST_F(StopTimes, WhereAStopWouldBeTooLongWhatCannotBeStoppedMayNotLastAsLong) {
   const ClientId slow = timeline_.AddBusyClient(kLow, {.time = 75ms, .unit = 25ms});
   timeline_.Remove(low_);
-  // Slow requests leave nothing of the promise.
+  // Slow requests leave no slack.
   for (int i = 0; i < 40; ++i) {
     timeline_.PostRequest(high_, {.time = i % 20 == 19 ? 12ms : 1ms});
     timeline_.RunFor(15ms);

@@ -26,7 +26,7 @@ using ::testing::UnorderedElementsAre;
 constexpr ClientId kA{1}, kB{2}, kC{3};
 constexpr TimePoint kStart{};
 
-// Says what a test tells it to say.
+// Returns the decisions that a test sets.
 class ScriptedPolicy final : public Policy {
  public:
   LaneRules rules() const override { return rules_; }
@@ -72,7 +72,7 @@ struct ScriptedLane {
                bool stoppable = false) {
     lane->Enqueue(client, {command, predicted, stoppable}, kStart);
   }
-  // What Next says until it says nothing, as command numbers; stops are negative.
+  // All actions of Next until it returns none, as command numbers; stops are negative.
   std::vector<int> Actions(TimePoint now = kStart) {
     std::vector<int> all;
     while (const auto action = lane->Next(now)) {
@@ -176,7 +176,7 @@ TEST(DeviceLane, TheHighClassIsNotHeldBackByTheWindow) {
   EXPECT_EQ(lane.window_used(), 0ns);
 }
 
-// Low work already on the device must not use up the places of the high class.
+// Low work on the device must not use up the high class's limit.
 TEST(DeviceLane, TheHighClassHasItsOwnPlacesOnTheDevice) {
   DeviceLane lane(std::make_unique<PriorityPolicy>(PolicyOptions{}),
                   {.in_flight_max = 2, .high_in_flight_max = 3});
@@ -189,7 +189,7 @@ TEST(DeviceLane, TheHighClassHasItsOwnPlacesOnTheDevice) {
   EXPECT_EQ(SubmitAll(lane), 3u);
 }
 
-// Low work of kA, of 10 us each where nothing else is said, beside a high client that is idle.
+// Low work of kA, of 10 us each unless stated otherwise, alongside an idle high client.
 class Lookahead : public ::testing::Test {
  protected:
   static constexpr ClientSpec kHighSpec{.scheduling_class = SchedulingClass::kHigh};
@@ -334,7 +334,7 @@ TEST(DeviceLane, AStopIsHandedOutOncePerCommand) {
   EXPECT_DEATH(lane.Actions(), "nothing to stop");
 }
 
-// A device that is told to stop an earlier command first begins a later one in its place.
+// If an earlier command is stopped first, the device begins a later one in its place.
 TEST(DeviceLane, TheLatestIsStoppedFirstAlsoAfterOthersEnded) {
   ScriptedLane lane;
   for (const std::uint64_t command : {1, 2, 3, 4}) lane.Enqueue(kA, command, 1us, true);

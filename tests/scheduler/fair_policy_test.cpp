@@ -30,7 +30,7 @@ TEST(FairPolicy, SharesFollowWeightsWhenBothAreBusy) {
   EXPECT_EQ(timeline.Held(light), 100ms);
 }
 
-// Who opens more clients has more clients to share with.
+// A user that opens more clients only divides the same share among more.
 TEST(FairPolicy, ClientsOfOneGroupShareWhatOneClientHas) {
   PolicyTimeline timeline(Fair());
   const ClientId alone = timeline.AddBusyClient({.group = 1000}, 1ms);
@@ -63,7 +63,8 @@ TEST(FairPolicy, AGroupHasTheWeightOfItsHeaviestClientAndSharesItByWeight) {
   EXPECT_NEAR(static_cast<double>((timeline.Held(light) - before).count()), 300e6, 2e6);
 }
 
-// Each of them is moved forward when it wakes, and alone they would never be behind.
+// Each of them is moved forward when it wakes, so without the group's account none would ever carry
+// debt.
 TEST(FairPolicy, ClientsOfAGroupThatTakeTurnsInSleepingGetNoMoreThanOne) {
   PolicyTimeline timeline(Fair());
   const ClientId honest = timeline.AddBusyClient({.group = 1000}, 1ms);
@@ -108,7 +109,7 @@ TEST(FairPolicy, LongWorkOfAGroupIsStoppedForAnotherOneAndForItsOwnClients) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(other).count()), 200e6, 5e6);
 }
 
-// A wrong prediction may order commands badly once; it is what was measured that counts.
+// A wrong prediction may affect the order once, but shares follow the measured time.
 TEST(FairPolicy, ShareIsByMeasuredNotByPredictedTime) {
   PolicyTimeline timeline(Fair());
   const ClientId liar = timeline.AddBusyClient({}, {.time = 4ms, .predicted = 1us});
@@ -120,8 +121,8 @@ TEST(FairPolicy, ShareIsByMeasuredNotByPredictedTime) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(honest).count()), 400e6, 4e6);
 }
 
-// A new client that started at virtual time zero would own the device until it had
-// caught up with everything its neighbour did before it arrived.
+// A new client that started at virtual time zero would own the device until it had caught up with
+// its neighbour's earlier use.
 TEST(FairPolicy, LateJoinerIsNotPaidForTimeBeforeItJoined) {
   PolicyTimeline timeline(Fair());
   const ClientId early = timeline.AddBusyClient({}, 1ms);
@@ -150,7 +151,7 @@ TEST(FairPolicy, SleeperIsNotPaidForTimeItSlept) {
   EXPECT_EQ(timeline.Held(busy) + timeline.Held(sleeper), 10s + 102ms);
 }
 
-// The other door into the rule: what a client took beyond its share stays its debt.
+// The converse: use beyond the share remains a debt.
 TEST(FairPolicy, SleepingDoesNotShedADebt) {
   PolicyTimeline timeline(Fair());
   const ClientId greedy = timeline.AddClient({});
@@ -164,12 +165,12 @@ TEST(FairPolicy, SleepingDoesNotShedADebt) {
   const auto again = timeline.Post(greedy, {.time = 1ms});
   timeline.RunFor(100ms);
 
-  // It waits until its neighbour has had its 50 ms too.
+  // It waits until its neighbour has had its 50 ms, too.
   EXPECT_GE(*timeline.Latency(again), 40ms);
   EXPECT_GE(timeline.Held(patient), 100ms);
 }
 
-// Time taken while nobody else wanted the device is taken from nobody.
+// Time used while no other client wanted the device does not become debt.
 TEST(FairPolicy, TimeUsedAloneIsNoDebt) {
   PolicyTimeline timeline(Fair());
   const ClientId early = timeline.AddClient({});
@@ -183,8 +184,8 @@ TEST(FairPolicy, TimeUsedAloneIsNoDebt) {
   EXPECT_LE(*timeline.Latency(again), 2ms);
 }
 
-// Dividing a charge by the weight must not lose time: with 100 ns commands and weight
-// 1000 a truncated share would be off by more than a tenth.
+// Dividing a charge by the weight must not lose time: with 100 ns commands and weight 1000 a
+// truncated share would be off by more than a tenth.
 TEST(FairPolicy, ShortCommandsOfAHeavyClientAreCountedInFull) {
   PolicyTimeline timeline(Fair());
   const ClientId heavy = timeline.AddBusyClient({.weight = 999}, 107ns);
@@ -271,7 +272,7 @@ class OneAtATime : public ::testing::Test {
     now_ += 1ms;
     policy_->OnEnded(client, {.held = 1ms, .predicted = 1ms}, now_);
   }
-  // Until both are equally far, and `heavy` runs.
+  // Runs until both are equal and `heavy` runs.
   void RunBothOnce() {
     Start(heavy_);
     Start(light_);
@@ -324,7 +325,7 @@ TEST_F(OneAtATime, OneThatStaysAwayIsNotWaitedForAgain) {
 
 TEST_F(OneAtATime, OneThatRunsForLongerThanItsLeadHoldsNobodyBack) {
   RunBothOnce();
-  // 1 ms at weight 1 is 10 ms at weight 10; it had 1 ms of them.
+  // 1 ms at weight 1 is 10 ms at weight 10, of which it had 1 ms.
   const Decision decision = policy_->Pick(now_);
   EXPECT_EQ(decision.kind, Decision::Kind::kWait);
   ASSERT_TRUE(decision.reconsider_at);

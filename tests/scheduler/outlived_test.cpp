@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that run longer than their prediction said.
+// Commands that run longer than predicted.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -26,7 +26,7 @@ constexpr PolicyTimeline::Command kTaughtShort{
     .time = 12s, .unit = kUnit, .predicted = 54us, .stops_late = true};
 constexpr PolicyTimeline::Command kShort{.time = 20us};
 
-// Of every policy that takes work off the device for a client of the same class.
+// All policies that stop work for a client of the same class.
 class Outlived : public ::testing::TestWithParam<std::string> {
  protected:
   static std::unique_ptr<scheduler::Policy> Policy() {

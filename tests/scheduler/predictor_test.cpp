@@ -25,7 +25,6 @@ TEST(Predictor, OfFewSamplesTheLargestIsExpected) {
   EXPECT_EQ(predictor.Predict(42), 50us);
 }
 
-// A page fault or a throttled clock, once, would make a kernel look slow for ever.
 TEST(Predictor, WhatIsKnownMakesAnotherOnePredictTheSame) {
   Predictor predictor, other;
   EXPECT_TRUE(predictor.Known().empty());
@@ -42,6 +41,7 @@ TEST(Predictor, WhatIsKnownMakesAnotherOnePredictTheSame) {
             predictor.Predict(9, {.kernel = 1, .blocks = 20}));
 }
 
+// A single page fault or throttled clock must not make a kernel look slow forever.
 TEST(Predictor, OneSlowRunAmongManyIsNotExpectedAgain) {
   Predictor predictor;
   for (int i = 0; i < 9; ++i) predictor.AddSample(42, 30us);
@@ -84,7 +84,7 @@ TEST(Predictor, KinOfTheLargestGridsStaysWithinBounds) {
   EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = blocks}), Duration(kCommandTimeMax));
 }
 
-// A key that takes another one's place has none of its samples.
+// A key that replaces another one has none of its samples.
 TEST(Predictor, ANewKeyKnowsNothingOfTheOneItReplaced) {
   Predictor predictor;
   for (std::uint64_t key = 0; key < 8 * Predictor::kKeysMax; ++key) {
@@ -112,8 +112,8 @@ TEST(Predictor, KeyZeroIsAKeyLikeOthers) {
   EXPECT_EQ(predictor.Predict(0), 9us);
 }
 
-// A client may launch a new grid each time. It pushes out no more of others than it has to, and the
-// table does not grow.
+// A client may launch a new grid each time. Keys that are replaced must fall back to the first
+// guess, and the table must not grow.
 TEST(Predictor, AFloodOfNewKeysFallsBackToTheFirstGuessAndNoFurther) {
   Predictor predictor;
   const std::uint64_t flood = 4 * Predictor::kKeysMax;

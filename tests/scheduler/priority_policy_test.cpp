@@ -100,7 +100,7 @@ TEST(PriorityPolicy, WhatWasQueuedBeforeTheHintIsNotWhatIsExpected) {
   EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
 }
 
-// A wait of seconds behind what cannot be stopped must not become seconds for the low class.
+// A wait of seconds for commands that cannot be stopped must not become seconds for the low class.
 TEST(PriorityPolicy, NoMoreIsOwedToTheFloorThanAFewSlices) {
   PolicyTimeline timeline(Priority({.slice = 1ms, .low_floor = 0.25}));
   const ClientId high = timeline.AddClient(kHigh);
@@ -213,7 +213,7 @@ TEST(PriorityPolicy, AStoppedCommandLosesNothingAndEnds) {
   timeline.RunFor(1s);
 
   EXPECT_EQ(timeline.Completed(low), 1u);
-  // While low work drains, high work is on the device too and bears a part of the time.
+  // While low work drains, high work is on the device, too, and is charged a part of the time.
   EXPECT_EQ(timeline.Held(low) + timeline.Held(high), 50ms + 40ms);
 }
 
@@ -252,7 +252,7 @@ TEST(PriorityPolicy, LowWorkResumesOnlyAfterTheHoldOff) {
   timeline.RunFor(1ms + 100us);
   EXPECT_EQ(timeline.LastSubmit(low), std::nullopt);
 
-  // The pause was shorter than the hold-off, so this one finds an empty device.
+  // The pause was shorter than the hold-off, so this command finds an empty device.
   const auto second = timeline.Post(high, {.time = 1ms});
   timeline.RunFor(10ms);
 
@@ -295,8 +295,8 @@ TEST(PriorityPolicy, TheFloorIsKeptUnderAFullHighLoad) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(high).count()), 9e9, 0.02e9);
 }
 
-// Low work left on the device behind a full high pipeline would be charged for its wait
-// there. On the books it would then have its floor, in truth not.
+// Low work left on the device among a full queue of high work would be charged for its wait, so
+// that it would have its floor according to its charges only.
 TEST(PriorityPolicy, TheFloorIsKeptInTruthWithDeepHighPipelines) {
   PolicyTimeline timeline(Priority({.low_floor = 0.2}), {});
   timeline.AddBusyClient(kHigh, 100us);
@@ -330,7 +330,7 @@ TEST(PriorityPolicy, GapsThatLowWorkUsedCountAgainstItsFloor) {
     timeline.RunFor(10ms);
   }
 
-  // Half of the time is the low class's anyway: no request meets a turn of the floor.
+  // The low class has half of the time in any case, so no request meets a turn of the floor.
   for (const auto request : requests) EXPECT_LE(*timeline.Latency(request), 5050us);
   EXPECT_GE(timeline.Held(low), 480ms);
 }

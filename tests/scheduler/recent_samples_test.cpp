@@ -32,7 +32,7 @@ TEST(RecentSamples, OneOutlierOfAFullWindowDoesNotShowInItsNinetiethPercentile) 
   for (int i = 0; i < 18; ++i) samples.Add(10us);
   EXPECT_EQ(samples.Quantile(90), 10us);
   EXPECT_EQ(samples.Largest(), 1s);
-  samples.Add(1s);  // Takes the place of the first.
+  samples.Add(1s);  // Replaces the first one.
   samples.Add(1s);
   EXPECT_EQ(samples.Quantile(90), 1s);
 }
@@ -64,7 +64,7 @@ TEST(RecentSamples, AQuantileThatIsSaidToStayStays) {
   std::mt19937_64 random(5);
   int stayed = 0;
   for (int i = 0; i < 50'000; ++i) {
-    const Duration next(static_cast<Duration::rep>(random() % 40));  // With many that are equal.
+    const Duration next(static_cast<Duration::rep>(random() % 40));  // With many equal samples.
     for (const unsigned percent : {10u, 50u, 90u}) {
       const Duration before = samples.Quantile(percent);
       if (!samples.KeepsQuantile(before, next)) continue;

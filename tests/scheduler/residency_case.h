@@ -17,12 +17,12 @@ namespace gpushared::scheduler {
 
 using namespace std::chrono_literals;
 
-// A device of 100 steps on which all moves take 1 ms a step and clients leave the device at once.
+// A device of 100 pages. Each page takes 1 ms to swap, and running commands end immediately.
 class ResidencyTest : public ::testing::Test {
  protected:
   using Kind = MemoryAction::Kind;
-  static constexpr std::uint64_t kStep = std::uint64_t{2} << 20;
-  static constexpr std::uint64_t kDevice = 100 * kStep;
+  static constexpr std::uint64_t kPage = std::uint64_t{2} << 20;
+  static constexpr std::uint64_t kDevice = 100 * kPage;
 
   explicit ResidencyTest(Duration notice = {}, bool suspends_for_swap_in = false)
       : residency_({.device_bytes = kDevice,
@@ -31,54 +31,55 @@ class ResidencyTest : public ::testing::Test {
                     .residency_min = 10ms,
                     .idle_min = 5ms,
                     .notice = notice,
-                    .swap_bytes_max = 8 * kStep}) {}
+                    .swap_bytes_max = 8 * kPage}) {}
 
-  ClientId Add(std::uint64_t guaranteed_steps,
+  ClientId Add(std::uint64_t guaranteed_pages,
                SchedulingClass scheduling_class = SchedulingClass::kLow) {
     const ClientId client{++last_};
-    residency_.Add(client, {.guaranteed_bytes = guaranteed_steps * kStep,
+    residency_.Add(client, {.guaranteed_bytes = guaranteed_pages * kPage,
                             .scheduling_class = scheduling_class});
     return client;
   }
-  MemorySuspended& Of(ClientId client) { return held_[client.value]; }
+  MemorySuspended& Of(ClientId client) { return memory_[client.value]; }
   std::uint64_t Free() const {
     std::uint64_t used = 0;
-    for (const MemorySuspended& held : held_) used += held.resident_bytes + held.pinned_bytes;
+    for (const MemorySuspended& memory : memory_)
+      used += memory.resident_bytes + memory.pinned_bytes;
     return kDevice - used;
   }
-  // It grows where there is room.
-  void Grow(ClientId client, std::uint64_t steps) {
-    ASSERT_LE(steps * kStep, Free());
-    Of(client).movable_bytes += steps * kStep;
-    Of(client).resident_bytes += steps * kStep;
+  // Allocates pages that are free.
+  void Grow(ClientId client, std::uint64_t pages) {
+    ASSERT_LE(pages * kPage, Free());
+    Of(client).movable_bytes += pages * kPage;
+    Of(client).resident_bytes += pages * kPage;
     residency_.OnMemory(client, Of(client), now_);
   }
-  // It has so much memory, of which as much is here as there is room for, and something to run.
-  void Begin(ClientId client, std::uint64_t steps) {
-    Of(client) = {.movable_bytes = steps * kStep,
-                  .resident_bytes = std::min(steps * kStep, Free())};
+  // Gives the client this number of pages, resident as far as they fit, and a command to run.
+  void Begin(ClientId client, std::uint64_t pages) {
+    Of(client) = {.movable_bytes = pages * kPage,
+                  .resident_bytes = std::min(pages * kPage, Free())};
     residency_.OnMemory(client, Of(client), now_);
     Busy(client);
   }
   void Busy(ClientId client, bool is_busy = true) { residency_.SetBusy(client, is_busy, now_); }
-  // From now on that is all that its next commands touch of what is moved out.
-  void Needs(ClientId client, std::uint64_t steps) {
-    MemorySuspended& held = Of(client);
-    held.unneeded_bytes = held.absent_bytes() - steps * kStep;
+  // From now on the client's next commands touch only these pages of its swapped-out memory.
+  void Needs(ClientId client, std::uint64_t pages) {
+    MemorySuspended& memory = Of(client);
+    memory.unneeded_bytes = memory.absent_bytes() - pages * kPage;
     is_known_[client.value] = true;
-    residency_.SetUnneeded(client, held.unneeded_bytes, held.spare_bytes, now_);
+    residency_.SetUnneeded(client, memory.unneeded_bytes, memory.spare_bytes, now_);
   }
   bool Runs(ClientId client) {
     return Of(client).missing_bytes() == 0 && !residency_.IsHeld(client);
   }
-  bool IsThere(ClientId client) { return Of(client).is_whole() && !residency_.IsHeld(client); }
+  bool IsResident(ClientId client) { return Of(client).is_whole() && !residency_.IsHeld(client); }
 
-  // Carries out what is decided until nothing is; returns the last action.
+  // Carries out actions until none is left; returns the last one.
   std::optional<MemoryAction> Settle() {
     std::optional<MemoryAction> last;
     while (const auto action = residency_.Next(Free(), now_)) {
       last = action;
-      MemorySuspended& held = Of(action->client);
+      MemorySuspended& memory = Of(action->client);
       switch (action->kind) {
         case Kind::kHold:
           now_ += stop_;
@@ -87,22 +88,23 @@ class ResidencyTest : public ::testing::Test {
         case Kind::kSwapOut:
         case Kind::kSwapIn:
           now_ += (action->beneficiary == slowed_ ? 3ms : 1ms) *
-                      static_cast<int>(action->bytes / kStep) +
+                      static_cast<int>(action->bytes / kPage) +
                   std::exchange(delay_, {});
           if (action->kind == Kind::kSwapOut) {
-            held.resident_bytes -= action->bytes;
-            const std::uint64_t spared = std::min(held.spare_bytes, action->bytes);
-            held.spare_bytes -= spared;
-            held.unneeded_bytes += is_known_[action->client.value] ? action->bytes : spared;
-            swapped_out_ += action->bytes / kStep;
+            memory.resident_bytes -= action->bytes;
+            const std::uint64_t spare_evicted = std::min(memory.spare_bytes, action->bytes);
+            memory.spare_bytes -= spare_evicted;
+            memory.unneeded_bytes +=
+                is_known_[action->client.value] ? action->bytes : spare_evicted;
+            swapped_out_ += action->bytes / kPage;
           } else {
-            held.resident_bytes += action->bytes;
-            held.unneeded_bytes = std::min(held.unneeded_bytes, held.absent_bytes());
+            memory.resident_bytes += action->bytes;
+            memory.unneeded_bytes = std::min(memory.unneeded_bytes, memory.absent_bytes());
           }
-          residency_.OnSwapped(action->client, held, now_);
+          residency_.OnSwapped(action->client, memory, now_);
           break;
         case Kind::kMemoryRequest:
-          room_for_ = action->client;
+          granted_to_ = action->client;
           break;
         case Kind::kRelease:
         case Kind::kCut:
@@ -112,16 +114,16 @@ class ResidencyTest : public ::testing::Test {
     }
     return last;
   }
-  // Lets time pass, and what is decided happen, until `client` is there or a second is over.
-  bool Comes(ClientId client) {
+  // Advances time and carries out actions until all of `client` is resident or 10 s have passed.
+  bool BecomesResident(ClientId client) {
     const TimePoint latest = now_ + 10s;
-    for (Settle(); !IsThere(client) && now_ < latest; Settle()) {
+    for (Settle(); !IsResident(client) && now_ < latest; Settle()) {
       now_ = residency_.wake_at().value_or(latest);
     }
-    return IsThere(client);
+    return IsResident(client);
   }
 
-  // For so long; how long each of them ran.
+  // Advances time; returns how long each client could run.
   std::array<Duration, 3> RunTurns(const std::array<ClientId, 3>& clients, Duration time) {
     std::array<Duration, 3> ran{};
     const TimePoint end = now_ + time;
@@ -129,7 +131,7 @@ class ResidencyTest : public ::testing::Test {
       Settle();
       const TimePoint next = residency_.wake_at().value_or(end);
       for (std::size_t i = 0; i < clients.size(); ++i) {
-        if (IsThere(clients.at(i))) ran.at(i) += next - now_;
+        if (IsResident(clients.at(i))) ran.at(i) += next - now_;
       }
       now_ = next;
     }
@@ -139,29 +141,30 @@ class ResidencyTest : public ::testing::Test {
   Residency residency_;
   TimePoint now_{1s};
   std::uint64_t swapped_out_ = 0;
-  ClientId room_for_;  // Made last.
-  Duration delay_{};   // The next move takes so much longer.
-  ClientId slowed_;    // Moves for it take three times as long.
-  Duration stop_{};    // Who is held takes so long to stop.
+  ClientId granted_to_;  // The last client whose request was granted.
+  Duration delay_{};     // Extra time of the next swap.
+  ClientId slowed_;      // Swaps for this client take three times as long.
+  Duration stop_{};      // Time for which a suspended client's commands keep running.
 
  private:
   std::uint64_t last_ = 0;
-  std::array<MemorySuspended, 8> held_{};
-  std::array<bool, 8> is_known_{};  // Its next commands touch nothing of what goes out.
+  std::array<MemorySuspended, 8> memory_{};
+  // The access set of its next commands is known, and excludes all evicted pages.
+  std::array<bool, 8> is_known_{};
 };
 
-// Of two busy clients that fill the device, the second one asks for more. The stay of the first
-// one is over.
-class MemoryNotice : public ResidencyTest {
+// Two busy clients fill the device, the second one requests more, and the first one's residency
+// period has ended.
+class EvictionNoticeTest : public ResidencyTest {
  protected:
-  MemoryNotice() : ResidencyTest(2ms) {
+  EvictionNoticeTest() : ResidencyTest(2ms) {
     Grow(one_, 60);
     Busy(one_);
     Grow(other_, 40);
     Busy(other_);
     now_ += 1s;
   }
-  // One action after the other.
+  // Takes a single action.
   MemoryAction Expect(Kind kind) {
     const auto action = residency_.Next(Free(), now_);
     EXPECT_TRUE(action && action->kind == kind) << static_cast<int>(kind);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients whose memory moves by step.
+// Clients whose memory is swapped page by page.
 #include <cstdint>
 
 #include <gtest/gtest.h>
@@ -9,38 +9,38 @@
 namespace gpushared::scheduler {
 namespace {
 
-class ResidencyByStep : public ResidencyTest {
+class PagedResidencyTest : public ResidencyTest {
  protected:
-  // The other one has what it asked for, and the first one lacks 40 of its 80 steps.
+  // The other client's request is granted, and the first one lacks 40 of its 80 pages.
   void Begin() {
     Grow(one_, 80);
     Busy(one_);
-    residency_.RequestMemory(other_, 60 * kStep, now_);
+    residency_.RequestMemory(other_, 60 * kPage, now_);
     now_ += 1s;
     ASSERT_EQ(Settle()->kind, Kind::kMemoryRequest);
     Grow(other_, 60);
     Busy(other_);
-    ASSERT_EQ(Of(one_).absent_bytes(), 40 * kStep);
+    ASSERT_EQ(Of(one_).absent_bytes(), 40 * kPage);
   }
 
   const ClientId one_ = Add(0), other_ = Add(0);
 };
 
-TEST_F(ResidencyByStep, WhoTouchesLittleComesInWithThatAlone) {
+TEST_F(PagedResidencyTest, SwapsInOnlyTheAccessSet) {
   Begin();
   Needs(one_, 5);
   Settle();
-  EXPECT_FALSE(Runs(one_)) << "the other one has its stay";
+  EXPECT_FALSE(Runs(one_)) << "the other one is in its residency period";
   now_ += 1s;
   Settle();
   EXPECT_TRUE(Runs(one_));
-  EXPECT_EQ(Of(one_).resident_bytes, 45 * kStep);
-  EXPECT_EQ(Of(other_).resident_bytes, 55 * kStep);
-  EXPECT_EQ(residency_.ResidentBytes(one_), 45 * kStep);
+  EXPECT_EQ(Of(one_).resident_bytes, 45 * kPage);
+  EXPECT_EQ(Of(other_).resident_bytes, 55 * kPage);
+  EXPECT_EQ(residency_.ResidentBytes(one_), 45 * kPage);
   EXPECT_FALSE(residency_.IsStarved(one_));
 }
 
-TEST_F(ResidencyByStep, WhoseStepsAreThereGoesOnAtOnce) {
+TEST_F(PagedResidencyTest, ResumesAtOnceWhenItsAccessSetIsResident) {
   Begin();
   Needs(one_, 0);
   Settle();
@@ -49,7 +49,7 @@ TEST_F(ResidencyByStep, WhoseStepsAreThereGoesOnAtOnce) {
   EXPECT_FALSE(residency_.wake_at()) << "nobody lacks anything";
 }
 
-TEST_F(ResidencyByStep, DuringItsStayAClientGoesFirstWithWhatFurtherCommandsTouch) {
+TEST_F(PagedResidencyTest, ServesFurtherPagesFirstDuringTheResidencyPeriod) {
   Begin();
   Needs(one_, 5);
   now_ += 1s;
@@ -60,59 +60,59 @@ TEST_F(ResidencyByStep, DuringItsStayAClientGoesFirstWithWhatFurtherCommandsTouc
   Needs(one_, 3);
   Settle();
   EXPECT_TRUE(Runs(one_));
-  EXPECT_EQ(Of(other_).resident_bytes, 52 * kStep);
-  // All that came in for it counts for its stay, and then it is the other one's turn.
-  EXPECT_EQ(Of(one_).resident_bytes, 48 * kStep);
+  EXPECT_EQ(Of(other_).resident_bytes, 52 * kPage);
+  // Both swap-ins count for its residency period; then the other one's turn begins.
+  EXPECT_EQ(Of(one_).resident_bytes, 48 * kPage);
   const TimePoint since = now_;
-  EXPECT_TRUE(Comes(other_));
+  EXPECT_TRUE(BecomesResident(other_));
   EXPECT_GT(now_ - since, 20ms);
   EXPECT_LT(now_ - since, 200ms);
 }
 
-TEST_F(ResidencyByStep, WithinItsGuaranteeAClientHasAllOfItsMemory) {
+TEST_F(PagedResidencyTest, SwapsInAllMemoryWithinTheGuarantee) {
   Begin();
   Needs(one_, 0);
   Settle();
-  residency_.Change(one_, {.guaranteed_bytes = 80 * kStep}, now_);
+  residency_.Change(one_, {.guaranteed_bytes = 80 * kPage}, now_);
   Settle();
   EXPECT_TRUE(Of(one_).is_whole());
 }
 
-// Clients hold more than the device has.
-class ByPageTest : public ResidencyTest {
+// Clients together hold more memory than the device has.
+class OversubscribedPagesTest : public ResidencyTest {
  protected:
-  explicit ByPageTest(bool suspends_for_swap_in = false)
+  explicit OversubscribedPagesTest(bool suspends_for_swap_in = false)
       : ResidencyTest({}, suspends_for_swap_in) {}
 
-  // It grows in parts, as a session does.
-  void GrowTo(ClientId client, std::uint64_t steps) {
+  // Allocates in parts, as a session does.
+  void GrowTo(ClientId client, std::uint64_t pages) {
     Busy(client, false);
-    while (Of(client).movable_bytes < steps * kStep) {
-      residency_.RequestMemory(client, 8 * kStep, now_);
+    while (Of(client).movable_bytes < pages * kPage) {
+      residency_.RequestMemory(client, 8 * kPage, now_);
       const auto last = Settle();
-      ASSERT_TRUE(last && last->kind == Kind::kMemoryRequest) << Of(client).movable_bytes / kStep;
+      ASSERT_TRUE(last && last->kind == Kind::kMemoryRequest) << Of(client).movable_bytes / kPage;
       Grow(client, 8);
       Settle();
     }
   }
-  // Its next commands touch so many steps, and of those so many are there.
-  void Works(ClientId client, std::uint64_t steps, std::uint64_t there) {
-    MemorySuspended& held = Of(client);
-    held.unneeded_bytes = held.absent_bytes() - (steps - there) * kStep;
-    held.spare_bytes = held.resident_bytes - there * kStep;
-    residency_.SetUnneeded(client, held.unneeded_bytes, held.spare_bytes, now_);
+  // The client's next commands touch `pages` pages, of which `resident` are resident.
+  void Works(ClientId client, std::uint64_t pages, std::uint64_t resident) {
+    MemorySuspended& memory = Of(client);
+    memory.unneeded_bytes = memory.absent_bytes() - (pages - resident) * kPage;
+    memory.spare_bytes = memory.resident_bytes - resident * kPage;
+    residency_.SetUnneeded(client, memory.unneeded_bytes, memory.spare_bytes, now_);
     Busy(client);
   }
 };
 
-TEST_F(ByPageTest, AClientGrowsBeyondTheDeviceAndMakesRoomForItself) {
+TEST_F(OversubscribedPagesTest, GrowingBeyondTheDeviceEvictsTheClientsOwnPages) {
   const ClientId client = Add(0);
   GrowTo(client, 296);
   EXPECT_EQ(Of(client).resident_bytes, kDevice);
   EXPECT_EQ(swapped_out_, 196u);
 }
 
-TEST_F(ByPageTest, WhatComesInTakesThePlaceOfWhatItsClientDoesNotTouch) {
+TEST_F(OversubscribedPagesTest, SwapInReplacesPagesOutsideTheClientsOwnAccessSet) {
   const ClientId client = Add(0);
   GrowTo(client, 296);
   const std::uint64_t before = swapped_out_;
@@ -122,68 +122,68 @@ TEST_F(ByPageTest, WhatComesInTakesThePlaceOfWhatItsClientDoesNotTouch) {
   Settle();
   EXPECT_TRUE(Runs(client));
   EXPECT_EQ(swapped_out_ - before, 30u);
-  EXPECT_EQ(residency_.GetMoves(client).in_bytes, 30 * kStep);
+  EXPECT_EQ(residency_.GetMoves(client).in_bytes, 30 * kPage);
   EXPECT_EQ(residency_.GetMoves(client).times_out, times_out) << "it lost nothing that it needs";
 }
 
-TEST_F(ByPageTest, OthersKeepWhatTheyWorkOnWhileAClientHasRoomOfItsOwn) {
+TEST_F(OversubscribedPagesTest, DoesNotEvictOthersWhileTheClientHasSparePages) {
   const ClientId other = Add(0), client = Add(0);
   Grow(other, 40);
   Works(other, 40, 40);
   GrowTo(client, 96);
-  now_ += 10s;  // The other one has had its stay.
+  now_ += 10s;  // The other one's residency period has ended.
   Works(client, 30, 0);
   Settle();
   EXPECT_TRUE(Runs(client));
-  EXPECT_TRUE(IsThere(other));
+  EXPECT_TRUE(IsResident(other));
 }
 
-TEST_F(ByPageTest, OfBusyOnesTheOneGivesThatHasMemoryToSpare) {
+TEST_F(OversubscribedPagesTest, EvictsBusyClientWithSparePagesFirst) {
   const ClientId first = Add(0), last = Add(0), client = Add(0);
   Grow(first, 48);
   Works(first, 20, 20);
   Grow(last, 48);
   Works(last, 48, 48);
   now_ += 10s;
-  residency_.RequestMemory(client, 30 * kStep, now_);
+  residency_.RequestMemory(client, 30 * kPage, now_);
   EXPECT_EQ(Settle()->kind, Kind::kRelease);
-  EXPECT_TRUE(IsThere(last));
-  EXPECT_EQ(Of(first).resident_bytes, 22 * kStep);
+  EXPECT_TRUE(IsResident(last));
+  EXPECT_EQ(Of(first).resident_bytes, 22 * kPage);
 }
 
-TEST_F(ByPageTest, AnIdleOneMakesRoomBeforeWhatABusyOneCanSpare) {
+TEST_F(OversubscribedPagesTest, EvictsIdleClientBeforeSparePagesOfABusyOne) {
   const ClientId idle = Add(0), client = Add(0);
   Grow(idle, 40);
   GrowTo(client, 56);
   now_ += 10s;
   Works(client, 30, 30);
-  residency_.RequestMemory(client, 8 * kStep, now_);
+  residency_.RequestMemory(client, 8 * kPage, now_);
   Settle();
-  EXPECT_EQ(Of(client).resident_bytes, 56 * kStep);
-  EXPECT_EQ(Of(idle).resident_bytes, 36 * kStep);
+  EXPECT_EQ(Of(client).resident_bytes, 56 * kPage);
+  EXPECT_EQ(Of(idle).resident_bytes, 36 * kPage);
 }
 
-TEST_F(ByPageTest, WhatTakesThePlaceOfItsOwnMemoryBuysNoLongerStay) {
+TEST_F(OversubscribedPagesTest, ReplacingOwnPagesDoesNotExtendResidency) {
   const ClientId client = Add(0), other = Add(0);
   GrowTo(client, 296);
   Works(client, 60, 60);
-  residency_.RequestMemory(other, 8 * kStep, now_);
+  residency_.RequestMemory(other, 8 * kPage, now_);
   Settle();
-  // It goes on and on to further parts.
+  // It continues with further parts of its memory.
   const TimePoint latest = now_ + 2s;
-  while (room_for_ != other && now_ < latest) {
+  while (granted_to_ != other && now_ < latest) {
     Works(client, 60, 20);
     Settle();
     now_ += 1ms;
   }
-  EXPECT_EQ(room_for_, other);
+  EXPECT_EQ(granted_to_, other);
 }
 
-TEST_F(ByPageTest, ABusyClientGrowsOnceItsCommandsLeaveRoom) {
+TEST_F(OversubscribedPagesTest, GrantsMemoryToABusyClientOnceItsPagesAreSpare) {
   const ClientId client = Add(0);
   GrowTo(client, 96);
   Works(client, 96, 96);
-  residency_.RequestMemory(client, 8 * kStep, now_);
+  residency_.RequestMemory(client, 8 * kPage, now_);
   EXPECT_FALSE(Settle()) << "all that it has is needed";
   EXPECT_FALSE(residency_.IsHeld(client)) << "and runs on";
   Busy(client, false);
@@ -192,41 +192,41 @@ TEST_F(ByPageTest, ABusyClientGrowsOnceItsCommandsLeaveRoom) {
   EXPECT_EQ(swapped_out_, 4u);
 }
 
-// And come in while nothing of their client runs.
-class QuietByStepTest : public ByPageTest {
+// The same, with swap-ins only while no command of the client runs.
+class QuietSwapInTest : public OversubscribedPagesTest {
  protected:
-  QuietByStepTest() : ByPageTest(true) {}
+  QuietSwapInTest() : OversubscribedPagesTest(true) {}
 };
 
-TEST_F(QuietByStepTest, StepsComeInOnceNothingOfTheirClientRuns) {
+TEST_F(QuietSwapInTest, SwapsInOnceTheClientIsQuiet) {
   const ClientId client = Add(0);
-  Of(client) = {.movable_bytes = 60 * kStep, .resident_bytes = 30 * kStep};
+  Of(client) = {.movable_bytes = 60 * kPage, .resident_bytes = 30 * kPage};
   residency_.OnMemory(client, Of(client), now_);
   Works(client, 36, 30);
-  const auto held = residency_.Next(Free(), now_);
-  ASSERT_TRUE(held);
-  EXPECT_EQ(held->kind, Kind::kHold);
+  const auto suspend = residency_.Next(Free(), now_);
+  ASSERT_TRUE(suspend);
+  EXPECT_EQ(suspend->kind, Kind::kHold);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "its commands still run";
   residency_.OnDrained(client);
   const auto moved = residency_.Next(Free(), now_);
   ASSERT_TRUE(moved);
   EXPECT_EQ(moved->kind, Kind::kSwapIn);
-  Of(client).resident_bytes = 36 * kStep;
+  Of(client).resident_bytes = 36 * kPage;
   Of(client).unneeded_bytes = Of(client).absent_bytes();
   residency_.OnSwapped(client, Of(client), now_);
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kRelease);
   EXPECT_TRUE(Runs(client));
-  // It came back, and is held again for its next steps, whatever it was before.
+  // It was resumed, and is suspended again for its next pages, regardless of its former state.
   Works(client, 40, 36);
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kHold);
   EXPECT_FALSE(residency_.Next(Free(), now_)) << "it was quiet before, and is not now";
 }
 
-// Its kernel may wait for what it writes itself from another stream.
-TEST_F(QuietByStepTest, OneWhoseCommandsDoNotEndHoldsUpNobodyElse) {
+// Its kernel may wait for data that the client itself writes from another stream.
+TEST_F(QuietSwapInTest, ClientWithEndlessCommandsDoesNotDelayOthers) {
   const ClientId endless = Add(0), other = Add(0);
   for (const ClientId each : {endless, other}) {
-    Of(each) = {.movable_bytes = 40 * kStep, .resident_bytes = 20 * kStep};
+    Of(each) = {.movable_bytes = 40 * kPage, .resident_bytes = 20 * kPage};
     residency_.OnMemory(each, Of(each), now_);
     Works(each, 26, 20);
   }
@@ -239,12 +239,12 @@ TEST_F(QuietByStepTest, OneWhoseCommandsDoNotEndHoldsUpNobodyElse) {
   EXPECT_EQ(residency_.Next(Free(), now_)->kind, Kind::kSwapIn);
 }
 
-TEST_F(ByPageTest, WhatNeverFitsIsRejectedAtOnce) {
+TEST_F(OversubscribedPagesTest, RejectsImpossibleRequestAtOnce) {
   const ClientId guaranteed = Add(50), client = Add(0);
   Grow(guaranteed, 50);
-  residency_.RequestMemory(client, 51 * kStep, now_);
+  residency_.RequestMemory(client, 51 * kPage, now_);
   EXPECT_EQ(Settle()->kind, Kind::kNoMemory);
-  EXPECT_EQ(residency_.RoomFor(client), 50 * kStep);
+  EXPECT_EQ(residency_.RoomFor(client), 50 * kPage);
   GrowTo(client, 96);
   Works(client, 51, 5);
   EXPECT_TRUE(residency_.IsStarved(client));

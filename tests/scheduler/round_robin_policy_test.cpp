@@ -56,7 +56,7 @@ TEST(RoundRobinPolicy, TheRunningCommandIsStoppedAtTheEndOfTheSlice) {
   EXPECT_GE(timeline.CountStops(a), 90u);
 }
 
-// All owe many slices: the rounds in which everybody is passed over are skipped, not run.
+// All clients owe many slices, so the rounds that would pass over all of them are skipped.
 TEST(RoundRobinPolicy, DebtsOfAllAreSettledAgainstEachOther) {
   PolicyTimeline timeline(RoundRobin());
   const ClientId a = timeline.AddBusyClient({}, 40ms);

@@ -17,12 +17,12 @@ TEST(SmallestKey, FindsTheFirstOfTheSmallestAfterAnyChanges) {
     std::array<std::int64_t, kClientsMax> model;
     model.fill(SmallestKey::kNone);
     for (int step = 0; step < 5000; ++step) {
-      // Few different keys, so that many are equal; a third of the places have none.
+      // Few distinct keys, so that many are equal; a third of the places have none.
       const std::size_t place = random() % places;
       const auto draw = static_cast<std::int64_t>(random() % 9);
       model[place] = draw < 3 ? SmallestKey::kNone : draw - 6;
       keys.Set(place, model[place]);
-      if (random() % 3 == 0) continue;  // Several changes between two looks.
+      if (random() % 3 == 0) continue;  // Several changes between two searches.
       const auto smallest = std::min_element(model.begin(), model.end());
       const SmallestKey::Found found = keys.Find();
       ASSERT_EQ(found.key, *smallest);

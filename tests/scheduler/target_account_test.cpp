@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A client whose requests may take 100 ms, by what happens to it.
+// A client with a latency target of 100 ms, and the events that happen to it.
 class Account : public ::testing::Test {
  protected:
   Account() { account_.target = 100ms; }
@@ -24,7 +24,7 @@ class Account : public ::testing::Test {
     now_ += time;
     account_.OnEnded(time, now_);
   }
-  // Alone, with so much between its commands.
+  // A request without overlap, with the given host time between its commands.
   void Request(Duration time, Duration host = {}, Duration disturbed = {}) {
     Begin(++last_);
     Run(time / 2);
@@ -58,7 +58,8 @@ TEST_F(Account, WhatIsDoneIsNoLongerNeeded) {
   EXPECT_EQ(account_.Need(1, now_).likely, 4ms);
 }
 
-// What it did before counts for nobody; else it would leave nothing for the next ones to do.
+// Work done before must not count for later requests, because these would appear to have no need
+// left.
 TEST_F(Account, ALongRequestDoesNotMakeThoseBehindItShort) {
   for (int i = 0; i < 5; ++i) Request(4ms);
   Begin(1);
@@ -77,7 +78,7 @@ TEST_F(Account, TheHostsTimeIsLearntFromThoseWhomNobodyDisturbed) {
   EXPECT_EQ(account_.Need(1, now_).safe, 7ms);
 }
 
-// Two workers that take turns: one request is always open.
+// Two workers that alternate, so that one request is always open.
 TEST_F(Account, RequestsThatAlwaysOverlapAreKnownToo) {
   Begin(1);
   for (std::uint64_t next = 2; next < 40; ++next) {

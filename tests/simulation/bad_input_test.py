@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpushared-sim rejects what it cannot run in one sentence, and nothing that it is given ends it otherwise.
+"""gpushared-sim rejects invalid input with a one-line message, and no input makes it crash or hang.
 
 Usage: bad_input_test.py GPUSHARED_SIM
 """

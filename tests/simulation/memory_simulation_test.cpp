@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random clients that hold more memory than there is. GPUSHARED_MEMORY_PAGES=N runs N steps in all;
-// GPUSHARED_MEMORY_SEED=N runs that seed alone.
+// Random clients that oversubscribe the device's memory. GPUSHARED_MEMORY_PAGES=N runs N steps in
+// all; GPUSHARED_MEMORY_SEED=N runs that seed alone.
 
 #include <cstdint>
 #include <cstdio>
@@ -48,7 +48,7 @@ TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
       static_cast<unsigned long long>(sum.beyond), static_cast<unsigned long long>(sum.moves),
       static_cast<unsigned long long>(sum.own_swaps), static_cast<unsigned long long>(sum.deaths),
       static_cast<unsigned long long>(sum.rooms), static_cast<unsigned long long>(sum.rejected));
-  // A world in which nothing happens would pass too.
+  // Without these a world in which nothing happens would pass, too.
   EXPECT_GT(sum.launches, sum.launches_by_page);
   EXPECT_GT(sum.launches_by_page, 0u);
   EXPECT_GT(sum.beyond, 0u);

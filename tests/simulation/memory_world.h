@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device whose clients hold more memory than it has, with every byte accounted for.
+// A device with oversubscribed memory, and an account of every byte.
 
 #ifndef GPUSHARED_TESTS_SIMULATION_MEMORY_WORLD_H_
 #define GPUSHARED_TESTS_SIMULATION_MEMORY_WORLD_H_
@@ -17,20 +17,20 @@
 namespace gpushared::testing {
 
 // Drives scheduler::Residency as a worker would, with random events between a decision and its
-// effect. Each step of memory has contents of its own, which a launch checks and changes. Of some
-// clients it is known which steps their next launch touches.
+// effect. Each page has unique contents, which a launch checks and changes. For some clients
+// the access set of their next launch is known.
 //
 // Thread-compatible.
 class MemoryWorld {
  public:
   struct Outcome {
-    std::string broken;  // The rule that did not hold; empty: all did.
+    std::string broken;  // The violated rule; empty if all held.
     std::uint64_t launches = 0, moves = 0, deaths = 0, rejected = 0, rooms = 0, failures = 0;
-    std::uint64_t launches_by_page = 0;  // With a part of the client's memory in the store.
+    std::uint64_t launches_by_page = 0;  // With a part of the client's memory in the swap store.
     std::uint64_t beyond = 0;            // Launches of a client that held more than the device has.
-    std::uint64_t own_swaps = 0;         // A client's, out, for itself.
+    std::uint64_t own_swaps = 0;         // Swap-outs of a client for itself.
     std::uint64_t cuts = 0;
-    std::uint64_t quiet_swaps_in = 0;  // By step, while nothing of the client runs.
+    std::uint64_t quiet_swaps_in = 0;  // Page by page, while the client is quiet.
   };
 
   explicit MemoryWorld(std::uint64_t seed);
@@ -38,22 +38,22 @@ class MemoryWorld {
 
  private:
   static constexpr std::uint64_t kStepBytes = kMapPageBytes;
-  static constexpr std::size_t kFrames = 64;  // Steps of the device.
+  static constexpr std::size_t kFrames = 64;  // Pages of the device.
   static constexpr std::uint64_t kZero = 0;
 
   struct Page {
-    std::optional<std::size_t> frame;  // On the device, else in the store.
+    std::optional<std::size_t> frame;  // On the device, otherwise in the swap store.
     std::optional<std::size_t> slot;
-    std::uint64_t contents = kZero;  // The client's word.
+    std::uint64_t contents = kZero;  // Word written by the client.
   };
   struct Client {
     scheduler::MemoryGrant grant;
     std::vector<Page> pages;
     std::size_t resident = 0;  // Pages on the device.
-    bool is_known = false;     // Somebody knows the pages that its launches touch,
-    std::vector<bool> needed;  // and which of them the next one does.
+    bool is_known = false;     // The access sets of its launches are known,
+    std::vector<bool> needed;  // and these are the pages of the next one.
     std::size_t pinned = 0;
-    std::size_t asked = 0;  // Pages of a growth for which there was no room.
+    std::size_t asked = 0;  // Pages of a pending memory request.
     bool is_busy = false;
     bool is_suspended = false;
     std::uint32_t on_device = 0;  // Commands.
@@ -76,15 +76,15 @@ class MemoryWorld {
   void ServeEverybody();
   void Break(const std::string& what);
 
-  // Another launch is its next one.
+  // Chooses the client's next launch.
   void Choose(ClientId id, Client& client);
-  // Pages that it may hold.
+  // Pages that the client may hold.
   std::size_t PagesMax(const Client& client) const {
     return client.is_known ? 3 * kFrames : kFrames;
   }
-  // Lets time pass, and what is decided happen.
+  // Advances time and carries out actions.
   void Await(const std::string& broken_otherwise, const std::function<bool()>& is_over);
-  // Whether the next one touches it.
+  // Whether the next launch touches the page.
   static bool Needs(const Client& client, std::size_t page) {
     return !client.is_known || client.needed[page];
   }
@@ -107,8 +107,8 @@ class MemoryWorld {
   std::vector<std::uint64_t> slots_;
   std::vector<std::size_t> free_slots_;
   std::size_t pinned_ = 0;
-  std::optional<scheduler::MemoryAction> move_;  // It has begun.
-  bool is_cut_ = false;                          // The move is.
+  std::optional<scheduler::MemoryAction> move_;  // In progress.
+  bool is_cut_ = false;                          // The swap is to end.
   std::uint64_t next_id_ = 1, next_contents_ = 1;
   Outcome outcome_;
 };

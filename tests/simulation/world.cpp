@@ -103,7 +103,8 @@ void World::AddClient() {
   Client& state = clients_[client];
   state.spec = RandomSpec();
   state.time_typical = RandomTime(2us, Chance(20) ? 20ms : 500us);
-  // So that the floor can be promised, what stands above the low class is short or stops.
+  // The floor can only be guaranteed if commands of the classes above the low class are short or
+  // stoppable.
   const bool must_stop = state.time_typical > policy_options_.slice;
   if (must_stop || Chance(50)) state.unit = RandomTime(1us, 100us);
   lane_.AddClient(client, state.spec, now_);
@@ -114,7 +115,7 @@ void World::Burst(ClientId client) {
   const std::uint64_t count = Chance(10) ? 50 : 1 + Random(4);
   for (std::uint64_t i = 0; i < count && state.queued < kQueuedMax; ++i) {
     Duration time = RandomTime(state.time_typical / 2, state.time_typical);
-    if (Chance(2)) time *= 10;  // A slow kernel, unheard of before.
+    if (Chance(2)) time *= 10;  // A kernel that is slow without precedent.
     Duration unit = state.unit;
     if (time > policy_options_.slice && unit == Duration::zero()) unit = 50us;
     const Duration predicted = Chance(10) ? RandomTime(1us, 5ms) : time;
@@ -127,7 +128,7 @@ void World::Burst(ClientId client) {
   }
 }
 
-// Requests begin, end and are announced at any time, as far as a client keeps to their number.
+// Requests begin, end and are announced at any time, within the limit of open requests.
 void World::MarkRequest(ClientId client) {
   std::vector<std::uint64_t>& open = clients_.at(client).requests;
   if (Chance(20)) {
@@ -297,7 +298,7 @@ void World::CheckBounds() {
   Require(windowed <= lane_options_.in_flight_max, "the count on the device is bounded");
   Require(unwindowed <= lane_options_.high_in_flight_max, "the high class's count is bounded");
   Require(predicted == lane_.window_used(), "the lane knows what uses the window");
-  // A client that is or was alone has one more.
+  // A client that is or was alone may have one more.
   const std::size_t beyond = lane_options_.beyond_window_max + 1;
   Require(predicted <= lane_options_.window || windowed <= beyond ||
               predicted <= lane_options_.window + predicted_max * static_cast<int>(beyond - 1),
@@ -314,7 +315,7 @@ bool World::HasUrgentClient() const {
          });
 }
 
-// Checks the lookahead of `next`, just before it goes to the device.
+// Checks the lookahead of `next`, just before it is submitted.
 void World::CheckLookahead(const Command& next) {
   if (!next.is_windowed || !launch_bubble_ || !HasUrgentClient()) return;
   std::size_t windowed = 0;
@@ -334,8 +335,8 @@ void World::CheckLookahead(const Command& next) {
           "no more waits on the device behind its stream than keeps it busy");
 }
 
-// Holds after all actions of a moment: a high-class client waits only for work that was on the
-// device when it came, and the stoppable part of that was told to stop.
+// Checked after all actions of a moment: a high-class client waits only for work that was on the
+// device when it arrived, and the stoppable part of that has been stopped.
 void World::CheckClasses() {
   if (!IsPriority() || policy_options_.low_floor > 0.0) return;
   std::size_t high_queued = 0, unwindowed = 0;
@@ -378,8 +379,8 @@ void World::CheckFloor() {
     low_since_ = now_;
     low_charged_ = Duration::zero();
   }
-  // A fresh stretch earns its first slice before it gets one. Work on the device is not
-  // charged yet. Time that others overran is forgiven.
+  // The low class earns its first slice before it gets one. Work on the device is not charged yet.
+  // Debt above the cap is forgiven.
   const double promised =
       policy_options_.low_floor * static_cast<double>((now_ - *low_since_).count());
   const auto slack = 6 * policy_options_.slice + lane_options_.window;

@@ -20,10 +20,9 @@
 
 namespace gpushared::testing {
 
-// Clients that come, go, die, change class, sleep, burst and launch kernels that take
-// other times than predicted; a device that stops between units. Everything, policy
-// and options included, follows from the seed. After each step the invariants are
-// checked; the first one broken ends the run.
+// Clients that come, go, die, change class, sleep, burst and launch kernels whose times differ from
+// their predictions; a device that stops between units. Everything, including policy and options,
+// follows from the seed. Invariants are checked after each step; the first violation ends the run.
 //
 // Thread-compatible.
 class World {
@@ -33,18 +32,18 @@ class World {
   using TimePoint = scheduler::TimePoint;
 
   struct Outcome {
-    std::string broken;  // Empty when all invariants held.
+    std::string broken;  // Empty if all invariants held.
     std::uint64_t steps = 0;
     std::uint64_t submits = 0, stops = 0, deaths = 0, completed = 0;
     std::uint64_t looked_ahead =
-        0;  // Submits behind work of their stream, beside an urgent client.
+        0;  // Submissions after work of their stream while an urgent client is connected.
   };
 
   explicit World(std::uint64_t seed);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // Random events first, then quiet until all work is done.
+  // Random events first, then none until all work is done.
   Outcome Run(std::uint64_t steps);
   // The seed's choices, in one line.
   std::string Describe() const;
@@ -71,7 +70,7 @@ class World {
     scheduler::SchedulingClass scheduling_class{};  // When submitted.
   };
 
-  // Events that may happen.
+  // Possible events.
   void RandomEvent();
   void AddClient();
   void Burst(ClientId client);
@@ -87,7 +86,7 @@ class World {
   void OnStop(const scheduler::Action& action);
   void OnFinished(const SerialDevice::Finished& finished);
 
-  // Invariants that must hold.
+  // Invariants.
   void CheckBounds();
   void CheckLookahead(const Command& next);
   void CheckClasses();
@@ -101,7 +100,7 @@ class World {
   std::optional<ClientId> RandomClient();
   bool IsPriority() const { return policy_.name == "priority"; }
   bool KnowsClasses() const { return rules_.classes_matter; }
-  // Somebody is here who is not to wait for others.
+  // Whether a client is connected whose latency other work must not add to.
   bool HasUrgentClient() const;
   scheduler::ClientSpec RandomSpec();
 
@@ -125,7 +124,7 @@ class World {
 
   Duration charged_{};
   std::map<ClientId, Duration> charged_of_;
-  // The stretch in which the low class has had work without a pause.
+  // Since when the low class has had work without a pause.
   std::optional<TimePoint> low_since_;
   Duration low_charged_{};
 

@@ -4,8 +4,8 @@
 
     figures.py --sim build/release/bin/gpushared-sim --traces TRACES [--data DIR] [FIGURE ...]
 
-TRACES holds the kernel profiles (*.csv). Needs python3-matplotlib. The rows of each run are kept
-in --data and used again; delete them to run anew. The command is printed under each figure.
+TRACES holds the kernel profiles (*.csv). Needs python3-matplotlib. The rows of each run are stored
+in --data and reused; delete them to run again. The command is printed under each figure.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-# Small files whose text can be searched, and the same bytes from the same rows.
+# Small files with searchable text, reproducible byte by byte from the same rows.
 plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "gpushared", "font.size": 9})
 
 PAIR = ["--high", "mobilenetv2_4_fwd.csv", "--low", "mobilenetv2_32_fb1.csv"]
@@ -37,7 +37,7 @@ RUNS = {
 
 
 def rows_of(name, arguments):
-    """The JSON rows of a run, which may have been made before."""
+    """Returns the JSON rows of a run, stored or new."""
     path = arguments.data / f"{name}.json"
     if not path.exists():
         command = [str(arguments.sim.resolve()), *RUNS[name], "--json", str(path.resolve())]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the device conformance suite. Every one has a twin of the same name in
+// Kernels of the device conformance suite. Each has a counterpart of the same name in
 // rule_kernels.cpp, for devices that do not execute PTX.
 
 #include <cstdio>
@@ -26,7 +26,7 @@ extern "C" __global__ void mix(Word* out, Word* runs, Word rounds) {
   if (threadIdx.x == 0) runs[blockIdx.x] += 1;
 }
 
-// Appends `tag` to the list behind `cursor`.
+// Appends `tag` to the list at `cursor`.
 extern "C" __global__ void append(Word* cursor, Word* list, Word tag) {
   if (threadIdx.x == 0) list[atomicAdd(cursor, 1)] = tag;
 }
@@ -44,14 +44,14 @@ extern "C" __global__ void read_at(Address address, Word* out) {
   if (threadIdx.x == 0) *out = *reinterpret_cast<const Word*>(address);
 }
 
-// Block `bad_block` leaves the client's memory; the others count themselves.
+// Block `bad_block` accesses memory outside the client's; the others count themselves.
 extern "C" __global__ void fault_in_block(Word* runs, Word bad_block, Address address) {
   if (threadIdx.x != 0) return;
   if (blockIdx.x == bad_block) *reinterpret_cast<volatile Word*>(address) = 1;
   runs[blockIdx.x] += 1;
 }
 
-// Copies out what shared memory held at the beginning, then leaves `mark` in it.
+// Copies the initial contents of shared memory, then leaves `mark` in it.
 extern "C" __global__ void shared_residue(Word* out, Word words, Word mark) {
   extern __shared__ volatile Word shared[];
   for (Word i = threadIdx.x; i < words; i += blockDim.x) {
@@ -80,7 +80,7 @@ extern "C" __global__ void sum_table(Word* out, const Word* which) {
   if (threadIdx.x == 0) *out = table[which[0] & 3] + table[which[1] & 3];
 }
 
-// Parameters with holes between them.
+// Parameters with padding between them.
 extern "C" __global__ void odd_parameters(unsigned char a, Address out, unsigned short b, Word c) {
   if (threadIdx.x == 0) {
     Word* const words = reinterpret_cast<Word*>(out);
@@ -96,14 +96,14 @@ extern "C" __global__ void print_lines(Word lines) {
   }
 }
 
-// Which block and thread of a three-dimensional launch wrote each word.
+// Records which block and thread of a three-dimensional launch wrote each word.
 extern "C" __global__ void coordinates(Word* out) {
   const Word block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   const Word thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   out[block * blockDim.x * blockDim.y * blockDim.z + thread] = block * 1000 + thread;
 }
 
-// Matrix units for single bits: no device of the suite has them.
+// Single-bit matrix operations, which no device of the suite supports.
 extern "C" __global__ void needs_matrix_unit(Word* out) {
   Word d[2] = {0, 0};
   asm volatile(

@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Requests of `kernels` kernels at even distances.
+// Requests of `kernels` kernels at equal intervals.
 Profile Server(const std::string& name, double every_ms, std::size_t kernels, double us,
                std::chrono::milliseconds target) {
   Profile profile{.name = name,
@@ -62,11 +62,11 @@ TEST(Advice, TrainingFitsBelowAServerAndNotBesideIt) {
   EXPECT_NEAR(below.gap_percent, 79, 3);
   EXPECT_NEAR(below.lower_percent, 79, 3);
 
-  // A request waits for all that the cpu device has ahead of it, and then has it to itself.
+  // A request waits for all earlier work on the cpu device, and then has it alone.
   const Profile train = Training(SchedulingClass::kHigh, 5000);
   EXPECT_THAT(Advise(node, train, kOnce).reasons,
               ElementsAre(HasSubstr("serve would keep its target of 20.0 ms for 0.00%")));
-  // On a GPU it gets every second kernel: 8 times 6 ms in 40 ms.
+  // On a GPU its kernels alternate with the other's: 8 times 6 ms in 40 ms.
   Node gpu = node;
   gpu.kind = "cuda";
   EXPECT_THAT(Advise(gpu, train, kOnce).reasons, ElementsAre(HasSubstr("serve would fall behind")));
@@ -94,7 +94,7 @@ TEST(Advice, AClientThatFallsBehindDoesNotFitWithoutAPromiseEither) {
   EXPECT_THAT(advice.reasons, testing::Contains(HasSubstr("fall behind")));
 }
 
-// Drawn arrivals that come after the end of the run are nobody's delay.
+// Arrivals drawn after the end of the run must not count as delayed.
 TEST(Advice, AnIdleDeviceKeepsUpWithDrawnArrivals) {
   Profile server = Server("serve", 40, 1, 400, 20ms);
   server.pace = Profile::Pace::kPoisson;
@@ -126,7 +126,7 @@ TEST(Advice, MemoryThatIsNotThereDoesNotFit) {
   EXPECT_TRUE(Advise(node, job, kOnce).fits());
 }
 
-// A request of kernels that the client waits for: each one costs a launch bubble.
+// The client waits for each kernel of a request, so each one costs a launch bubble.
 TEST(Advice, TheCostsOfTheDeviceCount) {
   Profile server = Server("serve", 40, 8, 1000, 100ms);
   for (Profile::Request& request : server.requests)
@@ -168,7 +168,7 @@ TEST(Advice, APromiseWithinTheIntervalIsUnsure) {
   EXPECT_THAT(advice.doubts, ElementsAre(HasSubstr("on both sides of its target")));
 }
 
-// The second half of its requests found the device at half its speed.
+// The second half of its requests ran while the device had half its speed.
 Profile ChangingServer(std::chrono::milliseconds target) {
   Profile server = Server("serve", 40, 8, 1000, target);
   for (std::size_t i = 100; i < 200; ++i)
@@ -176,7 +176,7 @@ Profile ChangingServer(std::chrono::milliseconds target) {
   return server;
 }
 
-// Kernels differ from launch to launch on a device of even speed, too.
+// Kernel times differ between launches on a device of constant speed, too.
 TEST(Speeds, HaveChangedWhereKernelsTookLongerForAWhile) {
   Profile even = Server("serve", 40, 8, 1000, 30ms);
   for (Profile::Request& request : even.requests)

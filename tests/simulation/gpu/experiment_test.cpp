@@ -23,7 +23,7 @@ using scheduler::Duration;
 using scheduler::SchedulingClass;
 using ::testing::HasSubstr;
 
-// A file that goes with the test.
+// A file that is deleted with the test.
 class ProfileFile {
  public:
   explicit ProfileFile(const std::string& text)
@@ -102,7 +102,7 @@ TEST(Jobs, AGraphIsWrittenLikeItsKernels) {
   EXPECT_THAT(ReadJob("graph:1:2", {}).status().message(), HasSubstr("graph:KERNELS"));
 }
 
-// A decode step: kernels that cost their client more calls than the GPU time.
+// A decode step, whose kernels cost the client more time for calls than for the GPU.
 TEST(Jobs, AGraphCostsOneDecisionAndLessTime) {
   std::array<Row, 2> rows{};
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -121,7 +121,7 @@ TEST(Jobs, AGraphCostsOneDecisionAndLessTime) {
   EXPECT_LT(rows[1].p99_alone_ms, rows[0].p99_alone_ms);
 }
 
-// Machine code: a request waits for the kernel that runs, whatever its blocks.
+// A request waits for a running kernel of machine code, regardless of its blocks.
 TEST(Jobs, WhatIsUncutIsNotStoppedForARequest) {
   std::array<double, 2> added_ms{};
   for (std::size_t i = 0; i < added_ms.size(); ++i) {
@@ -255,7 +255,7 @@ TEST(Experiment, EveryContestantServesEveryRequest) {
 }
 
 TEST(Experiment, LoadIsTheShareOfTimeThatRequestsTake) {
-  // A policy that wastes nothing gives low all that high leaves.
+  // A work-conserving policy gives low the rest of the time.
   EXPECT_NEAR(GetRow(Cell(), "priority").low_throughput, 0.5, 0.06);
 }
 
@@ -287,7 +287,7 @@ TEST(Experiment, SeveralClientsOfAClassShareItsLoad) {
   const Row row = GetRow(cell, "priority");
   EXPECT_NEAR(row.low_throughput, 0.5, 0.08);
   EXPECT_LT(row.p99_added_ms, 0.3);
-  // Three queues of a third of the load each are not one client's.
+  // Three queues with a third of the load each differ from one client's queue.
   EXPECT_NE(row.p99_alone_ms, GetRow(Cell(), "priority").p99_alone_ms);
 }
 
@@ -295,7 +295,7 @@ TEST(Experiment, AClosedLoopNeverHasTwoRequestsOpen) {
   CellOptions cell = Cell();
   cell.arrivals = "closed";
   const Row row = GetRow(cell, "priority");
-  // Ten kernels of 100 us: no request waits behind another one.
+  // Ten kernels of 100 us: no request waits for another one.
   EXPECT_LT(row.p99_alone_ms, 1.1);
   EXPECT_NEAR(row.low_throughput, 0.5, 0.06);
   EXPECT_LT(row.p99_inflation, 0.2);
@@ -308,7 +308,7 @@ TEST(Experiment, OneByOneARequestIsTimedFromTheEndOfTheOneBefore) {
   cell.one_by_one = true;
   const Row row = GetRow(cell, "priority");
   EXPECT_LT(row.p99_alone_ms, 1.1);
-  // It does not come before it arrives, and none is left out.
+  // No request is served before its arrival, and none is lost.
   EXPECT_NEAR(row.low_throughput, 0.1, 0.06);
   EXPECT_NEAR(row.high_throughput, 1, 0.01);
 }
@@ -328,11 +328,12 @@ TEST(Experiment, CopiesDelayOnlyCopiesOfTheirDirection) {
   EXPECT_EQ(GetRow(cell, "mps").p99_added_ms, 0);
   cell.low = *ReadJob("in:4000", {});
   EXPECT_GT(GetRow(cell, "mps").p99_added_ms, 3);
-  // One piece of 40 us of a stopped low copy is still under way.
+  // A piece of 40 us of a stopped low copy is still in progress.
   EXPECT_LT(GetRow(cell, "priority").p99_added_ms, 0.1);
 }
 
-// A copy is a command of its client: what is in the way of the kernels behind it is stopped for it.
+// A copy is a command of its client, so lower work that would delay the kernels after it is stopped
+// for it.
 TEST(Experiment, BehindACopyKernelsFindTheDeviceFree) {
   CellOptions cell = Cell();
   cell.load = 0.3;
@@ -388,8 +389,8 @@ TEST(Experiment, PriorityBeatsWhatUsersWouldPickInstead) {
   EXPECT_GT(ours.gap_used, GetRow(Cell(), "tally").gap_used);
 }
 
-// What is hard for a scheduler: requests as short as one low kernel, at a load at which they
-// seldom queue. The promise is +5 % of the p99.
+// Requests as short as one low kernel, at a load at which they seldom queue, which is hard for a
+// scheduler. The latency target is +5 % of the p99.
 struct HardCell {
   int request_us, low_kernel_us, low_block_us;
 };
@@ -410,7 +411,7 @@ class HardCells : public ::testing::TestWithParam<std::tuple<const char*, HardCe
   }
 };
 
-// `deadline` rather leaves the gap unused, as far as it can.
+// `deadline` prefers to leave the gap unused, as far as it can.
 TEST_P(HardCells, WithoutClaimsThePromiseIsMissedOrTheGap) {
   const Row row = Run(false);
   if (row.policy == "deadline" && row.p99_inflation <= 0.05) {

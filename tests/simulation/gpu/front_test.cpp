@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work that each front lets onto the GPU, and when.
+// Work that each front submits to the GPU, and when.
 #include "scheduler/sim/front.h"
 
 #include <chrono>
@@ -17,7 +17,7 @@ using scheduler::Duration;
 using scheduler::SchedulingClass;
 using scheduler::TimePoint;
 
-// Records what is submitted; the test ends it.
+// Records submitted work; the test ends it.
 class RecordingGpu final : public GpuDevice {
  public:
   void Submit(const Work& work, TimePoint) override { submitted.push_back(work); }
@@ -43,7 +43,7 @@ class Fronts : public ::testing::Test {
     front_->Enqueue({.id = id, .client = client, .kernel = kernel}, now_);
     front_->Act(now_);
   }
-  // Time passes first: the hold-off of the policy, say.
+  // Time passes first, such as the hold-off of the policy.
   bool Finish(std::uint64_t id, std::uint32_t blocks) {
     const bool is_whole = front_->OnFinished({id, blocks}, now_);
     front_->Act(now_);
@@ -66,7 +66,7 @@ using Ids = std::vector<std::uint64_t>;
 constexpr Kernel kLong{800, 100us};
 constexpr Kernel kShort{80, 10us};
 
-// The first guess is long enough to be worth a stop.
+// The first guess is long enough to make the kernel stoppable.
 TEST_F(Fronts, KernelsWithAKeyAreLearnt) {
   constexpr Kernel kKnown{.blocks = 80, .block_time = 10us, .cost_key = 5};
   Start("priority");
@@ -91,7 +91,7 @@ class Graphs : public Fronts {
       Launch(node + 1, client, kernel);
     }
   }
-  // Ends what was submitted, until nothing more is.
+  // Ends submitted work until no more is submitted.
   void FinishAll() {
     for (std::size_t done = 0; done < gpu_.submitted.size(); ++done) {
       const std::size_t before = gpu_.submitted.size();
@@ -99,7 +99,7 @@ class Graphs : public Fronts {
       if (gpu_.submitted.size() > before) parts_.push_back(gpu_.submitted.size() - before);
     }
   }
-  std::vector<std::size_t> parts_;  // Nodes that were submitted at once, behind the first ones.
+  std::vector<std::size_t> parts_;  // Nodes submitted together after the first one of their part.
 };
 
 TEST_F(Graphs, OfTheHighClassCostOneDecision) {
@@ -120,12 +120,12 @@ TEST_F(Graphs, OfTheHighClassCostOneDecision) {
 TEST_F(Graphs, AreCutWhereSomebodyIsHereForWhomTheyGiveWay) {
   Start("priority");
   LaunchGraph(1);
-  // A part has as many nodes as take 100 us. Others come that fit into the window beside it.
+  // Nodes of a part take 100 us together. Further parts fit into the window alongside it.
   EXPECT_EQ(gpu_.submitted.size() % 16, 0U);
   EXPECT_LT(gpu_.submitted.size(), kNodes);
   const std::uint64_t first = front_->decisions();
   EXPECT_EQ(gpu_.submitted.size(), first * 16);
-  // A high kernel goes between two parts.
+  // A high kernel runs between two parts.
   const std::size_t before = gpu_.submitted.size();
   Launch(1000, 0, kShort);
   EXPECT_EQ(gpu_.submitted.size(), before + 1);
@@ -160,7 +160,7 @@ TEST_F(Fronts, PriorityStopsALongLowKernelForHighWorkAndResumesIt) {
 
 TEST_F(Fronts, NothingFollowsAKernelThatCanBeStoppedBeforeItHasEnded) {
   Start("priority");
-  Launch(1, 1, {160, 100us});  // The window has room for both.
+  Launch(1, 1, {160, 100us});  // The window admits both.
   Launch(2, 1, kShort);
   EXPECT_EQ(submitted(), Ids({1}));
   Finish(1, 160);
@@ -180,20 +180,20 @@ TEST_F(Fronts, ALaunchBubbleThatIsGivenIsToldInstead) {
   EXPECT_EQ(submitted(), Ids({1, 2, 3, 4}));
 }
 
-// Time on the device is charged by what was predicted, so charges show the predictions.
+// Device time is charged in proportion to predictions, so charges reveal the predictions.
 TEST_F(Fronts, APredictionHasTheClaimsOfWhatMayBeCutAndTheGapBetweenKernels) {
   Start("priority");
   Launch(1, 1, kLong);
   Launch(2, 0, {800, 10us});
   ASSERT_EQ(submitted(), Ids({1, 2}));
   front_->OnFinished({1, 160}, now_ + 1ms);
-  // Ten waves of 100 us and a claim of 1 us per block, beside ten of 10 us; each with a gap of 1
-  // us.
+  // Ten waves of 100 us with a claim of 1 us per block, alongside ten of 10 us; each with a gap of
+  // 1 us.
   const double low_part = (10 * 101.0 + 1) / (10 * 101.0 + 1 + 10 * 10 + 1);
   EXPECT_NEAR(static_cast<double>(front_->charged(1)->count()), 1e6 * low_part, 10);
 }
 
-// A request that ends makes room for the lane to be told of another one.
+// When a request ends, the next one can be forwarded to the lane.
 TEST_F(Fronts, TheLaneIsToldOfEveryRequestHoweverManyThereWere) {
   front_ = FindSetup("deadline")->make_front(gpu_, {});
   front_->AddClient({.scheduling_class = SchedulingClass::kLow, .latency_target = 50ms}, now_);
@@ -230,7 +230,7 @@ TEST_F(Fronts, WithoutClaimsNothingIsCut) {
 
 constexpr Kernel kCopy{10, 40us, Kernel::Kind::kCopyToDevice};
 
-// As in the worker: what cuts a copy is not a claim.
+// As in the worker, copies are stopped without claims.
 TEST_F(Fronts, CopiesOfLowerClassesAreCutWithClaimsAndWithout) {
   for (const bool claims : {true, false}) {
     gpu_ = {};
@@ -360,8 +360,8 @@ TEST_F(Fronts, TgsBoundsTheLowBlocksOfAPeriod) {
   EXPECT_EQ(gpu_.submitted.size(), 21U);
 }
 
-// Until `end`: `high` blocks per period of the high class, low launches without end. Returns how
-// many of these went through in the last period.
+// Runs until `end`: `high` blocks per period of the high class, and continuous low launches.
+// Returns how many of these were submitted in the last period.
 class TgsRates : public Fronts {
  protected:
   std::size_t RunFor(int periods, std::uint32_t high_blocks) {

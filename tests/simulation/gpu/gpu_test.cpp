@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated GPUs, against arithmetic done by hand.
+// The simulated GPUs, compared with arithmetic by hand.
 #include <chrono>
 #include <map>
 #include <vector>
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 using scheduler::Duration;
 using scheduler::TimePoint;
 
-// Costs that show in sums.
+// Costs that are visible in sums.
 constexpr GpuCosts kFree{.launch_call = {},
                          .launch_delay = {},
                          .kernel_gap = {},
@@ -33,7 +33,7 @@ struct End {
   std::uint32_t blocks_done = 0;
 };
 
-// Runs until nothing happens any more; when each work ended.
+// Runs until no event is left; returns the end of each work.
 std::map<std::uint64_t, End> Drain(GpuDevice& gpu) {
   std::map<std::uint64_t, End> ends;
   std::vector<Finished> finished;
@@ -60,7 +60,7 @@ TEST(SharedGpu, EachCostIsPaidWhereItArises) {
   EXPECT_EQ(ends.at(2).at, 4us + 100us + 1us + 100us + 3us);
 }
 
-// One thread launches and learns of ends, and may have to wait for a core.
+// A single thread launches and is notified of ends, and may have to wait for a core.
 TEST(SharedGpu, CostsThatVaryAreDrawnAndNoEndOvertakesAnother) {
   GpuCosts costs = kFree;
   costs.notices = {1us, 500us};
@@ -113,7 +113,7 @@ TEST(SharedGpu, AmongEqualsTheOneThatCameFirstIsServedFirst) {
   EXPECT_EQ(ends.at(3).at, 130us);
 }
 
-// As the cpu device serves them: a burst of one client is not cut into by another one's.
+// As on the cpu device: a burst of one client is not interrupted by another one's.
 TEST(SharedGpu, InOrderOfSubmissionAStreamGoesOnWithoutItsNeighbours) {
   GpuCosts costs = kFree;
   costs.kernel_gap = 1us;
@@ -189,7 +189,7 @@ TEST(SharedGpu, AMultiprocessorHasRoomForSoManyBlocksOfAKernel) {
 
 TEST(SharedGpu, OthersGetTheRoomThatAKernelLeaves) {
   SharedGpu gpu(10, kFree);
-  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 100us, {}, 2}}, At(0us));  // Half of the room.
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 100us, {}, 2}}, At(0us));  // Half of the space.
   gpu.Submit({.id = 2, .stream = 1, .kernel = {20, 50us, {}, 4}}, At(0us));   // The other half.
   gpu.Submit({.id = 3, .stream = 2, .kernel = {20, 10us, {}, 4}}, At(0us));
   const auto ends = Drain(gpu);
@@ -201,8 +201,8 @@ TEST(SharedGpu, OthersGetTheRoomThatAKernelLeaves) {
 TEST(SharedGpu, WhoIsFirstInLineWaitsForRoomAndOthersBehindIt) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {15, 100us, {}, 2}}, At(0us));
-  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 50us}}, At(0us));        // Room for 2.
-  gpu.Submit({.id = 3, .stream = 2, .kernel = {2, 10us, {}, 4}}, At(0us));  // There would be room.
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 50us}}, At(0us));        // Space for 2.
+  gpu.Submit({.id = 3, .stream = 2, .kernel = {2, 10us, {}, 4}}, At(0us));  // It would fit.
   const auto ends = Drain(gpu);
   EXPECT_EQ(ends.at(2).at, 150us);
   EXPECT_EQ(ends.at(3).at, 110us) << "when all blocks of the one before have begun";
@@ -253,7 +253,8 @@ TEST(TimeSlicedGpu, OneContextAtATimeInSlices) {
   gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 3ms}}, At(0us));
   gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 1500us}}, At(0us));
   const auto ends = Drain(gpu);
-  // 0 runs until the other asks for the device, whose slice comes at once: none was promised.
+  // 0 runs until the other context requests the device, whose slice begins immediately because no
+  // slice was granted to 0.
   EXPECT_EQ(ends.at(2).at, 10us + 1ms + 10us + 1ms + 10us + 500us);
   EXPECT_EQ(ends.at(1).at, ends.at(2).at + 10us + 2ms);
 }

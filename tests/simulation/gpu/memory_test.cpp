@@ -14,7 +14,7 @@ TEST(MemorySimulated, AGuaranteeWaitsForBytesAndNotForTurns) {
   const MemoryScenario scenario{.length = 1h};
   const MemoryReport ours = SimulateResidency(scenario);
   ASSERT_GT(ours.waits.size(), 20u);
-  // 20 GiB at 25 GB/s take 0.86 s; besides it waits for a stop and a move that has begun.
+  // 20 GiB at 25 GB/s take 0.86 s; it also waits for a stop and for a swap in progress.
   EXPECT_LE(ours.waits.back(), 870ms);
   const MemoryReport turns = SimulateWholeDeviceTurns(scenario);
   EXPECT_GT(turns.waits.back(), 30s);
@@ -25,11 +25,12 @@ TEST(MemorySimulated, PageFaultsThrashWhereNotAllFits) {
   const MemoryReport faults = SimulatePageFaults(scenario);
   EXPECT_LT(faults.low_runs, SimulateWholeDeviceTurns(scenario).low_runs);
   EXPECT_GT(faults.waits.front(), SimulateResidency(scenario).waits.back());
-  // A pass over 48 GiB brings as much in and takes as much out, for each of the two.
+  // A pass over 48 GiB swaps 48 GiB in and 48 GiB out, for each of the two.
   EXPECT_NEAR(faults.least_runs, 1 / (1 + 4 * 48 * 1.073741824 / 25), 0.001);
   EXPECT_NEAR(faults.low_runs, 2 * faults.least_runs, 1e-9) << "one computes while one waits";
   EXPECT_NEAR(faults.moved_bytes, 25e9 * 3600, 1) << "the link never rests";
-  // 20 GiB share the link with the traffic of two. It comes after 60 s without it, and stays 10 s.
+  // 20 GiB share the link with the traffic of two. It arrives after 60 s without it, and stays for
+  // 10 s.
   EXPECT_NEAR(std::chrono::duration<double>(faults.waits.front()).count(),
               3 * 20 * 1.073741824 / 25, 0.001);
   EXPECT_EQ(faults.waits.size(), 49u);
@@ -47,7 +48,8 @@ TEST(MemorySimulated, LowClientsRunForNineTenthsOfTheTimeAndInTurn) {
   EXPECT_GT(report.least_runs, report.low_runs / 3 * 0.9);
 }
 
-// By step each of them has the part that it works on, and none waits for all of another one.
+// With paging each client has the part that it works on resident, and none waits for all of another
+// one's memory.
 TEST(MemorySimulated, ClientsThatWorkInPartsRunLongerAndMoveLess) {
   MemoryScenario scenario{.low_clients = 3, .high_every = 1000h, .length = 1h};
   const MemoryReport whole = SimulateResidency(scenario);

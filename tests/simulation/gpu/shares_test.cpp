@@ -29,7 +29,7 @@ TEST(ShareReports, TheWorstWindowCounts) {
   const ShareReport report =
       ReportShares({Sample({400ms, 600ms}, {500ms, 500ms}), Sample({1s, 1s}, {1s, 1s})});
   EXPECT_NEAR(report.error_max, 0.1, 1e-9);
-  EXPECT_NEAR(report.jain, 1, 1e-9);  // All is well in the end.
+  EXPECT_NEAR(report.jain, 1, 1e-9);  // Even at the end of the run.
 }
 
 TEST(ShareReports, OneWhoGetsNothingOfTwoHalvesTheIndex) {
@@ -50,7 +50,7 @@ TEST(ShareReports, ClientsToWhichNothingIsDueDoNotCount) {
   EXPECT_NEAR(report.jain, 1, 1e-9);
 }
 
-// The promise of the README, for `policy`.
+// Checks the accuracy of shares that docs/simulation.md states, for `policy`.
 void ExpectFair(const ShareOptions& options, std::string_view policy = "fair") {
   const FrontOptions front;
   const Outcome outcome =

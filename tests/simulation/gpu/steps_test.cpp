@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that wait for themselves, and requests that differ.
+// Clients that wait for their own steps, and requests that differ.
 #include <chrono>
 #include <vector>
 
