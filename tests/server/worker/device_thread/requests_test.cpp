@@ -144,7 +144,7 @@ TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
   }
   spdlog::default_logger()->sinks().pop_back();
   const std::string text = log.str();
-  const std::size_t line = text.find("overloaded: not all latency targets can be kept");
+  const std::size_t line = text.find("overloaded: not all latency targets can be met");
   EXPECT_NE(line, std::string::npos) << text;
   EXPECT_NE(text.find("1 of class normal, 0 of class low"), std::string::npos) << text;
   EXPECT_EQ(text.find("overloaded", line + 1), std::string::npos) << text;
